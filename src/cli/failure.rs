@@ -1,0 +1,49 @@
+//! Why a command ended early, and the exit code that says so.
+
+use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// A failure, by the exit code it leads to.
+pub(super) enum Failure {
+    /// Something went wrong while running: exit code 1.
+    Runtime(String),
+    /// The command line cannot be followed: exit code 2.
+    Usage(String),
+    /// A file given as input is bad: exit code 3.
+    Input(String),
+}
+
+impl Failure {
+    /// A bad input file, told by the error and all its sources.
+    pub(super) fn input(error: &dyn Error) -> Failure {
+        Failure::Input(chain(error))
+    }
+
+    /// A failure at run time, told by the error and all its sources.
+    pub(super) fn runtime(error: &dyn Error) -> Failure {
+        Failure::Runtime(chain(error))
+    }
+
+    /// Prints the message to stderr and returns the exit code.
+    pub(super) fn report(self) -> ExitCode {
+        let (message, code) = match self {
+            Failure::Runtime(message) => (message, 1),
+            Failure::Usage(message) => (message, 2),
+            Failure::Input(message) => (message, 3),
+        };
+        // A closed stderr leaves nobody to tell.
+        let _ = writeln!(std::io::stderr(), "leap: {message}");
+        ExitCode::from(code)
+    }
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        message = format!("{message}: {error}");
+        source = error.source();
+    }
+    message
+}

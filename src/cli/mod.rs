@@ -1,0 +1,136 @@
+//! The commands. This layer alone prints and decides the exit code.
+//!
+//! Text goes to stdout, everything else to stderr.
+
+mod failure;
+mod run;
+#[cfg(feature = "tools")]
+mod tokenizer;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use argh::FromArgs;
+use failure::Failure;
+
+/// Runs Llama-architecture language models on edge boards.
+#[derive(FromArgs)]
+struct Leap {
+    #[argh(subcommand)]
+    command: Command,
+}
+
+#[derive(FromArgs)]
+#[argh(subcommand)]
+enum Command {
+    Run(run::Run),
+    #[cfg(feature = "tools")]
+    Tokenizer(tokenizer::Tokenizer),
+}
+
+/// Parses `args` (program name first), runs the command and returns its exit code:
+/// 0 done, 1 failed at run time, 2 bad usage, 3 bad input file, 4 ring lost.
+pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let result = parse(args).and_then(|parsed| match parsed {
+        Parsed::Help(text) => print(&text),
+        Parsed::Command(Command::Run(run)) => run.execute(),
+        #[cfg(feature = "tools")]
+        Parsed::Command(Command::Tokenizer(tokenizer)) => tokenizer.execute(),
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+enum Parsed {
+    Command(Command),
+    Help(String),
+}
+
+fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
+    let mut words = Vec::new();
+    for arg in args {
+        words.push(
+            arg.into_string()
+                .map_err(|arg| Failure::Usage(format!("argument {arg:?} is not valid UTF-8")))?,
+        );
+    }
+    let words = command_words(words);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match Leap::from_args(&["leap"], &words) {
+        Ok(leap) => Ok(Parsed::Command(leap.command)),
+        Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
+        Err(exit) => Err(Failure::Usage(exit.output.trim_end().to_owned())),
+    }
+}
+
+/// The words after the program name, with the applet that argv[0] names in front.
+///
+/// `--option=value` becomes two words, and no words at all mean `run`.
+fn command_words(argv: Vec<String>) -> Vec<String> {
+    let mut argv = argv.into_iter();
+    let program = argv.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().and_then(|n| n.to_str()).unwrap_or("leap");
+    let mut words: Vec<String> = argv.flat_map(split_assignment).collect();
+    if let Some(applet) = applet(name) {
+        words.insert(0, applet.to_owned());
+    }
+    match words.first().map(String::as_str) {
+        None => words.push("run".to_owned()),
+        Some("inference") => words[0] = "run".to_owned(),
+        Some(_) => {}
+    }
+    words
+}
+
+fn applet(name: &str) -> Option<&'static str> {
+    match name {
+        "inference" | "run" => Some("run"),
+        "export" => Some("export"),
+        "tokenizer" => Some("tokenizer"),
+        _ => None,
+    }
+}
+
+fn split_assignment(word: String) -> Vec<String> {
+    match word.split_once('=') {
+        Some((option, value)) if option.starts_with("--") => {
+            vec![option.to_owned(), value.to_owned()]
+        }
+        _ => vec![word],
+    }
+}
+
+/// Writes `text` to stdout; a reader that went away is not a failure.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|e| Failure::Runtime(format!("cannot write to stdout: {e}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(argv: &[&str]) -> Vec<String> {
+        command_words(argv.iter().map(|&w| w.to_owned()).collect())
+    }
+
+    #[test]
+    fn program_name_selects_the_applet() {
+        assert_eq!(words(&["/usr/bin/leap"]), ["run"]);
+        assert_eq!(words(&["./inference", "m.bin"]), ["run", "m.bin"]);
+        assert_eq!(words(&["export", "out"]), ["export", "out"]);
+        assert_eq!(words(&["leap", "inference"]), ["run"]);
+    }
+
+    #[test]
+    fn assignments_are_split_for_long_options_only() {
+        assert_eq!(words(&["leap", "run", "--temp=0", "a=b"]), ["run", "--temp", "0", "a=b"]);
+    }
+}

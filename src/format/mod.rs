@@ -1,0 +1,15 @@
+//! The files LEAP reads and writes: model files ([`model`]) and `tokenizer.bin` ([`tokenizer`]).
+//!
+//! Everything here works on bytes; opening and mapping a file is the caller's. All numbers
+//! are little-endian. Input is not trusted: each length is checked before it is used, and
+//! nothing is allocated that is larger than the input itself.
+
+pub mod model;
+pub mod tokenizer;
+
+mod chat;
+mod cursor;
+mod error;
+
+pub use chat::ChatTemplate;
+pub use error::Error;

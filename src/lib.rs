@@ -1,0 +1,31 @@
+//! LEAP runs Llama-architecture language models on edge boards.
+//!
+//! The crate is built in layers; a module uses only what stands below it, and
+//! `tests/layering.rs` checks that.
+//!
+//! - [`quant`], [`arena`], [`sampler`]: plain computation. What the bytes of a quantised
+//!   block mean, one allocation carved into buffers, the choice of a token. They know no
+//!   files, no sockets and no CPUs.
+//! - [`sys`]: everything that asks the operating system: maps, CPU features, affinity,
+//!   signals, clocks. [`pool`] is a fixed set of threads on top of it.
+//! - [`format`]: the files LEAP reads and writes, as bytes and meanings.
+//! - [`tokenizer`]: text to ids and back, and chat templates.
+//! - [`kernels`]: the arithmetic, one file per instruction set, chosen once at start.
+//! - [`model`]: configuration, weights, KV cache and the forward pass.
+//! - [`engine`]: generation: prefill, decode loop, stop conditions, figures.
+//! - [`export`]: checkpoints of other programs to LEAP's files (feature `tools`).
+//! - [`cli`]: the commands; the only layer that prints or exits.
+
+pub mod arena;
+pub mod cli;
+pub mod engine;
+#[cfg(feature = "tools")]
+pub mod export;
+pub mod format;
+pub mod kernels;
+pub mod model;
+pub mod pool;
+pub mod quant;
+pub mod sampler;
+pub mod sys;
+pub mod tokenizer;

@@ -1,0 +1,7 @@
+//! The `leap` program: one binary, one command per applet.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    leap::cli::main(std::env::args_os())
+}
