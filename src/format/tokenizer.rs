@@ -1,1 +1,6 @@
 //! Placeholder.
+
+/// Placeholder.
+pub fn fingerprint(_bytes: &[u8]) -> u64 {
+    0
+}

@@ -1,0 +1,160 @@
+//! Tests of the model header.
+
+use super::*;
+
+fn small(weights: Weights) -> Header {
+    Header {
+        weights,
+        dim: 64,
+        ffn_dim: 96,
+        n_layers: 2,
+        n_heads: 4,
+        n_kv_heads: 2,
+        vocab_size: 40,
+        max_seq_len: 128,
+        shared_classifier: false,
+        head_dim: 32,
+        norm_eps: 1e-6,
+        rope_theta: 10_000.0,
+        rope_scaling: Some(RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_ctx: 64,
+        }),
+        sliding_window: Some(48),
+        architecture: Architecture::Mistral,
+        bos: Some(1),
+        stop_ids: vec![2, 39],
+        chat_template: ChatTemplate::MistralV1,
+        tokenizer_hash: 0x0123_4567_89ab_cdef,
+        has_extension: true,
+    }
+}
+
+/// A whole file with zero weights and right checksums.
+fn file(header: &Header) -> Vec<u8> {
+    let mut bytes = header.emit().to_vec();
+    let mut crcs = Vec::new();
+    for tensor in header.tensors() {
+        assert_eq!(tensor.offset, bytes.len() as u64);
+        bytes.resize(bytes.len() + tensor.bytes as usize, 0);
+        crcs.push(crc32fast::hash(&bytes[tensor.offset as usize..]));
+    }
+    if header.has_extension {
+        bytes.extend(crcs.iter().flat_map(|crc| crc.to_le_bytes()));
+    }
+    bytes
+}
+
+#[test]
+fn emit_then_parse_is_the_identity() {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }] {
+        for shared_classifier in [false, true] {
+            let header = Header { shared_classifier, ..small(weights) };
+            let bytes = file(&header);
+            assert_eq!(Header::parse(&bytes), Ok(header.clone()));
+            assert_eq!(header.verify(&bytes), Ok(true));
+        }
+    }
+}
+
+#[test]
+fn published_files_have_defaults() {
+    let plain = Header {
+        head_dim: 16,
+        norm_eps: 1e-5,
+        rope_theta: 500_000.0,
+        rope_scaling: None,
+        sliding_window: None,
+        architecture: Architecture::Llama,
+        bos: None,
+        stop_ids: Vec::new(),
+        chat_template: ChatTemplate::None,
+        tokenizer_hash: 0,
+        has_extension: false,
+        ..small(Weights::Q8 { group: 32 })
+    };
+    let bytes = file(&plain);
+    assert!(bytes[41..HEADER_LEN].iter().all(|&b| b == 0));
+    assert_eq!(Header::parse(&bytes), Ok(plain.clone()));
+    assert_eq!(plain.verify(&bytes), Ok(false));
+}
+
+#[test]
+fn header_bytes_are_pinned() {
+    let bytes = small(Weights::Q8 { group: 32 }).emit();
+    let base: [i32; 9] = [0x616B3432, 2, 64, 96, 2, 4, 2, 40, 128];
+    let base: Vec<u8> = base.iter().flat_map(|v| v.to_le_bytes()).collect();
+    assert_eq!(bytes[..36], base);
+    assert_eq!(bytes[36..41], [0, 32, 0, 0, 0]);
+    assert_eq!(&bytes[64..68], b"LEAX");
+    assert_eq!(u32_at(&bytes, 80), 32);
+    assert_eq!(bytes[88..96], 10_000f64.to_le_bytes());
+    assert_eq!(u32_at(&bytes, 128), 2);
+    assert_eq!(u32_at(&bytes, 136), 39);
+}
+
+#[test]
+fn separate_classifier_negates_the_vocabulary_of_version_1() {
+    let bytes = small(Weights::F32).emit();
+    assert_eq!(bytes[28..32], (-40i32).to_le_bytes());
+    assert_eq!(bytes[36], 0);
+}
+
+#[test]
+fn every_truncation_and_surplus_byte_is_refused() {
+    let mut bytes = file(&small(Weights::Q8 { group: 32 }));
+    for len in (0..bytes.len()).step_by(97).chain([255, 256, bytes.len() - 1]) {
+        assert!(Header::parse(&bytes[..len]).is_err(), "length {len}");
+    }
+    bytes.push(0);
+    let end = bytes.len() as u64 - 1;
+    assert_eq!(Header::parse(&bytes), Err(Error::TrailingBytes { end, have: end + 1 }));
+}
+
+#[test]
+fn damaged_base_fields_are_refused_without_checksum() {
+    let plain = Header { has_extension: false, ..small(Weights::Q8 { group: 32 }) };
+    let plain = Header { head_dim: 16, ..plain };
+    let good = file(&plain);
+    for at in (0..36).step_by(4).chain([37]) {
+        for value in [0, -1, i32::MIN, i32::MAX, 0x4000_0001] {
+            let mut bytes = good.clone();
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            assert!(Header::parse(&bytes).is_err(), "{value} at {at}");
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_of_an_extended_header_is_refused() {
+    let good = file(&small(Weights::F32));
+    for bit in 0..HEADER_LEN * 8 {
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert!(Header::parse(&bytes).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_a_tensor_is_found_by_verify() {
+    let header = small(Weights::F32);
+    let mut bytes = file(&header);
+    let at = header.tensors().find(|t| t.id.kind == TensorKind::Wk).map(|t| t.offset as usize);
+    bytes[at.expect("every model has wk")] ^= 4;
+    let what = "layers.0.wk".to_owned();
+    assert_eq!(header.verify(&bytes), Err(Error::Checksum { what }));
+}
+
+#[test]
+fn truncation_names_the_tensor() {
+    let header = small(Weights::F32);
+    let bytes = file(&header);
+    let wq = header.tensors().find(|t| t.id == TensorId { kind: TensorKind::Wq, layer: 1 });
+    let cut = wq.expect("two layers").offset as usize + 5;
+    match Header::parse(&bytes[..cut]) {
+        Err(Error::Truncated { what, .. }) => assert_eq!(what, "layers.1.wq"),
+        other => panic!("{other:?}"),
+    }
+}
