@@ -1,1 +1,117 @@
-//! Placeholder.
+//! One allocation, carved into every buffer that generation needs.
+//!
+//! `model::plan` adds up the sizes; nothing is allocated afterwards.
+
+use std::fmt;
+
+use bytemuck::{Pod, Zeroable};
+
+/// Every buffer starts at a multiple of this many bytes: two cache lines.
+pub const ALIGN: usize = 128;
+
+/// A line of the arena. Only its alignment matters.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(128))]
+struct Line([u8; ALIGN]);
+
+/// The memory. Zeroed, and resident only where it has been touched.
+pub struct Arena {
+    lines: Vec<Line>,
+}
+
+/// The arena is too small, or the machine has not that much memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// Buffer that did not fit.
+    pub what: &'static str,
+    /// Bytes it needs.
+    pub bytes: usize,
+}
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no memory for {} ({} bytes)", self.what, self.bytes)
+    }
+}
+
+impl std::error::Error for Exhausted {}
+
+impl Arena {
+    /// Allocates `bytes`, rounded up to whole lines.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn new(bytes: usize) -> Result<Arena, Exhausted> {
+        bytemuck::allocation::try_zeroed_vec(bytes.div_ceil(ALIGN))
+            .map(|lines| Arena { lines })
+            .map_err(|()| Exhausted { what: "the arena", bytes })
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.lines.len() * ALIGN
+    }
+
+    /// Starts carving from the beginning; the same sequence gives the same buffers.
+    pub fn carver(&mut self) -> Carver<'_> {
+        Carver { rest: bytemuck::cast_slice_mut(&mut self.lines) }
+    }
+}
+
+/// Hands out buffers from an arena, in order.
+pub struct Carver<'a> {
+    rest: &'a mut [u8],
+}
+
+impl<'a> Carver<'a> {
+    /// The next `len` elements.
+    ///
+    /// # Errors
+    /// If fewer bytes are left than `what` needs.
+    pub fn take<T: Pod>(
+        &mut self,
+        what: &'static str,
+        len: usize,
+    ) -> Result<&'a mut [T], Exhausted> {
+        let bytes = len.saturating_mul(size_of::<T>());
+        let padded = padded(bytes).filter(|&padded| padded <= self.rest.len());
+        let Some(padded) = padded else {
+            return Err(Exhausted { what, bytes });
+        };
+        let (taken, rest) = std::mem::take(&mut self.rest).split_at_mut(padded);
+        self.rest = rest;
+        Ok(bytemuck::cast_slice_mut(&mut taken[..bytes]))
+    }
+}
+
+/// Bytes that a buffer of `bytes` occupies in an arena.
+pub fn padded(bytes: usize) -> Option<usize> {
+    bytes.checked_next_multiple_of(ALIGN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_zeroed_and_disjoint() -> Result<(), Exhausted> {
+        let mut arena = Arena::new(3 * ALIGN)?;
+        let mut carver = arena.carver();
+        let a = carver.take::<i8>("a", 3)?;
+        let b = carver.take::<f32>("b", 2 * ALIGN / 4)?;
+        assert_eq!((a.as_ptr() as usize % ALIGN, b.as_ptr() as usize % ALIGN), (0, 0));
+        assert!(b.iter().all(|&x| x == 0.0));
+        a.fill(1);
+        b.fill(2.0);
+        assert_eq!(a, [1, 1, 1]);
+        assert_eq!(carver.take::<i8>("c", 1).err(), Some(Exhausted { what: "c", bytes: 1 }));
+        Ok(())
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused() {
+        assert!(Arena::new(usize::MAX / 2).is_err());
+        let mut arena = Arena { lines: Vec::new() };
+        assert!(arena.carver().take::<f32>("x", usize::MAX).is_err());
+    }
+}

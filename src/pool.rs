@@ -1,1 +1,394 @@
-//! Placeholder.
+#![allow(unsafe_code)]
+//! A fixed set of threads that share the work of one call at a time.
+//!
+//! The caller is one of the threads. Work comes in pieces that the threads take one by one,
+//! so that unequal cores finish together. Between calls the threads spin for a moment, as
+//! the next call usually follows at once, then sleep.
+
+use std::cell::Cell;
+use std::io;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use crate::sys::cpu;
+
+/// Rows of a matrix that [`Pool::run_columns`] hands to a job at once.
+pub const ROW_TILE: usize = 64;
+
+/// Polls of an idle thread before it sleeps: some tens of microseconds.
+const SPINS: u32 = 20_000;
+
+/// The work of one call: pieces are numbers, each taken once.
+type Job<'a> = &'a (dyn Fn(usize) + Sync + 'a);
+
+/// A set of threads; dropping it ends them.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Calls come from one thread at a time, so a pool may move but not be shared.
+    not_sync: PhantomData<Cell<()>>,
+}
+
+struct Shared {
+    /// Counts calls; a change tells the workers that `job` is new.
+    epoch: AtomicU32,
+    /// The current job: a pointer to a [`Job`] on the caller's stack.
+    job: AtomicPtr<()>,
+    /// Next piece to take.
+    next: AtomicUsize,
+    /// Number of pieces.
+    pieces: AtomicUsize,
+    /// Workers that have not finished the current job.
+    busy: AtomicUsize,
+    /// Workers that sleep, one flag each.
+    sleeping: Vec<AtomicBool>,
+    panicked: AtomicBool,
+    closing: AtomicBool,
+}
+
+impl Pool {
+    /// Starts `cpus.len() - 1` threads; the caller and they are pinned to `cpus` in order.
+    ///
+    /// With `cpus` empty the caller works alone and is not pinned. A core that cannot be
+    /// pinned to is no failure: the thread then runs where the system puts it.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn new(cpus: &[usize]) -> io::Result<Pool> {
+        let n_workers = cpus.len().saturating_sub(1);
+        let shared = Arc::new(Shared {
+            epoch: AtomicU32::new(0),
+            job: AtomicPtr::new(ptr::null_mut()),
+            next: AtomicUsize::new(0),
+            pieces: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
+            sleeping: (0..n_workers).map(|_| AtomicBool::new(false)).collect(),
+            panicked: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+        });
+        if n_workers > 0 {
+            cpu::pin_current_thread(cpus[0]);
+        }
+        let mut pool = Pool { shared, workers: Vec::new(), not_sync: PhantomData };
+        for index in 0..n_workers {
+            let shared = Arc::clone(&pool.shared);
+            let cpu = cpus[index + 1];
+            let name = format!("leap-{}", index + 1);
+            let worker = thread::Builder::new().name(name).spawn(move || {
+                cpu::pin_current_thread(cpu);
+                shared.work(index);
+            })?;
+            pool.workers.push(worker);
+        }
+        Ok(pool)
+    }
+
+    /// Number of threads, the caller included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `job` once for each number below `pieces`, on all threads; returns when all are done.
+    ///
+    /// # Panics
+    /// If `job` panicked on any thread.
+    pub fn run(&self, pieces: usize, job: &(dyn Fn(usize) + Sync)) {
+        if self.workers.is_empty() || pieces < 2 {
+            return (0..pieces).for_each(job);
+        }
+        let shared = &*self.shared;
+        let job: Job<'_> = job;
+        shared.job.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
+        shared.next.store(0, Ordering::Relaxed);
+        shared.pieces.store(pieces, Ordering::Relaxed);
+        shared.busy.store(self.workers.len(), Ordering::Relaxed);
+        // SeqCst pairs with the sleeper's: it sees this epoch, or we see it sleeping.
+        shared.epoch.fetch_add(1, Ordering::SeqCst);
+        for (flag, worker) in shared.sleeping.iter().zip(&self.workers) {
+            if flag.load(Ordering::SeqCst) {
+                worker.thread().unpark();
+            }
+        }
+        // `job` must outlive the workers' use of it even if a piece panics here.
+        let wait = WaitForWorkers(shared);
+        shared.take_pieces(job);
+        drop(wait);
+        assert!(!shared.panicked.load(Ordering::Relaxed), "a worker thread panicked");
+    }
+
+    /// Splits `out` into chunks of `chunk` elements and calls `job(index, chunk)` for each.
+    pub fn run_chunks<T: Send>(
+        &self,
+        out: &mut [T],
+        chunk: usize,
+        job: &(dyn Fn(usize, &mut [T]) + Sync),
+    ) {
+        let parts = Parts::new(out);
+        let pieces = parts.len.div_ceil(chunk);
+        self.run(pieces, &|i| {
+            let range = i * chunk..((i + 1) * chunk).min(parts.len);
+            // SAFETY: `run` calls each piece once and pieces' ranges do not overlap.
+            job(i, unsafe { parts.slice(range) });
+        });
+    }
+
+    /// Splits `a` and `b` into the same number of chunks and calls `job(index, a, b)` for each pair.
+    ///
+    /// # Panics
+    /// If the numbers of chunks differ.
+    pub fn run_chunks2<A: Send, B: Send>(
+        &self,
+        (a, a_chunk): (&mut [A], usize),
+        (b, b_chunk): (&mut [B], usize),
+        job: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
+    ) {
+        assert_eq!(a.len().div_ceil(a_chunk), b.len().div_ceil(b_chunk));
+        let b = Parts::new(b);
+        self.run_chunks(a, a_chunk, &|i, a| {
+            let range = i * b_chunk..((i + 1) * b_chunk).min(b.len);
+            // SAFETY: `run_chunks` calls each index once and indices' ranges do not overlap.
+            job(i, a, unsafe { b.slice(range) });
+        });
+    }
+
+    /// Splits the `[rows, width]` matrix `out` by columns and calls
+    /// `job(columns, rows, parts)`: `parts` holds those columns of each of those rows.
+    ///
+    /// Columns come in multiples of `step` except at the end, rows in tiles of
+    /// [`ROW_TILE`]; one thread walks all rows of its columns before it takes new ones.
+    ///
+    /// # Panics
+    /// If `out` is not a whole number of rows.
+    pub fn run_columns(
+        &self,
+        out: &mut [f32],
+        width: usize,
+        step: usize,
+        job: &(dyn Fn(Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync),
+    ) {
+        assert!(out.len().is_multiple_of(width));
+        let rows = out.len() / width;
+        let parts = Parts::new(out);
+        self.run(width.div_ceil(step), &|i| {
+            let columns = i * step..((i + 1) * step).min(width);
+            for start in (0..rows).step_by(ROW_TILE) {
+                let tile = start..(start + ROW_TILE).min(rows);
+                let mut slices = heapless::Vec::<&mut [f32], ROW_TILE>::new();
+                for row in tile.clone() {
+                    let range = row * width + columns.start..row * width + columns.end;
+                    // SAFETY: `run` calls each piece once, pieces have columns of their
+                    // own, and within a piece each row is taken once per tile.
+                    let slice = unsafe { parts.slice(range) };
+                    // A tile has at most ROW_TILE rows.
+                    let _ = slices.push(slice);
+                }
+                job(columns.clone(), tile, &mut slices);
+            }
+        });
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // A worker's panic was reported by the call that met it.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self, index: usize) {
+        let mut seen = 0;
+        loop {
+            seen = self.wait_for_epoch(seen, index);
+            if self.closing.load(Ordering::Relaxed) {
+                return;
+            }
+            let _done = Done(self);
+            let job: *const Job<'_> = self.job.load(Ordering::Relaxed).cast();
+            // SAFETY: `run` stored the address of a live `Job` before it raised the epoch
+            // that `wait_for_epoch` acquired, and waits for `Done` before the job dies.
+            let job = unsafe { *job };
+            self.take_pieces(job);
+        }
+    }
+
+    fn take_pieces(&self, job: Job<'_>) {
+        let pieces = self.pieces.load(Ordering::Relaxed);
+        loop {
+            let piece = self.next.fetch_add(1, Ordering::Relaxed);
+            if piece >= pieces {
+                return;
+            }
+            job(piece);
+        }
+    }
+
+    fn wait_for_epoch(&self, seen: u32, index: usize) -> u32 {
+        let mut spins = 0;
+        loop {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            if epoch != seen {
+                return epoch;
+            }
+            spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+                continue;
+            }
+            self.sleeping[index].store(true, Ordering::SeqCst);
+            if self.epoch.load(Ordering::SeqCst) == seen {
+                thread::park();
+            }
+            self.sleeping[index].store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Marks a worker's part of a call as finished, also when it panics.
+struct Done<'a>(&'a Shared);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.panicked.store(true, Ordering::Relaxed);
+        }
+        self.0.busy.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Waits until no worker uses the current job.
+struct WaitForWorkers<'a>(&'a Shared);
+
+impl Drop for WaitForWorkers<'_> {
+    fn drop(&mut self) {
+        let mut spins = 0;
+        while self.0.busy.load(Ordering::Acquire) > 0 {
+            spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+            } else {
+                // A worker may wait for this very core.
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+/// A slice whose disjoint parts several threads write.
+struct Parts<'a, T> {
+    start: *mut T,
+    len: usize,
+    lifetime: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: a `Parts` only gives out `&mut` parts, which its users keep disjoint, so sharing
+// it moves each element to at most one thread; `T: Send` allows that.
+unsafe impl<T: Send> Sync for Parts<'_, T> {}
+
+impl<'a, T> Parts<'a, T> {
+    fn new(slice: &'a mut [T]) -> Parts<'a, T> {
+        Parts { start: slice.as_mut_ptr(), len: slice.len(), lifetime: PhantomData }
+    }
+
+    /// # Safety
+    /// - No two parts that are alive at the same time may overlap.
+    #[expect(clippy::mut_from_ref, reason = "disjoint parts, as the contract demands")]
+    unsafe fn slice(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end);
+        assert!(range.end <= self.len);
+        // SAFETY: the range lies inside the slice that `new` borrowed for `'a`, and the
+        // caller keeps parts apart.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool(threads: usize) -> Pool {
+        Pool::new(&vec![0; threads]).expect("threads start")
+    }
+
+    #[test]
+    fn each_piece_runs_once() {
+        for threads in [1, 2, 4] {
+            let pool = pool(threads);
+            for pieces in [0, 1, 2, 3, 100] {
+                let counts: Vec<AtomicUsize> = (0..pieces).map(|_| AtomicUsize::new(0)).collect();
+                for _ in 0..50 {
+                    pool.run(pieces, &|i| {
+                        counts[i].fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+                assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 50));
+            }
+        }
+    }
+
+    #[test]
+    fn sleeping_threads_wake_up() {
+        let pool = pool(3);
+        for _ in 0..5 {
+            thread::sleep(std::time::Duration::from_millis(20));
+            let sum = AtomicUsize::new(0);
+            pool.run(10, &|i| {
+                sum.fetch_add(i, Ordering::Relaxed);
+            });
+            assert_eq!(sum.into_inner(), 45);
+        }
+    }
+
+    #[test]
+    fn chunks_cover_the_slice() {
+        let pool = pool(2);
+        let (mut a, mut b) = (vec![0; 10], vec![0; 4]);
+        pool.run_chunks2((&mut a, 3), (&mut b, 1), &|i, a, b| {
+            a.fill(i + 1);
+            b.fill(10 * i);
+        });
+        assert_eq!(a, [1, 1, 1, 2, 2, 2, 3, 3, 3, 4]);
+        assert_eq!(b, [0, 10, 20, 30]);
+    }
+
+    #[test]
+    fn columns_cover_the_matrix() {
+        let pool = pool(2);
+        let (rows, width) = (ROW_TILE + 3, 10);
+        let mut out = vec![0.0; rows * width];
+        pool.run_columns(&mut out, width, 4, &|columns, tile, parts| {
+            assert_eq!(tile.len(), parts.len());
+            for (row, part) in tile.zip(parts) {
+                for (column, x) in columns.clone().zip(part.iter_mut()) {
+                    *x += (row * width + column) as f32;
+                }
+            }
+        });
+        assert!(out.iter().enumerate().all(|(i, &x)| x == i as f32));
+    }
+
+    #[test]
+    fn a_panic_in_a_piece_reaches_the_caller() {
+        let result = std::panic::catch_unwind(|| {
+            pool(2).run(64, &|i| assert_ne!(i, 63, "on purpose"));
+        });
+        assert!(result.is_err());
+    }
+
+    #[test]
+    fn dropping_ends_the_threads() {
+        let pool = pool(3);
+        let shared = Arc::clone(&pool.shared);
+        drop(pool);
+        assert_eq!(Arc::strong_count(&shared), 1);
+    }
+}

@@ -1,0 +1,77 @@
+//! Which cores there are, how fast they are next to each other, and pinning to them.
+
+use std::fs;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// A core this process may run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Core {
+    /// The kernel's number of the core.
+    pub cpu: usize,
+    /// Speed next to the other cores, as the kernel's `cpu_capacity` gives it; the fastest
+    /// has 1024 on most boards, and all are equal where the kernel says nothing.
+    pub capacity: u32,
+}
+
+/// The cores this process may use, the fastest first.
+pub fn cores() -> Vec<Core> {
+    let mut cores: Vec<Core> =
+        allowed().into_iter().map(|cpu| Core { cpu, capacity: capacity(cpu) }).collect();
+    sort_fastest_first(&mut cores);
+    cores
+}
+
+/// The cores worth using by default: those at least three quarters as fast as the fastest.
+///
+/// A core much slower than the rest reads little memory and delays every step's end.
+pub fn fast_cores(cores: &[Core]) -> Vec<usize> {
+    let fastest = cores.iter().map(|c| c.capacity).max().unwrap_or(0);
+    cores.iter().filter(|c| c.capacity * 4 >= fastest * 3).map(|c| c.cpu).collect()
+}
+
+/// Ties the calling thread to `cpu`; where that is not allowed it stays where it is.
+pub fn pin_current_thread(cpu: usize) {
+    let mut set = CpuSet::new();
+    if set.set(cpu).is_ok() && sched_setaffinity(Pid::from_raw(0), &set).is_err() {
+        log::debug!("cannot pin a thread to core {cpu}");
+    }
+}
+
+fn allowed() -> Vec<usize> {
+    match sched_getaffinity(Pid::from_raw(0)) {
+        Ok(set) => (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect(),
+        Err(_) => vec![0],
+    }
+}
+
+fn capacity(cpu: usize) -> u32 {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/cpu_capacity");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.trim().parse().unwrap_or(1024)
+}
+
+fn sort_fastest_first(cores: &mut [Core]) {
+    cores.sort_by_key(|core| (std::cmp::Reverse(core.capacity), core.cpu));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_core() {
+        assert!(!cores().is_empty());
+    }
+
+    #[test]
+    fn big_cores_come_first_and_little_ones_are_left_out() {
+        let mut cores: Vec<Core> = [(0, 530), (1, 530), (2, 1024), (3, 1000)]
+            .map(|(cpu, capacity)| Core { cpu, capacity })
+            .into();
+        sort_fastest_first(&mut cores);
+        assert_eq!(cores[0].cpu, 2);
+        assert_eq!(fast_cores(&cores), [2, 3]);
+    }
+}

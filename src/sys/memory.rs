@@ -1,0 +1,34 @@
+//! Memory of this process and of the machine, as `/proc` tells it.
+
+use std::fs;
+
+/// Most memory this process has had resident so far, in bytes; mapped files count.
+pub fn peak_resident_bytes() -> Option<u64> {
+    kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
+}
+
+/// Memory that can be had without swapping, in bytes.
+pub fn available_bytes() -> Option<u64> {
+    kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+fn kib_field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_in_kib() {
+        assert_eq!(kib_field("A: 1 kB\nMemAvailable:   2048 kB\n", "MemAvailable:"), Some(2 << 20));
+        assert_eq!(kib_field("", "VmHWM:"), None);
+    }
+
+    #[test]
+    fn this_process_uses_memory() {
+        assert!(peak_resident_bytes().is_some_and(|bytes| bytes > 0));
+    }
+}
