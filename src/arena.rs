@@ -54,39 +54,46 @@ impl Arena {
 
     /// Starts carving from the beginning; the same sequence gives the same buffers.
     pub fn carver(&mut self) -> Carver<'_> {
-        Carver { rest: bytemuck::cast_slice_mut(&mut self.lines) }
+        Carver { rest: Some(bytemuck::cast_slice_mut(&mut self.lines)), used: 0 }
     }
 }
 
-/// Hands out buffers from an arena, in order.
+/// Hands out buffers from an arena, in order, or only counts what they would need.
 pub struct Carver<'a> {
-    rest: &'a mut [u8],
+    /// What is left; `None` when only counting.
+    rest: Option<&'a mut [u8]>,
+    used: usize,
 }
 
 impl<'a> Carver<'a> {
+    /// Counts bytes instead of handing them out: every buffer is empty.
+    pub fn counting() -> Carver<'a> {
+        Carver { rest: None, used: 0 }
+    }
+
+    /// Bytes taken so far; `usize::MAX` stands for more than can be addressed.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
     /// The next `len` elements.
     ///
     /// # Errors
     /// If fewer bytes are left than `what` needs.
-    pub fn take<T: Pod>(
-        &mut self,
-        what: &'static str,
-        len: usize,
-    ) -> Result<&'a mut [T], Exhausted> {
+    pub fn take<T: Pod>(&mut self, what: &'static str, len: usize) -> Result<&'a mut [T], Exhausted> {
         let bytes = len.saturating_mul(size_of::<T>());
-        let padded = padded(bytes).filter(|&padded| padded <= self.rest.len());
-        let Some(padded) = padded else {
-            return Err(Exhausted { what, bytes });
+        let padded = bytes.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
+        self.used = self.used.saturating_add(padded);
+        let Some(rest) = self.rest.take() else {
+            return Ok(&mut []);
         };
-        let (taken, rest) = std::mem::take(&mut self.rest).split_at_mut(padded);
-        self.rest = rest;
+        if padded > rest.len() {
+            return Err(Exhausted { what, bytes });
+        }
+        let (taken, rest) = rest.split_at_mut(padded);
+        self.rest = Some(rest);
         Ok(bytemuck::cast_slice_mut(&mut taken[..bytes]))
     }
-}
-
-/// Bytes that a buffer of `bytes` occupies in an arena.
-pub fn padded(bytes: usize) -> Option<usize> {
-    bytes.checked_next_multiple_of(ALIGN)
 }
 
 #[cfg(test)]
@@ -113,5 +120,16 @@ mod tests {
         assert!(Arena::new(usize::MAX / 2).is_err());
         let mut arena = Arena { lines: Vec::new() };
         assert!(arena.carver().take::<f32>("x", usize::MAX).is_err());
+    }
+
+    #[test]
+    fn counting_adds_up_what_carving_needs() -> Result<(), Exhausted> {
+        let mut carver = Carver::counting();
+        carver.take::<i8>("a", 3)?;
+        carver.take::<f32>("b", ALIGN)?;
+        assert_eq!(carver.used(), 5 * ALIGN);
+        carver.take::<f32>("c", usize::MAX)?;
+        assert_eq!(carver.used(), usize::MAX);
+        Ok(())
     }
 }

@@ -1,1 +1,214 @@
-//! Placeholder.
+//! A model: its weights in a mapped file, and the forward pass over them.
+//!
+//! [`Model`] is what the file holds and is shared freely. [`Transformer`] adds what one
+//! user of it needs: threads, kernels, buffers and the KV cache.
+
+mod attention;
+mod buffers;
+mod forward;
+mod kv;
+mod plan;
+mod project;
+mod rope;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::format;
+use crate::format::model::{Header, Tensor, TensorId, TensorKind, Weights};
+use crate::kernels::Kernels;
+use crate::quant::q8::Q8Matrix;
+use crate::sys::map::Map;
+
+pub use forward::{ForwardError, Row, Transformer};
+pub use plan::{KvType, Plan, PlanError};
+
+/// Weights and configuration of a model.
+pub struct Model {
+    header: Header,
+    source: Source,
+    /// The first tensor of each kind, in the order of [`TensorKind::ALL`].
+    first: Vec<Tensor>,
+}
+
+enum Source {
+    Map(Map),
+    Static(&'static [u8]),
+}
+
+/// Why a model cannot be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file cannot be read.
+    Io {
+        /// Path as given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is not a model this version can run.
+    Format {
+        /// Path as given.
+        path: PathBuf,
+        /// What is wrong.
+        source: format::Error,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (LoadError::Io { path, .. } | LoadError::Format { path, .. }) = self;
+        write!(f, "cannot use model {}", path.display())
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LoadError::Io { source, .. } => Some(source),
+            LoadError::Format { source, .. } => Some(source),
+        }
+    }
+}
+
+/// A weight matrix `[rows, k]` as the file stores it.
+#[derive(Clone, Copy)]
+pub enum Matrix<'a> {
+    /// f32, row-major.
+    F32 {
+        /// `[rows, k]`.
+        w: &'a [f32],
+        /// Columns.
+        k: usize,
+    },
+    /// int8 with group scales.
+    Q8(Q8Matrix<'a>),
+}
+
+impl<'a> Matrix<'a> {
+    /// Number of rows: outputs of a projection.
+    pub fn rows(&self) -> usize {
+        match self {
+            Matrix::F32 { w, k } => w.len() / k,
+            Matrix::Q8(matrix) => matrix.rows(),
+        }
+    }
+
+    /// The matrix of rows `range` alone.
+    pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Matrix<'a> {
+        match self {
+            Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
+            Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
+        }
+    }
+
+    /// Writes row `index` as f32 to `out`, `[k]`.
+    pub fn read_row(&self, index: usize, kernels: &Kernels, out: &mut [f32]) {
+        match self.slice_rows(index..index + 1) {
+            Matrix::F32 { w, .. } => out.copy_from_slice(w),
+            Matrix::Q8(matrix) => {
+                let row = matrix.row(0);
+                kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
+            }
+        }
+    }
+}
+
+impl Model {
+    /// Maps the model file at `path` and checks its header.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, or is not a model whose every tensor lies inside it.
+    pub fn open(path: &Path) -> Result<Model, LoadError> {
+        let io_error = |source| LoadError::Io { path: path.to_owned(), source };
+        let map = Map::open(path).map_err(io_error)?;
+        Model::new(Source::Map(map))
+            .map_err(|source| LoadError::Format { path: path.to_owned(), source })
+    }
+
+    /// Uses a model file that is part of the program.
+    ///
+    /// # Errors
+    /// If the bytes are not a model file, or do not start at a multiple of 4.
+    pub fn from_static(bytes: &'static [u8]) -> Result<Model, format::Error> {
+        if !(bytes.as_ptr() as usize).is_multiple_of(align_of::<f32>()) {
+            return Err(format::Error::Unsupported("a model at an odd address".to_owned()));
+        }
+        Model::new(Source::Static(bytes))
+    }
+
+    fn new(source: Source) -> Result<Model, format::Error> {
+        let header = Header::parse(source.bytes())?;
+        let first = header.tensors().filter(|tensor| tensor.id.layer == 0).collect();
+        Ok(Model { header, source, first })
+    }
+
+    /// What the file says about the model.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The whole file.
+    pub fn file_bytes(&self) -> &[u8] {
+        self.source.bytes()
+    }
+
+    /// Bytes of weights that decoding one token reads: everything but the embedding, of
+    /// which one row is read, unless it is the classifier too.
+    pub fn bytes_per_token(&self) -> u64 {
+        let is_read = |t: &Tensor| {
+            t.id.kind != TensorKind::Embedding || self.header.shared_classifier
+        };
+        self.header.tensors().filter(is_read).map(|t| t.bytes).sum()
+    }
+
+    /// The norm weights `id`, `[dim]`.
+    pub(crate) fn norm(&self, kind: TensorKind, layer: usize) -> &[f32] {
+        floats(self.tensor_bytes(TensorId { kind, layer }))
+    }
+
+    /// The matrix of `kind` in `layer` (0 if the kind is not per layer).
+    pub(crate) fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
+        let bytes = self.tensor_bytes(TensorId { kind, layer });
+        let (rows, k) = self.header.shape(kind);
+        match self.header.weights {
+            Weights::F32 => Matrix::F32 { w: floats(bytes), k },
+            Weights::Q8 { group } => {
+                let (q, scales) = bytes.split_at(rows * k);
+                let matrix = Q8Matrix::new(bytemuck::cast_slice(q), floats(scales), k, group);
+                Matrix::Q8(matrix.expect("the header's group size divides every matrix"))
+            }
+        }
+    }
+
+    /// The matrix that turns the last hidden state into logits.
+    pub(crate) fn classifier(&self) -> Matrix<'_> {
+        match self.header.shared_classifier {
+            true => self.matrix(TensorKind::Embedding, 0),
+            false => self.matrix(TensorKind::Classifier, 0),
+        }
+    }
+
+    fn tensor_bytes(&self, id: TensorId) -> &[u8] {
+        let first = self.first.iter().find(|tensor| tensor.id.kind == id.kind);
+        let first = first.expect("callers ask for kinds that the header has");
+        let start = first.offset as usize + id.layer * first.bytes as usize;
+        &self.file_bytes()[start..start + first.bytes as usize]
+    }
+}
+
+impl Source {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Source::Map(map) => map.as_bytes(),
+            Source::Static(bytes) => bytes,
+        }
+    }
+}
+
+/// Tensors start at multiples of 4 in a file that starts at one.
+fn floats(bytes: &[u8]) -> &[f32] {
+    bytemuck::cast_slice(bytes)
+}

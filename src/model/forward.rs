@@ -1,0 +1,309 @@
+//! The forward pass: a batch of tokens in, logits out.
+//!
+//! Each step reads one layer's weights once for all rows of the batch. A prompt's chunk, the
+//! next token of one stream and those of several streams are the same call.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Model;
+use super::attention::Attention;
+use super::buffers::Buffers;
+use super::kv::KvShape;
+use super::plan::{Plan, PlanError};
+use super::project::Projector;
+use super::rope;
+use crate::arena::{Arena, Exhausted};
+use crate::format::model::{Header, TensorKind};
+use crate::kernels::Kernels;
+use crate::pool::Pool;
+
+/// One token of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its id.
+    pub token: u32,
+    /// Whose KV cache it reads and extends.
+    pub stream: usize,
+    /// Its position in the stream; all earlier ones have been through a forward pass, or
+    /// come before it in the same batch.
+    pub pos: usize,
+    /// Whether its logits are wanted.
+    pub wants_logits: bool,
+}
+
+/// A batch that does not fit the plan or the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ForwardError {
+    /// The id is not in the vocabulary.
+    Token {
+        /// The id.
+        id: u32,
+        /// Ids below this exist.
+        vocab_size: usize,
+    },
+    /// The position lies outside the context.
+    ContextFull {
+        /// Length of the context.
+        ctx_len: usize,
+    },
+    /// There are more rows, wanted logits or streams than planned.
+    Plan,
+}
+
+impl fmt::Display for ForwardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ForwardError::Token { id, vocab_size } => {
+                write!(f, "token id {id} is not below the vocabulary's size {vocab_size}")
+            }
+            ForwardError::ContextFull { ctx_len } => {
+                write!(f, "the context of {ctx_len} tokens is full")
+            }
+            ForwardError::Plan => write!(f, "the batch is larger than planned"),
+        }
+    }
+}
+
+impl std::error::Error for ForwardError {}
+
+/// Why a [`Transformer`] cannot be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The plan does not fit the model.
+    Plan(PlanError),
+    /// There is not enough memory.
+    Memory(Exhausted),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Plan(e) => e.fmt(f),
+            StartError::Memory(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A model with the threads, buffers and KV cache to run it.
+pub struct Transformer {
+    model: Arc<Model>,
+    kernels: Kernels,
+    pool: Pool,
+    plan: Plan,
+    kv: KvShape,
+    /// Radians per position, `[head_dim / 2]`.
+    frequencies: Vec<f64>,
+    arena: Arena,
+}
+
+impl Transformer {
+    /// Allocates everything that `plan` asks for.
+    ///
+    /// # Errors
+    /// If the plan does not fit the model, or the machine has not that much memory.
+    pub fn new(
+        model: Arc<Model>,
+        kernels: Kernels,
+        pool: Pool,
+        plan: Plan,
+    ) -> Result<Transformer, StartError> {
+        let header = model.header();
+        let bytes = plan.bytes(header).map_err(StartError::Plan)?;
+        let arena = Arena::new(bytes).map_err(StartError::Memory)?;
+        let kv = KvShape::new(header, plan.kv_len(header));
+        let frequencies = rope::frequencies(header);
+        Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena })
+    }
+
+    /// The model that is run.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Sizes of the run.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The kernels in use.
+    pub fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// Bytes of buffers and KV cache.
+    pub fn arena_bytes(&self) -> usize {
+        self.arena.bytes()
+    }
+
+    /// Positions before `pos` that are still stored once `stored` positions have been.
+    ///
+    /// A stream can be taken back to `pos` only if this covers what `pos` looks back to.
+    pub fn can_rewind(&self, stored: usize, pos: usize) -> bool {
+        stored <= self.kv.kv_len || pos == stored
+    }
+
+    /// Runs `rows` through the model and returns the logits of those that want them,
+    /// `[wanted, vocab_size]`, in the rows' order.
+    ///
+    /// # Errors
+    /// If a row does not fit the model or the plan; nothing has been changed then.
+    pub fn forward(&mut self, rows: &[Row]) -> Result<&mut [f32], ForwardError> {
+        check(rows, &self.plan, self.model.header())?;
+        let mut carver = self.arena.carver();
+        let buffers = Buffers::carve(self.model.header(), &self.plan, &mut carver);
+        let mut buffers = buffers.expect("the arena was made for this plan");
+        let pass = Pass {
+            model: &self.model,
+            kernels: &self.kernels,
+            pool: &self.pool,
+            kv: &self.kv,
+            frequencies: &self.frequencies,
+            rows,
+        };
+        pass.embed(&mut buffers);
+        pass.layers(0..self.model.header().n_layers, &mut buffers);
+        let len = pass.classify(&mut buffers);
+        Ok(&mut buffers.logits[..len])
+    }
+}
+
+fn check(rows: &[Row], plan: &Plan, header: &Header) -> Result<(), ForwardError> {
+    let wanted = rows.iter().filter(|row| row.wants_logits).count();
+    let has_stream = |row: &Row| row.stream < plan.n_streams;
+    if rows.len() > plan.max_batch || wanted > plan.max_logits || !rows.iter().all(has_stream) {
+        return Err(ForwardError::Plan);
+    }
+    for row in rows {
+        if row.token as usize >= header.vocab_size {
+            return Err(ForwardError::Token { id: row.token, vocab_size: header.vocab_size });
+        }
+        if row.pos >= plan.ctx_len {
+            return Err(ForwardError::ContextFull { ctx_len: plan.ctx_len });
+        }
+    }
+    Ok(())
+}
+
+/// One forward pass over `rows`.
+struct Pass<'a> {
+    model: &'a Model,
+    kernels: &'a Kernels,
+    pool: &'a Pool,
+    kv: &'a KvShape,
+    frequencies: &'a [f64],
+    rows: &'a [Row],
+}
+
+impl Pass<'_> {
+    fn projector(&self) -> Projector<'_> {
+        let weights = self.model.header().weights;
+        Projector { kernels: self.kernels, pool: self.pool, weights }
+    }
+
+    /// Fills `x` with the tokens' embeddings, and the tables of RoPE with their positions.
+    fn embed(&self, buffers: &mut Buffers<'_>) {
+        let header = self.model.header();
+        let embedding = self.model.matrix(TensorKind::Embedding, 0);
+        for (row, x) in self.rows.iter().zip(buffers.x.chunks_exact_mut(header.dim)) {
+            embedding.read_row(row.token as usize, self.kernels, x);
+        }
+        let half = header.head_dim / 2;
+        let tables = buffers.cos.chunks_exact_mut(half).zip(buffers.sin.chunks_exact_mut(half));
+        for (row, (cos, sin)) in self.rows.iter().zip(tables) {
+            rope::angles(self.frequencies, row.pos, cos, sin);
+        }
+    }
+
+    fn layers(&self, layers: Range<usize>, buffers: &mut Buffers<'_>) {
+        for layer in layers {
+            self.attention(layer, buffers);
+            self.feed_forward(layer, buffers);
+        }
+    }
+
+    fn attention(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        let header = self.model.header();
+        let (m, dim, q_dim) = (self.rows.len(), header.dim, header.q_dim());
+        let matrix = |kind| self.model.matrix(kind, layer);
+        let projector = self.projector();
+
+        self.normalise(TensorKind::AttentionNorm, layer, buffers);
+        projector.prepare(&mut buffers.inputs, m, dim);
+        let wqkv = [matrix(TensorKind::Wq), matrix(TensorKind::Wk), matrix(TensorKind::Wv)];
+        projector.project(&buffers.inputs, (m, dim), &wqkv, buffers.qkv);
+
+        let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
+        Attention { kernels, pool, kv, n_heads: header.n_heads }.run(self.rows, layer, buffers);
+
+        projector.prepare(&mut buffers.inputs, m, q_dim);
+        projector.project(&buffers.inputs, (m, q_dim), &[matrix(TensorKind::Wo)], buffers.delta);
+        self.kernels.add(&mut buffers.x[..m * dim], &buffers.delta[..m * dim]);
+    }
+
+    fn feed_forward(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        let header = self.model.header();
+        let (m, dim, ffn_dim) = (self.rows.len(), header.dim, header.ffn_dim);
+        let matrix = |kind| self.model.matrix(kind, layer);
+        let projector = self.projector();
+
+        self.normalise(TensorKind::FfnNorm, layer, buffers);
+        projector.prepare(&mut buffers.inputs, m, dim);
+        let gate_up = [matrix(TensorKind::W1), matrix(TensorKind::W3)];
+        projector.project(&buffers.inputs, (m, dim), &gate_up, buffers.gate_up);
+
+        let gate_up = &*buffers.gate_up;
+        let activated = &mut buffers.inputs.f32[..m * ffn_dim];
+        self.pool.run_chunks(activated, ffn_dim, &|row, out| {
+            let (gate, up) = gate_up[row * 2 * ffn_dim..][..2 * ffn_dim].split_at(ffn_dim);
+            out.copy_from_slice(gate);
+            self.kernels.swiglu(out, up);
+        });
+
+        projector.prepare(&mut buffers.inputs, m, ffn_dim);
+        projector.project(&buffers.inputs, (m, ffn_dim), &[matrix(TensorKind::W2)], buffers.delta);
+        self.kernels.add(&mut buffers.x[..m * dim], &buffers.delta[..m * dim]);
+    }
+
+    /// RMSNorm of every row of `x` into the inputs of the next projection.
+    fn normalise(&self, kind: TensorKind, layer: usize, buffers: &mut Buffers<'_>) {
+        let header = self.model.header();
+        let (dim, eps) = (header.dim, header.norm_eps);
+        let weight = self.model.norm(kind, layer);
+        let x = &*buffers.x;
+        let out = &mut buffers.inputs.f32[..self.rows.len() * dim];
+        self.pool.run_chunks(out, dim, &|row, out| {
+            self.kernels.rms_norm(&x[row * dim..][..dim], weight, eps, out);
+        });
+    }
+
+    /// Logits of the rows that want them; returns how many values those are.
+    fn classify(&self, buffers: &mut Buffers<'_>) -> usize {
+        let header = self.model.header();
+        let (dim, eps) = (header.dim, header.norm_eps);
+        let weight = self.model.norm(TensorKind::FinalNorm, 0);
+        let mut m = 0;
+        for (row, x) in self.rows.iter().zip(buffers.x.chunks_exact(dim)) {
+            if row.wants_logits {
+                let out = &mut buffers.inputs.f32[m * dim..][..dim];
+                self.kernels.rms_norm(x, weight, eps, out);
+                m += 1;
+            }
+        }
+        let projector = self.projector();
+        projector.prepare(&mut buffers.inputs, m, dim);
+        let classifier = self.model.classifier();
+        projector.project(&buffers.inputs, (m, dim), &[classifier], buffers.logits);
+        m * header.vocab_size
+    }
+}

@@ -1,0 +1,141 @@
+//! The KV cache: where the keys and values of each position lie.
+//!
+//! With a sliding window it is a ring: position `pos` lies in slot `pos % kv_len`, and
+//! `kv_len` is large enough that a batch never overwrites what its own rows look back to.
+
+use std::ops::Range;
+
+use heapless::Vec;
+
+use super::buffers::KvValues;
+use crate::format::model::Header;
+use crate::kernels::{Kernels, KvRun};
+
+/// Shape of the cache.
+#[derive(Clone, Copy)]
+pub(super) struct KvShape {
+    pub n_layers: usize,
+    pub n_kv_heads: usize,
+    /// Positions held.
+    pub kv_len: usize,
+    pub head_dim: usize,
+    pub sliding_window: Option<usize>,
+}
+
+impl KvShape {
+    pub fn new(header: &Header, kv_len: usize) -> KvShape {
+        KvShape {
+            n_layers: header.n_layers,
+            n_kv_heads: header.n_kv_heads,
+            kv_len,
+            head_dim: header.head_dim,
+            sliding_window: header.sliding_window,
+        }
+    }
+
+    /// Positions that the token at `pos` attends to.
+    fn visible(&self, pos: usize) -> Range<usize> {
+        let window = self.sliding_window.unwrap_or(usize::MAX);
+        (pos + 1).saturating_sub(window)..pos + 1
+    }
+
+    /// The slots of `positions`: one range, or two where the ring wraps.
+    fn slots(&self, positions: Range<usize>) -> Vec<Range<usize>, 2> {
+        let mut slots = Vec::new();
+        let start = positions.start % self.kv_len;
+        let end = start + positions.len();
+        // Two ranges at most, as the vector holds.
+        let _ = slots.push(start..end.min(self.kv_len));
+        if end > self.kv_len {
+            let _ = slots.push(0..end - self.kv_len);
+        }
+        slots
+    }
+
+    /// First value of a head's keys; its values follow `n_kv_heads` heads later.
+    fn head_start(&self, stream: usize, layer: usize, head: usize) -> usize {
+        let heads = (stream * self.n_layers + layer) * 2 * self.n_kv_heads + head;
+        heads * self.kv_len * self.head_dim
+    }
+
+    fn values_after_keys(&self) -> usize {
+        self.n_kv_heads * self.kv_len * self.head_dim
+    }
+}
+
+impl KvValues<'_> {
+    /// Stores keys and values of one position, `[n_kv_heads, head_dim]` each.
+    pub fn store(
+        &mut self,
+        shape: &KvShape,
+        (stream, layer, pos): (usize, usize, usize),
+        (k, v): (&[f32], &[f32]),
+        kernels: &Kernels,
+    ) {
+        let slot = pos % shape.kv_len * shape.head_dim;
+        let heads = k.chunks_exact(shape.head_dim).zip(v.chunks_exact(shape.head_dim));
+        for (head, (k, v)) in heads.enumerate() {
+            let k_at = shape.head_start(stream, layer, head) + slot;
+            for (at, x) in [(k_at, k), (k_at + shape.values_after_keys(), v)] {
+                let range = at..at + shape.head_dim;
+                match self {
+                    KvValues::F16(kv) => kernels.store_f16(x, &mut kv[range]),
+                    KvValues::F32(kv) => kv[range].copy_from_slice(x),
+                }
+            }
+        }
+    }
+
+    /// The keys and values of `head` that the token at `pos` attends to.
+    pub fn runs(
+        &self,
+        shape: &KvShape,
+        (stream, layer, pos): (usize, usize, usize),
+        head: usize,
+    ) -> Vec<KvRun<'_>, 2> {
+        let k_at = shape.head_start(stream, layer, head);
+        let v_at = k_at + shape.values_after_keys();
+        let slots = shape.slots(shape.visible(pos)).into_iter();
+        slots
+            .map(|slots| {
+                let (start, end) = (slots.start * shape.head_dim, slots.end * shape.head_dim);
+                let (k, v) = (k_at + start..k_at + end, v_at + start..v_at + end);
+                match self {
+                    KvValues::F16(kv) => KvRun::F16 { k: &kv[k], v: &kv[v] },
+                    KvValues::F32(kv) => KvRun::F32 { k: &kv[k], v: &kv[v] },
+                }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: KvShape =
+        KvShape { n_layers: 2, n_kv_heads: 3, kv_len: 10, head_dim: 4, sliding_window: Some(6) };
+
+    #[test]
+    fn window_includes_the_position_itself() {
+        assert_eq!(SHAPE.visible(2), 0..3);
+        assert_eq!(SHAPE.visible(5), 0..6);
+        assert_eq!(SHAPE.visible(6), 1..7);
+    }
+
+    #[test]
+    fn ring_wraps_into_two_ranges_in_order_of_position() {
+        assert_eq!(SHAPE.slots(1..7), [1..7]);
+        assert_eq!(SHAPE.slots(4..10), [4..10]);
+        assert_eq!(SHAPE.slots(7..13), [7..10, 0..3]);
+        assert_eq!(SHAPE.slots(12..18), [2..8]);
+    }
+
+    #[test]
+    fn heads_do_not_overlap() {
+        let heads = [(0, 0, 0), (0, 0, 2), (0, 1, 0), (1, 0, 0)];
+        let starts = heads.map(|(s, l, h)| SHAPE.head_start(s, l, h) / 40);
+        assert_eq!(starts, [0, 2, 6, 12]);
+        assert_eq!(SHAPE.values_after_keys() / 40, 3);
+    }
+}

@@ -1,0 +1,126 @@
+//! How much of everything a run needs, decided and checked before the first token.
+
+use std::fmt;
+
+use super::buffers::Buffers;
+use crate::arena::Carver;
+use crate::format::model::{Header, Weights};
+
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvType {
+    /// Half precision: half the memory.
+    F16,
+    /// Single precision, for exact comparisons.
+    F32,
+}
+
+impl KvType {
+    /// What suits the weights: f32 weights are run for exactness, others for speed.
+    pub fn for_weights(weights: Weights) -> KvType {
+        match weights {
+            Weights::F32 => KvType::F32,
+            Weights::Q8 { .. } => KvType::F16,
+        }
+    }
+
+    /// Bytes of one value.
+    pub fn bytes(self) -> usize {
+        match self {
+            KvType::F16 => 2,
+            KvType::F32 => 4,
+        }
+    }
+
+    /// The name used on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            KvType::F16 => "f16",
+            KvType::F32 => "f32",
+        }
+    }
+}
+
+/// Sizes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Longest context of a stream, in tokens.
+    pub ctx_len: usize,
+    /// Most rows of one forward pass.
+    pub max_batch: usize,
+    /// Most rows of one forward pass whose logits are wanted.
+    pub max_logits: usize,
+    /// Streams that have a KV cache of their own.
+    pub n_streams: usize,
+    /// How keys and values are kept.
+    pub kv: KvType,
+}
+
+/// A run that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The context is longer than the model was made for, or empty.
+    ContextLength {
+        /// Tokens asked for.
+        wanted: usize,
+        /// Tokens the model allows.
+        max: usize,
+    },
+    /// Batch, logits or streams are zero.
+    Empty,
+    /// The buffers would need more bytes than there are addresses.
+    TooLarge,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlanError::ContextLength { wanted, max } => {
+                write!(f, "context of {wanted} tokens, the model allows 1 to {max}")
+            }
+            PlanError::Empty => write!(f, "batch, logits and streams must be at least 1"),
+            PlanError::TooLarge => write!(f, "context and batch need more memory than exists"),
+        }
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+impl Plan {
+    /// Bytes of all buffers and of the KV cache.
+    ///
+    /// # Errors
+    /// If `self` does not fit the model.
+    pub fn bytes(&self, header: &Header) -> Result<usize, PlanError> {
+        if self.ctx_len == 0 || self.ctx_len > header.max_seq_len {
+            let max = header.max_seq_len;
+            return Err(PlanError::ContextLength { wanted: self.ctx_len, max });
+        }
+        if self.max_batch == 0 || self.max_logits == 0 || self.n_streams == 0 {
+            return Err(PlanError::Empty);
+        }
+        let mut carver = Carver::counting();
+        match Buffers::carve(header, self, &mut carver) {
+            Ok(_) if carver.used() <= isize::MAX as usize => Ok(carver.used()),
+            _ => Err(PlanError::TooLarge),
+        }
+    }
+
+    /// Positions the KV cache holds: all of them, or what a sliding window can look back to
+    /// from any row of a batch.
+    pub(super) fn kv_len(&self, header: &Header) -> usize {
+        match header.sliding_window {
+            Some(window) => self.ctx_len.min(window.saturating_add(self.max_batch)),
+            None => self.ctx_len,
+        }
+    }
+
+    /// Values of the KV cache, saturating.
+    pub(super) fn kv_values(&self, header: &Header) -> usize {
+        let per_position = 2 * header.kv_dim();
+        [self.n_streams, header.n_layers, self.kv_len(header)]
+            .into_iter()
+            .fold(per_position, usize::saturating_mul)
+    }
+}
