@@ -1,5 +1,12 @@
 #![allow(unsafe_code)]
-//! What LEAP asks of the operating system; callers above need no `unsafe` and no `libc`.
+//! What LEAP asks of the operating system: cores, memory, maps, files that appear whole,
+//! signals.
+//!
+//! All `libc` and `nix` calls of the crate are here. Nothing in this layer knows what its
+//! callers are for.
 
 pub mod cpu;
+pub mod file;
+pub mod map;
 pub mod memory;
+pub mod signal;
