@@ -80,7 +80,11 @@ impl<'a> Carver<'a> {
     ///
     /// # Errors
     /// If fewer bytes are left than `what` needs.
-    pub fn take<T: Pod>(&mut self, what: &'static str, len: usize) -> Result<&'a mut [T], Exhausted> {
+    pub fn take<T: Pod>(
+        &mut self,
+        what: &'static str,
+        len: usize,
+    ) -> Result<&'a mut [T], Exhausted> {
         let bytes = len.saturating_mul(size_of::<T>());
         let padded = bytes.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
         self.used = self.used.saturating_add(padded);

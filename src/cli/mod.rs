@@ -2,7 +2,12 @@
 //!
 //! Text goes to stdout, everything else to stderr.
 
+#[cfg(feature = "tools")]
+mod eval;
 mod failure;
+#[cfg(feature = "tools")]
+mod json;
+mod options;
 mod run;
 #[cfg(feature = "tools")]
 mod tokenizer;
@@ -28,6 +33,8 @@ enum Command {
     Run(run::Run),
     #[cfg(feature = "tools")]
     Tokenizer(tokenizer::Tokenizer),
+    #[cfg(feature = "tools")]
+    Eval(eval::Eval),
 }
 
 /// Parses `args` (program name first), runs the command and returns its exit code:
@@ -38,6 +45,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Parsed::Command(Command::Run(run)) => run.execute(),
         #[cfg(feature = "tools")]
         Parsed::Command(Command::Tokenizer(tokenizer)) => tokenizer.execute(),
+        #[cfg(feature = "tools")]
+        Parsed::Command(Command::Eval(eval)) => eval.execute(),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,1 +1,284 @@
-//! Placeholder.
+//! Generation: prompts in chunks, the decode loop, stop conditions and figures.
+//!
+//! ```no_run
+//! use leap::engine::{Engine, Options};
+//! use leap::sampler::{Sampler, Sampling};
+//! use leap::tokenizer::Tokenizer;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut engine = Engine::open("model.bin".as_ref(), &Options::default())?;
+//! let tokenizer = Tokenizer::open("tokenizer.bin".as_ref())?;
+//! let mut sampler = Sampler::new(Sampling::GREEDY, engine.header().vocab_size);
+//! let mut stream = engine.stream()?;
+//! let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
+//! tokenizer.encode("Once upon a time", &mut ids);
+//! for _ in 0..20 {
+//!     let logits = engine.push(&mut stream, &ids)?;
+//!     ids = sampler.sample(logits).into_iter().collect();
+//!     print!("{}", String::from_utf8_lossy(tokenizer.token_bytes(ids[0])));
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod score;
+mod stop;
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::format::model::Header;
+use crate::kernels::{Isa, Kernels};
+use crate::model::{ForwardError, KvType, LoadError, Model, Plan, Row, StartError, Transformer};
+use crate::pool::Pool;
+use crate::sys::cpu;
+
+pub use stop::StopStrings;
+
+/// Context used when none is asked for, if the model allows that much.
+pub const CTX_LEN_DEFAULT: usize = 4096;
+
+/// Rows of a prompt that go through the model at once.
+pub const BATCH_DEFAULT: usize = 128;
+
+/// How to run a model. The default suits the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Longest context; by default what the model allows, up to [`CTX_LEN_DEFAULT`].
+    pub ctx_len: Option<usize>,
+    /// Rows of one forward pass, [`BATCH_DEFAULT`] by default.
+    pub batch: Option<usize>,
+    /// Most rows of a forward pass that may want logits, 1 by default.
+    pub max_logits: Option<usize>,
+    /// Streams with a KV cache of their own, 1 by default.
+    pub n_streams: Option<usize>,
+    /// How keys and values are kept; see [`KvType::for_weights`].
+    pub kv: Option<KvType>,
+    /// Number of threads; by default one for each fast core.
+    pub threads: Option<usize>,
+    /// Cores to run on, the caller's thread first; by default the fastest.
+    pub cores: Option<Vec<usize>>,
+    /// Instruction set to use; by default the best this CPU has.
+    pub isa: Option<Isa>,
+}
+
+/// Why an engine cannot be started.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The model cannot be opened.
+    Load(LoadError),
+    /// Context, batch or memory do not fit.
+    Start(StartError),
+    /// This CPU cannot run the instruction set asked for.
+    Isa(Isa),
+    /// The system refused a thread.
+    Threads(io::Error),
+    /// Every stream is taken.
+    NoStream,
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EngineError::Load(e) => e.fmt(f),
+            EngineError::Start(e) => e.fmt(f),
+            EngineError::Isa(isa) => write!(f, "this CPU cannot run {} kernels", isa.name()),
+            EngineError::Threads(_) => write!(f, "cannot start the threads"),
+            EngineError::NoStream => write!(f, "all streams are in use"),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            EngineError::Load(e) => e.source(),
+            EngineError::Threads(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+/// A model ready to run, and the streams in it.
+pub struct Engine {
+    transformer: Transformer,
+    /// Streams handed out.
+    n_streams: usize,
+    /// Scratch for one batch, `[max_batch]`.
+    rows: Vec<Row>,
+}
+
+/// One sequence of tokens with its KV cache. Belongs to the engine that made it.
+#[derive(Debug)]
+pub struct Stream {
+    slot: usize,
+    /// The ids whose keys and values are stored.
+    ids: Vec<u32>,
+}
+
+impl Stream {
+    /// The ids that have been through the model.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// Empties the stream.
+    pub fn clear(&mut self) {
+        self.ids.clear();
+    }
+
+    /// Number of tokens in the context.
+    pub fn pos(&self) -> usize {
+        self.ids.len()
+    }
+}
+
+impl Engine {
+    /// Opens the model file at `path` and prepares to run it.
+    ///
+    /// # Errors
+    /// If the file is not a model, or does not fit `options` or the machine.
+    pub fn open(path: &Path, options: &Options) -> Result<Engine, EngineError> {
+        let model = Model::open(path).map_err(EngineError::Load)?;
+        Engine::new(Arc::new(model), options)
+    }
+
+    /// Prepares to run `model`.
+    ///
+    /// # Errors
+    /// If `options` do not fit the model or the machine.
+    pub fn new(model: Arc<Model>, options: &Options) -> Result<Engine, EngineError> {
+        let header = model.header();
+        let plan = Plan {
+            ctx_len: options.ctx_len.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT)),
+            max_batch: options.batch.unwrap_or(BATCH_DEFAULT),
+            max_logits: options.max_logits.unwrap_or(1),
+            n_streams: options.n_streams.unwrap_or(1),
+            kv: options.kv.unwrap_or(KvType::for_weights(header.weights)),
+        };
+        let kernels = match options.isa {
+            None => Kernels::best(),
+            Some(isa) => Kernels::for_isa(isa).ok_or(EngineError::Isa(isa))?,
+        };
+        let pool = Pool::new(&options.cpus()).map_err(EngineError::Threads)?;
+        let transformer =
+            Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
+        Ok(Engine { transformer, n_streams: 0, rows: Vec::with_capacity(plan.max_batch) })
+    }
+
+    /// What the model file says.
+    pub fn header(&self) -> &Header {
+        self.transformer.model().header()
+    }
+
+    /// The model with its threads and buffers.
+    pub fn transformer(&self) -> &Transformer {
+        &self.transformer
+    }
+
+    /// Longest context of a stream.
+    pub fn ctx_len(&self) -> usize {
+        self.transformer.plan().ctx_len
+    }
+
+    /// A new, empty stream.
+    ///
+    /// # Errors
+    /// If all planned streams are in use.
+    pub fn stream(&mut self) -> Result<Stream, EngineError> {
+        if self.n_streams == self.transformer.plan().n_streams {
+            return Err(EngineError::NoStream);
+        }
+        self.n_streams += 1;
+        Ok(Stream { slot: self.n_streams - 1, ids: Vec::with_capacity(self.ctx_len()) })
+    }
+
+    /// Appends `ids` to the stream, in batches, and returns the logits after the last one;
+    /// nothing if `ids` is empty.
+    ///
+    /// # Errors
+    /// If the context would overflow or an id does not exist. The stream then holds the
+    /// batches before the failing one.
+    pub fn push(&mut self, stream: &mut Stream, ids: &[u32]) -> Result<&mut [f32], ForwardError> {
+        if ids.is_empty() {
+            return Ok(&mut []);
+        }
+        let max_batch = self.transformer.plan().max_batch;
+        let (first, last) = ids.split_at((ids.len() - 1) / max_batch * max_batch);
+        for batch in first.chunks(max_batch) {
+            self.push_batch(stream, batch, Logits::None)?;
+        }
+        self.push_batch(stream, last, Logits::Last)
+    }
+
+    /// Appends one batch to the stream and returns the logits that are wanted,
+    /// `[wanted, vocab_size]`.
+    ///
+    /// # Errors
+    /// If the batch or the logits are more than planned, the context would overflow or an id
+    /// does not exist; the stream is unchanged then.
+    pub fn push_batch(
+        &mut self,
+        stream: &mut Stream,
+        ids: &[u32],
+        logits: Logits,
+    ) -> Result<&mut [f32], ForwardError> {
+        if ids.len() > self.transformer.plan().max_batch {
+            return Err(ForwardError::Plan);
+        }
+        self.rows.clear();
+        for (index, &token) in ids.iter().enumerate() {
+            let wants_logits = match logits {
+                Logits::None => false,
+                Logits::Last => index + 1 == ids.len(),
+                Logits::All => true,
+            };
+            let pos = stream.ids.len() + index;
+            self.rows.push(Row { token, stream: stream.slot, pos, wants_logits });
+        }
+        let logits = self.transformer.forward(&self.rows)?;
+        stream.ids.extend_from_slice(ids);
+        Ok(logits)
+    }
+
+    /// Makes the stream forget everything that `ids` does not begin with, and returns how
+    /// many of `ids` remain in it. Pushing the rest makes the stream hold `ids`.
+    ///
+    /// At least one id is left to push, as its logits are wanted.
+    pub fn rewind(&self, stream: &mut Stream, ids: &[u32]) -> usize {
+        let common = stream.ids.iter().zip(ids).take_while(|(a, b)| a == b).count();
+        let mut keep = common.min(ids.len().saturating_sub(1));
+        if !self.transformer.can_rewind(stream.ids.len(), keep) {
+            keep = 0;
+        }
+        stream.ids.truncate(keep);
+        keep
+    }
+}
+
+/// Which rows of a batch want their logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Logits {
+    /// None of them.
+    None,
+    /// The last.
+    Last,
+    /// All of them.
+    All,
+}
+
+impl Options {
+    /// The cores to run on: those asked for, else the fastest, as many as threads are wanted.
+    fn cpus(&self) -> Vec<usize> {
+        let cores = cpu::cores();
+        let all: Vec<usize> = match &self.cores {
+            Some(cores) => cores.clone(),
+            None if self.threads.is_some() => cores.iter().map(|core| core.cpu).collect(),
+            None => cpu::fast_cores(&cores),
+        };
+        let threads = self.threads.unwrap_or(all.len()).max(1);
+        all.iter().copied().cycle().take(threads).collect()
+    }
+}

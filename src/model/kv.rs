@@ -79,7 +79,7 @@ impl KvValues<'_> {
             for (at, x) in [(k_at, k), (k_at + shape.values_after_keys(), v)] {
                 let range = at..at + shape.head_dim;
                 match self {
-                    KvValues::F16(kv) => kernels.store_f16(x, &mut kv[range]),
+                    KvValues::F16(kv) => kernels.store_kv(x, &mut kv[range]),
                     KvValues::F32(kv) => kv[range].copy_from_slice(x),
                 }
             }
@@ -101,8 +101,8 @@ impl KvValues<'_> {
                 let (start, end) = (slots.start * shape.head_dim, slots.end * shape.head_dim);
                 let (k, v) = (k_at + start..k_at + end, v_at + start..v_at + end);
                 match self {
-                    KvValues::F16(kv) => KvRun::F16 { k: &kv[k], v: &kv[v] },
-                    KvValues::F32(kv) => KvRun::F32 { k: &kv[k], v: &kv[v] },
+                    KvValues::F16(kv) => KvRun::F16 { keys: &kv[k], values: &kv[v] },
+                    KvValues::F32(kv) => KvRun::F32 { keys: &kv[k], values: &kv[v] },
                 }
             })
             .collect()

@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 use crate::format;
 use crate::format::model::{Header, Tensor, TensorId, TensorKind, Weights};
 use crate::kernels::Kernels;
-use crate::quant::q8::Q8Matrix;
+use crate::quant::Q8Matrix;
 use crate::sys::map::Map;
 
-pub use forward::{ForwardError, Row, Transformer};
+pub use forward::{ForwardError, Row, StartError, Transformer};
 pub use plan::{KvType, Plan, PlanError};
 
 /// Weights and configuration of a model.
@@ -158,9 +158,8 @@ impl Model {
     /// Bytes of weights that decoding one token reads: everything but the embedding, of
     /// which one row is read, unless it is the classifier too.
     pub fn bytes_per_token(&self) -> u64 {
-        let is_read = |t: &Tensor| {
-            t.id.kind != TensorKind::Embedding || self.header.shared_classifier
-        };
+        let is_read =
+            |t: &Tensor| t.id.kind != TensorKind::Embedding || self.header.shared_classifier;
         self.header.tensors().filter(is_read).map(|t| t.bytes).sum()
     }
 

@@ -7,7 +7,7 @@ use super::buffers::Inputs;
 use crate::format::model::Weights;
 use crate::kernels::Kernels;
 use crate::pool::Pool;
-use crate::quant::q8::Q8Activations;
+use crate::quant::Q8Activations;
 
 /// Rows of a matrix that a thread takes at once. A multiple of every tile's height, and
 /// small enough that unequal cores finish at about the same time.
@@ -44,33 +44,25 @@ impl Projector<'_> {
         matrices: &[Matrix<'_>],
         out: &mut [f32],
     ) {
+        if m == 0 {
+            return;
+        }
+        let kernels = self.kernels;
         let width: usize = matrices.iter().map(Matrix::rows).sum();
         let step = piece_rows(matrices);
         self.pool.run_columns(&mut out[..m * width], width, step, &|columns, rows, parts| {
-            let matrix = part_of(matrices, columns);
-            self.multiply(matrix, inputs, rows, k, parts);
-        });
-    }
-
-    fn multiply(
-        &self,
-        matrix: Matrix<'_>,
-        inputs: &Inputs<'_>,
-        rows: Range<usize>,
-        k: usize,
-        out: &mut [&mut [f32]],
-    ) {
-        let span = rows.start * k..rows.end * k;
-        match (matrix, self.weights) {
-            (Matrix::Q8(w), Weights::Q8 { group }) => {
-                let scales = &inputs.scales[span.start / group..span.end / group];
-                let x = Q8Activations::new(&inputs.q[span], scales, k, group);
-                let x = x.expect("`prepare` quantised whole groups");
-                self.kernels.matmul_q8(w, x, out);
+            let span = rows.start * k..rows.end * k;
+            match part_of(matrices, columns) {
+                Matrix::F32 { w, k } => kernels.matmul_f32(w, k, &inputs.f32[span], parts),
+                Matrix::Q8(w) => {
+                    let group = w.group();
+                    let scales = &inputs.scales[span.start / group..span.end / group];
+                    let x = Q8Activations::new(&inputs.q[span], scales, k, group);
+                    let x = x.expect("`prepare` quantised whole groups");
+                    kernels.matmul_q8(w, x, parts);
+                }
             }
-            (Matrix::F32 { w, k }, _) => self.kernels.matmul_f32(w, k, &inputs.f32[span], out),
-            (Matrix::Q8(_), Weights::F32) => unreachable!("the header gives all matrices one type"),
-        }
+        });
     }
 }
 

