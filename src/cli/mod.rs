@@ -7,6 +7,8 @@ mod eval;
 mod failure;
 #[cfg(feature = "tools")]
 mod json;
+mod json_object;
+mod model_files;
 mod options;
 mod run;
 #[cfg(feature = "tools")]
@@ -40,6 +42,7 @@ enum Command {
 /// Parses `args` (program name first), runs the command and returns its exit code:
 /// 0 done, 1 failed at run time, 2 bad usage, 3 bad input file, 4 ring lost.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    start_log();
     let result = parse(args).and_then(|parsed| match parsed {
         Parsed::Help(text) => print(&text),
         Parsed::Command(Command::Run(run)) => run.execute(),
@@ -52,6 +55,14 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Log lines go to stderr; `LEAP_LOG=debug` shows more of them.
+fn start_log() {
+    let level = std::env::var("LEAP_LOG").ok().and_then(|level| level.parse().ok());
+    let logger = simple_logger::SimpleLogger::new();
+    // A logger that is there already belongs to a program around this library.
+    let _ = logger.with_level(level.unwrap_or(log::LevelFilter::Warn)).init();
 }
 
 enum Parsed {
@@ -111,6 +122,17 @@ fn split_assignment(word: String) -> Vec<String> {
         }
         _ => vec![word],
     }
+}
+
+/// Tells the user something on stderr that is not part of the text.
+fn note(text: &str) {
+    // A closed stderr leaves nobody to tell.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Warns the user on stderr.
+fn warn(text: &str) {
+    note(&format!("leap: warning: {text}"));
 }
 
 /// Writes `text` to stdout; a reader that went away is not a failure.

@@ -1,8 +1,9 @@
 //! Values of options that several commands share.
 
 use super::Failure;
+use crate::engine::EngineError;
 use crate::kernels::Isa;
-use crate::model::KvType;
+use crate::model::{KvType, StartError};
 
 /// `f16` or `f32`.
 pub(super) fn kv_type(value: &str) -> Result<KvType, String> {
@@ -22,6 +23,46 @@ pub(super) fn isa_from_environment() -> Result<Option<Isa>, Failure> {
             let known: Vec<&str> = Isa::ALL.iter().map(|isa| isa.name()).collect();
             let known = known.join(", ");
             Err(Failure::Usage(format!("LEAP_ISA is {name:?}, wanted one of {known}")))
+        }
+    }
+}
+
+/// Cores named on the command line.
+pub(super) struct Cores(pub Vec<usize>);
+
+/// Core numbers: `4-7`, `0,2` or both.
+pub(super) fn cores(value: &str) -> Result<Cores, String> {
+    let mut cores = Vec::new();
+    for part in value.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|&cpu| cpu < 4096);
+        match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last => cores.extend(first..=last),
+            _ => return Err(format!("{part:?} is no core or range of cores")),
+        }
+    }
+    Ok(Cores(cores))
+}
+
+/// Sorts an engine that did not start under its exit code.
+pub(super) fn engine_failure(error: EngineError) -> Failure {
+    match &error {
+        EngineError::Load(e) => Failure::input(e),
+        EngineError::Isa(_) => Failure::Usage(error.to_string()),
+        EngineError::Start(StartError::Plan(e)) => Failure::Usage(e.to_string()),
+        _ => Failure::runtime(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_numbers_and_ranges() {
+        assert_eq!(cores("4-6,0").map(|c| c.0), Ok(vec![4, 5, 6, 0]));
+        for bad in ["", "x", "3-1", "1-", "99999"] {
+            assert!(cores(bad).is_err(), "{bad}");
         }
     }
 }

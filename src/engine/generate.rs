@@ -1,16 +1,15 @@
 //! The decode loop.
 
 use std::fmt;
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::{Engine, StopStrings, Stream};
+use super::{Engine, Logits, StopStrings, Stream};
 use crate::model::ForwardError;
 use crate::sampler::Sampler;
 use crate::tokenizer::{Decoder, Tokenizer};
 
 /// What to generate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// Ids to append to the stream before the first token is chosen; at least one.
     pub prompt: &'a [u32],
@@ -18,6 +17,10 @@ pub struct Request<'a> {
     pub n_predict: usize,
     /// Ids that end the answer.
     pub stop_ids: &'a [u32],
+    /// Whether the answer's first token begins a text, rather than going on with the prompt's.
+    pub starts_text: bool,
+    /// Asked between batches and tokens; `true` ends the answer.
+    pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
 /// Why an answer ended.
@@ -31,7 +34,7 @@ pub enum StopReason {
     Length,
     /// The context has no room for another token.
     ContextFull,
-    /// The receiver of the text asked for it.
+    /// The caller asked for it.
     Interrupted,
 }
 
@@ -97,6 +100,8 @@ pub enum GenerateError {
     Forward(ForwardError),
     /// The model's logits are not numbers: its weights are damaged.
     NotANumber,
+    /// There is no prompt to begin with.
+    EmptyPrompt,
 }
 
 impl fmt::Display for GenerateError {
@@ -106,16 +111,156 @@ impl fmt::Display for GenerateError {
             GenerateError::NotANumber => {
                 write!(f, "the model's output is not a number: its weights are damaged")
             }
+            GenerateError::EmptyPrompt => write!(f, "the prompt is empty"),
         }
     }
 }
 
 impl std::error::Error for GenerateError {}
 
-/// Everything but the model that an answer needs; used again for the next answer.
-pub struct Generator<'a> {
-    tokenizer: &'a Tokenizer,
+impl From<ForwardError> for GenerateError {
+    fn from(error: ForwardError) -> GenerateError {
+        GenerateError::Forward(error)
+    }
+}
+
+/// Everything but the model that answers need. Allocates only when made, as long as no
+/// answer is longer than the context.
+pub struct Generator<'t> {
+    tokenizer: &'t Tokenizer,
     sampler: Sampler,
     stop_strings: StopStrings,
-    decoder: Decoder,
+    /// Ids of the last answer.
+    answer: Vec<u32>,
+    /// Text of one token.
+    text: String,
+}
+
+impl<'t> Generator<'t> {
+    /// A generator for contexts of up to `ctx_len` tokens.
+    pub fn new(
+        tokenizer: &'t Tokenizer,
+        sampler: Sampler,
+        stop_strings: StopStrings,
+        ctx_len: usize,
+    ) -> Generator<'t> {
+        let answer = Vec::with_capacity(ctx_len + 1);
+        Generator { tokenizer, sampler, stop_strings, answer, text: String::with_capacity(1024) }
+    }
+
+    /// The ids of the last answer, with the stop id that ended it. The last of them has not
+    /// been through the model.
+    pub fn answer(&self) -> &[u32] {
+        &self.answer
+    }
+
+    /// Appends the prompt to `stream`, then token after token, and gives the text to `show`
+    /// as it becomes complete.
+    ///
+    /// # Errors
+    /// If the prompt is empty, does not fit or holds an unknown id, or if the model's output
+    /// is not a number.
+    pub fn run(
+        &mut self,
+        engine: &mut Engine,
+        stream: &mut Stream,
+        request: &Request<'_>,
+        show: &mut dyn FnMut(&str),
+    ) -> Result<Outcome, GenerateError> {
+        self.answer.clear();
+        self.stop_strings.reset();
+        let start = Instant::now();
+        let mut figures = Figures { prompt_tokens: request.prompt.len(), ..Figures::default() };
+        let Some(mut next) = self.prefill(engine, stream, request)? else {
+            return Ok(Outcome { reason: StopReason::Interrupted, figures });
+        };
+        figures.ttft = start.elapsed();
+        let first_token = Instant::now();
+        let mut decoder = match request.starts_text {
+            true => Decoder::new(self.tokenizer, false),
+            false => Decoder::continuing(self.tokenizer, false),
+        };
+        let reason = loop {
+            self.answer.push(next);
+            if let Some(reason) = self.take(next, request, &mut decoder, show) {
+                break reason;
+            }
+            if stream.pos() == engine.ctx_len() {
+                break StopReason::ContextFull;
+            }
+            if (request.is_interrupted)() {
+                break StopReason::Interrupted;
+            }
+            next = self.choose(engine.push_batch(stream, &[next], Logits::Last)?)?;
+        };
+        figures.decode = first_token.elapsed();
+        figures.generated_tokens = self.answer.len();
+        if reason != StopReason::StopString {
+            self.show_rest(&mut decoder, show);
+        }
+        Ok(Outcome { reason, figures })
+    }
+
+    /// Runs the prompt; returns the first token, or nothing if interrupted.
+    fn prefill(
+        &mut self,
+        engine: &mut Engine,
+        stream: &mut Stream,
+        request: &Request<'_>,
+    ) -> Result<Option<u32>, GenerateError> {
+        let max_batch = engine.transformer().plan().max_batch;
+        let mut batches = request.prompt.chunks(max_batch).peekable();
+        if stream.pos() + request.prompt.len() > engine.ctx_len() {
+            return Err(ForwardError::ContextFull { ctx_len: engine.ctx_len() }.into());
+        }
+        while let Some(batch) = batches.next() {
+            if (request.is_interrupted)() {
+                return Ok(None);
+            }
+            if batches.peek().is_none() {
+                return self.choose(engine.push_batch(stream, batch, Logits::Last)?).map(Some);
+            }
+            engine.push_batch(stream, batch, Logits::None)?;
+        }
+        Err(GenerateError::EmptyPrompt)
+    }
+
+    fn choose(&mut self, logits: &[f32]) -> Result<u32, GenerateError> {
+        self.sampler.sample(logits).ok_or(GenerateError::NotANumber)
+    }
+
+    /// Shows what `id` completes; says why the answer ends with it, if it does.
+    fn take(
+        &mut self,
+        id: u32,
+        request: &Request<'_>,
+        decoder: &mut Decoder<'_>,
+        show: &mut dyn FnMut(&str),
+    ) -> Option<StopReason> {
+        if request.stop_ids.contains(&id) {
+            return Some(StopReason::StopId(id));
+        }
+        self.text.clear();
+        decoder.push(id, &mut self.text);
+        let shown = self.stop_strings.push(&self.text);
+        if shown.len > 0 {
+            show(&self.stop_strings.held()[..shown.len]);
+            self.stop_strings.consume(shown.len);
+        }
+        if shown.is_stop {
+            return Some(StopReason::StopString);
+        }
+        (self.answer.len() >= request.n_predict).then_some(StopReason::Length)
+    }
+
+    /// Shows what was held back for a stop string or a character that never came.
+    fn show_rest(&mut self, decoder: &mut Decoder<'_>, show: &mut dyn FnMut(&str)) {
+        self.text.clear();
+        decoder.flush(&mut self.text);
+        self.stop_strings.push(&self.text);
+        if !self.stop_strings.held().is_empty() {
+            show(self.stop_strings.held());
+        }
+        self.stop_strings.reset();
+    }
 }

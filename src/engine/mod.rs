@@ -20,6 +20,8 @@
 //! # }
 //! ```
 
+pub mod chat;
+mod generate;
 pub mod score;
 mod stop;
 
@@ -34,6 +36,7 @@ use crate::model::{ForwardError, KvType, LoadError, Model, Plan, Row, StartError
 use crate::pool::Pool;
 use crate::sys::cpu;
 
+pub use generate::{Figures, GenerateError, Generator, Outcome, Request, StopReason};
 pub use stop::StopStrings;
 
 /// Context used when none is asked for, if the model allows that much.

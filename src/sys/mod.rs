@@ -9,4 +9,5 @@ pub mod cpu;
 pub mod file;
 pub mod map;
 pub mod memory;
+pub mod poll;
 pub mod signal;

@@ -1,11 +1,15 @@
 //! Signals that ask the program to stop.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 static INTERRUPTED: AtomicU32 = AtomicU32::new(0);
+static EXIT_AT_SECOND: AtomicBool = AtomicBool::new(false);
+
+/// Exit code of a program ended by SIGINT, as shells give it.
+const EXIT_CODE: libc::c_int = 130;
 
 /// From now on SIGINT, SIGTERM and SIGHUP are counted instead of ending the process, and a
 /// file-size limit is an error of the write instead of a signal.
@@ -31,8 +35,22 @@ pub fn interrupted() -> u32 {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
+/// From now on a second signal ends the process, wherever it is.
+pub fn exit_at_second() {
+    EXIT_AT_SECOND.store(true, Ordering::Relaxed);
+}
+
+/// Forgets the signals so far: they have been followed.
+pub fn reset() {
+    INTERRUPTED.store(0, Ordering::Relaxed);
+}
+
 extern "C" fn count(_signal: libc::c_int) {
-    INTERRUPTED.fetch_add(1, Ordering::Relaxed);
+    let before = INTERRUPTED.fetch_add(1, Ordering::Relaxed);
+    if before > 0 && EXIT_AT_SECOND.load(Ordering::Relaxed) {
+        // SAFETY: `_exit` may be called in a signal handler; it runs no code of ours.
+        unsafe { libc::_exit(EXIT_CODE) };
+    }
 }
 
 fn set(signal: Signal, handler: SigHandler) -> io::Result<SigAction> {

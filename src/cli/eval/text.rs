@@ -5,14 +5,16 @@ use std::path::Path;
 
 use super::report::{Mean, Report};
 use super::{BATCH, Eval, open_model};
-use crate::cli::{Failure, json};
+use crate::cli::{Failure, json, model_files};
 use crate::engine::{Engine, Logits, Stream, score};
 use crate::sampler::argmax;
 
 /// Measures the text or ids that `eval` names, in windows that know nothing of each other.
+///
+/// Each id of a window predicts the id after it, the last one the next window's first.
 pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
-    if eval.window < 2 {
-        return Err(Failure::Usage("--window must be at least 2".to_owned()));
+    if eval.window == 0 {
+        return Err(Failure::Usage("--window must be at least 1".to_owned()));
     }
     let ids = read_ids(eval)?;
     let mut model = Runner::open(eval, &eval.model)?;
@@ -26,9 +28,10 @@ pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
         }
     }
     let mut report = Report::default();
-    for window in ids.chunks(eval.window).filter(|window| window.len() > 1) {
+    let (inputs, targets) = (&ids[..ids.len().saturating_sub(1)], ids.get(1..).unwrap_or(&[]));
+    for (inputs, targets) in inputs.chunks(eval.window).zip(targets.chunks(eval.window)) {
         report.n_parts += 1;
-        measure(&mut model, against.as_mut(), window, &mut report)?;
+        measure(&mut model, against.as_mut(), inputs, targets, &mut report)?;
     }
     match report.n_parts {
         0 => Err(Failure::Input("the text has fewer than two tokens".to_owned())),
@@ -64,7 +67,8 @@ impl Runner {
 fn measure(
     model: &mut Runner,
     mut against: Option<&mut Runner>,
-    window: &[u32],
+    inputs: &[u32],
+    targets: &[u32],
     report: &mut Report,
 ) -> Result<(), Failure> {
     let vocab_size = model.vocab_size();
@@ -73,13 +77,11 @@ fn measure(
         other.stream.clear();
     }
     let (mut nll, mut other_nll) = (Mean::default(), Mean::default());
-    for start in (0..window.len() - 1).step_by(BATCH) {
-        let batch = start..(start + BATCH).min(window.len() - 1);
-        let logits = model.push(&window[batch.clone()])?;
-        let rows = logits.chunks_exact(vocab_size).zip(&window[start + 1..]);
+    for (inputs, targets) in inputs.chunks(BATCH).zip(targets.chunks(BATCH)) {
+        let rows = model.push(inputs)?.chunks_exact(vocab_size).zip(targets);
         rows.clone().for_each(|(logits, &next)| nll.add(score::nll(logits, next)));
         let Some(other) = against.as_deref_mut() else { continue };
-        let references = other.push(&window[batch])?.chunks_exact(vocab_size);
+        let references = other.push(inputs)?.chunks_exact(vocab_size);
         for ((logits, &next), reference) in rows.zip(references) {
             other_nll.add(score::nll(reference, next));
             report.kl.add(score::kl_divergence(reference, logits));
@@ -102,5 +104,8 @@ fn read_ids(eval: &Eval) -> Result<Vec<u32>, Failure> {
     let text = fs::read_to_string(path)
         .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
     let model = open_model(&eval.model)?;
-    let _=(text,model);Ok(vec![])
+    let tokenizer = model_files::tokenizer(&eval.model, model.header(), eval.tokenizer.as_deref())?;
+    let mut ids: Vec<u32> = model.header().bos.into_iter().collect();
+    tokenizer.encode(&text, &mut ids);
+    Ok(ids)
 }

@@ -1,0 +1,77 @@
+//! Writes one JSON object in one line, for builds without a JSON library.
+
+use std::fmt::Write;
+
+/// An object that grows by one member at a time.
+pub(super) struct JsonObject {
+    text: String,
+}
+
+impl JsonObject {
+    pub(super) fn new() -> JsonObject {
+        JsonObject { text: String::from("{") }
+    }
+
+    pub(super) fn string(mut self, key: &str, value: &str) -> JsonObject {
+        self.key(key);
+        push_string(&mut self.text, value);
+        self
+    }
+
+    /// A number; null if it is not finite.
+    pub(super) fn number(mut self, key: &str, value: f64) -> JsonObject {
+        self.key(key);
+        match value.is_finite() {
+            // `Display` of f64 is the shortest decimal form, without exponent.
+            true => self.text.push_str(&value.to_string()),
+            false => self.text.push_str("null"),
+        }
+        self
+    }
+
+    /// The object's text with a line break.
+    pub(super) fn finish(mut self) -> String {
+        self.text.push_str("}\n");
+        self.text
+    }
+
+    fn key(&mut self, key: &str) {
+        if self.text.len() > 1 {
+            self.text.push_str(", ");
+        }
+        push_string(&mut self.text, key);
+        self.text.push_str(": ");
+    }
+}
+
+fn push_string(out: &mut String, value: &str) {
+    out.push('"');
+    for c in value.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c < ' ' => {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped() {
+        let object = JsonObject::new().string("a\"", "b\\\n\u{1}é").number("n", 1.5);
+        let object = object.number("big", 1e300 * 1e300).number("int", 12.0);
+        let wanted = "{\"a\\\"\": \"b\\\\\\n\\u0001é\", \"n\": 1.5, \"big\": null, \"int\": 12}\n";
+        assert_eq!(object.finish(), wanted);
+    }
+}

@@ -1,0 +1,95 @@
+//! Finds the model and its tokenizer.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Failure, warn};
+use crate::format::model::Header;
+use crate::format::tokenizer::{TokenizerFile, fingerprint};
+use crate::model::Model;
+use crate::tokenizer::Tokenizer;
+
+/// A model and the tokenizer that belongs to it.
+pub(super) struct Loaded {
+    pub model: Arc<Model>,
+    pub tokenizer: Tokenizer,
+    /// What to call the model.
+    pub name: String,
+}
+
+/// Opens the model at `path`, or the built-in one.
+pub(super) fn load(path: Option<&Path>, tokenizer: Option<&Path>) -> Result<Loaded, Failure> {
+    let Some(path) = path else { return demo(tokenizer) };
+    let model = Model::open(path).map_err(|e| Failure::input(&e))?;
+    let tokenizer = self::tokenizer(path, model.header(), tokenizer)?;
+    Ok(Loaded { model: Arc::new(model), tokenizer, name: path.display().to_string() })
+}
+
+/// The tokenizer of the model at `model`: the one given, else the one beside it.
+pub(super) fn tokenizer(
+    model: &Path,
+    header: &Header,
+    given: Option<&Path>,
+) -> Result<Tokenizer, Failure> {
+    if let Some(path) = given {
+        let bytes = read(path)?;
+        if header.tokenizer_hash != 0 && fingerprint(&bytes) != header.tokenizer_hash {
+            let path = path.display();
+            warn(&format!("{path} is not the tokenizer that the model was exported with"));
+        }
+        return parse(path, &bytes, header.vocab_size);
+    }
+    let candidates = beside(model);
+    for path in candidates.iter().filter(|path| path.is_file()) {
+        let bytes = read(path)?;
+        if header.tokenizer_hash == 0 || fingerprint(&bytes) == header.tokenizer_hash {
+            return parse(path, &bytes, header.vocab_size);
+        }
+    }
+    let wanted: Vec<String> = candidates.iter().map(|path| path.display().to_string()).collect();
+    let fitting = if candidates.iter().any(|path| path.is_file()) { "fitting " } else { "" };
+    Err(Failure::Input(format!(
+        "no {fitting}tokenizer beside the model ({}); name one with -t, or make one with `leap tokenizer`",
+        wanted.join(", ")
+    )))
+}
+
+/// Where the tokenizer of the model at `model` may lie: under its own name, or the common one.
+pub(super) fn beside(model: &Path) -> [PathBuf; 2] {
+    [model.with_extension("tokenizer.bin"), model.with_file_name("tokenizer.bin")]
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))
+}
+
+fn parse(path: &Path, bytes: &[u8], vocab_size: usize) -> Result<Tokenizer, Failure> {
+    let refused = |e: &dyn std::error::Error| {
+        Failure::Input(format!("cannot use tokenizer {}: {e}", path.display()))
+    };
+    let file = TokenizerFile::parse(bytes, Some(vocab_size)).map_err(|e| refused(&e))?;
+    Tokenizer::new(file).map_err(|e| refused(&e))
+}
+
+#[cfg(feature = "demo")]
+fn demo(tokenizer: Option<&Path>) -> Result<Loaded, Failure> {
+    /// Gives the bytes the alignment that weights need.
+    #[repr(C, align(128))]
+    struct Aligned<T: ?Sized>(T);
+    static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../models/demo.bin"));
+    static TOKENIZER: &[u8] = include_bytes!("../../models/demo.tokenizer.bin");
+
+    if tokenizer.is_some() {
+        return Err(Failure::Usage("the built-in model brings its own tokenizer".to_owned()));
+    }
+    let model = Model::from_static(&MODEL.0).map_err(|e| Failure::input(&e))?;
+    let tokenizer =
+        parse(Path::new("of the built-in model"), TOKENIZER, model.header().vocab_size)?;
+    Ok(Loaded { model: Arc::new(model), tokenizer, name: "demo".to_owned() })
+}
+
+#[cfg(not(feature = "demo"))]
+fn demo(_tokenizer: Option<&Path>) -> Result<Loaded, Failure> {
+    Err(Failure::Usage("name a model file; this program has none built in".to_owned()))
+}

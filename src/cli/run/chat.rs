@@ -1,0 +1,144 @@
+//! Holds a conversation: a message a line, an answer each.
+
+use std::io::{self, IsTerminal, Write};
+
+use super::{Screen, Session, figures, input, is_interrupted};
+use crate::cli::{Failure, note, print, warn};
+use crate::engine::chat::{Context, Conversation};
+use crate::engine::{Outcome, Request, StopReason, Stream};
+use crate::sys::signal;
+use crate::tokenizer::ChatFormat;
+
+/// A part of the context kept free for an answer of unknown length.
+const RESERVED_PART: usize = 4;
+
+/// Answers messages until the input ends.
+pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
+    let tokenizer = &session.loaded.tokenizer;
+    let header = session.loaded.model.header();
+    let template = session.flags.chat_template.unwrap_or(header.chat_template);
+    let format = ChatFormat::new(template, tokenizer).map_err(|e| Failure::input(&e))?;
+    let mut conversation = Conversation::new(tokenizer, format, session.flags.system.clone());
+    let mut stream = session.engine.stream().map_err(|e| Failure::runtime(&e))?;
+    let mut messages = Messages::new(&session)?;
+    while let Some(message) = messages.next()? {
+        let Some(context) = ask(&session, &mut conversation, &message) else { continue };
+        let (outcome, text) = answer(&mut session, &mut conversation, &mut stream, &context)?;
+        report(&session, &outcome, &message, &text)?;
+        if outcome.reason == StopReason::Interrupted {
+            signal::reset();
+        }
+    }
+    Ok(())
+}
+
+/// The user's messages: the one on the command line, then the lines of stdin.
+struct Messages {
+    first: Option<String>,
+    reads_lines: bool,
+    is_terminal: bool,
+}
+
+impl Messages {
+    fn new(session: &Session<'_>) -> Result<Messages, Failure> {
+        let flags = session.flags;
+        let is_given = flags.prompt.is_some() || flags.prompt_file.is_some();
+        let first = if is_given { Some(input::prompt(flags)?) } else { None };
+        let is_terminal = io::stdin().is_terminal();
+        // With a message given, a script wants its answer; a person wants to go on.
+        Ok(Messages { first, reads_lines: is_terminal || !is_given, is_terminal })
+    }
+
+    fn next(&mut self) -> Result<Option<String>, Failure> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        while self.reads_lines {
+            if self.is_terminal {
+                let mut stderr = io::stderr().lock();
+                // A prompt nobody can see is no loss.
+                let _ = stderr.write_all(b"> ").and_then(|()| stderr.flush());
+            }
+            match input::line()? {
+                Some(line) if line.trim().is_empty() => {}
+                line => return Ok(line),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Adds the message; `None`, with a word to the user, if it is too long.
+fn ask(
+    session: &Session<'_>,
+    conversation: &mut Conversation<'_>,
+    message: &str,
+) -> Option<Context> {
+    let ctx_len = session.engine.ctx_len();
+    let part = ctx_len / RESERVED_PART;
+    let reserve = session.flags.n_predict.unwrap_or(part).min(part).max(1);
+    match conversation.ask(message, ctx_len, reserve) {
+        Ok(context) => {
+            if context.dropped > 0 {
+                warn(&format!(
+                    "the context is full: dropped the oldest turns ({})",
+                    context.dropped
+                ));
+            }
+            Some(context)
+        }
+        Err(e) => {
+            warn(&e.to_string());
+            None
+        }
+    }
+}
+
+fn answer(
+    session: &mut Session<'_>,
+    conversation: &mut Conversation<'_>,
+    stream: &mut Stream,
+    context: &Context,
+) -> Result<(Outcome, String), Failure> {
+    let kept = session.engine.rewind(stream, &context.ids);
+    let request = Request {
+        prompt: &context.ids[kept..],
+        n_predict: session.flags.n_predict.unwrap_or(usize::MAX),
+        stop_ids: conversation.stop_ids(),
+        starts_text: true,
+        is_interrupted: &is_interrupted,
+    };
+    let mut screen = Screen { is_open: true };
+    let mut text = String::new();
+    let is_json = session.flags.json;
+    let outcome = session.generator.run(&mut session.engine, stream, &request, &mut |part| {
+        text.push_str(part);
+        if !is_json {
+            screen.show(part);
+        }
+    });
+    let outcome = outcome.map_err(|e| Failure::runtime(&e))?;
+    conversation.answer(session.generator.answer());
+    Ok((outcome, text))
+}
+
+fn report(
+    session: &Session<'_>,
+    outcome: &Outcome,
+    message: &str,
+    text: &str,
+) -> Result<(), Failure> {
+    if session.flags.json {
+        let setting = figures::Setting { engine: &session.engine, model: &session.loaded.name };
+        return print(&figures::json(outcome, &setting, message, text));
+    }
+    print("\n")?;
+    if outcome.reason == StopReason::ContextFull {
+        let ctx_len = session.engine.ctx_len();
+        warn(&format!("the context of {ctx_len} tokens is full: the answer ends here"));
+    }
+    if !session.flags.quiet {
+        note(&figures::line(outcome, &session.engine));
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Goes on from a prompt.
+
+use super::{N_PREDICT, Screen, Session, figures, input, is_interrupted};
+use crate::cli::{Failure, note, print, warn};
+use crate::engine::{Request, StopReason};
+
+/// Prints the prompt and what the model makes of it.
+pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
+    let flags = session.flags;
+    let prompt = input::prompt(flags)?;
+    let tokenizer = &session.loaded.tokenizer;
+    let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
+    tokenizer.encode(&prompt, &mut ids);
+    if ids.is_empty() {
+        return Err(Failure::Usage("the prompt is empty; give one with -p".to_owned()));
+    }
+    let header = session.loaded.model.header();
+    let mut stop_ids = header.stop_ids.clone();
+    stop_ids.extend_from_slice(tokenizer.stop_ids());
+    let request = Request {
+        prompt: &ids,
+        n_predict: flags.n_predict.unwrap_or(N_PREDICT),
+        stop_ids: &stop_ids,
+        starts_text: prompt.is_empty(),
+        is_interrupted: &is_interrupted,
+    };
+    let mut stream = session.engine.stream().map_err(|e| Failure::runtime(&e))?;
+    let mut screen = Screen { is_open: true };
+    let mut text = String::new();
+    if !flags.json {
+        screen.show(&prompt);
+    }
+    let outcome =
+        session.generator.run(&mut session.engine, &mut stream, &request, &mut |part| match flags
+            .json
+        {
+            true => text.push_str(part),
+            false => screen.show(part),
+        });
+    let outcome = outcome.map_err(|e| Failure::runtime(&e))?;
+    if flags.json {
+        let setting = figures::Setting { engine: &session.engine, model: &session.loaded.name };
+        return print(&figures::json(&outcome, &setting, &prompt, &text));
+    }
+    screen.show("\n");
+    if outcome.reason == StopReason::ContextFull {
+        warn(&format!("the context of {} tokens is full", session.engine.ctx_len()));
+    }
+    if !flags.quiet {
+        note(&figures::line(&outcome, &session.engine));
+    }
+    Ok(())
+}

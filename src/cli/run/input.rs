@@ -1,0 +1,84 @@
+//! Where the prompt comes from.
+
+use std::fs;
+use std::io::{self, BufRead, IsTerminal, Read};
+
+use super::{DEMO_PROMPT, Run};
+use crate::cli::Failure;
+use crate::sys::{poll, signal};
+
+/// How long the built-in model waits for a pipe's first bytes: somebody who pipes a prompt
+/// has it ready, while a service's idle pipe never says anything.
+const PIPE_WAIT_MS: u16 = 300;
+
+/// The text to go on from.
+pub(super) fn prompt(run: &Run) -> Result<String, Failure> {
+    match (&run.prompt, &run.prompt_file) {
+        (Some(prompt), _) if prompt == "-" => read_stdin(),
+        (Some(prompt), _) => Ok(prompt.clone()),
+        (None, Some(path)) => {
+            let text = fs::read(path)
+                .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
+            utf8(text, &path.display().to_string())
+        }
+        (None, None) if run.model.is_none() => demo_prompt(),
+        (None, None) if io::stdin().is_terminal() => Ok(String::new()),
+        (None, None) => read_stdin(),
+    }
+}
+
+fn demo_prompt() -> Result<String, Failure> {
+    if io::stdin().is_terminal() || !poll::is_stdin_readable(PIPE_WAIT_MS) {
+        return Ok(DEMO_PROMPT.to_owned());
+    }
+    let text = read_stdin()?;
+    Ok(if text.is_empty() { DEMO_PROMPT.to_owned() } else { text })
+}
+
+fn read_stdin() -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    match io::stdin().lock().read_to_end(&mut bytes) {
+        Ok(_) => utf8(bytes, "stdin"),
+        Err(e) => Err(Failure::Runtime(format!("cannot read stdin: {e}"))),
+    }
+}
+
+/// The text without the line break that editors and `echo` put at its end.
+fn utf8(bytes: Vec<u8>, from: &str) -> Result<String, Failure> {
+    let mut text = String::from_utf8(bytes)
+        .map_err(|e| Failure::Input(format!("{from} is not UTF-8: {}", e.utf8_error())))?;
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    Ok(text)
+}
+
+/// The next line of stdin without its end; `None` at the end, or when a signal asks to stop.
+pub(super) fn line() -> Result<Option<String>, Failure> {
+    let mut stdin = io::stdin().lock();
+    let mut line = Vec::new();
+    loop {
+        let chunk = match stdin.fill_buf() {
+            Ok(chunk) => chunk,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted && signal::interrupted() == 0 => {
+                continue;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(None),
+            Err(e) => return Err(Failure::Runtime(format!("cannot read stdin: {e}"))),
+        };
+        let end = chunk.iter().position(|&b| b == b'\n');
+        let len = end.unwrap_or(chunk.len());
+        line.extend_from_slice(&chunk[..len]);
+        let is_end_of_input = chunk.is_empty();
+        stdin.consume(end.map_or(len, |end| end + 1));
+        if end.is_some() || (is_end_of_input && !line.is_empty()) {
+            return utf8(line, "the message").map(Some);
+        }
+        if is_end_of_input {
+            return Ok(None);
+        }
+    }
+}
