@@ -1,1 +1,3 @@
-//! Placeholder.
+//! Everything that asks the operating system.
+
+pub mod file;

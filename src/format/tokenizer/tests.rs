@@ -1,0 +1,196 @@
+use super::*;
+
+fn sample() -> TokenizerFile {
+    let mut vocab = Vocab::default();
+    for (bytes, score, kind) in [
+        (b"a".as_slice(), 0.0, TokenKind::Normal),
+        (b"b", -1.0, TokenKind::Normal),
+        (b"ab", -2.0, TokenKind::Normal),
+        (b"<|end|>", 0.0, TokenKind::Control),
+        (b"", 0.0, TokenKind::Unused),
+    ] {
+        vocab.push(bytes, score, kind).unwrap();
+    }
+    TokenizerFile {
+        kind: Kind::ByteLevel,
+        flags: Flags { whole_pieces: true, split_at_user_defined: true, ..Flags::default() },
+        vocab,
+        merges: Merges::Listed(vec![(0, 1)]),
+        bos: None,
+        stop_ids: vec![3],
+        chat: ChatTemplate::ChatMl,
+    }
+}
+
+/// `body` with the footer that makes its last `trailer_bytes` a trailer.
+fn with_footer(mut body: Vec<u8>, trailer_bytes: u32) -> Vec<u8> {
+    let crc = crc32fast::hash(&body);
+    body.extend(trailer_bytes.to_le_bytes());
+    body.extend(crc.to_le_bytes());
+    body.extend(b"LEAT");
+    body
+}
+
+fn published(tokens: &[&[u8]]) -> Vec<u8> {
+    let longest = tokens.iter().map(|t| t.len()).max().unwrap_or(0);
+    let mut out = (longest as u32).to_le_bytes().to_vec();
+    for (i, token) in tokens.iter().enumerate() {
+        out.extend((i as f32).to_le_bytes());
+        out.extend((token.len() as u32).to_le_bytes());
+        out.extend(*token);
+    }
+    out
+}
+
+#[test]
+fn written_file_reads_back_the_same() {
+    let file = sample();
+    let bytes = file.to_bytes();
+    assert_eq!(TokenizerFile::parse(&bytes, None).unwrap(), file);
+    assert_eq!(TokenizerFile::parse(&bytes, Some(5)).unwrap(), file);
+}
+
+#[test]
+fn bytes_of_the_file_are_pinned() {
+    let mut wanted = Vec::new();
+    wanted.extend(7u32.to_le_bytes());
+    for (score, bytes) in
+        [(0f32, b"a".as_slice()), (-1., b"b"), (-2., b"ab"), (0., b"<|end|>"), (0., b"")]
+    {
+        wanted.extend(score.to_le_bytes());
+        wanted.extend((bytes.len() as u32).to_le_bytes());
+        wanted.extend(bytes);
+    }
+    let body_bytes = wanted.len();
+    wanted.extend([1, 0, 0, 0, 5, 0, 0, 0]);
+    wanted.extend([0, 6, 2, 0, 0x41, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+    wanted.extend([1, 0, 0, 0, 3, 0, 0, 0]);
+    wanted.extend([2, 0, 0, 0, 3, 0, 0, 0, 2, 4, 0, 0, 0, 5]);
+    wanted.extend([1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    let trailer_bytes = (wanted.len() - body_bytes) as u32;
+    assert_eq!(sample().to_bytes(), with_footer(wanted, trailer_bytes));
+}
+
+#[test]
+fn wrong_vocabulary_size_is_refused() {
+    let error = TokenizerFile::parse(&sample().to_bytes(), Some(6)).unwrap_err();
+    assert_eq!(error.to_string(), "n_vocab is 5, wanted 6, as the model has");
+}
+
+#[test]
+fn every_truncation_is_refused_when_the_size_is_known() {
+    let bytes = sample().to_bytes();
+    let body_bytes = bytes.len() - FOOTER_BYTES - 54;
+    for len in (0..bytes.len()).filter(|&len| len != body_bytes) {
+        assert!(TokenizerFile::parse(&bytes[..len], Some(5)).is_err(), "cut at {len}");
+    }
+    // Without its whole trailer the file is of the published format, and good.
+    assert!(TokenizerFile::parse(&bytes[..body_bytes], Some(5)).is_ok());
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let bytes = sample().to_bytes();
+    for bit in 0..bytes.len() * 8 {
+        let mut bytes = bytes.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert!(TokenizerFile::parse(&bytes, Some(5)).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn impossible_trailer_fields_are_refused_even_with_a_good_checksum() {
+    let bytes = sample().to_bytes();
+    let before_footer = bytes.len() - FOOTER_BYTES;
+    let trailer_at = before_footer - 54;
+    for at in (trailer_at..before_footer).step_by(2) {
+        for value in [0xffu8, 0x80, 9] {
+            let mut body = bytes[..before_footer].to_vec();
+            body[at] = value;
+            // Must not panic or allocate much; a few fields may hold these values.
+            let _ = TokenizerFile::parse(&with_footer(body, 54), Some(5));
+        }
+    }
+    for trailer_bytes in [0, 53, 55, u32::MAX] {
+        let body = bytes[..before_footer].to_vec();
+        assert!(TokenizerFile::parse(&with_footer(body, trailer_bytes), Some(5)).is_err());
+    }
+}
+
+#[test]
+fn header_fields_out_of_range_are_refused() {
+    let good = published(&[b"<unk>", b"<s>", b"</s>", b"x"]);
+    assert!(TokenizerFile::parse(&good, Some(4)).is_ok());
+    for at in [0, 8] {
+        for value in [0u32, u32::MAX, 1 << 31, 1 << 20] {
+            let mut bytes = good.clone();
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            assert!(TokenizerFile::parse(&bytes, Some(4)).is_err(), "{value} at {at}");
+        }
+    }
+    assert!(TokenizerFile::parse(&good, Some(usize::MAX)).is_err());
+    assert!(TokenizerFile::parse(&good, Some(3)).is_err());
+    assert!(TokenizerFile::parse(&[], None).is_err());
+}
+
+#[test]
+fn score_that_is_not_a_number_is_refused() {
+    let mut bytes = published(&[b"<unk>"]);
+    bytes[4..8].copy_from_slice(&f32::NAN.to_le_bytes());
+    assert!(TokenizerFile::parse(&bytes, None).is_err());
+}
+
+#[test]
+fn published_llama2_file_is_recognised() {
+    for (bos, eos) in [("<s>", "</s>"), ("\n<s>\n", "\n</s>\n")] {
+        let mut tokens = vec!["<unk>".to_owned(), bos.to_owned(), eos.to_owned()];
+        tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
+        tokens.push(" the".to_owned());
+        let tokens: Vec<&[u8]> = tokens.iter().map(String::as_bytes).collect();
+        let file = TokenizerFile::parse(&published(&tokens), None).unwrap();
+        assert_eq!(file.kind, Kind::SentencePiece);
+        assert!(file.flags.dummy_prefix && file.flags.byte_fallback);
+        assert_eq!((file.bos, file.stop_ids), (Some(1), vec![2]));
+        assert_eq!(file.vocab.get(2), Some(b"</s>".as_slice()));
+        assert_eq!(file.vocab.kind(258), Some(TokenKind::Byte));
+        assert_eq!(file.vocab.kind(259), Some(TokenKind::Normal));
+    }
+}
+
+#[test]
+fn published_llama3_file_is_recognised() {
+    let tokens: [&[u8]; 6] = [
+        b"a",
+        b"b",
+        b"<|begin_of_text|>",
+        b"<|end_of_text|>",
+        b"<|start_header_id|>",
+        b"<|eot_id|>",
+    ];
+    let file = TokenizerFile::parse(&published(&tokens), Some(6)).unwrap();
+    assert_eq!(file.kind, Kind::ByteLevel);
+    assert!(file.flags.whole_pieces);
+    assert_eq!((file.bos, file.stop_ids), (Some(2), vec![3, 5]));
+    assert_eq!(file.chat, ChatTemplate::Llama3);
+    assert_eq!(file.vocab.score(1), Some(-1.0));
+    assert_eq!(file.vocab.kind(1), Some(TokenKind::Normal));
+    assert_eq!(file.vocab.kind(5), Some(TokenKind::Control));
+}
+
+#[test]
+fn byte_pieces_are_two_hex_digits() {
+    assert_eq!(byte_piece(b"<0x0A>"), Some(10));
+    assert_eq!(byte_piece(b"<0xff>"), Some(255));
+    for other in [b"<0x+1>".as_slice(), b"<0x1>", b"<0x100>", b"0x0A", b"<0xG0>", b"<0x\xc3\xa9>"] {
+        assert_eq!(byte_piece(other), None);
+    }
+}
+
+#[test]
+fn fingerprint_depends_on_every_byte_and_the_length() {
+    assert_eq!(fingerprint(b""), fingerprint(b""));
+    let base = fingerprint(b"tokenizer");
+    assert_ne!(base, fingerprint(b"tokenizer\0"));
+    assert_ne!(base, fingerprint(b"tokenizes"));
+    assert_ne!(base, fingerprint(b"Tokenizer"));
+}

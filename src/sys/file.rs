@@ -1,0 +1,156 @@
+//! Files that appear whole or not at all.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// A file written under a temporary name and renamed into place by [`commit`](Self::commit).
+///
+/// Dropped before that, it is removed and nothing has changed.
+pub struct AtomicFile {
+    /// `None` once committed.
+    file: Option<BufWriter<File>>,
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+impl AtomicFile {
+    /// Starts a file that will become `path`, in the same folder.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be written, or `path` exists and is not a regular file.
+    pub fn create(path: &Path) -> io::Result<AtomicFile> {
+        let path = match fs::canonicalize(path) {
+            Ok(existing) if !existing.is_file() => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            }
+            // Renaming onto a symbolic link would replace the link.
+            Ok(existing) => existing,
+            Err(_) => path.to_path_buf(),
+        };
+        let Some(name) = path.file_name() else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no file name"));
+        };
+        for attempt in 0..100 {
+            let mut hidden = OsString::from(".");
+            hidden.push(name);
+            hidden.push(format!(".{}-{attempt}.tmp", std::process::id()));
+            let temporary = path.with_file_name(hidden);
+            match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+                Ok(file) => {
+                    let file = Some(BufWriter::with_capacity(1 << 16, file));
+                    return Ok(AtomicFile { file, temporary, path });
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many temporary files"))
+    }
+
+    /// Writes everything to the disk, then gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// What writing, syncing or renaming gives, a full disk above all; the file is removed.
+    pub fn commit(mut self) -> io::Result<()> {
+        let file = self.writer()?;
+        file.flush()?;
+        file.get_ref().sync_all()?;
+        fs::rename(&self.temporary, &self.path)?;
+        self.file = None;
+        // The name itself is on the disk only once the folder is; some file systems refuse.
+        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty());
+        if let Ok(folder) = File::open(folder.unwrap_or(Path::new("."))) {
+            let _ = folder.sync_all();
+        }
+        Ok(())
+    }
+
+    fn writer(&mut self) -> io::Result<&mut BufWriter<File>> {
+        self.file.as_mut().ok_or_else(|| io::Error::other("file is already committed"))
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer()?.flush()
+    }
+}
+
+impl Seek for AtomicFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.writer()?.seek(to)
+    }
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            // What is still buffered is of no use any more.
+            let _ = file.into_parts();
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("leap-file-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        folder
+    }
+
+    fn names(folder: &Path) -> Vec<OsString> {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    #[test]
+    fn committed_file_replaces_the_old_one() {
+        let folder = folder("commit");
+        let path = folder.join("out");
+        fs::write(&path, "old").unwrap();
+        let mut file = AtomicFile::create(&path).unwrap();
+        file.write_all(b"..w").unwrap();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.write_all(b"ne").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        file.commit().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(&folder), ["out"]);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn dropped_file_leaves_nothing() {
+        let folder = folder("drop");
+        let mut file = AtomicFile::create(&folder.join("out")).unwrap();
+        file.write_all(&[7; 1 << 17]).unwrap();
+        drop(file);
+        assert!(names(&folder).is_empty());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn link_is_written_through_and_folder_refused() {
+        let folder = folder("link");
+        std::os::unix::fs::symlink("target", folder.join("link")).unwrap();
+        fs::write(folder.join("target"), "old").unwrap();
+        let mut file = AtomicFile::create(&folder.join("link")).unwrap();
+        file.write_all(b"new").unwrap();
+        file.commit().unwrap();
+        assert_eq!(fs::read(folder.join("target")).unwrap(), b"new");
+        assert!(AtomicFile::create(&folder).is_err());
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
