@@ -1,1 +1,256 @@
-//! Placeholder.
+//! Text to token ids and back, and chat templates.
+//!
+//! A [`Tokenizer`] is built from a parsed `tokenizer.bin` alone. Two kinds share one merge
+//! loop (`merge`), which takes the best pair from a priority queue, O(n log n) for a text
+//! of n bytes:
+//!
+//! - byte-level: `split` cuts the text as Llama 3 does, each piece merges on its own;
+//! - SentencePiece: `sentencepiece` normalises the text, which merges as a whole.
+//!
+//! [`Decoder`] turns ids into text as they come; [`ChatFormat`] writes conversations.
+
+mod chat;
+mod decode;
+mod error;
+mod matcher;
+mod merge;
+mod sentencepiece;
+mod split;
+mod table;
+
+pub use chat::{ChatFormat, Role};
+pub use decode::{Decoder, Utf8Stream};
+pub use error::Error;
+
+use crate::format::ChatTemplate;
+use crate::format::tokenizer::{Flags, Kind, TokenKind, TokenizerFile, Vocab, byte_piece};
+use matcher::Matcher;
+use merge::{Merger, Rules};
+
+/// Encodes and decodes with one vocabulary.
+pub struct Tokenizer {
+    kind: Kind,
+    flags: Flags,
+    bos: Option<u32>,
+    stop_ids: Vec<u32>,
+    chat: ChatTemplate,
+    /// Holds the vocabulary too.
+    rules: Rules,
+    /// The token of each byte; unused where SentencePiece has no byte fallback.
+    byte_ids: [u32; 256],
+    unknown: Option<u32>,
+    /// Control and user-defined tokens.
+    special: Matcher,
+    user_defined: Matcher,
+}
+
+impl Tokenizer {
+    /// Prepares the vocabulary of a parsed `tokenizer.bin`.
+    ///
+    /// # Errors
+    ///
+    /// If a byte could not be encoded, or a merge makes something that is no token.
+    pub fn new(file: TokenizerFile) -> Result<Tokenizer, Error> {
+        let TokenizerFile { kind, flags, vocab, merges, bos, stop_ids, chat } = file;
+        let rules = Rules::new(kind, vocab, merges)?;
+        let vocab = &rules.vocab;
+        let byte_ids = match kind {
+            Kind::ByteLevel => bytes_as_tokens(&rules)?,
+            Kind::SentencePiece if flags.byte_fallback => byte_pieces(vocab)?,
+            Kind::SentencePiece => [NO_ID; 256],
+        };
+        let unknown = vocab.iter().find(|(.., k)| *k == TokenKind::Unknown).map(|(id, ..)| id);
+        let user_defined = Matcher::new(vocab, |k| k == TokenKind::UserDefined);
+        let special = Matcher::new(vocab, is_special);
+        Ok(Tokenizer {
+            kind,
+            flags,
+            bos,
+            stop_ids,
+            chat,
+            rules,
+            byte_ids,
+            unknown,
+            special,
+            user_defined,
+        })
+    }
+
+    /// Appends the ids of `text` to `out`.
+    ///
+    /// The text never becomes a control token. No BOS is added.
+    pub fn encode(&self, text: &str, out: &mut Vec<u32>) {
+        self.encode_segment(text, true, out);
+    }
+
+    /// As [`encode`](Self::encode), for text that follows other tokens: SentencePiece puts
+    /// a space before it only if the tokenizer does so after special tokens too.
+    pub fn encode_after_special(&self, text: &str, out: &mut Vec<u32>) {
+        self.encode_segment(text, self.flags.prefix_every_segment, out);
+    }
+
+    /// As [`encode`](Self::encode), for text that goes on without a break: no space is put
+    /// before it.
+    pub fn encode_continuing(&self, text: &str, out: &mut Vec<u32>) {
+        self.encode_segment(text, false, out);
+    }
+
+    /// Appends the ids of `text` to `out`, where names of special tokens become those.
+    ///
+    /// At each place the longest name wins. No BOS is added.
+    pub fn encode_with_special(&self, text: &str, out: &mut Vec<u32>) {
+        // User-defined tokens are found by `encode`, unless a longer control token starts there.
+        let is_control = |id| self.token_kind(id) == Some(TokenKind::Control);
+        let mut rest = 0;
+        let mut at = 0;
+        while at < text.len() {
+            match self.special.longest_at(text.as_bytes(), at) {
+                Some((id, end)) if is_control(id) => {
+                    self.encode_part(&text[rest..at], rest == 0, out);
+                    out.push(id);
+                    (rest, at) = (end, end);
+                }
+                Some((_, end)) => at = end,
+                None => at += 1,
+            }
+        }
+        self.encode_part(&text[rest..], rest == 0, out);
+    }
+
+    fn encode_part(&self, text: &str, is_first: bool, out: &mut Vec<u32>) {
+        let has_prefix = is_first || self.flags.prefix_every_segment;
+        self.encode_segment(text, has_prefix, out);
+    }
+
+    /// `has_prefix` allows the dummy prefix, if the tokenizer has one at all.
+    fn encode_segment(&self, text: &str, has_prefix: bool, out: &mut Vec<u32>) {
+        let splits = self.kind == Kind::ByteLevel || self.flags.split_at_user_defined;
+        if !splits || self.user_defined.is_empty() {
+            return self.encode_unsplit(text, has_prefix, out);
+        }
+        let (mut rest, mut at) = (0, 0);
+        let prefix_of = |rest| if rest == 0 { has_prefix } else { self.flags.prefix_every_segment };
+        while at < text.len() {
+            let Some((id, end)) = self.user_defined.longest_at(text.as_bytes(), at) else {
+                at += 1;
+                continue;
+            };
+            self.encode_unsplit(&text[rest..at], prefix_of(rest), out);
+            out.push(id);
+            (rest, at) = (end, end);
+        }
+        self.encode_unsplit(&text[rest..], prefix_of(rest), out);
+    }
+
+    fn encode_unsplit(&self, text: &str, has_prefix: bool, out: &mut Vec<u32>) {
+        match self.kind {
+            Kind::ByteLevel => self.encode_bytes(text, out),
+            Kind::SentencePiece => self.encode_sentencepiece(text, has_prefix, out),
+        }
+    }
+
+    fn encode_bytes(&self, text: &str, out: &mut Vec<u32>) {
+        let mut merger = Merger::default();
+        for piece in split::pieces(text) {
+            let piece = piece.as_bytes();
+            if self.flags.whole_pieces
+                && let Some(id) = self.rules.token(piece)
+            {
+                out.push(id);
+                continue;
+            }
+            merger.clear();
+            for (at, &byte) in piece.iter().enumerate() {
+                merger.push(self.byte_ids[usize::from(byte)], at..at + 1, false);
+            }
+            merger.merge(&self.rules, piece);
+            out.extend(merger.symbols().map(|symbol| symbol.id));
+        }
+    }
+
+    /// The text of `ids`; `show_special` writes the names of control tokens too.
+    ///
+    /// Ids outside the vocabulary and bytes that are no UTF-8 are treated as [`Decoder`] does.
+    pub fn decode(&self, ids: &[u32], show_special: bool) -> String {
+        let mut text = String::new();
+        let mut decoder = Decoder::new(self, show_special);
+        for &id in ids {
+            decoder.push(id, &mut text);
+        }
+        decoder.flush(&mut text);
+        text
+    }
+
+    /// The token that a text starts with, if the model has one.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The end-of-sequence token: the first stop id.
+    pub fn eos(&self) -> Option<u32> {
+        self.stop_ids.first().copied()
+    }
+
+    /// Tokens after which the model has nothing more to say.
+    pub fn stop_ids(&self) -> &[u32] {
+        &self.stop_ids
+    }
+
+    /// The chat template stored with the vocabulary.
+    pub fn chat_template(&self) -> ChatTemplate {
+        self.chat
+    }
+
+    /// How text becomes tokens.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Number of ids.
+    pub fn vocab_len(&self) -> usize {
+        self.rules.vocab.len()
+    }
+
+    /// The bytes of a token as `tokenizer.bin` holds them, or `None` if there is no such id.
+    pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
+        self.rules.vocab.get(id)
+    }
+
+    /// What a token is for, or `None` if there is no such id.
+    pub fn token_kind(&self, id: u32) -> Option<TokenKind> {
+        self.rules.vocab.kind(id)
+    }
+
+    /// The control or user-defined token called `name`.
+    pub fn special(&self, name: &str) -> Option<u32> {
+        let found = self.special.longest_at(name.as_bytes(), 0);
+        found.filter(|&(_, end)| end == name.len()).map(|(id, _)| id)
+    }
+}
+
+const NO_ID: u32 = u32::MAX;
+
+fn is_special(kind: TokenKind) -> bool {
+    matches!(kind, TokenKind::Control | TokenKind::UserDefined)
+}
+
+fn bytes_as_tokens(rules: &Rules) -> Result<[u32; 256], Error> {
+    let mut ids = [NO_ID; 256];
+    for (byte, id) in (0u8..=255).zip(&mut ids) {
+        *id = rules.token(&[byte]).ok_or(Error::MissingByte(byte))?;
+    }
+    Ok(ids)
+}
+
+fn byte_pieces(vocab: &Vocab) -> Result<[u32; 256], Error> {
+    let mut ids = [NO_ID; 256];
+    for (id, piece, _) in vocab.iter().filter(|(.., kind)| *kind == TokenKind::Byte) {
+        if let Some(byte) = byte_piece(piece) {
+            ids[usize::from(byte)] = id;
+        }
+    }
+    match (0u8..=255).find(|&byte| ids[usize::from(byte)] == NO_ID) {
+        Some(byte) => Err(Error::MissingByte(byte)),
+        None => Ok(ids),
+    }
+}

@@ -1,0 +1,49 @@
+//! Why a vocabulary cannot be used.
+
+use std::fmt;
+
+use crate::format::ChatTemplate;
+
+/// What a vocabulary lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// No token stands for this byte, so some text could not be encoded.
+    MissingByte(u8),
+    /// Two tokens are listed to merge, but together they are no token.
+    MissingMerge {
+        /// Id of the left token.
+        left: u32,
+        /// Id of the right token.
+        right: u32,
+    },
+    /// A chat template needs a special token that is not there.
+    MissingSpecial {
+        /// The template.
+        template: ChatTemplate,
+        /// Name of the token.
+        token: &'static str,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::MissingByte(byte) => {
+                write!(f, "vocabulary has no token for the byte {byte:#04x}")
+            }
+            Error::MissingMerge { left, right } => {
+                write!(f, "tokens {left} and {right} are to merge, but into no token")
+            }
+            Error::MissingSpecial { template, token } => {
+                let template = template.name();
+                write!(
+                    f,
+                    "chat template {template} needs the special token {token}, which the vocabulary lacks"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,96 @@
+//! Encodes as SentencePiece BPE models do.
+
+use super::merge::Merger;
+use super::{NO_ID, Tokenizer};
+use crate::format::tokenizer::TokenKind;
+
+/// What SentencePiece writes for a space. Vocabulary and normalised text have the space.
+const SPACE_MARK: &str = "\u{2581}";
+
+impl Tokenizer {
+    /// `has_prefix` allows the dummy prefix, if the tokenizer has one at all.
+    pub(super) fn encode_sentencepiece(&self, text: &str, has_prefix: bool, out: &mut Vec<u32>) {
+        let text = self.normalise(text, has_prefix);
+        let bytes = text.as_bytes();
+        let mut merger = Merger::default();
+        let mut at = 0;
+        while at < bytes.len() {
+            let whole = self.symbol_at(&text, at);
+            let end = whole.map_or_else(|| next_char(&text, at), |(_, end)| end);
+            let id = self.rules.token(&bytes[at..end]).unwrap_or(NO_ID);
+            merger.push(id, at..end, whole.is_some());
+            at = end;
+        }
+        merger.merge(&self.rules, bytes);
+        let mut after_unknown = false;
+        let mut parts = Vec::new();
+        for symbol in merger.symbols() {
+            parts.push((symbol.id, symbol.start, symbol.end));
+            while let Some((id, start, end)) = parts.pop() {
+                let Some(left) = self.split_of(&merger, id) else {
+                    self.put(id, &bytes[start..end], &mut after_unknown, out);
+                    continue;
+                };
+                let middle = start + left;
+                for (from, to) in [(middle, end), (start, middle)] {
+                    parts.push((self.rules.token(&bytes[from..to]).unwrap_or(NO_ID), from, to));
+                }
+            }
+        }
+    }
+
+    /// Where a token that must not be in the result divides.
+    fn split_of(&self, merger: &Merger, id: u32) -> Option<usize> {
+        let is_unused = self.token_kind(id) == Some(TokenKind::Unused);
+        is_unused.then(|| merger.split_of(id)).flatten()
+    }
+
+    /// Writes one token, or what stands for a character without one.
+    fn put(&self, id: u32, text: &[u8], after_unknown: &mut bool, out: &mut Vec<u32>) {
+        if id != NO_ID {
+            out.push(id);
+            *after_unknown = false;
+        } else if self.flags.byte_fallback {
+            out.extend(text.iter().map(|&byte| self.byte_ids[usize::from(byte)]));
+        } else if let (Some(unknown), false) = (self.unknown, *after_unknown) {
+            // A run of unknown characters is one unknown token.
+            out.push(unknown);
+            *after_unknown = true;
+        }
+    }
+
+    /// A user-defined token at `at`, unless such tokens split the text beforehand.
+    fn symbol_at(&self, text: &str, at: usize) -> Option<(u32, usize)> {
+        if self.flags.split_at_user_defined {
+            return None;
+        }
+        self.user_defined.longest_at(text.as_bytes(), at)
+    }
+
+    fn normalise(&self, text: &str, has_prefix: bool) -> String {
+        let flags = &self.flags;
+        let mut normal = String::with_capacity(text.len() + 1);
+        let is_empty = text.chars().all(|c| c == ' ' && flags.remove_extra_spaces);
+        let starts_with_space = text.starts_with(' ') || text.starts_with(SPACE_MARK);
+        let needs_prefix = !(flags.prefix_unless_space && starts_with_space);
+        if flags.dummy_prefix && has_prefix && needs_prefix && !is_empty {
+            normal.push(' ');
+        }
+        let mut after_space = flags.remove_extra_spaces;
+        for c in text.chars() {
+            if c == ' ' && after_space {
+                continue;
+            }
+            after_space = c == ' ' && flags.remove_extra_spaces;
+            normal.push(if SPACE_MARK.starts_with(c) { ' ' } else { c });
+        }
+        if flags.remove_extra_spaces {
+            normal.truncate(normal.trim_end_matches(' ').len());
+        }
+        normal
+    }
+}
+
+fn next_char(text: &str, at: usize) -> usize {
+    at + text[at..].chars().next().map_or(0, char::len_utf8)
+}

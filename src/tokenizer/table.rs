@@ -1,0 +1,46 @@
+//! Finds a token by its bytes.
+
+use std::hash::{BuildHasher, RandomState};
+
+use crate::format::tokenizer::{TokenKind, Vocab};
+
+const EMPTY: u32 = u32::MAX;
+
+/// A hash table of ids; the bytes stay in the vocabulary.
+///
+/// Keyed at random, so that no vocabulary is slow on purpose. At most half full.
+pub(super) struct Table {
+    slots: Vec<u32>,
+    hasher: RandomState,
+}
+
+impl Table {
+    /// Of the tokens whose kind `wanted` accepts; the lowest id stands for equal bytes.
+    pub(super) fn new(vocab: &Vocab, wanted: impl Fn(TokenKind) -> bool) -> Table {
+        let slots = vec![EMPTY; (vocab.len() * 2).next_power_of_two().max(2)];
+        let mut table = Table { slots, hasher: RandomState::new() };
+        for (id, bytes, kind) in vocab.iter() {
+            if wanted(kind) && !bytes.is_empty() {
+                let slot = table.slot(vocab, bytes);
+                if table.slots[slot] == EMPTY {
+                    table.slots[slot] = id;
+                }
+            }
+        }
+        table
+    }
+
+    pub(super) fn find(&self, vocab: &Vocab, bytes: &[u8]) -> Option<u32> {
+        Some(self.slots[self.slot(vocab, bytes)]).filter(|&id| id != EMPTY)
+    }
+
+    /// Where `bytes` are, or would be.
+    fn slot(&self, vocab: &Vocab, bytes: &[u8]) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut slot = self.hasher.hash_one(bytes) as usize & mask;
+        while self.slots[slot] != EMPTY && vocab.get(self.slots[slot]) != Some(bytes) {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+}
