@@ -96,7 +96,7 @@ impl Tokenizer {
             let answer = self
                 .answer(&tokenizer, &line)
                 .map_err(|message| Failure::Input(format!("stdin line {number}: {message}")))?;
-            match writeln!(stdout, "{answer}").and_then(|()| stdout.flush()) {
+            match writeln!(stdout, "{}", on_one_line(&answer)).and_then(|()| stdout.flush()) {
                 // Nobody reads on, so there is nothing more to do.
                 Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
                 Err(e) => return Err(Failure::Runtime(format!("cannot write to stdout: {e}"))),
@@ -129,6 +129,17 @@ impl Tokenizer {
         }
         Ok(ids.into())
     }
+}
+
+/// JSON without the characters that some readers end a line at.
+fn on_one_line(value: &Value) -> String {
+    let mut line = value.to_string();
+    for (c, escape) in [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")] {
+        if line.contains(c) {
+            line = line.replace(c, escape);
+        }
+    }
+    line
 }
 
 /// tokenizer.bin in the folder that the input is, or is in.
