@@ -1,8 +1,17 @@
 //! `leap tokenizer`: converts and applies tokenizers.
 
+use std::fs;
+use std::io::{self, BufRead, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
 use argh::FromArgs;
+use serde_json::Value;
 
 use super::Failure;
+use crate::export::tokenizer as import;
+use crate::format::tokenizer::{Kind, TokenizerFile};
+use crate::sys::file::AtomicFile;
+use crate::tokenizer as text;
 
 /// Converts a tokenizer to tokenizer.bin, or encodes and decodes with one.
 #[derive(FromArgs)]
@@ -10,11 +19,161 @@ use super::Failure;
 pub(super) struct Tokenizer {
     /// tokenizer.model, tokenizer.json, tokenizer.bin, or the folder that holds one
     #[argh(positional)]
-    input: String,
+    input: PathBuf,
+
+    /// file to write (default: tokenizer.bin beside the input)
+    #[argh(option, short = 'o')]
+    output: Option<PathBuf>,
+
+    /// encode: stdin has a JSON string a line, stdout its ids
+    #[argh(switch)]
+    encode: bool,
+
+    /// decode: stdin has a JSON array of ids a line, stdout its text
+    #[argh(switch)]
+    decode: bool,
+
+    /// recognise special tokens in the text, and write their names
+    #[argh(switch)]
+    special: bool,
 }
 
 impl Tokenizer {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        Err(Failure::Input(self.input))
+        let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
+        let applies = self.encode || self.decode;
+        if self.encode && self.decode {
+            return usage("--encode and --decode exclude each other");
+        }
+        if applies && self.output.is_some() {
+            return usage("--output is for converting, not for --encode and --decode");
+        }
+        if self.special && !applies {
+            return usage("--special needs --encode or --decode");
+        }
+        let file = read(&self.input)?;
+        if applies { self.apply(file) } else { self.convert(file) }
     }
+
+    fn convert(self, file: TokenizerFile) -> Result<(), Failure> {
+        let output = match self.output {
+            Some(output) => output,
+            None => beside(&self.input),
+        };
+        let is_input = |path: &Path| {
+            let same = fs::canonicalize(path).ok().zip(fs::canonicalize(&self.input).ok());
+            same.is_some_and(|(path, input)| path == input)
+        };
+        if is_input(&output) {
+            let message = format!("{} is the input; name another file with -o", output.display());
+            return Err(Failure::Usage(message));
+        }
+        // A tokenizer that could not be used is not worth writing.
+        let tokenizer = use_file(&self.input, file.clone())?;
+        let failed =
+            |e: io::Error| Failure::Runtime(format!("cannot write {}: {e}", output.display()));
+        let mut out = AtomicFile::create(&output).map_err(failed)?;
+        out.write_all(&file.to_bytes()).map_err(failed)?;
+        out.commit().map_err(failed)?;
+        let kind = match tokenizer.kind() {
+            Kind::ByteLevel => "byte-level BPE",
+            Kind::SentencePiece => "SentencePiece BPE",
+        };
+        let (path, n_vocab) = (output.display(), tokenizer.vocab_len());
+        let chat = tokenizer.chat_template().name();
+        tell(&format!("{path}: {n_vocab} tokens, {kind}, chat template {chat}"));
+        Ok(())
+    }
+
+    fn apply(&self, file: TokenizerFile) -> Result<(), Failure> {
+        let tokenizer = use_file(&self.input, file)?;
+        let mut stdout = io::stdout().lock();
+        for (number, line) in (1..).zip(io::stdin().lock().lines()) {
+            let line = line.map_err(|e| match e.kind() {
+                ErrorKind::InvalidData => Failure::Input(format!("stdin line {number}: not UTF-8")),
+                _ => Failure::Runtime(format!("cannot read stdin: {e}")),
+            })?;
+            let answer = self
+                .answer(&tokenizer, &line)
+                .map_err(|message| Failure::Input(format!("stdin line {number}: {message}")))?;
+            match writeln!(stdout, "{}", on_one_line(&answer)).and_then(|()| stdout.flush()) {
+                // Nobody reads on, so there is nothing more to do.
+                Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
+                Err(e) => return Err(Failure::Runtime(format!("cannot write to stdout: {e}"))),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&self, tokenizer: &text::Tokenizer, line: &str) -> Result<Value, String> {
+        if self.decode {
+            let ids: Vec<u32> =
+                serde_json::from_str(line).map_err(|e| format!("not a JSON array of ids: {e}"))?;
+            let is_unknown = |id: &&u32| tokenizer.token_kind(**id).is_none();
+            if let Some(id) = ids.iter().find(is_unknown) {
+                let n_vocab = tokenizer.vocab_len();
+                return Err(format!("id {id} is not in the vocabulary of {n_vocab}"));
+            }
+            // tiktoken writes out its special tokens, SentencePiece leaves them out.
+            let shows = self.special || tokenizer.kind() == Kind::ByteLevel;
+            return Ok(tokenizer.decode(&ids, shows).into());
+        }
+        let line: String =
+            serde_json::from_str(line).map_err(|e| format!("not a JSON string: {e}"))?;
+        let mut ids = Vec::new();
+        if self.special {
+            tokenizer.encode_with_special(&line, &mut ids);
+        } else {
+            tokenizer.encode(&line, &mut ids);
+        }
+        Ok(ids.into())
+    }
+}
+
+/// JSON without the characters that some readers end a line at.
+fn on_one_line(value: &Value) -> String {
+    let mut line = value.to_string();
+    for (c, escape) in [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")] {
+        if line.contains(c) {
+            line = line.replace(c, escape);
+        }
+    }
+    line
+}
+
+/// tokenizer.bin in the folder that the input is, or is in.
+fn beside(input: &Path) -> PathBuf {
+    if input.is_dir() { input.join("tokenizer.bin") } else { input.with_file_name("tokenizer.bin") }
+}
+
+/// Reads our own format, or converts another. A folder may hold nothing but a tokenizer.bin.
+fn read(input: &Path) -> Result<TokenizerFile, Failure> {
+    let own = input.join("tokenizer.bin");
+    if input.extension().is_some_and(|extension| extension == "bin") {
+        return read_own(input);
+    }
+    if input.is_dir() && !import::is_in(input) && own.is_file() {
+        return read_own(&own);
+    }
+    let imported = import::import(input, None).map_err(|e| Failure::input(&e))?;
+    for note in &imported.notes {
+        tell(&format!("{}: {note}", imported.source.display()));
+    }
+    Ok(imported.file)
+}
+
+fn read_own(path: &Path) -> Result<TokenizerFile, Failure> {
+    let failed = |e: &dyn std::fmt::Display| Failure::Input(format!("{}: {e}", path.display()));
+    let bytes = fs::read(path).map_err(|e| failed(&e))?;
+    TokenizerFile::parse(&bytes, None).map_err(|e| failed(&e))
+}
+
+fn use_file(path: &Path, file: TokenizerFile) -> Result<text::Tokenizer, Failure> {
+    text::Tokenizer::new(file).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))
+}
+
+/// Says something that is not the command's result; a closed stderr leaves nobody to tell.
+fn tell(message: &str) {
+    let _ = writeln!(io::stderr(), "leap: {message}");
 }

@@ -1,1 +1,3 @@
-//! Placeholder.
+//! Checkpoints and tokenizers of other programs to LEAP's files.
+
+pub mod tokenizer;

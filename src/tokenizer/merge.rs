@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;
 
+use super::Error;
 use super::table::Table;
-use super::{Error, NO_ID};
-use crate::format::tokenizer::{Kind, Merges, TokenKind, TokenizerFile, Vocab};
+use crate::format::tokenizer::{Kind, Merges, TokenKind, Vocab};
 
 /// A vocabulary, and which of its tokens merge into what, and how soon.
 pub(super) struct Rules {
@@ -88,7 +88,7 @@ fn index(
 /// A stretch of text that will not be split any more.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbol {
-    /// Its token, or [`NO_ID`] for a character without one.
+    /// Its token, or [`NO_ID`](super::NO_ID) for a character without one.
     pub(super) id: u32,
     /// Where it starts in the text.
     pub(super) start: usize,

@@ -1,0 +1,52 @@
+//! Why a tokenizer could not be read.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Which file is at fault, and why.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The folder holds no tokenizer.
+    NotFound {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A file could not be read.
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is damaged, or asks for something that LEAP cannot do.
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotFound { folder } => {
+                let folder = folder.display();
+                write!(f, "{folder}: no tokenizer.model and no tokenizer.json")
+            }
+            Error::Io { path, .. } => write!(f, "{}: cannot be read", path.display()),
+            Error::Bad { path, what } => write!(f, "{}: {what}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Hugging Face `tokenizer.json`: byte-level BPE with the splitter of Llama 3, and BPE with
+//! byte fallback as converted from SentencePiece.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value, json};
+
+use super::{AddedToken, Draft, Token, VOCAB_MAX};
+use crate::format::tokenizer::{Flags, Kind, Merges, TokenKind, byte_piece};
+
+const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Longer tokens than any vocabulary has would only make the conversion slow.
+const TOKEN_BYTES_MAX: usize = 4096;
+/// Places up to here are exact as scores, which are `f32`.
+const MERGES_MAX: usize = 1 << 23;
+/// What SentencePiece writes for a space.
+const SPACE_MARK: &str = "\u{2581}";
+
+pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
+    let json: Value = serde_json::from_slice(bytes).map_err(|e| format!("not JSON: {e}"))?;
+    let model = json.get("model").and_then(Value::as_object).ok_or("there is no model")?;
+    check_model(model)?;
+    let (kind, flags) = if is_true(model, "byte_fallback") {
+        (Kind::SentencePiece, sentencepiece_flags(&json, model)?)
+    } else {
+        check_byte_level(&json)?;
+        let whole_pieces = is_true(model, "ignore_merges");
+        (Kind::ByteLevel, Flags { whole_pieces, ..Flags::default() })
+    };
+    let tokens = parse_vocab(model, kind, bytes.len())?;
+    let mut draft = Draft::new(kind, flags, tokens);
+    draft.add(&parse_added(&json)?)?;
+    let merges = MergeList::new(&draft, &parse_merges(model)?)?;
+    merges.score(&mut draft);
+    draft.merges = merges.rule(&draft);
+    draft.bos = draft.find("<|begin_of_text|>").or(draft.find("<s>"));
+    draft.stop_ids.extend(draft.find("<|end_of_text|>").or(draft.find("</s>")));
+    Ok(draft)
+}
+
+fn is_true(object: &Map<String, Value>, key: &str) -> bool {
+    object.get(key) == Some(&Value::Bool(true))
+}
+
+/// Whether the key is absent, null, or empty.
+fn is_unset(object: &Map<String, Value>, key: &str) -> bool {
+    match object.get(key) {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(value) => value.as_f64() == Some(0.0),
+    }
+}
+
+fn check_model(model: &Map<String, Value>) -> Result<(), String> {
+    // Old files leave the type out.
+    let kind = model.get("type").and_then(Value::as_str).unwrap_or("BPE");
+    if kind != "BPE" {
+        return Err(format!("model type {kind:?} is not supported, only \"BPE\" is"));
+    }
+    for key in ["dropout", "continuing_subword_prefix", "end_of_word_suffix"] {
+        if !is_unset(model, key) {
+            return Err(format!("{key} is not supported"));
+        }
+    }
+    Ok(())
+}
+
+fn check_byte_level(json: &Value) -> Result<(), String> {
+    if json.get("normalizer").is_some_and(|n| !n.is_null()) {
+        return Err("a normalizer is not supported in byte-level BPE".to_owned());
+    }
+    let steps = match json.get("pre_tokenizer") {
+        Some(Value::Object(step)) if step.contains_key("pretokenizers") => {
+            step["pretokenizers"].as_array().map(Vec::as_slice).unwrap_or_default()
+        }
+        _ => &[],
+    };
+    let [split, bytes] = steps else {
+        return Err("the pre_tokenizer is not that of Llama 3: Split, then ByteLevel".to_owned());
+    };
+    let pattern = split.get("pattern").and_then(|p| p.get("Regex")).and_then(Value::as_str);
+    if pattern != Some(LLAMA3_PATTERN) {
+        let pattern = pattern.unwrap_or("that is none");
+        return Err(format!("the splitter is not that of Llama 3 but {pattern}"));
+    }
+    let is_plain = has(split, &json!({"type": "Split", "behavior": "Isolated", "invert": false}))
+        && has(bytes, &json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}));
+    is_plain.then_some(()).ok_or_else(|| "the pre_tokenizer is not that of Llama 3".to_owned())
+}
+
+/// Whether `value` has all fields of `wanted`, an object.
+fn has(value: &Value, wanted: &Value) -> bool {
+    let mut fields = wanted.as_object().into_iter().flatten();
+    fields.all(|(key, field)| value.get(key) == Some(field))
+}
+
+/// How the text is prepared, from the normalizer or the Metaspace pre-tokenizer.
+fn sentencepiece_flags(json: &Value, model: &Map<String, Value>) -> Result<Flags, String> {
+    if is_true(model, "ignore_merges") {
+        return Err("ignore_merges is not supported with byte fallback".to_owned());
+    }
+    let base = Flags { byte_fallback: true, split_at_user_defined: true, ..Flags::default() };
+    let null = Value::Null;
+    let normalizer = json.get("normalizer").unwrap_or(&null);
+    let pre_tokenizer = json.get("pre_tokenizer").unwrap_or(&null);
+    let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK});
+    let prepend = json!({"type": "Prepend", "prepend": SPACE_MARK});
+    let steps = normalizer.get("normalizers").and_then(Value::as_array).map(Vec::as_slice);
+    match (steps, pre_tokenizer) {
+        (Some([first, second]), Value::Null) if has(first, &prepend) && has(second, &replace) => {
+            Ok(Flags { dummy_prefix: true, prefix_every_segment: true, ..base })
+        }
+        (Some([only]), Value::Null) if has(only, &replace) => Ok(base),
+        (None, Value::Null) if has(normalizer, &replace) => Ok(base),
+        (None, metaspace) if normalizer.is_null() => metaspace_flags(metaspace, base),
+        _ => Err("the normalizer and pre_tokenizer are none that LEAP knows".to_owned()),
+    }
+}
+
+fn metaspace_flags(metaspace: &Value, base: Flags) -> Result<Flags, String> {
+    let wanted = json!({"type": "Metaspace", "replacement": SPACE_MARK, "split": false});
+    if !has(metaspace, &wanted) {
+        return Err("the pre_tokenizer is not supported".to_owned());
+    }
+    let (dummy_prefix, prefix_every_segment) =
+        match metaspace.get("prepend_scheme").and_then(Value::as_str) {
+            Some("first") => (true, false),
+            Some("always") | None => (true, true),
+            Some("never") => (false, false),
+            Some(other) => return Err(format!("prepend_scheme {other:?} is not supported")),
+        };
+    Ok(Flags { dummy_prefix, prefix_every_segment, prefix_unless_space: true, ..base })
+}
+
+fn parse_vocab(
+    model: &Map<String, Value>,
+    kind: Kind,
+    file_bytes: usize,
+) -> Result<Vec<Token>, String> {
+    let vocab = model.get("vocab").and_then(Value::as_object).ok_or("there is no vocab")?;
+    let unknown = model.get("unk_token").and_then(Value::as_str);
+    let mut tokens: Vec<Token> = Vec::new();
+    for (text, id) in vocab {
+        let id = id.as_u64().and_then(|id| usize::try_from(id).ok());
+        // Every token takes some bytes of the file, so a larger id is not meant.
+        let Some(id) = id.filter(|&id| id < file_bytes.min(VOCAB_MAX)) else {
+            return Err(format!("the id of {text:?} is not a number below {VOCAB_MAX}"));
+        };
+        if id >= tokens.len() {
+            tokens.resize_with(id + 1, Token::unused);
+        }
+        if !tokens[id].bytes.is_empty() || text.is_empty() || text.len() > TOKEN_BYTES_MAX {
+            return Err(format!("token {id} is empty, too long, or there twice"));
+        }
+        tokens[id] = match kind {
+            Kind::ByteLevel => byte_level_token(text),
+            Kind::SentencePiece => piece(text, Some(text.as_str()) == unknown)?,
+        };
+    }
+    Ok(tokens)
+}
+
+fn piece(text: &str, is_unknown: bool) -> Result<Token, String> {
+    if text.contains(' ') {
+        return Err(format!("token {text:?} holds a space, not {SPACE_MARK}"));
+    }
+    let (kind, bytes) = if is_unknown {
+        (TokenKind::Unknown, text.to_owned())
+    } else if byte_piece(text.as_bytes()).is_some() {
+        (TokenKind::Byte, text.to_owned())
+    } else {
+        (TokenKind::Normal, text.replace(SPACE_MARK, " "))
+    };
+    Ok(Token { bytes: bytes.into_bytes(), score: 0.0, kind })
+}
+
+fn byte_level_token(text: &str) -> Token {
+    // Added tokens may stand among the others, in plain text.
+    let (bytes, kind) = match byte_level_bytes(text) {
+        Some(bytes) => (bytes, TokenKind::Normal),
+        None => (text.as_bytes().to_vec(), TokenKind::Unused),
+    };
+    Token { bytes, score: 0.0, kind }
+}
+
+fn byte_level_bytes(text: &str) -> Option<Vec<u8>> {
+    text.chars().map(byte_of).collect()
+}
+
+/// The byte that a character of the byte-level alphabet stands for: visible ones of Latin-1
+/// for themselves, U+0100 and on for the others in turn.
+fn byte_of(c: char) -> Option<u8> {
+    const CONTROL_END: u32 = 0x100 + 0x21;
+    const LATIN_CONTROL_END: u32 = CONTROL_END + 0x22;
+    let byte = match u32::from(c) {
+        code @ (0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) => code,
+        code @ 0x100..CONTROL_END => code - 0x100,
+        code @ CONTROL_END..LATIN_CONTROL_END => code - CONTROL_END + 0x7f,
+        LATIN_CONTROL_END => 0xad,
+        _ => return None,
+    };
+    u8::try_from(byte).ok()
+}
+
+/// Pairs of token texts; older files join them with a space.
+fn parse_merges(model: &Map<String, Value>) -> Result<Vec<(&str, &str)>, String> {
+    let merges = model.get("merges").and_then(Value::as_array).ok_or("there are no merges")?;
+    (0..)
+        .zip(merges)
+        .map(|(index, merge)| split_merge(merge).ok_or_else(|| format!("merge {index} is no pair")))
+        .collect()
+}
+
+fn split_merge(merge: &Value) -> Option<(&str, &str)> {
+    match merge {
+        Value::String(text) => text.split_once(' '),
+        Value::Array(pair) => match pair.as_slice() {
+            [left, right] => Some((left.as_str()?, right.as_str()?)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The merges as ids, in their order.
+struct MergeList {
+    pairs: Vec<(u32, u32)>,
+    /// What each pair merges into.
+    results: Vec<u32>,
+}
+
+impl MergeList {
+    fn new(draft: &Draft, merges: &[(&str, &str)]) -> Result<MergeList, String> {
+        let ids = ids_by_bytes(draft);
+        let bytes = |text: &str| match draft.kind {
+            Kind::ByteLevel => byte_level_bytes(text),
+            Kind::SentencePiece => Some(text.replace(SPACE_MARK, " ").into_bytes()),
+        };
+        let (mut pairs, mut results) = (Vec::new(), Vec::new());
+        for &(left, right) in merges {
+            let join = || {
+                let (left, right) = (bytes(left)?, bytes(right)?);
+                let result = *ids.get([left.as_slice(), &right].concat().as_slice())?;
+                Some(((*ids.get(left.as_slice())?, *ids.get(right.as_slice())?), result))
+            };
+            let (pair, result) = join()
+                .ok_or_else(|| format!("merge of {left:?} and {right:?} is not in the vocab"))?;
+            pairs.push(pair);
+            results.push(result);
+        }
+        let distinct: HashSet<_> = pairs.iter().collect();
+        if distinct.len() < pairs.len() || pairs.len() > MERGES_MAX {
+            return Err(format!("{} merges are too many, or some are there twice", pairs.len()));
+        }
+        Ok(MergeList { pairs, results })
+    }
+
+    /// Scores the tokens: minus the id in byte-level vocabularies, where ids are ranks as a
+    /// rule, otherwise minus the place of the first merge that makes the token.
+    fn score(&self, draft: &mut Draft) {
+        match draft.kind {
+            Kind::ByteLevel => {
+                for (id, token) in draft.tokens.iter_mut().enumerate() {
+                    token.score = -(id as f32);
+                }
+            }
+            Kind::SentencePiece => {
+                for (place, &id) in self.results.iter().enumerate().rev() {
+                    draft.tokens[id as usize].score = -(place as f32);
+                }
+            }
+        }
+    }
+
+    /// The shortest way to say this list: nothing, if the scores lead to the same merges.
+    fn rule(self, draft: &Draft) -> Merges {
+        let score = |id: &u32| draft.tokens[*id as usize].score;
+        let follows_scores = self.results.is_sorted_by(|a, b| score(a) >= score(b));
+        if !follows_scores || self.pairs.len() != count_splits(draft) {
+            return Merges::Listed(self.pairs);
+        }
+        let mut ties = self.results.windows(2).zip(self.pairs.windows(2));
+        let mut ties = ties.by_ref().filter(|(results, _)| results[0] == results[1]).peekable();
+        if ties.peek().is_none() {
+            Merges::ByScore
+        } else if ties.all(|(_, pairs)| pairs[0].0 < pairs[1].0) {
+            Merges::ByScoreThenLeft
+        } else {
+            Merges::Listed(self.pairs)
+        }
+    }
+}
+
+fn ids_by_bytes(draft: &Draft) -> HashMap<&[u8], u32> {
+    let normal = (0u32..).zip(&draft.tokens).filter(|(_, t)| t.kind == TokenKind::Normal);
+    normal.map(|(id, token)| (token.bytes.as_slice(), id)).collect()
+}
+
+/// In how many ways tokens divide into two other tokens. As each merge is one, a list of as
+/// many merges has all of them.
+fn count_splits(draft: &Draft) -> usize {
+    let ids = ids_by_bytes(draft);
+    let splits = |bytes: &&[u8]| {
+        let halves = |&at: &usize| ids.contains_key(&bytes[..at]) && ids.contains_key(&bytes[at..]);
+        (1..bytes.len()).filter(halves).count()
+    };
+    ids.keys().map(|bytes| splits(bytes)).sum()
+}
+
+fn parse_added(json: &Value) -> Result<Vec<AddedToken>, String> {
+    let added = json.get("added_tokens").and_then(Value::as_array);
+    let mut tokens = Vec::new();
+    for token in added.into_iter().flatten() {
+        let id = token.get("id").and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
+        let name = token.get("content").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let (Some(id), Some(name)) = (id, name) else {
+            return Err("an added token has no id or no content".to_owned());
+        };
+        let is_special = token.get("special") == Some(&Value::Bool(true));
+        let takes_more = ["single_word", "lstrip", "rstrip"]
+            .iter()
+            .any(|&key| token.get(key) == Some(&Value::Bool(true)));
+        if takes_more && !is_special {
+            return Err(format!("added token {name:?} takes in white space or whole words only"));
+        }
+        tokens.push(AddedToken { id, name: name.to_owned(), is_special });
+    }
+    Ok(tokens)
+}

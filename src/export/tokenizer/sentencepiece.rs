@@ -1,0 +1,242 @@
+//! SentencePiece models: a protobuf message of pieces, trainer and normaliser settings.
+
+use std::collections::HashSet;
+
+use super::{Draft, Token, VOCAB_MAX};
+use crate::format::tokenizer::{Flags, Kind, TokenKind, byte_piece};
+
+/// What SentencePiece writes for a space.
+const SPACE_MARK: &str = "\u{2581}";
+/// `TrainerSpec.ModelType.BPE`.
+const MODEL_BPE: u64 = 2;
+
+/// Reads a BPE model that changes nothing about the text but its spaces.
+pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
+    let mut tokens = Vec::new();
+    let mut trainer = Trainer::default();
+    let mut normaliser = Normaliser::default();
+    for field in Fields(bytes) {
+        match field? {
+            (1, Field::Bytes(piece)) => tokens.push(parse_piece(piece, tokens.len())?),
+            (2, Field::Bytes(spec)) => trainer = Trainer::parse(spec)?,
+            (3, Field::Bytes(spec)) => normaliser = Normaliser::parse(spec)?,
+            (5, Field::Bytes(spec)) => refuse_denormaliser(spec)?,
+            _ => {}
+        }
+    }
+    if trainer.model_type != MODEL_BPE {
+        let name = match trainer.model_type {
+            1 => "unigram",
+            3 => "word",
+            4 => "char",
+            _ => "unknown",
+        };
+        return Err(format!("SentencePiece model type {name} is not supported, only BPE is"));
+    }
+    check_pieces(&tokens)?;
+    let flags = Flags {
+        dummy_prefix: normaliser.dummy_prefix,
+        remove_extra_spaces: normaliser.remove_extra_spaces,
+        byte_fallback: trainer.byte_fallback,
+        prefix_every_segment: true,
+        ..Flags::default()
+    };
+    let mut draft = Draft::new(Kind::SentencePiece, flags, tokens);
+    let control = |name: &str| {
+        let is_it = |t: &Token| t.kind == TokenKind::Control && t.bytes == name.as_bytes();
+        draft.tokens.iter().position(is_it).and_then(|index| u32::try_from(index).ok())
+    };
+    (draft.bos, draft.stop_ids) =
+        (control(&trainer.bos), control(&trainer.eos).into_iter().collect());
+    Ok(draft)
+}
+
+fn parse_piece(message: &[u8], id: usize) -> Result<Token, String> {
+    let (mut text, mut score, mut kind) = (&[][..], 0.0, 1);
+    for field in Fields(message) {
+        match field? {
+            (1, Field::Bytes(bytes)) => text = bytes,
+            (2, Field::Fixed32(bits)) => score = f32::from_bits(bits),
+            (3, Field::Varint(value)) => kind = value,
+            _ => {}
+        }
+    }
+    let text = std::str::from_utf8(text).map_err(|_| format!("piece {id} is not UTF-8"))?;
+    let kind = match kind {
+        1 => TokenKind::Normal,
+        2 => TokenKind::Unknown,
+        3 => TokenKind::Control,
+        4 => TokenKind::UserDefined,
+        5 => TokenKind::Unused,
+        6 => TokenKind::Byte,
+        other => return Err(format!("piece {id} is of the unknown type {other}")),
+    };
+    if kind == TokenKind::Byte && byte_piece(text.as_bytes()).is_none() {
+        return Err(format!("byte piece {id} is {text:?}"));
+    }
+    let bytes = match kind {
+        TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused => {
+            // It could not be told from the piece with a mark in this place.
+            if text.contains(' ') {
+                return Err(format!("piece {id} holds a space, not {SPACE_MARK}"));
+            }
+            text.replace(SPACE_MARK, " ").into_bytes()
+        }
+        _ => text.as_bytes().to_vec(),
+    };
+    Ok(Token { bytes, score, kind })
+}
+
+fn check_pieces(tokens: &[Token]) -> Result<(), String> {
+    if tokens.is_empty() || tokens.len() > VOCAB_MAX {
+        return Err(format!("{} pieces, wanted 1 to {VOCAB_MAX}", tokens.len()));
+    }
+    let mut seen = HashSet::new();
+    for (id, token) in tokens.iter().enumerate() {
+        if token.bytes.is_empty() || !seen.insert((&token.bytes, token.kind == TokenKind::Control))
+        {
+            return Err(format!("piece {id} is empty or there twice"));
+        }
+    }
+    Ok(())
+}
+
+struct Trainer {
+    model_type: u64,
+    byte_fallback: bool,
+    bos: String,
+    eos: String,
+}
+
+impl Default for Trainer {
+    fn default() -> Self {
+        let (bos, eos) = ("<s>".to_owned(), "</s>".to_owned());
+        Trainer { model_type: 1, byte_fallback: false, bos, eos }
+    }
+}
+
+impl Trainer {
+    fn parse(message: &[u8]) -> Result<Trainer, String> {
+        let mut trainer = Trainer::default();
+        let name = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        for field in Fields(message) {
+            match field? {
+                (3, Field::Varint(value)) => trainer.model_type = value,
+                (24, Field::Varint(1..)) => {
+                    return Err("white space as suffix is not supported".to_owned());
+                }
+                (35, Field::Varint(value)) => trainer.byte_fallback = value != 0,
+                (46, Field::Bytes(bytes)) => trainer.bos = name(bytes),
+                (47, Field::Bytes(bytes)) => trainer.eos = name(bytes),
+                _ => {}
+            }
+        }
+        Ok(trainer)
+    }
+}
+
+struct Normaliser {
+    dummy_prefix: bool,
+    remove_extra_spaces: bool,
+}
+
+impl Default for Normaliser {
+    fn default() -> Self {
+        Normaliser { dummy_prefix: true, remove_extra_spaces: true }
+    }
+}
+
+impl Normaliser {
+    fn parse(message: &[u8]) -> Result<Normaliser, String> {
+        let mut normaliser = Normaliser::default();
+        let mut name = String::new();
+        let mut has_rules = false;
+        for field in Fields(message) {
+            match field? {
+                (1, Field::Bytes(bytes)) => name = String::from_utf8_lossy(bytes).into_owned(),
+                (2, Field::Bytes(rules)) => has_rules = !rules.is_empty(),
+                (3, Field::Varint(value)) => normaliser.dummy_prefix = value != 0,
+                (4, Field::Varint(value)) => normaliser.remove_extra_spaces = value != 0,
+                (5, Field::Varint(0)) => {
+                    return Err("unescaped white space is not supported".to_owned());
+                }
+                _ => {}
+            }
+        }
+        if has_rules {
+            return Err(format!("normalisation {name:?} is not supported, only \"identity\" is"));
+        }
+        Ok(normaliser)
+    }
+}
+
+fn refuse_denormaliser(message: &[u8]) -> Result<(), String> {
+    for field in Fields(message) {
+        if matches!(field?, (2, Field::Bytes(rules)) if !rules.is_empty()) {
+            return Err("denormalisation rules are not supported".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// The value of one protobuf field.
+#[derive(Debug, PartialEq)]
+enum Field<'a> {
+    Varint(u64),
+    Fixed64,
+    Bytes(&'a [u8]),
+    Fixed32(u32),
+}
+
+/// The fields of a protobuf message, with their numbers; it ends after an error.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u64, Field<'a>), String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let field = self.read();
+        if field.is_none() {
+            self.0 = &[];
+        }
+        Some(field.ok_or_else(|| "not a SentencePiece model, or damaged".to_owned()))
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn read(&mut self) -> Option<(u64, Field<'a>)> {
+        let tag = self.varint()?;
+        let field = match tag & 7 {
+            0 => Field::Varint(self.varint()?),
+            1 => self.take(8).map(|_| Field::Fixed64)?,
+            2 => {
+                let len = usize::try_from(self.varint()?).ok()?;
+                Field::Bytes(self.take(len)?)
+            }
+            5 => Field::Fixed32(u32::from_le_bytes(self.take(4)?.try_into().ok()?)),
+            _ => return None,
+        };
+        Some((tag >> 3, field))
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?[0];
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+}

@@ -1,0 +1,142 @@
+//! What the files beside a tokenizer say about it.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{AddedToken, Error, read};
+
+/// Settings of a Hugging Face or Meta folder; all of them may be absent.
+#[derive(Default)]
+pub(super) struct Settings {
+    /// `added_tokens_decoder`, or added_tokens.json, in the order of ids.
+    pub(super) added: Vec<AddedToken>,
+    pub(super) bos: Option<String>,
+    pub(super) bos_id: Option<u32>,
+    /// The tokenizer puts no BOS before a text.
+    pub(super) has_no_bos: bool,
+    pub(super) eos: Option<String>,
+    /// From generation_config.json, else from config.json.
+    pub(super) stop_ids: Vec<u32>,
+    pub(super) chat_template: Option<String>,
+    pub(super) has_tokenizer_config: bool,
+    pub(super) vocab_size: Option<usize>,
+    /// Legacy tokenizers put a space before the text after special tokens too.
+    pub(super) is_legacy: Option<bool>,
+}
+
+impl Settings {
+    pub(super) fn read(folder: &Path) -> Result<Settings, Error> {
+        let mut settings = Settings::default();
+        if let Some(config) = json(&folder.join("tokenizer_config.json"))? {
+            settings
+                .take_tokenizer_config(&config)
+                .map_err(|what| Error::Bad { path: folder.join("tokenizer_config.json"), what })?;
+        }
+        if let Some(added) = json(&folder.join("added_tokens.json"))?
+            && settings.added.is_empty()
+        {
+            settings.take_added_tokens(&added);
+        }
+        if let Some(template) = text(&folder.join("chat_template.jinja"))? {
+            settings.chat_template = Some(template);
+        }
+        for name in ["generation_config.json", "config.json"] {
+            let path = folder.join(name);
+            if let Some(config) = json(&path)? {
+                settings.take_model_config(&config).map_err(|what| Error::Bad { path, what })?;
+            }
+        }
+        if let Some(params) = json(&folder.join("params.json"))? {
+            // Llama 2 has -1 there: as many as the tokenizer.
+            settings.vocab_size = settings.vocab_size.or(size(&params));
+        }
+        Ok(settings)
+    }
+
+    fn take_tokenizer_config(&mut self, config: &Value) -> Result<(), String> {
+        self.has_tokenizer_config = true;
+        self.bos = config.get("bos_token").and_then(name);
+        self.eos = config.get("eos_token").and_then(name);
+        self.has_no_bos = config.get("add_bos_token") == Some(&Value::Bool(false))
+            || config.get("bos_token") == Some(&Value::Null);
+        self.is_legacy = config.get("legacy").and_then(Value::as_bool);
+        self.chat_template = config.get("chat_template").and_then(template);
+        let Some(added) = config.get("added_tokens_decoder").and_then(Value::as_object) else {
+            return Ok(());
+        };
+        for (id, token) in added {
+            let bad = || format!("added_tokens_decoder: {id:?} is not an id with a content");
+            let name = token.get("content").and_then(Value::as_str).ok_or_else(bad)?.to_owned();
+            let is_special = token.get("special").and_then(Value::as_bool).unwrap_or(false);
+            self.added.push(AddedToken { id: id.parse().map_err(|_| bad())?, name, is_special });
+        }
+        self.added.sort_by_key(|token| token.id);
+        Ok(())
+    }
+
+    /// `{"name": id}`; the file does not say which are special, and markers are what people add.
+    fn take_added_tokens(&mut self, added: &Value) {
+        let tokens = added.as_object().into_iter().flatten().filter_map(|(name, id)| {
+            Some(AddedToken { id: id_of(id)?, name: name.clone(), is_special: true })
+        });
+        self.added = tokens.collect();
+        self.added.sort_by_key(|token| token.id);
+    }
+
+    /// Called for the file that counts first.
+    fn take_model_config(&mut self, config: &Value) -> Result<(), String> {
+        self.vocab_size = self.vocab_size.or(size(config));
+        self.bos_id = self.bos_id.or(config.get("bos_token_id").and_then(id_of));
+        if !self.stop_ids.is_empty() {
+            return Ok(());
+        }
+        let bad = || "eos_token_id is neither an id nor a list of ids".to_owned();
+        self.stop_ids = match config.get("eos_token_id") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(ids)) => {
+                ids.iter().map(id_of).collect::<Option<Vec<u32>>>().ok_or_else(bad)?
+            }
+            Some(id) => vec![id_of(id).ok_or_else(bad)?],
+        };
+        Ok(())
+    }
+}
+
+fn id_of(value: &Value) -> Option<u32> {
+    value.as_u64().and_then(|id| u32::try_from(id).ok())
+}
+
+fn size(config: &Value) -> Option<usize> {
+    config.get("vocab_size").and_then(id_of).map(|size| size as usize)
+}
+
+/// A token is a string, or an object with its content.
+fn name(token: &Value) -> Option<String> {
+    token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_owned)
+}
+
+/// A template is a string, or a list of named ones, of which `default` counts.
+fn template(value: &Value) -> Option<String> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let Some(list) = value.as_array() else { return text(value) };
+    let is_default = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some("default");
+    list.iter().find(is_default).or(list.first())?.get("template").and_then(text)
+}
+
+fn text(path: &Path) -> Result<Option<String>, Error> {
+    if matches!(fs::metadata(path), Err(e) if e.kind() == ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let what = "not UTF-8".to_owned();
+    let bytes = read(path)?;
+    String::from_utf8(bytes).map(Some).map_err(|_| Error::Bad { path: path.to_path_buf(), what })
+}
+
+fn json(path: &Path) -> Result<Option<Value>, Error> {
+    let Some(text) = text(path)? else { return Ok(None) };
+    let bad = |e| Error::Bad { path: path.to_path_buf(), what: format!("not JSON: {e}") };
+    serde_json::from_str(&text).map(Some).map_err(bad)
+}
