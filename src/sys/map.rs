@@ -1,0 +1,104 @@
+//! Files mapped for reading.
+
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+use memmap2::{Advice, Mmap, UncheckedAdvice};
+
+/// A regular file, mapped read-only as a whole.
+///
+/// Reading a page that somebody cut off the file after it was mapped ends the process with
+/// SIGBUS; LEAP's own files are renamed into place and never shortened.
+#[derive(Debug)]
+pub struct Map {
+    map: Mmap,
+}
+
+impl Map {
+    /// Maps `path`.
+    ///
+    /// # Errors
+    /// The system's, or [`io::ErrorKind::InvalidInput`] for anything but a regular file.
+    pub fn open(path: &Path) -> io::Result<Map> {
+        // Asked before opening: opening a named pipe would wait for its writer.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let file = File::open(path)?;
+        // SAFETY: the map is read-only, and its bytes are only read as plain numbers, for
+        // which any value is valid should another process write to the file meanwhile.
+        let map = unsafe { Mmap::map(&file)? };
+        Ok(Map { map })
+    }
+
+    /// The bytes of the file.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// Says that the map will be read mostly in order: read ahead further.
+    pub fn advise_sequential(&self) {
+        // Advice may be refused; the map works without it.
+        let _ = self.map.advise(Advice::Sequential);
+    }
+
+    /// Starts reading `range`, which will be needed soon.
+    pub fn advise_will_need(&self, range: Range<usize>) {
+        if let Some((offset, len)) = self.clip(range) {
+            let _ = self.map.advise_range(Advice::WillNeed, offset, len);
+        }
+    }
+
+    /// Takes `range` out of this process's memory; it is read again if it is used again.
+    pub fn advise_dont_need(&self, range: Range<usize>) {
+        let Some((offset, len)) = self.clip(range) else { return };
+        // SAFETY: the map is of a file and is never written to, so dropping its pages
+        // changes none of the bytes that `as_bytes` shows.
+        let _ = unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, offset, len) };
+    }
+
+    /// Offset and length of the part of `range` inside the file; `None` if there is none.
+    fn clip(&self, range: Range<usize>) -> Option<(usize, usize)> {
+        let end = range.end.min(self.map.len());
+        let len = end.checked_sub(range.start)?;
+        (len > 0).then_some((range.start, len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_stay_the_same_whatever_is_advised() {
+        let path = std::env::temp_dir().join(format!("leap-map-{}", std::process::id()));
+        let bytes: Vec<u8> = (0..50_000).map(|i| (i % 251) as u8).collect();
+        fs::write(&path, &bytes).unwrap();
+        let map = Map::open(&path).unwrap();
+        map.advise_sequential();
+        map.advise_will_need(100..1 << 40);
+        assert_eq!(map.as_bytes(), bytes);
+        map.advise_dont_need(4000..20_000);
+        map.advise_dont_need(60_000..70_000);
+        assert_eq!(map.as_bytes(), bytes);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn empty_file_maps_to_no_bytes() {
+        let path = std::env::temp_dir().join(format!("leap-map-empty-{}", std::process::id()));
+        fs::write(&path, []).unwrap();
+        assert_eq!(Map::open(&path).unwrap().as_bytes(), []);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn folder_and_device_are_refused() {
+        for path in ["/", "/dev/null"] {
+            let error = Map::open(Path::new(path)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{path}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Signals that ask the program to stop.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+static INTERRUPTED: AtomicU32 = AtomicU32::new(0);
+
+/// From now on SIGINT, SIGTERM and SIGHUP are counted instead of ending the process, and a
+/// file-size limit is an error of the write instead of a signal.
+///
+/// A SIGHUP that is ignored already (`nohup`) stays ignored. System calls that wait are
+/// interrupted, so that a program asking for input can look at [`interrupted`].
+///
+/// # Errors
+/// The system's.
+pub fn install() -> io::Result<()> {
+    set(Signal::SIGINT, SigHandler::Handler(count))?;
+    set(Signal::SIGTERM, SigHandler::Handler(count))?;
+    set(Signal::SIGXFSZ, SigHandler::SigIgn)?;
+    let before = set(Signal::SIGHUP, SigHandler::Handler(count))?;
+    if matches!(before.handler(), SigHandler::SigIgn) {
+        set(Signal::SIGHUP, SigHandler::SigIgn)?;
+    }
+    Ok(())
+}
+
+/// How many signals asked the program to stop since [`install`].
+pub fn interrupted() -> u32 {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+extern "C" fn count(_signal: libc::c_int) {
+    INTERRUPTED.fetch_add(1, Ordering::Relaxed);
+}
+
+fn set(signal: Signal, handler: SigHandler) -> io::Result<SigAction> {
+    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+    // SAFETY: `count` only adds to an atomic, which is allowed in a signal handler.
+    Ok(unsafe { sigaction(signal, &action)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_counted_after_install() {
+        install().unwrap();
+        let before = interrupted();
+        nix::sys::signal::raise(Signal::SIGTERM).unwrap();
+        nix::sys::signal::raise(Signal::SIGINT).unwrap();
+        assert_eq!(interrupted(), before + 2);
+    }
+}
