@@ -2,6 +2,8 @@
 //!
 //! Text goes to stdout, everything else to stderr.
 
+#[cfg(feature = "tools")]
+mod export;
 mod failure;
 mod run;
 #[cfg(feature = "tools")]
@@ -25,6 +27,8 @@ struct Leap {
 #[derive(FromArgs)]
 #[argh(subcommand)]
 enum Command {
+    #[cfg(feature = "tools")]
+    Export(export::Export),
     Run(run::Run),
     #[cfg(feature = "tools")]
     Tokenizer(tokenizer::Tokenizer),
@@ -35,6 +39,8 @@ enum Command {
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let result = parse(args).and_then(|parsed| match parsed {
         Parsed::Help(text) => print(&text),
+        #[cfg(feature = "tools")]
+        Parsed::Command(Command::Export(export)) => export.execute(),
         Parsed::Command(Command::Run(run)) => run.execute(),
         #[cfg(feature = "tools")]
         Parsed::Command(Command::Tokenizer(tokenizer)) => tokenizer.execute(),
@@ -102,6 +108,13 @@ fn split_assignment(word: String) -> Vec<String> {
         }
         _ => vec![word],
     }
+}
+
+/// Tells the user something, as a line on stderr.
+#[cfg(feature = "tools")]
+fn say(line: &str) {
+    // A closed stderr leaves nobody to tell.
+    let _ = writeln!(std::io::stderr(), "leap: {line}");
 }
 
 /// Writes `text` to stdout; a reader that went away is not a failure.
