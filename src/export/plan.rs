@@ -236,6 +236,9 @@ fn is_shared(
 
 fn weights(wanted: Weights, header: &Header, notes: &mut Vec<String>) -> Result<Weights, Error> {
     let Weights::Q8 { group: wanted } = wanted else { return Ok(wanted) };
+    if wanted == 0 || !wanted.is_multiple_of(quant::GROUP_MIN) {
+        return Err(Error::Group(quant::Error::BadGroup { group: wanted }));
+    }
     let cols = [header.dim, header.q_dim(), header.ffn_dim];
     let group = quant::group_size_for(cols, wanted).map_err(Error::Group)?;
     if group != wanted {

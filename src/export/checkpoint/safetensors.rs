@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use safetensors::tensor::{Metadata, SafeTensorError, SafeTensors};
+use safetensors::tensor::{SafeTensorError, SafeTensors, TensorInfo};
 
 use super::{Dtype, Stored};
 use crate::export::Error;
 
-/// Reads the table of `bytes`, the whole file at `path`, which is file number `file`.
+/// Reads the table of `bytes`, the whole file at `path`, which is file number `file`. The
+/// tensors are in the order of the file.
 ///
 /// Each range lies inside `bytes` and is as long as type and shape say: the library checks
 /// that tensors cover the file without gap or overlap.
@@ -15,20 +16,23 @@ pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Vec<(String
     let bad = |e| Error::BadFile { path: path.to_owned(), problem: explain(&e, bytes.len()) };
     let (header_len, metadata) = SafeTensors::read_metadata(bytes).map_err(bad)?;
     let data = 8 + header_len;
-    Ok(metadata.tensors().into_keys().map(|name| stored(&metadata, name, data, file)).collect())
+    let names = metadata.offset_keys().into_iter();
+    Ok(names
+        .filter_map(|name| {
+            let stored = stored(metadata.info(&name)?, data, file);
+            Some((name, stored))
+        })
+        .collect())
 }
 
-fn stored(metadata: &Metadata, name: String, data: usize, file: usize) -> (String, Stored) {
-    #[expect(clippy::expect_used, reason = "the name comes from this table")]
-    let info = metadata.info(&name).expect("name of the table");
+fn stored(info: &TensorInfo, data: usize, file: usize) -> Stored {
     let (start, end) = info.data_offsets;
-    let stored = Stored {
+    Stored {
         file,
         dtype: dtype(info.dtype),
         shape: info.shape.clone(),
         range: data + start..data + end,
-    };
-    (name, stored)
+    }
 }
 
 fn dtype(dtype: safetensors::Dtype) -> Result<Dtype, String> {
