@@ -4,6 +4,8 @@
 
 #[cfg(feature = "tools")]
 mod eval;
+#[cfg(feature = "tools")]
+mod export;
 mod failure;
 #[cfg(feature = "tools")]
 mod json;
@@ -32,6 +34,8 @@ struct Leap {
 #[derive(FromArgs)]
 #[argh(subcommand)]
 enum Command {
+    #[cfg(feature = "tools")]
+    Export(export::Export),
     Run(run::Run),
     #[cfg(feature = "tools")]
     Tokenizer(tokenizer::Tokenizer),
@@ -45,6 +49,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     start_log();
     let result = parse(args).and_then(|parsed| match parsed {
         Parsed::Help(text) => print(&text),
+        #[cfg(feature = "tools")]
+        Parsed::Command(Command::Export(export)) => export.execute(),
         Parsed::Command(Command::Run(run)) => run.execute(),
         #[cfg(feature = "tools")]
         Parsed::Command(Command::Tokenizer(tokenizer)) => tokenizer.execute(),

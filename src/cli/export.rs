@@ -1,0 +1,115 @@
+//! `leap export`: converts a checkpoint to a model file.
+
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use argh::FromArgs;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::{Failure, note};
+use crate::export::{Blame, Error, Options, Plan, Progress};
+use crate::format::model::Weights;
+use crate::sys::signal;
+
+/// Converts a checkpoint folder to a model file: a Hugging Face folder (config.json) or a
+/// Meta one (params.json), with safetensors files.
+#[derive(FromArgs)]
+#[argh(subcommand, name = "export")]
+pub(super) struct Export {
+    /// model file to write
+    #[argh(positional)]
+    out: PathBuf,
+    /// folder of the checkpoint, Meta's or Hugging Face's
+    #[argh(option, arg_name = "dir")]
+    meta_llama: PathBuf,
+    /// version of the file: 1 for f32, 2 for int8 (default)
+    #[argh(option, default = "2")]
+    version: u32,
+    /// weights that share a scale in an int8 file (default 64); halved, down to 32, until it
+    /// divides the columns of every matrix
+    #[argh(option, default = "64")]
+    group_size: usize,
+    /// longest context in tokens (default: the checkpoint's; a Meta folder does not say and
+    /// gets 4096, for Llama 3 8192, for Llama 3.1 and later 131072)
+    #[argh(option)]
+    ctx: Option<usize>,
+    /// read the file again and check it before it gets its name
+    #[argh(switch)]
+    verify: bool,
+}
+
+impl Export {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        let start = Instant::now();
+        let options = self.options()?;
+        signal::install()
+            .map_err(|e| Failure::Runtime(format!("cannot listen for signals: {e}")))?;
+        let plan = Plan::open(&self.meta_llama, &options).map_err(failure)?;
+        for hint in plan.notes() {
+            note(&format!("leap: {hint}"));
+        }
+        let bytes = write(&plan, &self.out)?;
+        let seconds = start.elapsed().as_secs_f64();
+        note(&format!("leap: {}", self.summary(&plan, bytes, seconds)));
+        Ok(())
+    }
+
+    fn options(&self) -> Result<Options, Failure> {
+        let weights = match self.version {
+            1 => Weights::F32,
+            2 => Weights::Q8 { group: self.group_size },
+            other => {
+                let problem = format!("--version is {other}, wanted 1 (f32) or 2 (int8)");
+                return Err(Failure::Usage(problem));
+            }
+        };
+        if self.ctx == Some(0) {
+            return Err(Failure::Usage("--ctx is 0, wanted a number of tokens".to_owned()));
+        }
+        Ok(Options { weights, ctx: self.ctx, verify: self.verify })
+    }
+
+    fn summary(&self, plan: &Plan, bytes: u64, seconds: f64) -> String {
+        let weights = plan.header().weights;
+        format!(
+            "{}: version {} ({weights}), {:.1} MB{} in {seconds:.1} s",
+            self.out.display(),
+            weights.version(),
+            bytes as f64 / 1e6,
+            if self.verify { ", verified," } else { "" },
+        )
+    }
+}
+
+/// Writes the file, with a progress bar if somebody watches.
+fn write(plan: &Plan, out: &Path) -> Result<u64, Failure> {
+    let bar = match std::io::stderr().is_terminal() {
+        true => ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
+        false => ProgressBar::hidden(),
+    };
+    if let Ok(style) = ProgressStyle::with_template(
+        "{bar:30} {percent:>3} % {bytes}/{total_bytes} {binary_bytes_per_sec}, {eta} left",
+    ) {
+        bar.set_style(style);
+    }
+    let result = plan.write(out, |Progress { done_bytes, total_bytes }| {
+        bar.set_length(total_bytes);
+        bar.set_position(done_bytes);
+        match signal::interrupted() {
+            0 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    });
+    bar.finish_and_clear();
+    result.map_err(failure)
+}
+
+fn failure(error: Error) -> Failure {
+    match error.blame() {
+        Blame::Input => Failure::input(&error),
+        Blame::Request => Failure::Usage(error.to_string()),
+        Blame::Runtime => Failure::runtime(&error),
+    }
+}

@@ -1,0 +1,59 @@
+//! The safetensors container.
+
+use std::path::Path;
+
+use safetensors::tensor::{SafeTensorError, SafeTensors, TensorInfo};
+
+use super::{Dtype, Stored};
+use crate::export::Error;
+
+/// Reads the table of `bytes`, the whole file at `path`, which is file number `file`. The
+/// tensors are in the order of the file.
+///
+/// Each range lies inside `bytes` and is as long as type and shape say: the library checks
+/// that tensors cover the file without gap or overlap.
+pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Vec<(String, Stored)>, Error> {
+    let bad = |e| Error::BadFile { path: path.to_owned(), problem: explain(&e, bytes.len()) };
+    let (header_len, metadata) = SafeTensors::read_metadata(bytes).map_err(bad)?;
+    let data = 8 + header_len;
+    let names = metadata.offset_keys().into_iter();
+    Ok(names
+        .filter_map(|name| {
+            let stored = stored(metadata.info(&name)?, data, file);
+            Some((name, stored))
+        })
+        .collect())
+}
+
+fn stored(info: &TensorInfo, data: usize, file: usize) -> Stored {
+    let (start, end) = info.data_offsets;
+    Stored {
+        file,
+        dtype: dtype(info.dtype),
+        shape: info.shape.clone(),
+        range: data + start..data + end,
+    }
+}
+
+fn dtype(dtype: safetensors::Dtype) -> Result<Dtype, String> {
+    match dtype {
+        safetensors::Dtype::F32 => Ok(Dtype::F32),
+        safetensors::Dtype::F16 => Ok(Dtype::F16),
+        safetensors::Dtype::BF16 => Ok(Dtype::Bf16),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+fn explain(error: &SafeTensorError, len: usize) -> String {
+    match error {
+        SafeTensorError::HeaderTooSmall
+        | SafeTensorError::HeaderTooLarge
+        | SafeTensorError::InvalidHeaderLength => {
+            format!("truncated or no safetensors file: its table does not fit into {len} bytes")
+        }
+        SafeTensorError::MetadataIncompleteBuffer => {
+            format!("truncated or damaged: its tensors do not end where the file does, at {len}")
+        }
+        other => format!("damaged safetensors table: {other}"),
+    }
+}

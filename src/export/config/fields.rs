@@ -1,0 +1,111 @@
+//! Typed reads of JSON fields; each error names file and field.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::export::Error;
+
+/// A JSON object of a configuration file. A field that is null counts as absent.
+#[derive(Clone, Copy)]
+pub(super) struct Fields<'a> {
+    path: &'a Path,
+    object: &'a Map<String, Value>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(path: &'a Path, json: &'a Value) -> Result<Fields<'a>, Error> {
+        match json.as_object() {
+            Some(object) => Ok(Fields { path, object }),
+            None => {
+                let problem = "no JSON object".to_owned();
+                Err(Error::BadFile { path: path.to_owned(), problem })
+            }
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
+        self.object.get(name).filter(|value| !value.is_null())
+    }
+
+    /// A number above 0 that fits the model file's signed fields.
+    pub(super) fn size(&self, name: &str) -> Result<Option<usize>, Error> {
+        let read = |value: &Value| {
+            let size = value.as_u64().filter(|&size| size > 0 && size <= i32::MAX as u64)?;
+            usize::try_from(size).ok()
+        };
+        self.read(name, "a whole number above 0 and below 2^31", read)
+    }
+
+    pub(super) fn required_size(&self, name: &str) -> Result<usize, Error> {
+        self.size(name)?.ok_or_else(|| self.bad(format!("{name} is missing")))
+    }
+
+    pub(super) fn number(&self, name: &str) -> Result<Option<f64>, Error> {
+        self.read(name, "a number", Value::as_f64)
+    }
+
+    pub(super) fn required_number(&self, name: &str) -> Result<f64, Error> {
+        self.number(name)?.ok_or_else(|| self.bad(format!("{name} is missing")))
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, Error> {
+        self.read(name, "true or false", Value::as_bool)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, Error> {
+        self.read(name, "a string", Value::as_str)
+    }
+
+    pub(super) fn texts(&self, name: &str) -> Result<Vec<&'a str>, Error> {
+        let list = |value: &'a Value| value.as_array()?.iter().map(Value::as_str).collect();
+        Ok(self.read(name, "a list of strings", list)?.unwrap_or_default())
+    }
+
+    pub(super) fn object(&self, name: &str) -> Result<Option<Fields<'a>>, Error> {
+        let object = self.read(name, "an object", Value::as_object)?;
+        Ok(object.map(|object| Fields { path: self.path, object }))
+    }
+
+    /// A token id or a list of them.
+    pub(super) fn ids(&self, name: &str) -> Result<Option<Vec<u32>>, Error> {
+        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let ids = |value: &Value| match value.as_array() {
+            Some(list) => list.iter().map(id).collect(),
+            None => id(value).map(|id| vec![id]),
+        };
+        self.read(name, "a token id or a list of them", ids)
+    }
+
+    /// The error that this file has `problem`.
+    pub(super) fn bad(&self, problem: String) -> Error {
+        Error::BadFile { path: self.path.to_owned(), problem }
+    }
+
+    /// The error that LEAP cannot run such a model.
+    pub(super) fn unsupported(&self, what: String) -> Error {
+        Error::Unsupported { path: self.path.to_owned(), what }
+    }
+
+    fn read<T>(
+        &self,
+        name: &str,
+        wanted: &str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        match read(value) {
+            Some(read) => Ok(Some(read)),
+            None => Err(self.bad(format!("{name} is {}, wanted {wanted}", shorten(value)))),
+        }
+    }
+}
+
+/// A value as JSON, cut where a message would drown in it.
+fn shorten(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

@@ -1,0 +1,103 @@
+//! What a checkpoint's configuration files say about the model.
+
+mod fields;
+mod hugging_face;
+mod meta;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::Error;
+use super::checkpoint::Checkpoint;
+use crate::format::ChatTemplate;
+use crate::format::model::{Architecture, Header, Weights};
+use crate::sys::map::Map;
+
+/// A checkpoint's configuration.
+pub(super) struct Config {
+    /// The model, with matrices as f32 and the classifier as if it were shared.
+    pub(super) header: Header,
+    /// Whether the embedding is the classifier; `None` if the files do not say.
+    pub(super) is_tied: Option<bool>,
+    /// The file that says most of this.
+    pub(super) path: PathBuf,
+    /// Every file read.
+    pub(super) files: Vec<PathBuf>,
+    /// What a user should know about it, in sentences without a full stop.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Config {
+    /// Reads `config.json`, and `generation_config.json` if there is one.
+    pub(super) fn hugging_face(dir: &Path) -> Result<Config, Error> {
+        let path = dir.join("config.json");
+        let generation = dir.join("generation_config.json");
+        let generation = generation.exists().then_some(generation);
+        hugging_face::read(path, generation)
+    }
+
+    /// Reads `params.json`; some dimensions are only in the tensors' shapes.
+    pub(super) fn meta(checkpoint: &Checkpoint) -> Result<Config, Error> {
+        meta::read(checkpoint)
+    }
+}
+
+/// The dimensions that every configuration has.
+struct Dims {
+    dim: usize,
+    ffn_dim: usize,
+    n_layers: usize,
+    n_heads: usize,
+    n_kv_heads: usize,
+    head_dim: usize,
+    vocab_size: usize,
+}
+
+impl Dims {
+    /// A header with these dimensions and the most common value of everything else.
+    fn header(self) -> Header {
+        Header {
+            weights: Weights::F32,
+            dim: self.dim,
+            ffn_dim: self.ffn_dim,
+            n_layers: self.n_layers,
+            n_heads: self.n_heads,
+            n_kv_heads: self.n_kv_heads,
+            vocab_size: self.vocab_size,
+            max_seq_len: 2048,
+            shared_classifier: true,
+            head_dim: self.head_dim,
+            norm_eps: 1e-5,
+            rope_theta: 10_000.0,
+            rope_scaling: None,
+            sliding_window: None,
+            architecture: Architecture::Llama,
+            bos: None,
+            stop_ids: Vec::new(),
+            chat_template: ChatTemplate::None,
+            tokenizer_hash: 0,
+            has_extension: true,
+        }
+    }
+}
+
+/// The head width if the configuration does not say: `dim` shared among the heads.
+fn even_head_dim(fields: &fields::Fields<'_>, dim: usize, n_heads: usize) -> Result<usize, Error> {
+    match dim.is_multiple_of(n_heads) {
+        true => Ok(dim / n_heads),
+        false => {
+            let problem = format!("head_dim is missing, and {n_heads} heads do not divide {dim}");
+            Err(fields.bad(problem))
+        }
+    }
+}
+
+/// Reads a JSON file.
+pub(super) fn read_json(path: &Path) -> Result<Value, Error> {
+    let map = Map::open(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    serde_json::from_slice(map.as_bytes()).map_err(|e| Error::BadFile {
+        path: path.to_owned(),
+        problem: format!("not valid JSON: {e}"),
+    })
+}

@@ -1,0 +1,364 @@
+//! Converts tensors in blocks of rows and writes the model file.
+//!
+//! Worker threads take blocks in the order of the file, convert them and hand them to the
+//! calling thread, which writes: the next blocks are quantised while one is written. Blocks
+//! in flight and their buffers are bounded, so memory does not grow with the model.
+
+use std::num::NonZero;
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use crc32fast::Hasher;
+
+use super::Error;
+use super::checkpoint::Source;
+use crate::format::model::{Header, Tensor, Weights};
+use crate::quant;
+use crate::sys::file::AtomicFile;
+use crate::sys::map::Map;
+
+/// Values of a block, unless a single row or head has more.
+const BLOCK_LEN: usize = 1 << 20;
+/// How many blocks ahead of the workers the system is asked to read.
+const BLOCKS_AHEAD: usize = 8;
+/// How often the caller hears of progress when the disk is slow.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How far an export is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes written.
+    pub done_bytes: u64,
+    /// Bytes the file will have.
+    pub total_bytes: u64,
+}
+
+/// A tensor of the model file and where its values come from. Their shapes agree.
+pub(super) struct Job<'a> {
+    pub(super) tensor: Tensor,
+    pub(super) source: Source<'a>,
+    /// The head width, if the source has each head's RoPE pairs as two halves.
+    pub(super) halved_heads: Option<usize>,
+}
+
+/// Some rows of a job.
+struct Block<'a> {
+    /// Number of the block in the file.
+    index: usize,
+    job: &'a Job<'a>,
+    rows: Range<usize>,
+}
+
+/// A converted block: `floats` are its scales if it is int8, its values if not.
+#[derive(Default)]
+struct Packed {
+    index: usize,
+    q: Vec<i8>,
+    q_at: u64,
+    floats: Vec<f32>,
+    floats_at: u64,
+    q_crc: Hasher,
+    floats_crc: Hasher,
+}
+
+/// Writes the model file and returns its length.
+pub(super) fn write(
+    header: &Header,
+    jobs: &[Job<'_>],
+    out: &Path,
+    verify: bool,
+    mut progress: impl FnMut(Progress) -> ControlFlow<()>,
+) -> Result<u64, Error> {
+    let failed = |source| Error::Write { path: out.to_owned(), source };
+    let table_at = jobs.last().map_or(0, |job| job.tensor.offset + job.tensor.bytes);
+    let total_bytes = table_at + 4 * jobs.len() as u64;
+    let mut file = create(out, total_bytes)?;
+    let header_bytes = header.emit();
+    file.write_all_at(&header_bytes, 0).map_err(failed)?;
+    let mut done_bytes = header_bytes.len() as u64;
+    let crcs = convert_all(header.weights, jobs, |packed| {
+        if let Some(packed) = packed {
+            done_bytes += packed.write(&file).map_err(failed)?;
+        }
+        check(progress(Progress { done_bytes, total_bytes }))
+    })?;
+    let table: Vec<u8> = crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect();
+    file.write_all_at(&table, table_at).map_err(failed)?;
+    file.sync().map_err(failed)?;
+    if verify {
+        verify_file(file.temporary_path(), out)?;
+    }
+    check(progress(Progress { done_bytes: total_bytes, total_bytes }))?;
+    file.commit().map_err(failed)?;
+    Ok(total_bytes)
+}
+
+fn check(flow: ControlFlow<()>) -> Result<(), Error> {
+    match flow {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Error::Interrupted),
+    }
+}
+
+fn create(out: &Path, bytes: u64) -> Result<AtomicFile, Error> {
+    let failed = |source: std::io::Error| match source.kind() {
+        std::io::ErrorKind::InvalidInput => {
+            Error::Output { path: out.to_owned(), problem: source.to_string() }
+        }
+        _ => Error::Write { path: out.to_owned(), source },
+    };
+    let file = AtomicFile::create(out).map_err(failed)?;
+    file.reserve(bytes).map_err(|e| {
+        failed(std::io::Error::new(e.kind(), format!("{bytes} bytes are needed: {e}")))
+    })?;
+    Ok(file)
+}
+
+/// Reads the file at `path` again, which will be called `out`.
+fn verify_file(path: &Path, out: &Path) -> Result<(), Error> {
+    let map = Map::open(path).map_err(|source| Error::Write { path: out.to_owned(), source })?;
+    map.advise_sequential();
+    let verified = Header::parse(map.as_bytes()).and_then(|header| header.verify(map.as_bytes()));
+    verified.map(|_| ()).map_err(|source| Error::Verify { path: out.to_owned(), source })
+}
+
+/// Converts every block and calls `write` with each, in about the order of the file, and
+/// with none where there is nothing to write yet. Returns each tensor's checksum.
+fn convert_all(
+    weights: Weights,
+    jobs: &[Job<'_>],
+    mut write: impl FnMut(Option<&Packed>) -> Result<(), Error>,
+) -> Result<Vec<u32>, Error> {
+    let n_threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let queue = Mutex::new(Queue::new(jobs));
+    let free = Mutex::new(Vec::new());
+    let mut crcs = vec![<[Hasher; 2]>::default(); blocks(jobs).count()];
+    thread::scope(|scope| {
+        let (sender, receiver) = sync_channel(n_threads);
+        for _ in 0..n_threads {
+            let (sender, queue, free) = (sender.clone(), &queue, &free);
+            scope.spawn(move || work(weights, queue, free, &sender));
+        }
+        drop(sender);
+        // An error returns here and drops the receiver, which ends the workers.
+        collect(receiver, |packed| {
+            write(packed.as_ref())?;
+            if let Some(packed) = packed {
+                crcs[packed.index] = [packed.q_crc.clone(), packed.floats_crc.clone()];
+                lock(&free).push(packed);
+            }
+            Ok(())
+        })
+    })?;
+    Ok(tensor_crcs(jobs, &crcs))
+}
+
+/// Passes on what the workers send until they are done, and `None` where they are slow.
+fn collect(
+    receiver: Receiver<Result<Packed, Error>>,
+    mut write: impl FnMut(Option<Packed>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    loop {
+        match receiver.recv_timeout(TICK) {
+            Ok(packed) => write(Some(packed?))?,
+            Err(RecvTimeoutError::Timeout) => write(None)?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// Converts blocks until there are none or nobody takes them.
+fn work<'a, I: Iterator<Item = Block<'a>>>(
+    weights: Weights,
+    queue: &Mutex<Queue<I>>,
+    free: &Mutex<Vec<Packed>>,
+    sender: &SyncSender<Result<Packed, Error>>,
+) {
+    let mut row = Vec::new();
+    loop {
+        let Some(block) = lock(queue).next() else { return };
+        let mut packed = lock(free).pop().unwrap_or_default();
+        let result = packed.fill(weights, &block, &mut row);
+        block.job.source.advise_dont_need(block.values());
+        if sender.send(result.map(|()| packed)).is_err() {
+            return;
+        }
+    }
+}
+
+/// A lock whose holder cannot have left its contents half changed.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Hands out blocks, and has the system read the coming ones.
+struct Queue<I> {
+    next: I,
+    ahead: I,
+}
+
+impl<'a> Queue<()> {
+    fn new(jobs: &'a [Job<'a>]) -> Queue<impl Iterator<Item = Block<'a>>> {
+        let mut queue = Queue { next: blocks(jobs), ahead: blocks(jobs) };
+        for _ in 0..BLOCKS_AHEAD {
+            queue.read_ahead();
+        }
+        queue
+    }
+}
+
+impl<'a, I: Iterator<Item = Block<'a>>> Queue<I> {
+    fn next(&mut self) -> Option<Block<'a>> {
+        self.read_ahead();
+        self.next.next()
+    }
+
+    fn read_ahead(&mut self) {
+        if let Some(block) = self.ahead.next() {
+            block.job.source.advise_will_need(block.values());
+        }
+    }
+}
+
+/// The blocks of all jobs, in the order of the file.
+fn blocks<'a>(jobs: &'a [Job<'a>]) -> impl Iterator<Item = Block<'a>> {
+    let rows = jobs.iter().flat_map(|job| {
+        let n_rows = job.tensor.rows;
+        let step = job.rows_per_block();
+        (0..n_rows).step_by(step).map(move |row| (job, row..n_rows.min(row.saturating_add(step))))
+    });
+    rows.enumerate().map(|(index, (job, rows))| Block { index, job, rows })
+}
+
+impl Job<'_> {
+    /// Whole heads where rows change places, so that a block's values are in one piece.
+    fn rows_per_block(&self) -> usize {
+        let unit = self.halved_heads.unwrap_or(1);
+        unit * (BLOCK_LEN / self.tensor.cols / unit).max(1)
+    }
+
+    /// The source's row for `row` of the model file.
+    fn source_row(&self, row: usize) -> usize {
+        let Some(width) = self.halved_heads else { return row };
+        let (head, within) = (row / width, row % width);
+        head * width + within % 2 * (width / 2) + within / 2
+    }
+}
+
+impl Block<'_> {
+    /// The block's values, counted from the start of the tensor.
+    fn values(&self) -> Range<usize> {
+        self.rows.start * self.job.tensor.cols..self.rows.end * self.job.tensor.cols
+    }
+
+    /// Converts `row` of the model file to f32.
+    fn widen(&self, row: usize, out: &mut [f32]) {
+        let cols = self.job.tensor.cols;
+        let source = &self.job.source;
+        let start = self.job.source_row(row) * cols;
+        source.dtype.widen(source.values(start..start + cols), out);
+    }
+}
+
+impl Packed {
+    /// Converts `block` into this buffer; `row` is scratch space.
+    fn fill(
+        &mut self,
+        weights: Weights,
+        block: &Block<'_>,
+        row: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        self.index = block.index;
+        let is_finite = match weights {
+            Weights::Q8 { group } if !block.job.tensor.id.kind.is_norm() => {
+                self.fill_q8(group, block, row)
+            }
+            _ => self.fill_f32(block),
+        };
+        if !is_finite {
+            return Err(block.job.source.error("holds a NaN or an infinity".to_owned()));
+        }
+        self.q_crc = crc(bytemuck::cast_slice(&self.q));
+        self.floats_crc = crc(bytemuck::cast_slice(&self.floats));
+        Ok(())
+    }
+
+    /// Returns whether all values are finite.
+    fn fill_f32(&mut self, block: &Block<'_>) -> bool {
+        let Tensor { cols, offset, .. } = block.job.tensor;
+        let values = block.values();
+        self.q.clear();
+        self.floats_at = offset + 4 * values.start as u64;
+        self.floats.resize(values.len(), 0.0);
+        for (row, out) in block.rows.clone().zip(self.floats.chunks_exact_mut(cols)) {
+            block.widen(row, out);
+        }
+        is_finite(&self.floats)
+    }
+
+    /// Returns whether all values are finite.
+    fn fill_q8(&mut self, group: usize, block: &Block<'_>, wide: &mut Vec<f32>) -> bool {
+        let Tensor { rows, cols, offset, .. } = block.job.tensor;
+        let values = block.values();
+        self.q_at = offset + values.start as u64;
+        self.floats_at = offset + (rows * cols) as u64 + (4 * (values.start / group)) as u64;
+        self.q.resize(values.len(), 0);
+        self.floats.resize(values.len() / group, 0.0);
+        wide.resize(cols, 0.0);
+        let out = self.q.chunks_exact_mut(cols).zip(self.floats.chunks_exact_mut(cols / group));
+        for (row, (q, scales)) in block.rows.clone().zip(out) {
+            block.widen(row, wide);
+            quant::quantize(wide, group, q, scales);
+        }
+        // A group that holds anything but finite numbers has a NaN as its scale.
+        is_finite(&self.floats)
+    }
+
+    /// Writes the block to its places and returns the number of bytes.
+    fn write(&self, file: &AtomicFile) -> std::io::Result<u64> {
+        let mut bytes = 0;
+        let q: &[u8] = bytemuck::cast_slice(&self.q);
+        let floats: &[u8] = bytemuck::cast_slice(&self.floats);
+        for (part, at) in [(q, self.q_at), (floats, self.floats_at)] {
+            file.write_all_at(part, at)?;
+            bytes += part.len() as u64;
+        }
+        Ok(bytes)
+    }
+}
+
+/// Compares magnitudes as bits, which vectors do well: infinities and NaNs are on top.
+fn is_finite(values: &[f32]) -> bool {
+    let largest = values.iter().map(|value| value.abs().to_bits()).max();
+    largest.unwrap_or(0) < f32::INFINITY.to_bits()
+}
+
+fn crc(bytes: &[u8]) -> Hasher {
+    let mut crc = Hasher::new();
+    crc.update(bytes);
+    crc
+}
+
+/// Joins the blocks' checksums: a tensor is all its values, then all its scales.
+fn tensor_crcs(jobs: &[Job<'_>], crcs: &[[Hasher; 2]]) -> Vec<u32> {
+    let mut rest = crcs;
+    jobs.iter()
+        .map(|job| {
+            let n_blocks = job.tensor.rows.div_ceil(job.rows_per_block());
+            let (own, others) = rest.split_at(n_blocks);
+            rest = others;
+            let mut crc = Hasher::new();
+            for [q, _] in own {
+                crc.combine(q);
+            }
+            for [_, floats] in own {
+                crc.combine(floats);
+            }
+            crc.finalize()
+        })
+        .collect()
+}

@@ -1,0 +1,152 @@
+//! `leap export` as a user runs it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use leap::format::model::Header;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use crate::checkpoint::{Checkpoint, Dims, Folder, SMALL, Stored};
+use crate::common;
+
+fn small(folder: &Folder) {
+    Checkpoint::hugging_face("F16", SMALL).write(folder);
+}
+
+fn command(out: &Path, dir: &Path, more: &[&str]) -> Command {
+    let mut command = common::leap();
+    command.arg("export").arg(out).arg("--meta-llama").arg(dir).args(more);
+    command
+}
+
+/// Exit code and what was printed to stderr; nothing may go to stdout.
+fn run(out: &Path, dir: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = command(out, dir, more).output().unwrap();
+    assert!(stdout.is_empty());
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn last_line_says_what_was_written() {
+    let folder = Folder::new();
+    small(&folder);
+    let out = folder.join("model.bin");
+    let (code, text) = run(&out, folder.path(), &["--verify"]);
+    assert_eq!(code, Some(0), "{text}");
+    let line = text.lines().last().unwrap();
+    assert!(line.contains("model.bin: version 2 (int8, groups of 64), 0.1 MB, verified"), "{line}");
+    let bytes = fs::read(&out).unwrap();
+    assert_eq!(Header::parse(&bytes).unwrap().verify(&bytes), Ok(true));
+    let (code, text) = run(&out, folder.path(), &["--version", "1", "--ctx", "99"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(Header::parse(&fs::read(&out).unwrap()).unwrap().max_seq_len, 99);
+}
+
+#[test]
+fn smaller_group_is_announced() {
+    let folder = Folder::new();
+    Checkpoint::hugging_face("F16", Dims { ffn_dim: 96, ..SMALL }).write(&folder);
+    let (code, text) = run(&folder.join("m"), folder.path(), &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("group size is 32"), "{text}");
+}
+
+#[test]
+fn bad_requests_end_with_code_2() {
+    let folder = Folder::new();
+    small(&folder);
+    let out = folder.join("m");
+    for more in [
+        &["--version", "3"][..],
+        &["--version", "x"],
+        &["--group-size", "48"],
+        &["--group-size", "0"],
+        &["--ctx", "0"],
+        &["--unknown"],
+    ] {
+        let (code, text) = run(&out, folder.path(), more);
+        assert_eq!(code, Some(2), "{more:?}: {text}");
+        assert!(!out.exists());
+    }
+    let (code, text) = run(folder.path(), folder.path(), &[]);
+    assert_eq!((code, text.contains("is a folder")), (Some(2), true), "{text}");
+    for input in ["model.safetensors", "config.json"] {
+        let (code, text) = run(&folder.join(input), folder.path(), &[]);
+        assert_eq!((code, text.contains("file of the checkpoint")), (Some(2), true), "{text}");
+    }
+    assert_eq!(folder.names(), ["config.json", "model.safetensors"]);
+}
+
+#[test]
+fn bad_checkpoint_ends_with_code_3_and_the_old_file_stays() {
+    let folder = Folder::new();
+    let mut checkpoint = Checkpoint::hugging_face("F16", SMALL);
+    checkpoint.poke("lm_head.weight", 5, f32::NAN);
+    checkpoint.write(&folder);
+    fs::write(folder.join("m"), "old").unwrap();
+    let names = folder.names();
+    let (code, text) = run(&folder.join("m"), folder.path(), &[]);
+    assert_eq!((code, text.contains("lm_head.weight")), (Some(3), true), "{text}");
+    assert_eq!(fs::read(folder.join("m")).unwrap(), b"old");
+    assert_eq!(folder.names(), names);
+}
+
+#[test]
+fn disk_that_is_too_small_ends_with_code_1() {
+    // A file size limit is refused as a full disk is.
+    let folder = Folder::new();
+    small(&folder);
+    let names = folder.names();
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 16; exec \"$@\"", "sh"]);
+    let leap = command(&folder.join("m"), folder.path(), &[]);
+    limited.arg(leap.get_program()).args(leap.get_args());
+    let output = limited.output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("bytes are needed"), "{text}");
+    assert_eq!(folder.names(), names);
+}
+
+#[test]
+fn folder_that_does_not_exist_ends_with_code_1() {
+    let folder = Folder::new();
+    small(&folder);
+    let (code, text) = run(&folder.join("none/m"), folder.path(), &[]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("none/m"), "{text}");
+}
+
+#[test]
+fn stop_signal_ends_with_code_1_and_no_file() {
+    let folder = Folder::new();
+    let (rows, dim) = (1 << 20, 64);
+    let mut checkpoint = Checkpoint::hugging_face("F16", Dims { vocab_size: 8, ..SMALL });
+    checkpoint.set("config.json", "vocab_size", json!(rows));
+    for name in ["model.embed_tokens.weight", "lm_head.weight"] {
+        let stored =
+            Stored { dtype: "F16", shape: vec![rows, dim], bytes: vec![0; 2 * rows * dim] };
+        checkpoint.tensors.insert(name.to_owned(), stored);
+    }
+    checkpoint.write(&folder);
+    let out = Folder::new();
+    let child = command(&out.join("m"), folder.path(), &["--version", "1", "--verify"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The half-written file shows that the work has begun; half a gigabyte takes a while.
+    let start = Instant::now();
+    while out.names().is_empty() && start.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("interrupted"), "{text}");
+    assert_eq!(out.names(), [""; 0]);
+}

@@ -1,0 +1,134 @@
+//! Model files built step by step from the format's description, sharing no code with the
+//! exporter but the checksum.
+
+use crate::checkpoint::{Checkpoint, Dims, Names, Stored};
+
+/// What the header of an expected file says beside the dimensions.
+#[derive(Clone)]
+pub(crate) struct Expected {
+    pub(crate) version: i32,
+    pub(crate) group: usize,
+    pub(crate) is_shared: bool,
+    pub(crate) is_permuted: bool,
+    pub(crate) max_seq_len: i32,
+    pub(crate) bos: i32,
+    pub(crate) stop_ids: Vec<u32>,
+}
+
+/// The file that `checkpoint` should become.
+pub(crate) fn file(checkpoint: &Checkpoint, dims: Dims, names: Names, e: &Expected) -> Vec<u8> {
+    let [embedding, norm, classifier, layers, per_layer @ ..] = names;
+    let load = |name: &str| values(&checkpoint.tensors[&format!("{name}.weight")]);
+    let each = |name: &str| -> Vec<Vec<f32>> {
+        (0..dims.n_layers).map(|layer| load(&format!("{layers}.{layer}.{name}"))).collect()
+    };
+    let [attention_norm, ffn_norm, wq, wk, wv, wo, w1, w2, w3] = per_layer;
+    let mut norms = each(attention_norm);
+    norms.extend(each(ffn_norm));
+    norms.push(load(norm));
+    let mut matrices = vec![load(embedding)];
+    for (name, heads) in [(wq, dims.n_heads), (wk, dims.n_kv_heads)] {
+        let each = each(name);
+        match e.is_permuted {
+            true => matrices.extend(each.iter().map(|w| permuted(w, heads, dims))),
+            false => matrices.extend(each),
+        }
+    }
+    for name in [wv, wo, w1, w2, w3] {
+        matrices.extend(each(name));
+    }
+    if !e.is_shared {
+        matrices.push(load(classifier));
+    }
+    let mut tensors: Vec<Vec<u8>> = norms.iter().map(|w| f32_bytes(w)).collect();
+    tensors.extend(matrices.iter().map(|w| match e.version {
+        1 => f32_bytes(w),
+        _ => q8_bytes(w, e.group),
+    }));
+    assemble(dims, e, &tensors)
+}
+
+fn values(stored: &Stored) -> Vec<f32> {
+    let halves = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]);
+    match stored.dtype {
+        "F32" => {
+            let words = stored.bytes.chunks(4);
+            words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        }
+        "F16" => stored.bytes.chunks(2).map(|b| half::f16::from_bits(halves(b)).to_f32()).collect(),
+        _ => stored.bytes.chunks(2).map(|b| half::bf16::from_bits(halves(b)).to_f32()).collect(),
+    }
+}
+
+/// `W.view(heads, 2, head_dim / 2, C).transpose(1, 2).reshape(R, C)`
+fn permuted(w: &[f32], heads: usize, dims: Dims) -> Vec<f32> {
+    let half = dims.head_dim / 2;
+    let mut out = Vec::new();
+    for head in 0..heads {
+        for i in 0..half {
+            for part in 0..2 {
+                for col in 0..dims.dim {
+                    out.push(w[((head * 2 + part) * half + i) * dims.dim + col]);
+                }
+            }
+        }
+    }
+    out
+}
+
+fn f32_bytes(w: &[f32]) -> Vec<u8> {
+    w.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+fn q8_bytes(w: &[f32], group: usize) -> Vec<u8> {
+    let mut q = Vec::new();
+    let mut scales = Vec::new();
+    for group in w.chunks(group) {
+        let max = group.iter().fold(0.0f32, |max, w| max.max(w.abs()));
+        let scale = max / 127.0;
+        for w in group {
+            let value = if max == 0.0 { 0.0 } else { w * (1.0 / scale) };
+            // `round` rounds halves away from zero.
+            q.push(value.round() as i8 as u8);
+        }
+        scales.extend(scale.to_le_bytes());
+    }
+    [q, scales].concat()
+}
+
+fn assemble(dims: Dims, e: &Expected, tensors: &[Vec<u8>]) -> Vec<u8> {
+    let mut header = vec![0; 256];
+    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
+    let vocab = dims.vocab_size as i32;
+    put(0, &0x616B_3432u32.to_le_bytes());
+    put(4, &e.version.to_le_bytes());
+    put(8, &(dims.dim as i32).to_le_bytes());
+    put(12, &(dims.ffn_dim as i32).to_le_bytes());
+    put(16, &(dims.n_layers as i32).to_le_bytes());
+    put(20, &(dims.n_heads as i32).to_le_bytes());
+    put(24, &(dims.n_kv_heads as i32).to_le_bytes());
+    put(28, &(if e.version == 1 && !e.is_shared { -vocab } else { vocab }).to_le_bytes());
+    put(32, &e.max_seq_len.to_le_bytes());
+    put(36, &[u8::from(e.is_shared)]);
+    if e.version == 2 {
+        put(37, &(e.group as i32).to_le_bytes());
+    }
+    put(64, b"LEAX");
+    put(68, &1u32.to_le_bytes());
+    put(72, &132u32.to_le_bytes());
+    put(80, &(dims.head_dim as u32).to_le_bytes());
+    put(84, &1e-6f32.to_le_bytes());
+    put(88, &10_000f64.to_le_bytes());
+    put(124, &e.bos.to_le_bytes());
+    put(128, &(e.stop_ids.len() as u32).to_le_bytes());
+    for (i, id) in e.stop_ids.iter().enumerate() {
+        put(132 + 4 * i, &id.to_le_bytes());
+    }
+    let table_at = 256 + tensors.iter().map(Vec::len).sum::<usize>();
+    put(176, &(table_at as u64).to_le_bytes());
+    put(184, &(4 * tensors.len() as u64).to_le_bytes());
+    let crc = crc32fast::hash(&header);
+    header[192..196].copy_from_slice(&crc.to_le_bytes());
+    let crcs: Vec<u8> = tensors.iter().flat_map(|t| crc32fast::hash(t).to_le_bytes()).collect();
+    [header, tensors.concat(), crcs].concat()
+}

@@ -1,0 +1,12 @@
+//! Checkpoints to model files: exact bytes, refusals, and the command.
+#![cfg(feature = "tools")]
+
+mod checkpoint;
+mod command;
+#[path = "../common/mod.rs"]
+mod common;
+mod configs;
+mod exact;
+mod expected;
+mod hostile;
+mod refusals;
