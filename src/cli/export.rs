@@ -1,6 +1,7 @@
 //! `leap export`: converts a checkpoint to a model file.
 
-use std::io::IsTerminal;
+use std::fs;
+use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -8,9 +9,12 @@ use std::time::Instant;
 use argh::FromArgs;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Failure, note};
-use crate::export::{Blame, Error, Options, Plan, Progress};
+use super::{Failure, model_files, note};
+use crate::export::tokenizer as import;
+use crate::export::{Blame, Error, Options, Plan, Progress, Vocabulary};
 use crate::format::model::Weights;
+use crate::format::tokenizer::fingerprint;
+use crate::sys::file::AtomicFile;
 use crate::sys::signal;
 
 /// Converts a checkpoint folder to a model file: a Hugging Face folder (config.json) or a
@@ -46,14 +50,41 @@ impl Export {
         let options = self.options()?;
         signal::install()
             .map_err(|e| Failure::Runtime(format!("cannot listen for signals: {e}")))?;
-        let plan = Plan::open(&self.meta_llama, &options).map_err(failure)?;
+        let mut plan = Plan::open(&self.meta_llama, &options).map_err(failure)?;
+        let tokenizer = self.tokenizer(&mut plan)?;
         for hint in plan.notes() {
             note(&format!("leap: {hint}"));
         }
         let bytes = write(&plan, &self.out)?;
+        if let Some(tokenizer) = tokenizer {
+            tokenizer.write()?;
+        }
         let seconds = start.elapsed().as_secs_f64();
         note(&format!("leap: {}", self.summary(&plan, bytes, seconds)));
         Ok(())
+    }
+
+    /// Takes over what the folder's tokenizer says. It is written as `tokenizer.bin` beside
+    /// the model, or under the model's name if that is another model's.
+    fn tokenizer(&self, plan: &mut Plan) -> Result<Option<TokenizerOut>, Failure> {
+        if !import::is_in(&self.meta_llama) {
+            note("leap: the folder has no tokenizer; make one with `leap tokenizer`");
+            return Ok(None);
+        }
+        let vocab_size = plan.header().vocab_size;
+        let imported = import::import(&self.meta_llama, Some(vocab_size));
+        let file = imported.map_err(|e| Failure::input(&e))?.file;
+        let bytes = file.to_bytes();
+        let vocabulary = Vocabulary {
+            bos: file.bos,
+            stop_ids: file.stop_ids,
+            chat_template: file.chat,
+            tokenizer_hash: fingerprint(&bytes),
+        };
+        plan.set_vocabulary(vocabulary).map_err(failure)?;
+        let [own, common] = model_files::beside(&self.out);
+        let is_free = fs::read(&common).map_or(true, |there| there == bytes);
+        Ok(Some(TokenizerOut { path: if is_free { common } else { own }, bytes }))
     }
 
     fn options(&self) -> Result<Options, Failure> {
@@ -80,6 +111,25 @@ impl Export {
             bytes as f64 / 1e6,
             if self.verify { ", verified," } else { "" },
         )
+    }
+}
+
+/// A tokenizer file to write.
+struct TokenizerOut {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl TokenizerOut {
+    fn write(&self) -> Result<(), Failure> {
+        let result = AtomicFile::create(&self.path).and_then(|mut file| {
+            file.write_all(&self.bytes)?;
+            file.commit()
+        });
+        let path = self.path.display();
+        result.map_err(|e| Failure::Runtime(format!("cannot write {path}: {e}")))?;
+        note(&format!("leap: {path}: its tokenizer"));
+        Ok(())
     }
 }
 
