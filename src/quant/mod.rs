@@ -1,1 +1,11 @@
-//! Placeholder.
+//! What the bytes of quantised weights and activations mean, in plain scalar code.
+//!
+//! Nothing here is fast: `kernels` computes with these formats, `export` writes them, and both
+//! look here for the definition.
+
+mod q8;
+
+pub use q8::{
+    Error, GROUP_MAX, GROUP_MIN, Q8Activations, Q8Matrix, Q8Row, dequantize, group_size_for,
+    quantize, quantize_group,
+};
