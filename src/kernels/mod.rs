@@ -1,1 +1,280 @@
-//! Placeholder.
+#![allow(unsafe_code)]
+//! The arithmetic, one table of functions per instruction set, chosen once at start.
+//!
+//! # One answer
+//!
+//! Every tier gives the same bits for the same input, floats included (a NaN is a NaN; which one
+//! is not promised). So a ring of unequal boards gives one text, and a wrong answer in the field
+//! can be blamed on a tier or cleared of it by forcing [`Isa::Scalar`]. The rules that make it so:
+//!
+//! - Products of floats are added by fused multiply-add, rounded once. Where the hardware has none
+//!   the scalar tier computes it exactly through f64.
+//! - A float dot product has [`LANES`] running sums; element `i` goes to sum `i % LANES`, a short
+//!   tail is padded with zeros, and the sums are joined by one fixed tree. Against exact arithmetic
+//!   it is off by at most `(k / LANES + 5) * 2^-24 * Σ|a·b|`.
+//! - `exp` is one polynomial (within `1.2e-7` relative where the result is normal).
+//! - A result never depends on how work is split: not on the batch size `m`, the tile shape, the
+//!   rows a thread was given, the queries beside this one, or where a KV cache's runs are cut.
+//!
+//! # Int8
+//!
+//! Weights are any `i8` in groups along a row ([`Q8Matrix`]). Activations are quantised per row and
+//! group, `s = max|x| / 127`, `q = round_half_even(x * (1 / s))`, and lie in `-127..=127`:
+//!
+//! - zeros, and values so small that `1 / s` overflows: `s = 0`, `q = 0`;
+//! - a NaN or an infinity in the group: `s = NaN`, `q = 0`, so that it shows in the output.
+//!
+//! An output starts at 0 and takes each group in order: `y = fma(dot as f32, w_scale * x_scale, y)`
+//! with `dot` the exact sum in `i32`. A group of 65536 cannot overflow it
+//! ([`GROUP_MAX`](crate::quant::GROUP_MAX)).
+//!
+//! # Adding a tier
+//!
+//! A tier is a `Table`. [`float`] holds bodies written once and compiled for each tier's features;
+//! what a compiler does not find by itself (int8 tiles, f16 conversion) is written by hand in the
+//! tier's file. Tiles are 1 or 4 activation rows by 4 weight rows.
+
+mod attend;
+mod float;
+mod matmul;
+mod scalar;
+
+#[cfg(test)]
+mod tests;
+
+use half::f16;
+
+use crate::quant::{self, Q8Activations, Q8Matrix, Q8Row};
+
+pub use attend::{HEAD_DIM_MAX, KvRun};
+pub use float::LANES;
+
+/// An instruction set that kernels are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Isa {
+    /// Plain Rust: runs everywhere and defines the right answer.
+    Scalar,
+    /// ARMv8.0 Advanced SIMD: Cortex-A53, A72.
+    Neon,
+    /// NEON with the dot product instructions: Cortex-A55, A76, A78AE.
+    NeonDot,
+    /// AVX2 with FMA and F16C: Haswell, Zen, N100.
+    Avx2,
+}
+
+impl Isa {
+    /// Every instruction set, the better ones of an architecture later.
+    pub const ALL: &[Isa] = &[Isa::Scalar, Isa::Neon, Isa::NeonDot, Isa::Avx2];
+
+    /// The name people use for it, as in `LEAP_ISA`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            Isa::Neon => "neon",
+            Isa::NeonDot => "neondot",
+            Isa::Avx2 => "avx2",
+        }
+    }
+
+    /// The instruction set called `name`.
+    pub fn from_name(name: &str) -> Option<Isa> {
+        Isa::ALL.iter().copied().find(|isa| isa.name() == name)
+    }
+}
+
+/// Four rows of one operand.
+type Rows4<'a> = [Q8Row<'a>; 4];
+
+/// The functions of one tier. Callers have checked lengths; a function may assume what its method
+/// in [`Kernels`] asserts, but breaks no memory if that is wrong.
+struct Table {
+    // One or four activation rows by four weight rows; the last argument is the group.
+    dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, usize) -> [f32; 4],
+    dot_q8_q8_f32_4x4: unsafe fn(&Rows4<'_>, &Rows4<'_>, usize) -> [[f32; 4]; 4],
+    dot_f32_f32_f32_1x4: unsafe fn(&[f32], &[&[f32]; 4]) -> [f32; 4],
+    quantize_q8: unsafe fn(&[f32], usize, &mut [i8], &mut [f32]),
+    rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    rope: unsafe fn(&mut [f32], usize, &[f32], &[f32]),
+    swiglu: unsafe fn(&mut [f32], &[f32]),
+    add: unsafe fn(&mut [f32], &[f32]),
+    max: unsafe fn(&[f32]) -> f32,
+    score: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    soften: unsafe fn(&mut [f32; float::BLOCK], &mut float::Softmax) -> f32,
+    weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    widen: unsafe fn(&[f16], &mut [f32]),
+    narrow: unsafe fn(&[f32], &mut [f16]),
+}
+
+/// The kernels of one instruction set. One that exists can run on this CPU.
+#[derive(Clone, Copy)]
+pub struct Kernels {
+    isa: Isa,
+    table: &'static Table,
+}
+
+impl std::fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Kernels").field(&self.isa).finish()
+    }
+}
+
+impl Kernels {
+    /// The kernels for `isa`, or `None` if this CPU cannot run them.
+    pub fn for_isa(isa: Isa) -> Option<Kernels> {
+        let table = match isa {
+            Isa::Scalar => &scalar::TABLE,
+            _ => return None,
+        };
+        Some(Kernels { isa, table })
+    }
+
+    /// The best kernels this CPU can run.
+    pub fn best() -> Kernels {
+        let scalar = Kernels { isa: Isa::Scalar, table: &scalar::TABLE };
+        Isa::ALL.iter().rev().find_map(|isa| Kernels::for_isa(*isa)).unwrap_or(scalar)
+    }
+
+    /// The instruction set of these kernels.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// `out = x · wᵀ`: weights `w` are `[rows, k]`, `x` is `[m, k]`, `out` has `m` rows.
+    ///
+    /// # Panics
+    ///
+    /// When `k` is 0, `w` or `x` is no whole number of rows, or `out` is not `m` rows of as many
+    /// values as there are weight rows.
+    pub fn matmul_f32(&self, w: &[f32], k: usize, x: &[f32], out: &mut [&mut [f32]]) {
+        matmul::matmul_f32(self.table, w, k, x, out);
+    }
+
+    /// `out = x · wᵀ` of quantised rows, as the module describes. `out` has a row for each row of
+    /// `x`, with a value for each row of `w`: threads take their own rows of `w`.
+    ///
+    /// # Panics
+    ///
+    /// When `w` and `x` differ in `k` or group, or `out` has not that shape.
+    pub fn matmul_q8(&self, w: Q8Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
+        matmul::matmul_q8(self.table, w, x, out);
+    }
+
+    /// Quantises activations as the module describes. `x` may be any number of rows: groups are
+    /// independent.
+    ///
+    /// # Panics
+    ///
+    /// When `group` is 0 or no multiple of 32, `x` is no whole number of groups, or `q` or `scales`
+    /// does not fit it.
+    pub fn quantize_q8(&self, x: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
+        assert!(group != 0);
+        assert!(group.is_multiple_of(quant::GROUP_MIN));
+        assert!(x.len().is_multiple_of(group));
+        assert_eq!(x.len(), q.len());
+        assert_eq!(x.len() / group, scales.len());
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (self.table.quantize_q8)(x, group, q, scales) }
+    }
+
+    /// `out = q * scale`: rows of a quantised embedding.
+    ///
+    /// # Panics
+    ///
+    /// As [`quant::dequantize`].
+    pub fn dequantize_q8(&self, q: &[i8], scales: &[f32], group: usize, out: &mut [f32]) {
+        quant::dequantize(q, scales, group, out);
+    }
+
+    /// `out = x / sqrt(mean(x²) + eps) * weight` (RMSNorm, arXiv:1910.07467), for one row.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+        assert_eq!(x.len(), weight.len());
+        assert_eq!(x.len(), out.len());
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (self.table.rms_norm)(x, weight, eps, out) }
+    }
+
+    /// Rotates each pair `(2i, 2i + 1)` of each head by its angle (RoPE, arXiv:2104.09864).
+    ///
+    /// `x` is `[n_heads, head_dim]` of one position; `cos` and `sin` are `[head_dim / 2]`.
+    ///
+    /// # Panics
+    ///
+    /// When `head_dim` is 0 or odd, or a length does not fit it.
+    pub fn rope(&self, x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
+        assert!(head_dim != 0);
+        assert!(head_dim.is_multiple_of(2));
+        assert!(x.len().is_multiple_of(head_dim));
+        assert_eq!(cos.len(), head_dim / 2);
+        assert_eq!(sin.len(), head_dim / 2);
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (self.table.rope)(x, head_dim, cos, sin) }
+    }
+
+    /// `gate = silu(gate) * up` with `silu(g) = g / (1 + exp(-g))` (SwiGLU, arXiv:2002.05202).
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn swiglu(&self, gate: &mut [f32], up: &[f32]) {
+        assert_eq!(gate.len(), up.len());
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (self.table.swiglu)(gate, up) }
+    }
+
+    /// `x += y`.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn add(&self, x: &mut [f32], y: &[f32]) {
+        assert_eq!(x.len(), y.len());
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (self.table.add)(x, y) }
+    }
+
+    /// Attention of the query heads that share one key/value head: `softmax(q · Kᵀ * scale) · V`.
+    ///
+    /// `q` and `out` are `[n_q, head_dim]`. The runs of `kv`, in order, are the positions attended
+    /// to; a sliding window's ring buffer has two. Without positions the output is zero. Scores
+    /// that overflow or are NaN make their query's output NaN.
+    ///
+    /// # Panics
+    ///
+    /// When `head_dim` is 0 or above [`HEAD_DIM_MAX`], or a length does not fit it.
+    pub fn attend(
+        &self,
+        q: &[f32],
+        kv: &[KvRun<'_>],
+        head_dim: usize,
+        scale: f32,
+        out: &mut [f32],
+    ) {
+        attend::attend(self.table, q, kv, head_dim, scale, out);
+    }
+
+    /// Converts a key or value for the cache: to the nearest f16, ties to even. What lies outside
+    /// f16, infinities too, becomes its largest finite value (±65504), so that one outlier does
+    /// not turn a whole softmax into NaN. A NaN stays one.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn store_kv(&self, x: &[f32], out: &mut [f16]) {
+        assert_eq!(x.len(), out.len());
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (self.table.narrow)(x, out) }
+    }
+
+    /// Index of the largest value; the lowest of several. A NaN never wins: `None` when there is
+    /// nothing else.
+    pub fn argmax(&self, x: &[f32]) -> Option<usize> {
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        let max = unsafe { (self.table.max)(x) };
+        x.iter().position(|x| *x == max)
+    }
+}

@@ -100,6 +100,8 @@ pub struct Q8Matrix<'a> {
     scales: &'a [f32],
     k: usize,
     group: usize,
+    /// Groups in a row.
+    groups: usize,
 }
 
 impl<'a> Q8Matrix<'a> {
@@ -121,7 +123,7 @@ impl<'a> Q8Matrix<'a> {
         if scales.len() != q.len() / group {
             return Err(Error::Scales { found: scales.len(), wanted: q.len() / group });
         }
-        Ok(Q8Matrix { q, scales, k, group })
+        Ok(Q8Matrix { q, scales, k, group, groups: k / group })
     }
 
     /// How many rows there are.
@@ -145,10 +147,9 @@ impl<'a> Q8Matrix<'a> {
     ///
     /// When `index` is not below [`Q8Matrix::rows`].
     pub fn row(&self, index: usize) -> Q8Row<'a> {
-        let groups = self.k / self.group;
         Q8Row {
             q: &self.q[index * self.k..][..self.k],
-            scales: &self.scales[index * groups..][..groups],
+            scales: &self.scales[index * self.groups..][..self.groups],
         }
     }
 
@@ -158,10 +159,9 @@ impl<'a> Q8Matrix<'a> {
     ///
     /// When `range` is not inside `0..rows`.
     pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Q8Matrix<'a> {
-        let groups = self.k / self.group;
         Q8Matrix {
             q: &self.q[range.start * self.k..range.end * self.k],
-            scales: &self.scales[range.start * groups..range.end * groups],
+            scales: &self.scales[range.start * self.groups..range.end * self.groups],
             ..*self
         }
     }

@@ -1,0 +1,380 @@
+//! Float kernels, written once: each tier inlines these bodies into functions compiled for its
+//! features, and the compiler makes vectors of the fixed-size loops.
+//!
+//! `FMA` says whether the tier has a fused multiply-add instruction; the result is the same.
+
+/// Running sums of a dot product. A multiple of every vector length in use.
+pub const LANES: usize = 16;
+
+/// Positions of a softmax block.
+pub(super) const BLOCK: usize = 2 * LANES;
+
+type Lanes = [f32; LANES];
+
+/// Adding this to a float below `2^22` leaves its nearest integer, ties to even, in the low bits.
+const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+
+/// What an online softmax has seen.
+#[derive(Clone, Copy)]
+pub(super) struct Softmax {
+    /// The largest score.
+    pub(super) max: f32,
+    /// Sum of `exp(score - max)`.
+    pub(super) sum: f32,
+}
+
+impl Softmax {
+    /// Before the first score.
+    pub(super) const EMPTY: Softmax = Softmax { max: f32::NEG_INFINITY, sum: 0.0 };
+}
+
+/// Dot products of one row with four rows of the same length.
+#[inline(always)]
+pub(super) fn dot_1x4<const FMA: bool>(one: &[f32], four: &[&[f32]; 4]) -> [f32; 4] {
+    let (chunks, tail) = one.as_chunks::<LANES>();
+    let [a, b, c, d] = four.map(|row| row[..one.len()].as_chunks::<LANES>());
+    let mut sums = [[0.0; LANES]; 4];
+    for ((((x, a), b), c), d) in chunks.iter().zip(a.0).zip(b.0).zip(c.0).zip(d.0) {
+        accumulate::<FMA>(&mut sums[0], x, a);
+        accumulate::<FMA>(&mut sums[1], x, b);
+        accumulate::<FMA>(&mut sums[2], x, c);
+        accumulate::<FMA>(&mut sums[3], x, d);
+    }
+    if !tail.is_empty() {
+        for (sum, row) in sums.iter_mut().zip([a.1, b.1, c.1, d.1]) {
+            accumulate::<FMA>(sum, &padded(tail), &padded(row));
+        }
+    }
+    sums.map(join)
+}
+
+#[inline(always)]
+fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+    let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut sums = [0.0; LANES];
+    for (a, b) in a.iter().zip(b) {
+        accumulate::<FMA>(&mut sums, a, b);
+    }
+    if !a_tail.is_empty() {
+        accumulate::<FMA>(&mut sums, &padded(a_tail), &padded(b_tail));
+    }
+    join(sums)
+}
+
+/// See [`super::Kernels::quantize_q8`].
+#[inline(always)]
+pub(super) fn quantize_q8(x: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
+    let groups = x.chunks_exact(group).zip(q.chunks_exact_mut(group));
+    for ((x, q), scale) in groups.zip(scales) {
+        *scale = quantize_group(x.as_chunks().0, q.as_chunks_mut().0);
+    }
+}
+
+/// `|x * (1 / s)|` stays below 127.5, as each of the three roundings is off by `2^-22` at most, so
+/// there is nothing to clamp.
+#[inline(always)]
+fn quantize_group(x: &[[f32; 32]], q: &mut [[i8; 32]]) -> f32 {
+    // Magnitudes compare as their bits do, and an infinity or NaN comes out on top.
+    let mut max = [0; 32];
+    for x in x {
+        for i in 0..32 {
+            max[i] = max[i].max((x[i].to_bits() & 0x7fff_ffff) as i32);
+        }
+    }
+    let max = f32::from_bits(max.iter().fold(0, |a, b| a.max(*b)) as u32);
+    let scale = max / 127.0;
+    let inverse = 1.0 / scale;
+    if !max.is_finite() || !inverse.is_finite() {
+        q.as_flattened_mut().fill(0);
+        return if max.is_finite() { 0.0 } else { f32::NAN };
+    }
+    for (x, q) in x.iter().zip(q) {
+        for i in 0..32 {
+            q[i] = (x[i] * inverse + ROUND).to_bits() as i8;
+        }
+    }
+    scale
+}
+
+/// See [`super::Kernels::rms_norm`].
+#[inline(always)]
+pub(super) fn rms_norm<const FMA: bool>(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let mean = dot::<FMA>(x, x) / x.len() as f32;
+    let factor = 1.0 / (mean + eps).sqrt();
+    for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
+        *out = x * factor * weight;
+    }
+}
+
+/// See [`super::Kernels::rope`].
+#[inline(always)]
+pub(super) fn rope<const FMA: bool>(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
+    for head in x.chunks_exact_mut(head_dim) {
+        for (([a, b], cos), sin) in head.as_chunks_mut().0.iter_mut().zip(cos).zip(sin) {
+            (*a, *b) = (fma::<FMA>(*a, *cos, -(*b * sin)), fma::<FMA>(*a, *sin, *b * cos));
+        }
+    }
+}
+
+/// See [`super::Kernels::swiglu`].
+#[inline(always)]
+pub(super) fn swiglu<const FMA: bool>(gate: &mut [f32], up: &[f32]) {
+    for (gate, up) in gate.iter_mut().zip(up) {
+        *gate = *gate / (1.0 + exp::<FMA>(-*gate)) * up;
+    }
+}
+
+/// See [`super::Kernels::add`].
+#[inline(always)]
+pub(super) fn add(x: &mut [f32], y: &[f32]) {
+    for (x, y) in x.iter_mut().zip(y) {
+        *x += y;
+    }
+}
+
+/// The largest number in `x`; negative infinity if there is none.
+#[inline(always)]
+pub(super) fn max(x: &[f32]) -> f32 {
+    let (chunks, tail) = x.as_chunks::<LANES>();
+    let mut max = [f32::NEG_INFINITY; LANES];
+    for x in chunks {
+        for i in 0..LANES {
+            max[i] = larger(max[i], x[i]);
+        }
+    }
+    max.iter().chain(tail).fold(f32::NEG_INFINITY, |a, b| larger(a, *b))
+}
+
+/// Scores of a query against consecutive keys `[n, head_dim]`, one in `out` for each.
+#[inline(always)]
+pub(super) fn score<const FMA: bool>(q: &[f32], keys: &[f32], scale: f32, out: &mut [f32]) {
+    let row = |i: usize| &keys[i * q.len()..][..q.len()];
+    let (tiles, rest) = out.as_chunks_mut::<4>();
+    for (tile, out) in tiles.iter_mut().enumerate() {
+        let keys = [row(4 * tile), row(4 * tile + 1), row(4 * tile + 2), row(4 * tile + 3)];
+        *out = dot_1x4::<FMA>(q, &keys).map(|score| score * scale);
+    }
+    for (i, out) in rest.iter_mut().enumerate() {
+        *out = dot::<FMA>(q, row(4 * tiles.len() + i)) * scale;
+    }
+}
+
+/// Turns a block's scores into `exp(score - max)` and notes them in `state`. Gives the factor that
+/// brings what was summed before under the new maximum.
+#[inline(always)]
+pub(super) fn soften<const FMA: bool>(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
+    let max = larger(state.max, max(scores));
+    for score in scores.iter_mut() {
+        *score = exp::<FMA>(*score - max);
+    }
+    let mut sums = [0.0; LANES];
+    for i in 0..LANES {
+        sums[i] = scores[i] + scores[LANES + i];
+    }
+    let correction = exp::<FMA>(state.max - max);
+    *state = Softmax { max, sum: fma::<FMA>(state.sum, correction, join(sums)) };
+    correction
+}
+
+/// `out = out * correction + Σ weights[j] * values[j]`, with `values` `[n, head_dim]`.
+#[inline(always)]
+pub(super) fn weigh<const FMA: bool>(
+    weights: &[f32],
+    values: &[f32],
+    correction: f32,
+    out: &mut [f32],
+) {
+    let head_dim = out.len();
+    let (wide, rest) = out.as_chunks_mut::<32>();
+    let mut at = 0;
+    for out in wide {
+        weigh_columns::<FMA, 32>(weights, values, head_dim, at, correction, out);
+        at += 32;
+    }
+    let (narrow, rest) = rest.as_chunks_mut::<8>();
+    for out in narrow {
+        weigh_columns::<FMA, 8>(weights, values, head_dim, at, correction, out);
+        at += 8;
+    }
+    for out in rest.as_chunks_mut::<1>().0 {
+        weigh_columns::<FMA, 1>(weights, values, head_dim, at, correction, out);
+        at += 1;
+    }
+}
+
+#[inline(always)]
+fn weigh_columns<const FMA: bool, const N: usize>(
+    weights: &[f32],
+    values: &[f32],
+    head_dim: usize,
+    at: usize,
+    correction: f32,
+    out: &mut [f32; N],
+) {
+    let mut sums = out.map(|out| out * correction);
+    for (weight, values) in weights.iter().zip(values.chunks_exact(head_dim)) {
+        let values: &[f32] = &values[at..][..N];
+        for i in 0..N {
+            sums[i] = fma::<FMA>(*weight, values[i], sums[i]);
+        }
+    }
+    *out = sums;
+}
+
+/// `exp(x)` within `1.2e-7` relative where the result is normal; 0 below, infinity above, NaN for
+/// NaN. `exp(x) = 2^n * exp(r)` with `|r| <= ln(2) / 2`, and for `exp(r)` a polynomial of degree 6
+/// through Chebyshev nodes (off by `1.1e-8` relative).
+#[inline(always)]
+pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
+    const LN2_HI: f32 = 0.693_145_75; // 15 bits: times n it is exact
+    const LN2_LO: f32 = 1.428_606_8e-6;
+    // Outside of these bounds the result has long been 0 or infinity; a NaN passes.
+    let x = if x < -110.0 { -110.0 } else { x };
+    let x = if x > 95.0 { 95.0 } else { x };
+    let shifted = fma::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = fma::<FMA>(n, -LN2_LO, fma::<FMA>(n, -LN2_HI, x));
+    let mut p = 1.392_625e-3;
+    for c in [8.363_233e-3, 4.166_655_2e-2, 0.166_665_76, 0.5, 1.0, 1.0] {
+        p = fma::<FMA>(p, r, c);
+    }
+    // In two halves, as 2^n itself may lie outside of f32.
+    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
+    p * power_of_two(n >> 1) * power_of_two(n.wrapping_sub(n >> 1))
+}
+
+/// `2^n` for `n` in `-126..=127`.
+#[inline(always)]
+fn power_of_two(n: i32) -> f32 {
+    f32::from_bits((n.wrapping_add(127) << 23) as u32)
+}
+
+/// The larger of two; `a` if `b` is NaN.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
+}
+
+#[inline(always)]
+fn accumulate<const FMA: bool>(sums: &mut Lanes, a: &Lanes, b: &Lanes) {
+    for i in 0..LANES {
+        sums[i] = fma::<FMA>(a[i], b[i], sums[i]);
+    }
+}
+
+/// Adds the lanes: halves onto each other down to four, then neighbours, as vector instructions do.
+#[inline(always)]
+fn join(sums: Lanes) -> f32 {
+    let mut four = [0.0; 4];
+    for i in 0..4 {
+        four[i] = (sums[i] + sums[i + 8]) + (sums[i + 4] + sums[i + 12]);
+    }
+    (four[0] + four[1]) + (four[2] + four[3])
+}
+
+#[inline(always)]
+fn padded(tail: &[f32]) -> Lanes {
+    let mut lanes = [0.0; LANES];
+    lanes[..tail.len()].copy_from_slice(tail);
+    lanes
+}
+
+/// `a * b + c`, rounded once.
+#[inline(always)]
+pub(super) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { fma_by_f64(a, b, c) }
+}
+
+/// The product is exact in f64 and the sum's error is found by Knuth's two-sum. Rounding the sum to
+/// odd where it is inexact keeps the second rounding, to f32, from going wrong (Boldo and
+/// Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+#[inline(always)]
+fn fma_by_f64(a: f32, b: f32, c: f32) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    let back = sum - product;
+    let error = (product - (sum - back)) + (c - back);
+    let bits = sum.to_bits();
+    let inexact = (error < 0.0) | (error > 0.0); // false for NaN
+    let outwards = (error > 0.0) == (sum > 0.0);
+    let odd = if outwards { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
+    f64::from_bits(if inexact & (bits & 1 == 0) { odd } else { bits }) as f32
+}
+
+/// Functions of a tier that are the bodies above, compiled with `$attr` (its target features).
+macro_rules! float_kernels {
+    ($fma:expr $(, #[$attr:meta])?) => {
+        $(#[$attr])?
+        pub(super) fn dot_f32_f32_f32_1x4(x: &[f32], w: &[&[f32]; 4]) -> [f32; 4] {
+            $crate::kernels::float::dot_1x4::<{ $fma }>(x, w)
+        }
+
+        $(#[$attr])?
+        pub(super) fn quantize_q8(x: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
+            $crate::kernels::float::quantize_q8(x, group, q, scales);
+        }
+
+        $(#[$attr])?
+        pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+            $crate::kernels::float::rms_norm::<{ $fma }>(x, weight, eps, out);
+        }
+
+        $(#[$attr])?
+        pub(super) fn rope(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
+            $crate::kernels::float::rope::<{ $fma }>(x, head_dim, cos, sin);
+        }
+
+        $(#[$attr])?
+        pub(super) fn swiglu(gate: &mut [f32], up: &[f32]) {
+            $crate::kernels::float::swiglu::<{ $fma }>(gate, up);
+        }
+
+        $(#[$attr])?
+        pub(super) fn add(x: &mut [f32], y: &[f32]) {
+            $crate::kernels::float::add(x, y);
+        }
+
+        $(#[$attr])?
+        pub(super) fn max(x: &[f32]) -> f32 {
+            $crate::kernels::float::max(x)
+        }
+
+        $(#[$attr])?
+        pub(super) fn score(q: &[f32], keys: &[f32], scale: f32, out: &mut [f32]) {
+            $crate::kernels::float::score::<{ $fma }>(q, keys, scale, out);
+        }
+
+        $(#[$attr])?
+        pub(super) fn soften(
+            scores: &mut [f32; $crate::kernels::float::BLOCK],
+            state: &mut $crate::kernels::float::Softmax,
+        ) -> f32 {
+            $crate::kernels::float::soften::<{ $fma }>(scores, state)
+        }
+
+        $(#[$attr])?
+        pub(super) fn weigh(weights: &[f32], values: &[f32], correction: f32, out: &mut [f32]) {
+            $crate::kernels::float::weigh::<{ $fma }>(weights, values, correction, out);
+        }
+
+        /// The tier's functions.
+        pub(super) static TABLE: $crate::kernels::Table = $crate::kernels::Table {
+            dot_q8_q8_f32_1x4,
+            dot_q8_q8_f32_4x4,
+            dot_f32_f32_f32_1x4,
+            quantize_q8,
+            rms_norm,
+            rope,
+            swiglu,
+            add,
+            max,
+            score,
+            soften,
+            weigh,
+            widen,
+            narrow,
+        };
+    };
+}
+
+pub(super) use float_kernels;

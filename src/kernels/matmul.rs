@@ -1,0 +1,65 @@
+//! Matrix products as tiles of 1 or 4 activation rows by 4 weight rows.
+//!
+//! Weight rows are outermost: each is read from memory once and stays in cache for the whole batch.
+//! The last tile of weight rows repeats its last row where there are fewer than four left.
+
+use super::Table;
+use crate::quant::{Q8Activations, Q8Matrix};
+
+/// See [`super::Kernels::matmul_q8`].
+pub(super) fn matmul_q8(
+    table: &Table,
+    w: Q8Matrix<'_>,
+    x: Q8Activations<'_>,
+    out: &mut [&mut [f32]],
+) {
+    let (rows, m, group) = (w.rows(), x.m(), w.group());
+    assert_eq!(w.k(), x.k());
+    assert_eq!(group, x.group());
+    assert_eq!(out.len(), m);
+    assert!(out.iter().all(|out| out.len() == rows));
+    for row in (0..rows).step_by(4) {
+        let w4 = [0, 1, 2, 3].map(|j| w.row((row + j).min(rows - 1)));
+        let (x_tiles, rest) = out.as_chunks_mut::<4>();
+        for (tile, out) in x_tiles.iter_mut().enumerate() {
+            let x4 = [0, 1, 2, 3].map(|i| x.row(tile * 4 + i));
+            // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
+            // features.
+            let y = unsafe { (table.dot_q8_q8_f32_4x4)(&x4, &w4, group) };
+            for (out, y) in out.iter_mut().zip(&y) {
+                put(out, row, y);
+            }
+        }
+        for (out, i) in rest.iter_mut().zip(m - m % 4..) {
+            // SAFETY: as above.
+            let y = unsafe { (table.dot_q8_q8_f32_1x4)(&x.row(i), &w4, group) };
+            put(out, row, &y);
+        }
+    }
+}
+
+/// See [`super::Kernels::matmul_f32`].
+pub(super) fn matmul_f32(table: &Table, w: &[f32], k: usize, x: &[f32], out: &mut [&mut [f32]]) {
+    assert!(k != 0);
+    assert!(w.len().is_multiple_of(k));
+    assert!(x.len().is_multiple_of(k));
+    let rows = w.len() / k;
+    assert_eq!(out.len(), x.len() / k);
+    assert!(out.iter().all(|out| out.len() == rows));
+    for row in (0..rows).step_by(4) {
+        let w4 = [0, 1, 2, 3].map(|j| &w[(row + j).min(rows - 1) * k..][..k]);
+        for (x, out) in x.chunks_exact(k).zip(out.iter_mut()) {
+            // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
+            // features.
+            let y = unsafe { (table.dot_f32_f32_f32_1x4)(x, &w4) };
+            put(out, row, &y);
+        }
+    }
+}
+
+/// Writes what the rows of a tile really are, up to the last.
+fn put(out: &mut [f32], row: usize, y: &[f32; 4]) {
+    for (out, y) in out[row..].iter_mut().zip(y) {
+        *out = *y;
+    }
+}

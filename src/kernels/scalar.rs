@@ -1,0 +1,54 @@
+//! Plain Rust: what every other tier must match to the bit.
+
+use half::f16;
+
+use super::float;
+use crate::quant::Q8Row;
+
+/// Whether `f32::mul_add` is one instruction rather than a slow library call.
+const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
+
+float::float_kernels!(FMA);
+
+/// One activation row by four weight rows.
+pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
+    w.map(|w| dot_q8(x, &w, group))
+}
+
+/// Four activation rows by four weight rows: `[activation][weight]`.
+pub(super) fn dot_q8_q8_f32_4x4(
+    x: &[Q8Row<'_>; 4],
+    w: &[Q8Row<'_>; 4],
+    group: usize,
+) -> [[f32; 4]; 4] {
+    x.map(|x| w.map(|w| dot_q8(&x, &w, group)))
+}
+
+fn dot_q8(x: &Q8Row<'_>, w: &Q8Row<'_>, group: usize) -> f32 {
+    let groups = x.q.chunks_exact(group).zip(w.q.chunks_exact(group));
+    let scales = x.scales.iter().zip(w.scales);
+    groups.zip(scales).fold(0.0, |acc, ((x, w), (x_scale, w_scale))| {
+        float::fma::<FMA>(dot_i8(x, w) as f32, w_scale * x_scale, acc)
+    })
+}
+
+fn dot_i8(a: &[i8], b: &[i8]) -> i32 {
+    a.iter().zip(b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
+}
+
+/// f16 to f32, exact.
+pub(super) fn widen(x: &[f16], out: &mut [f32]) {
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = x.to_f32();
+    }
+}
+
+/// See [`super::Kernels::store_kv`].
+pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = f16::from_f32(x.clamp(-F16_MAX, F16_MAX));
+    }
+}
+
+/// Largest finite f16.
+pub(super) const F16_MAX: f32 = 65504.0;

@@ -1,0 +1,518 @@
+//! Every tier against scalar, bit for bit, and scalar against naive f64.
+
+use super::float;
+use super::*;
+
+/// Small deterministic generator (xorshift64*); the seed is in each test.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    /// Uniform in -1..1, with full precision below that too.
+    fn f32(&mut self) -> f32 {
+        (self.next() as u32 as i32) as f32 / 2_147_483_648.0
+    }
+
+    fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.f32()).collect()
+    }
+
+    fn f16s(&mut self, n: usize) -> Vec<f16> {
+        (0..n).map(|_| f16::from_f32(self.f32())).collect()
+    }
+
+    /// Bytes, every eighth at one end of the range.
+    fn bytes(&mut self, n: usize, min: i8) -> Vec<i8> {
+        let mut byte = || match self.next() % 16 {
+            0 => min,
+            1 => i8::MAX,
+            _ => (self.next() as i8).max(min),
+        };
+        (0..n).map(|_| byte()).collect()
+    }
+}
+
+fn scalar() -> Kernels {
+    Kernels::for_isa(Isa::Scalar).unwrap()
+}
+
+/// The other tiers of this CPU.
+fn tiers() -> impl Iterator<Item = Kernels> {
+    Isa::ALL.iter().filter(|isa| **isa != Isa::Scalar).filter_map(|isa| Kernels::for_isa(*isa))
+}
+
+/// Bits, with every NaN the same.
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() }).collect()
+}
+
+#[track_caller]
+fn assert_close(found: f32, wanted: f64, bound: f64) {
+    let off = (f64::from(found) - wanted).abs();
+    assert!(off <= bound, "{found} is {off:e} off {wanted}, more than {bound:e}");
+}
+
+/// Lengths from nothing to four vectors of 16 and a tail.
+const LENGTHS: std::ops::Range<usize> = 0..4 * LANES + 4;
+
+const BATCHES: [usize; 9] = [0, 1, 2, 3, 4, 5, 7, 8, 33];
+
+fn matmul_q8(kernels: Kernels, w: Q8Matrix<'_>, x: Q8Activations<'_>) -> Vec<f32> {
+    let mut out = vec![f32::NAN; x.m() * w.rows()];
+    let mut rows: Vec<&mut [f32]> = out.chunks_exact_mut(w.rows()).collect();
+    kernels.matmul_q8(w, x, &mut rows);
+    out
+}
+
+/// Weights, their scales, activations, their scales.
+type Operands = (Vec<i8>, Vec<f32>, Vec<i8>, Vec<f32>);
+
+fn operands(random: &mut Random, rows: usize, m: usize, k: usize, group: usize) -> Operands {
+    (
+        random.bytes(rows * k, i8::MIN),
+        random.floats(rows * k / group),
+        random.bytes(m * k, -127),
+        random.floats(m * k / group),
+    )
+}
+
+#[test]
+fn isa_names_lead_back() {
+    for isa in Isa::ALL {
+        assert_eq!(Isa::from_name(isa.name()), Some(*isa));
+    }
+    assert_eq!(Isa::from_name("sse9"), None);
+    assert!(Kernels::for_isa(Kernels::best().isa()).is_some());
+}
+
+#[test]
+fn int8_products_equal_scalar_in_every_tier() {
+    let mut random = Random(1);
+    for (group, k) in [(32, 32), (32, 96), (64, 64), (64, 320), (96, 192), (128, 128), (128, 512)] {
+        for m in BATCHES {
+            for rows in [1, 2, 3, 4, 5, 7, 9] {
+                let (wq, ws, xq, xs) = operands(&mut random, rows, m, k, group);
+                let w = Q8Matrix::new(&wq, &ws, k, group).unwrap();
+                let x = Q8Activations::new(&xq, &xs, k, group).unwrap();
+                let wanted = matmul_q8(scalar(), w, x);
+                for tier in tiers() {
+                    assert_eq!(
+                        bits(&matmul_q8(tier, w, x)),
+                        bits(&wanted),
+                        "{tier:?} {m}x{rows}x{k}/{group}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_int8_values_do_not_saturate() {
+    let group = 1 << 16;
+    for (w, x) in [(i8::MIN, 127), (i8::MIN, -127), (i8::MAX, -127), (i8::MAX, 127)] {
+        let (wq, xq) = (vec![w; group * 4], vec![x; group * 4]);
+        let ones = [1.0; 4];
+        let w4 = Q8Matrix::new(&wq, &ones, group, group).unwrap();
+        let x4 = Q8Activations::new(&xq, &ones, group, group).unwrap();
+        let wanted = (group as i64 * i64::from(w) * i64::from(x)) as f32;
+        for tier in tiers().chain([scalar()]) {
+            assert_eq!(matmul_q8(tier, w4, x4), [wanted; 16], "{tier:?}");
+        }
+    }
+}
+
+#[test]
+fn int8_products_are_the_documented_sum() {
+    let mut random = Random(2);
+    let (wq, ws, xq, xs) = operands(&mut random, 3, 2, 192, 64);
+    let w = Q8Matrix::new(&wq, &ws, 192, 64).unwrap();
+    let x = Q8Activations::new(&xq, &xs, 192, 64).unwrap();
+    let found = matmul_q8(scalar(), w, x);
+    for (i, j) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
+        let mut wanted = 0.0_f32;
+        for g in 0..3 {
+            let at = |row: usize| row * 192 + g * 64;
+            let dot: i32 =
+                (0..64).map(|c| i32::from(wq[at(j) + c]) * i32::from(xq[at(i) + c])).sum();
+            wanted = (dot as f32).mul_add(ws[j * 3 + g] * xs[i * 3 + g], wanted);
+        }
+        assert_eq!(found[i * 3 + j], wanted);
+    }
+}
+
+#[test]
+fn hostile_scales_stay_in_their_rows() {
+    let mut random = Random(3);
+    let (wq, mut ws, xq, xs) = operands(&mut random, 5, 5, 64, 32);
+    let w = Q8Matrix::new(&wq, &ws, 64, 32).unwrap();
+    let x = Q8Activations::new(&xq, &xs, 64, 32).unwrap();
+    let clean = matmul_q8(scalar(), w, x);
+    (ws[2], ws[5], ws[8]) = (f32::NAN, f32::INFINITY, f32::MAX);
+    let w = Q8Matrix::new(&wq, &ws, 64, 32).unwrap();
+    let wanted = matmul_q8(scalar(), w, x);
+    for (i, (dirty, clean)) in wanted.iter().zip(&clean).enumerate() {
+        assert!(i % 5 != 1 || dirty.is_nan());
+        assert!((1..5).contains(&(i % 5)) || dirty == clean);
+    }
+    for tier in tiers() {
+        assert_eq!(bits(&matmul_q8(tier, w, x)), bits(&wanted), "{tier:?}");
+    }
+}
+
+#[test]
+fn activation_quantiser_equals_scalar_in_every_tier() {
+    let mut random = Random(4);
+    for group in [32, 64, 96, 128] {
+        let mut x = random.floats(40 * group);
+        for (i, x) in x.chunks_exact_mut(group).enumerate() {
+            // From below the least normal number to the largest.
+            let scale = 2.0_f32.powi(i as i32 * 7 - 145);
+            x.iter_mut().for_each(|x| *x *= scale);
+        }
+        x[group + 3] = f32::NAN;
+        x[2 * group + 5] = f32::NEG_INFINITY;
+        x[3 * group..4 * group].fill(0.0);
+        let run = |kernels: Kernels| {
+            let (mut q, mut scales) = (vec![1; x.len()], vec![1.0; 40]);
+            kernels.quantize_q8(&x, group, &mut q, &mut scales);
+            (q, bits(&scales))
+        };
+        let wanted = run(scalar());
+        for tier in tiers() {
+            assert_eq!(run(tier), wanted, "{tier:?} {group}");
+        }
+    }
+}
+
+#[test]
+fn activations_round_half_to_even_and_stay_in_range() {
+    let mut x = [0.0; 32];
+    x[..8].copy_from_slice(&[127.0, -127.0, 0.5, -0.5, 1.5, -2.5, 0.50000006, 126.49999]);
+    for kernels in tiers().chain([scalar()]) {
+        let (mut q, mut scale) = ([0; 32], [0.0]);
+        kernels.quantize_q8(&x, 32, &mut q, &mut scale);
+        assert_eq!((q[..8].to_vec(), scale), (vec![127, -127, 0, 0, 2, -2, 1, 126], [1.0]));
+    }
+    let mut random = Random(5);
+    for _ in 0..20_000 {
+        let max = f32::from_bits(random.next() as u32 & 0x7fff_ffff);
+        let x = [max, -max, max.next_down(), 0.0].repeat(8);
+        let (mut q, mut scale) = ([0; 32], [0.0]);
+        scalar().quantize_q8(&x, 32, &mut q, &mut scale);
+        assert!(q[0] == -q[1]);
+        assert!([0, 127].contains(&q[0]), "{max:e} gives {}", q[0]);
+    }
+}
+
+#[test]
+fn groups_that_cannot_be_scaled_are_defined() {
+    let quantize = |x: f32| {
+        let (mut q, mut scale) = ([1; 32], [1.0]);
+        scalar().quantize_q8(&[x; 32], 32, &mut q, &mut scale);
+        assert!(scale[0] > 0.0 || q == [0; 32]);
+        scale[0]
+    };
+    for tiny in [0.0, -0.0, f32::from_bits(1), f32::MIN_POSITIVE] {
+        assert_eq!(quantize(tiny).to_bits(), 0);
+    }
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        assert!(quantize(bad).is_nan());
+    }
+    assert!(quantize(1e-36) > 0.0);
+}
+
+#[test]
+fn fused_multiply_add_through_f64_is_exact() {
+    let mut random = Random(6);
+    let mut any = || f32::from_bits(random.next() as u32);
+    for _ in 0..1_000_000 {
+        let (a, b, mut c) = (any(), any(), any());
+        // A sum near a tie of the product is what a double rounding gets wrong.
+        if c.to_bits() & 3 == 0 {
+            c = a * b * f32::from_bits((c.to_bits() & 0x80ff_ffff) | 0x3000_0000);
+        }
+        let (found, wanted) = (float::fma::<false>(a, b, c), a.mul_add(b, c));
+        assert_eq!(bits(&[found]), bits(&[wanted]), "{a:e} {b:e} {c:e}");
+    }
+}
+
+#[test]
+fn exp_keeps_its_bound_and_its_ends() {
+    let mut worst = 0.0_f64;
+    for i in 0..2_000_000 {
+        let x = -87.3 + i as f32 * (176.0 / 2_000_000.0);
+        let found = float::exp::<true>(x);
+        let wanted = f64::from(x).exp();
+        worst = worst.max((f64::from(found) / wanted - 1.0).abs());
+    }
+    assert!(worst < 1.2e-7, "{worst:e}");
+    let exp = float::exp::<true>;
+    assert_eq!((exp(0.0), exp(-0.0), exp(f32::NEG_INFINITY)), (1.0, 1.0, 0.0));
+    assert_eq!(
+        (exp(f32::INFINITY), exp(f32::MAX), exp(89.0)),
+        (f32::INFINITY, f32::INFINITY, f32::INFINITY)
+    );
+    assert_eq!((exp(f32::MIN), exp(-104.0)), (0.0, 0.0));
+    assert!(exp(f32::NAN).is_nan());
+    assert!(exp(-100.0) > 0.0);
+}
+
+#[test]
+fn float_products_equal_scalar_and_keep_their_bound() {
+    let mut random = Random(7);
+    for k in LENGTHS.skip(1).chain([288, 1000]) {
+        for (m, rows) in [(0, 3), (1, 1), (2, 5), (3, 4), (5, 7)] {
+            let (w, x) = (random.floats(rows * k), random.floats(m * k));
+            let run = |kernels: Kernels| {
+                let mut out = vec![f32::NAN; m * rows];
+                let mut views: Vec<&mut [f32]> = out.chunks_exact_mut(rows).collect();
+                kernels.matmul_f32(&w, k, &x, &mut views);
+                out
+            };
+            let found = run(scalar());
+            for tier in tiers() {
+                assert_eq!(bits(&run(tier)), bits(&found), "{tier:?} {m}x{rows}x{k}");
+            }
+            for (i, found) in found.iter().enumerate() {
+                let (x, w) = (&x[i / rows * k..][..k], &w[i % rows * k..][..k]);
+                let products = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
+                let size: f64 = products.clone().map(f64::abs).sum();
+                let bound = ((k / LANES + 5) as f64) * 2.0_f64.powi(-24) * size;
+                assert_close(*found, products.sum(), bound);
+            }
+        }
+    }
+}
+
+#[test]
+fn elementwise_kernels_equal_scalar_in_every_tier() {
+    let mut random = Random(8);
+    for n in LENGTHS.chain([1000]) {
+        let mut x = random.floats(n);
+        let y = random.floats(n);
+        if n > 40 {
+            x[7] = f32::NAN;
+            (x[21], x[22], x[23]) = (200.0, -200.0, f32::INFINITY);
+            (x[33], x[34]) = (-1e-40, f32::NEG_INFINITY);
+        }
+        let run = |kernels: Kernels| {
+            let (mut sum, mut gate, mut norm) = (x.clone(), x.clone(), vec![0.0; n]);
+            kernels.add(&mut sum, &y);
+            kernels.swiglu(&mut gate, &y);
+            kernels.rms_norm(&y, &x, 1e-5, &mut norm);
+            let mut kv = vec![f16::ONE; n];
+            kernels.store_kv(&x, &mut kv);
+            let kv: Vec<f32> = kv.iter().map(|x| x.to_f32()).collect();
+            ([bits(&sum), bits(&gate), bits(&norm), bits(&kv)], kernels.argmax(&x))
+        };
+        let wanted = run(scalar());
+        for tier in tiers() {
+            assert_eq!(run(tier), wanted, "{tier:?} {n}");
+        }
+    }
+}
+
+#[test]
+fn rms_norm_and_swiglu_match_f64() {
+    let mut random = Random(9);
+    let (x, w) = (random.floats(288), random.floats(288));
+    let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / 288.0;
+    let mut norm = vec![0.0; 288];
+    scalar().rms_norm(&x, &w, 1e-5, &mut norm);
+    let mut gate: Vec<f32> = x.iter().map(|x| x * 30.0).collect();
+    let silu = |g: f32| f64::from(g) / (1.0 + (-f64::from(g)).exp());
+    let wanted: Vec<f64> = gate.iter().zip(&w).map(|(g, w)| silu(*g) * f64::from(*w)).collect();
+    scalar().swiglu(&mut gate, &w);
+    for i in 0..288 {
+        let wanted_norm = f64::from(x[i]) * f64::from(w[i]) / (mean + 1e-5).sqrt();
+        assert_close(norm[i], wanted_norm, 1e-6 * wanted_norm.abs());
+        assert_close(gate[i], wanted[i], 4e-7 * wanted[i].abs() + 1e-37);
+    }
+}
+
+#[test]
+fn rope_rotates_neighbours_and_equals_scalar_in_every_tier() {
+    let mut random = Random(10);
+    for head_dim in (2..80).step_by(2).chain([128]) {
+        let x = random.floats(3 * head_dim);
+        let (cos, sin) = (random.floats(head_dim / 2), random.floats(head_dim / 2));
+        let run = |kernels: Kernels| {
+            let mut x = x.clone();
+            kernels.rope(&mut x, head_dim, &cos, &sin);
+            x
+        };
+        let found = run(scalar());
+        for tier in tiers() {
+            assert_eq!(bits(&run(tier)), bits(&found), "{tier:?} {head_dim}");
+        }
+        for i in 0..3 * head_dim / 2 {
+            let [a, b, c, s] =
+                [x[2 * i], x[2 * i + 1], cos[i % (head_dim / 2)], sin[i % (head_dim / 2)]]
+                    .map(f64::from);
+            assert_close(found[2 * i], a * c - b * s, 2.4e-7);
+            assert_close(found[2 * i + 1], a * s + b * c, 2.4e-7);
+        }
+    }
+}
+
+#[test]
+fn argmax_takes_the_lowest_and_never_a_nan() {
+    for kernels in tiers().chain([scalar()]) {
+        assert_eq!(kernels.argmax(&[]), None);
+        assert_eq!(kernels.argmax(&[f32::NAN; 19]), None);
+        assert_eq!(kernels.argmax(&[f32::NAN, f32::NEG_INFINITY, f32::NAN]), Some(1));
+        assert_eq!(kernels.argmax(&[-0.0, 0.0, -1.0]), Some(0));
+        for n in LENGTHS.skip(4) {
+            let mut x = vec![1.0; n];
+            (x[0], x[n - 1], x[n / 2]) = (f32::NAN, 2.0, 2.0);
+            assert_eq!(kernels.argmax(&x), Some(n / 2), "{kernels:?} {n}");
+        }
+    }
+}
+
+#[test]
+fn every_f16_and_what_lies_between_is_converted_alike() {
+    let f16s: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+    let mut wanted = vec![0.0; f16s.len()];
+    scalar::widen(&f16s, &mut wanted);
+    // Each value, its neighbours, and the middle to the next one with its neighbours.
+    let between: Vec<f32> = (0..0xffff_u16)
+        .filter(|i| i & 0x7fff < 0x7c00)
+        .flat_map(|i| {
+            let a = f16::from_bits(i).to_f32();
+            let middle = (a + f16::from_bits(i + 1).to_f32()) / 2.0;
+            [a, a.next_up(), a.next_down(), middle, middle.next_up(), middle.next_down()]
+        })
+        .chain([65504.0, 65519.0, 65520.0, 1e30, -1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN])
+        .collect();
+    let narrow = |kernels: Kernels| {
+        let mut out = vec![f16::ZERO; between.len()];
+        kernels.store_kv(&between, &mut out);
+        let nan_as_one = |x: &f16| if x.is_nan() { f16::NAN } else { *x };
+        out.iter().map(nan_as_one).map(f16::to_bits).collect::<Vec<_>>()
+    };
+    let stored = narrow(scalar());
+    let (max, min, nan) = (0x7bff, 0xfbff, f16::NAN.to_bits());
+    assert_eq!(stored[stored.len() - 8..], [max, max, max, max, min, max, min, nan]);
+    for tier in tiers() {
+        let mut found = vec![0.0; f16s.len()];
+        // SAFETY: `tiers` gives what this CPU can run.
+        unsafe { (tier.table.widen)(&f16s, &mut found) };
+        assert_eq!(bits(&found), bits(&wanted), "{tier:?}");
+        assert!(narrow(tier) == stored, "{tier:?}");
+    }
+}
+
+/// Attention in f64: `(output, Σ p·|v|)` for each query and column.
+fn naive_attention(
+    q: &[f32],
+    k: &[f32],
+    v: &[f32],
+    head_dim: usize,
+    scale: f32,
+) -> Vec<(f64, f64)> {
+    let dot = |a: &[f32], b: &[f32]| -> f64 {
+        a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    };
+    let mut out = Vec::new();
+    for q in q.chunks_exact(head_dim) {
+        let scores: Vec<f64> =
+            k.chunks_exact(head_dim).map(|k| dot(q, k) * f64::from(scale)).collect();
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        for column in 0..head_dim {
+            let values = v.iter().skip(column).step_by(head_dim).map(|v| f64::from(*v));
+            let terms = values.zip(&weights).map(|(v, w)| v * w / sum);
+            out.push((terms.clone().sum(), terms.map(f64::abs).sum()));
+        }
+    }
+    out
+}
+
+fn attend(kernels: Kernels, q: &[f32], kv: &[KvRun<'_>], head_dim: usize, scale: f32) -> Vec<f32> {
+    let mut out = vec![f32::NAN; q.len()];
+    kernels.attend(q, kv, head_dim, scale, &mut out);
+    out
+}
+
+#[test]
+fn attention_matches_f64_and_every_tier_matches_scalar() {
+    let mut random = Random(11);
+    for (head_dim, n_q) in [(2, 1), (16, 3), (48, 4), (64, 8), (100, 2), (128, 17)] {
+        let scale = 4.0 / (head_dim as f32).sqrt();
+        for len in [1, 2, 31, 32, 33, 64, 65, 100, 257] {
+            let q = random.floats(n_q * head_dim);
+            let (k16, v16) = (random.f16s(len * head_dim), random.f16s(len * head_dim));
+            let (mut k, mut v) = (vec![0.0; k16.len()], vec![0.0; v16.len()]);
+            scalar::widen(&k16, &mut k);
+            scalar::widen(&v16, &mut v);
+            let stored = [KvRun::F16 { keys: &k16, values: &v16 }];
+            let computed = [KvRun::F32 { keys: &k, values: &v }];
+            let found = attend(scalar(), &q, &computed, head_dim, scale);
+            assert_eq!(bits(&attend(scalar(), &q, &stored, head_dim, scale)), bits(&found));
+            for tier in tiers() {
+                for kv in [&stored, &computed] {
+                    let tier_found = attend(tier, &q, kv, head_dim, scale);
+                    assert_eq!(bits(&tier_found), bits(&found), "{tier:?} {head_dim} {len}");
+                }
+            }
+            let wanted = naive_attention(&q, &k, &v, head_dim, scale);
+            for (found, (wanted, size)) in found.iter().zip(wanted) {
+                assert_close(*found, wanted, 4e-6 * size);
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_depends_neither_on_cuts_nor_on_other_queries() {
+    let mut random = Random(12);
+    let (head_dim, len, n_q) = (24, 71, 5);
+    let q = random.floats(n_q * head_dim);
+    let (k, v) = (random.f16s(len * head_dim), random.f16s(len * head_dim));
+    let whole = [KvRun::F16 { keys: &k, values: &v }];
+    for kernels in tiers().chain([scalar()]) {
+        let wanted = attend(kernels, &q, &whole, head_dim, 0.3);
+        for cut in 0..=len {
+            let (k0, k1) = k.split_at(cut * head_dim);
+            let (v0, v1) = v.split_at(cut * head_dim);
+            let runs = [KvRun::F16 { keys: k0, values: v0 }, KvRun::F16 { keys: k1, values: v1 }];
+            assert_eq!(bits(&attend(kernels, &q, &runs, head_dim, 0.3)), bits(&wanted), "{cut}");
+        }
+        for (q, wanted) in q.chunks_exact(head_dim).zip(wanted.chunks_exact(head_dim)) {
+            assert_eq!(bits(&attend(kernels, q, &whole, head_dim, 0.3)), bits(wanted));
+        }
+    }
+}
+
+#[test]
+fn longest_heads_and_empty_contexts_are_served() {
+    let mut random = Random(13);
+    let (k, v) = (random.f16s(3 * HEAD_DIM_MAX), random.f16s(3 * HEAD_DIM_MAX));
+    let q = random.floats(HEAD_DIM_MAX);
+    let kv = [KvRun::F16 { keys: &k, values: &v }];
+    let found = attend(Kernels::best(), &q, &kv, HEAD_DIM_MAX, 0.01);
+    assert_eq!(bits(&found), bits(&attend(scalar(), &q, &kv, HEAD_DIM_MAX, 0.01)));
+    assert!(found.iter().all(|x| x.is_finite()));
+    assert_eq!(attend(scalar(), &q, &[], HEAD_DIM_MAX, 0.01), vec![0.0; HEAD_DIM_MAX]);
+}
+
+#[test]
+fn attention_survives_scores_far_apart_and_not_numbers() {
+    let (k, v) = ([-1e4, 1e4, 0.0, 5.0], [1.0, 2.0, 3.0, 4.0]);
+    for kernels in tiers().chain([scalar()]) {
+        let kv = [KvRun::F32 { keys: &k, values: &v }];
+        assert_eq!(attend(kernels, &[1e4], &kv, 1, 1.0), [2.0]);
+        assert_eq!(attend(kernels, &[-1e4], &kv, 1, 1.0), [1.0]);
+        assert!(attend(kernels, &[f32::NAN], &kv, 1, 1.0)[0].is_nan());
+        assert!(attend(kernels, &[1e38], &kv, 1, 1.0)[0].is_nan());
+    }
+}
