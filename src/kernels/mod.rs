@@ -35,12 +35,21 @@
 //! tier's file. Tiles are 1 or 4 activation rows by 4 weight rows.
 
 mod attend;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod float;
 mod matmul;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neondot;
 mod scalar;
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(target_arch = "aarch64")]
+use std::arch::is_aarch64_feature_detected;
 
 use half::f16;
 
@@ -124,6 +133,23 @@ impl Kernels {
     pub fn for_isa(isa: Isa) -> Option<Kernels> {
         let table = match isa {
             Isa::Scalar => &scalar::TABLE,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2
+                if is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c") =>
+            {
+                &avx2::TABLE
+            }
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon if is_aarch64_feature_detected!("neon") => &neon::TABLE,
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDot
+                if is_aarch64_feature_detected!("neon")
+                    && is_aarch64_feature_detected!("dotprod") =>
+            {
+                &neondot::TABLE
+            }
             _ => return None,
         };
         Some(Kernels { isa, table })

@@ -1,0 +1,122 @@
+//! AVX2 with FMA and F16C.
+//!
+//! Int8 tiles hold one sum of 8 × i32 for each pair of rows, in up to 8 of the 16 registers, and
+//! join four weight rows' sums by horizontal adds at the end of each group.
+
+use std::arch::x86_64::*;
+
+use half::f16;
+
+use super::{float, scalar};
+use crate::quant::Q8Row;
+
+float::float_kernels!(true, #[target_feature(enable = "avx2,fma,f16c")]);
+
+/// One activation row by four weight rows.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
+    let [y] = tile_q8([x], w, group);
+    y
+}
+
+/// Four activation rows by four weight rows: `[activation][weight]`.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn dot_q8_q8_f32_4x4(
+    x: &[Q8Row<'_>; 4],
+    w: &[Q8Row<'_>; 4],
+    group: usize,
+) -> [[f32; 4]; 4] {
+    let [a, b, c, d] = x;
+    let ([a, b], [c, d]) = (tile_q8([a, b], w, group), tile_q8([c, d], w, group));
+    [a, b, c, d]
+}
+
+/// `M` activation rows by four weight rows: `[activation][weight]`.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
+    let mut out = [_mm_setzero_ps(); M];
+    for g in 0..x[0].scales.len() {
+        let x_chunks = x.map(|x| x.q[g * group..][..group].as_chunks::<32>().0);
+        let w_chunks = w.map(|w| w.q[g * group..][..group].as_chunks::<32>().0);
+        let mut sums = [[_mm256_setzero_si256(); 4]; M];
+        for c in 0..group / 32 {
+            let x = x_chunks.map(|x| load(&x[c]));
+            for j in 0..4 {
+                let w = load(&w_chunks[j][c]);
+                for i in 0..M {
+                    sums[i][j] = add_products(sums[i][j], x[i], w);
+                }
+            }
+        }
+        let [a, b, c, d] = w.map(|w| w.scales[g]);
+        let w_scales = _mm_setr_ps(a, b, c, d);
+        for i in 0..M {
+            let scales = _mm_mul_ps(w_scales, _mm_set1_ps(x[i].scales[g]));
+            out[i] = _mm_fmadd_ps(_mm_cvtepi32_ps(join(sums[i])), scales, out[i]);
+        }
+    }
+    out.map(|out| floats(out))
+}
+
+/// Adds 32 products to eight sums.
+///
+/// `vpmaddubsw` wants one operand unsigned, so `w`'s sign moves to `x`. As `|w| <= 128` (which is a
+/// `u8`) and `|x| <= 127` (whose negation is an `i8`), a pair of products is at most
+/// `2 * 128 * 127 = 32512` and does not saturate.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_products(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
+    let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+}
+
+/// The total of each of four sums.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn join(sums: [__m256i; 4]) -> __m128i {
+    let [a, b, c, d] = sums;
+    let halves = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves))
+}
+
+/// f16 to f32, exact.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn widen(x: &[f16], out: &mut [f32]) {
+    let ((x, x_tail), (out, out_tail)) = (x.as_chunks::<8>(), out.as_chunks_mut::<8>());
+    for (x, out) in x.iter().zip(out) {
+        // SAFETY: `x` is 16 readable bytes, and `loadu` needs no alignment.
+        let x = unsafe { _mm_loadu_si128(x.as_ptr().cast()) };
+        // SAFETY: `out` is eight writable floats, and `storeu` needs no alignment.
+        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(x)) };
+    }
+    scalar::widen(x_tail, out_tail);
+}
+
+/// See [`super::Kernels::store_kv`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
+    let (min, max) = (_mm256_set1_ps(-scalar::F16_MAX), _mm256_set1_ps(scalar::F16_MAX));
+    let ((x, x_tail), (out, out_tail)) = (x.as_chunks::<8>(), out.as_chunks_mut::<8>());
+    for (x, out) in x.iter().zip(out) {
+        // SAFETY: `x` is eight readable floats, and `loadu` needs no alignment.
+        let x = unsafe { _mm256_loadu_ps(x.as_ptr()) };
+        // Of a number and a NaN, these give the second operand: a NaN stays.
+        let x = _mm256_max_ps(min, _mm256_min_ps(max, x));
+        let x = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x);
+        // SAFETY: `out` is 16 writable bytes, and `storeu` needs no alignment.
+        unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), x) };
+    }
+    scalar::narrow(x_tail, out_tail);
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load(x: &[i8; 32]) -> __m256i {
+    // SAFETY: `x` is 32 readable bytes, and `loadu` needs no alignment.
+    unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn floats(x: __m128) -> [f32; 4] {
+    let mut out = [0.0; 4];
+    // SAFETY: `out` is four writable floats, and `storeu` needs no alignment.
+    unsafe { _mm_storeu_ps(out.as_mut_ptr(), x) };
+    out
+}

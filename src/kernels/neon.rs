@@ -1,0 +1,144 @@
+//! ARMv8.0 Advanced SIMD.
+//!
+//! Int8 products of 16 + 16 values take three instructions: the lower halves are multiplied to
+//! eight i16, the upper halves' products are added to those, and neighbours are added to four i32.
+
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+use half::f16;
+
+use super::{float, scalar};
+use crate::quant::Q8Row;
+
+float::float_kernels!(true, #[target_feature(enable = "neon")]);
+
+/// One activation row by four weight rows.
+#[target_feature(enable = "neon")]
+pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
+    let [y] = tile_q8([x], w, group);
+    y
+}
+
+/// Four activation rows by four weight rows: `[activation][weight]`.
+#[target_feature(enable = "neon")]
+pub(super) fn dot_q8_q8_f32_4x4(
+    x: &[Q8Row<'_>; 4],
+    w: &[Q8Row<'_>; 4],
+    group: usize,
+) -> [[f32; 4]; 4] {
+    tile_q8(x.each_ref(), w, group)
+}
+
+/// `M` activation rows by four weight rows: `[activation][weight]`.
+#[target_feature(enable = "neon")]
+fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
+    let mut out = [vdupq_n_f32(0.0); M];
+    for g in 0..x[0].scales.len() {
+        let x_chunks = x.map(|x| x.q[g * group..][..group].as_chunks::<16>().0);
+        let w_chunks = w.map(|w| w.q[g * group..][..group].as_chunks::<16>().0);
+        let mut sums = [[vdupq_n_s32(0); 4]; M];
+        for c in 0..group / 16 {
+            let w = w_chunks.map(|w| load(&w[c]));
+            for i in 0..M {
+                let x = load(&x_chunks[i][c]);
+                for j in 0..4 {
+                    sums[i][j] = add_products(sums[i][j], x, w[j]);
+                }
+            }
+        }
+        let w_scales = w.map(|w| w.scales[g]);
+        for i in 0..M {
+            out[i] = add_group(out[i], sums[i], &w_scales, x[i].scales[g]);
+        }
+    }
+    out.map(|out| floats(out))
+}
+
+/// Adds 16 products to four sums. As `|w| <= 128` and `|x| <= 127`, a pair of products is at most
+/// `2 * 128 * 127 = 32512`, an `i16`.
+#[target_feature(enable = "neon")]
+fn add_products(sums: int32x4_t, x: int8x16_t, w: int8x16_t) -> int32x4_t {
+    let low = vmull_s8(vget_low_s8(x), vget_low_s8(w));
+    vpadalq_s16(sums, vmlal_high_s8(low, x, w))
+}
+
+/// Adds a group's dot products, of one activation row with four weight rows, to their outputs.
+#[target_feature(enable = "neon")]
+pub(super) fn add_group(
+    out: float32x4_t,
+    sums: [int32x4_t; 4],
+    w_scales: &[f32; 4],
+    x_scale: f32,
+) -> float32x4_t {
+    let [a, b, c, d] = sums;
+    let dots = vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d)));
+    // SAFETY: `w_scales` is four readable floats, and NEON loads need no more alignment than that.
+    let w_scales = unsafe { vld1q_f32(w_scales.as_ptr()) };
+    vfmaq_f32(out, dots, vmulq_n_f32(w_scales, x_scale))
+}
+
+/// f16 to f32, exact.
+#[target_feature(enable = "neon")]
+pub(super) fn widen(x: &[f16], out: &mut [f32]) {
+    let ((x, x_tail), (out, out_tail)) = (x.as_chunks::<8>(), out.as_chunks_mut::<8>());
+    for (x, out) in x.iter().zip(out) {
+        // SAFETY: `x` is 16 readable bytes, aligned as its elements are.
+        let x = unsafe { vld1q_u16(x.as_ptr().cast()) };
+        let (low, high): (float32x4_t, float32x4_t);
+        // SAFETY: `fcvtl` is in ARMv8.0 and works on registers alone.
+        unsafe {
+            asm!("fcvtl {low:v}.4s, {x:v}.4h", "fcvtl2 {high:v}.4s, {x:v}.8h", x = in(vreg) x,
+                low = out(vreg) low, high = lateout(vreg) high,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        // SAFETY: `out` is eight writable floats, these the first four.
+        unsafe { vst1q_f32(out.as_mut_ptr(), low) };
+        // SAFETY: `out` is eight writable floats, these the last four.
+        unsafe { vst1q_f32(out[4..].as_mut_ptr(), high) };
+    }
+    scalar::widen(x_tail, out_tail);
+}
+
+/// See [`super::Kernels::store_kv`].
+#[target_feature(enable = "neon")]
+pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
+    let ((x, x_tail), (out, out_tail)) = (x.as_chunks::<8>(), out.as_chunks_mut::<8>());
+    for (x, out) in x.iter().zip(out) {
+        let [low, high] = [clamped(x, 0), clamped(x, 4)];
+        let halves: uint16x8_t;
+        // SAFETY: `fcvtn` is in ARMv8.0, works on registers alone, and rounds as FPCR says, which
+        // Rust keeps at nearest, ties to even.
+        unsafe {
+            asm!("fcvtn {halves:v}.4h, {low:v}.4s", "fcvtn2 {halves:v}.8h, {high:v}.4s",
+                low = in(vreg) low, high = in(vreg) high, halves = out(vreg) halves,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        // SAFETY: `out` is 16 writable bytes, aligned as its elements are.
+        unsafe { vst1q_u16(out.as_mut_ptr().cast(), halves) };
+    }
+    scalar::narrow(x_tail, out_tail);
+}
+
+/// Four of eight floats within the range of f16; a NaN stays.
+#[target_feature(enable = "neon")]
+fn clamped(x: &[f32; 8], from: usize) -> float32x4_t {
+    let x = &x[from..][..4];
+    // SAFETY: `x` is four readable floats.
+    let x = unsafe { vld1q_f32(x.as_ptr()) };
+    vmaxq_f32(vdupq_n_f32(-scalar::F16_MAX), vminq_f32(vdupq_n_f32(scalar::F16_MAX), x))
+}
+
+#[target_feature(enable = "neon")]
+pub(super) fn load(x: &[i8; 16]) -> int8x16_t {
+    // SAFETY: `x` is 16 readable bytes.
+    unsafe { vld1q_s8(x.as_ptr()) }
+}
+
+#[target_feature(enable = "neon")]
+pub(super) fn floats(x: float32x4_t) -> [f32; 4] {
+    let mut out = [0.0; 4];
+    // SAFETY: `out` is four writable floats.
+    unsafe { vst1q_f32(out.as_mut_ptr(), x) };
+    out
+}
