@@ -7,6 +7,7 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
+use super::matmul::chunks;
 use super::{float, scalar};
 use crate::quant::Q8Row;
 
@@ -36,11 +37,13 @@ pub(super) fn dot_q8_q8_f32_4x4(
 fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
     let mut out = [_mm_setzero_ps(); M];
     for g in 0..x[0].scales.len() {
-        let x_chunks = x.map(|x| x.q[g * group..][..group].as_chunks::<32>().0);
-        let w_chunks = w.map(|w| w.q[g * group..][..group].as_chunks::<32>().0);
+        let (x_chunks, w_chunks) = (chunks(x, g, group), chunks(w.each_ref(), g, group));
         let mut sums = [[_mm256_setzero_si256(); 4]; M];
         for c in 0..group / 32 {
-            let x = x_chunks.map(|x| load(&x[c]));
+            let mut x = [_mm256_setzero_si256(); M];
+            for i in 0..M {
+                x[i] = load(&x_chunks[i][c]);
+            }
             for j in 0..4 {
                 let w = load(&w_chunks[j][c]);
                 for i in 0..M {
@@ -48,14 +51,17 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
                 }
             }
         }
-        let [a, b, c, d] = w.map(|w| w.scales[g]);
-        let w_scales = _mm_setr_ps(a, b, c, d);
+        let w_scales = _mm_setr_ps(w[0].scales[g], w[1].scales[g], w[2].scales[g], w[3].scales[g]);
         for i in 0..M {
             let scales = _mm_mul_ps(w_scales, _mm_set1_ps(x[i].scales[g]));
             out[i] = _mm_fmadd_ps(_mm_cvtepi32_ps(join(sums[i])), scales, out[i]);
         }
     }
-    out.map(|out| floats(out))
+    let mut y = [[0.0; 4]; M];
+    for i in 0..M {
+        store(&mut y[i], out[i]);
+    }
+    y
 }
 
 /// Adds 32 products to eight sums.
@@ -114,9 +120,7 @@ fn load(x: &[i8; 32]) -> __m256i {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn floats(x: __m128) -> [f32; 4] {
-    let mut out = [0.0; 4];
+fn store(out: &mut [f32; 4], x: __m128) {
     // SAFETY: `out` is four writable floats, and `storeu` needs no alignment.
     unsafe { _mm_storeu_ps(out.as_mut_ptr(), x) };
-    out
 }

@@ -4,7 +4,7 @@
 //! The last tile of weight rows repeats its last row where there are fewer than four left.
 
 use super::Table;
-use crate::quant::{Q8Activations, Q8Matrix};
+use crate::quant::{Q8Activations, Q8Matrix, Q8Row};
 
 /// See [`super::Kernels::matmul_q8`].
 pub(super) fn matmul_q8(
@@ -55,6 +55,19 @@ pub(super) fn matmul_f32(table: &Table, w: &[f32], k: usize, x: &[f32], out: &mu
             put(out, row, &y);
         }
     }
+}
+
+/// Group `g` of each row, in vectors of `N` bytes.
+///
+/// A closure inside a tier's function is compiled for its features and would not be inlined into
+/// `map`; here it can be.
+#[inline(always)]
+pub(super) fn chunks<'a, const M: usize, const N: usize>(
+    rows: [&Q8Row<'a>; M],
+    g: usize,
+    group: usize,
+) -> [&'a [[i8; N]]; M] {
+    rows.map(|row| row.q[g * group..][..group].as_chunks().0)
 }
 
 /// Writes what the rows of a tile really are, up to the last.

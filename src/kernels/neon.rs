@@ -8,6 +8,7 @@ use std::arch::asm;
 
 use half::f16;
 
+use super::matmul::chunks;
 use super::{float, scalar};
 use crate::quant::Q8Row;
 
@@ -35,11 +36,15 @@ pub(super) fn dot_q8_q8_f32_4x4(
 fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
     let mut out = [vdupq_n_f32(0.0); M];
     for g in 0..x[0].scales.len() {
-        let x_chunks = x.map(|x| x.q[g * group..][..group].as_chunks::<16>().0);
-        let w_chunks = w.map(|w| w.q[g * group..][..group].as_chunks::<16>().0);
+        let (x_chunks, w_chunks) = (chunks(x, g, group), chunks(w.each_ref(), g, group));
         let mut sums = [[vdupq_n_s32(0); 4]; M];
         for c in 0..group / 16 {
-            let w = w_chunks.map(|w| load(&w[c]));
+            let w = [
+                load(&w_chunks[0][c]),
+                load(&w_chunks[1][c]),
+                load(&w_chunks[2][c]),
+                load(&w_chunks[3][c]),
+            ];
             for i in 0..M {
                 let x = load(&x_chunks[i][c]);
                 for j in 0..4 {
@@ -47,12 +52,16 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
                 }
             }
         }
-        let w_scales = w.map(|w| w.scales[g]);
+        let w_scales = [w[0].scales[g], w[1].scales[g], w[2].scales[g], w[3].scales[g]];
         for i in 0..M {
             out[i] = add_group(out[i], sums[i], &w_scales, x[i].scales[g]);
         }
     }
-    out.map(|out| floats(out))
+    let mut y = [[0.0; 4]; M];
+    for i in 0..M {
+        store(&mut y[i], out[i]);
+    }
+    y
 }
 
 /// Adds 16 products to four sums. As `|w| <= 128` and `|x| <= 127`, a pair of products is at most
@@ -136,9 +145,7 @@ pub(super) fn load(x: &[i8; 16]) -> int8x16_t {
 }
 
 #[target_feature(enable = "neon")]
-pub(super) fn floats(x: float32x4_t) -> [f32; 4] {
-    let mut out = [0.0; 4];
+pub(super) fn store(out: &mut [f32; 4], x: float32x4_t) {
     // SAFETY: `out` is four writable floats.
     unsafe { vst1q_f32(out.as_mut_ptr(), x) };
-    out
 }
