@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
-use super::matmul::chunks;
+use super::matmul::{chunks, level};
 use super::{float, scalar};
 use crate::quant::Q8Row;
 
@@ -36,8 +36,10 @@ pub(super) fn dot_q8_q8_f32_4x4(
 #[target_feature(enable = "avx2,fma,f16c")]
 fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
     let mut out = [_mm_setzero_ps(); M];
-    for g in 0..x[0].scales.len() {
-        let (x_chunks, w_chunks) = (chunks(x, g, group), chunks(w.each_ref(), g, group));
+    let (k, groups) = (x[0].q.len(), x[0].scales.len());
+    let (x, w) = (level(x, k, groups), level(w.each_ref(), k, groups));
+    for g in 0..groups {
+        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
         let mut sums = [[_mm256_setzero_si256(); 4]; M];
         for c in 0..group / 32 {
             let mut x = [_mm256_setzero_si256(); M];
@@ -83,6 +85,39 @@ fn join(sums: [__m256i; 4]) -> __m128i {
     _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves))
 }
 
+/// Dot products of `x` with `N` of up to four rows as long as it; see [`float::dots`].
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
+    let mut sums = [[_mm256_setzero_ps(); 2]; N];
+    let (x_chunks, rows_chunks) = (float::chunks(x), float::chunks_of(rows, x.len()));
+    for c in 0..x_chunks.len() {
+        let x = load_lanes(&x_chunks[c]);
+        for i in 0..N {
+            sums[i] = add_lanes(sums[i], x, load_lanes(&rows_chunks[i][c]));
+        }
+    }
+    if !x.len().is_multiple_of(float::LANES) {
+        let x = load_lanes(&float::last_chunk(x));
+        for i in 0..N {
+            sums[i] = add_lanes(sums[i], x, load_lanes(&float::last_chunk(rows[i])));
+        }
+    }
+    let mut fours = [_mm_setzero_ps(); 4];
+    for i in 0..N {
+        let eight = _mm256_add_ps(sums[i][0], sums[i][1]);
+        fours[i] = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    }
+    let [a, b, c, d] = fours;
+    let mut y = [0.0; 4];
+    store(&mut y, _mm_hadd_ps(_mm_hadd_ps(a, b), _mm_hadd_ps(c, d)));
+    y
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_lanes(sums: [__m256; 2], a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+    [_mm256_fmadd_ps(a[0], b[0], sums[0]), _mm256_fmadd_ps(a[1], b[1], sums[1])]
+}
+
 /// f16 to f32, exact.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn widen(x: &[f16], out: &mut [f32]) {
@@ -117,6 +152,16 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
 fn load(x: &[i8; 32]) -> __m256i {
     // SAFETY: `x` is 32 readable bytes, and `loadu` needs no alignment.
     unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load_lanes(x: &[f32; 16]) -> [__m256; 2] {
+    let (halves, _) = x.as_chunks::<8>();
+    // SAFETY: `halves[0]` is eight readable floats, and `loadu` needs no alignment.
+    let low = unsafe { _mm256_loadu_ps(halves[0].as_ptr()) };
+    // SAFETY: `halves[1]` is eight readable floats, and `loadu` needs no alignment.
+    let high = unsafe { _mm256_loadu_ps(halves[1].as_ptr()) };
+    [low, high]
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]

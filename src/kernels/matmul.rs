@@ -51,10 +51,20 @@ pub(super) fn matmul_f32(table: &Table, w: &[f32], k: usize, x: &[f32], out: &mu
         for (x, out) in x.chunks_exact(k).zip(out.iter_mut()) {
             // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
             // features.
-            let y = unsafe { (table.dot_f32_f32_f32_1x4)(x, &w4) };
+            let y = unsafe { (table.dot_f32_f32_f32_1x4)(x, w4) };
             put(out, row, &y);
         }
     }
+}
+
+/// Rows cut to a length they share, so that one bounds check serves all of them.
+#[inline(always)]
+pub(super) fn level<'a, const M: usize>(
+    rows: [&Q8Row<'a>; M],
+    k: usize,
+    groups: usize,
+) -> [Q8Row<'a>; M] {
+    rows.map(|row| Q8Row { q: &row.q[..k], scales: &row.scales[..groups] })
 }
 
 /// Group `g` of each row, in vectors of `N` bytes.
@@ -63,11 +73,11 @@ pub(super) fn matmul_f32(table: &Table, w: &[f32], k: usize, x: &[f32], out: &mu
 /// `map`; here it can be.
 #[inline(always)]
 pub(super) fn chunks<'a, const M: usize, const N: usize>(
-    rows: [&Q8Row<'a>; M],
+    rows: &[Q8Row<'a>; M],
     g: usize,
     group: usize,
 ) -> [&'a [[i8; N]]; M] {
-    rows.map(|row| row.q[g * group..][..group].as_chunks().0)
+    rows.each_ref().map(|row| row.q[g * group..][..group].as_chunks().0)
 }
 
 /// Writes what the rows of a tile really are, up to the last.

@@ -8,7 +8,7 @@ use std::arch::asm;
 
 use half::f16;
 
-use super::matmul::chunks;
+use super::matmul::{chunks, level};
 use super::{float, scalar};
 use crate::quant::Q8Row;
 
@@ -35,8 +35,10 @@ pub(super) fn dot_q8_q8_f32_4x4(
 #[target_feature(enable = "neon")]
 fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
     let mut out = [vdupq_n_f32(0.0); M];
-    for g in 0..x[0].scales.len() {
-        let (x_chunks, w_chunks) = (chunks(x, g, group), chunks(w.each_ref(), g, group));
+    let (k, groups) = (x[0].q.len(), x[0].scales.len());
+    let (x, w) = (level(x, k, groups), level(w.each_ref(), k, groups));
+    for g in 0..groups {
+        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
         let mut sums = [[vdupq_n_s32(0); 4]; M];
         for c in 0..group / 16 {
             let w = [
@@ -85,6 +87,44 @@ pub(super) fn add_group(
     // SAFETY: `w_scales` is four readable floats, and NEON loads need no more alignment than that.
     let w_scales = unsafe { vld1q_f32(w_scales.as_ptr()) };
     vfmaq_f32(out, dots, vmulq_n_f32(w_scales, x_scale))
+}
+
+/// Dot products of `x` with `N` of up to four rows as long as it; see [`float::dots`].
+#[target_feature(enable = "neon")]
+fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
+    let mut sums = [[vdupq_n_f32(0.0); 4]; N];
+    let (x_chunks, rows_chunks) = (float::chunks(x), float::chunks_of(rows, x.len()));
+    for c in 0..x_chunks.len() {
+        let x = load_lanes(&x_chunks[c]);
+        for i in 0..N {
+            sums[i] = add_lanes(sums[i], x, load_lanes(&rows_chunks[i][c]));
+        }
+    }
+    if !x.len().is_multiple_of(float::LANES) {
+        let x = load_lanes(&float::last_chunk(x));
+        for i in 0..N {
+            sums[i] = add_lanes(sums[i], x, load_lanes(&float::last_chunk(rows[i])));
+        }
+    }
+    let mut fours = [vdupq_n_f32(0.0); 4];
+    for i in 0..N {
+        let [a, b, c, d] = sums[i];
+        fours[i] = vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
+    }
+    let [a, b, c, d] = fours;
+    let mut y = [0.0; 4];
+    store(&mut y, vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d)));
+    y
+}
+
+#[target_feature(enable = "neon")]
+fn add_lanes(sums: [float32x4_t; 4], a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
+    [
+        vfmaq_f32(sums[0], a[0], b[0]),
+        vfmaq_f32(sums[1], a[1], b[1]),
+        vfmaq_f32(sums[2], a[2], b[2]),
+        vfmaq_f32(sums[3], a[3], b[3]),
+    ]
 }
 
 /// f16 to f32, exact.
@@ -142,6 +182,17 @@ fn clamped(x: &[f32; 8], from: usize) -> float32x4_t {
 pub(super) fn load(x: &[i8; 16]) -> int8x16_t {
     // SAFETY: `x` is 16 readable bytes.
     unsafe { vld1q_s8(x.as_ptr()) }
+}
+
+#[target_feature(enable = "neon")]
+fn load_lanes(x: &[f32; 16]) -> [float32x4_t; 4] {
+    let (fours, _) = x.as_chunks::<4>();
+    let mut lanes = [vdupq_n_f32(0.0); 4];
+    for i in 0..4 {
+        // SAFETY: `fours[i]` is four readable floats.
+        lanes[i] = unsafe { vld1q_f32(fours[i].as_ptr()) };
+    }
+    lanes
 }
 
 #[target_feature(enable = "neon")]

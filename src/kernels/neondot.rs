@@ -6,7 +6,7 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::Table;
-use super::matmul::chunks;
+use super::matmul::{chunks, level};
 use super::neon::{self, add_group, load, store};
 use crate::quant::Q8Row;
 
@@ -30,8 +30,10 @@ fn dot_q8_q8_f32_4x4(x: &[Q8Row<'_>; 4], w: &[Q8Row<'_>; 4], group: usize) -> [[
 #[target_feature(enable = "neon,dotprod")]
 fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
     let mut out = [vdupq_n_f32(0.0); M];
-    for g in 0..x[0].scales.len() {
-        let (x_chunks, w_chunks) = (chunks(x, g, group), chunks(w.each_ref(), g, group));
+    let (k, groups) = (x[0].q.len(), x[0].scales.len());
+    let (x, w) = (level(x, k, groups), level(w.each_ref(), k, groups));
+    for g in 0..groups {
+        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
         let mut sums = [[vdupq_n_s32(0); 4]; M];
         for c in 0..group / 16 {
             let w = [

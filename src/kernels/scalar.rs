@@ -10,6 +10,10 @@ const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
 float::float_kernels!(FMA);
 
+fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
+    float::dots::<FMA, N>(x, rows)
+}
+
 /// One activation row by four weight rows.
 pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
     w.map(|w| dot_q8(x, &w, group))
