@@ -118,6 +118,43 @@ fn add_lanes(sums: [__m256; 2], a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
     [_mm256_fmadd_ps(a[0], b[0], sums[0]), _mm256_fmadd_ps(a[1], b[1], sums[1])]
 }
 
+/// Bits of the largest magnitude; as integers, which without their sign they are in order as.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn largest(x: &[[f32; 32]]) -> u32 {
+    let magnitude = _mm256_set1_epi32(0x7fff_ffff);
+    let mut max = [_mm256_setzero_si256(); 4];
+    for x in x {
+        let x = load_32(x);
+        for i in 0..4 {
+            let bits = _mm256_and_si256(_mm256_castps_si256(x[i]), magnitude);
+            max[i] = _mm256_max_epi32(max[i], bits);
+        }
+    }
+    let max = _mm256_max_epi32(_mm256_max_epi32(max[0], max[1]), _mm256_max_epi32(max[2], max[3]));
+    let max = _mm_max_epi32(_mm256_castsi256_si128(max), _mm256_extracti128_si256::<1>(max));
+    let max = _mm_max_epi32(max, _mm_shuffle_epi32::<0b01_00_11_10>(max));
+    let max = _mm_max_epi32(max, _mm_shuffle_epi32::<0b10_11_00_01>(max));
+    _mm_cvtsi128_si32(max) as u32
+}
+
+/// Nearest integers, ties to even, of values times `factor`.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
+    let factor = _mm256_set1_ps(factor);
+    // Packing works in each half by itself; this puts the fours of bytes back in order.
+    let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (x, q) in x.iter().zip(q) {
+        let [a, b, c, d] = load_32(x);
+        let (a, b) = (_mm256_mul_ps(a, factor), _mm256_mul_ps(b, factor));
+        let (c, d) = (_mm256_mul_ps(c, factor), _mm256_mul_ps(d, factor));
+        let ab = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
+        let cd = _mm256_packs_epi32(_mm256_cvtps_epi32(c), _mm256_cvtps_epi32(d));
+        let bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(ab, cd), order);
+        // SAFETY: `q` is 32 writable bytes, and `storeu` needs no alignment.
+        unsafe { _mm256_storeu_si256(q.as_mut_ptr().cast(), bytes) };
+    }
+}
+
 /// f16 to f32, exact.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn widen(x: &[f16], out: &mut [f32]) {
@@ -137,10 +174,8 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
     let (min, max) = (_mm256_set1_ps(-scalar::F16_MAX), _mm256_set1_ps(scalar::F16_MAX));
     let ((x, x_tail), (out, out_tail)) = (x.as_chunks::<8>(), out.as_chunks_mut::<8>());
     for (x, out) in x.iter().zip(out) {
-        // SAFETY: `x` is eight readable floats, and `loadu` needs no alignment.
-        let x = unsafe { _mm256_loadu_ps(x.as_ptr()) };
         // Of a number and a NaN, these give the second operand: a NaN stays.
-        let x = _mm256_max_ps(min, _mm256_min_ps(max, x));
+        let x = _mm256_max_ps(min, _mm256_min_ps(max, load_8(x)));
         let x = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x);
         // SAFETY: `out` is 16 writable bytes, and `storeu` needs no alignment.
         unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), x) };
@@ -156,12 +191,20 @@ fn load(x: &[i8; 32]) -> __m256i {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn load_lanes(x: &[f32; 16]) -> [__m256; 2] {
-    let (halves, _) = x.as_chunks::<8>();
-    // SAFETY: `halves[0]` is eight readable floats, and `loadu` needs no alignment.
-    let low = unsafe { _mm256_loadu_ps(halves[0].as_ptr()) };
-    // SAFETY: `halves[1]` is eight readable floats, and `loadu` needs no alignment.
-    let high = unsafe { _mm256_loadu_ps(halves[1].as_ptr()) };
-    [low, high]
+    let (eights, _) = x.as_chunks();
+    [load_8(&eights[0]), load_8(&eights[1])]
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load_32(x: &[f32; 32]) -> [__m256; 4] {
+    let (eights, _) = x.as_chunks();
+    [load_8(&eights[0]), load_8(&eights[1]), load_8(&eights[2]), load_8(&eights[3])]
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load_8(x: &[f32; 8]) -> __m256 {
+    // SAFETY: `x` is eight readable floats, and `loadu` needs no alignment.
+    unsafe { _mm256_loadu_ps(x.as_ptr()) }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]

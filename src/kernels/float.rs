@@ -12,7 +12,7 @@ pub(super) const BLOCK: usize = 2 * LANES;
 pub(super) type Lanes = [f32; LANES];
 
 /// Adding this to a float below `2^22` leaves its nearest integer, ties to even, in the low bits.
-const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+pub(super) const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
 /// What an online softmax has seen.
 #[derive(Clone, Copy)]
@@ -50,39 +50,34 @@ fn dot<const FMA: bool>(x: &[f32], row: &[f32]) -> f32 {
     join(sums)
 }
 
-/// See [`super::Kernels::quantize_q8`].
-#[inline(always)]
-pub(super) fn quantize_q8(x: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
-    let groups = x.chunks_exact(group).zip(q.chunks_exact_mut(group));
-    for ((x, q), scale) in groups.zip(scales) {
-        *scale = quantize_group(x.as_chunks().0, q.as_chunks_mut().0);
-    }
-}
-
+/// See [`super::Kernels::quantize_q8`]. Of a tier come `largest`, the bits of the largest magnitude
+/// in a group, and `round`, the nearest integers, ties to even, of a group's values times a factor.
+///
 /// `|x * (1 / s)|` stays below 127.5, as each of the three roundings is off by `2^-22` at most, so
 /// there is nothing to clamp.
 #[inline(always)]
-fn quantize_group(x: &[[f32; 32]], q: &mut [[i8; 32]]) -> f32 {
-    // Magnitudes compare as their bits do, and an infinity or NaN comes out on top.
-    let mut max = [0; 32];
-    for x in x {
-        for i in 0..32 {
-            max[i] = max[i].max((x[i].to_bits() & 0x7fff_ffff) as i32);
+pub(super) fn quantize_q8(
+    x: &[f32],
+    group: usize,
+    q: &mut [i8],
+    scales: &mut [f32],
+    largest: impl Fn(&[[f32; 32]]) -> u32,
+    round: impl Fn(&[[f32; 32]], f32, &mut [[i8; 32]]),
+) {
+    let groups = x.chunks_exact(group).zip(q.chunks_exact_mut(group));
+    for ((x, q), scale) in groups.zip(scales) {
+        let (x, q) = (x.as_chunks().0, q.as_chunks_mut().0);
+        // Magnitudes compare as their bits do, and an infinity or NaN comes out on top.
+        let max = f32::from_bits(largest(x));
+        *scale = max / 127.0;
+        let inverse = 1.0 / *scale;
+        if max.is_finite() && inverse.is_finite() {
+            round(x, inverse, q);
+        } else {
+            *scale = if max.is_finite() { 0.0 } else { f32::NAN };
+            q.as_flattened_mut().fill(0);
         }
     }
-    let max = f32::from_bits(max.iter().fold(0, |a, b| a.max(*b)) as u32);
-    let scale = max / 127.0;
-    let inverse = 1.0 / scale;
-    if !max.is_finite() || !inverse.is_finite() {
-        q.as_flattened_mut().fill(0);
-        return if max.is_finite() { 0.0 } else { f32::NAN };
-    }
-    for (x, q) in x.iter().zip(q) {
-        for i in 0..32 {
-            q[i] = (x[i] * inverse + ROUND).to_bits() as i8;
-        }
-    }
-    scale
 }
 
 /// See [`super::Kernels::rms_norm`]; `dots` is the tier's.
@@ -323,7 +318,8 @@ fn fma_by_f64(a: f32, b: f32, c: f32) -> f32 {
 }
 
 /// Functions of a tier that are the bodies above, compiled with `$attr` (its target features), and
-/// its table. The tier's file adds the rest of what the table names, and `dots`.
+/// its table. The tier's file adds the rest of what the table names,
+/// and `dots`, `largest` and `round`.
 macro_rules! float_kernels {
     ($fma:expr $(, #[$attr:meta])?) => {
         $(#[$attr])?
@@ -333,7 +329,8 @@ macro_rules! float_kernels {
 
         $(#[$attr])?
         pub(super) fn quantize_q8(x: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
-            $crate::kernels::float::quantize_q8(x, group, q, scales);
+            let round = |x: &[_], factor, q: &mut [_]| round(x, factor, q);
+            $crate::kernels::float::quantize_q8(x, group, q, scales, |x| largest(x), round);
         }
 
         $(#[$attr])?
