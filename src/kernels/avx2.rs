@@ -7,6 +7,7 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
+use super::matmul::{chunks, level};
 use super::{float, scalar};
 use crate::quant::Q8Row;
 
@@ -35,12 +36,16 @@ pub(super) fn dot_q8_q8_f32_4x4(
 #[target_feature(enable = "avx2,fma,f16c")]
 fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
     let mut out = [_mm_setzero_ps(); M];
-    for g in 0..x[0].scales.len() {
-        let x_chunks = x.map(|x| x.q[g * group..][..group].as_chunks::<32>().0);
-        let w_chunks = w.map(|w| w.q[g * group..][..group].as_chunks::<32>().0);
+    let (k, groups) = (x[0].q.len(), x[0].scales.len());
+    let (x, w) = (level(x, k, groups), level(w.each_ref(), k, groups));
+    for g in 0..groups {
+        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
         let mut sums = [[_mm256_setzero_si256(); 4]; M];
         for c in 0..group / 32 {
-            let x = x_chunks.map(|x| load(&x[c]));
+            let mut x = [_mm256_setzero_si256(); M];
+            for i in 0..M {
+                x[i] = load(&x_chunks[i][c]);
+            }
             for j in 0..4 {
                 let w = load(&w_chunks[j][c]);
                 for i in 0..M {
@@ -48,14 +53,17 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
                 }
             }
         }
-        let [a, b, c, d] = w.map(|w| w.scales[g]);
-        let w_scales = _mm_setr_ps(a, b, c, d);
+        let w_scales = _mm_setr_ps(w[0].scales[g], w[1].scales[g], w[2].scales[g], w[3].scales[g]);
         for i in 0..M {
             let scales = _mm_mul_ps(w_scales, _mm_set1_ps(x[i].scales[g]));
             out[i] = _mm_fmadd_ps(_mm_cvtepi32_ps(join(sums[i])), scales, out[i]);
         }
     }
-    out.map(|out| floats(out))
+    let mut y = [[0.0; 4]; M];
+    for i in 0..M {
+        store(&mut y[i], out[i]);
+    }
+    y
 }
 
 /// Adds 32 products to eight sums.
@@ -77,6 +85,76 @@ fn join(sums: [__m256i; 4]) -> __m128i {
     _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves))
 }
 
+/// Dot products of `x` with `N` of up to four rows as long as it; see [`float::dots`].
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
+    let mut sums = [[_mm256_setzero_ps(); 2]; N];
+    let (x_chunks, rows_chunks) = (float::chunks(x), float::chunks_of(rows, x.len()));
+    for c in 0..x_chunks.len() {
+        let x = load_lanes(&x_chunks[c]);
+        for i in 0..N {
+            sums[i] = add_lanes(sums[i], x, load_lanes(&rows_chunks[i][c]));
+        }
+    }
+    if !x.len().is_multiple_of(float::LANES) {
+        let x = load_lanes(&float::last_chunk(x));
+        for i in 0..N {
+            sums[i] = add_lanes(sums[i], x, load_lanes(&float::last_chunk(rows[i])));
+        }
+    }
+    let mut fours = [_mm_setzero_ps(); 4];
+    for i in 0..N {
+        let eight = _mm256_add_ps(sums[i][0], sums[i][1]);
+        fours[i] = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    }
+    let [a, b, c, d] = fours;
+    let mut y = [0.0; 4];
+    store(&mut y, _mm_hadd_ps(_mm_hadd_ps(a, b), _mm_hadd_ps(c, d)));
+    y
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_lanes(sums: [__m256; 2], a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+    [_mm256_fmadd_ps(a[0], b[0], sums[0]), _mm256_fmadd_ps(a[1], b[1], sums[1])]
+}
+
+/// Bits of the largest magnitude; as integers, which without their sign they are in order as.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn largest(x: &[[f32; 32]]) -> u32 {
+    let magnitude = _mm256_set1_epi32(0x7fff_ffff);
+    let mut max = [_mm256_setzero_si256(); 4];
+    for x in x {
+        let x = load_32(x);
+        for i in 0..4 {
+            let bits = _mm256_and_si256(_mm256_castps_si256(x[i]), magnitude);
+            max[i] = _mm256_max_epi32(max[i], bits);
+        }
+    }
+    let max = _mm256_max_epi32(_mm256_max_epi32(max[0], max[1]), _mm256_max_epi32(max[2], max[3]));
+    let max = _mm_max_epi32(_mm256_castsi256_si128(max), _mm256_extracti128_si256::<1>(max));
+    let max = _mm_max_epi32(max, _mm_shuffle_epi32::<0b01_00_11_10>(max));
+    let max = _mm_max_epi32(max, _mm_shuffle_epi32::<0b10_11_00_01>(max));
+    _mm_cvtsi128_si32(max) as u32
+}
+
+/// Nearest integers, ties to even, of values times `factor`.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
+    let factor = _mm256_set1_ps(factor);
+    // Packing works in each half by itself; this puts the fours of bytes back in order.
+    let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (x, q) in x.iter().zip(q) {
+        let [a, b, c, d] = load_32(x);
+        let (a, b) = (_mm256_mul_ps(a, factor), _mm256_mul_ps(b, factor));
+        let (c, d) = (_mm256_mul_ps(c, factor), _mm256_mul_ps(d, factor));
+        let ab = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
+        let cd = _mm256_packs_epi32(_mm256_cvtps_epi32(c), _mm256_cvtps_epi32(d));
+        let bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(ab, cd), order);
+        // SAFETY: `q` is 32 writable bytes, and `storeu` needs no alignment.
+        unsafe { _mm256_storeu_si256(q.as_mut_ptr().cast(), bytes) };
+    }
+}
+
 /// f16 to f32, exact.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn widen(x: &[f16], out: &mut [f32]) {
@@ -96,10 +174,8 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
     let (min, max) = (_mm256_set1_ps(-scalar::F16_MAX), _mm256_set1_ps(scalar::F16_MAX));
     let ((x, x_tail), (out, out_tail)) = (x.as_chunks::<8>(), out.as_chunks_mut::<8>());
     for (x, out) in x.iter().zip(out) {
-        // SAFETY: `x` is eight readable floats, and `loadu` needs no alignment.
-        let x = unsafe { _mm256_loadu_ps(x.as_ptr()) };
         // Of a number and a NaN, these give the second operand: a NaN stays.
-        let x = _mm256_max_ps(min, _mm256_min_ps(max, x));
+        let x = _mm256_max_ps(min, _mm256_min_ps(max, load_8(x)));
         let x = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x);
         // SAFETY: `out` is 16 writable bytes, and `storeu` needs no alignment.
         unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), x) };
@@ -114,9 +190,25 @@ fn load(x: &[i8; 32]) -> __m256i {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn floats(x: __m128) -> [f32; 4] {
-    let mut out = [0.0; 4];
+fn load_lanes(x: &[f32; 16]) -> [__m256; 2] {
+    let (eights, _) = x.as_chunks();
+    [load_8(&eights[0]), load_8(&eights[1])]
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load_32(x: &[f32; 32]) -> [__m256; 4] {
+    let (eights, _) = x.as_chunks();
+    [load_8(&eights[0]), load_8(&eights[1]), load_8(&eights[2]), load_8(&eights[3])]
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load_8(x: &[f32; 8]) -> __m256 {
+    // SAFETY: `x` is eight readable floats, and `loadu` needs no alignment.
+    unsafe { _mm256_loadu_ps(x.as_ptr()) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn store(out: &mut [f32; 4], x: __m128) {
     // SAFETY: `out` is four writable floats, and `storeu` needs no alignment.
     unsafe { _mm_storeu_ps(out.as_mut_ptr(), x) };
-    out
 }

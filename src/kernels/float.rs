@@ -9,10 +9,10 @@ pub const LANES: usize = 16;
 /// Positions of a softmax block.
 pub(super) const BLOCK: usize = 2 * LANES;
 
-type Lanes = [f32; LANES];
+pub(super) type Lanes = [f32; LANES];
 
 /// Adding this to a float below `2^22` leaves its nearest integer, ties to even, in the low bits.
-const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+pub(super) const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
 /// What an online softmax has seen.
 #[derive(Clone, Copy)]
@@ -28,79 +28,69 @@ impl Softmax {
     pub(super) const EMPTY: Softmax = Softmax { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// Dot products of one row with four rows of the same length.
+/// Dot products of `x` with `N` of up to four rows as long as it, as the module above describes.
 #[inline(always)]
-pub(super) fn dot_1x4<const FMA: bool>(one: &[f32], four: &[&[f32]; 4]) -> [f32; 4] {
-    let (chunks, tail) = one.as_chunks::<LANES>();
-    let [a, b, c, d] = four.map(|row| row[..one.len()].as_chunks::<LANES>());
-    let mut sums = [[0.0; LANES]; 4];
-    for ((((x, a), b), c), d) in chunks.iter().zip(a.0).zip(b.0).zip(c.0).zip(d.0) {
-        accumulate::<FMA>(&mut sums[0], x, a);
-        accumulate::<FMA>(&mut sums[1], x, b);
-        accumulate::<FMA>(&mut sums[2], x, c);
-        accumulate::<FMA>(&mut sums[3], x, d);
+pub(super) fn dots<const FMA: bool, const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
+    let mut y = [0.0; 4];
+    for (y, row) in y.iter_mut().zip(rows) {
+        *y = dot::<FMA>(x, row);
     }
-    if !tail.is_empty() {
-        for (sum, row) in sums.iter_mut().zip([a.1, b.1, c.1, d.1]) {
-            accumulate::<FMA>(sum, &padded(tail), &padded(row));
-        }
-    }
-    sums.map(join)
+    y
 }
 
 #[inline(always)]
-fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
-    let ((a, a_tail), (b, b_tail)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+fn dot<const FMA: bool>(x: &[f32], row: &[f32]) -> f32 {
     let mut sums = [0.0; LANES];
-    for (a, b) in a.iter().zip(b) {
-        accumulate::<FMA>(&mut sums, a, b);
+    for (x, row) in chunks(x).iter().zip(chunks(row)) {
+        sums = add_lanes::<FMA>(sums, x, row);
     }
-    if !a_tail.is_empty() {
-        accumulate::<FMA>(&mut sums, &padded(a_tail), &padded(b_tail));
+    if !x.len().is_multiple_of(LANES) {
+        sums = add_lanes::<FMA>(sums, &last_chunk(x), &last_chunk(row));
     }
     join(sums)
 }
 
-/// See [`super::Kernels::quantize_q8`].
-#[inline(always)]
-pub(super) fn quantize_q8(x: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
-    let groups = x.chunks_exact(group).zip(q.chunks_exact_mut(group));
-    for ((x, q), scale) in groups.zip(scales) {
-        *scale = quantize_group(x.as_chunks().0, q.as_chunks_mut().0);
-    }
-}
-
+/// See [`super::Kernels::quantize_q8`]. Of a tier come `largest`, the bits of the largest magnitude
+/// in a group, and `round`, the nearest integers, ties to even, of a group's values times a factor.
+///
 /// `|x * (1 / s)|` stays below 127.5, as each of the three roundings is off by `2^-22` at most, so
 /// there is nothing to clamp.
 #[inline(always)]
-fn quantize_group(x: &[[f32; 32]], q: &mut [[i8; 32]]) -> f32 {
-    // Magnitudes compare as their bits do, and an infinity or NaN comes out on top.
-    let mut max = [0; 32];
-    for x in x {
-        for i in 0..32 {
-            max[i] = max[i].max((x[i].to_bits() & 0x7fff_ffff) as i32);
+pub(super) fn quantize_q8(
+    x: &[f32],
+    group: usize,
+    q: &mut [i8],
+    scales: &mut [f32],
+    largest: impl Fn(&[[f32; 32]]) -> u32,
+    round: impl Fn(&[[f32; 32]], f32, &mut [[i8; 32]]),
+) {
+    let groups = x.chunks_exact(group).zip(q.chunks_exact_mut(group));
+    for ((x, q), scale) in groups.zip(scales) {
+        let (x, q) = (x.as_chunks().0, q.as_chunks_mut().0);
+        // Magnitudes compare as their bits do, and an infinity or NaN comes out on top.
+        let max = f32::from_bits(largest(x));
+        *scale = max / 127.0;
+        let inverse = 1.0 / *scale;
+        if max.is_finite() && inverse.is_finite() {
+            round(x, inverse, q);
+        } else {
+            *scale = if max.is_finite() { 0.0 } else { f32::NAN };
+            q.as_flattened_mut().fill(0);
         }
     }
-    let max = f32::from_bits(max.iter().fold(0, |a, b| a.max(*b)) as u32);
-    let scale = max / 127.0;
-    let inverse = 1.0 / scale;
-    if !max.is_finite() || !inverse.is_finite() {
-        q.as_flattened_mut().fill(0);
-        return if max.is_finite() { 0.0 } else { f32::NAN };
-    }
-    for (x, q) in x.iter().zip(q) {
-        for i in 0..32 {
-            q[i] = (x[i] * inverse + ROUND).to_bits() as i8;
-        }
-    }
-    scale
 }
 
-/// See [`super::Kernels::rms_norm`].
+/// See [`super::Kernels::rms_norm`]; `dots` is the tier's.
 #[inline(always)]
-pub(super) fn rms_norm<const FMA: bool>(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    let mean = dot::<FMA>(x, x) / x.len() as f32;
-    let factor = 1.0 / (mean + eps).sqrt();
+pub(super) fn rms_norm(
+    x: &[f32],
+    weight: &[f32],
+    eps: f32,
+    out: &mut [f32],
+    dots: impl Fn(&[f32], [&[f32]; 1]) -> [f32; 4],
+) {
+    let [sum, ..] = dots(x, [x]);
+    let factor = 1.0 / (sum / x.len() as f32 + eps).sqrt();
     for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {
         *out = x * factor * weight;
     }
@@ -145,17 +135,28 @@ pub(super) fn max(x: &[f32]) -> f32 {
     max.iter().chain(tail).fold(f32::NEG_INFINITY, |a, b| larger(a, *b))
 }
 
-/// Scores of a query against consecutive keys `[n, head_dim]`, one in `out` for each.
+/// Scores of a query against consecutive keys `[n, head_dim]`, one in `out` for each; `dots` and
+/// `dots4` are the tier's.
 #[inline(always)]
-pub(super) fn score<const FMA: bool>(q: &[f32], keys: &[f32], scale: f32, out: &mut [f32]) {
-    let row = |i: usize| &keys[i * q.len()..][..q.len()];
+pub(super) fn score(
+    q: &[f32],
+    keys: &[f32],
+    scale: f32,
+    out: &mut [f32],
+    dots: impl Fn(&[f32], [&[f32]; 1]) -> [f32; 4],
+    dots4: impl Fn(&[f32], [&[f32]; 4]) -> [f32; 4],
+) {
     let (tiles, rest) = out.as_chunks_mut::<4>();
-    for (tile, out) in tiles.iter_mut().enumerate() {
-        let keys = [row(4 * tile), row(4 * tile + 1), row(4 * tile + 2), row(4 * tile + 3)];
-        *out = dot_1x4::<FMA>(q, &keys).map(|score| score * scale);
+    let mut keys = keys.chunks_exact(q.len());
+    for out in tiles {
+        let mut key = || keys.next().unwrap_or(&[]);
+        let scores = dots4(q, [key(), key(), key(), key()]);
+        for (out, score) in out.iter_mut().zip(scores) {
+            *out = score * scale;
+        }
     }
-    for (i, out) in rest.iter_mut().enumerate() {
-        *out = dot::<FMA>(q, row(4 * tiles.len() + i)) * scale;
+    for (out, key) in rest.iter_mut().zip(keys) {
+        *out = dots(q, [key])[0] * scale;
     }
 }
 
@@ -185,16 +186,16 @@ pub(super) fn weigh<const FMA: bool>(
     out: &mut [f32],
 ) {
     let head_dim = out.len();
-    let (wide, rest) = out.as_chunks_mut::<32>();
+    let (wide, rest) = out.as_chunks_mut::<64>();
     let mut at = 0;
     for out in wide {
-        weigh_columns::<FMA, 32>(weights, values, head_dim, at, correction, out);
-        at += 32;
+        weigh_columns::<FMA, 64>(weights, values, head_dim, at, correction, out);
+        at += 64;
     }
-    let (narrow, rest) = rest.as_chunks_mut::<8>();
+    let (narrow, rest) = rest.as_chunks_mut::<16>();
     for out in narrow {
-        weigh_columns::<FMA, 8>(weights, values, head_dim, at, correction, out);
-        at += 8;
+        weigh_columns::<FMA, 16>(weights, values, head_dim, at, correction, out);
+        at += 16;
     }
     for out in rest.as_chunks_mut::<1>().0 {
         weigh_columns::<FMA, 1>(weights, values, head_dim, at, correction, out);
@@ -255,11 +256,33 @@ fn larger(a: f32, b: f32) -> f32 {
     if b > a { b } else { a }
 }
 
+/// All whole vectors of [`LANES`].
 #[inline(always)]
-fn accumulate<const FMA: bool>(sums: &mut Lanes, a: &Lanes, b: &Lanes) {
+pub(super) fn chunks(x: &[f32]) -> &[Lanes] {
+    x.as_chunks().0
+}
+
+/// The whole vectors in the first `len` of each row.
+#[inline(always)]
+pub(super) fn chunks_of<'a, const N: usize>(rows: [&'a [f32]; N], len: usize) -> [&'a [Lanes]; N] {
+    rows.map(|row| chunks(&row[..len]))
+}
+
+/// What [`chunks`] leaves over, padded with zeros.
+#[inline(never)]
+pub(super) fn last_chunk(x: &[f32]) -> Lanes {
+    let (_, tail) = x.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    lanes[..tail.len()].copy_from_slice(tail);
+    lanes
+}
+
+#[inline(always)]
+fn add_lanes<const FMA: bool>(mut sums: Lanes, a: &Lanes, b: &Lanes) -> Lanes {
     for i in 0..LANES {
         sums[i] = fma::<FMA>(a[i], b[i], sums[i]);
     }
+    sums
 }
 
 /// Adds the lanes: halves onto each other down to four, then neighbours, as vector instructions do.
@@ -270,13 +293,6 @@ fn join(sums: Lanes) -> f32 {
         four[i] = (sums[i] + sums[i + 8]) + (sums[i + 4] + sums[i + 12]);
     }
     (four[0] + four[1]) + (four[2] + four[3])
-}
-
-#[inline(always)]
-fn padded(tail: &[f32]) -> Lanes {
-    let mut lanes = [0.0; LANES];
-    lanes[..tail.len()].copy_from_slice(tail);
-    lanes
 }
 
 /// `a * b + c`, rounded once.
@@ -301,22 +317,25 @@ fn fma_by_f64(a: f32, b: f32, c: f32) -> f32 {
     f64::from_bits(if inexact & (bits & 1 == 0) { odd } else { bits }) as f32
 }
 
-/// Functions of a tier that are the bodies above, compiled with `$attr` (its target features).
+/// Functions of a tier that are the bodies above, compiled with `$attr` (its target features), and
+/// its table. The tier's file adds the rest of what the table names,
+/// and `dots`, `largest` and `round`.
 macro_rules! float_kernels {
     ($fma:expr $(, #[$attr:meta])?) => {
         $(#[$attr])?
-        pub(super) fn dot_f32_f32_f32_1x4(x: &[f32], w: &[&[f32]; 4]) -> [f32; 4] {
-            $crate::kernels::float::dot_1x4::<{ $fma }>(x, w)
+        pub(super) fn dot_f32_f32_f32_1x4(x: &[f32], w: [&[f32]; 4]) -> [f32; 4] {
+            dots(x, w)
         }
 
         $(#[$attr])?
         pub(super) fn quantize_q8(x: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
-            $crate::kernels::float::quantize_q8(x, group, q, scales);
+            let round = |x: &[_], factor, q: &mut [_]| round(x, factor, q);
+            $crate::kernels::float::quantize_q8(x, group, q, scales, |x| largest(x), round);
         }
 
         $(#[$attr])?
         pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-            $crate::kernels::float::rms_norm::<{ $fma }>(x, weight, eps, out);
+            $crate::kernels::float::rms_norm(x, weight, eps, out, |x, rows| dots(x, rows));
         }
 
         $(#[$attr])?
@@ -341,7 +360,7 @@ macro_rules! float_kernels {
 
         $(#[$attr])?
         pub(super) fn score(q: &[f32], keys: &[f32], scale: f32, out: &mut [f32]) {
-            $crate::kernels::float::score::<{ $fma }>(q, keys, scale, out);
+            $crate::kernels::float::score(q, keys, scale, out, |x, y| dots(x, y), |x, y| dots(x, y));
         }
 
         $(#[$attr])?

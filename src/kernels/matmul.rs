@@ -4,7 +4,7 @@
 //! The last tile of weight rows repeats its last row where there are fewer than four left.
 
 use super::Table;
-use crate::quant::{Q8Activations, Q8Matrix};
+use crate::quant::{Q8Activations, Q8Matrix, Q8Row};
 
 /// See [`super::Kernels::matmul_q8`].
 pub(super) fn matmul_q8(
@@ -51,10 +51,33 @@ pub(super) fn matmul_f32(table: &Table, w: &[f32], k: usize, x: &[f32], out: &mu
         for (x, out) in x.chunks_exact(k).zip(out.iter_mut()) {
             // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
             // features.
-            let y = unsafe { (table.dot_f32_f32_f32_1x4)(x, &w4) };
+            let y = unsafe { (table.dot_f32_f32_f32_1x4)(x, w4) };
             put(out, row, &y);
         }
     }
+}
+
+/// Rows cut to a length they share, so that one bounds check serves all of them.
+#[inline(always)]
+pub(super) fn level<'a, const M: usize>(
+    rows: [&Q8Row<'a>; M],
+    k: usize,
+    groups: usize,
+) -> [Q8Row<'a>; M] {
+    rows.map(|row| Q8Row { q: &row.q[..k], scales: &row.scales[..groups] })
+}
+
+/// Group `g` of each row, in vectors of `N` bytes.
+///
+/// A closure inside a tier's function is compiled for its features and would not be inlined into
+/// `map`; here it can be.
+#[inline(always)]
+pub(super) fn chunks<'a, const M: usize, const N: usize>(
+    rows: &[Q8Row<'a>; M],
+    g: usize,
+    group: usize,
+) -> [&'a [[i8; N]]; M] {
+    rows.each_ref().map(|row| row.q[g * group..][..group].as_chunks().0)
 }
 
 /// Writes what the rows of a tile really are, up to the last.

@@ -101,7 +101,7 @@ struct Table {
     // One or four activation rows by four weight rows; the last argument is the group.
     dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, usize) -> [f32; 4],
     dot_q8_q8_f32_4x4: unsafe fn(&Rows4<'_>, &Rows4<'_>, usize) -> [[f32; 4]; 4],
-    dot_f32_f32_f32_1x4: unsafe fn(&[f32], &[&[f32]; 4]) -> [f32; 4],
+    dot_f32_f32_f32_1x4: unsafe fn(&[f32], [&[f32]; 4]) -> [f32; 4],
     quantize_q8: unsafe fn(&[f32], usize, &mut [i8], &mut [f32]),
     rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     rope: unsafe fn(&mut [f32], usize, &[f32], &[f32]),

@@ -8,6 +8,7 @@ use std::arch::asm;
 
 use half::f16;
 
+use super::matmul::{chunks, level};
 use super::{float, scalar};
 use crate::quant::Q8Row;
 
@@ -34,12 +35,18 @@ pub(super) fn dot_q8_q8_f32_4x4(
 #[target_feature(enable = "neon")]
 fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
     let mut out = [vdupq_n_f32(0.0); M];
-    for g in 0..x[0].scales.len() {
-        let x_chunks = x.map(|x| x.q[g * group..][..group].as_chunks::<16>().0);
-        let w_chunks = w.map(|w| w.q[g * group..][..group].as_chunks::<16>().0);
+    let (k, groups) = (x[0].q.len(), x[0].scales.len());
+    let (x, w) = (level(x, k, groups), level(w.each_ref(), k, groups));
+    for g in 0..groups {
+        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
         let mut sums = [[vdupq_n_s32(0); 4]; M];
         for c in 0..group / 16 {
-            let w = w_chunks.map(|w| load(&w[c]));
+            let w = [
+                load(&w_chunks[0][c]),
+                load(&w_chunks[1][c]),
+                load(&w_chunks[2][c]),
+                load(&w_chunks[3][c]),
+            ];
             for i in 0..M {
                 let x = load(&x_chunks[i][c]);
                 for j in 0..4 {
@@ -47,12 +54,16 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
                 }
             }
         }
-        let w_scales = w.map(|w| w.scales[g]);
+        let w_scales = [w[0].scales[g], w[1].scales[g], w[2].scales[g], w[3].scales[g]];
         for i in 0..M {
             out[i] = add_group(out[i], sums[i], &w_scales, x[i].scales[g]);
         }
     }
-    out.map(|out| floats(out))
+    let mut y = [[0.0; 4]; M];
+    for i in 0..M {
+        store(&mut y[i], out[i]);
+    }
+    y
 }
 
 /// Adds 16 products to four sums. As `|w| <= 128` and `|x| <= 127`, a pair of products is at most
@@ -76,6 +87,75 @@ pub(super) fn add_group(
     // SAFETY: `w_scales` is four readable floats, and NEON loads need no more alignment than that.
     let w_scales = unsafe { vld1q_f32(w_scales.as_ptr()) };
     vfmaq_f32(out, dots, vmulq_n_f32(w_scales, x_scale))
+}
+
+/// Dot products of `x` with `N` of up to four rows as long as it; see [`float::dots`].
+#[target_feature(enable = "neon")]
+fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
+    let mut sums = [[vdupq_n_f32(0.0); 4]; N];
+    let (x_chunks, rows_chunks) = (float::chunks(x), float::chunks_of(rows, x.len()));
+    for c in 0..x_chunks.len() {
+        let x = load_lanes(&x_chunks[c]);
+        for i in 0..N {
+            sums[i] = add_lanes(sums[i], x, load_lanes(&rows_chunks[i][c]));
+        }
+    }
+    if !x.len().is_multiple_of(float::LANES) {
+        let x = load_lanes(&float::last_chunk(x));
+        for i in 0..N {
+            sums[i] = add_lanes(sums[i], x, load_lanes(&float::last_chunk(rows[i])));
+        }
+    }
+    let mut fours = [vdupq_n_f32(0.0); 4];
+    for i in 0..N {
+        let [a, b, c, d] = sums[i];
+        fours[i] = vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
+    }
+    let [a, b, c, d] = fours;
+    let mut y = [0.0; 4];
+    store(&mut y, vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d)));
+    y
+}
+
+#[target_feature(enable = "neon")]
+fn add_lanes(sums: [float32x4_t; 4], a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
+    [
+        vfmaq_f32(sums[0], a[0], b[0]),
+        vfmaq_f32(sums[1], a[1], b[1]),
+        vfmaq_f32(sums[2], a[2], b[2]),
+        vfmaq_f32(sums[3], a[3], b[3]),
+    ]
+}
+
+/// Bits of the largest magnitude; as integers, which without their sign they are in order as.
+#[target_feature(enable = "neon")]
+fn largest(x: &[[f32; 32]]) -> u32 {
+    let mut max = [vdupq_n_u32(0); 4];
+    for x in x.as_flattened().as_chunks().0 {
+        let x = load_lanes(x);
+        for i in 0..4 {
+            max[i] = vmaxq_u32(max[i], vreinterpretq_u32_f32(vabsq_f32(x[i])));
+        }
+    }
+    vmaxvq_u32(vmaxq_u32(vmaxq_u32(max[0], max[1]), vmaxq_u32(max[2], max[3])))
+}
+
+/// Nearest integers, ties to even, of values times `factor`.
+#[target_feature(enable = "neon")]
+fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
+    let (x, q) = (x.as_flattened().as_chunks().0, q.as_flattened_mut().as_chunks_mut::<16>().0);
+    for (x, q) in x.iter().zip(q) {
+        let [a, b, c, d] = load_lanes(x);
+        let (a, b) =
+            (vcvtnq_s32_f32(vmulq_n_f32(a, factor)), vcvtnq_s32_f32(vmulq_n_f32(b, factor)));
+        let (c, d) =
+            (vcvtnq_s32_f32(vmulq_n_f32(c, factor)), vcvtnq_s32_f32(vmulq_n_f32(d, factor)));
+        let ab = vuzp1q_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b));
+        let cd = vuzp1q_s16(vreinterpretq_s16_s32(c), vreinterpretq_s16_s32(d));
+        let bytes = vuzp1q_s8(vreinterpretq_s8_s16(ab), vreinterpretq_s8_s16(cd));
+        // SAFETY: `q` is 16 writable bytes.
+        unsafe { vst1q_s8(q.as_mut_ptr(), bytes) };
+    }
 }
 
 /// f16 to f32, exact.
@@ -136,9 +216,18 @@ pub(super) fn load(x: &[i8; 16]) -> int8x16_t {
 }
 
 #[target_feature(enable = "neon")]
-pub(super) fn floats(x: float32x4_t) -> [f32; 4] {
-    let mut out = [0.0; 4];
+fn load_lanes(x: &[f32; 16]) -> [float32x4_t; 4] {
+    let (fours, _) = x.as_chunks::<4>();
+    let mut lanes = [vdupq_n_f32(0.0); 4];
+    for i in 0..4 {
+        // SAFETY: `fours[i]` is four readable floats.
+        lanes[i] = unsafe { vld1q_f32(fours[i].as_ptr()) };
+    }
+    lanes
+}
+
+#[target_feature(enable = "neon")]
+pub(super) fn store(out: &mut [f32; 4], x: float32x4_t) {
     // SAFETY: `out` is four writable floats.
     unsafe { vst1q_f32(out.as_mut_ptr(), x) };
-    out
 }

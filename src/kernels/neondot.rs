@@ -6,7 +6,8 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::Table;
-use super::neon::{self, add_group, floats, load};
+use super::matmul::{chunks, level};
+use super::neon::{self, add_group, load, store};
 use crate::quant::Q8Row;
 
 /// The tier's functions.
@@ -29,12 +30,18 @@ fn dot_q8_q8_f32_4x4(x: &[Q8Row<'_>; 4], w: &[Q8Row<'_>; 4], group: usize) -> [[
 #[target_feature(enable = "neon,dotprod")]
 fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
     let mut out = [vdupq_n_f32(0.0); M];
-    for g in 0..x[0].scales.len() {
-        let x_chunks = x.map(|x| x.q[g * group..][..group].as_chunks::<16>().0);
-        let w_chunks = w.map(|w| w.q[g * group..][..group].as_chunks::<16>().0);
+    let (k, groups) = (x[0].q.len(), x[0].scales.len());
+    let (x, w) = (level(x, k, groups), level(w.each_ref(), k, groups));
+    for g in 0..groups {
+        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
         let mut sums = [[vdupq_n_s32(0); 4]; M];
         for c in 0..group / 16 {
-            let w = w_chunks.map(|w| load(&w[c]));
+            let w = [
+                load(&w_chunks[0][c]),
+                load(&w_chunks[1][c]),
+                load(&w_chunks[2][c]),
+                load(&w_chunks[3][c]),
+            ];
             for i in 0..M {
                 let x = load(&x_chunks[i][c]);
                 for j in 0..4 {
@@ -42,12 +49,16 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
                 }
             }
         }
-        let w_scales = w.map(|w| w.scales[g]);
+        let w_scales = [w[0].scales[g], w[1].scales[g], w[2].scales[g], w[3].scales[g]];
         for i in 0..M {
             out[i] = add_group(out[i], sums[i], &w_scales, x[i].scales[g]);
         }
     }
-    out.map(|out| floats(out))
+    let mut y = [[0.0; 4]; M];
+    for i in 0..M {
+        store(&mut y[i], out[i]);
+    }
+    y
 }
 
 /// Adds 16 products to four sums, as the intrinsic `vdotq_s32` does, which is not stable.

@@ -10,6 +10,20 @@ const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
 float::float_kernels!(FMA);
 
+fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
+    float::dots::<FMA, N>(x, rows)
+}
+
+fn largest(x: &[[f32; 32]]) -> u32 {
+    x.as_flattened().iter().fold(0, |max, x| x.abs().to_bits().max(max))
+}
+
+fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
+    for (q, x) in q.as_flattened_mut().iter_mut().zip(x.as_flattened()) {
+        *q = (x * factor + float::ROUND).to_bits() as i8;
+    }
+}
+
 /// One activation row by four weight rows.
 pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
     w.map(|w| dot_q8(x, &w, group))

@@ -1,0 +1,136 @@
+//! Rates of each kernel in each tier of this CPU, next to scalar: `cargo bench --bench kernels`.
+//!
+//! Weights are those of a 2048 × 2048 matrix. A rate is the best of several runs: a figure of the
+//! kernel, not of the machine's other work. `cargo bench -- NAME` runs the kernels whose name
+//! contains NAME.
+#![allow(clippy::print_stdout, reason = "a program that prints")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use half::f16;
+use leap::kernels::{Isa, Kernels, KvRun};
+use leap::quant::{Q8Activations, Q8Matrix, quantize};
+
+const K: usize = 2048;
+const ROWS: usize = 2048;
+const GROUP: usize = 64;
+const HEAD_DIM: usize = 64;
+const CTX_LEN: usize = 1024;
+
+/// Best time of one call of `f`, over a fifth of a second.
+fn time(mut f: impl FnMut()) -> Duration {
+    let start = Instant::now();
+    let mut best = Duration::MAX;
+    while start.elapsed() < Duration::from_millis(200) {
+        let call = Instant::now();
+        f();
+        best = best.min(call.elapsed());
+    }
+    best
+}
+
+struct Report {
+    filter: Option<String>,
+    tiers: Vec<Kernels>,
+}
+
+impl Report {
+    /// Prints what each tier does a second of `work` units (in `unit`s of 10^9) per call of `f`.
+    fn line(&self, name: &str, work: usize, unit: &str, mut f: impl FnMut(Kernels)) {
+        if self.filter.as_ref().is_some_and(|filter| !name.contains(filter)) {
+            return;
+        }
+        let mut scalar = None;
+        for tier in &self.tiers {
+            let rate = work as f64 / time(|| f(*tier)).as_nanos().max(1) as f64;
+            let scalar = *scalar.get_or_insert(rate);
+            let isa = tier.isa().name();
+            println!("{name:<24} {isa:<8} {rate:>9.2} {unit:<6} {:>7.2} x scalar", rate / scalar);
+        }
+    }
+}
+
+/// Repeatable numbers in -1..1.
+fn floats(n: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 7919 % 2003) as f32 - 1001.0) / 1001.0).collect()
+}
+
+fn main() {
+    let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let tiers = Isa::ALL.iter().filter_map(|isa| Kernels::for_isa(*isa)).collect();
+    let report = Report { filter, tiers };
+    bench_matmul(&report);
+    bench_attend(&report);
+    bench_elementwise(&report);
+}
+
+fn bench_matmul(report: &Report) {
+    let w = floats(ROWS * K);
+    let (mut wq, mut ws) = (vec![0; w.len()], vec![0.0; w.len() / GROUP]);
+    quantize(&w, GROUP, &mut wq, &mut ws);
+    let w8 = Q8Matrix::new(&wq, &ws, K, GROUP).expect("consistent lengths");
+    for m in [1, 4, 32] {
+        let x = floats(m * K);
+        let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / GROUP]);
+        report.line(&format!("quantize_q8 m={m}"), x.len() * 4, "GB/s", |kernels| {
+            kernels.quantize_q8(black_box(&x), GROUP, &mut xq, &mut xs);
+        });
+        // Whatever the filter left out.
+        Kernels::best().quantize_q8(&x, GROUP, &mut xq, &mut xs);
+        let x8 = Q8Activations::new(&xq, &xs, K, GROUP).expect("consistent lengths");
+        let mut out = vec![0.0; m * ROWS];
+        let mut out: Vec<&mut [f32]> = out.chunks_exact_mut(ROWS).collect();
+        report.line(&format!("matmul_q8 m={m}"), 2 * m * K * ROWS, "GOP/s", |kernels| {
+            kernels.matmul_q8(black_box(w8), x8, &mut out);
+        });
+        report.line(&format!("matmul_f32 m={m}"), 2 * m * K * ROWS, "GOP/s", |kernels| {
+            kernels.matmul_f32(black_box(&w), K, &x, &mut out);
+        });
+    }
+}
+
+fn bench_attend(report: &Report) {
+    let computed = floats(CTX_LEN * HEAD_DIM);
+    let mut stored = vec![f16::ZERO; computed.len()];
+    report.line("store_kv", computed.len() * 4, "GB/s", |kernels| {
+        kernels.store_kv(black_box(&computed), &mut stored);
+    });
+    for n_q in [1, 8] {
+        let q = floats(n_q * HEAD_DIM);
+        let mut out = vec![0.0; q.len()];
+        let work = 4 * n_q * CTX_LEN * HEAD_DIM;
+        report.line(&format!("attend f16 n_q={n_q}"), work, "GOP/s", |kernels| {
+            let kv = [KvRun::F16 { keys: black_box(&stored), values: &stored }];
+            kernels.attend(&q, &kv, HEAD_DIM, 0.125, &mut out);
+        });
+        report.line(&format!("attend f32 n_q={n_q}"), work, "GOP/s", |kernels| {
+            let kv = [KvRun::F32 { keys: black_box(&computed), values: &computed }];
+            kernels.attend(&q, &kv, HEAD_DIM, 0.125, &mut out);
+        });
+    }
+}
+
+fn bench_elementwise(report: &Report) {
+    let (x, y) = (floats(8192), floats(8192));
+    let mut out = vec![0.0; x.len()];
+    let elements = x.len();
+    report.line("rms_norm", elements, "Gval/s", |kernels| {
+        kernels.rms_norm(black_box(&x), &y, 1e-5, &mut out);
+    });
+    report.line("rope", elements, "Gval/s", |kernels| {
+        kernels.rope(black_box(&mut out), HEAD_DIM, &x[..HEAD_DIM / 2], &y[..HEAD_DIM / 2]);
+        out.copy_from_slice(&x);
+    });
+    report.line("swiglu", elements, "Gval/s", |kernels| {
+        out.copy_from_slice(&x);
+        kernels.swiglu(black_box(&mut out), &y);
+    });
+    report.line("add", elements, "Gval/s", |kernels| {
+        kernels.add(black_box(&mut out), &y);
+        out.copy_from_slice(&x);
+    });
+    report.line("argmax", elements, "Gval/s", |kernels| {
+        black_box(kernels.argmax(black_box(&x)));
+    });
+}
