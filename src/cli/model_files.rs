@@ -12,10 +12,10 @@ use crate::tokenizer::Tokenizer;
 
 /// A model and the tokenizer that belongs to it.
 pub(super) struct Loaded {
-    pub model: Arc<Model>,
-    pub tokenizer: Tokenizer,
+    pub(super) model: Arc<Model>,
+    pub(super) tokenizer: Tokenizer,
     /// What to call the model.
-    pub name: String,
+    pub(super) name: String,
 }
 
 /// Opens the model at `path`, or the built-in one.

@@ -86,7 +86,7 @@ mod tests {
     fn stop_strings_are_found_wherever_the_text_is_cut() {
         for size in 1..12 {
             let got = run(&["</end>", "\n\nUser"], "one </ende> two\n\nUsers", size);
-            assert_eq!(got, ("one ".to_owned(), true), "pieces of {size}");
+            assert_eq!(got, ("one </ende> two".to_owned(), true), "pieces of {size}");
             let got = run(&["</end>"], "é </en é</e", size);
             assert_eq!(got, ("é </en é</e".to_owned(), false), "pieces of {size}");
         }

@@ -9,10 +9,10 @@ use crate::pool::Pool;
 /// Shapes and tools of the attention of one model.
 #[derive(Clone, Copy)]
 pub(super) struct Attention<'a> {
-    pub kernels: &'a Kernels,
-    pub pool: &'a Pool,
-    pub kv: &'a KvShape,
-    pub n_heads: usize,
+    pub(super) kernels: &'a Kernels,
+    pub(super) pool: &'a Pool,
+    pub(super) kv: &'a KvShape,
+    pub(super) n_heads: usize,
 }
 
 impl Attention<'_> {
@@ -26,7 +26,7 @@ impl Attention<'_> {
 
     /// Rotates the queries and keys in `buffers.qkv`, stores keys and values, and writes the
     /// attention's result to `buffers.inputs.f32`, `[rows, q_dim]`.
-    pub fn run(&self, rows: &[Row], layer: usize, buffers: &mut Buffers<'_>) {
+    pub(super) fn run(&self, rows: &[Row], layer: usize, buffers: &mut Buffers<'_>) {
         let (q_dim, kv_dim) = (self.q_dim(), self.kv_dim());
         let width = q_dim + 2 * kv_dim;
         let half = self.kv.head_dim / 2;

@@ -15,37 +15,37 @@ pub(super) enum KvValues<'a> {
 /// Input rows of the next projection, as its weights want them.
 pub(super) struct Inputs<'a> {
     /// `[batch, k]`.
-    pub f32: &'a mut [f32],
+    pub(super) f32: &'a mut [f32],
     /// The same, quantised; empty if the weights are f32. `[batch, k]`.
-    pub q: &'a mut [i8],
+    pub(super) q: &'a mut [i8],
     /// Scales of `q`, `[batch, k / group]`.
-    pub scales: &'a mut [f32],
+    pub(super) scales: &'a mut [f32],
 }
 
 /// Everything a forward pass writes.
 pub(super) struct Buffers<'a> {
     /// Residual stream, `[batch, dim]`.
-    pub x: &'a mut [f32],
+    pub(super) x: &'a mut [f32],
     /// Queries, keys and values of each row side by side, `[batch, q_dim + 2 * kv_dim]`.
-    pub qkv: &'a mut [f32],
+    pub(super) qkv: &'a mut [f32],
     /// Gate and up projection side by side, `[batch, 2 * ffn_dim]`.
-    pub gate_up: &'a mut [f32],
+    pub(super) gate_up: &'a mut [f32],
     /// What a layer half adds to `x`, `[batch, dim]`.
-    pub delta: &'a mut [f32],
-    pub inputs: Inputs<'a>,
+    pub(super) delta: &'a mut [f32],
+    pub(super) inputs: Inputs<'a>,
     /// RoPE cosines, `[batch, head_dim / 2]`.
-    pub cos: &'a mut [f32],
+    pub(super) cos: &'a mut [f32],
     /// RoPE sines, `[batch, head_dim / 2]`.
-    pub sin: &'a mut [f32],
+    pub(super) sin: &'a mut [f32],
     /// `[max_logits, vocab_size]`.
-    pub logits: &'a mut [f32],
-    pub kv: KvValues<'a>,
+    pub(super) logits: &'a mut [f32],
+    pub(super) kv: KvValues<'a>,
 }
 
 impl<'a> Buffers<'a> {
     /// Takes every buffer that `plan` asks for, always in the same order, so that the KV
     /// cache is found again at the next call.
-    pub fn carve(
+    pub(super) fn carve(
         header: &Header,
         plan: &Plan,
         carver: &mut Carver<'a>,

@@ -14,16 +14,16 @@ use crate::kernels::{Kernels, KvRun};
 /// Shape of the cache.
 #[derive(Clone, Copy)]
 pub(super) struct KvShape {
-    pub n_layers: usize,
-    pub n_kv_heads: usize,
+    pub(super) n_layers: usize,
+    pub(super) n_kv_heads: usize,
     /// Positions held.
-    pub kv_len: usize,
-    pub head_dim: usize,
-    pub sliding_window: Option<usize>,
+    pub(super) kv_len: usize,
+    pub(super) head_dim: usize,
+    pub(super) sliding_window: Option<usize>,
 }
 
 impl KvShape {
-    pub fn new(header: &Header, kv_len: usize) -> KvShape {
+    pub(super) fn new(header: &Header, kv_len: usize) -> KvShape {
         KvShape {
             n_layers: header.n_layers,
             n_kv_heads: header.n_kv_heads,
@@ -65,7 +65,7 @@ impl KvShape {
 
 impl KvValues<'_> {
     /// Stores keys and values of one position, `[n_kv_heads, head_dim]` each.
-    pub fn store(
+    pub(super) fn store(
         &mut self,
         shape: &KvShape,
         (stream, layer, pos): (usize, usize, usize),
@@ -87,7 +87,7 @@ impl KvValues<'_> {
     }
 
     /// The keys and values of `head` that the token at `pos` attends to.
-    pub fn runs(
+    pub(super) fn runs(
         &self,
         shape: &KvShape,
         (stream, layer, pos): (usize, usize, usize),

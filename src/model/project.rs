@@ -16,14 +16,14 @@ const PIECE_ROWS: usize = 64;
 /// What a projection needs besides its operands.
 #[derive(Clone, Copy)]
 pub(super) struct Projector<'a> {
-    pub kernels: &'a Kernels,
-    pub pool: &'a Pool,
-    pub weights: Weights,
+    pub(super) kernels: &'a Kernels,
+    pub(super) pool: &'a Pool,
+    pub(super) weights: Weights,
 }
 
 impl Projector<'_> {
     /// Quantises the first `m` rows of `inputs.f32`, `[m, k]`, if the weights want that.
-    pub fn prepare(&self, inputs: &mut Inputs<'_>, m: usize, k: usize) {
+    pub(super) fn prepare(&self, inputs: &mut Inputs<'_>, m: usize, k: usize) {
         let Weights::Q8 { group } = self.weights else { return };
         let x = &inputs.f32[..m * k];
         let q = &mut inputs.q[..m * k];
@@ -37,7 +37,7 @@ impl Projector<'_> {
     ///
     /// The results of several matrices stand side by side: `out` is `[m, width]` with the
     /// matrices' rows together as `width`.
-    pub fn project(
+    pub(super) fn project(
         &self,
         inputs: &Inputs<'_>,
         (m, k): (usize, usize),

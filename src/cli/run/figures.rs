@@ -6,8 +6,8 @@ use crate::sys::memory;
 
 /// What the figures are about besides the answer.
 pub(super) struct Setting<'a> {
-    pub engine: &'a Engine,
-    pub model: &'a str,
+    pub(super) engine: &'a Engine,
+    pub(super) model: &'a str,
 }
 
 /// One line for people.
