@@ -1,0 +1,43 @@
+//! What tests that run LEAP as a program share.
+//!
+//! Two environment variables tell the tests where they run:
+//!
+//! - `LEAP_TEST_RUNNER`: words to put before the program, such as `qemu-aarch64-static -cpu
+//!   cortex-a53`, when this machine cannot run it by itself. `scripts/run-aarch64.sh` sets it.
+//! - `LEAP_TEST_QUICK=1`: emulation is slow, so tests with many cases take a sample of them.
+
+use std::env;
+use std::process::Command;
+
+/// A command that runs the `leap` binary built with these tests.
+#[allow(dead_code, reason = "every test crate compiles this module; not all start programs")]
+pub(crate) fn leap() -> Command {
+    let runner = env::var("LEAP_TEST_RUNNER").unwrap_or_default();
+    command(&runner, env!("CARGO_BIN_EXE_leap"))
+}
+
+/// Whether tests with many cases should take a sample of them.
+#[allow(dead_code, reason = "every test crate compiles this module; not all have many cases")]
+pub(crate) fn quick() -> bool {
+    env::var("LEAP_TEST_QUICK").is_ok_and(|value| value == "1")
+}
+
+/// `program` behind the words of `runner`.
+fn command(runner: &str, program: &str) -> Command {
+    let mut words = runner.split_whitespace().chain([program]);
+    // The chain ends in `program`, so it is never empty.
+    let mut command = Command::new(words.next().unwrap_or(program));
+    command.args(words);
+    command
+}
+
+#[test]
+fn runner_words_stand_before_the_program() {
+    let bare = command("", "/bin/leap");
+    assert_eq!(bare.get_program(), "/bin/leap");
+    assert_eq!(bare.get_args().count(), 0);
+
+    let emulated = command(" qemu-aarch64-static  -cpu max ", "/bin/leap");
+    assert_eq!(emulated.get_program(), "qemu-aarch64-static");
+    assert!(emulated.get_args().eq(["-cpu", "max", "/bin/leap"]));
+}
