@@ -18,7 +18,7 @@ check_static() {
 	fi
 }
 
-need_tools cc:gcc readelf:binutils file:file
+need_tools cc:gcc /usr/include/stdlib.h:libc6-dev readelf:binutils file:file
 need_cargo
 need_musl "$arch"
 musl "$arch" build --locked --release --bin leap "$@"

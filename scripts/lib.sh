@@ -85,11 +85,16 @@ sum_up() {
 # with a slash is a file, any other a command.
 need_tools() {
 	local pair missing=()
-	say "Debian packages used: ${*##*:}"
+	tell_packages "${@##*:}"
 	for pair in "$@"; do
 		has_tool "${pair%%:*}" || missing+=("${pair##*:}")
 	done
 	[ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
+}
+
+# The script that the user called names the packages, those it calls do not repeat them.
+tell_packages() {
+	[ -n "${LEAP_PACKAGES_TOLD:-}" ] || say "Debian packages used: $*"
 }
 
 has_tool() {
@@ -203,6 +208,7 @@ need_musl() {
 	if has_target "$target"; then
 		say "$target: rustup's target of $(rustc -V), linked by rust-lld"
 	else
+		tell_packages "${DEBIAN_RUST[@]}"
 		need_debian_rust
 		need_zig
 		say "$target: not in $(rustc -V); taking Debian's $(/usr/bin/rustc -V | cut -d' ' -f1,2) with its library source, linked by zig $ZIG_VERSION"
