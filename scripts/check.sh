@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The quick checks, for this machine alone: format, lints, scripts, tests. Usage: check.sh
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+[ $# -eq 0 ] || die "usage: ${0##*/}"
+
+check_scripts() {
+	local scripts
+	mapfile -t scripts < <(find . \( -path ./.git -o -path ./target -o -path ./out \) -prune -o -type f -exec \
+		awk 'FNR > 1 { nextfile } /^#!.*[\/ ](ba|da|)sh( |$)/ || FILENAME ~ /\.sh$/ { print FILENAME }' {} +)
+	[ ${#scripts[@]} -gt 0 ] || die "found no scripts to check"
+	shellcheck -x -P SCRIPTDIR "${scripts[@]}"
+}
+
+begin_steps
+need_tools cc:gcc /usr/include/stdlib.h:libc6-dev shellcheck:shellcheck
+need_cargo
+step "format" format --check
+step "scripts: shellcheck" check_scripts
+step "lints: this machine" clippy native --locked --all-targets -- -D warnings
+step "lints: this machine, no default features" clippy native --locked --all-targets --no-default-features -- -D warnings
+test_step "tests: this machine" cargo test --locked

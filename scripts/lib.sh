@@ -1,0 +1,272 @@
+# shellcheck shell=bash
+# Shared by the bash scripts here, which source it: steps, packages, toolchains.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+TARGET_DIR=${CARGO_TARGET_DIR:-target}
+ZIG_VENV=$TARGET_DIR/zig-venv
+ZIG_VERSION=0.13.0
+ZIGBUILD_VERSION=0.24.0
+# Oldest compiler that builds LEAP: rust-version in Cargo.toml.
+RUST_MIN=1.$(sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' Cargo.toml)
+# Debian's current compiler, its linter and the source of its standard library.
+DEBIAN_RUST=(rustc-web cargo-web rust-web-src rust-web-clippy rustfmt-web libstd-rust-web-dev)
+
+say() { printf '%s\n' "$*"; }
+die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
+
+## Steps
+
+# step NAME COMMAND...: announces the step, runs it, says how long it took.
+step() {
+	local start=$SECONDS
+	STEP=$1
+	shift
+	say "==> $STEP"
+	"$@"
+	say "    $STEP: $((SECONDS - start)) s"
+	STEP=
+}
+
+# test_step NAME COMMAND...: a step whose output cargo's `test result` lines are counted from.
+test_step() {
+	local name=$1
+	shift
+	say "==> $name" >>"$LEAP_TEST_LOG"
+	step "$name" tee_log "$@"
+}
+
+tee_log() { CARGO_TERM_COLOR=never "$@" 2>&1 | tee -a "$LEAP_TEST_LOG"; }
+
+# Every script that runs steps calls this first. The outermost one sums up at its end; those it
+# calls find LEAP_TEST_LOG set and leave that to it.
+begin_steps() {
+	STEP=
+	trap 'end_steps $?' EXIT
+	[ -z "${LEAP_TEST_LOG:-}" ] || return 0
+	OUTERMOST=1
+	mkdir -p "$TARGET_DIR"
+	LEAP_TEST_LOG=$(mktemp "$(realpath "$TARGET_DIR")/test-log.XXXXXX")
+	export LEAP_TEST_LOG
+}
+
+end_steps() {
+	[ "$1" -eq 0 ] || [ -z "$STEP" ] || printf '%s: failed at: %s\n' "${0##*/}" "$STEP" >&2
+	[ -n "${OUTERMOST:-}" ] || return 0
+	say "total: $SECONDS s"
+	sum_up "$1"
+	rm -f "$LEAP_TEST_LOG"
+}
+
+# sum_up STATUS: cargo's result lines by run, then the sum. A run that failed without a count, as
+# when a test is killed by a signal, counts as one failure.
+sum_up() {
+	awk -v status="$1" '
+		/^==> / { title = $0 }
+		/^test result: / {
+			if (title != "") print title
+			title = ""
+			print
+			for (i = 2; i <= NF; i++) {
+				if ($i == "passed;") passed += $(i - 1)
+				if ($i == "failed;") failed += $(i - 1)
+			}
+		}
+		END {
+			if (status != 0 && failed == 0) failed = 1
+			printf "%d passed, %d failed\n", passed, failed
+		}' "$LEAP_TEST_LOG"
+}
+
+## Packages
+
+# need_tools TOOL:PACKAGE...: installs the packages whose tool is missing. A TOOL that starts
+# with a slash is a file, any other a command.
+need_tools() {
+	local pair missing=()
+	tell_packages "${@##*:}"
+	for pair in "$@"; do
+		has_tool "${pair%%:*}" || missing+=("${pair##*:}")
+	done
+	[ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
+}
+
+# The script that the user called names the packages, those it calls do not repeat them.
+tell_packages() {
+	[ -n "${LEAP_PACKAGES_TOLD:-}" ] || say "Debian packages used: $*"
+}
+
+has_tool() {
+	case $1 in
+	/*) [ -e "$1" ] ;;
+	*) command -v "$1" >/dev/null ;;
+	esac
+}
+
+install_packages() {
+	local command="apt-get install -y --no-install-recommends --no-remove"
+	has_tool apt-get || die "install what these Debian packages hold: $*"
+	has_root || die "run as root: $command $*"
+	say "installing Debian packages: $*"
+	if [ -z "${LEAP_APT_UPDATED:-}" ]; then
+		as_root apt-get -qq update
+		export LEAP_APT_UPDATED=1
+	fi
+	# shellcheck disable=SC2086 # The command's words are meant to split.
+	as_root env DEBIAN_FRONTEND=noninteractive $command -qq -o DPkg::Lock::Timeout=300 "$@" ||
+		die "apt-get could not install: $*"
+}
+
+has_root() { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }
+
+as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi; }
+
+## Toolchains
+
+# Puts the user's own cargo first, so that a Debian cargo installed later never shadows it.
+# Where there is none, Debian's builds everything.
+need_cargo() {
+	local cargo
+	cargo=$(command -v cargo || true)
+	case $cargo in
+	'' | /usr/bin/cargo | /bin/cargo)
+		[ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ] || cargo=${CARGO_HOME:-$HOME/.cargo}/bin/cargo
+		;;
+	esac
+	if [ -z "$cargo" ]; then
+		need_debian_rust
+	elif [ "${cargo%/*}" != /usr/bin ] && [ "${cargo%/*}" != /bin ]; then
+		PATH=${cargo%/*}:$PATH
+	fi
+	is_recent rustc || die "$(command -v rustc) is older than Rust $RUST_MIN; update it (rustup update)"
+}
+
+# is_recent RUSTC: whether this compiler builds LEAP.
+is_recent() {
+	local version
+	version=$("$1" -V 2>/dev/null | cut -d' ' -f2) || return 1
+	[ "$(printf '%s\n' "$RUST_MIN" "$version" | sort -V | head -n1)" = "$RUST_MIN" ]
+}
+
+# has_target TRIPLE: whether the active toolchain holds this target's library, and a linker for it.
+has_target() {
+	local library sysroot host
+	library=$(rustc --print target-libdir --target "$1" 2>/dev/null) || return 1
+	sysroot=$(rustc --print sysroot)
+	host=$(rustc -vV | sed -n 's/^host: //p')
+	compgen -G "$library/libstd-*.rlib" >/dev/null && [ -x "$sysroot/lib/rustlib/$host/bin/rust-lld" ]
+}
+
+need_debian_rust() {
+	if ! has_debian_rust; then
+		install_packages "${DEBIAN_RUST[@]}"
+		has_debian_rust || die "Debian's rustc is older than Rust $RUST_MIN; is the security suite in apt's sources?"
+	fi
+}
+
+has_debian_rust() {
+	local file
+	for file in /usr/bin/{rustc,cargo,cargo-clippy,clippy-driver,cargo-fmt} /usr/lib/rustlib/src/rust/library/Cargo.toml; do
+		[ -e "$file" ] || return 1
+	done
+	is_recent /usr/bin/rustc
+}
+
+# debian_rust COMMAND...: with Debian's compiler, which may use unstable cargo options here: it
+# builds the standard library from source.
+debian_rust() {
+	env -u RUSTUP_TOOLCHAIN CARGO=/usr/bin/cargo RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc RUSTFMT=/usr/bin/rustfmt \
+		RUSTC_BOOTSTRAP=1 "$@"
+}
+
+# Installs the linker for builds with Debian's compiler: zig, and cargo's way to call it. They
+# live in an environment of their own, as Debian's python keeps pip out of the system.
+need_zig() {
+	local python=python3
+	if ! has_zig; then
+		need_tools python3:python3
+		if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
+			install_packages python3-venv
+			python=/usr/bin/python3
+		fi
+		rm -rf "$ZIG_VENV"
+		"$python" -m venv "$ZIG_VENV"
+		"$ZIG_VENV/bin/pip" install --quiet --disable-pip-version-check \
+			"ziglang==$ZIG_VERSION" "cargo-zigbuild==$ZIGBUILD_VERSION"
+	fi
+}
+
+has_zig() {
+	[ "$("$ZIG_VENV/bin/python3" -m ziglang version 2>/dev/null)" = "$ZIG_VERSION" ] &&
+		[ "$("$ZIG_VENV/bin/cargo-zigbuild" -V 2>/dev/null)" = "cargo-zigbuild $ZIGBUILD_VERSION" ]
+}
+
+# need_musl ARCH: makes `musl ARCH` work, and says by which toolchain.
+need_musl() {
+	local target=$1-unknown-linux-musl
+	if has_target "$target"; then
+		say "$target: rustup's target of $(rustc -V), linked by rust-lld"
+	else
+		tell_packages "${DEBIAN_RUST[@]}"
+		need_debian_rust
+		need_zig
+		say "$target: not in $(rustc -V); taking Debian's $(/usr/bin/rustc -V | cut -d' ' -f1,2) with its library source, linked by zig $ZIG_VERSION"
+	fi
+}
+
+# musl ARCH build|test [ARG...]: cargo for the static target of ARCH. RUSTFLAGS would replace the
+# flags in .cargo/config.toml. Symbols and incremental state are of no use to these builds.
+musl() {
+	local target=$1-unknown-linux-musl subcommand=$2
+	local run=(env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS CARGO_INCREMENTAL=0 CARGO_PROFILE_TEST_DEBUG=0)
+	shift 2
+	if has_target "$target"; then
+		"${run[@]}" cargo "$subcommand" --target "$target" "$@"
+		return
+	fi
+	local flags=CARGO_TARGET_${target^^}_RUSTFLAGS
+	debian_rust "${run[@]}" "${flags//-/_}=-C link-self-contained=no" PATH="$(realpath "$ZIG_VENV")/bin:$PATH" \
+		cargo-zigbuild "${subcommand/#build/zigbuild}" -Z build-std=std,panic_abort --target "$target" "$@"
+}
+
+# The linter and the formatter must be the active toolchain's own; where it has none, Debian's
+# compiler comes with both.
+
+has_clippy() { [ "$(clippy-driver --rustc -V 2>/dev/null)" = "$(rustc -V)" ]; }
+
+has_rustfmt() { rustfmt -V >/dev/null 2>&1; }
+
+# clippy native|ARCH [ARG...]: lints for this machine or for the static target of ARCH. Debian's
+# linter checks the standard library's source first, as it has no compiled one; nothing is linked.
+clippy() {
+	local target=$1-unknown-linux-musl
+	local std=(-Z "build-std=std,panic_abort" --target "$target")
+	shift
+	case $target in
+	native-*)
+		if has_clippy; then
+			cargo clippy "$@"
+			return
+		fi
+		std=()
+		;;
+	*)
+		if has_clippy && has_target "$target"; then
+			cargo clippy --target "$target" "$@"
+			return
+		fi
+		;;
+	esac
+	need_debian_rust
+	debian_rust /usr/bin/cargo-clippy clippy "${std[@]}" "$@"
+}
+
+format() {
+	if has_rustfmt; then
+		cargo fmt "$@"
+	else
+		need_debian_rust
+		debian_rust /usr/bin/cargo-fmt fmt "$@"
+	fi
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# All tests: this machine's (check.sh), the same for aarch64 under QEMU, and the static binaries. Usage: test.sh
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+[ $# -eq 0 ] || die "usage: ${0##*/}"
+
+# Budget of the board build: aarch64, without desk-side commands and demo model.
+BOARD_MAX_BYTES=$((2 * 1024 * 1024))
+RELEASE_AARCH64=$TARGET_DIR/aarch64-unknown-linux-musl/release/leap
+RELEASE_X86_64=$TARGET_DIR/x86_64-unknown-linux-musl/release/leap
+
+check_board_size() {
+	local bytes
+	bytes=$(stat -c %s "$RELEASE_AARCH64")
+	say "board build: $bytes of $BOARD_MAX_BYTES bytes"
+	[ "$bytes" -le "$BOARD_MAX_BYTES" ] || die "$RELEASE_AARCH64 is larger than the board budget"
+}
+
+# tells_a_story COMMAND...: the built-in demo model prints text.
+tells_a_story() {
+	local story
+	story=$("$@" run --n-predict 16 --seed 1 </dev/null)
+	say "$story"
+	[ -n "$story" ] || die "$* run printed nothing"
+}
+
+begin_steps
+need_tools cc:gcc /usr/include/stdlib.h:libc6-dev readelf:binutils file:file shellcheck:shellcheck \
+	qemu-aarch64-static:qemu-user-static
+need_cargo
+step "toolchain for aarch64" need_musl aarch64
+export LEAP_PACKAGES_TOLD=1
+
+scripts/check.sh
+step "lints: aarch64" clippy aarch64 --locked --all-targets -- -D warnings
+scripts/test-qemu.sh
+
+step "static binary: aarch64, board build" scripts/build-static.sh aarch64 --no-default-features
+step "board build: size" check_board_size
+step "board build: runs" qemu-aarch64-static -cpu cortex-a53 "$RELEASE_AARCH64" --help
+step "static binary: aarch64" scripts/build-static.sh aarch64
+step "demo: aarch64" tells_a_story qemu-aarch64-static "$RELEASE_AARCH64"
+step "static binary: x86_64" scripts/build-static.sh x86_64
+if [ "$(uname -m)" = x86_64 ]; then
+	step "demo: x86_64" tells_a_story "$RELEASE_X86_64"
+fi
