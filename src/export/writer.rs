@@ -76,7 +76,7 @@ pub(super) fn write(
     let failed = |source| Error::Write { path: out.to_owned(), source };
     let table_at = jobs.last().map_or(0, |job| job.tensor.offset + job.tensor.bytes);
     let total_bytes = table_at + 4 * jobs.len() as u64;
-    let file = create(out, total_bytes)?;
+    let mut file = create(out, total_bytes)?;
     let header_bytes = header.emit();
     file.write_all_at(&header_bytes, 0).map_err(failed)?;
     let mut done_bytes = header_bytes.len() as u64;

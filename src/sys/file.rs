@@ -1,47 +1,81 @@
-//! Files that appear under their name only when they are complete.
+//! Files that appear whole or not at all.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 
-/// A file being written under a temporary name beside its final one.
+/// A file written under a temporary name and renamed into place by [`commit`](Self::commit).
 ///
-/// [`AtomicFile::commit`] gives it its name; dropped before that, it is removed.
+/// Dropped before that, it is removed and nothing has changed.
 #[derive(Debug)]
 pub struct AtomicFile {
-    file: File,
+    /// `None` once committed.
+    file: Option<BufWriter<File>>,
     temporary: PathBuf,
     path: PathBuf,
-    is_committed: bool,
 }
 
 impl AtomicFile {
-    /// Begins a file that will be called `path`. If `path` is a link to a file, the file it
-    /// leads to is the one replaced.
+    /// Starts a file that will become `path`, in the same folder.
     ///
     /// # Errors
-    /// The system's, or [`io::ErrorKind::InvalidInput`] if `path` exists and is no regular
-    /// file or has no file name.
+    ///
+    /// If the folder cannot be written, or `path` exists and is not a regular file.
     pub fn create(path: &Path) -> io::Result<AtomicFile> {
-        let path = target(path)?;
+        let path = match fs::canonicalize(path) {
+            Ok(existing) if !existing.is_file() => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            }
+            // Renaming onto a symbolic link would replace the link.
+            Ok(existing) => existing,
+            Err(_) => path.to_path_buf(),
+        };
+        let Some(name) = path.file_name() else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no file name"));
+        };
         for attempt in 0..100 {
-            let temporary = temporary_name(&path, attempt)?;
-            match OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
-                Ok(file) => return Ok(AtomicFile { file, temporary, path, is_committed: false }),
+            let mut hidden = OsString::from(".");
+            hidden.push(name);
+            hidden.push(format!(".{}-{attempt}.tmp", std::process::id()));
+            let temporary = path.with_file_name(hidden);
+            match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+                Ok(file) => {
+                    let file = Some(BufWriter::with_capacity(1 << 16, file));
+                    return Ok(AtomicFile { file, temporary, path });
+                }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
             }
         }
-        Err(io::Error::new(io::ErrorKind::AlreadyExists, "100 temporary files are in the way"))
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many temporary files"))
     }
 
-    /// Where the bytes are until [`AtomicFile::commit`].
+    /// Writes everything to the disk, then gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// What writing, syncing or renaming gives, a full disk above all; the file is removed.
+    pub fn commit(mut self) -> io::Result<()> {
+        let file = self.writer()?;
+        file.flush()?;
+        file.get_ref().sync_all()?;
+        fs::rename(&self.temporary, &self.path)?;
+        self.file = None;
+        // The name itself is on the disk only once the folder is; some file systems refuse.
+        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty());
+        if let Ok(folder) = File::open(folder.unwrap_or(Path::new("."))) {
+            let _ = folder.sync_all();
+        }
+        Ok(())
+    }
+
+    /// Where the bytes are until [`commit`](Self::commit).
     pub fn temporary_path(&self) -> &Path {
         &self.temporary
     }
@@ -49,11 +83,12 @@ impl AtomicFile {
     /// Reserves `bytes` of disk space, so that a full disk shows before the work is done.
     ///
     /// # Errors
-    /// The system's. A file system that cannot reserve is not an error.
+    ///
+    /// A full disk or a file size limit. A file system that cannot reserve is no error.
     pub fn reserve(&self, bytes: u64) -> io::Result<()> {
         let len = i64::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
         loop {
-            match fallocate(self.file.as_fd(), FallocateFlags::empty(), 0, len) {
+            match fallocate(self.inner()?, FallocateFlags::empty(), 0, len) {
                 Err(Errno::EINTR) => {}
                 Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL) => return Ok(()),
                 Err(e) => return Err(e.into()),
@@ -61,87 +96,76 @@ impl AtomicFile {
         }
     }
 
-    /// Writes all of `bytes` at `offset`, whatever the position for [`Write`].
+    /// Writes all of `bytes` at `offset` and has the disk begin with them, so that little is
+    /// left for [`sync`](Self::sync). What [`Write`] has buffered comes later.
     ///
     /// # Errors
-    /// The system's.
+    ///
+    /// What writing gives, a full disk above all.
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        let file = self.inner()?;
+        file.write_all_at(bytes, offset)?;
+        if let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(bytes.len())) {
+            // SAFETY: the call takes no pointers, and the descriptor is open while `file` is.
+            // Only a hint: a file system that refuses it writes later.
+            let _ = unsafe {
+                libc::sync_file_range(file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE)
+            };
+        }
+        Ok(())
     }
 
     /// Writes everything to the disk and forgets the copy in memory, so that reading the
     /// file again shows what the disk has.
     ///
     /// # Errors
-    /// The system's.
-    pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()?;
-        // Only advice: a file system that keeps its pages is no error.
-        let _ = posix_fadvise(self.file.as_fd(), 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+    ///
+    /// What writing or syncing gives.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.flush()?;
+        let file = self.inner()?;
+        file.sync_all()?;
+        // Only a hint: a file system that keeps its pages is no error.
+        let _ = posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
         Ok(())
     }
 
-    /// Writes everything to the disk and gives the file its name, replacing what had it.
-    ///
-    /// # Errors
-    /// The system's; the temporary file is gone then and `path` is as it was.
-    pub fn commit(mut self) -> io::Result<()> {
-        self.file.sync_all()?;
-        fs::rename(&self.temporary, &self.path)?;
-        self.is_committed = true;
-        // The new name is durable when its folder is; some file systems cannot sync one.
-        if let Ok(folder) = File::open(folder(&self.path)) {
-            let _ = folder.sync_all();
-        }
-        Ok(())
+    fn inner(&self) -> io::Result<&File> {
+        self.file.as_ref().map(BufWriter::get_ref).ok_or_else(committed)
     }
+
+    fn writer(&mut self) -> io::Result<&mut BufWriter<File>> {
+        self.file.as_mut().ok_or_else(committed)
+    }
+}
+
+fn committed() -> io::Error {
+    io::Error::other("file is already committed")
 }
 
 impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        self.writer()?.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.writer()?.flush()
+    }
+}
+
+impl Seek for AtomicFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.writer()?.seek(to)
     }
 }
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        if !self.is_committed {
-            // Nothing can be done about a file that cannot be removed.
+        if let Some(file) = self.file.take() {
+            // What is still buffered is of no use any more.
+            let _ = file.into_parts();
             let _ = fs::remove_file(&self.temporary);
         }
-    }
-}
-
-fn target(path: &Path) -> io::Result<PathBuf> {
-    match fs::metadata(path) {
-        Ok(found) if found.is_file() => fs::canonicalize(path),
-        Ok(found) => {
-            let what = if found.is_dir() { "is a folder" } else { "is not a regular file" };
-            Err(io::Error::new(io::ErrorKind::InvalidInput, what))
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
-        Err(e) => Err(e),
-    }
-}
-
-fn temporary_name(path: &Path, attempt: u32) -> io::Result<PathBuf> {
-    let Some(name) = path.file_name() else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "names no file"));
-    };
-    let mut temporary = OsString::from(".");
-    temporary.push(name);
-    temporary.push(format!(".{}.{attempt}.tmp", std::process::id()));
-    Ok(path.with_file_name(temporary))
-}
-
-fn folder(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
     }
 }
 
@@ -149,87 +173,84 @@ fn folder(path: &Path) -> &Path {
 mod tests {
     use super::*;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let path = std::env::temp_dir().join(format!("leap-{name}-{}", std::process::id()));
-            fs::create_dir(&path).unwrap();
-            Folder(path)
-        }
-
-        fn names(&self) -> Vec<String> {
-            let entries = fs::read_dir(&self.0).unwrap();
-            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
-        }
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("leap-file-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        folder
     }
 
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
+    fn names(folder: &Path) -> Vec<OsString> {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect()
     }
 
     #[test]
-    fn file_appears_whole_on_commit_and_replaces_the_old_one() {
-        let folder = Folder::new("commit");
-        let path = folder.0.join("m");
+    fn committed_file_replaces_the_old_one() {
+        let folder = folder("commit");
+        let path = folder.join("out");
         fs::write(&path, "old").unwrap();
         let mut file = AtomicFile::create(&path).unwrap();
-        file.reserve(4).unwrap();
-        file.write_all(b"n??").unwrap();
-        file.write_all_at(b"ew!", 1).unwrap();
-        file.sync().unwrap();
+        file.write_all(b"..w").unwrap();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.write_all(b"ne").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         file.commit().unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"new!");
-        assert_eq!(folder.names(), ["m"]);
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(&folder), ["out"]);
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
-    fn dropped_file_leaves_nothing() {
-        let folder = Folder::new("drop");
-        let mut file = AtomicFile::create(&folder.0.join("m")).unwrap();
-        file.write_all(b"half").unwrap();
-        assert_eq!(folder.names().len(), 1);
-        drop(file);
-        assert_eq!(folder.names(), [""; 0]);
+    fn places_can_be_written_in_any_order() {
+        let folder = folder("at");
+        let path = folder.join("out");
+        let mut file = AtomicFile::create(&path).unwrap();
+        file.reserve(6).unwrap();
+        file.write_all_at(b"def", 3).unwrap();
+        file.write_all_at(b"abc", 0).unwrap();
+        file.sync().unwrap();
+        assert_eq!(fs::read(file.temporary_path()).unwrap(), b"abcdef");
+        assert!(file.reserve(u64::MAX).is_err());
+        file.commit().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"abcdef");
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn two_writers_do_not_share_a_temporary_file() {
-        let folder = Folder::new("two");
-        let path = folder.0.join("m");
-        let (mut a, mut b) =
-            (AtomicFile::create(&path).unwrap(), AtomicFile::create(&path).unwrap());
+        let folder = folder("two");
+        let path = folder.join("out");
+        let mut a = AtomicFile::create(&path).unwrap();
+        let mut b = AtomicFile::create(&path).unwrap();
         a.write_all(b"a").unwrap();
         b.write_all(b"b").unwrap();
         a.commit().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"a");
         b.commit().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"b");
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
-    fn link_is_kept_and_its_file_replaced() {
-        let folder = Folder::new("link");
-        let (link, path) = (folder.0.join("link"), folder.0.join("m"));
-        fs::write(&path, "old").unwrap();
-        std::os::unix::fs::symlink("m", &link).unwrap();
-        let mut file = AtomicFile::create(&link).unwrap();
+    fn dropped_file_leaves_nothing() {
+        let folder = folder("drop");
+        let mut file = AtomicFile::create(&folder.join("out")).unwrap();
+        file.write_all(&[7; 1 << 17]).unwrap();
+        drop(file);
+        assert!(names(&folder).is_empty());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn link_is_written_through_and_folder_refused() {
+        let folder = folder("link");
+        std::os::unix::fs::symlink("target", folder.join("link")).unwrap();
+        fs::write(folder.join("target"), "old").unwrap();
+        let mut file = AtomicFile::create(&folder.join("link")).unwrap();
         file.write_all(b"new").unwrap();
         file.commit().unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"new");
-        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-    }
-
-    #[test]
-    fn folder_device_and_empty_name_are_refused() {
-        for path in ["/", "/dev/null", "."] {
-            let error = AtomicFile::create(Path::new(path)).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{path}");
-        }
-        assert!(AtomicFile::create(Path::new("")).is_err());
-        assert!(AtomicFile::create(Path::new("/no/such/folder/m")).is_err());
+        assert_eq!(fs::read(folder.join("target")).unwrap(), b"new");
+        assert!(AtomicFile::create(&folder).is_err());
+        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -73,7 +73,7 @@ fn bad_requests_end_with_code_2() {
         assert!(!out.exists());
     }
     let (code, text) = run(folder.path(), folder.path(), &[]);
-    assert_eq!((code, text.contains("is a folder")), (Some(2), true), "{text}");
+    assert_eq!((code, text.contains("not a regular file")), (Some(2), true), "{text}");
     for input in ["model.safetensors", "config.json"] {
         let (code, text) = run(&folder.join(input), folder.path(), &[]);
         assert_eq!((code, text.contains("file of the checkpoint")), (Some(2), true), "{text}");
