@@ -68,13 +68,15 @@ impl Plan {
             header.max_seq_len = ctx;
         }
         header.shared_classifier = is_shared(naming, &checkpoint, is_tied, &mut warnings)?;
+        // Before the group is chosen: a bad dimension is the cause of a group that does not fit.
+        check(&header, &path)?;
         header.weights = weights(options.weights, &header, &mut warnings)?;
         let mut inputs = files;
         inputs.extend(checkpoint.paths().map(Path::to_owned));
         let (verify, config_path) = (options.verify, path);
         let mut plan =
             Plan { checkpoint, config_path, inputs, naming, header, verify, notes: warnings };
-        plan.check_header()?;
+        check(&plan.header, &plan.config_path)?;
         plan.note_ignored()?;
         Ok(plan)
     }
@@ -101,7 +103,7 @@ impl Plan {
         }
         self.header.chat_template = vocabulary.chat_template;
         self.header.tokenizer_hash = vocabulary.tokenizer_hash;
-        self.check_header()
+        check(&self.header, &self.config_path)
     }
 
     /// Writes the model file `out`, which appears under its name only when it is complete,
@@ -130,15 +132,6 @@ impl Plan {
                 && matches!(tensor.id.kind, TensorKind::Wq | TensorKind::Wk);
             Ok(Job { tensor, source, halved_heads: is_halved.then_some(self.header.head_dim) })
         })
-    }
-
-    fn check_header(&self) -> Result<(), Error> {
-        let path = || self.config_path.clone();
-        if self.header.stop_ids.len() > STOP_IDS_MAX {
-            let problem = format!("more than {STOP_IDS_MAX} stop ids");
-            return Err(Error::BadFile { path: path(), problem });
-        }
-        self.header.check().map_err(|source| Error::Model { path: path(), source })
     }
 
     /// Refuses tensors without a place in the model file; notes those that need none.
@@ -252,6 +245,15 @@ fn weights(wanted: Weights, header: &Header, notes: &mut Vec<String>) -> Result<
         ));
     }
     Ok(Weights::Q8 { group })
+}
+
+/// Checks that the header, which is from the file at `path`, is one that can be written.
+fn check(header: &Header, path: &Path) -> Result<(), Error> {
+    if header.stop_ids.len() > STOP_IDS_MAX {
+        let problem = format!("more than {STOP_IDS_MAX} stop ids");
+        return Err(Error::BadFile { path: path.to_owned(), problem });
+    }
+    header.check().map_err(|source| Error::Model { path: path.to_owned(), source })
 }
 
 fn check_shape(source: &Source<'_>, tensor: &Tensor) -> Result<(), Error> {

@@ -24,7 +24,7 @@ use crate::sys::map::Map;
 /// Values of a block, unless a single row or head has more.
 const BLOCK_LEN: usize = 1 << 20;
 /// How many blocks ahead of the workers the system is asked to read.
-const BLOCKS_AHEAD: usize = 8;
+const BLOCKS_AHEAD: usize = 32;
 /// How often the caller hears of progress when the disk is slow.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -88,10 +88,12 @@ pub(super) fn write(
     })?;
     let table: Vec<u8> = crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect();
     file.write_all_at(&table, table_at).map_err(failed)?;
-    file.sync().map_err(failed)?;
     if verify {
+        file.sync_and_forget().map_err(failed)?;
         verify_file(file.temporary_path(), out)?;
     }
+    // Not left to `commit`: it takes long, and the caller may lose patience.
+    file.sync().map_err(failed)?;
     check(progress(Progress { done_bytes: total_bytes, total_bytes }))?;
     file.commit().map_err(failed)?;
     Ok(total_bytes)

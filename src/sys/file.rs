@@ -115,18 +115,26 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Writes everything to the disk and forgets the copy in memory, so that reading the
-    /// file again shows what the disk has.
+    /// Writes everything to the disk.
     ///
     /// # Errors
     ///
     /// What writing or syncing gives.
     pub fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
-        let file = self.inner()?;
-        file.sync_all()?;
+        self.inner()?.sync_all()
+    }
+
+    /// Writes everything to the disk and forgets the copy in memory, so that reading the
+    /// file again shows what the disk has.
+    ///
+    /// # Errors
+    ///
+    /// What writing or syncing gives.
+    pub fn sync_and_forget(&mut self) -> io::Result<()> {
+        self.sync()?;
         // Only a hint: a file system that keeps its pages is no error.
-        let _ = posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+        let _ = posix_fadvise(self.inner()?, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
         Ok(())
     }
 
@@ -208,7 +216,7 @@ mod tests {
         file.reserve(6).unwrap();
         file.write_all_at(b"def", 3).unwrap();
         file.write_all_at(b"abc", 0).unwrap();
-        file.sync().unwrap();
+        file.sync_and_forget().unwrap();
         assert_eq!(fs::read(file.temporary_path()).unwrap(), b"abcdef");
         assert!(file.reserve(u64::MAX).is_err());
         file.commit().unwrap();
