@@ -64,7 +64,8 @@ impl Tokenizer {
 
     /// Writes one token, or what stands for a character without one.
     fn put(&self, id: u32, text: &[u8], after_unknown: &mut bool, out: &mut Vec<u32>) {
-        if id != NO_ID {
+        // A character whose token is unused has none.
+        if id != NO_ID && self.token_kind(id) != Some(TokenKind::Unused) {
             out.push(id);
             *after_unknown = false;
         } else if self.flags.byte_fallback {
