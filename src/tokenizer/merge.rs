@@ -23,9 +23,11 @@ pub(super) struct Rules {
 enum Order {
     Score,
     ScoreThenLeft,
-    /// Place in the list and resulting id, by pair of ids.
-    Listed(HashMap<(u32, u32), (u32, u32)>),
+    Listed(PairIndex),
 }
+
+/// Place in the list and resulting id, by pair of ids.
+type PairIndex = HashMap<(u32, u32), (u32, u32)>;
 
 impl Rules {
     /// Takes the tokens that merging may reach.
@@ -92,11 +94,7 @@ fn falling(score: f32) -> u32 {
     if bits >> 31 == 1 { bits } else { !(bits | 1 << 31) }
 }
 
-fn index(
-    list: &[(u32, u32)],
-    vocab: &Vocab,
-    table: &Table,
-) -> Result<HashMap<(u32, u32), (u32, u32)>, Error> {
+fn index(list: &[(u32, u32)], vocab: &Vocab, table: &Table) -> Result<PairIndex, Error> {
     let mut pairs = HashMap::with_capacity(list.len());
     for (place, &(left, right)) in (0u32..).zip(list) {
         let joined = [vocab.get(left).unwrap_or_default(), vocab.get(right).unwrap_or_default()];
