@@ -337,8 +337,11 @@ fn put_u32(out: &mut Vec<u8>, value: usize) {
     out.extend(u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
 }
 
+/// Bytes of the entries, and of the trailer.
+type BodyAndTrailer<'a> = (&'a [u8], &'a [u8]);
+
 /// Entries and trailer, or `None` if the file has no footer.
-fn split_footer(bytes: &[u8]) -> Result<Option<(&[u8], &[u8])>, Error> {
+fn split_footer(bytes: &[u8]) -> Result<Option<BodyAndTrailer<'_>>, Error> {
     let Some(footer_at) = bytes.len().checked_sub(FOOTER_BYTES) else { return Ok(None) };
     let (before, footer) = bytes.split_at(footer_at);
     let mut r = Cursor::new(footer);

@@ -15,15 +15,19 @@ pub(super) struct Rules {
     order: Order,
     /// Longest token in bytes; longer text is not looked up.
     longest: usize,
+    /// A bit for each two bytes that stand side by side in some token.
+    joined: Vec<u64>,
     has_unused: bool,
 }
 
 enum Order {
     Score,
     ScoreThenLeft,
-    /// Place in the list and resulting id, by pair of ids.
-    Listed(HashMap<(u32, u32), (u32, u32)>),
+    Listed(PairIndex),
 }
+
+/// Place in the list and resulting id, by pair of ids.
+type PairIndex = HashMap<(u32, u32), (u32, u32)>;
 
 impl Rules {
     /// Takes the tokens that merging may reach.
@@ -40,15 +44,30 @@ impl Rules {
             Merges::ByScoreThenLeft => Order::ScoreThenLeft,
             Merges::Listed(list) => Order::Listed(index(&list, &vocab, &table)?),
         };
-        let lengths = vocab.iter().filter(|&(.., kind)| reachable(kind)).map(|(_, b, _)| b.len());
-        let longest = lengths.max().unwrap_or(0);
+        let mut longest = 0;
+        let mut joined = vec![0; 1 << 10];
+        for (_, bytes, _) in vocab.iter().filter(|&(.., kind)| reachable(kind)) {
+            longest = longest.max(bytes.len());
+            for pair in bytes.windows(2) {
+                let (word, bit) = joint(pair[0], pair[1]);
+                joined[word] |= bit;
+            }
+        }
         let has_unused = vocab.iter().any(|(_, b, k)| k == TokenKind::Unused && !b.is_empty());
-        Ok(Rules { vocab, table, order, longest, has_unused })
+        Ok(Rules { vocab, table, order, longest, joined, has_unused })
     }
 
     /// The token with exactly these bytes.
     pub(super) fn token(&self, bytes: &[u8]) -> Option<u32> {
         (bytes.len() <= self.longest).then(|| self.table.find(&self.vocab, bytes)).flatten()
+    }
+
+    /// Whether nothing can merge across the place between two bytes, as no token has both.
+    ///
+    /// Text may be cut there without changing the result, but for how unused tokens divide.
+    pub(super) fn is_cut(&self, before: u8, after: u8) -> bool {
+        let (word, bit) = joint(before, after);
+        !self.has_unused && self.joined[word] & bit == 0
     }
 
     /// What two neighbours merge into, and its place in the order: lower is sooner.
@@ -63,6 +82,11 @@ impl Rules {
     }
 }
 
+fn joint(before: u8, after: u8) -> (usize, u64) {
+    let index = usize::from(before) << 8 | usize::from(after);
+    (index / 64, 1 << (index % 64))
+}
+
 /// Maps numbers to integers so that a higher number gives a lower integer.
 fn falling(score: f32) -> u32 {
     // Adding zero turns -0 into 0, which is equal.
@@ -70,11 +94,7 @@ fn falling(score: f32) -> u32 {
     if bits >> 31 == 1 { bits } else { !(bits | 1 << 31) }
 }
 
-fn index(
-    list: &[(u32, u32)],
-    vocab: &Vocab,
-    table: &Table,
-) -> Result<HashMap<(u32, u32), (u32, u32)>, Error> {
+fn index(list: &[(u32, u32)], vocab: &Vocab, table: &Table) -> Result<PairIndex, Error> {
     let mut pairs = HashMap::with_capacity(list.len());
     for (place, &(left, right)) in (0u32..).zip(list) {
         let joined = [vocab.get(left).unwrap_or_default(), vocab.get(right).unwrap_or_default()];

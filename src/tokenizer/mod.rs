@@ -39,7 +39,7 @@ pub struct Tokenizer {
     /// The token of each byte; unused where SentencePiece has no byte fallback.
     byte_ids: [u32; 256],
     unknown: Option<u32>,
-    /// Control and user-defined tokens.
+    /// Control, unknown and user-defined tokens.
     special: Matcher,
     user_defined: Matcher,
 }
@@ -99,19 +99,19 @@ impl Tokenizer {
     ///
     /// At each place the longest name wins. No BOS is added.
     pub fn encode_with_special(&self, text: &str, out: &mut Vec<u32>) {
-        // User-defined tokens are found by `encode`, unless a longer control token starts there.
-        let is_control = |id| self.token_kind(id) == Some(TokenKind::Control);
+        // User-defined tokens are found by `encode`, unless a longer special token starts there.
+        let is_user_defined = |id| self.token_kind(id) == Some(TokenKind::UserDefined);
         let mut rest = 0;
         let mut at = 0;
         while at < text.len() {
             match self.special.longest_at(text.as_bytes(), at) {
-                Some((id, end)) if is_control(id) => {
+                None => at += 1,
+                Some((id, end)) if is_user_defined(id) => at = end,
+                Some((id, end)) => {
                     self.encode_part(&text[rest..at], rest == 0, out);
                     out.push(id);
                     (rest, at) = (end, end);
                 }
-                Some((_, end)) => at = end,
-                None => at += 1,
             }
         }
         self.encode_part(&text[rest..], rest == 0, out);
@@ -221,7 +221,7 @@ impl Tokenizer {
         self.rules.vocab.kind(id)
     }
 
-    /// The control or user-defined token called `name`.
+    /// The control, unknown or user-defined token called `name`.
     pub fn special(&self, name: &str) -> Option<u32> {
         let found = self.special.longest_at(name.as_bytes(), 0);
         found.filter(|&(_, end)| end == name.len()).map(|(id, _)| id)
@@ -231,7 +231,7 @@ impl Tokenizer {
 const NO_ID: u32 = u32::MAX;
 
 fn is_special(kind: TokenKind) -> bool {
-    matches!(kind, TokenKind::Control | TokenKind::UserDefined)
+    matches!(kind, TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined)
 }
 
 fn bytes_as_tokens(rules: &Rules) -> Result<[u32; 256], Error> {

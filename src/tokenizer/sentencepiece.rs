@@ -13,30 +13,47 @@ impl Tokenizer {
         let text = self.normalise(text, has_prefix);
         let bytes = text.as_bytes();
         let mut merger = Merger::default();
+        let mut after_unknown = false;
         let mut at = 0;
         while at < bytes.len() {
+            // Short stretches stay in the processor's cache.
+            if at > 0 && self.rules.is_cut(bytes[at - 1], bytes[at]) {
+                self.put_merged(&mut merger, bytes, &mut after_unknown, out);
+            }
             let whole = self.symbol_at(&text, at);
             let end = whole.map_or_else(|| next_char(&text, at), |(_, end)| end);
             let id = self.rules.token(&bytes[at..end]).unwrap_or(NO_ID);
             merger.push(id, at..end, whole.is_some());
             at = end;
         }
+        self.put_merged(&mut merger, bytes, &mut after_unknown, out);
+    }
+
+    /// Merges what `merger` holds, writes it and empties `merger`.
+    fn put_merged(
+        &self,
+        merger: &mut Merger,
+        bytes: &[u8],
+        after_unknown: &mut bool,
+        out: &mut Vec<u32>,
+    ) {
         merger.merge(&self.rules, bytes);
-        let mut after_unknown = false;
-        let mut parts = Vec::new();
         for symbol in merger.symbols() {
-            parts.push((symbol.id, symbol.start, symbol.end));
-            while let Some((id, start, end)) = parts.pop() {
-                let Some(left) = self.split_of(&merger, id) else {
-                    self.put(id, &bytes[start..end], &mut after_unknown, out);
-                    continue;
-                };
-                let middle = start + left;
-                for (from, to) in [(middle, end), (start, middle)] {
-                    parts.push((self.rules.token(&bytes[from..to]).unwrap_or(NO_ID), from, to));
+            let Some(left) = self.split_of(merger, symbol.id) else {
+                self.put(symbol.id, &bytes[symbol.start..symbol.end], after_unknown, out);
+                continue;
+            };
+            let middle = symbol.start + left;
+            let mut parts = vec![(middle, symbol.end), (symbol.start, middle)];
+            while let Some((start, end)) = parts.pop() {
+                let id = self.rules.token(&bytes[start..end]).unwrap_or(NO_ID);
+                match self.split_of(merger, id) {
+                    Some(left) => parts.extend([(start + left, end), (start, start + left)]),
+                    None => self.put(id, &bytes[start..end], after_unknown, out),
                 }
             }
         }
+        merger.clear();
     }
 
     /// Where a token that must not be in the result divides.
@@ -47,7 +64,8 @@ impl Tokenizer {
 
     /// Writes one token, or what stands for a character without one.
     fn put(&self, id: u32, text: &[u8], after_unknown: &mut bool, out: &mut Vec<u32>) {
-        if id != NO_ID {
+        // A character whose token is unused has none.
+        if id != NO_ID && self.token_kind(id) != Some(TokenKind::Unused) {
             out.push(id);
             *after_unknown = false;
         } else if self.flags.byte_fallback {

@@ -189,7 +189,7 @@ fn byte_level_bytes(text: &str) -> Option<Vec<u8>> {
 
 /// The byte that a character of the byte-level alphabet stands for: visible ones of Latin-1
 /// for themselves, U+0100 and on for the others in turn.
-fn byte_of(c: char) -> Option<u8> {
+pub(super) fn byte_of(c: char) -> Option<u8> {
     const CONTROL_END: u32 = 0x100 + 0x21;
     const LATIN_CONTROL_END: u32 = CONTROL_END + 0x22;
     let byte = match u32::from(c) {
@@ -304,7 +304,7 @@ fn count_splits(draft: &Draft) -> usize {
         let halves = |&at: &usize| ids.contains_key(&bytes[..at]) && ids.contains_key(&bytes[at..]);
         (1..bytes.len()).filter(halves).count()
     };
-    ids.keys().map(|bytes| splits(bytes)).sum()
+    ids.keys().map(splits).sum()
 }
 
 fn parse_added(json: &Value) -> Result<Vec<AddedToken>, String> {

@@ -49,14 +49,17 @@ pub struct ImportedTokenizer {
 /// If there is no tokenizer, or it is damaged, or of a kind that LEAP cannot reproduce exactly.
 pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenizer, Error> {
     let source = find(path)?;
-    let settings = match settings_folder(path, &source) {
-        Some(folder) => Settings::read(&folder)?,
-        None => Settings::default(),
-    };
+    let folder = settings_folder(path, &source);
+    let settings = folder.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
     let bytes = read(&source)?;
     let vocab_size = vocab_size.or(settings.vocab_size);
     let bad = |what| Error::Bad { path: source.clone(), what };
     let mut draft = Draft::parse(&bytes, vocab_size, &settings).map_err(bad)?;
+    if let Some(folder) = folder.filter(|_| draft.kind == Kind::SentencePiece)
+        && let Some(prefixes) = settings.prefixes_segments(&folder)?
+    {
+        draft.flags.prefix_every_segment = prefixes;
+    }
     draft.apply(&settings).map_err(bad)?;
     draft.fit(vocab_size).map_err(bad)?;
     let notes = std::mem::take(&mut draft.notes);
@@ -169,9 +172,6 @@ impl Draft {
     /// Takes in what the files beside the tokenizer say.
     fn apply(&mut self, settings: &Settings) -> Result<(), String> {
         self.add(&settings.added)?;
-        if self.kind == Kind::SentencePiece && settings.is_legacy == Some(false) {
-            self.flags.prefix_every_segment = false;
-        }
         if settings.has_no_bos {
             self.bos = None;
         } else {

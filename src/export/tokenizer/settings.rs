@@ -23,8 +23,7 @@ pub(super) struct Settings {
     pub(super) chat_template: Option<String>,
     pub(super) has_tokenizer_config: bool,
     pub(super) vocab_size: Option<usize>,
-    /// Legacy tokenizers put a space before the text after special tokens too.
-    pub(super) is_legacy: Option<bool>,
+    is_legacy: Option<bool>,
 }
 
 impl Settings {
@@ -54,6 +53,19 @@ impl Settings {
             settings.vocab_size = settings.vocab_size.or(size(&params));
         }
         Ok(settings)
+    }
+
+    /// Whether text after special tokens gets a space before it, as SentencePiece models do
+    /// not say: the tokenizer.json that was converted from the model counts, then `legacy`.
+    pub(super) fn prefixes_segments(&self, folder: &Path) -> Result<Option<bool>, Error> {
+        let json = json(&folder.join("tokenizer.json"))?.unwrap_or_default();
+        let steps = json.pointer("/normalizer/normalizers").and_then(Value::as_array);
+        let is_prepend = |step: &Value| step.get("type") == Some(&Value::from("Prepend"));
+        if steps.into_iter().flatten().any(is_prepend) {
+            return Ok(Some(true));
+        }
+        let scheme = json.pointer("/pre_tokenizer/prepend_scheme").and_then(Value::as_str);
+        Ok(scheme.map(|scheme| scheme == "always").or(self.is_legacy))
     }
 
     fn take_tokenizer_config(&mut self, config: &Value) -> Result<(), String> {

@@ -1,1 +1,324 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A folder that goes away with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(files: &[(&str, &[u8])]) -> Folder {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("leap-import-{}-{number}", std::process::id());
+        let folder = Folder(std::env::temp_dir().join(name));
+        let _ = fs::remove_dir_all(&folder.0);
+        fs::create_dir(&folder.0).unwrap();
+        for (name, bytes) in files {
+            fs::write(folder.0.join(name), bytes).unwrap();
+        }
+        folder
+    }
+
+    fn import(&self) -> Result<ImportedTokenizer, Error> {
+        import(&self.0, None)
+    }
+
+    fn error(&self) -> String {
+        self.import().err().expect("this must be refused").to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A protobuf field of bytes.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
+}
+
+fn piece(text: &str, score: f32, kind: u8) -> Vec<u8> {
+    let mut message = field(1, text.as_bytes());
+    message.push(2 << 3 | 5);
+    message.extend(score.to_le_bytes());
+    message.extend([3 << 3, kind]);
+    field(1, &message)
+}
+
+/// A small SentencePiece BPE model with the given settings.
+fn model(trainer: &[u8], normaliser: &[u8]) -> Vec<u8> {
+    let mut bytes = [piece("<unk>", 0., 2), piece("<s>", 0., 3), piece("</s>", 0., 3)].concat();
+    bytes.extend([piece("▁", -1., 1), piece("a", -2., 1), piece("▁a", -0.5, 1)].concat());
+    bytes.extend(field(2, trainer));
+    bytes.extend(field(3, normaliser));
+    bytes
+}
+
+const BPE: [u8; 2] = [3 << 3, 2];
+
+const TIKTOKEN: &[u8] = b"YQ== 0\nYg== 1\nYWI= 2\n";
+
+fn byte_level_json() -> Value {
+    json!({
+        "added_tokens": [{"id": 3, "content": "<|begin_of_text|>", "special": true}],
+        "normalizer": null,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}, "behavior": "Isolated", "invert": false},
+            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]},
+        "model": {"type": "BPE", "ignore_merges": true, "vocab": {"a": 0, "Ġ": 1, "Ġa": 2}, "merges": [["Ġ", "a"]]},
+    })
+}
+
+fn json_error(change: impl Fn(&mut Value)) -> String {
+    let mut json = byte_level_json();
+    change(&mut json);
+    Folder::new(&[("tokenizer.json", json.to_string().as_bytes())]).error()
+}
+
+#[test]
+fn byte_level_json_is_read() {
+    let folder = Folder::new(&[("tokenizer.json", byte_level_json().to_string().as_bytes())]);
+    let file = folder.import().unwrap().file;
+    assert_eq!(file.vocab.get(2), Some(b" a".as_slice()));
+    assert_eq!(file.merges, Merges::ByScore);
+    assert!(file.flags.whole_pieces);
+    assert_eq!(file.bos, Some(3));
+    assert_eq!(file.vocab.kind(3), Some(TokenKind::Control));
+}
+
+#[test]
+fn every_byte_has_its_own_character_in_the_byte_level_alphabet() {
+    let letters = (0..0x200).filter_map(char::from_u32);
+    let mut bytes: Vec<u8> = letters.filter_map(hf_json::byte_of).collect();
+    assert_eq!((hf_json::byte_of('Ġ'), hf_json::byte_of('Ċ')), (Some(b' '), Some(b'\n')));
+    assert_eq!((hf_json::byte_of('ġ'), hf_json::byte_of('Ń')), (Some(0x7f), Some(0xad)));
+    bytes.sort_unstable();
+    assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
+}
+
+#[test]
+fn merges_are_listed_only_where_scores_do_not_give_them() {
+    let rule = |vocab: Value, merges: Value| {
+        let mut json = byte_level_json();
+        json["added_tokens"] = json!([]);
+        json["model"]["vocab"] = vocab;
+        json["model"]["merges"] = merges;
+        let folder = Folder::new(&[("tokenizer.json", json.to_string().as_bytes())]);
+        folder.import().unwrap().file.merges
+    };
+    let abc = json!({"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "abc": 5});
+    let in_order = json!(["a b", "b c", "a bc", "ab c"]);
+    assert_eq!(rule(abc.clone(), in_order), Merges::ByScoreThenLeft);
+    let ties_by_right = json!(["a b", "b c", "ab c", "a bc"]);
+    assert!(matches!(rule(abc.clone(), ties_by_right), Merges::Listed(_)));
+    let one_way_missing = json!(["a b", "b c", "ab c"]);
+    assert!(matches!(rule(abc.clone(), one_way_missing), Merges::Listed(_)));
+    let not_by_id = rule(abc, json!(["b c", "a b", "a bc", "ab c"]));
+    assert_eq!(not_by_id, Merges::Listed(vec![(1, 2), (0, 1), (0, 4), (3, 2)]));
+    assert_eq!(rule(json!({"a": 0, "b": 1, "ab": 2}), json!(["a b"])), Merges::ByScore);
+}
+
+#[test]
+fn json_of_other_kinds_is_refused_by_name() {
+    let unigram = json_error(|json| json["model"]["type"] = "Unigram".into());
+    assert!(unigram.contains("Unigram"), "{unigram}");
+    let pattern = json_error(|json| {
+        json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "\\d+".into();
+    });
+    assert!(pattern.contains("\\d+"), "{pattern}");
+    json_error(|json| json["pre_tokenizer"] = json!({"type": "ByteLevel"}));
+    json_error(|json| json["pre_tokenizer"]["pretokenizers"][1]["use_regex"] = true.into());
+    json_error(|json| json["normalizer"] = json!({"type": "NFC"}));
+    json_error(|json| json["model"]["dropout"] = 0.1.into());
+    json_error(|json| json["model"]["byte_fallback"] = true.into());
+}
+
+#[test]
+fn impossible_json_is_refused() {
+    json_error(|json| json["model"]["vocab"]["b"] = 4_000_000_000_u64.into());
+    json_error(|json| json["model"]["vocab"]["b"] = (-1).into());
+    json_error(|json| json["model"]["vocab"]["b"] = 0.into());
+    json_error(|json| json["model"]["merges"] = json!([["a", "x"]]));
+    json_error(|json| json["model"]["merges"] = json!([["Ġ", "a"], ["Ġ", "a"]]));
+    json_error(|json| json["model"]["merges"] = json!([1]));
+    json_error(|json| json["added_tokens"][0]["id"] = 1_u64.into());
+    json_error(|json| json["added_tokens"][0]["id"] = u32::MAX.into());
+    json_error(|json| {
+        json["added_tokens"][0]["special"] = false.into();
+        json["added_tokens"][0]["lstrip"] = true.into();
+    });
+    for bytes in [b"{".as_slice(), b"{}", b"", b" \n", &[b'['; 1 << 16]] {
+        Folder::new(&[("tokenizer.json", bytes)]).error();
+    }
+}
+
+#[test]
+fn damaged_tiktoken_lines_are_named() {
+    let error = Folder::new(&[("tokenizer.model", b"YQ== 0\nYg==\n")]).error();
+    assert!(error.contains("line 2"), "{error}");
+    for bytes in [
+        b"YQ== 0\nYg== 2\n".as_slice(),
+        b"YQ== 0\nYg== 0\n",
+        b"YQ== 0\nYQ== 1\n",
+        b"YQ== -1\n",
+        b"=a 0\n",
+        b"\xff\xfe",
+    ] {
+        Folder::new(&[("tokenizer.model", bytes)]).error();
+    }
+}
+
+#[test]
+fn sentencepiece_model_is_read() {
+    let folder = Folder::new(&[("tokenizer.model", &model(&BPE, &[4 << 3, 0]))]);
+    let file = folder.import().unwrap().file;
+    assert_eq!(file.kind, Kind::SentencePiece);
+    assert!(file.flags.dummy_prefix && !file.flags.remove_extra_spaces);
+    assert_eq!(file.vocab.get(5), Some(b" a".as_slice()));
+    assert_eq!((file.bos, file.stop_ids), (Some(1), vec![2]));
+}
+
+#[test]
+fn sentencepiece_models_of_other_kinds_are_refused_by_name() {
+    let error = |trainer: &[u8], normaliser: &[u8]| {
+        Folder::new(&[("tokenizer.model", &model(trainer, normaliser))]).error()
+    };
+    assert!(error(&[3 << 3, 1], &[]).contains("unigram"));
+    assert!(error(&[], &[]).contains("unigram"));
+    let rules = [field(1, b"nmt_nfkc"), field(2, b"\x01\x02")].concat();
+    assert!(error(&BPE, &rules).contains("nmt_nfkc"));
+    error(&BPE, &[5 << 3, 0]);
+    // Field 24 needs a tag of two bytes.
+    error(&[&BPE[..], &[0xc0, 0x01, 1]].concat(), &[]);
+}
+
+#[test]
+fn damaged_sentencepiece_models_are_refused_or_read_but_never_panic() {
+    let bytes = model(&BPE, &[]);
+    for len in 1..bytes.len() {
+        let result = sentencepiece::parse(&bytes[..len]);
+        // Without its last field, which is empty, the model is whole.
+        assert_eq!(result.is_ok(), len == bytes.len() - 2, "cut at {len}");
+        let mut flipped = bytes.clone();
+        flipped[len] ^= 0x80;
+        let _ = sentencepiece::parse(&flipped);
+    }
+    let with = |piece: Vec<u8>| sentencepiece::parse(&[bytes.clone(), piece].concat()).err();
+    assert!(with(piece("a", 0., 1)).is_some());
+    assert!(with(piece("", 0., 1)).is_some());
+    assert!(with(piece("b c", 0., 1)).is_some());
+    assert!(with(piece("b", 0., 9)).is_some());
+    assert!(with(piece("b", 0., 6)).is_some());
+    assert!(with(piece("b", 0., 1)).is_none());
+}
+
+#[test]
+fn files_beside_the_tokenizer_tell_its_special_tokens() {
+    let config = json!({
+        "bos_token": {"content": "<s>"},
+        "eos_token": "</s>",
+        "added_tokens_decoder": {
+            "4": {"content": "</s>", "special": true},
+            "3": {"content": "<s>", "special": true},
+            "6": {"content": "<|im_start|>", "special": false},
+            "7": {"content": "<|im_end|>", "special": true},
+            "8": {"content": "<tool>", "special": false},
+        },
+        "chat_template": [
+            {"name": "tool_use", "template": "[INST]"},
+            {"name": "default", "template": "{{ '<|im_start|>' }}"},
+        ],
+    });
+    let folder = Folder::new(&[
+        ("tokenizer.model", TIKTOKEN),
+        ("tokenizer_config.json", config.to_string().as_bytes()),
+        ("generation_config.json", br#"{"eos_token_id": [7, 5]}"#),
+        ("config.json", br#"{"vocab_size": 12, "eos_token_id": 1}"#),
+    ]);
+    let file = folder.import().unwrap().file;
+    assert_eq!(file.vocab.len(), 12);
+    assert_eq!((file.bos, file.stop_ids), (Some(3), vec![4, 7, 5]));
+    assert_eq!(file.chat, ChatTemplate::ChatMl);
+    let kinds: Vec<_> = (3..10).map(|id| file.vocab.kind(id).unwrap()).collect();
+    use TokenKind::{Control, Unused, UserDefined};
+    // The template's markers are control tokens, whatever the file says.
+    assert_eq!(kinds, [Control, Control, Unused, Control, Control, UserDefined, Unused]);
+}
+
+#[test]
+fn conversion_beside_a_model_tells_where_spaces_are_put() {
+    let prefix_of = |files: &[(&str, &[u8])]| {
+        let model = model(&BPE, &[]);
+        let folder = Folder::new(&[&[("tokenizer.model", model.as_slice())], files].concat());
+        folder.import().unwrap().file.flags.prefix_every_segment
+    };
+    let prepend = br#"{"normalizer": {"normalizers": [{"type": "Prepend"}]}}"#.as_slice();
+    let first = br#"{"pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "first"}}"#;
+    let legacy = br#"{"legacy": false}"#;
+    assert!(prefix_of(&[]));
+    assert!(!prefix_of(&[("tokenizer_config.json", legacy)]));
+    assert!(!prefix_of(&[("tokenizer.json", first)]));
+    assert!(prefix_of(&[("tokenizer_config.json", legacy), ("tokenizer.json", prepend)]));
+}
+
+#[test]
+fn template_file_goes_before_the_config() {
+    let folder = Folder::new(&[
+        ("tokenizer.model", TIKTOKEN),
+        ("tokenizer_config.json", br#"{"chat_template": "<<SYS>>"}"#),
+        ("chat_template.jinja", b"<|start_header_id|>"),
+    ]);
+    assert_eq!(folder.import().unwrap().file.chat, ChatTemplate::Llama3);
+}
+
+#[test]
+fn unknown_template_is_noted() {
+    let config = br#"{"chat_template": "<start_of_turn>"}"#;
+    let folder = Folder::new(&[("tokenizer.model", TIKTOKEN), ("tokenizer_config.json", config)]);
+    let imported = folder.import().unwrap();
+    assert_eq!(imported.file.chat, ChatTemplate::None);
+    assert!(imported.notes[0].contains("--chat-template"), "{:?}", imported.notes);
+}
+
+#[test]
+fn templates_are_recognised_by_what_they_write() {
+    let zephyr = "'<|user|>\n' + message['content'] + eos_token";
+    for (jinja, wanted) in [
+        ("<|start_header_id|>", Some(ChatTemplate::Llama3)),
+        ("<|im_start|>", Some(ChatTemplate::ChatMl)),
+        ("[INST] <<SYS>>", Some(ChatTemplate::Llama2)),
+        ("[INST] ", Some(ChatTemplate::MistralV1)),
+        (zephyr, Some(ChatTemplate::Zephyr)),
+        ("<|user|> <|end|> eos_token", None),
+    ] {
+        assert_eq!(template::recognise(jinja, false), wanted, "{jinja}");
+    }
+    assert_eq!(template::recognise("[INST]", true), Some(ChatTemplate::MistralV3));
+}
+
+#[test]
+fn vocabulary_must_fit_the_model() {
+    let folder = Folder::new(&[("tokenizer.model", TIKTOKEN)]);
+    assert_eq!(import(&folder.0, Some(7)).unwrap().file.vocab.len(), 7);
+    for vocab_size in [2, VOCAB_MAX + 1, usize::MAX] {
+        assert!(import(&folder.0, Some(vocab_size)).is_err(), "{vocab_size}");
+    }
+    let config = br#"{"eos_token_id": 900}"#;
+    let folder = Folder::new(&[("tokenizer.model", TIKTOKEN), ("config.json", config)]);
+    assert!(folder.error().contains("900"));
+    let config = br#"{"eos_token_id": "two"}"#;
+    let folder = Folder::new(&[("tokenizer.model", TIKTOKEN), ("config.json", config)]);
+    assert!(folder.error().contains("config.json"));
+}
+
+#[test]
+fn folder_without_tokenizer_is_told_apart_from_a_missing_one() {
+    let folder = Folder::new(&[]);
+    assert!(matches!(folder.import(), Err(Error::NotFound { .. })));
+    assert!(!is_in(&folder.0));
+    assert!(matches!(import(&folder.0.join("none"), None), Err(Error::Io { .. })));
+}
