@@ -114,7 +114,7 @@ impl Run {
     pub(super) fn execute(self) -> Result<(), Failure> {
         self.check()?;
         signal::install().map_err(|e| Failure::runtime(&e))?;
-        signal::exit_at_second();
+        signal::count_one().map_err(|e| Failure::runtime(&e))?;
         let loaded = model_files::load(self.model.as_deref(), self.tokenizer.as_deref())?;
         let engine = self.engine(&loaded)?;
         let generator = self.generator(&loaded, engine.ctx_len());

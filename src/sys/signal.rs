@@ -1,16 +1,11 @@
 //! Signals that ask the program to stop.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 static INTERRUPTED: AtomicU32 = AtomicU32::new(0);
-static EXIT_AT_SECOND: AtomicBool = AtomicBool::new(false);
-
-/// Exit code of a program ended by SIGINT, as shells give it.
-const EXIT_CODE: libc::c_int = 130;
-
 /// From now on SIGINT, SIGTERM and SIGHUP are counted instead of ending the process, and a
 /// file-size limit is an error of the write instead of a signal.
 ///
@@ -20,12 +15,12 @@ const EXIT_CODE: libc::c_int = 130;
 /// # Errors
 /// The system's.
 pub fn install() -> io::Result<()> {
-    set(Signal::SIGINT, SigHandler::Handler(count))?;
-    set(Signal::SIGTERM, SigHandler::Handler(count))?;
-    set(Signal::SIGXFSZ, SigHandler::SigIgn)?;
-    let before = set(Signal::SIGHUP, SigHandler::Handler(count))?;
+    set(Signal::SIGINT, SigHandler::Handler(count), SaFlags::empty())?;
+    set(Signal::SIGTERM, SigHandler::Handler(count), SaFlags::empty())?;
+    set(Signal::SIGXFSZ, SigHandler::SigIgn, SaFlags::empty())?;
+    let before = set(Signal::SIGHUP, SigHandler::Handler(count), SaFlags::empty())?;
     if matches!(before.handler(), SigHandler::SigIgn) {
-        set(Signal::SIGHUP, SigHandler::SigIgn)?;
+        set(Signal::SIGHUP, SigHandler::SigIgn, SaFlags::empty())?;
     }
     Ok(())
 }
@@ -35,26 +30,25 @@ pub fn interrupted() -> u32 {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// From now on a second signal ends the process, wherever it is.
-pub fn exit_at_second() {
-    EXIT_AT_SECOND.store(true, Ordering::Relaxed);
-}
-
-/// Forgets the signals so far: they have been followed.
-pub fn reset() {
+/// Forgets the signals so far, and from now on counts only the next SIGINT or SIGTERM: the
+/// one after it ends the process, wherever that is.
+///
+/// # Errors
+/// The system's.
+pub fn count_one() -> io::Result<()> {
     INTERRUPTED.store(0, Ordering::Relaxed);
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        set(signal, SigHandler::Handler(count), SaFlags::SA_RESETHAND)?;
+    }
+    Ok(())
 }
 
 extern "C" fn count(_signal: libc::c_int) {
-    let before = INTERRUPTED.fetch_add(1, Ordering::Relaxed);
-    if before > 0 && EXIT_AT_SECOND.load(Ordering::Relaxed) {
-        // SAFETY: `_exit` may be called in a signal handler; it runs no code of ours.
-        unsafe { libc::_exit(EXIT_CODE) };
-    }
+    INTERRUPTED.fetch_add(1, Ordering::Relaxed);
 }
 
-fn set(signal: Signal, handler: SigHandler) -> io::Result<SigAction> {
-    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+fn set(signal: Signal, handler: SigHandler, flags: SaFlags) -> io::Result<SigAction> {
+    let action = SigAction::new(handler, flags, SigSet::empty());
     // SAFETY: `count` only adds to an atomic, which is allowed in a signal handler.
     Ok(unsafe { sigaction(signal, &action)? })
 }

@@ -26,7 +26,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         let (outcome, text) = answer(&mut session, &mut conversation, &mut stream, &context)?;
         report(&session, &outcome, &message, &text)?;
         if outcome.reason == StopReason::Interrupted {
-            signal::reset();
+            signal::count_one().map_err(|e| Failure::runtime(&e))?;
         }
     }
     Ok(())
