@@ -3,7 +3,6 @@
 //! Weights are those of a 2048 × 2048 matrix. A rate is the best of several runs: a figure of the
 //! kernel, not of the machine's other work. `cargo bench -- NAME` runs the kernels whose name
 //! contains NAME.
-#![allow(clippy::print_stdout, reason = "a program that prints")]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -37,6 +36,7 @@ struct Report {
 
 impl Report {
     /// Prints what each tier does a second of `work` units (in `unit`s of 10^9) per call of `f`.
+    #[expect(clippy::print_stdout, reason = "a program that prints its table")]
     fn line(&self, name: &str, work: usize, unit: &str, mut f: impl FnMut(Kernels)) {
         if self.filter.as_ref().is_some_and(|filter| !name.contains(filter)) {
             return;

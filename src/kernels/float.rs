@@ -1,5 +1,6 @@
 //! Float kernels, written once: each tier inlines these bodies into functions compiled for its
-//! features, and the compiler makes vectors of the fixed-size loops.
+//! features, and the compiler makes vectors of their loops. What it would not, the tier writes by
+//! hand and passes in.
 //!
 //! `FMA` says whether the tier has a fused multiply-add instruction; the result is the same.
 
@@ -28,7 +29,7 @@ impl Softmax {
     pub(super) const EMPTY: Softmax = Softmax { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// Dot products of `x` with `N` of up to four rows as long as it, as the module above describes.
+/// Dot products of `x` with `N` of up to four rows as long as it, as [`super`] describes.
 #[inline(always)]
 pub(super) fn dots<const FMA: bool, const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     let mut y = [0.0; 4];
@@ -222,7 +223,7 @@ fn weigh_columns<const FMA: bool, const N: usize>(
     *out = sums;
 }
 
-/// `exp(x)` within `1.2e-7` relative where the result is normal; 0 below, infinity above, NaN for
+/// `exp(x)` within `1e-7` relative where the result is normal; 0 below, infinity above, NaN for
 /// NaN. `exp(x) = 2^n * exp(r)` with `|r| <= ln(2) / 2`, and for `exp(r)` a polynomial of degree 6
 /// through Chebyshev nodes (off by `1.1e-8` relative).
 #[inline(always)]
@@ -264,7 +265,7 @@ pub(super) fn chunks(x: &[f32]) -> &[Lanes] {
 
 /// The whole vectors in the first `len` of each row.
 #[inline(always)]
-pub(super) fn chunks_of<'a, const N: usize>(rows: [&'a [f32]; N], len: usize) -> [&'a [Lanes]; N] {
+pub(super) fn chunks_of<const N: usize>(rows: [&[f32]; N], len: usize) -> [&[Lanes]; N] {
     rows.map(|row| chunks(&row[..len]))
 }
 

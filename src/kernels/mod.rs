@@ -12,7 +12,7 @@
 //! - A float dot product has [`LANES`] running sums; element `i` goes to sum `i % LANES`, a short
 //!   tail is padded with zeros, and the sums are joined by one fixed tree. Against exact arithmetic
 //!   it is off by at most `(k / LANES + 5) * 2^-24 * Σ|a·b|`.
-//! - `exp` is one polynomial (within `1.2e-7` relative where the result is normal).
+//! - `exp` is one polynomial (within `1e-7` relative where the result is normal).
 //! - A result never depends on how work is split: not on the batch size `m`, the tile shape, the
 //!   rows a thread was given, the queries beside this one, or where a KV cache's runs are cut.
 //!
@@ -30,9 +30,10 @@
 //!
 //! # Adding a tier
 //!
-//! A tier is a `Table`. [`float`] holds bodies written once and compiled for each tier's features;
-//! what a compiler does not find by itself (int8 tiles, f16 conversion) is written by hand in the
-//! tier's file. Tiles are 1 or 4 activation rows by 4 weight rows.
+//! A tier is a `Table` in a file of its own and an arm of [`Kernels::for_isa`]. `float.rs` holds
+//! bodies written once and compiled for each tier's features; what a compiler makes no good vectors
+//! of (int8 tiles, float dot products, quantising, f16 conversion) is written by hand. Tiles are 1
+//! or 4 activation rows by 4 weight rows, from row-major weights as a file has them.
 
 mod attend;
 #[cfg(target_arch = "x86_64")]
