@@ -267,7 +267,7 @@ fn files_cut_anywhere_are_survived() {
         let cuts = (0..bytes.len()).filter(|cut| *cut < 300 || cut % 97 == 0);
         for cut in cuts.chain(bytes.len().saturating_sub(300)..bytes.len()) {
             survive(&bytes[..cut], None);
-            let is_body = hostile_subjects_have_body(&bytes, cut);
+            let is_body = is_end_of_entries(&bytes, cut);
             let result = TokenizerFile::parse(&bytes[..cut], Some(n_vocab));
             assert!(result.is_err() || is_body, "cut at {cut}");
         }
@@ -275,7 +275,7 @@ fn files_cut_anywhere_are_survived() {
 }
 
 /// Whether `cut` is where the published format ends in `bytes`.
-fn hostile_subjects_have_body(bytes: &[u8], cut: usize) -> bool {
+fn is_end_of_entries(bytes: &[u8], cut: usize) -> bool {
     let Some(footer) = bytes.len().checked_sub(12) else { return false };
     let trailer_bytes = u32::from_le_bytes(bytes[footer..footer + 4].try_into().unwrap());
     footer.checked_sub(trailer_bytes as usize) == Some(cut)
