@@ -7,6 +7,7 @@ mod eval;
 #[cfg(feature = "tools")]
 mod export;
 mod failure;
+mod info;
 #[cfg(feature = "tools")]
 mod json;
 mod json_object;
@@ -37,6 +38,7 @@ enum Command {
     #[cfg(feature = "tools")]
     Export(export::Export),
     Run(run::Run),
+    Info(info::Info),
     #[cfg(feature = "tools")]
     Tokenizer(tokenizer::Tokenizer),
     #[cfg(feature = "tools")]
@@ -52,6 +54,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         #[cfg(feature = "tools")]
         Parsed::Command(Command::Export(export)) => export.execute(),
         Parsed::Command(Command::Run(run)) => run.execute(),
+        Parsed::Command(Command::Info(info)) => info.execute(),
         #[cfg(feature = "tools")]
         Parsed::Command(Command::Tokenizer(tokenizer)) => tokenizer.execute(),
         #[cfg(feature = "tools")]
@@ -85,15 +88,21 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
         );
     }
     let words = command_words(words);
+    if matches!(words[0].as_str(), "--version" | "-V") {
+        return Ok(Parsed::Help(concat!("leap ", env!("CARGO_PKG_VERSION"), "\n").to_owned()));
+    }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match Leap::from_args(&["leap"], &words) {
         Ok(leap) => Ok(Parsed::Command(leap.command)),
         Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
-        Err(exit) => Err(Failure::Usage(exit.output.trim_end().to_owned())),
+        Err(exit) => {
+            let problem = exit.output.trim_end().replace('\n', " ");
+            Err(Failure::Usage(format!("{problem} (leap --help shows commands and options)")))
+        }
     }
 }
 
-/// The words after the program name, with the applet that argv[0] names in front.
+/// The words after the program name, with the applet that `argv[0]` names in front.
 ///
 /// `--option=value` becomes two words, and no words at all mean `run`.
 fn command_words(argv: Vec<String>) -> Vec<String> {

@@ -6,7 +6,7 @@
 //! use leap::tokenizer::Tokenizer;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut engine = Engine::open("model.bin".as_ref(), &Options::default())?;
-//! let tokenizer = Tokenizer::open("tokenizer.bin".as_ref())?;
+//! let tokenizer = Tokenizer::from_bytes(&std::fs::read("tokenizer.bin")?, None)?;
 //! let mut sampler = Sampler::new(Sampling::GREEDY, engine.header().vocab_size);
 //! let mut stream = engine.stream()?;
 //! let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
@@ -14,7 +14,7 @@
 //! for _ in 0..20 {
 //!     let logits = engine.push(&mut stream, &ids)?;
 //!     ids = sampler.sample(logits).into_iter().collect();
-//!     print!("{}", String::from_utf8_lossy(tokenizer.token_bytes(ids[0])));
+//!     print!("{}", tokenizer.decode(&ids, false));
 //! }
 //! # Ok(())
 //! # }
