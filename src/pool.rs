@@ -24,6 +24,10 @@ const SPINS: u32 = 20_000;
 
 /// The work of one call: pieces are numbers, each taken once.
 type Job<'a> = &'a (dyn Fn(usize) + Sync + 'a);
+/// The work on one pair of chunks: its index and the two chunks.
+type PairJob<'a, A, B> = &'a (dyn Fn(usize, &mut [A], &mut [B]) + Sync + 'a);
+/// The work on some columns of some rows: which they are, and the parts of the rows.
+type ColumnJob<'a> = &'a (dyn Fn(Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
 
 /// A set of threads; dropping it ends them.
 pub struct Pool {
@@ -144,7 +148,7 @@ impl Pool {
         &self,
         (a, a_chunk): (&mut [A], usize),
         (b, b_chunk): (&mut [B], usize),
-        job: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
+        job: PairJob<'_, A, B>,
     ) {
         assert_eq!(a.len().div_ceil(a_chunk), b.len().div_ceil(b_chunk));
         let b = Parts::new(b);
@@ -163,13 +167,7 @@ impl Pool {
     ///
     /// # Panics
     /// If `out` is not a whole number of rows.
-    pub fn run_columns(
-        &self,
-        out: &mut [f32],
-        width: usize,
-        step: usize,
-        job: &(dyn Fn(Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync),
-    ) {
+    pub fn run_columns(&self, out: &mut [f32], width: usize, step: usize, job: ColumnJob<'_>) {
         assert!(out.len().is_multiple_of(width));
         let rows = out.len() / width;
         let parts = Parts::new(out);

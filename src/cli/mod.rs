@@ -34,6 +34,10 @@ struct Leap {
 
 #[derive(FromArgs)]
 #[argh(subcommand)]
+#[cfg_attr(
+    not(feature = "tools"),
+    expect(clippy::large_enum_variant, reason = "there is only one, and argh wants it unboxed")
+)]
 enum Command {
     #[cfg(feature = "tools")]
     Export(export::Export),
@@ -45,20 +49,28 @@ enum Command {
     Eval(eval::Eval),
 }
 
+impl Command {
+    fn execute(self) -> Result<(), Failure> {
+        match self {
+            #[cfg(feature = "tools")]
+            Command::Export(export) => export.execute(),
+            Command::Run(run) => run.execute(),
+            Command::Info(info) => info.execute(),
+            #[cfg(feature = "tools")]
+            Command::Tokenizer(tokenizer) => tokenizer.execute(),
+            #[cfg(feature = "tools")]
+            Command::Eval(eval) => eval.execute(),
+        }
+    }
+}
+
 /// Parses `args` (program name first), runs the command and returns its exit code:
 /// 0 done, 1 failed at run time, 2 bad usage, 3 bad input file, 4 ring lost.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     start_log();
     let result = parse(args).and_then(|parsed| match parsed {
         Parsed::Help(text) => print(&text),
-        #[cfg(feature = "tools")]
-        Parsed::Command(Command::Export(export)) => export.execute(),
-        Parsed::Command(Command::Run(run)) => run.execute(),
-        Parsed::Command(Command::Info(info)) => info.execute(),
-        #[cfg(feature = "tools")]
-        Parsed::Command(Command::Tokenizer(tokenizer)) => tokenizer.execute(),
-        #[cfg(feature = "tools")]
-        Parsed::Command(Command::Eval(eval)) => eval.execute(),
+        Parsed::Command(command) => command.execute(),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -75,7 +87,7 @@ fn start_log() {
 }
 
 enum Parsed {
-    Command(Command),
+    Command(Box<Command>),
     Help(String),
 }
 
@@ -93,7 +105,7 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match Leap::from_args(&["leap"], &words) {
-        Ok(leap) => Ok(Parsed::Command(leap.command)),
+        Ok(leap) => Ok(Parsed::Command(Box::new(leap.command))),
         Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
         Err(exit) => {
             let problem = exit.output.trim_end().replace('\n', " ");

@@ -53,7 +53,10 @@ impl Messages {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
         }
-        while self.reads_lines {
+        if !self.reads_lines {
+            return Ok(None);
+        }
+        loop {
             if self.is_terminal {
                 let mut stderr = io::stderr().lock();
                 // A prompt nobody can see is no loss.
@@ -64,7 +67,6 @@ impl Messages {
                 line => return Ok(line),
             }
         }
-        Ok(None)
     }
 }
 
