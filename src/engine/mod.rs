@@ -66,6 +66,8 @@ pub struct Options {
     pub cores: Option<Vec<usize>>,
     /// Instruction set to use; by default the best this CPU has.
     pub isa: Option<Isa>,
+    /// Whether to make a copy of int8 weights that is packed for the kernels.
+    pub pack: bool,
 }
 
 /// Why an engine cannot be started.
@@ -168,8 +170,11 @@ impl Engine {
             Some(isa) => Kernels::for_isa(isa).ok_or(EngineError::Isa(isa))?,
         };
         let pool = Pool::new(&options.cpus()).map_err(EngineError::Threads)?;
-        let transformer =
+        let mut transformer =
             Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
+        if options.pack {
+            transformer.pack_weights().map_err(EngineError::Start)?;
+        }
         Ok(Engine { transformer, n_streams: 0, rows: Vec::with_capacity(plan.max_batch) })
     }
 

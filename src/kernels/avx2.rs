@@ -11,7 +11,7 @@ use super::matmul::{chunks, level};
 use super::{float, scalar};
 use crate::quant::Q8Row;
 
-float::float_kernels!(true, #[target_feature(enable = "avx2,fma,f16c")]);
+float::float_kernels!(true, None, #[target_feature(enable = "avx2,fma,f16c")]);
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "avx2,fma,f16c")]

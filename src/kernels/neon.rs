@@ -12,7 +12,7 @@ use super::matmul::{chunks, level};
 use super::{float, scalar};
 use crate::quant::Q8Row;
 
-float::float_kernels!(true, #[target_feature(enable = "neon")]);
+float::float_kernels!(true, None, #[target_feature(enable = "neon")]);
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "neon")]

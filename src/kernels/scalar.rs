@@ -8,7 +8,7 @@ use crate::quant::Q8Row;
 /// Whether `f32::mul_add` is one instruction rather than a slow library call.
 const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
-float::float_kernels!(FMA);
+float::float_kernels!(FMA, None);
 
 fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     float::dots::<FMA, N>(x, rows)

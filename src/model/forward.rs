@@ -7,15 +7,16 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Model;
 use super::attention::Attention;
 use super::buffers::Buffers;
 use super::kv::KvShape;
+use super::packed::PackedWeights;
 use super::plan::{Plan, PlanError};
 use super::project::Projector;
 use super::rope;
+use super::{Matrix, Model};
 use crate::arena::{Arena, Exhausted};
-use crate::format::model::{Header, TensorKind};
+use crate::format::model::{Header, TensorKind, Weights};
 use crate::kernels::Kernels;
 use crate::pool::Pool;
 
@@ -100,6 +101,7 @@ pub struct Transformer {
     /// Radians per position, `[head_dim / 2]`.
     frequencies: Vec<f64>,
     arena: Arena,
+    packed: Option<PackedWeights>,
 }
 
 impl Transformer {
@@ -118,7 +120,23 @@ impl Transformer {
         let arena = Arena::new(bytes).map_err(StartError::Memory)?;
         let kv = KvShape::new(header, plan.kv_len(header));
         let frequencies = rope::frequencies(header);
-        Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena })
+        Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena, packed: None })
+    }
+
+    /// Makes a copy of the weights that is packed for the kernels, and uses it from now on, if
+    /// they are int8 and the kernels have a layout for them. The results stay the same.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    pub fn pack_weights(&mut self) -> Result<(), StartError> {
+        let packed = PackedWeights::new(&self.model, &self.kernels, &self.pool);
+        self.packed = packed.map_err(StartError::Memory)?;
+        Ok(())
+    }
+
+    /// Whether packed weights are in use.
+    pub fn is_packed(&self) -> bool {
+        self.packed.is_some()
     }
 
     /// The model that is run.
@@ -165,6 +183,7 @@ impl Transformer {
         let mut buffers = buffers.expect("the arena was made for this plan");
         let pass = Pass {
             model: &self.model,
+            packed: self.packed.as_ref(),
             kernels: &self.kernels,
             pool: &self.pool,
             kv: &self.kv,
@@ -198,6 +217,7 @@ fn check(rows: &[Row], plan: &Plan, header: &Header) -> Result<(), ForwardError>
 /// One forward pass over `rows`.
 struct Pass<'a> {
     model: &'a Model,
+    packed: Option<&'a PackedWeights>,
     kernels: &'a Kernels,
     pool: &'a Pool,
     kv: &'a KvShape,
@@ -208,13 +228,26 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn projector(&self) -> Projector<'_> {
         let weights = self.model.header().weights;
-        Projector { kernels: self.kernels, pool: self.pool, weights }
+        let is_packed = self.packed.is_some();
+        Projector { kernels: self.kernels, pool: self.pool, weights, is_packed }
+    }
+
+    /// The matrix of `kind` in `layer`, packed if it is.
+    fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
+        let header = self.model.header();
+        let packed = match header.weights {
+            Weights::F32 => None,
+            Weights::Q8 { group } => {
+                self.packed.and_then(|p| p.matrix((kind, layer), header.shape(kind), group))
+            }
+        };
+        packed.unwrap_or_else(|| self.model.matrix(kind, layer))
     }
 
     /// Fills `x` with the tokens' embeddings, and the tables of RoPE with their positions.
     fn embed(&self, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
-        let embedding = self.model.matrix(TensorKind::Embedding, 0);
+        let embedding = self.matrix(TensorKind::Embedding, 0);
         for (row, x) in self.rows.iter().zip(buffers.x.chunks_exact_mut(header.dim)) {
             embedding.read_row(row.token as usize, self.kernels, x);
         }
@@ -235,7 +268,7 @@ impl Pass<'_> {
     fn attention(&self, layer: usize, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
         let (m, dim, q_dim) = (self.rows.len(), header.dim, header.q_dim());
-        let matrix = |kind| self.model.matrix(kind, layer);
+        let matrix = |kind| self.matrix(kind, layer);
         let projector = self.projector();
 
         self.normalise(TensorKind::AttentionNorm, layer, buffers);
@@ -254,7 +287,7 @@ impl Pass<'_> {
     fn feed_forward(&self, layer: usize, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
         let (m, dim, ffn_dim) = (self.rows.len(), header.dim, header.ffn_dim);
-        let matrix = |kind| self.model.matrix(kind, layer);
+        let matrix = |kind| self.matrix(kind, layer);
         let projector = self.projector();
 
         self.normalise(TensorKind::FfnNorm, layer, buffers);
@@ -302,7 +335,7 @@ impl Pass<'_> {
         }
         let projector = self.projector();
         projector.prepare(&mut buffers.inputs, m, dim);
-        let classifier = self.model.classifier();
+        let classifier = self.matrix(self.model.classifier_kind(), 0);
         projector.project(&buffers.inputs, (m, dim), &[classifier], buffers.logits);
         m * header.vocab_size
     }

@@ -7,6 +7,7 @@ mod attention;
 mod buffers;
 mod forward;
 mod kv;
+mod packed;
 mod plan;
 mod project;
 mod rope;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use crate::format;
 use crate::format::model::{Header, Tensor, TensorId, TensorKind, Weights};
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, PackedQ8};
 use crate::quant::Q8Matrix;
 use crate::sys::map::Map;
 
@@ -73,7 +74,7 @@ impl std::error::Error for LoadError {
     }
 }
 
-/// A weight matrix `[rows, k]` as the file stores it.
+/// A weight matrix `[rows, k]`.
 #[derive(Clone, Copy)]
 pub enum Matrix<'a> {
     /// f32, row-major.
@@ -83,8 +84,10 @@ pub enum Matrix<'a> {
         /// Columns.
         k: usize,
     },
-    /// int8 with group scales.
+    /// int8 with group scales, row-major.
     Q8(Q8Matrix<'a>),
+    /// int8 with group scales, in the layout of the kernels in use.
+    PackedQ8(PackedQ8<'a>),
 }
 
 impl<'a> Matrix<'a> {
@@ -93,25 +96,28 @@ impl<'a> Matrix<'a> {
         match self {
             Matrix::F32 { w, k } => w.len() / k,
             Matrix::Q8(matrix) => matrix.rows(),
+            Matrix::PackedQ8(matrix) => matrix.rows(),
         }
     }
 
-    /// The matrix of rows `range` alone.
+    /// The matrix of rows `range` alone: whole panels of a packed one, or its end.
     pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Matrix<'a> {
         match self {
             Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
             Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
+            Matrix::PackedQ8(matrix) => Matrix::PackedQ8(matrix.slice_rows(range)),
         }
     }
 
     /// Writes row `index` as f32 to `out`, `[k]`.
     pub fn read_row(&self, index: usize, kernels: &Kernels, out: &mut [f32]) {
-        match self.slice_rows(index..index + 1) {
-            Matrix::F32 { w, .. } => out.copy_from_slice(w),
+        match self {
+            Matrix::F32 { w, k } => out.copy_from_slice(&w[index * k..][..*k]),
             Matrix::Q8(matrix) => {
-                let row = matrix.row(0);
+                let row = matrix.row(index);
                 kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
             }
+            Matrix::PackedQ8(matrix) => kernels.read_packed_q8(*matrix, index, out),
         }
     }
 }
@@ -183,10 +189,10 @@ impl Model {
     }
 
     /// The matrix that turns the last hidden state into logits.
-    pub(crate) fn classifier(&self) -> Matrix<'_> {
+    pub(crate) fn classifier_kind(&self) -> TensorKind {
         match self.header.shared_classifier {
-            true => self.matrix(TensorKind::Embedding, 0),
-            false => self.matrix(TensorKind::Classifier, 0),
+            true => TensorKind::Embedding,
+            false => TensorKind::Classifier,
         }
     }
 
