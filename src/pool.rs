@@ -27,8 +27,11 @@ const SPINS: u32 = 20_000;
 type Job<'a> = &'a (dyn Fn(usize) + Sync + 'a);
 /// The work on one pair of chunks: its index and the two chunks.
 type PairJob<'a, A, B> = &'a (dyn Fn(usize, &mut [A], &mut [B]) + Sync + 'a);
-/// The work on some columns of some rows: which they are, and the parts of the rows.
-type ColumnJob<'a> = &'a (dyn Fn(Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
+/// The work on three chunks that belong together.
+type TripleJob<'a, A, B, C> = &'a (dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync + 'a);
+/// The work on some columns of some rows: their section, which they are, and the parts of the
+/// rows.
+type ColumnJob<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
 
 /// A set of threads; dropping it ends them.
 pub struct Pool {
@@ -189,13 +192,7 @@ impl Pool {
     ///
     /// # Panics
     /// If `out` is not a whole number of rows.
-    pub fn run_columns(
-        &self,
-        out: &mut [f32],
-        widths: &[usize],
-        step: usize,
-        job: ColumnJob<'_>,
-    ) {
+    pub fn run_columns(&self, out: &mut [f32], widths: &[usize], step: usize, job: ColumnJob<'_>) {
         let width: usize = widths.iter().sum();
         assert!(out.len().is_multiple_of(width));
         let rows = out.len() / width;

@@ -2,6 +2,7 @@
 //!
 //! Text goes to stdout, everything else to stderr.
 
+mod bench;
 #[cfg(feature = "tools")]
 mod eval;
 #[cfg(feature = "tools")]
@@ -13,9 +14,11 @@ mod json;
 mod json_object;
 mod model_files;
 mod options;
+mod pack;
 mod run;
 #[cfg(feature = "tools")]
 mod tokenizer;
+mod weights;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -43,6 +46,8 @@ enum Command {
     Export(export::Export),
     Run(run::Run),
     Info(info::Info),
+    Bench(bench::Bench),
+    Pack(pack::Pack),
     #[cfg(feature = "tools")]
     Tokenizer(tokenizer::Tokenizer),
     #[cfg(feature = "tools")]
@@ -56,6 +61,8 @@ impl Command {
             Command::Export(export) => export.execute(),
             Command::Run(run) => run.execute(),
             Command::Info(info) => info.execute(),
+            Command::Bench(bench) => bench.execute(),
+            Command::Pack(pack) => pack.execute(),
             #[cfg(feature = "tools")]
             Command::Tokenizer(tokenizer) => tokenizer.execute(),
             #[cfg(feature = "tools")]

@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use argh::FromArgs;
 
 use super::model_files::{self, Loaded};
+use super::weights::{self, Huge, Place};
 use super::{Failure, options, warn};
 use crate::engine::{Engine, Generator, Options, StopStrings};
 use crate::format::ChatTemplate;
@@ -78,6 +79,12 @@ pub(super) struct Run {
     /// cores to run on, as in 4-7 or 0,2
     #[argh(option, from_str_fn(options::cores))]
     cores: Option<options::Cores>,
+    /// packed weights: auto (beside the model, or in the cache folder), a file, a folder, or off
+    #[argh(option, from_str_fn(weights::place), default = "Place::Auto")]
+    cache: Place,
+    /// weights in huge pages: auto (if there is memory to spare), on or off
+    #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
+    huge: Huge,
     /// print one JSON object instead of the text
     #[argh(switch)]
     json: bool,
@@ -137,7 +144,9 @@ impl Run {
         signal::install().map_err(|e| Failure::runtime(&e))?;
         signal::count_one().map_err(|e| Failure::runtime(&e))?;
         let loaded = model_files::load(self.model.as_deref(), self.tokenizer.as_deref())?;
-        let engine = self.engine(&loaded)?;
+        let mut engine = self.engine(&loaded)?;
+        let model = self.model.as_deref();
+        weights::prepare(&mut engine, model, &self.cache, self.huge, self.quiet)?;
         let generator = self.generator(&loaded, engine.ctx_len());
         let session = Session { flags: &self, loaded: &loaded, engine, generator };
         match self.chat {

@@ -66,8 +66,6 @@ pub struct Options {
     pub cores: Option<Vec<usize>>,
     /// Instruction set to use; by default the best this CPU has.
     pub isa: Option<Isa>,
-    /// Whether to make a copy of int8 weights that is packed for the kernels.
-    pub pack: bool,
 }
 
 /// Why an engine cannot be started.
@@ -170,11 +168,8 @@ impl Engine {
             Some(isa) => Kernels::for_isa(isa).ok_or(EngineError::Isa(isa))?,
         };
         let pool = Pool::new(&options.cpus()).map_err(EngineError::Threads)?;
-        let mut transformer =
+        let transformer =
             Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
-        if options.pack {
-            transformer.pack_weights().map_err(EngineError::Start)?;
-        }
         Ok(Engine { transformer, n_streams: 0, rows: Vec::with_capacity(plan.max_batch) })
     }
 
@@ -186,6 +181,11 @@ impl Engine {
     /// The model with its threads and buffers.
     pub fn transformer(&self) -> &Transformer {
         &self.transformer
+    }
+
+    /// The same, to be told where to keep packed weights.
+    pub fn transformer_mut(&mut self) -> &mut Transformer {
+        &mut self.transformer
     }
 
     /// Longest context of a stream.
@@ -281,7 +281,7 @@ pub enum Logits {
 
 impl Options {
     /// The cores to run on: those asked for, else the fastest, as many as threads are wanted.
-    fn cpus(&self) -> Vec<usize> {
+    pub fn cpus(&self) -> Vec<usize> {
         let cores = cpu::cores();
         let all: Vec<usize> = match &self.cores {
             Some(cores) => cores.clone(),

@@ -4,13 +4,15 @@
 //! next token of one stream and those of several streams are the same call.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::attention::Attention;
 use super::buffers::Buffers;
 use super::kv::KvShape;
-use super::packed::PackedWeights;
+use super::packed::{PackReport, PackedWeights, Packer};
 use super::plan::{Plan, PlanError};
 use super::project::Projector;
 use super::rope;
@@ -18,6 +20,7 @@ use super::{Matrix, Model};
 use crate::arena::{Arena, Exhausted};
 use crate::format::model::{Header, TensorKind, Weights};
 use crate::kernels::Kernels;
+use crate::pack;
 use crate::pool::Pool;
 
 /// One token of a batch.
@@ -123,20 +126,64 @@ impl Transformer {
         Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena, packed: None })
     }
 
-    /// Makes a copy of the weights that is packed for the kernels, and uses it from now on, if
-    /// they are int8 and the kernels have a layout for them. The results stay the same.
+    /// Takes the weights from the cache file at `path`, packed for the kernels; builds it if it
+    /// is not there or does not match. The results stay the same. `None` if these weights or
+    /// these kernels have no packed form.
+    ///
+    /// `is_wanted` is asked between tensors and may end the work.
     ///
     /// # Errors
-    /// If there is not enough memory.
-    pub fn pack_weights(&mut self) -> Result<(), StartError> {
-        let packed = PackedWeights::new(&self.model, &self.kernels, &self.pool);
-        self.packed = packed.map_err(StartError::Memory)?;
-        Ok(())
+    /// If the file cannot be written; the weights are used as they are then.
+    pub fn use_cache(
+        &mut self,
+        path: &Path,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<PackReport>, pack::Error> {
+        let packed = self.packer().cached(path, is_wanted)?;
+        Ok(self.use_packed(packed))
+    }
+
+    /// Packs the weights for the kernels in memory of this process; `None` as for
+    /// [`Transformer::use_cache`].
+    ///
+    /// # Errors
+    /// If there is not enough memory; the weights are used as they are then.
+    pub fn pack_in_memory(&mut self) -> io::Result<Option<PackReport>> {
+        let packed = self.packer().in_memory()?;
+        Ok(self.use_packed(packed))
+    }
+
+    /// Bytes of the weights packed for the kernels; `None` if they have no packed form.
+    pub fn packed_bytes(&self) -> Option<u64> {
+        self.packer().bytes()
+    }
+
+    /// Copies mapped packed weights to huge pages in the background, and uses the copy from
+    /// the forward pass on that finds it complete.
+    pub fn move_to_huge_pages(&mut self) {
+        if let Some(packed) = &mut self.packed {
+            packed.start_move();
+        }
     }
 
     /// Whether packed weights are in use.
     pub fn is_packed(&self) -> bool {
         self.packed.is_some()
+    }
+
+    /// Whether packed weights are in memory of this process, in huge pages if there are any.
+    pub fn is_in_memory(&self) -> bool {
+        self.packed.as_ref().is_some_and(PackedWeights::is_in_memory)
+    }
+
+    fn packer(&self) -> Packer<'_> {
+        Packer { model: &self.model, kernels: &self.kernels, pool: &self.pool }
+    }
+
+    fn use_packed(&mut self, packed: Option<(PackedWeights, PackReport)>) -> Option<PackReport> {
+        let (packed, report) = packed?;
+        self.packed = Some(packed);
+        Some(report)
     }
 
     /// The model that is run.
@@ -178,6 +225,9 @@ impl Transformer {
     /// If a row does not fit the model or the plan; nothing has been changed then.
     pub fn forward(&mut self, rows: &[Row]) -> Result<&mut [f32], ForwardError> {
         check(rows, &self.plan, self.model.header())?;
+        if let Some(packed) = &mut self.packed {
+            packed.finish_move();
+        }
         let mut carver = self.arena.carver();
         let buffers = Buffers::carve(self.model.header(), &self.plan, &mut carver);
         let mut buffers = buffers.expect("the arena was made for this plan");

@@ -11,19 +11,23 @@ mod packed;
 mod plan;
 mod project;
 mod rope;
+mod synthetic;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::format;
-use crate::format::model::{Header, Tensor, TensorId, TensorKind, Weights};
+use crate::format::model::{HEADER_LEN, Header, Tensor, TensorId, TensorKind, Weights};
 use crate::kernels::{Kernels, PackedQ8};
 use crate::quant::Q8Matrix;
+use crate::sys::huge::HugeMemory;
 use crate::sys::map::Map;
 
 pub use forward::{ForwardError, Row, StartError, Transformer};
+pub use packed::PackReport;
 pub use plan::{KvType, Plan, PlanError};
+pub use synthetic::{Shape, SyntheticError};
 
 /// Weights and configuration of a model.
 pub struct Model {
@@ -36,6 +40,7 @@ pub struct Model {
 enum Source {
     Map(Map),
     Static(&'static [u8]),
+    Memory(HugeMemory),
 }
 
 /// Why a model cannot be opened.
@@ -161,6 +166,25 @@ impl Model {
         self.source.bytes()
     }
 
+    /// Stands for the model's content: the header and the checksums of all tensors; of a file
+    /// without checksums its length and bytes from all over it.
+    pub fn fingerprint(&self) -> u64 {
+        const SAMPLE: usize = 4096;
+        const SAMPLES: usize = 256;
+        let bytes = self.file_bytes();
+        let mut hash = Fnv::new();
+        hash.add(&bytes[..HEADER_LEN]);
+        if self.header.has_extension {
+            hash.add(&bytes[bytes.len() - 4 * self.header.n_tensors()..]);
+            return hash.0;
+        }
+        hash.add(&bytes.len().to_le_bytes());
+        for sample in bytes.chunks(SAMPLE).step_by((bytes.len() / SAMPLE / SAMPLES).max(1)) {
+            hash.add(sample);
+        }
+        hash.0
+    }
+
     /// Bytes of weights that decoding one token reads: everything but the embedding, of
     /// which one row is read, unless it is the classifier too.
     pub fn bytes_per_token(&self) -> u64 {
@@ -209,6 +233,22 @@ impl Source {
         match self {
             Source::Map(map) => map.as_bytes(),
             Source::Static(bytes) => bytes,
+            Source::Memory(memory) => memory.as_slice(),
+        }
+    }
+}
+
+/// FNV-1a, 64 bit (Fowler, Noll, Vo).
+struct Fnv(u64);
+
+impl Fnv {
+    fn new() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
 }

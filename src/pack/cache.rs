@@ -81,9 +81,9 @@ impl Cache {
         (self.entries.len(), self.n_distinct)
     }
 
-    /// Length of the file in bytes.
-    pub fn file_bytes(&self) -> usize {
-        self.map.as_bytes().len()
+    /// The whole file.
+    pub fn file_bytes(&self) -> &[u8] {
+        self.map.as_bytes()
     }
 
     /// Compares every tensor's bytes with the checksum in the index.

@@ -31,6 +31,8 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The caller ended the work.
+    Interrupted,
     /// The file is damaged, or belongs to another model, tier or version.
     Mismatch {
         /// Path of the cache.
@@ -44,6 +46,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io { path, source } => write!(f, "weight cache {}: {source}", path.display()),
+            Error::Interrupted => write!(f, "interrupted while packing weights"),
             Error::Mismatch { path, what } => {
                 write!(f, "weight cache {}: {what} does not match", path.display())
             }
