@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 
 use super::packed::{Layout, PackedTable, Tile, TileQ8, tiles_of};
-use super::{Table, avx2};
+use super::{Table, avx2, peak};
 
 const NR: usize = 32;
 
@@ -17,6 +17,7 @@ const PREFETCH_BYTES: usize = 4096;
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
     packed: Some(PackedTable { layout: Layout::new(0x0103, NR, 4, 0x80), tiles_q8: &TILES_Q8 }),
+    spin_int8,
     ..avx2::TABLE
 };
 
@@ -77,4 +78,18 @@ fn prefetch(w: &[u8; 4 * NR]) {
         let ahead = w.as_ptr().wrapping_add(PREFETCH_BYTES + line);
         _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
     }
+}
+
+/// See [`super::Kernels::spin_int8`]: 64 products an instruction.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn spin_int8(rounds: usize) -> i32 {
+    let x = _mm512_set1_epi8(std::hint::black_box(3));
+    let step = |sums: &mut [__m512i; 16]| {
+        for sum in sums {
+            *sum = _mm512_dpbusd_epi32(*sum, x, x);
+        }
+    };
+    peak::spin(rounds, _mm512_setzero_si512(), step, |sums| {
+        _mm_cvtsi128_si32(_mm512_castsi512_si128(sums))
+    })
 }

@@ -40,6 +40,8 @@ mod attend;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512vnni;
+#[cfg(target_arch = "x86_64")]
+mod avxvnni;
 mod float;
 mod matmul;
 #[cfg(target_arch = "aarch64")]
@@ -47,7 +49,10 @@ mod neon;
 #[cfg(target_arch = "aarch64")]
 mod neondot;
 mod packed;
+pub mod peak;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod ymm;
 
 #[cfg(test)]
 mod tests;
@@ -75,13 +80,15 @@ pub enum Isa {
     NeonDot,
     /// AVX2 with FMA and F16C: Haswell, Zen, N100.
     Avx2,
+    /// AVX2 with AVX-VNNI: Alder Lake, N100.
+    AvxVnni,
     /// AVX-512 with VNNI: Zen 4 and 5, servers.
     Avx512Vnni,
 }
 
 impl Isa {
     /// Every instruction set, the better ones of an architecture later.
-    pub const ALL: &[Isa] = &[Isa::Scalar, Isa::Neon, Isa::NeonDot, Isa::Avx2, Isa::Avx512Vnni];
+    pub const ALL: &[Isa] = &[Isa::Scalar, Isa::Neon, Isa::NeonDot, Isa::Avx2, Isa::AvxVnni, Isa::Avx512Vnni];
 
     /// The name people use for it, as in `LEAP_ISA`.
     pub fn name(self) -> &'static str {
@@ -90,6 +97,7 @@ impl Isa {
             Isa::Neon => "neon",
             Isa::NeonDot => "neondot",
             Isa::Avx2 => "avx2",
+            Isa::AvxVnni => "avxvnni",
             Isa::Avx512Vnni => "avx512vnni",
         }
     }
@@ -121,6 +129,8 @@ struct Table {
     weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     widen: unsafe fn(&[f16], &mut [f32]),
     narrow: unsafe fn(&[f32], &mut [f16]),
+    read_all: unsafe fn(&[u8]) -> u64,
+    spin_int8: unsafe fn(usize) -> i32,
     /// For each group, -128 * its sum: see [`packed`].
     biases: unsafe fn(&[i8], usize, &mut [i32]),
     /// `None` where weights are used as they are.
@@ -152,6 +162,12 @@ impl Kernels {
                     && is_x86_feature_detected!("f16c") =>
             {
                 &avx2::TABLE
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni
+                if Kernels::for_isa(Isa::Avx2).is_some() && is_x86_feature_detected!("avxvnni") =>
+            {
+                &avxvnni::TABLE
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni
