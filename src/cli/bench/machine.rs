@@ -4,7 +4,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use crate::cli::Failure;
-use crate::kernels::{Kernels, OPS_PER_ROUND};
+use crate::kernels::Kernels;
+use crate::kernels::peak::OPS_PER_ROUND;
 use crate::pool::Pool;
 use crate::sys::{huge::HugeMemory, memory};
 
