@@ -136,22 +136,29 @@ impl Pool {
         });
     }
 
-    /// Splits `a` and `b` into the same number of chunks and calls `job(index, a, b)` for each pair.
+    /// Splits `a`, `b` and `c` into the same number of chunks and calls `job(index, a, b, c)` for
+    /// each three.
     ///
     /// # Panics
     /// If the numbers of chunks differ.
-    pub fn run_chunks2<A: Send, B: Send>(
+    pub fn run_chunks3<A: Send, B: Send, C: Send>(
         &self,
         (a, a_chunk): (&mut [A], usize),
         (b, b_chunk): (&mut [B], usize),
-        job: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
+        (c, c_chunk): (&mut [C], usize),
+        job: &(dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync),
     ) {
         assert_eq!(a.len().div_ceil(a_chunk), b.len().div_ceil(b_chunk));
-        let b = Parts::new(b);
+        assert_eq!(a.len().div_ceil(a_chunk), c.len().div_ceil(c_chunk));
+        let (b, c) = (Parts::new(b), Parts::new(c));
         self.run_chunks(a, a_chunk, &|i, a| {
-            let range = i * b_chunk..((i + 1) * b_chunk).min(b.len);
+            let b_range = i * b_chunk..((i + 1) * b_chunk).min(b.len);
+            let c_range = i * c_chunk..((i + 1) * c_chunk).min(c.len);
             // SAFETY: `run_chunks` calls each index once and indices' ranges do not overlap.
-            job(i, a, unsafe { b.slice(range) });
+            let b = unsafe { b.slice(b_range) };
+            // SAFETY: as for `b`.
+            let c = unsafe { c.slice(c_range) };
+            job(i, a, b, c);
         });
     }
 
@@ -351,13 +358,15 @@ mod tests {
     #[test]
     fn chunks_cover_the_slice() {
         let pool = pool(2);
-        let (mut a, mut b) = (vec![0; 10], vec![0; 4]);
-        pool.run_chunks2((&mut a, 3), (&mut b, 1), &|i, a, b| {
+        let (mut a, mut b, mut c) = (vec![0; 10], vec![0; 4], vec![0; 8]);
+        pool.run_chunks3((&mut a, 3), (&mut b, 1), (&mut c, 2), &|i, a, b, c| {
             a.fill(i + 1);
             b.fill(10 * i);
+            c.fill(i);
         });
         assert_eq!(a, [1, 1, 1, 2, 2, 2, 3, 3, 3, 4]);
         assert_eq!(b, [0, 10, 20, 30]);
+        assert_eq!(c, [0, 0, 1, 1, 2, 2, 3, 3]);
     }
 
     #[test]

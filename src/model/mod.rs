@@ -16,9 +16,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::format;
-use crate::format::model::{Header, Tensor, TensorId, TensorKind, Weights};
+use crate::format::model::{Encoding, Header, Tensor, TensorId, TensorKind};
 use crate::kernels::Kernels;
-use crate::quant::Q8Matrix;
+use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::map::Map;
 
 pub use forward::{ForwardError, Row, StartError, Transformer};
@@ -85,6 +85,8 @@ pub enum Matrix<'a> {
     },
     /// int8 with group scales.
     Q8(Q8Matrix<'a>),
+    /// 4-bit blocks.
+    Q4(Bcml1Matrix<'a>),
 }
 
 impl<'a> Matrix<'a> {
@@ -93,6 +95,7 @@ impl<'a> Matrix<'a> {
         match self {
             Matrix::F32 { w, k } => w.len() / k,
             Matrix::Q8(matrix) => matrix.rows(),
+            Matrix::Q4(matrix) => matrix.rows(),
         }
     }
 
@@ -101,6 +104,7 @@ impl<'a> Matrix<'a> {
         match self {
             Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
             Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
+            Matrix::Q4(matrix) => Matrix::Q4(matrix.slice_rows(range)),
         }
     }
 
@@ -112,6 +116,7 @@ impl<'a> Matrix<'a> {
                 let row = matrix.row(0);
                 kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
             }
+            Matrix::Q4(matrix) => bcml1::decode(matrix.row(0), out),
         }
     }
 }
@@ -172,12 +177,16 @@ impl Model {
     pub(crate) fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let bytes = self.tensor_bytes(TensorId { kind, layer });
         let (rows, k) = self.header.shape(kind);
-        match self.header.weights {
-            Weights::F32 => Matrix::F32 { w: floats(bytes), k },
-            Weights::Q8 { group } => {
+        match self.header.weights.encoding(kind) {
+            Encoding::F32 => Matrix::F32 { w: floats(bytes), k },
+            Encoding::Q8 { group } => {
                 let (q, scales) = bytes.split_at(rows * k);
                 let matrix = Q8Matrix::new(bytemuck::cast_slice(q), floats(scales), k, group);
                 Matrix::Q8(matrix.expect("the header's group size divides every matrix"))
+            }
+            Encoding::Bcml1 => {
+                let matrix = Bcml1Matrix::new(bytes, k);
+                Matrix::Q4(matrix.expect("the header's group size divides every matrix"))
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::format::model::Weights;
 use crate::kernels::Kernels;
 use crate::pool::Pool;
 use crate::quant::Q8Activations;
+use crate::quant::bcml1::BLOCK;
 
 /// Rows of a matrix that a thread takes at once. A multiple of every tile's height, and
 /// small enough that unequal cores finish at about the same time.
@@ -24,12 +25,14 @@ pub(super) struct Projector<'a> {
 impl Projector<'_> {
     /// Quantises the first `m` rows of `inputs.f32`, `[m, k]`, if the weights want that.
     pub(super) fn prepare(&self, inputs: &mut Inputs<'_>, m: usize, k: usize) {
-        let Weights::Q8 { group } = self.weights else { return };
+        let Some(group) = self.weights.group() else { return };
         let x = &inputs.f32[..m * k];
         let q = &mut inputs.q[..m * k];
-        let scales = &mut inputs.scales[..m * k / group];
-        self.pool.run_chunks2((q, k), (scales, k / group), &|row, q, scales| {
+        let scales = (&mut inputs.scales[..m * k / group], k / group);
+        let sums = (&mut inputs.sums[..m * k / BLOCK], k / BLOCK);
+        self.pool.run_chunks3((q, k), scales, sums, &|row, q, scales, sums| {
             self.kernels.quantize_q8(&x[row * k..][..k], group, q, scales);
+            self.kernels.sum_q8(q, sums);
         });
     }
 
@@ -47,7 +50,7 @@ impl Projector<'_> {
         if m == 0 {
             return;
         }
-        let kernels = self.kernels;
+        let (kernels, group) = (self.kernels, self.weights.group().unwrap_or(k));
         let width: usize = matrices.iter().map(Matrix::rows).sum();
         let step = piece_rows(matrices);
         self.pool.run_columns(&mut out[..m * width], width, step, &|columns, rows, parts| {
@@ -55,14 +58,23 @@ impl Projector<'_> {
             match part_of(matrices, columns) {
                 Matrix::F32 { w, k } => kernels.matmul_f32(w, k, &inputs.f32[span], parts),
                 Matrix::Q8(w) => {
-                    let group = w.group();
-                    let scales = &inputs.scales[span.start / group..span.end / group];
-                    let x = Q8Activations::new(&inputs.q[span], scales, k, group);
-                    let x = x.expect("`prepare` quantised whole groups");
-                    kernels.matmul_q8(w, x, parts);
+                    kernels.matmul_q8(w, inputs.quantized(span, k, w.group()), parts);
+                }
+                Matrix::Q4(w) => {
+                    let sums = &inputs.sums[span.start / BLOCK..span.end / BLOCK];
+                    kernels.matmul_q4(w, inputs.quantized(span, k, group), sums, parts);
                 }
             }
         });
+    }
+}
+
+impl Inputs<'_> {
+    /// The rows of values `span` as `prepare` quantised them.
+    fn quantized(&self, span: Range<usize>, k: usize, group: usize) -> Q8Activations<'_> {
+        let scales = &self.scales[span.start / group..span.end / group];
+        let x = Q8Activations::new(&self.q[span], scales, k, group);
+        x.expect("`prepare` quantised whole groups")
     }
 }
 
