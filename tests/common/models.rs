@@ -28,6 +28,7 @@ pub(crate) fn bits(logits: &[f32]) -> Vec<u32> {
 }
 
 #[cfg(feature = "tools")]
+#[allow(unused_imports, reason = "as above")]
 pub(crate) use reference::*;
 
 #[cfg(feature = "tools")]
