@@ -21,7 +21,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use argh::FromArgs;
+use argh::{FromArgs, SubCommands};
 use failure::Failure;
 
 /// Runs Llama-architecture language models on edge boards.
@@ -89,8 +89,17 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
     match Leap::from_args(&["leap"], &words) {
         Ok(leap) => Ok(Parsed::Command(leap.command)),
         Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
-        Err(exit) => Err(Failure::Usage(exit.output.trim_end().to_owned())),
+        Err(exit) => Err(Failure::Usage(match words.first() {
+            Some(word) if !is_command(word) => {
+                format!("{word:?} is no command; `leap run` runs a model, `leap --help` lists all")
+            }
+            _ => exit.output.trim_end().to_owned(),
+        })),
     }
+}
+
+fn is_command(word: &str) -> bool {
+    Command::COMMANDS.iter().any(|command| command.name == word)
 }
 
 /// The words after the program name, with the applet that argv[0] names in front.
