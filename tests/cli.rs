@@ -149,13 +149,9 @@ fn json_is_one_object() {
     ] {
         assert_eq!(object[field], wanted, "{field}");
     }
-    for field in [
-        "prompt_tokens_per_s",
-        "generated_tokens_per_s",
-        "ttft_ms",
-        "memory_bytes",
-        "arena_bytes",
-    ] {
+    for field in
+        ["prompt_tokens_per_s", "generated_tokens_per_s", "ttft_ms", "memory_bytes", "arena_bytes"]
+    {
         assert!(object[field].as_f64().unwrap() > 0.0, "{field}");
     }
     assert!(object["isa"].is_string());
@@ -370,15 +366,19 @@ fn interrupt_leaves_the_conversation_open() {
 
 #[test]
 fn second_interrupt_ends_the_program() {
-    // The whole prompt in one batch: the program looks for signals before and after it.
-    let prompt = "word ".repeat(if quick() { 150 } else { 300 });
-    let mut child = slow(&["-p", &prompt, "-n", "5", "--batch", "1024"]);
-    wait_for_text(&mut child, prompt.len());
-    interrupt(&child);
-    std::thread::sleep(Duration::from_millis(30));
-    interrupt(&child);
-    let status = child.wait().unwrap();
-    assert_eq!(status.signal(), Some(Signal::SIGINT as i32), "{status:?}");
+    // The whole prompt in one batch: the program looks for signals only before and after it.
+    let prompt = "word ".repeat(if quick() { 200 } else { 400 });
+    let killed = || {
+        let mut child = slow(&["-p", &prompt, "-n", "5", "--batch", "1024"]);
+        wait_for_text(&mut child, prompt.len());
+        std::thread::sleep(Duration::from_millis(20));
+        interrupt(&child);
+        std::thread::sleep(Duration::from_millis(5));
+        interrupt(&child);
+        child.wait().unwrap().signal() == Some(Signal::SIGINT as i32)
+    };
+    // A first signal that comes too early ends the run by itself, before the second.
+    assert!((0..10).any(|_| killed()));
 }
 
 #[test]
