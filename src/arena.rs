@@ -52,6 +52,11 @@ impl Arena {
         self.lines.len() * ALIGN
     }
 
+    /// What has been written, and zeros.
+    pub fn as_bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.lines)
+    }
+
     /// Starts carving from the beginning; the same sequence gives the same buffers.
     pub fn carver(&mut self) -> Carver<'_> {
         Carver { rest: Some(bytemuck::cast_slice_mut(&mut self.lines)), used: 0 }

@@ -16,14 +16,22 @@ use std::thread::{self, JoinHandle};
 
 use crate::sys::cpu;
 
-/// Rows of a matrix that [`Pool::run_columns`] hands to a job at once.
-pub const ROW_TILE: usize = 64;
+/// Rows of a matrix that [`Pool::run_columns`] hands to a job at once: many, as a job reads its
+/// weights anew for each lot. A multiple of every tile height of the kernels.
+pub const ROW_TILE: usize = 384;
 
 /// Polls of an idle thread before it sleeps: some tens of microseconds.
 const SPINS: u32 = 20_000;
 
 /// The work of one call: pieces are numbers, each taken once.
 type Job<'a> = &'a (dyn Fn(usize) + Sync + 'a);
+/// The work on one pair of chunks: its index and the two chunks.
+type PairJob<'a, A, B> = &'a (dyn Fn(usize, &mut [A], &mut [B]) + Sync + 'a);
+/// The work on three chunks that belong together.
+type TripleJob<'a, A, B, C> = &'a (dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync + 'a);
+/// The work on some columns of some rows: their section, which they are, and the parts of the
+/// rows.
+type ColumnJob<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
 
 /// A set of threads; dropping it ends them.
 pub struct Pool {
@@ -144,7 +152,7 @@ impl Pool {
         &self,
         (a, a_chunk): (&mut [A], usize),
         (b, b_chunk): (&mut [B], usize),
-        job: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
+        job: PairJob<'_, A, B>,
     ) {
         assert_eq!(a.len().div_ceil(a_chunk), b.len().div_ceil(b_chunk));
         let b = Parts::new(b);
@@ -155,41 +163,74 @@ impl Pool {
         });
     }
 
-    /// Splits the `[rows, width]` matrix `out` by columns and calls
-    /// `job(columns, rows, parts)`: `parts` holds those columns of each of those rows.
+    /// As [`Pool::run_chunks2`] with three slices.
     ///
-    /// Columns come in multiples of `step` except at the end, rows in tiles of
+    /// # Panics
+    /// If the numbers of chunks differ.
+    pub fn run_chunks3<A: Send, B: Send, C: Send>(
+        &self,
+        a: (&mut [A], usize),
+        b: (&mut [B], usize),
+        (c, c_chunk): (&mut [C], usize),
+        job: TripleJob<'_, A, B, C>,
+    ) {
+        assert_eq!(a.0.len().div_ceil(a.1), c.len().div_ceil(c_chunk));
+        let c = Parts::new(c);
+        self.run_chunks2(a, b, &|i, a, b| {
+            let range = i * c_chunk..((i + 1) * c_chunk).min(c.len);
+            // SAFETY: `run_chunks2` calls each index once and indices' ranges do not overlap.
+            job(i, a, b, unsafe { c.slice(range) });
+        });
+    }
+
+    /// Splits the matrix `out`, whose columns are sections of these `widths` side by side, by
+    /// columns and calls `job(section, columns, rows, parts)`: `parts` holds those columns of the
+    /// section, counted from its start, of each of those rows.
+    ///
+    /// Columns come in multiples of `step` except at a section's end, rows in tiles of
     /// [`ROW_TILE`]; one thread walks all rows of its columns before it takes new ones.
     ///
     /// # Panics
     /// If `out` is not a whole number of rows.
-    pub fn run_columns(
-        &self,
-        out: &mut [f32],
-        width: usize,
-        step: usize,
-        job: &(dyn Fn(Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync),
-    ) {
+    pub fn run_columns(&self, out: &mut [f32], widths: &[usize], step: usize, job: ColumnJob<'_>) {
+        let width: usize = widths.iter().sum();
         assert!(out.len().is_multiple_of(width));
         let rows = out.len() / width;
         let parts = Parts::new(out);
-        self.run(width.div_ceil(step), &|i| {
-            let columns = i * step..((i + 1) * step).min(width);
-            for start in (0..rows).step_by(ROW_TILE) {
-                let tile = start..(start + ROW_TILE).min(rows);
+        let pieces = widths.iter().map(|width| width.div_ceil(step)).sum();
+        self.run(pieces, &|i| {
+            let (section, start, columns) = piece(widths, step, i);
+            for first in (0..rows).step_by(ROW_TILE) {
+                let tile = first..(first + ROW_TILE).min(rows);
                 let mut slices = heapless::Vec::<&mut [f32], ROW_TILE>::new();
                 for row in tile.clone() {
-                    let range = row * width + columns.start..row * width + columns.end;
-                    // SAFETY: `run` calls each piece once, pieces have columns of their
+                    let at = row * width + start;
+                    let range = at + columns.start..at + columns.end;
+                    // SAFETY: `run` calls each piece once, `piece` gives each columns of its
                     // own, and within a piece each row is taken once per tile.
                     let slice = unsafe { parts.slice(range) };
                     // A tile has at most ROW_TILE rows.
                     let _ = slices.push(slice);
                 }
-                job(columns.clone(), tile, &mut slices);
+                job(section, columns.clone(), tile, &mut slices);
             }
         });
     }
+}
+
+/// Piece `index` of sections of these widths, cut in steps: its section, the column where that
+/// starts, and the piece's columns in it.
+fn piece(widths: &[usize], step: usize, mut index: usize) -> (usize, usize, Range<usize>) {
+    let mut start = 0;
+    for (section, width) in widths.iter().enumerate() {
+        let pieces = width.div_ceil(step);
+        if index < pieces {
+            return (section, start, index * step..((index + 1) * step).min(*width));
+        }
+        index -= pieces;
+        start += width;
+    }
+    unreachable!("callers number the pieces of these sections")
 }
 
 impl Drop for Pool {
@@ -361,15 +402,28 @@ mod tests {
     }
 
     #[test]
+    fn chunks_of_three_slices_go_together() {
+        let (mut a, mut b, mut c) = ([0; 5], [0; 10], [0; 3]);
+        pool(2).run_chunks3((&mut a, 2), (&mut b, 4), (&mut c, 1), &|i, a, b, c| {
+            assert_eq!(a.len() * 2, b.len());
+            (a[0], b[0], c[0]) = (i + 1, i + 10, i + 100);
+        });
+        assert_eq!((a, c), ([1, 0, 2, 0, 3], [100, 101, 102]));
+        assert_eq!(b, [10, 0, 0, 0, 11, 0, 0, 0, 12, 0]);
+    }
+
+    #[test]
     fn columns_cover_the_matrix() {
         let pool = pool(2);
-        let (rows, width) = (ROW_TILE + 3, 10);
+        let (rows, width) = (ROW_TILE + 3, 19);
         let mut out = vec![0.0; rows * width];
-        pool.run_columns(&mut out, width, 4, &|columns, tile, parts| {
+        pool.run_columns(&mut out, &[10, 0, 4, 5], 4, &|section, columns, tile, parts| {
             assert_eq!(tile.len(), parts.len());
+            let start = [0, 10, 10, 14][section];
+            assert!(columns.len() == 4 || columns.end == [10, 0, 4, 5][section]);
             for (row, part) in tile.zip(parts) {
                 for (column, x) in columns.clone().zip(part.iter_mut()) {
-                    *x += (row * width + column) as f32;
+                    *x += (row * width + start + column) as f32;
                 }
             }
         });

@@ -10,7 +10,7 @@ use argh::FromArgs;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, model_files, note};
-use crate::export::tokenizer as import;
+use crate::export::tokenizer::{self as import, ImportedTokenizer};
 use crate::export::{Blame, Error, Options, Plan, Progress, Vocabulary};
 use crate::format::model::Weights;
 use crate::format::tokenizer::fingerprint;
@@ -73,7 +73,10 @@ impl Export {
         }
         let vocab_size = plan.header().vocab_size;
         let imported = import::import(&self.meta_llama, Some(vocab_size));
-        let file = imported.map_err(|e| Failure::input(&e))?.file;
+        let ImportedTokenizer { file, notes, .. } = imported.map_err(|e| Failure::input(&e))?;
+        for hint in notes {
+            note(&format!("leap: {hint}"));
+        }
         let bytes = file.to_bytes();
         let vocabulary = Vocabulary {
             bos: file.bos,

@@ -1,21 +1,23 @@
 //! Generation: prompts in chunks, the decode loop, stop conditions and figures.
 //!
-//! ```no_run
+//! ```
 //! use leap::engine::{Engine, Options};
 //! use leap::sampler::{Sampler, Sampling};
 //! use leap::tokenizer::Tokenizer;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut engine = Engine::open("model.bin".as_ref(), &Options::default())?;
-//! let tokenizer = Tokenizer::open("tokenizer.bin".as_ref())?;
+//! let mut engine = Engine::open("models/demo.bin".as_ref(), &Options::default())?;
+//! let tokenizer = Tokenizer::from_bytes(&std::fs::read("models/demo.tokenizer.bin")?, None)?;
 //! let mut sampler = Sampler::new(Sampling::GREEDY, engine.header().vocab_size);
 //! let mut stream = engine.stream()?;
 //! let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
 //! tokenizer.encode("Once upon a time", &mut ids);
-//! for _ in 0..20 {
+//! let mut text = String::new();
+//! for _ in 0..6 {
 //!     let logits = engine.push(&mut stream, &ids)?;
 //!     ids = sampler.sample(logits).into_iter().collect();
-//!     print!("{}", String::from_utf8_lossy(tokenizer.token_bytes(ids[0])));
+//!     text += &tokenizer.decode(&ids, false);
 //! }
+//! assert_eq!(text, ", in a green valley,");
 //! # Ok(())
 //! # }
 //! ```
@@ -181,6 +183,11 @@ impl Engine {
         &self.transformer
     }
 
+    /// The same, to be told where to keep packed weights.
+    pub fn transformer_mut(&mut self) -> &mut Transformer {
+        &mut self.transformer
+    }
+
     /// Longest context of a stream.
     pub fn ctx_len(&self) -> usize {
         self.transformer.plan().ctx_len
@@ -274,7 +281,7 @@ pub enum Logits {
 
 impl Options {
     /// The cores to run on: those asked for, else the fastest, as many as threads are wanted.
-    fn cpus(&self) -> Vec<usize> {
+    pub fn cpus(&self) -> Vec<usize> {
         let cores = cpu::cores();
         let all: Vec<usize> = match &self.cores {
             Some(cores) => cores.clone(),

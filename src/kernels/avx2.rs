@@ -3,15 +3,25 @@
 //! Int8 tiles hold one sum of 8 × i32 for each pair of rows, in up to 8 of the 16 registers, and
 //! join four weight rows' sums by horizontal adds at the end of each group.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use half::f16;
 
 use super::matmul::{chunks, level};
-use super::{float, scalar};
+use super::packed::{Layout, PackedTable, TileQ8, tiles_of};
+use super::ymm::{NR, ymm_tiles};
+use super::{float, peak, scalar};
 use crate::quant::Q8Row;
 
-float::float_kernels!(true, #[target_feature(enable = "avx2,fma,f16c")]);
+float::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
+
+const PACKED: Option<PackedTable> =
+    Some(PackedTable { layout: Layout::new(0x0101, NR, 4, 0), tiles_q8: &TILES_Q8 });
+
+static TILES_Q8: [TileQ8; 4] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4);
+
+ymm_tiles!("avx2,fma,f16c", add_products, false);
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -181,6 +191,29 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
         unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), x) };
     }
     scalar::narrow(x_tail, out_tail);
+}
+
+/// Asks for the cache line at `line`, which need not exist.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn prefetch(line: *const u8) {
+    _mm_prefetch::<_MM_HINT_T0>(line.cast());
+}
+
+/// See [`super::Kernels::spin_int8`]: 32 products a step.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn spin_int8(rounds: usize) -> i32 {
+    let w = _mm256_set1_epi8(std::hint::black_box(3));
+    let step = |sums: &mut [__m256i; 8]| {
+        for i in 0..32 {
+            let mut x = w;
+            // SAFETY: no instructions; the compiler cannot know that `x` stays the same, and so
+            // does all of its products.
+            unsafe { asm!("/* {x} */", x = inout(ymm_reg) x, options(nomem, nostack)) };
+            sums[i % 8] = add_products(sums[i % 8], x, w);
+        }
+    };
+    let zero = _mm256_setzero_si256();
+    peak::spin(rounds, zero, step, |sums| _mm256_extract_epi32::<0>(sums))
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]

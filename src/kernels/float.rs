@@ -81,6 +81,15 @@ pub(super) fn quantize_q8(
     }
 }
 
+/// For each group, -128 * its sum; see [`super::packed`].
+#[inline(always)]
+pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
+    for (q, bias) in q.chunks_exact(group).zip(biases) {
+        let sum: i32 = q.as_chunks::<32>().0.as_flattened().iter().map(|q| i32::from(*q)).sum();
+        *bias = -128 * sum;
+    }
+}
+
 /// See [`super::Kernels::rms_norm`]; `dots` is the tier's.
 #[inline(always)]
 pub(super) fn rms_norm(
@@ -320,9 +329,9 @@ fn fma_by_f64(a: f32, b: f32, c: f32) -> f32 {
 
 /// Functions of a tier that are the bodies above, compiled with `$attr` (its target features), and
 /// its table. The tier's file adds the rest of what the table names,
-/// and `dots`, `largest` and `round`.
+/// and `dots`, `largest`, `round`, `prefetch` and `spin_int8`.
 macro_rules! float_kernels {
-    ($fma:expr $(, #[$attr:meta])?) => {
+    ($fma:expr, $packed:expr $(, #[$attr:meta])?) => {
         $(#[$attr])?
         pub(super) fn dot_f32_f32_f32_1x4(x: &[f32], w: [&[f32]; 4]) -> [f32; 4] {
             dots(x, w)
@@ -332,6 +341,16 @@ macro_rules! float_kernels {
         pub(super) fn quantize_q8(x: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
             let round = |x: &[_], factor, q: &mut [_]| round(x, factor, q);
             $crate::kernels::float::quantize_q8(x, group, q, scales, |x| largest(x), round);
+        }
+
+        $(#[$attr])?
+        pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
+            $crate::kernels::float::biases(q, group, biases);
+        }
+
+        $(#[$attr])?
+        pub(super) fn read_all(bytes: &[u8]) -> u64 {
+            $crate::kernels::peak::read_all(bytes, |line| prefetch(line))
         }
 
         $(#[$attr])?
@@ -393,6 +412,10 @@ macro_rules! float_kernels {
             weigh,
             widen,
             narrow,
+            read_all,
+            spin_int8,
+            biases,
+            packed: $packed,
         };
     };
 }

@@ -38,13 +38,21 @@
 mod attend;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512vnni;
+#[cfg(target_arch = "x86_64")]
+mod avxvnni;
 mod float;
 mod matmul;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "aarch64")]
 mod neondot;
+mod packed;
+pub mod peak;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod ymm;
 
 #[cfg(test)]
 mod tests;
@@ -58,6 +66,7 @@ use crate::quant::{self, Q8Activations, Q8Matrix, Q8Row};
 
 pub use attend::{HEAD_DIM_MAX, KvRun};
 pub use float::LANES;
+pub use packed::{GROUP_MAX as PACKED_GROUP_MAX, Layout, PackError, PackedQ8, Q8Tiles};
 
 /// An instruction set that kernels are written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,11 +80,16 @@ pub enum Isa {
     NeonDot,
     /// AVX2 with FMA and F16C: Haswell, Zen, N100.
     Avx2,
+    /// AVX2 with AVX-VNNI: Alder Lake, N100.
+    AvxVnni,
+    /// AVX-512 with VNNI: Zen 4 and 5, servers.
+    Avx512Vnni,
 }
 
 impl Isa {
     /// Every instruction set, the better ones of an architecture later.
-    pub const ALL: &[Isa] = &[Isa::Scalar, Isa::Neon, Isa::NeonDot, Isa::Avx2];
+    pub const ALL: &[Isa] =
+        &[Isa::Scalar, Isa::Neon, Isa::NeonDot, Isa::Avx2, Isa::AvxVnni, Isa::Avx512Vnni];
 
     /// The name people use for it, as in `LEAP_ISA`.
     pub fn name(self) -> &'static str {
@@ -84,6 +98,8 @@ impl Isa {
             Isa::Neon => "neon",
             Isa::NeonDot => "neondot",
             Isa::Avx2 => "avx2",
+            Isa::AvxVnni => "avxvnni",
+            Isa::Avx512Vnni => "avx512vnni",
         }
     }
 
@@ -114,6 +130,12 @@ struct Table {
     weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     widen: unsafe fn(&[f16], &mut [f32]),
     narrow: unsafe fn(&[f32], &mut [f16]),
+    read_all: unsafe fn(&[u8]) -> u64,
+    spin_int8: unsafe fn(usize) -> i32,
+    /// For each group, -128 * its sum: see [`packed`].
+    biases: unsafe fn(&[i8], usize, &mut [i32]),
+    /// `None` where weights are used as they are.
+    packed: Option<packed::PackedTable>,
 }
 
 /// The kernels of one instruction set. One that exists can run on this CPU.
@@ -141,6 +163,22 @@ impl Kernels {
                     && is_x86_feature_detected!("f16c") =>
             {
                 &avx2::TABLE
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni
+                if Kernels::for_isa(Isa::Avx2).is_some() && is_x86_feature_detected!("avxvnni") =>
+            {
+                &avxvnni::TABLE
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni
+                if Kernels::for_isa(Isa::Avx2).is_some()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni") =>
+            {
+                &avx512vnni::TABLE
             }
             #[cfg(target_arch = "aarch64")]
             Isa::Neon if is_aarch64_feature_detected!("neon") => &neon::TABLE,
@@ -185,6 +223,62 @@ impl Kernels {
     /// When `w` and `x` differ in `k` or group, or `out` has not that shape.
     pub fn matmul_q8(&self, w: Q8Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
         matmul::matmul_q8(self.table, w, x, out);
+    }
+
+    /// How these kernels want weights packed; `None` if they take them as they are.
+    pub fn layout(&self) -> Option<Layout> {
+        self.table.packed.as_ref().map(|packed| packed.layout)
+    }
+
+    /// Rows of activations that are taken together with packed weights.
+    pub fn tile_rows(&self) -> usize {
+        self.table.packed.as_ref().map_or(1, packed::PackedTable::mr)
+    }
+
+    /// Packs `w`, whole panels of a matrix or its end, into `out`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no [`Kernels::layout`], or `out` is not as long as its
+    /// [`bytes_q8`](Layout::bytes_q8).
+    pub fn pack_q8(&self, w: Q8Matrix<'_>, out: &mut [u8]) {
+        packed::pack_q8(self.table.packed().layout, w, out);
+    }
+
+    /// Writes row `index` of `w` as f32: a row of a quantised embedding.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such row or `out` is not `[k]`.
+    pub fn read_packed_q8(&self, w: PackedQ8<'_>, index: usize, out: &mut [f32]) {
+        packed::read_row_q8(&w, index, out);
+    }
+
+    /// `out = x · wᵀ` as [`Kernels::matmul_q8`], to the bit, with packed weights.
+    ///
+    /// # Panics
+    ///
+    /// When `w` and `x` differ in `k` or group or are not in the layout of these kernels, or `out`
+    /// is not `m` rows of as many values as there are weight rows.
+    pub fn matmul_packed_q8(&self, w: PackedQ8<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
+        packed::matmul_q8(self.table.packed(), w, x, out);
+    }
+
+    /// Quantises a tile of activations, `x` of up to [`Kernels::tile_rows`] rows of `k`, for packed
+    /// weights. `out` is the tile's part of what [`Q8Tiles`] joins: values, scales and biases.
+    ///
+    /// # Panics
+    ///
+    /// When there is no [`Kernels::layout`], the group cannot be packed or does not divide `k`, or
+    /// the lengths do not fit together.
+    pub fn quantize_tile(
+        &self,
+        x: &[f32],
+        k: usize,
+        group: usize,
+        out: (&mut [i8], &mut [f32], &mut [i32]),
+    ) {
+        packed::quantize_tile(self.table, x, (k, group), out);
     }
 
     /// Quantises activations as the module describes. `x` may be any number of rows: groups are

@@ -9,10 +9,10 @@ use std::arch::asm;
 use half::f16;
 
 use super::matmul::{chunks, level};
-use super::{float, scalar};
+use super::{float, peak, scalar};
 use crate::quant::Q8Row;
 
-float::float_kernels!(true, #[target_feature(enable = "neon")]);
+float::float_kernels!(true, None, #[target_feature(enable = "neon")]);
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "neon")]
@@ -207,6 +207,29 @@ fn clamped(x: &[f32; 8], from: usize) -> float32x4_t {
     // SAFETY: `x` is four readable floats.
     let x = unsafe { vld1q_f32(x.as_ptr()) };
     vmaxq_f32(vdupq_n_f32(-scalar::F16_MAX), vminq_f32(vdupq_n_f32(scalar::F16_MAX), x))
+}
+
+/// Asks for the cache line at `line`, which need not exist.
+#[target_feature(enable = "neon")]
+pub(super) fn prefetch(line: *const u8) {
+    // SAFETY: `prfm` only hints, at any address.
+    unsafe {
+        asm!("prfm pldl1keep, [{line}]", line = in(reg) line,
+            options(nostack, preserves_flags, readonly));
+    }
+}
+
+/// See [`super::Kernels::spin_int8`]: 16 products a step.
+#[target_feature(enable = "neon")]
+fn spin_int8(rounds: usize) -> i32 {
+    let (x, w) = (vdupq_n_s8(std::hint::black_box(3)), vdupq_n_s8(std::hint::black_box(5)));
+    let step = |sums: &mut [int32x4_t; 16]| {
+        for i in 0..32 {
+            let pairs = mull_pair(x, x, w, w);
+            sums[i % 16] = vpadalq_s16(sums[i % 16], pairs);
+        }
+    };
+    peak::spin(rounds, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
 }
 
 #[target_feature(enable = "neon")]

@@ -8,7 +8,7 @@ use crate::quant::Q8Row;
 /// Whether `f32::mul_add` is one instruction rather than a slow library call.
 const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
-float::float_kernels!(FMA);
+float::float_kernels!(FMA, None);
 
 fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     float::dots::<FMA, N>(x, rows)
@@ -66,3 +66,12 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
 
 /// Largest finite f16.
 pub(super) const F16_MAX: f32 = 65504.0;
+
+/// There is no portable way to ask for a line.
+fn prefetch(_line: *const u8) {}
+
+/// See [`super::Kernels::spin_int8`]: a dot product, from cache.
+fn spin_int8(rounds: usize) -> i32 {
+    let bytes = std::hint::black_box([3_i8; super::peak::MACS_PER_ROUND]);
+    (0..rounds).fold(0_i32, |sum, _| sum.wrapping_add(dot_i8(std::hint::black_box(&bytes), &bytes)))
+}

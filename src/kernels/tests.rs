@@ -1,5 +1,7 @@
 //! Every tier against scalar, bit for bit, and scalar against naive f64.
 
+mod packed;
+
 use super::float;
 use super::*;
 

@@ -20,6 +20,8 @@ pub(super) struct Inputs<'a> {
     pub(super) q: &'a mut [i8],
     /// Scales of `q`, `[batch, k / group]`.
     pub(super) scales: &'a mut [f32],
+    /// Biases of `q` for packed weights, `[batch, k / group]`.
+    pub(super) biases: &'a mut [i32],
 }
 
 /// Everything a forward pass writes.
@@ -65,6 +67,7 @@ impl<'a> Buffers<'a> {
                 f32: carver.take("inputs", rows(widest))?,
                 q: carver.take("quantised inputs", rows(q_width))?,
                 scales: carver.take("input scales", rows(scale_width))?,
+                biases: carver.take("input biases", rows(scale_width))?,
             },
             cos: carver.take("cos", rows(header.head_dim / 2))?,
             sin: carver.take("sin", rows(header.head_dim / 2))?,

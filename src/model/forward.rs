@@ -4,19 +4,23 @@
 //! next token of one stream and those of several streams are the same call.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
-use super::Model;
 use super::attention::Attention;
 use super::buffers::Buffers;
 use super::kv::KvShape;
+use super::packed::{PackReport, PackedWeights, Packer};
 use super::plan::{Plan, PlanError};
 use super::project::Projector;
 use super::rope;
+use super::{Matrix, Model};
 use crate::arena::{Arena, Exhausted};
-use crate::format::model::{Header, TensorKind};
+use crate::format::model::{Header, TensorKind, Weights};
 use crate::kernels::Kernels;
+use crate::pack;
 use crate::pool::Pool;
 
 /// One token of a batch.
@@ -100,6 +104,7 @@ pub struct Transformer {
     /// Radians per position, `[head_dim / 2]`.
     frequencies: Vec<f64>,
     arena: Arena,
+    packed: Option<PackedWeights>,
 }
 
 impl Transformer {
@@ -118,7 +123,67 @@ impl Transformer {
         let arena = Arena::new(bytes).map_err(StartError::Memory)?;
         let kv = KvShape::new(header, plan.kv_len(header));
         let frequencies = rope::frequencies(header);
-        Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena })
+        Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena, packed: None })
+    }
+
+    /// Takes the weights from the cache file at `path`, packed for the kernels; builds it if it
+    /// is not there or does not match. The results stay the same. `None` if these weights or
+    /// these kernels have no packed form.
+    ///
+    /// `is_wanted` is asked between tensors and may end the work.
+    ///
+    /// # Errors
+    /// If the file cannot be written; the weights are used as they are then.
+    pub fn use_cache(
+        &mut self,
+        path: &Path,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<PackReport>, pack::Error> {
+        let packed = self.packer().cached(path, is_wanted)?;
+        Ok(self.use_packed(packed))
+    }
+
+    /// Packs the weights for the kernels in memory of this process; `None` as for
+    /// [`Transformer::use_cache`].
+    ///
+    /// # Errors
+    /// If there is not enough memory; the weights are used as they are then.
+    pub fn pack_in_memory(&mut self) -> io::Result<Option<PackReport>> {
+        let packed = self.packer().in_memory()?;
+        Ok(self.use_packed(packed))
+    }
+
+    /// Bytes of the weights packed for the kernels; `None` if they have no packed form.
+    pub fn packed_bytes(&self) -> Option<u64> {
+        self.packer().bytes()
+    }
+
+    /// Copies mapped packed weights to huge pages in the background, and uses the copy from
+    /// the forward pass on that finds it complete.
+    pub fn move_to_huge_pages(&mut self) {
+        if let Some(packed) = &mut self.packed {
+            packed.start_move();
+        }
+    }
+
+    /// Whether packed weights are in use.
+    pub fn is_packed(&self) -> bool {
+        self.packed.is_some()
+    }
+
+    /// Whether packed weights are in memory of this process, in huge pages if there are any.
+    pub fn is_in_memory(&self) -> bool {
+        self.packed.as_ref().is_some_and(PackedWeights::is_in_memory)
+    }
+
+    fn packer(&self) -> Packer<'_> {
+        Packer { model: &self.model, kernels: &self.kernels, pool: &self.pool }
+    }
+
+    fn use_packed(&mut self, packed: Option<(PackedWeights, PackReport)>) -> Option<PackReport> {
+        let (packed, report) = packed?;
+        self.packed = Some(packed);
+        Some(report)
     }
 
     /// The model that is run.
@@ -160,11 +225,15 @@ impl Transformer {
     /// If a row does not fit the model or the plan; nothing has been changed then.
     pub fn forward(&mut self, rows: &[Row]) -> Result<&mut [f32], ForwardError> {
         check(rows, &self.plan, self.model.header())?;
+        if let Some(packed) = &mut self.packed {
+            packed.finish_move();
+        }
         let mut carver = self.arena.carver();
         let buffers = Buffers::carve(self.model.header(), &self.plan, &mut carver);
         let mut buffers = buffers.expect("the arena was made for this plan");
         let pass = Pass {
             model: &self.model,
+            packed: self.packed.as_ref(),
             kernels: &self.kernels,
             pool: &self.pool,
             kv: &self.kv,
@@ -198,6 +267,7 @@ fn check(rows: &[Row], plan: &Plan, header: &Header) -> Result<(), ForwardError>
 /// One forward pass over `rows`.
 struct Pass<'a> {
     model: &'a Model,
+    packed: Option<&'a PackedWeights>,
     kernels: &'a Kernels,
     pool: &'a Pool,
     kv: &'a KvShape,
@@ -208,13 +278,26 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn projector(&self) -> Projector<'_> {
         let weights = self.model.header().weights;
-        Projector { kernels: self.kernels, pool: self.pool, weights }
+        let is_packed = self.packed.is_some();
+        Projector { kernels: self.kernels, pool: self.pool, weights, is_packed }
+    }
+
+    /// The matrix of `kind` in `layer`, packed if it is.
+    fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
+        let header = self.model.header();
+        let packed = match header.weights {
+            Weights::F32 => None,
+            Weights::Q8 { group } => {
+                self.packed.and_then(|p| p.matrix((kind, layer), header.shape(kind), group))
+            }
+        };
+        packed.unwrap_or_else(|| self.model.matrix(kind, layer))
     }
 
     /// Fills `x` with the tokens' embeddings, and the tables of RoPE with their positions.
     fn embed(&self, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
-        let embedding = self.model.matrix(TensorKind::Embedding, 0);
+        let embedding = self.matrix(TensorKind::Embedding, 0);
         for (row, x) in self.rows.iter().zip(buffers.x.chunks_exact_mut(header.dim)) {
             embedding.read_row(row.token as usize, self.kernels, x);
         }
@@ -235,7 +318,7 @@ impl Pass<'_> {
     fn attention(&self, layer: usize, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
         let (m, dim, q_dim) = (self.rows.len(), header.dim, header.q_dim());
-        let matrix = |kind| self.model.matrix(kind, layer);
+        let matrix = |kind| self.matrix(kind, layer);
         let projector = self.projector();
 
         self.normalise(TensorKind::AttentionNorm, layer, buffers);
@@ -254,7 +337,7 @@ impl Pass<'_> {
     fn feed_forward(&self, layer: usize, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
         let (m, dim, ffn_dim) = (self.rows.len(), header.dim, header.ffn_dim);
-        let matrix = |kind| self.model.matrix(kind, layer);
+        let matrix = |kind| self.matrix(kind, layer);
         let projector = self.projector();
 
         self.normalise(TensorKind::FfnNorm, layer, buffers);
@@ -302,7 +385,7 @@ impl Pass<'_> {
         }
         let projector = self.projector();
         projector.prepare(&mut buffers.inputs, m, dim);
-        let classifier = self.model.classifier();
+        let classifier = self.matrix(self.model.classifier_kind(), 0);
         projector.project(&buffers.inputs, (m, dim), &[classifier], buffers.logits);
         m * header.vocab_size
     }

@@ -7,22 +7,27 @@ mod attention;
 mod buffers;
 mod forward;
 mod kv;
+mod packed;
 mod plan;
 mod project;
 mod rope;
+mod synthetic;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::format;
-use crate::format::model::{Header, Tensor, TensorId, TensorKind, Weights};
-use crate::kernels::Kernels;
+use crate::format::model::{HEADER_LEN, Header, Tensor, TensorId, TensorKind, Weights};
+use crate::kernels::{Kernels, PackedQ8};
 use crate::quant::Q8Matrix;
+use crate::sys::huge::HugeMemory;
 use crate::sys::map::Map;
 
 pub use forward::{ForwardError, Row, StartError, Transformer};
+pub use packed::PackReport;
 pub use plan::{KvType, Plan, PlanError};
+pub use synthetic::{Shape, SyntheticError};
 
 /// Weights and configuration of a model.
 pub struct Model {
@@ -35,6 +40,7 @@ pub struct Model {
 enum Source {
     Map(Map),
     Static(&'static [u8]),
+    Memory(HugeMemory),
 }
 
 /// Why a model cannot be opened.
@@ -73,7 +79,7 @@ impl std::error::Error for LoadError {
     }
 }
 
-/// A weight matrix `[rows, k]` as the file stores it.
+/// A weight matrix `[rows, k]`.
 #[derive(Clone, Copy)]
 pub enum Matrix<'a> {
     /// f32, row-major.
@@ -83,8 +89,10 @@ pub enum Matrix<'a> {
         /// Columns.
         k: usize,
     },
-    /// int8 with group scales.
+    /// int8 with group scales, row-major.
     Q8(Q8Matrix<'a>),
+    /// int8 with group scales, in the layout of the kernels in use.
+    PackedQ8(PackedQ8<'a>),
 }
 
 impl<'a> Matrix<'a> {
@@ -93,25 +101,28 @@ impl<'a> Matrix<'a> {
         match self {
             Matrix::F32 { w, k } => w.len() / k,
             Matrix::Q8(matrix) => matrix.rows(),
+            Matrix::PackedQ8(matrix) => matrix.rows(),
         }
     }
 
-    /// The matrix of rows `range` alone.
+    /// The matrix of rows `range` alone: whole panels of a packed one, or its end.
     pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Matrix<'a> {
         match self {
             Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
             Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
+            Matrix::PackedQ8(matrix) => Matrix::PackedQ8(matrix.slice_rows(range)),
         }
     }
 
     /// Writes row `index` as f32 to `out`, `[k]`.
     pub fn read_row(&self, index: usize, kernels: &Kernels, out: &mut [f32]) {
-        match self.slice_rows(index..index + 1) {
-            Matrix::F32 { w, .. } => out.copy_from_slice(w),
+        match self {
+            Matrix::F32 { w, k } => out.copy_from_slice(&w[index * k..][..*k]),
             Matrix::Q8(matrix) => {
-                let row = matrix.row(0);
+                let row = matrix.row(index);
                 kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
             }
+            Matrix::PackedQ8(matrix) => kernels.read_packed_q8(*matrix, index, out),
         }
     }
 }
@@ -155,6 +166,25 @@ impl Model {
         self.source.bytes()
     }
 
+    /// Stands for the model's content: the header and the checksums of all tensors; of a file
+    /// without checksums its length and bytes from all over it.
+    pub fn fingerprint(&self) -> u64 {
+        const SAMPLE: usize = 4096;
+        const SAMPLES: usize = 256;
+        let bytes = self.file_bytes();
+        let mut hash = Fnv::new();
+        hash.add(&bytes[..HEADER_LEN]);
+        if self.header.has_extension {
+            hash.add(&bytes[bytes.len() - 4 * self.header.n_tensors()..]);
+            return hash.0;
+        }
+        hash.add(&bytes.len().to_le_bytes());
+        for sample in bytes.chunks(SAMPLE).step_by((bytes.len() / SAMPLE / SAMPLES).max(1)) {
+            hash.add(sample);
+        }
+        hash.0
+    }
+
     /// Bytes of weights that decoding one token reads: everything but the embedding, of
     /// which one row is read, unless it is the classifier too.
     pub fn bytes_per_token(&self) -> u64 {
@@ -183,10 +213,10 @@ impl Model {
     }
 
     /// The matrix that turns the last hidden state into logits.
-    pub(crate) fn classifier(&self) -> Matrix<'_> {
+    pub(crate) fn classifier_kind(&self) -> TensorKind {
         match self.header.shared_classifier {
-            true => self.matrix(TensorKind::Embedding, 0),
-            false => self.matrix(TensorKind::Classifier, 0),
+            true => TensorKind::Embedding,
+            false => TensorKind::Classifier,
         }
     }
 
@@ -203,6 +233,22 @@ impl Source {
         match self {
             Source::Map(map) => map.as_bytes(),
             Source::Static(bytes) => bytes,
+            Source::Memory(memory) => memory.as_slice(),
+        }
+    }
+}
+
+/// FNV-1a, 64 bit (Fowler, Noll, Vo).
+struct Fnv(u64);
+
+impl Fnv {
+    fn new() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
 }

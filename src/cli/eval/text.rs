@@ -23,10 +23,8 @@ pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
         Some(path) => Some(Runner::open(eval, path)?),
         None => None,
     };
-    if let Some(other) = &against {
-        if other.vocab_size() != model.vocab_size() {
-            return Err(Failure::Input("the models' vocabularies differ in size".to_owned()));
-        }
+    if against.as_ref().is_some_and(|other| other.vocab_size() != model.vocab_size()) {
+        return Err(Failure::Input("the models' vocabularies differ in size".to_owned()));
     }
     let mut report = Report::default();
     let n_pairs = ids.len().saturating_sub(1);

@@ -58,7 +58,10 @@ impl Messages {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
         }
-        while self.reads_lines {
+        if !self.reads_lines {
+            return Ok(None);
+        }
+        loop {
             if self.is_terminal {
                 let mut stderr = io::stderr().lock();
                 // A prompt nobody can see is no loss.
@@ -69,7 +72,6 @@ impl Messages {
                 line => return Ok(line),
             }
         }
-        Ok(None)
     }
 }
 

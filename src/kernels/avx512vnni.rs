@@ -1,0 +1,95 @@
+//! AVX-512 with VNNI: only products with packed weights differ from [`super::avx2`].
+//!
+//! `vpdpbusd` adds, in each of 16 lanes, four products of unsigned by signed bytes. A panel of 32
+//! rows is two vectors for each four columns; by tiles of up to 12 rows of activations, whose four
+//! bytes are broadcast from memory, that makes 24 sums.
+
+use std::arch::x86_64::*;
+
+use super::packed::{Layout, PackedTable, Tile, TileQ8, tiles_of};
+use super::{Table, avx2, peak};
+
+const NR: usize = 32;
+
+/// How far ahead of the weights in use others are asked for.
+const PREFETCH_BYTES: usize = 4096;
+
+/// The tier's functions.
+pub(super) static TABLE: Table = Table {
+    packed: Some(PackedTable { layout: Layout::new(0x0103, NR, 4, 0x80), tiles_q8: &TILES_Q8 }),
+    spin_int8,
+    ..avx2::TABLE
+};
+
+static TILES_Q8: [TileQ8; 12] = tiles_of!(gemm_q8_q8_f32_mx32c4: 1 2 3 4 5 6 7 8 9 10 11 12);
+
+/// `M` rows of activations by a panel.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let mut sums = [[_mm512_setzero_ps(); 2]; M];
+    for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
+        let (w_scales, w) = w.split_at(NR * 4);
+        let mut dots = [[_mm512_setzero_si512(); 2]; M];
+        for i in 0..M {
+            dots[i] = [_mm512_set1_epi32(x.biases[i]); 2];
+        }
+        for (w, x) in w.as_chunks::<{ 4 * NR }>().0.iter().zip(x.q) {
+            if M == 1 {
+                prefetch(w);
+            }
+            let w = load(w);
+            for i in 0..M {
+                let x = _mm512_set1_epi32(i32::from_ne_bytes(x[i]));
+                for j in 0..2 {
+                    dots[i][j] = _mm512_dpbusd_epi32(dots[i][j], w[j], x);
+                }
+            }
+        }
+        let w_scales = load(&w_scales.as_chunks().0[0]);
+        for i in 0..M {
+            for j in 0..2 {
+                let scales =
+                    _mm512_mul_ps(_mm512_castsi512_ps(w_scales[j]), _mm512_set1_ps(x.scales[i]));
+                sums[i][j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][j]), scales, sums[i][j]);
+            }
+        }
+    }
+    for (out, sums) in out.as_chunks_mut::<16>().0.iter_mut().zip(sums.as_flattened()) {
+        // SAFETY: `out` is 16 writable floats, and `storeu` needs no alignment.
+        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), *sums) };
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn load(x: &[u8; 4 * NR]) -> [__m512i; 2] {
+    let (vectors, _) = x.as_chunks::<64>();
+    let mut loaded = [_mm512_setzero_si512(); 2];
+    for j in 0..2 {
+        // SAFETY: `vectors[j]` is 64 readable bytes, and `loadu` needs no alignment.
+        loaded[j] = unsafe { _mm512_loadu_si512(vectors[j].as_ptr().cast()) };
+    }
+    loaded
+}
+
+/// Asks for both lines that are [`PREFETCH_BYTES`] behind `w`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn prefetch(w: &[u8; 4 * NR]) {
+    for line in [0, 64] {
+        let ahead = w.as_ptr().wrapping_add(PREFETCH_BYTES + line);
+        _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+    }
+}
+
+/// See [`super::Kernels::spin_int8`]: 64 products an instruction.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn spin_int8(rounds: usize) -> i32 {
+    let x = _mm512_set1_epi8(std::hint::black_box(3));
+    let step = |sums: &mut [__m512i; 16]| {
+        for sum in sums {
+            *sum = _mm512_dpbusd_epi32(*sum, x, x);
+        }
+    };
+    peak::spin(rounds, _mm512_setzero_si512(), step, |sums| {
+        _mm_cvtsi128_si32(_mm512_castsi512_si128(sums))
+    })
+}

@@ -1,0 +1,38 @@
+//! AVX-VNNI: only products with packed weights differ from [`super::avx2`]. `vpdpbusd` adds, in
+//! each of eight lanes, four products of unsigned by signed bytes.
+
+use std::arch::x86_64::*;
+
+use super::packed::{Layout, PackedTable, TileQ8, tiles_of};
+use super::ymm::{NR, ymm_tiles};
+use super::{Table, avx2, peak};
+
+/// The tier's functions.
+pub(super) static TABLE: Table = Table {
+    packed: Some(PackedTable { layout: Layout::new(0x0102, NR, 4, 0x80), tiles_q8: &TILES_Q8 }),
+    spin_int8,
+    ..avx2::TABLE
+};
+
+static TILES_Q8: [TileQ8; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
+
+ymm_tiles!("avx2,fma,f16c,avxvnni", add_products, true);
+
+/// Adds 32 products to eight sums; `w` is a flipped vector.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn add_products(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
+    _mm256_dpbusd_avx_epi32(sums, w, x)
+}
+
+/// See [`super::Kernels::spin_int8`]: 32 products an instruction.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn spin_int8(rounds: usize) -> i32 {
+    let x = _mm256_set1_epi8(std::hint::black_box(3));
+    let step = |sums: &mut [__m256i; 8]| {
+        for i in 0..32 {
+            sums[i % 8] = add_products(sums[i % 8], x, x);
+        }
+    };
+    let lane = |sums| _mm256_extract_epi32::<0>(sums);
+    peak::spin(rounds, _mm256_setzero_si256(), step, lane)
+}

@@ -1,0 +1,249 @@
+//! The bytes of packed weights.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::quant::{self, Q8Matrix};
+
+/// Longest group of packed weights; a matrix of longer ones is used as it is.
+pub const GROUP_MAX: usize = 1024;
+
+/// How a tier wants its weights; [`super`] describes the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Tells packed bytes of different meaning apart, in files too.
+    id: u32,
+    /// Rows of a panel.
+    nr: usize,
+    /// Consecutive columns of a row.
+    kr: usize,
+    /// What each weight is combined with by exclusive or: 0, or 0x80 to add 128.
+    flip: u8,
+}
+
+impl Layout {
+    pub(in crate::kernels) const fn new(id: u32, nr: usize, kr: usize, flip: u8) -> Layout {
+        assert!(nr <= super::NR_MAX);
+        assert!(kr == 4 || kr == 8);
+        Layout { id, nr, kr, flip }
+    }
+
+    /// A number for files: layouts of one number have the same bytes. A layout that changes gets
+    /// another.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Rows of a panel: what packed matrices are cut in.
+    pub fn panel_rows(&self) -> usize {
+        self.nr
+    }
+
+    /// Consecutive columns of a row.
+    pub(super) fn kr(&self) -> usize {
+        self.kr
+    }
+
+    /// Bytes of a packed matrix, `None` if it cannot be packed: its group is above [`GROUP_MAX`]
+    /// or is none, `k` is no whole number of groups, or memory could not hold it.
+    pub fn bytes_q8(&self, rows: usize, k: usize, group: usize) -> Option<usize> {
+        let is_group = group != 0 && group.is_multiple_of(quant::GROUP_MIN) && group <= GROUP_MAX;
+        if !is_group || k == 0 || !k.is_multiple_of(group) {
+            return None;
+        }
+        let panel = (k / group).checked_mul(self.group_bytes(group))?;
+        panel.checked_mul(rows.div_ceil(self.nr)).filter(|bytes| isize::try_from(*bytes).is_ok())
+    }
+
+    /// Bytes of a group of a panel, its scales included.
+    fn group_bytes(&self, group: usize) -> usize {
+        self.nr * (size_of::<f32>() + group)
+    }
+}
+
+/// Why bytes are no packed matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PackError {
+    /// A matrix of this shape is not packed.
+    Shape {
+        /// Its rows.
+        rows: usize,
+        /// Its columns.
+        k: usize,
+        /// Its group.
+        group: usize,
+    },
+    /// There are more or fewer bytes than the matrix has.
+    Bytes {
+        /// Bytes found.
+        found: usize,
+        /// Bytes wanted.
+        wanted: usize,
+    },
+}
+
+impl fmt::Display for PackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            PackError::Shape { rows, k, group } => {
+                write!(f, "{rows} rows of {k} values in groups of {group} cannot be packed")
+            }
+            PackError::Bytes { found, wanted } => {
+                write!(f, "{found} bytes for a packed matrix of {wanted}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PackError {}
+
+/// A packed matrix, `[rows, k]`. One that exists has as many bytes as its shape and layout want;
+/// they may have any values.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedQ8<'a> {
+    bytes: &'a [u8],
+    rows: usize,
+    k: usize,
+    group: usize,
+    layout: Layout,
+    /// Bytes of a panel.
+    panel_bytes: usize,
+}
+
+impl<'a> PackedQ8<'a> {
+    /// Takes `bytes` as a matrix that [`Kernels::pack_q8`](super::super::Kernels::pack_q8) wrote.
+    ///
+    /// # Errors
+    ///
+    /// When a matrix of that shape is not packed, or is not as long.
+    pub fn new(
+        bytes: &'a [u8],
+        (rows, k): (usize, usize),
+        group: usize,
+        layout: Layout,
+    ) -> Result<Self, PackError> {
+        let wanted = layout.bytes_q8(rows, k, group);
+        let wanted = wanted.ok_or(PackError::Shape { rows, k, group })?;
+        if bytes.len() != wanted {
+            return Err(PackError::Bytes { found: bytes.len(), wanted });
+        }
+        let panel_bytes = k / group * layout.group_bytes(group);
+        Ok(PackedQ8 { bytes, rows, k, group, layout, panel_bytes })
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Values in a row.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Values that share a scale.
+    pub fn group(&self) -> usize {
+        self.group
+    }
+
+    /// Rows of a panel.
+    pub fn panel_rows(&self) -> usize {
+        self.layout.nr
+    }
+
+    /// How it is packed.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The rows of `range` as a matrix: a thread's share.
+    ///
+    /// # Panics
+    ///
+    /// When `range` is not inside `0..rows`, does not start with a panel, or ends inside one that
+    /// is not the last.
+    pub fn slice_rows(&self, range: Range<usize>) -> PackedQ8<'a> {
+        let nr = self.layout.nr;
+        assert!(range.end <= self.rows);
+        assert!(range.start.is_multiple_of(nr));
+        assert!(range.end == self.rows || range.end.is_multiple_of(nr));
+        let panels = range.start / nr..range.end.div_ceil(nr);
+        let bytes = &self.bytes[panels.start * self.panel_bytes..panels.end * self.panel_bytes];
+        PackedQ8 { bytes, rows: range.len(), ..*self }
+    }
+
+    /// Each panel's bytes.
+    pub(super) fn panels(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.bytes.chunks_exact(self.panel_bytes)
+    }
+
+    /// The panel that holds row `index`.
+    fn panel_of(&self, index: usize) -> &'a [u8] {
+        assert!(index < self.rows);
+        &self.bytes[index / self.layout.nr * self.panel_bytes..][..self.panel_bytes]
+    }
+}
+
+/// See [`super::super::Kernels::pack_q8`].
+pub(in crate::kernels) fn pack_q8(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
+    assert_eq!(layout.bytes_q8(w.rows(), w.k(), w.group()), Some(out.len()));
+    if out.is_empty() {
+        return;
+    }
+    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
+    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
+        let start = panel * layout.nr;
+        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
+        match layout.kr {
+            8 => pack_panel::<8>(layout, w, out),
+            _ => pack_panel::<4>(layout, w, out),
+        }
+    }
+}
+
+fn pack_panel<const KR: usize>(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
+    let (nr, group) = (layout.nr, w.group());
+    if w.rows() < nr {
+        pad(layout, group, out);
+    }
+    for row in 0..w.rows() {
+        let w = w.row(row);
+        let groups = w.q.chunks_exact(group).zip(w.scales);
+        for ((q, scale), out) in groups.zip(out.chunks_exact_mut(layout.group_bytes(group))) {
+            let (scales, out) = out.split_at_mut(nr * size_of::<f32>());
+            scales.as_chunks_mut().0[row] = scale.to_ne_bytes();
+            let out = out.as_chunks_mut::<KR>().0[row..].iter_mut().step_by(nr);
+            for (q, out) in q.as_chunks::<KR>().0.iter().zip(out) {
+                *out = q.map(|q| q as u8 ^ layout.flip);
+            }
+        }
+    }
+}
+
+/// Makes every row of a panel zeros.
+fn pad(layout: Layout, group: usize, out: &mut [u8]) {
+    for out in out.chunks_exact_mut(layout.group_bytes(group)) {
+        let (scales, out) = out.split_at_mut(layout.nr * size_of::<f32>());
+        scales.fill(0);
+        out.fill(layout.flip);
+    }
+}
+
+/// Writes row `index` of `w` as f32.
+pub(in crate::kernels) fn read_row_q8(w: &PackedQ8<'_>, index: usize, out: &mut [f32]) {
+    assert_eq!(out.len(), w.k);
+    let Layout { nr, kr, flip, .. } = w.layout;
+    let groups = w.panel_of(index).chunks_exact(w.layout.group_bytes(w.group));
+    let row = index % nr;
+    for (bytes, out) in groups.zip(out.chunks_exact_mut(w.group)) {
+        let (scales, bytes) = bytes.split_at(nr * size_of::<f32>());
+        let scale = f32::from_ne_bytes(scales.as_chunks().0[row]);
+        let blocks = bytes.chunks_exact(kr).skip(row).step_by(nr);
+        for (bytes, out) in blocks.zip(out.chunks_exact_mut(kr)) {
+            for (byte, out) in bytes.iter().zip(out) {
+                *out = f32::from((byte ^ flip) as i8) * scale;
+            }
+        }
+    }
+}

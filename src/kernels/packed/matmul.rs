@@ -1,0 +1,45 @@
+//! Matrix products as tiles of activations by panels of weights.
+//!
+//! Panels are outermost: each is read from memory once and stays in cache for the whole batch.
+
+use super::super::Table;
+use super::{MR_MAX, NR_MAX, PackedQ8, PackedTable, Q8Tiles};
+
+/// See [`super::super::Kernels::matmul_packed_q8`].
+pub(in crate::kernels) fn matmul_q8(
+    table: &PackedTable,
+    w: PackedQ8<'_>,
+    x: Q8Tiles<'_>,
+    out: &mut [&mut [f32]],
+) {
+    let (nr, mr) = (w.panel_rows(), table.mr());
+    assert_eq!(w.layout(), table.layout);
+    assert_eq!(x.mr(), mr);
+    assert_eq!(w.k(), x.k());
+    assert_eq!(w.group(), x.group());
+    assert_eq!(out.len(), x.m());
+    assert!(out.iter().all(|out| out.len() == w.rows()));
+    let mut y = [0.0; MR_MAX * NR_MAX];
+    for (panel_index, panel) in w.panels().enumerate() {
+        let start = panel_index * nr;
+        let columns = start..(start + nr).min(w.rows());
+        for (tile_index, out) in out.chunks_mut(mr).enumerate() {
+            let (t, row) = (out.len(), tile_index * mr);
+            let y = &mut y[..t * nr];
+            let tile = x.tile(row..row + t);
+            // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
+            // features.
+            unsafe { (table.tiles_q8[t - 1])(panel, &tile, y) };
+            for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
+                out[columns.clone()].copy_from_slice(&y[..columns.len()]);
+            }
+        }
+    }
+}
+
+impl Table {
+    /// The tier's packed half.
+    pub(in crate::kernels) fn packed(&self) -> &PackedTable {
+        self.packed.as_ref().expect("only a tier with a layout is given packed weights")
+    }
+}

@@ -1,0 +1,63 @@
+//! What this machine can do at most, to hold the kernels against: a loop that only reads, and one
+//! that only multiplies.
+
+use super::Kernels;
+
+/// Multiplications and additions in a round of [`Kernels::spin_int8`], the same in every tier.
+pub const OPS_PER_ROUND: usize = 2 * MACS_PER_ROUND;
+
+pub(super) const MACS_PER_ROUND: usize = 1024;
+
+/// How far ahead of what is read other lines are asked for.
+const PREFETCH_BYTES: usize = 4096;
+
+impl Kernels {
+    /// Reads `bytes` in order and does next to nothing with them: as fast as weights could be read.
+    /// What it gives depends on every whole 256 bytes.
+    pub fn read_all(&self, bytes: &[u8]) -> u64 {
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (self.table.read_all)(bytes) }
+    }
+
+    /// Does `rounds` of [`OPS_PER_ROUND`] int8 multiplications and additions in registers, as fast
+    /// as the tier can; what it gives depends on all of them.
+    pub fn spin_int8(&self, rounds: usize) -> i32 {
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (self.table.spin_int8)(rounds) }
+    }
+}
+
+/// Folds blocks of four cache lines onto each other; `prefetch` is the tier's.
+#[inline(always)]
+pub(super) fn read_all(bytes: &[u8], prefetch: impl Fn(*const u8)) -> u64 {
+    let mut seen = [0_u64; 32];
+    for block in bytes.as_chunks::<8>().0.as_chunks::<32>().0 {
+        let ahead = block.as_ptr().cast::<u8>().wrapping_add(PREFETCH_BYTES);
+        for line in 0..4 {
+            prefetch(ahead.wrapping_add(line * 64));
+        }
+        for i in 0..32 {
+            seen[i] ^= u64::from_ne_bytes(block[i]);
+        }
+    }
+    seen.iter().fold(0, |a, b| a ^ b)
+}
+
+/// Runs `step`, 1024 products added to `N` sums, so many times.
+#[inline(always)]
+pub(super) fn spin<S: Copy, const N: usize>(
+    rounds: usize,
+    zero: S,
+    step: impl Fn(&mut [S; N]),
+    lane: impl Fn(S) -> i32,
+) -> i32 {
+    let mut sums = [zero; N];
+    for _ in 0..rounds {
+        step(&mut sums);
+    }
+    let mut total = 0_i32;
+    for sum in sums {
+        total = total.wrapping_add(lane(sum));
+    }
+    total
+}

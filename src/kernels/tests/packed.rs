@@ -1,0 +1,198 @@
+//! Packed products against scalar ones from row-major weights, bit for bit.
+
+use super::*;
+use crate::kernels::packed::{MR_MAX, NR_MAX};
+
+/// Tiers that pack weights.
+fn packing() -> impl Iterator<Item = (Kernels, Layout)> {
+    tiers().filter_map(|tier| Some((tier, tier.layout()?)))
+}
+
+fn pack(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>) -> Vec<u8> {
+    let bytes = layout.bytes_q8(w.rows(), w.k(), w.group()).unwrap();
+    // Whatever packing leaves out shows.
+    let mut packed = vec![0x5a; bytes];
+    kernels.pack_q8(w, &mut packed);
+    packed
+}
+
+/// Quantised activations as rows and as tiles.
+struct Both {
+    rows: (Vec<i8>, Vec<f32>),
+    tiles: (Vec<i8>, Vec<f32>, Vec<i32>),
+}
+
+fn quantize_both(kernels: Kernels, x: &[f32], k: usize, group: usize) -> Both {
+    let (n, groups) = (x.len(), x.len() / group);
+    let mut both = Both {
+        rows: (vec![0; n], vec![0.0; groups]),
+        tiles: (vec![99; n], vec![99.0; groups], vec![99; groups]),
+    };
+    kernels.quantize_q8(x, group, &mut both.rows.0, &mut both.rows.1);
+    let tile = kernels.tile_rows() * k;
+    let (q, scales, biases) = &mut both.tiles;
+    let out = q.chunks_mut(tile).zip(scales.chunks_mut(tile / group));
+    for ((x, (q, scales)), biases) in x.chunks(tile).zip(out).zip(biases.chunks_mut(tile / group)) {
+        kernels.quantize_tile(x, k, group, (q, scales, biases));
+    }
+    both
+}
+
+fn matmul_packed(kernels: Kernels, w: PackedQ8<'_>, x: Q8Tiles<'_>) -> Vec<f32> {
+    let mut out = vec![f32::NAN; x.m() * w.rows()];
+    let mut rows: Vec<&mut [f32]> = out.chunks_exact_mut(w.rows()).collect();
+    kernels.matmul_packed_q8(w, x, &mut rows);
+    out
+}
+
+/// Compares `kernels` with scalar on weights `w` and activations `x`.
+#[track_caller]
+fn check_product(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>, x: &[f32]) {
+    let (k, group) = (w.k(), w.group());
+    let both = quantize_both(kernels, x, k, group);
+    let rows = Q8Activations::new(&both.rows.0, &both.rows.1, k, group).unwrap();
+    let (q, scales, biases) = &both.tiles;
+    let tiles = Q8Tiles::new((q, scales, biases), k, group, kernels.tile_rows());
+    let packed = pack(kernels, layout, w);
+    let packed = PackedQ8::new(&packed, (w.rows(), k), group, layout).unwrap();
+    let wanted = matmul_q8(scalar(), w, rows);
+    let found = matmul_packed(kernels, packed, tiles);
+    let shape = format!("{}x{}x{k}/{group}", tiles.m(), w.rows());
+    assert!(bits(&found) == bits(&wanted), "{kernels:?} {shape}");
+}
+
+#[test]
+fn tiles_and_panels_fit_the_buffers() {
+    for (tier, layout) in packing() {
+        assert!(tier.tile_rows() <= MR_MAX);
+        assert!(layout.panel_rows() <= NR_MAX);
+        let id = |tier: Kernels| tier.layout().map(|layout| layout.id());
+        assert_eq!(packing().filter(|(other, _)| id(*other) == id(tier)).count(), 1);
+    }
+    assert_eq!(scalar().layout(), None);
+}
+
+#[test]
+fn packed_products_equal_scalar_in_every_tier() {
+    let mut random = Random(21);
+    for (tier, layout) in packing() {
+        let nr = layout.panel_rows();
+        for (group, k) in [(32, 32), (32, 96), (64, 64), (64, 320), (96, 192), (128, 256)] {
+            for rows in [1, nr - 1, nr, nr + 1, 2 * nr, 3 * nr + 5] {
+                let w = (random.bytes(rows * k, i8::MIN), random.floats(rows * k / group));
+                let w = Q8Matrix::new(&w.0, &w.1, k, group).unwrap();
+                for m in (1..=13).chain([33, 64]) {
+                    check_product(tier, layout, w, &random.floats(m * k));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_packed_values_do_not_saturate() {
+    for (tier, layout) in packing() {
+        for (group, rows) in [(32, 1), (PACKED_GROUP_MAX, layout.panel_rows() + 1)] {
+            for (w, x) in [(i8::MIN, 1.0), (i8::MIN, -1.0), (i8::MAX, 1.0), (i8::MAX, -1.0)] {
+                let w = (vec![w; 2 * group * rows], vec![1.0; 2 * rows]);
+                let w = Q8Matrix::new(&w.0, &w.1, 2 * group, group).unwrap();
+                for m in 1..=tier.tile_rows() {
+                    check_product(tier, layout, w, &vec![x; 2 * group * m]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn hostile_scales_stay_in_their_packed_rows() {
+    let mut random = Random(22);
+    for (tier, layout) in packing() {
+        let rows = layout.panel_rows() + 3;
+        let (q, mut scales) = (random.bytes(rows * 64, i8::MIN), random.floats(rows * 2));
+        (scales[2], scales[5], scales[8]) = (f32::NAN, f32::INFINITY, f32::MAX);
+        let w = Q8Matrix::new(&q, &scales, 64, 32).unwrap();
+        let mut x = random.floats(5 * 64);
+        (x[64], x[2 * 64]) = (f32::NAN, f32::MAX);
+        check_product(tier, layout, w, &x);
+        check_product(tier, layout, w, &x[64..2 * 64]);
+    }
+}
+
+#[test]
+fn packed_parts_are_the_parts_of_the_whole() {
+    let mut random = Random(23);
+    let (k, group, m) = (192, 64, 29);
+    for (tier, layout) in packing() {
+        let (nr, mr) = (layout.panel_rows(), tier.tile_rows());
+        let rows = 5 * nr - 3;
+        let w = (random.bytes(rows * k, i8::MIN), random.floats(rows * k / group));
+        let w = Q8Matrix::new(&w.0, &w.1, k, group).unwrap();
+        let whole = pack(tier, layout, w);
+        let parts: Vec<u8> = [0..2 * nr, 2 * nr..4 * nr, 4 * nr..rows]
+            .into_iter()
+            .flat_map(|range| pack(tier, layout, w.slice_rows(range)))
+            .collect();
+        assert!(parts == whole);
+
+        let packed = PackedQ8::new(&whole, (rows, k), group, layout).unwrap();
+        let tiles = quantize_both(tier, &random.floats(m * k), k, group).tiles;
+        let tiles = Q8Tiles::new((&tiles.0, &tiles.1, &tiles.2), k, group, mr);
+        let wanted = matmul_packed(tier, packed, tiles);
+        for columns in [0..nr, nr..4 * nr, 4 * nr..rows] {
+            for batch in [0..mr, mr..2 * mr, 2 * mr..m] {
+                let found = matmul_packed(
+                    tier,
+                    packed.slice_rows(columns.clone()),
+                    tiles.slice_rows(batch.clone()),
+                );
+                for (row, found) in batch.zip(found.chunks_exact(columns.len())) {
+                    assert_eq!(bits(found), bits(&wanted[row * rows..][columns.clone()]));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn packed_rows_read_back_as_they_were() {
+    let mut random = Random(24);
+    for (tier, layout) in packing() {
+        let (rows, k, group) = (2 * layout.panel_rows() + 1, 128, 32);
+        let w = (random.bytes(rows * k, i8::MIN), random.floats(rows * k / group));
+        let w = Q8Matrix::new(&w.0, &w.1, k, group).unwrap();
+        let packed = pack(tier, layout, w);
+        let packed = PackedQ8::new(&packed, (rows, k), group, layout).unwrap();
+        for index in 0..rows {
+            let (mut found, mut wanted) = (vec![f32::NAN; k], vec![f32::NAN; k]);
+            tier.read_packed_q8(packed, index, &mut found);
+            let row = w.row(index);
+            tier.dequantize_q8(row.q, row.scales, group, &mut wanted);
+            assert_eq!(found, wanted);
+        }
+    }
+}
+
+#[test]
+fn bytes_of_another_shape_are_no_packed_matrix() {
+    for (_, layout) in packing() {
+        let bytes = vec![0; layout.bytes_q8(40, 64, 32).unwrap()];
+        let new = |bytes, rows, k, group| PackedQ8::new(bytes, (rows, k), group, layout);
+        assert!(new(&bytes, 40, 64, 32).is_ok());
+        assert!(matches!(new(&bytes[1..], 40, 64, 32), Err(PackError::Bytes { .. })));
+        assert!(matches!(new(&bytes, 40, 128, 32), Err(PackError::Bytes { .. })));
+        for (rows, k, group) in [
+            (40, 64, 0),
+            (40, 64, 48),
+            (40, 64, 16),
+            (40, 0, 32),
+            (40, 96, 64),
+            (40, 2 * PACKED_GROUP_MAX, 2 * PACKED_GROUP_MAX),
+            (usize::MAX, 64, 32),
+            (usize::MAX / 64, 1 << 40, 32),
+        ] {
+            assert!(matches!(new(&bytes, rows, k, group), Err(PackError::Shape { .. })), "{rows}");
+        }
+        assert_eq!(layout.bytes_q8(0, 64, 32), Some(0));
+    }
+}
