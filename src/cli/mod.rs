@@ -25,7 +25,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use argh::FromArgs;
+use argh::{FromArgs, SubCommands};
 use failure::Failure;
 
 /// Runs Llama-architecture language models on edge boards.
@@ -114,11 +114,20 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
     match Leap::from_args(&["leap"], &words) {
         Ok(leap) => Ok(Parsed::Command(Box::new(leap.command))),
         Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
-        Err(exit) => {
-            let problem = exit.output.trim_end().replace('\n', " ");
-            Err(Failure::Usage(format!("{problem} (leap --help shows commands and options)")))
-        }
+        Err(exit) => Err(Failure::Usage(match words.first() {
+            Some(word) if !is_command(word) => {
+                format!("{word:?} is no command; `leap run` runs a model, `leap --help` lists all")
+            }
+            _ => {
+                let problem = exit.output.trim_end().replace('\n', " ");
+                format!("{problem} (leap --help shows commands and options)")
+            }
+        })),
     }
+}
+
+fn is_command(word: &str) -> bool {
+    Command::COMMANDS.iter().any(|command| command.name == word)
 }
 
 /// The words after the program name, with the applet that `argv[0]` names in front.

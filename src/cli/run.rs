@@ -5,6 +5,7 @@ mod complete;
 mod figures;
 mod input;
 
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -234,19 +235,24 @@ fn random_seed() -> u64 {
     nanos ^ u64::from(std::process::id()).rotate_left(32)
 }
 
-fn is_interrupted() -> bool {
-    signal::interrupted() > 0
-}
-
-/// Shows text as it comes. Once the reader is gone, nothing more is written.
+/// Shows text as it comes. Once the reader is gone, nobody waits for the rest of the answer.
 struct Screen {
-    is_open: bool,
+    is_open: Cell<bool>,
 }
 
 impl Screen {
-    fn show(&mut self, text: &str) {
+    fn new() -> Screen {
+        Screen { is_open: Cell::new(true) }
+    }
+
+    fn show(&self, text: &str) {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-        self.is_open &= written.is_ok();
+        self.is_open.set(self.is_open.get() && written.is_ok());
+    }
+
+    /// Whether the answer should end here: a signal asked for it, or its reader went away.
+    fn is_interrupted(&self) -> bool {
+        signal::interrupted() > 0 || !self.is_open.get()
     }
 }

@@ -462,7 +462,10 @@ impl Header {
             1 => Architecture::Mistral,
             id => return Err(Error::Unsupported(format!("architecture id {id}"))),
         };
-        self.bos = u32::try_from(r.i32("bos")?).ok();
+        self.bos = match r.i32("bos")? {
+            -1 => None,
+            id => Some(u32::try_from(id).map_err(|_| field("bos", id, "an id, or -1 for none"))?),
+        };
         self.stop_ids = parse_stop_ids(&mut r)?;
         let template = r.u32("chat_template")?;
         self.chat_template = u8::try_from(template)
