@@ -10,13 +10,14 @@ use super::json_object::JsonObject;
 use crate::format::Error;
 use crate::format::model::{self, Header, RopeScaling};
 use crate::format::tokenizer::{Kind, TokenKind, TokenizerFile, fingerprint};
+use crate::pack;
 use crate::sys::map::Map;
 
-/// Shows header, tensors and sizes of a model or tokenizer file.
+/// Shows header, tensors and sizes of a model, tokenizer or packed-weight file.
 #[derive(FromArgs)]
 #[argh(subcommand, name = "info")]
 pub(super) struct Info {
-    /// model file or tokenizer.bin
+    /// model file, tokenizer.bin, or packed weights
     #[argh(positional)]
     file: PathBuf,
     /// compare the stored checksums with the bytes
@@ -36,11 +37,12 @@ impl Info {
         let map = Map::open(&self.file)
             .map_err(|e| Failure::Input(format!("cannot read {path}: {e}")))?;
         let bytes = map.as_bytes();
-        let rows = match bytes.starts_with(&model::MAGIC.to_le_bytes()) {
-            true => self.model(bytes),
-            false => self.tokenizer(bytes),
+        let rows = match bytes.first_chunk().map(|magic| u32::from_le_bytes(*magic)) {
+            Some(model::MAGIC) => self.model(bytes).map_err(|e| e.to_string()),
+            Some(pack::MAGIC) => self.cache(bytes).map_err(|what| format!("damaged cache: {what}")),
+            _ => self.tokenizer(bytes).map_err(|e| e.to_string()),
         };
-        let rows = rows.map_err(|e| Failure::Input(format!("{path}: {e}")))?;
+        let rows = rows.map_err(|problem| Failure::Input(format!("{path}: {problem}")))?;
         super::print(&if self.json { as_json(&rows) } else { as_table(&rows) })
     }
 
@@ -59,6 +61,29 @@ impl Info {
                 );
                 rows.push(text(&tensor.id.to_string(), &value));
             }
+        }
+        Ok(rows)
+    }
+
+    fn cache(&self, bytes: &[u8]) -> Result<Vec<Row>, &'static str> {
+        let summary = pack::summary(bytes)?;
+        let mut offsets: Vec<u64> = summary.entries.iter().map(|entry| entry.offset).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        let (first, end) = summary.identity.layers;
+        let mut rows = vec![
+            text("file", "packed weights"),
+            text("layout", &format!("{:#06x}", summary.identity.isa)),
+            number("layout_version", f64::from(summary.identity.layout)),
+            text("model", &format!("{:016x}", summary.identity.fingerprint)),
+            text("layers", &format!("{first} to {end}, the last not included")),
+            number("tensors", summary.entries.len() as f64),
+            number("duplicates", (summary.entries.len() - offsets.len()) as f64),
+            number("file_bytes", bytes.len() as f64),
+        ];
+        if self.verify {
+            pack::verify(bytes, &summary.entries)?;
+            rows.push(text("checksums", "match"));
         }
         Ok(rows)
     }

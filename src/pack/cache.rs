@@ -13,7 +13,6 @@ use crate::sys::map::Map;
 pub struct Cache {
     map: Map,
     entries: HashMap<u64, Entry>,
-    n_distinct: usize,
 }
 
 impl Cache {
@@ -29,11 +28,8 @@ impl Cache {
         if summary.identity != *identity {
             return Err(mismatch("model, layers or kernel tier"));
         }
-        let entries: HashMap<u64, Entry> = summary.entries.iter().map(|e| (e.key, *e)).collect();
-        let mut offsets: Vec<u64> = summary.entries.iter().map(|e| e.offset).collect();
-        offsets.sort_unstable();
-        offsets.dedup();
-        Ok(Cache { map, entries, n_distinct: offsets.len() })
+        let entries = summary.entries.iter().map(|entry| (entry.key, *entry)).collect();
+        Ok(Cache { map, entries })
     }
 
     /// Maps the cache at `path`, which `build` fills if it is not there or does not match.
@@ -76,20 +72,9 @@ impl Cache {
         &self.map.as_bytes()[start..start + entry.bytes as usize]
     }
 
-    /// Number of tensors, and how many of them are stored: identical ones are stored once.
-    pub fn len(&self) -> (usize, usize) {
-        (self.entries.len(), self.n_distinct)
-    }
-
     /// The whole file.
     pub fn file_bytes(&self) -> &[u8] {
         self.map.as_bytes()
-    }
-
-    /// Compares every tensor's bytes with the checksum in the index.
-    pub fn is_intact(&self) -> bool {
-        let entries: Vec<Entry> = self.entries.values().copied().collect();
-        file::verify(&self.map, &entries)
     }
 }
 

@@ -16,8 +16,6 @@
 //!
 //! Entries may share bytes. The file ends with its index.
 
-use crate::sys::map::Map;
-
 /// First four bytes of every cache file.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"LEAW");
 const VERSION: u32 = 1;
@@ -110,12 +108,20 @@ fn parse_entry(bytes: &[u8], end: u64) -> Result<Entry, &'static str> {
     }
 }
 
-/// Whether the bytes of every entry are those that were written.
-pub(super) fn verify(map: &Map, entries: &[Entry]) -> bool {
-    entries.iter().all(|entry| {
+/// Compares the bytes of every entry of `file` with their checksum.
+///
+/// # Errors
+/// Says that a tensor's differ.
+pub fn verify(file: &[u8], entries: &[Entry]) -> Result<(), &'static str> {
+    let is_intact = |entry: &Entry| {
         let start = entry.offset as usize;
-        crc32fast::hash(&map.as_bytes()[start..start + entry.bytes as usize]) == entry.crc
-    })
+        let bytes = file.get(start..start + entry.bytes as usize);
+        bytes.is_some_and(|bytes| crc32fast::hash(bytes) == entry.crc)
+    };
+    match entries.iter().all(is_intact) {
+        true => Ok(()),
+        false => Err("checksum of a tensor"),
+    }
 }
 
 /// The header of a file whose index stands at `index_at`.

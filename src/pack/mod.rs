@@ -18,7 +18,7 @@ use std::io;
 use std::path::PathBuf;
 
 pub use cache::{Builder, Cache};
-pub use file::{Entry, Identity, MAGIC, Summary, summary};
+pub use file::{Entry, Identity, MAGIC, Summary, summary, verify};
 
 /// Why a cache cannot be used or built.
 #[derive(Debug)]
