@@ -222,17 +222,19 @@ musl() {
 	if has_target "$target"; then
 		"${MUSL_ENV[@]}" cargo "$subcommand" --target "$target" "$@"
 	else
-		build_std "$target" cargo-zigbuild "${subcommand/#build/zigbuild}" "$@"
+		build_std "$target" "${subcommand/#build/zigbuild}" "$@"
 	fi
 }
 
-# build_std TRIPLE COMMAND SUBCOMMAND [ARG...]: cargo by Debian's compiler, with the standard
-# library built from source. zig brings libc and its start files.
+# build_std TRIPLE SUBCOMMAND [ARG...]: cargo-zigbuild by Debian's compiler, with the standard
+# library built from source; zig brings libc and its start files. cargo looks for its subcommands
+# in PATH, but before that in its home if PATH lacks it: Debian's must come first.
 build_std() {
-	local target=$1 command=$2 subcommand=$3 flags=CARGO_TARGET_${1^^}_RUSTFLAGS
-	shift 3
-	"${MUSL_ENV[@]}" "${DEBIAN_ENV[@]}" "${flags//-/_}=-C link-self-contained=no" \
-		PATH="$(realpath "$ZIG_VENV")/bin:$PATH" "$command" "$subcommand" -Z build-std=std,panic_abort --target "$target" "$@"
+	local target=$1 subcommand=$2 flags=CARGO_TARGET_${1^^}_RUSTFLAGS path
+	path="$(realpath "$ZIG_VENV")/bin:/usr/bin:$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
+	shift 2
+	"${MUSL_ENV[@]}" "${DEBIAN_ENV[@]}" "${flags//-/_}=-C link-self-contained=no" PATH="$path" \
+		cargo-zigbuild "$subcommand" -Z build-std=std,panic_abort --target "$target" "$@"
 }
 
 # The linter and the formatter must be the active toolchain's own; where it has none, Debian's
@@ -262,7 +264,7 @@ clippy_musl() {
 	else
 		need_debian_rust
 		need_zig
-		build_std "$target" /usr/bin/cargo-clippy clippy --profile test "$@"
+		build_std "$target" clippy --profile test "$@"
 	fi
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Bench {
     /// shape of a made-up model, no file needed: tinyllama, llama3-1b, llama3-3b, llama3-8b
     #[argh(option, from_str_fn(shape))]
     shape: Option<Shape>,
-    /// version of the made-up model: 1 (f32) or 2 (int8, default)
+    /// version of the made-up model: 1 (f32), 2 (int8, default) or 3 (4-bit)
     #[argh(option, default = "2")]
     version: u32,
     /// contexts at which decoding is measured (0,512,2048)
@@ -105,7 +105,10 @@ impl Bench {
         let weights = match self.version {
             1 => Weights::F32,
             2 => Weights::Q8 { group: 64 },
-            other => return Err(Failure::Usage(format!("--version is {other}, wanted 1 or 2"))),
+            3 => Weights::Q4 { group: 64, int8_embedding: true },
+            other => {
+                return Err(Failure::Usage(format!("--version is {other}, wanted 1, 2 or 3")));
+            }
         };
         let model = Model::synthetic(&shape.header(weights)).map_err(|e| Failure::runtime(&e))?;
         Ok(Some(Arc::new(model)))

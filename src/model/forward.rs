@@ -18,7 +18,7 @@ use super::project::Projector;
 use super::rope;
 use super::{Matrix, Model};
 use crate::arena::{Arena, Exhausted};
-use crate::format::model::{Header, TensorKind, Weights};
+use crate::format::model::{Header, TensorKind};
 use crate::kernels::Kernels;
 use crate::pack;
 use crate::pool::Pool;
@@ -278,19 +278,15 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn projector(&self) -> Projector<'_> {
         let weights = self.model.header().weights;
-        let is_packed = self.packed.is_some();
-        Projector { kernels: self.kernels, pool: self.pool, weights, is_packed }
+        Projector { kernels: self.kernels, pool: self.pool, group: weights.group() }
     }
 
     /// The matrix of `kind` in `layer`, packed if it is.
     fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let header = self.model.header();
-        let packed = match header.weights {
-            Weights::F32 => None,
-            Weights::Q8 { group } => {
-                self.packed.and_then(|p| p.matrix((kind, layer), header.shape(kind), group))
-            }
-        };
+        let packed = header.weights.group().and_then(|group| {
+            self.packed.and_then(|p| p.matrix((kind, layer), header.shape(kind), group))
+        });
         packed.unwrap_or_else(|| self.model.matrix(kind, layer))
     }
 
@@ -322,15 +318,16 @@ impl Pass<'_> {
         let projector = self.projector();
 
         self.normalise(TensorKind::AttentionNorm, layer, buffers);
-        projector.prepare(&mut buffers.inputs, m, dim);
         let wqkv = [matrix(TensorKind::Wq), matrix(TensorKind::Wk), matrix(TensorKind::Wv)];
+        projector.prepare(&mut buffers.inputs, (m, dim), &wqkv[0]);
         projector.project(&buffers.inputs, (m, dim), &wqkv, buffers.qkv);
 
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
         Attention { kernels, pool, kv, n_heads: header.n_heads }.run(self.rows, layer, buffers);
 
-        projector.prepare(&mut buffers.inputs, m, q_dim);
-        projector.project(&buffers.inputs, (m, q_dim), &[matrix(TensorKind::Wo)], buffers.delta);
+        let wo = matrix(TensorKind::Wo);
+        projector.prepare(&mut buffers.inputs, (m, q_dim), &wo);
+        projector.project(&buffers.inputs, (m, q_dim), &[wo], buffers.delta);
         self.kernels.add(&mut buffers.x[..m * dim], &buffers.delta[..m * dim]);
     }
 
@@ -341,8 +338,8 @@ impl Pass<'_> {
         let projector = self.projector();
 
         self.normalise(TensorKind::FfnNorm, layer, buffers);
-        projector.prepare(&mut buffers.inputs, m, dim);
         let gate_up = [matrix(TensorKind::W1), matrix(TensorKind::W3)];
+        projector.prepare(&mut buffers.inputs, (m, dim), &gate_up[0]);
         projector.project(&buffers.inputs, (m, dim), &gate_up, buffers.gate_up);
 
         let gate_up = &*buffers.gate_up;
@@ -353,8 +350,9 @@ impl Pass<'_> {
             self.kernels.swiglu(out, up);
         });
 
-        projector.prepare(&mut buffers.inputs, m, ffn_dim);
-        projector.project(&buffers.inputs, (m, ffn_dim), &[matrix(TensorKind::W2)], buffers.delta);
+        let w2 = matrix(TensorKind::W2);
+        projector.prepare(&mut buffers.inputs, (m, ffn_dim), &w2);
+        projector.project(&buffers.inputs, (m, ffn_dim), &[w2], buffers.delta);
         self.kernels.add(&mut buffers.x[..m * dim], &buffers.delta[..m * dim]);
     }
 
@@ -384,8 +382,8 @@ impl Pass<'_> {
             }
         }
         let projector = self.projector();
-        projector.prepare(&mut buffers.inputs, m, dim);
         let classifier = self.matrix(self.model.classifier_kind(), 0);
+        projector.prepare(&mut buffers.inputs, (m, dim), &classifier);
         projector.project(&buffers.inputs, (m, dim), &[classifier], buffers.logits);
         m * header.vocab_size
     }

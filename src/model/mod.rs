@@ -18,9 +18,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::format;
-use crate::format::model::{HEADER_LEN, Header, Tensor, TensorId, TensorKind, Weights};
+use crate::format::model::{Encoding, HEADER_LEN, Header, Tensor, TensorId, TensorKind};
 use crate::kernels::{Kernels, PackedQ8};
-use crate::quant::Q8Matrix;
+use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::Map;
 
@@ -93,6 +93,8 @@ pub enum Matrix<'a> {
     Q8(Q8Matrix<'a>),
     /// int8 with group scales, in the layout of the kernels in use.
     PackedQ8(PackedQ8<'a>),
+    /// 4-bit blocks.
+    Q4(Bcml1Matrix<'a>),
 }
 
 impl<'a> Matrix<'a> {
@@ -102,6 +104,7 @@ impl<'a> Matrix<'a> {
             Matrix::F32 { w, k } => w.len() / k,
             Matrix::Q8(matrix) => matrix.rows(),
             Matrix::PackedQ8(matrix) => matrix.rows(),
+            Matrix::Q4(matrix) => matrix.rows(),
         }
     }
 
@@ -111,6 +114,7 @@ impl<'a> Matrix<'a> {
             Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
             Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
             Matrix::PackedQ8(matrix) => Matrix::PackedQ8(matrix.slice_rows(range)),
+            Matrix::Q4(matrix) => Matrix::Q4(matrix.slice_rows(range)),
         }
     }
 
@@ -123,6 +127,7 @@ impl<'a> Matrix<'a> {
                 kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
             }
             Matrix::PackedQ8(matrix) => kernels.read_packed_q8(*matrix, index, out),
+            Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
         }
     }
 }
@@ -202,12 +207,16 @@ impl Model {
     pub(crate) fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let bytes = self.tensor_bytes(TensorId { kind, layer });
         let (rows, k) = self.header.shape(kind);
-        match self.header.weights {
-            Weights::F32 => Matrix::F32 { w: floats(bytes), k },
-            Weights::Q8 { group } => {
+        match self.header.weights.encoding(kind) {
+            Encoding::F32 => Matrix::F32 { w: floats(bytes), k },
+            Encoding::Q8 { group } => {
                 let (q, scales) = bytes.split_at(rows * k);
                 let matrix = Q8Matrix::new(bytemuck::cast_slice(q), floats(scales), k, group);
                 Matrix::Q8(matrix.expect("the header's group size divides every matrix"))
+            }
+            Encoding::Bcml1 => {
+                let matrix = Bcml1Matrix::new(bytes, k);
+                Matrix::Q4(matrix.expect("the header's group size divides every matrix"))
             }
         }
     }

@@ -71,18 +71,19 @@ struct Moving {
 }
 
 impl Packer<'_> {
-    /// The matrices to pack; `None` if they are not int8, or the kernels want them as they are.
+    /// The matrices to pack; `None` if none are int8, or the kernels want them as they are.
     fn jobs(&self) -> Option<(Layout, Vec<Job<'_>>)> {
         let layout = self.kernels.layout()?;
         let header = self.model.header();
         let is_read = |id: TensorId| id.kind != TensorKind::Embedding || header.shared_classifier;
         let ids = header.tensors().map(|tensor| tensor.id).filter(|id| !id.kind.is_norm());
-        let jobs = ids.filter(|id| is_read(*id)).map(|id| {
+        let jobs = ids.filter(|id| is_read(*id)).filter_map(|id| {
             let Matrix::Q8(w) = self.model.matrix(id.kind, id.layer) else { return None };
             let bytes = layout.bytes_q8(w.rows(), w.k(), w.group())?;
             Some(Job { id, w, bytes })
         });
-        Some((layout, jobs.collect::<Option<_>>()?))
+        let jobs: Vec<Job<'_>> = jobs.collect();
+        (!jobs.is_empty()).then_some((layout, jobs))
     }
 
     /// Bytes of all packed matrices; `None` if there are none.

@@ -2,10 +2,13 @@
 
 use std::io;
 
+use half::f16;
+
 use super::{Model, Source};
 use crate::format;
 use crate::format::ChatTemplate;
-use crate::format::model::{Architecture, Header, Tensor, Weights};
+use crate::format::model::{Architecture, Encoding, Header, Tensor, Weights};
+use crate::quant::bcml1;
 use crate::sys::huge::HugeMemory;
 
 /// The shape of a well-known model.
@@ -94,7 +97,7 @@ impl Shape {
             stop_ids: Vec::new(),
             chat_template: ChatTemplate::None,
             tokenizer_hash: 0,
-            has_extension: false,
+            has_extension: true,
         }
     }
 }
@@ -127,7 +130,9 @@ impl Model {
     /// If there is not enough memory, or the header's fields do not fit each other.
     pub fn synthetic(header: &Header) -> Result<Model, SyntheticError> {
         header.check().map_err(SyntheticError::Format)?;
-        let bytes = header.tensors().last().map_or(0, |t| t.offset.saturating_add(t.bytes));
+        let tensors = header.tensors().last().map_or(0, |t| t.offset.saturating_add(t.bytes));
+        // Nobody compares the checksums of made-up weights; they stay zero.
+        let bytes = tensors.saturating_add(4 * header.n_tensors() as u64);
         let mut memory = HugeMemory::new(usize::try_from(bytes).unwrap_or(usize::MAX))
             .map_err(SyntheticError::Memory)?;
         let file = memory.as_mut_slice();
@@ -148,18 +153,28 @@ fn fill(weights: Weights, tensor: &Tensor, out: &mut [u8]) {
     if tensor.id.kind.is_norm() {
         return bytemuck::cast_slice_mut(out).fill(1.0_f32);
     }
-    match weights {
-        Weights::F32 => {
+    match weights.encoding(tensor.id.kind) {
+        Encoding::F32 => {
             for x in bytemuck::cast_slice_mut::<u8, f32>(out) {
-                *x = scale * (next(&mut random) as i8) as f32 / 64.0;
+                *x = scale * f32::from(next(&mut random) as i8) / 64.0;
             }
         }
-        Weights::Q8 { .. } => {
+        Encoding::Q8 { .. } => {
             let (q, scales) = out.split_at_mut(tensor.rows * tensor.cols);
             for q in q.as_chunks_mut::<8>().0 {
                 *q = next(&mut random).to_le_bytes();
             }
             bytemuck::cast_slice_mut(scales).fill(scale / 64.0);
+        }
+        Encoding::Bcml1 => {
+            let multiplier = f16::from_f32(scale / 4.0).to_le_bytes();
+            let offset = f16::from_f32(scale * -1.875).to_le_bytes();
+            for block in out.as_chunks_mut::<{ bcml1::BLOCK_BYTES }>().0 {
+                block[..2].copy_from_slice(&multiplier);
+                block[2..4].copy_from_slice(&offset);
+                block[4..12].copy_from_slice(&next(&mut random).to_le_bytes());
+                block[12..].copy_from_slice(&next(&mut random).to_le_bytes());
+            }
         }
     }
 }
