@@ -129,7 +129,7 @@ impl Tile {
     /// The line through one of [`STARTS`].
     fn start(&self, (width, below): (f32, f32)) -> Line {
         Line {
-            multiplier: self.width.map(|w| w * (width / 15.0)),
+            multiplier: self.width.map(|w| w * width / 15.0),
             shift: self.width.map(|w| w * ((1.0 - width) * below)),
         }
     }
