@@ -50,6 +50,9 @@ struct Shared {
     closing: AtomicBool,
 }
 
+/// What is done with a chunk, its index first, of each of three slices.
+pub type ChunksJob<'a, A, B, C> = dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync + 'a;
+
 impl Pool {
     /// Starts `cpus.len() - 1` threads; the caller and they are pinned to `cpus` in order.
     ///
@@ -146,7 +149,7 @@ impl Pool {
         (a, a_chunk): (&mut [A], usize),
         (b, b_chunk): (&mut [B], usize),
         (c, c_chunk): (&mut [C], usize),
-        job: &(dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync),
+        job: &ChunksJob<'_, A, B, C>,
     ) {
         assert_eq!(a.len().div_ceil(a_chunk), b.len().div_ceil(b_chunk));
         assert_eq!(a.len().div_ceil(a_chunk), c.len().div_ceil(c_chunk));

@@ -66,6 +66,26 @@ struct Line {
     shift: Lanes,
 }
 
+impl Line {
+    /// Takes over from `new` the blocks whose measure `is_better` than the one so far.
+    #[inline(always)]
+    fn keep_better(
+        &mut self,
+        new: &Line,
+        measure: &mut Lanes,
+        new_measure: &Lanes,
+        is_better: impl Fn(f32, f32) -> bool,
+    ) {
+        for i in 0..LANES {
+            if is_better(new_measure[i], measure[i]) {
+                measure[i] = new_measure[i];
+                self.multiplier[i] = new.multiplier[i];
+                self.shift[i] = new.shift[i];
+            }
+        }
+    }
+}
+
 /// Sums over a block's values and the codes that a line gives them.
 struct Sums {
     codes: Lanes,
@@ -121,7 +141,7 @@ impl Tile {
         let mut least = self.error(&plain);
         self.improve(&mut best, &mut least, self.search());
         if (0..LANES).any(|i| self.is_flat(i)) {
-            self.improve(&mut best, &mut least, self.from_below());
+            self.improve(&mut best, &mut least, self.line_below());
         }
         best
     }
@@ -141,15 +161,11 @@ impl Tile {
         for start in STARTS {
             let sums = self.sums(&self.start(start));
             let line = self.fit(&sums);
-            for i in 0..LANES {
-                // What the line explains of the values' squares. It is NaN where all codes are one.
-                let explained = line.multiplier[i] * sums.products[i] + line.shift[i] * self.sum[i];
-                let is_better = explained > most[i];
-                most[i] = if is_better { explained } else { most[i] };
-                best.multiplier[i] =
-                    if is_better { line.multiplier[i] } else { best.multiplier[i] };
-                best.shift[i] = if is_better { line.shift[i] } else { best.shift[i] };
-            }
+            // Of the values' squares. It is NaN where all codes are one.
+            let explained = std::array::from_fn(|i| {
+                line.multiplier[i] * sums.products[i] + line.shift[i] * self.sum[i]
+            });
+            best.keep_better(&line, &mut most, &explained, |new, old| new > old);
         }
         best
     }
@@ -159,13 +175,7 @@ impl Tile {
         let mut line = self.rounded(&line);
         for trial in 0..TRIALS {
             let error = self.error(&line);
-            for i in 0..LANES {
-                let is_better = error[i] < least[i] * GAIN;
-                least[i] = if is_better { error[i] } else { least[i] };
-                best.multiplier[i] =
-                    if is_better { line.multiplier[i] } else { best.multiplier[i] };
-                best.shift[i] = if is_better { line.shift[i] } else { best.shift[i] };
-            }
+            best.keep_better(&line, least, &error, |new, old| new < old * GAIN);
             if trial + 1 < TRIALS {
                 line = self.refit(&line);
             }
@@ -244,7 +254,7 @@ impl Tile {
 
     /// The line from the largest offset that is not above any value, so that multiples can make up
     /// for what it lacks.
-    fn from_below(&self) -> Line {
+    fn line_below(&self) -> Line {
         let shift = self.low.map(|low| f16_not_above(low) - low);
         let mut multiplier = self.width;
         for i in 0..LANES {
