@@ -11,7 +11,7 @@ use half::f16;
 use super::matmul::{chunks, level, level_blocks, level_weights};
 use super::packed::{Layout, PackedTable, TileQ8, tiles_of};
 use super::ymm::{NR, ymm_tiles};
-use super::{SummedRow, float, peak, scalar};
+use super::{Blocks4, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
@@ -79,7 +79,7 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
 
 /// One activation row by four weight rows of 4 bits.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &[&[Block]; 4], group: usize) -> [f32; 4] {
+pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &Blocks4<'_>, group: usize) -> [f32; 4] {
     let [y] = tile_q4([x], w, group);
     y
 }
@@ -88,7 +88,7 @@ pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &[&[Block]; 4], group: usi
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn dot_q8_q4_f32_4x4(
     x: &[SummedRow<'_>; 4],
-    w: &[&[Block]; 4],
+    w: &Blocks4<'_>,
     group: usize,
 ) -> [[f32; 4]; 4] {
     let [a, b, c, d] = x;
@@ -98,20 +98,17 @@ pub(super) fn dot_q8_q4_f32_4x4(
 
 /// `M` activation rows by four weight rows of 4 bits: `[activation][weight]`.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn tile_q4<const M: usize>(
-    x: [&SummedRow<'_>; M],
-    w: &[&[Block]; 4],
-    group: usize,
-) -> [[f32; 4]; M] {
+fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize) -> [[f32; 4]; M] {
     let mut out = [_mm_setzero_ps(); M];
     let (blocks, group_blocks) = (w[0].len(), group / BLOCK);
     let (x_blocks, w) = (level_blocks(x, blocks), level_weights(w, blocks));
     let mut totals = [_mm_setzero_ps(); M];
     for b in 0..blocks {
-        let (multipliers, offsets) = parameters([&w[0][b], &w[1][b], &w[2][b], &w[3][b]]);
+        let w = [&w[0][b], &w[1][b], &w[2][b], &w[3][b]];
+        let (multipliers, offsets) = parameters(w);
         let mut sums = [[_mm256_setzero_si256(); 4]; M];
         for j in 0..4 {
-            let codes = codes(&w[j][b]);
+            let codes = codes(w[j]);
             for i in 0..M {
                 // A pair of products is at most `2 * 15 * 127` and does not saturate.
                 let pairs = _mm256_maddubs_epi16(codes, load(&x_blocks[i].0[b]));

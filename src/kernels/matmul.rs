@@ -3,8 +3,8 @@
 //! Weight rows are outermost: each is read from memory once and stays in cache for the whole batch.
 //! The last tile of weight rows repeats its last row where there are fewer than four left.
 
-use super::{SummedRow, Table};
-use crate::quant::bcml1::{BLOCK, Block};
+use super::{Blocks4, SummedRow, Table};
+use crate::quant::bcml1::BLOCK;
 use crate::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, Q8Row};
 
 /// See [`super::Kernels::matmul_q8`].
@@ -126,7 +126,7 @@ pub(super) fn level_blocks<'a, const M: usize>(
 
 /// Weight rows cut to the same number of blocks.
 #[inline(always)]
-pub(super) fn level_weights<'a>(rows: &[&'a [Block]; 4], blocks: usize) -> [&'a [Block]; 4] {
+pub(super) fn level_weights<'a>(rows: &Blocks4<'a>, blocks: usize) -> Blocks4<'a> {
     rows.map(|row| &row[..blocks])
 }
 

@@ -128,6 +128,9 @@ impl Isa {
 /// Four rows of one operand.
 type Rows4<'a> = [Q8Row<'a>; 4];
 
+/// Four rows of 4-bit weights.
+type Blocks4<'a> = [&'a [Block]; 4];
+
 /// An activation row with the sums of each 32 of its values.
 #[derive(Clone, Copy)]
 struct SummedRow<'a> {
@@ -141,8 +144,8 @@ struct Table {
     // One or four activation rows by four weight rows; the last argument is the group.
     dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, usize) -> [f32; 4],
     dot_q8_q8_f32_4x4: unsafe fn(&Rows4<'_>, &Rows4<'_>, usize) -> [[f32; 4]; 4],
-    dot_q8_q4_f32_1x4: unsafe fn(&SummedRow<'_>, &[&[Block]; 4], usize) -> [f32; 4],
-    dot_q8_q4_f32_4x4: unsafe fn(&[SummedRow<'_>; 4], &[&[Block]; 4], usize) -> [[f32; 4]; 4],
+    dot_q8_q4_f32_1x4: unsafe fn(&SummedRow<'_>, &Blocks4<'_>, usize) -> [f32; 4],
+    dot_q8_q4_f32_4x4: unsafe fn(&[SummedRow<'_>; 4], &Blocks4<'_>, usize) -> [[f32; 4]; 4],
     dot_f32_f32_f32_1x4: unsafe fn(&[f32], [&[f32]; 4]) -> [f32; 4],
     quantize_q8: unsafe fn(&[f32], usize, &mut [i8], &mut [f32]),
     sum_q8: unsafe fn(&[i8], &mut [i32]),

@@ -9,7 +9,7 @@ use std::arch::asm;
 use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights};
-use super::{SummedRow, float, peak, scalar};
+use super::{Blocks4, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
@@ -69,7 +69,7 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
 
 /// One activation row by four weight rows of 4 bits.
 #[target_feature(enable = "neon")]
-pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &[&[Block]; 4], group: usize) -> [f32; 4] {
+pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &Blocks4<'_>, group: usize) -> [f32; 4] {
     let [y] = tile_q4([x], w, group);
     y
 }
@@ -78,7 +78,7 @@ pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &[&[Block]; 4], group: usi
 #[target_feature(enable = "neon")]
 pub(super) fn dot_q8_q4_f32_4x4(
     x: &[SummedRow<'_>; 4],
-    w: &[&[Block]; 4],
+    w: &Blocks4<'_>,
     group: usize,
 ) -> [[f32; 4]; 4] {
     tile_q4(x.each_ref(), w, group)
@@ -86,11 +86,7 @@ pub(super) fn dot_q8_q4_f32_4x4(
 
 /// `M` activation rows by four weight rows of 4 bits: `[activation][weight]`.
 #[target_feature(enable = "neon")]
-fn tile_q4<const M: usize>(
-    x: [&SummedRow<'_>; M],
-    w: &[&[Block]; 4],
-    group: usize,
-) -> [[f32; 4]; M] {
+fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize) -> [[f32; 4]; M] {
     let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
     let (blocks, group_blocks) = (w[0].len(), group / BLOCK);
     let (x_blocks, w) = (level_blocks(x, blocks), level_weights(w, blocks));

@@ -7,9 +7,9 @@ use std::arch::asm;
 
 use super::matmul::{chunks, level, level_blocks, level_weights};
 use super::neon::{self, add_block, add_group, codes, load, load_32, parameters, store};
-use super::{SummedRow, Table};
+use super::{Blocks4, SummedRow, Table};
 use crate::quant::Q8Row;
-use crate::quant::bcml1::{BLOCK, Block};
+use crate::quant::bcml1::BLOCK;
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
@@ -70,24 +70,20 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
 
 /// One activation row by four weight rows of 4 bits.
 #[target_feature(enable = "neon,dotprod")]
-fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &[&[Block]; 4], group: usize) -> [f32; 4] {
+fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &Blocks4<'_>, group: usize) -> [f32; 4] {
     let [y] = tile_q4([x], w, group);
     y
 }
 
 /// Four activation rows by four weight rows of 4 bits: `[activation][weight]`.
 #[target_feature(enable = "neon,dotprod")]
-fn dot_q8_q4_f32_4x4(x: &[SummedRow<'_>; 4], w: &[&[Block]; 4], group: usize) -> [[f32; 4]; 4] {
+fn dot_q8_q4_f32_4x4(x: &[SummedRow<'_>; 4], w: &Blocks4<'_>, group: usize) -> [[f32; 4]; 4] {
     tile_q4(x.each_ref(), w, group)
 }
 
 /// `M` activation rows by four weight rows of 4 bits: `[activation][weight]`.
 #[target_feature(enable = "neon,dotprod")]
-fn tile_q4<const M: usize>(
-    x: [&SummedRow<'_>; M],
-    w: &[&[Block]; 4],
-    group: usize,
-) -> [[f32; 4]; M] {
+fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize) -> [[f32; 4]; M] {
     let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
     let (blocks, group_blocks) = (w[0].len(), group / BLOCK);
     let (x_blocks, w) = (level_blocks(x, blocks), level_weights(w, blocks));

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{SummedRow, float};
+use super::{Blocks4, SummedRow, float};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
@@ -48,14 +48,14 @@ fn dot_q8(x: &Q8Row<'_>, w: &Q8Row<'_>, group: usize) -> f32 {
 }
 
 /// One activation row by four weight rows of 4 bits.
-pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &[&[Block]; 4], group: usize) -> [f32; 4] {
+pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &Blocks4<'_>, group: usize) -> [f32; 4] {
     w.map(|w| dot_q4(x, w, group))
 }
 
 /// Four activation rows by four weight rows of 4 bits: `[activation][weight]`.
 pub(super) fn dot_q8_q4_f32_4x4(
     x: &[SummedRow<'_>; 4],
-    w: &[&[Block]; 4],
+    w: &Blocks4<'_>,
     group: usize,
 ) -> [[f32; 4]; 4] {
     x.map(|x| w.map(|w| dot_q4(&x, w, group)))
