@@ -63,6 +63,8 @@ mod matmul;
 mod neon;
 #[cfg(target_arch = "aarch64")]
 mod neondot;
+#[cfg(target_arch = "aarch64")]
+mod neoni8mm;
 mod packed;
 pub mod peak;
 mod scalar;
@@ -94,6 +96,8 @@ pub enum Isa {
     Neon,
     /// NEON with the dot product instructions: Cortex-A55, A76, A78AE.
     NeonDot,
+    /// NEON with int8 matrix products too: Neoverse, Cortex-A510 and later.
+    NeonI8mm,
     /// AVX2 with FMA and F16C: Haswell, Zen, N100.
     Avx2,
     /// AVX2 with AVX-VNNI: Alder Lake, N100.
@@ -104,8 +108,15 @@ pub enum Isa {
 
 impl Isa {
     /// Every instruction set, the better ones of an architecture later.
-    pub const ALL: &[Isa] =
-        &[Isa::Scalar, Isa::Neon, Isa::NeonDot, Isa::Avx2, Isa::AvxVnni, Isa::Avx512Vnni];
+    pub const ALL: &[Isa] = &[
+        Isa::Scalar,
+        Isa::Neon,
+        Isa::NeonDot,
+        Isa::NeonI8mm,
+        Isa::Avx2,
+        Isa::AvxVnni,
+        Isa::Avx512Vnni,
+    ];
 
     /// The name people use for it, as in `LEAP_ISA`.
     pub fn name(self) -> &'static str {
@@ -113,6 +124,7 @@ impl Isa {
             Isa::Scalar => "scalar",
             Isa::Neon => "neon",
             Isa::NeonDot => "neondot",
+            Isa::NeonI8mm => "neoni8mm",
             Isa::Avx2 => "avx2",
             Isa::AvxVnni => "avxvnni",
             Isa::Avx512Vnni => "avx512vnni",
@@ -217,6 +229,13 @@ impl Kernels {
                     && is_aarch64_feature_detected!("dotprod") =>
             {
                 &neondot::TABLE
+            }
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonI8mm
+                if Kernels::for_isa(Isa::NeonDot).is_some()
+                    && is_aarch64_feature_detected!("i8mm") =>
+            {
+                &neoni8mm::TABLE
             }
             _ => return None,
         };

@@ -2,6 +2,8 @@
 //!
 //! Int8 products of 16 + 16 values take three instructions: the lower halves are multiplied to
 //! eight i16, the upper halves' products are added to those, and neighbours are added to four i32.
+//! Packed weights are multiplied by the same four activations all along a vector, so that halves of
+//! a vector hold two rows each, and a sum of four i32 two rows by two.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -9,11 +11,85 @@ use std::arch::asm;
 use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights};
+use super::packed::{Layout, PackedTable, Tile, TileQ8, tiles_of};
 use super::{Blocks4, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
-float::float_kernels!(true, None, #[target_feature(enable = "neon")]);
+float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
+
+const PACKED: Option<PackedTable> =
+    Some(PackedTable { layout: Layout::new(0x0201, NR, 4, 0), tiles_q8: &TILES_Q8 });
+
+static TILES_Q8: [TileQ8; 4] = tiles_of!(gemm_q8_q8_f32_mx8c4: 1 2 3 4);
+
+/// Rows of a panel.
+const NR: usize = 8;
+
+/// How far ahead of the weights in use others are asked for.
+pub(super) const PREFETCH_BYTES: usize = 1024;
+
+/// `M` rows of activations by a panel.
+#[target_feature(enable = "neon")]
+fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let mut sums = [[vdupq_n_f32(0.0); 2]; M];
+    for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
+        let (w_scales, w) = w.split_at(NR * 4);
+        // For four rows: the first two, the others.
+        let mut dots = [[[vdupq_n_s32(0); 2]; 2]; M];
+        let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<4>().0;
+        for (w, x) in w.iter().zip(x.q.as_chunks::<2>().0) {
+            if M == 1 {
+                prefetch(w.as_ptr().cast::<u8>().wrapping_add(PREFETCH_BYTES));
+            }
+            let w = [load(&w[0]), load(&w[1]), load(&w[2]), load(&w[3])];
+            for i in 0..M {
+                let x = [load_four(&x[0][i]), load_four(&x[1][i])];
+                for j in 0..2 {
+                    let low = vmull_s8(vget_low_s8(w[j]), vget_low_s8(x[0]));
+                    let low = vmlal_s8(low, vget_low_s8(w[2 + j]), vget_low_s8(x[1]));
+                    let high = vmlal_high_s8(vmull_high_s8(w[j], x[0]), w[2 + j], x[1]);
+                    dots[i][j][0] = vpadalq_s16(dots[i][j][0], low);
+                    dots[i][j][1] = vpadalq_s16(dots[i][j][1], high);
+                }
+            }
+        }
+        let w_scales = w_scales.as_chunks::<16>().0;
+        for i in 0..M {
+            for j in 0..2 {
+                let dots = vpaddq_s32(dots[i][j][0], dots[i][j][1]);
+                sums[i][j] = add_scaled(sums[i][j], dots, load_scales(&w_scales[j]), x.scales[i]);
+            }
+        }
+    }
+    for (out, sums) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums.as_flattened()) {
+        store(out, *sums);
+    }
+}
+
+/// Adds a group's dot products with four rows, times their scales.
+#[target_feature(enable = "neon")]
+pub(super) fn add_scaled(
+    sums: float32x4_t,
+    dots: int32x4_t,
+    w_scales: float32x4_t,
+    x_scale: f32,
+) -> float32x4_t {
+    vfmaq_f32(sums, vcvtq_f32_s32(dots), vmulq_n_f32(w_scales, x_scale))
+}
+
+/// Four scales of a panel.
+#[target_feature(enable = "neon")]
+pub(super) fn load_scales(x: &[u8; 16]) -> float32x4_t {
+    // SAFETY: `x` is 16 readable bytes.
+    vreinterpretq_f32_u8(unsafe { vld1q_u8(x.as_ptr()) })
+}
+
+/// Four bytes, four times.
+#[target_feature(enable = "neon")]
+fn load_four(x: &[u8; 4]) -> int8x16_t {
+    vreinterpretq_s8_u32(vdupq_n_u32(u32::from_ne_bytes(*x)))
+}
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "neon")]
@@ -325,11 +401,14 @@ pub(super) fn prefetch(line: *const u8) {
 /// See [`super::Kernels::spin_int8`]: 16 products a step.
 #[target_feature(enable = "neon")]
 fn spin_int8(rounds: usize) -> i32 {
-    let (x, w) = (vdupq_n_s8(std::hint::black_box(3)), vdupq_n_s8(std::hint::black_box(5)));
+    let w = vdupq_n_s8(std::hint::black_box(3));
     let step = |sums: &mut [int32x4_t; 16]| {
-        for i in 0..32 {
-            let pairs = mull_pair(x, x, w, w);
-            sums[i % 16] = vpadalq_s16(sums[i % 16], pairs);
+        for i in 0..64 {
+            let mut x = w;
+            // SAFETY: no instructions; the compiler cannot know that `x` stays the same, and so
+            // does all of its products.
+            unsafe { asm!("// {x:v}", x = inout(vreg) x, options(nomem, nostack)) };
+            sums[i % 16] = add_products(sums[i % 16], x, w);
         }
     };
     peak::spin(rounds, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))

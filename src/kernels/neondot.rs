@@ -1,13 +1,20 @@
 //! NEON with dot product instructions: only the int8 tiles differ from [`super::neon`].
 //!
-//! A tile of 4 × 4 rows holds 16 sums of 4 × i32 and takes 16 `sdot` for 8 loads.
+//! A tile of 4 × 4 rows holds 16 sums of 4 × i32 and takes 16 `sdot` for 8 loads. With packed
+//! weights each lane of a vector is a row, and `sdot` multiplies all of them by the four activations
+//! in one lane of another vector: a panel of 16 rows by 6 rows of activations is 24 sums, and four
+//! columns take 24 `sdot` for 5.5 loads.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::matmul::{chunks, level, level_blocks, level_weights};
-use super::neon::{self, add_block, add_group, codes, load, load_32, parameters, store};
-use super::{Blocks4, SummedRow, Table};
+use super::neon::{
+    self, PREFETCH_BYTES, add_block, add_group, add_scaled, codes, load, load_32, load_scales,
+    parameters, store,
+};
+use super::packed::{Layout, PackedTable, Tile, TileQ8, tiles_of};
+use super::{Blocks4, SummedRow, Table, peak};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::BLOCK;
 
@@ -17,8 +24,75 @@ pub(super) static TABLE: Table = Table {
     dot_q8_q8_f32_4x4,
     dot_q8_q4_f32_1x4,
     dot_q8_q4_f32_4x4,
+    packed: Some(PackedTable { layout: Layout::new(0x0202, NR, 4, 0), tiles_q8: &TILES_Q8 }),
+    spin_int8,
     ..neon::TABLE
 };
+
+static TILES_Q8: [TileQ8; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
+
+/// Rows of a panel.
+const NR: usize = 16;
+
+/// `M` rows of activations by a panel.
+#[target_feature(enable = "neon,dotprod")]
+fn gemm_q8_q8_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let mut sums = [[vdupq_n_f32(0.0); 4]; M];
+    for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
+        let (w_scales, w) = w.split_at(NR * 4);
+        let mut dots = [[vdupq_n_s32(0); 4]; M];
+        // In blocks of 32 columns, so that the lanes of `x` are known.
+        let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<32>().0;
+        let x_q: &[i8] = bytemuck::cast_slice(x.q.as_flattened().as_flattened());
+        let x_q = x_q.as_chunks::<16>().0.as_chunks::<2>().0.as_chunks::<M>().0;
+        for (w, x) in w.iter().zip(x_q) {
+            if M == 1 {
+                for line in 0..8 {
+                    neon::prefetch(
+                        w.as_ptr().cast::<u8>().wrapping_add(PREFETCH_BYTES + line * 64),
+                    );
+                }
+            }
+            let x = x.as_flattened();
+            four_columns::<M, 0>(&mut dots, w, x);
+            four_columns::<M, 1>(&mut dots, w, x);
+            four_columns::<M, 2>(&mut dots, w, x);
+            four_columns::<M, 3>(&mut dots, w, x);
+            four_columns::<M, 4>(&mut dots, w, x);
+            four_columns::<M, 5>(&mut dots, w, x);
+            four_columns::<M, 6>(&mut dots, w, x);
+            four_columns::<M, 7>(&mut dots, w, x);
+        }
+        let w_scales = w_scales.as_chunks::<16>().0;
+        for i in 0..M {
+            for j in 0..4 {
+                let w_scales = load_scales(&w_scales[j]);
+                sums[i][j] = add_scaled(sums[i][j], dots[i][j], w_scales, x.scales[i]);
+            }
+        }
+    }
+    for (out, sums) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums.as_flattened()) {
+        store(out, *sums);
+    }
+}
+
+/// Adds the products of columns `4 * C..4 * C + 4` of a block.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn four_columns<const M: usize, const C: usize>(
+    dots: &mut [[int32x4_t; 4]; M],
+    w: &[[i8; 16]; 32],
+    x: &[[i8; 16]],
+) {
+    let w = [load(&w[4 * C]), load(&w[4 * C + 1]), load(&w[4 * C + 2]), load(&w[4 * C + 3])];
+    for i in 0..M {
+        let at = C * M + i;
+        let x = load(&x[at / 4]);
+        for j in 0..4 {
+            dots[i][j] = sdot_lane(dots[i][j], w[j], x, at % 4);
+        }
+    }
+}
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "neon,dotprod")]
@@ -128,4 +202,40 @@ fn sdot(mut sums: int32x4_t, x: int8x16_t, w: int8x16_t) -> int32x4_t {
             w = in(vreg) w, options(pure, nomem, nostack, preserves_flags));
     }
     sums
+}
+
+/// Adds the products of each four of `w` with the four of `x` in `lane`.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn sdot_lane(sums: int32x4_t, w: int8x16_t, x: int8x16_t, lane: usize) -> int32x4_t {
+    match lane {
+        0 => sdot_by::<0>(sums, w, x),
+        1 => sdot_by::<1>(sums, w, x),
+        2 => sdot_by::<2>(sums, w, x),
+        _ => sdot_by::<3>(sums, w, x),
+    }
+}
+
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn sdot_by<const LANE: usize>(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+    // SAFETY: this function's features include the instruction, which works on registers alone.
+    unsafe {
+        asm!("sdot {sums:v}.4s, {w:v}.16b, {x:v}.4b[{lane}]", sums = inout(vreg) sums,
+            w = in(vreg) w, x = in(vreg) x, lane = const LANE,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    sums
+}
+
+/// See [`super::Kernels::spin_int8`]: 16 products an instruction.
+#[target_feature(enable = "neon,dotprod")]
+fn spin_int8(rounds: usize) -> i32 {
+    let x = vdupq_n_s8(std::hint::black_box(3));
+    let step = |sums: &mut [int32x4_t; 16]| {
+        for i in 0..64 {
+            sums[i % 16] = sdot(sums[i % 16], x, x);
+        }
+    };
+    peak::spin(rounds, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
 }
