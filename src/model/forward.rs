@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use half::f16;
+
 use super::attention::Attention;
 use super::buffers::Buffers;
 use super::kv::KvShape;
@@ -151,6 +153,14 @@ impl Transformer {
     pub fn pack_in_memory(&mut self) -> io::Result<Option<PackReport>> {
         let packed = self.packer().in_memory()?;
         Ok(self.use_packed(packed))
+    }
+
+    /// Rounds the RoPE frequencies to f16, as programs do that convert a whole model to half
+    /// precision. Only for comparing with the outputs of such a program.
+    pub fn round_rope_to_f16(&mut self) {
+        for frequency in &mut self.frequencies {
+            *frequency = f16::from_f64(*frequency).to_f64();
+        }
     }
 
     /// Bytes of the weights packed for the kernels; `None` if they have no packed form.
