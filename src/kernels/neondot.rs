@@ -9,7 +9,7 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::matmul::{chunks, level};
-use super::neon::{self, PREFETCH_BYTES, add_group, add_scaled, load, load_scales, store};
+use super::neon::{self, add_group, add_scaled, load, load_scales, store};
 use super::packed::{Layout, PackedTable, Tile, TileQ8, tiles_of};
 use super::{Table, peak};
 use crate::quant::Q8Row;
@@ -40,13 +40,6 @@ fn gemm_q8_q8_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
         let x_q: &[i8] = bytemuck::cast_slice(x.q.as_flattened().as_flattened());
         let x_q = x_q.as_chunks::<16>().0.as_chunks::<2>().0.as_chunks::<M>().0;
         for (w, x) in w.iter().zip(x_q) {
-            if M == 1 {
-                for line in 0..8 {
-                    neon::prefetch(
-                        w.as_ptr().cast::<u8>().wrapping_add(PREFETCH_BYTES + line * 64),
-                    );
-                }
-            }
             let x = x.as_flattened();
             four_columns::<M, 0>(&mut dots, w, x);
             four_columns::<M, 1>(&mut dots, w, x);
@@ -79,13 +72,28 @@ fn four_columns<const M: usize, const C: usize>(
     x: &[[i8; 16]],
 ) {
     let w = [load(&w[4 * C]), load(&w[4 * C + 1]), load(&w[4 * C + 2]), load(&w[4 * C + 3])];
-    for i in 0..M {
-        let at = C * M + i;
-        let x = load(&x[at / 4]);
-        for j in 0..4 {
-            dots[i][j] = sdot_lane(dots[i][j], w[j], x, at % 4);
-        }
+    // Written out, as the compiler must know each lane and keeps `dots` in registers only so.
+    macro_rules! row {
+        ($i:literal) => {
+            if $i < M {
+                let at = C * M + $i;
+                let x = load(&x[at / 4]);
+                let dots = &mut dots[$i];
+                *dots = [
+                    sdot_lane(dots[0], w[0], x, at % 4),
+                    sdot_lane(dots[1], w[1], x, at % 4),
+                    sdot_lane(dots[2], w[2], x, at % 4),
+                    sdot_lane(dots[3], w[3], x, at % 4),
+                ];
+            }
+        };
     }
+    row!(0);
+    row!(1);
+    row!(2);
+    row!(3);
+    row!(4);
+    row!(5);
 }
 
 /// One activation row by four weight rows.

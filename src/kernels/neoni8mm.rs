@@ -8,7 +8,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::neon::{self, PREFETCH_BYTES, add_scaled, load, load_scales, store};
+use super::neon::{add_scaled, load, load_scales, store};
 use super::packed::{Layout, PackedTable, Tile, TileQ8};
 use super::{Table, neondot, peak};
 
@@ -45,25 +45,13 @@ fn gemm_q8_q8_f32_mx16c8<const M: usize, const PAIRS: usize>(
         let (w_scales, w) = w.split_at(NR * 4);
         let mut dots = [[vdupq_n_s32(0); 8]; PAIRS];
         let mut last_dots = [vdupq_n_s32(0); 8];
+        // In blocks of 32 columns.
         let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<8>().0;
-        for (w, x) in w.iter().zip(x.q) {
-            if M == 1 {
-                for line in 0..2 {
-                    neon::prefetch(
-                        w.as_ptr().cast::<u8>().wrapping_add(PREFETCH_BYTES + line * 64),
-                    );
-                }
-            }
-            let pairs = bytemuck::cast_slice::<[u8; 8], i8>(x).as_chunks::<16>().0;
-            for j in 0..8 {
-                let w = load(&w[j]);
-                for i in 0..PAIRS {
-                    dots[i][j] = smmla(dots[i][j], w, load(&pairs[i]));
-                }
-                if is_odd {
-                    last_dots[j] = smmla(last_dots[j], w, load_eight(&x[M - 1]));
-                }
-            }
+        for (w, x) in w.as_chunks::<4>().0.iter().zip(x.q.as_chunks::<4>().0) {
+            eight_columns(&mut dots, &mut last_dots, &w[0], &x[0]);
+            eight_columns(&mut dots, &mut last_dots, &w[1], &x[1]);
+            eight_columns(&mut dots, &mut last_dots, &w[2], &x[2]);
+            eight_columns(&mut dots, &mut last_dots, &w[3], &x[3]);
         }
         let w_scales = w_scales.as_chunks::<16>().0;
         for j in 0..4 {
@@ -94,6 +82,27 @@ fn gemm_q8_q8_f32_mx16c8<const M: usize, const PAIRS: usize>(
     if is_odd {
         for j in 0..4 {
             store(&mut fours[4 * (M - 1) + j], last_sums[j]);
+        }
+    }
+}
+
+/// Adds the products of eight columns.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn eight_columns<const M: usize, const PAIRS: usize>(
+    dots: &mut [[int32x4_t; 8]; PAIRS],
+    last_dots: &mut [int32x4_t; 8],
+    w: &[[i8; 16]; 8],
+    x: &[[u8; 8]; M],
+) {
+    let pairs = bytemuck::cast_slice::<[u8; 8], i8>(x).as_chunks::<16>().0;
+    for j in 0..8 {
+        let w = load(&w[j]);
+        for i in 0..PAIRS {
+            dots[i][j] = smmla(dots[i][j], w, load(&pairs[i]));
+        }
+        if M % 2 == 1 {
+            last_dots[j] = smmla(last_dots[j], w, load_eight(&x[M - 1]));
         }
     }
 }
