@@ -3,7 +3,7 @@
 //! Int8 products of 16 + 16 values take three instructions: the lower halves are multiplied to
 //! eight i16, the upper halves' products are added to those, and neighbours are added to four i32.
 //! Packed weights are multiplied by the same four activations all along a vector, so that halves of
-//! a vector hold two rows each, and a sum of four i32 two rows by two.
+//! a vector hold two rows each, and a sum of four i32 has two for each row.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -26,9 +26,6 @@ static TILES_Q8: [TileQ8; 4] = tiles_of!(gemm_q8_q8_f32_mx8c4: 1 2 3 4);
 /// Rows of a panel.
 const NR: usize = 8;
 
-/// How far ahead of the weights in use others are asked for.
-pub(super) const PREFETCH_BYTES: usize = 1024;
-
 /// `M` rows of activations by a panel.
 #[target_feature(enable = "neon")]
 fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
@@ -39,18 +36,15 @@ fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f
         let mut dots = [[[vdupq_n_s32(0); 2]; 2]; M];
         let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<4>().0;
         for (w, x) in w.iter().zip(x.q.as_chunks::<2>().0) {
-            if M == 1 {
-                prefetch(w.as_ptr().cast::<u8>().wrapping_add(PREFETCH_BYTES));
-            }
-            let w = [load(&w[0]), load(&w[1]), load(&w[2]), load(&w[3])];
+            let w = w.as_flattened().as_chunks::<8>().0;
             for i in 0..M {
                 let x = [load_four(&x[0][i]), load_four(&x[1][i])];
                 for j in 0..2 {
-                    let low = vmull_s8(vget_low_s8(w[j]), vget_low_s8(x[0]));
-                    let low = vmlal_s8(low, vget_low_s8(w[2 + j]), vget_low_s8(x[1]));
-                    let high = vmlal_high_s8(vmull_high_s8(w[j], x[0]), w[2 + j], x[1]);
-                    dots[i][j][0] = vpadalq_s16(dots[i][j][0], low);
-                    dots[i][j][1] = vpadalq_s16(dots[i][j][1], high);
+                    for h in 0..2 {
+                        let (w0, w1) = (load_half(&w[2 * j + h]), load_half(&w[4 + 2 * j + h]));
+                        let pairs = vmlal_s8(vmull_s8(w0, x[0]), w1, x[1]);
+                        dots[i][j][h] = vpadalq_s16(dots[i][j][h], pairs);
+                    }
                 }
             }
         }
@@ -85,10 +79,16 @@ pub(super) fn load_scales(x: &[u8; 16]) -> float32x4_t {
     vreinterpretq_f32_u8(unsafe { vld1q_u8(x.as_ptr()) })
 }
 
-/// Four bytes, four times.
+/// Four bytes, twice.
 #[target_feature(enable = "neon")]
-fn load_four(x: &[u8; 4]) -> int8x16_t {
-    vreinterpretq_s8_u32(vdupq_n_u32(u32::from_ne_bytes(*x)))
+fn load_four(x: &[u8; 4]) -> int8x8_t {
+    vreinterpret_s8_u32(vdup_n_u32(u32::from_ne_bytes(*x)))
+}
+
+#[target_feature(enable = "neon")]
+fn load_half(x: &[i8; 8]) -> int8x8_t {
+    // SAFETY: `x` is eight readable bytes.
+    unsafe { vld1_s8(x.as_ptr()) }
 }
 
 /// One activation row by four weight rows.
@@ -390,7 +390,7 @@ fn clamped(x: &[f32; 8], from: usize) -> float32x4_t {
 
 /// Asks for the cache line at `line`, which need not exist.
 #[target_feature(enable = "neon")]
-pub(super) fn prefetch(line: *const u8) {
+fn prefetch(line: *const u8) {
     // SAFETY: `prfm` only hints, at any address.
     unsafe {
         asm!("prfm pldl1keep, [{line}]", line = in(reg) line,

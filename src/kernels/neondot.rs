@@ -10,8 +10,7 @@ use std::arch::asm;
 
 use super::matmul::{chunks, level, level_blocks, level_weights};
 use super::neon::{
-    self, PREFETCH_BYTES, add_block, add_group, add_scaled, codes, load, load_32, load_scales,
-    parameters, store,
+    self, add_block, add_group, add_scaled, codes, load, load_32, load_scales, parameters, store,
 };
 use super::packed::{Layout, PackedTable, Tile, TileQ8, tiles_of};
 use super::{Blocks4, SummedRow, Table, peak};
@@ -34,64 +33,89 @@ static TILES_Q8: [TileQ8; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
 /// Rows of a panel.
 const NR: usize = 16;
 
-/// `M` rows of activations by a panel.
+/// `M` rows of activations by a panel. A group of 64 is what models have; known, it saves a loop.
 #[target_feature(enable = "neon,dotprod")]
 fn gemm_q8_q8_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let mut sums = [[vdupq_n_f32(0.0); 4]; M];
-    for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
-        let (w_scales, w) = w.split_at(NR * 4);
-        let mut dots = [[vdupq_n_s32(0); 4]; M];
-        // In blocks of 32 columns, so that the lanes of `x` are known.
-        let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<32>().0;
-        let x_q: &[i8] = bytemuck::cast_slice(x.q.as_flattened().as_flattened());
-        let x_q = x_q.as_chunks::<16>().0.as_chunks::<2>().0.as_chunks::<M>().0;
-        for (w, x) in w.iter().zip(x_q) {
-            if M == 1 {
-                for line in 0..8 {
-                    neon::prefetch(
-                        w.as_ptr().cast::<u8>().wrapping_add(PREFETCH_BYTES + line * 64),
-                    );
+    match (x.group, M) {
+        (64, ..4) => rows_of_panel::<M, 4, 64>(panel, x, out),
+        (64, _) => rows_of_panel::<M, 2, 64>(panel, x, out),
+        (_, ..4) => rows_of_panel::<M, 4, 0>(panel, x, out),
+        _ => rows_of_panel::<M, 2, 0>(panel, x, out),
+    }
+}
+
+/// Takes `R` vectors of rows of a panel at once: as many as leave registers for the results too.
+/// `GROUP` is the group, or 0 for any.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn rows_of_panel<const M: usize, const R: usize, const GROUP: usize>(
+    panel: &[u8],
+    x: &Tile<'_>,
+    out: &mut [f32],
+) {
+    let group = if GROUP == 0 { x.group } else { GROUP };
+    for first in (0..4).step_by(R) {
+        let mut sums = [[vdupq_n_f32(0.0); R]; M];
+        for (w, x) in panel.chunks_exact(NR * (4 + group)).zip(x.groups_of::<M, 4>(group)) {
+            let (w_scales, w) = w.split_at(NR * 4);
+            let mut dots = [[vdupq_n_s32(0); R]; M];
+            // In blocks of 32 columns, so that the lanes of `x` are known.
+            let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<32>().0;
+            let x_q: &[i8] = bytemuck::cast_slice(x.q.as_flattened().as_flattened());
+            let x_q = x_q.as_chunks::<16>().0.as_chunks::<2>().0.as_chunks::<M>().0;
+            for (w, x) in w.iter().zip(x_q) {
+                let (w, x) = (&w[first..], x.as_flattened());
+                four_columns::<M, R, 0>(&mut dots, w, x);
+                four_columns::<M, R, 1>(&mut dots, w, x);
+                four_columns::<M, R, 2>(&mut dots, w, x);
+                four_columns::<M, R, 3>(&mut dots, w, x);
+                four_columns::<M, R, 4>(&mut dots, w, x);
+                four_columns::<M, R, 5>(&mut dots, w, x);
+                four_columns::<M, R, 6>(&mut dots, w, x);
+                four_columns::<M, R, 7>(&mut dots, w, x);
+            }
+            let w_scales = &w_scales.as_chunks::<16>().0[first..];
+            for j in 0..R {
+                let w_scales = load_scales(&w_scales[j]);
+                for i in 0..M {
+                    sums[i][j] = add_scaled(sums[i][j], dots[i][j], w_scales, x.scales[i]);
                 }
             }
-            let x = x.as_flattened();
-            four_columns::<M, 0>(&mut dots, w, x);
-            four_columns::<M, 1>(&mut dots, w, x);
-            four_columns::<M, 2>(&mut dots, w, x);
-            four_columns::<M, 3>(&mut dots, w, x);
-            four_columns::<M, 4>(&mut dots, w, x);
-            four_columns::<M, 5>(&mut dots, w, x);
-            four_columns::<M, 6>(&mut dots, w, x);
-            four_columns::<M, 7>(&mut dots, w, x);
         }
-        let w_scales = w_scales.as_chunks::<16>().0;
-        for i in 0..M {
-            for j in 0..4 {
-                let w_scales = load_scales(&w_scales[j]);
-                sums[i][j] = add_scaled(sums[i][j], dots[i][j], w_scales, x.scales[i]);
+        for (out, sums) in out.as_chunks_mut::<NR>().0.iter_mut().zip(&sums) {
+            for (out, sums) in out.as_chunks_mut::<4>().0[first..].iter_mut().zip(sums) {
+                store(out, *sums);
             }
         }
-    }
-    for (out, sums) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums.as_flattened()) {
-        store(out, *sums);
     }
 }
 
 /// Adds the products of columns `4 * C..4 * C + 4` of a block.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
-fn four_columns<const M: usize, const C: usize>(
-    dots: &mut [[int32x4_t; 4]; M],
-    w: &[[i8; 16]; 32],
+fn four_columns<const M: usize, const R: usize, const C: usize>(
+    dots: &mut [[int32x4_t; R]; M],
+    w: &[[i8; 16]],
     x: &[[i8; 16]],
 ) {
-    let w = [load(&w[4 * C]), load(&w[4 * C + 1]), load(&w[4 * C + 2]), load(&w[4 * C + 3])];
-    for i in 0..M {
-        let at = C * M + i;
-        let x = load(&x[at / 4]);
-        for j in 0..4 {
-            dots[i][j] = sdot_lane(dots[i][j], w[j], x, at % 4);
-        }
+    // Written out, as the compiler must know each lane and keeps `dots` in registers only so.
+    macro_rules! row {
+        ($i:literal) => {
+            if $i < M {
+                let at = C * M + $i;
+                let x = load(&x[at / 4]);
+                for j in 0..R {
+                    dots[$i][j] = sdot_lane(dots[$i][j], load(&w[4 * C + j]), x, at % 4);
+                }
+            }
+        };
     }
+    row!(0);
+    row!(1);
+    row!(2);
+    row!(3);
+    row!(4);
+    row!(5);
 }
 
 /// One activation row by four weight rows.

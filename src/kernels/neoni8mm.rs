@@ -8,7 +8,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::neon::{self, PREFETCH_BYTES, add_scaled, load, load_scales, store};
+use super::neon::{add_scaled, load, load_scales, store};
 use super::packed::{Layout, PackedTable, Tile, TileQ8};
 use super::{Table, neondot, peak};
 
@@ -20,80 +20,108 @@ pub(super) static TABLE: Table = Table {
 };
 
 static TILES_Q8: [TileQ8; 6] = [
-    gemm_q8_q8_f32_mx16c8::<1, 0>,
-    gemm_q8_q8_f32_mx16c8::<2, 1>,
-    gemm_q8_q8_f32_mx16c8::<3, 1>,
-    gemm_q8_q8_f32_mx16c8::<4, 2>,
-    gemm_q8_q8_f32_mx16c8::<5, 2>,
-    gemm_q8_q8_f32_mx16c8::<6, 3>,
+    gemm_q8_q8_f32_mx16c8::<1, 0, 8>,
+    gemm_q8_q8_f32_mx16c8::<2, 1, 8>,
+    gemm_q8_q8_f32_mx16c8::<3, 1, 4>,
+    gemm_q8_q8_f32_mx16c8::<4, 2, 4>,
+    gemm_q8_q8_f32_mx16c8::<5, 2, 4>,
+    gemm_q8_q8_f32_mx16c8::<6, 3, 4>,
 ];
 
 /// Rows of a panel.
 const NR: usize = 16;
 
-/// `M` rows of activations, `PAIRS` pairs and perhaps one more, by a panel.
+/// `M` rows of activations, `PAIRS` pairs and perhaps one more, by a panel, of which `R` vectors of
+/// two rows are taken at once: as many as leave registers for the results too. A group of 64 is
+/// what models have; known, it saves a loop.
 #[target_feature(enable = "neon,i8mm")]
-fn gemm_q8_q8_f32_mx16c8<const M: usize, const PAIRS: usize>(
+fn gemm_q8_q8_f32_mx16c8<const M: usize, const PAIRS: usize, const R: usize>(
+    panel: &[u8],
+    x: &Tile<'_>,
+    out: &mut [f32],
+) {
+    match x.group {
+        64 => rows_of_panel::<M, PAIRS, R, 64>(panel, x, out),
+        _ => rows_of_panel::<M, PAIRS, R, 0>(panel, x, out),
+    }
+}
+
+/// `GROUP` is the group, or 0 for any.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn rows_of_panel<const M: usize, const PAIRS: usize, const R: usize, const GROUP: usize>(
     panel: &[u8],
     x: &Tile<'_>,
     out: &mut [f32],
 ) {
     let is_odd = M % 2 == 1;
-    let mut sums = [[vdupq_n_f32(0.0); 8]; PAIRS];
-    let mut last_sums = [vdupq_n_f32(0.0); 4];
-    for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 8>()) {
-        let (w_scales, w) = w.split_at(NR * 4);
-        let mut dots = [[vdupq_n_s32(0); 8]; PAIRS];
-        let mut last_dots = [vdupq_n_s32(0); 8];
-        let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<8>().0;
-        for (w, x) in w.iter().zip(x.q) {
-            if M == 1 {
-                for line in 0..2 {
-                    neon::prefetch(
-                        w.as_ptr().cast::<u8>().wrapping_add(PREFETCH_BYTES + line * 64),
-                    );
-                }
+    let group = if GROUP == 0 { x.group } else { GROUP };
+    for first in (0..8).step_by(R) {
+        let mut sums = [[vdupq_n_f32(0.0); R]; PAIRS];
+        // Of fours of rows, where there is an odd row of activations.
+        let mut last_sums = [vdupq_n_f32(0.0); R];
+        for (w, x) in panel.chunks_exact(NR * (4 + group)).zip(x.groups_of::<M, 8>(group)) {
+            let (w_scales, w) = w.split_at(NR * 4);
+            let mut dots = [[vdupq_n_s32(0); R]; PAIRS];
+            let mut last_dots = [vdupq_n_s32(0); R];
+            // In blocks of 32 columns.
+            let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<8>().0;
+            for (w, x) in w.as_chunks::<4>().0.iter().zip(x.q.as_chunks::<4>().0) {
+                eight_columns(&mut dots, &mut last_dots, &w[0][first..], &x[0]);
+                eight_columns(&mut dots, &mut last_dots, &w[1][first..], &x[1]);
+                eight_columns(&mut dots, &mut last_dots, &w[2][first..], &x[2]);
+                eight_columns(&mut dots, &mut last_dots, &w[3][first..], &x[3]);
             }
-            let pairs = bytemuck::cast_slice::<[u8; 8], i8>(x).as_chunks::<16>().0;
-            for j in 0..8 {
-                let w = load(&w[j]);
+            let w_scales = &w_scales.as_chunks::<16>().0[first / 2..];
+            for j in 0..R / 2 {
+                let w_scales = load_scales(&w_scales[j]);
+                let twice = [vzip1q_f32(w_scales, w_scales), vzip2q_f32(w_scales, w_scales)];
                 for i in 0..PAIRS {
-                    dots[i][j] = smmla(dots[i][j], w, load(&pairs[i]));
+                    let x_scales = load_two(x.scales[2 * i], x.scales[2 * i + 1]);
+                    for h in 0..2 {
+                        let dots = vcvtq_f32_s32(dots[i][2 * j + h]);
+                        let scales = vmulq_f32(twice[h], x_scales);
+                        sums[i][2 * j + h] = vfmaq_f32(sums[i][2 * j + h], dots, scales);
+                    }
                 }
                 if is_odd {
-                    last_dots[j] = smmla(last_dots[j], w, load_eight(&x[M - 1]));
+                    let dots = vuzp1q_s32(last_dots[2 * j], last_dots[2 * j + 1]);
+                    last_sums[j] = add_scaled(last_sums[j], dots, w_scales, x.scales[M - 1]);
                 }
             }
         }
-        let w_scales = w_scales.as_chunks::<16>().0;
-        for j in 0..4 {
-            let w_scales = load_scales(&w_scales[j]);
-            let twice = [vzip1q_f32(w_scales, w_scales), vzip2q_f32(w_scales, w_scales)];
+        let (fours, _) = out.as_chunks_mut::<4>();
+        for j in 0..R / 2 {
+            let at = first / 2 + j;
             for i in 0..PAIRS {
-                let x_scales = load_two(x.scales[2 * i], x.scales[2 * i + 1]);
-                for h in 0..2 {
-                    let dots = vcvtq_f32_s32(dots[i][2 * j + h]);
-                    let scales = vmulq_f32(twice[h], x_scales);
-                    sums[i][2 * j + h] = vfmaq_f32(sums[i][2 * j + h], dots, scales);
-                }
+                let [low, high] = [sums[i][2 * j], sums[i][2 * j + 1]];
+                store(&mut fours[8 * i + at], vuzp1q_f32(low, high));
+                store(&mut fours[8 * i + 4 + at], vuzp2q_f32(low, high));
             }
             if is_odd {
-                let dots = vuzp1q_s32(last_dots[2 * j], last_dots[2 * j + 1]);
-                last_sums[j] = add_scaled(last_sums[j], dots, w_scales, x.scales[M - 1]);
+                store(&mut fours[4 * (M - 1) + at], last_sums[j]);
             }
         }
     }
-    let (fours, _) = out.as_chunks_mut::<4>();
-    for i in 0..PAIRS {
-        for j in 0..4 {
-            let [low, high] = [sums[i][2 * j], sums[i][2 * j + 1]];
-            store(&mut fours[8 * i + j], vuzp1q_f32(low, high));
-            store(&mut fours[8 * i + 4 + j], vuzp2q_f32(low, high));
+}
+
+/// Adds the products of eight columns.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn eight_columns<const M: usize, const PAIRS: usize, const R: usize>(
+    dots: &mut [[int32x4_t; R]; PAIRS],
+    last_dots: &mut [int32x4_t; R],
+    w: &[[i8; 16]],
+    x: &[[u8; 8]; M],
+) {
+    let pairs = bytemuck::cast_slice::<[u8; 8], i8>(x).as_chunks::<16>().0;
+    for j in 0..R {
+        let w = load(&w[j]);
+        for i in 0..PAIRS {
+            dots[i][j] = smmla(dots[i][j], w, load(&pairs[i]));
         }
-    }
-    if is_odd {
-        for j in 0..4 {
-            store(&mut fours[4 * (M - 1) + j], last_sums[j]);
+        if M % 2 == 1 {
+            last_dots[j] = smmla(last_dots[j], w, load_eight(&x[M - 1]));
         }
     }
 }
