@@ -18,6 +18,6 @@ need_tools cc:gcc /usr/include/stdlib.h:libc6-dev shellcheck:shellcheck
 need_cargo
 step "format" format --check
 step "scripts: shellcheck" check_scripts
-step "lints: this machine" clippy native --locked --all-targets -- -D warnings
-step "lints: this machine, no default features" clippy native --locked --all-targets --no-default-features -- -D warnings
+step "lints: this machine" clippy --locked --all-targets -- -D warnings
+step "lints: this machine, no default features" clippy --locked --all-targets --no-default-features -- -D warnings
 test_step "tests: this machine" cargo test --locked

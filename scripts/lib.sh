@@ -124,6 +124,13 @@ as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
 ## Toolchains
 
+# Debian's compiler, which may use unstable cargo options here: it builds the standard library.
+DEBIAN_ENV=(env -u RUSTUP_TOOLCHAIN CARGO=/usr/bin/cargo RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc
+	RUSTFMT=/usr/bin/rustfmt RUSTC_BOOTSTRAP=1)
+# RUSTFLAGS would replace the flags in .cargo/config.toml. Symbols and incremental state are of no
+# use to static builds.
+MUSL_ENV=(env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS CARGO_INCREMENTAL=0 CARGO_PROFILE_TEST_DEBUG=0)
+
 # Puts the user's own cargo first, so that a Debian cargo installed later never shadows it.
 # Where there is none, Debian's builds everything.
 need_cargo() {
@@ -131,7 +138,7 @@ need_cargo() {
 	cargo=$(command -v cargo || true)
 	case $cargo in
 	'' | /usr/bin/cargo | /bin/cargo)
-		[ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ] || cargo=${CARGO_HOME:-$HOME/.cargo}/bin/cargo
+		[ ! -x "${CARGO_HOME:-${HOME:-}/.cargo}/bin/cargo" ] || cargo=${CARGO_HOME:-${HOME:-}/.cargo}/bin/cargo
 		;;
 	esac
 	if [ -z "$cargo" ]; then
@@ -173,13 +180,6 @@ has_debian_rust() {
 	is_recent /usr/bin/rustc
 }
 
-# debian_rust COMMAND...: with Debian's compiler, which may use unstable cargo options here: it
-# builds the standard library from source.
-debian_rust() {
-	env -u RUSTUP_TOOLCHAIN CARGO=/usr/bin/cargo RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc RUSTFMT=/usr/bin/rustfmt \
-		RUSTC_BOOTSTRAP=1 "$@"
-}
-
 # Installs the linker for builds with Debian's compiler: zig, and cargo's way to call it. They
 # live in an environment of their own, as Debian's python keeps pip out of the system.
 need_zig() {
@@ -215,19 +215,26 @@ need_musl() {
 	fi
 }
 
-# musl ARCH build|test [ARG...]: cargo for the static target of ARCH. RUSTFLAGS would replace the
-# flags in .cargo/config.toml. Symbols and incremental state are of no use to these builds.
+# musl ARCH build|test [ARG...]: cargo for the static target of ARCH.
 musl() {
 	local target=$1-unknown-linux-musl subcommand=$2
-	local run=(env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS CARGO_INCREMENTAL=0 CARGO_PROFILE_TEST_DEBUG=0)
 	shift 2
 	if has_target "$target"; then
-		"${run[@]}" cargo "$subcommand" --target "$target" "$@"
-		return
+		"${MUSL_ENV[@]}" cargo "$subcommand" --target "$target" "$@"
+	else
+		build_std "$target" "${subcommand/#build/zigbuild}" "$@"
 	fi
-	local flags=CARGO_TARGET_${target^^}_RUSTFLAGS
-	debian_rust "${run[@]}" "${flags//-/_}=-C link-self-contained=no" PATH="$(realpath "$ZIG_VENV")/bin:$PATH" \
-		cargo-zigbuild "${subcommand/#build/zigbuild}" -Z build-std=std,panic_abort --target "$target" "$@"
+}
+
+# build_std TRIPLE SUBCOMMAND [ARG...]: cargo-zigbuild by Debian's compiler, with the standard
+# library built from source; zig brings libc and its start files. cargo looks for its subcommands
+# in PATH, but before that in its home if PATH lacks it: Debian's must come first.
+build_std() {
+	local target=$1 subcommand=$2 flags=CARGO_TARGET_${1^^}_RUSTFLAGS path
+	path="$(realpath "$ZIG_VENV")/bin:/usr/bin:$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
+	shift 2
+	"${MUSL_ENV[@]}" "${DEBIAN_ENV[@]}" "${flags//-/_}=-C link-self-contained=no" PATH="$path" \
+		cargo-zigbuild "$subcommand" -Z build-std=std,panic_abort --target "$target" "$@"
 }
 
 # The linter and the formatter must be the active toolchain's own; where it has none, Debian's
@@ -237,29 +244,28 @@ has_clippy() { [ "$(clippy-driver --rustc -V 2>/dev/null)" = "$(rustc -V)" ]; }
 
 has_rustfmt() { rustfmt -V >/dev/null 2>&1; }
 
-# clippy native|ARCH [ARG...]: lints for this machine or for the static target of ARCH. Debian's
-# linter checks the standard library's source first, as it has no compiled one; nothing is linked.
+# clippy [ARG...]: lints for this machine.
 clippy() {
+	if has_clippy; then
+		cargo clippy "$@"
+	else
+		need_debian_rust
+		"${DEBIAN_ENV[@]}" /usr/bin/cargo-clippy clippy "$@"
+	fi
+}
+
+# clippy_musl ARCH [ARG...]: lints for the static target of ARCH. The standard library built from
+# source for it serves the tests too, as it has their profile.
+clippy_musl() {
 	local target=$1-unknown-linux-musl
-	local std=(-Z "build-std=std,panic_abort" --target "$target")
 	shift
-	case $target in
-	native-*)
-		if has_clippy; then
-			cargo clippy "$@"
-			return
-		fi
-		std=()
-		;;
-	*)
-		if has_clippy && has_target "$target"; then
-			cargo clippy --target "$target" "$@"
-			return
-		fi
-		;;
-	esac
-	need_debian_rust
-	debian_rust /usr/bin/cargo-clippy clippy "${std[@]}" "$@"
+	if has_clippy && has_target "$target"; then
+		"${MUSL_ENV[@]}" cargo clippy --target "$target" --profile test "$@"
+	else
+		need_debian_rust
+		need_zig
+		build_std "$target" clippy --profile test "$@"
+	fi
 }
 
 format() {
@@ -267,6 +273,6 @@ format() {
 		cargo fmt "$@"
 	else
 		need_debian_rust
-		debian_rust /usr/bin/cargo-fmt fmt "$@"
+		"${DEBIAN_ENV[@]}" /usr/bin/cargo-fmt fmt "$@"
 	fi
 }

@@ -33,7 +33,7 @@ step "toolchain for aarch64" need_musl aarch64
 export LEAP_PACKAGES_TOLD=1
 
 scripts/check.sh
-step "lints: aarch64" clippy aarch64 --locked --all-targets -- -D warnings
+step "lints: aarch64" clippy_musl aarch64 --locked --all-targets -- -D warnings
 scripts/test-qemu.sh
 
 step "static binary: aarch64, board build" scripts/build-static.sh aarch64 --no-default-features

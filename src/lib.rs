@@ -11,6 +11,7 @@
 //! - [`format`]: the files LEAP reads and writes, as bytes and meanings.
 //! - [`tokenizer`]: text to ids and back, and chat templates.
 //! - [`kernels`]: the arithmetic, one file per instruction set, chosen once at start.
+//! - [`pack`]: the file that keeps weights in a tier's own layout, shared by processes.
 //! - [`model`]: configuration, weights, KV cache and the forward pass.
 //! - [`engine`]: generation: prefill, decode loop, stop conditions, figures.
 //! - [`export`]: checkpoints of other programs to LEAP's files (feature `tools`).
@@ -24,6 +25,7 @@ pub mod export;
 pub mod format;
 pub mod kernels;
 pub mod model;
+pub mod pack;
 pub mod pool;
 pub mod quant;
 pub mod sampler;

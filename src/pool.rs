@@ -25,6 +25,13 @@ const SPINS: u32 = 20_000;
 
 /// The work of one call: pieces are numbers, each taken once.
 type Job<'a> = &'a (dyn Fn(usize) + Sync + 'a);
+/// The work on one pair of chunks: its index and the two chunks.
+type PairJob<'a, A, B> = &'a (dyn Fn(usize, &mut [A], &mut [B]) + Sync + 'a);
+/// The work on three chunks that belong together.
+type TripleJob<'a, A, B, C> = &'a (dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync + 'a);
+/// The work on some columns of some rows: their section, which they are, and the parts of the
+/// rows.
+type ColumnJob<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
 
 /// A set of threads; dropping it ends them.
 pub struct Pool {
@@ -145,7 +152,7 @@ impl Pool {
         &self,
         (a, a_chunk): (&mut [A], usize),
         (b, b_chunk): (&mut [B], usize),
-        job: &(dyn Fn(usize, &mut [A], &mut [B]) + Sync),
+        job: PairJob<'_, A, B>,
     ) {
         assert_eq!(a.len().div_ceil(a_chunk), b.len().div_ceil(b_chunk));
         let b = Parts::new(b);
@@ -165,7 +172,7 @@ impl Pool {
         a: (&mut [A], usize),
         b: (&mut [B], usize),
         (c, c_chunk): (&mut [C], usize),
-        job: &(dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync),
+        job: TripleJob<'_, A, B, C>,
     ) {
         assert_eq!(a.0.len().div_ceil(a.1), c.len().div_ceil(c_chunk));
         let c = Parts::new(c);
@@ -185,13 +192,7 @@ impl Pool {
     ///
     /// # Panics
     /// If `out` is not a whole number of rows.
-    pub fn run_columns(
-        &self,
-        out: &mut [f32],
-        widths: &[usize],
-        step: usize,
-        job: &(dyn Fn(usize, Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync),
-    ) {
+    pub fn run_columns(&self, out: &mut [f32], widths: &[usize], step: usize, job: ColumnJob<'_>) {
         let width: usize = widths.iter().sum();
         assert!(out.len().is_multiple_of(width));
         let rows = out.len() / width;

@@ -35,7 +35,8 @@ pub(super) struct Eval {
     /// second model: drift, KL and top-1 agreement of MODEL against it on the text or ids
     #[argh(option)]
     against: Option<PathBuf>,
-    /// tokens that are predicted from each other; a window starts anew (256)
+    /// tokens that are predicted from each other; a window starts anew (256). A rest that fills
+    /// no window is left out
     #[argh(option, default = "256")]
     window: usize,
     /// tokenizer of --text; by default the one beside the model

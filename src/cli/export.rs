@@ -10,7 +10,7 @@ use argh::FromArgs;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, model_files, note};
-use crate::export::tokenizer as import;
+use crate::export::tokenizer::{self as import, ImportedTokenizer};
 use crate::export::{Blame, Error, Options, Plan, Progress, Vocabulary};
 use crate::format::model::Weights;
 use crate::format::tokenizer::fingerprint;
@@ -28,11 +28,12 @@ pub(super) struct Export {
     /// folder of the checkpoint, Meta's or Hugging Face's
     #[argh(option, arg_name = "dir")]
     meta_llama: PathBuf,
-    /// version of the file: 1 for f32, 2 for int8 (default)
+    /// version of the file: 1 for f32, 2 for int8 (default), 3 for 4 bits with the embedding and
+    /// classifier in int8
     #[argh(option, default = "2")]
     version: u32,
-    /// weights that share a scale in an int8 file (default 64); halved, down to 32, until it
-    /// divides the columns of every matrix
+    /// weights that share a scale where they are int8, and activations that do (default 64);
+    /// halved, down to 32, until it divides the columns of every matrix
     #[argh(option, default = "64")]
     group_size: usize,
     /// longest context in tokens (default: the checkpoint's; a Meta folder does not say and
@@ -73,7 +74,10 @@ impl Export {
         }
         let vocab_size = plan.header().vocab_size;
         let imported = import::import(&self.meta_llama, Some(vocab_size));
-        let file = imported.map_err(|e| Failure::input(&e))?.file;
+        let ImportedTokenizer { file, notes, .. } = imported.map_err(|e| Failure::input(&e))?;
+        for hint in notes {
+            note(&format!("leap: {hint}"));
+        }
         let bytes = file.to_bytes();
         let vocabulary = Vocabulary {
             bos: file.bos,
@@ -91,8 +95,10 @@ impl Export {
         let weights = match self.version {
             1 => Weights::F32,
             2 => Weights::Q8 { group: self.group_size },
+            3 => Weights::Q4 { group: self.group_size, int8_embedding: true },
             other => {
-                let problem = format!("--version is {other}, wanted 1 (f32) or 2 (int8)");
+                let problem =
+                    format!("--version is {other}, wanted 1 (f32), 2 (int8) or 3 (4 bits)");
                 return Err(Failure::Usage(problem));
             }
         };

@@ -2,26 +2,30 @@
 //!
 //! Text goes to stdout, everything else to stderr.
 
+mod bench;
 #[cfg(feature = "tools")]
 mod eval;
 #[cfg(feature = "tools")]
 mod export;
 mod failure;
+mod info;
 #[cfg(feature = "tools")]
 mod json;
 mod json_object;
 mod model_files;
 mod options;
+mod pack;
 mod run;
 #[cfg(feature = "tools")]
 mod tokenizer;
+mod weights;
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use argh::FromArgs;
+use argh::{FromArgs, SubCommands};
 use failure::Failure;
 
 /// Runs Llama-architecture language models on edge boards.
@@ -33,14 +37,38 @@ struct Leap {
 
 #[derive(FromArgs)]
 #[argh(subcommand)]
+#[cfg_attr(
+    not(feature = "tools"),
+    expect(clippy::large_enum_variant, reason = "there is only one, and argh wants it unboxed")
+)]
 enum Command {
     #[cfg(feature = "tools")]
     Export(export::Export),
     Run(run::Run),
+    Info(info::Info),
+    Bench(bench::Bench),
+    Pack(pack::Pack),
     #[cfg(feature = "tools")]
     Tokenizer(tokenizer::Tokenizer),
     #[cfg(feature = "tools")]
     Eval(eval::Eval),
+}
+
+impl Command {
+    fn execute(self) -> Result<(), Failure> {
+        match self {
+            #[cfg(feature = "tools")]
+            Command::Export(export) => export.execute(),
+            Command::Run(run) => run.execute(),
+            Command::Info(info) => info.execute(),
+            Command::Bench(bench) => bench.execute(),
+            Command::Pack(pack) => pack.execute(),
+            #[cfg(feature = "tools")]
+            Command::Tokenizer(tokenizer) => tokenizer.execute(),
+            #[cfg(feature = "tools")]
+            Command::Eval(eval) => eval.execute(),
+        }
+    }
 }
 
 /// Parses `args` (program name first), runs the command and returns its exit code:
@@ -49,13 +77,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     start_log();
     let result = parse(args).and_then(|parsed| match parsed {
         Parsed::Help(text) => print(&text),
-        #[cfg(feature = "tools")]
-        Parsed::Command(Command::Export(export)) => export.execute(),
-        Parsed::Command(Command::Run(run)) => run.execute(),
-        #[cfg(feature = "tools")]
-        Parsed::Command(Command::Tokenizer(tokenizer)) => tokenizer.execute(),
-        #[cfg(feature = "tools")]
-        Parsed::Command(Command::Eval(eval)) => eval.execute(),
+        Parsed::Command(command) => command.execute(),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -72,7 +94,7 @@ fn start_log() {
 }
 
 enum Parsed {
-    Command(Command),
+    Command(Box<Command>),
     Help(String),
 }
 
@@ -85,15 +107,30 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
         );
     }
     let words = command_words(words);
+    if matches!(words[0].as_str(), "--version" | "-V") {
+        return Ok(Parsed::Help(concat!("leap ", env!("CARGO_PKG_VERSION"), "\n").to_owned()));
+    }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match Leap::from_args(&["leap"], &words) {
-        Ok(leap) => Ok(Parsed::Command(leap.command)),
+        Ok(leap) => Ok(Parsed::Command(Box::new(leap.command))),
         Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
-        Err(exit) => Err(Failure::Usage(exit.output.trim_end().to_owned())),
+        Err(exit) => Err(Failure::Usage(match words.first() {
+            Some(word) if !is_command(word) => {
+                format!("{word:?} is no command; `leap run` runs a model, `leap --help` lists all")
+            }
+            _ => {
+                let problem = exit.output.trim_end().replace('\n', " ");
+                format!("{problem} (leap --help shows commands and options)")
+            }
+        })),
     }
 }
 
-/// The words after the program name, with the applet that argv[0] names in front.
+fn is_command(word: &str) -> bool {
+    Command::COMMANDS.iter().any(|command| command.name == word)
+}
+
+/// The words after the program name, with the applet that `argv[0]` names in front.
 ///
 /// `--option=value` becomes two words, and no words at all mean `run`.
 fn command_words(argv: Vec<String>) -> Vec<String> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Failure, warn};
 use crate::format::model::Header;
-use crate::format::tokenizer::{TokenizerFile, fingerprint};
+use crate::format::tokenizer::fingerprint;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 
@@ -65,11 +65,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn parse(path: &Path, bytes: &[u8], vocab_size: usize) -> Result<Tokenizer, Failure> {
-    let refused = |e: &dyn std::error::Error| {
-        Failure::Input(format!("cannot use tokenizer {}: {e}", path.display()))
-    };
-    let file = TokenizerFile::parse(bytes, Some(vocab_size)).map_err(|e| refused(&e))?;
-    Tokenizer::new(file).map_err(|e| refused(&e))
+    Tokenizer::from_bytes(bytes, Some(vocab_size))
+        .map_err(|e| Failure::Input(format!("cannot use tokenizer {}: {e}", path.display())))
 }
 
 #[cfg(feature = "demo")]

@@ -5,6 +5,7 @@ mod complete;
 mod figures;
 mod input;
 
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use argh::FromArgs;
 
 use super::model_files::{self, Loaded};
+use super::weights::{self, Huge, Place};
 use super::{Failure, options, warn};
 use crate::engine::{Engine, Generator, Options, StopStrings};
 use crate::format::ChatTemplate;
@@ -78,15 +80,42 @@ pub(super) struct Run {
     /// cores to run on, as in 4-7 or 0,2
     #[argh(option, from_str_fn(options::cores))]
     cores: Option<options::Cores>,
+    /// packed weights: auto (beside the model, or in the cache folder), a file, a folder, or off
+    #[argh(option, from_str_fn(weights::place), default = "Place::Auto")]
+    cache: Place,
+    /// weights in huge pages: auto (if there is memory to spare), on or off
+    #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
+    huge: Huge,
     /// print one JSON object instead of the text
     #[argh(switch)]
     json: bool,
     /// do not print the line of figures
     #[argh(switch, short = 'q')]
     quiet: bool,
-    /// part in a ring of boards: single (default)
+    /// part in a ring of boards: single (default), master or worker
     #[argh(option, default = "String::from(\"single\")")]
     role: String,
+    /// ring: first layer that is not this board's
+    #[argh(option)]
+    split: Option<usize>,
+    /// ring: layer after the worker's last
+    #[argh(option)]
+    end: Option<usize>,
+    /// ring: auto, kernel, udp or tcp
+    #[argh(option)]
+    transport: Option<String>,
+    /// ring: address to listen on
+    #[argh(option)]
+    host: Option<String>,
+    /// ring: port to listen on (9999)
+    #[argh(option)]
+    port: Option<u16>,
+    /// ring: host of the next board
+    #[argh(option)]
+    next_host: Option<String>,
+    /// ring: port of the next board (9999)
+    #[argh(option)]
+    next_port: Option<u16>,
 }
 
 fn chat_template(name: &str) -> Result<ChatTemplate, String> {
@@ -116,7 +145,9 @@ impl Run {
         signal::install().map_err(|e| Failure::runtime(&e))?;
         signal::count_one().map_err(|e| Failure::runtime(&e))?;
         let loaded = model_files::load(self.model.as_deref(), self.tokenizer.as_deref())?;
-        let engine = self.engine(&loaded)?;
+        let mut engine = self.engine(&loaded)?;
+        let model = self.model.as_deref();
+        weights::prepare(&mut engine, model, &self.cache, self.huge, self.quiet)?;
         let generator = self.generator(&loaded, engine.ctx_len());
         let session = Session { flags: &self, loaded: &loaded, engine, generator };
         match self.chat {
@@ -128,7 +159,12 @@ impl Run {
     fn check(&self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
         if self.role != "single" {
-            return usage("this version has no ring yet; --role can only be single");
+            return usage("this version runs on one board: --role can only be single");
+        }
+        if self.has_ring_options() {
+            return usage(
+                "--split, --end, --transport, --host, --port, --next-host and --next-port need a --role other than single",
+            );
         }
         if self.prompt.is_some() && self.prompt_file.is_some() {
             return usage("give --prompt or --prompt-file, not both");
@@ -146,6 +182,15 @@ impl Run {
             return usage("-n, --threads and --batch must be at least 1");
         }
         Ok(())
+    }
+
+    fn has_ring_options(&self) -> bool {
+        let hosts = [&self.transport, &self.host, &self.next_host];
+        let layers = [self.split, self.end];
+        let ports = [self.port, self.next_port];
+        hosts.iter().any(|o| o.is_some())
+            || layers.iter().any(Option::is_some)
+            || ports.iter().any(Option::is_some)
     }
 
     fn engine(&self, loaded: &Loaded) -> Result<Engine, Failure> {
@@ -190,19 +235,24 @@ fn random_seed() -> u64 {
     nanos ^ u64::from(std::process::id()).rotate_left(32)
 }
 
-fn is_interrupted() -> bool {
-    signal::interrupted() > 0
-}
-
-/// Shows text as it comes. Once the reader is gone, nothing more is written.
+/// Shows text as it comes. Once the reader is gone, nobody waits for the rest of the answer.
 struct Screen {
-    is_open: bool,
+    is_open: Cell<bool>,
 }
 
 impl Screen {
-    fn show(&mut self, text: &str) {
+    fn new() -> Screen {
+        Screen { is_open: Cell::new(true) }
+    }
+
+    fn show(&self, text: &str) {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-        self.is_open &= written.is_ok();
+        self.is_open.set(self.is_open.get() && written.is_ok());
+    }
+
+    /// Whether the answer should end here: a signal asked for it, or its reader went away.
+    fn is_interrupted(&self) -> bool {
+        signal::interrupted() > 0 || !self.is_open.get()
     }
 }

@@ -1,21 +1,23 @@
 //! Generation: prompts in chunks, the decode loop, stop conditions and figures.
 //!
-//! ```no_run
+//! ```
 //! use leap::engine::{Engine, Options};
 //! use leap::sampler::{Sampler, Sampling};
 //! use leap::tokenizer::Tokenizer;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut engine = Engine::open("model.bin".as_ref(), &Options::default())?;
-//! let tokenizer = Tokenizer::open("tokenizer.bin".as_ref())?;
+//! let mut engine = Engine::open("models/demo.bin".as_ref(), &Options::default())?;
+//! let tokenizer = Tokenizer::from_bytes(&std::fs::read("models/demo.tokenizer.bin")?, None)?;
 //! let mut sampler = Sampler::new(Sampling::GREEDY, engine.header().vocab_size);
 //! let mut stream = engine.stream()?;
 //! let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
 //! tokenizer.encode("Once upon a time", &mut ids);
-//! for _ in 0..20 {
+//! let mut text = String::new();
+//! for _ in 0..6 {
 //!     let logits = engine.push(&mut stream, &ids)?;
 //!     ids = sampler.sample(logits).into_iter().collect();
-//!     print!("{}", String::from_utf8_lossy(tokenizer.token_bytes(ids[0])));
+//!     text += &tokenizer.decode(&ids, false);
 //! }
+//! assert_eq!(text, ", in a green valley,");
 //! # Ok(())
 //! # }
 //! ```
@@ -64,8 +66,6 @@ pub struct Options {
     pub cores: Option<Vec<usize>>,
     /// Instruction set to use; by default the best this CPU has.
     pub isa: Option<Isa>,
-    /// Whether to make a copy of int8 weights that is packed for the kernels.
-    pub pack: bool,
 }
 
 /// Why an engine cannot be started.
@@ -168,11 +168,8 @@ impl Engine {
             Some(isa) => Kernels::for_isa(isa).ok_or(EngineError::Isa(isa))?,
         };
         let pool = Pool::new(&options.cpus()).map_err(EngineError::Threads)?;
-        let mut transformer =
+        let transformer =
             Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
-        if options.pack {
-            transformer.pack_weights().map_err(EngineError::Start)?;
-        }
         Ok(Engine { transformer, n_streams: 0, rows: Vec::with_capacity(plan.max_batch) })
     }
 
@@ -184,6 +181,11 @@ impl Engine {
     /// The model with its threads and buffers.
     pub fn transformer(&self) -> &Transformer {
         &self.transformer
+    }
+
+    /// The same, to be told where to keep packed weights.
+    pub fn transformer_mut(&mut self) -> &mut Transformer {
+        &mut self.transformer
     }
 
     /// Longest context of a stream.
@@ -279,7 +281,7 @@ pub enum Logits {
 
 impl Options {
     /// The cores to run on: those asked for, else the fastest, as many as threads are wanted.
-    fn cpus(&self) -> Vec<usize> {
+    pub fn cpus(&self) -> Vec<usize> {
         let cores = cpu::cores();
         let all: Vec<usize> = match &self.cores {
             Some(cores) => cores.clone(),

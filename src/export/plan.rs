@@ -228,7 +228,12 @@ fn is_shared(
 }
 
 fn weights(wanted: Weights, header: &Header, notes: &mut Vec<String>) -> Result<Weights, Error> {
-    let Weights::Q8 { group: wanted } = wanted else { return Ok(wanted) };
+    let with_group = |group| match wanted {
+        Weights::F32 => Weights::F32,
+        Weights::Q8 { .. } => Weights::Q8 { group },
+        Weights::Q4 { int8_embedding, .. } => Weights::Q4 { group, int8_embedding },
+    };
+    let Some(wanted) = wanted.group() else { return Ok(wanted) };
     if wanted == 0 || !wanted.is_multiple_of(quant::GROUP_MIN) {
         return Err(Error::Group(quant::Error::BadGroup { group: wanted }));
     }
@@ -244,7 +249,7 @@ fn weights(wanted: Weights, header: &Header, notes: &mut Vec<String>) -> Result<
             header.ffn_dim
         ));
     }
-    Ok(Weights::Q8 { group })
+    Ok(with_group(group))
 }
 
 /// Checks that the header, which is from the file at `path`, is one that can be written.

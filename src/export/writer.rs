@@ -16,8 +16,8 @@ use crc32fast::Hasher;
 
 use super::Error;
 use super::checkpoint::Source;
-use crate::format::model::{Header, Tensor, Weights};
-use crate::quant;
+use crate::format::model::{Encoding, Header, Tensor, Weights};
+use crate::quant::{self, bcml1};
 use crate::sys::file::AtomicFile;
 use crate::sys::map::Map;
 
@@ -53,15 +53,16 @@ struct Block<'a> {
     rows: Range<usize>,
 }
 
-/// A converted block: `floats` are its scales if it is int8, its values if not.
+/// A converted block: `codes` are its int8 values or 4-bit blocks, if it is quantised; `floats` are
+/// the scales of int8 values, or the values themselves.
 #[derive(Default)]
 struct Packed {
     index: usize,
-    q: Vec<i8>,
-    q_at: u64,
+    codes: Vec<u8>,
+    codes_at: u64,
     floats: Vec<f32>,
     floats_at: u64,
-    q_crc: Hasher,
+    codes_crc: Hasher,
     floats_crc: Hasher,
 }
 
@@ -150,7 +151,7 @@ fn convert_all(
         collect(receiver, |packed| {
             write(packed.as_ref())?;
             if let Some(packed) = packed {
-                crcs[packed.index] = [packed.q_crc.clone(), packed.floats_crc.clone()];
+                crcs[packed.index] = [packed.codes_crc.clone(), packed.floats_crc.clone()];
                 lock(&free).push(packed);
             }
             Ok(())
@@ -264,6 +265,10 @@ impl Block<'_> {
         let start = self.job.source_row(row) * cols;
         source.dtype.widen(source.values(start..start + cols), out);
     }
+
+    fn not_finite(&self) -> Error {
+        self.job.source.error("holds a NaN or an infinity".to_owned())
+    }
 }
 
 impl Packed {
@@ -275,57 +280,76 @@ impl Packed {
         row: &mut Vec<f32>,
     ) -> Result<(), Error> {
         self.index = block.index;
-        let is_finite = match weights {
-            Weights::Q8 { group } if !block.job.tensor.id.kind.is_norm() => {
-                self.fill_q8(group, block, row)
-            }
-            _ => self.fill_f32(block),
-        };
-        if !is_finite {
-            return Err(block.job.source.error("holds a NaN or an infinity".to_owned()));
+        self.codes.clear();
+        self.floats.clear();
+        match weights.encoding(block.job.tensor.id.kind) {
+            Encoding::F32 => self.fill_f32(block)?,
+            Encoding::Q8 { group } => self.fill_q8(group, block, row)?,
+            Encoding::Bcml1 => self.fill_bcml1(block, row)?,
         }
-        self.q_crc = crc(bytemuck::cast_slice(&self.q));
+        self.codes_crc = crc(&self.codes);
         self.floats_crc = crc(bytemuck::cast_slice(&self.floats));
         Ok(())
     }
 
-    /// Returns whether all values are finite.
-    fn fill_f32(&mut self, block: &Block<'_>) -> bool {
+    fn fill_f32(&mut self, block: &Block<'_>) -> Result<(), Error> {
         let Tensor { cols, offset, .. } = block.job.tensor;
         let values = block.values();
-        self.q.clear();
         self.floats_at = offset + 4 * values.start as u64;
         self.floats.resize(values.len(), 0.0);
         for (row, out) in block.rows.clone().zip(self.floats.chunks_exact_mut(cols)) {
             block.widen(row, out);
         }
-        is_finite(&self.floats)
+        if is_finite(&self.floats) { Ok(()) } else { Err(block.not_finite()) }
     }
 
-    /// Returns whether all values are finite.
-    fn fill_q8(&mut self, group: usize, block: &Block<'_>, wide: &mut Vec<f32>) -> bool {
+    fn fill_q8(
+        &mut self,
+        group: usize,
+        block: &Block<'_>,
+        wide: &mut Vec<f32>,
+    ) -> Result<(), Error> {
         let Tensor { rows, cols, offset, .. } = block.job.tensor;
         let values = block.values();
-        self.q_at = offset + values.start as u64;
+        self.codes_at = offset + values.start as u64;
         self.floats_at = offset + (rows * cols) as u64 + (4 * (values.start / group)) as u64;
-        self.q.resize(values.len(), 0);
+        self.codes.resize(values.len(), 0);
         self.floats.resize(values.len() / group, 0.0);
         wide.resize(cols, 0.0);
-        let out = self.q.chunks_exact_mut(cols).zip(self.floats.chunks_exact_mut(cols / group));
+        let q = bytemuck::cast_slice_mut(&mut self.codes).chunks_exact_mut(cols);
+        let out = q.zip(self.floats.chunks_exact_mut(cols / group));
         for (row, (q, scales)) in block.rows.clone().zip(out) {
             block.widen(row, wide);
             quant::quantize(wide, group, q, scales);
         }
         // A group that holds anything but finite numbers has a NaN as its scale.
-        is_finite(&self.floats)
+        if is_finite(&self.floats) { Ok(()) } else { Err(block.not_finite()) }
+    }
+
+    fn fill_bcml1(&mut self, block: &Block<'_>, wide: &mut Vec<f32>) -> Result<(), Error> {
+        let Tensor { cols, offset, .. } = block.job.tensor;
+        let row_bytes = cols / bcml1::BLOCK * bcml1::BLOCK_BYTES;
+        self.codes_at = offset + (block.rows.start * row_bytes) as u64;
+        self.codes.resize(block.rows.len() * row_bytes, 0);
+        wide.resize(cols, 0.0);
+        for (row, out) in block.rows.clone().zip(self.codes.chunks_exact_mut(row_bytes)) {
+            block.widen(row, wide);
+            bcml1::encode(wide, bytemuck::cast_slice_mut(out)).map_err(|error| match error {
+                quant::Error::Value { value, .. } if value.is_finite() => {
+                    let max = bcml1::WEIGHT_MAX;
+                    block.job.source.error(format!("holds {value}, 4 bits go to {max} at most"))
+                }
+                _ => block.not_finite(),
+            })?;
+        }
+        Ok(())
     }
 
     /// Writes the block to its places and returns the number of bytes.
     fn write(&self, file: &AtomicFile) -> std::io::Result<u64> {
         let mut bytes = 0;
-        let q: &[u8] = bytemuck::cast_slice(&self.q);
         let floats: &[u8] = bytemuck::cast_slice(&self.floats);
-        for (part, at) in [(q, self.q_at), (floats, self.floats_at)] {
+        for (part, at) in [(&*self.codes, self.codes_at), (floats, self.floats_at)] {
             file.write_all_at(part, at)?;
             bytes += part.len() as u64;
         }
@@ -345,7 +369,7 @@ fn crc(bytes: &[u8]) -> Hasher {
     crc
 }
 
-/// Joins the blocks' checksums: a tensor is all its values, then all its scales.
+/// Joins the blocks' checksums: a tensor is all its codes, then all its scales.
 fn tensor_crcs(jobs: &[Job<'_>], crcs: &[[Hasher; 2]]) -> Vec<u32> {
     let mut rest = crcs;
     jobs.iter()
@@ -354,8 +378,8 @@ fn tensor_crcs(jobs: &[Job<'_>], crcs: &[[Hasher; 2]]) -> Vec<u32> {
             let (own, others) = rest.split_at(n_blocks);
             rest = others;
             let mut crc = Hasher::new();
-            for [q, _] in own {
-                crc.combine(q);
+            for [codes, _] in own {
+                crc.combine(codes);
             }
             for [_, floats] in own {
                 crc.combine(floats);

@@ -3,14 +3,14 @@
 //! ```text
 //! offset  type     field
 //! 0       u32      magic 0x616B3432
-//! 4       i32      version: 1 = f32, 2 = int8
+//! 4       i32      version: 1 = f32, 2 = int8, 3 = 4 bits
 //! 8       i32 × 7  dim, ffn_dim, n_layers, n_heads, n_kv_heads, vocab_size, max_seq_len
 //! 36      u8       shared_classifier
-//! 37      i32      group_size (version 2; unaligned)
+//! 37      i32      group_size (versions 2 and 3; unaligned)
 //! 64      u32      extension magic "LEAX"; all zero up to 256 if there is no extension
 //! 68      u32      extension version, 1
 //! 72      u32      extension length in bytes from offset 64, 132
-//! 76      u32      flags, 0
+//! 76      u32      flags: bit 0 (version 3) = embedding and classifier are int8
 //! 80      u32      head_dim
 //! 84      f32      norm_eps
 //! 88      f64      rope_theta
@@ -34,11 +34,14 @@
 //! there is neither scaling nor window; the file then ends with its last tensor.
 //! A version 1 file with a classifier of its own stores vocab_size negated.
 //! An int8 matrix is `i8 q[rows * cols]`, then `f32 scale[rows * cols / group_size]`.
+//! A 4-bit matrix is its [BCML1](crate::quant::bcml1) blocks, `[rows, cols / 32]` of 20 bytes;
+//! group_size is then that of the activations, and of what is int8.
 
 use std::fmt;
 
 use super::cursor::Cursor;
 use super::{ChatTemplate, Error};
+use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 256;
@@ -55,6 +58,7 @@ const EXTENSION_AT: usize = 64;
 const EXTENSION_MAGIC: u32 = u32::from_le_bytes(*b"LEAX");
 const EXTENSION_LEN: usize = 132;
 const CRC_AT: usize = 192;
+const FLAG_INT8_EMBEDDING: u32 = 1;
 const GROUP_MIN: usize = 32;
 const GROUP_MAX: usize = 1 << 16;
 
@@ -68,6 +72,27 @@ pub enum Weights {
         /// Values per scale.
         group: usize,
     },
+    /// Version 3: 4-bit blocks.
+    Q4 {
+        /// Activations per scale, and values per scale of what is int8.
+        group: usize,
+        /// Whether the embedding and the classifier are int8.
+        int8_embedding: bool,
+    },
+}
+
+/// How one tensor is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// f32.
+    F32,
+    /// int8 with one f32 scale per `group` consecutive values of a row.
+    Q8 {
+        /// Values per scale.
+        group: usize,
+    },
+    /// [BCML1](crate::quant::bcml1) blocks.
+    Bcml1,
 }
 
 impl Weights {
@@ -76,15 +101,46 @@ impl Weights {
         match self {
             Weights::F32 => 1,
             Weights::Q8 { .. } => 2,
+            Weights::Q4 { .. } => 3,
         }
     }
 
-    /// Bytes of a `[rows, cols]` matrix.
-    fn matrix_bytes(self, rows: u64, cols: u64) -> Option<u64> {
+    /// Activations that share a scale in products with these weights; `None` if they stay f32.
+    pub fn group(self) -> Option<usize> {
+        match self {
+            Weights::F32 => None,
+            Weights::Q8 { group } | Weights::Q4 { group, .. } => Some(group),
+        }
+    }
+
+    /// How a tensor of `kind` is stored.
+    pub fn encoding(self, kind: TensorKind) -> Encoding {
+        let is_vocabulary = matches!(kind, TensorKind::Embedding | TensorKind::Classifier);
+        match self {
+            _ if kind.is_norm() => Encoding::F32,
+            Weights::F32 => Encoding::F32,
+            Weights::Q8 { group } => Encoding::Q8 { group },
+            Weights::Q4 { group, int8_embedding: true } if is_vocabulary => Encoding::Q8 { group },
+            Weights::Q4 { .. } => Encoding::Bcml1,
+        }
+    }
+
+    fn flags(self) -> u32 {
+        match self {
+            Weights::Q4 { int8_embedding: true, .. } => FLAG_INT8_EMBEDDING,
+            _ => 0,
+        }
+    }
+}
+
+impl Encoding {
+    /// Bytes of a `[rows, cols]` matrix, which has whole groups and blocks.
+    fn bytes(self, rows: u64, cols: u64) -> Option<u64> {
         let len = rows.checked_mul(cols)?;
         match self {
-            Weights::F32 => len.checked_mul(4),
-            Weights::Q8 { group } => len.checked_add((len / group as u64).checked_mul(4)?),
+            Encoding::F32 => len.checked_mul(4),
+            Encoding::Q8 { group } => len.checked_add((len / group as u64).checked_mul(4)?),
+            Encoding::Bcml1 => (len / BLOCK as u64).checked_mul(BLOCK_BYTES as u64),
         }
     }
 }
@@ -94,6 +150,8 @@ impl fmt::Display for Weights {
         match self {
             Weights::F32 => write!(f, "f32"),
             Weights::Q8 { group } => write!(f, "int8, groups of {group}"),
+            Weights::Q4 { int8_embedding: true, .. } => write!(f, "4-bit BCML1, embedding int8"),
+            Weights::Q4 { int8_embedding: false, .. } => write!(f, "4-bit BCML1"),
         }
     }
 }
@@ -343,8 +401,8 @@ impl Header {
         let weights = match version {
             1 => Weights::F32,
             2 => Weights::Q8 { group: usize::try_from(group).unwrap_or(0) },
-            3 => return Err(Error::Unsupported("4-bit model files (version 3)".to_owned())),
-            _ => return Err(field("version", version, "1 or 2")),
+            3 => Weights::Q4 { group: usize::try_from(group).unwrap_or(0), int8_embedding: false },
+            _ => return Err(field("version", version, "1, 2 or 3")),
         };
         Ok(Header {
             weights,
@@ -385,9 +443,10 @@ impl Header {
         if len as usize != EXTENSION_LEN {
             return Err(field("extension length", len, "132"));
         }
-        let flags = r.u32("flags")?;
-        if flags != 0 {
-            return Err(Error::Unsupported(format!("header flags {flags:#x}")));
+        match (&mut self.weights, r.u32("flags")?) {
+            (_, 0) => {}
+            (Weights::Q4 { int8_embedding, .. }, FLAG_INT8_EMBEDDING) => *int8_embedding = true,
+            (_, flags) => return Err(Error::Unsupported(format!("header flags {flags:#x}"))),
         }
         self.has_extension = true;
         self.head_dim = r.u32("head_dim")? as usize;
@@ -403,7 +462,10 @@ impl Header {
             1 => Architecture::Mistral,
             id => return Err(Error::Unsupported(format!("architecture id {id}"))),
         };
-        self.bos = u32::try_from(r.i32("bos")?).ok();
+        self.bos = match r.i32("bos")? {
+            -1 => None,
+            id => Some(u32::try_from(id).map_err(|_| field("bos", id, "an id, or -1 for none"))?),
+        };
         self.stop_ids = parse_stop_ids(&mut r)?;
         let template = r.u32("chat_template")?;
         self.chat_template = u8::try_from(template)
@@ -442,7 +504,7 @@ impl Header {
             return Err(Error::Unsupported(format!("rope_theta {}", self.rope_theta)));
         }
         self.check_scaling()?;
-        if let Weights::Q8 { group } = self.weights {
+        if let Some(group) = self.weights.group() {
             self.check_group(group)?;
         }
         for &id in self.stop_ids.iter().chain(&self.bos) {
@@ -569,10 +631,7 @@ impl Header {
 
     fn bytes_of(&self, kind: TensorKind) -> Option<u64> {
         let (rows, cols) = self.shape(kind);
-        match kind.is_norm() {
-            true => (cols as u64).checked_mul(4),
-            false => self.weights.matrix_bytes(rows as u64, cols as u64),
-        }
+        self.weights.encoding(kind).bytes(rows as u64, cols as u64)
     }
 
     /// The 256 bytes of the header.
@@ -594,7 +653,7 @@ impl Header {
         w.put(&vocab.to_le_bytes());
         w.put(&(self.max_seq_len as i32).to_le_bytes());
         w.put(&[u8::from(self.shared_classifier)]);
-        if let Weights::Q8 { group } = self.weights {
+        if let Some(group) = self.weights.group() {
             w.put(&(group as i32).to_le_bytes());
         }
         if self.has_extension {
@@ -611,7 +670,7 @@ impl Header {
         w.put(&EXTENSION_MAGIC.to_le_bytes());
         w.put(&1u32.to_le_bytes());
         w.put(&(EXTENSION_LEN as u32).to_le_bytes());
-        w.put(&0u32.to_le_bytes());
+        w.put(&self.weights.flags().to_le_bytes());
         w.put(&(self.head_dim as u32).to_le_bytes());
         w.put(&self.norm_eps.to_le_bytes());
         w.put(&self.rope_theta.to_le_bytes());

@@ -91,6 +91,15 @@ pub struct Vocab {
 }
 
 impl Vocab {
+    fn with_capacity(tokens: usize, bytes: usize) -> Vocab {
+        Vocab {
+            bytes: Vec::with_capacity(bytes.saturating_sub(tokens * 8)),
+            ends: Vec::with_capacity(tokens),
+            scores: Vec::with_capacity(tokens),
+            kinds: Vec::with_capacity(tokens),
+        }
+    }
+
     /// Appends a token; its id is the old length.
     ///
     /// # Errors
@@ -365,7 +374,8 @@ fn split_footer(bytes: &[u8]) -> Result<Option<BodyAndTrailer<'_>>, Error> {
 fn parse_entries(bytes: &[u8], count: Option<usize>) -> Result<Vocab, Error> {
     let mut r = Cursor::new(bytes);
     let longest = r.u32("max_token_bytes")?;
-    let mut vocab = Vocab::default();
+    // No more than the file can hold, whatever it says.
+    let mut vocab = Vocab::with_capacity(count.unwrap_or(0).min(bytes.len() / 8), bytes.len());
     while count.map_or(r.pos() < bytes.len(), |n| vocab.len() < n) {
         let score = r.f32("token score")?;
         let len = r.u32("token length")?;

@@ -8,11 +8,12 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
-use super::matmul::{chunks, level};
+use super::matmul::{chunks, level, level_blocks, level_weights};
 use super::packed::{Layout, PackedTable, TileQ8, tiles_of};
 use super::ymm::{NR, ymm_tiles};
-use super::{float, peak, scalar};
+use super::{Blocks4, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
+use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
 
@@ -74,6 +75,84 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
         store(&mut y[i], out[i]);
     }
     y
+}
+
+/// One activation row by four weight rows of 4 bits.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &Blocks4<'_>, group: usize) -> [f32; 4] {
+    let [y] = tile_q4([x], w, group);
+    y
+}
+
+/// Four activation rows by four weight rows of 4 bits: `[activation][weight]`.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn dot_q8_q4_f32_4x4(
+    x: &[SummedRow<'_>; 4],
+    w: &Blocks4<'_>,
+    group: usize,
+) -> [[f32; 4]; 4] {
+    let [a, b, c, d] = x;
+    let ([a, b], [c, d]) = (tile_q4([a, b], w, group), tile_q4([c, d], w, group));
+    [a, b, c, d]
+}
+
+/// `M` activation rows by four weight rows of 4 bits: `[activation][weight]`.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize) -> [[f32; 4]; M] {
+    let mut out = [_mm_setzero_ps(); M];
+    let (blocks, group_blocks) = (w[0].len(), group / BLOCK);
+    let (x_blocks, w) = (level_blocks(x, blocks), level_weights(w, blocks));
+    let mut totals = [_mm_setzero_ps(); M];
+    for b in 0..blocks {
+        let w = [&w[0][b], &w[1][b], &w[2][b], &w[3][b]];
+        let (multipliers, offsets) = parameters(w);
+        let mut sums = [[_mm256_setzero_si256(); 4]; M];
+        for j in 0..4 {
+            let codes = codes(w[j]);
+            for i in 0..M {
+                // A pair of products is at most `2 * 15 * 127` and does not saturate.
+                let pairs = _mm256_maddubs_epi16(codes, load(&x_blocks[i].0[b]));
+                sums[i][j] = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+            }
+        }
+        for i in 0..M {
+            let x_sum = _mm_set1_ps(x_blocks[i].1[b] as f32);
+            let total = match b % group_blocks {
+                0 => _mm_mul_ps(x_sum, offsets),
+                _ => _mm_fmadd_ps(x_sum, offsets, totals[i]),
+            };
+            totals[i] = _mm_fmadd_ps(_mm_cvtepi32_ps(join(sums[i])), multipliers, total);
+        }
+        if (b + 1) % group_blocks == 0 {
+            for i in 0..M {
+                let x_scale = _mm_set1_ps(x[i].row.scales[b / group_blocks]);
+                out[i] = _mm_fmadd_ps(totals[i], x_scale, out[i]);
+            }
+        }
+    }
+    let mut y = [[0.0; 4]; M];
+    for i in 0..M {
+        store(&mut y[i], out[i]);
+    }
+    y
+}
+
+/// The codes of a block, a byte each, in the order of its values.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn codes(block: &Block) -> __m256i {
+    // SAFETY: `codes` is 16 readable bytes, and `loadu` needs no alignment.
+    let low = unsafe { _mm_loadu_si128(block.codes.as_ptr().cast()) };
+    let both = _mm256_set_m128i(_mm_srli_epi16::<4>(low), low);
+    _mm256_and_si256(both, _mm256_set1_epi8(15))
+}
+
+/// Multipliers and offsets of four rows' blocks.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn parameters(blocks: [&Block; 4]) -> (__m128, __m128) {
+    let [a, b, c, d] = blocks.map(Block::parameters);
+    let pairs = _mm256_cvtph_ps(_mm_setr_epi32(a as i32, b as i32, c as i32, d as i32));
+    let (ab, cd) = (_mm256_castps256_ps128(pairs), _mm256_extractf128_ps::<1>(pairs));
+    (_mm_shuffle_ps::<0b10_00_10_00>(ab, cd), _mm_shuffle_ps::<0b11_01_11_01>(ab, cd))
 }
 
 /// Adds 32 products to eight sums.

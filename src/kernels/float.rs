@@ -4,6 +4,8 @@
 //!
 //! `FMA` says whether the tier has a fused multiply-add instruction; the result is the same.
 
+use crate::quant::bcml1;
+
 /// Running sums of a dot product. A multiple of every vector length in use.
 pub const LANES: usize = 16;
 
@@ -87,6 +89,14 @@ pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
     for (q, bias) in q.chunks_exact(group).zip(biases) {
         let sum: i32 = q.as_chunks::<32>().0.as_flattened().iter().map(|q| i32::from(*q)).sum();
         *bias = -128 * sum;
+    }
+}
+
+/// See [`super::Kernels::sum_q8`].
+#[inline(always)]
+pub(super) fn sum_q8(q: &[i8], sums: &mut [i32]) {
+    for (q, sum) in q.as_chunks::<{ bcml1::BLOCK }>().0.iter().zip(sums) {
+        *sum = q.iter().map(|q| i32::from(*q)).sum();
     }
 }
 
@@ -354,6 +364,11 @@ macro_rules! float_kernels {
         }
 
         $(#[$attr])?
+        pub(super) fn sum_q8(q: &[i8], sums: &mut [i32]) {
+            $crate::kernels::float::sum_q8(q, sums);
+        }
+
+        $(#[$attr])?
         pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
             $crate::kernels::float::rms_norm(x, weight, eps, out, |x, rows| dots(x, rows));
         }
@@ -400,8 +415,11 @@ macro_rules! float_kernels {
         pub(super) static TABLE: $crate::kernels::Table = $crate::kernels::Table {
             dot_q8_q8_f32_1x4,
             dot_q8_q8_f32_4x4,
+            dot_q8_q4_f32_1x4,
+            dot_q8_q4_f32_4x4,
             dot_f32_f32_f32_1x4,
             quantize_q8,
+            sum_q8,
             rms_norm,
             rope,
             swiglu,

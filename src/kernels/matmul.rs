@@ -3,8 +3,9 @@
 //! Weight rows are outermost: each is read from memory once and stays in cache for the whole batch.
 //! The last tile of weight rows repeats its last row where there are fewer than four left.
 
-use super::Table;
-use crate::quant::{Q8Activations, Q8Matrix, Q8Row};
+use super::{Blocks4, SummedRow, Table};
+use crate::quant::bcml1::BLOCK;
+use crate::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, Q8Row};
 
 /// See [`super::Kernels::matmul_q8`].
 pub(super) fn matmul_q8(
@@ -33,6 +34,40 @@ pub(super) fn matmul_q8(
         for (out, i) in rest.iter_mut().zip(m - m % 4..) {
             // SAFETY: as above.
             let y = unsafe { (table.dot_q8_q8_f32_1x4)(&x.row(i), &w4, group) };
+            put(out, row, &y);
+        }
+    }
+}
+
+/// See [`super::Kernels::matmul_q4`].
+pub(super) fn matmul_q4(
+    table: &Table,
+    w: Bcml1Matrix<'_>,
+    x: Q8Activations<'_>,
+    sums: &[i32],
+    out: &mut [&mut [f32]],
+) {
+    let (rows, m, group, row_blocks) = (w.rows(), x.m(), x.group(), w.k() / BLOCK);
+    assert_eq!(w.k(), x.k());
+    assert_eq!(sums.len(), m * row_blocks);
+    assert_eq!(out.len(), m);
+    assert!(out.iter().all(|out| out.len() == rows));
+    let x_row = |i| SummedRow { row: x.row(i), sums: &sums[i * row_blocks..][..row_blocks] };
+    for row in (0..rows).step_by(4) {
+        let w4 = [0, 1, 2, 3].map(|j| w.row((row + j).min(rows - 1)));
+        let (x_tiles, rest) = out.as_chunks_mut::<4>();
+        for (tile, out) in x_tiles.iter_mut().enumerate() {
+            let x4 = [0, 1, 2, 3].map(|i| x_row(tile * 4 + i));
+            // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
+            // features.
+            let y = unsafe { (table.dot_q8_q4_f32_4x4)(&x4, &w4, group) };
+            for (out, y) in out.iter_mut().zip(&y) {
+                put(out, row, y);
+            }
+        }
+        for (out, i) in rest.iter_mut().zip(m - m % 4..) {
+            // SAFETY: as above.
+            let y = unsafe { (table.dot_q8_q4_f32_1x4)(&x_row(i), &w4, group) };
             put(out, row, &y);
         }
     }
@@ -78,6 +113,21 @@ pub(super) fn chunks<'a, const M: usize, const N: usize>(
     group: usize,
 ) -> [&'a [[i8; N]]; M] {
     rows.each_ref().map(|row| row.q[g * group..][..group].as_chunks().0)
+}
+
+/// Activation rows of a 4-bit tile, in blocks: values and their sums.
+#[inline(always)]
+pub(super) fn level_blocks<'a, const M: usize>(
+    rows: [&SummedRow<'a>; M],
+    blocks: usize,
+) -> [(&'a [[i8; BLOCK]], &'a [i32]); M] {
+    rows.map(|x| (&x.row.q.as_chunks().0[..blocks], &x.sums[..blocks]))
+}
+
+/// Weight rows cut to the same number of blocks.
+#[inline(always)]
+pub(super) fn level_weights<'a>(rows: &Blocks4<'a>, blocks: usize) -> Blocks4<'a> {
+    rows.map(|row| &row[..blocks])
 }
 
 /// Writes what the rows of a tile really are, up to the last.

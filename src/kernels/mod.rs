@@ -28,6 +28,21 @@
 //! with `dot` the exact sum in `i32`. A group of 65536 cannot overflow it
 //! ([`GROUP_MAX`](crate::quant::GROUP_MAX)).
 //!
+//! # 4 bits
+//!
+//! Weights are blocks of 32 along a row, `w = code * multiplier + offset` ([`Bcml1Matrix`]);
+//! activations are as above, their group a multiple of 32. Of a block, `d = Σ code * q` and
+//! `s = Σ q` are exact in `i32` and in f32 (`|d| <= 60960`), and multiplier and offset are widened
+//! from f16 exactly. An output starts at 0 and takes each activation group in order:
+//!
+//! ```text
+//! t = s * offset                 of the group's first block
+//! t = fma(d, multiplier, t)
+//! t = fma(s, offset, t)          of each further block
+//! t = fma(d, multiplier, t)
+//! y = fma(t, x_scale, y)
+//! ```
+//!
 //! # Adding a tier
 //!
 //! A tier is a `Table` in a file of its own and an arm of [`Kernels::for_isa`]. `float.rs` holds
@@ -64,7 +79,8 @@ use std::arch::is_aarch64_feature_detected;
 
 use half::f16;
 
-use crate::quant::{self, Q8Activations, Q8Matrix, Q8Row};
+use crate::quant::bcml1::{self, Block};
+use crate::quant::{self, Bcml1Matrix, Q8Activations, Q8Matrix, Q8Row};
 
 pub use attend::{HEAD_DIM_MAX, KvRun};
 pub use float::LANES;
@@ -124,14 +140,27 @@ impl Isa {
 /// Four rows of one operand.
 type Rows4<'a> = [Q8Row<'a>; 4];
 
+/// Four rows of 4-bit weights.
+type Blocks4<'a> = [&'a [Block]; 4];
+
+/// An activation row with the sums of each 32 of its values.
+#[derive(Clone, Copy)]
+struct SummedRow<'a> {
+    row: Q8Row<'a>,
+    sums: &'a [i32],
+}
+
 /// The functions of one tier. Callers have checked lengths; a function may assume what its method
 /// in [`Kernels`] asserts, but breaks no memory if that is wrong.
 struct Table {
     // One or four activation rows by four weight rows; the last argument is the group.
     dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, usize) -> [f32; 4],
     dot_q8_q8_f32_4x4: unsafe fn(&Rows4<'_>, &Rows4<'_>, usize) -> [[f32; 4]; 4],
+    dot_q8_q4_f32_1x4: unsafe fn(&SummedRow<'_>, &Blocks4<'_>, usize) -> [f32; 4],
+    dot_q8_q4_f32_4x4: unsafe fn(&[SummedRow<'_>; 4], &Blocks4<'_>, usize) -> [[f32; 4]; 4],
     dot_f32_f32_f32_1x4: unsafe fn(&[f32], [&[f32]; 4]) -> [f32; 4],
     quantize_q8: unsafe fn(&[f32], usize, &mut [i8], &mut [f32]),
+    sum_q8: unsafe fn(&[i8], &mut [i32]),
     rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     rope: unsafe fn(&mut [f32], usize, &[f32], &[f32]),
     swiglu: unsafe fn(&mut [f32], &[f32]),
@@ -300,6 +329,22 @@ impl Kernels {
         packed::quantize_tile(self.table, x, (k, group), out);
     }
 
+    /// `out = x · wᵀ` of 4-bit and quantised rows, as the module describes; otherwise as
+    /// [`Kernels::matmul_q8`]. `sums` are those of `x`: [`Kernels::sum_q8`].
+    ///
+    /// # Panics
+    ///
+    /// When `w` and `x` differ in `k`, `sums` are not `[m, k / 32]`, or `out` has not that shape.
+    pub fn matmul_q4(
+        &self,
+        w: Bcml1Matrix<'_>,
+        x: Q8Activations<'_>,
+        sums: &[i32],
+        out: &mut [&mut [f32]],
+    ) {
+        matmul::matmul_q4(self.table, w, x, sums, out);
+    }
+
     /// Quantises activations as the module describes. `x` may be any number of rows: groups are
     /// independent.
     ///
@@ -315,6 +360,17 @@ impl Kernels {
         assert_eq!(x.len() / group, scales.len());
         // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
         unsafe { (self.table.quantize_q8)(x, group, q, scales) }
+    }
+
+    /// Adds up each 32 of `q`: what [`Kernels::matmul_q4`] multiplies offsets by.
+    ///
+    /// # Panics
+    ///
+    /// When `q` is not 32 values for each of `sums`.
+    pub fn sum_q8(&self, q: &[i8], sums: &mut [i32]) {
+        assert_eq!(q.len(), sums.len() * bcml1::BLOCK);
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (self.table.sum_q8)(q, sums) }
     }
 
     /// `out = q * scale`: rows of a quantised embedding.

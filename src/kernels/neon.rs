@@ -10,10 +10,11 @@ use std::arch::asm;
 
 use half::f16;
 
-use super::matmul::{chunks, level};
+use super::matmul::{chunks, level, level_blocks, level_weights};
 use super::packed::{Layout, PackedTable, Tile, TileQ8, tiles_of};
-use super::{float, peak, scalar};
+use super::{Blocks4, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
+use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
@@ -142,6 +143,102 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
     y
 }
 
+/// One activation row by four weight rows of 4 bits.
+#[target_feature(enable = "neon")]
+pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &Blocks4<'_>, group: usize) -> [f32; 4] {
+    let [y] = tile_q4([x], w, group);
+    y
+}
+
+/// Four activation rows by four weight rows of 4 bits: `[activation][weight]`.
+#[target_feature(enable = "neon")]
+pub(super) fn dot_q8_q4_f32_4x4(
+    x: &[SummedRow<'_>; 4],
+    w: &Blocks4<'_>,
+    group: usize,
+) -> [[f32; 4]; 4] {
+    tile_q4(x.each_ref(), w, group)
+}
+
+/// `M` activation rows by four weight rows of 4 bits: `[activation][weight]`.
+#[target_feature(enable = "neon")]
+fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize) -> [[f32; 4]; M] {
+    let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
+    let (blocks, group_blocks) = (w[0].len(), group / BLOCK);
+    let (x_blocks, w) = (level_blocks(x, blocks), level_weights(w, blocks));
+    for b in 0..blocks {
+        let w = [&w[0][b], &w[1][b], &w[2][b], &w[3][b]];
+        let codes = [codes(w[0]), codes(w[1]), codes(w[2]), codes(w[3])];
+        let parameters = parameters(w);
+        for i in 0..M {
+            let x = load_32(&x_blocks[i].0[b]);
+            let mut sums = [vdupq_n_s32(0); 4];
+            for j in 0..4 {
+                sums[j] = products_q4(x, codes[j]);
+            }
+            let is_first = b % group_blocks == 0;
+            totals[i] = add_block(totals[i], is_first, sums, x_blocks[i].1[b], parameters);
+        }
+        if (b + 1) % group_blocks == 0 {
+            for i in 0..M {
+                out[i] = vfmaq_n_f32(out[i], totals[i], x[i].row.scales[b / group_blocks]);
+            }
+        }
+    }
+    let mut y = [[0.0; 4]; M];
+    for i in 0..M {
+        store(&mut y[i], out[i]);
+    }
+    y
+}
+
+/// The products of a block in four sums. Four of them are at most `4 * 15 * 127`, an `i16`.
+#[target_feature(enable = "neon")]
+fn products_q4(x: [int8x16_t; 2], codes: [int8x16_t; 2]) -> int32x4_t {
+    let sums = vmull_s8(vget_low_s8(x[0]), vget_low_s8(codes[0]));
+    let sums = vmlal_high_s8(sums, x[0], codes[0]);
+    let sums = vmlal_s8(sums, vget_low_s8(x[1]), vget_low_s8(codes[1]));
+    vpaddlq_s16(vmlal_high_s8(sums, x[1], codes[1]))
+}
+
+/// Adds a block's product, of one activation row with four weight rows, to their totals.
+#[target_feature(enable = "neon")]
+pub(super) fn add_block(
+    total: float32x4_t,
+    is_first: bool,
+    sums: [int32x4_t; 4],
+    x_sum: i32,
+    [multipliers, offsets]: [float32x4_t; 2],
+) -> float32x4_t {
+    let [a, b, c, d] = sums;
+    let dots = vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d)));
+    let total = match is_first {
+        true => vmulq_n_f32(offsets, x_sum as f32),
+        false => vfmaq_n_f32(total, offsets, x_sum as f32),
+    };
+    vfmaq_f32(total, dots, multipliers)
+}
+
+/// The codes of a block, a byte each, in the order of its values.
+#[target_feature(enable = "neon")]
+pub(super) fn codes(block: &Block) -> [int8x16_t; 2] {
+    // SAFETY: `codes` is 16 readable bytes.
+    let both = unsafe { vld1q_u8(block.codes.as_ptr()) };
+    let (low, high) = (vandq_u8(both, vdupq_n_u8(15)), vshrq_n_u8::<4>(both));
+    [vreinterpretq_s8_u8(low), vreinterpretq_s8_u8(high)]
+}
+
+/// Multipliers and offsets of four rows' blocks.
+#[target_feature(enable = "neon")]
+pub(super) fn parameters(blocks: [&Block; 4]) -> [float32x4_t; 2] {
+    let pairs = blocks.map(Block::parameters);
+    // SAFETY: `pairs` is four readable integers.
+    let pairs = vreinterpretq_u16_u32(unsafe { vld1q_u32(pairs.as_ptr()) });
+    // All multipliers, then all offsets.
+    let (multipliers, offsets) = (vuzp1q_u16(pairs, pairs), vuzp2q_u16(pairs, pairs));
+    widen_8(vcombine_u16(vget_low_u16(multipliers), vget_low_u16(offsets)))
+}
+
 /// Adds 16 products to four sums. As `|w| <= 128` and `|x| <= 127`, a pair of products is at most
 /// `2 * 128 * 127 = 32512`, an `i16`.
 #[target_feature(enable = "neon")]
@@ -234,20 +331,26 @@ fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
     }
 }
 
+/// Eight f16 to f32, exact.
+#[target_feature(enable = "neon")]
+fn widen_8(x: uint16x8_t) -> [float32x4_t; 2] {
+    let (low, high): (float32x4_t, float32x4_t);
+    // SAFETY: `fcvtl` is in ARMv8.0 and works on registers alone.
+    unsafe {
+        asm!("fcvtl {low:v}.4s, {x:v}.4h", "fcvtl2 {high:v}.4s, {x:v}.8h", x = in(vreg) x,
+            low = out(vreg) low, high = lateout(vreg) high,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    [low, high]
+}
+
 /// f16 to f32, exact.
 #[target_feature(enable = "neon")]
 pub(super) fn widen(x: &[f16], out: &mut [f32]) {
     let ((x, x_tail), (out, out_tail)) = (x.as_chunks::<8>(), out.as_chunks_mut::<8>());
     for (x, out) in x.iter().zip(out) {
         // SAFETY: `x` is 16 readable bytes, aligned as its elements are.
-        let x = unsafe { vld1q_u16(x.as_ptr().cast()) };
-        let (low, high): (float32x4_t, float32x4_t);
-        // SAFETY: `fcvtl` is in ARMv8.0 and works on registers alone.
-        unsafe {
-            asm!("fcvtl {low:v}.4s, {x:v}.4h", "fcvtl2 {high:v}.4s, {x:v}.8h", x = in(vreg) x,
-                low = out(vreg) low, high = lateout(vreg) high,
-                options(pure, nomem, nostack, preserves_flags));
-        }
+        let [low, high] = widen_8(unsafe { vld1q_u16(x.as_ptr().cast()) });
         // SAFETY: `out` is eight writable floats, these the first four.
         unsafe { vst1q_f32(out.as_mut_ptr(), low) };
         // SAFETY: `out` is eight writable floats, these the last four.
@@ -315,6 +418,12 @@ fn spin_int8(rounds: usize) -> i32 {
 pub(super) fn load(x: &[i8; 16]) -> int8x16_t {
     // SAFETY: `x` is 16 readable bytes.
     unsafe { vld1q_s8(x.as_ptr()) }
+}
+
+#[target_feature(enable = "neon")]
+pub(super) fn load_32(x: &[i8; 32]) -> [int8x16_t; 2] {
+    let (halves, _) = x.as_chunks();
+    [load(&halves[0]), load(&halves[1])]
 }
 
 #[target_feature(enable = "neon")]

@@ -2,8 +2,9 @@
 
 use half::f16;
 
-use super::float;
+use super::{Blocks4, SummedRow, float};
 use crate::quant::Q8Row;
+use crate::quant::bcml1::{BLOCK, Block};
 
 /// Whether `f32::mul_add` is one instruction rather than a slow library call.
 const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
@@ -44,6 +45,44 @@ fn dot_q8(x: &Q8Row<'_>, w: &Q8Row<'_>, group: usize) -> f32 {
     groups.zip(scales).fold(0.0, |acc, ((x, w), (x_scale, w_scale))| {
         float::fma::<FMA>(dot_i8(x, w) as f32, w_scale * x_scale, acc)
     })
+}
+
+/// One activation row by four weight rows of 4 bits.
+pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &Blocks4<'_>, group: usize) -> [f32; 4] {
+    w.map(|w| dot_q4(x, w, group))
+}
+
+/// Four activation rows by four weight rows of 4 bits: `[activation][weight]`.
+pub(super) fn dot_q8_q4_f32_4x4(
+    x: &[SummedRow<'_>; 4],
+    w: &Blocks4<'_>,
+    group: usize,
+) -> [[f32; 4]; 4] {
+    x.map(|x| w.map(|w| dot_q4(&x, w, group)))
+}
+
+fn dot_q4(x: &SummedRow<'_>, w: &[Block], group: usize) -> f32 {
+    let group_blocks = group / BLOCK;
+    let mut blocks = x.row.q.as_chunks::<BLOCK>().0.iter().zip(x.sums).zip(w);
+    x.row.scales.iter().fold(0.0, |y, x_scale| {
+        // Not 0 to start with, so that the first block's term is a product, its zero signed.
+        let mut total = None;
+        for ((q, sum), w) in blocks.by_ref().take(group_blocks) {
+            total = Some(add_block(total, q, *sum, w));
+        }
+        float::fma::<FMA>(total.unwrap_or(0.0), *x_scale, y)
+    })
+}
+
+/// Adds a block's product to `total`.
+fn add_block(total: Option<f32>, q: &[i8; BLOCK], sum: i32, w: &Block) -> f32 {
+    let (multiplier, offset) = (w.multiplier().to_f32(), w.offset().to_f32());
+    let dot: i32 = w.codes().iter().zip(q).map(|(w, q)| i32::from(*w) * i32::from(*q)).sum();
+    let total = match total {
+        None => sum as f32 * offset,
+        Some(total) => float::fma::<FMA>(sum as f32, offset, total),
+    };
+    float::fma::<FMA>(dot as f32, multiplier, total)
 }
 
 fn dot_i8(a: &[i8], b: &[i8]) -> i32 {

@@ -168,6 +168,129 @@ fn hostile_scales_stay_in_their_rows() {
     }
 }
 
+fn matmul_q4(kernels: Kernels, w: Bcml1Matrix<'_>, x: Q8Activations<'_>) -> Vec<f32> {
+    let mut out = vec![f32::NAN; x.m() * w.rows()];
+    let mut rows: Vec<&mut [f32]> = out.chunks_exact_mut(w.rows()).collect();
+    let mut sums = vec![0; x.m() * x.k() / 32];
+    for (i, sums) in sums.chunks_exact_mut(x.k() / 32).enumerate() {
+        kernels.sum_q8(x.row(i).q, sums);
+    }
+    kernels.matmul_q4(w, x, &sums, &mut rows);
+    out
+}
+
+/// Blocks of any codes, with small multipliers and offsets.
+fn blocks(random: &mut Random, n: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..n {
+        for parameter in random.f16s(2) {
+            bytes.extend(parameter.to_le_bytes());
+        }
+        bytes.extend((0..16).map(|_| random.next() as u8));
+    }
+    bytes
+}
+
+#[test]
+fn four_bit_products_equal_scalar_in_every_tier() {
+    let mut random = Random(14);
+    for (group, k) in [(32, 32), (32, 96), (64, 64), (64, 320), (96, 192), (128, 128), (128, 512)] {
+        for m in BATCHES {
+            for rows in [1, 2, 3, 4, 5, 7, 9] {
+                let bytes = blocks(&mut random, rows * k / 32);
+                let w = Bcml1Matrix::new(&bytes, k).unwrap();
+                let (_, _, xq, xs) = operands(&mut random, 0, m, k, group);
+                let x = Q8Activations::new(&xq, &xs, k, group).unwrap();
+                let wanted = bits(&matmul_q4(scalar(), w, x));
+                for tier in tiers() {
+                    let found = bits(&matmul_q4(tier, w, x));
+                    assert_eq!(found, wanted, "{tier:?} {m}x{rows}x{k}/{group}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn four_bit_products_are_the_documented_sum() {
+    let mut random = Random(15);
+    let (m, rows, k, group) = (2, 3, 384, 96);
+    let bytes = blocks(&mut random, rows * k / 32);
+    let w = Bcml1Matrix::new(&bytes, k).unwrap();
+    let (_, _, xq, xs) = operands(&mut random, 0, m, k, group);
+    let x = Q8Activations::new(&xq, &xs, k, group).unwrap();
+    let found = matmul_q4(scalar(), w, x);
+    for (i, j) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
+        let (mut y, mut exact) = (0.0_f32, 0.0);
+        for g in 0..k / group {
+            let x_scale = xs[i * k / group + g];
+            let mut t = 0.0_f32;
+            for b in g * 3..g * 3 + 3 {
+                let block = &bytes[(j * k / 32 + b) * 20..][..20];
+                let float = |at| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
+                let x = &xq[i * k + b * 32..][..32];
+                let code = |v: usize| i32::from(block[4 + v % 16] >> (v / 16 * 4) & 15);
+                let d: i32 = (0..32).map(|v| code(v) * i32::from(x[v])).sum();
+                let s: i32 = x.iter().map(|x| i32::from(*x)).sum();
+                t = match b % 3 {
+                    0 => s as f32 * float(2),
+                    _ => (s as f32).mul_add(float(2), t),
+                };
+                t = (d as f32).mul_add(float(0), t);
+                let value = |v| f64::from(code(v)) * f64::from(float(0)) + f64::from(float(2));
+                let products = (0..32).map(|v| value(v) * f64::from(x[v]));
+                exact += products.sum::<f64>() * f64::from(x_scale);
+            }
+            y = t.mul_add(x_scale, y);
+        }
+        assert_eq!(found[i * rows + j], y);
+        assert_close(y, exact, 1e-2);
+    }
+}
+
+#[test]
+fn extreme_four_bit_values_do_not_saturate() {
+    let group = 1 << 16;
+    for (code, x) in [(0xff, 127), (0xff, -127), (0xf0, 127), (0x0f, -127), (0, -127)] {
+        // One and one half, of blocks as wide as a group may be.
+        let block = [vec![0, 0x3c, 0, 0x38], vec![code; 16]].concat();
+        let bytes = block.repeat(4 * group / 32);
+        let (xq, ones) = (vec![x; group * 4], [1.0; 4]);
+        let w = Bcml1Matrix::new(&bytes, group).unwrap();
+        let x4 = Q8Activations::new(&xq, &ones, group, group).unwrap();
+        let codes = group / 2 * usize::from((code >> 4) + (code & 15));
+        let wanted = (codes as f64 + 0.5 * group as f64) * f64::from(x);
+        let found = matmul_q4(scalar(), w, x4);
+        assert_close(found[0], wanted, 1e-5 * wanted.abs());
+        for tier in tiers() {
+            assert_eq!(matmul_q4(tier, w, x4), found, "{tier:?}");
+        }
+    }
+}
+
+#[test]
+fn hostile_four_bit_parameters_stay_in_their_rows() {
+    let mut random = Random(16);
+    let mut bytes = blocks(&mut random, 5 * 2);
+    let (_, _, xq, xs) = operands(&mut random, 0, 5, 64, 64);
+    let x = Q8Activations::new(&xq, &xs, 64, 64).unwrap();
+    let clean = matmul_q4(scalar(), Bcml1Matrix::new(&bytes, 64).unwrap(), x);
+    // Rows 1 to 4: a NaN, an infinity, the largest and a subnormal number.
+    for (row, half) in [(1, 0x7e00), (2, 0xfc00), (3, 0x7bff), (4, 0x0001_u16)] {
+        bytes[row * 40..][..2].copy_from_slice(&half.to_le_bytes());
+        bytes[row * 40 + 22..][..2].copy_from_slice(&half.to_le_bytes());
+    }
+    let w = Bcml1Matrix::new(&bytes, 64).unwrap();
+    let wanted = matmul_q4(scalar(), w, x);
+    for (i, (dirty, clean)) in wanted.iter().zip(&clean).enumerate() {
+        assert!(i % 5 != 1 || dirty.is_nan());
+        assert!(i % 5 != 0 || dirty == clean);
+    }
+    for tier in tiers() {
+        assert_eq!(bits(&matmul_q4(tier, w, x)), bits(&wanted), "{tier:?}");
+    }
+}
+
 #[test]
 fn activation_quantiser_equals_scalar_in_every_tier() {
     let mut random = Random(4);
@@ -184,9 +307,13 @@ fn activation_quantiser_equals_scalar_in_every_tier() {
         let run = |kernels: Kernels| {
             let (mut q, mut scales) = (vec![1; x.len()], vec![1.0; 40]);
             kernels.quantize_q8(&x, group, &mut q, &mut scales);
-            (q, bits(&scales))
+            let mut sums = vec![i32::MAX; x.len() / 32];
+            kernels.sum_q8(&q, &mut sums);
+            (q, bits(&scales), sums)
         };
         let wanted = run(scalar());
+        let sum = |q: &[i8]| q.iter().map(|q| i32::from(*q)).sum::<i32>();
+        assert_eq!(wanted.2, wanted.0.chunks(32).map(sum).collect::<Vec<_>>());
         for tier in tiers() {
             assert_eq!(run(tier), wanted, "{tier:?} {group}");
         }

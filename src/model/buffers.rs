@@ -4,7 +4,8 @@ use half::f16;
 
 use super::plan::{KvType, Plan};
 use crate::arena::{Carver, Exhausted};
-use crate::format::model::{Header, Weights};
+use crate::format::model::Header;
+use crate::quant::bcml1::BLOCK;
 
 /// Keys and values of every stream, `[stream, layer, K or V, kv_head, kv_len, head_dim]`.
 pub(super) enum KvValues<'a> {
@@ -22,6 +23,8 @@ pub(super) struct Inputs<'a> {
     pub(super) scales: &'a mut [f32],
     /// Biases of `q` for packed weights, `[batch, k / group]`.
     pub(super) biases: &'a mut [i32],
+    /// Sums of each 32 values of `q`, `[batch, k / 32]`.
+    pub(super) sums: &'a mut [i32],
 }
 
 /// Everything a forward pass writes.
@@ -54,9 +57,9 @@ impl<'a> Buffers<'a> {
     ) -> Result<Buffers<'a>, Exhausted> {
         let rows = |width: usize| plan.max_batch.saturating_mul(width);
         let widest = header.dim.max(header.q_dim()).max(header.ffn_dim);
-        let (q_width, scale_width) = match header.weights {
-            Weights::F32 => (0, 0),
-            Weights::Q8 { group } => (widest, widest.div_ceil(group)),
+        let (q_width, scale_width) = match header.weights.group() {
+            None => (0, 0),
+            Some(group) => (widest, widest.div_ceil(group)),
         };
         Ok(Buffers {
             x: carver.take("x", rows(header.dim))?,
@@ -68,6 +71,7 @@ impl<'a> Buffers<'a> {
                 q: carver.take("quantised inputs", rows(q_width))?,
                 scales: carver.take("input scales", rows(scale_width))?,
                 biases: carver.take("input biases", rows(scale_width))?,
+                sums: carver.take("input sums", rows(q_width / BLOCK))?,
             },
             cos: carver.take("cos", rows(header.head_dim / 2))?,
             sin: carver.take("sin", rows(header.head_dim / 2))?,

@@ -4,20 +4,23 @@
 //! next token of one stream and those of several streams are the same call.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::attention::Attention;
 use super::buffers::Buffers;
 use super::kv::KvShape;
-use super::packed::PackedWeights;
+use super::packed::{PackReport, PackedWeights, Packer};
 use super::plan::{Plan, PlanError};
 use super::project::Projector;
 use super::rope;
 use super::{Matrix, Model};
 use crate::arena::{Arena, Exhausted};
-use crate::format::model::{Header, TensorKind, Weights};
+use crate::format::model::{Header, TensorKind};
 use crate::kernels::Kernels;
+use crate::pack;
 use crate::pool::Pool;
 
 /// One token of a batch.
@@ -123,20 +126,64 @@ impl Transformer {
         Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena, packed: None })
     }
 
-    /// Makes a copy of the weights that is packed for the kernels, and uses it from now on, if
-    /// they are int8 and the kernels have a layout for them. The results stay the same.
+    /// Takes the weights from the cache file at `path`, packed for the kernels; builds it if it
+    /// is not there or does not match. The results stay the same. `None` if these weights or
+    /// these kernels have no packed form.
+    ///
+    /// `is_wanted` is asked between tensors and may end the work.
     ///
     /// # Errors
-    /// If there is not enough memory.
-    pub fn pack_weights(&mut self) -> Result<(), StartError> {
-        let packed = PackedWeights::new(&self.model, &self.kernels, &self.pool);
-        self.packed = packed.map_err(StartError::Memory)?;
-        Ok(())
+    /// If the file cannot be written; the weights are used as they are then.
+    pub fn use_cache(
+        &mut self,
+        path: &Path,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<PackReport>, pack::Error> {
+        let packed = self.packer().cached(path, is_wanted)?;
+        Ok(self.use_packed(packed))
+    }
+
+    /// Packs the weights for the kernels in memory of this process; `None` as for
+    /// [`Transformer::use_cache`].
+    ///
+    /// # Errors
+    /// If there is not enough memory; the weights are used as they are then.
+    pub fn pack_in_memory(&mut self) -> io::Result<Option<PackReport>> {
+        let packed = self.packer().in_memory()?;
+        Ok(self.use_packed(packed))
+    }
+
+    /// Bytes of the weights packed for the kernels; `None` if they have no packed form.
+    pub fn packed_bytes(&self) -> Option<u64> {
+        self.packer().bytes()
+    }
+
+    /// Copies mapped packed weights to huge pages in the background, and uses the copy from
+    /// the forward pass on that finds it complete.
+    pub fn move_to_huge_pages(&mut self) {
+        if let Some(packed) = &mut self.packed {
+            packed.start_move();
+        }
     }
 
     /// Whether packed weights are in use.
     pub fn is_packed(&self) -> bool {
         self.packed.is_some()
+    }
+
+    /// Whether packed weights are in memory of this process, in huge pages if there are any.
+    pub fn is_in_memory(&self) -> bool {
+        self.packed.as_ref().is_some_and(PackedWeights::is_in_memory)
+    }
+
+    fn packer(&self) -> Packer<'_> {
+        Packer { model: &self.model, kernels: &self.kernels, pool: &self.pool }
+    }
+
+    fn use_packed(&mut self, packed: Option<(PackedWeights, PackReport)>) -> Option<PackReport> {
+        let (packed, report) = packed?;
+        self.packed = Some(packed);
+        Some(report)
     }
 
     /// The model that is run.
@@ -178,6 +225,9 @@ impl Transformer {
     /// If a row does not fit the model or the plan; nothing has been changed then.
     pub fn forward(&mut self, rows: &[Row]) -> Result<&mut [f32], ForwardError> {
         check(rows, &self.plan, self.model.header())?;
+        if let Some(packed) = &mut self.packed {
+            packed.finish_move();
+        }
         let mut carver = self.arena.carver();
         let buffers = Buffers::carve(self.model.header(), &self.plan, &mut carver);
         let mut buffers = buffers.expect("the arena was made for this plan");
@@ -228,19 +278,15 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn projector(&self) -> Projector<'_> {
         let weights = self.model.header().weights;
-        let is_packed = self.packed.is_some();
-        Projector { kernels: self.kernels, pool: self.pool, weights, is_packed }
+        Projector { kernels: self.kernels, pool: self.pool, group: weights.group() }
     }
 
     /// The matrix of `kind` in `layer`, packed if it is.
     fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let header = self.model.header();
-        let packed = match header.weights {
-            Weights::F32 => None,
-            Weights::Q8 { group } => {
-                self.packed.and_then(|p| p.matrix((kind, layer), header.shape(kind), group))
-            }
-        };
+        let packed = header.weights.group().and_then(|group| {
+            self.packed.and_then(|p| p.matrix((kind, layer), header.shape(kind), group))
+        });
         packed.unwrap_or_else(|| self.model.matrix(kind, layer))
     }
 
@@ -272,15 +318,16 @@ impl Pass<'_> {
         let projector = self.projector();
 
         self.normalise(TensorKind::AttentionNorm, layer, buffers);
-        projector.prepare(&mut buffers.inputs, m, dim);
         let wqkv = [matrix(TensorKind::Wq), matrix(TensorKind::Wk), matrix(TensorKind::Wv)];
+        projector.prepare(&mut buffers.inputs, (m, dim), &wqkv[0]);
         projector.project(&buffers.inputs, (m, dim), &wqkv, buffers.qkv);
 
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
         Attention { kernels, pool, kv, n_heads: header.n_heads }.run(self.rows, layer, buffers);
 
-        projector.prepare(&mut buffers.inputs, m, q_dim);
-        projector.project(&buffers.inputs, (m, q_dim), &[matrix(TensorKind::Wo)], buffers.delta);
+        let wo = matrix(TensorKind::Wo);
+        projector.prepare(&mut buffers.inputs, (m, q_dim), &wo);
+        projector.project(&buffers.inputs, (m, q_dim), &[wo], buffers.delta);
         self.kernels.add(&mut buffers.x[..m * dim], &buffers.delta[..m * dim]);
     }
 
@@ -291,8 +338,8 @@ impl Pass<'_> {
         let projector = self.projector();
 
         self.normalise(TensorKind::FfnNorm, layer, buffers);
-        projector.prepare(&mut buffers.inputs, m, dim);
         let gate_up = [matrix(TensorKind::W1), matrix(TensorKind::W3)];
+        projector.prepare(&mut buffers.inputs, (m, dim), &gate_up[0]);
         projector.project(&buffers.inputs, (m, dim), &gate_up, buffers.gate_up);
 
         let gate_up = &*buffers.gate_up;
@@ -303,8 +350,9 @@ impl Pass<'_> {
             self.kernels.swiglu(out, up);
         });
 
-        projector.prepare(&mut buffers.inputs, m, ffn_dim);
-        projector.project(&buffers.inputs, (m, ffn_dim), &[matrix(TensorKind::W2)], buffers.delta);
+        let w2 = matrix(TensorKind::W2);
+        projector.prepare(&mut buffers.inputs, (m, ffn_dim), &w2);
+        projector.project(&buffers.inputs, (m, ffn_dim), &[w2], buffers.delta);
         self.kernels.add(&mut buffers.x[..m * dim], &buffers.delta[..m * dim]);
     }
 
@@ -334,8 +382,8 @@ impl Pass<'_> {
             }
         }
         let projector = self.projector();
-        projector.prepare(&mut buffers.inputs, m, dim);
         let classifier = self.matrix(self.model.classifier_kind(), 0);
+        projector.prepare(&mut buffers.inputs, (m, dim), &classifier);
         projector.project(&buffers.inputs, (m, dim), &[classifier], buffers.logits);
         m * header.vocab_size
     }

@@ -11,19 +11,23 @@ mod packed;
 mod plan;
 mod project;
 mod rope;
+mod synthetic;
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::format;
-use crate::format::model::{Header, Tensor, TensorId, TensorKind, Weights};
+use crate::format::model::{Encoding, HEADER_LEN, Header, Tensor, TensorId, TensorKind};
 use crate::kernels::{Kernels, PackedQ8};
-use crate::quant::Q8Matrix;
+use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
+use crate::sys::huge::HugeMemory;
 use crate::sys::map::Map;
 
 pub use forward::{ForwardError, Row, StartError, Transformer};
+pub use packed::PackReport;
 pub use plan::{KvType, Plan, PlanError};
+pub use synthetic::{Shape, SyntheticError};
 
 /// Weights and configuration of a model.
 pub struct Model {
@@ -36,6 +40,7 @@ pub struct Model {
 enum Source {
     Map(Map),
     Static(&'static [u8]),
+    Memory(HugeMemory),
 }
 
 /// Why a model cannot be opened.
@@ -88,6 +93,8 @@ pub enum Matrix<'a> {
     Q8(Q8Matrix<'a>),
     /// int8 with group scales, in the layout of the kernels in use.
     PackedQ8(PackedQ8<'a>),
+    /// 4-bit blocks.
+    Q4(Bcml1Matrix<'a>),
 }
 
 impl<'a> Matrix<'a> {
@@ -97,6 +104,7 @@ impl<'a> Matrix<'a> {
             Matrix::F32 { w, k } => w.len() / k,
             Matrix::Q8(matrix) => matrix.rows(),
             Matrix::PackedQ8(matrix) => matrix.rows(),
+            Matrix::Q4(matrix) => matrix.rows(),
         }
     }
 
@@ -106,6 +114,7 @@ impl<'a> Matrix<'a> {
             Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
             Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
             Matrix::PackedQ8(matrix) => Matrix::PackedQ8(matrix.slice_rows(range)),
+            Matrix::Q4(matrix) => Matrix::Q4(matrix.slice_rows(range)),
         }
     }
 
@@ -118,6 +127,7 @@ impl<'a> Matrix<'a> {
                 kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
             }
             Matrix::PackedQ8(matrix) => kernels.read_packed_q8(*matrix, index, out),
+            Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
         }
     }
 }
@@ -161,6 +171,25 @@ impl Model {
         self.source.bytes()
     }
 
+    /// Stands for the model's content: the header and the checksums of all tensors; of a file
+    /// without checksums its length and bytes from all over it.
+    pub fn fingerprint(&self) -> u64 {
+        const SAMPLE: usize = 4096;
+        const SAMPLES: usize = 256;
+        let bytes = self.file_bytes();
+        let mut hash = Fnv::new();
+        hash.add(&bytes[..HEADER_LEN]);
+        if self.header.has_extension {
+            hash.add(&bytes[bytes.len() - 4 * self.header.n_tensors()..]);
+            return hash.0;
+        }
+        hash.add(&bytes.len().to_le_bytes());
+        for sample in bytes.chunks(SAMPLE).step_by((bytes.len() / SAMPLE / SAMPLES).max(1)) {
+            hash.add(sample);
+        }
+        hash.0
+    }
+
     /// Bytes of weights that decoding one token reads: everything but the embedding, of
     /// which one row is read, unless it is the classifier too.
     pub fn bytes_per_token(&self) -> u64 {
@@ -178,12 +207,16 @@ impl Model {
     pub(crate) fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let bytes = self.tensor_bytes(TensorId { kind, layer });
         let (rows, k) = self.header.shape(kind);
-        match self.header.weights {
-            Weights::F32 => Matrix::F32 { w: floats(bytes), k },
-            Weights::Q8 { group } => {
+        match self.header.weights.encoding(kind) {
+            Encoding::F32 => Matrix::F32 { w: floats(bytes), k },
+            Encoding::Q8 { group } => {
                 let (q, scales) = bytes.split_at(rows * k);
                 let matrix = Q8Matrix::new(bytemuck::cast_slice(q), floats(scales), k, group);
                 Matrix::Q8(matrix.expect("the header's group size divides every matrix"))
+            }
+            Encoding::Bcml1 => {
+                let matrix = Bcml1Matrix::new(bytes, k);
+                Matrix::Q4(matrix.expect("the header's group size divides every matrix"))
             }
         }
     }
@@ -209,6 +242,22 @@ impl Source {
         match self {
             Source::Map(map) => map.as_bytes(),
             Source::Static(bytes) => bytes,
+            Source::Memory(memory) => memory.as_slice(),
+        }
+    }
+}
+
+/// FNV-1a, 64 bit (Fowler, Noll, Vo).
+struct Fnv(u64);
+
+impl Fnv {
+    fn new() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
 }

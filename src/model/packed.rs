@@ -1,49 +1,208 @@
-//! Weights repacked for the kernels in use, kept in memory.
+//! Weights in the layout of the kernels in use: in a cache file that processes share, or in
+//! memory of this process, in huge pages if the system has them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 
 use super::{Matrix, Model};
-use crate::arena::{Arena, Exhausted};
-use crate::format::model::{Tensor, TensorId, TensorKind};
+use crate::format::model::{TensorId, TensorKind};
 use crate::kernels::{Kernels, Layout, PackedQ8};
+use crate::pack::{self, Builder, Cache, Entry, Identity};
 use crate::pool::Pool;
 use crate::quant::Q8Matrix;
+use crate::sys::huge::HugeMemory;
+
+/// Changes when the order or the meaning of a cache's tensors does.
+const VERSION: u32 = 1;
 
 /// Panels that a thread packs at once.
 const PIECE_PANELS: usize = 8;
 
-/// A packed copy of every int8 matrix that is multiplied by.
+/// Bytes copied to huge pages between two looks at whether they are still wanted.
+const COPY_BYTES: usize = 8 << 20;
+
+/// What became of the weights when they were packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackReport {
+    /// Matrices packed now; 0 if a cache had them.
+    pub packed: usize,
+    /// Matrices taken from a cache file.
+    pub reused: usize,
+    /// Bytes of all packed matrices.
+    pub bytes: u64,
+}
+
+/// Where weights are packed to.
+pub(super) struct Packer<'a> {
+    pub(super) model: &'a Model,
+    pub(super) kernels: &'a Kernels,
+    pub(super) pool: &'a Pool,
+}
+
+/// One matrix that is multiplied by.
+struct Job<'a> {
+    id: TensorId,
+    w: Q8Matrix<'a>,
+    bytes: usize,
+}
+
+/// A packed copy of every quantised matrix that is multiplied by.
 pub(super) struct PackedWeights {
     layout: Layout,
-    /// The matrices of each kind, by layer.
-    kinds: Vec<(TensorKind, Vec<Arena>)>,
+    /// Place of each kind's matrices, by layer.
+    kinds: Vec<(TensorKind, Vec<Entry>)>,
+    home: Home,
+    /// A copy in huge pages on its way.
+    moving: Option<Moving>,
+}
+
+enum Home {
+    File(Arc<Cache>),
+    Memory(HugeMemory),
+}
+
+/// A copy being made by another thread.
+struct Moving {
+    done: Receiver<HugeMemory>,
+    is_wanted: Arc<AtomicBool>,
+}
+
+impl Packer<'_> {
+    /// The matrices to pack; `None` if none are int8, or the kernels want them as they are.
+    fn jobs(&self) -> Option<(Layout, Vec<Job<'_>>)> {
+        let layout = self.kernels.layout()?;
+        let header = self.model.header();
+        let is_read = |id: TensorId| id.kind != TensorKind::Embedding || header.shared_classifier;
+        let ids = header.tensors().map(|tensor| tensor.id).filter(|id| !id.kind.is_norm());
+        let jobs = ids.filter(|id| is_read(*id)).filter_map(|id| {
+            let Matrix::Q8(w) = self.model.matrix(id.kind, id.layer) else { return None };
+            let bytes = layout.bytes_q8(w.rows(), w.k(), w.group())?;
+            Some(Job { id, w, bytes })
+        });
+        let jobs: Vec<Job<'_>> = jobs.collect();
+        (!jobs.is_empty()).then_some((layout, jobs))
+    }
+
+    /// Bytes of all packed matrices; `None` if there are none.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        let (_, jobs) = self.jobs()?;
+        Some(jobs.iter().map(|job| job.bytes as u64).sum())
+    }
+
+    /// What a cache file of these matrices is recognised by.
+    fn identity(&self, layout: Layout) -> Identity {
+        Identity {
+            fingerprint: self.model.fingerprint(),
+            layers: (0, self.model.header().n_layers as u32),
+            isa: layout.id(),
+            layout: VERSION,
+        }
+    }
+
+    /// Maps the cache file at `path`, which is built if it is not there or does not match.
+    /// `is_wanted` is asked between tensors and may end the work. `None` as for `bytes`.
+    pub(super) fn cached(
+        &self,
+        path: &Path,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<(PackedWeights, PackReport)>, pack::Error> {
+        let Some((layout, jobs)) = self.jobs() else { return Ok(None) };
+        let fill = |builder: &mut Builder| self.fill(builder, layout, &jobs, is_wanted);
+        let (cache, was_built) = Cache::open_or_build(path, &self.identity(layout), fill)?;
+        let mismatch = |what| pack::Error::Mismatch { path: path.to_owned(), what };
+        let entries = jobs.iter().map(|job| {
+            let entry = cache.look_up(key(job.id)).filter(|entry| entry.bytes == job.bytes as u64);
+            entry.map(|entry| (job.id.kind, entry)).ok_or_else(|| mismatch("a tensor"))
+        });
+        let kinds = by_kind(entries.collect::<Result<Vec<_>, _>>()?);
+        let (n, bytes) = (jobs.len(), jobs.iter().map(|job| job.bytes as u64).sum());
+        let report = match was_built {
+            true => PackReport { packed: n, reused: 0, bytes },
+            false => PackReport { packed: 0, reused: n, bytes },
+        };
+        let home = Home::File(Arc::new(cache));
+        Ok(Some((PackedWeights { layout, kinds, home, moving: None }, report)))
+    }
+
+    fn fill(
+        &self,
+        builder: &mut Builder,
+        layout: Layout,
+        jobs: &[Job<'_>],
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(), pack::Error> {
+        builder.reserve_disk(jobs.iter().map(|job| job.bytes as u64).sum())?;
+        let mut sources: Vec<(u32, &Job<'_>)> = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            if !is_wanted() {
+                return Err(pack::Error::Interrupted);
+            }
+            let crc = crc32fast::hash(self.model.tensor_bytes(job.id));
+            let is_same = |other: &Job<'_>| {
+                self.model.tensor_bytes(other.id) == self.model.tensor_bytes(job.id)
+                    && other.w.k() == job.w.k()
+            };
+            let same = sources.iter().find(|(of, other)| *of == crc && is_same(other));
+            if let Some(entry) = same.and_then(|(_, other)| builder.look_up(key(other.id))) {
+                builder.insert_same(key(job.id), entry);
+                continue;
+            }
+            self.pack(layout, job.w, builder.reserve_space(job.bytes));
+            builder.look_up_or_insert(key(job.id))?;
+            sources.push((crc, job));
+        }
+        Ok(())
+    }
+
+    /// Packs into memory of this process. `None` as for `bytes`.
+    pub(super) fn in_memory(&self) -> std::io::Result<Option<(PackedWeights, PackReport)>> {
+        let Some((layout, jobs)) = self.jobs() else { return Ok(None) };
+        let padded = |bytes: usize| bytes.next_multiple_of(crate::arena::ALIGN);
+        let total = jobs.iter().map(|job| padded(job.bytes)).sum();
+        let mut memory = HugeMemory::new(total)?;
+        let (mut entries, mut end) = (Vec::with_capacity(jobs.len()), 0);
+        for job in &jobs {
+            self.pack(layout, job.w, &mut memory.as_mut_slice()[end..end + job.bytes]);
+            let (offset, bytes) = (end as u64, job.bytes as u64);
+            entries.push((job.id.kind, Entry { key: key(job.id), offset, bytes, crc: 0 }));
+            end += padded(job.bytes);
+        }
+        let report = PackReport { packed: jobs.len(), reused: 0, bytes: total as u64 };
+        let (kinds, home) = (by_kind(entries), Home::Memory(memory));
+        Ok(Some((PackedWeights { layout, kinds, home, moving: None }, report)))
+    }
+
+    fn pack(&self, layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
+        let kernels = self.kernels;
+        let piece_rows = PIECE_PANELS * layout.panel_rows();
+        let piece_bytes = layout.bytes_q8(piece_rows, w.k(), w.group()).unwrap_or(out.len());
+        self.pool.run_chunks(out, piece_bytes, &|index, out| {
+            let start = index * piece_rows;
+            kernels.pack_q8(w.slice_rows(start..(start + piece_rows).min(w.rows())), out);
+        });
+    }
+}
+
+fn key(id: TensorId) -> u64 {
+    (id.kind as u64) << 32 | id.layer as u64
+}
+
+/// Groups entries that come kind after kind, layer after layer.
+fn by_kind(entries: Vec<(TensorKind, Entry)>) -> Vec<(TensorKind, Vec<Entry>)> {
+    let mut kinds: Vec<(TensorKind, Vec<Entry>)> = Vec::new();
+    for (kind, entry) in entries {
+        match kinds.last_mut() {
+            Some((last, layers)) if *last == kind => layers.push(entry),
+            _ => kinds.push((kind, vec![entry])),
+        }
+    }
+    kinds
 }
 
 impl PackedWeights {
-    /// Packs the matrices of `model`; `None` if they are not int8, or `kernels` want them as they
-    /// are.
-    pub(super) fn new(
-        model: &Model,
-        kernels: &Kernels,
-        pool: &Pool,
-    ) -> Result<Option<PackedWeights>, Exhausted> {
-        let Some(layout) = kernels.layout() else { return Ok(None) };
-        let is_read =
-            |id: TensorId| id.kind != TensorKind::Embedding || model.header().shared_classifier;
-        let mut kinds: Vec<(TensorKind, Vec<Arena>)> = Vec::new();
-        for Tensor { id, .. } in model.header().tensors().filter(|tensor| is_read(tensor.id)) {
-            if id.kind.is_norm() {
-                continue;
-            }
-            let Matrix::Q8(w) = model.matrix(id.kind, id.layer) else { return Ok(None) };
-            let Some(bytes) = layout.bytes_q8(w.rows(), w.k(), w.group()) else { return Ok(None) };
-            let packed = pack(kernels, pool, layout, w, bytes)?;
-            match kinds.last_mut() {
-                Some((kind, layers)) if *kind == id.kind => layers.push(packed),
-                _ => kinds.push((id.kind, vec![packed])),
-            }
-        }
-        Ok(Some(PackedWeights { layout, kinds }))
-    }
-
     /// The packed matrix of `kind` in `layer`, `[rows, k]`, if there is one.
     pub(super) fn matrix(
         &self,
@@ -52,64 +211,139 @@ impl PackedWeights {
         group: usize,
     ) -> Option<Matrix<'_>> {
         let (_, layers) = self.kinds.iter().find(|(of, _)| *of == kind)?;
-        let bytes = layers[layer].as_bytes();
-        let bytes = &bytes[..self.layout.bytes_q8(shape.0, shape.1, group)?];
+        let entry = &layers[layer];
+        let bytes = match &self.home {
+            Home::File(cache) => cache.offset_to_addr(entry),
+            Home::Memory(memory) => {
+                let start = entry.offset as usize;
+                &memory.as_slice()[start..start + entry.bytes as usize]
+            }
+        };
         let matrix = PackedQ8::new(bytes, shape, group, self.layout);
-        Some(Matrix::PackedQ8(matrix.expect("packed from the same header")))
+        Some(Matrix::PackedQ8(matrix.expect("entries have the lengths that the layout gives")))
+    }
+
+    /// Whether the weights are in huge pages of this process, rather than in a mapped file.
+    pub(super) fn is_in_memory(&self) -> bool {
+        matches!(self.home, Home::Memory(_))
+    }
+
+    /// Starts copying the mapped weights to huge pages; [`PackedWeights::finish_move`] takes
+    /// the copy into use.
+    pub(super) fn start_move(&mut self) {
+        let Home::File(cache) = &self.home else { return };
+        let cache = Arc::clone(cache);
+        let is_wanted = Arc::new(AtomicBool::new(true));
+        let flag = Arc::clone(&is_wanted);
+        let (send, done) = sync_channel(1);
+        let worker = thread::Builder::new().name("leap-pages".to_owned()).spawn(move || {
+            if let Some(copy) = copy(cache.file_bytes(), &flag) {
+                // Nobody waits for the copy if the model is gone.
+                let _ = send.send(copy);
+            }
+        });
+        // Without a thread the mapped file goes on serving.
+        if worker.is_ok() {
+            self.moving = Some(Moving { done, is_wanted });
+        }
+    }
+
+    /// Takes a finished copy into use. Entries keep their offsets: the copy is of the file.
+    pub(super) fn finish_move(&mut self) {
+        let copy = self.moving.as_ref().and_then(|moving| moving.done.try_recv().ok());
+        if let Some(copy) = copy {
+            self.home = Home::Memory(copy);
+            self.moving = None;
+        }
     }
 }
 
-fn pack(
-    kernels: &Kernels,
-    pool: &Pool,
-    layout: Layout,
-    w: Q8Matrix<'_>,
-    bytes: usize,
-) -> Result<Arena, Exhausted> {
-    let mut arena = Arena::new(bytes)?;
-    let out: &mut [u8] = arena.carver().take("packed weights", bytes)?;
-    let piece_rows = PIECE_PANELS * layout.panel_rows();
-    let piece_bytes = layout.bytes_q8(piece_rows, w.k(), w.group()).unwrap_or(bytes);
-    pool.run_chunks(out, piece_bytes, &|index, out| {
-        let start = index * piece_rows;
-        kernels.pack_q8(w.slice_rows(start..(start + piece_rows).min(w.rows())), out);
-    });
-    Ok(arena)
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.is_wanted.store(false, Ordering::Relaxed);
+    }
+}
+
+fn copy(from: &[u8], is_wanted: &AtomicBool) -> Option<HugeMemory> {
+    let mut memory = HugeMemory::new(from.len()).ok()?;
+    let chunks = from.chunks(COPY_BYTES).zip(memory.as_mut_slice().chunks_mut(COPY_BYTES));
+    for (from, to) in chunks {
+        if !is_wanted.load(Ordering::Relaxed) {
+            return None;
+        }
+        to.copy_from_slice(from);
+    }
+    Some(memory)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-    use std::sync::Arc;
-
     use super::super::{KvType, Plan, Row, Transformer};
     use super::*;
 
-    #[test]
-    fn packed_weights_give_the_same_logits() {
+    fn model() -> Arc<Model> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo.bin");
-        let model = Arc::new(Model::open(&path).unwrap());
+        Arc::new(Model::open(&path).unwrap())
+    }
+
+    fn transformer(model: &Arc<Model>, kernels: Kernels) -> Transformer {
+        let plan =
+            Plan { ctx_len: 64, max_batch: 32, max_logits: 32, n_streams: 1, kv: KvType::F16 };
+        Transformer::new(Arc::clone(model), kernels, Pool::new(&[0, 0]).unwrap(), plan).unwrap()
+    }
+
+    fn logits(transformer: &mut Transformer) -> Vec<f32> {
         let rows = |range: std::ops::Range<usize>| -> Vec<Row> {
             let token = |pos: usize| (pos * 37 % 300) as u32;
             range.map(|pos| Row { token: token(pos), stream: 0, pos, wants_logits: true }).collect()
         };
-        let plan =
-            Plan { ctx_len: 64, max_batch: 32, max_logits: 32, n_streams: 1, kv: KvType::F16 };
-        let logits = |kernels: Kernels, pack: bool| {
-            let pool = Pool::new(&[0, 0]).unwrap();
-            let mut transformer =
-                Transformer::new(Arc::clone(&model), kernels, pool, plan).unwrap();
-            if pack {
-                transformer.pack_weights().unwrap();
-                assert_eq!(transformer.is_packed(), kernels.layout().is_some());
-            }
-            let mut logits = transformer.forward(&rows(0..29)).unwrap().to_vec();
-            logits.extend_from_slice(transformer.forward(&rows(29..30)).unwrap());
-            logits
-        };
-        let wanted = logits(Kernels::best(), false);
+        let mut logits = transformer.forward(&rows(0..29)).unwrap().to_vec();
+        logits.extend_from_slice(transformer.forward(&rows(29..30)).unwrap());
+        logits
+    }
+
+    #[test]
+    fn packed_weights_give_the_same_logits() {
+        let model = model();
+        let wanted = logits(&mut transformer(&model, Kernels::best()));
         for kernels in crate::kernels::Isa::ALL.iter().filter_map(|isa| Kernels::for_isa(*isa)) {
-            assert!(logits(kernels, true) == wanted, "{kernels:?}");
+            let mut transformer = transformer(&model, kernels);
+            let report = transformer.pack_in_memory().unwrap();
+            assert_eq!(report.is_some(), kernels.layout().is_some());
+            assert!(logits(&mut transformer) == wanted, "{kernels:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_start_packs_nothing_and_gives_the_same_logits() {
+        let model = model();
+        let name = format!("leap-packed-{}.leapw", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut first = transformer(&model, Kernels::best());
+        let Some(built) = first.use_cache(&path, &|| true).unwrap() else { return };
+        assert!(built.packed > 0 && built.reused == 0);
+        let wanted = logits(&mut first);
+        let mut second = transformer(&model, Kernels::best());
+        let reused = second.use_cache(&path, &|| true).unwrap().unwrap();
+        assert_eq!(reused, PackReport { packed: 0, reused: built.packed, bytes: built.bytes });
+        assert!(logits(&mut second) == wanted);
+        second.move_to_huge_pages();
+        while !second.is_in_memory() {
+            assert!(logits(&mut second) == wanted);
+        }
+        assert!(logits(&mut second) == wanted);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn an_interrupted_build_leaves_no_file() {
+        let model = model();
+        let path = std::env::temp_dir().join(format!("leap-half-{}.leapw", std::process::id()));
+        let mut transformer = transformer(&model, Kernels::best());
+        if transformer.kernels().layout().is_some() {
+            let result = transformer.use_cache(&path, &|| false);
+            assert!(matches!(result, Err(pack::Error::Interrupted)));
+            assert!(!path.exists());
         }
     }
 }

@@ -20,7 +20,7 @@ impl KvType {
     pub fn for_weights(weights: Weights) -> KvType {
         match weights {
             Weights::F32 => KvType::F32,
-            Weights::Q8 { .. } => KvType::F16,
+            Weights::Q8 { .. } | Weights::Q4 { .. } => KvType::F16,
         }
     }
 

@@ -1,11 +1,13 @@
 //! Matrix products of a batch of rows, split between the threads.
 
+use std::ops::Range;
+
 use super::Matrix;
 use super::buffers::Inputs;
-use crate::format::model::Weights;
 use crate::kernels::{Kernels, Q8Tiles};
 use crate::pool::Pool;
 use crate::quant::Q8Activations;
+use crate::quant::bcml1::BLOCK;
 
 /// Rows of a matrix that a thread takes at once. A multiple of every tile's and panel's height,
 /// and small enough that unequal cores finish at about the same time.
@@ -19,32 +21,46 @@ const MATRICES_MAX: usize = 4;
 pub(super) struct Projector<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) pool: &'a Pool,
-    pub(super) weights: Weights,
-    /// Whether the quantised matrices are packed ones.
-    pub(super) is_packed: bool,
+    /// Activations that share a scale; `None` if they stay f32.
+    pub(super) group: Option<usize>,
 }
 
 impl Projector<'_> {
-    /// Quantises the first `m` rows of `inputs.f32`, `[m, k]`, as the weights want them.
-    pub(super) fn prepare(&self, inputs: &mut Inputs<'_>, m: usize, k: usize) {
-        let Weights::Q8 { group } = self.weights else { return };
+    /// Quantises the first `m` rows of `inputs.f32`, `[m, k]`, as `matrix` wants them.
+    pub(super) fn prepare(
+        &self,
+        inputs: &mut Inputs<'_>,
+        (m, k): (usize, usize),
+        matrix: &Matrix<'_>,
+    ) {
+        let Some(group) = self.group else { return };
         let (pool, kernels) = (self.pool, self.kernels);
         let x = &inputs.f32[..m * k];
         let q = &mut inputs.q[..m * k];
         let scales = &mut inputs.scales[..m * k / group];
-        let biases = &mut inputs.biases[..m * k / group];
-        if self.is_packed {
-            let tile = kernels.tile_rows() * k;
-            let groups = tile / group;
-            let out = ((q, tile), (scales, groups), (biases, groups));
-            pool.run_chunks3(out.0, out.1, out.2, &|index, q, scales, biases| {
-                let x = &x[index * tile..][..q.len()];
-                kernels.quantize_tile(x, k, group, (q, scales, biases));
-            });
-        } else {
-            pool.run_chunks2((q, k), (scales, k / group), &|row, q, scales| {
-                kernels.quantize_q8(&x[row * k..][..k], group, q, scales);
-            });
+        match matrix {
+            Matrix::F32 { .. } => {}
+            Matrix::Q8(_) => {
+                pool.run_chunks2((q, k), (scales, k / group), &|row, q, scales| {
+                    kernels.quantize_q8(&x[row * k..][..k], group, q, scales);
+                });
+            }
+            Matrix::Q4(_) => {
+                let sums = (&mut inputs.sums[..m * k / BLOCK], k / BLOCK);
+                pool.run_chunks3((q, k), (scales, k / group), sums, &|row, q, scales, sums| {
+                    kernels.quantize_q8(&x[row * k..][..k], group, q, scales);
+                    kernels.sum_q8(q, sums);
+                });
+            }
+            Matrix::PackedQ8(_) => {
+                let tile = kernels.tile_rows() * k;
+                let groups = tile / group;
+                let biases = (&mut inputs.biases[..m * k / group], groups);
+                pool.run_chunks3((q, tile), (scales, groups), biases, &|i, q, scales, biases| {
+                    let x = &x[i * tile..][..q.len()];
+                    kernels.quantize_tile(x, k, group, (q, scales, biases));
+                });
+            }
         }
     }
 
@@ -62,7 +78,7 @@ impl Projector<'_> {
         if m == 0 {
             return;
         }
-        let kernels = self.kernels;
+        let (kernels, group) = (self.kernels, self.group.unwrap_or(k));
         let widths: heapless::Vec<usize, MATRICES_MAX> =
             matrices.iter().map(Matrix::rows).collect();
         let out = &mut out[..m * widths.iter().sum::<usize>()];
@@ -71,20 +87,33 @@ impl Projector<'_> {
             match matrices[matrix].slice_rows(columns) {
                 Matrix::F32 { w, k } => kernels.matmul_f32(w, k, &inputs.f32[span], parts),
                 Matrix::Q8(w) => {
-                    let group = w.group();
-                    let scales = &inputs.scales[span.start / group..span.end / group];
-                    let x = Q8Activations::new(&inputs.q[span], scales, k, group);
-                    let x = x.expect("`prepare` quantised whole groups");
-                    kernels.matmul_q8(w, x, parts);
+                    kernels.matmul_q8(w, inputs.quantized(span, k, group), parts);
+                }
+                Matrix::Q4(w) => {
+                    let sums = &inputs.sums[span.start / BLOCK..span.end / BLOCK];
+                    kernels.matmul_q4(w, inputs.quantized(span, k, group), sums, parts);
                 }
                 Matrix::PackedQ8(w) => {
-                    let (group, groups) = (w.group(), m * k / w.group());
-                    let x =
-                        (&inputs.q[..m * k], &inputs.scales[..groups], &inputs.biases[..groups]);
-                    let x = Q8Tiles::new(x, k, group, kernels.tile_rows());
+                    let x = inputs.tiles((m, k), group, kernels.tile_rows());
                     kernels.matmul_packed_q8(w, x.slice_rows(rows), parts);
                 }
             }
         });
+    }
+}
+
+impl Inputs<'_> {
+    /// The rows of values `span` as `prepare` quantised them for row-major weights.
+    fn quantized(&self, span: Range<usize>, k: usize, group: usize) -> Q8Activations<'_> {
+        let scales = &self.scales[span.start / group..span.end / group];
+        let x = Q8Activations::new(&self.q[span], scales, k, group);
+        x.expect("`prepare` quantised whole groups")
+    }
+
+    /// The `[m, k]` values as `prepare` quantised them for packed weights.
+    fn tiles(&self, (m, k): (usize, usize), group: usize, mr: usize) -> Q8Tiles<'_> {
+        let groups = m * k / group;
+        let parts = (&self.q[..m * k], &self.scales[..groups], &self.biases[..groups]);
+        Q8Tiles::new(parts, k, group, mr)
     }
 }

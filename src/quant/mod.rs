@@ -3,8 +3,10 @@
 //! Nothing here is fast: `kernels` computes with these formats, `export` writes them, and both
 //! look here for the definition.
 
+pub mod bcml1;
 mod q8;
 
+pub use bcml1::Bcml1Matrix;
 pub use q8::{
     Error, GROUP_MAX, GROUP_MIN, Q8Activations, Q8Matrix, Q8Row, dequantize, group_size_for,
     quantize, quantize_group,

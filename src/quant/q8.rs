@@ -20,7 +20,7 @@ pub const GROUP_MAX: usize = 1 << 16;
 const _: () = assert!(GROUP_MAX * 128 * 128 <= i32::MAX as usize);
 
 /// Why numbers do not make a quantised matrix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
     /// No group of at least [`GROUP_MIN`] divides every column count.
@@ -56,6 +56,20 @@ pub enum Error {
         /// Scales wanted.
         wanted: usize,
     },
+    /// The bytes are no whole number of rows of 4-bit blocks.
+    Bytes {
+        /// Bytes found.
+        found: usize,
+        /// Values in a row.
+        k: usize,
+    },
+    /// A weight lies outside of what 4-bit blocks hold.
+    Value {
+        /// Its index.
+        index: usize,
+        /// The weight.
+        value: f32,
+    },
 }
 
 impl fmt::Display for Error {
@@ -77,6 +91,12 @@ impl fmt::Display for Error {
                 write!(f, "{found} values are no whole number of rows of {k}")
             }
             Error::Scales { found, wanted } => write!(f, "{found} scales for {wanted} groups"),
+            Error::Bytes { found, k } => {
+                write!(f, "{found} bytes are no whole number of 4-bit rows of {k} values")
+            }
+            Error::Value { index, value } => {
+                write!(f, "value {index} is {value:e}, beyond the range of f16")
+            }
         }
     }
 }

@@ -68,8 +68,7 @@ impl AtomicFile {
         fs::rename(&self.temporary, &self.path)?;
         self.file = None;
         // The name itself is on the disk only once the folder is; some file systems refuse.
-        let folder = self.path.parent().filter(|p| !p.as_os_str().is_empty());
-        if let Ok(folder) = File::open(folder.unwrap_or(Path::new("."))) {
+        if let Ok(folder) = File::open(folder(&self.path)) {
             let _ = folder.sync_all();
         }
         Ok(())
@@ -94,6 +93,15 @@ impl AtomicFile {
                 Err(e) => return Err(e.into()),
             }
         }
+    }
+
+    /// Cuts or extends the file to `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner()?.set_len(len)
     }
 
     /// Writes all of `bytes` at `offset` and has the disk begin with them, so that little is
@@ -145,6 +153,22 @@ impl AtomicFile {
     fn writer(&mut self) -> io::Result<&mut BufWriter<File>> {
         self.file.as_mut().ok_or_else(committed)
     }
+}
+
+/// Waits until no other process holds the lock of the folder that `path` is in, and takes
+/// it; it is free again when the result is dropped.
+///
+/// # Errors
+///
+/// The system's.
+pub fn lock_folder(path: &Path) -> io::Result<File> {
+    let folder = File::open(folder(path))?;
+    folder.lock()?;
+    Ok(folder)
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn committed() -> io::Error {

@@ -7,6 +7,7 @@
 
 pub mod cpu;
 pub mod file;
+pub mod huge;
 pub mod map;
 pub mod memory;
 pub mod poll;

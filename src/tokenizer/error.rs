@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use crate::format::ChatTemplate;
+use crate::format::{self, ChatTemplate};
 
 /// What a vocabulary lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
+    /// The bytes are not a tokenizer file.
+    Format(format::Error),
     /// No token stands for this byte, so some text could not be encoded.
     MissingByte(u8),
     /// Two tokens are listed to merge, but together they are no token.
@@ -29,6 +31,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Error::Format(e) => e.fmt(f),
             Error::MissingByte(byte) => {
                 write!(f, "vocabulary has no token for the byte {byte:#04x}")
             }
@@ -47,3 +50,9 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<format::Error> for Error {
+    fn from(error: format::Error) -> Error {
+        Error::Format(error)
+    }
+}

@@ -45,6 +45,17 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
+    /// Reads the bytes of a `tokenizer.bin`.
+    ///
+    /// `vocab_size` is the model's, if known; published files do not say it themselves.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are no tokenizer, or none that this version can use.
+    pub fn from_bytes(bytes: &[u8], vocab_size: Option<usize>) -> Result<Tokenizer, Error> {
+        Tokenizer::new(TokenizerFile::parse(bytes, vocab_size)?)
+    }
+
     /// Prepares the vocabulary of a parsed `tokenizer.bin`.
     ///
     /// # Errors

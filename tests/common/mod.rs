@@ -6,6 +6,9 @@
 //!   cortex-a53`, when this machine cannot run it by itself. `scripts/run-aarch64.sh` sets it.
 //! - `LEAP_TEST_QUICK=1`: emulation is slow, so tests with many cases take a sample of them.
 
+pub(crate) mod folder;
+pub(crate) mod models;
+
 use std::env;
 use std::process::Command;
 

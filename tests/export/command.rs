@@ -47,6 +47,19 @@ fn last_line_says_what_was_written() {
 }
 
 #[test]
+fn four_bit_file_says_so() {
+    let folder = Folder::new();
+    small(&folder);
+    let out = folder.join("model.bin");
+    let (code, text) = run(&out, folder.path(), &["--version", "3", "--verify"]);
+    assert_eq!(code, Some(0), "{text}");
+    let line = text.lines().last().unwrap();
+    assert!(line.contains("version 3 (4-bit BCML1, embedding int8), 0.1 MB, verified"), "{line}");
+    let bytes = fs::read(&out).unwrap();
+    assert_eq!(Header::parse(&bytes).unwrap().verify(&bytes), Ok(true));
+}
+
+#[test]
 fn smaller_group_is_announced() {
     let folder = Folder::new();
     Checkpoint::hugging_face("F16", Dims { ffn_dim: 96, ..SMALL }).write(&folder);
@@ -61,7 +74,7 @@ fn bad_requests_end_with_code_2() {
     small(&folder);
     let out = folder.join("m");
     for more in [
-        &["--version", "3"][..],
+        &["--version", "4"][..],
         &["--version", "x"],
         &["--group-size", "48"],
         &["--group-size", "0"],

@@ -68,10 +68,27 @@ fn tied_checkpoint_has_no_classifier() {
 }
 
 #[test]
+fn four_bit_matrices_are_blocks_and_the_vocabulary_is_int8() {
+    for dtype in ["F32", "F16", "BF16"] {
+        let mut checkpoint = Checkpoint::hugging_face(dtype, SMALL);
+        checkpoint.put_on_steps();
+        check(&checkpoint, SMALL, HUGGING_FACE, &separate(3));
+    }
+    let mut tied = Checkpoint::hugging_face("BF16", SMALL);
+    tied.put_on_steps();
+    tied.set("config.json", "tie_word_embeddings", json!(true));
+    tied.tensors.remove("lm_head.weight");
+    check(&tied, SMALL, HUGGING_FACE, &Expected { is_shared: true, ..separate(3) });
+}
+
+#[test]
 fn group_backs_off_until_it_divides_every_column_count() {
     let dims = Dims { ffn_dim: 96, ..SMALL };
-    let expected = Expected { group: 32, ..separate(2) };
-    check(&Checkpoint::hugging_face("F32", dims), dims, HUGGING_FACE, &expected);
+    for version in [2, 3] {
+        let mut checkpoint = Checkpoint::hugging_face("F32", dims);
+        checkpoint.put_on_steps();
+        check(&checkpoint, dims, HUGGING_FACE, &Expected { group: 32, ..separate(version) });
+    }
 }
 
 #[test]
@@ -106,8 +123,9 @@ fn tensors_of_several_blocks_are_put_together_exactly() {
         head_dim: 128,
         vocab_size: 2500,
     };
-    for version in [1, 2] {
-        let checkpoint = Checkpoint::hugging_face("F16", dims);
+    for version in [1, 2, 3] {
+        let mut checkpoint = Checkpoint::hugging_face("F16", dims);
+        checkpoint.put_on_steps();
         check(&checkpoint, dims, HUGGING_FACE, &separate(version));
     }
 }

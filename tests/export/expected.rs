@@ -26,7 +26,7 @@ pub(crate) fn file(checkpoint: &Checkpoint, dims: Dims, names: Names, e: &Expect
     let mut norms = each(attention_norm);
     norms.extend(each(ffn_norm));
     norms.push(load(norm));
-    let mut matrices = vec![load(embedding)];
+    let mut matrices = Vec::new();
     for (name, heads) in [(wq, dims.n_heads), (wk, dims.n_kv_heads)] {
         let each = each(name);
         match e.is_permuted {
@@ -37,14 +37,20 @@ pub(crate) fn file(checkpoint: &Checkpoint, dims: Dims, names: Names, e: &Expect
     for name in [wv, wo, w1, w2, w3] {
         matrices.extend(each(name));
     }
-    if !e.is_shared {
-        matrices.push(load(classifier));
-    }
+    let vocabulary_bytes = |name: &str| match e.version {
+        1 => f32_bytes(&load(name)),
+        _ => q8_bytes(&load(name), e.group),
+    };
     let mut tensors: Vec<Vec<u8>> = norms.iter().map(|w| f32_bytes(w)).collect();
+    tensors.push(vocabulary_bytes(embedding));
     tensors.extend(matrices.iter().map(|w| match e.version {
         1 => f32_bytes(w),
-        _ => q8_bytes(w, e.group),
+        2 => q8_bytes(w, e.group),
+        _ => q4_bytes(w),
     }));
+    if !e.is_shared {
+        tensors.push(vocabulary_bytes(classifier));
+    }
     assemble(dims, e, &tensors)
 }
 
@@ -96,6 +102,30 @@ fn q8_bytes(w: &[f32], group: usize) -> Vec<u8> {
     [q, scales].concat()
 }
 
+/// Blocks of weights that lie on sixteen even steps and reach the first and the last.
+fn q4_bytes(w: &[f32]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for block in w.chunks(32) {
+        let low = block.iter().copied().fold(f32::MAX, f32::min);
+        let high = block.iter().copied().fold(f32::MIN, f32::max);
+        let step = (high - low) / 15.0;
+        for float in [step, low] {
+            let stored = half::f16::from_f32(float);
+            assert_eq!(stored.to_f32(), float, "the test's weights are on steps");
+            bytes.extend(stored.to_le_bytes());
+        }
+        let code = |w: f32| {
+            let code = ((w - low) / step) as u8;
+            assert_eq!(f32::from(code) * step + low, w, "the test's weights are on steps");
+            code
+        };
+        for i in 0..16 {
+            bytes.push(code(block[i]) + 16 * code(block[i + 16]));
+        }
+    }
+    bytes
+}
+
 fn assemble(dims: Dims, e: &Expected, tensors: &[Vec<u8>]) -> Vec<u8> {
     let mut header = vec![0; 256];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
@@ -110,7 +140,10 @@ fn assemble(dims: Dims, e: &Expected, tensors: &[Vec<u8>]) -> Vec<u8> {
     put(28, &(if e.version == 1 && !e.is_shared { -vocab } else { vocab }).to_le_bytes());
     put(32, &e.max_seq_len.to_le_bytes());
     put(36, &[u8::from(e.is_shared)]);
-    if e.version == 2 {
+    if e.version == 3 {
+        put(76, &1u32.to_le_bytes());
+    }
+    if e.version >= 2 {
         put(37, &(e.group as i32).to_le_bytes());
     }
     put(64, b"LEAX");

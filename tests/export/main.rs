@@ -8,5 +8,6 @@ mod common;
 mod configs;
 mod exact;
 mod expected;
+mod four_bits;
 mod hostile;
 mod refusals;

@@ -19,7 +19,7 @@ fn message(error: &Error) -> String {
 
 /// Exports the folder, which must fail because of the input, with words in the message.
 fn refused_folder(folder: &Folder, words: &[&str]) {
-    for version in [1, 2] {
+    for version in [1, 2, 3] {
         let error = export(folder, &options(version)).unwrap_err();
         let message = message(&error);
         assert_eq!(error.blame(), Blame::Input, "{message}");
@@ -170,6 +170,22 @@ fn weight_that_is_no_finite_number_is_named() {
 }
 
 #[test]
+fn weight_beyond_four_bits_is_named() {
+    let name = "model.layers.1.mlp.up_proj.weight";
+    for dtype in ["F32", "BF16"] {
+        let mut checkpoint = Checkpoint::hugging_face(dtype, SMALL);
+        checkpoint.poke(name, 77, -131072.0);
+        let folder = Folder::new();
+        checkpoint.write(&folder);
+        let error = export(&folder, &options(3)).unwrap_err();
+        let text = message(&error);
+        assert!(text.contains(name) && text.contains("-131072"), "{text}");
+        assert_eq!(error.blame(), Blame::Input);
+        export(&folder, &options(2)).unwrap();
+    }
+}
+
+#[test]
 fn stored_type_that_cannot_be_converted_is_named() {
     for (dtype, width) in [("I8", 1), ("F8_E4M3", 1), ("F64", 8), ("I32", 4)] {
         let mut checkpoint = small();
@@ -240,11 +256,12 @@ fn group_that_fits_no_matrix_is_refused() {
     assert_eq!(error.blame(), Blame::Input);
     export(&folder, &options(1)).unwrap();
     for group in [0, 1, 48, usize::MAX] {
-        let options = Options { weights: Weights::Q8 { group }, ..options(2) };
-        let folder = Folder::new();
-        small().write(&folder);
-        let error = export(&folder, &options).unwrap_err();
-        assert_eq!(error.blame(), Blame::Request, "{group}: {error}");
+        for weights in [Weights::Q8 { group }, Weights::Q4 { group, int8_embedding: true }] {
+            let folder = Folder::new();
+            small().write(&folder);
+            let error = export(&folder, &Options { weights, ..options(2) }).unwrap_err();
+            assert_eq!(error.blame(), Blame::Request, "{weights:?}: {error}");
+        }
     }
 }
 

@@ -86,18 +86,18 @@ impl Report {
         greedy: bool,
     ) -> Result<(), Failure> {
         let mut worse = Vec::new();
-        if let Some(max) = max_drift {
-            // A drift that is not a number is worse than any.
-            if !self.drift.is_some_and(|drift| drift <= max) {
-                worse.push(format!("drift is {}, not at most {max}", shown(self.drift)));
-            }
+        // A drift that is not a number is worse than any.
+        if let Some(max) = max_drift
+            && !self.drift.is_some_and(|drift| drift <= max)
+        {
+            worse.push(format!("drift is {}, not at most {max}", shown(self.drift)));
         }
-        if let Some(min) = min_top1 {
-            if !self.top1.value().is_some_and(|top1| top1 >= min) {
-                worse.push(format!("top-1 is {}, not at least {min}", shown(self.top1.value())));
-            }
+        if let Some(min) = min_top1
+            && !self.top1.value().is_some_and(|top1| top1 >= min)
+        {
+            worse.push(format!("top-1 is {}, not at least {min}", shown(self.top1.value())));
         }
-        if greedy && !self.greedy.is_some_and(|(matching, all)| matching == all) {
+        if greedy && self.greedy.is_none_or(|(matching, all)| matching != all) {
             worse.push("greedy tokens differ".to_owned());
         }
         match worse.is_empty() {

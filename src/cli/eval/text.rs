@@ -11,7 +11,8 @@ use crate::sampler::argmax;
 
 /// Measures the text or ids that `eval` names, in windows that know nothing of each other.
 ///
-/// Each id of a window predicts the id after it, the last one the next window's first.
+/// Each id of a window predicts the id after it, the last one the next window's first. Windows
+/// weigh the same, so an end that fills none counts only if it is all there is.
 pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
     if eval.window == 0 {
         return Err(Failure::Usage("--window must be at least 1".to_owned()));
@@ -22,13 +23,13 @@ pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
         Some(path) => Some(Runner::open(eval, path)?),
         None => None,
     };
-    if let Some(other) = &against {
-        if other.vocab_size() != model.vocab_size() {
-            return Err(Failure::Input("the models' vocabularies differ in size".to_owned()));
-        }
+    if against.as_ref().is_some_and(|other| other.vocab_size() != model.vocab_size()) {
+        return Err(Failure::Input("the models' vocabularies differ in size".to_owned()));
     }
     let mut report = Report::default();
-    let (inputs, targets) = (&ids[..ids.len().saturating_sub(1)], ids.get(1..).unwrap_or(&[]));
+    let n_pairs = ids.len().saturating_sub(1);
+    let n_pairs = if n_pairs < eval.window { n_pairs } else { n_pairs - n_pairs % eval.window };
+    let (inputs, targets) = (&ids[..n_pairs], ids.get(1..n_pairs + 1).unwrap_or(&[]));
     for (inputs, targets) in inputs.chunks(eval.window).zip(targets.chunks(eval.window)) {
         report.n_parts += 1;
         measure(&mut model, against.as_mut(), inputs, targets, &mut report)?;

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use super::{Screen, Session, figures, input, is_interrupted};
+use super::{Screen, Session, figures, input};
 use crate::cli::{Failure, note, print, warn};
 use crate::engine::chat::{Context, Conversation};
 use crate::engine::{Outcome, Request, StopReason, Stream};
@@ -23,8 +23,13 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let mut messages = Messages::new(&session)?;
     while let Some(message) = messages.next()? {
         let Some(context) = ask(&session, &mut conversation, &message) else { continue };
-        let (outcome, text) = answer(&mut session, &mut conversation, &mut stream, &context)?;
+        let screen = Screen::new();
+        let (outcome, text) =
+            answer(&mut session, &mut conversation, &mut stream, (&context, &screen))?;
         report(&session, &outcome, &message, &text)?;
+        if !screen.is_open.get() {
+            break;
+        }
         if outcome.reason == StopReason::Interrupted {
             signal::count_one().map_err(|e| Failure::runtime(&e))?;
         }
@@ -53,7 +58,10 @@ impl Messages {
         if let Some(first) = self.first.take() {
             return Ok(Some(first));
         }
-        while self.reads_lines {
+        if !self.reads_lines {
+            return Ok(None);
+        }
+        loop {
             if self.is_terminal {
                 let mut stderr = io::stderr().lock();
                 // A prompt nobody can see is no loss.
@@ -64,7 +72,6 @@ impl Messages {
                 line => return Ok(line),
             }
         }
-        Ok(None)
     }
 }
 
@@ -98,7 +105,7 @@ fn answer(
     session: &mut Session<'_>,
     conversation: &mut Conversation<'_>,
     stream: &mut Stream,
-    context: &Context,
+    (context, screen): (&Context, &Screen),
 ) -> Result<(Outcome, String), Failure> {
     let kept = session.engine.rewind(stream, &context.ids);
     let request = Request {
@@ -106,9 +113,8 @@ fn answer(
         n_predict: session.flags.n_predict.unwrap_or(usize::MAX),
         stop_ids: conversation.stop_ids(),
         starts_text: true,
-        is_interrupted: &is_interrupted,
+        is_interrupted: &|| screen.is_interrupted(),
     };
-    let mut screen = Screen { is_open: true };
     let mut text = String::new();
     let is_json = session.flags.json;
     let outcome = session.generator.run(&mut session.engine, stream, &request, &mut |part| {

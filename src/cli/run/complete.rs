@@ -1,6 +1,6 @@
 //! Goes on from a prompt.
 
-use super::{N_PREDICT, Screen, Session, figures, input, is_interrupted};
+use super::{N_PREDICT, Screen, Session, figures, input};
 use crate::cli::{Failure, note, print, warn};
 use crate::engine::{Request, StopReason};
 
@@ -14,6 +14,14 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     if ids.is_empty() {
         return Err(Failure::Usage("the prompt is empty; give one with -p".to_owned()));
     }
+    let ctx_len = session.engine.ctx_len();
+    if ids.len() > ctx_len {
+        let n = ids.len();
+        return Err(Failure::Usage(format!(
+            "the prompt has {n} tokens, the context {ctx_len}; shorten it or raise --ctx"
+        )));
+    }
+    let screen = Screen::new();
     let header = session.loaded.model.header();
     let mut stop_ids = header.stop_ids.clone();
     stop_ids.extend_from_slice(tokenizer.stop_ids());
@@ -22,10 +30,9 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         n_predict: flags.n_predict.unwrap_or(N_PREDICT),
         stop_ids: &stop_ids,
         starts_text: prompt.is_empty(),
-        is_interrupted: &is_interrupted,
+        is_interrupted: &|| screen.is_interrupted(),
     };
     let mut stream = session.engine.stream().map_err(|e| Failure::runtime(&e))?;
-    let mut screen = Screen { is_open: true };
     let mut text = String::new();
     if !flags.json {
         screen.show(&prompt);
@@ -44,7 +51,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     }
     screen.show("\n");
     if outcome.reason == StopReason::ContextFull {
-        warn(&format!("the context of {} tokens is full", session.engine.ctx_len()));
+        warn(&format!("the context of {ctx_len} tokens is full"));
     }
     if !flags.quiet {
         note(&figures::line(&outcome, &session.engine));

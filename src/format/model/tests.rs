@@ -2,6 +2,9 @@
 
 use super::*;
 
+const Q4: Weights = Weights::Q4 { group: 32, int8_embedding: true };
+const ALL_Q4: Weights = Weights::Q4 { group: 32, int8_embedding: false };
+
 fn small(weights: Weights) -> Header {
     Header {
         weights,
@@ -49,7 +52,7 @@ fn file(header: &Header) -> Vec<u8> {
 
 #[test]
 fn emit_then_parse_is_the_identity() {
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }] {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, ALL_Q4] {
         for shared_classifier in [false, true] {
             let header = Header { shared_classifier, ..small(weights) };
             let bytes = file(&header);
@@ -96,6 +99,40 @@ fn header_bytes_are_pinned() {
 }
 
 #[test]
+fn four_bit_header_bytes_are_pinned() {
+    for (weights, flags) in [(Q4, 1), (ALL_Q4, 0)] {
+        let header = small(weights);
+        let bytes = header.emit();
+        assert_eq!((u32_at(&bytes, 4), u32_at(&bytes, 37), u32_at(&bytes, 76)), (3, 32, flags));
+        let bytes_of = |kind| header.tensors().find(|t| t.id.kind == kind).map(|t| t.bytes);
+        let embedding = if flags == 1 { 40 * 64 + 40 * 2 * 4 } else { 40 * 2 * 20 };
+        assert_eq!(bytes_of(TensorKind::Embedding), Some(embedding));
+        assert_eq!(bytes_of(TensorKind::Classifier), Some(embedding));
+        assert_eq!(bytes_of(TensorKind::Wq), Some(128 * 2 * 20));
+        assert_eq!(bytes_of(TensorKind::W2), Some(64 * 3 * 20));
+        assert_eq!(bytes_of(TensorKind::FfnNorm), Some(64 * 4));
+    }
+}
+
+#[test]
+fn four_bit_file_without_extension_has_no_int8() {
+    let plain = Header { has_extension: false, head_dim: 16, ..small(ALL_Q4) };
+    assert_eq!(Header::parse(&file(&plain)).map(|header| header.weights), Ok(ALL_Q4));
+}
+
+#[test]
+fn flags_without_a_meaning_are_refused() {
+    for (weights, flags) in [(Weights::F32, 1), (Weights::Q8 { group: 32 }, 1), (Q4, 3), (Q4, 2)] {
+        let mut bytes = file(&small(weights));
+        bytes[76..80].copy_from_slice(&u32::to_le_bytes(flags));
+        let crc = header_crc(&bytes[..HEADER_LEN]);
+        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        let wanted = Err(Error::Unsupported(format!("header flags {flags:#x}")));
+        assert_eq!(Header::parse(&bytes), wanted);
+    }
+}
+
+#[test]
 fn separate_classifier_negates_the_vocabulary_of_version_1() {
     let bytes = small(Weights::F32).emit();
     assert_eq!(bytes[28..32], (-40i32).to_le_bytes());
@@ -104,36 +141,39 @@ fn separate_classifier_negates_the_vocabulary_of_version_1() {
 
 #[test]
 fn every_truncation_and_surplus_byte_is_refused() {
-    let mut bytes = file(&small(Weights::Q8 { group: 32 }));
-    for len in (0..bytes.len()).step_by(97).chain([255, 256, bytes.len() - 1]) {
-        assert!(Header::parse(&bytes[..len]).is_err(), "length {len}");
+    for weights in [Weights::Q8 { group: 32 }, Q4, ALL_Q4] {
+        let mut bytes = file(&small(weights));
+        for len in (0..bytes.len()).step_by(97).chain([255, 256, bytes.len() - 1]) {
+            assert!(Header::parse(&bytes[..len]).is_err(), "length {len}");
+        }
+        bytes.push(0);
+        let end = bytes.len() as u64 - 1;
+        assert_eq!(Header::parse(&bytes), Err(Error::TrailingBytes { end, have: end + 1 }));
     }
-    bytes.push(0);
-    let end = bytes.len() as u64 - 1;
-    assert_eq!(Header::parse(&bytes), Err(Error::TrailingBytes { end, have: end + 1 }));
 }
 
 #[test]
 fn damaged_base_fields_are_refused_without_checksum() {
-    let plain = Header { has_extension: false, ..small(Weights::Q8 { group: 32 }) };
-    let plain = Header { head_dim: 16, ..plain };
-    let good = file(&plain);
-    for at in (0..36).step_by(4).chain([37]) {
-        for value in [0, -1, i32::MIN, i32::MAX, 0x4000_0001] {
-            let mut bytes = good.clone();
-            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            assert!(Header::parse(&bytes).is_err(), "{value} at {at}");
+    for weights in [Weights::Q8 { group: 32 }, ALL_Q4] {
+        let good = file(&Header { has_extension: false, head_dim: 16, ..small(weights) });
+        for at in (0..36).step_by(4).chain([37]) {
+            for value in [0, -1, i32::MIN, i32::MAX, 0x4000_0001] {
+                let mut bytes = good.clone();
+                bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+                assert!(Header::parse(&bytes).is_err(), "{value} at {at}");
+            }
         }
     }
 }
 
 #[test]
 fn every_flipped_bit_of_an_extended_header_is_refused() {
-    let good = file(&small(Weights::F32));
-    for bit in 0..HEADER_LEN * 8 {
-        let mut bytes = good.clone();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        assert!(Header::parse(&bytes).is_err(), "bit {bit}");
+    for good in [Weights::F32, Q4].map(|weights| file(&small(weights))) {
+        for bit in 0..HEADER_LEN * 8 {
+            let mut bytes = good.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::parse(&bytes).is_err(), "bit {bit}");
+        }
     }
 }
 

@@ -1,0 +1,150 @@
+//! `leap bench`: how fast a model runs here, beside what the machine could do.
+
+mod machine;
+mod model;
+mod table;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use argh::FromArgs;
+
+use super::weights::{self, Huge, Place};
+use super::{Failure, options};
+use crate::engine::{Engine, Options};
+use crate::format::model::Weights;
+use crate::kernels::Kernels;
+use crate::model::{Model, Shape};
+use crate::sys::cpu;
+use table::Table;
+
+/// Measures this machine, and how near to its limits a model runs.
+#[derive(FromArgs)]
+#[argh(subcommand, name = "bench")]
+pub(super) struct Bench {
+    /// model file; without one and without --shape only the machine is measured
+    #[argh(positional)]
+    model: Option<PathBuf>,
+    /// shape of a made-up model, no file needed: tinyllama, llama3-1b, llama3-3b, llama3-8b
+    #[argh(option, from_str_fn(shape))]
+    shape: Option<Shape>,
+    /// version of the made-up model: 1 (f32), 2 (int8, default) or 3 (4-bit)
+    #[argh(option, default = "2")]
+    version: u32,
+    /// contexts at which decoding is measured (0,512,2048)
+    #[argh(option, from_str_fn(numbers), default = "Numbers(vec![0, 512, 2048])")]
+    depth: Numbers,
+    /// lengths of prompts (16,128,512)
+    #[argh(option, from_str_fn(numbers), default = "Numbers(vec![16, 128, 512])")]
+    prompt: Numbers,
+    /// numbers of threads to measure (1 and one for each fast core)
+    #[argh(option, from_str_fn(numbers))]
+    threads: Option<Numbers>,
+    /// cores to run on, as in 4-7 or 0,2
+    #[argh(option, from_str_fn(options::cores))]
+    cores: Option<options::Cores>,
+    /// packed weights of MODEL: auto, a file, a folder, or off
+    #[argh(option, from_str_fn(weights::place), default = "Place::Auto")]
+    cache: Place,
+    /// weights in huge pages: auto (if there is memory to spare), on or off
+    #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
+    huge: Huge,
+    /// print one JSON object a line
+    #[argh(switch)]
+    json: bool,
+}
+
+struct Numbers(Vec<usize>);
+
+fn numbers(text: &str) -> Result<Numbers, String> {
+    let number = |part: &str| part.trim().parse().map_err(|_| format!("{part:?} is no number"));
+    text.split(',').map(number).collect::<Result<_, _>>().map(Numbers)
+}
+
+fn shape(name: &str) -> Result<Shape, String> {
+    Shape::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = Shape::ALL.iter().map(|shape| shape.name).collect();
+        format!("{name:?} is no shape; there are {}", known.join(", "))
+    })
+}
+
+impl Bench {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        if self.model.is_some() && self.shape.is_some() {
+            return Err(Failure::Usage("give a model or a --shape, not both".to_owned()));
+        }
+        let model = self.open()?;
+        let isa = options::isa_from_environment()?;
+        let kernels = match isa {
+            None => Kernels::best(),
+            Some(isa) => Kernels::for_isa(isa).ok_or_else(|| {
+                Failure::Usage(format!("this CPU cannot run {} kernels", isa.name()))
+            })?,
+        };
+        let mut table = Table::new(self.json);
+        for threads in self.threads() {
+            let cpus = self.cpus(threads);
+            let limits = machine::measure(&kernels, &cpus)?;
+            table.machine(&kernels, threads, &limits)?;
+            if let Some(model) = &model {
+                let engine = self.engine(model.clone(), &cpus)?;
+                model::measure(engine, &self.depth.0, &self.prompt.0, |figure| {
+                    table.figure(threads, &limits, figure)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self) -> Result<Option<Arc<Model>>, Failure> {
+        if let Some(path) = &self.model {
+            let model = Model::open(path).map_err(|e| Failure::input(&e))?;
+            return Ok(Some(Arc::new(model)));
+        }
+        let Some(shape) = self.shape else { return Ok(None) };
+        let weights = match self.version {
+            1 => Weights::F32,
+            2 => Weights::Q8 { group: 64 },
+            3 => Weights::Q4 { group: 64, int8_embedding: true },
+            other => {
+                return Err(Failure::Usage(format!("--version is {other}, wanted 1, 2 or 3")));
+            }
+        };
+        let model = Model::synthetic(&shape.header(weights)).map_err(|e| Failure::runtime(&e))?;
+        Ok(Some(Arc::new(model)))
+    }
+
+    fn threads(&self) -> Vec<usize> {
+        let all = cpu::fast_cores(&cpu::cores()).len();
+        match &self.threads {
+            Some(threads) => threads.0.iter().map(|&n| n.max(1)).collect(),
+            None if all > 1 => vec![1, all],
+            None => vec![1],
+        }
+    }
+
+    fn cpus(&self, threads: usize) -> Vec<usize> {
+        let cores = self.cores.as_ref().map(|cores| cores.0.clone());
+        Options { threads: Some(threads), cores, ..Options::default() }.cpus()
+    }
+
+    fn engine(&self, model: Arc<Model>, cpus: &[usize]) -> Result<Engine, Failure> {
+        let longest = self.depth.0.iter().map(|depth| depth + model::DECODED * model::RUNS);
+        let longest = longest.chain(self.prompt.0.iter().copied()).max().unwrap_or(1).max(1);
+        let options = Options {
+            ctx_len: Some(longest.min(model.header().max_seq_len)),
+            cores: Some(cpus.to_vec()),
+            isa: options::isa_from_environment()?,
+            ..Options::default()
+        };
+        let mut engine = Engine::new(model, &options).map_err(options::engine_failure)?;
+        self.pack(&mut engine)?;
+        Ok(engine)
+    }
+
+    /// A made-up model has no file to pack beside: its packed weights stay in memory.
+    fn pack(&self, engine: &mut Engine) -> Result<(), Failure> {
+        let place = if self.shape.is_some() { &Place::Auto } else { &self.cache };
+        weights::prepare(engine, self.model.as_deref(), place, self.huge, true)
+    }
+}

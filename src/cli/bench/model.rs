@@ -1,0 +1,110 @@
+//! Speed of a model: decoding at several depths, prompts of several lengths.
+
+use std::time::Instant;
+
+use crate::cli::Failure;
+use crate::engine::{Engine, Stream};
+use crate::format::model::TensorKind;
+
+/// Tokens decoded in one run.
+pub(super) const DECODED: usize = 16;
+/// Runs of each measurement; the best counts, as others are slowed by something else.
+pub(super) const RUNS: usize = 3;
+
+/// One measurement.
+pub(super) struct Figure {
+    pub(super) what: What,
+    pub(super) tokens_per_s: f64,
+    /// Weights read per second, in bytes.
+    pub(super) bytes_per_s: f64,
+    /// Multiplications and additions of the projections per second.
+    pub(super) ops_per_s: f64,
+}
+
+/// What was measured.
+pub(super) enum What {
+    /// Tokens one by one after a context of that many.
+    Decode(usize),
+    /// A prompt of that many tokens.
+    Prefill(usize),
+}
+
+/// Measures `engine` and gives each figure to `show`.
+pub(super) fn measure(
+    mut engine: Engine,
+    depths: &[usize],
+    prompts: &[usize],
+    mut show: impl FnMut(&Figure) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
+    let ctx_len = engine.ctx_len();
+    for &depth in depths.iter().filter(|&&depth| depth + DECODED * RUNS <= ctx_len) {
+        show(&decode(&mut engine, &mut stream, depth)?)?;
+    }
+    for &len in prompts.iter().filter(|&&len| len > 0 && len <= ctx_len) {
+        show(&prefill(&mut engine, &mut stream, len)?)?;
+    }
+    Ok(())
+}
+
+fn decode(engine: &mut Engine, stream: &mut Stream, depth: usize) -> Result<Figure, Failure> {
+    stream.clear();
+    push(engine, stream, depth)?;
+    let mut best = f64::INFINITY;
+    for _ in 0..RUNS {
+        let start = Instant::now();
+        for _ in 0..DECODED {
+            push(engine, stream, 1)?;
+        }
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    let tokens_per_s = DECODED as f64 / best;
+    let model = engine.transformer().model();
+    Ok(Figure {
+        what: What::Decode(depth),
+        tokens_per_s,
+        bytes_per_s: tokens_per_s * model.bytes_per_token() as f64,
+        ops_per_s: tokens_per_s * ops(engine, 1),
+    })
+}
+
+fn prefill(engine: &mut Engine, stream: &mut Stream, len: usize) -> Result<Figure, Failure> {
+    let mut best = f64::INFINITY;
+    for _ in 0..RUNS {
+        stream.clear();
+        let start = Instant::now();
+        push(engine, stream, len)?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    let batches = len.div_ceil(engine.transformer().plan().max_batch);
+    let model = engine.transformer().model();
+    Ok(Figure {
+        what: What::Prefill(len),
+        tokens_per_s: len as f64 / best,
+        bytes_per_s: model.bytes_per_token() as f64 * batches as f64 / best,
+        ops_per_s: ops(engine, len) / best,
+    })
+}
+
+/// Operations of the projections of `n` tokens of which one wants logits.
+fn ops(engine: &Engine, n: usize) -> f64 {
+    let header = engine.header();
+    let macs = |in_layers: bool| -> f64 {
+        let tensors = header.tensors().filter(|t| !t.id.kind.is_norm());
+        let tensors = tensors.filter(|t| t.id.kind.is_per_layer() == in_layers);
+        let tensors = tensors.filter(|t| {
+            // The embedding multiplies only where it is the classifier.
+            t.id.kind != TensorKind::Embedding || header.shared_classifier
+        });
+        tensors.map(|t| t.rows as f64 * t.cols as f64).sum()
+    };
+    2.0 * (macs(true) * n as f64 + macs(false))
+}
+
+fn push(engine: &mut Engine, stream: &mut Stream, n: usize) -> Result<(), Failure> {
+    let vocab_size = engine.header().vocab_size;
+    // Some ids, far apart, that exist.
+    let ids: Vec<u32> = (0..n).map(|i| ((stream.pos() + i) * 7919 % vocab_size) as u32).collect();
+    engine.push(stream, &ids).map_err(|e| Failure::runtime(&e))?;
+    Ok(())
+}

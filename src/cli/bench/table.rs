@@ -1,0 +1,76 @@
+//! The figures, as a table for people or as JSON objects for programs.
+
+use super::machine::Limits;
+use super::model::{Figure, What};
+use crate::cli::json_object::JsonObject;
+use crate::cli::{Failure, print};
+use crate::kernels::Kernels;
+use crate::sys::memory;
+
+/// Prints each figure as soon as it is known.
+pub(super) struct Table {
+    is_json: bool,
+}
+
+impl Table {
+    pub(super) fn new(is_json: bool) -> Table {
+        Table { is_json }
+    }
+
+    /// What the machine can do with `threads` threads.
+    pub(super) fn machine(
+        &mut self,
+        kernels: &Kernels,
+        threads: usize,
+        limits: &Limits,
+    ) -> Result<(), Failure> {
+        if self.is_json {
+            let object = JsonObject::new()
+                .string("what", "machine")
+                .string("isa", kernels.isa().name())
+                .number("threads", threads as f64)
+                .number("read_bytes_per_s", limits.read_bytes_per_s)
+                .number("int8_ops_per_s", limits.int8_ops_per_s);
+            return print(&object.finish());
+        }
+        print(&format!(
+            "{} kernels, {threads} threads: reads {:.1} GB/s, int8 peak {:.0} GOP/s\n",
+            kernels.isa().name(),
+            limits.read_bytes_per_s / 1e9,
+            limits.int8_ops_per_s / 1e9,
+        ))
+    }
+
+    /// One measurement of a model.
+    pub(super) fn figure(
+        &mut self,
+        threads: usize,
+        limits: &Limits,
+        figure: &Figure,
+    ) -> Result<(), Failure> {
+        let (what, tokens) = match figure.what {
+            What::Decode(depth) => ("decode", depth),
+            What::Prefill(len) => ("prefill", len),
+        };
+        let of_bandwidth = 100.0 * figure.bytes_per_s / limits.read_bytes_per_s;
+        let of_peak = 100.0 * figure.ops_per_s / limits.int8_ops_per_s;
+        let memory = memory::peak_resident_bytes().unwrap_or(0);
+        if self.is_json {
+            let object = JsonObject::new()
+                .string("what", what)
+                .number("threads", threads as f64)
+                .number("tokens", tokens as f64)
+                .number("tokens_per_s", figure.tokens_per_s)
+                .number("percent_of_bandwidth", of_bandwidth)
+                .number("percent_of_int8_peak", of_peak)
+                .number("memory_bytes", memory as f64);
+            return print(&object.finish());
+        }
+        print(&format!(
+            "  {what:<8}{tokens:>6} {:>9.1} tokens/s {of_bandwidth:>6.1} % of bandwidth \
+             {of_peak:>6.1} % of int8 peak {:>7} MiB\n",
+            figure.tokens_per_s,
+            memory >> 20,
+        ))
+    }
+}

@@ -1,0 +1,208 @@
+//! `leap info`: what a file holds.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use argh::FromArgs;
+
+use super::Failure;
+use super::json_object::JsonObject;
+use crate::format::Error;
+use crate::format::model::{self, Header, RopeScaling};
+use crate::format::tokenizer::{Kind, TokenKind, TokenizerFile, fingerprint};
+use crate::pack;
+use crate::sys::map::Map;
+
+/// Shows header, tensors and sizes of a model, tokenizer or packed-weight file.
+#[derive(FromArgs)]
+#[argh(subcommand, name = "info")]
+pub(super) struct Info {
+    /// model file, tokenizer.bin, or packed weights
+    #[argh(positional)]
+    file: PathBuf,
+    /// compare the stored checksums with the bytes
+    #[argh(switch)]
+    verify: bool,
+    /// list every tensor
+    #[argh(switch)]
+    tensors: bool,
+    /// print one JSON object
+    #[argh(switch)]
+    json: bool,
+}
+
+impl Info {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        let path = self.file.display();
+        let map = Map::open(&self.file)
+            .map_err(|e| Failure::Input(format!("cannot read {path}: {e}")))?;
+        let bytes = map.as_bytes();
+        let rows = match bytes.first_chunk().map(|magic| u32::from_le_bytes(*magic)) {
+            Some(model::MAGIC) => self.model(bytes).map_err(|e| e.to_string()),
+            Some(pack::MAGIC) => self.cache(bytes).map_err(|what| format!("damaged cache: {what}")),
+            _ => self.tokenizer(bytes).map_err(|e| e.to_string()),
+        };
+        let rows = rows.map_err(|problem| Failure::Input(format!("{path}: {problem}")))?;
+        super::print(&if self.json { as_json(&rows) } else { as_table(&rows) })
+    }
+
+    fn model(&self, bytes: &[u8]) -> Result<Vec<Row>, Error> {
+        let header = Header::parse(bytes)?;
+        let mut rows = describe(&header, bytes.len());
+        if self.verify {
+            let verdict = if header.verify(bytes)? { "match" } else { "none stored" };
+            rows.push(text("checksums", verdict));
+        }
+        if self.tensors {
+            for tensor in header.tensors() {
+                let value = format!(
+                    "[{}, {}] at {}, {} bytes",
+                    tensor.rows, tensor.cols, tensor.offset, tensor.bytes
+                );
+                rows.push(text(&tensor.id.to_string(), &value));
+            }
+        }
+        Ok(rows)
+    }
+
+    fn cache(&self, bytes: &[u8]) -> Result<Vec<Row>, &'static str> {
+        let summary = pack::summary(bytes)?;
+        let mut offsets: Vec<u64> = summary.entries.iter().map(|entry| entry.offset).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        let (first, end) = summary.identity.layers;
+        let mut rows = vec![
+            text("file", "packed weights"),
+            text("layout", &format!("{:#06x}", summary.identity.isa)),
+            number("layout_version", f64::from(summary.identity.layout)),
+            text("model", &format!("{:016x}", summary.identity.fingerprint)),
+            text("layers", &format!("{first} to {end}, the last not included")),
+            number("tensors", summary.entries.len() as f64),
+            number("duplicates", (summary.entries.len() - offsets.len()) as f64),
+            number("file_bytes", bytes.len() as f64),
+        ];
+        if self.verify {
+            pack::verify(bytes, &summary.entries)?;
+            rows.push(text("checksums", "match"));
+        }
+        Ok(rows)
+    }
+
+    fn tokenizer(&self, bytes: &[u8]) -> Result<Vec<Row>, Error> {
+        let file = TokenizerFile::parse(bytes, None)
+            .map_err(|e| Error::Unsupported(format!("no model, and as a tokenizer: {e}")))?;
+        let kind = match file.kind {
+            Kind::ByteLevel => "byte-level BPE",
+            Kind::SentencePiece => "SentencePiece BPE",
+        };
+        let special = file.vocab.iter().filter(|(_, _, kind)| *kind == TokenKind::Control).count();
+        Ok(vec![
+            text("file", "tokenizer"),
+            text("kind", kind),
+            number("vocab_size", file.vocab.len() as f64),
+            number("special_tokens", special as f64),
+            optional("bos", file.bos),
+            ids("stop_ids", &file.stop_ids),
+            text("chat_template", file.chat.name()),
+            text("fingerprint", &format!("{:016x}", fingerprint(bytes))),
+            number("file_bytes", bytes.len() as f64),
+        ])
+    }
+}
+
+/// A name and what stands behind it.
+struct Row {
+    name: String,
+    value: Value,
+}
+
+enum Value {
+    Text(String),
+    Number(f64),
+}
+
+fn text(name: &str, value: &str) -> Row {
+    Row { name: name.to_owned(), value: Value::Text(value.to_owned()) }
+}
+
+fn number(name: &str, value: f64) -> Row {
+    Row { name: name.to_owned(), value: Value::Number(value) }
+}
+
+fn optional(name: &str, value: Option<u32>) -> Row {
+    value.map_or_else(|| text(name, "none"), |value| number(name, f64::from(value)))
+}
+
+fn ids(name: &str, ids: &[u32]) -> Row {
+    let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+    text(name, &ids.join(", "))
+}
+
+fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
+    let scaling = match header.rope_scaling {
+        None => "none".to_owned(),
+        Some(RopeScaling::Linear { factor }) => format!("linear, factor {factor}"),
+        Some(RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_ctx }) => {
+            format!(
+                "llama3, factor {factor}, low {low_freq_factor}, high {high_freq_factor}, \
+                 original context {original_ctx}"
+            )
+        }
+    };
+    let window = header.sliding_window.map(|window| window as u32);
+    let hash = match header.tokenizer_hash {
+        0 => "unknown".to_owned(),
+        hash => format!("{hash:016x}"),
+    };
+    vec![
+        text("file", "model"),
+        number("version", f64::from(header.weights.version())),
+        text("weights", &header.weights.to_string()),
+        text("architecture", &format!("{:?}", header.architecture).to_lowercase()),
+        number("parameters", parameters(header)),
+        number("dim", header.dim as f64),
+        number("ffn_dim", header.ffn_dim as f64),
+        number("n_layers", header.n_layers as f64),
+        number("n_heads", header.n_heads as f64),
+        number("n_kv_heads", header.n_kv_heads as f64),
+        number("head_dim", header.head_dim as f64),
+        number("vocab_size", header.vocab_size as f64),
+        number("max_seq_len", header.max_seq_len as f64),
+        text("classifier", if header.shared_classifier { "shared" } else { "own" }),
+        number("rope_theta", header.rope_theta),
+        text("rope_scaling", &scaling),
+        text("norm_eps", &header.norm_eps.to_string()),
+        optional("sliding_window", window),
+        optional("bos", header.bos),
+        ids("stop_ids", &header.stop_ids),
+        text("chat_template", header.chat_template.name()),
+        text("tokenizer", &hash),
+        number("tensors", header.n_tensors() as f64),
+        number("file_bytes", file_bytes as f64),
+    ]
+}
+
+fn parameters(header: &Header) -> f64 {
+    header.tensors().map(|tensor| tensor.rows as f64 * tensor.cols as f64).sum()
+}
+
+fn as_table(rows: &[Row]) -> String {
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0) + 2;
+    let mut table = String::new();
+    for Row { name, value } in rows {
+        // Writing to a string cannot fail.
+        let _ = match value {
+            Value::Text(text) => writeln!(table, "{name:<width$}{text}"),
+            Value::Number(number) => writeln!(table, "{name:<width$}{number}"),
+        };
+    }
+    table
+}
+
+fn as_json(rows: &[Row]) -> String {
+    let object = rows.iter().fold(JsonObject::new(), |object, row| match &row.value {
+        Value::Text(text) => object.string(&row.name, text),
+        Value::Number(number) => object.number(&row.name, *number),
+    });
+    object.finish()
+}

@@ -1,0 +1,178 @@
+//! Where packed weights are kept.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::{Failure, note, warn};
+use crate::engine::Engine;
+use crate::model::{Model, PackReport};
+use crate::pack;
+use crate::sys::{huge, memory, signal};
+
+/// Weights that pack in a few milliseconds are packed at every start: a file saves nothing.
+const FILE_FROM_BYTES: u64 = 32 << 20;
+
+/// Memory left free, at least, when weights are copied to huge pages.
+const SPARE_BYTES: u64 = 512 << 20;
+
+/// What `--cache` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Beside the model, else in the user's cache folder.
+    Auto,
+    /// This file, or a file in this folder.
+    At(PathBuf),
+    /// Nowhere: weights are used as they are.
+    Off,
+}
+
+/// What `--huge` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Huge {
+    /// If the system has huge pages and memory to spare.
+    Auto,
+    /// Whatever the memory.
+    On,
+    /// Never.
+    Off,
+}
+
+/// `off`, `auto`, a file or a folder.
+pub(super) fn place(value: &str) -> Result<Place, String> {
+    match value {
+        "" => Err("wants a file, a folder, auto or off".to_owned()),
+        "off" => Ok(Place::Off),
+        "auto" => Ok(Place::Auto),
+        path => Ok(Place::At(PathBuf::from(path))),
+    }
+}
+
+/// `auto`, `on` or `off`.
+pub(super) fn huge(value: &str) -> Result<Huge, String> {
+    match value {
+        "auto" => Ok(Huge::Auto),
+        "on" => Ok(Huge::On),
+        "off" => Ok(Huge::Off),
+        _ => Err(format!("{value:?} is none of auto, on and off")),
+    }
+}
+
+/// Packs the weights of `engine`, whose model file is `model` (`None` if it is built in), and
+/// tells the user what happened unless `is_quiet`.
+///
+/// A cache that cannot be written is a warning: the weights are used as they are.
+pub(super) fn prepare(
+    engine: &mut Engine,
+    model: Option<&Path>,
+    place: &Place,
+    huge: Huge,
+    is_quiet: bool,
+) -> Result<(), Failure> {
+    let Some(bytes) = engine.transformer().packed_bytes() else { return Ok(()) };
+    let transformer = engine.transformer_mut();
+    let path = match (place, model) {
+        (Place::Off, _) => return Ok(()),
+        (Place::Auto, model) if bytes < FILE_FROM_BYTES || model.is_none() => {
+            let packed = transformer.pack_in_memory();
+            packed.map_err(|e| Failure::Runtime(format!("cannot pack the weights: {e}")))?;
+            return Ok(());
+        }
+        (Place::At(path), model) => at(engine, path, model),
+        (Place::Auto, model) => beside_or_cache_folder(engine, model.unwrap_or(Path::new("model"))),
+    };
+    match build_or_reuse(engine, &path, is_quiet) {
+        Ok(()) => {}
+        Err(pack::Error::Interrupted) => {
+            return Err(Failure::Runtime(pack::Error::Interrupted.to_string()));
+        }
+        Err(e) => warn(&format!("{e}; weights are used unpacked, which is slower")),
+    }
+    if wants_huge_pages(huge, bytes) {
+        engine.transformer_mut().move_to_huge_pages();
+    }
+    Ok(())
+}
+
+/// Builds the cache file at `path`, or finds it there, and says which.
+pub(super) fn build_or_reuse(
+    engine: &mut Engine,
+    path: &Path,
+    is_quiet: bool,
+) -> Result<(), pack::Error> {
+    let start = Instant::now();
+    let report = engine.transformer_mut().use_cache(path, &|| signal::interrupted() == 0)?;
+    if let Some(report) = report.filter(|_| !is_quiet) {
+        note(&describe(&report, path, start.elapsed().as_secs_f64()));
+    }
+    Ok(())
+}
+
+fn describe(report: &PackReport, path: &Path, seconds: f64) -> String {
+    let (path, mb) = (path.display(), report.bytes as f64 / 1e6);
+    match report.packed {
+        0 => format!("leap: reused {} packed tensors ({mb:.1} MB): {path}", report.reused),
+        n => format!("leap: packed {n} tensors ({mb:.1} MB) in {seconds:.1} s: {path}"),
+    }
+}
+
+/// The cache file that `--cache PATH` means.
+pub(super) fn at(engine: &Engine, path: &Path, model: Option<&Path>) -> PathBuf {
+    match path.is_dir() {
+        true => path.join(file_name(engine, model.unwrap_or(Path::new("demo.bin")))),
+        false => path.to_owned(),
+    }
+}
+
+/// Beside the model if that folder can be written, or has the file already.
+pub(super) fn beside_or_cache_folder(engine: &Engine, model: &Path) -> PathBuf {
+    let name = file_name(engine, model);
+    let beside = model.with_file_name(&name);
+    if beside.exists() || is_writable(beside.parent().unwrap_or(Path::new(""))) {
+        return beside;
+    }
+    match cache_folder() {
+        Some(folder) => folder.join(unique_name(engine.transformer().model(), &name)),
+        None => beside,
+    }
+}
+
+/// `MODEL.TIER.leapw`.
+fn file_name(engine: &Engine, model: &Path) -> String {
+    let stem = model.file_stem().unwrap_or_default().to_string_lossy();
+    format!("{stem}.{}.leapw", engine.transformer().kernels().isa().name())
+}
+
+/// Models of different folders may have one name.
+fn unique_name(model: &Model, name: &str) -> String {
+    format!("{:016x}-{name}", model.fingerprint())
+}
+
+/// `$XDG_CACHE_HOME/leap`, made if it is not there.
+fn cache_folder() -> Option<PathBuf> {
+    let base = env::var_os("XDG_CACHE_HOME").filter(|base| !base.is_empty()).map(PathBuf::from);
+    let base = base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
+    let folder = base.join("leap");
+    fs::create_dir_all(&folder).ok()?;
+    Some(folder)
+}
+
+/// Tries it: permissions alone do not tell of read-only file systems.
+fn is_writable(folder: &Path) -> bool {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let probe = folder.join(format!(".leap-{}", std::process::id()));
+    let is_writable = fs::OpenOptions::new().write(true).create_new(true).open(&probe).is_ok();
+    is_writable && fs::remove_file(&probe).is_ok()
+}
+
+fn wants_huge_pages(huge: Huge, bytes: u64) -> bool {
+    match huge {
+        Huge::Off => false,
+        Huge::On => true,
+        Huge::Auto => {
+            let free = memory::available_bytes().unwrap_or(0);
+            huge::is_available() && free / 2 > bytes && free - bytes > SPARE_BYTES
+        }
+    }
+}

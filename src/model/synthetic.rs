@@ -1,0 +1,202 @@
+//! Models made up in memory: the shapes of well-known ones, for measuring without a file.
+
+use std::io;
+
+use half::f16;
+
+use super::{Model, Source};
+use crate::format;
+use crate::format::ChatTemplate;
+use crate::format::model::{Architecture, Encoding, Header, Tensor, Weights};
+use crate::quant::bcml1;
+use crate::sys::huge::HugeMemory;
+
+/// The shape of a well-known model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    dim: usize,
+    ffn_dim: usize,
+    n_layers: usize,
+    n_heads: usize,
+    n_kv_heads: usize,
+    vocab_size: usize,
+    shared_classifier: bool,
+}
+
+impl Shape {
+    /// TinyLlama 1.1B, Llama 3.2 1B and 3B, Llama 3 8B.
+    pub const ALL: [Shape; 4] = [
+        Shape {
+            name: "tinyllama",
+            dim: 2048,
+            ffn_dim: 5632,
+            n_layers: 22,
+            n_heads: 32,
+            n_kv_heads: 4,
+            vocab_size: 32_000,
+            shared_classifier: false,
+        },
+        Shape {
+            name: "llama3-1b",
+            dim: 2048,
+            ffn_dim: 8192,
+            n_layers: 16,
+            n_heads: 32,
+            n_kv_heads: 8,
+            vocab_size: 128_256,
+            shared_classifier: true,
+        },
+        Shape {
+            name: "llama3-3b",
+            dim: 3072,
+            ffn_dim: 8192,
+            n_layers: 28,
+            n_heads: 24,
+            n_kv_heads: 8,
+            vocab_size: 128_256,
+            shared_classifier: true,
+        },
+        Shape {
+            name: "llama3-8b",
+            dim: 4096,
+            ffn_dim: 14_336,
+            n_layers: 32,
+            n_heads: 32,
+            n_kv_heads: 8,
+            vocab_size: 128_256,
+            shared_classifier: false,
+        },
+    ];
+
+    /// The shape called `name`.
+    pub fn from_name(name: &str) -> Option<Shape> {
+        Shape::ALL.into_iter().find(|shape| shape.name == name)
+    }
+
+    /// The header of a model of this shape.
+    pub fn header(&self, weights: Weights) -> Header {
+        Header {
+            weights,
+            dim: self.dim,
+            ffn_dim: self.ffn_dim,
+            n_layers: self.n_layers,
+            n_heads: self.n_heads,
+            n_kv_heads: self.n_kv_heads,
+            vocab_size: self.vocab_size,
+            max_seq_len: 8192,
+            shared_classifier: self.shared_classifier,
+            head_dim: self.dim / self.n_heads,
+            norm_eps: 1e-5,
+            rope_theta: 500_000.0,
+            rope_scaling: None,
+            sliding_window: None,
+            architecture: Architecture::Llama,
+            bos: None,
+            stop_ids: Vec::new(),
+            chat_template: ChatTemplate::None,
+            tokenizer_hash: 0,
+            has_extension: true,
+        }
+    }
+}
+
+/// Why there is no synthetic model.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SyntheticError {
+    /// The machine has not that much memory.
+    Memory(io::Error),
+    /// The header describes no model.
+    Format(format::Error),
+}
+
+impl std::fmt::Display for SyntheticError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SyntheticError::Memory(e) => write!(f, "no memory for the model: {e}"),
+            SyntheticError::Format(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SyntheticError {}
+
+impl Model {
+    /// A model that `header` describes with arbitrary weights, in memory.
+    ///
+    /// # Errors
+    /// If there is not enough memory, or the header's fields do not fit each other.
+    pub fn synthetic(header: &Header) -> Result<Model, SyntheticError> {
+        header.check().map_err(SyntheticError::Format)?;
+        let tensors = header.tensors().last().map_or(0, |t| t.offset.saturating_add(t.bytes));
+        // Nobody compares the checksums of made-up weights; they stay zero.
+        let bytes = tensors.saturating_add(4 * header.n_tensors() as u64);
+        let mut memory = HugeMemory::new(usize::try_from(bytes).unwrap_or(usize::MAX))
+            .map_err(SyntheticError::Memory)?;
+        let file = memory.as_mut_slice();
+        let head = header.emit();
+        file[..head.len()].copy_from_slice(&head);
+        for tensor in header.tensors() {
+            let start = tensor.offset as usize;
+            fill(header.weights, &tensor, &mut file[start..start + tensor.bytes as usize]);
+        }
+        Model::new(Source::Memory(memory)).map_err(SyntheticError::Format)
+    }
+}
+
+/// Weights of a size that keeps activations in range, without a pattern a CPU could profit from.
+fn fill(weights: Weights, tensor: &Tensor, out: &mut [u8]) {
+    let mut random = 0x2545_f491_4f6c_dd1d_u64 ^ tensor.offset;
+    let scale = 1.0 / (tensor.cols as f32).sqrt();
+    if tensor.id.kind.is_norm() {
+        return bytemuck::cast_slice_mut(out).fill(1.0_f32);
+    }
+    match weights.encoding(tensor.id.kind) {
+        Encoding::F32 => {
+            for x in bytemuck::cast_slice_mut::<u8, f32>(out) {
+                *x = scale * f32::from(next(&mut random) as i8) / 64.0;
+            }
+        }
+        Encoding::Q8 { .. } => {
+            let (q, scales) = out.split_at_mut(tensor.rows * tensor.cols);
+            for q in q.as_chunks_mut::<8>().0 {
+                *q = next(&mut random).to_le_bytes();
+            }
+            bytemuck::cast_slice_mut(scales).fill(scale / 64.0);
+        }
+        Encoding::Bcml1 => {
+            let multiplier = f16::from_f32(scale / 4.0).to_le_bytes();
+            let offset = f16::from_f32(scale * -1.875).to_le_bytes();
+            for block in out.as_chunks_mut::<{ bcml1::BLOCK_BYTES }>().0 {
+                block[..2].copy_from_slice(&multiplier);
+                block[2..4].copy_from_slice(&offset);
+                block[4..12].copy_from_slice(&next(&mut random).to_le_bytes());
+                block[12..].copy_from_slice(&next(&mut random).to_le_bytes());
+            }
+        }
+    }
+}
+
+/// Marsaglia's xorshift (Xorshift RNGs, 2003).
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_consistent_headers() {
+        for shape in Shape::ALL {
+            assert_eq!(Shape::from_name(shape.name), Some(shape));
+            let header = shape.header(Weights::Q8 { group: 64 });
+            assert_eq!(header.check(), Ok(()), "{}", shape.name);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Memory in huge pages: one look-up of an address serves 2 MiB instead of 4 KiB.
+
+use std::fs;
+use std::io;
+
+use memmap2::{Advice, MmapMut};
+
+/// Anonymous memory that the system was asked to back with huge pages.
+pub struct HugeMemory {
+    map: MmapMut,
+}
+
+impl HugeMemory {
+    /// `bytes` of zeros; resident only where they have been touched.
+    ///
+    /// # Errors
+    /// If the system has not that much memory. That it has no huge pages is no error.
+    pub fn new(bytes: usize) -> io::Result<HugeMemory> {
+        let map = MmapMut::map_anon(bytes)?;
+        if let Err(e) = map.advise(Advice::HugePage) {
+            log::debug!("no huge pages: {e}");
+        }
+        Ok(HugeMemory { map })
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// The bytes, to be written.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.map
+    }
+}
+
+/// Whether this system gives huge pages to programs that ask for them.
+pub fn is_available() -> bool {
+    let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    enabled.is_ok_and(|modes| modes.contains("[always]") || modes.contains("[madvise]"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_zeroed_and_writable() {
+        let mut memory = HugeMemory::new(5 << 20).unwrap();
+        assert!(memory.as_slice().iter().all(|&b| b == 0));
+        memory.as_mut_slice()[(5 << 20) - 1] = 7;
+        assert_eq!(memory.as_slice().last(), Some(&7));
+    }
+}

@@ -1,0 +1,490 @@
+//! The program as people and scripts call it: streams, exit codes, signals, files.
+#![cfg(all(feature = "tools", feature = "demo"))]
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use common::folder::Folder;
+use common::models::package;
+use common::{leap, quick};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const PROMPT: &str = "Once upon a time";
+/// What the f32 reference goes on with in 20 greedy tokens, decoded; int8 weights say the same.
+const ANSWER: &str =
+    ", in a green valley, there lived a stubborn owl called Nilo. His best treasure was a wooden";
+const DEMO: &str = "models/demo.bin";
+const FOX: &str = "Tell me a story about a fox.";
+
+/// What a finished run of the program left behind.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    fn new(output: Output) -> Ran {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Checks the exit code and that a failure is told in one line that contains `what`.
+    #[track_caller]
+    fn fails(&self, code: i32, what: &str) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert!(self.err.starts_with("leap: ") && self.err.contains(what), "{self:?}");
+        assert_eq!(self.err.trim_end().lines().count(), 1, "{self:?}");
+    }
+
+    #[track_caller]
+    fn succeeds(self) -> Ran {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        assert!(!self.err.contains("panicked"), "{self:?}");
+        self
+    }
+
+    /// One JSON object a line.
+    #[track_caller]
+    fn objects(&self) -> Vec<Value> {
+        let object = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {self:?}"));
+        self.out.lines().map(object).collect()
+    }
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = leap();
+    command.args(args).current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Ran {
+    Ran::new(command(args).output().unwrap())
+}
+
+fn start(command: &mut Command) -> Child {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Runs with `input` on stdin.
+fn pipe(args: &[&str], input: impl AsRef<[u8]>) -> Ran {
+    let mut child = start(&mut command(args));
+    // A program that fails early closes its end.
+    let _ = child.stdin.take().unwrap().write_all(input.as_ref());
+    Ran::new(child.wait_with_output().unwrap())
+}
+
+/// Number of generated tokens in the line of figures.
+#[track_caller]
+fn generated(err: &str) -> usize {
+    let after = err.split("generated ").nth(1).unwrap_or_else(|| panic!("no figures: {err}"));
+    after.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn leap_alone_tells_a_story() {
+    let ran = run(&[]).succeeds();
+    assert!(ran.out.starts_with("Once upon a time") && ran.out.len() > 60, "{ran:?}");
+    for figure in ["prompt 5 tokens", "generated ", "first token after", "memory", "threads"] {
+        assert!(ran.err.contains(figure), "{ran:?}");
+    }
+    assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
+}
+
+#[test]
+fn greedy_text_is_the_references() {
+    let ran = run(&["run", DEMO, "-p", PROMPT, "--temp", "0", "-n", "20"]).succeeds();
+    assert_eq!(ran.out, format!("{PROMPT}{ANSWER}\n"));
+    assert_eq!(generated(&ran.err), 20);
+}
+
+#[test]
+fn prompt_comes_from_flag_file_or_pipe() {
+    let folder = Folder::new();
+    let file = folder.write("prompt.txt", format!("{PROMPT}\n"));
+    let wanted = format!("{PROMPT}{ANSWER}\n");
+    let rest = ["--temp=0", "--n-predict=20", "-q"];
+    let with = |first: &[&'static str]| [first, &rest].concat();
+    let prompt_file = format!("--prompt-file={}", file.display());
+    let runs = [
+        run(&with(&["run", DEMO, "--prompt", PROMPT])),
+        run(&[&with(&["run", DEMO])[..], &[&prompt_file]].concat()),
+        pipe(&with(&["run", DEMO]), PROMPT),
+        pipe(&with(&["run", DEMO]), format!("{PROMPT}\r\n")),
+        pipe(&with(&["run", DEMO, "-p", "-"]), PROMPT),
+        pipe(&with(&["run"]), PROMPT),
+    ];
+    for (index, ran) in runs.into_iter().enumerate() {
+        let ran = ran.succeeds();
+        assert_eq!((ran.out.as_str(), ran.err.as_str()), (&*wanted, ""), "run {index}");
+    }
+}
+
+#[test]
+fn json_is_one_object() {
+    let args = ["run", DEMO, "-p", PROMPT, "--temp", "0", "-n", "20", "--json"];
+    let ran = run(&[&args[..], &["--threads", "1"]].concat()).succeeds();
+    let objects = ran.objects();
+    assert_eq!(objects.len(), 1);
+    let object = &objects[0];
+    for (field, wanted) in [
+        ("model", Value::from(DEMO)),
+        ("prompt", PROMPT.into()),
+        ("text", ANSWER.into()),
+        ("stop_reason", "length".into()),
+        ("prompt_tokens", 5.into()),
+        ("generated_tokens", 20.into()),
+        ("ctx_len", 1024.into()),
+        ("kv", "f16".into()),
+        ("threads", 1.into()),
+    ] {
+        assert_eq!(object[field], wanted, "{field}");
+    }
+    for field in
+        ["prompt_tokens_per_s", "generated_tokens_per_s", "ttft_ms", "memory_bytes", "arena_bytes"]
+    {
+        assert!(object[field].as_f64().unwrap() > 0.0, "{field}");
+    }
+    assert!(object["isa"].is_string());
+    assert_eq!(ran.err, "");
+}
+
+#[test]
+fn stop_string_ends_the_text_wherever_tokens_cut_it() {
+    let args = ["run", "-p", PROMPT, "--temp", "0", "-q", "--stop"];
+    for (stop, wanted) in [
+        ("een val", ", in a gr"),
+        (" a stubborn owl", ", in a green valley, there lived"),
+        (",", ""),
+    ] {
+        let ran = run(&[&args[..], &[stop]].concat()).succeeds();
+        assert_eq!(ran.out, format!("{PROMPT}{wanted}\n"), "{stop:?}");
+    }
+    let ran = run(&[&args[..], &["lived", "--stop", "valley", "--json"]].concat()).succeeds();
+    let object = &ran.objects()[0];
+    assert_eq!(object["text"], ", in a green ");
+    assert_eq!(object["stop_reason"], "stop_string");
+}
+
+#[test]
+fn seeds_repeat() {
+    let story = |seed: &str| run(&["run", "-n", "24", "-q", "--seed", seed]).succeeds().out;
+    assert_eq!(story("5"), story("5"));
+    assert_ne!(story("5"), story("6"));
+}
+
+#[test]
+fn n_counts_generated_tokens() {
+    for n in ["1", "7"] {
+        let ran = run(&["run", "-p", PROMPT, "-n", n]).succeeds();
+        assert_eq!(generated(&ran.err).to_string(), n);
+    }
+}
+
+#[test]
+fn bad_usage_is_one_line_and_code_2() {
+    for (args, what) in [
+        (&["run", DEMO, "-p", "a", "--temp", "-1"][..], "--temp"),
+        (&["run", DEMO, "-p", "a", "--temp", "nan"], "--temp"),
+        (&["run", DEMO, "-p", "a", "--top-p", "1.5"], "--top-p"),
+        (&["run", DEMO, "-p", "a", "-n", "0"], "-n"),
+        (&["run", DEMO, "-p", "a", "-n", "many"], "-n"),
+        (&["run", DEMO, "-p", "a", "--ctx", "0"], "context of 0"),
+        (&["run", DEMO, "-p", "a", "--ctx", "5000"], "1024"),
+        (&["run", DEMO, "-p", "a", "--prompt-file", "b"], "not both"),
+        (&["run", DEMO, "-p", "a", "-s", "b"], "--chat"),
+        (&["run", DEMO, "-p", "a", "--kv", "f8"], "f16"),
+        (&["run", DEMO, "-p", "a", "--cores", "x"], "core"),
+        (&["run", DEMO, "-p", "a", "--threads", "0"], "--threads"),
+        (&["run", DEMO, "-c", "--chat-template", "vicuna"], "chatml"),
+        (&["run", DEMO, "-p", "a", "--role", "worker"], "--role"),
+        (&["run", "-t", "models/demo.tokenizer.bin"], "its own tokenizer"),
+        (&["run", DEMO, "more"], "more"),
+        (&["models/demo.bin"], "leap run"),
+        (&["eval", DEMO], "--cases"),
+    ] {
+        run(args).fails(2, what);
+    }
+    let mut forced = command(&["run", "-p", "a"]);
+    Ran::new(forced.env("LEAP_ISA", "mmx").output().unwrap()).fails(2, "LEAP_ISA");
+    let long = "word ".repeat(200);
+    run(&["run", DEMO, "-p", &long, "--ctx", "64"]).fails(2, "the context 64");
+}
+
+#[test]
+fn bad_files_are_one_line_and_code_3() {
+    let folder = Folder::new();
+    run(&["run", "no/model.bin", "-p", "a"]).fails(3, "no/model.bin");
+    run(&["run", ".", "-p", "a"]).fails(3, "not a regular file");
+    run(&["run", "Cargo.toml", "-p", "a"]).fails(3, "Cargo.toml");
+    run(&["run", DEMO, "--prompt-file", "no.txt"]).fails(3, "no.txt");
+    run(&["run", DEMO, "-p", "a", "-t", "no.bin"]).fails(3, "no.bin");
+    pipe(&["run", DEMO], b"\xff\xfe").fails(3, "UTF-8");
+    let alone = folder.join("m.bin");
+    fs::copy(package(DEMO), &alone).unwrap();
+    let alone = alone.to_str().unwrap();
+    run(&["run", alone, "-p", "a"]).fails(3, "no tokenizer beside the model");
+    // One of another model does not fit, by name or by fingerprint.
+    let bytes = fs::read(package("models/demo.tokenizer.bin")).unwrap();
+    let without_trailer = &bytes[..bytes.len() - 1];
+    let other = folder.write("tokenizer.bin", without_trailer);
+    run(&["run", alone, "-p", "a"]).fails(3, "no fitting tokenizer");
+    let ran = run(&["run", alone, "-p", "a", "-t", other.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.err.contains("cannot use tokenizer"), "{ran:?}");
+}
+
+#[test]
+fn unreadable_model_is_code_3() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let path = folder.write("m.bin", "x");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    // Root reads everything; then the file is short instead.
+    let what = if fs::read(&path).is_ok() { "truncated" } else { "denied" };
+    run(&["run", path.to_str().unwrap(), "-p", "a"]).fails(3, what);
+}
+
+/// A stdout that nobody reads.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn reader_that_goes_away_ends_the_answer() {
+    for args in [&["run", "-p", PROMPT, "-n", "200"][..], &["run", "-c", "-p", FOX]] {
+        let ran = Ran::new(command(args).stdout(closed()).output().unwrap()).succeeds();
+        assert!(generated(&ran.err) <= 2, "{ran:?}");
+    }
+    for args in [&["run", "-n", "3", "--json"][..], &["--help"]] {
+        let ran = Ran::new(command(args).stdout(closed()).output().unwrap()).succeeds();
+        assert_eq!(ran.err, "", "{args:?}");
+    }
+}
+
+#[test]
+fn conversation_keeps_what_it_has_computed() {
+    let args = ["run", "-c", "--temp", "0", "-n", "20", "--json"];
+    let ran = pipe(&args, format!("{FOX}\n\nWhat did the fox do?\n")).succeeds();
+    let turns = ran.objects();
+    assert_eq!(turns.len(), 2, "an empty line is no message");
+    assert_eq!(turns[0]["prompt"], FOX);
+    let tokens = |turn: &Value| turn["prompt_tokens"].as_u64().unwrap();
+    // The second turn holds the last token of the answer, its end, and the new message alone.
+    let alone = pipe(&args, "What did the fox do?\n").succeeds();
+    let alone = tokens(&alone.objects()[0]);
+    assert!(tokens(&turns[1]) <= alone + 2, "{} of {alone}", tokens(&turns[1]));
+
+    // A fresh conversation that computes everything anew says the same.
+    let text = pipe(&args[..6], format!("{FOX}\nWhat did the fox do?\n")).succeeds();
+    let answers: Vec<&str> = turns.iter().map(|turn| turn["text"].as_str().unwrap()).collect();
+    assert_eq!(text.out, format!("{}\n{}\n", answers[0], answers[1]));
+    let small_batches = [&args[..], &["--batch", "3"]].concat();
+    let again = pipe(&small_batches, format!("{FOX}\nWhat did the fox do?\n")).succeeds();
+    let again: Vec<Value> = again.objects().iter().map(|turn| turn["text"].clone()).collect();
+    assert_eq!(again, answers);
+}
+
+#[test]
+fn system_prompt_is_part_of_the_context() {
+    let args = ["run", "-c", "--temp", "0", "-n", "4", "--json", "-p", FOX];
+    let without = run(&args).succeeds().objects()[0]["prompt_tokens"].as_u64().unwrap();
+    let with = run(&[&args[..], &["-s", "You tell stories."]].concat()).succeeds();
+    let objects = with.objects();
+    assert_eq!(objects.len(), 1, "a message on the command line is the whole conversation");
+    assert!(objects[0]["prompt_tokens"].as_u64().unwrap() > without + 4);
+}
+
+#[test]
+fn full_context_drops_the_oldest_turns_and_says_so() {
+    let args = ["run", "-c", "--temp", "0", "--ctx", "64"];
+    let ran = pipe(&args, format!("{FOX}\nWhat did it do?\nAnd then?\n")).succeeds();
+    assert_eq!(ran.out.lines().filter(|line| !line.is_empty()).count(), 3, "{ran:?}");
+    assert!(ran.err.contains("dropped the oldest turns"), "{ran:?}");
+    assert!(ran.err.contains("the answer ends here"), "{ran:?}");
+    let too_long = format!("{}\nhi\n", "word ".repeat(100));
+    let ran = pipe(&[&args[..], &["-n", "5"]].concat(), too_long).succeeds();
+    assert!(ran.err.contains("the message needs"), "{ran:?}");
+    assert_eq!(generated(&ran.err), 5, "the next message is answered");
+}
+
+/// A run of 1000 tokens that takes long enough to be interrupted.
+fn slow(args: &[&str]) -> Child {
+    let mut command = command(&["run", "--temp", "5", "--top-p", "1", "--seed", "3"]);
+    start(command.args(["--threads", "1"]).args(args).env("LEAP_ISA", "scalar"))
+}
+
+/// Waits for `n` bytes of the child's text.
+fn wait_for_text(child: &mut Child, n: usize) -> Vec<u8> {
+    let mut bytes = vec![0; n];
+    child.stdout.as_mut().unwrap().read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+fn interrupt(child: &Child) {
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+}
+
+#[test]
+fn interrupt_ends_the_answer() {
+    let mut child = slow(&["-p", "x", "-n", "1000"]);
+    wait_for_text(&mut child, 10);
+    interrupt(&child);
+    let ran = Ran::new(child.wait_with_output().unwrap()).succeeds();
+    assert!((1..1000).contains(&generated(&ran.err)), "{ran:?}");
+    assert!(ran.out.ends_with('\n'), "{ran:?}");
+}
+
+#[test]
+fn interrupt_leaves_the_conversation_open() {
+    let mut child = slow(&["-c"]);
+    let mut stdin = child.stdin.take().unwrap();
+    writeln!(stdin, "x").unwrap();
+    wait_for_text(&mut child, 10);
+    interrupt(&child);
+    // The line break after the answer shows that the program is ready for the next one.
+    while wait_for_text(&mut child, 1) != b"\n" {}
+    writeln!(stdin, "y").unwrap();
+    wait_for_text(&mut child, 10);
+    interrupt(&child);
+    drop(stdin);
+    let ran = Ran::new(child.wait_with_output().unwrap()).succeeds();
+    assert_eq!(ran.err.matches("generated ").count(), 2, "{ran:?}");
+}
+
+#[test]
+fn second_interrupt_ends_the_program() {
+    // The whole prompt in one batch: the program looks for signals only before and after it.
+    let prompt = "word ".repeat(if quick() { 200 } else { 400 });
+    let killed = || {
+        let mut child = slow(&["-p", &prompt, "-n", "5", "--batch", "1024"]);
+        wait_for_text(&mut child, prompt.len());
+        std::thread::sleep(Duration::from_millis(20));
+        interrupt(&child);
+        std::thread::sleep(Duration::from_millis(5));
+        interrupt(&child);
+        child.wait().unwrap().signal() == Some(Signal::SIGINT as i32)
+    };
+    // A first signal that comes too early ends the run by itself, before the second.
+    assert!((0..10).any(|_| killed()));
+}
+
+#[test]
+fn name_of_the_program_picks_the_applet() {
+    // An emulator is told the program's file, and gives it that name.
+    if std::env::var("LEAP_TEST_RUNNER").is_err() {
+        let program = leap().get_program().to_owned();
+        for (name, args, what) in [
+            ("inference", &["-p", PROMPT, "--temp", "0", "-n", "20", "-q"][..], ANSWER),
+            ("export", &["--help"], "--meta-llama"),
+            ("tokenizer", &["--help"], "--encode"),
+        ] {
+            let output = Command::new(&program).arg0(name).args(args).output().unwrap();
+            let ran = Ran::new(output).succeeds();
+            assert!(ran.out.contains(what), "{name}: {ran:?}");
+        }
+    }
+    let folder = Folder::new();
+    let link = folder.join("inference");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_leap"), &link).unwrap();
+    let mut command = leap();
+    let words: Vec<_> = [command.get_program()].into_iter().chain(command.get_args()).collect();
+    let (_, runner) = words.split_last().unwrap();
+    let words = runner.iter().copied().chain([link.as_os_str()]).collect::<Vec<_>>();
+    let mut linked = Command::new(words[0]);
+    linked.args(&words[1..]).args(["-p", PROMPT, "--temp=0", "-n", "20", "-q"]);
+    command = linked;
+    let ran = Ran::new(command.stdin(Stdio::null()).output().unwrap()).succeeds();
+    assert_eq!(ran.out, format!("{PROMPT}{ANSWER}\n"));
+}
+
+/// Exports a checkpoint of the golden ones with its tokenizer.
+fn export(folder: &Path, name: &str, checkpoint: &str) -> String {
+    let out = folder.join(name).to_str().unwrap().to_owned();
+    let checkpoint = format!("tests/golden/{checkpoint}");
+    let ran = run(&["export", &out, "--meta-llama", &checkpoint, "--version", "1"]).succeeds();
+    assert!(ran.err.contains("version 1 (f32)"), "{ran:?}");
+    out
+}
+
+#[test]
+fn models_in_one_folder_find_their_own_tokenizers() {
+    let folder = Folder::new();
+    let llama3 = export(folder.path(), "one.bin", "llama3-tiny");
+    let llama2 = export(folder.path(), "two.bin", "llama2-meta-tiny");
+    let again = export(folder.path(), "three.bin", "llama3-tiny");
+    for (model, text) in [(&llama3, "The fox"), (&llama2, "The fox"), (&again, "The fox")] {
+        let ran = run(&["run", model, "-p", text, "-n", "3", "--temp", "0", "-q"]).succeeds();
+        assert!(ran.out.starts_with(text), "{ran:?}");
+    }
+    // Three models with two tokenizers.
+    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(names.len(), 5, "{names:?}");
+}
+
+#[test]
+fn eval_judges_by_its_exit_code() {
+    let folder = Folder::new();
+    let model = export(folder.path(), "m.bin", "llama2-meta-tiny");
+    let cases = "tests/golden/llama2-meta-tiny/golden.json";
+    let eval = |more: &[&str]| run(&[&["eval", &model, "--cases", cases][..], more].concat());
+    let strict = ["--max-drift", "2e-4", "--min-top1", "1", "--greedy", "--json"];
+    let ran = eval(&strict).succeeds();
+    let report = &ran.objects()[0];
+    assert_eq!(report["greedy_match"], report["greedy_tokens"]);
+    assert_eq!(report["top1_agreement"], 1.0);
+    assert!(report["max_drift"].as_f64().unwrap() < 1e-4, "{report}");
+    eval(&["--max-drift", "1e-9"]).fails(1, "drift");
+    eval(&["--kv", "f16", "--max-drift", "1e-7"]).fails(1, "drift");
+    // The cases of another vocabulary.
+    let other = "tests/golden/llama3-tiny/golden.json";
+    run(&["eval", &model, "--cases", other]).fails(3, "golden.json");
+    run(&["eval", "no.bin", "--cases", cases]).fails(3, "no.bin");
+    run(&["eval", &model, "--ids", "Cargo.toml"]).fails(3, "Cargo.toml");
+}
+
+/// The first ids of the demo model's validation text, in whole windows of 256 and one more.
+fn validation_ids() -> Vec<u32> {
+    let text = fs::read_to_string(package("tests/golden/demo-validation-ids.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn demo_model_is_as_good_as_its_f32_original() {
+    // `leap eval` of the checkpoint exported with `--version 1`, on these ids in windows of 256.
+    // `scripts/eval-demo.sh` does so for the whole text.
+    const F32_PERPLEXITY: f64 = 1.547_690_297_506;
+    let folder = Folder::new();
+    let ids = &validation_ids()[..];
+    assert_eq!(ids.len() % 256, 1, "the last id is only predicted");
+    let path = folder.write("ids.json", serde_json::to_string(ids).unwrap());
+    let ran = run(&["eval", DEMO, "--ids", path.to_str().unwrap(), "--json"]).succeeds();
+    let report = &ran.objects()[0];
+    assert_eq!(report["parts"], ids.len() / 256);
+    let perplexity = report["perplexity"].as_f64().unwrap();
+    let worse = perplexity / F32_PERPLEXITY - 1.0;
+    assert!(worse.abs() <= 1e-3, "perplexity {perplexity}, f32 has {F32_PERPLEXITY}");
+
+    // A rest that fills no window changes nothing; one alone is measured.
+    let rest = folder.write("rest.json", serde_json::to_string(&ids[..300]).unwrap());
+    let first = folder.write("first.json", serde_json::to_string(&ids[..257]).unwrap());
+    let nll = |path: &Path| {
+        let ran = run(&["eval", DEMO, "--ids", path.to_str().unwrap(), "--json"]).succeeds();
+        ran.objects()[0]["nll"].as_f64().unwrap()
+    };
+    assert_eq!(nll(&rest), nll(&first));
+    let short = folder.write("short.json", "[4064, 589, 598]");
+    assert!(nll(&short) > 0.0);
+}

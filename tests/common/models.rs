@@ -1,0 +1,93 @@
+//! Models for tests: exported from the checkpoints in `tests/golden`, and the demo model.
+#![allow(dead_code, reason = "every test crate compiles this module; none uses all of it")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use leap::kernels::{Isa, Kernels};
+use leap::model::Model;
+
+/// Path of a file of the package.
+pub(crate) fn package(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// The instruction sets this machine runs.
+pub(crate) fn isas() -> impl Iterator<Item = Isa> {
+    Isa::ALL.iter().copied().filter(|&isa| Kernels::for_isa(isa).is_some())
+}
+
+/// The int8 model that is built into the program.
+pub(crate) fn demo() -> Arc<Model> {
+    Arc::new(Model::open(&package("models/demo.bin")).unwrap())
+}
+
+/// The bits of logits: equality of floats would call -0 and 0 the same.
+pub(crate) fn bits(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|x| x.to_bits()).collect()
+}
+
+#[cfg(feature = "tools")]
+#[allow(unused_imports, reason = "as above")]
+pub(crate) use reference::*;
+
+#[cfg(feature = "tools")]
+mod reference {
+    use std::fs;
+    use std::ops::ControlFlow;
+
+    use leap::export::{Options, Plan};
+    use leap::format::model::Weights;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::common::folder::Folder;
+
+    /// The checkpoints with reference outputs.
+    pub(crate) const CHECKPOINTS: [&str; 3] = ["llama3-tiny", "llama2-meta-tiny", "mistral-tiny"];
+
+    /// Exports a checkpoint of `tests/golden`. The map outlives the file's name.
+    pub(crate) fn export(checkpoint: &str, weights: Weights) -> Arc<Model> {
+        let folder = Folder::new();
+        let path = folder.join("model.bin");
+        let options = Options { weights, ctx: None, verify: true };
+        let plan = Plan::open(&package("tests/golden").join(checkpoint), &options).unwrap();
+        plan.write(&path, |_| ControlFlow::Continue(())).unwrap();
+        Arc::new(Model::open(&path).unwrap())
+    }
+
+    /// A prompt and what the reference implementation makes of it.
+    pub(crate) struct Case {
+        pub(crate) prompt: Vec<u32>,
+        /// After the last id of the prompt.
+        pub(crate) last_logits: Vec<f32>,
+        /// After each id of the prompt.
+        pub(crate) argmax: Vec<u32>,
+        /// Mean over the prompt's ids but the first.
+        pub(crate) nll: Option<f64>,
+        /// What greedy decoding goes on with.
+        pub(crate) greedy: Vec<u32>,
+    }
+
+    /// The reference outputs of a checkpoint.
+    pub(crate) fn cases(checkpoint: &str) -> Vec<Case> {
+        let path = package("tests/golden").join(checkpoint).join("golden.json");
+        let golden: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+        golden["cases"].as_array().unwrap().iter().map(case).collect()
+    }
+
+    fn case(case: &Value) -> Case {
+        let logits = case["last_logits"].as_array().unwrap();
+        Case {
+            prompt: ids(&case["prompt_ids"]),
+            last_logits: logits.iter().map(|x| x.as_f64().unwrap() as f32).collect(),
+            argmax: ids(&case["argmax_per_position"]),
+            nll: case["nll"].as_f64(),
+            greedy: ids(&case["greedy_ids"]),
+        }
+    }
+
+    fn ids(value: &Value) -> Vec<u32> {
+        value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+    }
+}

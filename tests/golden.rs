@@ -1,0 +1,250 @@
+//! The forward pass against reference outputs, and against itself: every tier, batch size and
+//! number of threads gives the same bits.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::models::{bits, demo, isas};
+use leap::engine::{Engine, Logits, Options};
+use leap::kernels::{Isa, Kernels};
+use leap::model::{KvType, Model, Plan, Row, Transformer};
+use leap::pool::Pool;
+use leap::sampler::argmax;
+
+/// How an engine is to be run.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    isa: Isa,
+    kv: KvType,
+    threads: usize,
+    batch: usize,
+}
+
+impl Setup {
+    fn engine(self, model: &Arc<Model>, ctx_len: usize) -> Engine {
+        let options = Options {
+            ctx_len: Some(ctx_len),
+            batch: Some(self.batch),
+            max_logits: Some(self.batch),
+            kv: Some(self.kv),
+            threads: Some(self.threads),
+            isa: Some(self.isa),
+            ..Options::default()
+        };
+        Engine::new(model.clone(), &options).unwrap()
+    }
+
+    /// The logits after each id of `prompt`, `[prompt, vocab_size]`.
+    fn logits(self, model: &Arc<Model>, prompt: &[u32]) -> Vec<f32> {
+        let mut engine = self.engine(model, prompt.len());
+        let mut stream = engine.stream().unwrap();
+        let batches = prompt.chunks(self.batch);
+        let logits = batches
+            .flat_map(|ids| engine.push_batch(&mut stream, ids, Logits::All).unwrap().to_vec());
+        logits.collect()
+    }
+}
+
+fn best() -> Isa {
+    isas().last().unwrap()
+}
+
+#[cfg(feature = "tools")]
+mod reference {
+    use leap::engine::score;
+    use leap::format::model::Weights;
+
+    use super::*;
+    use crate::common::models::{CHECKPOINTS, Case, cases, export};
+    use crate::common::quick;
+
+    /// Largest difference to a reference logit, as a part of the largest one.
+    const MAX_DRIFT: f64 = 2e-4;
+    /// Longest prompt for the slower tiers when every instruction is emulated.
+    const QUICK_LEN: usize = 17;
+
+    fn check(model: &Arc<Model>, isa: Isa, case: &Case, name: &str) {
+        let Case { prompt, last_logits, argmax: wanted, nll, greedy } = case;
+        let name = format!("{name}, {isa:?}, prompt of {}", prompt.len());
+        let setup = Setup { isa, kv: KvType::F32, threads: 1, batch: 64 };
+        let mut engine = setup.engine(model, prompt.len() + greedy.len());
+        let mut stream = engine.stream().unwrap();
+        let vocab_size = engine.header().vocab_size;
+        let mut rows: Vec<Vec<f32>> = Vec::new();
+        for ids in prompt.chunks(setup.batch) {
+            let logits = engine.push_batch(&mut stream, ids, Logits::All).unwrap();
+            rows.extend(logits.chunks_exact(vocab_size).map(<[f32]>::to_vec));
+        }
+        let drift = score::drift(last_logits, rows.last().unwrap());
+        assert!(drift <= MAX_DRIFT, "{name}: drift {drift:e}");
+        let found: Vec<u32> = rows.iter().map(|row| argmax(row).unwrap()).collect();
+        assert_eq!(&found, wanted, "{name}");
+        if let Some(nll) = nll {
+            let terms = rows.iter().zip(&prompt[1..]).map(|(row, &id)| score::nll(row, id));
+            let mean = terms.sum::<f64>() / (prompt.len() - 1) as f64;
+            assert!((mean - nll).abs() <= 1e-4 * nll, "{name}: nll {mean}, not {nll}");
+        }
+        let mut next = *found.last().unwrap();
+        for (index, &id) in greedy.iter().enumerate() {
+            assert_eq!(next, id, "{name}: greedy token {index}");
+            next = argmax(engine.push(&mut stream, &[id]).unwrap()).unwrap();
+        }
+    }
+
+    fn check_all(checkpoint: &str) {
+        let model = export(checkpoint, Weights::F32);
+        let cases = cases(checkpoint);
+        assert!(cases.len() >= 4 && cases.iter().all(|case| case.greedy.len() == 24));
+        for isa in isas() {
+            let max = if quick() && isa != best() { QUICK_LEN } else { usize::MAX };
+            for case in cases.iter().filter(|case| case.prompt.len() <= max) {
+                check(&model, isa, case, checkpoint);
+            }
+        }
+    }
+
+    #[test]
+    fn llama3_in_f32_is_as_the_reference() {
+        check_all("llama3-tiny");
+    }
+
+    #[test]
+    fn llama2_in_f32_is_as_the_reference() {
+        check_all("llama2-meta-tiny");
+    }
+
+    #[test]
+    fn mistral_in_f32_is_as_the_reference() {
+        check_all("mistral-tiny");
+    }
+
+    /// For mistral-tiny one that passes the sliding window (48) several times, so that its ring
+    /// of keys and values wraps wherever the batches are smaller than the prompt.
+    fn long_prompt(checkpoint: &str) -> Vec<u32> {
+        let mut prompt = cases(checkpoint).pop().unwrap().prompt;
+        prompt.truncate(match checkpoint {
+            "mistral-tiny" if !quick() => 200,
+            "mistral-tiny" => 110,
+            _ => 65,
+        });
+        prompt
+    }
+
+    #[test]
+    fn logits_do_not_depend_on_batches() {
+        for checkpoint in CHECKPOINTS {
+            let prompt = long_prompt(checkpoint);
+            for (weights, kv) in [
+                (Weights::F32, KvType::F32),
+                (Weights::F32, KvType::F16),
+                (Weights::Q8 { group: 64 }, KvType::F32),
+                (Weights::Q8 { group: 64 }, KvType::F16),
+            ] {
+                let model = export(checkpoint, weights);
+                let setup = Setup { isa: best(), kv, threads: 1, batch: prompt.len() };
+                let wanted = bits(&setup.logits(&model, &prompt));
+                assert_eq!(wanted.len(), prompt.len() * model.header().vocab_size);
+                for (batch, threads) in [(7, 1), (1, 1), (7, 2)] {
+                    let setup = Setup { batch, threads, ..setup };
+                    let found = bits(&setup.logits(&model, &prompt));
+                    assert!(found == wanted, "{checkpoint}, {weights}, {setup:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Ids that mean something to the demo model: a text is not needed to compare bits.
+fn demo_prompt(len: usize) -> Vec<u32> {
+    (0..len as u32).map(|i| i * i * 31 % 4000 + 7).collect()
+}
+
+#[test]
+fn every_tier_gives_the_same_bits_as_scalar() {
+    let model = demo();
+    let prompt = demo_prompt(if common::quick() { 12 } else { 60 });
+    for kv in [KvType::F32, KvType::F16] {
+        let setup = Setup { isa: Isa::Scalar, kv, threads: 1, batch: 16 };
+        let wanted = bits(&setup.logits(&model, &prompt));
+        for isa in isas() {
+            for batch in [16, 1] {
+                let setup = Setup { isa, batch, ..setup };
+                assert!(bits(&setup.logits(&model, &prompt)) == wanted, "{setup:?}");
+            }
+        }
+    }
+}
+
+/// A stream of tokens with the logits after each.
+struct Track {
+    stream: usize,
+    ids: Vec<u32>,
+    /// Bits of the logits, `[ids, vocab_size]`.
+    logits: Vec<u32>,
+}
+
+impl Track {
+    fn new(stream: usize, ids: &[u32]) -> Track {
+        Track { stream, ids: ids.to_vec(), logits: Vec::new() }
+    }
+
+    /// Ids of this track that have been through the model.
+    fn pos(&self, vocab_size: usize) -> usize {
+        self.logits.len() / vocab_size
+    }
+}
+
+/// Runs the tracks' next rows in one batch, `counts[i]` of track i, taken turn by turn.
+fn step(transformer: &mut Transformer, tracks: &mut [Track], counts: &[usize]) {
+    let vocab_size = transformer.model().header().vocab_size;
+    let mut rows = Vec::new();
+    for turn in 0..counts.iter().copied().max().unwrap() {
+        for (track, _) in tracks.iter().zip(counts).filter(|&(_, &count)| turn < count) {
+            let pos = track.pos(vocab_size) + turn;
+            let token = track.ids[pos];
+            rows.push(Row { token, stream: track.stream, pos, wants_logits: true });
+        }
+    }
+    let logits = transformer.forward(&rows).unwrap();
+    for (row, logits) in rows.iter().zip(logits.chunks_exact(vocab_size)) {
+        let track = tracks.iter_mut().find(|track| track.stream == row.stream).unwrap();
+        track.logits.extend(bits(logits));
+        if track.ids.len() == row.pos + 1 {
+            track.ids.push(argmax(logits).unwrap());
+        }
+    }
+}
+
+#[test]
+fn streams_in_one_batch_do_not_see_each_other() {
+    let (model, ctx_len) = (demo(), 64);
+    let plan = Plan { ctx_len, max_batch: 16, max_logits: 16, n_streams: 3, kv: KvType::F16 };
+    let start = || {
+        let kernels = Kernels::for_isa(best()).unwrap();
+        Transformer::new(model.clone(), kernels, Pool::new(&[0, 0]).unwrap(), plan).unwrap()
+    };
+    let prompts = [demo_prompt(9), demo_prompt(23)[3..].to_vec(), vec![4064]];
+
+    let mut transformer = start();
+    let mut together: Vec<Track> = (0..3).map(|i| Track::new(i, &prompts[i])).collect();
+    // The prompts in uneven pieces, one of them already decoding; then all decode.
+    for counts in [[5, 5, 1], [1, 11, 1], [3, 4, 1]] {
+        step(&mut transformer, &mut together, &counts);
+    }
+    for _ in 0..8 {
+        step(&mut transformer, &mut together, &[1, 1, 1]);
+    }
+
+    for (stream, prompt) in prompts.iter().enumerate() {
+        let mut transformer = start();
+        // Another slot of the cache: where a stream lies makes no difference.
+        let mut alone = [Track::new((stream + 1) % 3, prompt)];
+        let wanted = &together[stream];
+        while alone[0].logits.len() < wanted.logits.len() {
+            step(&mut transformer, &mut alone, &[1]);
+        }
+        assert_eq!(alone[0].ids, wanted.ids, "stream {stream}");
+        assert!(alone[0].logits == wanted.logits, "stream {stream}");
+    }
+}
