@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use half::f16;
 use leap::kernels::{Isa, Kernels, KvRun};
-use leap::quant::{Q8Activations, Q8Matrix, quantize};
+use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
 
 const K: usize = 2048;
 const ROWS: usize = 2048;
@@ -70,9 +70,17 @@ fn bench_matmul(report: &Report) {
     let (mut wq, mut ws) = (vec![0; w.len()], vec![0.0; w.len() / GROUP]);
     quantize(&w, GROUP, &mut wq, &mut ws);
     let w8 = Q8Matrix::new(&wq, &ws, K, GROUP).expect("consistent lengths");
+    let mut blocks = vec![0; w.len() / bcml1::BLOCK * bcml1::BLOCK_BYTES];
+    report.line("encode bcml1", w.len(), "Gval/s", |_| {
+        let blocks = bytemuck::cast_slice_mut(&mut blocks);
+        bcml1::encode(black_box(&w), blocks).expect("small weights");
+    });
+    bcml1::encode(&w, bytemuck::cast_slice_mut(&mut blocks)).expect("small weights");
+    let w4 = Bcml1Matrix::new(&blocks, K).expect("consistent lengths");
     for m in [1, 4, 32] {
         let x = floats(m * K);
         let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / GROUP]);
+        let mut sums = vec![0; m * K / bcml1::BLOCK];
         report.line(&format!("quantize_q8 m={m}"), x.len() * 4, "GB/s", |kernels| {
             kernels.quantize_q8(black_box(&x), GROUP, &mut xq, &mut xs);
         });
@@ -83,6 +91,10 @@ fn bench_matmul(report: &Report) {
         let mut out: Vec<&mut [f32]> = out.chunks_exact_mut(ROWS).collect();
         report.line(&format!("matmul_q8 m={m}"), 2 * m * K * ROWS, "GOP/s", |kernels| {
             kernels.matmul_q8(black_box(w8), x8, &mut out);
+        });
+        Kernels::best().sum_q8(&xq, &mut sums);
+        report.line(&format!("matmul_q4 m={m}"), 2 * m * K * ROWS, "GOP/s", |kernels| {
+            kernels.matmul_q4(black_box(w4), x8, &sums, &mut out);
         });
         report.line(&format!("matmul_f32 m={m}"), 2 * m * K * ROWS, "GOP/s", |kernels| {
             kernels.matmul_f32(black_box(&w), K, &x, &mut out);

@@ -114,7 +114,7 @@ impl Pool {
         shared.next.store(0, Ordering::Relaxed);
         shared.pieces.store(pieces, Ordering::Relaxed);
         shared.busy.store(self.workers.len(), Ordering::Relaxed);
-        // SeqCst pairs with the sleeper's: it sees this epoch, or we see it sleeping.
+        // Pairs with the sleeper's swap: it sees this epoch, or we see it sleeping.
         shared.epoch.fetch_add(1, Ordering::SeqCst);
         for (flag, worker) in shared.sleeping.iter().zip(&self.workers) {
             if flag.load(Ordering::SeqCst) {
@@ -285,7 +285,8 @@ impl Shared {
                 std::hint::spin_loop();
                 continue;
             }
-            self.sleeping[index].store(true, Ordering::SeqCst);
+            // A swap and no store: an emulator may let the load below pass a store.
+            self.sleeping[index].swap(true, Ordering::SeqCst);
             if self.epoch.load(Ordering::SeqCst) == seen {
                 thread::park();
             }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use argh::FromArgs;
 
-use super::Failure;
+use super::weights::{self, Huge, Place};
+use super::{Failure, options};
 use crate::engine::{Engine, Options};
 use crate::model::{KvType, Model};
 
@@ -52,11 +53,17 @@ pub(super) struct Eval {
     #[argh(switch)]
     greedy: bool,
     /// how keys and values are kept: f32 (default) or f16
-    #[argh(option, from_str_fn(super::options::kv_type))]
+    #[argh(option, from_str_fn(options::kv_type))]
     kv: Option<KvType>,
+    /// round RoPE frequencies to f16, if the reference ran a model converted to half precision
+    #[argh(switch)]
+    rope_f16: bool,
     /// number of threads
     #[argh(option)]
     threads: Option<usize>,
+    /// packed weights: auto (default), a file, a folder, or off
+    #[argh(option, from_str_fn(weights::place), default = "Place::Auto")]
+    cache: Place,
     /// print one JSON object
     #[argh(switch)]
     json: bool,
@@ -77,17 +84,22 @@ impl Eval {
     }
 
     /// An engine for contexts of `ctx_len` tokens that gives the logits of every position.
-    fn engine(&self, model: Arc<Model>, ctx_len: usize) -> Result<Engine, Failure> {
+    fn engine(&self, path: &Path, model: Arc<Model>, ctx_len: usize) -> Result<Engine, Failure> {
         let options = Options {
             ctx_len: Some(ctx_len),
             batch: Some(BATCH),
             max_logits: Some(BATCH),
             kv: self.kv.or(Some(KvType::F32)),
             threads: self.threads,
-            isa: super::options::isa_from_environment()?,
+            isa: options::isa_from_environment()?,
             ..Options::default()
         };
-        Engine::new(model, &options).map_err(|e| Failure::runtime(&e))
+        let mut engine = Engine::new(model, &options).map_err(options::engine_failure)?;
+        if self.rope_f16 {
+            engine.transformer_mut().round_rope_to_f16();
+        }
+        weights::prepare(&mut engine, Some(path), &self.cache, Huge::Off, true)?;
+        Ok(engine)
     }
 }
 

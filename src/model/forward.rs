@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use half::f16;
+
 use super::attention::Attention;
 use super::buffers::Buffers;
 use super::kv::KvShape;
@@ -153,6 +155,14 @@ impl Transformer {
         Ok(self.use_packed(packed))
     }
 
+    /// Rounds the RoPE frequencies to f16, as programs do that convert a whole model to half
+    /// precision. Only for comparing with the outputs of such a program.
+    pub fn round_rope_to_f16(&mut self) {
+        for frequency in &mut self.frequencies {
+            *frequency = f16::from_f64(*frequency).to_f64();
+        }
+    }
+
     /// Bytes of the weights packed for the kernels; `None` if they have no packed form.
     pub fn packed_bytes(&self) -> Option<u64> {
         self.packer().bytes()
@@ -284,9 +294,7 @@ impl Pass<'_> {
     /// The matrix of `kind` in `layer`, packed if it is.
     fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let header = self.model.header();
-        let packed = header.weights.group().and_then(|group| {
-            self.packed.and_then(|p| p.matrix((kind, layer), header.shape(kind), group))
-        });
+        let packed = self.packed.and_then(|packed| packed.matrix((kind, layer), header));
         packed.unwrap_or_else(|| self.model.matrix(kind, layer))
     }
 

@@ -148,6 +148,26 @@ fn logits_are_those_of_the_decoded_weights() {
 }
 
 #[test]
+fn greedy_tokens_are_pinned() {
+    let folder = Folder::new();
+    let path = export("llama3-tiny", Weights::Q4 { group: 64, int8_embedding: true }, &folder);
+    for isa in Isa::ALL.iter().copied().filter(|isa| Kernels::for_isa(*isa).is_some()) {
+        let options = Options { isa: Some(isa), ..Options::default() };
+        let mut engine = Engine::open(&path, &options).unwrap();
+        let mut stream = engine.stream().unwrap();
+        let mut ids = vec![1, 2, 3, 5, 8, 13, 21];
+        for at in 0..12 {
+            let from = if at == 0 { 0 } else { ids.len() - 1 };
+            let logits = engine.push(&mut stream, &ids[from..]).unwrap();
+            let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
+            ids.push(best.unwrap() as u32);
+        }
+        let wanted = [1022, 2061, 942, 232, 2216, 3930, 460, 325, 1811, 798, 1955, 2428];
+        assert_eq!(ids[7..], wanted, "{isa:?}");
+    }
+}
+
+#[test]
 fn damaged_four_bit_file_is_refused() {
     let folder = Folder::new();
     checkpoint::Checkpoint::hugging_face("F16", checkpoint::SMALL).write(&folder);

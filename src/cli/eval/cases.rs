@@ -31,7 +31,7 @@ pub(super) fn run(eval: &Eval, path: &Path) -> Result<Report, Failure> {
             "{path}: a case has {longest} tokens, the model {max}"
         )));
     }
-    let mut engine = eval.engine(model, longest)?;
+    let mut engine = eval.engine(&eval.model, model, longest)?;
     let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
     let mut report = Report { n_parts: cases.len(), ..Report::default() };
     for (index, case) in cases.iter().enumerate() {

@@ -48,7 +48,7 @@ struct Runner {
 
 impl Runner {
     fn open(eval: &Eval, path: &Path) -> Result<Runner, Failure> {
-        let mut engine = eval.engine(open_model(path)?, eval.window)?;
+        let mut engine = eval.engine(path, open_model(path)?, eval.window)?;
         let stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
         Ok(Runner { engine, stream })
     }
