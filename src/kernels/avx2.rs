@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights};
-use super::packed::{Layout, PackedTable, TileQ8, tiles_of};
+use super::packed::{Layout, PackedTable, TileFn, tiles_of};
 use super::ymm::{NR, ymm_tiles};
 use super::{Blocks4, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
@@ -17,12 +17,28 @@ use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
 
-const PACKED: Option<PackedTable> =
-    Some(PackedTable { layout: Layout::new(0x0101, NR, 4, 0), tiles_q8: &TILES_Q8 });
+const PACKED: Option<PackedTable> = Some(PackedTable {
+    layout: Layout::new(0x0101, NR, 4, 0),
+    tiles_q8: &TILES_Q8,
+    tiles_q4: &TILES_Q4,
+});
 
-static TILES_Q8: [TileQ8; 4] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4);
+static TILES_Q8: [TileFn; 4] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4);
+static TILES_Q4: [TileFn; 4] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4);
 
-ymm_tiles!("avx2,fma,f16c", add_products, false);
+ymm_tiles!("avx2,fma,f16c", add_products, false, add_code_products, join_neighbours);
+
+/// Adds 32 products of codes to sixteen sums. A block's 16 products in each are at most
+/// `16 * 15 * 127 = 30480`, an `i16`.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_code_products(sums: __m256i, x: __m256i, codes: __m256i) -> __m256i {
+    _mm256_add_epi16(sums, _mm256_maddubs_epi16(codes, x))
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn join_neighbours(sums: __m256i) -> __m256i {
+    _mm256_madd_epi16(sums, _mm256_set1_epi16(1))
+}
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "avx2,fma,f16c")]

@@ -6,8 +6,9 @@
 
 use std::arch::x86_64::*;
 
-use super::packed::{Layout, PackedTable, Tile, TileQ8, tiles_of};
+use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, tiles_of};
 use super::{Table, avx2, peak};
+use crate::quant::bcml1::BLOCK;
 
 const NR: usize = 32;
 
@@ -16,12 +17,17 @@ const PREFETCH_BYTES: usize = 4096;
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
-    packed: Some(PackedTable { layout: Layout::new(0x0103, NR, 4, 0x80), tiles_q8: &TILES_Q8 }),
+    packed: Some(PackedTable {
+        layout: Layout::new(0x0103, NR, 4, 0x80),
+        tiles_q8: &TILES_Q8,
+        tiles_q4: &TILES_Q4,
+    }),
     spin_int8,
     ..avx2::TABLE
 };
 
-static TILES_Q8: [TileQ8; 12] = tiles_of!(gemm_q8_q8_f32_mx32c4: 1 2 3 4 5 6 7 8 9 10 11 12);
+static TILES_Q8: [TileFn; 12] = tiles_of!(gemm_q8_q8_f32_mx32c4: 1 2 3 4 5 6 7 8 9 10 11 12);
+static TILES_Q4: [TileFn; 12] = tiles_of!(gemm_q8_q4_f32_mx32c4: 1 2 3 4 5 6 7 8 9 10 11 12);
 
 /// `M` rows of activations by a panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -54,7 +60,80 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
             }
         }
     }
-    for (out, sums) in out.as_chunks_mut::<16>().0.iter_mut().zip(sums.as_flattened()) {
+    store(out, sums.as_flattened());
+}
+
+/// `M` rows of activations by a panel of 4-bit weights.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let mut sums = [[_mm512_setzero_ps(); 2]; M];
+    let groups = panel.chunks_exact(NR * BLOCK_BYTES * (x.group / BLOCK));
+    for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
+        // What a product is added to and stays the same, its zero signed.
+        let mut totals = [[_mm512_set1_ps(-0.0); 2]; M];
+        let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
+        for (w, (x_q, x_sums)) in w.as_chunks::<{ NR * BLOCK_BYTES }>().0.iter().zip(blocks) {
+            let lines = w.as_chunks::<{ 4 * NR }>().0;
+            let mut dots = [[_mm512_setzero_si512(); 2]; M];
+            for (w, x_q) in lines[1..].iter().zip(x_q.as_chunks::<2>().0) {
+                if M == 1 {
+                    prefetch(w);
+                }
+                let both = load(w);
+                for h in 0..2 {
+                    let w = codes(both, h);
+                    for i in 0..M {
+                        let x = _mm512_set1_epi32(i32::from_ne_bytes(x_q[h][i]));
+                        for j in 0..2 {
+                            dots[i][j] = _mm512_dpbusd_epi32(dots[i][j], w[j], x);
+                        }
+                    }
+                }
+            }
+            let [multipliers, offsets] = load(&lines[0]);
+            let (multipliers, offsets) = (widen(multipliers), widen(offsets));
+            for i in 0..M {
+                let x_sum = _mm512_set1_ps(x_sums[i]);
+                for j in 0..2 {
+                    let total = _mm512_fmadd_ps(x_sum, offsets[j], totals[i][j]);
+                    let dots = _mm512_cvtepi32_ps(dots[i][j]);
+                    totals[i][j] = _mm512_fmadd_ps(dots, multipliers[j], total);
+                }
+            }
+        }
+        for i in 0..M {
+            for j in 0..2 {
+                sums[i][j] = _mm512_fmadd_ps(totals[i][j], _mm512_set1_ps(x.scales[i]), sums[i][j]);
+            }
+        }
+    }
+    store(out, sums.as_flattened());
+}
+
+/// The low (`half` 0) or high (1) codes of each byte.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn codes(both: [__m512i; 2], half: usize) -> [__m512i; 2] {
+    let mask = _mm512_set1_epi8(15);
+    let [a, b] = both;
+    match half {
+        0 => [_mm512_and_si512(a, mask), _mm512_and_si512(b, mask)],
+        _ => [
+            _mm512_and_si512(_mm512_srli_epi16::<4>(a), mask),
+            _mm512_and_si512(_mm512_srli_epi16::<4>(b), mask),
+        ],
+    }
+}
+
+/// f16 to f32, exact.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn widen(x: __m512i) -> [__m512; 2] {
+    let (low, high) = (_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64::<1>(x));
+    [_mm512_cvtph_ps(low), _mm512_cvtph_ps(high)]
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn store(out: &mut [f32], sums: &[__m512]) {
+    for (out, sums) in out.as_chunks_mut::<16>().0.iter_mut().zip(sums) {
         // SAFETY: `out` is 16 writable floats, and `storeu` needs no alignment.
         unsafe { _mm512_storeu_ps(out.as_mut_ptr(), *sums) };
     }

@@ -3,25 +3,35 @@
 
 use std::arch::x86_64::*;
 
-use super::packed::{Layout, PackedTable, TileQ8, tiles_of};
+use super::packed::{Layout, PackedTable, TileFn, tiles_of};
 use super::ymm::{NR, ymm_tiles};
 use super::{Table, avx2, peak};
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
-    packed: Some(PackedTable { layout: Layout::new(0x0102, NR, 4, 0x80), tiles_q8: &TILES_Q8 }),
+    packed: Some(PackedTable {
+        layout: Layout::new(0x0102, NR, 4, 0x80),
+        tiles_q8: &TILES_Q8,
+        tiles_q4: &TILES_Q4,
+    }),
     spin_int8,
     ..avx2::TABLE
 };
 
-static TILES_Q8: [TileQ8; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
+static TILES_Q8: [TileFn; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
+static TILES_Q4: [TileFn; 6] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4 5 6);
 
-ymm_tiles!("avx2,fma,f16c,avxvnni", add_products, true);
+ymm_tiles!("avx2,fma,f16c,avxvnni", add_products, true, add_products, as_is);
 
-/// Adds 32 products to eight sums; `w` is a flipped vector.
+/// Adds 32 products to eight sums; `w` is unsigned: flipped weights or codes.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 fn add_products(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
     _mm256_dpbusd_avx_epi32(sums, w, x)
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn as_is(sums: __m256i) -> __m256i {
+    sums
 }
 
 /// See [`super::Kernels::spin_int8`]: 32 products an instruction.

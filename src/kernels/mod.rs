@@ -84,7 +84,7 @@ use crate::quant::{self, Bcml1Matrix, Q8Activations, Q8Matrix, Q8Row};
 
 pub use attend::{HEAD_DIM_MAX, KvRun};
 pub use float::LANES;
-pub use packed::{GROUP_MAX as PACKED_GROUP_MAX, Layout, PackError, PackedQ8, Q8Tiles};
+pub use packed::{GROUP_MAX as PACKED_GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8, Q8Tiles};
 
 /// An instruction set that kernels are written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -310,6 +310,50 @@ impl Kernels {
     /// is not `m` rows of as many values as there are weight rows.
     pub fn matmul_packed_q8(&self, w: PackedQ8<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
         packed::matmul_q8(self.table.packed(), w, x, out);
+    }
+
+    /// Packs `w`, whole panels of a 4-bit matrix or its end, into `out`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no [`Kernels::layout`], or `out` is not as long as its
+    /// [`bytes_q4`](Layout::bytes_q4).
+    pub fn pack_q4(&self, w: Bcml1Matrix<'_>, out: &mut [u8]) {
+        packed::pack_q4(self.table.packed().layout, w, out);
+    }
+
+    /// Writes row `index` of `w` as f32.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such row or `out` is not `[k]`.
+    pub fn read_packed_q4(&self, w: PackedQ4<'_>, index: usize, out: &mut [f32]) {
+        packed::read_row_q4(&w, index, out);
+    }
+
+    /// `out = x · wᵀ` as [`Kernels::matmul_q4`], to the bit, with packed weights.
+    ///
+    /// # Panics
+    ///
+    /// When `w` and `x` differ in `k` or are not in the layout of these kernels, `x` has no sums,
+    /// or `out` is not `m` rows of as many values as there are weight rows.
+    pub fn matmul_packed_q4(&self, w: PackedQ4<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
+        packed::matmul_q4(self.table.packed(), w, x, out);
+    }
+
+    /// As [`Kernels::quantize_tile`], for packed 4-bit weights: `out` is values, scales and sums.
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernels::quantize_tile`].
+    pub fn quantize_tile_summed(
+        &self,
+        x: &[f32],
+        k: usize,
+        group: usize,
+        out: (&mut [i8], &mut [f32], &mut [f32]),
+    ) {
+        packed::quantize_tile_summed(self.table, x, (k, group), out);
     }
 
     /// Quantises a tile of activations, `x` of up to [`Kernels::tile_rows`] rows of `k`, for packed

@@ -11,17 +11,21 @@ use std::arch::asm;
 use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights};
-use super::packed::{Layout, PackedTable, Tile, TileQ8, tiles_of};
+use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, tiles_of};
 use super::{Blocks4, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
-const PACKED: Option<PackedTable> =
-    Some(PackedTable { layout: Layout::new(0x0201, NR, 4, 0), tiles_q8: &TILES_Q8 });
+const PACKED: Option<PackedTable> = Some(PackedTable {
+    layout: Layout::new(0x0201, NR, 4, 0),
+    tiles_q8: &TILES_Q8,
+    tiles_q4: &TILES_Q4,
+});
 
-static TILES_Q8: [TileQ8; 4] = tiles_of!(gemm_q8_q8_f32_mx8c4: 1 2 3 4);
+static TILES_Q8: [TileFn; 4] = tiles_of!(gemm_q8_q8_f32_mx8c4: 1 2 3 4);
+static TILES_Q4: [TileFn; 4] = tiles_of!(gemm_q8_q4_f32_mx8c4: 1 2 3 4);
 
 /// Rows of a panel.
 const NR: usize = 8;
@@ -59,6 +63,74 @@ fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f
     for (out, sums) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums.as_flattened()) {
         store(out, *sums);
     }
+}
+
+/// `M` rows of activations by a panel of 4-bit weights. Sums are eight i16, two for each column of
+/// two rows, until the end of a block: `8 * 15 * 127 = 15240` at most.
+#[target_feature(enable = "neon")]
+fn gemm_q8_q4_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let mut sums = [[vdupq_n_f32(0.0); 2]; M];
+    let groups = panel.chunks_exact(NR * BLOCK_BYTES * (x.group / BLOCK));
+    for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
+        // What a product is added to and stays the same, its zero signed.
+        let mut totals = [[vdupq_n_f32(-0.0); 2]; M];
+        let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
+        for (w, (x_q, x_sums)) in w.as_chunks::<{ NR * BLOCK_BYTES }>().0.iter().zip(blocks) {
+            let w = w.as_chunks::<16>().0;
+            // For four rows: the first two, the others.
+            let mut dots = [[[vdupq_n_s16(0); 2]; 2]; M];
+            for (w, x_q) in w[2..].as_chunks::<2>().0.iter().zip(x_q.as_chunks::<2>().0) {
+                let w = [split_codes(&w[0]), split_codes(&w[1])];
+                for i in 0..M {
+                    for half in 0..2 {
+                        let x = load_four(&x_q[half][i]);
+                        for j in 0..2 {
+                            let [low, high] = dots[i][j];
+                            let w = w[j][half];
+                            dots[i][j] = [
+                                vmlal_s8(low, vget_low_s8(w), x),
+                                vmlal_s8(high, vget_high_s8(w), x),
+                            ];
+                        }
+                    }
+                }
+            }
+            for j in 0..2 {
+                let [multipliers, offsets] = [widen_4(&w[0], j), widen_4(&w[1], j)];
+                for i in 0..M {
+                    let [low, high] = dots[i][j];
+                    let dots = vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high));
+                    let total = vfmaq_n_f32(totals[i][j], offsets, x_sums[i]);
+                    totals[i][j] = vfmaq_f32(total, vcvtq_f32_s32(dots), multipliers);
+                }
+            }
+        }
+        for i in 0..M {
+            for j in 0..2 {
+                sums[i][j] = vfmaq_n_f32(sums[i][j], totals[i][j], x.scales[i]);
+            }
+        }
+    }
+    for (out, sums) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums.as_flattened()) {
+        store(out, *sums);
+    }
+}
+
+/// The low and the high codes of 16 bytes.
+#[target_feature(enable = "neon")]
+pub(super) fn split_codes(x: &[u8; 16]) -> [int8x16_t; 2] {
+    // SAFETY: `x` is 16 readable bytes.
+    let both = unsafe { vld1q_u8(x.as_ptr()) };
+    let (low, high) = (vandq_u8(both, vdupq_n_u8(15)), vshrq_n_u8::<4>(both));
+    [vreinterpretq_s8_u8(low), vreinterpretq_s8_u8(high)]
+}
+
+/// The first (`half` 0) or last (1) four of eight f16, exact.
+#[target_feature(enable = "neon")]
+pub(super) fn widen_4(x: &[u8; 16], half: usize) -> float32x4_t {
+    // SAFETY: `x` is 16 readable bytes.
+    let halves = vreinterpretq_u16_u8(unsafe { vld1q_u8(x.as_ptr()) });
+    widen_8(halves)[half]
 }
 
 /// Adds a group's dot products with four rows, times their scales.

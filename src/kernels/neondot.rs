@@ -10,9 +10,10 @@ use std::arch::asm;
 
 use super::matmul::{chunks, level, level_blocks, level_weights};
 use super::neon::{
-    self, add_block, add_group, add_scaled, codes, load, load_32, load_scales, parameters, store,
+    self, add_block, add_group, add_scaled, codes, load, load_32, load_scales, parameters,
+    split_codes, store, widen_4,
 };
-use super::packed::{Layout, PackedTable, Tile, TileQ8, tiles_of};
+use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, tiles_of};
 use super::{Blocks4, SummedRow, Table, peak};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::BLOCK;
@@ -23,12 +24,17 @@ pub(super) static TABLE: Table = Table {
     dot_q8_q8_f32_4x4,
     dot_q8_q4_f32_1x4,
     dot_q8_q4_f32_4x4,
-    packed: Some(PackedTable { layout: Layout::new(0x0202, NR, 4, 0), tiles_q8: &TILES_Q8 }),
+    packed: Some(PackedTable {
+        layout: Layout::new(0x0202, NR, 4, 0),
+        tiles_q8: &TILES_Q8,
+        tiles_q4: &TILES_Q4,
+    }),
     spin_int8,
     ..neon::TABLE
 };
 
-static TILES_Q8: [TileQ8; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
+static TILES_Q8: [TileFn; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
+static TILES_Q4: [TileFn; 6] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4 5 6);
 
 /// Rows of a panel.
 const NR: usize = 16;
@@ -65,14 +71,14 @@ fn rows_of_panel<const M: usize, const R: usize, const GROUP: usize>(
             let x_q = x_q.as_chunks::<16>().0.as_chunks::<2>().0.as_chunks::<M>().0;
             for (w, x) in w.iter().zip(x_q) {
                 let (w, x) = (&w[first..], x.as_flattened());
-                four_columns::<M, R, 0>(&mut dots, w, x);
-                four_columns::<M, R, 1>(&mut dots, w, x);
-                four_columns::<M, R, 2>(&mut dots, w, x);
-                four_columns::<M, R, 3>(&mut dots, w, x);
-                four_columns::<M, R, 4>(&mut dots, w, x);
-                four_columns::<M, R, 5>(&mut dots, w, x);
-                four_columns::<M, R, 6>(&mut dots, w, x);
-                four_columns::<M, R, 7>(&mut dots, w, x);
+                four_columns::<M, R, 0>(&mut dots, load_rows(&w[0..]), x);
+                four_columns::<M, R, 1>(&mut dots, load_rows(&w[4..]), x);
+                four_columns::<M, R, 2>(&mut dots, load_rows(&w[8..]), x);
+                four_columns::<M, R, 3>(&mut dots, load_rows(&w[12..]), x);
+                four_columns::<M, R, 4>(&mut dots, load_rows(&w[16..]), x);
+                four_columns::<M, R, 5>(&mut dots, load_rows(&w[20..]), x);
+                four_columns::<M, R, 6>(&mut dots, load_rows(&w[24..]), x);
+                four_columns::<M, R, 7>(&mut dots, load_rows(&w[28..]), x);
             }
             let w_scales = &w_scales.as_chunks::<16>().0[first..];
             for j in 0..R {
@@ -90,12 +96,95 @@ fn rows_of_panel<const M: usize, const R: usize, const GROUP: usize>(
     }
 }
 
+/// `M` rows of activations by a panel of 4-bit weights.
+#[target_feature(enable = "neon,dotprod")]
+fn gemm_q8_q4_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    match M {
+        ..3 => rows_of_q4_panel::<M, 4>(panel, x, out),
+        _ => rows_of_q4_panel::<M, 2>(panel, x, out),
+    }
+}
+
+/// Takes `R` vectors of rows of a panel at once.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn rows_of_q4_panel<const M: usize, const R: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    for first in (0..4).step_by(R) {
+        let mut sums = [[vdupq_n_f32(0.0); R]; M];
+        let groups = panel.chunks_exact(NR * BLOCK_BYTES * (x.group / BLOCK));
+        for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
+            // What a product is added to and stays the same, its zero signed.
+            let mut totals = [[vdupq_n_f32(-0.0); R]; M];
+            let x_q: &[i8] = bytemuck::cast_slice(x.q.as_flattened().as_flattened());
+            let x_q = x_q.as_chunks::<16>().0.as_chunks::<2>().0.as_chunks::<M>().0;
+            let blocks = w.as_chunks::<{ NR * BLOCK_BYTES }>().0.iter();
+            for (w, (x_q, x_sums)) in blocks.zip(x_q.iter().zip(x.sums)) {
+                let (x_q, w) = (x_q.as_flattened(), w.as_chunks::<16>().0);
+                let mut dots = [[vdupq_n_s32(0); R]; M];
+                let (parameters, w) = w.split_at(4);
+                let [a, b] = split_rows(&w[first..]);
+                four_columns::<M, R, 0>(&mut dots, a, x_q);
+                four_columns::<M, R, 1>(&mut dots, b, x_q);
+                let [a, b] = split_rows(&w[4 + first..]);
+                four_columns::<M, R, 2>(&mut dots, a, x_q);
+                four_columns::<M, R, 3>(&mut dots, b, x_q);
+                let [a, b] = split_rows(&w[8 + first..]);
+                four_columns::<M, R, 4>(&mut dots, a, x_q);
+                four_columns::<M, R, 5>(&mut dots, b, x_q);
+                let [a, b] = split_rows(&w[12 + first..]);
+                four_columns::<M, R, 6>(&mut dots, a, x_q);
+                four_columns::<M, R, 7>(&mut dots, b, x_q);
+                for j in 0..R {
+                    let at = first + j;
+                    let multipliers = widen_4(&parameters[at / 2], at % 2);
+                    let offsets = widen_4(&parameters[2 + at / 2], at % 2);
+                    for i in 0..M {
+                        let total = vfmaq_n_f32(totals[i][j], offsets, x_sums[i]);
+                        totals[i][j] = vfmaq_f32(total, vcvtq_f32_s32(dots[i][j]), multipliers);
+                    }
+                }
+            }
+            for i in 0..M {
+                for j in 0..R {
+                    sums[i][j] = vfmaq_n_f32(sums[i][j], totals[i][j], x.scales[i]);
+                }
+            }
+        }
+        for (out, sums) in out.as_chunks_mut::<NR>().0.iter_mut().zip(&sums) {
+            for (out, sums) in out.as_chunks_mut::<4>().0[first..].iter_mut().zip(sums) {
+                store(out, *sums);
+            }
+        }
+    }
+}
+
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn load_rows<const R: usize>(w: &[[i8; 16]]) -> [int8x16_t; R] {
+    let mut rows = [vdupq_n_s8(0); R];
+    for j in 0..R {
+        rows[j] = load(&w[j]);
+    }
+    rows
+}
+
+/// The low and the high codes of `R` vectors.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn split_rows<const R: usize>(w: &[[u8; 16]]) -> [[int8x16_t; R]; 2] {
+    let mut halves = [[vdupq_n_s8(0); R]; 2];
+    for j in 0..R {
+        [halves[0][j], halves[1][j]] = split_codes(&w[j]);
+    }
+    halves
+}
+
 /// Adds the products of columns `4 * C..4 * C + 4` of a block.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn four_columns<const M: usize, const R: usize, const C: usize>(
     dots: &mut [[int32x4_t; R]; M],
-    w: &[[i8; 16]],
+    w: [int8x16_t; R],
     x: &[[i8; 16]],
 ) {
     // Written out, as the compiler must know each lane and keeps `dots` in registers only so.
@@ -105,7 +194,7 @@ fn four_columns<const M: usize, const R: usize, const C: usize>(
                 let at = C * M + $i;
                 let x = load(&x[at / 4]);
                 for j in 0..R {
-                    dots[$i][j] = sdot_lane(dots[$i][j], load(&w[4 * C + j]), x, at % 4);
+                    dots[$i][j] = sdot_lane(dots[$i][j], w[j], x, at % 4);
                 }
             }
         };

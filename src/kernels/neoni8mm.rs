@@ -8,24 +8,38 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::neon::{add_scaled, load, load_scales, store};
-use super::packed::{Layout, PackedTable, Tile, TileQ8};
+use super::neon::{add_scaled, load, load_scales, split_codes, store, widen_4};
+use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn};
 use super::{Table, neondot, peak};
+use crate::quant::bcml1::BLOCK;
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
-    packed: Some(PackedTable { layout: Layout::new(0x0203, NR, 8, 0), tiles_q8: &TILES_Q8 }),
+    packed: Some(PackedTable {
+        layout: Layout::new(0x0203, NR, 8, 0),
+        tiles_q8: &TILES_Q8,
+        tiles_q4: &TILES_Q4,
+    }),
     spin_int8,
     ..neondot::TABLE
 };
 
-static TILES_Q8: [TileQ8; 6] = [
+static TILES_Q8: [TileFn; 6] = [
     gemm_q8_q8_f32_mx16c8::<1, 0, 8>,
     gemm_q8_q8_f32_mx16c8::<2, 1, 8>,
     gemm_q8_q8_f32_mx16c8::<3, 1, 4>,
     gemm_q8_q8_f32_mx16c8::<4, 2, 4>,
     gemm_q8_q8_f32_mx16c8::<5, 2, 4>,
     gemm_q8_q8_f32_mx16c8::<6, 3, 4>,
+];
+
+static TILES_Q4: [TileFn; 6] = [
+    gemm_q8_q4_f32_mx16c8::<1, 0, 8>,
+    gemm_q8_q4_f32_mx16c8::<2, 1, 8>,
+    gemm_q8_q4_f32_mx16c8::<3, 1, 4>,
+    gemm_q8_q4_f32_mx16c8::<4, 2, 4>,
+    gemm_q8_q4_f32_mx16c8::<5, 2, 4>,
+    gemm_q8_q4_f32_mx16c8::<6, 3, 4>,
 ];
 
 /// Rows of a panel.
@@ -67,10 +81,10 @@ fn rows_of_panel<const M: usize, const PAIRS: usize, const R: usize, const GROUP
             // In blocks of 32 columns.
             let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<8>().0;
             for (w, x) in w.as_chunks::<4>().0.iter().zip(x.q.as_chunks::<4>().0) {
-                eight_columns(&mut dots, &mut last_dots, &w[0][first..], &x[0]);
-                eight_columns(&mut dots, &mut last_dots, &w[1][first..], &x[1]);
-                eight_columns(&mut dots, &mut last_dots, &w[2][first..], &x[2]);
-                eight_columns(&mut dots, &mut last_dots, &w[3][first..], &x[3]);
+                eight_columns(&mut dots, &mut last_dots, load_rows(&w[0][first..]), &x[0]);
+                eight_columns(&mut dots, &mut last_dots, load_rows(&w[1][first..]), &x[1]);
+                eight_columns(&mut dots, &mut last_dots, load_rows(&w[2][first..]), &x[2]);
+                eight_columns(&mut dots, &mut last_dots, load_rows(&w[3][first..]), &x[3]);
             }
             let w_scales = &w_scales.as_chunks::<16>().0[first / 2..];
             for j in 0..R / 2 {
@@ -90,19 +104,111 @@ fn rows_of_panel<const M: usize, const PAIRS: usize, const R: usize, const GROUP
                 }
             }
         }
-        let (fours, _) = out.as_chunks_mut::<4>();
-        for j in 0..R / 2 {
-            let at = first / 2 + j;
-            for i in 0..PAIRS {
-                let [low, high] = [sums[i][2 * j], sums[i][2 * j + 1]];
-                store(&mut fours[8 * i + at], vuzp1q_f32(low, high));
-                store(&mut fours[8 * i + 4 + at], vuzp2q_f32(low, high));
-            }
-            if is_odd {
-                store(&mut fours[4 * (M - 1) + at], last_sums[j]);
-            }
+        store_rows::<M, PAIRS, R>(&sums, &last_sums, first / 2, out);
+    }
+}
+
+/// Writes the results of `R` vectors of rows, the first of them four rows times `at` in.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn store_rows<const M: usize, const PAIRS: usize, const R: usize>(
+    sums: &[[float32x4_t; R]; PAIRS],
+    last_sums: &[float32x4_t; R],
+    at: usize,
+    out: &mut [f32],
+) {
+    let (fours, _) = out.as_chunks_mut::<4>();
+    for j in 0..R / 2 {
+        for i in 0..PAIRS {
+            let [low, high] = [sums[i][2 * j], sums[i][2 * j + 1]];
+            store(&mut fours[8 * i + at + j], vuzp1q_f32(low, high));
+            store(&mut fours[8 * i + 4 + at + j], vuzp2q_f32(low, high));
+        }
+        if M % 2 == 1 {
+            store(&mut fours[4 * (M - 1) + at + j], last_sums[j]);
         }
     }
+}
+
+/// As [`gemm_q8_q8_f32_mx16c8`] with 4-bit weights.
+#[target_feature(enable = "neon,i8mm")]
+fn gemm_q8_q4_f32_mx16c8<const M: usize, const PAIRS: usize, const R: usize>(
+    panel: &[u8],
+    x: &Tile<'_>,
+    out: &mut [f32],
+) {
+    for first in (0..8).step_by(R) {
+        let mut sums = [[vdupq_n_f32(0.0); R]; PAIRS];
+        let mut last_sums = [vdupq_n_f32(0.0); R];
+        let groups = panel.chunks_exact(NR * BLOCK_BYTES * (x.group / BLOCK));
+        for (w, x) in groups.zip(x.summed_groups::<M, 8>()) {
+            // What a product is added to and stays the same, its zero signed.
+            let mut totals = [[vdupq_n_f32(-0.0); R]; PAIRS];
+            let mut last_totals = [vdupq_n_f32(-0.0); R];
+            let blocks = x.q.as_chunks::<4>().0.iter().zip(x.sums);
+            for (w, (x_q, x_sums)) in w.as_chunks::<{ NR * BLOCK_BYTES }>().0.iter().zip(blocks) {
+                let (parameters, w) = w.as_chunks::<16>().0.split_at(4);
+                let mut dots = [[vdupq_n_s32(0); R]; PAIRS];
+                let mut last_dots = [vdupq_n_s32(0); R];
+                let [a, b] = split_rows(&w[first..]);
+                eight_columns(&mut dots, &mut last_dots, a, &x_q[0]);
+                eight_columns(&mut dots, &mut last_dots, b, &x_q[1]);
+                let [a, b] = split_rows(&w[8 + first..]);
+                eight_columns(&mut dots, &mut last_dots, a, &x_q[2]);
+                eight_columns(&mut dots, &mut last_dots, b, &x_q[3]);
+                for j in 0..R / 2 {
+                    let at = first / 2 + j;
+                    let multipliers = widen_4(&parameters[at / 2], at % 2);
+                    let offsets = widen_4(&parameters[2 + at / 2], at % 2);
+                    let twice = |x| [vzip1q_f32(x, x), vzip2q_f32(x, x)];
+                    let (multipliers2, offsets2) = (twice(multipliers), twice(offsets));
+                    for i in 0..PAIRS {
+                        let x_sums = load_two(x_sums[2 * i], x_sums[2 * i + 1]);
+                        for h in 0..2 {
+                            let total = &mut totals[i][2 * j + h];
+                            let dots = vcvtq_f32_s32(dots[i][2 * j + h]);
+                            *total = vfmaq_f32(*total, offsets2[h], x_sums);
+                            *total = vfmaq_f32(*total, dots, multipliers2[h]);
+                        }
+                    }
+                    if M % 2 == 1 {
+                        let dots = vuzp1q_s32(last_dots[2 * j], last_dots[2 * j + 1]);
+                        let total = vfmaq_n_f32(last_totals[j], offsets, x_sums[M - 1]);
+                        last_totals[j] = vfmaq_f32(total, vcvtq_f32_s32(dots), multipliers);
+                    }
+                }
+            }
+            for j in 0..R {
+                for i in 0..PAIRS {
+                    let x_scales = load_two(x.scales[2 * i], x.scales[2 * i + 1]);
+                    sums[i][j] = vfmaq_f32(sums[i][j], totals[i][j], x_scales);
+                }
+                last_sums[j] = vfmaq_n_f32(last_sums[j], last_totals[j], x.scales[M - 1]);
+            }
+        }
+        store_rows::<M, PAIRS, R>(&sums, &last_sums, first / 2, out);
+    }
+}
+
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn load_rows<const R: usize>(w: &[[i8; 16]]) -> [int8x16_t; R] {
+    let mut rows = [vdupq_n_s8(0); R];
+    for j in 0..R {
+        rows[j] = load(&w[j]);
+    }
+    rows
+}
+
+/// The low and the high codes of `R` vectors.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn split_rows<const R: usize>(w: &[[u8; 16]]) -> [[int8x16_t; R]; 2] {
+    let mut halves = [[vdupq_n_s8(0); R]; 2];
+    for j in 0..R {
+        [halves[0][j], halves[1][j]] = split_codes(&w[j]);
+    }
+    halves
 }
 
 /// Adds the products of eight columns.
@@ -111,17 +217,16 @@ fn rows_of_panel<const M: usize, const PAIRS: usize, const R: usize, const GROUP
 fn eight_columns<const M: usize, const PAIRS: usize, const R: usize>(
     dots: &mut [[int32x4_t; R]; PAIRS],
     last_dots: &mut [int32x4_t; R],
-    w: &[[i8; 16]],
+    w: [int8x16_t; R],
     x: &[[u8; 8]; M],
 ) {
     let pairs = bytemuck::cast_slice::<[u8; 8], i8>(x).as_chunks::<16>().0;
     for j in 0..R {
-        let w = load(&w[j]);
         for i in 0..PAIRS {
-            dots[i][j] = smmla(dots[i][j], w, load(&pairs[i]));
+            dots[i][j] = smmla(dots[i][j], w[j], load(&pairs[i]));
         }
         if M % 2 == 1 {
-            last_dots[j] = smmla(last_dots[j], w, load_eight(&x[M - 1]));
+            last_dots[j] = smmla(last_dots[j], w[j], load_eight(&x[M - 1]));
         }
     }
 }

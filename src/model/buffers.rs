@@ -25,6 +25,8 @@ pub(super) struct Inputs<'a> {
     pub(super) biases: &'a mut [i32],
     /// Sums of each 32 values of `q`, `[batch, k / 32]`.
     pub(super) sums: &'a mut [i32],
+    /// The same for packed weights.
+    pub(super) tile_sums: &'a mut [f32],
 }
 
 /// Everything a forward pass writes.
@@ -72,6 +74,7 @@ impl<'a> Buffers<'a> {
                 scales: carver.take("input scales", rows(scale_width))?,
                 biases: carver.take("input biases", rows(scale_width))?,
                 sums: carver.take("input sums", rows(q_width / BLOCK))?,
+                tile_sums: carver.take("input sums in tiles", rows(q_width / BLOCK))?,
             },
             cos: carver.take("cos", rows(header.head_dim / 2))?,
             sin: carver.take("sin", rows(header.head_dim / 2))?,

@@ -294,9 +294,7 @@ impl Pass<'_> {
     /// The matrix of `kind` in `layer`, packed if it is.
     fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let header = self.model.header();
-        let packed = header.weights.group().and_then(|group| {
-            self.packed.and_then(|p| p.matrix((kind, layer), header.shape(kind), group))
-        });
+        let packed = self.packed.and_then(|packed| packed.matrix((kind, layer), header));
         packed.unwrap_or_else(|| self.model.matrix(kind, layer))
     }
 

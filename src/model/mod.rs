@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use crate::format;
 use crate::format::model::{Encoding, HEADER_LEN, Header, Tensor, TensorId, TensorKind};
-use crate::kernels::{Kernels, PackedQ8};
+use crate::kernels::{Kernels, PackedQ4, PackedQ8};
 use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::Map;
@@ -93,8 +93,10 @@ pub enum Matrix<'a> {
     Q8(Q8Matrix<'a>),
     /// int8 with group scales, in the layout of the kernels in use.
     PackedQ8(PackedQ8<'a>),
-    /// 4-bit blocks.
+    /// 4-bit blocks, row-major.
     Q4(Bcml1Matrix<'a>),
+    /// 4-bit blocks, in the layout of the kernels in use.
+    PackedQ4(PackedQ4<'a>),
 }
 
 impl<'a> Matrix<'a> {
@@ -105,6 +107,7 @@ impl<'a> Matrix<'a> {
             Matrix::Q8(matrix) => matrix.rows(),
             Matrix::PackedQ8(matrix) => matrix.rows(),
             Matrix::Q4(matrix) => matrix.rows(),
+            Matrix::PackedQ4(matrix) => matrix.rows(),
         }
     }
 
@@ -115,6 +118,7 @@ impl<'a> Matrix<'a> {
             Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
             Matrix::PackedQ8(matrix) => Matrix::PackedQ8(matrix.slice_rows(range)),
             Matrix::Q4(matrix) => Matrix::Q4(matrix.slice_rows(range)),
+            Matrix::PackedQ4(matrix) => Matrix::PackedQ4(matrix.slice_rows(range)),
         }
     }
 
@@ -128,6 +132,7 @@ impl<'a> Matrix<'a> {
             }
             Matrix::PackedQ8(matrix) => kernels.read_packed_q8(*matrix, index, out),
             Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
+            Matrix::PackedQ4(matrix) => kernels.read_packed_q4(*matrix, index, out),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Weights in the layout of the kernels in use: in a cache file that processes share, or in
 //! memory of this process, in huge pages if the system has them.
 
+use std::mem::discriminant;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,15 +9,14 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use super::{Matrix, Model};
-use crate::format::model::{TensorId, TensorKind};
-use crate::kernels::{Kernels, Layout, PackedQ8};
+use crate::format::model::{Encoding, Header, TensorId, TensorKind};
+use crate::kernels::{Kernels, Layout, PackedQ4, PackedQ8};
 use crate::pack::{self, Builder, Cache, Entry, Identity};
 use crate::pool::Pool;
-use crate::quant::Q8Matrix;
 use crate::sys::huge::HugeMemory;
 
 /// Changes when the order or the meaning of a cache's tensors does.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Panels that a thread packs at once.
 const PIECE_PANELS: usize = 8;
@@ -45,7 +45,7 @@ pub(super) struct Packer<'a> {
 /// One matrix that is multiplied by.
 struct Job<'a> {
     id: TensorId,
-    w: Q8Matrix<'a>,
+    w: Matrix<'a>,
     bytes: usize,
 }
 
@@ -71,15 +71,15 @@ struct Moving {
 }
 
 impl Packer<'_> {
-    /// The matrices to pack; `None` if none are int8, or the kernels want them as they are.
+    /// The matrices to pack; `None` if none are quantised, or the kernels want them as they are.
     fn jobs(&self) -> Option<(Layout, Vec<Job<'_>>)> {
         let layout = self.kernels.layout()?;
         let header = self.model.header();
         let is_read = |id: TensorId| id.kind != TensorKind::Embedding || header.shared_classifier;
         let ids = header.tensors().map(|tensor| tensor.id).filter(|id| !id.kind.is_norm());
         let jobs = ids.filter(|id| is_read(*id)).filter_map(|id| {
-            let Matrix::Q8(w) = self.model.matrix(id.kind, id.layer) else { return None };
-            let bytes = layout.bytes_q8(w.rows(), w.k(), w.group())?;
+            let w = self.model.matrix(id.kind, id.layer);
+            let bytes = packed_bytes(layout, &w, w.rows(), header.weights.group()?)?;
             Some(Job { id, w, bytes })
         });
         let jobs: Vec<Job<'_>> = jobs.collect();
@@ -135,6 +135,7 @@ impl Packer<'_> {
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<(), pack::Error> {
         builder.reserve_disk(jobs.iter().map(|job| job.bytes as u64).sum())?;
+        let header = self.model.header();
         let mut sources: Vec<(u32, &Job<'_>)> = Vec::with_capacity(jobs.len());
         for job in jobs {
             if !is_wanted() {
@@ -143,7 +144,8 @@ impl Packer<'_> {
             let crc = crc32fast::hash(self.model.tensor_bytes(job.id));
             let is_same = |other: &Job<'_>| {
                 self.model.tensor_bytes(other.id) == self.model.tensor_bytes(job.id)
-                    && other.w.k() == job.w.k()
+                    && discriminant(&other.w) == discriminant(&job.w)
+                    && header.shape(other.id.kind) == header.shape(job.id.kind)
             };
             let same = sources.iter().find(|(of, other)| *of == crc && is_same(other));
             if let Some(entry) = same.and_then(|(_, other)| builder.look_up(key(other.id))) {
@@ -175,14 +177,28 @@ impl Packer<'_> {
         Ok(Some((PackedWeights { layout, kinds, home, moving: None }, report)))
     }
 
-    fn pack(&self, layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
+    fn pack(&self, layout: Layout, w: Matrix<'_>, out: &mut [u8]) {
         let kernels = self.kernels;
         let piece_rows = PIECE_PANELS * layout.panel_rows();
-        let piece_bytes = layout.bytes_q8(piece_rows, w.k(), w.group()).unwrap_or(out.len());
-        self.pool.run_chunks(out, piece_bytes, &|index, out| {
+        let group = self.model.header().weights.group();
+        let piece_bytes = group.and_then(|group| packed_bytes(layout, &w, piece_rows, group));
+        self.pool.run_chunks(out, piece_bytes.unwrap_or(usize::MAX), &|index, out| {
             let start = index * piece_rows;
-            kernels.pack_q8(w.slice_rows(start..(start + piece_rows).min(w.rows())), out);
+            match w.slice_rows(start..(start + piece_rows).min(w.rows())) {
+                Matrix::Q8(w) => kernels.pack_q8(w, out),
+                Matrix::Q4(w) => kernels.pack_q4(w, out),
+                _ => unreachable!("`jobs` chose matrices that can be packed"),
+            }
         });
+    }
+}
+
+/// Bytes of `rows` rows of `w` once packed; `None` if its kind is not.
+fn packed_bytes(layout: Layout, w: &Matrix<'_>, rows: usize, group: usize) -> Option<usize> {
+    match w {
+        Matrix::Q8(w) => layout.bytes_q8(rows, w.k(), group),
+        Matrix::Q4(w) => layout.bytes_q4(rows, w.k(), group),
+        _ => None,
     }
 }
 
@@ -207,9 +223,9 @@ impl PackedWeights {
     pub(super) fn matrix(
         &self,
         (kind, layer): (TensorKind, usize),
-        shape: (usize, usize),
-        group: usize,
+        header: &Header,
     ) -> Option<Matrix<'_>> {
+        let group = header.weights.group()?;
         let (_, layers) = self.kinds.iter().find(|(of, _)| *of == kind)?;
         let entry = &layers[layer];
         let bytes = match &self.home {
@@ -219,8 +235,17 @@ impl PackedWeights {
                 &memory.as_slice()[start..start + entry.bytes as usize]
             }
         };
-        let matrix = PackedQ8::new(bytes, shape, group, self.layout);
-        Some(Matrix::PackedQ8(matrix.expect("entries have the lengths that the layout gives")))
+        let shape = header.shape(kind);
+        let matrix = match header.weights.encoding(kind) {
+            Encoding::F32 => return None,
+            Encoding::Q8 { group } => {
+                PackedQ8::new(bytes, shape, group, self.layout).map(Matrix::PackedQ8)
+            }
+            Encoding::Bcml1 => {
+                PackedQ4::new(bytes, shape, group, self.layout).map(Matrix::PackedQ4)
+            }
+        };
+        Some(matrix.expect("entries have the lengths that the layout gives"))
     }
 
     /// Whether the weights are in huge pages of this process, rather than in a mapped file.
@@ -280,6 +305,7 @@ fn copy(from: &[u8], is_wanted: &AtomicBool) -> Option<HugeMemory> {
 mod tests {
     use super::super::{KvType, Plan, Row, Transformer};
     use super::*;
+    use crate::format::model::Weights;
 
     fn model() -> Arc<Model> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo.bin");
@@ -302,15 +328,29 @@ mod tests {
         logits
     }
 
-    #[test]
-    fn packed_weights_give_the_same_logits() {
-        let model = model();
-        let wanted = logits(&mut transformer(&model, Kernels::best()));
+    fn check_in_every_tier(model: &Arc<Model>) {
+        let wanted = logits(&mut transformer(model, Kernels::best()));
+        assert!(wanted.iter().all(|x| x.is_finite()));
         for kernels in crate::kernels::Isa::ALL.iter().filter_map(|isa| Kernels::for_isa(*isa)) {
-            let mut transformer = transformer(&model, kernels);
+            let mut transformer = transformer(model, kernels);
             let report = transformer.pack_in_memory().unwrap();
             assert_eq!(report.is_some(), kernels.layout().is_some());
             assert!(logits(&mut transformer) == wanted, "{kernels:?}");
+        }
+    }
+
+    #[test]
+    fn packed_weights_give_the_same_logits() {
+        check_in_every_tier(&model());
+    }
+
+    #[test]
+    fn packed_4_bit_weights_give_the_same_logits() {
+        for int8_embedding in [false, true] {
+            let header = model().header().clone();
+            let weights = Weights::Q4 { group: 64, int8_embedding };
+            let model = Model::synthetic(&Header { weights, ..header }).unwrap();
+            check_in_every_tier(&Arc::new(model));
         }
     }
 

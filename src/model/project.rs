@@ -61,6 +61,14 @@ impl Projector<'_> {
                     kernels.quantize_tile(x, k, group, (q, scales, biases));
                 });
             }
+            Matrix::PackedQ4(_) => {
+                let tile = kernels.tile_rows() * k;
+                let sums = (&mut inputs.tile_sums[..m * k / BLOCK], tile / BLOCK);
+                pool.run_chunks3((q, tile), (scales, tile / group), sums, &|i, q, scales, sums| {
+                    let x = &x[i * tile..][..q.len()];
+                    kernels.quantize_tile_summed(x, k, group, (q, scales, sums));
+                });
+            }
         }
     }
 
@@ -97,6 +105,10 @@ impl Projector<'_> {
                     let x = inputs.tiles((m, k), group, kernels.tile_rows());
                     kernels.matmul_packed_q8(w, x.slice_rows(rows), parts);
                 }
+                Matrix::PackedQ4(w) => {
+                    let x = inputs.summed_tiles((m, k), group, kernels.tile_rows());
+                    kernels.matmul_packed_q4(w, x.slice_rows(rows), parts);
+                }
             }
         });
     }
@@ -110,10 +122,17 @@ impl Inputs<'_> {
         x.expect("`prepare` quantised whole groups")
     }
 
-    /// The `[m, k]` values as `prepare` quantised them for packed weights.
+    /// The `[m, k]` values as `prepare` quantised them for packed int8 weights.
     fn tiles(&self, (m, k): (usize, usize), group: usize, mr: usize) -> Q8Tiles<'_> {
         let groups = m * k / group;
         let parts = (&self.q[..m * k], &self.scales[..groups], &self.biases[..groups]);
         Q8Tiles::new(parts, k, group, mr)
+    }
+
+    /// The same for packed 4-bit weights.
+    fn summed_tiles(&self, (m, k): (usize, usize), group: usize, mr: usize) -> Q8Tiles<'_> {
+        let (groups, blocks) = (m * k / group, m * k / BLOCK);
+        let parts = (&self.q[..m * k], &self.scales[..groups], &self.tile_sums[..blocks]);
+        Q8Tiles::summed(parts, k, group, mr)
     }
 }

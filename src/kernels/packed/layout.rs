@@ -3,7 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::quant::{self, Q8Matrix};
+use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
+use crate::quant::{self, Bcml1Matrix, Q8Matrix};
+use half::f16;
 
 /// Longest group of packed weights; a matrix of longer ones is used as it is.
 pub const GROUP_MAX: usize = 1024;
@@ -47,11 +49,22 @@ impl Layout {
     /// Bytes of a packed matrix, `None` if it cannot be packed: its group is above [`GROUP_MAX`]
     /// or is none, `k` is no whole number of groups, or memory could not hold it.
     pub fn bytes_q8(&self, rows: usize, k: usize, group: usize) -> Option<usize> {
-        let is_group = group != 0 && group.is_multiple_of(quant::GROUP_MIN) && group <= GROUP_MAX;
-        if !is_group || k == 0 || !k.is_multiple_of(group) {
+        if !is_packable(k, group) {
             return None;
         }
-        let panel = (k / group).checked_mul(self.group_bytes(group))?;
+        self.panels_bytes(rows, (k / group).checked_mul(self.group_bytes(group))?)
+    }
+
+    /// Bytes of a packed 4-bit matrix for activations in groups of `group`, `None` as for
+    /// [`Layout::bytes_q8`].
+    pub fn bytes_q4(&self, rows: usize, k: usize, group: usize) -> Option<usize> {
+        if !is_packable(k, group) {
+            return None;
+        }
+        self.panels_bytes(rows, (k / BLOCK).checked_mul(self.nr * BLOCK_BYTES)?)
+    }
+
+    fn panels_bytes(&self, rows: usize, panel: usize) -> Option<usize> {
         panel.checked_mul(rows.div_ceil(self.nr)).filter(|bytes| isize::try_from(*bytes).is_ok())
     }
 
@@ -59,6 +72,11 @@ impl Layout {
     fn group_bytes(&self, group: usize) -> usize {
         self.nr * (size_of::<f32>() + group)
     }
+}
+
+fn is_packable(k: usize, group: usize) -> bool {
+    let is_group = group != 0 && group.is_multiple_of(quant::GROUP_MIN) && group <= GROUP_MAX;
+    is_group && k != 0 && k.is_multiple_of(group)
 }
 
 /// Why bytes are no packed matrix.
@@ -98,17 +116,62 @@ impl fmt::Display for PackError {
 
 impl std::error::Error for PackError {}
 
+/// Panels of any kind of weights.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Panels<'a> {
+    bytes: &'a [u8],
+    pub(super) rows: usize,
+    pub(super) k: usize,
+    pub(super) layout: Layout,
+    /// Bytes of a panel.
+    panel_bytes: usize,
+}
+
+impl<'a> Panels<'a> {
+    fn new(
+        bytes: &'a [u8],
+        (rows, k): (usize, usize),
+        group: usize,
+        layout: Layout,
+        [wanted, panel_bytes]: [Option<usize>; 2],
+    ) -> Result<Self, PackError> {
+        let (Some(wanted), Some(panel_bytes)) = (wanted, panel_bytes) else {
+            return Err(PackError::Shape { rows, k, group });
+        };
+        if bytes.len() != wanted {
+            return Err(PackError::Bytes { found: bytes.len(), wanted });
+        }
+        Ok(Panels { bytes, rows, k, layout, panel_bytes })
+    }
+
+    fn slice_rows(&self, range: Range<usize>) -> Panels<'a> {
+        let nr = self.layout.nr;
+        assert!(range.end <= self.rows);
+        assert!(range.start.is_multiple_of(nr));
+        assert!(range.end == self.rows || range.end.is_multiple_of(nr));
+        let panels = range.start / nr..range.end.div_ceil(nr);
+        let bytes = &self.bytes[panels.start * self.panel_bytes..panels.end * self.panel_bytes];
+        Panels { bytes, rows: range.len(), ..*self }
+    }
+
+    /// Each panel's bytes.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.bytes.chunks_exact(self.panel_bytes)
+    }
+
+    /// The panel that holds row `index`.
+    fn panel_of(&self, index: usize) -> &'a [u8] {
+        assert!(index < self.rows);
+        &self.bytes[index / self.layout.nr * self.panel_bytes..][..self.panel_bytes]
+    }
+}
+
 /// A packed matrix, `[rows, k]`. One that exists has as many bytes as its shape and layout want;
 /// they may have any values.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedQ8<'a> {
-    bytes: &'a [u8],
-    rows: usize,
-    k: usize,
+    panels: Panels<'a>,
     group: usize,
-    layout: Layout,
-    /// Bytes of a panel.
-    panel_bytes: usize,
 }
 
 impl<'a> PackedQ8<'a> {
@@ -123,23 +186,18 @@ impl<'a> PackedQ8<'a> {
         group: usize,
         layout: Layout,
     ) -> Result<Self, PackError> {
-        let wanted = layout.bytes_q8(rows, k, group);
-        let wanted = wanted.ok_or(PackError::Shape { rows, k, group })?;
-        if bytes.len() != wanted {
-            return Err(PackError::Bytes { found: bytes.len(), wanted });
-        }
-        let panel_bytes = k / group * layout.group_bytes(group);
-        Ok(PackedQ8 { bytes, rows, k, group, layout, panel_bytes })
+        let sizes = [rows, 1].map(|rows| layout.bytes_q8(rows, k, group));
+        Ok(PackedQ8 { panels: Panels::new(bytes, (rows, k), group, layout, sizes)?, group })
     }
 
     /// How many rows there are.
     pub fn rows(&self) -> usize {
-        self.rows
+        self.panels.rows
     }
 
     /// Values in a row.
     pub fn k(&self) -> usize {
-        self.k
+        self.panels.k
     }
 
     /// Values that share a scale.
@@ -147,14 +205,9 @@ impl<'a> PackedQ8<'a> {
         self.group
     }
 
-    /// Rows of a panel.
-    pub fn panel_rows(&self) -> usize {
-        self.layout.nr
-    }
-
     /// How it is packed.
     pub fn layout(&self) -> Layout {
-        self.layout
+        self.panels.layout
     }
 
     /// The rows of `range` as a matrix: a thread's share.
@@ -164,24 +217,62 @@ impl<'a> PackedQ8<'a> {
     /// When `range` is not inside `0..rows`, does not start with a panel, or ends inside one that
     /// is not the last.
     pub fn slice_rows(&self, range: Range<usize>) -> PackedQ8<'a> {
-        let nr = self.layout.nr;
-        assert!(range.end <= self.rows);
-        assert!(range.start.is_multiple_of(nr));
-        assert!(range.end == self.rows || range.end.is_multiple_of(nr));
-        let panels = range.start / nr..range.end.div_ceil(nr);
-        let bytes = &self.bytes[panels.start * self.panel_bytes..panels.end * self.panel_bytes];
-        PackedQ8 { bytes, rows: range.len(), ..*self }
+        PackedQ8 { panels: self.panels.slice_rows(range), ..*self }
     }
 
-    /// Each panel's bytes.
-    pub(super) fn panels(&self) -> impl Iterator<Item = &'a [u8]> {
-        self.bytes.chunks_exact(self.panel_bytes)
+    pub(super) fn panels(&self) -> Panels<'a> {
+        self.panels
+    }
+}
+
+/// A packed 4-bit matrix, `[rows, k]`. One that exists has as many bytes as its shape and layout
+/// want; they may have any values.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedQ4<'a>(Panels<'a>);
+
+impl<'a> PackedQ4<'a> {
+    /// Takes `bytes` as a matrix that [`Kernels::pack_q4`](super::super::Kernels::pack_q4) wrote;
+    /// `group` is that of the activations.
+    ///
+    /// # Errors
+    ///
+    /// When a matrix of that shape is not packed, or is not as long.
+    pub fn new(
+        bytes: &'a [u8],
+        (rows, k): (usize, usize),
+        group: usize,
+        layout: Layout,
+    ) -> Result<Self, PackError> {
+        let sizes = [rows, 1].map(|rows| layout.bytes_q4(rows, k, group));
+        Panels::new(bytes, (rows, k), group, layout, sizes).map(PackedQ4)
     }
 
-    /// The panel that holds row `index`.
-    fn panel_of(&self, index: usize) -> &'a [u8] {
-        assert!(index < self.rows);
-        &self.bytes[index / self.layout.nr * self.panel_bytes..][..self.panel_bytes]
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.0.rows
+    }
+
+    /// Values in a row.
+    pub fn k(&self) -> usize {
+        self.0.k
+    }
+
+    /// How it is packed.
+    pub fn layout(&self) -> Layout {
+        self.0.layout
+    }
+
+    /// The rows of `range` as a matrix: a thread's share.
+    ///
+    /// # Panics
+    ///
+    /// As [`PackedQ8::slice_rows`].
+    pub fn slice_rows(&self, range: Range<usize>) -> PackedQ4<'a> {
+        PackedQ4(self.0.slice_rows(range))
+    }
+
+    pub(super) fn panels(&self) -> Panels<'a> {
+        self.0
     }
 }
 
@@ -232,9 +323,9 @@ fn pad(layout: Layout, group: usize, out: &mut [u8]) {
 
 /// Writes row `index` of `w` as f32.
 pub(in crate::kernels) fn read_row_q8(w: &PackedQ8<'_>, index: usize, out: &mut [f32]) {
-    assert_eq!(out.len(), w.k);
-    let Layout { nr, kr, flip, .. } = w.layout;
-    let groups = w.panel_of(index).chunks_exact(w.layout.group_bytes(w.group));
+    assert_eq!(out.len(), w.k());
+    let Layout { nr, kr, flip, .. } = w.layout();
+    let groups = w.panels.panel_of(index).chunks_exact(w.layout().group_bytes(w.group));
     let row = index % nr;
     for (bytes, out) in groups.zip(out.chunks_exact_mut(w.group)) {
         let (scales, bytes) = bytes.split_at(nr * size_of::<f32>());
@@ -243,6 +334,65 @@ pub(in crate::kernels) fn read_row_q8(w: &PackedQ8<'_>, index: usize, out: &mut 
         for (bytes, out) in blocks.zip(out.chunks_exact_mut(kr)) {
             for (byte, out) in bytes.iter().zip(out) {
                 *out = f32::from((byte ^ flip) as i8) * scale;
+            }
+        }
+    }
+}
+
+/// See [`super::super::Kernels::pack_q4`].
+pub(in crate::kernels) fn pack_q4(layout: Layout, w: Bcml1Matrix<'_>, out: &mut [u8]) {
+    assert_eq!(layout.bytes_q4(w.rows(), w.k(), BLOCK), Some(out.len()));
+    if out.is_empty() {
+        return;
+    }
+    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
+    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
+        let start = panel * layout.nr;
+        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
+        match layout.kr {
+            8 => pack_panel_q4::<8>(layout.nr, w, out),
+            _ => pack_panel_q4::<4>(layout.nr, w, out),
+        }
+    }
+}
+
+fn pack_panel_q4<const KR: usize>(nr: usize, w: Bcml1Matrix<'_>, out: &mut [u8]) {
+    if w.rows() < nr {
+        out.fill(0);
+    }
+    for row in 0..w.rows() {
+        for (block, out) in w.row(row).iter().zip(out.chunks_exact_mut(nr * BLOCK_BYTES)) {
+            let (parameters, out) = out.split_at_mut(4 * nr);
+            let parameters = parameters.as_chunks_mut().0;
+            parameters[row] = block.multiplier().to_ne_bytes();
+            parameters[nr + row] = block.offset().to_ne_bytes();
+            let codes = block.codes();
+            let out = out.as_chunks_mut::<KR>().0[row..].iter_mut().step_by(nr);
+            for ([low, high], out) in codes.as_chunks::<KR>().0.as_chunks().0.iter().zip(out) {
+                for i in 0..KR {
+                    out[i] = low[i] | high[i] << 4;
+                }
+            }
+        }
+    }
+}
+
+/// Writes row `index` of `w` as f32.
+pub(in crate::kernels) fn read_row_q4(w: &PackedQ4<'_>, index: usize, out: &mut [f32]) {
+    assert_eq!(out.len(), w.k());
+    let Layout { nr, kr, .. } = w.layout();
+    let row = index % nr;
+    let blocks = w.0.panel_of(index).chunks_exact(nr * BLOCK_BYTES);
+    for (bytes, out) in blocks.zip(out.chunks_exact_mut(BLOCK)) {
+        let (parameters, codes) = bytes.split_at(4 * nr);
+        let parameter = |at| f16::from_ne_bytes(parameters.as_chunks().0[at]).to_f32();
+        let (multiplier, offset) = (parameter(row), parameter(nr + row));
+        let bytes = codes.chunks_exact(kr).skip(row).step_by(nr);
+        for (bytes, out) in bytes.zip(out.chunks_exact_mut(2 * kr)) {
+            let (low, high) = out.split_at_mut(kr);
+            for ((byte, low), high) in bytes.iter().zip(low).zip(high) {
+                *low = f32::from(byte & 15) * multiplier + offset;
+                *high = f32::from(byte >> 4) * multiplier + offset;
             }
         }
     }

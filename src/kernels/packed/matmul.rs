@@ -3,7 +3,8 @@
 //! Panels are outermost: each is read from memory once and stays in cache for the whole batch.
 
 use super::super::Table;
-use super::{MR_MAX, NR_MAX, PackedQ8, PackedTable, Q8Tiles};
+use super::layout::Panels;
+use super::{MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, TileFn};
 
 /// See [`super::super::Kernels::matmul_packed_q8`].
 pub(in crate::kernels) fn matmul_q8(
@@ -12,24 +13,46 @@ pub(in crate::kernels) fn matmul_q8(
     x: Q8Tiles<'_>,
     out: &mut [&mut [f32]],
 ) {
-    let (nr, mr) = (w.panel_rows(), table.mr());
-    assert_eq!(w.layout(), table.layout);
-    assert_eq!(x.mr(), mr);
-    assert_eq!(w.k(), x.k());
+    assert!(x.has_biases());
     assert_eq!(w.group(), x.group());
+    matmul(table, table.tiles_q8, w.panels(), x, out);
+}
+
+/// See [`super::super::Kernels::matmul_packed_q4`].
+pub(in crate::kernels) fn matmul_q4(
+    table: &PackedTable,
+    w: PackedQ4<'_>,
+    x: Q8Tiles<'_>,
+    out: &mut [&mut [f32]],
+) {
+    assert!(x.has_sums());
+    matmul(table, table.tiles_q4, w.panels(), x, out);
+}
+
+fn matmul(
+    table: &PackedTable,
+    kernels: &[TileFn],
+    w: Panels<'_>,
+    x: Q8Tiles<'_>,
+    out: &mut [&mut [f32]],
+) {
+    let (nr, mr) = (w.layout.panel_rows(), table.mr());
+    assert_eq!(w.layout, table.layout);
+    assert_eq!(x.mr(), mr);
+    assert_eq!(w.k, x.k());
     assert_eq!(out.len(), x.m());
-    assert!(out.iter().all(|out| out.len() == w.rows()));
+    assert!(out.iter().all(|out| out.len() == w.rows));
     let mut y = [0.0; MR_MAX * NR_MAX];
-    for (panel_index, panel) in w.panels().enumerate() {
+    for (panel_index, panel) in w.iter().enumerate() {
         let start = panel_index * nr;
-        let columns = start..(start + nr).min(w.rows());
+        let columns = start..(start + nr).min(w.rows);
         for (tile_index, out) in out.chunks_mut(mr).enumerate() {
             let (t, row) = (out.len(), tile_index * mr);
             let y = &mut y[..t * nr];
             let tile = x.tile(row..row + t);
             // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
             // features.
-            unsafe { (table.tiles_q8[t - 1])(panel, &tile, y) };
+            unsafe { (kernels[t - 1])(panel, &tile, y) };
             for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
                 out[columns.clone()].copy_from_slice(&y[..columns.len()]);
             }

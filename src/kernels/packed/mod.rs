@@ -11,6 +11,14 @@
 //! w       [group / kr, nr, kr]   i8, or with `flip` set the i8 + 128 as u8
 //! ```
 //!
+//! and 4-bit ones blocks of 32 columns instead of groups:
+//!
+//! ```text
+//! multipliers  [nr]                      f16
+//! offsets      [nr]                      f16
+//! codes        [32 / kr / 2, nr, kr]     two in a byte, those of the next kr columns high
+//! ```
+//!
 //! So a vector holds the same `kr` columns of several rows, and one instruction that multiplies
 //! bytes by activations and adds neighbours gives each row a lane of its own. `nr` and `kr` are a
 //! tier's choice ([`Layout`]); the bytes are in the machine's order, as they never leave it.
@@ -23,7 +31,8 @@
 //! ```text
 //! q       [k / kr, t, kr]   i8
 //! scales  [k / group, t]    f32
-//! biases  [k / group, t]    i32, -128 * the sum of the group's q
+//! biases  [k / group, t]    i32, -128 * the sum of the group's q; for int8 weights
+//! sums    [k / 32, t]       f32, the sum of each 32 q; for 4-bit weights
 //! ```
 //!
 //! A flipped weight counts 128 times its activation too much, so sums that start at the bias come
@@ -33,12 +42,14 @@ mod layout;
 mod matmul;
 mod tiles;
 
-pub use layout::{GROUP_MAX, Layout, PackError, PackedQ8};
+use crate::quant::bcml1::BLOCK;
+
+pub use layout::{GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8};
 pub use tiles::Q8Tiles;
 
-pub(super) use layout::{pack_q8, read_row_q8};
-pub(super) use matmul::matmul_q8;
-pub(super) use tiles::quantize_tile;
+pub(super) use layout::{pack_q4, pack_q8, read_row_q4, read_row_q8};
+pub(super) use matmul::{matmul_q4, matmul_q8};
+pub(super) use tiles::{quantize_tile, quantize_tile_summed};
 
 /// Most rows of any tier's panels.
 pub(super) const NR_MAX: usize = 32;
@@ -49,18 +60,23 @@ pub(super) const MR_MAX: usize = 12;
 /// What a tier does with packed weights.
 pub(super) struct PackedTable {
     pub(super) layout: Layout,
-    /// One panel by a tile of `index + 1` rows, for every height up to `mr`.
-    pub(super) tiles_q8: &'static [TileQ8],
+    /// One panel of int8 weights by a tile of `index + 1` rows, for every height up to `mr`.
+    pub(super) tiles_q8: &'static [TileFn],
+    /// The same for 4-bit weights.
+    pub(super) tiles_q4: &'static [TileFn],
 }
 
 /// A kernel: a panel's bytes, a tile, the results `[t, nr]`.
-pub(super) type TileQ8 = unsafe fn(&[u8], &Tile<'_>, &mut [f32]);
+pub(super) type TileFn = unsafe fn(&[u8], &Tile<'_>, &mut [f32]);
 
 /// The rows of a tile, laid out as the module describes.
 pub(super) struct Tile<'a> {
     pub(super) q: &'a [i8],
     pub(super) scales: &'a [f32],
+    /// Empty for 4-bit weights.
     pub(super) biases: &'a [i32],
+    /// Empty for int8 weights.
+    pub(super) sums: &'a [f32],
     pub(super) group: usize,
 }
 
@@ -69,6 +85,13 @@ pub(super) struct TileGroup<'a, const M: usize, const KR: usize> {
     pub(super) q: &'a [[[u8; KR]; M]],
     pub(super) scales: &'a [f32; M],
     pub(super) biases: &'a [i32; M],
+}
+
+/// A group of a tile of `M` rows with the sums of its blocks, in blocks of `KR` columns.
+pub(super) struct SummedGroup<'a, const M: usize, const KR: usize> {
+    pub(super) q: &'a [[[u8; KR]; M]],
+    pub(super) scales: &'a [f32; M],
+    pub(super) sums: &'a [[f32; M]],
 }
 
 impl<'a> Tile<'a> {
@@ -95,6 +118,25 @@ impl<'a> Tile<'a> {
         })
     }
 }
+
+impl<'a> Tile<'a> {
+    /// Each group, with sums.
+    #[inline(always)]
+    pub(super) fn summed_groups<const M: usize, const KR: usize>(
+        &self,
+    ) -> impl Iterator<Item = SummedGroup<'a, M, KR>> {
+        let q: &[u8] = bytemuck::cast_slice(self.q);
+        let blocks = self.group / BLOCK;
+        let scales = self.scales.as_chunks().0.iter();
+        let sums = self.sums.as_chunks().0.chunks_exact(blocks);
+        q.chunks_exact(self.group * M).zip(scales.zip(sums)).map(|(q, (scales, sums))| {
+            SummedGroup { q: q.as_chunks().0.as_chunks().0, scales, sums }
+        })
+    }
+}
+
+/// Bytes of each row in a block of packed 4-bit weights.
+pub(super) const BLOCK_BYTES: usize = crate::quant::bcml1::BLOCK_BYTES;
 
 /// The instances of a kernel for tiles of so many rows.
 macro_rules! tiles_of {

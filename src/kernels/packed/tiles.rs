@@ -4,22 +4,28 @@ use std::ops::Range;
 
 use super::super::Table;
 use super::{GROUP_MAX, MR_MAX, Tile};
+use crate::quant::bcml1::BLOCK;
 
 /// Quantised activations, `[m, k]`, in tiles; [`super`] describes the order. One that exists has
 /// consistent lengths; its values are what
-/// [`Kernels::quantize_tile`](super::super::Kernels::quantize_tile) wrote.
+/// [`Kernels::quantize_tile`](super::super::Kernels::quantize_tile) or
+/// [`Kernels::quantize_tile_summed`](super::super::Kernels::quantize_tile_summed) wrote.
 #[derive(Debug, Clone, Copy)]
 pub struct Q8Tiles<'a> {
     q: &'a [i8],
     scales: &'a [f32],
+    /// For int8 weights.
     biases: &'a [i32],
+    /// For 4-bit weights.
+    sums: &'a [f32],
     k: usize,
     group: usize,
     mr: usize,
 }
 
 impl<'a> Q8Tiles<'a> {
-    /// Joins `[m, k]` values and `[m, k / group]` scales and biases, written in tiles of `mr` rows.
+    /// For int8 weights, joins `[m, k]` values and `[m, k / group]` scales and biases, written in
+    /// tiles of `mr` rows.
     ///
     /// # Panics
     ///
@@ -30,13 +36,42 @@ impl<'a> Q8Tiles<'a> {
         group: usize,
         mr: usize,
     ) -> Self {
-        assert!(k != 0);
-        assert!(k.is_multiple_of(group));
-        assert!(q.len().is_multiple_of(k));
-        assert_eq!(scales.len(), q.len() / group);
-        assert_eq!(biases.len(), q.len() / group);
-        debug_assert!(!q.contains(&i8::MIN));
-        Q8Tiles { q, scales, biases, k, group, mr }
+        assert_eq!(biases.len(), scales.len());
+        Q8Tiles { q, scales, biases, sums: &[], k, group, mr }.checked()
+    }
+
+    /// For 4-bit weights, joins `[m, k]` values, `[m, k / group]` scales and `[m, k / 32]` sums,
+    /// written in tiles of `mr` rows.
+    ///
+    /// # Panics
+    ///
+    /// When `k` is no whole number of groups, or the lengths do not fit together.
+    pub fn summed(
+        (q, scales, sums): (&'a [i8], &'a [f32], &'a [f32]),
+        k: usize,
+        group: usize,
+        mr: usize,
+    ) -> Self {
+        assert!(group.is_multiple_of(BLOCK));
+        assert_eq!(sums.len(), q.len() / BLOCK);
+        Q8Tiles { q, scales, biases: &[], sums, k, group, mr }.checked()
+    }
+
+    fn checked(self) -> Self {
+        assert!(self.k != 0);
+        assert!(self.k.is_multiple_of(self.group));
+        assert!(self.q.len().is_multiple_of(self.k));
+        assert_eq!(self.scales.len(), self.q.len() / self.group);
+        debug_assert!(!self.q.contains(&i8::MIN));
+        self
+    }
+
+    pub(super) fn has_biases(&self) -> bool {
+        self.biases.len() == self.scales.len()
+    }
+
+    pub(super) fn has_sums(&self) -> bool {
+        self.sums.len() == self.q.len() / BLOCK
     }
 
     /// How many rows (tokens) there are.
@@ -68,20 +103,21 @@ impl<'a> Q8Tiles<'a> {
     pub fn slice_rows(&self, range: Range<usize>) -> Q8Tiles<'a> {
         assert!(range.start.is_multiple_of(self.mr));
         assert!(range.end == self.m() || range.end.is_multiple_of(self.mr));
-        let groups = self.k / self.group;
-        let span = range.start * groups..range.end * groups;
+        let part = |per_row: usize| range.start * per_row..range.end * per_row;
+        let groups = part(self.k / self.group);
         Q8Tiles {
-            q: &self.q[range.start * self.k..range.end * self.k],
-            scales: &self.scales[span.clone()],
-            biases: &self.biases[span],
+            q: &self.q[part(self.k)],
+            scales: &self.scales[groups.clone()],
+            biases: if self.biases.is_empty() { &[] } else { &self.biases[groups] },
+            sums: if self.sums.is_empty() { &[] } else { &self.sums[part(self.k / BLOCK)] },
             ..*self
         }
     }
 
     /// The tile of rows `range`.
     pub(super) fn tile(&self, range: Range<usize>) -> Tile<'a> {
-        let Q8Tiles { q, scales, biases, group, .. } = self.slice_rows(range);
-        Tile { q, scales, biases, group }
+        let Q8Tiles { q, scales, biases, sums, group, .. } = self.slice_rows(range);
+        Tile { q, scales, biases, sums, group }
     }
 }
 
@@ -92,6 +128,43 @@ pub(in crate::kernels) fn quantize_tile(
     (k, group): (usize, usize),
     (q, scales, biases): (&mut [i8], &mut [f32], &mut [i32]),
 ) {
+    assert_eq!(biases.len(), scales.len());
+    quantize(table, x, (k, group), (q, scales), |at, q| {
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (table.biases)(q, group, &mut biases[at..][..1]) };
+    });
+}
+
+/// See [`super::super::Kernels::quantize_tile_summed`].
+pub(in crate::kernels) fn quantize_tile_summed(
+    table: &Table,
+    x: &[f32],
+    (k, group): (usize, usize),
+    (q, scales, sums): (&mut [i8], &mut [f32], &mut [f32]),
+) {
+    assert_eq!(sums.len(), x.len() / BLOCK);
+    let (t, blocks) = (x.len() / k, group / BLOCK);
+    quantize(table, x, (k, group), (q, scales), |at, q| {
+        let mut biases = [0; GROUP_MAX / BLOCK];
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (table.biases)(q, BLOCK, &mut biases[..blocks]) };
+        let (g, row) = (at / t, at % t);
+        let sums = sums[g * blocks * t + row..].iter_mut().step_by(t);
+        for (sum, bias) in sums.zip(&biases[..blocks]) {
+            // Exact: a sum of 32 bytes is a small integer.
+            *sum = *bias as f32 * (-1.0 / 128.0);
+        }
+    });
+}
+
+/// Quantises a tile and calls `note(at, q)` for each group, whose scale is at index `at`.
+fn quantize(
+    table: &Table,
+    x: &[f32],
+    (k, group): (usize, usize),
+    (q, scales): (&mut [i8], &mut [f32]),
+    mut note: impl FnMut(usize, &[i8]),
+) {
     let layout = table.packed().layout;
     let t = x.len() / k;
     assert!(x.len().is_multiple_of(k));
@@ -99,12 +172,10 @@ pub(in crate::kernels) fn quantize_tile(
     assert!(layout.bytes_q8(1, k, group).is_some());
     assert_eq!(q.len(), x.len());
     assert_eq!(scales.len(), x.len() / group);
-    assert_eq!(biases.len(), x.len() / group);
     if t == 1 {
         // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
         unsafe { (table.quantize_q8)(x, group, q, scales) };
-        // SAFETY: as above.
-        return unsafe { (table.biases)(q, group, biases) };
+        return q.chunks_exact(group).enumerate().for_each(|(at, q)| note(at, q));
     }
     let mut row_q = [0; GROUP_MAX];
     let row_q = &mut row_q[..group];
@@ -113,8 +184,7 @@ pub(in crate::kernels) fn quantize_tile(
             let at = g * t + row;
             // SAFETY: as above.
             unsafe { (table.quantize_q8)(x, group, row_q, &mut scales[at..][..1]) };
-            // SAFETY: as above.
-            unsafe { (table.biases)(row_q, group, &mut biases[at..][..1]) };
+            note(at, row_q);
             let q = &mut q[g * group * t..][..group * t];
             match layout.kr() {
                 8 => spread::<8>(row_q, q, row, t),

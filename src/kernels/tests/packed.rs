@@ -16,6 +16,100 @@ fn pack(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>) -> Vec<u8> {
     packed
 }
 
+/// Blocks of any codes and parameters from around zero, some of them zero themselves.
+fn blocks(random: &mut Random, n: usize) -> Vec<u8> {
+    let parameter = |random: &mut Random| match random.next() % 8 {
+        0 => f16::ZERO,
+        1 => f16::NEG_ZERO,
+        _ => f16::from_f32(random.f32()),
+    };
+    (0..n)
+        .flat_map(|_| {
+            let (multiplier, offset) = (parameter(random), parameter(random));
+            let codes = [random.next(), random.next(), random.next()];
+            let mut bytes = [0; 16];
+            for (byte, code) in bytes.iter_mut().zip(codes.iter().flat_map(|c| c.to_le_bytes())) {
+                *byte = code;
+            }
+            bytemuck::bytes_of(&Block::new(multiplier, offset, bytes)).to_vec()
+        })
+        .collect()
+}
+
+/// Compares `kernels` with scalar on 4-bit weights `w` and activations `x`.
+#[track_caller]
+fn check_q4(kernels: Kernels, layout: Layout, w: Bcml1Matrix<'_>, x: &[f32], group: usize) {
+    let k = w.k();
+    let m = x.len() / k;
+    let (mut q, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / group]);
+    scalar().quantize_q8(x, group, &mut q, &mut scales);
+    let mut sums = vec![0; x.len() / 32];
+    scalar().sum_q8(&q, &mut sums);
+    let rows = Q8Activations::new(&q, &scales, k, group).unwrap();
+    let mut wanted = vec![f32::NAN; m * w.rows()];
+    let mut out: Vec<&mut [f32]> = wanted.chunks_exact_mut(w.rows()).collect();
+    scalar().matmul_q4(w, rows, &sums, &mut out);
+
+    let (mut q, mut scales) = (vec![99; x.len()], vec![99.0; x.len() / group]);
+    let mut sums = vec![99.0; x.len() / 32];
+    let tile = kernels.tile_rows() * k;
+    let parts = q.chunks_mut(tile).zip(scales.chunks_mut(tile / group));
+    for ((x, (q, scales)), sums) in x.chunks(tile).zip(parts).zip(sums.chunks_mut(tile / 32)) {
+        kernels.quantize_tile_summed(x, k, group, (q, scales, sums));
+    }
+    let tiles = Q8Tiles::summed((&q, &scales, &sums), k, group, kernels.tile_rows());
+    let mut packed = vec![0x5a; layout.bytes_q4(w.rows(), k, group).unwrap()];
+    kernels.pack_q4(w, &mut packed);
+    let packed = PackedQ4::new(&packed, (w.rows(), k), group, layout).unwrap();
+    let mut found = vec![f32::NAN; m * w.rows()];
+    let mut out: Vec<&mut [f32]> = found.chunks_exact_mut(w.rows()).collect();
+    kernels.matmul_packed_q4(packed, tiles, &mut out);
+    assert!(bits(&found) == bits(&wanted), "{kernels:?} {m}x{}x{k}/{group}", w.rows());
+
+    let (mut found, mut wanted) = (vec![f32::NAN; k], vec![f32::NAN; k]);
+    for index in [0, w.rows() / 2, w.rows() - 1] {
+        kernels.read_packed_q4(packed, index, &mut found);
+        bcml1::decode(w.row(index), &mut wanted);
+        assert_eq!(bits(&found), bits(&wanted));
+    }
+}
+
+#[test]
+fn packed_4_bit_products_equal_scalar_in_every_tier() {
+    let mut random = Random(25);
+    for (tier, layout) in packing() {
+        let nr = layout.panel_rows();
+        for (group, k) in [(32, 32), (32, 96), (64, 64), (64, 320), (96, 192), (128, 256)] {
+            for rows in [1, nr - 1, nr, nr + 1, 3 * nr + 5] {
+                let bytes = blocks(&mut random, rows * k / 32);
+                let w = Bcml1Matrix::new(&bytes, k).unwrap();
+                for m in (1..=13).chain([33]) {
+                    check_q4(tier, layout, w, &random.floats(m * k), group);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_packed_4_bit_values_do_not_saturate() {
+    let parameters = [1.0, -0.0, 65504.0, f32::INFINITY, f32::NAN].map(f16::from_f32);
+    for (tier, layout) in packing() {
+        for (multiplier, offset) in parameters.iter().flat_map(|a| parameters.map(|b| (*a, b))) {
+            for codes in [[0; 16], [0xff; 16]] {
+                let block = Block::new(multiplier, offset, codes);
+                let bytes = bytemuck::bytes_of(&block).repeat(4 * (layout.panel_rows() + 1));
+                let w = Bcml1Matrix::new(&bytes, 128).unwrap();
+                for x in [1.0, -1.0, 0.0, -1e-30] {
+                    for m in [1, tier.tile_rows() - 1, tier.tile_rows()] {
+                        check_q4(tier, layout, w, &vec![x; 128 * m], 64);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Quantised activations as rows and as tiles.
 struct Both {
     rows: (Vec<i8>, Vec<f32>),
