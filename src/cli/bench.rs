@@ -2,6 +2,7 @@
 
 mod machine;
 mod model;
+mod start;
 mod table;
 
 use std::path::PathBuf;
@@ -82,6 +83,9 @@ impl Bench {
             })?,
         };
         let mut table = Table::new(self.json);
+        if let Some(path) = &self.model {
+            table.start(&start::measure(path, &self.cache, isa)?)?;
+        }
         for threads in self.threads() {
             let cpus = self.cpus(threads);
             let limits = machine::measure(&kernels, &cpus)?;

@@ -1,9 +1,10 @@
 //! Values of options that several commands share.
 
-use super::Failure;
+use super::{Failure, warn};
 use crate::engine::EngineError;
 use crate::kernels::Isa;
 use crate::model::{KvType, StartError};
+use crate::sys::cpu;
 
 /// `f16` or `f32`.
 pub(super) fn kv_type(value: &str) -> Result<KvType, String> {
@@ -25,6 +26,15 @@ pub(super) fn isa_from_environment() -> Result<Option<Isa>, Failure> {
             Err(Failure::Usage(format!("LEAP_ISA is {name:?}, wanted one of {known}")))
         }
     }
+}
+
+/// As many threads as asked for, but no more than cores: a thread without one delays the rest.
+pub(super) fn useful_threads(wanted: usize) -> usize {
+    let cores = cpu::cores().len();
+    if wanted > cores {
+        warn(&format!("--threads {wanted}: there are {cores} cores, one thread for each is used"));
+    }
+    wanted.min(cores)
 }
 
 /// Cores named on the command line.

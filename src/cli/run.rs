@@ -198,7 +198,7 @@ impl Run {
             ctx_len: self.ctx,
             batch: self.batch,
             kv: self.kv,
-            threads: self.threads,
+            threads: self.threads.map(options::useful_threads),
             cores: self.cores.as_ref().map(|cores| cores.0.clone()),
             isa: options::isa_from_environment()?,
             ..Options::default()

@@ -71,16 +71,13 @@ pub(super) fn prepare(
     is_quiet: bool,
 ) -> Result<(), Failure> {
     let Some(bytes) = engine.transformer().packed_bytes() else { return Ok(()) };
-    let transformer = engine.transformer_mut();
-    let path = match (place, model) {
-        (Place::Off, _) => return Ok(()),
-        (Place::Auto, model) if bytes < FILE_FROM_BYTES || model.is_none() => {
-            let packed = transformer.pack_in_memory();
-            packed.map_err(|e| Failure::Runtime(format!("cannot pack the weights: {e}")))?;
-            return Ok(());
-        }
-        (Place::At(path), model) => at(engine, path, model),
-        (Place::Auto, model) => beside_or_cache_folder(engine, model.unwrap_or(Path::new("model"))),
+    if *place == Place::Off {
+        return Ok(());
+    }
+    let Some(path) = file(engine, model, place) else {
+        let packed = engine.transformer_mut().pack_in_memory();
+        packed.map_err(|e| Failure::Runtime(format!("cannot pack the weights: {e}")))?;
+        return Ok(());
     };
     match build_or_reuse(engine, &path, is_quiet) {
         Ok(()) => {}
@@ -93,6 +90,18 @@ pub(super) fn prepare(
         engine.transformer_mut().move_to_huge_pages();
     }
     Ok(())
+}
+
+/// The cache file that [`prepare`] uses for `model`; `None` if weights are packed in memory, or
+/// not at all.
+pub(super) fn file(engine: &Engine, model: Option<&Path>, place: &Place) -> Option<PathBuf> {
+    let bytes = engine.transformer().packed_bytes()?;
+    match (place, model) {
+        (Place::Off, _) | (Place::Auto, None) => None,
+        (Place::Auto, _) if bytes < FILE_FROM_BYTES => None,
+        (Place::At(path), model) => Some(at(engine, path, model)),
+        (Place::Auto, Some(model)) => Some(beside_or_cache_folder(engine, model)),
+    }
 }
 
 /// Builds the cache file at `path`, or finds it there, and says which.

@@ -156,9 +156,14 @@ impl Engine {
     /// If `options` do not fit the model or the machine.
     pub fn new(model: Arc<Model>, options: &Options) -> Result<Engine, EngineError> {
         let header = model.header();
+        let ctx_len = options.ctx_len.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT));
         let plan = Plan {
-            ctx_len: options.ctx_len.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT)),
-            max_batch: options.batch.unwrap_or(BATCH_DEFAULT),
+            ctx_len,
+            // A stream never has more rows than its context.
+            max_batch: options
+                .batch
+                .unwrap_or(BATCH_DEFAULT)
+                .min(ctx_len.max(1) * options.n_streams.unwrap_or(1)),
             max_logits: options.max_logits.unwrap_or(1),
             n_streams: options.n_streams.unwrap_or(1),
             kv: options.kv.unwrap_or(KvType::for_weights(header.weights)),

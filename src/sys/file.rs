@@ -155,6 +155,19 @@ impl AtomicFile {
     }
 }
 
+/// Takes a file out of the system's memory, so that reading it again reads the disk.
+///
+/// # Errors
+///
+/// If it cannot be opened. A system that keeps its pages is no error.
+pub fn forget(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    // Pages that were not written yet cannot be forgotten.
+    file.sync_all()?;
+    let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+    Ok(())
+}
+
 /// Waits until no other process holds the lock of the folder that `path` is in, and takes
 /// it; it is free again when the result is dropped.
 ///

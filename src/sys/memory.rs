@@ -7,6 +7,11 @@ pub fn peak_resident_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
+/// Memory of this process alone, in bytes: resident and not from a file.
+pub fn anonymous_bytes() -> Option<u64> {
+    kib_field(&fs::read_to_string("/proc/self/status").ok()?, "RssAnon:")
+}
+
 /// Memory that can be had without swapping, in bytes.
 pub fn available_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")

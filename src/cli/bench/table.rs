@@ -2,6 +2,7 @@
 
 use super::machine::Limits;
 use super::model::{Figure, What};
+use super::start::Start;
 use crate::cli::json_object::JsonObject;
 use crate::cli::{Failure, print};
 use crate::kernels::Kernels;
@@ -15,6 +16,29 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(is_json: bool) -> Table {
         Table { is_json }
+    }
+
+    /// How long the model takes to its first token.
+    pub(super) fn start(&mut self, start: &Start) -> Result<(), Failure> {
+        if self.is_json {
+            let object = JsonObject::new()
+                .string("what", "start")
+                .number("cold_ttft_ms", start.cold_ms)
+                .number("warm_ttft_ms", start.warm_ms)
+                .number("token_ms", start.token_ms)
+                .number("memory_bytes", start.anonymous_bytes as f64)
+                .number("arena_bytes", start.arena_bytes as f64);
+            return print(&object.finish());
+        }
+        print(&format!(
+            "start to first token: {:.0} ms cold, {:.1} ms warm, of which {:.1} ms are the token; \
+             {:.1} MiB of own memory, {:.1} MiB of that buffers and KV cache\n",
+            start.cold_ms,
+            start.warm_ms,
+            start.token_ms,
+            start.anonymous_bytes as f64 / f64::from(1 << 20),
+            start.arena_bytes as f64 / f64::from(1 << 20),
+        ))
     }
 
     /// What the machine can do with `threads` threads.
