@@ -2,8 +2,10 @@
 //! A fixed set of threads that share the work of one call at a time.
 //!
 //! The caller is one of the threads. Work comes in pieces that the threads take one by one,
-//! so that unequal cores finish together. Between calls the threads spin for a moment, as
-//! the next call usually follows at once, then sleep.
+//! so that unequal cores finish together. A thread joins a call when it comes round to it, and
+//! nobody waits for one that did not: where other programs use the cores too, whoever has one
+//! does the work. Between calls the threads spin for a moment, as the next call usually
+//! follows at once, then sleep.
 
 use std::cell::Cell;
 use std::io;
@@ -11,7 +13,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use crate::sys::cpu;
@@ -42,16 +44,14 @@ pub struct Pool {
 }
 
 struct Shared {
-    /// Counts calls; a change tells the workers that `job` is new.
-    epoch: AtomicU32,
+    /// Number of the call in the upper half; [`CLOSED`] and the number of workers in it.
+    state: AtomicU64,
     /// The current job: a pointer to a [`Job`] on the caller's stack.
     job: AtomicPtr<()>,
     /// Next piece to take.
     next: AtomicUsize,
     /// Number of pieces.
     pieces: AtomicUsize,
-    /// Workers that have not finished the current job.
-    busy: AtomicUsize,
     /// Workers that sleep, one flag each.
     sleeping: Vec<AtomicBool>,
     panicked: AtomicBool,
@@ -69,11 +69,10 @@ impl Pool {
     pub fn new(cpus: &[usize]) -> io::Result<Pool> {
         let n_workers = cpus.len().saturating_sub(1);
         let shared = Arc::new(Shared {
-            epoch: AtomicU32::new(0),
+            state: AtomicU64::new(CLOSED),
             job: AtomicPtr::new(ptr::null_mut()),
             next: AtomicUsize::new(0),
             pieces: AtomicUsize::new(0),
-            busy: AtomicUsize::new(0),
             sleeping: (0..n_workers).map(|_| AtomicBool::new(false)).collect(),
             panicked: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -113,18 +112,18 @@ impl Pool {
         shared.job.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
         shared.next.store(0, Ordering::Relaxed);
         shared.pieces.store(pieces, Ordering::Relaxed);
-        shared.busy.store(self.workers.len(), Ordering::Relaxed);
-        // Pairs with the sleeper's swap: it sees this epoch, or we see it sleeping.
-        shared.epoch.fetch_add(1, Ordering::SeqCst);
+        let epoch = epoch(shared.state.load(Ordering::Relaxed)).wrapping_add(1);
+        // Pairs with the sleeper's swap: it sees this call, or we see it sleeping.
+        shared.state.swap(u64::from(epoch) << 32, Ordering::SeqCst);
         for (flag, worker) in shared.sleeping.iter().zip(&self.workers) {
             if flag.load(Ordering::SeqCst) {
                 worker.thread().unpark();
             }
         }
         // `job` must outlive the workers' use of it even if a piece panics here.
-        let wait = WaitForWorkers(shared);
+        let close = Close(shared);
         shared.take_pieces(job);
-        drop(wait);
+        drop(close);
         assert!(!shared.panicked.load(Ordering::Relaxed), "a worker thread panicked");
     }
 
@@ -235,8 +234,7 @@ fn piece(widths: &[usize], step: usize, mut index: usize) -> (usize, usize, Rang
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.closing.store(true, Ordering::Relaxed);
-        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        self.shared.closing.store(true, Ordering::SeqCst);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
             // A worker's panic was reported by the call that met it.
@@ -248,15 +246,12 @@ impl Drop for Pool {
 impl Shared {
     fn work(&self, index: usize) {
         let mut seen = 0;
-        loop {
-            seen = self.wait_for_epoch(seen, index);
-            if self.closing.load(Ordering::Relaxed) {
-                return;
-            }
-            let _done = Done(self);
+        while let Some(epoch) = self.join_next(seen, index) {
+            seen = epoch;
+            let _leave = Leave(self);
             let job: *const Job<'_> = self.job.load(Ordering::Relaxed).cast();
-            // SAFETY: `run` stored the address of a live `Job` before it raised the epoch
-            // that `wait_for_epoch` acquired, and waits for `Done` before the job dies.
+            // SAFETY: `run` stored the address of a live `Job` before it opened the call that
+            // `join_next` joined, and waits for `Leave` before the job dies.
             let job = unsafe { *job };
             self.take_pieces(job);
         }
@@ -273,47 +268,88 @@ impl Shared {
         }
     }
 
-    fn wait_for_epoch(&self, seen: u32, index: usize) -> u32 {
+    /// Waits for an open call after `seen` and joins it; `None` when the pool is dropped.
+    fn join_next(&self, mut seen: u32, index: usize) -> Option<u32> {
         let mut spins = 0;
         loop {
-            let epoch = self.epoch.load(Ordering::Acquire);
-            if epoch != seen {
-                return epoch;
+            let state = self.state.load(Ordering::Acquire);
+            if epoch(state) != seen {
+                seen = epoch(state);
+                spins = 0;
+                if self.join(state) {
+                    return Some(seen);
+                }
+            }
+            if self.closing.load(Ordering::Acquire) {
+                return None;
             }
             spins += 1;
             if spins < SPINS {
                 std::hint::spin_loop();
-                continue;
+            } else {
+                self.sleep(seen, index);
             }
-            // A swap and no store: an emulator may let the load below pass a store.
-            self.sleeping[index].swap(true, Ordering::SeqCst);
-            if self.epoch.load(Ordering::SeqCst) == seen {
-                thread::park();
-            }
-            self.sleeping[index].store(false, Ordering::Relaxed);
         }
+    }
+
+    /// Enters the call of `state`, unless it is closed by now.
+    fn join(&self, mut state: u64) -> bool {
+        let call = epoch(state);
+        while epoch(state) == call && state & CLOSED == 0 {
+            let joined = state + 1;
+            match self.state.compare_exchange_weak(
+                state,
+                joined,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+        false
+    }
+
+    /// Sleeps until there is a call after `seen`, or for no reason.
+    fn sleep(&self, seen: u32, index: usize) {
+        // A swap and no store: an emulator may let the loads below pass a store.
+        self.sleeping[index].swap(true, Ordering::SeqCst);
+        let is_due = epoch(self.state.load(Ordering::SeqCst)) != seen;
+        if !is_due && !self.closing.load(Ordering::SeqCst) {
+            thread::park();
+        }
+        self.sleeping[index].store(false, Ordering::Relaxed);
     }
 }
 
-/// Marks a worker's part of a call as finished, also when it panics.
-struct Done<'a>(&'a Shared);
+/// Set once a call takes no more workers.
+const CLOSED: u64 = 1 << 31;
 
-impl Drop for Done<'_> {
+/// The number of a call.
+fn epoch(state: u64) -> u32 {
+    (state >> 32) as u32
+}
+
+/// Takes a worker out of a call, also when it panics.
+struct Leave<'a>(&'a Shared);
+
+impl Drop for Leave<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.panicked.store(true, Ordering::Relaxed);
         }
-        self.0.busy.fetch_sub(1, Ordering::Release);
+        self.0.state.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// Waits until no worker uses the current job.
-struct WaitForWorkers<'a>(&'a Shared);
+/// Closes a call and waits until no worker is in it.
+struct Close<'a>(&'a Shared);
 
-impl Drop for WaitForWorkers<'_> {
+impl Drop for Close<'_> {
     fn drop(&mut self) {
+        let mut state = self.0.state.fetch_or(CLOSED, Ordering::AcqRel);
         let mut spins = 0;
-        while self.0.busy.load(Ordering::Acquire) > 0 {
+        while state & (CLOSED - 1) > 0 {
             spins += 1;
             if spins < SPINS {
                 std::hint::spin_loop();
@@ -321,6 +357,7 @@ impl Drop for WaitForWorkers<'_> {
                 // A worker may wait for this very core.
                 thread::yield_now();
             }
+            state = self.0.state.load(Ordering::Acquire);
         }
     }
 }
