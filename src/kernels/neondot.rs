@@ -346,9 +346,9 @@ fn sdot_by<const LANE: usize>(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -
 fn spin_int8(rounds: usize) -> i32 {
     let x = vdupq_n_s8(std::hint::black_box(3));
     let step = |sums: &mut [int32x4_t; 16]| {
-        for i in 0..64 {
-            sums[i % 16] = sdot(sums[i % 16], x, x);
+        for sum in sums {
+            *sum = sdot(*sum, x, x);
         }
     };
-    peak::spin(rounds, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
+    peak::spin(rounds, 16, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
 }

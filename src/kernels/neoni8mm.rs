@@ -261,9 +261,9 @@ fn smmla(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
 fn spin_int8(rounds: usize) -> i32 {
     let x = vdupq_n_s8(std::hint::black_box(3));
     let step = |sums: &mut [int32x4_t; 16]| {
-        for i in 0..32 {
-            sums[i % 16] = smmla(sums[i % 16], x, x);
+        for sum in sums {
+            *sum = smmla(*sum, x, x);
         }
     };
-    peak::spin(rounds, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
+    peak::spin(rounds, 32, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
 }
