@@ -36,8 +36,8 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
     for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
         let (w_scales, w) = w.split_at(NR * 4);
         let mut dots = [[_mm512_setzero_si512(); 2]; M];
-        for i in 0..M {
-            dots[i] = [_mm512_set1_epi32(x.biases[i]); 2];
+        for (dots, bias) in dots.iter_mut().zip(x.biases) {
+            *dots = [_mm512_set1_epi32(*bias); 2];
         }
         for (w, x) in w.as_chunks::<{ 4 * NR }>().0.iter().zip(x.q) {
             if M == 1 {
@@ -80,10 +80,10 @@ fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
                     prefetch(w);
                 }
                 let both = load(w);
-                for h in 0..2 {
-                    let w = codes(both, h);
+                for (half, x_q) in x_q.iter().enumerate() {
+                    let w = codes(both, half);
                     for i in 0..M {
-                        let x = _mm512_set1_epi32(i32::from_ne_bytes(x_q[h][i]));
+                        let x = _mm512_set1_epi32(i32::from_ne_bytes(x_q[i]));
                         for j in 0..2 {
                             dots[i][j] = _mm512_dpbusd_epi32(dots[i][j], w[j], x);
                         }
