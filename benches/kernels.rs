@@ -3,12 +3,16 @@
 //! Weights are those of a 2048 × 2048 matrix. A rate is the best of several runs: a figure of the
 //! kernel, not of the machine's other work. `cargo bench -- NAME` runs the kernels whose name
 //! contains NAME.
+//!
+//! Packed kernels stand next to what limits them, measured in the same run: one row of activations
+//! (decoding) against reading the same bytes alone, more (prompts) against the tier's int8 peak.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use half::f16;
-use leap::kernels::{Isa, Kernels, KvRun};
+use leap::kernels::peak::OPS_PER_ROUND;
+use leap::kernels::{Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
 use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
 
 const K: usize = 2048;
@@ -16,6 +20,8 @@ const ROWS: usize = 2048;
 const GROUP: usize = 64;
 const HEAD_DIM: usize = 64;
 const CTX_LEN: usize = 1024;
+/// Copies of the matrix that decoding reads: more than a cache holds.
+const COPIES: usize = 48;
 
 /// Best time of one call of `f`, over a fifth of a second.
 fn time(mut f: impl FnMut()) -> Duration {
@@ -61,6 +67,7 @@ fn main() {
     let tiers = Isa::ALL.iter().filter_map(|isa| Kernels::for_isa(*isa)).collect();
     let report = Report { filter, tiers };
     bench_matmul(&report);
+    bench_packed(&report);
     bench_attend(&report);
     bench_elementwise(&report);
 }
@@ -100,6 +107,114 @@ fn bench_matmul(report: &Report) {
             kernels.matmul_f32(black_box(&w), K, &x, &mut out);
         });
     }
+}
+
+/// Packed weights of one tier, [`COPIES`] of them.
+struct Packed {
+    name: &'static str,
+    bytes: Vec<u8>,
+    /// Bytes of one copy.
+    one: usize,
+}
+
+/// Activations in tiles: values, scales, biases, sums.
+type Tiles = (Vec<i8>, Vec<f32>, Vec<i32>, Vec<f32>);
+
+fn tiles(kernels: Kernels, m: usize) -> Tiles {
+    let (x, mr) = (floats(m * K), kernels.tile_rows());
+    let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / GROUP]);
+    let (mut biases, mut sums) = (vec![0; scales.len()], vec![0.0; m * K / bcml1::BLOCK]);
+    for row in (0..m).step_by(mr) {
+        let end = m.min(row + mr);
+        let part = |width: usize| row * width..end * width;
+        let (x, q, scales) = (&x[part(K)], &mut q[part(K)], &mut scales[part(K / GROUP)]);
+        kernels.quantize_tile(x, K, GROUP, (q, scales, &mut biases[part(K / GROUP)]));
+        let sums = &mut sums[part(K / bcml1::BLOCK)];
+        kernels.quantize_tile_summed(x, K, GROUP, (q, scales, sums));
+    }
+    (q, scales, biases, sums)
+}
+
+fn bench_packed(report: &Report) {
+    let w = floats(ROWS * K);
+    let (mut q, mut scales) = (vec![0; w.len()], vec![0.0; w.len() / GROUP]);
+    quantize(&w, GROUP, &mut q, &mut scales);
+    let w8 = Q8Matrix::new(&q, &scales, K, GROUP).expect("consistent lengths");
+    let mut blocks = vec![0; w.len() / bcml1::BLOCK * bcml1::BLOCK_BYTES];
+    bcml1::encode(&w, bytemuck::cast_slice_mut(&mut blocks)).expect("small weights");
+    let w4 = Bcml1Matrix::new(&blocks, K).expect("consistent lengths");
+    for kernels in &report.tiers {
+        let Some(layout) = kernels.layout() else { continue };
+        let one = layout.bytes_q8(ROWS, K, GROUP).expect("a matrix that can be packed");
+        let mut bytes = vec![0; one * COPIES];
+        bytes.chunks_exact_mut(one).for_each(|out| kernels.pack_q8(w8, out));
+        report.packed(*kernels, &Packed { name: "packed_q8", bytes, one });
+        let one = layout.bytes_q4(ROWS, K, GROUP).expect("a matrix that can be packed");
+        let mut bytes = vec![0; one * COPIES];
+        bytes.chunks_exact_mut(one).for_each(|out| kernels.pack_q4(w4, out));
+        report.packed(*kernels, &Packed { name: "packed_q4", bytes, one });
+    }
+}
+
+impl Report {
+    /// Prints one tier's rates with packed weights: decoding, then prompts.
+    #[expect(clippy::print_stdout, reason = "a program that prints its table")]
+    fn packed(&self, kernels: Kernels, w: &Packed) {
+        if self.filter.as_ref().is_some_and(|filter| !w.name.contains(filter)) {
+            return;
+        }
+        let rate = |work: usize, time: Duration| work as f64 / time.as_nanos().max(1) as f64;
+        let isa = kernels.isa().name();
+        let x = tiles(kernels, 1);
+        let mut times = [Duration::MAX; 2];
+        for _ in 0..8 {
+            let start = Instant::now();
+            for bytes in w.bytes.chunks_exact(w.one) {
+                black_box(kernels.read_all(black_box(bytes)));
+            }
+            times[0] = times[0].min(start.elapsed());
+            let start = Instant::now();
+            for bytes in w.bytes.chunks_exact(w.one) {
+                multiply(kernels, w, bytes, &x, 1);
+            }
+            times[1] = times[1].min(start.elapsed());
+        }
+        let [read, decode] = times.map(|time| rate(w.bytes.len(), time));
+        let share = 100.0 * decode / read;
+        println!("{} m=1 {isa:<10} {decode:>8.2} GB/s   {share:>5.1} % of reading", w.name);
+        let rounds = 20_000;
+        for m in [8, 128] {
+            let x = tiles(kernels, m);
+            let peak = rate(
+                rounds * OPS_PER_ROUND,
+                time(|| {
+                    black_box(kernels.spin_int8(black_box(rounds)));
+                }),
+            );
+            let product = time(|| multiply(kernels, w, &w.bytes[..w.one], &x, m));
+            let product = rate(2 * m * K * ROWS, product);
+            let share = 100.0 * product / peak;
+            println!("{} m={m} {isa:<10} {product:>8.2} GOP/s  {share:>5.1} % of peak", w.name);
+        }
+    }
+}
+
+fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, m: usize) {
+    let layout = kernels.layout().expect("a tier that packs");
+    let (q, scales, biases, sums) = x;
+    let mut out = vec![0.0; m * ROWS];
+    let mut out: Vec<&mut [f32]> = out.chunks_exact_mut(ROWS).collect();
+    let mr = kernels.tile_rows();
+    if w.name == "packed_q8" {
+        let w = PackedQ8::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");
+        let x = Q8Tiles::new((q, scales, biases), K, GROUP, mr);
+        kernels.matmul_packed_q8(w, x, &mut out);
+    } else {
+        let w = PackedQ4::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");
+        let x = Q8Tiles::summed((q, scales, sums), K, GROUP, mr);
+        kernels.matmul_packed_q4(w, x, &mut out);
+    }
+    black_box(out);
 }
 
 fn bench_attend(report: &Report) {

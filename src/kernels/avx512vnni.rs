@@ -1,8 +1,8 @@
 //! AVX-512 with VNNI: only products with packed weights differ from [`super::avx2`].
 //!
 //! `vpdpbusd` adds, in each of 16 lanes, four products of unsigned by signed bytes. A panel of 32
-//! rows is two vectors for each four columns; by tiles of up to 12 rows of activations, whose four
-//! bytes are broadcast from memory, that makes 24 sums.
+//! rows is two vectors for each four columns; by tiles of up to 8 rows of activations, whose four
+//! bytes are broadcast from memory, that makes 16 sums, and as many results stay in registers.
 
 use std::arch::x86_64::*;
 
@@ -26,8 +26,8 @@ pub(super) static TABLE: Table = Table {
     ..avx2::TABLE
 };
 
-static TILES_Q8: [TileFn; 12] = tiles_of!(gemm_q8_q8_f32_mx32c4: 1 2 3 4 5 6 7 8 9 10 11 12);
-static TILES_Q4: [TileFn; 12] = tiles_of!(gemm_q8_q4_f32_mx32c4: 1 2 3 4 5 6 7 8 9 10 11 12);
+static TILES_Q8: [TileFn; 8] = tiles_of!(gemm_q8_q8_f32_mx32c4: 1 2 3 4 5 6 7 8);
+static TILES_Q4: [TileFn; 8] = tiles_of!(gemm_q8_q4_f32_mx32c4: 1 2 3 4 5 6 7 8);
 
 /// `M` rows of activations by a panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -36,8 +36,8 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
     for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
         let (w_scales, w) = w.split_at(NR * 4);
         let mut dots = [[_mm512_setzero_si512(); 2]; M];
-        for i in 0..M {
-            dots[i] = [_mm512_set1_epi32(x.biases[i]); 2];
+        for (dots, bias) in dots.iter_mut().zip(x.biases) {
+            *dots = [_mm512_set1_epi32(*bias); 2];
         }
         for (w, x) in w.as_chunks::<{ 4 * NR }>().0.iter().zip(x.q) {
             if M == 1 {
@@ -80,10 +80,10 @@ fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
                     prefetch(w);
                 }
                 let both = load(w);
-                for h in 0..2 {
-                    let w = codes(both, h);
+                for (half, x_q) in x_q.iter().enumerate() {
+                    let w = codes(both, half);
                     for i in 0..M {
-                        let x = _mm512_set1_epi32(i32::from_ne_bytes(x_q[h][i]));
+                        let x = _mm512_set1_epi32(i32::from_ne_bytes(x_q[i]));
                         for j in 0..2 {
                             dots[i][j] = _mm512_dpbusd_epi32(dots[i][j], w[j], x);
                         }
@@ -168,7 +168,7 @@ fn spin_int8(rounds: usize) -> i32 {
             *sum = _mm512_dpbusd_epi32(*sum, x, x);
         }
     };
-    peak::spin(rounds, _mm512_setzero_si512(), step, |sums| {
+    peak::spin(rounds, 64, _mm512_setzero_si512(), step, |sums| {
         _mm_cvtsi128_si32(_mm512_castsi512_si128(sums))
     })
 }

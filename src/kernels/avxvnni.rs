@@ -39,10 +39,10 @@ fn as_is(sums: __m256i) -> __m256i {
 fn spin_int8(rounds: usize) -> i32 {
     let x = _mm256_set1_epi8(std::hint::black_box(3));
     let step = |sums: &mut [__m256i; 8]| {
-        for i in 0..32 {
-            sums[i % 8] = add_products(sums[i % 8], x, x);
+        for sum in sums {
+            *sum = add_products(*sum, x, x);
         }
     };
     let lane = |sums| _mm256_extract_epi32::<0>(sums);
-    peak::spin(rounds, _mm256_setzero_si256(), step, lane)
+    peak::spin(rounds, 32, _mm256_setzero_si256(), step, lane)
 }

@@ -474,16 +474,16 @@ fn prefetch(line: *const u8) {
 #[target_feature(enable = "neon")]
 fn spin_int8(rounds: usize) -> i32 {
     let w = vdupq_n_s8(std::hint::black_box(3));
+    let mut x = w;
     let step = |sums: &mut [int32x4_t; 16]| {
-        for i in 0..64 {
-            let mut x = w;
+        for sum in sums {
             // SAFETY: no instructions; the compiler cannot know that `x` stays the same, and so
-            // does all of its products.
+            // do all of its products.
             unsafe { asm!("// {x:v}", x = inout(vreg) x, options(nomem, nostack)) };
-            sums[i % 16] = add_products(sums[i % 16], x, w);
+            *sum = add_products(*sum, x, w);
         }
     };
-    peak::spin(rounds, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
+    peak::spin(rounds, 16, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
 }
 
 #[target_feature(enable = "neon")]

@@ -69,16 +69,13 @@ fn rows_of_panel<const M: usize, const R: usize, const GROUP: usize>(
             let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<32>().0;
             let x_q: &[i8] = bytemuck::cast_slice(x.q.as_flattened().as_flattened());
             let x_q = x_q.as_chunks::<16>().0.as_chunks::<2>().0.as_chunks::<M>().0;
-            for (w, x) in w.iter().zip(x_q) {
-                let (w, x) = (&w[first..], x.as_flattened());
-                four_columns::<M, R, 0>(&mut dots, load_rows(&w[0..]), x);
-                four_columns::<M, R, 1>(&mut dots, load_rows(&w[4..]), x);
-                four_columns::<M, R, 2>(&mut dots, load_rows(&w[8..]), x);
-                four_columns::<M, R, 3>(&mut dots, load_rows(&w[12..]), x);
-                four_columns::<M, R, 4>(&mut dots, load_rows(&w[16..]), x);
-                four_columns::<M, R, 5>(&mut dots, load_rows(&w[20..]), x);
-                four_columns::<M, R, 6>(&mut dots, load_rows(&w[24..]), x);
-                four_columns::<M, R, 7>(&mut dots, load_rows(&w[28..]), x);
+            if GROUP == 64 {
+                columns_of_block(&mut dots, &w[0][first..], x_q[0].as_flattened());
+                columns_of_block(&mut dots, &w[1][first..], x_q[1].as_flattened());
+            } else {
+                for (w, x) in w.iter().zip(x_q) {
+                    columns_of_block(&mut dots, &w[first..], x.as_flattened());
+                }
             }
             let w_scales = &w_scales.as_chunks::<16>().0[first..];
             for j in 0..R {
@@ -94,6 +91,24 @@ fn rows_of_panel<const M: usize, const R: usize, const GROUP: usize>(
             }
         }
     }
+}
+
+/// Adds the products of a block of 32 columns.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn columns_of_block<const M: usize, const R: usize>(
+    dots: &mut [[int32x4_t; R]; M],
+    w: &[[i8; 16]],
+    x: &[[i8; 16]],
+) {
+    four_columns::<M, R, 0>(dots, load_rows(w), x);
+    four_columns::<M, R, 1>(dots, load_rows(&w[4..]), x);
+    four_columns::<M, R, 2>(dots, load_rows(&w[8..]), x);
+    four_columns::<M, R, 3>(dots, load_rows(&w[12..]), x);
+    four_columns::<M, R, 4>(dots, load_rows(&w[16..]), x);
+    four_columns::<M, R, 5>(dots, load_rows(&w[20..]), x);
+    four_columns::<M, R, 6>(dots, load_rows(&w[24..]), x);
+    four_columns::<M, R, 7>(dots, load_rows(&w[28..]), x);
 }
 
 /// `M` rows of activations by a panel of 4-bit weights.
@@ -346,9 +361,9 @@ fn sdot_by<const LANE: usize>(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -
 fn spin_int8(rounds: usize) -> i32 {
     let x = vdupq_n_s8(std::hint::black_box(3));
     let step = |sums: &mut [int32x4_t; 16]| {
-        for i in 0..64 {
-            sums[i % 16] = sdot(sums[i % 16], x, x);
+        for sum in sums {
+            *sum = sdot(*sum, x, x);
         }
     };
-    peak::spin(rounds, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
+    peak::spin(rounds, 16, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
 }

@@ -80,11 +80,14 @@ fn rows_of_panel<const M: usize, const PAIRS: usize, const R: usize, const GROUP
             let mut last_dots = [vdupq_n_s32(0); R];
             // In blocks of 32 columns.
             let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<8>().0;
-            for (w, x) in w.as_chunks::<4>().0.iter().zip(x.q.as_chunks::<4>().0) {
-                eight_columns(&mut dots, &mut last_dots, load_rows(&w[0][first..]), &x[0]);
-                eight_columns(&mut dots, &mut last_dots, load_rows(&w[1][first..]), &x[1]);
-                eight_columns(&mut dots, &mut last_dots, load_rows(&w[2][first..]), &x[2]);
-                eight_columns(&mut dots, &mut last_dots, load_rows(&w[3][first..]), &x[3]);
+            let (w, x_q) = (w.as_chunks::<4>().0, x.q.as_chunks::<4>().0);
+            if GROUP == 64 {
+                columns_of_block(&mut dots, &mut last_dots, &w[0], &x_q[0], first);
+                columns_of_block(&mut dots, &mut last_dots, &w[1], &x_q[1], first);
+            } else {
+                for (w, x) in w.iter().zip(x_q) {
+                    columns_of_block(&mut dots, &mut last_dots, w, x, first);
+                }
             }
             let w_scales = &w_scales.as_chunks::<16>().0[first / 2..];
             for j in 0..R / 2 {
@@ -211,6 +214,22 @@ fn split_rows<const R: usize>(w: &[[u8; 16]]) -> [[int8x16_t; R]; 2] {
     halves
 }
 
+/// Adds the products of a block of 32 columns, with `R` vectors from `first` on.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn columns_of_block<const M: usize, const PAIRS: usize, const R: usize>(
+    dots: &mut [[int32x4_t; R]; PAIRS],
+    last_dots: &mut [int32x4_t; R],
+    w: &[[[i8; 16]; 8]; 4],
+    x: &[[[u8; 8]; M]; 4],
+    first: usize,
+) {
+    eight_columns(dots, last_dots, load_rows(&w[0][first..]), &x[0]);
+    eight_columns(dots, last_dots, load_rows(&w[1][first..]), &x[1]);
+    eight_columns(dots, last_dots, load_rows(&w[2][first..]), &x[2]);
+    eight_columns(dots, last_dots, load_rows(&w[3][first..]), &x[3]);
+}
+
 /// Adds the products of eight columns.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
@@ -261,9 +280,9 @@ fn smmla(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
 fn spin_int8(rounds: usize) -> i32 {
     let x = vdupq_n_s8(std::hint::black_box(3));
     let step = |sums: &mut [int32x4_t; 16]| {
-        for i in 0..32 {
-            sums[i % 16] = smmla(sums[i % 16], x, x);
+        for sum in sums {
+            *sum = smmla(*sum, x, x);
         }
     };
-    peak::spin(rounds, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
+    peak::spin(rounds, 32, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
 }

@@ -43,16 +43,17 @@ pub(super) fn read_all(bytes: &[u8], prefetch: impl Fn(*const u8)) -> u64 {
     seen.iter().fold(0, |a, b| a ^ b)
 }
 
-/// Runs `step`, 1024 products added to `N` sums, so many times.
+/// Runs `step`, which adds `products` products to each of `N` sums, for so many rounds.
 #[inline(always)]
 pub(super) fn spin<S: Copy, const N: usize>(
     rounds: usize,
+    products: usize,
     zero: S,
-    step: impl Fn(&mut [S; N]),
+    mut step: impl FnMut(&mut [S; N]),
     lane: impl Fn(S) -> i32,
 ) -> i32 {
     let mut sums = [zero; N];
-    for _ in 0..rounds {
+    for _ in 0..rounds * (MACS_PER_ROUND / (products * N)) {
         step(&mut sums);
     }
     let mut total = 0_i32;

@@ -21,9 +21,9 @@ macro_rules! ymm_tiles {
             for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
                 let (w_scales, w) = w.split_at(NR * 4);
                 let mut dots = [[_mm256_setzero_si256(); 2]; M];
-                for i in 0..M {
-                    if $flipped {
-                        dots[i] = [_mm256_set1_epi32(x.biases[i]); 2];
+                if $flipped {
+                    for (dots, bias) in dots.iter_mut().zip(x.biases) {
+                        *dots = [_mm256_set1_epi32(*bias); 2];
                     }
                 }
                 for (w, x) in w.as_chunks::<{ 4 * NR }>().0.iter().zip(x.q) {
@@ -78,10 +78,10 @@ macro_rules! ymm_tiles {
                             _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
                         }
                         let both = load_pair(w);
-                        for h in 0..2 {
-                            let w = half_codes(both, h);
+                        for (half, x_q) in x_q.iter().enumerate() {
+                            let w = half_codes(both, half);
                             for i in 0..M {
-                                let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[h][i]));
+                                let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[i]));
                                 for j in 0..2 {
                                     dots[i][j] = $add_codes(dots[i][j], x, w[j]);
                                 }

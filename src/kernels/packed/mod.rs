@@ -55,7 +55,7 @@ pub(super) use tiles::{quantize_tile, quantize_tile_summed};
 pub(super) const NR_MAX: usize = 32;
 
 /// Most rows of any tier's tiles.
-pub(super) const MR_MAX: usize = 12;
+pub(super) const MR_MAX: usize = 8;
 
 /// What a tier does with packed weights.
 pub(super) struct PackedTable {

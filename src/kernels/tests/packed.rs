@@ -5,7 +5,11 @@ use crate::kernels::packed::{MR_MAX, NR_MAX};
 
 /// Tiers that pack weights.
 fn packing() -> impl Iterator<Item = (Kernels, Layout)> {
-    tiers().filter_map(|tier| Some((tier, tier.layout()?)))
+    let stand_in = match Kernels::for_isa(Isa::AvxVnni) {
+        Some(_) => None,
+        None => vnni_by_avx512::tier(),
+    };
+    tiers().chain(stand_in).filter_map(|tier| Some((tier, tier.layout()?)))
 }
 
 fn pack(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>) -> Vec<u8> {
@@ -288,5 +292,53 @@ fn bytes_of_another_shape_are_no_packed_matrix() {
             assert!(matches!(new(&bytes, rows, k, group), Err(PackError::Shape { .. })), "{rows}");
         }
         assert_eq!(layout.bytes_q8(0, 64, 32), Some(0));
+    }
+}
+
+/// AVX-VNNI's kernels with the same instruction as AVX-512 encodes it: many CPUs have only that.
+#[cfg(target_arch = "x86_64")]
+mod vnni_by_avx512 {
+    use std::arch::x86_64::*;
+
+    use super::*;
+    use crate::kernels::avx2;
+    use crate::kernels::packed::{PackedTable, TileFn, tiles_of};
+    use crate::kernels::ymm::{NR, ymm_tiles};
+
+    static TABLE: Table = Table {
+        packed: Some(PackedTable {
+            layout: Layout::new(0x0102, NR, 4, 0x80),
+            tiles_q8: &TILES_Q8,
+            tiles_q4: &TILES_Q4,
+        }),
+        ..avx2::TABLE
+    };
+    static TILES_Q8: [TileFn; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
+    static TILES_Q4: [TileFn; 6] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4 5 6);
+
+    ymm_tiles!("avx2,fma,f16c,avx512vl,avx512vnni", add_products, true, add_products, as_is);
+
+    #[target_feature(enable = "avx512vl,avx512vnni")]
+    fn add_products(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
+        _mm256_dpbusd_epi32(sums, w, x)
+    }
+
+    fn as_is(sums: __m256i) -> __m256i {
+        sums
+    }
+
+    /// The tier, if this CPU has AVX-512 VNNI.
+    pub(super) fn tier() -> Option<Kernels> {
+        let kernels = Kernels { isa: Isa::AvxVnni, table: &TABLE };
+        Kernels::for_isa(Isa::Avx512Vnni).map(|_| kernels)
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod vnni_by_avx512 {
+    use super::*;
+
+    pub(super) fn tier() -> Option<Kernels> {
+        None
     }
 }
