@@ -175,7 +175,7 @@ impl Checkpoint {
             let len: usize = tensor.shape.iter().product();
             let mut bytes = Vec::new();
             for _ in 0..len / 32 {
-                let mut below = |n: u64| (random.value().to_bits() as u64 * 0x9e37 >> 8) % n;
+                let mut below = |n: u64| ((random.value().to_bits() as u64 * 0x9e37) >> 8) % n;
                 let (step, first) = (below(3) + 1, below(65));
                 let mut codes: Vec<u64> = (0..32).map(|_| below(16)).collect();
                 let ends = below(31) as usize;
