@@ -37,10 +37,6 @@ struct Leap {
 
 #[derive(FromArgs)]
 #[argh(subcommand)]
-#[cfg_attr(
-    not(feature = "tools"),
-    expect(clippy::large_enum_variant, reason = "there is only one, and argh wants it unboxed")
-)]
 enum Command {
     #[cfg(feature = "tools")]
     Export(export::Export),
