@@ -2,7 +2,7 @@
 
 use crate::cli::json_object::JsonObject;
 use crate::engine::{Engine, Outcome};
-use crate::sys::memory;
+use crate::sys::{huge, memory};
 
 /// What the figures are about besides the answer.
 pub(super) struct Setting<'a> {
@@ -16,7 +16,7 @@ pub(super) fn line(outcome: &Outcome, engine: &Engine) -> String {
     let memory = memory::peak_resident_bytes().unwrap_or(0) as f64 / f64::from(1 << 20);
     format!(
         "prompt {} tokens, {:.1} tokens/s; generated {} tokens, {:.1} tokens/s; \
-         first token after {:.1} ms; memory {memory:.1} MiB; {}, {} threads",
+         first token after {:.1} ms; memory {memory:.1} MiB; {}, {} threads, weights {}",
         figures.prompt_tokens,
         figures.prompt_tokens_per_s(),
         figures.generated_tokens,
@@ -24,7 +24,19 @@ pub(super) fn line(outcome: &Outcome, engine: &Engine) -> String {
         figures.ttft.as_secs_f64() * 1e3,
         engine.transformer().kernels().isa().name(),
         engine.transformer().threads(),
+        weights(engine),
     )
+}
+
+/// Where the weights are read from.
+fn weights(engine: &Engine) -> &'static str {
+    let transformer = engine.transformer();
+    match (transformer.is_packed(), transformer.is_in_memory()) {
+        (false, _) => "as in the model file",
+        (true, false) => "packed, in a mapped file",
+        (true, true) if huge::is_available() => "packed, in huge pages",
+        (true, true) => "packed, in memory",
+    }
 }
 
 /// One object for machines.
@@ -47,5 +59,6 @@ pub(super) fn json(outcome: &Outcome, setting: &Setting<'_>, prompt: &str, text:
         .string("isa", transformer.kernels().isa().name())
         .string("kv", transformer.plan().kv.name())
         .number("threads", transformer.threads() as f64)
+        .string("weights", weights(setting.engine))
         .finish()
 }
