@@ -100,18 +100,9 @@ impl<'a> Tile<'a> {
     pub(super) fn groups<const M: usize, const KR: usize>(
         &self,
     ) -> impl Iterator<Item = TileGroup<'a, M, KR>> {
-        self.groups_of(self.group)
-    }
-
-    /// Each group, its length given by who may know it when compiling.
-    #[inline(always)]
-    pub(super) fn groups_of<const M: usize, const KR: usize>(
-        &self,
-        group: usize,
-    ) -> impl Iterator<Item = TileGroup<'a, M, KR>> {
         let q: &[u8] = bytemuck::cast_slice(self.q);
         let scales = self.scales.as_chunks().0.iter().zip(self.biases.as_chunks().0);
-        q.chunks_exact(group * M).zip(scales).map(|(q, (scales, biases))| TileGroup {
+        q.chunks_exact(self.group * M).zip(scales).map(|(q, (scales, biases))| TileGroup {
             q: q.as_chunks().0.as_chunks().0,
             scales,
             biases,
