@@ -84,6 +84,7 @@ pub(super) struct Tile<'a> {
 pub(super) struct TileGroup<'a, const M: usize, const KR: usize> {
     pub(super) q: &'a [[[u8; KR]; M]],
     pub(super) scales: &'a [f32; M],
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier flips weights"))]
     pub(super) biases: &'a [i32; M],
 }
 
@@ -108,9 +109,7 @@ impl<'a> Tile<'a> {
             biases,
         })
     }
-}
 
-impl<'a> Tile<'a> {
     /// Each group, with sums.
     #[inline(always)]
     pub(super) fn summed_groups<const M: usize, const KR: usize>(
