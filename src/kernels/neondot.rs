@@ -39,43 +39,38 @@ static TILES_Q4: [TileFn; 6] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4 5 6);
 /// Rows of a panel.
 const NR: usize = 16;
 
-/// `M` rows of activations by a panel. A group of 64 is what models have; known, it saves a loop.
+/// `M` rows of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]
 fn gemm_q8_q8_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    match (x.group, M) {
-        (64, ..4) => rows_of_panel::<M, 4, 64>(panel, x, out),
-        (64, _) => rows_of_panel::<M, 2, 64>(panel, x, out),
-        (_, ..4) => rows_of_panel::<M, 4, 0>(panel, x, out),
-        _ => rows_of_panel::<M, 2, 0>(panel, x, out),
+    match M {
+        ..4 => rows_of_panel::<M, 4>(panel, x, out),
+        _ => rows_of_panel::<M, 2>(panel, x, out),
     }
 }
 
 /// Takes `R` vectors of rows of a panel at once: as many as leave registers for the results too.
-/// `GROUP` is the group, or 0 for any.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
-fn rows_of_panel<const M: usize, const R: usize, const GROUP: usize>(
-    panel: &[u8],
-    x: &Tile<'_>,
-    out: &mut [f32],
-) {
-    let group = if GROUP == 0 { x.group } else { GROUP };
+fn rows_of_panel<const M: usize, const R: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     for first in (0..4).step_by(R) {
         let mut sums = [[vdupq_n_f32(0.0); R]; M];
-        for (w, x) in panel.chunks_exact(NR * (4 + group)).zip(x.groups_of::<M, 4>(group)) {
+        for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
             let (w_scales, w) = w.split_at(NR * 4);
             let mut dots = [[vdupq_n_s32(0); R]; M];
             // In blocks of 32 columns, so that the lanes of `x` are known.
             let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<32>().0;
             let x_q: &[i8] = bytemuck::cast_slice(x.q.as_flattened().as_flattened());
             let x_q = x_q.as_chunks::<16>().0.as_chunks::<2>().0.as_chunks::<M>().0;
-            if GROUP == 64 {
-                columns_of_block(&mut dots, &w[0][first..], x_q[0].as_flattened());
-                columns_of_block(&mut dots, &w[1][first..], x_q[1].as_flattened());
-            } else {
-                for (w, x) in w.iter().zip(x_q) {
-                    columns_of_block(&mut dots, &w[first..], x.as_flattened());
-                }
+            for (w, x) in w.iter().zip(x_q) {
+                let (w, x) = (&w[first..], x.as_flattened());
+                four_columns::<M, R, 0>(&mut dots, load_rows(&w[0..]), x);
+                four_columns::<M, R, 1>(&mut dots, load_rows(&w[4..]), x);
+                four_columns::<M, R, 2>(&mut dots, load_rows(&w[8..]), x);
+                four_columns::<M, R, 3>(&mut dots, load_rows(&w[12..]), x);
+                four_columns::<M, R, 4>(&mut dots, load_rows(&w[16..]), x);
+                four_columns::<M, R, 5>(&mut dots, load_rows(&w[20..]), x);
+                four_columns::<M, R, 6>(&mut dots, load_rows(&w[24..]), x);
+                four_columns::<M, R, 7>(&mut dots, load_rows(&w[28..]), x);
             }
             let w_scales = &w_scales.as_chunks::<16>().0[first..];
             for j in 0..R {
@@ -91,24 +86,6 @@ fn rows_of_panel<const M: usize, const R: usize, const GROUP: usize>(
             }
         }
     }
-}
-
-/// Adds the products of a block of 32 columns.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn columns_of_block<const M: usize, const R: usize>(
-    dots: &mut [[int32x4_t; R]; M],
-    w: &[[i8; 16]],
-    x: &[[i8; 16]],
-) {
-    four_columns::<M, R, 0>(dots, load_rows(w), x);
-    four_columns::<M, R, 1>(dots, load_rows(&w[4..]), x);
-    four_columns::<M, R, 2>(dots, load_rows(&w[8..]), x);
-    four_columns::<M, R, 3>(dots, load_rows(&w[12..]), x);
-    four_columns::<M, R, 4>(dots, load_rows(&w[16..]), x);
-    four_columns::<M, R, 5>(dots, load_rows(&w[20..]), x);
-    four_columns::<M, R, 6>(dots, load_rows(&w[24..]), x);
-    four_columns::<M, R, 7>(dots, load_rows(&w[28..]), x);
 }
 
 /// `M` rows of activations by a panel of 4-bit weights.

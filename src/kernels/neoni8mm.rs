@@ -46,48 +46,29 @@ static TILES_Q4: [TileFn; 6] = [
 const NR: usize = 16;
 
 /// `M` rows of activations, `PAIRS` pairs and perhaps one more, by a panel, of which `R` vectors of
-/// two rows are taken at once: as many as leave registers for the results too. A group of 64 is
-/// what models have; known, it saves a loop.
+/// two rows are taken at once: as many as leave registers for the results too.
 #[target_feature(enable = "neon,i8mm")]
 fn gemm_q8_q8_f32_mx16c8<const M: usize, const PAIRS: usize, const R: usize>(
     panel: &[u8],
     x: &Tile<'_>,
     out: &mut [f32],
 ) {
-    match x.group {
-        64 => rows_of_panel::<M, PAIRS, R, 64>(panel, x, out),
-        _ => rows_of_panel::<M, PAIRS, R, 0>(panel, x, out),
-    }
-}
-
-/// `GROUP` is the group, or 0 for any.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn rows_of_panel<const M: usize, const PAIRS: usize, const R: usize, const GROUP: usize>(
-    panel: &[u8],
-    x: &Tile<'_>,
-    out: &mut [f32],
-) {
     let is_odd = M % 2 == 1;
-    let group = if GROUP == 0 { x.group } else { GROUP };
     for first in (0..8).step_by(R) {
         let mut sums = [[vdupq_n_f32(0.0); R]; PAIRS];
         // Of fours of rows, where there is an odd row of activations.
         let mut last_sums = [vdupq_n_f32(0.0); R];
-        for (w, x) in panel.chunks_exact(NR * (4 + group)).zip(x.groups_of::<M, 8>(group)) {
+        for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 8>()) {
             let (w_scales, w) = w.split_at(NR * 4);
             let mut dots = [[vdupq_n_s32(0); R]; PAIRS];
             let mut last_dots = [vdupq_n_s32(0); R];
             // In blocks of 32 columns.
             let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<8>().0;
-            let (w, x_q) = (w.as_chunks::<4>().0, x.q.as_chunks::<4>().0);
-            if GROUP == 64 {
-                columns_of_block(&mut dots, &mut last_dots, &w[0], &x_q[0], first);
-                columns_of_block(&mut dots, &mut last_dots, &w[1], &x_q[1], first);
-            } else {
-                for (w, x) in w.iter().zip(x_q) {
-                    columns_of_block(&mut dots, &mut last_dots, w, x, first);
-                }
+            for (w, x) in w.as_chunks::<4>().0.iter().zip(x.q.as_chunks::<4>().0) {
+                eight_columns(&mut dots, &mut last_dots, load_rows(&w[0][first..]), &x[0]);
+                eight_columns(&mut dots, &mut last_dots, load_rows(&w[1][first..]), &x[1]);
+                eight_columns(&mut dots, &mut last_dots, load_rows(&w[2][first..]), &x[2]);
+                eight_columns(&mut dots, &mut last_dots, load_rows(&w[3][first..]), &x[3]);
             }
             let w_scales = &w_scales.as_chunks::<16>().0[first / 2..];
             for j in 0..R / 2 {
@@ -212,22 +193,6 @@ fn split_rows<const R: usize>(w: &[[u8; 16]]) -> [[int8x16_t; R]; 2] {
         [halves[0][j], halves[1][j]] = split_codes(&w[j]);
     }
     halves
-}
-
-/// Adds the products of a block of 32 columns, with `R` vectors from `first` on.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn columns_of_block<const M: usize, const PAIRS: usize, const R: usize>(
-    dots: &mut [[int32x4_t; R]; PAIRS],
-    last_dots: &mut [int32x4_t; R],
-    w: &[[[i8; 16]; 8]; 4],
-    x: &[[[u8; 8]; M]; 4],
-    first: usize,
-) {
-    eight_columns(dots, last_dots, load_rows(&w[0][first..]), &x[0]);
-    eight_columns(dots, last_dots, load_rows(&w[1][first..]), &x[1]);
-    eight_columns(dots, last_dots, load_rows(&w[2][first..]), &x[2]);
-    eight_columns(dots, last_dots, load_rows(&w[3][first..]), &x[3]);
 }
 
 /// Adds the products of eight columns.

@@ -84,6 +84,7 @@ pub(super) struct Tile<'a> {
 pub(super) struct TileGroup<'a, const M: usize, const KR: usize> {
     pub(super) q: &'a [[[u8; KR]; M]],
     pub(super) scales: &'a [f32; M],
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier flips weights"))]
     pub(super) biases: &'a [i32; M],
 }
 
@@ -100,26 +101,15 @@ impl<'a> Tile<'a> {
     pub(super) fn groups<const M: usize, const KR: usize>(
         &self,
     ) -> impl Iterator<Item = TileGroup<'a, M, KR>> {
-        self.groups_of(self.group)
-    }
-
-    /// Each group, its length given by who may know it when compiling.
-    #[inline(always)]
-    pub(super) fn groups_of<const M: usize, const KR: usize>(
-        &self,
-        group: usize,
-    ) -> impl Iterator<Item = TileGroup<'a, M, KR>> {
         let q: &[u8] = bytemuck::cast_slice(self.q);
         let scales = self.scales.as_chunks().0.iter().zip(self.biases.as_chunks().0);
-        q.chunks_exact(group * M).zip(scales).map(|(q, (scales, biases))| TileGroup {
+        q.chunks_exact(self.group * M).zip(scales).map(|(q, (scales, biases))| TileGroup {
             q: q.as_chunks().0.as_chunks().0,
             scales,
             biases,
         })
     }
-}
 
-impl<'a> Tile<'a> {
     /// Each group, with sums.
     #[inline(always)]
     pub(super) fn summed_groups<const M: usize, const KR: usize>(
