@@ -118,7 +118,11 @@ impl Checkpoint {
 
     fn open(dir: &Path, paths: Vec<PathBuf>) -> Result<Checkpoint, Error> {
         if paths.is_empty() {
-            let problem = "no *.safetensors file in this folder".to_owned();
+            let problem = match holds_pytorch(dir) {
+                true => "holds PyTorch files (.pth, .bin); this version reads *.safetensors",
+                false => "no *.safetensors file in this folder",
+            };
+            let problem = problem.to_owned();
             return Err(Error::BadFile { path: dir.to_owned(), problem });
         }
         let mut checkpoint =
@@ -222,6 +226,15 @@ fn weight_files(dir: &Path, is_wanted: fn(&str) -> bool) -> Result<Vec<PathBuf>,
     }
     paths.sort();
     Ok(paths)
+}
+
+/// Whether `dir` has weights in PyTorch's own format.
+fn holds_pytorch(dir: &Path) -> bool {
+    let is_pytorch = |path: &Path| {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        name.ends_with(".pth") || (name.starts_with("pytorch_model") && name.ends_with(".bin"))
+    };
+    fs::read_dir(dir).is_ok_and(|entries| entries.flatten().any(|entry| is_pytorch(&entry.path())))
 }
 
 /// The files that an index names, each once.
