@@ -242,6 +242,8 @@ fn folder_without_a_checkpoint_says_what_is_missing() {
     small().write(&folder);
     fs::remove_file(folder.join("model.safetensors")).unwrap();
     refused_folder(&folder, &["no *.safetensors file"]);
+    fs::write(folder.join("pytorch_model.bin"), "").unwrap();
+    refused_folder(&folder, &["PyTorch"]);
     let error = Plan::open(&folder.join("nowhere"), &options(2)).err().unwrap();
     assert!(message(&error).contains("no such folder"));
 }
