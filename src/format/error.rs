@@ -24,7 +24,7 @@ pub enum Error {
     },
     /// A field holds a value that no valid file has.
     Field {
-        /// Name of the field, as DESIGN and `leap info` print it.
+        /// Name of the field, as `leap info` prints it.
         field: &'static str,
         /// What it holds.
         value: i64,
