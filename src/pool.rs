@@ -52,6 +52,8 @@ struct Shared {
     next: AtomicUsize,
     /// Number of pieces.
     pieces: AtomicUsize,
+    /// Workers that have started: what a thread allocates at first is behind them.
+    started: AtomicUsize,
     /// Workers that sleep, one flag each.
     sleeping: Vec<AtomicBool>,
     panicked: AtomicBool,
@@ -73,6 +75,7 @@ impl Pool {
             job: AtomicPtr::new(ptr::null_mut()),
             next: AtomicUsize::new(0),
             pieces: AtomicUsize::new(0),
+            started: AtomicUsize::new(0),
             sleeping: (0..n_workers).map(|_| AtomicBool::new(false)).collect(),
             panicked: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -87,9 +90,15 @@ impl Pool {
             let name = format!("leap-{}", index + 1);
             let worker = thread::Builder::new().name(name).spawn(move || {
                 cpu::pin_current_thread(cpu);
+                // The first use of a thread's own handle allocates.
+                drop(thread::current());
+                shared.started.fetch_add(1, Ordering::Release);
                 shared.work(index);
             })?;
             pool.workers.push(worker);
+        }
+        while pool.shared.started.load(Ordering::Acquire) < n_workers {
+            thread::yield_now();
         }
         Ok(pool)
     }
