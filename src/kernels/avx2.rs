@@ -291,7 +291,7 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
 /// Asks for the cache line at `line`, which need not exist.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn prefetch(line: *const u8) {
-    _mm_prefetch::<_MM_HINT_T0>(line.cast());
+    _mm_prefetch::<_MM_HINT_T1>(line.cast());
 }
 
 /// See [`super::Kernels::spin_int8`]: 32 products in four instructions.

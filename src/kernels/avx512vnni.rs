@@ -12,8 +12,9 @@ use crate::quant::bcml1::BLOCK;
 
 const NR: usize = 32;
 
-/// How far ahead of the weights in use others are asked for.
-const PREFETCH_BYTES: usize = 4096;
+/// How far ahead of the weights in use others are asked for, into the second level of cache: a
+/// step takes so many lines that those on their way to the first would hold up loads.
+const PREFETCH_BYTES: usize = 8192;
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
@@ -35,6 +36,10 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
     let mut sums = [[_mm512_setzero_ps(); 2]; M];
     for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
         let (w_scales, w) = w.split_at(NR * 4);
+        let w_scales = &w_scales.as_chunks().0[0];
+        if M == 1 {
+            prefetch(w_scales);
+        }
         let mut dots = [[_mm512_setzero_si512(); 2]; M];
         for (dots, bias) in dots.iter_mut().zip(x.biases) {
             *dots = [_mm512_set1_epi32(*bias); 2];
@@ -51,7 +56,7 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
                 }
             }
         }
-        let w_scales = load(&w_scales.as_chunks().0[0]);
+        let w_scales = load(w_scales);
         for i in 0..M {
             for j in 0..2 {
                 let scales =
@@ -75,10 +80,10 @@ fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
         for (w, (x_q, x_sums)) in w.as_chunks::<{ NR * BLOCK_BYTES }>().0.iter().zip(blocks) {
             let lines = w.as_chunks::<{ 4 * NR }>().0;
             let mut dots = [[_mm512_setzero_si512(); 2]; M];
+            if M == 1 {
+                lines.iter().for_each(|line| prefetch(line));
+            }
             for (w, x_q) in lines[1..].iter().zip(x_q.as_chunks::<2>().0) {
-                if M == 1 {
-                    prefetch(w);
-                }
                 let both = load(w);
                 for (half, x_q) in x_q.iter().enumerate() {
                     let w = codes(both, half);
@@ -155,7 +160,7 @@ fn load(x: &[u8; 4 * NR]) -> [__m512i; 2] {
 fn prefetch(w: &[u8; 4 * NR]) {
     for line in [0, 64] {
         let ahead = w.as_ptr().wrapping_add(PREFETCH_BYTES + line);
-        _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+        _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
     }
 }
 

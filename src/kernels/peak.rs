@@ -9,7 +9,7 @@ pub const OPS_PER_ROUND: usize = 2 * MACS_PER_ROUND;
 pub(super) const MACS_PER_ROUND: usize = 1024;
 
 /// How far ahead of what is read other lines are asked for.
-const PREFETCH_BYTES: usize = 4096;
+const PREFETCH_BYTES: usize = 8192;
 
 impl Kernels {
     /// Reads `bytes` in order and does next to nothing with them: as fast as weights could be read.
