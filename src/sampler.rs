@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn frequencies(sampling: Sampling, logits: &[f32]) -> Vec<f32> {
-        const DRAWS: usize = 20_000;
+        const DRAWS: usize = 2_000;
         let mut sampler = Sampler::new(sampling, logits.len());
         let mut counts = vec![0; logits.len()];
         for _ in 0..DRAWS {
@@ -234,7 +234,7 @@ mod tests {
     fn assert_close(got: &[f32], wanted: &[f32]) {
         assert_eq!(got.len(), wanted.len());
         for (got_one, wanted_one) in got.iter().zip(wanted) {
-            assert!((got_one - wanted_one).abs() < 0.015, "{got:?} instead of {wanted:?}");
+            assert!((got_one - wanted_one).abs() < 0.04, "{got:?} instead of {wanted:?}");
         }
     }
 
