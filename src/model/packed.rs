@@ -13,6 +13,7 @@ use crate::format::model::{Encoding, Header, TensorId, TensorKind};
 use crate::kernels::{Kernels, Layout, PackedQ4, PackedQ8};
 use crate::pack::{self, Builder, Cache, Entry, Identity};
 use crate::pool::Pool;
+use crate::sys::cpu;
 use crate::sys::huge::HugeMemory;
 
 /// Changes when the order or the meaning of a cache's tensors does.
@@ -262,6 +263,7 @@ impl PackedWeights {
         let flag = Arc::clone(&is_wanted);
         let (send, done) = sync_channel(1);
         let worker = thread::Builder::new().name("leap-pages".to_owned()).spawn(move || {
+            cpu::unpin_current_thread();
             if let Some(copy) = copy(cache.file_bytes(), &flag) {
                 // Nobody waits for the copy if the model is gone.
                 let _ = send.send(copy);

@@ -1,6 +1,7 @@
 //! Which cores there are, how fast they are next to each other, and pinning to them.
 
 use std::fs;
+use std::sync::OnceLock;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -18,7 +19,7 @@ pub struct Core {
 /// The cores this process may use, the fastest first.
 pub fn cores() -> Vec<Core> {
     let mut cores: Vec<Core> =
-        allowed().into_iter().map(|cpu| Core { cpu, capacity: capacity(cpu) }).collect();
+        allowed().iter().map(|&cpu| Core { cpu, capacity: capacity(cpu) }).collect();
     sort_fastest_first(&mut cores);
     cores
 }
@@ -31,6 +32,17 @@ pub fn fast_cores(cores: &[Core]) -> Vec<usize> {
     cores.iter().filter(|c| c.capacity * 4 >= fastest * 3).map(|c| c.cpu).collect()
 }
 
+/// Lets the calling thread run on every core the process may use.
+///
+/// A new thread may run only where the one that made it may, which can be pinned.
+pub fn unpin_current_thread() {
+    let mut set = CpuSet::new();
+    let is_complete = allowed().iter().all(|&cpu| set.set(cpu).is_ok());
+    if is_complete && sched_setaffinity(Pid::from_raw(0), &set).is_err() {
+        log::debug!("cannot unpin a thread");
+    }
+}
+
 /// Ties the calling thread to `cpu`; where that is not allowed it stays where it is.
 pub fn pin_current_thread(cpu: usize) {
     let mut set = CpuSet::new();
@@ -39,11 +51,13 @@ pub fn pin_current_thread(cpu: usize) {
     }
 }
 
-fn allowed() -> Vec<usize> {
-    match sched_getaffinity(Pid::from_raw(0)) {
+/// The cores that the process may use, asked once: later the caller may be pinned to one.
+fn allowed() -> &'static [usize] {
+    static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
+    ALLOWED.get_or_init(|| match sched_getaffinity(Pid::from_raw(0)) {
         Ok(set) => (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).collect(),
         Err(_) => vec![0],
-    }
+    })
 }
 
 fn capacity(cpu: usize) -> u32 {
@@ -63,6 +77,18 @@ mod tests {
     #[test]
     fn there_is_a_core() {
         assert!(!cores().is_empty());
+    }
+
+    #[test]
+    fn a_pinned_thread_still_sees_every_core() {
+        let before = cores();
+        std::thread::spawn(move || {
+            pin_current_thread(before[0].cpu);
+            assert_eq!(cores(), before);
+            unpin_current_thread();
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]
