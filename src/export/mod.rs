@@ -21,6 +21,7 @@
 mod checkpoint;
 mod config;
 mod error;
+mod gguf;
 mod plan;
 pub mod tokenizer;
 mod writer;

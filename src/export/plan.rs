@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::Error;
-use super::checkpoint::{Checkpoint, Source};
-use super::config::Config;
+use super::checkpoint::{Checkpoint, Dtype, Ggml, SHORT_BLOCK, Source};
+use super::config::{Config, ROPE_FREQS};
 use super::writer::{self, Job, Progress};
 use crate::format::ChatTemplate;
 use crate::format::model::{Header, STOP_IDS_MAX, Tensor, TensorId, TensorKind, Weights};
@@ -48,11 +48,13 @@ pub struct Plan {
     notes: Vec<String>,
 }
 
-/// How a family of checkpoints names its tensors and orders the rows of wq and wk.
+/// How a family of checkpoints names its tensors and orders the rows of wq and wk: Hugging Face
+/// has each head's RoPE pairs as two halves, the others have them side by side.
 #[derive(Clone, Copy)]
 enum Naming {
     HuggingFace,
     Meta,
+    Gguf,
 }
 
 impl Plan {
@@ -62,7 +64,21 @@ impl Plan {
     /// # Errors
     /// Names the file, field or tensor that is missing, damaged or not supported.
     pub fn open(dir: &Path, options: &Options) -> Result<Plan, Error> {
-        let (naming, checkpoint, config) = open_folder(dir)?;
+        Plan::new(open_folder(dir)?, options)
+    }
+
+    /// Reads a GGUF file, or the first of the files that a model is split into.
+    ///
+    /// # Errors
+    /// As [`Plan::open`].
+    pub fn open_gguf(path: &Path, options: &Options) -> Result<Plan, Error> {
+        let checkpoint = Checkpoint::gguf(path)?;
+        let config = Config::gguf(&checkpoint)?;
+        Plan::new((Naming::Gguf, checkpoint, config), options)
+    }
+
+    fn new(opened: (Naming, Checkpoint, Config), options: &Options) -> Result<Plan, Error> {
+        let (naming, checkpoint, config) = opened;
         let Config { mut header, is_tied, path, files, mut warnings } = config;
         if let Some(ctx) = options.ctx {
             header.max_seq_len = ctx;
@@ -89,6 +105,31 @@ impl Plan {
     /// What a user should know about this export, in sentences without a full stop.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Takes the group size in which all matrices are int8 already, if the file is to be int8 and
+    /// they are: their codes are then copied, not rounded a second time.
+    ///
+    /// # Errors
+    /// As [`Plan::open`].
+    pub fn keep_groups(&mut self) -> Result<(), Error> {
+        let mut matrices = 0;
+        for job in self.jobs() {
+            let job = job?;
+            if job.tensor.id.kind.is_norm() {
+                continue;
+            }
+            if job.source.dtype != Dtype::Blocks(Ggml::Q8_0) {
+                return Ok(());
+            }
+            matrices += 1;
+        }
+        if let (Weights::Q8 { group }, 1..) = (&mut self.header.weights, matrices) {
+            *group = SHORT_BLOCK;
+            self.notes
+                .push(format!("groups of {SHORT_BLOCK}, as in the file: nothing is rounded again"));
+        }
+        Ok(())
     }
 
     /// Adds what the tokenizer says. Its bos and stop ids count only if the checkpoint's
@@ -141,7 +182,8 @@ impl Plan {
             used.insert(job?.source.name);
         }
         let mut ignored = Vec::new();
-        for name in self.checkpoint.names().filter(|name| !used.contains(name)) {
+        let unused = |name: &&str| !used.contains(name) && *name != ROPE_FREQS;
+        for name in self.checkpoint.names().filter(unused) {
             if !self.is_ignored(name) {
                 let path = self.checkpoint.path_of(name).unwrap_or(self.checkpoint.dir());
                 return Err(Error::BadTensor {
@@ -279,6 +321,8 @@ impl Naming {
             (Naming::HuggingFace, false) => format!("{}.weight", hugging_face_name(id.kind)),
             (Naming::Meta, true) => format!("layers.{}.{}.weight", id.layer, meta_name(id.kind)),
             (Naming::Meta, false) => format!("{}.weight", meta_name(id.kind)),
+            (Naming::Gguf, true) => format!("blk.{}.{}.weight", id.layer, gguf_name(id.kind)),
+            (Naming::Gguf, false) => format!("{}.weight", gguf_name(id.kind)),
         }
     }
 }
@@ -313,6 +357,23 @@ fn meta_name(kind: TensorKind) -> &'static str {
         TensorKind::W1 => "feed_forward.w1",
         TensorKind::W2 => "feed_forward.w2",
         TensorKind::W3 => "feed_forward.w3",
+        TensorKind::Classifier => "output",
+    }
+}
+
+fn gguf_name(kind: TensorKind) -> &'static str {
+    match kind {
+        TensorKind::AttentionNorm => "attn_norm",
+        TensorKind::FfnNorm => "ffn_norm",
+        TensorKind::FinalNorm => "output_norm",
+        TensorKind::Embedding => "token_embd",
+        TensorKind::Wq => "attn_q",
+        TensorKind::Wk => "attn_k",
+        TensorKind::Wv => "attn_v",
+        TensorKind::Wo => "attn_output",
+        TensorKind::W1 => "ffn_gate",
+        TensorKind::W2 => "ffn_down",
+        TensorKind::W3 => "ffn_up",
         TensorKind::Classifier => "output",
     }
 }

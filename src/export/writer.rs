@@ -15,7 +15,7 @@ use std::time::Duration;
 use crc32fast::Hasher;
 
 use super::Error;
-use super::checkpoint::Source;
+use super::checkpoint::{Dtype, Ggml, SHORT_BLOCK, Source, split_q8_0};
 use crate::format::model::{Encoding, Header, Tensor, Weights};
 use crate::quant::{self, bcml1};
 use crate::sys::file::AtomicFile;
@@ -258,12 +258,16 @@ impl Block<'_> {
         self.rows.start * self.job.tensor.cols..self.rows.end * self.job.tensor.cols
     }
 
+    /// `row` of the model file as the checkpoint has it.
+    fn stored(&self, row: usize) -> &[u8] {
+        let cols = self.job.tensor.cols;
+        let start = self.job.source_row(row) * cols;
+        self.job.source.values(start..start + cols)
+    }
+
     /// Converts `row` of the model file to f32.
     fn widen(&self, row: usize, out: &mut [f32]) {
-        let cols = self.job.tensor.cols;
-        let source = &self.job.source;
-        let start = self.job.source_row(row) * cols;
-        source.dtype.widen(source.values(start..start + cols), out);
+        self.job.source.dtype.widen(self.stored(row), out);
     }
 
     fn not_finite(&self) -> Error {
@@ -316,11 +320,15 @@ impl Packed {
         self.codes.resize(values.len(), 0);
         self.floats.resize(values.len() / group, 0.0);
         wide.resize(cols, 0.0);
-        let q = bytemuck::cast_slice_mut(&mut self.codes).chunks_exact_mut(cols);
-        let out = q.zip(self.floats.chunks_exact_mut(cols / group));
+        let is_kept = block.job.source.dtype == Dtype::Blocks(Ggml::Q8_0) && group == SHORT_BLOCK;
+        let out = self.codes.chunks_exact_mut(cols).zip(self.floats.chunks_exact_mut(cols / group));
         for (row, (q, scales)) in block.rows.clone().zip(out) {
+            if is_kept {
+                split_q8_0(block.stored(row), q, scales);
+                continue;
+            }
             block.widen(row, wide);
-            quant::quantize(wide, group, q, scales);
+            quant::quantize(wide, group, bytemuck::cast_slice_mut(q), scales);
         }
         // A group that holds anything but finite numbers has a NaN as its scale.
         if is_finite(&self.floats) { Ok(()) } else { Err(block.not_finite()) }

@@ -4,6 +4,8 @@
 //! names, shapes and bytes.
 
 mod dtype;
+mod ggml;
+mod gguf;
 mod safetensors;
 
 use std::collections::BTreeMap;
@@ -18,12 +20,14 @@ use serde_json::Value;
 use super::Error;
 use crate::sys::map::Map;
 pub(super) use dtype::Dtype;
+pub(super) use ggml::{Ggml, SHORT as SHORT_BLOCK, split_q8_0};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// The tensors of a folder.
 pub(super) struct Checkpoint {
+    /// The folder, or the file that stands for all.
     dir: PathBuf,
     files: Vec<(PathBuf, Map)>,
     tensors: BTreeMap<String, Stored>,
@@ -56,9 +60,11 @@ pub(super) struct Source<'a> {
 
 impl<'a> Source<'a> {
     /// The values `range`, as stored.
+    ///
+    /// # Panics
+    /// If the range is not one of whole blocks inside the tensor.
     pub(super) fn values(&self, range: Range<usize>) -> &'a [u8] {
-        let width = self.dtype.width();
-        &self.bytes[range.start * width..range.end * width]
+        &self.bytes[self.dtype.bytes(range.start)..self.dtype.bytes(range.end)]
     }
 
     /// Says that the values `range` are used soon.
@@ -83,8 +89,8 @@ impl<'a> Source<'a> {
     }
 
     fn file_range(&self, range: Range<usize>) -> Range<usize> {
-        let width = self.dtype.width();
-        self.start + range.start * width..self.start + range.end * width
+        let (start, end) = (self.dtype.bytes(range.start), self.dtype.bytes(range.end));
+        self.start + start..self.start + end
     }
 }
 
@@ -110,6 +116,22 @@ impl Checkpoint {
         Checkpoint::open(dir, paths)
     }
 
+    /// The tensors of a GGUF file, or of all files of the model if it is the first of several.
+    pub(super) fn gguf(path: &Path) -> Result<Checkpoint, Error> {
+        let mut checkpoint = Checkpoint::empty(path);
+        let first = open_map(path)?;
+        let paths = gguf::files(path, first.as_bytes())?;
+        let count = paths.len();
+        for (index, path) in paths.into_iter().enumerate() {
+            let map = open_map(&path)?;
+            if count > 1 {
+                gguf::check_split(&path, map.as_bytes(), index, count)?;
+            }
+            checkpoint.add_file(path, map, gguf::read)?;
+        }
+        Ok(checkpoint)
+    }
+
     /// Whether `dir` has weights as Hugging Face names them.
     pub(super) fn is_hugging_face(dir: &Path) -> Result<bool, Error> {
         let named = dir.join(SINGLE).exists() || dir.join(INDEX).exists();
@@ -125,19 +147,28 @@ impl Checkpoint {
             let problem = problem.to_owned();
             return Err(Error::BadFile { path: dir.to_owned(), problem });
         }
-        let mut checkpoint =
-            Checkpoint { dir: dir.to_owned(), files: Vec::new(), tensors: BTreeMap::new() };
+        let mut checkpoint = Checkpoint::empty(dir);
         for path in paths {
-            checkpoint.add_file(path)?;
+            let map = open_map(&path)?;
+            checkpoint.add_file(path, map, safetensors::read)?;
         }
         Ok(checkpoint)
     }
 
-    fn add_file(&mut self, path: PathBuf) -> Result<(), Error> {
-        let map = Map::open(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
+    fn empty(dir: &Path) -> Checkpoint {
+        Checkpoint { dir: dir.to_owned(), files: Vec::new(), tensors: BTreeMap::new() }
+    }
+
+    /// Adds the tensors of `path`, whose bytes are `map`, as `read` finds them.
+    fn add_file(
+        &mut self,
+        path: PathBuf,
+        map: Map,
+        read: fn(&Path, &[u8], usize) -> Result<Vec<(String, Stored)>, Error>,
+    ) -> Result<(), Error> {
         map.advise_sequential();
         let file = self.files.len();
-        for (name, stored) in safetensors::read(&path, map.as_bytes(), file)? {
+        for (name, stored) in read(&path, map.as_bytes(), file)? {
             match self.tensors.entry(name) {
                 Entry::Vacant(slot) => {
                     slot.insert(stored);
@@ -157,6 +188,11 @@ impl Checkpoint {
     /// The folder.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The bytes of the first file.
+    pub(super) fn first_bytes(&self) -> &[u8] {
+        self.files.first().map_or(&[], |(_, map)| map.as_bytes())
     }
 
     /// The files the tensors are in.
@@ -194,7 +230,7 @@ impl Checkpoint {
             Err(dtype) => Err(Error::BadTensor {
                 name: name.clone(),
                 path: path.clone(),
-                problem: format!("has values of type {dtype}, wanted F32, F16 or BF16"),
+                problem: format!("has values of type {dtype}, which LEAP does not convert"),
             }),
         }
     }
@@ -207,6 +243,10 @@ impl Checkpoint {
         let missing = || Error::MissingTensor { name: name.to_owned(), dir: self.dir.clone() };
         self.find(name)?.ok_or_else(missing)
     }
+}
+
+fn open_map(path: &Path) -> Result<Map, Error> {
+    Map::open(path).map_err(|source| Error::Read { path: path.to_owned(), source })
 }
 
 fn is_consolidated(name: &str) -> bool {
