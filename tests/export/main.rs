@@ -9,5 +9,6 @@ mod configs;
 mod exact;
 mod expected;
 mod four_bits;
+mod gguf;
 mod hostile;
 mod refusals;

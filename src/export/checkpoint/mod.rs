@@ -168,24 +168,27 @@ impl Checkpoint {
     ) -> Result<(), Error> {
         map.advise_sequential();
         let file = self.files.len();
-        for (name, stored) in read(&path, map.as_bytes(), file)? {
+        let tensors = read(&path, map.as_bytes(), file)?;
+        self.files.push((path.clone(), map));
+        for (name, stored) in tensors {
             match self.tensors.entry(name) {
                 Entry::Vacant(slot) => {
                     slot.insert(stored);
                 }
                 Entry::Occupied(slot) => {
                     let name = slot.key().clone();
-                    let first = self.files[slot.get().file].0.display();
-                    let problem = format!("is in {first} too");
+                    let problem = match slot.get().file {
+                        first if first == file => "is there twice".to_owned(),
+                        first => format!("is in {} too", self.files[first].0.display()),
+                    };
                     return Err(Error::BadTensor { name, path, problem });
                 }
             }
         }
-        self.files.push((path, map));
         Ok(())
     }
 
-    /// The folder.
+    /// The folder, or the file that stands for all.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }

@@ -168,5 +168,8 @@ fn byte_level_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     let flags = Flags { whole_pieces: true, ..Flags::default() };
     let mut draft = Draft::new(Kind::ByteLevel, flags, tokens?);
     hf_json::take_merges(&mut draft, &pairs)?;
+    // For files that do not say it.
+    draft.bos = draft.find("<|begin_of_text|>");
+    draft.stop_ids.extend(draft.find("<|end_of_text|>"));
     Ok(draft)
 }
