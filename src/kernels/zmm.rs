@@ -1,0 +1,162 @@
+//! Attention's tiles in vectors of 64 bytes: one holds all [`LANES`] running sums of a dot product,
+//! and 16 of the 32 registers hold those of four queries with four keys, or four times 16 columns of
+//! four queries' outputs.
+
+use std::arch::x86_64::*;
+
+use super::float::{self, LANES};
+
+/// See [`float::score_4`].
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
+    let dot = |q: &[f32], [key]: [&[f32]; 1]| dots44([q; 4], [key; 4])[0];
+    float::score_4(q, keys, scale, out, dot, |q, keys| dots44(q, keys));
+}
+
+/// Dot products of four rows with four others; see [`float::dots`].
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
+    let len = x[0].len();
+    let mut sums = [[_mm512_setzero_ps(); 4]; 4];
+    let (x_chunks, row_chunks) = (float::chunks_of(x, len), float::chunks_of(rows, len));
+    for c in 0..len / LANES {
+        let rows = [
+            load(&row_chunks[0][c]),
+            load(&row_chunks[1][c]),
+            load(&row_chunks[2][c]),
+            load(&row_chunks[3][c]),
+        ];
+        for i in 0..4 {
+            let x = load(&x_chunks[i][c]);
+            for j in 0..4 {
+                sums[i][j] = _mm512_fmadd_ps(x, rows[j], sums[i][j]);
+            }
+        }
+    }
+    if !len.is_multiple_of(LANES) {
+        for i in 0..4 {
+            let x = load(&float::last_chunk(x[i]));
+            for j in 0..4 {
+                let row = load(&float::last_chunk(rows[j]));
+                sums[i][j] = _mm512_fmadd_ps(x, row, sums[i][j]);
+            }
+        }
+    }
+    join(sums)
+}
+
+/// The total of each sum, added as [`float::dots`] does.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+fn join(sums: [[__m512; 4]; 4]) -> [[f32; 4]; 4] {
+    // Of each query, four lanes for each key.
+    let mut fours = [_mm512_setzero_ps(); 4];
+    for i in 0..4 {
+        let [a, b, c, d] = sums[i];
+        let (ab, cd) = (fold_halves(a, b), fold_halves(c, d));
+        let low = _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd);
+        fours[i] = _mm512_add_ps(low, _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd));
+    }
+    let [a, b, c, d] = fours;
+    let totals = add_neighbours(add_neighbours(a, b), add_neighbours(c, d));
+    // Of each key, a lane for each query; wanted the other way round.
+    let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    let totals = _mm512_permutexvar_ps(order, totals);
+    let mut y = [[0.0; 4]; 4];
+    // SAFETY: `y` is 16 writable floats, and `storeu` needs no alignment.
+    unsafe { _mm512_storeu_ps(y.as_mut_ptr().cast(), totals) };
+    y
+}
+
+/// The sums of `a`'s halves, then those of `b`'s.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+fn fold_halves(a: __m512, b: __m512) -> __m512 {
+    let low = _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b);
+    _mm512_add_ps(low, _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
+}
+
+/// In each four lanes, the sums of `a`'s neighbours, then those of `b`'s.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+fn add_neighbours(a: __m512, b: __m512) -> __m512 {
+    let even = _mm512_shuffle_ps::<0b10_00_10_00>(a, b);
+    _mm512_add_ps(even, _mm512_shuffle_ps::<0b11_01_11_01>(a, b))
+}
+
+/// See [`float::weigh_4`].
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn weigh_4(
+    weights: [&[f32]; 4],
+    values: &[f32],
+    corrections: [f32; 4],
+    mut out: [&mut [f32]; 4],
+) {
+    let head_dim = out[0].len();
+    let whole = head_dim / 64 * 64;
+    for at in (0..whole).step_by(64) {
+        weigh_columns::<4>(weights, values, (head_dim, at), corrections, &mut out);
+    }
+    for at in (whole..head_dim).step_by(16) {
+        weigh_columns::<1>(weights, values, (head_dim, at), corrections, &mut out);
+    }
+}
+
+/// `C` vectors of columns from `at` on, or what there is of them.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+fn weigh_columns<const C: usize>(
+    weights: [&[f32]; 4],
+    values: &[f32],
+    (head_dim, at): (usize, usize),
+    corrections: [f32; 4],
+    out: &mut [&mut [f32]; 4],
+) {
+    let mut sums = [[_mm512_setzero_ps(); C]; 4];
+    for i in 0..4 {
+        let correction = _mm512_set1_ps(corrections[i]);
+        for c in 0..C {
+            sums[i][c] = _mm512_mul_ps(load_some(&out[i][at + 16 * c..]), correction);
+        }
+    }
+    let n = weights[0].len();
+    let weights = weights.map(|weights| &weights[..n]);
+    for (j, values) in values.chunks_exact(head_dim).enumerate().take(n) {
+        let mut columns = [_mm512_setzero_ps(); C];
+        for c in 0..C {
+            columns[c] = load_some(&values[at + 16 * c..]);
+        }
+        for i in 0..4 {
+            let weight = _mm512_set1_ps(weights[i][j]);
+            for c in 0..C {
+                sums[i][c] = _mm512_fmadd_ps(weight, columns[c], sums[i][c]);
+            }
+        }
+    }
+    for i in 0..4 {
+        for c in 0..C {
+            store_some(&mut out[i][at + 16 * c..], sums[i][c]);
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+fn load(x: &[f32; LANES]) -> __m512 {
+    // SAFETY: `x` is 16 readable floats, and `loadu` needs no alignment.
+    unsafe { _mm512_loadu_ps(x.as_ptr()) }
+}
+
+/// The first lanes of a vector that `len` floats fill.
+fn lanes(len: usize) -> __mmask16 {
+    if len < 16 { (1 << len) - 1 } else { !0 }
+}
+
+/// The first 16 of `x`, zeros if there are fewer.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+fn load_some(x: &[f32]) -> __m512 {
+    // SAFETY: `lanes` allows those floats only that `x` has, and `loadu` needs no alignment.
+    unsafe { _mm512_maskz_loadu_ps(lanes(x.len()), x.as_ptr()) }
+}
+
+/// Writes as many lanes as `out` has floats.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+fn store_some(out: &mut [f32], x: __m512) {
+    // SAFETY: `lanes` allows those floats only that `out` has, and `storeu` needs no alignment.
+    unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr(), lanes(out.len()), x) };
+}
