@@ -216,17 +216,32 @@ pub(super) fn score_4(
 /// brings what was summed before under the new maximum.
 #[inline(always)]
 pub(super) fn soften<const FMA: bool>(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
-    let max = larger(state.max, max(scores));
-    for score in scores.iter_mut() {
-        *score = exp::<FMA>(*score - max);
+    let (low, high) = scores.split_at_mut(LANES);
+    let mut max = [f32::NEG_INFINITY; LANES];
+    for i in 0..LANES {
+        max[i] = larger(larger(max[i], low[i]), high[i]);
     }
+    let max = larger(state.max, largest(max));
     let mut sums = [0.0; LANES];
     for i in 0..LANES {
-        sums[i] = scores[i] + scores[LANES + i];
+        low[i] = exp::<FMA>(low[i] - max);
+        high[i] = exp::<FMA>(high[i] - max);
+        sums[i] = low[i] + high[i];
     }
     let correction = exp::<FMA>(state.max - max);
     *state = Softmax { max, sum: fma::<FMA>(state.sum, correction, join(sums)) };
     correction
+}
+
+/// The largest of `x`, none of which is NaN.
+#[inline(always)]
+fn largest(mut x: Lanes) -> f32 {
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            x[i] = larger(x[i], x[half + i]);
+        }
+    }
+    x[0]
 }
 
 /// `out = out * correction + Σ weights[j] * values[j]`, with `values` `[n, head_dim]`.
@@ -274,17 +289,19 @@ fn weigh_columns<const FMA: bool, const N: usize>(
     *out = sums;
 }
 
-/// As [`weigh`] for four queries, in `N` columns at once: as many as registers hold sums of.
+/// As [`weigh`] for four queries and the columns from `from` on, in `N` columns at once: as many as
+/// registers hold sums of.
 #[inline(always)]
 pub(super) fn weigh_4<const FMA: bool, const N: usize>(
     weights: [&[f32]; 4],
     values: &[f32],
     corrections: [f32; 4],
+    from: usize,
     out: [&mut [f32]; 4],
 ) {
     let head_dim = out[0].len();
-    let whole = head_dim / N * N;
-    for at in (0..whole).step_by(N) {
+    let whole = from + (head_dim - from) / N * N;
+    for at in (from..whole).step_by(N) {
         let mut sums = [[0.0; N]; 4];
         for i in 0..4 {
             for (sum, out) in sums[i].iter_mut().zip(&out[i][at..][..N]) {
@@ -492,7 +509,7 @@ macro_rules! float_kernels {
             corrections: [f32; 4],
             out: [&mut [f32]; 4],
         ) {
-            $crate::kernels::float::weigh_4::<{ $fma }, 16>(weights, values, corrections, out);
+            $crate::kernels::float::weigh_4::<{ $fma }, 16>(weights, values, corrections, 0, out);
         }
 
         /// The tier's functions.

@@ -6,6 +6,9 @@ use std::arch::x86_64::*;
 
 use super::float::{self, LANES};
 
+/// Columns of values taken at once.
+const COLUMNS: usize = 64;
+
 /// See [`float::score_4`].
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
@@ -89,49 +92,47 @@ pub(super) fn weigh_4(
     corrections: [f32; 4],
     mut out: [&mut [f32]; 4],
 ) {
-    let head_dim = out[0].len();
-    let whole = head_dim / 64 * 64;
-    for at in (0..whole).step_by(64) {
-        weigh_columns::<4>(weights, values, (head_dim, at), corrections, &mut out);
+    let whole = out[0].len() / COLUMNS * COLUMNS;
+    for at in (0..whole).step_by(COLUMNS) {
+        weigh_columns(weights, values, corrections, at, &mut out);
     }
-    for at in (whole..head_dim).step_by(16) {
-        weigh_columns::<1>(weights, values, (head_dim, at), corrections, &mut out);
-    }
+    float::weigh_4::<true, 16>(weights, values, corrections, whole, out);
 }
 
-/// `C` vectors of columns from `at` on, or what there is of them.
+/// [`COLUMNS`] columns from `at` on.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
-fn weigh_columns<const C: usize>(
+fn weigh_columns(
     weights: [&[f32]; 4],
     values: &[f32],
-    (head_dim, at): (usize, usize),
     corrections: [f32; 4],
+    at: usize,
     out: &mut [&mut [f32]; 4],
 ) {
-    let mut sums = [[_mm512_setzero_ps(); C]; 4];
+    let head_dim = out[0].len();
+    let mut sums = [[_mm512_setzero_ps(); COLUMNS / 16]; 4];
     for i in 0..4 {
-        let correction = _mm512_set1_ps(corrections[i]);
-        for c in 0..C {
-            sums[i][c] = _mm512_mul_ps(load_some(&out[i][at + 16 * c..]), correction);
+        let (columns, _) = out[i][at..][..COLUMNS].as_chunks();
+        for c in 0..COLUMNS / 16 {
+            sums[i][c] = _mm512_mul_ps(load(&columns[c]), _mm512_set1_ps(corrections[i]));
         }
     }
-    let n = weights[0].len();
-    let weights = weights.map(|weights| &weights[..n]);
-    for (j, values) in values.chunks_exact(head_dim).enumerate().take(n) {
-        let mut columns = [_mm512_setzero_ps(); C];
-        for c in 0..C {
-            columns[c] = load_some(&values[at + 16 * c..]);
-        }
-        for i in 0..4 {
-            let weight = _mm512_set1_ps(weights[i][j]);
-            for c in 0..C {
-                sums[i][c] = _mm512_fmadd_ps(weight, columns[c], sums[i][c]);
+    let [a, b, c, d] = weights;
+    let weights = a.iter().zip(b).zip(c.iter().zip(d));
+    for (((a, b), (c, d)), values) in weights.zip(values.chunks_exact(head_dim)) {
+        let (columns, _) = values[at..][..COLUMNS].as_chunks();
+        let weights = [*a, *b, *c, *d];
+        for c in 0..COLUMNS / 16 {
+            let column = load(&columns[c]);
+            for i in 0..4 {
+                sums[i][c] = _mm512_fmadd_ps(_mm512_set1_ps(weights[i]), column, sums[i][c]);
             }
         }
     }
     for i in 0..4 {
-        for c in 0..C {
-            store_some(&mut out[i][at + 16 * c..], sums[i][c]);
+        let (columns, _) = out[i][at..][..COLUMNS].as_chunks_mut::<16>();
+        for c in 0..COLUMNS / 16 {
+            // SAFETY: `columns[c]` is 16 writable floats, and `storeu` needs no alignment.
+            unsafe { _mm512_storeu_ps(columns[c].as_mut_ptr(), sums[i][c]) };
         }
     }
 }
@@ -140,23 +141,4 @@ fn weigh_columns<const C: usize>(
 fn load(x: &[f32; LANES]) -> __m512 {
     // SAFETY: `x` is 16 readable floats, and `loadu` needs no alignment.
     unsafe { _mm512_loadu_ps(x.as_ptr()) }
-}
-
-/// The first lanes of a vector that `len` floats fill.
-fn lanes(len: usize) -> __mmask16 {
-    if len < 16 { (1 << len) - 1 } else { !0 }
-}
-
-/// The first 16 of `x`, zeros if there are fewer.
-#[target_feature(enable = "avx512f,avx512vl,fma")]
-fn load_some(x: &[f32]) -> __m512 {
-    // SAFETY: `lanes` allows those floats only that `x` has, and `loadu` needs no alignment.
-    unsafe { _mm512_maskz_loadu_ps(lanes(x.len()), x.as_ptr()) }
-}
-
-/// Writes as many lanes as `out` has floats.
-#[target_feature(enable = "avx512f,avx512vl,fma")]
-fn store_some(out: &mut [f32], x: __m512) {
-    // SAFETY: `lanes` allows those floats only that `out` has, and `storeu` needs no alignment.
-    unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr(), lanes(out.len()), x) };
 }
