@@ -372,6 +372,55 @@ fn add_lanes(sums: [float32x4_t; 4], a: [float32x4_t; 4], b: [float32x4_t; 4]) -
     ]
 }
 
+/// As [`dots`] for four rows by four.
+#[target_feature(enable = "neon")]
+fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
+    let ([a, b, c, d], [e, f, g, h]) = (x, rows);
+    let ([a_ef, b_ef], [a_gh, b_gh]) = (dots22([a, b], [e, f]), dots22([a, b], [g, h]));
+    let ([c_ef, d_ef], [c_gh, d_gh]) = (dots22([c, d], [e, f]), dots22([c, d], [g, h]));
+    let mut y = [[0.0; 4]; 4];
+    let halves = [[a_ef, a_gh], [b_ef, b_gh], [c_ef, c_gh], [d_ef, d_gh]];
+    for (y, [low, high]) in y.iter_mut().zip(halves) {
+        store(y, vpaddq_f32(low, high));
+    }
+    y
+}
+
+/// Dot products of two rows with two others but for the last addition: of each of `x` two with
+/// the first row's halves, two with the second's.
+#[target_feature(enable = "neon")]
+fn dots22(x: [&[f32]; 2], rows: [&[f32]; 2]) -> [float32x4_t; 2] {
+    let mut sums = [[[vdupq_n_f32(0.0); 4]; 2]; 2];
+    let len = x[0].len();
+    let (x_chunks, rows_chunks) = (float::chunks_of(x, len), float::chunks_of(rows, len));
+    for c in 0..x_chunks[0].len() {
+        let rows = [load_lanes(&rows_chunks[0][c]), load_lanes(&rows_chunks[1][c])];
+        for i in 0..2 {
+            let x = load_lanes(&x_chunks[i][c]);
+            for j in 0..2 {
+                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
+            }
+        }
+    }
+    if !len.is_multiple_of(float::LANES) {
+        let rows = rows.map(float::last_chunk);
+        let rows = [load_lanes(&rows[0]), load_lanes(&rows[1])];
+        for i in 0..2 {
+            let x = load_lanes(&float::last_chunk(x[i]));
+            for j in 0..2 {
+                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
+            }
+        }
+    }
+    let mut y = [vdupq_n_f32(0.0); 2];
+    for i in 0..2 {
+        let [[a, b, c, d], [e, f, g, h]] = sums[i];
+        let first = vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
+        y[i] = vpaddq_f32(first, vaddq_f32(vaddq_f32(e, g), vaddq_f32(f, h)));
+    }
+    y
+}
+
 /// Bits of the largest magnitude; as integers, which without their sign they are in order as.
 #[target_feature(enable = "neon")]
 fn largest(x: &[[f32; 32]]) -> u32 {
