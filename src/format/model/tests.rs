@@ -1,5 +1,6 @@
 //! Tests of the model header.
 
+use super::bytes::{CRC_AT, header_crc, u32_at};
 use super::*;
 
 const Q4: Weights = Weights::Q4 { group: 32, int8_embedding: true };
