@@ -3,13 +3,13 @@
 //! ```text
 //! offset  type     field
 //! 0       u32      magic 0x616B3432
-//! 4       i32      version: 1 = f32, 2 = int8, 3 = 4 bits
+//! 4       i32      version: 1 = f32, 2 = int8, 3 = 4 bits; 256 more if the matrices are packed
 //! 8       i32 × 7  dim, ffn_dim, n_layers, n_heads, n_kv_heads, vocab_size, max_seq_len
 //! 36      u8       shared_classifier
 //! 37      i32      group_size (versions 2 and 3; unaligned)
 //! 64      u32      extension magic "LEAX"; all zero up to 256 if there is no extension
 //! 68      u32      extension version, 1
-//! 72      u32      extension length in bytes from offset 64, 132
+//! 72      u32      extension length in bytes from offset 64, 132; 148 if the matrices are packed
 //! 76      u32      flags: bit 0 (version 3) = embedding and classifier are int8
 //! 80      u32      head_dim
 //! 84      f32      norm_eps
@@ -26,6 +26,8 @@
 //! 168     u64      fingerprint of the tokenizer file, 0 = unknown
 //! 176     u64 × 2  checksum table: offset and length in bytes
 //! 192     u32      CRC32 of these 256 bytes with this field zero
+//! 196     u32 × 2  packed matrices: number of their layout, rows of a panel
+//! 204     u64      packed matrices: fingerprint of the same model with none packed
 //! 256              tensors, in the order of [`Header::tensors`], without gaps
 //! …       u32 × n  CRC32 of each tensor's bytes, in the same order
 //! ```
@@ -36,14 +38,22 @@
 //! An int8 matrix is `i8 q[rows * cols]`, then `f32 scale[rows * cols / group_size]`.
 //! A 4-bit matrix is its [BCML1](crate::quant::bcml1) blocks, `[rows, cols / 32]` of 20 bytes;
 //! group_size is then that of the activations, and of what is int8.
+//!
+//! Packed matrices are those that are multiplied by: all but an embedding that is not the classifier
+//! too. Their numbers stand in the order that some kernels want, which only those know; a matrix has
+//! as many bytes as one with its rows rounded up to whole panels. Every tensor of such a file is
+//! filled up with zeros to a multiple of 128 bytes. The version keeps readers away that do not know
+//! of any order but the plain one.
 
 mod bytes;
+mod fingerprint;
 mod tensors;
 mod weights;
 
 use super::{ChatTemplate, Error};
 use bytes::field;
 
+pub use fingerprint::fingerprint;
 pub use tensors::{Tensor, TensorId, TensorKind};
 pub use weights::{Encoding, Weights};
 
@@ -57,6 +67,11 @@ pub const STOP_IDS_MAX: usize = 8;
 pub const SEQ_LEN_MAX: usize = 1 << 24;
 /// Widest attention head the kernels are made for.
 pub const HEAD_DIM_MAX: usize = 512;
+
+/// Tensors of a file with packed matrices start at multiples of this.
+pub const PACKED_ALIGN: u64 = 128;
+/// Most rows a panel may have.
+pub const PANEL_ROWS_MAX: usize = 256;
 
 const GROUP_MIN: usize = 32;
 const GROUP_MAX: usize = 1 << 16;
@@ -90,6 +105,17 @@ pub enum RopeScaling {
         /// Context length of the training.
         original_ctx: u32,
     },
+}
+
+/// How the matrices of a file are packed for some kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// Number of the layout; a layout that changes gets another.
+    pub layout: u32,
+    /// Rows of a panel, at most [`PANEL_ROWS_MAX`].
+    pub panel_rows: usize,
+    /// [`Header::fingerprint`] of the same model with no packed matrix.
+    pub fingerprint: u64,
 }
 
 /// What the header says about a model. A value from [`Header::parse`] is consistent.
@@ -135,6 +161,8 @@ pub struct Header {
     pub tokenizer_hash: u64,
     /// Whether the extension is, or will be, in the file.
     pub has_extension: bool,
+    /// The order of the matrices' numbers; `None` for the plain one, row after row.
+    pub packed: Option<Packed>,
 }
 
 impl Header {
@@ -179,6 +207,7 @@ impl Header {
         if let Some(group) = self.weights.group() {
             self.check_group(group)?;
         }
+        self.check_packed()?;
         for &id in self.stop_ids.iter().chain(&self.bos) {
             if id as usize >= self.vocab_size {
                 let wanted = format!("below vocab_size {}", self.vocab_size);
@@ -205,6 +234,20 @@ impl Header {
         match is_sound {
             true => Ok(()),
             false => Err(Error::Unsupported(format!("rope scaling {:?}", self.rope_scaling))),
+        }
+    }
+
+    fn check_packed(&self) -> Result<(), Error> {
+        let Some(Packed { panel_rows, .. }) = self.packed else { return Ok(()) };
+        if self.weights == Weights::F32 {
+            return Err(Error::Unsupported("packed f32 weights".to_owned()));
+        }
+        match (1..=PANEL_ROWS_MAX).contains(&panel_rows) {
+            true => Ok(()),
+            false => {
+                let wanted = format!("1 to {PANEL_ROWS_MAX}");
+                Err(field("rows of a panel", panel_rows as u32, &wanted))
+            }
         }
     }
 

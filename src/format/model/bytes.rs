@@ -1,13 +1,16 @@
 //! Headers from and to bytes.
 
 use super::weights::FLAG_INT8_EMBEDDING;
-use super::{Architecture, HEADER_LEN, Header, MAGIC, RopeScaling, STOP_IDS_MAX, Weights};
+use super::{Architecture, HEADER_LEN, Header, MAGIC, Packed, RopeScaling, STOP_IDS_MAX, Weights};
 use crate::format::cursor::Cursor;
 use crate::format::{ChatTemplate, Error};
 
 const EXTENSION_AT: usize = 64;
 const EXTENSION_MAGIC: u32 = u32::from_le_bytes(*b"LEAX");
 const EXTENSION_LEN: usize = 132;
+const PACKED_EXTENSION_LEN: usize = 148;
+/// Added to the version of a file with packed matrices.
+const PACKED: i32 = 256;
 pub(super) const CRC_AT: usize = 192;
 
 impl Header {
@@ -25,10 +28,12 @@ impl Header {
         }
         let version = r.i32("version")?;
         let bytes = Cursor::new(file).take("header", HEADER_LEN)?;
-        let mut header = Header::parse_base(&mut r, version)?;
+        let is_packed = (PACKED..2 * PACKED).contains(&version);
+        let base_version = if is_packed { version - PACKED } else { version };
+        let mut header = Header::parse_base(&mut r, base_version)?;
         let table = match u32_at(bytes, EXTENSION_AT) {
-            EXTENSION_MAGIC => Some(header.parse_extension(bytes)?),
-            _ if bytes[EXTENSION_AT..].iter().all(|&b| b == 0) => None,
+            EXTENSION_MAGIC => Some(header.parse_extension(bytes, is_packed)?),
+            _ if !is_packed && bytes[EXTENSION_AT..].iter().all(|&b| b == 0) => None,
             found => return Err(Error::BadMagic { wanted: EXTENSION_MAGIC, found }),
         };
         header.check()?;
@@ -81,11 +86,12 @@ impl Header {
             chat_template: ChatTemplate::None,
             tokenizer_hash: 0,
             has_extension: false,
+            packed: None,
         })
     }
 
     /// Reads the extension; returns offset and length of the checksum table.
-    fn parse_extension(&mut self, bytes: &[u8]) -> Result<(u64, u64), Error> {
+    fn parse_extension(&mut self, bytes: &[u8], is_packed: bool) -> Result<(u64, u64), Error> {
         let mut r = Cursor::new(bytes);
         r.take("base header", EXTENSION_AT + 4)?;
         let version = r.u32("extension version")?;
@@ -96,8 +102,9 @@ impl Header {
             return Err(Error::Checksum { what: "header".to_owned() });
         }
         let len = r.u32("extension length")?;
-        if len as usize != EXTENSION_LEN {
-            return Err(field("extension length", len, "132"));
+        let wanted = extension_len(is_packed);
+        if len as usize != wanted {
+            return Err(field("extension length", len, &wanted.to_string()));
         }
         match (&mut self.weights, r.u32("flags")?) {
             (_, 0) => {}
@@ -129,18 +136,28 @@ impl Header {
             .and_then(ChatTemplate::from_id)
             .ok_or_else(|| Error::Unsupported(format!("chat template id {template}")))?;
         self.tokenizer_hash = r.u64("tokenizer_hash")?;
-        Ok((r.u64("checksum table offset")?, r.u64("checksum table length")?))
+        let table = (r.u64("checksum table offset")?, r.u64("checksum table length")?);
+        if is_packed {
+            r.take("header checksum", 4)?;
+            self.packed = Some(Packed {
+                layout: r.u32("layout")?,
+                panel_rows: r.u32("rows of a panel")? as usize,
+                fingerprint: r.u64("fingerprint")?,
+            });
+        }
+        Ok(table)
     }
 
     /// The 256 bytes of the header.
     ///
     /// # Panics
-    /// If there are more than [`STOP_IDS_MAX`] stop ids.
+    /// If there are more than [`STOP_IDS_MAX`] stop ids, or packed matrices and no extension.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         let mut w = Writer { bytes: &mut bytes, pos: 0 };
         w.put(&MAGIC.to_le_bytes());
-        w.put(&self.weights.version().to_le_bytes());
+        let packed = if self.packed.is_some() { PACKED } else { 0 };
+        w.put(&(self.weights.version() + packed).to_le_bytes());
         let vocab = match (self.weights, self.shared_classifier) {
             (Weights::F32, false) => -(self.vocab_size as i32),
             _ => self.vocab_size as i32,
@@ -154,6 +171,7 @@ impl Header {
         if let Some(group) = self.weights.group() {
             w.put(&(group as i32).to_le_bytes());
         }
+        assert!(self.has_extension || self.packed.is_none());
         if self.has_extension {
             w.pos = EXTENSION_AT;
             self.emit_extension(&mut w);
@@ -167,7 +185,7 @@ impl Header {
         assert!(self.stop_ids.len() <= STOP_IDS_MAX);
         w.put(&EXTENSION_MAGIC.to_le_bytes());
         w.put(&1u32.to_le_bytes());
-        w.put(&(EXTENSION_LEN as u32).to_le_bytes());
+        w.put(&(extension_len(self.packed.is_some()) as u32).to_le_bytes());
         w.put(&self.weights.flags().to_le_bytes());
         w.put(&(self.head_dim as u32).to_le_bytes());
         w.put(&self.norm_eps.to_le_bytes());
@@ -182,10 +200,19 @@ impl Header {
         }
         w.put(&u32::from(self.chat_template as u8).to_le_bytes());
         w.put(&self.tokenizer_hash.to_le_bytes());
-        let table = self.tensors().last().map_or(0, |t| t.offset + t.bytes);
-        w.put(&table.to_le_bytes());
+        w.put(&self.tensors_end().to_le_bytes());
         w.put(&(4 * self.n_tensors() as u64).to_le_bytes());
+        if let Some(packed) = self.packed {
+            w.put(&[0; 4]); // The checksum, which comes last.
+            w.put(&packed.layout.to_le_bytes());
+            w.put(&(packed.panel_rows as u32).to_le_bytes());
+            w.put(&packed.fingerprint.to_le_bytes());
+        }
     }
+}
+
+fn extension_len(is_packed: bool) -> usize {
+    if is_packed { PACKED_EXTENSION_LEN } else { EXTENSION_LEN }
 }
 
 fn parse_scaling(r: &mut Cursor<'_>) -> Result<Option<RopeScaling>, Error> {

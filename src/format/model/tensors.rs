@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::bytes::u32_at;
-use super::{HEADER_LEN, Header};
+use super::{HEADER_LEN, Header, PACKED_ALIGN, Packed};
 use crate::format::Error;
 
 /// What a tensor is for.
@@ -109,7 +109,7 @@ pub struct Tensor {
     pub cols: usize,
     /// First byte in the file.
     pub offset: u64,
-    /// Length in bytes.
+    /// Length in bytes, with what fills it up in a file of packed matrices.
     pub bytes: u64,
 }
 
@@ -177,6 +177,22 @@ impl Header {
         })
     }
 
+    /// Where the tensors end, which is where the checksums begin if there are any.
+    pub fn tensors_end(&self) -> u64 {
+        self.tensors().last().map_or(0, |t| t.offset.saturating_add(t.bytes))
+    }
+
+    /// How tensors of `kind` are packed; `None` if their numbers stand row after row.
+    pub fn packing_of(&self, kind: TensorKind) -> Option<Packed> {
+        let is_multiplied = kind != TensorKind::Embedding || self.shared_classifier;
+        self.packed.filter(|_| is_multiplied && !kind.is_norm())
+    }
+
+    /// Bytes of a tensor of `kind` without what fills it up: at most [`Tensor::bytes`].
+    pub fn content_bytes(&self, kind: TensorKind) -> u64 {
+        self.checked_content_bytes(kind).unwrap_or(u64::MAX)
+    }
+
     /// `[rows, cols]` of a tensor of `kind`; norms have one row.
     pub fn shape(&self, kind: TensorKind) -> (usize, usize) {
         match kind {
@@ -202,7 +218,19 @@ impl Header {
     }
 
     fn bytes_of(&self, kind: TensorKind) -> Option<u64> {
+        let bytes = self.checked_content_bytes(kind)?;
+        match self.packed {
+            Some(_) => bytes.checked_next_multiple_of(PACKED_ALIGN),
+            None => Some(bytes),
+        }
+    }
+
+    fn checked_content_bytes(&self, kind: TensorKind) -> Option<u64> {
         let (rows, cols) = self.shape(kind);
+        let rows = match self.packing_of(kind) {
+            Some(packed) => rows.checked_next_multiple_of(packed.panel_rows)?,
+            None => rows,
+        };
         self.weights.encoding(kind).bytes(rows as u64, cols as u64)
     }
 
@@ -217,7 +245,7 @@ impl Header {
         if !self.has_extension {
             return Ok(false);
         }
-        let table = self.tensors().last().map_or(0, |t| t.offset + t.bytes) as usize;
+        let table = self.tensors_end() as usize;
         for (index, tensor) in self.tensors().enumerate() {
             let start = tensor.offset as usize;
             let crc = crc32fast::hash(&file[start..start + tensor.bytes as usize]);
