@@ -10,18 +10,15 @@ use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights};
 use super::packed::{Layout, PackedTable, TileFn, tiles_of};
-use super::ymm::{NR, ymm_tiles};
+use super::ymm::ymm_tiles;
 use super::{Blocks4, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
 
-const PACKED: Option<PackedTable> = Some(PackedTable {
-    layout: Layout::new(0x0101, NR, 4, 0),
-    tiles_q8: &TILES_Q8,
-    tiles_q4: &TILES_Q4,
-});
+const PACKED: Option<PackedTable> =
+    Some(PackedTable { layout: Layout::AVX2, tiles_q8: &TILES_Q8, tiles_q4: &TILES_Q4 });
 
 static TILES_Q8: [TileFn; 4] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4);
 static TILES_Q4: [TileFn; 4] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4);

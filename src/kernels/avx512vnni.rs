@@ -11,7 +11,7 @@ use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, tiles_of};
 use super::{Table, avx2, peak, zmm};
 use crate::quant::bcml1::BLOCK;
 
-const NR: usize = 32;
+const NR: usize = Layout::AVX512_VNNI.panel_rows();
 
 /// How far ahead of the weights in use others are asked for, into the second level of cache: a
 /// step takes so many lines that those on their way to the first would hold up loads.
@@ -20,7 +20,7 @@ const PREFETCH_BYTES: usize = 8192;
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
     packed: Some(PackedTable {
-        layout: Layout::new(0x0103, NR, 4, 0x80),
+        layout: Layout::AVX512_VNNI,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
     }),

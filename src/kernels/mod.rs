@@ -133,6 +133,25 @@ impl Isa {
         }
     }
 
+    /// How its kernels want weights packed; `None` if they take them as they are.
+    pub fn layout(self) -> Option<Layout> {
+        match self {
+            Isa::Scalar => None,
+            Isa::Neon => Some(Layout::NEON),
+            Isa::NeonDot => Some(Layout::NEON_DOT),
+            Isa::NeonI8mm => Some(Layout::NEON_I8MM),
+            Isa::Avx2 => Some(Layout::AVX2),
+            Isa::AvxVnni => Some(Layout::AVX_VNNI),
+            Isa::Avx512Vnni => Some(Layout::AVX512_VNNI),
+        }
+    }
+
+    /// The instruction set whose layout has this number.
+    pub fn from_layout(id: u32) -> Option<Isa> {
+        let has_id = |isa: &Isa| isa.layout().is_some_and(|layout| layout.id() == id);
+        Isa::ALL.iter().copied().find(has_id)
+    }
+
     /// The instruction set called `name`.
     pub fn from_name(name: &str) -> Option<Isa> {
         Isa::ALL.iter().copied().find(|isa| isa.name() == name)

@@ -18,17 +18,14 @@ use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
-const PACKED: Option<PackedTable> = Some(PackedTable {
-    layout: Layout::new(0x0201, NR, 4, 0),
-    tiles_q8: &TILES_Q8,
-    tiles_q4: &TILES_Q4,
-});
+const PACKED: Option<PackedTable> =
+    Some(PackedTable { layout: Layout::NEON, tiles_q8: &TILES_Q8, tiles_q4: &TILES_Q4 });
 
 static TILES_Q8: [TileFn; 4] = tiles_of!(gemm_q8_q8_f32_mx8c4: 1 2 3 4);
 static TILES_Q4: [TileFn; 4] = tiles_of!(gemm_q8_q4_f32_mx8c4: 1 2 3 4);
 
 /// Rows of a panel.
-const NR: usize = 8;
+const NR: usize = Layout::NEON.panel_rows();
 
 /// `M` rows of activations by a panel.
 #[target_feature(enable = "neon")]

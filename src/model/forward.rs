@@ -21,7 +21,7 @@ use super::rope;
 use super::{Matrix, Model};
 use crate::arena::{Arena, Exhausted};
 use crate::format::model::{Header, TensorKind};
-use crate::kernels::Kernels;
+use crate::kernels::{Isa, Kernels};
 use crate::pack;
 use crate::pool::Pool;
 
@@ -83,6 +83,13 @@ pub enum StartError {
     Plan(PlanError),
     /// There is not enough memory.
     Memory(Exhausted),
+    /// The model's file is packed for other kernels than those that should run it.
+    Packed {
+        /// The kernels it is packed for.
+        wanted: Isa,
+        /// The kernels that should run it.
+        found: Isa,
+    },
 }
 
 impl fmt::Display for StartError {
@@ -90,6 +97,14 @@ impl fmt::Display for StartError {
         match self {
             StartError::Plan(e) => e.fmt(f),
             StartError::Memory(e) => e.fmt(f),
+            StartError::Packed { wanted, found } => {
+                let (wanted, found) = (wanted.name(), found.name());
+                write!(
+                    f,
+                    "the model's weights are packed for {wanted} kernels, but those in use here are \
+                     {found}; export the model again without --isa, or for this machine's kernels"
+                )
+            }
         }
     }
 }
@@ -113,7 +128,8 @@ impl Transformer {
     /// Allocates everything that `plan` asks for.
     ///
     /// # Errors
-    /// If the plan does not fit the model, or the machine has not that much memory.
+    /// If the plan does not fit the model, the machine has not that much memory, or the model's
+    /// file is packed for other kernels.
     pub fn new(
         model: Arc<Model>,
         kernels: Kernels,
@@ -121,11 +137,15 @@ impl Transformer {
         plan: Plan,
     ) -> Result<Transformer, StartError> {
         let header = model.header();
+        if let Some(wanted) = model.packed_for().filter(|isa| *isa != kernels.isa()) {
+            return Err(StartError::Packed { wanted, found: kernels.isa() });
+        }
         let bytes = plan.bytes(header).map_err(StartError::Plan)?;
         let arena = Arena::new(bytes).map_err(StartError::Memory)?;
         let kv = KvShape::new(header, plan.kv_len(header));
         let frequencies = rope::frequencies(header);
-        Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena, packed: None })
+        let packed = PackedWeights::of_model(&model);
+        Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena, packed })
     }
 
     /// Takes the weights from the cache file at `path`, packed for the kernels; builds it if it
@@ -163,7 +183,14 @@ impl Transformer {
         }
     }
 
-    /// Bytes of the weights packed for the kernels; `None` if they have no packed form.
+    /// What the model's own file holds packed; `None` if it is as any kernels can use it.
+    pub fn packed_in_model(&self) -> Option<PackReport> {
+        self.model.packed_for()?;
+        self.packed.as_ref().map(PackedWeights::reused)
+    }
+
+    /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have
+    /// no packed form, or the model's file holds that.
     pub fn packed_bytes(&self) -> Option<u64> {
         self.packer().bytes()
     }

@@ -10,4 +10,5 @@ mod exact;
 mod expected;
 mod four_bits;
 mod hostile;
+mod packed;
 mod refusals;
