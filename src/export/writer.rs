@@ -232,7 +232,7 @@ fn work<'a, I: Iterator<Item = Block<'a>>>(
         let Some(block) = lock(queue).next() else { return };
         let mut converted = lock(free).pop().unwrap_or_default();
         let result = converted.fill(converter, &block, &mut row);
-        block.job.source.advise_dont_need(block.values());
+        block.job.source.advise_dont_need(block.rows.clone());
         if sender.send(result.map(|()| converted)).is_err() {
             return;
         }
@@ -268,7 +268,7 @@ impl<'a, I: Iterator<Item = Block<'a>>> Queue<I> {
 
     fn read_ahead(&mut self) {
         if let Some(block) = self.ahead.next() {
-            block.job.source.advise_will_need(block.values());
+            block.job.source.advise_will_need(block.rows.clone());
         }
     }
 }
@@ -308,10 +308,7 @@ impl Block<'_> {
 
     /// Converts `row` of the model file to f32.
     fn widen(&self, row: usize, out: &mut [f32]) {
-        let cols = self.job.tensor.cols;
-        let source = &self.job.source;
-        let start = self.job.source_row(row) * cols;
-        source.dtype.widen(source.values(start..start + cols), out);
+        self.job.source.widen_row(self.job.source_row(row), out);
     }
 
     fn not_finite(&self) -> Error {

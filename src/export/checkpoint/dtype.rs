@@ -9,6 +9,10 @@ pub(crate) enum Dtype {
     F16,
     /// The upper half of an IEEE single.
     Bf16,
+    /// A signed byte, which counts as that number.
+    I8,
+    /// A byte: 0 is 0, any other 1.
+    Bool,
 }
 
 impl Dtype {
@@ -17,6 +21,7 @@ impl Dtype {
         match self {
             Dtype::F32 => 4,
             Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::I8 | Dtype::Bool => 1,
         }
     }
 
@@ -32,6 +37,8 @@ impl Dtype {
             Dtype::Bf16 => {
                 convert(bytes, out, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16));
             }
+            Dtype::I8 => convert(bytes, out, |b| f32::from(i8::from_le_bytes(b))),
+            Dtype::Bool => convert(bytes, out, |[b]| f32::from(u8::from(b != 0))),
         }
     }
 }
@@ -85,5 +92,10 @@ mod tests {
         let mut out = [0.0; 2];
         Dtype::Bf16.widen(&[0x80, 0x3f, 0x20, 0xc0], &mut out);
         assert_eq!(out, [1.0, -2.5]);
+        let mut out = [0.0; 4];
+        Dtype::I8.widen(&[0, 1, 0x7f, 0x80], &mut out);
+        assert_eq!(out, [0.0, 1.0, 127.0, -128.0]);
+        Dtype::Bool.widen(&[0, 1, 2, 0xff], &mut out);
+        assert_eq!(out, [0.0, 1.0, 1.0, 1.0]);
     }
 }
