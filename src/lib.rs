@@ -28,6 +28,8 @@ pub mod model;
 pub mod pack;
 pub mod pool;
 pub mod quant;
+pub mod ring;
 pub mod sampler;
 pub mod sys;
 pub mod tokenizer;
+pub mod wire;
