@@ -1,7 +1,8 @@
 //! Batches on their way in and out, frame by frame.
 
 use super::{Link, Rows};
-use crate::wire::frame::{self, Activations, Dtype, Frame, NODES_MAX, SPAN_LEN, Sizes, Span, Wants};
+use crate::wire::Dtype;
+use crate::wire::frame::{self, Activations, Frame, NODES_MAX, SPAN_LEN, Sizes, Span, Wants};
 
 /// Microseconds of computing of the nodes that a batch has been through.
 pub(super) type Figures = heapless::Vec<u32, NODES_MAX>;

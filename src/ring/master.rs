@@ -487,7 +487,7 @@ impl Master {
                 self.result(now, frame, &header, rows)
             }
             Repr::Down { epoch, reason } if epoch == self.epoch => {
-                self.down(now, frame.name().unwrap_or(""), reason);
+                self.down(now, &frame.name(), reason);
                 Ok(())
             }
             // Of an epoch that is over, or of another master.

@@ -17,12 +17,11 @@ mod master;
 mod topology;
 mod worker;
 
-use crate::wire::frame::{Dtype, Line, Reason, Sizes, Status};
+use crate::wire::Dtype;
+use crate::wire::frame::{Line, Reason, Sizes, Status};
 
 pub use master::{Master, MasterOptions, RingError, Step, Times};
-pub use topology::{
-    Address, Member, NAME_MAX, NODES_MAX, PORT_DEFAULT, Place, Topology, TopologyError,
-};
+pub use topology::{Address, Member, PORT_DEFAULT, Place, Topology, TopologyError};
 pub use worker::{Host, Worker, WorkerStep};
 
 /// A node's neighbours.

@@ -15,12 +15,11 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::wire::frame::NODES_MAX;
+use crate::wire::hello::NAME_MAX;
+
 /// Port of a node that names none.
 pub const PORT_DEFAULT: u16 = 9999;
-/// Most nodes of a ring.
-pub const NODES_MAX: usize = 64;
-/// Longest name of a node in bytes.
-pub const NAME_MAX: usize = 32;
 
 /// Host and port of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]

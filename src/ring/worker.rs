@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::batch::{self, Broken, Incoming, Outgoing};
 use super::{Event, Line, Link, Notice, Reason, Rows, Side, Sizes, Status};
+use crate::wire::Dtype;
 use crate::wire::frame::{self, Activations, Frame, NODES_MAX, Repr, Span};
 
 /// Who computes for a worker.
@@ -59,8 +60,8 @@ impl Worker {
             n_streams: 0,
             max_batch: 0,
             max_logits: 0,
-            kv: frame::Dtype::F32,
-            wire: frame::Dtype::F32,
+            kv: Dtype::F32,
+            wire: Dtype::F32,
             dim,
         };
         Worker {

@@ -31,13 +31,15 @@
 //! that the batch has been through. A batch larger than a frame is several frames with the same
 //! number and spans, and ascending rows.
 
-use std::fmt;
 use std::ops::Range;
+
+use super::datagram::FRAME_MAX;
+use super::fields::{u16_at, u32_at, u64_at};
+use super::hello::{NAME_MAX, Name, printable};
+use super::{Dtype, Error};
 
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 48;
-/// Longest name in bytes.
-pub const NAME_MAX: usize = 32;
 /// Bytes of a span.
 pub const SPAN_LEN: usize = 12;
 /// Bytes of a node's line.
@@ -60,66 +62,6 @@ pub enum Kind {
     /// The master goes.
     Close,
 }
-
-/// How numbers are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dtype {
-    /// Single precision.
-    F32,
-    /// Half precision.
-    F16,
-}
-
-impl Dtype {
-    /// Bytes of one value.
-    pub fn bytes(self) -> usize {
-        match self {
-            Dtype::F32 => 4,
-            Dtype::F16 => 2,
-        }
-    }
-
-    /// The name used on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Dtype::F32 => "f32",
-            Dtype::F16 => "f16",
-        }
-    }
-
-    fn from_byte(byte: u8) -> Result<Dtype, Error> {
-        match byte {
-            0 => Ok(Dtype::F32),
-            1 => Ok(Dtype::F16),
-            _ => Err(Error::Field("type")),
-        }
-    }
-
-    fn byte(self) -> u8 {
-        u8::from(self == Dtype::F16)
-    }
-}
-
-/// Why a frame is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Error {
-    /// It is shorter or longer than it says.
-    Length,
-    /// A field has a value without a meaning.
-    Field(&'static str),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Length => write!(f, "a ring frame of the wrong length"),
-            Error::Field(field) => write!(f, "a ring frame with an impossible {field}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// What happened between a node and the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +147,7 @@ pub enum Status {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// What it is called.
-    pub name: heapless::String<NAME_MAX>,
+    pub name: Name,
     /// Instruction set of its kernels.
     pub isa: heapless::String<ISA_MAX>,
     /// Its layers.
@@ -303,7 +245,9 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// If it is not as long as its fields say, or a field has no meaning.
     pub fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, Error> {
-        let header: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(Error::Length)?;
+        let have = bytes.len();
+        let truncated = |need| Error::Truncated { need, have };
+        let header: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(truncated(HEADER_LEN))?;
         let repr = Repr::parse(header)?;
         let wanted = match &repr {
             Repr::Open { n_lines, .. } => HEADER_LEN + usize::from(*n_lines) * LINE_LEN,
@@ -311,15 +255,17 @@ impl<'a> Frame<'a> {
                 // At most 2^16 rows of 2^34 bytes: no overflow in 64 bits.
                 let rows = u64::from(activations.rows) * u64::from(activations.dim);
                 let rows = rows * activations.dtype.bytes() as u64;
-                let bytes = activations.rows_at() as u64 + rows;
-                usize::try_from(bytes).map_err(|_| Error::Length)?
+                match activations.rows_at() as u64 + rows {
+                    bytes if bytes <= FRAME_MAX as u64 => bytes as usize,
+                    bytes => return Err(Error::Oversize { len: bytes as usize }),
+                }
             }
             Repr::Down { .. } => HEADER_LEN + NAME_MAX,
             Repr::Close { .. } => HEADER_LEN,
         };
-        match bytes.len() == wanted {
+        match have == wanted {
             true => Ok(Frame { bytes, repr }),
-            false => Err(Error::Length),
+            false => Err(truncated(wanted)),
         }
     }
 
@@ -367,14 +313,11 @@ impl<'a> Frame<'a> {
         lines.chunks_exact(LINE_LEN).map(parse_line)
     }
 
-    /// The name in DOWN.
-    ///
-    /// # Errors
-    /// If it is not UTF-8.
-    pub fn name(&self) -> Result<&'a str, Error> {
+    /// The name in DOWN; empty in other kinds.
+    pub fn name(&self) -> Name {
         match self.repr {
-            Repr::Down { .. } => text(&self.bytes[HEADER_LEN..HEADER_LEN + NAME_MAX]),
-            _ => Ok(""),
+            Repr::Down { .. } => text(&self.bytes[HEADER_LEN..]),
+            _ => Name::new(),
         }
     }
 }
@@ -382,10 +325,10 @@ impl<'a> Frame<'a> {
 impl Repr {
     fn parse(header: &[u8; HEADER_LEN]) -> Result<Repr, Error> {
         if u32_at(header, 0) != MAGIC {
-            return Err(Error::Field("magic"));
+            return Err(Error::Magic);
         }
         let (epoch, dim) = (u32_at(header, 8), u32_at(header, 16));
-        let dtype = Dtype::from_byte(header[5])?;
+        let wire = dtype(header[5])?;
         match header[4] {
             0 => {
                 let n_lines = u16_at(header, 26);
@@ -397,8 +340,8 @@ impl Repr {
                     n_streams: u16_at(header, 24),
                     max_batch: u16_at(header, 20),
                     max_logits: u16_at(header, 22),
-                    kv: Dtype::from_byte(header[6])?,
-                    wire: dtype,
+                    kv: dtype(header[6])?,
+                    wire,
                     dim,
                 };
                 Ok(Repr::Open { epoch, sizes, n_lines })
@@ -411,7 +354,7 @@ impl Repr {
                 Ok(Repr::Activations(Activations {
                     epoch,
                     batch: u32_at(header, 12),
-                    dtype,
+                    dtype: wire,
                     dim,
                     n_rows: u16_at(header, 20),
                     first_row: u16_at(header, 22),
@@ -451,7 +394,7 @@ impl Repr {
         header[4] = self.kind() as u8;
         match self {
             Repr::Open { epoch, sizes, n_lines } => {
-                (header[5], header[6]) = (sizes.wire.byte(), sizes.kv.byte());
+                (header[5], header[6]) = (sizes.wire as u8, sizes.kv as u8);
                 put(header, 8, &epoch.to_le_bytes());
                 put(header, 16, &sizes.dim.to_le_bytes());
                 put(header, 20, &sizes.max_batch.to_le_bytes());
@@ -461,7 +404,7 @@ impl Repr {
                 put(header, 32, &sizes.ctx_len.to_le_bytes());
             }
             Repr::Activations(a) => {
-                header[5] = a.dtype.byte();
+                header[5] = a.dtype as u8;
                 put(header, 8, &a.epoch.to_le_bytes());
                 put(header, 12, &a.batch.to_le_bytes());
                 put(header, 16, &a.dim.to_le_bytes());
@@ -567,12 +510,11 @@ fn parse_line(bytes: &[u8]) -> Result<Line, Error> {
         4 => Status::Memory,
         _ => return Err(Error::Field("status")),
     };
-    let too_long = |_| Error::Field("name");
     Ok(Line {
-        name: heapless::String::try_from(text(&bytes[..32])?).map_err(too_long)?,
-        isa: heapless::String::try_from(text(&bytes[32..48])?).map_err(too_long)?,
+        name: text(&bytes[..32]),
+        isa: text(&bytes[32..48]),
         layers: u32_at(bytes, 48)..u32_at(bytes, 52),
-        bytes_per_token: u64::from(u32_at(bytes, 56)) | u64::from(u32_at(bytes, 60)) << 32,
+        bytes_per_token: u64_at(bytes, 56),
         rtt_us: u32_at(bytes, 64),
         threads: u16_at(bytes, 68),
         carrier: bytes[70],
@@ -600,14 +542,15 @@ fn emit_line(line: &Line, out: &mut [u8]) {
     put(out, 72, &detail.to_le_bytes());
 }
 
-/// UTF-8 without control characters, up to the first zero.
-fn text(bytes: &[u8]) -> Result<&str, Error> {
-    let len = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-    let text = std::str::from_utf8(&bytes[..len]).map_err(|_| Error::Field("name"))?;
-    match text.chars().any(char::is_control) {
-        true => Err(Error::Field("name")),
-        false => Ok(text),
-    }
+fn dtype(code: u8) -> Result<Dtype, Error> {
+    Dtype::from_code(code).ok_or(Error::Field("dtype"))
+}
+
+/// Printable text up to the first zero; damaged UTF-8 ends it.
+fn text<const N: usize>(bytes: &[u8]) -> heapless::String<N> {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let valid = bytes[..end].utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    printable(valid)
 }
 
 fn put_text(out: &mut [u8], text: &str) {
@@ -618,14 +561,6 @@ fn put_text(out: &mut [u8], text: &str) {
 
 fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
     out[at..at + bytes.len()].copy_from_slice(bytes);
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 #[cfg(test)]
