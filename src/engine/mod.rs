@@ -36,6 +36,7 @@ use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
 use crate::model::{ForwardError, KvType, LoadError, Model, Plan, Row, StartError, Transformer};
 use crate::pool::Pool;
+use crate::ring::RingError;
 use crate::sys::cpu;
 
 pub use generate::{Figures, GenerateError, Generator, Outcome, Request, StopReason};
@@ -103,6 +104,36 @@ impl std::error::Error for EngineError {
             EngineError::Threads(e) => Some(e),
             _ => None,
         }
+    }
+}
+
+/// Why a batch was not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepError {
+    /// It does not fit the model or the plan.
+    Forward(ForwardError),
+    /// The ring cannot go on.
+    Ring(RingError),
+    /// Its user does not want it any more.
+    Interrupted,
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StepError::Forward(e) => e.fmt(f),
+            StepError::Ring(e) => e.fmt(f),
+            StepError::Interrupted => write!(f, "interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for StepError {}
+
+impl From<ForwardError> for StepError {
+    fn from(error: ForwardError) -> StepError {
+        StepError::Forward(error)
     }
 }
 
@@ -210,6 +241,11 @@ impl Engine {
         self.transformer.plan().ctx_len
     }
 
+    /// Most rows of a batch.
+    pub fn max_batch(&self) -> usize {
+        self.transformer.plan().max_batch
+    }
+
     /// A new, empty stream.
     ///
     /// # Errors
@@ -228,7 +264,7 @@ impl Engine {
     /// # Errors
     /// If the context would overflow or an id does not exist. The stream then holds the
     /// batches before the failing one.
-    pub fn push(&mut self, stream: &mut Stream, ids: &[u32]) -> Result<&mut [f32], ForwardError> {
+    pub fn push(&mut self, stream: &mut Stream, ids: &[u32]) -> Result<&mut [f32], StepError> {
         if ids.is_empty() {
             return Ok(&mut []);
         }
@@ -251,9 +287,9 @@ impl Engine {
         stream: &mut Stream,
         ids: &[u32],
         logits: Logits,
-    ) -> Result<&mut [f32], ForwardError> {
+    ) -> Result<&mut [f32], StepError> {
         if ids.len() > self.transformer.plan().max_batch {
-            return Err(ForwardError::Plan);
+            return Err(ForwardError::Plan.into());
         }
         self.rows.clear();
         for (index, &token) in ids.iter().enumerate() {

@@ -11,10 +11,12 @@ mod packed;
 mod plan;
 mod project;
 mod rope;
+mod share;
 mod synthetic;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::format;
@@ -24,17 +26,21 @@ use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::Map;
 
+use share::Weights;
+
 pub use forward::{ForwardError, Row, StartError, Transformer};
 pub use packed::PackReport;
 pub use plan::{KvType, Plan, PlanError};
+pub use share::Share;
 pub use synthetic::{Shape, SyntheticError};
 
-/// Weights and configuration of a model.
+/// Weights and configuration of a model, or of one node's share of it.
 pub struct Model {
     header: Header,
-    source: Source,
-    /// The first tensor of each kind, in the order of [`TensorKind::ALL`].
-    first: Vec<Tensor>,
+    share: Share,
+    weights: Weights,
+    /// Of the whole file, whatever the share.
+    fingerprint: u64,
     /// How the file's matrices are packed, and for whom; `None` if they are not.
     packed_for: Option<(Isa, Layout)>,
 }
@@ -114,7 +120,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// The matrix of rows `range` alone: whole panels of a packed one, or its end.
-    pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Matrix<'a> {
+    pub fn slice_rows(&self, range: Range<usize>) -> Matrix<'a> {
         match self {
             Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
             Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
@@ -182,9 +188,25 @@ impl Model {
 
     fn new(source: Source) -> Result<Model, format::Error> {
         let header = Header::parse(source.bytes())?;
-        let first = header.tensors().filter(|tensor| tensor.id.layer == 0).collect();
+        let share = Share::whole(&header);
+        let fingerprint = header.fingerprint(source.bytes());
         let packed_for = packed_for(&header)?;
-        Ok(Model { header, source, first, packed_for })
+        let weights = Weights::whole(&header, source);
+        Ok(Model { header, share, weights, fingerprint, packed_for })
+    }
+
+    /// The model with the weights of `share` alone; nothing else of its file stays mapped.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, or the share's layers are none or not the model's.
+    pub fn with_share(self, share: Share) -> io::Result<Model> {
+        let Range { start, end } = share.layers;
+        if start >= end || end > self.header.n_layers || self.share != Share::whole(&self.header) {
+            let what = format!("no layers {start}..{end} in a model of {}", self.header.n_layers);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let weights = self.weights.narrow(&share)?;
+        Ok(Model { share, weights, ..self })
     }
 
     /// What the file says about the model.
@@ -198,22 +220,23 @@ impl Model {
         self.packed_for.map(|(isa, _)| isa)
     }
 
-    /// The whole file.
-    pub fn file_bytes(&self) -> &[u8] {
-        self.source.bytes()
+    /// Which part of the model this is.
+    pub fn share(&self) -> &Share {
+        &self.share
     }
 
     /// Stands for the model's content: see [`Header::fingerprint`].
     pub fn fingerprint(&self) -> u64 {
-        self.header.fingerprint(self.file_bytes())
+        self.fingerprint
     }
 
-    /// Bytes of weights that decoding one token reads: everything but the embedding, of
+    /// Bytes of weights that decoding one token reads here: everything of the share but the embedding, of
     /// which one row is read, unless it is the classifier too.
     pub fn bytes_per_token(&self) -> u64 {
         let is_read =
             |t: &Tensor| t.id.kind != TensorKind::Embedding || self.header.shared_classifier;
-        self.header.tensors().filter(is_read).map(|t| t.bytes).sum()
+        let held = self.header.tensors().filter(|tensor| self.share.holds(tensor.id));
+        held.filter(is_read).map(|t| t.bytes).sum()
     }
 
     /// The norm weights `id`, `[dim]`.
@@ -257,10 +280,7 @@ impl Model {
     }
 
     fn tensor_bytes(&self, id: TensorId) -> &[u8] {
-        let first = self.first.iter().find(|tensor| tensor.id.kind == id.kind);
-        let first = first.expect("callers ask for kinds that the header has");
-        let start = first.offset as usize + id.layer * first.bytes as usize;
-        &self.file_bytes()[start..start + first.bytes as usize]
+        self.weights.tensor(id)
     }
 }
 

@@ -31,7 +31,9 @@ pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Table, Erro
     let entries = Entries::read(&archive).map_err(bad)?;
     let file_of = |name: &str| entries.find(name).map(|range| &bytes[range]);
     if file_of("byteorder").is_some_and(|order| order != b"little") {
-        return Err(bad("was written by a big-endian machine; save it again on another".to_owned()));
+        return Err(
+            bad("was written by a big-endian machine; save it again on another".to_owned()),
+        );
     }
     let Some(table) = file_of("data.pkl") else {
         return Err(bad("no weights saved by PyTorch: data.pkl is missing".to_owned()));
