@@ -6,11 +6,11 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::Error;
-use super::checkpoint::{Checkpoint, Dtype, Ggml, SHORT_BLOCK, Source};
+use super::checkpoint::{Checkpoint, INT8_GROUP, Source};
 use super::config::{Config, ROPE_FREQS};
-use super::writer::{self, Job, Progress};
+use super::writer::{self, Job, Packing, Progress};
 use crate::format::ChatTemplate;
-use crate::format::model::{Header, STOP_IDS_MAX, Tensor, TensorId, TensorKind, Weights};
+use crate::format::model::{Header, Packed, STOP_IDS_MAX, Tensor, TensorId, TensorKind, Weights};
 use crate::quant;
 
 /// What the model file should be.
@@ -44,6 +44,7 @@ pub struct Plan {
     inputs: Vec<PathBuf>,
     naming: Naming,
     header: Header,
+    packing: Option<Packing>,
     verify: bool,
     notes: Vec<String>,
 }
@@ -90,8 +91,9 @@ impl Plan {
         let mut inputs = files;
         inputs.extend(checkpoint.paths().map(Path::to_owned));
         let (verify, config_path) = (options.verify, path);
+        let (packing, notes) = (None, warnings);
         let mut plan =
-            Plan { checkpoint, config_path, inputs, naming, header, verify, notes: warnings };
+            Plan { checkpoint, config_path, inputs, naming, header, packing, verify, notes };
         check(&plan.header, &plan.config_path)?;
         plan.note_ignored()?;
         Ok(plan)
@@ -113,21 +115,14 @@ impl Plan {
     /// # Errors
     /// As [`Plan::open`].
     pub fn keep_groups(&mut self) -> Result<(), Error> {
-        let mut matrices = 0;
+        let mut are_int8 = true;
         for job in self.jobs() {
             let job = job?;
-            if job.tensor.id.kind.is_norm() {
-                continue;
-            }
-            if job.source.dtype != Dtype::Blocks(Ggml::Q8_0) {
-                return Ok(());
-            }
-            matrices += 1;
+            are_int8 &= job.tensor.id.kind.is_norm() || job.source.is_int8();
         }
-        if let (Weights::Q8 { group }, 1..) = (&mut self.header.weights, matrices) {
-            *group = SHORT_BLOCK;
-            self.notes
-                .push(format!("groups of {SHORT_BLOCK}, as in the file: nothing is rounded again"));
+        if let (true, Weights::Q8 { group }) = (are_int8, &mut self.header.weights) {
+            *group = INT8_GROUP;
+            self.notes.push(format!("groups of {INT8_GROUP}, as in the file: codes are copied"));
         }
         Ok(())
     }
@@ -147,6 +142,19 @@ impl Plan {
         check(&self.header, &self.config_path)
     }
 
+    /// Has the matrices packed as some kernels want them: those can use them straight from the
+    /// file, others not at all.
+    ///
+    /// # Errors
+    /// If the weights stay f32.
+    pub fn set_packing(&mut self, packing: Packing) -> Result<(), Error> {
+        let Packing { layout, panel_rows, .. } = packing;
+        // The fingerprint is known when every tensor has been converted.
+        self.header.packed = Some(Packed { layout, panel_rows, fingerprint: 0 });
+        self.packing = Some(packing);
+        check(&self.header, &self.config_path)
+    }
+
     /// Writes the model file `out`, which appears under its name only when it is complete,
     /// and returns its length. `progress` is told how far it is, at least ten times a second,
     /// and may end the work.
@@ -161,7 +169,8 @@ impl Plan {
     ) -> Result<u64, Error> {
         self.refuse_input_as_output(out)?;
         let jobs: Vec<Job<'_>> = self.jobs().collect::<Result<_, Error>>()?;
-        writer::write(&self.header, &jobs, out, self.verify, progress)
+        let packing = self.packing.as_ref();
+        writer::write((&self.header, packing), &jobs, out, self.verify, progress)
     }
 
     /// Each tensor of the model file with its source.
@@ -171,7 +180,10 @@ impl Plan {
             check_shape(&source, &tensor)?;
             let is_halved = matches!(self.naming, Naming::HuggingFace)
                 && matches!(tensor.id.kind, TensorKind::Wq | TensorKind::Wk);
-            Ok(Job { tensor, source, halved_heads: is_halved.then_some(self.header.head_dim) })
+            let halved_heads = is_halved.then_some(self.header.head_dim);
+            let panel_rows =
+                self.header.packing_of(tensor.id.kind).map_or(1, |packed| packed.panel_rows);
+            Ok(Job { tensor, source, halved_heads, panel_rows })
         })
     }
 

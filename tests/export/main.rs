@@ -11,4 +11,5 @@ mod expected;
 mod four_bits;
 mod gguf;
 mod hostile;
+mod packed;
 mod refusals;

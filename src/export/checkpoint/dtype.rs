@@ -11,6 +11,10 @@ pub(crate) enum Dtype {
     F16,
     /// The upper half of an IEEE single.
     Bf16,
+    /// A signed byte, which counts as that number.
+    I8,
+    /// A byte: 0 is 0, any other 1.
+    Bool,
     /// Blocks of values of fewer bits.
     Blocks(Ggml),
 }
@@ -21,18 +25,19 @@ impl Dtype {
         match self {
             Dtype::F32 => (1, 4),
             Dtype::F16 | Dtype::Bf16 => (1, 2),
+            Dtype::I8 | Dtype::Bool => (1, 1),
             Dtype::Blocks(kind) => (kind.len(), kind.bytes()),
         }
     }
 
-    /// Bytes before value `index`, or of as many values: the start of a block.
+    /// Bytes of `n` values, which are whole blocks.
     ///
     /// # Panics
-    /// If `index` is inside a block.
-    pub(crate) fn bytes(self, index: usize) -> usize {
+    /// If they are not.
+    pub(crate) fn bytes(self, n: usize) -> usize {
         let (len, bytes) = self.block();
-        assert!(index.is_multiple_of(len));
-        index / len * bytes
+        assert!(n.is_multiple_of(len));
+        n / len * bytes
     }
 
     /// Converts all values of `bytes`. Single values are exact in f32, those of blocks rounded.
@@ -47,6 +52,8 @@ impl Dtype {
             Dtype::Bf16 => {
                 convert(bytes, out, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16));
             }
+            Dtype::I8 => convert(bytes, out, |b| f32::from(i8::from_le_bytes(b))),
+            Dtype::Bool => convert(bytes, out, |[b]| f32::from(u8::from(b != 0))),
             Dtype::Blocks(kind) => kind.widen(bytes, out),
         }
     }
@@ -101,5 +108,10 @@ mod tests {
         let mut out = [0.0; 2];
         Dtype::Bf16.widen(&[0x80, 0x3f, 0x20, 0xc0], &mut out);
         assert_eq!(out, [1.0, -2.5]);
+        let mut out = [0.0; 4];
+        Dtype::I8.widen(&[0, 1, 0x7f, 0x80], &mut out);
+        assert_eq!(out, [0.0, 1.0, 127.0, -128.0]);
+        Dtype::Bool.widen(&[0, 1, 2, 0xff], &mut out);
+        assert_eq!(out, [0.0, 1.0, 1.0, 1.0]);
     }
 }

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::ggml::Ggml;
-use super::{Dtype, Stored};
+use super::source::{Axis, Part, Stored, Values, bad_tensor, grid};
+use super::{Dtype, Table};
 use crate::export::Error;
 use crate::export::gguf::{Gguf, TensorInfo};
 
@@ -14,24 +15,21 @@ const SPLITS_MAX: usize = 1000;
 /// Reads the table of `bytes`, the whole file at `path`, which is file number `file`. The
 /// tensors are in the order of the file.
 ///
-/// Each range of a type that can be converted lies inside `bytes` and is as long as type and
-/// shape say, and none overlaps another.
-pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Vec<(String, Stored)>, Error> {
+/// Each tensor of a type that can be converted lies inside `bytes`, and none overlaps another.
+pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Table, Error> {
     let gguf = Gguf::parse(bytes).map_err(|problem| bad(path, problem))?;
-    let mut tensors = Vec::new();
+    let (mut table, mut places) = (Vec::new(), Vec::new());
     for info in &gguf.tensors {
-        let stored = stored(info, &gguf, bytes.len(), file).map_err(|problem| {
-            Error::BadTensor { name: info.name.to_owned(), path: path.to_owned(), problem }
-        })?;
-        tensors.push((info.name.to_owned(), stored));
+        let (stored, range) =
+            stored(info, &gguf, bytes.len(), file).map_err(|p| bad_tensor(info.name, path, p))?;
+        table.push((info.name.to_owned(), stored));
+        places.push((range.start, range.end, info.name));
     }
-    match overlap(&tensors) {
-        None => Ok(tensors),
-        Some((name, other)) => Err(Error::BadTensor {
-            name: name.to_owned(),
-            path: path.to_owned(),
-            problem: format!("overlaps tensor {other}"),
-        }),
+    places.retain(|(start, end, _)| start < end);
+    places.sort_unstable();
+    match places.windows(2).find(|pair| pair[0].1 > pair[1].0) {
+        None => Ok(table),
+        Some(pair) => Err(bad_tensor(pair[1].2, path, format!("overlaps tensor {}", pair[0].2))),
     }
 }
 
@@ -80,18 +78,27 @@ fn bad(path: &Path, problem: String) -> Error {
     Error::BadFile { path: path.to_owned(), problem }
 }
 
+/// The tensor, and the bytes it takes if its type is known.
 fn stored(
     info: &TensorInfo<'_>,
     gguf: &Gguf<'_>,
     file_len: usize,
     file: usize,
-) -> Result<Stored, String> {
-    let dtype = dtype(info.dtype);
-    let range = match &dtype {
-        Ok(dtype) => range(info, *dtype, gguf, file_len)?,
-        Err(_) => gguf.data..gguf.data,
+) -> Result<(Stored, Range<usize>), String> {
+    let shape = info.shape.clone();
+    let dtype = match dtype(info.dtype) {
+        Ok(dtype) => dtype,
+        Err(other) => {
+            let problem = format!("has values of type {other}, which LEAP does not convert");
+            return Ok((Stored { file, shape, values: Err(problem) }, 0..0));
+        }
     };
-    Ok(Stored { file, dtype, shape: info.shape.clone(), range })
+    let range = range(info, dtype, gguf, file_len)?;
+    let values = grid(&shape).map(|[_, cols]| {
+        let part = Part { file, start: range.start, strides: [cols, 1] };
+        Values { dtype, parts: vec![part], axis: Axis::Rows }
+    });
+    Ok((Stored { file, shape, values }, range))
 }
 
 fn range(
@@ -118,15 +125,6 @@ fn range(
     };
     let shape = &info.shape;
     place().ok_or_else(|| format!("of shape {shape:?} ends beyond the file's {file_len} bytes"))
-}
-
-/// Two tensors that share bytes.
-fn overlap(tensors: &[(String, Stored)]) -> Option<(&str, &str)> {
-    let places = tensors.iter().filter(|(_, stored)| !stored.range.is_empty());
-    let mut places: Vec<_> = places.map(|(name, s)| (s.range.start, s.range.end, name)).collect();
-    places.sort_unstable();
-    let found = places.windows(2).find(|pair| pair[0].1 > pair[1].0)?;
-    Some((found[1].2, found[0].2))
 }
 
 /// The type that ggml numbers `id`, or its name.

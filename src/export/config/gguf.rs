@@ -188,10 +188,10 @@ fn linear_factor(gguf: &Gguf<'_>) -> Result<Option<f32>, Refusal> {
 fn divisors(checkpoint: &Checkpoint, header: &Header) -> Result<Option<Vec<f32>>, Error> {
     let Some(tensor) = checkpoint.find(ROPE_FREQS)? else { return Ok(None) };
     let n = header.head_dim / 2;
-    if tensor.shape != [n] || tensor.dtype.block().0 != 1 {
+    if tensor.shape != [n] {
         return Err(tensor.error(format!("has shape {:?}, wanted [{n}]", tensor.shape)));
     }
     let mut divisors = vec![0.0; n];
-    tensor.dtype.widen(tensor.values(0..n), &mut divisors);
+    tensor.widen_row(0, &mut divisors);
     Ok(Some(divisors))
 }
