@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{IsTerminal, Write};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -45,6 +45,10 @@ pub(super) struct Export {
     /// and need no second copy: avx2, avxvnni, avx512vnni, neon, neondot, neoni8mm
     #[argh(option, from_str_fn(packable_isa))]
     isa: Option<Isa>,
+    /// only some layers, for one node of a ring: 0..8, the last one excluded; with layer 0 go the
+    /// embedding and the classifier
+    #[argh(option, arg_name = "a..b", from_str_fn(layers))]
+    layers: Option<Range<usize>>,
     /// longest context in tokens (default: the checkpoint's; a Meta folder does not say and
     /// gets 4096, for Llama 3 8192, for Llama 3.1 and later 131072)
     #[argh(option)]
@@ -63,6 +67,9 @@ impl Export {
         let (mut plan, source) = self.open(&options)?;
         if let Some(isa) = self.isa {
             pack_for(&mut plan, isa)?;
+        }
+        if let Some(layers) = &self.layers {
+            plan.set_layers(layers.clone()).map_err(failure)?;
         }
         let tokenizer = self.tokenizer(&mut plan, source)?;
         for hint in plan.notes() {
@@ -180,6 +187,15 @@ fn pack_for(plan: &mut Plan, isa: Isa) -> Result<(), Failure> {
     };
     let (layout, panel_rows) = (layout.id(), layout.panel_rows());
     plan.set_packing(Packing { layout, panel_rows, pack: Box::new(pack) }).map_err(failure)
+}
+
+/// `a..b`.
+fn layers(value: &str) -> Result<Range<usize>, String> {
+    let range = || {
+        let (first, end) = value.split_once("..")?;
+        Some(first.trim().parse().ok()?..end.trim().parse().ok()?)
+    };
+    range().ok_or_else(|| format!("{value:?} are no layers; wanted as in 0..8, the last excluded"))
 }
 
 /// A tokenizer file to write.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use super::Error;
@@ -10,7 +10,9 @@ use super::checkpoint::{Checkpoint, INT8_GROUP, Source};
 use super::config::{Config, ROPE_FREQS};
 use super::writer::{self, Job, Packing, Progress};
 use crate::format::ChatTemplate;
-use crate::format::model::{Header, Packed, STOP_IDS_MAX, Tensor, TensorId, TensorKind, Weights};
+use crate::format::model::{
+    Header, Packed, Part, STOP_IDS_MAX, Tensor, TensorId, TensorKind, Weights,
+};
 use crate::quant;
 
 /// What the model file should be.
@@ -155,6 +157,24 @@ impl Plan {
         check(&self.header, &self.config_path)
     }
 
+    /// Has only these layers written, for one node of a ring: with the first of them also the
+    /// embedding, the final norm and the classifier. All tensors are converted nevertheless, as
+    /// the file says which model it is a part of.
+    ///
+    /// # Errors
+    /// If the model has no such layers.
+    pub fn set_layers(&mut self, layers: Range<usize>) -> Result<(), Error> {
+        let n_layers = self.header.n_layers;
+        if layers.start >= layers.end || layers.end > n_layers {
+            return Err(Error::Layers { layers, n_layers });
+        }
+        // The fingerprint is known when every tensor has been converted.
+        let has_ends = layers.start == 0;
+        let part = Part { layers, has_ends, fingerprint: 0 };
+        self.header.part = Some(part).filter(|part| part.layers.len() < n_layers);
+        Ok(())
+    }
+
     /// Writes the model file `out`, which appears under its name only when it is complete,
     /// and returns its length. `progress` is told how far it is, at least ten times a second,
     /// and may end the work.
@@ -173,9 +193,14 @@ impl Plan {
         writer::write((&self.header, packing), &jobs, out, self.verify, progress)
     }
 
-    /// Each tensor of the model file with its source.
+    /// Each tensor of the whole model with its source.
     fn jobs(&self) -> impl Iterator<Item = Result<Job<'_>, Error>> {
-        self.header.tensors().map(|tensor| {
+        let whole = Header { part: None, ..self.header.clone() };
+        let all: Vec<Tensor> = whole.tensors().collect();
+        let mut held = self.header.tensors().peekable();
+        all.into_iter().map(move |tensor| {
+            let place = held.next_if(|held| held.id == tensor.id);
+            let (tensor, is_held) = (place.unwrap_or(tensor), place.is_some());
             let source = self.checkpoint.tensor(&self.naming.name(tensor.id))?;
             check_shape(&source, &tensor)?;
             let is_halved = matches!(self.naming, Naming::HuggingFace)
@@ -183,7 +208,7 @@ impl Plan {
             let halved_heads = is_halved.then_some(self.header.head_dim);
             let panel_rows =
                 self.header.packing_of(tensor.id.kind).map_or(1, |packed| packed.panel_rows);
-            Ok(Job { tensor, source, halved_heads, panel_rows })
+            Ok(Job { tensor, source, halved_heads, panel_rows, is_held })
         })
     }
 

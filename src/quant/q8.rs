@@ -255,6 +255,7 @@ pub fn group_size_for(
 /// # Panics
 ///
 /// When `w` is no whole number of groups, or `q` or `scales` does not fit it.
+#[inline(always)]
 pub fn quantize(w: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
     assert!(is_group(group));
     assert!(w.len().is_multiple_of(group));
@@ -275,6 +276,7 @@ pub fn quantize(w: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
 /// # Panics
 ///
 /// When the lengths differ.
+#[inline(always)]
 pub fn quantize_group(w: &[f32], q: &mut [i8]) -> f32 {
     assert_eq!(w.len(), q.len());
     let Some((scale, inverse)) = scale_of(w) else {
@@ -305,12 +307,14 @@ pub fn dequantize(q: &[i8], scales: &[f32], group: usize, out: &mut [f32]) {
     }
 }
 
+#[inline(always)]
 fn is_group(group: usize) -> bool {
     group != 0 && group.is_multiple_of(GROUP_MIN) && group <= GROUP_MAX
 }
 
 /// Scale of a group and its inverse, `None` when either is no use. Compares magnitudes as bits:
 /// exact, and an infinity or NaN comes out on top.
+#[inline(always)]
 fn scale_of(w: &[f32]) -> Option<(f32, f32)> {
     let max_bits = w.iter().map(|w| w.abs().to_bits()).max().unwrap_or(0);
     let scale = f32::from_bits(max_bits) / 127.0;
@@ -320,6 +324,7 @@ fn scale_of(w: &[f32]) -> Option<(f32, f32)> {
 
 /// `v.round()` for the `|v| < 2^20` that occur here, without a library call. Adding the float
 /// below one half, not one half, keeps 0.49999997 from reaching 1.
+#[inline(always)]
 fn round_half_away(v: f32) -> i8 {
     (v + 0.5_f32.next_down().copysign(v)) as i8
 }

@@ -11,5 +11,6 @@ mod expected;
 mod four_bits;
 mod gguf;
 mod hostile;
+mod layers;
 mod packed;
 mod refusals;

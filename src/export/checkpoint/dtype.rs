@@ -44,6 +44,7 @@ impl Dtype {
     ///
     /// # Panics
     /// If `out` has not one place for each value.
+    #[inline(always)]
     pub(crate) fn widen(self, bytes: &[u8], out: &mut [f32]) {
         assert_eq!(bytes.len(), self.bytes(out.len()));
         match self {
@@ -60,6 +61,7 @@ impl Dtype {
 }
 
 /// One loop for each type, so that the compiler can use vectors.
+#[inline(always)]
 fn convert<const N: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
     for (out, bytes) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
         *out = value(*bytes);
@@ -70,6 +72,7 @@ fn convert<const N: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; N]
 ///
 /// Exponent and mantissa, moved into place, are the value times 2^-112, also for subnormals;
 /// the largest exponent, infinity and NaN, must stay the largest.
+#[inline(always)]
 pub(super) fn half_to_f32(half: u16) -> f32 {
     const TWO_POW_112: f32 = f32::from_bits((127 + 112) << 23);
     let magnitude = f32::from_bits(u32::from(half & 0x7fff) << 13) * TWO_POW_112;

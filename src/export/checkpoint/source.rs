@@ -75,6 +75,7 @@ pub(super) fn single(
 
 impl Part {
     /// Converts row `row` of this piece, which is in `bytes`.
+    #[inline(always)]
     fn widen_row(&self, dtype: Dtype, bytes: &[u8], row: usize, out: &mut [f32]) {
         if self.strides[1] == 1 {
             return dtype.widen(self.row_bytes(dtype, bytes, row, out.len()), out);
@@ -122,6 +123,7 @@ impl Source<'_> {
     ///
     /// # Panics
     /// If there is no such row or `out` has not one place for each column.
+    #[inline(always)]
     pub(in crate::export) fn widen_row(&self, row: usize, out: &mut [f32]) {
         let [rows, cols] = self.grid;
         assert!(row < rows && out.len() == cols);

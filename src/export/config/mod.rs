@@ -87,6 +87,7 @@ impl Dims {
             tokenizer_hash: 0,
             has_extension: true,
             packed: None,
+            part: None,
         }
     }
 }
