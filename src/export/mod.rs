@@ -21,6 +21,8 @@
 mod checkpoint;
 mod config;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzz;
 mod plan;
 pub mod tokenizer;
 mod writer;

@@ -10,4 +10,6 @@ mod exact;
 mod expected;
 mod four_bits;
 mod hostile;
+mod pytorch;
 mod refusals;
+mod torch_file;

@@ -5,6 +5,8 @@
 
 mod dtype;
 mod folder;
+#[cfg(fuzzing)]
+pub(super) mod fuzz;
 mod parallel;
 mod pickle;
 mod pytorch;

@@ -75,7 +75,7 @@ pub(super) fn single(
 
 impl Part {
     /// Converts row `row` of this piece, which is in `bytes`.
-    fn widen_row(&self, dtype: Dtype, bytes: &[u8], row: usize, out: &mut [f32]) {
+    pub(super) fn widen_row(&self, dtype: Dtype, bytes: &[u8], row: usize, out: &mut [f32]) {
         let width = dtype.width();
         let start = self.start + row * self.strides[0] * width;
         if self.strides[1] == 1 {
@@ -88,7 +88,7 @@ impl Part {
     }
 
     /// The bytes that some rows of `cols` values lie in; `None` if others lie between them.
-    fn byte_range(&self, width: usize, rows: Range<usize>, cols: usize) -> Option<Range<usize>> {
+    pub(super) fn byte_range(&self, width: usize, rows: Range<usize>, cols: usize) -> Option<Range<usize>> {
         if self.strides[1] != 1 || rows.is_empty() {
             return None;
         }

@@ -7,6 +7,8 @@
 //! written (`settings`).
 
 mod error;
+#[cfg(fuzzing)]
+pub(super) mod fuzz;
 mod hf_json;
 mod sentencepiece;
 mod settings;
