@@ -127,13 +127,10 @@ fn model_parallel_files_with_either_split_of_the_embedding() {
 }
 
 #[test]
-fn model_parallel_files_in_safetensors_are_put_together_too() {
-    // Parts of one row and of all: what PyTorch split is split again by hand.
+fn surplus_model_parallel_file_is_refused() {
     let folder = fixture("meta3");
-    let error = |words: &[&str]| refused(&folder, words);
     fs::copy(folder.join("consolidated.01.pth"), folder.join("consolidated.02.pth")).unwrap();
-    // Three parts of a half each are no model, but they are read as parts.
-    error(&["has shape", "[48, 32]"]);
+    refused(&folder, &["has shape [48, 32], wanted [32, 32]"]);
 }
 
 #[test]
@@ -269,9 +266,8 @@ fn tensor_outside_its_storage_is_named() {
     wq(|e| e.offset = i64::MAX, &["reaches beyond"]);
     wq(|e| e.strides = vec![33, 1], &["reaches beyond"]);
     wq(|e| e.strides = vec![1 << 40, 1], &["reaches beyond"]);
-    wq(|e| e.strides = vec![i64::MAX, i64::MAX - 1], &["reaches beyond"]);
+    wq(|e| e.strides = vec![i64::MAX, i64::MAX - 1], &["strides"]);
     wq(|e| e.shape = vec![i64::MAX, i64::MAX], &["overlap"]);
-    wq(|e| e.shape = vec![1 << 62], &["strides"]);
     wq(|e| e.len = 2000, &["too short", "2048 bytes"]);
     wq(|e| e.len = i64::MAX, &["too short"]);
     wq(|e| e.len = 1000, &["reaches beyond"]);
@@ -290,7 +286,8 @@ fn tensor_whose_values_overlap_is_named() {
 }
 
 #[test]
-fn sizes_below_zero_are_refused() {
+fn impossible_shapes_are_refused() {
+    refused_file(|file| file.entry(WQ).shape = vec![1 << 62], &["data.pkl", "but strides [32, 1]"]);
     refused_file(|file| file.entry(WQ).shape[0] = -32, &["data.pkl", "-32"]);
     refused_file(|file| file.entry(WQ).strides[1] = -1, &["data.pkl", "-1"]);
     refused_file(|file| file.entry(WQ).offset = -1, &["data.pkl", "-1"]);
@@ -309,17 +306,14 @@ fn two_tensors_of_one_name_are_refused() {
 fn files_that_share_bytes_are_named() {
     refused_archive(|files| files[4].is_at_previous = true, &["data/1", "data/2", "overlap"]);
     // A file whose bytes are said to go on into the next.
-    refused_archive(
-        |files| {
-            let mut next = files[5].clone();
-            next.name = "model/data/x".to_owned();
-            let inner = zip(&[next]);
-            files[4].bytes.extend(&inner[..200]);
-            files[4].len += 200;
-            files.truncate(5);
-        },
-        &["missing"],
-    );
+    let (_, file) = tiny();
+    let mut bytes = file.bytes();
+    let records: Vec<usize> =
+        (0..bytes.len()).filter(|&at| bytes[at..].starts_with(b"PK\x01\x02")).collect();
+    for at in [20, 24].map(|field| records[4] + field) {
+        bytes[at] += 50;
+    }
+    refused_bytes(bytes, &["data/2", "data/3", "overlap"]);
 }
 
 #[test]
@@ -346,7 +340,7 @@ fn other_archives_that_cannot_be_read_are_refused() {
             let more = (0..66_000).map(|i| ZipFile::new(&format!("model/{i}"), ""));
             files.extend(more);
         },
-        &[],
+        &["more than 65536 files"],
     );
 }
 
@@ -355,8 +349,8 @@ fn file_cut_anywhere_is_refused() {
     let (folder, file) = tiny();
     let bytes = file.bytes();
     export(&folder, &options(2)).unwrap();
-    let step = if common::quick() { 197 } else { 1 };
-    for len in (0..bytes.len()).step_by(step) {
+    let step = if common::quick() { 997 } else { 97 };
+    for len in (0..bytes.len()).step_by(step).chain([bytes.len() - 1]) {
         fs::write(folder.join(BIN), &bytes[..len]).unwrap();
         let error = export(&folder, &options(2)).unwrap_err();
         assert_eq!(error.blame(), Blame::Input, "{len} bytes: {error}");
@@ -368,7 +362,7 @@ fn no_flipped_bit_is_fatal() {
     let (folder, file) = tiny();
     let bytes = file.bytes();
     let wanted = export(&folder, &options(1)).unwrap();
-    let step = if common::quick() { 397 } else { 13 };
+    let step = if common::quick() { 997 } else { 61 };
     let mut n_refused = 0;
     for at in (0..bytes.len()).step_by(step) {
         let mut damaged = bytes.clone();

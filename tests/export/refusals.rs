@@ -53,6 +53,7 @@ fn other_architectures_are_named() {
     for class in ["MixtralForCausalLM", "LlamaForSequenceClassification"] {
         config("architectures", json!([class]), &["unsupported", class]);
     }
+    config("architectures", json!(["Qwen2ForCausalLM"]), &["unsupported", "Qwen2", "biases"]);
     config("architectures", json!("LlamaForCausalLM"), &["architectures", "a list"]);
     let mut nameless = small();
     nameless.set("config.json", "model_type", Value::Null);

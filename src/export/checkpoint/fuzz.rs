@@ -22,7 +22,9 @@ pub fn safetensors(bytes: &[u8]) {
 
 fn visit<E>(bytes: &[u8], table: Result<Table, E>) {
     for (_, stored) in table.into_iter().flatten() {
-        let (Ok([rows, cols]), Ok(values)) = (grid(&stored.shape), &stored.values) else { continue };
+        let (Ok([rows, cols]), Ok(values)) = (grid(&stored.shape), &stored.values) else {
+            continue;
+        };
         if rows == 0 || cols == 0 {
             continue;
         }

@@ -88,7 +88,12 @@ impl Part {
     }
 
     /// The bytes that some rows of `cols` values lie in; `None` if others lie between them.
-    pub(super) fn byte_range(&self, width: usize, rows: Range<usize>, cols: usize) -> Option<Range<usize>> {
+    pub(super) fn byte_range(
+        &self,
+        width: usize,
+        rows: Range<usize>,
+        cols: usize,
+    ) -> Option<Range<usize>> {
         if self.strides[1] != 1 || rows.is_empty() {
             return None;
         }

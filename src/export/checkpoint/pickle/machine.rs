@@ -385,9 +385,8 @@ impl<'a> Machine<'a> {
             _ => return Err("a tensor's shape is no tuple".to_owned()),
         };
         let size = |item: &Value<'a>| match *item {
-            Value::Int(size) => {
-                usize::try_from(size).map_err(|_| format!("a tensor has a size or stride of {size}"))
-            }
+            Value::Int(size) => usize::try_from(size)
+                .map_err(|_| format!("a tensor has a size or stride of {size}")),
             other => Err(format!("a tensor's size is {}", self.describe(other))),
         };
         items.iter().map(size).collect()

@@ -21,7 +21,8 @@ fn storage(class: &str, key: &str, len: i32) -> Vec<u8> {
 
 /// A tuple of numbers.
 fn sizes(sizes: &[i32]) -> Vec<u8> {
-    let items: Vec<u8> = sizes.iter().flat_map(|size| [&b"J"[..], &size.to_le_bytes()].concat()).collect();
+    let items: Vec<u8> =
+        sizes.iter().flat_map(|size| [&b"J"[..], &size.to_le_bytes()].concat()).collect();
     [b"(", &items[..], b"t"].concat()
 }
 
@@ -29,8 +30,19 @@ fn tensor(storage: &[u8], offset: i32, shape: &[i32], strides: &[i32]) -> Vec<u8
     let rebuild = global("torch._utils", "_rebuild_tensor_v2");
     let offset = offset.to_le_bytes();
     let hooks = [&global("collections", "OrderedDict")[..], b")R"].concat();
-    [&rebuild[..], b"(", storage, b"J", &offset, &sizes(shape), &sizes(strides), b"\x89", &hooks, b"tR"]
-        .concat()
+    [
+        &rebuild[..],
+        b"(",
+        storage,
+        b"J",
+        &offset,
+        &sizes(shape),
+        &sizes(strides),
+        b"\x89",
+        &hooks,
+        b"tR",
+    ]
+    .concat()
 }
 
 /// A whole pickle: a dict of one tensor.
@@ -78,7 +90,8 @@ fn parameters_ordered_dicts_and_their_attributes() {
     let value = [&parameter[..], b"(", &good(), b"\x89}tR"].concat();
     let dict = [&global("collections", "OrderedDict")[..], b")R"].concat();
     let attributes = [b"}", &text("_metadata")[..], &dict, b"sb"].concat();
-    let bytes = [b"\x80\x02", &dict[..], b"(", &text("w"), &value, b"u", &attributes, b"."].concat();
+    let bytes =
+        [b"\x80\x02", &dict[..], b"(", &text("w"), &value, b"u", &attributes, b"."].concat();
     assert_eq!(read(&bytes).unwrap()[0].1.shape, [2, 3]);
 }
 
@@ -212,9 +225,30 @@ fn what_holds_itself_is_read_like_anything_else() {
 #[test]
 fn stack_never_runs_dry() {
     for bytes in [
-        &b"."[..], b"t.", b"u.", b"e.", b"s.", b"a.", b"R.", b"NR.", b"b.", b"Nb.", b"Q.", b"NQ.",
-        b"q\0.", b"\x85.", b"N\x86.", b"\x93.", b"NN\x93.", b"(.", b"N(\x85.", b"}(Nu.", b"N(NNu.",
-        b"NNa.", b"N(Ne.", b"}N(NRNu.",
+        &b"."[..],
+        b"t.",
+        b"u.",
+        b"e.",
+        b"s.",
+        b"a.",
+        b"R.",
+        b"NR.",
+        b"b.",
+        b"Nb.",
+        b"Q.",
+        b"NQ.",
+        b"q\0.",
+        b"\x85.",
+        b"N\x86.",
+        b"\x93.",
+        b"NN\x93.",
+        b"(.",
+        b"N(\x85.",
+        b"}(Nu.",
+        b"N(NNu.",
+        b"NNa.",
+        b"N(Ne.",
+        b"}N(NRNu.",
     ] {
         refused(bytes);
     }
@@ -235,7 +269,10 @@ fn tensors_with_impossible_sizes_are_refused() {
     ] {
         refused(&table("w", &value));
     }
-    let long = table("w", &good()).iter().flat_map(|&b| if b == b'J' { vec![0x8a, 9] } else { vec![b] }).collect::<Vec<u8>>();
+    let long = table("w", &good())
+        .iter()
+        .flat_map(|&b| if b == b'J' { vec![0x8a, 9] } else { vec![b] })
+        .collect::<Vec<u8>>();
     assert!(refused(&long).contains("9 bytes"));
 }
 
