@@ -18,7 +18,7 @@ use crate::sys::file::AtomicFile;
 use crate::sys::signal;
 
 /// Converts a checkpoint folder to a model file: a Hugging Face folder (config.json) or a
-/// Meta one (params.json), with safetensors files.
+/// Meta one (params.json), with safetensors or PyTorch files.
 #[derive(FromArgs)]
 #[argh(subcommand, name = "export")]
 pub(super) struct Export {

@@ -156,6 +156,11 @@ fn missing_file_of_a_series_is_named() {
     refused(&folder, &["pytorch_model-00002-of-00002.bin is not"]);
 
     let folder = fixture("meta3");
+    fs::remove_file(folder.join("params.json")).unwrap();
+    fs::copy(golden("types/config.json"), folder.join("config.json")).unwrap();
+    refused(&folder, &["params.json is missing"]);
+
+    let folder = fixture("meta3");
     fs::remove_file(folder.join("consolidated.00.pth")).unwrap();
     refused(&folder, &["consolidated.00.pth is not"]);
     let folder = fixture("meta3");

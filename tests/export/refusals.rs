@@ -245,6 +245,8 @@ fn folder_without_a_checkpoint_says_what_is_missing() {
     refused_folder(&folder, &["no weights", "*.safetensors", "pytorch_model*.bin"]);
     let error = Plan::open(&folder.join("nowhere"), &options(2)).err().unwrap();
     assert!(message(&error).contains("no such folder"));
+    let error = Plan::open(&folder.join("config.json"), &options(2)).err().unwrap();
+    assert!(message(&error).contains("name the folder it is in"));
 }
 
 #[test]
