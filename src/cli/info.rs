@@ -8,7 +8,7 @@ use argh::FromArgs;
 use super::Failure;
 use super::json_object::JsonObject;
 use crate::format::Error;
-use crate::format::model::{self, Header, Packed, Part, Part, RopeScaling};
+use crate::format::model::{self, Header, Packed, Part, RopeScaling};
 use crate::format::tokenizer::{Kind, TokenKind, TokenizerFile, fingerprint};
 use crate::kernels::Isa;
 use crate::pack;

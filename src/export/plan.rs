@@ -62,7 +62,8 @@ enum Naming {
 
 impl Plan {
     /// Reads the checkpoint in `dir`: a Hugging Face folder (`config.json`) or a Meta one
-    /// (`params.json`), with safetensors files. A folder with both is read as the former.
+    /// (`params.json`), with safetensors or PyTorch files. A folder with both is read as the
+    /// former if it has weights as Hugging Face names them.
     ///
     /// # Errors
     /// Names the file, field or tensor that is missing, damaged or not supported.
@@ -272,9 +273,10 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), Error> {
         let config = Config::meta(&checkpoint)?;
         return Ok((Naming::Meta, checkpoint, config));
     }
-    let problem = match dir.is_dir() {
-        true => "neither config.json nor params.json in this folder",
-        false => "no such folder",
+    let problem = match () {
+        () if dir.is_dir() => "neither config.json nor params.json in this folder",
+        () if dir.exists() => "is a file; name the folder it is in",
+        () => "no such folder",
     };
     Err(Error::BadFile { path: dir.to_owned(), problem: problem.to_owned() })
 }

@@ -13,4 +13,6 @@ mod gguf;
 mod hostile;
 mod layers;
 mod packed;
+mod pytorch;
 mod refusals;
+mod torch_file;

@@ -28,6 +28,10 @@ pub(super) fn hugging_face(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     }
     let safetensors = files(dir, is_hugging_face_safetensors)?;
     let paths = if safetensors.is_empty() { files(dir, is_bin)? } else { safetensors };
+    if paths.is_empty() && !files(dir, is_pth)?.is_empty() {
+        let problem = "params.json is missing, which belongs to consolidated.*.pth".to_owned();
+        return Err(Error::BadFile { path: dir.to_owned(), problem });
+    }
     expect_all(dir, numbered_of(&paths))?;
     non_empty(dir, paths)
 }
@@ -101,7 +105,10 @@ fn non_empty(dir: &Path, paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, Error> {
 /// The first of `consolidated.00.pth`, `consolidated.01.pth` and so on that is missing before
 /// the last one there is.
 fn numbered_from_zero(paths: &[PathBuf]) -> Option<String> {
-    let number = |path: &PathBuf| name(path).split('.').nth(1)?.parse().ok();
+    let number = |path: &PathBuf| {
+        let (number, _) = name(path).strip_prefix("consolidated.")?.split_once('.')?;
+        number.parse().ok()
+    };
     let numbers: Option<Vec<usize>> = paths.iter().map(number).collect();
     let missing = numbers?.into_iter().zip(0..).find(|(found, wanted)| found != wanted)?.1;
     let extension = paths[0].extension().and_then(OsStr::to_str)?;

@@ -5,6 +5,8 @@
 
 mod dtype;
 mod folder;
+#[cfg(fuzzing)]
+pub(super) mod fuzz;
 mod ggml;
 mod gguf;
 mod parallel;

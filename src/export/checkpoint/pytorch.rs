@@ -194,3 +194,47 @@ fn check_extent(tensor: &Tensor<'_>, dtype: Dtype, bytes: usize) -> Result<(), S
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn golden(name: &str) -> Vec<u8> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pytorch");
+        std::fs::read(folder.join(name)).unwrap()
+    }
+
+    #[test]
+    fn file_cut_anywhere_is_refused() {
+        let bytes = golden("meta3/consolidated.00.pth");
+        let path = Path::new("consolidated.00.pth");
+        assert_eq!(read(path, &bytes, 0).unwrap().len(), 12);
+        for len in 0..bytes.len() {
+            assert!(read(path, &bytes[..len], 0).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn tensors_lie_in_the_file_as_saved() {
+        let bytes = golden("views/pytorch_model.bin");
+        let table = read(Path::new("pytorch_model.bin"), &bytes, 7).unwrap();
+        let part = |name: &str| {
+            let (_, stored) = table.iter().find(|(found, _)| found == name).unwrap();
+            stored.values.as_ref().unwrap().parts[0]
+        };
+        let layer = |name: &str| part(&format!("model.layers.0.{name}.weight"));
+        // A slice of the matrix that wq, wk and wv share, the column of one, a transpose.
+        let [q, k] = ["self_attn.q_proj", "self_attn.k_proj"].map(layer);
+        assert_eq!((k.start - q.start, k.strides), (2 * 32 * 32, [32, 1]));
+        assert_eq!(layer("input_layernorm").strides, [0, 3]);
+        let strides: Vec<_> = table
+            .iter()
+            .filter_map(|(_, stored)| {
+                let values = stored.values.as_ref().unwrap();
+                (stored.shape == [24, 32]).then_some(values.parts[0].strides)
+            })
+            .collect();
+        assert_eq!(strides, [[1, 24], [1, 24]]);
+        assert!(table.iter().all(|(_, stored)| stored.file == 7));
+    }
+}

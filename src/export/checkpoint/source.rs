@@ -76,7 +76,7 @@ pub(super) fn single(
 impl Part {
     /// Converts row `row` of this piece, which is in `bytes`.
     #[inline(always)]
-    fn widen_row(&self, dtype: Dtype, bytes: &[u8], row: usize, out: &mut [f32]) {
+    pub(super) fn widen_row(&self, dtype: Dtype, bytes: &[u8], row: usize, out: &mut [f32]) {
         if self.strides[1] == 1 {
             return dtype.widen(self.row_bytes(dtype, bytes, row, out.len()), out);
         }
@@ -94,7 +94,12 @@ impl Part {
     }
 
     /// The bytes that some rows of `cols` values lie in; `None` if others lie between them.
-    fn byte_range(&self, dtype: Dtype, rows: Range<usize>, cols: usize) -> Option<Range<usize>> {
+    pub(super) fn byte_range(
+        &self,
+        dtype: Dtype,
+        rows: Range<usize>,
+        cols: usize,
+    ) -> Option<Range<usize>> {
         if self.strides[1] != 1 || rows.is_empty() {
             return None;
         }

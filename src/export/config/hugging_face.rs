@@ -39,6 +39,9 @@ pub(super) fn read(path: PathBuf, generation: Option<PathBuf>) -> Result<Config,
 fn architecture(fields: &Fields<'_>) -> Result<Architecture, Error> {
     let classes = fields.texts("architectures")?;
     for class in &classes {
+        if class.starts_with("Qwen2") {
+            return Err(fields.unsupported(format!("{class}: its attention adds biases")));
+        }
         if !matches!(*class, "LlamaForCausalLM" | "LLaMAForCausalLM" | "MistralForCausalLM") {
             return Err(fields.unsupported(format!("architecture {class}")));
         }

@@ -33,13 +33,16 @@ pub(super) fn has_tokenizer(path: &Path) -> bool {
 /// The tokenizer of the GGUF file at `path`, and its settings.
 pub(super) fn read(path: &Path) -> Result<(Draft, Settings), Error> {
     let map = Map::open(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
-    let bad = |what| Error::Bad { path: path.to_path_buf(), what };
-    let gguf = Gguf::parse(map.as_bytes()).map_err(bad)?;
-    let draft = parse(&gguf).map_err(bad)?;
-    Ok((draft, settings(&gguf).map_err(bad)?))
+    parse(map.as_bytes()).map_err(|what| Error::Bad { path: path.to_path_buf(), what })
 }
 
-fn parse(gguf: &Gguf<'_>) -> Result<Draft, String> {
+/// The tokenizer of the GGUF file `bytes`, and its settings.
+pub(super) fn parse(bytes: &[u8]) -> Result<(Draft, Settings), String> {
+    let gguf = Gguf::parse(bytes)?;
+    Ok((draft(&gguf)?, settings(&gguf)?))
+}
+
+fn draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     match gguf.text("tokenizer.ggml.model")? {
         Some("llama") => sentencepiece_draft(gguf),
         Some("gpt2") => byte_level_draft(gguf),

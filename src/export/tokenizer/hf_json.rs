@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use super::{AddedToken, Draft, Token, VOCAB_MAX};
+use super::{AddedToken, Draft, SPACE_MARK, Token, VOCAB_MAX};
 use crate::format::tokenizer::{Flags, Kind, Merges, TokenKind, byte_piece};
 
 const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -13,8 +13,6 @@ const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p
 const TOKEN_BYTES_MAX: usize = 4096;
 /// Places up to here are exact as scores, which are `f32`.
 const MERGES_MAX: usize = 1 << 23;
-/// What SentencePiece writes for a space.
-const SPACE_MARK: &str = "\u{2581}";
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
     let json: Value = serde_json::from_slice(bytes).map_err(|e| format!("not JSON: {e}"))?;

@@ -7,6 +7,8 @@
 //! written (`settings`).
 
 mod error;
+#[cfg(fuzzing)]
+pub(super) mod fuzz;
 mod gguf;
 mod hf_json;
 mod sentencepiece;
@@ -29,6 +31,11 @@ use settings::Settings;
 const VOCAB_MAX: usize = 1 << 20;
 /// The largest published tokenizer files are some 30 MB.
 const FILE_BYTES_MAX: u64 = 1 << 29;
+
+/// What SentencePiece writes for a space.
+const SPACE_MARK: &str = "\u{2581}";
+/// CodeLlama's markers: before what precedes, what follows and what is wanted, and its end.
+const INFILL: [&str; 4] = ["\u{2581}<PRE>", "\u{2581}<SUF>", "\u{2581}<MID>", "\u{2581}<EOT>"];
 
 /// A tokenizer, ready to be written.
 pub struct ImportedTokenizer {
@@ -95,7 +102,9 @@ fn find(path: &Path) -> Result<PathBuf, Error> {
         return Ok(path.to_path_buf());
     }
     let places = ["tokenizer.model", "tokenizer.json", "original/tokenizer.model"];
-    let mut files = places.iter().map(|name| path.join(name));
+    // Meta's downloads of several models have one tokenizer, beside their folders.
+    let shared = path.join("params.json").is_file().then_some("../tokenizer.model");
+    let mut files = places.into_iter().chain(shared).map(|name| path.join(name));
     files.find(|file| file.is_file()).ok_or_else(|| Error::NotFound { folder: path.to_path_buf() })
 }
 
@@ -202,6 +211,7 @@ impl Draft {
             stop_ids.append(&mut self.stop_ids);
         }
         self.stop_ids = stop_ids;
+        self.mark_infill_tokens();
         self.choose_template(settings);
         Ok(())
     }
@@ -229,6 +239,19 @@ impl Draft {
             *token = Token { bytes: name.clone().into_bytes(), score: 0.0, kind };
         }
         Ok(())
+    }
+
+    /// CodeLlama's model has the markers around what is to be filled in as ordinary pieces, which
+    /// text could become; Hugging Face's folders declare them special.
+    fn mark_infill_tokens(&mut self) {
+        let pieces = INFILL
+            .map(|name| self.find(name).or_else(|| self.find(&name.replace(SPACE_MARK, " "))));
+        let [Some(prefix), Some(suffix), Some(middle), Some(end)] = pieces else { return };
+        for (id, name) in [prefix, suffix, middle, end].into_iter().zip(INFILL) {
+            let token = &mut self.tokens[id as usize];
+            (token.bytes, token.kind) = (name.as_bytes().to_vec(), TokenKind::Control);
+        }
+        self.stop_ids.push(end);
     }
 
     fn choose_template(&mut self, settings: &Settings) {
@@ -314,7 +337,7 @@ impl Draft {
 
 /// A token with `▁` read as the space that it stands for.
 fn shown(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).replace('\u{2581}', " ")
+    String::from_utf8_lossy(bytes).replace(SPACE_MARK, " ")
 }
 
 #[cfg(test)]

@@ -2,11 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::{Draft, Token, VOCAB_MAX};
+use super::{Draft, SPACE_MARK, Token, VOCAB_MAX};
 use crate::format::tokenizer::{Flags, Kind, TokenKind, byte_piece};
 
-/// What SentencePiece writes for a space.
-const SPACE_MARK: &str = "\u{2581}";
 /// `TrainerSpec.ModelType.BPE`.
 const MODEL_BPE: u64 = 2;
 

@@ -9,6 +9,8 @@
 //! recurses, whatever refers to itself. All tables are bounded.
 
 mod machine;
+#[cfg(test)]
+mod tests;
 mod value;
 
 use super::Dtype;
