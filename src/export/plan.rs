@@ -47,6 +47,7 @@ pub struct Plan {
     naming: Naming,
     header: Header,
     packing: Option<Packing>,
+    part: Option<Part>,
     verify: bool,
     notes: Vec<String>,
 }
@@ -94,15 +95,15 @@ impl Plan {
         let mut inputs = files;
         inputs.extend(checkpoint.paths().map(Path::to_owned));
         let (verify, config_path) = (options.verify, path);
-        let (packing, notes) = (None, warnings);
+        let (packing, part, notes) = (None, None, warnings);
         let mut plan =
-            Plan { checkpoint, config_path, inputs, naming, header, packing, verify, notes };
+            Plan { checkpoint, config_path, inputs, naming, header, packing, part, verify, notes };
         check(&plan.header, &plan.config_path)?;
         plan.note_ignored()?;
         Ok(plan)
     }
 
-    /// The header the file will have.
+    /// The header the file will have if it holds all layers.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -172,7 +173,7 @@ impl Plan {
         // The fingerprint is known when every tensor has been converted.
         let has_ends = layers.start == 0;
         let part = Part { layers, has_ends, fingerprint: 0 };
-        self.header.part = Some(part).filter(|part| part.layers.len() < n_layers);
+        self.part = Some(part).filter(|part| part.layers.len() < n_layers);
         Ok(())
     }
 
@@ -189,19 +190,16 @@ impl Plan {
         progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<u64, Error> {
         self.refuse_input_as_output(out)?;
-        let jobs: Vec<Job<'_>> = self.jobs().collect::<Result<_, Error>>()?;
+        let mut jobs: Vec<Job<'_>> = self.jobs().collect::<Result<_, Error>>()?;
+        let header = Header { part: self.part.clone(), ..self.header.clone() };
+        place(&mut jobs, &header);
         let packing = self.packing.as_ref();
-        writer::write((&self.header, packing), &jobs, out, self.verify, progress)
+        writer::write((&header, packing), &jobs, out, self.verify, progress)
     }
 
     /// Each tensor of the whole model with its source.
     fn jobs(&self) -> impl Iterator<Item = Result<Job<'_>, Error>> {
-        let whole = Header { part: None, ..self.header.clone() };
-        let all: Vec<Tensor> = whole.tensors().collect();
-        let mut held = self.header.tensors().peekable();
-        all.into_iter().map(move |tensor| {
-            let place = held.next_if(|held| held.id == tensor.id);
-            let (tensor, is_held) = (place.unwrap_or(tensor), place.is_some());
+        self.header.tensors().map(|tensor| {
             let source = self.checkpoint.tensor(&self.naming.name(tensor.id))?;
             check_shape(&source, &tensor)?;
             let is_halved = matches!(self.naming, Naming::HuggingFace)
@@ -209,7 +207,7 @@ impl Plan {
             let halved_heads = is_halved.then_some(self.header.head_dim);
             let panel_rows =
                 self.header.packing_of(tensor.id.kind).map_or(1, |packed| packed.panel_rows);
-            Ok(Job { tensor, source, halved_heads, panel_rows, is_held })
+            Ok(Job { tensor, source, halved_heads, panel_rows, is_held: true })
         })
     }
 
@@ -279,6 +277,17 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), Error> {
         () => "no such folder",
     };
     Err(Error::BadFile { path: dir.to_owned(), problem: problem.to_owned() })
+}
+
+/// Gives the jobs of the whole model their places in the file of `header`, if they have one.
+fn place(jobs: &mut [Job<'_>], header: &Header) {
+    let mut held = header.tensors().peekable();
+    for job in jobs {
+        match held.next_if(|held| held.id == job.tensor.id) {
+            Some(tensor) => job.tensor = tensor,
+            None => job.is_held = false,
+        }
+    }
 }
 
 /// Whether the embedding is the classifier too.
