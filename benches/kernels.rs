@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use half::f16;
 use leap::kernels::peak::OPS_PER_ROUND;
-use leap::kernels::{Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
+use leap::kernels::{Attended, Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
 use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
 
 const K: usize = 2048;
@@ -223,17 +223,22 @@ fn bench_attend(report: &Report) {
     report.line("store_kv", computed.len() * 4, "GB/s", |kernels| {
         kernels.store_kv(black_box(&computed), &mut stored);
     });
-    for n_q in [1, 8] {
-        let q = floats(n_q * HEAD_DIM);
-        let mut out = vec![0.0; q.len()];
-        let work = 4 * n_q * CTX_LEN * HEAD_DIM;
-        report.line(&format!("attend f16 n_q={n_q}"), work, "GOP/s", |kernels| {
-            let kv = [KvRun::F16 { keys: black_box(&stored), values: &stored }];
-            kernels.attend(&q, &kv, HEAD_DIM, 0.125, &mut out);
+    // The last positions of a context, alone and as a prompt's.
+    for (rows, n_q) in [(1, 1), (1, 8), (4, 8), (32, 1)] {
+        let q = floats(rows * n_q * HEAD_DIM);
+        let q: Vec<&[f32]> = q.chunks(n_q * HEAD_DIM).collect();
+        let mut out = vec![0.0; rows * n_q * HEAD_DIM];
+        let mut out: Vec<&mut [f32]> = out.chunks_mut(n_q * HEAD_DIM).collect();
+        let work = 4 * rows * n_q * CTX_LEN * HEAD_DIM;
+        let (start, pos, window, head_dim, scale) =
+            (0, CTX_LEN - rows, usize::MAX, HEAD_DIM, 0.125);
+        report.line(&format!("attend f16 {rows}x{n_q}"), work, "GOP/s", |kernels| {
+            let kv = &[KvRun::F16 { keys: black_box(&stored), values: &stored }];
+            kernels.attend(&q, &Attended { kv, start, pos, window, head_dim, scale }, &mut out);
         });
-        report.line(&format!("attend f32 n_q={n_q}"), work, "GOP/s", |kernels| {
-            let kv = [KvRun::F32 { keys: black_box(&computed), values: &computed }];
-            kernels.attend(&q, &kv, HEAD_DIM, 0.125, &mut out);
+        report.line(&format!("attend f32 {rows}x{n_q}"), work, "GOP/s", |kernels| {
+            let kv = &[KvRun::F32 { keys: black_box(&computed), values: &computed }];
+            kernels.attend(&q, &Attended { kv, start, pos, window, head_dim, scale }, &mut out);
         });
     }
 }

@@ -14,7 +14,6 @@ use super::weights::{self, Huge, Place};
 use super::{Failure, options};
 use crate::engine::{Engine, Options};
 use crate::format::model::Weights;
-use crate::kernels::Kernels;
 use crate::model::{Model, Shape};
 use crate::sys::cpu;
 use table::Table;
@@ -76,12 +75,7 @@ impl Bench {
         }
         let model = self.open()?;
         let isa = options::isa_from_environment()?;
-        let kernels = match isa {
-            None => Kernels::best(),
-            Some(isa) => Kernels::for_isa(isa).ok_or_else(|| {
-                Failure::Usage(format!("this CPU cannot run {} kernels", isa.name()))
-            })?,
-        };
+        let kernels = Engine::kernels(model.as_deref(), isa).map_err(options::engine_failure)?;
         let mut table = Table::new(self.json);
         if let Some(path) = &self.model {
             table.start(&start::measure(path, &self.cache, isa)?)?;

@@ -11,9 +11,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, model_files, note};
 use crate::export::tokenizer::{self as import, ImportedTokenizer};
-use crate::export::{Blame, Error, Options, Plan, Progress, Vocabulary};
+use crate::export::{Blame, Error, Options, Packing, Plan, Progress, Rows, Vocabulary};
 use crate::format::model::Weights;
 use crate::format::tokenizer::fingerprint;
+use crate::kernels::{Isa, PACKED_GROUP_MAX};
 use crate::sys::file::AtomicFile;
 use crate::sys::signal;
 
@@ -36,6 +37,10 @@ pub(super) struct Export {
     /// halved, down to 32, until it divides the columns of every matrix
     #[argh(option, default = "64")]
     group_size: usize,
+    /// pack the weights for the kernels of one instruction set, which alone can run the file then
+    /// and need no second copy: avx2, avxvnni, avx512vnni, neon, neondot, neoni8mm
+    #[argh(option, from_str_fn(packable_isa))]
+    isa: Option<Isa>,
     /// longest context in tokens (default: the checkpoint's; a Meta folder does not say and
     /// gets 4096, for Llama 3 8192, for Llama 3.1 and later 131072)
     #[argh(option)]
@@ -52,6 +57,9 @@ impl Export {
         signal::install()
             .map_err(|e| Failure::Runtime(format!("cannot listen for signals: {e}")))?;
         let mut plan = Plan::open(&self.meta_llama, &options).map_err(failure)?;
+        if let Some(isa) = self.isa {
+            pack_for(&mut plan, isa)?;
+        }
         let tokenizer = self.tokenizer(&mut plan)?;
         for hint in plan.notes() {
             note(&format!("leap: {hint}"));
@@ -105,19 +113,50 @@ impl Export {
         if self.ctx == Some(0) {
             return Err(Failure::Usage("--ctx is 0, wanted a number of tokens".to_owned()));
         }
+        if self.isa.is_some() && weights == Weights::F32 {
+            let problem = "--isa is for int8 and 4-bit weights: --version 2 or 3";
+            return Err(Failure::Usage(problem.to_owned()));
+        }
         Ok(Options { weights, ctx: self.ctx, verify: self.verify })
     }
 
     fn summary(&self, plan: &Plan, bytes: u64, seconds: f64) -> String {
         let weights = plan.header().weights;
+        let packed = self.isa.map_or(String::new(), |isa| format!(", packed for {}", isa.name()));
         format!(
-            "{}: version {} ({weights}), {:.1} MB{} in {seconds:.1} s",
+            "{}: version {} ({weights}{packed}), {:.1} MB{} in {seconds:.1} s",
             self.out.display(),
             weights.version(),
             bytes as f64 / 1e6,
             if self.verify { ", verified," } else { "" },
         )
     }
+}
+
+/// An instruction set whose kernels want weights in an order of their own.
+fn packable_isa(name: &str) -> Result<Isa, String> {
+    let is_packable = |isa: &Isa| isa.layout().is_some();
+    Isa::from_name(name).filter(is_packable).ok_or_else(|| {
+        let known = Isa::ALL.iter().filter(|isa| is_packable(isa));
+        let known: Vec<&str> = known.map(|isa| isa.name()).collect();
+        format!("{name:?} is no instruction set to pack for; there are {}", known.join(", "))
+    })
+}
+
+/// Has `plan` pack matrices for the kernels of `isa`, which this CPU need not have.
+fn pack_for(plan: &mut Plan, isa: Isa) -> Result<(), Failure> {
+    let Some(layout) = isa.layout() else { return Ok(()) };
+    let group = plan.header().weights.group().unwrap_or(0);
+    if group > PACKED_GROUP_MAX {
+        let problem = format!("--isa packs groups of up to {PACKED_GROUP_MAX}, not of {group}");
+        return Err(Failure::Usage(problem));
+    }
+    let pack = move |rows: Rows<'_>, out: &mut [u8]| match rows {
+        Rows::Q8(w) => layout.pack_q8(w, out),
+        Rows::Q4(w) => layout.pack_q4(w, out),
+    };
+    let (layout, panel_rows) = (layout.id(), layout.panel_rows());
+    plan.set_packing(Packing { layout, panel_rows, pack: Box::new(pack) }).map_err(failure)
 }
 
 /// A tokenizer file to write.

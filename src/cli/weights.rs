@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::{Failure, note, warn};
 use crate::engine::Engine;
-use crate::model::{Model, PackReport};
+use crate::model::{Model, PackReport, Share};
 use crate::pack;
 use crate::sys::{huge, memory, signal};
 
@@ -70,6 +70,13 @@ pub(super) fn prepare(
     huge: Huge,
     is_quiet: bool,
 ) -> Result<(), Failure> {
+    if let Some(report) = engine.transformer().packed_in_model() {
+        if let Some(path) = model.filter(|_| !is_quiet) {
+            note(&describe(&report, path, 0.0));
+        }
+        move_to_huge_pages(engine, huge, report.bytes);
+        return Ok(());
+    }
     let Some(bytes) = engine.transformer().packed_bytes() else { return Ok(()) };
     if *place == Place::Off {
         return Ok(());
@@ -86,9 +93,7 @@ pub(super) fn prepare(
         }
         Err(e) => warn(&format!("{e}; weights are used unpacked, which is slower")),
     }
-    if wants_huge_pages(huge, bytes) {
-        engine.transformer_mut().move_to_huge_pages();
-    }
+    move_to_huge_pages(engine, huge, bytes);
     Ok(())
 }
 
@@ -147,10 +152,14 @@ pub(super) fn beside_or_cache_folder(engine: &Engine, model: &Path) -> PathBuf {
     }
 }
 
-/// `MODEL.TIER.leapw`.
+/// `MODEL.TIER.leapw`; of a node that runs some of the layers, `MODEL.FIRST-LAST.TIER.leapw`.
 fn file_name(engine: &Engine, model: &Path) -> String {
     let stem = model.file_stem().unwrap_or_default().to_string_lossy();
-    format!("{stem}.{}.leapw", engine.transformer().kernels().isa().name())
+    let layers = match engine.transformer().model().share() {
+        share if *share == Share::whole(engine.header()) => String::new(),
+        Share { layers, .. } => format!(".{}-{}", layers.start, layers.end - 1),
+    };
+    format!("{stem}{layers}.{}.leapw", engine.transformer().kernels().isa().name())
 }
 
 /// Models of different folders may have one name.
@@ -173,6 +182,12 @@ fn is_writable(folder: &Path) -> bool {
     let probe = folder.join(format!(".leap-{}", std::process::id()));
     let is_writable = fs::OpenOptions::new().write(true).create_new(true).open(&probe).is_ok();
     is_writable && fs::remove_file(&probe).is_ok()
+}
+
+fn move_to_huge_pages(engine: &mut Engine, huge: Huge, bytes: u64) {
+    if wants_huge_pages(huge, bytes) {
+        engine.transformer_mut().move_to_huge_pages();
+    }
 }
 
 fn wants_huge_pages(huge: Huge, bytes: u64) -> bool {

@@ -36,6 +36,7 @@ use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
 use crate::model::{ForwardError, KvType, LoadError, Model, Plan, Row, StartError, Transformer};
 use crate::pool::Pool;
+use crate::ring::RingError;
 use crate::sys::cpu;
 
 pub use generate::{Figures, GenerateError, Generator, Outcome, Request, StopReason};
@@ -106,6 +107,36 @@ impl std::error::Error for EngineError {
     }
 }
 
+/// Why a batch was not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepError {
+    /// It does not fit the model or the plan.
+    Forward(ForwardError),
+    /// The ring cannot go on.
+    Ring(RingError),
+    /// Its user does not want it any more.
+    Interrupted,
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StepError::Forward(e) => e.fmt(f),
+            StepError::Ring(e) => e.fmt(f),
+            StepError::Interrupted => write!(f, "interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for StepError {}
+
+impl From<ForwardError> for StepError {
+    fn from(error: ForwardError) -> StepError {
+        StepError::Forward(error)
+    }
+}
+
 /// A model ready to run, and the streams in it.
 pub struct Engine {
     transformer: Transformer,
@@ -168,14 +199,26 @@ impl Engine {
             n_streams: options.n_streams.unwrap_or(1),
             kv: options.kv.unwrap_or(KvType::for_weights(header.weights)),
         };
-        let kernels = match options.isa {
-            None => Kernels::best(),
-            Some(isa) => Kernels::for_isa(isa).ok_or(EngineError::Isa(isa))?,
-        };
+        let kernels = Engine::kernels(Some(&model), options.isa)?;
         let pool = Pool::new(&options.cpus()).map_err(EngineError::Threads)?;
         let transformer =
             Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
         Ok(Engine { transformer, n_streams: 0, rows: Vec::with_capacity(plan.max_batch) })
+    }
+
+    /// The kernels for `model`: `isa` if it is given, else those that the model's file is packed
+    /// for, else the best this CPU has.
+    ///
+    /// # Errors
+    /// If this CPU cannot run them.
+    pub fn kernels(model: Option<&Model>, isa: Option<Isa>) -> Result<Kernels, EngineError> {
+        if let Some(isa) = isa {
+            return Kernels::for_isa(isa).ok_or(EngineError::Isa(isa));
+        }
+        let best = Kernels::best();
+        let Some(wanted) = model.and_then(Model::packed_for) else { return Ok(best) };
+        let unusable = StartError::Packed { wanted, found: best.isa() };
+        Kernels::for_isa(wanted).ok_or(EngineError::Start(unusable))
     }
 
     /// What the model file says.
@@ -198,6 +241,11 @@ impl Engine {
         self.transformer.plan().ctx_len
     }
 
+    /// Most rows of a batch.
+    pub fn max_batch(&self) -> usize {
+        self.transformer.plan().max_batch
+    }
+
     /// A new, empty stream.
     ///
     /// # Errors
@@ -216,7 +264,7 @@ impl Engine {
     /// # Errors
     /// If the context would overflow or an id does not exist. The stream then holds the
     /// batches before the failing one.
-    pub fn push(&mut self, stream: &mut Stream, ids: &[u32]) -> Result<&mut [f32], ForwardError> {
+    pub fn push(&mut self, stream: &mut Stream, ids: &[u32]) -> Result<&mut [f32], StepError> {
         if ids.is_empty() {
             return Ok(&mut []);
         }
@@ -239,9 +287,9 @@ impl Engine {
         stream: &mut Stream,
         ids: &[u32],
         logits: Logits,
-    ) -> Result<&mut [f32], ForwardError> {
+    ) -> Result<&mut [f32], StepError> {
         if ids.len() > self.transformer.plan().max_batch {
-            return Err(ForwardError::Plan);
+            return Err(ForwardError::Plan.into());
         }
         self.rows.clear();
         for (index, &token) in ids.iter().enumerate() {

@@ -29,4 +29,4 @@ mod writer;
 
 pub use error::{Blame, Error};
 pub use plan::{Options, Plan, Vocabulary};
-pub use writer::Progress;
+pub use writer::{PackRows, Packing, Progress, Rows};

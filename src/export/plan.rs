@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use super::Error;
 use super::checkpoint::{Checkpoint, Source};
 use super::config::Config;
-use super::writer::{self, Job, Progress};
+use super::writer::{self, Job, Packing, Progress};
 use crate::format::ChatTemplate;
-use crate::format::model::{Header, STOP_IDS_MAX, Tensor, TensorId, TensorKind, Weights};
+use crate::format::model::{Header, Packed, STOP_IDS_MAX, Tensor, TensorId, TensorKind, Weights};
 use crate::quant;
 
 /// What the model file should be.
@@ -44,6 +44,7 @@ pub struct Plan {
     inputs: Vec<PathBuf>,
     naming: Naming,
     header: Header,
+    packing: Option<Packing>,
     verify: bool,
     notes: Vec<String>,
 }
@@ -75,8 +76,9 @@ impl Plan {
         let mut inputs = files;
         inputs.extend(checkpoint.paths().map(Path::to_owned));
         let (verify, config_path) = (options.verify, path);
+        let (packing, notes) = (None, warnings);
         let mut plan =
-            Plan { checkpoint, config_path, inputs, naming, header, verify, notes: warnings };
+            Plan { checkpoint, config_path, inputs, naming, header, packing, verify, notes };
         check(&plan.header, &plan.config_path)?;
         plan.note_ignored()?;
         Ok(plan)
@@ -107,6 +109,19 @@ impl Plan {
         check(&self.header, &self.config_path)
     }
 
+    /// Has the matrices packed as some kernels want them: those can use them straight from the
+    /// file, others not at all.
+    ///
+    /// # Errors
+    /// If the weights stay f32.
+    pub fn set_packing(&mut self, packing: Packing) -> Result<(), Error> {
+        let Packing { layout, panel_rows, .. } = packing;
+        // The fingerprint is known when every tensor has been converted.
+        self.header.packed = Some(Packed { layout, panel_rows, fingerprint: 0 });
+        self.packing = Some(packing);
+        check(&self.header, &self.config_path)
+    }
+
     /// Writes the model file `out`, which appears under its name only when it is complete,
     /// and returns its length. `progress` is told how far it is, at least ten times a second,
     /// and may end the work.
@@ -121,7 +136,8 @@ impl Plan {
     ) -> Result<u64, Error> {
         self.refuse_input_as_output(out)?;
         let jobs: Vec<Job<'_>> = self.jobs().collect::<Result<_, Error>>()?;
-        writer::write(&self.header, &jobs, out, self.verify, progress)
+        let packing = self.packing.as_ref();
+        writer::write((&self.header, packing), &jobs, out, self.verify, progress)
     }
 
     /// Each tensor of the model file with its source.
@@ -131,7 +147,10 @@ impl Plan {
             check_shape(&source, &tensor)?;
             let is_halved = matches!(self.naming, Naming::HuggingFace)
                 && matches!(tensor.id.kind, TensorKind::Wq | TensorKind::Wk);
-            Ok(Job { tensor, source, halved_heads: is_halved.then_some(self.header.head_dim) })
+            let halved_heads = is_halved.then_some(self.header.head_dim);
+            let panel_rows =
+                self.header.packing_of(tensor.id.kind).map_or(1, |packed| packed.panel_rows);
+            Ok(Job { tensor, source, halved_heads, panel_rows })
         })
     }
 

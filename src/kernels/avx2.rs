@@ -10,18 +10,15 @@ use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights};
 use super::packed::{Layout, PackedTable, TileFn, tiles_of};
-use super::ymm::{NR, ymm_tiles};
+use super::ymm::ymm_tiles;
 use super::{Blocks4, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
 
-const PACKED: Option<PackedTable> = Some(PackedTable {
-    layout: Layout::new(0x0101, NR, 4, 0),
-    tiles_q8: &TILES_Q8,
-    tiles_q4: &TILES_Q4,
-});
+const PACKED: Option<PackedTable> =
+    Some(PackedTable { layout: Layout::AVX2, tiles_q8: &TILES_Q8, tiles_q4: &TILES_Q4 });
 
 static TILES_Q8: [TileFn; 4] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4);
 static TILES_Q4: [TileFn; 4] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4);
@@ -221,6 +218,59 @@ fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_lanes(sums: [__m256; 2], a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
     [_mm256_fmadd_ps(a[0], b[0], sums[0]), _mm256_fmadd_ps(a[1], b[1], sums[1])]
+}
+
+/// As [`dots`] for four rows by four.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
+    let ([a, b, c, d], [e, f, g, h]) = (x, rows);
+    let ([a_ef, b_ef], [a_gh, b_gh]) = (dots22([a, b], [e, f]), dots22([a, b], [g, h]));
+    let ([c_ef, d_ef], [c_gh, d_gh]) = (dots22([c, d], [e, f]), dots22([c, d], [g, h]));
+    let mut y = [[0.0; 4]; 4];
+    let halves = [[a_ef, a_gh], [b_ef, b_gh], [c_ef, c_gh], [d_ef, d_gh]];
+    for (y, [low, high]) in y.iter_mut().zip(halves) {
+        store(y, _mm_hadd_ps(low, high));
+    }
+    y
+}
+
+/// Dot products of two rows with two others but for the last addition: of each of `x` two with
+/// the first row's halves, two with the second's.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dots22(x: [&[f32]; 2], rows: [&[f32]; 2]) -> [__m128; 2] {
+    let mut sums = [[[_mm256_setzero_ps(); 2]; 2]; 2];
+    let len = x[0].len();
+    let (x_chunks, rows_chunks) = (float::chunks_of(x, len), float::chunks_of(rows, len));
+    for c in 0..x_chunks[0].len() {
+        let rows = [load_lanes(&rows_chunks[0][c]), load_lanes(&rows_chunks[1][c])];
+        for i in 0..2 {
+            let x = load_lanes(&x_chunks[i][c]);
+            for j in 0..2 {
+                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
+            }
+        }
+    }
+    if !len.is_multiple_of(float::LANES) {
+        let rows = rows.map(float::last_chunk);
+        let rows = [load_lanes(&rows[0]), load_lanes(&rows[1])];
+        for i in 0..2 {
+            let x = load_lanes(&float::last_chunk(x[i]));
+            for j in 0..2 {
+                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
+            }
+        }
+    }
+    let mut y = [_mm_setzero_ps(); 2];
+    for i in 0..2 {
+        let [a, b] = [
+            _mm256_add_ps(sums[i][0][0], sums[i][0][1]),
+            _mm256_add_ps(sums[i][1][0], sums[i][1][1]),
+        ];
+        let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+        let b = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps::<1>(b));
+        y[i] = _mm_hadd_ps(a, b);
+    }
+    y
 }
 
 /// Bits of the largest magnitude; as integers, which without their sign they are in order as.

@@ -1,4 +1,5 @@
-//! AVX-512 with VNNI: only products with packed weights differ from [`super::avx2`].
+//! AVX-512 with VNNI: products with packed weights, and attention's tiles in [`super::zmm`]; the
+//! rest is [`super::avx2`]'s.
 //!
 //! `vpdpbusd` adds, in each of 16 lanes, four products of unsigned by signed bytes. A panel of 32
 //! rows is two vectors for each four columns; by tiles of up to 8 rows of activations, whose four
@@ -7,10 +8,10 @@
 use std::arch::x86_64::*;
 
 use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, tiles_of};
-use super::{Table, avx2, peak};
+use super::{Table, avx2, peak, zmm};
 use crate::quant::bcml1::BLOCK;
 
-const NR: usize = 32;
+const NR: usize = Layout::AVX512_VNNI.panel_rows();
 
 /// How far ahead of the weights in use others are asked for, into the second level of cache: a
 /// step takes so many lines that those on their way to the first would hold up loads.
@@ -19,10 +20,12 @@ const PREFETCH_BYTES: usize = 8192;
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
     packed: Some(PackedTable {
-        layout: Layout::new(0x0103, NR, 4, 0x80),
+        layout: Layout::AVX512_VNNI,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
     }),
+    score_4: zmm::score_4,
+    weigh_4: zmm::weigh_4,
     spin_int8,
     ..avx2::TABLE
 };

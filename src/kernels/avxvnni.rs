@@ -4,13 +4,13 @@
 use std::arch::x86_64::*;
 
 use super::packed::{Layout, PackedTable, TileFn, tiles_of};
-use super::ymm::{NR, ymm_tiles};
+use super::ymm::ymm_tiles;
 use super::{Table, avx2, peak};
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
     packed: Some(PackedTable {
-        layout: Layout::new(0x0102, NR, 4, 0x80),
+        layout: Layout::AVX_VNNI,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
     }),

@@ -70,6 +70,8 @@ pub mod peak;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod ymm;
+#[cfg(target_arch = "x86_64")]
+mod zmm;
 
 #[cfg(test)]
 mod tests;
@@ -82,7 +84,7 @@ use half::f16;
 use crate::quant::bcml1::{self, Block};
 use crate::quant::{self, Bcml1Matrix, Q8Activations, Q8Matrix, Q8Row};
 
-pub use attend::{HEAD_DIM_MAX, KvRun};
+pub use attend::{Attended, HEAD_DIM_MAX, KvRun, QUERIES as ATTEND_QUERIES};
 pub use float::LANES;
 pub use packed::{GROUP_MAX as PACKED_GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8, Q8Tiles};
 
@@ -131,6 +133,25 @@ impl Isa {
         }
     }
 
+    /// How its kernels want weights packed; `None` if they take them as they are.
+    pub fn layout(self) -> Option<Layout> {
+        match self {
+            Isa::Scalar => None,
+            Isa::Neon => Some(Layout::NEON),
+            Isa::NeonDot => Some(Layout::NEON_DOT),
+            Isa::NeonI8mm => Some(Layout::NEON_I8MM),
+            Isa::Avx2 => Some(Layout::AVX2),
+            Isa::AvxVnni => Some(Layout::AVX_VNNI),
+            Isa::Avx512Vnni => Some(Layout::AVX512_VNNI),
+        }
+    }
+
+    /// The instruction set whose layout has this number.
+    pub fn from_layout(id: u32) -> Option<Isa> {
+        let has_id = |isa: &Isa| isa.layout().is_some_and(|layout| layout.id() == id);
+        Isa::ALL.iter().copied().find(has_id)
+    }
+
     /// The instruction set called `name`.
     pub fn from_name(name: &str) -> Option<Isa> {
         Isa::ALL.iter().copied().find(|isa| isa.name() == name)
@@ -169,6 +190,9 @@ struct Table {
     score: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     soften: unsafe fn(&mut [f32; float::BLOCK], &mut float::Softmax) -> f32,
     weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    // The same for four queries.
+    score_4: unsafe fn([&[f32]; 4], &[f32], f32, [&mut [f32]; 4]),
+    weigh_4: unsafe fn([&[f32]; 4], &[f32], [f32; 4], [&mut [f32]; 4]),
     widen: unsafe fn(&[f16], &mut [f32]),
     narrow: unsafe fn(&[f32], &mut [f16]),
     read_all: unsafe fn(&[u8]) -> u64,
@@ -477,24 +501,19 @@ impl Kernels {
         unsafe { (self.table.add)(x, y) }
     }
 
-    /// Attention of the query heads that share one key/value head: `softmax(q · Kᵀ * scale) · V`.
+    /// Attention of queries that share one key/value head: `softmax(q · Kᵀ * scale) · V`.
     ///
-    /// `q` and `out` are `[n_q, head_dim]`. The runs of `kv`, in order, are the positions attended
-    /// to; a sliding window's ring buffer has two. Without positions the output is zero. Scores
-    /// that overflow or are NaN make their query's output NaN.
+    /// `q` and `out` have a row for each of consecutive positions, `[n_q, head_dim]` of the query
+    /// heads that share the keys and values. Each query looks at its own position and up to
+    /// `window - 1` before it; a sliding window's ring buffer gives them in two runs. Scores that
+    /// overflow or are NaN make their query's output NaN.
     ///
     /// # Panics
     ///
-    /// When `head_dim` is 0 or above [`HEAD_DIM_MAX`], or a length does not fit it.
-    pub fn attend(
-        &self,
-        q: &[f32],
-        kv: &[KvRun<'_>],
-        head_dim: usize,
-        scale: f32,
-        out: &mut [f32],
-    ) {
-        attend::attend(self.table, q, kv, head_dim, scale, out);
+    /// When `head_dim` is 0 or above [`HEAD_DIM_MAX`], `window` is 0, the runs do not hold the
+    /// positions from the first one looked at to the last query's, or a length does not fit.
+    pub fn attend(&self, q: &[&[f32]], to: &Attended<'_>, out: &mut [&mut [f32]]) {
+        attend::attend(self.table, q, to, out);
     }
 
     /// Converts a key or value for the cache: to the nearest f16, ties to even. What lies outside

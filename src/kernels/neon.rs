@@ -18,17 +18,14 @@ use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
-const PACKED: Option<PackedTable> = Some(PackedTable {
-    layout: Layout::new(0x0201, NR, 4, 0),
-    tiles_q8: &TILES_Q8,
-    tiles_q4: &TILES_Q4,
-});
+const PACKED: Option<PackedTable> =
+    Some(PackedTable { layout: Layout::NEON, tiles_q8: &TILES_Q8, tiles_q4: &TILES_Q4 });
 
 static TILES_Q8: [TileFn; 4] = tiles_of!(gemm_q8_q8_f32_mx8c4: 1 2 3 4);
 static TILES_Q4: [TileFn; 4] = tiles_of!(gemm_q8_q4_f32_mx8c4: 1 2 3 4);
 
 /// Rows of a panel.
-const NR: usize = 8;
+const NR: usize = Layout::NEON.panel_rows();
 
 /// `M` rows of activations by a panel.
 #[target_feature(enable = "neon")]
@@ -370,6 +367,55 @@ fn add_lanes(sums: [float32x4_t; 4], a: [float32x4_t; 4], b: [float32x4_t; 4]) -
         vfmaq_f32(sums[2], a[2], b[2]),
         vfmaq_f32(sums[3], a[3], b[3]),
     ]
+}
+
+/// As [`dots`] for four rows by four.
+#[target_feature(enable = "neon")]
+fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
+    let ([a, b, c, d], [e, f, g, h]) = (x, rows);
+    let ([a_ef, b_ef], [a_gh, b_gh]) = (dots22([a, b], [e, f]), dots22([a, b], [g, h]));
+    let ([c_ef, d_ef], [c_gh, d_gh]) = (dots22([c, d], [e, f]), dots22([c, d], [g, h]));
+    let mut y = [[0.0; 4]; 4];
+    let halves = [[a_ef, a_gh], [b_ef, b_gh], [c_ef, c_gh], [d_ef, d_gh]];
+    for (y, [low, high]) in y.iter_mut().zip(halves) {
+        store(y, vpaddq_f32(low, high));
+    }
+    y
+}
+
+/// Dot products of two rows with two others but for the last addition: of each of `x` two with
+/// the first row's halves, two with the second's.
+#[target_feature(enable = "neon")]
+fn dots22(x: [&[f32]; 2], rows: [&[f32]; 2]) -> [float32x4_t; 2] {
+    let mut sums = [[[vdupq_n_f32(0.0); 4]; 2]; 2];
+    let len = x[0].len();
+    let (x_chunks, rows_chunks) = (float::chunks_of(x, len), float::chunks_of(rows, len));
+    for c in 0..x_chunks[0].len() {
+        let rows = [load_lanes(&rows_chunks[0][c]), load_lanes(&rows_chunks[1][c])];
+        for i in 0..2 {
+            let x = load_lanes(&x_chunks[i][c]);
+            for j in 0..2 {
+                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
+            }
+        }
+    }
+    if !len.is_multiple_of(float::LANES) {
+        let rows = rows.map(float::last_chunk);
+        let rows = [load_lanes(&rows[0]), load_lanes(&rows[1])];
+        for i in 0..2 {
+            let x = load_lanes(&float::last_chunk(x[i]));
+            for j in 0..2 {
+                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
+            }
+        }
+    }
+    let mut y = [vdupq_n_f32(0.0); 2];
+    for i in 0..2 {
+        let [[a, b, c, d], [e, f, g, h]] = sums[i];
+        let first = vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
+        y[i] = vpaddq_f32(first, vaddq_f32(vaddq_f32(e, g), vaddq_f32(f, h)));
+    }
+    y
 }
 
 /// Bits of the largest magnitude; as integers, which without their sign they are in order as.

@@ -25,7 +25,7 @@ pub(super) static TABLE: Table = Table {
     dot_q8_q4_f32_1x4,
     dot_q8_q4_f32_4x4,
     packed: Some(PackedTable {
-        layout: Layout::new(0x0202, NR, 4, 0),
+        layout: Layout::NEON_DOT,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
     }),
@@ -37,7 +37,7 @@ static TILES_Q8: [TileFn; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
 static TILES_Q4: [TileFn; 6] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4 5 6);
 
 /// Rows of a panel.
-const NR: usize = 16;
+const NR: usize = Layout::NEON_DOT.panel_rows();
 
 /// `M` rows of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]

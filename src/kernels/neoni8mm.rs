@@ -16,7 +16,7 @@ use crate::quant::bcml1::BLOCK;
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
     packed: Some(PackedTable {
-        layout: Layout::new(0x0203, NR, 8, 0),
+        layout: Layout::NEON_I8MM,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
     }),
@@ -43,7 +43,7 @@ static TILES_Q4: [TileFn; 6] = [
 ];
 
 /// Rows of a panel.
-const NR: usize = 16;
+const NR: usize = Layout::NEON_I8MM.panel_rows();
 
 /// `M` rows of activations, `PAIRS` pairs and perhaps one more, by a panel, of which `R` vectors of
 /// two rows are taken at once: as many as leave registers for the results too.

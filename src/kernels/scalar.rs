@@ -15,6 +15,10 @@ fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     float::dots::<FMA, N>(x, rows)
 }
 
+fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
+    x.map(|x| dots(x, rows))
+}
+
 fn largest(x: &[[f32; 32]]) -> u32 {
     x.as_flattened().iter().fold(0, |max, x| x.abs().to_bits().max(max))
 }

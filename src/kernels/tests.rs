@@ -40,6 +40,11 @@ impl Random {
     }
 }
 
+/// Whether to draw less, where tests run on an emulated core.
+fn quick() -> bool {
+    std::env::var("LEAP_TEST_QUICK").is_ok_and(|value| value == "1")
+}
+
 fn scalar() -> Kernels {
     Kernels::for_isa(Isa::Scalar).unwrap()
 }
@@ -566,9 +571,21 @@ fn naive_attention(
     out
 }
 
+/// Positions of `kv`.
+fn positions(kv: &[KvRun<'_>], head_dim: usize) -> usize {
+    let len = |run: &KvRun<'_>| match run {
+        KvRun::F32 { keys, .. } => keys.len(),
+        KvRun::F16 { keys, .. } => keys.len(),
+    };
+    kv.iter().map(len).sum::<usize>() / head_dim
+}
+
+/// Attention of queries at the last position of `kv`.
 fn attend(kernels: Kernels, q: &[f32], kv: &[KvRun<'_>], head_dim: usize, scale: f32) -> Vec<f32> {
     let mut out = vec![f32::NAN; q.len()];
-    kernels.attend(q, kv, head_dim, scale, &mut out);
+    let pos = positions(kv, head_dim) - 1;
+    let to = Attended { kv, start: 0, pos, window: usize::MAX, head_dim, scale };
+    kernels.attend(&[q], &to, &mut [&mut out]);
     out
 }
 
@@ -622,8 +639,77 @@ fn attention_depends_neither_on_cuts_nor_on_other_queries() {
     }
 }
 
+/// A stream's keys and values, and the queries of its positions.
+struct Streamed {
+    q: Vec<f32>,
+    keys: Vec<f16>,
+    values: Vec<f16>,
+    n_q: usize,
+    head_dim: usize,
+    window: usize,
+}
+
+impl Streamed {
+    /// Attention of the positions `rows`, with keys and values cut in two at position `cut`.
+    fn attend(&self, kernels: Kernels, rows: std::ops::Range<usize>, cut: usize) -> Vec<f32> {
+        let (width, head_dim) = (self.n_q * self.head_dim, self.head_dim);
+        let start = (rows.start + 1).saturating_sub(self.window);
+        let cut = cut.clamp(start, rows.end);
+        let part = |x: &[f16], range: std::ops::Range<usize>| {
+            x[range.start * head_dim..range.end * head_dim].to_vec()
+        };
+        let parts = [start..cut, cut..rows.end]
+            .map(|range| (part(&self.keys, range.clone()), part(&self.values, range)));
+        let runs = parts.each_ref().map(|(keys, values)| KvRun::F16 { keys, values });
+        let q: Vec<&[f32]> = self.q[rows.start * width..rows.end * width].chunks(width).collect();
+        let mut found = vec![f32::NAN; q.len() * width];
+        let mut out: Vec<&mut [f32]> = found.chunks_mut(width).collect();
+        let (pos, window, scale) = (rows.start, self.window, 0.3);
+        let to = Attended { kv: &runs, start, pos, window, head_dim, scale };
+        kernels.attend(&q, &to, &mut out);
+        found
+    }
+}
+
 #[test]
-fn longest_heads_and_empty_contexts_are_served() {
+fn attention_of_a_batch_is_that_of_its_rows() {
+    let mut random = Random(17);
+    let len = if quick() { 70 } else { 200 };
+    for (n_q, head_dim, window) in
+        [(1, 64, usize::MAX), (8, 16, usize::MAX), (3, 20, 33), (4, 64, 7)]
+    {
+        let (keys, values) = (random.f16s(len * head_dim), random.f16s(len * head_dim));
+        let q = random.floats(len * n_q * head_dim);
+        let mut stream = Streamed { q, keys, values, n_q, head_dim, window };
+        let width = n_q * head_dim;
+        let wanted: Vec<f32> =
+            (0..len).flat_map(|row| stream.attend(scalar(), row..row + 1, row)).collect();
+        // What is no number only reaches those that look at it.
+        let broken = len / 2;
+        stream.values[broken * head_dim] = f16::NAN;
+        for kernels in tiers().chain([scalar()]) {
+            for (step, cut) in [(1, 0), (2, 40), (7, 65), (33, 31), (64, 64), (len, 50)] {
+                for start in (0..len).step_by(step) {
+                    let rows = start..len.min(start + step);
+                    let found = stream.attend(kernels, rows.clone(), cut);
+                    for (row, found) in rows.zip(found.chunks(width)) {
+                        let is_hit = row >= broken && row - broken < window;
+                        let column = |x: &[f32]| bits(x)[usize::from(is_hit)..].to_vec();
+                        for (found, wanted) in
+                            found.chunks(head_dim).zip(wanted[row * width..].chunks(head_dim))
+                        {
+                            assert_eq!(found[0].is_nan(), is_hit);
+                            assert_eq!(column(found), column(wanted), "{kernels:?} {row} {step}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn longest_heads_are_served() {
     let mut random = Random(13);
     let (k, v) = (random.f16s(3 * HEAD_DIM_MAX), random.f16s(3 * HEAD_DIM_MAX));
     let q = random.floats(HEAD_DIM_MAX);
@@ -631,7 +717,6 @@ fn longest_heads_and_empty_contexts_are_served() {
     let found = attend(Kernels::best(), &q, &kv, HEAD_DIM_MAX, 0.01);
     assert_eq!(bits(&found), bits(&attend(scalar(), &q, &kv, HEAD_DIM_MAX, 0.01)));
     assert!(found.iter().all(|x| x.is_finite()));
-    assert_eq!(attend(scalar(), &q, &[], HEAD_DIM_MAX, 0.01), vec![0.0; HEAD_DIM_MAX]);
 }
 
 #[test]

@@ -154,7 +154,7 @@ macro_rules! ymm_tiles {
 pub(super) use ymm_tiles;
 
 /// Rows of a panel.
-pub(super) const NR: usize = 16;
+pub(super) const NR: usize = super::Layout::AVX2.panel_rows();
 
 /// How far ahead of the weights in use others are asked for.
 pub(super) const PREFETCH_BYTES: usize = 4096;

@@ -11,30 +11,38 @@ mod packed;
 mod plan;
 mod project;
 mod rope;
+mod share;
 mod synthetic;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::format;
-use crate::format::model::{Encoding, HEADER_LEN, Header, Tensor, TensorId, TensorKind};
-use crate::kernels::{Kernels, PackedQ4, PackedQ8};
+use crate::format::model::{Encoding, Header, Tensor, TensorId, TensorKind};
+use crate::kernels::{Isa, Kernels, Layout, PACKED_GROUP_MAX, PackedQ4, PackedQ8};
 use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::Map;
 
+use share::Weights;
+
 pub use forward::{ForwardError, Row, StartError, Transformer};
 pub use packed::PackReport;
 pub use plan::{KvType, Plan, PlanError};
+pub use share::Share;
 pub use synthetic::{Shape, SyntheticError};
 
-/// Weights and configuration of a model.
+/// Weights and configuration of a model, or of one node's share of it.
 pub struct Model {
     header: Header,
-    source: Source,
-    /// The first tensor of each kind, in the order of [`TensorKind::ALL`].
-    first: Vec<Tensor>,
+    share: Share,
+    weights: Weights,
+    /// Of the whole file, whatever the share.
+    fingerprint: u64,
+    /// How the file's matrices are packed, and for whom; `None` if they are not.
+    packed_for: Option<(Isa, Layout)>,
 }
 
 enum Source {
@@ -112,7 +120,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// The matrix of rows `range` alone: whole panels of a packed one, or its end.
-    pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Matrix<'a> {
+    pub fn slice_rows(&self, range: Range<usize>) -> Matrix<'a> {
         match self {
             Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
             Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
@@ -120,6 +128,24 @@ impl<'a> Matrix<'a> {
             Matrix::Q4(matrix) => Matrix::Q4(matrix.slice_rows(range)),
             Matrix::PackedQ4(matrix) => Matrix::PackedQ4(matrix.slice_rows(range)),
         }
+    }
+
+    /// `bytes` as the quantised matrix of `kind` that was packed in `layout`.
+    ///
+    /// # Panics
+    /// If it has not that many bytes, or cannot be packed.
+    fn packed(bytes: &'a [u8], header: &Header, kind: TensorKind, layout: Layout) -> Matrix<'a> {
+        let shape = header.shape(kind);
+        let matrix = match (header.weights.encoding(kind), header.weights.group()) {
+            (Encoding::Q8 { group }, _) => {
+                PackedQ8::new(bytes, shape, group, layout).map(Matrix::PackedQ8)
+            }
+            (Encoding::Bcml1, Some(group)) => {
+                PackedQ4::new(bytes, shape, group, layout).map(Matrix::PackedQ4)
+            }
+            _ => unreachable!("f32 matrices are not packed"),
+        };
+        matrix.expect("a packed matrix has the length that its layout gives")
     }
 
     /// Writes row `index` as f32 to `out`, `[k]`.
@@ -162,8 +188,25 @@ impl Model {
 
     fn new(source: Source) -> Result<Model, format::Error> {
         let header = Header::parse(source.bytes())?;
-        let first = header.tensors().filter(|tensor| tensor.id.layer == 0).collect();
-        Ok(Model { header, source, first })
+        let share = Share::whole(&header);
+        let fingerprint = header.fingerprint(source.bytes());
+        let packed_for = packed_for(&header)?;
+        let weights = Weights::whole(&header, source);
+        Ok(Model { header, share, weights, fingerprint, packed_for })
+    }
+
+    /// The model with the weights of `share` alone; nothing else of its file stays mapped.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, or the share's layers are none or not the model's.
+    pub fn with_share(self, share: Share) -> io::Result<Model> {
+        let Range { start, end } = share.layers;
+        if start >= end || end > self.header.n_layers || self.share != Share::whole(&self.header) {
+            let what = format!("no layers {start}..{end} in a model of {}", self.header.n_layers);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let weights = self.weights.narrow(&share)?;
+        Ok(Model { share, weights, ..self })
     }
 
     /// What the file says about the model.
@@ -171,36 +214,29 @@ impl Model {
         &self.header
     }
 
-    /// The whole file.
-    pub fn file_bytes(&self) -> &[u8] {
-        self.source.bytes()
+    /// The kernels that the file's matrices are packed for, and that alone can run the model;
+    /// `None` if they are not packed.
+    pub fn packed_for(&self) -> Option<Isa> {
+        self.packed_for.map(|(isa, _)| isa)
     }
 
-    /// Stands for the model's content: the header and the checksums of all tensors; of a file
-    /// without checksums its length and bytes from all over it.
+    /// Which part of the model this is.
+    pub fn share(&self) -> &Share {
+        &self.share
+    }
+
+    /// Stands for the model's content: see [`Header::fingerprint`].
     pub fn fingerprint(&self) -> u64 {
-        const SAMPLE: usize = 4096;
-        const SAMPLES: usize = 256;
-        let bytes = self.file_bytes();
-        let mut hash = Fnv::new();
-        hash.add(&bytes[..HEADER_LEN]);
-        if self.header.has_extension {
-            hash.add(&bytes[bytes.len() - 4 * self.header.n_tensors()..]);
-            return hash.0;
-        }
-        hash.add(&bytes.len().to_le_bytes());
-        for sample in bytes.chunks(SAMPLE).step_by((bytes.len() / SAMPLE / SAMPLES).max(1)) {
-            hash.add(sample);
-        }
-        hash.0
+        self.fingerprint
     }
 
-    /// Bytes of weights that decoding one token reads: everything but the embedding, of
+    /// Bytes of weights that decoding one token reads here: everything of the share but the embedding, of
     /// which one row is read, unless it is the classifier too.
     pub fn bytes_per_token(&self) -> u64 {
         let is_read =
             |t: &Tensor| t.id.kind != TensorKind::Embedding || self.header.shared_classifier;
-        self.header.tensors().filter(is_read).map(|t| t.bytes).sum()
+        let held = self.header.tensors().filter(|tensor| self.share.holds(tensor.id));
+        held.filter(is_read).map(|t| t.bytes).sum()
     }
 
     /// The norm weights `id`, `[dim]`.
@@ -210,7 +246,11 @@ impl Model {
 
     /// The matrix of `kind` in `layer` (0 if the kind is not per layer).
     pub(crate) fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
-        let bytes = self.tensor_bytes(TensorId { kind, layer });
+        let bytes = self.content(TensorId { kind, layer });
+        let is_packed = self.header.packing_of(kind).is_some();
+        if let Some((_, layout)) = self.packed_for.filter(|_| is_packed) {
+            return Matrix::packed(bytes, &self.header, kind, layout);
+        }
         let (rows, k) = self.header.shape(kind);
         match self.header.weights.encoding(kind) {
             Encoding::F32 => Matrix::F32 { w: floats(bytes), k },
@@ -234,11 +274,31 @@ impl Model {
         }
     }
 
+    /// The bytes of a tensor without what fills it up.
+    fn content(&self, id: TensorId) -> &[u8] {
+        &self.tensor_bytes(id)[..self.header.content_bytes(id.kind) as usize]
+    }
+
     fn tensor_bytes(&self, id: TensorId) -> &[u8] {
-        let first = self.first.iter().find(|tensor| tensor.id.kind == id.kind);
-        let first = first.expect("callers ask for kinds that the header has");
-        let start = first.offset as usize + id.layer * first.bytes as usize;
-        &self.file_bytes()[start..start + first.bytes as usize]
+        self.weights.tensor(id)
+    }
+}
+
+/// The kernels that a file's matrices are packed for; `None` if they are not packed.
+fn packed_for(header: &Header) -> Result<Option<(Isa, Layout)>, format::Error> {
+    let Some(packed) = header.packed else { return Ok(None) };
+    let is_same = |layout: &Layout| {
+        let group = header.weights.group().unwrap_or(0);
+        layout.panel_rows() == packed.panel_rows && group <= PACKED_GROUP_MAX
+    };
+    let isa = Isa::from_layout(packed.layout);
+    match isa.and_then(|isa| Some((isa, isa.layout().filter(is_same)?))) {
+        Some(found) => Ok(Some(found)),
+        None => Err(format::Error::Unsupported(format!(
+            "weights packed in layout {:#06x}, which this version does not have; \
+             export the model again",
+            packed.layout
+        ))),
     }
 }
 
@@ -248,21 +308,6 @@ impl Source {
             Source::Map(map) => map.as_bytes(),
             Source::Static(bytes) => bytes,
             Source::Memory(memory) => memory.as_slice(),
-        }
-    }
-}
-
-/// FNV-1a, 64 bit (Fowler, Noll, Vo).
-struct Fnv(u64);
-
-impl Fnv {
-    fn new() -> Fnv {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn add(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
 }

@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use super::{Matrix, Model};
-use crate::format::model::{Encoding, Header, TensorId, TensorKind};
-use crate::kernels::{Kernels, Layout, PackedQ4, PackedQ8};
+use crate::format::model::{Header, TensorId, TensorKind};
+use crate::kernels::{Kernels, Layout};
 use crate::pack::{self, Builder, Cache, Entry, Identity};
 use crate::pool::Pool;
 use crate::sys::cpu;
@@ -53,15 +53,21 @@ struct Job<'a> {
 /// A packed copy of every quantised matrix that is multiplied by.
 pub(super) struct PackedWeights {
     layout: Layout,
+    /// First layer of the share.
+    first_layer: usize,
     /// Place of each kind's matrices, by layer.
-    kinds: Vec<(TensorKind, Vec<Entry>)>,
+    kinds: Kinds,
     home: Home,
     /// A copy in huge pages on its way.
     moving: Option<Moving>,
 }
 
+type Kinds = Vec<(TensorKind, Vec<Entry>)>;
+
 enum Home {
     File(Arc<Cache>),
+    /// The model's own file; entries say where a copy of its matrices puts them.
+    Model(Arc<Model>),
     Memory(HugeMemory),
 }
 
@@ -77,7 +83,8 @@ impl Packer<'_> {
         let layout = self.kernels.layout()?;
         let header = self.model.header();
         let is_read = |id: TensorId| id.kind != TensorKind::Embedding || header.shared_classifier;
-        let ids = header.tensors().map(|tensor| tensor.id).filter(|id| !id.kind.is_norm());
+        let ids = header.tensors().map(|tensor| tensor.id);
+        let ids = ids.filter(|id| !id.kind.is_norm() && self.model.share().holds(*id));
         let jobs = ids.filter(|id| is_read(*id)).filter_map(|id| {
             let w = self.model.matrix(id.kind, id.layer);
             let bytes = packed_bytes(layout, &w, w.rows(), header.weights.group()?)?;
@@ -95,9 +102,10 @@ impl Packer<'_> {
 
     /// What a cache file of these matrices is recognised by.
     fn identity(&self, layout: Layout) -> Identity {
+        let layers = &self.model.share().layers;
         Identity {
             fingerprint: self.model.fingerprint(),
-            layers: (0, self.model.header().n_layers as u32),
+            layers: (layers.start as u32, layers.end as u32),
             isa: layout.id(),
             layout: VERSION,
         }
@@ -124,8 +132,7 @@ impl Packer<'_> {
             true => PackReport { packed: n, reused: 0, bytes },
             false => PackReport { packed: 0, reused: n, bytes },
         };
-        let home = Home::File(Arc::new(cache));
-        Ok(Some((PackedWeights { layout, kinds, home, moving: None }, report)))
+        Ok(Some((self.packed(layout, kinds, Home::File(Arc::new(cache))), report)))
     }
 
     fn fill(
@@ -174,8 +181,12 @@ impl Packer<'_> {
             end += padded(job.bytes);
         }
         let report = PackReport { packed: jobs.len(), reused: 0, bytes: total as u64 };
-        let (kinds, home) = (by_kind(entries), Home::Memory(memory));
-        Ok(Some((PackedWeights { layout, kinds, home, moving: None }, report)))
+        Ok(Some((self.packed(layout, by_kind(entries), Home::Memory(memory)), report)))
+    }
+
+    fn packed(&self, layout: Layout, kinds: Kinds, home: Home) -> PackedWeights {
+        let first_layer = self.model.share().layers.start;
+        PackedWeights { layout, first_layer, kinds, home, moving: None }
     }
 
     fn pack(&self, layout: Layout, w: Matrix<'_>, out: &mut [u8]) {
@@ -208,8 +219,8 @@ fn key(id: TensorId) -> u64 {
 }
 
 /// Groups entries that come kind after kind, layer after layer.
-fn by_kind(entries: Vec<(TensorKind, Entry)>) -> Vec<(TensorKind, Vec<Entry>)> {
-    let mut kinds: Vec<(TensorKind, Vec<Entry>)> = Vec::new();
+fn by_kind(entries: Vec<(TensorKind, Entry)>) -> Kinds {
+    let mut kinds = Kinds::new();
     for (kind, entry) in entries {
         match kinds.last_mut() {
             Some((last, layers)) if *last == kind => layers.push(entry),
@@ -220,33 +231,50 @@ fn by_kind(entries: Vec<(TensorKind, Entry)>) -> Vec<(TensorKind, Vec<Entry>)> {
 }
 
 impl PackedWeights {
+    /// The matrices of a model whose file holds them packed; `None` if it does not.
+    pub(super) fn of_model(model: &Arc<Model>) -> Option<PackedWeights> {
+        let layout = model.packed_for()?.layout()?;
+        let (header, share) = (model.header(), model.share());
+        let mut end = 0;
+        let ids = header.tensors().map(|tensor| tensor.id).filter(|id| share.holds(*id));
+        let entries = ids.filter(|id| header.packing_of(id.kind).is_some()).map(|id| {
+            let (offset, bytes) = (end, header.content_bytes(id.kind));
+            end += bytes.next_multiple_of(crate::arena::ALIGN as u64);
+            (id.kind, Entry { key: key(id), offset, bytes, crc: 0 })
+        });
+        let (kinds, home) = (by_kind(entries.collect()), Home::Model(Arc::clone(model)));
+        Some(PackedWeights { layout, first_layer: share.layers.start, kinds, home, moving: None })
+    }
+
     /// The packed matrix of `kind` in `layer`, `[rows, k]`, if there is one.
     pub(super) fn matrix(
         &self,
         (kind, layer): (TensorKind, usize),
         header: &Header,
     ) -> Option<Matrix<'_>> {
-        let group = header.weights.group()?;
         let (_, layers) = self.kinds.iter().find(|(of, _)| *of == kind)?;
-        let entry = &layers[layer];
+        let entry = &layers[layer - self.first(kind)];
         let bytes = match &self.home {
+            Home::Model(model) => return Some(model.matrix(kind, layer)),
             Home::File(cache) => cache.offset_to_addr(entry),
             Home::Memory(memory) => {
                 let start = entry.offset as usize;
                 &memory.as_slice()[start..start + entry.bytes as usize]
             }
         };
-        let shape = header.shape(kind);
-        let matrix = match header.weights.encoding(kind) {
-            Encoding::F32 => return None,
-            Encoding::Q8 { group } => {
-                PackedQ8::new(bytes, shape, group, self.layout).map(Matrix::PackedQ8)
-            }
-            Encoding::Bcml1 => {
-                PackedQ4::new(bytes, shape, group, self.layout).map(Matrix::PackedQ4)
-            }
-        };
-        Some(matrix.expect("entries have the lengths that the layout gives"))
+        Some(Matrix::packed(bytes, header, kind, self.layout))
+    }
+
+    /// Layer of the first matrix of `kind`.
+    fn first(&self, kind: TensorKind) -> usize {
+        if kind.is_per_layer() { self.first_layer } else { 0 }
+    }
+
+    /// How many matrices there are, none of them packed by this process, and their bytes.
+    pub(super) fn reused(&self) -> PackReport {
+        let entries = || self.kinds.iter().flat_map(|(_, layers)| layers);
+        let bytes = entries().map(|entry| entry.bytes).sum();
+        PackReport { packed: 0, reused: entries().count(), bytes }
     }
 
     /// Whether the weights are in huge pages of this process, rather than in a mapped file.
@@ -257,14 +285,13 @@ impl PackedWeights {
     /// Starts copying the mapped weights to huge pages; [`PackedWeights::finish_move`] takes
     /// the copy into use.
     pub(super) fn start_move(&mut self) {
-        let Home::File(cache) = &self.home else { return };
-        let cache = Arc::clone(cache);
+        let Some(source) = self.source() else { return };
         let is_wanted = Arc::new(AtomicBool::new(true));
         let flag = Arc::clone(&is_wanted);
         let (send, done) = sync_channel(1);
         let worker = thread::Builder::new().name("leap-pages".to_owned()).spawn(move || {
             cpu::unpin_current_thread();
-            if let Some(copy) = copy(cache.file_bytes(), &flag) {
+            if let Some(copy) = source.copy(&flag) {
                 // Nobody waits for the copy if the model is gone.
                 let _ = send.send(copy);
             }
@@ -275,7 +302,28 @@ impl PackedWeights {
         }
     }
 
-    /// Takes a finished copy into use. Entries keep their offsets: the copy is of the file.
+    /// What a copy is made of; `None` if the weights are in memory already.
+    fn source(&self) -> Option<Source> {
+        match &self.home {
+            Home::File(cache) => Some(Source::File(Arc::clone(cache))),
+            Home::Model(model) => {
+                let layers = |(kind, entries): &(TensorKind, Vec<Entry>)| {
+                    let kind = *kind;
+                    let id = move |layer| TensorId { kind, layer };
+                    let places: Vec<_> = (self.first(kind)..)
+                        .map(id)
+                        .zip(entries.iter().map(|entry| entry.offset))
+                        .collect();
+                    places
+                };
+                let places = self.kinds.iter().flat_map(layers).collect();
+                Some(Source::Model(Arc::clone(model), places))
+            }
+            Home::Memory(_) => None,
+        }
+    }
+
+    /// Takes a finished copy into use. Entries say where the matrices are in it.
     pub(super) fn finish_move(&mut self) {
         let copy = self.moving.as_ref().and_then(|moving| moving.done.try_recv().ok());
         if let Some(copy) = copy {
@@ -291,16 +339,36 @@ impl Drop for Moving {
     }
 }
 
-fn copy(from: &[u8], is_wanted: &AtomicBool) -> Option<HugeMemory> {
-    let mut memory = HugeMemory::new(from.len()).ok()?;
-    let chunks = from.chunks(COPY_BYTES).zip(memory.as_mut_slice().chunks_mut(COPY_BYTES));
-    for (from, to) in chunks {
-        if !is_wanted.load(Ordering::Relaxed) {
-            return None;
+/// Mapped bytes to copy to huge pages.
+enum Source {
+    /// The whole cache file.
+    File(Arc<Cache>),
+    /// Matrices of the model, each with its place in the copy.
+    Model(Arc<Model>, Vec<(TensorId, u64)>),
+}
+
+impl Source {
+    /// The copy; `None` if there is no memory, or it is no longer wanted.
+    fn copy(&self, is_wanted: &AtomicBool) -> Option<HugeMemory> {
+        let parts: Vec<(usize, &[u8])> = match self {
+            Source::File(cache) => vec![(0, cache.file_bytes())],
+            Source::Model(model, places) => {
+                places.iter().map(|(id, at)| (*at as usize, model.content(*id))).collect()
+            }
+        };
+        let end = parts.iter().map(|(at, bytes)| at + bytes.len()).max()?;
+        let mut memory = HugeMemory::new(end).ok()?;
+        for (at, bytes) in parts {
+            let copy = &mut memory.as_mut_slice()[at..at + bytes.len()];
+            for (from, to) in bytes.chunks(COPY_BYTES).zip(copy.chunks_mut(COPY_BYTES)) {
+                if !is_wanted.load(Ordering::Relaxed) {
+                    return None;
+                }
+                to.copy_from_slice(from);
+            }
         }
-        to.copy_from_slice(from);
+        Some(memory)
     }
-    Some(memory)
 }
 
 #[cfg(test)]

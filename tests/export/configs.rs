@@ -59,6 +59,7 @@ fn llama3_folder_with_shards() {
         chat_template: ChatTemplate::None,
         tokenizer_hash: 0,
         has_extension: true,
+        packed: None,
     };
     assert_eq!(*plan.header(), wanted);
     assert!(plan.notes()[0].starts_with("group size is 32"), "{:?}", plan.notes());

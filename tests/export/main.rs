@@ -10,6 +10,7 @@ mod exact;
 mod expected;
 mod four_bits;
 mod hostile;
+mod packed;
 mod pytorch;
 mod refusals;
 mod torch_file;

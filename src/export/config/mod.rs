@@ -78,6 +78,7 @@ impl Dims {
             chat_template: ChatTemplate::None,
             tokenizer_hash: 0,
             has_extension: true,
+            packed: None,
         }
     }
 }

@@ -24,7 +24,16 @@ pub struct Layout {
 }
 
 impl Layout {
-    pub(in crate::kernels) const fn new(id: u32, nr: usize, kr: usize, flip: u8) -> Layout {
+    /// The layouts of the tiers. They stand here, not beside the kernels, as weights are also packed
+    /// for other machines.
+    pub(in crate::kernels) const AVX2: Layout = Layout::new(0x0101, 16, 4, 0);
+    pub(in crate::kernels) const AVX_VNNI: Layout = Layout::new(0x0102, 16, 4, 0x80);
+    pub(in crate::kernels) const AVX512_VNNI: Layout = Layout::new(0x0103, 32, 4, 0x80);
+    pub(in crate::kernels) const NEON: Layout = Layout::new(0x0201, 8, 4, 0);
+    pub(in crate::kernels) const NEON_DOT: Layout = Layout::new(0x0202, 16, 4, 0);
+    pub(in crate::kernels) const NEON_I8MM: Layout = Layout::new(0x0203, 16, 8, 0);
+
+    const fn new(id: u32, nr: usize, kr: usize, flip: u8) -> Layout {
         assert!(nr <= super::NR_MAX);
         assert!(kr == 4 || kr == 8);
         Layout { id, nr, kr, flip }
@@ -37,8 +46,27 @@ impl Layout {
     }
 
     /// Rows of a panel: what packed matrices are cut in.
-    pub fn panel_rows(&self) -> usize {
+    pub const fn panel_rows(&self) -> usize {
         self.nr
+    }
+
+    /// Packs `w`, whole panels of a matrix or its end, into `out`. This CPU need not have the
+    /// instruction set that the layout is for.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is not as long as [`Layout::bytes_q8`] says.
+    pub fn pack_q8(&self, w: Q8Matrix<'_>, out: &mut [u8]) {
+        pack_q8(*self, w, out);
+    }
+
+    /// The same for a 4-bit matrix.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is not as long as [`Layout::bytes_q4`] says.
+    pub fn pack_q4(&self, w: Bcml1Matrix<'_>, out: &mut [u8]) {
+        pack_q4(*self, w, out);
     }
 
     /// Consecutive columns of a row.

@@ -303,11 +303,11 @@ mod vnni_by_avx512 {
     use super::*;
     use crate::kernels::avx2;
     use crate::kernels::packed::{PackedTable, TileFn, tiles_of};
-    use crate::kernels::ymm::{NR, ymm_tiles};
+    use crate::kernels::ymm::ymm_tiles;
 
     static TABLE: Table = Table {
         packed: Some(PackedTable {
-            layout: Layout::new(0x0102, NR, 4, 0x80),
+            layout: Layout::AVX_VNNI,
             tiles_q8: &TILES_Q8,
             tiles_q4: &TILES_Q4,
         }),
