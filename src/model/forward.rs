@@ -56,6 +56,8 @@ pub enum ForwardError {
     },
     /// There are more rows, wanted logits or streams than planned.
     Plan,
+    /// Nobody wants the result any more; see [`Transformer::interrupt_by`].
+    Interrupted,
 }
 
 impl fmt::Display for ForwardError {
@@ -68,6 +70,7 @@ impl fmt::Display for ForwardError {
                 write!(f, "the context of {ctx_len} tokens is full")
             }
             ForwardError::Plan => write!(f, "the batch is larger than planned"),
+            ForwardError::Interrupted => write!(f, "interrupted"),
         }
     }
 }
@@ -106,6 +109,7 @@ pub struct Transformer {
     frequencies: Vec<f64>,
     arena: Arena,
     packed: Option<PackedWeights>,
+    is_wanted: Option<fn() -> bool>,
 }
 
 impl Transformer {
@@ -121,7 +125,17 @@ impl Transformer {
     ) -> Result<Transformer, StartError> {
         let (arena, kv) = allocate(&model, &plan)?;
         let frequencies = rope::frequencies(model.header());
-        Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena, packed: None })
+        Ok(Transformer {
+            model,
+            kernels,
+            pool,
+            plan,
+            kv,
+            frequencies,
+            arena,
+            packed: None,
+            is_wanted: None,
+        })
     }
 
     /// Gives buffers and KV cache other sizes; what the streams held is forgotten.
@@ -167,6 +181,12 @@ impl Transformer {
         for frequency in &mut self.frequencies {
             *frequency = f16::from_f64(*frequency).to_f64();
         }
+    }
+
+    /// From now on `is_wanted` is asked before each layer and may end a forward pass with
+    /// [`ForwardError::Interrupted`]. Its rows then count as not run.
+    pub fn interrupt_by(&mut self, is_wanted: fn() -> bool) {
+        self.is_wanted = Some(is_wanted);
     }
 
     /// Bytes of the weights packed for the kernels; `None` if they have no packed form.
@@ -238,19 +258,28 @@ impl Transformer {
     /// `[wanted, vocab_size]`, in the rows' order.
     ///
     /// # Errors
-    /// If a row does not fit the model or the plan; nothing has been changed then.
+    /// If a row does not fit the model or the plan, and nothing has been changed then; or if
+    /// the pass was interrupted.
     ///
     /// # Panics
     /// If the model is a share that lacks layers or ends.
     pub fn forward(&mut self, rows: &[Row]) -> Result<&mut [f32], ForwardError> {
         assert!(self.model.share() == &Share::whole(self.model.header()));
-        check(rows, &self.plan)?;
-        check_tokens(rows, self.model.header())?;
+        self.check(rows)?;
         let (pass, mut buffers) = self.begin(rows);
         pass.embed(&mut buffers);
-        pass.layers(&mut buffers);
+        pass.layers(&mut buffers)?;
         let m = pass.normalise_wanted(&mut buffers);
         Ok(pass.classify(m, buffers))
+    }
+
+    /// Whether `rows` could be run.
+    ///
+    /// # Errors
+    /// As for [`Transformer::forward`].
+    pub fn check(&self, rows: &[Row]) -> Result<(), ForwardError> {
+        check(rows, &self.plan)?;
+        check_tokens(rows, self.model.header())
     }
 
     /// The first stage: the tokens of `rows` become activations.
@@ -261,8 +290,7 @@ impl Transformer {
     /// # Panics
     /// If the model is a share without ends.
     pub fn embed(&mut self, rows: &[Row]) -> Result<(), ForwardError> {
-        check(rows, &self.plan)?;
-        check_tokens(rows, self.model.header())?;
+        self.check(rows)?;
         let (pass, mut buffers) = self.begin(rows);
         pass.embed(&mut buffers);
         Ok(())
@@ -287,8 +315,7 @@ impl Transformer {
     pub fn run_layers(&mut self, rows: &[Row]) -> Result<(), ForwardError> {
         check(rows, &self.plan)?;
         let (pass, mut buffers) = self.begin(rows);
-        pass.layers(&mut buffers);
-        Ok(())
+        pass.layers(&mut buffers)
     }
 
     /// The last stage: the logits of `x`, activations of the model's last layer, `[m, dim]`.
@@ -323,6 +350,7 @@ impl Transformer {
             pool: &self.pool,
             kv: &self.kv,
             frequencies: &self.frequencies,
+            is_wanted: self.is_wanted,
             rows,
         };
         (pass, buffers)
@@ -364,6 +392,7 @@ struct Pass<'a> {
     pool: &'a Pool,
     kv: &'a KvShape,
     frequencies: &'a [f64],
+    is_wanted: Option<fn() -> bool>,
     rows: &'a [Row],
 }
 
@@ -390,16 +419,20 @@ impl Pass<'_> {
     }
 
     /// Takes `x` through the share's layers.
-    fn layers(&self, buffers: &mut Buffers<'_>) {
+    fn layers(&self, buffers: &mut Buffers<'_>) -> Result<(), ForwardError> {
         let half = self.model.header().head_dim / 2;
         let tables = buffers.cos.chunks_exact_mut(half).zip(buffers.sin.chunks_exact_mut(half));
         for (row, (cos, sin)) in self.rows.iter().zip(tables) {
             rope::angles(self.frequencies, row.pos, cos, sin);
         }
         for layer in self.model.share().layers.clone() {
+            if self.is_wanted.is_some_and(|is_wanted| !is_wanted()) {
+                return Err(ForwardError::Interrupted);
+            }
             self.attention(layer, buffers);
             self.feed_forward(layer, buffers);
         }
+        Ok(())
     }
 
     fn attention(&self, layer: usize, buffers: &mut Buffers<'_>) {
