@@ -1,7 +1,7 @@
 //! An endpoint's two links as the state machines see them.
 
 use super::{Event, Link, Side};
-use crate::transport::{self, Endpoint};
+use crate::transport::{Endpoint, link};
 
 /// The links of an endpoint, for the time of one poll.
 pub struct Hop<'a> {
@@ -60,11 +60,11 @@ impl Link for Hop<'_> {
     }
 }
 
-fn told(side: Side, event: transport::Event) -> Event {
+fn told(side: Side, event: link::Event) -> Event {
     match event {
-        transport::Event::Up { .. } => Event::Up(side),
-        transport::Event::Lost => Event::Silent(side),
-        transport::Event::Reset => Event::Reset(side),
-        transport::Event::Refused(refusal) => Event::Refused(side, refusal.to_string()),
+        link::Event::Up { .. } => Event::Up(side),
+        link::Event::Lost => Event::Silent(side),
+        link::Event::Reset => Event::Reset(side),
+        link::Event::Refused(refusal) => Event::Refused(side, refusal.to_string()),
     }
 }

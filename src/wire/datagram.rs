@@ -224,7 +224,7 @@ impl Header {
         let bytes = self.frame_bytes as usize;
         match self.n_chunks {
             1 => bytes,
-            n if self.chunk + 1 < n => CHUNK_BYTES,
+            n if usize::from(self.chunk) + 1 < usize::from(n) => CHUNK_BYTES,
             n => bytes - (usize::from(n) - 1) * CHUNK_BYTES,
         }
     }
