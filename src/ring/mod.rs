@@ -18,6 +18,9 @@ mod master;
 mod topology;
 mod worker;
 
+#[cfg(test)]
+mod simulation;
+
 use crate::wire::Dtype;
 use crate::wire::frame::{Line, Reason, Sizes, Status};
 
