@@ -77,6 +77,13 @@ pub enum RingError {
     },
 }
 
+impl RingError {
+    /// Whether the ring was there, or could have been, and is lost for good.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, RingError::Timeout { .. })
+    }
+}
+
 impl fmt::Display for RingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
