@@ -14,8 +14,11 @@ use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Notice, PORT_DEFAULT, Place, Topology, token_bytes};
 use crate::sys::{random, signal};
+use crate::transport::Endpoint;
 use crate::transport::link::LinkConfig;
-use crate::transport::{self, Endpoint, tcp::Tcp, udp::Udp};
+use crate::transport::options::{Options as LinkOptions, Place as LinkPlace};
+use crate::transport::tcp::Tcp;
+use crate::transport::udp::Udp;
 use crate::wire::Dtype;
 use crate::wire::frame::{Line, NODES_MAX};
 use crate::wire::hello::{self, RingInfo};
@@ -137,9 +140,9 @@ impl Board {
             ));
         }
         let config = LinkConfig::new(node, key, seed);
-        let place = |address: &Address| transport::Place::new(&address.host, address.port);
+        let place = |address: &Address| LinkPlace::new(&address.host, address.port);
         let next = self.place.next.as_ref().map(place);
-        let options = transport::Options::new(config, place(listen), next);
+        let options = LinkOptions::new(config, place(listen), next);
         let endpoint = open(flags.transport, options, flags.quiet)?;
         endpoint.notices().iter().for_each(|notice| warn(notice));
         if !flags.quiet {
@@ -315,7 +318,7 @@ fn from_flags(flags: &Run, n_layers: usize) -> Result<Place, Failure> {
 
 fn open(
     carrier: Carrier,
-    options: transport::Options,
+    options: LinkOptions,
     is_quiet: bool,
 ) -> Result<Box<dyn Endpoint>, Failure> {
     match carrier {
