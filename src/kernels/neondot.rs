@@ -8,13 +8,13 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::matmul::{chunks, level, level_blocks, level_weights};
+use super::matmul::{chunks, level, level_blocks, level_weights, steps};
 use super::neon::{
     self, add_block, add_group, add_scaled, codes, load, load_32, load_scales, parameters,
     split_codes, store, widen_4,
 };
 use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, tiles_of};
-use super::{Blocks4, SummedRow, Table, peak};
+use super::{Blocks4, Groups, SummedRow, Table, peak};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::BLOCK;
 
@@ -201,27 +201,34 @@ fn four_columns<const M: usize, const R: usize, const C: usize>(
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "neon,dotprod")]
-fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
-    let [y] = tile_q8([x], w, group);
+fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], groups: Groups) -> [f32; 4] {
+    let [y] = tile_q8([x], w, groups);
     y
 }
 
 /// Four activation rows by four weight rows: `[activation][weight]`.
 #[target_feature(enable = "neon,dotprod")]
-fn dot_q8_q8_f32_4x4(x: &[Q8Row<'_>; 4], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; 4] {
-    tile_q8(x.each_ref(), w, group)
+fn dot_q8_q8_f32_4x4(x: &[Q8Row<'_>; 4], w: &[Q8Row<'_>; 4], groups: Groups) -> [[f32; 4]; 4] {
+    tile_q8(x.each_ref(), w, groups)
 }
 
 /// `M` activation rows by four weight rows: `[activation][weight]`.
 #[target_feature(enable = "neon,dotprod")]
-fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
-    let mut out = [vdupq_n_f32(0.0); M];
-    let (k, groups) = (x[0].q.len(), x[0].scales.len());
-    let (x, w) = (level(x, k, groups), level(w.each_ref(), k, groups));
-    for g in 0..groups {
-        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
-        let mut sums = [[vdupq_n_s32(0); 4]; M];
-        for c in 0..group / 16 {
+fn tile_q8<const M: usize>(
+    x: [&Q8Row<'_>; M],
+    w: &[Q8Row<'_>; 4],
+    groups: Groups,
+) -> [[f32; 4]; M] {
+    let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
+    let mut sums = [[vdupq_n_s32(0); 4]; M];
+    let (k, n) = (x[0].q.len(), groups.x / groups.w);
+    let (x, w) = (level(x, k, groups.x), level(w.each_ref(), k, groups.w));
+    for g in 0..k / groups.w {
+        let (x_chunks, w_chunks) = (chunks(&x, g, groups.w), chunks(&w, g, groups.w));
+        if g % n == 0 {
+            (sums, totals) = ([[vdupq_n_s32(0); 4]; M], [vdupq_n_f32(-0.0); M]);
+        }
+        for c in 0..groups.w / 16 {
             let w = [
                 load(&w_chunks[0][c]),
                 load(&w_chunks[1][c]),
@@ -235,9 +242,12 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
                 }
             }
         }
-        let w_scales = [w[0].scales[g], w[1].scales[g], w[2].scales[g], w[3].scales[g]];
+        let steps = steps(&w, g, n);
         for i in 0..M {
-            out[i] = add_group(out[i], sums[i], &w_scales, x[i].scales[g]);
+            totals[i] = add_group(totals[i], sums[i], &steps);
+            if (g + 1) % n == 0 {
+                out[i] = vfmaq_n_f32(out[i], totals[i], x[i].scales[g / n]);
+            }
         }
     }
     let mut y = [[0.0; 4]; M];
@@ -266,18 +276,25 @@ fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize
     let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
     let (blocks, group_blocks) = (w[0].len(), group / BLOCK);
     let (x_blocks, w) = (level_blocks(x, blocks), level_weights(w, blocks));
+    let mut sums = [[vdupq_n_s32(0); 4]; M];
     for b in 0..blocks {
-        let w = [&w[0][b], &w[1][b], &w[2][b], &w[3][b]];
-        let codes = [codes(w[0]), codes(w[1]), codes(w[2]), codes(w[3])];
-        let parameters = parameters(w);
+        if b % group_blocks == 0 {
+            (sums, totals) = ([[vdupq_n_s32(0); 4]; M], [vdupq_n_f32(-0.0); M]);
+        }
+        let block = [&w[0][b], &w[1][b], &w[2][b], &w[3][b]];
+        let codes = [codes(block[0]), codes(block[1]), codes(block[2]), codes(block[3])];
+        let [mut multipliers, offsets] = parameters(block);
+        if (b + 1) % group_blocks != 0 {
+            let next = [&w[0][b + 1], &w[1][b + 1], &w[2][b + 1], &w[3][b + 1]];
+            multipliers = vsubq_f32(multipliers, parameters(next)[0]);
+        }
         for i in 0..M {
             let x = load_32(&x_blocks[i].0[b]);
-            let mut sums = [vdupq_n_s32(0); 4];
             for j in 0..4 {
-                sums[j] = products_q4(x, codes[j]);
+                sums[i][j] = add_products_q4(sums[i][j], x, codes[j]);
             }
-            let is_first = b % group_blocks == 0;
-            totals[i] = add_block(totals[i], is_first, sums, x_blocks[i].1[b], parameters);
+            let total = vfmaq_n_f32(totals[i], offsets, x_blocks[i].1[b] as f32);
+            totals[i] = vfmaq_f32(total, vcvtq_f32_s32(total_of(sums[i])), multipliers);
         }
         if (b + 1) % group_blocks == 0 {
             for i in 0..M {
@@ -292,10 +309,10 @@ fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize
     y
 }
 
-/// The products of a block in four sums.
+/// Adds the products of a block to four sums.
 #[target_feature(enable = "neon,dotprod")]
-fn products_q4(x: [int8x16_t; 2], codes: [int8x16_t; 2]) -> int32x4_t {
-    sdot(sdot(vdupq_n_s32(0), x[0], codes[0]), x[1], codes[1])
+fn add_products_q4(sums: int32x4_t, x: [int8x16_t; 2], codes: [int8x16_t; 2]) -> int32x4_t {
+    sdot(sdot(sums, x[0], codes[0]), x[1], codes[1])
 }
 
 /// Adds 16 products to four sums, as the intrinsic `vdotq_s32` does, which is not stable.
