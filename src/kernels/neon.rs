@@ -11,7 +11,7 @@ use std::arch::asm;
 use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
-use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, tiles_of};
+use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn};
 use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
@@ -19,13 +19,23 @@ use crate::quant::bcml1::{BLOCK, Block};
 float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
 const PACKED: Option<PackedTable> = Some(PackedTable {
-    layout: Layout::new(0x0201, NR, 4, 0),
+    layout: Layout::new(0x0211, NR, 4, 0),
     tiles_q8: &TILES_Q8,
     tiles_q4: &TILES_Q4,
 });
 
-static TILES_Q8: [TileFn; 4] = tiles_of!(gemm_q8_q8_f32_mx8c4: 1 2 3 4);
-static TILES_Q4: [TileFn; 4] = tiles_of!(gemm_q8_q4_f32_mx8c4: 1 2 3 4);
+static TILES_Q8: [TileFn; 4] = [
+    gemm_q8_q8_f32_mx8c4::<1>,
+    gemm_q8_q8_f32_mx8c4::<2>,
+    gemm_q8_q8_f32_mx8c4::<3>,
+    gemm_q8_q8_f32_mx8c4::<4>,
+];
+static TILES_Q4: [TileFn; 4] = [
+    gemm_q8_q4_f32_mx8c4::<1>,
+    gemm_q8_q4_f32_mx8c4::<2>,
+    gemm_q8_q4_f32_mx8c4::<3>,
+    gemm_q8_q4_f32_mx8c4::<4>,
+];
 
 /// Rows of a panel.
 const NR: usize = 8;
@@ -33,35 +43,38 @@ const NR: usize = 8;
 /// `M` rows of activations by a panel.
 #[target_feature(enable = "neon")]
 fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let mut sums = [[vdupq_n_f32(0.0); 2]; M];
-    for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
-        let (w_scales, w) = w.split_at(NR * 4);
+    let (group, n) = (x.groups.w, x.steps());
+    let group_bytes = NR * (4 + group);
+    for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<M, 4>()) {
         // For four rows: the first two, the others.
         let mut dots = [[[vdupq_n_s32(0); 2]; 2]; M];
-        let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<4>().0;
-        for (w, x) in w.iter().zip(x.q.as_chunks::<2>().0) {
-            let w = w.as_flattened().as_chunks::<8>().0;
-            for i in 0..M {
-                let x = [load_four(&x[0][i]), load_four(&x[1][i])];
-                for j in 0..2 {
-                    for h in 0..2 {
-                        let (w0, w1) = (load_half(&w[2 * j + h]), load_half(&w[4 + 2 * j + h]));
-                        let pairs = vmlal_s8(vmull_s8(w0, x[0]), w1, x[1]);
-                        dots[i][j][h] = vpadalq_s16(dots[i][j][h], pairs);
+        // What a product is added to and stays the same, its zero signed.
+        let mut totals = [[vdupq_n_f32(-0.0); 2]; M];
+        for (w, x_q) in w.chunks_exact(group_bytes).zip(x.q.chunks_exact(group / 4)) {
+            let (steps, w) = w.split_at(NR * 4);
+            let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<4>().0;
+            for (w, x) in w.iter().zip(x_q.as_chunks::<2>().0) {
+                let w = w.as_flattened().as_chunks::<8>().0;
+                for i in 0..M {
+                    let x = [load_four(&x[0][i]), load_four(&x[1][i])];
+                    for j in 0..2 {
+                        for h in 0..2 {
+                            let (w0, w1) = (load_half(&w[2 * j + h]), load_half(&w[4 + 2 * j + h]));
+                            let pairs = vmlal_s8(vmull_s8(w0, x[0]), w1, x[1]);
+                            dots[i][j][h] = vpadalq_s16(dots[i][j][h], pairs);
+                        }
                     }
                 }
             }
-        }
-        let w_scales = w_scales.as_chunks::<16>().0;
-        for i in 0..M {
-            for j in 0..2 {
-                let dots = vpaddq_s32(dots[i][j][0], dots[i][j][1]);
-                sums[i][j] = add_scaled(sums[i][j], dots, load_scales(&w_scales[j]), x.scales[i]);
+            let steps = steps.as_chunks::<16>().0;
+            for i in 0..M {
+                for j in 0..2 {
+                    let dots = vcvtq_f32_s32(vpaddq_s32(dots[i][j][0], dots[i][j][1]));
+                    totals[i][j] = vfmaq_f32(totals[i][j], dots, load_scales(&steps[j]));
+                }
             }
         }
-    }
-    for (out, sums) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums.as_flattened()) {
-        store(out, *sums);
+        add_tile(out, &totals, x.scales);
     }
 }
 
@@ -69,17 +82,17 @@ fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f
 /// two rows, until the end of a block: `8 * 15 * 127 = 15240` at most.
 #[target_feature(enable = "neon")]
 fn gemm_q8_q4_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let mut sums = [[vdupq_n_f32(0.0); 2]; M];
-    let groups = panel.chunks_exact(NR * BLOCK_BYTES * (x.group / BLOCK));
-    for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-        // What a product is added to and stays the same, its zero signed.
+    const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
+    for (w, x) in panel.chunks_exact(PANEL_BLOCK * x.steps()).zip(x.summed_groups::<M, 4>()) {
+        let mut sums = [[vdupq_n_s32(0); 2]; M];
         let mut totals = [[vdupq_n_f32(-0.0); 2]; M];
+        let w = w.as_chunks::<PANEL_BLOCK>().0;
         let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
-        for (w, (x_q, x_sums)) in w.as_chunks::<{ NR * BLOCK_BYTES }>().0.iter().zip(blocks) {
-            let w = w.as_chunks::<16>().0;
+        for ((b, block), (x_q, x_sums)) in w.iter().enumerate().zip(blocks) {
+            let lines = block.as_chunks::<16>().0;
             // For four rows: the first two, the others.
             let mut dots = [[[vdupq_n_s16(0); 2]; 2]; M];
-            for (w, x_q) in w[2..].as_chunks::<2>().0.iter().zip(x_q.as_chunks::<2>().0) {
+            for (w, x_q) in lines[2..].as_chunks::<2>().0.iter().zip(x_q.as_chunks::<2>().0) {
                 let w = [split_codes(&w[0]), split_codes(&w[1])];
                 for i in 0..M {
                     for half in 0..2 {
@@ -95,24 +108,52 @@ fn gemm_q8_q4_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f
                     }
                 }
             }
-            for j in 0..2 {
-                let [multipliers, offsets] = [widen_4(&w[0], j), widen_4(&w[1], j)];
-                for i in 0..M {
+            let mut multipliers = widen_8(load_halves(&lines[0]));
+            let offsets = widen_8(load_halves(&lines[1]));
+            if let Some(next) = w.get(b + 1) {
+                let next = widen_8(load_halves(&next.as_chunks().0[0]));
+                multipliers =
+                    [vsubq_f32(multipliers[0], next[0]), vsubq_f32(multipliers[1], next[1])];
+            }
+            for i in 0..M {
+                for j in 0..2 {
                     let [low, high] = dots[i][j];
                     let dots = vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high));
-                    let total = vfmaq_n_f32(totals[i][j], offsets, x_sums[i]);
-                    totals[i][j] = vfmaq_f32(total, vcvtq_f32_s32(dots), multipliers);
+                    sums[i][j] = vaddq_s32(sums[i][j], dots);
+                    let total = vfmaq_n_f32(totals[i][j], offsets[j], x_sums[i]);
+                    totals[i][j] = vfmaq_f32(total, vcvtq_f32_s32(sums[i][j]), multipliers[j]);
                 }
             }
         }
-        for i in 0..M {
-            for j in 0..2 {
-                sums[i][j] = vfmaq_n_f32(sums[i][j], totals[i][j], x.scales[i]);
-            }
+        add_tile(out, &totals, x.scales);
+    }
+}
+
+/// Adds each row's totals times its scale to `out`, `[M, 8]`.
+#[target_feature(enable = "neon")]
+fn add_tile<const M: usize>(out: &mut [f32], totals: &[[float32x4_t; 2]; M], scales: &[f32; M]) {
+    let (out, _) = out.as_chunks_mut::<4>();
+    for i in 0..M {
+        for j in 0..2 {
+            let out = &mut out[2 * i + j];
+            store(out, vfmaq_n_f32(load_floats(out), totals[i][j], scales[i]));
         }
     }
-    for (out, sums) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums.as_flattened()) {
-        store(out, *sums);
+}
+
+/// Adds each row's totals times its scale to four columns of `out`, `[M, 16]`.
+#[target_feature(enable = "neon")]
+pub(super) fn add_rows<const M: usize>(
+    out: &mut [f32],
+    strip: usize,
+    totals: &[float32x4_t; M],
+    scales: &[f32; M],
+) {
+    let (out, _) = out.as_chunks_mut::<4>();
+    let out = &mut out[strip..][..4 * M - 3];
+    for i in 0..M {
+        let out = &mut out[4 * i];
+        store(out, vfmaq_n_f32(load_floats(out), totals[i], scales[i]));
     }
 }
 
@@ -125,23 +166,19 @@ pub(super) fn split_codes(x: &[u8; 16]) -> [int8x16_t; 2] {
     [vreinterpretq_s8_u8(low), vreinterpretq_s8_u8(high)]
 }
 
-/// The first (`half` 0) or last (1) four of eight f16, exact.
+/// Eight f16 as they are stored.
 #[target_feature(enable = "neon")]
-pub(super) fn widen_4(x: &[u8; 16], half: usize) -> float32x4_t {
+pub(super) fn load_halves(x: &[u8; 16]) -> uint16x8_t {
     // SAFETY: `x` is 16 readable bytes.
-    let halves = vreinterpretq_u16_u8(unsafe { vld1q_u8(x.as_ptr()) });
-    widen_8(halves)[half]
+    vreinterpretq_u16_u8(unsafe { vld1q_u8(x.as_ptr()) })
 }
 
-/// Adds a group's dot products with four rows, times their scales.
+/// Four vectors by one instruction.
 #[target_feature(enable = "neon")]
-pub(super) fn add_scaled(
-    sums: float32x4_t,
-    dots: int32x4_t,
-    w_scales: float32x4_t,
-    x_scale: f32,
-) -> float32x4_t {
-    vfmaq_f32(sums, vcvtq_f32_s32(dots), vmulq_n_f32(w_scales, x_scale))
+pub(super) fn load_64(x: &[u8; 64]) -> [uint8x16_t; 4] {
+    // SAFETY: `x` is 64 readable bytes.
+    let uint8x16x4_t(a, b, c, d) = unsafe { vld1q_u8_x4(x.as_ptr()) };
+    [a, b, c, d]
 }
 
 /// Four scales of a panel.
@@ -457,7 +494,7 @@ fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
 
 /// Eight f16 to f32, exact.
 #[target_feature(enable = "neon")]
-fn widen_8(x: uint16x8_t) -> [float32x4_t; 2] {
+pub(super) fn widen_8(x: uint16x8_t) -> [float32x4_t; 2] {
     let (low, high): (float32x4_t, float32x4_t);
     // SAFETY: `fcvtl` is in ARMv8.0 and works on registers alone.
     unsafe {
@@ -559,6 +596,12 @@ fn load_lanes(x: &[f32; 16]) -> [float32x4_t; 4] {
         lanes[i] = unsafe { vld1q_f32(fours[i].as_ptr()) };
     }
     lanes
+}
+
+#[target_feature(enable = "neon")]
+fn load_floats(x: &[f32; 4]) -> float32x4_t {
+    // SAFETY: `x` is four readable floats.
+    unsafe { vld1q_f32(x.as_ptr()) }
 }
 
 #[target_feature(enable = "neon")]

@@ -158,12 +158,14 @@ pub(super) const BLOCK_BYTES: usize = crate::quant::bcml1::BLOCK_BYTES;
 
 /// The instances of a kernel for tiles of so many rows, the first in twice as many sums: a single
 /// row has too few for its additions not to wait for each other.
+#[cfg(target_arch = "x86_64")]
 macro_rules! tiles_of {
     ($kernel:ident: 1 $($m:literal)*) => {
         [$kernel::<1, 2>, $($kernel::<$m, 1>),*]
     };
 }
 
+#[cfg(target_arch = "x86_64")]
 pub(super) use tiles_of;
 
 impl PackedTable {

@@ -4,6 +4,16 @@ use super::*;
 use crate::kernels::packed::{MR_MAX, NR_MAX};
 use crate::quant::activation_group;
 
+/// Groups of weights and columns: of one activation group, of several groups of weights in one, of
+/// so many that tiles take a panel in parts.
+const SHAPES: [(usize, usize); 7] =
+    [(32, 32), (32, 96), (64, 320), (64, 512), (96, 192), (128, 256), (64, 2304)];
+
+/// Rows of activations: every height of a tile, and several tiles.
+fn batches() -> Vec<usize> {
+    if quick() { vec![1, 2, 5, 12, 13, 27] } else { (1..=13).chain([27, 64]).collect() }
+}
+
 /// Tiers that pack weights.
 fn packing() -> impl Iterator<Item = (Kernels, Layout)> {
     let stand_in = match Kernels::for_isa(Isa::AvxVnni) {
@@ -78,11 +88,11 @@ fn packed_4_bit_products_equal_scalar_in_every_tier() {
     let mut random = Random(25);
     for (tier, layout) in packing() {
         let nr = layout.panel_rows();
-        for (group, k) in [(32, 32), (32, 96), (64, 320), (64, 512), (96, 192), (128, 256)] {
+        for (group, k) in SHAPES {
             for rows in [1, nr - 1, nr, nr + 1, 3 * nr + 5] {
                 let bytes = blocks(&mut random, rows * k / 32);
                 let w = Bcml1Matrix::new(&bytes, k).unwrap();
-                for m in (1..=13).chain([27]) {
+                for m in batches() {
                     check_q4(tier, layout, w, &random.floats(m * k), group);
                 }
             }
@@ -172,11 +182,11 @@ fn packed_products_equal_scalar_in_every_tier() {
     let mut random = Random(21);
     for (tier, layout) in packing() {
         let nr = layout.panel_rows();
-        for (group, k) in [(32, 32), (32, 96), (64, 320), (64, 512), (96, 192), (128, 256)] {
+        for (group, k) in SHAPES {
             for rows in [1, nr - 1, nr, nr + 1, 2 * nr, 3 * nr + 5] {
                 let w = (random.bytes(rows * k, i8::MIN), random.floats(rows * k / group));
                 let w = Q8Matrix::new(&w.0, &w.1, k, group).unwrap();
-                for m in (1..=13).chain([27, 64]) {
+                for m in batches() {
                     check_product(tier, layout, w, &random.floats(m * k));
                 }
             }
