@@ -439,7 +439,7 @@ impl Pass<'_> {
     /// Fills `x` with the tokens' embeddings.
     fn embed(&self, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
-        let embedding = self.matrix(TensorKind::Embedding, 0);
+        let embedding = self.model.matrix(TensorKind::Embedding, 0);
         for (row, x) in self.rows.iter().zip(buffers.x.chunks_exact_mut(header.dim)) {
             embedding.read_row(row.token as usize, self.kernels, x);
         }
