@@ -318,6 +318,10 @@ fn full_context_drops_the_oldest_turns_and_says_so() {
     let ran = pipe(&[&args[..], &["-n", "5"]].concat(), too_long).succeeds();
     assert!(ran.err.contains("the message needs"), "{ran:?}");
     assert_eq!(generated(&ran.err), 5, "the next message is answered");
+    let ran = pipe(&args, "word ".repeat(100));
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("no message was short enough"), "{ran:?}");
+    pipe(&args, "\n").succeeds();
 }
 
 /// A run of 1000 tokens that takes long enough to be interrupted.
