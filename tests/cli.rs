@@ -238,9 +238,14 @@ fn bad_files_are_one_line_and_code_3() {
     let without_trailer = &bytes[..bytes.len() - 1];
     let other = folder.write("tokenizer.bin", without_trailer);
     run(&["run", alone, "-p", "a"]).fails(3, "no fitting tokenizer");
-    let ran = run(&["run", alone, "-p", "a", "-t", other.to_str().unwrap()]);
-    assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert!(ran.err.contains("cannot use tokenizer"), "{ran:?}");
+    let with = |tokenizer: &str| run(&["run", alone, "-p", "a", "-t", tokenizer]);
+    with(other.to_str().unwrap()).fails(3, "cannot use tokenizer");
+    let llama = folder.join("llama.bin");
+    let llama = llama.to_str().unwrap();
+    run(&["tokenizer", "tests/golden/llama2-meta-tiny", "-o", llama]).succeeds();
+    with(llama).fails(3, "as the model has");
+    with(DEMO).fails(3, "a model file");
+    run(&["tokenizer", DEMO]).fails(3, "a model file");
 }
 
 #[test]
