@@ -1,6 +1,6 @@
 //! `leap bench`: how fast a model runs here, beside what the machine could do.
 
-mod machine;
+pub(super) mod machine;
 mod model;
 mod start;
 mod table;
