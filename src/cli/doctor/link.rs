@@ -181,11 +181,8 @@ fn device(tree: &Tree, name: &str) -> Vec<Finding> {
         |text: String, mend: String| Finding::slow("network", format!("{name} {text}"), mend);
     let mut findings = Vec::new();
     if let Some(mtu) = tree.number(&format!("{folder}/mtu")).filter(|mtu| *mtu < MTU_MIN) {
-        findings.push(Finding::bad(
-            "network",
-            format!("{name} has an MTU of {mtu}, a link needs {MTU_MIN}"),
-            format!("sudo ip link set {name} mtu 1500"),
-        ));
+        let text = format!("has an MTU of {mtu}: datagrams of up to {MTU_MIN} bytes are split");
+        findings.push(slow(text, format!("sudo ip link set {name} mtu 1500")));
     }
     if tree.has(&format!("{folder}/wireless")) || tree.has(&format!("{folder}/phy80211")) {
         findings.push(slow("is wireless: milliseconds a hop".to_owned(), "use a cable".to_owned()));

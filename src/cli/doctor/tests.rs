@@ -137,7 +137,7 @@ fn network_devices_are_judged_by_what_a_hop_costs() {
     };
     assert_eq!(device("n0", &[("mtu", "1500"), ("speed", "1000")]), [State::Good]);
     assert_eq!(device("n1", &[("mtu", "1500"), ("speed", "-1")]), [State::Good]);
-    assert_eq!(device("n2", &[("mtu", "1280"), ("speed", "100")]), [State::Bad, State::Slow]);
+    assert_eq!(device("n2", &[("mtu", "1280"), ("speed", "100")]), [State::Slow, State::Slow]);
     assert_eq!(device("n3", &[("mtu", "1500"), ("wireless/x", "")]), [State::Slow]);
     assert_eq!(device("n4", &[("operstate", "down")]), [State::Slow]);
 }
