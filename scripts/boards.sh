@@ -71,9 +71,9 @@ stage_sysv() { install -D -m 755 images/common/init/leap "$1/etc/init.d/$2"; }
 stage_kmod() {
 	local to=$1/usr/src/leap-$VERSION
 	install -d "$to/compat"
-	install -m 644 -t "$to" kmod/Kbuild kmod/Makefile kmod/*.[ch]
+	install -m 644 -t "$to" kmod/Kbuild kmod/Makefile kmod/*.[ch] kmod/dkms.conf
 	install -m 644 -t "$to/compat" kmod/compat/*.c
-	sed "s/@VERSION@/$VERSION/" kmod/dist/dkms.conf >"$to/dkms.conf"
-	install -D -m 644 -t "$1/usr/lib/udev/rules.d" kmod/dist/*.rules
-	install -D -m 644 images/common/modules-load.conf "$1/usr/lib/modules-load.d/leap.conf"
+	install -D -m 644 -t "$1/lib/udev/rules.d" kmod/dist/*.rules
+	install -D -m 644 kmod/dist/leap-load.conf "$1/usr/lib/modules-load.d/leap.conf"
+	install -D -m 644 kmod/dist/leap.conf "$1/lib/modprobe.d/leap.conf"
 }
