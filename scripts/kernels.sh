@@ -132,3 +132,77 @@ need_image() {
 	)
 	touch "$image/ready"
 }
+
+## Emulated boards
+
+# Modules of Debian's kernels that the boards need.
+BOARD_MODULES=(virtio_pci virtio_net sch_netem)
+
+# need_busybox ARCH: a static busybox for the boards' initramfs, as busybox-ARCH.
+need_busybox() {
+	[ ! -e "$KERNELS/busybox-$1" ] || return 0
+	need_release bookworm
+	(
+		cd "$KERNELS/apt-bookworm/cache/archives" || exit
+		apt_of bookworm apt-get -qq download "busybox-static:$1"
+		unpack "$KERNELS/busybox-static-$1" busybox-static_*_"$1".deb
+		rm -f -- busybox-static_*_"$1".deb
+	)
+	mv "$KERNELS/busybox-static-$1/bin/busybox" "$KERNELS/busybox-$1"
+}
+
+# image_modules RELEASE: where an unpacked image has its modules; older ones below /lib.
+image_lib() {
+	local image=$KERNELS/image-$1-$2
+	[ -d "$image/lib/modules" ] && printf '%s\n' "$image" || printf '%s\n' "$image/usr"
+}
+
+# copy_modules RELEASE ARCH FOLDER: BOARD_MODULES and what they depend on, and the order to load them.
+copy_modules() {
+	local abi lib module file
+	abi=$(abi_of "$1")-$2
+	lib=$(image_lib "$1" "$2")
+	mkdir -p "$3"
+	[ -e "$lib/lib/modules/$abi/modules.dep.bin" ] || depmod -b "$lib" "$abi"
+	for module in "${BOARD_MODULES[@]}"; do
+		modprobe -d "$lib" -S "$abi" --show-depends "$module" | awk '$1 == "insmod" { print $2 }'
+	done | awk '!seen[$0]++' | while read -r file; do
+		case $file in
+		*.xz) xz -dc "$file" >"$3/$(basename "$file" .xz)" ;;
+		*) cp "$file" "$3" ;;
+		esac
+		basename "$file" .xz
+	done >"$3/order"
+}
+
+# build_board RELEASE ARCH [FILE...]: an initramfs with the module, the test program and these files.
+build_board() {
+	local target=$1-$2 folder=$TARGET_DIR/kmod/board-$1-$2
+	local -A compiler=([amd64]=gcc [arm64]=aarch64-linux-gnu-gcc)
+	need_image "$1" "$2"
+	need_busybox "$2"
+	need_build_root bookworm
+	rm -rf "$folder"
+	mkdir -p "$folder"/{bin,dev,proc,sys,tmp,modules}
+	in_build_root bookworm "$PWD/kmod" "${compiler[$2]}" -O2 -Wall -Wextra -Werror -static -pthread -o /tmp/board \
+		/leap/test/board.c /leap/test/selftest.c
+	cp "$KERNELS/root-bookworm/tmp/board" "${@:3}" "$folder/bin"
+	cp "$KERNELS/busybox-$2" "$folder/bin/busybox"
+	cp kmod/test/init "$folder/init"
+	cp "$TARGET_DIR/kmod/$target/leap_transport.ko" "$folder"
+	in_build_root bookworm "$(realpath "$folder")" "${compiler[$2]/%gcc/strip}" -g /leap/leap_transport.ko
+	copy_modules "$1" "$2" "$folder/modules"
+	(cd "$folder" && find . | cpio --quiet -o -H newc | gzip -1) >"$folder.gz"
+}
+
+# boot RELEASE ARCH LOG WORDS [OPTION...]: runs an emulated board with these words on the kernel's command line.
+boot() {
+	local machine console
+	case $2 in
+	amd64) machine=(qemu-system-x86_64 -cpu max) console=ttyS0 ;;
+	arm64) machine=(qemu-system-aarch64 -M virt -cpu cortex-a76) console=ttyAMA0 ;;
+	esac
+	timeout 600 "${machine[@]}" -smp 2 -m 512 -display none -monitor none -serial stdio -no-reboot \
+		-kernel "$(echo "$KERNELS/image-$1-$2"/boot/vmlinuz-*)" -initrd "$TARGET_DIR/kmod/board-$1-$2.gz" \
+		-append "console=$console panic=-1 quiet $4" "${@:5}" </dev/null >"$3" 2>&1
+}
