@@ -394,7 +394,7 @@ module_init(leap_init);
 module_exit(leap_exit);
 
 MODULE_DESCRIPTION("LEAP activation transport: datagrams into mapped memory");
-MODULE_AUTHOR("The LEAP authors");
+MODULE_AUTHOR("The LEAP developers");
 MODULE_LICENSE("GPL");
 MODULE_VERSION(LEAP_VERSION);
 MODULE_ALIAS("devname:leap_tensor");
