@@ -554,7 +554,8 @@ static void a_packet_of_several_datagrams_is_taken_apart(void)
 	check(sendto(fd, packet, at - packet, 0, (void *)&to, sizeof(to)) == at - packet);
 	check(port_wait(&receiver, 1000000, &bank) == 0 && bank == 0);
 	check(is_frame(bank_bytes(&receiver, 0), sizeof(frame), 0));
-	check(port_stats(&receiver).rx_gso == 1);
+	/* Older kernels take it apart before the loopback. */
+	check(port_stats(&receiver).rx_gso <= 1 && port_stats(&receiver).rx_datagrams == 5);
 	/* Segments too short for a header are not. */
 	segment = 16;
 	check(setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof(segment)) == 0);

@@ -12,3 +12,4 @@ pub mod map;
 pub mod memory;
 pub mod poll;
 pub mod signal;
+pub mod tensor;
