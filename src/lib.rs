@@ -15,6 +15,8 @@
 //! - [`model`]: configuration, weights, KV cache and the forward pass.
 //! - [`engine`]: generation: prefill, decode loop, stop conditions, figures.
 //! - [`export`]: checkpoints of other programs to LEAP's files (feature `tools`).
+//! - [`wire`]: the bytes that nodes of a ring exchange. [`transport`]: links between two nodes
+//!   that lose, repeat and reorder nothing, over carriers that do.
 //! - [`cli`]: the commands; the only layer that prints or exits.
 
 pub mod arena;
@@ -31,3 +33,5 @@ pub mod quant;
 pub mod sampler;
 pub mod sys;
 pub mod tokenizer;
+pub mod transport;
+pub mod wire;

@@ -14,4 +14,5 @@ pub mod net;
 pub mod notify;
 pub mod poll;
 pub mod signal;
+pub mod tensor;
 pub mod tree;
