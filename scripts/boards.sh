@@ -69,7 +69,7 @@ stage_sysv() { install -D -m 755 images/common/init/leap "$1/etc/init.d/$2"; }
 
 # stage_kmod ROOT: the module's source where DKMS looks for it, its device's rule and its settings.
 stage_kmod() {
-	local to=$1/usr/src/leap-$VERSION
+	local to=$1/usr/src/leap-transport-$VERSION
 	install -d "$to/compat"
 	install -m 644 -t "$to" kmod/Kbuild kmod/Makefile kmod/*.[ch] kmod/dkms.conf
 	install -m 644 -t "$to/compat" kmod/compat/*.c

@@ -80,8 +80,11 @@ def check_files(path, values):
             tell(path, f"fetches {uri}")
     for item in values.get("LIC_FILES_CHKSUM", "").split():
         name, md5 = re.match(r"^file://(.+);md5=([0-9a-f]{32})$", item).groups()
-        file = os.path.join(TREE, name)
-        if "$" not in name and hashlib.md5(open(file, "rb").read()).hexdigest() != md5:
+        folders.append(os.path.join(TREE, "kmod"))
+        file = next((os.path.join(folder, name) for folder in folders if os.path.exists(os.path.join(folder, name))), None)
+        if not file:
+            tell(path, f"{name} is not there")
+        elif hashlib.md5(open(file, "rb").read()).hexdigest() != md5:
             tell(path, f"{name} has another checksum")
 
 

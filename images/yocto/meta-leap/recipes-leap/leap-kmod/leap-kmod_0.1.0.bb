@@ -2,7 +2,7 @@ SUMMARY = "LEAP activation transport"
 DESCRIPTION = "Kernel module that receives activations of LEAP's rings and hands them over through shared memory."
 SECTION = "kernel/modules"
 LICENSE = "GPL-2.0-only"
-LIC_FILES_CHKSUM = "file://${COMMON_LICENSE_DIR}/GPL-2.0-only;md5=801f80980d171dd6425610833a22dbe6"
+LIC_FILES_CHKSUM = "file://LICENSE-GPL-2.0;md5=b234ee4d69f5fce4486a80fdaf4a4263"
 
 FILESEXTRAPATHS:prepend := "${LEAP_TREE}:"
 SRC_URI = "file://kmod"
@@ -14,10 +14,11 @@ S = "${UNPACKDIR}/kmod"
 inherit module
 
 do_install:append() {
-    install -d ${D}${nonarch_base_libdir}/udev/rules.d
+    install -d ${D}${nonarch_base_libdir}/udev/rules.d ${D}${sysconfdir}/modprobe.d
     install -m 0644 ${S}/dist/*.rules ${D}${nonarch_base_libdir}/udev/rules.d/
+    install -m 0644 ${S}/dist/leap.conf ${D}${sysconfdir}/modprobe.d/
 }
 
-FILES:${PN} += "${nonarch_base_libdir}/udev/rules.d"
+FILES:${PN} += "${nonarch_base_libdir}/udev/rules.d ${sysconfdir}/modprobe.d"
 RPROVIDES:${PN} += "kernel-module-leap-transport"
 KERNEL_MODULE_AUTOLOAD += "leap_transport"
