@@ -297,8 +297,8 @@ mod tests {
         let mut bytes = [0xa5; HEADER_LEN];
         data(1, 2, 1402).emit_for(&mut bytes, b"ab");
         let wanted = [
-            b'L', b'E', b'P', b'1', 1, 0, 1, 0, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 2, 0, 2, 0, 0x7a,
-            5, 0, 0,
+            b'L', b'E', b'P', b'1', 1, 0, 1, 0, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 2, 0, 2, 0,
+            0x7a, 5, 0, 0,
         ];
         assert_eq!(bytes[..28], wanted);
         assert_eq!(bytes[28..], checksum(&wanted, b"ab").to_le_bytes());

@@ -504,7 +504,8 @@ impl Session {
                 }
                 stats.retransmits += u64::from(frame.due.count_ones());
                 stats.datagrams += u64::from(frame.due.count_ones());
-                frame.again = if now < frame.again_at + 1_000 { frame.again } else { 0 } | frame.due;
+                frame.again =
+                    if now < frame.again_at + 1_000 { frame.again } else { 0 } | frame.due;
                 (frame.due, frame.again_at) = (0, now);
             }
             seq = seq.wrapping_add(1);
