@@ -7,11 +7,12 @@ CROSS_VERSION=0.2.5
 BASE=docker.io/library/debian:bookworm-slim
 LAB=$(mkdir -p "$TARGET_DIR/cross-lab" && realpath "$TARGET_DIR/cross-lab")
 
-# podman for sandboxes without cgroup delegation and without the right to raise limits.
+# podman for sandboxes without cgroup delegation and without the right to raise limits: it would ask for
+# more files than this.
 configure_podman() {
 	cat >"$LAB/containers.conf" <<-END
 		[containers]
-		default_ulimits=["nofile=1024:1024","nproc=1024:1024"]
+		default_ulimits=["nofile=$(ulimit -Hn):$(ulimit -Hn)","nproc=4096:4096"]
 		[engine]
 		cgroup_manager="cgroupfs"
 		runtime="runc"

@@ -5,6 +5,7 @@ mod finding;
 mod link;
 mod model;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -92,7 +93,12 @@ impl Doctor {
     ) -> Result<Vec<Finding>, Failure> {
         let loaded = engine.map(|engine| engine.transformer().model());
         let ctx_len = |max: usize| self.ctx.unwrap_or(max.min(crate::engine::CTX_LEN_DEFAULT));
-        let wanted = loaded.map(|model| (model, ctx_len(model.header().max_seq_len)));
+        let file_bytes = self.model.as_deref().and_then(|path| fs::metadata(path).ok());
+        let wanted = loaded.zip(file_bytes).map(|(model, file)| model::Wanted {
+            model,
+            file_bytes: file.len(),
+            ctx_len: ctx_len(model.header().max_seq_len),
+        });
         let pool = Pool::new(fast).map_err(|e| Failure::runtime(&e))?;
         let read = machine::read_bandwidth(kernels, &pool, PROBE_BYTES)?;
         let mut findings =

@@ -15,7 +15,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use argh::FromArgs;
 
 use super::model_files::{self, Loaded};
-use ring::{Board, Carrier, Role};
 use super::weights::{self, Huge, Place};
 use super::{Failure, options, warn};
 use crate::engine::{Engine, GenerateError, Generator, Options, StopStrings};
@@ -24,6 +23,7 @@ use crate::model::KvType;
 use crate::sampler::{Sampler, Sampling};
 use crate::sys::{memory, signal};
 use crate::wire::Dtype;
+use ring::{Board, Carrier, Role};
 
 /// Generates text, or holds a conversation with --chat.
 #[derive(FromArgs)]
@@ -200,7 +200,9 @@ impl Run {
             return usage("options of a ring need --role master or --role worker");
         }
         if self.ring.is_some() && (self.split.is_some() || self.next_host.is_some()) {
-            return usage("--ring says what --split, --end and --next-host would; give one or the other");
+            return usage(
+                "--ring says what --split, --end and --next-host would; give one or the other",
+            );
         }
         if self.role == Role::Master && self.end.is_some() {
             return usage("--end is for workers; the master has the layers before --split");
@@ -208,7 +210,10 @@ impl Run {
         if self.role == Role::Worker && (self.chat || self.prompt.is_some()) {
             return usage("prompts and --chat are for the master");
         }
-        if self.streams.is_some() && self.role != Role::Worker && (self.chat || self.prompt.is_some()) {
+        if self.streams.is_some()
+            && self.role != Role::Worker
+            && (self.chat || self.prompt.is_some())
+        {
             return usage("--streams takes prompts from --prompt-file or stdin, one a line");
         }
         if self.streams == Some(0) {
@@ -276,12 +281,8 @@ impl Run {
     }
 
     fn generator<'t>(&self, loaded: &'t Loaded, ctx_len: usize, seed: u64) -> Generator<'t> {
-        let sampling = Sampling {
-            temperature: self.temp,
-            top_p: self.top_p,
-            top_k: self.top_k,
-            seed,
-        };
+        let sampling =
+            Sampling { temperature: self.temp, top_p: self.top_p, top_k: self.top_k, seed };
         let sampler = Sampler::new(sampling, loaded.model.header().vocab_size);
         let stop_strings = StopStrings::new(self.stop.clone());
         Generator::new(&loaded.tokenizer, sampler, stop_strings, ctx_len)

@@ -8,27 +8,69 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Longest status that is sent.
 const STATUS_MAX: usize = 200;
 
+/// Where this process reports to; empty until [`start`] is called.
+static MANAGER: OnceLock<Mutex<Notifier>> = OnceLock::new();
+
+/// Finds the manager that started this process, as its environment says.
+///
+/// A socket that cannot be reached is logged and left alone: the manager ends a service that
+/// does not report.
+pub fn start() {
+    MANAGER.get_or_init(|| Mutex::new(Notifier::from_environment()));
+}
+
+/// Says that the service has started.
+pub fn ready() {
+    with(Notifier::ready);
+}
+
+/// Says what the service does now, in one line for people.
+pub fn status(text: &str) {
+    with(|notifier| notifier.status(text));
+}
+
+/// Says that the service is about to end.
+pub fn stopping() {
+    with(|notifier| notifier.send("STOPPING=1"));
+}
+
+/// Says that the service is alive, if a sign is due. Cheap enough for every turn of a loop and
+/// without allocation; only a loop that makes progress, or has a reason to wait, may call it.
+pub fn alive() {
+    with(Notifier::alive);
+}
+
+/// How long a loop may sleep between two calls of [`alive`]; `None` if nobody watches.
+pub fn period() -> Option<Duration> {
+    MANAGER.get()?.lock().ok()?.period
+}
+
+fn with(report: impl FnOnce(&mut Notifier)) {
+    if let Some(manager) = MANAGER.get()
+        && let Ok(mut notifier) = manager.lock()
+    {
+        report(&mut notifier);
+    }
+}
+
 /// The line to the service manager, and its watchdog's clock.
 #[derive(Debug)]
-pub struct Notifier {
+struct Notifier {
     /// `None` where no manager listens.
     socket: Option<UnixDatagram>,
-    /// How often the manager wants to hear of us, at least twice.
+    /// How often the manager gets a sign of life.
     period: Option<Duration>,
     last_sign: Option<Instant>,
 }
 
 impl Notifier {
-    /// The manager that started this process, as its environment says.
-    ///
-    /// A socket that cannot be reached is logged and left alone: the manager ends a service
-    /// that does not report.
-    pub fn from_environment() -> Notifier {
+    fn from_environment() -> Notifier {
         let socket = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
         let socket = socket.and_then(|name| match connect(&name.into_vec()) {
             Ok(socket) => Some(socket),
@@ -37,45 +79,28 @@ impl Notifier {
                 None
             }
         });
-        let period = watchdog_period(|name| {
-            env::var_os(name)
-                .and_then(|value| std::str::from_utf8(value.as_bytes()).ok()?.parse().ok())
-        });
+        let period = watchdog_period(|name| env::var(name).ok()?.parse().ok());
         Notifier { socket, period, last_sign: None }
     }
 
-    /// Says that the service has started.
-    pub fn ready(&mut self) {
+    fn ready(&mut self) {
         self.send("READY=1");
         self.alive();
     }
 
-    /// Says what the service does now, in one line for people.
-    pub fn status(&self, text: &str) {
+    fn status(&self, text: &str) {
         // A line break would begin another assignment.
         let line: String = text.chars().filter(|c| !c.is_control()).take(STATUS_MAX).collect();
         self.send(&format!("STATUS={line}"));
     }
 
-    /// Says that the service is about to end.
-    pub fn stopping(&self) {
-        self.send("STOPPING=1");
-    }
-
-    /// Says that the service is alive, if a sign is due. Cheap enough to be called at every
-    /// turn of a loop; only a loop that makes progress may call it.
-    pub fn alive(&mut self) {
+    fn alive(&mut self) {
         let Some(period) = self.period else { return };
         let now = Instant::now();
         if self.last_sign.is_none_or(|last| now.duration_since(last) >= period) {
             self.send("WATCHDOG=1");
             self.last_sign = Some(now);
         }
-    }
-
-    /// How long a loop may sleep between two calls of [`alive`](Self::alive).
-    pub fn period(&self) -> Option<Duration> {
-        self.period
     }
 
     fn send(&self, text: &str) {
@@ -142,8 +167,6 @@ mod tests {
         assert_eq!(heard(&manager).map(|s| s.chars().count()), Some(7 + STATUS_MAX));
         notifier.alive();
         assert_eq!(heard(&manager).as_deref(), Some("WATCHDOG=1"));
-        notifier.stopping();
-        assert_eq!(heard(&manager).as_deref(), Some("STOPPING=1"));
     }
 
     #[test]
@@ -165,6 +188,15 @@ mod tests {
         for _ in 0..10_000 {
             notifier.status("still here");
         }
+    }
+
+    #[test]
+    fn without_a_manager_nothing_happens() {
+        start();
+        ready();
+        alive();
+        status("fine");
+        stopping();
     }
 
     #[test]

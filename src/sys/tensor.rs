@@ -497,12 +497,8 @@ impl RxBank {
 
     /// Takes a complete frame; false if there is none.
     pub fn hold(&mut self) -> bool {
-        let held = self.meta().state.compare_exchange(
-            READY,
-            HELD,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
+        let held =
+            self.meta().state.compare_exchange(READY, HELD, Ordering::AcqRel, Ordering::Relaxed);
         if held.is_ok() {
             self.device.held_banks.fetch_or(1 << self.index, Ordering::AcqRel);
         }

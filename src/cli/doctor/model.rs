@@ -5,7 +5,7 @@ use std::path::Path;
 use super::finding::Finding;
 use crate::engine::Engine;
 use crate::format::model::Header;
-use crate::model::{KvType, Model, Plan};
+use crate::model::{KvType, Model, Plan, Share};
 use crate::pack;
 use crate::sys::file;
 use crate::sys::map::Map;
@@ -18,15 +18,24 @@ const SPARE_BYTES: u64 = 128 << 20;
 /// Shortest context that is worth suggesting.
 const CTX_MIN: usize = 256;
 
-/// Memory of the machine, and what `model` with `ctx_len` tokens of context takes of it.
-pub(super) fn memory(tree: &Tree, model: Option<(&Model, usize)>) -> Finding {
+/// A model that shall run.
+pub(super) struct Wanted<'a> {
+    pub(super) model: &'a Model,
+    /// Bytes of its file, nearly all of them weights.
+    pub(super) file_bytes: u64,
+    pub(super) ctx_len: usize,
+}
+
+/// Memory of the machine, and what a model takes of it.
+pub(super) fn memory(tree: &Tree, wanted: Option<Wanted<'_>>) -> Finding {
     let field = |name| tree.kib_field("proc/meminfo", name);
     let (Some(total), Some(free)) = (field("MemTotal:"), field("MemAvailable:")) else {
         return Finding::bad("memory", "/proc/meminfo says nothing", "mount -t proc proc /proc");
     };
     let free_text = format!("{} of {} free", mib(free), mib(total));
-    let Some((model, ctx_len)) = model else { return Finding::good("memory", free_text) };
-    let weights = model.file_bytes().len() as u64;
+    let Some(Wanted { model, file_bytes: weights, ctx_len }) = wanted else {
+        return Finding::good("memory", free_text);
+    };
     let header = model.header();
     let Some(buffers) = buffer_bytes(header, ctx_len) else {
         let text =
@@ -69,7 +78,7 @@ fn buffer_bytes(header: &Header, ctx_len: usize) -> Option<u64> {
         n_streams: 1,
         kv: KvType::for_weights(header.weights),
     };
-    plan.bytes(header).ok().and_then(|bytes| u64::try_from(bytes).ok())
+    plan.bytes(header, &Share::whole(header)).ok().and_then(|bytes| u64::try_from(bytes).ok())
 }
 
 /// How fast the machine reads memory, and the tokens a second that allows at best.

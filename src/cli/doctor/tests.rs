@@ -1,4 +1,3 @@
-use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 
@@ -177,7 +176,11 @@ fn memory_is_measured_against_model_and_context() {
     let memory = |free_kib: u64, ctx| {
         let text = format!("MemTotal: 1048576 kB\nMemAvailable: {free_kib} kB\n");
         let machine = Machine::new("memory", &[("proc/meminfo", text.as_str())]);
-        model::memory(&machine.tree(), Some((demo, ctx)))
+        let file_bytes = fs::metadata(path).unwrap().len();
+        model::memory(
+            &machine.tree(),
+            Some(model::Wanted { model: demo, file_bytes, ctx_len: ctx }),
+        )
     };
     let max = demo.header().max_seq_len;
     assert_eq!(memory(1 << 20, max).state, State::Good);

@@ -86,7 +86,12 @@ impl RingFigures<'_> {
         (times.batches > 0).then(|| RingFigures {
             lines,
             token_ms: per_batch(times.lap_us),
-            compute_ms: times.compute_us.iter().take(lines.len()).map(|&us| per_batch(us)).collect(),
+            compute_ms: times
+                .compute_us
+                .iter()
+                .take(lines.len())
+                .map(|&us| per_batch(us))
+                .collect(),
             link_ms: lines.iter().map(|line| f64::from(line.rtt_us)).sum::<f64>() / 2e3,
         })
     }

@@ -128,7 +128,8 @@ impl Board {
             name: hello::name(&self.place.name),
         };
         let key = flags.key.as_deref().map(key).transpose()?;
-        let seed = random::seed().map_err(|e| Failure::Runtime(format!("no random numbers: {e}")))?;
+        let seed =
+            random::seed().map_err(|e| Failure::Runtime(format!("no random numbers: {e}")))?;
         let listen = &self.place.listen;
         if key.is_none() && !is_loopback(&listen.host) {
             warn(&format!(
@@ -231,15 +232,16 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
 /// The model of a master: its share, with the tokenizer; or the whole one in a ring of one.
 pub(super) fn load(flags: &Run) -> Result<(Loaded, Board), Failure> {
     let mut board = None;
-    let loaded = model_files::load_with(flags.model.as_deref(), flags.tokenizer.as_deref(), |model| {
-        let part = Board::new(flags, model.header())?;
-        let model = match part.has_ring() {
-            true => part.narrow(model)?,
-            false => model,
-        };
-        board = Some(part);
-        Ok(model)
-    })?;
+    let loaded =
+        model_files::load_with(flags.model.as_deref(), flags.tokenizer.as_deref(), |model| {
+            let part = Board::new(flags, model.header())?;
+            let model = match part.has_ring() {
+                true => part.narrow(model)?,
+                false => model,
+            };
+            board = Some(part);
+            Ok(model)
+        })?;
     let board = board.ok_or_else(|| Failure::Runtime("no place in the ring".to_owned()))?;
     Ok((loaded, board))
 }
@@ -249,11 +251,7 @@ pub(super) fn batch(flags: &Run) -> usize {
     flags.batch.unwrap_or(BATCH)
 }
 
-fn from_file(
-    flags: &Run,
-    path: &Path,
-    n_layers: usize,
-) -> Result<(Place, Option<usize>), Failure> {
+fn from_file(flags: &Run, path: &Path, n_layers: usize) -> Result<(Place, Option<usize>), Failure> {
     let bad = |what: &dyn std::fmt::Display| Failure::Input(format!("{}: {what}", path.display()));
     let text = fs::read_to_string(path)
         .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
@@ -405,16 +403,19 @@ fn describe(lines: &[Line], dim: u32, wire: Dtype) {
 
 /// Says what happened to the ring.
 fn tell(notice: &Notice) {
-    note(&format!("leap: {}", match notice {
-        Notice::Opened { again: false } => "a master opened the ring".to_owned(),
-        Notice::Opened { again: true } => "the ring is complete again".to_owned(),
-        Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
-        Notice::Back(name) => format!("{name} is heard again"),
-        Notice::Reset(name) => format!("the link to {name} began anew"),
-        Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
-        Notice::Broken(what) => format!("a neighbour sent {what}"),
-        Notice::Refused(what) => what.clone(),
-    }));
+    note(&format!(
+        "leap: {}",
+        match notice {
+            Notice::Opened { again: false } => "a master opened the ring".to_owned(),
+            Notice::Opened { again: true } => "the ring is complete again".to_owned(),
+            Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
+            Notice::Back(name) => format!("{name} is heard again"),
+            Notice::Reset(name) => format!("the link to {name} began anew"),
+            Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
+            Notice::Broken(what) => format!("a neighbour sent {what}"),
+            Notice::Refused(what) => what.clone(),
+        }
+    ));
 }
 
 #[cfg(test)]

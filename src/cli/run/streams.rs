@@ -29,8 +29,7 @@ pub(super) fn run(mut session: Session<'_>, n: usize) -> Result<(), Failure> {
     let (loaded, ctx_len) = (session.loaded, session.engine.ctx_len());
     let seed = session.flags.seed();
     let begin = || flags.generator(loaded, ctx_len, seed);
-    let mut streams =
-        Streams::new(&mut session.engine, n).map_err(|e| Failure::runtime(&e))?;
+    let mut streams = Streams::new(&mut session.engine, n).map_err(|e| Failure::runtime(&e))?;
     let (start, mut waiting, mut tokens) = (Instant::now(), BTreeMap::new(), 0);
     let mut shown = Vec::new();
     figures::begin(&mut session.engine);
