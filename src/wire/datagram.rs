@@ -77,6 +77,14 @@ impl Kind {
     }
 }
 
+/// Whether `datagram`, which we made, is of a kind that travels forward.
+///
+/// # Panics
+/// If it is shorter than a header.
+pub fn is_forward(datagram: &[u8]) -> bool {
+    Kind::ALL.get(usize::from(datagram[5])).is_some_and(|kind| kind.is_forward())
+}
+
 /// A datagram whose lengths are proven; nothing in it is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<T> {

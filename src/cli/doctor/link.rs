@@ -3,7 +3,7 @@
 use std::io;
 
 use super::finding::Finding;
-use crate::sys::net;
+use crate::sys::nic;
 use crate::sys::tree::Tree;
 
 const MODULE: &str = "leap_transport";
@@ -83,7 +83,7 @@ fn has_capability(tree: &Tree, bit: u32) -> bool {
 
 /// Whether `port` is free, or a ring's node has it already.
 pub(super) fn port(tree: &Tree, port: u16) -> Finding {
-    match net::try_port(port) {
+    match nic::try_port(port) {
         Ok(()) => Finding::good("port", format!("{port} is free (UDP and TCP)")),
         Err(e) if e.kind() == io::ErrorKind::AddrInUse => match owner(tree, port) {
             Some(name) if name == "leap" => {
@@ -207,14 +207,14 @@ fn device(tree: &Tree, name: &str) -> Vec<Finding> {
 /// What only the device's driver knows.
 fn driver(name: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some(us) = net::rx_coalesce_us(name).filter(|us| *us > COALESCE_MAX_US) {
+    if let Some(us) = nic::rx_coalesce_us(name).filter(|us| *us > COALESCE_MAX_US) {
         findings.push(Finding::slow(
             "network",
             format!("{name} holds packets back for up to {us} us"),
             format!("sudo ethtool -C {name} rx-usecs 10"),
         ));
     }
-    if net::is_eee_active(name) == Some(true) {
+    if nic::is_eee_active(name) == Some(true) {
         findings.push(Finding::slow(
             "network",
             format!("{name} sleeps between packets (EEE)"),
