@@ -137,12 +137,10 @@ impl Board {
             ));
         }
         let config = LinkConfig::new(node, key, seed);
-        let options = transport::Options {
-            listen: (listen.host.clone(), listen.port),
-            next: self.place.next.as_ref().map(|next| (next.host.clone(), next.port)),
-            ..transport::Options::new(config)
-        };
-        let endpoint = open(flags.transport, &options, flags.quiet)?;
+        let place = |address: &Address| transport::Place::new(&address.host, address.port);
+        let next = self.place.next.as_ref().map(place);
+        let options = transport::Options::new(config, place(listen), next);
+        let endpoint = open(flags.transport, options, flags.quiet)?;
         endpoint.notices().iter().for_each(|notice| warn(notice));
         if !flags.quiet {
             self.introduce(&*endpoint);
@@ -317,7 +315,7 @@ fn from_flags(flags: &Run, n_layers: usize) -> Result<Place, Failure> {
 
 fn open(
     carrier: Carrier,
-    options: &transport::Options,
+    options: transport::Options,
     is_quiet: bool,
 ) -> Result<Box<dyn Endpoint>, Failure> {
     match carrier {
