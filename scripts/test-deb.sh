@@ -21,7 +21,7 @@ need_base() {
 	[ ! -e "$LAB/base-$1/ready" ] || return 0
 	rm -rf "$LAB/base-$1"
 	debootstrap --variant=minbase --arch="$1" --include=systemd,systemd-sysv,dbus,udev,adduser,kmod,procps \
-		bookworm "$LAB/base-$1" "$(debian_mirror)/debian"
+		bookworm "$LAB/base-$1" "$(debian_mirror)"
 	touch "$LAB/base-$1/ready"
 }
 
