@@ -12,6 +12,8 @@ pub mod options;
 pub mod tcp;
 pub mod udp;
 
+pub use options::{Options, Place};
+
 #[cfg(test)]
 mod tests;
 
