@@ -208,7 +208,7 @@ impl Run {
             return usage("--end is for workers; the master has the layers before --split");
         }
         if self.role == Role::Worker && (self.chat || self.prompt.is_some()) {
-            return usage("prompts and --chat are for the master");
+            return usage("prompts and --chat are for --role master");
         }
         if self.streams.is_some()
             && self.role != Role::Worker

@@ -12,8 +12,6 @@ pub mod options;
 pub mod tcp;
 pub mod udp;
 
-pub use options::{Options, Place};
-
 #[cfg(test)]
 mod tests;
 

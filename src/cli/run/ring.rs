@@ -14,8 +14,11 @@ use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Notice, PORT_DEFAULT, Place, Topology, token_bytes};
 use crate::sys::{notify, random, signal};
+use crate::transport::Endpoint;
 use crate::transport::link::LinkConfig;
-use crate::transport::{self, Endpoint, tcp::Tcp, udp::Udp};
+use crate::transport::options::{Options as LinkOptions, Place as LinkPlace};
+use crate::transport::tcp::Tcp;
+use crate::transport::udp::Udp;
 use crate::wire::Dtype;
 use crate::wire::frame::{Line, NODES_MAX};
 use crate::wire::hello::{self, RingInfo};
@@ -138,9 +141,9 @@ impl Board {
             ));
         }
         let config = LinkConfig::new(node, key, seed);
-        let place = |address: &Address| transport::Place::new(&address.host, address.port);
+        let place = |address: &Address| LinkPlace::new(&address.host, address.port);
         let next = self.place.next.as_ref().map(place);
-        let options = transport::Options::new(config, place(listen), next);
+        let options = LinkOptions::new(config, place(listen), next);
         let endpoint = open(flags.transport, options, flags.quiet)?;
         endpoint.notices().iter().for_each(|notice| warn(notice));
         // Who starts boards in order needs to wait for no more: neighbours come when they come.
@@ -320,7 +323,7 @@ fn from_flags(flags: &Run, n_layers: usize) -> Result<Place, Failure> {
 
 fn open(
     carrier: Carrier,
-    options: transport::Options,
+    options: LinkOptions,
     is_quiet: bool,
 ) -> Result<Box<dyn Endpoint>, Failure> {
     match carrier {

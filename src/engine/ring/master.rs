@@ -1,6 +1,7 @@
 //! The master's loop: batches go in, rows that want logits come back.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::node::Node;
 use super::rows::{MasterRows, from_spans};
@@ -17,7 +18,7 @@ use crate::wire::hello;
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(50);
 /// The same while a frame waits for room at the next node.
-const WAIT_FOR_ROOM: Duration = Duration::from_micros(500);
+pub(super) const WAIT_FOR_ROOM: Duration = Duration::from_micros(200);
 /// How long a leaving master tries to tell the others.
 const FAREWELL: Duration = Duration::from_millis(100);
 
@@ -216,8 +217,13 @@ impl RingMaster {
     }
 
     fn wait(&self) {
-        let wait = if self.master.is_sending() { WAIT_FOR_ROOM } else { WAIT };
-        serve(&mut **self.node.lock(), wait);
+        if self.master.is_sending() {
+            // A frame that has come would end the link's own wait at once.
+            serve(&mut **self.node.lock(), Duration::ZERO);
+            thread::sleep(WAIT_FOR_ROOM);
+        } else {
+            serve(&mut **self.node.lock(), WAIT);
+        }
     }
 
     fn compute(&mut self, transformer: &mut Transformer) -> Result<(), StepError> {
@@ -243,8 +249,8 @@ impl Drop for RingMaster {
     fn drop(&mut self) {
         let mut endpoint = self.node.lock();
         self.master.close(&mut Hop::new(&mut **endpoint));
-        let until = std::time::Instant::now() + FAREWELL;
-        while Hop::new(&mut **endpoint).is_sending() && std::time::Instant::now() < until {
+        let until = Instant::now() + FAREWELL;
+        while Hop::new(&mut **endpoint).is_sending() && Instant::now() < until {
             serve(&mut **endpoint, Duration::from_millis(5));
         }
     }

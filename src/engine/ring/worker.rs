@@ -1,8 +1,9 @@
 //! A worker's loop. It outlives masters: whoever comes next opens the ring anew.
 
+use std::thread;
 use std::time::Duration;
 
-use super::master::{line, serve};
+use super::master::{WAIT_FOR_ROOM, line, serve};
 use super::node::Node;
 use super::rows::{Activations, from_spans};
 use super::{NodeError, plan};
@@ -15,8 +16,6 @@ use crate::wire::frame::{Sizes, Status};
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
-/// The same while a frame waits for room at the next node.
-const WAIT_FOR_ROOM: Duration = Duration::from_micros(500);
 
 /// The most that a worker is ready to keep for a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +56,13 @@ pub fn run_worker(
         }
         match step {
             WorkerStep::Idle => {
-                let wait = if worker.is_sending() { WAIT_FOR_ROOM } else { WAIT };
-                serve(&mut **endpoint, wait);
+                if worker.is_sending() {
+                    // A frame that has come would end the link's own wait at once.
+                    drop(endpoint);
+                    thread::sleep(WAIT_FOR_ROOM);
+                } else {
+                    serve(&mut **endpoint, WAIT);
+                }
             }
             WorkerStep::Compute => {
                 // Frames taken just now are acknowledged before this thread is away.
