@@ -452,6 +452,25 @@ fn second_interrupt_ends_the_program() {
 }
 
 #[test]
+fn doctor_names_what_mends_and_judges_by_its_exit_code() {
+    let ran = run(&["doctor", DEMO, "--json"]);
+    let findings = ran.objects();
+    for what in ["cores", "governor", "pages", "memory", "bandwidth", "cache", "module", "port"] {
+        assert!(findings.iter().any(|f| f["what"] == what), "{what}: {ran:?}");
+    }
+    for finding in &findings {
+        assert_eq!(finding["state"] != "good", finding["mend"].is_string(), "{finding}");
+    }
+    let is_fit = findings.iter().all(|finding| finding["state"] != "bad");
+    assert_eq!(ran.code, Some(if is_fit { 0 } else { 1 }), "{ran:?}");
+
+    let long = run(&["doctor", DEMO, "--ctx", "999999"]);
+    assert!(long.code == Some(1) && long.out.contains("--ctx 1024"), "{long:?}");
+    run(&["doctor", "no-such-model.bin"]).fails(3, "no-such-model.bin");
+    run(&["doctor", "README.md"]).fails(3, "README.md");
+}
+
+#[test]
 fn name_of_the_program_picks_the_applet() {
     // An emulator is told the program's file, and gives it that name.
     if std::env::var("LEAP_TEST_RUNNER").is_err() {

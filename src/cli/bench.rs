@@ -1,7 +1,7 @@
 //! `leap bench`: how fast a model runs here, beside what the machine could do.
 
 mod link;
-mod machine;
+pub(super) mod machine;
 mod model;
 mod start;
 mod table;

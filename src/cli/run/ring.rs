@@ -13,7 +13,7 @@ use crate::engine::{CTX_LEN_DEFAULT, Engine, JoinError, Options, StepError};
 use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Notice, PORT_DEFAULT, Place, Topology, token_bytes};
-use crate::sys::{random, signal};
+use crate::sys::{notify, random, signal};
 use crate::transport::Endpoint;
 use crate::transport::link::LinkConfig;
 use crate::transport::options::{Options as LinkOptions, Place as LinkPlace};
@@ -80,8 +80,9 @@ pub(super) fn wire(value: &str) -> Result<Dtype, String> {
     }
 }
 
-/// Until a signal asks to stop.
+/// Until a signal asks to stop. Asked at every turn of the loops, which a service manager may watch.
 fn is_wanted() -> bool {
+    notify::alive();
     signal::interrupted() == 0
 }
 
@@ -145,6 +146,10 @@ impl Board {
         let options = LinkOptions::new(config, place(listen), next);
         let endpoint = open(flags.transport, options, flags.quiet)?;
         endpoint.notices().iter().for_each(|notice| warn(notice));
+        // Who starts boards in order needs to wait for no more: neighbours come when they come.
+        notify::start();
+        notify::ready();
+        notify::status("waiting for the ring");
         if !flags.quiet {
             self.introduce(&*endpoint);
         }
@@ -404,19 +409,18 @@ fn describe(lines: &[Line], dim: u32, wire: Dtype) {
 
 /// Says what happened to the ring.
 fn tell(notice: &Notice) {
-    note(&format!(
-        "leap: {}",
-        match notice {
-            Notice::Opened { again: false } => "a master opened the ring".to_owned(),
-            Notice::Opened { again: true } => "the ring is complete again".to_owned(),
-            Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
-            Notice::Back(name) => format!("{name} is heard again"),
-            Notice::Reset(name) => format!("the link to {name} began anew"),
-            Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
-            Notice::Broken(what) => format!("a neighbour sent {what}"),
-            Notice::Refused(what) => what.clone(),
-        }
-    ));
+    let text = match notice {
+        Notice::Opened { again: false } => "a master opened the ring".to_owned(),
+        Notice::Opened { again: true } => "the ring is complete again".to_owned(),
+        Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
+        Notice::Back(name) => format!("{name} is heard again"),
+        Notice::Reset(name) => format!("the link to {name} began anew"),
+        Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
+        Notice::Broken(what) => format!("a neighbour sent {what}"),
+        Notice::Refused(what) => what.clone(),
+    };
+    notify::status(&text);
+    note(&format!("leap: {text}"));
 }
 
 #[cfg(test)]
