@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! What LEAP asks of the operating system: cores, memory, maps, files that appear whole,
-//! signals.
+//! signals, sockets.
 //!
 //! All `libc` and `nix` calls of the crate are here. Nothing in this layer knows what its
 //! callers are for.
@@ -10,6 +10,8 @@ pub mod file;
 pub mod huge;
 pub mod map;
 pub mod memory;
+pub mod net;
 pub mod poll;
+pub mod random;
 pub mod signal;
 pub mod tensor;

@@ -8,6 +8,12 @@
 pub mod fault;
 pub mod link;
 pub mod loopback;
+pub mod options;
+pub mod tcp;
+pub mod udp;
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;

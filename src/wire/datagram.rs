@@ -77,6 +77,14 @@ impl Kind {
     }
 }
 
+/// Whether `datagram`, which we made, is of a kind that travels forward.
+///
+/// # Panics
+/// If it is shorter than a header.
+pub fn is_forward(datagram: &[u8]) -> bool {
+    Kind::ALL.get(usize::from(datagram[5])).is_some_and(|kind| kind.is_forward())
+}
+
 /// A datagram whose lengths are proven; nothing in it is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<T> {
@@ -301,8 +309,8 @@ mod tests {
         let mut bytes = [0xa5; HEADER_LEN];
         data(1, 2, 1402).emit_for(&mut bytes, b"ab");
         let wanted = [
-            b'L', b'E', b'P', b'1', 1, 0, 1, 0, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 2, 0, 2, 0, 0x7a,
-            5, 0, 0,
+            b'L', b'E', b'P', b'1', 1, 0, 1, 0, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 2, 0, 2, 0,
+            0x7a, 5, 0, 0,
         ];
         assert_eq!(bytes[..28], wanted);
         assert_eq!(bytes[28..], checksum(&wanted, b"ab").to_le_bytes());

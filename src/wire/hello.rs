@@ -570,7 +570,10 @@ mod tests {
         hello().emit(&mut bytes);
         assert_eq!(bytes[..16], [1, 0, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(bytes[16..40], [[3; 16].as_slice(), &[4, 0, 0, 0, 0, 0, 0, 0]].concat());
-        assert_eq!(bytes[72..88], [1, 1, 6, 0, 0, 0, 0, 0, b'k', 0xc3, 0xbc, b'c', b'h', b'e', 0, 0]);
+        assert_eq!(
+            bytes[72..88],
+            [1, 1, 6, 0, 0, 0, 0, 0, b'k', 0xc3, 0xbc, b'c', b'h', b'e', 0, 0]
+        );
     }
 
     #[test]

@@ -433,7 +433,8 @@ mod tests {
             assert_eq!(bank.deposit(&other, &[0; 32], &[0; 1400], None), Deposit::Forged);
         }
         assert_eq!(bank.missing(), 0b110);
-        let sealed = bank.deposit(&Header { chunk: 1, ..first }, &[0; 32], &[0; 1400], Some(&keys()));
+        let sealed =
+            bank.deposit(&Header { chunk: 1, ..first }, &[0; 32], &[0; 1400], Some(&keys()));
         assert_eq!(sealed, Deposit::Forged);
         assert_eq!(bank.missing(), 0b110);
     }

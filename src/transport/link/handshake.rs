@@ -92,8 +92,7 @@ pub(super) fn accept_welcome(
     }
     let nonce = hello.get(16..32)?.try_into().ok()?;
     let keys = config.key.as_ref().map(|key| key.session(&nonce, &welcome.nonce));
-    let mut confirm =
-        Confirm { hello: *hello, welcome_nonce: welcome.nonce, tag: Tag::default() };
+    let mut confirm = Confirm { hello: *hello, welcome_nonce: welcome.nonce, tag: Tag::default() };
     if let Some(keys) = &keys {
         confirm.tag = confirm_tag(keys, session, &confirm);
     }
@@ -198,8 +197,7 @@ impl Offers {
             return None;
         }
         let Judged::Fits(hello) = self.judge(config, &confirm.hello) else { return None };
-        let keys =
-            config.key.as_ref().map(|key| key.session(&hello.nonce, &confirm.welcome_nonce));
+        let keys = config.key.as_ref().map(|key| key.session(&hello.nonce, &confirm.welcome_nonce));
         if let Some(keys) = &keys
             && !is_equal(&confirm_tag(keys, session, &confirm), &confirm.tag)
         {

@@ -190,13 +190,7 @@ impl LinkIn {
         }
     }
 
-    fn on_data(
-        &mut self,
-        now: Micros,
-        from: SocketAddr,
-        header: &Header,
-        bytes: &[u8],
-    ) -> bool {
+    fn on_data(&mut self, now: Micros, from: SocketAddr, header: &Header, bytes: &[u8]) -> bool {
         let Some(session) = self.session.as_mut().filter(|s| s.owns(from, header)) else {
             return false;
         };
@@ -218,8 +212,7 @@ impl LinkIn {
             return false;
         }
         let (raw, payload) = bytes.split_at(HEADER_LEN);
-        let deposit =
-            self.banks[index].deposit(header, raw, payload, session.agreed.keys.as_ref());
+        let deposit = self.banks[index].deposit(header, raw, payload, session.agreed.keys.as_ref());
         match deposit {
             Deposit::Forged => return false,
             Deposit::Duplicate => self.stats.duplicates += 1,

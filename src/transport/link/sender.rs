@@ -228,13 +228,18 @@ impl LinkOut {
         !self.progress.events.is_empty()
     }
 
+    /// There is a new connection: begins on it at once.
+    pub fn on_connect(&mut self, now: Micros) {
+        self.offer = None;
+        self.greet(now, 0);
+    }
+
     /// The connection is gone: a stream's session ends, and the next one begins at once.
     pub fn on_disconnect(&mut self, now: Micros) {
-        self.offer = None;
         if self.progress.state == State::Up {
             self.progress.lost();
         }
-        self.greet(now, 0);
+        self.on_connect(now);
     }
 
     /// Starts again with HELLO.
@@ -406,7 +411,7 @@ impl LinkOut {
         self.handshake(now, wire);
         let Some(session) = &mut self.session else { return };
         session.send_frames(now, wire, &self.banks, &mut self.sent, &mut self.stats);
-        session.ask(now, wire, &self.banks);
+        session.ask(now, wire, &self.banks, self.mode);
         if self.progress.state == State::Up && now > session.heard_at + LOST_US {
             self.progress.lost();
         }
@@ -538,7 +543,8 @@ impl Session {
                 }
                 stats.retransmits += u64::from(frame.due.count_ones());
                 stats.datagrams += u64::from(frame.due.count_ones());
-                frame.again = if now < frame.again_at + 1_000 { frame.again } else { 0 } | frame.due;
+                frame.again =
+                    if now < frame.again_at + 1_000 { frame.again } else { 0 } | frame.due;
                 (frame.due, frame.again_at) = (0, now);
             }
             seq = seq.wrapping_add(1);
@@ -566,13 +572,13 @@ impl Session {
     }
 
     /// PING when the link is idle or an answer is overdue. With it goes a chunk of the oldest
-    /// frame on the way: if it is the missing one, a round trip is saved.
-    fn ask(&mut self, now: Micros, wire: &mut impl Wire, banks: &[Bank]) {
+    /// frame on the way: if it is the missing one, a round trip is saved. Streams lose none.
+    fn ask(&mut self, now: Micros, wire: &mut impl Wire, banks: &[Bank], mode: Mode) {
         let is_overdue = self.is_waiting() && now >= self.probe_at;
         if !is_overdue && now < self.ping_at + PING_US {
             return;
         }
-        if is_overdue && self.base != self.sent {
+        if is_overdue && self.base != self.sent && mode == Mode::Datagrams {
             let bank = &banks[bank(self.base, banks.len() as u32)];
             let all = bank.all();
             if !wire.burst(self.agreed.from, &bank.burst(all & !(all >> 1))) {
