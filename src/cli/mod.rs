@@ -140,6 +140,10 @@ fn command_words(argv: Vec<String>) -> Vec<String> {
     match words.first().map(String::as_str) {
         None => words.push("run".to_owned()),
         Some("inference") => words[0] = "run".to_owned(),
+        Some(role @ ("master" | "worker")) => {
+            let role = role.to_owned();
+            words.splice(..1, ["run".to_owned(), "--role".to_owned(), role]);
+        }
         Some(_) => {}
     }
     words
@@ -149,6 +153,8 @@ fn applet(name: &str) -> Option<&'static str> {
     match name {
         "inference" | "run" => Some("run"),
         "export" => Some("export"),
+        "master" => Some("master"),
+        "worker" => Some("worker"),
         "tokenizer" => Some("tokenizer"),
         _ => None,
     }
@@ -197,6 +203,8 @@ mod tests {
         assert_eq!(words(&["./inference", "m.bin"]), ["run", "m.bin"]);
         assert_eq!(words(&["export", "out"]), ["export", "out"]);
         assert_eq!(words(&["leap", "inference"]), ["run"]);
+        assert_eq!(words(&["leap", "worker", "m.bin"]), ["run", "--role", "worker", "m.bin"]);
+        assert_eq!(words(&["/bin/master"]), ["run", "--role", "master"]);
     }
 
     #[test]

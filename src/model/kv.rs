@@ -14,6 +14,7 @@ use crate::kernels::{Kernels, KvRun};
 /// Shape of the cache.
 #[derive(Clone, Copy)]
 pub(super) struct KvShape {
+    /// Layers of the share; they are counted from its first.
     pub(super) n_layers: usize,
     pub(super) n_kv_heads: usize,
     /// Positions held.
@@ -23,9 +24,9 @@ pub(super) struct KvShape {
 }
 
 impl KvShape {
-    pub(super) fn new(header: &Header, kv_len: usize) -> KvShape {
+    pub(super) fn new(header: &Header, n_layers: usize, kv_len: usize) -> KvShape {
         KvShape {
-            n_layers: header.n_layers,
+            n_layers,
             n_kv_heads: header.n_kv_heads,
             kv_len,
             head_dim: header.head_dim,

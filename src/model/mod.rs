@@ -11,11 +11,14 @@ mod packed;
 mod plan;
 mod project;
 mod rope;
+mod share;
 mod synthetic;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::format;
 use crate::format::model::{Encoding, HEADER_LEN, Header, Tensor, TensorId, TensorKind};
@@ -24,17 +27,21 @@ use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::Map;
 
+use share::Weights;
+
 pub use forward::{ForwardError, Row, StartError, Transformer};
 pub use packed::PackReport;
 pub use plan::{KvType, Plan, PlanError};
+pub use share::Share;
 pub use synthetic::{Shape, SyntheticError};
 
-/// Weights and configuration of a model.
+/// Weights and configuration of a model, or of one node's share of it.
 pub struct Model {
     header: Header,
-    source: Source,
-    /// The first tensor of each kind, in the order of [`TensorKind::ALL`].
-    first: Vec<Tensor>,
+    share: Share,
+    weights: Weights,
+    /// Of the whole file, whatever the share.
+    fingerprint: OnceLock<u64>,
 }
 
 enum Source {
@@ -112,7 +119,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// The matrix of rows `range` alone: whole panels of a packed one, or its end.
-    pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Matrix<'a> {
+    pub fn slice_rows(&self, range: Range<usize>) -> Matrix<'a> {
         match self {
             Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
             Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
@@ -162,8 +169,25 @@ impl Model {
 
     fn new(source: Source) -> Result<Model, format::Error> {
         let header = Header::parse(source.bytes())?;
-        let first = header.tensors().filter(|tensor| tensor.id.layer == 0).collect();
-        Ok(Model { header, source, first })
+        let share = Share::whole(&header);
+        let weights = Weights::whole(&header, source);
+        Ok(Model { header, share, weights, fingerprint: OnceLock::new() })
+    }
+
+    /// The model with the weights of `share` alone; nothing else of its file stays mapped.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, or the share's layers are none or not the model's.
+    pub fn with_share(self, share: Share) -> io::Result<Model> {
+        let Range { start, end } = share.layers;
+        if start >= end || end > self.header.n_layers || self.share != Share::whole(&self.header) {
+            let what = format!("no layers {start}..{end} in a model of {}", self.header.n_layers);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        // Asked while the whole file is still at hand.
+        self.fingerprint();
+        let weights = self.weights.narrow(&share)?;
+        Ok(Model { share, weights, ..self })
     }
 
     /// What the file says about the model.
@@ -171,17 +195,21 @@ impl Model {
         &self.header
     }
 
-    /// The whole file.
-    pub fn file_bytes(&self) -> &[u8] {
-        self.source.bytes()
+    /// Which part of the model this is.
+    pub fn share(&self) -> &Share {
+        &self.share
     }
 
     /// Stands for the model's content: the header and the checksums of all tensors; of a file
     /// without checksums its length and bytes from all over it.
     pub fn fingerprint(&self) -> u64 {
+        *self.fingerprint.get_or_init(|| self.hash_file())
+    }
+
+    fn hash_file(&self) -> u64 {
         const SAMPLE: usize = 4096;
         const SAMPLES: usize = 256;
-        let bytes = self.file_bytes();
+        let bytes = self.weights.file().expect("`with_share` asks for it first");
         let mut hash = Fnv::new();
         hash.add(&bytes[..HEADER_LEN]);
         if self.header.has_extension {
@@ -195,12 +223,13 @@ impl Model {
         hash.0
     }
 
-    /// Bytes of weights that decoding one token reads: everything but the embedding, of
+    /// Bytes of weights that decoding one token reads here: everything of the share but the embedding, of
     /// which one row is read, unless it is the classifier too.
     pub fn bytes_per_token(&self) -> u64 {
         let is_read =
             |t: &Tensor| t.id.kind != TensorKind::Embedding || self.header.shared_classifier;
-        self.header.tensors().filter(is_read).map(|t| t.bytes).sum()
+        let held = self.header.tensors().filter(|tensor| self.share.holds(tensor.id));
+        held.filter(is_read).map(|t| t.bytes).sum()
     }
 
     /// The norm weights `id`, `[dim]`.
@@ -235,10 +264,7 @@ impl Model {
     }
 
     fn tensor_bytes(&self, id: TensorId) -> &[u8] {
-        let first = self.first.iter().find(|tensor| tensor.id.kind == id.kind);
-        let first = first.expect("callers ask for kinds that the header has");
-        let start = first.offset as usize + id.layer * first.bytes as usize;
-        &self.file_bytes()[start..start + first.bytes as usize]
+        self.weights.tensor(id)
     }
 }
 

@@ -53,12 +53,16 @@ struct Job<'a> {
 /// A packed copy of every quantised matrix that is multiplied by.
 pub(super) struct PackedWeights {
     layout: Layout,
+    /// First layer of the share.
+    first_layer: usize,
     /// Place of each kind's matrices, by layer.
-    kinds: Vec<(TensorKind, Vec<Entry>)>,
+    kinds: Kinds,
     home: Home,
     /// A copy in huge pages on its way.
     moving: Option<Moving>,
 }
+
+type Kinds = Vec<(TensorKind, Vec<Entry>)>;
 
 enum Home {
     File(Arc<Cache>),
@@ -77,7 +81,8 @@ impl Packer<'_> {
         let layout = self.kernels.layout()?;
         let header = self.model.header();
         let is_read = |id: TensorId| id.kind != TensorKind::Embedding || header.shared_classifier;
-        let ids = header.tensors().map(|tensor| tensor.id).filter(|id| !id.kind.is_norm());
+        let ids = header.tensors().map(|tensor| tensor.id);
+        let ids = ids.filter(|id| !id.kind.is_norm() && self.model.share().holds(*id));
         let jobs = ids.filter(|id| is_read(*id)).filter_map(|id| {
             let w = self.model.matrix(id.kind, id.layer);
             let bytes = packed_bytes(layout, &w, w.rows(), header.weights.group()?)?;
@@ -95,9 +100,10 @@ impl Packer<'_> {
 
     /// What a cache file of these matrices is recognised by.
     fn identity(&self, layout: Layout) -> Identity {
+        let layers = &self.model.share().layers;
         Identity {
             fingerprint: self.model.fingerprint(),
-            layers: (0, self.model.header().n_layers as u32),
+            layers: (layers.start as u32, layers.end as u32),
             isa: layout.id(),
             layout: VERSION,
         }
@@ -124,8 +130,7 @@ impl Packer<'_> {
             true => PackReport { packed: n, reused: 0, bytes },
             false => PackReport { packed: 0, reused: n, bytes },
         };
-        let home = Home::File(Arc::new(cache));
-        Ok(Some((PackedWeights { layout, kinds, home, moving: None }, report)))
+        Ok(Some((self.packed(layout, kinds, Home::File(Arc::new(cache))), report)))
     }
 
     fn fill(
@@ -174,8 +179,12 @@ impl Packer<'_> {
             end += padded(job.bytes);
         }
         let report = PackReport { packed: jobs.len(), reused: 0, bytes: total as u64 };
-        let (kinds, home) = (by_kind(entries), Home::Memory(memory));
-        Ok(Some((PackedWeights { layout, kinds, home, moving: None }, report)))
+        Ok(Some((self.packed(layout, by_kind(entries), Home::Memory(memory)), report)))
+    }
+
+    fn packed(&self, layout: Layout, kinds: Kinds, home: Home) -> PackedWeights {
+        let first_layer = self.model.share().layers.start;
+        PackedWeights { layout, first_layer, kinds, home, moving: None }
     }
 
     fn pack(&self, layout: Layout, w: Matrix<'_>, out: &mut [u8]) {
@@ -208,8 +217,8 @@ fn key(id: TensorId) -> u64 {
 }
 
 /// Groups entries that come kind after kind, layer after layer.
-fn by_kind(entries: Vec<(TensorKind, Entry)>) -> Vec<(TensorKind, Vec<Entry>)> {
-    let mut kinds: Vec<(TensorKind, Vec<Entry>)> = Vec::new();
+fn by_kind(entries: Vec<(TensorKind, Entry)>) -> Kinds {
+    let mut kinds = Kinds::new();
     for (kind, entry) in entries {
         match kinds.last_mut() {
             Some((last, layers)) if *last == kind => layers.push(entry),
@@ -228,7 +237,8 @@ impl PackedWeights {
     ) -> Option<Matrix<'_>> {
         let group = header.weights.group()?;
         let (_, layers) = self.kinds.iter().find(|(of, _)| *of == kind)?;
-        let entry = &layers[layer];
+        let first = if kind.is_per_layer() { self.first_layer } else { 0 };
+        let entry = &layers[layer - first];
         let bytes = match &self.home {
             Home::File(cache) => cache.offset_to_addr(entry),
             Home::Memory(memory) => {

@@ -136,6 +136,17 @@ impl Network {
         shared.step(deadline.unwrap_or(Micros::MAX), Micros::MAX)
     }
 
+    /// As [`Network::step`], but never past `limit`: time then stands there, and it is false.
+    pub fn step_to(&self, limit: Micros) -> bool {
+        let mut shared = self.lock();
+        let deadline = shared.nodes.iter().map(|node| node.deadline).min();
+        let has_moved = shared.step(deadline.unwrap_or(Micros::MAX), limit);
+        if !has_moved {
+            shared.now = shared.now.max(limit);
+        }
+        has_moved
+    }
+
     fn lock(&self) -> MutexGuard<'_, Shared> {
         // A panic elsewhere leaves nothing half done that matters here.
         self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
