@@ -15,6 +15,9 @@
 //! - [`model`]: configuration, weights, KV cache and the forward pass.
 //! - [`engine`]: generation: prefill, decode loop, stop conditions, figures.
 //! - [`export`]: checkpoints of other programs to LEAP's files (feature `tools`).
+//! - [`wire`]: the bytes that nodes of a ring exchange. [`transport`]: links between two nodes
+//!   that lose, repeat and reorder nothing, over carriers that do.
+//! - [`ring`]: who owns which layers, and what a node does with the frames that reach it.
 //! - [`cli`]: the commands; the only layer that prints or exits.
 
 pub mod arena;
@@ -28,6 +31,9 @@ pub mod model;
 pub mod pack;
 pub mod pool;
 pub mod quant;
+pub mod ring;
 pub mod sampler;
 pub mod sys;
 pub mod tokenizer;
+pub mod transport;
+pub mod wire;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::{Failure, note, warn};
 use crate::engine::Engine;
-use crate::model::{Model, PackReport};
+use crate::model::{Model, PackReport, Share};
 use crate::pack;
 use crate::sys::{huge, memory, signal};
 
@@ -152,10 +152,14 @@ pub(super) fn beside_or_cache_folder(engine: &Engine, model: &Path) -> PathBuf {
     }
 }
 
-/// `MODEL.TIER.leapw`.
+/// `MODEL.TIER.leapw`; of a node that runs some of the layers, `MODEL.FIRST-LAST.TIER.leapw`.
 fn file_name(engine: &Engine, model: &Path) -> String {
     let stem = model.file_stem().unwrap_or_default().to_string_lossy();
-    format!("{stem}.{}.leapw", engine.transformer().kernels().isa().name())
+    let layers = match engine.transformer().model().share() {
+        share if *share == Share::whole(engine.header()) => String::new(),
+        Share { layers, .. } => format!(".{}-{}", layers.start, layers.end - 1),
+    };
+    format!("{stem}{layers}.{}.leapw", engine.transformer().kernels().isa().name())
 }
 
 /// Models of different folders may have one name.

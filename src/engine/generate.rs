@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::{Engine, Logits, StopStrings, Stream};
+use super::{Engine, Logits, StepError, StopStrings, Stream};
 use crate::model::ForwardError;
 use crate::sampler::Sampler;
 use crate::tokenizer::{Decoder, Tokenizer};
@@ -96,8 +96,8 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GenerateError {
-    /// The model refused a batch.
-    Forward(ForwardError),
+    /// A batch could not be run.
+    Step(StepError),
     /// The model's logits are not numbers: its weights are damaged.
     NotANumber,
     /// There is no prompt to begin with.
@@ -107,7 +107,7 @@ pub enum GenerateError {
 impl fmt::Display for GenerateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            GenerateError::Forward(e) => e.fmt(f),
+            GenerateError::Step(e) => e.fmt(f),
             GenerateError::NotANumber => {
                 write!(f, "the model's output is not a number: its weights are damaged")
             }
@@ -118,9 +118,9 @@ impl fmt::Display for GenerateError {
 
 impl std::error::Error for GenerateError {}
 
-impl From<ForwardError> for GenerateError {
-    fn from(error: ForwardError) -> GenerateError {
-        GenerateError::Forward(error)
+impl From<StepError> for GenerateError {
+    fn from(error: StepError) -> GenerateError {
+        GenerateError::Step(error)
     }
 }
 
@@ -130,10 +130,14 @@ pub struct Generator<'t> {
     tokenizer: &'t Tokenizer,
     sampler: Sampler,
     stop_strings: StopStrings,
+    decoder: Decoder<'t>,
     /// Ids of the last answer.
     answer: Vec<u32>,
     /// Text of one token.
     text: String,
+    figures: Figures,
+    start: Instant,
+    first_token: Instant,
 }
 
 impl<'t> Generator<'t> {
@@ -144,8 +148,18 @@ impl<'t> Generator<'t> {
         stop_strings: StopStrings,
         ctx_len: usize,
     ) -> Generator<'t> {
-        let answer = Vec::with_capacity(ctx_len + 1);
-        Generator { tokenizer, sampler, stop_strings, answer, text: String::with_capacity(1024) }
+        let now = Instant::now();
+        Generator {
+            tokenizer,
+            sampler,
+            stop_strings,
+            decoder: Decoder::new(tokenizer, false),
+            answer: Vec::with_capacity(ctx_len + 1),
+            text: String::with_capacity(1024),
+            figures: Figures::default(),
+            start: now,
+            first_token: now,
+        }
     }
 
     /// The ids of the last answer, with the stop id that ended it. The last of them has not
@@ -158,8 +172,8 @@ impl<'t> Generator<'t> {
     /// as it becomes complete.
     ///
     /// # Errors
-    /// If the prompt is empty, does not fit or holds an unknown id, or if the model's output
-    /// is not a number.
+    /// If the prompt is empty, does not fit or holds an unknown id, if the ring is lost, or if
+    /// the model's output is not a number.
     pub fn run(
         &mut self,
         engine: &mut Engine,
@@ -167,66 +181,82 @@ impl<'t> Generator<'t> {
         request: &Request<'_>,
         show: &mut dyn FnMut(&str),
     ) -> Result<Outcome, GenerateError> {
-        self.answer.clear();
-        self.stop_strings.reset();
-        let start = Instant::now();
-        let mut figures = Figures { prompt_tokens: request.prompt.len(), ..Figures::default() };
-        let Some(mut next) = self.prefill(engine, stream, request)? else {
-            return Ok(Outcome { reason: StopReason::Interrupted, figures });
+        self.begin(request);
+        let reason = match self.answer_all(engine, stream, request, show) {
+            Err(GenerateError::Step(StepError::Interrupted)) => StopReason::Interrupted,
+            reason => reason?,
         };
-        figures.ttft = start.elapsed();
-        let first_token = Instant::now();
-        let mut decoder = match request.starts_text {
-            true => Decoder::new(self.tokenizer, false),
-            false => Decoder::continuing(self.tokenizer, false),
-        };
-        let reason = loop {
-            self.answer.push(next);
-            if let Some(reason) = self.take(next, request, &mut decoder, show) {
-                break reason;
-            }
-            if stream.pos() == engine.ctx_len() {
-                break StopReason::ContextFull;
-            }
-            if (request.is_interrupted)() {
-                break StopReason::Interrupted;
-            }
-            next = self.choose(engine.push_batch(stream, &[next], Logits::Last)?)?;
-        };
-        figures.decode = first_token.elapsed();
-        figures.generated_tokens = self.answer.len();
-        if reason != StopReason::StopString {
-            self.show_rest(&mut decoder, show);
-        }
-        Ok(Outcome { reason, figures })
+        Ok(self.finish(reason, show))
     }
 
-    /// Runs the prompt; returns the first token, or nothing if interrupted.
-    fn prefill(
+    fn answer_all(
         &mut self,
         engine: &mut Engine,
         stream: &mut Stream,
         request: &Request<'_>,
-    ) -> Result<Option<u32>, GenerateError> {
-        let max_batch = engine.transformer().plan().max_batch;
-        let mut batches = request.prompt.chunks(max_batch).peekable();
-        if stream.pos() + request.prompt.len() > engine.ctx_len() {
-            return Err(ForwardError::ContextFull { ctx_len: engine.ctx_len() }.into());
-        }
-        while let Some(batch) = batches.next() {
+        show: &mut dyn FnMut(&str),
+    ) -> Result<StopReason, GenerateError> {
+        let Some(logits) = prefill(engine, stream, request)? else {
+            return Ok(StopReason::Interrupted);
+        };
+        let mut reason = self.accept(logits, request, show)?;
+        while reason.is_none() {
+            if stream.pos() == engine.ctx_len() {
+                return Ok(StopReason::ContextFull);
+            }
             if (request.is_interrupted)() {
-                return Ok(None);
+                return Ok(StopReason::Interrupted);
             }
-            if batches.peek().is_none() {
-                return self.choose(engine.push_batch(stream, batch, Logits::Last)?).map(Some);
-            }
-            engine.push_batch(stream, batch, Logits::None)?;
+            let next = self.answer.last().copied();
+            let next = next.expect("`accept` has chosen a token");
+            let logits = engine.push_batch(stream, &[next], Logits::Last)?;
+            reason = self.accept(logits, request, show)?;
         }
-        Err(GenerateError::EmptyPrompt)
+        Ok(reason.unwrap_or(StopReason::Length))
     }
 
-    fn choose(&mut self, logits: &[f32]) -> Result<u32, GenerateError> {
-        self.sampler.sample(logits).ok_or(GenerateError::NotANumber)
+    /// Starts a new answer.
+    pub(super) fn begin(&mut self, request: &Request<'_>) {
+        self.answer.clear();
+        self.stop_strings.reset();
+        self.decoder = match request.starts_text {
+            true => Decoder::new(self.tokenizer, false),
+            false => Decoder::continuing(self.tokenizer, false),
+        };
+        self.figures = Figures { prompt_tokens: request.prompt.len(), ..Figures::default() };
+        self.start = Instant::now();
+    }
+
+    /// Chooses the next token, shows what it completes, and says why the answer ends with it,
+    /// if it does.
+    ///
+    /// # Errors
+    /// If the logits are not numbers.
+    pub(super) fn accept(
+        &mut self,
+        logits: &[f32],
+        request: &Request<'_>,
+        show: &mut dyn FnMut(&str),
+    ) -> Result<Option<StopReason>, GenerateError> {
+        let next = self.sampler.sample(logits).ok_or(GenerateError::NotANumber)?;
+        if self.answer.is_empty() {
+            self.first_token = Instant::now();
+            self.figures.ttft = self.first_token - self.start;
+        }
+        self.answer.push(next);
+        Ok(self.take(next, request, show))
+    }
+
+    /// Shows what has been held back, and sums up.
+    pub(super) fn finish(&mut self, reason: StopReason, show: &mut dyn FnMut(&str)) -> Outcome {
+        self.figures.generated_tokens = self.answer.len();
+        if !self.answer.is_empty() {
+            self.figures.decode = self.first_token.elapsed();
+            if reason != StopReason::StopString {
+                self.show_rest(show);
+            }
+        }
+        Outcome { reason, figures: self.figures }
     }
 
     /// Shows what `id` completes; says why the answer ends with it, if it does.
@@ -234,14 +264,13 @@ impl<'t> Generator<'t> {
         &mut self,
         id: u32,
         request: &Request<'_>,
-        decoder: &mut Decoder<'_>,
         show: &mut dyn FnMut(&str),
     ) -> Option<StopReason> {
         if request.stop_ids.contains(&id) {
             return Some(StopReason::StopId(id));
         }
         self.text.clear();
-        decoder.push(id, &mut self.text);
+        self.decoder.push(id, &mut self.text);
         let shown = self.stop_strings.push(&self.text);
         if shown.len > 0 {
             show(&self.stop_strings.held()[..shown.len]);
@@ -254,13 +283,39 @@ impl<'t> Generator<'t> {
     }
 
     /// Shows what was held back for a stop string or a character that never came.
-    fn show_rest(&mut self, decoder: &mut Decoder<'_>, show: &mut dyn FnMut(&str)) {
+    fn show_rest(&mut self, show: &mut dyn FnMut(&str)) {
         self.text.clear();
-        decoder.flush(&mut self.text);
+        self.decoder.flush(&mut self.text);
         self.stop_strings.push(&self.text);
         if !self.stop_strings.held().is_empty() {
             show(self.stop_strings.held());
         }
         self.stop_strings.reset();
     }
+}
+
+/// Runs the prompt; returns the logits after it, or nothing if interrupted.
+fn prefill<'e>(
+    engine: &'e mut Engine,
+    stream: &mut Stream,
+    request: &Request<'_>,
+) -> Result<Option<&'e mut [f32]>, GenerateError> {
+    if stream.pos() + request.prompt.len() > engine.ctx_len() {
+        return Err(StepError::from(ForwardError::ContextFull { ctx_len: engine.ctx_len() }).into());
+    }
+    let max_batch = engine.max_batch();
+    let Some(last_at) = request.prompt.len().checked_sub(1) else {
+        return Err(GenerateError::EmptyPrompt);
+    };
+    let (first, last) = request.prompt.split_at(last_at / max_batch * max_batch);
+    for batch in first.chunks(max_batch) {
+        if (request.is_interrupted)() {
+            return Ok(None);
+        }
+        engine.push_batch(stream, batch, Logits::None)?;
+    }
+    if (request.is_interrupted)() {
+        return Ok(None);
+    }
+    Ok(Some(engine.push_batch(stream, last, Logits::Last)?))
 }

@@ -21,6 +21,9 @@
 mod checkpoint;
 mod config;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzz;
+mod gguf;
 mod plan;
 pub mod tokenizer;
 mod writer;

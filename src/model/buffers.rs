@@ -2,6 +2,7 @@
 
 use half::f16;
 
+use super::Share;
 use super::plan::{KvType, Plan};
 use crate::arena::{Carver, Exhausted};
 use crate::format::model::Header;
@@ -19,7 +20,7 @@ pub(super) struct Inputs<'a> {
     pub(super) f32: &'a mut [f32],
     /// The same, quantised; empty if the weights are f32. `[batch, k]`.
     pub(super) q: &'a mut [i8],
-    /// Scales of `q`, `[batch, k / group]`.
+    /// Scales of `q`, `[batch, k / group]` at most: as many as its groups are.
     pub(super) scales: &'a mut [f32],
     /// Biases of `q` for packed weights, `[batch, k / group]`.
     pub(super) biases: &'a mut [i32],
@@ -44,7 +45,7 @@ pub(super) struct Buffers<'a> {
     pub(super) cos: &'a mut [f32],
     /// RoPE sines, `[batch, head_dim / 2]`.
     pub(super) sin: &'a mut [f32],
-    /// `[max_logits, vocab_size]`.
+    /// `[max_logits, vocab_size]`; empty if the share has no classifier.
     pub(super) logits: &'a mut [f32],
     pub(super) kv: KvValues<'a>,
 }
@@ -54,6 +55,7 @@ impl<'a> Buffers<'a> {
     /// cache is found again at the next call.
     pub(super) fn carve(
         header: &Header,
+        share: &Share,
         plan: &Plan,
         carver: &mut Carver<'a>,
     ) -> Result<Buffers<'a>, Exhausted> {
@@ -63,6 +65,8 @@ impl<'a> Buffers<'a> {
             None => (0, 0),
             Some(group) => (widest, widest.div_ceil(group)),
         };
+        let logits = if share.has_ends { plan.max_logits } else { 0 };
+        let kv_values = plan.kv_values(header, share.layers.len());
         Ok(Buffers {
             x: carver.take("x", rows(header.dim))?,
             qkv: carver.take("qkv", rows(header.q_dim() + 2 * header.kv_dim()))?,
@@ -78,10 +82,10 @@ impl<'a> Buffers<'a> {
             },
             cos: carver.take("cos", rows(header.head_dim / 2))?,
             sin: carver.take("sin", rows(header.head_dim / 2))?,
-            logits: carver.take("logits", plan.max_logits.saturating_mul(header.vocab_size))?,
+            logits: carver.take("logits", logits.saturating_mul(header.vocab_size))?,
             kv: match plan.kv {
-                KvType::F16 => KvValues::F16(carver.take("KV cache", plan.kv_values(header))?),
-                KvType::F32 => KvValues::F32(carver.take("KV cache", plan.kv_values(header))?),
+                KvType::F16 => KvValues::F16(carver.take("KV cache", kv_values)?),
+                KvType::F32 => KvValues::F32(carver.take("KV cache", kv_values)?),
             },
         })
     }

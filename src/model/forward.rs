@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use super::packed::{PackReport, PackedWeights, Packer};
 use super::plan::{Plan, PlanError};
 use super::project::Projector;
 use super::rope;
-use super::{Matrix, Model};
+use super::{Matrix, Model, Share};
 use crate::arena::{Arena, Exhausted};
 use crate::format::model::{Header, TensorKind};
 use crate::kernels::{Isa, Kernels};
@@ -57,6 +56,8 @@ pub enum ForwardError {
     },
     /// There are more rows, wanted logits or streams than planned.
     Plan,
+    /// Nobody wants the result any more; see [`Transformer::interrupt_by`].
+    Interrupted,
 }
 
 impl fmt::Display for ForwardError {
@@ -69,6 +70,7 @@ impl fmt::Display for ForwardError {
                 write!(f, "the context of {ctx_len} tokens is full")
             }
             ForwardError::Plan => write!(f, "the batch is larger than planned"),
+            ForwardError::Interrupted => write!(f, "interrupted"),
         }
     }
 }
@@ -122,6 +124,7 @@ pub struct Transformer {
     frequencies: Vec<f64>,
     arena: Arena,
     packed: Option<PackedWeights>,
+    is_wanted: Option<fn() -> bool>,
 }
 
 impl Transformer {
@@ -136,16 +139,33 @@ impl Transformer {
         pool: Pool,
         plan: Plan,
     ) -> Result<Transformer, StartError> {
-        let header = model.header();
         if let Some(wanted) = model.packed_for().filter(|isa| *isa != kernels.isa()) {
             return Err(StartError::Packed { wanted, found: kernels.isa() });
         }
-        let bytes = plan.bytes(header).map_err(StartError::Plan)?;
-        let arena = Arena::new(bytes).map_err(StartError::Memory)?;
-        let kv = KvShape::new(header, plan.kv_len(header));
-        let frequencies = rope::frequencies(header);
+        let (arena, kv) = allocate(&model, &plan)?;
+        let frequencies = rope::frequencies(model.header());
         let packed = PackedWeights::of_model(&model);
-        Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena, packed })
+        Ok(Transformer {
+            model,
+            kernels,
+            pool,
+            plan,
+            kv,
+            frequencies,
+            arena,
+            packed,
+            is_wanted: None,
+        })
+    }
+
+    /// Gives buffers and KV cache other sizes; what the streams held is forgotten.
+    ///
+    /// # Errors
+    /// If the plan does not fit the model or the machine; nothing has been changed then.
+    pub fn set_plan(&mut self, plan: Plan) -> Result<(), StartError> {
+        (self.arena, self.kv) = allocate(&self.model, &plan)?;
+        self.plan = plan;
+        Ok(())
     }
 
     /// Takes the weights from the cache file at `path`, packed for the kernels; builds it if it
@@ -187,6 +207,12 @@ impl Transformer {
     pub fn packed_in_model(&self) -> Option<PackReport> {
         self.model.packed_for()?;
         self.packed.as_ref().map(PackedWeights::reused)
+    }
+
+    /// From now on `is_wanted` is asked before each layer and may end a forward pass with
+    /// [`ForwardError::Interrupted`]. Its rows then count as not run.
+    pub fn interrupt_by(&mut self, is_wanted: fn() -> bool) {
+        self.is_wanted = Some(is_wanted);
     }
 
     /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have
@@ -259,15 +285,91 @@ impl Transformer {
     /// `[wanted, vocab_size]`, in the rows' order.
     ///
     /// # Errors
-    /// If a row does not fit the model or the plan; nothing has been changed then.
+    /// If a row does not fit the model or the plan, and nothing has been changed then; or if
+    /// the pass was interrupted.
+    ///
+    /// # Panics
+    /// If the model is a share that lacks layers or ends.
     pub fn forward(&mut self, rows: &[Row]) -> Result<&mut [f32], ForwardError> {
-        check(rows, &self.plan, self.model.header())?;
+        assert!(self.model.share() == &Share::whole(self.model.header()));
+        self.check(rows)?;
+        let (pass, mut buffers) = self.begin(rows);
+        pass.embed(&mut buffers);
+        pass.layers(&mut buffers)?;
+        let m = pass.normalise_wanted(&mut buffers);
+        Ok(pass.classify(m, buffers))
+    }
+
+    /// Whether `rows` could be run.
+    ///
+    /// # Errors
+    /// As for [`Transformer::forward`].
+    pub fn check(&self, rows: &[Row]) -> Result<(), ForwardError> {
+        check(rows, &self.plan)?;
+        check_tokens(rows, self.model.header())
+    }
+
+    /// The first stage: the tokens of `rows` become activations.
+    ///
+    /// # Errors
+    /// As for [`Transformer::forward`].
+    ///
+    /// # Panics
+    /// If the model is a share without ends.
+    pub fn embed(&mut self, rows: &[Row]) -> Result<(), ForwardError> {
+        self.check(rows)?;
+        let (pass, mut buffers) = self.begin(rows);
+        pass.embed(&mut buffers);
+        Ok(())
+    }
+
+    /// The activations of the first `n_rows` rows, `[n_rows, dim]`: what [`Transformer::embed`]
+    /// or the caller wrote, and [`Transformer::run_layers`] turns into its result.
+    ///
+    /// # Panics
+    /// If these are more rows than planned.
+    pub fn activations(&mut self, n_rows: usize) -> &mut [f32] {
+        let dim = self.model.header().dim;
+        let (_, buffers) = self.begin(&[]);
+        &mut buffers.x[..n_rows * dim]
+    }
+
+    /// The second stage: takes the activations of `rows` through the share's layers. Tokens do
+    /// not matter here.
+    ///
+    /// # Errors
+    /// As for [`Transformer::forward`].
+    pub fn run_layers(&mut self, rows: &[Row]) -> Result<(), ForwardError> {
+        check(rows, &self.plan)?;
+        let (pass, mut buffers) = self.begin(rows);
+        pass.layers(&mut buffers)
+    }
+
+    /// The last stage: the logits of `x`, activations of the model's last layer, `[m, dim]`.
+    ///
+    /// # Errors
+    /// If these are more than the plan's `max_logits`.
+    ///
+    /// # Panics
+    /// If the model is a share without ends.
+    pub fn classify(&mut self, x: &[f32]) -> Result<&mut [f32], ForwardError> {
+        let m = x.len() / self.model.header().dim;
+        if m > self.plan.max_logits {
+            return Err(ForwardError::Plan);
+        }
+        let (pass, mut buffers) = self.begin(&[]);
+        pass.normalise_last(x, &mut buffers);
+        Ok(pass.classify(m, buffers))
+    }
+
+    fn begin<'s, 'a: 's>(&'a mut self, rows: &'s [Row]) -> (Pass<'s>, Buffers<'a>) {
         if let Some(packed) = &mut self.packed {
             packed.finish_move();
         }
         let mut carver = self.arena.carver();
-        let buffers = Buffers::carve(self.model.header(), &self.plan, &mut carver);
-        let mut buffers = buffers.expect("the arena was made for this plan");
+        let (header, share) = (self.model.header(), self.model.share());
+        let buffers = Buffers::carve(header, share, &self.plan, &mut carver);
+        let buffers = buffers.expect("the arena was made for this plan");
         let pass = Pass {
             model: &self.model,
             packed: self.packed.as_ref(),
@@ -275,30 +377,38 @@ impl Transformer {
             pool: &self.pool,
             kv: &self.kv,
             frequencies: &self.frequencies,
+            is_wanted: self.is_wanted,
             rows,
         };
-        pass.embed(&mut buffers);
-        pass.layers(0..self.model.header().n_layers, &mut buffers);
-        let len = pass.classify(&mut buffers);
-        Ok(&mut buffers.logits[..len])
+        (pass, buffers)
     }
 }
 
-fn check(rows: &[Row], plan: &Plan, header: &Header) -> Result<(), ForwardError> {
+fn allocate(model: &Model, plan: &Plan) -> Result<(Arena, KvShape), StartError> {
+    let (header, share) = (model.header(), model.share());
+    let bytes = plan.bytes(header, share).map_err(StartError::Plan)?;
+    let arena = Arena::new(bytes).map_err(StartError::Memory)?;
+    Ok((arena, KvShape::new(header, share.layers.len(), plan.kv_len(header))))
+}
+
+fn check(rows: &[Row], plan: &Plan) -> Result<(), ForwardError> {
     let wanted = rows.iter().filter(|row| row.wants_logits).count();
     let has_stream = |row: &Row| row.stream < plan.n_streams;
     if rows.len() > plan.max_batch || wanted > plan.max_logits || !rows.iter().all(has_stream) {
         return Err(ForwardError::Plan);
     }
-    for row in rows {
-        if row.token as usize >= header.vocab_size {
-            return Err(ForwardError::Token { id: row.token, vocab_size: header.vocab_size });
-        }
-        if row.pos >= plan.ctx_len {
-            return Err(ForwardError::ContextFull { ctx_len: plan.ctx_len });
-        }
+    match rows.iter().any(|row| row.pos >= plan.ctx_len) {
+        true => Err(ForwardError::ContextFull { ctx_len: plan.ctx_len }),
+        false => Ok(()),
     }
-    Ok(())
+}
+
+fn check_tokens(rows: &[Row], header: &Header) -> Result<(), ForwardError> {
+    let vocab_size = header.vocab_size;
+    match rows.iter().find(|row| row.token as usize >= vocab_size) {
+        Some(row) => Err(ForwardError::Token { id: row.token, vocab_size }),
+        None => Ok(()),
+    }
 }
 
 /// One forward pass over `rows`.
@@ -309,6 +419,7 @@ struct Pass<'a> {
     pool: &'a Pool,
     kv: &'a KvShape,
     frequencies: &'a [f64],
+    is_wanted: Option<fn() -> bool>,
     rows: &'a [Row],
 }
 
@@ -325,25 +436,30 @@ impl Pass<'_> {
         packed.unwrap_or_else(|| self.model.matrix(kind, layer))
     }
 
-    /// Fills `x` with the tokens' embeddings, and the tables of RoPE with their positions.
+    /// Fills `x` with the tokens' embeddings.
     fn embed(&self, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
-        let embedding = self.matrix(TensorKind::Embedding, 0);
+        let embedding = self.model.matrix(TensorKind::Embedding, 0);
         for (row, x) in self.rows.iter().zip(buffers.x.chunks_exact_mut(header.dim)) {
             embedding.read_row(row.token as usize, self.kernels, x);
         }
-        let half = header.head_dim / 2;
+    }
+
+    /// Takes `x` through the share's layers.
+    fn layers(&self, buffers: &mut Buffers<'_>) -> Result<(), ForwardError> {
+        let half = self.model.header().head_dim / 2;
         let tables = buffers.cos.chunks_exact_mut(half).zip(buffers.sin.chunks_exact_mut(half));
         for (row, (cos, sin)) in self.rows.iter().zip(tables) {
             rope::angles(self.frequencies, row.pos, cos, sin);
         }
-    }
-
-    fn layers(&self, layers: Range<usize>, buffers: &mut Buffers<'_>) {
-        for layer in layers {
+        for layer in self.model.share().layers.clone() {
+            if self.is_wanted.is_some_and(|is_wanted| !is_wanted()) {
+                return Err(ForwardError::Interrupted);
+            }
             self.attention(layer, buffers);
             self.feed_forward(layer, buffers);
         }
+        Ok(())
     }
 
     fn attention(&self, layer: usize, buffers: &mut Buffers<'_>) {
@@ -358,7 +474,9 @@ impl Pass<'_> {
         projector.project(&buffers.inputs, (m, dim), &wqkv, buffers.qkv);
 
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
-        Attention { kernels, pool, kv, n_heads: header.n_heads }.run(self.rows, layer, buffers);
+        let own_layer = layer - self.model.share().layers.start;
+        let attention = Attention { kernels, pool, kv, n_heads: header.n_heads };
+        attention.run(self.rows, own_layer, buffers);
 
         let wo = matrix(TensorKind::Wo);
         projector.prepare(&mut buffers.inputs, (m, q_dim), &wo);
@@ -403,23 +521,43 @@ impl Pass<'_> {
         });
     }
 
-    /// Logits of the rows that want them; returns how many values those are.
-    fn classify(&self, buffers: &mut Buffers<'_>) -> usize {
+    /// Final norm of the rows of `x` that want logits into the classifier's inputs; returns
+    /// how many those are.
+    fn normalise_wanted(&self, buffers: &mut Buffers<'_>) -> usize {
+        let dim = self.model.header().dim;
+        let rows = self.rows.iter().zip(buffers.x.chunks_exact(dim));
+        let wanted = rows.filter(|(row, _)| row.wants_logits).map(|(_, x)| x);
+        self.normalise_final(wanted, buffers.inputs.f32)
+    }
+
+    /// The same for all of `x`, `[m, dim]`.
+    fn normalise_last(&self, x: &[f32], buffers: &mut Buffers<'_>) -> usize {
+        let dim = self.model.header().dim;
+        self.normalise_final(x.chunks_exact(dim), buffers.inputs.f32)
+    }
+
+    fn normalise_final<'x>(&self, x: impl Iterator<Item = &'x [f32]>, out: &mut [f32]) -> usize {
         let header = self.model.header();
-        let (dim, eps) = (header.dim, header.norm_eps);
         let weight = self.model.norm(TensorKind::FinalNorm, 0);
         let mut m = 0;
-        for (row, x) in self.rows.iter().zip(buffers.x.chunks_exact(dim)) {
-            if row.wants_logits {
-                let out = &mut buffers.inputs.f32[m * dim..][..dim];
-                self.kernels.rms_norm(x, weight, eps, out);
-                m += 1;
-            }
+        for (x, out) in x.zip(out.chunks_exact_mut(header.dim)) {
+            self.kernels.rms_norm(x, weight, header.norm_eps, out);
+            m += 1;
         }
+        m
+    }
+
+    /// Logits of the `m` rows that have been through the final norm, `[m, vocab_size]`.
+    fn classify<'b>(&self, m: usize, buffers: Buffers<'b>) -> &'b mut [f32] {
+        let header = self.model.header();
+        let Buffers { mut inputs, logits, .. } = buffers;
         let projector = self.projector();
         let classifier = self.matrix(self.model.classifier_kind(), 0);
-        projector.prepare(&mut buffers.inputs, (m, dim), &classifier);
-        projector.project(&buffers.inputs, (m, dim), &[classifier], buffers.logits);
-        m * header.vocab_size
+        projector.prepare(&mut inputs, (m, header.dim), &classifier);
+        projector.project(&inputs, (m, header.dim), &[classifier], logits);
+        &mut logits[..m * header.vocab_size]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,7 @@ use crate::kernels::{Kernels, KvRun};
 /// Shape of the cache.
 #[derive(Clone, Copy)]
 pub(super) struct KvShape {
+    /// Layers of the share; they are counted from its first.
     pub(super) n_layers: usize,
     pub(super) n_kv_heads: usize,
     /// Positions held.
@@ -23,9 +24,9 @@ pub(super) struct KvShape {
 }
 
 impl KvShape {
-    pub(super) fn new(header: &Header, kv_len: usize) -> KvShape {
+    pub(super) fn new(header: &Header, n_layers: usize, kv_len: usize) -> KvShape {
         KvShape {
-            n_layers: header.n_layers,
+            n_layers,
             n_kv_heads: header.n_kv_heads,
             kv_len,
             head_dim: header.head_dim,
@@ -86,26 +87,28 @@ impl KvValues<'_> {
         }
     }
 
-    /// The keys and values of `head` that the token at `pos` attends to.
+    /// The keys and values of `head` that the tokens at `positions` attend to, and the position of
+    /// the first of them.
     pub(super) fn runs(
         &self,
         shape: &KvShape,
-        (stream, layer, pos): (usize, usize, usize),
+        (stream, layer): (usize, usize),
         head: usize,
-    ) -> Vec<KvRun<'_>, 2> {
+        positions: Range<usize>,
+    ) -> (usize, Vec<KvRun<'_>, 2>) {
+        let start = shape.visible(positions.start).start;
         let k_at = shape.head_start(stream, layer, head);
         let v_at = k_at + shape.values_after_keys();
-        let slots = shape.slots(shape.visible(pos)).into_iter();
-        slots
-            .map(|slots| {
-                let (start, end) = (slots.start * shape.head_dim, slots.end * shape.head_dim);
-                let (k, v) = (k_at + start..k_at + end, v_at + start..v_at + end);
-                match self {
-                    KvValues::F16(kv) => KvRun::F16 { keys: &kv[k], values: &kv[v] },
-                    KvValues::F32(kv) => KvRun::F32 { keys: &kv[k], values: &kv[v] },
-                }
-            })
-            .collect()
+        let slots = shape.slots(start..positions.end).into_iter();
+        let runs = slots.map(|slots| {
+            let (start, end) = (slots.start * shape.head_dim, slots.end * shape.head_dim);
+            let (k, v) = (k_at + start..k_at + end, v_at + start..v_at + end);
+            match self {
+                KvValues::F16(kv) => KvRun::F16 { keys: &kv[k], values: &kv[v] },
+                KvValues::F32(kv) => KvRun::F32 { keys: &kv[k], values: &kv[v] },
+            }
+        });
+        (start, runs.collect())
     }
 }
 

@@ -11,30 +11,36 @@ mod packed;
 mod plan;
 mod project;
 mod rope;
+mod share;
 mod synthetic;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::format;
-use crate::format::model::{Encoding, Header, Tensor, TensorId, TensorKind};
+use crate::format::model::{Encoding, Header, Part, Tensor, TensorId, TensorKind};
 use crate::kernels::{Isa, Kernels, Layout, PACKED_GROUP_MAX, PackedQ4, PackedQ8};
 use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::Map;
 
+use share::Weights;
+
 pub use forward::{ForwardError, Row, StartError, Transformer};
 pub use packed::PackReport;
 pub use plan::{KvType, Plan, PlanError};
+pub use share::Share;
 pub use synthetic::{Shape, SyntheticError};
 
-/// Weights and configuration of a model.
+/// Weights and configuration of a model, or of one node's share of it.
 pub struct Model {
     header: Header,
-    source: Source,
-    /// The first tensor of each kind, in the order of [`TensorKind::ALL`].
-    first: Vec<Tensor>,
+    share: Share,
+    weights: Weights,
+    /// Of the whole file, whatever the share.
+    fingerprint: u64,
     /// How the file's matrices are packed, and for whom; `None` if they are not.
     packed_for: Option<(Isa, Layout)>,
 }
@@ -114,7 +120,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// The matrix of rows `range` alone: whole panels of a packed one, or its end.
-    pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Matrix<'a> {
+    pub fn slice_rows(&self, range: Range<usize>) -> Matrix<'a> {
         match self {
             Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
             Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
@@ -150,9 +156,10 @@ impl<'a> Matrix<'a> {
                 let row = matrix.row(index);
                 kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
             }
-            Matrix::PackedQ8(matrix) => kernels.read_packed_q8(*matrix, index, out),
             Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
-            Matrix::PackedQ4(matrix) => kernels.read_packed_q4(*matrix, index, out),
+            Matrix::PackedQ8(_) | Matrix::PackedQ4(_) => {
+                unreachable!("rows are read from the model, packed weights only multiplied by")
+            }
         }
     }
 }
@@ -161,8 +168,28 @@ impl Model {
     /// Maps the model file at `path` and checks its header.
     ///
     /// # Errors
-    /// If the file cannot be mapped, or is not a model whose every tensor lies inside it.
+    /// If the file cannot be mapped, is not a model whose every tensor lies inside it, or holds
+    /// only some of the layers.
     pub fn open(path: &Path) -> Result<Model, LoadError> {
+        let model = Model::open_part(path)?;
+        match &model.header.part {
+            None => Ok(model),
+            Some(Part { layers: Range { start, end }, .. }) => {
+                let n_layers = model.header.n_layers;
+                let what = format!(
+                    "the file holds only layers {start}..{end} of {n_layers}, for one node of a ring"
+                );
+                let source = format::Error::Unsupported(what);
+                Err(LoadError::Format { path: path.to_owned(), source })
+            }
+        }
+    }
+
+    /// Maps the model file at `path`, whichever layers it holds: [`Model::share`] tells.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, or is not a model whose every tensor lies inside it.
+    pub fn open_part(path: &Path) -> Result<Model, LoadError> {
         let io_error = |source| LoadError::Io { path: path.to_owned(), source };
         let map = Map::open(path).map_err(io_error)?;
         Model::new(Source::Map(map))
@@ -182,9 +209,31 @@ impl Model {
 
     fn new(source: Source) -> Result<Model, format::Error> {
         let header = Header::parse(source.bytes())?;
-        let first = header.tensors().filter(|tensor| tensor.id.layer == 0).collect();
+        let share = Share::of_file(&header);
+        let fingerprint = header.fingerprint(source.bytes());
         let packed_for = packed_for(&header)?;
-        Ok(Model { header, source, first, packed_for })
+        let weights = Weights::whole(&header, source);
+        Ok(Model { header, share, weights, fingerprint, packed_for })
+    }
+
+    /// The model with the weights of `share` alone; nothing else of its file stays mapped.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, or the share's layers are none or not the model's, or the
+    /// file does not hold them.
+    pub fn with_share(self, share: Share) -> io::Result<Model> {
+        let Range { start, end } = share.layers;
+        if start >= end || !self.share.includes(&share) {
+            let own = &self.share;
+            let ends = if share.has_ends && !own.has_ends { " and the embedding" } else { "" };
+            let what = format!(
+                "no layers {start}..{end}{ends} where there are {}..{} of {}",
+                own.layers.start, own.layers.end, self.header.n_layers
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let weights = self.weights.narrow(&share)?;
+        Ok(Model { share, weights, ..self })
     }
 
     /// What the file says about the model.
@@ -198,22 +247,23 @@ impl Model {
         self.packed_for.map(|(isa, _)| isa)
     }
 
-    /// The whole file.
-    pub fn file_bytes(&self) -> &[u8] {
-        self.source.bytes()
+    /// Which part of the model this is.
+    pub fn share(&self) -> &Share {
+        &self.share
     }
 
     /// Stands for the model's content: see [`Header::fingerprint`].
     pub fn fingerprint(&self) -> u64 {
-        self.header.fingerprint(self.file_bytes())
+        self.fingerprint
     }
 
-    /// Bytes of weights that decoding one token reads: everything but the embedding, of
+    /// Bytes of weights that decoding one token reads here: everything of the share but the embedding, of
     /// which one row is read, unless it is the classifier too.
     pub fn bytes_per_token(&self) -> u64 {
         let is_read =
             |t: &Tensor| t.id.kind != TensorKind::Embedding || self.header.shared_classifier;
-        self.header.tensors().filter(is_read).map(|t| t.bytes).sum()
+        let held = self.header.tensors().filter(|tensor| self.share.holds(tensor.id));
+        held.filter(is_read).map(|t| t.bytes).sum()
     }
 
     /// The norm weights `id`, `[dim]`.
@@ -257,10 +307,7 @@ impl Model {
     }
 
     fn tensor_bytes(&self, id: TensorId) -> &[u8] {
-        let first = self.first.iter().find(|tensor| tensor.id.kind == id.kind);
-        let first = first.expect("callers ask for kinds that the header has");
-        let start = first.offset as usize + id.layer * first.bytes as usize;
-        &self.file_bytes()[start..start + first.bytes as usize]
+        self.weights.tensor(id)
     }
 }
 

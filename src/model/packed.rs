@@ -17,7 +17,7 @@ use crate::sys::cpu;
 use crate::sys::huge::HugeMemory;
 
 /// Changes when the order or the meaning of a cache's tensors does.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Panels that a thread packs at once.
 const PIECE_PANELS: usize = 8;
@@ -53,12 +53,16 @@ struct Job<'a> {
 /// A packed copy of every quantised matrix that is multiplied by.
 pub(super) struct PackedWeights {
     layout: Layout,
+    /// First layer of the share.
+    first_layer: usize,
     /// Place of each kind's matrices, by layer.
-    kinds: Vec<(TensorKind, Vec<Entry>)>,
+    kinds: Kinds,
     home: Home,
     /// A copy in huge pages on its way.
     moving: Option<Moving>,
 }
+
+type Kinds = Vec<(TensorKind, Vec<Entry>)>;
 
 enum Home {
     File(Arc<Cache>),
@@ -79,7 +83,8 @@ impl Packer<'_> {
         let layout = self.kernels.layout()?;
         let header = self.model.header();
         let is_read = |id: TensorId| id.kind != TensorKind::Embedding || header.shared_classifier;
-        let ids = header.tensors().map(|tensor| tensor.id).filter(|id| !id.kind.is_norm());
+        let ids = header.tensors().map(|tensor| tensor.id);
+        let ids = ids.filter(|id| !id.kind.is_norm() && self.model.share().holds(*id));
         let jobs = ids.filter(|id| is_read(*id)).filter_map(|id| {
             let w = self.model.matrix(id.kind, id.layer);
             let bytes = packed_bytes(layout, &w, w.rows(), header.weights.group()?)?;
@@ -97,9 +102,10 @@ impl Packer<'_> {
 
     /// What a cache file of these matrices is recognised by.
     fn identity(&self, layout: Layout) -> Identity {
+        let layers = &self.model.share().layers;
         Identity {
             fingerprint: self.model.fingerprint(),
-            layers: (0, self.model.header().n_layers as u32),
+            layers: (layers.start as u32, layers.end as u32),
             isa: layout.id(),
             layout: VERSION,
         }
@@ -126,8 +132,7 @@ impl Packer<'_> {
             true => PackReport { packed: n, reused: 0, bytes },
             false => PackReport { packed: 0, reused: n, bytes },
         };
-        let home = Home::File(Arc::new(cache));
-        Ok(Some((PackedWeights { layout, kinds, home, moving: None }, report)))
+        Ok(Some((self.packed(layout, kinds, Home::File(Arc::new(cache))), report)))
     }
 
     fn fill(
@@ -176,8 +181,12 @@ impl Packer<'_> {
             end += padded(job.bytes);
         }
         let report = PackReport { packed: jobs.len(), reused: 0, bytes: total as u64 };
-        let (kinds, home) = (by_kind(entries), Home::Memory(memory));
-        Ok(Some((PackedWeights { layout, kinds, home, moving: None }, report)))
+        Ok(Some((self.packed(layout, by_kind(entries), Home::Memory(memory)), report)))
+    }
+
+    fn packed(&self, layout: Layout, kinds: Kinds, home: Home) -> PackedWeights {
+        let first_layer = self.model.share().layers.start;
+        PackedWeights { layout, first_layer, kinds, home, moving: None }
     }
 
     fn pack(&self, layout: Layout, w: Matrix<'_>, out: &mut [u8]) {
@@ -210,8 +219,8 @@ fn key(id: TensorId) -> u64 {
 }
 
 /// Groups entries that come kind after kind, layer after layer.
-fn by_kind(entries: Vec<(TensorKind, Entry)>) -> Vec<(TensorKind, Vec<Entry>)> {
-    let mut kinds: Vec<(TensorKind, Vec<Entry>)> = Vec::new();
+fn by_kind(entries: Vec<(TensorKind, Entry)>) -> Kinds {
+    let mut kinds = Kinds::new();
     for (kind, entry) in entries {
         match kinds.last_mut() {
             Some((last, layers)) if *last == kind => layers.push(entry),
@@ -225,16 +234,16 @@ impl PackedWeights {
     /// The matrices of a model whose file holds them packed; `None` if it does not.
     pub(super) fn of_model(model: &Arc<Model>) -> Option<PackedWeights> {
         let layout = model.packed_for()?.layout()?;
-        let header = model.header();
+        let (header, share) = (model.header(), model.share());
         let mut end = 0;
-        let ids = header.tensors().map(|tensor| tensor.id);
+        let ids = header.tensors().map(|tensor| tensor.id).filter(|id| share.holds(*id));
         let entries = ids.filter(|id| header.packing_of(id.kind).is_some()).map(|id| {
             let (offset, bytes) = (end, header.content_bytes(id.kind));
             end += bytes.next_multiple_of(crate::arena::ALIGN as u64);
             (id.kind, Entry { key: key(id), offset, bytes, crc: 0 })
         });
-        let kinds = by_kind(entries.collect());
-        Some(PackedWeights { layout, kinds, home: Home::Model(Arc::clone(model)), moving: None })
+        let (kinds, home) = (by_kind(entries.collect()), Home::Model(Arc::clone(model)));
+        Some(PackedWeights { layout, first_layer: share.layers.start, kinds, home, moving: None })
     }
 
     /// The packed matrix of `kind` in `layer`, `[rows, k]`, if there is one.
@@ -244,7 +253,7 @@ impl PackedWeights {
         header: &Header,
     ) -> Option<Matrix<'_>> {
         let (_, layers) = self.kinds.iter().find(|(of, _)| *of == kind)?;
-        let entry = &layers[layer];
+        let entry = &layers[layer - self.first(kind)];
         let bytes = match &self.home {
             Home::Model(model) => return Some(model.matrix(kind, layer)),
             Home::File(cache) => cache.offset_to_addr(entry),
@@ -254,6 +263,11 @@ impl PackedWeights {
             }
         };
         Some(Matrix::packed(bytes, header, kind, self.layout))
+    }
+
+    /// Layer of the first matrix of `kind`.
+    fn first(&self, kind: TensorKind) -> usize {
+        if kind.is_per_layer() { self.first_layer } else { 0 }
     }
 
     /// How many matrices there are, none of them packed by this process, and their bytes.
@@ -296,8 +310,10 @@ impl PackedWeights {
                 let layers = |(kind, entries): &(TensorKind, Vec<Entry>)| {
                     let kind = *kind;
                     let id = move |layer| TensorId { kind, layer };
-                    let places: Vec<_> =
-                        (0..).map(id).zip(entries.iter().map(|entry| entry.offset)).collect();
+                    let places: Vec<_> = (self.first(kind)..)
+                        .map(id)
+                        .zip(entries.iter().map(|entry| entry.offset))
+                        .collect();
                     places
                 };
                 let places = self.kinds.iter().flat_map(layers).collect();

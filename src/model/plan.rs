@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::Share;
 use super::buffers::Buffers;
 use crate::arena::Carver;
 use crate::format::model::{Header, Weights};
@@ -88,11 +89,11 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 impl Plan {
-    /// Bytes of all buffers and of the KV cache.
+    /// Bytes of all buffers and of the KV cache for a share of a model.
     ///
     /// # Errors
     /// If `self` does not fit the model.
-    pub fn bytes(&self, header: &Header) -> Result<usize, PlanError> {
+    pub fn bytes(&self, header: &Header, share: &Share) -> Result<usize, PlanError> {
         if self.ctx_len == 0 || self.ctx_len > header.max_seq_len {
             let max = header.max_seq_len;
             return Err(PlanError::ContextLength { wanted: self.ctx_len, max });
@@ -101,7 +102,7 @@ impl Plan {
             return Err(PlanError::Empty);
         }
         let mut carver = Carver::counting();
-        match Buffers::carve(header, self, &mut carver) {
+        match Buffers::carve(header, share, self, &mut carver) {
             Ok(_) if carver.used() <= isize::MAX as usize => Ok(carver.used()),
             _ => Err(PlanError::TooLarge),
         }
@@ -116,10 +117,10 @@ impl Plan {
         }
     }
 
-    /// Values of the KV cache, saturating.
-    pub(super) fn kv_values(&self, header: &Header) -> usize {
+    /// Values of the KV cache of `n_layers`, saturating.
+    pub(super) fn kv_values(&self, header: &Header, n_layers: usize) -> usize {
         let per_position = 2 * header.kv_dim();
-        [self.n_streams, header.n_layers, self.kv_len(header)]
+        [self.n_streams, n_layers, self.kv_len(header)]
             .into_iter()
             .fold(per_position, usize::saturating_mul)
     }

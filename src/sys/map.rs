@@ -5,15 +5,16 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use memmap2::{Advice, Mmap, UncheckedAdvice};
+use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
 
-/// A regular file, mapped read-only as a whole.
+/// A regular file, mapped read-only: as a whole, or a part of it.
 ///
 /// Reading a page that somebody cut off the file after it was mapped ends the process with
 /// SIGBUS; LEAP's own files are renamed into place and never shortened.
 #[derive(Debug)]
 pub struct Map {
     map: Mmap,
+    file: File,
 }
 
 impl Map {
@@ -30,10 +31,28 @@ impl Map {
         // SAFETY: the map is read-only, and its bytes are only read as plain numbers, for
         // which any value is valid should another process write to the file meanwhile.
         let map = unsafe { Mmap::map(&file)? };
-        Ok(Map { map })
+        Ok(Map { map, file })
     }
 
-    /// The bytes of the file.
+    /// A map of its own of the bytes `range` of this file.
+    ///
+    /// # Errors
+    /// The system's, or [`io::ErrorKind::InvalidInput`] if they are not all in this map, or
+    /// this map is a part itself.
+    pub fn part(&self, range: Range<usize>) -> io::Result<Map> {
+        let is_whole = self.file.metadata()?.len() == self.map.len() as u64;
+        if !is_whole || range.start >= range.end || range.end > self.map.len() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such part of the file"));
+        }
+        let file = self.file.try_clone()?;
+        let mut options = MmapOptions::new();
+        options.offset(range.start as u64).len(range.len());
+        // SAFETY: as in `open`.
+        let map = unsafe { options.map(&file)? };
+        Ok(Map { map, file })
+    }
+
+    /// The bytes that are mapped.
     pub fn as_bytes(&self) -> &[u8] {
         &self.map
     }
@@ -83,6 +102,19 @@ mod tests {
         map.advise_dont_need(4000..20_000);
         map.advise_dont_need(60_000..70_000);
         assert_eq!(map.as_bytes(), bytes);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_part_is_the_same_bytes() {
+        let path = std::env::temp_dir().join(format!("leap-map-part-{}", std::process::id()));
+        let bytes: Vec<u8> = (0..50_000).map(|i| (i % 251) as u8).collect();
+        fs::write(&path, &bytes).unwrap();
+        let map = Map::open(&path).unwrap();
+        let part = map.part(4095..20_001).unwrap();
+        assert_eq!(part.as_bytes(), &bytes[4095..20_001]);
+        assert!(map.part(49_999..50_001).is_err());
+        assert!(part.part(0..10).is_err());
         fs::remove_file(&path).unwrap();
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use super::{Screen, Session, figures, input};
+use super::{Screen, Session, failure, figures, input};
 use crate::cli::{Failure, note, print, warn};
 use crate::engine::chat::{Context, Conversation};
 use crate::engine::{Outcome, Request, StopReason, Stream};
@@ -124,6 +124,7 @@ fn answer(
         is_interrupted: &|| screen.is_interrupted(),
     };
     let mut text = String::new();
+    figures::begin(&mut session.engine);
     let is_json = session.flags.json;
     let outcome = session.generator.run(&mut session.engine, stream, &request, &mut |part| {
         text.push_str(part);
@@ -131,7 +132,7 @@ fn answer(
             screen.show(part);
         }
     });
-    let outcome = outcome.map_err(|e| Failure::runtime(&e))?;
+    let outcome = outcome.map_err(failure)?;
     conversation.answer(session.generator.answer());
     Ok((outcome, text))
 }
@@ -153,6 +154,7 @@ fn report(
     }
     if !session.flags.quiet {
         note(&figures::line(outcome, &session.engine));
+        figures::ring_line(&session.engine).iter().for_each(|line| note(line));
     }
     Ok(())
 }

@@ -1,0 +1,681 @@
+//! The first node: it begins epochs, sends batches round, and repeats what was lost.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use super::batch::{self, Broken, Figures, Incoming, Outgoing};
+use super::{Event, Line, Link, Notice, Reason, Rows, Side, Sizes, Status};
+use crate::wire::frame::{self, Activations, Frame, Repr, Span, Wants};
+
+/// Between two OPENs while the ring is not complete.
+const OPEN_EVERY_US: u64 = 300_000;
+/// Batches under way for each node: one computed, one waiting for it.
+const BATCHES_PER_NODE: usize = 2;
+/// Frames that a link's receiver holds at least. Results never need more, so the last node can
+/// always send them, whatever the master is doing.
+const FRAMES_HELD: usize = 12;
+
+/// What a master begins with.
+#[derive(Clone, Debug)]
+pub struct MasterOptions {
+    /// Its own line of the ring.
+    pub line: Line,
+    /// Sizes that all nodes have to be ready for.
+    pub sizes: Sizes,
+    /// Layers of the model.
+    pub n_layers: u32,
+    /// Bytes of the longest frame its link takes.
+    pub frame_bytes: usize,
+    /// Most nodes the ring may have; bounds what is under way.
+    pub n_nodes: usize,
+    /// Longest time without a complete ring; `None` to wait for ever.
+    pub timeout_us: Option<u64>,
+    /// First epoch: one that no frame under way can have, such as a random number.
+    pub epoch: u32,
+}
+
+/// What a master wants next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing before the link has something new.
+    Idle,
+    /// [`Master::tokens`] are to be embedded and taken through the own layers as
+    /// [`Master::spans`] say; then [`Master::computed`].
+    Compute,
+    /// The rows wanted of the oldest batch are back; then [`Master::finish`].
+    Done,
+    /// The ring cannot go on.
+    Failed(RingError),
+}
+
+/// Why a ring cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RingError {
+    /// It was incomplete for longer than allowed.
+    Timeout {
+        /// Seconds allowed.
+        seconds: u64,
+        /// What was missing last.
+        what: String,
+    },
+    /// A neighbour refused the link.
+    Refused(String),
+    /// A node cannot do what was asked.
+    Node {
+        /// Its name.
+        name: String,
+        /// Its answer.
+        status: Status,
+    },
+    /// The nodes do not have the model's layers, each once.
+    Layers {
+        /// What every node has.
+        found: String,
+        /// Layers of the model.
+        n_layers: u32,
+    },
+}
+
+impl RingError {
+    /// Whether the ring was there, or could have been, and is lost for good.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, RingError::Timeout { .. })
+    }
+}
+
+impl fmt::Display for RingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RingError::Timeout { seconds, what } => {
+                write!(f, "the ring is lost: incomplete for {seconds} s; {what}")
+            }
+            RingError::Refused(what) => f.write_str(what),
+            RingError::Node { name, status } => match status {
+                Status::Context(max) => write!(
+                    f,
+                    "{name} keeps contexts of up to {max} tokens; start it with a larger --ctx"
+                ),
+                Status::Streams(max) => {
+                    write!(f, "{name} keeps up to {max} streams; start it with more --streams")
+                }
+                Status::Batch(max) => {
+                    write!(f, "{name} takes batches of up to {max} rows; start it with --batch")
+                }
+                Status::Memory | Status::Ready => {
+                    write!(f, "{name} has not enough memory; try a smaller --ctx")
+                }
+            },
+            RingError::Layers { found, n_layers } => {
+                write!(f, "the ring has layers {found}; the model has 0..{n_layers}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RingError {}
+
+/// Where the time of decoded tokens went, in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Batches of one row a stream, the usual decoding.
+    pub batches: u64,
+    /// Their tokens.
+    pub tokens: u64,
+    /// From the start of each to its result.
+    pub lap_us: u64,
+    /// Computing, by node.
+    pub compute_us: Vec<u64>,
+}
+
+/// A batch as its user gave it.
+#[derive(Default)]
+struct Batch {
+    spans: Vec<Span>,
+    /// Ids of all rows.
+    tokens: Vec<u32>,
+    /// Whether its user went away: it still has to be computed, as later ones build on it.
+    is_forgotten: bool,
+}
+
+/// A batch under way.
+struct Sent {
+    number: u32,
+    n_wanted: usize,
+    is_replay: bool,
+    /// When it was begun, and whether each of its rows is a stream's next token.
+    begun_us: u64,
+    is_decoding: bool,
+}
+
+/// What the master does with `current`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Nothing,
+    Computing,
+    Sending,
+}
+
+enum Phase {
+    /// OPEN goes out next at this time.
+    Opening(u64),
+    Open,
+}
+
+/// The master's part of the ring.
+pub struct Master {
+    options: MasterOptions,
+    epoch: u32,
+    phase: Phase,
+    was_open: bool,
+    lines: Vec<Line>,
+    window: usize,
+    /// Ids of each stream whose batches have been answered.
+    history: Vec<Vec<u32>>,
+    /// Batches that have not been answered, the oldest first.
+    queue: VecDeque<Batch>,
+    /// How many of them have been begun in this epoch.
+    n_begun: usize,
+    /// The next of the answered ids to send again: stream and position.
+    replay: (usize, usize),
+    /// Batches begun in this epoch and not answered, in order.
+    sent: VecDeque<Sent>,
+    free: Vec<Batch>,
+    current: Batch,
+    work: Work,
+    incoming: Incoming,
+    outgoing: Outgoing,
+    /// The oldest batch, whose results are back and have not been taken.
+    done: Option<Batch>,
+    next_number: u32,
+    /// When the ring stopped to be whole, and why.
+    trouble: Option<(u64, String)>,
+    reopened_us: Option<u64>,
+    failure: Option<RingError>,
+    notices: VecDeque<Notice>,
+    times: Times,
+}
+
+impl Master {
+    /// A master whose ring is not open yet. Everything it needs later is allocated here.
+    ///
+    /// # Panics
+    /// If one row does not fit a frame.
+    pub fn new(options: MasterOptions) -> Master {
+        let sizes = options.sizes;
+        assert!(batch::fits(&sizes, options.frame_bytes), "a frame holds a row");
+        let frames = batch::frames_per_result(&sizes, options.frame_bytes);
+        let window = (BATCHES_PER_NODE * options.n_nodes).min(FRAMES_HELD / frames).max(1);
+        let rows = usize::from(sizes.max_batch);
+        let batch = || Batch {
+            spans: Vec::with_capacity(rows),
+            tokens: Vec::with_capacity(rows),
+            is_forgotten: false,
+        };
+        let mut master = Master {
+            epoch: options.epoch,
+            phase: Phase::Opening(0),
+            was_open: false,
+            lines: Vec::new(),
+            window,
+            history: (0..sizes.n_streams)
+                .map(|_| Vec::with_capacity(sizes.ctx_len as usize))
+                .collect(),
+            queue: VecDeque::with_capacity(window),
+            n_begun: 0,
+            replay: (0, 0),
+            sent: VecDeque::with_capacity(window),
+            free: (0..window + 1).map(|_| batch()).collect(),
+            current: batch(),
+            work: Work::Nothing,
+            incoming: Incoming::default(),
+            outgoing: Outgoing::default(),
+            done: None,
+            next_number: 0,
+            trouble: None,
+            reopened_us: None,
+            failure: None,
+            notices: VecDeque::with_capacity(16),
+            times: Times::default(),
+            options,
+        };
+        master.incoming.reserve(&sizes);
+        master.outgoing.reserve(&sizes);
+        master.start_times();
+        master
+    }
+
+    /// Most batches that can be under way.
+    pub fn window(&self) -> usize {
+        self.window
+    }
+
+    /// Whether another batch can be submitted.
+    pub fn has_room(&self) -> bool {
+        self.queue.len() < self.window
+    }
+
+    /// Whether a batch waits to be begun, and could be.
+    pub fn is_eager(&self) -> bool {
+        let is_behind = self.n_begun < self.queue.len() || self.is_replaying();
+        self.work != Work::Nothing || (is_behind && self.sent.len() < self.window)
+    }
+
+    /// Whether the ring is complete.
+    pub fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+    }
+
+    /// Whether rows wait for room at the next node.
+    pub fn is_sending(&self) -> bool {
+        self.outgoing.is_active()
+    }
+
+    /// Nobody waits for the results of what has been submitted any more. Streams go on as if
+    /// they had been taken.
+    pub fn forget_pending(&mut self) {
+        self.queue.iter_mut().for_each(|batch| batch.is_forgotten = true);
+        self.finish();
+        if self.work == Work::Computing {
+            // Nobody is going to say that it was computed: all of the epoch is done again.
+            self.reopen(0);
+        }
+    }
+
+    /// The nodes as they told of themselves; empty before the ring is open.
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// The next thing to tell the user.
+    pub fn notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Where time went since [`Master::start_times`].
+    pub fn times(&self) -> &Times {
+        &self.times
+    }
+
+    /// Forgets the times so far.
+    pub fn start_times(&mut self) {
+        let nodes = self.options.n_nodes;
+        let Times { batches, tokens, lap_us, compute_us } = &mut self.times;
+        (*batches, *tokens, *lap_us) = (0, 0, 0);
+        compute_us.clear();
+        compute_us.resize(nodes, 0);
+    }
+
+    /// Submits a batch: tokens, and the spans they are in.
+    ///
+    /// # Panics
+    /// If there is no room, or the spans do not fit the tokens and the sizes.
+    pub fn submit(&mut self, spans: &[Span], tokens: &[u32]) {
+        assert!(self.has_room());
+        let rows: usize = spans.iter().map(|span| usize::from(span.n_rows)).sum();
+        assert_eq!(rows, tokens.len());
+        assert!(rows <= usize::from(self.options.sizes.max_batch));
+        let mut batch = self.free.pop().unwrap_or_default();
+        batch.spans.clear();
+        batch.spans.extend_from_slice(spans);
+        batch.tokens.clear();
+        batch.tokens.extend_from_slice(tokens);
+        batch.is_forgotten = false;
+        self.queue.push_back(batch);
+    }
+
+    /// What to compute, or whose results are back: the spans of the batch.
+    pub fn spans(&self) -> &[Span] {
+        &self.done.as_ref().unwrap_or(&self.current).spans
+    }
+
+    /// The ids of the batch to compute.
+    pub fn tokens(&self) -> &[u32] {
+        &self.current.tokens
+    }
+
+    /// The batch that [`Step::Compute`] asked for has taken `compute_us`; its rows can be sent.
+    pub fn computed(&mut self, compute_us: u32) {
+        let Some(sent) = self.sent.back() else { return };
+        let mut figures = Figures::new();
+        // The first figure has room.
+        let _ = figures.push(compute_us);
+        self.outgoing.begin((self.epoch, sent.number), &self.current.spans, &figures, false);
+        self.work = Work::Sending;
+    }
+
+    /// The results of [`Step::Done`] have been taken.
+    pub fn finish(&mut self) {
+        self.free.extend(self.done.take());
+    }
+
+    /// Tells the other nodes that the master goes; best effort.
+    pub fn close(&mut self, link: &mut impl Link) {
+        if let Some(out) = link.reserve()
+            && let Some(bytes) = frame::emit_close(self.epoch, out)
+        {
+            link.commit(bytes);
+        }
+    }
+
+    /// Takes what the link has, sends what it takes, and says what comes next.
+    pub fn poll(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) -> Step {
+        self.take_events(now, link);
+        while self.done.is_none() && self.receive(now, link, rows) {}
+        if let Some(failure) = self.failure.clone() {
+            return Step::Failed(failure);
+        }
+        if self.work == Work::Sending && self.outgoing.send(&self.options.sizes, link, rows) {
+            self.work = Work::Nothing;
+        }
+        if self.done.is_some() {
+            return Step::Done;
+        }
+        match self.phase {
+            Phase::Opening(at) => self.open(now, at, link),
+            Phase::Open => {
+                let has_room = self.work == Work::Nothing && self.sent.len() < self.window;
+                if has_room && self.begin_next(now) {
+                    self.work = Work::Computing;
+                    return Step::Compute;
+                }
+            }
+        }
+        match self.timeout(now) {
+            Some(error) => Step::Failed(error),
+            None => Step::Idle,
+        }
+    }
+
+    fn timeout(&mut self, now: u64) -> Option<RingError> {
+        let limit = self.options.timeout_us?;
+        if let Phase::Opening(_) = self.phase
+            && self.trouble.is_none()
+        {
+            self.trouble = Some((now, "not all nodes answer".to_owned()));
+        }
+        let (since, what) = self.trouble.as_ref()?;
+        let is_over = now.saturating_sub(*since) > limit;
+        is_over.then(|| RingError::Timeout { seconds: limit / 1_000_000, what: what.clone() })
+    }
+
+    fn open(&mut self, now: u64, at: u64, link: &mut impl Link) {
+        if now < at {
+            return;
+        }
+        let line = Line {
+            rtt_us: link.rtt_us(),
+            carrier: super::carrier(link),
+            ..self.options.line.clone()
+        };
+        let Some(out) = link.reserve() else { return };
+        let bytes = frame::emit_open(self.epoch, &self.options.sizes, &[line], out);
+        link.commit(bytes.expect("a line fits a frame"));
+        self.phase = Phase::Opening(now + OPEN_EVERY_US);
+    }
+
+    fn take_events(&mut self, now: u64, link: &mut impl Link) {
+        while let Some(event) = link.next_event() {
+            match event {
+                Event::Up(side) => {
+                    let name = self.neighbour(side);
+                    if self.trouble.is_some() && matches!(self.phase, Phase::Open) {
+                        self.tell(Notice::Back(name));
+                    }
+                }
+                Event::Silent(side) => {
+                    let name = self.neighbour(side);
+                    self.trouble(now, &name);
+                    self.tell(Notice::Silent(name));
+                }
+                Event::Reset(side) => {
+                    let name = self.neighbour(side);
+                    self.reset(now, name);
+                }
+                Event::Refused(_, what) => match self.was_open {
+                    false => self.failure = Some(RingError::Refused(what)),
+                    true => {
+                        self.trouble = Some((self.trouble_since(now), what.clone()));
+                        self.tell(Notice::Refused(what));
+                    }
+                },
+            }
+        }
+    }
+
+    /// The name of a neighbour, as far as it is known.
+    fn neighbour(&self, side: Side) -> String {
+        let line = match side {
+            Side::Next => self.lines.get(1),
+            Side::Prev => self.lines.last(),
+        };
+        match (line, side) {
+            (Some(line), _) => line.name.as_str().to_owned(),
+            (None, Side::Next) => "the next node".to_owned(),
+            (None, Side::Prev) => "the last node".to_owned(),
+        }
+    }
+
+    fn trouble_since(&self, now: u64) -> u64 {
+        self.trouble.as_ref().map_or(now, |(since, _)| *since)
+    }
+
+    fn trouble(&mut self, now: u64, name: &str) {
+        if self.trouble.is_none() {
+            self.trouble = Some((now, format!("nothing is heard of {name}")));
+        }
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        if self.notices.len() == self.notices.capacity() {
+            self.notices.pop_front();
+        }
+        if self.notices.back() != Some(&notice) {
+            self.notices.push_back(notice);
+        }
+    }
+
+    /// A link lost frames: everything since the last OPEN is done again.
+    fn reset(&mut self, now: u64, name: String) {
+        if matches!(self.phase, Phase::Open) {
+            self.trouble(now, &name);
+            self.tell(Notice::Reset(name));
+        }
+        self.reopen(now);
+    }
+
+    fn reopen(&mut self, now: u64) {
+        self.epoch = self.epoch.wrapping_add(1);
+        // A ring that breaks at once again is not opened in a frenzy.
+        let is_recent = self.reopened_us.is_some_and(|at| now < at + OPEN_EVERY_US);
+        self.phase = Phase::Opening(if is_recent { now + OPEN_EVERY_US } else { now });
+        self.reopened_us = Some(now);
+        self.sent.clear();
+        (self.n_begun, self.replay) = (0, (0, 0));
+        self.incoming.clear();
+        self.outgoing.clear();
+        self.work = Work::Nothing;
+    }
+
+    /// Handles the oldest frame; `false` if there is none.
+    fn receive(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) -> bool {
+        let Some(bytes) = link.front() else { return false };
+        let heard = match Frame::parse(bytes) {
+            Ok(frame) => self.take(now, &frame, rows),
+            Err(_) => Err(Broken("a frame without meaning")),
+        };
+        link.release();
+        if let Err(Broken(what)) = heard {
+            self.tell(Notice::Broken(what));
+            self.trouble(now, "the last node");
+            self.reopen(now);
+        }
+        true
+    }
+
+    fn take(&mut self, now: u64, frame: &Frame<'_>, rows: &mut impl Rows) -> Result<(), Broken> {
+        match frame.repr() {
+            Repr::Open { epoch, .. } if epoch == self.epoch => self.opened(now, frame),
+            Repr::Activations(header) if header.epoch == self.epoch => {
+                self.result(now, frame, &header, rows)
+            }
+            Repr::Down { epoch, reason } if epoch == self.epoch => {
+                self.down(now, &frame.name(), reason);
+                Ok(())
+            }
+            // Of an epoch that is over, or of another master.
+            _ => Ok(()),
+        }
+    }
+
+    /// OPEN has been round.
+    fn opened(&mut self, now: u64, frame: &Frame<'_>) -> Result<(), Broken> {
+        if matches!(self.phase, Phase::Open) {
+            return Ok(());
+        }
+        let lines = frame.lines().collect::<Result<Vec<Line>, _>>();
+        let lines = lines.map_err(|_| Broken("a line without meaning"))?;
+        if let Some(line) = lines.iter().find(|line| line.status != Status::Ready) {
+            let (name, status) = (line.name.as_str().to_owned(), line.status);
+            self.failure = Some(RingError::Node { name, status });
+            return Ok(());
+        }
+        let n_layers = self.options.n_layers;
+        if lines.len() > self.options.n_nodes || !covers(&lines, n_layers) {
+            let found: Vec<String> =
+                lines.iter().map(|l| format!("{}..{}", l.layers.start, l.layers.end)).collect();
+            let found = found.join(", ");
+            self.failure = Some(RingError::Layers { found, n_layers });
+            return Ok(());
+        }
+        self.lines = lines;
+        self.phase = Phase::Open;
+        self.trouble = None;
+        log::debug!("epoch {} is open at {now} us", self.epoch);
+        self.tell(Notice::Opened { again: self.was_open });
+        self.was_open = true;
+        Ok(())
+    }
+
+    fn down(&mut self, now: u64, reporter: &str, reason: Reason) {
+        let index = self.lines.iter().position(|line| line.name == reporter);
+        let before = index.and_then(|index| self.lines.get(index.checked_sub(1)?));
+        let name = before.map_or("a node", |line| line.name.as_str()).to_owned();
+        match reason {
+            Reason::Silent => {
+                self.trouble(now, &name);
+                self.tell(Notice::Silent(name));
+            }
+            Reason::Back => self.tell(Notice::Back(name)),
+            Reason::Reset => self.reset(now, name),
+        }
+    }
+
+    fn result(
+        &mut self,
+        now: u64,
+        frame: &Frame<'_>,
+        header: &Activations,
+        rows: &mut impl Rows,
+    ) -> Result<(), Broken> {
+        let Some(sent) = self.sent.front() else { return Err(Broken("an unasked result")) };
+        if header.batch != sent.number
+            || usize::from(header.n_rows) != sent.n_wanted
+            || header.n_spans > 0
+        {
+            return Err(Broken("a result of another batch"));
+        }
+        if self.incoming.take(frame, header, &self.options.sizes, rows)? {
+            self.complete(now);
+        }
+        Ok(())
+    }
+
+    /// The oldest batch is answered.
+    fn complete(&mut self, now: u64) {
+        let Some(sent) = self.sent.pop_front() else { return };
+        self.trouble = None;
+        if sent.is_replay {
+            return;
+        }
+        let batch = self.queue.pop_front().expect("what is sent and no replay is in the queue");
+        self.n_begun -= 1;
+        if sent.is_decoding {
+            self.times.batches += 1;
+            self.times.tokens += batch.tokens.len() as u64;
+            self.times.lap_us += now.saturating_sub(sent.begun_us);
+            for (sum, &us) in self.times.compute_us.iter_mut().zip(&self.incoming.figures) {
+                *sum += u64::from(us);
+            }
+        }
+        let mut tokens = batch.tokens.as_slice();
+        for span in &batch.spans {
+            let (first, rest) = tokens.split_at(span.n_rows.into());
+            let history = &mut self.history[usize::from(span.stream)];
+            history.truncate(span.pos as usize);
+            history.extend_from_slice(first);
+            tokens = rest;
+        }
+        match sent.n_wanted == 0 || batch.is_forgotten {
+            true => self.free.push(batch),
+            false => self.done = Some(batch),
+        }
+    }
+
+    fn is_replaying(&self) -> bool {
+        let (stream, pos) = self.replay;
+        let mut rest = self.history.iter().skip(stream);
+        rest.next().is_some_and(|first| pos < first.len()) || rest.any(|ids| !ids.is_empty())
+    }
+
+    /// Puts the next batch into `current`: what the nodes have forgotten first.
+    fn begin_next(&mut self, now: u64) -> bool {
+        let is_replay = self.begin_replay();
+        if !is_replay {
+            let Some(batch) = self.queue.get(self.n_begun) else { return false };
+            self.current.spans.clone_from(&batch.spans);
+            self.current.tokens.clone_from(&batch.tokens);
+            self.n_begun += 1;
+        }
+        let spans = &self.current.spans;
+        self.sent.push_back(Sent {
+            number: self.next_number,
+            n_wanted: spans.iter().map(Span::n_wanted).sum(),
+            is_replay,
+            begun_us: now,
+            is_decoding: spans.iter().all(|span| span.n_rows == 1 && span.wants != Wants::None),
+        });
+        self.next_number = self.next_number.wrapping_add(1);
+        true
+    }
+
+    fn begin_replay(&mut self) -> bool {
+        while let Some(history) = self.history.get(self.replay.0) {
+            let (stream, pos) = self.replay;
+            if pos < history.len() {
+                let end = history.len().min(pos + usize::from(self.options.sizes.max_batch));
+                let n_rows = (end - pos) as u16;
+                let (stream, pos_u32) = (stream as u16, pos as u32);
+                self.current.spans.clear();
+                self.current.spans.push(Span { stream, wants: Wants::None, pos: pos_u32, n_rows });
+                self.current.tokens.clear();
+                self.current.tokens.extend_from_slice(&history[pos..end]);
+                self.replay.1 = end;
+                return true;
+            }
+            self.replay = (stream + 1, 0);
+        }
+        false
+    }
+}
+
+/// Whether the lines have layers 0 to `n_layers`, each once and in order.
+fn covers(lines: &[Line], n_layers: u32) -> bool {
+    let mut end = 0;
+    let joins = lines.iter().all(|line| {
+        let joins = line.layers.start == end && line.layers.end > end;
+        end = line.layers.end;
+        joins
+    });
+    joins && end == n_layers
+}

@@ -1,0 +1,123 @@
+//! The ring: who owns which layers, and how batches travel round.
+//!
+//! [`Topology`] says who has what. [`Master`] and [`Worker`] are what a node does, as pure state
+//! machines: they move bytes between a [`Link`] and the [`Rows`] of whoever computes, say when
+//! there is something to compute, and know no clock, no socket and no arithmetic. Time is
+//! microseconds passed in.
+//!
+//! The master begins an *epoch* with OPEN, which goes round the ring: every node empties its
+//! streams and adds its line. When it comes back, batches flow: each node receives the rows of
+//! a batch, computes, and sends them on; the last one returns the rows whose logits are wanted.
+//! A node that finds frames lost says DOWN to the next; the master then begins a new epoch and
+//! sends every stream's tokens again. Frames of another epoch are dropped everywhere, and links
+//! keep their order, so nothing is ever computed twice within an epoch.
+
+mod batch;
+mod hop;
+mod master;
+mod topology;
+mod worker;
+
+#[cfg(test)]
+mod simulation;
+
+use crate::wire::Dtype;
+use crate::wire::frame::{Line, Reason, Sizes, Status};
+
+pub use hop::Hop;
+pub use master::{Master, MasterOptions, RingError, Step, Times};
+pub use topology::{Address, Member, PORT_DEFAULT, Place, Topology, TopologyError};
+pub use worker::{Host, Worker, WorkerStep};
+
+/// A node's neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The node that sends to this one.
+    Prev,
+    /// The node that this one sends to.
+    Next,
+}
+
+/// What became of the link to a neighbour.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is there, for the first time or after [`Event::Silent`].
+    Up(Side),
+    /// Nothing has been heard for a while. What was sent may still arrive.
+    Silent(Side),
+    /// It began anew: what was on its way is lost.
+    Reset(Side),
+    /// One of the two does not want the other.
+    Refused(Side, String),
+}
+
+/// A node's two links: in from the node before, out to the next. Frames arrive whole, once and
+/// in order, unless there was a [`Event::Reset`].
+pub trait Link {
+    /// A free buffer for the next frame to send; `None` if the receiver has no room, or there
+    /// is no link.
+    fn reserve(&mut self) -> Option<&mut [u8]>;
+
+    /// Sends the first `bytes` of the reserved buffer.
+    fn commit(&mut self, bytes: usize);
+
+    /// The oldest frame that has arrived.
+    fn front(&mut self) -> Option<&[u8]>;
+
+    /// Drops the oldest frame.
+    fn release(&mut self);
+
+    /// The next change.
+    fn next_event(&mut self) -> Option<Event>;
+
+    /// Round trip to the next node in microseconds; 0 if unknown.
+    fn rtt_us(&mut self) -> u32;
+
+    /// Name of the carrier to the next node.
+    fn carrier(&self) -> &'static str;
+}
+
+/// The rows of activations that batches are made of.
+pub trait Rows {
+    /// Takes rows that were received, `[n, dim]` as `dtype`, from row `first` on.
+    fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]);
+
+    /// Writes row `row` as `dtype` to `out`, `[dim]`.
+    fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]);
+}
+
+/// What a node says to its user, once for each change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The ring is complete and its streams are empty; `again` after it was broken.
+    Opened {
+        /// Whether it was complete before.
+        again: bool,
+    },
+    /// Nothing is heard of this node.
+    Silent(String),
+    /// It is heard again, and nothing was lost.
+    Back(String),
+    /// It began anew, and what was on its way is lost.
+    Reset(String),
+    /// The master ended its work.
+    MasterLeft,
+    /// A neighbour sent what makes no sense.
+    Broken(&'static str),
+    /// A neighbour does not fit, and why.
+    Refused(String),
+}
+
+/// Whether frames of `frame_bytes` can carry batches of these sizes, row by row.
+pub fn fits(sizes: &Sizes, frame_bytes: usize) -> bool {
+    batch::fits(sizes, frame_bytes)
+}
+
+/// Bytes that a decoded token takes on each hop.
+pub fn token_bytes(dim: u32, wire: Dtype) -> usize {
+    batch::token_bytes(dim, wire)
+}
+
+fn carrier(link: &impl Link) -> heapless::String<8> {
+    heapless::String::try_from(link.carrier()).unwrap_or_default()
+}

@@ -1,0 +1,339 @@
+//! Who owns which layers, and where everybody is reached.
+//!
+//! A ring file has a line for each node, in the order of the layers; the first is the master:
+//!
+//! ```text
+//! # name   address[:port]       layers first..end
+//! desk     192.168.1.10         0..6
+//! pi       192.168.1.11:9999    6..14
+//! orange   [fd00::3]:10000      14..22
+//! ```
+//!
+//! Layers are counted from 0; the one after `..` is the next node's. The same file serves all
+//! nodes.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::wire::frame::NODES_MAX;
+use crate::wire::hello::NAME_MAX;
+
+/// Port of a node that names none.
+pub const PORT_DEFAULT: u16 = 9999;
+
+/// Host and port of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Name, IPv4 or IPv6 address.
+    pub host: String,
+    /// UDP and TCP port.
+    pub port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// A node of a ring file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// What it is called.
+    pub name: String,
+    /// Where it is reached.
+    pub address: Address,
+    /// First layer and layer after the last.
+    pub layers: Range<usize>,
+}
+
+/// What a node has to know of the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// What it is called.
+    pub name: String,
+    /// Its layers.
+    pub layers: Range<usize>,
+    /// Where it listens for the node before it.
+    pub listen: Address,
+    /// Where the node after it is reached; `None` in a ring of one.
+    pub next: Option<Address>,
+}
+
+/// The nodes of a ring in the order of their layers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    members: Vec<Member>,
+}
+
+/// What is wrong with a ring file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// A line is not a node.
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// There is no node in it.
+    Empty,
+    /// There are more nodes than [`NODES_MAX`].
+    TooMany,
+    /// No node has this name.
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// Layers that no node has.
+    Gap(Range<usize>),
+    /// Layers that two nodes have, and these nodes.
+    Overlap(Range<usize>, String, String),
+    /// Layers that the model does not have.
+    Beyond {
+        /// The node that has them.
+        name: String,
+        /// Its layers.
+        layers: Range<usize>,
+        /// Layers of the model.
+        n_layers: usize,
+    },
+}
+
+impl fmt::Display for TopologyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TopologyError::Line { line, what } => write!(f, "line {line}: {what}"),
+            TopologyError::Empty => write!(f, "there is no node in it"),
+            TopologyError::TooMany => write!(f, "a ring has at most {NODES_MAX} nodes"),
+            TopologyError::Unknown { name, known } => {
+                write!(f, "no node is called {name:?}; there are {known}")
+            }
+            TopologyError::Gap(Range { start, end }) => {
+                write!(f, "no node has layers {start}..{end}")
+            }
+            TopologyError::Overlap(Range { start, end }, first, second) => {
+                write!(f, "layers {start}..{end} belong to {first} and to {second}")
+            }
+            TopologyError::Beyond { name, layers: Range { start, end }, n_layers } => {
+                write!(f, "{name} has layers {start}..{end}, the model only 0..{n_layers}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TopologyError {}
+
+impl Topology {
+    /// Reads a ring file.
+    ///
+    /// # Errors
+    /// If a line is not a node, a name or an address occurs twice, or the layers of
+    /// neighbours do not join.
+    pub fn parse(text: &str) -> Result<Topology, TopologyError> {
+        let mut members: Vec<Member> = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or("").trim();
+            if line.is_empty() {
+                continue;
+            }
+            let error = |what| TopologyError::Line { line: index + 1, what };
+            let member = member(line).map_err(error)?;
+            if let Some(other) = members.iter().find(|other| other.name == member.name) {
+                return Err(error(format!("there is a node called {} already", other.name)));
+            }
+            if let Some(other) = members.iter().find(|other| other.address == member.address) {
+                return Err(error(format!("{} is {}'s address too", member.address, other.name)));
+            }
+            if members.len() == NODES_MAX {
+                return Err(TopologyError::TooMany);
+            }
+            members.push(member);
+        }
+        let topology = Topology { members };
+        topology.check_joints()?;
+        Ok(topology)
+    }
+
+    /// The nodes, the master first.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Checks that the nodes have all layers of a model of `n_layers`.
+    ///
+    /// # Errors
+    /// If one of them is missing, or a node has more.
+    pub fn check(&self, n_layers: usize) -> Result<(), TopologyError> {
+        if let Some(member) = self.members.iter().find(|m| m.layers.end > n_layers) {
+            let (name, layers) = (member.name.clone(), member.layers.clone());
+            return Err(TopologyError::Beyond { name, layers, n_layers });
+        }
+        match self.members.last().map_or(0, |last| last.layers.end) {
+            end if end < n_layers => Err(TopologyError::Gap(end..n_layers)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the node called `name` has to know, and whether it is the master.
+    ///
+    /// # Errors
+    /// If there is no such node.
+    pub fn place(&self, name: &str) -> Result<(Place, bool), TopologyError> {
+        let Some(index) = self.members.iter().position(|member| member.name == name) else {
+            let known: Vec<&str> = self.members.iter().map(|m| m.name.as_str()).collect();
+            let (name, known) = (name.to_owned(), known.join(", "));
+            return Err(TopologyError::Unknown { name, known });
+        };
+        let member = &self.members[index];
+        let next = &self.members[(index + 1) % self.members.len()];
+        let place = Place {
+            name: member.name.clone(),
+            layers: member.layers.clone(),
+            listen: member.address.clone(),
+            next: (self.members.len() > 1).then(|| next.address.clone()),
+        };
+        Ok((place, index == 0))
+    }
+
+    fn check_joints(&self) -> Result<(), TopologyError> {
+        let Some(first) = self.members.first() else { return Err(TopologyError::Empty) };
+        if first.layers.start > 0 {
+            return Err(TopologyError::Gap(0..first.layers.start));
+        }
+        for pair in self.members.windows(2) {
+            let (end, start) = (pair[0].layers.end, pair[1].layers.start);
+            if start > end {
+                return Err(TopologyError::Gap(end..start));
+            }
+            if start < end {
+                let common = start..end.min(pair[1].layers.end);
+                let names = (pair[0].name.clone(), pair[1].name.clone());
+                return Err(TopologyError::Overlap(common, names.0, names.1));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn member(line: &str) -> Result<Member, String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [name, host, range] = words[..] else {
+        return Err("wants a name, an address and layers, as in `pi 192.168.1.11 6..14`".to_owned());
+    };
+    if name.len() > NAME_MAX || !name.chars().all(|c| c.is_ascii_graphic()) {
+        return Err(format!("{name:?} is no name: up to {NAME_MAX} letters, digits and signs"));
+    }
+    Ok(Member { name: name.to_owned(), address: address(host)?, layers: layers(range)? })
+}
+
+/// `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a bare IPv6 address.
+fn address(text: &str) -> Result<Address, String> {
+    let bad_port = |port: &str| format!("{port:?} is no port");
+    let port = |port: &str| match port.parse::<u16>() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(bad_port(port)),
+    };
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or(format!("{text:?} lacks a ]"))?;
+            match rest.strip_prefix(':') {
+                Some(rest) => (host, port(rest)?),
+                None if rest.is_empty() => (host, PORT_DEFAULT),
+                None => return Err(bad_port(rest)),
+            }
+        }
+        None => match text.split_once(':') {
+            Some((_, rest)) if rest.contains(':') => (text, PORT_DEFAULT),
+            Some((host, rest)) => (host, port(rest)?),
+            None => (text, PORT_DEFAULT),
+        },
+    };
+    match host.is_empty() {
+        true => Err(format!("{text:?} names no host")),
+        false => Ok(Address { host: host.to_owned(), port }),
+    }
+}
+
+/// `first..end`.
+fn layers(text: &str) -> Result<Range<usize>, String> {
+    let bounds = text.split_once("..").map(|(a, b)| (a.parse(), b.parse()));
+    match bounds {
+        Some((Ok(start), Ok(end))) if start < end => Ok(start..end),
+        _ => Err(format!("{text:?} are no layers; wanted as in 0..8, the last one excluded")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RING: &str = "# three boards\n\
+        desk 10.0.0.1 0..6   # the master\n\
+        \n\
+        pi\tpi.local:7000   6..14\r\n\
+        orange [fd00::3]:10000 14..22";
+
+    #[test]
+    fn a_ring_file_says_who_listens_where_and_has_what() {
+        let ring = Topology::parse(RING).unwrap();
+        assert_eq!(ring.members().len(), 3);
+        let (desk, is_master) = ring.place("desk").unwrap();
+        assert!(is_master);
+        assert_eq!((desk.listen.to_string(), desk.layers), ("10.0.0.1:9999".to_owned(), 0..6));
+        assert_eq!(desk.next.unwrap().to_string(), "pi.local:7000");
+        let (orange, is_master) = ring.place("orange").unwrap();
+        assert!(!is_master);
+        assert_eq!(orange.listen.to_string(), "[fd00::3]:10000");
+        assert_eq!(orange.next.unwrap().to_string(), "10.0.0.1:9999");
+        assert_eq!(ring.check(22), Ok(()));
+    }
+
+    #[test]
+    fn a_ring_of_one_has_no_link() {
+        let ring = Topology::parse("desk ::1 0..4").unwrap();
+        let (desk, _) = ring.place("desk").unwrap();
+        assert_eq!((desk.listen.host.as_str(), desk.next), ("::1", None));
+    }
+
+    #[test]
+    fn every_mistake_is_named() {
+        let said = |text: &str| Topology::parse(text).unwrap_err().to_string();
+        for (text, part) in [
+            ("", "no node"),
+            ("a h", "line 1: wants a name"),
+            ("a h 0..2\na g 2..4", "line 2: there is a node called a"),
+            ("a h 0..2\nb h 2..4", "line 2: h:9999 is a's address too"),
+            ("a h:0 0..2", "\"0\" is no port"),
+            ("a h:70000 0..2", "is no port"),
+            ("a :1 0..2", "names no host"),
+            ("a [::1 0..2", "lacks a ]"),
+            ("a h 2..2", "are no layers"),
+            ("a h 2-3", "are no layers"),
+            ("a h 1..2", "no node has layers 0..1"),
+            ("a h 0..2\nb g 3..4", "no node has layers 2..3"),
+            ("a h 0..3\nb g 2..6", "layers 2..3 belong to a and to b"),
+        ] {
+            let said = said(text);
+            assert!(said.contains(part), "{text:?}: {said}");
+        }
+        let many: String = (0..65).map(|i| format!("n{i} h:{} {i}..{}\n", i + 1, i + 1)).collect();
+        assert_eq!(Topology::parse(&many), Err(TopologyError::TooMany));
+    }
+
+    #[test]
+    fn coverage_of_the_model_is_checked() {
+        let ring = Topology::parse(RING).unwrap();
+        assert_eq!(ring.check(24), Err(TopologyError::Gap(22..24)));
+        let said = ring.check(20).unwrap_err().to_string();
+        assert_eq!(said, "orange has layers 14..22, the model only 0..20");
+        let said = ring.place("pie").unwrap_err().to_string();
+        assert_eq!(said, "no node is called \"pie\"; there are desk, pi, orange");
+    }
+}

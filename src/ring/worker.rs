@@ -1,0 +1,326 @@
+//! Every node but the first: it takes what comes, computes, and sends it on.
+
+use std::collections::VecDeque;
+
+use super::batch::{self, Broken, Incoming, Outgoing};
+use super::{Event, Line, Link, Notice, Reason, Rows, Side, Sizes, Status};
+use crate::wire::Dtype;
+use crate::wire::frame::{self, Activations, Frame, NODES_MAX, Repr, Span};
+
+/// Who computes for a worker.
+pub trait Host: Rows {
+    /// Gets ready for streams of these sizes, which are empty from now on; says whether it can.
+    fn open(&mut self, sizes: &Sizes) -> Status;
+}
+
+/// What a worker wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerStep {
+    /// Nothing before the link has something new.
+    Idle,
+    /// The rows are to be taken through the own layers as [`Worker::spans`] say; then
+    /// [`Worker::computed`].
+    Compute,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Receiving,
+    Computing,
+    Sending,
+}
+
+/// A worker's part of the ring.
+pub struct Worker {
+    line: Line,
+    is_last: bool,
+    dim: u32,
+    frame_bytes: usize,
+    /// The epoch and what was agreed for it.
+    epoch: Option<(u32, Sizes)>,
+    work: Work,
+    /// Epoch and number of the batch being computed or sent, and what was agreed for it.
+    batch: (u32, u32, Sizes),
+    incoming: Incoming,
+    outgoing: Outgoing,
+    /// What the master has to hear of the node before this one.
+    down: Option<(u32, Reason)>,
+    is_prev_silent: bool,
+    /// A frame that goes on to the next node, while it is written.
+    scratch: Vec<u8>,
+    notices: VecDeque<Notice>,
+}
+
+impl Worker {
+    /// A worker that has not heard of a master yet. `dim` is the width of the model's rows,
+    /// `n_layers` its layers.
+    pub fn new(line: Line, dim: u32, n_layers: u32, frame_bytes: usize) -> Worker {
+        let nothing = Sizes {
+            ctx_len: 0,
+            n_streams: 0,
+            max_batch: 0,
+            max_logits: 0,
+            kv: Dtype::F32,
+            wire: Dtype::F32,
+            dim,
+        };
+        Worker {
+            is_last: line.layers.end == n_layers,
+            line,
+            dim,
+            frame_bytes,
+            epoch: None,
+            work: Work::Receiving,
+            batch: (0, 0, nothing),
+            incoming: Incoming::default(),
+            outgoing: Outgoing::default(),
+            down: None,
+            is_prev_silent: false,
+            scratch: vec![0; frame::HEADER_LEN + NODES_MAX * frame::LINE_LEN],
+            notices: VecDeque::with_capacity(16),
+        }
+    }
+
+    /// Whether a master has opened the ring, and not left it.
+    pub fn is_open(&self) -> bool {
+        self.epoch.is_some()
+    }
+
+    /// The next thing to tell the user.
+    pub fn notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Whether rows wait for room at the next node.
+    pub fn is_sending(&self) -> bool {
+        self.work == Work::Sending || self.down.is_some()
+    }
+
+    /// The batch that [`WorkerStep::Compute`] asked for cannot be computed.
+    pub fn discard(&mut self) {
+        self.work = Work::Receiving;
+        self.lose_epoch();
+    }
+
+    /// Which rows to compute.
+    pub fn spans(&self) -> &[Span] {
+        &self.incoming.spans
+    }
+
+    /// The batch that [`WorkerStep::Compute`] asked for has taken `compute_us`.
+    pub fn computed(&mut self, compute_us: u32) {
+        let (epoch, number, _) = self.batch;
+        // A batch with figures of a whole ring loses one; it is not from a sound node.
+        let _ = self.incoming.figures.push(compute_us);
+        let Incoming { spans, figures, .. } = &self.incoming;
+        self.outgoing.begin((epoch, number), spans, figures, self.is_last);
+        self.work = Work::Sending;
+    }
+
+    /// Takes what the link has, sends what it takes, and says what comes next.
+    pub fn poll(&mut self, link: &mut impl Link, host: &mut impl Host) -> WorkerStep {
+        self.take_events(link);
+        loop {
+            if self.work == Work::Computing {
+                return WorkerStep::Compute;
+            }
+            self.send_down(link);
+            if self.work == Work::Sending {
+                if !self.outgoing.send(&self.batch.2, link, host) {
+                    return WorkerStep::Idle;
+                }
+                self.work = Work::Receiving;
+            }
+            if !self.receive(link, host) {
+                return WorkerStep::Idle;
+            }
+        }
+    }
+
+    fn take_events(&mut self, link: &mut impl Link) {
+        while let Some(event) = link.next_event() {
+            match event {
+                Event::Silent(Side::Prev) if self.epoch.is_some() => {
+                    self.is_prev_silent = true;
+                    self.say_down(Reason::Silent);
+                    self.tell(Notice::Silent("the node before".to_owned()));
+                }
+                Event::Up(Side::Prev) if self.is_prev_silent => {
+                    self.is_prev_silent = false;
+                    self.say_down(Reason::Back);
+                    self.tell(Notice::Back("the node before".to_owned()));
+                }
+                Event::Reset(Side::Prev) => {
+                    if self.epoch.is_some() {
+                        self.tell(Notice::Reset("the node before".to_owned()));
+                    }
+                    self.lose_epoch();
+                }
+                Event::Silent(Side::Next) if self.epoch.is_some() => {
+                    self.tell(Notice::Silent("the next node".to_owned()));
+                }
+                Event::Reset(Side::Next) if self.epoch.is_some() => {
+                    self.tell(Notice::Reset("the next node".to_owned()));
+                }
+                Event::Refused(_, what) => self.tell(Notice::Refused(what)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Frames are lost: nothing more of this epoch can be computed, and the master has to know.
+    fn lose_epoch(&mut self) {
+        self.say_down(Reason::Reset);
+        self.epoch = None;
+        self.is_prev_silent = false;
+        self.incoming.clear();
+    }
+
+    fn say_down(&mut self, reason: Reason) {
+        if let Some((epoch, _)) = self.epoch {
+            self.down = Some((epoch, reason));
+        }
+    }
+
+    fn send_down(&mut self, link: &mut impl Link) {
+        let Some((epoch, reason)) = self.down else { return };
+        let Some(out) = link.reserve() else { return };
+        if let Some(bytes) = frame::emit_down(epoch, reason, &self.line.name, out) {
+            link.commit(bytes);
+        }
+        self.down = None;
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        if self.notices.len() == self.notices.capacity() {
+            self.notices.pop_front();
+        }
+        self.notices.push_back(notice);
+    }
+
+    /// Handles the oldest frame; `false` if there is none, or it has to wait for the next node.
+    fn receive(&mut self, link: &mut impl Link, host: &mut impl Host) -> bool {
+        let Some(bytes) = link.front() else { return false };
+        let heard = match Frame::parse(bytes).map(|frame| (frame.repr(), frame)) {
+            Err(_) => Err(Broken("a frame without meaning")),
+            Ok((Repr::Activations(header), frame)) => self.activations(&frame, &header, host),
+            // What goes on to the next node is copied, as the link is needed to send it.
+            Ok((repr, _)) => {
+                let len = bytes.len();
+                self.scratch[..len].copy_from_slice(bytes);
+                let went_on = self.control(repr, len, link, host);
+                if let Ok(false) = went_on {
+                    return false;
+                }
+                went_on.map(|_| ())
+            }
+        };
+        link.release();
+        if let Err(Broken(what)) = heard {
+            self.tell(Notice::Broken(what));
+            self.lose_epoch();
+        }
+        true
+    }
+
+    /// Sends a frame other than ACTIVATIONS on; `Ok(false)` if it has to wait.
+    fn control(
+        &mut self,
+        repr: Repr,
+        len: usize,
+        link: &mut impl Link,
+        host: &mut impl Host,
+    ) -> Result<bool, Broken> {
+        if link.reserve().is_none() {
+            // The master's leave must not wait for a node that may have gone with it.
+            return match repr {
+                Repr::Close { .. } => {
+                    self.left();
+                    Ok(true)
+                }
+                _ => Ok(false),
+            };
+        }
+        match repr {
+            Repr::Open { epoch, sizes, .. } => self.open((epoch, sizes), len, link, host)?,
+            Repr::Close { .. } => {
+                self.left();
+                if !self.is_last {
+                    self.forward(len, link);
+                }
+            }
+            _ => self.forward(len, link),
+        }
+        Ok(true)
+    }
+
+    fn left(&mut self) {
+        if self.epoch.take().is_some() {
+            self.tell(Notice::MasterLeft);
+        }
+        self.incoming.clear();
+    }
+
+    fn forward(&mut self, len: usize, link: &mut impl Link) {
+        if let Some(out) = link.reserve().and_then(|out| out.get_mut(..len)) {
+            out.copy_from_slice(&self.scratch[..len]);
+            link.commit(len);
+        }
+    }
+
+    fn open(
+        &mut self,
+        (epoch, sizes): (u32, Sizes),
+        len: usize,
+        link: &mut impl Link,
+        host: &mut impl Host,
+    ) -> Result<(), Broken> {
+        if sizes.dim != self.dim || !batch::fits(&sizes, self.frame_bytes) {
+            return Err(Broken("an OPEN that does not fit the model"));
+        }
+        let frame = Frame::parse(&self.scratch[..len]).map_err(|_| Broken("an OPEN"))?;
+        let mut lines = frame.lines().collect::<Result<Vec<Line>, _>>();
+        let lines = lines.as_mut().map_err(|_| Broken("a line without meaning"))?;
+        let status = host.open(&sizes);
+        let line = self.line.clone();
+        let (rtt_us, carrier) = (link.rtt_us(), super::carrier(link));
+        lines.push(Line { rtt_us, carrier, status, ..line });
+        self.incoming.clear();
+        (self.down, self.is_prev_silent) = (None, false);
+        if status == Status::Ready {
+            self.incoming.reserve(&sizes);
+            self.outgoing.reserve(&sizes);
+            let is_first = self.epoch.is_none();
+            self.epoch = Some((epoch, sizes));
+            if is_first {
+                self.tell(Notice::Opened { again: false });
+            }
+        } else {
+            self.epoch = None;
+        }
+        let out = link.reserve().ok_or(Broken("no room for OPEN"))?;
+        let bytes = frame::emit_open(epoch, &sizes, lines, out);
+        link.commit(bytes.ok_or(Broken("an OPEN that has been through too many nodes"))?);
+        Ok(())
+    }
+
+    fn activations(
+        &mut self,
+        frame: &Frame<'_>,
+        header: &Activations,
+        host: &mut impl Host,
+    ) -> Result<(), Broken> {
+        // Of an epoch that is over, or was never begun here.
+        let Some((epoch, sizes)) = self.epoch.filter(|(epoch, _)| *epoch == header.epoch) else {
+            return Ok(());
+        };
+        if header.n_spans == 0 {
+            return Err(Broken("rows without a stream"));
+        }
+        if self.incoming.take(frame, header, &sizes, host)? {
+            self.batch = (epoch, header.batch, sizes);
+            self.work = Work::Computing;
+        }
+        Ok(())
+    }
+}

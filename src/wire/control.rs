@@ -1,0 +1,183 @@
+//! Payloads of ACK and PONG, and of PING.
+//!
+//! ```text
+//! ACK, PONG                                PING
+//!  0 u32  next frame that is not complete   0 u32  name of this ping
+//!  4 u32  first frame there is no room for  4 u32  first frame not sent yet
+//!  8 u32  name of the newest ping seen      8 u32  sender's smoothed round trip, microseconds
+//! 12 u16  entries that follow              12 u32  0
+//! 14 u16  0
+//! 16      entries: u32 frame, 12 bytes: bit i set = chunk i is missing
+//! ```
+
+use heapless::Vec;
+
+use super::Error;
+use super::datagram::CHUNKS_MAX;
+use super::fields::{Writer, u16_at, u32_at};
+
+/// Most frames that one acknowledgement names.
+pub const NACKS_MAX: usize = 8;
+/// Bytes of the longest acknowledgement.
+pub const ACK_MAX: usize = ACK_LEN + NACKS_MAX * NACK_LEN;
+/// Bytes of a ping.
+pub const PING_LEN: usize = 16;
+const ACK_LEN: usize = 16;
+const NACK_LEN: usize = 16;
+
+/// A bit for each chunk of a frame.
+pub type Chunks = u128;
+
+/// The bits of all of `n` chunks.
+///
+/// # Panics
+/// If `n` is above [`CHUNKS_MAX`].
+pub fn all_chunks(n: usize) -> Chunks {
+    assert!(n <= CHUNKS_MAX);
+    (1 << n) - 1
+}
+
+/// Chunks of a frame that are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nack {
+    /// Number of the frame.
+    pub seq: u32,
+    /// Its missing chunks; all bits if nothing is known of the frame.
+    pub missing: Chunks,
+}
+
+/// What the receiver has, lacks and can take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ack {
+    /// All frames before this one are complete.
+    pub next: u32,
+    /// The first frame that there is no room for.
+    pub window_end: u32,
+    /// The newest ping that has arrived, 0 if none.
+    pub echo: u32,
+    /// What is missing, oldest first.
+    pub nacks: Vec<Nack, NACKS_MAX>,
+}
+
+impl Ack {
+    /// Reads an acknowledgement.
+    ///
+    /// # Errors
+    /// What is wrong with its length.
+    pub fn parse(bytes: &[u8]) -> Result<Ack, Error> {
+        let have = bytes.len();
+        if have < ACK_LEN {
+            return Err(Error::Truncated { need: ACK_LEN, have });
+        }
+        let n = usize::from(u16_at(bytes, 12));
+        if n > NACKS_MAX {
+            return Err(Error::Field("n_nacks"));
+        }
+        let need = ACK_LEN + n * NACK_LEN;
+        if have != need {
+            return Err(Error::Truncated { need, have });
+        }
+        let (entries, _) = bytes[ACK_LEN..].as_chunks::<NACK_LEN>();
+        Ok(Ack {
+            next: u32_at(bytes, 0),
+            window_end: u32_at(bytes, 4),
+            echo: u32_at(bytes, 8),
+            nacks: entries.iter().map(nack).collect(),
+        })
+    }
+
+    /// Writes it, and returns its length.
+    pub fn emit(&self, out: &mut [u8; ACK_MAX]) -> usize {
+        let mut out = Writer::new(out);
+        out.u32(self.next).u32(self.window_end).u32(self.echo);
+        out.u16(self.nacks.len() as u16).u16(0);
+        for nack in &self.nacks {
+            out.u32(nack.seq).put(&nack.missing.to_le_bytes()[..12]);
+        }
+        out.len()
+    }
+}
+
+fn nack(entry: &[u8; NACK_LEN]) -> Nack {
+    let mut missing = [0; 16];
+    missing[..12].copy_from_slice(&entry[4..]);
+    let missing = Chunks::from_le_bytes(missing) & all_chunks(CHUNKS_MAX);
+    Nack { seq: u32_at(entry, 0), missing }
+}
+
+/// Asks the receiver to say what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ping {
+    /// Comes back in [`Ack::echo`]; never 0.
+    pub name: u32,
+    /// The first frame that has not been sent.
+    pub next: u32,
+    /// Smoothed round-trip time in microseconds, 0 if unknown.
+    pub srtt_us: u32,
+}
+
+impl Ping {
+    /// Reads a ping.
+    ///
+    /// # Errors
+    /// If it has not its length.
+    pub fn parse(bytes: &[u8]) -> Result<Ping, Error> {
+        if bytes.len() != PING_LEN {
+            return Err(Error::Truncated { need: PING_LEN, have: bytes.len() });
+        }
+        Ok(Ping { name: u32_at(bytes, 0), next: u32_at(bytes, 4), srtt_us: u32_at(bytes, 8) })
+    }
+
+    /// Writes it.
+    pub fn emit(&self, out: &mut [u8; PING_LEN]) {
+        Writer::new(out).u32(self.name).u32(self.next).u32(self.srtt_us).zero(4);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ack() -> Ack {
+        let nacks = [(8, 1), (9, all_chunks(CHUNKS_MAX))];
+        let nacks = nacks.map(|(seq, missing)| Nack { seq, missing });
+        Ack { next: 7, window_end: 23, echo: 5, nacks: nacks.into_iter().collect() }
+    }
+
+    #[test]
+    fn what_is_emitted_parses_to_the_same() {
+        let mut bytes = [0xa5; ACK_MAX];
+        let len = ack().emit(&mut bytes);
+        assert_eq!(Ack::parse(&bytes[..len]), Ok(ack()));
+        let mut bytes = [0xa5; PING_LEN];
+        let ping = Ping { name: 1, next: 2, srtt_us: 3 };
+        ping.emit(&mut bytes);
+        assert_eq!(Ping::parse(&bytes), Ok(ping));
+    }
+
+    #[test]
+    fn an_acknowledgement_has_these_bytes() {
+        let mut bytes = [0xa5; ACK_MAX];
+        let len = ack().emit(&mut bytes);
+        let wanted = [
+            &[7, 0, 0, 0, 23, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0][..],
+            &[8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[9, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 15],
+        ];
+        assert_eq!(bytes[..len], wanted.concat());
+    }
+
+    #[test]
+    fn other_lengths_are_refused() {
+        let mut bytes = [0; ACK_MAX];
+        let len = ack().emit(&mut bytes);
+        for wrong in (0..ACK_MAX).filter(|&wrong| wrong != len) {
+            assert!(Ack::parse(&bytes[..wrong]).is_err(), "{wrong}");
+        }
+        bytes[12] = NACKS_MAX as u8 + 1;
+        assert_eq!(Ack::parse(&bytes), Err(Error::Field("n_nacks")));
+        for wrong in (0..40).filter(|&wrong| wrong != PING_LEN) {
+            assert!(Ping::parse(&vec![0; wrong]).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The header of everything that travels on a link.
+//!
+//! ```text
+//!  0 u32  magic "LEP1"
+//!  4 u8   version of this header, 1
+//!  5 u8   kind
+//!  6 u16  chunk index of DATA; else high bits of the counter that starts at 16
+//!  8 u64  session, 0 before there is one
+//! 16 u32  number of the frame; else low bits of a counter
+//! 20 u16  chunks of the whole frame; 1 for other kinds
+//! 22 u16  payload bytes of this datagram; 0 in a stream's DATA, which says it at 24
+//! 24 u32  bytes of the whole frame as it travels: every chunk but the last is full
+//! 28 u32  CRC32 of bytes 0..28 and the payload
+//! 32      payload
+//! ```
+//!
+//! Over UDP a frame travels as chunks of at most [`CHUNK_BYTES`], one a datagram. A stream
+//! carries each frame in one piece, with a `u32` in front that counts header and payload.
+
+use super::Error;
+use super::fields::{Writer, u16_at, u32_at, u64_at};
+
+/// "LEP1" as it stands on the wire.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"LEP1");
+/// Version of the header's layout.
+pub const VERSION: u8 = 1;
+/// Bytes before the payload.
+pub const HEADER_LEN: usize = 32;
+/// Most bytes of payload in a datagram; all chunks of a frame but the last have as many.
+pub const CHUNK_BYTES: usize = 1400;
+/// Most chunks of a frame.
+pub const CHUNKS_MAX: usize = 92;
+/// Most bytes of a frame as it travels, seals included.
+pub const SLOTS_BYTES: usize = CHUNKS_MAX * CHUNK_BYTES;
+/// Bytes that a seal adds to each chunk.
+pub const TAG_BYTES: usize = 16;
+/// Most bytes of a frame, the same on every link: sealed ones must fit too.
+pub const FRAME_MAX: usize = CHUNKS_MAX * (CHUNK_BYTES - TAG_BYTES);
+
+/// What a datagram is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A chunk of a frame, or all of one in a stream.
+    Data = 0,
+    /// What has arrived, what is missing, how far the sender may go.
+    Ack = 1,
+    /// Asks for a [`Kind::Pong`].
+    Ping = 2,
+    /// An acknowledgement that answers a ping.
+    Pong = 3,
+    /// Asks for a session.
+    Hello = 4,
+    /// Offers a session.
+    Welcome = 5,
+    /// Takes the session that was offered.
+    Confirm = 6,
+    /// Says why there will be no session.
+    Refuse = 7,
+}
+
+impl Kind {
+    const ALL: [Kind; 8] = [
+        Kind::Data,
+        Kind::Ack,
+        Kind::Ping,
+        Kind::Pong,
+        Kind::Hello,
+        Kind::Welcome,
+        Kind::Confirm,
+        Kind::Refuse,
+    ];
+
+    /// Whether it travels with the data, from a node to its next one; the others go back.
+    pub fn is_forward(self) -> bool {
+        matches!(self, Kind::Data | Kind::Ping | Kind::Hello | Kind::Confirm)
+    }
+}
+
+/// Whether `datagram`, which we made, is of a kind that travels forward.
+///
+/// # Panics
+/// If it is shorter than a header.
+pub fn is_forward(datagram: &[u8]) -> bool {
+    Kind::ALL.get(usize::from(datagram[5])).is_some_and(|kind| kind.is_forward())
+}
+
+/// A datagram whose lengths are proven; nothing in it is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<T> {
+    buffer: T,
+}
+
+impl<T: AsRef<[u8]>> Datagram<T> {
+    /// Wraps `buffer`, all of one datagram. After this no accessor panics.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`], [`Error::Oversize`], and [`Error::Magic`] if it is not of this
+    /// protocol and header version.
+    pub fn new_checked(buffer: T) -> Result<Datagram<T>, Error> {
+        let have = buffer.as_ref().len();
+        if have < HEADER_LEN {
+            return Err(Error::Truncated { need: HEADER_LEN, have });
+        }
+        if have > HEADER_LEN + SLOTS_BYTES {
+            return Err(Error::Oversize { len: have });
+        }
+        let datagram = Datagram { buffer };
+        let bytes = datagram.buffer.as_ref();
+        if u32_at(bytes, 0) != MAGIC || bytes[4] != VERSION {
+            return Err(Error::Magic);
+        }
+        Ok(datagram)
+    }
+
+    /// The 32 bytes in front.
+    pub fn header_bytes(&self) -> &[u8] {
+        &self.buffer.as_ref()[..HEADER_LEN]
+    }
+
+    /// What follows the header.
+    pub fn payload(&self) -> &[u8] {
+        &self.buffer.as_ref()[HEADER_LEN..]
+    }
+
+    /// The session it claims to belong to.
+    pub fn session(&self) -> u64 {
+        u64_at(self.buffer.as_ref(), 8)
+    }
+
+    fn crc(&self) -> u32 {
+        u32_at(self.buffer.as_ref(), 28)
+    }
+}
+
+/// What a header means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the datagram is for.
+    pub kind: Kind,
+    /// Session, 0 before there is one.
+    pub session: u64,
+    /// Number of the frame; of other kinds the low half of [`Header::counter`].
+    pub seq: u32,
+    /// Which chunk of the frame; of other kinds the next bits of [`Header::counter`].
+    pub chunk: u16,
+    /// Chunks of the frame.
+    pub n_chunks: u16,
+    /// Bytes of the frame as it travels; of other kinds those of the payload.
+    pub frame_bytes: u32,
+}
+
+impl Header {
+    /// A header of other kinds than DATA. `counter` has 48 bits.
+    pub fn control(kind: Kind, session: u64, counter: u64, payload_bytes: usize) -> Header {
+        Header {
+            kind,
+            session,
+            seq: counter as u32,
+            chunk: (counter >> 32) as u16,
+            n_chunks: 1,
+            frame_bytes: payload_bytes as u32,
+        }
+    }
+
+    /// The counter of kinds other than DATA.
+    pub fn counter(&self) -> u64 {
+        u64::from(self.chunk) << 32 | u64::from(self.seq)
+    }
+
+    /// What the header of `datagram` says, if it fits the payload and the checksum is right.
+    ///
+    /// # Errors
+    /// [`Error::Field`] for what makes no sense, [`Error::Checksum`] for what was damaged.
+    pub fn parse<T: AsRef<[u8]>>(datagram: &Datagram<T>) -> Result<Header, Error> {
+        let bytes = datagram.header_bytes();
+        let header = Header::fields(bytes)?;
+        let payload = datagram.payload();
+        if header.payload_bytes() != payload.len() {
+            return Err(Error::Field("payload_bytes"));
+        }
+        // A stream's frame is longer than the field can say.
+        let said = usize::from(u16_at(bytes, 22));
+        if said != header.payload_field() {
+            return Err(Error::Field("payload_bytes"));
+        }
+        if checksum(bytes, payload) != datagram.crc() {
+            return Err(Error::Checksum);
+        }
+        Ok(header)
+    }
+
+    /// The header of a stream's next record, from its first [`HEADER_LEN`] bytes alone.
+    fn fields(bytes: &[u8]) -> Result<Header, Error> {
+        let kind = *Kind::ALL.get(usize::from(bytes[5])).ok_or(Error::Field("kind"))?;
+        let header = Header {
+            kind,
+            chunk: u16_at(bytes, 6),
+            session: u64_at(bytes, 8),
+            seq: u32_at(bytes, 16),
+            n_chunks: u16_at(bytes, 20),
+            frame_bytes: u32_at(bytes, 24),
+        };
+        header.check()?;
+        Ok(header)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let bytes = self.frame_bytes as usize;
+        if self.kind != Kind::Data {
+            return match (self.n_chunks, bytes) {
+                (1, 0..=CHUNK_BYTES) => Ok(()),
+                (1, _) => Err(Error::Field("payload_bytes")),
+                _ => Err(Error::Field("n_chunks")),
+            };
+        }
+        if bytes == 0 || bytes > SLOTS_BYTES {
+            return Err(Error::Field("frame_bytes"));
+        }
+        let is_whole = self.n_chunks == 1;
+        if !is_whole && usize::from(self.n_chunks) != bytes.div_ceil(CHUNK_BYTES) {
+            return Err(Error::Field("n_chunks"));
+        }
+        if self.chunk >= self.n_chunks {
+            return Err(Error::Field("chunk"));
+        }
+        Ok(())
+    }
+
+    /// Bytes of this datagram's payload.
+    pub fn payload_bytes(&self) -> usize {
+        let bytes = self.frame_bytes as usize;
+        match self.n_chunks {
+            1 => bytes,
+            n if usize::from(self.chunk) + 1 < usize::from(n) => CHUNK_BYTES,
+            n => bytes - (usize::from(n) - 1) * CHUNK_BYTES,
+        }
+    }
+
+    fn payload_field(&self) -> usize {
+        match self.payload_bytes() {
+            bytes if bytes > CHUNK_BYTES => 0,
+            bytes => bytes,
+        }
+    }
+
+    /// Writes every byte of the header; `crc` of another transmission may be passed on.
+    ///
+    /// # Panics
+    /// If the header's fields contradict each other: only our own senders emit.
+    pub fn emit(&self, header: &mut [u8; HEADER_LEN], crc: impl FnOnce(&[u8]) -> u32) {
+        let payload_bytes = self.payload_field() as u16;
+        let mut out = Writer::new(header);
+        out.u32(MAGIC).u8(VERSION).u8(self.kind as u8).u16(self.chunk).u64(self.session);
+        out.u32(self.seq).u16(self.n_chunks).u16(payload_bytes).u32(self.frame_bytes).u32(0);
+        let crc = crc(&header[..28]);
+        header[28..].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Writes the header and the checksum over it and `payload`.
+    pub fn emit_for(&self, header: &mut [u8; HEADER_LEN], payload: &[u8]) {
+        self.emit(header, |header| checksum(header, payload));
+    }
+}
+
+/// CRC32 of a header's first 28 bytes and the payload.
+pub fn checksum(header: &[u8], payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&header[..28]);
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(chunk: u16, n_chunks: u16, frame_bytes: u32) -> Header {
+        Header { kind: Kind::Data, session: 0x0102, seq: 7, chunk, n_chunks, frame_bytes }
+    }
+
+    fn emitted(header: &Header) -> Vec<u8> {
+        let payload = vec![0x5a; header.payload_bytes()];
+        let mut bytes = [0xa5; HEADER_LEN];
+        header.emit_for(&mut bytes, &payload);
+        [&bytes[..], &payload].concat()
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Header, Error> {
+        Header::parse(&Datagram::new_checked(bytes)?)
+    }
+
+    #[test]
+    fn what_is_emitted_parses_to_the_same() {
+        let stream = data(0, 1, SLOTS_BYTES as u32);
+        let control = Header::control(Kind::Ack, 9, 0x1234_5678_9abc, 16);
+        for header in [data(0, 2, 1401), data(1, 2, 1401), data(91, 92, 128_800), stream, control] {
+            assert_eq!(parse(&emitted(&header)), Ok(header));
+        }
+        assert_eq!(control.counter(), 0x1234_5678_9abc);
+    }
+
+    #[test]
+    fn a_packet_has_these_bytes() {
+        let mut bytes = [0xa5; HEADER_LEN];
+        data(1, 2, 1402).emit_for(&mut bytes, b"ab");
+        let wanted = [
+            b'L', b'E', b'P', b'1', 1, 0, 1, 0, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 2, 0, 2, 0,
+            0x7a, 5, 0, 0,
+        ];
+        assert_eq!(bytes[..28], wanted);
+        assert_eq!(bytes[28..], checksum(&wanted, b"ab").to_le_bytes());
+    }
+
+    #[test]
+    fn every_truncation_is_refused() {
+        let bytes = emitted(&data(1, 2, 1500));
+        for len in 0..bytes.len() {
+            assert!(parse(&bytes[..len]).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn every_changed_bit_is_refused() {
+        let bytes = emitted(&data(1, 3, 2900));
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(parse(&bytes).is_err(), "{bit}");
+        }
+    }
+
+    #[test]
+    fn headers_that_contradict_themselves_are_refused() {
+        let forged = |change: fn(&mut [u8])| {
+            let mut bytes = emitted(&data(0, 2, 2800));
+            change(&mut bytes);
+            let crc = checksum(&bytes[..28], &bytes[HEADER_LEN..]);
+            bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+            parse(&bytes)
+        };
+        assert!(forged(|_| ()).is_ok());
+        assert_eq!(forged(|b| b[5] = 8), Err(Error::Field("kind")));
+        assert_eq!(forged(|b| b[6] = 2), Err(Error::Field("chunk")));
+        assert_eq!(forged(|b| b[7] = 0xff), Err(Error::Field("chunk")));
+        assert_eq!(forged(|b| b[20] = 0), Err(Error::Field("n_chunks")));
+        assert_eq!(forged(|b| b[20] = 3), Err(Error::Field("n_chunks")));
+        assert_eq!(forged(|b| b[20] = 1), Err(Error::Field("payload_bytes")));
+        assert_eq!(forged(|b| b[22] = 0), Err(Error::Field("payload_bytes")));
+        assert_eq!(forged(|b| b[24..28].fill(0)), Err(Error::Field("frame_bytes")));
+        assert_eq!(forged(|b| b[24..28].fill(0xff)), Err(Error::Field("frame_bytes")));
+        assert_eq!(forged(|b| b[4] = 2), Err(Error::Magic));
+    }
+}

@@ -1,0 +1,563 @@
+//! Ring frames: what nodes tell each other, inside the frames of a link. Little-endian.
+//!
+//! ```text
+//! offset  type     field
+//! 0       u32      magic "LEPF"
+//! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE
+//! 5       u8       type of activations: 0 f32, 1 f16
+//! 6       u8       type of keys and values (OPEN); reason (DOWN): 0 silent, 1 back, 2 reset
+//! 7       u8       zero
+//! 8       u32      epoch
+//! 12      u32      batch
+//! 16      u32      dim: width of a row
+//! 20      u16      rows of the whole batch; of the largest batch (OPEN)
+//! 22      u16      first row in this frame; most rows that may want logits (OPEN)
+//! 24      u16      rows in this frame; streams (OPEN)
+//! 26      u16      spans (ACTIVATIONS); lines (OPEN)
+//! 28      u16      figures
+//! 30      u16      zero
+//! 32      u32      context length (OPEN)
+//! 36      12 × u8  zero
+//! 48               OPEN: lines of 96 bytes. DOWN: a name of 32 bytes.
+//!                  ACTIVATIONS: spans of 12 bytes, u32 figures, rows
+//!
+//! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 zero,
+//!         u32 position, u16 rows, u16 zero
+//! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
+//!         u32 round trip in µs, u16 threads, u8 status, u8 zero, u32 detail, carrier (8 bytes), zeros
+//! ```
+//!
+//! Names are UTF-8 padded with zeros. Figures are microseconds of computing, one for each node
+//! that the batch has been through. A batch larger than a frame is several frames with the same
+//! number and spans, and ascending rows.
+
+use std::ops::Range;
+
+use super::datagram::FRAME_MAX;
+use super::fields::{u16_at, u32_at, u64_at};
+use super::hello::{NAME_MAX, Name, printable};
+use super::{Dtype, Error};
+
+/// Length of the header in bytes.
+pub const HEADER_LEN: usize = 48;
+/// Bytes of a span.
+pub const SPAN_LEN: usize = 12;
+/// Bytes of a node's line.
+pub const LINE_LEN: usize = 96;
+/// Most lines or figures of a frame: nodes of a ring.
+pub const NODES_MAX: usize = 64;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"LEPF");
+const ISA_MAX: usize = 16;
+
+/// What a frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The master begins an epoch; every node adds its line.
+    Open,
+    /// Rows of a batch.
+    Activations,
+    /// A node's predecessor is silent, or was.
+    Down,
+    /// The master goes.
+    Close,
+}
+
+/// What happened between a node and the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Nothing has been heard of it for a while.
+    Silent,
+    /// It is heard again, and nothing was lost.
+    Back,
+    /// It began anew: frames are lost.
+    Reset,
+}
+
+/// Sizes that all nodes of a ring agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Longest context of a stream.
+    pub ctx_len: u32,
+    /// Streams.
+    pub n_streams: u16,
+    /// Most rows of a batch.
+    pub max_batch: u16,
+    /// Most rows of a batch that may want logits.
+    pub max_logits: u16,
+    /// How keys and values are kept.
+    pub kv: Dtype,
+    /// How activations travel.
+    pub wire: Dtype,
+    /// Width of a row.
+    pub dim: u32,
+}
+
+/// Rows of a batch that follow each other in one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Their stream.
+    pub stream: u16,
+    /// Whose logits are wanted.
+    pub wants: Wants,
+    /// Position of the first.
+    pub pos: u32,
+    /// How many they are.
+    pub n_rows: u16,
+}
+
+/// Which rows of a span want logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// None of them.
+    None,
+    /// The last.
+    Last,
+    /// All of them.
+    All,
+}
+
+impl Span {
+    /// How many rows want logits.
+    pub fn n_wanted(&self) -> usize {
+        match self.wants {
+            Wants::None => 0,
+            Wants::Last => usize::from(self.n_rows.min(1)),
+            Wants::All => self.n_rows.into(),
+        }
+    }
+}
+
+/// How a node answers an OPEN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It is ready.
+    Ready,
+    /// It keeps contexts of up to this many tokens.
+    Context(u32),
+    /// It keeps up to this many streams.
+    Streams(u32),
+    /// It takes batches of up to this many rows.
+    Batch(u32),
+    /// It has not enough memory.
+    Memory,
+}
+
+/// What a node says of itself in an OPEN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What it is called.
+    pub name: Name,
+    /// Instruction set of its kernels.
+    pub isa: heapless::String<ISA_MAX>,
+    /// Its layers.
+    pub layers: Range<u32>,
+    /// Bytes of weights it reads for a token.
+    pub bytes_per_token: u64,
+    /// Round trip to the node after it, in microseconds; 0 if unknown.
+    pub rtt_us: u32,
+    /// Threads that compute.
+    pub threads: u16,
+    /// Carrier of the link to the node after it.
+    pub carrier: heapless::String<8>,
+    /// Its answer.
+    pub status: Status,
+}
+
+/// The fixed part of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repr {
+    /// Begins an epoch.
+    Open {
+        /// The epoch.
+        epoch: u32,
+        /// What nodes have to be ready for.
+        sizes: Sizes,
+        /// Lines that follow.
+        n_lines: u16,
+    },
+    /// Rows of a batch.
+    Activations(Activations),
+    /// A node's predecessor; a name follows.
+    Down {
+        /// The epoch.
+        epoch: u32,
+        /// What happened to it.
+        reason: Reason,
+    },
+    /// The master goes.
+    Close {
+        /// The epoch.
+        epoch: u32,
+    },
+}
+
+/// Which rows of which batch a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activations {
+    /// The epoch.
+    pub epoch: u32,
+    /// Number of the batch.
+    pub batch: u32,
+    /// How the rows are stored.
+    pub dtype: Dtype,
+    /// Width of a row.
+    pub dim: u32,
+    /// Rows of the whole batch.
+    pub n_rows: u16,
+    /// The first in this frame.
+    pub first_row: u16,
+    /// Rows in this frame.
+    pub rows: u16,
+    /// Spans of the batch.
+    pub n_spans: u16,
+    /// Figures.
+    pub n_figures: u16,
+}
+
+impl Activations {
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.dim as usize * self.dtype.bytes()
+    }
+
+    /// Where the rows begin.
+    pub fn rows_at(&self) -> usize {
+        HEADER_LEN + usize::from(self.n_spans) * SPAN_LEN + 4 * usize::from(self.n_figures)
+    }
+
+    /// Bytes of the whole frame.
+    pub fn bytes(&self) -> usize {
+        self.rows_at() + usize::from(self.rows) * self.row_bytes()
+    }
+}
+
+/// A frame whose parts lie inside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    bytes: &'a [u8],
+    repr: Repr,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame; afterwards no accessor panics.
+    ///
+    /// # Errors
+    /// If it is not as long as its fields say, or a field has no meaning.
+    pub fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, Error> {
+        let have = bytes.len();
+        let truncated = |need| Error::Truncated { need, have };
+        let header: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(truncated(HEADER_LEN))?;
+        let repr = Repr::parse(header)?;
+        let wanted = match &repr {
+            Repr::Open { n_lines, .. } => HEADER_LEN + usize::from(*n_lines) * LINE_LEN,
+            Repr::Activations(activations) => {
+                // At most 2^16 rows of 2^34 bytes: no overflow in 64 bits.
+                let rows = u64::from(activations.rows) * u64::from(activations.dim);
+                let rows = rows * activations.dtype.bytes() as u64;
+                match activations.rows_at() as u64 + rows {
+                    bytes if bytes <= FRAME_MAX as u64 => bytes as usize,
+                    bytes => return Err(Error::Oversize { len: bytes as usize }),
+                }
+            }
+            Repr::Down { .. } => HEADER_LEN + NAME_MAX,
+            Repr::Close { .. } => HEADER_LEN,
+        };
+        match have == wanted {
+            true => Ok(Frame { bytes, repr }),
+            false => Err(truncated(wanted)),
+        }
+    }
+
+    /// The fixed part.
+    pub fn repr(&self) -> Repr {
+        self.repr
+    }
+
+    /// The spans of ACTIVATIONS; those with impossible fields are errors.
+    pub fn spans(&self) -> impl Iterator<Item = Result<Span, Error>> + use<'a> {
+        let n = match self.repr {
+            Repr::Activations(activations) => activations.n_spans.into(),
+            _ => 0,
+        };
+        let spans = &self.bytes[HEADER_LEN..HEADER_LEN + n * SPAN_LEN];
+        spans.chunks_exact(SPAN_LEN).map(parse_span)
+    }
+
+    /// The figures of ACTIVATIONS.
+    pub fn figures(&self) -> impl Iterator<Item = u32> + use<'a> {
+        let range = match self.repr {
+            Repr::Activations(activations) => {
+                let at = activations.rows_at();
+                at - 4 * usize::from(activations.n_figures)..at
+            }
+            _ => 0..0,
+        };
+        self.bytes[range].chunks_exact(4).map(|figure| u32_at(figure, 0))
+    }
+
+    /// The rows of ACTIVATIONS, `[rows, dim]`.
+    pub fn rows(&self) -> &'a [u8] {
+        match self.repr {
+            Repr::Activations(activations) => &self.bytes[activations.rows_at()..],
+            _ => &[],
+        }
+    }
+
+    /// The lines of OPEN; those with impossible fields are errors.
+    pub fn lines(&self) -> impl Iterator<Item = Result<Line, Error>> + use<'a> {
+        let lines = match self.repr {
+            Repr::Open { .. } => &self.bytes[HEADER_LEN..],
+            _ => &[],
+        };
+        lines.chunks_exact(LINE_LEN).map(parse_line)
+    }
+
+    /// The name in DOWN; empty in other kinds.
+    pub fn name(&self) -> Name {
+        match self.repr {
+            Repr::Down { .. } => text(&self.bytes[HEADER_LEN..]),
+            _ => Name::new(),
+        }
+    }
+}
+
+impl Repr {
+    fn parse(header: &[u8; HEADER_LEN]) -> Result<Repr, Error> {
+        if u32_at(header, 0) != MAGIC {
+            return Err(Error::Magic);
+        }
+        let (epoch, dim) = (u32_at(header, 8), u32_at(header, 16));
+        let wire = dtype(header[5])?;
+        match header[4] {
+            0 => {
+                let n_lines = u16_at(header, 26);
+                if usize::from(n_lines) > NODES_MAX {
+                    return Err(Error::Field("number of lines"));
+                }
+                let sizes = Sizes {
+                    ctx_len: u32_at(header, 32),
+                    n_streams: u16_at(header, 24),
+                    max_batch: u16_at(header, 20),
+                    max_logits: u16_at(header, 22),
+                    kv: dtype(header[6])?,
+                    wire,
+                    dim,
+                };
+                Ok(Repr::Open { epoch, sizes, n_lines })
+            }
+            1 => {
+                let n_figures = u16_at(header, 28);
+                if usize::from(n_figures) > NODES_MAX {
+                    return Err(Error::Field("number of figures"));
+                }
+                Ok(Repr::Activations(Activations {
+                    epoch,
+                    batch: u32_at(header, 12),
+                    dtype: wire,
+                    dim,
+                    n_rows: u16_at(header, 20),
+                    first_row: u16_at(header, 22),
+                    rows: u16_at(header, 24),
+                    n_spans: u16_at(header, 26),
+                    n_figures,
+                }))
+            }
+            2 => {
+                let reason = match header[6] {
+                    0 => Reason::Silent,
+                    1 => Reason::Back,
+                    2 => Reason::Reset,
+                    _ => return Err(Error::Field("reason")),
+                };
+                Ok(Repr::Down { epoch, reason })
+            }
+            3 => Ok(Repr::Close { epoch }),
+            _ => Err(Error::Field("kind")),
+        }
+    }
+
+    /// What it is for.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Repr::Open { .. } => Kind::Open,
+            Repr::Activations(_) => Kind::Activations,
+            Repr::Down { .. } => Kind::Down,
+            Repr::Close { .. } => Kind::Close,
+        }
+    }
+
+    /// Writes every byte of the header.
+    pub fn emit(&self, header: &mut [u8; HEADER_LEN]) {
+        header.fill(0);
+        put(header, 0, &MAGIC.to_le_bytes());
+        header[4] = self.kind() as u8;
+        match self {
+            Repr::Open { epoch, sizes, n_lines } => {
+                (header[5], header[6]) = (sizes.wire as u8, sizes.kv as u8);
+                put(header, 8, &epoch.to_le_bytes());
+                put(header, 16, &sizes.dim.to_le_bytes());
+                put(header, 20, &sizes.max_batch.to_le_bytes());
+                put(header, 22, &sizes.max_logits.to_le_bytes());
+                put(header, 24, &sizes.n_streams.to_le_bytes());
+                put(header, 26, &n_lines.to_le_bytes());
+                put(header, 32, &sizes.ctx_len.to_le_bytes());
+            }
+            Repr::Activations(a) => {
+                header[5] = a.dtype as u8;
+                put(header, 8, &a.epoch.to_le_bytes());
+                put(header, 12, &a.batch.to_le_bytes());
+                put(header, 16, &a.dim.to_le_bytes());
+                for (at, value) in [
+                    (20, a.n_rows),
+                    (22, a.first_row),
+                    (24, a.rows),
+                    (26, a.n_spans),
+                    (28, a.n_figures),
+                ] {
+                    put(header, at, &value.to_le_bytes());
+                }
+            }
+            Repr::Down { epoch, reason } => {
+                header[6] = *reason as u8;
+                put(header, 8, &epoch.to_le_bytes());
+            }
+            Repr::Close { epoch } => put(header, 8, &epoch.to_le_bytes()),
+        }
+    }
+}
+
+/// Writes an OPEN with `lines` into `out`; returns its length, `None` if it does not fit.
+pub fn emit_open(epoch: u32, sizes: &Sizes, lines: &[Line], out: &mut [u8]) -> Option<usize> {
+    let n_lines = u16::try_from(lines.len()).ok().filter(|&n| usize::from(n) <= NODES_MAX)?;
+    let bytes = HEADER_LEN + lines.len() * LINE_LEN;
+    let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
+    Repr::Open { epoch, sizes: *sizes, n_lines }.emit(header);
+    for (line, out) in lines.iter().zip(body.chunks_exact_mut(LINE_LEN)) {
+        emit_line(line, out);
+    }
+    Some(bytes)
+}
+
+/// Writes a DOWN of the node called `name` into `out`; returns its length, `None` if it does
+/// not fit.
+pub fn emit_down(epoch: u32, reason: Reason, name: &str, out: &mut [u8]) -> Option<usize> {
+    let bytes = HEADER_LEN + NAME_MAX;
+    let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
+    Repr::Down { epoch, reason }.emit(header);
+    put_text(body, name);
+    Some(bytes)
+}
+
+/// Writes a CLOSE into `out`; returns its length, `None` if it does not fit.
+pub fn emit_close(epoch: u32, out: &mut [u8]) -> Option<usize> {
+    Repr::Close { epoch }.emit(out.first_chunk_mut()?);
+    Some(HEADER_LEN)
+}
+
+/// Writes ACTIVATIONS without its rows into `out`; returns the room for them, `[rows, dim]`,
+/// `None` if it does not fit.
+///
+/// # Panics
+/// If `header` counts other spans or figures.
+pub fn emit_activations<'o>(
+    header: &Activations,
+    spans: &[Span],
+    figures: &[u32],
+    out: &'o mut [u8],
+) -> Option<&'o mut [u8]> {
+    assert_eq!(usize::from(header.n_spans), spans.len());
+    assert_eq!(usize::from(header.n_figures), figures.len());
+    let (head, body) = out.get_mut(..header.bytes())?.split_first_chunk_mut()?;
+    Repr::Activations(*header).emit(head);
+    let (span_bytes, body) = body.split_at_mut(spans.len() * SPAN_LEN);
+    for (span, out) in spans.iter().zip(span_bytes.chunks_exact_mut(SPAN_LEN)) {
+        out.fill(0);
+        put(out, 0, &span.stream.to_le_bytes());
+        out[2] = span.wants as u8;
+        put(out, 4, &span.pos.to_le_bytes());
+        put(out, 8, &span.n_rows.to_le_bytes());
+    }
+    let (figure_bytes, rows) = body.split_at_mut(4 * figures.len());
+    for (figure, out) in figures.iter().zip(figure_bytes.chunks_exact_mut(4)) {
+        out.copy_from_slice(&figure.to_le_bytes());
+    }
+    Some(rows)
+}
+
+fn parse_span(bytes: &[u8]) -> Result<Span, Error> {
+    let wants = match bytes[2] {
+        0 => Wants::None,
+        1 => Wants::Last,
+        2 => Wants::All,
+        _ => return Err(Error::Field("wanted logits")),
+    };
+    Ok(Span { stream: u16_at(bytes, 0), wants, pos: u32_at(bytes, 4), n_rows: u16_at(bytes, 8) })
+}
+
+fn parse_line(bytes: &[u8]) -> Result<Line, Error> {
+    let detail = u32_at(bytes, 72);
+    let status = match bytes[70] {
+        0 => Status::Ready,
+        1 => Status::Context(detail),
+        2 => Status::Streams(detail),
+        3 => Status::Batch(detail),
+        4 => Status::Memory,
+        _ => return Err(Error::Field("status")),
+    };
+    Ok(Line {
+        name: text(&bytes[..32]),
+        isa: text(&bytes[32..48]),
+        layers: u32_at(bytes, 48)..u32_at(bytes, 52),
+        bytes_per_token: u64_at(bytes, 56),
+        rtt_us: u32_at(bytes, 64),
+        threads: u16_at(bytes, 68),
+        carrier: text(&bytes[76..84]),
+        status,
+    })
+}
+
+fn emit_line(line: &Line, out: &mut [u8]) {
+    let (status, detail) = match line.status {
+        Status::Ready => (0, 0),
+        Status::Context(max) => (1, max),
+        Status::Streams(max) => (2, max),
+        Status::Batch(max) => (3, max),
+        Status::Memory => (4, 0),
+    };
+    out.fill(0);
+    put_text(&mut out[..32], &line.name);
+    put_text(&mut out[32..48], &line.isa);
+    put(out, 48, &line.layers.start.to_le_bytes());
+    put(out, 52, &line.layers.end.to_le_bytes());
+    put(out, 56, &line.bytes_per_token.to_le_bytes());
+    put(out, 64, &line.rtt_us.to_le_bytes());
+    put(out, 68, &line.threads.to_le_bytes());
+    out[70] = status;
+    put(out, 72, &detail.to_le_bytes());
+    put_text(&mut out[76..84], &line.carrier);
+}
+
+fn dtype(code: u8) -> Result<Dtype, Error> {
+    Dtype::from_code(code).ok_or(Error::Field("dtype"))
+}
+
+/// Printable text up to the first zero; damaged UTF-8 ends it.
+fn text<const N: usize>(bytes: &[u8]) -> heapless::String<N> {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let valid = bytes[..end].utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    printable(valid)
+}
+
+fn put_text(out: &mut [u8], text: &str) {
+    out.fill(0);
+    let len = text.floor_char_boundary(out.len());
+    out[..len].copy_from_slice(&text.as_bytes()[..len]);
+}
+
+fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
+    out[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use super::*;
+
+const SIZES: Sizes = Sizes {
+    ctx_len: 4096,
+    n_streams: 3,
+    max_batch: 64,
+    max_logits: 2,
+    kv: Dtype::F32,
+    wire: Dtype::F16,
+    dim: 2,
+};
+
+fn line() -> Line {
+    Line {
+        name: heapless::String::try_from("orange").unwrap(),
+        isa: heapless::String::try_from("neondot").unwrap(),
+        layers: 6..14,
+        bytes_per_token: 1 << 33,
+        rtt_us: 180,
+        threads: 4,
+        carrier: heapless::String::try_from("udp").unwrap(),
+        status: Status::Streams(2),
+    }
+}
+
+const SPANS: [Span; 2] = [
+    Span { stream: 1, wants: Wants::None, pos: 70_000, n_rows: 2 },
+    Span { stream: 2, wants: Wants::Last, pos: 0, n_rows: 1 },
+];
+
+const ACTIVATIONS: Activations = Activations {
+    epoch: 7,
+    batch: 0x0102_0304,
+    dtype: Dtype::F16,
+    dim: 2,
+    n_rows: 3,
+    first_row: 1,
+    rows: 2,
+    n_spans: 2,
+    n_figures: 1,
+};
+
+fn activations() -> Vec<u8> {
+    let mut out = vec![0xa5; ACTIVATIONS.bytes()];
+    let rows = emit_activations(&ACTIVATIONS, &SPANS, &[99], &mut out).unwrap();
+    rows.copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    out
+}
+
+#[test]
+fn activations_come_back() {
+    let bytes = activations();
+    let frame = Frame::parse(&bytes).unwrap();
+    assert_eq!(frame.repr(), Repr::Activations(ACTIVATIONS));
+    assert_eq!(frame.spans().collect::<Result<Vec<_>, _>>(), Ok(SPANS.to_vec()));
+    assert_eq!(frame.figures().collect::<Vec<_>>(), [99]);
+    assert_eq!(frame.rows(), [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn bytes_are_pinned() {
+    let mut wanted = Vec::new();
+    wanted.extend_from_slice(b"LEPF\x01\x01\0\0\x07\0\0\0\x04\x03\x02\x01\x02\0\0\0");
+    wanted.extend_from_slice(b"\x03\0\x01\0\x02\0\x02\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    wanted.extend_from_slice(b"\x01\0\0\0\x70\x11\x01\0\x02\0\0\0");
+    wanted.extend_from_slice(b"\x02\0\x01\0\0\0\0\0\x01\0\0\0");
+    wanted.extend_from_slice(b"\x63\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08");
+    assert_eq!(activations(), wanted);
+}
+
+#[test]
+fn open_collects_lines() {
+    let mut out = [0xa5; 500];
+    let lines = [line(), Line { status: Status::Ready, ..line() }];
+    let len = emit_open(9, &SIZES, &lines, &mut out).unwrap();
+    let frame = Frame::parse(&out[..len]).unwrap();
+    assert_eq!(frame.repr(), Repr::Open { epoch: 9, sizes: SIZES, n_lines: 2 });
+    assert_eq!(frame.lines().collect::<Result<Vec<_>, _>>(), Ok(lines.to_vec()));
+    assert_eq!(emit_open(9, &SIZES, &lines, &mut out[..len - 1]), None);
+}
+
+#[test]
+fn down_and_close_come_back() {
+    let mut out = [0xa5; 100];
+    for reason in [Reason::Silent, Reason::Back, Reason::Reset] {
+        let len = emit_down(3, reason, "pi", &mut out).unwrap();
+        let frame = Frame::parse(&out[..len]).unwrap();
+        assert_eq!((frame.repr(), frame.name().as_str()), (Repr::Down { epoch: 3, reason }, "pi"));
+    }
+    let len = emit_close(3, &mut out).unwrap();
+    assert_eq!(Frame::parse(&out[..len]).unwrap().repr(), Repr::Close { epoch: 3 });
+}
+
+#[test]
+fn long_names_are_cut_at_a_character() {
+    let mut out = [0; 100];
+    let len = emit_down(0, Reason::Reset, &"é".repeat(40), &mut out).unwrap();
+    assert_eq!(Frame::parse(&out[..len]).unwrap().name(), "é".repeat(16).as_str());
+}
+
+#[test]
+fn every_truncation_and_surplus_byte_is_refused() {
+    let bytes = activations();
+    for len in 0..bytes.len() {
+        assert!(Frame::parse(&bytes[..len]).is_err(), "{len}");
+    }
+    let mut longer = bytes;
+    longer.push(0);
+    assert!(Frame::parse(&longer).is_err());
+}
+
+#[test]
+fn no_forged_byte_makes_an_accessor_panic() {
+    let mut open = vec![0; 500];
+    let len = emit_open(9, &SIZES, &[line()], &mut open).unwrap();
+    open.truncate(len);
+    for frame in [activations(), open] {
+        for at in 0..frame.len() {
+            for byte in [0, 1, 2, 3, 0x7f, 0xff] {
+                let mut forged = frame.clone();
+                forged[at] = byte;
+                let Ok(frame) = Frame::parse(&forged) else { continue };
+                let _ = (frame.spans().count(), frame.figures().sum::<u32>());
+                let _ = (frame.rows().len(), frame.lines().count(), frame.name());
+            }
+        }
+    }
+}

@@ -1,0 +1,639 @@
+//! The handshake: HELLO, WELCOME, CONFIRM, REFUSE, and which neighbours fit.
+//!
+//! ```text
+//! HELLO, 144 bytes                    WELCOME, 136 bytes               node, 72 bytes
+//!   0 u16 protocol version              0 u16 protocol version           0 u64 model
+//!   2 u8  1 = has a key                 2 u8  1 = has a key              8 u32 dim
+//!   3 u8  0                             3 u8  0                         12 u32 layers of the model
+//!   4 u32 0                             4 u32 frames it can hold        16 u32 KV width
+//!   8 u64 instance                      8 u64 instance                  20 u32 vocabulary
+//!  16 [16] nonce                       16 [16] nonce of the HELLO       24 u32 first layer
+//!  32 u64 session it has, or 0         32 [16] nonce                    28 u32 layer behind its last
+//!  40 node                             48 node                          32 u8  dtype on the wire
+//! 112 [16] 0                          120 [16] tag                      33 u8  1 = master
+//! 128 [16] tag                                                          34 u8  bytes of the name
+//!                                     REFUSE, 40 bytes                  35 [5] 0
+//! CONFIRM, 176 bytes                    0 [16] nonce of the HELLO       40 [32] name, UTF-8
+//!   0 the HELLO it belongs to          16 u32 reason
+//! 144 [16] nonce of the WELCOME        20 u32 0
+//! 160 [16] tag                         24 2 × u64 figures of the reason
+//! ```
+//!
+//! A CONFIRM repeats the HELLO, so that a listener remembers nothing until it is proven.
+//! Tags are [`super::seal`]'s, and zero without a key. The first 32 bytes of a HELLO and all of
+//! a REFUSE stay as they are in later versions.
+
+use std::fmt;
+use std::ops::Range;
+
+use heapless::String;
+
+use super::fields::{Writer, array, u16_at, u32_at, u64_at};
+use super::{Dtype, Error};
+
+/// Version of the protocol; only equal ones talk.
+pub const PROTOCOL: u16 = 1;
+/// Bytes of a HELLO.
+pub const HELLO_LEN: usize = 144;
+/// Bytes of a WELCOME.
+pub const WELCOME_LEN: usize = 136;
+/// Bytes of a CONFIRM.
+pub const CONFIRM_LEN: usize = HELLO_LEN + 32;
+/// Bytes of a REFUSE.
+pub const REFUSE_LEN: usize = 40;
+/// Bytes of a HELLO and of a WELCOME before the tag.
+pub const HELLO_TAGGED: usize = HELLO_LEN - 16;
+/// See [`HELLO_TAGGED`].
+pub const WELCOME_TAGGED: usize = WELCOME_LEN - 16;
+/// Most bytes of a node's name.
+pub const NAME_MAX: usize = 32;
+const NODE_LEN: usize = 72;
+
+/// A random number that is used once.
+pub type Nonce = [u8; 16];
+/// Proof that the sender has the key.
+pub type Tag = [u8; 16];
+/// A node's name; control characters are replaced when it is read.
+pub type Name = String<NAME_MAX>;
+
+/// As much of `name` as fits, without control characters.
+pub fn name(name: &str) -> Name {
+    printable(name)
+}
+
+/// As much of `text` as fits, without control characters.
+pub(super) fn printable<const N: usize>(text: &str) -> String<N> {
+    let mut out = String::new();
+    for c in text.chars() {
+        let c = if c.is_control() { '?' } else { c };
+        if out.push(c).is_err() {
+            break;
+        }
+    }
+    out
+}
+
+/// What neighbours must agree on, and who a node is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RingInfo {
+    /// Fingerprint of the model.
+    pub model: u64,
+    /// Width of the activations.
+    pub dim: u32,
+    /// Layers of the whole model.
+    pub n_layers: u32,
+    /// Width of keys and of values.
+    pub kv_dim: u32,
+    /// Tokens of the vocabulary.
+    pub vocab_size: u32,
+    /// First layer of the node.
+    pub first_layer: u32,
+    /// The layer behind the node's last.
+    pub end_layer: u32,
+    /// How it sends and wants activations.
+    pub dtype: Dtype,
+    /// Whether it is the master, where the ring begins and ends.
+    pub is_master: bool,
+    /// Its name in messages.
+    pub name: Name,
+}
+
+impl RingInfo {
+    /// The node's layers.
+    pub fn layers(&self) -> Range<u32> {
+        self.first_layer..self.end_layer
+    }
+
+    /// Whether `next` may follow this node in a ring.
+    ///
+    /// # Errors
+    /// The first thing that does not fit.
+    pub fn check_next(&self, next: &RingInfo) -> Result<(), Refusal> {
+        if self.model != next.model {
+            return Err(Refusal::Model { prev: self.model, next: next.model });
+        }
+        let widths = [
+            (self.dim, next.dim, Width::Dim),
+            (self.n_layers, next.n_layers, Width::Layers),
+            (self.kv_dim, next.kv_dim, Width::Kv),
+            (self.vocab_size, next.vocab_size, Width::Vocab),
+        ];
+        for (prev, next, width) in widths {
+            if prev != next {
+                return Err(Refusal::Dims { width, prev, next });
+            }
+        }
+        if self.dtype != next.dtype {
+            return Err(Refusal::Dtype { prev: self.dtype, next: next.dtype });
+        }
+        let (have, want) = match next.is_master {
+            true => (self.end_layer, self.n_layers),
+            false => (self.end_layer, next.first_layer),
+        };
+        match have == want && (!next.is_master || next.first_layer == 0) {
+            true => Ok(()),
+            false => Err(Refusal::Layers { prev: self.layers(), next: next.layers() }),
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Result<RingInfo, Error> {
+        let name_bytes = usize::from(bytes[34]);
+        let stored = bytes[40..NODE_LEN].get(..name_bytes).ok_or(Error::Field("name"))?;
+        let stored = std::str::from_utf8(stored).map_err(|_| Error::Field("name"))?;
+        Ok(RingInfo {
+            model: u64_at(bytes, 0),
+            dim: u32_at(bytes, 8),
+            n_layers: u32_at(bytes, 12),
+            kv_dim: u32_at(bytes, 16),
+            vocab_size: u32_at(bytes, 20),
+            first_layer: u32_at(bytes, 24),
+            end_layer: u32_at(bytes, 28),
+            dtype: Dtype::from_code(bytes[32]).ok_or(Error::Field("dtype"))?,
+            is_master: bytes[33] & 1 == 1,
+            name: name(stored),
+        })
+    }
+
+    fn emit(&self, out: &mut Writer<'_>) {
+        out.u64(self.model).u32(self.dim).u32(self.n_layers).u32(self.kv_dim);
+        out.u32(self.vocab_size).u32(self.first_layer).u32(self.end_layer);
+        out.u8(self.dtype as u8).u8(u8::from(self.is_master)).u8(self.name.len() as u8).zero(5);
+        out.put(self.name.as_bytes()).zero(NAME_MAX - self.name.len());
+    }
+}
+
+/// Asks for a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Version of the protocol.
+    pub protocol: u16,
+    /// Whether the connector has a key.
+    pub has_key: bool,
+    /// Random, one for each run of a node.
+    pub instance: u64,
+    /// Random, one for each HELLO of another content.
+    pub nonce: Nonce,
+    /// The session that the connector would rather keep, or 0.
+    pub resume: u64,
+    /// The connector.
+    pub node: RingInfo,
+    /// Over all before it, under the key.
+    pub tag: Tag,
+}
+
+impl Hello {
+    /// Reads a HELLO of this protocol version.
+    ///
+    /// # Errors
+    /// [`Error::Field`] `protocol` for another one: see [`Hello::stranger`].
+    pub fn parse(bytes: &[u8]) -> Result<Hello, Error> {
+        if bytes.len() != HELLO_LEN {
+            return Err(Error::Truncated { need: HELLO_LEN, have: bytes.len() });
+        }
+        if u16_at(bytes, 0) != PROTOCOL {
+            return Err(Error::Field("protocol"));
+        }
+        Ok(Hello {
+            protocol: u16_at(bytes, 0),
+            has_key: bytes[2] & 1 == 1,
+            instance: u64_at(bytes, 8),
+            nonce: array(bytes, 16),
+            resume: u64_at(bytes, 32),
+            node: RingInfo::parse(&bytes[40..112])?,
+            tag: array(bytes, 128),
+        })
+    }
+
+    /// Version and nonce of a HELLO of another version, to refuse it by.
+    pub fn stranger(bytes: &[u8]) -> Option<(u16, Nonce)> {
+        let has_fixed_part = bytes.len() >= 32 && u16_at(bytes, 0) != PROTOCOL;
+        has_fixed_part.then(|| (u16_at(bytes, 0), array(bytes, 16)))
+    }
+
+    /// Writes all of it.
+    pub fn emit(&self, out: &mut [u8; HELLO_LEN]) {
+        let mut out = Writer::new(out);
+        out.u16(self.protocol).u8(u8::from(self.has_key)).zero(5).u64(self.instance);
+        out.put(&self.nonce).u64(self.resume);
+        self.node.emit(&mut out);
+        out.zero(16).put(&self.tag);
+    }
+}
+
+/// Offers a session: the one in the datagram's header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// Whether the listener has a key.
+    pub has_key: bool,
+    /// Frames that the listener can hold.
+    pub n_banks: u32,
+    /// The listener's run.
+    pub instance: u64,
+    /// The HELLO this answers.
+    pub hello_nonce: Nonce,
+    /// The listener's share of the session's keys.
+    pub nonce: Nonce,
+    /// The listener.
+    pub node: RingInfo,
+    /// Over the HELLO, the session and all before it, under the key.
+    pub tag: Tag,
+}
+
+impl Welcome {
+    /// Reads a WELCOME.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Welcome, Error> {
+        if bytes.len() != WELCOME_LEN {
+            return Err(Error::Truncated { need: WELCOME_LEN, have: bytes.len() });
+        }
+        if u16_at(bytes, 0) != PROTOCOL {
+            return Err(Error::Field("protocol"));
+        }
+        Ok(Welcome {
+            has_key: bytes[2] & 1 == 1,
+            n_banks: u32_at(bytes, 4),
+            instance: u64_at(bytes, 8),
+            hello_nonce: array(bytes, 16),
+            nonce: array(bytes, 32),
+            node: RingInfo::parse(&bytes[48..120])?,
+            tag: array(bytes, 120),
+        })
+    }
+
+    /// Writes all of it.
+    pub fn emit(&self, out: &mut [u8; WELCOME_LEN]) {
+        let mut out = Writer::new(out);
+        out.u16(PROTOCOL).u8(u8::from(self.has_key)).zero(1).u32(self.n_banks);
+        out.u64(self.instance).put(&self.hello_nonce).put(&self.nonce);
+        self.node.emit(&mut out);
+        out.put(&self.tag);
+    }
+}
+
+/// Takes the session in the datagram's header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confirm {
+    /// The HELLO as it was sent.
+    pub hello: [u8; HELLO_LEN],
+    /// The WELCOME this answers.
+    pub welcome_nonce: Nonce,
+    /// Over all before it, under the session's key.
+    pub tag: Tag,
+}
+
+impl Confirm {
+    /// Reads a CONFIRM.
+    ///
+    /// # Errors
+    /// If it has not its length.
+    pub fn parse(bytes: &[u8]) -> Result<Confirm, Error> {
+        if bytes.len() != CONFIRM_LEN {
+            return Err(Error::Truncated { need: CONFIRM_LEN, have: bytes.len() });
+        }
+        Ok(Confirm {
+            hello: array(bytes, 0),
+            welcome_nonce: array(bytes, HELLO_LEN),
+            tag: array(bytes, HELLO_LEN + 16),
+        })
+    }
+
+    /// Writes all of it.
+    pub fn emit(&self, out: &mut [u8; CONFIRM_LEN]) {
+        Writer::new(out).put(&self.hello).put(&self.welcome_nonce).put(&self.tag);
+    }
+}
+
+/// A figure that models differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Width {
+    /// Width of the activations.
+    Dim = 0,
+    /// Number of layers.
+    Layers = 1,
+    /// Width of keys and of values.
+    Kv = 2,
+    /// Size of the vocabulary.
+    Vocab = 3,
+}
+
+impl Width {
+    fn name(self) -> &'static str {
+        match self {
+            Width::Dim => "dim",
+            Width::Layers => "n_layers",
+            Width::Kv => "kv_dim",
+            Width::Vocab => "vocab_size",
+        }
+    }
+}
+
+/// Why two nodes cannot be neighbours. `prev` opened the link, `next` listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// They speak different versions of the protocol.
+    Version {
+        /// The connector's.
+        prev: u16,
+        /// The listener's.
+        next: u16,
+    },
+    /// Only `next` has a key.
+    KeyNeeded,
+    /// Only `prev` has a key.
+    KeyUnwanted,
+    /// The keys differ.
+    KeyDiffers,
+    /// They hold parts of different models.
+    Model {
+        /// The connector's fingerprint.
+        prev: u64,
+        /// The listener's.
+        next: u64,
+    },
+    /// A dimension differs.
+    Dims {
+        /// Which one.
+        width: Width,
+        /// The connector's.
+        prev: u32,
+        /// The listener's.
+        next: u32,
+    },
+    /// They send activations in different types.
+    Dtype {
+        /// The connector's.
+        prev: Dtype,
+        /// The listener's.
+        next: Dtype,
+    },
+    /// Their layers leave a gap or overlap.
+    Layers {
+        /// The connector's.
+        prev: Range<u32>,
+        /// The listener's.
+        next: Range<u32>,
+    },
+    /// `next` has another neighbour, which is alive.
+    Busy,
+    /// A later version's reason.
+    Other(u32),
+}
+
+impl Refusal {
+    /// Reads a REFUSE: the nonce of the HELLO it answers, and the reason.
+    ///
+    /// # Errors
+    /// If it has not its length, or the reason's figures make no sense.
+    pub fn parse(bytes: &[u8]) -> Result<(Nonce, Refusal), Error> {
+        if bytes.len() != REFUSE_LEN {
+            return Err(Error::Truncated { need: REFUSE_LEN, have: bytes.len() });
+        }
+        let (a, b) = (u64_at(bytes, 24), u64_at(bytes, 32));
+        let refusal = match u32_at(bytes, 16) {
+            1 => Refusal::Version { prev: a as u16, next: b as u16 },
+            2 => Refusal::KeyNeeded,
+            3 => Refusal::KeyUnwanted,
+            4 => Refusal::KeyDiffers,
+            5 => Refusal::Model { prev: a, next: b },
+            6 => Refusal::Dims { width: width(a >> 32)?, prev: a as u32, next: b as u32 },
+            7 => Refusal::Dtype { prev: dtype(a)?, next: dtype(b)? },
+            8 => Refusal::Layers { prev: range(a), next: range(b) },
+            9 => Refusal::Busy,
+            other => Refusal::Other(other),
+        };
+        Ok((array(bytes, 0), refusal))
+    }
+
+    /// Writes a REFUSE of the HELLO with `nonce`.
+    pub fn emit(&self, nonce: &Nonce, out: &mut [u8; REFUSE_LEN]) {
+        let packed = |range: &Range<u32>| u64::from(range.end) << 32 | u64::from(range.start);
+        let (code, a, b) = match self {
+            Refusal::Version { prev, next } => (1, u64::from(*prev), u64::from(*next)),
+            Refusal::KeyNeeded => (2, 0, 0),
+            Refusal::KeyUnwanted => (3, 0, 0),
+            Refusal::KeyDiffers => (4, 0, 0),
+            Refusal::Model { prev, next } => (5, *prev, *next),
+            Refusal::Dims { width, prev, next } => {
+                (6, (*width as u64) << 32 | u64::from(*prev), u64::from(*next))
+            }
+            Refusal::Dtype { prev, next } => (7, *prev as u64, *next as u64),
+            Refusal::Layers { prev, next } => (8, packed(prev), packed(next)),
+            Refusal::Busy => (9, 0, 0),
+            Refusal::Other(code) => (*code, 0, 0),
+        };
+        Writer::new(out).put(nonce).u32(code).u32(0).u64(a).u64(b);
+    }
+}
+
+fn width(code: u64) -> Result<Width, Error> {
+    let all = [Width::Dim, Width::Layers, Width::Kv, Width::Vocab];
+    all.into_iter().find(|width| *width as u64 == code).ok_or(Error::Field("width"))
+}
+
+fn dtype(code: u64) -> Result<Dtype, Error> {
+    u8::try_from(code).ok().and_then(Dtype::from_code).ok_or(Error::Field("dtype"))
+}
+
+fn range(packed: u64) -> Range<u32> {
+    packed as u32..(packed >> 32) as u32
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Version { prev, next } => {
+                write!(f, "the previous node speaks protocol {prev}, the next one {next}")
+            }
+            Refusal::KeyNeeded => write!(f, "only the next node has a key; give both the same"),
+            Refusal::KeyUnwanted => {
+                write!(f, "only the previous node has a key; give both the same")
+            }
+            Refusal::KeyDiffers => write!(f, "the nodes have different keys"),
+            Refusal::Model { prev, next } => write!(
+                f,
+                "different models: {prev:016x} on the previous node, {next:016x} on the next"
+            ),
+            Refusal::Dims { width, prev, next } => write!(
+                f,
+                "different models: {} is {prev} on the previous node, {next} on the next",
+                width.name()
+            ),
+            Refusal::Dtype { prev, next } => write!(
+                f,
+                "activations are {} on the previous node, {} on the next",
+                prev.name(),
+                next.name()
+            ),
+            Refusal::Layers { prev, next } => write_layers(f, prev, next),
+            Refusal::Busy => write!(f, "the next node has another previous node, which is alive"),
+            Refusal::Other(code) => write!(f, "for a reason of a later version, number {code}"),
+        }
+    }
+}
+
+fn write_layers(f: &mut fmt::Formatter<'_>, prev: &Range<u32>, next: &Range<u32>) -> fmt::Result {
+    let what = match prev.end.cmp(&next.start) {
+        std::cmp::Ordering::Less => "leave a gap",
+        std::cmp::Ordering::Greater if next.start > 0 => "overlap",
+        _ => "do not cover the model",
+    };
+    write!(
+        f,
+        "layers {}..{} of the previous node and {}..{} of the next {what}",
+        prev.start, prev.end, next.start, next.end
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(first_layer: u32, end_layer: u32) -> RingInfo {
+        RingInfo {
+            model: 0x1122,
+            dim: 64,
+            n_layers: 6,
+            kv_dim: 32,
+            vocab_size: 512,
+            first_layer,
+            end_layer,
+            dtype: Dtype::F16,
+            is_master: first_layer == 0,
+            name: name("küche"),
+        }
+    }
+
+    fn hello() -> Hello {
+        Hello {
+            protocol: PROTOCOL,
+            has_key: true,
+            instance: 0x0807_0605_0403_0201,
+            nonce: [3; 16],
+            resume: 4,
+            node: node(0, 2),
+            tag: [5; 16],
+        }
+    }
+
+    #[test]
+    fn what_is_emitted_parses_to_the_same() {
+        let mut bytes = [0xa5; HELLO_LEN];
+        hello().emit(&mut bytes);
+        assert_eq!(Hello::parse(&bytes), Ok(hello()));
+
+        let confirm = Confirm { hello: bytes, welcome_nonce: [6; 16], tag: [7; 16] };
+        let mut bytes = [0xa5; CONFIRM_LEN];
+        confirm.emit(&mut bytes);
+        assert_eq!(Confirm::parse(&bytes), Ok(confirm));
+
+        let welcome = Welcome {
+            has_key: false,
+            n_banks: 16,
+            instance: 2,
+            hello_nonce: [3; 16],
+            nonce: [4; 16],
+            node: node(2, 6),
+            tag: [5; 16],
+        };
+        let mut bytes = [0xa5; WELCOME_LEN];
+        welcome.emit(&mut bytes);
+        assert_eq!(Welcome::parse(&bytes), Ok(welcome));
+    }
+
+    #[test]
+    fn every_refusal_parses_to_the_same() {
+        let all = [
+            Refusal::Version { prev: 1, next: 2 },
+            Refusal::KeyNeeded,
+            Refusal::KeyUnwanted,
+            Refusal::KeyDiffers,
+            Refusal::Model { prev: u64::MAX, next: 1 },
+            Refusal::Dims { width: Width::Vocab, prev: u32::MAX, next: 7 },
+            Refusal::Dtype { prev: Dtype::F16, next: Dtype::F32 },
+            Refusal::Layers { prev: 0..4, next: 5..u32::MAX },
+            Refusal::Busy,
+            Refusal::Other(77),
+        ];
+        for refusal in all {
+            let mut bytes = [0xa5; REFUSE_LEN];
+            refusal.emit(&[9; 16], &mut bytes);
+            assert_eq!(Refusal::parse(&bytes), Ok(([9; 16], refusal)));
+        }
+    }
+
+    #[test]
+    fn a_hello_begins_with_these_bytes() {
+        let mut bytes = [0xa5; HELLO_LEN];
+        hello().emit(&mut bytes);
+        assert_eq!(bytes[..16], [1, 0, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(bytes[16..40], [[3; 16].as_slice(), &[4, 0, 0, 0, 0, 0, 0, 0]].concat());
+        assert_eq!(
+            bytes[72..88],
+            [1, 1, 6, 0, 0, 0, 0, 0, b'k', 0xc3, 0xbc, b'c', b'h', b'e', 0, 0]
+        );
+    }
+
+    #[test]
+    fn other_lengths_are_refused() {
+        for len in (0..256).filter(|&len| len != HELLO_LEN) {
+            assert!(Hello::parse(&vec![1; len]).is_err(), "{len}");
+        }
+        for len in (0..256).filter(|&len| len != WELCOME_LEN) {
+            assert!(Welcome::parse(&vec![1; len]).is_err(), "{len}");
+        }
+        for len in (0..256).filter(|&len| len != CONFIRM_LEN) {
+            assert!(Confirm::parse(&vec![1; len]).is_err(), "{len}");
+        }
+        for len in (0..256).filter(|&len| len != REFUSE_LEN) {
+            assert!(Refusal::parse(&vec![1; len]).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn names_are_bounded_and_printable() {
+        assert_eq!(name(&"ü".repeat(40)).as_str(), "ü".repeat(16));
+        assert_eq!(name("a\x1b[2Jb\n").as_str(), "a?[2Jb?");
+        let mut bytes = [0; HELLO_LEN];
+        hello().emit(&mut bytes);
+        bytes[40 + 34] = 33;
+        assert_eq!(Hello::parse(&bytes), Err(Error::Field("name")));
+        bytes[40 + 34] = 2;
+        bytes[40 + 40] = 0xff;
+        assert_eq!(Hello::parse(&bytes), Err(Error::Field("name")));
+    }
+
+    #[test]
+    fn other_versions_can_be_refused() {
+        let mut bytes = [0; HELLO_LEN + 10];
+        bytes[0] = 9;
+        bytes[16..32].fill(8);
+        assert_eq!(Hello::stranger(&bytes), Some((9, [8; 16])));
+        assert_eq!(Hello::stranger(&bytes[..31]), None);
+    }
+
+    #[test]
+    fn neighbours_must_fit() {
+        let check = |change: fn(&mut RingInfo, &mut RingInfo)| {
+            let (mut prev, mut next) = (node(0, 2), node(2, 6));
+            change(&mut prev, &mut next);
+            prev.check_next(&next).map_err(|refusal| refusal.to_string())
+        };
+        assert_eq!(check(|_, _| ()), Ok(()));
+        assert_eq!(check(|prev, next| (*prev, *next) = (node(2, 6), node(0, 2))), Ok(()));
+        assert_eq!(
+            check(|_, next| next.first_layer = 3).unwrap_err(),
+            "layers 0..2 of the previous node and 3..6 of the next leave a gap"
+        );
+        assert_eq!(
+            check(|_, next| next.first_layer = 1).unwrap_err(),
+            "layers 0..2 of the previous node and 1..6 of the next overlap"
+        );
+        assert!(check(|prev, next| (*prev, *next) = (node(2, 5), node(0, 2))).is_err());
+        assert!(check(|prev, _| prev.model = 1).unwrap_err().contains("0000000000000001"));
+        assert!(check(|prev, _| prev.dim = 1).unwrap_err().contains("dim is 1"));
+        assert!(check(|prev, _| prev.dtype = Dtype::F32).unwrap_err().contains("f32"));
+    }
+}

@@ -1,0 +1,95 @@
+//! What nodes say to each other, as bytes: little-endian, and bounded before it is believed.
+//!
+//! - [`datagram`]: the 32-byte header that everything on a link carries.
+//! - [`hello`]: the handshake, and why it may be refused.
+//! - [`control`]: acknowledgements, missing chunks, probes.
+//! - [`frame`]: what a ring's nodes tell each other inside the frames that a link delivers.
+//! - [`seal`]: keys and nonces of links with a shared key.
+//!
+//! Nothing here opens a socket, reads a clock or allocates by a size that a peer sent.
+
+pub mod control;
+pub mod datagram;
+mod fields;
+pub mod frame;
+pub mod hello;
+pub mod seal;
+
+use std::fmt;
+
+/// How activations travel between nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Dtype {
+    /// 4 bytes an element.
+    #[default]
+    F32 = 0,
+    /// 2 bytes an element.
+    F16 = 1,
+}
+
+impl Dtype {
+    /// The type that `code` stands for on the wire.
+    pub fn from_code(code: u8) -> Option<Dtype> {
+        [Dtype::F32, Dtype::F16].into_iter().find(|dtype| *dtype as u8 == code)
+    }
+
+    /// Bytes of one element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Dtype::F32 => 4,
+            Dtype::F16 => 2,
+        }
+    }
+
+    /// The name that options and messages use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Dtype::F32 => "f32",
+            Dtype::F16 => "f16",
+        }
+    }
+}
+
+/// Why bytes were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// Fewer bytes than the part before them promises.
+    Truncated {
+        /// Bytes there would have to be.
+        need: usize,
+        /// Bytes there are.
+        have: usize,
+    },
+    /// More bytes than this kind can have.
+    Oversize {
+        /// Bytes that were announced.
+        len: usize,
+    },
+    /// Not ours, or of a version whose layout is unknown.
+    Magic,
+    /// A field holds a value without a meaning.
+    Field(&'static str),
+    /// The bytes were damaged on the way.
+    Checksum,
+    /// Sealed by someone without the key, or damaged.
+    Seal,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Truncated { need, have } => {
+                write!(f, "truncated: {have} bytes where {need} are needed")
+            }
+            Error::Oversize { len } => write!(f, "oversize: {len} bytes"),
+            Error::Magic => write!(f, "not a datagram of this protocol"),
+            Error::Field(name) => write!(f, "{name} has no meaning"),
+            Error::Checksum => write!(f, "checksum does not match"),
+            Error::Seal => write!(f, "seal does not match"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

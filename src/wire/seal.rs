@@ -1,0 +1,254 @@
+//! Keys and nonces of links with a shared key: ChaCha20-Poly1305 under keys that HKDF-SHA256
+//! (RFC 5869) derives for each session.
+//!
+//! A nonce is kind, chunk and frame number (or the counter), so that no two different payloads
+//! of a session share one: a chunk sent again is the same bytes, counters only grow, and the
+//! sender ends a session before a frame number would come twice.
+
+use chacha20poly1305::aead::{AeadInOut, KeyInit};
+use chacha20poly1305::{ChaCha20Poly1305, Tag as AeadTag};
+use hkdf::Hkdf;
+use sha2::Sha256;
+
+use super::Error;
+use super::datagram::{Header, Kind, TAG_BYTES};
+use super::hello::{Nonce, Tag};
+
+/// The secret that all nodes of a ring share.
+#[derive(Clone)]
+pub struct Key {
+    secret: [u8; KEY_BYTES],
+}
+
+/// Bytes of a [`Key`].
+pub const KEY_BYTES: usize = 32;
+
+impl Key {
+    /// The key with these bytes.
+    pub fn new(secret: [u8; KEY_BYTES]) -> Key {
+        Key { secret }
+    }
+
+    /// The tag that proves this key over `parts`; `label` keeps uses apart.
+    pub fn tag(&self, label: &str, parts: &[&[u8]]) -> Tag {
+        tag(&self.secret, label, parts)
+    }
+
+    /// The keys of the session that both nonces were drawn for.
+    pub fn session(&self, hello: &Nonce, welcome: &Nonce) -> SessionKeys {
+        let mut salt = [0; 32];
+        salt[..16].copy_from_slice(hello);
+        salt[16..].copy_from_slice(welcome);
+        let kdf = Hkdf::<Sha256>::new(Some(&salt), &self.secret);
+        let derive = |label: &str| expand::<KEY_BYTES>(&kdf, label);
+        let cipher = |label: &str| ChaCha20Poly1305::new(&derive(label).into());
+        SessionKeys {
+            data: cipher("LEAP data"),
+            forward: cipher("LEAP control forward"),
+            back: cipher("LEAP control back"),
+            confirm: derive("LEAP confirm"),
+        }
+    }
+}
+
+/// What seals and opens the payloads of one session.
+#[derive(Clone)]
+pub struct SessionKeys {
+    data: ChaCha20Poly1305,
+    forward: ChaCha20Poly1305,
+    back: ChaCha20Poly1305,
+    confirm: [u8; KEY_BYTES],
+}
+
+impl SessionKeys {
+    /// Encrypts `payload` in place; its last [`TAG_BYTES`] become the seal.
+    ///
+    /// `header` is the header as it will be sent, but for its checksum.
+    ///
+    /// # Panics
+    /// If `payload` is shorter than a seal.
+    pub fn seal(&self, header: &Header, bytes: &[u8], payload: &mut [u8]) {
+        let plain_bytes = payload.len() - TAG_BYTES;
+        let (plain, seal) = payload.split_at_mut(plain_bytes);
+        let sealed = self.cipher(header.kind).encrypt_inout_detached(
+            &nonce(header).into(),
+            &bytes[..28],
+            plain.into(),
+        );
+        let tag = sealed.expect("a datagram is shorter than the cipher's limit");
+        seal.copy_from_slice(&tag);
+    }
+
+    /// Decrypts `payload` in place and returns the length of the plain bytes.
+    ///
+    /// # Errors
+    /// [`Error::Seal`] if it was sealed otherwise; the payload is to be dropped then.
+    pub fn open(&self, header: &Header, bytes: &[u8], payload: &mut [u8]) -> Result<usize, Error> {
+        let plain_bytes = payload.len().checked_sub(TAG_BYTES).ok_or(Error::Seal)?;
+        let (plain, seal) = payload.split_at_mut(plain_bytes);
+        let tag = AeadTag::try_from(&*seal).map_err(|_| Error::Seal)?;
+        let nonce = nonce(header).into();
+        self.cipher(header.kind)
+            .decrypt_inout_detached(&nonce, &bytes[..28], plain.into(), &tag)
+            .map_err(|_| Error::Seal)?;
+        Ok(plain_bytes)
+    }
+
+    /// The tag of a CONFIRM over `parts`.
+    pub fn confirm(&self, parts: &[&[u8]]) -> Tag {
+        tag(&self.confirm, "LEAP confirm", parts)
+    }
+
+    fn cipher(&self, kind: Kind) -> &ChaCha20Poly1305 {
+        match kind {
+            Kind::Data => &self.data,
+            kind if kind.is_forward() => &self.forward,
+            _ => &self.back,
+        }
+    }
+}
+
+/// Whether two tags are equal, in time that does not depend on where they differ.
+pub fn is_equal(a: &Tag, b: &Tag) -> bool {
+    let differing = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
+    std::hint::black_box(differing) == 0
+}
+
+/// Unpredictable numbers from one seed: nonces, instances, and what a listener signs with.
+pub struct Randomness {
+    seed: [u8; KEY_BYTES],
+    drawn: u64,
+}
+
+impl Randomness {
+    /// A sequence that only who knows `seed` can foretell.
+    pub fn new(seed: [u8; KEY_BYTES]) -> Randomness {
+        Randomness { seed, drawn: 0 }
+    }
+
+    /// The next `N` bytes.
+    pub fn draw<const N: usize>(&mut self) -> [u8; N] {
+        self.drawn += 1;
+        let kdf = Hkdf::<Sha256>::new(Some(&self.drawn.to_le_bytes()), &self.seed);
+        expand(&kdf, "LEAP random")
+    }
+
+    /// The next number, never 0.
+    pub fn id(&mut self) -> u64 {
+        u64::from_le_bytes(self.draw()).max(1)
+    }
+}
+
+/// `N` bytes that only who knows `secret` can make from `parts`.
+pub fn derive<const N: usize>(secret: &[u8; 32], label: &str, parts: &[&[u8]]) -> [u8; N] {
+    use sha2::Digest;
+    let mut hash = Sha256::new();
+    for part in parts {
+        // Lengths in front keep one list of parts from looking like another.
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    let kdf = Hkdf::<Sha256>::new(Some(&hash.finalize()), secret);
+    expand(&kdf, label)
+}
+
+fn tag(secret: &[u8; KEY_BYTES], label: &str, parts: &[&[u8]]) -> Tag {
+    derive(secret, label, parts)
+}
+
+fn expand<const N: usize>(kdf: &Hkdf<Sha256>, label: &str) -> [u8; N] {
+    let mut out = [0; N];
+    kdf.expand(label.as_bytes(), &mut out).expect("a few bytes are within HKDF's limit");
+    out
+}
+
+fn nonce(header: &Header) -> [u8; 12] {
+    let mut nonce = [0; 12];
+    nonce[0] = header.kind as u8;
+    nonce[2..4].copy_from_slice(&header.chunk.to_le_bytes());
+    nonce[4..8].copy_from_slice(&header.seq.to_le_bytes());
+    nonce
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::datagram::HEADER_LEN;
+
+    fn header(kind: Kind, seq: u32, chunk: u16) -> (Header, [u8; HEADER_LEN]) {
+        let header = Header { kind, session: 1, seq, chunk, n_chunks: 3, frame_bytes: 3000 };
+        let mut bytes = [0; HEADER_LEN];
+        header.emit_for(&mut bytes, &[]);
+        (header, bytes)
+    }
+
+    fn keys(secret: u8) -> SessionKeys {
+        Key::new([secret; 32]).session(&[1; 16], &[2; 16])
+    }
+
+    #[test]
+    fn what_was_sealed_opens_again() {
+        for (len, kind) in [(16, Kind::Ping), (17, Kind::Ack), (1400, Kind::Data)] {
+            let (header, bytes) = header(kind, 5, 2);
+            let mut payload = vec![7; len];
+            keys(1).seal(&header, &bytes, &mut payload);
+            assert_eq!(keys(1).open(&header, &bytes, &mut payload), Ok(len - 16));
+            assert_eq!(payload[..len - 16], vec![7; len - 16]);
+        }
+    }
+
+    #[test]
+    fn other_keys_headers_and_payloads_do_not_open() {
+        let (head, bytes) = header(Kind::Data, 5, 2);
+        let mut sealed = [7; 40];
+        keys(1).seal(&head, &bytes, &mut sealed);
+        let opens = |keys: SessionKeys, (head, bytes): (Header, [u8; 32]), sealed: &[u8]| {
+            keys.open(&head, &bytes, &mut sealed.to_vec()).is_ok()
+        };
+        assert!(opens(keys(1), (head, bytes), &sealed));
+        assert!(!opens(keys(2), (head, bytes), &sealed));
+        assert!(!opens(Key::new([1; 32]).session(&[1; 16], &[3; 16]), (head, bytes), &sealed));
+        assert!(!opens(keys(1), header(Kind::Data, 6, 2), &sealed));
+        assert!(!opens(keys(1), header(Kind::Data, 5, 1), &sealed));
+        assert!(!opens(keys(1), header(Kind::Ping, 5, 2), &sealed));
+        for bit in 0..sealed.len() * 8 {
+            let mut damaged = sealed;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(!opens(keys(1), (head, bytes), &damaged), "{bit}");
+        }
+        for len in 0..sealed.len() {
+            assert!(!opens(keys(1), (head, bytes), &sealed[..len]), "{len}");
+        }
+    }
+
+    #[test]
+    fn nonces_tell_every_datagram_of_a_session_apart() {
+        let mut seen = std::collections::HashSet::new();
+        for kind in [Kind::Data, Kind::Ping, Kind::Pong, Kind::Ack] {
+            for seq in [0, 1, 255, 256, u32::MAX] {
+                for chunk in [0, 1, 91, 256, u16::MAX] {
+                    assert!(seen.insert(nonce(&header(kind, seq, chunk).0)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn random_numbers_differ_and_repeat_by_seed() {
+        let draw = |seed| {
+            let mut randomness = Randomness::new([seed; 32]);
+            [randomness.id(), randomness.id()]
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1)[0], draw(1)[1]);
+        assert_ne!(draw(1), draw(2));
+    }
+
+    #[test]
+    fn derived_bytes_depend_on_every_part_and_where_it_ends() {
+        let derive = |label, parts: &[&[u8]]| derive::<16>(&[1; 32], label, parts);
+        assert_ne!(derive("a", &[b"ab", b"c"]), derive("a", &[b"a", b"bc"]));
+        assert_ne!(derive("a", &[b"ab"]), derive("b", &[b"ab"]));
+        assert_eq!(derive("a", &[b"ab"]), derive("a", &[b"ab"]));
+    }
+}
