@@ -35,7 +35,7 @@ static TILES_Q8: [TileFn; 12] = tiles_of!(gemm_q8_q8_f32_mx16c8:
 static TILES_Q4: [TileFn; 12] = tiles_of!(gemm_q8_q4_f32_mx16c8:
     1 1 4, 2 1 4, 3 2 2, 4 2 2, 5 3 1, 6 3 1, 7 4 1, 8 4 1, 9 5 1, 10 5 1, 11 6 1, 12 6 1,);
 
-/// Rows of a panel.
+/// Rows of a panel: four strips.
 const NR: usize = Layout::NEON_I8MM.panel_rows();
 
 /// Bytes of a strip of 16 columns, or of a block's codes in it.
