@@ -48,7 +48,7 @@ static TILES_Q8: [TileFn; 12] = tiles_of!(gemv_q8_q8_f32_1x16c4
 static TILES_Q4: [TileFn; 12] = tiles_of!(gemv_q8_q4_f32_1x16c4
     gemm_q8_q4_f32_mx16c4: 2 3 4 5 6 7 8 9 10 11 gemm_q8_q4_f32_12x16c4);
 
-/// Rows of a panel.
+/// Rows of a panel: four strips.
 const NR: usize = Layout::NEON_DOT.panel_rows();
 
 /// Bytes of a strip of 16 columns, or of a block's codes in it.

@@ -39,7 +39,7 @@ static TILES_Q8: [TileFn; 12] = tiles_of!(gemv_q8_q8_f32_1x16c8 gemm_q8_q8_f32_m
 static TILES_Q4: [TileFn; 12] = tiles_of!(gemv_q8_q4_f32_1x16c8 gemm_q8_q4_f32_mx16c8:
     2 1 2, 3 2 1, 4 2 1, 5 3 1, 6 3 1, 7 4 1, 8 4 1, 9 5 1, 10 5 1, 11 6 1, 12 6 1,);
 
-/// Rows of a panel.
+/// Rows of a panel: four strips.
 const NR: usize = Layout::NEON_I8MM.panel_rows();
 
 /// Bytes of a strip of 16 columns, or of a block's codes in it.
