@@ -167,7 +167,7 @@ impl Sim {
 
 #[test]
 fn frames_arrive_once_and_in_order_over_a_bad_network() {
-    for_seeds(600, |seed| {
+    for_seeds(300, |seed| {
         let mut sim = Sim::new(seed, None);
         sim.exchange(30);
         let in_flight = |sim: &mut Sim| sim.next().in_flight() == 0;
