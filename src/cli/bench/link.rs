@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::cli::Failure;
-use crate::sys::{net, random, signal};
+use crate::sys::{cpu, net, random, signal};
 use crate::transport::Endpoint;
 use crate::transport::link::{Event, LinkConfig, LinkIn, LinkOut, State};
 use crate::transport::options::{Options, Place};
@@ -138,6 +138,27 @@ fn start_server(listen: &Place, key: Option<&Key>) -> Result<(Ports, Vec<String>
     Ok((ports, notices))
 }
 
+/// A server in this process. Client and server have a core each: on one, either would spin
+/// while the other has something to do. Threads inherit the core of the one that starts them.
+fn start_on_another_core(key: Option<&Key>) -> Result<Ports, Failure> {
+    thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            pin(1);
+            start_server(&Place::new("127.0.0.1", 0), key)
+        });
+        let started = server.join();
+        let (ports, _) = started.map_err(|_| Failure::Runtime("no server".to_owned()))??;
+        Ok(ports)
+    })
+}
+
+/// Keeps this thread on the core with this index, the fastest first, if there is one.
+fn pin(index: usize) {
+    if let Some(core) = cpu::cores().get(index) {
+        cpu::pin_current_thread(core.cpu);
+    }
+}
+
 /// Answers clients until the program is interrupted.
 pub(super) fn serve(listen: &Place, key: Option<&Key>, note: fn(&str)) -> Result<(), Failure> {
     signal::install().map_err(failed("cannot handle signals"))?;
@@ -219,7 +240,11 @@ pub(super) fn measure(
     mut tell: impl FnMut(Figures) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let ports = match server.host.as_str() {
-        "self" => start_server(&Place::new("127.0.0.1", 0), key)?.0,
+        "self" => {
+            let ports = start_on_another_core(key)?;
+            pin(0);
+            ports
+        }
         _ => Ports::after(server.resolve(|_| true).map_err(|e| Failure::runtime(&e))?)?,
     };
     tell(bare_udp(ports.bare_udp)?)?;
