@@ -4,8 +4,8 @@ mod common;
 
 use common::models::{bits, package};
 use common::rings::Recipe;
-use leap::engine::{Engine, Generator, Logits, Prompt, Request, StopReason, StopStrings, Streams};
 use leap::engine::score;
+use leap::engine::{Engine, Generator, Logits, Prompt, Request, StopReason, StopStrings, Streams};
 use leap::sampler::{Sampler, Sampling};
 use leap::tokenizer::Tokenizer;
 use leap::wire::Dtype;
