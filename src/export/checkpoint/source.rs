@@ -82,7 +82,7 @@ impl Part {
             return dtype.widen(&bytes[start..start + out.len() * width], out);
         }
         let step = self.strides[1] * width;
-        for (col, out) in out.chunks_exact_mut(1).enumerate() {
+        for (col, out) in out.as_chunks_mut::<1>().0.iter_mut().enumerate() {
             dtype.widen(&bytes[start + col * step..][..width], out);
         }
     }
