@@ -129,6 +129,7 @@ fn header(weights: Weights, has_extension: bool) -> Header {
         tokenizer_hash: 0,
         has_extension,
         packed: None,
+        part: None,
     }
 }
 

@@ -23,6 +23,7 @@ mod config;
 mod error;
 #[cfg(fuzzing)]
 pub mod fuzz;
+mod gguf;
 mod plan;
 pub mod tokenizer;
 mod writer;

@@ -18,13 +18,14 @@ use std::time::Duration;
 use crc32fast::Hasher;
 
 use super::Error;
-use super::checkpoint::Source;
+use super::checkpoint::{INT8_GROUP, Source};
 use crate::format::model::{
-    Encoding, HEADER_LEN, Header, PACKED_ALIGN, Packed, Tensor, fingerprint,
+    Encoding, HEADER_LEN, Header, PACKED_ALIGN, Packed, Part, Tensor, fingerprint,
 };
 use crate::quant::{self, Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::file::AtomicFile;
 use crate::sys::map::Map;
+use crate::sys::simd::{self, Work};
 
 /// Values of a block, unless a single row or head has more.
 const BLOCK_LEN: usize = 1 << 20;
@@ -73,6 +74,9 @@ pub(super) struct Job<'a> {
     pub(super) halved_heads: Option<usize>,
     /// Rows of a panel; 1 if the tensor is not packed.
     pub(super) panel_rows: usize,
+    /// Whether the tensor goes to the file. Of others only the checksum counts, for the
+    /// fingerprint of the whole model.
+    pub(super) is_held: bool,
 }
 
 /// Some rows of a job.
@@ -89,6 +93,7 @@ struct Block<'a> {
 #[derive(Default)]
 struct Converted {
     index: usize,
+    is_held: bool,
     codes: Vec<u8>,
     codes_at: u64,
     floats: Vec<f32>,
@@ -123,12 +128,14 @@ pub(super) fn write(
 ) -> Result<u64, Error> {
     let failed = |source| Error::Write { path: out.to_owned(), source };
     let table_at = header.tensors_end();
-    let total_bytes = table_at + 4 * jobs.len() as u64;
+    let total_bytes = table_at + 4 * header.n_tensors() as u64;
     let mut file = create(out, total_bytes)?;
     let mut done_bytes = HEADER_LEN as u64;
     let blocks = convert_all(Converter { header, packing }, jobs, |converted| {
         if let Some(converted) = converted {
-            done_bytes += converted.write(&file).map_err(failed)?;
+            if converted.is_held {
+                done_bytes += converted.write(&file).map_err(failed)?;
+            }
         }
         check(progress(Progress { done_bytes, total_bytes }))
     })?;
@@ -307,12 +314,35 @@ impl Block<'_> {
     }
 
     /// Converts `row` of the model file to f32.
+    #[inline(always)]
     fn widen(&self, row: usize, out: &mut [f32]) {
         self.job.source.widen_row(self.job.source_row(row), out);
     }
 
     fn not_finite(&self) -> Error {
         self.job.source.error("holds a NaN or an infinity".to_owned())
+    }
+}
+
+/// The part of a conversion that is worth wide vectors.
+struct Quantise<'a, 'b> {
+    into: &'a mut Converted,
+    encoding: Encoding,
+    block: &'a Block<'b>,
+    row: &'a mut Vec<f32>,
+}
+
+impl Work for Quantise<'_, '_> {
+    type Output = Result<(), Error>;
+
+    #[inline(always)]
+    fn run(self) -> Result<(), Error> {
+        let Quantise { into, encoding, block, row } = self;
+        match encoding {
+            Encoding::F32 => into.fill_f32(block),
+            Encoding::Q8 { group } => into.fill_q8(group, block, row),
+            Encoding::Bcml1 => into.fill_bcml1(block, row),
+        }
     }
 }
 
@@ -325,17 +355,15 @@ impl Converted {
         row: &mut Vec<f32>,
     ) -> Result<(), Error> {
         self.index = block.index;
+        self.is_held = block.job.is_held;
         self.codes.clear();
         self.floats.clear();
         self.panels.clear();
         let kind = block.job.tensor.id.kind;
         let encoding = header.weights.encoding(kind);
-        match encoding {
-            Encoding::F32 => self.fill_f32(block)?,
-            Encoding::Q8 { group } => self.fill_q8(group, block, row)?,
-            Encoding::Bcml1 => self.fill_bcml1(block, row)?,
-        }
-        if let Some(packing) = packing.filter(|_| header.packing_of(kind).is_some()) {
+        simd::run(Quantise { into: self, encoding, block, row })?;
+        let is_packed = self.is_held && header.packing_of(kind).is_some();
+        if let Some(packing) = packing.filter(|_| is_packed) {
             self.pack(packing, encoding, block);
         }
         self.crcs = Crcs {
@@ -364,6 +392,7 @@ impl Converted {
         (packing.pack)(rows.expect("blocks are whole rows"), &mut self.panels);
     }
 
+    #[inline(always)]
     fn fill_f32(&mut self, block: &Block<'_>) -> Result<(), Error> {
         let Tensor { cols, offset, .. } = block.job.tensor;
         let values = block.values();
@@ -375,6 +404,7 @@ impl Converted {
         if is_finite(&self.floats) { Ok(()) } else { Err(block.not_finite()) }
     }
 
+    #[inline(always)]
     fn fill_q8(
         &mut self,
         group: usize,
@@ -388,16 +418,22 @@ impl Converted {
         self.codes.resize(values.len(), 0);
         self.floats.resize(values.len() / group, 0.0);
         wide.resize(cols, 0.0);
-        let q = bytemuck::cast_slice_mut(&mut self.codes).chunks_exact_mut(cols);
-        let out = q.zip(self.floats.chunks_exact_mut(cols / group));
+        let Job { source, .. } = block.job;
+        let is_kept = source.is_int8() && group == INT8_GROUP;
+        let out = self.codes.chunks_exact_mut(cols).zip(self.floats.chunks_exact_mut(cols / group));
         for (row, (q, scales)) in block.rows.clone().zip(out) {
+            if is_kept {
+                source.split_row(block.job.source_row(row), q, scales);
+                continue;
+            }
             block.widen(row, wide);
-            quant::quantize(wide, group, q, scales);
+            quant::quantize(wide, group, bytemuck::cast_slice_mut(q), scales);
         }
         // A group that holds anything but finite numbers has a NaN as its scale.
         if is_finite(&self.floats) { Ok(()) } else { Err(block.not_finite()) }
     }
 
+    #[inline(always)]
     fn fill_bcml1(&mut self, block: &Block<'_>, wide: &mut Vec<f32>) -> Result<(), Error> {
         let Tensor { cols, offset, .. } = block.job.tensor;
         let row_bytes = cols / bcml1::BLOCK * bcml1::BLOCK_BYTES;
@@ -434,6 +470,7 @@ impl Converted {
 }
 
 /// Compares magnitudes as bits, which vectors do well: infinities and NaNs are on top.
+#[inline(always)]
 fn is_finite(values: &[f32]) -> bool {
     let largest = values.iter().map(|value| value.abs().to_bits()).max();
     largest.unwrap_or(0) < f32::INFINITY.to_bits()
@@ -456,20 +493,24 @@ fn finish(header: &Header, jobs: &[Job<'_>], blocks: &[Crcs]) -> (Header, Vec<u8
         // A tensor is all its codes, then all its scales.
         let codes = own.iter().map(|crcs| &crcs.codes);
         let as_plain = join(codes.chain(own.iter().map(|crcs| &crcs.floats)));
+        plain.extend(as_plain.clone().finalize().to_le_bytes());
+        if !job.is_held {
+            continue;
+        }
         let kind = job.tensor.id.kind;
         let mut as_stored = match header.packing_of(kind) {
             Some(_) => join(own.iter().map(|crcs| &crcs.panels)),
-            None => as_plain.clone(),
+            None => as_plain,
         };
         let filling = job.tensor.bytes - header.content_bytes(kind);
         as_stored.update(&[0; PACKED_ALIGN as usize][..filling as usize]);
-        plain.extend(as_plain.finalize().to_le_bytes());
         stored.extend(as_stored.finalize().to_le_bytes());
     }
-    let unpacked = Header { packed: None, ..header.clone() };
-    let fingerprint = fingerprint(&unpacked.emit(), &plain);
+    let whole = header.plain();
+    let fingerprint = fingerprint(&whole.emit(), &plain);
     let packed = header.packed.map(|packed| Packed { fingerprint, ..packed });
-    (Header { packed, ..unpacked }, stored)
+    let part = header.part.clone().map(|part| Part { fingerprint, ..part });
+    (Header { packed, part, ..whole }, stored)
 }
 
 /// The checksum of parts that follow each other.

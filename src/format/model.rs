@@ -3,13 +3,15 @@
 //! ```text
 //! offset  type     field
 //! 0       u32      magic 0x616B3432
-//! 4       i32      version: 1 = f32, 2 = int8, 3 = 4 bits; 256 more if the matrices are packed
+//! 4       i32      version: 1 = f32, 2 = int8, 3 = 4 bits; 256 more if the matrices are packed,
+//!                  512 more if the file holds only some layers
 //! 8       i32 × 7  dim, ffn_dim, n_layers, n_heads, n_kv_heads, vocab_size, max_seq_len
 //! 36      u8       shared_classifier
 //! 37      i32      group_size (versions 2 and 3; unaligned)
 //! 64      u32      extension magic "LEAX"; all zero up to 256 if there is no extension
 //! 68      u32      extension version, 1
-//! 72      u32      extension length in bytes from offset 64, 132; 148 if the matrices are packed
+//! 72      u32      extension length in bytes from offset 64, 132; 148 if the matrices are packed;
+//!                  168 if the file holds only some layers
 //! 76      u32      flags: bit 0 (version 3) = embedding and classifier are int8
 //! 80      u32      head_dim
 //! 84      f32      norm_eps
@@ -28,6 +30,9 @@
 //! 192     u32      CRC32 of these 256 bytes with this field zero
 //! 196     u32 × 2  packed matrices: number of their layout, rows of a panel
 //! 204     u64      packed matrices: fingerprint of the same model with none packed
+//! 212     u32 × 2  some layers: the first, and the one after the last
+//! 220     u32      some layers: 1 if embedding, final norm and classifier are there, else 0
+//! 224     u64      some layers: fingerprint of the whole model with no packed matrix
 //! 256              tensors, in the order of [`Header::tensors`], without gaps
 //! …       u32 × n  CRC32 of each tensor's bytes, in the same order
 //! ```
@@ -44,11 +49,16 @@
 //! as many bytes as one with its rows rounded up to whole panels. Every tensor of such a file is
 //! filled up with zeros to a multiple of 128 bytes. The version keeps readers away that do not know
 //! of any order but the plain one.
+//!
+//! A file of some layers is for one node of a ring: it has the header of the whole model, but of the
+//! tensors only those of its layers. All such files of one model have one fingerprint.
 
 mod bytes;
 mod fingerprint;
 mod tensors;
 mod weights;
+
+use std::ops::Range;
 
 use super::{ChatTemplate, Error};
 use bytes::field;
@@ -118,6 +128,17 @@ pub struct Packed {
     pub fingerprint: u64,
 }
 
+/// Which layers a file holds, if it is not all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// First layer and layer after the last.
+    pub layers: Range<usize>,
+    /// Whether embedding, final norm and classifier are there.
+    pub has_ends: bool,
+    /// [`Header::fingerprint`] of the whole model with no packed matrix.
+    pub fingerprint: u64,
+}
+
 /// What the header says about a model. A value from [`Header::parse`] is consistent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Header {
@@ -163,6 +184,8 @@ pub struct Header {
     pub has_extension: bool,
     /// The order of the matrices' numbers; `None` for the plain one, row after row.
     pub packed: Option<Packed>,
+    /// The layers in the file; `None` for all.
+    pub part: Option<Part>,
 }
 
 impl Header {
@@ -208,6 +231,7 @@ impl Header {
             self.check_group(group)?;
         }
         self.check_packed()?;
+        self.check_part()?;
         for &id in self.stop_ids.iter().chain(&self.bos) {
             if id as usize >= self.vocab_size {
                 let wanted = format!("below vocab_size {}", self.vocab_size);
@@ -247,6 +271,17 @@ impl Header {
             false => {
                 let wanted = format!("1 to {PANEL_ROWS_MAX}");
                 Err(field("rows of a panel", panel_rows as u32, &wanted))
+            }
+        }
+    }
+
+    fn check_part(&self) -> Result<(), Error> {
+        let Some(Part { layers, .. }) = &self.part else { return Ok(()) };
+        match layers.start < layers.end && layers.end <= self.n_layers {
+            true => Ok(()),
+            false => {
+                let (Range { start, end }, n_layers) = (layers, self.n_layers);
+                Err(Error::Unsupported(format!("layers {start}..{end} of {n_layers}")))
             }
         }
     }

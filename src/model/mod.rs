@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::format;
-use crate::format::model::{Encoding, Header, Tensor, TensorId, TensorKind};
+use crate::format::model::{Encoding, Header, Part, Tensor, TensorId, TensorKind};
 use crate::kernels::{Isa, Kernels, Layout, PACKED_GROUP_MAX, PackedQ4, PackedQ8};
 use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::huge::HugeMemory;
@@ -156,9 +156,10 @@ impl<'a> Matrix<'a> {
                 let row = matrix.row(index);
                 kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
             }
-            Matrix::PackedQ8(matrix) => kernels.read_packed_q8(*matrix, index, out),
             Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
-            Matrix::PackedQ4(matrix) => kernels.read_packed_q4(*matrix, index, out),
+            Matrix::PackedQ8(_) | Matrix::PackedQ4(_) => {
+                unreachable!("rows are read from the model, packed weights only multiplied by")
+            }
         }
     }
 }
@@ -167,8 +168,28 @@ impl Model {
     /// Maps the model file at `path` and checks its header.
     ///
     /// # Errors
-    /// If the file cannot be mapped, or is not a model whose every tensor lies inside it.
+    /// If the file cannot be mapped, is not a model whose every tensor lies inside it, or holds
+    /// only some of the layers.
     pub fn open(path: &Path) -> Result<Model, LoadError> {
+        let model = Model::open_part(path)?;
+        match &model.header.part {
+            None => Ok(model),
+            Some(Part { layers: Range { start, end }, .. }) => {
+                let n_layers = model.header.n_layers;
+                let what = format!(
+                    "the file holds only layers {start}..{end} of {n_layers}, for one node of a ring"
+                );
+                let source = format::Error::Unsupported(what);
+                Err(LoadError::Format { path: path.to_owned(), source })
+            }
+        }
+    }
+
+    /// Maps the model file at `path`, whichever layers it holds: [`Model::share`] tells.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, or is not a model whose every tensor lies inside it.
+    pub fn open_part(path: &Path) -> Result<Model, LoadError> {
         let io_error = |source| LoadError::Io { path: path.to_owned(), source };
         let map = Map::open(path).map_err(io_error)?;
         Model::new(Source::Map(map))
@@ -188,7 +209,7 @@ impl Model {
 
     fn new(source: Source) -> Result<Model, format::Error> {
         let header = Header::parse(source.bytes())?;
-        let share = Share::whole(&header);
+        let share = Share::of_file(&header);
         let fingerprint = header.fingerprint(source.bytes());
         let packed_for = packed_for(&header)?;
         let weights = Weights::whole(&header, source);
@@ -198,11 +219,17 @@ impl Model {
     /// The model with the weights of `share` alone; nothing else of its file stays mapped.
     ///
     /// # Errors
-    /// If the file cannot be mapped, or the share's layers are none or not the model's.
+    /// If the file cannot be mapped, or the share's layers are none or not the model's, or the
+    /// file does not hold them.
     pub fn with_share(self, share: Share) -> io::Result<Model> {
         let Range { start, end } = share.layers;
-        if start >= end || end > self.header.n_layers || self.share != Share::whole(&self.header) {
-            let what = format!("no layers {start}..{end} in a model of {}", self.header.n_layers);
+        if start >= end || !self.share.includes(&share) {
+            let own = &self.share;
+            let ends = if share.has_ends && !own.has_ends { " and the embedding" } else { "" };
+            let what = format!(
+                "no layers {start}..{end}{ends} where there are {}..{} of {}",
+                own.layers.start, own.layers.end, self.header.n_layers
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let weights = self.weights.narrow(&share)?;

@@ -99,6 +99,7 @@ impl Shape {
             tokenizer_hash: 0,
             has_extension: true,
             packed: None,
+            part: None,
         }
     }
 }

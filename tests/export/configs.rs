@@ -60,6 +60,7 @@ fn llama3_folder_with_shards() {
         tokenizer_hash: 0,
         has_extension: true,
         packed: None,
+        part: None,
     };
     assert_eq!(*plan.header(), wanted);
     assert!(plan.notes()[0].starts_with("group size is 32"), "{:?}", plan.notes());

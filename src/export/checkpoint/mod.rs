@@ -7,6 +7,8 @@ mod dtype;
 mod folder;
 #[cfg(fuzzing)]
 pub(super) mod fuzz;
+mod ggml;
+mod gguf;
 mod parallel;
 mod pickle;
 mod pytorch;
@@ -21,11 +23,13 @@ use std::path::{Path, PathBuf};
 use super::Error;
 use crate::sys::map::Map;
 use dtype::Dtype;
+pub(super) use ggml::SHORT as INT8_GROUP;
 pub(super) use source::Source;
 use source::{Stored, bad_tensor, grid};
 
 /// The tensors of a folder.
 pub(super) struct Checkpoint {
+    /// The folder, or the file that stands for all.
     dir: PathBuf,
     files: Vec<File>,
     tensors: BTreeMap<String, Stored>,
@@ -71,6 +75,24 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
+    /// The tensors of a GGUF file, or of all files of the model if it is the first of several.
+    pub(super) fn gguf(path: &Path) -> Result<Checkpoint, Error> {
+        let mut checkpoint = Checkpoint::empty(path);
+        let first = open_map(path)?;
+        let paths = gguf::files(path, first.as_bytes())?;
+        let count = paths.len();
+        for (index, path) in paths.into_iter().enumerate() {
+            let map = open_map(&path)?;
+            if count > 1 {
+                gguf::check_split(&path, map.as_bytes(), index, count)?;
+            }
+            let table = gguf::read(&path, map.as_bytes(), index)?;
+            checkpoint.files.push(File { path, map });
+            checkpoint.add(table)?;
+        }
+        Ok(checkpoint)
+    }
+
     /// Whether `dir` has weights as Hugging Face names them.
     pub(super) fn is_hugging_face(dir: &Path) -> Result<bool, Error> {
         folder::is_hugging_face(dir)
@@ -82,8 +104,7 @@ impl Checkpoint {
 
     /// Maps a file and reads its table.
     fn open(&mut self, path: PathBuf) -> Result<Table, Error> {
-        let map = Map::open(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
-        map.advise_sequential();
+        let map = open_map(&path)?;
         let bytes = map.as_bytes();
         if bytes.starts_with(b"version https://git-lfs") {
             let problem = "a Git LFS pointer, not the weights: run `git lfs pull`".to_owned();
@@ -106,18 +127,26 @@ impl Checkpoint {
                     slot.insert(stored);
                 }
                 Entry::Occupied(slot) => {
-                    let first = self.files[slot.get().file].path.display();
-                    let path = &self.files[stored.file].path;
-                    return Err(bad_tensor(slot.key(), path, format!("is in {first} too")));
+                    let (first, file) = (slot.get().file, stored.file);
+                    let problem = match first == file {
+                        true => "is there twice".to_owned(),
+                        false => format!("is in {} too", self.files[first].path.display()),
+                    };
+                    return Err(bad_tensor(slot.key(), &self.files[file].path, problem));
                 }
             }
         }
         Ok(())
     }
 
-    /// The folder.
+    /// The folder, or the file that stands for all.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The bytes of the first file.
+    pub(super) fn first_bytes(&self) -> &[u8] {
+        self.files.first().map_or(&[], |file| file.map.as_bytes())
     }
 
     /// The files the tensors are in.
@@ -152,6 +181,13 @@ impl Checkpoint {
         let missing = || Error::MissingTensor { name: name.to_owned(), dir: self.dir.clone() };
         self.find(name)?.ok_or_else(missing)
     }
+}
+
+/// Maps a file that will be read mostly in order.
+fn open_map(path: &Path) -> Result<Map, Error> {
+    let map = Map::open(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    map.advise_sequential();
+    Ok(map)
 }
 
 /// The tensor `stored`, which is called `name`, if its values can be used.

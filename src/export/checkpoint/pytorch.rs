@@ -150,7 +150,7 @@ fn place_in(
     let offset = if shape.contains(&0) { 0 } else { offset };
     let values = single(dtype, &shape, |[_, cols], dtype| Part {
         file,
-        start: place.start + offset * dtype.width(),
+        start: place.start + dtype.bytes(offset),
         strides: match strides[..] {
             // A single column's distance to the next means nothing.
             [rows, _] if cols == 1 => [rows, 1],
@@ -165,7 +165,7 @@ fn place_in(
 /// Checks that all values lie in the storage of `bytes` bytes, each in a place of its own.
 fn check_extent(tensor: &Tensor<'_>, dtype: Dtype, bytes: usize) -> Result<(), String> {
     let Tensor { storage, offset, shape, strides } = tensor;
-    if storage.len.checked_mul(dtype.width()).is_none_or(|wanted| wanted > bytes) {
+    if storage.len.checked_mul(dtype.bytes(1)).is_none_or(|wanted| wanted > bytes) {
         return Err(format!(
             "is in data/{}, which is too short: {bytes} bytes for {} values of type {dtype:?}",
             storage.key, storage.len

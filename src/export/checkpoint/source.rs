@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::ggml::{self, Ggml};
 use super::{Dtype, File};
 use crate::export::Error;
 
@@ -67,30 +68,35 @@ pub(super) fn single(
     shape: &[usize],
     part: impl FnOnce([usize; 2], Dtype) -> Part,
 ) -> Result<Values, String> {
-    let dtype = dtype.map_err(|other| {
-        format!("has values of type {other}, wanted F32, F16, BF16, I8 or BOOL")
-    })?;
+    let dtype = dtype
+        .map_err(|other| format!("has values of type {other}, which LEAP does not convert"))?;
     Ok(Values { dtype, parts: vec![part(grid(shape)?, dtype)], axis: Axis::Rows })
 }
 
 impl Part {
     /// Converts row `row` of this piece, which is in `bytes`.
+    #[inline(always)]
     pub(super) fn widen_row(&self, dtype: Dtype, bytes: &[u8], row: usize, out: &mut [f32]) {
-        let width = dtype.width();
-        let start = self.start + row * self.strides[0] * width;
         if self.strides[1] == 1 {
-            return dtype.widen(&bytes[start..start + out.len() * width], out);
+            return dtype.widen(self.row_bytes(dtype, bytes, row, out.len()), out);
         }
-        let step = self.strides[1] * width;
+        let start = self.start + dtype.bytes(row * self.strides[0]);
+        let (step, width) = (dtype.bytes(self.strides[1]), dtype.bytes(1));
         for (col, out) in out.as_chunks_mut::<1>().0.iter_mut().enumerate() {
             dtype.widen(&bytes[start + col * step..][..width], out);
         }
     }
 
+    /// The `cols` values of row `row`, of which none lies apart from the others.
+    fn row_bytes<'a>(&self, dtype: Dtype, bytes: &'a [u8], row: usize, cols: usize) -> &'a [u8] {
+        let start = self.start + dtype.bytes(row * self.strides[0]);
+        &bytes[start..start + dtype.bytes(cols)]
+    }
+
     /// The bytes that some rows of `cols` values lie in; `None` if others lie between them.
     pub(super) fn byte_range(
         &self,
-        width: usize,
+        dtype: Dtype,
         rows: Range<usize>,
         cols: usize,
     ) -> Option<Range<usize>> {
@@ -99,7 +105,7 @@ impl Part {
         }
         let first = rows.start * self.strides[0];
         let end = (rows.end - 1) * self.strides[0] + cols;
-        Some(self.start + first * width..self.start + end * width)
+        Some(self.start + dtype.bytes(first)..self.start + dtype.bytes(end))
     }
 }
 
@@ -122,6 +128,7 @@ impl Source<'_> {
     ///
     /// # Panics
     /// If there is no such row or `out` has not one place for each column.
+    #[inline(always)]
     pub(in crate::export) fn widen_row(&self, row: usize, out: &mut [f32]) {
         let [rows, cols] = self.grid;
         assert!(row < rows && out.len() == cols);
@@ -137,6 +144,24 @@ impl Source<'_> {
         for (part, out) in parts.iter().zip(out.chunks_exact_mut(part_cols)) {
             part.widen_row(*dtype, self.files[part.file].map.as_bytes(), row, out);
         }
+    }
+
+    /// Whether rows are stored as int8 with a scale for each [`ggml::SHORT`] values.
+    pub(in crate::export) fn is_int8(&self) -> bool {
+        self.values.dtype == Dtype::Blocks(Ggml::Q8_0)
+    }
+
+    /// Takes apart row `row` of an int8 tensor into its codes and scales.
+    ///
+    /// # Panics
+    /// If it is none, there is no such row, or the outputs do not fit.
+    pub(in crate::export) fn split_row(&self, row: usize, codes: &mut [u8], scales: &mut [f32]) {
+        assert!(self.is_int8() && row < self.grid[0] && codes.len() == self.grid[1]);
+        // Such tensors are of one piece.
+        let part = &self.values.parts[0];
+        let bytes = self.files[part.file].map.as_bytes();
+        let row = part.row_bytes(self.values.dtype, bytes, row, codes.len());
+        ggml::split_q8_0(row, codes, scales);
     }
 
     /// Says that some rows are used soon.
@@ -164,7 +189,7 @@ impl Source<'_> {
                 continue;
             }
             let own = own.start - first..own.end - first;
-            if let Some(range) = part.byte_range(dtype.width(), own, cols) {
+            if let Some(range) = part.byte_range(*dtype, own, cols) {
                 visit(&self.files[part.file], range);
             }
         }

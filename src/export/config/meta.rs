@@ -1,7 +1,7 @@
 //! `params.json` of Meta checkpoints, and of Mistral's own, which are written the same way.
 
 use super::fields::Fields;
-use super::{Config, Dims, even_head_dim, read_json};
+use super::{Config, Dims, even_head_dim, read_json, rows};
 use crate::export::Error;
 use crate::export::checkpoint::Checkpoint;
 use crate::format::model::{Architecture, RopeScaling};
@@ -71,7 +71,7 @@ fn dims(fields: &Fields<'_>, checkpoint: &Checkpoint) -> Result<Dims, Error> {
     let n_heads = fields.required_size("n_heads")?;
     let head_dim = match fields.size("head_dim")? {
         Some(head_dim) => head_dim,
-        None => even_head_dim(fields, dim, n_heads)?,
+        None => even_head_dim(dim, n_heads).map_err(|problem| fields.bad(problem))?,
     };
     // Llama 2 says -1: the tokenizer decides, and with it the embedding.
     let vocab_size = match fields.get("vocab_size").and_then(|value| value.as_i64()) {
@@ -87,15 +87,6 @@ fn dims(fields: &Fields<'_>, checkpoint: &Checkpoint) -> Result<Dims, Error> {
         head_dim,
         vocab_size,
     })
-}
-
-/// First dimension of a tensor, as a size that a model file can say.
-fn rows(checkpoint: &Checkpoint, name: &str) -> Result<usize, Error> {
-    let tensor = checkpoint.tensor(name)?;
-    match tensor.shape.first() {
-        Some(&rows) if rows > 0 && rows <= i32::MAX as usize => Ok(rows),
-        _ => Err(tensor.error(format!("has shape {:?}, wanted a matrix", tensor.shape))),
-    }
 }
 
 /// The FFN width Meta computes: two thirds of 4·dim, times a factor, rounded up. Mistral

@@ -1,5 +1,5 @@
 //! Tokenizers of other programs: tiktoken and SentencePiece `tokenizer.model`, Hugging Face
-//! `tokenizer.json`.
+//! `tokenizer.json`, and what GGUF files hold.
 //!
 //! In a folder, `tokenizer.model` goes before `tokenizer.json`: it is what the model was
 //! trained with, and the other is converted from it, without piece types and scores. Files
@@ -9,6 +9,7 @@
 mod error;
 #[cfg(fuzzing)]
 pub(super) mod fuzz;
+mod gguf;
 mod hf_json;
 mod sentencepiece;
 mod settings;
@@ -55,17 +56,12 @@ pub struct ImportedTokenizer {
 /// If there is no tokenizer, or it is damaged, or of a kind that LEAP cannot reproduce exactly.
 pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenizer, Error> {
     let source = find(path)?;
-    let folder = settings_folder(path, &source);
-    let settings = folder.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
-    let bytes = read(&source)?;
-    let vocab_size = vocab_size.or(settings.vocab_size);
     let bad = |what| Error::Bad { path: source.clone(), what };
-    let mut draft = Draft::parse(&bytes, vocab_size, &settings).map_err(bad)?;
-    if let Some(folder) = folder.filter(|_| draft.kind == Kind::SentencePiece)
-        && let Some(prefixes) = settings.prefixes_segments(&folder)?
-    {
-        draft.flags.prefix_every_segment = prefixes;
-    }
+    let (mut draft, settings) = match gguf::is_gguf(&source) {
+        true => gguf::read(&source)?,
+        false => read_draft(&source, settings_folder(path, &source), vocab_size)?,
+    };
+    let vocab_size = vocab_size.or(settings.vocab_size);
     draft.apply(&settings).map_err(bad)?;
     draft.fit(vocab_size).map_err(bad)?;
     let notes = std::mem::take(&mut draft.notes);
@@ -73,9 +69,31 @@ pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenize
     Ok(ImportedTokenizer { file, source, notes })
 }
 
-/// Whether `folder` holds a tokenizer that [`import`] would read.
-pub fn is_in(folder: &Path) -> bool {
-    folder.is_dir() && find(folder).is_ok()
+/// Reads the tokenizer file `source` with the settings in `folder`.
+fn read_draft(
+    source: &Path,
+    folder: Option<PathBuf>,
+    vocab_size: Option<usize>,
+) -> Result<(Draft, Settings), Error> {
+    let settings = folder.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+    let bytes = read(source)?;
+    let draft = Draft::parse(&bytes, vocab_size.or(settings.vocab_size), &settings);
+    let mut draft = draft.map_err(|what| Error::Bad { path: source.to_path_buf(), what })?;
+    if let Some(folder) = folder.filter(|_| draft.kind == Kind::SentencePiece)
+        && let Some(prefixes) = settings.prefixes_segments(&folder)?
+    {
+        draft.flags.prefix_every_segment = prefixes;
+    }
+    Ok((draft, settings))
+}
+
+/// Whether the checkpoint at `path`, a folder or a GGUF file, holds a tokenizer that [`import`]
+/// would read.
+pub fn is_in(path: &Path) -> bool {
+    match path.is_dir() {
+        true => find(path).is_ok(),
+        false => gguf::has_tokenizer(path),
+    }
 }
 
 fn find(path: &Path) -> Result<PathBuf, Error> {

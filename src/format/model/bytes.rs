@@ -1,7 +1,9 @@
 //! Headers from and to bytes.
 
 use super::weights::FLAG_INT8_EMBEDDING;
-use super::{Architecture, HEADER_LEN, Header, MAGIC, Packed, RopeScaling, STOP_IDS_MAX, Weights};
+use super::{
+    Architecture, HEADER_LEN, Header, MAGIC, Packed, Part, RopeScaling, STOP_IDS_MAX, Weights,
+};
 use crate::format::cursor::Cursor;
 use crate::format::{ChatTemplate, Error};
 
@@ -9,9 +11,13 @@ const EXTENSION_AT: usize = 64;
 const EXTENSION_MAGIC: u32 = u32::from_le_bytes(*b"LEAX");
 const EXTENSION_LEN: usize = 132;
 const PACKED_EXTENSION_LEN: usize = 148;
+const PARTIAL_EXTENSION_LEN: usize = 168;
 /// Added to the version of a file with packed matrices.
 const PACKED: i32 = 256;
+/// Added to the version of a file of some layers.
+const PARTIAL: i32 = 512;
 pub(super) const CRC_AT: usize = 192;
+const PART_AT: usize = 212;
 
 impl Header {
     /// Reads and checks the header of `file`, the whole file's bytes.
@@ -28,12 +34,11 @@ impl Header {
         }
         let version = r.i32("version")?;
         let bytes = Cursor::new(file).take("header", HEADER_LEN)?;
-        let is_packed = (PACKED..2 * PACKED).contains(&version);
-        let base_version = if is_packed { version - PACKED } else { version };
-        let mut header = Header::parse_base(&mut r, base_version)?;
+        let form = Form { is_packed: version & PACKED != 0, is_partial: version & PARTIAL != 0 };
+        let mut header = Header::parse_base(&mut r, version & !(PACKED | PARTIAL))?;
         let table = match u32_at(bytes, EXTENSION_AT) {
-            EXTENSION_MAGIC => Some(header.parse_extension(bytes, is_packed)?),
-            _ if !is_packed && bytes[EXTENSION_AT..].iter().all(|&b| b == 0) => None,
+            EXTENSION_MAGIC => Some(header.parse_extension(bytes, form)?),
+            _ if form.is_plain() && bytes[EXTENSION_AT..].iter().all(|&b| b == 0) => None,
             found => return Err(Error::BadMagic { wanted: EXTENSION_MAGIC, found }),
         };
         header.check()?;
@@ -87,11 +92,12 @@ impl Header {
             tokenizer_hash: 0,
             has_extension: false,
             packed: None,
+            part: None,
         })
     }
 
     /// Reads the extension; returns offset and length of the checksum table.
-    fn parse_extension(&mut self, bytes: &[u8], is_packed: bool) -> Result<(u64, u64), Error> {
+    fn parse_extension(&mut self, bytes: &[u8], form: Form) -> Result<(u64, u64), Error> {
         let mut r = Cursor::new(bytes);
         r.take("base header", EXTENSION_AT + 4)?;
         let version = r.u32("extension version")?;
@@ -102,7 +108,7 @@ impl Header {
             return Err(Error::Checksum { what: "header".to_owned() });
         }
         let len = r.u32("extension length")?;
-        let wanted = extension_len(is_packed);
+        let wanted = form.extension_len();
         if len as usize != wanted {
             return Err(field("extension length", len, &wanted.to_string()));
         }
@@ -137,13 +143,15 @@ impl Header {
             .ok_or_else(|| Error::Unsupported(format!("chat template id {template}")))?;
         self.tokenizer_hash = r.u64("tokenizer_hash")?;
         let table = (r.u64("checksum table offset")?, r.u64("checksum table length")?);
-        if is_packed {
-            r.take("header checksum", 4)?;
-            self.packed = Some(Packed {
-                layout: r.u32("layout")?,
-                panel_rows: r.u32("rows of a panel")? as usize,
-                fingerprint: r.u64("fingerprint")?,
-            });
+        r.take("header checksum", 4)?;
+        let packed = Packed {
+            layout: r.u32("layout")?,
+            panel_rows: r.u32("rows of a panel")? as usize,
+            fingerprint: r.u64("fingerprint")?,
+        };
+        self.packed = form.is_packed.then_some(packed);
+        if form.is_partial {
+            self.part = Some(parse_part(&mut r)?);
         }
         Ok(table)
     }
@@ -151,13 +159,14 @@ impl Header {
     /// The 256 bytes of the header.
     ///
     /// # Panics
-    /// If there are more than [`STOP_IDS_MAX`] stop ids, or packed matrices and no extension.
+    /// If there are more than [`STOP_IDS_MAX`] stop ids, or what only the extension says and no extension.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         let mut w = Writer { bytes: &mut bytes, pos: 0 };
         w.put(&MAGIC.to_le_bytes());
         let packed = if self.packed.is_some() { PACKED } else { 0 };
-        w.put(&(self.weights.version() + packed).to_le_bytes());
+        let partial = if self.part.is_some() { PARTIAL } else { 0 };
+        w.put(&(self.weights.version() + packed + partial).to_le_bytes());
         let vocab = match (self.weights, self.shared_classifier) {
             (Weights::F32, false) => -(self.vocab_size as i32),
             _ => self.vocab_size as i32,
@@ -171,7 +180,7 @@ impl Header {
         if let Some(group) = self.weights.group() {
             w.put(&(group as i32).to_le_bytes());
         }
-        assert!(self.has_extension || self.packed.is_none());
+        assert!(self.has_extension || self.form().is_plain());
         if self.has_extension {
             w.pos = EXTENSION_AT;
             self.emit_extension(&mut w);
@@ -185,7 +194,7 @@ impl Header {
         assert!(self.stop_ids.len() <= STOP_IDS_MAX);
         w.put(&EXTENSION_MAGIC.to_le_bytes());
         w.put(&1u32.to_le_bytes());
-        w.put(&(extension_len(self.packed.is_some()) as u32).to_le_bytes());
+        w.put(&(self.form().extension_len() as u32).to_le_bytes());
         w.put(&self.weights.flags().to_le_bytes());
         w.put(&(self.head_dim as u32).to_le_bytes());
         w.put(&self.norm_eps.to_le_bytes());
@@ -203,16 +212,55 @@ impl Header {
         w.put(&self.tensors_end().to_le_bytes());
         w.put(&(4 * self.n_tensors() as u64).to_le_bytes());
         if let Some(packed) = self.packed {
-            w.put(&[0; 4]); // The checksum, which comes last.
+            w.pos = CRC_AT + 4;
             w.put(&packed.layout.to_le_bytes());
             w.put(&(packed.panel_rows as u32).to_le_bytes());
             w.put(&packed.fingerprint.to_le_bytes());
         }
+        if let Some(part) = &self.part {
+            w.pos = PART_AT;
+            w.put(&(part.layers.start as u32).to_le_bytes());
+            w.put(&(part.layers.end as u32).to_le_bytes());
+            w.put(&u32::from(part.has_ends).to_le_bytes());
+            w.put(&part.fingerprint.to_le_bytes());
+        }
+    }
+
+    fn form(&self) -> Form {
+        Form { is_packed: self.packed.is_some(), is_partial: self.part.is_some() }
     }
 }
 
-fn extension_len(is_packed: bool) -> usize {
-    if is_packed { PACKED_EXTENSION_LEN } else { EXTENSION_LEN }
+/// What the version says beside how weights are stored.
+#[derive(Clone, Copy)]
+struct Form {
+    is_packed: bool,
+    is_partial: bool,
+}
+
+impl Form {
+    fn is_plain(self) -> bool {
+        !self.is_packed && !self.is_partial
+    }
+
+    fn extension_len(self) -> usize {
+        match self {
+            Form { is_partial: true, .. } => PARTIAL_EXTENSION_LEN,
+            Form { is_packed: true, .. } => PACKED_EXTENSION_LEN,
+            _ => EXTENSION_LEN,
+        }
+    }
+}
+
+fn parse_part(r: &mut Cursor<'_>) -> Result<Part, Error> {
+    let (first, end) = (r.u32("first layer")?, r.u32("layer after the last")?);
+    let has_ends = match r.u32("embedding and classifier")? {
+        0 => false,
+        1 => true,
+        other => return Err(field("embedding and classifier", other, "0 or 1")),
+    };
+    let layers = first as usize..end as usize;
+    Ok(Part { layers, has_ends, fingerprint: r.u64("fingerprint")? })
 }
 
 fn parse_scaling(r: &mut Cursor<'_>) -> Result<Option<RopeScaling>, Error> {

@@ -11,11 +11,14 @@ pub fn fingerprint(header: &[u8; HEADER_LEN], checksums: &[u8]) -> u64 {
 }
 
 impl Header {
-    /// Stands for the model's content, however its matrices are packed: the header and the
-    /// checksums of all tensors; of a file without checksums its length and bytes from all over it.
+    /// Stands for the whole model's content, however its matrices are packed and whichever of
+    /// its layers the file holds: the header and the checksums of all tensors; of a file without checksums its length and bytes from all over it.
     ///
     /// `file` is the whole file that this header was parsed from.
     pub fn fingerprint(&self, file: &[u8]) -> u64 {
+        if let Some(part) = &self.part {
+            return part.fingerprint;
+        }
         if let Some(packed) = self.packed {
             return packed.fingerprint;
         }

@@ -1,6 +1,7 @@
 //! The tensors of a model and their places in its file.
 
 use std::fmt;
+use std::ops::Range;
 
 use super::bytes::u32_at;
 use super::{HEADER_LEN, Header, PACKED_ALIGN, Packed};
@@ -116,7 +117,7 @@ pub struct Tensor {
 impl Header {
     /// Number of tensors in the file.
     pub fn n_tensors(&self) -> usize {
-        self.kinds().map(|kind| self.count(kind)).sum()
+        self.kinds().map(|kind| self.layers_of(kind).len()).sum()
     }
 
     pub(super) fn check_extents(
@@ -127,7 +128,7 @@ impl Header {
         let mut end = HEADER_LEN as u64;
         for kind in self.kinds() {
             let start = end;
-            let span = |bytes: u64| bytes.checked_mul(self.count(kind) as u64);
+            let span = |bytes: u64| bytes.checked_mul(self.layers_of(kind).len() as u64);
             let next = self.bytes_of(kind).and_then(span).and_then(|b| start.checked_add(b));
             end = next.unwrap_or(u64::MAX);
             if end > file_len {
@@ -155,8 +156,8 @@ impl Header {
     /// Name of the first tensor of `kind` that does not end inside the file.
     fn first_outside(&self, kind: TensorKind, start: u64, file_len: u64) -> String {
         let bytes = self.bytes_of(kind).unwrap_or(u64::MAX);
-        let layer = ((file_len.saturating_sub(start)) / bytes.max(1)) as usize;
-        TensorId { kind, layer }.to_string()
+        let index = (file_len.saturating_sub(start) / bytes.max(1)) as usize;
+        TensorId { kind, layer: self.layers_of(kind).start + index }.to_string()
     }
 
     /// The tensors of the file, in its order.
@@ -167,7 +168,7 @@ impl Header {
         let mut offset = HEADER_LEN as u64;
         let ids = self
             .kinds()
-            .flat_map(|kind| (0..self.count(kind)).map(move |layer| TensorId { kind, layer }));
+            .flat_map(|kind| self.layers_of(kind).map(move |layer| TensorId { kind, layer }));
         ids.map(move |id| {
             let (rows, cols) = self.shape(id.kind);
             let bytes = self.bytes_of(id.kind).unwrap_or(u64::MAX);
@@ -213,8 +214,14 @@ impl Header {
         TensorKind::ALL.into_iter().filter(move |&k| !(shared && k == TensorKind::Classifier))
     }
 
-    fn count(&self, kind: TensorKind) -> usize {
-        if kind.is_per_layer() { self.n_layers } else { 1 }
+    /// The tensors of `kind` in the file, counted by layer.
+    fn layers_of(&self, kind: TensorKind) -> Range<usize> {
+        match &self.part {
+            Some(part) if kind.is_per_layer() => part.layers.clone(),
+            Some(part) => 0..usize::from(part.has_ends),
+            None if kind.is_per_layer() => 0..self.n_layers,
+            None => 0..1,
+        }
     }
 
     fn bytes_of(&self, kind: TensorKind) -> Option<u64> {
@@ -232,6 +239,11 @@ impl Header {
             None => rows,
         };
         self.weights.encoding(kind).bytes(rows as u64, cols as u64)
+    }
+
+    /// The same model with nothing packed and nothing left out.
+    pub fn plain(&self) -> Header {
+        Header { packed: None, part: None, ..self.clone() }
     }
 
     /// Compares the stored checksum of each tensor with its bytes.

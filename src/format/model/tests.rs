@@ -34,6 +34,7 @@ fn small(weights: Weights) -> Header {
         tokenizer_hash: 0x0123_4567_89ab_cdef,
         has_extension: true,
         packed: None,
+        part: None,
     }
 }
 
@@ -61,6 +62,28 @@ fn emit_then_parse_is_the_identity() {
             assert_eq!(Header::parse(&bytes), Ok(header.clone()));
             assert_eq!(header.verify(&bytes), Ok(true));
         }
+    }
+}
+
+#[test]
+fn files_of_some_layers_have_their_tensors_alone() {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4] {
+        for has_ends in [false, true] {
+            let part = Some(Part { layers: 1..2, has_ends, fingerprint: 77 });
+            let header = Header { part, ..small(weights) };
+            let bytes = file(&header);
+            assert_eq!(Header::parse(&bytes), Ok(header.clone()));
+            assert_eq!(header.verify(&bytes), Ok(true));
+            assert_eq!(header.fingerprint(&bytes), 77);
+            assert!(header.tensors().all(|t| t.id.layer == usize::from(t.id.kind.is_per_layer())));
+            assert_eq!(header.tensors().any(|t| t.id.kind == TensorKind::Embedding), has_ends);
+        }
+    }
+    for layers in [1..1, Range { start: 2, end: 1 }, 1..3, 7..9] {
+        let part = Some(Part { layers, has_ends: false, fingerprint: 0 });
+        let header = Header { part, ..small(Q4) };
+        assert!(matches!(header.check(), Err(Error::Unsupported(_))));
+        assert!(Header::parse(&header.emit()).is_err());
     }
 }
 
