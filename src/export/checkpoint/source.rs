@@ -82,7 +82,7 @@ impl Part {
         }
         let start = self.start + dtype.bytes(row * self.strides[0]);
         let (step, width) = (dtype.bytes(self.strides[1]), dtype.bytes(1));
-        for (col, out) in out.chunks_exact_mut(1).enumerate() {
+        for (col, out) in out.as_chunks_mut::<1>().0.iter_mut().enumerate() {
             dtype.widen(&bytes[start + col * step..][..width], out);
         }
     }
