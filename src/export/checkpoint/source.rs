@@ -68,8 +68,9 @@ pub(super) fn single(
     shape: &[usize],
     part: impl FnOnce([usize; 2], Dtype) -> Part,
 ) -> Result<Values, String> {
-    let dtype = dtype
-        .map_err(|other| format!("has values of type {other}, which LEAP does not convert"))?;
+    let dtype = dtype.map_err(|other| {
+        format!("has values of type {other}, wanted F32, F16, BF16, I8 or BOOL")
+    })?;
     Ok(Values { dtype, parts: vec![part(grid(shape)?, dtype)], axis: Axis::Rows })
 }
 
