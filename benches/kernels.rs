@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use half::f16;
 use leap::kernels::peak::OPS_PER_ROUND;
 use leap::kernels::{Attended, Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
-use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
+use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, activation_group, bcml1, quantize};
 
 const K: usize = 2048;
 const ROWS: usize = 2048;
@@ -86,14 +86,15 @@ fn bench_matmul(report: &Report) {
     let w4 = Bcml1Matrix::new(&blocks, K).expect("consistent lengths");
     for m in [1, 4, 32] {
         let x = floats(m * K);
-        let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / GROUP]);
+        let x_group = activation_group(GROUP, K);
+        let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / x_group]);
         let mut sums = vec![0; m * K / bcml1::BLOCK];
         report.line(&format!("quantize_q8 m={m}"), x.len() * 4, "GB/s", |kernels| {
-            kernels.quantize_q8(black_box(&x), GROUP, &mut xq, &mut xs);
+            kernels.quantize_q8(black_box(&x), x_group, &mut xq, &mut xs);
         });
         // Whatever the filter left out.
-        Kernels::best().quantize_q8(&x, GROUP, &mut xq, &mut xs);
-        let x8 = Q8Activations::new(&xq, &xs, K, GROUP).expect("consistent lengths");
+        Kernels::best().quantize_q8(&x, x_group, &mut xq, &mut xs);
+        let x8 = Q8Activations::new(&xq, &xs, K, x_group).expect("consistent lengths");
         let mut out = vec![0.0; m * ROWS];
         let mut out: Vec<&mut [f32]> = out.chunks_exact_mut(ROWS).collect();
         report.line(&format!("matmul_q8 m={m}"), 2 * m * K * ROWS, "GOP/s", |kernels| {
@@ -122,12 +123,13 @@ type Tiles = (Vec<i8>, Vec<f32>, Vec<i32>, Vec<f32>);
 
 fn tiles(kernels: Kernels, m: usize) -> Tiles {
     let (x, mr) = (floats(m * K), kernels.tile_rows());
-    let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / GROUP]);
-    let (mut biases, mut sums) = (vec![0; scales.len()], vec![0.0; m * K / bcml1::BLOCK]);
+    let x_group = activation_group(GROUP, K);
+    let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / x_group]);
+    let (mut biases, mut sums) = (vec![0; m * K / GROUP], vec![0.0; m * K / bcml1::BLOCK]);
     for row in (0..m).step_by(mr) {
         let end = m.min(row + mr);
         let part = |width: usize| row * width..end * width;
-        let (x, q, scales) = (&x[part(K)], &mut q[part(K)], &mut scales[part(K / GROUP)]);
+        let (x, q, scales) = (&x[part(K)], &mut q[part(K)], &mut scales[part(K / x_group)]);
         kernels.quantize_tile(x, K, GROUP, (q, scales, &mut biases[part(K / GROUP)]));
         let sums = &mut sums[part(K / bcml1::BLOCK)];
         kernels.quantize_tile_summed(x, K, GROUP, (q, scales, sums));

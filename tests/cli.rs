@@ -221,6 +221,67 @@ fn bad_usage_is_one_line_and_code_2() {
 }
 
 #[test]
+fn mistakes_in_a_ring_are_one_line() {
+    let folder = Folder::new();
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let ring = &*write("ring", "desk 127.0.0.1:21701 0..2\npi 127.0.0.1:21702 2..6\n");
+    let gap = &*write("gap", "desk a 0..2\npi b 3..6\n");
+    let short = &*write("short", "desk a 0..2\npi b 2..5\n");
+    let key = &*write("key", "too short");
+    for (args, code, what) in [
+        (&["worker", DEMO][..], 2, "--ring"),
+        (&["worker", DEMO, "--split", "2"], 2, "--next-host"),
+        (&["worker", DEMO, "--split", "9", "--next-host", "x"], 2, "0..6"),
+        (&["worker", DEMO, "--ring", ring], 2, "--node"),
+        (&["worker", DEMO, "--ring", ring, "--node", "desk"], 2, "is the master"),
+        (&["master", DEMO, "--ring", ring, "--node", "pi"], 2, "is the master"),
+        (&["master", DEMO, "--ring", ring, "--split", "2"], 2, "--split"),
+        (&["master", DEMO, "--split", "2", "--end", "4"], 2, "--end"),
+        (&["run", DEMO, "-p", "a", "--key", key], 2, "--role"),
+        (&["run", DEMO, "-p", "a", "--streams", "2"], 2, "--streams"),
+        (&["worker", DEMO, "--wire", "f8"], 2, "f16"),
+        (&["worker", DEMO, "--transport", "pigeon"], 2, "udp"),
+        (&["worker", DEMO, "--ring", "no.txt", "--node", "a"], 3, "no.txt"),
+        (&["worker", DEMO, "--ring", gap, "--node", "pi"], 3, "no node has layers 2..3"),
+        (&["worker", DEMO, "--ring", short, "--node", "pi"], 3, "no node has layers 5..6"),
+        (&["worker", DEMO, "--ring", ring, "--node", "fig"], 3, "desk, pi"),
+        (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", key], 3, "32 bytes"),
+        (&["worker", DEMO, "--ring", ring, "--node", "pi", "--transport", "kernel"], 1, "kernel"),
+        (&["master", DEMO, "-q", "--ring", ring, "-p", "a", "--ring-timeout", "1"], 4, "1 s"),
+    ] {
+        run(args).fails(code, what);
+    }
+}
+
+#[test]
+fn a_ring_of_one_needs_no_link() {
+    let folder = Folder::new();
+    let path = folder.join("ring");
+    fs::write(&path, "desk 127.0.0.1 0..6\n").unwrap();
+    let args = ["-p", "Once upon a time", "-n", "9", "--temp", "0"];
+    let alone = run(&[&["run", DEMO][..], &args].concat()).succeeds();
+    let ring = run(&[&["master", DEMO, "--ring", path.to_str().unwrap()][..], &args].concat());
+    assert_eq!(ring.succeeds().out, alone.out);
+}
+
+#[test]
+fn prompts_side_by_side_are_answered_in_order() {
+    let folder = Folder::new();
+    let path = folder.join("prompts");
+    fs::write(&path, "Once upon a time\n\nThe fox\nA girl\n").unwrap();
+    let path = path.to_str().unwrap();
+    let one =
+        |prompt: &str| run(&["run", DEMO, "-p", prompt, "-n", "9", "--temp", "0"]).succeeds().out;
+    let args = ["run", DEMO, "--streams", "2", "--prompt-file", path, "-n", "9", "--temp", "0"];
+    let wanted = ["Once upon a time", "The fox", "A girl"].map(one).concat();
+    assert_eq!(run(&args).succeeds().out, wanted);
+}
+
+#[test]
 fn bad_files_are_one_line_and_code_3() {
     let folder = Folder::new();
     run(&["run", "no/model.bin", "-p", "a"]).fails(3, "no/model.bin");
@@ -238,9 +299,14 @@ fn bad_files_are_one_line_and_code_3() {
     let without_trailer = &bytes[..bytes.len() - 1];
     let other = folder.write("tokenizer.bin", without_trailer);
     run(&["run", alone, "-p", "a"]).fails(3, "no fitting tokenizer");
-    let ran = run(&["run", alone, "-p", "a", "-t", other.to_str().unwrap()]);
-    assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert!(ran.err.contains("cannot use tokenizer"), "{ran:?}");
+    let with = |tokenizer: &str| run(&["run", alone, "-p", "a", "-t", tokenizer]);
+    with(other.to_str().unwrap()).fails(3, "cannot use tokenizer");
+    let llama = folder.join("llama.bin");
+    let llama = llama.to_str().unwrap();
+    run(&["tokenizer", "tests/golden/llama2-meta-tiny", "-o", llama]).succeeds();
+    with(llama).fails(3, "as the model has");
+    with(DEMO).fails(3, "a model file");
+    run(&["tokenizer", DEMO]).fails(3, "a model file");
 }
 
 #[test]
@@ -318,6 +384,10 @@ fn full_context_drops_the_oldest_turns_and_says_so() {
     let ran = pipe(&[&args[..], &["-n", "5"]].concat(), too_long).succeeds();
     assert!(ran.err.contains("the message needs"), "{ran:?}");
     assert_eq!(generated(&ran.err), 5, "the next message is answered");
+    let ran = pipe(&args, "word ".repeat(100));
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("no message was short enough"), "{ran:?}");
+    pipe(&args, "\n").succeeds();
 }
 
 /// A run of 1000 tokens that takes long enough to be interrupted.
@@ -379,6 +449,25 @@ fn second_interrupt_ends_the_program() {
     };
     // A first signal that comes too early ends the run by itself, before the second.
     assert!((0..10).any(|_| killed()));
+}
+
+#[test]
+fn doctor_names_what_mends_and_judges_by_its_exit_code() {
+    let ran = run(&["doctor", DEMO, "--json"]);
+    let findings = ran.objects();
+    for what in ["cores", "governor", "pages", "memory", "bandwidth", "cache", "module", "port"] {
+        assert!(findings.iter().any(|f| f["what"] == what), "{what}: {ran:?}");
+    }
+    for finding in &findings {
+        assert_eq!(finding["state"] != "good", finding["mend"].is_string(), "{finding}");
+    }
+    let is_fit = findings.iter().all(|finding| finding["state"] != "bad");
+    assert_eq!(ran.code, Some(if is_fit { 0 } else { 1 }), "{ran:?}");
+
+    let long = run(&["doctor", DEMO, "--ctx", "999999"]);
+    assert!(long.code == Some(1) && long.out.contains("--ctx 1024"), "{long:?}");
+    run(&["doctor", "no-such-model.bin"]).fails(3, "no-such-model.bin");
+    run(&["doctor", "README.md"]).fails(3, "README.md");
 }
 
 #[test]

@@ -1,9 +1,11 @@
-//! Decoding allocates nothing, on any thread.
+//! Decoding allocates nothing, on any thread; on a ring, in any of its nodes.
 //!
 //! The counter sees the whole process, so this file holds one test: another one at the same
 //! time would be counted too.
 
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
+
+mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
@@ -11,11 +13,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use common::rings::Recipe;
 use leap::engine::{Engine, Generator, Logits, Options, Request, StopReason, StopStrings};
 use leap::format::tokenizer::TokenizerFile;
 use leap::model::{KvType, Model};
 use leap::sampler::{Sampler, Sampling};
 use leap::tokenizer::Tokenizer;
+use leap::wire::Dtype;
 
 /// Counts what any thread asks the heap for.
 struct Counting;
@@ -109,6 +113,25 @@ fn by_generator(model: &Arc<Model>, tokenizer: &Tokenizer, sampling: Sampling) -
     counts[N_TOKENS].get() - counts[0].get()
 }
 
+/// Allocations in all nodes of a ring while it decodes.
+fn by_ring(recipe: &Recipe) -> usize {
+    let (mut engine, _workers) = recipe.ring();
+    let mut sampler = Sampler::new(Sampling::GREEDY, engine.header().vocab_size);
+    let mut stream = engine.stream().unwrap();
+    let mut next = sampler.sample(engine.push(&mut stream, &PROMPT).unwrap()).unwrap();
+    let mut decode = |n: usize| {
+        for _ in 0..n {
+            let logits = engine.push_batch(&mut stream, &[next], Logits::Last).unwrap();
+            next = sampler.sample(logits).unwrap();
+        }
+    };
+    // Threads allocate when they first do something.
+    decode(10);
+    let before = allocations();
+    decode(N_TOKENS);
+    allocations() - before
+}
+
 #[test]
 fn decoding_allocates_nothing() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("models");
@@ -122,6 +145,19 @@ fn decoding_allocates_nothing() {
     assert_eq!(by_push_batch(&model, KvType::F16, random), 0);
     for sampling in [Sampling::GREEDY, random, Sampling { top_p: 1.0, top_k: 0, ..random }] {
         assert_eq!(by_generator(&model, &tokenizer, sampling), 0, "{sampling:?}");
+    }
+    for (is_tcp, has_key) in [(false, false), (false, true), (true, false), (true, true)] {
+        let recipe = Recipe {
+            model: models.join("demo.bin"),
+            cuts: vec![1, 4],
+            is_tcp,
+            has_key,
+            wire: Dtype::F16,
+            batch: 16,
+            n_streams: 1,
+            max_logits: 1,
+        };
+        assert_eq!(by_ring(&recipe), 0, "tcp {is_tcp}, key {has_key}");
     }
     // The counter counts.
     let before = allocations();

@@ -12,6 +12,8 @@ pub(super) enum Failure {
     Usage(String),
     /// A file given as input is bad: exit code 3.
     Input(String),
+    /// The ring is lost: exit code 4.
+    Ring(String),
 }
 
 impl Failure {
@@ -31,6 +33,7 @@ impl Failure {
             Failure::Runtime(message) => (message, 1),
             Failure::Usage(message) => (message, 2),
             Failure::Input(message) => (message, 3),
+            Failure::Ring(message) => (message, 4),
         };
         // A closed stderr leaves nobody to tell.
         let _ = writeln!(std::io::stderr(), "leap: {message}");

@@ -29,6 +29,19 @@ impl JsonObject {
         self
     }
 
+    /// An array of objects.
+    pub(super) fn objects(
+        mut self,
+        key: &str,
+        objects: impl Iterator<Item = JsonObject>,
+    ) -> JsonObject {
+        self.key(key);
+        let objects: Vec<String> = objects.map(|object| object.text + "}").collect();
+        // Writing to a string cannot fail.
+        let _ = write!(self.text, "[{}]", objects.join(", "));
+        self
+    }
+
     /// The object's text with a line break.
     pub(super) fn finish(mut self) -> String {
         self.text.push_str("}\n");

@@ -3,6 +3,7 @@
 //! Text goes to stdout, everything else to stderr.
 
 mod bench;
+mod doctor;
 #[cfg(feature = "tools")]
 mod eval;
 #[cfg(feature = "tools")]
@@ -44,6 +45,7 @@ enum Command {
     Info(info::Info),
     Bench(bench::Bench),
     Pack(pack::Pack),
+    Doctor(doctor::Doctor),
     #[cfg(feature = "tools")]
     Tokenizer(tokenizer::Tokenizer),
     #[cfg(feature = "tools")]
@@ -59,6 +61,7 @@ impl Command {
             Command::Info(info) => info.execute(),
             Command::Bench(bench) => bench.execute(),
             Command::Pack(pack) => pack.execute(),
+            Command::Doctor(doctor) => doctor.execute(),
             #[cfg(feature = "tools")]
             Command::Tokenizer(tokenizer) => tokenizer.execute(),
             #[cfg(feature = "tools")]
@@ -140,6 +143,10 @@ fn command_words(argv: Vec<String>) -> Vec<String> {
     match words.first().map(String::as_str) {
         None => words.push("run".to_owned()),
         Some("inference") => words[0] = "run".to_owned(),
+        Some(role @ ("master" | "worker")) => {
+            let role = role.to_owned();
+            words.splice(..1, ["run".to_owned(), "--role".to_owned(), role]);
+        }
         Some(_) => {}
     }
     words
@@ -149,6 +156,8 @@ fn applet(name: &str) -> Option<&'static str> {
     match name {
         "inference" | "run" => Some("run"),
         "export" => Some("export"),
+        "master" => Some("master"),
+        "worker" => Some("worker"),
         "tokenizer" => Some("tokenizer"),
         _ => None,
     }
@@ -197,6 +206,8 @@ mod tests {
         assert_eq!(words(&["./inference", "m.bin"]), ["run", "m.bin"]);
         assert_eq!(words(&["export", "out"]), ["export", "out"]);
         assert_eq!(words(&["leap", "inference"]), ["run"]);
+        assert_eq!(words(&["leap", "worker", "m.bin"]), ["run", "--role", "worker", "m.bin"]);
+        assert_eq!(words(&["/bin/master"]), ["run", "--role", "master"]);
     }
 
     #[test]

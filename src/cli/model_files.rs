@@ -20,10 +20,32 @@ pub(super) struct Loaded {
 
 /// Opens the model at `path`, or the built-in one.
 pub(super) fn load(path: Option<&Path>, tokenizer: Option<&Path>) -> Result<Loaded, Failure> {
-    let Some(path) = path else { return demo(tokenizer) };
-    let model = Model::open(path).map_err(|e| Failure::input(&e))?;
-    let tokenizer = self::tokenizer(path, model.header(), tokenizer)?;
-    Ok(Loaded { model: Arc::new(model), tokenizer, name: path.display().to_string() })
+    load_with(path, tokenizer, Ok)
+}
+
+/// As [`load`]; `narrow` may leave a share of the model.
+pub(super) fn load_with(
+    path: Option<&Path>,
+    tokenizer: Option<&Path>,
+    narrow: impl FnOnce(Model) -> Result<Model, Failure>,
+) -> Result<Loaded, Failure> {
+    let model = self::model(path)?;
+    let (tokenizer, name) = match path {
+        Some(path) => {
+            let tokenizer = self::tokenizer(path, model.header(), tokenizer)?;
+            (tokenizer, path.display().to_string())
+        }
+        None => (demo_tokenizer(model.header(), tokenizer)?, "demo".to_owned()),
+    };
+    Ok(Loaded { model: Arc::new(narrow(model)?), tokenizer, name })
+}
+
+/// The model at `path`, or the built-in one, without a tokenizer.
+pub(super) fn model(path: Option<&Path>) -> Result<Model, Failure> {
+    match path {
+        Some(path) => Model::open(path).map_err(|e| Failure::input(&e)),
+        None => demo_model(),
+    }
 }
 
 /// The tokenizer of the model at `model`: the one given, else the one beside it.
@@ -34,11 +56,12 @@ pub(super) fn tokenizer(
 ) -> Result<Tokenizer, Failure> {
     if let Some(path) = given {
         let bytes = read(path)?;
+        let tokenizer = parse(path, &bytes, header.vocab_size)?;
         if header.tokenizer_hash != 0 && fingerprint(&bytes) != header.tokenizer_hash {
             let path = path.display();
             warn(&format!("{path} is not the tokenizer that the model was exported with"));
         }
-        return parse(path, &bytes, header.vocab_size);
+        return Ok(tokenizer);
     }
     let candidates = beside(model);
     for path in candidates.iter().filter(|path| path.is_file()) {
@@ -70,23 +93,30 @@ fn parse(path: &Path, bytes: &[u8], vocab_size: usize) -> Result<Tokenizer, Fail
 }
 
 #[cfg(feature = "demo")]
-fn demo(tokenizer: Option<&Path>) -> Result<Loaded, Failure> {
+fn demo_model() -> Result<Model, Failure> {
     /// Gives the bytes the alignment that weights need.
     #[repr(C, align(128))]
     struct Aligned<T: ?Sized>(T);
     static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../models/demo.bin"));
-    static TOKENIZER: &[u8] = include_bytes!("../../models/demo.tokenizer.bin");
 
-    if tokenizer.is_some() {
-        return Err(Failure::Usage("the built-in model brings its own tokenizer".to_owned()));
+    Model::from_static(&MODEL.0).map_err(|e| Failure::input(&e))
+}
+
+#[cfg(feature = "demo")]
+fn demo_tokenizer(header: &Header, given: Option<&Path>) -> Result<Tokenizer, Failure> {
+    static TOKENIZER: &[u8] = include_bytes!("../../models/demo.tokenizer.bin");
+    match given {
+        Some(_) => Err(Failure::Usage("the built-in model brings its own tokenizer".to_owned())),
+        None => parse(Path::new("of the built-in model"), TOKENIZER, header.vocab_size),
     }
-    let model = Model::from_static(&MODEL.0).map_err(|e| Failure::input(&e))?;
-    let tokenizer =
-        parse(Path::new("of the built-in model"), TOKENIZER, model.header().vocab_size)?;
-    Ok(Loaded { model: Arc::new(model), tokenizer, name: "demo".to_owned() })
 }
 
 #[cfg(not(feature = "demo"))]
-fn demo(_tokenizer: Option<&Path>) -> Result<Loaded, Failure> {
+fn demo_model() -> Result<Model, Failure> {
+    Err(Failure::Usage("name a model file; this program has none built in".to_owned()))
+}
+
+#[cfg(not(feature = "demo"))]
+fn demo_tokenizer(_header: &Header, _given: Option<&Path>) -> Result<Tokenizer, Failure> {
     Err(Failure::Usage("name a model file; this program has none built in".to_owned()))
 }

@@ -4,6 +4,8 @@ mod chat;
 mod complete;
 mod figures;
 mod input;
+mod ring;
+mod streams;
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -15,11 +17,13 @@ use argh::FromArgs;
 use super::model_files::{self, Loaded};
 use super::weights::{self, Huge, Place};
 use super::{Failure, options, warn};
-use crate::engine::{Engine, Generator, Options, StopStrings};
+use crate::engine::{Engine, GenerateError, Generator, Options, StopStrings};
 use crate::format::ChatTemplate;
 use crate::model::KvType;
 use crate::sampler::{Sampler, Sampling};
 use crate::sys::{memory, signal};
+use crate::wire::Dtype;
+use ring::{Board, Carrier, Role};
 
 /// Generates text, or holds a conversation with --chat.
 #[derive(FromArgs)]
@@ -92,18 +96,28 @@ pub(super) struct Run {
     /// do not print the line of figures
     #[argh(switch, short = 'q')]
     quiet: bool,
-    /// part in a ring of boards: single (default), master or worker
-    #[argh(option, default = "String::from(\"single\")")]
-    role: String,
-    /// ring: first layer that is not this board's
+    /// prompts answered at the same time; they come one a line from --prompt-file or stdin
+    #[argh(option)]
+    streams: Option<usize>,
+    /// part in a ring of boards: single (default), master or worker; `leap master` and
+    /// `leap worker` are short for it
+    #[argh(option, from_str_fn(ring::role), default = "Role::Single")]
+    role: Role,
+    /// ring: file with a line for each node: name, address, layers
+    #[argh(option)]
+    ring: Option<PathBuf>,
+    /// ring: which node of the file this is (on the master the first)
+    #[argh(option)]
+    node: Option<String>,
+    /// ring without a file: layers of the master; first layer of a worker
     #[argh(option)]
     split: Option<usize>,
-    /// ring: layer after the worker's last
+    /// ring without a file: layer after the worker's last (the model's last)
     #[argh(option)]
     end: Option<usize>,
-    /// ring: auto, kernel, udp or tcp
-    #[argh(option)]
-    transport: Option<String>,
+    /// ring: auto (default), kernel, udp or tcp
+    #[argh(option, from_str_fn(ring::carrier), default = "Carrier::Auto")]
+    transport: Carrier,
     /// ring: address to listen on
     #[argh(option)]
     host: Option<String>,
@@ -116,6 +130,15 @@ pub(super) struct Run {
     /// ring: port of the next board (9999)
     #[argh(option)]
     next_port: Option<u16>,
+    /// ring: file with the 32 bytes that all boards share
+    #[argh(option)]
+    key: Option<PathBuf>,
+    /// ring: how activations travel: f16 (default), or f32 for the very bits of one board
+    #[argh(option, from_str_fn(ring::wire), default = "Dtype::F16")]
+    wire: Dtype,
+    /// ring: seconds that the master waits for boards that are missing (120; 0: for ever)
+    #[argh(option)]
+    ring_timeout: Option<u64>,
 }
 
 fn chat_template(name: &str) -> Result<ChatTemplate, String> {
@@ -144,27 +167,57 @@ impl Run {
         self.check()?;
         signal::install().map_err(|e| Failure::runtime(&e))?;
         signal::count_one().map_err(|e| Failure::runtime(&e))?;
-        let loaded = model_files::load(self.model.as_deref(), self.tokenizer.as_deref())?;
-        let mut engine = self.engine(&loaded)?;
+        let (loaded, board) = match self.role {
+            Role::Worker => return ring::work(&self),
+            Role::Single => {
+                let model = self.model.as_deref();
+                (model_files::load(model, self.tokenizer.as_deref())?, None)
+            }
+            Role::Master => {
+                let (loaded, board) = ring::load(&self)?;
+                (loaded, Some(board).filter(Board::has_ring))
+            }
+        };
+        let batch = board.as_ref().map_or(self.batch, |_| Some(ring::batch(&self)));
+        let mut engine = self.engine(&loaded, batch)?;
         let model = self.model.as_deref();
         weights::prepare(&mut engine, model, &self.cache, self.huge, self.quiet)?;
-        let generator = self.generator(&loaded, engine.ctx_len());
+        if let Some(board) = &board {
+            board.join(&self, &mut engine)?;
+        }
+        let generator = self.generator(&loaded, engine.ctx_len(), self.seed());
         let session = Session { flags: &self, loaded: &loaded, engine, generator };
-        match self.chat {
-            true => chat::run(session),
-            false => complete::run(session),
+        match (self.chat, self.streams) {
+            (true, _) => chat::run(session),
+            (false, Some(n)) => streams::run(session, n),
+            (false, None) => complete::run(session),
         }
     }
 
     fn check(&self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
-        if self.role != "single" {
-            return usage("this version runs on one board: --role can only be single");
+        if self.role == Role::Single && self.has_ring_options() {
+            return usage("options of a ring need --role master or --role worker");
         }
-        if self.has_ring_options() {
+        if self.ring.is_some() && (self.split.is_some() || self.next_host.is_some()) {
             return usage(
-                "--split, --end, --transport, --host, --port, --next-host and --next-port need a --role other than single",
+                "--ring says what --split, --end and --next-host would; give one or the other",
             );
+        }
+        if self.role == Role::Master && self.end.is_some() {
+            return usage("--end is for workers; the master has the layers before --split");
+        }
+        if self.role == Role::Worker && (self.chat || self.prompt.is_some()) {
+            return usage("prompts and --chat are for --role master");
+        }
+        if self.streams.is_some()
+            && self.role != Role::Worker
+            && (self.chat || self.prompt.is_some())
+        {
+            return usage("--streams takes prompts from --prompt-file or stdin, one a line");
+        }
+        if self.streams == Some(0) {
+            return usage("--streams must be at least 1");
         }
         if self.prompt.is_some() && self.prompt_file.is_some() {
             return usage("give --prompt or --prompt-file, not both");
@@ -185,18 +238,24 @@ impl Run {
     }
 
     fn has_ring_options(&self) -> bool {
-        let hosts = [&self.transport, &self.host, &self.next_host];
+        let names = [&self.node, &self.host, &self.next_host];
         let layers = [self.split, self.end];
         let ports = [self.port, self.next_port];
-        hosts.iter().any(|o| o.is_some())
+        let files = [&self.ring, &self.key];
+        names.iter().any(|o| o.is_some())
             || layers.iter().any(Option::is_some)
             || ports.iter().any(Option::is_some)
+            || files.iter().any(|o| o.is_some())
+            || self.transport != Carrier::Auto
+            || self.ring_timeout.is_some()
     }
 
-    fn engine(&self, loaded: &Loaded) -> Result<Engine, Failure> {
+    fn engine(&self, loaded: &Loaded, batch: Option<usize>) -> Result<Engine, Failure> {
         let options = Options {
             ctx_len: self.ctx,
-            batch: self.batch,
+            batch,
+            n_streams: self.streams,
+            max_logits: self.streams,
             kv: self.kv,
             threads: self.threads.map(options::useful_threads),
             cores: self.cores.as_ref().map(|cores| cores.0.clone()),
@@ -216,17 +275,33 @@ impl Run {
         Ok(engine)
     }
 
-    fn generator<'t>(&self, loaded: &'t Loaded, ctx_len: usize) -> Generator<'t> {
-        let sampling = Sampling {
-            temperature: self.temp,
-            top_p: self.top_p,
-            top_k: self.top_k,
-            seed: if self.seed == 0 { random_seed() } else { self.seed },
-        };
+    /// Start of the random numbers.
+    fn seed(&self) -> u64 {
+        if self.seed == 0 { random_seed() } else { self.seed }
+    }
+
+    fn generator<'t>(&self, loaded: &'t Loaded, ctx_len: usize, seed: u64) -> Generator<'t> {
+        let sampling =
+            Sampling { temperature: self.temp, top_p: self.top_p, top_k: self.top_k, seed };
         let sampler = Sampler::new(sampling, loaded.model.header().vocab_size);
         let stop_strings = StopStrings::new(self.stop.clone());
         Generator::new(&loaded.tokenizer, sampler, stop_strings, ctx_len)
     }
+}
+
+/// Sorts what ended an answer under its exit code.
+fn failure(error: GenerateError) -> Failure {
+    match &error {
+        GenerateError::Step(e) => ring::step_failure(e),
+        _ => Failure::runtime(&error),
+    }
+}
+
+/// Ids that end a text: the model's and the tokenizer's.
+fn stop_ids(loaded: &Loaded) -> Vec<u32> {
+    let mut stop_ids = loaded.model.header().stop_ids.clone();
+    stop_ids.extend_from_slice(loaded.tokenizer.stop_ids());
+    stop_ids
 }
 
 fn random_seed() -> u64 {

@@ -24,8 +24,10 @@
 
 pub mod chat;
 mod generate;
+pub mod ring;
 pub mod score;
 mod stop;
+mod streams;
 
 use std::fmt;
 use std::io;
@@ -38,9 +40,13 @@ use crate::model::{ForwardError, KvType, LoadError, Model, Plan, Row, StartError
 use crate::pool::Pool;
 use crate::ring::RingError;
 use crate::sys::cpu;
+use crate::transport::Endpoint;
+use crate::wire::frame::{Span, Wants};
+use ring::{NodeError, RingMaster, RingOptions};
 
 pub use generate::{Figures, GenerateError, Generator, Outcome, Request, StopReason};
 pub use stop::StopStrings;
+pub use streams::{Answer, Prompt, Streams};
 
 /// Context used when none is asked for, if the model allows that much.
 pub const CTX_LEN_DEFAULT: usize = 4096;
@@ -137,9 +143,35 @@ impl From<ForwardError> for StepError {
     }
 }
 
-/// A model ready to run, and the streams in it.
+/// Why a ring was not joined.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// This node cannot work.
+    Node(NodeError),
+    /// The ring cannot be completed.
+    Step(StepError),
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::Node(e) => e.fmt(f),
+            JoinError::Step(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+/// A model ready to run, here or on a ring of which this is the master, and the streams in it.
 pub struct Engine {
     transformer: Transformer,
+    /// The other nodes; `None` if all layers are here.
+    ring: Option<RingMaster>,
+    /// Without a ring: the spans of the batch in `rows`, and whether it waits to be collected.
+    spans: Vec<Span>,
+    is_submitted: bool,
     /// Streams handed out.
     n_streams: usize,
     /// Scratch for one batch, `[max_batch]`.
@@ -168,6 +200,11 @@ impl Stream {
     /// Number of tokens in the context.
     pub fn pos(&self) -> usize {
         self.ids.len()
+    }
+
+    /// The next `n_rows` rows, which are not more than a context.
+    fn span(&self, n_rows: usize, wants: Wants) -> Span {
+        Span { stream: self.slot as u16, wants, pos: self.pos() as u32, n_rows: n_rows as u16 }
     }
 }
 
@@ -203,7 +240,40 @@ impl Engine {
         let pool = Pool::new(&options.cpus()).map_err(EngineError::Threads)?;
         let transformer =
             Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
-        Ok(Engine { transformer, n_streams: 0, rows: Vec::with_capacity(plan.max_batch) })
+        Ok(Engine {
+            transformer,
+            ring: None,
+            spans: Vec::with_capacity(plan.max_batch),
+            is_submitted: false,
+            n_streams: 0,
+            rows: Vec::with_capacity(plan.max_batch),
+        })
+    }
+
+    /// Becomes the master of a ring over `endpoint`, and waits until it is complete. The model
+    /// is the share with ends.
+    ///
+    /// # Errors
+    /// If the ring cannot be completed.
+    pub fn join(
+        &mut self,
+        endpoint: Box<dyn Endpoint>,
+        options: RingOptions,
+    ) -> Result<(), JoinError> {
+        self.transformer.interrupt_by(options.is_wanted);
+        let ring =
+            RingMaster::new(&self.transformer, endpoint, options).map_err(JoinError::Node)?;
+        self.ring.insert(ring).open(&mut self.transformer).map_err(JoinError::Step)
+    }
+
+    /// The ring, if this is its master.
+    pub fn ring(&self) -> Option<&RingMaster> {
+        self.ring.as_ref()
+    }
+
+    /// The same, to reset its times.
+    pub fn ring_mut(&mut self) -> Option<&mut RingMaster> {
+        self.ring.as_mut()
     }
 
     /// The kernels for `model`: `isa` if it is given, else those that the model's file is packed
@@ -288,22 +358,69 @@ impl Engine {
         ids: &[u32],
         logits: Logits,
     ) -> Result<&mut [f32], StepError> {
-        if ids.len() > self.transformer.plan().max_batch {
-            return Err(ForwardError::Plan.into());
+        let wants = match logits {
+            Logits::None => Wants::None,
+            Logits::Last => Wants::Last,
+            Logits::All => Wants::All,
+        };
+        let n_rows = u16::try_from(ids.len()).map_err(|_| ForwardError::Plan)?;
+        let span = Span { n_rows, ..stream.span(0, wants) };
+        self.submit(&[span], ids)?;
+        if span.n_wanted() == 0 {
+            stream.ids.extend_from_slice(ids);
+            return Ok(&mut []);
         }
-        self.rows.clear();
-        for (index, &token) in ids.iter().enumerate() {
-            let wants_logits = match logits {
-                Logits::None => false,
-                Logits::Last => index + 1 == ids.len(),
-                Logits::All => true,
-            };
-            let pos = stream.ids.len() + index;
-            self.rows.push(Row { token, stream: stream.slot, pos, wants_logits });
-        }
-        let logits = self.transformer.forward(&self.rows)?;
+        let (_, logits) = self.collect()?;
         stream.ids.extend_from_slice(ids);
         Ok(logits)
+    }
+
+    /// Whether a batch can be submitted without waiting for another one's result.
+    fn has_room(&self) -> bool {
+        match &self.ring {
+            Some(ring) => ring.has_room(),
+            None => !self.is_submitted,
+        }
+    }
+
+    /// Nodes that can compute at the same time.
+    fn n_nodes(&self) -> usize {
+        self.ring.as_ref().map_or(1, RingMaster::n_nodes)
+    }
+
+    /// Starts a batch of `tokens` in these spans. Those that want logits are collected in the
+    /// same order.
+    fn submit(&mut self, spans: &[Span], tokens: &[u32]) -> Result<(), StepError> {
+        ring::from_spans(spans, tokens, &mut self.rows);
+        self.transformer.check(&self.rows)?;
+        match &mut self.ring {
+            Some(ring) => ring.submit(&mut self.transformer, spans, tokens),
+            None if self.rows.iter().any(|row| row.wants_logits) => {
+                self.spans.clear();
+                self.spans.extend_from_slice(spans);
+                self.is_submitted = true;
+                Ok(())
+            }
+            None => {
+                self.transformer.forward(&self.rows)?;
+                Ok(())
+            }
+        }
+    }
+
+    /// The oldest batch submitted that wants logits: its spans, and its logits,
+    /// `[wanted, vocab_size]`.
+    fn collect(&mut self) -> Result<(&[Span], &mut [f32]), StepError> {
+        match &mut self.ring {
+            Some(ring) => {
+                let (spans, x) = ring.collect(&mut self.transformer)?;
+                Ok((spans, self.transformer.classify(x)?))
+            }
+            None => {
+                self.is_submitted = false;
+                Ok((&self.spans, self.transformer.forward(&self.rows)?))
+            }
+        }
     }
 
     /// Makes the stream forget everything that `ids` does not begin with, and returns how

@@ -24,22 +24,33 @@
 //! - zeros, and values so small that `1 / s` overflows: `s = 0`, `q = 0`;
 //! - a NaN or an infinity in the group: `s = NaN`, `q = 0`, so that it shows in the output.
 //!
-//! An output starts at 0 and takes each group in order: `y = fma(dot as f32, w_scale * x_scale, y)`
-//! with `dot` the exact sum in `i32`. A group of 65536 cannot overflow it
+//! An activation group is one or more whole groups of weights
+//! ([`activation_group`](crate::quant::activation_group)). An output starts at 0 and takes each of
+//! them in order; of its weight groups `g`, `D(g)` is the exact sum in `i32` of all products from
+//! the activation group's start to the end of `g`, and `s(g)` the weights' scale:
+//!
+//! ```text
+//! t = -0
+//! t = fma(D(g) as f32, s(g) - s(g + 1), t)    for each g, where s is 0 behind the last
+//! y = fma(t, x_scale, y)
+//! ```
+//!
+//! which is `Σ d(g) * s(g)` with `d(g)` a weight group's own products, by parts: sums go on where
+//! they would have to start anew. `D` is exact in f32 where activation groups have several weight
+//! groups, which then are 256 activations at most; a group of 65536 does not overflow it
 //! ([`GROUP_MAX`](crate::quant::GROUP_MAX)).
 //!
 //! # 4 bits
 //!
 //! Weights are blocks of 32 along a row, `w = code * multiplier + offset` ([`Bcml1Matrix`]);
-//! activations are as above, their group a multiple of 32. Of a block, `d = Σ code * q` and
-//! `s = Σ q` are exact in `i32` and in f32 (`|d| <= 60960`), and multiplier and offset are widened
-//! from f16 exactly. An output starts at 0 and takes each activation group in order:
+//! activations are as above, their group a multiple of 32. Of a block `b`, `D(b)` is the sum of all
+//! `code * q` from the activation group's start to the end of `b`, and `s(b)` the sum of its own
+//! `q`, both exact in `i32`; multiplier and offset are widened from f16 exactly:
 //!
 //! ```text
-//! t = s * offset                 of the group's first block
-//! t = fma(d, multiplier, t)
-//! t = fma(s, offset, t)          of each further block
-//! t = fma(d, multiplier, t)
+//! t = -0
+//! t = fma(s(b), offset(b), t)                              for each b
+//! t = fma(D(b), multiplier(b) - multiplier(b + 1), t)      where it is 0 behind the last
 //! y = fma(t, x_scale, y)
 //! ```
 //!
@@ -164,6 +175,13 @@ type Rows4<'a> = [Q8Row<'a>; 4];
 /// Four rows of 4-bit weights.
 type Blocks4<'a> = [&'a [Block]; 4];
 
+/// Values that share a scale: a group of activations is whole groups of weights.
+#[derive(Clone, Copy)]
+struct Groups {
+    x: usize,
+    w: usize,
+}
+
 /// An activation row with the sums of each 32 of its values.
 #[derive(Clone, Copy)]
 struct SummedRow<'a> {
@@ -174,9 +192,10 @@ struct SummedRow<'a> {
 /// The functions of one tier. Callers have checked lengths; a function may assume what its method
 /// in [`Kernels`] asserts, but breaks no memory if that is wrong.
 struct Table {
-    // One or four activation rows by four weight rows; the last argument is the group.
-    dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, usize) -> [f32; 4],
-    dot_q8_q8_f32_4x4: unsafe fn(&Rows4<'_>, &Rows4<'_>, usize) -> [[f32; 4]; 4],
+    // One or four activation rows by four weight rows; the last argument is the activations' group,
+    // for int8 weights both groups.
+    dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, Groups) -> [f32; 4],
+    dot_q8_q8_f32_4x4: unsafe fn(&Rows4<'_>, &Rows4<'_>, Groups) -> [[f32; 4]; 4],
     dot_q8_q4_f32_1x4: unsafe fn(&SummedRow<'_>, &Blocks4<'_>, usize) -> [f32; 4],
     dot_q8_q4_f32_4x4: unsafe fn(&[SummedRow<'_>; 4], &Blocks4<'_>, usize) -> [[f32; 4]; 4],
     dot_f32_f32_f32_1x4: unsafe fn(&[f32], [&[f32]; 4]) -> [f32; 4],
@@ -292,7 +311,8 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// When `w` and `x` differ in `k` or group, or `out` has not that shape.
+    /// When `w` and `x` differ in `k`, the group of `x` is not whole groups of `w`, or `out` has not
+    /// that shape.
     pub fn matmul_q8(&self, w: Q8Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
         matmul::matmul_q8(self.table, w, x, out);
     }
@@ -317,21 +337,13 @@ impl Kernels {
         packed::pack_q8(self.table.packed().layout, w, out);
     }
 
-    /// Writes row `index` of `w` as f32: a row of a quantised embedding.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such row or `out` is not `[k]`.
-    pub fn read_packed_q8(&self, w: PackedQ8<'_>, index: usize, out: &mut [f32]) {
-        packed::read_row_q8(&w, index, out);
-    }
-
     /// `out = x · wᵀ` as [`Kernels::matmul_q8`], to the bit, with packed weights.
     ///
     /// # Panics
     ///
-    /// When `w` and `x` differ in `k` or group or are not in the layout of these kernels, or `out`
-    /// is not `m` rows of as many values as there are weight rows.
+    /// When `w` and `x` differ in `k`, the group of `x` is not the
+    /// [`activation_group`](crate::quant::activation_group) of `w`, either is not in the layout of
+    /// these kernels, or `out` is not `m` rows of as many values as there are weight rows.
     pub fn matmul_packed_q8(&self, w: PackedQ8<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
         packed::matmul_q8(self.table.packed(), w, x, out);
     }
@@ -344,15 +356,6 @@ impl Kernels {
     /// [`bytes_q4`](Layout::bytes_q4).
     pub fn pack_q4(&self, w: Bcml1Matrix<'_>, out: &mut [u8]) {
         packed::pack_q4(self.table.packed().layout, w, out);
-    }
-
-    /// Writes row `index` of `w` as f32.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such row or `out` is not `[k]`.
-    pub fn read_packed_q4(&self, w: PackedQ4<'_>, index: usize, out: &mut [f32]) {
-        packed::read_row_q4(&w, index, out);
     }
 
     /// `out = x · wᵀ` as [`Kernels::matmul_q4`], to the bit, with packed weights.
@@ -381,7 +384,8 @@ impl Kernels {
     }
 
     /// Quantises a tile of activations, `x` of up to [`Kernels::tile_rows`] rows of `k`, for packed
-    /// weights. `out` is the tile's part of what [`Q8Tiles`] joins: values, scales and biases.
+    /// weights in groups of `group`. `out` is the tile's part of what [`Q8Tiles`] joins: values,
+    /// scales and biases.
     ///
     /// # Panics
     ///

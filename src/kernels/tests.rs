@@ -4,6 +4,7 @@ mod packed;
 
 use super::float;
 use super::*;
+use crate::quant::activation_group;
 
 /// Small deterministic generator (xorshift64*); the seed is in each test.
 struct Random(u64);
@@ -106,14 +107,13 @@ fn int8_products_equal_scalar_in_every_tier() {
             for rows in [1, 2, 3, 4, 5, 7, 9] {
                 let (wq, ws, xq, xs) = operands(&mut random, rows, m, k, group);
                 let w = Q8Matrix::new(&wq, &ws, k, group).unwrap();
-                let x = Q8Activations::new(&xq, &xs, k, group).unwrap();
-                let wanted = matmul_q8(scalar(), w, x);
-                for tier in tiers() {
-                    assert_eq!(
-                        bits(&matmul_q8(tier, w, x)),
-                        bits(&wanted),
-                        "{tier:?} {m}x{rows}x{k}/{group}"
-                    );
+                for x_group in [group, activation_group(group, k)] {
+                    let x = Q8Activations::new(&xq, &xs[..m * k / x_group], k, x_group).unwrap();
+                    let wanted = bits(&matmul_q8(scalar(), w, x));
+                    for tier in tiers() {
+                        let found = bits(&matmul_q8(tier, w, x));
+                        assert_eq!(found, wanted, "{tier:?} {m}x{rows}x{k}/{group}");
+                    }
                 }
             }
         }
@@ -138,19 +138,32 @@ fn extreme_int8_values_do_not_saturate() {
 #[test]
 fn int8_products_are_the_documented_sum() {
     let mut random = Random(2);
-    let (wq, ws, xq, xs) = operands(&mut random, 3, 2, 192, 64);
-    let w = Q8Matrix::new(&wq, &ws, 192, 64).unwrap();
-    let x = Q8Activations::new(&xq, &xs, 192, 64).unwrap();
+    let (k, group, n) = (384, 64, 3);
+    let (wq, ws, xq, _) = operands(&mut random, 3, 2, k, group);
+    let xs = random.floats(2 * k / (n * group));
+    let w = Q8Matrix::new(&wq, &ws, k, group).unwrap();
+    let x = Q8Activations::new(&xq, &xs, k, n * group).unwrap();
     let found = matmul_q8(scalar(), w, x);
     for (i, j) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
-        let mut wanted = 0.0_f32;
-        for g in 0..3 {
-            let at = |row: usize| row * 192 + g * 64;
-            let dot: i32 =
-                (0..64).map(|c| i32::from(wq[at(j) + c]) * i32::from(xq[at(i) + c])).sum();
-            wanted = (dot as f32).mul_add(ws[j * 3 + g] * xs[i * 3 + g], wanted);
+        let (mut y, mut exact, mut size) = (0.0_f32, 0.0, 0.0);
+        for (super_group, x_scale) in xs[i * 2..][..2].iter().enumerate() {
+            let (mut t, mut sum) = (-0.0_f32, 0);
+            for g in super_group * n..(super_group + 1) * n {
+                let at = |row: usize| row * k + g * group;
+                let dot: i32 =
+                    (0..group).map(|c| i32::from(wq[at(j) + c]) * i32::from(xq[at(i) + c])).sum();
+                let scales = &ws[j * k / group..];
+                let next = if (g + 1) % n == 0 { 0.0 } else { scales[g + 1] };
+                sum += dot;
+                t = (sum as f32).mul_add(scales[g] - next, t);
+                let product = f64::from(dot) * f64::from(scales[g]) * f64::from(*x_scale);
+                exact += product;
+                size += f64::from(sum).abs() * f64::from(*x_scale).abs();
+            }
+            y = t.mul_add(*x_scale, y);
         }
-        assert_eq!(found[i * 3 + j], wanted);
+        assert_eq!(found[i * 3 + j], y);
+        assert_close(y, exact, 1e-6 * size);
     }
 }
 
@@ -229,19 +242,17 @@ fn four_bit_products_are_the_documented_sum() {
         let (mut y, mut exact) = (0.0_f32, 0.0);
         for g in 0..k / group {
             let x_scale = xs[i * k / group + g];
-            let mut t = 0.0_f32;
+            let (mut t, mut d) = (-0.0_f32, 0);
             for b in g * 3..g * 3 + 3 {
-                let block = &bytes[(j * k / 32 + b) * 20..][..20];
+                let block = &bytes[(j * k / 32 + b) * 20..];
                 let float = |at| f16::from_le_bytes([block[at], block[at + 1]]).to_f32();
                 let x = &xq[i * k + b * 32..][..32];
                 let code = |v: usize| i32::from(block[4 + v % 16] >> (v / 16 * 4) & 15);
-                let d: i32 = (0..32).map(|v| code(v) * i32::from(x[v])).sum();
+                d += (0..32).map(|v| code(v) * i32::from(x[v])).sum::<i32>();
                 let s: i32 = x.iter().map(|x| i32::from(*x)).sum();
-                t = match b % 3 {
-                    0 => s as f32 * float(2),
-                    _ => (s as f32).mul_add(float(2), t),
-                };
-                t = (d as f32).mul_add(float(0), t);
+                t = (s as f32).mul_add(float(2), t);
+                let next = if b % 3 == 2 { 0.0 } else { float(20) };
+                t = (d as f32).mul_add(float(0) - next, t);
                 let value = |v| f64::from(code(v)) * f64::from(float(0)) + f64::from(float(2));
                 let products = (0..32).map(|v| value(v) * f64::from(x[v]));
                 exact += products.sum::<f64>() * f64::from(x_scale);

@@ -56,6 +56,8 @@ pub enum ForwardError {
     },
     /// There are more rows, wanted logits or streams than planned.
     Plan,
+    /// Nobody wants the result any more; see [`Transformer::interrupt_by`].
+    Interrupted,
 }
 
 impl fmt::Display for ForwardError {
@@ -68,6 +70,7 @@ impl fmt::Display for ForwardError {
                 write!(f, "the context of {ctx_len} tokens is full")
             }
             ForwardError::Plan => write!(f, "the batch is larger than planned"),
+            ForwardError::Interrupted => write!(f, "interrupted"),
         }
     }
 }
@@ -121,6 +124,7 @@ pub struct Transformer {
     frequencies: Vec<f64>,
     arena: Arena,
     packed: Option<PackedWeights>,
+    is_wanted: Option<fn() -> bool>,
 }
 
 impl Transformer {
@@ -141,7 +145,17 @@ impl Transformer {
         let (arena, kv) = allocate(&model, &plan)?;
         let frequencies = rope::frequencies(model.header());
         let packed = PackedWeights::of_model(&model);
-        Ok(Transformer { model, kernels, pool, plan, kv, frequencies, arena, packed })
+        Ok(Transformer {
+            model,
+            kernels,
+            pool,
+            plan,
+            kv,
+            frequencies,
+            arena,
+            packed,
+            is_wanted: None,
+        })
     }
 
     /// Gives buffers and KV cache other sizes; what the streams held is forgotten.
@@ -193,6 +207,12 @@ impl Transformer {
     pub fn packed_in_model(&self) -> Option<PackReport> {
         self.model.packed_for()?;
         self.packed.as_ref().map(PackedWeights::reused)
+    }
+
+    /// From now on `is_wanted` is asked before each layer and may end a forward pass with
+    /// [`ForwardError::Interrupted`]. Its rows then count as not run.
+    pub fn interrupt_by(&mut self, is_wanted: fn() -> bool) {
+        self.is_wanted = Some(is_wanted);
     }
 
     /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have
@@ -265,19 +285,28 @@ impl Transformer {
     /// `[wanted, vocab_size]`, in the rows' order.
     ///
     /// # Errors
-    /// If a row does not fit the model or the plan; nothing has been changed then.
+    /// If a row does not fit the model or the plan, and nothing has been changed then; or if
+    /// the pass was interrupted.
     ///
     /// # Panics
     /// If the model is a share that lacks layers or ends.
     pub fn forward(&mut self, rows: &[Row]) -> Result<&mut [f32], ForwardError> {
         assert!(self.model.share() == &Share::whole(self.model.header()));
-        check(rows, &self.plan)?;
-        check_tokens(rows, self.model.header())?;
+        self.check(rows)?;
         let (pass, mut buffers) = self.begin(rows);
         pass.embed(&mut buffers);
-        pass.layers(&mut buffers);
+        pass.layers(&mut buffers)?;
         let m = pass.normalise_wanted(&mut buffers);
         Ok(pass.classify(m, buffers))
+    }
+
+    /// Whether `rows` could be run.
+    ///
+    /// # Errors
+    /// As for [`Transformer::forward`].
+    pub fn check(&self, rows: &[Row]) -> Result<(), ForwardError> {
+        check(rows, &self.plan)?;
+        check_tokens(rows, self.model.header())
     }
 
     /// The first stage: the tokens of `rows` become activations.
@@ -288,8 +317,7 @@ impl Transformer {
     /// # Panics
     /// If the model is a share without ends.
     pub fn embed(&mut self, rows: &[Row]) -> Result<(), ForwardError> {
-        check(rows, &self.plan)?;
-        check_tokens(rows, self.model.header())?;
+        self.check(rows)?;
         let (pass, mut buffers) = self.begin(rows);
         pass.embed(&mut buffers);
         Ok(())
@@ -314,8 +342,7 @@ impl Transformer {
     pub fn run_layers(&mut self, rows: &[Row]) -> Result<(), ForwardError> {
         check(rows, &self.plan)?;
         let (pass, mut buffers) = self.begin(rows);
-        pass.layers(&mut buffers);
-        Ok(())
+        pass.layers(&mut buffers)
     }
 
     /// The last stage: the logits of `x`, activations of the model's last layer, `[m, dim]`.
@@ -350,6 +377,7 @@ impl Transformer {
             pool: &self.pool,
             kv: &self.kv,
             frequencies: &self.frequencies,
+            is_wanted: self.is_wanted,
             rows,
         };
         (pass, buffers)
@@ -391,6 +419,7 @@ struct Pass<'a> {
     pool: &'a Pool,
     kv: &'a KvShape,
     frequencies: &'a [f64],
+    is_wanted: Option<fn() -> bool>,
     rows: &'a [Row],
 }
 
@@ -410,23 +439,27 @@ impl Pass<'_> {
     /// Fills `x` with the tokens' embeddings.
     fn embed(&self, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
-        let embedding = self.matrix(TensorKind::Embedding, 0);
+        let embedding = self.model.matrix(TensorKind::Embedding, 0);
         for (row, x) in self.rows.iter().zip(buffers.x.chunks_exact_mut(header.dim)) {
             embedding.read_row(row.token as usize, self.kernels, x);
         }
     }
 
     /// Takes `x` through the share's layers.
-    fn layers(&self, buffers: &mut Buffers<'_>) {
+    fn layers(&self, buffers: &mut Buffers<'_>) -> Result<(), ForwardError> {
         let half = self.model.header().head_dim / 2;
         let tables = buffers.cos.chunks_exact_mut(half).zip(buffers.sin.chunks_exact_mut(half));
         for (row, (cos, sin)) in self.rows.iter().zip(tables) {
             rope::angles(self.frequencies, row.pos, cos, sin);
         }
         for layer in self.model.share().layers.clone() {
+            if self.is_wanted.is_some_and(|is_wanted| !is_wanted()) {
+                return Err(ForwardError::Interrupted);
+            }
             self.attention(layer, buffers);
             self.feed_forward(layer, buffers);
         }
+        Ok(())
     }
 
     fn attention(&self, layer: usize, buffers: &mut Buffers<'_>) {

@@ -156,9 +156,10 @@ impl<'a> Matrix<'a> {
                 let row = matrix.row(index);
                 kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
             }
-            Matrix::PackedQ8(matrix) => kernels.read_packed_q8(*matrix, index, out),
             Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
-            Matrix::PackedQ4(matrix) => kernels.read_packed_q4(*matrix, index, out),
+            Matrix::PackedQ8(_) | Matrix::PackedQ4(_) => {
+                unreachable!("rows are read from the model, packed weights only multiplied by")
+            }
         }
     }
 }

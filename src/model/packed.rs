@@ -17,7 +17,7 @@ use crate::sys::cpu;
 use crate::sys::huge::HugeMemory;
 
 /// Changes when the order or the meaning of a cache's tensors does.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Panels that a thread packs at once.
 const PIECE_PANELS: usize = 8;

@@ -161,6 +161,11 @@ impl Outgoing {
         }
     }
 
+    /// Whether something has not been sent yet.
+    pub(super) fn is_active(&self) -> bool {
+        self.is_active
+    }
+
     /// Drops what has not been sent.
     pub(super) fn clear(&mut self) {
         self.is_active = false;
@@ -212,7 +217,7 @@ impl Outgoing {
 pub(super) fn fits(sizes: &Sizes, frame_bytes: usize) -> bool {
     let row = sizes.dim as usize * sizes.wire.bytes();
     let head = frame::HEADER_LEN + usize::from(sizes.max_batch) * SPAN_LEN + 4 * NODES_MAX;
-    head + row <= frame_bytes
+    row > 0 && head + row <= frame_bytes
 }
 
 /// How many frames a result can be at most.

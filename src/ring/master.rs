@@ -77,6 +77,13 @@ pub enum RingError {
     },
 }
 
+impl RingError {
+    /// Whether the ring was there, or could have been, and is lost for good.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, RingError::Timeout { .. })
+    }
+}
+
 impl fmt::Display for RingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -127,6 +134,8 @@ struct Batch {
     spans: Vec<Span>,
     /// Ids of all rows.
     tokens: Vec<u32>,
+    /// Whether its user went away: it still has to be computed, as later ones build on it.
+    is_forgotten: bool,
 }
 
 /// A batch under way.
@@ -198,7 +207,11 @@ impl Master {
         let frames = batch::frames_per_result(&sizes, options.frame_bytes);
         let window = (BATCHES_PER_NODE * options.n_nodes).min(FRAMES_HELD / frames).max(1);
         let rows = usize::from(sizes.max_batch);
-        let batch = || Batch { spans: Vec::with_capacity(rows), tokens: Vec::with_capacity(rows) };
+        let batch = || Batch {
+            spans: Vec::with_capacity(rows),
+            tokens: Vec::with_capacity(rows),
+            is_forgotten: false,
+        };
         let mut master = Master {
             epoch: options.epoch,
             phase: Phase::Opening(0),
@@ -248,9 +261,25 @@ impl Master {
         self.work != Work::Nothing || (is_behind && self.sent.len() < self.window)
     }
 
-    /// Whether a batch has not been answered.
-    pub fn is_busy(&self) -> bool {
-        !self.queue.is_empty() || self.done.is_some()
+    /// Whether the ring is complete.
+    pub fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+    }
+
+    /// Whether rows wait for room at the next node.
+    pub fn is_sending(&self) -> bool {
+        self.outgoing.is_active()
+    }
+
+    /// Nobody waits for the results of what has been submitted any more. Streams go on as if
+    /// they had been taken.
+    pub fn forget_pending(&mut self) {
+        self.queue.iter_mut().for_each(|batch| batch.is_forgotten = true);
+        self.finish();
+        if self.work == Work::Computing {
+            // Nobody is going to say that it was computed: all of the epoch is done again.
+            self.reopen(0);
+        }
     }
 
     /// The nodes as they told of themselves; empty before the ring is open.
@@ -291,6 +320,7 @@ impl Master {
         batch.spans.extend_from_slice(spans);
         batch.tokens.clear();
         batch.tokens.extend_from_slice(tokens);
+        batch.is_forgotten = false;
         self.queue.push_back(batch);
     }
 
@@ -335,11 +365,11 @@ impl Master {
         if let Some(failure) = self.failure.clone() {
             return Step::Failed(failure);
         }
-        if self.done.is_some() {
-            return Step::Done;
-        }
         if self.work == Work::Sending && self.outgoing.send(&self.options.sizes, link, rows) {
             self.work = Work::Nothing;
+        }
+        if self.done.is_some() {
+            return Step::Done;
         }
         match self.phase {
             Phase::Opening(at) => self.open(now, at, link),
@@ -373,8 +403,11 @@ impl Master {
         if now < at {
             return;
         }
-        let line =
-            Line { rtt_us: link.rtt_us(), carrier: link.carrier(), ..self.options.line.clone() };
+        let line = Line {
+            rtt_us: link.rtt_us(),
+            carrier: super::carrier(link),
+            ..self.options.line.clone()
+        };
         let Some(out) = link.reserve() else { return };
         let bytes = frame::emit_open(self.epoch, &self.options.sizes, &[line], out);
         link.commit(bytes.expect("a line fits a frame"));
@@ -399,9 +432,12 @@ impl Master {
                     let name = self.neighbour(side);
                     self.reset(now, name);
                 }
-                Event::Refused(what) => match self.was_open {
+                Event::Refused(_, what) => match self.was_open {
                     false => self.failure = Some(RingError::Refused(what)),
-                    true => self.trouble = Some((self.trouble_since(now), what)),
+                    true => {
+                        self.trouble = Some((self.trouble_since(now), what.clone()));
+                        self.tell(Notice::Refused(what));
+                    }
                 },
             }
         }
@@ -580,9 +616,9 @@ impl Master {
             history.extend_from_slice(first);
             tokens = rest;
         }
-        match sent.n_wanted {
-            0 => self.free.push(batch),
-            _ => self.done = Some(batch),
+        match sent.n_wanted == 0 || batch.is_forgotten {
+            true => self.free.push(batch),
+            false => self.done = Some(batch),
         }
     }
 

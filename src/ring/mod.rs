@@ -13,13 +13,18 @@
 //! keep their order, so nothing is ever computed twice within an epoch.
 
 mod batch;
+mod hop;
 mod master;
 mod topology;
 mod worker;
 
+#[cfg(test)]
+mod simulation;
+
 use crate::wire::Dtype;
 use crate::wire::frame::{Line, Reason, Sizes, Status};
 
+pub use hop::Hop;
 pub use master::{Master, MasterOptions, RingError, Step, Times};
 pub use topology::{Address, Member, PORT_DEFAULT, Place, Topology, TopologyError};
 pub use worker::{Host, Worker, WorkerStep};
@@ -42,8 +47,8 @@ pub enum Event {
     Silent(Side),
     /// It began anew: what was on its way is lost.
     Reset(Side),
-    /// The next node does not want this one.
-    Refused(String),
+    /// One of the two does not want the other.
+    Refused(Side, String),
 }
 
 /// A node's two links: in from the node before, out to the next. Frames arrive whole, once and
@@ -66,10 +71,10 @@ pub trait Link {
     fn next_event(&mut self) -> Option<Event>;
 
     /// Round trip to the next node in microseconds; 0 if unknown.
-    fn rtt_us(&self) -> u32;
+    fn rtt_us(&mut self) -> u32;
 
-    /// Number of the carrier to the next node.
-    fn carrier(&self) -> u8;
+    /// Name of the carrier to the next node.
+    fn carrier(&self) -> &'static str;
 }
 
 /// The rows of activations that batches are made of.
@@ -99,9 +104,20 @@ pub enum Notice {
     MasterLeft,
     /// A neighbour sent what makes no sense.
     Broken(&'static str),
+    /// A neighbour does not fit, and why.
+    Refused(String),
+}
+
+/// Whether frames of `frame_bytes` can carry batches of these sizes, row by row.
+pub fn fits(sizes: &Sizes, frame_bytes: usize) -> bool {
+    batch::fits(sizes, frame_bytes)
 }
 
 /// Bytes that a decoded token takes on each hop.
 pub fn token_bytes(dim: u32, wire: Dtype) -> usize {
     batch::token_bytes(dim, wire)
+}
+
+fn carrier(link: &impl Link) -> heapless::String<8> {
+    heapless::String::try_from(link.carrier()).unwrap_or_default()
 }

@@ -91,6 +91,17 @@ impl Worker {
         self.notices.pop_front()
     }
 
+    /// Whether rows wait for room at the next node.
+    pub fn is_sending(&self) -> bool {
+        self.work == Work::Sending || self.down.is_some()
+    }
+
+    /// The batch that [`WorkerStep::Compute`] asked for cannot be computed.
+    pub fn discard(&mut self) {
+        self.work = Work::Receiving;
+        self.lose_epoch();
+    }
+
     /// Which rows to compute.
     pub fn spans(&self) -> &[Span] {
         &self.incoming.spans
@@ -151,6 +162,7 @@ impl Worker {
                 Event::Reset(Side::Next) if self.epoch.is_some() => {
                     self.tell(Notice::Reset("the next node".to_owned()));
                 }
+                Event::Refused(_, what) => self.tell(Notice::Refused(what)),
                 _ => {}
             }
         }
@@ -271,7 +283,8 @@ impl Worker {
         let lines = lines.as_mut().map_err(|_| Broken("a line without meaning"))?;
         let status = host.open(&sizes);
         let line = self.line.clone();
-        lines.push(Line { rtt_us: link.rtt_us(), carrier: link.carrier(), status, ..line });
+        let (rtt_us, carrier) = (link.rtt_us(), super::carrier(link));
+        lines.push(Line { rtt_us, carrier, status, ..line });
         self.incoming.clear();
         (self.down, self.is_prev_silent) = (None, false);
         if status == Status::Ready {

@@ -77,6 +77,14 @@ impl Kind {
     }
 }
 
+/// Whether `datagram`, which we made, is of a kind that travels forward.
+///
+/// # Panics
+/// If it is shorter than a header.
+pub fn is_forward(datagram: &[u8]) -> bool {
+    Kind::ALL.get(usize::from(datagram[5])).is_some_and(|kind| kind.is_forward())
+}
+
 /// A datagram whose lengths are proven; nothing in it is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<T> {
@@ -197,7 +205,11 @@ impl Header {
         Ok(header)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    /// Whether the fields fit each other.
+    ///
+    /// # Errors
+    /// [`Error::Field`] names one that does not.
+    pub fn check(&self) -> Result<(), Error> {
         let bytes = self.frame_bytes as usize;
         if self.kind != Kind::Data {
             return match (self.n_chunks, bytes) {
@@ -224,7 +236,7 @@ impl Header {
         let bytes = self.frame_bytes as usize;
         match self.n_chunks {
             1 => bytes,
-            n if self.chunk + 1 < n => CHUNK_BYTES,
+            n if usize::from(self.chunk) + 1 < usize::from(n) => CHUNK_BYTES,
             n => bytes - (usize::from(n) - 1) * CHUNK_BYTES,
         }
     }

@@ -24,7 +24,7 @@
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 zero,
 //!         u32 position, u16 rows, u16 zero
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
-//!         u32 round trip in µs, u16 threads, u8 carrier, u8 status, u32 detail, zeros
+//!         u32 round trip in µs, u16 threads, u8 status, u8 zero, u32 detail, carrier (8 bytes), zeros
 //! ```
 //!
 //! Names are UTF-8 padded with zeros. Figures are microseconds of computing, one for each node
@@ -158,8 +158,8 @@ pub struct Line {
     pub rtt_us: u32,
     /// Threads that compute.
     pub threads: u16,
-    /// Number of the carrier to the node after it.
-    pub carrier: u8,
+    /// Carrier of the link to the node after it.
+    pub carrier: heapless::String<8>,
     /// Its answer.
     pub status: Status,
 }
@@ -497,7 +497,7 @@ fn parse_span(bytes: &[u8]) -> Result<Span, Error> {
 
 fn parse_line(bytes: &[u8]) -> Result<Line, Error> {
     let detail = u32_at(bytes, 72);
-    let status = match bytes[71] {
+    let status = match bytes[70] {
         0 => Status::Ready,
         1 => Status::Context(detail),
         2 => Status::Streams(detail),
@@ -512,7 +512,7 @@ fn parse_line(bytes: &[u8]) -> Result<Line, Error> {
         bytes_per_token: u64_at(bytes, 56),
         rtt_us: u32_at(bytes, 64),
         threads: u16_at(bytes, 68),
-        carrier: bytes[70],
+        carrier: text(&bytes[76..84]),
         status,
     })
 }
@@ -533,8 +533,9 @@ fn emit_line(line: &Line, out: &mut [u8]) {
     put(out, 56, &line.bytes_per_token.to_le_bytes());
     put(out, 64, &line.rtt_us.to_le_bytes());
     put(out, 68, &line.threads.to_le_bytes());
-    (out[70], out[71]) = (line.carrier, status);
+    out[70] = status;
     put(out, 72, &detail.to_le_bytes());
+    put_text(&mut out[76..84], &line.carrier);
 }
 
 fn dtype(code: u8) -> Result<Dtype, Error> {

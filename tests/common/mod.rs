@@ -8,6 +8,7 @@
 
 pub(crate) mod folder;
 pub(crate) mod models;
+pub(crate) mod rings;
 
 use std::env;
 use std::process::Command;

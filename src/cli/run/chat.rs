@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use super::{Screen, Session, figures, input};
+use super::{Screen, Session, failure, figures, input};
 use crate::cli::{Failure, note, print, warn};
 use crate::engine::chat::{Context, Conversation};
 use crate::engine::{Outcome, Request, StopReason, Stream};
@@ -21,8 +21,13 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let mut conversation = Conversation::new(tokenizer, format, session.flags.system.clone());
     let mut stream = session.engine.stream().map_err(|e| Failure::runtime(&e))?;
     let mut messages = Messages::new(&session)?;
+    let (mut n_refused, mut n_answers) = (0, 0);
     while let Some(message) = messages.next()? {
-        let Some(context) = ask(&session, &mut conversation, &message) else { continue };
+        let Some(context) = ask(&session, &mut conversation, &message) else {
+            n_refused += 1;
+            continue;
+        };
+        n_answers += 1;
         let screen = Screen::new();
         let (outcome, text) =
             answer(&mut session, &mut conversation, &mut stream, (&context, &screen))?;
@@ -34,7 +39,10 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
             signal::count_one().map_err(|e| Failure::runtime(&e))?;
         }
     }
-    Ok(())
+    match (n_refused, n_answers) {
+        (1.., 0) => Err(Failure::Runtime("no message was short enough to answer".to_owned())),
+        _ => Ok(()),
+    }
 }
 
 /// The user's messages: the one on the command line, then the lines of stdin.
@@ -116,6 +124,7 @@ fn answer(
         is_interrupted: &|| screen.is_interrupted(),
     };
     let mut text = String::new();
+    figures::begin(&mut session.engine);
     let is_json = session.flags.json;
     let outcome = session.generator.run(&mut session.engine, stream, &request, &mut |part| {
         text.push_str(part);
@@ -123,7 +132,7 @@ fn answer(
             screen.show(part);
         }
     });
-    let outcome = outcome.map_err(|e| Failure::runtime(&e))?;
+    let outcome = outcome.map_err(failure)?;
     conversation.answer(session.generator.answer());
     Ok((outcome, text))
 }
@@ -145,6 +154,7 @@ fn report(
     }
     if !session.flags.quiet {
         note(&figures::line(outcome, &session.engine));
+        figures::ring_line(&session.engine).iter().for_each(|line| note(line));
     }
     Ok(())
 }

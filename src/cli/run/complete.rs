@@ -1,6 +1,6 @@
 //! Goes on from a prompt.
 
-use super::{N_PREDICT, Screen, Session, figures, input};
+use super::{N_PREDICT, Screen, Session, failure, figures, input, stop_ids};
 use crate::cli::{Failure, note, print, warn};
 use crate::engine::{Request, StopReason};
 
@@ -22,9 +22,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         )));
     }
     let screen = Screen::new();
-    let header = session.loaded.model.header();
-    let mut stop_ids = header.stop_ids.clone();
-    stop_ids.extend_from_slice(tokenizer.stop_ids());
+    let stop_ids = stop_ids(session.loaded);
     let request = Request {
         prompt: &ids,
         n_predict: flags.n_predict.unwrap_or(N_PREDICT),
@@ -34,6 +32,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     };
     let mut stream = session.engine.stream().map_err(|e| Failure::runtime(&e))?;
     let mut text = String::new();
+    figures::begin(&mut session.engine);
     if !flags.json {
         screen.show(&prompt);
     }
@@ -44,7 +43,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
             true => text.push_str(part),
             false => screen.show(part),
         });
-    let outcome = outcome.map_err(|e| Failure::runtime(&e))?;
+    let outcome = outcome.map_err(failure)?;
     if flags.json {
         let setting = figures::Setting { engine: &session.engine, model: &session.loaded.name };
         return print(&figures::json(&outcome, &setting, &prompt, &text));
@@ -55,6 +54,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     }
     if !flags.quiet {
         note(&figures::line(&outcome, &session.engine));
+        figures::ring_line(&session.engine).iter().for_each(|line| note(line));
     }
     Ok(())
 }

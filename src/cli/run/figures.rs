@@ -3,6 +3,7 @@
 use crate::cli::json_object::JsonObject;
 use crate::engine::{Engine, Outcome};
 use crate::sys::{huge, memory};
+use crate::wire::frame::Line;
 
 /// What the figures are about besides the answer.
 pub(super) struct Setting<'a> {
@@ -43,7 +44,7 @@ fn weights(engine: &Engine) -> &'static str {
 pub(super) fn json(outcome: &Outcome, setting: &Setting<'_>, prompt: &str, text: &str) -> String {
     let figures = &outcome.figures;
     let transformer = setting.engine.transformer();
-    JsonObject::new()
+    let object = JsonObject::new()
         .string("model", setting.model)
         .string("prompt", prompt)
         .string("text", text)
@@ -59,6 +60,85 @@ pub(super) fn json(outcome: &Outcome, setting: &Setting<'_>, prompt: &str, text:
         .string("isa", transformer.kernels().isa().name())
         .string("kv", transformer.plan().kv.name())
         .number("threads", transformer.threads() as f64)
-        .string("weights", weights(setting.engine))
-        .finish()
+        .string("weights", weights(setting.engine));
+    match RingFigures::new(setting.engine) {
+        Some(ring) => ring.add_to(object).finish(),
+        None => object.finish(),
+    }
+}
+
+/// Where the time of a ring's token went, in milliseconds.
+struct RingFigures<'a> {
+    lines: &'a [Line],
+    token_ms: f64,
+    /// Computing, by node.
+    compute_ms: Vec<f64>,
+    /// Half the round trips of all links.
+    link_ms: f64,
+}
+
+impl RingFigures<'_> {
+    /// `None` without a ring, or before it has decoded anything.
+    fn new(engine: &Engine) -> Option<RingFigures<'_>> {
+        let ring = engine.ring()?;
+        let (lines, times) = (ring.lines(), ring.times());
+        let per_batch = |us: u64| us as f64 / 1e3 / times.batches as f64;
+        (times.batches > 0).then(|| RingFigures {
+            lines,
+            token_ms: per_batch(times.lap_us),
+            compute_ms: times
+                .compute_us
+                .iter()
+                .take(lines.len())
+                .map(|&us| per_batch(us))
+                .collect(),
+            link_ms: lines.iter().map(|line| f64::from(line.rtt_us)).sum::<f64>() / 2e3,
+        })
+    }
+
+    /// What is neither: queues, wake-ups, other streams' turns.
+    fn waiting_ms(&self) -> f64 {
+        (self.token_ms - self.compute_ms.iter().sum::<f64>() - self.link_ms).max(0.0)
+    }
+
+    fn line(&self) -> String {
+        let nodes = self.lines.iter().zip(&self.compute_ms);
+        let nodes: Vec<String> = nodes.map(|(line, ms)| format!("{} {ms:.2}", line.name)).collect();
+        format!(
+            "ring: {:.2} ms a token: computing {} ms; links {:.2} ms; waiting {:.2} ms",
+            self.token_ms,
+            nodes.join(", "),
+            self.link_ms,
+            self.waiting_ms(),
+        )
+    }
+
+    fn add_to(&self, object: JsonObject) -> JsonObject {
+        let nodes = self.lines.iter().zip(&self.compute_ms).map(|(line, &ms)| {
+            JsonObject::new()
+                .string("name", &line.name)
+                .number("first_layer", line.layers.start.into())
+                .number("end_layer", line.layers.end.into())
+                .number("rtt_us", line.rtt_us.into())
+                .string("carrier", &line.carrier)
+                .number("compute_ms", ms)
+        });
+        object
+            .objects("nodes", nodes)
+            .number("ring_token_ms", self.token_ms)
+            .number("ring_link_ms", self.link_ms)
+            .number("ring_waiting_ms", self.waiting_ms())
+    }
+}
+
+/// Starts measuring an answer.
+pub(super) fn begin(engine: &mut Engine) {
+    if let Some(ring) = engine.ring_mut() {
+        ring.start_times();
+    }
+}
+
+/// One line for people about the ring, if there is one.
+pub(super) fn ring_line(engine: &Engine) -> Option<String> {
+    RingFigures::new(engine).map(|ring| ring.line())
 }

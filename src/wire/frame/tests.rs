@@ -18,7 +18,7 @@ fn line() -> Line {
         bytes_per_token: 1 << 33,
         rtt_us: 180,
         threads: 4,
-        carrier: 1,
+        carrier: heapless::String::try_from("udp").unwrap(),
         status: Status::Streams(2),
     }
 }

@@ -1,0 +1,224 @@
+#!/usr/bin/env bash
+# Rings of real processes: loss, death and return, in network namespaces where those are allowed, else on loopback.
+# Usage: [LEAP_RING_DEATHS=20] test-ring.sh [LEAP]
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+[ $# -le 1 ] || die "usage: ${0##*/} [LEAP]"
+
+# How often each node is killed.
+DEATHS=${LEAP_RING_DEATHS:-1}
+# Percent of datagrams that are lost in namespaces.
+LOSS=5
+NODES=(desk pi orange)
+LAYERS=(0..1 1..4 4..6)
+MODEL=models/demo.bin
+PROMPT="Once upon a time"
+N_PREDICT=200
+BRIDGE="leap-test"
+
+work=$(mktemp -d)
+has_namespaces=
+declare -A pids=()
+
+clean_up() {
+	local name
+	for name in "${!pids[@]}"; do
+		kill -KILL "${pids[$name]}" 2>/dev/null || true
+	done
+	wait 2>/dev/null || true
+	if [ -n "$has_namespaces" ]; then
+		for name in "${NODES[@]}"; do
+			as_root ip netns delete "leap-$name" 2>/dev/null || true
+		done
+		as_root ip link delete "$BRIDGE" 2>/dev/null || true
+	fi
+	rm -rf "$work"
+}
+
+# One namespace a node, on a bridge; each drops datagrams that come in.
+make_namespaces() {
+	local index name
+	as_root ip link add "$BRIDGE" type bridge && as_root ip link set "$BRIDGE" up || return
+	has_namespaces=1
+	for index in "${!NODES[@]}"; do
+		name=${NODES[$index]}
+		as_root ip netns add "leap-$name" &&
+			as_root ip link add "lt-$name" type veth peer name eth0 netns "leap-$name" &&
+			as_root ip link set "lt-$name" master "$BRIDGE" up &&
+			as_root ip -n "leap-$name" address add "10.213.7.$((index + 1))/24" dev eth0 &&
+			as_root ip -n "leap-$name" link set eth0 up &&
+			as_root ip -n "leap-$name" link set lo up &&
+			as_root ip netns exec "leap-$name" nft -f - <<-NFT || return
+				table inet leap {
+					chain in { type filter hook input priority 0; iif eth0 numgen random mod 100 < $LOSS drop; }
+				}
+			NFT
+	done
+}
+
+can_use_namespaces() {
+	has_root && command -v ip >/dev/null && command -v nft >/dev/null && make_namespaces >"$work/namespaces" 2>&1
+}
+
+write_ring() {
+	local index
+	for index in "${!NODES[@]}"; do
+		if [ -n "$has_namespaces" ]; then
+			say "${NODES[$index]} 10.213.7.$((index + 1)) ${LAYERS[$index]}"
+		else
+			say "${NODES[$index]} 127.0.0.1:$((21790 + index)) ${LAYERS[$index]}"
+		fi
+	done >"$work/ring"
+}
+
+# on NODE COMMAND...: where the node lives.
+on() {
+	local name=$1
+	shift
+	if [ -n "$has_namespaces" ]; then
+		as_root ip netns exec "leap-$name" "$@"
+	else
+		"$@"
+	fi
+}
+
+# start_worker NODE OPTION...
+start_worker() {
+	local name=$1
+	shift
+	on "$name" "$leap" worker "$MODEL" --ring "$work/ring" --node "$name" --threads 1 "$@" 2>>"$work/$name.log" &
+	pids[$name]=$!
+}
+
+start_workers() {
+	local name
+	for name in "${NODES[@]:1}"; do
+		start_worker "$name" "$@"
+	done
+}
+
+# end NODE: a SIGTERM ends it, cleanly and within a second.
+end() {
+	local name=$1 start
+	start=$(date +%s%N)
+	kill -TERM "${pids[$name]}"
+	wait "${pids[$name]}" || die "$name ended with status $? after a SIGTERM: $(tail -n 3 "$work/$name.log")"
+	local ms=$((($(date +%s%N) - start) / 1000000))
+	[ "$ms" -lt 1000 ] || die "$name took $ms ms to end"
+	unset "pids[$name]"
+}
+
+end_workers() {
+	local name
+	for name in "${NODES[@]:1}"; do
+		end "$name"
+	done
+}
+
+# master OPTION...: its answer goes to stdout.
+master() {
+	on desk "$leap" master "$MODEL" --ring "$work/ring" --threads 1 -p "$PROMPT" -n "$N_PREDICT" --temp 0 --ctx 512 \
+		--wire f32 --ring-timeout 30 "$@" </dev/null 2>>"$work/desk.log"
+}
+
+# same FILE WHAT: the file holds the text of one node.
+same() {
+	cmp -s "$work/wanted" "$1" || die "another text $2: $(diff "$work/wanted" "$1" | head -n 4; tail -n 5 "$work"/*.log)"
+}
+
+check_text() {
+	local seconds=$SECONDS
+	start_workers --wire f32 "$@"
+	master "$@" >"$work/text" || die "the master failed ($*): $(tail -n 3 "$work/desk.log")"
+	same "$work/text" "with $*"
+	# The workers outlive their master.
+	master "$@" >"$work/text" || die "a second master failed ($*): $(tail -n 3 "$work/desk.log")"
+	same "$work/text" "of a second master with $*"
+	end_workers
+	say "same text, twice: $* ($((SECONDS - seconds)) s)"
+}
+
+# Starts a master in the background and waits until it has begun to answer.
+begin_answer() {
+	: >"$work/text"
+	master >"$work/text" &
+	pids[desk]=$!
+	local tries=0
+	while [ "$(stat -c %s "$work/text")" -lt 100 ]; do
+		sleep 0.01
+		tries=$((tries + 1))
+		[ "$tries" -lt 3000 ] || die "the master does not begin: $(tail -n 3 "$work/desk.log")"
+	done
+}
+
+end_answer() {
+	wait "${pids[desk]}" || die "the master failed $1: $(tail -n 5 "$work/desk.log")"
+	unset "pids[desk]"
+	same "$work/text" "$1"
+}
+
+# leap_pid NODE: of the program, where `ip netns exec` or sudo stand before it.
+leap_pid() {
+	pgrep -f -- "^$leap (worker|master) .*$work/ring" | while read -r pid; do
+		if tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q -- "--node $1 \|^[^ ]* $2 "; then say "$pid"; fi
+	done | head -n 1
+}
+
+check_deaths() {
+	local round name
+	start_workers --wire f32
+	for ((round = 0; round < DEATHS; round++)); do
+		for name in "${NODES[@]:1}"; do
+			begin_answer
+			kill -KILL "$(leap_pid "$name" none)"
+			wait "${pids[$name]}" 2>/dev/null || true
+			start_worker "$name" --wire f32
+			end_answer "after the death of $name"
+		done
+		begin_answer
+		kill -KILL "$(leap_pid none master)"
+		wait "${pids[desk]}" 2>/dev/null || true
+		unset "pids[desk]"
+		begin_answer
+		end_answer "of the master after one that was killed"
+	done
+	say "same text after the death of each node, $DEATHS times"
+}
+
+check_pause() {
+	begin_answer
+	local pid
+	pid=$(leap_pid none master)
+	kill -STOP "$pid"
+	sleep 2
+	kill -CONT "$pid"
+	end_answer "after a pause of the master"
+	end_workers
+	say "same text after a pause of the master"
+}
+
+begin_steps
+trap 'STATUS=$?; clean_up; end_steps "$STATUS"' EXIT
+need_tools cc:gcc cmp:diffutils pgrep:procps ip:iproute2 nft:nftables
+if [ $# -eq 1 ]; then
+	leap=$(realpath "$1")
+else
+	need_cargo
+	step "binary" cargo build --locked --bin leap
+	leap=$(realpath "$TARGET_DIR/debug/leap")
+fi
+if can_use_namespaces; then
+	say "nodes in network namespaces that lose $LOSS % of what comes in"
+else
+	say "no network namespaces here ($(tail -n 1 "$work/namespaces" 2>/dev/null || say "no root, ip or nft")): processes on loopback, without loss"
+fi
+write_ring
+head -c 32 /dev/urandom >"$work/key"
+"$leap" run "$MODEL" -p "$PROMPT" -n "$N_PREDICT" --temp 0 --ctx 512 </dev/null >"$work/wanted" 2>/dev/null
+step "udp" check_text --transport udp
+step "udp, sealed" check_text --transport udp --key "$work/key"
+step "tcp" check_text --transport tcp
+step "tcp, sealed" check_text --transport tcp --key "$work/key"
+step "deaths" check_deaths
+step "pause" check_pause

@@ -1,0 +1,443 @@
+//! This board's part in a ring: what the flags and the ring file say, and what the user is told.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use super::Run;
+use crate::cli::model_files::{self, Loaded};
+use crate::cli::{Failure, note, options, warn, weights};
+use crate::engine::ring::{Limits, RingOptions, run_worker};
+use crate::engine::{CTX_LEN_DEFAULT, Engine, JoinError, Options, StepError};
+use crate::format::model::Header;
+use crate::model::{Model, Share};
+use crate::ring::{Address, Notice, PORT_DEFAULT, Place, Topology, token_bytes};
+use crate::sys::{notify, random, signal};
+use crate::transport::Endpoint;
+use crate::transport::link::LinkConfig;
+use crate::transport::options::{Options as LinkOptions, Place as LinkPlace};
+use crate::transport::tcp::Tcp;
+use crate::transport::udp::Udp;
+use crate::wire::Dtype;
+use crate::wire::frame::{Line, NODES_MAX};
+use crate::wire::hello::{self, RingInfo};
+use crate::wire::seal::Key;
+
+/// Rows of a prompt that go round at once: small enough that all nodes have some.
+const BATCH: usize = 64;
+/// The most that a worker is ready for without flags.
+const BATCH_MAX: usize = 512;
+const STREAMS_MAX: usize = 16;
+/// Seconds that a master waits for a ring that is not complete.
+const TIMEOUT_S: u64 = 120;
+const KEY_BYTES: usize = 32;
+
+/// Which part a board has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Single,
+    Master,
+    Worker,
+}
+
+/// What datagrams or streams go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carrier {
+    Auto,
+    Kernel,
+    Udp,
+    Tcp,
+}
+
+/// `single`, `master` or `worker`.
+pub(super) fn role(value: &str) -> Result<Role, String> {
+    match value {
+        "single" => Ok(Role::Single),
+        "master" => Ok(Role::Master),
+        "worker" => Ok(Role::Worker),
+        _ => Err(format!("{value:?} is none of single, master and worker")),
+    }
+}
+
+/// `auto`, `kernel`, `udp` or `tcp`.
+pub(super) fn carrier(value: &str) -> Result<Carrier, String> {
+    match value {
+        "auto" => Ok(Carrier::Auto),
+        "kernel" => Ok(Carrier::Kernel),
+        "udp" => Ok(Carrier::Udp),
+        "tcp" => Ok(Carrier::Tcp),
+        _ => Err(format!("{value:?} is none of auto, kernel, udp and tcp")),
+    }
+}
+
+/// `f16` or `f32`.
+pub(super) fn wire(value: &str) -> Result<Dtype, String> {
+    match value {
+        "f16" => Ok(Dtype::F16),
+        "f32" => Ok(Dtype::F32),
+        _ => Err(format!("{value:?} is neither f16 nor f32")),
+    }
+}
+
+/// Until a signal asks to stop. Asked at every turn of the loops, which a service manager may watch.
+fn is_wanted() -> bool {
+    notify::alive();
+    signal::interrupted() == 0
+}
+
+/// A board that knows its place.
+pub(super) struct Board {
+    place: Place,
+    share: Share,
+    /// Nodes of the ring; `None` if there is no ring file.
+    n_nodes: Option<usize>,
+}
+
+impl Board {
+    /// What the flags say, for a model with this header.
+    pub(super) fn new(flags: &Run, header: &Header) -> Result<Board, Failure> {
+        let (place, n_nodes) = match &flags.ring {
+            Some(path) => from_file(flags, path, header.n_layers)?,
+            None => (from_flags(flags, header.n_layers)?, None),
+        };
+        let share = Share { layers: place.layers.clone(), has_ends: flags.role == Role::Master };
+        Ok(Board { place, share, n_nodes })
+    }
+
+    /// Whether there are other boards.
+    pub(super) fn has_ring(&self) -> bool {
+        self.place.next.is_some()
+    }
+
+    /// The model with this board's weights alone.
+    pub(super) fn narrow(&self, model: Model) -> Result<Model, Failure> {
+        model
+            .with_share(self.share.clone())
+            .map_err(|e| Failure::Runtime(format!("cannot map the model: {e}")))
+    }
+
+    fn endpoint(&self, flags: &Run, model: &Model) -> Result<Box<dyn Endpoint>, Failure> {
+        let header = model.header();
+        let node = RingInfo {
+            model: model.fingerprint(),
+            dim: header.dim as u32,
+            n_layers: header.n_layers as u32,
+            kv_dim: header.kv_dim() as u32,
+            vocab_size: header.vocab_size as u32,
+            first_layer: self.share.layers.start as u32,
+            end_layer: self.share.layers.end as u32,
+            dtype: flags.wire,
+            is_master: self.share.has_ends,
+            name: hello::name(&self.place.name),
+        };
+        let key = flags.key.as_deref().map(key).transpose()?;
+        let seed =
+            random::seed().map_err(|e| Failure::Runtime(format!("no random numbers: {e}")))?;
+        let listen = &self.place.listen;
+        if key.is_none() && !is_loopback(&listen.host) {
+            warn(&format!(
+                "no --key: whoever reaches {listen} can join or disturb the ring, and read it"
+            ));
+        }
+        let config = LinkConfig::new(node, key, seed);
+        let place = |address: &Address| LinkPlace::new(&address.host, address.port);
+        let next = self.place.next.as_ref().map(place);
+        let options = LinkOptions::new(config, place(listen), next);
+        let endpoint = open(flags.transport, options, flags.quiet)?;
+        endpoint.notices().iter().for_each(|notice| warn(notice));
+        // Who starts boards in order needs to wait for no more: neighbours come when they come.
+        notify::start();
+        notify::ready();
+        notify::status("waiting for the ring");
+        if !flags.quiet {
+            self.introduce(&*endpoint);
+        }
+        Ok(endpoint)
+    }
+
+    fn introduce(&self, endpoint: &dyn Endpoint) {
+        let Place { name, layers, next, .. } = &self.place;
+        let next = next.as_ref().map_or(String::new(), |next| format!(", next is {next}"));
+        note(&format!(
+            "leap: {name} has layers {}..{} and listens on {} ({}){next}",
+            layers.start,
+            layers.end,
+            endpoint.local_address(),
+            endpoint.carrier(),
+        ));
+    }
+
+    /// Makes `engine` the master of the ring, and waits until that is complete.
+    pub(super) fn join(&self, flags: &Run, engine: &mut Engine) -> Result<(), Failure> {
+        let endpoint = self.endpoint(flags, engine.transformer().model())?;
+        let (is_quiet, dim, wire) = (flags.quiet, engine.header().dim as u32, flags.wire);
+        let seconds = flags.ring_timeout.unwrap_or(TIMEOUT_S);
+        let options = RingOptions {
+            name: self.place.name.clone(),
+            n_nodes: self.n_nodes.unwrap_or(NODES_MAX),
+            wire,
+            timeout: (seconds > 0).then(|| Duration::from_secs(seconds)),
+            epoch: random_epoch()?,
+            is_wanted,
+            tell: Box::new(move |notice, lines| match notice {
+                Notice::Opened { again: false } if !is_quiet => describe(lines, dim, wire),
+                Notice::Opened { again: false } => {}
+                _ => tell(notice),
+            }),
+        };
+        engine.join(endpoint, options).map_err(|e| match e {
+            JoinError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),
+            JoinError::Step(e) => step_failure(&e),
+            e => Failure::runtime(&e),
+        })
+    }
+}
+
+/// Sorts what ends a ring under its exit code.
+pub(super) fn step_failure(error: &StepError) -> Failure {
+    match error {
+        StepError::Ring(e) if e.is_lost() => Failure::Ring(e.to_string()),
+        _ => Failure::runtime(error),
+    }
+}
+
+/// Runs a worker until a signal ends it.
+pub(super) fn work(flags: &Run) -> Result<(), Failure> {
+    let model = model_files::model(flags.model.as_deref())?;
+    let board = Board::new(flags, model.header())?;
+    let model = board.narrow(model)?;
+    let header = model.header();
+    let limits = Limits {
+        ctx_len: flags.ctx.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT)),
+        n_streams: flags.streams.unwrap_or(STREAMS_MAX),
+        max_batch: flags.batch.unwrap_or(BATCH_MAX),
+    };
+    let options = Options {
+        // The master says what is needed.
+        ctx_len: Some(1),
+        batch: Some(1),
+        threads: flags.threads.map(options::useful_threads),
+        cores: flags.cores.as_ref().map(|cores| cores.0.clone()),
+        isa: options::isa_from_environment()?,
+        ..Options::default()
+    };
+    let mut engine = Engine::new(model.into(), &options).map_err(options::engine_failure)?;
+    weights::prepare(&mut engine, flags.model.as_deref(), &flags.cache, flags.huge, flags.quiet)?;
+    let endpoint = board.endpoint(flags, engine.transformer().model())?;
+    let transformer = engine.transformer_mut();
+    transformer.interrupt_by(is_wanted);
+    let mut tell = |notice: &Notice| match notice {
+        Notice::Opened { .. } if flags.quiet => {}
+        notice => tell(notice),
+    };
+    run_worker(transformer, endpoint, &board.place.name, limits, &is_wanted, &mut tell)
+        .map_err(|e| Failure::runtime(&e))
+}
+
+/// The model of a master: its share, with the tokenizer; or the whole one in a ring of one.
+pub(super) fn load(flags: &Run) -> Result<(Loaded, Board), Failure> {
+    let mut board = None;
+    let loaded =
+        model_files::load_with(flags.model.as_deref(), flags.tokenizer.as_deref(), |model| {
+            let part = Board::new(flags, model.header())?;
+            let model = match part.has_ring() {
+                true => part.narrow(model)?,
+                false => model,
+            };
+            board = Some(part);
+            Ok(model)
+        })?;
+    let board = board.ok_or_else(|| Failure::Runtime("no place in the ring".to_owned()))?;
+    Ok((loaded, board))
+}
+
+/// Rows of a batch on a ring.
+pub(super) fn batch(flags: &Run) -> usize {
+    flags.batch.unwrap_or(BATCH)
+}
+
+fn from_file(flags: &Run, path: &Path, n_layers: usize) -> Result<(Place, Option<usize>), Failure> {
+    let bad = |what: &dyn std::fmt::Display| Failure::Input(format!("{}: {what}", path.display()));
+    let text = fs::read_to_string(path)
+        .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
+    let topology = Topology::parse(&text).map_err(|e| bad(&e))?;
+    topology.check(n_layers).map_err(|e| bad(&e))?;
+    let name = match (&flags.node, flags.role) {
+        (Some(name), _) => name.clone(),
+        (None, Role::Master) => topology.members()[0].name.clone(),
+        (None, _) => {
+            return Err(Failure::Usage("--ring needs --node NAME on a worker".to_owned()));
+        }
+    };
+    let (mut place, is_master) = topology.place(&name).map_err(|e| bad(&e))?;
+    if is_master != (flags.role == Role::Master) {
+        let first = &topology.members()[0].name;
+        return Err(Failure::Usage(format!(
+            "{name} is not the {} in {}: the first node, {first}, is the master",
+            if is_master { "worker" } else { "master" },
+            path.display(),
+        )));
+    }
+    if let Some(host) = &flags.host {
+        place.listen.host.clone_from(host);
+    }
+    place.listen.port = flags.port.unwrap_or(place.listen.port);
+    Ok((place, Some(topology.members().len())))
+}
+
+fn from_flags(flags: &Run, n_layers: usize) -> Result<Place, Failure> {
+    let usage = |what: String| Err(Failure::Usage(what));
+    let Some(split) = flags.split else {
+        return usage("a ring needs --ring FILE, or --split with --next-host".to_owned());
+    };
+    let (name, layers) = match flags.role {
+        Role::Worker => {
+            let end = flags.end.unwrap_or(n_layers);
+            (format!("worker-{split}"), split..end)
+        }
+        _ => ("master".to_owned(), 0..split),
+    };
+    if layers.is_empty() || layers.end > n_layers {
+        let (start, end) = (layers.start, layers.end);
+        return usage(format!("--split and --end give layers {start}..{end} of 0..{n_layers}"));
+    }
+    let Some(next_host) = &flags.next_host else {
+        return usage("--split needs --next-host".to_owned());
+    };
+    // Without a key only this machine is trusted.
+    let any = if flags.key.is_some() { "0.0.0.0" } else { "127.0.0.1" };
+    Ok(Place {
+        name: flags.node.clone().unwrap_or(name),
+        layers,
+        listen: Address {
+            host: flags.host.clone().unwrap_or_else(|| any.to_owned()),
+            port: flags.port.unwrap_or(PORT_DEFAULT),
+        },
+        next: Some(Address {
+            host: next_host.clone(),
+            port: flags.next_port.unwrap_or(PORT_DEFAULT),
+        }),
+    })
+}
+
+fn open(
+    carrier: Carrier,
+    options: LinkOptions,
+    is_quiet: bool,
+) -> Result<Box<dyn Endpoint>, Failure> {
+    match carrier {
+        Carrier::Kernel => {
+            return Err(Failure::Runtime(format!("--transport kernel: {}", no_kernel_carrier())));
+        }
+        Carrier::Auto if !is_quiet => note(&format!("leap: using udp: {}", no_kernel_carrier())),
+        _ => {}
+    }
+    let endpoint: Result<Box<dyn Endpoint>, _> = match carrier {
+        Carrier::Tcp => Tcp::open(options).map(|tcp| Box::new(tcp) as _),
+        _ => Udp::open(options).map(|udp| Box::new(udp) as _),
+    };
+    endpoint.map_err(|e| Failure::runtime(&e))
+}
+
+/// Why activations do not go through the kernel module.
+fn no_kernel_carrier() -> &'static str {
+    match Path::new("/dev/leap_tensor").exists() {
+        true => "this version does not use /dev/leap_tensor yet",
+        false => "the kernel module is not loaded (/dev/leap_tensor is missing)",
+    }
+}
+
+/// The key in a file: 32 bytes, or 64 hexadecimal digits.
+fn key(path: &Path) -> Result<Key, Failure> {
+    let bytes = fs::read(path)
+        .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
+    let secret = <[u8; KEY_BYTES]>::try_from(bytes.as_slice()).ok().or_else(|| from_hex(&bytes));
+    secret.map(Key::new).ok_or_else(|| {
+        let path = path.display();
+        Failure::Input(format!(
+            "{path} is no key: wanted 32 bytes, as `head -c 32 /dev/urandom > {path}` writes"
+        ))
+    })
+}
+
+fn from_hex(bytes: &[u8]) -> Option<[u8; KEY_BYTES]> {
+    let digits = bytes.trim_ascii();
+    let mut secret = [0; KEY_BYTES];
+    if digits.len() != 2 * KEY_BYTES {
+        return None;
+    }
+    for (pair, out) in digits.as_chunks::<2>().0.iter().zip(&mut secret) {
+        let digit = |c: u8| char::from(c).to_digit(16);
+        *out = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+    }
+    Some(secret)
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn random_epoch() -> Result<u32, Failure> {
+    let seed = random::seed().map_err(|e| Failure::Runtime(format!("no random numbers: {e}")))?;
+    Ok(u32::from_le_bytes([seed[0], seed[1], seed[2], seed[3]]))
+}
+
+/// The ring, a line a node.
+fn describe(lines: &[Line], dim: u32, wire: Dtype) {
+    note(&format!(
+        "ring of {} nodes, {} activations, {} bytes per token on each link",
+        lines.len(),
+        wire.name(),
+        token_bytes(dim, wire),
+    ));
+    let width = lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
+    for line in lines {
+        note(&format!(
+            "  {:width$}  layers {}..{}, {:.1} MB of weights per token, {}, {} threads; {} to the next, {} us round trip",
+            line.name.as_str(),
+            line.layers.start,
+            line.layers.end,
+            line.bytes_per_token as f64 / 1e6,
+            line.isa,
+            line.threads,
+            line.carrier,
+            line.rtt_us,
+        ));
+    }
+}
+
+/// Says what happened to the ring.
+fn tell(notice: &Notice) {
+    let text = match notice {
+        Notice::Opened { again: false } => "a master opened the ring".to_owned(),
+        Notice::Opened { again: true } => "the ring is complete again".to_owned(),
+        Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
+        Notice::Back(name) => format!("{name} is heard again"),
+        Notice::Reset(name) => format!("the link to {name} began anew"),
+        Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
+        Notice::Broken(what) => format!("a neighbour sent {what}"),
+        Notice::Refused(what) => what.clone(),
+    };
+    notify::status(&text);
+    note(&format!("leap: {text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_bytes_or_digits() {
+        assert_eq!(from_hex("0f".repeat(32).as_bytes()), Some([15; 32]));
+        assert_eq!(from_hex(format!("{}\n", "F0".repeat(32)).as_bytes()), Some([240; 32]));
+        assert_eq!(from_hex("0g".repeat(32).as_bytes()), None);
+        assert_eq!(from_hex(b"0f"), None);
+    }
+
+    #[test]
+    fn loopback_is_recognised() {
+        assert!(is_loopback("localhost") && is_loopback("127.0.0.9") && is_loopback("::1"));
+        assert!(!is_loopback("0.0.0.0") && !is_loopback("10.0.0.1") && !is_loopback("pi.local"));
+    }
+}

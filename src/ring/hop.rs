@@ -1,0 +1,70 @@
+//! An endpoint's two links as the state machines see them.
+
+use super::{Event, Link, Side};
+use crate::transport::{Endpoint, link};
+
+/// The links of an endpoint, for the time of one poll.
+pub struct Hop<'a> {
+    endpoint: &'a mut dyn Endpoint,
+}
+
+impl<'a> Hop<'a> {
+    /// The links of `endpoint`.
+    pub fn new(endpoint: &'a mut dyn Endpoint) -> Hop<'a> {
+        Hop { endpoint }
+    }
+
+    /// Whether frames have been sent that the next node has not confirmed.
+    pub fn is_sending(&mut self) -> bool {
+        self.endpoint.links().next.as_ref().is_some_and(|next| next.in_flight() > 0)
+    }
+}
+
+impl Link for Hop<'_> {
+    fn reserve(&mut self) -> Option<&mut [u8]> {
+        self.endpoint.links().next.as_mut()?.reserve()
+    }
+
+    fn commit(&mut self, bytes: usize) {
+        if let Some(next) = &mut self.endpoint.links().next {
+            next.commit(bytes);
+        }
+    }
+
+    fn front(&mut self) -> Option<&[u8]> {
+        self.endpoint.links().prev.as_mut()?.front()
+    }
+
+    fn release(&mut self) {
+        if let Some(prev) = &mut self.endpoint.links().prev {
+            prev.release();
+        }
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        let links = self.endpoint.links();
+        let prev = links.prev.as_mut().and_then(|prev| prev.next_event());
+        if let Some(event) = prev {
+            return Some(told(Side::Prev, event));
+        }
+        let next = links.next.as_mut()?.next_event()?;
+        Some(told(Side::Next, next))
+    }
+
+    fn rtt_us(&mut self) -> u32 {
+        self.endpoint.links().next.as_ref().map_or(0, |next| next.stats().srtt_us)
+    }
+
+    fn carrier(&self) -> &'static str {
+        self.endpoint.carrier()
+    }
+}
+
+fn told(side: Side, event: link::Event) -> Event {
+    match event {
+        link::Event::Up { .. } => Event::Up(side),
+        link::Event::Lost => Event::Silent(side),
+        link::Event::Reset => Event::Reset(side),
+        link::Event::Refused(refusal) => Event::Refused(side, refusal.to_string()),
+    }
+}

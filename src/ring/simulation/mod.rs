@@ -1,0 +1,131 @@
+//! Whole rings in virtual time: the machines of this module over the real link protocol and a
+//! network as bad as a seed makes it. Layers are a stand-in whose result depends on every token
+//! that its stream has seen, so that one lost, repeated or out of order changes all that follow.
+
+mod nodes;
+mod scenario;
+mod speed;
+
+use std::time::Duration;
+
+use crate::transport::Micros;
+use crate::transport::fault::Faults;
+use crate::transport::loopback::Network;
+
+use nodes::{MasterNode, WorkerNode};
+use scenario::Scenario;
+
+/// What a batch costs a layer, in microseconds: reading its weights, or computing its rows,
+/// whichever takes longer.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    weights_us: u64,
+    row_us: u64,
+}
+
+impl Cost {
+    fn of(self, layers: u64, rows: usize) -> u64 {
+        layers * self.weights_us.max(self.row_us * rows as u64)
+    }
+}
+
+/// A ring and its network.
+struct Ring {
+    network: Network,
+    master: MasterNode,
+    workers: Vec<Option<WorkerNode>>,
+    shape: Shape,
+}
+
+/// What does not change during a run.
+#[derive(Clone, Debug)]
+struct Shape {
+    seed: u64,
+    /// Layers of each node.
+    layers: Vec<u32>,
+    dim: u32,
+    ctx_len: u32,
+    max_batch: u16,
+    prompts: Vec<Vec<u32>>,
+    n_predict: usize,
+    cost: Cost,
+    has_key: bool,
+}
+
+impl Ring {
+    fn new(shape: Shape, faults: Faults) -> Ring {
+        let network = Network::new(shape.seed, faults);
+        let master = MasterNode::new(&network, &shape);
+        let mut ring = Ring { network, master, workers: Vec::new(), shape };
+        for index in 1..ring.shape.layers.len() {
+            let worker = WorkerNode::new(&ring.network, &ring.shape, index, 0, false);
+            ring.workers.push(Some(worker));
+        }
+        ring
+    }
+
+    fn network(&self) -> &Network {
+        &self.network
+    }
+
+    fn now(&self) -> Micros {
+        self.network.now()
+    }
+
+    /// Kills the worker at `index` of the ring.
+    fn kill(&mut self, index: usize) {
+        self.network.stop(index);
+        self.workers[index - 1] = None;
+    }
+
+    /// Starts it again as a new process, the `life`-th.
+    fn restart(&mut self, index: usize, life: u64) {
+        let worker = WorkerNode::new(&self.network, &self.shape, index, life, true);
+        self.workers[index - 1] = Some(worker);
+    }
+
+    /// Lets everybody do what there is to do now; `Some` once all streams are answered.
+    fn turn(&mut self) -> Option<Vec<Vec<u32>>> {
+        let now = self.network.now();
+        for worker in self.workers.iter_mut().flatten() {
+            worker.turn(now);
+        }
+        self.master.turn(now);
+        self.master.answers()
+    }
+
+    /// Goes on until all streams are answered, or until `limit`.
+    fn run_to(&mut self, limit: Micros) -> Option<Vec<Vec<u32>>> {
+        loop {
+            if let Some(answers) = self.turn() {
+                return Some(answers);
+            }
+            if self.network.now() >= limit {
+                return None;
+            }
+            let busy = self.workers.iter().flatten().map(WorkerNode::busy_until);
+            let wake = busy.chain([self.master.busy_until()]).flatten().min();
+            self.network.step_to(wake.map_or(limit, |wake| wake.min(limit)));
+        }
+    }
+
+    /// The tokens that one node would have given.
+    fn wanted(&self) -> Vec<Vec<u32>> {
+        nodes::reference(&self.shape)
+    }
+
+    /// When each batch began to be computed, by node: the order of events.
+    fn log(&self) -> Vec<(usize, u32, Micros, Micros)> {
+        let workers = self.workers.iter().flatten().flat_map(|worker| worker.log().iter().copied());
+        self.master.log().iter().copied().chain(workers).collect()
+    }
+}
+
+#[test]
+fn a_quiet_ring_of_any_size_gives_the_tokens_of_one_node() {
+    for n_nodes in 2..=8 {
+        let mut ring = Ring::new(Scenario::quiet(n_nodes).shape, Faults::NONE);
+        let limit = ring.now() + Duration::from_secs(60).as_micros() as u64;
+        assert_eq!(ring.run_to(limit), Some(ring.wanted()), "{n_nodes} nodes");
+    }
+}

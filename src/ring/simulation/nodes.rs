@@ -1,0 +1,406 @@
+//! A simulated master and workers: the real machines, a stand-in for layers.
+
+use std::time::Duration;
+
+use super::{Cost, Shape};
+use crate::ring::{Hop, Host, Master, MasterOptions, Rows, Step, Worker, WorkerStep};
+use crate::transport::link::LinkConfig;
+use crate::transport::loopback::{Loopback, Network};
+use crate::transport::{Endpoint, Micros};
+use crate::wire::Dtype;
+use crate::wire::datagram::FRAME_MAX;
+use crate::wire::frame::{Line, Sizes, Span, Status, Wants};
+use crate::wire::hello::{self, RingInfo};
+use crate::wire::seal::Key;
+
+/// When a node began and ended to compute a batch: node, first position, begin, end.
+pub(super) type Log = Vec<(usize, u32, Micros, Micros)>;
+
+fn mix(a: u64, b: u64) -> u64 {
+    let mut z = a.wrapping_add(b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(1);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Some layers of the stand-in model: a value depends on the layer and on all values before it
+/// in its stream.
+struct Layers {
+    node: usize,
+    /// What each stream has stored, by position.
+    kv: Vec<Vec<u64>>,
+    /// The values of the batch, by row.
+    x: Vec<u64>,
+    dim: usize,
+}
+
+impl Layers {
+    fn new(node: usize, dim: u32) -> Layers {
+        Layers { node, kv: Vec::new(), x: Vec::new(), dim: dim as usize }
+    }
+
+    fn run(&mut self, spans: &[Span]) {
+        let mut rows = self.x.iter_mut();
+        for span in spans {
+            let kv = &mut self.kv[usize::from(span.stream)];
+            for pos in span.pos..span.pos + u32::from(span.n_rows) {
+                let x = rows.next().expect("spans have as many rows as were put");
+                kv.truncate(pos as usize);
+                // A gap is a token that was lost: the wrong value shows it.
+                let gap = pos as u64 - kv.len() as u64;
+                let before = kv.last().copied().unwrap_or(0);
+                let value = mix(mix(self.node as u64, before), *x).wrapping_add(gap);
+                kv.push(value);
+                *x = value;
+            }
+        }
+    }
+
+    fn read(&mut self, first: usize, bytes: &[u8]) {
+        self.x.resize(first, 0);
+        for row in bytes.chunks_exact(self.dim * 4) {
+            let (words, rest) = row.as_chunks::<8>();
+            let value = u64::from_le_bytes(words[0]);
+            // The row's other bytes are made from the first.
+            let fill = value as u8;
+            assert!(rest.iter().all(|&b| b == fill) && words[1..].iter().all(|w| *w == [fill; 8]));
+            self.x.push(value);
+        }
+    }
+}
+
+impl Rows for Layers {
+    fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]) {
+        assert_eq!(dtype, Dtype::F32);
+        self.read(first, bytes);
+    }
+
+    fn get(&mut self, row: usize, _: Dtype, out: &mut [u8]) {
+        out.fill(self.x[row] as u8);
+        out[..8].copy_from_slice(&self.x[row].to_le_bytes());
+    }
+}
+
+impl Host for Layers {
+    fn open(&mut self, sizes: &Sizes) -> Status {
+        self.kv = vec![Vec::new(); sizes.n_streams.into()];
+        Status::Ready
+    }
+}
+
+fn embed(token: u32) -> u64 {
+    mix(77, token.into())
+}
+
+fn choose(value: u64) -> u32 {
+    (value % 1000) as u32
+}
+
+/// The tokens that a node with all layers gives.
+pub(super) fn reference(shape: &Shape) -> Vec<Vec<u32>> {
+    let answer = |prompt: &Vec<u32>| {
+        let mut nodes: Vec<Layers> = (0..shape.layers.len()).map(|i| Layers::new(i, 4)).collect();
+        nodes.iter_mut().for_each(|node| node.kv.push(Vec::new()));
+        let (mut answer, mut last) = (Vec::new(), 0);
+        let mut tokens = prompt.clone();
+        for pos in 0.. {
+            last = embed(tokens[pos]).max(last & 0);
+            for node in &mut nodes {
+                node.x = vec![last];
+                node.run(&[Span { stream: 0, wants: Wants::None, pos: pos as u32, n_rows: 1 }]);
+                last = node.x[0];
+            }
+            if pos + 1 >= prompt.len() {
+                answer.push(choose(last));
+                tokens.push(choose(last));
+            }
+            if answer.len() == shape.n_predict {
+                break;
+            }
+        }
+        answer
+    };
+    shape.prompts.iter().map(answer).collect()
+}
+
+fn config(shape: &Shape, index: usize, life: u64) -> LinkConfig {
+    let first: u32 = shape.layers[..index].iter().sum();
+    let node = RingInfo {
+        model: 1,
+        dim: shape.dim,
+        n_layers: shape.layers.iter().sum(),
+        kv_dim: 1,
+        vocab_size: 1000,
+        first_layer: first,
+        end_layer: first + shape.layers[index],
+        dtype: Dtype::F32,
+        is_master: index == 0,
+        name: hello::name(&name(index)),
+    };
+    let key = shape.has_key.then(|| Key::new([9; 32]));
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&mix(shape.seed, (index as u64) << 32 | life).to_le_bytes());
+    LinkConfig::new(node, key, seed)
+}
+
+fn name(index: usize) -> String {
+    format!("node{index}")
+}
+
+fn line(shape: &Shape, index: usize) -> Line {
+    let first: u32 = shape.layers[..index].iter().sum();
+    Line {
+        name: hello::name(&name(index)),
+        isa: heapless::String::new(),
+        layers: first..first + shape.layers[index],
+        bytes_per_token: 0,
+        rtt_us: 0,
+        threads: 1,
+        carrier: heapless::String::new(),
+        status: Status::Ready,
+    }
+}
+
+/// What a node is computing, and until when.
+struct Busy {
+    since: Micros,
+    until: Micros,
+}
+
+pub(super) struct WorkerNode {
+    index: usize,
+    cost: Cost,
+    n_layers: u64,
+    endpoint: Loopback,
+    worker: Worker,
+    layers: Layers,
+    busy: Option<Busy>,
+    log: Log,
+}
+
+impl WorkerNode {
+    pub(super) fn new(
+        network: &Network,
+        shape: &Shape,
+        index: usize,
+        life: u64,
+        is_restart: bool,
+    ) -> WorkerNode {
+        let next = Some((index + 1) % shape.layers.len());
+        let config = config(shape, index, life);
+        let endpoint = match is_restart {
+            true => network.restart(index, config, next),
+            false => network.endpoint(config, next),
+        };
+        let n_layers = shape.layers.iter().sum();
+        WorkerNode {
+            index,
+            cost: shape.cost,
+            n_layers: shape.layers[index].into(),
+            endpoint,
+            worker: Worker::new(line(shape, index), shape.dim, n_layers, FRAME_MAX),
+            layers: Layers::new(index, shape.dim),
+            busy: None,
+            log: Vec::new(),
+        }
+    }
+
+    pub(super) fn busy_until(&self) -> Option<Micros> {
+        self.busy.as_ref().map(|busy| busy.until)
+    }
+
+    pub(super) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    pub(super) fn turn(&mut self, now: Micros) {
+        serve(&mut self.endpoint);
+        if let Some(Busy { since, until }) = self.busy {
+            if now < until {
+                return;
+            }
+            self.busy = None;
+            self.log.push((self.index, self.worker.spans()[0].pos, since, until));
+            self.layers.run(self.worker.spans());
+            self.worker.computed((until - since) as u32);
+        }
+        while self.worker.poll(&mut Hop::new(&mut self.endpoint), &mut self.layers)
+            == WorkerStep::Compute
+        {
+            let rows = self.worker.spans().iter().map(|span| usize::from(span.n_rows)).sum();
+            let until = now + self.cost.of(self.n_layers, rows);
+            self.busy = Some(Busy { since: now, until });
+            break;
+        }
+        while self.worker.notice().is_some() {}
+        serve(&mut self.endpoint);
+    }
+}
+
+/// One stream as its user drives it.
+struct Lane {
+    prompt: Vec<u32>,
+    fed: usize,
+    answer: Vec<u32>,
+    is_waiting: bool,
+}
+
+pub(super) struct MasterNode {
+    cost: Cost,
+    n_layers: u64,
+    n_predict: usize,
+    max_batch: usize,
+    endpoint: Loopback,
+    master: Master,
+    layers: Layers,
+    /// Values of the last result.
+    returned: Vec<u64>,
+    lanes: Vec<Lane>,
+    busy: Option<Busy>,
+    log: Log,
+}
+
+/// The master's rows go out from the layers, and come back elsewhere.
+struct MasterRows<'a>(&'a mut Layers, &'a mut Vec<u64>);
+
+impl Rows for MasterRows<'_> {
+    fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]) {
+        let mut returned = Layers { x: std::mem::take(self.1), kv: Vec::new(), ..*self.0 };
+        returned.put(first, dtype, bytes);
+        *self.1 = returned.x;
+    }
+
+    fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]) {
+        self.0.get(row, dtype, out);
+    }
+}
+
+impl MasterNode {
+    pub(super) fn new(network: &Network, shape: &Shape) -> MasterNode {
+        let next = (shape.layers.len() > 1).then_some(1);
+        let lane = |prompt: &Vec<u32>| Lane {
+            prompt: prompt.clone(),
+            fed: 0,
+            answer: Vec::new(),
+            is_waiting: false,
+        };
+        let mut layers = Layers::new(0, shape.dim);
+        layers.kv = vec![Vec::new(); shape.prompts.len()];
+        let n_streams = shape.prompts.len() as u16;
+        let sizes = Sizes {
+            ctx_len: shape.ctx_len,
+            n_streams,
+            max_batch: shape.max_batch,
+            max_logits: n_streams,
+            kv: Dtype::F16,
+            wire: Dtype::F32,
+            dim: shape.dim,
+        };
+        let master = Master::new(MasterOptions {
+            line: line(shape, 0),
+            sizes,
+            n_layers: shape.layers.iter().sum(),
+            frame_bytes: FRAME_MAX,
+            n_nodes: shape.layers.len(),
+            timeout_us: None,
+            epoch: mix(shape.seed, 5) as u32,
+        });
+        MasterNode {
+            cost: shape.cost,
+            n_layers: shape.layers[0].into(),
+            n_predict: shape.n_predict,
+            max_batch: shape.max_batch.into(),
+            endpoint: network.endpoint(config(shape, 0, 0), next),
+            master,
+            layers,
+            returned: Vec::new(),
+            lanes: shape.prompts.iter().map(lane).collect(),
+            busy: None,
+            log: Vec::new(),
+        }
+    }
+
+    pub(super) fn busy_until(&self) -> Option<Micros> {
+        self.busy.as_ref().map(|busy| busy.until)
+    }
+
+    pub(super) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    pub(super) fn answers(&self) -> Option<Vec<Vec<u32>>> {
+        let is_done = self.lanes.iter().all(|lane| lane.answer.len() == self.n_predict);
+        is_done.then(|| self.lanes.iter().map(|lane| lane.answer.clone()).collect())
+    }
+
+    pub(super) fn turn(&mut self, now: Micros) {
+        serve(&mut self.endpoint);
+        if let Some(Busy { since, until }) = self.busy {
+            if now < until {
+                return;
+            }
+            self.busy = None;
+            self.log.push((0, self.master.spans()[0].pos, since, until));
+            self.layers.x = self.master.tokens().iter().map(|&token| embed(token)).collect();
+            self.layers.run(self.master.spans());
+            self.master.computed((until - since) as u32);
+        }
+        loop {
+            while self.master.has_room() && self.submit() {}
+            let mut rows = MasterRows(&mut self.layers, &mut self.returned);
+            match self.master.poll(now, &mut Hop::new(&mut self.endpoint), &mut rows) {
+                Step::Idle => break,
+                Step::Failed(error) => panic!("{error}"),
+                Step::Compute => {
+                    let rows = self.master.tokens().len();
+                    let until = now + self.cost.of(self.n_layers, rows);
+                    self.busy = Some(Busy { since: now, until });
+                    break;
+                }
+                Step::Done => self.take(),
+            }
+        }
+        while self.master.notice().is_some() {}
+        serve(&mut self.endpoint);
+    }
+
+    fn take(&mut self) {
+        let mut values = self.returned.iter();
+        for span in self.master.spans() {
+            let lane = &mut self.lanes[usize::from(span.stream)];
+            assert!(lane.is_waiting);
+            lane.is_waiting = false;
+            let value = values.next().expect("each span wants one row");
+            lane.answer.push(choose(*value));
+        }
+        self.master.finish();
+    }
+
+    /// Submits the next part of a prompt, or the next token of one stream.
+    fn submit(&mut self) -> bool {
+        let n_predict = self.n_predict;
+        let is_ready = |lane: &Lane| !lane.is_waiting && lane.answer.len() < n_predict;
+        let Some(stream) = self.lanes.iter().position(is_ready) else { return false };
+        let lane = &mut self.lanes[stream];
+        let (pos, tokens) = match lane.answer.last() {
+            Some(last) => (lane.prompt.len() + lane.answer.len() - 1, vec![*last]),
+            None => {
+                let end = lane.prompt.len().min(lane.fed + self.max_batch);
+                let tokens = lane.prompt[lane.fed..end].to_vec();
+                let pos = lane.fed;
+                lane.fed = end;
+                (pos, tokens)
+            }
+        };
+        let is_last = lane.fed == lane.prompt.len();
+        let wants = if is_last { Wants::Last } else { Wants::None };
+        lane.is_waiting = is_last;
+        let (stream, pos, n_rows) = (stream as u16, pos as u32, tokens.len() as u16);
+        self.master.submit(&[Span { stream, wants, pos, n_rows }], &tokens);
+        true
+    }
+}
+
+fn serve(endpoint: &mut Loopback) {
+    endpoint.service(Duration::ZERO).expect("a loopback does not fail");
+}

@@ -1,0 +1,172 @@
+//! What happens to a ring, drawn from a seed.
+
+use super::{Cost, Ring, Shape};
+use crate::transport::Micros;
+use crate::transport::fault::{Dice, Faults};
+
+/// Virtual time that a run may take: far more than any takes that goes on at all.
+const PATIENCE_US: Micros = 600_000_000;
+
+/// Something that happens to a ring.
+#[derive(Clone, Debug)]
+enum Blow {
+    /// A worker is killed, and comes back.
+    Death { index: usize, down_us: Micros },
+    /// The way between two neighbours is cut, and mended.
+    Cut { index: usize, down_us: Micros },
+    /// The network becomes another one.
+    Weather(Faults),
+}
+
+/// A ring, its network, and what happens when.
+#[derive(Clone, Debug)]
+pub(super) struct Scenario {
+    pub(super) shape: Shape,
+    pub(super) faults: Faults,
+    blows: Vec<(Micros, Blow)>,
+}
+
+fn faults(dice: &mut Dice) -> Faults {
+    let part = |dice: &mut Dice, most: f64| match dice.below(3) {
+        0 => 0.0,
+        _ => most * dice.below(101) as f64 / 100.0,
+    };
+    let start = 20 + dice.below(2_000);
+    Faults {
+        loss: part(dice, 0.2),
+        duplicate: part(dice, 0.05),
+        corrupt: part(dice, 0.02),
+        delay_us: start..start + 1 + dice.below(3_000),
+    }
+}
+
+impl Scenario {
+    /// A ring of `n_nodes` to which nothing happens.
+    pub(super) fn quiet(n_nodes: usize) -> Scenario {
+        let mut scenario = Scenario::from_seed(n_nodes as u64);
+        scenario.shape.layers = (0..n_nodes).map(|i| 1 + (i as u32 * 7) % 3).collect();
+        scenario.blows.clear();
+        scenario
+    }
+
+    pub(super) fn from_seed(seed: u64) -> Scenario {
+        let mut dice = Dice::new(seed);
+        let n_nodes = 2 + dice.below(7) as usize;
+        let layers = (0..n_nodes).map(|_| 1 + dice.below(4) as u32).collect();
+        let n_streams = 1 + dice.below(3);
+        let prompt = |dice: &mut Dice| {
+            let len = 1 + dice.below(24);
+            (0..len).map(|_| dice.below(1000) as u32).collect::<Vec<u32>>()
+        };
+        // Now and then rows so wide that a batch is several frames.
+        let dim = if dice.below(12) == 0 { 12_000 } else { 4 };
+        let shape = Shape {
+            seed,
+            layers,
+            dim,
+            ctx_len: 64,
+            max_batch: 1 + dice.below(8) as u16,
+            prompts: (0..n_streams).map(|_| prompt(&mut dice)).collect(),
+            n_predict: 4 + dice.below(16) as usize,
+            cost: Cost { weights_us: 50 + dice.below(2_000), row_us: dice.below(300) },
+            has_key: dice.below(4) == 0,
+        };
+        let faults = faults(&mut dice);
+        let mut scenario = Scenario { shape, faults, blows: Vec::new() };
+        let mut at = 1_000_000;
+        for _ in 0..dice.below(5) {
+            at += dice.below(600_000);
+            scenario.blows.push((at, scenario.draw(&mut dice)));
+        }
+        scenario
+    }
+
+    fn draw(&self, dice: &mut Dice) -> Blow {
+        let n_nodes = self.shape.layers.len();
+        let down_us = dice.below(3_000_000);
+        match dice.below(5) {
+            0 | 1 => Blow::Death { index: 1 + dice.below(n_nodes as u64 - 1) as usize, down_us },
+            2 | 3 => Blow::Cut { index: dice.below(n_nodes as u64) as usize, down_us },
+            _ => Blow::Weather(faults(dice)),
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Panics
+    /// If the ring hangs or gives wrong tokens.
+    pub(super) fn run(&self) {
+        let mut ring = Ring::new(self.shape.clone(), self.faults.clone());
+        let end = ring.now() + PATIENCE_US;
+        // What is still to happen, the soonest last.
+        let mut coming: Vec<(Micros, Coming)> =
+            self.blows.iter().map(|(at, blow)| (*at, Coming::Blow(blow.clone()))).collect();
+        let mut life = 0;
+        loop {
+            coming.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+            let until = coming.last().map_or(end, |(at, _)| *at);
+            if let Some(answers) = ring.run_to(until) {
+                assert_eq!(answers, ring.wanted(), "wrong tokens: {self:?}");
+                return;
+            }
+            let Some((_, next)) = coming.pop() else { panic!("the ring hangs: {self:?}") };
+            life += 1;
+            coming.extend(next.happen(&mut ring, life));
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Coming {
+    Blow(Blow),
+    Return(usize),
+    Mend(usize),
+}
+
+impl Coming {
+    /// Makes it happen; returns what follows from it later.
+    fn happen(self, ring: &mut Ring, life: u64) -> Option<(Micros, Coming)> {
+        let now = ring.now();
+        let next = |index: usize| (index + 1) % ring.shape.layers.len();
+        match self {
+            Coming::Blow(Blow::Death { index, down_us }) => {
+                ring.kill(index);
+                Some((now + down_us, Coming::Return(index)))
+            }
+            Coming::Blow(Blow::Cut { index, down_us }) => {
+                ring.network().partition(index, next(index), true);
+                Some((now + down_us, Coming::Mend(index)))
+            }
+            Coming::Blow(Blow::Weather(faults)) => {
+                ring.network().set_faults(faults);
+                None
+            }
+            Coming::Return(index) => {
+                ring.restart(index, life);
+                None
+            }
+            Coming::Mend(index) => {
+                ring.network().partition(index, next(index), false);
+                None
+            }
+        }
+    }
+}
+
+/// `LEAP_SIM_SEED=n` runs that seed alone, `LEAP_SIM_SEEDS=n` as many as asked for.
+#[test]
+fn rings_give_the_right_tokens_whatever_happens() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    if let Some(seed) = number("LEAP_SIM_SEED") {
+        return Scenario::from_seed(seed).run();
+    }
+    let is_quick = std::env::var("LEAP_TEST_QUICK").is_ok_and(|value| value == "1");
+    let n = number("LEAP_SIM_SEEDS").unwrap_or(if is_quick { 10 } else { 300 });
+    for seed in 0..n {
+        let run = std::panic::catch_unwind(|| Scenario::from_seed(seed).run());
+        assert!(
+            run.is_ok(),
+            "seed {seed} fails; replay: LEAP_SIM_SEED={seed} cargo test --lib whatever_happens"
+        );
+    }
+}

@@ -1,0 +1,441 @@
+//! Memory of one frame in the form it travels in: chunk `i` lies at `i * CHUNK_BYTES`.
+//!
+//! The sender keeps a frame in its bank, sealed, until it is acknowledged; the receiver collects
+//! the chunks of one in any order. Plain bytes of a frame lie together: a sealed one is closed
+//! up when it is complete.
+
+use bytemuck::Zeroable;
+
+use crate::sys::tensor::{RxBank, TxSlot};
+use crate::wire::control::{Chunks, all_chunks};
+use crate::wire::datagram::{
+    CHUNK_BYTES, CHUNKS_MAX, FRAME_MAX, HEADER_LEN, Header, Kind, SLOTS_BYTES, TAG_BYTES, checksum,
+};
+use crate::wire::seal::SessionKeys;
+
+/// Whether frames travel in chunks or whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In datagrams of one chunk each.
+    Datagrams,
+    /// In one piece, over a connection.
+    Stream,
+}
+
+/// One cache line, so that frames are aligned for any element.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+struct CacheLine([u8; 64]);
+
+/// Where a frame lies.
+enum Memory {
+    /// In this process's own memory.
+    Own(Box<[CacheLine]>),
+    /// Where the kernel module puts what it receives.
+    Bank(RxBank),
+    /// Where the kernel module sends from.
+    Slot(TxSlot),
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Own(lines) => bytemuck::cast_slice(lines),
+            Memory::Bank(bank) => bank.bytes(),
+            Memory::Slot(slot) => slot.bytes(),
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Own(lines) => bytemuck::cast_slice_mut(lines),
+            Memory::Bank(bank) => bank.bytes_mut(),
+            Memory::Slot(slot) => slot.bytes_mut(),
+        }
+    }
+}
+
+/// One frame and what is known of it.
+pub(super) struct Bank {
+    memory: Memory,
+    /// Checksum of each chunk's datagram, on the sending side.
+    crcs: [u32; CHUNKS_MAX],
+    header: Header,
+    /// Chunks that are here.
+    have: Chunks,
+    /// Plain bytes of a complete frame.
+    frame_bytes: usize,
+}
+
+const EMPTY: Header =
+    Header { kind: Kind::Data, session: 0, seq: 0, chunk: 0, n_chunks: 0, frame_bytes: 0 };
+
+/// What became of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deposit {
+    /// It was missing.
+    New,
+    /// It was the last one missing.
+    Complete,
+    /// It was here already.
+    Duplicate,
+    /// It contradicts the frame's other chunks, or its seal is not the session's.
+    Forged,
+}
+
+impl Bank {
+    pub(super) fn new() -> Bank {
+        let lines = vec![CacheLine::zeroed(); SLOTS_BYTES.div_ceil(64)];
+        Bank::in_memory(Memory::Own(lines.into_boxed_slice()))
+    }
+
+    /// A bank that the kernel module fills.
+    pub(super) fn of_kernel(bank: RxBank) -> Bank {
+        Bank::in_memory(Memory::Bank(bank))
+    }
+
+    /// A bank that the kernel module sends from.
+    pub(super) fn of_slot(slot: TxSlot) -> Bank {
+        Bank::in_memory(Memory::Slot(slot))
+    }
+
+    fn in_memory(memory: Memory) -> Bank {
+        Bank { memory, crcs: [0; CHUNKS_MAX], header: EMPTY, have: 0, frame_bytes: 0 }
+    }
+
+    /// Whether another frame may be written: the network has read the one before.
+    pub(super) fn is_idle(&self) -> bool {
+        match &self.memory {
+            Memory::Slot(slot) => slot.is_idle(),
+            _ => true,
+        }
+    }
+
+    /// The kernel module's bank, if it is one.
+    pub(super) fn kernel_mut(&mut self) -> Option<&mut RxBank> {
+        match &mut self.memory {
+            Memory::Bank(bank) => Some(bank),
+            _ => None,
+        }
+    }
+
+    /// Room for a frame to be sent.
+    pub(super) fn buffer(&mut self) -> &mut [u8] {
+        &mut self.memory.bytes_mut()[..FRAME_MAX]
+    }
+
+    /// Makes the first `bytes` of the buffer frame `seq` of `session`, ready to travel.
+    pub(super) fn close(
+        &mut self,
+        bytes: usize,
+        (session, seq): (u64, u32),
+        mode: Mode,
+        keys: Option<&SessionKeys>,
+    ) {
+        let tag_bytes = if keys.is_some() { TAG_BYTES } else { 0 };
+        let (n_chunks, plain) = match mode {
+            Mode::Stream => (1, FRAME_MAX),
+            Mode::Datagrams => {
+                let plain = CHUNK_BYTES - tag_bytes;
+                (bytes.div_ceil(plain), plain)
+            }
+        };
+        self.header = Header {
+            kind: Kind::Data,
+            session,
+            seq,
+            chunk: 0,
+            n_chunks: n_chunks as u16,
+            frame_bytes: (bytes + n_chunks * tag_bytes) as u32,
+        };
+        self.have = all_chunks(n_chunks);
+        let memory = self.memory.bytes_mut();
+        if tag_bytes > 0 {
+            // From the end, as chunks move up.
+            for chunk in (1..n_chunks).rev() {
+                let end = bytes.min((chunk + 1) * plain);
+                memory.copy_within(chunk * plain..end, chunk * CHUNK_BYTES);
+            }
+        }
+        for chunk in 0..n_chunks {
+            let header = Header { chunk: chunk as u16, ..self.header };
+            let at = chunk * CHUNK_BYTES;
+            let payload = &mut memory[at..at + header.payload_bytes()];
+            let mut raw = [0; HEADER_LEN];
+            header.emit(&mut raw, |_| 0);
+            if let Some(keys) = keys {
+                keys.seal(&header, &raw, payload);
+            }
+            self.crcs[chunk] = checksum(&raw, payload);
+        }
+    }
+
+    /// The frame as it travels.
+    pub(super) fn burst(&self, chunks: Chunks) -> Burst<'_> {
+        let memory = self.memory.bytes();
+        Burst { header: self.header, crcs: &self.crcs, memory, chunks: chunks & self.have }
+    }
+
+    /// Bytes of the frame as it travels.
+    pub(super) fn travel_bytes(&self) -> u32 {
+        self.header.frame_bytes
+    }
+
+    /// All chunks of the frame.
+    pub(super) fn all(&self) -> Chunks {
+        all_chunks(usize::from(self.header.n_chunks))
+    }
+
+    /// Forgets the frame that was collected here.
+    pub(super) fn clear(&mut self) {
+        (self.header, self.have, self.frame_bytes) = (EMPTY, 0, 0);
+        if let Memory::Bank(bank) = &mut self.memory {
+            bank.release();
+        }
+    }
+
+    /// Whether a chunk has arrived.
+    pub(super) fn is_begun(&self) -> bool {
+        self.have != 0
+    }
+
+    /// Whether every chunk has arrived.
+    pub(super) fn is_complete(&self) -> bool {
+        self.frame_bytes > 0
+    }
+
+    /// Chunks that have not arrived; all there can be if none has.
+    pub(super) fn missing(&self) -> Chunks {
+        match self.is_begun() {
+            true => self.all() & !self.have,
+            false => all_chunks(CHUNKS_MAX),
+        }
+    }
+
+    /// Takes a chunk. `header` and the length of `payload` are proven to fit each other.
+    pub(super) fn deposit(
+        &mut self,
+        header: &Header,
+        raw: &[u8],
+        payload: &[u8],
+        keys: Option<&SessionKeys>,
+    ) -> Deposit {
+        let bit = 1 << header.chunk;
+        let same = |a: &Header, b: &Header| {
+            (a.seq, a.n_chunks, a.frame_bytes) == (b.seq, b.n_chunks, b.frame_bytes)
+        };
+        if self.is_begun() && !same(&self.header, header) {
+            return Deposit::Forged;
+        }
+        if self.have & bit != 0 {
+            return Deposit::Duplicate;
+        }
+        let at = usize::from(header.chunk) * CHUNK_BYTES;
+        let memory = self.memory.bytes_mut();
+        let slot = &mut memory[at..at + payload.len()];
+        slot.copy_from_slice(payload);
+        if keys.is_some_and(|keys| keys.open(header, raw, slot).is_err()) {
+            return Deposit::Forged;
+        }
+        self.header = *header;
+        self.have |= bit;
+        if self.have != self.all() {
+            return Deposit::New;
+        }
+        self.close_up(keys.is_some());
+        Deposit::Complete
+    }
+
+    /// Takes the chunks of frame `seq` of `session` that the kernel module has put here since
+    /// the last time. Says how many were good and how many bad; these are to come again.
+    pub(super) fn collect(
+        &mut self,
+        (session, seq): (u64, u32),
+        keys: Option<&SessionKeys>,
+    ) -> (u32, u32) {
+        let Memory::Bank(bank) = &mut self.memory else { return (0, 0) };
+        let Some(report) = bank.report() else { return (0, 0) };
+        let header = Header {
+            kind: Kind::Data,
+            session,
+            seq,
+            chunk: 0,
+            n_chunks: report.n_chunks,
+            frame_bytes: report.frame_bytes,
+        };
+        let is_ours = (report.session, report.seq) == (session, seq) && header.check().is_ok();
+        if !is_ours || (self.have != 0 && self.header != header) {
+            return (0, 0);
+        }
+        let new = report.chunks & all_chunks(usize::from(report.n_chunks)) & !self.have;
+        let (mut good, mut left) = (0, new);
+        while left != 0 {
+            let chunk = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let header = Header { chunk: chunk as u16, ..header };
+            if bank.chunk_mut(chunk).is_some_and(|(crc, slot)| proves(&header, crc, slot, keys)) {
+                good |= 1 << chunk;
+            }
+        }
+        if good != new {
+            // The bank may have been given to another session meanwhile; then there is
+            // nothing to reject.
+            let _ = bank.reject(seq, new & !good);
+        }
+        (self.header, self.have) = (header, self.have | good);
+        if self.have == 0 {
+            self.header = EMPTY;
+        } else if self.have == all_chunks(usize::from(header.n_chunks)) && bank.hold() {
+            self.close_up(keys.is_some());
+        }
+        (good.count_ones(), (new & !good).count_ones())
+    }
+
+    /// Moves the plain bytes of a sealed frame together.
+    fn close_up(&mut self, is_sealed: bool) {
+        let n_chunks = usize::from(self.header.n_chunks);
+        self.frame_bytes = self.header.frame_bytes as usize;
+        if !is_sealed {
+            return;
+        }
+        self.frame_bytes -= n_chunks * TAG_BYTES;
+        let plain = CHUNK_BYTES - TAG_BYTES;
+        let memory = self.memory.bytes_mut();
+        for chunk in 1..n_chunks {
+            let bytes = plain.min(self.frame_bytes - chunk * plain);
+            let at = chunk * CHUNK_BYTES;
+            memory.copy_within(at..at + bytes, chunk * plain);
+        }
+    }
+
+    /// The plain bytes of a complete frame.
+    pub(super) fn frame(&self) -> &[u8] {
+        &self.memory.bytes()[..self.frame_bytes]
+    }
+}
+
+/// Whether a chunk is what its sender sent; a sealed one is then opened.
+fn proves(
+    header: &Header,
+    crc: u32,
+    slot: &mut [u8; CHUNK_BYTES],
+    keys: Option<&SessionKeys>,
+) -> bool {
+    let payload = &mut slot[..header.payload_bytes()];
+    let mut raw = [0; HEADER_LEN];
+    header.emit(&mut raw, |_| 0);
+    match keys {
+        Some(keys) => keys.open(header, &raw, payload).is_ok(),
+        None => checksum(&raw, payload) == crc,
+    }
+}
+
+/// Chunks of one frame, to be sent together.
+pub struct Burst<'a> {
+    header: Header,
+    crcs: &'a [u32; CHUNKS_MAX],
+    memory: &'a [u8],
+    chunks: Chunks,
+}
+
+impl Burst<'_> {
+    /// How many chunks there are.
+    pub fn len(&self) -> usize {
+        self.chunks.count_ones() as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.chunks == 0
+    }
+
+    /// Number, chunks and bytes of the frame, and its session.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The chunks, as bits.
+    pub fn chunks(&self) -> Chunks {
+        self.chunks
+    }
+
+    /// Checksum of every datagram of the frame.
+    pub fn crcs(&self) -> &[u32; CHUNKS_MAX] {
+        self.crcs
+    }
+
+    /// Header and payload of each chunk, in order. All but the frame's last are of one length.
+    pub fn datagrams(&self) -> impl Iterator<Item = ([u8; HEADER_LEN], &[u8])> {
+        let mut left = self.chunks;
+        std::iter::from_fn(move || {
+            let chunk = left.trailing_zeros() as usize;
+            left &= left.checked_sub(1)?;
+            let header = Header { chunk: chunk as u16, ..self.header };
+            let at = chunk * CHUNK_BYTES;
+            let payload = &self.memory[at..at + header.payload_bytes()];
+            let mut raw = [0; HEADER_LEN];
+            header.emit(&mut raw, |_| self.crcs[chunk]);
+            Some((raw, payload))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::datagram::Datagram;
+    use crate::wire::seal::Key;
+
+    fn keys() -> SessionKeys {
+        Key::new([1; 32]).session(&[2; 16], &[3; 16])
+    }
+
+    fn carry(bytes: usize, mode: Mode, keys: Option<&SessionKeys>, rotate: usize) -> Vec<u8> {
+        let mut sender = Bank::new();
+        sender.buffer()[..bytes].iter_mut().enumerate().for_each(|(i, b)| *b = (i % 251) as u8);
+        sender.close(bytes, (5, 9), mode, keys);
+        let burst = sender.burst(Chunks::MAX);
+        let mut datagrams: Vec<_> = burst.datagrams().collect();
+        let n = datagrams.len();
+        datagrams.rotate_left(rotate % n);
+        let mut receiver = Bank::new();
+        for (i, (raw, payload)) in datagrams.iter().enumerate() {
+            let datagram = [raw, *payload].concat();
+            let header = Header::parse(&Datagram::new_checked(&datagram).unwrap()).unwrap();
+            let wanted = if i + 1 == n { Deposit::Complete } else { Deposit::New };
+            assert_eq!(receiver.deposit(&header, raw, payload, keys), wanted);
+            assert_eq!(receiver.deposit(&header, raw, payload, keys), Deposit::Duplicate);
+        }
+        receiver.frame().to_vec()
+    }
+
+    #[test]
+    fn frames_of_every_kind_arrive_whole() {
+        for bytes in [1, 1383, 1384, 1385, 1400, 1401, 2768, 16_384, FRAME_MAX] {
+            let wanted: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
+            for mode in [Mode::Datagrams, Mode::Stream] {
+                assert!(carry(bytes, mode, None, 1) == wanted, "{bytes} {mode:?}");
+                assert!(carry(bytes, mode, Some(&keys()), 3) == wanted, "{bytes} {mode:?} sealed");
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_that_contradict_each_other_are_refused() {
+        let mut bank = Bank::new();
+        let first = Header { n_chunks: 3, frame_bytes: 3000, ..EMPTY };
+        assert_eq!(bank.deposit(&first, &[0; 32], &[0; 1400], None), Deposit::New);
+        for other in [
+            Header { chunk: 1, frame_bytes: 2900, ..first },
+            Header { chunk: 1, n_chunks: 2, ..first },
+            Header { chunk: 1, seq: 1, ..first },
+        ] {
+            assert_eq!(bank.deposit(&other, &[0; 32], &[0; 1400], None), Deposit::Forged);
+        }
+        assert_eq!(bank.missing(), 0b110);
+        let sealed =
+            bank.deposit(&Header { chunk: 1, ..first }, &[0; 32], &[0; 1400], Some(&keys()));
+        assert_eq!(sealed, Deposit::Forged);
+        assert_eq!(bank.missing(), 0b110);
+    }
+}

@@ -1,0 +1,213 @@
+//! How a session begins.
+//!
+//! The listener answers a HELLO that it likes with a WELCOME and forgets it. Session number and
+//! nonce of the WELCOME are derived from a secret, the sender's address and the HELLO; the
+//! CONFIRM repeats the HELLO, so that they can be derived again. A session that is taken changes
+//! the secret: no CONFIRM works twice, and recorded ones are worth nothing.
+
+use std::net::SocketAddr;
+
+use super::LinkConfig;
+use crate::wire::hello::{
+    CONFIRM_LEN, Confirm, HELLO_LEN, HELLO_TAGGED, Hello, Nonce, PROTOCOL, Refusal, RingInfo, Tag,
+    WELCOME_LEN, WELCOME_TAGGED, Welcome,
+};
+use crate::wire::seal::{Key, SessionKeys, derive, is_equal};
+
+/// What both ends know of a session that they agreed on.
+pub(super) struct Agreed {
+    pub(super) id: u64,
+    pub(super) keys: Option<SessionKeys>,
+    /// Where the neighbour sends from.
+    pub(super) from: SocketAddr,
+    /// The neighbour's run.
+    pub(super) instance: u64,
+    pub(super) peer: RingInfo,
+}
+
+fn hello_tag(key: &Key, hello: &[u8; HELLO_LEN]) -> Tag {
+    key.tag("LEAP hello", &[&hello[..HELLO_TAGGED]])
+}
+
+fn welcome_tag(key: &Key, session: u64, welcome: &[u8; WELCOME_LEN], hello: &[u8]) -> Tag {
+    key.tag("LEAP welcome", &[&session.to_le_bytes(), &welcome[..WELCOME_TAGGED], hello])
+}
+
+fn confirm_tag(keys: &SessionKeys, session: u64, confirm: &Confirm) -> Tag {
+    keys.confirm(&[&session.to_le_bytes(), &confirm.hello, &confirm.welcome_nonce])
+}
+
+/// Whether only one end has a key.
+fn check_has_key(prev: bool, next: bool) -> Result<(), Refusal> {
+    match (prev, next) {
+        (false, true) => Err(Refusal::KeyNeeded),
+        (true, false) => Err(Refusal::KeyUnwanted),
+        _ => Ok(()),
+    }
+}
+
+/// The connector's HELLO.
+pub(super) fn hello(
+    config: &LinkConfig,
+    instance: u64,
+    nonce: Nonce,
+    resume: u64,
+) -> [u8; HELLO_LEN] {
+    let node = config.node.clone();
+    let has_key = config.key.is_some();
+    let hello =
+        Hello { protocol: PROTOCOL, has_key, instance, nonce, resume, node, tag: Tag::default() };
+    let mut bytes = [0; HELLO_LEN];
+    hello.emit(&mut bytes);
+    if let Some(key) = &config.key {
+        let tag = hello_tag(key, &bytes);
+        bytes[HELLO_TAGGED..].copy_from_slice(&tag);
+    }
+    bytes
+}
+
+/// What a connector makes of the WELCOME that answers its `hello`: the session, and the CONFIRM
+/// that takes it. `None` if it answers something else.
+pub(super) fn accept_welcome(
+    config: &LinkConfig,
+    hello: &[u8; HELLO_LEN],
+    (from, session): (SocketAddr, u64),
+    payload: &[u8],
+) -> Option<Result<(Agreed, [u8; CONFIRM_LEN]), Refusal>> {
+    let welcome = Welcome::parse(payload).ok()?;
+    if session == 0 || welcome.hello_nonce[..] != hello[16..32] {
+        return None;
+    }
+    if let Err(refusal) = check_has_key(config.key.is_some(), welcome.has_key) {
+        return Some(Err(refusal));
+    }
+    let bytes = payload.first_chunk()?;
+    if let Some(key) = &config.key
+        && !is_equal(&welcome_tag(key, session, bytes, hello), &welcome.tag)
+    {
+        return Some(Err(Refusal::KeyDiffers));
+    }
+    if let Err(refusal) = config.node.check_next(&welcome.node) {
+        return Some(Err(refusal));
+    }
+    let nonce = hello.get(16..32)?.try_into().ok()?;
+    let keys = config.key.as_ref().map(|key| key.session(&nonce, &welcome.nonce));
+    let mut confirm = Confirm { hello: *hello, welcome_nonce: welcome.nonce, tag: Tag::default() };
+    if let Some(keys) = &keys {
+        confirm.tag = confirm_tag(keys, session, &confirm);
+    }
+    let mut out = [0; CONFIRM_LEN];
+    confirm.emit(&mut out);
+    let (instance, peer) = (welcome.instance, welcome.node);
+    Some(Ok((Agreed { id: session, keys, from, instance, peer }, out)))
+}
+
+/// The listener's side.
+pub(super) struct Offers {
+    secret: [u8; 32],
+    instance: u64,
+}
+
+/// What a listener makes of a HELLO.
+pub(super) enum Judged {
+    /// It fits.
+    Fits(Hello),
+    /// It does not; the connector is to be told so.
+    Refused(Nonce, Refusal),
+    /// It is no HELLO.
+    Nonsense,
+}
+
+impl Offers {
+    pub(super) fn new(secret: [u8; 32], instance: u64) -> Offers {
+        Offers { secret, instance }
+    }
+
+    /// Compares a HELLO with this node.
+    pub(super) fn judge(&self, config: &LinkConfig, bytes: &[u8]) -> Judged {
+        if let Some((prev, nonce)) = Hello::stranger(bytes) {
+            return Judged::Refused(nonce, Refusal::Version { prev, next: PROTOCOL });
+        }
+        let (Ok(hello), Some(raw)) = (Hello::parse(bytes), bytes.first_chunk()) else {
+            return Judged::Nonsense;
+        };
+        let check = || {
+            check_has_key(hello.has_key, config.key.is_some())?;
+            if let Some(key) = &config.key
+                && !is_equal(&hello_tag(key, raw), &hello.tag)
+            {
+                return Err(Refusal::KeyDiffers);
+            }
+            hello.node.check_next(&config.node)
+        };
+        match check() {
+            Ok(()) => Judged::Fits(hello),
+            Err(refusal) => Judged::Refused(hello.nonce, refusal),
+        }
+    }
+
+    fn derive(&self, from: SocketAddr, hello: &[u8; HELLO_LEN]) -> (u64, Nonce) {
+        let ip = match from.ip().to_canonical() {
+            std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            std::net::IpAddr::V6(ip) => ip.octets(),
+        };
+        let parts: [&[u8]; 3] = [&ip, &from.port().to_le_bytes(), hello];
+        let bytes: [u8; 24] = derive(&self.secret, "LEAP offer", &parts);
+        let (session, nonce) = bytes.split_at(8);
+        let session = u64::from_le_bytes(session.try_into().expect("split at 8"));
+        (session.max(1), nonce.try_into().expect("24 - 8 bytes are left"))
+    }
+
+    /// The offer for a HELLO that fits: the session's number, and the WELCOME.
+    pub(super) fn welcome(
+        &self,
+        config: &LinkConfig,
+        from: SocketAddr,
+        hello: &[u8; HELLO_LEN],
+        hello_nonce: Nonce,
+    ) -> (u64, [u8; WELCOME_LEN]) {
+        let (session, nonce) = self.derive(from, hello);
+        let welcome = Welcome {
+            has_key: config.key.is_some(),
+            n_banks: config.n_banks as u32,
+            instance: self.instance,
+            hello_nonce,
+            nonce,
+            node: config.node.clone(),
+            tag: Tag::default(),
+        };
+        let mut bytes = [0; WELCOME_LEN];
+        welcome.emit(&mut bytes);
+        if let Some(key) = &config.key {
+            let tag = welcome_tag(key, session, &bytes, hello);
+            bytes[WELCOME_TAGGED..].copy_from_slice(&tag);
+        }
+        (session, bytes)
+    }
+
+    /// The session that a CONFIRM takes, if it was offered and nobody took one since.
+    pub(super) fn confirm(
+        &self,
+        config: &LinkConfig,
+        (from, session): (SocketAddr, u64),
+        payload: &[u8],
+    ) -> Option<Agreed> {
+        let confirm = Confirm::parse(payload).ok()?;
+        if self.derive(from, &confirm.hello) != (session, confirm.welcome_nonce) {
+            return None;
+        }
+        let Judged::Fits(hello) = self.judge(config, &confirm.hello) else { return None };
+        let keys = config.key.as_ref().map(|key| key.session(&hello.nonce, &confirm.welcome_nonce));
+        if let Some(keys) = &keys
+            && !is_equal(&confirm_tag(keys, session, &confirm), &confirm.tag)
+        {
+            return None;
+        }
+        Some(Agreed { id: session, keys, from, instance: hello.instance, peer: hello.node })
+    }
+
+    /// Takes all offers back.
+    pub(super) fn renew(&mut self, secret: [u8; 32]) {
+        self.secret = secret;
+    }
+}

@@ -1,0 +1,278 @@
+//! The link protocol between a node and its neighbours, without sockets and clocks: datagrams
+//! and times go in, frames and datagrams come out.
+//!
+//! [`LinkOut`] opens the link to the next node and sends; [`LinkIn`] listens to the previous one
+//! and receives. Between them frames arrive once, whole and in order, over a carrier that
+//! loses, repeats, reorders and damages datagrams; memory is bounded on both ends.
+//!
+//! - A **session** begins with HELLO, WELCOME, CONFIRM and the first ACK. It survives silence;
+//!   it ends when another takes its place, and frames in flight end with it.
+//! - The receiver has a fixed number of **banks**. It says in each ACK how far the sender may
+//!   go, and which chunks have not come although it waited for reordered ones.
+//! - The sender keeps frames until they are acknowledged, sends again what is named as missing,
+//!   and asks with PING and a chunk of its oldest frame when it hears nothing.
+
+mod bank;
+mod handshake;
+mod receiver;
+mod rtt;
+mod sender;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+
+use heapless::Deque;
+
+pub use bank::{Burst, Mode};
+pub use receiver::LinkIn;
+pub use sender::LinkOut;
+
+use super::Micros;
+use crate::wire::Error;
+use crate::wire::datagram::{Datagram, HEADER_LEN, Header, Kind, TAG_BYTES};
+use crate::wire::hello::{CONFIRM_LEN, Refusal, RingInfo};
+use crate::wire::seal::{Key, SessionKeys};
+
+/// A neighbour that says nothing for so long is lost.
+pub const LOST_US: Micros = 1_000_000;
+/// A link with nothing to say sends a PING as often.
+const PING_US: Micros = 250_000;
+/// Events that wait to be asked for; the oldest is dropped when there are more.
+const EVENTS_MAX: usize = 16;
+/// Most banks a link may have: the kernel's mapping has as many.
+pub const BANKS_MAX: usize = 64;
+
+/// What both ends of a node's links need.
+#[derive(Clone)]
+pub struct LinkConfig {
+    /// This node.
+    pub node: RingInfo,
+    /// The ring's key, if it has one.
+    pub key: Option<Key>,
+    /// Frames that each direction keeps in memory: a power of two, 2 to [`BANKS_MAX`].
+    pub n_banks: usize,
+    /// Unpredictable bytes, different for each run of a node.
+    pub seed: [u8; 32],
+}
+
+impl LinkConfig {
+    /// With 16 banks.
+    pub fn new(node: RingInfo, key: Option<Key>, seed: [u8; 32]) -> LinkConfig {
+        LinkConfig { node, key, n_banks: 16, seed }
+    }
+}
+
+/// How a link is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No session yet.
+    Connecting,
+    /// There is a session, and the neighbour answers.
+    Up,
+    /// There is a session, and the neighbour has been silent for [`LOST_US`].
+    Lost,
+    /// The neighbours do not fit. The link goes on trying.
+    Refused(Refusal),
+}
+
+/// What happened to a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The session is up: a new one, or one that was [`Event::Lost`], unharmed.
+    Up {
+        /// Number of the session.
+        session: u64,
+    },
+    /// The neighbour has been silent for [`LOST_US`].
+    Lost,
+    /// Another session took the place of the one before: its frames in flight are gone.
+    Reset,
+    /// The neighbours do not fit. Not repeated while the reason stays the same.
+    Refused(Refusal),
+}
+
+/// What a link has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Smoothed round-trip time, 0 if unknown; the receiving side has the sender's.
+    pub srtt_us: u32,
+    /// Mean deviation from it; on the sending side only.
+    pub rttvar_us: u32,
+    /// Frames sent first, or delivered.
+    pub frames: u64,
+    /// Bytes of these frames, seals included.
+    pub bytes: u64,
+    /// Datagrams of data sent or accepted.
+    pub datagrams: u64,
+    /// Chunks sent again.
+    pub retransmits: u64,
+    /// Chunks that had arrived before.
+    pub duplicates: u64,
+    /// Datagrams that were damaged, forged, stale, or not for this link.
+    pub dropped: u64,
+}
+
+/// Where datagrams go out. Losing some is allowed.
+pub trait Wire {
+    /// Sends chunks of a frame. False if there is no room now: the sender comes again.
+    fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool;
+    /// Sends a datagram of another kind.
+    fn control(&mut self, to: SocketAddr, datagram: &[u8]);
+}
+
+/// Both links of a node.
+#[derive(Default)]
+pub struct Links {
+    /// To the next node.
+    pub next: Option<LinkOut>,
+    /// From the previous node.
+    pub prev: Option<LinkIn>,
+}
+
+impl Links {
+    /// Takes a datagram, whole and as it came; `bytes` is scratch afterwards.
+    ///
+    /// # Errors
+    /// Why it was dropped without touching a link.
+    pub fn on_datagram(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        bytes: &mut [u8],
+        wire: &mut impl Wire,
+    ) -> Result<(), Error> {
+        let header = Header::parse(&Datagram::new_checked(&*bytes)?)?;
+        match (&mut self.next, &mut self.prev) {
+            (_, Some(prev)) if header.kind.is_forward() => {
+                prev.on_datagram(now, from, &header, bytes, wire);
+            }
+            (Some(next), _) if !header.kind.is_forward() => {
+                next.on_datagram(now, from, &header, bytes);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Sends what is due: frames first, as nodes wait for them.
+    pub fn transmit(&mut self, now: Micros, wire: &mut impl Wire) {
+        if let Some(next) = &mut self.next {
+            next.transmit(now, wire);
+        }
+        if let Some(prev) = &mut self.prev {
+            prev.transmit(now, wire);
+        }
+    }
+
+    /// When [`Links::transmit`] has something to do next, if nothing comes before.
+    pub fn deadline(&self) -> Micros {
+        let next = self.next.as_ref().map_or(Micros::MAX, LinkOut::deadline);
+        next.min(self.prev.as_ref().map_or(Micros::MAX, LinkIn::deadline))
+    }
+
+    /// Whether a frame or an event waits for the node.
+    pub fn is_ready(&self) -> bool {
+        self.next.as_ref().is_some_and(LinkOut::is_ready)
+            || self.prev.as_ref().is_some_and(LinkIn::is_ready)
+    }
+}
+
+/// State and events of one link.
+struct Progress {
+    state: State,
+    events: Deque<Event, EVENTS_MAX>,
+    told: Option<(Refusal, Micros)>,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { state: State::Connecting, events: Deque::new(), told: None }
+    }
+
+    fn tell(&mut self, event: Event) {
+        if self.events.is_full() {
+            self.events.pop_front();
+        }
+        // There is room for one.
+        let _ = self.events.push_back(event);
+    }
+
+    /// The session with this number is up.
+    fn up(&mut self, session: u64) {
+        self.state = State::Up;
+        self.told = None;
+        self.tell(Event::Up { session });
+    }
+
+    fn lost(&mut self) {
+        self.state = State::Lost;
+        self.tell(Event::Lost);
+    }
+
+    /// Tells a refusal, if it is another one than before, but never twice a second.
+    fn refused(&mut self, now: Micros, refusal: Refusal) {
+        let is_known =
+            self.told.as_ref().is_some_and(|(old, at)| *old == refusal || now < at + 1_000_000);
+        if self.state != State::Up && self.state != State::Lost {
+            self.state = State::Refused(refusal.clone());
+        }
+        if !is_known {
+            self.told = Some((refusal.clone(), now));
+            self.tell(Event::Refused(refusal));
+        }
+    }
+}
+
+/// `heard_at` as if time had stood still while this node itself was stopped: then the neighbour
+/// could not be heard, and its silence means nothing.
+fn without_pause(heard_at: Micros, before: Micros, now: Micros) -> Micros {
+    let pause = now.saturating_sub(before);
+    if pause > 2 * PING_US { (heard_at + pause).min(now) } else { heard_at }
+}
+
+/// Whether `a` comes before `b`, where numbers wrap around.
+fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+/// Longest control datagram, seal included.
+const CONTROL_MAX: usize = HEADER_LEN + CONFIRM_LEN + TAG_BYTES;
+
+/// Sends a control datagram of a session, sealed if it has keys.
+fn send_control(
+    wire: &mut impl Wire,
+    to: SocketAddr,
+    (kind, session, counter): (Kind, u64, u64),
+    keys: Option<&SessionKeys>,
+    payload: &[u8],
+) {
+    let tag_bytes = if keys.is_some() { TAG_BYTES } else { 0 };
+    let end = HEADER_LEN + payload.len() + tag_bytes;
+    let mut datagram = [0; CONTROL_MAX];
+    let (raw, rest) = datagram.split_first_chunk_mut().expect("it is longer than a header");
+    let body = &mut rest[..end - HEADER_LEN];
+    body[..payload.len()].copy_from_slice(payload);
+    let header = Header::control(kind, session, counter, body.len());
+    header.emit(raw, |_| 0);
+    if let Some(keys) = keys {
+        keys.seal(&header, raw, body);
+    }
+    header.emit_for(raw, body);
+    wire.control(to, &datagram[..end]);
+}
+
+/// The plain payload of a session's control datagram.
+fn open_control<'a>(
+    header: &Header,
+    bytes: &'a mut [u8],
+    keys: Option<&SessionKeys>,
+) -> Result<&'a [u8], Error> {
+    let (raw, payload) = bytes.split_at_mut(HEADER_LEN);
+    let len = match keys {
+        Some(keys) => keys.open(header, raw, payload)?,
+        None => payload.len(),
+    };
+    Ok(&payload[..len])
+}

@@ -1,0 +1,523 @@
+//! The receiving half: the link from the previous node.
+//!
+//! Bank `seq % n_banks` collects frame `seq`; the frames that may come are those from the oldest
+//! one that is not released, as many as there are banks. Anything else is dropped.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::bank::{Bank, Deposit};
+use super::handshake::{Agreed, Judged, Offers};
+use super::sender::bank;
+use super::{
+    BANKS_MAX, Event, LOST_US, LinkConfig, Progress, State, Stats, Wire, is_before, open_control,
+    send_control, without_pause,
+};
+use crate::sys::tensor::{self, Device};
+use crate::transport::Micros;
+use crate::wire::control::{ACK_MAX, Ack, NACKS_MAX, Nack, Ping};
+use crate::wire::datagram::{HEADER_LEN, Header, Kind};
+use crate::wire::hello::{HELLO_LEN, Nonce, REFUSE_LEN, Refusal, RingInfo};
+use crate::wire::seal::Randomness;
+
+/// How long a chunk may come later than those behind it, at least.
+const REORDER_MIN_US: Micros = 1_000;
+/// Shortest time between two requests for the same chunks.
+const NACK_AGAIN_US: Micros = 2_000;
+/// HELLOs and CONFIRMs that are looked at in [`GREETING_SPAN_US`]: strangers cost no more.
+const GREETINGS_MAX: u32 = 32;
+const GREETING_SPAN_US: Micros = 10_000;
+
+/// A link from the previous node.
+pub struct LinkIn {
+    config: LinkConfig,
+    random: Randomness,
+    offers: Offers,
+    progress: Progress,
+    session: Option<Session>,
+    banks: Box<[Bank]>,
+    /// Greetings since the start of a span.
+    greetings: (u32, Micros),
+    serviced_at: Micros,
+    stats: Stats,
+}
+
+/// Frames `first..next` are delivered and not released, `next..` are coming.
+struct Session {
+    agreed: Agreed,
+    /// The kernel module knows of it.
+    is_followed: bool,
+    n_banks: u32,
+    counter: u64,
+    newest_ping: Option<u64>,
+    first: u32,
+    next: u32,
+    /// The frame behind the newest that is known to be sent.
+    seen_end: u32,
+    /// How far the sender was last told it may go.
+    told_end: u32,
+    echo: u32,
+    kind_due: Option<Kind>,
+    heard_at: Micros,
+    srtt_us: u32,
+    /// When each bank's missing chunks are to be named.
+    nack_at: [Micros; BANKS_MAX],
+}
+
+impl LinkIn {
+    /// A link that waits for a connector.
+    ///
+    /// # Panics
+    /// If the number of banks is not as [`LinkConfig::n_banks`] says.
+    pub fn new(config: LinkConfig) -> LinkIn {
+        let banks = (0..config.n_banks).map(|_| Bank::new()).collect();
+        LinkIn::with_banks(banks, config)
+    }
+
+    /// A link whose frames the kernel module collects, with as many banks as it has:
+    /// [`LinkIn::collect`] takes them.
+    ///
+    /// # Panics
+    /// If another link has the banks.
+    pub fn of_kernel(device: &Arc<Device>, mut config: LinkConfig) -> LinkIn {
+        config.n_banks = tensor::BANKS;
+        let bank = |i| Bank::of_kernel(device.bank(i).expect("no other link has the banks"));
+        LinkIn::with_banks((0..tensor::BANKS).map(bank).collect(), config)
+    }
+
+    fn with_banks(banks: Box<[Bank]>, config: LinkConfig) -> LinkIn {
+        assert!(config.n_banks.is_power_of_two());
+        assert!((2..=BANKS_MAX).contains(&config.n_banks));
+        let mut seed = config.seed;
+        // Another sequence than the sending half's.
+        seed[0] ^= 0x80;
+        let mut random = Randomness::new(seed);
+        let offers = Offers::new(random.draw(), random.id());
+        LinkIn {
+            banks,
+            config,
+            random,
+            offers,
+            progress: Progress::new(),
+            session: None,
+            greetings: (0, 0),
+            serviced_at: 0,
+            stats: Stats::default(),
+        }
+    }
+
+    /// How the link is.
+    pub fn state(&self) -> &State {
+        &self.progress.state
+    }
+
+    /// The previous node, once there was a session.
+    pub fn peer(&self) -> Option<&RingInfo> {
+        self.session.as_ref().map(|session| &session.agreed.peer)
+    }
+
+    /// Where it sends from.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.session.as_ref().map(|session| session.agreed.from)
+    }
+
+    /// The session's number, once there was one.
+    pub fn session(&self) -> Option<u64> {
+        self.session.as_ref().map(|session| session.agreed.id)
+    }
+
+    /// The oldest event that was not asked for yet.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.progress.events.pop_front()
+    }
+
+    /// What the link has done so far.
+    pub fn stats(&self) -> Stats {
+        let srtt_us = self.session.as_ref().map_or(0, |session| session.srtt_us);
+        Stats { srtt_us, ..self.stats }
+    }
+
+    /// The oldest frame, complete and aligned for any element; the same until
+    /// [`LinkIn::release`].
+    pub fn front(&self) -> Option<&[u8]> {
+        let session = self.session.as_ref().filter(|s| s.first != s.next)?;
+        Some(self.banks[bank(session.first, session.n_banks)].frame())
+    }
+
+    /// Frees the oldest frame's bank. Without a frame, as after a reset, nothing happens.
+    pub fn release(&mut self) {
+        let Some(session) = self.session.as_mut().filter(|s| s.first != s.next) else { return };
+        let n_banks = session.n_banks;
+        self.banks[bank(session.first, n_banks)].clear();
+        session.first = session.first.wrapping_add(1);
+        // The sender may be waiting for room.
+        if session.told_end.wrapping_sub(session.next) < n_banks / 2 {
+            session.is_due(Kind::Ack);
+        }
+    }
+
+    /// Whether a frame or an event waits.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.progress.events.is_empty() || self.front().is_some()
+    }
+
+    /// The connection that the session came over is gone.
+    pub fn on_disconnect(&mut self) {
+        if self.progress.state == State::Up {
+            self.progress.lost();
+        }
+    }
+
+    // What arrives
+
+    /// Takes a datagram of a kind that goes forward.
+    pub(super) fn on_datagram(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        header: &Header,
+        bytes: &mut [u8],
+        wire: &mut impl Wire,
+    ) {
+        let is_used = match header.kind {
+            Kind::Data => self.on_data(now, from, header, bytes),
+            Kind::Ping => self.on_ping(now, from, header, bytes).is_some(),
+            _ => self.on_greeting(now, from, header, &bytes[HEADER_LEN..], wire),
+        };
+        if !is_used {
+            self.stats.dropped += 1;
+        }
+    }
+
+    fn on_data(&mut self, now: Micros, from: SocketAddr, header: &Header, bytes: &[u8]) -> bool {
+        let Some(session) = self.session.as_mut().filter(|s| s.owns(from, header)) else {
+            return false;
+        };
+        let n_banks = session.n_banks;
+        let seq = header.seq;
+        if is_before(seq, session.next) {
+            self.stats.duplicates += 1;
+            session.is_due(Kind::Ack);
+            return true;
+        }
+        if seq.wrapping_sub(session.first) >= n_banks {
+            session.is_due(Kind::Ack);
+            return false;
+        }
+        let index = bank(seq, n_banks);
+        if self.banks[index].kernel_mut().is_some() {
+            // It came before the kernel module knew of the session. It is to come again.
+            session.see(now, seq.wrapping_add(1));
+            return false;
+        }
+        let (raw, payload) = bytes.split_at(HEADER_LEN);
+        let deposit = self.banks[index].deposit(header, raw, payload, session.agreed.keys.as_ref());
+        match deposit {
+            Deposit::Forged => return false,
+            Deposit::Duplicate => self.stats.duplicates += 1,
+            Deposit::New | Deposit::Complete => self.stats.datagrams += 1,
+        }
+        session.heard_at = now;
+        session.see(now, seq.wrapping_add(1));
+        session.nack_at[index] = session.nack_at[index].max(now + session.patience());
+        if deposit == Deposit::Complete {
+            session.is_due(Kind::Ack);
+            session.deliver(&self.banks, &mut self.stats);
+        }
+        self.revive();
+        true
+    }
+
+    /// Tells the kernel module whom the session is with; its banks are free then.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn follow_session(&mut self, device: &Device) -> io::Result<()> {
+        let Some(session) = self.session.as_mut().filter(|s| !s.is_followed) else { return Ok(()) };
+        session.is_followed = true;
+        let banks = self.banks.iter_mut().filter_map(Bank::kernel_mut);
+        device.set_peer(session.agreed.from, session.agreed.id, banks)
+    }
+
+    /// Whether the kernel module has completed the next frame.
+    pub fn is_next_ready(&mut self) -> bool {
+        let Some(session) = &self.session else { return false };
+        let next = &mut self.banks[bank(session.next, session.n_banks)];
+        next.kernel_mut().is_some_and(|bank| bank.is_ready())
+    }
+
+    /// Takes what the kernel module has collected.
+    pub fn collect(&mut self, now: Micros) {
+        let Some(session) = self.session.as_mut().filter(|s| s.is_followed) else { return };
+        let n_banks = session.n_banks;
+        let mut is_heard = false;
+        for i in 0..n_banks - session.next.wrapping_sub(session.first) {
+            let seq = session.next.wrapping_add(i);
+            let index = bank(seq, n_banks);
+            let id = (session.agreed.id, seq);
+            let (n_good, n_bad) = self.banks[index].collect(id, session.agreed.keys.as_ref());
+            self.stats.dropped += u64::from(n_bad);
+            self.stats.datagrams += u64::from(n_good);
+            if n_good == 0 {
+                continue;
+            }
+            is_heard = true;
+            session.heard_at = now;
+            session.see(now, seq.wrapping_add(1));
+            session.nack_at[index] = session.nack_at[index].max(now + session.patience());
+            if self.banks[index].is_complete() {
+                session.is_due(Kind::Ack);
+            }
+        }
+        session.deliver(&self.banks, &mut self.stats);
+        if is_heard {
+            self.revive();
+        }
+    }
+
+    fn on_ping(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        header: &Header,
+        bytes: &mut [u8],
+    ) -> Option<()> {
+        let session = self.session.as_mut().filter(|s| s.owns(from, header))?;
+        if session.newest_ping.is_some_and(|newest| header.counter() <= newest) {
+            return None;
+        }
+        let payload = open_control(header, bytes, session.agreed.keys.as_ref()).ok()?;
+        let ping = Ping::parse(payload).ok()?;
+        session.newest_ping = Some(header.counter());
+        session.heard_at = now;
+        session.echo = ping.name;
+        session.srtt_us = ping.srtt_us.min(1_000_000);
+        if ping.next.wrapping_sub(session.first) <= session.n_banks {
+            session.see(now, ping.next);
+        }
+        session.is_due(Kind::Pong);
+        self.revive();
+        Some(())
+    }
+
+    fn revive(&mut self) {
+        if let (State::Lost, Some(id)) = (&self.progress.state, self.session()) {
+            self.progress.up(id);
+        }
+    }
+
+    fn on_greeting(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        header: &Header,
+        payload: &[u8],
+        wire: &mut impl Wire,
+    ) -> bool {
+        if now >= self.greetings.1 + GREETING_SPAN_US {
+            self.greetings = (0, now);
+        }
+        self.greetings.0 += 1;
+        if self.greetings.0 > GREETINGS_MAX {
+            return false;
+        }
+        match header.kind {
+            Kind::Hello => self.on_hello(now, from, payload, wire),
+            Kind::Confirm => self.on_confirm(now, from, header.session, payload),
+            _ => false,
+        }
+    }
+
+    fn on_hello(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        payload: &[u8],
+        wire: &mut impl Wire,
+    ) -> bool {
+        let hello = match self.offers.judge(&self.config, payload) {
+            Judged::Fits(hello) => hello,
+            Judged::Nonsense => return false,
+            Judged::Refused(nonce, refusal) => {
+                self.refuse(now, from, nonce, refusal, wire);
+                return true;
+            }
+        };
+        if let Some(session) = &mut self.session {
+            let is_kept = hello.resume == session.agreed.id;
+            if is_kept && session.agreed.instance == hello.instance {
+                session.is_due(Kind::Ack);
+                return true;
+            }
+            let is_same_place = session.agreed.peer.layers() == hello.node.layers();
+            if self.progress.state == State::Up && !is_same_place {
+                self.refuse(now, from, hello.nonce, Refusal::Busy, wire);
+                return true;
+            }
+        }
+        let Some(raw) = payload.first_chunk::<HELLO_LEN>() else { return false };
+        let (session, welcome) = self.offers.welcome(&self.config, from, raw, hello.nonce);
+        send_control(wire, from, (Kind::Welcome, session, 0), None, &welcome);
+        true
+    }
+
+    fn refuse(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        nonce: Nonce,
+        refusal: Refusal,
+        wire: &mut impl Wire,
+    ) {
+        let mut payload = [0; REFUSE_LEN];
+        refusal.emit(&nonce, &mut payload);
+        send_control(wire, from, (Kind::Refuse, 0, 0), None, &payload);
+        self.progress.refused(now, refusal);
+    }
+
+    fn on_confirm(&mut self, now: Micros, from: SocketAddr, id: u64, payload: &[u8]) -> bool {
+        if let Some(session) = self.session.as_mut().filter(|s| s.agreed.id == id) {
+            session.is_due(Kind::Ack);
+            return true;
+        }
+        let Some(agreed) = self.offers.confirm(&self.config, (from, id), payload) else {
+            return false;
+        };
+        self.offers.renew(self.random.draw());
+        if self.session.is_some() {
+            self.progress.tell(Event::Reset);
+        }
+        self.banks.iter_mut().for_each(Bank::clear);
+        self.session = Some(Session::new(agreed, now, self.banks.len()));
+        self.progress.up(id);
+        true
+    }
+
+    // What goes out
+
+    /// Sends what is due.
+    pub(super) fn transmit(&mut self, now: Micros, wire: &mut impl Wire) {
+        let before = std::mem::replace(&mut self.serviced_at, now);
+        let Some(session) = &mut self.session else { return };
+        session.heard_at = without_pause(session.heard_at, before, now);
+        if self.progress.state == State::Up && now > session.heard_at + LOST_US {
+            self.progress.lost();
+        }
+        let mut ack = Ack::default();
+        session.name_missing(now, &self.banks, &mut ack);
+        if !ack.nacks.is_empty() {
+            session.is_due(Kind::Ack);
+        }
+        if let Some(kind) = session.kind_due.take() {
+            session.send(wire, kind, ack);
+        }
+    }
+
+    /// When there is something to send next, if nothing arrives.
+    pub(super) fn deadline(&self) -> Micros {
+        let Some(session) = &self.session else { return Micros::MAX };
+        if session.kind_due.is_some() {
+            return 0;
+        }
+        let lost = match self.progress.state {
+            State::Up => session.heard_at + LOST_US + 1,
+            _ => Micros::MAX,
+        };
+        let nacks = session.incomplete(&self.banks).map(|(index, _)| session.nack_at[index]);
+        nacks.fold(lost, Micros::min)
+    }
+}
+
+impl Session {
+    fn new(agreed: Agreed, now: Micros, n_banks: usize) -> Session {
+        Session {
+            agreed,
+            is_followed: false,
+            n_banks: n_banks as u32,
+            counter: 0,
+            newest_ping: None,
+            first: 0,
+            next: 0,
+            seen_end: 0,
+            told_end: 0,
+            echo: 0,
+            kind_due: Some(Kind::Ack),
+            heard_at: now,
+            srtt_us: 0,
+            nack_at: [0; BANKS_MAX],
+        }
+    }
+
+    fn owns(&self, from: SocketAddr, header: &Header) -> bool {
+        self.agreed.id == header.session && self.agreed.from == from
+    }
+
+    /// An answer is due; a PONG is one too.
+    fn is_due(&mut self, kind: Kind) {
+        if self.kind_due != Some(Kind::Pong) {
+            self.kind_due = Some(kind);
+        }
+    }
+
+    /// How long missing chunks may be on their way behind others.
+    fn patience(&self) -> Micros {
+        Micros::from(self.srtt_us / 4).max(REORDER_MIN_US)
+    }
+
+    /// Frames before `end` have been sent.
+    fn see(&mut self, now: Micros, end: u32) {
+        while is_before(self.seen_end, end) {
+            self.nack_at[bank(self.seen_end, self.n_banks)] = now + self.patience();
+            self.seen_end = self.seen_end.wrapping_add(1);
+        }
+    }
+
+    /// Delivers what is complete, in order.
+    fn deliver(&mut self, banks: &[Bank], stats: &mut Stats) {
+        while self.next.wrapping_sub(self.first) < self.n_banks {
+            let bank = &banks[bank(self.next, self.n_banks)];
+            if !bank.is_complete() {
+                break;
+            }
+            stats.frames += 1;
+            stats.bytes += u64::from(bank.travel_bytes());
+            self.next = self.next.wrapping_add(1);
+        }
+    }
+
+    /// Banks of frames that were sent and are not complete, with their numbers.
+    fn incomplete<'a>(&self, banks: &'a [Bank]) -> impl Iterator<Item = (usize, u32)> + use<'a> {
+        let (next, n_banks) = (self.next, self.n_banks);
+        let n_seen = self.seen_end.wrapping_sub(next).min(n_banks);
+        (0..n_seen)
+            .map(move |i| next.wrapping_add(i))
+            .map(move |seq| (bank(seq, n_banks), seq))
+            .filter(|(index, _)| !banks[*index].is_complete())
+    }
+
+    fn name_missing(&mut self, now: Micros, banks: &[Bank], ack: &mut Ack) {
+        let again = Micros::from(self.srtt_us) * 3 / 2;
+        let again = again.max(NACK_AGAIN_US).max(self.patience());
+        for (index, seq) in self.incomplete(banks) {
+            if now >= self.nack_at[index] && ack.nacks.len() < NACKS_MAX {
+                let nack = Nack { seq, missing: banks[index].missing() };
+                // There is room: the length was compared.
+                let _ = ack.nacks.push(nack);
+                self.nack_at[index] = now + again;
+            }
+        }
+    }
+
+    fn send(&mut self, wire: &mut impl Wire, kind: Kind, mut ack: Ack) {
+        ack.next = self.next;
+        ack.window_end = self.first.wrapping_add(self.n_banks);
+        ack.echo = self.echo;
+        self.told_end = ack.window_end;
+        self.counter += 1;
+        let mut payload = [0; ACK_MAX];
+        let len = ack.emit(&mut payload);
+        let id = (kind, self.agreed.id, self.counter);
+        send_control(wire, self.agreed.from, id, self.agreed.keys.as_ref(), &payload[..len]);
+    }
+}

@@ -1,0 +1,62 @@
+//! Round-trip time: smoothed mean and deviation, as RFC 6298 computes them.
+
+use crate::transport::Micros;
+
+/// Shortest and longest time before an unanswered datagram is asked about.
+const RTO_MIN_US: Micros = 2_000;
+const RTO_MAX_US: Micros = 500_000;
+
+/// The estimate, in microseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rtt {
+    srtt: Micros,
+    var: Micros,
+}
+
+impl Rtt {
+    pub(super) fn sample(&mut self, us: Micros) {
+        let us = us.clamp(1, 10_000_000);
+        if self.srtt == 0 {
+            (self.srtt, self.var) = (us, us / 2);
+            return;
+        }
+        self.var = (3 * self.var + self.srtt.abs_diff(us)) / 4;
+        self.srtt = (7 * self.srtt + us).div_ceil(8);
+    }
+
+    pub(super) fn srtt_us(&self) -> u32 {
+        self.srtt as u32
+    }
+
+    pub(super) fn var_us(&self) -> u32 {
+        self.var as u32
+    }
+
+    /// How long to wait for an answer, after `tries` that got none.
+    pub(super) fn timeout(&self, tries: u32) -> Micros {
+        let first = match self.srtt {
+            0 => 20_000,
+            srtt => (srtt + 4 * self.var).clamp(RTO_MIN_US, RTO_MAX_US),
+        };
+        (first << tries.min(8)).min(RTO_MAX_US)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_follow_the_samples_and_back_off() {
+        let mut rtt = Rtt::default();
+        (0..100).for_each(|_| rtt.sample(10_000));
+        assert_eq!(rtt.srtt_us(), 10_000);
+        assert!((10_000..12_000).contains(&rtt.timeout(0)));
+        assert_eq!(rtt.timeout(1), 2 * rtt.timeout(0));
+        assert_eq!(rtt.timeout(u32::MAX), RTO_MAX_US);
+        (0..100).for_each(|_| rtt.sample(0));
+        assert_eq!(rtt.timeout(0), RTO_MIN_US);
+        (0..100).for_each(|_| rtt.sample(u64::MAX));
+        assert_eq!(rtt.timeout(0), RTO_MAX_US);
+    }
+}

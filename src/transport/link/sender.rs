@@ -1,0 +1,610 @@
+//! The sending half: the link to the next node.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::bank::{Bank, Mode};
+use super::handshake::{self, Agreed};
+use super::rtt::Rtt;
+use super::{
+    BANKS_MAX, Event, LOST_US, LinkConfig, PING_US, Progress, State, Stats, Wire, is_before,
+    open_control, send_control, without_pause,
+};
+use crate::sys::tensor::{self, Device};
+use crate::transport::Micros;
+use crate::wire::control::{Ack, Chunks, PING_LEN, Ping};
+use crate::wire::datagram::{HEADER_LEN, Header, Kind, SLOTS_BYTES};
+use crate::wire::hello::{CONFIRM_LEN, HELLO_LEN, Refusal, RingInfo};
+use crate::wire::seal::Randomness;
+
+/// First and longest pause between two HELLOs.
+const HELLO_US: (Micros, Micros) = (50_000, 1_000_000);
+/// After so much silence the neighbour may have restarted: a HELLO asks.
+const SILENCE_US: Micros = 600_000;
+/// How often a CONFIRM is repeated before the connector begins again.
+const CONFIRM_TRIES: u32 = 8;
+const CONFIRM_US: Micros = 50_000;
+/// Bytes that may be on the way: at first, and at least whatever is lost.
+const FLIGHT_BYTES: (u32, u32) = (512 << 10, SLOTS_BYTES as u32);
+/// The last frame number of a sealed session, so that no nonce comes twice.
+const SEALED_SEQ_MAX: u32 = u32::MAX - 1024;
+
+/// A link to the next node.
+pub struct LinkOut {
+    config: LinkConfig,
+    mode: Mode,
+    address: SocketAddr,
+    random: Randomness,
+    instance: u64,
+    progress: Progress,
+    attempt: Attempt,
+    offer: Option<Offer>,
+    session: Option<Session>,
+    banks: Box<[Bank]>,
+    sent: [Sent; BANKS_MAX],
+    is_reserved: bool,
+    serviced_at: Micros,
+    stats: Stats,
+}
+
+/// The HELLO that is being repeated.
+struct Attempt {
+    hello: [u8; HELLO_LEN],
+    resume: u64,
+    at: Micros,
+    pause: Micros,
+    counter: u64,
+}
+
+/// A WELCOME that was answered.
+struct Offer {
+    agreed: Agreed,
+    confirm: [u8; CONFIRM_LEN],
+    at: Micros,
+    sent_at: Micros,
+    tries: u32,
+}
+
+/// Frames `base..sent` are on the way, `sent..head` wait.
+struct Session {
+    agreed: Agreed,
+    counter: u64,
+    newest_answer: Option<u64>,
+    base: u32,
+    sent: u32,
+    head: u32,
+    window_end: u32,
+    flight_bytes: u32,
+    flight_max: u32,
+    cut_at: Micros,
+    rtt: Rtt,
+    heard_at: Micros,
+    ping: Ping,
+    ping_at: Micros,
+    is_ping_answered: bool,
+    probe_at: Micros,
+    probes: u32,
+}
+
+/// What is known of a frame on the way.
+#[derive(Clone, Copy, Default)]
+struct Sent {
+    at: Micros,
+    /// Chunks to be sent again.
+    due: Chunks,
+    /// Chunks that were, last time.
+    again: Chunks,
+    again_at: Micros,
+}
+
+impl LinkOut {
+    /// A link to `address`, which is not connected yet.
+    ///
+    /// # Panics
+    /// If the number of banks is not as [`LinkConfig::n_banks`] says.
+    pub fn new(config: LinkConfig, mode: Mode, address: SocketAddr, now: Micros) -> LinkOut {
+        let banks = (0..config.n_banks).map(|_| Bank::new()).collect();
+        LinkOut::with_banks(banks, config, mode, address, now)
+    }
+
+    /// A link to `address` that the kernel module sends for, with as many banks as it has
+    /// slots.
+    ///
+    /// # Panics
+    /// If another link has the slots.
+    pub fn of_kernel(
+        device: &Arc<Device>,
+        mut config: LinkConfig,
+        address: SocketAddr,
+        now: Micros,
+    ) -> LinkOut {
+        config.n_banks = tensor::BANKS;
+        let slot = |i| Bank::of_slot(device.slot(i).expect("no other link has the slots"));
+        let banks = (0..tensor::BANKS).map(slot).collect();
+        LinkOut::with_banks(banks, config, Mode::Datagrams, address, now)
+    }
+
+    fn with_banks(
+        banks: Box<[Bank]>,
+        config: LinkConfig,
+        mode: Mode,
+        address: SocketAddr,
+        now: Micros,
+    ) -> LinkOut {
+        assert!(config.n_banks.is_power_of_two());
+        assert!((2..=BANKS_MAX).contains(&config.n_banks));
+        let mut random = Randomness::new(config.seed);
+        let instance = random.id();
+        let hello = handshake::hello(&config, instance, random.draw(), 0);
+        LinkOut {
+            banks,
+            config,
+            mode,
+            address,
+            random,
+            instance,
+            progress: Progress::new(),
+            attempt: Attempt { hello, resume: 0, at: now, pause: HELLO_US.0, counter: 0 },
+            offer: None,
+            session: None,
+            sent: [Sent::default(); BANKS_MAX],
+            is_reserved: false,
+            serviced_at: now,
+            stats: Stats::default(),
+        }
+    }
+
+    /// How the link is.
+    pub fn state(&self) -> &State {
+        &self.progress.state
+    }
+
+    /// The next node, once there was a session.
+    pub fn peer(&self) -> Option<&RingInfo> {
+        self.session.as_ref().map(|session| &session.agreed.peer)
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The session's number, once there was one.
+    pub fn session(&self) -> Option<u64> {
+        self.session.as_ref().map(|session| session.agreed.id)
+    }
+
+    /// The oldest event that was not asked for yet.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.progress.events.pop_front()
+    }
+
+    /// What the link has done so far.
+    pub fn stats(&self) -> Stats {
+        let rtt = self.session.as_ref().map_or(Rtt::default(), |session| session.rtt);
+        Stats { srtt_us: rtt.srtt_us(), rttvar_us: rtt.var_us(), ..self.stats }
+    }
+
+    /// Room for the next frame, [`crate::wire::datagram::FRAME_MAX`] bytes, aligned for any
+    /// element; the same until [`LinkOut::commit`]. `None` without a session, and while all banks
+    /// are on their way.
+    pub fn reserve(&mut self) -> Option<&mut [u8]> {
+        let session = self.session.as_ref()?;
+        let n_banks = self.config.n_banks as u32;
+        let is_spent = self.config.key.is_some() && session.head >= SEALED_SEQ_MAX;
+        if session.head.wrapping_sub(session.base) >= n_banks || is_spent {
+            return None;
+        }
+        let bank = &mut self.banks[bank(session.head, n_banks)];
+        if !bank.is_idle() {
+            return None;
+        }
+        self.is_reserved = true;
+        Some(bank.buffer())
+    }
+
+    /// Gives the first `bytes` of the reserved room to the link. It goes out with the next
+    /// [`LinkOut::transmit`]. Without a reservation, as after a reset, nothing happens.
+    ///
+    /// # Panics
+    /// If `bytes` is 0 or more than the room.
+    pub fn commit(&mut self, bytes: usize) {
+        assert!(bytes > 0 && bytes <= crate::wire::datagram::FRAME_MAX);
+        let is_reserved = std::mem::take(&mut self.is_reserved);
+        let Some(session) = self.session.as_mut().filter(|_| is_reserved) else { return };
+        let bank = &mut self.banks[bank(session.head, self.config.n_banks as u32)];
+        let agreed = &session.agreed;
+        bank.close(bytes, (agreed.id, session.head), self.mode, agreed.keys.as_ref());
+        session.head = session.head.wrapping_add(1);
+    }
+
+    /// Frames committed and not acknowledged.
+    pub fn in_flight(&self) -> usize {
+        self.session.as_ref().map_or(0, |s| s.head.wrapping_sub(s.base) as usize)
+    }
+
+    /// Whether an event waits.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.progress.events.is_empty()
+    }
+
+    /// There is a new connection: begins on it at once.
+    pub fn on_connect(&mut self, now: Micros) {
+        self.offer = None;
+        self.greet(now, 0);
+    }
+
+    /// The connection is gone: a stream's session ends, and the next one begins at once.
+    pub fn on_disconnect(&mut self, now: Micros) {
+        if self.progress.state == State::Up {
+            self.progress.lost();
+        }
+        self.on_connect(now);
+    }
+
+    /// Starts again with HELLO.
+    fn greet(&mut self, now: Micros, resume: u64) {
+        let nonce = self.random.draw();
+        let hello = handshake::hello(&self.config, self.instance, nonce, resume);
+        let counter = self.attempt.counter;
+        self.attempt = Attempt { hello, resume, at: now, pause: HELLO_US.0, counter };
+    }
+
+    // What arrives
+
+    /// Takes a datagram of a kind that goes back.
+    pub(super) fn on_datagram(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        header: &Header,
+        bytes: &mut [u8],
+    ) {
+        let is_used = match header.kind {
+            Kind::Welcome => self.on_welcome(now, from, header, &bytes[HEADER_LEN..]),
+            Kind::Refuse => self.on_refuse(now, &bytes[HEADER_LEN..]),
+            Kind::Ack | Kind::Pong => {
+                self.take_offer(now, from, header, bytes)
+                    || self.on_answer(now, from, header, bytes).is_some()
+            }
+            _ => false,
+        };
+        if !is_used {
+            self.stats.dropped += 1;
+        }
+    }
+
+    fn on_welcome(&mut self, now: Micros, from: SocketAddr, header: &Header, body: &[u8]) -> bool {
+        let is_asking = self.session.is_none() || self.is_silent(now) || self.attempt.resume == 0;
+        let is_known = self.offer.as_ref().is_some_and(|o| o.agreed.id == header.session);
+        if !is_asking || is_known || self.session() == Some(header.session) {
+            return true;
+        }
+        let place = (from, header.session);
+        match handshake::accept_welcome(&self.config, &self.attempt.hello, place, body) {
+            None => false,
+            Some(Err(refusal)) => {
+                self.refused(now, refusal);
+                true
+            }
+            Some(Ok((agreed, confirm))) => {
+                self.offer = Some(Offer { agreed, confirm, at: now, sent_at: now, tries: 0 });
+                true
+            }
+        }
+    }
+
+    fn on_refuse(&mut self, now: Micros, payload: &[u8]) -> bool {
+        let Ok((nonce, refusal)) = Refusal::parse(payload) else { return false };
+        if nonce[..] != self.attempt.hello[16..32] || self.offer.is_some() {
+            return false;
+        }
+        self.refused(now, refusal);
+        true
+    }
+
+    fn refused(&mut self, now: Micros, refusal: Refusal) {
+        self.progress.refused(now, refusal);
+        self.attempt.pause = HELLO_US.1;
+        self.attempt.at = now + HELLO_US.1;
+    }
+
+    /// The first answer under an offered session's keys makes it the link's session.
+    fn take_offer(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        header: &Header,
+        bytes: &mut [u8],
+    ) -> bool {
+        let Some(offer) = &self.offer else { return false };
+        if offer.agreed.id != header.session || offer.agreed.from != from {
+            return false;
+        }
+        let Some(ack) = answer(header, bytes, &offer.agreed) else { return false };
+        let Some(offer) = self.offer.take() else { return false };
+        if self.session.is_some() {
+            self.progress.tell(Event::Reset);
+        }
+        let mut session = Session::new(offer.agreed, now, header.counter(), &ack);
+        if offer.tries == 1 {
+            session.rtt.sample(now - offer.sent_at);
+        }
+        self.progress.up(session.agreed.id);
+        self.session = Some(session);
+        self.sent = [Sent::default(); BANKS_MAX];
+        self.is_reserved = false;
+        let id = self.session();
+        self.greet(Micros::MAX, id.unwrap_or(0));
+        true
+    }
+
+    /// An ACK or PONG of the session. `None` if it is none, or older than another.
+    fn on_answer(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        header: &Header,
+        bytes: &mut [u8],
+    ) -> Option<()> {
+        let session = self.session.as_mut()?;
+        let is_newer = session.newest_answer.is_none_or(|newest| header.counter() > newest);
+        if header.session != session.agreed.id || from != session.agreed.from || !is_newer {
+            return None;
+        }
+        let ack = answer(header, bytes, &session.agreed)?;
+        session.newest_answer = Some(header.counter());
+        session.heard_at = now;
+        if self.progress.state != State::Up {
+            self.progress.up(session.agreed.id);
+            self.greet(Micros::MAX, header.session);
+        }
+        self.on_ack(now, &ack);
+        Some(())
+    }
+
+    fn on_ack(&mut self, now: Micros, ack: &Ack) {
+        let Some(session) = &mut self.session else { return };
+        let n_banks = self.config.n_banks as u32;
+        if ack.echo == session.ping.name && !session.is_ping_answered {
+            session.is_ping_answered = true;
+            session.rtt.sample(now - session.ping_at);
+        }
+        let is_sent = |seq: u32| !is_before(seq, session.base) && !is_before(session.sent, seq);
+        if !is_sent(ack.next) {
+            return;
+        }
+        if ack.next != session.base {
+            session.probes = 0;
+            session.probe_at = now + session.rtt.timeout(0);
+        }
+        while session.base != ack.next {
+            let index = bank(session.base, n_banks);
+            session.on_delivered(now, &self.sent[index], self.banks[index].travel_bytes());
+        }
+        let room = ack.window_end.wrapping_sub(session.base);
+        if is_before(session.window_end, ack.window_end) && room <= BANKS_MAX as u32 {
+            session.window_end = ack.window_end;
+            session.probes = 0;
+        }
+        for nack in &ack.nacks {
+            if !is_before(nack.seq, session.base) && is_before(nack.seq, session.sent) {
+                let index = bank(nack.seq, n_banks);
+                let missing = nack.missing & self.banks[index].all();
+                session.on_missing(now, &mut self.sent[index], missing);
+            }
+        }
+    }
+
+    fn is_silent(&self, now: Micros) -> bool {
+        self.session.as_ref().is_none_or(|s| now.saturating_sub(s.heard_at) > SILENCE_US)
+    }
+
+    // What goes out
+
+    /// Sends what is due.
+    pub(super) fn transmit(&mut self, now: Micros, wire: &mut impl Wire) {
+        let before = std::mem::replace(&mut self.serviced_at, now);
+        if let Some(session) = &mut self.session {
+            session.heard_at = without_pause(session.heard_at, before, now);
+        }
+        self.handshake(now, wire);
+        let Some(session) = &mut self.session else { return };
+        session.send_frames(now, wire, &self.banks, &mut self.sent, &mut self.stats);
+        session.ask(now, wire, &self.banks, self.mode);
+        if self.progress.state == State::Up && now > session.heard_at + LOST_US {
+            self.progress.lost();
+        }
+        let is_spent = session.agreed.keys.is_some() && session.head >= SEALED_SEQ_MAX;
+        if is_spent && session.base == session.head && self.attempt.resume != 0 {
+            self.greet(now, 0);
+        }
+    }
+
+    fn handshake(&mut self, now: Micros, wire: &mut impl Wire) {
+        if let Some(session) = &self.session
+            && self.attempt.at == Micros::MAX
+            && now > session.heard_at + SILENCE_US
+        {
+            self.attempt.at = now;
+        }
+        if let Some(offer) = &mut self.offer {
+            if offer.tries >= CONFIRM_TRIES {
+                self.offer = None;
+                self.attempt.at = now;
+            } else if now >= offer.at {
+                offer.send(now, wire, self.address);
+            }
+        } else if now >= self.attempt.at {
+            let attempt = &mut self.attempt;
+            attempt.counter += 1;
+            let id = (Kind::Hello, 0, attempt.counter);
+            send_control(wire, self.address, id, None, &attempt.hello);
+            attempt.at = now + attempt.pause;
+            attempt.pause = (attempt.pause * 2).min(HELLO_US.1);
+        }
+    }
+
+    /// When there is something to send next, if nothing arrives.
+    pub(super) fn deadline(&self) -> Micros {
+        let handshake = self.offer.as_ref().map_or(self.attempt.at, |offer| offer.at);
+        let Some(session) = &self.session else { return handshake };
+        let lost = match self.progress.state {
+            State::Up => session.heard_at + LOST_US + 1,
+            _ => Micros::MAX,
+        };
+        let silence = match self.attempt.at {
+            Micros::MAX => session.heard_at + SILENCE_US + 1,
+            _ => Micros::MAX,
+        };
+        handshake.min(lost).min(silence).min(session.deadline())
+    }
+}
+
+/// Which bank holds frame `seq`.
+pub(super) fn bank(seq: u32, n_banks: u32) -> usize {
+    (seq % n_banks) as usize
+}
+
+fn answer(header: &Header, bytes: &mut [u8], agreed: &Agreed) -> Option<Ack> {
+    let payload = open_control(header, bytes, agreed.keys.as_ref()).ok()?;
+    Ack::parse(payload).ok()
+}
+
+impl Offer {
+    fn send(&mut self, now: Micros, wire: &mut impl Wire, address: SocketAddr) {
+        let id = (Kind::Confirm, self.agreed.id, u64::from(self.tries));
+        send_control(wire, address, id, None, &self.confirm);
+        self.tries += 1;
+        (self.sent_at, self.at) = (now, now + CONFIRM_US);
+    }
+}
+
+impl Session {
+    fn new(agreed: Agreed, now: Micros, counter: u64, ack: &Ack) -> Session {
+        Session {
+            agreed,
+            counter: 0,
+            newest_answer: Some(counter),
+            base: 0,
+            sent: 0,
+            head: 0,
+            window_end: ack.window_end.min(BANKS_MAX as u32),
+            flight_bytes: 0,
+            flight_max: FLIGHT_BYTES.0,
+            cut_at: now,
+            rtt: Rtt::default(),
+            heard_at: now,
+            ping: Ping { name: 0, next: 0, srtt_us: 0 },
+            ping_at: now,
+            is_ping_answered: true,
+            probe_at: Micros::MAX,
+            probes: 0,
+        }
+    }
+
+    /// The oldest frame on the way has arrived.
+    fn on_delivered(&mut self, now: Micros, sent: &Sent, bytes: u32) {
+        if sent.again == 0 && self.base.wrapping_add(1) == self.sent {
+            self.rtt.sample(now - sent.at);
+        }
+        self.base = self.base.wrapping_add(1);
+        self.flight_bytes = self.flight_bytes.saturating_sub(bytes);
+        self.flight_max = self.flight_max.saturating_add(bytes / 4).min(u32::MAX / 2);
+    }
+
+    /// Chunks that have not arrived. Those that are on the way again are left alone for a while.
+    fn on_missing(&mut self, now: Micros, sent: &mut Sent, missing: Chunks) {
+        let patience = Micros::from(self.rtt.srtt_us()).max(1_000);
+        let is_recent = sent.again != 0 && now < sent.again_at + patience;
+        sent.due |= if is_recent { missing & !sent.again } else { missing };
+        if sent.due != 0 && now > self.cut_at + patience {
+            self.cut_at = now;
+            self.flight_max = (self.flight_max / 2).max(FLIGHT_BYTES.1);
+        }
+    }
+
+    fn send_frames(
+        &mut self,
+        now: Micros,
+        wire: &mut impl Wire,
+        banks: &[Bank],
+        sent: &mut [Sent; BANKS_MAX],
+        stats: &mut Stats,
+    ) {
+        let n_banks = banks.len() as u32;
+        let to = self.agreed.from;
+        let mut seq = self.base;
+        while seq != self.sent {
+            let frame = &mut sent[bank(seq, n_banks)];
+            if frame.due != 0 {
+                if !wire.burst(to, &banks[bank(seq, n_banks)].burst(frame.due)) {
+                    return;
+                }
+                stats.retransmits += u64::from(frame.due.count_ones());
+                stats.datagrams += u64::from(frame.due.count_ones());
+                frame.again =
+                    if now < frame.again_at + 1_000 { frame.again } else { 0 } | frame.due;
+                (frame.due, frame.again_at) = (0, now);
+            }
+            seq = seq.wrapping_add(1);
+        }
+        while self.sent != self.head && is_before(self.sent, self.window_end) {
+            let index = bank(self.sent, n_banks);
+            let bytes = banks[index].travel_bytes();
+            let is_full = self.flight_bytes > 0 && self.flight_bytes + bytes > self.flight_max;
+            if is_full || !wire.burst(to, &banks[index].burst(Chunks::MAX)) {
+                break;
+            }
+            sent[index] = Sent { at: now, ..Sent::default() };
+            self.flight_bytes += bytes;
+            self.sent = self.sent.wrapping_add(1);
+            self.probe_at = now + self.rtt.timeout(self.probes);
+            stats.frames += 1;
+            stats.bytes += u64::from(bytes);
+            stats.datagrams += u64::from(banks[index].all().count_ones());
+        }
+    }
+
+    /// Whether the neighbour is to say something: frames are on the way, or wait for credit.
+    fn is_waiting(&self) -> bool {
+        self.base != self.head
+    }
+
+    /// PING when the link is idle or an answer is overdue. With it goes a chunk of the oldest
+    /// frame on the way: if it is the missing one, a round trip is saved. Streams lose none.
+    fn ask(&mut self, now: Micros, wire: &mut impl Wire, banks: &[Bank], mode: Mode) {
+        let is_overdue = self.is_waiting() && now >= self.probe_at;
+        if !is_overdue && now < self.ping_at + PING_US {
+            return;
+        }
+        if is_overdue && self.base != self.sent && mode == Mode::Datagrams {
+            let bank = &banks[bank(self.base, banks.len() as u32)];
+            let all = bank.all();
+            if !wire.burst(self.agreed.from, &bank.burst(all & !(all >> 1))) {
+                return;
+            }
+        }
+        if is_overdue {
+            self.probes += 1;
+        }
+        self.probe_at = now + self.rtt.timeout(self.probes);
+        self.send_ping(now, wire);
+    }
+
+    fn send_ping(&mut self, now: Micros, wire: &mut impl Wire) {
+        let name = self.ping.name.wrapping_add(1).max(1);
+        self.ping = Ping { name, next: self.sent, srtt_us: self.rtt.srtt_us() };
+        (self.ping_at, self.is_ping_answered) = (now, false);
+        let mut payload = [0; PING_LEN];
+        self.ping.emit(&mut payload);
+        self.counter += 1;
+        let id = (Kind::Ping, self.agreed.id, self.counter);
+        send_control(wire, self.agreed.from, id, self.agreed.keys.as_ref(), &payload);
+    }
+
+    fn deadline(&self) -> Micros {
+        let probe = if self.is_waiting() { self.probe_at } else { Micros::MAX };
+        probe.min(self.ping_at + PING_US)
+    }
+}

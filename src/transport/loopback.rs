@@ -1,0 +1,284 @@
+//! Endpoints within one process, in virtual time.
+//!
+//! A [`Network`] carries datagrams between its endpoints as its [`Faults`] say, and holds the
+//! clock: it stands still until [`Network::step`], or an endpoint that waits, moves it. One
+//! seed gives one course of events.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::fault::{Dice, Faults};
+use super::link::{Burst, LinkConfig, LinkIn, LinkOut, Links, Mode, Wire};
+use super::{Endpoint, Micros};
+
+/// Datagrams that wait for an endpoint; more are lost, as in a socket's buffer.
+const INBOX_MAX: usize = 4096;
+
+/// A network of endpoints, numbered from 0 in the order in which they joined.
+#[derive(Clone)]
+pub struct Network {
+    shared: Arc<Mutex<Shared>>,
+}
+
+struct Shared {
+    now: Micros,
+    dice: Dice,
+    faults: Faults,
+    flying: BinaryHeap<Reverse<Flight>>,
+    n_sent: u64,
+    nodes: Vec<Node>,
+    cuts: BTreeSet<(usize, usize)>,
+}
+
+struct Node {
+    inbox: VecDeque<(SocketAddr, Vec<u8>)>,
+    deadline: Micros,
+}
+
+/// Ordered by arrival; the number makes equal times unequal.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Flight {
+    at: Micros,
+    number: u64,
+    from: usize,
+    to: usize,
+    bytes: Vec<u8>,
+}
+
+/// The address of endpoint `index`.
+pub fn address(index: usize) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 1 + index as u16))
+}
+
+fn index(address: SocketAddr) -> Option<usize> {
+    usize::from(address.port()).checked_sub(1)
+}
+
+impl Network {
+    /// An empty network, at time 1,000,000.
+    pub fn new(seed: u64, faults: Faults) -> Network {
+        let shared = Shared {
+            now: 1_000_000,
+            dice: Dice::new(seed),
+            faults,
+            flying: BinaryHeap::new(),
+            n_sent: 0,
+            nodes: Vec::new(),
+            cuts: BTreeSet::new(),
+        };
+        Network { shared: Arc::new(Mutex::new(shared)) }
+    }
+
+    /// A new endpoint with a link to endpoint `next`, which may join later.
+    pub fn endpoint(&self, config: LinkConfig, next: Option<usize>) -> Loopback {
+        let mut shared = self.lock();
+        shared.nodes.push(Node { inbox: VecDeque::new(), deadline: 0 });
+        let (index, now) = (shared.nodes.len() - 1, shared.now);
+        drop(shared);
+        Loopback::new(self.clone(), index, config, next, now)
+    }
+
+    /// Endpoint `index` after a restart: it has forgotten all, and what waited for it is gone.
+    ///
+    /// # Panics
+    /// If no endpoint has this index.
+    pub fn restart(&self, index: usize, config: LinkConfig, next: Option<usize>) -> Loopback {
+        let mut shared = self.lock();
+        shared.nodes[index] = Node { inbox: VecDeque::new(), deadline: 0 };
+        let now = shared.now;
+        drop(shared);
+        Loopback::new(self.clone(), index, config, next, now)
+    }
+
+    /// Endpoint `index` is down until it restarts: it no longer moves the clock.
+    ///
+    /// # Panics
+    /// If no endpoint has this index.
+    pub fn stop(&self, index: usize) {
+        self.lock().nodes[index].deadline = Micros::MAX;
+    }
+
+    /// The time.
+    pub fn now(&self) -> Micros {
+        self.lock().now
+    }
+
+    /// Changes how bad the network is from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.lock().faults = faults;
+    }
+
+    /// Cuts the way between two endpoints, both directions, or mends it.
+    pub fn partition(&self, a: usize, b: usize, is_cut: bool) {
+        let mut shared = self.lock();
+        for way in [(a, b), (b, a)] {
+            match is_cut {
+                true => shared.cuts.insert(way),
+                false => shared.cuts.remove(&way),
+            };
+        }
+    }
+
+    /// Puts a datagram into an endpoint's inbox, as a stranger would.
+    pub fn inject(&self, from: SocketAddr, to: usize, bytes: &[u8]) {
+        self.lock().arrive(from, to, bytes.to_vec());
+    }
+
+    /// Moves time to the next arrival or the next endpoint's deadline; false if there is
+    /// neither. Then every endpoint is to be serviced.
+    pub fn step(&self) -> bool {
+        let mut shared = self.lock();
+        let deadline = shared.nodes.iter().map(|node| node.deadline).min();
+        shared.step(deadline.unwrap_or(Micros::MAX), Micros::MAX)
+    }
+
+    /// As [`Network::step`], but never past `limit`: time then stands there, and it is false.
+    pub fn step_to(&self, limit: Micros) -> bool {
+        let mut shared = self.lock();
+        let deadline = shared.nodes.iter().map(|node| node.deadline).min();
+        let has_moved = shared.step(deadline.unwrap_or(Micros::MAX), limit);
+        if !has_moved {
+            shared.now = shared.now.max(limit);
+        }
+        has_moved
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // A panic elsewhere leaves nothing half done that matters here.
+        self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Shared {
+    /// Moves time to `deadline` or the next arrival, if that is not behind `limit`.
+    fn step(&mut self, deadline: Micros, limit: Micros) -> bool {
+        let arrival = self.flying.peek().map_or(Micros::MAX, |Reverse(flight)| flight.at);
+        let at = deadline.min(arrival).max(self.now);
+        if at > limit || at == Micros::MAX {
+            return false;
+        }
+        // An endpoint that is late stays so until it is serviced; time goes on.
+        self.now = if at == self.now && arrival > at { at + 1 } else { at };
+        while self.flying.peek().is_some_and(|Reverse(flight)| flight.at <= self.now) {
+            if let Some(Reverse(flight)) = self.flying.pop() {
+                self.arrive(address(flight.from), flight.to, flight.bytes);
+            }
+        }
+        true
+    }
+
+    fn arrive(&mut self, from: SocketAddr, to: usize, bytes: Vec<u8>) {
+        if let Some(node) = self.nodes.get_mut(to)
+            && node.inbox.len() < INBOX_MAX
+        {
+            node.inbox.push_back((from, bytes));
+        }
+    }
+
+    fn send(&mut self, from: usize, to: SocketAddr, mut bytes: Vec<u8>) {
+        let Some(to) = index(to) else { return };
+        if self.cuts.contains(&(from, to)) {
+            return;
+        }
+        for delay in self.faults.fate(&mut self.dice, &mut bytes) {
+            self.n_sent += 1;
+            let (at, number) = (self.now + delay, self.n_sent);
+            self.flying.push(Reverse(Flight { at, number, from, to, bytes: bytes.clone() }));
+        }
+    }
+}
+
+/// An endpoint of a [`Network`].
+pub struct Loopback {
+    network: Network,
+    index: usize,
+    config: LinkConfig,
+    links: Links,
+}
+
+struct Out<'a> {
+    shared: MutexGuard<'a, Shared>,
+    from: usize,
+}
+
+impl Wire for Out<'_> {
+    fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool {
+        for (header, payload) in burst.datagrams() {
+            self.shared.send(self.from, to, [&header, payload].concat());
+        }
+        true
+    }
+
+    fn control(&mut self, to: SocketAddr, datagram: &[u8]) {
+        self.shared.send(self.from, to, datagram.to_vec());
+    }
+}
+
+impl Loopback {
+    fn new(
+        network: Network,
+        index: usize,
+        config: LinkConfig,
+        next: Option<usize>,
+        now: Micros,
+    ) -> Loopback {
+        let out = |next| LinkOut::new(config.clone(), Mode::Datagrams, address(next), now);
+        let links = Links { next: next.map(out), prev: Some(LinkIn::new(config.clone())) };
+        Loopback { network, index, config, links }
+    }
+
+    /// Takes what has arrived and sends what is due, at the network's time.
+    fn turn(&mut self) {
+        let shared = self.network.lock();
+        let now = shared.now;
+        let mut out = Out { shared, from: self.index };
+        self.links.transmit(now, &mut out);
+        while let Some((from, mut bytes)) = out.shared.nodes[self.index].inbox.pop_front() {
+            // Damaged datagrams are dropped.
+            let _ = self.links.on_datagram(now, from, &mut bytes, &mut out);
+        }
+        out.shared.nodes[self.index].deadline = self.links.deadline();
+    }
+}
+
+impl Endpoint for Loopback {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+
+    fn service(&mut self, wait: Duration) -> io::Result<()> {
+        self.turn();
+        let end = self.network.now() + wait.as_micros() as Micros;
+        while !self.links.is_ready() && self.network.now() < end {
+            let mut shared = self.network.lock();
+            let deadline = shared.nodes[self.index].deadline;
+            if !shared.step(deadline, end) {
+                shared.now = end;
+            }
+            drop(shared);
+            self.turn();
+        }
+        Ok(())
+    }
+
+    fn set_next(&mut self, address: SocketAddr) {
+        let now = self.network.now();
+        self.links.next = Some(LinkOut::new(self.config.clone(), Mode::Datagrams, address, now));
+    }
+
+    fn carrier(&self) -> &'static str {
+        "loopback"
+    }
+
+    fn local_address(&self) -> SocketAddr {
+        address(self.index)
+    }
+
+    fn notices(&self) -> &[String] {
+        &[]
+    }
+}

@@ -1,0 +1,90 @@
+//! What carriers over sockets are opened with.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use super::link::LinkConfig;
+use super::{Error, Micros};
+
+/// A host name or address, and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// IPv4 or IPv6 address, or a name.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+impl Place {
+    /// `host` and `port`.
+    pub fn new(host: &str, port: u16) -> Place {
+        Place { host: host.to_owned(), port }
+    }
+
+    /// Its address; of several the first that `wanted` likes.
+    ///
+    /// # Errors
+    /// [`Error::Resolve`].
+    pub fn resolve(&self, wanted: impl Fn(&SocketAddr) -> bool) -> Result<SocketAddr, Error> {
+        let fail = |source| Error::Resolve { host: self.host.clone(), source };
+        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        let mut found = (host, self.port).to_socket_addrs().map_err(|source| fail(Some(source)))?;
+        found.find(wanted).ok_or_else(|| fail(None))
+    }
+}
+
+/// What a node's carrier needs.
+#[derive(Clone)]
+pub struct Options {
+    /// The node, and the ring's key.
+    pub config: LinkConfig,
+    /// Where the previous node reaches this one.
+    pub listen: Place,
+    /// The next node; none if it is not known yet.
+    pub next: Option<Place>,
+    /// How long to look for datagrams before sleeping until one comes.
+    pub spin: Duration,
+    /// How long the kernel polls the network device before it sleeps, in microseconds; 0: not.
+    pub busy_poll_us: u32,
+}
+
+impl Options {
+    /// For `config`, listening at `listen`: spins for 50 microseconds.
+    pub fn new(config: LinkConfig, listen: Place, next: Option<Place>) -> Options {
+        Options { config, listen, next, spin: Duration::from_micros(50), busy_poll_us: 0 }
+    }
+
+    /// Addresses of this node and of the next one, in a family that a socket here reaches.
+    pub(super) fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>), Error> {
+        let listen = self.listen.resolve(|_| true)?;
+        let reaches = |next: &SocketAddr| {
+            let takes_both = listen.ip() == IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED);
+            takes_both || listen.is_ipv4() == next.is_ipv4()
+        };
+        let next = self.next.as_ref().map(|next| next.resolve(reaches)).transpose()?;
+        Ok((listen, next))
+    }
+}
+
+/// `address` as a socket of this node's family knows it: IPv6 ones write IPv4 in their own way.
+pub(super) fn mapped(address: SocketAddr, is_v6: bool) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if is_v6 => SocketAddr::from((ip.to_ipv6_mapped(), address.port())),
+        _ => address,
+    }
+}
+
+/// Microseconds since the carrier was opened.
+#[derive(Clone, Copy)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    /// The time, which is never 0.
+    pub(super) fn now(self) -> Micros {
+        self.0.elapsed().as_micros() as Micros + 1
+    }
+}

@@ -1,0 +1,496 @@
+//! Links over TCP: a connection to the next node, and those that previous nodes open.
+//!
+//! A record is a `u32` with the length of what follows, and a datagram whose frame is in one
+//! piece. The connection loses nothing, so the link protocol only adds credit and liveness; a
+//! connection that breaks ends its session.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::link::{Burst, LOST_US, LinkIn, LinkOut, Links, Mode, State, Wire};
+use super::options::{Clock, Options, mapped};
+use super::{Endpoint, Error, Micros};
+use crate::sys::net;
+use crate::wire::datagram::{HEADER_LEN, SLOTS_BYTES, is_forward};
+
+/// Longest record, with its length.
+const RECORD_MAX: usize = 4 + HEADER_LEN + SLOTS_BYTES;
+/// Longest record of a connection that is not the session's yet.
+const GREETING_MAX: usize = 512;
+/// Room for records of other kinds behind a frame that waits.
+const CONTROL_ROOM: usize = 4096;
+/// Connections that may be unproven at a time: the oldest goes when there is another.
+const STRANGERS_MAX: usize = 24;
+/// An unproven connection is closed after so long.
+const STRANGER_US: Micros = 3_000_000;
+/// First and longest pause between two attempts to connect.
+const CONNECT_US: (Micros, Micros) = (50_000, 1_000_000);
+/// Connections that are accepted in one go, so that strangers cannot keep a node busy.
+const ACCEPTS: usize = 8;
+
+/// Both links of a node over TCP.
+pub struct Tcp {
+    options: Options,
+    links: Links,
+    listener: TcpListener,
+    next_address: Option<SocketAddr>,
+    next: Option<Input>,
+    prev: Vec<Input>,
+    out: Out,
+    connect_at: Micros,
+    pause: Micros,
+    clock: Clock,
+    address: SocketAddr,
+    notices: Vec<String>,
+}
+
+/// What a connection has received: `start..end` of the memory.
+struct Input {
+    stream: Arc<TcpStream>,
+    peer: SocketAddr,
+    memory: Box<[u8]>,
+    start: usize,
+    end: usize,
+    since: Micros,
+    is_proven: bool,
+}
+
+/// What a connection has yet to send: `start..end` of the memory.
+struct Output {
+    stream: Arc<TcpStream>,
+    peer: SocketAddr,
+    memory: Box<[u8]>,
+    start: usize,
+    end: usize,
+    is_broken: bool,
+}
+
+/// The sending sides: of the link to the next node, and of those from previous ones.
+#[derive(Default)]
+struct Out {
+    next: Option<Output>,
+    prev: Vec<Output>,
+}
+
+impl Wire for Out {
+    fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> bool {
+        let Some(next) = &mut self.next else { return true };
+        burst.datagrams().all(|(header, payload)| next.frame(&header, payload))
+    }
+
+    fn control(&mut self, to: SocketAddr, datagram: &[u8]) {
+        let output = match is_forward(datagram) {
+            true => self.next.as_mut(),
+            false => self.prev.iter_mut().find(|output| output.peer == to),
+        };
+        if let Some(output) = output {
+            output.control(datagram);
+        }
+    }
+}
+
+impl Output {
+    fn new(stream: Arc<TcpStream>, peer: SocketAddr) -> Output {
+        let memory = vec![0; RECORD_MAX + CONTROL_ROOM].into_boxed_slice();
+        Output { stream, peer, memory, start: 0, end: 0, is_broken: false }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Sends what waits. False if some still does.
+    fn flush(&mut self) -> bool {
+        while !self.is_empty() && !self.is_broken {
+            match (&*self.stream).write(&self.memory[self.start..self.end]) {
+                Ok(n) if n > 0 => self.start += n,
+                Err(e) if is_later(&e) => return false,
+                _ => self.is_broken = true,
+            }
+        }
+        (self.start, self.end) = (0, 0);
+        true
+    }
+
+    /// Sends a frame, or keeps the rest of it. False if there was no room for any of it.
+    fn frame(&mut self, header: &[u8; HEADER_LEN], payload: &[u8]) -> bool {
+        if !self.flush() {
+            return false;
+        }
+        let len = ((HEADER_LEN + payload.len()) as u32).to_le_bytes();
+        let sent = match (&*self.stream).write_vectored(&[
+            IoSlice::new(&len),
+            IoSlice::new(header),
+            IoSlice::new(payload),
+        ]) {
+            Ok(n) => n,
+            Err(e) if is_later(&e) => return false,
+            Err(_) => {
+                self.is_broken = true;
+                return true;
+            }
+        };
+        let mut skip = sent;
+        for part in [&len[..], header, payload] {
+            let rest = &part[skip.min(part.len())..];
+            skip = skip.saturating_sub(part.len());
+            self.memory[self.end..self.end + rest.len()].copy_from_slice(rest);
+            self.end += rest.len();
+        }
+        true
+    }
+
+    /// Sends another record. It is dropped if there is no room: the link repeats itself.
+    fn control(&mut self, datagram: &[u8]) {
+        let len = (datagram.len() as u32).to_le_bytes();
+        if let Some(room) = self.memory[self.end..].get_mut(..4 + datagram.len()) {
+            room[..4].copy_from_slice(&len);
+            room[4..].copy_from_slice(datagram);
+            self.end += room.len();
+            self.flush();
+        }
+    }
+}
+
+fn is_later(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// What reading from a connection led to.
+enum Reading {
+    /// This many bytes.
+    Bytes(usize),
+    /// The connection is at its end, or says what it must not.
+    Over,
+}
+
+impl Input {
+    fn new(stream: Arc<TcpStream>, peer: SocketAddr, since: Micros) -> Input {
+        // Pages that are never written cost nothing: strangers reach only the first.
+        let memory = vec![0; 2 * RECORD_MAX].into_boxed_slice();
+        Input { stream, peer, memory, start: 0, end: 0, since, is_proven: false }
+    }
+
+    /// Reads what has arrived.
+    fn read(&mut self) -> Reading {
+        let limit = if self.is_proven { self.memory.len() } else { GREETING_MAX };
+        if self.start > 0 && self.memory.len() - self.end < RECORD_MAX {
+            self.memory.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let room = match self.memory.get_mut(self.end..limit) {
+            Some(room) if !room.is_empty() => room,
+            _ => return Reading::Over,
+        };
+        match (&*self.stream).read(room) {
+            Ok(0) => Reading::Over,
+            Ok(n) => {
+                self.end += n;
+                Reading::Bytes(n)
+            }
+            Err(e) if is_later(&e) => Reading::Bytes(0),
+            // The connection is being made.
+            Err(e) if e.kind() == io::ErrorKind::NotConnected => Reading::Bytes(0),
+            Err(_) => Reading::Over,
+        }
+    }
+
+    /// The next whole record; an error if there can be none.
+    fn record(&mut self) -> Result<Option<&mut [u8]>, ()> {
+        let unread = &self.memory[self.start..self.end];
+        let Some(len) = unread.first_chunk().map(|len| u32::from_le_bytes(*len) as usize) else {
+            return Ok(None);
+        };
+        let max = if self.is_proven { RECORD_MAX } else { GREETING_MAX };
+        if !(HEADER_LEN..=max - 4).contains(&len) {
+            return Err(());
+        }
+        if unread.len() < 4 + len {
+            return Ok(None);
+        }
+        let start = self.start + 4;
+        self.start = start + len;
+        let record = &mut self.memory[start..start + len];
+        Ok(Some(record))
+    }
+
+    /// Starts at the front again when all is read.
+    fn rewind(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+}
+
+impl Tcp {
+    /// Listens for the previous node and opens the link to the next, if one is given.
+    ///
+    /// # Errors
+    /// A host that cannot be found, an address that cannot be listened on.
+    pub fn open(options: Options) -> Result<Tcp, Error> {
+        let (listen, next) = options.addresses()?;
+        let fail = |source| Error::Listen { address: listen, source };
+        let listener = TcpListener::bind(listen).map_err(fail)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        let address = listener.local_addr().map_err(fail)?;
+        let links = Links { next: None, prev: Some(LinkIn::new(options.config.clone())) };
+        let mut tcp = Tcp {
+            options,
+            links,
+            listener,
+            next_address: None,
+            next: None,
+            prev: Vec::with_capacity(STRANGERS_MAX + 2),
+            out: Out { next: None, prev: Vec::with_capacity(STRANGERS_MAX + 2) },
+            connect_at: 0,
+            pause: CONNECT_US.0,
+            clock: Clock::start(),
+            address,
+            notices: Vec::new(),
+        };
+        if let Some(next) = next {
+            tcp.set_next(next);
+        }
+        Ok(tcp)
+    }
+
+    // The connection to the next node
+
+    fn connect(&mut self, now: Micros) {
+        let Some(address) = self.next_address else { return };
+        if self.next.is_some() || now < self.connect_at {
+            return;
+        }
+        self.connect_at = now + self.pause;
+        self.pause = (2 * self.pause).min(CONNECT_US.1);
+        let Ok(stream) = net::connect(address) else { return };
+        // Without it frames only take longer.
+        let _ = stream.set_nodelay(true);
+        let stream = Arc::new(stream);
+        let mut input = Input::new(stream.clone(), address, now);
+        input.is_proven = true;
+        self.next = Some(input);
+        self.out.next = Some(Output::new(stream, address));
+        if let Some(link) = &mut self.links.next {
+            link.on_connect(now);
+        }
+    }
+
+    fn disconnect(&mut self, now: Micros) {
+        (self.next, self.out.next) = (None, None);
+        self.connect_at = self.connect_at.max(now);
+        if let Some(link) = &mut self.links.next {
+            link.on_disconnect(now);
+        }
+    }
+
+    fn receive_next(&mut self, now: Micros) -> usize {
+        let Some(input) = &mut self.next else { return 0 };
+        let n = match input.read() {
+            Reading::Bytes(n) if take(input, &mut self.links, &mut self.out, now) => n,
+            _ => {
+                self.disconnect(now);
+                return 1;
+            }
+        };
+        if self.links.next.as_ref().is_some_and(|link| *link.state() == State::Up) {
+            self.pause = CONNECT_US.0;
+        }
+        n
+    }
+
+    /// Gives up a connection that does not come about or has become silent.
+    fn check_next(&mut self, now: Micros) {
+        let is_up = self
+            .links
+            .next
+            .as_ref()
+            .is_some_and(|link| matches!(link.state(), State::Up | State::Refused(_)));
+        let is_old = self.next.as_ref().is_some_and(|input| now > input.since + 2 * LOST_US);
+        let is_broken = self.out.next.as_ref().is_some_and(|output| output.is_broken);
+        if is_broken || (is_old && !is_up) {
+            self.disconnect(now);
+        }
+    }
+
+    // Connections from previous nodes
+
+    fn accept(&mut self, now: Micros) {
+        for _ in 0..ACCEPTS {
+            let Ok((stream, peer)) = self.listener.accept() else { return };
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            // Without it acknowledgements only take longer.
+            let _ = stream.set_nodelay(true);
+            let is_stranger = |input: &Input| !input.is_proven;
+            if self.prev.iter().filter(|input| is_stranger(input)).count() >= STRANGERS_MAX
+                && let Some(oldest) = self.prev.iter().position(is_stranger)
+            {
+                self.close(oldest);
+            }
+            let stream = Arc::new(stream);
+            self.prev.push(Input::new(stream.clone(), peer, now));
+            self.out.prev.push(Output::new(stream, peer));
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        let input = self.prev.remove(index);
+        self.out.prev.retain(|output| output.peer != input.peer);
+        if let Some(link) = &mut self.links.prev
+            && link.address() == Some(input.peer)
+        {
+            link.on_disconnect();
+        }
+    }
+
+    /// Reads from previous nodes: all, or only the one whose session this is.
+    fn receive_prev(&mut self, now: Micros, only_proven: bool) -> usize {
+        let mut n_received = 0;
+        let mut index = 0;
+        while let Some(input) = self.prev.get_mut(index) {
+            if only_proven && !input.is_proven {
+                index += 1;
+                continue;
+            }
+            let is_late = !input.is_proven && now > input.since + STRANGER_US;
+            match input.read() {
+                Reading::Bytes(n)
+                    if !is_late && take(input, &mut self.links, &mut self.out, now) =>
+                {
+                    n_received += n;
+                    index += 1;
+                }
+                _ => {
+                    self.close(index);
+                    n_received += 1;
+                }
+            }
+        }
+        n_received
+    }
+
+    /// The connection whose session was taken is proven; one that was before is closed.
+    fn prove(&mut self) {
+        let current = self.links.prev.as_ref().and_then(LinkIn::address);
+        for input in &mut self.prev {
+            input.is_proven |= Some(input.peer) == current;
+        }
+        let is_replaced = |input: &Input| input.is_proven && Some(input.peer) != current;
+        while let Some(index) = self.prev.iter().position(is_replaced) {
+            self.close(index);
+        }
+    }
+
+    // Both
+
+    fn receive_all(&mut self, now: Micros) -> usize {
+        self.connect(now);
+        self.check_next(now);
+        self.accept(now);
+        let n = self.receive_next(now) + self.receive_prev(now, false);
+        self.prove();
+        n
+    }
+
+    fn transmit(&mut self, now: Micros) {
+        if let Some(next) = &mut self.out.next {
+            next.flush();
+        }
+        for output in &mut self.out.prev {
+            output.flush();
+        }
+        self.links.transmit(now, &mut self.out);
+    }
+
+    fn sleep(&self, now: Micros, until: Micros) {
+        let mut fds: heapless::Vec<(BorrowedFd<'_>, bool), { STRANGERS_MAX + 4 }> =
+            heapless::Vec::new();
+        // All fit: the session's connections, the strangers', and the listener.
+        let _ = fds.push((self.listener.as_fd(), false));
+        for output in self.out.next.iter().chain(&self.out.prev) {
+            let _ = fds.push((output.stream.as_fd(), !output.is_empty()));
+        }
+        let mut until = until.min(self.links.deadline());
+        if self.next.is_none() && self.next_address.is_some() {
+            until = until.min(self.connect_at);
+        }
+        net::wait(&fds, Duration::from_micros(until.saturating_sub(now)));
+    }
+}
+
+/// Gives all whole records of `input` to the links. False if the connection is of no use.
+fn take(input: &mut Input, links: &mut Links, out: &mut Out, now: Micros) -> bool {
+    let peer = input.peer;
+    loop {
+        match input.record() {
+            // A stream damages nothing: what is dropped here was meant so.
+            Ok(Some(record)) => drop(links.on_datagram(now, peer, record, out)),
+            Ok(None) => break,
+            Err(()) => return false,
+        }
+    }
+    input.rewind();
+    true
+}
+
+impl Endpoint for Tcp {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+
+    fn service(&mut self, wait: Duration) -> io::Result<()> {
+        let start = self.clock.now();
+        let end = start.saturating_add(wait.as_micros() as Micros);
+        let spin_end = start + self.options.spin.as_micros() as Micros;
+        self.transmit(start);
+        let mut n_received = self.receive_all(start);
+        let mut now = start;
+        loop {
+            if self.links.is_ready() {
+                return Ok(());
+            }
+            now = self.clock.now().max(now);
+            if n_received > 0 || now >= self.links.deadline() {
+                self.transmit(now);
+            }
+            if self.links.is_ready() || now >= end {
+                return Ok(());
+            }
+            if now < spin_end || n_received > 0 {
+                std::hint::spin_loop();
+                n_received = self.receive_next(now) + self.receive_prev(now, true);
+            } else {
+                self.sleep(now, end);
+                now = self.clock.now();
+                self.transmit(now);
+                n_received = self.receive_all(now);
+            }
+        }
+    }
+
+    fn set_next(&mut self, address: SocketAddr) {
+        let address = mapped(address, self.address.is_ipv6());
+        let (now, config) = (self.clock.now(), self.options.config.clone());
+        self.disconnect(now);
+        self.links.next = Some(LinkOut::new(config, Mode::Stream, address, now));
+        self.next_address = Some(address);
+        (self.connect_at, self.pause) = (now, CONNECT_US.0);
+    }
+
+    fn carrier(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn notices(&self) -> &[String] {
+        &self.notices
+    }
+}

@@ -1,0 +1,176 @@
+//! Carriers over real sockets on this machine: a ring of two that sends frames around.
+
+use std::time::{Duration, Instant};
+
+use super::link::{LinkConfig, State};
+use super::options::{Options, Place};
+use super::tcp::Tcp;
+use super::udp::Udp;
+use super::{Endpoint, Error};
+use crate::wire::Dtype;
+use crate::wire::datagram::FRAME_MAX;
+use crate::wire::hello::{RingInfo, name};
+use crate::wire::seal::Key;
+
+fn config(layers: std::ops::Range<u32>, key: Option<u8>) -> LinkConfig {
+    let node = RingInfo {
+        model: 7,
+        dim: 64,
+        n_layers: 4,
+        kv_dim: 64,
+        vocab_size: 512,
+        first_layer: layers.start,
+        end_layer: layers.end,
+        dtype: Dtype::F32,
+        is_master: layers.start == 0,
+        name: name("test"),
+    };
+    let key = key.map(|byte| Key::new([byte; 32]));
+    LinkConfig::new(node, key, [layers.start as u8 + 1; 32])
+}
+
+type Open = fn(Options) -> Result<Box<dyn Endpoint>, Error>;
+
+const CARRIERS: [Open; 2] =
+    [|options| Ok(Box::new(Udp::open(options)?)), |options| Ok(Box::new(Tcp::open(options)?))];
+
+/// Two nodes, each the other's next.
+fn pair(open: Open, host: &str, key: Option<u8>) -> [Box<dyn Endpoint>; 2] {
+    let a = Options::new(config(0..2, key), Place::new(host, 0), None);
+    let mut a = open(a).unwrap();
+    let to_a = Some(Place::new(host, a.local_address().port()));
+    let b = Options::new(config(2..4, key), Place::new(host, 0), to_a);
+    let b = open(b).unwrap();
+    a.set_next(b.local_address());
+    [a, b]
+}
+
+fn is_up(node: &mut dyn Endpoint) -> bool {
+    let links = node.links();
+    let next = links.next.as_ref().is_some_and(|link| *link.state() == State::Up);
+    next && links.prev.as_ref().is_some_and(|link| *link.state() == State::Up)
+}
+
+fn service(nodes: &mut [Box<dyn Endpoint>]) {
+    for node in nodes {
+        node.service(Duration::from_micros(200)).unwrap();
+    }
+}
+
+fn until(
+    nodes: &mut [Box<dyn Endpoint>],
+    what: &str,
+    is_done: fn(&mut [Box<dyn Endpoint>]) -> bool,
+) {
+    let start = Instant::now();
+    while !is_done(nodes) {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what} takes more than 20 s");
+        service(nodes);
+        for node in nodes.iter_mut() {
+            let links = node.links();
+            while links.next.as_mut().is_some_and(|link| link.next_event().is_some()) {}
+            while links.prev.as_mut().is_some_and(|link| link.next_event().is_some()) {}
+        }
+    }
+}
+
+fn connect(nodes: &mut [Box<dyn Endpoint>]) {
+    until(nodes, "connecting", |nodes| nodes.iter_mut().all(|node| is_up(node.as_mut())));
+}
+
+/// Takes the oldest frame of `node`, if there is one.
+fn take(node: &mut dyn Endpoint) -> Option<Vec<u8>> {
+    let prev = node.links().prev.as_mut()?;
+    let frame = prev.front()?.to_vec();
+    prev.release();
+    Some(frame)
+}
+
+/// Gives `node` a frame to send, if there is room.
+fn give(node: &mut dyn Endpoint, frame: &[u8]) -> bool {
+    let Some(next) = &mut node.links().next else { return false };
+    let Some(room) = next.reserve() else { return false };
+    room[..frame.len()].copy_from_slice(frame);
+    next.commit(frame.len());
+    true
+}
+
+#[test]
+fn frames_go_round_over_every_carrier() {
+    for open in CARRIERS {
+        for (host, key) in [("127.0.0.1", None), ("::1", Some(1)), ("localhost", Some(2))] {
+            let mut nodes = pair(open, host, key);
+            connect(&mut nodes);
+            let frame = |n: usize| vec![n as u8; [1, 4096, 16_384, FRAME_MAX][n % 4]];
+            let (mut sent, mut echoed, mut returned) = (0, 0, 0);
+            let start = Instant::now();
+            while returned < 60 {
+                assert!(start.elapsed() < Duration::from_secs(20), "{returned} of 60 in 20 s");
+                while sent < 60 && give(nodes[0].as_mut(), &frame(sent)) {
+                    sent += 1;
+                }
+                service(&mut nodes);
+                if echoed == returned
+                    && let Some(got) = take(nodes[1].as_mut())
+                {
+                    assert!(got == frame(echoed));
+                    assert!(give(nodes[1].as_mut(), &got));
+                    echoed += 1;
+                }
+                if let Some(got) = take(nodes[0].as_mut()) {
+                    assert!(got == frame(returned));
+                    returned += 1;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_that_returns_is_linked_again() {
+    for open in CARRIERS {
+        let mut nodes = pair(open, "127.0.0.1", None);
+        connect(&mut nodes);
+        let [mut a, b] = nodes;
+        let address = b.local_address();
+        drop(b);
+        let start = Instant::now();
+        while is_up(a.as_mut()) {
+            assert!(start.elapsed() < Duration::from_secs(20));
+            a.service(Duration::from_millis(5)).unwrap();
+        }
+        let to_a = Some(Place::new("127.0.0.1", a.local_address().port()));
+        let mut options =
+            Options::new(config(2..4, None), Place::new("127.0.0.1", address.port()), to_a);
+        options.config.seed = [77; 32];
+        let b = open(options).unwrap();
+        let start = Instant::now();
+        let mut nodes = [a, b];
+        connect(&mut nodes);
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        assert!(give(nodes[0].as_mut(), b"hello"));
+        let start = Instant::now();
+        while take(nodes[1].as_mut()).is_none_or(|frame| frame != b"hello") {
+            assert!(start.elapsed() < Duration::from_secs(20));
+            service(&mut nodes);
+        }
+    }
+}
+
+#[test]
+fn hosts_and_addresses_that_do_not_exist_are_told() {
+    for open in CARRIERS {
+        let options = |host: &str, next: Option<Place>| {
+            Options::new(config(0..2, None), Place::new(host, 0), next)
+        };
+        let fail = |options| open(options).err().unwrap().to_string();
+        assert!(fail(options("192.0.2.1", None)).starts_with("cannot listen on 192.0.2.1"));
+        let nowhere = Some(Place::new("no.such.host.invalid", 1));
+        assert_eq!(
+            fail(options("127.0.0.1", nowhere)),
+            "cannot find the host no.such.host.invalid"
+        );
+        let other_family = Some(Place::new("::1", 1));
+        assert_eq!(fail(options("127.0.0.1", other_family)), "cannot find the host ::1");
+    }
+}

@@ -1,0 +1,184 @@
+//! Rings of nodes give what one node gives.
+
+mod common;
+
+use common::models::{bits, package};
+use common::rings::Recipe;
+use leap::engine::score;
+use leap::engine::{Engine, Generator, Logits, Prompt, Request, StopReason, StopStrings, Streams};
+use leap::sampler::{Sampler, Sampling};
+use leap::tokenizer::Tokenizer;
+use leap::wire::Dtype;
+
+fn recipe(cuts: &[usize]) -> Recipe {
+    Recipe {
+        model: package("models/demo.bin"),
+        cuts: cuts.to_vec(),
+        is_tcp: false,
+        has_key: false,
+        wire: Dtype::F32,
+        batch: 16,
+        n_streams: 1,
+        max_logits: 1,
+    }
+}
+
+/// Logits after a prompt and after each of the tokens that greedy decoding chooses next.
+fn run(engine: &mut Engine) -> (Vec<u32>, Vec<Vec<u32>>) {
+    let prompt: Vec<u32> = (0..70).map(|i| (i * 53 % 4000) as u32).collect();
+    let mut stream = engine.stream().unwrap();
+    let mut sampler = Sampler::new(Sampling::GREEDY, engine.header().vocab_size);
+    let (mut tokens, mut all) = (Vec::new(), Vec::new());
+    let mut ids = prompt;
+    for _ in 0..12 {
+        let logits = engine.push(&mut stream, &ids).unwrap();
+        all.push(bits(logits));
+        ids = vec![sampler.sample(logits).unwrap()];
+        tokens.push(ids[0]);
+    }
+    (tokens, all)
+}
+
+#[test]
+fn rings_give_the_bits_of_one_node() {
+    let wanted = run(&mut recipe(&[]).alone());
+    for cuts in [&[2][..], &[1, 4], &[1, 2, 3, 5]] {
+        for (is_tcp, has_key) in [(false, false), (false, true), (true, false), (true, true)] {
+            let recipe = Recipe { is_tcp, has_key, ..recipe(cuts) };
+            let (mut engine, workers) = recipe.ring();
+            assert_eq!(engine.ring().unwrap().lines().len(), cuts.len() + 1);
+            assert!(run(&mut engine) == wanted, "cuts {cuts:?}, tcp {is_tcp}, key {has_key}");
+            drop((engine, workers));
+        }
+    }
+}
+
+#[test]
+fn all_logits_of_a_batch_come_back() {
+    let recipe = Recipe { max_logits: 16, ..recipe(&[3]) };
+    let ids: Vec<u32> = (0..40).map(|i| (i * 17 % 4000) as u32).collect();
+    let all = |engine: &mut Engine| -> Vec<u32> {
+        let mut stream = engine.stream().unwrap();
+        let batches = ids.chunks(16);
+        batches
+            .flat_map(|ids| bits(engine.push_batch(&mut stream, ids, Logits::All).unwrap()))
+            .collect()
+    };
+    let (mut engine, _workers) = recipe.ring();
+    assert!(all(&mut engine) == all(&mut recipe.alone()));
+}
+
+#[test]
+fn a_stream_can_be_taken_back() {
+    let recipe = recipe(&[2]);
+    let ids: Vec<u32> = (0..50).map(|i| (i * 29 % 4000) as u32).collect();
+    let (mut engine, _workers) = recipe.ring();
+    let mut stream = engine.stream().unwrap();
+    let first = bits(engine.push(&mut stream, &ids).unwrap());
+    let mut other = ids[..30].to_vec();
+    other.extend([5, 6, 7]);
+    let kept = engine.rewind(&mut stream, &other);
+    assert_eq!(kept, 30);
+    engine.push(&mut stream, &other[kept..]).unwrap();
+    let kept = engine.rewind(&mut stream, &ids);
+    assert!(bits(engine.push(&mut stream, &ids[kept..]).unwrap()) == first);
+}
+
+#[test]
+fn refused_batches_leave_the_ring_as_it_was() {
+    let (mut engine, _workers) = recipe(&[2]).ring();
+    let mut stream = engine.stream().unwrap();
+    assert!(engine.push(&mut stream, &[u32::MAX]).is_err());
+    assert!(engine.push(&mut stream, &[1; 300]).is_err());
+    stream.clear();
+    let logits = bits(engine.push(&mut stream, &[1, 2, 3]).unwrap());
+    let mut alone = recipe(&[]).alone();
+    let mut stream = alone.stream().unwrap();
+    assert!(logits == bits(alone.push(&mut stream, &[1, 2, 3]).unwrap()));
+}
+
+/// The answers to `prompts`, on `n` streams.
+fn answers(engine: &mut Engine, tokenizer: &Tokenizer, prompts: &[&str], n: usize) -> Vec<String> {
+    let (ctx_len, vocab_size) = (engine.ctx_len(), engine.header().vocab_size);
+    let begin = || {
+        let sampler = Sampler::new(Sampling::GREEDY, vocab_size);
+        Generator::new(tokenizer, sampler, StopStrings::new(Vec::new()), ctx_len)
+    };
+    let request = Request {
+        prompt: &[],
+        n_predict: 20,
+        stop_ids: &[],
+        starts_text: false,
+        is_interrupted: &|| false,
+    };
+    let mut ids = prompts.iter().map(|prompt| {
+        let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
+        tokenizer.encode(prompt, &mut ids);
+        Prompt { ids, starts_text: false }
+    });
+    let mut texts = vec![String::new(); prompts.len()];
+    let mut streams = Streams::new(engine, n).unwrap();
+    let result = streams.run(engine, &request, &mut || ids.next(), &begin, &mut |answer| {
+        assert_eq!(answer.outcome.reason, StopReason::Length);
+        texts[answer.index] = answer.text;
+    });
+    result.unwrap();
+    texts
+}
+
+#[test]
+fn streams_side_by_side_answer_as_alone() {
+    let bytes = std::fs::read(package("models/demo.tokenizer.bin")).unwrap();
+    let tokenizer = Tokenizer::from_bytes(&bytes, None).unwrap();
+    let prompts = [
+        "Once upon a time",
+        "The old fox",
+        "One day a girl found",
+        "In the forest",
+        "A small boat",
+    ];
+    let one = recipe(&[]);
+    let wanted = answers(&mut one.alone(), &tokenizer, &prompts, 1);
+    assert!(wanted.iter().all(|text| !text.is_empty()));
+    let many = Recipe { n_streams: 3, max_logits: 3, ..recipe(&[1, 4]) };
+    assert_eq!(answers(&mut many.alone(), &tokenizer, &prompts, 3), wanted);
+    let (mut engine, _workers) = many.ring();
+    assert_eq!(answers(&mut engine, &tokenizer, &prompts, 3), wanted);
+    let (mut engine, _workers) = Recipe { n_streams: 3, max_logits: 3, ..recipe(&[3]) }.ring();
+    assert_eq!(answers(&mut engine, &tokenizer, &prompts, 3), wanted);
+}
+
+/// Mean negative log-likelihood of `ids` after each other.
+fn nll(engine: &mut Engine, ids: &[u32]) -> f64 {
+    let vocab_size = engine.header().vocab_size;
+    let mut stream = engine.stream().unwrap();
+    let mut sum = 0.0;
+    for (inputs, targets) in ids.chunks(16).zip(ids[1..].chunks(16)) {
+        let logits = engine.push_batch(&mut stream, inputs, Logits::All).unwrap();
+        let rows = logits.chunks_exact(vocab_size).zip(targets);
+        sum += rows.map(|(logits, &id)| score::nll(logits, id)).sum::<f64>();
+    }
+    sum / (ids.len() - 1) as f64
+}
+
+#[test]
+fn half_precision_on_the_wire_does_not_move_perplexity() {
+    let recipe = Recipe { max_logits: 16, wire: Dtype::F16, ..recipe(&[1, 2, 3, 4, 5]) };
+    // A story of the model's own, chosen with some chance, so that it is not all certain.
+    let mut alone = recipe.alone();
+    let random = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, seed: 3 };
+    let mut sampler = Sampler::new(random, alone.header().vocab_size);
+    let mut stream = alone.stream().unwrap();
+    let mut ids: Vec<u32> = vec![4064, 589, 598, 257, 473];
+    let mut next = ids.clone();
+    while ids.len() < 250 {
+        next = vec![sampler.sample(alone.push(&mut stream, &next).unwrap()).unwrap()];
+        ids.extend(&next);
+    }
+    let wanted = nll(&mut recipe.alone(), &ids);
+    let (mut engine, _workers) = recipe.ring();
+    let found = nll(&mut engine, &ids);
+    let moved = (found - wanted).exp() - 1.0;
+    println!("perplexity {:.4}, moved by {moved:.1e} over 5 links in f16", wanted.exp());
+    assert!(moved.abs() < 2e-3, "{moved}");
+}
