@@ -126,7 +126,7 @@ fn llama_3_2_of_meta_is_told_by_its_widths() {
     assert!(plan(&checkpoint).notes()[0].contains("32 is taken, as for Llama 3.2"));
     checkpoint.set("params.json", "rope_scaling_factor", json!(16));
     assert_eq!(factor(&checkpoint), 16.0);
-    assert_eq!(plan(&checkpoint).notes(), [""; 0]);
+    assert!(!plan(&checkpoint).notes().iter().any(|note| note.contains("RoPE")));
 }
 
 #[test]
