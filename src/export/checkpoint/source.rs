@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use super::ggml::{self, Ggml};
 use super::{Dtype, File};
@@ -83,8 +84,8 @@ impl Part {
         }
         let start = self.start + dtype.bytes(row * self.strides[0]);
         let (step, width) = (dtype.bytes(self.strides[1]), dtype.bytes(1));
-        for (col, out) in out.chunks_exact_mut(1).enumerate() {
-            dtype.widen(&bytes[start + col * step..][..width], out);
+        for (col, out) in out.iter_mut().enumerate() {
+            dtype.widen(&bytes[start + col * step..][..width], slice::from_mut(out));
         }
     }
 
