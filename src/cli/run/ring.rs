@@ -243,7 +243,7 @@ pub(super) fn load(flags: &Run) -> Result<(Loaded, Board), Failure> {
             let part = Board::new(flags, model.header())?;
             let model = match part.has_ring() {
                 true => part.narrow(model)?,
-                false => model,
+                false => model_files::whole(model)?,
             };
             board = Some(part);
             Ok(model)
