@@ -113,6 +113,11 @@ impl Kmod {
         Ok(kmod)
     }
 
+    /// Whether the module is there, and may be opened.
+    pub fn is_available() -> bool {
+        Device::open().is_ok()
+    }
+
     /// What the module has counted.
     ///
     /// # Errors
