@@ -27,7 +27,7 @@ disk() {
 		first   10.0.0.1   0..$SPLIT
 		second  10.0.0.2   $SPLIT..$LAYERS
 	END
-	sed -i "s|^ROLE=.*|ROLE=$2|; s|^NODE=.*|NODE=$1|; s|^MODEL=.*|MODEL=|; s|^TRANSPORT=.*|TRANSPORT=$3|" "$root/etc/leap/leap.conf"
+	sed -i "s|^ROLE=.*|ROLE=$2|; s|^NODE=.*|NODE=$1|; s|^TRANSPORT=.*|TRANSPORT=$3|" "$root/etc/leap/leap.conf"
 	sed -i "s|^OPTIONS=.*|OPTIONS=--temp 0 -n $TOKENS|; s|^PROMPT=.*|PROMPT=$PROMPT|" "$root/etc/leap/leap.conf"
 	sed -i 's|^LOG=.*|LOG=/dev/console|' "$root/etc/leap/leap.conf"
 	echo "$4" >"$root/etc/address"
@@ -61,7 +61,7 @@ has_told() { [ "$(told)" -ge "$1" ]; }
 
 # story: what one board alone tells.
 story() {
-	qemu-aarch64-static "$OUT/qemu-virt/leap" run -q -p "$PROMPT" -n "$TOKENS" --temp 0 </dev/null
+	qemu-aarch64-static "$OUT/qemu-virt/leap" run models/demo.bin -q -p "$PROMPT" -n "$TOKENS" --temp 0 </dev/null
 }
 
 test_ring() {
