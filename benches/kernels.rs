@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use half::f16;
 use leap::kernels::peak::OPS_PER_ROUND;
-use leap::kernels::{Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
-use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
+use leap::kernels::{Attended, Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
+use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, activation_group, bcml1, quantize};
 
 const K: usize = 2048;
 const ROWS: usize = 2048;
@@ -86,14 +86,15 @@ fn bench_matmul(report: &Report) {
     let w4 = Bcml1Matrix::new(&blocks, K).expect("consistent lengths");
     for m in [1, 4, 32] {
         let x = floats(m * K);
-        let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / GROUP]);
+        let x_group = activation_group(GROUP, K);
+        let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / x_group]);
         let mut sums = vec![0; m * K / bcml1::BLOCK];
         report.line(&format!("quantize_q8 m={m}"), x.len() * 4, "GB/s", |kernels| {
-            kernels.quantize_q8(black_box(&x), GROUP, &mut xq, &mut xs);
+            kernels.quantize_q8(black_box(&x), x_group, &mut xq, &mut xs);
         });
         // Whatever the filter left out.
-        Kernels::best().quantize_q8(&x, GROUP, &mut xq, &mut xs);
-        let x8 = Q8Activations::new(&xq, &xs, K, GROUP).expect("consistent lengths");
+        Kernels::best().quantize_q8(&x, x_group, &mut xq, &mut xs);
+        let x8 = Q8Activations::new(&xq, &xs, K, x_group).expect("consistent lengths");
         let mut out = vec![0.0; m * ROWS];
         let mut out: Vec<&mut [f32]> = out.chunks_exact_mut(ROWS).collect();
         report.line(&format!("matmul_q8 m={m}"), 2 * m * K * ROWS, "GOP/s", |kernels| {
@@ -122,12 +123,13 @@ type Tiles = (Vec<i8>, Vec<f32>, Vec<i32>, Vec<f32>);
 
 fn tiles(kernels: Kernels, m: usize) -> Tiles {
     let (x, mr) = (floats(m * K), kernels.tile_rows());
-    let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / GROUP]);
-    let (mut biases, mut sums) = (vec![0; scales.len()], vec![0.0; m * K / bcml1::BLOCK]);
+    let x_group = activation_group(GROUP, K);
+    let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / x_group]);
+    let (mut biases, mut sums) = (vec![0; m * K / GROUP], vec![0.0; m * K / bcml1::BLOCK]);
     for row in (0..m).step_by(mr) {
         let end = m.min(row + mr);
         let part = |width: usize| row * width..end * width;
-        let (x, q, scales) = (&x[part(K)], &mut q[part(K)], &mut scales[part(K / GROUP)]);
+        let (x, q, scales) = (&x[part(K)], &mut q[part(K)], &mut scales[part(K / x_group)]);
         kernels.quantize_tile(x, K, GROUP, (q, scales, &mut biases[part(K / GROUP)]));
         let sums = &mut sums[part(K / bcml1::BLOCK)];
         kernels.quantize_tile_summed(x, K, GROUP, (q, scales, sums));
@@ -223,17 +225,22 @@ fn bench_attend(report: &Report) {
     report.line("store_kv", computed.len() * 4, "GB/s", |kernels| {
         kernels.store_kv(black_box(&computed), &mut stored);
     });
-    for n_q in [1, 8] {
-        let q = floats(n_q * HEAD_DIM);
-        let mut out = vec![0.0; q.len()];
-        let work = 4 * n_q * CTX_LEN * HEAD_DIM;
-        report.line(&format!("attend f16 n_q={n_q}"), work, "GOP/s", |kernels| {
-            let kv = [KvRun::F16 { keys: black_box(&stored), values: &stored }];
-            kernels.attend(&q, &kv, HEAD_DIM, 0.125, &mut out);
+    // The last positions of a context, alone and as a prompt's.
+    for (rows, n_q) in [(1, 1), (1, 8), (4, 8), (32, 1)] {
+        let q = floats(rows * n_q * HEAD_DIM);
+        let q: Vec<&[f32]> = q.chunks(n_q * HEAD_DIM).collect();
+        let mut out = vec![0.0; rows * n_q * HEAD_DIM];
+        let mut out: Vec<&mut [f32]> = out.chunks_mut(n_q * HEAD_DIM).collect();
+        let work = 4 * rows * n_q * CTX_LEN * HEAD_DIM;
+        let (start, pos, window, head_dim, scale) =
+            (0, CTX_LEN - rows, usize::MAX, HEAD_DIM, 0.125);
+        report.line(&format!("attend f16 {rows}x{n_q}"), work, "GOP/s", |kernels| {
+            let kv = &[KvRun::F16 { keys: black_box(&stored), values: &stored }];
+            kernels.attend(&q, &Attended { kv, start, pos, window, head_dim, scale }, &mut out);
         });
-        report.line(&format!("attend f32 n_q={n_q}"), work, "GOP/s", |kernels| {
-            let kv = [KvRun::F32 { keys: black_box(&computed), values: &computed }];
-            kernels.attend(&q, &kv, HEAD_DIM, 0.125, &mut out);
+        report.line(&format!("attend f32 {rows}x{n_q}"), work, "GOP/s", |kernels| {
+            let kv = &[KvRun::F32 { keys: black_box(&computed), values: &computed }];
+            kernels.attend(&q, &Attended { kv, start, pos, window, head_dim, scale }, &mut out);
         });
     }
 }

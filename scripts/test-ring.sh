@@ -200,13 +200,13 @@ check_pause() {
 
 begin_steps
 trap 'STATUS=$?; clean_up; end_steps "$STATUS"' EXIT
-need_tools cc:gcc cmp:diffutils pgrep:procps
+need_tools cc:gcc cmp:diffutils pgrep:procps ip:iproute2 nft:nftables
 if [ $# -eq 1 ]; then
 	leap=$(realpath "$1")
 else
 	need_cargo
-	step "release binary" cargo build --locked --release --bin leap
-	leap=$(realpath "$TARGET_DIR/release/leap")
+	step "binary" cargo build --locked --bin leap
+	leap=$(realpath "$TARGET_DIR/debug/leap")
 fi
 if can_use_namespaces; then
 	say "nodes in network namespaces that lose $LOSS % of what comes in"

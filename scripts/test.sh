@@ -27,12 +27,14 @@ tells_a_story() {
 
 begin_steps
 need_tools cc:gcc /usr/include/stdlib.h:libc6-dev readelf:binutils file:file shellcheck:shellcheck \
-	qemu-aarch64-static:qemu-user-static
+	qemu-aarch64-static:qemu-user-static cmp:diffutils pgrep:procps ip:iproute2 nft:nftables
 need_cargo
 step "toolchain for aarch64" need_musl aarch64
 export LEAP_PACKAGES_TOLD=1
 
 scripts/check.sh
+# The tests have built this program.
+step "rings of processes" scripts/test-ring.sh "$TARGET_DIR/debug/leap"
 step "lints: aarch64" clippy_musl aarch64 --locked --all-targets -- -D warnings
 scripts/test-qemu.sh
 

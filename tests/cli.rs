@@ -299,9 +299,14 @@ fn bad_files_are_one_line_and_code_3() {
     let without_trailer = &bytes[..bytes.len() - 1];
     let other = folder.write("tokenizer.bin", without_trailer);
     run(&["run", alone, "-p", "a"]).fails(3, "no fitting tokenizer");
-    let ran = run(&["run", alone, "-p", "a", "-t", other.to_str().unwrap()]);
-    assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert!(ran.err.contains("cannot use tokenizer"), "{ran:?}");
+    let with = |tokenizer: &str| run(&["run", alone, "-p", "a", "-t", tokenizer]);
+    with(other.to_str().unwrap()).fails(3, "cannot use tokenizer");
+    let llama = folder.join("llama.bin");
+    let llama = llama.to_str().unwrap();
+    run(&["tokenizer", "tests/golden/llama2-meta-tiny", "-o", llama]).succeeds();
+    with(llama).fails(3, "as the model has");
+    with(DEMO).fails(3, "a model file");
+    run(&["tokenizer", DEMO]).fails(3, "a model file");
 }
 
 #[test]
@@ -379,6 +384,10 @@ fn full_context_drops_the_oldest_turns_and_says_so() {
     let ran = pipe(&[&args[..], &["-n", "5"]].concat(), too_long).succeeds();
     assert!(ran.err.contains("the message needs"), "{ran:?}");
     assert_eq!(generated(&ran.err), 5, "the next message is answered");
+    let ran = pipe(&args, "word ".repeat(100));
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("no message was short enough"), "{ran:?}");
+    pipe(&args, "\n").succeeds();
 }
 
 /// A run of 1000 tokens that takes long enough to be interrupted.

@@ -4,6 +4,7 @@ mod common;
 
 use common::models::{bits, package};
 use common::rings::Recipe;
+use leap::engine::score;
 use leap::engine::{Engine, Generator, Logits, Prompt, Request, StopReason, StopStrings, Streams};
 use leap::sampler::{Sampler, Sampling};
 use leap::tokenizer::Tokenizer;
@@ -145,4 +146,39 @@ fn streams_side_by_side_answer_as_alone() {
     assert_eq!(answers(&mut engine, &tokenizer, &prompts, 3), wanted);
     let (mut engine, _workers) = Recipe { n_streams: 3, max_logits: 3, ..recipe(&[3]) }.ring();
     assert_eq!(answers(&mut engine, &tokenizer, &prompts, 3), wanted);
+}
+
+/// Mean negative log-likelihood of `ids` after each other.
+fn nll(engine: &mut Engine, ids: &[u32]) -> f64 {
+    let vocab_size = engine.header().vocab_size;
+    let mut stream = engine.stream().unwrap();
+    let mut sum = 0.0;
+    for (inputs, targets) in ids.chunks(16).zip(ids[1..].chunks(16)) {
+        let logits = engine.push_batch(&mut stream, inputs, Logits::All).unwrap();
+        let rows = logits.chunks_exact(vocab_size).zip(targets);
+        sum += rows.map(|(logits, &id)| score::nll(logits, id)).sum::<f64>();
+    }
+    sum / (ids.len() - 1) as f64
+}
+
+#[test]
+fn half_precision_on_the_wire_does_not_move_perplexity() {
+    let recipe = Recipe { max_logits: 16, wire: Dtype::F16, ..recipe(&[1, 2, 3, 4, 5]) };
+    // A story of the model's own, chosen with some chance, so that it is not all certain.
+    let mut alone = recipe.alone();
+    let random = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, seed: 3 };
+    let mut sampler = Sampler::new(random, alone.header().vocab_size);
+    let mut stream = alone.stream().unwrap();
+    let mut ids: Vec<u32> = vec![4064, 589, 598, 257, 473];
+    let mut next = ids.clone();
+    while ids.len() < 250 {
+        next = vec![sampler.sample(alone.push(&mut stream, &next).unwrap()).unwrap()];
+        ids.extend(&next);
+    }
+    let wanted = nll(&mut recipe.alone(), &ids);
+    let (mut engine, _workers) = recipe.ring();
+    let found = nll(&mut engine, &ids);
+    let moved = (found - wanted).exp() - 1.0;
+    println!("perplexity {:.4}, moved by {moved:.1e} over 5 links in f16", wanted.exp());
+    assert!(moved.abs() < 2e-3, "{moved}");
 }

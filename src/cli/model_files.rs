@@ -56,11 +56,12 @@ pub(super) fn tokenizer(
 ) -> Result<Tokenizer, Failure> {
     if let Some(path) = given {
         let bytes = read(path)?;
+        let tokenizer = parse(path, &bytes, header.vocab_size)?;
         if header.tokenizer_hash != 0 && fingerprint(&bytes) != header.tokenizer_hash {
             let path = path.display();
             warn(&format!("{path} is not the tokenizer that the model was exported with"));
         }
-        return parse(path, &bytes, header.vocab_size);
+        return Ok(tokenizer);
     }
     let candidates = beside(model);
     for path in candidates.iter().filter(|path| path.is_file()) {

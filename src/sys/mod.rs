@@ -16,5 +16,6 @@ pub mod notify;
 pub mod poll;
 pub mod random;
 pub mod signal;
+pub mod simd;
 pub mod tensor;
 pub mod tree;
