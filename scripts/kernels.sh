@@ -188,7 +188,7 @@ build_board() {
 		/leap/test/board.c /leap/test/selftest.c
 	cp "$KERNELS/root-bookworm/tmp/board" "${@:3}" "$folder/bin"
 	cp "$KERNELS/busybox-$2" "$folder/bin/busybox"
-	cp kmod/test/init "$folder/init"
+	cp kmod/test/init models/demo.bin "$folder"
 	cp "$TARGET_DIR/kmod/$target/leap_transport.ko" "$folder"
 	in_build_root bookworm "$(realpath "$folder")" "${compiler[$2]/%gcc/strip}" -g /leap/leap_transport.ko
 	copy_modules "$1" "$2" "$folder/modules"

@@ -166,6 +166,8 @@ pub enum OpenError {
     NoDevice,
     /// Not for this user.
     Permission,
+    /// Neighbours may not be named without CAP_NET_ADMIN.
+    Capability,
     /// Open as often as the module allows.
     Busy,
     /// The module speaks another version of the interface.
@@ -182,6 +184,7 @@ impl std::fmt::Display for OpenError {
         match self {
             OpenError::NoDevice => write!(f, "no {PATH}, the module leap_transport is not loaded"),
             OpenError::Permission => write!(f, "no permission for {PATH} (group leap)"),
+            OpenError::Capability => write!(f, "{PATH} needs the capability CAP_NET_ADMIN"),
             OpenError::Busy => write!(f, "{PATH} is open as often as the module allows"),
             OpenError::Version { module } => {
                 write!(f, "the module's interface has version {module}, this program {API_VERSION}")
@@ -269,9 +272,12 @@ impl Device {
     /// Where this node receives and sends from. Once only.
     ///
     /// # Errors
-    /// The system's: another opener has the port, or the capability CAP_NET_ADMIN is missing.
-    pub fn set_port(&self, local: SocketAddr) -> io::Result<()> {
-        self.ioctl(SET_PORT, &mut Endpoint::from(local))
+    /// [`OpenError::Capability`], or that another opener has the port.
+    pub fn set_port(&self, local: SocketAddr) -> Result<(), OpenError> {
+        self.ioctl(SET_PORT, &mut Endpoint::from(local)).map_err(|e| match e.raw_os_error() {
+            Some(libc::EPERM) => OpenError::Capability,
+            _ => OpenError::Io(e),
+        })
     }
 
     /// Receives frames from 0 on of a session, from this neighbour, and forgets all others.
@@ -286,7 +292,7 @@ impl Device {
         &self,
         from: SocketAddr,
         session: u64,
-        banks: impl Iterator<Item = &'a mut RxBank>,
+        banks: &mut dyn Iterator<Item = &'a mut RxBank>,
     ) -> io::Result<()> {
         // Borrowed until the module has them.
         let mut banks: heapless::Vec<&mut RxBank, BANKS> = banks.collect();

@@ -14,7 +14,7 @@ use super::{
     BANKS_MAX, Event, LOST_US, LinkConfig, Progress, State, Stats, Wire, is_before, open_control,
     send_control, without_pause,
 };
-use crate::sys::tensor::{self, Device};
+use crate::sys::tensor::{self, Device, RxBank};
 use crate::transport::Micros;
 use crate::wire::control::{ACK_MAX, Ack, NACKS_MAX, Nack, Ping};
 use crate::wire::datagram::{HEADER_LEN, Header, Kind};
@@ -25,6 +25,8 @@ use crate::wire::seal::Randomness;
 const REORDER_MIN_US: Micros = 1_000;
 /// Shortest time between two requests for the same chunks.
 const NACK_AGAIN_US: Micros = 2_000;
+/// How many banks that nothing has come into are looked at, behind the newest frame.
+const LOOK_AHEAD: u32 = 4;
 /// HELLOs and CONFIRMs that are looked at in [`GREETING_SPAN_US`]: strangers cost no more.
 const GREETINGS_MAX: u32 = 32;
 const GREETING_SPAN_US: Micros = 10_000;
@@ -229,15 +231,19 @@ impl LinkIn {
         true
     }
 
-    /// Tells the kernel module whom the session is with; its banks are free then.
+    /// Tells the kernel module whom a new session is with, by `set_peer`; its banks, all that
+    /// this link has, are free then.
     ///
     /// # Errors
     /// The system's.
-    pub fn follow_session(&mut self, device: &Device) -> io::Result<()> {
+    pub fn follow_session(
+        &mut self,
+        set_peer: impl FnOnce(SocketAddr, u64, &mut dyn Iterator<Item = &mut RxBank>) -> io::Result<()>,
+    ) -> io::Result<()> {
         let Some(session) = self.session.as_mut().filter(|s| !s.is_followed) else { return Ok(()) };
         session.is_followed = true;
-        let banks = self.banks.iter_mut().filter_map(Bank::kernel_mut);
-        device.set_peer(session.agreed.from, session.agreed.id, banks)
+        let mut banks = self.banks.iter_mut().filter_map(Bank::kernel_mut);
+        set_peer(session.agreed.from, session.agreed.id, &mut banks)
     }
 
     /// Whether the kernel module has completed the next frame.
@@ -251,10 +257,15 @@ impl LinkIn {
     pub fn collect(&mut self, now: Micros) {
         let Some(session) = self.session.as_mut().filter(|s| s.is_followed) else { return };
         let n_banks = session.n_banks;
-        let mut is_heard = false;
+        let (mut is_heard, mut n_empty) = (false, 0);
         for i in 0..n_banks - session.next.wrapping_sub(session.first) {
             let seq = session.next.wrapping_add(i);
             let index = bank(seq, n_banks);
+            // Frames overtake each other by a few at most.
+            n_empty += u32::from(!is_before(seq, session.seen_end));
+            if n_empty > LOOK_AHEAD {
+                break;
+            }
             let id = (session.agreed.id, seq);
             let (n_good, n_bad) = self.banks[index].collect(id, session.agreed.keys.as_ref());
             self.stats.dropped += u64::from(n_bad);
@@ -262,7 +273,7 @@ impl LinkIn {
             if n_good == 0 {
                 continue;
             }
-            is_heard = true;
+            (is_heard, n_empty) = (true, 0);
             session.heard_at = now;
             session.see(now, seq.wrapping_add(1));
             session.nack_at[index] = session.nack_at[index].max(now + session.patience());
