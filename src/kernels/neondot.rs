@@ -42,6 +42,11 @@ macro_rules! tiles_of {
     };
 }
 
+static TILES_Q8: [TileFn; 12] =
+    tiles_of!(gemv_q8_q8_f32_1x16c4 gemm_q8_q8_f32_mx16c4: 2 3 4 5 6 7 8 9 10 11 12);
+static TILES_Q4: [TileFn; 12] =
+    tiles_of!(gemv_q8_q4_f32_1x16c4 gemm_q8_q4_f32_mx16c4: 2 3 4 5 6 7 8 9 10 11 12);
+
 /// Rows of a panel.
 const NR: usize = Layout::NEON_DOT.panel_rows();
 
