@@ -14,7 +14,6 @@ use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Notice, PORT_DEFAULT, Place, Topology, token_bytes};
 use crate::sys::{notify, random, signal};
-use crate::transport::Endpoint;
 use crate::transport::kmod::Kmod;
 use crate::transport::link::LinkConfig;
 use crate::transport::options::{Options as LinkOptions, Place as LinkPlace};
