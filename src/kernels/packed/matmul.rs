@@ -3,8 +3,6 @@
 //! Panels are outermost: each is read from memory once and stays in cache for the whole batch. If
 //! there are several tiles, a panel is taken in parts that stay in the first level of cache.
 
-use std::ops::Range;
-
 use super::super::Table;
 use super::layout::Panels;
 use super::{MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, Tile, TileFn};
