@@ -57,9 +57,8 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize, const S: usize>(
             }
             for i in 0..M {
                 let bias = _mm512_set1_epi32(biases[i]);
-                for j in 0..2 {
-                    dots[0][i][j] = _mm512_add_epi32(dots[0][i][j], bias);
-                }
+                let [a, b] = dots[0][i];
+                dots[0][i] = [_mm512_add_epi32(a, bias), _mm512_add_epi32(b, bias)];
             }
             let (w, x_q) = (w.as_chunks::<{ 4 * NR }>().0, x_q.as_chunks::<S>().0);
             for (w, x_q) in w.as_chunks::<S>().0.iter().zip(x_q) {
@@ -74,8 +73,8 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize, const S: usize>(
             for i in 0..M {
                 for j in 0..2 {
                     let mut sum = dots[0][i][j];
-                    for s in 1..S {
-                        sum = _mm512_add_epi32(sum, dots[s][i][j]);
+                    for dots in &dots[1..] {
+                        sum = _mm512_add_epi32(sum, dots[i][j]);
                     }
                     let (sum, step) = (_mm512_cvtepi32_ps(sum), _mm512_castsi512_ps(steps[j]));
                     totals[i][j] = _mm512_fmadd_ps(sum, step, totals[i][j]);

@@ -172,6 +172,12 @@ impl Isa {
 /// Four rows of one operand.
 type Rows4<'a> = [Q8Row<'a>; 4];
 
+/// Rows of floats of four queries.
+type Floats4<'a> = [&'a [f32]; 4];
+
+/// The same to be written.
+type FloatsMut4<'a> = [&'a mut [f32]; 4];
+
 /// Four rows of 4-bit weights.
 type Blocks4<'a> = [&'a [Block]; 4];
 
@@ -210,8 +216,8 @@ struct Table {
     soften: unsafe fn(&mut [f32; float::BLOCK], &mut float::Softmax) -> f32,
     weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     // The same for four queries.
-    score_4: unsafe fn([&[f32]; 4], &[f32], f32, [&mut [f32]; 4]),
-    weigh_4: unsafe fn([&[f32]; 4], &[f32], [f32; 4], [&mut [f32]; 4]),
+    score_4: unsafe fn(Floats4<'_>, &[f32], f32, FloatsMut4<'_>),
+    weigh_4: unsafe fn(Floats4<'_>, &[f32], [f32; 4], FloatsMut4<'_>),
     widen: unsafe fn(&[f16], &mut [f32]),
     narrow: unsafe fn(&[f32], &mut [f16]),
     read_all: unsafe fn(&[u8]) -> u64,

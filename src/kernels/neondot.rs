@@ -101,14 +101,8 @@ fn add_strip<const M: usize>(dots: &mut [int32x4_t; M], w: &[u8], x: &[u8]) {
 /// Twelve rows of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]
 fn gemm_q8_q8_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let group_bytes = NR * (4 + x.groups.w);
     for strip in 0..4 {
-        let panel_groups = panel.chunks_exact(group_bytes * x.steps());
-        for (w, group) in panel_groups.zip(x.groups::<12, 4>()) {
-            let x_q = group.q.as_flattened().as_flattened();
-            let totals = strip_totals(w, x_q, strip, x.groups);
-            add_rows(out, strip, &totals, group.scales);
-        }
+        add_strip_12(panel, x, strip, out);
     }
 }
 
@@ -189,26 +183,66 @@ macro_rules! add_totals_12 {
     };
 }
 
-pub(super) use {add_total, add_totals_12, clear, clear_12, load_x};
+/// Adds the total in register `$total` times a lane of `$scales` to four of `out`, `$at` bytes in.
+macro_rules! add_out {
+    ($total:literal $scales:literal $lane:literal $at:literal) => {
+        concat!(
+            "ldr q28, [{out}, #",
+            $at,
+            "]\n",
+            "fmla v28.4s, v",
+            $total,
+            ".4s, v",
+            $scales,
+            ".s[",
+            $lane,
+            "]\n",
+            "str q28, [{out}, #",
+            $at,
+            "]\n",
+        )
+    };
+}
 
-/// Totals of 12 rows with a strip of an activation group.
+/// Adds the totals v12 to v23 times the next 12 scales to `out`, whose rows are 64 bytes long.
+macro_rules! add_out_12 {
+    () => {
+        concat!(
+            "ld1 {{v24.4s, v25.4s, v26.4s}}, [{scales}], #48\n",
+            add_out!(12 24 0 0), add_out!(13 24 1 64), add_out!(14 24 2 128),
+            add_out!(15 24 3 192), add_out!(16 25 0 256), add_out!(17 25 1 320),
+            add_out!(18 25 2 384), add_out!(19 25 3 448), add_out!(20 26 0 512),
+            add_out!(21 26 1 576), add_out!(22 26 2 640), add_out!(23 26 3 704),
+        )
+    };
+}
+
+pub(super) use {add_out, add_total, clear, clear_12, load_x};
+
+/// Adds the products of 12 rows with a strip of a panel.
 #[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn strip_totals(w: &[u8], x: &[u8], strip: usize, groups: Groups) -> [float32x4_t; 12] {
-    let (n, group_bytes, rounds) = (groups.x / groups.w, NR * (4 + groups.w), groups.w / 32);
+fn add_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
+    let (group_bytes, steps, rounds) = (NR * (4 + x.groups.w), x.steps(), x.groups.w / 32);
+    let n = x.scales.len() / 12;
     assert!(strip < 4);
     assert!(n != 0);
+    assert!(steps != 0);
     assert!(rounds != 0);
-    assert_eq!(w.len(), n * group_bytes);
-    assert!(x.len() >= n * rounds * 32 * 12);
-    let (steps, w) = (w[16 * strip..].as_ptr(), w[4 * NR + STRIP * strip..].as_ptr());
-    let mut totals = [vdupq_n_f32(0.0); 12];
-    // SAFETY: for each of `n` groups this reads 16 bytes of its steps; in each of its `rounds` of 32
-    // columns 384 bytes of `x`, and twice 64 of `w`, with those of the other strips between. So
-    // many were found to be there. Everything else is registers that are named.
+    assert!(x.scales.len().is_multiple_of(12));
+    assert_eq!(panel.len(), n * steps * group_bytes);
+    assert!(x.q.len() >= n * steps * rounds * 32 * 12);
+    assert_eq!(out.len(), 12 * NR);
+    let (steps_at, w) = (panel[16 * strip..].as_ptr(), panel[4 * NR + STRIP * strip..].as_ptr());
+    // SAFETY: for each of `n` activation groups this reads 12 scales, and reads and writes four
+    // floats of each row of `out`; for each of its `steps` groups of weights it reads 16 bytes of
+    // their steps; in each of their `rounds` of 32 columns 384 bytes of `x`, and twice 64 of `w`,
+    // with those of the other strips between. So many were found to be there. Everything else is
+    // registers that are named.
     unsafe {
         asm!(
+            "4:",
             clear_12!(),
+            "mov {step}, {steps}",
             "2:",
             "mov {round}, {rounds}",
             "3:",
@@ -216,26 +250,28 @@ fn strip_totals(w: &[u8], x: &[u8], strip: usize, groups: Groups) -> [float32x4_
             sdot_16_columns!(),
             "subs {round}, {round}, #1",
             "b.ne 3b",
-            "ld1 {{v24.4s}}, [{steps}], {group_bytes}",
+            "ld1 {{v24.4s}}, [{steps_at}], {group_bytes}",
             "add {w}, {w}, #64",
             add_totals_12!(),
-            "subs {n}, {n}, #1",
+            "subs {step}, {step}, #1",
             "b.ne 2b",
-            w = inout(reg) w => _, x = inout(reg) x.as_ptr() => _, steps = inout(reg) steps => _,
-            n = inout(reg) n => _, rounds = in(reg) rounds, round = out(reg) _,
+            add_out_12!(),
+            "subs {n}, {n}, #1",
+            "b.ne 4b",
+            w = inout(reg) w => _, x = inout(reg) x.q.as_ptr() => _,
+            steps_at = inout(reg) steps_at => _, scales = inout(reg) x.scales.as_ptr() => _,
+            out = in(reg) out[4 * strip..].as_mut_ptr(), n = inout(reg) n => _,
+            steps = in(reg) steps, step = out(reg) _, rounds = in(reg) rounds, round = out(reg) _,
             stride = in(reg) 4 * STRIP, group_bytes = in(reg) group_bytes,
             out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
             out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
-            out("v12") totals[0], out("v13") totals[1], out("v14") totals[2],
-            out("v15") totals[3], out("v16") totals[4], out("v17") totals[5],
-            out("v18") totals[6], out("v19") totals[7], out("v20") totals[8],
-            out("v21") totals[9], out("v22") totals[10], out("v23") totals[11],
+            out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _, out("v17") _,
+            out("v18") _, out("v19") _, out("v20") _, out("v21") _, out("v22") _, out("v23") _,
             out("v24") _, out("v25") _, out("v26") _, out("v27") _,
             out("v28") _, out("v29") _, out("v30") _, out("v31") _,
-            options(nostack, readonly)
+            options(nostack)
         );
     }
-    totals
 }
 
 /// One row of activations by a panel.
@@ -404,12 +440,7 @@ fn add_codes<const M: usize>(dots: &mut [int32x4_t; M], w: &[u8; STRIP], x: &[u8
 #[target_feature(enable = "neon,dotprod")]
 fn gemm_q8_q4_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     for strip in 0..4 {
-        let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
-        for (w, group) in groups.zip(x.summed_groups::<12, 4>()) {
-            let x_q = group.q.as_flattened().as_flattened();
-            let totals = q4_strip_totals(w, x_q, group.sums, strip);
-            add_rows(out, strip, &totals, group.scales);
-        }
+        add_q4_strip_12(panel, x, strip, out);
     }
 }
 
@@ -453,32 +484,38 @@ macro_rules! add_q4_total {
     };
 }
 
-/// Totals of 12 rows with a strip of an activation group of 4-bit weights.
+/// Adds the products of 12 rows with a strip of a panel of 4-bit weights.
 #[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn q4_strip_totals(w: &[u8], x: &[u8], sums: &[[f32; 12]], strip: usize) -> [float32x4_t; 12] {
-    let n = sums.len();
+fn add_q4_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
+    let (n, steps) = (x.scales.len() / 12, x.steps());
     assert!(strip < 4);
     assert!(n != 0);
-    assert_eq!(w.len(), n * PANEL_BLOCK);
-    assert!(x.len() >= n * BLOCK * 12);
-    let (parameters, w) = (w[16 * strip..].as_ptr(), w[STRIP * (1 + strip)..].as_ptr());
-    let mut totals = [vdupq_n_f32(0.0); 12];
-    // SAFETY: for each of `n` blocks this reads 16 bytes of its parameters and of those of the next,
-    // or of zeros behind the last, 64 bytes of its codes, 384 of `x` and 48 of `sums`. So many were
-    // found to be there. Everything else is registers that are named.
+    assert!(steps != 0);
+    assert!(x.scales.len().is_multiple_of(12));
+    assert_eq!(panel.len(), n * steps * PANEL_BLOCK);
+    assert!(x.q.len() >= n * steps * BLOCK * 12);
+    assert!(x.sums.len() >= n * steps * 12);
+    assert_eq!(out.len(), 12 * NR);
+    let (parameters, w) = (panel[16 * strip..].as_ptr(), panel[STRIP * (1 + strip)..].as_ptr());
+    // SAFETY: for each of `n` activation groups this reads 12 scales, and reads and writes four
+    // floats of each row of `out`; for each of its `steps` blocks it reads 16 bytes of its
+    // parameters and of those of the next, or of zeros behind the group's last, 64 bytes of its
+    // codes, 384 of `x` and 48 of sums. So many were found to be there. Everything else is registers
+    // that are named.
     unsafe {
         asm!(
+            "4:",
             clear_12!(),
+            "mov {step}, {steps}",
             "movi v26.16b, #15",
             "2:",
             sdot_16_columns_q4!(0 16),
             sdot_16_columns_q4!(32 48),
             "add {w}, {w}, {block}",
             "ld1 {{v31.8h}}, [{parameters}], {block}",
-            "subs {n}, {n}, #1",
-            "csel {parameters}, {zeros}, {parameters}, eq",
-            "ldr q30, [{parameters}]",
+            "subs {step}, {step}, #1",
+            "csel {next}, {zeros}, {parameters}, eq",
+            "ldr q30, [{next}]",
             "ld1 {{v27.4s, v28.4s, v29.4s}}, [{sums}], #48",
             "fcvtl v24.4s, v31.4h",
             "fcvtl v30.4s, v30.4h",
@@ -497,21 +534,24 @@ fn q4_strip_totals(w: &[u8], x: &[u8], sums: &[[f32; 12]], strip: usize) -> [flo
             add_q4_total!(10 22 29 2),
             add_q4_total!(11 23 29 3),
             "b.ne 2b",
-            w = inout(reg) w => _, x = inout(reg) x.as_ptr() => _,
-            parameters = inout(reg) parameters => _, sums = inout(reg) sums.as_ptr() => _,
-            n = inout(reg) n => _, block = in(reg) PANEL_BLOCK, zeros = in(reg) [0_u8; 16].as_ptr(),
+            add_out_12!(),
+            "subs {n}, {n}, #1",
+            "b.ne 4b",
+            w = inout(reg) w => _, x = inout(reg) x.q.as_ptr() => _,
+            parameters = inout(reg) parameters => _, next = out(reg) _,
+            sums = inout(reg) x.sums.as_ptr() => _, scales = inout(reg) x.scales.as_ptr() => _,
+            out = in(reg) out[4 * strip..].as_mut_ptr(), n = inout(reg) n => _,
+            steps = in(reg) steps, step = out(reg) _,
+            block = in(reg) PANEL_BLOCK, zeros = in(reg) [0_u8; 16].as_ptr(),
             out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
             out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
-            out("v12") totals[0], out("v13") totals[1], out("v14") totals[2],
-            out("v15") totals[3], out("v16") totals[4], out("v17") totals[5],
-            out("v18") totals[6], out("v19") totals[7], out("v20") totals[8],
-            out("v21") totals[9], out("v22") totals[10], out("v23") totals[11],
+            out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _, out("v17") _,
+            out("v18") _, out("v19") _, out("v20") _, out("v21") _, out("v22") _, out("v23") _,
             out("v24") _, out("v25") _, out("v26") _, out("v27") _,
             out("v28") _, out("v29") _, out("v30") _, out("v31") _,
-            options(nostack, readonly)
+            options(nostack)
         );
     }
-    totals
 }
 
 /// One row of activations by a panel of 4-bit weights.

@@ -9,9 +9,9 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::neon::{add_rows, load, load_64, load_halves, load_scales, split_codes, widen_8};
-use super::neondot::{add_total, clear, clear_12, load_x};
+use super::neondot::{add_out, add_total, clear, clear_12, load_x};
 use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn};
-use super::{Groups, Table, neondot, peak};
+use super::{Table, neondot, peak};
 use crate::quant::bcml1::BLOCK;
 
 /// The tier's functions.
@@ -312,14 +312,8 @@ fn add_panel_codes(dots: &mut [int32x4_t; 8], w: &[[u8; STRIP]; 4], x: &[u8; BLO
 /// Twelve rows of activations by a panel.
 #[target_feature(enable = "neon,i8mm")]
 fn gemm_q8_q8_f32_12x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let group_bytes = NR * (4 + x.groups.w);
     for strip in 0..4 {
-        let panel_groups = panel.chunks_exact(group_bytes * x.steps());
-        for (w, group) in panel_groups.zip(x.groups::<12, 8>()) {
-            let x_q = group.q.as_flattened().as_flattened();
-            let totals = strip_totals(w, x_q, strip, x.groups);
-            add_pairs(out, strip, &totals, group.scales);
-        }
+        add_strip_12(panel, x, strip, out);
     }
 }
 
@@ -358,24 +352,43 @@ macro_rules! smmla_16_columns {
     };
 }
 
-/// Totals of six pairs with a strip of an activation group.
+/// Parts the totals of a pair in `$a`, of the first two rows of weights, and `$b`, of the others, and
+/// adds them times lanes of `$scales` to two rows of `out`.
+macro_rules! add_out_pair {
+    ($a:literal $b:literal $scales:literal: $lane0:literal $at0:literal $lane1:literal $at1:literal) => {
+        concat!(
+            "uzp1 v29.4s, v", $a, ".4s, v", $b, ".4s\n",
+            "uzp2 v", $b, ".4s, v", $a, ".4s, v", $b, ".4s\n",
+            add_out!(29 $scales $lane0 $at0),
+            add_out!($b $scales $lane1 $at1),
+        )
+    };
+}
+
+/// Adds the products of 12 rows with a strip of a panel.
 #[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn strip_totals(w: &[u8], x: &[u8], strip: usize, groups: Groups) -> [[float32x4_t; 2]; 6] {
-    let (n, group_bytes, rounds) = (groups.x / groups.w, NR * (4 + groups.w), groups.w / 32);
+fn add_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
+    let (group_bytes, steps, rounds) = (NR * (4 + x.groups.w), x.steps(), x.groups.w / 32);
+    let n = x.scales.len() / 12;
     assert!(strip < 4);
     assert!(n != 0);
+    assert!(steps != 0);
     assert!(rounds != 0);
-    assert_eq!(w.len(), n * group_bytes);
-    assert!(x.len() >= n * rounds * 32 * 12);
-    let (steps, w) = (w[16 * strip..].as_ptr(), w[4 * NR + STRIP * strip..].as_ptr());
-    let mut totals = [[vdupq_n_f32(0.0); 2]; 6];
-    // SAFETY: for each of `n` groups this reads 16 bytes of its steps; in each of its `rounds` of 32
-    // columns 384 bytes of `x`, and twice 64 of `w`, with those of the other strips between. So
-    // many were found to be there. Everything else is registers that are named.
+    assert!(x.scales.len().is_multiple_of(12));
+    assert_eq!(panel.len(), n * steps * group_bytes);
+    assert!(x.q.len() >= n * steps * rounds * 32 * 12);
+    assert_eq!(out.len(), 12 * NR);
+    let (steps_at, w) = (panel[16 * strip..].as_ptr(), panel[4 * NR + STRIP * strip..].as_ptr());
+    // SAFETY: for each of `n` activation groups this reads 12 scales, and reads and writes four
+    // floats of each row of `out`; for each of its `steps` groups of weights it reads 16 bytes of
+    // their steps; in each of their `rounds` of 32 columns 384 bytes of `x`, and twice 64 of `w`,
+    // with those of the other strips between. So many were found to be there. Everything else is
+    // registers that are named.
     unsafe {
         asm!(
+            "4:",
             clear_12!(),
+            "mov {step}, {steps}",
             "2:",
             "mov {round}, {rounds}",
             "3:",
@@ -383,31 +396,39 @@ fn strip_totals(w: &[u8], x: &[u8], strip: usize, groups: Groups) -> [[float32x4
             smmla_16_columns!(),
             "subs {round}, {round}, #1",
             "b.ne 3b",
-            "ld1 {{v26.4s}}, [{steps}], {group_bytes}",
+            "ld1 {{v26.4s}}, [{steps_at}], {group_bytes}",
             "add {w}, {w}, #64",
             "zip1 v24.4s, v26.4s, v26.4s",
-            add_total!(0 12), add_total!(1 13), add_total!(2 14),
-            add_total!(3 15), add_total!(4 16), add_total!(5 17),
+            add_total!(0 12), add_total!(1 14), add_total!(2 16),
+            add_total!(3 18), add_total!(4 20), add_total!(5 22),
             "zip2 v24.4s, v26.4s, v26.4s",
-            add_total!(6 18), add_total!(7 19), add_total!(8 20),
-            add_total!(9 21), add_total!(10 22), add_total!(11 23),
-            "subs {n}, {n}, #1",
+            add_total!(6 13), add_total!(7 15), add_total!(8 17),
+            add_total!(9 19), add_total!(10 21), add_total!(11 23),
+            "subs {step}, {step}, #1",
             "b.ne 2b",
-            w = inout(reg) w => _, x = inout(reg) x.as_ptr() => _, steps = inout(reg) steps => _,
-            n = inout(reg) n => _, rounds = in(reg) rounds, round = out(reg) _,
+            "ld1 {{v24.4s, v25.4s, v26.4s}}, [{scales}], #48",
+            add_out_pair!(12 13 24: 0 0 1 64),
+            add_out_pair!(14 15 24: 2 128 3 192),
+            add_out_pair!(16 17 25: 0 256 1 320),
+            add_out_pair!(18 19 25: 2 384 3 448),
+            add_out_pair!(20 21 26: 0 512 1 576),
+            add_out_pair!(22 23 26: 2 640 3 704),
+            "subs {n}, {n}, #1",
+            "b.ne 4b",
+            w = inout(reg) w => _, x = inout(reg) x.q.as_ptr() => _,
+            steps_at = inout(reg) steps_at => _, scales = inout(reg) x.scales.as_ptr() => _,
+            out = in(reg) out[4 * strip..].as_mut_ptr(), n = inout(reg) n => _,
+            steps = in(reg) steps, step = out(reg) _, rounds = in(reg) rounds, round = out(reg) _,
             stride = in(reg) 4 * STRIP, group_bytes = in(reg) group_bytes,
             out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
             out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
-            out("v12") totals[0][0], out("v13") totals[1][0], out("v14") totals[2][0],
-            out("v15") totals[3][0], out("v16") totals[4][0], out("v17") totals[5][0],
-            out("v18") totals[0][1], out("v19") totals[1][1], out("v20") totals[2][1],
-            out("v21") totals[3][1], out("v22") totals[4][1], out("v23") totals[5][1],
+            out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _, out("v17") _,
+            out("v18") _, out("v19") _, out("v20") _, out("v21") _, out("v22") _, out("v23") _,
             out("v24") _, out("v25") _, out("v26") _, out("v27") _,
             out("v28") _, out("v29") _, out("v30") _, out("v31") _,
-            options(nostack, readonly)
+            options(nostack)
         );
     }
-    totals
 }
 
 /// As [`gemm_q8_q8_f32_mx16c8`] with 4-bit weights.

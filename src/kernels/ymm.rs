@@ -29,9 +29,8 @@ macro_rules! ymm_tiles {
                     if $flipped {
                         for i in 0..M {
                             let bias = _mm256_set1_epi32(biases[i]);
-                            for j in 0..2 {
-                                dots[0][i][j] = _mm256_add_epi32(dots[0][i][j], bias);
-                            }
+                            let [a, b] = dots[0][i];
+                            dots[0][i] = [_mm256_add_epi32(a, bias), _mm256_add_epi32(b, bias)];
                         }
                     }
                     let (w, x_q) = (w.as_chunks::<{ 4 * NR }>().0, x_q.as_chunks::<S>().0);
@@ -53,8 +52,8 @@ macro_rules! ymm_tiles {
                     for i in 0..M {
                         for j in 0..2 {
                             let mut sum = dots[0][i][j];
-                            for s in 1..S {
-                                sum = _mm256_add_epi32(sum, dots[s][i][j]);
+                            for dots in &dots[1..] {
+                                sum = _mm256_add_epi32(sum, dots[i][j]);
                             }
                             let (sum, step) = (_mm256_cvtepi32_ps(sum), steps[j]);
                             totals[i][j] =
@@ -114,8 +113,8 @@ macro_rules! ymm_tiles {
                                 dots[0][i][j] = $finish(dots[0][i][j], block_dots[i][j]);
                             }
                             let mut sum = dots[0][i][j];
-                            for s in 1..S {
-                                sum = _mm256_add_epi32(sum, dots[s][i][j]);
+                            for dots in &dots[1..] {
+                                sum = _mm256_add_epi32(sum, dots[i][j]);
                             }
                             let step = _mm256_sub_ps(multipliers[j], next_multipliers[j]);
                             totals[i][j] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), step, total);

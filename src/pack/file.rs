@@ -90,7 +90,8 @@ pub fn summary(file: &[u8]) -> Result<Summary, &'static str> {
     if u32_at(header, 44) != crc32fast::hash(index) {
         return Err("index checksum");
     }
-    let entries = index.chunks_exact(ENTRY_LEN).map(|entry| parse_entry(entry, start as u64));
+    let entries =
+        index.as_chunks::<ENTRY_LEN>().0.iter().map(|entry| parse_entry(entry, start as u64));
     Ok(Summary { identity, entries: entries.collect::<Result<_, _>>()? })
 }
 

@@ -3,11 +3,9 @@
 //! Panels are outermost: each is read from memory once and stays in cache for the whole batch. If
 //! there are several tiles, a panel is taken in parts that stay in the first level of cache.
 
-use std::ops::Range;
-
 use super::super::Table;
 use super::layout::Panels;
-use super::{MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, TileFn};
+use super::{MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, Tile, TileFn};
 
 /// Bytes of a part of a panel, its values counted as int8.
 const PART_BYTES: usize = 16 << 10;
@@ -48,6 +46,9 @@ fn matmul(
     assert_eq!(w.k, x.k());
     assert_eq!(out.len(), x.m());
     assert!(out.iter().all(|out| out.len() == w.rows));
+    if let [out] = out {
+        return matmul_single(kernels[0], w, &x.tile(0..1), out);
+    }
     let groups = w.k / x.x_group();
     let part_groups = match out.len() > mr {
         true => (PART_BYTES / (nr * x.x_group())).clamp(1, groups),
@@ -65,30 +66,45 @@ fn matmul(
                 let (t, row) = (out.len(), tile_index * mr);
                 let y = &mut y[..t * nr];
                 let tile = x.tile(row..row + t).groups_of(part_range.clone(), t);
-                match first {
-                    0 => y.fill(0.0),
-                    _ => copy_columns(out, columns.clone(), y.chunks_exact_mut(nr)),
+                if first == 0 {
+                    y.fill(0.0);
+                } else {
+                    for (out, y) in out.iter().zip(y.chunks_exact_mut(nr)) {
+                        copy(&out[columns.clone()], &mut y[..columns.len()]);
+                    }
                 }
                 // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
                 // features.
                 unsafe { (kernels[t - 1])(part, &tile, y) };
                 for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
-                    out[columns.clone()].copy_from_slice(&y[..columns.len()]);
+                    copy(&y[..columns.len()], &mut out[columns.clone()]);
                 }
             }
         }
     }
 }
 
-/// Copies `columns` of each row to the start of a row of `y`.
-fn copy_columns<'a>(
-    rows: &[&mut [f32]],
-    columns: Range<usize>,
-    y: impl Iterator<Item = &'a mut [f32]>,
-) {
-    for (row, y) in rows.iter().zip(y) {
-        y[..columns.len()].copy_from_slice(&row[columns.clone()]);
+/// The same for a single row.
+fn matmul_single(kernel: TileFn, w: Panels<'_>, x: &Tile<'_>, out: &mut [f32]) {
+    let nr = w.layout.panel_rows();
+    for (panel, out) in w.iter().zip(out.chunks_mut(nr)) {
+        let mut last = [0.0; NR_MAX];
+        let y = if out.len() == nr { &mut *out } else { &mut last[..nr] };
+        y.fill(0.0);
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { kernel(panel, x, y) };
+        if out.len() < nr {
+            out.copy_from_slice(&last[..out.len()]);
+        }
     }
+}
+
+/// Copies so few floats that a call would cost more.
+#[inline(always)]
+fn copy(from: &[f32], to: &mut [f32]) {
+    let ((from, from_tail), (to, to_tail)) = (from.as_chunks::<8>(), to.as_chunks_mut::<8>());
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    to_tail.iter_mut().zip(from_tail).for_each(|(to, from)| *to = *from);
 }
 
 impl Table {
