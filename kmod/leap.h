@@ -15,6 +15,7 @@
 #include <linux/netfilter.h>
 #include <linux/rcupdate.h>
 #include <linux/spinlock.h>
+#include <linux/string.h>
 #include <linux/wait.h>
 #include <net/net_namespace.h>
 #include "leap_bank.h"
@@ -30,6 +31,7 @@
  * @bank: the authoritative state
  */
 struct leap_rx_bank {
+	/* Guards the bank and its memory; see above for the order. */
 	spinlock_t lock;
 	struct leap_bank bank;
 } ____cacheline_aligned_in_smp;
@@ -52,12 +54,12 @@ struct leap_source {
  * @is_greeted: LEAP_IOC_HELLO found the same API version
  * @has_dest: @dest is valid
  * @local: where we receive, and what we send from; its port is 0 until set,
- *	and it does not change while @hooks are registered
+ *	and it does not change afterwards
  * @dest: where we send to
  * @tx_pages: memory of the slots, LEAP_TX_PAGES
  * @tx_used: pages of each slot that were ever given to the network
  * @hooks: of IPv4 and IPv6
- * @is_hooked: @hooks are registered
+ * @is_hooked: which of @hooks are registered
  * @source: whom we receive from, or NULL
  * @rx: memory of the banks
  * @ready: banks that became ready and were not seen to be taken since
@@ -69,6 +71,7 @@ struct leap_source {
 struct leap_port {
 	struct list_head list;
 	struct net *net;
+	/* Serialises configuring and sending; see above for the order. */
 	struct mutex config;
 	bool is_greeted;
 	bool has_dest;
@@ -77,7 +80,7 @@ struct leap_port {
 	struct page **tx_pages;
 	u8 tx_used[LEAP_BANKS];
 	struct nf_hook_ops hooks[2];
-	bool is_hooked;
+	bool is_hooked[2];
 	struct leap_source __rcu *source;
 	void *rx;
 	DECLARE_BITMAP(ready, LEAP_BANKS);
@@ -91,6 +94,11 @@ struct leap_port {
 #define leap_count(port, field, n)					\
 	atomic64_add(n, &(port)->counters[offsetof(struct leap_stats, field) / \
 					  sizeof(__u64)])
+
+static inline bool leap_addr_is_any(const struct leap_endpoint *endpoint)
+{
+	return !memchr_inv(endpoint->addr, 0, sizeof(endpoint->addr));
+}
 
 static inline void *leap_bank_memory(struct leap_port *port, u32 index)
 {

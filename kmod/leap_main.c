@@ -160,6 +160,15 @@ static bool leap_endpoint_is_valid(const struct leap_endpoint *endpoint)
 	}
 }
 
+/* An opener at no address in particular has neighbours of both families. */
+static bool leap_is_reachable(const struct leap_port *port,
+			      const struct leap_endpoint *neighbour)
+{
+	return leap_endpoint_is_valid(neighbour) &&
+	       (neighbour->family == port->local.family ||
+		leap_addr_is_any(&port->local));
+}
+
 static bool leap_port_is_taken(struct leap_port *port, __be16 number)
 {
 	struct leap_port *other;
@@ -212,8 +221,7 @@ static long leap_ioc_set_peer(struct leap_port *port,
 {
 	if (!port->local.port)
 		return -ENOTCONN;
-	if (peer->session && (!leap_endpoint_is_valid(&peer->from) ||
-			      peer->from.family != port->local.family ||
+	if (peer->session && (!leap_is_reachable(port, &peer->from) ||
 			      peer->reserved))
 		return -EINVAL;
 	return leap_rx_set_peer(port, peer);
@@ -223,8 +231,7 @@ static long leap_ioc_set_dest(struct leap_port *port, struct leap_dest *dest)
 {
 	if (!port->local.port)
 		return -ENOTCONN;
-	if (!leap_endpoint_is_valid(&dest->to) || !dest->session ||
-	    dest->to.family != port->local.family)
+	if (!leap_is_reachable(port, &dest->to) || !dest->session)
 		return -EINVAL;
 	return leap_tx_set_dest(port, dest);
 }

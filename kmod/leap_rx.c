@@ -29,6 +29,7 @@ static struct leap_bank_meta *leap_meta(struct leap_port *port, u32 index)
 /* Tells user space the state. All that it may read then was written before. */
 static void leap_publish_state(struct leap_bank_meta *meta, u32 state)
 {
+	/* Pairs with user space's load-acquire. */
 	smp_store_release(&meta->state, state);
 }
 
@@ -53,8 +54,10 @@ static void leap_sync(struct leap_port *port, u32 index)
 {
 	struct leap_bank *bank = &port->banks[index].bank;
 	struct leap_bank_meta *meta = leap_meta(port, index);
-	u32 shared = smp_load_acquire(&meta->state);
+	u32 shared;
 
+	/* Pairs with user space's store-release. */
+	shared = smp_load_acquire(&meta->state);
 	if (shared != LEAP_BANK_READY)
 		clear_bit(index, port->ready);
 	if (leap_bank_sync(bank, shared))
@@ -105,6 +108,7 @@ static bool leap_store(struct leap_port *port, u32 index,
 		leap_publish_state(meta, LEAP_BANK_FILLING);
 	}
 	is_ready = leap_bank_stored(bank, chunk->chunk);
+	/* Pairs with user space's load-acquire: chunk and checksum are there. */
 	smp_store_release(&meta->bitmap[chunk->chunk / 64],
 			  bank->bitmap[chunk->chunk / 64]);
 	leap_count(port, rx_datagrams, 1);
@@ -245,9 +249,11 @@ static bool leap_take(struct leap_port *port, const struct leap_source *source,
 	return true;
 }
 
-static bool leap_addr_is_any(const struct leap_endpoint *endpoint)
+static bool leap_is_local(const struct leap_port *port, const void *addr,
+			  size_t bytes)
 {
-	return !memchr_inv(endpoint->addr, 0, sizeof(endpoint->addr));
+	return leap_addr_is_any(&port->local) ||
+	       !memcmp(addr, port->local.addr, bytes);
 }
 
 /* Fragments have no UDP header of their own; they go on, to be put together. */
@@ -258,12 +264,11 @@ static unsigned int leap_hook_ipv4(void *priv, struct sk_buff *skb,
 	const struct leap_source *source = rcu_dereference(port->source);
 	const struct iphdr *ip = ip_hdr(skb);
 
-	if (!source || skb->pkt_type != PACKET_HOST ||
-	    ip->protocol != IPPROTO_UDP || ip_is_fragment(ip) ||
-	    memcmp(&ip->saddr, source->peer.from.addr, sizeof(ip->saddr)))
-		return NF_ACCEPT;
-	if (!leap_addr_is_any(&port->local) &&
-	    memcmp(&ip->daddr, port->local.addr, sizeof(ip->daddr)))
+	if (!source || source->peer.from.family != AF_INET ||
+	    skb->pkt_type != PACKET_HOST || ip->protocol != IPPROTO_UDP ||
+	    ip_is_fragment(ip) ||
+	    memcmp(&ip->saddr, source->peer.from.addr, sizeof(ip->saddr)) ||
+	    !leap_is_local(port, &ip->daddr, sizeof(ip->daddr)))
 		return NF_ACCEPT;
 	if (!leap_take(port, source, skb, skb_network_offset(skb) +
 		       ip_hdrlen(skb), AF_INET))
@@ -279,15 +284,13 @@ static unsigned int leap_hook_ipv6(void *priv, struct sk_buff *skb,
 	const struct leap_source *source = rcu_dereference(port->source);
 	const struct ipv6hdr *ip = ipv6_hdr(skb);
 
-	if (!source || skb->pkt_type != PACKET_HOST ||
-	    ip->nexthdr != IPPROTO_UDP ||
-	    memcmp(&ip->saddr, source->peer.from.addr, sizeof(ip->saddr)))
+	if (!source || source->peer.from.family != AF_INET6 ||
+	    skb->pkt_type != PACKET_HOST || ip->nexthdr != IPPROTO_UDP ||
+	    memcmp(&ip->saddr, source->peer.from.addr, sizeof(ip->saddr)) ||
+	    !leap_is_local(port, &ip->daddr, sizeof(ip->daddr)))
 		return NF_ACCEPT;
 	if (source->peer.from.scope &&
 	    source->peer.from.scope != skb->dev->ifindex)
-		return NF_ACCEPT;
-	if (!leap_addr_is_any(&port->local) &&
-	    memcmp(&ip->daddr, port->local.addr, sizeof(ip->daddr)))
 		return NF_ACCEPT;
 	if (!leap_take(port, source, skb, skb_network_offset(skb) +
 		       sizeof(*ip), AF_INET6))
@@ -333,23 +336,21 @@ int leap_rx_init(struct leap_port *port)
 	return 0;
 }
 
-/* The one hook that an opener needs: it receives at an address of one family. */
-static struct nf_hook_ops *leap_hook_of(struct leap_port *port)
-{
-	return &port->hooks[port->local.family == AF_INET6];
-}
-
 /**
  * leap_rx_exit() - stops receiving and frees the banks
  * @port: the opener, whose file is closed
  */
 void leap_rx_exit(struct leap_port *port)
 {
-	if (port->is_hooked) {
-		nf_unregister_net_hook(port->net, leap_hook_of(port));
-		/* Other processors may be in the hook still. */
-		synchronize_net();
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(port->hooks); i++) {
+		if (port->is_hooked[i])
+			nf_unregister_net_hook(port->net, &port->hooks[i]);
 	}
+	/* Other processors may be in a hook still. */
+	if (port->is_hooked[0] || port->is_hooked[1])
+		synchronize_net();
 	kfree(rcu_dereference_protected(port->source, true));
 	vfree(port->rx);
 }
@@ -370,14 +371,15 @@ static void leap_reset_banks(struct leap_port *port,
 	}
 }
 
-static int leap_hook_up(struct leap_port *port)
+static int leap_hook_up(struct leap_port *port, u16 family)
 {
+	u32 i = family == AF_INET6;
 	int err;
 
-	if (port->is_hooked)
+	if (port->is_hooked[i])
 		return 0;
-	err = nf_register_net_hook(port->net, leap_hook_of(port));
-	port->is_hooked = !err;
+	err = nf_register_net_hook(port->net, &port->hooks[i]);
+	port->is_hooked[i] = !err;
 	return err;
 }
 
@@ -400,7 +402,7 @@ int leap_rx_set_peer(struct leap_port *port, const struct leap_peer *peer)
 		if (!source)
 			return -ENOMEM;
 		source->peer = *peer;
-		err = leap_hook_up(port);
+		err = leap_hook_up(port, peer->from.family);
 		if (err) {
 			kfree(source);
 			return err;

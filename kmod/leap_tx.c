@@ -140,7 +140,8 @@ static int leap_route_ipv4(struct leap_port *port, const struct leap_dest *dest,
 	struct rtable *table;
 
 	memcpy(&flow.daddr, dest->to.addr, sizeof(flow.daddr));
-	memcpy(&flow.saddr, port->local.addr, sizeof(flow.saddr));
+	if (port->local.family == AF_INET)
+		memcpy(&flow.saddr, port->local.addr, sizeof(flow.saddr));
 	table = ip_route_output_key(port->net, &flow);
 	if (IS_ERR(table))
 		return PTR_ERR(table);
@@ -163,7 +164,8 @@ static int leap_route_ipv6(struct leap_port *port, const struct leap_dest *dest,
 	struct dst_entry *dst;
 
 	memcpy(&flow.daddr, dest->to.addr, sizeof(flow.daddr));
-	memcpy(&flow.saddr, port->local.addr, sizeof(flow.saddr));
+	if (port->local.family == AF_INET6)
+		memcpy(&flow.saddr, port->local.addr, sizeof(flow.saddr));
 	dst = ip6_dst_lookup_flow(port->net, NULL, &flow, NULL);
 	if (IS_ERR(dst))
 		return PTR_ERR(dst);
@@ -189,9 +191,9 @@ static int leap_route_to(struct leap_port *port, const struct leap_dest *dest,
 	return leap_route_ipv4(port, dest, route);
 }
 
-static size_t leap_ip_bytes(const struct leap_port *port)
+static size_t leap_ip_bytes(const struct leap_dest *dest)
 {
-	return port->local.family == AF_INET6 ? sizeof(struct ipv6hdr) :
+	return dest->to.family == AF_INET6 ? sizeof(struct ipv6hdr) :
 						sizeof(struct iphdr);
 }
 
@@ -214,7 +216,7 @@ int leap_tx_set_dest(struct leap_port *port, struct leap_dest *dest)
 	dest->flags = route.dst->dev->features & NETIF_F_SG ?
 		      0 : LEAP_DEST_ONE_COPY;
 	dst_release(route.dst);
-	if (dest->mtu < leap_ip_bytes(port) + LEAP_UDP_BYTES + LEAP_SLOT_BYTES)
+	if (dest->mtu < leap_ip_bytes(dest) + LEAP_UDP_BYTES + LEAP_SLOT_BYTES)
 		return -EMSGSIZE;
 	port->dest = *dest;
 	port->has_dest = true;
@@ -306,7 +308,8 @@ static struct sk_buff *leap_build(struct leap_port *port,
 				  const struct leap_send *send, u32 chunk)
 {
 	u32 bytes = leap_chunk_bytes(send->n_chunks, send->frame_bytes, chunk);
-	u32 room = LL_RESERVED_SPACE(route->dst->dev) + leap_ip_bytes(port);
+	u32 room = LL_RESERVED_SPACE(route->dst->dev) +
+		   leap_ip_bytes(&port->dest);
 	struct sk_buff *skb;
 	struct udphdr *udp;
 
@@ -323,7 +326,7 @@ static struct sk_buff *leap_build(struct leap_port *port,
 	leap_put_datagram(port, skb, send, chunk, bytes);
 	leap_add_pages(port, skb, send->slot,
 		       LEAP_META_BYTES + chunk * LEAP_SLOT_BYTES, bytes);
-	if (port->local.family == AF_INET6)
+	if (port->dest.to.family == AF_INET6)
 		leap_put_ipv6(skb, route);
 	else
 		leap_put_ipv4(skb, route);
@@ -341,7 +344,7 @@ static u32 leap_transmit(struct leap_port *port, struct sk_buff_head *batch)
 	local_bh_disable();
 	while ((skb = __skb_dequeue(batch))) {
 #if IS_ENABLED(CONFIG_IPV6)
-		if (port->local.family == AF_INET6)
+		if (port->dest.to.family == AF_INET6)
 			err = ip6_local_out(port->net, NULL, skb);
 		else
 #endif

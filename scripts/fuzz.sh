@@ -31,7 +31,6 @@ fuzz() {
 		-print_final_stats=1 -verbosity=0 -artifact_prefix="$FUZZ_DIR/failures/$2/" "$FUZZ_DIR/corpus/$2"
 }
 
-begin_steps
 need_cargo
 need_tools c++:g++
 host=$(rustc -vV | sed -n 's/^host: //p')

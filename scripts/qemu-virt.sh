@@ -3,7 +3,7 @@
 
 # Debian's release whose kernel and BusyBox are taken.
 IMAGE_RELEASE=bookworm
-# The program has the demo model built in; room for a cache of packed weights and a small model.
+# Room for a small model and its packed weights.
 DISK_MIB=${LEAP_DISK_MIB:-64}
 
 need_image_tools() {
@@ -37,7 +37,7 @@ install_busybox() {
 	done
 }
 
-# stage_image ROOT: the files of the disk: BusyBox, the board's build, the kernel module.
+# stage_image ROOT: the files of the disk: BusyBox, the board's build, the kernel module, the demo model.
 stage_image() {
 	local abi modules
 	mkdir -p "$1"/{bin,dev,proc,sys,run,tmp,root,var/log,var/lib/leap,var/cache/leap,etc}
@@ -45,6 +45,8 @@ stage_image() {
 	ln -s bin "$1/sbin"
 	cp -r "$OUT/qemu-virt/rootfs/." images/qemu-virt/rootfs/. "$1"
 	rm -rf "${1:?}/usr/src" "${1:?}/usr/share"
+	install -m 644 models/demo.bin "$1/var/lib/leap/model.bin"
+	install -m 644 models/demo.tokenizer.bin "$1/var/lib/leap/tokenizer.bin"
 	printf 'root:x:0:0:root:/root:/bin/sh\nleap:x:999:999:LEAP ring node:/var/lib/leap:/bin/false\n' >"$1/etc/passwd"
 	printf 'root:x:0:\nleap:x:999:\n' >"$1/etc/group"
 	echo leap >"$1/etc/hostname"

@@ -27,8 +27,8 @@ disk() {
 		first   10.0.0.1   0..$SPLIT
 		second  10.0.0.2   $SPLIT..$LAYERS
 	END
-	sed -i "s|^ROLE=.*|ROLE=$2|; s|^NODE=.*|NODE=$1|; s|^MODEL=.*|MODEL=|; s|^TRANSPORT=.*|TRANSPORT=$3|" "$root/etc/leap/leap.conf"
-	sed -i "s|^OPTIONS=.*|OPTIONS=--temp 0 -n $TOKENS|; s|^PROMPT=.*|PROMPT=$PROMPT|" "$root/etc/leap/leap.conf"
+	sed -i "s|^ROLE=.*|ROLE=$2|; s|^NODE=.*|NODE=$1|; s|^TRANSPORT=.*|TRANSPORT=$3|" "$root/etc/leap/leap.conf"
+	sed -i "s|^OPTIONS=.*|OPTIONS=--temp 0 -n $TOKENS --wire f32|; s|^PROMPT=.*|PROMPT=$PROMPT|" "$root/etc/leap/leap.conf"
 	sed -i 's|^LOG=.*|LOG=/dev/console|' "$root/etc/leap/leap.conf"
 	echo "$4" >"$root/etc/address"
 	echo "$1" >"$root/etc/hostname"
@@ -55,13 +55,13 @@ fail() {
 says() { grep -aq -e "$2" "$WORK/$1.log"; }
 
 # The characters of the story that the first board has printed so far.
-told() { tr -d '\r' <"$WORK/first.log" | sed -n "s/.*\($PROMPT.*\)/\1/p" | wc -c; }
+told() { tr -d '\r\n' <"$WORK/first.log" | sed -n "s/.*\($PROMPT.*\)/\1/p" | wc -c; }
 
 has_told() { [ "$(told)" -ge "$1" ]; }
 
 # story: what one board alone tells.
 story() {
-	qemu-aarch64-static "$OUT/qemu-virt/leap" run -q -p "$PROMPT" -n "$TOKENS" --temp 0 </dev/null
+	qemu-aarch64-static "$OUT/qemu-virt/leap" run models/demo.bin -q -p "$PROMPT" -n "$TOKENS" --temp 0 </dev/null
 }
 
 test_ring() {
@@ -94,21 +94,31 @@ test_ring() {
 	say "the story is the one that a board alone tells: ${wanted:0:60}..."
 }
 
-# One board alone, whose cache of packed weights is on the disk: the plug is pulled while it is made.
+# start_first: until the first board listens; says how many seconds that took.
+start_first() {
+	local start=$EPOCHREALTIME
+	: >"$WORK/first.log"
+	board first
+	wait_until "the start $1" first says first 'listens on'
+	TOOK=$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+	power_off first
+}
+
+# One board alone, whose cache of packed weights is on the disk: the plug is pulled at random while the
+# board starts for the first time.
 test_cuts() {
-	local i delay
+	local i delay first_took
+	cp "$WORK/fresh.ext4" "$WORK/first.ext4"
+	start_first "without a cut"
+	first_took=$TOOK
 	for i in $(seq "$1"); do
 		cp "$WORK/fresh.ext4" "$WORK/first.ext4"
-		: >"$WORK/first.log"
-		delay=$(awk -v seed="$RANDOM" 'BEGIN { srand(seed); printf "%.2f", rand() * 8 }')
+		delay=$(awk -v seed="$RANDOM" -v took="$first_took" 'BEGIN { srand(seed); printf "%.2f", rand() * took }')
 		board first
 		sleep "$delay"
 		power_off first
-		: >"$WORK/first.log"
-		board first
-		wait_until "the start after a cut at $delay s" first says first 'listens on'
-		power_off first
-		say "cut $i at $delay s: starts"
+		start_first "after a cut at $delay s"
+		say "cut $i after $delay of $first_took s: starts in $TOOK s"
 	done
 }
 
@@ -133,7 +143,7 @@ udp | kernel)
 	step "boards: ring, $1" test_ring "$1"
 	;;
 cuts)
-	step "disk" disk first worker udp 10.0.0.2/24
+	step "disk" disk first master udp 10.0.0.1/24
 	mv "$WORK/first.ext4" "$WORK/fresh.ext4"
 	step "boards: power cuts" test_cuts "${2:-10}"
 	;;

@@ -69,6 +69,10 @@ write_selftest() {
 		await systemctl --quiet is-active leap-worker
 		systemctl status --no-pager leap-worker leap-master leap-tune || true
 		systemctl --quiet is-active leap-tune
+		systemd-analyze verify /lib/systemd/system/leap-*.service
+		for unit in leap-worker leap-master leap-tune; do
+			systemd-analyze security --no-pager --threshold=30 "$unit.service" | tail -n 1
+		done
 		[ "$(systemctl show -P Type leap-worker)" = notify ]
 		[ "$(ps -o user= -p "$(main)")" = leap ]
 		# The other role's unit skips itself without failing.

@@ -211,6 +211,8 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["run", DEMO, "more"], "more"),
         (&["models/demo.bin"], "leap run"),
         (&["eval", DEMO], "--cases"),
+        (&["run", DEMO, "-p", "a", "--suffix", "b"], "no tokens for filling in"),
+        (&["run", DEMO, "--chat", "--suffix", "b"], "--suffix is for a prompt"),
     ] {
         run(args).fails(2, what);
     }

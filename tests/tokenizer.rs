@@ -58,6 +58,36 @@ fn encode(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     ids
 }
 
+#[test]
+fn infill_puts_the_suffix_before_the_middle() {
+    let folder = Folder::new();
+    std::fs::copy(golden("llama2-meta-tiny/tokenizer.model"), folder.join("tokenizer.model"))
+        .unwrap();
+    let names = ["▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"];
+    let added: serde_json::Map<_, _> =
+        (1500..1504).zip(names).map(|(id, name)| (name.to_owned(), Value::from(id))).collect();
+    folder.write("added_tokens.json", Value::Object(added).to_string());
+    let tokenizer = reread(&import(folder.path(), None).unwrap().file);
+
+    let mut ids = vec![1];
+    assert!(tokenizer.encode_infill("def f(", "return x", &mut ids));
+    let mut wanted = vec![1, 1500];
+    tokenizer.encode("def f(", &mut wanted);
+    wanted.push(1501);
+    tokenizer.encode_continuing("return x", &mut wanted);
+    wanted.push(1502);
+    assert_eq!(ids, wanted);
+    assert!(tokenizer.stop_ids().contains(&1503));
+
+    // What surrounds the gap is text, whatever it looks like.
+    let mut ids = Vec::new();
+    assert!(tokenizer.encode_infill("▁<MID>", " <EOT>", &mut ids));
+    assert_eq!(ids.iter().filter(|&&id| id >= 1500).collect::<Vec<_>>(), [&1500, &1501, &1502]);
+    let mut none = vec![7];
+    assert!(!llama2().encode_infill("a", "b", &mut none));
+    assert_eq!(none, [7]);
+}
+
 fn encode_with_special(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     let mut ids = Vec::new();
     tokenizer.encode_with_special(text, &mut ids);

@@ -132,10 +132,8 @@ pub(super) fn write(
     let mut file = create(out, total_bytes)?;
     let mut done_bytes = HEADER_LEN as u64;
     let blocks = convert_all(Converter { header, packing }, jobs, |converted| {
-        if let Some(converted) = converted {
-            if converted.is_held {
-                done_bytes += converted.write(&file).map_err(failed)?;
-            }
+        if let Some(converted) = converted.filter(|converted| converted.is_held) {
+            done_bytes += converted.write(&file).map_err(failed)?;
         }
         check(progress(Progress { done_bytes, total_bytes }))
     })?;

@@ -35,17 +35,18 @@ pub(super) static TABLE: Table = Table {
     ..neon::TABLE
 };
 
-/// The instances of a kernel for tiles of so many rows, after one for a single row.
+/// The instances of a kernel for tiles of so many rows, between one for a single row and one for
+/// whole tiles.
 macro_rules! tiles_of {
-    ($single:ident $kernel:ident: $($m:literal)*) => {
-        [$single, $($kernel::<$m>),*]
+    ($single:ident $kernel:ident: $($m:literal)* $whole:ident) => {
+        [$single, $($kernel::<$m>,)* $whole]
     };
 }
 
-static TILES_Q8: [TileFn; 12] =
-    tiles_of!(gemv_q8_q8_f32_1x16c4 gemm_q8_q8_f32_mx16c4: 2 3 4 5 6 7 8 9 10 11 12);
-static TILES_Q4: [TileFn; 12] =
-    tiles_of!(gemv_q8_q4_f32_1x16c4 gemm_q8_q4_f32_mx16c4: 2 3 4 5 6 7 8 9 10 11 12);
+static TILES_Q8: [TileFn; 12] = tiles_of!(gemv_q8_q8_f32_1x16c4
+    gemm_q8_q8_f32_mx16c4: 2 3 4 5 6 7 8 9 10 11 gemm_q8_q8_f32_12x16c4);
+static TILES_Q4: [TileFn; 12] = tiles_of!(gemv_q8_q4_f32_1x16c4
+    gemm_q8_q4_f32_mx16c4: 2 3 4 5 6 7 8 9 10 11 gemm_q8_q4_f32_12x16c4);
 
 /// Rows of a panel: four strips.
 const NR: usize = Layout::NEON_DOT.panel_rows();
@@ -84,9 +85,6 @@ fn gemm_q8_q8_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn add_strip<const M: usize>(dots: &mut [int32x4_t; M], w: &[u8], x: &[u8]) {
-    if let Ok(dots) = dots.as_mut_slice().try_into() {
-        return add_strip_12(dots, w, x);
-    }
     let x: &[i8] = bytemuck::cast_slice(x);
     let w: &[i8] = bytemuck::cast_slice(w);
     // In blocks of 16 columns, so that the lanes of `x` are known.
@@ -100,38 +98,27 @@ fn add_strip<const M: usize>(dots: &mut [int32x4_t; M], w: &[u8], x: &[u8]) {
     }
 }
 
+/// Twelve rows of activations by a panel.
+#[target_feature(enable = "neon,dotprod")]
+fn gemm_q8_q8_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let group_bytes = NR * (4 + x.groups.w);
+    for strip in 0..4 {
+        let panel_groups = panel.chunks_exact(group_bytes * x.steps());
+        for (w, group) in panel_groups.zip(x.groups::<12, 4>()) {
+            let x_q = group.q.as_flattened().as_flattened();
+            let totals = strip_totals(w, x_q, strip, x.groups);
+            add_rows(out, strip, &totals, group.scales);
+        }
+    }
+}
+
 /// Four `sdot`: rows `$a` to `$d` of activations in register `$x` by weights in register `$w`.
 macro_rules! sdot_rows {
     ($w:literal $x:literal: $a:literal $b:literal $c:literal $d:literal) => {
         concat!(
-            "sdot {d",
-            $a,
-            ":v}.4s, v",
-            $w,
-            ".16b, v",
-            $x,
-            ".4b[0]\n",
-            "sdot {d",
-            $b,
-            ":v}.4s, v",
-            $w,
-            ".16b, v",
-            $x,
-            ".4b[1]\n",
-            "sdot {d",
-            $c,
-            ":v}.4s, v",
-            $w,
-            ".16b, v",
-            $x,
-            ".4b[2]\n",
-            "sdot {d",
-            $d,
-            ":v}.4s, v",
-            $w,
-            ".16b, v",
-            $x,
-            ".4b[3]\n",
+            "sdot v", $a, ".4s, v", $w, ".16b, v", $x, ".4b[0]\n", "sdot v", $b, ".4s, v", $w,
+            ".16b, v", $x, ".4b[1]\n", "sdot v", $c, ".4s, v", $w, ".16b, v", $x, ".4b[2]\n",
+            "sdot v", $d, ".4s, v", $w, ".16b, v", $x, ".4b[3]\n",
         )
     };
 }
@@ -167,34 +154,88 @@ macro_rules! sdot_16_columns {
     };
 }
 
-/// [`add_strip`] for 12 rows.
+/// Makes the sums v0 to v11 zero and the totals v12 to v23 what a product is added to and stays the
+/// same, its zero signed.
+macro_rules! clear_12 {
+    () => {
+        concat!(
+            clear!(0 12), clear!(1 13), clear!(2 14), clear!(3 15), clear!(4 16), clear!(5 17),
+            clear!(6 18), clear!(7 19), clear!(8 20), clear!(9 21), clear!(10 22), clear!(11 23),
+        )
+    };
+}
+
+macro_rules! clear {
+    ($dots:literal $total:literal) => {
+        concat!("movi v", $dots, ".2d, #0\n", "movi v", $total, ".4s, #128, lsl #24\n")
+    };
+}
+
+/// Adds the sums in register `$dots` times those in v24 to `$total`.
+macro_rules! add_total {
+    ($dots:literal $total:literal) => {
+        concat!("scvtf v25.4s, v", $dots, ".4s\n", "fmla v", $total, ".4s, v25.4s, v24.4s\n",)
+    };
+}
+
+/// Adds all sums v0 to v11 to the totals v12 to v23.
+macro_rules! add_totals_12 {
+    () => {
+        concat!(
+            add_total!(0 12), add_total!(1 13), add_total!(2 14), add_total!(3 15),
+            add_total!(4 16), add_total!(5 17), add_total!(6 18), add_total!(7 19),
+            add_total!(8 20), add_total!(9 21), add_total!(10 22), add_total!(11 23),
+        )
+    };
+}
+
+pub(super) use {add_total, add_totals_12, clear, clear_12, load_x};
+
+/// Totals of 12 rows with a strip of an activation group.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
-fn add_strip_12(dots: &mut [int32x4_t; 12], w: &[u8], x: &[u8]) {
-    // 32 columns in a round; a strip's next 16 columns stand behind those of the others.
-    let rounds = x.len() / (12 * 32);
+fn strip_totals(w: &[u8], x: &[u8], strip: usize, groups: Groups) -> [float32x4_t; 12] {
+    let (n, group_bytes, rounds) = (groups.x / groups.w, NR * (4 + groups.w), groups.w / 32);
+    assert!(strip < 4);
+    assert!(n != 0);
     assert!(rounds != 0);
-    assert!(w.len() >= (2 * rounds - 1) * 4 * STRIP + STRIP);
-    // SAFETY: each round reads 384 bytes of `x` and twice 64 of `w`, 256 apart, which were found to
-    // be there; everything else is registers that are named.
+    assert_eq!(w.len(), n * group_bytes);
+    assert!(x.len() >= n * rounds * 32 * 12);
+    let (steps, w) = (w[16 * strip..].as_ptr(), w[4 * NR + STRIP * strip..].as_ptr());
+    let mut totals = [vdupq_n_f32(0.0); 12];
+    // SAFETY: for each of `n` groups this reads 16 bytes of its steps; in each of its `rounds` of 32
+    // columns 384 bytes of `x`, and twice 64 of `w`, with those of the other strips between. So
+    // many were found to be there. Everything else is registers that are named.
     unsafe {
         asm!(
+            clear_12!(),
             "2:",
+            "mov {round}, {rounds}",
+            "3:",
             sdot_16_columns!(),
             sdot_16_columns!(),
-            "subs {rounds}, {rounds}, #1",
+            "subs {round}, {round}, #1",
+            "b.ne 3b",
+            "ld1 {{v24.4s}}, [{steps}], {group_bytes}",
+            "add {w}, {w}, #64",
+            add_totals_12!(),
+            "subs {n}, {n}, #1",
             "b.ne 2b",
-            w = inout(reg) w.as_ptr() => _, x = inout(reg) x.as_ptr() => _,
-            stride = in(reg) 4 * STRIP, rounds = inout(reg) rounds => _,
-            d0 = inout(vreg) dots[0], d1 = inout(vreg) dots[1], d2 = inout(vreg) dots[2],
-            d3 = inout(vreg) dots[3], d4 = inout(vreg) dots[4], d5 = inout(vreg) dots[5],
-            d6 = inout(vreg) dots[6], d7 = inout(vreg) dots[7], d8 = inout(vreg) dots[8],
-            d9 = inout(vreg) dots[9], d10 = inout(vreg) dots[10], d11 = inout(vreg) dots[11],
+            w = inout(reg) w => _, x = inout(reg) x.as_ptr() => _, steps = inout(reg) steps => _,
+            n = inout(reg) n => _, rounds = in(reg) rounds, round = out(reg) _,
+            stride = in(reg) 4 * STRIP, group_bytes = in(reg) group_bytes,
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
+            out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
+            out("v12") totals[0], out("v13") totals[1], out("v14") totals[2],
+            out("v15") totals[3], out("v16") totals[4], out("v17") totals[5],
+            out("v18") totals[6], out("v19") totals[7], out("v20") totals[8],
+            out("v21") totals[9], out("v22") totals[10], out("v23") totals[11],
             out("v24") _, out("v25") _, out("v26") _, out("v27") _,
             out("v28") _, out("v29") _, out("v30") _, out("v31") _,
             options(nostack, readonly)
         );
     }
+    totals
 }
 
 /// One row of activations by a panel.
@@ -342,9 +383,6 @@ fn strip_parameters(block: Option<&[u8; PANEL_BLOCK]>, strip: usize) -> [float32
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn add_codes<const M: usize>(dots: &mut [int32x4_t; M], w: &[u8; STRIP], x: &[u8]) {
-    if let Ok(dots) = dots.as_mut_slice().try_into() {
-        return add_codes_12(dots, w, x);
-    }
     let x: &[i8] = bytemuck::cast_slice(x);
     let x = x.as_chunks::<16>().0;
     let (w, _) = w.as_chunks();
@@ -362,7 +400,20 @@ fn add_codes<const M: usize>(dots: &mut [int32x4_t; M], w: &[u8; STRIP], x: &[u8
     four_columns::<M, 7>(dots, high, x);
 }
 
-/// Sixteen columns of 12 rows by codes, `$at` and `$next` bytes into the strip.
+/// Twelve rows of activations by a panel of 4-bit weights.
+#[target_feature(enable = "neon,dotprod")]
+fn gemm_q8_q4_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    for strip in 0..4 {
+        let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
+        for (w, group) in groups.zip(x.summed_groups::<12, 4>()) {
+            let x_q = group.q.as_flattened().as_flattened();
+            let totals = q4_strip_totals(w, x_q, group.sums, strip);
+            add_rows(out, strip, &totals, group.scales);
+        }
+    }
+}
+
+/// Sixteen columns of 12 rows by codes, `$at` and `$next` bytes into the strip; v26 is a mask.
 macro_rules! sdot_16_columns_q4 {
     ($at:literal $next:literal) => {
         concat!(
@@ -373,141 +424,286 @@ macro_rules! sdot_16_columns_q4 {
             sdot_rows!(24 28: 0 1 2 3),
             sdot_rows!(24 29: 4 5 6 7),
             sdot_rows!(24 30: 8 9 10 11),
+            "ldr q27, [{w}, #", $next, "]\n",
             sdot_rows!(25 31: 0 1 2 3),
             load_x!(),
+            "and v24.16b, v27.16b, v26.16b\n",
             sdot_rows!(25 28: 4 5 6 7),
             sdot_rows!(25 29: 8 9 10 11),
-            "ldr q25, [{w}, #", $next, "]\n",
-            "and v24.16b, v25.16b, v26.16b\n",
-            "ushr v25.16b, v25.16b, #4\n",
+            "ushr v27.16b, v27.16b, #4\n",
             sdot_rows!(24 30: 0 1 2 3),
             sdot_rows!(24 31: 4 5 6 7),
             load_x!(),
             sdot_rows!(24 28: 8 9 10 11),
-            sdot_rows!(25 29: 0 1 2 3),
-            sdot_rows!(25 30: 4 5 6 7),
-            sdot_rows!(25 31: 8 9 10 11),
+            sdot_rows!(27 29: 0 1 2 3),
+            sdot_rows!(27 30: 4 5 6 7),
+            sdot_rows!(27 31: 8 9 10 11),
         )
     };
 }
 
-/// [`add_codes`] for 12 rows.
+/// Adds a block to `$total`: the offsets in v31 times a lane of `$sums`, and the sums in `$dots`
+/// times the steps in v24.
+macro_rules! add_q4_total {
+    ($dots:literal $total:literal $sums:literal $lane:literal) => {
+        concat!(
+            "fmla v", $total, ".4s, v31.4s, v", $sums, ".s[", $lane, "]\n",
+            add_total!($dots $total),
+        )
+    };
+}
+
+/// Totals of 12 rows with a strip of an activation group of 4-bit weights.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
-fn add_codes_12(dots: &mut [int32x4_t; 12], w: &[u8; STRIP], x: &[u8]) {
-    assert!(x.len() >= 12 * BLOCK);
-    // SAFETY: this reads 384 bytes of `x` and 64 of `w`, which are there; everything else is
-    // registers that are named.
+fn q4_strip_totals(w: &[u8], x: &[u8], sums: &[[f32; 12]], strip: usize) -> [float32x4_t; 12] {
+    let n = sums.len();
+    assert!(strip < 4);
+    assert!(n != 0);
+    assert_eq!(w.len(), n * PANEL_BLOCK);
+    assert!(x.len() >= n * BLOCK * 12);
+    let (parameters, w) = (w[16 * strip..].as_ptr(), w[STRIP * (1 + strip)..].as_ptr());
+    let mut totals = [vdupq_n_f32(0.0); 12];
+    // SAFETY: for each of `n` blocks this reads 16 bytes of its parameters and of those of the next,
+    // or of zeros behind the last, 64 bytes of its codes, 384 of `x` and 48 of `sums`. So many were
+    // found to be there. Everything else is registers that are named.
     unsafe {
         asm!(
+            clear_12!(),
             "movi v26.16b, #15",
+            "2:",
             sdot_16_columns_q4!(0 16),
             sdot_16_columns_q4!(32 48),
-            w = in(reg) w.as_ptr(), x = inout(reg) x.as_ptr() => _,
-            d0 = inout(vreg) dots[0], d1 = inout(vreg) dots[1], d2 = inout(vreg) dots[2],
-            d3 = inout(vreg) dots[3], d4 = inout(vreg) dots[4], d5 = inout(vreg) dots[5],
-            d6 = inout(vreg) dots[6], d7 = inout(vreg) dots[7], d8 = inout(vreg) dots[8],
-            d9 = inout(vreg) dots[9], d10 = inout(vreg) dots[10], d11 = inout(vreg) dots[11],
-            out("v24") _, out("v25") _, out("v26") _,
+            "add {w}, {w}, {block}",
+            "ld1 {{v31.8h}}, [{parameters}], {block}",
+            "subs {n}, {n}, #1",
+            "csel {parameters}, {zeros}, {parameters}, eq",
+            "ldr q30, [{parameters}]",
+            "ld1 {{v27.4s, v28.4s, v29.4s}}, [{sums}], #48",
+            "fcvtl v24.4s, v31.4h",
+            "fcvtl v30.4s, v30.4h",
+            "fcvtl2 v31.4s, v31.8h",
+            "fsub v24.4s, v24.4s, v30.4s",
+            add_q4_total!(0 12 27 0),
+            add_q4_total!(1 13 27 1),
+            add_q4_total!(2 14 27 2),
+            add_q4_total!(3 15 27 3),
+            add_q4_total!(4 16 28 0),
+            add_q4_total!(5 17 28 1),
+            add_q4_total!(6 18 28 2),
+            add_q4_total!(7 19 28 3),
+            add_q4_total!(8 20 29 0),
+            add_q4_total!(9 21 29 1),
+            add_q4_total!(10 22 29 2),
+            add_q4_total!(11 23 29 3),
+            "b.ne 2b",
+            w = inout(reg) w => _, x = inout(reg) x.as_ptr() => _,
+            parameters = inout(reg) parameters => _, sums = inout(reg) sums.as_ptr() => _,
+            n = inout(reg) n => _, block = in(reg) PANEL_BLOCK, zeros = in(reg) [0_u8; 16].as_ptr(),
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
+            out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
+            out("v12") totals[0], out("v13") totals[1], out("v14") totals[2],
+            out("v15") totals[3], out("v16") totals[4], out("v17") totals[5],
+            out("v18") totals[6], out("v19") totals[7], out("v20") totals[8],
+            out("v21") totals[9], out("v22") totals[10], out("v23") totals[11],
+            out("v24") _, out("v25") _, out("v26") _, out("v27") _,
             out("v28") _, out("v29") _, out("v30") _, out("v31") _,
-            options(nostack, readonly, preserves_flags)
+            options(nostack, readonly)
         );
     }
+    totals
 }
 
 /// One row of activations by a panel of 4-bit weights.
 #[target_feature(enable = "neon,dotprod")]
 fn gemv_q8_q4_f32_1x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
-    for (w, x) in groups.zip(x.summed_groups::<1, 4>()) {
-        let mut dots = [vdupq_n_s32(0); 4];
-        let mut totals = [vdupq_n_f32(-0.0); 4];
-        let w = w.as_chunks::<PANEL_BLOCK>().0;
-        let x_q: &[u8] = x.q.as_flattened().as_flattened();
-        let blocks = w.iter().zip(x_q.as_chunks::<BLOCK>().0.iter().zip(x.sums));
-        // Of the block before, whose products count by how much its multipliers are larger.
-        let mut multipliers = [vdupq_n_f32(0.0); 4];
-        for (b, (block, (x_q, [x_sum]))) in blocks.enumerate() {
-            let parameters = load_64(&block.as_chunks().0[0]);
-            for j in 0..4 {
-                let [next, offsets] = widen_8(vreinterpretq_u16_u8(parameters[j]));
-                if b != 0 {
-                    let step = vsubq_f32(multipliers[j], next);
-                    totals[j] = vfmaq_f32(totals[j], vcvtq_f32_s32(dots[j]), step);
-                }
-                totals[j] = vfmaq_n_f32(totals[j], offsets, *x_sum);
-                multipliers[j] = next;
-            }
-            let (_, codes) = block.split_at(STRIP);
-            add_panel_codes(&mut dots, &codes.as_chunks().0.as_chunks().0[0], x_q);
-        }
-        for j in 0..4 {
-            let total = vfmaq_f32(totals[j], vcvtq_f32_s32(dots[j]), multipliers[j]);
-            add_rows(out, j, &[total], x.scales);
-        }
+    match out.as_chunks_mut() {
+        ([out], []) if x.steps().is_multiple_of(2) => add_q4_panel(panel, x, out),
+        _ => gemm_q8_q4_f32_mx16c4::<1>(panel, x, out),
     }
 }
 
-/// Eight `sdot`: a strip's low and high codes by the activations in v28 and v29.
+/// Eight `sdot`: a strip's low and high codes by the activations in v24 and v25; v26 is a mask.
 macro_rules! sdot_codes {
     ($dots:literal) => {
         concat!(
-            "ld1 {{v20.16b, v21.16b, v22.16b, v23.16b}}, [{w}], #64\n",
-            "and v24.16b, v20.16b, {mask:v}.16b\n",
-            "and v25.16b, v21.16b, {mask:v}.16b\n",
-            "and v26.16b, v22.16b, {mask:v}.16b\n",
-            "and v27.16b, v23.16b, {mask:v}.16b\n",
-            "ushr v20.16b, v20.16b, #4\n",
-            "ushr v21.16b, v21.16b, #4\n",
-            "ushr v22.16b, v22.16b, #4\n",
-            "ushr v23.16b, v23.16b, #4\n",
-            "sdot {",
+            "ld1 {{v16.16b, v17.16b, v18.16b, v19.16b}}, [{w}], #64\n",
+            "and v20.16b, v16.16b, v26.16b\n",
+            "and v21.16b, v17.16b, v26.16b\n",
+            "and v22.16b, v18.16b, v26.16b\n",
+            "and v23.16b, v19.16b, v26.16b\n",
+            "ushr v16.16b, v16.16b, #4\n",
+            "ushr v17.16b, v17.16b, #4\n",
+            "ushr v18.16b, v18.16b, #4\n",
+            "ushr v19.16b, v19.16b, #4\n",
+            "sdot v",
             $dots,
-            ":v}.4s, v24.16b, v28.4b[0]\n",
-            "sdot {",
+            ".4s, v20.16b, v24.4b[0]\n",
+            "sdot v",
             $dots,
-            ":v}.4s, v20.16b, v28.4b[1]\n",
-            "sdot {",
+            ".4s, v16.16b, v24.4b[1]\n",
+            "sdot v",
             $dots,
-            ":v}.4s, v25.16b, v28.4b[2]\n",
-            "sdot {",
+            ".4s, v21.16b, v24.4b[2]\n",
+            "sdot v",
             $dots,
-            ":v}.4s, v21.16b, v28.4b[3]\n",
-            "sdot {",
+            ".4s, v17.16b, v24.4b[3]\n",
+            "sdot v",
             $dots,
-            ":v}.4s, v26.16b, v29.4b[0]\n",
-            "sdot {",
+            ".4s, v22.16b, v25.4b[0]\n",
+            "sdot v",
             $dots,
-            ":v}.4s, v22.16b, v29.4b[1]\n",
-            "sdot {",
+            ".4s, v18.16b, v25.4b[1]\n",
+            "sdot v",
             $dots,
-            ":v}.4s, v27.16b, v29.4b[2]\n",
-            "sdot {",
+            ".4s, v23.16b, v25.4b[2]\n",
+            "sdot v",
             $dots,
-            ":v}.4s, v23.16b, v29.4b[3]\n",
+            ".4s, v19.16b, v25.4b[3]\n",
         )
     };
 }
 
-/// Adds the products of a row with the codes of a block.
+/// Loads a block's parameters: multipliers to `$a` to `$d`, offsets to v28 to v31.
+macro_rules! load_parameters {
+    ($a:literal $b:literal $c:literal $d:literal) => {
+        concat!(
+            "ld1 {{v28.8h, v29.8h, v30.8h, v31.8h}}, [{w}], #64\n",
+            "fcvtl v",
+            $a,
+            ".4s, v28.4h\n",
+            "fcvtl v",
+            $b,
+            ".4s, v29.4h\n",
+            "fcvtl v",
+            $c,
+            ".4s, v30.4h\n",
+            "fcvtl v",
+            $d,
+            ".4s, v31.4h\n",
+            "fcvtl2 v28.4s, v28.8h\n",
+            "fcvtl2 v29.4s, v29.8h\n",
+            "fcvtl2 v30.4s, v30.8h\n",
+            "fcvtl2 v31.4s, v31.8h\n",
+        )
+    };
+}
+
+/// Adds the sums v0 to v3 times `$a` to `$d` to the totals v4 to v7.
+macro_rules! add_totals_4 {
+    ($a:literal $b:literal $c:literal $d:literal) => {
+        concat!(
+            "scvtf v16.4s, v0.4s\n",
+            "scvtf v17.4s, v1.4s\n",
+            "scvtf v18.4s, v2.4s\n",
+            "scvtf v19.4s, v3.4s\n",
+            "fmla v4.4s, v16.4s, v",
+            $a,
+            ".4s\n",
+            "fmla v5.4s, v17.4s, v",
+            $b,
+            ".4s\n",
+            "fmla v6.4s, v18.4s, v",
+            $c,
+            ".4s\n",
+            "fmla v7.4s, v19.4s, v",
+            $d,
+            ".4s\n",
+        )
+    };
+}
+
+/// Ends the block before, whose multipliers are in v8 to v11 or in v12 to v15, with those of the
+/// next in the others.
+macro_rules! end_block {
+    ($a:literal $b:literal $c:literal $d:literal, $e:literal $f:literal $g:literal $h:literal) => {
+        concat!(
+            load_parameters!($e $f $g $h),
+            "fsub v", $a, ".4s, v", $a, ".4s, v", $e, ".4s\n",
+            "fsub v", $b, ".4s, v", $b, ".4s, v", $f, ".4s\n",
+            "fsub v", $c, ".4s, v", $c, ".4s, v", $g, ".4s\n",
+            "fsub v", $d, ".4s, v", $d, ".4s, v", $h, ".4s\n",
+            add_totals_4!($a $b $c $d),
+        )
+    };
+}
+
+/// Offsets times a lane of v27, and the products of a block.
+macro_rules! add_block {
+    ($lane:literal) => {
+        concat!(
+            "fmla v4.4s, v28.4s, v27.s[",
+            $lane,
+            "]\n",
+            "fmla v5.4s, v29.4s, v27.s[",
+            $lane,
+            "]\n",
+            "fmla v6.4s, v30.4s, v27.s[",
+            $lane,
+            "]\n",
+            "fmla v7.4s, v31.4s, v27.s[",
+            $lane,
+            "]\n",
+            "ld1 {{v24.16b, v25.16b}}, [{x}], #32\n",
+            sdot_codes!(0),
+            sdot_codes!(1),
+            sdot_codes!(2),
+            sdot_codes!(3),
+        )
+    };
+}
+
+/// Adds the products of one row with a panel whose groups are pairs of blocks.
 #[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn add_panel_codes(dots: &mut [int32x4_t; 4], w: &[[u8; STRIP]; 4], x: &[u8; BLOCK]) {
-    // SAFETY: this reads all of `x` and of `w`; everything else is registers that are named.
+fn add_q4_panel(panel: &[u8], x: &Tile<'_>, out: &mut [f32; NR]) {
+    let (n, pairs) = (x.scales.len(), x.steps() / 2);
+    assert!(n != 0);
+    assert!(pairs != 0);
+    assert_eq!(panel.len(), n * pairs * 2 * PANEL_BLOCK);
+    assert_eq!(x.q.len(), n * pairs * 2 * BLOCK);
+    assert_eq!(x.sums.len(), n * pairs * 2);
+    // SAFETY: for each of `n` groups this reads a scale and writes what it read of `out`, all of it;
+    // for each pair of blocks it reads two blocks of `panel`, 64 bytes of `x` and two sums. So many
+    // were found to be there. Everything else is registers that are named.
     unsafe {
         asm!(
-            "ld1 {{v28.16b, v29.16b}}, [{x}]",
-            sdot_codes!("d0"),
-            sdot_codes!("d1"),
-            sdot_codes!("d2"),
-            sdot_codes!("d3"),
-            w = inout(reg) w.as_ptr() => _, x = in(reg) x.as_ptr(),
-            mask = in(vreg) vdupq_n_u8(15),
-            d0 = inout(vreg) dots[0], d1 = inout(vreg) dots[1],
-            d2 = inout(vreg) dots[2], d3 = inout(vreg) dots[3],
-            out("v20") _, out("v21") _, out("v22") _, out("v23") _, out("v24") _,
-            out("v25") _, out("v26") _, out("v27") _, out("v28") _, out("v29") _,
-            options(nostack, readonly, preserves_flags)
+            "movi v26.16b, #15",
+            "2:",
+            concat!(clear!(0 4), clear!(1 5), clear!(2 6), clear!(3 7)),
+            "mov {pair}, {pairs}",
+            "ldr d27, [{sums}], #8",
+            load_parameters!(8 9 10 11),
+            "b 4f",
+            "3:",
+            "ldr d27, [{sums}], #8",
+            end_block!(12 13 14 15, 8 9 10 11),
+            "4:",
+            add_block!(0),
+            end_block!(8 9 10 11, 12 13 14 15),
+            add_block!(1),
+            "subs {pair}, {pair}, #1",
+            "b.ne 3b",
+            add_totals_4!(12 13 14 15),
+            "ld1 {{v16.4s, v17.4s, v18.4s, v19.4s}}, [{out}]",
+            "ldr s27, [{scales}], #4",
+            "fmla v16.4s, v4.4s, v27.s[0]",
+            "fmla v17.4s, v5.4s, v27.s[0]",
+            "fmla v18.4s, v6.4s, v27.s[0]",
+            "fmla v19.4s, v7.4s, v27.s[0]",
+            "st1 {{v16.4s, v17.4s, v18.4s, v19.4s}}, [{out}]",
+            "subs {n}, {n}, #1",
+            "b.ne 2b",
+            w = inout(reg) panel.as_ptr() => _, x = inout(reg) x.q.as_ptr() => _,
+            sums = inout(reg) x.sums.as_ptr() => _, scales = inout(reg) x.scales.as_ptr() => _,
+            out = in(reg) out.as_mut_ptr(), n = inout(reg) n => _, pairs = in(reg) pairs,
+            pair = out(reg) _,
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
+            out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
+            out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _, out("v17") _,
+            out("v18") _, out("v19") _, out("v20") _, out("v21") _, out("v22") _, out("v23") _,
+            out("v24") _, out("v25") _, out("v26") _, out("v27") _,
+            out("v28") _, out("v29") _, out("v30") _, out("v31") _,
+            options(nostack)
         );
     }
 }

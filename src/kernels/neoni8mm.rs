@@ -8,9 +8,11 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::neon::{add_rows, load, load_halves, load_scales, split_codes, widen_8};
+use super::neon::{add_rows, load, load_64, load_halves, load_scales, split_codes, widen_8};
+use super::neondot::{add_total, clear, clear_12, load_x};
 use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn};
-use super::{Table, neondot, peak};
+use super::{Groups, Table, neondot, peak};
+use crate::quant::bcml1::BLOCK;
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
@@ -23,17 +25,19 @@ pub(super) static TABLE: Table = Table {
     ..neondot::TABLE
 };
 
-/// The instances of a kernel for tiles of so many rows, which are so many pairs, in so many strips.
+/// The instances of a kernel for tiles of so many rows, which are so many pairs, in so many strips,
+/// after one for a single row.
 macro_rules! tiles_of {
-    ($kernel:ident: $($m:literal $pairs:literal $strips:literal,)*) => {
-        [$($kernel::<$m, $pairs, $strips>),*]
+    ($single:ident $kernel:ident: $($m:literal $pairs:literal $strips:literal,)* $($whole:ident)?) => {
+        [$single, $($kernel::<$m, $pairs, $strips>,)* $($whole)?]
     };
 }
 
-static TILES_Q8: [TileFn; 12] = tiles_of!(gemm_q8_q8_f32_mx16c8:
-    1 1 4, 2 1 4, 3 2 2, 4 2 2, 5 3 1, 6 3 1, 7 4 1, 8 4 1, 9 5 1, 10 5 1, 11 6 1, 12 6 1,);
-static TILES_Q4: [TileFn; 12] = tiles_of!(gemm_q8_q4_f32_mx16c8:
-    1 1 4, 2 1 4, 3 2 2, 4 2 2, 5 3 1, 6 3 1, 7 4 1, 8 4 1, 9 5 1, 10 5 1, 11 6 1, 12 6 1,);
+static TILES_Q8: [TileFn; 12] = tiles_of!(gemv_q8_q8_f32_1x16c8 gemm_q8_q8_f32_mx16c8:
+    2 1 2, 3 2 1, 4 2 1, 5 3 1, 6 3 1, 7 4 1, 8 4 1, 9 5 1, 10 5 1, 11 6 1,
+    gemm_q8_q8_f32_12x16c8);
+static TILES_Q4: [TileFn; 12] = tiles_of!(gemv_q8_q4_f32_1x16c8 gemm_q8_q4_f32_mx16c8:
+    2 1 2, 3 2 1, 4 2 1, 5 3 1, 6 3 1, 7 4 1, 8 4 1, 9 5 1, 10 5 1, 11 6 1, 12 6 1,);
 
 /// Rows of a panel: four strips.
 const NR: usize = Layout::NEON_I8MM.panel_rows();
@@ -89,11 +93,6 @@ fn add_strips<const M: usize, const PAIRS: usize, const S: usize>(
     w: &[u8],
     x: &[[[u8; 8]; M]],
 ) {
-    if let (12, [dots]) = (M, dots.as_mut_slice()) {
-        if let Ok(dots) = dots.as_mut_slice().try_into() {
-            return add_strip_12(dots, w, x.as_flattened().as_flattened());
-        }
-    }
     let w: &[i8] = bytemuck::cast_slice(w);
     for (w, x) in w.chunks(4 * STRIP).zip(x.as_chunks::<2>().0) {
         let (w, _) = w.as_chunks::<16>();
@@ -105,32 +104,233 @@ fn add_strips<const M: usize, const PAIRS: usize, const S: usize>(
     }
 }
 
-/// Two `smmla`: pair `$pair` of activations in register `$x` by four rows in `$low` and `$high`.
-macro_rules! smmla_pair {
-    ($low:literal $high:literal $x:literal: $pair:literal) => {
+/// One row of activations by a panel.
+#[target_feature(enable = "neon,i8mm")]
+fn gemv_q8_q8_f32_1x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let (group, n) = (x.groups.w, x.steps());
+    let group_bytes = NR * (4 + group);
+    for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<1, 8>()) {
+        let mut dots = [vdupq_n_s32(0); 8];
+        let mut totals = [vdupq_n_f32(-0.0); 4];
+        let x_q = x.q.as_flattened().as_flattened();
+        for (w, x_q) in w.chunks_exact(group_bytes).zip(x_q.chunks_exact(group)) {
+            let (steps, w) = w.split_at(NR * 4);
+            add_panel(&mut dots, w, x_q);
+            let steps = load_64(&steps.as_chunks().0[0]);
+            for j in 0..4 {
+                let step = vreinterpretq_f32_u8(steps[j]);
+                let sums = vuzp1q_s32(dots[2 * j], dots[2 * j + 1]);
+                totals[j] = vfmaq_f32(totals[j], vcvtq_f32_s32(sums), step);
+            }
+        }
+        for j in 0..4 {
+            add_rows(out, j, &[totals[j]], x.scales);
+        }
+    }
+}
+
+/// Four `smmla`: 16 columns of a strip by the activations in registers `$x0` and `$x1`.
+macro_rules! smmla_strip {
+    ($a:literal $b:literal: $x0:literal $x1:literal) => {
         concat!(
-            "smmla {a",
-            $pair,
-            ":v}.4s, v",
-            $low,
-            ".16b, v",
-            $x,
+            "ld1 {{v20.16b, v21.16b, v22.16b, v23.16b}}, [{w}], #64\n",
+            "smmla {",
+            $a,
+            ":v}.4s, v20.16b, v",
+            $x0,
             ".16b\n",
-            "smmla {b",
-            $pair,
-            ":v}.4s, v",
-            $high,
-            ".16b, v",
-            $x,
+            "smmla {",
+            $b,
+            ":v}.4s, v21.16b, v",
+            $x0,
+            ".16b\n",
+            "smmla {",
+            $a,
+            ":v}.4s, v22.16b, v",
+            $x1,
+            ".16b\n",
+            "smmla {",
+            $b,
+            ":v}.4s, v23.16b, v",
+            $x1,
             ".16b\n",
         )
     };
 }
 
-/// Loads the next 64 bytes of activations.
-macro_rules! load_x {
+/// Sixteen columns of a panel by the activations in registers `$x0` and `$x1`.
+macro_rules! smmla_16_columns_of_panel {
+    ($x0:literal $x1:literal) => {
+        concat!(
+            smmla_strip!("d0" "d1": $x0 $x1),
+            smmla_strip!("d2" "d3": $x0 $x1),
+            smmla_strip!("d4" "d5": $x0 $x1),
+            smmla_strip!("d6" "d7": $x0 $x1),
+        )
+    };
+}
+
+/// Loads 32 activations, each eight twice, to registers v24 to v27.
+macro_rules! load_eights {
     () => {
-        "ld1 {{v28.16b, v29.16b, v30.16b, v31.16b}}, [{x}], #64\n"
+        concat!(
+            "ld1r {{v24.2d}}, [{x}], #8\n",
+            "ld1r {{v25.2d}}, [{x}], #8\n",
+            "ld1r {{v26.2d}}, [{x}], #8\n",
+            "ld1r {{v27.2d}}, [{x}], #8\n",
+        )
+    };
+}
+
+/// Adds the products of a row with a group of a panel: of each two rows two sums, twice.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn add_panel(dots: &mut [int32x4_t; 8], w: &[u8], x: &[u8]) {
+    let rounds = x.len() / 32;
+    assert!(rounds != 0);
+    assert!(w.len() >= rounds * 32 * NR);
+    // SAFETY: each round reads 32 bytes of `x` and 512 of `w`, which were found to be there;
+    // everything else is registers that are named.
+    unsafe {
+        asm!(
+            "2:",
+            load_eights!(),
+            smmla_16_columns_of_panel!(24 25),
+            smmla_16_columns_of_panel!(26 27),
+            "subs {rounds}, {rounds}, #1",
+            "b.ne 2b",
+            w = inout(reg) w.as_ptr() => _, x = inout(reg) x.as_ptr() => _,
+            rounds = inout(reg) rounds => _,
+            d0 = inout(vreg) dots[0], d1 = inout(vreg) dots[1], d2 = inout(vreg) dots[2],
+            d3 = inout(vreg) dots[3], d4 = inout(vreg) dots[4], d5 = inout(vreg) dots[5],
+            d6 = inout(vreg) dots[6], d7 = inout(vreg) dots[7],
+            out("v20") _, out("v21") _, out("v22") _, out("v23") _,
+            out("v24") _, out("v25") _, out("v26") _, out("v27") _,
+            options(nostack, readonly)
+        );
+    }
+}
+
+/// One row of activations by a panel of 4-bit weights.
+#[target_feature(enable = "neon,i8mm")]
+fn gemv_q8_q4_f32_1x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
+    for (w, x) in groups.zip(x.summed_groups::<1, 8>()) {
+        let mut dots = [vdupq_n_s32(0); 8];
+        let mut totals = [vdupq_n_f32(-0.0); 4];
+        let x_q = x.q.as_flattened().as_flattened().as_chunks::<BLOCK>().0;
+        let blocks = w.as_chunks::<PANEL_BLOCK>().0.iter().zip(x_q.iter().zip(x.sums));
+        // Of the block before, whose products count by how much its multipliers are larger.
+        let mut multipliers = [vdupq_n_f32(0.0); 4];
+        for (b, (block, (x_q, [x_sum]))) in blocks.enumerate() {
+            let (parameters, codes) = block.split_at(STRIP);
+            let parameters = load_64(&parameters.as_chunks().0[0]);
+            for j in 0..4 {
+                let [next, offsets] = widen_8(vreinterpretq_u16_u8(parameters[j]));
+                if b != 0 {
+                    let sums = vcvtq_f32_s32(vuzp1q_s32(dots[2 * j], dots[2 * j + 1]));
+                    totals[j] = vfmaq_f32(totals[j], sums, vsubq_f32(multipliers[j], next));
+                }
+                totals[j] = vfmaq_n_f32(totals[j], offsets, *x_sum);
+                multipliers[j] = next;
+            }
+            add_panel_codes(&mut dots, &codes.as_chunks().0.as_chunks().0[0], x_q);
+        }
+        for j in 0..4 {
+            let sums = vcvtq_f32_s32(vuzp1q_s32(dots[2 * j], dots[2 * j + 1]));
+            let total = vfmaq_f32(totals[j], sums, multipliers[j]);
+            add_rows(out, j, &[total], x.scales);
+        }
+    }
+}
+
+/// Eight `smmla`: a strip's low and high codes by the activations in v24 to v27.
+macro_rules! smmla_codes {
+    ($a:literal $b:literal) => {
+        concat!(
+            "ld1 {{v20.16b, v21.16b, v22.16b, v23.16b}}, [{w}], #64\n",
+            "and v28.16b, v20.16b, {mask:v}.16b\n",
+            "and v29.16b, v21.16b, {mask:v}.16b\n",
+            "and v30.16b, v22.16b, {mask:v}.16b\n",
+            "and v31.16b, v23.16b, {mask:v}.16b\n",
+            "ushr v20.16b, v20.16b, #4\n",
+            "ushr v21.16b, v21.16b, #4\n",
+            "ushr v22.16b, v22.16b, #4\n",
+            "ushr v23.16b, v23.16b, #4\n",
+            "smmla {",
+            $a,
+            ":v}.4s, v28.16b, v24.16b\n",
+            "smmla {",
+            $b,
+            ":v}.4s, v29.16b, v24.16b\n",
+            "smmla {",
+            $a,
+            ":v}.4s, v20.16b, v25.16b\n",
+            "smmla {",
+            $b,
+            ":v}.4s, v21.16b, v25.16b\n",
+            "smmla {",
+            $a,
+            ":v}.4s, v30.16b, v26.16b\n",
+            "smmla {",
+            $b,
+            ":v}.4s, v31.16b, v26.16b\n",
+            "smmla {",
+            $a,
+            ":v}.4s, v22.16b, v27.16b\n",
+            "smmla {",
+            $b,
+            ":v}.4s, v23.16b, v27.16b\n",
+        )
+    };
+}
+
+/// Adds the products of a row with the codes of a block, as [`add_panel`] does.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn add_panel_codes(dots: &mut [int32x4_t; 8], w: &[[u8; STRIP]; 4], x: &[u8; BLOCK]) {
+    // SAFETY: this reads all of `x` and of `w`; everything else is registers that are named.
+    unsafe {
+        asm!(
+            load_eights!(),
+            smmla_codes!("d0" "d1"),
+            smmla_codes!("d2" "d3"),
+            smmla_codes!("d4" "d5"),
+            smmla_codes!("d6" "d7"),
+            w = inout(reg) w.as_ptr() => _, x = inout(reg) x.as_ptr() => _,
+            mask = in(vreg) vdupq_n_u8(15),
+            d0 = inout(vreg) dots[0], d1 = inout(vreg) dots[1], d2 = inout(vreg) dots[2],
+            d3 = inout(vreg) dots[3], d4 = inout(vreg) dots[4], d5 = inout(vreg) dots[5],
+            d6 = inout(vreg) dots[6], d7 = inout(vreg) dots[7],
+            out("v20") _, out("v21") _, out("v22") _, out("v23") _, out("v24") _, out("v25") _,
+            out("v26") _, out("v27") _, out("v28") _, out("v29") _, out("v30") _, out("v31") _,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+}
+
+/// Twelve rows of activations by a panel.
+#[target_feature(enable = "neon,i8mm")]
+fn gemm_q8_q8_f32_12x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let group_bytes = NR * (4 + x.groups.w);
+    for strip in 0..4 {
+        let panel_groups = panel.chunks_exact(group_bytes * x.steps());
+        for (w, group) in panel_groups.zip(x.groups::<12, 8>()) {
+            let x_q = group.q.as_flattened().as_flattened();
+            let totals = strip_totals(w, x_q, strip, x.groups);
+            add_pairs(out, strip, &totals, group.scales);
+        }
+    }
+}
+
+/// Two `smmla`: a pair of activations in register `$x` by the first two rows of weights in `$low`,
+/// added to `$a`, and by the others in `$high`, added to `$b`.
+macro_rules! smmla_pair {
+    ($low:literal $high:literal $x:literal: $a:literal $b:literal) => {
+        concat!(
+            "smmla v", $a, ".4s, v", $low, ".16b, v", $x, ".16b\n", "smmla v", $b, ".4s, v", $high,
+            ".16b, v", $x, ".16b\n",
+        )
     };
 }
 
@@ -140,54 +340,74 @@ macro_rules! smmla_16_columns {
         concat!(
             "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], {stride}\n",
             load_x!(),
-            smmla_pair!(24 25 28: 0),
-            smmla_pair!(24 25 29: 1),
-            smmla_pair!(24 25 30: 2),
-            smmla_pair!(24 25 31: 3),
+            smmla_pair!(24 25 28: 0 6),
+            smmla_pair!(24 25 29: 1 7),
+            smmla_pair!(24 25 30: 2 8),
+            smmla_pair!(24 25 31: 3 9),
             load_x!(),
-            smmla_pair!(24 25 28: 4),
-            smmla_pair!(24 25 29: 5),
-            smmla_pair!(26 27 30: 0),
-            smmla_pair!(26 27 31: 1),
+            smmla_pair!(24 25 28: 4 10),
+            smmla_pair!(24 25 29: 5 11),
+            smmla_pair!(26 27 30: 0 6),
+            smmla_pair!(26 27 31: 1 7),
             load_x!(),
-            smmla_pair!(26 27 28: 2),
-            smmla_pair!(26 27 29: 3),
-            smmla_pair!(26 27 30: 4),
-            smmla_pair!(26 27 31: 5),
+            smmla_pair!(26 27 28: 2 8),
+            smmla_pair!(26 27 29: 3 9),
+            smmla_pair!(26 27 30: 4 10),
+            smmla_pair!(26 27 31: 5 11),
         )
     };
 }
 
-/// [`add_strips`] for 12 rows and a strip.
+/// Totals of six pairs with a strip of an activation group.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
-fn add_strip_12(dots: &mut Sums<6>, w: &[u8], x: &[u8]) {
-    // 32 columns in a round; a strip's next 16 columns stand behind those of the others.
-    let rounds = x.len() / (12 * 32);
+fn strip_totals(w: &[u8], x: &[u8], strip: usize, groups: Groups) -> [[float32x4_t; 2]; 6] {
+    let (n, group_bytes, rounds) = (groups.x / groups.w, NR * (4 + groups.w), groups.w / 32);
+    assert!(strip < 4);
+    assert!(n != 0);
     assert!(rounds != 0);
-    assert!(w.len() >= (2 * rounds - 1) * 4 * STRIP + STRIP);
-    // SAFETY: each round reads 384 bytes of `x` and twice 64 of `w`, 256 apart, which were found to
-    // be there; everything else is registers that are named.
+    assert_eq!(w.len(), n * group_bytes);
+    assert!(x.len() >= n * rounds * 32 * 12);
+    let (steps, w) = (w[16 * strip..].as_ptr(), w[4 * NR + STRIP * strip..].as_ptr());
+    let mut totals = [[vdupq_n_f32(0.0); 2]; 6];
+    // SAFETY: for each of `n` groups this reads 16 bytes of its steps; in each of its `rounds` of 32
+    // columns 384 bytes of `x`, and twice 64 of `w`, with those of the other strips between. So
+    // many were found to be there. Everything else is registers that are named.
     unsafe {
         asm!(
+            clear_12!(),
             "2:",
+            "mov {round}, {rounds}",
+            "3:",
             smmla_16_columns!(),
             smmla_16_columns!(),
-            "subs {rounds}, {rounds}, #1",
+            "subs {round}, {round}, #1",
+            "b.ne 3b",
+            "ld1 {{v26.4s}}, [{steps}], {group_bytes}",
+            "add {w}, {w}, #64",
+            "zip1 v24.4s, v26.4s, v26.4s",
+            add_total!(0 12), add_total!(1 13), add_total!(2 14),
+            add_total!(3 15), add_total!(4 16), add_total!(5 17),
+            "zip2 v24.4s, v26.4s, v26.4s",
+            add_total!(6 18), add_total!(7 19), add_total!(8 20),
+            add_total!(9 21), add_total!(10 22), add_total!(11 23),
+            "subs {n}, {n}, #1",
             "b.ne 2b",
-            w = inout(reg) w.as_ptr() => _, x = inout(reg) x.as_ptr() => _,
-            stride = in(reg) 4 * STRIP, rounds = inout(reg) rounds => _,
-            a0 = inout(vreg) dots[0][0], b0 = inout(vreg) dots[0][1],
-            a1 = inout(vreg) dots[1][0], b1 = inout(vreg) dots[1][1],
-            a2 = inout(vreg) dots[2][0], b2 = inout(vreg) dots[2][1],
-            a3 = inout(vreg) dots[3][0], b3 = inout(vreg) dots[3][1],
-            a4 = inout(vreg) dots[4][0], b4 = inout(vreg) dots[4][1],
-            a5 = inout(vreg) dots[5][0], b5 = inout(vreg) dots[5][1],
+            w = inout(reg) w => _, x = inout(reg) x.as_ptr() => _, steps = inout(reg) steps => _,
+            n = inout(reg) n => _, rounds = in(reg) rounds, round = out(reg) _,
+            stride = in(reg) 4 * STRIP, group_bytes = in(reg) group_bytes,
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
+            out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
+            out("v12") totals[0][0], out("v13") totals[1][0], out("v14") totals[2][0],
+            out("v15") totals[3][0], out("v16") totals[4][0], out("v17") totals[5][0],
+            out("v18") totals[0][1], out("v19") totals[1][1], out("v20") totals[2][1],
+            out("v21") totals[3][1], out("v22") totals[4][1], out("v23") totals[5][1],
             out("v24") _, out("v25") _, out("v26") _, out("v27") _,
             out("v28") _, out("v29") _, out("v30") _, out("v31") _,
             options(nostack, readonly)
         );
     }
+    totals
 }
 
 /// As [`gemm_q8_q8_f32_mx16c8`] with 4-bit weights.

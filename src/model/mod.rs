@@ -172,17 +172,24 @@ impl Model {
     /// only some of the layers.
     pub fn open(path: &Path) -> Result<Model, LoadError> {
         let model = Model::open_part(path)?;
-        match &model.header.part {
-            None => Ok(model),
-            Some(Part { layers: Range { start, end }, .. }) => {
-                let n_layers = model.header.n_layers;
-                let what = format!(
-                    "the file holds only layers {start}..{end} of {n_layers}, for one node of a ring"
-                );
-                let source = format::Error::Unsupported(what);
-                Err(LoadError::Format { path: path.to_owned(), source })
-            }
+        match model.check_whole() {
+            Ok(()) => Ok(model),
+            Err(source) => Err(LoadError::Format { path: path.to_owned(), source }),
         }
+    }
+
+    /// Refuses a model whose file holds only some layers.
+    ///
+    /// # Errors
+    /// Names the layers.
+    pub fn check_whole(&self) -> Result<(), format::Error> {
+        let Some(Part { layers: Range { start, end }, .. }) = &self.header.part else {
+            return Ok(());
+        };
+        Err(format::Error::Unsupported(format!(
+            "the file holds only layers {start}..{end} of {}, for one node of a ring",
+            self.header.n_layers
+        )))
     }
 
     /// Maps the model file at `path`, whichever layers it holds: [`Model::share`] tells.

@@ -16,9 +16,11 @@ pub const API_VERSION: u32 = 1;
 /// Banks to receive into, and slots to send from.
 pub const BANKS: usize = 64;
 /// Most bytes of a frame's payload that a bank or slot holds.
-pub const FRAME_BYTES: usize = CHUNKS * 1400;
+pub const FRAME_BYTES: usize = CHUNKS * CHUNK_BYTES;
 /// Most chunks of a frame.
 pub const CHUNKS: usize = 92;
+/// Room of a chunk.
+pub const CHUNK_BYTES: usize = 1400;
 
 const PATH: &str = "/dev/leap_tensor";
 const BANK_BYTES: usize = 128 << 10;
@@ -164,6 +166,8 @@ pub enum OpenError {
     NoDevice,
     /// Not for this user.
     Permission,
+    /// Neighbours may not be named without CAP_NET_ADMIN.
+    Capability,
     /// Open as often as the module allows.
     Busy,
     /// The module speaks another version of the interface.
@@ -180,6 +184,7 @@ impl std::fmt::Display for OpenError {
         match self {
             OpenError::NoDevice => write!(f, "no {PATH}, the module leap_transport is not loaded"),
             OpenError::Permission => write!(f, "no permission for {PATH} (group leap)"),
+            OpenError::Capability => write!(f, "{PATH} needs the capability CAP_NET_ADMIN"),
             OpenError::Busy => write!(f, "{PATH} is open as often as the module allows"),
             OpenError::Version { module } => {
                 write!(f, "the module's interface has version {module}, this program {API_VERSION}")
@@ -213,9 +218,8 @@ pub struct Route {
 pub struct Device {
     file: OwnedFd,
     map: NonNull<u8>,
-    /// Banks that a [`RxBank`] exists for, and those it holds.
+    /// Banks that a [`RxBank`] exists for.
     taken_banks: AtomicU64,
-    held_banks: AtomicU64,
     /// Slots that a [`TxSlot`] exists for, and those the network is known to be done with.
     taken_slots: AtomicU64,
     idle_slots: AtomicU64,
@@ -260,7 +264,6 @@ impl Device {
             file,
             map,
             taken_banks: AtomicU64::new(0),
-            held_banks: AtomicU64::new(0),
             taken_slots: AtomicU64::new(0),
             idle_slots: AtomicU64::new(u64::MAX),
         }))
@@ -269,20 +272,33 @@ impl Device {
     /// Where this node receives and sends from. Once only.
     ///
     /// # Errors
-    /// The system's: another opener has the port, or the capability CAP_NET_ADMIN is missing.
-    pub fn set_port(&self, local: SocketAddr) -> io::Result<()> {
-        self.ioctl(SET_PORT, &mut Endpoint::from(local))
+    /// [`OpenError::Capability`], or that another opener has the port.
+    pub fn set_port(&self, local: SocketAddr) -> Result<(), OpenError> {
+        self.ioctl(SET_PORT, &mut Endpoint::from(local)).map_err(|e| match e.raw_os_error() {
+            Some(libc::EPERM) => OpenError::Capability,
+            _ => OpenError::Io(e),
+        })
     }
 
     /// Receives frames from 0 on of a session, from this neighbour, and forgets all others.
+    /// `banks` are all that were taken: they are free afterwards.
     ///
     /// # Errors
     /// The system's.
     ///
     /// # Panics
-    /// If a bank is held: it would be written to.
-    pub fn set_peer(&self, from: SocketAddr, session: u64) -> io::Result<()> {
-        assert_eq!(self.held_banks.load(Ordering::Acquire), 0);
+    /// If banks are missing: what is read through them would be written to.
+    pub fn set_peer<'a>(
+        &self,
+        from: SocketAddr,
+        session: u64,
+        banks: &mut dyn Iterator<Item = &'a mut RxBank>,
+    ) -> io::Result<()> {
+        // Borrowed until the module has them.
+        let mut banks: heapless::Vec<&mut RxBank, BANKS> = banks.collect();
+        assert!(banks.iter().all(|bank| ptr::eq(&*bank.device, self)));
+        assert_eq!(banks.len(), self.taken_banks.load(Ordering::Acquire).count_ones() as usize);
+        banks.iter_mut().for_each(|bank| bank.is_held = false);
         self.ioctl(SET_PEER, &mut Peer { from: from.into(), session, ..Peer::default() })
     }
 
@@ -344,7 +360,7 @@ impl Device {
     /// The bank of frames whose number is `index` modulo [`BANKS`]; `None` while it is taken.
     pub fn bank(self: &Arc<Device>, index: usize) -> Option<RxBank> {
         let is_new = take(&self.taken_banks, index);
-        is_new.then(|| RxBank { device: Arc::clone(self), index })
+        is_new.then(|| RxBank { device: Arc::clone(self), index, is_held: false })
     }
 
     /// The slot of frames whose number is `index` modulo [`BANKS`]; `None` while it is taken.
@@ -444,14 +460,14 @@ pub struct BankReport {
     pub frame_bytes: u32,
     /// The chunks that are there.
     pub chunks: u128,
-    /// Whether they are all there.
-    pub is_ready: bool,
 }
 
-/// A bank to receive into. Its bytes can be seen while it is held.
+/// A bank to receive into. Chunks can be seen once they are there, and all of it while it is
+/// held.
 pub struct RxBank {
     device: Arc<Device>,
     index: usize,
+    is_held: bool,
 }
 
 impl RxBank {
@@ -459,81 +475,83 @@ impl RxBank {
         self.device.meta(self.index)
     }
 
-    /// Whether this handle holds the bank.
-    pub fn is_held(&self) -> bool {
-        self.device.held_banks.load(Ordering::Acquire) & 1 << self.index != 0
-    }
-
     /// Whether a frame is complete and not held.
     pub fn is_ready(&self) -> bool {
         self.meta().state.load(Ordering::Acquire) == READY
     }
 
-    /// What is in the bank; `None` if it is free or held. Numbers that are no frame's are never
-    /// reported.
+    /// What is in the bank; `None` if it is free or held.
     pub fn report(&self) -> Option<BankReport> {
         let meta = self.meta();
         let state = meta.state.load(Ordering::Acquire);
         if state != FILLING && state != READY {
             return None;
         }
-        let words = [0, 1].map(|i: usize| u128::from(meta.bitmap[i].load(Ordering::Acquire)));
-        let n_chunks = meta.n_chunks.load(Ordering::Relaxed);
-        let is_possible = (1..=CHUNKS as u32).contains(&n_chunks);
-        is_possible.then(|| BankReport {
+        Some(BankReport {
             seq: meta.seq.load(Ordering::Relaxed),
             session: meta.session.load(Ordering::Relaxed),
-            n_chunks: n_chunks as u16,
+            n_chunks: meta.n_chunks.load(Ordering::Relaxed).min(CHUNKS as u32) as u16,
             frame_bytes: meta.frame_bytes.load(Ordering::Relaxed).min(FRAME_BYTES as u32),
-            chunks: words[0] | words[1] << 64,
-            is_ready: state == READY,
+            chunks: self.chunks(),
         })
     }
 
-    /// The checksum that came with a chunk.
-    pub fn crc(&self, chunk: usize) -> u32 {
-        self.meta().crc[chunk].load(Ordering::Relaxed)
+    /// The chunks that are there, as bits.
+    fn chunks(&self) -> u128 {
+        let [low, high] = &self.meta().bitmap;
+        u128::from(low.load(Ordering::Acquire)) | u128::from(high.load(Ordering::Acquire)) << 64
+    }
+
+    /// The checksum that came with a chunk, and the room of a chunk, if the chunk is there.
+    pub fn chunk_mut(&mut self, chunk: usize) -> Option<(u32, &mut [u8; CHUNK_BYTES])> {
+        if chunk >= CHUNKS || self.chunks() & 1 << chunk == 0 {
+            return None;
+        }
+        let crc = self.meta().crc[chunk].load(Ordering::Relaxed);
+        // SAFETY: inside the mapping. A chunk that is there is not written to by the module
+        // before it is given back, which takes `&mut self` of this, the bank's only handle.
+        let bytes = unsafe {
+            self.device.bytes(self.index).add(chunk * CHUNK_BYTES).cast::<[u8; _]>().as_mut()
+        };
+        Some((crc, bytes))
     }
 
     /// Takes a complete frame; false if there is none.
     pub fn hold(&mut self) -> bool {
-        let held =
-            self.meta().state.compare_exchange(READY, HELD, Ordering::AcqRel, Ordering::Relaxed);
-        if held.is_ok() {
-            self.device.held_banks.fetch_or(1 << self.index, Ordering::AcqRel);
-        }
+        let state = &self.meta().state;
+        let held = state.compare_exchange(READY, HELD, Ordering::AcqRel, Ordering::Relaxed);
+        self.is_held |= held.is_ok();
         held.is_ok()
     }
 
     /// Gives a held bank back, for the frame [`BANKS`] later.
     pub fn release(&mut self) {
-        if self.is_held() {
-            self.device.held_banks.fetch_and(!(1 << self.index), Ordering::AcqRel);
+        if std::mem::take(&mut self.is_held) {
             self.meta().state.store(FREE, Ordering::Release);
         }
     }
 
-    /// Gives a bank back for the same frame: these chunks are to come again.
+    /// Gives chunks of a frame back: they are to come again.
     ///
     /// # Errors
     /// The system's; `ESTALE` if the bank holds nothing of the frame.
     pub fn reject(&mut self, seq: u32, chunks: u128) -> io::Result<()> {
-        self.device.held_banks.fetch_and(!(1 << self.index), Ordering::AcqRel);
+        self.is_held = false;
         let bank = self.index as u32;
         self.device.ioctl(REJECT, &mut Reject { bank, seq, bitmap: words(chunks) })
     }
 
     /// The frame; nothing unless the bank is held.
     pub fn bytes(&self) -> &[u8] {
-        let len = if self.is_held() { FRAME_BYTES } else { 0 };
+        let len = if self.is_held { FRAME_BYTES } else { 0 };
         // SAFETY: `len` bytes inside the mapping. The module writes to no held bank, this is
         // the bank's only handle, and giving it back takes `&mut self`.
         unsafe { std::slice::from_raw_parts(self.device.bytes(self.index).as_ptr(), len) }
     }
 
-    /// The frame, to be opened in place; nothing unless the bank is held.
+    /// The frame, to be changed in place; nothing unless the bank is held.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let len = if self.is_held() { FRAME_BYTES } else { 0 };
+        let len = if self.is_held { FRAME_BYTES } else { 0 };
         // SAFETY: as in `bytes`.
         unsafe { std::slice::from_raw_parts_mut(self.device.bytes(self.index).as_ptr(), len) }
     }
@@ -615,7 +633,7 @@ mod tests {
         ] {
             assert_eq!(defined(&format!("{name}\t")), value, "{name}");
         }
-        assert_eq!(defined("LEAP_SLOT_BYTES\t") as usize * CHUNKS, FRAME_BYTES);
+        assert_eq!(defined("LEAP_SLOT_BYTES\t"), CHUNK_BYTES as u64);
     }
 
     #[test]

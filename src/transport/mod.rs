@@ -1,11 +1,12 @@
 //! Links between neighbours, and the carriers that take their datagrams.
 //!
 //! - [`link`]: the protocol, without sockets and clocks.
-//! - [`udp`] and [`tcp`]: an [`Endpoint`] over sockets.
+//! - [`udp`] and [`tcp`]: an [`Endpoint`] over sockets; [`kmod`]: one over the kernel module.
 //! - [`loopback`]: endpoints within a process in virtual time, over a network that [`fault`]
 //!   makes as bad as wanted, from a seed.
 
 pub mod fault;
+pub mod kmod;
 pub mod link;
 pub mod loopback;
 pub mod options;
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 use link::Links;
 
+use crate::sys::tensor::OpenError;
+
 /// Microseconds since some origin.
 pub type Micros = u64;
 
@@ -30,8 +33,8 @@ pub trait Endpoint: Send {
     /// Both links.
     fn links(&mut self) -> &mut Links;
 
-    /// Sends what is due and takes what has arrived. Returns as soon as a frame or an event
-    /// waits, at the latest after `wait`; [`Duration::ZERO`] never waits. While a node computes
+    /// Sends what is due and takes what has arrived. Returns as soon as a frame, an event or
+    /// room that was asked for waits, at the latest after `wait`; [`Duration::ZERO`] never waits. While a node computes
     /// it must be called every few milliseconds, for the neighbours' sake.
     ///
     /// Frames that are delivered are acknowledged by the next call, so that frames a node
@@ -65,6 +68,11 @@ pub enum Error {
         /// The system's reason; none if it has no address.
         source: Option<io::Error>,
     },
+    /// The kernel module is not to be used.
+    Kernel {
+        /// Why.
+        source: OpenError,
+    },
     /// An address that could not be listened on.
     Listen {
         /// The address.
@@ -78,6 +86,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Resolve { host, .. } => write!(f, "cannot find the host {host}"),
+            Error::Kernel { .. } => write!(f, "the kernel module is not to be used"),
             Error::Listen { address, .. } => write!(f, "cannot listen on {address}"),
         }
     }
@@ -87,6 +96,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Resolve { source, .. } => source.as_ref().map(|e| e as _),
+            Error::Kernel { source } => Some(source),
             Error::Listen { source, .. } => Some(source),
         }
     }

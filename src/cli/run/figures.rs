@@ -83,17 +83,16 @@ impl RingFigures<'_> {
         let ring = engine.ring()?;
         let (lines, times) = (ring.lines(), ring.times());
         let per_batch = |us: u64| us as f64 / 1e3 / times.batches as f64;
-        (times.batches > 0).then(|| RingFigures {
-            lines,
-            token_ms: per_batch(times.lap_us),
-            compute_ms: times
-                .compute_us
-                .iter()
-                .take(lines.len())
-                .map(|&us| per_batch(us))
-                .collect(),
-            link_ms: lines.iter().map(|line| f64::from(line.rtt_us)).sum::<f64>() / 2e3,
-        })
+        if times.batches == 0 {
+            return None;
+        }
+        let compute_us = times.compute_us.iter().take(lines.len());
+        let compute_ms: Vec<f64> = compute_us.map(|&us| per_batch(us)).collect();
+        let token_ms = per_batch(times.lap_us);
+        let links_ms = lines.iter().map(|line| f64::from(line.rtt_us)).sum::<f64>() / 2e3;
+        // Round trips are measured when the ring opens; what the nodes computed is certain.
+        let link_ms = links_ms.min(token_ms - compute_ms.iter().sum::<f64>()).max(0.0);
+        Some(RingFigures { lines, token_ms, compute_ms, link_ms })
     }
 
     /// What is neither: queues, wake-ups, other streams' turns.

@@ -14,11 +14,12 @@ use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Notice, PORT_DEFAULT, Place, Topology, token_bytes};
 use crate::sys::{notify, random, signal};
-use crate::transport::Endpoint;
+use crate::transport::kmod::Kmod;
 use crate::transport::link::LinkConfig;
 use crate::transport::options::{Options as LinkOptions, Place as LinkPlace};
 use crate::transport::tcp::Tcp;
 use crate::transport::udp::Udp;
+use crate::transport::{Endpoint, Error};
 use crate::wire::Dtype;
 use crate::wire::frame::{Line, NODES_MAX};
 use crate::wire::hello::{self, RingInfo};
@@ -243,7 +244,7 @@ pub(super) fn load(flags: &Run) -> Result<(Loaded, Board), Failure> {
             let part = Board::new(flags, model.header())?;
             let model = match part.has_ring() {
                 true => part.narrow(model)?,
-                false => model,
+                false => model_files::whole(model)?,
             };
             board = Some(part);
             Ok(model)
@@ -326,26 +327,21 @@ fn open(
     options: LinkOptions,
     is_quiet: bool,
 ) -> Result<Box<dyn Endpoint>, Failure> {
-    match carrier {
-        Carrier::Kernel => {
-            return Err(Failure::Runtime(format!("--transport kernel: {}", no_kernel_carrier())));
-        }
-        Carrier::Auto if !is_quiet => note(&format!("leap: using udp: {}", no_kernel_carrier())),
-        _ => {}
-    }
     let endpoint: Result<Box<dyn Endpoint>, _> = match carrier {
         Carrier::Tcp => Tcp::open(options).map(|tcp| Box::new(tcp) as _),
-        _ => Udp::open(options).map(|udp| Box::new(udp) as _),
+        Carrier::Udp => Udp::open(options).map(|udp| Box::new(udp) as _),
+        Carrier::Kernel => Kmod::open(options).map(|kmod| Box::new(kmod) as _),
+        Carrier::Auto => match Kmod::open(options.clone()) {
+            Err(Error::Kernel { source }) => {
+                if !is_quiet {
+                    note(&format!("leap: using udp: {source}"));
+                }
+                Udp::open(options).map(|udp| Box::new(udp) as _)
+            }
+            other => other.map(|kmod| Box::new(kmod) as _),
+        },
     };
     endpoint.map_err(|e| Failure::runtime(&e))
-}
-
-/// Why activations do not go through the kernel module.
-fn no_kernel_carrier() -> &'static str {
-    match Path::new("/dev/leap_tensor").exists() {
-        true => "this version does not use /dev/leap_tensor yet",
-        false => "the kernel module is not loaded (/dev/leap_tensor is missing)",
-    }
 }
 
 /// The key in a file: 32 bytes, or 64 hexadecimal digits.

@@ -127,12 +127,9 @@ impl Checkpoint {
                     slot.insert(stored);
                 }
                 Entry::Occupied(slot) => {
-                    let (first, file) = (slot.get().file, stored.file);
-                    let problem = match first == file {
-                        true => "is there twice".to_owned(),
-                        false => format!("is in {} too", self.files[first].path.display()),
-                    };
-                    return Err(bad_tensor(slot.key(), &self.files[file].path, problem));
+                    let first = self.files[slot.get().file].path.display();
+                    let path = &self.files[stored.file].path;
+                    return Err(bad_tensor(slot.key(), path, format!("is in {first} too")));
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use super::ggml::{self, Ggml};
 use super::{Dtype, File};
@@ -68,8 +69,9 @@ pub(super) fn single(
     shape: &[usize],
     part: impl FnOnce([usize; 2], Dtype) -> Part,
 ) -> Result<Values, String> {
-    let dtype = dtype
-        .map_err(|other| format!("has values of type {other}, which LEAP does not convert"))?;
+    let dtype = dtype.map_err(|other| {
+        format!("has values of type {other}, wanted F32, F16, BF16, I8 or BOOL")
+    })?;
     Ok(Values { dtype, parts: vec![part(grid(shape)?, dtype)], axis: Axis::Rows })
 }
 
@@ -82,8 +84,8 @@ impl Part {
         }
         let start = self.start + dtype.bytes(row * self.strides[0]);
         let (step, width) = (dtype.bytes(self.strides[1]), dtype.bytes(1));
-        for (col, out) in out.chunks_exact_mut(1).enumerate() {
-            dtype.widen(&bytes[start + col * step..][..width], out);
+        for (col, out) in out.iter_mut().enumerate() {
+            dtype.widen(&bytes[start + col * step..][..width], slice::from_mut(out));
         }
     }
 

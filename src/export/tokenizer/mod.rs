@@ -25,6 +25,7 @@ use crate::format::ChatTemplate;
 use crate::format::tokenizer::{
     Flags, Kind, Merges, STOP_IDS_MAX, TokenKind, TokenizerFile, Vocab,
 };
+use crate::tokenizer::INFILL;
 use settings::Settings;
 
 /// Ranks up to here are exact as scores, which are `f32`, with room to spare.
@@ -34,8 +35,6 @@ const FILE_BYTES_MAX: u64 = 1 << 29;
 
 /// What SentencePiece writes for a space.
 const SPACE_MARK: &str = "\u{2581}";
-/// CodeLlama's markers: before what precedes, what follows and what is wanted, and its end.
-const INFILL: [&str; 4] = ["\u{2581}<PRE>", "\u{2581}<SUF>", "\u{2581}<MID>", "\u{2581}<EOT>"];
 
 /// A tokenizer, ready to be written.
 pub struct ImportedTokenizer {

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::super::Table;
 use super::layout::Panels;
-use super::{MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, Tile, TileFn};
+use super::{MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, TileFn};
 
 /// Bytes of a part of a panel, its values counted as int8.
 const PART_BYTES: usize = 16 << 10;
@@ -53,6 +53,7 @@ fn matmul(
         true => (PART_BYTES / (nr * x.x_group())).clamp(1, groups),
         false => groups,
     };
+    let mut y = [0.0; MR_MAX * NR_MAX];
     for (panel_index, panel) in w.iter().enumerate() {
         let start = panel_index * nr;
         let columns = start..(start + nr).min(w.rows);
@@ -62,34 +63,31 @@ fn matmul(
             let part_range = first..first + part.len() / group_bytes;
             for (tile_index, out) in out.chunks_mut(mr).enumerate() {
                 let (t, row) = (out.len(), tile_index * mr);
+                let y = &mut y[..t * nr];
                 let tile = x.tile(row..row + t).groups_of(part_range.clone(), t);
-                add_tile(kernels[t - 1], part, &tile, (columns.clone(), nr), first == 0, out);
+                match first {
+                    0 => y.fill(0.0),
+                    _ => copy_columns(out, columns.clone(), y.chunks_exact_mut(nr)),
+                }
+                // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
+                // features.
+                unsafe { (kernels[t - 1])(part, &tile, y) };
+                for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
+                    out[columns.clone()].copy_from_slice(&y[..columns.len()]);
+                }
             }
         }
     }
 }
 
-/// Adds the products of a tile with part of a panel to `columns` of `out`, which count as 0 if they
-/// `are_new`.
-fn add_tile(
-    kernel: TileFn,
-    panel: &[u8],
-    tile: &Tile<'_>,
-    (columns, nr): (Range<usize>, usize),
-    are_new: bool,
-    out: &mut [&mut [f32]],
+/// Copies `columns` of each row to the start of a row of `y`.
+fn copy_columns<'a>(
+    rows: &[&mut [f32]],
+    columns: Range<usize>,
+    y: impl Iterator<Item = &'a mut [f32]>,
 ) {
-    let mut y = [0.0; MR_MAX * NR_MAX];
-    let y = &mut y[..out.len() * nr];
-    if !are_new {
-        for (out, y) in out.iter().zip(y.chunks_exact_mut(nr)) {
-            y[..columns.len()].copy_from_slice(&out[columns.clone()]);
-        }
-    }
-    // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-    unsafe { kernel(panel, tile, y) };
-    for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
-        out[columns.clone()].copy_from_slice(&y[..columns.len()]);
+    for (row, y) in rows.iter().zip(y) {
+        y[..columns.len()].copy_from_slice(&row[columns.clone()]);
     }
 }
 
