@@ -8,7 +8,7 @@ use argh::FromArgs;
 use super::Failure;
 use super::json_object::JsonObject;
 use crate::format::Error;
-use crate::format::model::{self, Header, Packed, Part, RopeScaling};
+use crate::format::model::{self, Header, Packed, Part, RopeScaling, TensorKind};
 use crate::format::tokenizer::{Kind, TokenKind, TokenizerFile, fingerprint};
 use crate::kernels::Isa;
 use crate::pack;
@@ -199,7 +199,10 @@ fn layers_held(header: &Header) -> String {
 }
 
 fn parameters(header: &Header) -> f64 {
-    header.tensors().map(|tensor| tensor.rows as f64 * tensor.cols as f64).sum()
+    // A packed copy of the embedding adds none.
+    let is_copy = |kind| header.shared_classifier && kind == TensorKind::Classifier;
+    let tensors = header.tensors().filter(|tensor| !is_copy(tensor.id.kind));
+    tensors.map(|tensor| tensor.rows as f64 * tensor.cols as f64).sum()
 }
 
 fn as_table(rows: &[Row]) -> String {

@@ -200,7 +200,9 @@ impl Plan {
     /// Each tensor of the whole model with its source.
     fn jobs(&self) -> impl Iterator<Item = Result<Job<'_>, Error>> {
         self.header.tensors().map(|tensor| {
-            let source = self.checkpoint.tensor(&self.naming.name(tensor.id))?;
+            let is_copy = self.header.shared_classifier && tensor.id.kind == TensorKind::Classifier;
+            let id = if is_copy { EMBEDDING } else { tensor.id };
+            let source = self.checkpoint.tensor(&self.naming.name(id))?;
             check_shape(&source, &tensor)?;
             let is_halved = matches!(self.naming, Naming::HuggingFace)
                 && matches!(tensor.id.kind, TensorKind::Wq | TensorKind::Wk);

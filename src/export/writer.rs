@@ -20,7 +20,7 @@ use crc32fast::Hasher;
 use super::Error;
 use super::checkpoint::{INT8_GROUP, Source};
 use crate::format::model::{
-    Encoding, HEADER_LEN, Header, PACKED_ALIGN, Packed, Part, Tensor, fingerprint,
+    Encoding, HEADER_LEN, Header, PACKED_ALIGN, Packed, Part, Tensor, TensorKind, fingerprint,
 };
 use crate::quant::{self, Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::file::AtomicFile;
@@ -491,11 +491,13 @@ fn finish(header: &Header, jobs: &[Job<'_>], blocks: &[Crcs]) -> (Header, Vec<u8
         // A tensor is all its codes, then all its scales.
         let codes = own.iter().map(|crcs| &crcs.codes);
         let as_plain = join(codes.chain(own.iter().map(|crcs| &crcs.floats)));
-        plain.extend(as_plain.clone().finalize().to_le_bytes());
+        let kind = job.tensor.id.kind;
+        if !(header.shared_classifier && kind == TensorKind::Classifier) {
+            plain.extend(as_plain.clone().finalize().to_le_bytes());
+        }
         if !job.is_held {
             continue;
         }
-        let kind = job.tensor.id.kind;
         let mut as_stored = match header.packing_of(kind) {
             Some(_) => join(own.iter().map(|crcs| &crcs.panels)),
             None => as_plain,

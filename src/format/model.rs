@@ -44,8 +44,8 @@
 //! A 4-bit matrix is its [BCML1](crate::quant::bcml1) blocks, `[rows, cols / 32]` of 20 bytes;
 //! group_size is then that of the activations, and of what is int8.
 //!
-//! Packed matrices are those that are multiplied by: all but an embedding that is not the classifier
-//! too. Their numbers stand in the order that some kernels want, which only those know; a matrix has
+//! Packed matrices are those that are multiplied by: all but the embedding. A classifier stands in
+//! such a file even if the header says that it is shared: it is the embedding, packed. Their numbers stand in the order that some kernels want, which only those know; a matrix has
 //! as many bytes as one with its rows rounded up to whole panels. Every tensor of such a file is
 //! filled up with zeros to a multiple of 128 bytes. The version keeps readers away that do not know
 //! of any order but the plain one.

@@ -552,7 +552,7 @@ impl Pass<'_> {
         let header = self.model.header();
         let Buffers { mut inputs, logits, .. } = buffers;
         let projector = self.projector();
-        let classifier = self.matrix(self.model.classifier_kind(), 0);
+        let classifier = self.matrix(self.model.header().classifier(), 0);
         projector.prepare(&mut inputs, (m, header.dim), &classifier);
         projector.project(&inputs, (m, header.dim), &[classifier], logits);
         &mut logits[..m * header.vocab_size]

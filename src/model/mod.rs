@@ -267,8 +267,7 @@ impl Model {
     /// Bytes of weights that decoding one token reads here: everything of the share but the embedding, of
     /// which one row is read, unless it is the classifier too.
     pub fn bytes_per_token(&self) -> u64 {
-        let is_read =
-            |t: &Tensor| t.id.kind != TensorKind::Embedding || self.header.shared_classifier;
+        let is_read = |t: &Tensor| t.id.kind.is_norm() || self.header.is_multiplied(t.id.kind);
         let held = self.header.tensors().filter(|tensor| self.share.holds(tensor.id));
         held.filter(is_read).map(|t| t.bytes).sum()
     }
@@ -297,14 +296,6 @@ impl Model {
                 let matrix = Bcml1Matrix::new(bytes, k);
                 Matrix::Q4(matrix.expect("the header's group size divides every matrix"))
             }
-        }
-    }
-
-    /// The matrix that turns the last hidden state into logits.
-    pub(crate) fn classifier_kind(&self) -> TensorKind {
-        match self.header.shared_classifier {
-            true => TensorKind::Embedding,
-            false => TensorKind::Classifier,
         }
     }
 

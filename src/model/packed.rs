@@ -82,10 +82,9 @@ impl Packer<'_> {
     fn jobs(&self) -> Option<(Layout, Vec<Job<'_>>)> {
         let layout = self.kernels.layout()?;
         let header = self.model.header();
-        let is_read = |id: TensorId| id.kind != TensorKind::Embedding || header.shared_classifier;
         let ids = header.tensors().map(|tensor| tensor.id);
-        let ids = ids.filter(|id| !id.kind.is_norm() && self.model.share().holds(*id));
-        let jobs = ids.filter(|id| is_read(*id)).filter_map(|id| {
+        let is_own = |id: &TensorId| header.is_multiplied(id.kind) && self.model.share().holds(*id);
+        let jobs = ids.filter(is_own).filter_map(|id| {
             let w = self.model.matrix(id.kind, id.layer);
             let bytes = packed_bytes(layout, &w, w.rows(), header.weights.group()?)?;
             Some(Job { id, w, bytes })

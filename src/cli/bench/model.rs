@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use crate::cli::Failure;
 use crate::engine::{Engine, Stream};
-use crate::format::model::TensorKind;
 
 /// Tokens decoded in one run.
 pub(super) const DECODED: usize = 16;
@@ -90,12 +89,8 @@ fn prefill(engine: &mut Engine, stream: &mut Stream, len: usize) -> Result<Figur
 fn ops(engine: &Engine, n: usize) -> f64 {
     let header = engine.header();
     let macs = |in_layers: bool| -> f64 {
-        let tensors = header.tensors().filter(|t| !t.id.kind.is_norm());
+        let tensors = header.tensors().filter(|t| header.is_multiplied(t.id.kind));
         let tensors = tensors.filter(|t| t.id.kind.is_per_layer() == in_layers);
-        let tensors = tensors.filter(|t| {
-            // The embedding multiplies only where it is the classifier.
-            t.id.kind != TensorKind::Embedding || header.shared_classifier
-        });
         tensors.map(|t| t.rows as f64 * t.cols as f64).sum()
     };
     2.0 * (macs(true) * n as f64 + macs(false))

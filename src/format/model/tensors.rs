@@ -185,8 +185,21 @@ impl Header {
 
     /// How tensors of `kind` are packed; `None` if their numbers stand row after row.
     pub fn packing_of(&self, kind: TensorKind) -> Option<Packed> {
-        let is_multiplied = kind != TensorKind::Embedding || self.shared_classifier;
-        self.packed.filter(|_| is_multiplied && !kind.is_norm())
+        self.packed.filter(|_| self.is_multiplied(kind))
+    }
+
+    /// The matrix that turns the last hidden state into logits. A file of packed matrices has one
+    /// of its own in any case: rows of the embedding cannot be read from its packed form.
+    pub fn classifier(&self) -> TensorKind {
+        match self.shared_classifier && self.packed.is_none() {
+            true => TensorKind::Embedding,
+            false => TensorKind::Classifier,
+        }
+    }
+
+    /// Whether tensors of `kind` are matrices that are multiplied by.
+    pub fn is_multiplied(&self, kind: TensorKind) -> bool {
+        !kind.is_norm() && (kind != TensorKind::Embedding || kind == self.classifier())
     }
 
     /// Bytes of a tensor of `kind` without what fills it up: at most [`Tensor::bytes`].
@@ -210,8 +223,12 @@ impl Header {
     }
 
     fn kinds(&self) -> impl Iterator<Item = TensorKind> + use<> {
-        let shared = self.shared_classifier;
-        TensorKind::ALL.into_iter().filter(move |&k| !(shared && k == TensorKind::Classifier))
+        let classifier = self.classifier();
+        let is_there = move |kind: &TensorKind| match kind {
+            TensorKind::Classifier => classifier == TensorKind::Classifier,
+            _ => true,
+        };
+        TensorKind::ALL.into_iter().filter(is_there)
     }
 
     /// The tensors of `kind` in the file, counted by layer.

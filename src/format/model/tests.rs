@@ -191,7 +191,7 @@ fn damaged_base_fields_are_refused_without_checksum() {
     }
 }
 
-/// A file of packed matrices; the embedding is not, unless it is the classifier.
+/// A file of packed matrices, among which the embedding is not.
 fn packed(weights: Weights, shared_classifier: bool) -> Header {
     let packed = Some(Packed { layout: 0x0202, panel_rows: 16, fingerprint: 0x0123_4567 });
     Header { packed, shared_classifier, ..small(weights) }
@@ -207,7 +207,9 @@ fn packed_matrices_have_whole_panels_and_aligned_places() {
             assert_eq!(header.verify(&bytes), Ok(true));
             assert!(header.tensors().all(|t| t.offset % 128 == 0 && t.bytes % 128 == 0));
             assert_eq!(header.fingerprint(&bytes), 0x0123_4567);
-            assert_eq!(header.packing_of(TensorKind::Embedding).is_some(), shared);
+            assert_eq!(header.packing_of(TensorKind::Embedding), None);
+            assert_eq!(header.packing_of(TensorKind::Classifier), header.packed);
+            assert_eq!(header.n_tensors(), header.plain().n_tensors() + usize::from(shared));
         }
     }
     // 40 rows of 64 columns are 48 in panels of 16: codes, and a scale for each 32.
