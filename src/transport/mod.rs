@@ -37,8 +37,8 @@ pub trait Endpoint: Send {
     /// room that was asked for waits, at the latest after `wait`; [`Duration::ZERO`] never waits. While a node computes
     /// it must be called every few milliseconds, for the neighbours' sake.
     ///
-    /// Frames that are delivered are acknowledged by the next call, so that frames a node
-    /// sends in reply go first.
+    /// Frames that are delivered are acknowledged by a later call, so that frames a node sends
+    /// in reply go first.
     ///
     /// # Errors
     /// The system's, when the carrier is of no more use.

@@ -253,7 +253,8 @@ fn echo_streams(listener: &TcpListener) {
     for stream in listener.incoming().flatten() {
         thread::spawn(move || {
             let mut bytes = vec![0; PING_BYTES];
-            while exchange(&stream, &mut bytes, false).is_ok() {}
+            let is_tuned = tune(&stream).is_ok();
+            while is_tuned && exchange(&stream, &mut bytes, false).is_ok() {}
         });
     }
 }
@@ -421,31 +422,44 @@ fn bare_udp(to: SocketAddr) -> Result<Figures, Failure> {
 fn bare_tcp(to: SocketAddr) -> Result<Figures, Failure> {
     let fail = failed("bare TCP");
     let stream = TcpStream::connect_timeout(&to, GIVE_UP).map_err(&fail)?;
+    tune(&stream).map_err(&fail)?;
     let mut bytes = vec![1; PING_BYTES];
     round_trips("bare tcp", || exchange(&stream, &mut bytes, true))
 }
 
 /// Sends `bytes` and reads as many, or the other way round.
 fn exchange(stream: &TcpStream, bytes: &mut [u8], is_first: bool) -> std::io::Result<()> {
-    let (mut reader, mut writer) = (stream, stream);
-    stream.set_nodelay(true)?;
-    stream.set_nonblocking(false)?;
     if is_first {
-        writer.write_all(bytes)?;
+        write_all(stream, bytes)?;
     }
-    stream.set_nonblocking(true)?;
-    let mut n = 0;
+    let (mut reader, mut n) = (stream, 0);
     while n < bytes.len() {
         n += match spin(|| reader.read(&mut bytes[n..]), stream)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             n => n,
         };
     }
-    stream.set_nonblocking(false)?;
     if !is_first {
-        writer.write_all(bytes)?;
+        write_all(stream, bytes)?;
     }
     Ok(())
+}
+
+fn write_all(mut stream: &TcpStream, mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(e) if e.kind() == ErrorKind::WouldBlock => thread::yield_now(),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Makes a stream as quick as the links' own.
+fn tune(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)
 }
 
 fn round_trips(

@@ -27,6 +27,9 @@ const REORDER_MIN_US: Micros = 1_000;
 const NACK_AGAIN_US: Micros = 2_000;
 /// How many banks that nothing has come into are looked at, behind the newest frame.
 const LOOK_AHEAD: u32 = 4;
+/// How long frames may wait for their acknowledgement: others may come meanwhile, and what the
+/// node sends in reply goes first. Well below the sender's shortest timeout.
+const ACK_DELAY_US: Micros = 500;
 /// HELLOs and CONFIRMs that are looked at in [`GREETING_SPAN_US`]: strangers cost no more.
 const GREETINGS_MAX: u32 = 32;
 const GREETING_SPAN_US: Micros = 10_000;
@@ -61,6 +64,8 @@ struct Session {
     told_end: u32,
     echo: u32,
     kind_due: Option<Kind>,
+    /// When a delivered frame is to be acknowledged at the latest.
+    ack_at: Micros,
     heard_at: Micros,
     srtt_us: u32,
     /// When each bank's missing chunks are to be named.
@@ -224,7 +229,7 @@ impl LinkIn {
         session.see(now, seq.wrapping_add(1));
         session.nack_at[index] = session.nack_at[index].max(now + session.patience());
         if deposit == Deposit::Complete {
-            session.is_due(Kind::Ack);
+            session.ack_at = session.ack_at.min(now + ACK_DELAY_US);
             session.deliver(&self.banks, &mut self.stats);
         }
         self.revive();
@@ -417,7 +422,7 @@ impl LinkIn {
         }
         let mut ack = Ack::default();
         session.name_missing(now, &self.banks, &mut ack);
-        if !ack.nacks.is_empty() {
+        if !ack.nacks.is_empty() || now >= session.ack_at {
             session.is_due(Kind::Ack);
         }
         if let Some(kind) = session.kind_due.take() {
@@ -436,7 +441,7 @@ impl LinkIn {
             _ => Micros::MAX,
         };
         let nacks = session.incomplete(&self.banks).map(|(index, _)| session.nack_at[index]);
-        nacks.fold(lost, Micros::min)
+        nacks.fold(lost.min(session.ack_at), Micros::min)
     }
 }
 
@@ -454,6 +459,7 @@ impl Session {
             told_end: 0,
             echo: 0,
             kind_due: Some(Kind::Ack),
+            ack_at: Micros::MAX,
             heard_at: now,
             srtt_us: 0,
             nack_at: [0; BANKS_MAX],
@@ -524,7 +530,7 @@ impl Session {
         ack.next = self.next;
         ack.window_end = self.first.wrapping_add(self.n_banks);
         ack.echo = self.echo;
-        self.told_end = ack.window_end;
+        (self.told_end, self.ack_at) = (ack.window_end, Micros::MAX);
         self.counter += 1;
         let mut payload = [0; ACK_MAX];
         let len = ack.emit(&mut payload);

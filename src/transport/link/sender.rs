@@ -91,7 +91,6 @@ struct Session {
 /// What is known of a frame on the way.
 #[derive(Clone, Copy, Default)]
 struct Sent {
-    at: Micros,
     /// Chunks to be sent again.
     due: Chunks,
     /// Chunks that were, last time.
@@ -385,7 +384,7 @@ impl LinkOut {
         }
         while session.base != ack.next {
             let index = bank(session.base, n_banks);
-            session.on_delivered(now, &self.sent[index], self.banks[index].travel_bytes());
+            session.on_delivered(self.banks[index].travel_bytes());
         }
         let room = ack.window_end.wrapping_sub(session.base);
         if is_before(session.window_end, ack.window_end) && room <= BANKS_MAX as u32 {
@@ -509,10 +508,7 @@ impl Session {
     }
 
     /// The oldest frame on the way has arrived.
-    fn on_delivered(&mut self, now: Micros, sent: &Sent, bytes: u32) {
-        if sent.again == 0 && self.base.wrapping_add(1) == self.sent {
-            self.rtt.sample(now - sent.at);
-        }
+    fn on_delivered(&mut self, bytes: u32) {
         self.base = self.base.wrapping_add(1);
         self.flight_bytes = self.flight_bytes.saturating_sub(bytes);
         self.flight_max = self.flight_max.saturating_add(bytes / 4).min(u32::MAX / 2);
@@ -561,7 +557,7 @@ impl Session {
             if is_full || !wire.burst(to, &banks[index].burst(Chunks::MAX)) {
                 break;
             }
-            sent[index] = Sent { at: now, ..Sent::default() };
+            sent[index] = Sent::default();
             self.flight_bytes += bytes;
             self.sent = self.sent.wrapping_add(1);
             self.probe_at = now + self.rtt.timeout(self.probes);

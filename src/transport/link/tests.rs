@@ -1,5 +1,5 @@
 //! Links over a bad network in virtual time. A failing seed is named, and runs alone with
-//! `LEAP_SEED=… cargo test --lib transport::link`.
+//! `LEAP_SEED=… cargo test --lib transport::link`; `LEAP_SEEDS=10000` runs so many.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -36,11 +36,13 @@ fn config(layers: std::ops::Range<u32>, key: Option<u8>, run: u8) -> LinkConfig 
 
 /// Runs `test` for many seeds, or for the one that `LEAP_SEED` names.
 fn for_seeds(n_seeds: u64, test: fn(u64)) {
-    if let Some(seed) = std::env::var("LEAP_SEED").ok().and_then(|seed| seed.parse().ok()) {
+    let number = |name| std::env::var(name).ok().and_then(|number| number.parse().ok());
+    if let Some(seed) = number("LEAP_SEED") {
         return test(seed);
     }
     let is_quick = std::env::var_os("LEAP_TEST_QUICK").is_some();
-    for seed in 0..if is_quick { n_seeds.div_ceil(20) } else { n_seeds } {
+    let n_seeds = if is_quick { n_seeds.div_ceil(20) } else { n_seeds };
+    for seed in 0..number("LEAP_SEEDS").unwrap_or(n_seeds) {
         let outcome = std::panic::catch_unwind(|| test(seed));
         assert!(outcome.is_ok(), "failed as told above; again with LEAP_SEED={seed}");
     }
