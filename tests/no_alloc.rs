@@ -3,55 +3,23 @@
 //! The counter sees the whole process, so this file holds one test: another one at the same
 //! time would be counted too.
 
-#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
+#[path = "common/counting.rs"]
+mod counting;
+#[path = "common/rings.rs"]
+mod rings;
 
-mod common;
-
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::rings::Recipe;
+use counting::allocations;
 use leap::engine::{Engine, Generator, Logits, Options, Request, StopReason, StopStrings};
 use leap::format::tokenizer::TokenizerFile;
 use leap::model::{KvType, Model};
 use leap::sampler::{Sampler, Sampling};
 use leap::tokenizer::Tokenizer;
 use leap::wire::Dtype;
-
-/// Counts what any thread asks the heap for.
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes on to `System` unchanged, which keeps the promises.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises about `layout` are those `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `System`, as all memory here does, with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: `pointer` came from `System` with this layout; the caller promises the rest.
-        unsafe { System.realloc(pointer, layout, bytes) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn allocations() -> usize {
-    ALLOCATIONS.load(Ordering::Relaxed)
-}
+use rings::Recipe;
 
 /// Tokens decoded while counting.
 const N_TOKENS: usize = 50;

@@ -42,7 +42,8 @@ fn run(engine: &mut Engine) -> (Vec<u32>, Vec<Vec<u32>>) {
 #[test]
 fn rings_give_the_bits_of_one_node() {
     let wanted = run(&mut recipe(&[]).alone());
-    for cuts in [&[2][..], &[1, 4], &[1, 2, 3, 5]] {
+    let all = [&[2][..], &[1, 4], &[1, 2, 3, 5]];
+    for cuts in if common::quick() { &all[1..2] } else { &all[..] } {
         for (is_tcp, has_key) in [(false, false), (false, true), (true, false), (true, true)] {
             let recipe = Recipe { is_tcp, has_key, ..recipe(cuts) };
             let (mut engine, workers) = recipe.ring();

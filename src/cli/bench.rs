@@ -1,5 +1,6 @@
 //! `leap bench`: how fast a model runs here, beside what the machine could do.
 
+mod link;
 mod machine;
 mod model;
 mod start;
@@ -10,13 +11,14 @@ use std::sync::Arc;
 
 use argh::FromArgs;
 
-use super::weights::{self, Huge, Place};
-use super::{Failure, options};
+use super::weights::{self, Huge};
+use super::{Failure, note, options};
 use crate::engine::{Engine, Options};
 use crate::format::model::Weights;
 use crate::kernels::Kernels;
 use crate::model::{Model, Shape};
 use crate::sys::cpu;
+use crate::transport::options::Place;
 use table::Table;
 
 /// Measures this machine, and how near to its limits a model runs.
@@ -45,11 +47,20 @@ pub(super) struct Bench {
     #[argh(option, from_str_fn(options::cores))]
     cores: Option<options::Cores>,
     /// packed weights of MODEL: auto, a file, a folder, or off
-    #[argh(option, from_str_fn(weights::place), default = "Place::Auto")]
-    cache: Place,
+    #[argh(option, from_str_fn(weights::place), default = "weights::Place::Auto")]
+    cache: weights::Place,
     /// weights in huge pages: auto (if there is memory to spare), on or off
     #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
     huge: Huge,
+    /// measure links to the node HOST[:PORT] that runs --link-server; self: within this one
+    #[argh(option, from_str_fn(link::place))]
+    link: Option<Place>,
+    /// answer --link of other nodes at this HOST[:PORT]
+    #[argh(option, from_str_fn(link::place))]
+    link_server: Option<Place>,
+    /// file with the 32 bytes of the links' key
+    #[argh(option)]
+    key: Option<PathBuf>,
     /// print one JSON object a line
     #[argh(switch)]
     json: bool,
@@ -73,6 +84,9 @@ impl Bench {
     pub(super) fn execute(self) -> Result<(), Failure> {
         if self.model.is_some() && self.shape.is_some() {
             return Err(Failure::Usage("give a model or a --shape, not both".to_owned()));
+        }
+        if self.link.is_some() || self.link_server.is_some() {
+            return self.links();
         }
         let model = self.open()?;
         let isa = options::isa_from_environment()?;
@@ -98,6 +112,19 @@ impl Bench {
             }
         }
         Ok(())
+    }
+
+    /// Measures links, or answers those who do.
+    fn links(&self) -> Result<(), Failure> {
+        let key = self.key.as_deref().map(options::key).transpose()?;
+        match (&self.link, &self.link_server) {
+            (Some(server), None) => {
+                let mut table = Table::new(self.json);
+                link::measure(server, key.as_ref(), |figures| table.link(&figures))
+            }
+            (None, Some(listen)) => link::serve(listen, key.as_ref(), note),
+            _ => Err(Failure::Usage("give --link or --link-server, not both".to_owned())),
+        }
     }
 
     fn open(&self) -> Result<Option<Arc<Model>>, Failure> {
@@ -148,7 +175,7 @@ impl Bench {
 
     /// A made-up model has no file to pack beside: its packed weights stay in memory.
     fn pack(&self, engine: &mut Engine) -> Result<(), Failure> {
-        let place = if self.shape.is_some() { &Place::Auto } else { &self.cache };
+        let place = if self.shape.is_some() { &weights::Place::Auto } else { &self.cache };
         weights::prepare(engine, self.model.as_deref(), place, self.huge, true)
     }
 }

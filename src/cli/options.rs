@@ -1,10 +1,16 @@
 //! Values of options that several commands share.
 
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use super::{Failure, warn};
 use crate::engine::EngineError;
 use crate::kernels::Isa;
 use crate::model::{KvType, StartError};
 use crate::sys::cpu;
+use crate::wire::seal::{KEY_BYTES, Key};
 
 /// `f16` or `f32`.
 pub(super) fn kv_type(value: &str) -> Result<KvType, String> {
@@ -26,6 +32,25 @@ pub(super) fn isa_from_environment() -> Result<Option<Isa>, Failure> {
             Err(Failure::Usage(format!("LEAP_ISA is {name:?}, wanted one of {known}")))
         }
     }
+}
+
+/// The key in the file at `path`: 32 bytes, which nobody else should be able to read.
+pub(super) fn key(path: &Path) -> Result<Key, Failure> {
+    let shown = path.display();
+    let fail = |e| Failure::Input(format!("cannot read the key file {shown}: {e}"));
+    let file = File::open(path).map_err(fail)?;
+    let mode = file.metadata().map_err(fail)?.permissions().mode();
+    let mut bytes = Vec::new();
+    file.take(KEY_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
+    let secret = <[u8; KEY_BYTES]>::try_from(bytes).map_err(|bytes| {
+        let n = if bytes.len() > KEY_BYTES { "more".to_owned() } else { bytes.len().to_string() };
+        let make = "head -c 32 /dev/urandom > FILE makes one";
+        Failure::Input(format!("key file {shown} has {n} bytes, wanted {KEY_BYTES} ({make})"))
+    })?;
+    if mode & 0o077 != 0 {
+        warn(&format!("others may read the key file {shown}: chmod 600 {shown}"));
+    }
+    Ok(Key::new(secret))
 }
 
 /// As many threads as asked for, but no more than cores: a thread without one delays the rest.

@@ -47,7 +47,7 @@ impl Default for Batch {
 impl Batch {
     /// Each datagram with its sender, in the order in which they came.
     pub fn datagrams(&mut self) -> impl Iterator<Item = (SocketAddr, &mut [u8])> {
-        let slots = self.memory.chunks_exact_mut(MESSAGE_BYTES);
+        let (slots, _) = self.memory.as_chunks_mut::<MESSAGE_BYTES>();
         self.messages.iter().zip(slots).flat_map(|(message, slot)| {
             let datagrams = slot[..message.bytes].chunks_mut(message.segment_bytes.max(1));
             datagrams.map(|datagram| (message.from, datagram))
@@ -140,8 +140,9 @@ impl DatagramSocket {
         // SAFETY: as above.
         let mut names: [libc::sockaddr_storage; BATCH] = unsafe { mem::zeroed() };
         let mut controls = [Control([0; CONTROL_BYTES]); BATCH];
-        let slots = batch.memory.chunks_exact_mut(MESSAGE_BYTES);
+        let (slots, _) = batch.memory.as_chunks_mut::<MESSAGE_BYTES>();
         let mut parts: heapless::Vec<libc::iovec, BATCH> = slots
+            .iter_mut()
             .map(|slot| libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: slot.len() })
             .collect();
         for (i, header) in headers.iter_mut().enumerate() {

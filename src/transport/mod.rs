@@ -30,8 +30,8 @@ pub trait Endpoint: Send {
     /// Both links.
     fn links(&mut self) -> &mut Links;
 
-    /// Sends what is due and takes what has arrived. Returns as soon as a frame or an event
-    /// waits, at the latest after `wait`; [`Duration::ZERO`] never waits. While a node computes
+    /// Sends what is due and takes what has arrived. Returns as soon as a frame, an event or
+    /// room that was asked for waits, at the latest after `wait`; [`Duration::ZERO`] never waits. While a node computes
     /// it must be called every few milliseconds, for the neighbours' sake.
     ///
     /// Frames that are delivered are acknowledged by the next call, so that frames a node

@@ -129,11 +129,11 @@ fn frames_go_round_over_every_carrier() {
 #[test]
 fn a_node_that_returns_is_linked_again() {
     for open in CARRIERS {
-        let [mut a, b] = pair(open, "127.0.0.1", None);
-        let address = b.local_address();
-        let mut nodes = [a, b];
+        let mut nodes = pair(open, "127.0.0.1", None);
         connect(&mut nodes);
-        [a, _] = nodes;
+        let [mut a, b] = nodes;
+        let address = b.local_address();
+        drop(b);
         let start = Instant::now();
         while is_up(a.as_mut()) {
             assert!(start.elapsed() < Duration::from_secs(20));

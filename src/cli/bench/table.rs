@@ -1,10 +1,11 @@
 //! The figures, as a table for people or as JSON objects for programs.
 
+use super::link;
 use super::machine::Limits;
 use super::model::{Figure, What};
 use super::start::Start;
 use crate::cli::json_object::JsonObject;
-use crate::cli::{Failure, print};
+use crate::cli::{Failure, note, print};
 use crate::kernels::Kernels;
 use crate::sys::memory;
 
@@ -38,6 +39,27 @@ impl Table {
             start.token_ms,
             start.anonymous_bytes as f64 / f64::from(1 << 20),
             start.arena_bytes as f64 / f64::from(1 << 20),
+        ))
+    }
+
+    /// What a carrier between two nodes did.
+    pub(super) fn link(&mut self, figures: &link::Figures) -> Result<(), Failure> {
+        figures.notices.iter().for_each(|notice| note(notice));
+        if self.is_json {
+            let object = JsonObject::new()
+                .string("what", "link")
+                .string("carrier", &figures.carrier)
+                .number("round_trip_p50_us", figures.p50_us)
+                .number("round_trip_p99_us", figures.p99_us)
+                .number("bytes_per_s", figures.bytes_per_s.unwrap_or(f64::NAN));
+            return print(&object.finish());
+        }
+        let speed = figures.bytes_per_s.map_or(String::new(), |bytes_per_s| {
+            format!(", {:.0} MB/s one way", bytes_per_s / 1e6)
+        });
+        print(&format!(
+            "{:<12} 16 KiB there and back: {:>7.1} us half of the time, {:>7.1} us in 99 of 100{speed}\n",
+            figures.carrier, figures.p50_us, figures.p99_us,
         ))
     }
 

@@ -172,7 +172,7 @@ impl Links {
         next.min(self.prev.as_ref().map_or(Micros::MAX, LinkIn::deadline))
     }
 
-    /// Whether a frame or an event waits for the node.
+    /// Whether a frame, an event or room that was asked for waits for the node.
     pub fn is_ready(&self) -> bool {
         self.next.as_ref().is_some_and(LinkOut::is_ready)
             || self.prev.as_ref().is_some_and(LinkIn::is_ready)

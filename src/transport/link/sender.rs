@@ -41,6 +41,8 @@ pub struct LinkOut {
     banks: Box<[Bank]>,
     sent: [Sent; BANKS_MAX],
     is_reserved: bool,
+    /// The node asked for room when there was none.
+    wants_room: bool,
     serviced_at: Micros,
     stats: Stats,
 }
@@ -119,6 +121,7 @@ impl LinkOut {
             session: None,
             sent: [Sent::default(); BANKS_MAX],
             is_reserved: false,
+            wants_room: false,
             serviced_at: now,
             stats: Stats::default(),
         }
@@ -157,16 +160,21 @@ impl LinkOut {
 
     /// Room for the next frame, [`crate::wire::datagram::FRAME_MAX`] bytes, aligned for any
     /// element; the same until [`LinkOut::commit`]. `None` without a session, and while all banks
-    /// are on their way.
+    /// are on their way: an endpoint that is serviced returns when there is room again.
     pub fn reserve(&mut self) -> Option<&mut [u8]> {
-        let session = self.session.as_ref()?;
-        let n_banks = self.config.n_banks as u32;
-        let is_spent = self.config.key.is_some() && session.head >= SEALED_SEQ_MAX;
-        if session.head.wrapping_sub(session.base) >= n_banks || is_spent {
-            return None;
-        }
+        self.wants_room = !self.has_room();
+        let session = self.session.as_ref().filter(|_| !self.wants_room)?;
         self.is_reserved = true;
-        Some(self.banks[bank(session.head, n_banks)].buffer())
+        Some(self.banks[bank(session.head, self.config.n_banks as u32)].buffer())
+    }
+
+    fn has_room(&self) -> bool {
+        let n_banks = self.config.n_banks as u32;
+        let is_sealed = self.config.key.is_some();
+        self.session.as_ref().is_some_and(|session| {
+            let is_spent = is_sealed && session.head >= SEALED_SEQ_MAX;
+            session.head.wrapping_sub(session.base) < n_banks && !is_spent
+        })
     }
 
     /// Gives the first `bytes` of the reserved room to the link. It goes out with the next
@@ -189,9 +197,9 @@ impl LinkOut {
         self.session.as_ref().map_or(0, |s| s.head.wrapping_sub(s.base) as usize)
     }
 
-    /// Whether an event waits.
+    /// Whether an event waits, or room that was asked for.
     pub(super) fn is_ready(&self) -> bool {
-        !self.progress.events.is_empty()
+        !self.progress.events.is_empty() || (self.wants_room && self.has_room())
     }
 
     /// There is a new connection: begins on it at once.

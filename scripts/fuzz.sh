@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Fuzzes the parsers of files and packets. Usage: fuzz.sh [SECONDS [TARGET...]]; default 60 seconds each, all targets
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+SECONDS_EACH=${1:-60}
+[ $# -eq 0 ] || shift
+case $SECONDS_EACH in *[!0-9]* | '') die "usage: ${0##*/} [SECONDS [TARGET...]]" ;; esac
+
+FUZZ_DIR=$TARGET_DIR/fuzz
+# What cargo-fuzz sets, less the address sanitizer, which needs an unstable compiler: edges and
+# comparisons are counted, and arithmetic is checked. The crate's own profile adds assertions.
+FUZZ_FLAGS="--cfg fuzzing -C passes=sancov-module -C codegen-units=1
+	-C llvm-args=-sanitizer-coverage-level=4
+	-C llvm-args=-sanitizer-coverage-inline-8bit-counters
+	-C llvm-args=-sanitizer-coverage-pc-table
+	-C llvm-args=-sanitizer-coverage-trace-compares"
+
+targets() { sed -n 's/^name = "\(.*\)"/\1/p' tests/fuzz/Cargo.toml | grep -v '^leap-fuzz$'; }
+
+# build HOST: all targets. A target of its own keeps the flags from build scripts.
+build() {
+	RUSTFLAGS=${FUZZ_FLAGS//$'\n'/ } cargo build --release --target "$1" \
+		--manifest-path tests/fuzz/Cargo.toml --target-dir "$FUZZ_DIR"
+}
+
+# fuzz PROGRAM NAME: inputs found earlier are kept and used again; those that fail are kept too.
+fuzz() {
+	mkdir -p "$FUZZ_DIR/corpus/$2" "$FUZZ_DIR/failures/$2"
+	"$1" -max_total_time="$SECONDS_EACH" -max_len=16384 -timeout=10 -rss_limit_mb=2048 \
+		-print_final_stats=1 -verbosity=0 -artifact_prefix="$FUZZ_DIR/failures/$2/" "$FUZZ_DIR/corpus/$2"
+}
+
+need_cargo
+need_tools c++:g++
+host=$(rustc -vV | sed -n 's/^host: //p')
+if [ $# -eq 0 ]; then
+	mapfile -t names < <(targets)
+else
+	names=("$@")
+fi
+step "building fuzz targets" build "$host"
+for name in "${names[@]}"; do
+	program=$FUZZ_DIR/$host/release/$name
+	[ -x "$program" ] || die "no fuzz target $name; there are $(targets | tr '\n' ' ')"
+	step "fuzzing $name for $SECONDS_EACH s" fuzz "$program" "$name"
+done

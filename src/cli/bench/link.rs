@@ -1,0 +1,459 @@
+//! `leap bench --link`: frames to another node and back, over each carrier, beside the same bytes
+//! over bare sockets.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cli::Failure;
+use crate::sys::{cpu, net, random, signal};
+use crate::transport::Endpoint;
+use crate::transport::link::{Event, LinkConfig, LinkIn, LinkOut, State};
+use crate::transport::options::{Options, Place};
+use crate::transport::tcp::Tcp;
+use crate::transport::udp::Udp;
+use crate::wire::datagram::FRAME_MAX;
+use crate::wire::hello::{RingInfo, name};
+use crate::wire::seal::Key;
+
+/// Port of the server's links if none is given; its bare sockets have the next one.
+pub(super) const PORT: u16 = 9999;
+/// Bytes that go there and back.
+const PING_BYTES: usize = 16 << 10;
+const WARM_UP: usize = 300;
+const ROUNDS: usize = 3000;
+/// A carrier gets no more time than this for its round trips, or for its throughput.
+const PATIENCE: Duration = Duration::from_secs(2);
+const GIVE_UP: Duration = Duration::from_secs(10);
+/// As long as a link's endpoint looks for datagrams before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// First byte of a frame: the port to send back to, an echo is wanted, or nothing is.
+const PORT_FRAME: u8 = 0;
+const ECHO_FRAME: u8 = 1;
+const SINK_FRAME: u8 = 2;
+
+/// What one carrier did.
+pub(super) struct Figures {
+    pub(super) carrier: String,
+    /// Round trips of [`PING_BYTES`], half and 99 of 100 are faster, in microseconds.
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    /// One way, in the longest frames; bare UDP has none, as nothing says what arrived.
+    pub(super) bytes_per_s: Option<f64>,
+    /// What the user should know of the carrier.
+    pub(super) notices: Vec<String>,
+}
+
+/// Where a server's sockets are.
+#[derive(Clone, Copy)]
+struct Ports {
+    udp: SocketAddr,
+    tcp: SocketAddr,
+    bare_udp: SocketAddr,
+    bare_tcp: SocketAddr,
+}
+
+impl Ports {
+    fn after(address: SocketAddr) -> Result<Ports, Failure> {
+        let next = address.port().checked_add(1);
+        let port = next.ok_or_else(|| Failure::Usage("there is no port after 65535".to_owned()))?;
+        let bare = SocketAddr::new(address.ip(), port);
+        Ok(Ports { udp: address, tcp: address, bare_udp: bare, bare_tcp: bare })
+    }
+}
+
+/// A host with or without a port: `board`, `board:9999`, `10.0.0.2`, `[fe80::1]:9999`, `::1`.
+pub(super) fn place(text: &str) -> Result<Place, String> {
+    let is_bare_v6 = text.matches(':').count() > 1 && !text.starts_with('[');
+    match text.rsplit_once(':') {
+        Some((host, port)) if !is_bare_v6 && !text.ends_with(']') => {
+            let port = port.parse().map_err(|_| format!("{port:?} is no port"))?;
+            Ok(Place::new(host, port))
+        }
+        _ => Ok(Place::new(text, PORT)),
+    }
+}
+
+/// Which end of the bench this node is. The client is the ring's master.
+fn config(is_client: bool, key: Option<&Key>) -> Result<LinkConfig, Failure> {
+    let (first_layer, end_layer) = if is_client { (0, 1) } else { (1, 2) };
+    let node = RingInfo {
+        n_layers: 2,
+        first_layer,
+        end_layer,
+        is_master: is_client,
+        name: name("bench"),
+        ..RingInfo::default()
+    };
+    let seed = random::seed()
+        .map_err(|e| Failure::Runtime(format!("the system gives no random numbers: {e}")))?;
+    Ok(LinkConfig::new(node, key.cloned(), seed))
+}
+
+fn open(carrier: &str, options: Options) -> Result<Box<dyn Endpoint>, Failure> {
+    match carrier {
+        "tcp" => Ok(Box::new(Tcp::open(options).map_err(|e| Failure::runtime(&e))?)),
+        _ => Ok(Box::new(Udp::open(options).map_err(|e| Failure::runtime(&e))?)),
+    }
+}
+
+fn failed(what: &str) -> impl Fn(std::io::Error) -> Failure {
+    let what = what.to_owned();
+    move |e| Failure::Runtime(format!("{what}: {e}"))
+}
+
+// The server
+
+/// Starts the threads that answer clients, which run as long as the process. Returns where they
+/// listen and what the user should know.
+fn start_server(listen: &Place, key: Option<&Key>) -> Result<(Ports, Vec<String>), Failure> {
+    let any = |address: SocketAddr| match listen.port {
+        0 => Ok(SocketAddr::new(address.ip(), 0)),
+        _ => Ports::after(address).map(|ports| ports.bare_udp),
+    };
+    let mut opened = Vec::new();
+    for carrier in ["udp", "tcp"] {
+        opened.push(open(carrier, Options::new(config(false, key)?, listen.clone(), None))?);
+    }
+    let [udp, tcp] = [opened[0].local_address(), opened[1].local_address()];
+    let bare = any(udp)?;
+    let bare_udp = UdpSocket::bind(bare).map_err(failed("cannot listen"))?;
+    let bare_tcp = TcpListener::bind(bare).map_err(failed("cannot listen"))?;
+    let local = failed("cannot listen");
+    let ports = Ports {
+        udp,
+        tcp,
+        bare_udp: bare_udp.local_addr().map_err(&local)?,
+        bare_tcp: bare_tcp.local_addr().map_err(&local)?,
+    };
+    let notices = opened.iter().flat_map(|node| node.notices().to_vec()).collect();
+    for node in opened {
+        thread::spawn(move || serve_links(node));
+    }
+    thread::spawn(move || echo_datagrams(&bare_udp));
+    thread::spawn(move || echo_streams(&bare_tcp));
+    Ok((ports, notices))
+}
+
+/// A server in this process. Client and server have a core each: on one, either would spin
+/// while the other has something to do. Threads inherit the core of the one that starts them.
+fn start_on_another_core(key: Option<&Key>) -> Result<Ports, Failure> {
+    thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            pin(1);
+            start_server(&Place::new("127.0.0.1", 0), key)
+        });
+        let started = server.join();
+        let (ports, _) = started.map_err(|_| Failure::Runtime("no server".to_owned()))??;
+        Ok(ports)
+    })
+}
+
+/// Keeps this thread on the core with this index, the fastest first, if there is one.
+fn pin(index: usize) {
+    if let Some(core) = cpu::cores().get(index) {
+        cpu::pin_current_thread(core.cpu);
+    }
+}
+
+/// Answers clients until the program is interrupted.
+pub(super) fn serve(listen: &Place, key: Option<&Key>, note: fn(&str)) -> Result<(), Failure> {
+    signal::install().map_err(failed("cannot handle signals"))?;
+    let (ports, notices) = start_server(listen, key)?;
+    notices.iter().for_each(|notice| note(notice));
+    note(&format!("links at {}, bare sockets at {}", ports.udp, ports.bare_udp));
+    while signal::interrupted() == 0 {
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn serve_links(mut node: Box<dyn Endpoint>) {
+    loop {
+        if node.service(Duration::from_secs(1)).is_err() {
+            return;
+        }
+        let links = node.links();
+        while links.prev.as_mut().is_some_and(|link| link.next_event().is_some()) {}
+        while links.next.as_mut().is_some_and(|link| link.next_event().is_some()) {}
+        if let Some(address) = answer(links.next.as_mut(), links.prev.as_mut()) {
+            node.set_next(address);
+        }
+    }
+}
+
+/// Echoes frames while there is room. Returns where a new client wants them.
+fn answer(mut next: Option<&mut LinkOut>, prev: Option<&mut LinkIn>) -> Option<SocketAddr> {
+    let prev = prev?;
+    while let Some(frame) = prev.front() {
+        match *frame {
+            [PORT_FRAME, low, high, ..] => {
+                let client = prev.address()?;
+                prev.release();
+                return Some(SocketAddr::new(client.ip(), u16::from_le_bytes([low, high])));
+            }
+            [ECHO_FRAME, ..] => {
+                let bytes = frame.len();
+                let link = next.as_deref_mut()?;
+                link.reserve()?[..bytes].copy_from_slice(frame);
+                link.commit(bytes);
+            }
+            _ => {}
+        }
+        prev.release();
+    }
+    None
+}
+
+fn echo_datagrams(socket: &UdpSocket) {
+    if socket.set_nonblocking(true).is_err() {
+        return;
+    }
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        let received = spin(|| socket.recv_from(&mut bytes), socket);
+        if let Ok((n, from)) = received {
+            // A lost answer is the client's to notice.
+            let _ = socket.send_to(&bytes[..n], from);
+        }
+    }
+}
+
+fn echo_streams(listener: &TcpListener) {
+    for stream in listener.incoming().flatten() {
+        thread::spawn(move || {
+            let mut bytes = vec![0; PING_BYTES];
+            while exchange(&stream, &mut bytes, false).is_ok() {}
+        });
+    }
+}
+
+// The client
+
+/// Measures every carrier against the server at `server`; `self` starts one here.
+pub(super) fn measure(
+    server: &Place,
+    key: Option<&Key>,
+    mut tell: impl FnMut(Figures) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let ports = match server.host.as_str() {
+        "self" => {
+            let ports = start_on_another_core(key)?;
+            pin(0);
+            ports
+        }
+        _ => Ports::after(server.resolve(|_| true).map_err(|e| Failure::runtime(&e))?)?,
+    };
+    tell(bare_udp(ports.bare_udp)?)?;
+    tell(measure_link("udp", ports.udp, key)?)?;
+    tell(bare_tcp(ports.bare_tcp)?)?;
+    tell(measure_link("tcp", ports.tcp, key)?)
+}
+
+fn measure_link(carrier: &str, to: SocketAddr, key: Option<&Key>) -> Result<Figures, Failure> {
+    let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
+    let next = Place::new(&to.ip().to_string(), to.port());
+    let options = Options::new(config(true, key)?, Place::new(any, 0), Some(next));
+    let mut node = open(carrier, options)?;
+    connect(node.as_mut(), to)?;
+    let mut samples = Vec::with_capacity(ROUNDS);
+    let start = Instant::now();
+    for round in 0..WARM_UP + ROUNDS {
+        let begin = Instant::now();
+        echo(node.as_mut())?;
+        if round >= WARM_UP {
+            samples.push(begin.elapsed().as_secs_f64() * 1e6);
+        }
+        if start.elapsed() > PATIENCE && !samples.is_empty() {
+            break;
+        }
+    }
+    let bytes_per_s = Some(throughput(node.as_mut())?);
+    let carrier = if key.is_some() { format!("{carrier}, sealed") } else { carrier.to_owned() };
+    Ok(Figures { bytes_per_s, notices: node.notices().to_vec(), ..figures(&carrier, samples) })
+}
+
+/// Services `node` until `done` gives something.
+fn until<T>(
+    node: &mut dyn Endpoint,
+    mut done: impl FnMut(&mut LinkOut, &mut LinkIn) -> Option<Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let mut waiting_since = None;
+    loop {
+        let links = node.links();
+        if let (Some(next), Some(prev)) = (&mut links.next, &mut links.prev)
+            && let Some(result) = done(next, prev)
+        {
+            return result;
+        }
+        if waiting_since.get_or_insert_with(Instant::now).elapsed() > GIVE_UP {
+            return Err(Failure::Runtime("the server does not answer".to_owned()));
+        }
+        node.service(Duration::from_millis(100)).map_err(failed("the carrier failed"))?;
+    }
+}
+
+/// Opens both directions: the server is told where to send back to.
+fn connect(node: &mut dyn Endpoint, to: SocketAddr) -> Result<(), Failure> {
+    let port = node.local_address().port().to_le_bytes();
+    until(node, |next, _| match next.next_event()? {
+        Event::Up { .. } => Some(Ok(())),
+        Event::Refused(refusal) => {
+            Some(Err(Failure::Runtime(format!("{to} refused the link: {refusal}"))))
+        }
+        _ => None,
+    })?;
+    send(node, &[PORT_FRAME, port[0], port[1]])?;
+    until(node, |_, prev| {
+        while prev.next_event().is_some() {}
+        (*prev.state() == State::Up).then_some(Ok(()))
+    })
+}
+
+fn send(node: &mut dyn Endpoint, frame: &[u8]) -> Result<(), Failure> {
+    until(node, |next, _| {
+        next.reserve()?[..frame.len()].copy_from_slice(frame);
+        next.commit(frame.len());
+        Some(Ok(()))
+    })
+}
+
+/// One frame there and back.
+fn echo(node: &mut dyn Endpoint) -> Result<(), Failure> {
+    static FRAME: [u8; PING_BYTES] = [ECHO_FRAME; PING_BYTES];
+    send(node, &FRAME)?;
+    until(node, |_, prev| {
+        let is_whole = prev.front()?.len() == PING_BYTES;
+        prev.release();
+        let strange = || Failure::Runtime("the server answered something else".to_owned());
+        Some(is_whole.then_some(()).ok_or_else(strange))
+    })
+}
+
+/// Bytes a second of the longest frames, all of them acknowledged.
+fn throughput(node: &mut dyn Endpoint) -> Result<f64, Failure> {
+    static FRAME: [u8; FRAME_MAX] = [SINK_FRAME; FRAME_MAX];
+    let start = Instant::now();
+    let mut bytes = 0;
+    while start.elapsed() < PATIENCE / 2 {
+        send(node, &FRAME)?;
+        bytes += FRAME_MAX;
+    }
+    until(node, |next, _| (next.in_flight() == 0).then_some(Ok(())))?;
+    Ok(bytes as f64 / start.elapsed().as_secs_f64())
+}
+
+// Bare sockets
+
+/// Tries `io` until it has something: for a while at once, then as the socket wakes this thread.
+fn spin<T>(mut io: impl FnMut() -> std::io::Result<T>, socket: &impl AsFd) -> std::io::Result<T> {
+    let start = Instant::now();
+    loop {
+        match io() {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            other => return other,
+        }
+        if start.elapsed() > GIVE_UP {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        if start.elapsed() > SPIN {
+            net::wait(&[(socket.as_fd(), false)], Duration::from_secs(1));
+        }
+    }
+}
+
+fn bare_udp(to: SocketAddr) -> Result<Figures, Failure> {
+    let any = SocketAddr::new(if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0; 16].into() }, 0);
+    let fail = failed("bare UDP");
+    let socket = UdpSocket::bind(any).map_err(&fail)?;
+    socket.connect(to).map_err(&fail)?;
+    socket.set_nonblocking(true).map_err(&fail)?;
+    let (sent, mut received) = (vec![1; PING_BYTES], vec![0; PING_BYTES]);
+    round_trips("bare udp", || {
+        socket.send(&sent)?;
+        spin(|| socket.recv(&mut received), &socket).map(drop)
+    })
+}
+
+fn bare_tcp(to: SocketAddr) -> Result<Figures, Failure> {
+    let fail = failed("bare TCP");
+    let stream = TcpStream::connect_timeout(&to, GIVE_UP).map_err(&fail)?;
+    let mut bytes = vec![1; PING_BYTES];
+    round_trips("bare tcp", || exchange(&stream, &mut bytes, true))
+}
+
+/// Sends `bytes` and reads as many, or the other way round.
+fn exchange(stream: &TcpStream, bytes: &mut [u8], is_first: bool) -> std::io::Result<()> {
+    let (mut reader, mut writer) = (stream, stream);
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(false)?;
+    if is_first {
+        writer.write_all(bytes)?;
+    }
+    stream.set_nonblocking(true)?;
+    let mut n = 0;
+    while n < bytes.len() {
+        n += match spin(|| reader.read(&mut bytes[n..]), stream)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            n => n,
+        };
+    }
+    stream.set_nonblocking(false)?;
+    if !is_first {
+        writer.write_all(bytes)?;
+    }
+    Ok(())
+}
+
+fn round_trips(
+    carrier: &str,
+    mut round: impl FnMut() -> std::io::Result<()>,
+) -> Result<Figures, Failure> {
+    let mut samples = Vec::with_capacity(ROUNDS);
+    let start = Instant::now();
+    for n in 0..WARM_UP + ROUNDS {
+        let begin = Instant::now();
+        round().map_err(failed(carrier))?;
+        if n >= WARM_UP {
+            samples.push(begin.elapsed().as_secs_f64() * 1e6);
+        }
+        if start.elapsed() > PATIENCE && !samples.is_empty() {
+            break;
+        }
+    }
+    Ok(figures(carrier, samples))
+}
+
+fn figures(carrier: &str, mut samples: Vec<f64>) -> Figures {
+    samples.sort_by(f64::total_cmp);
+    let quantile = |share: f64| {
+        let index = (samples.len() as f64 * share) as usize;
+        samples.get(index.min(samples.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+    };
+    Figures {
+        carrier: carrier.to_owned(),
+        p50_us: quantile(0.5),
+        p99_us: quantile(0.99),
+        bytes_per_s: None,
+        notices: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_have_ports_or_not() {
+        let parse = |text| place(text).map(|place| (place.host, place.port));
+        assert_eq!(parse("board"), Ok(("board".to_owned(), PORT)));
+        assert_eq!(parse("10.0.0.2:80"), Ok(("10.0.0.2".to_owned(), 80)));
+        assert_eq!(parse("::1"), Ok(("::1".to_owned(), PORT)));
+        assert_eq!(parse("[::1]"), Ok(("[::1]".to_owned(), PORT)));
+        assert_eq!(parse("[::1]:80"), Ok(("[::1]".to_owned(), 80)));
+        assert!(place("board:x").is_err());
+    }
+}
