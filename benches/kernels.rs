@@ -4,16 +4,17 @@
 //! kernel, not of the machine's other work. `cargo bench -- NAME` runs the kernels whose name
 //! contains NAME.
 //!
-//! Packed kernels stand next to what limits them, measured in the same run: one row of activations
-//! (decoding) against reading the same bytes alone, more (prompts) against the tier's int8 peak.
+//! Each stands next to what limits it too, measured in the same run: reading the same bytes and
+//! doing nothing else, and for int8 products the tier's int8 peak, whichever takes longer. Packed
+//! weights of one row of activations (decoding) come from memory, everything else from caches.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use half::f16;
 use leap::kernels::peak::OPS_PER_ROUND;
-use leap::kernels::{Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
-use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
+use leap::kernels::{Attended, Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
+use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, activation_group, bcml1, quantize};
 
 const K: usize = 2048;
 const ROWS: usize = 2048;
@@ -37,24 +38,89 @@ fn time(mut f: impl FnMut()) -> Duration {
 
 struct Report {
     filter: Option<String>,
-    tiers: Vec<Kernels>,
+    /// Each tier with its int8 peak, in operations a nanosecond.
+    tiers: Vec<(Kernels, f64)>,
+    /// What is read to see how long that takes.
+    bytes: Vec<u8>,
+}
+
+/// What a kernel does that takes time however it does it.
+#[derive(Clone, Copy)]
+struct Needs {
+    /// Bytes it reads.
+    bytes: usize,
+    /// Int8 multiplications and additions.
+    int8_ops: usize,
+}
+
+/// A kernel that reads so many bytes; its arithmetic has no known limit.
+fn reads(bytes: usize) -> Needs {
+    Needs { bytes, int8_ops: 0 }
+}
+
+/// Operations of the int8 peak in a nanosecond.
+fn int8_peak(kernels: Kernels) -> f64 {
+    const ROUNDS: usize = 20_000;
+    let spin = time(|| {
+        black_box(kernels.spin_int8(black_box(ROUNDS)));
+    });
+    per_nanosecond(ROUNDS * OPS_PER_ROUND, spin)
+}
+
+fn per_nanosecond(work: usize, time: Duration) -> f64 {
+    work as f64 / time.as_nanos().max(1) as f64
 }
 
 impl Report {
     /// Prints what each tier does a second of `work` units (in `unit`s of 10^9) per call of `f`.
-    #[expect(clippy::print_stdout, reason = "a program that prints its table")]
-    fn line(&self, name: &str, work: usize, unit: &str, mut f: impl FnMut(Kernels)) {
-        if self.filter.as_ref().is_some_and(|filter| !name.contains(filter)) {
+    fn line(
+        &self,
+        name: &str,
+        (work, unit): (usize, &str),
+        needs: Needs,
+        mut f: impl FnMut(Kernels),
+    ) {
+        if !self.wants(name) {
             return;
         }
         let mut scalar = None;
-        for tier in &self.tiers {
-            let rate = work as f64 / time(|| f(*tier)).as_nanos().max(1) as f64;
-            let scalar = *scalar.get_or_insert(rate);
-            let isa = tier.isa().name();
-            println!("{name:<24} {isa:<8} {rate:>9.2} {unit:<6} {:>7.2} x scalar", rate / scalar);
+        for (tier, peak) in &self.tiers {
+            let took = time(|| f(*tier));
+            let scalar = *scalar.get_or_insert(took);
+            let limit = self.limit(*tier, *peak, needs);
+            row(name, *tier, (per_nanosecond(work, took), unit), [scalar, limit], took);
         }
     }
+
+    fn wants(&self, name: &str) -> bool {
+        self.filter.as_ref().is_none_or(|filter| name.contains(filter))
+    }
+
+    /// The least time that `needs` take.
+    fn limit(&self, kernels: Kernels, peak: f64, needs: Needs) -> Duration {
+        let bytes = &self.bytes[..needs.bytes];
+        let reading = time(|| {
+            black_box(kernels.read_all(black_box(bytes)));
+        });
+        reading.max(Duration::from_nanos((needs.int8_ops as f64 / peak) as u64))
+    }
+}
+
+/// Prints a rate, beside the times that scalar and the limit take.
+#[expect(clippy::print_stdout, reason = "a program that prints its table")]
+fn row(
+    name: &str,
+    kernels: Kernels,
+    (rate, unit): (f64, &str),
+    [scalar, limit]: [Duration; 2],
+    took: Duration,
+) {
+    let isa = kernels.isa().name();
+    let part = |of: Duration| of.as_secs_f64() / took.as_secs_f64();
+    let (times, share) = (part(scalar), 100.0 * part(limit));
+    println!(
+        "{name:<20} {isa:<10} {rate:>9.2} {unit:<6} {times:>7.2} x scalar {share:>6.1} % of limit"
+    );
 }
 
 /// Repeatable numbers in -1..1.
@@ -64,8 +130,9 @@ fn floats(n: usize) -> Vec<f32> {
 
 fn main() {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
-    let tiers = Isa::ALL.iter().filter_map(|isa| Kernels::for_isa(*isa)).collect();
-    let report = Report { filter, tiers };
+    let tiers = Isa::ALL.iter().filter_map(|isa| Kernels::for_isa(*isa));
+    let tiers = tiers.map(|kernels| (kernels, int8_peak(kernels))).collect();
+    let report = Report { filter, tiers, bytes: vec![1; ROWS * K * 4] };
     bench_matmul(&report);
     bench_packed(&report);
     bench_attend(&report);
@@ -78,7 +145,7 @@ fn bench_matmul(report: &Report) {
     quantize(&w, GROUP, &mut wq, &mut ws);
     let w8 = Q8Matrix::new(&wq, &ws, K, GROUP).expect("consistent lengths");
     let mut blocks = vec![0; w.len() / bcml1::BLOCK * bcml1::BLOCK_BYTES];
-    report.line("encode bcml1", w.len(), "Gval/s", |_| {
+    report.line("encode bcml1", (w.len(), "Gval/s"), reads(4 * w.len()), |_| {
         let blocks = bytemuck::cast_slice_mut(&mut blocks);
         bcml1::encode(black_box(&w), blocks).expect("small weights");
     });
@@ -86,24 +153,30 @@ fn bench_matmul(report: &Report) {
     let w4 = Bcml1Matrix::new(&blocks, K).expect("consistent lengths");
     for m in [1, 4, 32] {
         let x = floats(m * K);
-        let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / GROUP]);
+        let x_group = activation_group(GROUP, K);
+        let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / x_group]);
         let mut sums = vec![0; m * K / bcml1::BLOCK];
-        report.line(&format!("quantize_q8 m={m}"), x.len() * 4, "GB/s", |kernels| {
-            kernels.quantize_q8(black_box(&x), GROUP, &mut xq, &mut xs);
+        let bytes = 4 * x.len();
+        report.line(&format!("quantize_q8 m={m}"), (bytes, "GB/s"), reads(bytes), |kernels| {
+            kernels.quantize_q8(black_box(&x), x_group, &mut xq, &mut xs);
         });
         // Whatever the filter left out.
-        Kernels::best().quantize_q8(&x, GROUP, &mut xq, &mut xs);
-        let x8 = Q8Activations::new(&xq, &xs, K, GROUP).expect("consistent lengths");
+        Kernels::best().quantize_q8(&x, x_group, &mut xq, &mut xs);
+        let x8 = Q8Activations::new(&xq, &xs, K, x_group).expect("consistent lengths");
         let mut out = vec![0.0; m * ROWS];
         let mut out: Vec<&mut [f32]> = out.chunks_exact_mut(ROWS).collect();
-        report.line(&format!("matmul_q8 m={m}"), 2 * m * K * ROWS, "GOP/s", |kernels| {
+        let int8_ops = 2 * m * K * ROWS;
+        let work = (int8_ops, "GOP/s");
+        let needs = Needs { bytes: wq.len() + 4 * ws.len(), int8_ops };
+        report.line(&format!("matmul_q8 m={m}"), work, needs, |kernels| {
             kernels.matmul_q8(black_box(w8), x8, &mut out);
         });
         Kernels::best().sum_q8(&xq, &mut sums);
-        report.line(&format!("matmul_q4 m={m}"), 2 * m * K * ROWS, "GOP/s", |kernels| {
+        let needs = Needs { bytes: blocks.len(), int8_ops };
+        report.line(&format!("matmul_q4 m={m}"), work, needs, |kernels| {
             kernels.matmul_q4(black_box(w4), x8, &sums, &mut out);
         });
-        report.line(&format!("matmul_f32 m={m}"), 2 * m * K * ROWS, "GOP/s", |kernels| {
+        report.line(&format!("matmul_f32 m={m}"), work, reads(4 * w.len()), |kernels| {
             kernels.matmul_f32(black_box(&w), K, &x, &mut out);
         });
     }
@@ -122,12 +195,13 @@ type Tiles = (Vec<i8>, Vec<f32>, Vec<i32>, Vec<f32>);
 
 fn tiles(kernels: Kernels, m: usize) -> Tiles {
     let (x, mr) = (floats(m * K), kernels.tile_rows());
-    let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / GROUP]);
-    let (mut biases, mut sums) = (vec![0; scales.len()], vec![0.0; m * K / bcml1::BLOCK]);
+    let x_group = activation_group(GROUP, K);
+    let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / x_group]);
+    let (mut biases, mut sums) = (vec![0; m * K / GROUP], vec![0.0; m * K / bcml1::BLOCK]);
     for row in (0..m).step_by(mr) {
         let end = m.min(row + mr);
         let part = |width: usize| row * width..end * width;
-        let (x, q, scales) = (&x[part(K)], &mut q[part(K)], &mut scales[part(K / GROUP)]);
+        let (x, q, scales) = (&x[part(K)], &mut q[part(K)], &mut scales[part(K / x_group)]);
         kernels.quantize_tile(x, K, GROUP, (q, scales, &mut biases[part(K / GROUP)]));
         let sums = &mut sums[part(K / bcml1::BLOCK)];
         kernels.quantize_tile_summed(x, K, GROUP, (q, scales, sums));
@@ -143,60 +217,75 @@ fn bench_packed(report: &Report) {
     let mut blocks = vec![0; w.len() / bcml1::BLOCK * bcml1::BLOCK_BYTES];
     bcml1::encode(&w, bytemuck::cast_slice_mut(&mut blocks)).expect("small weights");
     let w4 = Bcml1Matrix::new(&blocks, K).expect("consistent lengths");
-    for kernels in &report.tiers {
+    for (kernels, peak) in &report.tiers {
         let Some(layout) = kernels.layout() else { continue };
+        let scalar = Kernels::for_isa(Isa::Scalar).expect("scalar code runs everywhere");
         let one = layout.bytes_q8(ROWS, K, GROUP).expect("a matrix that can be packed");
         let mut bytes = vec![0; one * COPIES];
         bytes.chunks_exact_mut(one).for_each(|out| kernels.pack_q8(w8, out));
-        report.packed(*kernels, &Packed { name: "packed_q8", bytes, one });
+        report.packed((*kernels, *peak), &Packed { name: "packed_q8", bytes, one }, &|x, out| {
+            scalar.matmul_q8(w8, x, out);
+        });
         let one = layout.bytes_q4(ROWS, K, GROUP).expect("a matrix that can be packed");
         let mut bytes = vec![0; one * COPIES];
         bytes.chunks_exact_mut(one).for_each(|out| kernels.pack_q4(w4, out));
-        report.packed(*kernels, &Packed { name: "packed_q4", bytes, one });
+        report.packed((*kernels, *peak), &Packed { name: "packed_q4", bytes, one }, &|x, out| {
+            let q: Vec<i8> = (0..x.m()).flat_map(|row| x.row(row).q).copied().collect();
+            let mut sums = vec![0; q.len() / bcml1::BLOCK];
+            scalar.sum_q8(&q, &mut sums);
+            scalar.matmul_q4(w4, x, &sums, out);
+        });
     }
 }
 
 impl Report {
-    /// Prints one tier's rates with packed weights: decoding, then prompts.
-    #[expect(clippy::print_stdout, reason = "a program that prints its table")]
-    fn packed(&self, kernels: Kernels, w: &Packed) {
-        if self.filter.as_ref().is_some_and(|filter| !w.name.contains(filter)) {
+    /// Prints one tier's rates with packed weights: decoding, then prompts. `plain` multiplies the
+    /// same weights unpacked in scalar code.
+    fn packed(&self, (kernels, peak): (Kernels, f64), w: &Packed, plain: Plain<'_>) {
+        if !self.wants(w.name) {
             return;
         }
-        let rate = |work: usize, time: Duration| work as f64 / time.as_nanos().max(1) as f64;
-        let isa = kernels.isa().name();
         let x = tiles(kernels, 1);
-        let mut times = [Duration::MAX; 2];
+        let [mut read, mut decode] = [Duration::MAX; 2];
         for _ in 0..8 {
             let start = Instant::now();
             for bytes in w.bytes.chunks_exact(w.one) {
                 black_box(kernels.read_all(black_box(bytes)));
             }
-            times[0] = times[0].min(start.elapsed());
+            read = read.min(start.elapsed());
             let start = Instant::now();
             for bytes in w.bytes.chunks_exact(w.one) {
                 multiply(kernels, w, bytes, &x, 1);
             }
-            times[1] = times[1].min(start.elapsed());
+            decode = decode.min(start.elapsed());
         }
-        let [read, decode] = times.map(|time| rate(w.bytes.len(), time));
-        let share = 100.0 * decode / read;
-        println!("{} m=1 {isa:<10} {decode:>8.2} GB/s   {share:>5.1} % of reading", w.name);
-        let rounds = 20_000;
+        let scalar = scalar_time(1, plain) * COPIES as u32;
+        let rate = (per_nanosecond(w.bytes.len(), decode), "GB/s");
+        row(&format!("{} m=1", w.name), kernels, rate, [scalar, read], decode);
         for m in [8, 128] {
             let x = tiles(kernels, m);
-            let peak = rate(
-                rounds * OPS_PER_ROUND,
-                time(|| {
-                    black_box(kernels.spin_int8(black_box(rounds)));
-                }),
-            );
-            let product = time(|| multiply(kernels, w, &w.bytes[..w.one], &x, m));
-            let product = rate(2 * m * K * ROWS, product);
-            let share = 100.0 * product / peak;
-            println!("{} m={m} {isa:<10} {product:>8.2} GOP/s  {share:>5.1} % of peak", w.name);
+            let int8_ops = 2 * m * K * ROWS;
+            let took = time(|| multiply(kernels, w, &w.bytes[..w.one], &x, m));
+            let limit = self.limit(kernels, peak, Needs { bytes: w.one, int8_ops });
+            let rate = (per_nanosecond(int8_ops, took), "GOP/s");
+            let name = format!("{} m={m}", w.name);
+            row(&name, kernels, rate, [scalar_time(m, plain), limit], took);
         }
     }
+}
+
+/// Multiplies weights by activations into rows.
+type Plain<'a> = &'a dyn Fn(Q8Activations<'_>, &mut [&mut [f32]]);
+
+/// Time that scalar code takes for `m` rows of activations.
+fn scalar_time(m: usize, plain: Plain<'_>) -> Duration {
+    let (x, group) = (floats(m * K), activation_group(GROUP, K));
+    let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / group]);
+    quantize(&x, group, &mut q, &mut scales);
+    let mut out = vec![0.0; m * ROWS];
+    let mut out: Vec<&mut [f32]> = out.chunks_exact_mut(ROWS).collect();
+    let x = || Q8Activations::new(&q, &scales, K, group).expect("consistent lengths");
+    time(|| plain(black_box(x()), &mut out))
 }
 
 fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, m: usize) {
@@ -220,20 +309,26 @@ fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, m: usize) {
 fn bench_attend(report: &Report) {
     let computed = floats(CTX_LEN * HEAD_DIM);
     let mut stored = vec![f16::ZERO; computed.len()];
-    report.line("store_kv", computed.len() * 4, "GB/s", |kernels| {
+    let bytes = 4 * computed.len();
+    report.line("store_kv", (bytes, "GB/s"), reads(bytes), |kernels| {
         kernels.store_kv(black_box(&computed), &mut stored);
     });
-    for n_q in [1, 8] {
-        let q = floats(n_q * HEAD_DIM);
-        let mut out = vec![0.0; q.len()];
-        let work = 4 * n_q * CTX_LEN * HEAD_DIM;
-        report.line(&format!("attend f16 n_q={n_q}"), work, "GOP/s", |kernels| {
-            let kv = [KvRun::F16 { keys: black_box(&stored), values: &stored }];
-            kernels.attend(&q, &kv, HEAD_DIM, 0.125, &mut out);
+    // The last positions of a context, alone and as a prompt's.
+    for (rows, n_q) in [(1, 1), (1, 8), (4, 8), (32, 1)] {
+        let q = floats(rows * n_q * HEAD_DIM);
+        let q: Vec<&[f32]> = q.chunks(n_q * HEAD_DIM).collect();
+        let mut out = vec![0.0; rows * n_q * HEAD_DIM];
+        let mut out: Vec<&mut [f32]> = out.chunks_mut(n_q * HEAD_DIM).collect();
+        let work = (4 * rows * n_q * CTX_LEN * HEAD_DIM, "GOP/s");
+        let (start, pos, window, head_dim, scale) =
+            (0, CTX_LEN - rows, usize::MAX, HEAD_DIM, 0.125);
+        report.line(&format!("attend f16 {rows}x{n_q}"), work, reads(bytes), |kernels| {
+            let kv = &[KvRun::F16 { keys: black_box(&stored), values: &stored }];
+            kernels.attend(&q, &Attended { kv, start, pos, window, head_dim, scale }, &mut out);
         });
-        report.line(&format!("attend f32 n_q={n_q}"), work, "GOP/s", |kernels| {
-            let kv = [KvRun::F32 { keys: black_box(&computed), values: &computed }];
-            kernels.attend(&q, &kv, HEAD_DIM, 0.125, &mut out);
+        report.line(&format!("attend f32 {rows}x{n_q}"), work, reads(2 * bytes), |kernels| {
+            let kv = &[KvRun::F32 { keys: black_box(&computed), values: &computed }];
+            kernels.attend(&q, &Attended { kv, start, pos, window, head_dim, scale }, &mut out);
         });
     }
 }
@@ -241,23 +336,23 @@ fn bench_attend(report: &Report) {
 fn bench_elementwise(report: &Report) {
     let (x, y) = (floats(8192), floats(8192));
     let mut out = vec![0.0; x.len()];
-    let elements = x.len();
-    report.line("rms_norm", elements, "Gval/s", |kernels| {
+    let (values, one, two) = ((x.len(), "Gval/s"), reads(4 * x.len()), reads(8 * x.len()));
+    report.line("rms_norm", values, two, |kernels| {
         kernels.rms_norm(black_box(&x), &y, 1e-5, &mut out);
     });
-    report.line("rope", elements, "Gval/s", |kernels| {
+    report.line("rope", values, one, |kernels| {
         kernels.rope(black_box(&mut out), HEAD_DIM, &x[..HEAD_DIM / 2], &y[..HEAD_DIM / 2]);
         out.copy_from_slice(&x);
     });
-    report.line("swiglu", elements, "Gval/s", |kernels| {
+    report.line("swiglu", values, two, |kernels| {
         out.copy_from_slice(&x);
         kernels.swiglu(black_box(&mut out), &y);
     });
-    report.line("add", elements, "Gval/s", |kernels| {
+    report.line("add", values, two, |kernels| {
         kernels.add(black_box(&mut out), &y);
         out.copy_from_slice(&x);
     });
-    report.line("argmax", elements, "Gval/s", |kernels| {
+    report.line("argmax", values, one, |kernels| {
         black_box(kernels.argmax(black_box(&x)));
     });
 }

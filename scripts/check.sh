@@ -13,11 +13,19 @@ check_scripts() {
 	shellcheck -x -P SCRIPTDIR "${scripts[@]}"
 }
 
+check_recipes() {
+	scripts/update-recipes.sh --check
+	scripts/check-recipes.py
+}
+
 begin_steps
-need_tools cc:gcc /usr/include/stdlib.h:libc6-dev shellcheck:shellcheck
+need_tools busybox:busybox-static python3:python3 cc:gcc /usr/include/stdlib.h:libc6-dev make:make shellcheck:shellcheck
 need_cargo
 step "format" format --check
 step "scripts: shellcheck" check_scripts
+step "scripts: what boards run" scripts/test-init.sh
+step "Yocto layer" check_recipes
 step "lints: this machine" clippy --locked --all-targets -- -D warnings
 step "lints: this machine, no default features" clippy --locked --all-targets --no-default-features -- -D warnings
+test_step "tests: kernel module, in user space" make -s -C kmod test OUT="$(realpath -m "$TARGET_DIR/kmod/test")"
 test_step "tests: this machine" cargo test --locked

@@ -22,6 +22,9 @@ use crate::sys::cpu;
 /// weights anew for each lot. A multiple of every tile height of the kernels.
 pub const ROW_TILE: usize = 384;
 
+/// Most rows that [`Pool::run_tiles`] hands to a job at once.
+pub const TILE_ROWS: usize = 32;
+
 /// Polls of an idle thread before it sleeps: some tens of microseconds.
 const SPINS: u32 = 20_000;
 
@@ -34,6 +37,9 @@ type TripleJob<'a, A, B, C> = &'a (dyn Fn(usize, &mut [A], &mut [B], &mut [C]) +
 /// The work on some columns of some rows: their section, which they are, and the parts of the
 /// rows.
 type ColumnJob<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
+
+/// The work on some columns of some rows: which they are, and the parts of the rows.
+type TileJob<'a> = &'a (dyn Fn(Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
 
 /// A set of threads; dropping it ends them.
 pub struct Pool {
@@ -222,6 +228,43 @@ impl Pool {
                 }
                 job(section, columns.clone(), tile, &mut slices);
             }
+        });
+    }
+
+    /// Splits the matrix `out`, `[rows, width]`, into tiles of `step` rows and columns, fewer at
+    /// its ends, and calls `job(rows, columns, parts)` for each. Later rows are taken first: where
+    /// there is a difference, they are more work.
+    ///
+    /// # Panics
+    /// If `out` is not a whole number of rows, or a tile is to have none or more than
+    /// [`TILE_ROWS`] of them.
+    pub fn run_tiles(
+        &self,
+        out: &mut [f32],
+        width: usize,
+        (rows_step, columns_step): (usize, usize),
+        job: TileJob<'_>,
+    ) {
+        assert!(out.len().is_multiple_of(width));
+        assert!((1..=TILE_ROWS).contains(&rows_step));
+        let rows = out.len() / width;
+        let parts = Parts::new(out);
+        let across = width.div_ceil(columns_step);
+        let pieces = rows.div_ceil(rows_step) * across;
+        self.run(pieces, &|i| {
+            let (first, start) = ((pieces - 1 - i) / across * rows_step, i % across * columns_step);
+            let tile = first..(first + rows_step).min(rows);
+            let columns = start..(start + columns_step).min(width);
+            let mut slices = heapless::Vec::<&mut [f32], TILE_ROWS>::new();
+            for row in tile.clone() {
+                let range = row * width + columns.start..row * width + columns.end;
+                // SAFETY: `run` calls each piece once, and two pieces differ in their rows or in
+                // their columns: `i` counts columns up as it counts rows down, `across` to a row.
+                let slice = unsafe { parts.slice(range) };
+                // A tile has at most TILE_ROWS rows.
+                let _ = slices.push(slice);
+            }
+            job(tile, columns, &mut slices);
         });
     }
 }
@@ -475,6 +518,25 @@ mod tests {
             }
         });
         assert!(out.iter().enumerate().all(|(i, &x)| x == i as f32));
+    }
+
+    #[test]
+    fn tiles_cover_the_matrix() {
+        let pool = pool(2);
+        for (rows, width, step) in
+            [(7, 10, (3, 4)), (1, 8, (32, 2)), (0, 3, (1, 1)), (64, 1, (32, 9))]
+        {
+            let mut out = vec![0.0; rows * width];
+            pool.run_tiles(&mut out, width, step, &|tile, columns, parts| {
+                assert_eq!(tile.len(), parts.len());
+                for (row, part) in tile.zip(parts) {
+                    for (column, x) in columns.clone().zip(part.iter_mut()) {
+                        *x += (row * width + column) as f32;
+                    }
+                }
+            });
+            assert!(out.iter().enumerate().all(|(i, &x)| x == i as f32));
+        }
     }
 
     #[test]

@@ -211,6 +211,8 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["run", DEMO, "more"], "more"),
         (&["models/demo.bin"], "leap run"),
         (&["eval", DEMO], "--cases"),
+        (&["run", DEMO, "-p", "a", "--suffix", "b"], "no tokens for filling in"),
+        (&["run", DEMO, "--chat", "--suffix", "b"], "--suffix is for a prompt"),
     ] {
         run(args).fails(2, what);
     }
@@ -299,9 +301,14 @@ fn bad_files_are_one_line_and_code_3() {
     let without_trailer = &bytes[..bytes.len() - 1];
     let other = folder.write("tokenizer.bin", without_trailer);
     run(&["run", alone, "-p", "a"]).fails(3, "no fitting tokenizer");
-    let ran = run(&["run", alone, "-p", "a", "-t", other.to_str().unwrap()]);
-    assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert!(ran.err.contains("cannot use tokenizer"), "{ran:?}");
+    let with = |tokenizer: &str| run(&["run", alone, "-p", "a", "-t", tokenizer]);
+    with(other.to_str().unwrap()).fails(3, "cannot use tokenizer");
+    let llama = folder.join("llama.bin");
+    let llama = llama.to_str().unwrap();
+    run(&["tokenizer", "tests/golden/llama2-meta-tiny", "-o", llama]).succeeds();
+    with(llama).fails(3, "as the model has");
+    with(DEMO).fails(3, "a model file");
+    run(&["tokenizer", DEMO]).fails(3, "a model file");
 }
 
 #[test]
@@ -379,6 +386,10 @@ fn full_context_drops_the_oldest_turns_and_says_so() {
     let ran = pipe(&[&args[..], &["-n", "5"]].concat(), too_long).succeeds();
     assert!(ran.err.contains("the message needs"), "{ran:?}");
     assert_eq!(generated(&ran.err), 5, "the next message is answered");
+    let ran = pipe(&args, "word ".repeat(100));
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("no message was short enough"), "{ran:?}");
+    pipe(&args, "\n").succeeds();
 }
 
 /// A run of 1000 tokens that takes long enough to be interrupted.
@@ -440,6 +451,25 @@ fn second_interrupt_ends_the_program() {
     };
     // A first signal that comes too early ends the run by itself, before the second.
     assert!((0..10).any(|_| killed()));
+}
+
+#[test]
+fn doctor_names_what_mends_and_judges_by_its_exit_code() {
+    let ran = run(&["doctor", DEMO, "--json"]);
+    let findings = ran.objects();
+    for what in ["cores", "governor", "pages", "memory", "bandwidth", "cache", "module", "port"] {
+        assert!(findings.iter().any(|f| f["what"] == what), "{what}: {ran:?}");
+    }
+    for finding in &findings {
+        assert_eq!(finding["state"] != "good", finding["mend"].is_string(), "{finding}");
+    }
+    let is_fit = findings.iter().all(|finding| finding["state"] != "bad");
+    assert_eq!(ran.code, Some(if is_fit { 0 } else { 1 }), "{ran:?}");
+
+    let long = run(&["doctor", DEMO, "--ctx", "999999"]);
+    assert!(long.code == Some(1) && long.out.contains("--ctx 1024"), "{long:?}");
+    run(&["doctor", "no-such-model.bin"]).fails(3, "no-such-model.bin");
+    run(&["doctor", "README.md"]).fails(3, "README.md");
 }
 
 #[test]

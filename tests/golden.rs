@@ -125,6 +125,11 @@ mod reference {
         check_all("mistral-tiny");
     }
 
+    #[test]
+    fn gguf_in_f32_is_as_the_reference() {
+        check_all("gguf");
+    }
+
     /// For mistral-tiny one that passes the sliding window (48) several times, so that its ring
     /// of keys and values wraps wherever the batches are smaller than the prompt.
     fn long_prompt(checkpoint: &str) -> Vec<u32> {

@@ -128,6 +128,8 @@ fn header(weights: Weights, has_extension: bool) -> Header {
         chat_template: ChatTemplate::None,
         tokenizer_hash: 0,
         has_extension,
+        packed: None,
+        part: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! `leap bench`: how fast a model runs here, beside what the machine could do.
 
 mod link;
-mod machine;
+pub(super) mod machine;
 mod model;
 mod start;
 mod table;
@@ -15,7 +15,6 @@ use super::weights::{self, Huge};
 use super::{Failure, note, options};
 use crate::engine::{Engine, Options};
 use crate::format::model::Weights;
-use crate::kernels::Kernels;
 use crate::model::{Model, Shape};
 use crate::sys::cpu;
 use crate::transport::options::Place;
@@ -90,12 +89,7 @@ impl Bench {
         }
         let model = self.open()?;
         let isa = options::isa_from_environment()?;
-        let kernels = match isa {
-            None => Kernels::best(),
-            Some(isa) => Kernels::for_isa(isa).ok_or_else(|| {
-                Failure::Usage(format!("this CPU cannot run {} kernels", isa.name()))
-            })?,
-        };
+        let kernels = Engine::kernels(model.as_deref(), isa).map_err(options::engine_failure)?;
         let mut table = Table::new(self.json);
         if let Some(path) = &self.model {
             table.start(&start::measure(path, &self.cache, isa)?)?;

@@ -8,8 +8,9 @@ use argh::FromArgs;
 use super::Failure;
 use super::json_object::JsonObject;
 use crate::format::Error;
-use crate::format::model::{self, Header, RopeScaling};
+use crate::format::model::{self, Header, Packed, Part, RopeScaling};
 use crate::format::tokenizer::{Kind, TokenKind, TokenizerFile, fingerprint};
+use crate::kernels::Isa;
 use crate::pack;
 use crate::sys::map::Map;
 
@@ -158,11 +159,13 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
         text("file", "model"),
         number("version", f64::from(header.weights.version())),
         text("weights", &header.weights.to_string()),
+        text("packed_for", &packed_for(header)),
         text("architecture", &format!("{:?}", header.architecture).to_lowercase()),
         number("parameters", parameters(header)),
         number("dim", header.dim as f64),
         number("ffn_dim", header.ffn_dim as f64),
         number("n_layers", header.n_layers as f64),
+        text("layers_held", &layers_held(header)),
         number("n_heads", header.n_heads as f64),
         number("n_kv_heads", header.n_kv_heads as f64),
         number("head_dim", header.head_dim as f64),
@@ -180,6 +183,19 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
         number("tensors", header.n_tensors() as f64),
         number("file_bytes", file_bytes as f64),
     ]
+}
+
+/// The kernels that want the file's order of weights.
+fn packed_for(header: &Header) -> String {
+    let Some(Packed { layout, panel_rows, .. }) = header.packed else { return "any".to_owned() };
+    let isa = Isa::from_layout(layout).map_or("kernels this version does not have", Isa::name);
+    format!("{isa} (layout {layout:#06x}, panels of {panel_rows} rows)")
+}
+
+fn layers_held(header: &Header) -> String {
+    let Some(Part { layers, has_ends, .. }) = &header.part else { return "all".to_owned() };
+    let ends = if *has_ends { ", with embedding and classifier" } else { "" };
+    format!("{}..{}{ends}", layers.start, layers.end)
 }
 
 fn parameters(header: &Header) -> f64 {

@@ -3,6 +3,7 @@
 //! Text goes to stdout, everything else to stderr.
 
 mod bench;
+mod doctor;
 #[cfg(feature = "tools")]
 mod eval;
 #[cfg(feature = "tools")]
@@ -35,6 +36,7 @@ struct Leap {
     command: Command,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one of it, made once")]
 #[derive(FromArgs)]
 #[argh(subcommand)]
 enum Command {
@@ -44,6 +46,7 @@ enum Command {
     Info(info::Info),
     Bench(bench::Bench),
     Pack(pack::Pack),
+    Doctor(doctor::Doctor),
     #[cfg(feature = "tools")]
     Tokenizer(tokenizer::Tokenizer),
     #[cfg(feature = "tools")]
@@ -59,6 +62,7 @@ impl Command {
             Command::Info(info) => info.execute(),
             Command::Bench(bench) => bench.execute(),
             Command::Pack(pack) => pack.execute(),
+            Command::Doctor(doctor) => doctor.execute(),
             #[cfg(feature = "tools")]
             Command::Tokenizer(tokenizer) => tokenizer.execute(),
             #[cfg(feature = "tools")]

@@ -20,7 +20,13 @@ pub(super) struct Loaded {
 
 /// Opens the model at `path`, or the built-in one.
 pub(super) fn load(path: Option<&Path>, tokenizer: Option<&Path>) -> Result<Loaded, Failure> {
-    load_with(path, tokenizer, Ok)
+    load_with(path, tokenizer, whole)
+}
+
+/// The model, if its file holds all of its layers.
+pub(super) fn whole(model: Model) -> Result<Model, Failure> {
+    model.check_whole().map_err(|e| Failure::input(&e))?;
+    Ok(model)
 }
 
 /// As [`load`]; `narrow` may leave a share of the model.
@@ -40,10 +46,10 @@ pub(super) fn load_with(
     Ok(Loaded { model: Arc::new(narrow(model)?), tokenizer, name })
 }
 
-/// The model at `path`, or the built-in one, without a tokenizer.
+/// The model at `path`, whichever layers the file holds, or the built-in one, without a tokenizer.
 pub(super) fn model(path: Option<&Path>) -> Result<Model, Failure> {
     match path {
-        Some(path) => Model::open(path).map_err(|e| Failure::input(&e)),
+        Some(path) => Model::open_part(path).map_err(|e| Failure::input(&e)),
         None => demo_model(),
     }
 }
@@ -56,11 +62,12 @@ pub(super) fn tokenizer(
 ) -> Result<Tokenizer, Failure> {
     if let Some(path) = given {
         let bytes = read(path)?;
+        let tokenizer = parse(path, &bytes, header.vocab_size)?;
         if header.tokenizer_hash != 0 && fingerprint(&bytes) != header.tokenizer_hash {
             let path = path.display();
             warn(&format!("{path} is not the tokenizer that the model was exported with"));
         }
-        return parse(path, &bytes, header.vocab_size);
+        return Ok(tokenizer);
     }
     let candidates = beside(model);
     for path in candidates.iter().filter(|path| path.is_file()) {

@@ -85,6 +85,7 @@ pub(super) fn engine_failure(error: EngineError) -> Failure {
         EngineError::Load(e) => Failure::input(e),
         EngineError::Isa(_) => Failure::Usage(error.to_string()),
         EngineError::Start(StartError::Plan(e)) => Failure::Usage(e.to_string()),
+        EngineError::Start(e @ StartError::Packed { .. }) => Failure::input(e),
         _ => Failure::runtime(&error),
     }
 }

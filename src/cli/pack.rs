@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use argh::FromArgs;
 
 use super::weights::{self, Place};
-use super::{Failure, options};
+use super::{Failure, note, options};
 use crate::engine::{Engine, Options};
 use crate::sys::signal;
 
@@ -35,6 +35,11 @@ impl Pack {
             ..Options::default()
         };
         let mut engine = Engine::open(&self.model, &options).map_err(options::engine_failure)?;
+        if engine.transformer().packed_in_model().is_some() {
+            let (model, isa) = (self.model.display(), engine.transformer().kernels().isa().name());
+            note(&format!("leap: {model} is packed for {isa} kernels already; nothing to do"));
+            return Ok(());
+        }
         if engine.transformer().packed_bytes().is_none() {
             let isa = engine.transformer().kernels().isa().name();
             let weights = engine.header().weights;

@@ -41,6 +41,9 @@ pub(super) struct Run {
     /// file with the text to go on from
     #[argh(option)]
     prompt_file: Option<PathBuf>,
+    /// text that follows: the model fills in what is between, if it is trained to (CodeLlama)
+    #[argh(option)]
+    suffix: Option<String>,
     /// hold a conversation; each line of stdin is a message
     #[argh(switch, short = 'c')]
     chat: bool,
@@ -221,6 +224,9 @@ impl Run {
         }
         if self.prompt.is_some() && self.prompt_file.is_some() {
             return usage("give --prompt or --prompt-file, not both");
+        }
+        if self.suffix.is_some() && self.chat {
+            return usage("--suffix is for a prompt, not for conversations");
         }
         if self.system.is_some() && !self.chat {
             return usage("--system is for conversations; add --chat");

@@ -70,6 +70,13 @@ pub(super) fn prepare(
     huge: Huge,
     is_quiet: bool,
 ) -> Result<(), Failure> {
+    if let Some(report) = engine.transformer().packed_in_model() {
+        if let Some(path) = model.filter(|_| !is_quiet) {
+            note(&describe(&report, path, 0.0));
+        }
+        move_to_huge_pages(engine, huge, report.bytes);
+        return Ok(());
+    }
     let Some(bytes) = engine.transformer().packed_bytes() else { return Ok(()) };
     if *place == Place::Off {
         return Ok(());
@@ -86,9 +93,7 @@ pub(super) fn prepare(
         }
         Err(e) => warn(&format!("{e}; weights are used unpacked, which is slower")),
     }
-    if wants_huge_pages(huge, bytes) {
-        engine.transformer_mut().move_to_huge_pages();
-    }
+    move_to_huge_pages(engine, huge, bytes);
     Ok(())
 }
 
@@ -177,6 +182,12 @@ fn is_writable(folder: &Path) -> bool {
     let probe = folder.join(format!(".leap-{}", std::process::id()));
     let is_writable = fs::OpenOptions::new().write(true).create_new(true).open(&probe).is_ok();
     is_writable && fs::remove_file(&probe).is_ok()
+}
+
+fn move_to_huge_pages(engine: &mut Engine, huge: Huge, bytes: u64) {
+    if wants_huge_pages(huge, bytes) {
+        engine.transformer_mut().move_to_huge_pages();
+    }
 }
 
 fn wants_huge_pages(huge: Huge, bytes: u64) -> bool {

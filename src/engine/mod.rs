@@ -236,10 +236,7 @@ impl Engine {
             n_streams: options.n_streams.unwrap_or(1),
             kv: options.kv.unwrap_or(KvType::for_weights(header.weights)),
         };
-        let kernels = match options.isa {
-            None => Kernels::best(),
-            Some(isa) => Kernels::for_isa(isa).ok_or(EngineError::Isa(isa))?,
-        };
+        let kernels = Engine::kernels(Some(&model), options.isa)?;
         let pool = Pool::new(&options.cpus()).map_err(EngineError::Threads)?;
         let transformer =
             Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
@@ -277,6 +274,21 @@ impl Engine {
     /// The same, to reset its times.
     pub fn ring_mut(&mut self) -> Option<&mut RingMaster> {
         self.ring.as_mut()
+    }
+
+    /// The kernels for `model`: `isa` if it is given, else those that the model's file is packed
+    /// for, else the best this CPU has.
+    ///
+    /// # Errors
+    /// If this CPU cannot run them.
+    pub fn kernels(model: Option<&Model>, isa: Option<Isa>) -> Result<Kernels, EngineError> {
+        if let Some(isa) = isa {
+            return Kernels::for_isa(isa).ok_or(EngineError::Isa(isa));
+        }
+        let best = Kernels::best();
+        let Some(wanted) = model.and_then(Model::packed_for) else { return Ok(best) };
+        let unusable = StartError::Packed { wanted, found: best.isa() };
+        Kernels::for_isa(wanted).ok_or(EngineError::Start(unusable))
     }
 
     /// What the model file says.

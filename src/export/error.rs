@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::{format, quant};
@@ -65,6 +66,13 @@ pub enum Error {
         /// The field.
         source: format::Error,
     },
+    /// The model does not have the layers asked for.
+    Layers {
+        /// The layers.
+        layers: Range<usize>,
+        /// How many there are.
+        n_layers: usize,
+    },
     /// The group size cannot be used at all, or not for this model.
     Group(quant::Error),
     /// The output cannot be written there.
@@ -103,7 +111,7 @@ impl Error {
             | Error::BadTensor { .. }
             | Error::Model { .. }
             | Error::Group(quant::Error::NoGroup { .. }) => Blame::Input,
-            Error::Group(_) | Error::Output { .. } => Blame::Request,
+            Error::Group(_) | Error::Layers { .. } | Error::Output { .. } => Blame::Request,
             Error::Write { .. } | Error::Verify { .. } | Error::Interrupted => Blame::Runtime,
         }
     }
@@ -124,6 +132,9 @@ impl fmt::Display for Error {
                 write!(f, "{}: tensor {name} {problem}", path.display())
             }
             Error::Model { path, .. } => write!(f, "{}", path.display()),
+            Error::Layers { layers: Range { start, end }, n_layers } => {
+                write!(f, "no layers {start}..{end} in a model of {n_layers}")
+            }
             Error::Group(error) => error.fmt(f),
             Error::Output { path, problem } => {
                 write!(f, "cannot write {}: {problem}", path.display())

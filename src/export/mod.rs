@@ -21,10 +21,13 @@
 mod checkpoint;
 mod config;
 mod error;
+#[cfg(fuzzing)]
+pub mod fuzz;
+mod gguf;
 mod plan;
 pub mod tokenizer;
 mod writer;
 
 pub use error::{Blame, Error};
 pub use plan::{Options, Plan, Vocabulary};
-pub use writer::Progress;
+pub use writer::{PackRows, Packing, Progress, Rows};

@@ -2,15 +2,17 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use super::Error;
-use super::checkpoint::{Checkpoint, Source};
-use super::config::Config;
-use super::writer::{self, Job, Progress};
+use super::checkpoint::{Checkpoint, INT8_GROUP, Source};
+use super::config::{Config, ROPE_FREQS};
+use super::writer::{self, Job, Packing, Progress};
 use crate::format::ChatTemplate;
-use crate::format::model::{Header, STOP_IDS_MAX, Tensor, TensorId, TensorKind, Weights};
+use crate::format::model::{
+    Header, Packed, Part, STOP_IDS_MAX, Tensor, TensorId, TensorKind, Weights,
+};
 use crate::quant;
 
 /// What the model file should be.
@@ -44,25 +46,44 @@ pub struct Plan {
     inputs: Vec<PathBuf>,
     naming: Naming,
     header: Header,
+    packing: Option<Packing>,
+    part: Option<Part>,
     verify: bool,
     notes: Vec<String>,
 }
 
-/// How a family of checkpoints names its tensors and orders the rows of wq and wk.
+/// How a family of checkpoints names its tensors and orders the rows of wq and wk: Hugging Face
+/// has each head's RoPE pairs as two halves, the others have them side by side.
 #[derive(Clone, Copy)]
 enum Naming {
     HuggingFace,
     Meta,
+    Gguf,
 }
 
 impl Plan {
     /// Reads the checkpoint in `dir`: a Hugging Face folder (`config.json`) or a Meta one
-    /// (`params.json`), with safetensors files. A folder with both is read as the former.
+    /// (`params.json`), with safetensors or PyTorch files. A folder with both is read as the
+    /// former if it has weights as Hugging Face names them.
     ///
     /// # Errors
     /// Names the file, field or tensor that is missing, damaged or not supported.
     pub fn open(dir: &Path, options: &Options) -> Result<Plan, Error> {
-        let (naming, checkpoint, config) = open_folder(dir)?;
+        Plan::new(open_folder(dir)?, options)
+    }
+
+    /// Reads a GGUF file, or the first of the files that a model is split into.
+    ///
+    /// # Errors
+    /// As [`Plan::open`].
+    pub fn open_gguf(path: &Path, options: &Options) -> Result<Plan, Error> {
+        let checkpoint = Checkpoint::gguf(path)?;
+        let config = Config::gguf(&checkpoint)?;
+        Plan::new((Naming::Gguf, checkpoint, config), options)
+    }
+
+    fn new(opened: (Naming, Checkpoint, Config), options: &Options) -> Result<Plan, Error> {
+        let (naming, checkpoint, config) = opened;
         let Config { mut header, is_tied, path, files, mut warnings } = config;
         if let Some(ctx) = options.ctx {
             header.max_seq_len = ctx;
@@ -74,14 +95,15 @@ impl Plan {
         let mut inputs = files;
         inputs.extend(checkpoint.paths().map(Path::to_owned));
         let (verify, config_path) = (options.verify, path);
+        let (packing, part, notes) = (None, None, warnings);
         let mut plan =
-            Plan { checkpoint, config_path, inputs, naming, header, verify, notes: warnings };
+            Plan { checkpoint, config_path, inputs, naming, header, packing, part, verify, notes };
         check(&plan.header, &plan.config_path)?;
         plan.note_ignored()?;
         Ok(plan)
     }
 
-    /// The header the file will have.
+    /// The header the file will have if it holds all layers.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -89,6 +111,24 @@ impl Plan {
     /// What a user should know about this export, in sentences without a full stop.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Takes the group size in which all matrices are int8 already, if the file is to be int8 and
+    /// they are: their codes are then copied, not rounded a second time.
+    ///
+    /// # Errors
+    /// As [`Plan::open`].
+    pub fn keep_groups(&mut self) -> Result<(), Error> {
+        let mut are_int8 = true;
+        for job in self.jobs() {
+            let job = job?;
+            are_int8 &= job.tensor.id.kind.is_norm() || job.source.is_int8();
+        }
+        if let (true, Weights::Q8 { group }) = (are_int8, &mut self.header.weights) {
+            *group = INT8_GROUP;
+            self.notes.push(format!("groups of {INT8_GROUP}, as in the file: codes are copied"));
+        }
+        Ok(())
     }
 
     /// Adds what the tokenizer says. Its bos and stop ids count only if the checkpoint's
@@ -106,6 +146,37 @@ impl Plan {
         check(&self.header, &self.config_path)
     }
 
+    /// Has the matrices packed as some kernels want them: those can use them straight from the
+    /// file, others not at all.
+    ///
+    /// # Errors
+    /// If the weights stay f32.
+    pub fn set_packing(&mut self, packing: Packing) -> Result<(), Error> {
+        let Packing { layout, panel_rows, .. } = packing;
+        // The fingerprint is known when every tensor has been converted.
+        self.header.packed = Some(Packed { layout, panel_rows, fingerprint: 0 });
+        self.packing = Some(packing);
+        check(&self.header, &self.config_path)
+    }
+
+    /// Has only these layers written, for one node of a ring: with the first of them also the
+    /// embedding, the final norm and the classifier. All tensors are converted nevertheless, as
+    /// the file says which model it is a part of.
+    ///
+    /// # Errors
+    /// If the model has no such layers.
+    pub fn set_layers(&mut self, layers: Range<usize>) -> Result<(), Error> {
+        let n_layers = self.header.n_layers;
+        if layers.start >= layers.end || layers.end > n_layers {
+            return Err(Error::Layers { layers, n_layers });
+        }
+        // The fingerprint is known when every tensor has been converted.
+        let has_ends = layers.start == 0;
+        let part = Part { layers, has_ends, fingerprint: 0 };
+        self.part = Some(part).filter(|part| part.layers.len() < n_layers);
+        Ok(())
+    }
+
     /// Writes the model file `out`, which appears under its name only when it is complete,
     /// and returns its length. `progress` is told how far it is, at least ten times a second,
     /// and may end the work.
@@ -119,18 +190,24 @@ impl Plan {
         progress: impl FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<u64, Error> {
         self.refuse_input_as_output(out)?;
-        let jobs: Vec<Job<'_>> = self.jobs().collect::<Result<_, Error>>()?;
-        writer::write(&self.header, &jobs, out, self.verify, progress)
+        let mut jobs: Vec<Job<'_>> = self.jobs().collect::<Result<_, Error>>()?;
+        let header = Header { part: self.part.clone(), ..self.header.clone() };
+        place(&mut jobs, &header);
+        let packing = self.packing.as_ref();
+        writer::write((&header, packing), &jobs, out, self.verify, progress)
     }
 
-    /// Each tensor of the model file with its source.
+    /// Each tensor of the whole model with its source.
     fn jobs(&self) -> impl Iterator<Item = Result<Job<'_>, Error>> {
         self.header.tensors().map(|tensor| {
             let source = self.checkpoint.tensor(&self.naming.name(tensor.id))?;
             check_shape(&source, &tensor)?;
             let is_halved = matches!(self.naming, Naming::HuggingFace)
                 && matches!(tensor.id.kind, TensorKind::Wq | TensorKind::Wk);
-            Ok(Job { tensor, source, halved_heads: is_halved.then_some(self.header.head_dim) })
+            let halved_heads = is_halved.then_some(self.header.head_dim);
+            let panel_rows =
+                self.header.packing_of(tensor.id.kind).map_or(1, |packed| packed.panel_rows);
+            Ok(Job { tensor, source, halved_heads, panel_rows, is_held: true })
         })
     }
 
@@ -141,7 +218,8 @@ impl Plan {
             used.insert(job?.source.name);
         }
         let mut ignored = Vec::new();
-        for name in self.checkpoint.names().filter(|name| !used.contains(name)) {
+        let unused = |name: &&str| !used.contains(name) && *name != ROPE_FREQS;
+        for name in self.checkpoint.names().filter(unused) {
             if !self.is_ignored(name) {
                 let path = self.checkpoint.path_of(name).unwrap_or(self.checkpoint.dir());
                 return Err(Error::BadTensor {
@@ -193,11 +271,23 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), Error> {
         let config = Config::meta(&checkpoint)?;
         return Ok((Naming::Meta, checkpoint, config));
     }
-    let problem = match dir.is_dir() {
-        true => "neither config.json nor params.json in this folder",
-        false => "no such folder",
+    let problem = match () {
+        () if dir.is_dir() => "neither config.json nor params.json in this folder",
+        () if dir.exists() => "is a file; name the folder it is in",
+        () => "no such folder",
     };
     Err(Error::BadFile { path: dir.to_owned(), problem: problem.to_owned() })
+}
+
+/// Gives the jobs of the whole model their places in the file of `header`, if they have one.
+fn place(jobs: &mut [Job<'_>], header: &Header) {
+    let mut held = header.tensors().peekable();
+    for job in jobs {
+        match held.next_if(|held| held.id == job.tensor.id) {
+            Some(tensor) => job.tensor = tensor,
+            None => job.is_held = false,
+        }
+    }
 }
 
 /// Whether the embedding is the classifier too.
@@ -279,6 +369,8 @@ impl Naming {
             (Naming::HuggingFace, false) => format!("{}.weight", hugging_face_name(id.kind)),
             (Naming::Meta, true) => format!("layers.{}.{}.weight", id.layer, meta_name(id.kind)),
             (Naming::Meta, false) => format!("{}.weight", meta_name(id.kind)),
+            (Naming::Gguf, true) => format!("blk.{}.{}.weight", id.layer, gguf_name(id.kind)),
+            (Naming::Gguf, false) => format!("{}.weight", gguf_name(id.kind)),
         }
     }
 }
@@ -313,6 +405,23 @@ fn meta_name(kind: TensorKind) -> &'static str {
         TensorKind::W1 => "feed_forward.w1",
         TensorKind::W2 => "feed_forward.w2",
         TensorKind::W3 => "feed_forward.w3",
+        TensorKind::Classifier => "output",
+    }
+}
+
+fn gguf_name(kind: TensorKind) -> &'static str {
+    match kind {
+        TensorKind::AttentionNorm => "attn_norm",
+        TensorKind::FfnNorm => "ffn_norm",
+        TensorKind::FinalNorm => "output_norm",
+        TensorKind::Embedding => "token_embd",
+        TensorKind::Wq => "attn_q",
+        TensorKind::Wk => "attn_k",
+        TensorKind::Wv => "attn_v",
+        TensorKind::Wo => "attn_output",
+        TensorKind::W1 => "ffn_gate",
+        TensorKind::W2 => "ffn_down",
+        TensorKind::W3 => "ffn_up",
         TensorKind::Classifier => "output",
     }
 }

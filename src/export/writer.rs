@@ -3,6 +3,9 @@
 //! Worker threads take blocks in the order of the file, convert them and hand them to the
 //! calling thread, which writes: the next blocks are quantised while one is written. Blocks
 //! in flight and their buffers are bounded, so memory does not grow with the model.
+//!
+//! Matrices that are to be packed for some kernels go through the caller's function block by
+//! block: a block has whole panels, and panels stand in the file in the order of their rows.
 
 use std::num::NonZero;
 use std::ops::{ControlFlow, Range};
@@ -15,11 +18,14 @@ use std::time::Duration;
 use crc32fast::Hasher;
 
 use super::Error;
-use super::checkpoint::Source;
-use crate::format::model::{Encoding, Header, Tensor, Weights};
-use crate::quant::{self, bcml1};
+use super::checkpoint::{INT8_GROUP, Source};
+use crate::format::model::{
+    Encoding, HEADER_LEN, Header, PACKED_ALIGN, Packed, Part, Tensor, fingerprint,
+};
+use crate::quant::{self, Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::file::AtomicFile;
 use crate::sys::map::Map;
+use crate::sys::simd::{self, Work};
 
 /// Values of a block, unless a single row or head has more.
 const BLOCK_LEN: usize = 1 << 20;
@@ -37,12 +43,40 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
+/// How matrices are packed for some kernels.
+pub struct Packing {
+    /// Number of the layout.
+    pub layout: u32,
+    /// Rows of a panel.
+    pub panel_rows: usize,
+    /// Packs rows of a matrix.
+    pub pack: PackRows,
+}
+
+/// Packs whole panels of a matrix, or its end, into as many bytes; the end is filled up to a whole
+/// panel.
+pub type PackRows = Box<dyn Fn(Rows<'_>, &mut [u8]) + Send + Sync>;
+
+/// Quantised rows to pack.
+#[derive(Clone, Copy)]
+pub enum Rows<'a> {
+    /// int8.
+    Q8(Q8Matrix<'a>),
+    /// 4-bit blocks.
+    Q4(Bcml1Matrix<'a>),
+}
+
 /// A tensor of the model file and where its values come from. Their shapes agree.
 pub(super) struct Job<'a> {
     pub(super) tensor: Tensor,
     pub(super) source: Source<'a>,
     /// The head width, if the source has each head's RoPE pairs as two halves.
     pub(super) halved_heads: Option<usize>,
+    /// Rows of a panel; 1 if the tensor is not packed.
+    pub(super) panel_rows: usize,
+    /// Whether the tensor goes to the file. Of others only the checksum counts, for the
+    /// fingerprint of the whole model.
+    pub(super) is_held: bool,
 }
 
 /// Some rows of a job.
@@ -54,41 +88,58 @@ struct Block<'a> {
 }
 
 /// A converted block: `codes` are its int8 values or 4-bit blocks, if it is quantised; `floats` are
-/// the scales of int8 values, or the values themselves.
+/// the scales of int8 values, or the values themselves. `panels` are both in another order, and go
+/// to the file instead of them, if the matrix is packed.
 #[derive(Default)]
-struct Packed {
+struct Converted {
     index: usize,
+    is_held: bool,
     codes: Vec<u8>,
     codes_at: u64,
     floats: Vec<f32>,
     floats_at: u64,
-    codes_crc: Hasher,
-    floats_crc: Hasher,
+    panels: Vec<u8>,
+    panels_at: u64,
+    crcs: Crcs,
+}
+
+/// Checksums of a block's parts.
+#[derive(Clone, Default)]
+struct Crcs {
+    codes: Hasher,
+    floats: Hasher,
+    panels: Hasher,
+}
+
+/// What every block is converted by.
+#[derive(Clone, Copy)]
+struct Converter<'a> {
+    header: &'a Header,
+    packing: Option<&'a Packing>,
 }
 
 /// Writes the model file and returns its length.
 pub(super) fn write(
-    header: &Header,
+    (header, packing): (&Header, Option<&Packing>),
     jobs: &[Job<'_>],
     out: &Path,
     verify: bool,
     mut progress: impl FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<u64, Error> {
     let failed = |source| Error::Write { path: out.to_owned(), source };
-    let table_at = jobs.last().map_or(0, |job| job.tensor.offset + job.tensor.bytes);
-    let total_bytes = table_at + 4 * jobs.len() as u64;
+    let table_at = header.tensors_end();
+    let total_bytes = table_at + 4 * header.n_tensors() as u64;
     let mut file = create(out, total_bytes)?;
-    let header_bytes = header.emit();
-    file.write_all_at(&header_bytes, 0).map_err(failed)?;
-    let mut done_bytes = header_bytes.len() as u64;
-    let crcs = convert_all(header.weights, jobs, |packed| {
-        if let Some(packed) = packed {
-            done_bytes += packed.write(&file).map_err(failed)?;
+    let mut done_bytes = HEADER_LEN as u64;
+    let blocks = convert_all(Converter { header, packing }, jobs, |converted| {
+        if let Some(converted) = converted.filter(|converted| converted.is_held) {
+            done_bytes += converted.write(&file).map_err(failed)?;
         }
         check(progress(Progress { done_bytes, total_bytes }))
     })?;
-    let table: Vec<u8> = crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect();
+    let (header, table) = finish(header, jobs, &blocks);
     file.write_all_at(&table, table_at).map_err(failed)?;
+    file.write_all_at(&header.emit(), 0).map_err(failed)?;
     if verify {
         file.sync_and_forget().map_err(failed)?;
         verify_file(file.temporary_path(), out)?;
@@ -130,44 +181,44 @@ fn verify_file(path: &Path, out: &Path) -> Result<(), Error> {
 }
 
 /// Converts every block and calls `write` with each, in about the order of the file, and
-/// with none where there is nothing to write yet. Returns each tensor's checksum.
+/// with none where there is nothing to write yet. Returns the blocks' checksums.
 fn convert_all(
-    weights: Weights,
+    converter: Converter<'_>,
     jobs: &[Job<'_>],
-    mut write: impl FnMut(Option<&Packed>) -> Result<(), Error>,
-) -> Result<Vec<u32>, Error> {
+    mut write: impl FnMut(Option<&Converted>) -> Result<(), Error>,
+) -> Result<Vec<Crcs>, Error> {
     let n_threads = thread::available_parallelism().map_or(1, NonZero::get);
     let queue = Mutex::new(Queue::new(jobs));
     let free = Mutex::new(Vec::new());
-    let mut crcs = vec![<[Hasher; 2]>::default(); blocks(jobs).count()];
+    let mut crcs = vec![Crcs::default(); blocks(jobs).count()];
     thread::scope(|scope| {
         let (sender, receiver) = sync_channel(n_threads);
         for _ in 0..n_threads {
             let (sender, queue, free) = (sender.clone(), &queue, &free);
-            scope.spawn(move || work(weights, queue, free, &sender));
+            scope.spawn(move || work(converter, queue, free, &sender));
         }
         drop(sender);
         // An error returns here and drops the receiver, which ends the workers.
-        collect(receiver, |packed| {
-            write(packed.as_ref())?;
-            if let Some(packed) = packed {
-                crcs[packed.index] = [packed.codes_crc.clone(), packed.floats_crc.clone()];
-                lock(&free).push(packed);
+        collect(receiver, |converted| {
+            write(converted.as_ref())?;
+            if let Some(converted) = converted {
+                crcs[converted.index] = converted.crcs.clone();
+                lock(&free).push(converted);
             }
             Ok(())
         })
     })?;
-    Ok(tensor_crcs(jobs, &crcs))
+    Ok(crcs)
 }
 
 /// Passes on what the workers send until they are done, and `None` where they are slow.
 fn collect(
-    receiver: Receiver<Result<Packed, Error>>,
-    mut write: impl FnMut(Option<Packed>) -> Result<(), Error>,
+    receiver: Receiver<Result<Converted, Error>>,
+    mut write: impl FnMut(Option<Converted>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     loop {
         match receiver.recv_timeout(TICK) {
-            Ok(packed) => write(Some(packed?))?,
+            Ok(converted) => write(Some(converted?))?,
             Err(RecvTimeoutError::Timeout) => write(None)?,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
@@ -176,18 +227,18 @@ fn collect(
 
 /// Converts blocks until there are none or nobody takes them.
 fn work<'a, I: Iterator<Item = Block<'a>>>(
-    weights: Weights,
+    converter: Converter<'_>,
     queue: &Mutex<Queue<I>>,
-    free: &Mutex<Vec<Packed>>,
-    sender: &SyncSender<Result<Packed, Error>>,
+    free: &Mutex<Vec<Converted>>,
+    sender: &SyncSender<Result<Converted, Error>>,
 ) {
     let mut row = Vec::new();
     loop {
         let Some(block) = lock(queue).next() else { return };
-        let mut packed = lock(free).pop().unwrap_or_default();
-        let result = packed.fill(weights, &block, &mut row);
-        block.job.source.advise_dont_need(block.values());
-        if sender.send(result.map(|()| packed)).is_err() {
+        let mut converted = lock(free).pop().unwrap_or_default();
+        let result = converted.fill(converter, &block, &mut row);
+        block.job.source.advise_dont_need(block.rows.clone());
+        if sender.send(result.map(|()| converted)).is_err() {
             return;
         }
     }
@@ -222,7 +273,7 @@ impl<'a, I: Iterator<Item = Block<'a>>> Queue<I> {
 
     fn read_ahead(&mut self) {
         if let Some(block) = self.ahead.next() {
-            block.job.source.advise_will_need(block.values());
+            block.job.source.advise_will_need(block.rows.clone());
         }
     }
 }
@@ -238,9 +289,11 @@ fn blocks<'a>(jobs: &'a [Job<'a>]) -> impl Iterator<Item = Block<'a>> {
 }
 
 impl Job<'_> {
-    /// Whole heads where rows change places, so that a block's values are in one piece.
+    /// Whole heads where rows change places, so that a block's values are in one piece, and whole
+    /// panels.
     fn rows_per_block(&self) -> usize {
-        let unit = self.halved_heads.unwrap_or(1);
+        let (heads, panels) = (self.halved_heads.unwrap_or(1), self.panel_rows);
+        let unit = if heads.is_multiple_of(panels) { heads } else { heads * panels };
         unit * (BLOCK_LEN / self.tensor.cols / unit).max(1)
     }
 
@@ -259,11 +312,9 @@ impl Block<'_> {
     }
 
     /// Converts `row` of the model file to f32.
+    #[inline(always)]
     fn widen(&self, row: usize, out: &mut [f32]) {
-        let cols = self.job.tensor.cols;
-        let source = &self.job.source;
-        let start = self.job.source_row(row) * cols;
-        source.dtype.widen(source.values(start..start + cols), out);
+        self.job.source.widen_row(self.job.source_row(row), out);
     }
 
     fn not_finite(&self) -> Error {
@@ -271,27 +322,75 @@ impl Block<'_> {
     }
 }
 
-impl Packed {
+/// The part of a conversion that is worth wide vectors.
+struct Quantise<'a, 'b> {
+    into: &'a mut Converted,
+    encoding: Encoding,
+    block: &'a Block<'b>,
+    row: &'a mut Vec<f32>,
+}
+
+impl Work for Quantise<'_, '_> {
+    type Output = Result<(), Error>;
+
+    #[inline(always)]
+    fn run(self) -> Result<(), Error> {
+        let Quantise { into, encoding, block, row } = self;
+        match encoding {
+            Encoding::F32 => into.fill_f32(block),
+            Encoding::Q8 { group } => into.fill_q8(group, block, row),
+            Encoding::Bcml1 => into.fill_bcml1(block, row),
+        }
+    }
+}
+
+impl Converted {
     /// Converts `block` into this buffer; `row` is scratch space.
     fn fill(
         &mut self,
-        weights: Weights,
+        Converter { header, packing }: Converter<'_>,
         block: &Block<'_>,
         row: &mut Vec<f32>,
     ) -> Result<(), Error> {
         self.index = block.index;
+        self.is_held = block.job.is_held;
         self.codes.clear();
         self.floats.clear();
-        match weights.encoding(block.job.tensor.id.kind) {
-            Encoding::F32 => self.fill_f32(block)?,
-            Encoding::Q8 { group } => self.fill_q8(group, block, row)?,
-            Encoding::Bcml1 => self.fill_bcml1(block, row)?,
+        self.panels.clear();
+        let kind = block.job.tensor.id.kind;
+        let encoding = header.weights.encoding(kind);
+        simd::run(Quantise { into: self, encoding, block, row })?;
+        let is_packed = self.is_held && header.packing_of(kind).is_some();
+        if let Some(packing) = packing.filter(|_| is_packed) {
+            self.pack(packing, encoding, block);
         }
-        self.codes_crc = crc(&self.codes);
-        self.floats_crc = crc(bytemuck::cast_slice(&self.floats));
+        self.crcs = Crcs {
+            codes: crc(&self.codes),
+            floats: crc(bytemuck::cast_slice(&self.floats)),
+            panels: crc(&self.panels),
+        };
         Ok(())
     }
 
+    /// Packs the codes and scales that are there.
+    fn pack(&mut self, packing: &Packing, encoding: Encoding, block: &Block<'_>) {
+        let Tensor { cols, offset, .. } = block.job.tensor;
+        let (codes, scales) = (&self.codes, &self.floats);
+        let row_bytes = (codes.len() + size_of_val(&scales[..])) / block.rows.len();
+        let rows = block.rows.len().next_multiple_of(packing.panel_rows);
+        self.panels_at = offset + (block.rows.start * row_bytes) as u64;
+        self.panels.resize(rows * row_bytes, 0);
+        let rows = match encoding {
+            Encoding::F32 => unreachable!("f32 matrices are not packed"),
+            Encoding::Q8 { group } => {
+                Q8Matrix::new(bytemuck::cast_slice(codes), scales, cols, group).map(Rows::Q8)
+            }
+            Encoding::Bcml1 => Bcml1Matrix::new(codes, cols).map(Rows::Q4),
+        };
+        (packing.pack)(rows.expect("blocks are whole rows"), &mut self.panels);
+    }
+
+    #[inline(always)]
     fn fill_f32(&mut self, block: &Block<'_>) -> Result<(), Error> {
         let Tensor { cols, offset, .. } = block.job.tensor;
         let values = block.values();
@@ -303,6 +402,7 @@ impl Packed {
         if is_finite(&self.floats) { Ok(()) } else { Err(block.not_finite()) }
     }
 
+    #[inline(always)]
     fn fill_q8(
         &mut self,
         group: usize,
@@ -316,16 +416,22 @@ impl Packed {
         self.codes.resize(values.len(), 0);
         self.floats.resize(values.len() / group, 0.0);
         wide.resize(cols, 0.0);
-        let q = bytemuck::cast_slice_mut(&mut self.codes).chunks_exact_mut(cols);
-        let out = q.zip(self.floats.chunks_exact_mut(cols / group));
+        let Job { source, .. } = block.job;
+        let is_kept = source.is_int8() && group == INT8_GROUP;
+        let out = self.codes.chunks_exact_mut(cols).zip(self.floats.chunks_exact_mut(cols / group));
         for (row, (q, scales)) in block.rows.clone().zip(out) {
+            if is_kept {
+                source.split_row(block.job.source_row(row), q, scales);
+                continue;
+            }
             block.widen(row, wide);
-            quant::quantize(wide, group, q, scales);
+            quant::quantize(wide, group, bytemuck::cast_slice_mut(q), scales);
         }
         // A group that holds anything but finite numbers has a NaN as its scale.
         if is_finite(&self.floats) { Ok(()) } else { Err(block.not_finite()) }
     }
 
+    #[inline(always)]
     fn fill_bcml1(&mut self, block: &Block<'_>, wide: &mut Vec<f32>) -> Result<(), Error> {
         let Tensor { cols, offset, .. } = block.job.tensor;
         let row_bytes = cols / bcml1::BLOCK * bcml1::BLOCK_BYTES;
@@ -349,7 +455,11 @@ impl Packed {
     fn write(&self, file: &AtomicFile) -> std::io::Result<u64> {
         let mut bytes = 0;
         let floats: &[u8] = bytemuck::cast_slice(&self.floats);
-        for (part, at) in [(&*self.codes, self.codes_at), (floats, self.floats_at)] {
+        let parts = match self.panels.is_empty() {
+            true => [(&*self.codes, self.codes_at), (floats, self.floats_at)],
+            false => [(&*self.panels, self.panels_at), (&[], 0)],
+        };
+        for (part, at) in parts {
             file.write_all_at(part, at)?;
             bytes += part.len() as u64;
         }
@@ -358,6 +468,7 @@ impl Packed {
 }
 
 /// Compares magnitudes as bits, which vectors do well: infinities and NaNs are on top.
+#[inline(always)]
 fn is_finite(values: &[f32]) -> bool {
     let largest = values.iter().map(|value| value.abs().to_bits()).max();
     largest.unwrap_or(0) < f32::INFINITY.to_bits()
@@ -369,22 +480,41 @@ fn crc(bytes: &[u8]) -> Hasher {
     crc
 }
 
-/// Joins the blocks' checksums: a tensor is all its codes, then all its scales.
-fn tensor_crcs(jobs: &[Job<'_>], crcs: &[[Hasher; 2]]) -> Vec<u32> {
-    let mut rest = crcs;
-    jobs.iter()
-        .map(|job| {
-            let n_blocks = job.tensor.rows.div_ceil(job.rows_per_block());
-            let (own, others) = rest.split_at(n_blocks);
-            rest = others;
-            let mut crc = Hasher::new();
-            for [codes, _] in own {
-                crc.combine(codes);
-            }
-            for [_, floats] in own {
-                crc.combine(floats);
-            }
-            crc.finalize()
-        })
-        .collect()
+/// The header, complete now, and the table of checksums.
+fn finish(header: &Header, jobs: &[Job<'_>], blocks: &[Crcs]) -> (Header, Vec<u8>) {
+    let (mut plain, mut stored) = (Vec::new(), Vec::new());
+    let mut rest = blocks;
+    for job in jobs {
+        let n_blocks = job.tensor.rows.div_ceil(job.rows_per_block());
+        let (own, others) = rest.split_at(n_blocks);
+        rest = others;
+        // A tensor is all its codes, then all its scales.
+        let codes = own.iter().map(|crcs| &crcs.codes);
+        let as_plain = join(codes.chain(own.iter().map(|crcs| &crcs.floats)));
+        plain.extend(as_plain.clone().finalize().to_le_bytes());
+        if !job.is_held {
+            continue;
+        }
+        let kind = job.tensor.id.kind;
+        let mut as_stored = match header.packing_of(kind) {
+            Some(_) => join(own.iter().map(|crcs| &crcs.panels)),
+            None => as_plain,
+        };
+        let filling = job.tensor.bytes - header.content_bytes(kind);
+        as_stored.update(&[0; PACKED_ALIGN as usize][..filling as usize]);
+        stored.extend(as_stored.finalize().to_le_bytes());
+    }
+    let whole = header.plain();
+    let fingerprint = fingerprint(&whole.emit(), &plain);
+    let packed = header.packed.map(|packed| Packed { fingerprint, ..packed });
+    let part = header.part.clone().map(|part| Part { fingerprint, ..part });
+    (Header { packed, part, ..whole }, stored)
+}
+
+/// The checksum of parts that follow each other.
+fn join<'a>(parts: impl Iterator<Item = &'a Hasher>) -> Hasher {
+    parts.fold(Hasher::new(), |mut crc, part| {
+        crc.combine(part);
+        crc
+    })
 }

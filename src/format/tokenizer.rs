@@ -270,6 +270,9 @@ impl TokenizerFile {
     ///
     /// Says which field is cut off or impossible, or that checksum or size do not match.
     pub fn parse(bytes: &[u8], vocab_size: Option<usize>) -> Result<TokenizerFile, Error> {
+        if bytes.starts_with(&super::model::MAGIC.to_le_bytes()) {
+            return Err(Error::Unsupported("this is a model file, not its tokenizer".to_owned()));
+        }
         let file = match split_footer(bytes)? {
             Some((body, trailer)) => parse_trailer(trailer, body)?,
             None => infer(parse_entries(bytes, vocab_size)?)?,

@@ -1,8 +1,12 @@
 //! Attention by online softmax (arXiv:1805.02867, arXiv:2205.14135).
 //!
-//! Positions are taken in blocks of [`BLOCK`], counted from the first position attended to, so a
-//! cut between runs changes nothing. For each block: scores, their largest against the largest so
-//! far, a correction of what was summed, then the block's values. Scratch lies on the stack.
+//! Positions are taken in blocks of [`BLOCK`], the first block from position 0 on, so that queries
+//! of neighbouring positions share each block of keys and values, and neither the queries taken
+//! together nor a cut between runs changes anything. For each block: scores, their largest against
+//! the largest so far, a correction of what was summed, then the block's values. Scratch lies on
+//! the stack.
+
+use std::ops::Range;
 
 use half::f16;
 
@@ -15,8 +19,11 @@ const SCRATCH: usize = BLOCK * 128;
 /// Longest head: one position has to fit the scratch.
 pub const HEAD_DIM_MAX: usize = SCRATCH;
 
-/// Query heads that share a pass over the keys and values.
-const QUERIES: usize = 16;
+/// Queries that share a pass over the keys and values.
+pub const QUERIES: usize = 32;
+
+/// Queries of a tile: what the kernels take together.
+const TILE: usize = 4;
 
 /// Keys and values of consecutive positions of one head, each `[n, head_dim]`.
 #[derive(Debug, Clone, Copy)]
@@ -50,151 +57,242 @@ impl KvRun<'_> {
     }
 }
 
+/// The keys and values of one head that queries of consecutive positions look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Attended<'a> {
+    /// Those of the positions `start..pos + n` for `n` queries' positions, in order.
+    pub kv: &'a [KvRun<'a>],
+    /// The position of the first of them.
+    pub start: usize,
+    /// The position of the first query.
+    pub pos: usize,
+    /// How many positions each query looks at, its own included and the last of them.
+    pub window: usize,
+    /// Values of a head.
+    pub head_dim: usize,
+    /// What scores are multiplied by.
+    pub scale: f32,
+}
+
 #[derive(Clone, Copy)]
 enum Part {
     Keys,
     Values,
 }
 
-/// What all queries of a call share.
-struct Context<'a> {
-    table: &'a Table,
-    kv: &'a [KvRun<'a>],
-    head_dim: usize,
-    scale: f32,
-    /// Positions in all runs.
-    len: usize,
+/// A query and what has become of it.
+struct Query<'q, 'o> {
+    q: &'q [f32],
+    out: &'o mut [f32],
+    /// The positions it looks at.
+    positions: Range<usize>,
+    state: Softmax,
+    /// What its output has to be multiplied by before this block's values are added.
+    correction: f32,
+    scores: [f32; BLOCK],
 }
 
 /// See [`super::Kernels::attend`].
-pub(super) fn attend(
-    table: &Table,
-    q: &[f32],
-    kv: &[KvRun<'_>],
-    head_dim: usize,
-    scale: f32,
-    out: &mut [f32],
-) {
+pub(super) fn attend(table: &Table, q: &[&[f32]], to: &Attended<'_>, out: &mut [&mut [f32]]) {
+    let head_dim = to.head_dim;
     assert!(head_dim != 0);
     assert!(head_dim <= HEAD_DIM_MAX);
-    assert!(q.len().is_multiple_of(head_dim));
+    assert!(to.window != 0);
     assert_eq!(q.len(), out.len());
-    let len = kv.iter().map(|run| run.positions(head_dim)).sum();
-    let context = Context { table, kv, head_dim, scale, len };
+    assert!(q.iter().zip(&*out).all(|(q, out)| q.len() == out.len()));
+    assert!(q.iter().all(|q| q.len().is_multiple_of(head_dim)));
+    let len: usize = to.kv.iter().map(|run| run.positions(head_dim)).sum();
+    assert_eq!(to.start + len, to.pos + q.len());
+    assert!(to.start <= first_position(to.pos, to.window));
+
     let mut scratch = [0.0; SCRATCH];
-    for (q, out) in q.chunks(QUERIES * head_dim).zip(out.chunks_mut(QUERIES * head_dim)) {
-        context.attend(q, out, &mut scratch);
+    let mut queries = heapless::Vec::<Query<'_, '_>, QUERIES>::new();
+    for (row, (q, out)) in q.iter().zip(out).enumerate() {
+        let pos = to.pos + row;
+        let heads = q.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim));
+        for (q, out) in heads {
+            let positions = first_position(pos, to.window)..pos + 1;
+            if queries.is_full() {
+                pass(table, to, &mut queries, &mut scratch);
+                queries.clear();
+            }
+            out.fill(0.0);
+            let (state, correction, scores) = (Softmax::EMPTY, 1.0, [0.0; BLOCK]);
+            // Full ones were cleared just now.
+            let _ = queries.push(Query { q, out, positions, state, correction, scores });
+        }
+    }
+    pass(table, to, &mut queries, &mut scratch);
+}
+
+/// The first position that the query at `pos` looks at.
+fn first_position(pos: usize, window: usize) -> usize {
+    (pos + 1).saturating_sub(window)
+}
+
+/// Attention of `queries`, which are in order of position.
+fn pass(
+    table: &Table,
+    to: &Attended<'_>,
+    queries: &mut [Query<'_, '_>],
+    scratch: &mut [f32; SCRATCH],
+) {
+    let [Some(first), Some(last)] = [queries.first(), queries.last()] else { return };
+    let positions = first.positions.start..last.positions.end;
+    for start in (positions.start / BLOCK * BLOCK..positions.end).step_by(BLOCK) {
+        let block = start.max(positions.start)..positions.end.min(start + BLOCK);
+        // Both ends of the queries' positions ascend.
+        let from = queries.partition_point(|query| query.positions.end <= block.start);
+        let to_ = queries.partition_point(|query| query.positions.start < block.end);
+        let queries = &mut queries[from..to_];
+        let mut block = Block { table, to, start, positions: block, queries };
+        block.score(scratch);
+        block.soften();
+        block.weigh(scratch);
+    }
+    for query in queries {
+        query.out.iter_mut().for_each(|out| *out /= query.state.sum);
     }
 }
 
-impl Context<'_> {
-    /// Attention for up to [`QUERIES`] queries.
-    fn attend(&self, q: &[f32], out: &mut [f32], scratch: &mut [f32; SCRATCH]) {
-        let mut scores = [[0.0; BLOCK]; QUERIES];
-        let mut states = [Softmax::EMPTY; QUERIES];
-        out.fill(0.0);
-        for start in (0..self.len).step_by(BLOCK) {
-            let end = self.len.min(start + BLOCK);
-            self.score(q, start, end, &mut scores, scratch);
-            self.weigh(start, end, &mut scores, &mut states, out, scratch);
-        }
-        if self.len > 0 {
-            for (out, state) in out.chunks_exact_mut(self.head_dim).zip(&states) {
-                out.iter_mut().for_each(|out| *out /= state.sum);
-            }
-        }
-    }
+/// A block of positions and the queries that look at any of them.
+struct Block<'a, 'b, 'q, 'o> {
+    table: &'a Table,
+    to: &'a Attended<'a>,
+    /// The position that the block's first score is of.
+    start: usize,
+    /// Those that any query of the pass looks at.
+    positions: Range<usize>,
+    queries: &'b mut [Query<'q, 'o>],
+}
 
-    /// Scores of a block for each query; those past `end` are negative infinity.
-    fn score(
-        &self,
-        q: &[f32],
-        start: usize,
-        end: usize,
-        scores: &mut [[f32; BLOCK]; QUERIES],
-        scratch: &mut [f32; SCRATCH],
-    ) {
-        self.for_pieces(Part::Keys, start, end, scratch, |at, keys| {
-            for (q, scores) in q.chunks_exact(self.head_dim).zip(scores.iter_mut()) {
-                let scores = &mut scores[at..at + keys.len() / self.head_dim];
+impl Block<'_, '_, '_, '_> {
+    /// Scores of each query for all of the block's positions.
+    fn score(&mut self, scratch: &mut [f32; SCRATCH]) {
+        let (table, to, start) = (self.table, self.to, self.start);
+        let queries = &mut *self.queries;
+        for_pieces(table, to, Part::Keys, self.positions.clone(), scratch, |piece, keys| {
+            let at = piece.start - start..piece.end - start;
+            let (tiles, rest) = queries.as_chunks_mut::<TILE>();
+            for tile in tiles {
+                let q = tile.each_ref().map(|query| query.q);
+                let scores = tile.each_mut().map(|query| &mut query.scores[at.clone()]);
                 // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
                 // features.
-                unsafe { (self.table.score)(q, keys, self.scale, scores) }
+                unsafe { (table.score_4)(q, keys, to.scale, scores) };
+            }
+            for query in rest {
+                // SAFETY: as above.
+                unsafe { (table.score)(query.q, keys, to.scale, &mut query.scores[at.clone()]) };
             }
         });
-        for scores in scores {
-            scores[end - start..].fill(f32::NEG_INFINITY);
-        }
     }
 
-    /// Turns a block's scores into weights and adds the values times their weights to `out`.
-    fn weigh(
-        &self,
-        start: usize,
-        end: usize,
-        scores: &mut [[f32; BLOCK]; QUERIES],
-        states: &mut [Softmax; QUERIES],
-        out: &mut [f32],
-        scratch: &mut [f32; SCRATCH],
-    ) {
-        let mut corrections = [1.0; QUERIES];
-        let n_q = out.len() / self.head_dim;
-        for i in 0..n_q {
+    /// Turns scores into weights.
+    fn soften(&mut self) {
+        for query in self.queries.iter_mut() {
+            let seen = overlap(&query.positions, &self.positions);
+            query.scores[..seen.start - self.start].fill(f32::NEG_INFINITY);
+            query.scores[seen.end - self.start..].fill(f32::NEG_INFINITY);
             // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
             // features.
-            corrections[i] = unsafe { (self.table.soften)(&mut scores[i], &mut states[i]) };
+            query.correction = unsafe { (self.table.soften)(&mut query.scores, &mut query.state) };
         }
-        self.for_pieces(Part::Values, start, end, scratch, |at, values| {
-            for (i, out) in out.chunks_exact_mut(self.head_dim).enumerate() {
-                let weights = &scores[i][at..at + values.len() / self.head_dim];
-                // SAFETY: as above.
-                unsafe { (self.table.weigh)(weights, values, corrections[i], out) }
-                corrections[i] = 1.0;
+    }
+
+    /// Adds the values times their weights to the queries' outputs.
+    fn weigh(&mut self, scratch: &mut [f32; SCRATCH]) {
+        let (table, to, start) = (self.table, self.to, self.start);
+        let queries = &mut *self.queries;
+        for_pieces(table, to, Part::Values, self.positions.clone(), scratch, |piece, values| {
+            let at = piece.start - start..piece.end - start;
+            let (tiles, rest) = queries.as_chunks_mut::<TILE>();
+            for tile in tiles {
+                // What a query does not look at may be no number, so its weight of 0 is not enough.
+                if tile.iter().any(|query| overlap(&query.positions, &piece) != piece) {
+                    weigh_each(table, tile, start, &piece, values);
+                    continue;
+                }
+                let corrections = tile.each_ref().map(|query| query.correction);
+                let [a, b, c, d] = tile.each_mut();
+                let weights = [&a.scores, &b.scores, &c.scores, &d.scores];
+                let weights = weights.map(|scores| &scores[at.clone()]);
+                let out = [&mut *a.out, &mut *b.out, &mut *c.out, &mut *d.out];
+                // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
+                // features.
+                unsafe { (table.weigh_4)(weights, values, corrections, out) };
+                tile.iter_mut().for_each(|query| query.correction = 1.0);
             }
+            weigh_each(table, rest, start, &piece, values);
         });
     }
+}
 
-    /// Calls `f` with keys or values of the positions `start..end` as f32, in order, piece by piece,
-    /// and with each piece's distance from `start`.
-    fn for_pieces(
-        &self,
-        part: Part,
-        start: usize,
-        end: usize,
-        scratch: &mut [f32; SCRATCH],
-        mut f: impl FnMut(usize, &[f32]),
-    ) {
-        let mut run_start = 0;
-        for run in self.kv {
-            let run_end = run_start + run.positions(self.head_dim);
-            let mut pos = start.max(run_start);
-            while pos < end.min(run_end) {
-                let n = (end.min(run_end) - pos).min(SCRATCH / self.head_dim);
-                let from = (pos - run_start) * self.head_dim;
-                f(pos - start, self.read(run, part, from, n * self.head_dim, scratch));
-                pos += n;
-            }
-            run_start = run_end;
-        }
-    }
-
-    /// `len` floats of a run from `from` on, converted into `scratch` if need be.
-    fn read<'a>(
-        &self,
-        run: &KvRun<'a>,
-        part: Part,
-        from: usize,
-        len: usize,
-        scratch: &'a mut [f32; SCRATCH],
-    ) -> &'a [f32] {
-        let stored = match (*run, part) {
-            (KvRun::F32 { keys, .. }, Part::Keys) => return &keys[from..][..len],
-            (KvRun::F32 { values, .. }, Part::Values) => return &values[from..][..len],
-            (KvRun::F16 { keys, .. }, Part::Keys) => keys,
-            (KvRun::F16 { values, .. }, Part::Values) => values,
-        };
+/// Adds the values of `piece` that each query looks at; `start` is that of the block.
+fn weigh_each(
+    table: &Table,
+    queries: &mut [Query<'_, '_>],
+    start: usize,
+    piece: &Range<usize>,
+    values: &[f32],
+) {
+    for query in queries {
+        let (seen, head_dim) = (overlap(&query.positions, piece), query.out.len());
+        let values = &values[(seen.start - piece.start) * head_dim..][..seen.len() * head_dim];
+        let weights = &query.scores[seen.start - start..][..seen.len()];
         // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-        unsafe { (self.table.widen)(&stored[from..][..len], &mut scratch[..len]) };
-        &scratch[..len]
+        unsafe { (table.weigh)(weights, values, query.correction, query.out) };
+        query.correction = 1.0;
     }
+}
+
+/// What of `part` lies in `positions`, as a range inside `part`.
+fn overlap(positions: &Range<usize>, part: &Range<usize>) -> Range<usize> {
+    let start = positions.start.clamp(part.start, part.end);
+    start..positions.end.clamp(start, part.end)
+}
+
+/// Calls `f` with keys or values of `positions` as f32, in order, piece by piece, and with the
+/// positions of each piece.
+fn for_pieces(
+    table: &Table,
+    to: &Attended<'_>,
+    part: Part,
+    positions: Range<usize>,
+    scratch: &mut [f32; SCRATCH],
+    mut f: impl FnMut(Range<usize>, &[f32]),
+) {
+    let head_dim = to.head_dim;
+    let mut run_start = to.start;
+    for run in to.kv {
+        let run_end = run_start + run.positions(head_dim);
+        let mut pos = positions.start.max(run_start);
+        while pos < positions.end.min(run_end) {
+            let end = positions.end.min(run_end).min(pos + SCRATCH / head_dim);
+            let values = (pos - run_start) * head_dim..(end - run_start) * head_dim;
+            f(pos..end, read(table, run, part, values, scratch));
+            pos = end;
+        }
+        run_start = run_end;
+    }
+}
+
+/// The floats `range` of a run, converted into `scratch` if need be.
+fn read<'a>(
+    table: &Table,
+    run: &KvRun<'a>,
+    part: Part,
+    range: Range<usize>,
+    scratch: &'a mut [f32; SCRATCH],
+) -> &'a [f32] {
+    let stored = match (*run, part) {
+        (KvRun::F32 { keys, .. }, Part::Keys) => return &keys[range],
+        (KvRun::F32 { values, .. }, Part::Values) => return &values[range],
+        (KvRun::F16 { keys, .. }, Part::Keys) => keys,
+        (KvRun::F16 { values, .. }, Part::Values) => values,
+    };
+    let scratch = &mut scratch[..range.len()];
+    // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+    unsafe { (table.widen)(&stored[range], scratch) };
+    scratch
 }

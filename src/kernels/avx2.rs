@@ -8,25 +8,22 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
-use super::matmul::{chunks, level, level_blocks, level_weights};
+use super::matmul::{chunks, level, level_blocks, level_weights, steps};
 use super::packed::{Layout, PackedTable, TileFn, tiles_of};
-use super::ymm::{NR, ymm_tiles};
-use super::{Blocks4, SummedRow, float, peak, scalar};
+use super::ymm::ymm_tiles;
+use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
 
-const PACKED: Option<PackedTable> = Some(PackedTable {
-    layout: Layout::new(0x0101, NR, 4, 0),
-    tiles_q8: &TILES_Q8,
-    tiles_q4: &TILES_Q4,
-});
+const PACKED: Option<PackedTable> =
+    Some(PackedTable { layout: Layout::AVX2, tiles_q8: &TILES_Q8, tiles_q4: &TILES_Q4 });
 
 static TILES_Q8: [TileFn; 4] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4);
 static TILES_Q4: [TileFn; 4] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4);
 
-ymm_tiles!("avx2,fma,f16c", add_products, false, add_code_products, join_neighbours);
+ymm_tiles!("avx2,fma,f16c", add_products, false, add_code_products, add_neighbours);
 
 /// Adds 32 products of codes to sixteen sums. A block's 16 products in each are at most
 /// `16 * 15 * 127 = 30480`, an `i16`.
@@ -36,14 +33,14 @@ fn add_code_products(sums: __m256i, x: __m256i, codes: __m256i) -> __m256i {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn join_neighbours(sums: __m256i) -> __m256i {
-    _mm256_madd_epi16(sums, _mm256_set1_epi16(1))
+fn add_neighbours(sums: __m256i, pairs: __m256i) -> __m256i {
+    _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
 }
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
-    let [y] = tile_q8([x], w, group);
+pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], groups: Groups) -> [f32; 4] {
+    let [y] = tile_q8([x], w, groups);
     y
 }
 
@@ -52,23 +49,30 @@ pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize)
 pub(super) fn dot_q8_q8_f32_4x4(
     x: &[Q8Row<'_>; 4],
     w: &[Q8Row<'_>; 4],
-    group: usize,
+    groups: Groups,
 ) -> [[f32; 4]; 4] {
     let [a, b, c, d] = x;
-    let ([a, b], [c, d]) = (tile_q8([a, b], w, group), tile_q8([c, d], w, group));
+    let ([a, b], [c, d]) = (tile_q8([a, b], w, groups), tile_q8([c, d], w, groups));
     [a, b, c, d]
 }
 
 /// `M` activation rows by four weight rows: `[activation][weight]`.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
-    let mut out = [_mm_setzero_ps(); M];
-    let (k, groups) = (x[0].q.len(), x[0].scales.len());
-    let (x, w) = (level(x, k, groups), level(w.each_ref(), k, groups));
-    for g in 0..groups {
-        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
-        let mut sums = [[_mm256_setzero_si256(); 4]; M];
-        for c in 0..group / 32 {
+fn tile_q8<const M: usize>(
+    x: [&Q8Row<'_>; M],
+    w: &[Q8Row<'_>; 4],
+    groups: Groups,
+) -> [[f32; 4]; M] {
+    let (mut out, mut totals) = ([_mm_setzero_ps(); M], [_mm_setzero_ps(); M]);
+    let mut sums = [[_mm256_setzero_si256(); 4]; M];
+    let (k, n) = (x[0].q.len(), groups.x / groups.w);
+    let (x, w) = (level(x, k, groups.x), level(w.each_ref(), k, groups.w));
+    for g in 0..k / groups.w {
+        let (x_chunks, w_chunks) = (chunks(&x, g, groups.w), chunks(&w, g, groups.w));
+        if g % n == 0 {
+            (sums, totals) = ([[_mm256_setzero_si256(); 4]; M], [_mm_set1_ps(-0.0); M]);
+        }
+        for c in 0..groups.w / 32 {
             let mut x = [_mm256_setzero_si256(); M];
             for i in 0..M {
                 x[i] = load(&x_chunks[i][c]);
@@ -80,10 +84,15 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
                 }
             }
         }
-        let w_scales = _mm_setr_ps(w[0].scales[g], w[1].scales[g], w[2].scales[g], w[3].scales[g]);
+        let [a, b, c, d] = steps(&w, g, n);
         for i in 0..M {
-            let scales = _mm_mul_ps(w_scales, _mm_set1_ps(x[i].scales[g]));
-            out[i] = _mm_fmadd_ps(_mm_cvtepi32_ps(join(sums[i])), scales, out[i]);
+            let dots = _mm_cvtepi32_ps(join(sums[i]));
+            totals[i] = _mm_fmadd_ps(dots, _mm_setr_ps(a, b, c, d), totals[i]);
+        }
+        if (g + 1) % n == 0 {
+            for i in 0..M {
+                out[i] = _mm_fmadd_ps(totals[i], _mm_set1_ps(x[i].scales[g / n]), out[i]);
+            }
         }
     }
     let mut y = [[0.0; 4]; M];
@@ -119,24 +128,28 @@ fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize
     let (blocks, group_blocks) = (w[0].len(), group / BLOCK);
     let (x_blocks, w) = (level_blocks(x, blocks), level_weights(w, blocks));
     let mut totals = [_mm_setzero_ps(); M];
+    let mut sums = [[_mm256_setzero_si256(); 4]; M];
     for b in 0..blocks {
-        let w = [&w[0][b], &w[1][b], &w[2][b], &w[3][b]];
-        let (multipliers, offsets) = parameters(w);
-        let mut sums = [[_mm256_setzero_si256(); 4]; M];
+        if b % group_blocks == 0 {
+            (sums, totals) = ([[_mm256_setzero_si256(); 4]; M], [_mm_set1_ps(-0.0); M]);
+        }
+        let (mut multipliers, offsets) = parameters([&w[0][b], &w[1][b], &w[2][b], &w[3][b]]);
+        if (b + 1) % group_blocks != 0 {
+            let next = [&w[0][b + 1], &w[1][b + 1], &w[2][b + 1], &w[3][b + 1]];
+            multipliers = _mm_sub_ps(multipliers, parameters(next).0);
+        }
         for j in 0..4 {
-            let codes = codes(w[j]);
+            let codes = codes(&w[j][b]);
             for i in 0..M {
                 // A pair of products is at most `2 * 15 * 127` and does not saturate.
                 let pairs = _mm256_maddubs_epi16(codes, load(&x_blocks[i].0[b]));
-                sums[i][j] = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+                let products = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+                sums[i][j] = _mm256_add_epi32(sums[i][j], products);
             }
         }
         for i in 0..M {
             let x_sum = _mm_set1_ps(x_blocks[i].1[b] as f32);
-            let total = match b % group_blocks {
-                0 => _mm_mul_ps(x_sum, offsets),
-                _ => _mm_fmadd_ps(x_sum, offsets, totals[i]),
-            };
+            let total = _mm_fmadd_ps(x_sum, offsets, totals[i]);
             totals[i] = _mm_fmadd_ps(_mm_cvtepi32_ps(join(sums[i])), multipliers, total);
         }
         if (b + 1) % group_blocks == 0 {
@@ -221,6 +234,59 @@ fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_lanes(sums: [__m256; 2], a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
     [_mm256_fmadd_ps(a[0], b[0], sums[0]), _mm256_fmadd_ps(a[1], b[1], sums[1])]
+}
+
+/// As [`dots`] for four rows by four.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
+    let ([a, b, c, d], [e, f, g, h]) = (x, rows);
+    let ([a_ef, b_ef], [a_gh, b_gh]) = (dots22([a, b], [e, f]), dots22([a, b], [g, h]));
+    let ([c_ef, d_ef], [c_gh, d_gh]) = (dots22([c, d], [e, f]), dots22([c, d], [g, h]));
+    let mut y = [[0.0; 4]; 4];
+    let halves = [[a_ef, a_gh], [b_ef, b_gh], [c_ef, c_gh], [d_ef, d_gh]];
+    for (y, [low, high]) in y.iter_mut().zip(halves) {
+        store(y, _mm_hadd_ps(low, high));
+    }
+    y
+}
+
+/// Dot products of two rows with two others but for the last addition: of each of `x` two with
+/// the first row's halves, two with the second's.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dots22(x: [&[f32]; 2], rows: [&[f32]; 2]) -> [__m128; 2] {
+    let mut sums = [[[_mm256_setzero_ps(); 2]; 2]; 2];
+    let len = x[0].len();
+    let (x_chunks, rows_chunks) = (float::chunks_of(x, len), float::chunks_of(rows, len));
+    for c in 0..x_chunks[0].len() {
+        let rows = [load_lanes(&rows_chunks[0][c]), load_lanes(&rows_chunks[1][c])];
+        for i in 0..2 {
+            let x = load_lanes(&x_chunks[i][c]);
+            for j in 0..2 {
+                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
+            }
+        }
+    }
+    if !len.is_multiple_of(float::LANES) {
+        let rows = rows.map(float::last_chunk);
+        let rows = [load_lanes(&rows[0]), load_lanes(&rows[1])];
+        for i in 0..2 {
+            let x = load_lanes(&float::last_chunk(x[i]));
+            for j in 0..2 {
+                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
+            }
+        }
+    }
+    let mut y = [_mm_setzero_ps(); 2];
+    for i in 0..2 {
+        let [a, b] = [
+            _mm256_add_ps(sums[i][0][0], sums[i][0][1]),
+            _mm256_add_ps(sums[i][1][0], sums[i][1][1]),
+        ];
+        let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+        let b = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps::<1>(b));
+        y[i] = _mm_hadd_ps(a, b);
+    }
+    y
 }
 
 /// Bits of the largest magnitude; as integers, which without their sign they are in order as.

@@ -1,4 +1,5 @@
-//! AVX-512 with VNNI: only products with packed weights differ from [`super::avx2`].
+//! AVX-512 with VNNI: products with packed weights, and attention's tiles in [`super::zmm`]; the
+//! rest is [`super::avx2`]'s.
 //!
 //! `vpdpbusd` adds, in each of 16 lanes, four products of unsigned by signed bytes. A panel of 32
 //! rows is two vectors for each four columns; by tiles of up to 8 rows of activations, whose four
@@ -7,10 +8,12 @@
 use std::arch::x86_64::*;
 
 use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, tiles_of};
-use super::{Table, avx2, peak};
-use crate::quant::bcml1::BLOCK;
+use super::{Table, avx2, peak, zmm};
 
-const NR: usize = 32;
+const NR: usize = Layout::AVX512_VNNI.panel_rows();
+
+/// Bytes of a block of a 4-bit panel.
+const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 
 /// How far ahead of the weights in use others are asked for, into the second level of cache: a
 /// step takes so many lines that those on their way to the first would hold up loads.
@@ -19,10 +22,12 @@ const PREFETCH_BYTES: usize = 8192;
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
     packed: Some(PackedTable {
-        layout: Layout::new(0x0103, NR, 4, 0x80),
+        layout: Layout::AVX512_VNNI,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
     }),
+    score_4: zmm::score_4,
+    weigh_4: zmm::weigh_4,
     spin_int8,
     ..avx2::TABLE
 };
@@ -30,102 +35,152 @@ pub(super) static TABLE: Table = Table {
 static TILES_Q8: [TileFn; 8] = tiles_of!(gemm_q8_q8_f32_mx32c4: 1 2 3 4 5 6 7 8);
 static TILES_Q4: [TileFn; 8] = tiles_of!(gemm_q8_q4_f32_mx32c4: 1 2 3 4 5 6 7 8);
 
-/// `M` rows of activations by a panel.
+/// `M` rows of activations by a panel, in `S` sums each.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let mut sums = [[_mm512_setzero_ps(); 2]; M];
-    for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
-        let (w_scales, w) = w.split_at(NR * 4);
-        let w_scales = &w_scales.as_chunks().0[0];
-        if M == 1 {
-            prefetch(w_scales);
-        }
-        let mut dots = [[_mm512_setzero_si512(); 2]; M];
-        for (dots, bias) in dots.iter_mut().zip(x.biases) {
-            *dots = [_mm512_set1_epi32(*bias); 2];
-        }
-        for (w, x) in w.as_chunks::<{ 4 * NR }>().0.iter().zip(x.q) {
+fn gemm_q8_q8_f32_mx32c4<const M: usize, const S: usize>(
+    panel: &[u8],
+    x: &Tile<'_>,
+    out: &mut [f32],
+) {
+    let (group, n) = (x.groups.w, x.steps());
+    let group_bytes = NR * (4 + group);
+    for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<M, 4>()) {
+        let mut dots = [[[_mm512_setzero_si512(); 2]; M]; S];
+        // What a product is added to and stays the same, its zero signed.
+        let mut totals = [[_mm512_set1_ps(-0.0); 2]; M];
+        let groups = w.chunks_exact(group_bytes).zip(x.q.chunks_exact(group / 4));
+        for ((w, x_q), biases) in groups.zip(x.biases) {
+            let (steps, w) = w.split_at(NR * 4);
+            let steps = &steps.as_chunks().0[0];
             if M == 1 {
-                prefetch(w);
+                prefetch(steps);
             }
-            let w = load(w);
             for i in 0..M {
-                let x = _mm512_set1_epi32(i32::from_ne_bytes(x[i]));
+                let bias = _mm512_set1_epi32(biases[i]);
                 for j in 0..2 {
-                    dots[i][j] = _mm512_dpbusd_epi32(dots[i][j], w[j], x);
+                    dots[0][i][j] = _mm512_add_epi32(dots[0][i][j], bias);
+                }
+            }
+            let (w, x_q) = (w.as_chunks::<{ 4 * NR }>().0, x_q.as_chunks::<S>().0);
+            for (w, x_q) in w.as_chunks::<S>().0.iter().zip(x_q) {
+                for s in 0..S {
+                    if M == 1 {
+                        prefetch(&w[s]);
+                    }
+                    add_products(&mut dots[s], load(&w[s]), &x_q[s]);
+                }
+            }
+            let steps = load(steps);
+            for i in 0..M {
+                for j in 0..2 {
+                    let mut sum = dots[0][i][j];
+                    for s in 1..S {
+                        sum = _mm512_add_epi32(sum, dots[s][i][j]);
+                    }
+                    let (sum, step) = (_mm512_cvtepi32_ps(sum), _mm512_castsi512_ps(steps[j]));
+                    totals[i][j] = _mm512_fmadd_ps(sum, step, totals[i][j]);
                 }
             }
         }
-        let w_scales = load(w_scales);
-        for i in 0..M {
-            for j in 0..2 {
-                let scales =
-                    _mm512_mul_ps(_mm512_castsi512_ps(w_scales[j]), _mm512_set1_ps(x.scales[i]));
-                sums[i][j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][j]), scales, sums[i][j]);
-            }
-        }
+        add_scaled(out, &totals, x.scales);
     }
-    store(out, sums.as_flattened());
 }
 
-/// `M` rows of activations by a panel of 4-bit weights.
+/// `M` rows of activations by a panel of 4-bit weights, low and high codes in `S` sums.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let mut sums = [[_mm512_setzero_ps(); 2]; M];
-    let groups = panel.chunks_exact(NR * BLOCK_BYTES * (x.group / BLOCK));
+fn gemm_q8_q4_f32_mx32c4<const M: usize, const S: usize>(
+    panel: &[u8],
+    x: &Tile<'_>,
+    out: &mut [f32],
+) {
+    let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
     for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-        // What a product is added to and stays the same, its zero signed.
+        let mut dots = [[[_mm512_setzero_si512(); 2]; M]; S];
         let mut totals = [[_mm512_set1_ps(-0.0); 2]; M];
+        let w = w.as_chunks::<PANEL_BLOCK>().0;
+        let [mut multipliers, mut offsets] = parameters(w.first());
         let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
-        for (w, (x_q, x_sums)) in w.as_chunks::<{ NR * BLOCK_BYTES }>().0.iter().zip(blocks) {
-            let lines = w.as_chunks::<{ 4 * NR }>().0;
-            let mut dots = [[_mm512_setzero_si512(); 2]; M];
+        for ((b, block), (x_q, x_sums)) in w.iter().enumerate().zip(blocks) {
+            let lines = block.as_chunks::<{ 4 * NR }>().0;
             if M == 1 {
                 lines.iter().for_each(|line| prefetch(line));
             }
             for (w, x_q) in lines[1..].iter().zip(x_q.as_chunks::<2>().0) {
-                let both = load(w);
-                for (half, x_q) in x_q.iter().enumerate() {
-                    let w = codes(both, half);
-                    for i in 0..M {
-                        let x = _mm512_set1_epi32(i32::from_ne_bytes(x_q[i]));
-                        for j in 0..2 {
-                            dots[i][j] = _mm512_dpbusd_epi32(dots[i][j], w[j], x);
-                        }
-                    }
-                }
+                let [low, high] = codes::<S>(load(w));
+                add_products(&mut dots[0], low, &x_q[0]);
+                add_products(&mut dots[S - 1], high, &x_q[1]);
             }
-            let [multipliers, offsets] = load(&lines[0]);
-            let (multipliers, offsets) = (widen(multipliers), widen(offsets));
+            let [next_multipliers, next_offsets] = parameters(w.get(b + 1));
             for i in 0..M {
                 let x_sum = _mm512_set1_ps(x_sums[i]);
                 for j in 0..2 {
+                    let mut sum = dots[0][i][j];
+                    if S == 2 {
+                        sum = _mm512_add_epi32(sum, _mm512_srai_epi32::<4>(dots[1][i][j]));
+                    }
                     let total = _mm512_fmadd_ps(x_sum, offsets[j], totals[i][j]);
-                    let dots = _mm512_cvtepi32_ps(dots[i][j]);
-                    totals[i][j] = _mm512_fmadd_ps(dots, multipliers[j], total);
+                    let step = _mm512_sub_ps(multipliers[j], next_multipliers[j]);
+                    totals[i][j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), step, total);
                 }
             }
+            (multipliers, offsets) = (next_multipliers, next_offsets);
         }
-        for i in 0..M {
-            for j in 0..2 {
-                sums[i][j] = _mm512_fmadd_ps(totals[i][j], _mm512_set1_ps(x.scales[i]), sums[i][j]);
-            }
-        }
+        add_scaled(out, &totals, x.scales);
     }
-    store(out, sums.as_flattened());
 }
 
-/// The low (`half` 0) or high (1) codes of each byte.
+/// Adds the products of four columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn codes(both: [__m512i; 2], half: usize) -> [__m512i; 2] {
-    let mask = _mm512_set1_epi8(15);
+#[inline]
+fn add_products<const M: usize>(dots: &mut [[__m512i; 2]; M], w: [__m512i; 2], x: &[[u8; 4]; M]) {
+    for i in 0..M {
+        let x = _mm512_set1_epi32(i32::from_ne_bytes(x[i]));
+        for j in 0..2 {
+            dots[i][j] = _mm512_dpbusd_epi32(dots[i][j], w[j], x);
+        }
+    }
+}
+
+/// Adds each row's totals times its scale to `out`, `[M, 32]`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn add_scaled<const M: usize>(out: &mut [f32], totals: &[[__m512; 2]; M], scales: &[f32; M]) {
+    let (out, _) = out.as_chunks_mut::<16>();
+    for i in 0..M {
+        for j in 0..2 {
+            let out = &mut out[2 * i + j];
+            // SAFETY: `out` is 16 readable floats, and `loadu` needs no alignment.
+            let sum = unsafe { _mm512_loadu_ps(out.as_ptr()) };
+            let sum = _mm512_fmadd_ps(totals[i][j], _mm512_set1_ps(scales[i]), sum);
+            // SAFETY: `out` is 16 writable floats, and `storeu` needs no alignment.
+            unsafe { _mm512_storeu_ps(out.as_mut_ptr(), sum) };
+        }
+    }
+}
+
+/// The low and the high codes of each byte; with `S` sums of two kinds the high ones times 16,
+/// which costs less than to shift them one by one.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn codes<const S: usize>(both: [__m512i; 2]) -> [[__m512i; 2]; 2] {
+    let (low, high) = (_mm512_set1_epi8(15), _mm512_set1_epi8(-16));
     let [a, b] = both;
-    match half {
-        0 => [_mm512_and_si512(a, mask), _mm512_and_si512(b, mask)],
-        _ => [
-            _mm512_and_si512(_mm512_srli_epi16::<4>(a), mask),
-            _mm512_and_si512(_mm512_srli_epi16::<4>(b), mask),
-        ],
+    let shift = |x| if S == 2 { x } else { _mm512_srli_epi16::<4>(x) };
+    let high = if S == 2 { high } else { low };
+    [
+        [_mm512_and_si512(a, low), _mm512_and_si512(b, low)],
+        [_mm512_and_si512(shift(a), high), _mm512_and_si512(shift(b), high)],
+    ]
+}
+
+/// Multipliers and offsets of a block, zeros if there is none.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn parameters(block: Option<&[u8; PANEL_BLOCK]>) -> [[__m512; 2]; 2] {
+    match block {
+        Some(block) => {
+            let [multipliers, offsets] = load(&block.as_chunks().0[0]);
+            [widen(multipliers), widen(offsets)]
+        }
+        None => [[_mm512_setzero_ps(); 2]; 2],
     }
 }
 
@@ -134,14 +189,6 @@ fn codes(both: [__m512i; 2], half: usize) -> [__m512i; 2] {
 fn widen(x: __m512i) -> [__m512; 2] {
     let (low, high) = (_mm512_castsi512_si256(x), _mm512_extracti64x4_epi64::<1>(x));
     [_mm512_cvtph_ps(low), _mm512_cvtph_ps(high)]
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn store(out: &mut [f32], sums: &[__m512]) {
-    for (out, sums) in out.as_chunks_mut::<16>().0.iter_mut().zip(sums) {
-        // SAFETY: `out` is 16 writable floats, and `storeu` needs no alignment.
-        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), *sums) };
-    }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]

@@ -4,13 +4,13 @@
 use std::arch::x86_64::*;
 
 use super::packed::{Layout, PackedTable, TileFn, tiles_of};
-use super::ymm::{NR, ymm_tiles};
+use super::ymm::ymm_tiles;
 use super::{Table, avx2, peak};
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
     packed: Some(PackedTable {
-        layout: Layout::new(0x0102, NR, 4, 0x80),
+        layout: Layout::AVX_VNNI,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
     }),
@@ -21,7 +21,7 @@ pub(super) static TABLE: Table = Table {
 static TILES_Q8: [TileFn; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
 static TILES_Q4: [TileFn; 6] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4 5 6);
 
-ymm_tiles!("avx2,fma,f16c,avxvnni", add_products, true, add_products, as_is);
+ymm_tiles!("avx2,fma,f16c,avxvnni", add_products, true, add_products, unused);
 
 /// Adds 32 products to eight sums; `w` is unsigned: flipped weights or codes.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
@@ -29,8 +29,9 @@ fn add_products(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
     _mm256_dpbusd_avx_epi32(sums, w, x)
 }
 
+/// Codes have no sums of their own.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-fn as_is(sums: __m256i) -> __m256i {
+fn unused(sums: __m256i, _: __m256i) -> __m256i {
     sums
 }
 

@@ -100,6 +100,12 @@ pub(super) fn sum_q8(q: &[i8], sums: &mut [i32]) {
     }
 }
 
+/// By how much the scale of group `g` is larger than the next one: see [`super`].
+#[inline(always)]
+pub(super) fn step(scales: &[f32], g: usize) -> f32 {
+    scales[g] - scales.get(g + 1).copied().unwrap_or(0.0)
+}
+
 /// See [`super::Kernels::rms_norm`]; `dots` is the tier's.
 #[inline(always)]
 pub(super) fn rms_norm(
@@ -180,21 +186,68 @@ pub(super) fn score(
     }
 }
 
+/// As [`score`] for four queries; `dots44` is the tier's.
+#[inline(always)]
+pub(super) fn score_4(
+    q: [&[f32]; 4],
+    keys: &[f32],
+    scale: f32,
+    out: [&mut [f32]; 4],
+    dots: impl Fn(&[f32], [&[f32]; 1]) -> [f32; 4],
+    dots44: impl Fn([&[f32]; 4], [&[f32]; 4]) -> [[f32; 4]; 4],
+) {
+    let head_dim = q[0].len();
+    let (tiles, rest) = keys.split_at(keys.len() / (4 * head_dim) * (4 * head_dim));
+    let mut at = 0;
+    for keys in tiles.chunks_exact(4 * head_dim) {
+        let (ab, cd) = keys.split_at(2 * head_dim);
+        let ((a, b), (c, d)) = (ab.split_at(head_dim), cd.split_at(head_dim));
+        let scores = dots44(q, [a, b, c, d]);
+        for i in 0..4 {
+            for (out, score) in out[i][at..][..4].iter_mut().zip(scores[i]) {
+                *out = score * scale;
+            }
+        }
+        at += 4;
+    }
+    for key in rest.chunks_exact(head_dim) {
+        for i in 0..4 {
+            out[i][at] = dots(q[i], [key])[0] * scale;
+        }
+        at += 1;
+    }
+}
+
 /// Turns a block's scores into `exp(score - max)` and notes them in `state`. Gives the factor that
 /// brings what was summed before under the new maximum.
 #[inline(always)]
 pub(super) fn soften<const FMA: bool>(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
-    let max = larger(state.max, max(scores));
-    for score in scores.iter_mut() {
-        *score = exp::<FMA>(*score - max);
+    let (low, high) = scores.split_at_mut(LANES);
+    let mut max = [f32::NEG_INFINITY; LANES];
+    for i in 0..LANES {
+        max[i] = larger(larger(max[i], low[i]), high[i]);
     }
+    let max = larger(state.max, largest(max));
     let mut sums = [0.0; LANES];
     for i in 0..LANES {
-        sums[i] = scores[i] + scores[LANES + i];
+        low[i] = exp::<FMA>(low[i] - max);
+        high[i] = exp::<FMA>(high[i] - max);
+        sums[i] = low[i] + high[i];
     }
     let correction = exp::<FMA>(state.max - max);
     *state = Softmax { max, sum: fma::<FMA>(state.sum, correction, join(sums)) };
     correction
+}
+
+/// The largest of `x`, none of which is NaN.
+#[inline(always)]
+fn largest(mut x: Lanes) -> f32 {
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            x[i] = larger(x[i], x[half + i]);
+        }
+    }
+    x[0]
 }
 
 /// `out = out * correction + Σ weights[j] * values[j]`, with `values` `[n, head_dim]`.
@@ -240,6 +293,44 @@ fn weigh_columns<const FMA: bool, const N: usize>(
         }
     }
     *out = sums;
+}
+
+/// As [`weigh`] for four queries and the columns from `from` on, in `N` columns at once: as many as
+/// registers hold sums of.
+#[inline(always)]
+pub(super) fn weigh_4<const FMA: bool, const N: usize>(
+    weights: [&[f32]; 4],
+    values: &[f32],
+    corrections: [f32; 4],
+    from: usize,
+    out: [&mut [f32]; 4],
+) {
+    let head_dim = out[0].len();
+    let whole = from + (head_dim - from) / N * N;
+    for at in (from..whole).step_by(N) {
+        let mut sums = [[0.0; N]; 4];
+        for i in 0..4 {
+            for (sum, out) in sums[i].iter_mut().zip(&out[i][at..][..N]) {
+                *sum = out * corrections[i];
+            }
+        }
+        for (j, values) in values.chunks_exact(head_dim).enumerate() {
+            let values = &values[at..][..N];
+            for i in 0..4 {
+                for c in 0..N {
+                    sums[i][c] = fma::<FMA>(weights[i][j], values[c], sums[i][c]);
+                }
+            }
+        }
+        for i in 0..4 {
+            out[i][at..][..N].copy_from_slice(&sums[i]);
+        }
+    }
+    for (i, out) in out.into_iter().enumerate() {
+        for (column, out) in out.as_chunks_mut::<1>().0.iter_mut().enumerate().skip(whole) {
+            weigh_columns::<FMA, 1>(weights[i], values, head_dim, column, corrections[i], out);
+        }
+    }
 }
 
 /// `exp(x)` within `1e-7` relative where the result is normal; 0 below, infinity above, NaN for
@@ -339,7 +430,7 @@ fn fma_by_f64(a: f32, b: f32, c: f32) -> f32 {
 
 /// Functions of a tier that are the bodies above, compiled with `$attr` (its target features), and
 /// its table. The tier's file adds the rest of what the table names,
-/// and `dots`, `largest`, `round`, `prefetch` and `spin_int8`.
+/// and `dots`, `dots44`, `largest`, `round`, `prefetch` and `spin_int8`.
 macro_rules! float_kernels {
     ($fma:expr, $packed:expr $(, #[$attr:meta])?) => {
         $(#[$attr])?
@@ -411,6 +502,22 @@ macro_rules! float_kernels {
             $crate::kernels::float::weigh::<{ $fma }>(weights, values, correction, out);
         }
 
+        $(#[$attr])?
+        pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
+            let dots = |x: &[f32], row: [&[f32]; 1]| dots(x, row);
+            $crate::kernels::float::score_4(q, keys, scale, out, dots, |q, keys| dots44(q, keys));
+        }
+
+        $(#[$attr])?
+        pub(super) fn weigh_4(
+            weights: [&[f32]; 4],
+            values: &[f32],
+            corrections: [f32; 4],
+            out: [&mut [f32]; 4],
+        ) {
+            $crate::kernels::float::weigh_4::<{ $fma }, 16>(weights, values, corrections, 0, out);
+        }
+
         /// The tier's functions.
         pub(super) static TABLE: $crate::kernels::Table = $crate::kernels::Table {
             dot_q8_q8_f32_1x4,
@@ -428,6 +535,8 @@ macro_rules! float_kernels {
             score,
             soften,
             weigh,
+            score_4,
+            weigh_4,
             widen,
             narrow,
             read_all,

@@ -24,22 +24,33 @@
 //! - zeros, and values so small that `1 / s` overflows: `s = 0`, `q = 0`;
 //! - a NaN or an infinity in the group: `s = NaN`, `q = 0`, so that it shows in the output.
 //!
-//! An output starts at 0 and takes each group in order: `y = fma(dot as f32, w_scale * x_scale, y)`
-//! with `dot` the exact sum in `i32`. A group of 65536 cannot overflow it
+//! An activation group is one or more whole groups of weights
+//! ([`activation_group`](crate::quant::activation_group)). An output starts at 0 and takes each of
+//! them in order; of its weight groups `g`, `D(g)` is the exact sum in `i32` of all products from
+//! the activation group's start to the end of `g`, and `s(g)` the weights' scale:
+//!
+//! ```text
+//! t = -0
+//! t = fma(D(g) as f32, s(g) - s(g + 1), t)    for each g, where s is 0 behind the last
+//! y = fma(t, x_scale, y)
+//! ```
+//!
+//! which is `Σ d(g) * s(g)` with `d(g)` a weight group's own products, by parts: sums go on where
+//! they would have to start anew. `D` is exact in f32 where activation groups have several weight
+//! groups, which then are 256 activations at most; a group of 65536 does not overflow it
 //! ([`GROUP_MAX`](crate::quant::GROUP_MAX)).
 //!
 //! # 4 bits
 //!
 //! Weights are blocks of 32 along a row, `w = code * multiplier + offset` ([`Bcml1Matrix`]);
-//! activations are as above, their group a multiple of 32. Of a block, `d = Σ code * q` and
-//! `s = Σ q` are exact in `i32` and in f32 (`|d| <= 60960`), and multiplier and offset are widened
-//! from f16 exactly. An output starts at 0 and takes each activation group in order:
+//! activations are as above, their group a multiple of 32. Of a block `b`, `D(b)` is the sum of all
+//! `code * q` from the activation group's start to the end of `b`, and `s(b)` the sum of its own
+//! `q`, both exact in `i32`; multiplier and offset are widened from f16 exactly:
 //!
 //! ```text
-//! t = s * offset                 of the group's first block
-//! t = fma(d, multiplier, t)
-//! t = fma(s, offset, t)          of each further block
-//! t = fma(d, multiplier, t)
+//! t = -0
+//! t = fma(s(b), offset(b), t)                              for each b
+//! t = fma(D(b), multiplier(b) - multiplier(b + 1), t)      where it is 0 behind the last
 //! y = fma(t, x_scale, y)
 //! ```
 //!
@@ -70,6 +81,8 @@ pub mod peak;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod ymm;
+#[cfg(target_arch = "x86_64")]
+mod zmm;
 
 #[cfg(test)]
 mod tests;
@@ -82,7 +95,7 @@ use half::f16;
 use crate::quant::bcml1::{self, Block};
 use crate::quant::{self, Bcml1Matrix, Q8Activations, Q8Matrix, Q8Row};
 
-pub use attend::{HEAD_DIM_MAX, KvRun};
+pub use attend::{Attended, HEAD_DIM_MAX, KvRun, QUERIES as ATTEND_QUERIES};
 pub use float::LANES;
 pub use packed::{GROUP_MAX as PACKED_GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8, Q8Tiles};
 
@@ -131,6 +144,25 @@ impl Isa {
         }
     }
 
+    /// How its kernels want weights packed; `None` if they take them as they are.
+    pub fn layout(self) -> Option<Layout> {
+        match self {
+            Isa::Scalar => None,
+            Isa::Neon => Some(Layout::NEON),
+            Isa::NeonDot => Some(Layout::NEON_DOT),
+            Isa::NeonI8mm => Some(Layout::NEON_I8MM),
+            Isa::Avx2 => Some(Layout::AVX2),
+            Isa::AvxVnni => Some(Layout::AVX_VNNI),
+            Isa::Avx512Vnni => Some(Layout::AVX512_VNNI),
+        }
+    }
+
+    /// The instruction set whose layout has this number.
+    pub fn from_layout(id: u32) -> Option<Isa> {
+        let has_id = |isa: &Isa| isa.layout().is_some_and(|layout| layout.id() == id);
+        Isa::ALL.iter().copied().find(has_id)
+    }
+
     /// The instruction set called `name`.
     pub fn from_name(name: &str) -> Option<Isa> {
         Isa::ALL.iter().copied().find(|isa| isa.name() == name)
@@ -143,6 +175,13 @@ type Rows4<'a> = [Q8Row<'a>; 4];
 /// Four rows of 4-bit weights.
 type Blocks4<'a> = [&'a [Block]; 4];
 
+/// Values that share a scale: a group of activations is whole groups of weights.
+#[derive(Clone, Copy)]
+struct Groups {
+    x: usize,
+    w: usize,
+}
+
 /// An activation row with the sums of each 32 of its values.
 #[derive(Clone, Copy)]
 struct SummedRow<'a> {
@@ -153,9 +192,10 @@ struct SummedRow<'a> {
 /// The functions of one tier. Callers have checked lengths; a function may assume what its method
 /// in [`Kernels`] asserts, but breaks no memory if that is wrong.
 struct Table {
-    // One or four activation rows by four weight rows; the last argument is the group.
-    dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, usize) -> [f32; 4],
-    dot_q8_q8_f32_4x4: unsafe fn(&Rows4<'_>, &Rows4<'_>, usize) -> [[f32; 4]; 4],
+    // One or four activation rows by four weight rows; the last argument is the activations' group,
+    // for int8 weights both groups.
+    dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, Groups) -> [f32; 4],
+    dot_q8_q8_f32_4x4: unsafe fn(&Rows4<'_>, &Rows4<'_>, Groups) -> [[f32; 4]; 4],
     dot_q8_q4_f32_1x4: unsafe fn(&SummedRow<'_>, &Blocks4<'_>, usize) -> [f32; 4],
     dot_q8_q4_f32_4x4: unsafe fn(&[SummedRow<'_>; 4], &Blocks4<'_>, usize) -> [[f32; 4]; 4],
     dot_f32_f32_f32_1x4: unsafe fn(&[f32], [&[f32]; 4]) -> [f32; 4],
@@ -169,6 +209,9 @@ struct Table {
     score: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     soften: unsafe fn(&mut [f32; float::BLOCK], &mut float::Softmax) -> f32,
     weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    // The same for four queries.
+    score_4: unsafe fn([&[f32]; 4], &[f32], f32, [&mut [f32]; 4]),
+    weigh_4: unsafe fn([&[f32]; 4], &[f32], [f32; 4], [&mut [f32]; 4]),
     widen: unsafe fn(&[f16], &mut [f32]),
     narrow: unsafe fn(&[f32], &mut [f16]),
     read_all: unsafe fn(&[u8]) -> u64,
@@ -268,7 +311,8 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// When `w` and `x` differ in `k` or group, or `out` has not that shape.
+    /// When `w` and `x` differ in `k`, the group of `x` is not whole groups of `w`, or `out` has not
+    /// that shape.
     pub fn matmul_q8(&self, w: Q8Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
         matmul::matmul_q8(self.table, w, x, out);
     }
@@ -293,21 +337,13 @@ impl Kernels {
         packed::pack_q8(self.table.packed().layout, w, out);
     }
 
-    /// Writes row `index` of `w` as f32: a row of a quantised embedding.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such row or `out` is not `[k]`.
-    pub fn read_packed_q8(&self, w: PackedQ8<'_>, index: usize, out: &mut [f32]) {
-        packed::read_row_q8(&w, index, out);
-    }
-
     /// `out = x · wᵀ` as [`Kernels::matmul_q8`], to the bit, with packed weights.
     ///
     /// # Panics
     ///
-    /// When `w` and `x` differ in `k` or group or are not in the layout of these kernels, or `out`
-    /// is not `m` rows of as many values as there are weight rows.
+    /// When `w` and `x` differ in `k`, the group of `x` is not the
+    /// [`activation_group`](crate::quant::activation_group) of `w`, either is not in the layout of
+    /// these kernels, or `out` is not `m` rows of as many values as there are weight rows.
     pub fn matmul_packed_q8(&self, w: PackedQ8<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
         packed::matmul_q8(self.table.packed(), w, x, out);
     }
@@ -320,15 +356,6 @@ impl Kernels {
     /// [`bytes_q4`](Layout::bytes_q4).
     pub fn pack_q4(&self, w: Bcml1Matrix<'_>, out: &mut [u8]) {
         packed::pack_q4(self.table.packed().layout, w, out);
-    }
-
-    /// Writes row `index` of `w` as f32.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such row or `out` is not `[k]`.
-    pub fn read_packed_q4(&self, w: PackedQ4<'_>, index: usize, out: &mut [f32]) {
-        packed::read_row_q4(&w, index, out);
     }
 
     /// `out = x · wᵀ` as [`Kernels::matmul_q4`], to the bit, with packed weights.
@@ -357,7 +384,8 @@ impl Kernels {
     }
 
     /// Quantises a tile of activations, `x` of up to [`Kernels::tile_rows`] rows of `k`, for packed
-    /// weights. `out` is the tile's part of what [`Q8Tiles`] joins: values, scales and biases.
+    /// weights in groups of `group`. `out` is the tile's part of what [`Q8Tiles`] joins: values,
+    /// scales and biases.
     ///
     /// # Panics
     ///
@@ -477,24 +505,19 @@ impl Kernels {
         unsafe { (self.table.add)(x, y) }
     }
 
-    /// Attention of the query heads that share one key/value head: `softmax(q · Kᵀ * scale) · V`.
+    /// Attention of queries that share one key/value head: `softmax(q · Kᵀ * scale) · V`.
     ///
-    /// `q` and `out` are `[n_q, head_dim]`. The runs of `kv`, in order, are the positions attended
-    /// to; a sliding window's ring buffer has two. Without positions the output is zero. Scores
-    /// that overflow or are NaN make their query's output NaN.
+    /// `q` and `out` have a row for each of consecutive positions, `[n_q, head_dim]` of the query
+    /// heads that share the keys and values. Each query looks at its own position and up to
+    /// `window - 1` before it; a sliding window's ring buffer gives them in two runs. Scores that
+    /// overflow or are NaN make their query's output NaN.
     ///
     /// # Panics
     ///
-    /// When `head_dim` is 0 or above [`HEAD_DIM_MAX`], or a length does not fit it.
-    pub fn attend(
-        &self,
-        q: &[f32],
-        kv: &[KvRun<'_>],
-        head_dim: usize,
-        scale: f32,
-        out: &mut [f32],
-    ) {
-        attend::attend(self.table, q, kv, head_dim, scale, out);
+    /// When `head_dim` is 0 or above [`HEAD_DIM_MAX`], `window` is 0, the runs do not hold the
+    /// positions from the first one looked at to the last query's, or a length does not fit.
+    pub fn attend(&self, q: &[&[f32]], to: &Attended<'_>, out: &mut [&mut [f32]]) {
+        attend::attend(self.table, q, to, out);
     }
 
     /// Converts a key or value for the cache: to the nearest f16, ties to even. What lies outside

@@ -10,58 +10,68 @@ use std::arch::asm;
 
 use half::f16;
 
-use super::matmul::{chunks, level, level_blocks, level_weights};
-use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, tiles_of};
-use super::{Blocks4, SummedRow, float, peak, scalar};
+use super::matmul::{chunks, level, level_blocks, level_weights, steps};
+use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn};
+use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
-const PACKED: Option<PackedTable> = Some(PackedTable {
-    layout: Layout::new(0x0201, NR, 4, 0),
-    tiles_q8: &TILES_Q8,
-    tiles_q4: &TILES_Q4,
-});
+const PACKED: Option<PackedTable> =
+    Some(PackedTable { layout: Layout::NEON, tiles_q8: &TILES_Q8, tiles_q4: &TILES_Q4 });
 
-static TILES_Q8: [TileFn; 4] = tiles_of!(gemm_q8_q8_f32_mx8c4: 1 2 3 4);
-static TILES_Q4: [TileFn; 4] = tiles_of!(gemm_q8_q4_f32_mx8c4: 1 2 3 4);
+static TILES_Q8: [TileFn; 4] = [
+    gemm_q8_q8_f32_mx8c4::<1>,
+    gemm_q8_q8_f32_mx8c4::<2>,
+    gemm_q8_q8_f32_mx8c4::<3>,
+    gemm_q8_q8_f32_mx8c4::<4>,
+];
+static TILES_Q4: [TileFn; 4] = [
+    gemm_q8_q4_f32_mx8c4::<1>,
+    gemm_q8_q4_f32_mx8c4::<2>,
+    gemm_q8_q4_f32_mx8c4::<3>,
+    gemm_q8_q4_f32_mx8c4::<4>,
+];
 
 /// Rows of a panel.
-const NR: usize = 8;
+const NR: usize = Layout::NEON.panel_rows();
 
 /// `M` rows of activations by a panel.
 #[target_feature(enable = "neon")]
 fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let mut sums = [[vdupq_n_f32(0.0); 2]; M];
-    for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
-        let (w_scales, w) = w.split_at(NR * 4);
+    let (group, n) = (x.groups.w, x.steps());
+    let group_bytes = NR * (4 + group);
+    for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<M, 4>()) {
         // For four rows: the first two, the others.
         let mut dots = [[[vdupq_n_s32(0); 2]; 2]; M];
-        let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<4>().0;
-        for (w, x) in w.iter().zip(x.q.as_chunks::<2>().0) {
-            let w = w.as_flattened().as_chunks::<8>().0;
-            for i in 0..M {
-                let x = [load_four(&x[0][i]), load_four(&x[1][i])];
-                for j in 0..2 {
-                    for h in 0..2 {
-                        let (w0, w1) = (load_half(&w[2 * j + h]), load_half(&w[4 + 2 * j + h]));
-                        let pairs = vmlal_s8(vmull_s8(w0, x[0]), w1, x[1]);
-                        dots[i][j][h] = vpadalq_s16(dots[i][j][h], pairs);
+        // What a product is added to and stays the same, its zero signed.
+        let mut totals = [[vdupq_n_f32(-0.0); 2]; M];
+        for (w, x_q) in w.chunks_exact(group_bytes).zip(x.q.chunks_exact(group / 4)) {
+            let (steps, w) = w.split_at(NR * 4);
+            let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<4>().0;
+            for (w, x) in w.iter().zip(x_q.as_chunks::<2>().0) {
+                let w = w.as_flattened().as_chunks::<8>().0;
+                for i in 0..M {
+                    let x = [load_four(&x[0][i]), load_four(&x[1][i])];
+                    for j in 0..2 {
+                        for h in 0..2 {
+                            let (w0, w1) = (load_half(&w[2 * j + h]), load_half(&w[4 + 2 * j + h]));
+                            let pairs = vmlal_s8(vmull_s8(w0, x[0]), w1, x[1]);
+                            dots[i][j][h] = vpadalq_s16(dots[i][j][h], pairs);
+                        }
                     }
                 }
             }
-        }
-        let w_scales = w_scales.as_chunks::<16>().0;
-        for i in 0..M {
-            for j in 0..2 {
-                let dots = vpaddq_s32(dots[i][j][0], dots[i][j][1]);
-                sums[i][j] = add_scaled(sums[i][j], dots, load_scales(&w_scales[j]), x.scales[i]);
+            let steps = steps.as_chunks::<16>().0;
+            for i in 0..M {
+                for j in 0..2 {
+                    let dots = vcvtq_f32_s32(vpaddq_s32(dots[i][j][0], dots[i][j][1]));
+                    totals[i][j] = vfmaq_f32(totals[i][j], dots, load_scales(&steps[j]));
+                }
             }
         }
-    }
-    for (out, sums) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums.as_flattened()) {
-        store(out, *sums);
+        add_tile(out, &totals, x.scales);
     }
 }
 
@@ -69,17 +79,17 @@ fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f
 /// two rows, until the end of a block: `8 * 15 * 127 = 15240` at most.
 #[target_feature(enable = "neon")]
 fn gemm_q8_q4_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let mut sums = [[vdupq_n_f32(0.0); 2]; M];
-    let groups = panel.chunks_exact(NR * BLOCK_BYTES * (x.group / BLOCK));
-    for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-        // What a product is added to and stays the same, its zero signed.
+    const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
+    for (w, x) in panel.chunks_exact(PANEL_BLOCK * x.steps()).zip(x.summed_groups::<M, 4>()) {
+        let mut sums = [[vdupq_n_s32(0); 2]; M];
         let mut totals = [[vdupq_n_f32(-0.0); 2]; M];
+        let w = w.as_chunks::<PANEL_BLOCK>().0;
         let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
-        for (w, (x_q, x_sums)) in w.as_chunks::<{ NR * BLOCK_BYTES }>().0.iter().zip(blocks) {
-            let w = w.as_chunks::<16>().0;
+        for ((b, block), (x_q, x_sums)) in w.iter().enumerate().zip(blocks) {
+            let lines = block.as_chunks::<16>().0;
             // For four rows: the first two, the others.
             let mut dots = [[[vdupq_n_s16(0); 2]; 2]; M];
-            for (w, x_q) in w[2..].as_chunks::<2>().0.iter().zip(x_q.as_chunks::<2>().0) {
+            for (w, x_q) in lines[2..].as_chunks::<2>().0.iter().zip(x_q.as_chunks::<2>().0) {
                 let w = [split_codes(&w[0]), split_codes(&w[1])];
                 for i in 0..M {
                     for half in 0..2 {
@@ -95,24 +105,52 @@ fn gemm_q8_q4_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f
                     }
                 }
             }
-            for j in 0..2 {
-                let [multipliers, offsets] = [widen_4(&w[0], j), widen_4(&w[1], j)];
-                for i in 0..M {
+            let mut multipliers = widen_8(load_halves(&lines[0]));
+            let offsets = widen_8(load_halves(&lines[1]));
+            if let Some(next) = w.get(b + 1) {
+                let next = widen_8(load_halves(&next.as_chunks().0[0]));
+                multipliers =
+                    [vsubq_f32(multipliers[0], next[0]), vsubq_f32(multipliers[1], next[1])];
+            }
+            for i in 0..M {
+                for j in 0..2 {
                     let [low, high] = dots[i][j];
                     let dots = vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high));
-                    let total = vfmaq_n_f32(totals[i][j], offsets, x_sums[i]);
-                    totals[i][j] = vfmaq_f32(total, vcvtq_f32_s32(dots), multipliers);
+                    sums[i][j] = vaddq_s32(sums[i][j], dots);
+                    let total = vfmaq_n_f32(totals[i][j], offsets[j], x_sums[i]);
+                    totals[i][j] = vfmaq_f32(total, vcvtq_f32_s32(sums[i][j]), multipliers[j]);
                 }
             }
         }
-        for i in 0..M {
-            for j in 0..2 {
-                sums[i][j] = vfmaq_n_f32(sums[i][j], totals[i][j], x.scales[i]);
-            }
+        add_tile(out, &totals, x.scales);
+    }
+}
+
+/// Adds each row's totals times its scale to `out`, `[M, 8]`.
+#[target_feature(enable = "neon")]
+fn add_tile<const M: usize>(out: &mut [f32], totals: &[[float32x4_t; 2]; M], scales: &[f32; M]) {
+    let (out, _) = out.as_chunks_mut::<4>();
+    for i in 0..M {
+        for j in 0..2 {
+            let out = &mut out[2 * i + j];
+            store(out, vfmaq_n_f32(load_floats(out), totals[i][j], scales[i]));
         }
     }
-    for (out, sums) in out.as_chunks_mut::<4>().0.iter_mut().zip(sums.as_flattened()) {
-        store(out, *sums);
+}
+
+/// Adds each row's totals times its scale to four columns of `out`, `[M, 16]`.
+#[target_feature(enable = "neon")]
+pub(super) fn add_rows<const M: usize>(
+    out: &mut [f32],
+    strip: usize,
+    totals: &[float32x4_t; M],
+    scales: &[f32; M],
+) {
+    let (out, _) = out.as_chunks_mut::<4>();
+    let out = &mut out[strip..][..4 * M - 3];
+    for i in 0..M {
+        let out = &mut out[4 * i];
+        store(out, vfmaq_n_f32(load_floats(out), totals[i], scales[i]));
     }
 }
 
@@ -125,23 +163,19 @@ pub(super) fn split_codes(x: &[u8; 16]) -> [int8x16_t; 2] {
     [vreinterpretq_s8_u8(low), vreinterpretq_s8_u8(high)]
 }
 
-/// The first (`half` 0) or last (1) four of eight f16, exact.
+/// Eight f16 as they are stored.
 #[target_feature(enable = "neon")]
-pub(super) fn widen_4(x: &[u8; 16], half: usize) -> float32x4_t {
+pub(super) fn load_halves(x: &[u8; 16]) -> uint16x8_t {
     // SAFETY: `x` is 16 readable bytes.
-    let halves = vreinterpretq_u16_u8(unsafe { vld1q_u8(x.as_ptr()) });
-    widen_8(halves)[half]
+    vreinterpretq_u16_u8(unsafe { vld1q_u8(x.as_ptr()) })
 }
 
-/// Adds a group's dot products with four rows, times their scales.
+/// Four vectors by one instruction.
 #[target_feature(enable = "neon")]
-pub(super) fn add_scaled(
-    sums: float32x4_t,
-    dots: int32x4_t,
-    w_scales: float32x4_t,
-    x_scale: f32,
-) -> float32x4_t {
-    vfmaq_f32(sums, vcvtq_f32_s32(dots), vmulq_n_f32(w_scales, x_scale))
+pub(super) fn load_64(x: &[u8; 64]) -> [uint8x16_t; 4] {
+    // SAFETY: `x` is 64 readable bytes.
+    let uint8x16x4_t(a, b, c, d) = unsafe { vld1q_u8_x4(x.as_ptr()) };
+    [a, b, c, d]
 }
 
 /// Four scales of a panel.
@@ -165,8 +199,8 @@ fn load_half(x: &[i8; 8]) -> int8x8_t {
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "neon")]
-pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
-    let [y] = tile_q8([x], w, group);
+pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], groups: Groups) -> [f32; 4] {
+    let [y] = tile_q8([x], w, groups);
     y
 }
 
@@ -175,21 +209,28 @@ pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize)
 pub(super) fn dot_q8_q8_f32_4x4(
     x: &[Q8Row<'_>; 4],
     w: &[Q8Row<'_>; 4],
-    group: usize,
+    groups: Groups,
 ) -> [[f32; 4]; 4] {
-    tile_q8(x.each_ref(), w, group)
+    tile_q8(x.each_ref(), w, groups)
 }
 
 /// `M` activation rows by four weight rows: `[activation][weight]`.
 #[target_feature(enable = "neon")]
-fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
-    let mut out = [vdupq_n_f32(0.0); M];
-    let (k, groups) = (x[0].q.len(), x[0].scales.len());
-    let (x, w) = (level(x, k, groups), level(w.each_ref(), k, groups));
-    for g in 0..groups {
-        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
-        let mut sums = [[vdupq_n_s32(0); 4]; M];
-        for c in 0..group / 16 {
+fn tile_q8<const M: usize>(
+    x: [&Q8Row<'_>; M],
+    w: &[Q8Row<'_>; 4],
+    groups: Groups,
+) -> [[f32; 4]; M] {
+    let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
+    let mut sums = [[vdupq_n_s32(0); 4]; M];
+    let (k, n) = (x[0].q.len(), groups.x / groups.w);
+    let (x, w) = (level(x, k, groups.x), level(w.each_ref(), k, groups.w));
+    for g in 0..k / groups.w {
+        let (x_chunks, w_chunks) = (chunks(&x, g, groups.w), chunks(&w, g, groups.w));
+        if g % n == 0 {
+            (sums, totals) = ([[vdupq_n_s32(0); 4]; M], [vdupq_n_f32(-0.0); M]);
+        }
+        for c in 0..groups.w / 16 {
             let w = [
                 load(&w_chunks[0][c]),
                 load(&w_chunks[1][c]),
@@ -203,9 +244,12 @@ fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize)
                 }
             }
         }
-        let w_scales = [w[0].scales[g], w[1].scales[g], w[2].scales[g], w[3].scales[g]];
+        let steps = steps(&w, g, n);
         for i in 0..M {
-            out[i] = add_group(out[i], sums[i], &w_scales, x[i].scales[g]);
+            totals[i] = add_group(totals[i], sums[i], &steps);
+            if (g + 1) % n == 0 {
+                out[i] = vfmaq_n_f32(out[i], totals[i], x[i].scales[g / n]);
+            }
         }
     }
     let mut y = [[0.0; 4]; M];
@@ -238,18 +282,25 @@ fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize
     let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
     let (blocks, group_blocks) = (w[0].len(), group / BLOCK);
     let (x_blocks, w) = (level_blocks(x, blocks), level_weights(w, blocks));
+    let mut sums = [[vdupq_n_s32(0); 4]; M];
     for b in 0..blocks {
-        let w = [&w[0][b], &w[1][b], &w[2][b], &w[3][b]];
-        let codes = [codes(w[0]), codes(w[1]), codes(w[2]), codes(w[3])];
-        let parameters = parameters(w);
+        if b % group_blocks == 0 {
+            (sums, totals) = ([[vdupq_n_s32(0); 4]; M], [vdupq_n_f32(-0.0); M]);
+        }
+        let block = [&w[0][b], &w[1][b], &w[2][b], &w[3][b]];
+        let codes = [codes(block[0]), codes(block[1]), codes(block[2]), codes(block[3])];
+        let [mut multipliers, offsets] = parameters(block);
+        if (b + 1) % group_blocks != 0 {
+            let next = [&w[0][b + 1], &w[1][b + 1], &w[2][b + 1], &w[3][b + 1]];
+            multipliers = vsubq_f32(multipliers, parameters(next)[0]);
+        }
         for i in 0..M {
             let x = load_32(&x_blocks[i].0[b]);
-            let mut sums = [vdupq_n_s32(0); 4];
             for j in 0..4 {
-                sums[j] = products_q4(x, codes[j]);
+                sums[i][j] = add_products_q4(sums[i][j], x, codes[j]);
             }
-            let is_first = b % group_blocks == 0;
-            totals[i] = add_block(totals[i], is_first, sums, x_blocks[i].1[b], parameters);
+            let total = vfmaq_n_f32(totals[i], offsets, x_blocks[i].1[b] as f32);
+            totals[i] = vfmaq_f32(total, vcvtq_f32_s32(total_of(sums[i])), multipliers);
         }
         if (b + 1) % group_blocks == 0 {
             for i in 0..M {
@@ -264,31 +315,20 @@ fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize
     y
 }
 
-/// The products of a block in four sums. Four of them are at most `4 * 15 * 127`, an `i16`.
+/// Adds the products of a block to four sums. Four of them are at most `4 * 15 * 127`, an `i16`.
 #[target_feature(enable = "neon")]
-fn products_q4(x: [int8x16_t; 2], codes: [int8x16_t; 2]) -> int32x4_t {
-    let sums = vmull_s8(vget_low_s8(x[0]), vget_low_s8(codes[0]));
-    let sums = vmlal_high_s8(sums, x[0], codes[0]);
-    let sums = vmlal_s8(sums, vget_low_s8(x[1]), vget_low_s8(codes[1]));
-    vpaddlq_s16(vmlal_high_s8(sums, x[1], codes[1]))
+fn add_products_q4(sums: int32x4_t, x: [int8x16_t; 2], codes: [int8x16_t; 2]) -> int32x4_t {
+    let pairs = vmull_s8(vget_low_s8(x[0]), vget_low_s8(codes[0]));
+    let pairs = vmlal_high_s8(pairs, x[0], codes[0]);
+    let pairs = vmlal_s8(pairs, vget_low_s8(x[1]), vget_low_s8(codes[1]));
+    vpadalq_s16(sums, vmlal_high_s8(pairs, x[1], codes[1]))
 }
 
-/// Adds a block's product, of one activation row with four weight rows, to their totals.
+/// The total of each of four sums.
 #[target_feature(enable = "neon")]
-pub(super) fn add_block(
-    total: float32x4_t,
-    is_first: bool,
-    sums: [int32x4_t; 4],
-    x_sum: i32,
-    [multipliers, offsets]: [float32x4_t; 2],
-) -> float32x4_t {
+pub(super) fn total_of(sums: [int32x4_t; 4]) -> int32x4_t {
     let [a, b, c, d] = sums;
-    let dots = vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d)));
-    let total = match is_first {
-        true => vmulq_n_f32(offsets, x_sum as f32),
-        false => vfmaq_n_f32(total, offsets, x_sum as f32),
-    };
-    vfmaq_f32(total, dots, multipliers)
+    vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d))
 }
 
 /// The codes of a block, a byte each, in the order of its values.
@@ -319,19 +359,16 @@ fn add_products(sums: int32x4_t, x: int8x16_t, w: int8x16_t) -> int32x4_t {
     vpadalq_s16(sums, vmlal_high_s8(low, x, w))
 }
 
-/// Adds a group's dot products, of one activation row with four weight rows, to their outputs.
+/// Adds dot products of one activation row with four weight rows, times `steps`, to their totals.
 #[target_feature(enable = "neon")]
 pub(super) fn add_group(
-    out: float32x4_t,
+    totals: float32x4_t,
     sums: [int32x4_t; 4],
-    w_scales: &[f32; 4],
-    x_scale: f32,
+    steps: &[f32; 4],
 ) -> float32x4_t {
-    let [a, b, c, d] = sums;
-    let dots = vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d)));
-    // SAFETY: `w_scales` is four readable floats, and NEON loads need no more alignment than that.
-    let w_scales = unsafe { vld1q_f32(w_scales.as_ptr()) };
-    vfmaq_f32(out, dots, vmulq_n_f32(w_scales, x_scale))
+    // SAFETY: `steps` is four readable floats, and NEON loads need no more alignment than that.
+    let steps = unsafe { vld1q_f32(steps.as_ptr()) };
+    vfmaq_f32(totals, vcvtq_f32_s32(total_of(sums)), steps)
 }
 
 /// Dot products of `x` with `N` of up to four rows as long as it; see [`float::dots`].
@@ -372,6 +409,55 @@ fn add_lanes(sums: [float32x4_t; 4], a: [float32x4_t; 4], b: [float32x4_t; 4]) -
     ]
 }
 
+/// As [`dots`] for four rows by four.
+#[target_feature(enable = "neon")]
+fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
+    let ([a, b, c, d], [e, f, g, h]) = (x, rows);
+    let ([a_ef, b_ef], [a_gh, b_gh]) = (dots22([a, b], [e, f]), dots22([a, b], [g, h]));
+    let ([c_ef, d_ef], [c_gh, d_gh]) = (dots22([c, d], [e, f]), dots22([c, d], [g, h]));
+    let mut y = [[0.0; 4]; 4];
+    let halves = [[a_ef, a_gh], [b_ef, b_gh], [c_ef, c_gh], [d_ef, d_gh]];
+    for (y, [low, high]) in y.iter_mut().zip(halves) {
+        store(y, vpaddq_f32(low, high));
+    }
+    y
+}
+
+/// Dot products of two rows with two others but for the last addition: of each of `x` two with
+/// the first row's halves, two with the second's.
+#[target_feature(enable = "neon")]
+fn dots22(x: [&[f32]; 2], rows: [&[f32]; 2]) -> [float32x4_t; 2] {
+    let mut sums = [[[vdupq_n_f32(0.0); 4]; 2]; 2];
+    let len = x[0].len();
+    let (x_chunks, rows_chunks) = (float::chunks_of(x, len), float::chunks_of(rows, len));
+    for c in 0..x_chunks[0].len() {
+        let rows = [load_lanes(&rows_chunks[0][c]), load_lanes(&rows_chunks[1][c])];
+        for i in 0..2 {
+            let x = load_lanes(&x_chunks[i][c]);
+            for j in 0..2 {
+                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
+            }
+        }
+    }
+    if !len.is_multiple_of(float::LANES) {
+        let rows = rows.map(float::last_chunk);
+        let rows = [load_lanes(&rows[0]), load_lanes(&rows[1])];
+        for i in 0..2 {
+            let x = load_lanes(&float::last_chunk(x[i]));
+            for j in 0..2 {
+                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
+            }
+        }
+    }
+    let mut y = [vdupq_n_f32(0.0); 2];
+    for i in 0..2 {
+        let [[a, b, c, d], [e, f, g, h]] = sums[i];
+        let first = vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
+        y[i] = vpaddq_f32(first, vaddq_f32(vaddq_f32(e, g), vaddq_f32(f, h)));
+    }
+    y
+}
+
 /// Bits of the largest magnitude; as integers, which without their sign they are in order as.
 #[target_feature(enable = "neon")]
 fn largest(x: &[[f32; 32]]) -> u32 {
@@ -405,7 +491,7 @@ fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
 
 /// Eight f16 to f32, exact.
 #[target_feature(enable = "neon")]
-fn widen_8(x: uint16x8_t) -> [float32x4_t; 2] {
+pub(super) fn widen_8(x: uint16x8_t) -> [float32x4_t; 2] {
     let (low, high): (float32x4_t, float32x4_t);
     // SAFETY: `fcvtl` is in ARMv8.0 and works on registers alone.
     unsafe {
@@ -507,6 +593,12 @@ fn load_lanes(x: &[f32; 16]) -> [float32x4_t; 4] {
         lanes[i] = unsafe { vld1q_f32(fours[i].as_ptr()) };
     }
     lanes
+}
+
+#[target_feature(enable = "neon")]
+fn load_floats(x: &[f32; 4]) -> float32x4_t {
+    // SAFETY: `x` is four readable floats.
+    unsafe { vld1q_f32(x.as_ptr()) }
 }
 
 #[target_feature(enable = "neon")]

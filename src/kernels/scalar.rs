@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{Blocks4, SummedRow, float};
+use super::{Blocks4, Groups, SummedRow, float};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
@@ -13,6 +13,10 @@ float::float_kernels!(FMA, None);
 
 fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     float::dots::<FMA, N>(x, rows)
+}
+
+fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
+    x.map(|x| dots(x, rows))
 }
 
 fn largest(x: &[[f32; 32]]) -> u32 {
@@ -26,24 +30,29 @@ fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
 }
 
 /// One activation row by four weight rows.
-pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
-    w.map(|w| dot_q8(x, &w, group))
+pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], groups: Groups) -> [f32; 4] {
+    w.map(|w| dot_q8(x, &w, groups))
 }
 
 /// Four activation rows by four weight rows: `[activation][weight]`.
 pub(super) fn dot_q8_q8_f32_4x4(
     x: &[Q8Row<'_>; 4],
     w: &[Q8Row<'_>; 4],
-    group: usize,
+    groups: Groups,
 ) -> [[f32; 4]; 4] {
-    x.map(|x| w.map(|w| dot_q8(&x, &w, group)))
+    x.map(|x| w.map(|w| dot_q8(&x, &w, groups)))
 }
 
-fn dot_q8(x: &Q8Row<'_>, w: &Q8Row<'_>, group: usize) -> f32 {
-    let groups = x.q.chunks_exact(group).zip(w.q.chunks_exact(group));
-    let scales = x.scales.iter().zip(w.scales);
-    groups.zip(scales).fold(0.0, |acc, ((x, w), (x_scale, w_scale))| {
-        float::fma::<FMA>(dot_i8(x, w) as f32, w_scale * x_scale, acc)
+fn dot_q8(x: &Q8Row<'_>, w: &Q8Row<'_>, groups: Groups) -> f32 {
+    let values = x.q.chunks_exact(groups.x).zip(w.q.chunks_exact(groups.x));
+    let scales = x.scales.iter().zip(w.scales.chunks_exact(groups.x / groups.w));
+    values.zip(scales).fold(0.0, |y, ((x, w), (x_scale, w_scales))| {
+        let (mut dot, mut total) = (0, -0.0);
+        for (g, (x, w)) in x.chunks_exact(groups.w).zip(w.chunks_exact(groups.w)).enumerate() {
+            dot += dot_i8(x, w);
+            total = float::fma::<FMA>(dot as f32, float::step(w_scales, g), total);
+        }
+        float::fma::<FMA>(total, *x_scale, y)
     })
 }
 
@@ -62,27 +71,19 @@ pub(super) fn dot_q8_q4_f32_4x4(
 }
 
 fn dot_q4(x: &SummedRow<'_>, w: &[Block], group: usize) -> f32 {
-    let group_blocks = group / BLOCK;
-    let mut blocks = x.row.q.as_chunks::<BLOCK>().0.iter().zip(x.sums).zip(w);
-    x.row.scales.iter().fold(0.0, |y, x_scale| {
-        // Not 0 to start with, so that the first block's term is a product, its zero signed.
-        let mut total = None;
-        for ((q, sum), w) in blocks.by_ref().take(group_blocks) {
-            total = Some(add_block(total, q, *sum, w));
+    let values = x.row.q.chunks_exact(group).zip(x.sums.chunks_exact(group / BLOCK));
+    let groups = values.zip(w.chunks_exact(group / BLOCK)).zip(x.row.scales);
+    groups.fold(0.0, |y, (((q, sums), w), x_scale)| {
+        let (mut dot, mut total) = (0, -0.0);
+        for (b, (q, sum)) in q.as_chunks::<BLOCK>().0.iter().zip(sums).enumerate() {
+            let next = w.get(b + 1).map_or(0.0, |w| w.multiplier().to_f32());
+            dot +=
+                w[b].codes().iter().zip(q).map(|(w, q)| i32::from(*w) * i32::from(*q)).sum::<i32>();
+            total = float::fma::<FMA>(*sum as f32, w[b].offset().to_f32(), total);
+            total = float::fma::<FMA>(dot as f32, w[b].multiplier().to_f32() - next, total);
         }
-        float::fma::<FMA>(total.unwrap_or(0.0), *x_scale, y)
+        float::fma::<FMA>(total, *x_scale, y)
     })
-}
-
-/// Adds a block's product to `total`.
-fn add_block(total: Option<f32>, q: &[i8; BLOCK], sum: i32, w: &Block) -> f32 {
-    let (multiplier, offset) = (w.multiplier().to_f32(), w.offset().to_f32());
-    let dot: i32 = w.codes().iter().zip(q).map(|(w, q)| i32::from(*w) * i32::from(*q)).sum();
-    let total = match total {
-        None => sum as f32 * offset,
-        Some(total) => float::fma::<FMA>(sum as f32, offset, total),
-    };
-    float::fma::<FMA>(dot as f32, multiplier, total)
 }
 
 fn dot_i8(a: &[i8], b: &[i8]) -> i32 {

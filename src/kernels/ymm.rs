@@ -5,77 +5,90 @@
 //! are broadcast from memory. Tiles are as high as 16 registers hold two sums for each row.
 
 /// Defines `gemm_q8_q8_f32_mx16c4` for a tier with `$features` and its step `$add`, whose sums
-/// start at the biases if `$flipped`; and `gemm_q8_q4_f32_mx16c4`, whose step for codes is
-/// `$add_codes`, and which `$finish` makes eight sums of in the end.
+/// take biases if `$flipped`; and `gemm_q8_q4_f32_mx16c4`, whose step for codes is `$add_codes`.
+/// That has sums of its own for each block, which `$finish` adds to eight, unless `$flipped`.
 macro_rules! ymm_tiles {
     ($features:literal, $add:ident, $flipped:literal, $add_codes:ident, $finish:ident) => {
-        /// `M` rows of activations by a panel of 16 rows of weights.
+        /// `M` rows of activations by a panel of 16 rows of weights, in `S` sums each.
         #[target_feature(enable = $features)]
-        fn gemm_q8_q8_f32_mx16c4<const M: usize>(
+        fn gemm_q8_q8_f32_mx16c4<const M: usize, const S: usize>(
             panel: &[u8],
             x: &$crate::kernels::packed::Tile<'_>,
             out: &mut [f32],
         ) {
             const NR: usize = $crate::kernels::ymm::NR;
-            let mut sums = [[_mm256_setzero_ps(); 2]; M];
-            for (w, x) in panel.chunks_exact(NR * (4 + x.group)).zip(x.groups::<M, 4>()) {
-                let (w_scales, w) = w.split_at(NR * 4);
-                let mut dots = [[_mm256_setzero_si256(); 2]; M];
-                if $flipped {
-                    for (dots, bias) in dots.iter_mut().zip(x.biases) {
-                        *dots = [_mm256_set1_epi32(*bias); 2];
+            let (group, n) = (x.groups.w, x.steps());
+            let group_bytes = NR * (4 + group);
+            for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<M, 4>()) {
+                let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
+                // What a product is added to and stays the same, its zero signed.
+                let mut totals = [[_mm256_set1_ps(-0.0); 2]; M];
+                let groups = w.chunks_exact(group_bytes).zip(x.q.chunks_exact(group / 4));
+                for ((w, x_q), biases) in groups.zip(x.biases) {
+                    let (steps, w) = w.split_at(NR * 4);
+                    if $flipped {
+                        for i in 0..M {
+                            let bias = _mm256_set1_epi32(biases[i]);
+                            for j in 0..2 {
+                                dots[0][i][j] = _mm256_add_epi32(dots[0][i][j], bias);
+                            }
+                        }
                     }
-                }
-                for (w, x) in w.as_chunks::<{ 4 * NR }>().0.iter().zip(x.q) {
-                    if M == 1 {
-                        let ahead = w.as_ptr().wrapping_add($crate::kernels::ymm::PREFETCH_BYTES);
-                        _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+                    let (w, x_q) = (w.as_chunks::<{ 4 * NR }>().0, x_q.as_chunks::<S>().0);
+                    for (w, x_q) in w.as_chunks::<S>().0.iter().zip(x_q) {
+                        for s in 0..S {
+                            if M == 1 {
+                                prefetch_from(&w[s]);
+                            }
+                            let w = load_pair(&w[s]);
+                            for i in 0..M {
+                                let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[s][i]));
+                                for j in 0..2 {
+                                    dots[s][i][j] = $add(dots[s][i][j], x, w[j]);
+                                }
+                            }
+                        }
                     }
-                    let w = load_pair(w);
+                    let steps = load_pair(&steps.as_chunks().0[0]);
                     for i in 0..M {
-                        let x = _mm256_set1_epi32(i32::from_ne_bytes(x[i]));
                         for j in 0..2 {
-                            dots[i][j] = $add(dots[i][j], x, w[j]);
+                            let mut sum = dots[0][i][j];
+                            for s in 1..S {
+                                sum = _mm256_add_epi32(sum, dots[s][i][j]);
+                            }
+                            let (sum, step) = (_mm256_cvtepi32_ps(sum), steps[j]);
+                            totals[i][j] =
+                                _mm256_fmadd_ps(sum, _mm256_castsi256_ps(step), totals[i][j]);
                         }
                     }
                 }
-                let w_scales = load_pair(&w_scales.as_chunks().0[0]);
-                for i in 0..M {
-                    let x_scale = _mm256_set1_ps(x.scales[i]);
-                    for j in 0..2 {
-                        let scales = _mm256_mul_ps(_mm256_castsi256_ps(w_scales[j]), x_scale);
-                        let dots = _mm256_cvtepi32_ps(dots[i][j]);
-                        sums[i][j] = _mm256_fmadd_ps(dots, scales, sums[i][j]);
-                    }
-                }
+                add_scaled(out, &totals, x.scales);
             }
-            store_sums(out, sums.as_flattened());
         }
 
-        /// `M` rows of activations by a panel of 16 rows of 4-bit weights.
+        /// `M` rows of activations by a panel of 16 rows of 4-bit weights, low and high codes in
+        /// `S` sums.
         #[target_feature(enable = $features)]
-        fn gemm_q8_q4_f32_mx16c4<const M: usize>(
+        fn gemm_q8_q4_f32_mx16c4<const M: usize, const S: usize>(
             panel: &[u8],
             x: &$crate::kernels::packed::Tile<'_>,
             out: &mut [f32],
         ) {
-            const BLOCK: usize = $crate::quant::bcml1::BLOCK;
             const PANEL_BLOCK: usize =
                 $crate::kernels::ymm::NR * $crate::kernels::packed::BLOCK_BYTES;
-            let mut sums = [[_mm256_setzero_ps(); 2]; M];
-            let groups = panel.chunks_exact(PANEL_BLOCK * (x.group / BLOCK));
+            let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
             for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-                // What a product is added to and stays the same, its zero signed.
+                let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
                 let mut totals = [[_mm256_set1_ps(-0.0); 2]; M];
+                let w = w.as_chunks::<PANEL_BLOCK>().0;
+                let [mut multipliers, mut offsets] = block_parameters(w.first());
                 let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
-                for (w, (x_q, x_sums)) in w.as_chunks::<PANEL_BLOCK>().0.iter().zip(blocks) {
-                    let lines = w.as_chunks::<64>().0;
-                    let mut dots = [[_mm256_setzero_si256(); 2]; M];
+                for ((b, w_block), (x_q, x_sums)) in w.iter().enumerate().zip(blocks) {
+                    let mut block_dots = [[_mm256_setzero_si256(); 2]; M];
+                    let lines = w_block.as_chunks::<64>().0;
                     for (w, x_q) in lines[1..].iter().zip(x_q.as_chunks::<2>().0) {
                         if M == 1 {
-                            let ahead =
-                                w.as_ptr().wrapping_add($crate::kernels::ymm::PREFETCH_BYTES);
-                            _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+                            prefetch_from(w);
                         }
                         let both = load_pair(w);
                         for (half, x_q) in x_q.iter().enumerate() {
@@ -83,30 +96,76 @@ macro_rules! ymm_tiles {
                             for i in 0..M {
                                 let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[i]));
                                 for j in 0..2 {
-                                    dots[i][j] = $add_codes(dots[i][j], x, w[j]);
+                                    let sum = match $flipped {
+                                        true => &mut dots[half % S][i][j],
+                                        false => &mut block_dots[i][j],
+                                    };
+                                    *sum = $add_codes(*sum, x, w[j]);
                                 }
                             }
                         }
                     }
-                    let [multipliers, offsets] = load_pair(&lines[0]);
-                    let (multipliers, offsets) = (widen_pair(multipliers), widen_pair(offsets));
+                    let [next_multipliers, next_offsets] = block_parameters(w.get(b + 1));
                     for i in 0..M {
                         let x_sum = _mm256_set1_ps(x_sums[i]);
                         for j in 0..2 {
                             let total = _mm256_fmadd_ps(x_sum, offsets[j], totals[i][j]);
-                            let dots = _mm256_cvtepi32_ps($finish(dots[i][j]));
-                            totals[i][j] = _mm256_fmadd_ps(dots, multipliers[j], total);
+                            if !$flipped {
+                                dots[0][i][j] = $finish(dots[0][i][j], block_dots[i][j]);
+                            }
+                            let mut sum = dots[0][i][j];
+                            for s in 1..S {
+                                sum = _mm256_add_epi32(sum, dots[s][i][j]);
+                            }
+                            let step = _mm256_sub_ps(multipliers[j], next_multipliers[j]);
+                            totals[i][j] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), step, total);
                         }
                     }
+                    (multipliers, offsets) = (next_multipliers, next_offsets);
                 }
-                for i in 0..M {
-                    let x_scale = _mm256_set1_ps(x.scales[i]);
-                    for j in 0..2 {
-                        sums[i][j] = _mm256_fmadd_ps(totals[i][j], x_scale, sums[i][j]);
-                    }
+                add_scaled(out, &totals, x.scales);
+            }
+        }
+
+        /// Adds each row's totals times its scale to `out`, `[M, 16]`.
+        #[target_feature(enable = $features)]
+        fn add_scaled<const M: usize>(
+            out: &mut [f32],
+            totals: &[[__m256; 2]; M],
+            scales: &[f32; M],
+        ) {
+            let (out, _) = out.as_chunks_mut::<8>();
+            for i in 0..M {
+                for j in 0..2 {
+                    let out = &mut out[2 * i + j];
+                    // SAFETY: `out` is eight readable floats, and `loadu` needs no alignment.
+                    let sum = unsafe { _mm256_loadu_ps(out.as_ptr()) };
+                    let sum = _mm256_fmadd_ps(totals[i][j], _mm256_set1_ps(scales[i]), sum);
+                    // SAFETY: `out` is eight writable floats, and `storeu` needs no alignment.
+                    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), sum) };
                 }
             }
-            store_sums(out, sums.as_flattened());
+        }
+
+        /// Multipliers and offsets of a block, zeros if there is none.
+        #[target_feature(enable = $features)]
+        fn block_parameters(
+            block: Option<&[u8; $crate::kernels::ymm::NR * $crate::kernels::packed::BLOCK_BYTES]>,
+        ) -> [[__m256; 2]; 2] {
+            match block {
+                Some(block) => {
+                    let [multipliers, offsets] = load_pair(&block.as_chunks().0[0]);
+                    [widen_pair(multipliers), widen_pair(offsets)]
+                }
+                None => [[_mm256_setzero_ps(); 2]; 2],
+            }
+        }
+
+        /// Asks for the line that is some way behind `w`.
+        #[target_feature(enable = $features)]
+        fn prefetch_from(w: &[u8; 64]) {
+            let ahead = w.as_ptr().wrapping_add($crate::kernels::ymm::PREFETCH_BYTES);
+            _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
         }
 
         /// The low (`half` 0) or high (1) codes of each byte.
@@ -131,14 +190,6 @@ macro_rules! ymm_tiles {
         }
 
         #[target_feature(enable = $features)]
-        fn store_sums(out: &mut [f32], sums: &[__m256]) {
-            for (out, sums) in out.as_chunks_mut::<8>().0.iter_mut().zip(sums) {
-                // SAFETY: `out` is eight writable floats, and `storeu` needs no alignment.
-                unsafe { _mm256_storeu_ps(out.as_mut_ptr(), *sums) };
-            }
-        }
-
-        #[target_feature(enable = $features)]
         fn load_pair(x: &[u8; 64]) -> [__m256i; 2] {
             let (vectors, _) = x.as_chunks::<32>();
             let mut loaded = [_mm256_setzero_si256(); 2];
@@ -154,7 +205,7 @@ macro_rules! ymm_tiles {
 pub(super) use ymm_tiles;
 
 /// Rows of a panel.
-pub(super) const NR: usize = 16;
+pub(super) const NR: usize = super::Layout::AVX2.panel_rows();
 
 /// How far ahead of the weights in use others are asked for.
 pub(super) const PREFETCH_BYTES: usize = 4096;

@@ -1,10 +1,17 @@
 //! Attention of a batch: each row against what its stream has stored.
 
+use std::ops::Range;
+
+use heapless::Vec;
+
 use super::buffers::{Buffers, KvValues};
 use super::forward::Row;
 use super::kv::KvShape;
-use crate::kernels::Kernels;
-use crate::pool::Pool;
+use crate::kernels::{ATTEND_QUERIES, Attended, Kernels};
+use crate::pool::{Pool, TILE_ROWS};
+
+/// Most rows that share keys and values.
+const BLOCK_ROWS: usize = if ATTEND_QUERIES < TILE_ROWS { ATTEND_QUERIES } else { TILE_ROWS };
 
 /// Shapes and tools of the attention of one model.
 #[derive(Clone, Copy)]
@@ -49,14 +56,36 @@ impl Attention<'_> {
         let q_dim = self.q_dim();
         let width = q_dim + 2 * self.kv_dim();
         let scale = 1.0 / (self.kv.head_dim as f32).sqrt();
-        // The query heads of one kv head are neighbours and share its keys and values.
-        let chunk = q_dim / self.kv.n_kv_heads;
-        self.pool.run_chunks(out, chunk, &|index, out| {
-            let (row, head) = (index / self.kv.n_kv_heads, index % self.kv.n_kv_heads);
-            let q = &qkv[row * width + head * chunk..][..chunk];
-            let at = (rows[row].stream, layer, rows[row].pos);
-            let runs = kv.runs(self.kv, at, head);
-            self.kernels.attend(q, &runs, self.kv.head_dim, scale, out);
+        // The query heads of one kv head are neighbours and share its keys and values, and so do
+        // rows that follow each other.
+        let heads = q_dim / self.kv.n_kv_heads;
+        let rows_step = (ATTEND_QUERIES * self.kv.head_dim / heads).clamp(1, BLOCK_ROWS);
+        self.pool.run_tiles(out, q_dim, (rows_step, heads), &|block, columns, out| {
+            let head = columns.start / heads;
+            for part in streaks(&rows[block.clone()]) {
+                let q: Vec<&[f32], BLOCK_ROWS> = block
+                    .clone()
+                    .skip(part.start)
+                    .take(part.len())
+                    .map(|row| &qkv[row * width..][columns.clone()])
+                    .collect();
+                let Row { stream, pos, .. } = rows[block.start + part.start];
+                let (start, runs) = kv.runs(self.kv, (stream, layer), head, pos..pos + part.len());
+                let window = self.kv.sliding_window.unwrap_or(usize::MAX);
+                let head_dim = self.kv.head_dim;
+                let to = Attended { kv: &runs, start, pos, window, head_dim, scale };
+                self.kernels.attend(&q, &to, &mut out[part]);
+            }
         });
     }
+}
+
+/// The ranges of `rows` that are consecutive positions of one stream.
+fn streaks(rows: &[Row]) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    let follows = |a: &Row, b: &Row| a.stream == b.stream && a.pos + 1 == b.pos;
+    rows.chunk_by(follows).map(move |streak| {
+        start += streak.len();
+        start - streak.len()..start
+    })
 }

@@ -20,7 +20,7 @@ pub(super) struct Inputs<'a> {
     pub(super) f32: &'a mut [f32],
     /// The same, quantised; empty if the weights are f32. `[batch, k]`.
     pub(super) q: &'a mut [i8],
-    /// Scales of `q`, `[batch, k / group]`.
+    /// Scales of `q`, `[batch, k / group]` at most: as many as its groups are.
     pub(super) scales: &'a mut [f32],
     /// Biases of `q` for packed weights, `[batch, k / group]`.
     pub(super) biases: &'a mut [i32],

@@ -20,7 +20,7 @@ use super::rope;
 use super::{Matrix, Model, Share};
 use crate::arena::{Arena, Exhausted};
 use crate::format::model::{Header, TensorKind};
-use crate::kernels::Kernels;
+use crate::kernels::{Isa, Kernels};
 use crate::pack;
 use crate::pool::Pool;
 
@@ -85,6 +85,13 @@ pub enum StartError {
     Plan(PlanError),
     /// There is not enough memory.
     Memory(Exhausted),
+    /// The model's file is packed for other kernels than those that should run it.
+    Packed {
+        /// The kernels it is packed for.
+        wanted: Isa,
+        /// The kernels that should run it.
+        found: Isa,
+    },
 }
 
 impl fmt::Display for StartError {
@@ -92,6 +99,14 @@ impl fmt::Display for StartError {
         match self {
             StartError::Plan(e) => e.fmt(f),
             StartError::Memory(e) => e.fmt(f),
+            StartError::Packed { wanted, found } => {
+                let (wanted, found) = (wanted.name(), found.name());
+                write!(
+                    f,
+                    "the model's weights are packed for {wanted} kernels, but those in use here are \
+                     {found}; export the model again without --isa, or for this machine's kernels"
+                )
+            }
         }
     }
 }
@@ -116,15 +131,20 @@ impl Transformer {
     /// Allocates everything that `plan` asks for.
     ///
     /// # Errors
-    /// If the plan does not fit the model, or the machine has not that much memory.
+    /// If the plan does not fit the model, the machine has not that much memory, or the model's
+    /// file is packed for other kernels.
     pub fn new(
         model: Arc<Model>,
         kernels: Kernels,
         pool: Pool,
         plan: Plan,
     ) -> Result<Transformer, StartError> {
+        if let Some(wanted) = model.packed_for().filter(|isa| *isa != kernels.isa()) {
+            return Err(StartError::Packed { wanted, found: kernels.isa() });
+        }
         let (arena, kv) = allocate(&model, &plan)?;
         let frequencies = rope::frequencies(model.header());
+        let packed = PackedWeights::of_model(&model);
         Ok(Transformer {
             model,
             kernels,
@@ -133,7 +153,7 @@ impl Transformer {
             kv,
             frequencies,
             arena,
-            packed: None,
+            packed,
             is_wanted: None,
         })
     }
@@ -183,13 +203,20 @@ impl Transformer {
         }
     }
 
+    /// What the model's own file holds packed; `None` if it is as any kernels can use it.
+    pub fn packed_in_model(&self) -> Option<PackReport> {
+        self.model.packed_for()?;
+        self.packed.as_ref().map(PackedWeights::reused)
+    }
+
     /// From now on `is_wanted` is asked before each layer and may end a forward pass with
     /// [`ForwardError::Interrupted`]. Its rows then count as not run.
     pub fn interrupt_by(&mut self, is_wanted: fn() -> bool) {
         self.is_wanted = Some(is_wanted);
     }
 
-    /// Bytes of the weights packed for the kernels; `None` if they have no packed form.
+    /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have
+    /// no packed form, or the model's file holds that.
     pub fn packed_bytes(&self) -> Option<u64> {
         self.packer().bytes()
     }
@@ -412,7 +439,7 @@ impl Pass<'_> {
     /// Fills `x` with the tokens' embeddings.
     fn embed(&self, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
-        let embedding = self.matrix(TensorKind::Embedding, 0);
+        let embedding = self.model.matrix(TensorKind::Embedding, 0);
         for (row, x) in self.rows.iter().zip(buffers.x.chunks_exact_mut(header.dim)) {
             embedding.read_row(row.token as usize, self.kernels, x);
         }

@@ -87,26 +87,28 @@ impl KvValues<'_> {
         }
     }
 
-    /// The keys and values of `head` that the token at `pos` attends to.
+    /// The keys and values of `head` that the tokens at `positions` attend to, and the position of
+    /// the first of them.
     pub(super) fn runs(
         &self,
         shape: &KvShape,
-        (stream, layer, pos): (usize, usize, usize),
+        (stream, layer): (usize, usize),
         head: usize,
-    ) -> Vec<KvRun<'_>, 2> {
+        positions: Range<usize>,
+    ) -> (usize, Vec<KvRun<'_>, 2>) {
+        let start = shape.visible(positions.start).start;
         let k_at = shape.head_start(stream, layer, head);
         let v_at = k_at + shape.values_after_keys();
-        let slots = shape.slots(shape.visible(pos)).into_iter();
-        slots
-            .map(|slots| {
-                let (start, end) = (slots.start * shape.head_dim, slots.end * shape.head_dim);
-                let (k, v) = (k_at + start..k_at + end, v_at + start..v_at + end);
-                match self {
-                    KvValues::F16(kv) => KvRun::F16 { keys: &kv[k], values: &kv[v] },
-                    KvValues::F32(kv) => KvRun::F32 { keys: &kv[k], values: &kv[v] },
-                }
-            })
-            .collect()
+        let slots = shape.slots(start..positions.end).into_iter();
+        let runs = slots.map(|slots| {
+            let (start, end) = (slots.start * shape.head_dim, slots.end * shape.head_dim);
+            let (k, v) = (k_at + start..k_at + end, v_at + start..v_at + end);
+            match self {
+                KvValues::F16(kv) => KvRun::F16 { keys: &kv[k], values: &kv[v] },
+                KvValues::F32(kv) => KvRun::F32 { keys: &kv[k], values: &kv[v] },
+            }
+        });
+        (start, runs.collect())
     }
 }
 

@@ -18,11 +18,10 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use crate::format;
-use crate::format::model::{Encoding, HEADER_LEN, Header, Tensor, TensorId, TensorKind};
-use crate::kernels::{Kernels, PackedQ4, PackedQ8};
+use crate::format::model::{Encoding, Header, Part, Tensor, TensorId, TensorKind};
+use crate::kernels::{Isa, Kernels, Layout, PACKED_GROUP_MAX, PackedQ4, PackedQ8};
 use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::Map;
@@ -41,7 +40,9 @@ pub struct Model {
     share: Share,
     weights: Weights,
     /// Of the whole file, whatever the share.
-    fingerprint: OnceLock<u64>,
+    fingerprint: u64,
+    /// How the file's matrices are packed, and for whom; `None` if they are not.
+    packed_for: Option<(Isa, Layout)>,
 }
 
 enum Source {
@@ -129,6 +130,24 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// `bytes` as the quantised matrix of `kind` that was packed in `layout`.
+    ///
+    /// # Panics
+    /// If it has not that many bytes, or cannot be packed.
+    fn packed(bytes: &'a [u8], header: &Header, kind: TensorKind, layout: Layout) -> Matrix<'a> {
+        let shape = header.shape(kind);
+        let matrix = match (header.weights.encoding(kind), header.weights.group()) {
+            (Encoding::Q8 { group }, _) => {
+                PackedQ8::new(bytes, shape, group, layout).map(Matrix::PackedQ8)
+            }
+            (Encoding::Bcml1, Some(group)) => {
+                PackedQ4::new(bytes, shape, group, layout).map(Matrix::PackedQ4)
+            }
+            _ => unreachable!("f32 matrices are not packed"),
+        };
+        matrix.expect("a packed matrix has the length that its layout gives")
+    }
+
     /// Writes row `index` as f32 to `out`, `[k]`.
     pub fn read_row(&self, index: usize, kernels: &Kernels, out: &mut [f32]) {
         match self {
@@ -137,9 +156,10 @@ impl<'a> Matrix<'a> {
                 let row = matrix.row(index);
                 kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
             }
-            Matrix::PackedQ8(matrix) => kernels.read_packed_q8(*matrix, index, out),
             Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
-            Matrix::PackedQ4(matrix) => kernels.read_packed_q4(*matrix, index, out),
+            Matrix::PackedQ8(_) | Matrix::PackedQ4(_) => {
+                unreachable!("rows are read from the model, packed weights only multiplied by")
+            }
         }
     }
 }
@@ -148,8 +168,35 @@ impl Model {
     /// Maps the model file at `path` and checks its header.
     ///
     /// # Errors
-    /// If the file cannot be mapped, or is not a model whose every tensor lies inside it.
+    /// If the file cannot be mapped, is not a model whose every tensor lies inside it, or holds
+    /// only some of the layers.
     pub fn open(path: &Path) -> Result<Model, LoadError> {
+        let model = Model::open_part(path)?;
+        match model.check_whole() {
+            Ok(()) => Ok(model),
+            Err(source) => Err(LoadError::Format { path: path.to_owned(), source }),
+        }
+    }
+
+    /// Refuses a model whose file holds only some layers.
+    ///
+    /// # Errors
+    /// Names the layers.
+    pub fn check_whole(&self) -> Result<(), format::Error> {
+        let Some(Part { layers: Range { start, end }, .. }) = &self.header.part else {
+            return Ok(());
+        };
+        Err(format::Error::Unsupported(format!(
+            "the file holds only layers {start}..{end} of {}, for one node of a ring",
+            self.header.n_layers
+        )))
+    }
+
+    /// Maps the model file at `path`, whichever layers it holds: [`Model::share`] tells.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, or is not a model whose every tensor lies inside it.
+    pub fn open_part(path: &Path) -> Result<Model, LoadError> {
         let io_error = |source| LoadError::Io { path: path.to_owned(), source };
         let map = Map::open(path).map_err(io_error)?;
         Model::new(Source::Map(map))
@@ -169,23 +216,29 @@ impl Model {
 
     fn new(source: Source) -> Result<Model, format::Error> {
         let header = Header::parse(source.bytes())?;
-        let share = Share::whole(&header);
+        let share = Share::of_file(&header);
+        let fingerprint = header.fingerprint(source.bytes());
+        let packed_for = packed_for(&header)?;
         let weights = Weights::whole(&header, source);
-        Ok(Model { header, share, weights, fingerprint: OnceLock::new() })
+        Ok(Model { header, share, weights, fingerprint, packed_for })
     }
 
     /// The model with the weights of `share` alone; nothing else of its file stays mapped.
     ///
     /// # Errors
-    /// If the file cannot be mapped, or the share's layers are none or not the model's.
+    /// If the file cannot be mapped, or the share's layers are none or not the model's, or the
+    /// file does not hold them.
     pub fn with_share(self, share: Share) -> io::Result<Model> {
         let Range { start, end } = share.layers;
-        if start >= end || end > self.header.n_layers || self.share != Share::whole(&self.header) {
-            let what = format!("no layers {start}..{end} in a model of {}", self.header.n_layers);
+        if start >= end || !self.share.includes(&share) {
+            let own = &self.share;
+            let ends = if share.has_ends && !own.has_ends { " and the embedding" } else { "" };
+            let what = format!(
+                "no layers {start}..{end}{ends} where there are {}..{} of {}",
+                own.layers.start, own.layers.end, self.header.n_layers
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
-        // Asked while the whole file is still at hand.
-        self.fingerprint();
         let weights = self.weights.narrow(&share)?;
         Ok(Model { share, weights, ..self })
     }
@@ -195,32 +248,20 @@ impl Model {
         &self.header
     }
 
+    /// The kernels that the file's matrices are packed for, and that alone can run the model;
+    /// `None` if they are not packed.
+    pub fn packed_for(&self) -> Option<Isa> {
+        self.packed_for.map(|(isa, _)| isa)
+    }
+
     /// Which part of the model this is.
     pub fn share(&self) -> &Share {
         &self.share
     }
 
-    /// Stands for the model's content: the header and the checksums of all tensors; of a file
-    /// without checksums its length and bytes from all over it.
+    /// Stands for the model's content: see [`Header::fingerprint`].
     pub fn fingerprint(&self) -> u64 {
-        *self.fingerprint.get_or_init(|| self.hash_file())
-    }
-
-    fn hash_file(&self) -> u64 {
-        const SAMPLE: usize = 4096;
-        const SAMPLES: usize = 256;
-        let bytes = self.weights.file().expect("`with_share` asks for it first");
-        let mut hash = Fnv::new();
-        hash.add(&bytes[..HEADER_LEN]);
-        if self.header.has_extension {
-            hash.add(&bytes[bytes.len() - 4 * self.header.n_tensors()..]);
-            return hash.0;
-        }
-        hash.add(&bytes.len().to_le_bytes());
-        for sample in bytes.chunks(SAMPLE).step_by((bytes.len() / SAMPLE / SAMPLES).max(1)) {
-            hash.add(sample);
-        }
-        hash.0
+        self.fingerprint
     }
 
     /// Bytes of weights that decoding one token reads here: everything of the share but the embedding, of
@@ -239,7 +280,11 @@ impl Model {
 
     /// The matrix of `kind` in `layer` (0 if the kind is not per layer).
     pub(crate) fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
-        let bytes = self.tensor_bytes(TensorId { kind, layer });
+        let bytes = self.content(TensorId { kind, layer });
+        let is_packed = self.header.packing_of(kind).is_some();
+        if let Some((_, layout)) = self.packed_for.filter(|_| is_packed) {
+            return Matrix::packed(bytes, &self.header, kind, layout);
+        }
         let (rows, k) = self.header.shape(kind);
         match self.header.weights.encoding(kind) {
             Encoding::F32 => Matrix::F32 { w: floats(bytes), k },
@@ -263,8 +308,31 @@ impl Model {
         }
     }
 
+    /// The bytes of a tensor without what fills it up.
+    fn content(&self, id: TensorId) -> &[u8] {
+        &self.tensor_bytes(id)[..self.header.content_bytes(id.kind) as usize]
+    }
+
     fn tensor_bytes(&self, id: TensorId) -> &[u8] {
         self.weights.tensor(id)
+    }
+}
+
+/// The kernels that a file's matrices are packed for; `None` if they are not packed.
+fn packed_for(header: &Header) -> Result<Option<(Isa, Layout)>, format::Error> {
+    let Some(packed) = header.packed else { return Ok(None) };
+    let is_same = |layout: &Layout| {
+        let group = header.weights.group().unwrap_or(0);
+        layout.panel_rows() == packed.panel_rows && group <= PACKED_GROUP_MAX
+    };
+    let isa = Isa::from_layout(packed.layout);
+    match isa.and_then(|isa| Some((isa, isa.layout().filter(is_same)?))) {
+        Some(found) => Ok(Some(found)),
+        None => Err(format::Error::Unsupported(format!(
+            "weights packed in layout {:#06x}, which this version does not have; \
+             export the model again",
+            packed.layout
+        ))),
     }
 }
 
@@ -274,21 +342,6 @@ impl Source {
             Source::Map(map) => map.as_bytes(),
             Source::Static(bytes) => bytes,
             Source::Memory(memory) => memory.as_slice(),
-        }
-    }
-}
-
-/// FNV-1a, 64 bit (Fowler, Noll, Vo).
-struct Fnv(u64);
-
-impl Fnv {
-    fn new() -> Fnv {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn add(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
 }

@@ -9,15 +9,15 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use super::{Matrix, Model};
-use crate::format::model::{Encoding, Header, TensorId, TensorKind};
-use crate::kernels::{Kernels, Layout, PackedQ4, PackedQ8};
+use crate::format::model::{Header, TensorId, TensorKind};
+use crate::kernels::{Kernels, Layout};
 use crate::pack::{self, Builder, Cache, Entry, Identity};
 use crate::pool::Pool;
 use crate::sys::cpu;
 use crate::sys::huge::HugeMemory;
 
 /// Changes when the order or the meaning of a cache's tensors does.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Panels that a thread packs at once.
 const PIECE_PANELS: usize = 8;
@@ -66,6 +66,8 @@ type Kinds = Vec<(TensorKind, Vec<Entry>)>;
 
 enum Home {
     File(Arc<Cache>),
+    /// The model's own file; entries say where a copy of its matrices puts them.
+    Model(Arc<Model>),
     Memory(HugeMemory),
 }
 
@@ -229,34 +231,50 @@ fn by_kind(entries: Vec<(TensorKind, Entry)>) -> Kinds {
 }
 
 impl PackedWeights {
+    /// The matrices of a model whose file holds them packed; `None` if it does not.
+    pub(super) fn of_model(model: &Arc<Model>) -> Option<PackedWeights> {
+        let layout = model.packed_for()?.layout()?;
+        let (header, share) = (model.header(), model.share());
+        let mut end = 0;
+        let ids = header.tensors().map(|tensor| tensor.id).filter(|id| share.holds(*id));
+        let entries = ids.filter(|id| header.packing_of(id.kind).is_some()).map(|id| {
+            let (offset, bytes) = (end, header.content_bytes(id.kind));
+            end += bytes.next_multiple_of(crate::arena::ALIGN as u64);
+            (id.kind, Entry { key: key(id), offset, bytes, crc: 0 })
+        });
+        let (kinds, home) = (by_kind(entries.collect()), Home::Model(Arc::clone(model)));
+        Some(PackedWeights { layout, first_layer: share.layers.start, kinds, home, moving: None })
+    }
+
     /// The packed matrix of `kind` in `layer`, `[rows, k]`, if there is one.
     pub(super) fn matrix(
         &self,
         (kind, layer): (TensorKind, usize),
         header: &Header,
     ) -> Option<Matrix<'_>> {
-        let group = header.weights.group()?;
         let (_, layers) = self.kinds.iter().find(|(of, _)| *of == kind)?;
-        let first = if kind.is_per_layer() { self.first_layer } else { 0 };
-        let entry = &layers[layer - first];
+        let entry = &layers[layer - self.first(kind)];
         let bytes = match &self.home {
+            Home::Model(model) => return Some(model.matrix(kind, layer)),
             Home::File(cache) => cache.offset_to_addr(entry),
             Home::Memory(memory) => {
                 let start = entry.offset as usize;
                 &memory.as_slice()[start..start + entry.bytes as usize]
             }
         };
-        let shape = header.shape(kind);
-        let matrix = match header.weights.encoding(kind) {
-            Encoding::F32 => return None,
-            Encoding::Q8 { group } => {
-                PackedQ8::new(bytes, shape, group, self.layout).map(Matrix::PackedQ8)
-            }
-            Encoding::Bcml1 => {
-                PackedQ4::new(bytes, shape, group, self.layout).map(Matrix::PackedQ4)
-            }
-        };
-        Some(matrix.expect("entries have the lengths that the layout gives"))
+        Some(Matrix::packed(bytes, header, kind, self.layout))
+    }
+
+    /// Layer of the first matrix of `kind`.
+    fn first(&self, kind: TensorKind) -> usize {
+        if kind.is_per_layer() { self.first_layer } else { 0 }
+    }
+
+    /// How many matrices there are, none of them packed by this process, and their bytes.
+    pub(super) fn reused(&self) -> PackReport {
+        let entries = || self.kinds.iter().flat_map(|(_, layers)| layers);
+        let bytes = entries().map(|entry| entry.bytes).sum();
+        PackReport { packed: 0, reused: entries().count(), bytes }
     }
 
     /// Whether the weights are in huge pages of this process, rather than in a mapped file.
@@ -267,14 +285,13 @@ impl PackedWeights {
     /// Starts copying the mapped weights to huge pages; [`PackedWeights::finish_move`] takes
     /// the copy into use.
     pub(super) fn start_move(&mut self) {
-        let Home::File(cache) = &self.home else { return };
-        let cache = Arc::clone(cache);
+        let Some(source) = self.source() else { return };
         let is_wanted = Arc::new(AtomicBool::new(true));
         let flag = Arc::clone(&is_wanted);
         let (send, done) = sync_channel(1);
         let worker = thread::Builder::new().name("leap-pages".to_owned()).spawn(move || {
             cpu::unpin_current_thread();
-            if let Some(copy) = copy(cache.file_bytes(), &flag) {
+            if let Some(copy) = source.copy(&flag) {
                 // Nobody waits for the copy if the model is gone.
                 let _ = send.send(copy);
             }
@@ -285,7 +302,28 @@ impl PackedWeights {
         }
     }
 
-    /// Takes a finished copy into use. Entries keep their offsets: the copy is of the file.
+    /// What a copy is made of; `None` if the weights are in memory already.
+    fn source(&self) -> Option<Source> {
+        match &self.home {
+            Home::File(cache) => Some(Source::File(Arc::clone(cache))),
+            Home::Model(model) => {
+                let layers = |(kind, entries): &(TensorKind, Vec<Entry>)| {
+                    let kind = *kind;
+                    let id = move |layer| TensorId { kind, layer };
+                    let places: Vec<_> = (self.first(kind)..)
+                        .map(id)
+                        .zip(entries.iter().map(|entry| entry.offset))
+                        .collect();
+                    places
+                };
+                let places = self.kinds.iter().flat_map(layers).collect();
+                Some(Source::Model(Arc::clone(model), places))
+            }
+            Home::Memory(_) => None,
+        }
+    }
+
+    /// Takes a finished copy into use. Entries say where the matrices are in it.
     pub(super) fn finish_move(&mut self) {
         let copy = self.moving.as_ref().and_then(|moving| moving.done.try_recv().ok());
         if let Some(copy) = copy {
@@ -301,16 +339,36 @@ impl Drop for Moving {
     }
 }
 
-fn copy(from: &[u8], is_wanted: &AtomicBool) -> Option<HugeMemory> {
-    let mut memory = HugeMemory::new(from.len()).ok()?;
-    let chunks = from.chunks(COPY_BYTES).zip(memory.as_mut_slice().chunks_mut(COPY_BYTES));
-    for (from, to) in chunks {
-        if !is_wanted.load(Ordering::Relaxed) {
-            return None;
+/// Mapped bytes to copy to huge pages.
+enum Source {
+    /// The whole cache file.
+    File(Arc<Cache>),
+    /// Matrices of the model, each with its place in the copy.
+    Model(Arc<Model>, Vec<(TensorId, u64)>),
+}
+
+impl Source {
+    /// The copy; `None` if there is no memory, or it is no longer wanted.
+    fn copy(&self, is_wanted: &AtomicBool) -> Option<HugeMemory> {
+        let parts: Vec<(usize, &[u8])> = match self {
+            Source::File(cache) => vec![(0, cache.file_bytes())],
+            Source::Model(model, places) => {
+                places.iter().map(|(id, at)| (*at as usize, model.content(*id))).collect()
+            }
+        };
+        let end = parts.iter().map(|(at, bytes)| at + bytes.len()).max()?;
+        let mut memory = HugeMemory::new(end).ok()?;
+        for (at, bytes) in parts {
+            let copy = &mut memory.as_mut_slice()[at..at + bytes.len()];
+            for (from, to) in bytes.chunks(COPY_BYTES).zip(copy.chunks_mut(COPY_BYTES)) {
+                if !is_wanted.load(Ordering::Relaxed) {
+                    return None;
+                }
+                to.copy_from_slice(from);
+            }
         }
-        to.copy_from_slice(from);
+        Some(memory)
     }
-    Some(memory)
 }
 
 #[cfg(test)]

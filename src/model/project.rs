@@ -6,8 +6,8 @@ use super::Matrix;
 use super::buffers::Inputs;
 use crate::kernels::{Kernels, Q8Tiles};
 use crate::pool::Pool;
-use crate::quant::Q8Activations;
 use crate::quant::bcml1::BLOCK;
+use crate::quant::{Q8Activations, activation_group};
 
 /// Rows of a matrix that a thread takes at once. A multiple of every tile's and panel's height,
 /// and small enough that unequal cores finish at about the same time.
@@ -21,7 +21,8 @@ const MATRICES_MAX: usize = 4;
 pub(super) struct Projector<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) pool: &'a Pool,
-    /// Activations that share a scale; `None` if they stay f32.
+    /// Weights that share a scale, from which follows how many activations do; `None` if these
+    /// stay f32.
     pub(super) group: Option<usize>,
 }
 
@@ -34,37 +35,38 @@ impl Projector<'_> {
         matrix: &Matrix<'_>,
     ) {
         let Some(group) = self.group else { return };
-        let (pool, kernels) = (self.pool, self.kernels);
+        let (pool, kernels, x_group) = (self.pool, self.kernels, activation_group(group, k));
         let x = &inputs.f32[..m * k];
         let q = &mut inputs.q[..m * k];
-        let scales = &mut inputs.scales[..m * k / group];
+        let scales = &mut inputs.scales[..m * k / x_group];
         match matrix {
             Matrix::F32 { .. } => {}
             Matrix::Q8(_) => {
-                pool.run_chunks2((q, k), (scales, k / group), &|row, q, scales| {
-                    kernels.quantize_q8(&x[row * k..][..k], group, q, scales);
+                pool.run_chunks2((q, k), (scales, k / x_group), &|row, q, scales| {
+                    kernels.quantize_q8(&x[row * k..][..k], x_group, q, scales);
                 });
             }
             Matrix::Q4(_) => {
                 let sums = (&mut inputs.sums[..m * k / BLOCK], k / BLOCK);
-                pool.run_chunks3((q, k), (scales, k / group), sums, &|row, q, scales, sums| {
-                    kernels.quantize_q8(&x[row * k..][..k], group, q, scales);
+                pool.run_chunks3((q, k), (scales, k / x_group), sums, &|row, q, scales, sums| {
+                    kernels.quantize_q8(&x[row * k..][..k], x_group, q, scales);
                     kernels.sum_q8(q, sums);
                 });
             }
             Matrix::PackedQ8(_) => {
                 let tile = kernels.tile_rows() * k;
-                let groups = tile / group;
-                let biases = (&mut inputs.biases[..m * k / group], groups);
-                pool.run_chunks3((q, tile), (scales, groups), biases, &|i, q, scales, biases| {
+                let scales = (scales, tile / x_group);
+                let biases = (&mut inputs.biases[..m * k / group], tile / group);
+                pool.run_chunks3((q, tile), scales, biases, &|i, q, scales, biases| {
                     let x = &x[i * tile..][..q.len()];
                     kernels.quantize_tile(x, k, group, (q, scales, biases));
                 });
             }
             Matrix::PackedQ4(_) => {
                 let tile = kernels.tile_rows() * k;
+                let scales = (scales, tile / x_group);
                 let sums = (&mut inputs.tile_sums[..m * k / BLOCK], tile / BLOCK);
-                pool.run_chunks3((q, tile), (scales, tile / group), sums, &|i, q, scales, sums| {
+                pool.run_chunks3((q, tile), scales, sums, &|i, q, scales, sums| {
                     let x = &x[i * tile..][..q.len()];
                     kernels.quantize_tile_summed(x, k, group, (q, scales, sums));
                 });
@@ -117,6 +119,7 @@ impl Projector<'_> {
 impl Inputs<'_> {
     /// The rows of values `span` as `prepare` quantised them for row-major weights.
     fn quantized(&self, span: Range<usize>, k: usize, group: usize) -> Q8Activations<'_> {
+        let group = activation_group(group, k);
         let scales = &self.scales[span.start / group..span.end / group];
         let x = Q8Activations::new(&self.q[span], scales, k, group);
         x.expect("`prepare` quantised whole groups")
@@ -124,15 +127,15 @@ impl Inputs<'_> {
 
     /// The `[m, k]` values as `prepare` quantised them for packed int8 weights.
     fn tiles(&self, (m, k): (usize, usize), group: usize, mr: usize) -> Q8Tiles<'_> {
-        let groups = m * k / group;
-        let parts = (&self.q[..m * k], &self.scales[..groups], &self.biases[..groups]);
+        let (scales, biases) = (m * k / activation_group(group, k), m * k / group);
+        let parts = (&self.q[..m * k], &self.scales[..scales], &self.biases[..biases]);
         Q8Tiles::new(parts, k, group, mr)
     }
 
     /// The same for packed 4-bit weights.
     fn summed_tiles(&self, (m, k): (usize, usize), group: usize, mr: usize) -> Q8Tiles<'_> {
-        let (groups, blocks) = (m * k / group, m * k / BLOCK);
-        let parts = (&self.q[..m * k], &self.scales[..groups], &self.tile_sums[..blocks]);
+        let (scales, blocks) = (m * k / activation_group(group, k), m * k / BLOCK);
+        let parts = (&self.q[..m * k], &self.scales[..scales], &self.tile_sums[..blocks]);
         Q8Tiles::summed(parts, k, group, mr)
     }
 }

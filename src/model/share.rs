@@ -21,6 +21,20 @@ impl Share {
         Share { layers: 0..header.n_layers, has_ends: true }
     }
 
+    /// What the file of `header` holds.
+    pub fn of_file(header: &Header) -> Share {
+        match &header.part {
+            Some(part) => Share { layers: part.layers.clone(), has_ends: part.has_ends },
+            None => Share::whole(header),
+        }
+    }
+
+    /// Whether all of `other` belongs to it.
+    pub fn includes(&self, other: &Share) -> bool {
+        let (own, others) = (&self.layers, &other.layers);
+        own.start <= others.start && others.end <= own.end && (self.has_ends || !other.has_ends)
+    }
+
     /// Whether the tensor `id` belongs to it.
     pub fn holds(&self, id: TensorId) -> bool {
         match id.kind.is_per_layer() {
@@ -60,10 +74,12 @@ pub(super) struct Weights {
 impl Weights {
     /// The tensors of `header` in `file`, the whole file.
     pub(super) fn whole(header: &Header, file: Source) -> Weights {
-        let first = header.tensors().filter(|tensor| tensor.id.layer == 0);
+        let share = Share::of_file(header);
+        let is_first = |id: TensorId| id.layer == share.layers_of(id.kind).start;
+        let first = header.tensors().filter(|tensor| is_first(tensor.id));
         let extents = first.map(|tensor| Extent {
             kind: tensor.id.kind,
-            first: 0,
+            first: tensor.id.layer,
             source: 0,
             start: tensor.offset as usize,
             bytes: tensor.bytes as usize,
@@ -97,14 +113,6 @@ impl Weights {
             self.sources = maps;
         }
         Ok(Weights { sources: self.sources, extents })
-    }
-
-    /// The whole file, unless only parts of it are mapped.
-    pub(super) fn file(&self) -> Option<&[u8]> {
-        match self.sources.as_slice() {
-            [file] => Some(file.bytes()),
-            _ => None,
-        }
     }
 
     /// The bytes of tensor `id`.

@@ -98,6 +98,8 @@ impl Shape {
             chat_template: ChatTemplate::None,
             tokenizer_hash: 0,
             has_extension: true,
+            packed: None,
+            part: None,
         }
     }
 }
@@ -130,9 +132,8 @@ impl Model {
     /// If there is not enough memory, or the header's fields do not fit each other.
     pub fn synthetic(header: &Header) -> Result<Model, SyntheticError> {
         header.check().map_err(SyntheticError::Format)?;
-        let tensors = header.tensors().last().map_or(0, |t| t.offset.saturating_add(t.bytes));
         // Nobody compares the checksums of made-up weights; they stay zero.
-        let bytes = tensors.saturating_add(4 * header.n_tensors() as u64);
+        let bytes = header.tensors_end().saturating_add(4 * header.n_tensors() as u64);
         let mut memory = HugeMemory::new(usize::try_from(bytes).unwrap_or(usize::MAX))
             .map_err(SyntheticError::Memory)?;
         let file = memory.as_mut_slice();

@@ -19,6 +19,23 @@ pub const GROUP_MAX: usize = 1 << 16;
 
 const _: () = assert!(GROUP_MAX * 128 * 128 <= i32::MAX as usize);
 
+/// Longest group of activations whose weights have shorter ones. The products of so many add up
+/// to an integer that is exact in f32.
+const ACTIVATION_GROUP_MAX: usize = 256;
+
+const _: () = assert!(ACTIVATION_GROUP_MAX * 128 * 128 <= 1 << 24);
+
+/// How many activations share a scale in products with rows of `k` weights in groups of `group`:
+/// as many whole groups as fit into 256 and divide `k`, at least one.
+///
+/// # Panics
+///
+/// When `group` is 0.
+pub fn activation_group(group: usize, k: usize) -> usize {
+    let most = (ACTIVATION_GROUP_MAX / group).max(1);
+    (1..=most).rev().map(|n| n * group).find(|group| k.is_multiple_of(*group)).unwrap_or(group)
+}
+
 /// Why numbers do not make a quantised matrix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
@@ -255,6 +272,7 @@ pub fn group_size_for(
 /// # Panics
 ///
 /// When `w` is no whole number of groups, or `q` or `scales` does not fit it.
+#[inline(always)]
 pub fn quantize(w: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
     assert!(is_group(group));
     assert!(w.len().is_multiple_of(group));
@@ -275,6 +293,7 @@ pub fn quantize(w: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
 /// # Panics
 ///
 /// When the lengths differ.
+#[inline(always)]
 pub fn quantize_group(w: &[f32], q: &mut [i8]) -> f32 {
     assert_eq!(w.len(), q.len());
     let Some((scale, inverse)) = scale_of(w) else {
@@ -305,12 +324,14 @@ pub fn dequantize(q: &[i8], scales: &[f32], group: usize, out: &mut [f32]) {
     }
 }
 
+#[inline(always)]
 fn is_group(group: usize) -> bool {
     group != 0 && group.is_multiple_of(GROUP_MIN) && group <= GROUP_MAX
 }
 
 /// Scale of a group and its inverse, `None` when either is no use. Compares magnitudes as bits:
 /// exact, and an infinity or NaN comes out on top.
+#[inline(always)]
 fn scale_of(w: &[f32]) -> Option<(f32, f32)> {
     let max_bits = w.iter().map(|w| w.abs().to_bits()).max().unwrap_or(0);
     let scale = f32::from_bits(max_bits) / 127.0;
@@ -320,6 +341,7 @@ fn scale_of(w: &[f32]) -> Option<(f32, f32)> {
 
 /// `v.round()` for the `|v| < 2^20` that occur here, without a library call. Adding the float
 /// below one half, not one half, keeps 0.49999997 from reaching 1.
+#[inline(always)]
 fn round_half_away(v: f32) -> i8 {
     (v + 0.5_f32.next_down().copysign(v)) as i8
 }
@@ -327,6 +349,13 @@ fn round_half_away(v: f32) -> i8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn activations_take_whole_groups_of_weights() {
+        let groups = [(64, 2048), (64, 192), (64, 320), (32, 5632), (256, 512), (1024, 2048)];
+        let wanted = [256, 192, 64, 256, 256, 1024];
+        assert_eq!(groups.map(|(group, k)| activation_group(group, k)), wanted);
+    }
 
     #[test]
     fn group_is_halved_until_it_divides_every_column_count() {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -68,6 +69,17 @@ fn capacity(cpu: usize) -> u32 {
 
 fn sort_fastest_first(cores: &mut [Core]) {
     cores.sort_by_key(|core| (std::cmp::Reverse(core.capacity), core.cpu));
+}
+
+/// CPU time that all of this machine has spent on anything but idling, since it started.
+pub fn busy_time() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let mut fields = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+    let mut field = || fields.next()?.parse::<u64>().ok();
+    let (user, nice, system, _idle, _iowait) = (field()?, field()?, field()?, field()?, field()?);
+    let (irq, softirq) = (field()?, field()?);
+    // The unit is 1/100 s on every architecture.
+    Some(Duration::from_millis((user + nice + system + irq + softirq) * 10))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
+use nix::sys::statvfs::statvfs;
 
 /// A file written under a temporary name and renamed into place by [`commit`](Self::commit).
 ///
@@ -180,6 +181,18 @@ pub fn lock_folder(path: &Path) -> io::Result<File> {
     Ok(folder)
 }
 
+/// Bytes that this user may still write to the file system of `path`.
+///
+/// # Errors
+///
+/// The system's.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let system = statvfs(path)?;
+    let (blocks, bytes) = (system.blocks_available(), system.fragment_size());
+    #[allow(clippy::unnecessary_cast, reason = "both types are u32 on some systems")]
+    Ok((blocks as u64).saturating_mul(bytes as u64))
+}
+
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -259,6 +272,12 @@ mod tests {
         file.commit().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"abcdef");
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn free_space_is_told() {
+        assert!(free_bytes(&std::env::temp_dir()).is_ok());
+        assert!(free_bytes(Path::new("/no/such/folder")).is_err());
     }
 
     #[test]

@@ -17,9 +17,17 @@ pub fn available_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
 
-fn kib_field(text: &str, name: &str) -> Option<u64> {
+/// Bytes of a page of memory.
+pub fn page_bytes() -> u64 {
+    // SAFETY: the call takes no pointers.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).unwrap_or(4096)
+}
+
+/// The number of KiB in the line of `text` that begins with `name`, in bytes.
+pub(super) fn kib_field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with(name))?;
-    line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+    line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -30,6 +38,7 @@ mod tests {
     fn fields_are_found_in_kib() {
         assert_eq!(kib_field("A: 1 kB\nMemAvailable:   2048 kB\n", "MemAvailable:"), Some(2 << 20));
         assert_eq!(kib_field("", "VmHWM:"), None);
+        assert_eq!(kib_field("A: 18446744073709551615 kB", "A:"), None);
     }
 
     #[test]

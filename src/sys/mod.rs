@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! What LEAP asks of the operating system: cores, memory, maps, files that appear whole,
-//! signals, sockets.
+//! signals, sockets, network devices, the service manager.
 //!
 //! All `libc` and `nix` calls of the crate are here. Nothing in this layer knows what its
 //! callers are for.
@@ -11,6 +11,11 @@ pub mod huge;
 pub mod map;
 pub mod memory;
 pub mod net;
+pub mod nic;
+pub mod notify;
 pub mod poll;
 pub mod random;
 pub mod signal;
+pub mod simd;
+pub mod tensor;
+pub mod tree;

@@ -27,6 +27,9 @@ use crate::format::tokenizer::{Flags, Kind, TokenKind, TokenizerFile, Vocab, byt
 use matcher::Matcher;
 use merge::{Merger, Rules};
 
+/// CodeLlama's markers: before what precedes, what follows and what is wanted, and its end.
+pub const INFILL: [&str; 4] = ["\u{2581}<PRE>", "\u{2581}<SUF>", "\u{2581}<MID>", "\u{2581}<EOT>"];
+
 /// Encodes and decodes with one vocabulary.
 pub struct Tokenizer {
     kind: Kind,
@@ -104,6 +107,24 @@ impl Tokenizer {
     /// before it.
     pub fn encode_continuing(&self, text: &str, out: &mut Vec<u32>) {
         self.encode_segment(text, false, out);
+    }
+
+    /// Appends what makes a model write the text between `prefix` and `suffix`, and returns
+    /// whether the vocabulary has the tokens for that ([`INFILL`]); if not, `out` stays as it is.
+    ///
+    /// The order is prefix, suffix, middle (arXiv:2207.14255, section 3). No BOS is added.
+    pub fn encode_infill(&self, prefix: &str, suffix: &str, out: &mut Vec<u32>) -> bool {
+        let [Some(before), Some(after), Some(middle), Some(_)] =
+            INFILL.map(|name| self.special(name))
+        else {
+            return false;
+        };
+        out.push(before);
+        self.encode(prefix, out);
+        out.push(after);
+        self.encode_continuing(suffix, out);
+        out.push(middle);
+        true
     }
 
     /// Appends the ids of `text` to `out`, where names of special tokens become those.

@@ -1,11 +1,12 @@
 //! Links between neighbours, and the carriers that take their datagrams.
 //!
 //! - [`link`]: the protocol, without sockets and clocks.
-//! - [`udp`] and [`tcp`]: an [`Endpoint`] over sockets.
+//! - [`udp`] and [`tcp`]: an [`Endpoint`] over sockets; [`kmod`]: one over the kernel module.
 //! - [`loopback`]: endpoints within a process in virtual time, over a network that [`fault`]
 //!   makes as bad as wanted, from a seed.
 
 pub mod fault;
+pub mod kmod;
 pub mod link;
 pub mod loopback;
 pub mod options;
@@ -21,6 +22,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use link::Links;
+
+use crate::sys::tensor::OpenError;
 
 /// Microseconds since some origin.
 pub type Micros = u64;
@@ -65,6 +68,11 @@ pub enum Error {
         /// The system's reason; none if it has no address.
         source: Option<io::Error>,
     },
+    /// The kernel module is not to be used.
+    Kernel {
+        /// Why.
+        source: OpenError,
+    },
     /// An address that could not be listened on.
     Listen {
         /// The address.
@@ -78,6 +86,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Resolve { host, .. } => write!(f, "cannot find the host {host}"),
+            Error::Kernel { .. } => write!(f, "the kernel module is not to be used"),
             Error::Listen { address, .. } => write!(f, "cannot listen on {address}"),
         }
     }
@@ -87,6 +96,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Resolve { source, .. } => source.as_ref().map(|e| e as _),
+            Error::Kernel { source } => Some(source),
             Error::Listen { source, .. } => Some(source),
         }
     }

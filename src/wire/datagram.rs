@@ -205,7 +205,11 @@ impl Header {
         Ok(header)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    /// Whether the fields fit each other.
+    ///
+    /// # Errors
+    /// [`Error::Field`] names one that does not.
+    pub fn check(&self) -> Result<(), Error> {
         let bytes = self.frame_bytes as usize;
         if self.kind != Kind::Data {
             return match (self.n_chunks, bytes) {

@@ -46,12 +46,19 @@ mod reference {
     /// The checkpoints with reference outputs.
     pub(crate) const CHECKPOINTS: [&str; 3] = ["llama3-tiny", "llama2-meta-tiny", "mistral-tiny"];
 
-    /// Exports a checkpoint of `tests/golden`. The map outlives the file's name.
+    /// Exports a checkpoint of `tests/golden`: the folder, or the GGUF file in it. The map
+    /// outlives the file's name.
     pub(crate) fn export(checkpoint: &str, weights: Weights) -> Arc<Model> {
         let folder = Folder::new();
         let path = folder.join("model.bin");
         let options = Options { weights, ctx: None, verify: true };
-        let plan = Plan::open(&package("tests/golden").join(checkpoint), &options).unwrap();
+        let source = package("tests/golden").join(checkpoint);
+        let gguf = source.join("model.gguf");
+        let plan = match gguf.exists() {
+            true => Plan::open_gguf(&gguf, &options),
+            false => Plan::open(&source, &options),
+        };
+        let plan = plan.unwrap();
         plan.write(&path, |_| ControlFlow::Continue(())).unwrap();
         Arc::new(Model::open(&path).unwrap())
     }

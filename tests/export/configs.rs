@@ -8,7 +8,7 @@ use leap::format::ChatTemplate;
 use leap::format::model::{Architecture, Header, RopeScaling, Weights};
 use serde_json::{Value, json};
 
-use crate::checkpoint::{Checkpoint, Folder, SMALL, options};
+use crate::checkpoint::{Checkpoint, Dims, Folder, SMALL, options};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
@@ -59,6 +59,8 @@ fn llama3_folder_with_shards() {
         chat_template: ChatTemplate::None,
         tokenizer_hash: 0,
         has_extension: true,
+        packed: None,
+        part: None,
     };
     assert_eq!(*plan.header(), wanted);
     assert!(plan.notes()[0].starts_with("group size is 32"), "{:?}", plan.notes());
@@ -100,6 +102,52 @@ fn llama_3_1_of_meta_scales_rope() {
     };
     assert_eq!(plan.header().rope_scaling, Some(wanted));
     assert_eq!(plan.header().max_seq_len, 131_072);
+}
+
+#[test]
+fn llama_3_2_of_meta_is_told_by_its_widths() {
+    // Wide enough to be Llama 3.2 1B, and as deep; the FFN and the heads are of no matter.
+    let dims = Dims {
+        dim: 2048,
+        ffn_dim: 32,
+        n_layers: 16,
+        n_heads: 1,
+        n_kv_heads: 1,
+        head_dim: 32,
+        vocab_size: 8,
+    };
+    let mut checkpoint = Checkpoint::meta("BF16", dims);
+    checkpoint.set("params.json", "use_scaled_rope", json!(true));
+    let factor = |plan: &Plan| match plan.header().rope_scaling {
+        Some(RopeScaling::Llama3 { factor, .. }) => factor,
+        ref other => panic!("{other:?}"),
+    };
+    let guessed = plan(&checkpoint);
+    assert_eq!(factor(&guessed), 32.0);
+    assert!(guessed.notes()[0].contains("32 is taken, as for Llama 3.2"));
+    checkpoint.set("params.json", "rope_scaling_factor", json!(16));
+    let given = plan(&checkpoint);
+    assert_eq!(factor(&given), 16.0);
+    assert!(!given.notes().iter().any(|note| note.contains("RoPE")));
+}
+
+#[test]
+fn code_llama_and_mistral_of_their_makers_are_told_by_their_fields() {
+    let mut checkpoint = Checkpoint::meta("BF16", SMALL);
+    checkpoint.set("params.json", "rope_theta", json!(1_000_000.0));
+    let code_llama = plan(&checkpoint).header().clone();
+    assert_eq!((code_llama.rope_theta, code_llama.max_seq_len), (1e6, 16_384));
+    assert_eq!(code_llama.architecture, Architecture::Llama);
+
+    checkpoint.set("params.json", "hidden_dim", json!(SMALL.ffn_dim));
+    let mistral = plan(&checkpoint).header().clone();
+    assert_eq!((mistral.architecture, mistral.sliding_window), (Architecture::Mistral, None));
+    assert_eq!(mistral.max_seq_len, 32_768);
+
+    checkpoint.set("params.json", "rope_theta", Value::Null);
+    checkpoint.set("params.json", "sliding_window", json!(4096));
+    let first = plan(&checkpoint).header().clone();
+    assert_eq!((first.rope_theta, first.sliding_window), (10_000.0, Some(4096)));
 }
 
 #[test]

@@ -53,6 +53,7 @@ fn other_architectures_are_named() {
     for class in ["MixtralForCausalLM", "LlamaForSequenceClassification"] {
         config("architectures", json!([class]), &["unsupported", class]);
     }
+    config("architectures", json!(["Qwen2ForCausalLM"]), &["unsupported", "Qwen2", "biases"]);
     config("architectures", json!("LlamaForCausalLM"), &["architectures", "a list"]);
     let mut nameless = small();
     nameless.set("config.json", "model_type", Value::Null);
@@ -187,7 +188,7 @@ fn weight_beyond_four_bits_is_named() {
 
 #[test]
 fn stored_type_that_cannot_be_converted_is_named() {
-    for (dtype, width) in [("I8", 1), ("F8_E4M3", 1), ("F64", 8), ("I32", 4)] {
+    for (dtype, width) in [("U8", 1), ("F8_E4M3", 1), ("F64", 8), ("I32", 4)] {
         let mut checkpoint = small();
         let name = "model.layers.0.mlp.gate_proj.weight";
         let shape = checkpoint.tensors[name].shape.clone();
@@ -241,11 +242,11 @@ fn folder_without_a_checkpoint_says_what_is_missing() {
     refused_folder(&folder, &["config.json", "params.json"]);
     small().write(&folder);
     fs::remove_file(folder.join("model.safetensors")).unwrap();
-    refused_folder(&folder, &["no *.safetensors file"]);
-    fs::write(folder.join("pytorch_model.bin"), "").unwrap();
-    refused_folder(&folder, &["PyTorch"]);
+    refused_folder(&folder, &["no weights", "*.safetensors", "pytorch_model*.bin"]);
     let error = Plan::open(&folder.join("nowhere"), &options(2)).err().unwrap();
     assert!(message(&error).contains("no such folder"));
+    let error = Plan::open(&folder.join("config.json"), &options(2)).err().unwrap();
+    assert!(message(&error).contains("name the folder it is in"));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::cli::Failure;
 use crate::sys::{cpu, net, random, signal};
 use crate::transport::Endpoint;
+use crate::transport::kmod::Kmod;
 use crate::transport::link::{Event, LinkConfig, LinkIn, LinkOut, State};
 use crate::transport::options::{Options, Place};
 use crate::transport::tcp::Tcp;
@@ -18,7 +19,8 @@ use crate::wire::datagram::FRAME_MAX;
 use crate::wire::hello::{RingInfo, name};
 use crate::wire::seal::Key;
 
-/// Port of the server's links if none is given; its bare sockets have the next one.
+/// Port of the server's links if none is given; its bare sockets have the next one, its link by
+/// the kernel module the one after that.
 pub(super) const PORT: u16 = 9999;
 /// Bytes that go there and back.
 const PING_BYTES: usize = 16 << 10;
@@ -43,6 +45,8 @@ pub(super) struct Figures {
     pub(super) p99_us: f64,
     /// One way, in the longest frames; bare UDP has none, as nothing says what arrived.
     pub(super) bytes_per_s: Option<f64>,
+    /// CPU time of this whole machine for a round trip.
+    pub(super) cpu_us: Option<f64>,
     /// What the user should know of the carrier.
     pub(super) notices: Vec<String>,
 }
@@ -54,14 +58,19 @@ struct Ports {
     tcp: SocketAddr,
     bare_udp: SocketAddr,
     bare_tcp: SocketAddr,
+    /// Where the server's module is; whether it has one is not known.
+    kernel: Option<SocketAddr>,
 }
 
 impl Ports {
     fn after(address: SocketAddr) -> Result<Ports, Failure> {
-        let next = address.port().checked_add(1);
-        let port = next.ok_or_else(|| Failure::Usage("there is no port after 65535".to_owned()))?;
-        let bare = SocketAddr::new(address.ip(), port);
-        Ok(Ports { udp: address, tcp: address, bare_udp: bare, bare_tcp: bare })
+        let behind = |n: u16| {
+            let port = address.port().checked_add(n);
+            port.map(|port| SocketAddr::new(address.ip(), port))
+                .ok_or_else(|| Failure::Usage("there is no port after 65535".to_owned()))
+        };
+        let (bare, kernel) = (behind(1)?, Some(behind(2)?));
+        Ok(Ports { udp: address, tcp: address, bare_udp: bare, bare_tcp: bare, kernel })
     }
 }
 
@@ -93,8 +102,18 @@ fn config(is_client: bool, key: Option<&Key>) -> Result<LinkConfig, Failure> {
     Ok(LinkConfig::new(node, key.cloned(), seed))
 }
 
+fn options(
+    is_client: bool,
+    key: Option<&Key>,
+    listen: Place,
+    next: Option<Place>,
+) -> Result<Options, Failure> {
+    Ok(Options { spin: SPIN, ..Options::new(config(is_client, key)?, listen, next) })
+}
+
 fn open(carrier: &str, options: Options) -> Result<Box<dyn Endpoint>, Failure> {
     match carrier {
+        "kernel" => Ok(Box::new(Kmod::open(options).map_err(|e| Failure::runtime(&e))?)),
         "tcp" => Ok(Box::new(Tcp::open(options).map_err(|e| Failure::runtime(&e))?)),
         _ => Ok(Box::new(Udp::open(options).map_err(|e| Failure::runtime(&e))?)),
     }
@@ -116,9 +135,16 @@ fn start_server(listen: &Place, key: Option<&Key>) -> Result<(Ports, Vec<String>
     };
     let mut opened = Vec::new();
     for carrier in ["udp", "tcp"] {
-        opened.push(open(carrier, Options::new(config(false, key)?, listen.clone(), None))?);
+        opened.push(open(carrier, options(false, key, listen.clone(), None)?)?);
     }
     let [udp, tcp] = [opened[0].local_address(), opened[1].local_address()];
+    let at = match listen.port {
+        0 => listen.clone(),
+        _ => Place { port: listen.port.saturating_add(2), ..listen.clone() },
+    };
+    let module = Kmod::open(options(false, key, at, None)?).ok();
+    let kernel = module.as_ref().map(Endpoint::local_address);
+    opened.extend(module.map(|module| Box::new(module) as _));
     let bare = any(udp)?;
     let bare_udp = UdpSocket::bind(bare).map_err(failed("cannot listen"))?;
     let bare_tcp = TcpListener::bind(bare).map_err(failed("cannot listen"))?;
@@ -128,6 +154,7 @@ fn start_server(listen: &Place, key: Option<&Key>) -> Result<(Ports, Vec<String>
         tcp,
         bare_udp: bare_udp.local_addr().map_err(&local)?,
         bare_tcp: bare_tcp.local_addr().map_err(&local)?,
+        kernel,
     };
     let notices = opened.iter().flat_map(|node| node.notices().to_vec()).collect();
     for node in opened {
@@ -250,20 +277,26 @@ pub(super) fn measure(
     tell(bare_udp(ports.bare_udp)?)?;
     tell(measure_link("udp", ports.udp, key)?)?;
     tell(bare_tcp(ports.bare_tcp)?)?;
-    tell(measure_link("tcp", ports.tcp, key)?)
+    tell(measure_link("tcp", ports.tcp, key)?)?;
+    match ports.kernel {
+        Some(kernel) if Kmod::is_available() => tell(measure_link("kernel", kernel, key)?),
+        _ => Ok(()),
+    }
 }
 
 fn measure_link(carrier: &str, to: SocketAddr, key: Option<&Key>) -> Result<Figures, Failure> {
     let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
     let next = Place::new(&to.ip().to_string(), to.port());
-    let options = Options::new(config(true, key)?, Place::new(any, 0), Some(next));
+    let options = options(true, key, Place::new(any, 0), Some(next))?;
     let mut node = open(carrier, options)?;
     connect(node.as_mut(), to)?;
     let mut samples = Vec::with_capacity(ROUNDS);
-    let start = Instant::now();
+    let (start, busy) = (Instant::now(), cpu::busy_time());
+    let mut n_rounds = 0;
     for round in 0..WARM_UP + ROUNDS {
         let begin = Instant::now();
         echo(node.as_mut())?;
+        n_rounds += 1;
         if round >= WARM_UP {
             samples.push(begin.elapsed().as_secs_f64() * 1e6);
         }
@@ -271,9 +304,16 @@ fn measure_link(carrier: &str, to: SocketAddr, key: Option<&Key>) -> Result<Figu
             break;
         }
     }
+    let busy = cpu::busy_time().zip(busy).map(|(after, before)| after.saturating_sub(before));
+    let cpu_us = busy.map(|busy| busy.as_secs_f64() * 1e6 / f64::from(n_rounds));
     let bytes_per_s = Some(throughput(node.as_mut())?);
     let carrier = if key.is_some() { format!("{carrier}, sealed") } else { carrier.to_owned() };
-    Ok(Figures { bytes_per_s, notices: node.notices().to_vec(), ..figures(&carrier, samples) })
+    Ok(Figures {
+        bytes_per_s,
+        cpu_us,
+        notices: node.notices().to_vec(),
+        ..figures(&carrier, samples)
+    })
 }
 
 /// Services `node` until `done` gives something.
@@ -438,6 +478,7 @@ fn figures(carrier: &str, mut samples: Vec<f64>) -> Figures {
         p50_us: quantile(0.5),
         p99_us: quantile(0.99),
         bytes_per_s: None,
+        cpu_us: None,
         notices: Vec::new(),
     }
 }

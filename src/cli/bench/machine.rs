@@ -28,14 +28,19 @@ pub(super) struct Limits {
 pub(super) fn measure(kernels: &Kernels, cpus: &[usize]) -> Result<Limits, Failure> {
     let pool = Pool::new(cpus).map_err(|e| Failure::runtime(&e))?;
     Ok(Limits {
-        read_bytes_per_s: read_bandwidth(kernels, &pool)?,
+        read_bytes_per_s: read_bandwidth(kernels, &pool, READ_BYTES)?,
         int8_ops_per_s: int8_peak(kernels, &pool),
     })
 }
 
-fn read_bandwidth(kernels: &Kernels, pool: &Pool) -> Result<f64, Failure> {
-    let free = memory::available_bytes().unwrap_or(READ_BYTES);
-    let bytes = READ_BYTES.min(free / 4) as usize;
+/// Bytes a second that `pool` reads from `bytes` of memory, less if they are not free.
+pub(in crate::cli) fn read_bandwidth(
+    kernels: &Kernels,
+    pool: &Pool,
+    bytes: u64,
+) -> Result<f64, Failure> {
+    let free = memory::available_bytes().unwrap_or(bytes);
+    let bytes = bytes.min(free / 4) as usize;
     let mut memory = HugeMemory::new(bytes)
         .map_err(|e| Failure::Runtime(format!("no memory to measure bandwidth: {e}")))?;
     memory.as_mut_slice().fill(1);

@@ -21,8 +21,13 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let mut conversation = Conversation::new(tokenizer, format, session.flags.system.clone());
     let mut stream = session.engine.stream().map_err(|e| Failure::runtime(&e))?;
     let mut messages = Messages::new(&session)?;
+    let (mut n_refused, mut n_answers) = (0, 0);
     while let Some(message) = messages.next()? {
-        let Some(context) = ask(&session, &mut conversation, &message) else { continue };
+        let Some(context) = ask(&session, &mut conversation, &message) else {
+            n_refused += 1;
+            continue;
+        };
+        n_answers += 1;
         let screen = Screen::new();
         let (outcome, text) =
             answer(&mut session, &mut conversation, &mut stream, (&context, &screen))?;
@@ -34,7 +39,10 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
             signal::count_one().map_err(|e| Failure::runtime(&e))?;
         }
     }
-    Ok(())
+    match (n_refused, n_answers) {
+        (1.., 0) => Err(Failure::Runtime("no message was short enough to answer".to_owned())),
+        _ => Ok(()),
+    }
 }
 
 /// The user's messages: the one on the command line, then the lines of stdin.

@@ -10,7 +10,14 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let prompt = input::prompt(flags)?;
     let tokenizer = &session.loaded.tokenizer;
     let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
-    tokenizer.encode(&prompt, &mut ids);
+    match &flags.suffix {
+        None => tokenizer.encode(&prompt, &mut ids),
+        Some(suffix) if tokenizer.encode_infill(&prompt, suffix, &mut ids) => {}
+        Some(_) => {
+            let problem = "--suffix: this model's vocabulary has no tokens for filling in";
+            return Err(Failure::Usage(problem.to_owned()));
+        }
+    }
     if ids.is_empty() {
         return Err(Failure::Usage("the prompt is empty; give one with -p".to_owned()));
     }
@@ -27,7 +34,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         prompt: &ids,
         n_predict: flags.n_predict.unwrap_or(N_PREDICT),
         stop_ids: &stop_ids,
-        starts_text: prompt.is_empty(),
+        starts_text: prompt.is_empty() && flags.suffix.is_none(),
         is_interrupted: &|| screen.is_interrupted(),
     };
     let mut stream = session.engine.stream().map_err(|e| Failure::runtime(&e))?;
@@ -48,6 +55,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         let setting = figures::Setting { engine: &session.engine, model: &session.loaded.name };
         return print(&figures::json(&outcome, &setting, &prompt, &text));
     }
+    screen.show(flags.suffix.as_deref().unwrap_or_default());
     screen.show("\n");
     if outcome.reason == StopReason::ContextFull {
         warn(&format!("the context of {ctx_len} tokens is full"));

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Read};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::{DEMO_PROMPT, Run};
 use crate::cli::Failure;
-use crate::sys::{poll, signal};
+use crate::sys::{notify, poll, signal};
 
 /// How long the built-in model waits for a pipe's first bytes: somebody who pipes a prompt
 /// has it ready, while a service's idle pipe never says anything.
@@ -56,11 +57,31 @@ fn utf8(bytes: Vec<u8>, from: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
+/// Whether a line read before left more in stdin's buffer, where waiting does not see it.
+static HAS_MORE: AtomicBool = AtomicBool::new(false);
+
+/// Waits for stdin, if a service manager watches: a program that waits for a message is alive.
+/// Says whether to read; not if a signal asks to stop.
+fn wait_watched() -> bool {
+    let Some(period) = notify::period() else { return true };
+    let timeout_ms = u16::try_from(period.as_millis()).unwrap_or(u16::MAX);
+    while !HAS_MORE.load(Relaxed) && !poll::is_stdin_readable(timeout_ms) {
+        if signal::interrupted() != 0 {
+            return false;
+        }
+        notify::alive();
+    }
+    true
+}
+
 /// The next line of stdin without its end; `None` at the end, or when a signal asks to stop.
 pub(super) fn line() -> Result<Option<String>, Failure> {
     let mut stdin = io::stdin().lock();
     let mut line = Vec::new();
     loop {
+        if !wait_watched() {
+            return Ok(None);
+        }
         let chunk = match stdin.fill_buf() {
             Ok(chunk) => chunk,
             Err(e) if e.kind() == io::ErrorKind::Interrupted && signal::interrupted() == 0 => {
@@ -73,7 +94,9 @@ pub(super) fn line() -> Result<Option<String>, Failure> {
         let len = end.unwrap_or(chunk.len());
         line.extend_from_slice(&chunk[..len]);
         let is_end_of_input = chunk.is_empty();
-        stdin.consume(end.map_or(len, |end| end + 1));
+        let used = end.map_or(len, |end| end + 1);
+        HAS_MORE.store(used < chunk.len(), Relaxed);
+        stdin.consume(used);
         if end.is_some() || (is_end_of_input && !line.is_empty()) {
             return utf8(line, "the message").map(Some);
         }

@@ -13,12 +13,13 @@ use crate::engine::{CTX_LEN_DEFAULT, Engine, JoinError, Options, StepError};
 use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Notice, PORT_DEFAULT, Place, Topology, token_bytes};
-use crate::sys::{random, signal};
-use crate::transport::Endpoint;
+use crate::sys::{notify, random, signal};
+use crate::transport::kmod::Kmod;
 use crate::transport::link::LinkConfig;
 use crate::transport::options::{Options as LinkOptions, Place as LinkPlace};
 use crate::transport::tcp::Tcp;
 use crate::transport::udp::Udp;
+use crate::transport::{Endpoint, Error};
 use crate::wire::Dtype;
 use crate::wire::frame::{Line, NODES_MAX};
 use crate::wire::hello::{self, RingInfo};
@@ -80,8 +81,9 @@ pub(super) fn wire(value: &str) -> Result<Dtype, String> {
     }
 }
 
-/// Until a signal asks to stop.
+/// Until a signal asks to stop. Asked at every turn of the loops, which a service manager may watch.
 fn is_wanted() -> bool {
+    notify::alive();
     signal::interrupted() == 0
 }
 
@@ -145,6 +147,10 @@ impl Board {
         let options = LinkOptions::new(config, place(listen), next);
         let endpoint = open(flags.transport, options, flags.quiet)?;
         endpoint.notices().iter().for_each(|notice| warn(notice));
+        // Who starts boards in order needs to wait for no more: neighbours come when they come.
+        notify::start();
+        notify::ready();
+        notify::status("waiting for the ring");
         if !flags.quiet {
             self.introduce(&*endpoint);
         }
@@ -238,7 +244,7 @@ pub(super) fn load(flags: &Run) -> Result<(Loaded, Board), Failure> {
             let part = Board::new(flags, model.header())?;
             let model = match part.has_ring() {
                 true => part.narrow(model)?,
-                false => model,
+                false => model_files::whole(model)?,
             };
             board = Some(part);
             Ok(model)
@@ -321,26 +327,21 @@ fn open(
     options: LinkOptions,
     is_quiet: bool,
 ) -> Result<Box<dyn Endpoint>, Failure> {
-    match carrier {
-        Carrier::Kernel => {
-            return Err(Failure::Runtime(format!("--transport kernel: {}", no_kernel_carrier())));
-        }
-        Carrier::Auto if !is_quiet => note(&format!("leap: using udp: {}", no_kernel_carrier())),
-        _ => {}
-    }
     let endpoint: Result<Box<dyn Endpoint>, _> = match carrier {
         Carrier::Tcp => Tcp::open(options).map(|tcp| Box::new(tcp) as _),
-        _ => Udp::open(options).map(|udp| Box::new(udp) as _),
+        Carrier::Udp => Udp::open(options).map(|udp| Box::new(udp) as _),
+        Carrier::Kernel => Kmod::open(options).map(|kmod| Box::new(kmod) as _),
+        Carrier::Auto => match Kmod::open(options.clone()) {
+            Err(Error::Kernel { source }) => {
+                if !is_quiet {
+                    note(&format!("leap: using udp: {source}"));
+                }
+                Udp::open(options).map(|udp| Box::new(udp) as _)
+            }
+            other => other.map(|kmod| Box::new(kmod) as _),
+        },
     };
     endpoint.map_err(|e| Failure::runtime(&e))
-}
-
-/// Why activations do not go through the kernel module.
-fn no_kernel_carrier() -> &'static str {
-    match Path::new("/dev/leap_tensor").exists() {
-        true => "this version does not use /dev/leap_tensor yet",
-        false => "the kernel module is not loaded (/dev/leap_tensor is missing)",
-    }
 }
 
 /// The key in a file: 32 bytes, or 64 hexadecimal digits.
@@ -404,19 +405,18 @@ fn describe(lines: &[Line], dim: u32, wire: Dtype) {
 
 /// Says what happened to the ring.
 fn tell(notice: &Notice) {
-    note(&format!(
-        "leap: {}",
-        match notice {
-            Notice::Opened { again: false } => "a master opened the ring".to_owned(),
-            Notice::Opened { again: true } => "the ring is complete again".to_owned(),
-            Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
-            Notice::Back(name) => format!("{name} is heard again"),
-            Notice::Reset(name) => format!("the link to {name} began anew"),
-            Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
-            Notice::Broken(what) => format!("a neighbour sent {what}"),
-            Notice::Refused(what) => what.clone(),
-        }
-    ));
+    let text = match notice {
+        Notice::Opened { again: false } => "a master opened the ring".to_owned(),
+        Notice::Opened { again: true } => "the ring is complete again".to_owned(),
+        Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
+        Notice::Back(name) => format!("{name} is heard again"),
+        Notice::Reset(name) => format!("the link to {name} began anew"),
+        Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
+        Notice::Broken(what) => format!("a neighbour sent {what}"),
+        Notice::Refused(what) => what.clone(),
+    };
+    notify::status(&text);
+    note(&format!("leap: {text}"));
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Stored number types and their conversion to f32.
 
+use super::ggml::Ggml;
+
 /// Type of a tensor's values, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dtype {
@@ -9,34 +11,57 @@ pub(crate) enum Dtype {
     F16,
     /// The upper half of an IEEE single.
     Bf16,
+    /// A signed byte, which counts as that number.
+    I8,
+    /// A byte: 0 is 0, any other 1.
+    Bool,
+    /// Blocks of values of fewer bits.
+    Blocks(Ggml),
 }
 
 impl Dtype {
-    /// Bytes of a value.
-    pub(crate) fn width(self) -> usize {
+    /// Values that are stored together, and how many bytes they take.
+    pub(crate) fn block(self) -> (usize, usize) {
         match self {
-            Dtype::F32 => 4,
-            Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::F32 => (1, 4),
+            Dtype::F16 | Dtype::Bf16 => (1, 2),
+            Dtype::I8 | Dtype::Bool => (1, 1),
+            Dtype::Blocks(kind) => (kind.len(), kind.bytes()),
         }
     }
 
-    /// Converts all values of `bytes`; every stored value is exact in f32.
+    /// Bytes of `n` values, which are whole blocks.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub(crate) fn bytes(self, n: usize) -> usize {
+        let (len, bytes) = self.block();
+        assert!(n.is_multiple_of(len));
+        n / len * bytes
+    }
+
+    /// Converts all values of `bytes`. Single values are exact in f32, those of blocks rounded.
     ///
     /// # Panics
     /// If `out` has not one place for each value.
+    #[inline(always)]
     pub(crate) fn widen(self, bytes: &[u8], out: &mut [f32]) {
-        assert_eq!(bytes.len(), out.len() * self.width());
+        assert_eq!(bytes.len(), self.bytes(out.len()));
         match self {
             Dtype::F32 => convert(bytes, out, f32::from_le_bytes),
             Dtype::F16 => convert(bytes, out, |b| half_to_f32(u16::from_le_bytes(b))),
             Dtype::Bf16 => {
                 convert(bytes, out, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16));
             }
+            Dtype::I8 => convert(bytes, out, |b| f32::from(i8::from_le_bytes(b))),
+            Dtype::Bool => convert(bytes, out, |[b]| f32::from(u8::from(b != 0))),
+            Dtype::Blocks(kind) => kind.widen(bytes, out),
         }
     }
 }
 
 /// One loop for each type, so that the compiler can use vectors.
+#[inline(always)]
 fn convert<const N: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
     for (out, bytes) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
         *out = value(*bytes);
@@ -47,7 +72,8 @@ fn convert<const N: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; N]
 ///
 /// Exponent and mantissa, moved into place, are the value times 2^-112, also for subnormals;
 /// the largest exponent, infinity and NaN, must stay the largest.
-fn half_to_f32(half: u16) -> f32 {
+#[inline(always)]
+pub(super) fn half_to_f32(half: u16) -> f32 {
     const TWO_POW_112: f32 = f32::from_bits((127 + 112) << 23);
     let magnitude = f32::from_bits(u32::from(half & 0x7fff) << 13) * TWO_POW_112;
     let is_finite = half & 0x7c00 != 0x7c00;
@@ -85,5 +111,10 @@ mod tests {
         let mut out = [0.0; 2];
         Dtype::Bf16.widen(&[0x80, 0x3f, 0x20, 0xc0], &mut out);
         assert_eq!(out, [1.0, -2.5]);
+        let mut out = [0.0; 4];
+        Dtype::I8.widen(&[0, 1, 0x7f, 0x80], &mut out);
+        assert_eq!(out, [0.0, 1.0, 127.0, -128.0]);
+        Dtype::Bool.widen(&[0, 1, 2, 0xff], &mut out);
+        assert_eq!(out, [0.0, 1.0, 1.0, 1.0]);
     }
 }

@@ -1,167 +1,154 @@
 //! A checkpoint: named tensors with a type and a shape, still in their mapped files.
 //!
 //! Each container format has a reader that fills a [`Checkpoint`]; what follows knows only
-//! names, shapes and bytes.
+//! names, shapes and rows.
 
 mod dtype;
+mod folder;
+#[cfg(fuzzing)]
+pub(super) mod fuzz;
+mod ggml;
+mod gguf;
+mod parallel;
+mod pickle;
+mod pytorch;
 mod safetensors;
+mod source;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ffi::OsStr;
-use std::fs;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-
-use serde_json::Value;
 
 use super::Error;
 use crate::sys::map::Map;
-pub(super) use dtype::Dtype;
-
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+use dtype::Dtype;
+pub(super) use ggml::SHORT as INT8_GROUP;
+pub(super) use source::Source;
+use source::{Stored, bad_tensor, grid};
 
 /// The tensors of a folder.
 pub(super) struct Checkpoint {
+    /// The folder, or the file that stands for all.
     dir: PathBuf,
-    files: Vec<(PathBuf, Map)>,
+    files: Vec<File>,
     tensors: BTreeMap<String, Stored>,
 }
 
-/// A tensor's type, shape and place in one of the files.
-struct Stored {
-    file: usize,
-    /// The stored type's name is kept if it is one that cannot be converted.
-    dtype: Result<Dtype, String>,
-    shape: Vec<usize>,
-    range: Range<usize>,
+/// A mapped file.
+struct File {
+    path: PathBuf,
+    map: Map,
 }
 
-/// A tensor of a checkpoint.
-#[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
-    /// Its name in the checkpoint.
-    pub(super) name: &'a str,
-    /// The file it is in.
-    pub(super) path: &'a Path,
-    /// Type of its values.
-    pub(super) dtype: Dtype,
-    /// Its shape.
-    pub(super) shape: &'a [usize],
-    map: &'a Map,
-    start: usize,
-    bytes: &'a [u8],
-}
-
-impl<'a> Source<'a> {
-    /// The values `range`, as stored.
-    pub(super) fn values(&self, range: Range<usize>) -> &'a [u8] {
-        let width = self.dtype.width();
-        &self.bytes[range.start * width..range.end * width]
-    }
-
-    /// Says that the values `range` are used soon.
-    pub(super) fn advise_will_need(&self, range: Range<usize>) {
-        self.map.advise_will_need(self.file_range(range));
-    }
-
-    /// Says that the values `range` are not used any more.
-    pub(super) fn advise_dont_need(&self, range: Range<usize>) {
-        self.map.advise_dont_need(self.file_range(range));
-    }
-
-    /// Whether both hold the same values in the same form.
-    pub(super) fn equals(&self, other: &Source<'_>) -> bool {
-        let same = self.dtype == other.dtype && self.shape == other.shape;
-        same && self.bytes == other.bytes
-    }
-
-    /// The error that this tensor has `problem`.
-    pub(super) fn error(&self, problem: String) -> Error {
-        Error::BadTensor { name: self.name.to_owned(), path: self.path.to_owned(), problem }
-    }
-
-    fn file_range(&self, range: Range<usize>) -> Range<usize> {
-        let width = self.dtype.width();
-        self.start + range.start * width..self.start + range.end * width
-    }
-}
+/// The tensors of one file, in its order.
+type Table = Vec<(String, Stored)>;
 
 impl Checkpoint {
-    /// The tensors of a Hugging Face folder: one file, the shards of an index, or every
-    /// safetensors file but Meta's `consolidated` ones.
+    /// The tensors of a Hugging Face folder: one file, the shards of an index, or every file
+    /// that is named as weights are; safetensors files go before PyTorch's.
     pub(super) fn hugging_face(dir: &Path) -> Result<Checkpoint, Error> {
-        if dir.join(SINGLE).exists() {
-            return Checkpoint::open(dir, vec![dir.join(SINGLE)]);
-        }
-        if dir.join(INDEX).exists() {
-            return Checkpoint::open(dir, shards(&dir.join(INDEX))?);
-        }
-        Checkpoint::open(dir, weight_files(dir, |name| !is_consolidated(name))?)
-    }
-
-    /// The tensors of a Meta folder: the `consolidated` files, or else every file.
-    pub(super) fn meta(dir: &Path) -> Result<Checkpoint, Error> {
-        let mut paths = weight_files(dir, is_consolidated)?;
-        if paths.is_empty() {
-            paths = weight_files(dir, |_| true)?;
-        }
-        Checkpoint::open(dir, paths)
-    }
-
-    /// Whether `dir` has weights as Hugging Face names them.
-    pub(super) fn is_hugging_face(dir: &Path) -> Result<bool, Error> {
-        let named = dir.join(SINGLE).exists() || dir.join(INDEX).exists();
-        Ok(named || !weight_files(dir, |name| !is_consolidated(name))?.is_empty())
-    }
-
-    fn open(dir: &Path, paths: Vec<PathBuf>) -> Result<Checkpoint, Error> {
-        if paths.is_empty() {
-            let problem = match holds_pytorch(dir) {
-                true => "holds PyTorch files (.pth, .bin); this version reads *.safetensors",
-                false => "no *.safetensors file in this folder",
-            };
-            let problem = problem.to_owned();
-            return Err(Error::BadFile { path: dir.to_owned(), problem });
-        }
-        let mut checkpoint =
-            Checkpoint { dir: dir.to_owned(), files: Vec::new(), tensors: BTreeMap::new() };
-        for path in paths {
-            checkpoint.add_file(path)?;
+        let mut checkpoint = Checkpoint::empty(dir);
+        for path in folder::hugging_face(dir)? {
+            let table = checkpoint.open(path)?;
+            checkpoint.add(table)?;
         }
         Ok(checkpoint)
     }
 
-    fn add_file(&mut self, path: PathBuf) -> Result<(), Error> {
-        let map = Map::open(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
-        map.advise_sequential();
+    /// The tensors of a Meta folder: the `consolidated` files, or else every safetensors file.
+    /// Files that hold a part of every tensor are put together.
+    pub(super) fn meta(dir: &Path) -> Result<Checkpoint, Error> {
+        let mut checkpoint = Checkpoint::empty(dir);
+        let mut tables = Vec::new();
+        for path in folder::meta(dir)? {
+            tables.push(checkpoint.open(path)?);
+        }
+        if parallel::is_split(&tables) {
+            let table = parallel::join(&checkpoint.files, tables)?;
+            checkpoint.add(table)?;
+        } else {
+            for table in tables {
+                checkpoint.add(table)?;
+            }
+        }
+        Ok(checkpoint)
+    }
+
+    /// The tensors of a GGUF file, or of all files of the model if it is the first of several.
+    pub(super) fn gguf(path: &Path) -> Result<Checkpoint, Error> {
+        let mut checkpoint = Checkpoint::empty(path);
+        let first = open_map(path)?;
+        let paths = gguf::files(path, first.as_bytes())?;
+        let count = paths.len();
+        for (index, path) in paths.into_iter().enumerate() {
+            let map = open_map(&path)?;
+            if count > 1 {
+                gguf::check_split(&path, map.as_bytes(), index, count)?;
+            }
+            let table = gguf::read(&path, map.as_bytes(), index)?;
+            checkpoint.files.push(File { path, map });
+            checkpoint.add(table)?;
+        }
+        Ok(checkpoint)
+    }
+
+    /// Whether `dir` has weights as Hugging Face names them.
+    pub(super) fn is_hugging_face(dir: &Path) -> Result<bool, Error> {
+        folder::is_hugging_face(dir)
+    }
+
+    fn empty(dir: &Path) -> Checkpoint {
+        Checkpoint { dir: dir.to_owned(), files: Vec::new(), tensors: BTreeMap::new() }
+    }
+
+    /// Maps a file and reads its table.
+    fn open(&mut self, path: PathBuf) -> Result<Table, Error> {
+        let map = open_map(&path)?;
+        let bytes = map.as_bytes();
+        if bytes.starts_with(b"version https://git-lfs") {
+            let problem = "a Git LFS pointer, not the weights: run `git lfs pull`".to_owned();
+            return Err(Error::BadFile { path, problem });
+        }
         let file = self.files.len();
-        for (name, stored) in safetensors::read(&path, map.as_bytes(), file)? {
+        let table = match path.extension().and_then(OsStr::to_str) {
+            Some("safetensors") => safetensors::read(&path, bytes, file)?,
+            _ => pytorch::read(&path, bytes, file)?,
+        };
+        self.files.push(File { path, map });
+        Ok(table)
+    }
+
+    /// Adds tensors whose names are new.
+    fn add(&mut self, table: Table) -> Result<(), Error> {
+        for (name, stored) in table {
             match self.tensors.entry(name) {
                 Entry::Vacant(slot) => {
                     slot.insert(stored);
                 }
                 Entry::Occupied(slot) => {
-                    let name = slot.key().clone();
-                    let first = self.files[slot.get().file].0.display();
-                    let problem = format!("is in {first} too");
-                    return Err(Error::BadTensor { name, path, problem });
+                    let first = self.files[slot.get().file].path.display();
+                    let path = &self.files[stored.file].path;
+                    return Err(bad_tensor(slot.key(), path, format!("is in {first} too")));
                 }
             }
         }
-        self.files.push((path, map));
         Ok(())
     }
 
-    /// The folder.
+    /// The folder, or the file that stands for all.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
+    /// The bytes of the first file.
+    pub(super) fn first_bytes(&self) -> &[u8] {
+        self.files.first().map_or(&[], |file| file.map.as_bytes())
+    }
+
     /// The files the tensors are in.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.files.iter().map(|(path, _)| path.as_path())
+        self.files.iter().map(|file| file.path.as_path())
     }
 
     /// Names of all tensors.
@@ -169,97 +156,42 @@ impl Checkpoint {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// The file that tensor `name` is in, if there is such a tensor.
+    /// The first file that tensor `name` is in, if there is such a tensor.
     pub(super) fn path_of(&self, name: &str) -> Option<&Path> {
-        self.tensors.get(name).map(|stored| self.files[stored.file].0.as_path())
+        self.tensors.get(name).map(|stored| self.files[stored.file].path.as_path())
     }
 
     /// The tensor called `name`, `None` if there is none.
     ///
     /// # Errors
-    /// If its values are of a type that cannot be converted.
+    /// If its values cannot be used.
     pub(super) fn find(&self, name: &str) -> Result<Option<Source<'_>>, Error> {
         let Some((name, stored)) = self.tensors.get_key_value(name) else { return Ok(None) };
-        let (path, map) = &self.files[stored.file];
-        match &stored.dtype {
-            Ok(dtype) => Ok(Some(Source {
-                name,
-                path,
-                dtype: *dtype,
-                shape: &stored.shape,
-                map,
-                start: stored.range.start,
-                bytes: &map.as_bytes()[stored.range.clone()],
-            })),
-            Err(dtype) => Err(Error::BadTensor {
-                name: name.clone(),
-                path: path.clone(),
-                problem: format!("has values of type {dtype}, wanted F32, F16 or BF16"),
-            }),
-        }
+        source(&self.files, name, stored).map(Some)
     }
 
     /// The tensor called `name`.
     ///
     /// # Errors
-    /// If there is none, or its values are of a type that cannot be converted.
+    /// If there is none, or its values cannot be used.
     pub(super) fn tensor(&self, name: &str) -> Result<Source<'_>, Error> {
         let missing = || Error::MissingTensor { name: name.to_owned(), dir: self.dir.clone() };
         self.find(name)?.ok_or_else(missing)
     }
 }
 
-fn is_consolidated(name: &str) -> bool {
-    name.starts_with("consolidated")
+/// Maps a file that will be read mostly in order.
+fn open_map(path: &Path) -> Result<Map, Error> {
+    let map = Map::open(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    map.advise_sequential();
+    Ok(map)
 }
 
-/// The safetensors files of `dir` whose names `is_wanted`, by name.
-fn weight_files(dir: &Path, is_wanted: fn(&str) -> bool) -> Result<Vec<PathBuf>, Error> {
-    let error = |source| Error::Read { path: dir.to_owned(), source };
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(dir).map_err(error)? {
-        let path = entry.map_err(error)?.path();
-        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        if name.ends_with(".safetensors") && !name.starts_with('.') && is_wanted(name) {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(paths)
-}
-
-/// Whether `dir` has weights in PyTorch's own format.
-fn holds_pytorch(dir: &Path) -> bool {
-    let is_pytorch = |path: &Path| {
-        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        name.ends_with(".pth") || (name.starts_with("pytorch_model") && name.ends_with(".bin"))
-    };
-    fs::read_dir(dir).is_ok_and(|entries| entries.flatten().any(|entry| is_pytorch(&entry.path())))
-}
-
-/// The files that an index names, each once.
-fn shards(index: &Path) -> Result<Vec<PathBuf>, Error> {
-    let bad = |problem: String| Error::BadFile { path: index.to_owned(), problem };
-    let json = super::config::read_json(index)?;
-    let Some(weight_map) = json.get("weight_map").and_then(Value::as_object) else {
-        return Err(bad("weight_map is missing or no object".to_owned()));
-    };
-    let mut names: Vec<&str> = Vec::new();
-    for (tensor, file) in weight_map {
-        match file.as_str() {
-            Some(name) if Path::new(name).file_name() == Some(OsStr::new(name)) => names.push(name),
-            _ => return Err(bad(format!("{tensor} is in {file}, wanted a file name"))),
-        }
-    }
-    names.sort_unstable();
-    names.dedup();
-    let mut paths = Vec::new();
-    for name in names {
-        let path = index.with_file_name(name);
-        if !path.exists() {
-            return Err(bad(format!("{name} is not in this folder")));
-        }
-        paths.push(path);
-    }
-    Ok(paths)
+/// The tensor `stored`, which is called `name`, if its values can be used.
+fn source<'a>(files: &'a [File], name: &'a str, stored: &'a Stored) -> Result<Source<'a>, Error> {
+    let path = &files[stored.file].path;
+    let bad = |problem| bad_tensor(name, path, problem);
+    let values = stored.values.as_ref().map_err(|problem| bad(problem.clone()))?;
+    let grid = grid(&stored.shape).map_err(bad)?;
+    Ok(Source { name, path, shape: &stored.shape, grid, values, files })
 }

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use safetensors::tensor::{SafeTensorError, SafeTensors, TensorInfo};
 
-use super::{Dtype, Stored};
+use super::source::{Part, single};
+use super::{Dtype, Stored, Table};
 use crate::export::Error;
 
 /// Reads the table of `bytes`, the whole file at `path`, which is file number `file`. The
@@ -12,7 +13,7 @@ use crate::export::Error;
 ///
 /// Each range lies inside `bytes` and is as long as type and shape say: the library checks
 /// that tensors cover the file without gap or overlap.
-pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Vec<(String, Stored)>, Error> {
+pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Table, Error> {
     let bad = |e| Error::BadFile { path: path.to_owned(), problem: explain(&e, bytes.len()) };
     let (header_len, metadata) = SafeTensors::read_metadata(bytes).map_err(bad)?;
     let data = 8 + header_len;
@@ -26,13 +27,10 @@ pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Vec<(String
 }
 
 fn stored(info: &TensorInfo, data: usize, file: usize) -> Stored {
-    let (start, end) = info.data_offsets;
-    Stored {
-        file,
-        dtype: dtype(info.dtype),
-        shape: info.shape.clone(),
-        range: data + start..data + end,
-    }
+    let start = data + info.data_offsets.0;
+    let part = |[_, cols]: [usize; 2], _| Part { file, start, strides: [cols, 1] };
+    let values = single(dtype(info.dtype), &info.shape, part);
+    Stored { file, shape: info.shape.clone(), values }
 }
 
 fn dtype(dtype: safetensors::Dtype) -> Result<Dtype, String> {
@@ -40,6 +38,8 @@ fn dtype(dtype: safetensors::Dtype) -> Result<Dtype, String> {
         safetensors::Dtype::F32 => Ok(Dtype::F32),
         safetensors::Dtype::F16 => Ok(Dtype::F16),
         safetensors::Dtype::BF16 => Ok(Dtype::Bf16),
+        safetensors::Dtype::I8 => Ok(Dtype::I8),
+        safetensors::Dtype::BOOL => Ok(Dtype::Bool),
         other => Err(format!("{other:?}")),
     }
 }

@@ -39,6 +39,9 @@ pub(super) fn read(path: PathBuf, generation: Option<PathBuf>) -> Result<Config,
 fn architecture(fields: &Fields<'_>) -> Result<Architecture, Error> {
     let classes = fields.texts("architectures")?;
     for class in &classes {
+        if class.starts_with("Qwen2") {
+            return Err(fields.unsupported(format!("{class}: its attention adds biases")));
+        }
         if !matches!(*class, "LlamaForCausalLM" | "LLaMAForCausalLM" | "MistralForCausalLM") {
             return Err(fields.unsupported(format!("architecture {class}")));
         }
@@ -88,7 +91,7 @@ fn dims(fields: &Fields<'_>) -> Result<Dims, Error> {
     let n_heads = fields.required_size("num_attention_heads")?;
     let head_dim = match fields.size("head_dim")? {
         Some(head_dim) => head_dim,
-        None => even_head_dim(fields, dim, n_heads)?,
+        None => even_head_dim(dim, n_heads).map_err(|problem| fields.bad(problem))?,
     };
     Ok(Dims {
         dim,

@@ -1,7 +1,7 @@
 //! `params.json` of Meta checkpoints, and of Mistral's own, which are written the same way.
 
 use super::fields::Fields;
-use super::{Config, Dims, even_head_dim, read_json};
+use super::{Config, Dims, even_head_dim, read_json, rows};
 use crate::export::Error;
 use crate::export::checkpoint::Checkpoint;
 use crate::format::model::{Architecture, RopeScaling};
@@ -11,8 +11,15 @@ use crate::format::model::{Architecture, RopeScaling};
 const CTX: usize = 4096;
 /// Context length of Llama 3, which has a rope_theta of 500000.
 const CTX_THETA_500K: usize = 8192;
+/// Context length of CodeLlama, which has a rope_theta of 1000000.
+const CTX_THETA_1M: usize = 16_384;
+/// Context length of Mistral's models, which say hidden_dim.
+const CTX_MISTRAL: usize = 32_768;
 /// Context length of Llama 3.1 and later, which scale RoPE.
 const CTX_SCALED: usize = 131_072;
+
+/// Width and layers of Llama 3.2 1B and 3B.
+const LLAMA_3_2: [(usize, usize); 2] = [(2048, 16), (3072, 28)];
 
 pub(super) fn read(checkpoint: &Checkpoint) -> Result<Config, Error> {
     let path = checkpoint.dir().join("params.json");
@@ -38,16 +45,21 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Config, Error> {
     header.rope_theta = theta.unwrap_or(10_000.0);
     header.norm_eps = fields.required_number("norm_eps")? as f32;
     header.sliding_window = fields.size("sliding_window")?;
-    if header.sliding_window.is_some() {
+    // Meta computes the FFN's width and has no window.
+    let is_mistral = fields.get("hidden_dim").is_some() || header.sliding_window.is_some();
+    if is_mistral {
         header.architecture = Architecture::Mistral;
     }
     let is_scaled = fields.flag("use_scaled_rope")?.unwrap_or(false);
     if is_scaled {
-        header.rope_scaling = Some(scaling(&fields, &mut warnings)?);
+        let shape = (header.dim, header.n_layers);
+        header.rope_scaling = Some(scaling(&fields, shape, &mut warnings)?);
     }
     header.max_seq_len = match fields.size("max_seq_len")? {
         Some(max_seq_len) => max_seq_len,
         None if is_scaled => CTX_SCALED,
+        None if is_mistral => CTX_MISTRAL,
+        None if theta.is_some_and(|theta| theta >= 1e6) => CTX_THETA_1M,
         None if theta.is_some_and(|theta| theta >= 500_000.0) => CTX_THETA_500K,
         None => CTX,
     };
@@ -59,7 +71,7 @@ fn dims(fields: &Fields<'_>, checkpoint: &Checkpoint) -> Result<Dims, Error> {
     let n_heads = fields.required_size("n_heads")?;
     let head_dim = match fields.size("head_dim")? {
         Some(head_dim) => head_dim,
-        None => even_head_dim(fields, dim, n_heads)?,
+        None => even_head_dim(dim, n_heads).map_err(|problem| fields.bad(problem))?,
     };
     // Llama 2 says -1: the tokenizer decides, and with it the embedding.
     let vocab_size = match fields.get("vocab_size").and_then(|value| value.as_i64()) {
@@ -77,15 +89,6 @@ fn dims(fields: &Fields<'_>, checkpoint: &Checkpoint) -> Result<Dims, Error> {
     })
 }
 
-/// First dimension of a tensor, as a size that a model file can say.
-fn rows(checkpoint: &Checkpoint, name: &str) -> Result<usize, Error> {
-    let tensor = checkpoint.tensor(name)?;
-    match tensor.shape.first() {
-        Some(&rows) if rows > 0 && rows <= i32::MAX as usize => Ok(rows),
-        _ => Err(tensor.error(format!("has shape {:?}, wanted a matrix", tensor.shape))),
-    }
-}
-
 /// The FFN width Meta computes: two thirds of 4·dim, times a factor, rounded up. Mistral
 /// gives it as hidden_dim.
 fn ffn_dim_by_formula(fields: &Fields<'_>, dim: usize) -> Result<Option<usize>, Error> {
@@ -100,18 +103,25 @@ fn ffn_dim_by_formula(fields: &Fields<'_>, dim: usize) -> Result<Option<usize>, 
     Ok(Some(scaled.next_multiple_of(multiple_of)))
 }
 
-/// What `use_scaled_rope` stands for. Newer files may give the factor.
-fn scaling(fields: &Fields<'_>, warnings: &mut Vec<String>) -> Result<RopeScaling, Error> {
+/// What `use_scaled_rope` stands for. Newer files may give the factor; for the others it is what
+/// the Hugging Face folders of the same models say. `shape` is the model's width and layers.
+fn scaling(
+    fields: &Fields<'_>,
+    shape: (usize, usize),
+    notes: &mut Vec<String>,
+) -> Result<RopeScaling, Error> {
+    let (guess, model) = match LLAMA_3_2.contains(&shape) {
+        true => (32.0, "Llama 3.2, as the widths are its"),
+        false => (8.0, "Llama 3.1"),
+    };
     let factor = fields.number("rope_scaling_factor")?;
     if factor.is_none() {
-        warnings.push(
-            "params.json does not give the RoPE factor: 8 is taken, as for Llama 3.1; the \
-             Hugging Face folders of Llama 3.2 1B and 3B say 32"
-                .to_owned(),
-        );
+        notes.push(format!(
+            "params.json does not give the RoPE factor: {guess} is taken, as for {model}"
+        ));
     }
     Ok(RopeScaling::Llama3 {
-        factor: factor.unwrap_or(8.0) as f32,
+        factor: factor.unwrap_or(guess) as f32,
         low_freq_factor: 1.0,
         high_freq_factor: fields.number("rope_high_freq_factor")?.unwrap_or(4.0) as f32,
         original_ctx: 8192,

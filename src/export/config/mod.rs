@@ -1,6 +1,7 @@
 //! What a checkpoint's configuration files say about the model.
 
 mod fields;
+mod gguf;
 mod hugging_face;
 mod meta;
 
@@ -41,7 +42,14 @@ impl Config {
     pub(super) fn meta(checkpoint: &Checkpoint) -> Result<Config, Error> {
         meta::read(checkpoint)
     }
+
+    /// Reads the fields of a GGUF file; the vocabulary's size is only in a tensor's shape.
+    pub(super) fn gguf(checkpoint: &Checkpoint) -> Result<Config, Error> {
+        gguf::read(checkpoint)
+    }
 }
+
+pub(super) use gguf::ROPE_FREQS;
 
 /// The dimensions that every configuration has.
 struct Dims {
@@ -78,18 +86,26 @@ impl Dims {
             chat_template: ChatTemplate::None,
             tokenizer_hash: 0,
             has_extension: true,
+            packed: None,
+            part: None,
         }
     }
 }
 
 /// The head width if the configuration does not say: `dim` shared among the heads.
-fn even_head_dim(fields: &fields::Fields<'_>, dim: usize, n_heads: usize) -> Result<usize, Error> {
+fn even_head_dim(dim: usize, n_heads: usize) -> Result<usize, String> {
     match dim.is_multiple_of(n_heads) {
         true => Ok(dim / n_heads),
-        false => {
-            let problem = format!("head_dim is missing, and {n_heads} heads do not divide {dim}");
-            Err(fields.bad(problem))
-        }
+        false => Err(format!("head_dim is missing, and {n_heads} heads do not divide {dim}")),
+    }
+}
+
+/// First dimension of a tensor, as a size that a model file can say.
+fn rows(checkpoint: &Checkpoint, name: &str) -> Result<usize, Error> {
+    let tensor = checkpoint.tensor(name)?;
+    match tensor.shape.first() {
+        Some(&rows) if rows > 0 && rows <= i32::MAX as usize => Ok(rows),
+        _ => Err(tensor.error(format!("has shape {:?}, wanted a matrix", tensor.shape))),
     }
 }
 

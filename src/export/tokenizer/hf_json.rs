@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use super::{AddedToken, Draft, Token, VOCAB_MAX};
+use super::{AddedToken, Draft, SPACE_MARK, Token, VOCAB_MAX};
 use crate::format::tokenizer::{Flags, Kind, Merges, TokenKind, byte_piece};
 
 const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -13,8 +13,6 @@ const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p
 const TOKEN_BYTES_MAX: usize = 4096;
 /// Places up to here are exact as scores, which are `f32`.
 const MERGES_MAX: usize = 1 << 23;
-/// What SentencePiece writes for a space.
-const SPACE_MARK: &str = "\u{2581}";
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
     let json: Value = serde_json::from_slice(bytes).map_err(|e| format!("not JSON: {e}"))?;
@@ -30,12 +28,19 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
     let tokens = parse_vocab(model, kind, bytes.len())?;
     let mut draft = Draft::new(kind, flags, tokens);
     draft.add(&parse_added(&json)?)?;
-    let merges = MergeList::new(&draft, &parse_merges(model)?)?;
-    merges.score(&mut draft);
-    draft.merges = merges.rule(&draft);
+    take_merges(&mut draft, &parse_merges(model)?)?;
     draft.bos = draft.find("<|begin_of_text|>").or(draft.find("<s>"));
     draft.stop_ids.extend(draft.find("<|end_of_text|>").or(draft.find("</s>")));
     Ok(draft)
+}
+
+/// Scores the tokens so that they merge as the list says, and keeps the list if scores do not
+/// say it all.
+pub(super) fn take_merges(draft: &mut Draft, merges: &[(&str, &str)]) -> Result<(), String> {
+    let merges = MergeList::new(draft, merges)?;
+    merges.score(draft);
+    draft.merges = merges.rule(draft);
+    Ok(())
 }
 
 fn is_true(object: &Map<String, Value>, key: &str) -> bool {
@@ -174,7 +179,7 @@ fn piece(text: &str, is_unknown: bool) -> Result<Token, String> {
     Ok(Token { bytes: bytes.into_bytes(), score: 0.0, kind })
 }
 
-fn byte_level_token(text: &str) -> Token {
+pub(super) fn byte_level_token(text: &str) -> Token {
     // Added tokens may stand among the others, in plain text.
     let (bytes, kind) = match byte_level_bytes(text) {
         Some(bytes) => (bytes, TokenKind::Normal),
@@ -211,9 +216,14 @@ fn parse_merges(model: &Map<String, Value>) -> Result<Vec<(&str, &str)>, String>
         .collect()
 }
 
+/// The two tokens of a merge in one string.
+pub(super) fn split_at_space(merge: &str) -> Option<(&str, &str)> {
+    merge.split_once(' ')
+}
+
 fn split_merge(merge: &Value) -> Option<(&str, &str)> {
     match merge {
-        Value::String(text) => text.split_once(' '),
+        Value::String(text) => split_at_space(text),
         Value::Array(pair) => match pair.as_slice() {
             [left, right] => Some((left.as_str()?, right.as_str()?)),
             _ => None,

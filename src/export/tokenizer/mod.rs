@@ -1,5 +1,5 @@
 //! Tokenizers of other programs: tiktoken and SentencePiece `tokenizer.model`, Hugging Face
-//! `tokenizer.json`.
+//! `tokenizer.json`, and what GGUF files hold.
 //!
 //! In a folder, `tokenizer.model` goes before `tokenizer.json`: it is what the model was
 //! trained with, and the other is converted from it, without piece types and scores. Files
@@ -7,6 +7,9 @@
 //! written (`settings`).
 
 mod error;
+#[cfg(fuzzing)]
+pub(super) mod fuzz;
+mod gguf;
 mod hf_json;
 mod sentencepiece;
 mod settings;
@@ -22,12 +25,16 @@ use crate::format::ChatTemplate;
 use crate::format::tokenizer::{
     Flags, Kind, Merges, STOP_IDS_MAX, TokenKind, TokenizerFile, Vocab,
 };
+use crate::tokenizer::INFILL;
 use settings::Settings;
 
 /// Ranks up to here are exact as scores, which are `f32`, with room to spare.
 const VOCAB_MAX: usize = 1 << 20;
 /// The largest published tokenizer files are some 30 MB.
 const FILE_BYTES_MAX: u64 = 1 << 29;
+
+/// What SentencePiece writes for a space.
+const SPACE_MARK: &str = "\u{2581}";
 
 /// A tokenizer, ready to be written.
 pub struct ImportedTokenizer {
@@ -49,17 +56,12 @@ pub struct ImportedTokenizer {
 /// If there is no tokenizer, or it is damaged, or of a kind that LEAP cannot reproduce exactly.
 pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenizer, Error> {
     let source = find(path)?;
-    let folder = settings_folder(path, &source);
-    let settings = folder.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
-    let bytes = read(&source)?;
-    let vocab_size = vocab_size.or(settings.vocab_size);
     let bad = |what| Error::Bad { path: source.clone(), what };
-    let mut draft = Draft::parse(&bytes, vocab_size, &settings).map_err(bad)?;
-    if let Some(folder) = folder.filter(|_| draft.kind == Kind::SentencePiece)
-        && let Some(prefixes) = settings.prefixes_segments(&folder)?
-    {
-        draft.flags.prefix_every_segment = prefixes;
-    }
+    let (mut draft, settings) = match gguf::is_gguf(&source) {
+        true => gguf::read(&source)?,
+        false => read_draft(&source, settings_folder(path, &source), vocab_size)?,
+    };
+    let vocab_size = vocab_size.or(settings.vocab_size);
     draft.apply(&settings).map_err(bad)?;
     draft.fit(vocab_size).map_err(bad)?;
     let notes = std::mem::take(&mut draft.notes);
@@ -67,9 +69,31 @@ pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenize
     Ok(ImportedTokenizer { file, source, notes })
 }
 
-/// Whether `folder` holds a tokenizer that [`import`] would read.
-pub fn is_in(folder: &Path) -> bool {
-    folder.is_dir() && find(folder).is_ok()
+/// Reads the tokenizer file `source` with the settings in `folder`.
+fn read_draft(
+    source: &Path,
+    folder: Option<PathBuf>,
+    vocab_size: Option<usize>,
+) -> Result<(Draft, Settings), Error> {
+    let settings = folder.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+    let bytes = read(source)?;
+    let draft = Draft::parse(&bytes, vocab_size.or(settings.vocab_size), &settings);
+    let mut draft = draft.map_err(|what| Error::Bad { path: source.to_path_buf(), what })?;
+    if let Some(folder) = folder.filter(|_| draft.kind == Kind::SentencePiece)
+        && let Some(prefixes) = settings.prefixes_segments(&folder)?
+    {
+        draft.flags.prefix_every_segment = prefixes;
+    }
+    Ok((draft, settings))
+}
+
+/// Whether the checkpoint at `path`, a folder or a GGUF file, holds a tokenizer that [`import`]
+/// would read.
+pub fn is_in(path: &Path) -> bool {
+    match path.is_dir() {
+        true => find(path).is_ok(),
+        false => gguf::has_tokenizer(path),
+    }
 }
 
 fn find(path: &Path) -> Result<PathBuf, Error> {
@@ -77,7 +101,9 @@ fn find(path: &Path) -> Result<PathBuf, Error> {
         return Ok(path.to_path_buf());
     }
     let places = ["tokenizer.model", "tokenizer.json", "original/tokenizer.model"];
-    let mut files = places.iter().map(|name| path.join(name));
+    // Meta's downloads of several models have one tokenizer, beside their folders.
+    let shared = path.join("params.json").is_file().then_some("../tokenizer.model");
+    let mut files = places.into_iter().chain(shared).map(|name| path.join(name));
     files.find(|file| file.is_file()).ok_or_else(|| Error::NotFound { folder: path.to_path_buf() })
 }
 
@@ -184,6 +210,7 @@ impl Draft {
             stop_ids.append(&mut self.stop_ids);
         }
         self.stop_ids = stop_ids;
+        self.mark_infill_tokens();
         self.choose_template(settings);
         Ok(())
     }
@@ -211,6 +238,19 @@ impl Draft {
             *token = Token { bytes: name.clone().into_bytes(), score: 0.0, kind };
         }
         Ok(())
+    }
+
+    /// CodeLlama's model has the markers around what is to be filled in as ordinary pieces, which
+    /// text could become; Hugging Face's folders declare them special.
+    fn mark_infill_tokens(&mut self) {
+        let pieces = INFILL
+            .map(|name| self.find(name).or_else(|| self.find(&name.replace(SPACE_MARK, " "))));
+        let [Some(prefix), Some(suffix), Some(middle), Some(end)] = pieces else { return };
+        for (id, name) in [prefix, suffix, middle, end].into_iter().zip(INFILL) {
+            let token = &mut self.tokens[id as usize];
+            (token.bytes, token.kind) = (name.as_bytes().to_vec(), TokenKind::Control);
+        }
+        self.stop_ids.push(end);
     }
 
     fn choose_template(&mut self, settings: &Settings) {
@@ -296,7 +336,7 @@ impl Draft {
 
 /// A token with `▁` read as the space that it stands for.
 fn shown(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).replace('\u{2581}', " ")
+    String::from_utf8_lossy(bytes).replace(SPACE_MARK, " ")
 }
 
 #[cfg(test)]

@@ -2,11 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::{Draft, Token, VOCAB_MAX};
+use super::{Draft, SPACE_MARK, Token, VOCAB_MAX};
 use crate::format::tokenizer::{Flags, Kind, TokenKind, byte_piece};
 
-/// What SentencePiece writes for a space.
-const SPACE_MARK: &str = "\u{2581}";
 /// `TrainerSpec.ModelType.BPE`.
 const MODEL_BPE: u64 = 2;
 
@@ -61,7 +59,6 @@ fn parse_piece(message: &[u8], id: usize) -> Result<Token, String> {
             _ => {}
         }
     }
-    let text = std::str::from_utf8(text).map_err(|_| format!("piece {id} is not UTF-8"))?;
     let kind = match kind {
         1 => TokenKind::Normal,
         2 => TokenKind::Unknown,
@@ -71,6 +68,12 @@ fn parse_piece(message: &[u8], id: usize) -> Result<Token, String> {
         6 => TokenKind::Byte,
         other => return Err(format!("piece {id} is of the unknown type {other}")),
     };
+    token(id, text, score, kind)
+}
+
+/// Piece `id` as a token.
+pub(super) fn token(id: usize, text: &[u8], score: f32, kind: TokenKind) -> Result<Token, String> {
+    let text = std::str::from_utf8(text).map_err(|_| format!("piece {id} is not UTF-8"))?;
     if kind == TokenKind::Byte && byte_piece(text.as_bytes()).is_none() {
         return Err(format!("byte piece {id} is {text:?}"));
     }

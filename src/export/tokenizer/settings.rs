@@ -23,7 +23,7 @@ pub(super) struct Settings {
     pub(super) chat_template: Option<String>,
     pub(super) has_tokenizer_config: bool,
     pub(super) vocab_size: Option<usize>,
-    is_legacy: Option<bool>,
+    pub(super) is_legacy: Option<bool>,
 }
 
 impl Settings {

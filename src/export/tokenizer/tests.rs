@@ -183,6 +183,49 @@ fn sentencepiece_model_is_read() {
 }
 
 #[test]
+fn code_llamas_infill_pieces_become_special() {
+    let pieces = ["▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"];
+    let mut bytes = model(&BPE, &[]);
+    for name in pieces {
+        bytes.extend(piece(name, -9., 1));
+    }
+    let added = json!({ "added_tokens_decoder":
+        (6..10).zip(pieces).map(|(id, name)| (id.to_string(), json!({ "content": name, "special": true })))
+            .collect::<serde_json::Map<_, _>>() });
+    let alone = Folder::new(&[("tokenizer.model", &bytes)]);
+    let config = added.to_string();
+    let declared =
+        Folder::new(&[("tokenizer.model", &bytes), ("tokenizer_config.json", config.as_bytes())]);
+    for folder in [alone, declared] {
+        let file = folder.import().unwrap().file;
+        for (id, name) in (6..10).zip(pieces) {
+            assert_eq!(file.vocab.get(id), Some(name.as_bytes()));
+            assert_eq!(file.vocab.kind(id), Some(TokenKind::Control));
+        }
+        assert_eq!(file.stop_ids, [2, 9]);
+    }
+    // Three of them are no infill tokens.
+    let some =
+        Folder::new(&[("tokenizer.model", &bytes[..bytes.len() - piece(pieces[3], 0., 1).len()])]);
+    assert_eq!(some.import().unwrap().file.vocab.kind(6), Some(TokenKind::Normal));
+}
+
+#[test]
+fn metas_tokenizer_may_lie_beside_the_models_folder() {
+    let download = Folder::new(&[("tokenizer.model", &model(&BPE, &[]))]);
+    let folder = download.0.join("llama-2-7b");
+    fs::create_dir(&folder).unwrap();
+    assert!(!is_in(&folder));
+    fs::write(folder.join("params.json"), "{}").unwrap();
+    assert!(is_in(&folder));
+    let found = import(&folder, Some(8)).unwrap();
+    assert_eq!((found.file.vocab.len(), found.source.is_file()), (8, true));
+    // The folder's own goes first.
+    fs::write(folder.join("tokenizer.model"), TIKTOKEN).unwrap();
+    assert_eq!(import(&folder, None).unwrap().file.kind, Kind::ByteLevel);
+}
+
+#[test]
 fn sentencepiece_models_of_other_kinds_are_refused_by_name() {
     let error = |trainer: &[u8], normaliser: &[u8]| {
         Folder::new(&[("tokenizer.model", &model(trainer, normaliser))]).error()

@@ -1,5 +1,6 @@
 //! Tests of the model header.
 
+use super::bytes::{CRC_AT, header_crc, u32_at};
 use super::*;
 
 const Q4: Weights = Weights::Q4 { group: 32, int8_embedding: true };
@@ -32,6 +33,8 @@ fn small(weights: Weights) -> Header {
         chat_template: ChatTemplate::MistralV1,
         tokenizer_hash: 0x0123_4567_89ab_cdef,
         has_extension: true,
+        packed: None,
+        part: None,
     }
 }
 
@@ -59,6 +62,28 @@ fn emit_then_parse_is_the_identity() {
             assert_eq!(Header::parse(&bytes), Ok(header.clone()));
             assert_eq!(header.verify(&bytes), Ok(true));
         }
+    }
+}
+
+#[test]
+fn files_of_some_layers_have_their_tensors_alone() {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4] {
+        for has_ends in [false, true] {
+            let part = Some(Part { layers: 1..2, has_ends, fingerprint: 77 });
+            let header = Header { part, ..small(weights) };
+            let bytes = file(&header);
+            assert_eq!(Header::parse(&bytes), Ok(header.clone()));
+            assert_eq!(header.verify(&bytes), Ok(true));
+            assert_eq!(header.fingerprint(&bytes), 77);
+            assert!(header.tensors().all(|t| t.id.layer == usize::from(t.id.kind.is_per_layer())));
+            assert_eq!(header.tensors().any(|t| t.id.kind == TensorKind::Embedding), has_ends);
+        }
+    }
+    for layers in [1..1, Range { start: 2, end: 1 }, 1..3, 7..9] {
+        let part = Some(Part { layers, has_ends: false, fingerprint: 0 });
+        let header = Header { part, ..small(Q4) };
+        assert!(matches!(header.check(), Err(Error::Unsupported(_))));
+        assert!(Header::parse(&header.emit()).is_err());
     }
 }
 
@@ -166,9 +191,57 @@ fn damaged_base_fields_are_refused_without_checksum() {
     }
 }
 
+/// A file of packed matrices; the embedding is not, unless it is the classifier.
+fn packed(weights: Weights, shared_classifier: bool) -> Header {
+    let packed = Some(Packed { layout: 0x0202, panel_rows: 16, fingerprint: 0x0123_4567 });
+    Header { packed, shared_classifier, ..small(weights) }
+}
+
+#[test]
+fn packed_matrices_have_whole_panels_and_aligned_places() {
+    for weights in [Weights::Q8 { group: 32 }, Q4, ALL_Q4] {
+        for shared in [false, true] {
+            let header = packed(weights, shared);
+            let bytes = file(&header);
+            assert_eq!(Header::parse(&bytes), Ok(header.clone()));
+            assert_eq!(header.verify(&bytes), Ok(true));
+            assert!(header.tensors().all(|t| t.offset % 128 == 0 && t.bytes % 128 == 0));
+            assert_eq!(header.fingerprint(&bytes), 0x0123_4567);
+            assert_eq!(header.packing_of(TensorKind::Embedding).is_some(), shared);
+        }
+    }
+    // 40 rows of 64 columns are 48 in panels of 16: codes, and a scale for each 32.
+    let header = packed(Weights::Q8 { group: 32 }, false);
+    assert_eq!(header.content_bytes(TensorKind::Classifier), 48 * (64 + 2 * 4));
+    assert_eq!(header.content_bytes(TensorKind::Embedding), 40 * (64 + 2 * 4));
+}
+
+#[test]
+fn packed_header_bytes_are_pinned() {
+    let bytes = packed(Weights::Q8 { group: 32 }, false).emit();
+    assert_eq!([4, 72, 196, 200].map(|at| u32_at(&bytes, at)), [258, 148, 0x0202, 16]);
+    assert_eq!(bytes[204..212], 0x0123_4567u64.to_le_bytes());
+    assert!(bytes[212..].iter().all(|&b| b == 0));
+}
+
+#[test]
+fn packed_files_need_a_kind_that_is_packed_and_their_extension() {
+    assert!(packed(Weights::F32, false).check().is_err());
+    for panel_rows in [0, PANEL_ROWS_MAX + 1, usize::MAX] {
+        let header = packed(Q4, false);
+        let packed = header.packed.map(|packed| Packed { panel_rows, ..packed });
+        assert!(Header { packed, ..header }.check().is_err(), "{panel_rows}");
+    }
+    let plain = Header { has_extension: false, head_dim: 16, ..small(ALL_Q4) };
+    let mut bytes = file(&plain);
+    bytes[4..8].copy_from_slice(&259i32.to_le_bytes());
+    assert!(Header::parse(&bytes).is_err());
+}
+
 #[test]
 fn every_flipped_bit_of_an_extended_header_is_refused() {
-    for good in [Weights::F32, Q4].map(|weights| file(&small(weights))) {
+    for header in [small(Weights::F32), small(Q4), packed(Q4, false)] {
+        let good = file(&header);
         for bit in 0..HEADER_LEN * 8 {
             let mut bytes = good.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::super::float;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 use crate::quant::{self, Bcml1Matrix, Q8Matrix};
-use half::f16;
 
 /// Longest group of packed weights; a matrix of longer ones is used as it is.
 pub const GROUP_MAX: usize = 1024;
@@ -19,15 +19,35 @@ pub struct Layout {
     nr: usize,
     /// Consecutive columns of a row.
     kr: usize,
+    /// Rows of a strip: those of a vector that a kernel takes at once.
+    strip_rows: usize,
+    /// Blocks of `kr` columns that a strip has one after the other.
+    strip_steps: usize,
     /// What each weight is combined with by exclusive or: 0, or 0x80 to add 128.
     flip: u8,
 }
 
 impl Layout {
-    pub(in crate::kernels) const fn new(id: u32, nr: usize, kr: usize, flip: u8) -> Layout {
+    /// The layouts of the tiers. They stand here, not beside the kernels, as weights are also packed
+    /// for other machines.
+    pub(in crate::kernels) const AVX2: Layout = Layout::new(0x0111, 16, 4, 0);
+    pub(in crate::kernels) const AVX_VNNI: Layout = Layout::new(0x0112, 16, 4, 0x80);
+    pub(in crate::kernels) const AVX512_VNNI: Layout = Layout::new(0x0113, 32, 4, 0x80);
+    pub(in crate::kernels) const NEON: Layout = Layout::new(0x0211, 8, 4, 0);
+    pub(in crate::kernels) const NEON_DOT: Layout = Layout::new(0x0212, 16, 4, 0).in_strips(4, 4);
+    pub(in crate::kernels) const NEON_I8MM: Layout = Layout::new(0x0213, 16, 8, 0).in_strips(4, 2);
+
+    const fn new(id: u32, nr: usize, kr: usize, flip: u8) -> Layout {
         assert!(nr <= super::NR_MAX);
         assert!(kr == 4 || kr == 8);
-        Layout { id, nr, kr, flip }
+        Layout { id, nr, kr, strip_rows: nr, strip_steps: 1, flip }
+    }
+
+    /// The same in strips of `rows` rows by `steps` times `kr` columns.
+    pub(in crate::kernels) const fn in_strips(self, rows: usize, steps: usize) -> Layout {
+        assert!(self.nr.is_multiple_of(rows));
+        assert!((quant::GROUP_MIN / 2 / self.kr).is_multiple_of(steps));
+        Layout { strip_rows: rows, strip_steps: steps, ..self }
     }
 
     /// A number for files: layouts of one number have the same bytes. A layout that changes gets
@@ -37,13 +57,46 @@ impl Layout {
     }
 
     /// Rows of a panel: what packed matrices are cut in.
-    pub fn panel_rows(&self) -> usize {
+    pub const fn panel_rows(&self) -> usize {
         self.nr
+    }
+
+    /// Packs `w`, whole panels of a matrix or its end, into `out`. This CPU need not have the
+    /// instruction set that the layout is for.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is not as long as [`Layout::bytes_q8`] says.
+    pub fn pack_q8(&self, w: Q8Matrix<'_>, out: &mut [u8]) {
+        pack_q8(*self, w, out);
+    }
+
+    /// The same for a 4-bit matrix.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is not as long as [`Layout::bytes_q4`] says.
+    pub fn pack_q4(&self, w: Bcml1Matrix<'_>, out: &mut [u8]) {
+        pack_q4(*self, w, out);
     }
 
     /// Consecutive columns of a row.
     pub(super) fn kr(&self) -> usize {
         self.kr
+    }
+
+    /// Where block `c` of `kr` columns of row `row` stands among a group's blocks.
+    fn place(&self, row: usize, c: usize) -> usize {
+        let (strip, row) = (row / self.strip_rows, row % self.strip_rows);
+        let strips = self.nr / self.strip_rows;
+        let (before, step) = (c / self.strip_steps * strips + strip, c % self.strip_steps);
+        (before * self.strip_steps + step) * self.strip_rows + row
+    }
+
+    /// Where the multiplier of row `row` stands among a block's parameters; its offset stands
+    /// `strip_rows` later.
+    fn parameter(&self, row: usize) -> usize {
+        row / self.strip_rows * 2 * self.strip_rows + row % self.strip_rows
     }
 
     /// Bytes of a packed matrix, `None` if it cannot be packed: its group is above [`GROUP_MAX`]
@@ -157,12 +210,6 @@ impl<'a> Panels<'a> {
     /// Each panel's bytes.
     pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
         self.bytes.chunks_exact(self.panel_bytes)
-    }
-
-    /// The panel that holds row `index`.
-    fn panel_of(&self, index: usize) -> &'a [u8] {
-        assert!(index < self.rows);
-        &self.bytes[index / self.layout.nr * self.panel_bytes..][..self.panel_bytes]
     }
 }
 
@@ -298,15 +345,17 @@ fn pack_panel<const KR: usize>(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) 
     if w.rows() < nr {
         pad(layout, group, out);
     }
+    let n = quant::activation_group(group, w.k()) / group;
     for row in 0..w.rows() {
         let w = w.row(row);
-        let groups = w.q.chunks_exact(group).zip(w.scales);
-        for ((q, scale), out) in groups.zip(out.chunks_exact_mut(layout.group_bytes(group))) {
-            let (scales, out) = out.split_at_mut(nr * size_of::<f32>());
-            scales.as_chunks_mut().0[row] = scale.to_ne_bytes();
-            let out = out.as_chunks_mut::<KR>().0[row..].iter_mut().step_by(nr);
-            for (q, out) in q.as_chunks::<KR>().0.iter().zip(out) {
-                *out = q.map(|q| q as u8 ^ layout.flip);
+        let groups = w.q.chunks_exact(group).zip(out.chunks_exact_mut(layout.group_bytes(group)));
+        for (g, (q, out)) in groups.enumerate() {
+            let (steps, out) = out.split_at_mut(nr * size_of::<f32>());
+            let step = float::step(&w.scales[g / n * n..][..n], g % n);
+            steps.as_chunks_mut().0[row] = step.to_ne_bytes();
+            let (out, _) = out.as_chunks_mut::<KR>();
+            for (c, q) in q.as_chunks::<KR>().0.iter().enumerate() {
+                out[layout.place(row, c)] = q.map(|q| q as u8 ^ layout.flip);
             }
         }
     }
@@ -315,27 +364,9 @@ fn pack_panel<const KR: usize>(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) 
 /// Makes every row of a panel zeros.
 fn pad(layout: Layout, group: usize, out: &mut [u8]) {
     for out in out.chunks_exact_mut(layout.group_bytes(group)) {
-        let (scales, out) = out.split_at_mut(layout.nr * size_of::<f32>());
-        scales.fill(0);
+        let (steps, out) = out.split_at_mut(layout.nr * size_of::<f32>());
+        steps.fill(0);
         out.fill(layout.flip);
-    }
-}
-
-/// Writes row `index` of `w` as f32.
-pub(in crate::kernels) fn read_row_q8(w: &PackedQ8<'_>, index: usize, out: &mut [f32]) {
-    assert_eq!(out.len(), w.k());
-    let Layout { nr, kr, flip, .. } = w.layout();
-    let groups = w.panels.panel_of(index).chunks_exact(w.layout().group_bytes(w.group));
-    let row = index % nr;
-    for (bytes, out) in groups.zip(out.chunks_exact_mut(w.group)) {
-        let (scales, bytes) = bytes.split_at(nr * size_of::<f32>());
-        let scale = f32::from_ne_bytes(scales.as_chunks().0[row]);
-        let blocks = bytes.chunks_exact(kr).skip(row).step_by(nr);
-        for (bytes, out) in blocks.zip(out.chunks_exact_mut(kr)) {
-            for (byte, out) in bytes.iter().zip(out) {
-                *out = f32::from((byte ^ flip) as i8) * scale;
-            }
-        }
     }
 }
 
@@ -350,13 +381,14 @@ pub(in crate::kernels) fn pack_q4(layout: Layout, w: Bcml1Matrix<'_>, out: &mut 
         let start = panel * layout.nr;
         let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
         match layout.kr {
-            8 => pack_panel_q4::<8>(layout.nr, w, out),
-            _ => pack_panel_q4::<4>(layout.nr, w, out),
+            8 => pack_panel_q4::<8>(layout, w, out),
+            _ => pack_panel_q4::<4>(layout, w, out),
         }
     }
 }
 
-fn pack_panel_q4<const KR: usize>(nr: usize, w: Bcml1Matrix<'_>, out: &mut [u8]) {
+fn pack_panel_q4<const KR: usize>(layout: Layout, w: Bcml1Matrix<'_>, out: &mut [u8]) {
+    let nr = layout.nr;
     if w.rows() < nr {
         out.fill(0);
     }
@@ -364,35 +396,16 @@ fn pack_panel_q4<const KR: usize>(nr: usize, w: Bcml1Matrix<'_>, out: &mut [u8])
         for (block, out) in w.row(row).iter().zip(out.chunks_exact_mut(nr * BLOCK_BYTES)) {
             let (parameters, out) = out.split_at_mut(4 * nr);
             let parameters = parameters.as_chunks_mut().0;
-            parameters[row] = block.multiplier().to_ne_bytes();
-            parameters[nr + row] = block.offset().to_ne_bytes();
+            let place = layout.parameter(row);
+            parameters[place] = block.multiplier().to_ne_bytes();
+            parameters[place + layout.strip_rows] = block.offset().to_ne_bytes();
             let codes = block.codes();
-            let out = out.as_chunks_mut::<KR>().0[row..].iter_mut().step_by(nr);
-            for ([low, high], out) in codes.as_chunks::<KR>().0.as_chunks().0.iter().zip(out) {
+            let (out, _) = out.as_chunks_mut::<KR>();
+            for (c, [low, high]) in codes.as_chunks::<KR>().0.as_chunks().0.iter().enumerate() {
+                let out = &mut out[layout.place(row, c)];
                 for i in 0..KR {
                     out[i] = low[i] | high[i] << 4;
                 }
-            }
-        }
-    }
-}
-
-/// Writes row `index` of `w` as f32.
-pub(in crate::kernels) fn read_row_q4(w: &PackedQ4<'_>, index: usize, out: &mut [f32]) {
-    assert_eq!(out.len(), w.k());
-    let Layout { nr, kr, .. } = w.layout();
-    let row = index % nr;
-    let blocks = w.0.panel_of(index).chunks_exact(nr * BLOCK_BYTES);
-    for (bytes, out) in blocks.zip(out.chunks_exact_mut(BLOCK)) {
-        let (parameters, codes) = bytes.split_at(4 * nr);
-        let parameter = |at| f16::from_ne_bytes(parameters.as_chunks().0[at]).to_f32();
-        let (multiplier, offset) = (parameter(row), parameter(nr + row));
-        let bytes = codes.chunks_exact(kr).skip(row).step_by(nr);
-        for (bytes, out) in bytes.zip(out.chunks_exact_mut(2 * kr)) {
-            let (low, high) = out.split_at_mut(kr);
-            for ((byte, low), high) in bytes.iter().zip(low).zip(high) {
-                *low = f32::from(byte & 15) * multiplier + offset;
-                *high = f32::from(byte >> 4) * multiplier + offset;
             }
         }
     }

@@ -7,21 +7,23 @@
 //! zeros. A panel is a row of groups:
 //!
 //! ```text
-//! scales  [nr]                   f32
-//! w       [group / kr, nr, kr]   i8, or with `flip` set the i8 + 128 as u8
+//! steps  [nr]                                                  f32, scale - the next one: see above
+//! w      [group / kr / steps, nr / rows, steps, rows, kr]      i8, or with `flip` set i8 + 128 as u8
 //! ```
 //!
 //! and 4-bit ones blocks of 32 columns instead of groups:
 //!
 //! ```text
-//! multipliers  [nr]                      f16
-//! offsets      [nr]                      f16
-//! codes        [32 / kr / 2, nr, kr]     two in a byte, those of the next kr columns high
+//! parameters  [nr / rows, 2, rows]                               f16, multipliers and offsets
+//! codes       [32 / kr / 2 / steps, nr / rows, steps, rows, kr]  two in a byte, those of the next
+//!                                                                kr columns high
 //! ```
 //!
 //! So a vector holds the same `kr` columns of several rows, and one instruction that multiplies
-//! bytes by activations and adds neighbours gives each row a lane of its own. `nr` and `kr` are a
-//! tier's choice ([`Layout`]); the bytes are in the machine's order, as they never leave it.
+//! bytes by activations and adds neighbours gives each row a lane of its own. Where a kernel takes
+//! some `rows` of a panel at once, they stand in strips that have `steps` such vectors one after
+//! the other; elsewhere `rows` is `nr` and `steps` 1. All four are a tier's choice ([`Layout`]);
+//! the bytes are in the machine's order, as they never leave it.
 //!
 //! # Activations
 //!
@@ -30,24 +32,26 @@
 //!
 //! ```text
 //! q       [k / kr, t, kr]   i8
-//! scales  [k / group, t]    f32
-//! biases  [k / group, t]    i32, -128 * the sum of the group's q; for int8 weights
+//! scales  [k / group, t]    f32, of groups of activations
+//! biases  [k / group, t]    i32, -128 * the sum of q in a group of weights; for int8 weights
 //! sums    [k / 32, t]       f32, the sum of each 32 q; for 4-bit weights
 //! ```
 //!
-//! A flipped weight counts 128 times its activation too much, so sums that start at the bias come
-//! out right, for -128 too. They wrap on the way and are exact in the end.
+//! A flipped weight counts 128 times its activation too much, so sums that the bias is added to
+//! come out right, for -128 too. They wrap on the way and are exact in the end.
 
 mod layout;
 mod matmul;
 mod tiles;
 
-use crate::quant::bcml1::BLOCK;
+use std::ops::Range;
+
+use super::Groups;
 
 pub use layout::{GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8};
 pub use tiles::Q8Tiles;
 
-pub(super) use layout::{pack_q4, pack_q8, read_row_q4, read_row_q8};
+pub(super) use layout::{pack_q4, pack_q8};
 pub(super) use matmul::{matmul_q4, matmul_q8};
 pub(super) use tiles::{quantize_tile, quantize_tile_summed};
 
@@ -55,7 +59,7 @@ pub(super) use tiles::{quantize_tile, quantize_tile_summed};
 pub(super) const NR_MAX: usize = 32;
 
 /// Most rows of any tier's tiles.
-pub(super) const MR_MAX: usize = 8;
+pub(super) const MR_MAX: usize = 12;
 
 /// What a tier does with packed weights.
 pub(super) struct PackedTable {
@@ -66,10 +70,11 @@ pub(super) struct PackedTable {
     pub(super) tiles_q4: &'static [TileFn],
 }
 
-/// A kernel: a panel's bytes, a tile, the results `[t, nr]`.
+/// A kernel: some groups of a panel, the same groups of a tile, and what their products are added
+/// to, `[t, nr]`.
 pub(super) type TileFn = unsafe fn(&[u8], &Tile<'_>, &mut [f32]);
 
-/// The rows of a tile, laid out as the module describes.
+/// Some groups of the rows of a tile, laid out as the module describes.
 pub(super) struct Tile<'a> {
     pub(super) q: &'a [i8],
     pub(super) scales: &'a [f32],
@@ -77,18 +82,20 @@ pub(super) struct Tile<'a> {
     pub(super) biases: &'a [i32],
     /// Empty for int8 weights.
     pub(super) sums: &'a [f32],
-    pub(super) group: usize,
+    /// The weights' group is a block if they have 4 bits.
+    pub(super) groups: Groups,
 }
 
-/// A group of a tile of `M` rows, in blocks of `KR` columns.
+/// An activation group of a tile of `M` rows, in blocks of `KR` columns.
 pub(super) struct TileGroup<'a, const M: usize, const KR: usize> {
     pub(super) q: &'a [[[u8; KR]; M]],
     pub(super) scales: &'a [f32; M],
+    /// Of each weight group.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier flips weights"))]
-    pub(super) biases: &'a [i32; M],
+    pub(super) biases: &'a [[i32; M]],
 }
 
-/// A group of a tile of `M` rows with the sums of its blocks, in blocks of `KR` columns.
+/// An activation group of a tile of `M` rows with the sums of its blocks, in blocks of `KR` columns.
 pub(super) struct SummedGroup<'a, const M: usize, const KR: usize> {
     pub(super) q: &'a [[[u8; KR]; M]],
     pub(super) scales: &'a [f32; M],
@@ -96,45 +103,69 @@ pub(super) struct SummedGroup<'a, const M: usize, const KR: usize> {
 }
 
 impl<'a> Tile<'a> {
-    /// Each group.
+    /// Weight groups in an activation group.
+    #[inline(always)]
+    pub(super) fn steps(&self) -> usize {
+        self.groups.x / self.groups.w
+    }
+
+    /// Each activation group.
     #[inline(always)]
     pub(super) fn groups<const M: usize, const KR: usize>(
         &self,
     ) -> impl Iterator<Item = TileGroup<'a, M, KR>> {
         let q: &[u8] = bytemuck::cast_slice(self.q);
-        let scales = self.scales.as_chunks().0.iter().zip(self.biases.as_chunks().0);
-        q.chunks_exact(self.group * M).zip(scales).map(|(q, (scales, biases))| TileGroup {
+        let biases = self.biases.as_chunks().0.chunks_exact(self.steps());
+        let scales = self.scales.as_chunks().0.iter().zip(biases);
+        q.chunks_exact(self.groups.x * M).zip(scales).map(|(q, (scales, biases))| TileGroup {
             q: q.as_chunks().0.as_chunks().0,
             scales,
             biases,
         })
     }
 
-    /// Each group, with sums.
+    /// Each activation group, with sums.
     #[inline(always)]
     pub(super) fn summed_groups<const M: usize, const KR: usize>(
         &self,
     ) -> impl Iterator<Item = SummedGroup<'a, M, KR>> {
         let q: &[u8] = bytemuck::cast_slice(self.q);
-        let blocks = self.group / BLOCK;
-        let scales = self.scales.as_chunks().0.iter();
-        let sums = self.sums.as_chunks().0.chunks_exact(blocks);
-        q.chunks_exact(self.group * M).zip(scales.zip(sums)).map(|(q, (scales, sums))| {
-            SummedGroup { q: q.as_chunks().0.as_chunks().0, scales, sums }
+        let sums = self.sums.as_chunks().0.chunks_exact(self.steps());
+        let scales = self.scales.as_chunks().0.iter().zip(sums);
+        q.chunks_exact(self.groups.x * M).zip(scales).map(|(q, (scales, sums))| SummedGroup {
+            q: q.as_chunks().0.as_chunks().0,
+            scales,
+            sums,
         })
+    }
+
+    /// The activation groups `part` of a tile of `t` rows.
+    fn groups_of(&self, part: Range<usize>, t: usize) -> Tile<'a> {
+        let Groups { x, w } = self.groups;
+        let some = |each: usize| part.start * each * t..part.end * each * t;
+        Tile {
+            q: &self.q[some(x)],
+            scales: &self.scales[some(1)],
+            biases: if self.biases.is_empty() { &[] } else { &self.biases[some(x / w)] },
+            sums: if self.sums.is_empty() { &[] } else { &self.sums[some(x / w)] },
+            groups: self.groups,
+        }
     }
 }
 
 /// Bytes of each row in a block of packed 4-bit weights.
 pub(super) const BLOCK_BYTES: usize = crate::quant::bcml1::BLOCK_BYTES;
 
-/// The instances of a kernel for tiles of so many rows.
+/// The instances of a kernel for tiles of so many rows, the first in twice as many sums: a single
+/// row has too few for its additions not to wait for each other.
+#[cfg(target_arch = "x86_64")]
 macro_rules! tiles_of {
-    ($kernel:ident: $($m:literal)*) => {
-        [$($kernel::<$m>),*]
+    ($kernel:ident: 1 $($m:literal)*) => {
+        [$kernel::<1, 2>, $($kernel::<$m, 1>),*]
     };
 }
 
+#[cfg(target_arch = "x86_64")]
 pub(super) use tiles_of;
 
 impl PackedTable {

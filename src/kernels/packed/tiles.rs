@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::super::Table;
-use super::{GROUP_MAX, MR_MAX, Tile};
+use super::{GROUP_MAX, Groups, MR_MAX, Tile};
+use crate::quant::activation_group;
 use crate::quant::bcml1::BLOCK;
 
 /// Quantised activations, `[m, k]`, in tiles; [`super`] describes the order. One that exists has
@@ -19,13 +20,16 @@ pub struct Q8Tiles<'a> {
     /// For 4-bit weights.
     sums: &'a [f32],
     k: usize,
+    /// Of the weights.
     group: usize,
+    /// Of the activations.
+    x_group: usize,
     mr: usize,
 }
 
 impl<'a> Q8Tiles<'a> {
-    /// For int8 weights, joins `[m, k]` values and `[m, k / group]` scales and biases, written in
-    /// tiles of `mr` rows.
+    /// For int8 weights in groups of `group`, joins `[m, k]` values, one scale for each
+    /// [`activation_group`] and `[m, k / group]` biases, written in tiles of `mr` rows.
     ///
     /// # Panics
     ///
@@ -36,12 +40,13 @@ impl<'a> Q8Tiles<'a> {
         group: usize,
         mr: usize,
     ) -> Self {
-        assert_eq!(biases.len(), scales.len());
-        Q8Tiles { q, scales, biases, sums: &[], k, group, mr }.checked()
+        assert_eq!(biases.len(), q.len() / group);
+        let x_group = activation_group(group, k);
+        Q8Tiles { q, scales, biases, sums: &[], k, group, x_group, mr }.checked()
     }
 
-    /// For 4-bit weights, joins `[m, k]` values, `[m, k / group]` scales and `[m, k / 32]` sums,
-    /// written in tiles of `mr` rows.
+    /// For 4-bit weights, joins `[m, k]` values, one scale for each [`activation_group`] of
+    /// `group` and `[m, k / 32]` sums, written in tiles of `mr` rows.
     ///
     /// # Panics
     ///
@@ -54,20 +59,21 @@ impl<'a> Q8Tiles<'a> {
     ) -> Self {
         assert!(group.is_multiple_of(BLOCK));
         assert_eq!(sums.len(), q.len() / BLOCK);
-        Q8Tiles { q, scales, biases: &[], sums, k, group, mr }.checked()
+        let x_group = activation_group(group, k);
+        Q8Tiles { q, scales, biases: &[], sums, k, group, x_group, mr }.checked()
     }
 
     fn checked(self) -> Self {
         assert!(self.k != 0);
         assert!(self.k.is_multiple_of(self.group));
         assert!(self.q.len().is_multiple_of(self.k));
-        assert_eq!(self.scales.len(), self.q.len() / self.group);
+        assert_eq!(self.scales.len(), self.q.len() / self.x_group);
         debug_assert!(!self.q.contains(&i8::MIN));
         self
     }
 
     pub(super) fn has_biases(&self) -> bool {
-        self.biases.len() == self.scales.len()
+        self.biases.len() == self.q.len() / self.group
     }
 
     pub(super) fn has_sums(&self) -> bool {
@@ -84,9 +90,14 @@ impl<'a> Q8Tiles<'a> {
         self.k
     }
 
-    /// Values that share a scale.
+    /// The weights' values that share a scale.
     pub fn group(&self) -> usize {
         self.group
+    }
+
+    /// Activations that share a scale.
+    pub fn x_group(&self) -> usize {
+        self.x_group
     }
 
     /// Rows of a tile.
@@ -104,11 +115,11 @@ impl<'a> Q8Tiles<'a> {
         assert!(range.start.is_multiple_of(self.mr));
         assert!(range.end == self.m() || range.end.is_multiple_of(self.mr));
         let part = |per_row: usize| range.start * per_row..range.end * per_row;
-        let groups = part(self.k / self.group);
+        let biases = part(self.k / self.group);
         Q8Tiles {
             q: &self.q[part(self.k)],
-            scales: &self.scales[groups.clone()],
-            biases: if self.biases.is_empty() { &[] } else { &self.biases[groups] },
+            scales: &self.scales[part(self.k / self.x_group)],
+            biases: if self.biases.is_empty() { &[] } else { &self.biases[biases] },
             sums: if self.sums.is_empty() { &[] } else { &self.sums[part(self.k / BLOCK)] },
             ..*self
         }
@@ -116,8 +127,9 @@ impl<'a> Q8Tiles<'a> {
 
     /// The tile of rows `range`.
     pub(super) fn tile(&self, range: Range<usize>) -> Tile<'a> {
-        let Q8Tiles { q, scales, biases, sums, group, .. } = self.slice_rows(range);
-        Tile { q, scales, biases, sums, group }
+        let Q8Tiles { q, scales, biases, sums, group, x_group, .. } = self.slice_rows(range);
+        let w = if biases.is_empty() { BLOCK } else { group };
+        Tile { q, scales, biases, sums, groups: Groups { x: x_group, w } }
     }
 }
 
@@ -128,10 +140,12 @@ pub(in crate::kernels) fn quantize_tile(
     (k, group): (usize, usize),
     (q, scales, biases): (&mut [i8], &mut [f32], &mut [i32]),
 ) {
-    assert_eq!(biases.len(), scales.len());
-    quantize(table, x, (k, group), (q, scales), |at, q| {
-        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-        unsafe { (table.biases)(q, group, &mut biases[at..][..1]) };
+    assert_eq!(biases.len(), x.len() / group);
+    let (t, n) = (x.len() / k, activation_group(group, k) / group);
+    quantize(table, x, (k, group), (q, scales), |(g, row), q| {
+        let found = biases_of(table, q, group);
+        let biases = biases[g * n * t + row..].iter_mut().step_by(t);
+        biases.zip(&found[..n]).for_each(|(bias, found)| *bias = *found);
     });
 }
 
@@ -143,27 +157,33 @@ pub(in crate::kernels) fn quantize_tile_summed(
     (q, scales, sums): (&mut [i8], &mut [f32], &mut [f32]),
 ) {
     assert_eq!(sums.len(), x.len() / BLOCK);
-    let (t, blocks) = (x.len() / k, group / BLOCK);
-    quantize(table, x, (k, group), (q, scales), |at, q| {
-        let mut biases = [0; GROUP_MAX / BLOCK];
-        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-        unsafe { (table.biases)(q, BLOCK, &mut biases[..blocks]) };
-        let (g, row) = (at / t, at % t);
-        let sums = sums[g * blocks * t + row..].iter_mut().step_by(t);
-        for (sum, bias) in sums.zip(&biases[..blocks]) {
+    let (t, n) = (x.len() / k, activation_group(group, k) / BLOCK);
+    quantize(table, x, (k, group), (q, scales), |(g, row), q| {
+        let biases = biases_of(table, q, BLOCK);
+        let sums = sums[g * n * t + row..].iter_mut().step_by(t);
+        for (sum, bias) in sums.zip(&biases[..n]) {
             // Exact: a sum of 32 bytes is a small integer.
             *sum = *bias as f32 * (-1.0 / 128.0);
         }
     });
 }
 
-/// Quantises a tile and calls `note(at, q)` for each group, whose scale is at index `at`.
+/// For each group of an activation group's values, -128 times its sum.
+fn biases_of(table: &Table, q: &[i8], group: usize) -> [i32; GROUP_MAX / BLOCK] {
+    let mut biases = [0; GROUP_MAX / BLOCK];
+    // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+    unsafe { (table.biases)(q, group, &mut biases[..q.len() / group]) };
+    biases
+}
+
+/// Quantises a tile for weights in groups of `group` and calls `note((g, row), q)` for each group
+/// of activations.
 fn quantize(
     table: &Table,
     x: &[f32],
     (k, group): (usize, usize),
     (q, scales): (&mut [i8], &mut [f32]),
-    mut note: impl FnMut(usize, &[i8]),
+    mut note: impl FnMut((usize, usize), &[i8]),
 ) {
     let layout = table.packed().layout;
     let t = x.len() / k;
@@ -171,11 +191,12 @@ fn quantize(
     assert!(t <= MR_MAX);
     assert!(layout.bytes_q8(1, k, group).is_some());
     assert_eq!(q.len(), x.len());
+    let group = activation_group(group, k);
     assert_eq!(scales.len(), x.len() / group);
     if t == 1 {
         // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
         unsafe { (table.quantize_q8)(x, group, q, scales) };
-        return q.chunks_exact(group).enumerate().for_each(|(at, q)| note(at, q));
+        return q.chunks_exact(group).enumerate().for_each(|(g, q)| note((g, 0), q));
     }
     let mut row_q = [0; GROUP_MAX];
     let row_q = &mut row_q[..group];
@@ -184,7 +205,7 @@ fn quantize(
             let at = g * t + row;
             // SAFETY: as above.
             unsafe { (table.quantize_q8)(x, group, row_q, &mut scales[at..][..1]) };
-            note(at, row_q);
+            note((g, row), row_q);
             let q = &mut q[g * group * t..][..group * t];
             match layout.kr() {
                 8 => spread::<8>(row_q, q, row, t),

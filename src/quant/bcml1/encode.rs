@@ -23,6 +23,7 @@ use super::{BLOCK, Block, Error, WEIGHT_MAX};
 /// # Panics
 ///
 /// When `w` is not 32 values for each block.
+#[inline(always)]
 pub fn encode(w: &[f32], blocks: &mut [Block]) -> Result<(), Error> {
     assert_eq!(blocks.len() * BLOCK, w.len());
     // Magnitudes compare as their bits do, and infinities and NaNs are on top.
@@ -106,6 +107,7 @@ struct Tile {
 }
 
 impl Tile {
+    #[inline(always)]
     fn new(w: &[[f32; BLOCK]]) -> Tile {
         let mut above = [[0.0; LANES]; BLOCK];
         for lane in 0..LANES {
@@ -135,6 +137,7 @@ impl Tile {
     }
 
     /// For each block the best line found.
+    #[inline(always)]
     fn best_line(&self) -> Line {
         let plain = self.rounded(&self.start(STARTS[0]));
         let mut best = plain;
@@ -147,6 +150,7 @@ impl Tile {
     }
 
     /// The line through one of [`STARTS`].
+    #[inline(always)]
     fn start(&self, (width, below): (f32, f32)) -> Line {
         Line {
             multiplier: self.width.map(|w| w * width / 15.0),
@@ -155,6 +159,7 @@ impl Tile {
     }
 
     /// The most promising of the lines fitted to the codes of all starts.
+    #[inline(always)]
     fn search(&self) -> Line {
         let mut best = self.start(STARTS[0]);
         let mut most = [0.0; LANES];
@@ -171,6 +176,7 @@ impl Tile {
     }
 
     /// Tries `line` and those that follow from it, and keeps what has less error.
+    #[inline(always)]
     fn improve(&self, best: &mut Line, least: &mut Lanes, line: Line) {
         let mut line = self.rounded(&line);
         for trial in 0..TRIALS {
@@ -184,6 +190,7 @@ impl Tile {
 
     /// The line of f16 fitted to the codes of `line`: the offset first, then the multiplier that
     /// goes best with what f16 makes of that.
+    #[inline(always)]
     fn refit(&self, line: &Line) -> Line {
         let sums = self.sums(line);
         let mut line = self.rounded(&self.fit(&sums));
@@ -238,6 +245,7 @@ impl Tile {
     }
 
     /// The nearest line that f16 has.
+    #[inline(always)]
     fn rounded(&self, line: &Line) -> Line {
         let (mut multiplier, mut shift) = (line.multiplier, line.shift);
         for i in 0..LANES {
@@ -248,12 +256,14 @@ impl Tile {
     }
 
     /// Whether f16 rounds off so much of the offset that it matters beside the width.
+    #[inline(always)]
     fn is_flat(&self, lane: usize) -> bool {
         self.width[lane] < self.low[lane].abs() / 64.0
     }
 
     /// The line from the largest offset that is not above any value, so that multiples can make up
     /// for what it lacks.
+    #[inline(always)]
     fn line_below(&self) -> Line {
         let shift = self.low.map(|low| f16_not_above(low) - low);
         let mut multiplier = self.width;
@@ -263,6 +273,7 @@ impl Tile {
         Line { multiplier, shift }
     }
 
+    #[inline(always)]
     fn block(&self, line: &Line, lane: usize) -> Block {
         let (multiplier, shift) = (line.multiplier[lane], line.shift[lane]);
         let inverse = inverse(multiplier);
@@ -277,6 +288,7 @@ impl Tile {
 }
 
 /// `1 / multiplier`, or 0 where every code stands for the same value.
+#[inline(always)]
 fn inverse(multiplier: f32) -> f32 {
     if multiplier > 0.0 { 1.0 / multiplier } else { 0.0 }
 }

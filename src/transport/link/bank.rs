@@ -6,6 +6,7 @@
 
 use bytemuck::Zeroable;
 
+use crate::sys::tensor::{RxBank, TxSlot};
 use crate::wire::control::{Chunks, all_chunks};
 use crate::wire::datagram::{
     CHUNK_BYTES, CHUNKS_MAX, FRAME_MAX, HEADER_LEN, Header, Kind, SLOTS_BYTES, TAG_BYTES, checksum,
@@ -26,9 +27,37 @@ pub enum Mode {
 #[repr(C, align(64))]
 struct CacheLine([u8; 64]);
 
+/// Where a frame lies.
+enum Memory {
+    /// In this process's own memory.
+    Own(Box<[CacheLine]>),
+    /// Where the kernel module puts what it receives.
+    Bank(RxBank),
+    /// Where the kernel module sends from.
+    Slot(TxSlot),
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Own(lines) => bytemuck::cast_slice(lines),
+            Memory::Bank(bank) => bank.bytes(),
+            Memory::Slot(slot) => slot.bytes(),
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Own(lines) => bytemuck::cast_slice_mut(lines),
+            Memory::Bank(bank) => bank.bytes_mut(),
+            Memory::Slot(slot) => slot.bytes_mut(),
+        }
+    }
+}
+
 /// One frame and what is known of it.
 pub(super) struct Bank {
-    memory: Box<[CacheLine]>,
+    memory: Memory,
     /// Checksum of each chunk's datagram, on the sending side.
     crcs: [u32; CHUNKS_MAX],
     header: Header,
@@ -56,18 +85,43 @@ pub(super) enum Deposit {
 
 impl Bank {
     pub(super) fn new() -> Bank {
-        Bank {
-            memory: vec![CacheLine::zeroed(); SLOTS_BYTES.div_ceil(64)].into_boxed_slice(),
-            crcs: [0; CHUNKS_MAX],
-            header: EMPTY,
-            have: 0,
-            frame_bytes: 0,
+        let lines = vec![CacheLine::zeroed(); SLOTS_BYTES.div_ceil(64)];
+        Bank::in_memory(Memory::Own(lines.into_boxed_slice()))
+    }
+
+    /// A bank that the kernel module fills.
+    pub(super) fn of_kernel(bank: RxBank) -> Bank {
+        Bank::in_memory(Memory::Bank(bank))
+    }
+
+    /// A bank that the kernel module sends from.
+    pub(super) fn of_slot(slot: TxSlot) -> Bank {
+        Bank::in_memory(Memory::Slot(slot))
+    }
+
+    fn in_memory(memory: Memory) -> Bank {
+        Bank { memory, crcs: [0; CHUNKS_MAX], header: EMPTY, have: 0, frame_bytes: 0 }
+    }
+
+    /// Whether another frame may be written: the network has read the one before.
+    pub(super) fn is_idle(&self) -> bool {
+        match &self.memory {
+            Memory::Slot(slot) => slot.is_idle(),
+            _ => true,
+        }
+    }
+
+    /// The kernel module's bank, if it is one.
+    pub(super) fn kernel_mut(&mut self) -> Option<&mut RxBank> {
+        match &mut self.memory {
+            Memory::Bank(bank) => Some(bank),
+            _ => None,
         }
     }
 
     /// Room for a frame to be sent.
     pub(super) fn buffer(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.memory)[..FRAME_MAX]
+        &mut self.memory.bytes_mut()[..FRAME_MAX]
     }
 
     /// Makes the first `bytes` of the buffer frame `seq` of `session`, ready to travel.
@@ -95,7 +149,7 @@ impl Bank {
             frame_bytes: (bytes + n_chunks * tag_bytes) as u32,
         };
         self.have = all_chunks(n_chunks);
-        let memory: &mut [u8] = bytemuck::cast_slice_mut(&mut self.memory);
+        let memory = self.memory.bytes_mut();
         if tag_bytes > 0 {
             // From the end, as chunks move up.
             for chunk in (1..n_chunks).rev() {
@@ -118,7 +172,7 @@ impl Bank {
 
     /// The frame as it travels.
     pub(super) fn burst(&self, chunks: Chunks) -> Burst<'_> {
-        let memory: &[u8] = bytemuck::cast_slice(&self.memory);
+        let memory = self.memory.bytes();
         Burst { header: self.header, crcs: &self.crcs, memory, chunks: chunks & self.have }
     }
 
@@ -135,6 +189,9 @@ impl Bank {
     /// Forgets the frame that was collected here.
     pub(super) fn clear(&mut self) {
         (self.header, self.have, self.frame_bytes) = (EMPTY, 0, 0);
+        if let Memory::Bank(bank) = &mut self.memory {
+            bank.release();
+        }
     }
 
     /// Whether a chunk has arrived.
@@ -144,7 +201,7 @@ impl Bank {
 
     /// Whether every chunk has arrived.
     pub(super) fn is_complete(&self) -> bool {
-        self.is_begun() && self.have == self.all()
+        self.frame_bytes > 0
     }
 
     /// Chunks that have not arrived; all there can be if none has.
@@ -174,7 +231,7 @@ impl Bank {
             return Deposit::Duplicate;
         }
         let at = usize::from(header.chunk) * CHUNK_BYTES;
-        let memory: &mut [u8] = bytemuck::cast_slice_mut(&mut self.memory);
+        let memory = self.memory.bytes_mut();
         let slot = &mut memory[at..at + payload.len()];
         slot.copy_from_slice(payload);
         if keys.is_some_and(|keys| keys.open(header, raw, slot).is_err()) {
@@ -189,6 +246,51 @@ impl Bank {
         Deposit::Complete
     }
 
+    /// Takes the chunks of frame `seq` of `session` that the kernel module has put here since
+    /// the last time. Says how many were good and how many bad; these are to come again.
+    pub(super) fn collect(
+        &mut self,
+        (session, seq): (u64, u32),
+        keys: Option<&SessionKeys>,
+    ) -> (u32, u32) {
+        let Memory::Bank(bank) = &mut self.memory else { return (0, 0) };
+        let Some(report) = bank.report() else { return (0, 0) };
+        let header = Header {
+            kind: Kind::Data,
+            session,
+            seq,
+            chunk: 0,
+            n_chunks: report.n_chunks,
+            frame_bytes: report.frame_bytes,
+        };
+        let is_ours = (report.session, report.seq) == (session, seq) && header.check().is_ok();
+        if !is_ours || (self.have != 0 && self.header != header) {
+            return (0, 0);
+        }
+        let new = report.chunks & all_chunks(usize::from(report.n_chunks)) & !self.have;
+        let (mut good, mut left) = (0, new);
+        while left != 0 {
+            let chunk = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let header = Header { chunk: chunk as u16, ..header };
+            if bank.chunk_mut(chunk).is_some_and(|(crc, slot)| proves(&header, crc, slot, keys)) {
+                good |= 1 << chunk;
+            }
+        }
+        if good != new {
+            // The bank may have been given to another session meanwhile; then there is
+            // nothing to reject.
+            let _ = bank.reject(seq, new & !good);
+        }
+        (self.header, self.have) = (header, self.have | good);
+        if self.have == 0 {
+            self.header = EMPTY;
+        } else if self.have == all_chunks(usize::from(header.n_chunks)) && bank.hold() {
+            self.close_up(keys.is_some());
+        }
+        (good.count_ones(), (new & !good).count_ones())
+    }
+
     /// Moves the plain bytes of a sealed frame together.
     fn close_up(&mut self, is_sealed: bool) {
         let n_chunks = usize::from(self.header.n_chunks);
@@ -198,7 +300,7 @@ impl Bank {
         }
         self.frame_bytes -= n_chunks * TAG_BYTES;
         let plain = CHUNK_BYTES - TAG_BYTES;
-        let memory: &mut [u8] = bytemuck::cast_slice_mut(&mut self.memory);
+        let memory = self.memory.bytes_mut();
         for chunk in 1..n_chunks {
             let bytes = plain.min(self.frame_bytes - chunk * plain);
             let at = chunk * CHUNK_BYTES;
@@ -208,7 +310,23 @@ impl Bank {
 
     /// The plain bytes of a complete frame.
     pub(super) fn frame(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.memory)[..self.frame_bytes]
+        &self.memory.bytes()[..self.frame_bytes]
+    }
+}
+
+/// Whether a chunk is what its sender sent; a sealed one is then opened.
+fn proves(
+    header: &Header,
+    crc: u32,
+    slot: &mut [u8; CHUNK_BYTES],
+    keys: Option<&SessionKeys>,
+) -> bool {
+    let payload = &mut slot[..header.payload_bytes()];
+    let mut raw = [0; HEADER_LEN];
+    header.emit(&mut raw, |_| 0);
+    match keys {
+        Some(keys) => keys.open(header, &raw, payload).is_ok(),
+        None => checksum(&raw, payload) == crc,
     }
 }
 
@@ -229,6 +347,21 @@ impl Burst<'_> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.chunks == 0
+    }
+
+    /// Number, chunks and bytes of the frame, and its session.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The chunks, as bits.
+    pub fn chunks(&self) -> Chunks {
+        self.chunks
+    }
+
+    /// Checksum of every datagram of the frame.
+    pub fn crcs(&self) -> &[u32; CHUNKS_MAX] {
+        self.crcs
     }
 
     /// Header and payload of each chunk, in order. All but the frame's last are of one length.

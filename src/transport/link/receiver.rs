@@ -3,7 +3,9 @@
 //! Bank `seq % n_banks` collects frame `seq`; the frames that may come are those from the oldest
 //! one that is not released, as many as there are banks. Anything else is dropped.
 
+use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::bank::{Bank, Deposit};
 use super::handshake::{Agreed, Judged, Offers};
@@ -12,6 +14,7 @@ use super::{
     BANKS_MAX, Event, LOST_US, LinkConfig, Progress, State, Stats, Wire, is_before, open_control,
     send_control, without_pause,
 };
+use crate::sys::tensor::{self, Device, RxBank};
 use crate::transport::Micros;
 use crate::wire::control::{ACK_MAX, Ack, NACKS_MAX, Nack, Ping};
 use crate::wire::datagram::{HEADER_LEN, Header, Kind};
@@ -22,6 +25,8 @@ use crate::wire::seal::Randomness;
 const REORDER_MIN_US: Micros = 1_000;
 /// Shortest time between two requests for the same chunks.
 const NACK_AGAIN_US: Micros = 2_000;
+/// How many banks that nothing has come into are looked at, behind the newest frame.
+const LOOK_AHEAD: u32 = 4;
 /// HELLOs and CONFIRMs that are looked at in [`GREETING_SPAN_US`]: strangers cost no more.
 const GREETINGS_MAX: u32 = 32;
 const GREETING_SPAN_US: Micros = 10_000;
@@ -43,6 +48,8 @@ pub struct LinkIn {
 /// Frames `first..next` are delivered and not released, `next..` are coming.
 struct Session {
     agreed: Agreed,
+    /// The kernel module knows of it.
+    is_followed: bool,
     n_banks: u32,
     counter: u64,
     newest_ping: Option<u64>,
@@ -66,6 +73,22 @@ impl LinkIn {
     /// # Panics
     /// If the number of banks is not as [`LinkConfig::n_banks`] says.
     pub fn new(config: LinkConfig) -> LinkIn {
+        let banks = (0..config.n_banks).map(|_| Bank::new()).collect();
+        LinkIn::with_banks(banks, config)
+    }
+
+    /// A link whose frames the kernel module collects, with as many banks as it has:
+    /// [`LinkIn::collect`] takes them.
+    ///
+    /// # Panics
+    /// If another link has the banks.
+    pub fn of_kernel(device: &Arc<Device>, mut config: LinkConfig) -> LinkIn {
+        config.n_banks = tensor::BANKS;
+        let bank = |i| Bank::of_kernel(device.bank(i).expect("no other link has the banks"));
+        LinkIn::with_banks((0..tensor::BANKS).map(bank).collect(), config)
+    }
+
+    fn with_banks(banks: Box<[Bank]>, config: LinkConfig) -> LinkIn {
         assert!(config.n_banks.is_power_of_two());
         assert!((2..=BANKS_MAX).contains(&config.n_banks));
         let mut seed = config.seed;
@@ -74,7 +97,7 @@ impl LinkIn {
         let mut random = Randomness::new(seed);
         let offers = Offers::new(random.draw(), random.id());
         LinkIn {
-            banks: (0..config.n_banks).map(|_| Bank::new()).collect(),
+            banks,
             config,
             random,
             offers,
@@ -185,6 +208,11 @@ impl LinkIn {
             return false;
         }
         let index = bank(seq, n_banks);
+        if self.banks[index].kernel_mut().is_some() {
+            // It came before the kernel module knew of the session. It is to come again.
+            session.see(now, seq.wrapping_add(1));
+            return false;
+        }
         let (raw, payload) = bytes.split_at(HEADER_LEN);
         let deposit = self.banks[index].deposit(header, raw, payload, session.agreed.keys.as_ref());
         match deposit {
@@ -201,6 +229,62 @@ impl LinkIn {
         }
         self.revive();
         true
+    }
+
+    /// Tells the kernel module whom a new session is with, by `set_peer`; its banks, all that
+    /// this link has, are free then.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn follow_session(
+        &mut self,
+        set_peer: impl FnOnce(SocketAddr, u64, &mut dyn Iterator<Item = &mut RxBank>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let Some(session) = self.session.as_mut().filter(|s| !s.is_followed) else { return Ok(()) };
+        session.is_followed = true;
+        let mut banks = self.banks.iter_mut().filter_map(Bank::kernel_mut);
+        set_peer(session.agreed.from, session.agreed.id, &mut banks)
+    }
+
+    /// Whether the kernel module has completed the next frame.
+    pub fn is_next_ready(&mut self) -> bool {
+        let Some(session) = &self.session else { return false };
+        let next = &mut self.banks[bank(session.next, session.n_banks)];
+        next.kernel_mut().is_some_and(|bank| bank.is_ready())
+    }
+
+    /// Takes what the kernel module has collected.
+    pub fn collect(&mut self, now: Micros) {
+        let Some(session) = self.session.as_mut().filter(|s| s.is_followed) else { return };
+        let n_banks = session.n_banks;
+        let (mut is_heard, mut n_empty) = (false, 0);
+        for i in 0..n_banks - session.next.wrapping_sub(session.first) {
+            let seq = session.next.wrapping_add(i);
+            let index = bank(seq, n_banks);
+            // Frames overtake each other by a few at most.
+            n_empty += u32::from(!is_before(seq, session.seen_end));
+            if n_empty > LOOK_AHEAD {
+                break;
+            }
+            let id = (session.agreed.id, seq);
+            let (n_good, n_bad) = self.banks[index].collect(id, session.agreed.keys.as_ref());
+            self.stats.dropped += u64::from(n_bad);
+            self.stats.datagrams += u64::from(n_good);
+            if n_good == 0 {
+                continue;
+            }
+            (is_heard, n_empty) = (true, 0);
+            session.heard_at = now;
+            session.see(now, seq.wrapping_add(1));
+            session.nack_at[index] = session.nack_at[index].max(now + session.patience());
+            if self.banks[index].is_complete() {
+                session.is_due(Kind::Ack);
+            }
+        }
+        session.deliver(&self.banks, &mut self.stats);
+        if is_heard {
+            self.revive();
+        }
     }
 
     fn on_ping(
@@ -360,6 +444,7 @@ impl Session {
     fn new(agreed: Agreed, now: Micros, n_banks: usize) -> Session {
         Session {
             agreed,
+            is_followed: false,
             n_banks: n_banks as u32,
             counter: 0,
             newest_ping: None,

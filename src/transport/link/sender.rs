@@ -1,6 +1,7 @@
 //! The sending half: the link to the next node.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::bank::{Bank, Mode};
 use super::handshake::{self, Agreed};
@@ -9,6 +10,7 @@ use super::{
     BANKS_MAX, Event, LOST_US, LinkConfig, PING_US, Progress, State, Stats, Wire, is_before,
     open_control, send_control, without_pause,
 };
+use crate::sys::tensor::{self, Device};
 use crate::transport::Micros;
 use crate::wire::control::{Ack, Chunks, PING_LEN, Ping};
 use crate::wire::datagram::{HEADER_LEN, Header, Kind, SLOTS_BYTES};
@@ -103,13 +105,41 @@ impl LinkOut {
     /// # Panics
     /// If the number of banks is not as [`LinkConfig::n_banks`] says.
     pub fn new(config: LinkConfig, mode: Mode, address: SocketAddr, now: Micros) -> LinkOut {
+        let banks = (0..config.n_banks).map(|_| Bank::new()).collect();
+        LinkOut::with_banks(banks, config, mode, address, now)
+    }
+
+    /// A link to `address` that the kernel module sends for, with as many banks as it has
+    /// slots.
+    ///
+    /// # Panics
+    /// If another link has the slots.
+    pub fn of_kernel(
+        device: &Arc<Device>,
+        mut config: LinkConfig,
+        address: SocketAddr,
+        now: Micros,
+    ) -> LinkOut {
+        config.n_banks = tensor::BANKS;
+        let slot = |i| Bank::of_slot(device.slot(i).expect("no other link has the slots"));
+        let banks = (0..tensor::BANKS).map(slot).collect();
+        LinkOut::with_banks(banks, config, Mode::Datagrams, address, now)
+    }
+
+    fn with_banks(
+        banks: Box<[Bank]>,
+        config: LinkConfig,
+        mode: Mode,
+        address: SocketAddr,
+        now: Micros,
+    ) -> LinkOut {
         assert!(config.n_banks.is_power_of_two());
         assert!((2..=BANKS_MAX).contains(&config.n_banks));
         let mut random = Randomness::new(config.seed);
         let instance = random.id();
         let hello = handshake::hello(&config, instance, random.draw(), 0);
         LinkOut {
-            banks: (0..config.n_banks).map(|_| Bank::new()).collect(),
+            banks,
             config,
             mode,
             address,
@@ -173,7 +203,8 @@ impl LinkOut {
         let is_sealed = self.config.key.is_some();
         self.session.as_ref().is_some_and(|session| {
             let is_spent = is_sealed && session.head >= SEALED_SEQ_MAX;
-            session.head.wrapping_sub(session.base) < n_banks && !is_spent
+            let is_free = session.head.wrapping_sub(session.base) < n_banks;
+            is_free && !is_spent && self.banks[bank(session.head, n_banks)].is_idle()
         })
     }
 

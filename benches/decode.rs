@@ -1,0 +1,84 @@
+//! Time of a made-up model's stages: a token alone, and a prompt in one batch, with one thread:
+//! `cargo bench --bench decode -- [--shape tinyllama] [--version 2] [--layers N] [--prompt 128]`.
+//!
+//! Each stage ends with a line on stdout, and does the same work in every run, so that
+//! `scripts/arm-cost.sh` can count the instructions between two lines.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use leap::engine::{Engine, Options};
+use leap::format::model::{Header, Weights};
+use leap::model::{Model, Shape};
+
+/// Tokens decoded one by one.
+const DECODED: usize = 4;
+
+struct Args {
+    header: Header,
+    prompt: usize,
+}
+
+/// The value behind `name` on the command line, else `default`.
+fn value(name: &str, default: &str) -> String {
+    let found = std::env::args().skip_while(|arg| arg != name).nth(1);
+    found.unwrap_or_else(|| default.to_owned())
+}
+
+/// The same as a number.
+fn number(name: &str, default: usize) -> usize {
+    let text = value(name, &default.to_string());
+    text.parse().unwrap_or_else(|_| panic!("{name} {text}: no number"))
+}
+
+impl Args {
+    fn read() -> Args {
+        let name = value("--shape", "tinyllama");
+        let shape = Shape::from_name(&name).unwrap_or_else(|| panic!("{name} is no shape"));
+        let weights = match number("--version", 2) {
+            2 => Weights::Q8 { group: 64 },
+            3 => Weights::Q4 { group: 64, int8_embedding: true },
+            other => panic!("--version {other}: there are 2 and 3"),
+        };
+        let header = shape.header(weights);
+        let n_layers = number("--layers", header.n_layers);
+        Args { header: Header { n_layers, ..header }, prompt: number("--prompt", 128) }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a program that prints its stages")]
+fn stage(name: &str, n_tokens: usize, work: impl FnOnce()) {
+    let start = Instant::now();
+    work();
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{name} {n_tokens} tokens {:.3} ms each", 1e3 * seconds / n_tokens as f64);
+}
+
+fn main() {
+    let Args { header, prompt } = Args::read();
+    let vocab_size = header.vocab_size;
+    let model = Arc::new(Model::synthetic(&header).expect("memory for the model"));
+    let options = Options {
+        ctx_len: Some(prompt + DECODED),
+        batch: Some(prompt),
+        threads: Some(1),
+        isa: std::env::var("LEAP_ISA").ok().map(|name| {
+            leap::kernels::Isa::from_name(&name).unwrap_or_else(|| panic!("LEAP_ISA is {name}"))
+        }),
+        ..Options::default()
+    };
+    let mut engine = Engine::new(model, &options).expect("an engine");
+    engine.transformer_mut().pack_in_memory().expect("memory for packed weights");
+    let mut stream = engine.stream().expect("a stream");
+    let ids: Vec<u32> = (0..prompt).map(|i| (i * 7919 % vocab_size) as u32).collect();
+    // The first token also touches memory for the first time.
+    let mut push = |ids: &[u32], is_new: bool| {
+        if is_new {
+            stream.clear();
+        }
+        engine.push(&mut stream, ids).expect("ids of the vocabulary");
+    };
+    stage("warm-up", 1, || push(&ids[..1], true));
+    stage("decode", DECODED, || ids.iter().take(DECODED).for_each(|id| push(&[*id], false)));
+    stage("prefill", prompt, || push(&ids, true));
+}

@@ -1,0 +1,21 @@
+# From source, offline: every crate is named in leap-crates.inc and fetched beforehand.
+require leap.inc
+require leap-crates.inc
+
+SRC_URI += "\
+    file://Cargo.toml;subdir=${BP} \
+    file://Cargo.lock;subdir=${BP} \
+    file://src;subdir=${BP} \
+    file://benches;subdir=${BP} \
+"
+
+inherit cargo
+
+# Desk-side commands and the demo model stay on the desk.
+CARGO_BUILD_FLAGS += "--no-default-features --bin leap"
+
+do_install:append() {
+    leap_install_files
+}
+
+RCONFLICTS:${PN} = "leap-bin"

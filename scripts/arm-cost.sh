@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# Counts the AArch64 instructions of a token and predicts the cycles of the hot loops, without a board:
+# [LEAP_COST_ISAS="neondot neoni8mm"] arm-cost.sh [SHAPE], by default tinyllama. Prints two tables.
+#
+# QEMU's user emulation counts what the release build of benches/decode.rs executes, with the plugin
+# benches/tcg-count.c. Layers cost the same each, so models of one layer and of two tell the cost of
+# any. Loops are those around the blocks that the plugin saw most, taken from the program's disassembly;
+# llvm-mca says how many cycles they take on a core whose data are all in its first-level cache.
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+SHAPE=${1:-tinyllama}
+ISAS=${LEAP_COST_ISAS:-neondot neoni8mm}
+OUT=$(realpath -m "$TARGET_DIR")/arm-cost
+# Tokens of the prompt: a batch as long as `leap run` makes them.
+PROMPT=128
+# A loop is told if it is at least this part of its stage's instructions, in per cent.
+SHARE_MIN=8
+# Longest loop in instructions.
+LOOP_MAX=4096
+
+# The shape's own number of layers.
+layers_of() {
+	case $1 in
+	tinyllama) echo 22 ;;
+	llama3-1b) echo 16 ;;
+	llama3-3b) echo 28 ;;
+	llama3-8b) echo 32 ;;
+	*) die "$1 is no shape: tinyllama, llama3-1b, llama3-3b, llama3-8b" ;;
+	esac
+}
+
+# Cores that a tier's loops are predicted for, each with the products of bytes it can begin in a
+# cycle: sdot or smmla of 16 bytes. Neoverse N1, N2 are the A76's and A710's twins for servers.
+cores_of() {
+	case $1 in
+	neoni8mm) echo "neoverse-n2:2 cortex-a510:1" ;;
+	*) echo "neoverse-n1:2 cortex-a55:1" ;;
+	esac
+}
+
+build() {
+	# Benches unwind whatever the profile says; the standard library has to be built for that.
+	CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_PANIC=unwind musl aarch64 build --locked --release --no-default-features --bench decode \
+		--message-format json-render-diagnostics >"$OUT/build.json"
+	BENCH=$(sed -n 's/.*"name":"decode".*"executable":"\([^"]*\)".*/\1/p' "$OUT/build.json" | tail -n1)
+	[ -x "$BENCH" ] || die "cargo named no program for benches/decode.rs"
+	cc -Wall -Wextra -O2 -shared -fPIC -o "$OUT/tcg-count.so" benches/tcg-count.c
+}
+
+# count ISA VERSION LAYERS: runs the bench; the plugin's lines go to a file of that name.
+count() {
+	QEMU_CPU=max LEAP_ISA=$1 qemu-aarch64 -plugin "$OUT/tcg-count.so,out=$OUT/$1-$2-$3" \
+		"$BENCH" --shape "$SHAPE" --version "$2" --layers "$3" --prompt "$PROMPT" >"$OUT/$1-$2-$3.stdout"
+}
+
+# stage FILE NUMBER: instructions of the stage.
+stage() { awk -v n="$2" '$1 == "stage" && ++i == n { print $2 }' "$1"; }
+
+# per_token ISA VERSION STAGE TOKENS: of the whole model, in millions.
+per_token() {
+	local one two
+	one=$(stage "$OUT/$1-$2-1" "$3")
+	two=$(stage "$OUT/$1-$2-2" "$3")
+	awk -v one="$one" -v two="$two" -v layers="$LAYERS" -v tokens="$4" \
+		'BEGIN { printf "%.1f", (one + (layers - 1) * (two - one)) / tokens / 1e6 }'
+}
+
+# hot_blocks ISA VERSION STAGE: address and share of the stage, in per cent, of each block.
+hot_blocks() {
+	awk -v n="$3" '
+		$1 == "block" { work[$2] += $3 * $4 }
+		$1 == "stage" && ++i == n { for (a in work) print a, 100 * work[a] / $2 }
+		$1 == "stage" { delete work }' "$OUT/$1-$2-2"
+}
+
+# loop_around ADDRESS: first address and end of the smallest loop around the block that begins there,
+# from the target of a branch back to that branch. Nothing if the function ends before.
+loop_around() {
+	llvm-objdump-19 -d --no-show-raw-insn --start-address="$1" --stop-address=$(($1 + 4 * LOOP_MAX)) "$BENCH" |
+		awk -v start="$1" '
+			function value(hex,   i, v) {
+				for (i = 3; i <= length(hex); i++) v = v * 16 + index("0123456789abcdef", substr(hex, i, 1)) - 1
+				return v
+			}
+			/^ *[0-9a-f]+:/ {
+				at = value("0x" substr($1, 1, length($1) - 1))
+				if ($2 ~ /^(b\.|cbz|cbnz|tbz|tbnz)/ && match($0, /0x[0-9a-f]+( <.*)?$/)) {
+					target = substr($0, RSTART)
+					sub(/ <.*/, "", target)
+					if (value(target) <= value(start)) { printf "%s 0x%x\n", target, at + 4; exit }
+				}
+				if ($2 == "ret") exit
+			}'
+}
+
+# hot_loops ISA VERSION STAGE: first address, end and share of the loops that are enough of the stage.
+hot_loops() {
+	local address share loop
+	hot_blocks "$@" | while read -r address share; do
+		loop=$(loop_around "$address")
+		[ -z "$loop" ] || echo "$loop $share"
+	done | awk -v min="$SHARE_MIN" '
+		{ share[$1 " " $2] += $3 }
+		END { for (loop in share) if (share[loop] >= min) print loop, share[loop] }' | sort -k3 -rn
+}
+
+# disassemble FROM TO: as the assembler wants it.
+disassemble() {
+	llvm-objdump-19 -d --no-show-raw-insn --no-leading-addr --start-address="$1" --stop-address="$2" "$BENCH" |
+		sed -n 's/^[ \t]\{1,\}//p' | sed 's/0x[0-9a-f]* <.*>$/.Lloop/; s/[ \t]*\/\/.*//'
+}
+
+# cycles CPU FILE: of one round of the loop.
+cycles() {
+	{ echo ".Lloop:"; cat "$2"; } |
+		llvm-mca-19 -mtriple=aarch64 -mcpu="$1" -mattr=+dotprod,+i8mm,+fullfp16 -iterations=200 2>>"$OUT/mca.log" |
+		awk '/^Total Cycles:/ { printf "%.1f", $3 / 200 }'
+}
+
+# loop_row ISA FILE: what the cores make of the loop.
+loop_row() {
+	local core n cost
+	n=$(grep -cE '^(sdot|smmla)' "$2" || true)
+	printf '%5d %5d' "$(wc -l <"$2")" "$n"
+	for core in $(cores_of "$1"); do
+		cost=$(cycles "${core%:*}" "$2")
+		[ -n "$cost" ] || die "llvm-mca does not take $2; see $OUT/mca.log"
+		awk -v core="${core%:*}" -v cost="$cost" -v n="$n" -v slots="${core#*:}" \
+			'BEGIN { printf "  %-12s %7.1f %4.0f %%", core, cost, 100 * n / slots / cost }'
+	done
+	echo
+}
+
+# loops ISA VERSION NAME STAGE
+loops() {
+	local from to share
+	hot_loops "$1" "$2" "$4" | while read -r from to share; do
+		disassemble "$from" "$to" >"$OUT/$1-$2-$3-$from.s"
+		printf '%-9s %-6s %-8s %5.1f %%' "$1" "$(weights "$2")" "$3" "$share"
+		loop_row "$1" "$OUT/$1-$2-$3-$from.s"
+	done
+}
+
+weights() { if [ "$1" -eq 2 ]; then echo int8; else echo 4-bit; fi; }
+
+LAYERS=$(layers_of "$SHAPE")
+need_tools qemu-aarch64:qemu-user cc:gcc /usr/include/stdlib.h:libc6-dev llvm-mca-19:llvm-19 llvm-objdump-19:llvm-19
+need_cargo
+need_musl aarch64
+mkdir -p "$OUT"
+build
+for isa in $ISAS; do
+	for version in 2 3; do
+		for layers in 1 2; do
+			count "$isa" "$version" "$layers"
+		done
+	done
+done
+
+say "Instructions per token of $SHAPE, in millions, one thread; prompts are $PROMPT tokens in one batch"
+say "tier      weights  decode  prefill"
+for isa in $ISAS; do
+	for version in 2 3; do
+		printf '%-9s %-6s %8s %8s\n' "$isa" "$(weights "$version")" "$(per_token "$isa" "$version" 2 4)" \
+			"$(per_token "$isa" "$version" 3 "$PROMPT")"
+	done
+done
+say
+say "Hot loops: part of the stage's instructions; instructions and products of bytes (sdot, smmla) in a"
+say "round; predicted cycles of a round, and how busy they keep the units for such products"
+for isa in $ISAS; do
+	for version in 2 3; do
+		loops "$isa" "$version" decode 2
+		loops "$isa" "$version" prefill 3
+	done
+done

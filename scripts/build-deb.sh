@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Builds out/deb/leap_VERSION_{arm64,amd64}.deb and leap-dkms_VERSION_all.deb: build-deb.sh [arm64|amd64...]
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=scripts/boards.sh
+. scripts/boards.sh
+
+MAINTAINER="${DEBFULLNAME:-The LEAP developers} <${DEBEMAIL:-leap@leap.invalid}>"
+DEBIAN=images/debian
+# Files carry the last commit's date, so that the same source gives the same package.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+export SOURCE_DATE_EPOCH
+
+build_leap() {
+	local arch=$1 machine root=$WORK/leap-$1
+	case $arch in
+	arm64) machine=aarch64 ;;
+	amd64) machine=x86_64 ;;
+	*) die "$arch is neither arm64 nor amd64" ;;
+	esac
+	# What is installed from a package runs on many boards, so it is tuned for none, and it has the
+	# demo model, so that it prints text at once.
+	build_program "$machine-unknown-linux-musl" demo ''
+	stage "$root"
+	install -D -m 755 "$PROGRAM" "$root/usr/bin/leap"
+	stage_systemd "$root"
+	install -D -m 644 "$DEBIAN/leap.lintian-overrides" "$root/usr/share/lintian/overrides/leap"
+	manual_page "$root" leap.1 leap-tune.8
+	pack leap "$arch" "$root"
+}
+
+build_dkms() {
+	local root=$WORK/leap-dkms
+	stage_kmod "$root"
+	pack leap-dkms all "$root"
+}
+
+manual_page() {
+	local root=$1 page
+	shift
+	for page; do
+		install -d "$root/usr/share/man/man${page##*.}"
+		sed "s/@VERSION@/$VERSION/" "$DEBIAN/$page" | gzip -9n >"$root/usr/share/man/man${page##*.}/$page.gz"
+	done
+}
+
+# pack NAME ARCH ROOT: control files for what lies in ROOT, then the package.
+pack() {
+	local name=$1 arch=$2 root=$3 doc=$3/usr/share/doc/$1 script size
+	install -D -m 644 "$DEBIAN/copyright" "$doc/copyright"
+	changelog | gzip -9n >"$doc/changelog.gz"
+	size=$(du -sk --apparent-size "$root" | cut -f1)
+	mkdir "$root/DEBIAN"
+	fill "$arch" "$size" <"$DEBIAN/$name.control" >"$root/DEBIAN/control"
+	for script in preinst postinst prerm postrm; do
+		[ ! -e "$DEBIAN/$name.$script" ] || fill "$arch" 0 <"$DEBIAN/$name.$script" >"$root/DEBIAN/$script"
+		[ ! -e "$root/DEBIAN/$script" ] || chmod 755 "$root/DEBIAN/$script"
+	done
+	(cd "$root" && find etc -type f 2>/dev/null | sed 's,^,/,') >"$root/DEBIAN/conffiles" || true
+	[ -s "$root/DEBIAN/conffiles" ] || rm "$root/DEBIAN/conffiles"
+	(cd "$root" && find usr lib -type f -exec md5sum {} + 2>/dev/null | LC_ALL=C sort -k2) >"$root/DEBIAN/md5sums" || true
+	find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+	dpkg-deb --root-owner-group -Zxz --build "$root" "$OUT/deb/${name}_${VERSION}_$arch.deb"
+}
+
+fill() { sed "s/@VERSION@/$VERSION/; s/@ARCH@/$1/; s/@SIZE@/$2/; s/@MAINTAINER@/$MAINTAINER/"; }
+
+changelog() {
+	printf 'leap (%s) stable; urgency=medium\n\n  * Release %s.\n\n -- %s  %s\n' \
+		"$VERSION" "$VERSION" "$MAINTAINER" "$(date -R -u -d "@$SOURCE_DATE_EPOCH")"
+}
+
+[ $# -gt 0 ] || set -- arm64 amd64
+need_tools cc:gcc file:file dpkg-deb:dpkg lintian:lintian
+need_cargo
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+chmod 755 "$WORK"
+umask 022
+mkdir -p "$OUT/deb"
+for arch; do
+	build_leap "$arch"
+done
+build_dkms
+lintian --fail-on error,warning "$OUT"/deb/*_"${VERSION}"_*.deb
+say "$OUT/deb:"
+(cd "$OUT/deb" && sha256sum ./*.deb | tee SHA256SUMS)

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Checks the Yocto layer without bitbake: check-recipes.py
+
+Reads every recipe with what it requires, applies its assignments, and makes sure that variables resolve,
+that files it fetches exist here, that licences have the stated checksums and that versions are Cargo.toml's.
+Where oelint-adv is installed (pip install oelint-adv), that reads the recipes too.
+"""
+import hashlib, os, re, shutil, subprocess, sys
+
+TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LAYER = os.path.join(TREE, "images/yocto/meta-leap")
+VERSION = re.search(r'^version = "(.+)"', open(os.path.join(TREE, "Cargo.toml")).read(), re.M)[1]
+# What oe-core sets; the values only need to be there.
+KNOWN = {name: "/oe/" + name.lower() for name in """BP COMMON_LICENSE_DIR D MACHINE_ARCH PN WORKDIR bindir
+    localstatedir nonarch_base_libdir nonarch_libdir prefix sbindir sysconfdir systemd_system_unitdir""".split()}
+# Rules of oelint-adv that do not hold here: no home page yet; the layer stands inside the source it builds;
+# machines of layers that are not there; skips that the recipes explain.
+NOT_HERE = """oelint.var.mandatoryvar.HOMEPAGE oelint.var.licenseremotefile oelint.vars.fileextrapaths
+    oelint.vars.outofcontext oelint.vars.specific oelint.vars.insaneskip""".split()
+
+problems = []
+
+
+def tell(path, what):
+    problems.append(f"{os.path.relpath(path, TREE)}: {what}")
+
+
+def logical_lines(path):
+    """Lines with their continuations, without comments and bodies of functions."""
+    text = re.sub(r"\\\n", "", open(path).read())
+    text = re.sub(r"^[\w:]+\(\) \{\n.*?^\}$", "", text, flags=re.M | re.S)
+    return [line for line in text.split("\n") if line.strip() and not line.startswith("#")]
+
+
+def read(path, values, shell):
+    """Applies the assignments of a file; `shell` gathers the bodies of functions."""
+    assignment = re.compile(r'^([\w.:+\[\]$\{\}-]+)\s*(\?\?=|\?=|:=|\+=|\.=|=)\s*"(.*)"$')
+    shell.append(open(path).read())
+    for line in logical_lines(path):
+        if found := re.match(r"^require (\S+)$", line):
+            wanted = os.path.join(os.path.dirname(path), found[1])
+            read(wanted, values, shell) if os.path.exists(wanted) else tell(path, f"requires {found[1]}, which is not there")
+        elif found := assignment.match(line):
+            name, operator, value = found.groups()
+            if operator == "+=" or operator == ".=":
+                value = f"{values.get(name, '')} {value}"
+            elif ":prepend" in name:
+                name, value = name.replace(":prepend", ""), value + values.get(name.replace(":prepend", ""), "")
+            elif ":append" in name:
+                name, value = name.replace(":append", ""), values.get(name.replace(":append", ""), "") + value
+            elif operator in ("?=", "??=") and name in values:
+                continue
+            values[name] = value
+        elif not re.match(r"^(inherit [\w .-]+|do_\w+\[noexec\] = \"1\"|SRC_URI\[.*)$", line):
+            tell(path, f"cannot read: {line}")
+
+
+def expand(path, text, values, depth=0):
+    def one(found):
+        name = found[1]
+        if name.startswith("@"):
+            return "python"
+        if name not in values or depth > 20:
+            tell(path, f"${{{name}}} does not resolve")
+            return ""
+        return expand(path, values[name], values, depth + 1)
+
+    return re.sub(r"\$\{([^{}]+)\}", one, text)
+
+
+def check_files(path, values):
+    """Everything that SRC_URI fetches from here is here, or is built by scripts/build-board.sh."""
+    folders = [folder for folder in expand(path, values.get("FILESEXTRAPATHS", ""), values).split(":") if folder]
+    for uri in expand(path, values.get("SRC_URI", ""), values).split():
+        if uri.startswith("file://"):
+            name = uri[7:].split(";")[0]
+            if name != "leap" and not any(os.path.exists(os.path.join(folder, name)) for folder in folders):
+                tell(path, f"fetches {name}, which is not there")
+        elif not re.match(r"^crate://crates\.io/[\w-]+/[\w.+-]+$", uri):
+            tell(path, f"fetches {uri}")
+    for item in values.get("LIC_FILES_CHKSUM", "").split():
+        name, md5 = re.match(r"^file://(.+);md5=([0-9a-f]{32})$", item).groups()
+        folders.append(os.path.join(TREE, "kmod"))
+        file = next((os.path.join(folder, name) for folder in folders if os.path.exists(os.path.join(folder, name))), None)
+        if not file:
+            tell(path, f"{name} is not there")
+        elif hashlib.md5(open(file, "rb").read()).hexdigest() != md5:
+            tell(path, f"{name} has another checksum")
+
+
+def check(path):
+    base = dict(KNOWN, LEAP_TREE=TREE, LAYERDIR=LAYER)
+    read(os.path.join(LAYER, "conf/layer.conf"), base, [])
+    base["LEAP_TREE"] = TREE
+    values, shell = dict(base), []
+    read(path, values, shell)
+    for name, value in list(values.items()):
+        expand(path, name + value, values)
+    for body in re.findall(r"^[\w:]+\(\) \{\n(.*?)^\}$", "".join(shell), re.M | re.S):
+        expand(path, body, values)
+    check_files(path, values)
+    version = re.search(r"_([\d.]+)\.bb$", path)
+    if version and version[1] != VERSION:
+        tell(path, f"is not of version {VERSION}, which Cargo.toml has")
+
+
+recipes = [os.path.join(folder, name) for folder, _, names in os.walk(LAYER) for name in names if re.search(r"\.bb(append)?$", name)]
+for recipe in sorted(recipes):
+    check(recipe)
+if oelint := shutil.which(os.environ.get("OELINT", "oelint-adv")):
+    ran = subprocess.run([oelint, "--quiet", "--hide", "info", *(f"--suppress={rule}" for rule in NOT_HERE), *recipes], capture_output=True, text=True)
+    problems += [line for line in (ran.stdout + ran.stderr).splitlines() if re.search(r":(error|warning):", line)]
+print("\n".join(problems) or f"{len(recipes)} recipes are sound{'' if oelint else '; oelint-adv is not installed'}")
+sys.exit(bool(problems))

@@ -1,0 +1,108 @@
+#!/bin/sh
+# Tests the scripts that boards run, under BusyBox and on made-up system trees: test-init.sh
+set -eu
+
+cd "$(dirname "$0")/../images/common"
+command -v busybox >/dev/null || { echo "${0##*/}: install the package busybox-static" >&2; exit 1; }
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+failed=0
+
+# check WHAT WANTED FOUND
+check() {
+	if [ "$2" = "$3" ]; then
+		echo "test $1 ... ok"
+	else
+		printf 'test %s ... FAILED\n wanted: %s\n found:  %s\n' "$1" "$2" "$3"
+		failed=1
+	fi
+}
+
+put() { mkdir -p "$(dirname "$WORK/$1")" && printf '%s\n' "$2" >"$WORK/$1"; }
+
+# leap-tune: every change can be taken back, and is, in the other order.
+
+tune() { LEAP_SYS=$WORK/sys LEAP_PROC=$WORK/proc LEAP_TUNE_STATE=$WORK/run/tune busybox sh ./leap-tune "$1"; }
+tree() { (cd "$WORK" && find sys proc -type f -exec sh -c 'for f; do echo "$f $(cat "$f")"; done' sh {} + | sort); }
+
+put sys/devices/system/cpu/cpufreq/policy0/scaling_governor ondemand
+put sys/devices/system/cpu/cpufreq/policy4/scaling_governor performance
+put sys/class/devfreq/dmc/governor dmc_ondemand
+for cpu in 0 1; do put sys/devices/system/cpu/cpu$cpu/cpu_capacity 530; done
+for cpu in 2 3; do put sys/devices/system/cpu/cpu$cpu/cpu_capacity 1024; done
+put sys/class/net/eth0/device/msi_irqs/77 msi
+put sys/class/net/lo/type 772
+put proc/irq/77/smp_affinity_list 0-3
+put proc/interrupts ' 77: 1 2 3 4 GIC eth0'
+put proc/sys/net/core/rmem_max 212992
+put proc/sys/net/core/wmem_max 8388608
+before=$(tree)
+told=$(tune start)
+value() { cat "$WORK/$1"; }
+check "governors are set" "performance performance" \
+	"$(value sys/devices/system/cpu/cpufreq/policy0/scaling_governor) $(value sys/class/devfreq/dmc/governor)"
+check "interrupts go to the slow cores" 0,1 "$(value proc/irq/77/smp_affinity_list)"
+check "buffers grow and never shrink" "4194304 8388608" \
+	"$(value proc/sys/net/core/rmem_max) $(value proc/sys/net/core/wmem_max)"
+check "each change is shown" 4 "$(echo "$told" | grep -c -e '->')"
+check "changes are listed" 4 "$(tune status | grep -c changed:)"
+tune start >/dev/null
+tune stop >/dev/null
+check "everything is taken back, even after two starts" "$before" "$(tree)"
+check "nothing is left to take back" 3 "$(tune status >/dev/null && echo 0 || echo $?)"
+rm -rf "$WORK/sys" "$WORK/proc"
+check "a machine without any of this is left alone" 0 "$(tune start >/dev/null && tune stop >/dev/null && echo $?)"
+
+# leap-node: settings are data.
+
+node() {
+	LEAP_CONF=$WORK/leap.conf LEAP_RUN_DIR=$WORK LEAP_PROGRAM=${PROGRAM:-/bin/echo} busybox sh ./leap-node "$@" 2>&1
+}
+
+code() { node "$@" >/dev/null && echo 0 || echo $?; }
+
+# shellcheck disable=SC2016 # That is what must not be run.
+printf 'ROLE=worker\nNODE="pi"\nMODEL=/m.bin\nOPTIONS=--ctx 64\nPROMPT=$(touch %s/hacked); `touch %s/hacked`\n' "$WORK" "$WORK" >"$WORK/leap.conf"
+check "a worker's command" \
+	"worker /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --ctx 64" "$(node run worker)"
+printf 'KEY=/k\nOPTIONS=*\n' >>"$WORK/leap.conf"
+check "a master's command, with a prompt that is only text" \
+	"master /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --key /k * --prompt \$(touch $WORK/hacked); \`touch $WORK/hacked\`" \
+	"$(node run master)"
+check "settings are not run" "" "$(find "$WORK" -name hacked)"
+check "the board's role" "0 1" "$(code has-role worker) $(code has-role master)"
+echo 'rm -rf /' >>"$WORK/leap.conf"
+check "a line that is no setting is an error" "2 255" "$(code run worker) $(code has-role worker)"
+printf 'ROLE=king' >"$WORK/leap.conf"
+check "a role that is none is an error" 2 "$(code run worker)"
+rm "$WORK/leap.conf"
+check "settings that are not there are an error" 2 "$(code run worker)"
+check "the settings that are shipped are good" 1 \
+	"$(LEAP_CONF=leap.conf busybox sh ./leap-node has-role worker && echo 0 || echo $?)"
+
+# keep: a LEAP that fails is started again; one that is told to stop takes its child along.
+
+cat >"$WORK/leap" <<'END'
+#!/bin/sh
+echo started
+[ ! -e "$0.fails" ] || exit 1
+echo $$ >"$0.pid"
+exec sleep 100
+END
+chmod +x "$WORK/leap"
+: >"$WORK/leap.fails"
+printf 'ROLE=worker\nNODE=pi\nLOG=%s/log\n' "$WORK" >"$WORK/leap.conf"
+# Its own copy: the init script's `keep` starts itself by name.
+cp leap-node "$WORK/leap-node"
+LEAP_CONF=$WORK/leap.conf LEAP_RUN_DIR=$WORK LEAP_PROGRAM=$WORK/leap busybox sh "$WORK/leap-node" keep worker &
+keep=$!
+sleep 3
+rm "$WORK/leap.fails"
+sleep 3
+starts=$(grep -c started "$WORK/log")
+[ "$starts" -lt 2 ] || starts=several
+check "a failed LEAP is started again" several "$starts"
+kill "$keep"
+wait "$keep" || true
+check "stopping ends LEAP too" gone "$(kill -0 "$(cat "$WORK/leap.pid")" 2>/dev/null && echo runs || echo gone)"
+exit "$failed"

@@ -1,0 +1,128 @@
+//! `leap doctor`: what this machine lacks, and the command that mends it.
+
+mod cores;
+mod finding;
+mod link;
+mod model;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use argh::FromArgs;
+
+use super::bench::machine;
+use super::weights::{self, Place};
+use super::{Failure, note, options, print};
+use crate::engine::{Engine, Options};
+use crate::kernels::Kernels;
+use crate::pool::Pool;
+use crate::sys::cpu;
+use crate::sys::tree::Tree;
+use finding::{Finding, State};
+
+/// Memory read to measure bandwidth: more than caches hold, and quick on a slow board.
+const PROBE_BYTES: u64 = 256 << 20;
+
+/// Looks for what keeps LEAP from working or slows it down, and names the command that mends it.
+///
+/// Exit code 0 if LEAP will work, though maybe slowly; 1 if something keeps it from working.
+#[derive(FromArgs)]
+#[argh(subcommand, name = "doctor")]
+pub(super) struct Doctor {
+    /// model that shall run here
+    #[argh(positional)]
+    model: Option<PathBuf>,
+    /// context it shall have in tokens (the model's, up to 4096)
+    #[argh(option)]
+    ctx: Option<usize>,
+    /// packed weights of MODEL: auto, a file, a folder, or off
+    #[argh(option, from_str_fn(weights::place), default = "Place::Auto")]
+    cache: Place,
+    /// ring: port to listen on (9999)
+    #[argh(option, default = "9999")]
+    port: u16,
+    /// print one JSON object a line
+    #[argh(switch)]
+    json: bool,
+}
+
+impl Doctor {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        let findings = self.findings(&Tree::new(Path::new("/")))?;
+        for finding in &findings {
+            print(&if self.json { finding.as_json() } else { finding.as_text() })?;
+        }
+        let count = |state| findings.iter().filter(|finding| finding.state == state).count();
+        match (count(State::Bad), count(State::Slow)) {
+            (0, 0) => {}
+            (0, slow) => note(&format!("leap: fit, but slower than it could be: {slow} findings")),
+            (bad, _) => {
+                return Err(Failure::Runtime(format!("not fit: {bad} findings to mend first")));
+            }
+        }
+        Ok(())
+    }
+
+    fn findings(&self, tree: &Tree) -> Result<Vec<Finding>, Failure> {
+        let engine = self.model.as_deref().map(open).transpose()?;
+        let isa = options::isa_from_environment()?;
+        let kernels = isa.and_then(Kernels::for_isa).unwrap_or_else(Kernels::best);
+        let all = cpu::cores();
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+
+        let mut findings = cores::cores(tree, &all, &kernels);
+        findings.extend(cores::governors(tree));
+        findings.push(cores::huge_pages(tree));
+        findings.extend(self.memory(tree, engine.as_ref(), &kernels, &cpu::fast_cores(&all))?);
+        findings.push(link::module(tree));
+        findings.push(link::port(tree, self.port));
+        findings.extend(link::devices(tree));
+        findings.extend(link::buffers(tree));
+        findings.extend(cores::clock(tree, since_1970.unwrap_or(Duration::ZERO).as_secs()));
+        Ok(findings)
+    }
+
+    /// Size and speed of memory, and the packed weights that are read from it.
+    fn memory(
+        &self,
+        tree: &Tree,
+        engine: Option<&Engine>,
+        kernels: &Kernels,
+        fast: &[usize],
+    ) -> Result<Vec<Finding>, Failure> {
+        let loaded = engine.map(|engine| engine.transformer().model());
+        let ctx_len = |max: usize| self.ctx.unwrap_or(max.min(crate::engine::CTX_LEN_DEFAULT));
+        let file_bytes = self.model.as_deref().and_then(|path| fs::metadata(path).ok());
+        let wanted = loaded.zip(file_bytes).map(|(model, file)| model::Wanted {
+            model,
+            file_bytes: file.len(),
+            ctx_len: ctx_len(model.header().max_seq_len),
+        });
+        let pool = Pool::new(fast).map_err(|e| Failure::runtime(&e))?;
+        let read = machine::read_bandwidth(kernels, &pool, PROBE_BYTES)?;
+        let mut findings =
+            vec![model::memory(tree, wanted), model::bandwidth(read, pool.threads(), loaded)];
+        if let (Some(engine), Some(path)) = (engine, &self.model) {
+            let cache = weights::file(engine, Some(path), &self.cache);
+            findings.push(model::cache(engine, path, cache.as_deref()));
+        }
+        Ok(findings)
+    }
+}
+
+/// The model, with as little memory as it can be opened with: the machine may not have what a
+/// run needs.
+fn open(path: &Path) -> Result<Engine, Failure> {
+    let options = Options {
+        ctx_len: Some(1),
+        batch: Some(1),
+        threads: Some(1),
+        isa: options::isa_from_environment()?,
+        ..Options::default()
+    };
+    Engine::open(path, &options).map_err(options::engine_failure)
+}
+
+#[cfg(test)]
+mod tests;

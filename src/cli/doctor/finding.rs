@@ -1,0 +1,78 @@
+//! What was found, and how it is shown.
+
+use crate::cli::json_object::JsonObject;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// As it should be.
+    Good,
+    /// LEAP works, but slower than it could.
+    Slow,
+    /// LEAP will not work.
+    Bad,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            State::Good => "good",
+            State::Slow => "slow",
+            State::Bad => "bad",
+        }
+    }
+}
+
+/// One thing about this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    /// What it is about: a word or two.
+    pub(super) what: &'static str,
+    pub(super) state: State,
+    pub(super) text: String,
+    /// The command that mends it.
+    pub(super) mend: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn good(what: &'static str, text: impl Into<String>) -> Finding {
+        Finding { what, state: State::Good, text: text.into(), mend: None }
+    }
+
+    pub(super) fn slow(
+        what: &'static str,
+        text: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Finding {
+        Finding { what, state: State::Slow, text: text.into(), mend: Some(mend.into()) }
+    }
+
+    pub(super) fn bad(
+        what: &'static str,
+        text: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Finding {
+        Finding { what, state: State::Bad, text: text.into(), mend: Some(mend.into()) }
+    }
+
+    /// Two lines for people: what was found, and what to type.
+    pub(super) fn as_text(&self) -> String {
+        let mut text = format!("{:<5}{:<10} {}\n", self.state.name(), self.what, self.text);
+        if let Some(mend) = &self.mend {
+            text.push_str(&format!("{:16}-> {mend}\n", ""));
+        }
+        text
+    }
+
+    /// One line for programs.
+    pub(super) fn as_json(&self) -> String {
+        let object = JsonObject::new()
+            .string("what", self.what)
+            .string("state", self.state.name())
+            .string("text", &self.text);
+        match &self.mend {
+            Some(mend) => object.string("mend", mend).finish(),
+            None => object.finish(),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Whether a model fits: memory, disk, and how fast it can be.
+
+use std::path::Path;
+
+use super::finding::Finding;
+use crate::engine::Engine;
+use crate::format::model::Header;
+use crate::model::{KvType, Model, Plan, Share};
+use crate::pack;
+use crate::sys::file;
+use crate::sys::map::Map;
+use crate::sys::tree::Tree;
+
+/// Rows of a prompt that go through the model at once, as `leap run` does by default.
+const BATCH: usize = 128;
+/// Memory left to the rest of the system.
+const SPARE_BYTES: u64 = 128 << 20;
+/// Shortest context that is worth suggesting.
+const CTX_MIN: usize = 256;
+
+/// A model that shall run.
+pub(super) struct Wanted<'a> {
+    pub(super) model: &'a Model,
+    /// Bytes of its file, nearly all of them weights.
+    pub(super) file_bytes: u64,
+    pub(super) ctx_len: usize,
+}
+
+/// Memory of the machine, and what a model takes of it.
+pub(super) fn memory(tree: &Tree, wanted: Option<Wanted<'_>>) -> Finding {
+    let field = |name| tree.kib_field("proc/meminfo", name);
+    let (Some(total), Some(free)) = (field("MemTotal:"), field("MemAvailable:")) else {
+        return Finding::bad("memory", "/proc/meminfo says nothing", "mount -t proc proc /proc");
+    };
+    let free_text = format!("{} of {} free", mib(free), mib(total));
+    let Some(Wanted { model, file_bytes: weights, ctx_len }) = wanted else {
+        return Finding::good("memory", free_text);
+    };
+    let header = model.header();
+    let Some(buffers) = buffer_bytes(header, ctx_len) else {
+        let text =
+            format!("a context of {ctx_len} tokens: the model allows 1 to {}", header.max_seq_len);
+        return Finding::bad("memory", text, format!("--ctx {}", header.max_seq_len));
+    };
+    let needed = weights.saturating_add(buffers).saturating_add(SPARE_BYTES);
+    let text = format!(
+        "{} of weights and {} of buffers for {ctx_len} tokens; {free_text}",
+        mib(weights),
+        mib(buffers)
+    );
+    if needed <= free {
+        return Finding::good("memory", text);
+    }
+    Finding::bad("memory", text, smaller(header, weights, ctx_len, free))
+}
+
+/// What to change so that the model fits into `free` bytes.
+fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
+    let fits = |ctx: &usize| {
+        let buffers = buffer_bytes(header, *ctx).unwrap_or(u64::MAX);
+        weights.saturating_add(buffers).saturating_add(SPARE_BYTES) <= free
+    };
+    let halves = std::iter::successors(Some(ctx_len / 2), |ctx| Some(ctx / 2));
+    match halves.take_while(|ctx| *ctx >= CTX_MIN).find(fits) {
+        Some(ctx) => format!("--ctx {ctx}"),
+        None if header.weights.version() < 3 => {
+            "leap export OUT --version 3 --meta-llama DIR  # 4-bit weights; or share the layers in a ring".to_owned()
+        }
+        None => "share the layers with other boards in a ring, or take a smaller model".to_owned(),
+    }
+}
+
+fn buffer_bytes(header: &Header, ctx_len: usize) -> Option<u64> {
+    let plan = Plan {
+        ctx_len,
+        max_batch: BATCH.min(ctx_len),
+        max_logits: 1,
+        n_streams: 1,
+        kv: KvType::for_weights(header.weights),
+    };
+    plan.bytes(header, &Share::whole(header)).ok().and_then(|bytes| u64::try_from(bytes).ok())
+}
+
+/// How fast the machine reads memory, and the tokens a second that allows at best.
+pub(super) fn bandwidth(bytes_per_s: f64, threads: usize, model: Option<&Model>) -> Finding {
+    let mut text = format!("{threads} threads read {:.1} GB/s", bytes_per_s / 1e9);
+    if let Some(model) = model {
+        let tokens = bytes_per_s / model.bytes_per_token() as f64;
+        text.push_str(&format!(": at most {tokens:.1} tokens/s of this model"));
+    }
+    Finding::good("bandwidth", text)
+}
+
+/// Whether the packed weights of `engine`'s model, whose file is `model`, lie ready at `path`
+/// or can be written there; without a path they are packed in memory.
+pub(super) fn cache(engine: &Engine, model: &Path, path: Option<&Path>) -> Finding {
+    let Some(path) = path else {
+        return Finding::good("cache", "none needed: weights are packed in memory at each start");
+    };
+    let shown = path.display();
+    let mend = format!("leap pack {}", quoted(model));
+    if path.exists() {
+        return match check_cache(path, engine) {
+            Ok(bytes) => Finding::good("cache", format!("{shown}, {}", mib(bytes))),
+            Err(what) => {
+                let text = format!("{shown}: {what}; the next start rebuilds it");
+                Finding::slow("cache", text, mend)
+            }
+        };
+    }
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let needed = engine.transformer().packed_bytes().unwrap_or(0);
+    match file::free_bytes(folder) {
+        Ok(free) if free < needed => {
+            let (folder, free, needed) = (folder.display(), mib(free), mib(needed));
+            let text = format!("{folder} has {free} free, packed weights need {needed}");
+            Finding::slow("cache", text, format!("{mend} --cache FOLDER  # one with room"))
+        }
+        Ok(_) => {
+            let text = format!("{shown} is not there: the first start takes longer, to build it");
+            Finding::slow("cache", text, mend)
+        }
+        Err(e) => Finding::slow("cache", format!("{}: {e}", folder.display()), mend),
+    }
+}
+
+/// Length of the packed weights at `path`, if they are those of `engine`.
+fn check_cache(path: &Path, engine: &Engine) -> Result<u64, String> {
+    let map = Map::open(path).map_err(|e| e.to_string())?;
+    let summary = pack::summary(map.as_bytes()).map_err(|what| format!("damaged {what}"))?;
+    let transformer = engine.transformer();
+    let layout = transformer.kernels().layout().map(|layout| layout.id());
+    if summary.identity.fingerprint != transformer.model().fingerprint() {
+        return Err("of another model".to_owned());
+    }
+    if Some(summary.identity.isa) != layout {
+        return Err("for another kind of CPU".to_owned());
+    }
+    Ok(map.as_bytes().len() as u64)
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+/// `path` as a shell takes it for one word.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
+}

@@ -1,0 +1,217 @@
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+
+use super::*;
+use crate::sys::cpu::Core;
+
+/// A made-up machine: its files, and nothing else.
+struct Machine(PathBuf);
+
+impl Machine {
+    fn new(name: &str, files: &[(&str, &str)]) -> Machine {
+        let root = std::env::temp_dir().join(format!("leap-doctor-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        fs::create_dir_all(&root).unwrap();
+        Machine(root)
+    }
+
+    fn tree(&self) -> Tree {
+        Tree::new(&self.0)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn states(findings: &[Finding]) -> Vec<State> {
+    findings.iter().map(|finding| finding.state).collect()
+}
+
+fn mends(findings: &[Finding]) -> Vec<&str> {
+    findings.iter().filter_map(|finding| finding.mend.as_deref()).collect()
+}
+
+#[test]
+fn governors_that_save_power_are_named_with_their_files() {
+    let machine = Machine::new(
+        "governor",
+        &[
+            ("sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "ondemand\n"),
+            ("sys/devices/system/cpu/cpufreq/policy4/scaling_governor", "performance\n"),
+            ("sys/class/devfreq/dmc/governor", "dmc_ondemand\n"),
+            ("sys/class/devfreq/fb000000.gpu/governor", "simple_ondemand\n"),
+        ],
+    );
+    let findings = cores::governors(&machine.tree());
+    assert_eq!(states(&findings), [State::Slow, State::Slow]);
+    assert_eq!(
+        mends(&findings),
+        [
+            "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy0/scaling_governor",
+            "echo performance | sudo tee /sys/class/devfreq/dmc/governor",
+        ]
+    );
+    let machine = Machine::new("no-governor", &[]);
+    assert_eq!(states(&cores::governors(&machine.tree())), [State::Good]);
+}
+
+#[test]
+fn cores_are_told_by_tier_and_those_switched_off_by_number() {
+    let machine = Machine::new(
+        "cores",
+        &[
+            ("sys/devices/system/cpu/present", "0-7\n"),
+            ("sys/devices/system/cpu/offline", "6-7,9-4294967295,x\n"),
+        ],
+    );
+    let big = (4..6).map(|cpu| Core { cpu, capacity: 1024 });
+    let little = (0..4).map(|cpu| Core { cpu, capacity: 530 });
+    let all: Vec<Core> = big.chain(little).collect();
+    let findings = cores::cores(&machine.tree(), &all, &Kernels::best());
+    assert!(findings[0].text.starts_with("2 cores of speed 1024 and 4 cores of speed 530, "));
+    assert_eq!(findings[1].text, "2 cores are switched off, the first is 6");
+    assert_eq!(mends(&findings[1..]), ["echo 1 | sudo tee /sys/devices/system/cpu/cpu6/online"]);
+}
+
+#[test]
+fn clock_and_huge_pages_are_judged() {
+    const SOURCE: &str = "sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let now = 1_800_000_000;
+    let clock = |source, now| {
+        let machine = Machine::new("clock", &[(SOURCE, source)]);
+        states(&cores::clock(&machine.tree(), now))
+    };
+    assert_eq!(clock("arch_sys_counter", now), [State::Good]);
+    assert_eq!(clock("hpet", now), [State::Slow]);
+    assert_eq!(clock("tsc", 0), [State::Good, State::Slow]);
+
+    let pages = |modes| {
+        let file = "sys/kernel/mm/transparent_hugepage/enabled";
+        cores::huge_pages(&Machine::new("pages", &[(file, modes)]).tree()).state
+    };
+    assert_eq!(pages("always [madvise] never"), State::Good);
+    assert_eq!(pages("always madvise [never]"), State::Slow);
+}
+
+#[test]
+fn module_is_followed_from_missing_to_usable() {
+    const ADMIN: (&str, &str) = ("proc/self/status", "Name:\tleap\nCapEff:\t0000000000001000\n");
+    let release = ("proc/sys/kernel/osrelease", "6.1.0-test\n");
+    let installed = ("lib/modules/6.1.0-test/updates/dkms/leap_transport.ko.xz", "");
+    let loaded = ("sys/module/leap_transport/version", concat!(env!("CARGO_PKG_VERSION"), "\n"));
+    let device = ("dev/leap_tensor", "");
+    let mend = |name, files: &[(&str, &str)]| {
+        let finding = link::module(&Machine::new(name, files).tree());
+        (finding.state, finding.mend.unwrap_or_default())
+    };
+    assert_eq!(mend("m0", &[]).1, "sudo apt install leap-dkms && sudo modprobe leap_transport");
+    assert_eq!(mend("m1", &[release, installed]).1, "sudo modprobe leap_transport");
+    assert!(mend("m2", &[loaded]).1.starts_with("sudo udevadm trigger"));
+    assert!(mend("m3", &[loaded, device]).1.contains("setcap"));
+    assert_eq!(mend("m4", &[loaded, device, ADMIN]), (State::Good, String::new()));
+    let old = ("sys/module/leap_transport/version", "0.0.1\n");
+    assert!(mend("m5", &[old, device, ADMIN]).1.starts_with("sudo modprobe -r"));
+}
+
+#[test]
+fn network_devices_are_judged_by_what_a_hop_costs() {
+    let device = |name: &str, settings: &[(&str, &str)]| {
+        let folder = "sys/class/net/eth0";
+        let mut files = vec![
+            ("sys/class/net/lo/operstate".to_owned(), "up"),
+            (format!("{folder}/device/uevent"), ""),
+            (format!("{folder}/operstate"), "up\n"),
+        ];
+        files.extend(settings.iter().map(|(file, text)| (format!("{folder}/{file}"), *text)));
+        let files: Vec<(&str, &str)> = files.iter().map(|(f, t)| (f.as_str(), *t)).collect();
+        states(&link::devices(&Machine::new(name, &files).tree()))
+    };
+    assert_eq!(device("n0", &[("mtu", "1500"), ("speed", "1000")]), [State::Good]);
+    assert_eq!(device("n1", &[("mtu", "1500"), ("speed", "-1")]), [State::Good]);
+    assert_eq!(device("n2", &[("mtu", "1280"), ("speed", "100")]), [State::Slow, State::Slow]);
+    assert_eq!(device("n3", &[("mtu", "1500"), ("wireless/x", "")]), [State::Slow]);
+    assert_eq!(device("n4", &[("operstate", "down")]), [State::Slow]);
+}
+
+#[test]
+fn small_socket_buffers_are_told() {
+    let machine = Machine::new(
+        "buffers",
+        &[("proc/sys/net/core/rmem_max", "212992"), ("proc/sys/net/core/wmem_max", "8388608")],
+    );
+    let findings = link::buffers(&machine.tree());
+    assert_eq!(mends(&findings), ["sudo sysctl -w net.core.rmem_max=4194304"]);
+}
+
+#[test]
+fn a_port_that_somebody_has_is_told_with_the_program() {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    assert_eq!(link::port(&Tree::new(Path::new("/")), port).state, State::Bad);
+
+    let line = format!("  1: 00000000:{port:04X} 00000000:0000 07 0:0 00:0 0 0 0 77 2 0 0\n");
+    let files = [("proc/net/udp", line.as_str()), ("proc/12/comm", "leap\n"), ("proc/12/fd/x", "")];
+    let machine = Machine::new("port", &files);
+    std::os::unix::fs::symlink("socket:[77]", machine.0.join("proc/12/fd/3")).unwrap();
+    assert_eq!(link::port(&machine.tree(), port).text, format!("{port} is used by LEAP"));
+    fs::write(machine.0.join("proc/12/comm"), "\x1b[31mevil\n").unwrap();
+    let finding = link::port(&machine.tree(), port);
+    assert_eq!((finding.state, finding.text.contains('\x1b')), (State::Bad, false));
+}
+
+#[cfg(feature = "demo")]
+#[test]
+fn memory_is_measured_against_model_and_context() {
+    let path = Path::new("models/demo.bin");
+    let engine = open(path).ok().unwrap();
+    let demo = engine.transformer().model();
+    let memory = |free_kib: u64, ctx| {
+        let text = format!("MemTotal: 1048576 kB\nMemAvailable: {free_kib} kB\n");
+        let machine = Machine::new("memory", &[("proc/meminfo", text.as_str())]);
+        let file_bytes = fs::metadata(path).unwrap().len();
+        model::memory(
+            &machine.tree(),
+            Some(model::Wanted { model: demo, file_bytes, ctx_len: ctx }),
+        )
+    };
+    let max = demo.header().max_seq_len;
+    assert_eq!(memory(1 << 20, max).state, State::Good);
+    assert_eq!(memory(1000, max).state, State::Bad);
+    assert!(memory(u64::MAX / 2048, max + 1).mend.unwrap().starts_with("--ctx "));
+    let odd = Machine::new("meminfo", &[("proc/meminfo", "MemTotal: x\nMemAvailable: -1 kB")]);
+    assert_eq!(model::memory(&odd.tree(), None).state, State::Bad);
+}
+
+#[cfg(feature = "demo")]
+#[test]
+fn cache_is_judged_by_what_is_in_the_file() {
+    let machine = Machine::new("cache", &[("bad.leapw", "LEAW")]);
+    let model = Path::new("it's.bin");
+    let engine = open(Path::new("models/demo.bin")).ok().unwrap();
+    let cache = |path: Option<&Path>| model::cache(&engine, model, path);
+    assert_eq!(cache(None).state, State::Good);
+    let bad = cache(Some(&machine.0.join("bad.leapw")));
+    assert!(bad.text.contains("damaged"), "{}", bad.text);
+    assert_eq!(bad.mend.as_deref(), Some("leap pack 'it'\\''s.bin'"));
+    assert!(cache(Some(&machine.0.join("new.leapw"))).text.contains("not there"));
+    assert_eq!(cache(Some(Path::new("/no/such/folder/x.leapw"))).state, State::Slow);
+}
+
+#[test]
+fn findings_are_shown_to_people_and_programs() {
+    let finding = Finding::slow("governor", "is \"x\"", "echo y");
+    assert_eq!(finding.as_text(), "slow governor   is \"x\"\n                -> echo y\n");
+    assert_eq!(
+        finding.as_json(),
+        "{\"what\": \"governor\", \"state\": \"slow\", \"text\": \"is \\\"x\\\"\", \"mend\": \"echo y\"}\n"
+    );
+    assert!(!Finding::good("a", "b").as_json().contains("mend"));
+}

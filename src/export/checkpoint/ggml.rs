@@ -1,0 +1,216 @@
+//! The block types of ggml, which GGUF files store matrices in.
+//!
+//! ```text
+//! type  values  bytes  layout
+//! Q4_0      32     18  f16 d, 16 × u8: value i low, value i + 16 high;   w = d (q - 8)
+//! Q4_1      32     20  f16 d, f16 m, codes as above;                     w = d q + m
+//! Q5_0      32     22  f16 d, u32 of fifth bits, codes as above;         w = d (q - 16)
+//! Q5_1      32     24  f16 d, f16 m, u32 of fifth bits, codes as above;  w = d q + m
+//! Q8_0      32     34  f16 d, 32 × i8;                                   w = d q
+//! Q4_K     256    144  f16 d, f16 m, 12 bytes of scales, 128 × u8;       w = d s q - m t
+//! Q5_K     256    176  as Q4_K with 32 bytes of fifth bits before the codes
+//! Q6_K     256    210  128 × u8, 64 × u8 of high bits, 16 × i8 scales s, f16 d;  w = d s (q - 32)
+//! ```
+//!
+//! Operations are in f32 in the order that ggml's own Python package takes, so that results are
+//! the same bits.
+
+use super::dtype::half_to_f32;
+
+/// A block type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ggml {
+    /// 4 bits and a scale.
+    Q4_0,
+    /// 4 bits, a scale and a minimum.
+    Q4_1,
+    /// 5 bits and a scale.
+    Q5_0,
+    /// 5 bits, a scale and a minimum.
+    Q5_1,
+    /// 8 bits and a scale.
+    Q8_0,
+    /// 4 bits in 8 groups with scales and minima of 6 bits.
+    Q4K,
+    /// 5 bits in 8 groups with scales and minima of 6 bits.
+    Q5K,
+    /// 6 bits in 16 groups with scales of 8 bits.
+    Q6K,
+}
+
+/// Values of a block of the older types.
+pub(crate) const SHORT: usize = 32;
+/// Values of a block of the `_K` types.
+const LONG: usize = 256;
+/// Bytes of a block of [`Ggml::Q8_0`].
+pub(crate) const Q8_0_BYTES: usize = 34;
+
+impl Ggml {
+    /// Values of a block.
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Ggml::Q4_0 | Ggml::Q4_1 | Ggml::Q5_0 | Ggml::Q5_1 | Ggml::Q8_0 => SHORT,
+            Ggml::Q4K | Ggml::Q5K | Ggml::Q6K => LONG,
+        }
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Ggml::Q4_0 => 18,
+            Ggml::Q4_1 => 20,
+            Ggml::Q5_0 => 22,
+            Ggml::Q5_1 => 24,
+            Ggml::Q8_0 => Q8_0_BYTES,
+            Ggml::Q4K => 144,
+            Ggml::Q5K => 176,
+            Ggml::Q6K => 210,
+        }
+    }
+
+    /// Converts whole blocks.
+    ///
+    /// # Panics
+    /// If `out` has not one place for each value.
+    pub(crate) fn widen(self, bytes: &[u8], out: &mut [f32]) {
+        match self {
+            Ggml::Q4_0 => each(bytes, out, q4_0),
+            Ggml::Q4_1 => each(bytes, out, q4_1),
+            Ggml::Q5_0 => each(bytes, out, q5_0),
+            Ggml::Q5_1 => each(bytes, out, q5_1),
+            Ggml::Q8_0 => each(bytes, out, q8_0),
+            Ggml::Q4K => each(bytes, out, q4_k),
+            Ggml::Q5K => each(bytes, out, q5_k),
+            Ggml::Q6K => each(bytes, out, q6_k),
+        }
+    }
+}
+
+/// Takes apart blocks of [`Ggml::Q8_0`] into their codes and scales, which are exact in f32.
+///
+/// # Panics
+/// If `codes` has not one place for each value, or `scales` not one for each block.
+pub(crate) fn split_q8_0(bytes: &[u8], codes: &mut [u8], scales: &mut [f32]) {
+    let (blocks, rest) = bytes.as_chunks::<Q8_0_BYTES>();
+    assert!(rest.is_empty());
+    assert_eq!(blocks.len(), scales.len());
+    assert_eq!(blocks.len() * SHORT, codes.len());
+    let out = codes.as_chunks_mut::<SHORT>().0.iter_mut().zip(scales);
+    for (block, (codes, scale)) in blocks.iter().zip(out) {
+        *scale = f16_at(block, 0);
+        codes.copy_from_slice(&block[2..]);
+    }
+}
+
+fn each<const BYTES: usize, const LEN: usize>(
+    bytes: &[u8],
+    out: &mut [f32],
+    widen: impl Fn(&[u8; BYTES], &mut [f32; LEN]),
+) {
+    let (blocks, rest) = bytes.as_chunks::<BYTES>();
+    assert!(rest.is_empty());
+    assert_eq!(blocks.len() * LEN, out.len());
+    for (block, out) in blocks.iter().zip(out.as_chunks_mut::<LEN>().0) {
+        widen(block, out);
+    }
+}
+
+fn f16_at(block: &[u8], at: usize) -> f32 {
+    half_to_f32(u16::from_le_bytes([block[at], block[at + 1]]))
+}
+
+fn q4_0(block: &[u8; 18], out: &mut [f32; SHORT]) {
+    let d = f16_at(block, 0);
+    for (i, &byte) in block[2..].iter().enumerate() {
+        out[i] = d * (f32::from(byte & 15) - 8.0);
+        out[i + 16] = d * (f32::from(byte >> 4) - 8.0);
+    }
+}
+
+fn q4_1(block: &[u8; 20], out: &mut [f32; SHORT]) {
+    let (d, m) = (f16_at(block, 0), f16_at(block, 2));
+    for (i, &byte) in block[4..].iter().enumerate() {
+        out[i] = d * f32::from(byte & 15) + m;
+        out[i + 16] = d * f32::from(byte >> 4) + m;
+    }
+}
+
+/// The 32 codes of 5 bits in `bytes`: fifth bits, then the others.
+fn five_bits(bytes: &[u8]) -> [f32; SHORT] {
+    let fifth = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    std::array::from_fn(|i| {
+        let byte = bytes[4 + i % 16];
+        let low = if i < 16 { byte & 15 } else { byte >> 4 };
+        f32::from(low | ((fifth >> i & 1) as u8) << 4)
+    })
+}
+
+fn q5_0(block: &[u8; 22], out: &mut [f32; SHORT]) {
+    let d = f16_at(block, 0);
+    *out = five_bits(&block[2..]).map(|q| d * (q - 16.0));
+}
+
+fn q5_1(block: &[u8; 24], out: &mut [f32; SHORT]) {
+    let (d, m) = (f16_at(block, 0), f16_at(block, 2));
+    *out = five_bits(&block[4..]).map(|q| d * q + m);
+}
+
+fn q8_0(block: &[u8; Q8_0_BYTES], out: &mut [f32; SHORT]) {
+    let d = f16_at(block, 0);
+    for (out, &byte) in out.iter_mut().zip(&block[2..]) {
+        *out = d * f32::from(byte as i8);
+    }
+}
+
+/// Scale and minimum of group `i` of 8: six bits each, of the last four groups the upper two
+/// in the bytes of the first four.
+fn scale_and_min(scales: &[u8], i: usize) -> (f32, f32) {
+    let (scale, min) = match i {
+        0..4 => (scales[i] & 63, scales[i + 4] & 63),
+        _ => {
+            let low = scales[i + 4];
+            (low & 15 | scales[i - 4] >> 6 << 4, low >> 4 | scales[i] >> 6 << 4)
+        }
+    };
+    (f32::from(scale), f32::from(min))
+}
+
+/// Groups of 32: two of them share 32 bytes, the first in the low halves. `fifth` gives the bit
+/// above of value `l` in group `i`.
+fn k_groups(block: &[u8], codes: &[u8], out: &mut [f32; LONG], fifth: impl Fn(usize, usize) -> u8) {
+    let (d, m) = (f16_at(block, 0), f16_at(block, 2));
+    for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let (scale, min) = scale_and_min(&block[4..16], i);
+        let (d, m) = (d * scale, m * min);
+        for (l, (out, &byte)) in out.iter_mut().zip(&codes[i / 2 * 32..][..32]).enumerate() {
+            let low = byte >> (i % 2 * 4) & 15;
+            *out = d * f32::from(low | fifth(i, l) << 4) - m;
+        }
+    }
+}
+
+fn q4_k(block: &[u8; 144], out: &mut [f32; LONG]) {
+    k_groups(block, &block[16..], out, |_, _| 0);
+}
+
+fn q5_k(block: &[u8; 176], out: &mut [f32; LONG]) {
+    let fifth = &block[16..48];
+    k_groups(block, &block[48..], out, |i, l| fifth[l] >> i & 1);
+}
+
+/// Halves of 128 values; in each, four runs of 32 share 64 bytes of low and 32 of high bits.
+fn q6_k(block: &[u8; 210], out: &mut [f32; LONG]) {
+    let (low, rest) = block.split_at(128);
+    let (high, scales) = rest.split_at(64);
+    let d = f16_at(block, 208);
+    for (run, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let (half, s) = (run / 4, run % 4);
+        let low = &low[half * 64 + s % 2 * 32..][..32];
+        let high = &high[half * 32..][..32];
+        for (l, out) in out.iter_mut().enumerate() {
+            let q = low[l] >> (s / 2 * 4) & 15 | (high[l] >> (2 * s) & 3) << 4;
+            let scale = f32::from(scales[run * 2 + l / 16] as i8);
+            *out = d * scale * (f32::from(q) - 32.0);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Tensors of GGUF files.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::ggml::Ggml;
+use super::source::{Axis, Part, Stored, Values, bad_tensor, grid};
+use super::{Dtype, Table};
+use crate::export::Error;
+use crate::export::gguf::{Gguf, TensorInfo};
+
+/// Most files that a model is split into.
+const SPLITS_MAX: usize = 1000;
+
+/// Reads the table of `bytes`, the whole file at `path`, which is file number `file`. The
+/// tensors are in the order of the file.
+///
+/// Each tensor of a type that can be converted lies inside `bytes`, and none overlaps another.
+pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Table, Error> {
+    let gguf = Gguf::parse(bytes).map_err(|problem| bad(path, problem))?;
+    let (mut table, mut places) = (Vec::new(), Vec::new());
+    for info in &gguf.tensors {
+        let (stored, range) =
+            stored(info, &gguf, bytes.len(), file).map_err(|p| bad_tensor(info.name, path, p))?;
+        table.push((info.name.to_owned(), stored));
+        places.push((range.start, range.end, info.name));
+    }
+    places.retain(|(start, end, _)| start < end);
+    places.sort_unstable();
+    match places.windows(2).find(|pair| pair[0].1 > pair[1].0) {
+        None => Ok(table),
+        Some(pair) => Err(bad_tensor(pair[1].2, path, format!("overlaps tensor {}", pair[0].2))),
+    }
+}
+
+/// Every file of the model whose first one is at `path`, which is `bytes`.
+pub(super) fn files(path: &Path, bytes: &[u8]) -> Result<Vec<PathBuf>, Error> {
+    let refuse = |problem| bad(path, problem);
+    let gguf = Gguf::parse(bytes).map_err(refuse)?;
+    let count = gguf.unsigned("split.count").map_err(refuse)?.unwrap_or(0);
+    if count <= 1 {
+        return Ok(vec![path.to_owned()]);
+    }
+    let count = usize::try_from(count).ok().filter(|&count| count <= SPLITS_MAX);
+    let count = count.ok_or_else(|| refuse("split.count is beyond reason".to_owned()))?;
+    let name = |index: usize| format!("-{:05}-of-{count:05}.gguf", index + 1);
+    let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+    if gguf.unsigned("split.no").map_err(refuse)?.unwrap_or(0) != 0 {
+        let problem = format!("one of {count} files of a model; name the first, …{}", name(0));
+        return Err(refuse(problem));
+    }
+    let Some(stem) = file_name.strip_suffix(&name(0)) else {
+        let problem = format!("the first of {count} files, so its name should end in {}", name(0));
+        return Err(refuse(problem));
+    };
+    Ok((0..count).map(|index| path.with_file_name(format!("{stem}{}", name(index)))).collect())
+}
+
+/// Refuses the file at `path`, `bytes`, if it is not number `index` of `count`.
+pub(super) fn check_split(
+    path: &Path,
+    bytes: &[u8],
+    index: usize,
+    count: usize,
+) -> Result<(), Error> {
+    let gguf = Gguf::parse(bytes).map_err(|problem| bad(path, problem))?;
+    for (key, wanted) in [("split.no", index), ("split.count", count)] {
+        let found = gguf.unsigned(key).map_err(|problem| bad(path, problem))?;
+        if found != Some(wanted as u64) {
+            let found = found.map_or("missing".to_owned(), |found| found.to_string());
+            return Err(bad(path, format!("{key} is {found}, wanted {wanted}")));
+        }
+    }
+    Ok(())
+}
+
+fn bad(path: &Path, problem: String) -> Error {
+    Error::BadFile { path: path.to_owned(), problem }
+}
+
+/// The tensor, and the bytes it takes if its type is known.
+fn stored(
+    info: &TensorInfo<'_>,
+    gguf: &Gguf<'_>,
+    file_len: usize,
+    file: usize,
+) -> Result<(Stored, Range<usize>), String> {
+    let shape = info.shape.clone();
+    let dtype = match dtype(info.dtype) {
+        Ok(dtype) => dtype,
+        Err(other) => {
+            let problem = format!("has values of type {other}, which LEAP does not convert");
+            return Ok((Stored { file, shape, values: Err(problem) }, 0..0));
+        }
+    };
+    let range = range(info, dtype, gguf, file_len)?;
+    let values = grid(&shape).map(|[_, cols]| {
+        let part = Part { file, start: range.start, strides: [cols, 1] };
+        Values { dtype, parts: vec![part], axis: Axis::Rows }
+    });
+    Ok((Stored { file, shape, values }, range))
+}
+
+fn range(
+    info: &TensorInfo<'_>,
+    dtype: Dtype,
+    gguf: &Gguf<'_>,
+    file_len: usize,
+) -> Result<Range<usize>, String> {
+    let (block, block_bytes) = dtype.block();
+    let cols = info.shape.last().copied().unwrap_or(1);
+    if !cols.is_multiple_of(block) {
+        return Err(format!("has rows of {cols} values in blocks of {block}"));
+    }
+    if !info.offset.is_multiple_of(gguf.alignment) {
+        let (offset, alignment) = (info.offset, gguf.alignment);
+        return Err(format!("is at offset {offset}, no multiple of {alignment}"));
+    }
+    let place = || {
+        let values = info.shape.iter().try_fold(1usize, |all, &size| all.checked_mul(size))?;
+        let bytes = (values / block).checked_mul(block_bytes)?;
+        let start = gguf.data.checked_add(usize::try_from(info.offset).ok()?)?;
+        let end = start.checked_add(bytes)?;
+        (end <= file_len).then_some(start..end)
+    };
+    let shape = &info.shape;
+    place().ok_or_else(|| format!("of shape {shape:?} ends beyond the file's {file_len} bytes"))
+}
+
+/// The type that ggml numbers `id`, or its name.
+fn dtype(id: u32) -> Result<Dtype, String> {
+    let name = match id {
+        0 => return Ok(Dtype::F32),
+        1 => return Ok(Dtype::F16),
+        2 => return Ok(Dtype::Blocks(Ggml::Q4_0)),
+        3 => return Ok(Dtype::Blocks(Ggml::Q4_1)),
+        6 => return Ok(Dtype::Blocks(Ggml::Q5_0)),
+        7 => return Ok(Dtype::Blocks(Ggml::Q5_1)),
+        8 => return Ok(Dtype::Blocks(Ggml::Q8_0)),
+        12 => return Ok(Dtype::Blocks(Ggml::Q4K)),
+        13 => return Ok(Dtype::Blocks(Ggml::Q5K)),
+        14 => return Ok(Dtype::Blocks(Ggml::Q6K)),
+        30 => return Ok(Dtype::Bf16),
+        9 => "Q8_1",
+        10 => "Q2_K",
+        11 => "Q3_K",
+        15 => "Q8_K",
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
+        20 => "IQ4_NL",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
+        23 => "IQ4_XS",
+        24 => "I8",
+        25 => "I16",
+        26 => "I32",
+        27 => "I64",
+        28 => "F64",
+        29 => "IQ1_M",
+        34 => "TQ1_0",
+        35 => "TQ2_0",
+        39 => "MXFP4",
+        _ => return Err(format!("number {id} of ggml")),
+    };
+    Err(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

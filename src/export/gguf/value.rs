@@ -1,0 +1,184 @@
+//! Values of fields.
+
+use std::fmt;
+
+use super::reader::Reader;
+
+/// The value of a field.
+pub(in crate::export) enum Value<'a> {
+    /// A whole number of any width.
+    Unsigned(u64),
+    /// A whole number of any width with a sign.
+    Signed(i64),
+    /// A float of either width.
+    Float(f64),
+    /// True or false.
+    Flag(bool),
+    /// The bytes of a string, UTF-8 as a rule.
+    Text(&'a [u8]),
+    /// Values of one type, of which none is a list.
+    List(List<'a>),
+}
+
+/// Values of one type, as the file stores them.
+#[derive(Clone, Copy)]
+pub(in crate::export) struct List<'a> {
+    kind: u32,
+    len: u64,
+    bytes: &'a [u8],
+}
+
+const UINT8: u32 = 0;
+const INT8: u32 = 1;
+const UINT16: u32 = 2;
+const INT16: u32 = 3;
+const UINT32: u32 = 4;
+const INT32: u32 = 5;
+const FLOAT32: u32 = 6;
+const BOOL: u32 = 7;
+const STRING: u32 = 8;
+const LIST: u32 = 9;
+const UINT64: u32 = 10;
+const INT64: u32 = 11;
+const FLOAT64: u32 = 12;
+
+impl<'a> Value<'a> {
+    /// Reads a type and a value of it.
+    pub(super) fn read(r: &mut Reader<'a>) -> Result<Value<'a>, String> {
+        match r.u32("type")? {
+            LIST => List::read(r).map(Value::List),
+            kind => Value::read_single(r, kind),
+        }
+    }
+
+    fn read_single(r: &mut Reader<'a>, kind: u32) -> Result<Value<'a>, String> {
+        let what = "value";
+        Ok(match kind {
+            UINT8 => Value::Unsigned(u8::from_le_bytes(r.array(what)?).into()),
+            INT8 => Value::Signed(i8::from_le_bytes(r.array(what)?).into()),
+            UINT16 => Value::Unsigned(u16::from_le_bytes(r.array(what)?).into()),
+            INT16 => Value::Signed(i16::from_le_bytes(r.array(what)?).into()),
+            UINT32 => Value::Unsigned(r.u32(what)?.into()),
+            INT32 => Value::Signed(i32::from_le_bytes(r.array(what)?).into()),
+            FLOAT32 => Value::Float(f32::from_le_bytes(r.array(what)?).into()),
+            BOOL => Value::Flag(r.array::<1>(what)? != [0]),
+            STRING => Value::Text(r.string(what)?),
+            UINT64 => Value::Unsigned(r.u64(what)?),
+            INT64 => Value::Signed(i64::from_le_bytes(r.array(what)?)),
+            FLOAT64 => Value::Float(f64::from_le_bytes(r.array(what)?)),
+            LIST => return Err("a list of lists, which LEAP does not read".to_owned()),
+            other => return Err(format!("damaged: there is no type {other}")),
+        })
+    }
+
+    /// A whole number that is not negative.
+    pub(in crate::export) fn unsigned(&self) -> Option<u64> {
+        match *self {
+            Value::Unsigned(value) => Some(value),
+            Value::Signed(value) => u64::try_from(value).ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a list.
+    pub(in crate::export) fn is_list(&self) -> bool {
+        matches!(self, Value::List(_))
+    }
+
+    /// A number.
+    pub(in crate::export) fn number(&self) -> Option<f64> {
+        match *self {
+            Value::Unsigned(value) => Some(value as f64),
+            Value::Signed(value) => Some(value as f64),
+            Value::Float(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub(super) fn flag(&self) -> Option<bool> {
+        match *self {
+            Value::Flag(flag) => Some(flag),
+            _ => None,
+        }
+    }
+
+    /// A string, if it is UTF-8.
+    pub(in crate::export) fn text(&self) -> Option<&'a str> {
+        match *self {
+            Value::Text(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn list(&self) -> Option<List<'a>> {
+        match *self {
+            Value::List(list) => Some(list),
+            _ => None,
+        }
+    }
+}
+
+/// As a message shows it: in a few words.
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const CHARS: usize = 60;
+        match self {
+            Value::Unsigned(value) => value.fmt(f),
+            Value::Signed(value) => value.fmt(f),
+            Value::Float(value) => value.fmt(f),
+            Value::Flag(flag) => flag.fmt(f),
+            Value::Text(bytes) => {
+                let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * CHARS)]);
+                let short: String = text.chars().take(CHARS).collect();
+                let rest = if short.len() < bytes.len() { "…" } else { "" };
+                write!(f, "{short:?}{rest}")
+            }
+            Value::List(list) => write!(f, "a list of {}", list.len),
+        }
+    }
+}
+
+impl<'a> List<'a> {
+    /// Reads the type, the length and all values, to know where they end.
+    fn read(r: &mut Reader<'a>) -> Result<List<'a>, String> {
+        let kind = r.u32("type of a list")?;
+        let len = r.u64("length of a list")?;
+        let start = r.pos();
+        match fixed_width(kind) {
+            Some(width) => {
+                r.take("list", len.saturating_mul(width))?;
+            }
+            // Each string takes bytes of the file, which bounds this loop.
+            None => {
+                for _ in 0..len {
+                    Value::read_single(r, kind)?;
+                }
+            }
+        }
+        Ok(List { kind, len, bytes: r.since(start) })
+    }
+
+    /// How many values there are.
+    pub(in crate::export) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The values in their order.
+    pub(in crate::export) fn values(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
+        let mut r = Reader::new(self.bytes);
+        let kind = self.kind;
+        // They were all read once before.
+        (0..self.len).map_while(move |_| Value::read_single(&mut r, kind).ok())
+    }
+}
+
+/// Bytes of a value of this type, if all have the same.
+fn fixed_width(kind: u32) -> Option<u64> {
+    match kind {
+        UINT8 | INT8 | BOOL => Some(1),
+        UINT16 | INT16 => Some(2),
+        UINT32 | INT32 | FLOAT32 => Some(4),
+        UINT64 | INT64 | FLOAT64 => Some(8),
+        _ => None,
+    }
+}

@@ -1,0 +1,178 @@
+//! The tokenizer in a GGUF file: fields `tokenizer.ggml.*`.
+
+use std::path::Path;
+
+use super::hf_json::{self, split_at_space};
+use super::settings::Settings;
+use super::{Draft, Error, Token, VOCAB_MAX, sentencepiece};
+use crate::export::gguf::{Gguf, List, MAGIC, Value};
+use crate::format::tokenizer::{Flags, Kind, TokenKind};
+use crate::sys::map::Map;
+
+const TOKENS: &str = "tokenizer.ggml.tokens";
+const SCORES: &str = "tokenizer.ggml.scores";
+const TYPES: &str = "tokenizer.ggml.token_type";
+const MERGES: &str = "tokenizer.ggml.merges";
+/// Names of the Llama 3 splitter.
+const SPLITTERS: [&str; 3] = ["llama-bpe", "llama3", "llama-v3"];
+
+/// Whether the file at `path` is a GGUF file.
+pub(super) fn is_gguf(path: &Path) -> bool {
+    // Refuses pipes, which would wait for their writers.
+    Map::open(path).is_ok_and(|map| map.as_bytes().starts_with(MAGIC))
+}
+
+/// Whether there is a tokenizer in the GGUF file at `path`.
+pub(super) fn has_tokenizer(path: &Path) -> bool {
+    // What cannot be read is reported by `read`.
+    let Ok(map) = Map::open(path) else { return true };
+    let Ok(gguf) = Gguf::parse(map.as_bytes()) else { return true };
+    gguf.get(TOKENS).is_some()
+}
+
+/// The tokenizer of the GGUF file at `path`, and its settings.
+pub(super) fn read(path: &Path) -> Result<(Draft, Settings), Error> {
+    let map = Map::open(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
+    parse(map.as_bytes()).map_err(|what| Error::Bad { path: path.to_path_buf(), what })
+}
+
+/// The tokenizer of the GGUF file `bytes`, and its settings.
+pub(super) fn parse(bytes: &[u8]) -> Result<(Draft, Settings), String> {
+    let gguf = Gguf::parse(bytes)?;
+    Ok((draft(&gguf)?, settings(&gguf)?))
+}
+
+fn draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
+    match gguf.text("tokenizer.ggml.model")? {
+        Some("llama") => sentencepiece_draft(gguf),
+        Some("gpt2") => byte_level_draft(gguf),
+        Some(other) => Err(format!("tokenizer model {other} is not supported, llama and gpt2 are")),
+        None => Err("tokenizer.ggml.model is missing".to_owned()),
+    }
+}
+
+fn settings(gguf: &Gguf<'_>) -> Result<Settings, String> {
+    let id = |name: &str| {
+        let id = gguf.unsigned(&format!("tokenizer.ggml.{name}_token_id"))?;
+        let id = id.map(u32::try_from).transpose();
+        id.map_err(|_| format!("tokenizer.ggml.{name}_token_id is no id"))
+    };
+    let stop_ids = [id("eos")?, id("eot")?, id("eom")?];
+    Ok(Settings {
+        bos_id: id("bos")?,
+        has_no_bos: gguf.flag("tokenizer.ggml.add_bos_token")? == Some(false),
+        stop_ids: stop_ids.into_iter().flatten().collect(),
+        chat_template: gguf.text("tokenizer.chat_template")?.map(str::to_owned),
+        // A converter writes the template if there is one.
+        has_tokenizer_config: true,
+        ..Settings::default()
+    })
+}
+
+/// One token of the lists, in the order of ids.
+struct Entry<'a> {
+    text: &'a [u8],
+    score: f32,
+    kind: TokenKind,
+}
+
+fn entries<'a>(gguf: &Gguf<'a>) -> Result<Vec<Entry<'a>>, String> {
+    let tokens = gguf.list(TOKENS)?.ok_or_else(|| format!("{TOKENS} is missing"))?;
+    if tokens.len() > VOCAB_MAX as u64 {
+        return Err(format!("{} tokens are more than {VOCAB_MAX}", tokens.len()));
+    }
+    let same_len = |key: &str| -> Result<Option<List<'a>>, String> {
+        let list = gguf.list(key)?;
+        match list.filter(|list| list.len() != tokens.len()) {
+            Some(list) => {
+                Err(format!("{key} has {} values for {} tokens", list.len(), tokens.len()))
+            }
+            None => Ok(list),
+        }
+    };
+    let mut scores = same_len(SCORES)?.map(|list| list.values());
+    let mut kinds = same_len(TYPES)?.map(|list| list.values());
+    let entry = |(id, token): (usize, Value<'a>)| {
+        let Value::Text(text) = token else { return Err(format!("token {id} is no string")) };
+        let score = match scores.as_mut().and_then(Iterator::next) {
+            Some(score) => score.number().ok_or_else(|| format!("the score of {id} is {score}"))?,
+            None => 0.0,
+        };
+        let kind = match kinds.as_mut().and_then(Iterator::next) {
+            Some(kind) => {
+                token_kind(&kind).ok_or_else(|| format!("token {id} is of type {kind}"))?
+            }
+            None => TokenKind::Normal,
+        };
+        Ok(Entry { text, score: score as f32, kind })
+    };
+    tokens.values().enumerate().map(entry).collect()
+}
+
+fn token_kind(value: &Value<'_>) -> Option<TokenKind> {
+    Some(match value.unsigned()? {
+        1 => TokenKind::Normal,
+        2 => TokenKind::Unknown,
+        3 => TokenKind::Control,
+        4 => TokenKind::UserDefined,
+        5 => TokenKind::Unused,
+        6 => TokenKind::Byte,
+        _ => return None,
+    })
+}
+
+/// SentencePiece pieces with their scores.
+fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
+    let key = "tokenizer.ggml.precompiled_charsmap";
+    if gguf.list(key)?.is_some_and(|rules| rules.len() > 0) {
+        return Err(format!("{key}: normalisation is not supported"));
+    }
+    let entries = entries(gguf)?.into_iter().enumerate();
+    let tokens: Result<Vec<Token>, String> = entries
+        .map(|(id, Entry { text, score, kind })| match kind {
+            // Padding, which converters number.
+            TokenKind::Unused => Ok(Token::unused()),
+            _ => sentencepiece::token(id, text, score, kind),
+        })
+        .collect();
+    let flag = |name: &str| gguf.flag(&format!("tokenizer.ggml.{name}"));
+    let flags = Flags {
+        dummy_prefix: flag("add_space_prefix")?.unwrap_or(true),
+        remove_extra_spaces: flag("remove_extra_whitespaces")?.unwrap_or(false),
+        byte_fallback: true,
+        prefix_every_segment: true,
+        ..Flags::default()
+    };
+    Ok(Draft::new(Kind::SentencePiece, flags, tokens?))
+}
+
+/// Tokens in the byte-level alphabet, and a list of merges.
+fn byte_level_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
+    let splitter = gguf.text("tokenizer.ggml.pre")?.unwrap_or("default");
+    if !SPLITTERS.contains(&splitter) {
+        return Err(format!("the splitter {splitter} is not supported, only Llama 3's is"));
+    }
+    let token = |(id, entry): (usize, Entry<'_>)| {
+        let text =
+            std::str::from_utf8(entry.text).map_err(|_| format!("token {id} is no UTF-8"))?;
+        Ok(match entry.kind {
+            TokenKind::Normal => hf_json::byte_level_token(text),
+            TokenKind::Unused => Token::unused(),
+            kind => Token { bytes: text.into(), score: 0.0, kind },
+        })
+    };
+    let tokens: Result<Vec<Token>, String> =
+        entries(gguf)?.into_iter().enumerate().map(token).collect();
+    let list = gguf.list(MERGES)?.ok_or_else(|| format!("{MERGES} is missing"))?;
+    let values: Vec<Value<'_>> = list.values().collect();
+    let pairs: Option<Vec<(&str, &str)>> =
+        values.iter().map(|merge| merge.text().and_then(split_at_space)).collect();
+    let pairs = pairs.ok_or_else(|| format!("{MERGES} holds what is no pair"))?;
+    let flags = Flags { whole_pieces: true, ..Flags::default() };
+    let mut draft = Draft::new(Kind::ByteLevel, flags, tokens?);
+    hf_json::take_merges(&mut draft, &pairs)?;
+    // For files that do not say it.
+    draft.bos = draft.find("<|begin_of_text|>");
+    draft.stop_ids.extend(draft.find("<|end_of_text|>"));
+    Ok(draft)
+}

@@ -1,0 +1,352 @@
+//! Headers from and to bytes.
+
+use super::weights::FLAG_INT8_EMBEDDING;
+use super::{
+    Architecture, HEADER_LEN, Header, MAGIC, Packed, Part, RopeScaling, STOP_IDS_MAX, Weights,
+};
+use crate::format::cursor::Cursor;
+use crate::format::{ChatTemplate, Error};
+
+const EXTENSION_AT: usize = 64;
+const EXTENSION_MAGIC: u32 = u32::from_le_bytes(*b"LEAX");
+const EXTENSION_LEN: usize = 132;
+const PACKED_EXTENSION_LEN: usize = 148;
+const PARTIAL_EXTENSION_LEN: usize = 168;
+/// Added to the version of a file with packed matrices.
+const PACKED: i32 = 256;
+/// Added to the version of a file of some layers.
+const PARTIAL: i32 = 512;
+pub(super) const CRC_AT: usize = 192;
+const PART_AT: usize = 212;
+
+impl Header {
+    /// Reads and checks the header of `file`, the whole file's bytes.
+    ///
+    /// Afterwards every tensor of [`Header::tensors`] lies inside the file.
+    ///
+    /// # Errors
+    /// Says which field is wrong, or which tensor does not fit.
+    pub fn parse(file: &[u8]) -> Result<Header, Error> {
+        let mut r = Cursor::new(file);
+        let magic = r.u32("magic")?;
+        if magic != MAGIC {
+            return Err(Error::BadMagic { wanted: MAGIC, found: magic });
+        }
+        let version = r.i32("version")?;
+        let bytes = Cursor::new(file).take("header", HEADER_LEN)?;
+        let form = Form { is_packed: version & PACKED != 0, is_partial: version & PARTIAL != 0 };
+        let mut header = Header::parse_base(&mut r, version & !(PACKED | PARTIAL))?;
+        let table = match u32_at(bytes, EXTENSION_AT) {
+            EXTENSION_MAGIC => Some(header.parse_extension(bytes, form)?),
+            _ if form.is_plain() && bytes[EXTENSION_AT..].iter().all(|&b| b == 0) => None,
+            found => return Err(Error::BadMagic { wanted: EXTENSION_MAGIC, found }),
+        };
+        header.check()?;
+        header.check_extents(file.len() as u64, table)?;
+        Ok(header)
+    }
+
+    fn parse_base(r: &mut Cursor<'_>, version: i32) -> Result<Header, Error> {
+        let dim = positive(r, "dim")?;
+        let ffn_dim = positive(r, "ffn_dim")?;
+        let n_layers = positive(r, "n_layers")?;
+        let n_heads = positive(r, "n_heads")?;
+        let n_kv_heads = positive(r, "n_kv_heads")?;
+        let vocab = r.i32("vocab_size")?;
+        let negated = version == 1 && vocab < 0;
+        let vocab_size = match vocab.unsigned_abs() {
+            size if size > 0 && size <= i32::MAX as u32 && (vocab > 0 || negated) => size as usize,
+            _ => return Err(field("vocab_size", vocab, "above 0")),
+        };
+        let max_seq_len = positive(r, "max_seq_len")?;
+        let shared = r.u8("shared_classifier")?;
+        if shared > 1 {
+            return Err(field("shared_classifier", i32::from(shared), "0 or 1"));
+        }
+        let group = r.i32("group_size")?;
+        let weights = match version {
+            1 => Weights::F32,
+            2 => Weights::Q8 { group: usize::try_from(group).unwrap_or(0) },
+            3 => Weights::Q4 { group: usize::try_from(group).unwrap_or(0), int8_embedding: false },
+            _ => return Err(field("version", version, "1, 2 or 3")),
+        };
+        Ok(Header {
+            weights,
+            dim,
+            ffn_dim,
+            n_layers,
+            n_heads,
+            n_kv_heads,
+            vocab_size,
+            max_seq_len,
+            shared_classifier: shared == 1 && !negated,
+            head_dim: dim / n_heads,
+            norm_eps: 1e-5,
+            rope_theta: 500_000.0,
+            rope_scaling: None,
+            sliding_window: None,
+            architecture: Architecture::Llama,
+            bos: None,
+            stop_ids: Vec::new(),
+            chat_template: ChatTemplate::None,
+            tokenizer_hash: 0,
+            has_extension: false,
+            packed: None,
+            part: None,
+        })
+    }
+
+    /// Reads the extension; returns offset and length of the checksum table.
+    fn parse_extension(&mut self, bytes: &[u8], form: Form) -> Result<(u64, u64), Error> {
+        let mut r = Cursor::new(bytes);
+        r.take("base header", EXTENSION_AT + 4)?;
+        let version = r.u32("extension version")?;
+        if version != 1 {
+            return Err(Error::Unsupported(format!("header extension version {version}")));
+        }
+        if u32_at(bytes, CRC_AT) != header_crc(bytes) {
+            return Err(Error::Checksum { what: "header".to_owned() });
+        }
+        let len = r.u32("extension length")?;
+        let wanted = form.extension_len();
+        if len as usize != wanted {
+            return Err(field("extension length", len, &wanted.to_string()));
+        }
+        match (&mut self.weights, r.u32("flags")?) {
+            (_, 0) => {}
+            (Weights::Q4 { int8_embedding, .. }, FLAG_INT8_EMBEDDING) => *int8_embedding = true,
+            (_, flags) => return Err(Error::Unsupported(format!("header flags {flags:#x}"))),
+        }
+        self.has_extension = true;
+        self.head_dim = r.u32("head_dim")? as usize;
+        self.norm_eps = r.f32("norm_eps")?;
+        self.rope_theta = r.f64("rope_theta")?;
+        self.rope_scaling = parse_scaling(&mut r)?;
+        self.sliding_window = match r.u32("sliding_window")? {
+            0 => None,
+            window => Some(window as usize),
+        };
+        self.architecture = match r.u32("architecture")? {
+            0 => Architecture::Llama,
+            1 => Architecture::Mistral,
+            id => return Err(Error::Unsupported(format!("architecture id {id}"))),
+        };
+        self.bos = match r.i32("bos")? {
+            -1 => None,
+            id => Some(u32::try_from(id).map_err(|_| field("bos", id, "an id, or -1 for none"))?),
+        };
+        self.stop_ids = parse_stop_ids(&mut r)?;
+        let template = r.u32("chat_template")?;
+        self.chat_template = u8::try_from(template)
+            .ok()
+            .and_then(ChatTemplate::from_id)
+            .ok_or_else(|| Error::Unsupported(format!("chat template id {template}")))?;
+        self.tokenizer_hash = r.u64("tokenizer_hash")?;
+        let table = (r.u64("checksum table offset")?, r.u64("checksum table length")?);
+        r.take("header checksum", 4)?;
+        let packed = Packed {
+            layout: r.u32("layout")?,
+            panel_rows: r.u32("rows of a panel")? as usize,
+            fingerprint: r.u64("fingerprint")?,
+        };
+        self.packed = form.is_packed.then_some(packed);
+        if form.is_partial {
+            self.part = Some(parse_part(&mut r)?);
+        }
+        Ok(table)
+    }
+
+    /// The 256 bytes of the header.
+    ///
+    /// # Panics
+    /// If there are more than [`STOP_IDS_MAX`] stop ids, or what only the extension says and no extension.
+    pub fn emit(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        let mut w = Writer { bytes: &mut bytes, pos: 0 };
+        w.put(&MAGIC.to_le_bytes());
+        let packed = if self.packed.is_some() { PACKED } else { 0 };
+        let partial = if self.part.is_some() { PARTIAL } else { 0 };
+        w.put(&(self.weights.version() + packed + partial).to_le_bytes());
+        let vocab = match (self.weights, self.shared_classifier) {
+            (Weights::F32, false) => -(self.vocab_size as i32),
+            _ => self.vocab_size as i32,
+        };
+        for value in [self.dim, self.ffn_dim, self.n_layers, self.n_heads, self.n_kv_heads] {
+            w.put(&(value as i32).to_le_bytes());
+        }
+        w.put(&vocab.to_le_bytes());
+        w.put(&(self.max_seq_len as i32).to_le_bytes());
+        w.put(&[u8::from(self.shared_classifier)]);
+        if let Some(group) = self.weights.group() {
+            w.put(&(group as i32).to_le_bytes());
+        }
+        assert!(self.has_extension || self.form().is_plain());
+        if self.has_extension {
+            w.pos = EXTENSION_AT;
+            self.emit_extension(&mut w);
+            let crc = header_crc(&bytes);
+            bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn emit_extension(&self, w: &mut Writer<'_>) {
+        assert!(self.stop_ids.len() <= STOP_IDS_MAX);
+        w.put(&EXTENSION_MAGIC.to_le_bytes());
+        w.put(&1u32.to_le_bytes());
+        w.put(&(self.form().extension_len() as u32).to_le_bytes());
+        w.put(&self.weights.flags().to_le_bytes());
+        w.put(&(self.head_dim as u32).to_le_bytes());
+        w.put(&self.norm_eps.to_le_bytes());
+        w.put(&self.rope_theta.to_le_bytes());
+        emit_scaling(self.rope_scaling, w);
+        w.put(&(self.sliding_window.unwrap_or(0) as u32).to_le_bytes());
+        w.put(&(self.architecture as u32).to_le_bytes());
+        w.put(&self.bos.map_or(-1, |id| id as i32).to_le_bytes());
+        w.put(&(self.stop_ids.len() as u32).to_le_bytes());
+        for i in 0..STOP_IDS_MAX {
+            w.put(&self.stop_ids.get(i).copied().unwrap_or(0).to_le_bytes());
+        }
+        w.put(&u32::from(self.chat_template as u8).to_le_bytes());
+        w.put(&self.tokenizer_hash.to_le_bytes());
+        w.put(&self.tensors_end().to_le_bytes());
+        w.put(&(4 * self.n_tensors() as u64).to_le_bytes());
+        if let Some(packed) = self.packed {
+            w.pos = CRC_AT + 4;
+            w.put(&packed.layout.to_le_bytes());
+            w.put(&(packed.panel_rows as u32).to_le_bytes());
+            w.put(&packed.fingerprint.to_le_bytes());
+        }
+        if let Some(part) = &self.part {
+            w.pos = PART_AT;
+            w.put(&(part.layers.start as u32).to_le_bytes());
+            w.put(&(part.layers.end as u32).to_le_bytes());
+            w.put(&u32::from(part.has_ends).to_le_bytes());
+            w.put(&part.fingerprint.to_le_bytes());
+        }
+    }
+
+    fn form(&self) -> Form {
+        Form { is_packed: self.packed.is_some(), is_partial: self.part.is_some() }
+    }
+}
+
+/// What the version says beside how weights are stored.
+#[derive(Clone, Copy)]
+struct Form {
+    is_packed: bool,
+    is_partial: bool,
+}
+
+impl Form {
+    fn is_plain(self) -> bool {
+        !self.is_packed && !self.is_partial
+    }
+
+    fn extension_len(self) -> usize {
+        match self {
+            Form { is_partial: true, .. } => PARTIAL_EXTENSION_LEN,
+            Form { is_packed: true, .. } => PACKED_EXTENSION_LEN,
+            _ => EXTENSION_LEN,
+        }
+    }
+}
+
+fn parse_part(r: &mut Cursor<'_>) -> Result<Part, Error> {
+    let (first, end) = (r.u32("first layer")?, r.u32("layer after the last")?);
+    let has_ends = match r.u32("embedding and classifier")? {
+        0 => false,
+        1 => true,
+        other => return Err(field("embedding and classifier", other, "0 or 1")),
+    };
+    let layers = first as usize..end as usize;
+    Ok(Part { layers, has_ends, fingerprint: r.u64("fingerprint")? })
+}
+
+fn parse_scaling(r: &mut Cursor<'_>) -> Result<Option<RopeScaling>, Error> {
+    let kind = r.u32("rope scaling")?;
+    let original_ctx = r.u32("rope original context")?;
+    let factor = r.f32("rope factor")?;
+    let low_freq_factor = r.f32("rope low_freq_factor")?;
+    let high_freq_factor = r.f32("rope high_freq_factor")?;
+    match kind {
+        0 => Ok(None),
+        1 => Ok(Some(RopeScaling::Linear { factor })),
+        2 => Ok(Some(RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_ctx,
+        })),
+        _ => Err(Error::Unsupported(format!("rope scaling kind {kind}"))),
+    }
+}
+
+fn emit_scaling(scaling: Option<RopeScaling>, w: &mut Writer<'_>) {
+    let (kind, original_ctx, factors) = match scaling {
+        None => (0u32, 0, [0.0; 3]),
+        Some(RopeScaling::Linear { factor }) => (1, 0, [factor, 0.0, 0.0]),
+        Some(RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_ctx }) => {
+            (2, original_ctx, [factor, low_freq_factor, high_freq_factor])
+        }
+    };
+    w.put(&kind.to_le_bytes());
+    w.put(&original_ctx.to_le_bytes());
+    for factor in factors {
+        w.put(&factor.to_le_bytes());
+    }
+}
+
+fn parse_stop_ids(r: &mut Cursor<'_>) -> Result<Vec<u32>, Error> {
+    let n = r.u32("number of stop ids")?;
+    if n as usize > STOP_IDS_MAX {
+        return Err(field("number of stop ids", n, "at most 8"));
+    }
+    let mut ids = Vec::with_capacity(STOP_IDS_MAX);
+    for i in 0..STOP_IDS_MAX {
+        let id = r.u32("stop id")?;
+        if i < n as usize {
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}
+
+fn positive(r: &mut Cursor<'_>, name: &'static str) -> Result<usize, Error> {
+    let value = r.i32(name)?;
+    match usize::try_from(value) {
+        Ok(value) if value > 0 => Ok(value),
+        _ => Err(field(name, value, "above 0")),
+    }
+}
+
+pub(super) fn field(field: &'static str, value: impl Into<i64>, wanted: &str) -> Error {
+    Error::Field { field, value: value.into(), wanted: wanted.to_owned() }
+}
+
+/// Reads four bytes that the caller knows to be there.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut array = [0; 4];
+    array.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(array)
+}
+
+pub(super) fn header_crc(bytes: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&bytes[..CRC_AT]);
+    crc.update(&[0; 4]);
+    crc.update(&bytes[CRC_AT + 4..HEADER_LEN]);
+    crc.finalize()
+}
+
+struct Writer<'a> {
+    bytes: &'a mut [u8; HEADER_LEN],
+    pos: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, value: &[u8]) {
+        self.bytes[self.pos..self.pos + value.len()].copy_from_slice(value);
+        self.pos += value.len();
+    }
+}

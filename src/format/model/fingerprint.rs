@@ -1,0 +1,59 @@
+//! Numbers that tell models apart.
+
+use super::{HEADER_LEN, Header};
+
+/// Stands for the content of a model whose header and table of checksums are these.
+pub fn fingerprint(header: &[u8; HEADER_LEN], checksums: &[u8]) -> u64 {
+    let mut hash = Fnv::new();
+    hash.add(header);
+    hash.add(checksums);
+    hash.0
+}
+
+impl Header {
+    /// Stands for the whole model's content, however its matrices are packed and whichever of
+    /// its layers the file holds: the header and the checksums of all tensors; of a file without checksums its length and bytes from all over it.
+    ///
+    /// `file` is the whole file that this header was parsed from.
+    pub fn fingerprint(&self, file: &[u8]) -> u64 {
+        if let Some(part) = &self.part {
+            return part.fingerprint;
+        }
+        if let Some(packed) = self.packed {
+            return packed.fingerprint;
+        }
+        match file.split_first_chunk() {
+            Some((header, _)) if self.has_extension => {
+                fingerprint(header, &file[self.tensors_end() as usize..])
+            }
+            _ => sampled(file),
+        }
+    }
+}
+
+fn sampled(file: &[u8]) -> u64 {
+    const SAMPLE: usize = 4096;
+    const SAMPLES: usize = 256;
+    let mut hash = Fnv::new();
+    hash.add(&file[..HEADER_LEN]);
+    hash.add(&file.len().to_le_bytes());
+    for sample in file.chunks(SAMPLE).step_by((file.len() / SAMPLE / SAMPLES).max(1)) {
+        hash.add(sample);
+    }
+    hash.0
+}
+
+/// FNV-1a, 64 bit (Fowler, Noll, Vo).
+struct Fnv(u64);
+
+impl Fnv {
+    fn new() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The tensors of a model and their places in its file.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::bytes::u32_at;
+use super::{HEADER_LEN, Header, PACKED_ALIGN, Packed};
+use crate::format::Error;
+
+/// What a tensor is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TensorKind {
+    /// Norm before attention, `[dim]`.
+    AttentionNorm,
+    /// Norm before the feed-forward layer, `[dim]`.
+    FfnNorm,
+    /// Norm before the classifier, `[dim]`.
+    FinalNorm,
+    /// Token embedding, `[vocab_size, dim]`.
+    Embedding,
+    /// Query projection, `[n_heads * head_dim, dim]`, rows in RoPE pairs (2i, 2i + 1).
+    Wq,
+    /// Key projection, `[n_kv_heads * head_dim, dim]`, rows in RoPE pairs.
+    Wk,
+    /// Value projection, `[n_kv_heads * head_dim, dim]`.
+    Wv,
+    /// Attention output, `[dim, n_heads * head_dim]`.
+    Wo,
+    /// Feed-forward gate, `[ffn_dim, dim]`.
+    W1,
+    /// Feed-forward output, `[dim, ffn_dim]`.
+    W2,
+    /// Feed-forward input, `[ffn_dim, dim]`.
+    W3,
+    /// Classifier, `[vocab_size, dim]`; absent if shared with the embedding.
+    Classifier,
+}
+
+impl TensorKind {
+    /// Every kind, in the order of the file.
+    pub const ALL: [TensorKind; 12] = [
+        TensorKind::AttentionNorm,
+        TensorKind::FfnNorm,
+        TensorKind::FinalNorm,
+        TensorKind::Embedding,
+        TensorKind::Wq,
+        TensorKind::Wk,
+        TensorKind::Wv,
+        TensorKind::Wo,
+        TensorKind::W1,
+        TensorKind::W2,
+        TensorKind::W3,
+        TensorKind::Classifier,
+    ];
+
+    /// Whether each layer has one.
+    pub fn is_per_layer(self) -> bool {
+        !matches!(self, TensorKind::FinalNorm | TensorKind::Embedding | TensorKind::Classifier)
+    }
+
+    /// Whether this is a vector of norm weights, always f32.
+    pub fn is_norm(self) -> bool {
+        matches!(self, TensorKind::AttentionNorm | TensorKind::FfnNorm | TensorKind::FinalNorm)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            TensorKind::AttentionNorm => "attention_norm",
+            TensorKind::FfnNorm => "ffn_norm",
+            TensorKind::FinalNorm => "final_norm",
+            TensorKind::Embedding => "embedding",
+            TensorKind::Wq => "wq",
+            TensorKind::Wk => "wk",
+            TensorKind::Wv => "wv",
+            TensorKind::Wo => "wo",
+            TensorKind::W1 => "w1",
+            TensorKind::W2 => "w2",
+            TensorKind::W3 => "w3",
+            TensorKind::Classifier => "classifier",
+        }
+    }
+}
+
+/// A tensor's place in the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TensorId {
+    /// What it is for.
+    pub kind: TensorKind,
+    /// Its layer; 0 if the kind is not per layer.
+    pub layer: usize,
+}
+
+impl fmt::Display for TensorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind.is_per_layer() {
+            true => write!(f, "layers.{}.{}", self.layer, self.kind.name()),
+            false => f.write_str(self.kind.name()),
+        }
+    }
+}
+
+/// A tensor's shape and where its bytes lie in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Which tensor.
+    pub id: TensorId,
+    /// Rows; 1 for norms.
+    pub rows: usize,
+    /// Columns.
+    pub cols: usize,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Length in bytes, with what fills it up in a file of packed matrices.
+    pub bytes: u64,
+}
+
+impl Header {
+    /// Number of tensors in the file.
+    pub fn n_tensors(&self) -> usize {
+        self.kinds().map(|kind| self.layers_of(kind).len()).sum()
+    }
+
+    pub(super) fn check_extents(
+        &self,
+        file_len: u64,
+        table: Option<(u64, u64)>,
+    ) -> Result<(), Error> {
+        let mut end = HEADER_LEN as u64;
+        for kind in self.kinds() {
+            let start = end;
+            let span = |bytes: u64| bytes.checked_mul(self.layers_of(kind).len() as u64);
+            let next = self.bytes_of(kind).and_then(span).and_then(|b| start.checked_add(b));
+            end = next.unwrap_or(u64::MAX);
+            if end > file_len {
+                let what = self.first_outside(kind, start, file_len);
+                return Err(Error::Truncated { what, need: end, have: file_len });
+            }
+        }
+        if let Some((offset, len)) = table {
+            let wanted = 4 * self.n_tensors() as u64;
+            if offset != end || len != wanted {
+                return Err(Error::Unsupported(format!("checksum table at {offset}, {len} bytes")));
+            }
+            end += wanted;
+        }
+        match file_len.cmp(&end) {
+            std::cmp::Ordering::Less => {
+                let what = "checksum table".to_owned();
+                Err(Error::Truncated { what, need: end, have: file_len })
+            }
+            std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Greater => Err(Error::TrailingBytes { end, have: file_len }),
+        }
+    }
+
+    /// Name of the first tensor of `kind` that does not end inside the file.
+    fn first_outside(&self, kind: TensorKind, start: u64, file_len: u64) -> String {
+        let bytes = self.bytes_of(kind).unwrap_or(u64::MAX);
+        let index = (file_len.saturating_sub(start) / bytes.max(1)) as usize;
+        TensorId { kind, layer: self.layers_of(kind).start + index }.to_string()
+    }
+
+    /// The tensors of the file, in its order.
+    ///
+    /// Offsets are right for a header that passed [`Header::parse`] or whose tensors are
+    /// known to be shorter than 2^64 bytes together.
+    pub fn tensors(&self) -> impl Iterator<Item = Tensor> + '_ {
+        let mut offset = HEADER_LEN as u64;
+        let ids = self
+            .kinds()
+            .flat_map(|kind| self.layers_of(kind).map(move |layer| TensorId { kind, layer }));
+        ids.map(move |id| {
+            let (rows, cols) = self.shape(id.kind);
+            let bytes = self.bytes_of(id.kind).unwrap_or(u64::MAX);
+            let tensor = Tensor { id, rows, cols, offset, bytes };
+            offset = offset.saturating_add(bytes);
+            tensor
+        })
+    }
+
+    /// Where the tensors end, which is where the checksums begin if there are any.
+    pub fn tensors_end(&self) -> u64 {
+        self.tensors().last().map_or(0, |t| t.offset.saturating_add(t.bytes))
+    }
+
+    /// How tensors of `kind` are packed; `None` if their numbers stand row after row.
+    pub fn packing_of(&self, kind: TensorKind) -> Option<Packed> {
+        let is_multiplied = kind != TensorKind::Embedding || self.shared_classifier;
+        self.packed.filter(|_| is_multiplied && !kind.is_norm())
+    }
+
+    /// Bytes of a tensor of `kind` without what fills it up: at most [`Tensor::bytes`].
+    pub fn content_bytes(&self, kind: TensorKind) -> u64 {
+        self.checked_content_bytes(kind).unwrap_or(u64::MAX)
+    }
+
+    /// `[rows, cols]` of a tensor of `kind`; norms have one row.
+    pub fn shape(&self, kind: TensorKind) -> (usize, usize) {
+        match kind {
+            TensorKind::AttentionNorm | TensorKind::FfnNorm | TensorKind::FinalNorm => {
+                (1, self.dim)
+            }
+            TensorKind::Embedding | TensorKind::Classifier => (self.vocab_size, self.dim),
+            TensorKind::Wq => (self.q_dim(), self.dim),
+            TensorKind::Wk | TensorKind::Wv => (self.kv_dim(), self.dim),
+            TensorKind::Wo => (self.dim, self.q_dim()),
+            TensorKind::W1 | TensorKind::W3 => (self.ffn_dim, self.dim),
+            TensorKind::W2 => (self.dim, self.ffn_dim),
+        }
+    }
+
+    fn kinds(&self) -> impl Iterator<Item = TensorKind> + use<> {
+        let shared = self.shared_classifier;
+        TensorKind::ALL.into_iter().filter(move |&k| !(shared && k == TensorKind::Classifier))
+    }
+
+    /// The tensors of `kind` in the file, counted by layer.
+    fn layers_of(&self, kind: TensorKind) -> Range<usize> {
+        match &self.part {
+            Some(part) if kind.is_per_layer() => part.layers.clone(),
+            Some(part) => 0..usize::from(part.has_ends),
+            None if kind.is_per_layer() => 0..self.n_layers,
+            None => 0..1,
+        }
+    }
+
+    fn bytes_of(&self, kind: TensorKind) -> Option<u64> {
+        let bytes = self.checked_content_bytes(kind)?;
+        match self.packed {
+            Some(_) => bytes.checked_next_multiple_of(PACKED_ALIGN),
+            None => Some(bytes),
+        }
+    }
+
+    fn checked_content_bytes(&self, kind: TensorKind) -> Option<u64> {
+        let (rows, cols) = self.shape(kind);
+        let rows = match self.packing_of(kind) {
+            Some(packed) => rows.checked_next_multiple_of(packed.panel_rows)?,
+            None => rows,
+        };
+        self.weights.encoding(kind).bytes(rows as u64, cols as u64)
+    }
+
+    /// The same model with nothing packed and nothing left out.
+    pub fn plain(&self) -> Header {
+        Header { packed: None, part: None, ..self.clone() }
+    }
+
+    /// Compares the stored checksum of each tensor with its bytes.
+    ///
+    /// `file` is the whole file that this header was parsed from. Without extension there
+    /// is nothing to compare and the answer is `false`.
+    ///
+    /// # Errors
+    /// Names the first tensor whose bytes differ.
+    pub fn verify(&self, file: &[u8]) -> Result<bool, Error> {
+        if !self.has_extension {
+            return Ok(false);
+        }
+        let table = self.tensors_end() as usize;
+        for (index, tensor) in self.tensors().enumerate() {
+            let start = tensor.offset as usize;
+            let crc = crc32fast::hash(&file[start..start + tensor.bytes as usize]);
+            if crc != u32_at(file, table + 4 * index) {
+                return Err(Error::Checksum { what: tensor.id.to_string() });
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,103 @@
+//! How the numbers of a model are stored.
+
+use std::fmt;
+
+use super::TensorKind;
+use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
+
+/// Flag of the header's extension: embedding and classifier are int8.
+pub(super) const FLAG_INT8_EMBEDDING: u32 = 1;
+
+/// How matrices are stored; norms are always f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// Version 1: f32.
+    F32,
+    /// Version 2: int8 with one f32 scale per `group` consecutive values of a row.
+    Q8 {
+        /// Values per scale.
+        group: usize,
+    },
+    /// Version 3: 4-bit blocks.
+    Q4 {
+        /// Activations per scale, and values per scale of what is int8.
+        group: usize,
+        /// Whether the embedding and the classifier are int8.
+        int8_embedding: bool,
+    },
+}
+
+/// How one tensor is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// f32.
+    F32,
+    /// int8 with one f32 scale per `group` consecutive values of a row.
+    Q8 {
+        /// Values per scale.
+        group: usize,
+    },
+    /// [BCML1](crate::quant::bcml1) blocks.
+    Bcml1,
+}
+
+impl Weights {
+    /// The version number that stands for this kind of file.
+    pub fn version(self) -> i32 {
+        match self {
+            Weights::F32 => 1,
+            Weights::Q8 { .. } => 2,
+            Weights::Q4 { .. } => 3,
+        }
+    }
+
+    /// Activations that share a scale in products with these weights; `None` if they stay f32.
+    pub fn group(self) -> Option<usize> {
+        match self {
+            Weights::F32 => None,
+            Weights::Q8 { group } | Weights::Q4 { group, .. } => Some(group),
+        }
+    }
+
+    /// How a tensor of `kind` is stored.
+    pub fn encoding(self, kind: TensorKind) -> Encoding {
+        let is_vocabulary = matches!(kind, TensorKind::Embedding | TensorKind::Classifier);
+        match self {
+            _ if kind.is_norm() => Encoding::F32,
+            Weights::F32 => Encoding::F32,
+            Weights::Q8 { group } => Encoding::Q8 { group },
+            Weights::Q4 { group, int8_embedding: true } if is_vocabulary => Encoding::Q8 { group },
+            Weights::Q4 { .. } => Encoding::Bcml1,
+        }
+    }
+
+    pub(super) fn flags(self) -> u32 {
+        match self {
+            Weights::Q4 { int8_embedding: true, .. } => FLAG_INT8_EMBEDDING,
+            _ => 0,
+        }
+    }
+}
+
+impl Encoding {
+    /// Bytes of a `[rows, cols]` matrix, which has whole groups and blocks.
+    pub(super) fn bytes(self, rows: u64, cols: u64) -> Option<u64> {
+        let len = rows.checked_mul(cols)?;
+        match self {
+            Encoding::F32 => len.checked_mul(4),
+            Encoding::Q8 { group } => len.checked_add((len / group as u64).checked_mul(4)?),
+            Encoding::Bcml1 => (len / BLOCK as u64).checked_mul(BLOCK_BYTES as u64),
+        }
+    }
+}
+
+impl fmt::Display for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Weights::F32 => write!(f, "f32"),
+            Weights::Q8 { group } => write!(f, "int8, groups of {group}"),
+            Weights::Q4 { int8_embedding: true, .. } => write!(f, "4-bit BCML1, embedding int8"),
+            Weights::Q4 { int8_embedding: false, .. } => write!(f, "4-bit BCML1"),
+        }
+    }
+}

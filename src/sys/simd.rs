@@ -1,0 +1,56 @@
+//! Plain loops compiled for the vectors that the machine has.
+//!
+//! Programs are compiled for the oldest CPU of their architecture. Loops that the compiler makes
+//! vectors of gain from newer ones without a line of their own: [`run`] has the same code twice,
+//! once with 256-bit vectors. Nothing else changes, and results are the same bits, as no two
+//! operations are fused.
+
+/// Something to do. `run` and all that it calls in its loops must be `#[inline(always)]`: what is
+/// not inlined stays as it is.
+pub trait Work {
+    /// What comes of it.
+    type Output;
+    /// Does it.
+    fn run(self) -> Self::Output;
+}
+
+/// Does the work with the widest vectors that gain something.
+pub fn run<W: Work>(work: W) -> W::Output {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the CPU has AVX2, as was just seen.
+        return unsafe { run_avx2(work) };
+    }
+    work.run()
+}
+
+/// # Safety
+///
+/// - The CPU must have AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn run_avx2<W: Work>(work: W) -> W::Output {
+    work.run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Sum<'a>(&'a [f32]);
+
+    impl Work for Sum<'_> {
+        type Output = f32;
+
+        #[inline(always)]
+        fn run(self) -> f32 {
+            self.0.iter().fold(0.0, |sum, x| sum + x * 1.1)
+        }
+    }
+
+    #[test]
+    fn results_are_those_of_plain_code() {
+        let numbers: Vec<f32> = (0..1000).map(|i| i as f32 * 0.37).collect();
+        assert_eq!(run(Sum(&numbers)).to_bits(), Sum(&numbers).run().to_bits());
+    }
+}

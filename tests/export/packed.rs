@@ -1,0 +1,219 @@
+//! Model files whose matrices are packed for the kernels of one instruction set.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use leap::engine::{Engine, EngineError, Options};
+use leap::format::model::{Header, Packed};
+use leap::kernels::{Isa, Kernels};
+use leap::model::{Model, PackReport, StartError};
+
+use crate::common;
+use crate::common::folder::Folder;
+use crate::common::models::{bits, package};
+
+/// Version, checkpoint and instruction set of every case.
+fn cases() -> impl Iterator<Item = (&'static str, &'static str, Isa)> {
+    let isas = || Isa::ALL.iter().copied().filter(|isa| isa.layout().is_some());
+    // A classifier that is the embedding, and one of its own; row counts that fill no panel.
+    let models = [("2", "llama3-tiny"), ("3", "llama3-tiny"), ("2", "llama2-meta-tiny")];
+    let models = models.into_iter().chain([("3", "mistral-tiny")]);
+    models.flat_map(move |(version, name)| isas().map(move |isa| (version, name, isa)))
+}
+
+fn leap(args: &[&str]) -> Output {
+    common::leap().args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
+}
+
+#[track_caller]
+fn succeeds(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Exports a checkpoint with `leap export` and returns the file's path.
+fn export(folder: &Folder, checkpoint: &str, version: &str, isa: Option<Isa>) -> PathBuf {
+    let name = isa.map_or("plain", Isa::name);
+    let path = folder.join(&format!("{checkpoint}-{version}-{name}.bin"));
+    let checkpoint = package("tests/golden").join(checkpoint);
+    let (out, checkpoint) = (path.to_str().unwrap(), checkpoint.to_str().unwrap());
+    let mut args = vec!["export", out, "--meta-llama", checkpoint, "--version", version];
+    if let Some(isa) = isa {
+        args.extend(["--isa", isa.name()]);
+    }
+    succeeds(&leap(&[&args[..], &["--verify"]].concat()));
+    path
+}
+
+/// An engine as `leap run` has it: the kernels are those of the file.
+fn engine(path: &Path) -> Result<Engine, EngineError> {
+    let options = Options { threads: Some(2), ctx_len: Some(64), ..Options::default() };
+    Engine::open(path, &options)
+}
+
+/// Logits after a prompt in one batch and after one more token.
+fn logits(engine: &mut Engine) -> Vec<u32> {
+    let vocab_size = engine.header().vocab_size as u32;
+    let ids: Vec<u32> = (0..29).map(|i| i * 37 % vocab_size).collect();
+    let mut stream = engine.stream().unwrap();
+    let mut all = bits(engine.push(&mut stream, &ids).unwrap());
+    all.extend(bits(engine.push(&mut stream, &[1]).unwrap()));
+    all
+}
+
+#[test]
+fn packed_file_is_the_same_model_and_packs_nothing() {
+    let folder = Folder::new();
+    for (version, checkpoint, isa) in cases() {
+        let what = format!("{checkpoint}, version {version}, {}", isa.name());
+        let plain = export(&folder, checkpoint, version, None);
+        let packed = export(&folder, checkpoint, version, Some(isa));
+        let bytes = fs::read(&packed).unwrap();
+        let header = Header::parse(&bytes).unwrap();
+        assert_eq!(header.verify(&bytes), Ok(true), "{what}");
+        assert_eq!(header.packed.unwrap().layout, isa.layout().unwrap().id());
+        let [plain_model, packed_model] = [&plain, &packed].map(|path| Model::open(path).unwrap());
+        assert_eq!(packed_model.fingerprint(), plain_model.fingerprint(), "{what}");
+        assert_eq!(packed_model.packed_for(), Some(isa));
+        if Kernels::for_isa(isa).is_none() {
+            let error = engine(&packed).err().expect("kernels of another CPU");
+            assert!(
+                matches!(error, EngineError::Start(StartError::Packed { wanted, .. }) if wanted == isa)
+            );
+            continue;
+        }
+        let mut engine = engine(&packed).unwrap();
+        assert_eq!(engine.transformer().kernels().isa(), isa);
+        let PackReport { packed, reused, bytes } = engine.transformer().packed_in_model().unwrap();
+        assert!(packed == 0 && reused > 0 && bytes > 0, "{what}");
+        assert_eq!(engine.transformer_mut().pack_in_memory().unwrap(), None, "{what}");
+        let wanted = logits(&mut self::engine(&plain).unwrap());
+        assert!(logits(&mut engine) == wanted, "{what}");
+    }
+}
+
+#[test]
+fn packed_matrices_move_to_huge_pages() {
+    let folder = Folder::new();
+    for (version, checkpoint) in [("2", "llama3-tiny"), ("3", "mistral-tiny")] {
+        let Some(isa) = Some(Kernels::best().isa()).filter(|isa| isa.layout().is_some()) else {
+            return;
+        };
+        let path = export(&folder, checkpoint, version, Some(isa));
+        let wanted = logits(&mut engine(&path).unwrap());
+        let mut engine = engine(&path).unwrap();
+        engine.transformer_mut().move_to_huge_pages();
+        let mut stream = engine.stream().unwrap();
+        while !engine.transformer().is_in_memory() {
+            stream.clear();
+            engine.push(&mut stream, &[1]).unwrap();
+        }
+        let vocab_size = engine.header().vocab_size as u32;
+        let ids: Vec<u32> = (0..29).map(|i| i * 37 % vocab_size).collect();
+        stream.clear();
+        let mut found = bits(engine.push(&mut stream, &ids).unwrap());
+        found.extend(bits(engine.push(&mut stream, &[1]).unwrap()));
+        assert!(found == wanted, "{checkpoint}");
+    }
+}
+
+#[test]
+fn every_command_takes_a_packed_file_and_writes_no_other() {
+    let Some(isa) = Some(Kernels::best().isa()).filter(|isa| isa.layout().is_some()) else {
+        return;
+    };
+    let folder = Folder::new();
+    let plain = export(&folder, "llama3-tiny", "2", None);
+    let path = export(&folder, "llama3-tiny", "2", Some(isa));
+    let [plain, path] = [&plain, &path].map(|path| path.to_str().unwrap());
+    let names = || {
+        let names = fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let run = ["-p", "The fox", "-n", "8", "--temp", "0"];
+    let (wanted, _) = succeeds(&leap(&[&["run", plain][..], &run].concat()));
+    for _ in 0..2 {
+        let (text, told) = succeeds(&leap(&[&["run", path][..], &run].concat()));
+        assert_eq!(text, wanted);
+        assert!(told.contains("reused") && told.contains("packed, in"), "{told}");
+        assert!(told.contains(isa.name()), "{told}");
+    }
+    let (_, told) = succeeds(&leap(&["pack", path]));
+    assert!(told.contains("nothing to do"), "{told}");
+    let (told, _) = succeeds(&leap(&["info", path, "--verify"]));
+    let row = |name: &str| told.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(row("packed_for").contains(&format!(" {} (layout ", isa.name())), "{told}");
+    assert!(row("checksums").ends_with("match"), "{told}");
+    let cases = "tests/golden/llama3-tiny/golden.json";
+    let eval = |path| succeeds(&leap(&["eval", path, "--cases", cases, "--json"])).0;
+    assert_eq!(eval(path), eval(plain));
+    let bench = ["bench", path, "--threads", "1", "--depth", "0", "--prompt", "16", "--json"];
+    if !common::quick() {
+        let (told, _) = succeeds(&leap(&bench));
+        assert!(told.contains(&format!("\"isa\": \"{}\"", isa.name())), "{told}");
+    }
+    assert_eq!(names(), before);
+}
+
+#[test]
+fn kernels_of_another_cpu_are_refused_in_one_line() {
+    let folder = Folder::new();
+    let other = Isa::ALL.iter().copied().find(|isa| Kernels::for_isa(*isa).is_none());
+    let path = export(&folder, "llama3-tiny", "2", other);
+    let path = path.to_str().unwrap();
+    for command in [&["run", path, "-p", "x"][..], &["pack", path], &["bench", path]] {
+        let output = leap(command);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{command:?}: {told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+        assert!(told.contains(other.unwrap().name()) && told.contains("without --isa"), "{told}");
+    }
+    // What it holds can be read anywhere.
+    succeeds(&leap(&["info", path, "--verify"]));
+    // Nor do other kernels than its own take it when they are forced.
+    let path = export(&folder, "mistral-tiny", "2", Some(Isa::Avx2));
+    let mut forced = common::leap();
+    let output = forced.arg("run").arg(path).env("LEAP_ISA", "scalar").output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}
+
+#[test]
+fn layouts_that_do_not_exist_are_refused() {
+    let folder = Folder::new();
+    let path = export(&folder, "mistral-tiny", "2", Some(Isa::NeonDot));
+    let bytes = fs::read(path).unwrap();
+    let header = Header::parse(&bytes).unwrap();
+    let packed = header.packed.unwrap();
+    for (layout, panel_rows) in [(0x7777, packed.panel_rows), (0x0211, packed.panel_rows)] {
+        let packed = Packed { layout, panel_rows, ..packed };
+        let header = Header { packed: Some(packed), ..header.clone() };
+        let file = [&header.emit()[..], &bytes[256..]].concat();
+        let error = Model::open(&folder.write("other.bin", file)).err().unwrap();
+        let told = std::error::Error::source(&error).unwrap().to_string();
+        assert!(told.contains("layout 0x") && told.contains("export"), "{told}");
+    }
+}
+
+#[test]
+fn weights_that_cannot_be_packed_are_a_usage_error() {
+    let folder = Folder::new();
+    let out = folder.join("m.bin");
+    let checkpoint = package("tests/golden/mistral-tiny");
+    let (out, checkpoint) = (out.to_str().unwrap(), checkpoint.to_str().unwrap());
+    for (more, what) in [
+        (&["--isa", "scalar"][..], "avx2"),
+        (&["--isa", "sse"], "neondot"),
+        (&["--isa", "avx2", "--version", "1"], "int8"),
+    ] {
+        let output = leap(&[&["export", out, "--meta-llama", checkpoint][..], more].concat());
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(what), "{told}");
+    }
+    assert!(!Path::new(out).exists());
+}
