@@ -5,14 +5,13 @@
 
 #[path = "common/counting.rs"]
 mod counting;
-
-mod common;
+#[path = "common/rings.rs"]
+mod rings;
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
 
-use common::rings::Recipe;
 use counting::allocations;
 use leap::engine::{Engine, Generator, Logits, Options, Request, StopReason, StopStrings};
 use leap::format::tokenizer::TokenizerFile;
@@ -20,6 +19,7 @@ use leap::model::{KvType, Model};
 use leap::sampler::{Sampler, Sampling};
 use leap::tokenizer::Tokenizer;
 use leap::wire::Dtype;
+use rings::Recipe;
 
 /// Tokens decoded while counting.
 const N_TOKENS: usize = 50;

@@ -42,7 +42,8 @@ fn run(engine: &mut Engine) -> (Vec<u32>, Vec<Vec<u32>>) {
 #[test]
 fn rings_give_the_bits_of_one_node() {
     let wanted = run(&mut recipe(&[]).alone());
-    for cuts in [&[2][..], &[1, 4], &[1, 2, 3, 5]] {
+    let all = [&[2][..], &[1, 4], &[1, 2, 3, 5]];
+    for cuts in if common::quick() { &all[1..2] } else { &all[..] } {
         for (is_tcp, has_key) in [(false, false), (false, true), (true, false), (true, true)] {
             let recipe = Recipe { is_tcp, has_key, ..recipe(cuts) };
             let (mut engine, workers) = recipe.ring();
@@ -179,6 +180,5 @@ fn half_precision_on_the_wire_does_not_move_perplexity() {
     let (mut engine, _workers) = recipe.ring();
     let found = nll(&mut engine, &ids);
     let moved = (found - wanted).exp() - 1.0;
-    println!("perplexity {:.4}, moved by {moved:.1e} over 5 links in f16", wanted.exp());
     assert!(moved.abs() < 2e-3, "{moved}");
 }

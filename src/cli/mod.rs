@@ -36,7 +36,6 @@ struct Leap {
     command: Command,
 }
 
-#[expect(clippy::large_enum_variant, reason = "there is one of it, made once")]
 #[derive(FromArgs)]
 #[argh(subcommand)]
 enum Command {

@@ -266,7 +266,6 @@ impl Run {
             threads: self.threads.map(options::useful_threads),
             cores: self.cores.as_ref().map(|cores| cores.0.clone()),
             isa: options::isa_from_environment()?,
-            ..Options::default()
         };
         let engine =
             Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)?;

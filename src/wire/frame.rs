@@ -281,7 +281,7 @@ impl<'a> Frame<'a> {
             _ => 0,
         };
         let spans = &self.bytes[HEADER_LEN..HEADER_LEN + n * SPAN_LEN];
-        spans.chunks_exact(SPAN_LEN).map(parse_span)
+        spans.as_chunks::<SPAN_LEN>().0.iter().map(parse_span)
     }
 
     /// The figures of ACTIVATIONS.
@@ -293,7 +293,7 @@ impl<'a> Frame<'a> {
             }
             _ => 0..0,
         };
-        self.bytes[range].chunks_exact(4).map(|figure| u32_at(figure, 0))
+        self.bytes[range].as_chunks::<4>().0.iter().map(|figure| u32::from_le_bytes(*figure))
     }
 
     /// The rows of ACTIVATIONS, `[rows, dim]`.
@@ -310,7 +310,7 @@ impl<'a> Frame<'a> {
             Repr::Open { .. } => &self.bytes[HEADER_LEN..],
             _ => &[],
         };
-        lines.chunks_exact(LINE_LEN).map(parse_line)
+        lines.as_chunks::<LINE_LEN>().0.iter().map(parse_line)
     }
 
     /// The name in DOWN; empty in other kinds.
@@ -433,7 +433,7 @@ pub fn emit_open(epoch: u32, sizes: &Sizes, lines: &[Line], out: &mut [u8]) -> O
     let bytes = HEADER_LEN + lines.len() * LINE_LEN;
     let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
     Repr::Open { epoch, sizes: *sizes, n_lines }.emit(header);
-    for (line, out) in lines.iter().zip(body.chunks_exact_mut(LINE_LEN)) {
+    for (line, out) in lines.iter().zip(body.as_chunks_mut::<LINE_LEN>().0) {
         emit_line(line, out);
     }
     Some(bytes)
@@ -471,7 +471,7 @@ pub fn emit_activations<'o>(
     let (head, body) = out.get_mut(..header.bytes())?.split_first_chunk_mut()?;
     Repr::Activations(*header).emit(head);
     let (span_bytes, body) = body.split_at_mut(spans.len() * SPAN_LEN);
-    for (span, out) in spans.iter().zip(span_bytes.chunks_exact_mut(SPAN_LEN)) {
+    for (span, out) in spans.iter().zip(span_bytes.as_chunks_mut::<SPAN_LEN>().0) {
         out.fill(0);
         put(out, 0, &span.stream.to_le_bytes());
         out[2] = span.wants as u8;
@@ -479,13 +479,13 @@ pub fn emit_activations<'o>(
         put(out, 8, &span.n_rows.to_le_bytes());
     }
     let (figure_bytes, rows) = body.split_at_mut(4 * figures.len());
-    for (figure, out) in figures.iter().zip(figure_bytes.chunks_exact_mut(4)) {
-        out.copy_from_slice(&figure.to_le_bytes());
+    for (figure, out) in figures.iter().zip(figure_bytes.as_chunks_mut::<4>().0) {
+        *out = figure.to_le_bytes();
     }
     Some(rows)
 }
 
-fn parse_span(bytes: &[u8]) -> Result<Span, Error> {
+fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<Span, Error> {
     let wants = match bytes[2] {
         0 => Wants::None,
         1 => Wants::Last,
@@ -495,7 +495,7 @@ fn parse_span(bytes: &[u8]) -> Result<Span, Error> {
     Ok(Span { stream: u16_at(bytes, 0), wants, pos: u32_at(bytes, 4), n_rows: u16_at(bytes, 8) })
 }
 
-fn parse_line(bytes: &[u8]) -> Result<Line, Error> {
+fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<Line, Error> {
     let detail = u32_at(bytes, 72);
     let status = match bytes[70] {
         0 => Status::Ready,
@@ -551,7 +551,10 @@ fn text<const N: usize>(bytes: &[u8]) -> heapless::String<N> {
 
 fn put_text(out: &mut [u8], text: &str) {
     out.fill(0);
-    let len = text.floor_char_boundary(out.len());
+    let mut len = text.len().min(out.len());
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
     out[..len].copy_from_slice(&text.as_bytes()[..len]);
 }
 

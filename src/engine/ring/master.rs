@@ -22,6 +22,9 @@ pub(super) const WAIT_FOR_ROOM: Duration = Duration::from_micros(200);
 /// How long a leaving master tries to tell the others.
 const FAREWELL: Duration = Duration::from_millis(100);
 
+/// Told what happens to the ring, and its nodes as far as they are known.
+pub type Tell = Box<dyn FnMut(&Notice, &[Line]) + Send>;
+
 /// How a master takes part in a ring.
 pub struct RingOptions {
     /// What it is called.
@@ -37,7 +40,7 @@ pub struct RingOptions {
     /// Asked while waiting; `false` ends the wait.
     pub is_wanted: fn() -> bool,
     /// Told what happens to the ring.
-    pub tell: Box<dyn FnMut(&Notice, &[Line]) + Send>,
+    pub tell: Tell,
 }
 
 /// What a call waits for.
@@ -61,7 +64,7 @@ pub struct RingMaster {
     /// Whether that result has been given to its user.
     is_taken: bool,
     is_wanted: fn() -> bool,
-    tell: Box<dyn FnMut(&Notice, &[Line]) + Send>,
+    tell: Tell,
     n_nodes: usize,
 }
 

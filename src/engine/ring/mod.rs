@@ -11,7 +11,7 @@ use crate::model::{KvType, Plan};
 use crate::wire::Dtype;
 use crate::wire::frame::Sizes;
 
-pub use master::{RingMaster, RingOptions};
+pub use master::{RingMaster, RingOptions, Tell};
 pub(super) use rows::from_spans;
 pub use worker::{Limits, run_worker};
 

@@ -101,10 +101,10 @@ pub(super) fn reference(shape: &Shape) -> Vec<Vec<u32>> {
     let answer = |prompt: &Vec<u32>| {
         let mut nodes: Vec<Layers> = (0..shape.layers.len()).map(|i| Layers::new(i, 4)).collect();
         nodes.iter_mut().for_each(|node| node.kv.push(Vec::new()));
-        let (mut answer, mut last) = (Vec::new(), 0);
+        let mut answer = Vec::new();
         let mut tokens = prompt.clone();
         for pos in 0.. {
-            last = embed(tokens[pos]).max(last & 0);
+            let mut last = embed(tokens[pos]);
             for node in &mut nodes {
                 node.x = vec![last];
                 node.run(&[Span { stream: 0, wants: Wants::None, pos: pos as u32, n_rows: 1 }]);
@@ -224,13 +224,11 @@ impl WorkerNode {
             self.layers.run(self.worker.spans());
             self.worker.computed((until - since) as u32);
         }
-        while self.worker.poll(&mut Hop::new(&mut self.endpoint), &mut self.layers)
-            == WorkerStep::Compute
-        {
+        let step = self.worker.poll(&mut Hop::new(&mut self.endpoint), &mut self.layers);
+        if step == WorkerStep::Compute {
             let rows = self.worker.spans().iter().map(|span| usize::from(span.n_rows)).sum();
             let until = now + self.cost.of(self.n_layers, rows);
             self.busy = Some(Busy { since: now, until });
-            break;
         }
         while self.worker.notice().is_some() {}
         serve(&mut self.endpoint);

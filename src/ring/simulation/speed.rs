@@ -1,6 +1,6 @@
 //! What pipelining gains, by a model of computing time: four equal nodes against one.
 
-use super::{Cost, Ring, Scenario, Shape};
+use super::{Cost, Ring, Shape};
 use crate::transport::Micros;
 use crate::transport::fault::Faults;
 
@@ -21,7 +21,6 @@ fn shape(n_nodes: usize, n_streams: usize, prompt: usize, n_predict: usize) -> S
         n_predict,
         cost: COST,
         has_key: false,
-        ..Scenario::quiet(2).shape
     }
 }
 
@@ -47,8 +46,7 @@ fn alone(prompt: usize, n_predict: usize) -> Micros {
 fn a_prompt_is_pipelined() {
     let (ring, log) = time(shape(4, 1, 512, 1));
     let gain = alone(512, 1) as f64 / ring as f64;
-    println!("prefill of 512 tokens on 4 nodes: {gain:.2} x one node");
-    assert!(gain >= 2.5, "{gain}");
+    assert!(gain >= 2.5, "{gain:.2} x one node");
     // The order of events: the last node begins the first batch before the master ends the
     // fifth, and no node computes two batches at a time.
     let begun = |node: usize, pos: u32| log.iter().find(|l| l.0 == node && l.1 == pos).unwrap().2;
@@ -68,6 +66,5 @@ fn streams_fill_the_ring() {
     let (one, _) = time(shape(4, 1, 4, tokens));
     let (four, _) = time(shape(4, 4, 4, tokens));
     let gain = 4.0 * one as f64 / four as f64;
-    println!("4 streams on 4 nodes: {gain:.2} x the tokens per second of one");
-    assert!(gain >= 3.0, "{gain}");
+    assert!(gain >= 3.0, "{gain:.2} x the tokens per second of one");
 }
