@@ -188,7 +188,7 @@ build_board() {
 		/leap/test/board.c /leap/test/selftest.c
 	cp "$KERNELS/root-bookworm/tmp/board" "${@:3}" "$folder/bin"
 	cp "$KERNELS/busybox-$2" "$folder/bin/busybox"
-	cp kmod/test/init models/demo.bin "$folder"
+	cp kmod/test/init models/demo.bin models/demo.tokenizer.bin "$folder"
 	cp "$TARGET_DIR/kmod/$target/leap_transport.ko" "$folder"
 	in_build_root bookworm "$(realpath "$folder")" "${compiler[$2]/%gcc/strip}" -g /leap/leap_transport.ko
 	copy_modules "$1" "$2" "$folder/modules"
@@ -205,5 +205,5 @@ boot() {
 	esac
 	timeout 600 "${machine[@]}" -smp 2 -m 512 -display none -monitor none -serial stdio -no-reboot \
 		-kernel "$(echo "$KERNELS/image-$1-$2"/boot/vmlinuz-*)" -initrd "$TARGET_DIR/kmod/board-$1-$2.gz" \
-		-append "console=$console panic=-1 quiet rcupdate.rcu_cpu_stall_timeout=300 watchdog_thresh=60 $4" "${@:5}" </dev/null >"$3" 2>&1
+		-append "console=$console panic=-1 quiet no_timer_check rcupdate.rcu_cpu_stall_timeout=300 watchdog_thresh=60 $4" "${@:5}" </dev/null >"$3" 2>&1
 }

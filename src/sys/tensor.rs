@@ -288,11 +288,11 @@ impl Device {
     ///
     /// # Panics
     /// If banks are missing: what is read through them would be written to.
-    pub fn set_peer<'a>(
+    pub fn set_peer(
         &self,
         from: SocketAddr,
         session: u64,
-        banks: &mut dyn Iterator<Item = &'a mut RxBank>,
+        banks: &mut dyn Iterator<Item = &mut RxBank>,
     ) -> io::Result<()> {
         // Borrowed until the module has them.
         let mut banks: heapless::Vec<&mut RxBank, BANKS> = banks.collect();

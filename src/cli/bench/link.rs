@@ -298,7 +298,7 @@ fn measure_link(carrier: &str, to: SocketAddr, key: Option<&Key>) -> Result<Figu
         let begin = Instant::now();
         echo(node.as_mut())?;
         n_rounds += 1;
-        if round >= WARM_UP {
+        if round >= WARM_UP || start.elapsed() > PATIENCE / 4 {
             samples.push(begin.elapsed().as_secs_f64() * 1e6);
         }
         if start.elapsed() > PATIENCE && !samples.is_empty() {
@@ -471,7 +471,7 @@ fn round_trips(
     for n in 0..WARM_UP + ROUNDS {
         let begin = Instant::now();
         round().map_err(failed(carrier))?;
-        if n >= WARM_UP {
+        if n >= WARM_UP || start.elapsed() > PATIENCE / 4 {
             samples.push(begin.elapsed().as_secs_f64() * 1e6);
         }
         if start.elapsed() > PATIENCE && !samples.is_empty() {

@@ -44,7 +44,6 @@ impl Layout {
     }
 
     /// The same in strips of `rows` rows by `steps` times `kr` columns.
-    #[cfg_attr(not(target_arch = "aarch64"), expect(dead_code, reason = "only NEON has strips"))]
     pub(in crate::kernels) const fn in_strips(self, rows: usize, steps: usize) -> Layout {
         assert!(self.nr.is_multiple_of(rows));
         assert!((quant::GROUP_MIN / 2 / self.kr).is_multiple_of(steps));
