@@ -34,7 +34,7 @@ need_emulation() {
 	REGISTERED=1
 }
 
-files() { (cd "$TREE" && find . -xdev \( -path ./var/log -o -path ./var/cache -o -path ./var/lib/dpkg -o -path ./run -o -path ./tmp -o -path ./proc -o -path ./sys -o -path ./dev \) -prune -o -print | LC_ALL=C sort); }
+files() { (cd "$TREE" && find . -xdev \( -path ./var/log -o -path ./var/cache -o -path ./var/tmp -o -path ./var/lib/dpkg -o -path ./run -o -path ./tmp -o -path ./proc -o -path ./sys -o -path ./dev \) -prune -o -print | LC_ALL=C sort); }
 
 # boot: a systemd of its own in TREE that runs SCRIPT as a service, and what that says.
 boot() {
@@ -44,7 +44,7 @@ boot() {
 		After=multi-user.target leap-worker.service
 		[Service]
 		Type=oneshot
-		ExecStart=/bin/sh -c 'sh /selftest.sh >/selftest.log 2>&1; echo "ended with $?" >>/selftest.log; systemctl --force poweroff'
+		ExecStart=/bin/sh -c 'sh /selftest.sh >/selftest.log 2>&1; echo "ended with $?" >>/selftest.log; systemctl poweroff'
 		[Install]
 		WantedBy=graphical.target
 	END
@@ -104,7 +104,7 @@ write_selftest() {
 		# Bad settings are an error that is seen.
 		echo nonsense >>/etc/leap/leap.conf
 		! systemctl start leap-worker
-		systemctl --quiet is-failed leap-worker
+		[ "$(systemctl show -P Result leap-worker)" = exit-code ]
 	END
 }
 
