@@ -164,7 +164,8 @@ fn bench_matmul(report: &Report) {
         Kernels::best().quantize_q8(&x, x_group, &mut xq, &mut xs);
         let x8 = Q8Activations::new(&xq, &xs, K, x_group).expect("consistent lengths");
         let mut out = vec![0.0; m * ROWS];
-        let mut out: Vec<&mut [f32]> = out.chunks_exact_mut(ROWS).collect();
+        let (rows, _) = out.as_chunks_mut::<ROWS>();
+        let mut out: Vec<&mut [f32]> = rows.iter_mut().map(|row| &mut row[..]).collect();
         let int8_ops = 2 * m * K * ROWS;
         let work = (int8_ops, "GOP/s");
         let needs = Needs { bytes: wq.len() + 4 * ws.len(), int8_ops };
@@ -283,7 +284,8 @@ fn scalar_time(m: usize, plain: Plain<'_>) -> Duration {
     let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / group]);
     quantize(&x, group, &mut q, &mut scales);
     let mut out = vec![0.0; m * ROWS];
-    let mut out: Vec<&mut [f32]> = out.chunks_exact_mut(ROWS).collect();
+    let (rows, _) = out.as_chunks_mut::<ROWS>();
+    let mut out: Vec<&mut [f32]> = rows.iter_mut().map(|row| &mut row[..]).collect();
     let x = || Q8Activations::new(&q, &scales, K, group).expect("consistent lengths");
     time(|| plain(black_box(x()), &mut out))
 }
@@ -292,7 +294,8 @@ fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, m: usize) {
     let layout = kernels.layout().expect("a tier that packs");
     let (q, scales, biases, sums) = x;
     let mut out = vec![0.0; m * ROWS];
-    let mut out: Vec<&mut [f32]> = out.chunks_exact_mut(ROWS).collect();
+    let (rows, _) = out.as_chunks_mut::<ROWS>();
+    let mut out: Vec<&mut [f32]> = rows.iter_mut().map(|row| &mut row[..]).collect();
     let mr = kernels.tile_rows();
     if w.name == "packed_q8" {
         let w = PackedQ8::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");

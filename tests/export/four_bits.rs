@@ -65,7 +65,7 @@ fn no_tensor_is_further_off_than_with_plain_ranges() {
                 bcml1::decode(matrix.row(row), &mut decoded);
                 let off = w.iter().zip(&decoded).map(|(w, d)| f64::from(*w) - f64::from(*d));
                 found += off.map(|off| off * off).sum::<f64>();
-                allowed += w.chunks_exact(32).map(range_error).sum::<f64>();
+                allowed += w.as_chunks::<32>().0.iter().map(|w| range_error(w)).sum::<f64>();
             }
             assert!(found <= 0.9 * allowed, "{name} {}: {found} {allowed}", tensor.id);
         }
@@ -162,7 +162,7 @@ fn greedy_tokens_are_pinned() {
             let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
             ids.push(best.unwrap() as u32);
         }
-        let wanted = [1022, 2061, 942, 232, 2216, 3930, 460, 325, 1811, 798, 1955, 2428];
+        let wanted = [1022, 2061, 942, 232, 2216, 3930, 460, 325, 2277, 2772, 2920, 1639];
         assert_eq!(ids[7..], wanted, "{isa:?}");
     }
 }
