@@ -388,6 +388,7 @@ static int __init leap_init(void)
 	BUILD_BUG_ON(sizeof(struct leap_stats) != 136);
 	BUILD_BUG_ON(LEAP_META_BYTES + LEAP_FRAME_MAX > LEAP_BANK_BYTES);
 	BUILD_BUG_ON(LEAP_BANK_BYTES % PAGE_SIZE);
+	BUILD_BUG_ON(LEAP_MAX_CHUNKS * LEAP_HEADER_BYTES > PAGE_SIZE);
 
 	return misc_register(&leap_device);
 }

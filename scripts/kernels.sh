@@ -195,7 +195,7 @@ build_board() {
 	(cd "$folder" && find . | cpio --quiet -o -H newc | gzip -1) >"$folder.gz"
 }
 
-# boot RELEASE ARCH LOG WORDS [OPTION...]: runs an emulated board with these words on the kernel's command line.
+# boot RELEASE ARCH LOG WORDS [OPTION...]: becomes an emulated board, so call it in the background, with these words on the kernel's command line.
 # Machines that run this may pause for long: that is no lockup.
 boot() {
 	local machine console
@@ -203,7 +203,7 @@ boot() {
 	amd64) machine=(qemu-system-x86_64 -cpu max) console=ttyS0 ;;
 	arm64) machine=(qemu-system-aarch64 -M virt -cpu cortex-a76) console=ttyAMA0 ;;
 	esac
-	timeout 600 "${machine[@]}" -smp 2 -m 512 -display none -monitor none -serial stdio -no-reboot \
+	exec timeout 600 "${machine[@]}" -smp 2 -m 512 -display none -monitor none -serial stdio -no-reboot \
 		-kernel "$(echo "$KERNELS/image-$1-$2"/boot/vmlinuz-*)" -initrd "$TARGET_DIR/kmod/board-$1-$2.gz" \
 		-append "console=$console panic=-1 quiet no_timer_check rcupdate.rcu_cpu_stall_timeout=300 watchdog_thresh=60 $4" "${@:5}" </dev/null >"$3" 2>&1
 }
