@@ -61,10 +61,10 @@ fn faults(dice: &mut Dice) -> Faults {
 /// Frame `number` of `run`: any length, contents that tell it from every other.
 fn content(run: u64, number: u64) -> Vec<u8> {
     let mut dice = Dice::new(run << 32 | number);
-    let bytes = match dice.below(8) {
-        0 => 1 + dice.below(16),
-        1 => CHUNK_BYTES as u64 - 2 + dice.below(4),
-        2 => 1 + dice.below(FRAME_MAX as u64),
+    let bytes = match dice.below(32) {
+        0..4 => 1 + dice.below(16),
+        4..8 => CHUNK_BYTES as u64 - 2 + dice.below(4),
+        8 => 1 + dice.below(FRAME_MAX as u64),
         _ => 1 + dice.below(6_000),
     };
     let mut frame = vec![dice.roll() as u8; bytes as usize];
