@@ -83,14 +83,15 @@ loop_around() {
 				for (i = 3; i <= length(hex); i++) v = v * 16 + index("0123456789abcdef", substr(hex, i, 1)) - 1
 				return v
 			}
-			/^ *[0-9a-f]+:/ {
+			# All is read even behind the end: objdump minds a closed pipe.
+			/^ *[0-9a-f]+:/ && !is_done {
 				at = value("0x" substr($1, 1, length($1) - 1))
 				if ($2 ~ /^(b\.|cbz|cbnz|tbz|tbnz)/ && match($0, /0x[0-9a-f]+( <.*)?$/)) {
 					target = substr($0, RSTART)
 					sub(/ <.*/, "", target)
-					if (value(target) <= value(start)) { printf "%s 0x%x\n", target, at + 4; exit }
+					if (value(target) <= value(start)) { printf "%s 0x%x\n", target, at + 4; is_done = 1 }
 				}
-				if ($2 == "ret") exit
+				if ($2 == "ret") is_done = 1
 			}'
 }
 
