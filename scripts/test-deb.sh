@@ -162,7 +162,7 @@ test_dkms() {
 	in_tree dkms status
 	[ -n "$(find "$TREE/lib/modules" -name 'leap_transport.ko*')" ] || die "no module was built"
 	in_tree dpkg --purge leap-dkms
-	[ -z "$(find "$TREE" -xdev \( -path "$TREE/proc" -o -path "$TREE/dev" -o -path "$TREE/var/log" \) -prune -o -name '*leap*' ! -name leap-dkms.deb -print)" ] || die "purging left files"
+	[ -z "$(find "$TREE" -xdev \( -path "$TREE/proc" -o -path "$TREE/dev" -o -path "$TREE/var/log" \) -prune -o -name 'leap[-_]t*' -print)" ] || die "purging left files"
 	say "leap-dkms: built for $(find "$TREE"/lib/modules -mindepth 1 -maxdepth 1 -printf '%f '), purged"
 }
 
