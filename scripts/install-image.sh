@@ -43,6 +43,7 @@ esac
 
 root='' loop=''
 leave() {
+	[ -z "$root" ] || umount "$root/proc" "$root/dev" 2>/dev/null || true
 	[ -z "$root" ] || rm -rf "$root/var/tmp/leap-install"
 	[ -z "$loop" ] || { umount "$root" && rmdir "$root" && losetup -d "$loop"; } || true
 }
@@ -64,6 +65,9 @@ fi
 # Nothing of LEAP runs while it is installed: the image's services are not this machine's.
 mkdir -p "$root/var/tmp/leap-install"
 cp "$deb" "$dkms" "$root/var/tmp/leap-install/"
+# dkms reads both.
+mount -t proc proc "$root/proc"
+mount --bind /dev "$root/dev"
 in_root() { chroot "$root" env DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
 in_root /bin/true || die "cannot run $ARCH programs here: install qemu-user-static (and binfmt-support)"
 in_root dpkg --install "/var/tmp/leap-install/${deb##*/}" || in_root apt-get --fix-broken install --yes

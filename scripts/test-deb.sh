@@ -152,6 +152,9 @@ test_dkms() {
 	TREE=$LAB/tree-dkms
 	rm -rf "$TREE"
 	cp -a "$LAB/base-amd64" "$TREE"
+	# dkms reads both.
+	mount -t proc proc "$TREE/proc"
+	mount --bind /dev "$TREE/dev"
 	in_tree apt-get -qq update
 	in_tree apt-get -qq install -y --no-install-recommends dkms linux-headers-amd64
 	cp "$OUT/deb/leap-dkms_${VERSION}_all.deb" "$TREE/leap-dkms.deb"
@@ -159,11 +162,12 @@ test_dkms() {
 	in_tree dkms status
 	[ -n "$(find "$TREE/lib/modules" -name 'leap_transport.ko*')" ] || die "no module was built"
 	in_tree dpkg --purge leap-dkms
-	[ -z "$(find "$TREE" -xdev -path '*/proc' -prune -o -name '*leap*' ! -name leap-dkms.deb -print)" ] || die "purging left files"
+	[ -z "$(find "$TREE" -xdev \( -path "$TREE/proc" -o -path "$TREE/dev" -o -path "$TREE/var/log" \) -prune -o -name 'leap[-_]t*' -print)" ] || die "purging left files"
 	say "leap-dkms: built for $(find "$TREE"/lib/modules -mindepth 1 -maxdepth 1 -printf '%f '), purged"
 }
 
 leave() {
+	umount "$LAB/tree-dkms/proc" "$LAB/tree-dkms/dev" 2>/dev/null || true
 	[ -z "${REGISTERED:-}" ] || echo -1 >"$BINFMT/leap-aarch64"
 	end_steps "$1"
 }
