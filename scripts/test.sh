@@ -46,5 +46,4 @@ step "demo: aarch64" tells_a_story qemu-aarch64-static "$RELEASE_AARCH64"
 step "static binary: x86_64" scripts/build-static.sh x86_64
 if [ "$(uname -m)" = x86_64 ]; then
 	step "demo: x86_64" tells_a_story "$RELEASE_X86_64"
-	LEAP_PROGRAM=$RELEASE_X86_64 scripts/test-kmod.sh bookworm-amd64
 fi

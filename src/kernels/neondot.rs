@@ -7,6 +7,8 @@
 //! four loads of four registers each. That leaves no register over, which is why those loops, and
 //! those of a single row, are written in assembly.
 
+#![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
+
 use std::arch::aarch64::*;
 use std::arch::asm;
 

@@ -5,6 +5,8 @@
 //! four rows by 12 rows of activations is 12 sums, and 16 columns take 24 `smmla` for four loads of
 //! four registers each. The last row of an odd tile is paired with itself.
 
+#![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
+
 use std::arch::aarch64::*;
 use std::arch::asm;
 
