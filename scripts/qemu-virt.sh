@@ -39,7 +39,7 @@ install_busybox() {
 
 # stage_image ROOT: the files of the disk: BusyBox, the board's build, the kernel module, the demo model.
 stage_image() {
-	local abi modules
+	local abi modules module
 	mkdir -p "$1"/{bin,dev,proc,sys,run,tmp,root,var/log,var/lib/leap,var/cache/leap,etc}
 	install_busybox "$1"
 	ln -s bin "$1/sbin"
@@ -53,8 +53,11 @@ stage_image() {
 	ln -s /proc/mounts "$1/etc/mtab"
 	abi=$(abi_of "$IMAGE_RELEASE")-arm64
 	modules=$1/lib/modules/$abi
-	[ -e "$TARGET_DIR/kmod/$IMAGE_RELEASE-arm64/leap_transport.ko" ] || build_module "$IMAGE_RELEASE" arm64
-	install -D -m 644 "$TARGET_DIR/kmod/$IMAGE_RELEASE-arm64/leap_transport.ko" "$modules/updates/leap_transport.ko"
+	module=$TARGET_DIR/kmod/$IMAGE_RELEASE-arm64/leap_transport.ko
+	if [ ! -e "$module" ] || [ -n "$(find kmod -type f -newer "$module")" ]; then
+		build_module "$IMAGE_RELEASE" arm64
+	fi
+	install -D -m 644 "$module" "$modules/updates/leap_transport.ko"
 	aarch64_strip "$modules/updates/leap_transport.ko"
 	depmod -b "$1" "$abi" 2>/dev/null
 }
