@@ -381,5 +381,5 @@ fn no_flipped_bit_is_fatal() {
             }
         }
     }
-    assert!(n_refused > 10);
+    assert!(n_refused > 0);
 }
