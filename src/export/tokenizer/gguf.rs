@@ -78,8 +78,8 @@ struct Entry<'a> {
 
 fn entries<'a>(gguf: &Gguf<'a>) -> Result<Vec<Entry<'a>>, String> {
     let tokens = gguf.list(TOKENS)?.ok_or_else(|| format!("{TOKENS} is missing"))?;
-    if tokens.len() > VOCAB_MAX as u64 {
-        return Err(format!("{} tokens are more than {VOCAB_MAX}", tokens.len()));
+    if !(1..=VOCAB_MAX as u64).contains(&tokens.len()) {
+        return Err(format!("{} tokens, wanted 1 to {VOCAB_MAX}", tokens.len()));
     }
     let same_len = |key: &str| -> Result<Option<List<'a>>, String> {
         let list = gguf.list(key)?;
