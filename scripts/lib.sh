@@ -77,7 +77,9 @@ end_steps() {
 	[ "$1" -eq 0 ] || [ -z "$STEP" ] || printf '%s: failed at: %s\n' "${0##*/}" "$STEP" >&2
 	[ -n "${OUTERMOST:-}" ] || return 0
 	say "total: $SECONDS s"
-	sum_up "$1"
+	if [ "$1" -ne 0 ] || [ -s "$LEAP_TEST_LOG" ]; then
+		sum_up "$1"
+	fi
 	rm -f "$LEAP_TEST_LOG"
 }
 
