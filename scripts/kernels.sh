@@ -87,8 +87,8 @@ need_build_root() {
 	need_release "$1"
 	say "unpacking compiler and kernel headers of $1 for $2"
 	[ "$2" = amd64 ] || packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
-	# Ubuntu's headers bring checkpatch.pl.
-	! is_ubuntu "$1" || packages+=(perl)
+	# Ubuntu's headers bring checkpatch.pl, which needs these.
+	! is_ubuntu "$1" || packages+=(perl diffutils)
 	# Headers for arm64 need what those for amd64 do, and would bring compilers that run on arm64 alone.
 	apt_of "$1" apt-get -qq -y --download-only install "${packages[@]}" "linux-headers-$(kernel_of "$1" amd64)"
 	# First what says whether /bin is a link to /usr/bin.
@@ -130,7 +130,7 @@ in_build_root() {
 	# shellcheck disable=SC2016 # Expanded by the inner shell.
 	unshare "${user[@]}" --mount sh -c '
 		mount --rbind /dev "$1/dev" && mount --rbind /proc "$1/proc" && mount --bind "$2" "$1/leap" && root=$1 && shift 2 &&
-		exec chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin:/usr/sbin LC_ALL=C "$@"' sh "$root" "$folder" "$@"
+		exec chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin:/usr/sbin HOME=/ LC_ALL=C "$@"' sh "$root" "$folder" "$@"
 }
 
 # build_module RELEASE ARCH: builds the kernel module for amd64 or arm64, with all warnings as errors

@@ -74,6 +74,8 @@ leap_for() {
 lacking() {
 	if ! has_tool apt-get; then
 		say "the kernels come from Debian's packages, and here is no apt-get"
+	elif [ "$(uname -m)" != x86_64 ]; then
+		say "the compilers for its kernels run on x86_64"
 	elif ! has_root; then
 		say "it needs root"
 	elif ! unshare --mount true 2>/dev/null; then

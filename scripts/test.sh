@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All tests: this machine's (check.sh), the same for aarch64 under QEMU, and the static binaries. Usage: test.sh
+# All tests: this machine's (check.sh), the same for aarch64 under QEMU, the static binaries, and the kernel module in
+# emulated boards. Usage: test.sh
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -41,6 +42,8 @@ scripts/test-qemu.sh
 step "static binary: aarch64, board build" scripts/build-static.sh aarch64 --no-default-features
 step "board build: size" check_board_size
 step "board build: runs" tells_a_story qemu-aarch64-static -cpu cortex-a53 "$RELEASE_AARCH64" run models/demo.bin
+# Says itself which packages it needs.
+step "kernel module" env -u LEAP_PACKAGES_TOLD LEAP_PROGRAM="$RELEASE_AARCH64" scripts/test-kmod.sh --quick bookworm-arm64
 step "static binary: x86_64" scripts/build-static.sh x86_64
 if [ "$(uname -m)" = x86_64 ]; then
 	step "demo: x86_64" tells_a_story "$RELEASE_X86_64" run
