@@ -4,6 +4,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Where a user's PATH lacks the system's tools, they are found all the same.
+PATH=$PATH:/usr/sbin:/sbin
 TARGET_DIR=${CARGO_TARGET_DIR:-target}
 ZIG_VENV=$TARGET_DIR/zig-venv
 ZIG_VERSION=0.13.0
@@ -29,6 +31,25 @@ step() {
 	STEP=
 }
 
+# beside NAME COMMAND...: starts a step that runs beside those that follow, until `join_step`.
+beside() {
+	BESIDE=$1
+	BESIDE_LOG=$(mktemp)
+	(step "$@") >"$BESIDE_LOG" 2>&1 &
+	BESIDE_PID=$!
+}
+
+# Waits for the step that runs beside, and shows what it printed.
+join_step() {
+	local code=0
+	wait "$BESIDE_PID" || code=$?
+	BESIDE_PID=
+	cat "$BESIDE_LOG"
+	rm -f "$BESIDE_LOG"
+	[ "$code" -eq 0 ] || STEP=$BESIDE
+	return "$code"
+}
+
 # test_step NAME COMMAND...: a step whose output cargo's `test result` lines are counted from.
 test_step() {
 	local name=$1
@@ -52,6 +73,7 @@ begin_steps() {
 }
 
 end_steps() {
+	[ -z "${BESIDE_PID:-}" ] || kill "$BESIDE_PID" 2>/dev/null || true
 	[ "$1" -eq 0 ] || [ -z "$STEP" ] || printf '%s: failed at: %s\n' "${0##*/}" "$STEP" >&2
 	[ -n "${OUTERMOST:-}" ] || return 0
 	say "total: $SECONDS s"

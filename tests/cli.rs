@@ -454,6 +454,19 @@ fn second_interrupt_ends_the_program() {
 }
 
 #[test]
+fn model_shortened_while_in_use_ends_the_program_with_one_line() {
+    let folder = Folder::new();
+    let model = folder.write("model.bin", fs::read(DEMO).unwrap());
+    folder.write("model.tokenizer.bin", fs::read("models/demo.tokenizer.bin").unwrap());
+    let path = model.to_str().unwrap();
+    // Without packed weights every token reads the mapped file.
+    let mut child = slow(&[path, "--cache", "off", "--huge", "off", "-p", "x", "-n", "1000"]);
+    wait_for_text(&mut child, 10);
+    fs::File::options().write(true).open(&model).unwrap().set_len(4096).unwrap();
+    Ran::new(child.wait_with_output().unwrap()).fails(1, "somebody shortened it");
+}
+
+#[test]
 fn doctor_names_what_mends_and_judges_by_its_exit_code() {
     let ran = run(&["doctor", DEMO, "--json"]);
     let findings = ran.objects();
