@@ -31,6 +31,7 @@ static_binaries() {
 	check_board_size
 	tells_a_story qemu-aarch64-static -cpu cortex-a53 "$RELEASE_AARCH64" run models/demo.bin
 	scripts/test-boot.sh kernel
+	LEAP_PROGRAM=$RELEASE_AARCH64 scripts/test-kmod.sh --quick bookworm-arm64
 	scripts/build-static.sh x86_64
 	[ "$(uname -m)" != x86_64 ] || tells_a_story "$RELEASE_X86_64" run
 }
