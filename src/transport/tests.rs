@@ -34,12 +34,12 @@ type Open = fn(Options) -> Result<Box<dyn Endpoint>, Error>;
 const CARRIERS: [Open; 2] =
     [|options| Ok(Box::new(Udp::open(options)?)), |options| Ok(Box::new(Tcp::open(options)?))];
 
-/// Two nodes, each the other's next.
-fn pair(open: Open, host: &str, key: Option<u8>) -> [Box<dyn Endpoint>; 2] {
+/// Two nodes, each the other's next. The second listens on `port`.
+fn pair(open: Open, host: &str, port: u16, key: Option<u8>) -> [Box<dyn Endpoint>; 2] {
     let a = Options::new(config(0..2, key), Place::new(host, 0), None);
     let mut a = open(a).unwrap();
     let to_a = Some(Place::new(host, a.local_address().port()));
-    let b = Options::new(config(2..4, key), Place::new(host, 0), to_a);
+    let b = Options::new(config(2..4, key), Place::new(host, port), to_a);
     let b = open(b).unwrap();
     a.set_next(b.local_address());
     [a, b]
@@ -99,7 +99,7 @@ fn give(node: &mut dyn Endpoint, frame: &[u8]) -> bool {
 fn frames_go_round_over_every_carrier() {
     for open in CARRIERS {
         for (host, key) in [("127.0.0.1", None), ("::1", Some(1)), ("localhost", Some(2))] {
-            let mut nodes = pair(open, host, key);
+            let mut nodes = pair(open, host, 0, key);
             connect(&mut nodes);
             let frame = |n: usize| vec![n as u8; [1, 4096, 16_384, FRAME_MAX][n % 4]];
             let (mut sent, mut echoed, mut returned) = (0, 0, 0);
@@ -128,20 +128,22 @@ fn frames_go_round_over_every_carrier() {
 
 #[test]
 fn a_node_that_returns_is_linked_again() {
+    // While the node is away nobody else gets its port: this process has an address of its own,
+    // and the system gives out higher ports only.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let (host, port) = (format!("127.77.{high}.{low}"), 9999);
     for open in CARRIERS {
-        let mut nodes = pair(open, "127.0.0.1", None);
+        let mut nodes = pair(open, &host, port, None);
         connect(&mut nodes);
         let [mut a, b] = nodes;
-        let address = b.local_address();
         drop(b);
         let start = Instant::now();
         while is_up(a.as_mut()) {
             assert!(start.elapsed() < Duration::from_secs(20));
             a.service(Duration::from_millis(5)).unwrap();
         }
-        let to_a = Some(Place::new("127.0.0.1", a.local_address().port()));
-        let mut options =
-            Options::new(config(2..4, None), Place::new("127.0.0.1", address.port()), to_a);
+        let to_a = Some(Place::new(&host, a.local_address().port()));
+        let mut options = Options::new(config(2..4, None), Place::new(&host, port), to_a);
         options.config.seed = [77; 32];
         let b = open(options).unwrap();
         let start = Instant::now();
