@@ -103,6 +103,12 @@ impl Bank {
         Bank { memory, crcs: [0; CHUNKS_MAX], header: EMPTY, have: 0, frame_bytes: 0 }
     }
 
+    /// Bytes that it takes, whatever it holds.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.memory.bytes().len()
+    }
+
     /// Whether another frame may be written: the network has read the one before.
     pub(super) fn is_idle(&self) -> bool {
         match &self.memory {

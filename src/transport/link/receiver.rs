@@ -164,6 +164,16 @@ impl LinkIn {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn bank_bytes(&self) -> usize {
+        self.banks.iter().map(Bank::bytes).sum()
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.banks.iter().filter(|bank| bank.is_begun()).count()
+    }
+
     /// Whether a frame or an event waits.
     pub(super) fn is_ready(&self) -> bool {
         !self.progress.events.is_empty() || self.front().is_some()
