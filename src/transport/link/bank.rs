@@ -200,6 +200,15 @@ impl Bank {
         }
     }
 
+    /// Collects in the memory of `other` from now on, and that one in this one's, if both are free
+    /// to do so.
+    pub(super) fn take_memory(&mut self, other: &mut Bank) {
+        let is_own = |bank: &Bank| matches!(bank.memory, Memory::Own(_));
+        if is_own(self) && is_own(other) && !self.is_begun() && !other.is_begun() {
+            std::mem::swap(&mut self.memory, &mut other.memory);
+        }
+    }
+
     /// Whether a chunk has arrived.
     pub(super) fn is_begun(&self) -> bool {
         self.have != 0
