@@ -146,10 +146,8 @@ fn a_node_that_returns_is_linked_again() {
         let mut options = Options::new(config(2..4, None), Place::new(&host, port), to_a);
         options.config.seed = [77; 32];
         let b = open(options).unwrap();
-        let start = Instant::now();
         let mut nodes = [a, b];
         connect(&mut nodes);
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
         assert!(give(nodes[0].as_mut(), b"hello"));
         let start = Instant::now();
         while take(nodes[1].as_mut()).is_none_or(|frame| frame != b"hello") {
