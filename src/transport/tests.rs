@@ -1,5 +1,7 @@
 //! Carriers over real sockets on this machine: a ring of two that sends frames around.
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::link::{LinkConfig, State};
@@ -153,6 +155,85 @@ fn a_node_that_returns_is_linked_again() {
         while take(nodes[1].as_mut()).is_none_or(|frame| frame != b"hello") {
             assert!(start.elapsed() < Duration::from_secs(20));
             service(&mut nodes);
+        }
+    }
+}
+
+/// Sends a frame from the first node to the second and waits for it.
+fn pass(nodes: &mut [Box<dyn Endpoint>], frame: &[u8]) {
+    let start = Instant::now();
+    let mut is_given = false;
+    while take(nodes[1].as_mut()).is_none_or(|got| got != frame) {
+        is_given = is_given || give(nodes[0].as_mut(), frame);
+        assert!(start.elapsed() < Duration::from_secs(60), "no frame in 60 s");
+        service(nodes);
+    }
+}
+
+#[test]
+fn thousands_of_half_open_connections_leave_a_link_alone() {
+    let mut nodes = pair(CARRIERS[1], "127.0.0.1", 0, None);
+    connect(&mut nodes);
+    let to = nodes[1].local_address();
+    let session = |nodes: &mut [Box<dyn Endpoint>]| nodes[1].links().prev.as_ref()?.session();
+    let before = session(&mut nodes);
+    let hello = [&100u32.to_le_bytes()[..], b"LEP1\x01\x04"].concat();
+    let strangers: [&[u8]; 4] = [b"", &[0xff; 64], &[0; 4], &hello];
+    let n = if std::env::var_os("LEAP_TEST_QUICK").is_some() { 200 } else { 3_000 };
+    let mut open = std::collections::VecDeque::new();
+    for i in 0..n {
+        let stream = TcpStream::connect(to).unwrap();
+        // Those that said nonsense may have been closed already.
+        let _ = (&stream).write(strangers[i % strangers.len()]);
+        open.push_back(stream);
+        // More than the node keeps, and fewer than a process may open.
+        if open.len() > 300 {
+            open.pop_front();
+        }
+        if i % 8 == 0 {
+            service(&mut nodes);
+        }
+        if i % 500 == 0 {
+            pass(&mut nodes, &[i as u8; 4096]);
+        }
+    }
+    pass(&mut nodes, b"still here");
+    assert_eq!(session(&mut nodes), before);
+    // It closed all but the latest.
+    let is_closed = |mut stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        !matches!(stream.read(&mut [0]), Err(e) if e.kind() == ErrorKind::WouldBlock)
+    };
+    let n_closed = open.iter().filter(|stream| is_closed(stream)).count();
+    assert!(open.len() - n_closed <= 64, "{n_closed} of {} are closed", open.len());
+}
+
+#[test]
+fn a_neighbour_that_does_not_read_holds_nobody_up() {
+    for open in CARRIERS {
+        let mut nodes = pair(open, "127.0.0.1", 0, None);
+        connect(&mut nodes);
+        let frame = |n: usize| vec![n as u8; FRAME_MAX];
+        let mut sent = 0;
+        // The second node keeps itself alive, but takes no frame.
+        for _ in 0..200 {
+            while give(nodes[0].as_mut(), &frame(sent)) {
+                sent += 1;
+            }
+            service(&mut nodes);
+        }
+        // As many as both ends have banks.
+        assert!((16..=32).contains(&sent), "{sent}");
+        let start = Instant::now();
+        for n in 0..sent {
+            let got = loop {
+                assert!(start.elapsed() < Duration::from_secs(60), "{n} of {sent} in 60 s");
+                service(&mut nodes);
+                if let Some(got) = take(nodes[1].as_mut()) {
+                    break got;
+                }
+            };
+            assert!(got == frame(n), "{n}");
         }
     }
 }
