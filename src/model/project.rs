@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Matrix;
 use super::buffers::Inputs;
+use super::interest::Interest;
 use crate::kernels::{Kernels, Q8Tiles};
 use crate::pool::Pool;
 use crate::quant::bcml1::BLOCK;
@@ -24,6 +25,7 @@ pub(super) struct Projector<'a> {
     /// Weights that share a scale, from which follows how many activations do; `None` if these
     /// stay f32.
     pub(super) group: Option<usize>,
+    pub(super) interest: &'a Interest,
 }
 
 impl Projector<'_> {
@@ -93,6 +95,9 @@ impl Projector<'_> {
             matrices.iter().map(Matrix::rows).collect();
         let out = &mut out[..m * widths.iter().sum::<usize>()];
         self.pool.run_columns(out, &widths, PIECE_ROWS, &|matrix, columns, rows, parts| {
+            if self.interest.is_lost() {
+                return;
+            }
             let span = rows.start * k..rows.end * k;
             match matrices[matrix].slice_rows(columns) {
                 Matrix::F32 { w, k } => kernels.matmul_f32(w, k, &inputs.f32[span], parts),
