@@ -4,7 +4,7 @@
 
 use std::arch::x86_64::*;
 
-use super::float::{self, LANES};
+use super::float::{self, BLOCK, LANES, Softmax};
 
 /// Columns of values taken at once.
 const COLUMNS: usize = 64;
@@ -135,6 +135,18 @@ fn weigh_columns(
             unsafe { _mm512_storeu_ps(columns[c].as_mut_ptr(), sums[i][c]) };
         }
     }
+}
+
+/// See [`float::soften`].
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn soften(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
+    float::soften::<true>(scores, state)
+}
+
+/// See [`super::Kernels::swiglu`].
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn swiglu(gate: &mut [f32], up: &[f32]) {
+    float::swiglu::<true>(gate, up);
 }
 
 #[target_feature(enable = "avx512f,avx512vl,fma")]
