@@ -252,7 +252,7 @@ impl Report {
         if !self.wants(w.name) {
             return;
         }
-        let x = tiles(kernels, 1);
+        let (x, mut out) = (tiles(kernels, 1), vec![0.0; ROWS]);
         let [mut read, mut decode] = [Duration::MAX; 2];
         for _ in 0..8 {
             let start = Instant::now();
@@ -262,7 +262,7 @@ impl Report {
             read = read.min(start.elapsed());
             let start = Instant::now();
             for bytes in w.bytes.as_slice().chunks_exact(w.one) {
-                multiply(kernels, w, bytes, &x, 1);
+                multiply(kernels, w, bytes, &x, &mut out);
             }
             decode = decode.min(start.elapsed());
         }
@@ -270,9 +270,10 @@ impl Report {
         let rate = (per_nanosecond(w.one * COPIES, decode), "GB/s");
         row(&format!("{} m=1", w.name), kernels, rate, [scalar, read], decode);
         for m in [8, 128] {
-            let x = tiles(kernels, m);
+            let (x, mut out) = (tiles(kernels, m), vec![0.0; m * ROWS]);
             let int8_ops = 2 * m * K * ROWS;
-            let took = time(|| multiply(kernels, w, &w.bytes.as_slice()[..w.one], &x, m));
+            let one = &w.bytes.as_slice()[..w.one];
+            let took = time(|| multiply(kernels, w, one, &x, &mut out));
             let limit = self.limit(kernels, peak, Needs { bytes: w.one, int8_ops });
             let rate = (per_nanosecond(int8_ops, took), "GOP/s");
             let name = format!("{} m={m}", w.name);
@@ -296,10 +297,10 @@ fn scalar_time(m: usize, plain: Plain<'_>) -> Duration {
     time(|| plain(black_box(x()), &mut out))
 }
 
-fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, m: usize) {
+/// Multiplies into `out`, `[m, ROWS]`.
+fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, out: &mut [f32]) {
     let layout = kernels.layout().expect("a tier that packs");
     let (q, scales, zeros, sums) = x;
-    let mut out = vec![0.0; m * ROWS];
     let (rows, _) = out.as_chunks_mut::<ROWS>();
     let mut out: Vec<&mut [f32]> = rows.iter_mut().map(|row| &mut row[..]).collect();
     let mr = kernels.tile_rows();

@@ -7,7 +7,9 @@
 
 use std::arch::x86_64::*;
 
-use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, Unpack, ZERO, tiles_of};
+use super::packed::{
+    AHEAD_COLUMNS, Ahead, BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, Unpack, ZERO, tiles_of,
+};
 use super::{Table, avx2, peak, zmm};
 use crate::quant::bcml1::BLOCK;
 
@@ -24,7 +26,7 @@ const UNPACKED_BLOCK: usize = NR * (8 + BLOCK);
 const PREFETCH_BYTES: usize = 8192;
 
 /// Steps of four columns that a loop takes at once; a group of weights is whole such.
-const STEPS: usize = 4;
+const STEPS: usize = AHEAD_COLUMNS / 4;
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
@@ -61,7 +63,7 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize, const S: usize>(
     x: &Tile<'_>,
     out: &mut [f32],
 ) {
-    let (group, n, next) = (x.groups.w, x.steps(), x.next);
+    let (group, n, mut ahead) = (x.groups.w, x.steps(), x.ahead);
     let group_bytes = NR * (4 + group);
     for (i, x) in x.groups::<M, 4>().enumerate() {
         let w = &panel[i * n * group_bytes..][..n * group_bytes];
@@ -81,7 +83,7 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize, const S: usize>(
             let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<STEPS>().0;
             for (w, x_q) in w.iter().zip(x_q) {
                 if M > 1 {
-                    prefetch_next(x_q, next);
+                    prefetch_ahead::<M>(&mut ahead);
                 }
                 for s in 0..STEPS {
                     if M == 1 {
@@ -174,15 +176,16 @@ fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
 /// `M` rows of activations by what [`unpack`] made of a panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let (n, next) = (x.steps(), x.next);
+    let (n, mut ahead) = (x.steps(), x.ahead);
     for (i, x) in x.summed_groups::<M, 4>().enumerate() {
         let mut dots = [[_mm512_setzero_si512(); 2]; M];
         let mut totals = [[_mm512_set1_ps(-0.0); 2]; M];
         let w = &panel.as_chunks::<UNPACKED_BLOCK>().0[i * n..][..n];
         for ((w, x_q), x_sums) in w.iter().zip(x.q.as_chunks::<8>().0).zip(x.sums) {
             let lines = w.as_chunks::<{ 4 * NR }>().0;
-            for (w, x_q) in lines[2..].as_chunks::<STEPS>().0.iter().zip(x_q.as_chunks().0) {
-                prefetch_next(x_q, next);
+            for (w, x_q) in lines[2..].as_chunks::<STEPS>().0.iter().zip(x_q.as_chunks::<STEPS>().0)
+            {
+                prefetch_ahead::<M>(&mut ahead);
                 for s in 0..STEPS {
                     add_products(&mut dots, load(&w[s]), &x_q[s]);
                 }
@@ -284,13 +287,18 @@ fn store(out: &mut [u8; 4 * NR], j: usize, x: __m512i) {
     unsafe { _mm512_storeu_si512(half.as_mut_ptr().cast(), x) };
 }
 
-/// Asks for what stands `next` bytes behind activations.
+/// Asks for a step of what is ahead, and goes on behind it.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
-fn prefetch_next<const M: usize>(x: &[[[u8; 4]; M]; STEPS], next: usize) {
-    for line in (0..size_of_val(x)).step_by(64) {
-        _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().cast::<i8>().wrapping_add(next + line));
+fn prefetch_ahead<const M: usize>(ahead: &mut Ahead) {
+    for line in (0..M * AHEAD_COLUMNS).step_by(64) {
+        _mm_prefetch::<_MM_HINT_T0>(ahead.x.wrapping_add(line));
     }
+    for line in (0..ahead.w_step).step_by(64) {
+        _mm_prefetch::<_MM_HINT_T1>(ahead.w.wrapping_add(line).cast());
+    }
+    ahead.x = ahead.x.wrapping_add(M * AHEAD_COLUMNS);
+    ahead.w = ahead.w.wrapping_add(ahead.w_step);
 }
 
 /// Asks for both lines that are [`PREFETCH_BYTES`] behind `w`.

@@ -3,20 +3,25 @@
 //! Panels are outermost: each is read from memory once and stays in cache for the whole batch. If
 //! there are several tiles, a panel is taken in parts that stay in the first level of cache, by a
 //! block of tiles whose results wait in one place until they are whole: rows of an output lie pages
-//! apart.
+//! apart. What comes next of weights and outputs is asked for while a part is in use.
 
 use super::super::Table;
 use super::layout::Panels;
-use super::{MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, Tile, TileFn, Unpack};
+use super::{
+    AHEAD_COLUMNS, MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, Tile, TileFn, Unpack,
+};
 use crate::quant::bcml1::BLOCK;
 
 /// Bytes of a part of a panel, its values counted as int8.
 const PART_BYTES: usize = 16 << 10;
 
 /// Results of a block of tiles.
-const BLOCK_RESULTS: usize = 4096;
+const BLOCK_RESULTS: usize = 8192;
 
 const _: () = assert!(BLOCK_RESULTS >= MR_MAX * NR_MAX);
+
+/// How far ahead of the weights in use a single tile asks for others.
+const NEAR_BYTES: usize = 8192;
 
 /// Most bytes of a part of a panel whose codes were taken apart.
 const UNPACKED_BYTES: usize = 20 << 10;
@@ -76,6 +81,7 @@ fn matmul(
             results.fill(0.0);
             let parts = panel.chunks(part_groups * group_bytes);
             let last = parts.len() - 1;
+            let is_single = out.len() <= mr;
             for (part_index, part) in parts.enumerate() {
                 let first = part_index * part_groups;
                 let part_range = first..first + part.len() / group_bytes;
@@ -83,10 +89,15 @@ fn matmul(
                     Some(unpack) => unpack.part(part, x.x_group(), &mut unpacked.0),
                     None => part,
                 };
+                // A single tile needs what others ask for during the part before.
+                let distance = if is_single { NEAR_BYTES } else { part.len() };
                 let tiles = results.chunks_mut(mr * nr).zip(out.chunks_mut(mr));
+                let share = part.len() / tiles.len();
                 for (tile_index, (y, out)) in tiles.enumerate() {
                     let (t, row) = (out.len(), first_row + tile_index * mr);
-                    let tile = x.tile(row..row + t).groups_of(part_range.clone(), t);
+                    let mut tile = x.tile(row..row + t).groups_of(part_range.clone(), t);
+                    tile.ahead.w = part.as_ptr().wrapping_add(distance + tile_index * share);
+                    tile.ahead.w_step = share * AHEAD_COLUMNS / (part_range.len() * x.x_group());
                     let part = if t == 1 { part } else { whole };
                     if part_index == last {
                         out.iter().for_each(|out| prefetch(&out[columns.clone()]));

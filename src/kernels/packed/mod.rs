@@ -104,10 +104,23 @@ pub(super) struct Tile<'a> {
     pub(super) sums: &'a [f32],
     /// The weights' group is a block if they have 4 bits.
     pub(super) groups: Groups,
-    /// How far behind `q` the same groups of the next tile begin.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody asks for them"))]
-    pub(super) next: usize,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody asks for it"))]
+    pub(super) ahead: Ahead,
 }
+
+/// What a tile may ask for that others need after it: addresses that need not be valid.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    /// The same groups of the next tile's activations.
+    pub(super) x: *const i8,
+    /// Weights.
+    pub(super) w: *const u8,
+    /// How many bytes of them for each [`AHEAD_COLUMNS`].
+    pub(super) w_step: usize,
+}
+
+/// Columns of a step in which a tile asks for what is ahead.
+pub(super) const AHEAD_COLUMNS: usize = 16;
 
 /// An activation group of a tile of `M` rows, in blocks of `KR` columns.
 pub(super) struct TileGroup<'a, const M: usize, const KR: usize> {
@@ -171,7 +184,7 @@ impl<'a> Tile<'a> {
             zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[some(x / w)] },
             sums: if self.sums.is_empty() { &[] } else { &self.sums[some(x / w)] },
             groups: self.groups,
-            next: self.next,
+            ahead: Ahead { x: self.ahead.x.wrapping_add(part.start * x * t), ..self.ahead },
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The bytes of activations for packed weights.
 
 use std::ops::Range;
+use std::ptr;
 
 use super::super::Table;
-use super::{GROUP_MAX, Groups, MR_MAX, Tile, ZERO};
+use super::{Ahead, GROUP_MAX, Groups, MR_MAX, Tile, ZERO};
 use crate::quant::activation_group;
 use crate::quant::bcml1::BLOCK;
 
@@ -127,10 +128,18 @@ impl<'a> Q8Tiles<'a> {
 
     /// The tile of rows `range`.
     pub(super) fn tile(&self, range: Range<usize>) -> Tile<'a> {
-        let next = self.k * range.len();
-        let Q8Tiles { q, scales, zeros, sums, group, x_group, .. } = self.slice_rows(range);
-        let w = if zeros.is_empty() { BLOCK } else { group };
-        Tile { q, scales, zeros, sums, groups: Groups { x: x_group, w }, next }
+        let part = |per_row: usize| range.start * per_row..range.end * per_row;
+        let group = if self.zeros.is_empty() { BLOCK } else { self.group };
+        let sums = part(self.k / BLOCK);
+        let q = &self.q[part(self.k)];
+        Tile {
+            q,
+            scales: &self.scales[part(self.k / self.x_group)],
+            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(self.k / group)] },
+            sums: if self.sums.is_empty() { &[] } else { &self.sums[sums] },
+            groups: Groups { x: self.x_group, w: group },
+            ahead: Ahead { x: q.as_ptr_range().end, w: ptr::null(), w_step: 0 },
+        }
     }
 }
 
