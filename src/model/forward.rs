@@ -484,7 +484,7 @@ impl Pass<'_> {
         let wo = matrix(TensorKind::Wo);
         projector.prepare(&mut buffers.inputs, (m, q_dim), &wo);
         projector.project(&buffers.inputs, (m, q_dim), &[wo], buffers.delta);
-        self.kernels.add(&mut buffers.x[..m * dim], &buffers.delta[..m * dim]);
+        self.add_delta(buffers);
     }
 
     fn feed_forward(&self, layer: usize, buffers: &mut Buffers<'_>) {
@@ -509,7 +509,16 @@ impl Pass<'_> {
         let w2 = matrix(TensorKind::W2);
         projector.prepare(&mut buffers.inputs, (m, ffn_dim), &w2);
         projector.project(&buffers.inputs, (m, ffn_dim), &[w2], buffers.delta);
-        self.kernels.add(&mut buffers.x[..m * dim], &buffers.delta[..m * dim]);
+        self.add_delta(buffers);
+    }
+
+    /// Adds `delta` to `x`.
+    fn add_delta(&self, buffers: &mut Buffers<'_>) {
+        let dim = self.model.header().dim;
+        let (x, delta) = (&mut *buffers.x, &*buffers.delta);
+        self.pool.run_chunks(&mut x[..self.rows.len() * dim], dim, &|row, x| {
+            self.kernels.add(x, &delta[row * dim..][..dim]);
+        });
     }
 
     /// RMSNorm of every row of `x` into the inputs of the next projection.

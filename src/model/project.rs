@@ -58,10 +58,10 @@ impl Projector<'_> {
             Matrix::PackedQ8(_) => {
                 let tile = kernels.tile_rows() * k;
                 let scales = (scales, tile / x_group);
-                let biases = (&mut inputs.biases[..m * k / group], tile / group);
-                pool.run_chunks3((q, tile), scales, biases, &|i, q, scales, biases| {
+                let zeros = (&mut inputs.zeros[..m * k / group], tile / group);
+                pool.run_chunks3((q, tile), scales, zeros, &|i, q, scales, zeros| {
                     let x = &x[i * tile..][..q.len()];
-                    kernels.quantize_tile(x, k, group, (q, scales, biases));
+                    kernels.quantize_tile(x, k, group, (q, scales, zeros));
                 });
             }
             Matrix::PackedQ4(_) => {
@@ -132,8 +132,8 @@ impl Inputs<'_> {
 
     /// The `[m, k]` values as `prepare` quantised them for packed int8 weights.
     fn tiles(&self, (m, k): (usize, usize), group: usize, mr: usize) -> Q8Tiles<'_> {
-        let (scales, biases) = (m * k / activation_group(group, k), m * k / group);
-        let parts = (&self.q[..m * k], &self.scales[..scales], &self.biases[..biases]);
+        let (scales, zeros) = (m * k / activation_group(group, k), m * k / group);
+        let parts = (&self.q[..m * k], &self.scales[..scales], &self.zeros[..zeros]);
         Q8Tiles::new(parts, k, group, mr)
     }
 
