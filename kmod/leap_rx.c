@@ -89,7 +89,7 @@ static void leap_count_refusal(struct leap_port *port,
  */
 static bool leap_store(struct leap_port *port, u32 index,
 		       const struct leap_chunk *chunk,
-		       const struct sk_buff *skb, int offset)
+		       const struct sk_buff *skb, u32 offset)
 {
 	struct leap_bank *bank = &port->banks[index].bank;
 	struct leap_bank_meta *meta = leap_meta(port, index);
@@ -131,11 +131,11 @@ static void leap_wake(struct leap_port *port)
 }
 
 /*
- * One datagram of our session: header at offset, of bytes together with its
- * payload. Nothing in the header is believed before leap_chunk_parse().
+ * One datagram of our session: header at offset, of so many bytes together with
+ * its payload. Nothing in the header is believed before leap_chunk_parse().
  */
 static void leap_receive(struct leap_port *port, const struct sk_buff *skb,
-			 int offset, u32 bytes)
+			 u32 offset, u32 bytes)
 {
 	struct leap_datagram header;
 	enum leap_verdict verdict;
@@ -144,8 +144,7 @@ static void leap_receive(struct leap_port *port, const struct sk_buff *skb,
 	bool is_ready = false;
 	u32 index;
 
-	if (bytes < sizeof(header) ||
-	    skb_copy_bits(skb, offset, &header, sizeof(header)) ||
+	if (skb_copy_bits(skb, offset, &header, sizeof(header)) ||
 	    !leap_chunk_parse(&header, bytes - sizeof(header), &chunk)) {
 		leap_count(port, rx_malformed, 1);
 		return;
@@ -168,83 +167,91 @@ static void leap_receive(struct leap_port *port, const struct sk_buff *skb,
 		leap_wake(port);
 }
 
-/*
- * Length of each datagram in a packet that holds several, or 0 for a kind of
- * packet that is not taken apart here.
- */
-static u32 leap_gso_bytes(const struct sk_buff *skb)
+/* Whether a packet of several datagrams is of a kind that is taken apart. */
+static bool leap_is_divisible(const struct sk_buff *skb)
 {
 	const struct skb_shared_info *shared = skb_shinfo(skb);
 
-	if (!(shared->gso_type & SKB_GSO_UDP_L4) ||
-	    (shared->gso_type & SKB_GSO_FRAGLIST) ||
-	    shared->gso_size <= sizeof(struct leap_datagram))
-		return 0;
-	return shared->gso_size;
+	return (shared->gso_type & SKB_GSO_UDP_L4) &&
+	       !(shared->gso_type & SKB_GSO_FRAGLIST) &&
+	       shared->gso_size > sizeof(struct leap_datagram);
 }
 
-/*
- * A packet known to be our peer's: all of it is stored or counted. A packet of
- * several datagrams has them one after the other, all but the last as long.
- */
-static void leap_receive_packet(struct leap_port *port, struct sk_buff *skb,
-				int udp, const struct udphdr *header, u8 family)
+/* Length of each datagram in a packet; the last may be shorter. */
+static u32 leap_step(const struct sk_buff *skb, u32 at)
 {
-	u32 at = udp + sizeof(*header);
-	u32 step = skb->len - at;
+	if (skb_is_gso(skb) && leap_is_divisible(skb))
+		return skb_shinfo(skb)->gso_size;
+	return skb->len - at;
+}
 
+/* Whether a datagram is DATA of our session. */
+static bool leap_is_ours(const struct leap_source *source,
+			 const struct sk_buff *skb, u32 at, u32 bytes)
+{
+	struct leap_datagram header;
+
+	return bytes >= sizeof(header) &&
+	       !skb_copy_bits(skb, at, &header, sizeof(header)) &&
+	       leap_is_data(&header) &&
+	       le64_to_cpu(header.session) == source->peer.session;
+}
+
+/* Whether a packet may be believed as far as UDP goes; counts it if not. */
+static bool leap_is_sound(struct leap_port *port, struct sk_buff *skb, int udp,
+			  const struct udphdr *header, u8 family)
+{
 	if (ntohs(header->len) != skb->len - udp) {
 		leap_count(port, rx_bad_length, 1);
-		return;
+		return false;
 	}
 	if ((header->check || family == AF_INET6) &&
 	    nf_checksum(skb, NF_INET_PRE_ROUTING, udp, IPPROTO_UDP, family)) {
 		leap_count(port, rx_bad_checksum, 1);
-		return;
+		return false;
 	}
-	if (skb_is_gso(skb)) {
-		step = leap_gso_bytes(skb);
-		if (!step) {
-			leap_count(port, rx_gso_dropped, 1);
-			return;
-		}
-		leap_count(port, rx_gso, 1);
+	if (skb_is_gso(skb) && !leap_is_divisible(skb)) {
+		leap_count(port, rx_gso_dropped, 1);
+		return false;
 	}
-	for (; at < skb->len; at += step)
-		leap_receive(port, skb, at, min(step, skb->len - at));
+	return true;
 }
 
-/* Whether a packet is one of our peer's: ports, kind and session. */
-static bool leap_is_ours(struct leap_port *port,
-			 const struct leap_source *source,
-			 const struct sk_buff *skb, int udp,
-			 struct udphdr *header)
-{
-	struct leap_datagram datagram;
-
-	if (skb_copy_bits(skb, udp, header, sizeof(*header)) ||
-	    header->source != source->peer.from.port ||
-	    header->dest != port->local.port)
-		return false;
-	if (skb_copy_bits(skb, udp + sizeof(*header), &datagram,
-			  sizeof(datagram)))
-		return false;
-	return leap_is_data(&datagram) &&
-	       le64_to_cpu(datagram.session) == source->peer.session;
-}
-
-/* Returns whether the packet was ours and is gone. */
+/*
+ * Stores what is ours in a packet from our peer. What came close together may
+ * be one packet, with other datagrams of the peer in it: then it goes on to the
+ * socket, which ignores ours. Returns whether all was ours, and is gone.
+ */
 static bool leap_take(struct leap_port *port, const struct leap_source *source,
 		      struct sk_buff *skb, int udp, u8 family)
 {
+	u32 at, first = udp + sizeof(struct udphdr), step, ours = 0, all = 0;
 	struct udphdr header;
 
-	if (!leap_is_ours(port, source, skb, udp, &header))
+	if (skb_copy_bits(skb, udp, &header, sizeof(header)) ||
+	    header.source != source->peer.from.port ||
+	    header.dest != port->local.port)
+		return false;
+	step = leap_step(skb, first);
+	for (at = first; at < skb->len; at += step, all++)
+		ours += leap_is_ours(source, skb, at, min(step, skb->len - at));
+	if (!ours)
 		return false;
 #ifdef CONFIG_NET_RX_BUSY_POLL
 	WRITE_ONCE(port->napi_id, skb->napi_id);
 #endif
-	leap_receive_packet(port, skb, udp, &header, family);
+	if (leap_is_sound(port, skb, udp, &header, family)) {
+		if (skb_is_gso(skb))
+			leap_count(port, rx_gso, 1);
+		for (at = first; at < skb->len; at += step) {
+			u32 bytes = min(step, skb->len - at);
+
+			if (leap_is_ours(source, skb, at, bytes))
+				leap_receive(port, skb, at, bytes);
+		}
+	}
+	if (ours < all)
+		return false;
 	consume_skb(skb);
 	return true;
 }

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# Builds the kernel module for Debian's kernels: build-kmod.sh [RELEASE-ARCH...], e.g. bookworm-arm64; default all.
+# Builds the kernel module with all warnings and sparse: build-kmod.sh [RELEASE-ARCH...], e.g. bookworm-arm64; default all.
+# Linux 5.10 bullseye, 5.15 jammy, 6.1 bookworm, 6.8 noble, 6.12 trixie, Debian's newest sid; jammy and noble for amd64 alone,
+# from LEAP_UBUNTU_MIRROR.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/kernels.sh
 . scripts/kernels.sh
 
-[ $# -gt 0 ] || set -- {bullseye,bookworm,trixie,sid}-{amd64,arm64}
+[ $# -gt 0 ] || set -- {bullseye,bookworm,trixie,sid}-{amd64,arm64} {jammy,noble}-amd64
 for target; do
-	[[ $target =~ ^(bullseye|bookworm|trixie|sid)-(amd64|arm64)$ ]] || die "usage: ${0##*/} [bullseye|bookworm|trixie|sid]-[amd64|arm64]..."
+	[[ $target =~ ^((bullseye|bookworm|trixie|sid)-(amd64|arm64)|(jammy|noble)-amd64)$ ]] ||
+		die "usage: ${0##*/} [bullseye|bookworm|trixie|sid]-[amd64|arm64]|[jammy|noble]-amd64..."
 done
 
 begin_steps
-need_tools dpkg-deb:dpkg unshare:util-linux
+need_tools dpkg-deb:dpkg unshare:util-linux modinfo:kmod
 for target; do
 	step "module: $target" build_module "${target%-*}" "${target#*-}"
 done

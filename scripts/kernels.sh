@@ -1,14 +1,17 @@
 # shellcheck shell=bash
-# Debian's kernels for the module's builds and tests, sourced after lib.sh. Nothing is installed:
-# packages are unpacked below target/kernels, each release in a folder of its own.
+# Kernels for the module's builds and tests, sourced after lib.sh. Nothing is installed: packages
+# are unpacked below target/kernels, each release in folders of its own.
 #
-# root-RELEASE holds a build system (compilers, sparse, headers for amd64 and arm64), and
-# image-RELEASE-ARCH a kernel with its modules, as the packages have them.
+# root-RELEASE-ARCH holds a build system for ARCH that runs on amd64 (compiler, sparse, kernel headers),
+# and image-RELEASE-ARCH a kernel with its modules, as the packages have them.
+#
+# Debian's bullseye has Linux 5.10, bookworm 6.1, trixie 6.12, sid whatever is newest; Ubuntu's jammy
+# has 5.15 and noble 6.8, for builds on amd64 only. "debug" is built from bookworm's source: it checks
+# itself while it runs.
 
 KERNELS=$(realpath -m "$TARGET_DIR")/kernels
-# Releases and their kernels: bullseye 5.10, bookworm 6.1, trixie 6.12, sid whatever is newest.
-BUILD_PACKAGES=(base-files bash dash coreutils findutils grep sed mawk make gcc libc6-dev
-	gcc-aarch64-linux-gnu libc6-dev-arm64-cross sparse linux-headers-amd64)
+BUILD_PACKAGES=(base-files bash dash coreutils findutils grep sed mawk make gcc libc6-dev sparse)
+UBUNTU_MIRROR=${LEAP_UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
 
 # debian_mirror: the mirror that apt takes Debian from.
 debian_mirror() {
@@ -17,16 +20,44 @@ debian_mirror() {
 		awk '$1 == "Debian" { print $2; exit }'
 }
 
-# need_release RELEASE: an apt state for it, apart from this system's.
-need_release() {
-	local apt=$KERNELS/apt-$1 mirror
-	[ ! -e "$apt/ready" ] || return 0
-	has_tool apt-get || die "the kernels come from Debian's packages, and here is no apt-get"
+is_ubuntu() { [ "$1" = jammy ] || [ "$1" = noble ]; }
+
+# sources_of RELEASE: apt's line for it.
+sources_of() {
+	local mirror keyring=usr/share/keyrings/ubuntu-archive-keyring.gpg
+	if is_ubuntu "$1"; then
+		[ -e "$KERNELS/$keyring" ] || fetch trixie "$KERNELS" ubuntu-keyring
+		printf 'deb [arch=amd64 signed-by=%s] %s %s main universe\n' "$KERNELS/$keyring" "$UBUNTU_MIRROR" "$1"
+		return
+	fi
 	mirror=$(debian_mirror)
 	[ -n "$mirror" ] || die "apt's sources here name no Debian mirror"
+	printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$mirror" "$1"
+}
+
+# What keeps this machine from building and emulating boards; nothing if it can.
+lacking_for_boards() {
+	if ! has_tool apt-get; then
+		say "the kernels come from Debian's packages, and here is no apt-get"
+	elif [ "$(uname -m)" != x86_64 ]; then
+		say "the compilers for its kernels run on x86_64"
+	elif ! has_root; then
+		say "it needs root"
+	elif ! unshare --mount true 2>/dev/null; then
+		say "mounts are not allowed here"
+	elif ! (need_release bookworm) >/dev/null 2>&1; then
+		say "no Debian mirror answers"
+	fi
+}
+
+# need_release RELEASE: an apt state for it, apart from this system's.
+need_release() {
+	local apt=$KERNELS/apt-$1
+	[ ! -e "$apt/ready" ] || return 0
+	has_tool apt-get || die "the kernels come from Debian's packages, and here is no apt-get"
 	mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial"
 	: >"$apt/status"
-	printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$mirror" "$1" >"$apt/sources.list"
+	sources_of "$1" >"$apt/sources.list"
 	cat >"$apt/apt.conf" <<-END
 		Dir::State "$apt/state";
 		Dir::State::status "$apt/status";
@@ -48,30 +79,51 @@ need_release() {
 # apt_of RELEASE COMMAND...: an apt command with the state of RELEASE.
 apt_of() { APT_CONFIG=$KERNELS/apt-$1/apt.conf "${@:2}"; }
 
-# abi_of RELEASE: the kernel's version as its packages and modules have it, without the flavour.
+# abi_of RELEASE: the kernel's version as Debian's packages and modules have it, without the flavour.
 abi_of() {
 	apt_of "$1" apt-cache depends linux-image-amd64 |
 		sed -n 's/.*Depends: linux-image-\(.*\)-amd64$/\1/p' | head -n1
 }
 
-# need_build_root RELEASE: unpacks the build system.
+# kernel_of RELEASE ARCH: the kernel's version, whole.
+kernel_of() {
+	if is_ubuntu "$1"; then
+		apt_of "$1" apt-cache depends linux-image-generic |
+			sed -n 's/.*Depends: linux-image-\([0-9].*-generic\)$/\1/p' | head -n1
+	else
+		printf '%s-%s\n' "$(abi_of "$1")" "$2"
+	fi
+}
+
+# need_build_root RELEASE ARCH: unpacks the build system.
 need_build_root() {
-	local root=$KERNELS/root-$1
+	local root=$KERNELS/root-$1-$2 packages=("${BUILD_PACKAGES[@]}") archives=$KERNELS/apt-$1/cache/archives
 	[ ! -e "$root/ready" ] || return 0
 	need_release "$1"
-	say "unpacking compilers and kernel headers of $1"
-	(
-		cd "$KERNELS/apt-$1/cache/archives" || exit
-		apt_of "$1" apt-get -qq -y --download-only install "${BUILD_PACKAGES[@]}"
-		apt_of "$1" apt-get -qq download "linux-headers-$(abi_of "$1")-arm64:arm64"
-		# First what says whether /bin is a link to /usr/bin.
-		unpack "$root" base-files_*.deb ./*.deb
-		rm -f -- *.deb
-	)
+	say "unpacking compiler and kernel headers of $1 for $2"
+	[ "$2" = amd64 ] || packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+	# Ubuntu's headers bring checkpatch.pl, which needs these.
+	! is_ubuntu "$1" || packages+=(perl diffutils)
+	# Headers for arm64 need what those for amd64 do, and would bring compilers that run on arm64 alone.
+	apt_of "$1" apt-get -qq -y --download-only install "${packages[@]}" "linux-headers-$(kernel_of "$1" amd64)"
+	# First what says whether /bin is a link to /usr/bin.
+	unpack "$root" "$archives"/base-files_*.deb "$archives"/*.deb
+	[ "$2" = amd64 ] || fetch "$1" "$root" "linux-headers-$(kernel_of "$1" "$2"):$2"
+	rm -f -- "$archives"/*.deb
 	ln -sf mawk "$root/usr/bin/awk"
 	[ -e "$root/bin/sh" ] || ln -sf dash "$root/bin/sh"
 	mkdir -p "$root/leap" "$root/dev" "$root/tmp" "$root/proc"
 	touch "$root/ready"
+}
+
+# fetch RELEASE FOLDER PACKAGE: unpacks a package alone.
+fetch() {
+	local work
+	work=$(mktemp -d "$KERNELS/fetch.XXXXXX")
+	need_release "$1"
+	(cd "$work" && apt_of "$1" apt-get -qq download "$3")
+	unpack "$2" "$work"/*.deb
+	rm -rf "$work"
 }
 
 # unpack FOLDER PACKAGE...
@@ -84,74 +136,108 @@ unpack() {
 	done
 }
 
-# in_build_root RELEASE FOLDER COMMAND...: runs it in the build system, with FOLDER as /leap. The
+# in_build_root RELEASE ARCH FOLDER COMMAND...: runs it in the build system, with FOLDER as /leap. The
 # mounts are gone with the command.
 in_build_root() {
-	local root=$KERNELS/root-$1 folder=$2 user=()
-	shift 2
+	local root=$KERNELS/root-$1-$2 folder=$3 user=()
+	shift 3
 	[ "$(id -u)" -eq 0 ] || user=(--map-root-user)
 	# shellcheck disable=SC2016 # Expanded by the inner shell.
 	unshare "${user[@]}" --mount sh -c '
 		mount --rbind /dev "$1/dev" && mount --rbind /proc "$1/proc" && mount --bind "$2" "$1/leap" && root=$1 && shift 2 &&
-		exec chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin:/usr/sbin LC_ALL=C "$@"' sh "$root" "$folder" "$@"
+		exec chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin:/usr/sbin HOME=/ LC_ALL=C "$@"' sh "$root" "$folder" "$@"
 }
 
-# build_module RELEASE ARCH: builds the kernel module for amd64 or arm64, with all warnings as errors and
-# checked by sparse, as target/kmod/RELEASE-ARCH/leap_transport.ko.
+# build_module RELEASE ARCH: builds the kernel module for amd64 or arm64, with all warnings as errors
+# and checked by sparse, as target/kmod/RELEASE-ARCH/leap_transport.ko.
 build_module() {
-	local folder headers variables=()
+	local folder
 	folder=$(realpath -m "$TARGET_DIR/kmod/$1-$2")
-	need_build_root "$1"
-	headers=/usr/src/linux-headers-$(abi_of "$1")-$2
 	rm -rf "$folder"
 	mkdir -p "$folder"
 	cp -r kmod/. "$folder"
+	make_module "$1" "$2" "$folder"
+	say "built ${folder#"$PWD"/}/leap_transport.ko for Linux $(modinfo -F vermagic "$folder/leap_transport.ko" | cut -d' ' -f1)"
+}
+
+# make_module RELEASE ARCH FOLDER: builds the module that is in FOLDER.
+make_module() {
+	local variables=()
+	if [ "$1" = debug ]; then
+		need_image "$1" "$2"
+		make -s -C "$3" "KERNEL_SRC=$KERNELS/debug" C=0 check
+		return
+	fi
+	need_build_root "$1" "$2"
 	[ "$2" = amd64 ] || variables+=(CROSS_COMPILE=aarch64-linux-gnu-)
 	# The newest headers lack a script that their rules for sparse call.
 	[ "$1" != sid ] || variables+=(C=0)
-	in_build_root "$1" "$folder" make -s -C /leap "KERNEL_SRC=$headers" "ARCH=${2/#amd64/x86}" "${variables[@]}" check
-	say "built ${folder#"$PWD"/}/leap_transport.ko for Linux $(abi_of "$1")-$2"
+	in_build_root "$1" "$2" "$3" make -s -C /leap "KERNEL_SRC=/usr/src/linux-headers-$(kernel_of "$1" "$2")" \
+		"ARCH=${2/#amd64/x86}" "${variables[@]}" check
 }
 
-# need_image RELEASE ARCH: unpacks the kernel for amd64 or arm64.
+# build_foreign_module RELEASE ARCH: the module once more, with the next version of its interface, beside the
+# first as leap_foreign.ko.
+build_foreign_module() {
+	local folder version
+	folder=$(realpath -m "$TARGET_DIR/kmod/$1-$2")
+	version=$(sed -n 's/^#define LEAP_API_VERSION[[:space:]]*//p' kmod/leap_uapi.h)
+	cp -r "$folder" "$folder-foreign"
+	sed -i "s/^\(#define LEAP_API_VERSION[[:space:]]*\).*/\1$((version + 1))/" "$folder-foreign/leap_uapi.h"
+	make_module "$1" "$2" "$folder-foreign"
+	mv "$folder-foreign/leap_transport.ko" "$folder/leap_foreign.ko"
+	rm -rf "$folder-foreign"
+}
+
+# need_image RELEASE ARCH: unpacks the kernel for amd64 or arm64, or builds it.
 need_image() {
-	local image=$KERNELS/image-$1-$2
+	local image=$KERNELS/image-$1-$2 kernel
 	[ ! -e "$image/ready" ] || return 0
-	need_release "$1"
-	say "unpacking the kernel of $1 for $2"
-	(
-		cd "$KERNELS/apt-$1/cache/archives" || exit
-		apt_of "$1" apt-get -qq download "linux-image-$(abi_of "$1")-$2:$2"
-		unpack "$image" linux-image-*_"$2".deb
+	if [ "$1" = debug ]; then
+		build_debug_kernel "$image"
+	else
+		need_release "$1"
+		kernel=$(kernel_of "$1" "$2")
+		say "unpacking the kernel of $1 for $2"
+		fetch "$1" "$image" "linux-image-$kernel:$2"
 		# From 6.12 on the modules have a package of their own.
-		if apt_of "$1" apt-cache show "linux-modules-$(abi_of "$1")-$2:$2" >/dev/null 2>&1; then
-			apt_of "$1" apt-get -qq download "linux-modules-$(abi_of "$1")-$2:$2"
-			unpack "$image" linux-modules-*_"$2".deb
+		if apt_of "$1" apt-cache show "linux-modules-$kernel:$2" >/dev/null 2>&1; then
+			fetch "$1" "$image" "linux-modules-$kernel:$2"
 		fi
-		rm -f -- linux-*_"$2".deb
-	)
+	fi
 	touch "$image/ready"
+}
+
+# build_debug_kernel IMAGE: as kmod/test/debug.config says, by this machine's compiler. Takes long.
+build_debug_kernel() {
+	local tree=$KERNELS/debug
+	need_tools make:make gcc:gcc flex:flex bison:bison bc:bc xz:xz-utils perl:perl /usr/include/stdlib.h:libc6-dev
+	say "building the kernel of kmod/test/debug.config"
+	mkdir -p "$tree"
+	rm -rf "${tree:?}"/*
+	fetch bookworm "$tree/source" linux-source-6.1
+	tar -xf "$tree/source/usr/src/linux-source-6.1.tar.xz" -C "$tree" --strip-components 1
+	rm -rf "$tree/source"
+	cp kmod/test/debug.config "$tree/kernel/configs/leap.config"
+	make -s -C "$tree" tinyconfig leap.config
+	make -s -C "$tree" "-j$(nproc)" bzImage modules
+	mkdir -p "$1/boot"
+	cp "$tree/arch/x86/boot/bzImage" "$1/boot/vmlinuz-debug"
 }
 
 ## Emulated boards
 
 # Modules of Debian's kernels that the boards need.
-BOARD_MODULES=(virtio_pci virtio_net sch_netem)
+BOARD_MODULES=(virtio_pci virtio_net e1000e sch_netem af_packet)
 
 # need_busybox ARCH: a static busybox for the boards' initramfs, as busybox-ARCH.
 need_busybox() {
 	[ ! -e "$KERNELS/busybox-$1" ] || return 0
-	need_release bookworm
-	(
-		cd "$KERNELS/apt-bookworm/cache/archives" || exit
-		apt_of bookworm apt-get -qq download "busybox-static:$1"
-		unpack "$KERNELS/busybox-static-$1" busybox-static_*_"$1".deb
-		rm -f -- busybox-static_*_"$1".deb
-	)
+	fetch bookworm "$KERNELS/busybox-static-$1" "busybox-static:$1"
 	mv "$KERNELS/busybox-static-$1/bin/busybox" "$KERNELS/busybox-$1"
 }
 
-# image_modules RELEASE: where an unpacked image has its modules; older ones below /lib.
+# image_lib RELEASE ARCH: below what an unpacked image has lib/modules; older ones have no usr.
 image_lib() {
 	local image=$KERNELS/image-$1-$2
 	[ -d "$image/lib/modules" ] && printf '%s\n' "$image" || printf '%s\n' "$image/usr"
@@ -159,13 +245,16 @@ image_lib() {
 
 # copy_modules RELEASE ARCH FOLDER: BOARD_MODULES and what they depend on, and the order to load them.
 copy_modules() {
-	local abi lib module file
-	abi=$(abi_of "$1")-$2
-	lib=$(image_lib "$1" "$2")
+	local kernel lib module file
 	mkdir -p "$3"
-	[ -e "$lib/lib/modules/$abi/modules.dep.bin" ] || depmod -b "$lib" "$abi"
+	: >"$3/order"
+	# All built in.
+	[ "$1" != debug ] || return 0
+	kernel=$(kernel_of "$1" "$2")
+	lib=$(image_lib "$1" "$2")
+	[ -e "$lib/lib/modules/$kernel/modules.dep.bin" ] || depmod -b "$lib" "$kernel"
 	for module in "${BOARD_MODULES[@]}"; do
-		modprobe -d "$lib" -S "$abi" --show-depends "$module" | awk '$1 == "insmod" { print $2 }'
+		modprobe -d "$lib" -S "$kernel" --show-depends "$module" | awk '$1 == "insmod" { print $2 }'
 	done | awk '!seen[$0]++' | while read -r file; do
 		case $file in
 		*.xz) xz -dc "$file" >"$3/$(basename "$file" .xz)" ;;
@@ -175,22 +264,22 @@ copy_modules() {
 	done >"$3/order"
 }
 
-# build_board RELEASE ARCH [FILE...]: an initramfs with the module, the test program and these files.
+# build_board RELEASE ARCH [FILE...]: an initramfs with the modules, the test program and these files.
 build_board() {
-	local target=$1-$2 folder=$TARGET_DIR/kmod/board-$1-$2
+	local built=$TARGET_DIR/kmod/$1-$2 folder=$TARGET_DIR/kmod/board-$1-$2
 	local -A compiler=([amd64]=gcc [arm64]=aarch64-linux-gnu-gcc)
 	need_image "$1" "$2"
 	need_busybox "$2"
-	need_build_root bookworm
+	need_build_root bookworm "$2"
 	rm -rf "$folder"
 	mkdir -p "$folder"/{bin,dev,proc,sys,tmp,modules}
-	in_build_root bookworm "$PWD/kmod" "${compiler[$2]}" -O2 -Wall -Wextra -Werror -static -pthread -o /tmp/board \
-		/leap/test/board.c /leap/test/selftest.c
-	cp "$KERNELS/root-bookworm/tmp/board" "${@:3}" "$folder/bin"
+	cp kmod/test/init models/demo.bin models/demo.tokenizer.bin "$built"/leap_{transport,foreign}.ko "$folder"
 	cp "$KERNELS/busybox-$2" "$folder/bin/busybox"
-	cp kmod/test/init models/demo.bin models/demo.tokenizer.bin "$folder"
-	cp "$TARGET_DIR/kmod/$target/leap_transport.ko" "$folder"
-	in_build_root bookworm "$(realpath "$folder")" "${compiler[$2]/%gcc/strip}" -g /leap/leap_transport.ko
+	cp "${@:3}" "$folder/bin"
+	in_build_root bookworm "$2" "$PWD/kmod" "${compiler[$2]}" -O2 -Wall -Wextra -Werror -static -pthread -o /tmp/board \
+		/leap/test/board.c /leap/test/selftest.c
+	cp "$KERNELS/root-bookworm-$2/tmp/board" "$folder/bin"
+	in_build_root bookworm "$2" "$(realpath "$folder")" "${compiler[$2]/%gcc/strip}" -g /leap/leap_{transport,foreign}.ko
 	copy_modules "$1" "$2" "$folder/modules"
 	(cd "$folder" && find . | cpio --quiet -o -H newc | gzip -1) >"$folder.gz"
 }
@@ -198,12 +287,14 @@ build_board() {
 # boot RELEASE ARCH LOG WORDS [OPTION...]: becomes an emulated board, so call it in the background, with these words on the kernel's command line.
 # Machines that run this may pause for long: that is no lockup.
 boot() {
-	local machine console
+	local machine console memory=512
+	# The record of what was freed, and shadows of all memory.
+	[ "$1" != debug ] || memory=1536
 	case $2 in
 	amd64) machine=(qemu-system-x86_64 -cpu max) console=ttyS0 ;;
 	arm64) machine=(qemu-system-aarch64 -M virt -cpu cortex-a76) console=ttyAMA0 ;;
 	esac
-	exec timeout 600 "${machine[@]}" -smp 2 -m 512 -display none -monitor none -serial stdio -no-reboot \
+	exec timeout 600 "${machine[@]}" -smp 2 -m "$memory" -display none -monitor none -serial stdio -no-reboot \
 		-kernel "$(echo "$KERNELS/image-$1-$2"/boot/vmlinuz-*)" -initrd "$TARGET_DIR/kmod/board-$1-$2.gz" \
 		-append "console=$console panic=-1 quiet no_timer_check rcupdate.rcu_cpu_stall_timeout=300 watchdog_thresh=60 $4" "${@:5}" </dev/null >"$3" 2>&1
 }

@@ -4,6 +4,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Where a user's PATH lacks the system's tools, they are found all the same.
+PATH=$PATH:/usr/sbin:/sbin
 TARGET_DIR=${CARGO_TARGET_DIR:-target}
 ZIG_VENV=$TARGET_DIR/zig-venv
 ZIG_VERSION=0.13.0
@@ -29,6 +31,28 @@ step() {
 	STEP=
 }
 
+# beside NAME COMMAND...: starts a step that runs beside those that follow, until `join_step`.
+beside() {
+	BESIDE=$1
+	BESIDE_LOG=$(mktemp "$LEAP_TEST_LOG.XXXXXX")
+	# A process group of its own, so that all of it can be ended.
+	set -m
+	(LEAP_TEST_LOG=$BESIDE_LOG.tests step "$@") </dev/null >"$BESIDE_LOG" 2>&1 &
+	set +m
+	BESIDE_PID=$!
+}
+
+# Waits for the step that runs beside, and shows what it printed.
+join_step() {
+	local code=0
+	wait "$BESIDE_PID" || code=$?
+	BESIDE_PID=
+	cat "$BESIDE_LOG"
+	cat "$BESIDE_LOG.tests" >>"$LEAP_TEST_LOG" 2>/dev/null || true
+	[ "$code" -eq 0 ] || STEP=$BESIDE
+	return "$code"
+}
+
 # test_step NAME COMMAND...: a step whose output cargo's `test result` lines are counted from.
 test_step() {
 	local name=$1
@@ -52,11 +76,14 @@ begin_steps() {
 }
 
 end_steps() {
+	[ -z "${BESIDE_PID:-}" ] || kill -- "-$BESIDE_PID" 2>/dev/null || true
 	[ "$1" -eq 0 ] || [ -z "$STEP" ] || printf '%s: failed at: %s\n' "${0##*/}" "$STEP" >&2
 	[ -n "${OUTERMOST:-}" ] || return 0
 	say "total: $SECONDS s"
-	sum_up "$1"
-	rm -f "$LEAP_TEST_LOG"
+	if [ "$1" -ne 0 ] || [ -s "$LEAP_TEST_LOG" ]; then
+		sum_up "$1"
+	fi
+	rm -f "$LEAP_TEST_LOG"*
 }
 
 # sum_up STATUS: cargo's result lines by run, then the sum. A run that failed without a count, as

@@ -66,7 +66,7 @@ stage_image() {
 aarch64_strip() {
 	local folder
 	folder=$(realpath "$(dirname "$1")")
-	in_build_root "$IMAGE_RELEASE" "$folder" aarch64-linux-gnu-strip -g "/leap/$(basename "$1")"
+	in_build_root "$IMAGE_RELEASE" arm64 "$folder" aarch64-linux-gnu-strip -g "/leap/$(basename "$1")"
 }
 
 # build_disk ROOT FILE: an ext4 disk with these files, all root's.

@@ -1,38 +1,47 @@
 #!/usr/bin/env bash
-# Tests the kernel module in emulated boards, alone and under a ring: test-kmod.sh [RELEASE-ARCH...], e.g. bookworm-arm64.
-# Without one: bookworm-amd64. LEAP_KMOD_PARTS="selftest wire ring": the parts; LEAP_PROGRAM: the boards' static leap.
+# Tests the kernel module in emulated boards, alone and under rings: test-kmod.sh [--quick] [RELEASE-ARCH...]
+#
+# RELEASE-ARCH  bookworm-arm64 and so on: see build-kmod.sh; debug-amd64 is a kernel that checks itself, built
+#               here, which takes long. Without one: bookworm-amd64.
+# --quick       one board alone and one wire with rings, fewer cycles of loading.
+# LEAP_KMOD_PARTS="selftest wire ring bench": the parts; bench measures links, and is not among them by default.
+# LEAP_PROGRAM: the boards' static leap. LEAP_NIC: their network device.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/kernels.sh
 . scripts/kernels.sh
 
-[ $# -gt 0 ] || set -- bookworm-amd64
-for target; do
-	[[ $target =~ ^(bullseye|bookworm|trixie)-(amd64|arm64)$ ]] || die "usage: ${0##*/} [bullseye|bookworm|trixie]-[amd64|arm64]..."
-done
+PARTS="selftest wire ring"
+CYCLES=200
+NIC=${LEAP_NIC:-virtio-net-pci}
+LEAP=
+BOARDS=()
+# Other runs on this machine have wires of their own.
+WIRE_PORT=$((20000 + $$ % 20000))
 
 # One board alone.
-test_selftest() {
-	local logs=$TARGET_DIR/kmod/log-$1
-	boot "${1%-*}" "${1#*-}" "$logs/selftest" leap=selftest &
-	BOARDS+=($!)
-	wait_for "$logs/selftest" $!
-}
+test_selftest() { on_a_wire "$1" selftest; }
 
 # Two boards that talk and one that attacks them.
-test_wire() { on_a_wire "$1" 1 2 3; }
+test_wire() { on_a_wire "$1" wire1 wire2 wire3; }
 
-# Two boards with nodes of two rings.
-test_ring() { on_a_wire "$1" ring1 ring2; }
+# Two boards with nodes of three rings, and one that attacks them.
+test_ring() { on_a_wire "$1" ring1 ring2 ring3; }
+
+# Two boards with one core each, as two cores here are all there may be.
+test_bench() { on_a_wire "$1" bench1 bench2; }
 
 # on_a_wire TARGET SCENARIO...: boards on one wire, the first of which says when the test is over.
 on_a_wire() {
-	local target=$1 logs=$TARGET_DIR/kmod/log-$1 i=0 scenario pids=()
+	local target=$1 logs=$TARGET_DIR/kmod/log-$1 i=0 scenario words options pids=()
 	for scenario in "${@:2}"; do
 		i=$((i + 1))
-		boot "${target%-*}" "${target#*-}" "$logs/$scenario" "leap=$scenario leaploss=5" \
-			-netdev "socket,id=wire,mcast=230.77.0.1:$WIRE_PORT,localaddr=127.0.0.1" \
-			-device "virtio-net-pci,netdev=wire,mac=52:54:00:00:00:0$i" &
+		words="leap=$scenario leaploss=5 leapcycles=$CYCLES"
+		options=(-netdev "socket,id=wire,mcast=230.77.0.1:$WIRE_PORT,localaddr=127.0.0.1"
+			-device "$NIC,netdev=wire,mac=52:54:00:00:00:0$i")
+		[[ $scenario != bench* ]] || options+=(-smp 1)
+		[[ $target != debug-* ]] || words+=" leapdebug=1"
+		boot "${target%-*}" "${target#*-}" "$logs/$scenario" "$words" "${options[@]}" &
 		pids+=($!)
 	done
 	BOARDS+=("${pids[@]}")
@@ -40,13 +49,14 @@ on_a_wire() {
 	kill "${pids[@]:1}" 2>/dev/null || true
 	for scenario in "${@:3}"; do
 		! grep -aq 'board failed' "$logs/$scenario" || { tail -n 50 "$logs/$scenario"; die "a board failed, see $logs"; }
+		grep -a '^memory' "$logs/$scenario" || true
 	done
 }
 
 # wait_for LOG PID: waits for a board and shows what it said.
 wait_for() {
 	wait "$2" || true
-	grep -aE '^(test |ping|slab|bench|kernel ring)' "$1" || true
+	grep -aE '^(test |ping|memory|bench|kernel ring)' "$1" || true
 	grep -aq '^board passed' "$1" || { tail -n 50 "$1"; die "the board failed, see $1"; }
 }
 
@@ -59,19 +69,30 @@ leap_for() {
 	scripts/build-static.sh "${machine[$1]}" --no-default-features
 }
 
-PARTS=${LEAP_KMOD_PARTS:-selftest wire ring}
-LEAP=
-BOARDS=()
-# Other runs on this machine have wires of their own.
-WIRE_PORT=$((20000 + $$ % 20000))
+usage() { die "usage: ${0##*/} [--quick] [bullseye|bookworm|trixie|sid|debug]-[amd64|arm64]..."; }
+
+if [ "${1:-}" = --quick ]; then
+	shift
+	PARTS="selftest ring" CYCLES=20
+fi
+PARTS=${LEAP_KMOD_PARTS:-$PARTS}
+[ $# -gt 0 ] || set -- bookworm-amd64
+for target; do
+	[[ $target =~ ^((bullseye|bookworm|trixie|sid)-(amd64|arm64)|debug-amd64)$ ]] || usage
+done
+
 begin_steps
 trap '[ ${#BOARDS[@]} -eq 0 ] || kill "${BOARDS[@]}" 2>/dev/null; end_steps $?' EXIT
-need_tools dpkg-deb:dpkg unshare:util-linux cpio:cpio depmod:kmod xz:xz-utils qemu-system-x86_64:qemu-system-x86 \
-	qemu-system-aarch64:qemu-system-arm
+need_tools dpkg-deb:dpkg unshare:util-linux cpio:cpio depmod:kmod xz:xz-utils
 for target; do
+	case $target in
+	*-amd64) need_tools qemu-system-x86_64:qemu-system-x86 ;;
+	*-arm64) need_tools qemu-system-aarch64:qemu-system-arm ;;
+	esac
 	mkdir -p "$TARGET_DIR/kmod/log-$target"
 	step "module: $target" build_module "${target%-*}" "${target#*-}"
-	[[ $PARTS != *ring* ]] || step "program: ${target#*-}" leap_for "${target#*-}"
+	step "foreign module: $target" build_foreign_module "${target%-*}" "${target#*-}"
+	[[ $PARTS != *@(ring|bench)* ]] || step "program: ${target#*-}" leap_for "${target#*-}"
 	step "board: $target" build_board "${target%-*}" "${target#*-}" ${LEAP:+"$LEAP"}
 	for part in $PARTS; do
 		test_step "boards: $target, $part" "test_$part" "$target"

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# All tests: this machine's (check.sh), the same for aarch64 under QEMU, and the static binaries. Usage: test.sh
+# All tests: this machine's (check.sh), the same for aarch64 under QEMU, the static binaries, and emulated
+# boards: a ring of two from power-on, the kernel module. Usage: test.sh
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=scripts/kernels.sh
+. scripts/kernels.sh
 
 [ $# -eq 0 ] || die "usage: ${0##*/}"
 
@@ -25,9 +28,32 @@ tells_a_story() {
 	[ -n "$story" ] || die "$* printed nothing"
 }
 
+# Where boards cannot be emulated their tests are left out, but not in CI.
+emulated_boards() {
+	local reason
+	reason=$(lacking_for_boards)
+	if [ -n "$reason" ]; then
+		[ -z "${CI:-}" ] || die "no boards can be emulated: $reason"
+		say "no boards are emulated: $reason"
+		return
+	fi
+	scripts/test-boot.sh kernel
+	LEAP_PROGRAM=$RELEASE_AARCH64 scripts/test-kmod.sh --quick bookworm-arm64
+}
+
+static_binaries() {
+	scripts/build-static.sh aarch64 --no-default-features
+	check_board_size
+	tells_a_story qemu-aarch64-static -cpu cortex-a53 "$RELEASE_AARCH64" run models/demo.bin
+	emulated_boards
+	scripts/build-static.sh x86_64
+	[ "$(uname -m)" != x86_64 ] || tells_a_story "$RELEASE_X86_64" run
+}
+
 begin_steps
 need_tools cc:gcc /usr/include/stdlib.h:libc6-dev readelf:binutils file:file shellcheck:shellcheck \
-	qemu-aarch64-static:qemu-user-static cmp:diffutils pgrep:procps ip:iproute2 nft:nftables
+	qemu-aarch64-static:qemu-user-static cmp:diffutils pgrep:procps ip:iproute2 nft:nftables \
+	qemu-system-aarch64:qemu-system-arm cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot
 need_cargo
 step "toolchain for aarch64" need_musl aarch64
 export LEAP_PACKAGES_TOLD=1
@@ -36,12 +62,7 @@ scripts/check.sh
 # The tests have built this program.
 step "rings of processes" scripts/test-ring.sh "$TARGET_DIR/debug/leap"
 step "lints: aarch64" clippy_musl aarch64 --locked --all-targets -- -D warnings
+# The compiler builds a static binary on one core for the most part.
+beside "static binaries, boards" static_binaries
 scripts/test-qemu.sh
-
-step "static binary: aarch64, board build" scripts/build-static.sh aarch64 --no-default-features
-step "board build: size" check_board_size
-step "board build: runs" tells_a_story qemu-aarch64-static -cpu cortex-a53 "$RELEASE_AARCH64" run models/demo.bin
-step "static binary: x86_64" scripts/build-static.sh x86_64
-if [ "$(uname -m)" = x86_64 ]; then
-	step "demo: x86_64" tells_a_story "$RELEASE_X86_64" run
-fi
+join_step

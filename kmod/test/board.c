@@ -7,12 +7,15 @@
  *   echo LOCAL PEER N                   sends N frames back as they come
  *   ping LOCAL PEER N BYTES             sends N frames, waits for each; prints microseconds
  *   flood FROM TO N                     sends N hostile datagrams in the name of FROM
+ *   attack DEVICE                       repeats with changes what it hears, for ever
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/if_packet.h>
 #include <linux/pkt_sched.h>
 #include <linux/rtnetlink.h>
+#include <net/ethernet.h>
 #include <net/if.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
@@ -127,7 +130,7 @@ struct leap_send port_send(struct port *port, struct leap_send send)
 
 int port_wait(struct port *port, uint32_t timeout_us, uint32_t *bank)
 {
-	struct leap_wait wait = { .timeout_us = timeout_us };
+	struct leap_wait wait = { .timeout_us = timeout_us, .busy_us = 50 };
 	int err = ioctl(port->fd, LEAP_IOC_WAIT_DATA, &wait);
 
 	*bank = wait.bank;
@@ -408,6 +411,87 @@ static int flood(const char *from, const char *to, uint32_t n)
 	return 0;
 }
 
+/* Hears every IPv4 packet on the wire. */
+static int listening_socket(const char *device)
+{
+	struct sockaddr_ll address = {
+		.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_IP),
+		.sll_ifindex = if_nametoindex(device),
+	};
+	struct packet_mreq all = { .mr_ifindex = address.sll_ifindex, .mr_type = PACKET_MR_PROMISC };
+	int fd = socket(AF_PACKET, SOCK_DGRAM, htons(ETH_P_IP));
+
+	check(fd >= 0 && bind(fd, (void *)&address, sizeof(address)) == 0);
+	check(setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof(all)) == 0);
+	return fd;
+}
+
+/* What a neighbour would never say. */
+static void distort(struct leap_datagram *header, uint8_t *payload, uint32_t way)
+{
+	switch (way % 8) {
+	case 0:
+		payload[rand() % 16] ^= 0x10;
+		break;
+	case 1:
+		header->n_chunks = cpu_to_le16(LEAP_MAX_CHUNKS);
+		header->frame_bytes = cpu_to_le32(LEAP_FRAME_MAX);
+		break;
+	case 2:
+		header->seq = cpu_to_le32(le32_to_cpu(header->seq) + 1 + rand() % LEAP_BANKS);
+		break;
+	case 3:
+		header->seq = cpu_to_le32(le32_to_cpu(header->seq) - 1 - rand() % LEAP_BANKS);
+		break;
+	case 4:
+		header->chunk = cpu_to_le16(rand() % LEAP_MAX_CHUNKS);
+		break;
+	case 5:
+		header->session++;
+		break;
+	case 6:
+		header->kind = 1 + rand() % 7;
+		break;
+	case 7:
+		break;
+	}
+	if (way % 16 >= 8)
+		header->crc = rand();
+}
+
+/*
+ * What an attacker knows who hears all that passes: addresses, ports, session
+ * and numbers of frames. Packets of its own have another time to live.
+ */
+static int attack(const char *device)
+{
+	uint8_t heard[4096], packet[4096];
+	int from = listening_socket(device), to = raw_socket();
+	const struct iphdr *ip = (void *)heard;
+	const struct udphdr *udp = (void *)(heard + sizeof(*ip));
+	struct leap_datagram *header = (void *)(udp + 1);
+	const size_t front = sizeof(*ip) + sizeof(*udp);
+	char source[16], target[16];
+	uint32_t way = 0;
+	ssize_t n;
+
+	while ((n = recv(from, heard, sizeof(heard), 0)) >= 0) {
+		size_t bytes;
+
+		if (n < (ssize_t)(front + sizeof(*header) + 16) || ip->ttl == 77 ||
+		    ip->protocol != IPPROTO_UDP || le32_to_cpu(header->magic) != LEAP_MAGIC)
+			continue;
+		inet_ntop(AF_INET, &ip->saddr, source, sizeof(source));
+		inet_ntop(AF_INET, &ip->daddr, target, sizeof(target));
+		distort(header, (uint8_t *)(header + 1), way++);
+		bytes = udp_packet(packet, source, ntohs(udp->source), target, ntohs(udp->dest),
+				   header, n - front);
+		((struct iphdr *)packet)->ttl = 77;
+		raw_send(to, target, packet, bytes);
+	}
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
 	const char *command = argc > 1 ? argv[1] : "";
@@ -423,6 +507,8 @@ int main(int argc, char **argv)
 		return ping(argv[2], argv[3], atoi(argv[4]), atoi(argv[5]));
 	if (!strcmp(command, "flood") && argc == 5)
 		return flood(argv[2], argv[3], atoi(argv[4]));
+	if (!strcmp(command, "attack") && argc == 3)
+		return attack(argv[2]);
 	fprintf(stderr, "see board.c for usage\n");
 	return 2;
 }

@@ -565,6 +565,54 @@ static void a_packet_of_several_datagrams_is_taken_apart(void)
 	close_pair();
 }
 
+/* Puts a datagram behind others in a packet. */
+static uint8_t *append(uint8_t *at, const struct leap_datagram *header, const uint8_t *payload,
+		       uint32_t bytes)
+{
+	memcpy(at, header, sizeof(*header));
+	memcpy(at + sizeof(*header), payload, bytes);
+	return at + sizeof(*header) + bytes;
+}
+
+/* What a neighbour says in quick succession may come as one packet. */
+static void what_is_not_ours_in_a_packet_reaches_the_socket(void)
+{
+	const int segment = LEAP_HEADER_BYTES + LEAP_SLOT_BYTES;
+	struct leap_datagram header = data_header(0, 1, 0, LEAP_SLOT_BYTES), ping = header;
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(HERE) };
+	uint8_t packet[3 * segment], answer[sizeof(packet)], frame[LEAP_SLOT_BYTES], *at;
+	int from = udp_socket("127.0.0.1", PEER), socket = udp_socket("127.0.0.1", HERE);
+	uint32_t order, bank;
+	ssize_t n;
+
+	ping.kind = 2;
+	fill_frame(frame, sizeof(frame), 0);
+	inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+	check(setsockopt(from, IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof(segment)) == 0);
+	open_pair("127.0.0.1", 0);
+	for (order = 0; order < 2; order++) {
+		header.seq = cpu_to_le32(order);
+		at = packet;
+		/* Ours before another that is shorter, or after one. */
+		if (order)
+			at = append(at, &ping, frame, LEAP_SLOT_BYTES);
+		at = append(at, &header, frame, LEAP_SLOT_BYTES);
+		if (!order)
+			at = append(at, &ping, frame, 16);
+		check(sendto(from, packet, at - packet, 0, (void *)&to, sizeof(to)) == at - packet);
+		check(port_wait(&receiver, 1000000, &bank) == 0 && bank == order);
+		check(is_frame(bank_bytes(&receiver, bank), sizeof(frame), 0));
+		do {
+			n = recv(socket, answer, sizeof(answer), 0);
+			check(n > 0);
+		} while (((struct leap_datagram *)answer)->kind != ping.kind);
+	}
+	check(port_stats(&receiver).rx_malformed == 0 && port_stats(&receiver).rx_datagrams == 2);
+	close(from);
+	close(socket);
+	close_pair();
+}
+
 static void a_slot_is_busy_until_the_network_has_read_it(void)
 {
 	struct leap_send send;
@@ -654,6 +702,7 @@ int selftest(void)
 		TEST(damaged_packets_are_counted_and_never_written),
 		TEST(fragments_go_on),
 		TEST(a_packet_of_several_datagrams_is_taken_apart),
+		TEST(what_is_not_ours_in_a_packet_reaches_the_socket),
 		TEST(a_slot_is_busy_until_the_network_has_read_it),
 		TEST(waiting_ends),
 		TEST(a_new_session_forgets_the_old),

@@ -29,6 +29,8 @@ use std::process::ExitCode;
 use argh::{FromArgs, SubCommands};
 use failure::Failure;
 
+use crate::sys::signal;
+
 /// Runs Llama-architecture language models on edge boards.
 #[derive(FromArgs)]
 struct Leap {
@@ -70,10 +72,16 @@ impl Command {
     }
 }
 
+/// What is said of a mapped file whose bytes are gone.
+const UNREADABLE_FILE: &str =
+    "leap: a file in use could not be read: its disk failed, or somebody shortened it\n";
+
 /// Parses `args` (program name first), runs the command and returns its exit code:
 /// 0 done, 1 failed at run time, 2 bad usage, 3 bad input file, 4 ring lost.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     start_log();
+    // If it is refused, such a file ends the program all the same, but without a word.
+    let _ = signal::explain_bus_errors(UNREADABLE_FILE, 1);
     let result = parse(args).and_then(|parsed| match parsed {
         Parsed::Help(text) => print(&text),
         Parsed::Command(command) => command.execute(),

@@ -9,8 +9,9 @@ use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
 
 /// A regular file, mapped read-only: as a whole, or a part of it.
 ///
-/// Reading a page that somebody cut off the file after it was mapped ends the process with
-/// SIGBUS; LEAP's own files are renamed into place and never shortened.
+/// Reading a page that somebody cut off the file after it was mapped, or that its disk no
+/// longer gives, raises SIGBUS ([`super::signal::explain_bus_errors`]); LEAP's own files are
+/// renamed into place and never shortened.
 #[derive(Debug)]
 pub struct Map {
     map: Mmap,

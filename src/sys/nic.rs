@@ -4,11 +4,13 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::os::fd::AsRawFd;
 
-/// Words of `struct ethtool_coalesce` and `struct ethtool_eee` (linux/ethtool.h), the command
-/// first.
+/// Words of `struct ethtool_coalesce`, `struct ethtool_eee` and `struct ethtool_value`
+/// (linux/ethtool.h), the command first.
 const COALESCE_WORDS: usize = 23;
 const EEE_WORDS: usize = 10;
+const VALUE_WORDS: usize = 2;
 const ETHTOOL_GCOALESCE: u32 = 0x0e;
+const ETHTOOL_GSG: u32 = 0x18;
 const ETHTOOL_GEEE: u32 = 0x44;
 
 /// Microseconds that the driver of `interface` waits for more packets before it interrupts;
@@ -23,6 +25,13 @@ pub fn rx_coalesce_us(interface: &str) -> Option<u32> {
 pub fn is_eee_active(interface: &str) -> Option<bool> {
     let words = ethtool::<EEE_WORDS>(interface, ETHTOOL_GEEE)?;
     Some(words[4] != 0)
+}
+
+/// Whether `interface` sends packets whose parts lie in several places; `None` if the driver
+/// does not say.
+pub fn can_gather(interface: &str) -> Option<bool> {
+    let words = ethtool::<VALUE_WORDS>(interface, ETHTOOL_GSG)?;
+    Some(words[1] != 0)
 }
 
 /// Whether a ring node could listen on UDP and TCP `port` now.
@@ -67,6 +76,12 @@ mod tests {
             assert_eq!(is_eee_active(name), None, "{name}");
         }
         assert_eq!(rx_coalesce_us("no-such-device"), None);
+        assert_eq!(can_gather("no-such-device"), None);
+    }
+
+    #[test]
+    fn the_loopback_gathers() {
+        assert_ne!(can_gather("lo"), Some(false));
     }
 
     #[test]

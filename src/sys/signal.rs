@@ -1,11 +1,16 @@
-//! Signals that ask the program to stop.
+//! Signals that ask the program to stop, and the one that tells of an unreadable file.
 
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 static INTERRUPTED: AtomicU32 = AtomicU32::new(0);
+
+/// The words and the exit code of [`explain_bus_errors`].
+static BUS_ERROR: OnceLock<(&str, i32)> = OnceLock::new();
+
 /// From now on SIGINT, SIGTERM and SIGHUP are counted instead of ending the process, and a
 /// file-size limit is an error of the write instead of a signal.
 ///
@@ -43,13 +48,34 @@ pub fn count_one() -> io::Result<()> {
     Ok(())
 }
 
+/// From now on reading a mapped file that its disk no longer gives, or that is shorter than
+/// when it was mapped, ends the process with `message` on stderr and `exit_code` instead of by
+/// SIGBUS. The first call decides what is said.
+///
+/// # Errors
+/// The system's.
+pub fn explain_bus_errors(message: &'static str, exit_code: i32) -> io::Result<()> {
+    BUS_ERROR.get_or_init(|| (message, exit_code));
+    set(Signal::SIGBUS, SigHandler::Handler(end), SaFlags::empty()).map(drop)
+}
+
+extern "C" fn end(_signal: libc::c_int) {
+    let (message, exit_code) = BUS_ERROR.get().unwrap_or(&("", 1));
+    // SAFETY: the text is static, and both functions are allowed in a signal handler.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len());
+        libc::_exit(*exit_code);
+    }
+}
+
 extern "C" fn count(_signal: libc::c_int) {
     INTERRUPTED.fetch_add(1, Ordering::Relaxed);
 }
 
 fn set(signal: Signal, handler: SigHandler, flags: SaFlags) -> io::Result<SigAction> {
     let action = SigAction::new(handler, flags, SigSet::empty());
-    // SAFETY: `count` only adds to an atomic, which is allowed in a signal handler.
+    // SAFETY: `count` adds to an atomic, `end` writes and ends the process: both are allowed in a
+    // signal handler.
     Ok(unsafe { sigaction(signal, &action)? })
 }
 

@@ -45,7 +45,7 @@ pub(super) fn module(tree: &Tree) -> Finding {
             format!("/{DEVICE} opens, but naming neighbours needs the capability NET_ADMIN"),
             "start LEAP as a service, or: sudo setcap cap_net_admin+ep \"$(command -v leap)\"",
         ),
-        // It has one user at a time.
+        // As many have it open as may.
         Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
             Finding::good("module", format!("loaded, /{DEVICE} is in use"))
         }
@@ -195,7 +195,7 @@ fn device(tree: &Tree, name: &str) -> Vec<Finding> {
         findings.push(slow(format!("runs at {speed} Mbit/s"), mend));
     }
     if tree.is_this_machine() {
-        findings.extend(driver(name));
+        findings.extend(driver(tree, name));
     }
     if findings.is_empty() {
         let speed = speed.map_or(String::new(), |speed| format!(" at {speed} Mbit/s"));
@@ -205,8 +205,18 @@ fn device(tree: &Tree, name: &str) -> Vec<Finding> {
 }
 
 /// What only the device's driver knows.
-fn driver(name: &str) -> Vec<Finding> {
+fn driver(tree: &Tree, name: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
+    // Sockets copy in any case.
+    if tree.has(&format!("sys/module/{MODULE}")) && nic::can_gather(name) == Some(false) {
+        findings.push(Finding::slow(
+            "network",
+            format!(
+                "{name} gathers no pages: the kernel module's frames are copied once as they leave"
+            ),
+            format!("sudo ethtool -K {name} tx on sg on  # if the driver can"),
+        ));
+    }
     if let Some(us) = nic::rx_coalesce_us(name).filter(|us| *us > COALESCE_MAX_US) {
         findings.push(Finding::slow(
             "network",
