@@ -391,9 +391,9 @@ impl Master {
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
         let waiting = self.queue.iter().chain(&self.free).chain(&self.done);
-        let batches = waiting.chain([&self.current]).map(|batch| {
-            batch.spans.capacity() * size_of::<Span>() + batch.tokens.capacity() * 4
-        });
+        let batches = waiting
+            .chain([&self.current])
+            .map(|batch| batch.spans.capacity() * size_of::<Span>() + batch.tokens.capacity() * 4);
         batches.sum::<usize>()
             + self.history.iter().map(|ids| ids.capacity() * 4).sum::<usize>()
             + (self.queue.capacity() + self.free.capacity()) * size_of::<Batch>()

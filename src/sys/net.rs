@@ -264,7 +264,8 @@ impl DatagramSocket {
         segment_bytes: Option<u16>,
     ) -> Result<(), Errno> {
         // The call only reads.
-        let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let mut part =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: this is a plain C structure, for which zeros are a value.
         let mut header: libc::msghdr = unsafe { mem::zeroed() };
         let mut control = Control([0; CONTROL_BYTES]);
