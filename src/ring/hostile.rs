@@ -1,5 +1,5 @@
-//! Neighbours that hold the key and send what no sound node sends: the machines neither panic nor
-//! grow, and go on once a sound neighbour is back.
+//! Neighbours that hold the key and send what no sound node sends, or nothing: the machines neither
+//! panic nor grow, and go on once a sound neighbour is back.
 
 use std::collections::VecDeque;
 
@@ -183,6 +183,32 @@ fn a_worker_survives_every_forged_field() {
     }
 }
 
+fn master(timeout_us: Option<u64>) -> Master {
+    Master::new(MasterOptions {
+        line: line(0),
+        sizes: SIZES,
+        n_layers: 2,
+        frame_bytes: FRAME_MAX,
+        n_nodes: 2,
+        timeout_us,
+        epoch: 5,
+    })
+}
+
+#[test]
+fn a_master_that_was_stopped_gives_the_others_their_time() {
+    let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 8 });
+    let mut master = master(Some(30_000_000));
+    let mut poll = |now| master.poll(now, &mut link, &mut layers);
+    assert_eq!(poll(100_000), Step::Idle);
+    // Nobody asked it for two minutes; then 29 seconds go by, and two more.
+    for tenth in 1_200..1_490 {
+        assert_eq!(poll(tenth * 100_000), Step::Idle);
+    }
+    let last = (1_490..1_520).map(|tenth| poll(tenth * 100_000)).find(|step| *step != Step::Idle);
+    assert!(matches!(last, Some(Step::Failed(RingError::Timeout { .. }))), "{last:?}");
+}
+
 /// What a sound rest of the ring says to a frame of the master.
 fn answer(frame: &[u8]) -> Option<Vec<u8>> {
     match Frame::parse(frame).unwrap().repr() {
@@ -200,16 +226,7 @@ fn a_master_survives_every_forged_field() {
     let answers = [(is_open, open(0, &[line(0), line(1)])), (is_result, rows(0, 0, 1, &[]))];
     for (is_kind, example) in answers {
         for index in 0..forgeries(&example).len() {
-            let options = MasterOptions {
-                line: line(0),
-                sizes: SIZES,
-                n_layers: 2,
-                frame_bytes: FRAME_MAX,
-                n_nodes: 2,
-                timeout_us: None,
-                epoch: 5,
-            };
-            let (mut master, mut link) = (Master::new(options), Neighbours::new());
+            let (mut master, mut link) = (master(None), Neighbours::new());
             let heap_bytes = master.heap_bytes();
             master.submit(&SPANS, &[1, 2, 3]);
             let mut is_forged = false;
