@@ -21,8 +21,8 @@ pub(super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 /// Bytes that [`unpack`] makes of it: its strips one after the other.
 pub(super) const UNPACKED_BLOCK: usize = 4 * STRIP;
 
-/// Bytes of a strip of an unpacked block: steps, offsets and codes of four rows.
-const STRIP: usize = 4 * (4 + 4 + BLOCK);
+/// Bytes of a strip of an unpacked block: codes, steps and offsets of four rows.
+const STRIP: usize = 4 * (BLOCK + 4 + 4);
 
 /// Takes panels apart, groups of `n` blocks.
 #[target_feature(enable = "neon,dotprod")]
@@ -36,15 +36,15 @@ pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
                 if let Some(next) = w.get(b + 1) {
                     step = vsubq_f32(step, strip_parameters(next, strip)[0]);
                 }
-                store(out, 0, vreinterpretq_u8_f32(step));
-                store(out, 1, vreinterpretq_u8_f32(offset));
+                store(out, 8, vreinterpretq_u8_f32(step));
+                store(out, 9, vreinterpretq_u8_f32(offset));
             }
             let codes = w[b].as_chunks::<16>().0[4..].as_chunks::<8>().0;
             for (codes, out) in codes.iter().zip(out.as_chunks_mut::<2>().0) {
                 for c in 0..8 {
                     let both = load_16(&codes[c]);
-                    store(&mut out[0], 2 + c, vandq_u8(both, vdupq_n_u8(15)));
-                    store(&mut out[1], 2 + c, veorq_u8(vshrq_n_u8::<4>(both), vdupq_n_u8(8)));
+                    store(&mut out[0], c, vandq_u8(both, vdupq_n_u8(15)));
+                    store(&mut out[1], c, veorq_u8(vshrq_n_u8::<4>(both), vdupq_n_u8(8)));
                 }
             }
         }
@@ -69,9 +69,9 @@ fn gemm_q8_q4_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
             let x_q: &[i8] = bytemuck::cast_slice(x.q.as_flattened().as_flattened());
             for ((w, x_q), x_sums) in w.iter().zip(x_q.chunks_exact(M * BLOCK)).zip(x.sums) {
                 let w = w[strip].as_chunks::<16>().0;
-                let (step, offset) = (load_16(&w[0]), load_16(&w[1]));
+                let (step, offset) = (load_16(&w[8]), load_16(&w[9]));
                 let (step, offset) = (vreinterpretq_f32_u8(step), vreinterpretq_f32_u8(offset));
-                let codes: &[[i8; 16]] = bytemuck::cast_slice(&w[2..]);
+                let codes: &[[i8; 16]] = bytemuck::cast_slice(&w[..8]);
                 let x_q = x_q.as_chunks::<16>().0;
                 four_columns::<M, 0>(&mut dots, load(&codes[0]), x_q);
                 four_columns::<M, 1>(&mut dots, load(&codes[1]), x_q);
@@ -134,7 +134,7 @@ fn add_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
     assert_eq!(out.len(), 12 * NR);
     // SAFETY: for each of `n` activation groups this reads 12 scales, and reads and writes four
     // floats of each row of `out`; for each of its `steps` blocks it reads all of the strip, which is
-    // 128 bytes of codes behind 32 others, 384 bytes of `x` and 48 of sums. So many were found to be
+    // 128 bytes of codes and 32 others, 384 bytes of `x` and 48 of sums. So many were found to be
     // there. Everything else is registers that are named.
     unsafe {
         asm!(
@@ -142,10 +142,9 @@ fn add_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
             clear_12!(),
             "mov {step}, {steps}",
             "2:",
-            "sub {parameters}, {w}, #32",
             sdot_16_columns!(),
             sdot_16_columns!(),
-            "ldp q24, q31, [{parameters}]",
+            "ldp q24, q31, [{w}], #512",
             "ld1 {{v27.4s, v28.4s, v29.4s}}, [{sums}], #48",
             add_block_total!(0 12 27 0),
             add_block_total!(1 13 27 1),
@@ -159,14 +158,12 @@ fn add_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
             add_block_total!(9 21 29 1),
             add_block_total!(10 22 29 2),
             add_block_total!(11 23 29 3),
-            "add {w}, {w}, #512",
             "subs {step}, {step}, #1",
             "b.ne 2b",
             add_out_12!(),
             "subs {n}, {n}, #1",
             "b.ne 4b",
-            w = inout(reg) panel[STRIP * strip + 32..].as_ptr() => _,
-            x = inout(reg) x.q.as_ptr() => _, parameters = out(reg) _,
+            w = inout(reg) panel[STRIP * strip..].as_ptr() => _, x = inout(reg) x.q.as_ptr() => _,
             sums = inout(reg) x.sums.as_ptr() => _, scales = inout(reg) x.scales.as_ptr() => _,
             out = in(reg) out[4 * strip..].as_mut_ptr(), n = inout(reg) n => _,
             steps = in(reg) steps, step = out(reg) _,
