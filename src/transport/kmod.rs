@@ -99,7 +99,8 @@ impl Kmod {
         let device = Device::open().map_err(|source| Error::Kernel { source })?;
         let (listen, next) = options.addresses()?;
         let fail = |source| Error::Listen { address: listen, source };
-        let socket = DatagramSocket::bind(listen).map_err(fail)?;
+        // Frames are the module's, which the system would look for this socket to join.
+        let socket = DatagramSocket::bind_single(listen).map_err(fail)?;
         let address = socket.local_address().map_err(fail)?;
         device.set_port(address).map_err(|source| Error::Kernel { source })?;
         let links =

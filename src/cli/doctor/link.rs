@@ -211,7 +211,9 @@ fn driver(tree: &Tree, name: &str) -> Vec<Finding> {
     if tree.has(&format!("sys/module/{MODULE}")) && nic::can_gather(name) == Some(false) {
         findings.push(Finding::slow(
             "network",
-            format!("{name} gathers no pages: the kernel module's frames are copied once as they leave"),
+            format!(
+                "{name} gathers no pages: the kernel module's frames are copied once as they leave"
+            ),
             format!("sudo ethtool -K {name} tx on sg on  # if the driver can"),
         ));
     }
