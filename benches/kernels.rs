@@ -15,6 +15,7 @@ use half::f16;
 use leap::kernels::peak::OPS_PER_ROUND;
 use leap::kernels::{Attended, Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
 use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, activation_group, bcml1, quantize};
+use leap::sys::huge::HugeMemory;
 
 const K: usize = 2048;
 const ROWS: usize = 2048;
@@ -186,28 +187,33 @@ fn bench_matmul(report: &Report) {
 /// Packed weights of one tier, [`COPIES`] of them.
 struct Packed {
     name: &'static str,
-    bytes: Vec<u8>,
+    bytes: HugeMemory,
     /// Bytes of one copy.
     one: usize,
 }
 
-/// Activations in tiles: values, scales, biases, sums.
-type Tiles = (Vec<i8>, Vec<f32>, Vec<i32>, Vec<f32>);
+/// Activations in tiles: values, scales, zeros, sums.
+type Tiles = (Vec<i8>, Vec<f32>, Vec<f32>, Vec<f32>);
 
 fn tiles(kernels: Kernels, m: usize) -> Tiles {
     let (x, mr) = (floats(m * K), kernels.tile_rows());
     let x_group = activation_group(GROUP, K);
     let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / x_group]);
-    let (mut biases, mut sums) = (vec![0; m * K / GROUP], vec![0.0; m * K / bcml1::BLOCK]);
+    let (mut zeros, mut sums) = (vec![0.0; m * K / GROUP], vec![0.0; m * K / bcml1::BLOCK]);
     for row in (0..m).step_by(mr) {
         let end = m.min(row + mr);
         let part = |width: usize| row * width..end * width;
         let (x, q, scales) = (&x[part(K)], &mut q[part(K)], &mut scales[part(K / x_group)]);
-        kernels.quantize_tile(x, K, GROUP, (q, scales, &mut biases[part(K / GROUP)]));
+        kernels.quantize_tile(x, K, GROUP, (q, scales, &mut zeros[part(K / GROUP)]));
         let sums = &mut sums[part(K / bcml1::BLOCK)];
         kernels.quantize_tile_summed(x, K, GROUP, (q, scales, sums));
     }
-    (q, scales, biases, sums)
+    (q, scales, zeros, sums)
+}
+
+/// Memory as weights have it: in huge pages if there are any.
+fn memory(bytes: usize) -> HugeMemory {
+    HugeMemory::new(bytes).expect("memory for some copies of a matrix")
 }
 
 fn bench_packed(report: &Report) {
@@ -222,14 +228,14 @@ fn bench_packed(report: &Report) {
         let Some(layout) = kernels.layout() else { continue };
         let scalar = Kernels::for_isa(Isa::Scalar).expect("scalar code runs everywhere");
         let one = layout.bytes_q8(ROWS, K, GROUP).expect("a matrix that can be packed");
-        let mut bytes = vec![0; one * COPIES];
-        bytes.chunks_exact_mut(one).for_each(|out| kernels.pack_q8(w8, out));
+        let mut bytes = memory(one * COPIES);
+        bytes.as_mut_slice().chunks_exact_mut(one).for_each(|out| kernels.pack_q8(w8, out));
         report.packed((*kernels, *peak), &Packed { name: "packed_q8", bytes, one }, &|x, out| {
             scalar.matmul_q8(w8, x, out);
         });
         let one = layout.bytes_q4(ROWS, K, GROUP).expect("a matrix that can be packed");
-        let mut bytes = vec![0; one * COPIES];
-        bytes.chunks_exact_mut(one).for_each(|out| kernels.pack_q4(w4, out));
+        let mut bytes = memory(one * COPIES);
+        bytes.as_mut_slice().chunks_exact_mut(one).for_each(|out| kernels.pack_q4(w4, out));
         report.packed((*kernels, *peak), &Packed { name: "packed_q4", bytes, one }, &|x, out| {
             let q: Vec<i8> = (0..x.m()).flat_map(|row| x.row(row).q).copied().collect();
             let mut sums = vec![0; q.len() / bcml1::BLOCK];
@@ -246,27 +252,28 @@ impl Report {
         if !self.wants(w.name) {
             return;
         }
-        let x = tiles(kernels, 1);
+        let (x, mut out) = (tiles(kernels, 1), vec![0.0; ROWS]);
         let [mut read, mut decode] = [Duration::MAX; 2];
         for _ in 0..8 {
             let start = Instant::now();
-            for bytes in w.bytes.chunks_exact(w.one) {
+            for bytes in w.bytes.as_slice().chunks_exact(w.one) {
                 black_box(kernels.read_all(black_box(bytes)));
             }
             read = read.min(start.elapsed());
             let start = Instant::now();
-            for bytes in w.bytes.chunks_exact(w.one) {
-                multiply(kernels, w, bytes, &x, 1);
+            for bytes in w.bytes.as_slice().chunks_exact(w.one) {
+                multiply(kernels, w, bytes, &x, &mut out);
             }
             decode = decode.min(start.elapsed());
         }
         let scalar = scalar_time(1, plain) * COPIES as u32;
-        let rate = (per_nanosecond(w.bytes.len(), decode), "GB/s");
+        let rate = (per_nanosecond(w.one * COPIES, decode), "GB/s");
         row(&format!("{} m=1", w.name), kernels, rate, [scalar, read], decode);
         for m in [8, 128] {
-            let x = tiles(kernels, m);
+            let (x, mut out) = (tiles(kernels, m), vec![0.0; m * ROWS]);
             let int8_ops = 2 * m * K * ROWS;
-            let took = time(|| multiply(kernels, w, &w.bytes[..w.one], &x, m));
+            let one = &w.bytes.as_slice()[..w.one];
+            let took = time(|| multiply(kernels, w, one, &x, &mut out));
             let limit = self.limit(kernels, peak, Needs { bytes: w.one, int8_ops });
             let rate = (per_nanosecond(int8_ops, took), "GOP/s");
             let name = format!("{} m={m}", w.name);
@@ -290,16 +297,16 @@ fn scalar_time(m: usize, plain: Plain<'_>) -> Duration {
     time(|| plain(black_box(x()), &mut out))
 }
 
-fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, m: usize) {
+/// Multiplies into `out`, `[m, ROWS]`.
+fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, out: &mut [f32]) {
     let layout = kernels.layout().expect("a tier that packs");
-    let (q, scales, biases, sums) = x;
-    let mut out = vec![0.0; m * ROWS];
+    let (q, scales, zeros, sums) = x;
     let (rows, _) = out.as_chunks_mut::<ROWS>();
     let mut out: Vec<&mut [f32]> = rows.iter_mut().map(|row| &mut row[..]).collect();
     let mr = kernels.tile_rows();
     if w.name == "packed_q8" {
         let w = PackedQ8::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");
-        let x = Q8Tiles::new((q, scales, biases), K, GROUP, mr);
+        let x = Q8Tiles::new((q, scales, zeros), K, GROUP, mr);
         kernels.matmul_packed_q8(w, x, &mut out);
     } else {
         let w = PackedQ4::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");

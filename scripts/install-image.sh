@@ -41,22 +41,23 @@ case $role in
 esac
 [ "$(id -u)" -eq 0 ] || die "run as root: it mounts, and changes to the image's root"
 
-root='' loop=''
+root='' mounted=''
 leave() {
 	[ -z "$root" ] || umount "$root/proc" "$root/dev" 2>/dev/null || true
 	[ -z "$root" ] || rm -rf "$root/var/tmp/leap-install"
-	[ -z "$loop" ] || { umount "$root" && rmdir "$root" && losetup -d "$loop"; } || true
+	[ -z "$mounted" ] || { umount "$root" 2>/dev/null; rmdir "$root"; } || true
 }
 trap leave EXIT
 
 if [ -d "$target" ]; then
 	root=$target
 elif [ -f "$target" ]; then
+	read -r start sectors < <(partx --show --noheadings --nr "$PARTITION" -o START,SECTORS "$target" 2>/dev/null) ||
+		die "$target has no partition $PARTITION, as a stock image for $board has"
 	root=$(mktemp -d)
-	loop=$(losetup --find --show --partscan "$target")
-	part=${loop}p$PARTITION
-	[ -b "$part" ] || die "$target has no partition $PARTITION, as a stock image for $board has"
-	mount "$part" "$root"
+	mounted=$root
+	mount -o "loop,offset=$((start * 512)),sizelimit=$((sectors * 512))" "$target" "$root" ||
+		die "partition $PARTITION of $target holds no file system that can be mounted here"
 else
 	die "$target is neither an image nor a folder"
 fi
@@ -84,7 +85,10 @@ set_conf ROLE "$role"
 set_conf NODE "$node"
 [ -z "$ring" ] || install -m 644 "$ring" "$root/etc/leap/ring.conf"
 if [ -n "$model" ]; then
-	install -m 644 "$model" "$root/var/lib/leap/model.bin"
+	install -m 644 "$model" "$root/var/lib/leap/model.bin" || {
+		rm -f "$root/var/lib/leap/model.bin"
+		die "$model does not go into $target: enlarge its file system first, or copy the model to the board's /var/lib/leap/model.bin"
+	}
 	for tokenizer in "${model%.bin}.tokenizer.bin" "$(dirname "$model")/tokenizer.bin"; do
 		[ ! -f "$tokenizer" ] || { install -m 644 "$tokenizer" "$root/var/lib/leap/tokenizer.bin" && break; }
 	done

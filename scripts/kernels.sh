@@ -35,6 +35,21 @@ sources_of() {
 	printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$mirror" "$1"
 }
 
+# What keeps this machine from building and emulating boards; nothing if it can.
+lacking_for_boards() {
+	if ! has_tool apt-get; then
+		say "the kernels come from Debian's packages, and here is no apt-get"
+	elif [ "$(uname -m)" != x86_64 ]; then
+		say "the compilers for its kernels run on x86_64"
+	elif ! has_root; then
+		say "it needs root"
+	elif ! unshare --mount true 2>/dev/null; then
+		say "mounts are not allowed here"
+	elif ! (need_release bookworm) >/dev/null 2>&1; then
+		say "no Debian mirror answers"
+	fi
+}
+
 # need_release RELEASE: an apt state for it, apart from this system's.
 need_release() {
 	local apt=$KERNELS/apt-$1

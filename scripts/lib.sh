@@ -34,8 +34,11 @@ step() {
 # beside NAME COMMAND...: starts a step that runs beside those that follow, until `join_step`.
 beside() {
 	BESIDE=$1
-	BESIDE_LOG=$(mktemp)
-	(step "$@") >"$BESIDE_LOG" 2>&1 &
+	BESIDE_LOG=$(mktemp "$LEAP_TEST_LOG.XXXXXX")
+	# A process group of its own, so that all of it can be ended.
+	set -m
+	(LEAP_TEST_LOG=$BESIDE_LOG.tests step "$@") </dev/null >"$BESIDE_LOG" 2>&1 &
+	set +m
 	BESIDE_PID=$!
 }
 
@@ -45,7 +48,7 @@ join_step() {
 	wait "$BESIDE_PID" || code=$?
 	BESIDE_PID=
 	cat "$BESIDE_LOG"
-	rm -f "$BESIDE_LOG"
+	cat "$BESIDE_LOG.tests" >>"$LEAP_TEST_LOG" 2>/dev/null || true
 	[ "$code" -eq 0 ] || STEP=$BESIDE
 	return "$code"
 }
@@ -73,12 +76,14 @@ begin_steps() {
 }
 
 end_steps() {
-	[ -z "${BESIDE_PID:-}" ] || kill "$BESIDE_PID" 2>/dev/null || true
+	[ -z "${BESIDE_PID:-}" ] || kill -- "-$BESIDE_PID" 2>/dev/null || true
 	[ "$1" -eq 0 ] || [ -z "$STEP" ] || printf '%s: failed at: %s\n' "${0##*/}" "$STEP" >&2
 	[ -n "${OUTERMOST:-}" ] || return 0
 	say "total: $SECONDS s"
-	sum_up "$1"
-	rm -f "$LEAP_TEST_LOG"
+	if [ "$1" -ne 0 ] || [ -s "$LEAP_TEST_LOG" ]; then
+		sum_up "$1"
+	fi
+	rm -f "$LEAP_TEST_LOG"*
 }
 
 # sum_up STATUS: cargo's result lines by run, then the sum. A run that failed without a count, as

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs, starts, upgrades and purges the packages of out/deb in a Debian of each architecture, needs
-# root: test-deb.sh [amd64|arm64|dkms...]. By hand: it takes minutes, and scripts/build-deb.sh before it.
+# root: test-deb.sh [amd64|arm64|dkms|image...]. By hand: it takes minutes, and scripts/build-deb.sh before it.
 #
 # amd64, arm64  in a systemd of its own (systemd-nspawn), arm64 under QEMU's user emulation
 # dkms          builds the kernel module from leap-dkms for Debian's amd64 kernel
+# image         scripts/install-image.sh into a card's image like Raspberry Pi OS's
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/boards.sh
@@ -166,7 +167,48 @@ test_dkms() {
 	say "leap-dkms: built for $(find "$TREE"/lib/modules -mindepth 1 -maxdepth 1 -printf '%f '), purged"
 }
 
+# card IMAGE: boot files on the first partition, Debian on the second.
+card() {
+	rm -f "$LAB/root.ext4"
+	mke2fs -q -t ext4 -d "$LAB/base-arm64" "$LAB/root.ext4" 900M
+	truncate -s 1G "$1"
+	printf 'start=8192, size=131072, type=c\nstart=139264, type=83\n' | sfdisk -q "$1"
+	dd if="$LAB/root.ext4" of="$1" bs=512 seek=139264 conv=notrunc,sparse status=none
+}
+
+test_image() {
+	local image=$LAB/card.img ring=$LAB/ring.conf loop
+	need_base arm64
+	rm -f "$image"
+	card "$image"
+	printf 'first 10.0.0.1 0..3\nsecond 10.0.0.2 3..6\n' >"$ring"
+	scripts/install-image.sh raspberrypi5 "$image" --role worker --node second --ring "$ring" --model models/demo.bin
+	! losetup -j "$image" | grep . || die "install-image.sh left its loop device"
+
+	TREE=$LAB/tree-image
+	mkdir -p "$TREE"
+	loop=$(losetup --find --show --offset $((139264 * 512)) "$image")
+	mount -o ro "$loop" "$TREE"
+	losetup -d "$loop"
+	in_tree leap --version
+	cmp "$ring" "$TREE/etc/leap/ring.conf"
+	cmp models/demo.bin "$TREE/var/lib/leap/model.bin"
+	cmp models/demo.tokenizer.bin "$TREE/var/lib/leap/tokenizer.bin"
+	[ "$(grep -E '^(ROLE|NODE)=' "$TREE/etc/leap/leap.conf" | tr '\n' ' ')" = "ROLE=worker NODE=second " ] || die "leap.conf is not set"
+	[ "$(in_tree systemctl is-enabled leap-worker)" = enabled ] || die "leap-worker is not enabled"
+	[ -f "$TREE/var/lib/leap/leap-dkms_${VERSION}_all.deb" ] || die "the module's package is not there"
+	[ -z "$(ls -A "$TREE/var/tmp")$(ls -A "$TREE/proc")" ] || die "install-image.sh left files"
+	umount "$TREE"
+
+	# What is no such image is refused, and stays as it is.
+	truncate -s 1M "$LAB/nothing.img"
+	! scripts/install-image.sh raspberrypi5 "$LAB/nothing.img" || die "an empty image was taken"
+	! losetup -j "$LAB/nothing.img" | grep . || die "install-image.sh left its loop device"
+	say "card: installed, as set"
+}
+
 leave() {
+	umount "$LAB/tree-image" 2>/dev/null || true
 	umount "$LAB/tree-dkms/proc" "$LAB/tree-dkms/dev" 2>/dev/null || true
 	[ -z "${REGISTERED:-}" ] || echo -1 >"$BINFMT/leap-aarch64"
 	end_steps "$1"
@@ -175,8 +217,9 @@ leave() {
 begin_steps
 trap 'leave $?' EXIT
 [ "$(id -u)" -eq 0 ] || die "run as root: it makes root file systems and boots them"
-[ $# -gt 0 ] || set -- amd64 arm64 dkms
-need_tools debootstrap:debootstrap systemd-nspawn:systemd-container qemu-aarch64-static:qemu-user-static dpkg-deb:dpkg
+[ $# -gt 0 ] || set -- amd64 arm64 dkms image
+need_tools debootstrap:debootstrap systemd-nspawn:systemd-container qemu-aarch64-static:qemu-user-static dpkg-deb:dpkg \
+	mke2fs:e2fsprogs sfdisk:fdisk losetup:mount
 for what; do
 	case $what in
 	amd64) step "package: amd64" test_package amd64 ;;
@@ -185,6 +228,10 @@ for what; do
 		step "package: arm64" test_package arm64
 		;;
 	dkms) step "package: leap-dkms" test_dkms ;;
-	*) die "usage: ${0##*/} [amd64|arm64|dkms...]" ;;
+	image)
+		need_emulation
+		step "image" test_image
+		;;
+	*) die "usage: ${0##*/} [amd64|arm64|dkms|image...]" ;;
 	esac
 done

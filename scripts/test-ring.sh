@@ -19,10 +19,15 @@ SAMPLING=(--temp 1.5 --top-p 1 --seed 2)
 N_PREDICT=200
 # TCP waits long for what was lost.
 N_PREDICT_TCP=30
+# A checkpoint that is exported in the nodes' parts.
+CHECKPOINT=tests/golden/llama3-tiny
+PART_LAYERS=(0..1 1..3 3..4)
+N_PREDICT_PARTS=60
 BRIDGE="leap-test"
 
 work=$(mktemp -d)
 has_namespaces=
+has_parts=
 declare -A pids=()
 
 clean_up() {
@@ -87,11 +92,14 @@ on() {
 	fi
 }
 
+# model_of NODE: the file it runs.
+model_of() { if [ -n "$has_parts" ]; then say "$work/$1.bin"; else say "$MODEL"; fi; }
+
 # start_worker NODE OPTION...
 start_worker() {
 	local name=$1
 	shift
-	on "$name" "$leap" worker "$MODEL" --ring "$work/ring" --node "$name" --threads 1 "$@" 2>>"$work/$name.log" &
+	on "$name" "$leap" worker "$(model_of "$name")" --ring "$work/ring" --node "$name" --threads 1 "$@" 2>>"$work/$name.log" &
 	pids[$name]=$!
 }
 
@@ -124,7 +132,7 @@ end_workers() {
 master() {
 	local n=$1
 	shift
-	on desk "$leap" master "$MODEL" --ring "$work/ring" --threads 1 -p "$PROMPT" -n "$n" "${SAMPLING[@]}" --ctx 512 \
+	on desk "$leap" master "$(model_of desk)" --ring "$work/ring" --threads 1 -p "$PROMPT" -n "$n" "${SAMPLING[@]}" --ctx 512 \
 		--wire f32 --ring-timeout 30 "$@" </dev/null 2>>"$work/desk.log"
 }
 
@@ -149,6 +157,33 @@ check_text() {
 		same "$n" "of the $count master with $*"
 	done
 	end_workers
+}
+
+# export_model OUT OPTION...
+export_model() {
+	"$leap" export "$1" --meta-llama "$CHECKPOINT" "${@:2}" 2>"$work/export.log" ||
+		die "export: $(tail -n 1 "$work/export.log")"
+}
+
+# Nodes that each have a file of their own layers alone give the text of the whole model, and a
+# node refuses the file of another.
+check_parts() {
+	local index error code=0
+	export_model "$work/whole.bin"
+	MODEL=$work/whole.bin
+	LAYERS=("${PART_LAYERS[@]}")
+	write_ring
+	alone "$N_PREDICT_PARTS"
+	for index in "${!NODES[@]}"; do
+		export_model "$work/${NODES[$index]}.bin" --layers "${LAYERS[$index]}"
+	done
+	rm "$MODEL"
+	has_parts=1
+	check_text "$N_PREDICT_PARTS"
+	error=$("$leap" worker "$work/pi.bin" --ring "$work/ring" --node orange 2>&1) || code=$?
+	if [ "$code" -ne 3 ] || [[ $error != *"holds layers 1..3 of 4, and orange has 3..4"* ]]; then
+		die "another node's part: exit code $code, $error"
+	fi
 }
 
 # Starts a master in the background and waits until it has begun to answer.
@@ -247,3 +282,4 @@ step "tcp, sealed" check_text "$N_PREDICT_TCP" --transport tcp --key "$work/key"
 export LEAP_ISA=scalar
 step "death of each node, $DEATHS times" check_deaths
 step "pause of the master" check_pause
+step "a part of the model on each node" check_parts

@@ -149,36 +149,53 @@ fn streams_side_by_side_answer_as_alone() {
     assert_eq!(answers(&mut engine, &tokenizer, &prompts, 3), wanted);
 }
 
-/// Mean negative log-likelihood of `ids` after each other.
+/// Tokens that a stream is given before the next one begins anew.
+const WINDOW: usize = 128;
+
+/// Mean negative log-likelihood of `ids`, each after those before it in its window.
 fn nll(engine: &mut Engine, ids: &[u32]) -> f64 {
     let vocab_size = engine.header().vocab_size;
+    let batch = engine.max_batch();
     let mut stream = engine.stream().unwrap();
     let mut sum = 0.0;
-    for (inputs, targets) in ids.chunks(16).zip(ids[1..].chunks(16)) {
-        let logits = engine.push_batch(&mut stream, inputs, Logits::All).unwrap();
-        let rows = logits.chunks_exact(vocab_size).zip(targets);
-        sum += rows.map(|(logits, &id)| score::nll(logits, id)).sum::<f64>();
+    for (inputs, targets) in ids.chunks(WINDOW).zip(ids[1..].chunks(WINDOW)) {
+        stream.clear();
+        for (inputs, targets) in inputs.chunks(batch).zip(targets.chunks(batch)) {
+            let logits = engine.push_batch(&mut stream, inputs, Logits::All).unwrap();
+            let rows = logits.chunks_exact(vocab_size).zip(targets);
+            sum += rows.map(|(logits, &id)| score::nll(logits, id)).sum::<f64>();
+        }
     }
     sum / (ids.len() - 1) as f64
 }
 
+/// Token ids of texts that the demo model was not trained on.
+fn validation_ids() -> Vec<u32> {
+    let json = std::fs::read_to_string(package("tests/golden/demo-validation-ids.json")).unwrap();
+    let numbers = json.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty());
+    numbers.map(|number| number.parse().unwrap()).collect()
+}
+
 #[test]
 fn half_precision_on_the_wire_does_not_move_perplexity() {
-    let recipe = Recipe { max_logits: 16, wire: Dtype::F16, ..recipe(&[1, 2, 3, 4, 5]) };
-    // A story of the model's own, chosen with some chance, so that it is not all certain.
-    let mut alone = recipe.alone();
-    let random = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, seed: 3 };
-    let mut sampler = Sampler::new(random, alone.header().vocab_size);
-    let mut stream = alone.stream().unwrap();
-    let mut ids: Vec<u32> = vec![4064, 589, 598, 257, 473];
-    let mut next = ids.clone();
-    while ids.len() < 250 {
-        next = vec![sampler.sample(alone.push(&mut stream, &next).unwrap()).unwrap()];
-        ids.extend(&next);
+    let mut ids = validation_ids();
+    if common::quick() {
+        ids.truncate(WINDOW + 1);
     }
-    let wanted = nll(&mut recipe.alone(), &ids);
-    let (mut engine, _workers) = recipe.ring();
-    let found = nll(&mut engine, &ids);
-    let moved = (found - wanted).exp() - 1.0;
-    assert!(moved.abs() < 2e-3, "{moved}");
+    // One hop there and one back, and the most that the model's layers can be spread over.
+    for cuts in [&[3][..], &[1, 2, 3, 4, 5]] {
+        let recipe = Recipe { max_logits: 16, ..recipe(cuts) };
+        let (mut engine, _workers) = recipe.ring();
+        let wanted = nll(&mut engine, &ids);
+        let (mut engine, _workers) = Recipe { wire: Dtype::F16, ..recipe }.ring();
+        let found = nll(&mut engine, &ids);
+        let moved = (found - wanted).exp() - 1.0;
+        println!(
+            "{} ids, cuts {cuts:?}: perplexity {:.5} in f32, {:.5} in f16, {moved:+.1e}",
+            ids.len(),
+            wanted.exp(),
+            found.exp(),
+        );
+        assert!(moved.abs() < 1e-3, "cuts {cuts:?}: {moved}");
+    }
 }

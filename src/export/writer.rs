@@ -235,6 +235,7 @@ fn work<'a, I: Iterator<Item = Block<'a>>>(
     let mut row = Vec::new();
     loop {
         let Some(block) = lock(queue).next() else { return };
+        block.job.source.advise_populate(block.rows.clone());
         let mut converted = lock(free).pop().unwrap_or_default();
         let result = converted.fill(converter, &block, &mut row);
         block.job.source.advise_dont_need(block.rows.clone());

@@ -20,7 +20,7 @@ const SCRATCH: usize = BLOCK * 128;
 pub const HEAD_DIM_MAX: usize = SCRATCH;
 
 /// Queries that share a pass over the keys and values.
-pub const QUERIES: usize = 32;
+pub const QUERIES: usize = 64;
 
 /// Queries of a tile: what the kernels take together.
 const TILE: usize = 4;

@@ -7,17 +7,26 @@
 
 use std::arch::x86_64::*;
 
-use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, tiles_of};
+use super::packed::{
+    AHEAD_COLUMNS, Ahead, BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, Unpack, ZERO, tiles_of,
+};
 use super::{Table, avx2, peak, zmm};
+use crate::quant::bcml1::BLOCK;
 
 const NR: usize = Layout::AVX512_VNNI.panel_rows();
 
 /// Bytes of a block of a 4-bit panel.
 const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 
+/// Bytes that become of it: two floats for each row, and a byte for each code.
+const UNPACKED_BLOCK: usize = NR * (8 + BLOCK);
+
 /// How far ahead of the weights in use others are asked for, into the second level of cache: a
 /// step takes so many lines that those on their way to the first would hold up loads.
 const PREFETCH_BYTES: usize = 8192;
+
+/// Steps of four columns that a loop takes at once; a group of weights is whole such.
+const STEPS: usize = AHEAD_COLUMNS / 4;
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
@@ -25,15 +34,27 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::AVX512_VNNI,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
+        unpack_q4: Some(Unpack { unpack, packed_bytes: PANEL_BLOCK, bytes: UNPACKED_BLOCK }),
     }),
     score_4: zmm::score_4,
     weigh_4: zmm::weigh_4,
+    soften: zmm::soften,
+    swiglu: zmm::swiglu,
     spin_int8,
     ..avx2::TABLE
 };
 
 static TILES_Q8: [TileFn; 8] = tiles_of!(gemm_q8_q8_f32_mx32c4: 1 2 3 4 5 6 7 8);
-static TILES_Q4: [TileFn; 8] = tiles_of!(gemm_q8_q4_f32_mx32c4: 1 2 3 4 5 6 7 8);
+static TILES_Q4: [TileFn; 8] = [
+    gemv_q8_q4_f32_1x32c4,
+    gemm_q8_q4_f32_mx32c4::<2>,
+    gemm_q8_q4_f32_mx32c4::<3>,
+    gemm_q8_q4_f32_mx32c4::<4>,
+    gemm_q8_q4_f32_mx32c4::<5>,
+    gemm_q8_q4_f32_mx32c4::<6>,
+    gemm_q8_q4_f32_mx32c4::<7>,
+    gemm_q8_q4_f32_mx32c4::<8>,
+];
 
 /// `M` rows of activations by a panel, in `S` sums each.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -42,41 +63,46 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize, const S: usize>(
     x: &Tile<'_>,
     out: &mut [f32],
 ) {
-    let (group, n) = (x.groups.w, x.steps());
+    let (group, n, mut ahead) = (x.groups.w, x.steps(), x.ahead);
     let group_bytes = NR * (4 + group);
-    for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<M, 4>()) {
+    for (i, x) in x.groups::<M, 4>().enumerate() {
+        let w = &panel[i * n * group_bytes..][..n * group_bytes];
         let mut dots = [[[_mm512_setzero_si512(); 2]; M]; S];
+        for i in 0..M {
+            dots[0][i] = [_mm512_castps_si512(_mm512_set1_ps(x.zeros[0][i])); 2];
+        }
         // What a product is added to and stays the same, its zero signed.
         let mut totals = [[_mm512_set1_ps(-0.0); 2]; M];
-        let groups = w.chunks_exact(group_bytes).zip(x.q.chunks_exact(group / 4));
-        for ((w, x_q), biases) in groups.zip(x.biases) {
-            let (steps, w) = w.split_at(NR * 4);
+        for g in 0..n {
+            let (steps, w) = w[g * group_bytes..][..group_bytes].split_at(NR * 4);
             let steps = &steps.as_chunks().0[0];
             if M == 1 {
                 prefetch(steps);
             }
-            for i in 0..M {
-                let bias = _mm512_set1_epi32(biases[i]);
-                let [a, b] = dots[0][i];
-                dots[0][i] = [_mm512_add_epi32(a, bias), _mm512_add_epi32(b, bias)];
-            }
-            let (w, x_q) = (w.as_chunks::<{ 4 * NR }>().0, x_q.as_chunks::<S>().0);
-            for (w, x_q) in w.as_chunks::<S>().0.iter().zip(x_q) {
-                for s in 0..S {
+            let x_q = x.q[g * group / 4..][..group / 4].as_chunks::<STEPS>().0;
+            let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<STEPS>().0;
+            for (w, x_q) in w.iter().zip(x_q) {
+                if M > 1 {
+                    prefetch_ahead::<M>(&mut ahead);
+                }
+                for s in 0..STEPS {
                     if M == 1 {
                         prefetch(&w[s]);
                     }
-                    add_products(&mut dots[s], load(&w[s]), &x_q[s]);
+                    add_products(&mut dots[s % S], load(&w[s]), &x_q[s]);
                 }
             }
             let steps = load(steps);
+            let zeros = x.zeros.get(g + 1).unwrap_or(&[ZERO; M]);
             for i in 0..M {
+                let zero = _mm512_set1_ps(zeros[i]);
                 for j in 0..2 {
                     let mut sum = dots[0][i][j];
                     for dots in &dots[1..] {
                         sum = _mm512_add_epi32(sum, dots[i][j]);
                     }
-                    let (sum, step) = (_mm512_cvtepi32_ps(sum), _mm512_castsi512_ps(steps[j]));
+                    let sum = _mm512_sub_ps(_mm512_castsi512_ps(sum), zero);
+                    let step = _mm512_castsi512_ps(steps[j]);
                     totals[i][j] = _mm512_fmadd_ps(sum, step, totals[i][j]);
                 }
             }
@@ -85,44 +111,93 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize, const S: usize>(
     }
 }
 
-/// `M` rows of activations by a panel of 4-bit weights, low and high codes in `S` sums.
+/// One row of activations by a panel of 4-bit weights: the low codes in one sum, and in the other
+/// the high ones times 16, which costs less than to shift them one by one.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemm_q8_q4_f32_mx32c4<const M: usize, const S: usize>(
-    panel: &[u8],
-    x: &Tile<'_>,
-    out: &mut [f32],
-) {
+fn gemv_q8_q4_f32_1x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let (low, high) = (_mm512_set1_epi8(15), _mm512_set1_epi8(-16));
     let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
-    for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-        let mut dots = [[[_mm512_setzero_si512(); 2]; M]; S];
-        let mut totals = [[_mm512_set1_ps(-0.0); 2]; M];
+    for (w, x) in groups.zip(x.summed_groups::<1, 4>()) {
+        let mut dots = [[[_mm512_setzero_si512(); 2]; 1]; 2];
+        let mut totals = [[_mm512_set1_ps(-0.0); 2]; 1];
         let w = w.as_chunks::<PANEL_BLOCK>().0;
         let [mut multipliers, mut offsets] = parameters(w.first());
         let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
-        for ((b, block), (x_q, x_sums)) in w.iter().enumerate().zip(blocks) {
+        for ((b, block), (x_q, [x_sum])) in w.iter().enumerate().zip(blocks) {
             let lines = block.as_chunks::<{ 4 * NR }>().0;
-            if M == 1 {
-                lines.iter().for_each(|line| prefetch(line));
-            }
+            lines.iter().for_each(|line| prefetch(line));
             for (w, x_q) in lines[1..].iter().zip(x_q.as_chunks::<2>().0) {
-                let [low, high] = codes::<S>(load(w));
-                add_products(&mut dots[0], low, &x_q[0]);
-                add_products(&mut dots[S - 1], high, &x_q[1]);
+                add_products(&mut dots[0], and(load(w), low), &x_q[0]);
+                add_products(&mut dots[1], and(load(w), high), &x_q[1]);
             }
             let [next_multipliers, next_offsets] = parameters(w.get(b + 1));
-            for i in 0..M {
-                let x_sum = _mm512_set1_ps(x_sums[i]);
+            let [[low], [high]] = dots;
+            for j in 0..2 {
+                let total = _mm512_fmadd_ps(_mm512_set1_ps(*x_sum), offsets[j], totals[0][j]);
+                let sum = _mm512_add_epi32(low[j], _mm512_srai_epi32::<4>(high[j]));
+                let step = _mm512_sub_ps(multipliers[j], next_multipliers[j]);
+                totals[0][j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), step, total);
+            }
+            (multipliers, offsets) = (next_multipliers, next_offsets);
+        }
+        add_scaled(out, &totals, x.scales);
+    }
+}
+
+/// Takes panels of 4-bit weights apart, groups of `n` blocks: steps, offsets and codes of 32 columns.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
+    let mask = _mm512_set1_epi8(15);
+    let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks(n);
+    for (w, out) in groups.zip(out.as_chunks_mut::<UNPACKED_BLOCK>().0.chunks_mut(n)) {
+        let [mut multipliers, mut offsets] = parameters(w.first());
+        for (b, out) in out.iter_mut().enumerate() {
+            let [next_multipliers, next_offsets] = parameters(w.get(b + 1));
+            let out = out.as_chunks_mut::<{ 4 * NR }>().0;
+            for j in 0..2 {
+                let step = _mm512_sub_ps(multipliers[j], next_multipliers[j]);
+                store(&mut out[0], j, _mm512_castps_si512(step));
+                store(&mut out[1], j, _mm512_castps_si512(offsets[j]));
+            }
+            let lines = w[b].as_chunks::<{ 4 * NR }>().0;
+            for (line, out) in lines[1..].iter().zip(out[2..].as_chunks_mut::<2>().0) {
+                let both = load(line);
+                let (low, high) = (and(both, mask), and(shift(both), mask));
                 for j in 0..2 {
-                    let mut sum = dots[0][i][j];
-                    if S == 2 {
-                        sum = _mm512_add_epi32(sum, _mm512_srai_epi32::<4>(dots[1][i][j]));
-                    }
-                    let total = _mm512_fmadd_ps(x_sum, offsets[j], totals[i][j]);
-                    let step = _mm512_sub_ps(multipliers[j], next_multipliers[j]);
-                    totals[i][j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), step, total);
+                    store(&mut out[0], j, low[j]);
+                    store(&mut out[1], j, high[j]);
                 }
             }
             (multipliers, offsets) = (next_multipliers, next_offsets);
+        }
+    }
+}
+
+/// `M` rows of activations by what [`unpack`] made of a panel.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let (n, mut ahead) = (x.steps(), x.ahead);
+    for (i, x) in x.summed_groups::<M, 4>().enumerate() {
+        let mut dots = [[_mm512_setzero_si512(); 2]; M];
+        let mut totals = [[_mm512_set1_ps(-0.0); 2]; M];
+        let w = &panel.as_chunks::<UNPACKED_BLOCK>().0[i * n..][..n];
+        for ((w, x_q), x_sums) in w.iter().zip(x.q.as_chunks::<8>().0).zip(x.sums) {
+            let lines = w.as_chunks::<{ 4 * NR }>().0;
+            for (w, x_q) in lines[2..].as_chunks::<STEPS>().0.iter().zip(x_q.as_chunks::<STEPS>().0)
+            {
+                prefetch_ahead::<M>(&mut ahead);
+                for s in 0..STEPS {
+                    add_products(&mut dots, load(&w[s]), &x_q[s]);
+                }
+            }
+            let [steps, offsets] = [load_floats(&lines[0]), load_floats(&lines[1])];
+            for i in 0..M {
+                let x_sum = _mm512_set1_ps(x_sums[i]);
+                for j in 0..2 {
+                    let total = _mm512_fmadd_ps(x_sum, offsets[j], totals[i][j]);
+                    totals[i][j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][j]), steps[j], total);
+                }
+            }
         }
         add_scaled(out, &totals, x.scales);
     }
@@ -142,6 +217,7 @@ fn add_products<const M: usize>(dots: &mut [[__m512i; 2]; M], w: [__m512i; 2], x
 
 /// Adds each row's totals times its scale to `out`, `[M, 32]`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
 fn add_scaled<const M: usize>(out: &mut [f32], totals: &[[__m512; 2]; M], scales: &[f32; M]) {
     let (out, _) = out.as_chunks_mut::<16>();
     for i in 0..M {
@@ -156,19 +232,15 @@ fn add_scaled<const M: usize>(out: &mut [f32], totals: &[[__m512; 2]; M], scales
     }
 }
 
-/// The low and the high codes of each byte; with `S` sums of two kinds the high ones times 16,
-/// which costs less than to shift them one by one.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-#[inline]
-fn codes<const S: usize>(both: [__m512i; 2]) -> [[__m512i; 2]; 2] {
-    let (low, high) = (_mm512_set1_epi8(15), _mm512_set1_epi8(-16));
-    let [a, b] = both;
-    let shift = |x| if S == 2 { x } else { _mm512_srli_epi16::<4>(x) };
-    let high = if S == 2 { high } else { low };
-    [
-        [_mm512_and_si512(a, low), _mm512_and_si512(b, low)],
-        [_mm512_and_si512(shift(a), high), _mm512_and_si512(shift(b), high)],
-    ]
+fn and([a, b]: [__m512i; 2], mask: __m512i) -> [__m512i; 2] {
+    [_mm512_and_si512(a, mask), _mm512_and_si512(b, mask)]
+}
+
+/// The high codes of each byte, with others' bits above them.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn shift([a, b]: [__m512i; 2]) -> [__m512i; 2] {
+    [_mm512_srli_epi16::<4>(a), _mm512_srli_epi16::<4>(b)]
 }
 
 /// Multipliers and offsets of a block, zeros if there is none.
@@ -199,6 +271,34 @@ fn load(x: &[u8; 4 * NR]) -> [__m512i; 2] {
         loaded[j] = unsafe { _mm512_loadu_si512(vectors[j].as_ptr().cast()) };
     }
     loaded
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn load_floats(x: &[u8; 4 * NR]) -> [__m512; 2] {
+    let [a, b] = load(x);
+    [_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)]
+}
+
+/// Writes half `j` of `out`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn store(out: &mut [u8; 4 * NR], j: usize, x: __m512i) {
+    let half = &mut out.as_chunks_mut::<64>().0[j];
+    // SAFETY: `half` is 64 writable bytes, and `storeu` needs no alignment.
+    unsafe { _mm512_storeu_si512(half.as_mut_ptr().cast(), x) };
+}
+
+/// Asks for a step of what is ahead, and goes on behind it.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn prefetch_ahead<const M: usize>(ahead: &mut Ahead) {
+    for line in (0..M * AHEAD_COLUMNS).step_by(64) {
+        _mm_prefetch::<_MM_HINT_T0>(ahead.x.wrapping_add(line));
+    }
+    for line in (0..ahead.w_step).step_by(64) {
+        _mm_prefetch::<_MM_HINT_T1>(ahead.w.wrapping_add(line).cast());
+    }
+    ahead.x = ahead.x.wrapping_add(M * AHEAD_COLUMNS);
+    ahead.w = ahead.w.wrapping_add(ahead.w_step);
 }
 
 /// Asks for both lines that are [`PREFETCH_BYTES`] behind `w`.

@@ -13,6 +13,7 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::AVX_VNNI,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
+        unpack_q4: None,
     }),
     spin_int8,
     ..avx2::TABLE

@@ -241,13 +241,15 @@ pub(super) fn soften<const FMA: bool>(scores: &mut [f32; BLOCK], state: &mut Sof
 
 /// The largest of `x`, none of which is NaN.
 #[inline(always)]
-fn largest(mut x: Lanes) -> f32 {
-    for half in [8, 4, 2, 1] {
-        for i in 0..half {
-            x[i] = larger(x[i], x[half + i]);
-        }
+fn largest(x: Lanes) -> f32 {
+    let (mut eight, mut four) = ([0.0; 8], [0.0; 4]);
+    for i in 0..8 {
+        eight[i] = larger(x[i], x[i + 8]);
     }
-    x[0]
+    for i in 0..4 {
+        four[i] = larger(eight[i], eight[i + 4]);
+    }
+    larger(larger(four[0], four[2]), larger(four[1], four[3]))
 }
 
 /// `out = out * correction + Σ weights[j] * values[j]`, with `values` `[n, head_dim]`.
@@ -333,15 +335,17 @@ pub(super) fn weigh_4<const FMA: bool, const N: usize>(
     }
 }
 
-/// `exp(x)` within `1e-7` relative where the result is normal; 0 below, infinity above, NaN for
-/// NaN. `exp(x) = 2^n * exp(r)` with `|r| <= ln(2) / 2`, and for `exp(r)` a polynomial of degree 6
-/// through Chebyshev nodes (off by `1.1e-8` relative).
+/// `exp(x)` within `1e-7` relative from `1.2e-38` on; 0 below, as numbers that are not normal take
+/// many times as long, infinity above, NaN for NaN. `exp(x) = 2^n * exp(r)` with `|r| <= ln(2) / 2`,
+/// and for `exp(r)` a polynomial of degree 6 through Chebyshev nodes (off by `1.1e-8` relative).
 #[inline(always)]
 pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
     const LN2_HI: f32 = 0.693_145_75; // 15 bits: times n it is exact
     const LN2_LO: f32 = 1.428_606_8e-6;
-    // Outside of these bounds the result has long been 0 or infinity; a NaN passes.
-    let x = if x < -110.0 { -110.0 } else { x };
+    const LEAST: f32 = -87.33;
+    let is_zero = x < LEAST;
+    // Outside of these bounds the result is known; a NaN passes.
+    let x = if is_zero { LEAST } else { x };
     let x = if x > 95.0 { 95.0 } else { x };
     let shifted = fma::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
@@ -352,7 +356,8 @@ pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
     }
     // In two halves, as 2^n itself may lie outside of f32.
     let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
-    p * power_of_two(n >> 1) * power_of_two(n.wrapping_sub(n >> 1))
+    let y = p * power_of_two(n >> 1) * power_of_two(n.wrapping_sub(n >> 1));
+    if is_zero { 0.0 } else { y }
 }
 
 /// `2^n` for `n` in `-126..=127`.

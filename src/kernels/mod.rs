@@ -391,7 +391,7 @@ impl Kernels {
 
     /// Quantises a tile of activations, `x` of up to [`Kernels::tile_rows`] rows of `k`, for packed
     /// weights in groups of `group`. `out` is the tile's part of what [`Q8Tiles`] joins: values,
-    /// scales and biases.
+    /// scales and zeros.
     ///
     /// # Panics
     ///
@@ -402,7 +402,7 @@ impl Kernels {
         x: &[f32],
         k: usize,
         group: usize,
-        out: (&mut [i8], &mut [f32], &mut [i32]),
+        out: (&mut [i8], &mut [f32], &mut [f32]),
     ) {
         packed::quantize_tile(self.table, x, (k, group), out);
     }

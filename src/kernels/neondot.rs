@@ -32,6 +32,7 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::NEON_DOT,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
+        unpack_q4: None,
     }),
     spin_int8,
     ..neon::TABLE

@@ -22,6 +22,7 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::NEON_I8MM,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
+        unpack_q4: None,
     }),
     spin_int8,
     ..neondot::TABLE

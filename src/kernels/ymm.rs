@@ -5,7 +5,7 @@
 //! are broadcast from memory. Tiles are as high as 16 registers hold two sums for each row.
 
 /// Defines `gemm_q8_q8_f32_mx16c4` for a tier with `$features` and its step `$add`, whose sums
-/// take biases if `$flipped`; and `gemm_q8_q4_f32_mx16c4`, whose step for codes is `$add_codes`.
+/// begin at zeros if `$flipped`; and `gemm_q8_q4_f32_mx16c4`, whose step for codes is `$add_codes`.
 /// That has sums of its own for each block, which `$finish` adds to eight, unless `$flipped`.
 macro_rules! ymm_tiles {
     ($features:literal, $add:ident, $flipped:literal, $add_codes:ident, $finish:ident) => {
@@ -21,18 +21,16 @@ macro_rules! ymm_tiles {
             let group_bytes = NR * (4 + group);
             for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<M, 4>()) {
                 let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
+                if $flipped {
+                    for i in 0..M {
+                        dots[0][i] = [_mm256_castps_si256(_mm256_set1_ps(x.zeros[0][i])); 2];
+                    }
+                }
                 // What a product is added to and stays the same, its zero signed.
                 let mut totals = [[_mm256_set1_ps(-0.0); 2]; M];
                 let groups = w.chunks_exact(group_bytes).zip(x.q.chunks_exact(group / 4));
-                for ((w, x_q), biases) in groups.zip(x.biases) {
+                for (g, (w, x_q)) in groups.enumerate() {
                     let (steps, w) = w.split_at(NR * 4);
-                    if $flipped {
-                        for i in 0..M {
-                            let bias = _mm256_set1_epi32(biases[i]);
-                            let [a, b] = dots[0][i];
-                            dots[0][i] = [_mm256_add_epi32(a, bias), _mm256_add_epi32(b, bias)];
-                        }
-                    }
                     let (w, x_q) = (w.as_chunks::<{ 4 * NR }>().0, x_q.as_chunks::<S>().0);
                     for (w, x_q) in w.as_chunks::<S>().0.iter().zip(x_q) {
                         for s in 0..S {
@@ -49,15 +47,20 @@ macro_rules! ymm_tiles {
                         }
                     }
                     let steps = load_pair(&steps.as_chunks().0[0]);
+                    let zeros = x.zeros.get(g + 1).unwrap_or(&[$crate::kernels::packed::ZERO; M]);
                     for i in 0..M {
+                        let zero = _mm256_set1_ps(zeros[i]);
                         for j in 0..2 {
                             let mut sum = dots[0][i][j];
                             for dots in &dots[1..] {
                                 sum = _mm256_add_epi32(sum, dots[i][j]);
                             }
-                            let (sum, step) = (_mm256_cvtepi32_ps(sum), steps[j]);
-                            totals[i][j] =
-                                _mm256_fmadd_ps(sum, _mm256_castsi256_ps(step), totals[i][j]);
+                            let sum = match $flipped {
+                                true => _mm256_sub_ps(_mm256_castsi256_ps(sum), zero),
+                                false => _mm256_cvtepi32_ps(sum),
+                            };
+                            let step = _mm256_castsi256_ps(steps[j]);
+                            totals[i][j] = _mm256_fmadd_ps(sum, step, totals[i][j]);
                         }
                     }
                 }

@@ -4,21 +4,48 @@
 
 use std::arch::x86_64::*;
 
-use super::float::{self, LANES};
+use super::float::{self, BLOCK, LANES, Softmax};
 
 /// Columns of values taken at once.
 const COLUMNS: usize = 64;
 
 /// See [`float::score_4`].
 #[target_feature(enable = "avx512f,avx512vl,fma")]
-pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
-    let dot = |q: &[f32], [key]: [&[f32]; 1]| dots44([q; 4], [key; 4])[0];
-    float::score_4(q, keys, scale, out, dot, |q, keys| dots44(q, keys));
+pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, mut out: [&mut [f32]; 4]) {
+    let head_dim = q[0].len();
+    let tiles = keys.chunks_exact(4 * head_dim);
+    let rest = tiles.remainder();
+    for (tile, keys) in tiles.enumerate() {
+        let (ab, cd) = keys.split_at(2 * head_dim);
+        let ((a, b), (c, d)) = (ab.split_at(head_dim), cd.split_at(head_dim));
+        let scores = _mm512_mul_ps(dots44(q, [a, b, c, d]), _mm512_set1_ps(scale));
+        let mut put = |i: usize, scores: __m128| {
+            let out = &mut out[i][4 * tile..][..4];
+            // SAFETY: `out` is four writable floats, and `storeu` needs no alignment.
+            unsafe { _mm_storeu_ps(out.as_mut_ptr(), scores) };
+        };
+        put(0, _mm512_extractf32x4_ps::<0>(scores));
+        put(1, _mm512_extractf32x4_ps::<1>(scores));
+        put(2, _mm512_extractf32x4_ps::<2>(scores));
+        put(3, _mm512_extractf32x4_ps::<3>(scores));
+    }
+    let done = (keys.len() - rest.len()) / head_dim;
+    for (at, key) in (done..).zip(rest.chunks_exact(head_dim)) {
+        let scores = _mm512_mul_ps(dots44(q, [key; 4]), _mm512_set1_ps(scale));
+        let mut all = [[0.0; 4]; 4];
+        // SAFETY: `all` is 16 writable floats, and `storeu` needs no alignment.
+        unsafe { _mm512_storeu_ps(all.as_mut_ptr().cast(), scores) };
+        for i in 0..4 {
+            out[i][at] = all[i][0];
+        }
+    }
 }
 
-/// Dot products of four rows with four others; see [`float::dots`].
+/// Dot products of four rows with four others, four of each row after the other; see
+/// [`float::dots`].
 #[target_feature(enable = "avx512f,avx512vl,fma")]
-fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
+#[inline]
+fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> __m512 {
     let len = x[0].len();
     let mut sums = [[_mm512_setzero_ps(); 4]; 4];
     let (x_chunks, row_chunks) = (float::chunks_of(x, len), float::chunks_of(rows, len));
@@ -50,7 +77,8 @@ fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
 
 /// The total of each sum, added as [`float::dots`] does.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
-fn join(sums: [[__m512; 4]; 4]) -> [[f32; 4]; 4] {
+#[inline]
+fn join(sums: [[__m512; 4]; 4]) -> __m512 {
     // Of each query, four lanes for each key.
     let mut fours = [_mm512_setzero_ps(); 4];
     for i in 0..4 {
@@ -63,11 +91,7 @@ fn join(sums: [[__m512; 4]; 4]) -> [[f32; 4]; 4] {
     let totals = add_neighbours(add_neighbours(a, b), add_neighbours(c, d));
     // Of each key, a lane for each query; wanted the other way round.
     let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    let totals = _mm512_permutexvar_ps(order, totals);
-    let mut y = [[0.0; 4]; 4];
-    // SAFETY: `y` is 16 writable floats, and `storeu` needs no alignment.
-    unsafe { _mm512_storeu_ps(y.as_mut_ptr().cast(), totals) };
-    y
+    _mm512_permutexvar_ps(order, totals)
 }
 
 /// The sums of `a`'s halves, then those of `b`'s.
@@ -135,6 +159,18 @@ fn weigh_columns(
             unsafe { _mm512_storeu_ps(columns[c].as_mut_ptr(), sums[i][c]) };
         }
     }
+}
+
+/// See [`float::soften`].
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn soften(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
+    float::soften::<true>(scores, state)
+}
+
+/// See [`super::Kernels::swiglu`].
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn swiglu(gate: &mut [f32], up: &[f32]) {
+    float::swiglu::<true>(gate, up);
 }
 
 #[target_feature(enable = "avx512f,avx512vl,fma")]

@@ -6,6 +6,7 @@ use heapless::Vec;
 
 use super::buffers::{Buffers, KvValues};
 use super::forward::Row;
+use super::interest::Interest;
 use super::kv::KvShape;
 use crate::kernels::{ATTEND_QUERIES, Attended, Kernels};
 use crate::pool::{Pool, TILE_ROWS};
@@ -20,6 +21,7 @@ pub(super) struct Attention<'a> {
     pub(super) pool: &'a Pool,
     pub(super) kv: &'a KvShape,
     pub(super) n_heads: usize,
+    pub(super) interest: &'a Interest,
 }
 
 impl Attention<'_> {
@@ -61,6 +63,9 @@ impl Attention<'_> {
         let heads = q_dim / self.kv.n_kv_heads;
         let rows_step = (ATTEND_QUERIES * self.kv.head_dim / heads).clamp(1, BLOCK_ROWS);
         self.pool.run_tiles(out, q_dim, (rows_step, heads), &|block, columns, out| {
+            if self.interest.is_lost() {
+                return;
+            }
             let head = columns.start / heads;
             for part in streaks(&rows[block.clone()]) {
                 let q: Vec<&[f32], BLOCK_ROWS> = block

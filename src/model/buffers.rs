@@ -22,8 +22,8 @@ pub(super) struct Inputs<'a> {
     pub(super) q: &'a mut [i8],
     /// Scales of `q`, `[batch, k / group]` at most: as many as its groups are.
     pub(super) scales: &'a mut [f32],
-    /// Biases of `q` for packed weights, `[batch, k / group]`.
-    pub(super) biases: &'a mut [i32],
+    /// What stands for 0 in sums of products with flipped weights, `[batch, k / group]`.
+    pub(super) zeros: &'a mut [f32],
     /// Sums of each 32 values of `q`, `[batch, k / 32]`.
     pub(super) sums: &'a mut [i32],
     /// The same for packed weights.
@@ -76,7 +76,7 @@ impl<'a> Buffers<'a> {
                 f32: carver.take("inputs", rows(widest))?,
                 q: carver.take("quantised inputs", rows(q_width))?,
                 scales: carver.take("input scales", rows(scale_width))?,
-                biases: carver.take("input biases", rows(scale_width))?,
+                zeros: carver.take("zeros of sums", rows(scale_width))?,
                 sums: carver.take("input sums", rows(q_width / BLOCK))?,
                 tile_sums: carver.take("input sums in tiles", rows(q_width / BLOCK))?,
             },

@@ -12,6 +12,7 @@ use half::f16;
 
 use super::attention::Attention;
 use super::buffers::Buffers;
+use super::interest::Interest;
 use super::kv::KvShape;
 use super::packed::{PackReport, PackedWeights, Packer};
 use super::plan::{Plan, PlanError};
@@ -209,8 +210,9 @@ impl Transformer {
         self.packed.as_ref().map(PackedWeights::reused)
     }
 
-    /// From now on `is_wanted` is asked before each layer and may end a forward pass with
-    /// [`ForwardError::Interrupted`]. Its rows then count as not run.
+    /// From now on `is_wanted` is asked by all threads before each piece of a layer's work, and may
+    /// end a forward pass with [`ForwardError::Interrupted`]: within milliseconds, however large
+    /// the batch is. Its rows then count as not run.
     pub fn interrupt_by(&mut self, is_wanted: fn() -> bool) {
         self.is_wanted = Some(is_wanted);
     }
@@ -377,7 +379,7 @@ impl Transformer {
             pool: &self.pool,
             kv: &self.kv,
             frequencies: &self.frequencies,
-            is_wanted: self.is_wanted,
+            interest: Interest::new(self.is_wanted),
             rows,
         };
         (pass, buffers)
@@ -419,14 +421,14 @@ struct Pass<'a> {
     pool: &'a Pool,
     kv: &'a KvShape,
     frequencies: &'a [f64],
-    is_wanted: Option<fn() -> bool>,
+    interest: Interest,
     rows: &'a [Row],
 }
 
 impl Pass<'_> {
     fn projector(&self) -> Projector<'_> {
-        let weights = self.model.header().weights;
-        Projector { kernels: self.kernels, pool: self.pool, group: weights.group() }
+        let (kernels, pool, interest) = (self.kernels, self.pool, &self.interest);
+        Projector { kernels, pool, group: self.model.header().weights.group(), interest }
     }
 
     /// The matrix of `kind` in `layer`, packed if it is.
@@ -453,11 +455,11 @@ impl Pass<'_> {
             rope::angles(self.frequencies, row.pos, cos, sin);
         }
         for layer in self.model.share().layers.clone() {
-            if self.is_wanted.is_some_and(|is_wanted| !is_wanted()) {
-                return Err(ForwardError::Interrupted);
-            }
             self.attention(layer, buffers);
             self.feed_forward(layer, buffers);
+            if self.interest.is_lost() {
+                return Err(ForwardError::Interrupted);
+            }
         }
         Ok(())
     }
@@ -475,13 +477,14 @@ impl Pass<'_> {
 
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
         let own_layer = layer - self.model.share().layers.start;
-        let attention = Attention { kernels, pool, kv, n_heads: header.n_heads };
+        let (n_heads, interest) = (header.n_heads, &self.interest);
+        let attention = Attention { kernels, pool, kv, n_heads, interest };
         attention.run(self.rows, own_layer, buffers);
 
         let wo = matrix(TensorKind::Wo);
         projector.prepare(&mut buffers.inputs, (m, q_dim), &wo);
         projector.project(&buffers.inputs, (m, q_dim), &[wo], buffers.delta);
-        self.kernels.add(&mut buffers.x[..m * dim], &buffers.delta[..m * dim]);
+        self.add_delta(buffers);
     }
 
     fn feed_forward(&self, layer: usize, buffers: &mut Buffers<'_>) {
@@ -506,7 +509,16 @@ impl Pass<'_> {
         let w2 = matrix(TensorKind::W2);
         projector.prepare(&mut buffers.inputs, (m, ffn_dim), &w2);
         projector.project(&buffers.inputs, (m, ffn_dim), &[w2], buffers.delta);
-        self.kernels.add(&mut buffers.x[..m * dim], &buffers.delta[..m * dim]);
+        self.add_delta(buffers);
+    }
+
+    /// Adds `delta` to `x`.
+    fn add_delta(&self, buffers: &mut Buffers<'_>) {
+        let dim = self.model.header().dim;
+        let (x, delta) = (&mut *buffers.x, &*buffers.delta);
+        self.pool.run_chunks(&mut x[..self.rows.len() * dim], dim, &|row, x| {
+            self.kernels.add(x, &delta[row * dim..][..dim]);
+        });
     }
 
     /// RMSNorm of every row of `x` into the inputs of the next projection.
@@ -551,7 +563,8 @@ impl Pass<'_> {
     fn classify<'b>(&self, m: usize, buffers: Buffers<'b>) -> &'b mut [f32] {
         let header = self.model.header();
         let Buffers { mut inputs, logits, .. } = buffers;
-        let projector = self.projector();
+        // Whoever asked for logits gets them.
+        let projector = Projector { interest: &Interest::KEPT, ..self.projector() };
         let classifier = self.matrix(self.model.header().classifier(), 0);
         projector.prepare(&mut inputs, (m, header.dim), &classifier);
         projector.project(&inputs, (m, header.dim), &[classifier], logits);

@@ -6,6 +6,7 @@
 mod attention;
 mod buffers;
 mod forward;
+mod interest;
 mod kv;
 mod packed;
 mod plan;

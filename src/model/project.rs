@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Matrix;
 use super::buffers::Inputs;
+use super::interest::Interest;
 use crate::kernels::{Kernels, Q8Tiles};
 use crate::pool::Pool;
 use crate::quant::bcml1::BLOCK;
@@ -24,6 +25,7 @@ pub(super) struct Projector<'a> {
     /// Weights that share a scale, from which follows how many activations do; `None` if these
     /// stay f32.
     pub(super) group: Option<usize>,
+    pub(super) interest: &'a Interest,
 }
 
 impl Projector<'_> {
@@ -56,10 +58,10 @@ impl Projector<'_> {
             Matrix::PackedQ8(_) => {
                 let tile = kernels.tile_rows() * k;
                 let scales = (scales, tile / x_group);
-                let biases = (&mut inputs.biases[..m * k / group], tile / group);
-                pool.run_chunks3((q, tile), scales, biases, &|i, q, scales, biases| {
+                let zeros = (&mut inputs.zeros[..m * k / group], tile / group);
+                pool.run_chunks3((q, tile), scales, zeros, &|i, q, scales, zeros| {
                     let x = &x[i * tile..][..q.len()];
-                    kernels.quantize_tile(x, k, group, (q, scales, biases));
+                    kernels.quantize_tile(x, k, group, (q, scales, zeros));
                 });
             }
             Matrix::PackedQ4(_) => {
@@ -93,6 +95,9 @@ impl Projector<'_> {
             matrices.iter().map(Matrix::rows).collect();
         let out = &mut out[..m * widths.iter().sum::<usize>()];
         self.pool.run_columns(out, &widths, PIECE_ROWS, &|matrix, columns, rows, parts| {
+            if self.interest.is_lost() {
+                return;
+            }
             let span = rows.start * k..rows.end * k;
             match matrices[matrix].slice_rows(columns) {
                 Matrix::F32 { w, k } => kernels.matmul_f32(w, k, &inputs.f32[span], parts),
@@ -127,8 +132,8 @@ impl Inputs<'_> {
 
     /// The `[m, k]` values as `prepare` quantised them for packed int8 weights.
     fn tiles(&self, (m, k): (usize, usize), group: usize, mr: usize) -> Q8Tiles<'_> {
-        let (scales, biases) = (m * k / activation_group(group, k), m * k / group);
-        let parts = (&self.q[..m * k], &self.scales[..scales], &self.biases[..biases]);
+        let (scales, zeros) = (m * k / activation_group(group, k), m * k / group);
+        let parts = (&self.q[..m * k], &self.scales[..scales], &self.zeros[..zeros]);
         Q8Tiles::new(parts, k, group, mr)
     }
 

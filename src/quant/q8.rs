@@ -339,11 +339,17 @@ fn scale_of(w: &[f32]) -> Option<(f32, f32)> {
     (scale.is_finite() && inverse.is_finite()).then_some((scale, inverse))
 }
 
-/// `v.round()` for the `|v| < 2^20` that occur here, without a library call. Adding the float
-/// below one half, not one half, keeps 0.49999997 from reaching 1.
+/// `v.round()` for the `|v| <= 127.5` that occur here, in operations that vectors have: neither a
+/// library call nor a cast that saturates.
 #[inline(always)]
 fn round_half_away(v: f32) -> i8 {
-    (v + 0.5_f32.next_down().copysign(v)) as i8
+    /// Adding this to a small float leaves its nearest integer in the low bits.
+    const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+    let magnitude = v.abs();
+    let even = (magnitude + ROUND) - ROUND;
+    // Halves have gone to the even neighbour.
+    let nearest = if magnitude - even == 0.5 { even + 1.0 } else { even };
+    (nearest.copysign(v) + ROUND).to_bits() as i8
 }
 
 #[cfg(test)]

@@ -33,6 +33,12 @@ impl Incoming {
         self.header = None;
     }
 
+    /// Bytes that it keeps on the heap.
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>()
+    }
+
     /// Takes one frame of a batch, whose rows go to `rows`; says whether that was the last.
     ///
     /// # Errors
@@ -169,6 +175,12 @@ impl Outgoing {
     /// Drops what has not been sent.
     pub(super) fn clear(&mut self) {
         self.is_active = false;
+    }
+
+    /// Bytes that it keeps on the heap.
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>() + self.rows.capacity() * size_of::<u16>()
     }
 
     /// Sends what the link takes now; says whether everything is on its way.

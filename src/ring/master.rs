@@ -387,6 +387,23 @@ impl Master {
         }
     }
 
+    /// Bytes that it keeps on the heap, but for names in notices.
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        let waiting = self.queue.iter().chain(&self.free).chain(&self.done);
+        let batches = waiting
+            .chain([&self.current])
+            .map(|batch| batch.spans.capacity() * size_of::<Span>() + batch.tokens.capacity() * 4);
+        batches.sum::<usize>()
+            + self.history.iter().map(|ids| ids.capacity() * 4).sum::<usize>()
+            + (self.queue.capacity() + self.free.capacity()) * size_of::<Batch>()
+            + self.sent.capacity() * size_of::<Sent>()
+            + self.notices.capacity() * size_of::<Notice>()
+            + self.lines.capacity() * size_of::<Line>()
+            + self.incoming.heap_bytes()
+            + self.outgoing.heap_bytes()
+    }
+
     fn timeout(&mut self, now: u64) -> Option<RingError> {
         let limit = self.options.timeout_us?;
         if let Phase::Opening(_) = self.phase

@@ -137,6 +137,15 @@ impl Worker {
         }
     }
 
+    /// Bytes that it keeps on the heap, but for names in notices.
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.scratch.capacity()
+            + self.notices.capacity() * size_of::<Notice>()
+            + self.incoming.heap_bytes()
+            + self.outgoing.heap_bytes()
+    }
+
     fn take_events(&mut self, link: &mut impl Link) {
         while let Some(event) = link.next_event() {
             match event {

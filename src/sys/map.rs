@@ -71,6 +71,14 @@ impl Map {
         }
     }
 
+    /// Takes `range` into this process's memory at once, which is cheaper than page by page as it
+    /// is read. Systems before Linux 5.14 do the latter.
+    pub fn advise_populate(&self, range: Range<usize>) {
+        if let Some((offset, len)) = self.clip(range) {
+            let _ = self.map.advise_range(Advice::PopulateRead, offset, len);
+        }
+    }
+
     /// Takes `range` out of this process's memory; it is read again if it is used again.
     pub fn advise_dont_need(&self, range: Range<usize>) {
         let Some((offset, len)) = self.clip(range) else { return };
@@ -99,6 +107,7 @@ mod tests {
         let map = Map::open(&path).unwrap();
         map.advise_sequential();
         map.advise_will_need(100..1 << 40);
+        map.advise_populate(100..1 << 40);
         assert_eq!(map.as_bytes(), bytes);
         map.advise_dont_need(4000..20_000);
         map.advise_dont_need(60_000..70_000);

@@ -40,10 +40,16 @@ pub fn stopping() {
     with(|notifier| notifier.send("STOPPING=1"));
 }
 
-/// Says that the service is alive, if a sign is due. Cheap enough for every turn of a loop and
-/// without allocation; only a loop that makes progress, or has a reason to wait, may call it.
+/// Says that the service is alive, if a sign is due. Cheap enough for every turn of a loop, also
+/// on many threads, and without allocation; only a loop that makes progress, or has a reason to
+/// wait, may call it.
 pub fn alive() {
-    with(Notifier::alive);
+    // Where another thread is at it, that is enough.
+    if let Some(manager) = MANAGER.get()
+        && let Ok(mut notifier) = manager.try_lock()
+    {
+        notifier.alive();
+    }
 }
 
 /// How long a loop may sleep between two calls of [`alive`]; `None` if nobody watches.

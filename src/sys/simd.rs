@@ -1,9 +1,9 @@
 //! Plain loops compiled for the vectors that the machine has.
 //!
 //! Programs are compiled for the oldest CPU of their architecture. Loops that the compiler makes
-//! vectors of gain from newer ones without a line of their own: [`run`] has the same code twice,
-//! once with 256-bit vectors. Nothing else changes, and results are the same bits, as no two
-//! operations are fused.
+//! vectors of gain from newer ones without a line of their own: [`run`] has the same code again
+//! with 256-bit and with 512-bit vectors. Nothing else changes, and results are the same bits, as
+//! no two operations are fused.
 
 /// Something to do. `run` and all that it calls in its loops must be `#[inline(always)]`: what is
 /// not inlined stays as it is.
@@ -17,10 +17,28 @@ pub trait Work {
 /// Does the work with the widest vectors that gain something.
 pub fn run<W: Work>(work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        // SAFETY: the CPU has AVX2, as was just seen.
-        return unsafe { run_avx2(work) };
+    {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+        {
+            // SAFETY: the CPU has these three features, as was just seen.
+            return unsafe { run_avx512(work) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the CPU has AVX2, as was just seen.
+            return unsafe { run_avx2(work) };
+        }
     }
+    work.run()
+}
+
+/// # Safety
+///
+/// - The CPU must have AVX-512 F, BW and VL.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn run_avx512<W: Work>(work: W) -> W::Output {
     work.run()
 }
 
@@ -51,6 +69,12 @@ mod tests {
     #[test]
     fn results_are_those_of_plain_code() {
         let numbers: Vec<f32> = (0..1000).map(|i| i as f32 * 0.37).collect();
-        assert_eq!(run(Sum(&numbers)).to_bits(), Sum(&numbers).run().to_bits());
+        let plain = Sum(&numbers).run().to_bits();
+        assert_eq!(run(Sum(&numbers)).to_bits(), plain);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the CPU has AVX2, as was just seen.
+            assert_eq!(unsafe { run_avx2(Sum(&numbers)) }.to_bits(), plain);
+        }
     }
 }

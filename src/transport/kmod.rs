@@ -8,33 +8,24 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::link::{Burst, LinkIn, LinkOut, Links, Wire};
-use super::options::{Clock, Options, mapped};
-use super::{Endpoint, Error, Micros};
-use crate::sys::net::{self, Batch, DatagramSocket};
+use super::datagrams::{self, Carrier, Datagrams};
+use super::link::{BANKS_MAX, Burst, LinkIn, LinkOut, Links, Wire};
+use super::options::Options;
+use super::{Error, Micros};
+use crate::sys::net::{self, DatagramSocket};
 use crate::sys::tensor::{self, Device};
 use crate::wire::datagram::{CHUNK_BYTES, CHUNKS_MAX};
-
-/// How long to look at memory alone before asking the socket again.
-const GLANCE_US: Micros = 10;
 
 // A bank of the module is a bank of the protocol.
 const _: () = assert!(tensor::CHUNK_BYTES == CHUNK_BYTES);
 const _: () = assert!(tensor::CHUNKS == CHUNKS_MAX);
-const _: () = assert!(tensor::BANKS == super::link::BANKS_MAX);
+const _: () = assert!(tensor::BANKS == BANKS_MAX);
 
 /// Both links of a node over the kernel module.
-pub struct Kmod {
-    options: Options,
-    links: Links,
-    out: Out,
-    batch: Batch,
-    clock: Clock,
-    address: SocketAddr,
-    dropped: u64,
-}
+pub type Kmod = Datagrams<Module>;
 
-struct Out {
+/// The module, and the socket beside it.
+pub struct Module {
     socket: DatagramSocket,
     device: Arc<Device>,
     /// Whom the module sends to, and in which session.
@@ -42,7 +33,29 @@ struct Out {
     notices: Vec<String>,
 }
 
-impl Out {
+impl Kmod {
+    /// Listens for the previous node and opens the link to the next, if one is given.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the module is not to be used; else as for UDP.
+    pub fn open(options: Options) -> Result<Kmod, Error> {
+        let device = Device::open().map_err(|source| Error::Kernel { source })?;
+        let (listen, next) = options.addresses()?;
+        // Frames are the module's, which the system would look for this socket to join.
+        let (socket, address) = datagrams::listen(listen, DatagramSocket::bind_single)?;
+        device.set_port(address).map_err(|source| Error::Kernel { source })?;
+        let prev = LinkIn::of_kernel(&device, options.config.clone());
+        let module = Module { socket, device, dest: None, notices: Vec::new() };
+        Ok(Datagrams::new(options, module, (address, next), prev))
+    }
+
+    /// Whether the module is there, and may be opened.
+    pub fn is_available() -> bool {
+        Device::open().is_ok()
+    }
+}
+
+impl Module {
     /// Whether the module can send there.
     fn is_way(&mut self, to: SocketAddr, session: u64) -> bool {
         if self.dest == Some((to, session)) {
@@ -71,7 +84,7 @@ impl Out {
     }
 }
 
-impl Wire for Out {
+impl Wire for Module {
     fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool {
         let header = burst.header();
         if !self.is_way(to, header.session) {
@@ -90,138 +103,47 @@ impl Wire for Out {
     }
 }
 
-impl Kmod {
-    /// Listens for the previous node and opens the link to the next, if one is given.
-    ///
-    /// # Errors
-    /// [`Error::Kernel`] if the module is not to be used; else as for UDP.
-    pub fn open(options: Options) -> Result<Kmod, Error> {
-        let device = Device::open().map_err(|source| Error::Kernel { source })?;
-        let (listen, next) = options.addresses()?;
-        let fail = |source| Error::Listen { address: listen, source };
-        // Frames are the module's, which the system would look for this socket to join.
-        let socket = DatagramSocket::bind_single(listen).map_err(fail)?;
-        let address = socket.local_address().map_err(fail)?;
-        device.set_port(address).map_err(|source| Error::Kernel { source })?;
-        let links =
-            Links { next: None, prev: Some(LinkIn::of_kernel(&device, options.config.clone())) };
-        let out = Out { socket, device, dest: None, notices: Vec::new() };
-        let (batch, clock) = (Batch::default(), Clock::start());
-        let mut kmod = Kmod { options, links, out, batch, clock, address, dropped: 0 };
-        if let Some(next) = next {
-            kmod.set_next(next);
-        }
-        Ok(kmod)
+impl Carrier for Module {
+    const NAME: &'static str = "kernel";
+
+    fn socket(&self) -> &DatagramSocket {
+        &self.socket
     }
 
-    /// Whether the module is there, and may be opened.
-    pub fn is_available() -> bool {
-        Device::open().is_ok()
+    fn link_to(&self, options: &Options, address: SocketAddr, now: Micros) -> LinkOut {
+        LinkOut::of_kernel(&self.device, options.config.clone(), address, now)
     }
 
-    /// What the module has counted.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn stats(&self) -> io::Result<tensor::Stats> {
-        self.out.device.stats()
+    fn collect(&mut self, links: &mut Links, now: Micros) -> io::Result<()> {
+        let Some(prev) = &mut links.prev else { return Ok(()) };
+        prev.follow_session(|from, session, banks| {
+            self.device.set_peer(canonical(from), session, banks)
+        })?;
+        prev.collect(now);
+        Ok(())
     }
 
-    /// Datagrams at the socket that were damaged or not of this protocol.
-    pub fn dropped(&self) -> u64 {
-        self.dropped
-    }
-
-    /// Takes what has arrived, at the socket and in the banks. Returns whether the socket had
-    /// something.
-    fn receive(&mut self, now: Micros) -> io::Result<bool> {
-        let n = self.out.socket.receive(&mut self.batch)?;
-        for (from, datagram) in self.batch.datagrams() {
-            if self.links.on_datagram(now, from, datagram, &mut self.out).is_err() {
-                self.dropped += 1;
-            }
-        }
-        if let Some(prev) = &mut self.links.prev {
-            prev.follow_session(|from, session, banks| {
-                self.out.device.set_peer(canonical(from), session, banks)
-            })?;
-            prev.collect(now);
-        }
-        Ok(n > 0)
-    }
-
-    /// Looks at the next frame's bank until it is complete, or until `end`.
-    fn glance(&mut self, end: Micros) {
-        while self.clock.now() < end {
-            if self.links.prev.as_mut().is_some_and(LinkIn::is_next_ready) {
-                return;
-            }
+    /// Looks at the next frame's bank until it is complete.
+    fn glance(&self, links: &mut Links, is_over: impl Fn() -> bool) {
+        let mut is_there = || links.prev.as_mut().is_some_and(LinkIn::is_next_ready);
+        while !is_over() && !is_there() {
             std::hint::spin_loop();
         }
     }
-}
 
-impl Endpoint for Kmod {
-    fn links(&mut self) -> &mut Links {
-        &mut self.links
-    }
-
-    fn service(&mut self, wait: Duration) -> io::Result<()> {
-        let start = self.clock.now();
-        let end = start.saturating_add(wait.as_micros() as Micros);
-        let spin_end = start + self.options.spin.as_micros() as Micros;
-        self.links.transmit(start, &mut self.out);
-        let mut now = start;
-        loop {
-            let has_received = self.receive(now)?;
-            if self.links.is_ready() {
-                return Ok(());
-            }
-            now = self.clock.now();
-            if has_received || now >= self.links.deadline() {
-                self.links.transmit(now, &mut self.out);
-            }
-            if self.links.is_ready() || now >= end {
-                return Ok(());
-            }
-            let until = self.links.deadline().min(end);
-            if now < spin_end {
-                self.glance(until.min(now + GLANCE_US));
-            } else if !has_received {
-                let wait = Duration::from_micros(until.saturating_sub(now));
-                let fds = [(self.out.socket.as_fd(), false), (self.out.device.as_fd(), false)];
-                net::wait(&fds, wait);
-            }
-            now = self.clock.now();
-        }
-    }
-
-    fn set_next(&mut self, address: SocketAddr) {
-        let address = mapped(address, self.address.is_ipv6());
-        let config = self.options.config.clone();
-        // The link before has the slots.
-        self.links.next = None;
-        let next = LinkOut::of_kernel(&self.out.device, config, address, self.clock.now());
-        self.links.next = Some(next);
-    }
-
-    fn carrier(&self) -> &'static str {
-        "kernel"
-    }
-
-    fn local_address(&self) -> SocketAddr {
-        self.address
+    fn wait(&self, timeout: Duration) {
+        net::wait(&[(self.socket.as_fd(), false), (self.device.as_fd(), false)], timeout);
     }
 
     fn notices(&self) -> &[String] {
-        &self.out.notices
+        &self.notices
     }
 }
 
-impl Drop for Kmod {
+impl Drop for Module {
     /// Tells a debug log whether the module was used.
     fn drop(&mut self) {
-        if let Ok(stats) = self.stats() {
+        if let Ok(stats) = self.device.stats() {
             log::debug!("leap_tensor: {stats:?}");
         }
     }

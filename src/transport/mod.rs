@@ -2,9 +2,11 @@
 //!
 //! - [`link`]: the protocol, without sockets and clocks.
 //! - [`udp`] and [`tcp`]: an [`Endpoint`] over sockets; [`kmod`]: one over the kernel module.
+//!   [`datagrams`] is what it and UDP share.
 //! - [`loopback`]: endpoints within a process in virtual time, over a network that [`fault`]
 //!   makes as bad as wanted, from a seed.
 
+pub mod datagrams;
 pub mod fault;
 pub mod kmod;
 pub mod link;

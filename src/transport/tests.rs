@@ -1,5 +1,7 @@
 //! Carriers over real sockets on this machine: a ring of two that sends frames around.
 
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::link::{LinkConfig, State};
@@ -34,12 +36,12 @@ type Open = fn(Options) -> Result<Box<dyn Endpoint>, Error>;
 const CARRIERS: [Open; 2] =
     [|options| Ok(Box::new(Udp::open(options)?)), |options| Ok(Box::new(Tcp::open(options)?))];
 
-/// Two nodes, each the other's next.
-fn pair(open: Open, host: &str, key: Option<u8>) -> [Box<dyn Endpoint>; 2] {
+/// Two nodes, each the other's next. The second listens on `port`.
+fn pair(open: Open, host: &str, port: u16, key: Option<u8>) -> [Box<dyn Endpoint>; 2] {
     let a = Options::new(config(0..2, key), Place::new(host, 0), None);
     let mut a = open(a).unwrap();
     let to_a = Some(Place::new(host, a.local_address().port()));
-    let b = Options::new(config(2..4, key), Place::new(host, 0), to_a);
+    let b = Options::new(config(2..4, key), Place::new(host, port), to_a);
     let b = open(b).unwrap();
     a.set_next(b.local_address());
     [a, b]
@@ -99,7 +101,7 @@ fn give(node: &mut dyn Endpoint, frame: &[u8]) -> bool {
 fn frames_go_round_over_every_carrier() {
     for open in CARRIERS {
         for (host, key) in [("127.0.0.1", None), ("::1", Some(1)), ("localhost", Some(2))] {
-            let mut nodes = pair(open, host, key);
+            let mut nodes = pair(open, host, 0, key);
             connect(&mut nodes);
             let frame = |n: usize| vec![n as u8; [1, 4096, 16_384, FRAME_MAX][n % 4]];
             let (mut sent, mut echoed, mut returned) = (0, 0, 0);
@@ -128,31 +130,110 @@ fn frames_go_round_over_every_carrier() {
 
 #[test]
 fn a_node_that_returns_is_linked_again() {
+    // While the node is away nobody else gets its port: this process has an address of its own,
+    // and the system gives out higher ports only.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let (host, port) = (format!("127.77.{high}.{low}"), 9999);
     for open in CARRIERS {
-        let mut nodes = pair(open, "127.0.0.1", None);
+        let mut nodes = pair(open, &host, port, None);
         connect(&mut nodes);
         let [mut a, b] = nodes;
-        let address = b.local_address();
         drop(b);
         let start = Instant::now();
         while is_up(a.as_mut()) {
             assert!(start.elapsed() < Duration::from_secs(20));
             a.service(Duration::from_millis(5)).unwrap();
         }
-        let to_a = Some(Place::new("127.0.0.1", a.local_address().port()));
-        let mut options =
-            Options::new(config(2..4, None), Place::new("127.0.0.1", address.port()), to_a);
+        let to_a = Some(Place::new(&host, a.local_address().port()));
+        let mut options = Options::new(config(2..4, None), Place::new(&host, port), to_a);
         options.config.seed = [77; 32];
         let b = open(options).unwrap();
-        let start = Instant::now();
         let mut nodes = [a, b];
         connect(&mut nodes);
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
         assert!(give(nodes[0].as_mut(), b"hello"));
         let start = Instant::now();
         while take(nodes[1].as_mut()).is_none_or(|frame| frame != b"hello") {
             assert!(start.elapsed() < Duration::from_secs(20));
             service(&mut nodes);
+        }
+    }
+}
+
+/// Sends a frame from the first node to the second and waits for it.
+fn pass(nodes: &mut [Box<dyn Endpoint>], frame: &[u8]) {
+    let start = Instant::now();
+    let mut is_given = false;
+    while take(nodes[1].as_mut()).is_none_or(|got| got != frame) {
+        is_given = is_given || give(nodes[0].as_mut(), frame);
+        assert!(start.elapsed() < Duration::from_secs(60), "no frame in 60 s");
+        service(nodes);
+    }
+}
+
+#[test]
+fn thousands_of_half_open_connections_leave_a_link_alone() {
+    let mut nodes = pair(CARRIERS[1], "127.0.0.1", 0, None);
+    connect(&mut nodes);
+    let to = nodes[1].local_address();
+    let session = |nodes: &mut [Box<dyn Endpoint>]| nodes[1].links().prev.as_ref()?.session();
+    let before = session(&mut nodes);
+    let hello = [&100u32.to_le_bytes()[..], b"LEP1\x01\x04"].concat();
+    let strangers: [&[u8]; 4] = [b"", &[0xff; 64], &[0; 4], &hello];
+    let n = if std::env::var_os("LEAP_TEST_QUICK").is_some() { 200 } else { 3_000 };
+    let mut open = std::collections::VecDeque::new();
+    for i in 0..n {
+        let stream = TcpStream::connect(to).unwrap();
+        // Those that said nonsense may have been closed already.
+        let _ = (&stream).write(strangers[i % strangers.len()]);
+        open.push_back(stream);
+        // More than the node keeps, and fewer than a process may open.
+        if open.len() > 300 {
+            open.pop_front();
+        }
+        if i % 8 == 0 {
+            service(&mut nodes);
+        }
+        if i % 500 == 0 {
+            pass(&mut nodes, &[i as u8; 4096]);
+        }
+    }
+    pass(&mut nodes, b"still here");
+    assert_eq!(session(&mut nodes), before);
+    // It closed all but the latest.
+    let is_closed = |mut stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        !matches!(stream.read(&mut [0]), Err(e) if e.kind() == ErrorKind::WouldBlock)
+    };
+    let n_closed = open.iter().filter(|stream| is_closed(stream)).count();
+    assert!(open.len() - n_closed <= 64, "{n_closed} of {} are closed", open.len());
+}
+
+#[test]
+fn a_neighbour_that_does_not_read_holds_nobody_up() {
+    for open in CARRIERS {
+        let mut nodes = pair(open, "127.0.0.1", 0, None);
+        connect(&mut nodes);
+        let frame = |n: usize| vec![n as u8; FRAME_MAX];
+        let mut sent = 0;
+        // The second node keeps itself alive, but takes no frame.
+        for _ in 0..200 {
+            while give(nodes[0].as_mut(), &frame(sent)) {
+                sent += 1;
+            }
+            service(&mut nodes);
+        }
+        // As many as both ends have banks.
+        assert!((16..=32).contains(&sent), "{sent}");
+        let start = Instant::now();
+        for n in 0..sent {
+            let got = loop {
+                assert!(start.elapsed() < Duration::from_secs(60), "{n} of {sent} in 60 s");
+                service(&mut nodes);
+                if let Some(got) = take(nodes[1].as_mut()) {
+                    break got;
+                }
+            };
+            assert!(got == frame(n), "{n}");
         }
     }
 }

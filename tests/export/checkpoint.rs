@@ -84,6 +84,17 @@ pub(crate) const SMALL: Dims = Dims {
     vocab_size: 40,
 };
 
+/// As small as a model can be.
+pub(crate) const TINY: Dims = Dims {
+    dim: 32,
+    ffn_dim: 32,
+    n_layers: 1,
+    n_heads: 1,
+    n_kv_heads: 1,
+    head_dim: 32,
+    vocab_size: 8,
+};
+
 /// Values that repeat from run to run: about one in eight is an outlier.
 struct Random(u64);
 

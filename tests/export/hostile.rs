@@ -4,19 +4,8 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::checkpoint::{Checkpoint, Dims, Folder, export, options};
+use crate::checkpoint::{Checkpoint, Folder, TINY, export, options};
 use crate::common;
-
-/// As small as a model can be.
-const TINY: Dims = Dims {
-    dim: 32,
-    ffn_dim: 32,
-    n_layers: 1,
-    n_heads: 1,
-    n_kv_heads: 1,
-    head_dim: 32,
-    vocab_size: 8,
-};
 
 /// The folder of a tiny checkpoint, and the bytes of its weights.
 fn tiny() -> (Folder, Vec<u8>) {

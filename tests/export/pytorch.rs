@@ -6,20 +6,10 @@ use std::path::{Path, PathBuf};
 
 use leap::export::Blame;
 
-use crate::checkpoint::{Checkpoint, Dims, Folder, export, options};
+use crate::checkpoint::{Checkpoint, Folder, TINY, export, options};
 use crate::common;
 use crate::torch_file::{TorchFile, ZipFile, zip};
 
-/// As small as a model can be.
-const TINY: Dims = Dims {
-    dim: 32,
-    ffn_dim: 32,
-    n_layers: 1,
-    n_heads: 1,
-    n_kv_heads: 1,
-    head_dim: 32,
-    vocab_size: 8,
-};
 const BIN: &str = "pytorch_model.bin";
 const WQ: &str = "model.layers.0.self_attn.q_proj.weight";
 

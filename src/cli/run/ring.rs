@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -113,6 +114,17 @@ impl Board {
 
     /// The model with this board's weights alone.
     pub(super) fn narrow(&self, model: Model) -> Result<Model, Failure> {
+        let (own, Range { start, end }) = (&model.share().layers, &self.share.layers);
+        if !model.share().includes(&self.share) {
+            return Err(Failure::Input(format!(
+                "the file holds layers {}..{} of {}, and {} has {start}..{end}: give it the whole \
+                 model, or what `leap export --layers {start}..{end}` writes",
+                own.start,
+                own.end,
+                model.header().n_layers,
+                self.place.name,
+            )));
+        }
         model
             .with_share(self.share.clone())
             .map_err(|e| Failure::Runtime(format!("cannot map the model: {e}")))

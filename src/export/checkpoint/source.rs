@@ -171,6 +171,11 @@ impl Source<'_> {
         self.for_each_range(rows, |file, range| file.map.advise_will_need(range));
     }
 
+    /// Says that some rows are used now.
+    pub(in crate::export) fn advise_populate(&self, rows: Range<usize>) {
+        self.for_each_range(rows, |file, range| file.map.advise_populate(range));
+    }
+
     /// Says that some rows are not used any more.
     pub(in crate::export) fn advise_dont_need(&self, rows: Range<usize>) {
         self.for_each_range(rows, |file, range| file.map.advise_dont_need(range));

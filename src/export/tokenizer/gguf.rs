@@ -99,26 +99,15 @@ fn entries<'a>(gguf: &Gguf<'a>) -> Result<Vec<Entry<'a>>, String> {
             None => 0.0,
         };
         let kind = match kinds.as_mut().and_then(Iterator::next) {
-            Some(kind) => {
-                token_kind(&kind).ok_or_else(|| format!("token {id} is of type {kind}"))?
-            }
+            Some(kind) => kind
+                .unsigned()
+                .and_then(sentencepiece::token_kind)
+                .ok_or_else(|| format!("token {id} is of type {kind}"))?,
             None => TokenKind::Normal,
         };
         Ok(Entry { text, score: score as f32, kind })
     };
     tokens.values().enumerate().map(entry).collect()
-}
-
-fn token_kind(value: &Value<'_>) -> Option<TokenKind> {
-    Some(match value.unsigned()? {
-        1 => TokenKind::Normal,
-        2 => TokenKind::Unknown,
-        3 => TokenKind::Control,
-        4 => TokenKind::UserDefined,
-        5 => TokenKind::Unused,
-        6 => TokenKind::Byte,
-        _ => return None,
-    })
 }
 
 /// SentencePiece pieces with their scores.

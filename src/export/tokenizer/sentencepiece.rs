@@ -59,16 +59,22 @@ fn parse_piece(message: &[u8], id: usize) -> Result<Token, String> {
             _ => {}
         }
     }
-    let kind = match kind {
+    let kind =
+        token_kind(kind).ok_or_else(|| format!("piece {id} is of the unknown type {kind}"))?;
+    token(id, text, score, kind)
+}
+
+/// The kind that SentencePiece, and GGUF after it, has this number for.
+pub(super) fn token_kind(number: u64) -> Option<TokenKind> {
+    Some(match number {
         1 => TokenKind::Normal,
         2 => TokenKind::Unknown,
         3 => TokenKind::Control,
         4 => TokenKind::UserDefined,
         5 => TokenKind::Unused,
         6 => TokenKind::Byte,
-        other => return Err(format!("piece {id} is of the unknown type {other}")),
-    };
-    token(id, text, score, kind)
+        _ => return None,
+    })
 }
 
 /// Piece `id` as a token.

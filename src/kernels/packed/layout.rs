@@ -7,8 +7,9 @@ use super::super::float;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 use crate::quant::{self, Bcml1Matrix, Q8Matrix};
 
-/// Longest group of packed weights; a matrix of longer ones is used as it is.
-pub const GROUP_MAX: usize = 1024;
+/// Longest group of packed weights: [`super`]'s zeros allow for no more products. A matrix of longer
+/// ones is used as it is.
+pub const GROUP_MAX: usize = 256;
 
 /// How a tier wants its weights; [`super`] describes the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,14 +1,30 @@
 //! Matrix products as tiles of activations by panels of weights.
 //!
 //! Panels are outermost: each is read from memory once and stays in cache for the whole batch. If
-//! there are several tiles, a panel is taken in parts that stay in the first level of cache.
+//! there are several tiles, a panel is taken in parts that stay in the first level of cache, by a
+//! block of tiles whose results wait in one place until they are whole: rows of an output lie pages
+//! apart. What comes next of weights and outputs is asked for while a part is in use.
 
 use super::super::Table;
 use super::layout::Panels;
-use super::{MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, Tile, TileFn};
+use super::{
+    AHEAD_COLUMNS, MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, Tile, TileFn, Unpack,
+};
+use crate::quant::bcml1::BLOCK;
 
 /// Bytes of a part of a panel, its values counted as int8.
 const PART_BYTES: usize = 16 << 10;
+
+/// Results of a block of tiles.
+const BLOCK_RESULTS: usize = 8192;
+
+const _: () = assert!(BLOCK_RESULTS >= MR_MAX * NR_MAX);
+
+/// How far ahead of the weights in use a single tile asks for others.
+const NEAR_BYTES: usize = 8192;
+
+/// Most bytes of a part of a panel whose codes were taken apart.
+const UNPACKED_BYTES: usize = 20 << 10;
 
 /// See [`super::super::Kernels::matmul_packed_q8`].
 pub(in crate::kernels) fn matmul_q8(
@@ -17,9 +33,9 @@ pub(in crate::kernels) fn matmul_q8(
     x: Q8Tiles<'_>,
     out: &mut [&mut [f32]],
 ) {
-    assert!(x.has_biases());
+    assert!(x.has_zeros());
     assert_eq!(w.group(), x.group());
-    matmul(table, table.tiles_q8, w.panels(), x, out);
+    matmul(table, table.tiles_q8, None, w.panels(), x, out);
 }
 
 /// See [`super::super::Kernels::matmul_packed_q4`].
@@ -30,12 +46,13 @@ pub(in crate::kernels) fn matmul_q4(
     out: &mut [&mut [f32]],
 ) {
     assert!(x.has_sums());
-    matmul(table, table.tiles_q4, w.panels(), x, out);
+    matmul(table, table.tiles_q4, table.unpack_q4.as_ref(), w.panels(), x, out);
 }
 
 fn matmul(
     table: &PackedTable,
     kernels: &[TileFn],
+    unpack: Option<&Unpack>,
     w: Panels<'_>,
     x: Q8Tiles<'_>,
     out: &mut [&mut [f32]],
@@ -50,37 +67,79 @@ fn matmul(
         return matmul_single(kernels[0], w, &x.tile(0..1), out);
     }
     let groups = w.k / x.x_group();
-    let part_groups = match out.len() > mr {
-        true => (PART_BYTES / (nr * x.x_group())).clamp(1, groups),
-        false => groups,
-    };
-    let mut y = [0.0; MR_MAX * NR_MAX];
+    let part_groups = (PART_BYTES / (nr * x.x_group())).clamp(1, groups);
+    let block_rows = BLOCK_RESULTS / (nr * mr) * mr;
+    let mut results = [0.0; BLOCK_RESULTS];
+    let mut unpacked = Unpacked([0; UNPACKED_BYTES]);
     for (panel_index, panel) in w.iter().enumerate() {
         let start = panel_index * nr;
         let columns = start..(start + nr).min(w.rows);
         let group_bytes = panel.len() / groups;
-        for (part_index, part) in panel.chunks(part_groups * group_bytes).enumerate() {
-            let first = part_index * part_groups;
-            let part_range = first..first + part.len() / group_bytes;
-            for (tile_index, out) in out.chunks_mut(mr).enumerate() {
-                let (t, row) = (out.len(), tile_index * mr);
-                let y = &mut y[..t * nr];
-                let tile = x.tile(row..row + t).groups_of(part_range.clone(), t);
-                if first == 0 {
-                    y.fill(0.0);
-                } else {
-                    for (out, y) in out.iter().zip(y.chunks_exact_mut(nr)) {
-                        copy(&out[columns.clone()], &mut y[..columns.len()]);
+        for (block_index, out) in out.chunks_mut(block_rows).enumerate() {
+            let first_row = block_index * block_rows;
+            let results = &mut results[..out.len() * nr];
+            results.fill(0.0);
+            let parts = panel.chunks(part_groups * group_bytes);
+            let last = parts.len() - 1;
+            let is_single = out.len() <= mr;
+            for (part_index, part) in parts.enumerate() {
+                let first = part_index * part_groups;
+                let part_range = first..first + part.len() / group_bytes;
+                let whole = match unpack {
+                    Some(unpack) => unpack.part(part, x.x_group(), &mut unpacked.0),
+                    None => part,
+                };
+                // A single tile needs what others ask for during the part before.
+                let distance = if is_single { NEAR_BYTES } else { part.len() };
+                let tiles = results.chunks_mut(mr * nr).zip(out.chunks_mut(mr));
+                let share = part.len() / tiles.len();
+                for (tile_index, (y, out)) in tiles.enumerate() {
+                    let (t, row) = (out.len(), first_row + tile_index * mr);
+                    let mut tile = x.tile(row..row + t).groups_of(part_range.clone(), t);
+                    tile.ahead.w = part.as_ptr().wrapping_add(distance + tile_index * share);
+                    tile.ahead.w_step = share * AHEAD_COLUMNS / (part_range.len() * x.x_group());
+                    let part = if t == 1 { part } else { whole };
+                    if part_index == last {
+                        out.iter().for_each(|out| prefetch(&out[columns.clone()]));
                     }
-                }
-                // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
-                // features.
-                unsafe { (kernels[t - 1])(part, &tile, y) };
-                for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
-                    copy(&y[..columns.len()], &mut out[columns.clone()]);
+                    // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has
+                    // its features.
+                    unsafe { (kernels[t - 1])(part, &tile, y) };
+                    if part_index == last {
+                        for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
+                            copy(&y[..columns.len()], &mut out[columns.clone()]);
+                        }
+                    }
                 }
             }
         }
+    }
+}
+
+/// Asks for a row's part of the output, which will be written.
+#[inline(always)]
+fn prefetch(out: &[f32]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in out.chunks(16) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = out;
+}
+
+/// Part of a panel, its codes taken apart.
+#[repr(align(64))]
+struct Unpacked([u8; UNPACKED_BYTES]);
+
+impl Unpack {
+    /// Takes apart the codes of `part`, whole activation groups of `x_group` columns.
+    fn part<'a>(&self, part: &[u8], x_group: usize, out: &'a mut [u8]) -> &'a [u8] {
+        let out = &mut out[..part.len() / self.packed_bytes * self.bytes];
+        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+        unsafe { (self.unpack)(part, x_group / BLOCK, out) };
+        out
     }
 }
 

@@ -33,12 +33,17 @@
 //! ```text
 //! q       [k / kr, t, kr]   i8
 //! scales  [k / group, t]    f32, of groups of activations
-//! biases  [k / group, t]    i32, -128 * the sum of q in a group of weights; for int8 weights
+//! zeros   [k / group, t]    f32, for int8 weights
 //! sums    [k / 32, t]       f32, the sum of each 32 q; for 4-bit weights
 //! ```
 //!
-//! A flipped weight counts 128 times its activation too much, so sums that the bias is added to
-//! come out right, for -128 too. They wrap on the way and are exact in the end.
+//! A flipped weight counts 128 times its activation too much: what stands for 0 in an integer sum of
+//! such products moves by 128 times each activation. `zeros` has that before each group of weights,
+//! chosen so that it is [`ZERO`] behind an activation group's last. Sums begin at the first, taken as
+//! an integer by its bits, and are floats by their bits at all times: a bit more or less is 1 more or
+//! less between 2^23 and 2^24, which they do not leave, as the at most 256 activations before and
+//! behind count for no more than `256 * 127 * 128` of the 2^22 on either side of `ZERO`. So the true sum
+//! is the float less the zero where it stands, exactly.
 
 mod layout;
 mod matmul;
@@ -68,7 +73,22 @@ pub(super) struct PackedTable {
     pub(super) tiles_q8: &'static [TileFn],
     /// The same for 4-bit weights.
     pub(super) tiles_q4: &'static [TileFn],
+    /// Set where those of more than one row take what this made of the panel.
+    pub(super) unpack_q4: Option<Unpack>,
 }
+
+/// Takes the codes of 4-bit weights apart once for many tiles.
+pub(super) struct Unpack {
+    /// Takes some groups of a panel, how many blocks each of them has, and what it makes of them.
+    pub(super) unpack: unsafe fn(&[u8], usize, &mut [u8]),
+    /// Bytes of a panel's block before.
+    pub(super) packed_bytes: usize,
+    /// The same behind.
+    pub(super) bytes: usize,
+}
+
+/// What stands for 0 in a sum that is an integer and a float at once; see the module's text.
+pub(super) const ZERO: f32 = 12_582_912.0;
 
 /// A kernel: some groups of a panel, the same groups of a tile, and what their products are added
 /// to, `[t, nr]`.
@@ -79,20 +99,36 @@ pub(super) struct Tile<'a> {
     pub(super) q: &'a [i8],
     pub(super) scales: &'a [f32],
     /// Empty for 4-bit weights.
-    pub(super) biases: &'a [i32],
+    pub(super) zeros: &'a [f32],
     /// Empty for int8 weights.
     pub(super) sums: &'a [f32],
     /// The weights' group is a block if they have 4 bits.
     pub(super) groups: Groups,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody asks for it"))]
+    pub(super) ahead: Ahead,
 }
+
+/// What a tile may ask for that others need after it: addresses that need not be valid.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    /// The same groups of the next tile's activations.
+    pub(super) x: *const i8,
+    /// Weights.
+    pub(super) w: *const u8,
+    /// How many bytes of them for each [`AHEAD_COLUMNS`].
+    pub(super) w_step: usize,
+}
+
+/// Columns of a step in which a tile asks for what is ahead.
+pub(super) const AHEAD_COLUMNS: usize = 16;
 
 /// An activation group of a tile of `M` rows, in blocks of `KR` columns.
 pub(super) struct TileGroup<'a, const M: usize, const KR: usize> {
     pub(super) q: &'a [[[u8; KR]; M]],
     pub(super) scales: &'a [f32; M],
-    /// Of each weight group.
+    /// Before each weight group.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier flips weights"))]
-    pub(super) biases: &'a [[i32; M]],
+    pub(super) zeros: &'a [[f32; M]],
 }
 
 /// An activation group of a tile of `M` rows with the sums of its blocks, in blocks of `KR` columns.
@@ -115,12 +151,12 @@ impl<'a> Tile<'a> {
         &self,
     ) -> impl Iterator<Item = TileGroup<'a, M, KR>> {
         let q: &[u8] = bytemuck::cast_slice(self.q);
-        let biases = self.biases.as_chunks().0.chunks_exact(self.steps());
-        let scales = self.scales.as_chunks().0.iter().zip(biases);
-        q.chunks_exact(self.groups.x * M).zip(scales).map(|(q, (scales, biases))| TileGroup {
-            q: q.as_chunks().0.as_chunks().0,
+        let (zeros, n, len) = (self.zeros.as_chunks().0, self.steps(), self.groups.x * M);
+        // Not by zipped chunks: that would divide to know how many there are.
+        self.scales.as_chunks().0.iter().enumerate().map(move |(g, scales)| TileGroup {
+            q: q[g * len..][..len].as_chunks().0.as_chunks().0,
             scales,
-            biases,
+            zeros: &zeros[g * n..][..n],
         })
     }
 
@@ -130,12 +166,11 @@ impl<'a> Tile<'a> {
         &self,
     ) -> impl Iterator<Item = SummedGroup<'a, M, KR>> {
         let q: &[u8] = bytemuck::cast_slice(self.q);
-        let sums = self.sums.as_chunks().0.chunks_exact(self.steps());
-        let scales = self.scales.as_chunks().0.iter().zip(sums);
-        q.chunks_exact(self.groups.x * M).zip(scales).map(|(q, (scales, sums))| SummedGroup {
-            q: q.as_chunks().0.as_chunks().0,
+        let (sums, n, len) = (self.sums.as_chunks().0, self.steps(), self.groups.x * M);
+        self.scales.as_chunks().0.iter().enumerate().map(move |(g, scales)| SummedGroup {
+            q: q[g * len..][..len].as_chunks().0.as_chunks().0,
             scales,
-            sums,
+            sums: &sums[g * n..][..n],
         })
     }
 
@@ -146,9 +181,10 @@ impl<'a> Tile<'a> {
         Tile {
             q: &self.q[some(x)],
             scales: &self.scales[some(1)],
-            biases: if self.biases.is_empty() { &[] } else { &self.biases[some(x / w)] },
+            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[some(x / w)] },
             sums: if self.sums.is_empty() { &[] } else { &self.sums[some(x / w)] },
             groups: self.groups,
+            ahead: Ahead { x: self.ahead.x.wrapping_add(part.start * x * t), ..self.ahead },
         }
     }
 }

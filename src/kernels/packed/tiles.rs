@@ -1,9 +1,10 @@
 //! The bytes of activations for packed weights.
 
 use std::ops::Range;
+use std::ptr;
 
 use super::super::Table;
-use super::{GROUP_MAX, Groups, MR_MAX, Tile};
+use super::{Ahead, GROUP_MAX, Groups, MR_MAX, Tile, ZERO};
 use crate::quant::activation_group;
 use crate::quant::bcml1::BLOCK;
 
@@ -16,7 +17,7 @@ pub struct Q8Tiles<'a> {
     q: &'a [i8],
     scales: &'a [f32],
     /// For int8 weights.
-    biases: &'a [i32],
+    zeros: &'a [f32],
     /// For 4-bit weights.
     sums: &'a [f32],
     k: usize,
@@ -29,20 +30,20 @@ pub struct Q8Tiles<'a> {
 
 impl<'a> Q8Tiles<'a> {
     /// For int8 weights in groups of `group`, joins `[m, k]` values, one scale for each
-    /// [`activation_group`] and `[m, k / group]` biases, written in tiles of `mr` rows.
+    /// [`activation_group`] and `[m, k / group]` zeros, written in tiles of `mr` rows.
     ///
     /// # Panics
     ///
     /// When `k` is no whole number of groups, or the lengths do not fit together.
     pub fn new(
-        (q, scales, biases): (&'a [i8], &'a [f32], &'a [i32]),
+        (q, scales, zeros): (&'a [i8], &'a [f32], &'a [f32]),
         k: usize,
         group: usize,
         mr: usize,
     ) -> Self {
-        assert_eq!(biases.len(), q.len() / group);
+        assert_eq!(zeros.len(), q.len() / group);
         let x_group = activation_group(group, k);
-        Q8Tiles { q, scales, biases, sums: &[], k, group, x_group, mr }.checked()
+        Q8Tiles { q, scales, zeros, sums: &[], k, group, x_group, mr }.checked()
     }
 
     /// For 4-bit weights, joins `[m, k]` values, one scale for each [`activation_group`] of
@@ -60,7 +61,7 @@ impl<'a> Q8Tiles<'a> {
         assert!(group.is_multiple_of(BLOCK));
         assert_eq!(sums.len(), q.len() / BLOCK);
         let x_group = activation_group(group, k);
-        Q8Tiles { q, scales, biases: &[], sums, k, group, x_group, mr }.checked()
+        Q8Tiles { q, scales, zeros: &[], sums, k, group, x_group, mr }.checked()
     }
 
     fn checked(self) -> Self {
@@ -72,8 +73,8 @@ impl<'a> Q8Tiles<'a> {
         self
     }
 
-    pub(super) fn has_biases(&self) -> bool {
-        self.biases.len() == self.q.len() / self.group
+    pub(super) fn has_zeros(&self) -> bool {
+        self.zeros.len() == self.q.len() / self.group
     }
 
     pub(super) fn has_sums(&self) -> bool {
@@ -115,11 +116,11 @@ impl<'a> Q8Tiles<'a> {
         assert!(range.start.is_multiple_of(self.mr));
         assert!(range.end == self.m() || range.end.is_multiple_of(self.mr));
         let part = |per_row: usize| range.start * per_row..range.end * per_row;
-        let biases = part(self.k / self.group);
+        let zeros = part(self.k / self.group);
         Q8Tiles {
             q: &self.q[part(self.k)],
             scales: &self.scales[part(self.k / self.x_group)],
-            biases: if self.biases.is_empty() { &[] } else { &self.biases[biases] },
+            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[zeros] },
             sums: if self.sums.is_empty() { &[] } else { &self.sums[part(self.k / BLOCK)] },
             ..*self
         }
@@ -127,9 +128,18 @@ impl<'a> Q8Tiles<'a> {
 
     /// The tile of rows `range`.
     pub(super) fn tile(&self, range: Range<usize>) -> Tile<'a> {
-        let Q8Tiles { q, scales, biases, sums, group, x_group, .. } = self.slice_rows(range);
-        let w = if biases.is_empty() { BLOCK } else { group };
-        Tile { q, scales, biases, sums, groups: Groups { x: x_group, w } }
+        let part = |per_row: usize| range.start * per_row..range.end * per_row;
+        let group = if self.zeros.is_empty() { BLOCK } else { self.group };
+        let sums = part(self.k / BLOCK);
+        let q = &self.q[part(self.k)];
+        Tile {
+            q,
+            scales: &self.scales[part(self.k / self.x_group)],
+            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(self.k / group)] },
+            sums: if self.sums.is_empty() { &[] } else { &self.sums[sums] },
+            groups: Groups { x: self.x_group, w: group },
+            ahead: Ahead { x: q.as_ptr_range().end, w: ptr::null(), w_step: 0 },
+        }
     }
 }
 
@@ -138,14 +148,20 @@ pub(in crate::kernels) fn quantize_tile(
     table: &Table,
     x: &[f32],
     (k, group): (usize, usize),
-    (q, scales, biases): (&mut [i8], &mut [f32], &mut [i32]),
+    (q, scales, zeros): (&mut [i8], &mut [f32], &mut [f32]),
 ) {
-    assert_eq!(biases.len(), x.len() / group);
+    assert_eq!(zeros.len(), x.len() / group);
     let (t, n) = (x.len() / k, activation_group(group, k) / group);
     quantize(table, x, (k, group), (q, scales), |(g, row), q| {
         let found = biases_of(table, q, group);
-        let biases = biases[g * n * t + row..].iter_mut().step_by(t);
-        biases.zip(&found[..n]).for_each(|(bias, found)| *bias = *found);
+        let zeros = zeros[g * n * t + row..].iter_mut().step_by(t).take(n);
+        // From the last, behind which it is known.
+        let mut zero = ZERO;
+        for (slot, bias) in zeros.zip(&found[..n]).rev() {
+            // Exact: integers below 2^24.
+            zero += *bias as f32;
+            *slot = zero;
+        }
     });
 }
 

@@ -122,7 +122,7 @@ fn extreme_packed_4_bit_values_do_not_saturate() {
 /// Quantised activations as rows and as tiles.
 struct Both {
     rows: (Vec<i8>, Vec<f32>),
-    tiles: (Vec<i8>, Vec<f32>, Vec<i32>),
+    tiles: (Vec<i8>, Vec<f32>, Vec<f32>),
 }
 
 fn quantize_both(kernels: Kernels, x: &[f32], k: usize, group: usize) -> Both {
@@ -130,14 +130,14 @@ fn quantize_both(kernels: Kernels, x: &[f32], k: usize, group: usize) -> Both {
     let (n, groups) = (x.len(), x.len() / x_group);
     let mut both = Both {
         rows: (vec![0; n], vec![0.0; groups]),
-        tiles: (vec![99; n], vec![99.0; groups], vec![99; n / group]),
+        tiles: (vec![99; n], vec![99.0; groups], vec![99.0; n / group]),
     };
     kernels.quantize_q8(x, x_group, &mut both.rows.0, &mut both.rows.1);
     let tile = kernels.tile_rows() * k;
-    let (q, scales, biases) = &mut both.tiles;
+    let (q, scales, zeros) = &mut both.tiles;
     let out = q.chunks_mut(tile).zip(scales.chunks_mut(tile / x_group));
-    for ((x, (q, scales)), biases) in x.chunks(tile).zip(out).zip(biases.chunks_mut(tile / group)) {
-        kernels.quantize_tile(x, k, group, (q, scales, biases));
+    for ((x, (q, scales)), zeros) in x.chunks(tile).zip(out).zip(zeros.chunks_mut(tile / group)) {
+        kernels.quantize_tile(x, k, group, (q, scales, zeros));
     }
     both
 }
@@ -156,8 +156,8 @@ fn check_product(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>, x: &[f32]) {
     let both = quantize_both(kernels, x, k, group);
     let x_group = activation_group(group, k);
     let rows = Q8Activations::new(&both.rows.0, &both.rows.1, k, x_group).unwrap();
-    let (q, scales, biases) = &both.tiles;
-    let tiles = Q8Tiles::new((q, scales, biases), k, group, kernels.tile_rows());
+    let (q, scales, zeros) = &both.tiles;
+    let tiles = Q8Tiles::new((q, scales, zeros), k, group, kernels.tile_rows());
     let packed = pack(kernels, layout, w);
     let packed = PackedQ8::new(&packed, (w.rows(), k), group, layout).unwrap();
     let wanted = matmul_q8(scalar(), w, rows);
@@ -298,6 +298,7 @@ mod vnni_by_avx512 {
             layout: Layout::AVX_VNNI,
             tiles_q8: &TILES_Q8,
             tiles_q4: &TILES_Q4,
+            unpack_q4: None,
         }),
         ..avx2::TABLE
     };

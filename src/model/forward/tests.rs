@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::super::KvType;
 use super::*;
@@ -125,4 +126,26 @@ fn rows_outside_the_plan_are_refused_in_every_stage() {
     ));
     let dim = nodes[0].model().header().dim;
     assert_eq!(nodes[0].classify(&vec![0.0; 17 * dim]), Err(ForwardError::Plan));
+}
+
+#[test]
+fn a_pass_ends_at_any_piece_or_not_at_all() {
+    static ASKED: AtomicU32 = AtomicU32::new(0);
+    static LIMIT: AtomicU32 = AtomicU32::new(u32::MAX);
+    let is_wanted = || ASKED.fetch_add(1, Ordering::Relaxed) != LIMIT.load(Ordering::Relaxed);
+    let rows: Vec<Row> = rows(0, 0..12).collect();
+    let mut whole = nodes(open, &[], true).remove(0);
+    let wanted = whole.forward(&rows).unwrap().to_vec();
+    whole.interrupt_by(is_wanted);
+    assert!(whole.forward(&rows).unwrap() == wanted);
+    let n_asked = ASKED.load(Ordering::Relaxed);
+    // More often than once for each of a layer's five steps.
+    assert!(n_asked as usize > 5 * whole.model().header().n_layers, "{n_asked}");
+    for limit in (0..n_asked).step_by(29).chain([n_asked - 1]) {
+        ASKED.store(0, Ordering::Relaxed);
+        LIMIT.store(limit, Ordering::Relaxed);
+        // Wanted again a moment later, which helps no more.
+        assert_eq!(whole.forward(&rows).err(), Some(ForwardError::Interrupted), "{limit}");
+        assert!(whole.forward(&rows).unwrap() == wanted);
+    }
 }

@@ -3,11 +3,14 @@
 //! A block is a straight line from codes to values. Given codes, the best line is a matter of least
 //! squares; given a line, the best codes are the nearest. Doing both in turn (Lloyd, "Least squares
 //! quantization in PCM", 1982) ends near where it starts, so it starts from the range of the values
-//! and from narrower ones, which leave some values outside. The most promising line is then made
-//! one of f16 and tried on the values themselves.
+//! and from narrower ones, which leave some values outside: [`search`] finds the most promising
+//! line in small integers. That line is then fitted once more, made one of f16, and taken if the
+//! values themselves have less error with it than with the plain range.
 //!
-//! Eight blocks are encoded side by side, one in each lane of a vector, in plain loops that
+//! Sixteen blocks are encoded side by side, one in each lane of a vector, in plain loops that
 //! compilers make vectors of. Nothing depends on the machine: a file is the same everywhere.
+
+mod search;
 
 use half::f16;
 
@@ -26,36 +29,31 @@ use super::{BLOCK, Block, Error, WEIGHT_MAX};
 #[inline(always)]
 pub fn encode(w: &[f32], blocks: &mut [Block]) -> Result<(), Error> {
     assert_eq!(blocks.len() * BLOCK, w.len());
-    // Magnitudes compare as their bits do, and infinities and NaNs are on top.
-    let is_beyond = |w: &f32| w.abs().to_bits() > WEIGHT_MAX.to_bits();
-    if w.iter().fold(false, |any, w| any | is_beyond(w)) {
-        let index = w.iter().position(is_beyond).unwrap_or(0);
-        return Err(Error::Value { index, value: w[index] });
-    }
-    let w = w.as_chunks::<BLOCK>().0;
-    for (w, blocks) in w.chunks(LANES).zip(blocks.chunks_mut(LANES)) {
+    let tiles = w.as_chunks::<BLOCK>().0.chunks(LANES).zip(blocks.chunks_mut(LANES));
+    for (n, (w, blocks)) in tiles.enumerate() {
         let tile = Tile::new(w);
-        let line = tile.best_line();
-        for (lane, block) in blocks.iter_mut().enumerate() {
-            *block = tile.block(&line, lane);
+        if !tile.is_in_range {
+            return Err(out_of_range(w.as_flattened(), n * LANES * BLOCK));
         }
+        tile.write(&tile.best_line(), blocks);
     }
     Ok(())
 }
 
+/// The first of `w` that cannot be encoded; their indices count from `start`.
+#[cold]
+fn out_of_range(w: &[f32], start: usize) -> Error {
+    // Magnitudes compare as their bits do, and infinities and NaNs are on top.
+    let is_beyond = |w: &f32| w.abs().to_bits() > WEIGHT_MAX.to_bits();
+    let index = w.iter().position(is_beyond).unwrap_or(0);
+    Error::Value { index: start + index, value: w[index] }
+}
+
 /// Blocks encoded side by side.
-const LANES: usize = 8;
+const LANES: usize = 16;
 
 /// A number of each block.
 type Lanes = [f32; LANES];
-
-/// What of the values' range a search starts from: its width, and how much of what is left out lies
-/// below it. More of them, or narrower ones, find lines with half a per cent less error.
-const STARTS: [(f32, f32); 7] =
-    [(1.0, 0.0), (0.98, 0.0), (0.98, 0.5), (0.98, 1.0), (0.96, 0.0), (0.96, 0.5), (0.96, 1.0)];
-
-/// Lines of f16 that are tried one after the other, each fitted to the codes of the one before.
-const TRIALS: usize = 2;
 
 /// By how much the squared error must fall to count as less: more than roundings add up to.
 const GAIN: f32 = 1.0 - 1e-5;
@@ -67,26 +65,6 @@ struct Line {
     shift: Lanes,
 }
 
-impl Line {
-    /// Takes over from `new` the blocks whose measure `is_better` than the one so far.
-    #[inline(always)]
-    fn keep_better(
-        &mut self,
-        new: &Line,
-        measure: &mut Lanes,
-        new_measure: &Lanes,
-        is_better: impl Fn(f32, f32) -> bool,
-    ) {
-        for i in 0..LANES {
-            if is_better(new_measure[i], measure[i]) {
-                measure[i] = new_measure[i];
-                self.multiplier[i] = new.multiplier[i];
-                self.shift[i] = new.shift[i];
-            }
-        }
-    }
-}
-
 /// Sums over a block's values and the codes that a line gives them.
 struct Sums {
     codes: Lanes,
@@ -95,7 +73,7 @@ struct Sums {
     products: Lanes,
 }
 
-/// Values of up to eight blocks; lanes without a block repeat the last one.
+/// Values of up to sixteen blocks; lanes without a block repeat the last one.
 struct Tile {
     /// What is above the block's least value.
     above: [Lanes; BLOCK],
@@ -104,18 +82,14 @@ struct Tile {
     width: Lanes,
     /// Sum of `above`.
     sum: Lanes,
+    /// Whether every value is a number up to [`WEIGHT_MAX`] in magnitude.
+    is_in_range: bool,
 }
 
 impl Tile {
     #[inline(always)]
     fn new(w: &[[f32; BLOCK]]) -> Tile {
-        let mut above = [[0.0; LANES]; BLOCK];
-        for lane in 0..LANES {
-            let w = &w[lane.min(w.len() - 1)];
-            for (above, w) in above.iter_mut().zip(w) {
-                above[lane] = *w;
-            }
-        }
+        let mut above = transposed(w);
         let (mut low, mut high) = (above[0], above[0]);
         for above in &above {
             for i in 0..LANES {
@@ -123,67 +97,47 @@ impl Tile {
                 high[i] = if above[i] > high[i] { above[i] } else { high[i] };
             }
         }
-        let (mut sum, mut width) = ([0.0; LANES], [0.0; LANES]);
+        let mut sum = [0.0; LANES];
         for above in &mut above {
             for i in 0..LANES {
                 above[i] -= low[i];
                 sum[i] += above[i];
             }
         }
+        let mut is_in_range = true;
         for i in 0..LANES {
-            width[i] = high[i] - low[i];
+            // Of a NaN only the sum is certain to know.
+            is_in_range &= low[i] >= -WEIGHT_MAX && high[i] <= WEIGHT_MAX && sum[i] >= 0.0;
         }
-        Tile { above, low, width, sum }
+        let width = std::array::from_fn(|i| high[i] - low[i]);
+        Tile { above, low, width, sum, is_in_range }
     }
 
     /// For each block the best line found.
     #[inline(always)]
     fn best_line(&self) -> Line {
-        let plain = self.rounded(&self.start(STARTS[0]));
-        let mut best = plain;
-        let mut least = self.error(&plain);
-        self.improve(&mut best, &mut least, self.search());
+        let plain = Line { multiplier: self.width.map(|w| w / 15.0), shift: [0.0; LANES] };
+        let mut best = self.rounded(&plain);
+        let mut least = self.error(&best);
+        let found = self.rounded(&self.search());
+        self.keep_better(&mut best, &mut least, &self.refit(&found));
         if (0..LANES).any(|i| self.is_flat(i)) {
-            self.improve(&mut best, &mut least, self.line_below());
+            let below = self.rounded(&self.line_below());
+            self.keep_better(&mut best, &mut least, &below);
+            self.keep_better(&mut best, &mut least, &self.refit(&below));
         }
         best
     }
 
-    /// The line through one of [`STARTS`].
+    /// Takes over from `new` the blocks whose squared error is less than `least`.
     #[inline(always)]
-    fn start(&self, (width, below): (f32, f32)) -> Line {
-        Line {
-            multiplier: self.width.map(|w| w * width / 15.0),
-            shift: self.width.map(|w| w * ((1.0 - width) * below)),
-        }
-    }
-
-    /// The most promising of the lines fitted to the codes of all starts.
-    #[inline(always)]
-    fn search(&self) -> Line {
-        let mut best = self.start(STARTS[0]);
-        let mut most = [0.0; LANES];
-        for start in STARTS {
-            let sums = self.sums(&self.start(start));
-            let line = self.fit(&sums);
-            // Of the values' squares. It is NaN where all codes are one.
-            let explained = std::array::from_fn(|i| {
-                line.multiplier[i] * sums.products[i] + line.shift[i] * self.sum[i]
-            });
-            best.keep_better(&line, &mut most, &explained, |new, old| new > old);
-        }
-        best
-    }
-
-    /// Tries `line` and those that follow from it, and keeps what has less error.
-    #[inline(always)]
-    fn improve(&self, best: &mut Line, least: &mut Lanes, line: Line) {
-        let mut line = self.rounded(&line);
-        for trial in 0..TRIALS {
-            let error = self.error(&line);
-            best.keep_better(&line, least, &error, |new, old| new < old * GAIN);
-            if trial + 1 < TRIALS {
-                line = self.refit(&line);
+    fn keep_better(&self, best: &mut Line, least: &mut Lanes, new: &Line) {
+        let error = self.error(new);
+        for i in 0..LANES {
+            if error[i] < least[i] * GAIN {
+                least[i] = error[i];
+                best.multiplier[i] = new.multiplier[i];
+                best.shift[i] = new.shift[i];
             }
         }
     }
@@ -220,7 +174,7 @@ impl Tile {
         let [mut codes, mut squares, mut products] = [[0.0; LANES]; 3];
         for above in &self.above {
             for i in 0..LANES {
-                let code = code(above[i] - line.shift[i], inverse[i]);
+                let code = code(above[i] - line.shift[i], inverse[i]) - ROUND;
                 codes[i] += code;
                 squares[i] += code * code;
                 products[i] += code * above[i];
@@ -237,7 +191,7 @@ impl Tile {
         for above in &self.above {
             for i in 0..LANES {
                 let rest = above[i] - line.shift[i];
-                let off = rest - code(rest, inverse[i]) * line.multiplier[i];
+                let off = rest - (code(rest, inverse[i]) - ROUND) * line.multiplier[i];
                 error[i] += off * off;
             }
         }
@@ -273,36 +227,76 @@ impl Tile {
         Line { multiplier, shift }
     }
 
+    /// Writes the blocks that there are.
     #[inline(always)]
-    fn block(&self, line: &Line, lane: usize) -> Block {
-        let (multiplier, shift) = (line.multiplier[lane], line.shift[lane]);
-        let inverse = inverse(multiplier);
-        let codes = self.above.map(|above| code(above[lane] - shift, inverse) as u8);
-        let (low, high) = codes.split_at(BLOCK / 2);
-        let mut packed = [0; BLOCK / 2];
-        for ((packed, low), high) in packed.iter_mut().zip(low).zip(high) {
-            *packed = low | high << 4;
+    fn write(&self, line: &Line, blocks: &mut [Block]) {
+        let mut parameters = [0; LANES];
+        for i in 0..LANES {
+            let offset = to_f16(line.shift[i] + self.low[i]);
+            parameters[i] = f16_bits(line.multiplier[i]) | f16_bits(offset) << 16;
         }
-        Block::new(f16::from_f32(multiplier), f16::from_f32(shift + self.low[lane]), packed)
+        // Four bytes of codes each.
+        let mut words = [[0; LANES]; BLOCK / 8];
+        let inverse = line.multiplier.map(inverse);
+        let bits =
+            |n: usize, i: usize| code(self.above[n][i] - line.shift[i], inverse[i]).to_bits() & 15;
+        for (n, word) in words.iter_mut().enumerate() {
+            for byte in 0..4 {
+                let n = 4 * n + byte;
+                for i in 0..LANES {
+                    word[i] |= (bits(n, i) | bits(n + BLOCK / 2, i) << 4) << (8 * byte);
+                }
+            }
+        }
+        for (i, block) in blocks.iter_mut().enumerate() {
+            block.parameters = parameters[i].to_le_bytes();
+            for (bytes, word) in block.codes.as_chunks_mut().0.iter_mut().zip(&words) {
+                *bytes = word[i].to_le_bytes();
+            }
+        }
     }
 }
 
-/// `1 / multiplier`, or 0 where every code stands for the same value.
+/// Value by value the blocks' values. They move in fours, which compilers turn well.
 #[inline(always)]
-fn inverse(multiplier: f32) -> f32 {
-    if multiplier > 0.0 { 1.0 / multiplier } else { 0.0 }
+fn transposed(w: &[[f32; BLOCK]]) -> [Lanes; BLOCK] {
+    let mut fours = [[[0.0; 4]; LANES]; BLOCK / 4];
+    for lane in 0..LANES {
+        let w = w[lane.min(w.len() - 1)].as_chunks().0;
+        for (fours, w) in fours.iter_mut().zip(w) {
+            fours[lane] = *w;
+        }
+    }
+    let mut values = [[0.0; LANES]; BLOCK];
+    for (fours, values) in fours.iter().zip(values.as_chunks_mut().0) {
+        let [a, b, c, d] = values;
+        for i in 0..LANES {
+            [a[i], b[i], c[i], d[i]] = fours[i];
+        }
+    }
+    values
 }
 
-/// The code whose value is nearest.
+/// `1 / x`, or 0 where every code stands for the same value.
+#[inline(always)]
+fn inverse(x: f32) -> f32 {
+    if x > 0.0 { 1.0 / x } else { 0.0 }
+}
+
+/// Adding this to a small float leaves its nearest integer in the low bits.
+const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+
+/// The code whose value is nearest, plus [`ROUND`].
 #[inline(always)]
 fn code(rest: f32, inverse: f32) -> f32 {
-    /// Adding this to a small float leaves its nearest integer in the low bits.
-    const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
     let code = rest * inverse;
     let code = if code > 0.0 { code } else { 0.0 };
     let code = if code < 15.0 { code } else { 15.0 };
-    (code + ROUND) - ROUND
+    code + ROUND
 }
+
+/// Numbers below are subnormal in f16.
+const NORMAL_MIN: f32 = 6.103_515_6e-5; // 2^-14
 
 /// The nearest finite f16, ties to even. Not through `half`, which takes one at a time.
 #[inline(always)]
@@ -313,7 +307,19 @@ pub(super) fn to_f16(x: f32) -> f32 {
     let normal = f32::from_bits((bits + 0xfff + (bits >> 13 & 1)) & !0x1fff);
     // Below 2^-14 the step is 2^-24, as it is for floats just below 1.
     let subnormal = (x + 0.75) - 0.75;
-    if x.abs() < 6.103_515_6e-5 { subnormal } else { normal }
+    if x.abs() < NORMAL_MIN { subnormal } else { normal }
+}
+
+/// The bits of a number that f16 has.
+#[inline(always)]
+pub(super) fn f16_bits(x: f32) -> u32 {
+    let magnitude = x.abs();
+    // The exponent is counted from 15 instead of 127.
+    let normal = magnitude.to_bits().wrapping_sub(112 << 23) >> 13;
+    // Floats just above 0.5 have the step 2^-24 too.
+    let subnormal = (magnitude + 0.5).to_bits().wrapping_sub(0.5_f32.to_bits());
+    let bits = if magnitude < NORMAL_MIN { subnormal } else { normal };
+    bits | x.to_bits() >> 16 & 0x8000
 }
 
 /// The largest f16 that is not above `x`.

@@ -2,7 +2,7 @@
 
 use bytemuck::Zeroable;
 
-use super::encode::{f16_not_above, to_f16};
+use super::encode::{f16_bits, f16_not_above, to_f16};
 use super::*;
 
 /// Small deterministic generator (xorshift64*); the seed is in each test.
@@ -228,6 +228,7 @@ fn rounding_to_f16_agrees_with_the_library() {
             for x in [x, -x] {
                 let wanted = f16::from_f32(x.clamp(-WEIGHT_MAX, WEIGHT_MAX)).to_f32();
                 assert_eq!(to_f16(x), wanted, "{x:e}");
+                assert_eq!(f16_bits(wanted), u32::from(f16::from_f32(wanted).to_bits()));
                 let below = f16_not_above(x.clamp(-WEIGHT_MAX, WEIGHT_MAX));
                 assert!(below <= x.max(-WEIGHT_MAX));
                 assert!(x - below <= (x.abs() / 1000.0).max(6e-8), "{x:e} {below:e}");

@@ -11,6 +11,8 @@ use std::time::Duration;
 use crate::transport::Micros;
 use crate::transport::fault::Faults;
 use crate::transport::loopback::Network;
+use crate::wire::datagram::SLOTS_BYTES;
+use crate::wire::frame::Span;
 
 use nodes::{MasterNode, WorkerNode};
 use scenario::Scenario;
@@ -27,6 +29,18 @@ impl Cost {
     fn of(self, layers: u64, rows: usize) -> u64 {
         layers * self.weights_us.max(self.row_us * rows as u64)
     }
+}
+
+/// Banks of each link.
+const N_BANKS: usize = 16;
+/// What a machine keeps beside batches and tokens: lines of all nodes, notices.
+const MACHINE_BYTES: usize = 24 << 10;
+
+/// What a node keeps: bytes of its links' banks, frames in them, bytes of its machine.
+struct Memory {
+    banks: usize,
+    held: usize,
+    heap: usize,
 }
 
 /// A ring and its network.
@@ -91,7 +105,25 @@ impl Ring {
             worker.turn(now);
         }
         self.master.turn(now);
+        self.check_memory();
         self.master.answers()
+    }
+
+    /// Whatever happens, a node keeps no more than what follows from the ring's sizes: its links'
+    /// banks, and a few batches and each stream's tokens in the machines. Vectors that grow as
+    /// they are used may have room for twice as much.
+    fn check_memory(&mut self) {
+        let shape = &self.shape;
+        let [batch, ctx] = [usize::from(shape.max_batch).max(4), shape.ctx_len as usize];
+        let batches = 2 * (2 * shape.layers.len() + 8) * batch * (size_of::<Span>() + 4);
+        let tokens = shape.prompts.len() * ctx * 4;
+        let machine = batches + tokens + MACHINE_BYTES;
+        let workers = self.workers.iter_mut().flatten().map(WorkerNode::memory);
+        for Memory { banks, held, heap } in workers.chain([self.master.memory()]) {
+            assert_eq!(banks, 2 * N_BANKS * SLOTS_BYTES.next_multiple_of(64));
+            assert!(held <= 2 * N_BANKS, "{held} frames held");
+            assert!(heap <= machine, "{heap} bytes kept, {machine} at most");
+        }
     }
 
     /// Goes on until all streams are answered, or until `limit`.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Cost, Shape};
+use super::{Cost, Memory, N_BANKS, Shape};
 use crate::ring::{Hop, Host, Master, MasterOptions, Rows, Step, Worker, WorkerStep};
-use crate::transport::link::LinkConfig;
+use crate::transport::link::{LinkConfig, Links};
 use crate::transport::loopback::{Loopback, Network};
 use crate::transport::{Endpoint, Micros};
 use crate::wire::Dtype;
@@ -140,7 +140,11 @@ fn config(shape: &Shape, index: usize, life: u64) -> LinkConfig {
     let key = shape.has_key.then(|| Key::new([9; 32]));
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&mix(shape.seed, (index as u64) << 32 | life).to_le_bytes());
-    LinkConfig::new(node, key, seed)
+    LinkConfig { n_banks: N_BANKS, ..LinkConfig::new(node, key, seed) }
+}
+
+fn memory(links: &Links, heap: usize) -> Memory {
+    Memory { banks: links.bank_bytes(), held: links.held(), heap }
 }
 
 fn name(index: usize) -> String {
@@ -211,6 +215,10 @@ impl WorkerNode {
 
     pub(super) fn log(&self) -> &Log {
         &self.log
+    }
+
+    pub(super) fn memory(&mut self) -> Memory {
+        memory(self.endpoint.links(), self.worker.heap_bytes())
     }
 
     pub(super) fn turn(&mut self, now: Micros) {
@@ -324,6 +332,10 @@ impl MasterNode {
 
     pub(super) fn log(&self) -> &Log {
         &self.log
+    }
+
+    pub(super) fn memory(&mut self) -> Memory {
+        memory(self.endpoint.links(), self.master.heap_bytes())
     }
 
     pub(super) fn answers(&self) -> Option<Vec<Vec<u32>>> {

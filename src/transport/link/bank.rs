@@ -103,6 +103,12 @@ impl Bank {
         Bank { memory, crcs: [0; CHUNKS_MAX], header: EMPTY, have: 0, frame_bytes: 0 }
     }
 
+    /// Bytes that it takes, whatever it holds.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.memory.bytes().len()
+    }
+
     /// Whether another frame may be written: the network has read the one before.
     pub(super) fn is_idle(&self) -> bool {
         match &self.memory {
@@ -191,6 +197,15 @@ impl Bank {
         (self.header, self.have, self.frame_bytes) = (EMPTY, 0, 0);
         if let Memory::Bank(bank) = &mut self.memory {
             bank.release();
+        }
+    }
+
+    /// Collects in the memory of `other` from now on, and that one in this one's, if both are free
+    /// to do so.
+    pub(super) fn take_memory(&mut self, other: &mut Bank) {
+        let is_own = |bank: &Bank| matches!(bank.memory, Memory::Own(_));
+        if is_own(self) && is_own(other) && !self.is_begun() && !other.is_begun() {
+            std::mem::swap(&mut self.memory, &mut other.memory);
         }
     }
 

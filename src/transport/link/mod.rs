@@ -179,6 +179,21 @@ impl Links {
     }
 }
 
+#[cfg(test)]
+impl Links {
+    /// Bytes of the banks of both links.
+    pub(crate) fn bank_bytes(&self) -> usize {
+        let next = self.next.as_ref().map_or(0, LinkOut::bank_bytes);
+        next + self.prev.as_ref().map_or(0, LinkIn::bank_bytes)
+    }
+
+    /// Frames that both links hold, whole or in part.
+    pub(crate) fn held(&self) -> usize {
+        let next = self.next.as_ref().map_or(0, LinkOut::in_flight);
+        next + self.prev.as_ref().map_or(0, LinkIn::held)
+    }
+}
+
 /// State and events of one link.
 struct Progress {
     state: State,

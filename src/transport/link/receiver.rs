@@ -156,12 +156,28 @@ impl LinkIn {
     pub fn release(&mut self) {
         let Some(session) = self.session.as_mut().filter(|s| s.first != s.next) else { return };
         let n_banks = session.n_banks;
-        self.banks[bank(session.first, n_banks)].clear();
+        let freed = bank(session.first, n_banks);
+        self.banks[freed].clear();
         session.first = session.first.wrapping_add(1);
+        if let Ok([freed, next]) = self.banks.get_disjoint_mut([freed, bank(session.next, n_banks)])
+        {
+            // The processor's caches still hold it.
+            next.take_memory(freed);
+        }
         // The sender may be waiting for room.
         if session.told_end.wrapping_sub(session.next) < n_banks / 2 {
             session.is_due(Kind::Ack);
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn bank_bytes(&self) -> usize {
+        self.banks.iter().map(Bank::bytes).sum()
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.banks.iter().filter(|bank| bank.is_begun()).count()
     }
 
     /// Whether a frame or an event waits.

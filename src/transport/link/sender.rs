@@ -227,6 +227,11 @@ impl LinkOut {
         self.session.as_ref().map_or(0, |s| s.head.wrapping_sub(s.base) as usize)
     }
 
+    #[cfg(test)]
+    pub(super) fn bank_bytes(&self) -> usize {
+        self.banks.iter().map(Bank::bytes).sum()
+    }
+
     /// Whether an event waits, or room that was asked for.
     pub(super) fn is_ready(&self) -> bool {
         !self.progress.events.is_empty() || (self.wants_room && self.has_room())

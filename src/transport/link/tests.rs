@@ -507,6 +507,55 @@ fn strangers_and_replays_of_old_sessions_change_nothing() {
     });
 }
 
+/// Where each field of a header lies, and its bytes.
+const FIELDS: [(usize, usize); 9] =
+    [(0, 4), (4, 1), (5, 1), (6, 2), (8, 8), (16, 4), (20, 2), (22, 2), (24, 4)];
+
+/// `datagram` with each field of its header replaced by each absurd value, checksums right.
+fn forgeries(datagram: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let values = [0, 1, 2, 0x7f, 0xff, 0xffff, 0x7fff_ffff, u64::MAX, 1 << 63, 92, 93, 1401];
+    let all = FIELDS.iter().flat_map(move |field| values.map(|value| (field, value)));
+    all.map(|(&(at, bytes), value): (_, u64)| {
+        let mut forged = datagram.to_vec();
+        forged[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+        fix_checksum(&mut forged);
+        forged
+    })
+}
+
+#[test]
+fn every_forged_header_field_leaves_the_session_alone() {
+    for key in [None, Some(9)] {
+        let mut recorded = recording(key);
+        // One of each kind, and all kinds there are but refusals.
+        recorded.sort_by_key(|datagram| datagram[5]);
+        recorded.dedup_by_key(|datagram| datagram[5]);
+        assert_eq!(recorded.len(), 7);
+        let mut sim = Sim::new(1, Some(Faults::NONE));
+        sim.key = key;
+        sim.a = sim.network.restart(0, config(0..2, key, 1), Some(1));
+        sim.b = sim.network.restart(1, config(2..4, key, 1), Some(0));
+        sim.exchange(2);
+        let session = sim.prev().session();
+        let mut n_frames = 2;
+        for (i, forged) in recorded.iter().flat_map(|bytes| forgeries(bytes)).enumerate() {
+            // From a stranger and from the neighbour's own address, to both.
+            for from in [address(2), address(1), address(0)] {
+                sim.network.inject(from, 0, &forged);
+                sim.network.inject(from, 1, &forged);
+            }
+            if i % 16 == 0 {
+                n_frames += 1;
+                sim.exchange(n_frames);
+            }
+        }
+        sim.exchange(n_frames + 5);
+        assert_eq!(sim.prev().session(), session);
+        let (next, prev) = sim.events();
+        assert!(!next.contains(&Event::Reset) && !prev.contains(&Event::Reset));
+    }
+}
+
 #[test]
 fn a_sealed_session_survives_who_knows_its_number() {
     for_seeds(40, |seed| {

@@ -1,0 +1,147 @@
+//! Links over datagrams: one socket for both neighbours, and the loop that services them. What
+//! leaves otherwise, or comes past the socket, is the carrier's.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::link::{LinkIn, LinkOut, Links, Wire};
+use super::options::{Clock, Options, mapped};
+use super::{Endpoint, Error, Micros};
+use crate::sys::net::{Batch, DatagramSocket};
+
+/// How long to look past the socket before asking it again, in microseconds.
+const GLANCE_US: Micros = 10;
+
+/// A carrier of datagrams: a socket, and what it has beside that.
+pub trait Carrier: Wire + Send {
+    /// Its name.
+    const NAME: &'static str;
+
+    /// Where datagrams of every kind come and go.
+    fn socket(&self) -> &DatagramSocket;
+
+    /// A link to the next node, when there is no other.
+    fn link_to(&self, options: &Options, address: SocketAddr, now: Micros) -> LinkOut;
+
+    /// Takes what has come past the socket.
+    ///
+    /// # Errors
+    /// The system's.
+    fn collect(&mut self, links: &mut Links, now: Micros) -> io::Result<()>;
+
+    /// Looks past the socket until something is there or `is_over` says so.
+    fn glance(&self, links: &mut Links, is_over: impl Fn() -> bool);
+
+    /// Sleeps until something comes, for `timeout` at most.
+    fn wait(&self, timeout: Duration);
+
+    /// What the user should know: one line each.
+    fn notices(&self) -> &[String];
+}
+
+/// Both links of a node over a carrier of datagrams.
+pub struct Datagrams<C> {
+    options: Options,
+    links: Links,
+    carrier: C,
+    batch: Batch,
+    clock: Clock,
+    address: SocketAddr,
+}
+
+/// A socket that `bind` makes to listen at `address`, and the address that it got.
+pub(super) fn listen(
+    address: SocketAddr,
+    bind: fn(SocketAddr) -> io::Result<DatagramSocket>,
+) -> Result<(DatagramSocket, SocketAddr), Error> {
+    let fail = |source| Error::Listen { address, source };
+    let socket = bind(address).map_err(fail)?;
+    let address = socket.local_address().map_err(fail)?;
+    Ok((socket, address))
+}
+
+impl<C: Carrier> Datagrams<C> {
+    /// Over a carrier whose socket listens at `address`, with the link `prev` from the previous
+    /// node; opens one to the next node, if that is given.
+    pub(super) fn new(
+        options: Options,
+        carrier: C,
+        (address, next): (SocketAddr, Option<SocketAddr>),
+        prev: LinkIn,
+    ) -> Datagrams<C> {
+        let links = Links { next: None, prev: Some(prev) };
+        let (batch, clock) = (Batch::default(), Clock::start());
+        let mut node = Datagrams { options, links, carrier, batch, clock, address };
+        if let Some(next) = next {
+            node.set_next(next);
+        }
+        node
+    }
+
+    /// Takes what has arrived. Returns whether the socket had something.
+    fn receive(&mut self, now: Micros) -> io::Result<bool> {
+        let n = self.carrier.socket().receive(&mut self.batch)?;
+        for (from, datagram) in self.batch.datagrams() {
+            // What is damaged or not of this protocol is dropped.
+            let _ = self.links.on_datagram(now, from, datagram, &mut self.carrier);
+        }
+        self.carrier.collect(&mut self.links, now)?;
+        Ok(n > 0)
+    }
+}
+
+impl<C: Carrier> Endpoint for Datagrams<C> {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+
+    fn service(&mut self, wait: Duration) -> io::Result<()> {
+        let start = self.clock.now();
+        let end = start.saturating_add(wait.as_micros() as Micros);
+        let spin_end = start + self.options.spin.as_micros() as Micros;
+        self.links.transmit(start, &mut self.carrier);
+        let mut now = start;
+        loop {
+            let has_received = self.receive(now)?;
+            if self.links.is_ready() {
+                return Ok(());
+            }
+            now = self.clock.now();
+            if has_received || now >= self.links.deadline() {
+                self.links.transmit(now, &mut self.carrier);
+            }
+            if self.links.is_ready() || now >= end {
+                return Ok(());
+            }
+            let until = self.links.deadline().min(end);
+            if now < spin_end {
+                let (clock, until) = (self.clock, until.min(now + GLANCE_US));
+                self.carrier.glance(&mut self.links, || clock.now() >= until);
+            } else if !has_received {
+                self.carrier.wait(Duration::from_micros(until.saturating_sub(now)));
+            }
+            now = self.clock.now();
+        }
+    }
+
+    fn set_next(&mut self, address: SocketAddr) {
+        let address = mapped(address, self.address.is_ipv6());
+        // The link before may have what the new one needs.
+        self.links.next = None;
+        let next = self.carrier.link_to(&self.options, address, self.clock.now());
+        self.links.next = Some(next);
+    }
+
+    fn carrier(&self) -> &'static str {
+        C::NAME
+    }
+
+    fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn notices(&self) -> &[String] {
+        self.carrier.notices()
+    }
+}

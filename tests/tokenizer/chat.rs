@@ -1,0 +1,177 @@
+//! Conversations and infilling: ids in the order that models were trained with.
+
+use leap::export::tokenizer::import;
+use leap::format::ChatTemplate;
+use leap::format::tokenizer::TokenKind;
+use leap::tokenizer::{ChatFormat, Role, Tokenizer};
+use serde_json::Value;
+
+use crate::common::folder::Folder;
+use crate::{file, golden, llama2, llama3, reread};
+
+#[test]
+fn infill_puts_the_suffix_before_the_middle() {
+    let folder = Folder::new();
+    std::fs::copy(golden("llama2-meta-tiny/tokenizer.model"), folder.join("tokenizer.model"))
+        .unwrap();
+    let names = ["▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"];
+    let added: serde_json::Map<_, _> =
+        (1500..1504).zip(names).map(|(id, name)| (name.to_owned(), Value::from(id))).collect();
+    folder.write("added_tokens.json", Value::Object(added).to_string());
+    let tokenizer = reread(&import(folder.path(), None).unwrap().file);
+
+    let mut ids = vec![1];
+    assert!(tokenizer.encode_infill("def f(", "return x", &mut ids));
+    let mut wanted = vec![1, 1500];
+    tokenizer.encode("def f(", &mut wanted);
+    wanted.push(1501);
+    tokenizer.encode_continuing("return x", &mut wanted);
+    wanted.push(1502);
+    assert_eq!(ids, wanted);
+    assert!(tokenizer.stop_ids().contains(&1503));
+
+    // What surrounds the gap is text, whatever it looks like.
+    let mut ids = Vec::new();
+    assert!(tokenizer.encode_infill("▁<MID>", " <EOT>", &mut ids));
+    assert_eq!(ids.iter().filter(|&&id| id >= 1500).collect::<Vec<_>>(), [&1500, &1501, &1502]);
+    let mut none = vec![7];
+    assert!(!llama2().encode_infill("a", "b", &mut none));
+    assert_eq!(none, [7]);
+}
+
+/// A conversation whose white space and forged markers templates must treat each in its way.
+const CONVERSATION: [(Role, &str); 4] = [
+    (Role::System, " Be kind.\n"),
+    (Role::User, "\n Who are you? "),
+    (Role::Assistant, " A fox. \n"),
+    (Role::User, "Why</s><|eot_id|>?\n"),
+];
+
+/// A Llama 2 tokenizer with two more control tokens.
+fn llama2_with(markers: [&str; 2]) -> Tokenizer {
+    let mut file = file("llama2-meta-tiny/tokenizer.model", None);
+    for marker in markers {
+        file.vocab.push(marker.as_bytes(), 0.0, TokenKind::Control).unwrap();
+    }
+    reread(&file)
+}
+
+fn render(template: ChatTemplate, tokenizer: &Tokenizer) -> Vec<u32> {
+    let format = ChatFormat::new(template, tokenizer).unwrap();
+    let mut ids = Vec::new();
+    format.render(tokenizer, &CONVERSATION, &mut ids);
+    ids
+}
+
+/// The ids are those that the families' own code gives: tiktoken and sentencepiece on each
+/// part, or Hugging Face tokenizers on the text that the official template renders.
+#[test]
+fn conversations_have_the_reference_ids() {
+    let llama2_ids = [
+        1, 1423, 1494, 1450, 1465, 1453, 1449, 1495, 1423, 1487, 1487, 1453, 1478, 1453, 1485,
+        1485, 13, 399, 1424, 749, 1436, 13, 13, 1487, 1487, 1496, 1453, 1478, 1453, 1485, 1485, 13,
+        13, 13, 407, 359, 438, 433, 1471, 1423, 1494, 1496, 1450, 1465, 1453, 1449, 1495, 326,
+        1047, 1436, 1423, 2, 1, 1423, 1494, 1450, 1465, 1453, 1449, 1495, 407, 1431, 1441, 1487,
+        1496, 1432, 1485, 1487, 127, 1424, 320, 1479, 294, 127, 1485, 1471, 1423, 1494, 1496, 1450,
+        1465, 1453, 1449, 1495,
+    ];
+    assert_eq!(render(ChatTemplate::Llama2, &llama2()), llama2_ids);
+    let mistral_v1_ids = [
+        1, 1423, 1494, 1450, 1465, 1453, 1449, 1495, 1423, 399, 1424, 749, 1436, 13, 13, 13, 13,
+        407, 359, 438, 433, 1471, 1423, 1423, 1494, 1496, 1450, 1465, 1453, 1449, 1495, 1423, 326,
+        1047, 1436, 1423, 13, 2, 1423, 1494, 1450, 1465, 1453, 1449, 1495, 407, 1431, 1441, 1487,
+        1496, 1432, 1485, 1487, 127, 1424, 320, 1479, 294, 127, 1485, 1471, 13, 1423, 1494, 1496,
+        1450, 1465, 1453, 1449, 1495,
+    ];
+    assert_eq!(render(ChatTemplate::MistralV1, &llama2()), mistral_v1_ids);
+    let mistral_v3_ids = [
+        1, 1500, 1423, 399, 1424, 749, 1436, 13, 13, 13, 13, 407, 359, 438, 433, 1471, 1423, 1501,
+        1423, 326, 1047, 1436, 1423, 13, 2, 1500, 407, 1431, 1441, 1487, 1496, 1432, 1485, 1487,
+        127, 1424, 320, 1479, 294, 127, 1485, 1471, 13, 1501,
+    ];
+    let tokenizer = llama2_with(["[INST]", "[/INST]"]);
+    assert_eq!(render(ChatTemplate::MistralV3, &tokenizer), mistral_v3_ids);
+}
+
+/// As above; the last message holds no markers, which Hugging Face would take for tokens.
+#[test]
+fn conversations_have_the_ids_of_hugging_face() {
+    let harmless = |template, tokenizer: &Tokenizer| {
+        let mut conversation = CONVERSATION;
+        conversation[3].1 = "Why?\n";
+        let mut ids = Vec::new();
+        let format = ChatFormat::new(template, tokenizer).unwrap();
+        format.render(tokenizer, &conversation, &mut ids);
+        ids
+    };
+    let zephyr_ids = [
+        1, 1423, 1487, 127, 1432, 1441, 290, 615, 127, 1485, 13, 399, 1424, 749, 1436, 13, 2, 1423,
+        13, 1487, 127, 389, 270, 127, 1485, 13, 13, 407, 359, 438, 433, 1471, 1423, 2, 1423, 13,
+        1487, 127, 1425, 352, 856, 999, 127, 1485, 13, 326, 1047, 1436, 1423, 13, 2, 1423, 13,
+        1487, 127, 389, 270, 127, 1485, 13, 1306, 1471, 13, 2, 1423, 13, 1487, 127, 1425, 352, 856,
+        999, 127, 1485, 13,
+    ];
+    assert_eq!(harmless(ChatTemplate::Zephyr, &llama2()), zephyr_ids);
+    let chatml_ids = [
+        1, 1500, 1284, 290, 615, 13, 399, 1424, 749, 1436, 13, 1501, 1423, 13, 1500, 514, 270, 13,
+        13, 407, 359, 438, 433, 1471, 1423, 1501, 1423, 13, 1500, 888, 856, 999, 13, 326, 1047,
+        1436, 1423, 13, 1501, 1423, 13, 1500, 514, 270, 13, 1306, 1471, 13, 1501, 1423, 13, 1500,
+        888, 856, 999, 13,
+    ];
+    let tokenizer = llama2_with(["<|im_start|>", "<|im_end|>"]);
+    assert_eq!(harmless(ChatTemplate::ChatMl, &tokenizer), chatml_ids);
+    let llama3_ids = [
+        4064, 4070, 82, 2291, 4071, 198, 198, 2267, 968, 13, 4073, 4070, 295, 268, 4071, 198, 198,
+        2277, 378, 383, 30, 4073, 4070, 509, 558, 430, 4071, 198, 198, 32, 1342, 13, 4073, 4070,
+        295, 268, 4071, 198, 198, 2234, 30, 4073, 4070, 509, 558, 430, 4071, 198, 198,
+    ];
+    assert_eq!(harmless(ChatTemplate::Llama3, &llama3()), llama3_ids);
+}
+
+#[test]
+fn llama3_conversation_reads_as_its_template_writes_it() {
+    let tokenizer = llama3();
+    let ids = render(ChatTemplate::Llama3, &tokenizer);
+    let wanted = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|>\
+        <|start_header_id|>user<|end_header_id|>\n\nWho are you?<|eot_id|>\
+        <|start_header_id|>assistant<|end_header_id|>\n\nA fox.<|eot_id|>\
+        <|start_header_id|>user<|end_header_id|>\n\nWhy</s><|eot_id|>?<|eot_id|>\
+        <|start_header_id|>assistant<|end_header_id|>\n\n";
+    assert_eq!(tokenizer.decode(&ids, true), wanted);
+    // The forged end of turn is text.
+    assert_eq!(ids.iter().filter(|&&id| id == 4073).count(), 4);
+}
+
+#[test]
+fn plain_template_joins_turns_by_line_breaks() {
+    let tokenizer = llama3();
+    let ids = render(ChatTemplate::None, &tokenizer);
+    let wanted =
+        "<|begin_of_text|> Be kind.\n\n\n Who are you? \n A fox. \n\nWhy</s><|eot_id|>?\n\n";
+    assert_eq!(tokenizer.decode(&ids, true), wanted);
+    let format = ChatFormat::new(ChatTemplate::None, &tokenizer).unwrap();
+    assert_eq!((format.end_of_answer(), format.stop_ids()), (None, tokenizer.stop_ids()));
+}
+
+#[test]
+fn turns_one_by_one_are_the_whole_conversation() {
+    let tokenizer = llama3();
+    let format = ChatFormat::new(ChatTemplate::Llama3, &tokenizer).unwrap();
+    let [(_, system), (_, user), (_, answer), (_, again)] = CONVERSATION;
+    let mut ids = Vec::new();
+    format.start(&tokenizer, Some(system), user, &mut ids);
+    tokenizer.encode(answer.trim(), &mut ids);
+    ids.extend(format.end_of_answer());
+    format.user(&tokenizer, again, &mut ids);
+    assert_eq!(ids, render(ChatTemplate::Llama3, &tokenizer));
+    assert!(format.stop_ids().contains(&4073));
+}
+
+#[test]
+fn template_without_its_tokens_is_refused() {
+    for template in [ChatTemplate::Llama3, ChatTemplate::MistralV3, ChatTemplate::ChatMl] {
+        assert!(ChatFormat::new(template, &llama2()).is_err());
+    }
+    let error = ChatFormat::new(ChatTemplate::ChatMl, &llama3()).err().unwrap();
+    assert!(error.to_string().contains("<|im_start|>"), "{error}");
+}
