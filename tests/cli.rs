@@ -246,6 +246,7 @@ fn mistakes_in_a_ring_are_one_line() {
         (&["master", DEMO, "--ring", ring, "--split", "2"], 2, "--split"),
         (&["master", DEMO, "--split", "2", "--end", "4"], 2, "--end"),
         (&["run", DEMO, "-p", "a", "--key", key], 2, "--role"),
+        (&["run", DEMO, "-p", "a", "--busy-poll", "9"], 2, "--role"),
         (&["run", DEMO, "-p", "a", "--streams", "2"], 2, "--streams"),
         (&["worker", DEMO, "--wire", "f8"], 2, "f16"),
         (&["worker", DEMO, "--transport", "pigeon"], 2, "udp"),

@@ -18,8 +18,12 @@ use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
-const PACKED: Option<PackedTable> =
-    Some(PackedTable { layout: Layout::NEON, tiles_q8: &TILES_Q8, tiles_q4: &TILES_Q4 });
+const PACKED: Option<PackedTable> = Some(PackedTable {
+    layout: Layout::NEON,
+    tiles_q8: &TILES_Q8,
+    tiles_q4: &TILES_Q4,
+    unpack_q4: None,
+});
 
 static TILES_Q8: [TileFn; 4] = [
     gemm_q8_q8_f32_mx8c4::<1>,

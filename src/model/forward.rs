@@ -564,7 +564,8 @@ impl Pass<'_> {
         let header = self.model.header();
         let Buffers { mut inputs, logits, .. } = buffers;
         // Whoever asked for logits gets them.
-        let projector = Projector { interest: &Interest::KEPT, ..self.projector() };
+        let interest = Interest::new(None);
+        let projector = Projector { interest: &interest, ..self.projector() };
         let classifier = self.matrix(self.model.header().classifier(), 0);
         projector.prepare(&mut inputs, (m, header.dim), &classifier);
         projector.project(&inputs, (m, header.dim), &[classifier], logits);

@@ -10,11 +10,8 @@ pub(super) struct Interest {
 }
 
 impl Interest {
-    /// One that is never lost.
-    pub(super) const KEPT: Interest = Interest::new(None);
-
-    /// Lost when `is_wanted` says no for the first time.
-    pub(super) const fn new(is_wanted: Option<fn() -> bool>) -> Interest {
+    /// Lost when `is_wanted` says no for the first time; never without one.
+    pub(super) fn new(is_wanted: Option<fn() -> bool>) -> Interest {
         Interest { is_wanted, is_lost: AtomicBool::new(false) }
     }
 

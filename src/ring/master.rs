@@ -9,6 +9,8 @@ use crate::wire::frame::{self, Activations, Frame, Repr, Span, Wants};
 
 /// Between two OPENs while the ring is not complete.
 const OPEN_EVERY_US: u64 = 300_000;
+/// A master that was not asked for so long was computing, or stopped itself: nobody could answer.
+const PAUSE_US: u64 = 1_000_000;
 /// Batches under way for each node: one computed, one waiting for it.
 const BATCHES_PER_NODE: usize = 2;
 /// Frames that a link's receiver holds at least. Results never need more, so the last node can
@@ -188,8 +190,9 @@ pub struct Master {
     /// The oldest batch, whose results are back and have not been taken.
     done: Option<Batch>,
     next_number: u32,
-    /// When the ring stopped to be whole, and why.
+    /// When the ring stopped to be whole, less the time that this node was away, and why.
     trouble: Option<(u64, String)>,
+    polled_us: u64,
     reopened_us: Option<u64>,
     failure: Option<RingError>,
     notices: VecDeque<Notice>,
@@ -233,6 +236,7 @@ impl Master {
             done: None,
             next_number: 0,
             trouble: None,
+            polled_us: 0,
             reopened_us: None,
             failure: None,
             notices: VecDeque::with_capacity(16),
@@ -360,6 +364,12 @@ impl Master {
 
     /// Takes what the link has, sends what it takes, and says what comes next.
     pub fn poll(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) -> Step {
+        let pause_us = now.saturating_sub(std::mem::replace(&mut self.polled_us, now));
+        if let Some((since, _)) = &mut self.trouble
+            && pause_us > PAUSE_US
+        {
+            *since += pause_us;
+        }
         self.take_events(now, link);
         while self.done.is_none() && self.receive(now, link, rows) {}
         if let Some(failure) = self.failure.clone() {

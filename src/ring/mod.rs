@@ -19,6 +19,8 @@ mod topology;
 mod worker;
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod simulation;
 
 use crate::wire::Dtype;

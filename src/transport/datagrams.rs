@@ -120,8 +120,8 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
                 self.carrier.glance(&mut self.links, || clock.now() >= until);
             } else if !has_received {
                 self.carrier.wait(Duration::from_micros(until.saturating_sub(now)));
+                now = self.clock.now();
             }
-            now = self.clock.now();
         }
     }
 

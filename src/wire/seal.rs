@@ -197,6 +197,17 @@ mod tests {
         }
     }
 
+    /// As another implementation seals it, whatever instructions the cipher runs on here.
+    #[test]
+    fn a_sealed_payload_has_these_bytes() {
+        let (header, bytes) = header(Kind::Data, 5, 2);
+        let mut payload = vec![7; 1400];
+        keys(1).seal(&header, &bytes, &mut payload);
+        assert_eq!(payload[..8], [194, 148, 196, 88, 218, 214, 82, 114]);
+        let tag = [58, 90, 172, 192, 182, 197, 147, 173, 44, 149, 249, 94, 69, 103, 137, 32];
+        assert_eq!(payload[1384..], tag);
+    }
+
     #[test]
     fn other_keys_headers_and_payloads_do_not_open() {
         let (head, bytes) = header(Kind::Data, 5, 2);

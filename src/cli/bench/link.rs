@@ -1,5 +1,7 @@
 //! `leap bench --link`: frames to another node and back, over each carrier, beside the same bytes
-//! over bare sockets.
+//! over bare sockets: UDP in one datagram, which is the least that a round trip can cost where
+//! packets may be so long, and in datagrams as long as a link's chunks, as programs send them
+//! that have to fit Ethernet's packets.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,7 +17,7 @@ use crate::transport::link::{Event, LinkConfig, LinkIn, LinkOut, State};
 use crate::transport::options::{Options, Place};
 use crate::transport::tcp::Tcp;
 use crate::transport::udp::Udp;
-use crate::wire::datagram::FRAME_MAX;
+use crate::wire::datagram::{CHUNK_BYTES, FRAME_MAX};
 use crate::wire::hello::{RingInfo, name};
 use crate::wire::seal::Key;
 
@@ -275,7 +277,8 @@ pub(super) fn measure(
         }
         _ => Ports::after(server.resolve(|_| true).map_err(|e| Failure::runtime(&e))?)?,
     };
-    tell(bare_udp(ports.bare_udp)?)?;
+    tell(bare_udp("bare udp", ports.bare_udp, PING_BYTES)?)?;
+    tell(bare_udp("bare 1400 B", ports.bare_udp, CHUNK_BYTES)?)?;
     tell(measure_link("udp", ports.udp, key)?)?;
     tell(bare_tcp(ports.bare_tcp)?)?;
     tell(measure_link("tcp", ports.tcp, key)?)?;
@@ -406,16 +409,24 @@ fn spin<T>(mut io: impl FnMut() -> std::io::Result<T>, socket: &impl AsFd) -> st
     }
 }
 
-fn bare_udp(to: SocketAddr) -> Result<Figures, Failure> {
+/// In datagrams of at most `datagram_bytes`. One that does not fit the network's packets is cut by
+/// the kernel, and lost if a piece is.
+fn bare_udp(carrier: &str, to: SocketAddr, datagram_bytes: usize) -> Result<Figures, Failure> {
     let any = SocketAddr::new(if to.is_ipv4() { [0, 0, 0, 0].into() } else { [0; 16].into() }, 0);
     let fail = failed("bare UDP");
     let socket = UdpSocket::bind(any).map_err(&fail)?;
     socket.connect(to).map_err(&fail)?;
     socket.set_nonblocking(true).map_err(&fail)?;
     let (sent, mut received) = (vec![1; PING_BYTES], vec![0; PING_BYTES]);
-    round_trips("bare udp", || {
-        socket.send(&sent)?;
-        spin(|| socket.recv(&mut received), &socket).map(drop)
+    round_trips(carrier, || {
+        for datagram in sent.chunks(datagram_bytes) {
+            socket.send(datagram)?;
+        }
+        let mut n = 0;
+        while n < PING_BYTES {
+            n += spin(|| socket.recv(&mut received), &socket)?;
+        }
+        Ok(())
     })
 }
 

@@ -13,8 +13,11 @@ use crate::sys::{huge::HugeMemory, memory};
 const READ_BYTES: u64 = 1 << 30;
 /// Runs of each measurement; the best counts.
 const RUNS: usize = 3;
-/// Seconds that a run of multiplications should take.
-const SPIN_SECONDS: f64 = 0.1;
+/// Seconds that a run of multiplications should take, as a long prompt does: for a moment a shared
+/// or cool machine is quicker.
+const SPIN_SECONDS: f64 = 1.0;
+/// Seconds after which it is known how many that will be.
+const TRIAL_SECONDS: f64 = 0.02;
 /// Pieces for each thread, so that all finish at about the same time.
 const PIECES: usize = 16;
 
@@ -56,17 +59,18 @@ pub(in crate::cli) fn read_bandwidth(
 
 fn int8_peak(kernels: &Kernels, pool: &Pool) -> f64 {
     let spin = |rounds: usize| {
-        best(|| {
-            pool.run(pool.threads(), &|_| {
-                black_box(kernels.spin_int8(black_box(rounds)));
-            });
-        })
+        pool.run(pool.threads(), &|_| {
+            black_box(kernels.spin_int8(black_box(rounds)));
+        });
     };
     let mut rounds = 1 << 10;
-    while spin(rounds) < SPIN_SECONDS {
+    let mut trial = best(|| spin(rounds));
+    while trial < TRIAL_SECONDS {
         rounds *= 2;
+        trial = best(|| spin(rounds));
     }
-    (rounds * OPS_PER_ROUND * pool.threads()) as f64 / spin(rounds)
+    rounds = (rounds as f64 * SPIN_SECONDS / trial) as usize;
+    (rounds * OPS_PER_ROUND * pool.threads()) as f64 / best(|| spin(rounds))
 }
 
 /// Seconds of the quickest of some runs: others were slowed by something else.

@@ -156,7 +156,10 @@ impl Board {
         let config = LinkConfig::new(node, key, seed);
         let place = |address: &Address| LinkPlace::new(&address.host, address.port);
         let next = self.place.next.as_ref().map(place);
-        let options = LinkOptions::new(config, place(listen), next);
+        let mut options = LinkOptions::new(config, place(listen), next);
+        if let Some(us) = flags.busy_poll {
+            (options.spin, options.busy_poll_us) = (Duration::from_micros(us.into()), us);
+        }
         let endpoint = open(flags.transport, options, flags.quiet)?;
         endpoint.notices().iter().for_each(|notice| warn(notice));
         // Who starts boards in order needs to wait for no more: neighbours come when they come.

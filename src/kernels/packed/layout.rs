@@ -26,6 +26,8 @@ pub struct Layout {
     strip_steps: usize,
     /// What each weight is combined with by exclusive or: 0, or 0x80 to add 128.
     flip: u8,
+    /// Whether bytes of 4-bit codes are of two strips, not of neighbouring columns.
+    pairs_strips: bool,
 }
 
 impl Layout {
@@ -35,13 +37,14 @@ impl Layout {
     pub(in crate::kernels) const AVX_VNNI: Layout = Layout::new(0x0112, 16, 4, 0x80);
     pub(in crate::kernels) const AVX512_VNNI: Layout = Layout::new(0x0113, 32, 4, 0x80);
     pub(in crate::kernels) const NEON: Layout = Layout::new(0x0211, 8, 4, 0);
-    pub(in crate::kernels) const NEON_DOT: Layout = Layout::new(0x0212, 16, 4, 0).in_strips(4, 4);
+    pub(in crate::kernels) const NEON_DOT: Layout =
+        Layout::new(0x0214, 16, 4, 0).in_strips(4, 4).in_pairs();
     pub(in crate::kernels) const NEON_I8MM: Layout = Layout::new(0x0213, 16, 8, 0).in_strips(4, 2);
 
     const fn new(id: u32, nr: usize, kr: usize, flip: u8) -> Layout {
         assert!(nr <= super::NR_MAX);
         assert!(kr == 4 || kr == 8);
-        Layout { id, nr, kr, strip_rows: nr, strip_steps: 1, flip }
+        Layout { id, nr, kr, strip_rows: nr, strip_steps: 1, flip, pairs_strips: false }
     }
 
     /// The same in strips of `rows` rows by `steps` times `kr` columns.
@@ -49,6 +52,12 @@ impl Layout {
         assert!(self.nr.is_multiple_of(rows));
         assert!((quant::GROUP_MIN / 2 / self.kr).is_multiple_of(steps));
         Layout { strip_rows: rows, strip_steps: steps, ..self }
+    }
+
+    /// The same with codes of two strips in a byte.
+    pub(in crate::kernels) const fn in_pairs(self) -> Layout {
+        assert!((self.nr / self.strip_rows).is_multiple_of(2));
+        Layout { pairs_strips: true, ..self }
     }
 
     /// A number for files: layouts of one number have the same bytes. A layout that changes gets
@@ -98,6 +107,18 @@ impl Layout {
     /// `strip_rows` later.
     fn parameter(&self, row: usize) -> usize {
         row / self.strip_rows * 2 * self.strip_rows + row % self.strip_rows
+    }
+
+    /// The same for a block's codes if strips are in pairs; the row of the other strip stands there
+    /// too.
+    fn pair_place(&self, row: usize, c: usize) -> usize {
+        let (strip, row) = (row / self.strip_rows, row % self.strip_rows);
+        (strip / 2 * (BLOCK / self.kr) + c) * self.strip_rows + row
+    }
+
+    /// Whether a row's codes are the high ones of bytes for two strips.
+    fn is_high(&self, row: usize) -> bool {
+        !(row / self.strip_rows).is_multiple_of(2)
     }
 
     /// Bytes of a packed matrix, `None` if it cannot be packed: its group is above [`GROUP_MAX`]
@@ -402,11 +423,29 @@ fn pack_panel_q4<const KR: usize>(layout: Layout, w: Bcml1Matrix<'_>, out: &mut 
             parameters[place + layout.strip_rows] = block.offset().to_ne_bytes();
             let codes = block.codes();
             let (out, _) = out.as_chunks_mut::<KR>();
+            if layout.pairs_strips {
+                pack_half::<KR>(layout, row, &codes, out);
+                continue;
+            }
             for (c, [low, high]) in codes.as_chunks::<KR>().0.as_chunks().0.iter().enumerate() {
                 let out = &mut out[layout.place(row, c)];
                 for i in 0..KR {
                     out[i] = low[i] | high[i] << 4;
                 }
+            }
+        }
+    }
+}
+
+/// Writes a row's codes of a block to their halves of bytes. Rows whose codes are the low ones come
+/// first, and leave the high ones zero.
+fn pack_half<const KR: usize>(layout: Layout, row: usize, codes: &[u8], out: &mut [[u8; KR]]) {
+    for (c, codes) in codes.as_chunks::<KR>().0.iter().enumerate() {
+        let out = &mut out[layout.pair_place(row, c)];
+        for i in 0..KR {
+            match layout.is_high(row) {
+                false => out[i] = codes[i],
+                true => out[i] |= (codes[i] ^ 8) << 4,
             }
         }
     }

@@ -158,10 +158,13 @@ fn matmul_single(kernel: TileFn, w: Panels<'_>, x: &Tile<'_>, out: &mut [f32]) {
     }
 }
 
-/// Copies so few floats that a call would cost more.
+/// Copies so few floats that a call would cost more: a panel's rows, which mostly are sixteens.
 #[inline(always)]
 fn copy(from: &[f32], to: &mut [f32]) {
-    let ((from, from_tail), (to, to_tail)) = (from.as_chunks::<8>(), to.as_chunks_mut::<8>());
+    let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<16>(), to.as_chunks_mut::<16>());
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    let ((from, from_tail), (to, to_tail)) =
+        (from_rest.as_chunks::<4>(), to_rest.as_chunks_mut::<4>());
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
     to_tail.iter_mut().zip(from_tail).for_each(|(to, from)| *to = *from);
 }

@@ -17,12 +17,14 @@
 //! parameters  [nr / rows, 2, rows]                               f16, multipliers and offsets
 //! codes       [32 / kr / 2 / steps, nr / rows, steps, rows, kr]  two in a byte, those of the next
 //!                                                                kr columns high
+//! or codes    [nr / rows / 2, 32 / kr, rows, kr]                 two in a byte, those of the next
+//!                                                                strip high, less 8
 //! ```
 //!
 //! So a vector holds the same `kr` columns of several rows, and one instruction that multiplies
 //! bytes by activations and adds neighbours gives each row a lane of its own. Where a kernel takes
 //! some `rows` of a panel at once, they stand in strips that have `steps` such vectors one after
-//! the other; elsewhere `rows` is `nr` and `steps` 1. All four are a tier's choice ([`Layout`]);
+//! the other; elsewhere `rows` is `nr` and `steps` 1. All of these are a tier's choice ([`Layout`]);
 //! the bytes are in the machine's order, as they never leave it.
 //!
 //! # Activations
@@ -104,7 +106,6 @@ pub(super) struct Tile<'a> {
     pub(super) sums: &'a [f32],
     /// The weights' group is a block if they have 4 bits.
     pub(super) groups: Groups,
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody asks for it"))]
     pub(super) ahead: Ahead,
 }
 

@@ -230,11 +230,10 @@ impl Tile {
     /// Writes the blocks that there are.
     #[inline(always)]
     fn write(&self, line: &Line, blocks: &mut [Block]) {
-        let mut parameters = [0; LANES];
-        for i in 0..LANES {
+        let parameters: [u32; LANES] = std::array::from_fn(|i| {
             let offset = to_f16(line.shift[i] + self.low[i]);
-            parameters[i] = f16_bits(line.multiplier[i]) | f16_bits(offset) << 16;
-        }
+            f16_bits(line.multiplier[i]) | f16_bits(offset) << 16
+        });
         // Four bytes of codes each.
         let mut words = [[0; LANES]; BLOCK / 8];
         let inverse = line.multiplier.map(inverse);
@@ -243,8 +242,8 @@ impl Tile {
         for (n, word) in words.iter_mut().enumerate() {
             for byte in 0..4 {
                 let n = 4 * n + byte;
-                for i in 0..LANES {
-                    word[i] |= (bits(n, i) | bits(n + BLOCK / 2, i) << 4) << (8 * byte);
+                for (i, word) in word.iter_mut().enumerate() {
+                    *word |= (bits(n, i) | bits(n + BLOCK / 2, i) << 4) << (8 * byte);
                 }
             }
         }

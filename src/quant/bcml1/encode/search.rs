@@ -112,7 +112,7 @@ impl Start {
         let [mut codes, mut squares, mut products] = [[0_u16; 2 * LANES]; 3];
         for values in values {
             for i in 0..2 * LANES {
-                let code = values[i].saturating_sub(below).min(most) * self.factor >> 12;
+                let code = (values[i].saturating_sub(below).min(most) * self.factor) >> 12;
                 codes[i] += code;
                 squares[i] += code * code;
                 products[i] = products[i].wrapping_add(code * values[i]);

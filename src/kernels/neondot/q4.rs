@@ -1,0 +1,397 @@
+//! 4-bit weights. A byte holds codes of two rows: the low one of a row of an even strip, and the high
+//! one, less 8, of the same row of the next strip. A single row multiplies the byte as it is, which
+//! is 16 times the high code and the low one too much, and the low code, which takes one instruction
+//! for two products; more rows share what [`unpack`] made of both.
+
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+use super::super::neon::{add_rows, load, load_halves, widen_8};
+use super::super::packed::{BLOCK_BYTES, Tile, TileFn};
+use super::{NR, four_columns};
+use crate::quant::bcml1::BLOCK;
+
+/// Tiles of so many rows; those of more than one take unpacked weights.
+pub(super) static TILES: [TileFn; 12] = tiles_of!(gemv_q8_q4_f32_1x16c4
+    gemm_q8_q4_f32_mx16c4: 2 3 4 5 6 7 8 9 10 11 gemm_q8_q4_f32_12x16c4);
+
+/// Bytes of a block of a panel.
+pub(super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
+
+/// Bytes that [`unpack`] makes of it: its strips one after the other.
+pub(super) const UNPACKED_BLOCK: usize = 4 * STRIP;
+
+/// Bytes of a strip of an unpacked block: codes, steps and offsets of four rows.
+const STRIP: usize = 4 * (BLOCK + 4 + 4);
+
+/// Takes panels apart, groups of `n` blocks.
+#[target_feature(enable = "neon,dotprod")]
+pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
+    let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks(n);
+    let out = out.as_chunks_mut::<STRIP>().0.as_chunks_mut::<4>().0;
+    for (w, out) in groups.zip(out.chunks_mut(n)) {
+        for (b, out) in out.iter_mut().enumerate() {
+            for (strip, out) in out.iter_mut().enumerate() {
+                let [mut step, offset] = strip_parameters(&w[b], strip);
+                if let Some(next) = w.get(b + 1) {
+                    step = vsubq_f32(step, strip_parameters(next, strip)[0]);
+                }
+                store(out, 8, vreinterpretq_u8_f32(step));
+                store(out, 9, vreinterpretq_u8_f32(offset));
+            }
+            let codes = w[b].as_chunks::<16>().0[4..].as_chunks::<8>().0;
+            for (codes, out) in codes.iter().zip(out.as_chunks_mut::<2>().0) {
+                for c in 0..8 {
+                    let both = load_16(&codes[c]);
+                    store(&mut out[0], c, vandq_u8(both, vdupq_n_u8(15)));
+                    store(&mut out[1], c, veorq_u8(vshrq_n_u8::<4>(both), vdupq_n_u8(8)));
+                }
+            }
+        }
+    }
+}
+
+/// Multipliers and offsets of a strip of a block.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn strip_parameters(block: &[u8; PANEL_BLOCK], strip: usize) -> [float32x4_t; 2] {
+    widen_8(load_halves(&block.as_chunks().0[strip]))
+}
+
+/// `M` rows of activations by an unpacked panel.
+#[target_feature(enable = "neon,dotprod")]
+fn gemm_q8_q4_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let blocks = panel.as_chunks::<STRIP>().0.as_chunks::<4>().0;
+    for strip in 0..4 {
+        for (w, x) in blocks.chunks_exact(x.steps()).zip(x.summed_groups::<M, 4>()) {
+            let mut dots = [vdupq_n_s32(0); M];
+            let mut totals = [vdupq_n_f32(-0.0); M];
+            let x_q: &[i8] = bytemuck::cast_slice(x.q.as_flattened().as_flattened());
+            for ((w, x_q), x_sums) in w.iter().zip(x_q.chunks_exact(M * BLOCK)).zip(x.sums) {
+                let w = w[strip].as_chunks::<16>().0;
+                let (step, offset) = (load_16(&w[8]), load_16(&w[9]));
+                let (step, offset) = (vreinterpretq_f32_u8(step), vreinterpretq_f32_u8(offset));
+                let codes: &[[i8; 16]] = bytemuck::cast_slice(&w[..8]);
+                let x_q = x_q.as_chunks::<16>().0;
+                four_columns::<M, 0>(&mut dots, load(&codes[0]), x_q);
+                four_columns::<M, 1>(&mut dots, load(&codes[1]), x_q);
+                four_columns::<M, 2>(&mut dots, load(&codes[2]), x_q);
+                four_columns::<M, 3>(&mut dots, load(&codes[3]), x_q);
+                four_columns::<M, 4>(&mut dots, load(&codes[4]), x_q);
+                four_columns::<M, 5>(&mut dots, load(&codes[5]), x_q);
+                four_columns::<M, 6>(&mut dots, load(&codes[6]), x_q);
+                four_columns::<M, 7>(&mut dots, load(&codes[7]), x_q);
+                for i in 0..M {
+                    let total = vfmaq_n_f32(totals[i], offset, x_sums[i]);
+                    totals[i] = vfmaq_f32(total, vcvtq_f32_s32(dots[i]), step);
+                }
+            }
+            add_rows(out, strip, &totals, x.scales);
+        }
+    }
+}
+
+/// Twelve rows of activations by an unpacked panel.
+#[target_feature(enable = "neon,dotprod")]
+fn gemm_q8_q4_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    for strip in 0..4 {
+        add_strip_12(panel, x, strip, out);
+    }
+}
+
+/// Sixteen columns of 12 rows.
+macro_rules! sdot_16_columns {
+    () => {
+        concat!(
+            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n",
+            sdot_16_columns_of!(24 25 26 27),
+        )
+    };
+}
+
+/// Adds a block to `$total`: the offsets in v31 times a lane of `$sums`, and the sums in `$dots`
+/// times the steps in v24.
+macro_rules! add_block_total {
+    ($dots:literal $total:literal $sums:literal $lane:literal) => {
+        concat!(
+            "fmla v", $total, ".4s, v31.4s, v", $sums, ".s[", $lane, "]\n",
+            add_total!($dots $total),
+        )
+    };
+}
+
+/// Adds the products of 12 rows with a strip of an unpacked panel.
+#[target_feature(enable = "neon,dotprod")]
+fn add_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
+    let (n, steps) = (x.scales.len() / 12, x.steps());
+    assert!(strip < 4);
+    assert!(n != 0);
+    assert!(steps != 0);
+    assert!(x.scales.len().is_multiple_of(12));
+    assert_eq!(panel.len(), n * steps * UNPACKED_BLOCK);
+    assert!(x.q.len() >= n * steps * BLOCK * 12);
+    assert!(x.sums.len() >= n * steps * 12);
+    assert_eq!(out.len(), 12 * NR);
+    // SAFETY: for each of `n` activation groups this reads 12 scales, and reads and writes four
+    // floats of each row of `out`; for each of its `steps` blocks it reads all of the strip, which is
+    // 128 bytes of codes and 32 others, 384 bytes of `x` and 48 of sums. So many were found to be
+    // there. Everything else is registers that are named.
+    unsafe {
+        asm!(
+            "4:",
+            clear_12!(),
+            "mov {step}, {steps}",
+            "2:",
+            sdot_16_columns!(),
+            sdot_16_columns!(),
+            "ldp q24, q31, [{w}], #512",
+            "ld1 {{v27.4s, v28.4s, v29.4s}}, [{sums}], #48",
+            add_block_total!(0 12 27 0),
+            add_block_total!(1 13 27 1),
+            add_block_total!(2 14 27 2),
+            add_block_total!(3 15 27 3),
+            add_block_total!(4 16 28 0),
+            add_block_total!(5 17 28 1),
+            add_block_total!(6 18 28 2),
+            add_block_total!(7 19 28 3),
+            add_block_total!(8 20 29 0),
+            add_block_total!(9 21 29 1),
+            add_block_total!(10 22 29 2),
+            add_block_total!(11 23 29 3),
+            "subs {step}, {step}, #1",
+            "b.ne 2b",
+            add_out_12!(),
+            "subs {n}, {n}, #1",
+            "b.ne 4b",
+            w = inout(reg) panel[STRIP * strip..].as_ptr() => _, x = inout(reg) x.q.as_ptr() => _,
+            sums = inout(reg) x.sums.as_ptr() => _, scales = inout(reg) x.scales.as_ptr() => _,
+            out = in(reg) out[4 * strip..].as_mut_ptr(), n = inout(reg) n => _,
+            steps = in(reg) steps, step = out(reg) _,
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
+            out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
+            out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _, out("v17") _,
+            out("v18") _, out("v19") _, out("v20") _, out("v21") _, out("v22") _, out("v23") _,
+            out("v24") _, out("v25") _, out("v26") _, out("v27") _,
+            out("v28") _, out("v29") _, out("v30") _, out("v31") _,
+            options(nostack)
+        );
+    }
+}
+
+/// Eight `sdot`: sixteen columns of two strips, whose bytes as they are go to `$bytes` and whose low
+/// codes to `$low`, by the activations in `$x`; v26 is a mask.
+macro_rules! sdot_codes {
+    ($low:literal $bytes:literal $x:literal) => {
+        concat!(
+            "ld1 {{v20.16b, v21.16b, v22.16b, v23.16b}}, [{w}], #64\n",
+            "and v16.16b, v20.16b, v26.16b\n",
+            "and v17.16b, v21.16b, v26.16b\n",
+            "and v18.16b, v22.16b, v26.16b\n",
+            "and v19.16b, v23.16b, v26.16b\n",
+            "sdot v",
+            $bytes,
+            ".4s, v20.16b, v",
+            $x,
+            ".4b[0]\n",
+            "sdot v",
+            $low,
+            ".4s, v16.16b, v",
+            $x,
+            ".4b[0]\n",
+            "sdot v",
+            $bytes,
+            ".4s, v21.16b, v",
+            $x,
+            ".4b[1]\n",
+            "sdot v",
+            $low,
+            ".4s, v17.16b, v",
+            $x,
+            ".4b[1]\n",
+            "sdot v",
+            $bytes,
+            ".4s, v22.16b, v",
+            $x,
+            ".4b[2]\n",
+            "sdot v",
+            $low,
+            ".4s, v18.16b, v",
+            $x,
+            ".4b[2]\n",
+            "sdot v",
+            $bytes,
+            ".4s, v23.16b, v",
+            $x,
+            ".4b[3]\n",
+            "sdot v",
+            $low,
+            ".4s, v19.16b, v",
+            $x,
+            ".4b[3]\n",
+        )
+    };
+}
+
+/// Loads a block's parameters: multipliers to `$a` to `$d`, offsets to v28 to v31.
+macro_rules! load_parameters {
+    ($a:literal $b:literal $c:literal $d:literal) => {
+        concat!(
+            "ld1 {{v28.8h, v29.8h, v30.8h, v31.8h}}, [{w}], #64\n",
+            "fcvtl v",
+            $a,
+            ".4s, v28.4h\n",
+            "fcvtl v",
+            $b,
+            ".4s, v29.4h\n",
+            "fcvtl v",
+            $c,
+            ".4s, v30.4h\n",
+            "fcvtl v",
+            $d,
+            ".4s, v31.4h\n",
+            "fcvtl2 v28.4s, v28.8h\n",
+            "fcvtl2 v29.4s, v29.8h\n",
+            "fcvtl2 v30.4s, v30.8h\n",
+            "fcvtl2 v31.4s, v31.8h\n",
+        )
+    };
+}
+
+/// Adds the codes' sums times `$a` to `$d` to the totals v4 to v7. The sums of high codes, times 16,
+/// are what those of bytes have above those of low codes.
+macro_rules! add_code_totals {
+    ($a:literal $b:literal $c:literal $d:literal) => {
+        concat!(
+            "sub v17.4s, v1.4s, v0.4s\n",
+            "sub v19.4s, v3.4s, v2.4s\n",
+            "scvtf v16.4s, v0.4s\n",
+            "scvtf v17.4s, v17.4s, #4\n",
+            "scvtf v18.4s, v2.4s\n",
+            "scvtf v19.4s, v19.4s, #4\n",
+            "fmla v4.4s, v16.4s, v",
+            $a,
+            ".4s\n",
+            "fmla v5.4s, v17.4s, v",
+            $b,
+            ".4s\n",
+            "fmla v6.4s, v18.4s, v",
+            $c,
+            ".4s\n",
+            "fmla v7.4s, v19.4s, v",
+            $d,
+            ".4s\n",
+        )
+    };
+}
+
+/// Ends the block before, whose multipliers are in v8 to v11 or in v12 to v15, with those of the
+/// next in the others.
+macro_rules! end_block {
+    ($a:literal $b:literal $c:literal $d:literal, $e:literal $f:literal $g:literal $h:literal) => {
+        concat!(
+            load_parameters!($e $f $g $h),
+            "fsub v", $a, ".4s, v", $a, ".4s, v", $e, ".4s\n",
+            "fsub v", $b, ".4s, v", $b, ".4s, v", $f, ".4s\n",
+            "fsub v", $c, ".4s, v", $c, ".4s, v", $g, ".4s\n",
+            "fsub v", $d, ".4s, v", $d, ".4s, v", $h, ".4s\n",
+            add_code_totals!($a $b $c $d),
+        )
+    };
+}
+
+/// Offsets times a lane of v27, and the products of a block. High codes stand in their bytes less 8,
+/// which is 128 for each activation.
+macro_rules! add_block {
+    ($lane:literal) => {
+        concat!(
+            "fmla v4.4s, v28.4s, v27.s[", $lane, "]\n",
+            "fmla v5.4s, v29.4s, v27.s[", $lane, "]\n",
+            "fmla v6.4s, v30.4s, v27.s[", $lane, "]\n",
+            "fmla v7.4s, v31.4s, v27.s[", $lane, "]\n",
+            "ld1 {{v24.16b, v25.16b}}, [{x}], #32\n",
+            "fcvtzs v28.4s, v27.4s, #7\n",
+            "dup v28.4s, v28.s[", $lane, "]\n",
+            "add v1.4s, v1.4s, v28.4s\n",
+            "add v3.4s, v3.4s, v28.4s\n",
+            sdot_codes!(0 1 24),
+            sdot_codes!(0 1 25),
+            sdot_codes!(2 3 24),
+            sdot_codes!(2 3 25),
+        )
+    };
+}
+
+/// One row of activations by a panel.
+#[target_feature(enable = "neon,dotprod")]
+fn gemv_q8_q4_f32_1x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let (n, steps) = (x.scales.len(), x.steps());
+    assert!(n != 0);
+    assert!(steps != 0);
+    assert_eq!(panel.len(), n * steps * PANEL_BLOCK);
+    assert_eq!(x.q.len(), n * steps * BLOCK);
+    assert_eq!(x.sums.len(), n * steps);
+    assert_eq!(out.len(), NR);
+    // SAFETY: for each of `n` groups this reads a scale and writes what it read of `out`, all of it;
+    // for each of its `steps` blocks it reads one of `panel`, 32 bytes of `x` and a sum. So many were
+    // found to be there. Everything else is registers that are named.
+    unsafe {
+        asm!(
+            "movi v26.16b, #15",
+            "2:",
+            concat!(clear!(0 4), clear!(1 5), clear!(2 6), clear!(3 7)),
+            load_parameters!(8 9 10 11),
+            "lsr {pair}, {steps}, #1",
+            "cbnz {pair}, 4f",
+            "b 6f",
+            "3:",
+            end_block!(12 13 14 15, 8 9 10 11),
+            "4:",
+            "ldr d27, [{sums}], #8",
+            add_block!(0),
+            end_block!(8 9 10 11, 12 13 14 15),
+            add_block!(1),
+            "subs {pair}, {pair}, #1",
+            "b.ne 3b",
+            "tbz {steps}, #0, 5f",
+            end_block!(12 13 14 15, 8 9 10 11),
+            "6:",
+            "ldr s27, [{sums}], #4",
+            add_block!(0),
+            add_code_totals!(8 9 10 11),
+            "b 7f",
+            "5:",
+            add_code_totals!(12 13 14 15),
+            "7:",
+            add_out_single!(),
+            "subs {n}, {n}, #1",
+            "b.ne 2b",
+            w = inout(reg) panel.as_ptr() => _, x = inout(reg) x.q.as_ptr() => _,
+            sums = inout(reg) x.sums.as_ptr() => _, scales = inout(reg) x.scales.as_ptr() => _,
+            out = in(reg) out.as_mut_ptr(), n = inout(reg) n => _, steps = in(reg) steps,
+            pair = out(reg) _,
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
+            out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
+            out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _, out("v17") _,
+            out("v18") _, out("v19") _, out("v20") _, out("v21") _, out("v22") _, out("v23") _,
+            out("v24") _, out("v25") _, out("v26") _, out("v27") _,
+            out("v28") _, out("v29") _, out("v30") _, out("v31") _,
+            options(nostack)
+        );
+    }
+}
+
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn load_16(x: &[u8; 16]) -> uint8x16_t {
+    // SAFETY: `x` is 16 readable bytes, and the load needs no alignment.
+    unsafe { vld1q_u8(x.as_ptr()) }
+}
+
+/// Writes 16 bytes number `i` of `out`.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn store(out: &mut [u8; STRIP], i: usize, x: uint8x16_t) {
+    let out = &mut out.as_chunks_mut::<16>().0[i];
+    // SAFETY: `out` is 16 writable bytes, and the store needs no alignment.
+    unsafe { vst1q_u8(out.as_mut_ptr(), x) };
+}

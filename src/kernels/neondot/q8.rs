@@ -1,0 +1,248 @@
+//! Int8 weights.
+
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+use super::super::neon::{add_rows, load, load_scales};
+use super::super::packed::{Tile, TileFn, ZERO};
+use super::{NR, four_columns};
+
+/// Tiles of so many rows.
+pub(super) static TILES: [TileFn; 12] = tiles_of!(gemv_q8_q8_f32_1x16c4
+    gemm_q8_q8_f32_mx16c4: 2 3 4 5 6 7 8 9 10 11 gemm_q8_q8_f32_12x16c4);
+
+/// Bytes of a strip of 16 columns.
+const STRIP: usize = 64;
+
+/// `M` rows of activations by a panel.
+#[target_feature(enable = "neon,dotprod")]
+fn gemm_q8_q8_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let (group, n) = (x.groups.w, x.steps());
+    let group_bytes = NR * (4 + group);
+    for strip in 0..4 {
+        for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<M, 4>()) {
+            let mut dots = [vdupq_n_s32(0); M];
+            // What a product is added to and stays the same, its zero signed.
+            let mut totals = [vdupq_n_f32(-0.0); M];
+            let x_q: &[u8] = x.q.as_flattened().as_flattened();
+            for (w, x_q) in w.chunks_exact(group_bytes).zip(x_q.chunks_exact(M * group)) {
+                let (steps, w) = w.split_at(NR * 4);
+                add_strip(&mut dots, &w[strip * STRIP..], x_q);
+                let step = load_scales(&steps.as_chunks().0[strip]);
+                for i in 0..M {
+                    totals[i] = vfmaq_f32(totals[i], vcvtq_f32_s32(dots[i]), step);
+                }
+            }
+            add_rows(out, strip, &totals, x.scales);
+        }
+    }
+}
+
+/// Adds the products of `M` rows with a strip of a group; `w` starts with it.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn add_strip<const M: usize>(dots: &mut [int32x4_t; M], w: &[u8], x: &[u8]) {
+    let x: &[i8] = bytemuck::cast_slice(x);
+    let w: &[i8] = bytemuck::cast_slice(w);
+    // In blocks of 16 columns, so that the lanes of `x` are known.
+    let x = x.as_chunks::<16>().0.as_chunks::<M>().0;
+    for (w, x) in w.chunks(4 * STRIP).zip(x) {
+        let (w, _) = w.as_chunks::<16>();
+        four_columns::<M, 0>(dots, load(&w[0]), x);
+        four_columns::<M, 1>(dots, load(&w[1]), x);
+        four_columns::<M, 2>(dots, load(&w[2]), x);
+        four_columns::<M, 3>(dots, load(&w[3]), x);
+    }
+}
+
+/// Twelve rows of activations by a panel.
+#[target_feature(enable = "neon,dotprod")]
+fn gemm_q8_q8_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    for strip in 0..4 {
+        add_strip_12(panel, x, strip, out);
+    }
+}
+
+/// Sixteen columns of 12 rows.
+macro_rules! sdot_16_columns {
+    () => {
+        concat!(
+            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], {stride}\n",
+            sdot_16_columns_of!(24 25 26 27),
+        )
+    };
+}
+
+/// Makes the sums v0 to v11 [`ZERO`] and the totals v12 to v23 what a product is added to and stays
+/// the same, its zero signed.
+macro_rules! begin_12 {
+    () => {
+        concat!(
+            "dup v0.4s, {zero:w}\n", "movi v12.4s, #128, lsl #24\n",
+            begin!(1 13), begin!(2 14), begin!(3 15), begin!(4 16), begin!(5 17), begin!(6 18),
+            begin!(7 19), begin!(8 20), begin!(9 21), begin!(10 22), begin!(11 23),
+        )
+    };
+}
+
+macro_rules! begin {
+    ($dots:literal $total:literal) => {
+        concat!("mov v", $dots, ".16b, v0.16b\nmov v", $total, ".16b, v12.16b\n")
+    };
+}
+
+/// Adds the sums in register `$dots`, which are floats by their bits with the zero in v26, times
+/// those in v24 to `$total`. A subtraction has more units that do it than a conversion.
+macro_rules! add_float_total {
+    ($dots:literal $total:literal) => {
+        concat!(
+            "fsub v25.4s, v", $dots, ".4s, v26.4s\n",
+            "fmla v", $total, ".4s, v25.4s, v24.4s\n",
+        )
+    };
+}
+
+/// Adds all sums v0 to v11 to the totals v12 to v23.
+macro_rules! add_totals_12 {
+    () => {
+        concat!(
+            add_float_total!(0 12), add_float_total!(1 13), add_float_total!(2 14),
+            add_float_total!(3 15), add_float_total!(4 16), add_float_total!(5 17),
+            add_float_total!(6 18), add_float_total!(7 19), add_float_total!(8 20),
+            add_float_total!(9 21), add_float_total!(10 22), add_float_total!(11 23),
+        )
+    };
+}
+
+/// Adds the products of 12 rows with a strip of a panel.
+#[target_feature(enable = "neon,dotprod")]
+fn add_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
+    let (group_bytes, steps, rounds) = (NR * (4 + x.groups.w), x.steps(), x.groups.w / 32);
+    let n = x.scales.len() / 12;
+    assert!(strip < 4);
+    assert!(n != 0);
+    assert!(steps != 0);
+    assert!(rounds != 0);
+    assert!(x.scales.len().is_multiple_of(12));
+    assert_eq!(panel.len(), n * steps * group_bytes);
+    assert!(x.q.len() >= n * steps * rounds * 32 * 12);
+    assert_eq!(out.len(), 12 * NR);
+    let (steps_at, w) = (panel[16 * strip..].as_ptr(), panel[4 * NR + STRIP * strip..].as_ptr());
+    // SAFETY: for each of `n` activation groups this reads 12 scales, and reads and writes four
+    // floats of each row of `out`; for each of its `steps` groups of weights it reads 16 bytes of
+    // their steps; in each of their `rounds` of 32 columns 384 bytes of `x`, and twice 64 of `w`,
+    // with those of the other strips between. So many were found to be there. Everything else is
+    // registers that are named.
+    unsafe {
+        asm!(
+            "4:",
+            begin_12!(),
+            "mov {step}, {steps}",
+            "2:",
+            "mov {round}, {rounds}",
+            "3:",
+            sdot_16_columns!(),
+            sdot_16_columns!(),
+            "subs {round}, {round}, #1",
+            "b.ne 3b",
+            "ld1 {{v24.4s}}, [{steps_at}], {group_bytes}",
+            "add {w}, {w}, #64",
+            "dup v26.4s, {zero:w}",
+            add_totals_12!(),
+            "subs {step}, {step}, #1",
+            "b.ne 2b",
+            add_out_12!(),
+            "subs {n}, {n}, #1",
+            "b.ne 4b",
+            w = inout(reg) w => _, x = inout(reg) x.q.as_ptr() => _,
+            steps_at = inout(reg) steps_at => _, scales = inout(reg) x.scales.as_ptr() => _,
+            out = in(reg) out[4 * strip..].as_mut_ptr(), n = inout(reg) n => _,
+            steps = in(reg) steps, step = out(reg) _, rounds = in(reg) rounds, round = out(reg) _,
+            stride = in(reg) 4 * STRIP, group_bytes = in(reg) group_bytes,
+            zero = in(reg) ZERO.to_bits(),
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
+            out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
+            out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _, out("v17") _,
+            out("v18") _, out("v19") _, out("v20") _, out("v21") _, out("v22") _, out("v23") _,
+            out("v24") _, out("v25") _, out("v26") _, out("v27") _,
+            out("v28") _, out("v29") _, out("v30") _, out("v31") _,
+            options(nostack)
+        );
+    }
+}
+
+/// Sixteen `sdot`: 16 columns of activations in register `$x` by four strips.
+macro_rules! sdot_16_columns_of_panel {
+    ($x:literal) => {
+        concat!(
+            "ld1 {{v20.16b, v21.16b, v22.16b, v23.16b}}, [{w}], #64\n",
+            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n",
+            sdot_strip!(0 $x: 20 21 22 23),
+            "ld1 {{v20.16b, v21.16b, v22.16b, v23.16b}}, [{w}], #64\n",
+            sdot_strip!(1 $x: 24 25 26 27),
+            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n",
+            sdot_strip!(2 $x: 20 21 22 23),
+            sdot_strip!(3 $x: 24 25 26 27),
+        )
+    };
+}
+
+/// Four `sdot`: a strip in registers `$a` to `$d`.
+macro_rules! sdot_strip {
+    ($dots:literal $x:literal: $a:literal $b:literal $c:literal $d:literal) => {
+        concat!(
+            "sdot v", $dots, ".4s, v", $a, ".16b, v", $x, ".4b[0]\n", "sdot v", $dots, ".4s, v",
+            $b, ".16b, v", $x, ".4b[1]\n", "sdot v", $dots, ".4s, v", $c, ".16b, v", $x,
+            ".4b[2]\n", "sdot v", $dots, ".4s, v", $d, ".16b, v", $x, ".4b[3]\n",
+        )
+    };
+}
+
+/// One row of activations by a panel.
+#[target_feature(enable = "neon,dotprod")]
+fn gemv_q8_q8_f32_1x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let (steps, rounds) = (x.steps(), x.groups.w / 32);
+    let n = x.scales.len();
+    assert!(n != 0);
+    assert!(steps != 0);
+    assert!(rounds != 0);
+    assert_eq!(panel.len(), n * steps * NR * (4 + x.groups.w));
+    assert!(x.q.len() >= n * steps * rounds * 32);
+    assert_eq!(out.len(), NR);
+    // SAFETY: for each of `n` activation groups this reads a scale, and reads and writes 16 floats of
+    // `out`; for each of its `steps` groups of weights 64 bytes of their steps; in each of their
+    // `rounds` of 32 columns 32 bytes of `x` and 512 of weights. So many were found to be there.
+    // Everything else is registers that are named.
+    unsafe {
+        asm!(
+            "4:",
+            concat!(clear!(0 4), clear!(1 5), clear!(2 6), clear!(3 7)),
+            "mov {step}, {steps}",
+            "2:",
+            "ld1 {{v12.4s, v13.4s, v14.4s, v15.4s}}, [{w}], #64",
+            "mov {round}, {rounds}",
+            "3:",
+            "ld1 {{v28.16b, v29.16b}}, [{x}], #32",
+            sdot_16_columns_of_panel!(28),
+            sdot_16_columns_of_panel!(29),
+            "subs {round}, {round}, #1",
+            "b.ne 3b",
+            add_totals_4!(12 13 14 15),
+            "subs {step}, {step}, #1",
+            "b.ne 2b",
+            add_out_single!(),
+            "subs {n}, {n}, #1",
+            "b.ne 4b",
+            w = inout(reg) panel.as_ptr() => _, x = inout(reg) x.q.as_ptr() => _,
+            scales = inout(reg) x.scales.as_ptr() => _, out = in(reg) out.as_mut_ptr(),
+            n = inout(reg) n => _, steps = in(reg) steps, step = out(reg) _,
+            rounds = in(reg) rounds, round = out(reg) _,
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
+            out("v6") _, out("v7") _, out("v12") _, out("v13") _, out("v14") _, out("v15") _,
+            out("v16") _, out("v17") _, out("v18") _, out("v19") _, out("v20") _, out("v21") _,
+            out("v22") _, out("v23") _, out("v24") _, out("v25") _, out("v26") _, out("v27") _,
+            out("v28") _, out("v29") _,
+            options(nostack)
+        );
+    }
+}

@@ -1,0 +1,255 @@
+//! Neighbours that hold the key and send what no sound node sends, or nothing: the machines neither
+//! panic nor grow, and go on once a sound neighbour is back.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::wire::datagram::FRAME_MAX;
+use crate::wire::frame::{self, Activations, Frame, Repr, Span, Wants};
+use crate::wire::hello;
+
+const SIZES: Sizes = Sizes {
+    ctx_len: 64,
+    n_streams: 2,
+    max_batch: 8,
+    max_logits: 2,
+    kv: Dtype::F16,
+    wire: Dtype::F32,
+    dim: 4,
+};
+const SPANS: [Span; 1] = [Span { stream: 1, wants: Wants::Last, pos: 0, n_rows: 3 }];
+/// What a machine of this ring keeps at most, whoever its neighbours are: an OPEN may ask for
+/// batches with as many spans as a frame holds.
+const HEAP_MAX: usize = 4 * FRAME_MAX;
+
+/// Both neighbours: what they have sent, and what they were sent.
+struct Neighbours {
+    inbox: VecDeque<Vec<u8>>,
+    outbox: Vec<Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+impl Neighbours {
+    fn new() -> Neighbours {
+        Neighbours { inbox: VecDeque::new(), outbox: Vec::new(), buffer: vec![0; FRAME_MAX] }
+    }
+}
+
+impl Link for Neighbours {
+    fn reserve(&mut self) -> Option<&mut [u8]> {
+        Some(&mut self.buffer)
+    }
+
+    fn commit(&mut self, bytes: usize) {
+        self.outbox.push(self.buffer[..bytes].to_vec());
+    }
+
+    fn front(&mut self) -> Option<&[u8]> {
+        self.inbox.front().map(Vec::as_slice)
+    }
+
+    fn release(&mut self) {
+        self.inbox.pop_front();
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        None
+    }
+
+    fn rtt_us(&mut self) -> u32 {
+        1
+    }
+
+    fn carrier(&self) -> &'static str {
+        "test"
+    }
+}
+
+/// A node's layers, which give back what they took.
+struct Layers {
+    rows: Vec<u8>,
+    max_batch: usize,
+}
+
+impl Rows for Layers {
+    fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]) {
+        let start = first * SIZES.dim as usize * dtype.bytes();
+        self.rows.resize(start, 0);
+        self.rows.extend_from_slice(bytes);
+        assert!(self.rows.len() <= self.max_batch * SIZES.dim as usize * dtype.bytes());
+    }
+
+    fn get(&mut self, row: usize, _: Dtype, out: &mut [u8]) {
+        assert!(row < self.max_batch);
+        out.fill(row as u8);
+    }
+}
+
+impl Host for Layers {
+    fn open(&mut self, sizes: &Sizes) -> Status {
+        self.max_batch = sizes.max_batch.into();
+        Status::Ready
+    }
+}
+
+fn line(index: u32) -> Line {
+    Line {
+        name: hello::name(&format!("node{index}")),
+        isa: heapless::String::new(),
+        layers: index..index + 1,
+        bytes_per_token: 0,
+        rtt_us: 0,
+        threads: 1,
+        carrier: heapless::String::new(),
+        status: Status::Ready,
+    }
+}
+
+fn open(epoch: u32, lines: &[Line]) -> Vec<u8> {
+    let mut out = vec![0; FRAME_MAX];
+    let bytes = frame::emit_open(epoch, &SIZES, lines, &mut out).unwrap();
+    out.truncate(bytes);
+    out
+}
+
+/// Rows of a batch: with spans to a worker, without them the result for the master.
+fn rows(epoch: u32, batch: u32, n_rows: u16, spans: &[Span]) -> Vec<u8> {
+    let header = Activations {
+        epoch,
+        batch,
+        dtype: Dtype::F32,
+        dim: SIZES.dim,
+        n_rows,
+        first_row: 0,
+        rows: n_rows,
+        n_spans: spans.len() as u16,
+        n_figures: 1,
+    };
+    let mut out = vec![0; header.bytes()];
+    frame::emit_activations(&header, spans, &[5], &mut out).unwrap().fill(9);
+    out
+}
+
+/// `frame` with each field replaced by each absurd value, cut, and with a byte too many.
+fn forgeries(frame: &[u8]) -> Vec<Vec<u8>> {
+    let header = [(0, 4), (4, 1), (5, 1), (6, 1), (8, 4), (12, 4), (16, 4), (20, 2), (22, 2)];
+    let rest = [(24, 2), (26, 2), (28, 2), (32, 4), (48, 2), (50, 1), (52, 4), (56, 2)];
+    let values = [0u32, 1, 2, 3, 8, 9, 64, 65, 0x7f, 0xff, 0xffff, 0x7fff_ffff, u32::MAX];
+    let mut all = Vec::new();
+    for (at, bytes) in header.into_iter().chain(rest).filter(|(at, _)| at + 4 <= frame.len()) {
+        for value in values {
+            let mut forged = frame.to_vec();
+            forged[at..at + bytes].copy_from_slice(&value.to_le_bytes()[..bytes]);
+            all.push(forged);
+        }
+    }
+    all.extend((0..frame.len()).map(|len| frame[..len].to_vec()));
+    all.push([frame, &[0]].concat());
+    all
+}
+
+fn down(epoch: u32) -> Vec<u8> {
+    let mut out = vec![0; FRAME_MAX];
+    let bytes = frame::emit_down(epoch, Reason::Reset, &hello::name("node0"), &mut out).unwrap();
+    out.truncate(bytes);
+    out
+}
+
+fn work(worker: &mut Worker, link: &mut Neighbours, layers: &mut Layers) {
+    while worker.poll(link, layers) == WorkerStep::Compute {
+        assert!(worker.spans().len() <= layers.max_batch);
+        worker.computed(1);
+    }
+    while worker.notice().is_some() {}
+    assert!(link.inbox.is_empty());
+    assert!(worker.heap_bytes() <= HEAP_MAX, "{}", worker.heap_bytes());
+}
+
+#[test]
+fn a_worker_survives_every_forged_field() {
+    let mut worker = Worker::new(line(1), SIZES.dim, 3, FRAME_MAX);
+    let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 0 });
+    let sound = [open(1, &[line(0)]), rows(1, 7, 3, &SPANS), down(1)];
+    for forged in sound.iter().flat_map(|frame| forgeries(frame)) {
+        for frame in [&sound[0], &forged, &sound[0], &sound[1]] {
+            link.outbox.clear();
+            link.inbox.push_back(frame.clone());
+            work(&mut worker, &mut link, &mut layers);
+        }
+        // The sound batch has gone on to the next node.
+        let frame = Frame::parse(&link.outbox[0]).unwrap();
+        let Repr::Activations(header) = frame.repr() else { panic!("{:?}", frame.repr()) };
+        assert_eq!((header.epoch, header.batch, header.n_rows, header.n_figures), (1, 7, 3, 2));
+    }
+}
+
+fn master(timeout_us: Option<u64>) -> Master {
+    Master::new(MasterOptions {
+        line: line(0),
+        sizes: SIZES,
+        n_layers: 2,
+        frame_bytes: FRAME_MAX,
+        n_nodes: 2,
+        timeout_us,
+        epoch: 5,
+    })
+}
+
+#[test]
+fn a_master_that_was_stopped_gives_the_others_their_time() {
+    let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 8 });
+    let mut master = master(Some(30_000_000));
+    let mut poll = |now| master.poll(now, &mut link, &mut layers);
+    assert_eq!(poll(100_000), Step::Idle);
+    // Nobody asked it for two minutes; then 29 seconds go by, and two more.
+    for tenth in 1_200..1_490 {
+        assert_eq!(poll(tenth * 100_000), Step::Idle);
+    }
+    let last = (1_490..1_520).map(|tenth| poll(tenth * 100_000)).find(|step| *step != Step::Idle);
+    assert!(matches!(last, Some(Step::Failed(RingError::Timeout { .. }))), "{last:?}");
+}
+
+/// What a sound rest of the ring says to a frame of the master.
+fn answer(frame: &[u8]) -> Option<Vec<u8>> {
+    match Frame::parse(frame).unwrap().repr() {
+        Repr::Open { epoch, .. } => Some(open(epoch, &[line(0), line(1)])),
+        Repr::Activations(header) => Some(rows(header.epoch, header.batch, 1, &[])),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_master_survives_every_forged_field() {
+    let mut layers = Layers { rows: Vec::new(), max_batch: 8 };
+    let is_open: fn(&Repr) -> bool = |repr| matches!(repr, Repr::Open { .. });
+    let is_result: fn(&Repr) -> bool = |repr| matches!(repr, Repr::Activations(_));
+    let answers = [(is_open, open(0, &[line(0), line(1)])), (is_result, rows(0, 0, 1, &[]))];
+    for (is_kind, example) in answers {
+        for index in 0..forgeries(&example).len() {
+            let (mut master, mut link) = (master(None), Neighbours::new());
+            let heap_bytes = master.heap_bytes();
+            master.submit(&SPANS, &[1, 2, 3]);
+            let mut is_forged = false;
+            let step = (0..100).find_map(|turn| {
+                for sent in std::mem::take(&mut link.outbox) {
+                    let Some(sound) = answer(&sent) else { continue };
+                    if !is_forged && is_kind(&Frame::parse(&sent).unwrap().repr()) {
+                        is_forged = true;
+                        link.inbox.extend(forgeries(&sound).into_iter().nth(index));
+                    }
+                    link.inbox.push_back(sound);
+                }
+                match master.poll(turn * 400_000, &mut link, &mut layers) {
+                    Step::Compute => master.computed(1),
+                    Step::Idle => {}
+                    step => return Some(step),
+                }
+                while master.notice().is_some() {}
+                None
+            });
+            assert!(is_forged);
+            assert_eq!(step, Some(Step::Done), "{index}");
+            assert!(master.heap_bytes() <= heap_bytes + 4 * size_of::<Line>(), "{index}");
+        }
+    }
+}
