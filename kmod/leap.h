@@ -53,6 +53,7 @@ struct leap_source {
  * @config: serialises ioctls that configure or send; guards all up to @hooks
  * @is_greeted: LEAP_IOC_HELLO found the same API version
  * @has_dest: @dest is valid
+ * @is_anywhere: @local is no address in particular
  * @local: where we receive, and what we send from; its port is 0 until set,
  *	and it does not change afterwards
  * @dest: where we send to
@@ -75,6 +76,7 @@ struct leap_port {
 	struct mutex config;
 	bool is_greeted;
 	bool has_dest;
+	bool is_anywhere;
 	struct leap_endpoint local;
 	struct leap_dest dest;
 	struct page **tx_pages;

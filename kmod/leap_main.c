@@ -165,8 +165,7 @@ static bool leap_is_reachable(const struct leap_port *port,
 			      const struct leap_endpoint *neighbour)
 {
 	return leap_endpoint_is_valid(neighbour) &&
-	       (neighbour->family == port->local.family ||
-		leap_addr_is_any(&port->local));
+	       (neighbour->family == port->local.family || port->is_anywhere);
 }
 
 static bool leap_port_is_taken(struct leap_port *port, __be16 number)
@@ -206,12 +205,14 @@ static long leap_ioc_set_port(struct leap_port *port,
 	if (!leap_endpoint_is_valid(local))
 		return -EINVAL;
 	mutex_lock(&leap_ports_lock);
-	if (port->local.port)
+	if (port->local.port) {
 		err = -EISCONN;
-	else if (leap_port_is_taken(port, local->port))
+	} else if (leap_port_is_taken(port, local->port)) {
 		err = -EADDRINUSE;
-	else
+	} else {
 		port->local = *local;
+		port->is_anywhere = leap_addr_is_any(local);
+	}
 	mutex_unlock(&leap_ports_lock);
 	return err;
 }

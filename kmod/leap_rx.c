@@ -131,21 +131,20 @@ static void leap_wake(struct leap_port *port)
 }
 
 /*
- * One datagram of our session: header at offset, of so many bytes together with
- * its payload. Nothing in the header is believed before leap_chunk_parse().
+ * One datagram of our session, of so many bytes with its header, which is at
+ * offset. Nothing in the header is believed before leap_chunk_parse().
  */
 static void leap_receive(struct leap_port *port, const struct sk_buff *skb,
-			 u32 offset, u32 bytes)
+			 u32 offset, u32 bytes,
+			 const struct leap_datagram *header)
 {
-	struct leap_datagram header;
 	enum leap_verdict verdict;
 	struct leap_rx_bank *bank;
 	struct leap_chunk chunk;
 	bool is_ready = false;
 	u32 index;
 
-	if (skb_copy_bits(skb, offset, &header, sizeof(header)) ||
-	    !leap_chunk_parse(&header, bytes - sizeof(header), &chunk)) {
+	if (!leap_chunk_parse(header, bytes - sizeof(*header), &chunk)) {
 		leap_count(port, rx_malformed, 1);
 		return;
 	}
@@ -156,7 +155,7 @@ static void leap_receive(struct leap_port *port, const struct sk_buff *skb,
 	verdict = leap_bank_offer(&bank->bank, &chunk);
 	if (verdict == LEAP_STORE)
 		is_ready = leap_store(port, index, &chunk, skb,
-				      offset + sizeof(header));
+				      offset + sizeof(*header));
 	else if (verdict == LEAP_CONFLICT)
 		WRITE_ONCE(leap_meta(port, index)->conflicts,
 			   leap_meta(port, index)->conflicts + 1);
@@ -185,16 +184,15 @@ static u32 leap_step(const struct sk_buff *skb, u32 at)
 	return skb->len - at;
 }
 
-/* Whether a datagram is DATA of our session. */
+/* Reads a datagram's header. Returns whether it is DATA of our session. */
 static bool leap_is_ours(const struct leap_source *source,
-			 const struct sk_buff *skb, u32 at, u32 bytes)
+			 const struct sk_buff *skb, u32 at, u32 bytes,
+			 struct leap_datagram *header)
 {
-	struct leap_datagram header;
-
-	return bytes >= sizeof(header) &&
-	       !skb_copy_bits(skb, at, &header, sizeof(header)) &&
-	       leap_is_data(&header) &&
-	       le64_to_cpu(header.session) == source->peer.session;
+	return bytes >= sizeof(*header) &&
+	       !skb_copy_bits(skb, at, header, sizeof(*header)) &&
+	       leap_is_data(header) &&
+	       le64_to_cpu(header->session) == source->peer.session;
 }
 
 /* Whether a packet may be believed as far as UDP goes; counts it if not. */
@@ -210,10 +208,13 @@ static bool leap_is_sound(struct leap_port *port, struct sk_buff *skb, int udp,
 		leap_count(port, rx_bad_checksum, 1);
 		return false;
 	}
-	if (skb_is_gso(skb) && !leap_is_divisible(skb)) {
+	if (!skb_is_gso(skb))
+		return true;
+	if (!leap_is_divisible(skb)) {
 		leap_count(port, rx_gso_dropped, 1);
 		return false;
 	}
+	leap_count(port, rx_gso, 1);
 	return true;
 }
 
@@ -225,32 +226,35 @@ static bool leap_is_sound(struct leap_port *port, struct sk_buff *skb, int udp,
 static bool leap_take(struct leap_port *port, const struct leap_source *source,
 		      struct sk_buff *skb, int udp, u8 family)
 {
-	u32 at, first = udp + sizeof(struct udphdr), step, ours = 0, all = 0;
+	bool has_ours = false, has_others = false, is_sound = false;
+	u32 at = udp + sizeof(struct udphdr), step, bytes;
+	struct leap_datagram datagram;
 	struct udphdr header;
 
 	if (skb_copy_bits(skb, udp, &header, sizeof(header)) ||
 	    header.source != source->peer.from.port ||
 	    header.dest != port->local.port)
 		return false;
-	step = leap_step(skb, first);
-	for (at = first; at < skb->len; at += step, all++)
-		ours += leap_is_ours(source, skb, at, min(step, skb->len - at));
-	if (!ours)
+	step = leap_step(skb, at);
+	for (; at < skb->len; at += step) {
+		bytes = min(step, skb->len - at);
+		if (!leap_is_ours(source, skb, at, bytes, &datagram)) {
+			has_others = true;
+			continue;
+		}
+		if (!has_ours)
+			is_sound = leap_is_sound(port, skb, udp, &header,
+						 family);
+		has_ours = true;
+		if (is_sound)
+			leap_receive(port, skb, at, bytes, &datagram);
+	}
+	if (!has_ours)
 		return false;
 #ifdef CONFIG_NET_RX_BUSY_POLL
 	WRITE_ONCE(port->napi_id, skb->napi_id);
 #endif
-	if (leap_is_sound(port, skb, udp, &header, family)) {
-		if (skb_is_gso(skb))
-			leap_count(port, rx_gso, 1);
-		for (at = first; at < skb->len; at += step) {
-			u32 bytes = min(step, skb->len - at);
-
-			if (leap_is_ours(source, skb, at, bytes))
-				leap_receive(port, skb, at, bytes);
-		}
-	}
-	if (ours < all)
+	if (has_others)
 		return false;
 	consume_skb(skb);
 	return true;
@@ -259,8 +263,7 @@ static bool leap_take(struct leap_port *port, const struct leap_source *source,
 static bool leap_is_local(const struct leap_port *port, const void *addr,
 			  size_t bytes)
 {
-	return leap_addr_is_any(&port->local) ||
-	       !memcmp(addr, port->local.addr, bytes);
+	return port->is_anywhere || !memcmp(addr, port->local.addr, bytes);
 }
 
 /* Fragments have no UDP header of their own; they go on, to be put together. */
@@ -424,6 +427,19 @@ int leap_rx_set_peer(struct leap_port *port, const struct leap_peer *peer)
 	return 0;
 }
 
+/* Whether nobody took a bank that became ready; if somebody did, remembers. */
+static bool leap_is_untaken(struct leap_port *port, u32 index)
+{
+	struct leap_rx_bank *bank = &port->banks[index];
+
+	if (READ_ONCE(leap_meta(port, index)->state) == LEAP_BANK_READY)
+		return true;
+	spin_lock_bh(&bank->lock);
+	leap_sync(port, index);
+	spin_unlock_bh(&bank->lock);
+	return false;
+}
+
 /**
  * leap_rx_is_ready() - whether a bank is ready that nobody took
  * @port: the opener
@@ -435,7 +451,7 @@ bool leap_rx_is_ready(struct leap_port *port)
 	u32 i;
 
 	for_each_set_bit(i, port->ready, LEAP_BANKS) {
-		if (READ_ONCE(leap_meta(port, i)->state) == LEAP_BANK_READY)
+		if (leap_is_untaken(port, i))
 			return true;
 	}
 	return false;
@@ -467,7 +483,7 @@ static bool leap_take_ready(struct leap_port *port, struct leap_wait *wait)
 
 	for_each_set_bit(i, port->ready, LEAP_BANKS) {
 		seq = READ_ONCE(port->banks[i].bank.seq);
-		if (READ_ONCE(leap_meta(port, i)->state) != LEAP_BANK_READY ||
+		if (!leap_is_untaken(port, i) ||
 		    (is_found && !leap_seq_before(seq, wait->seq)))
 			continue;
 		is_found = true;

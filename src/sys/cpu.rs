@@ -72,14 +72,23 @@ fn sort_fastest_first(cores: &mut [Core]) {
 }
 
 /// CPU time that all of this machine has spent on anything but idling, since it started.
+///
+/// It is what idling leaves: idle time is measured, while the rest is sampled by a tick, which
+/// misses work that is over before the next one.
 pub fn busy_time() -> Option<Duration> {
     let text = fs::read_to_string("/proc/stat").ok()?;
-    let mut fields = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
-    let mut field = || fields.next()?.parse::<u64>().ok();
-    let (user, nice, system, _idle, _iowait) = (field()?, field()?, field()?, field()?, field()?);
-    let (irq, softirq) = (field()?, field()?);
-    // The unit is 1/100 s on every architecture.
-    Some(Duration::from_millis((user + nice + system + irq + softirq) * 10))
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let seconds: f64 = uptime.split_whitespace().next()?.parse().ok()?;
+    let mut busy = Duration::ZERO;
+    // The first line is the sum of all that ever were there; each after it is a core.
+    for line in text.lines().skip(1).take_while(|line| line.starts_with("cpu")) {
+        let mut fields = line.split_whitespace().skip(4).map(str::parse::<u64>);
+        let (idle, waiting) = (fields.next()?.ok()?, fields.next()?.ok()?);
+        // The unit is 1/100 s on every architecture.
+        let idle = Duration::from_millis((idle + waiting) * 10);
+        busy += Duration::try_from_secs_f64(seconds).ok()?.saturating_sub(idle);
+    }
+    Some(busy)
 }
 
 #[cfg(test)]
@@ -89,6 +98,15 @@ mod tests {
     #[test]
     fn there_is_a_core() {
         assert!(!cores().is_empty());
+    }
+
+    #[test]
+    fn busy_time_passes_as_this_thread_works() {
+        let (start, before) = (std::time::Instant::now(), busy_time().unwrap());
+        while start.elapsed() < Duration::from_millis(200) {
+            std::hint::spin_loop();
+        }
+        assert!(busy_time().unwrap() > before);
     }
 
     #[test]

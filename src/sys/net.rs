@@ -83,10 +83,20 @@ impl DatagramSocket {
     /// # Errors
     /// The system's.
     pub fn bind(address: SocketAddr) -> io::Result<DatagramSocket> {
+        let socket = DatagramSocket::bind_single(address)?;
+        // Kernels that do not join datagrams give them one by one.
+        let _ = setsockopt(&socket.socket, sockopt::UdpGroSegment, &true);
+        Ok(socket)
+    }
+
+    /// The same, but what arrives is not joined: that costs more than it saves for few.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bind_single(address: SocketAddr) -> io::Result<DatagramSocket> {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
-        // Kernels that do not join or split datagrams take them one by one.
-        let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
+        // Kernels that do not split datagrams take them one by one.
         let splits = setsockopt(&socket, sockopt::UdpGsoSegment, &0).is_ok();
         let outgoing = vec![0; MESSAGE_BYTES].into_boxed_slice();
         Ok(DatagramSocket { socket, splits, outgoing })

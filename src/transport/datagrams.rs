@@ -50,10 +50,13 @@ pub struct Datagrams<C> {
     address: SocketAddr,
 }
 
-/// A socket that listens at `address`, and the address that it got.
-pub(super) fn listen(address: SocketAddr) -> Result<(DatagramSocket, SocketAddr), Error> {
+/// A socket that `bind` makes to listen at `address`, and the address that it got.
+pub(super) fn listen(
+    address: SocketAddr,
+    bind: fn(SocketAddr) -> io::Result<DatagramSocket>,
+) -> Result<(DatagramSocket, SocketAddr), Error> {
     let fail = |source| Error::Listen { address, source };
-    let socket = DatagramSocket::bind(address).map_err(fail)?;
+    let socket = bind(address).map_err(fail)?;
     let address = socket.local_address().map_err(fail)?;
     Ok((socket, address))
 }

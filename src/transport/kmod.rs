@@ -41,7 +41,8 @@ impl Kmod {
     pub fn open(options: Options) -> Result<Kmod, Error> {
         let device = Device::open().map_err(|source| Error::Kernel { source })?;
         let (listen, next) = options.addresses()?;
-        let (socket, address) = datagrams::listen(listen)?;
+        // Frames are the module's, which the system would look for this socket to join.
+        let (socket, address) = datagrams::listen(listen, DatagramSocket::bind_single)?;
         device.set_port(address).map_err(|source| Error::Kernel { source })?;
         let prev = LinkIn::of_kernel(&device, options.config.clone());
         let module = Module { socket, device, dest: None, notices: Vec::new() };

@@ -33,7 +33,7 @@ impl Udp {
     /// A host that cannot be found, an address that cannot be listened on.
     pub fn open(options: Options) -> Result<Udp, Error> {
         let (listen, next) = options.addresses()?;
-        let (socket, address) = datagrams::listen(listen)?;
+        let (socket, address) = datagrams::listen(listen, DatagramSocket::bind)?;
         let notices =
             tune(&socket, &options).map_err(|source| Error::Listen { address, source })?;
         let prev = LinkIn::new(options.config.clone());
