@@ -145,7 +145,7 @@ pub(super) struct Run {
     /// ring: microseconds to look for datagrams before sleeping until one comes, also in the
     /// network device where its driver can (50, not in the device): quicker, for more power
     #[argh(option)]
-    busy_poll: Option<u32>,
+    busy_poll: Option<u16>,
 }
 
 fn chat_template(name: &str) -> Result<ChatTemplate, String> {

@@ -68,8 +68,8 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize, const S: usize>(
     for (i, x) in x.groups::<M, 4>().enumerate() {
         let w = &panel[i * n * group_bytes..][..n * group_bytes];
         let mut dots = [[[_mm512_setzero_si512(); 2]; M]; S];
-        for i in 0..M {
-            dots[0][i] = [_mm512_castps_si512(_mm512_set1_ps(x.zeros[0][i])); 2];
+        for (dots, zero) in dots[0].iter_mut().zip(&x.zeros[0]) {
+            *dots = [_mm512_castps_si512(_mm512_set1_ps(*zero)); 2];
         }
         // What a product is added to and stays the same, its zero signed.
         let mut totals = [[_mm512_set1_ps(-0.0); 2]; M];

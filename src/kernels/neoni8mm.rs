@@ -370,6 +370,7 @@ macro_rules! add_out_pair {
 
 /// Adds the products of 12 rows with a strip of a panel.
 #[target_feature(enable = "neon,i8mm")]
+#[inline(never)]
 fn add_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
     let (group_bytes, steps, rounds) = (NR * (4 + x.groups.w), x.steps(), x.groups.w / 32);
     let n = x.scales.len() / 12;

@@ -158,7 +158,7 @@ impl Board {
         let next = self.place.next.as_ref().map(place);
         let mut options = LinkOptions::new(config, place(listen), next);
         if let Some(us) = flags.busy_poll {
-            (options.spin, options.busy_poll_us) = (Duration::from_micros(us.into()), us);
+            (options.spin, options.busy_poll_us) = (Duration::from_micros(us.into()), us.into());
         }
         let endpoint = open(flags.transport, options, flags.quiet)?;
         endpoint.notices().iter().for_each(|notice| warn(notice));

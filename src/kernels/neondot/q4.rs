@@ -122,6 +122,7 @@ macro_rules! add_block_total {
 
 /// Adds the products of 12 rows with a strip of an unpacked panel.
 #[target_feature(enable = "neon,dotprod")]
+#[inline(never)]
 fn add_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
     let (n, steps) = (x.scales.len() / 12, x.steps());
     assert!(strip < 4);

@@ -57,20 +57,35 @@ fn matmul(
     x: Q8Tiles<'_>,
     out: &mut [&mut [f32]],
 ) {
-    let (nr, mr) = (w.layout.panel_rows(), table.mr());
+    let mr = table.mr();
     assert_eq!(w.layout, table.layout);
     assert_eq!(x.mr(), mr);
     assert_eq!(w.k, x.k());
     assert_eq!(out.len(), x.m());
     assert!(out.iter().all(|out| out.len() == w.rows));
-    if let [out] = out {
-        return matmul_single(kernels[0], w, &x.tile(0..1), out);
+    match out {
+        [out] => matmul_single(kernels[0], w, &x.tile(0..1), out),
+        _ if out.len() <= mr => {
+            matmul_blocks::<{ MR_MAX * NR_MAX }>(kernels, unpack, w, x, out);
+        }
+        _ => matmul_blocks::<BLOCK_RESULTS>(kernels, unpack, w, x, out),
     }
+}
+
+/// The same for several rows, with room for `RESULTS` of them: clearing it takes time.
+fn matmul_blocks<const RESULTS: usize>(
+    kernels: &[TileFn],
+    unpack: Option<&Unpack>,
+    w: Panels<'_>,
+    x: Q8Tiles<'_>,
+    out: &mut [&mut [f32]],
+) {
+    let (nr, mr) = (w.layout.panel_rows(), x.mr());
     let groups = w.k / x.x_group();
     let part_groups = (PART_BYTES / (nr * x.x_group())).clamp(1, groups);
-    let block_rows = BLOCK_RESULTS / (nr * mr) * mr;
-    let mut results = [0.0; BLOCK_RESULTS];
-    let mut unpacked = Unpacked([0; UNPACKED_BYTES]);
+    let block_rows = RESULTS / (nr * mr) * mr;
+    let mut results = [0.0; RESULTS];
+    let mut unpacked = unpack.map(|unpack| (unpack, Unpacked([0; UNPACKED_BYTES])));
     for (panel_index, panel) in w.iter().enumerate() {
         let start = panel_index * nr;
         let columns = start..(start + nr).min(w.rows);
@@ -85,8 +100,8 @@ fn matmul(
             for (part_index, part) in parts.enumerate() {
                 let first = part_index * part_groups;
                 let part_range = first..first + part.len() / group_bytes;
-                let whole = match unpack {
-                    Some(unpack) => unpack.part(part, x.x_group(), &mut unpacked.0),
+                let whole = match &mut unpacked {
+                    Some((unpack, unpacked)) => unpack.part(part, x.x_group(), &mut unpacked.0),
                     None => part,
                 };
                 // A single tile needs what others ask for during the part before.
