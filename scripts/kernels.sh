@@ -191,7 +191,7 @@ build_foreign_module() {
 
 # need_image RELEASE ARCH: unpacks the kernel for amd64 or arm64, or builds it.
 need_image() {
-	local image=$KERNELS/image-$1-$2 kernel
+	local image=$KERNELS/image-$1-$2 kernel part
 	[ ! -e "$image/ready" ] || return 0
 	if [ "$1" = debug ]; then
 		build_debug_kernel "$image"
@@ -200,10 +200,13 @@ need_image() {
 		kernel=$(kernel_of "$1" "$2")
 		say "unpacking the kernel of $1 for $2"
 		fetch "$1" "$image" "linux-image-$kernel:$2"
-		# From 6.12 on the modules have a package of their own.
-		if apt_of "$1" apt-cache show "linux-modules-$kernel:$2" >/dev/null 2>&1; then
-			fetch "$1" "$image" "linux-modules-$kernel:$2"
-		fi
+		# Newer releases have some of it in packages of their own.
+		for part in base binary modules; do
+			! apt_of "$1" apt-cache show "linux-$part-$kernel:$2" >/dev/null 2>&1 ||
+				fetch "$1" "$image" "linux-$part-$kernel:$2"
+		done
+		[ -e "$image/boot/vmlinuz-$kernel" ] ||
+			install -D "$image/usr/lib/modules/$kernel/vmlinuz" "$image/boot/vmlinuz-$kernel"
 	fi
 	touch "$image/ready"
 }
@@ -252,7 +255,7 @@ copy_modules() {
 	[ "$1" != debug ] || return 0
 	kernel=$(kernel_of "$1" "$2")
 	lib=$(image_lib "$1" "$2")
-	[ -e "$lib/lib/modules/$kernel/modules.dep.bin" ] || depmod -b "$lib" "$kernel"
+	[ -e "$lib/lib/modules/$kernel/modules.builtin.bin" ] || depmod -b "$lib" "$kernel"
 	for module in "${BOARD_MODULES[@]}"; do
 		modprobe -d "$lib" -S "$kernel" --show-depends "$module" | awk '$1 == "insmod" { print $2 }'
 	done | awk '!seen[$0]++' | while read -r file; do
