@@ -13,6 +13,7 @@
 //! keep their order, so nothing is ever computed twice within an epoch.
 
 mod batch;
+mod error;
 mod hop;
 mod master;
 mod topology;
@@ -26,8 +27,9 @@ mod simulation;
 use crate::wire::Dtype;
 use crate::wire::frame::{Line, Reason, Sizes, Status};
 
+pub use error::RingError;
 pub use hop::Hop;
-pub use master::{Master, MasterOptions, RingError, Step, Times};
+pub use master::{Master, MasterOptions, Step, Times};
 pub use topology::{Address, Member, PORT_DEFAULT, Place, Topology, TopologyError};
 pub use worker::{Host, Worker, WorkerStep};
 
