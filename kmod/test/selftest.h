@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the tests of one board share.
+ */
+#ifndef LEAP_SELFTEST_H
+#define LEAP_SELFTEST_H
+
+#include <errno.h>
+#include "board.h"
+
+#define SESSION 0xabcdef0123456789ULL
+#define HERE 7001
+#define PEER 7002
+
+#define refused(expression, code) check((expression) < 0 && errno == (code))
+
+/* Two openers on the loopback, one sending to the other. */
+extern struct port sender, receiver;
+
+void open_pair(const char *address, uint32_t first_seq);
+void close_pair(void);
+
+/* Sends a frame from a slot and checks what arrives; the bank stays held. */
+uint32_t deliver(uint32_t seq, uint32_t bytes);
+
+void only_our_datagrams_are_taken(void);
+void damaged_packets_are_counted_and_never_written(void);
+void fragments_go_on(void);
+void a_packet_of_several_datagrams_is_taken_apart(void);
+void what_is_not_ours_in_a_packet_reaches_the_socket(void);
+
+#endif
