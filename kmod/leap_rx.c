@@ -172,7 +172,6 @@ static bool leap_is_divisible(const struct sk_buff *skb)
 	const struct skb_shared_info *shared = skb_shinfo(skb);
 
 	return (shared->gso_type & SKB_GSO_UDP_L4) &&
-	       !(shared->gso_type & SKB_GSO_FRAGLIST) &&
 	       shared->gso_size > sizeof(struct leap_datagram);
 }
 
