@@ -85,19 +85,20 @@ void leap_pool_exit(struct leap_pool *pool)
  * @route: the way to the destination
  * @family: the destination's
  *
- * A device that passes chains on does not: what comes behind it may compute no
- * checksums.
+ * A device that passes chains on does not, as what comes behind it may compute no
+ * checksums; behind the loopback device comes nothing.
  *
  * Return: false if the payload is copied.
  */
 bool leap_is_gathering(const struct leap_route *route, u16 family)
 {
-	netdev_features_t features = route->dst->dev->features;
+	const struct net_device *dev = route->dst->dev;
 	netdev_features_t checksums = NETIF_F_HW_CSUM;
 
 	checksums |= family == AF_INET6 ? NETIF_F_IPV6_CSUM : NETIF_F_IP_CSUM;
-	return (features & NETIF_F_SG) && (features & checksums) &&
-	       !(features & NETIF_F_FRAGLIST);
+	return (dev->features & NETIF_F_SG) && (dev->features & checksums) &&
+	       (!(dev->features & NETIF_F_FRAGLIST) ||
+		(dev->flags & IFF_LOOPBACK));
 }
 
 static void leap_fill_header(struct leap_port *port,
