@@ -81,18 +81,17 @@ void leap_pool_exit(struct leap_pool *pool)
 }
 
 /**
- * leap_is_gathering() - whether the device reads payload from the slots
- * @route: the way to the destination
- * @family: the destination's
+ * leap_is_gathering() - whether a device reads payload from the slots
+ * @dev: the device
+ * @family: of the packets
  *
  * A device that passes chains on does not, as what comes behind it may compute no
  * checksums; behind the loopback device comes nothing.
  *
  * Return: false if the payload is copied.
  */
-bool leap_is_gathering(const struct leap_route *route, u16 family)
+bool leap_is_gathering(const struct net_device *dev, u16 family)
 {
-	const struct net_device *dev = route->dst->dev;
 	netdev_features_t checksums = NETIF_F_HW_CSUM;
 
 	checksums |= family == AF_INET6 ? NETIF_F_IPV6_CSUM : NETIF_F_IP_CSUM;
@@ -224,8 +223,7 @@ static void leap_put_ipv6(struct sk_buff *skb, const struct leap_route *route)
 static struct sk_buff *leap_start(struct leap_port *port,
 				  const struct leap_route *route, u32 bytes)
 {
-	u32 room = LL_RESERVED_SPACE(route->dst->dev) + leap_ip_bytes(port->dest.to.family);
-	u32 size = SKB_DATA_ALIGN(room + bytes) +
+	u32 size = SKB_DATA_ALIGN(route->room + bytes) +
 		   SKB_DATA_ALIGN(sizeof(struct skb_shared_info));
 	struct sk_buff *skb;
 	void *memory;
@@ -240,7 +238,7 @@ static struct sk_buff *leap_start(struct leap_port *port,
 		skb_free_frag(memory);
 		return NULL;
 	}
-	skb_reserve(skb, room);
+	skb_reserve(skb, route->room);
 	skb_reset_transport_header(skb);
 	return skb;
 }
@@ -251,16 +249,15 @@ static struct sk_buff *leap_datagram(struct leap_port *port,
 				     const struct leap_send *send, u32 chunk)
 {
 	u32 bytes = leap_chunk_bytes(send->n_chunks, send->frame_bytes, chunk);
-	bool is_gathering = leap_is_gathering(route, port->dest.to.family);
 	struct sk_buff *skb;
 	struct udphdr *udp;
 
 	skb = leap_start(port, route,
-			 LEAP_UDP_BYTES + (is_gathering ? 0 : bytes));
+			 LEAP_UDP_BYTES + (route->is_gathering ? 0 : bytes));
 	if (!skb)
 		return NULL;
-	skb->ip_summed = is_gathering ? CHECKSUM_PARTIAL :
-					CHECKSUM_UNNECESSARY;
+	skb->ip_summed = route->is_gathering ? CHECKSUM_PARTIAL :
+					       CHECKSUM_UNNECESSARY;
 	udp = skb_put(skb, sizeof(*udp));
 	udp->source = port->local.port;
 	udp->dest = port->dest.to.port;
@@ -275,7 +272,6 @@ static struct sk_buff *leap_datagram(struct leap_port *port,
 	else
 		leap_put_ipv4(skb, route);
 	skb_reset_network_header(skb);
-	leap_count(port, tx_bytes, bytes);
 	return skb;
 }
 
@@ -315,8 +311,8 @@ struct sk_buff *leap_pack(struct leap_port *port,
 			  const struct leap_route *route,
 			  const struct leap_send *send, u32 *chunk)
 {
+	u32 ip_bytes = leap_ip_bytes(port->dest.to.family), n = 0;
 	struct sk_buff *first = NULL, **end = NULL, *skb;
-	u32 n = 0;
 
 	for (; *chunk < send->n_chunks && n < LEAP_CHAIN; (*chunk)++) {
 		if (!leap_is_asked(send, *chunk))
@@ -336,7 +332,10 @@ struct sk_buff *leap_pack(struct leap_port *port,
 	if (!first)
 		return NULL;
 	/* The kernel puts the first datagram's own length back. */
-	udp_hdr(first)->len = htons(first->len - leap_ip_bytes(port->dest.to.family));
+	udp_hdr(first)->len = htons(first->len - ip_bytes);
+	leap_count(port, tx_bytes, first->len - ip_bytes -
+				   sizeof(struct udphdr) -
+				   n * sizeof(struct leap_datagram));
 	skb_dst_set(first, dst_clone(route->dst));
 	return first;
 }

@@ -8,6 +8,7 @@
 #include <linux/in6.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <linux/udp.h>
 #include <net/dst.h>
@@ -21,12 +22,16 @@
  * @dst: the way, with a reference
  * @saddr: our address on it
  * @daddr: the peer's
+ * @room: for the headers of IP and of the device
+ * @is_gathering: the device reads payload from the slots; else it is copied
  * @hop_limit: time to live
  */
 struct leap_route {
 	struct dst_entry *dst;
 	struct in6_addr saddr;
 	struct in6_addr daddr;
+	u32 room;
+	bool is_gathering;
 	u8 hop_limit;
 };
 
@@ -34,7 +39,7 @@ struct leap_route {
 struct page *leap_slot_page(struct leap_port *port, u32 slot, u32 offset);
 
 /* leap_packet.c */
-bool leap_is_gathering(const struct leap_route *route, u16 family);
+bool leap_is_gathering(const struct net_device *dev, u16 family);
 struct sk_buff *leap_pack(struct leap_port *port,
 			  const struct leap_route *route,
 			  const struct leap_send *send, u32 *chunk);

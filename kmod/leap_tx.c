@@ -161,9 +161,19 @@ static int leap_route_ipv6(struct leap_port *port, const struct leap_dest *dest,
 static int leap_route_to(struct leap_port *port, const struct leap_dest *dest,
 			 struct leap_route *route)
 {
-	if (dest->to.family == AF_INET6)
-		return leap_route_ipv6(port, dest, route);
-	return leap_route_ipv4(port, dest, route);
+	u16 family = dest->to.family;
+	int err;
+
+	if (family == AF_INET6)
+		err = leap_route_ipv6(port, dest, route);
+	else
+		err = leap_route_ipv4(port, dest, route);
+	if (err)
+		return err;
+	route->room = LL_RESERVED_SPACE(route->dst->dev) +
+		      leap_ip_bytes(family);
+	route->is_gathering = leap_is_gathering(route->dst->dev, family);
+	return 0;
 }
 
 /**
@@ -176,18 +186,16 @@ static int leap_route_to(struct leap_port *port, const struct leap_dest *dest,
 int leap_tx_set_dest(struct leap_port *port, struct leap_dest *dest)
 {
 	struct leap_route route;
-	u16 family = dest->to.family;
 	int err;
 
 	err = leap_route_to(port, dest, &route);
 	if (err)
 		return err;
 	dest->mtu = dst_mtu(route.dst);
-	dest->flags = leap_is_gathering(&route, family) ? 0 :
-							  LEAP_DEST_ONE_COPY;
+	dest->flags = route.is_gathering ? 0 : LEAP_DEST_ONE_COPY;
 	dst_release(route.dst);
-	if (dest->mtu < leap_ip_bytes(family) + LEAP_UDP_BYTES +
-			LEAP_SLOT_BYTES)
+	if (dest->mtu < leap_ip_bytes(dest->to.family) +
+			LEAP_UDP_BYTES + LEAP_SLOT_BYTES)
 		return -EMSGSIZE;
 	port->dest = *dest;
 	port->has_dest = true;
