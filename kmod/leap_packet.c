@@ -81,23 +81,29 @@ void leap_pool_exit(struct leap_pool *pool)
 }
 
 /**
- * leap_is_gathering() - whether a device reads payload from the slots
- * @dev: the device
+ * leap_survey() - finds out how packets are made for a way
+ * @route: the way, whose dst is set; what the packets need is filled in
  * @family: of the packets
  *
- * A device that passes chains on does not, as what comes behind it may compute no
- * checksums; behind the loopback device comes nothing.
- *
- * Return: false if the payload is copied.
+ * What comes behind a device that passes chains on may have other headers to put
+ * to them, or compute no checksums: then packets are whole and single. Behind the
+ * loopback device comes nothing.
  */
-bool leap_is_gathering(const struct net_device *dev, u16 family)
+void leap_survey(struct leap_route *route, u16 family)
 {
+	const struct net_device *dev = route->dst->dev;
 	netdev_features_t checksums = NETIF_F_HW_CSUM;
+	bool is_last = !route->dst->lwtstate &&
+		       (!(dev->features & NETIF_F_FRAGLIST) ||
+			(dev->flags & IFF_LOOPBACK));
 
 	checksums |= family == AF_INET6 ? NETIF_F_IPV6_CSUM : NETIF_F_IP_CSUM;
-	return (dev->features & NETIF_F_SG) && (dev->features & checksums) &&
-	       (!(dev->features & NETIF_F_FRAGLIST) ||
-		(dev->flags & IFF_LOOPBACK));
+	route->is_gathering = is_last && (dev->features & NETIF_F_SG) &&
+			      (dev->features & checksums);
+	route->chain_max = is_last ? LEAP_CHAIN : 1;
+	/* No less than packets have that the kernel itself chains. */
+	route->room = max_t(u32, LL_RESERVED_SPACE(dev), NET_SKB_PAD) +
+		      leap_ip_bytes(family);
 }
 
 static void leap_fill_header(struct leap_port *port,
@@ -314,7 +320,7 @@ struct sk_buff *leap_pack(struct leap_port *port,
 	u32 ip_bytes = leap_ip_bytes(port->dest.to.family), n = 0;
 	struct sk_buff *first = NULL, **end = NULL, *skb;
 
-	for (; *chunk < send->n_chunks && n < LEAP_CHAIN; (*chunk)++) {
+	for (; *chunk < send->n_chunks && n < route->chain_max; (*chunk)++) {
 		if (!leap_is_asked(send, *chunk))
 			continue;
 		skb = leap_datagram(port, route, send, *chunk);

@@ -23,6 +23,7 @@
  * @saddr: our address on it
  * @daddr: the peer's
  * @room: for the headers of IP and of the device
+ * @chain_max: datagrams that may be chained
  * @is_gathering: the device reads payload from the slots; else it is copied
  * @hop_limit: time to live
  */
@@ -31,6 +32,7 @@ struct leap_route {
 	struct in6_addr saddr;
 	struct in6_addr daddr;
 	u32 room;
+	u32 chain_max;
 	bool is_gathering;
 	u8 hop_limit;
 };
@@ -39,7 +41,7 @@ struct leap_route {
 struct page *leap_slot_page(struct leap_port *port, u32 slot, u32 offset);
 
 /* leap_packet.c */
-bool leap_is_gathering(const struct net_device *dev, u16 family);
+void leap_survey(struct leap_route *route, u16 family);
 struct sk_buff *leap_pack(struct leap_port *port,
 			  const struct leap_route *route,
 			  const struct leap_send *send, u32 *chunk);

@@ -170,9 +170,7 @@ static int leap_route_to(struct leap_port *port, const struct leap_dest *dest,
 		err = leap_route_ipv4(port, dest, route);
 	if (err)
 		return err;
-	route->room = LL_RESERVED_SPACE(route->dst->dev) +
-		      leap_ip_bytes(family);
-	route->is_gathering = leap_is_gathering(route->dst->dev, family);
+	leap_survey(route, family);
 	return 0;
 }
 
