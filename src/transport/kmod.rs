@@ -45,7 +45,9 @@ impl Kmod {
         let (socket, address) = datagrams::listen(listen, DatagramSocket::bind_single)?;
         device.set_port(address).map_err(|source| Error::Kernel { source })?;
         let prev = LinkIn::of_kernel(&device, options.config.clone());
-        let module = Module { socket, device, dest: None, notices: Vec::new() };
+        // The module takes what is found when the socket is asked.
+        let notices = datagrams::poll_device(&socket, options.busy_poll_us).into_iter().collect();
+        let module = Module { socket, device, dest: None, notices };
         Ok(Datagrams::new(options, module, (address, next), prev))
     }
 
