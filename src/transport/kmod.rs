@@ -67,7 +67,7 @@ impl Module {
             Ok(route) => {
                 self.dest = Some((to, session));
                 if route.is_copied {
-                    self.tell("the network device gathers no pages: frames are copied once");
+                    self.tell("the network device does not read frames where they lie: they are copied once");
                 }
                 true
             }
