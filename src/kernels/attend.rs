@@ -10,8 +10,8 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::Table;
-use super::float::{BLOCK, Softmax};
+use super::float::{BLOCK, LANES, Softmax};
+use super::{Floats4, Table};
 
 /// Floats of keys or values converted at a time: a block of 128 each.
 const SCRATCH: usize = BLOCK * 128;
@@ -24,6 +24,23 @@ pub const QUERIES: usize = 64;
 
 /// Queries of a tile: what the kernels take together.
 const TILE: usize = 4;
+
+/// Fewest queries for which keys are put in another order.
+const TRANSPOSE_QUERIES: usize = 16;
+
+/// Scores of whole blocks with keys in another order.
+#[derive(Clone, Copy)]
+pub(super) struct BlockScores {
+    /// Turns keys `[BLOCK, head_dim]` into `[head_dim, BLOCK]`; `head_dim` is a multiple of
+    /// [`LANES`].
+    pub(super) transpose: unsafe fn(&[f32], &mut [[f32; BLOCK]]),
+    /// As a table's `score_4`, with such keys.
+    pub(super) score: unsafe fn(Floats4<'_>, &[[f32; BLOCK]], f32, [&mut [f32; BLOCK]; 4]),
+}
+
+/// Room for keys or values as f32, whole cache lines.
+#[repr(align(64))]
+struct Scratch([f32; SCRATCH]);
 
 /// Keys and values of consecutive positions of one head, each `[n, head_dim]`.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +122,7 @@ pub(super) fn attend(table: &Table, q: &[&[f32]], to: &Attended<'_>, out: &mut [
     assert_eq!(to.start + len, to.pos + q.len());
     assert!(to.start <= first_position(to.pos, to.window));
 
-    let mut scratch = [0.0; SCRATCH];
+    let mut scratch = Scratch([0.0; SCRATCH]);
     let mut queries = heapless::Vec::<Query<'_, '_>, QUERIES>::new();
     for (row, (q, out)) in q.iter().zip(out).enumerate() {
         let pos = to.pos + row;
@@ -135,7 +152,7 @@ fn pass(
     table: &Table,
     to: &Attended<'_>,
     queries: &mut [Query<'_, '_>],
-    scratch: &mut [f32; SCRATCH],
+    scratch: &mut Scratch,
 ) {
     let [Some(first), Some(last)] = [queries.first(), queries.last()] else { return };
     let positions = first.positions.start..last.positions.end;
@@ -168,12 +185,20 @@ struct Block<'a, 'b, 'q, 'o> {
 
 impl Block<'_, '_, '_, '_> {
     /// Scores of each query for all of the block's positions.
-    fn score(&mut self, scratch: &mut [f32; SCRATCH]) {
+    fn score(&mut self, scratch: &mut Scratch) {
         let (table, to, start) = (self.table, self.to, self.start);
         let queries = &mut *self.queries;
         for_pieces(table, to, Part::Keys, self.positions.clone(), scratch, |piece, keys| {
             let at = piece.start - start..piece.end - start;
-            let (tiles, rest) = queries.as_chunks_mut::<TILE>();
+            let (mut tiles, rest) = queries.as_chunks_mut::<TILE>();
+            let is_whole = at.len() == BLOCK && to.head_dim.is_multiple_of(LANES);
+            if let Some(kernels) = &table.block_scores
+                && is_whole
+                && tiles.len() >= TRANSPOSE_QUERIES / TILE
+            {
+                score_block(kernels, tiles, keys, to.scale);
+                tiles = &mut [];
+            }
             for tile in tiles {
                 let q = tile.each_ref().map(|query| query.q);
                 let scores = tile.each_mut().map(|query| &mut query.scores[at.clone()]);
@@ -201,7 +226,7 @@ impl Block<'_, '_, '_, '_> {
     }
 
     /// Adds the values times their weights to the queries' outputs.
-    fn weigh(&mut self, scratch: &mut [f32; SCRATCH]) {
+    fn weigh(&mut self, scratch: &mut Scratch) {
         let (table, to, start) = (self.table, self.to, self.start);
         let queries = &mut *self.queries;
         for_pieces(table, to, Part::Values, self.positions.clone(), scratch, |piece, values| {
@@ -225,6 +250,25 @@ impl Block<'_, '_, '_, '_> {
             }
             weigh_each(table, rest, start, &piece, values);
         });
+    }
+}
+
+/// Scores of `tiles` for all keys of a block.
+fn score_block(
+    kernels: &BlockScores,
+    tiles: &mut [[Query<'_, '_>; TILE]],
+    keys: &[f32],
+    scale: f32,
+) {
+    let mut transposed = Scratch([0.0; SCRATCH]);
+    let transposed = &mut transposed.0.as_chunks_mut().0[..keys.len() / BLOCK];
+    // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+    unsafe { (kernels.transpose)(keys, transposed) };
+    for tile in tiles {
+        let q = tile.each_ref().map(|query| query.q);
+        let scores = tile.each_mut().map(|query| &mut query.scores);
+        // SAFETY: as above.
+        unsafe { (kernels.score)(q, transposed, scale, scores) };
     }
 }
 
@@ -259,7 +303,7 @@ fn for_pieces(
     to: &Attended<'_>,
     part: Part,
     positions: Range<usize>,
-    scratch: &mut [f32; SCRATCH],
+    scratch: &mut Scratch,
     mut f: impl FnMut(Range<usize>, &[f32]),
 ) {
     let head_dim = to.head_dim;
@@ -283,7 +327,7 @@ fn read<'a>(
     run: &KvRun<'a>,
     part: Part,
     range: Range<usize>,
-    scratch: &'a mut [f32; SCRATCH],
+    scratch: &'a mut Scratch,
 ) -> &'a [f32] {
     let stored = match (*run, part) {
         (KvRun::F32 { keys, .. }, Part::Keys) => return &keys[range],
@@ -291,7 +335,7 @@ fn read<'a>(
         (KvRun::F16 { keys, .. }, Part::Keys) => keys,
         (KvRun::F16 { values, .. }, Part::Values) => values,
     };
-    let scratch = &mut scratch[..range.len()];
+    let scratch = &mut scratch.0[..range.len()];
     // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
     unsafe { (table.widen)(&stored[range], scratch) };
     scratch

@@ -542,6 +542,7 @@ macro_rules! float_kernels {
             weigh,
             score_4,
             weigh_4,
+            block_scores: None,
             widen,
             narrow,
             read_all,
