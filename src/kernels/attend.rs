@@ -38,9 +38,12 @@ pub(super) struct BlockScores {
     pub(super) score: unsafe fn(Floats4<'_>, &[[f32; BLOCK]], f32, [&mut [f32; BLOCK]; 4]),
 }
 
-/// Room for keys or values as f32, whole cache lines.
+/// Room for keys or values as f32, and for transposed keys, from whole cache lines on.
 #[repr(align(64))]
-struct Scratch([f32; SCRATCH]);
+struct Scratch {
+    floats: [f32; SCRATCH],
+    transposed: [f32; SCRATCH],
+}
 
 /// Keys and values of consecutive positions of one head, each `[n, head_dim]`.
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +125,7 @@ pub(super) fn attend(table: &Table, q: &[&[f32]], to: &Attended<'_>, out: &mut [
     assert_eq!(to.start + len, to.pos + q.len());
     assert!(to.start <= first_position(to.pos, to.window));
 
-    let mut scratch = Scratch([0.0; SCRATCH]);
+    let mut scratch = Scratch { floats: [0.0; SCRATCH], transposed: [0.0; SCRATCH] };
     let mut queries = heapless::Vec::<Query<'_, '_>, QUERIES>::new();
     for (row, (q, out)) in q.iter().zip(out).enumerate() {
         let pos = to.pos + row;
@@ -148,12 +151,7 @@ fn first_position(pos: usize, window: usize) -> usize {
 }
 
 /// Attention of `queries`, which are in order of position.
-fn pass(
-    table: &Table,
-    to: &Attended<'_>,
-    queries: &mut [Query<'_, '_>],
-    scratch: &mut Scratch,
-) {
+fn pass(table: &Table, to: &Attended<'_>, queries: &mut [Query<'_, '_>], scratch: &mut Scratch) {
     let [Some(first), Some(last)] = [queries.first(), queries.last()] else { return };
     let positions = first.positions.start..last.positions.end;
     for start in (positions.start / BLOCK * BLOCK..positions.end).step_by(BLOCK) {
@@ -188,7 +186,8 @@ impl Block<'_, '_, '_, '_> {
     fn score(&mut self, scratch: &mut Scratch) {
         let (table, to, start) = (self.table, self.to, self.start);
         let queries = &mut *self.queries;
-        for_pieces(table, to, Part::Keys, self.positions.clone(), scratch, |piece, keys| {
+        let Scratch { floats, transposed } = scratch;
+        for_pieces(table, to, Part::Keys, self.positions.clone(), floats, |piece, keys| {
             let at = piece.start - start..piece.end - start;
             let (mut tiles, rest) = queries.as_chunks_mut::<TILE>();
             let is_whole = at.len() == BLOCK && to.head_dim.is_multiple_of(LANES);
@@ -196,7 +195,7 @@ impl Block<'_, '_, '_, '_> {
                 && is_whole
                 && tiles.len() >= TRANSPOSE_QUERIES / TILE
             {
-                score_block(kernels, tiles, keys, to.scale);
+                score_block(kernels, tiles, (keys, transposed), to.scale);
                 tiles = &mut [];
             }
             for tile in tiles {
@@ -219,8 +218,18 @@ impl Block<'_, '_, '_, '_> {
             let seen = overlap(&query.positions, &self.positions);
             query.scores[..seen.start - self.start].fill(f32::NEG_INFINITY);
             query.scores[seen.end - self.start..].fill(f32::NEG_INFINITY);
+        }
+        let (tiles, rest) = self.queries.as_chunks_mut::<TILE>();
+        for [a, b, c, d] in tiles {
+            let scores = [&mut a.scores, &mut b.scores, &mut c.scores, &mut d.scores];
+            let states = [&mut a.state, &mut b.state, &mut c.state, &mut d.state];
             // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
             // features.
+            let corrections = unsafe { (self.table.soften_4)(scores, states) };
+            [a.correction, b.correction, c.correction, d.correction] = corrections;
+        }
+        for query in rest {
+            // SAFETY: as above.
             query.correction = unsafe { (self.table.soften)(&mut query.scores, &mut query.state) };
         }
     }
@@ -229,7 +238,8 @@ impl Block<'_, '_, '_, '_> {
     fn weigh(&mut self, scratch: &mut Scratch) {
         let (table, to, start) = (self.table, self.to, self.start);
         let queries = &mut *self.queries;
-        for_pieces(table, to, Part::Values, self.positions.clone(), scratch, |piece, values| {
+        let floats = &mut scratch.floats;
+        for_pieces(table, to, Part::Values, self.positions.clone(), floats, |piece, values| {
             let at = piece.start - start..piece.end - start;
             let (tiles, rest) = queries.as_chunks_mut::<TILE>();
             for tile in tiles {
@@ -257,11 +267,10 @@ impl Block<'_, '_, '_, '_> {
 fn score_block(
     kernels: &BlockScores,
     tiles: &mut [[Query<'_, '_>; TILE]],
-    keys: &[f32],
+    (keys, transposed): (&[f32], &mut [f32; SCRATCH]),
     scale: f32,
 ) {
-    let mut transposed = Scratch([0.0; SCRATCH]);
-    let transposed = &mut transposed.0.as_chunks_mut().0[..keys.len() / BLOCK];
+    let transposed = &mut transposed.as_chunks_mut().0[..keys.len() / BLOCK];
     // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
     unsafe { (kernels.transpose)(keys, transposed) };
     for tile in tiles {
@@ -303,7 +312,7 @@ fn for_pieces(
     to: &Attended<'_>,
     part: Part,
     positions: Range<usize>,
-    scratch: &mut Scratch,
+    scratch: &mut [f32; SCRATCH],
     mut f: impl FnMut(Range<usize>, &[f32]),
 ) {
     let head_dim = to.head_dim;
@@ -327,7 +336,7 @@ fn read<'a>(
     run: &KvRun<'a>,
     part: Part,
     range: Range<usize>,
-    scratch: &'a mut Scratch,
+    scratch: &'a mut [f32; SCRATCH],
 ) -> &'a [f32] {
     let stored = match (*run, part) {
         (KvRun::F32 { keys, .. }, Part::Keys) => return &keys[range],
@@ -335,7 +344,7 @@ fn read<'a>(
         (KvRun::F16 { keys, .. }, Part::Keys) => keys,
         (KvRun::F16 { values, .. }, Part::Values) => values,
     };
-    let scratch = &mut scratch.0[..range.len()];
+    let scratch = &mut scratch[..range.len()];
     // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
     unsafe { (table.widen)(&stored[range], scratch) };
     scratch

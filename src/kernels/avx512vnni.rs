@@ -41,6 +41,7 @@ pub(super) static TABLE: Table = Table {
     weigh_4: zmm::weigh_4,
     block_scores: Some(BlockScores { transpose: zmm::transpose, score: zmm::score_block }),
     soften: zmm::soften,
+    soften_4: zmm::soften_4,
     swiglu: zmm::swiglu,
     spin_int8,
     ..avx2::TABLE

@@ -239,6 +239,20 @@ pub(super) fn soften<const FMA: bool>(scores: &mut [f32; BLOCK], state: &mut Sof
     correction
 }
 
+/// [`soften`] of four queries.
+#[inline(always)]
+pub(super) fn soften_4<const FMA: bool>(
+    scores: [&mut [f32; BLOCK]; 4],
+    states: [&mut Softmax; 4],
+) -> [f32; 4] {
+    let mut corrections = [0.0; 4];
+    for (correction, (scores, state)) in corrections.iter_mut().zip(scores.into_iter().zip(states))
+    {
+        *correction = soften::<FMA>(scores, state);
+    }
+    corrections
+}
+
 /// The largest of `x`, none of which is NaN.
 #[inline(always)]
 fn largest(x: Lanes) -> f32 {
@@ -503,6 +517,14 @@ macro_rules! float_kernels {
         }
 
         $(#[$attr])?
+        pub(super) fn soften_4(
+            scores: [&mut [f32; $crate::kernels::float::BLOCK]; 4],
+            states: [&mut $crate::kernels::float::Softmax; 4],
+        ) -> [f32; 4] {
+            $crate::kernels::float::soften_4::<{ $fma }>(scores, states)
+        }
+
+        $(#[$attr])?
         pub(super) fn weigh(weights: &[f32], values: &[f32], correction: f32, out: &mut [f32]) {
             $crate::kernels::float::weigh::<{ $fma }>(weights, values, correction, out);
         }
@@ -541,6 +563,7 @@ macro_rules! float_kernels {
             soften,
             weigh,
             score_4,
+            soften_4,
             weigh_4,
             block_scores: None,
             widen,

@@ -259,6 +259,77 @@ pub(super) fn soften(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
     float::soften::<true>(scores, state)
 }
 
+/// See [`float::soften_4`]; what goes across lanes is done for all four at once.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn soften_4(scores: [&mut [f32; BLOCK]; 4], states: [&mut Softmax; 4]) -> [f32; 4] {
+    let mut largest = [_mm512_set1_ps(f32::NEG_INFINITY); 4];
+    for (largest, scores) in largest.iter_mut().zip(&scores) {
+        for scores in scores.as_chunks().0 {
+            // Of a NaN and a number, it gives the second operand.
+            *largest = _mm512_max_ps(load(scores), *largest);
+        }
+    }
+    let before = states.each_ref().map(|state| state.max);
+    let (largest, mut max, mut corrections) = (lanes_of(across::<true>(largest)), before, before);
+    for i in 0..4 {
+        max[i] = if largest[i] > before[i] { largest[i] } else { before[i] };
+        corrections[i] = float::exp::<true>(before[i] - max[i]);
+    }
+    let mut sums = [_mm512_setzero_ps(); 4];
+    for i in 0..4 {
+        for score in scores[i].iter_mut() {
+            *score = float::exp::<true>(*score - max[i]);
+        }
+        let (halves, _) = scores[i].as_chunks();
+        sums[i] = _mm512_add_ps(load(&halves[0]), load(&halves[1]));
+    }
+    let sums = lanes_of(across::<false>(sums));
+    for i in 0..4 {
+        let sum = states[i].sum.mul_add(corrections[i], sums[i]);
+        *states[i] = Softmax { max: max[i], sum };
+    }
+    corrections
+}
+
+/// The total of each vector, added as [`float::dots`] does, or the largest of its lanes.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+#[inline]
+fn across<const LARGEST: bool>([a, b, c, d]: [__m512; 4]) -> __m128 {
+    let ab = both::<LARGEST>(
+        _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b),
+        _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b),
+    );
+    let cd = both::<LARGEST>(
+        _mm512_shuffle_f32x4::<0b01_00_01_00>(c, d),
+        _mm512_shuffle_f32x4::<0b11_10_11_10>(c, d),
+    );
+    // Of each, four lanes.
+    let fours = both::<LARGEST>(
+        _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd),
+        _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd),
+    );
+    let twos = both::<LARGEST>(fours, _mm512_permute_ps::<0b10_11_00_01>(fours));
+    let ones = both::<LARGEST>(twos, _mm512_permute_ps::<0b01_00_11_10>(twos));
+    let order = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+    _mm512_castps512_ps128(_mm512_permutexvar_ps(order, ones))
+}
+
+/// The sums of lanes, or the larger ones.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+#[inline]
+fn both<const LARGEST: bool>(a: __m512, b: __m512) -> __m512 {
+    if LARGEST { _mm512_max_ps(a, b) } else { _mm512_add_ps(a, b) }
+}
+
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+#[inline]
+fn lanes_of(x: __m128) -> [f32; 4] {
+    let mut lanes = [0.0; 4];
+    // SAFETY: `lanes` is four writable floats, and `storeu` needs no alignment.
+    unsafe { _mm_storeu_ps(lanes.as_mut_ptr(), x) };
+    lanes
+}
+
 /// See [`super::Kernels::swiglu`].
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 pub(super) fn swiglu(gate: &mut [f32], up: &[f32]) {
