@@ -28,6 +28,9 @@ pub const TILE_ROWS: usize = 32;
 /// Polls of an idle thread before it sleeps: some tens of microseconds.
 const SPINS: u32 = 20_000;
 
+/// How often each thread would have to take pieces if it went on with as many as it takes at first.
+const TURNS: usize = 4;
+
 /// The work of one call: pieces are numbers, each taken once.
 type Job<'a> = &'a (dyn Fn(usize) + Sync + 'a);
 /// The work on one pair of chunks: its index and the two chunks.
@@ -310,14 +313,20 @@ impl Shared {
     }
 
     fn take_pieces(&self, job: Job<'_>) {
-        let pieces = self.pieces.load(Ordering::Relaxed);
-        loop {
-            let piece = self.next.fetch_add(1, Ordering::Relaxed);
-            if piece >= pieces {
-                return;
-            }
-            job(piece);
+        while let Some(pieces) = self.next_pieces() {
+            pieces.for_each(job);
         }
+    }
+
+    /// Takes pieces that nobody has: neighbours, as what one reads a processor fetches ahead into
+    /// the next, and the fewer the fewer are left, so that all threads finish together.
+    fn next_pieces(&self) -> Option<Range<usize>> {
+        let pieces = self.pieces.load(Ordering::Relaxed);
+        let threads = self.sleeping.len() + 1;
+        let after = |next: usize| next + ((pieces - next) / (TURNS * threads)).max(1);
+        let take = |next: usize| (next < pieces).then(|| after(next));
+        let next = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        Some(next..after(next))
     }
 
     /// Waits for an open call after `seen` and joins it; `None` when the pool is dropped.
