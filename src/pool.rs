@@ -37,6 +37,9 @@ type Job<'a> = &'a (dyn Fn(usize) + Sync + 'a);
 type PairJob<'a, A, B> = &'a (dyn Fn(usize, &mut [A], &mut [B]) + Sync + 'a);
 /// The work on three chunks that belong together.
 type TripleJob<'a, A, B, C> = &'a (dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync + 'a);
+/// The work on four chunks that belong together.
+type QuadrupleJob<'a, A, B, C, D> =
+    &'a (dyn Fn(usize, &mut [A], &mut [B], &mut [C], &mut [D]) + Sync + 'a);
 /// The work on some columns of some rows: their section, which they are, and the parts of the
 /// rows.
 type ColumnJob<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
@@ -200,6 +203,27 @@ impl Pool {
         });
     }
 
+    /// As [`Pool::run_chunks2`] with four slices.
+    ///
+    /// # Panics
+    /// If the numbers of chunks differ.
+    pub fn run_chunks4<A: Send, B: Send, C: Send, D: Send>(
+        &self,
+        a: (&mut [A], usize),
+        b: (&mut [B], usize),
+        c: (&mut [C], usize),
+        (d, d_chunk): (&mut [D], usize),
+        job: QuadrupleJob<'_, A, B, C, D>,
+    ) {
+        assert_eq!(a.0.len().div_ceil(a.1), d.len().div_ceil(d_chunk));
+        let d = Parts::new(d);
+        self.run_chunks3(a, b, c, &|i, a, b, c| {
+            let range = i * d_chunk..((i + 1) * d_chunk).min(d.len);
+            // SAFETY: `run_chunks3` calls each index once and indices' ranges do not overlap.
+            job(i, a, b, c, unsafe { d.slice(range) });
+        });
+    }
+
     /// Splits the matrix `out`, whose columns are sections of these `widths` side by side, by
     /// columns and calls `job(section, columns, rows, parts)`: `parts` holds those columns of the
     /// section, counted from its start, of each of those rows.
@@ -323,10 +347,15 @@ impl Shared {
     fn next_pieces(&self) -> Option<Range<usize>> {
         let pieces = self.pieces.load(Ordering::Relaxed);
         let threads = self.sleeping.len() + 1;
-        let after = |next: usize| next + ((pieces - next) / (TURNS * threads)).max(1);
-        let take = |next: usize| (next < pieces).then(|| after(next));
-        let next = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
-        Some(next..after(next))
+        let mut next = self.next.load(Ordering::Relaxed);
+        while next < pieces {
+            let end = next + ((pieces - next) / (TURNS * threads)).max(1);
+            match self.next.compare_exchange_weak(next, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(next..end),
+                Err(now) => next = now,
+            }
+        }
+        None
     }
 
     /// Waits for an open call after `seen` and joins it; `None` when the pool is dropped.
@@ -501,13 +530,14 @@ mod tests {
     }
 
     #[test]
-    fn chunks_of_three_slices_go_together() {
-        let (mut a, mut b, mut c) = ([0; 5], [0; 10], [0; 3]);
-        pool(2).run_chunks3((&mut a, 2), (&mut b, 4), (&mut c, 1), &|i, a, b, c| {
+    fn chunks_of_several_slices_go_together() {
+        let (mut a, mut b, mut c, mut d) = ([0; 5], [0; 10], [0; 3], [0; 3]);
+        let (a_, b_, c_, d_) = ((&mut a[..], 2), (&mut b[..], 4), (&mut c[..], 1), (&mut d[..], 1));
+        pool(2).run_chunks4(a_, b_, c_, d_, &|i, a, b, c, d| {
             assert_eq!(a.len() * 2, b.len());
-            (a[0], b[0], c[0]) = (i + 1, i + 10, i + 100);
+            (a[0], b[0], c[0], d[0]) = (i + 1, i + 10, i + 100, i + 1000);
         });
-        assert_eq!((a, c), ([1, 0, 2, 0, 3], [100, 101, 102]));
+        assert_eq!((a, c, d), ([1, 0, 2, 0, 3], [100, 101, 102], [1000, 1001, 1002]));
         assert_eq!(b, [10, 0, 0, 0, 11, 0, 0, 0, 12, 0]);
     }
 
