@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
 //! A fixed set of threads that share the work of one call at a time.
 //!
-//! The caller is one of the threads. Work comes in pieces that the threads take one by one,
-//! so that unequal cores finish together. A thread joins a call when it comes round to it, and
-//! nobody waits for one that did not: where other programs use the cores too, whoever has one
-//! does the work. Between calls the threads spin for a moment, as the next call usually
-//! follows at once, then sleep.
+//! The caller is one of the threads. Work comes in pieces that the threads take a few at a time,
+//! in the end one by one, so that unequal cores finish together. A thread joins a call when it
+//! comes round to it, and nobody waits for one that did not: where other programs use the cores
+//! too, whoever has one does the work. Between calls the threads spin for a moment, as the next
+//! call usually follows at once, then sleep.
 
 use std::cell::Cell;
 use std::io;

@@ -3,7 +3,8 @@
 //!
 //! `vpdpbusd` adds, in each of 16 lanes, four products of unsigned by signed bytes. A panel of 32
 //! rows is two vectors for each four columns; by tiles of up to 8 rows of activations, whose four
-//! bytes are broadcast from memory, that makes 16 sums, and as many results stay in registers.
+//! bytes are broadcast from memory, that makes 16 sums in registers. What they add up to lies in
+//! memory.
 
 use std::arch::x86_64::*;
 

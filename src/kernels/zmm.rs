@@ -1,6 +1,7 @@
 //! Attention's tiles in vectors of 64 bytes: one holds all [`LANES`] running sums of a dot product,
 //! and 16 of the 32 registers hold those of four queries with four keys, or four times 16 columns of
-//! four queries' outputs.
+//! four queries' outputs. Whole blocks of keys are transposed for many queries: a vector then holds
+//! one running sum of 16 keys.
 
 use std::arch::x86_64::*;
 
