@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::float::{BLOCK, LANES, Softmax};
+use super::float::{BLOCK, LANES, ScoresMut4, Softmax};
 use super::{Floats4, Table};
 
 /// Floats of keys or values converted at a time: a block of 128 each.
@@ -35,7 +35,7 @@ pub(super) struct BlockScores {
     /// [`LANES`].
     pub(super) transpose: unsafe fn(&[f32], &mut [[f32; BLOCK]]),
     /// As a table's `score_4`, with such keys.
-    pub(super) score: unsafe fn(Floats4<'_>, &[[f32; BLOCK]], f32, [&mut [f32; BLOCK]; 4]),
+    pub(super) score: unsafe fn(Floats4<'_>, &[[f32; BLOCK]], f32, ScoresMut4<'_>),
 }
 
 /// Room for keys or values as f32, and for transposed keys, from whole cache lines on.

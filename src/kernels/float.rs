@@ -14,6 +14,9 @@ pub(super) const BLOCK: usize = 2 * LANES;
 
 pub(super) type Lanes = [f32; LANES];
 
+/// Scores of four queries for a block.
+pub(super) type ScoresMut4<'a> = [&'a mut [f32; BLOCK]; 4];
+
 /// Adding this to a float below `2^22` leaves its nearest integer, ties to even, in the low bits.
 pub(super) const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
@@ -242,7 +245,7 @@ pub(super) fn soften<const FMA: bool>(scores: &mut [f32; BLOCK], state: &mut Sof
 /// [`soften`] of four queries.
 #[inline(always)]
 pub(super) fn soften_4<const FMA: bool>(
-    scores: [&mut [f32; BLOCK]; 4],
+    scores: ScoresMut4<'_>,
     states: [&mut Softmax; 4],
 ) -> [f32; 4] {
     let mut corrections = [0.0; 4];
@@ -518,7 +521,7 @@ macro_rules! float_kernels {
 
         $(#[$attr])?
         pub(super) fn soften_4(
-            scores: [&mut [f32; $crate::kernels::float::BLOCK]; 4],
+            scores: $crate::kernels::float::ScoresMut4<'_>,
             states: [&mut $crate::kernels::float::Softmax; 4],
         ) -> [f32; 4] {
             $crate::kernels::float::soften_4::<{ $fma }>(scores, states)

@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::float::{self, BLOCK, LANES, Softmax};
+use super::float::{self, BLOCK, LANES, ScoresMut4, Softmax};
 
 /// Columns of values taken at once.
 const COLUMNS: usize = 64;
@@ -114,12 +114,7 @@ fn transposed(mut rows: [__m512; LANES]) -> [__m512; LANES] {
 /// Scores of four queries for a block of transposed keys: [`float::score_4`] with a vector's lanes
 /// for keys, so that no sum goes across lanes.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
-pub(super) fn score_block(
-    q: [&[f32]; 4],
-    keys: &[[f32; BLOCK]],
-    scale: f32,
-    out: [&mut [f32; BLOCK]; 4],
-) {
+pub(super) fn score_block(q: [&[f32]; 4], keys: &[[f32; BLOCK]], scale: f32, out: ScoresMut4<'_>) {
     let q = float::chunks_of(q, keys.len());
     let keys = keys.as_chunks::<LANES>().0;
     // In the order of `float::dots`.
