@@ -197,26 +197,25 @@ impl DatagramSocket {
         Ok(n)
     }
 
-    /// Sends datagrams that each consist of a header and a payload, in as few calls as the
-    /// kernel allows. All but the last must be of one length. True if they are on their way;
-    /// false if there is no room for them now. Those that cannot be delivered are lost.
+    /// Sends datagrams in as few calls as the kernel allows; `write` writes one to the front of some
+    /// room, and returns its length. All but the last must be of one length. True if they are on their
+    /// way; false if there is no room for them now. Those that cannot be delivered are lost.
     ///
     /// # Panics
     /// If one is longer than 1/45 of [`MESSAGE_BYTES`].
-    pub fn send<'a>(
+    pub fn send<T>(
         &mut self,
         to: SocketAddr,
-        mut datagrams: impl Iterator<Item = ([u8; 32], &'a [u8])>,
+        mut datagrams: impl Iterator<Item = T>,
+        write: impl Fn(&T, &mut [u8]) -> usize,
     ) -> bool {
         let to = encode(to);
         loop {
             let (mut bytes, mut segment_bytes) = (0, 0);
-            for (header, payload) in datagrams.by_ref().take(SEGMENTS_MAX) {
-                let (head, rest) = self.outgoing[bytes..].split_at_mut(header.len());
-                head.copy_from_slice(&header);
-                rest[..payload.len()].copy_from_slice(payload);
-                bytes += header.len() + payload.len();
-                segment_bytes = segment_bytes.max(header.len() + payload.len());
+            for datagram in datagrams.by_ref().take(SEGMENTS_MAX) {
+                let len = write(&datagram, &mut self.outgoing[bytes..]);
+                bytes += len;
+                segment_bytes = segment_bytes.max(len);
             }
             if bytes == 0 {
                 return true;
@@ -405,21 +404,19 @@ mod tests {
             let (mut a, b) = pair(address);
             b.set_buffers(1 << 20).unwrap();
             let (from, to) = (a.local_address().unwrap(), b.local_address().unwrap());
-            let payload = vec![7; 1400];
             for splits in [true, false] {
                 a.splits &= splits;
                 for n in [1, 2, 45, 46, 92] {
-                    let datagrams = (0..n).map(|i| {
-                        let last = if i + 1 == n { 33 } else { 1400 };
-                        ([i as u8; 32], &payload[..last])
-                    });
-                    assert!(a.send(to, datagrams));
+                    let len = |i: usize| if i + 1 == n { 65 } else { 1432 };
+                    assert!(a.send(to, 0..n, |&i, room| {
+                        room[..len(i)].fill(i as u8);
+                        len(i)
+                    }));
                     let got = collect(&b, n);
                     assert_eq!(got.len(), n);
                     for (i, (sender, bytes)) in got.iter().enumerate() {
                         assert_eq!(*sender, from);
-                        assert_eq!(bytes[..32], [i as u8; 32]);
-                        assert_eq!(bytes.len(), if i + 1 == n { 65 } else { 1432 });
+                        assert_eq!(*bytes, vec![i as u8; len(i)]);
                     }
                 }
             }
