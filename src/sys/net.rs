@@ -61,8 +61,9 @@ impl Batch {
 /// A UDP socket that takes and gives many datagrams at once.
 pub struct DatagramSocket {
     socket: UdpSocket,
-    /// Whether the kernel splits long messages into datagrams.
+    /// Whether the kernel splits long messages into datagrams, and of which length.
     splits: bool,
+    segment_bytes: usize,
     /// Datagrams that are handed over together. The kernel takes them from one place in much less
     /// time than from two places each.
     outgoing: Box<[u8]>,
@@ -99,7 +100,7 @@ impl DatagramSocket {
         // Kernels that do not split datagrams take them one by one.
         let splits = setsockopt(&socket, sockopt::UdpGsoSegment, &0).is_ok();
         let outgoing = vec![0; MESSAGE_BYTES].into_boxed_slice();
-        Ok(DatagramSocket { socket, splits, outgoing })
+        Ok(DatagramSocket { socket, splits, segment_bytes: 0, outgoing })
     }
 
     /// The address it is bound to.
@@ -209,7 +210,6 @@ impl DatagramSocket {
         mut datagrams: impl Iterator<Item = T>,
         write: impl Fn(&T, &mut [u8]) -> usize,
     ) -> bool {
-        let to = encode(to);
         loop {
             let (mut bytes, mut segment_bytes) = (0, 0);
             for datagram in datagrams.by_ref().take(SEGMENTS_MAX) {
@@ -220,7 +220,7 @@ impl DatagramSocket {
             if bytes == 0 {
                 return true;
             }
-            if !self.send_segments(&to, bytes, segment_bytes) {
+            if !self.send_segments(to, bytes, segment_bytes) {
                 return false;
             }
         }
@@ -229,15 +229,16 @@ impl DatagramSocket {
     /// Sends one datagram; it is lost if there is no room.
     pub fn send_one(&self, to: SocketAddr, datagram: &[u8]) {
         // What is lost on the way is as lost here.
-        let _ = self.send_message(&encode(to), datagram, None);
+        let _ = self.send_message(to, datagram);
     }
 
     /// Sends the first `bytes` that wait, in datagrams of `segment_bytes`.
-    fn send_segments(&mut self, to: &SockaddrStorage, bytes: usize, segment_bytes: usize) -> bool {
-        if self.splits && bytes > segment_bytes {
-            match self.send_patiently(to, &self.outgoing[..bytes], Some(segment_bytes as u16)) {
+    fn send_segments(&mut self, to: SocketAddr, bytes: usize, segment_bytes: usize) -> bool {
+        if bytes > segment_bytes && self.splits_at(segment_bytes) {
+            match self.send_patiently(to, &self.outgoing[..bytes]) {
                 // The device or the path cannot: from now on one by one.
                 Err(Errno::EIO | Errno::EINVAL | Errno::EMSGSIZE | Errno::EOPNOTSUPP) => {
+                    self.splits_at(0);
                     self.splits = false;
                 }
                 Err(Errno::EAGAIN) => return false,
@@ -245,62 +246,35 @@ impl DatagramSocket {
             }
         }
         let mut datagrams = self.outgoing[..bytes].chunks(segment_bytes);
-        datagrams.all(|datagram| self.send_patiently(to, datagram, None) != Err(Errno::EAGAIN))
+        datagrams.all(|datagram| self.send_patiently(to, datagram) != Err(Errno::EAGAIN))
+    }
+
+    /// Lets the kernel split what is longer than `bytes`, which it keeps for the messages to come: to
+    /// say it beside each of them takes longer.
+    fn splits_at(&mut self, bytes: usize) -> bool {
+        if self.splits && self.segment_bytes != bytes {
+            self.segment_bytes = bytes;
+            self.splits = setsockopt(&self.socket, sockopt::UdpGsoSegment, &(bytes as i32)).is_ok();
+        }
+        self.splits
     }
 
     /// Waits a little if the buffer is full: the wire empties it.
-    fn send_patiently(
-        &self,
-        to: &SockaddrStorage,
-        bytes: &[u8],
-        segment_bytes: Option<u16>,
-    ) -> Result<(), Errno> {
-        let mut result = self.send_message(to, bytes, segment_bytes);
+    fn send_patiently(&self, to: SocketAddr, bytes: &[u8]) -> Result<(), Errno> {
+        let mut result = self.send_message(to, bytes);
         if matches!(result, Err(Errno::EAGAIN | Errno::ENOBUFS)) {
             let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
             let wait = TimeSpec::from_duration(Duration::from_millis(2));
             // Whether it helped shows in the next attempt.
             let _ = ppoll(&mut fds, Some(wait), None);
-            result = self.send_message(to, bytes, segment_bytes);
+            result = self.send_message(to, bytes);
         }
         result
     }
 
-    fn send_message(
-        &self,
-        to: &SockaddrStorage,
-        bytes: &[u8],
-        segment_bytes: Option<u16>,
-    ) -> Result<(), Errno> {
-        // The call only reads.
-        let mut part =
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        // SAFETY: this is a plain C structure, for which zeros are a value.
-        let mut header: libc::msghdr = unsafe { mem::zeroed() };
-        let mut control = Control([0; CONTROL_BYTES]);
-        header.msg_name = to.as_ptr().cast_mut().cast();
-        header.msg_namelen = to.len();
-        header.msg_iov = &raw mut part;
-        header.msg_iovlen = 1;
-        if let Some(bytes) = segment_bytes {
-            header.msg_control = control.0.as_mut_ptr().cast();
-            // SAFETY: pure arithmetic on lengths.
-            header.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
-            // SAFETY: the control buffer is aligned for a `cmsghdr`, and longer than one with
-            // two bytes of data.
-            unsafe {
-                let message = libc::CMSG_FIRSTHDR(&header);
-                (*message).cmsg_level = libc::SOL_UDP;
-                (*message).cmsg_type = libc::UDP_SEGMENT;
-                (*message).cmsg_len = libc::CMSG_LEN(2) as _;
-                libc::CMSG_DATA(message).cast::<u16>().write_unaligned(bytes);
-            }
-        }
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: name, bytes and control data are as long as the header says, and live during
-        // the call.
-        let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &header, flags) };
-        Errno::result(sent).map(drop)
+    fn send_message(&self, to: SocketAddr, bytes: &[u8]) -> Result<(), Errno> {
+        let sent = self.socket.send_to(bytes, to);
+        sent.map(drop).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))
     }
 }
 
@@ -331,10 +305,6 @@ fn joined_bytes(header: &libc::msghdr) -> Option<usize> {
         message = unsafe { libc::CMSG_NXTHDR(header, message) };
     }
     None
-}
-
-fn encode(address: SocketAddr) -> SockaddrStorage {
-    SockaddrStorage::from(address)
 }
 
 fn decode(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
