@@ -220,7 +220,7 @@ impl LinkIn {
         header: &Header,
         bytes: &[u8],
     ) -> Option<()> {
-        let session = self.session.as_mut().filter(|s| s.owns(from, header))?;
+        let session = self.session.as_mut().filter(|s| s.owns(&from, header))?;
         let datagram = Datagram::new_checked(bytes).ok()?;
         let n_banks = session.n_banks;
         let seq = header.seq;
@@ -322,7 +322,7 @@ impl LinkIn {
         header: &Header,
         bytes: &mut [u8],
     ) -> Option<()> {
-        let session = self.session.as_mut().filter(|s| s.owns(from, header))?;
+        let session = self.session.as_mut().filter(|s| s.owns(&from, header))?;
         if session.newest_ping.is_some_and(|newest| header.counter() <= newest) {
             return None;
         }
@@ -489,8 +489,8 @@ impl Session {
         }
     }
 
-    fn owns(&self, from: SocketAddr, header: &Header) -> bool {
-        self.agreed.id == header.session && self.agreed.from == from
+    fn owns(&self, from: &SocketAddr, header: &Header) -> bool {
+        self.agreed.id == header.session && self.agreed.from == *from
     }
 
     /// An answer is due; a PONG is one too.
