@@ -1,62 +1,24 @@
 //! Sockets: many datagrams in one call, connecting without waiting, waiting for several.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::mem;
-use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{
-    self, AddressFamily, SockFlag, SockType, SockaddrLike, SockaddrStorage, setsockopt, sockopt,
+    self, AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, sockopt,
 };
 use nix::sys::time::TimeSpec;
 
-/// Most messages that one call takes.
-pub const BATCH: usize = 8;
 /// Bytes of a message at most: the kernel may join datagrams that came together.
 pub const MESSAGE_BYTES: usize = 1 << 16;
 /// Most datagrams that are handed to the kernel as one.
 const SEGMENTS_MAX: usize = 45;
-const CONTROL_BYTES: usize = 64;
 /// Most sockets that are waited for at a time.
 const POLLED_MAX: usize = 64;
-
-/// Messages that one call has received: preallocated, and used again.
-pub struct Batch {
-    memory: Box<[u8]>,
-    messages: heapless::Vec<Message, BATCH>,
-    /// How many the next call asks for: all after one that got what it asked for, else one, as a
-    /// call that finds fewer has looked once too often.
-    wanted: usize,
-}
-
-/// One received message: datagrams of one sender, all but the last of one length.
-#[derive(Clone, Copy)]
-struct Message {
-    from: SocketAddr,
-    bytes: usize,
-    segment_bytes: usize,
-}
-
-impl Default for Batch {
-    fn default() -> Batch {
-        let memory = vec![0; BATCH * MESSAGE_BYTES].into_boxed_slice();
-        Batch { memory, messages: heapless::Vec::new(), wanted: 1 }
-    }
-}
-
-impl Batch {
-    /// Each datagram with its sender, in the order in which they came.
-    pub fn datagrams(&mut self) -> impl Iterator<Item = (SocketAddr, &mut [u8])> {
-        let (slots, _) = self.memory.as_chunks_mut::<MESSAGE_BYTES>();
-        self.messages.iter().zip(slots).flat_map(|(message, slot)| {
-            let datagrams = slot[..message.bytes].chunks_mut(message.segment_bytes.max(1));
-            datagrams.map(|datagram| (message.from, datagram))
-        })
-    }
-}
 
 /// A UDP socket that takes and gives many datagrams at once.
 pub struct DatagramSocket {
@@ -146,56 +108,25 @@ impl DatagramSocket {
         Ok(())
     }
 
-    /// Receives what has arrived, without waiting. Returns the number of messages; one may be
-    /// several datagrams.
+    /// Receives a message that has arrived into `room`, without waiting: who sent it, and its bytes. None
+    /// if nothing is there. It may be several datagrams, all but the last of one length: their first
+    /// says how long they are, which the kernel would in more time.
     ///
     /// # Errors
     /// The system's, but for those that mean that nothing is there.
-    pub fn receive(&self, batch: &mut Batch) -> io::Result<usize> {
-        batch.messages.clear();
-        let mut names: heapless::Vec<libc::sockaddr_storage, BATCH> = heapless::Vec::new();
-        let mut controls = [Control([0; CONTROL_BYTES]); BATCH];
-        let mut parts: heapless::Vec<libc::iovec, BATCH> = heapless::Vec::new();
-        let mut headers: heapless::Vec<libc::mmsghdr, BATCH> = heapless::Vec::new();
-        let (slots, _) = batch.memory.as_chunks_mut::<MESSAGE_BYTES>();
-        for slot in &mut slots[..batch.wanted] {
-            let part = libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: slot.len() };
-            // SAFETY: these are plain C structures, for which zeros are a value.
-            let (name, header) = unsafe { (mem::zeroed(), mem::zeroed()) };
-            // There is room: no more are wanted than a batch has slots.
-            let _ = (parts.push(part), names.push(name), headers.push(header));
+    pub fn receive<'a>(
+        &self,
+        room: &'a mut [u8],
+    ) -> io::Result<Option<(SocketAddr, &'a mut [u8])>> {
+        match self.socket.recv_from(room) {
+            Ok((bytes, from)) => Ok(Some((from, &mut room[..bytes]))),
+            Err(e) => match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {
+                    Ok(None)
+                }
+                _ => Err(e),
+            },
         }
-        for (i, header) in headers.iter_mut().enumerate() {
-            header.msg_hdr.msg_name = (&raw mut names[i]).cast();
-            header.msg_hdr.msg_namelen = mem::size_of::<libc::sockaddr_storage>() as _;
-            header.msg_hdr.msg_iov = &raw mut parts[i];
-            header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_control = controls[i].0.as_mut_ptr().cast();
-            header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
-        }
-        let (fd, n) = (self.socket.as_raw_fd(), headers.len());
-        let flags = libc::MSG_DONTWAIT as _;
-        // SAFETY: every header points to a name, a control buffer and one slot of the lengths
-        // it says, all of which live until the call returns; no timeout is given.
-        let n = unsafe {
-            libc::recvmmsg(fd, headers.as_mut_ptr(), n as _, flags, std::ptr::null_mut())
-        };
-        let n = match Errno::result(n) {
-            Ok(n) => n as usize,
-            Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNREFUSED) => 0,
-            Err(e) => return Err(e.into()),
-        };
-        batch.wanted = if n == batch.wanted { BATCH } else { 1 };
-        for (header, name) in headers[..n].iter().zip(&names) {
-            // A truncated message is no datagram of ours; one of zero bytes neither.
-            let is_whole = header.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
-            let bytes = if is_whole { header.msg_len as usize } else { 0 };
-            let from = decode(name).unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
-            let segment_bytes = joined_bytes(&header.msg_hdr).unwrap_or(bytes);
-            // As many as there are slots.
-            let _ = batch.messages.push(Message { from, bytes, segment_bytes });
-        }
-        Ok(n)
     }
 
     /// Sends datagrams in as few calls as the kernel allows; `write` writes one to the front of some
@@ -284,37 +215,6 @@ impl AsFd for DatagramSocket {
     }
 }
 
-/// Room for control messages, aligned for their headers.
-#[derive(Clone, Copy)]
-#[repr(align(8))]
-struct Control([u8; CONTROL_BYTES]);
-
-/// The length of the datagrams that the kernel joined into one message, if it did.
-fn joined_bytes(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel filled the control buffer and its length; the macros stay inside.
-    let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
-    while !message.is_null() {
-        // SAFETY: `message` is not null, so it points to a whole header in the control buffer.
-        let (level, kind) = unsafe { ((*message).cmsg_level, (*message).cmsg_type) };
-        if (level, kind) == (libc::SOL_UDP, libc::UDP_GRO) {
-            // SAFETY: the data of this message is an int.
-            let bytes = unsafe { libc::CMSG_DATA(message).cast::<libc::c_int>().read_unaligned() };
-            return usize::try_from(bytes).ok().filter(|&bytes| bytes > 0);
-        }
-        // SAFETY: as for the first one.
-        message = unsafe { libc::CMSG_NXTHDR(header, message) };
-    }
-    None
-}
-
-fn decode(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
-    let pointer: *const libc::sockaddr_storage = name;
-    // SAFETY: the storage is as long as any address, and says by its family what it holds.
-    let storage = unsafe { SockaddrStorage::from_raw(pointer.cast(), None) }?;
-    let v4 = storage.as_sockaddr_in().map(|a| SocketAddr::V4(SocketAddrV4::from(*a)));
-    v4.or_else(|| storage.as_sockaddr_in6().map(|a| SocketAddr::V6(SocketAddrV6::from(*a))))
-}
-
 /// A stream that is being connected: it can be written once it is connected.
 ///
 /// # Errors
@@ -354,13 +254,16 @@ mod tests {
         (bind(), bind())
     }
 
+    /// At least `n` datagrams, of which the first says how long all but the last of a message are.
     fn collect(socket: &DatagramSocket, n: usize) -> Vec<(SocketAddr, Vec<u8>)> {
-        let mut batch = Batch::default();
+        let mut room = vec![0; MESSAGE_BYTES];
         let mut all = Vec::new();
-        for _ in 0..100 {
+        for _ in 0..1000 {
             wait(&[(socket.as_fd(), false)], Duration::from_millis(100));
-            socket.receive(&mut batch).unwrap();
-            all.extend(batch.datagrams().map(|(from, bytes)| (from, bytes.to_vec())));
+            if let Some((from, message)) = socket.receive(&mut room).unwrap() {
+                let len = usize::from(u16::from_le_bytes([message[0], message[1]]));
+                all.extend(message.chunks(len).map(|bytes| (from, bytes.to_vec())));
+            }
             if all.len() >= n {
                 break;
             }
@@ -378,15 +281,20 @@ mod tests {
                 a.splits &= splits;
                 for n in [1, 2, 45, 46, 92] {
                     let len = |i: usize| if i + 1 == n { 65 } else { 1432 };
+                    let content = |i| {
+                        let mut bytes = vec![i as u8; len(i)];
+                        bytes[..2].copy_from_slice(&(len(i) as u16).to_le_bytes());
+                        bytes
+                    };
                     assert!(a.send(to, 0..n, |&i, room| {
-                        room[..len(i)].fill(i as u8);
+                        room[..len(i)].copy_from_slice(&content(i));
                         len(i)
                     }));
                     let got = collect(&b, n);
                     assert_eq!(got.len(), n);
                     for (i, (sender, bytes)) in got.iter().enumerate() {
                         assert_eq!(*sender, from);
-                        assert_eq!(*bytes, vec![i as u8; len(i)]);
+                        assert_eq!(*bytes, content(i));
                     }
                 }
             }
@@ -396,8 +304,6 @@ mod tests {
     #[test]
     fn an_empty_socket_has_nothing() {
         let (a, _) = pair("127.0.0.1:0");
-        let mut batch = Batch::default();
-        assert_eq!(a.receive(&mut batch).unwrap(), 0);
-        assert_eq!(batch.datagrams().count(), 0);
+        assert_eq!(a.receive(&mut [0; 100]).unwrap(), None);
     }
 }

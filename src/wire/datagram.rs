@@ -304,6 +304,15 @@ impl Header {
     }
 }
 
+/// Datagrams that came as one: all but the last are as long as the first says that it is.
+pub fn split(message: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
+    let bytes = match message.len() {
+        whole @ 0..HEADER_LEN => whole.max(1),
+        _ => HEADER_LEN + usize::from(u16_at(message, 22)),
+    };
+    message.chunks_mut(bytes)
+}
+
 /// Writes a header's words.
 pub fn emit_words(words: [u64; 4], header: &mut [u8; HEADER_LEN]) {
     for (word, out) in words.iter().zip(header.as_chunks_mut().0) {
@@ -358,6 +367,27 @@ mod tests {
         ];
         assert_eq!(bytes[..28], wanted);
         assert_eq!(bytes[28..], checksum(&wanted, b"ab").to_le_bytes());
+    }
+
+    #[test]
+    fn datagrams_that_came_as_one_are_told_apart() {
+        for frame_bytes in [1_u32, 1400, 1401, 2800, 3000, 16_384] {
+            let n_chunks = frame_bytes.div_ceil(1400) as u16;
+            let sent: Vec<_> =
+                (0..n_chunks).map(|i| emitted(&data(i, n_chunks, frame_bytes))).collect();
+            let mut message = sent.concat();
+            assert!(split(&mut message).eq(sent.iter().map(|datagram| &datagram[..])));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_told_apart_in_pieces_that_cover_it() {
+        for len in 0..200 {
+            for fill in [0, 1, 0xff] {
+                let mut message = vec![fill; len];
+                assert_eq!(split(&mut message).map(|piece| piece.len()).sum::<usize>(), len);
+            }
+        }
     }
 
     #[test]
