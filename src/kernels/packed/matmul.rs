@@ -84,15 +84,15 @@ fn matmul_blocks<const RESULTS: usize>(
     let groups = w.k / x.x_group();
     let part_groups = (PART_BYTES / (nr * x.x_group())).clamp(1, groups);
     let block_rows = RESULTS / (nr * mr) * mr;
-    let mut results = [0.0; RESULTS];
-    let mut unpacked = unpack.map(|unpack| (unpack, Unpacked([0; UNPACKED_BYTES])));
+    let mut results = Aligned([0.0; RESULTS]);
+    let mut unpacked = unpack.map(|unpack| (unpack, Aligned([0; UNPACKED_BYTES])));
     for (panel_index, panel) in w.iter().enumerate() {
         let start = panel_index * nr;
         let columns = start..(start + nr).min(w.rows);
         let group_bytes = panel.len() / groups;
         for (block_index, out) in out.chunks_mut(block_rows).enumerate() {
             let first_row = block_index * block_rows;
-            let results = &mut results[..out.len() * nr];
+            let results = &mut results.0[..out.len() * nr];
             results.fill(0.0);
             let parts = panel.chunks(part_groups * group_bytes);
             let last = parts.len() - 1;
@@ -108,11 +108,12 @@ fn matmul_blocks<const RESULTS: usize>(
                 let distance = if is_single { NEAR_BYTES } else { part.len() };
                 let tiles = results.chunks_mut(mr * nr).zip(out.chunks_mut(mr));
                 let share = part.len() / tiles.len();
+                let w_step = share * AHEAD_COLUMNS / (part_range.len() * x.x_group());
                 for (tile_index, (y, out)) in tiles.enumerate() {
                     let (t, row) = (out.len(), first_row + tile_index * mr);
-                    let mut tile = x.tile(row..row + t).groups_of(part_range.clone(), t);
+                    let mut tile = x.part(row..row + t, part_range.clone());
                     tile.ahead.w = part.as_ptr().wrapping_add(distance + tile_index * share);
-                    tile.ahead.w_step = share * AHEAD_COLUMNS / (part_range.len() * x.x_group());
+                    tile.ahead.w_step = w_step;
                     let part = if t == 1 { part } else { whole };
                     if part_index == last {
                         out.iter().for_each(|out| prefetch(&out[columns.clone()]));
@@ -144,9 +145,9 @@ fn prefetch(out: &[f32]) {
     let _ = out;
 }
 
-/// Part of a panel, its codes taken apart.
+/// Starts with a cache line, so that no vector lies in two.
 #[repr(align(64))]
-struct Unpacked([u8; UNPACKED_BYTES]);
+struct Aligned<T>(T);
 
 impl Unpack {
     /// Takes apart the codes of `part`, whole activation groups of `x_group` columns.

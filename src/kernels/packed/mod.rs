@@ -51,8 +51,6 @@ mod layout;
 mod matmul;
 mod tiles;
 
-use std::ops::Range;
-
 use super::Groups;
 
 pub use layout::{GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8};
@@ -106,6 +104,8 @@ pub(super) struct Tile<'a> {
     pub(super) sums: &'a [f32],
     /// The weights' group is a block if they have 4 bits.
     pub(super) groups: Groups,
+    /// Weight groups in an activation group.
+    steps: usize,
     pub(super) ahead: Ahead,
 }
 
@@ -113,6 +113,7 @@ pub(super) struct Tile<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
     /// The same groups of the next tile's activations.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier asks for them"))]
     pub(super) x: *const i8,
     /// Weights.
     pub(super) w: *const u8,
@@ -143,7 +144,7 @@ impl<'a> Tile<'a> {
     /// Weight groups in an activation group.
     #[inline(always)]
     pub(super) fn steps(&self) -> usize {
-        self.groups.x / self.groups.w
+        self.steps
     }
 
     /// Each activation group.
@@ -173,20 +174,6 @@ impl<'a> Tile<'a> {
             scales,
             sums: &sums[g * n..][..n],
         })
-    }
-
-    /// The activation groups `part` of a tile of `t` rows.
-    fn groups_of(&self, part: Range<usize>, t: usize) -> Tile<'a> {
-        let Groups { x, w } = self.groups;
-        let some = |each: usize| part.start * each * t..part.end * each * t;
-        Tile {
-            q: &self.q[some(x)],
-            scales: &self.scales[some(1)],
-            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[some(x / w)] },
-            sums: if self.sums.is_empty() { &[] } else { &self.sums[some(x / w)] },
-            groups: self.groups,
-            ahead: Ahead { x: self.ahead.x.wrapping_add(part.start * x * t), ..self.ahead },
-        }
     }
 }
 
