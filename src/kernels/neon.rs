@@ -11,7 +11,7 @@ use std::arch::asm;
 use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
-use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn};
+use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, place_rows};
 use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
@@ -22,6 +22,7 @@ const PACKED: Option<PackedTable> = Some(PackedTable {
     layout: Layout::NEON,
     tiles_q8: &TILES_Q8,
     tiles_q4: &TILES_Q4,
+    place: place_rows,
     unpack_q4: None,
 });
 
@@ -142,7 +143,7 @@ fn add_tile<const M: usize>(out: &mut [f32], totals: &[[float32x4_t; 2]; M], sca
     }
 }
 
-/// Adds each row's totals times its scale to four columns of `out`, `[M, 16]`.
+/// Adds each row's totals times its scale to a strip of `out`, `[4, M, 4]`.
 #[target_feature(enable = "neon")]
 pub(super) fn add_rows<const M: usize>(
     out: &mut [f32],
@@ -150,11 +151,25 @@ pub(super) fn add_rows<const M: usize>(
     totals: &[float32x4_t; M],
     scales: &[f32; M],
 ) {
-    let (out, _) = out.as_chunks_mut::<4>();
-    let out = &mut out[strip..][..4 * M - 3];
+    let out = &mut out.as_chunks_mut::<4>().0[strip * M..][..M];
     for i in 0..M {
-        let out = &mut out[4 * i];
+        let out = &mut out[i];
         store(out, vfmaq_n_f32(load_floats(out), totals[i], scales[i]));
+    }
+}
+
+/// Writes a row of 16 results, or the first of them.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(super) fn place_row(y: [float32x4_t; 4], out: &mut [f32]) {
+    let mut part = [0.0; 16];
+    let is_whole = out.len() == part.len();
+    let whole = if is_whole { out.as_chunks_mut().0 } else { part.as_chunks_mut().0 };
+    for i in 0..4 {
+        store(&mut whole[i], y[i]);
+    }
+    if !is_whole {
+        out.copy_from_slice(&part[..out.len()]);
     }
 }
 
@@ -600,7 +615,7 @@ fn load_lanes(x: &[f32; 16]) -> [float32x4_t; 4] {
 }
 
 #[target_feature(enable = "neon")]
-fn load_floats(x: &[f32; 4]) -> float32x4_t {
+pub(super) fn load_floats(x: &[f32; 4]) -> float32x4_t {
     // SAFETY: `x` is four readable floats.
     unsafe { vld1q_f32(x.as_ptr()) }
 }

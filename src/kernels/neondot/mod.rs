@@ -5,25 +5,29 @@
 //! in one lane of another vector. A tile of 12 rows of activations by a strip of four rows is 12
 //! sums, as many running totals, and eight registers for operands: 16 columns take 48 `sdot` for
 //! four loads of four registers each. That leaves no register over, which is why those loops, and
-//! those of a single row, are written in assembly.
+//! those of a single row, are written in assembly; so are tiles of eight rows, as batches mostly are
+//! powers of two and end with one. Results wait as the loops have them, strip by strip. In an
+//! activation group the first product of each total is not added to anything, so that totals need
+//! not be cleared.
 
 #![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
 
 use std::arch::aarch64::*;
 use std::arch::asm;
+use std::ops::Range;
 
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
-use super::neon::{self, add_group, codes, load, load_32, parameters, store, total_of};
+use super::neon::{self, add_group, codes, load, load_32, load_floats, parameters, place_row, store, total_of};
 use super::packed::{Layout, PackedTable, Unpack};
 use super::{Blocks4, Groups, SummedRow, Table, peak};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::BLOCK;
 
-/// The instances of a kernel for tiles of so many rows, between one for a single row and one for
-/// whole tiles.
+/// The kernels of tiles of one row on: one of its own for a single row, one for eight and one for
+/// whole tiles, and instances of another for the heights between.
 macro_rules! tiles_of {
-    ($single:ident $kernel:ident: $($m:literal)* $whole:ident) => {
-        [$single, $($kernel::<$m>,)* $whole]
+    ($single:ident $kernel:ident: $($m:literal)* $eight:ident $($n:literal)* $whole:ident) => {
+        [$single, $($kernel::<$m>,)* $eight, $($kernel::<$n>,)* $whole]
     };
 }
 
@@ -38,92 +42,118 @@ macro_rules! sdot_rows {
     };
 }
 
-/// Loads the next 64 bytes of activations.
-macro_rules! load_x {
-    () => {
-        "ld1 {{v28.16b, v29.16b, v30.16b, v31.16b}}, [{x}], #64\n"
-    };
-}
-
 /// The products of sixteen columns of 12 rows: 12 vectors of activations, three of them for each four
-/// columns, by weights in registers `$a` to `$d`.
-macro_rules! sdot_16_columns_of {
-    ($a:literal $b:literal $c:literal $d:literal) => {
-        concat!(
-            load_x!(),
-            sdot_rows!($a 28: 0 1 2 3),
-            sdot_rows!($a 29: 4 5 6 7),
-            sdot_rows!($a 30: 8 9 10 11),
-            sdot_rows!($b 31: 0 1 2 3),
-            load_x!(),
-            sdot_rows!($b 28: 4 5 6 7),
-            sdot_rows!($b 29: 8 9 10 11),
-            sdot_rows!($c 30: 0 1 2 3),
-            sdot_rows!($c 31: 4 5 6 7),
-            load_x!(),
-            sdot_rows!($c 28: 8 9 10 11),
-            sdot_rows!($d 29: 0 1 2 3),
-            sdot_rows!($d 30: 4 5 6 7),
-            sdot_rows!($d 31: 8 9 10 11),
-        )
-    };
-}
-
-/// Makes the sums v0 to v11 zero and the totals v12 to v23 what a product is added to and stays the
-/// same, its zero signed.
-macro_rules! clear_12 {
+/// columns, by weights in registers v24 to v27.
+macro_rules! sdot_12_rows {
     () => {
         concat!(
-            clear!(0 12), clear!(1 13), clear!(2 14), clear!(3 15), clear!(4 16), clear!(5 17),
-            clear!(6 18), clear!(7 19), clear!(8 20), clear!(9 21), clear!(10 22), clear!(11 23),
+            load_x!(),
+            sdot_rows!(24 28: 0 1 2 3),
+            sdot_rows!(24 29: 4 5 6 7),
+            sdot_rows!(24 30: 8 9 10 11),
+            sdot_rows!(25 31: 0 1 2 3),
+            load_x!(),
+            sdot_rows!(25 28: 4 5 6 7),
+            sdot_rows!(25 29: 8 9 10 11),
+            sdot_rows!(26 30: 0 1 2 3),
+            sdot_rows!(26 31: 4 5 6 7),
+            load_x!(),
+            sdot_rows!(26 28: 8 9 10 11),
+            sdot_rows!(27 29: 0 1 2 3),
+            sdot_rows!(27 30: 4 5 6 7),
+            sdot_rows!(27 31: 8 9 10 11),
         )
     };
 }
 
-macro_rules! clear {
-    ($dots:literal $total:literal) => {
-        concat!("movi v", $dots, ".2d, #0\n", "movi v", $total, ".4s, #128, lsl #24\n")
-    };
-}
-
-/// Adds the sums in register `$dots` times those in v24 to `$total`.
-macro_rules! add_total {
-    ($dots:literal $total:literal) => {
-        concat!("scvtf v25.4s, v", $dots, ".4s\n", "fmla v", $total, ".4s, v25.4s, v24.4s\n",)
-    };
-}
-
-/// Adds the total in register `$total` times a lane of `$scales` to four of `out`, `$at` bytes in.
-macro_rules! add_out {
-    ($total:literal $scales:literal $lane:literal $at:literal) => {
+/// The same of eight rows.
+macro_rules! sdot_8_rows {
+    () => {
         concat!(
-            "ldr q28, [{out}, #",
-            $at,
-            "]\n",
-            "fmla v28.4s, v",
-            $total,
-            ".4s, v",
-            $scales,
-            ".s[",
-            $lane,
-            "]\n",
-            "str q28, [{out}, #",
-            $at,
-            "]\n",
+            load_x!(),
+            sdot_rows!(24 28: 0 1 2 3),
+            sdot_rows!(24 29: 4 5 6 7),
+            sdot_rows!(25 30: 0 1 2 3),
+            sdot_rows!(25 31: 4 5 6 7),
+            load_x!(),
+            sdot_rows!(26 28: 0 1 2 3),
+            sdot_rows!(26 29: 4 5 6 7),
+            sdot_rows!(27 30: 0 1 2 3),
+            sdot_rows!(27 31: 4 5 6 7),
         )
     };
 }
 
-/// Adds the totals v12 to v23 times the next 12 scales to `out`, whose rows are 64 bytes long.
+/// A line for each of 12 rows: the registers of its sums and of its totals, and where a value of it
+/// is among those of all rows: a register and its lane.
+macro_rules! lines_12 {
+    ($line:ident) => {
+        concat!(
+            $line!(0 12 26 0), $line!(1 13 26 1), $line!(2 14 26 2), $line!(3 15 26 3),
+            $line!(4 16 27 0), $line!(5 17 27 1), $line!(6 18 27 2), $line!(7 19 27 3),
+            $line!(8 20 28 0), $line!(9 21 28 1), $line!(10 22 28 2), $line!(11 23 28 3),
+        )
+    };
+}
+
+/// The same for eight rows.
+macro_rules! lines_8 {
+    ($line:ident) => {
+        concat!(
+            $line!(0 12 26 0), $line!(1 13 26 1), $line!(2 14 26 2), $line!(3 15 26 3),
+            $line!(4 16 27 0), $line!(5 17 27 1), $line!(6 18 27 2), $line!(7 19 27 3),
+        )
+    };
+}
+
+/// Makes a row's sums zero.
+macro_rules! begin_sums {
+    ($dots:literal $total:literal $at:literal $lane:literal) => {
+        concat!("movi v", $dots, ".2d, #0\n")
+    };
+}
+
+/// Adds the totals v12 to v23 times the next 12 scales to a strip of `out`.
 macro_rules! add_out_12 {
     () => {
         concat!(
-            "ld1 {{v24.4s, v25.4s, v26.4s}}, [{scales}], #48\n",
-            add_out!(12 24 0 0), add_out!(13 24 1 64), add_out!(14 24 2 128),
-            add_out!(15 24 3 192), add_out!(16 25 0 256), add_out!(17 25 1 320),
-            add_out!(18 25 2 384), add_out!(19 25 3 448), add_out!(20 26 0 512),
-            add_out!(21 26 1 576), add_out!(22 26 2 640), add_out!(23 26 3 704),
+            "ld1 {{v26.4s, v27.4s, v28.4s}}, [{scales}], #48\n",
+            add_out!(12 13 26 0 1 24 25 0), add_out!(14 15 26 2 3 30 31 32),
+            add_out!(16 17 27 0 1 24 25 64), add_out!(18 19 27 2 3 30 31 96),
+            add_out!(20 21 28 0 1 24 25 128), add_out!(22 23 28 2 3 30 31 160),
         )
+    };
+}
+
+/// The same for eight rows.
+macro_rules! add_out_8 {
+    () => {
+        concat!(
+            "ldp q26, q27, [{scales}], #32\n",
+            add_out!(12 13 26 0 1 24 25 0), add_out!(14 15 26 2 3 30 31 32),
+            add_out!(16 17 27 0 1 24 25 64), add_out!(18 19 27 2 3 30 31 96),
+        )
+    };
+}
+
+/// Adds the totals of two rows in registers `$a` and `$b`, times two lanes of `$scales`, to their
+/// fours of `out`, `$at` bytes in; by way of registers `$y0` and `$y1`.
+macro_rules! add_out {
+    ($a:literal $b:literal $scales:literal $lane0:literal $lane1:literal
+     $y0:literal $y1:literal $at:literal) => {
+        concat!(
+            "ldp q", $y0, ", q", $y1, ", [{out}, #", $at, "]\n",
+            "fmla v", $y0, ".4s, v", $a, ".4s, v", $scales, ".s[", $lane0, "]\n",
+            "fmla v", $y1, ".4s, v", $b, ".4s, v", $scales, ".s[", $lane1, "]\n",
+            "stp q", $y0, ", q", $y1, ", [{out}, #", $at, "]\n",
+        )
+    };
+}
+
+/// Makes sums zero and totals what a product is added to and stays the same, its zero signed.
+macro_rules! clear {
+    ($dots:literal $total:literal) => {
+        concat!("movi v", $dots, ".2d, #0\n", "movi v", $total, ".4s, #128, lsl #24\n")
     };
 }
 
@@ -166,8 +196,7 @@ macro_rules! add_totals_4 {
     };
 }
 
-pub(super) use {add_out, add_total, clear, clear_12, load_x};
-
+pub(super) mod gemm;
 mod q4;
 mod q8;
 
@@ -181,6 +210,7 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::NEON_DOT,
         tiles_q8: &q8::TILES,
         tiles_q4: &q4::TILES,
+        place,
         unpack_q4: Some(Unpack {
             unpack: q4::unpack,
             packed_bytes: q4::PANEL_BLOCK,
@@ -193,6 +223,18 @@ pub(super) static TABLE: Table = Table {
 
 /// Rows of a panel: four strips.
 const NR: usize = Layout::NEON_DOT.panel_rows();
+
+/// See [`PackedTable::place`]: a tile's results are `[4, t, 4]`, strip by strip.
+#[target_feature(enable = "neon,dotprod")]
+fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
+    let (y, t) = (y.as_chunks::<4>().0, out.len());
+    let strip = |i: usize| y[i * t..][..t].iter();
+    let strips = strip(0).zip(strip(1)).zip(strip(2)).zip(strip(3));
+    for (out, (((a, b), c), d)) in out.iter_mut().zip(strips) {
+        let y = [load_floats(a), load_floats(b), load_floats(c), load_floats(d)];
+        place_row(y, &mut out[columns.clone()]);
+    }
+}
 
 /// Adds the products of columns `4 * C..4 * C + 4` of some, of which each has `M` fours of `x`.
 #[target_feature(enable = "neon,dotprod")]

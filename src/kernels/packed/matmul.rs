@@ -5,10 +5,13 @@
 //! block of tiles whose results wait in one place until they are whole: rows of an output lie pages
 //! apart. What comes next of weights and outputs is asked for while a part is in use.
 
+use std::ops::Range;
+
 use super::super::Table;
 use super::layout::Panels;
 use super::{
-    AHEAD_COLUMNS, MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, Tile, TileFn, Unpack,
+    AHEAD_COLUMNS, MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, PlaceFn, Q8Tiles, Tile, TileFn,
+    Unpack,
 };
 use crate::quant::bcml1::BLOCK;
 
@@ -24,7 +27,7 @@ const _: () = assert!(BLOCK_RESULTS >= MR_MAX * NR_MAX);
 const NEAR_BYTES: usize = 8192;
 
 /// Most bytes of a part of a panel whose codes were taken apart.
-const UNPACKED_BYTES: usize = 20 << 10;
+const UNPACKED_BYTES: usize = 24 << 10;
 
 /// See [`super::super::Kernels::matmul_packed_q8`].
 pub(in crate::kernels) fn matmul_q8(
@@ -64,16 +67,17 @@ fn matmul(
     assert_eq!(out.len(), x.m());
     assert!(out.iter().all(|out| out.len() == w.rows));
     match out {
-        [out] => matmul_single(kernels[0], w, &x.tile(0..1), out),
+        [out] => matmul_single(kernels[0], w, &x.tile(0..1, 0..w.k / x.x_group()), out),
         _ if out.len() <= mr => {
-            matmul_blocks::<{ MR_MAX * NR_MAX }>(kernels, unpack, w, x, out);
+            matmul_blocks::<{ MR_MAX * NR_MAX }>(table.place, kernels, unpack, w, x, out);
         }
-        _ => matmul_blocks::<BLOCK_RESULTS>(kernels, unpack, w, x, out),
+        _ => matmul_blocks::<BLOCK_RESULTS>(table.place, kernels, unpack, w, x, out),
     }
 }
 
 /// The same for several rows, with room for `RESULTS` of them: clearing it takes time.
 fn matmul_blocks<const RESULTS: usize>(
+    place: PlaceFn,
     kernels: &[TileFn],
     unpack: Option<&Unpack>,
     w: Panels<'_>,
@@ -110,7 +114,7 @@ fn matmul_blocks<const RESULTS: usize>(
                 let share = part.len() / tiles.len();
                 for (tile_index, (y, out)) in tiles.enumerate() {
                     let (t, row) = (out.len(), first_row + tile_index * mr);
-                    let mut tile = x.tile(row..row + t).groups_of(part_range.clone(), t);
+                    let mut tile = x.tile(row..row + t, part_range.clone());
                     tile.ahead.w = part.as_ptr().wrapping_add(distance + tile_index * share);
                     tile.ahead.w_step = share * AHEAD_COLUMNS / (part_range.len() * x.x_group());
                     let part = if t == 1 { part } else { whole };
@@ -121,9 +125,8 @@ fn matmul_blocks<const RESULTS: usize>(
                     // its features.
                     unsafe { (kernels[t - 1])(part, &tile, y) };
                     if part_index == last {
-                        for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
-                            copy(&y[..columns.len()], &mut out[columns.clone()]);
-                        }
+                        // SAFETY: as above.
+                        unsafe { place(y, columns.clone(), out) };
                     }
                 }
             }
@@ -170,6 +173,14 @@ fn matmul_single(kernel: TileFn, w: Panels<'_>, x: &Tile<'_>, out: &mut [f32]) {
         if out.len() < nr {
             out.copy_from_slice(&last[..out.len()]);
         }
+    }
+}
+
+/// Puts a tile's results in place, `[t, nr]`.
+pub(in crate::kernels) fn place_rows(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
+    let nr = y.len() / out.len();
+    for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
+        copy(&y[..columns.len()], &mut out[columns.clone()]);
     }
 }
 

@@ -126,19 +126,21 @@ impl<'a> Q8Tiles<'a> {
         }
     }
 
-    /// The tile of rows `range`.
-    pub(super) fn tile(&self, range: Range<usize>) -> Tile<'a> {
-        let part = |per_row: usize| range.start * per_row..range.end * per_row;
+    /// The tile of `rows`, of it the activation groups `groups`.
+    pub(super) fn tile(&self, rows: Range<usize>, groups: Range<usize>) -> Tile<'a> {
+        let group_len = self.x_group * rows.len();
+        let before = groups.start * group_len;
+        let (start, len) = (rows.start * self.k + before, groups.len() * group_len);
+        let part = |each: usize| start / each..(start + len) / each;
         let group = if self.zeros.is_empty() { BLOCK } else { self.group };
-        let sums = part(self.k / BLOCK);
-        let q = &self.q[part(self.k)];
+        let next = self.q.as_ptr().wrapping_add(rows.end * self.k + before);
         Tile {
-            q,
-            scales: &self.scales[part(self.k / self.x_group)],
-            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(self.k / group)] },
-            sums: if self.sums.is_empty() { &[] } else { &self.sums[sums] },
+            q: &self.q[part(1)],
+            scales: &self.scales[part(self.x_group)],
+            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(group)] },
+            sums: if self.sums.is_empty() { &[] } else { &self.sums[part(BLOCK)] },
             groups: Groups { x: self.x_group, w: group },
-            ahead: Ahead { x: q.as_ptr_range().end, w: ptr::null(), w_step: 0 },
+            ahead: Ahead { x: next, w: ptr::null(), w_step: 0 },
         }
     }
 }
