@@ -230,11 +230,11 @@ pub(super) fn soften<const FMA: bool>(scores: &mut [f32; BLOCK], state: &mut Sof
     let max = larger(state.max, largest(max));
     let mut sums = [0.0; LANES];
     for i in 0..LANES {
-        low[i] = exp::<FMA>(low[i] - max);
-        high[i] = exp::<FMA>(high[i] - max);
+        low[i] = exp_to_one::<FMA>(low[i] - max);
+        high[i] = exp_to_one::<FMA>(high[i] - max);
         sums[i] = low[i] + high[i];
     }
-    let correction = exp::<FMA>(state.max - max);
+    let correction = exp_to_one::<FMA>(state.max - max);
     *state = Softmax { max, sum: fma::<FMA>(state.sum, correction, join(sums)) };
     correction
 }
@@ -316,11 +316,25 @@ pub(super) fn weigh_4<const FMA: bool, const N: usize>(
                 *sum = out * corrections[i];
             }
         }
-        for (j, values) in values.chunks_exact(head_dim).enumerate() {
+        // By fours, so that a tier loads as many weights at once.
+        let (fours, rest) = values.split_at(values.len() / (4 * head_dim) * (4 * head_dim));
+        for (j, values) in fours.chunks_exact(4 * head_dim).enumerate() {
+            let weights = weights.map(|weights| &weights.as_chunks::<4>().0[j]);
+            for p in 0..4 {
+                let values = &values[p * head_dim + at..][..N];
+                for i in 0..4 {
+                    for c in 0..N {
+                        sums[i][c] = fma::<FMA>(weights[i][p], values[c], sums[i][c]);
+                    }
+                }
+            }
+        }
+        for (j, values) in rest.chunks_exact(head_dim).enumerate() {
             let values = &values[at..][..N];
             for i in 0..4 {
+                let weight = weights[i].as_chunks::<4>().1[j];
                 for c in 0..N {
-                    sums[i][c] = fma::<FMA>(weights[i][j], values[c], sums[i][c]);
+                    sums[i][c] = fma::<FMA>(weight, values[c], sums[i][c]);
                 }
             }
         }
@@ -340,13 +354,35 @@ pub(super) fn weigh_4<const FMA: bool, const N: usize>(
 /// and for `exp(r)` a polynomial of degree 6 through Chebyshev nodes (off by `1.1e-8` relative).
 #[inline(always)]
 pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
+    let is_zero = x < EXP_LEAST;
+    // Outside of these bounds the result is known; a NaN passes.
+    let x = if is_zero { EXP_LEAST } else { x };
+    let x = if x > 95.0 { 95.0 } else { x };
+    let (p, n) = exp_parts::<FMA>(x);
+    // In two halves, as 2^n itself may lie outside of f32.
+    let y = p * power_of_two(n >> 1) * power_of_two(n.wrapping_sub(n >> 1));
+    if is_zero { 0.0 } else { y }
+}
+
+/// [`exp`] for `x` that is not above 0, or NaN.
+#[inline(always)]
+pub(super) fn exp_to_one<const FMA: bool>(x: f32) -> f32 {
+    let is_zero = x < EXP_LEAST;
+    let x = if is_zero { EXP_LEAST } else { x };
+    let (p, n) = exp_parts::<FMA>(x);
+    // 2^n is no less than 2^-126, so that this rounds once, as two halves do.
+    let y = p * power_of_two(n);
+    if is_zero { 0.0 } else { y }
+}
+
+/// Below it [`exp`] is 0.
+const EXP_LEAST: f32 = -87.33;
+
+/// `exp(r)` and `n` for `x = n * ln(2) + r`.
+#[inline(always)]
+fn exp_parts<const FMA: bool>(x: f32) -> (f32, i32) {
     const LN2_HI: f32 = 0.693_145_75; // 15 bits: times n it is exact
     const LN2_LO: f32 = 1.428_606_8e-6;
-    const LEAST: f32 = -87.33;
-    let is_zero = x < LEAST;
-    // Outside of these bounds the result is known; a NaN passes.
-    let x = if is_zero { LEAST } else { x };
-    let x = if x > 95.0 { 95.0 } else { x };
     let shifted = fma::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
     let r = fma::<FMA>(n, -LN2_LO, fma::<FMA>(n, -LN2_HI, x));
@@ -354,10 +390,7 @@ pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
     for c in [8.363_233e-3, 4.166_655_2e-2, 0.166_665_76, 0.5, 1.0, 1.0] {
         p = fma::<FMA>(p, r, c);
     }
-    // In two halves, as 2^n itself may lie outside of f32.
-    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
-    let y = p * power_of_two(n >> 1) * power_of_two(n.wrapping_sub(n >> 1));
-    if is_zero { 0.0 } else { y }
+    (p, (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32))
 }
 
 /// `2^n` for `n` in `-126..=127`.

@@ -431,13 +431,17 @@ fn add_lanes(sums: [float32x4_t; 4], a: [float32x4_t; 4], b: [float32x4_t; 4]) -
 /// As [`dots`] for four rows by four.
 #[target_feature(enable = "neon")]
 fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
-    let ([a, b, c, d], [e, f, g, h]) = (x, rows);
-    let ([a_ef, b_ef], [a_gh, b_gh]) = (dots22([a, b], [e, f]), dots22([a, b], [g, h]));
-    let ([c_ef, d_ef], [c_gh, d_gh]) = (dots22([c, d], [e, f]), dots22([c, d], [g, h]));
+    let len = x[0].len();
+    if !len.is_multiple_of(float::LANES) {
+        return [dots(x[0], rows), dots(x[1], rows), dots(x[2], rows), dots(x[3], rows)];
+    }
+    let (x, rows) = (float::chunks_of(x, len), float::chunks_of(rows, len));
     let mut y = [[0.0; 4]; 4];
-    let halves = [[a_ef, a_gh], [b_ef, b_gh], [c_ef, c_gh], [d_ef, d_gh]];
-    for (y, [low, high]) in y.iter_mut().zip(halves) {
-        store(y, vpaddq_f32(low, high));
+    for (x, y) in x.as_chunks::<2>().0.iter().zip(y.as_chunks_mut::<2>().0) {
+        let [low_a, low_b] = dots22(*x, [rows[0], rows[1]]);
+        let [high_a, high_b] = dots22(*x, [rows[2], rows[3]]);
+        store(&mut y[0], vpaddq_f32(low_a, high_a));
+        store(&mut y[1], vpaddq_f32(low_b, high_b));
     }
     y
 }
@@ -445,24 +449,13 @@ fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
 /// Dot products of two rows with two others but for the last addition: of each of `x` two with
 /// the first row's halves, two with the second's.
 #[target_feature(enable = "neon")]
-fn dots22(x: [&[f32]; 2], rows: [&[f32]; 2]) -> [float32x4_t; 2] {
+#[inline]
+fn dots22(x: [&[float::Lanes]; 2], rows: [&[float::Lanes]; 2]) -> [float32x4_t; 2] {
     let mut sums = [[[vdupq_n_f32(0.0); 4]; 2]; 2];
-    let len = x[0].len();
-    let (x_chunks, rows_chunks) = (float::chunks_of(x, len), float::chunks_of(rows, len));
-    for c in 0..x_chunks[0].len() {
-        let rows = [load_lanes(&rows_chunks[0][c]), load_lanes(&rows_chunks[1][c])];
-        for i in 0..2 {
-            let x = load_lanes(&x_chunks[i][c]);
-            for j in 0..2 {
-                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
-            }
-        }
-    }
-    if !len.is_multiple_of(float::LANES) {
-        let rows = rows.map(float::last_chunk);
-        let rows = [load_lanes(&rows[0]), load_lanes(&rows[1])];
-        for i in 0..2 {
-            let x = load_lanes(&float::last_chunk(x[i]));
+    for (((a, b), c), d) in x[0].iter().zip(x[1]).zip(rows[0]).zip(rows[1]) {
+        let rows = [load_lanes(c), load_lanes(d)];
+        for (i, x) in [a, b].into_iter().enumerate() {
+            let x = load_lanes(x);
             for j in 0..2 {
                 sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
             }
@@ -605,13 +598,9 @@ pub(super) fn load_32(x: &[i8; 32]) -> [int8x16_t; 2] {
 
 #[target_feature(enable = "neon")]
 fn load_lanes(x: &[f32; 16]) -> [float32x4_t; 4] {
-    let (fours, _) = x.as_chunks::<4>();
-    let mut lanes = [vdupq_n_f32(0.0); 4];
-    for i in 0..4 {
-        // SAFETY: `fours[i]` is four readable floats.
-        lanes[i] = unsafe { vld1q_f32(fours[i].as_ptr()) };
-    }
-    lanes
+    // SAFETY: `x` is 16 readable floats.
+    let float32x4x4_t(a, b, c, d) = unsafe { vld1q_f32_x4(x.as_ptr()) };
+    [a, b, c, d]
 }
 
 #[target_feature(enable = "neon")]

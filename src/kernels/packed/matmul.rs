@@ -97,7 +97,7 @@ fn matmul_blocks<const RESULTS: usize>(
         for (block_index, out) in out.chunks_mut(block_rows).enumerate() {
             let first_row = block_index * block_rows;
             let results = &mut results[..out.len() * nr];
-            results.fill(0.0);
+            bytemuck::fill_zeroes(results);
             let parts = panel.chunks(part_groups * group_bytes);
             let last = parts.len() - 1;
             let is_single = out.len() <= mr;
@@ -119,7 +119,7 @@ fn matmul_blocks<const RESULTS: usize>(
                     tile.ahead.w_step = share * AHEAD_COLUMNS / (part_range.len() * x.x_group());
                     let part = if t == 1 { part } else { whole };
                     if part_index == last {
-                        out.iter().for_each(|out| prefetch(&out[columns.clone()]));
+                        prefetch(out, columns.clone());
                     }
                     // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has
                     // its features.
@@ -134,17 +134,17 @@ fn matmul_blocks<const RESULTS: usize>(
     }
 }
 
-/// Asks for a row's part of the output, which will be written.
+/// Asks for part of the output, which will be written.
 #[inline(always)]
-fn prefetch(out: &[f32]) {
+fn prefetch(out: &[&mut [f32]], columns: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    for line in out.chunks(16) {
+    for line in out.iter().flat_map(|out| out[columns.clone()].chunks(16)) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = out;
+    let _ = (out, columns);
 }
 
 /// Part of a panel, its codes taken apart.

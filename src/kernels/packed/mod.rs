@@ -35,7 +35,7 @@
 //! ```text
 //! q       [k / kr, t, kr]   i8
 //! scales  [k / group, t]    f32, of groups of activations
-//! zeros   [k / group, t]    f32, for int8 weights
+//! zeros   [k / group, t]    f32, for int8 weights that are flipped
 //! sums    [k / 32, t]       f32, the sum of each 32 q; for 4-bit weights
 //! ```
 //!
