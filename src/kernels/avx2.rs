@@ -16,6 +16,7 @@ use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
+float::tile_kernels!(true, #[target_feature(enable = "avx2,fma,f16c")]);
 
 const PACKED: Option<PackedTable> = Some(PackedTable {
     layout: Layout::AVX2,

@@ -316,25 +316,11 @@ pub(super) fn weigh_4<const FMA: bool, const N: usize>(
                 *sum = out * corrections[i];
             }
         }
-        // By fours, so that a tier loads as many weights at once.
-        let (fours, rest) = values.split_at(values.len() / (4 * head_dim) * (4 * head_dim));
-        for (j, values) in fours.chunks_exact(4 * head_dim).enumerate() {
-            let weights = weights.map(|weights| &weights.as_chunks::<4>().0[j]);
-            for p in 0..4 {
-                let values = &values[p * head_dim + at..][..N];
-                for i in 0..4 {
-                    for c in 0..N {
-                        sums[i][c] = fma::<FMA>(weights[i][p], values[c], sums[i][c]);
-                    }
-                }
-            }
-        }
-        for (j, values) in rest.chunks_exact(head_dim).enumerate() {
+        for (j, values) in values.chunks_exact(head_dim).enumerate() {
             let values = &values[at..][..N];
             for i in 0..4 {
-                let weight = weights[i].as_chunks::<4>().1[j];
                 for c in 0..N {
-                    sums[i][c] = fma::<FMA>(weight, values[c], sums[i][c]);
+                    sums[i][c] = fma::<FMA>(weights[i][j], values[c], sums[i][c]);
                 }
             }
         }
@@ -468,7 +454,7 @@ fn fma_by_f64(a: f32, b: f32, c: f32) -> f32 {
 
 /// Functions of a tier that are the bodies above, compiled with `$attr` (its target features), and
 /// its table. The tier's file adds the rest of what the table names,
-/// and `dots`, `dots44`, `largest`, `round`, `prefetch` and `spin_int8`.
+/// and `dots`, `score_4`, `weigh_4`, `largest`, `round`, `prefetch` and `spin_int8`.
 macro_rules! float_kernels {
     ($fma:expr, $packed:expr $(, #[$attr:meta])?) => {
         $(#[$attr])?
@@ -540,22 +526,6 @@ macro_rules! float_kernels {
             $crate::kernels::float::weigh::<{ $fma }>(weights, values, correction, out);
         }
 
-        $(#[$attr])?
-        pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
-            let dots = |x: &[f32], row: [&[f32]; 1]| dots(x, row);
-            $crate::kernels::float::score_4(q, keys, scale, out, dots, |q, keys| dots44(q, keys));
-        }
-
-        $(#[$attr])?
-        pub(super) fn weigh_4(
-            weights: [&[f32]; 4],
-            values: &[f32],
-            corrections: [f32; 4],
-            out: [&mut [f32]; 4],
-        ) {
-            $crate::kernels::float::weigh_4::<{ $fma }, 16>(weights, values, corrections, 0, out);
-        }
-
         /// The tier's functions.
         pub(super) static TABLE: $crate::kernels::Table = $crate::kernels::Table {
             dot_q8_q8_f32_1x4,
@@ -585,4 +555,25 @@ macro_rules! float_kernels {
     };
 }
 
-pub(super) use float_kernels;
+/// `score_4` of a tier that has `dots44`, and `weigh_4`.
+macro_rules! tile_kernels {
+    ($fma:expr $(, #[$attr:meta])?) => {
+        $(#[$attr])?
+        pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
+            let dots = |x: &[f32], row: [&[f32]; 1]| dots(x, row);
+            $crate::kernels::float::score_4(q, keys, scale, out, dots, |q, keys| dots44(q, keys));
+        }
+
+        $(#[$attr])?
+        pub(super) fn weigh_4(
+            weights: [&[f32]; 4],
+            values: &[f32],
+            corrections: [f32; 4],
+            out: [&mut [f32]; 4],
+        ) {
+            $crate::kernels::float::weigh_4::<{ $fma }, 16>(weights, values, corrections, 0, out);
+        }
+    };
+}
+
+pub(super) use {float_kernels, tile_kernels};

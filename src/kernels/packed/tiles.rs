@@ -245,7 +245,8 @@ fn quantize(
     }
 }
 
-/// Writes blocks of `KR` values `STEP` values apart.
+/// Writes blocks of `KR` values `STEP` values apart; a call of its own, or its steps would vary.
+#[inline(never)]
 fn spread<const KR: usize, const STEP: usize>(row_q: &[i8], q: &mut [i8]) {
     let (blocks, _) = row_q.as_chunks::<KR>();
     let (whole, last) = q.as_chunks_mut::<STEP>();

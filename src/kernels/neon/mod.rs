@@ -10,11 +10,14 @@ use std::arch::asm;
 
 use half::f16;
 
+use self::attend::{score_4, weigh_4};
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
 use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, place_rows};
 use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
+
+mod attend;
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
@@ -428,48 +431,6 @@ fn add_lanes(sums: [float32x4_t; 4], a: [float32x4_t; 4], b: [float32x4_t; 4]) -
     ]
 }
 
-/// As [`dots`] for four rows by four.
-#[target_feature(enable = "neon")]
-fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
-    let len = x[0].len();
-    if !len.is_multiple_of(float::LANES) {
-        return [dots(x[0], rows), dots(x[1], rows), dots(x[2], rows), dots(x[3], rows)];
-    }
-    let (x, rows) = (float::chunks_of(x, len), float::chunks_of(rows, len));
-    let mut y = [[0.0; 4]; 4];
-    for (x, y) in x.as_chunks::<2>().0.iter().zip(y.as_chunks_mut::<2>().0) {
-        let [low_a, low_b] = dots22(*x, [rows[0], rows[1]]);
-        let [high_a, high_b] = dots22(*x, [rows[2], rows[3]]);
-        store(&mut y[0], vpaddq_f32(low_a, high_a));
-        store(&mut y[1], vpaddq_f32(low_b, high_b));
-    }
-    y
-}
-
-/// Dot products of two rows with two others but for the last addition: of each of `x` two with
-/// the first row's halves, two with the second's.
-#[target_feature(enable = "neon")]
-#[inline]
-fn dots22(x: [&[float::Lanes]; 2], rows: [&[float::Lanes]; 2]) -> [float32x4_t; 2] {
-    let mut sums = [[[vdupq_n_f32(0.0); 4]; 2]; 2];
-    for (((a, b), c), d) in x[0].iter().zip(x[1]).zip(rows[0]).zip(rows[1]) {
-        let rows = [load_lanes(c), load_lanes(d)];
-        for (i, x) in [a, b].into_iter().enumerate() {
-            let x = load_lanes(x);
-            for j in 0..2 {
-                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
-            }
-        }
-    }
-    let mut y = [vdupq_n_f32(0.0); 2];
-    for i in 0..2 {
-        let [[a, b, c, d], [e, f, g, h]] = sums[i];
-        let first = vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
-        y[i] = vpaddq_f32(first, vaddq_f32(vaddq_f32(e, g), vaddq_f32(f, h)));
-    }
-    y
-}
-
 /// Bits of the largest magnitude; as integers, which without their sign they are in order as.
 #[target_feature(enable = "neon")]
 fn largest(x: &[[f32; 32]]) -> u32 {
@@ -598,9 +559,8 @@ pub(super) fn load_32(x: &[i8; 32]) -> [int8x16_t; 2] {
 
 #[target_feature(enable = "neon")]
 fn load_lanes(x: &[f32; 16]) -> [float32x4_t; 4] {
-    // SAFETY: `x` is 16 readable floats.
-    let float32x4x4_t(a, b, c, d) = unsafe { vld1q_f32_x4(x.as_ptr()) };
-    [a, b, c, d]
+    let (fours, _) = x.as_chunks::<4>();
+    [load_floats(&fours[0]), load_floats(&fours[1]), load_floats(&fours[2]), load_floats(&fours[3])]
 }
 
 #[target_feature(enable = "neon")]
