@@ -165,14 +165,19 @@ pub(super) fn add_rows<const M: usize>(
 #[target_feature(enable = "neon")]
 #[inline]
 pub(super) fn place_row(y: [float32x4_t; 4], out: &mut [f32]) {
-    let mut part = [0.0; 16];
-    let is_whole = out.len() == part.len();
-    let whole = if is_whole { out.as_chunks_mut().0 } else { part.as_chunks_mut().0 };
-    for i in 0..4 {
-        store(&mut whole[i], y[i]);
+    if let [out] = out.as_chunks_mut::<16>().0 {
+        return store_16(out, y);
     }
-    if !is_whole {
-        out.copy_from_slice(&part[..out.len()]);
+    let mut part = [0.0; 16];
+    store_16(&mut part, y);
+    out.copy_from_slice(&part[..out.len()]);
+}
+
+#[target_feature(enable = "neon")]
+#[inline]
+fn store_16(out: &mut [f32; 16], y: [float32x4_t; 4]) {
+    for (out, y) in out.as_chunks_mut().0.iter_mut().zip(y) {
+        store(out, y);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The loops of tiles whose running totals stand in registers, for tiers that lay weights out in four
 //! strips of four rows: which instructions multiply, and which registers they use, is theirs.
 //!
-//! A tier's macros name what differs. `$lines` repeats a macro for all rows: `begin_sums`;
+//! A tier's macros name what differs. `$lines` repeats a macro for all rows, two at a time: `begin_sums`;
 //! `begin_total` and `add_total`, which end a group, the first of an activation group and any other; `$products` multiplies 16 columns of weights in registers v24 to v27 by what
 //! [`load_x`] gives it; `$add_out` ends an activation group.
 
@@ -134,7 +134,7 @@ macro_rules! block_of_32 {
 /// The same for unpacked 4-bit weights.
 macro_rules! gemm_q4 {
     ($features:literal $name:ident: $rows:literal $lines:ident $products:ident
-     $load_parameters:ident $add_out:ident) => {
+     $load_parameters:ident $add_out:ident $(, $($operand:tt)*)?) => {
         #[target_feature(enable = $features)]
         fn $name(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
             let (n, steps) = (x.scales.len() / $rows, x.steps());
@@ -181,6 +181,7 @@ macro_rules! gemm_q4 {
                     w = out(reg) _, x = out(reg) _, sums = out(reg) _, scales = out(reg) _,
                     out = inout(reg) out.as_mut_ptr() => _, strips = inout(reg) 4_usize => _,
                     n_all = in(reg) n, n = out(reg) _, steps = in(reg) steps, step = out(reg) _,
+                    $($($operand)*,)?
                     strip_bytes = const STRIP, out_strip = const 16 * $rows,
                     out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
                     out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,

@@ -84,14 +84,15 @@ macro_rules! sdot_8_rows {
     };
 }
 
-/// A line for each of 12 rows: the registers of its sums and of its totals, and where a value of it
-/// is among those of all rows: a register and its lane.
+/// Lines for each two of 12 rows: the registers of their sums and of their totals, where values of
+/// them are among those of all rows (a register and two lanes), two registers that are free where
+/// results are added, and where these are in a strip of them, in bytes.
 macro_rules! lines_12 {
     ($line:ident) => {
         concat!(
-            $line!(0 12 26 0), $line!(1 13 26 1), $line!(2 14 26 2), $line!(3 15 26 3),
-            $line!(4 16 27 0), $line!(5 17 27 1), $line!(6 18 27 2), $line!(7 19 27 3),
-            $line!(8 20 28 0), $line!(9 21 28 1), $line!(10 22 28 2), $line!(11 23 28 3),
+            $line!(0 1 12 13 26 0 1 24 25 0), $line!(2 3 14 15 26 2 3 30 31 32),
+            $line!(4 5 16 17 27 0 1 24 25 64), $line!(6 7 18 19 27 2 3 30 31 96),
+            $line!(8 9 20 21 28 0 1 24 25 128), $line!(10 11 22 23 28 2 3 30 31 160),
         )
     };
 }
@@ -100,52 +101,43 @@ macro_rules! lines_12 {
 macro_rules! lines_8 {
     ($line:ident) => {
         concat!(
-            $line!(0 12 26 0), $line!(1 13 26 1), $line!(2 14 26 2), $line!(3 15 26 3),
-            $line!(4 16 27 0), $line!(5 17 27 1), $line!(6 18 27 2), $line!(7 19 27 3),
+            $line!(0 1 12 13 26 0 1 24 25 0), $line!(2 3 14 15 26 2 3 30 31 32),
+            $line!(4 5 16 17 27 0 1 24 25 64), $line!(6 7 18 19 27 2 3 30 31 96),
         )
     };
 }
 
-/// Makes a row's sums zero.
+/// Makes sums [`ZERO`](super::packed::ZERO), floats by their bits: a subtraction of that, which makes
+/// floats of them, has more units that do it than a conversion.
 macro_rules! begin_sums {
-    ($dots:literal $total:literal $at:literal $lane:literal) => {
-        concat!("movi v", $dots, ".2d, #0\n")
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
+        concat!("dup v", $a, ".4s, {zero:w}\n", "dup v", $b, ".4s, {zero:w}\n")
     };
 }
 
 /// Adds the totals v12 to v23 times the next 12 scales to a strip of `out`.
 macro_rules! add_out_12 {
     () => {
-        concat!(
-            "ld1 {{v26.4s, v27.4s, v28.4s}}, [{scales}], #48\n",
-            add_out!(12 13 26 0 1 24 25 0), add_out!(14 15 26 2 3 30 31 32),
-            add_out!(16 17 27 0 1 24 25 64), add_out!(18 19 27 2 3 30 31 96),
-            add_out!(20 21 28 0 1 24 25 128), add_out!(22 23 28 2 3 30 31 160),
-        )
+        concat!("ld1 {{v26.4s, v27.4s, v28.4s}}, [{scales}], #48\n", lines_12!(add_out))
     };
 }
 
 /// The same for eight rows.
 macro_rules! add_out_8 {
     () => {
-        concat!(
-            "ldp q26, q27, [{scales}], #32\n",
-            add_out!(12 13 26 0 1 24 25 0), add_out!(14 15 26 2 3 30 31 32),
-            add_out!(16 17 27 0 1 24 25 64), add_out!(18 19 27 2 3 30 31 96),
-        )
+        concat!("ldp q26, q27, [{scales}], #32\n", lines_8!(add_out))
     };
 }
 
-/// Adds the totals of two rows in registers `$a` and `$b`, times two lanes of `$scales`, to their
-/// fours of `out`, `$at` bytes in; by way of registers `$y0` and `$y1`.
 macro_rules! add_out {
-    ($a:literal $b:literal $scales:literal $lane0:literal $lane1:literal
-     $y0:literal $y1:literal $at:literal) => {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
         concat!(
-            "ldp q", $y0, ", q", $y1, ", [{out}, #", $at, "]\n",
-            "fmla v", $y0, ".4s, v", $a, ".4s, v", $scales, ".s[", $lane0, "]\n",
-            "fmla v", $y1, ".4s, v", $b, ".4s, v", $scales, ".s[", $lane1, "]\n",
-            "stp q", $y0, ", q", $y1, ", [{out}, #", $at, "]\n",
+            "ldp q", $y, ", q", $z, ", [{out}, #", $at, "]\n",
+            "fmla v", $y, ".4s, v", $ta, ".4s, v", $x, ".s[", $i, "]\n",
+            "fmla v", $z, ".4s, v", $tb, ".4s, v", $x, ".s[", $j, "]\n",
+            "stp q", $y, ", q", $z, ", [{out}, #", $at, "]\n",
         )
     };
 }

@@ -1,13 +1,14 @@
 //! 4-bit weights. A byte holds codes of two rows: the low one of a row of an even strip, and the high
 //! one, less 8, of the same row of the next strip. A single row multiplies the byte as it is, which
 //! is 16 times the high code and the low one too much, and the low code, which takes one instruction
-//! for two products; more rows share what [`unpack`] made of both.
+//! for two products; more rows share what [`unpack`] made of both. Their sums are floats by their
+//! bits, as those of flipped weights are: an activation group's stay below `256 * 15 * 127`.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::super::neon::{add_rows, load, load_halves, widen_8};
-use super::super::packed::{BLOCK_BYTES, Tile, TileFn};
+use super::super::packed::{BLOCK_BYTES, Tile, TileFn, ZERO};
 use super::gemm::{block_of_32, gemm_q4, load_x};
 use super::{NR, four_columns};
 use crate::quant::bcml1::BLOCK;
@@ -93,44 +94,62 @@ fn gemm_q8_q4_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
     }
 }
 
-/// Makes the total in register `$total` a block's: the offsets in v31 times a lane of `$sums`, and
-/// the sums in `$dots` times the steps in v24.
+/// Makes totals of two rows a block's: the offsets in v31 times the rows' sums of activations, and
+/// products' sums less the zero in v29 times the steps in v24.
 macro_rules! begin_total {
-    ($dots:literal $total:literal $sums:literal $lane:literal) => {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
         concat!(
-            "fmul v", $total, ".4s, v31.4s, v", $sums, ".s[", $lane, "]\n",
-            "scvtf v25.4s, v", $dots, ".4s\n",
-            "fmla v", $total, ".4s, v25.4s, v24.4s\n",
+            "fmul v", $ta, ".4s, v31.4s, v", $x, ".s[", $i, "]\n",
+            "fmul v", $tb, ".4s, v31.4s, v", $x, ".s[", $j, "]\n",
+            "fsub v25.4s, v", $a, ".4s, v29.4s\n",
+            "fsub v30.4s, v", $b, ".4s, v29.4s\n",
+            "fmla v", $ta, ".4s, v25.4s, v24.4s\n",
+            "fmla v", $tb, ".4s, v30.4s, v24.4s\n",
         )
     };
 }
 
-/// Adds the same to the total.
+/// Adds the same to the totals.
 macro_rules! add_total {
-    ($dots:literal $total:literal $sums:literal $lane:literal) => {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
         concat!(
-            "fmla v", $total, ".4s, v31.4s, v", $sums, ".s[", $lane, "]\n",
-            "scvtf v25.4s, v", $dots, ".4s\n",
-            "fmla v", $total, ".4s, v25.4s, v24.4s\n",
+            "fmla v", $ta, ".4s, v31.4s, v", $x, ".s[", $i, "]\n",
+            "fmla v", $tb, ".4s, v31.4s, v", $x, ".s[", $j, "]\n",
+            "fsub v25.4s, v", $a, ".4s, v29.4s\n",
+            "fsub v30.4s, v", $b, ".4s, v29.4s\n",
+            "fmla v", $ta, ".4s, v25.4s, v24.4s\n",
+            "fmla v", $tb, ".4s, v30.4s, v24.4s\n",
         )
     };
 }
 
-/// Loads a block's steps and offsets, and the sums of its activations.
+/// Loads a block's steps and offsets, the sums of its activations, and the products' zero.
 macro_rules! load_12_parameters {
     () => {
-        "ldp q24, q31, [{w}], #512\nld1 {{v26.4s, v27.4s, v28.4s}}, [{sums}], #48\n"
+        concat!(
+            "ldp q24, q31, [{w}], #512\n",
+            "ld1 {{v26.4s, v27.4s, v28.4s}}, [{sums}], #48\n",
+            "dup v29.4s, {zero:w}\n",
+        )
     };
 }
 
 macro_rules! load_8_parameters {
     () => {
-        "ldp q24, q31, [{w}], #512\nldp q26, q27, [{sums}], #32\n"
+        concat!(
+            "ldp q24, q31, [{w}], #512\n",
+            "ldp q26, q27, [{sums}], #32\n",
+            "dup v29.4s, {zero:w}\n",
+        )
     };
 }
 
-gemm_q4!("neon,dotprod" gemm_q8_q4_f32_12x16c4: 12 lines_12 sdot_12_rows load_12_parameters add_out_12);
-gemm_q4!("neon,dotprod" gemm_q8_q4_f32_8x16c4: 8 lines_8 sdot_8_rows load_8_parameters add_out_8);
+gemm_q4!("neon,dotprod" gemm_q8_q4_f32_12x16c4: 12 lines_12 sdot_12_rows load_12_parameters add_out_12,
+    zero = in(reg) ZERO.to_bits());
+gemm_q4!("neon,dotprod" gemm_q8_q4_f32_8x16c4: 8 lines_8 sdot_8_rows load_8_parameters add_out_8,
+    zero = in(reg) ZERO.to_bits());
 
 /// Eight `sdot`: sixteen columns of two strips, whose bytes as they are go to `$bytes` and whose low
 /// codes to `$low`, by the activations in `$x`; v26 is a mask.

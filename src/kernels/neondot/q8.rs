@@ -57,30 +57,28 @@ fn add_strip<const M: usize>(dots: &mut [int32x4_t; M], w: &[u8], x: &[u8]) {
     }
 }
 
-/// Makes the sums v0 and on [`ZERO`].
-macro_rules! begin_sums {
-    ($dots:literal $total:literal $at:literal $lane:literal) => {
-        concat!("dup v", $dots, ".4s, {zero:w}\n")
-    };
-}
-
-/// Makes the total in register `$total` the sums in `$dots`, which are floats by their bits with the
-/// zero in v26, times the steps in v24. A subtraction has more units that do it than a conversion.
+/// Makes totals of two rows their sums less the zero in v26, times the steps in v24.
 macro_rules! begin_total {
-    ($dots:literal $total:literal $at:literal $lane:literal) => {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
         concat!(
-            "fsub v", $total, ".4s, v", $dots, ".4s, v26.4s\n",
-            "fmul v", $total, ".4s, v", $total, ".4s, v24.4s\n",
+            "fsub v", $ta, ".4s, v", $a, ".4s, v26.4s\n",
+            "fsub v", $tb, ".4s, v", $b, ".4s, v26.4s\n",
+            "fmul v", $ta, ".4s, v", $ta, ".4s, v24.4s\n",
+            "fmul v", $tb, ".4s, v", $tb, ".4s, v24.4s\n",
         )
     };
 }
 
-/// Adds the same to the total.
+/// Adds the same to the totals.
 macro_rules! add_total {
-    ($dots:literal $total:literal $at:literal $lane:literal) => {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
         concat!(
-            "fsub v25.4s, v", $dots, ".4s, v26.4s\n",
-            "fmla v", $total, ".4s, v25.4s, v24.4s\n",
+            "fsub v25.4s, v", $a, ".4s, v26.4s\n",
+            "fsub v27.4s, v", $b, ".4s, v26.4s\n",
+            "fmla v", $ta, ".4s, v25.4s, v24.4s\n",
+            "fmla v", $tb, ".4s, v27.4s, v24.4s\n",
         )
     };
 }

@@ -238,32 +238,26 @@ fn add_four(out: &mut [f32; 4], totals: float32x4_t, scales: float32x4_t) {
 #[target_feature(enable = "neon,i8mm")]
 fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
     let (y, t) = (y.as_chunks::<4>().0, out.len());
-    let strip = |i: usize| y[i * t..][..t].chunks(2);
-    let strips = strip(0).zip(strip(1)).zip(strip(2)).zip(strip(3));
-    for (out, (((a, b), c), d)) in out.chunks_mut(2).zip(strips) {
-        let [first, second] = part([a, b, c, d]);
-        place_row(first, &mut out[0][columns.clone()]);
-        if let Some(out) = out.get_mut(1) {
-            place_row(second, &mut out[columns.clone()]);
-        }
+    let strip = |i: usize| y[i * t..][..t].as_chunks::<2>().0;
+    let (pairs, odd) = out.as_chunks_mut::<2>();
+    let strips = strip(0).iter().zip(strip(1)).zip(strip(2)).zip(strip(3));
+    for (out, (((a, b), c), d)) in pairs.iter_mut().zip(strips) {
+        let ([a0, a1], [b0, b1], [c0, c1], [d0, d1]) = (part(a), part(b), part(c), part(d));
+        place_row([a0, b0, c0, d0], &mut out[0][columns.clone()]);
+        place_row([a1, b1, c1, d1], &mut out[1][columns.clone()]);
+    }
+    if let [out] = odd {
+        let last = |i: usize| load_floats(&y[(i + 1) * t - 1]);
+        place_row([last(0), last(1), last(2), last(3)], &mut out[columns]);
     }
 }
 
-/// Parts the values of two rows in four strips, or has those of one row twice.
+/// Parts the values of two rows in a strip.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
-fn part(y: [&[[f32; 4]]; 4]) -> [[float32x4_t; 4]; 2] {
-    let mut rows = [[vdupq_n_f32(0.0); 4]; 2];
-    for i in 0..4 {
-        (rows[0][i], rows[1][i]) = match y[i] {
-            [low, high] => {
-                let (low, high) = (load_floats(low), load_floats(high));
-                (vuzp1q_f32(low, high), vuzp2q_f32(low, high))
-            }
-            y => (load_floats(&y[0]), load_floats(&y[0])),
-        };
-    }
-    rows
+fn part([low, high]: &[[f32; 4]; 2]) -> [float32x4_t; 2] {
+    let (low, high) = (load_floats(low), load_floats(high));
+    [vuzp1q_f32(low, high), vuzp2q_f32(low, high)]
 }
 
 /// Adds the products of two rows of eight by two rows of eight, as the intrinsic `vmmlaq_s32` does,
