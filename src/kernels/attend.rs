@@ -216,7 +216,8 @@ impl Block<'_, '_, '_, '_> {
                 }
                 let head_dim = tile[0].out.len();
                 let at = seen.start - start..seen.end - start;
-                let values = &values[(seen.start - piece.start) * head_dim..][..at.len() * head_dim];
+                let values =
+                    &values[(seen.start - piece.start) * head_dim..][..at.len() * head_dim];
                 let corrections = tile.each_ref().map(|query| query.correction);
                 let [a, b, c, d] = tile.each_mut();
                 let weights = [&a.scores, &b.scores, &c.scores, &d.scores];

@@ -10,7 +10,14 @@ use super::{dots, score};
 macro_rules! clear {
     ($a:literal $b:literal $c:literal $d:literal) => {
         concat!(
-            "movi v", $a, ".2d, #0\nmovi v", $b, ".2d, #0\nmovi v", $c, ".2d, #0\nmovi v", $d,
+            "movi v",
+            $a,
+            ".2d, #0\nmovi v",
+            $b,
+            ".2d, #0\nmovi v",
+            $c,
+            ".2d, #0\nmovi v",
+            $d,
             ".2d, #0\n",
         )
     };
@@ -21,10 +28,9 @@ macro_rules! add_lanes {
     ($a:literal $b:literal $c:literal $d:literal: $e:literal $f:literal $g:literal $h:literal,
      $i:literal $j:literal $k:literal $l:literal) => {
         concat!(
-            "fmla v", $a, ".4s, v", $e, ".4s, v", $i, ".4s\n",
-            "fmla v", $b, ".4s, v", $f, ".4s, v", $j, ".4s\n",
-            "fmla v", $c, ".4s, v", $g, ".4s, v", $k, ".4s\n",
-            "fmla v", $d, ".4s, v", $h, ".4s, v", $l, ".4s\n",
+            "fmla v", $a, ".4s, v", $e, ".4s, v", $i, ".4s\n", "fmla v", $b, ".4s, v", $f,
+            ".4s, v", $j, ".4s\n", "fmla v", $c, ".4s, v", $g, ".4s, v", $k, ".4s\n", "fmla v", $d,
+            ".4s, v", $h, ".4s, v", $l, ".4s\n",
         )
     };
 }
@@ -33,9 +39,8 @@ macro_rules! add_lanes {
 macro_rules! join {
     ($a:literal $b:literal $c:literal $d:literal) => {
         concat!(
-            "fadd v", $a, ".4s, v", $a, ".4s, v", $c, ".4s\n",
-            "fadd v", $b, ".4s, v", $b, ".4s, v", $d, ".4s\n",
-            "fadd v", $a, ".4s, v", $a, ".4s, v", $b, ".4s\n",
+            "fadd v", $a, ".4s, v", $a, ".4s, v", $c, ".4s\n", "fadd v", $b, ".4s, v", $b,
+            ".4s, v", $d, ".4s\n", "fadd v", $a, ".4s, v", $a, ".4s, v", $b, ".4s\n",
         )
     };
 }
@@ -44,11 +49,45 @@ macro_rules! join {
 macro_rules! correct {
     ($y:literal $a:literal $b:literal $c:literal $d:literal, $lane:literal) => {
         concat!(
-            "ld1 {{v", $a, ".4s, v", $b, ".4s, v", $c, ".4s, v", $d, ".4s}}, [{", $y, "}]\n",
-            "fmul v", $a, ".4s, v", $a, ".4s, v24.s[", $lane, "]\n",
-            "fmul v", $b, ".4s, v", $b, ".4s, v24.s[", $lane, "]\n",
-            "fmul v", $c, ".4s, v", $c, ".4s, v24.s[", $lane, "]\n",
-            "fmul v", $d, ".4s, v", $d, ".4s, v24.s[", $lane, "]\n",
+            "ld1 {{v",
+            $a,
+            ".4s, v",
+            $b,
+            ".4s, v",
+            $c,
+            ".4s, v",
+            $d,
+            ".4s}}, [{",
+            $y,
+            "}]\n",
+            "fmul v",
+            $a,
+            ".4s, v",
+            $a,
+            ".4s, v24.s[",
+            $lane,
+            "]\n",
+            "fmul v",
+            $b,
+            ".4s, v",
+            $b,
+            ".4s, v24.s[",
+            $lane,
+            "]\n",
+            "fmul v",
+            $c,
+            ".4s, v",
+            $c,
+            ".4s, v24.s[",
+            $lane,
+            "]\n",
+            "fmul v",
+            $d,
+            ".4s, v",
+            $d,
+            ".4s, v24.s[",
+            $lane,
+            "]\n",
         )
     };
 }

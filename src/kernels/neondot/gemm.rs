@@ -15,25 +15,35 @@ macro_rules! load_x {
 /// Sixteen columns of a strip; `$next` leads to what is next of it.
 macro_rules! sixteen_columns {
     ($products:ident $next:literal) => {
-        concat!(
-            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], {", $next, "}\n", $products!(),
-        )
+        concat!("ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], {", $next, "}\n", $products!(),)
     };
 }
 
-/// The columns of a group of 64.
+/// A group of 64 columns.
 macro_rules! group_of_64 {
-    ($products:ident $round:literal) => {
+    ($products:ident $lines:ident $total:ident) => {
         concat!(
             sixteen_columns!($products "stride"), sixteen_columns!($products "stride"),
             sixteen_columns!($products "stride"), sixteen_columns!($products "stride_to_group"),
+            load_steps!(),
+            $lines!($total),
         )
     };
 }
 
-/// The columns of a group of any length.
+/// An activation group of four groups of 64, as most are.
+macro_rules! four_groups_of_64 {
+    ($products:ident $lines:ident) => {
+        concat!(
+            group_of_64!($products $lines begin_total), group_of_64!($products $lines add_total),
+            group_of_64!($products $lines add_total), group_of_64!($products $lines add_total),
+        )
+    };
+}
+
+/// A group of any length.
 macro_rules! group_of_any {
-    ($products:ident $round:literal) => {
+    ($products:ident $lines:ident $total:ident $round:literal) => {
         concat!(
             "mov {round}, {rounds}\n",
             $round, ":\n",
@@ -41,14 +51,32 @@ macro_rules! group_of_any {
             "subs {round}, {round}, #1\n",
             "b.ne ", $round, "b\n",
             "add {w}, {w}, #64\n",
+            load_steps!(),
+            $lines!($total),
         )
     };
 }
 
-/// A kernel for tiles of `$rows` rows and int8 weights in groups of one length or any.
+/// An activation group of any number of groups of any length.
+macro_rules! any_groups {
+    ($products:ident $lines:ident) => {
+        concat!(
+            group_of_any!($products $lines begin_total "3"),
+            "subs {step}, {steps}, #1\n",
+            "b.eq 5f\n",
+            "2:\n",
+            group_of_any!($products $lines add_total "7"),
+            "subs {step}, {step}, #1\n",
+            "b.ne 2b\n",
+            "5:\n",
+        )
+    };
+}
+
+/// A kernel for tiles of `$rows` rows and int8 weights in groups of such a length and number.
 macro_rules! gemm_q8 {
     ($features:literal $name:ident: $rows:literal $lines:ident $products:ident $add_out:ident
-     $group:ident $len:pat $(, $($operand:tt)*)?) => {
+     $groups:ident $shape:pat $(, $($operand:tt)*)?) => {
         #[target_feature(enable = $features)]
         fn $name(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
             let (group_bytes, steps) = (NR * (4 + x.groups.w), x.steps());
@@ -56,7 +84,7 @@ macro_rules! gemm_q8 {
             assert!(n != 0);
             assert!(steps != 0);
             assert!(rounds != 0);
-            assert!(matches!(x.groups.w, $len));
+            assert!(matches!((x.groups.w, steps), $shape));
             assert!(x.scales.len().is_multiple_of($rows));
             assert_eq!(panel.len(), n * steps * group_bytes);
             assert!(x.q.len() >= n * steps * rounds * 32 * $rows);
@@ -78,18 +106,7 @@ macro_rules! gemm_q8 {
                     "add {w}, {w}, #64",
                     "4:",
                     $lines!(begin_sums),
-                    $group!($products "3"),
-                    load_steps!(),
-                    $lines!(begin_total),
-                    "subs {step}, {steps}, #1",
-                    "b.eq 5f",
-                    "2:",
-                    $group!($products "7"),
-                    load_steps!(),
-                    $lines!(add_total),
-                    "subs {step}, {step}, #1",
-                    "b.ne 2b",
-                    "5:",
+                    $groups!($products $lines),
                     $add_out!(),
                     "subs {n}, {n}, #1",
                     "b.ne 4b",
@@ -97,7 +114,7 @@ macro_rules! gemm_q8 {
                     "add {out}, {out}, {out_strip}",
                     "cmp {strip}, #4",
                     "b.ne 6b",
-                    "// {rounds} {round} {stride_to_group}",
+                    "// {steps} {step} {rounds} {round} {stride_to_group}",
                     panel = in(reg) panel.as_ptr(), x_first = in(reg) x.q.as_ptr(),
                     scales_first = in(reg) x.scales.as_ptr(), n_all = in(reg) n,
                     w = out(reg) _, x = out(reg) _, scales = out(reg) _, steps_at = out(reg) _,
@@ -124,8 +141,10 @@ macro_rules! gemm_q8 {
 macro_rules! block_of_32 {
     ($products:ident $load_parameters:ident) => {
         concat!(
-            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n", $products!(),
-            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n", $products!(),
+            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n",
+            $products!(),
+            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n",
+            $products!(),
             $load_parameters!(),
         )
     };
@@ -197,5 +216,6 @@ macro_rules! gemm_q4 {
 }
 
 pub(in super::super) use {
-    block_of_32, gemm_q4, gemm_q8, group_of_64, group_of_any, load_x, sixteen_columns,
+    any_groups, block_of_32, four_groups_of_64, gemm_q4, gemm_q8, group_of_64, group_of_any,
+    load_x, sixteen_columns,
 };

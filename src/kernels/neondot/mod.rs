@@ -17,7 +17,9 @@ use std::arch::asm;
 use std::ops::Range;
 
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
-use super::neon::{self, add_group, codes, load, load_32, load_floats, parameters, place_row, store, total_of};
+use super::neon::{
+    self, add_group, codes, load, load_32, load_floats, parameters, place_row, store, total_of,
+};
 use super::packed::{Layout, PackedTable, Unpack};
 use super::{Blocks4, Groups, SummedRow, Table, peak};
 use crate::quant::Q8Row;
@@ -134,10 +136,38 @@ macro_rules! add_out {
     ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
      $y:literal $z:literal $at:literal) => {
         concat!(
-            "ldp q", $y, ", q", $z, ", [{out}, #", $at, "]\n",
-            "fmla v", $y, ".4s, v", $ta, ".4s, v", $x, ".s[", $i, "]\n",
-            "fmla v", $z, ".4s, v", $tb, ".4s, v", $x, ".s[", $j, "]\n",
-            "stp q", $y, ", q", $z, ", [{out}, #", $at, "]\n",
+            "ldp q",
+            $y,
+            ", q",
+            $z,
+            ", [{out}, #",
+            $at,
+            "]\n",
+            "fmla v",
+            $y,
+            ".4s, v",
+            $ta,
+            ".4s, v",
+            $x,
+            ".s[",
+            $i,
+            "]\n",
+            "fmla v",
+            $z,
+            ".4s, v",
+            $tb,
+            ".4s, v",
+            $x,
+            ".s[",
+            $j,
+            "]\n",
+            "stp q",
+            $y,
+            ", q",
+            $z,
+            ", [{out}, #",
+            $at,
+            "]\n",
         )
     };
 }

@@ -5,7 +5,9 @@ use std::arch::asm;
 
 use super::super::neon::{add_rows, load, load_scales};
 use super::super::packed::{Tile, TileFn, ZERO};
-use super::gemm::{gemm_q8, group_of_64, group_of_any, load_x, sixteen_columns};
+use super::gemm::{
+    any_groups, four_groups_of_64, gemm_q8, group_of_64, group_of_any, load_x, sixteen_columns,
+};
 use super::{NR, four_columns};
 
 /// Tiles of so many rows.
@@ -62,10 +64,26 @@ macro_rules! begin_total {
     ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
      $y:literal $z:literal $at:literal) => {
         concat!(
-            "fsub v", $ta, ".4s, v", $a, ".4s, v26.4s\n",
-            "fsub v", $tb, ".4s, v", $b, ".4s, v26.4s\n",
-            "fmul v", $ta, ".4s, v", $ta, ".4s, v24.4s\n",
-            "fmul v", $tb, ".4s, v", $tb, ".4s, v24.4s\n",
+            "fsub v",
+            $ta,
+            ".4s, v",
+            $a,
+            ".4s, v26.4s\n",
+            "fsub v",
+            $tb,
+            ".4s, v",
+            $b,
+            ".4s, v26.4s\n",
+            "fmul v",
+            $ta,
+            ".4s, v",
+            $ta,
+            ".4s, v24.4s\n",
+            "fmul v",
+            $tb,
+            ".4s, v",
+            $tb,
+            ".4s, v24.4s\n",
         )
     };
 }
@@ -75,10 +93,18 @@ macro_rules! add_total {
     ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
      $y:literal $z:literal $at:literal) => {
         concat!(
-            "fsub v25.4s, v", $a, ".4s, v26.4s\n",
-            "fsub v27.4s, v", $b, ".4s, v26.4s\n",
-            "fmla v", $ta, ".4s, v25.4s, v24.4s\n",
-            "fmla v", $tb, ".4s, v27.4s, v24.4s\n",
+            "fsub v25.4s, v",
+            $a,
+            ".4s, v26.4s\n",
+            "fsub v27.4s, v",
+            $b,
+            ".4s, v26.4s\n",
+            "fmla v",
+            $ta,
+            ".4s, v25.4s, v24.4s\n",
+            "fmla v",
+            $tb,
+            ".4s, v27.4s, v24.4s\n",
         )
     };
 }
@@ -90,20 +116,20 @@ macro_rules! load_steps {
     };
 }
 
-gemm_q8!("neon,dotprod" gemm_12_of_64: 12 lines_12 sdot_12_rows add_out_12 group_of_64 64,
+gemm_q8!("neon,dotprod" gemm_12_of_4x64: 12 lines_12 sdot_12_rows add_out_12 four_groups_of_64 (64, 4),
     zero = in(reg) ZERO.to_bits());
-gemm_q8!("neon,dotprod" gemm_12_of_any: 12 lines_12 sdot_12_rows add_out_12 group_of_any 32..,
+gemm_q8!("neon,dotprod" gemm_12_of_any: 12 lines_12 sdot_12_rows add_out_12 any_groups (32.., _),
     zero = in(reg) ZERO.to_bits());
-gemm_q8!("neon,dotprod" gemm_8_of_64: 8 lines_8 sdot_8_rows add_out_8 group_of_64 64,
+gemm_q8!("neon,dotprod" gemm_8_of_4x64: 8 lines_8 sdot_8_rows add_out_8 four_groups_of_64 (64, 4),
     zero = in(reg) ZERO.to_bits());
-gemm_q8!("neon,dotprod" gemm_8_of_any: 8 lines_8 sdot_8_rows add_out_8 group_of_any 32..,
+gemm_q8!("neon,dotprod" gemm_8_of_any: 8 lines_8 sdot_8_rows add_out_8 any_groups (32.., _),
     zero = in(reg) ZERO.to_bits());
 
 /// Twelve rows of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]
 fn gemm_q8_q8_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    match x.groups.w {
-        64 => gemm_12_of_64(panel, x, out),
+    match (x.groups.w, x.steps()) {
+        (64, 4) => gemm_12_of_4x64(panel, x, out),
         _ => gemm_12_of_any(panel, x, out),
     }
 }
@@ -111,8 +137,8 @@ fn gemm_q8_q8_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
 /// Eight rows of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]
 fn gemm_q8_q8_f32_8x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    match x.groups.w {
-        64 => gemm_8_of_64(panel, x, out),
+    match (x.groups.w, x.steps()) {
+        (64, 4) => gemm_8_of_4x64(panel, x, out),
         _ => gemm_8_of_any(panel, x, out),
     }
 }

@@ -121,10 +121,18 @@ macro_rules! add_out {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
         concat!(
             "ld1r {{v24.2d}}, [{scales}], #8\n",
-            "ldp q25, q26, [{out}, #", $at, "]\n",
-            "fmla v25.4s, v", $low_total, ".4s, v24.4s\n",
-            "fmla v26.4s, v", $high_total, ".4s, v24.4s\n",
-            "stp q25, q26, [{out}, #", $at, "]\n",
+            "ldp q25, q26, [{out}, #",
+            $at,
+            "]\n",
+            "fmla v25.4s, v",
+            $low_total,
+            ".4s, v24.4s\n",
+            "fmla v26.4s, v",
+            $high_total,
+            ".4s, v24.4s\n",
+            "stp q25, q26, [{out}, #",
+            $at,
+            "]\n",
         )
     };
 }

@@ -4,9 +4,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::super::neon::{
-    add_rows, load, load_64, load_halves, load_scales, split_codes, widen_8,
-};
+use super::super::neon::{add_rows, load, load_64, load_halves, load_scales, split_codes, widen_8};
 use super::super::neondot::gemm::{block_of_32, gemm_q4, load_x};
 use super::super::packed::{BLOCK_BYTES, Tile, TileFn};
 use super::{NR, STRIP as CODES, add_pairs, eight_columns, pair_of, twice};
@@ -124,12 +122,24 @@ macro_rules! begin_total {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
         concat!(
             "ld1r {{v24.2d}}, [{sums}], #8\n",
-            "scvtf v25.4s, v", $low, ".4s\n",
-            "scvtf v26.4s, v", $high, ".4s\n",
-            "fmul v", $low_total, ".4s, v30.4s, v24.4s\n",
-            "fmul v", $high_total, ".4s, v31.4s, v24.4s\n",
-            "fmla v", $low_total, ".4s, v25.4s, v28.4s\n",
-            "fmla v", $high_total, ".4s, v26.4s, v29.4s\n",
+            "scvtf v25.4s, v",
+            $low,
+            ".4s\n",
+            "scvtf v26.4s, v",
+            $high,
+            ".4s\n",
+            "fmul v",
+            $low_total,
+            ".4s, v30.4s, v24.4s\n",
+            "fmul v",
+            $high_total,
+            ".4s, v31.4s, v24.4s\n",
+            "fmla v",
+            $low_total,
+            ".4s, v25.4s, v28.4s\n",
+            "fmla v",
+            $high_total,
+            ".4s, v26.4s, v29.4s\n",
         )
     };
 }
@@ -139,12 +149,24 @@ macro_rules! add_total {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
         concat!(
             "ld1r {{v24.2d}}, [{sums}], #8\n",
-            "scvtf v25.4s, v", $low, ".4s\n",
-            "scvtf v26.4s, v", $high, ".4s\n",
-            "fmla v", $low_total, ".4s, v30.4s, v24.4s\n",
-            "fmla v", $high_total, ".4s, v31.4s, v24.4s\n",
-            "fmla v", $low_total, ".4s, v25.4s, v28.4s\n",
-            "fmla v", $high_total, ".4s, v26.4s, v29.4s\n",
+            "scvtf v25.4s, v",
+            $low,
+            ".4s\n",
+            "scvtf v26.4s, v",
+            $high,
+            ".4s\n",
+            "fmla v",
+            $low_total,
+            ".4s, v30.4s, v24.4s\n",
+            "fmla v",
+            $high_total,
+            ".4s, v31.4s, v24.4s\n",
+            "fmla v",
+            $low_total,
+            ".4s, v25.4s, v28.4s\n",
+            "fmla v",
+            $high_total,
+            ".4s, v26.4s, v29.4s\n",
         )
     };
 }

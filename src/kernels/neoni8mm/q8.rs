@@ -4,7 +4,9 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::super::neon::{add_rows, load, load_64, load_scales};
-use super::super::neondot::gemm::{gemm_q8, group_of_64, group_of_any, load_x, sixteen_columns};
+use super::super::neondot::gemm::{
+    any_groups, four_groups_of_64, gemm_q8, group_of_64, group_of_any, load_x, sixteen_columns,
+};
 use super::super::packed::{Tile, TileFn};
 use super::{NR, STRIP, Sums, add_pairs, eight_columns, twice};
 
@@ -70,10 +72,26 @@ fn add_strips<const M: usize, const PAIRS: usize, const S: usize>(
 macro_rules! begin_total {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
         concat!(
-            "scvtf v", $low_total, ".4s, v", $low, ".4s\n",
-            "scvtf v", $high_total, ".4s, v", $high, ".4s\n",
-            "fmul v", $low_total, ".4s, v", $low_total, ".4s, v24.4s\n",
-            "fmul v", $high_total, ".4s, v", $high_total, ".4s, v26.4s\n",
+            "scvtf v",
+            $low_total,
+            ".4s, v",
+            $low,
+            ".4s\n",
+            "scvtf v",
+            $high_total,
+            ".4s, v",
+            $high,
+            ".4s\n",
+            "fmul v",
+            $low_total,
+            ".4s, v",
+            $low_total,
+            ".4s, v24.4s\n",
+            "fmul v",
+            $high_total,
+            ".4s, v",
+            $high_total,
+            ".4s, v26.4s\n",
         )
     };
 }
@@ -82,10 +100,18 @@ macro_rules! begin_total {
 macro_rules! add_total {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
         concat!(
-            "scvtf v25.4s, v", $low, ".4s\n",
-            "scvtf v27.4s, v", $high, ".4s\n",
-            "fmla v", $low_total, ".4s, v25.4s, v24.4s\n",
-            "fmla v", $high_total, ".4s, v27.4s, v26.4s\n",
+            "scvtf v25.4s, v",
+            $low,
+            ".4s\n",
+            "scvtf v27.4s, v",
+            $high,
+            ".4s\n",
+            "fmla v",
+            $low_total,
+            ".4s, v25.4s, v24.4s\n",
+            "fmla v",
+            $high_total,
+            ".4s, v27.4s, v26.4s\n",
         )
     };
 }
@@ -101,16 +127,16 @@ macro_rules! load_steps {
     };
 }
 
-gemm_q8!("neon,i8mm" gemm_12_of_64: 12 lines_12 smmla_12_rows add_out_12 group_of_64 64);
-gemm_q8!("neon,i8mm" gemm_12_of_any: 12 lines_12 smmla_12_rows add_out_12 group_of_any 32..);
-gemm_q8!("neon,i8mm" gemm_8_of_64: 8 lines_8 smmla_8_rows add_out_8 group_of_64 64);
-gemm_q8!("neon,i8mm" gemm_8_of_any: 8 lines_8 smmla_8_rows add_out_8 group_of_any 32..);
+gemm_q8!("neon,i8mm" gemm_12_of_4x64: 12 lines_12 smmla_12_rows add_out_12 four_groups_of_64 (64, 4));
+gemm_q8!("neon,i8mm" gemm_12_of_any: 12 lines_12 smmla_12_rows add_out_12 any_groups (32.., _));
+gemm_q8!("neon,i8mm" gemm_8_of_4x64: 8 lines_8 smmla_8_rows add_out_8 four_groups_of_64 (64, 4));
+gemm_q8!("neon,i8mm" gemm_8_of_any: 8 lines_8 smmla_8_rows add_out_8 any_groups (32.., _));
 
 /// Twelve rows of activations by a panel.
 #[target_feature(enable = "neon,i8mm")]
 fn gemm_q8_q8_f32_12x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    match x.groups.w {
-        64 => gemm_12_of_64(panel, x, out),
+    match (x.groups.w, x.steps()) {
+        (64, 4) => gemm_12_of_4x64(panel, x, out),
         _ => gemm_12_of_any(panel, x, out),
     }
 }
@@ -118,8 +144,8 @@ fn gemm_q8_q8_f32_12x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
 /// Eight rows of activations by a panel.
 #[target_feature(enable = "neon,i8mm")]
 fn gemm_q8_q8_f32_8x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    match x.groups.w {
-        64 => gemm_8_of_64(panel, x, out),
+    match (x.groups.w, x.steps()) {
+        (64, 4) => gemm_8_of_4x64(panel, x, out),
         _ => gemm_8_of_any(panel, x, out),
     }
 }

@@ -5,6 +5,7 @@
 //! block of tiles whose results wait in one place until they are whole: rows of an output lie pages
 //! apart. What comes next of weights and outputs is asked for while a part is in use.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::super::Table;
@@ -67,7 +68,7 @@ fn matmul(
     assert_eq!(out.len(), x.m());
     assert!(out.iter().all(|out| out.len() == w.rows));
     match out {
-        [out] => matmul_single(kernels[0], w, &x.tile(0..1, 0..w.k / x.x_group()), out),
+        [out] => matmul_single(kernels[0], w, &x.tile(0..1), out),
         _ if out.len() <= mr => {
             matmul_blocks::<{ MR_MAX * NR_MAX }>(table.place, kernels, unpack, w, x, out);
         }
@@ -88,16 +89,15 @@ fn matmul_blocks<const RESULTS: usize>(
     let groups = w.k / x.x_group();
     let part_groups = (PART_BYTES / (nr * x.x_group())).clamp(1, groups);
     let block_rows = RESULTS / (nr * mr) * mr;
-    let mut results = [0.0; RESULTS];
-    let mut unpacked = unpack.map(|unpack| (unpack, Unpacked([0; UNPACKED_BYTES])));
+    let mut results = Aligned([MaybeUninit::uninit(); RESULTS]);
+    let mut unpacked = unpack.map(|unpack| (unpack, Aligned([0; UNPACKED_BYTES])));
     for (panel_index, panel) in w.iter().enumerate() {
         let start = panel_index * nr;
         let columns = start..(start + nr).min(w.rows);
         let group_bytes = panel.len() / groups;
         for (block_index, out) in out.chunks_mut(block_rows).enumerate() {
             let first_row = block_index * block_rows;
-            let results = &mut results[..out.len() * nr];
-            bytemuck::fill_zeroes(results);
+            let results = zeros(&mut results.0[..out.len() * nr]);
             let parts = panel.chunks(part_groups * group_bytes);
             let last = parts.len() - 1;
             let is_single = out.len() <= mr;
@@ -112,11 +112,12 @@ fn matmul_blocks<const RESULTS: usize>(
                 let distance = if is_single { NEAR_BYTES } else { part.len() };
                 let tiles = results.chunks_mut(mr * nr).zip(out.chunks_mut(mr));
                 let share = part.len() / tiles.len();
+                let w_step = share * AHEAD_COLUMNS / (part_range.len() * x.x_group());
                 for (tile_index, (y, out)) in tiles.enumerate() {
                     let (t, row) = (out.len(), first_row + tile_index * mr);
-                    let mut tile = x.tile(row..row + t, part_range.clone());
+                    let mut tile = x.part(row..row + t, part_range.clone());
                     tile.ahead.w = part.as_ptr().wrapping_add(distance + tile_index * share);
-                    tile.ahead.w_step = share * AHEAD_COLUMNS / (part_range.len() * x.x_group());
+                    tile.ahead.w_step = w_step;
                     let part = if t == 1 { part } else { whole };
                     if part_index == last {
                         prefetch(out, columns.clone());
@@ -134,6 +135,13 @@ fn matmul_blocks<const RESULTS: usize>(
     }
 }
 
+/// Makes all of `room` zeros: much of it is never used.
+fn zeros(room: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+    room.fill(MaybeUninit::new(0.0));
+    // SAFETY: all of it has just been written.
+    unsafe { room.assume_init_mut() }
+}
+
 /// Asks for part of the output, which will be written.
 #[inline(always)]
 fn prefetch(out: &[&mut [f32]], columns: Range<usize>) {
@@ -147,9 +155,9 @@ fn prefetch(out: &[&mut [f32]], columns: Range<usize>) {
     let _ = (out, columns);
 }
 
-/// Part of a panel, its codes taken apart.
+/// Starts with a cache line, so that no vector lies in two.
 #[repr(align(64))]
-struct Unpacked([u8; UNPACKED_BYTES]);
+struct Aligned<T>(T);
 
 impl Unpack {
     /// Takes apart the codes of `part`, whole activation groups of `x_group` columns.

@@ -114,6 +114,8 @@ pub(super) struct Tile<'a> {
     pub(super) sums: &'a [f32],
     /// The weights' group is a block if they have 4 bits.
     pub(super) groups: Groups,
+    /// Weight groups in an activation group.
+    steps: usize,
     pub(super) ahead: Ahead,
 }
 
@@ -152,7 +154,7 @@ impl<'a> Tile<'a> {
     /// Weight groups in an activation group.
     #[inline(always)]
     pub(super) fn steps(&self) -> usize {
-        self.groups.x / self.groups.w
+        self.steps
     }
 
     /// Each activation group.

@@ -26,6 +26,12 @@ pub struct Q8Tiles<'a> {
     /// Of the activations.
     x_group: usize,
     mr: usize,
+    /// What of the weights an integer sum is of: a group, or a block if they have 4 bits.
+    w_group: usize,
+    /// Of those, in an activation group.
+    steps: usize,
+    /// Activation groups in a row.
+    x_groups: usize,
 }
 
 impl<'a> Q8Tiles<'a> {
@@ -42,8 +48,7 @@ impl<'a> Q8Tiles<'a> {
         mr: usize,
     ) -> Self {
         assert_eq!(zeros.len(), q.len() / group);
-        let x_group = activation_group(group, k);
-        Q8Tiles { q, scales, zeros, sums: &[], k, group, x_group, mr }.checked()
+        Q8Tiles::checked((q, scales), (zeros, &[]), (k, group, mr), group)
     }
 
     /// For 4-bit weights, joins `[m, k]` values, one scale for each [`activation_group`] of
@@ -60,17 +65,23 @@ impl<'a> Q8Tiles<'a> {
     ) -> Self {
         assert!(group.is_multiple_of(BLOCK));
         assert_eq!(sums.len(), q.len() / BLOCK);
-        let x_group = activation_group(group, k);
-        Q8Tiles { q, scales, zeros: &[], sums, k, group, x_group, mr }.checked()
+        Q8Tiles::checked((q, scales), (&[], sums), (k, group, mr), BLOCK)
     }
 
-    fn checked(self) -> Self {
-        assert!(self.k != 0);
-        assert!(self.k.is_multiple_of(self.group));
-        assert!(self.q.len().is_multiple_of(self.k));
-        assert_eq!(self.scales.len(), self.q.len() / self.x_group);
-        debug_assert!(!self.q.contains(&i8::MIN));
-        self
+    fn checked(
+        (q, scales): (&'a [i8], &'a [f32]),
+        (zeros, sums): (&'a [f32], &'a [f32]),
+        (k, group, mr): (usize, usize, usize),
+        w_group: usize,
+    ) -> Self {
+        assert!(k != 0);
+        assert!(k.is_multiple_of(group));
+        assert!(q.len().is_multiple_of(k));
+        let x_group = activation_group(group, k);
+        assert_eq!(scales.len(), q.len() / x_group);
+        debug_assert!(!q.contains(&i8::MIN));
+        let (steps, x_groups) = (x_group / w_group, k / x_group);
+        Q8Tiles { q, scales, zeros, sums, k, group, x_group, mr, w_group, steps, x_groups }
     }
 
     pub(super) fn has_zeros(&self) -> bool {
@@ -126,21 +137,26 @@ impl<'a> Q8Tiles<'a> {
         }
     }
 
-    /// The tile of `rows`, of it the activation groups `groups`.
-    pub(super) fn tile(&self, rows: Range<usize>, groups: Range<usize>) -> Tile<'a> {
-        let group_len = self.x_group * rows.len();
-        let before = groups.start * group_len;
-        let (start, len) = (rows.start * self.k + before, groups.len() * group_len);
-        let part = |each: usize| start / each..(start + len) / each;
-        let group = if self.zeros.is_empty() { BLOCK } else { self.group };
-        let next = self.q.as_ptr().wrapping_add(rows.end * self.k + before);
+    /// All of the tile of rows `range`.
+    pub(super) fn tile(&self, range: Range<usize>) -> Tile<'a> {
+        self.part(range, 0..self.k / self.x_group)
+    }
+
+    /// Groups of activations `groups` of the tile of rows `range`.
+    #[inline(always)]
+    pub(super) fn part(&self, range: Range<usize>, groups: Range<usize>) -> Tile<'a> {
+        let (t, n) = (range.len(), self.steps);
+        let first = range.start * self.x_groups + groups.start * t;
+        let part = |each: usize| first * each..(first + groups.len() * t) * each;
+        let next = range.end * self.k + groups.start * t * self.x_group;
         Tile {
-            q: &self.q[part(1)],
-            scales: &self.scales[part(self.x_group)],
-            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(group)] },
-            sums: if self.sums.is_empty() { &[] } else { &self.sums[part(BLOCK)] },
-            groups: Groups { x: self.x_group, w: group },
-            ahead: Ahead { x: next, w: ptr::null(), w_step: 0 },
+            q: &self.q[part(self.x_group)],
+            scales: &self.scales[part(1)],
+            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(n)] },
+            sums: if self.sums.is_empty() { &[] } else { &self.sums[part(n)] },
+            groups: Groups { x: self.x_group, w: self.w_group },
+            steps: n,
+            ahead: Ahead { x: self.q.as_ptr().wrapping_add(next), w: ptr::null(), w_step: 0 },
         }
     }
 }
