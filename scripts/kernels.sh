@@ -290,14 +290,14 @@ build_board() {
 # boot RELEASE ARCH LOG WORDS [OPTION...]: becomes an emulated board, so call it in the background, with these words on the kernel's command line.
 # Machines that run this may pause for long: that is no lockup.
 boot() {
-	local machine console memory=512
-	# The record of what was freed, and shadows of all memory.
-	[ "$1" != debug ] || memory=1536
+	local machine console memory=512 seconds=600
+	# The record of what was freed, shadows of all memory, and the time it takes.
+	[ "$1" != debug ] || memory=1536 seconds=1800
 	case $2 in
 	amd64) machine=(qemu-system-x86_64 -cpu max) console=ttyS0 ;;
 	arm64) machine=(qemu-system-aarch64 -M virt -cpu cortex-a76) console=ttyAMA0 ;;
 	esac
-	exec timeout 600 "${machine[@]}" -smp 2 -m "$memory" -display none -monitor none -serial stdio -no-reboot \
+	exec timeout "$seconds" "${machine[@]}" -smp 2 -m "$memory" -display none -monitor none -serial stdio -no-reboot \
 		-kernel "$(echo "$KERNELS/image-$1-$2"/boot/vmlinuz-*)" -initrd "$TARGET_DIR/kmod/board-$1-$2.gz" \
 		-append "console=$console panic=-1 quiet no_timer_check rcupdate.rcu_cpu_stall_timeout=300 watchdog_thresh=60 $4" "${@:5}" </dev/null >"$3" 2>&1
 }

@@ -6,6 +6,7 @@
 //! callers are for.
 
 pub mod cpu;
+pub mod crc;
 pub mod file;
 pub mod huge;
 pub mod map;

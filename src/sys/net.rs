@@ -1,68 +1,31 @@
 //! Sockets: many datagrams in one call, connecting without waiting, waiting for several.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::mem;
-use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{
-    self, AddressFamily, SockFlag, SockType, SockaddrLike, SockaddrStorage, setsockopt, sockopt,
+    self, AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, sockopt,
 };
 use nix::sys::time::TimeSpec;
 
-/// Most messages that one call takes.
-pub const BATCH: usize = 8;
 /// Bytes of a message at most: the kernel may join datagrams that came together.
 pub const MESSAGE_BYTES: usize = 1 << 16;
 /// Most datagrams that are handed to the kernel as one.
 const SEGMENTS_MAX: usize = 45;
-const CONTROL_BYTES: usize = 64;
 /// Most sockets that are waited for at a time.
 const POLLED_MAX: usize = 64;
-
-/// Messages that one call has received: preallocated, and used again.
-pub struct Batch {
-    memory: Box<[u8]>,
-    messages: heapless::Vec<Message, BATCH>,
-    /// How many the next call asks for: all after one that got what it asked for, else one, as a
-    /// call that finds fewer has looked once too often.
-    wanted: usize,
-}
-
-/// One received message: datagrams of one sender, all but the last of one length.
-#[derive(Clone, Copy)]
-struct Message {
-    from: SocketAddr,
-    bytes: usize,
-    segment_bytes: usize,
-}
-
-impl Default for Batch {
-    fn default() -> Batch {
-        let memory = vec![0; BATCH * MESSAGE_BYTES].into_boxed_slice();
-        Batch { memory, messages: heapless::Vec::new(), wanted: 1 }
-    }
-}
-
-impl Batch {
-    /// Each datagram with its sender, in the order in which they came.
-    pub fn datagrams(&mut self) -> impl Iterator<Item = (SocketAddr, &mut [u8])> {
-        let (slots, _) = self.memory.as_chunks_mut::<MESSAGE_BYTES>();
-        self.messages.iter().zip(slots).flat_map(|(message, slot)| {
-            let datagrams = slot[..message.bytes].chunks_mut(message.segment_bytes.max(1));
-            datagrams.map(|datagram| (message.from, datagram))
-        })
-    }
-}
 
 /// A UDP socket that takes and gives many datagrams at once.
 pub struct DatagramSocket {
     socket: UdpSocket,
-    /// Whether the kernel splits long messages into datagrams.
+    /// Whether the kernel splits long messages into datagrams, and of which length.
     splits: bool,
+    segment_bytes: usize,
     /// Datagrams that are handed over together. The kernel takes them from one place in much less
     /// time than from two places each.
     outgoing: Box<[u8]>,
@@ -99,7 +62,7 @@ impl DatagramSocket {
         // Kernels that do not split datagrams take them one by one.
         let splits = setsockopt(&socket, sockopt::UdpGsoSegment, &0).is_ok();
         let outgoing = vec![0; MESSAGE_BYTES].into_boxed_slice();
-        Ok(DatagramSocket { socket, splits, outgoing })
+        Ok(DatagramSocket { socket, splits, segment_bytes: 0, outgoing })
     }
 
     /// The address it is bound to.
@@ -145,83 +108,50 @@ impl DatagramSocket {
         Ok(())
     }
 
-    /// Receives what has arrived, without waiting. Returns the number of messages; one may be
-    /// several datagrams.
+    /// Receives a message that has arrived into `room`, without waiting: who sent it, and its bytes. None
+    /// if nothing is there. It may be several datagrams, all but the last of one length: their first
+    /// says how long they are, which the kernel would in more time.
     ///
     /// # Errors
     /// The system's, but for those that mean that nothing is there.
-    pub fn receive(&self, batch: &mut Batch) -> io::Result<usize> {
-        batch.messages.clear();
-        let mut names: heapless::Vec<libc::sockaddr_storage, BATCH> = heapless::Vec::new();
-        let mut controls = [Control([0; CONTROL_BYTES]); BATCH];
-        let mut parts: heapless::Vec<libc::iovec, BATCH> = heapless::Vec::new();
-        let mut headers: heapless::Vec<libc::mmsghdr, BATCH> = heapless::Vec::new();
-        let (slots, _) = batch.memory.as_chunks_mut::<MESSAGE_BYTES>();
-        for slot in &mut slots[..batch.wanted] {
-            let part = libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: slot.len() };
-            // SAFETY: these are plain C structures, for which zeros are a value.
-            let (name, header) = unsafe { (mem::zeroed(), mem::zeroed()) };
-            // There is room: no more are wanted than a batch has slots.
-            let _ = (parts.push(part), names.push(name), headers.push(header));
+    pub fn receive<'a>(
+        &self,
+        room: &'a mut [u8],
+    ) -> io::Result<Option<(SocketAddr, &'a mut [u8])>> {
+        match self.socket.recv_from(room) {
+            Ok((bytes, from)) => Ok(Some((from, &mut room[..bytes]))),
+            Err(e) => match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {
+                    Ok(None)
+                }
+                _ => Err(e),
+            },
         }
-        for (i, header) in headers.iter_mut().enumerate() {
-            header.msg_hdr.msg_name = (&raw mut names[i]).cast();
-            header.msg_hdr.msg_namelen = mem::size_of::<libc::sockaddr_storage>() as _;
-            header.msg_hdr.msg_iov = &raw mut parts[i];
-            header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_control = controls[i].0.as_mut_ptr().cast();
-            header.msg_hdr.msg_controllen = CONTROL_BYTES as _;
-        }
-        let (fd, n) = (self.socket.as_raw_fd(), headers.len());
-        let flags = libc::MSG_DONTWAIT as _;
-        // SAFETY: every header points to a name, a control buffer and one slot of the lengths
-        // it says, all of which live until the call returns; no timeout is given.
-        let n = unsafe {
-            libc::recvmmsg(fd, headers.as_mut_ptr(), n as _, flags, std::ptr::null_mut())
-        };
-        let n = match Errno::result(n) {
-            Ok(n) => n as usize,
-            Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNREFUSED) => 0,
-            Err(e) => return Err(e.into()),
-        };
-        batch.wanted = if n == batch.wanted { BATCH } else { 1 };
-        for (header, name) in headers[..n].iter().zip(&names) {
-            // A truncated message is no datagram of ours; one of zero bytes neither.
-            let is_whole = header.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
-            let bytes = if is_whole { header.msg_len as usize } else { 0 };
-            let from = decode(name).unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
-            let segment_bytes = joined_bytes(&header.msg_hdr).unwrap_or(bytes);
-            // As many as there are slots.
-            let _ = batch.messages.push(Message { from, bytes, segment_bytes });
-        }
-        Ok(n)
     }
 
-    /// Sends datagrams that each consist of a header and a payload, in as few calls as the
-    /// kernel allows. All but the last must be of one length. True if they are on their way;
-    /// false if there is no room for them now. Those that cannot be delivered are lost.
+    /// Sends datagrams in as few calls as the kernel allows; `write` writes one to the front of some
+    /// room, and returns its length. All but the last must be of one length. True if they are on their
+    /// way; false if there is no room for them now. Those that cannot be delivered are lost.
     ///
     /// # Panics
     /// If one is longer than 1/45 of [`MESSAGE_BYTES`].
-    pub fn send<'a>(
+    pub fn send<T>(
         &mut self,
         to: SocketAddr,
-        mut datagrams: impl Iterator<Item = ([u8; 32], &'a [u8])>,
+        mut datagrams: impl Iterator<Item = T>,
+        write: impl Fn(&T, &mut [u8]) -> usize,
     ) -> bool {
-        let to = encode(to);
         loop {
             let (mut bytes, mut segment_bytes) = (0, 0);
-            for (header, payload) in datagrams.by_ref().take(SEGMENTS_MAX) {
-                let (head, rest) = self.outgoing[bytes..].split_at_mut(header.len());
-                head.copy_from_slice(&header);
-                rest[..payload.len()].copy_from_slice(payload);
-                bytes += header.len() + payload.len();
-                segment_bytes = segment_bytes.max(header.len() + payload.len());
+            for datagram in datagrams.by_ref().take(SEGMENTS_MAX) {
+                let len = write(&datagram, &mut self.outgoing[bytes..]);
+                bytes += len;
+                segment_bytes = segment_bytes.max(len);
             }
             if bytes == 0 {
                 return true;
             }
-            if !self.send_segments(&to, bytes, segment_bytes) {
+            if !self.send_segments(to, bytes, segment_bytes) {
                 return false;
             }
         }
@@ -230,15 +160,16 @@ impl DatagramSocket {
     /// Sends one datagram; it is lost if there is no room.
     pub fn send_one(&self, to: SocketAddr, datagram: &[u8]) {
         // What is lost on the way is as lost here.
-        let _ = self.send_message(&encode(to), datagram, None);
+        let _ = self.send_message(to, datagram);
     }
 
     /// Sends the first `bytes` that wait, in datagrams of `segment_bytes`.
-    fn send_segments(&mut self, to: &SockaddrStorage, bytes: usize, segment_bytes: usize) -> bool {
-        if self.splits && bytes > segment_bytes {
-            match self.send_patiently(to, &self.outgoing[..bytes], Some(segment_bytes as u16)) {
+    fn send_segments(&mut self, to: SocketAddr, bytes: usize, segment_bytes: usize) -> bool {
+        if bytes > segment_bytes && self.splits_at(segment_bytes) {
+            match self.send_patiently(to, &self.outgoing[..bytes]) {
                 // The device or the path cannot: from now on one by one.
                 Err(Errno::EIO | Errno::EINVAL | Errno::EMSGSIZE | Errno::EOPNOTSUPP) => {
+                    self.splits_at(0);
                     self.splits = false;
                 }
                 Err(Errno::EAGAIN) => return false,
@@ -246,62 +177,35 @@ impl DatagramSocket {
             }
         }
         let mut datagrams = self.outgoing[..bytes].chunks(segment_bytes);
-        datagrams.all(|datagram| self.send_patiently(to, datagram, None) != Err(Errno::EAGAIN))
+        datagrams.all(|datagram| self.send_patiently(to, datagram) != Err(Errno::EAGAIN))
+    }
+
+    /// Lets the kernel split what is longer than `bytes`, which it keeps for the messages to come: to
+    /// say it beside each of them takes longer.
+    fn splits_at(&mut self, bytes: usize) -> bool {
+        if self.splits && self.segment_bytes != bytes {
+            self.segment_bytes = bytes;
+            self.splits = setsockopt(&self.socket, sockopt::UdpGsoSegment, &(bytes as i32)).is_ok();
+        }
+        self.splits
     }
 
     /// Waits a little if the buffer is full: the wire empties it.
-    fn send_patiently(
-        &self,
-        to: &SockaddrStorage,
-        bytes: &[u8],
-        segment_bytes: Option<u16>,
-    ) -> Result<(), Errno> {
-        let mut result = self.send_message(to, bytes, segment_bytes);
+    fn send_patiently(&self, to: SocketAddr, bytes: &[u8]) -> Result<(), Errno> {
+        let mut result = self.send_message(to, bytes);
         if matches!(result, Err(Errno::EAGAIN | Errno::ENOBUFS)) {
             let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
             let wait = TimeSpec::from_duration(Duration::from_millis(2));
             // Whether it helped shows in the next attempt.
             let _ = ppoll(&mut fds, Some(wait), None);
-            result = self.send_message(to, bytes, segment_bytes);
+            result = self.send_message(to, bytes);
         }
         result
     }
 
-    fn send_message(
-        &self,
-        to: &SockaddrStorage,
-        bytes: &[u8],
-        segment_bytes: Option<u16>,
-    ) -> Result<(), Errno> {
-        // The call only reads.
-        let mut part =
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        // SAFETY: this is a plain C structure, for which zeros are a value.
-        let mut header: libc::msghdr = unsafe { mem::zeroed() };
-        let mut control = Control([0; CONTROL_BYTES]);
-        header.msg_name = to.as_ptr().cast_mut().cast();
-        header.msg_namelen = to.len();
-        header.msg_iov = &raw mut part;
-        header.msg_iovlen = 1;
-        if let Some(bytes) = segment_bytes {
-            header.msg_control = control.0.as_mut_ptr().cast();
-            // SAFETY: pure arithmetic on lengths.
-            header.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
-            // SAFETY: the control buffer is aligned for a `cmsghdr`, and longer than one with
-            // two bytes of data.
-            unsafe {
-                let message = libc::CMSG_FIRSTHDR(&header);
-                (*message).cmsg_level = libc::SOL_UDP;
-                (*message).cmsg_type = libc::UDP_SEGMENT;
-                (*message).cmsg_len = libc::CMSG_LEN(2) as _;
-                libc::CMSG_DATA(message).cast::<u16>().write_unaligned(bytes);
-            }
-        }
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: name, bytes and control data are as long as the header says, and live during
-        // the call.
-        let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &header, flags) };
-        Errno::result(sent).map(drop)
+    fn send_message(&self, to: SocketAddr, bytes: &[u8]) -> Result<(), Errno> {
+        let sent = self.socket.send_to(bytes, to);
+        sent.map(drop).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))
     }
 }
 
@@ -309,41 +213,6 @@ impl AsFd for DatagramSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-/// Room for control messages, aligned for their headers.
-#[derive(Clone, Copy)]
-#[repr(align(8))]
-struct Control([u8; CONTROL_BYTES]);
-
-/// The length of the datagrams that the kernel joined into one message, if it did.
-fn joined_bytes(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the kernel filled the control buffer and its length; the macros stay inside.
-    let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
-    while !message.is_null() {
-        // SAFETY: `message` is not null, so it points to a whole header in the control buffer.
-        let (level, kind) = unsafe { ((*message).cmsg_level, (*message).cmsg_type) };
-        if (level, kind) == (libc::SOL_UDP, libc::UDP_GRO) {
-            // SAFETY: the data of this message is an int.
-            let bytes = unsafe { libc::CMSG_DATA(message).cast::<libc::c_int>().read_unaligned() };
-            return usize::try_from(bytes).ok().filter(|&bytes| bytes > 0);
-        }
-        // SAFETY: as for the first one.
-        message = unsafe { libc::CMSG_NXTHDR(header, message) };
-    }
-    None
-}
-
-fn encode(address: SocketAddr) -> SockaddrStorage {
-    SockaddrStorage::from(address)
-}
-
-fn decode(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
-    let pointer: *const libc::sockaddr_storage = name;
-    // SAFETY: the storage is as long as any address, and says by its family what it holds.
-    let storage = unsafe { SockaddrStorage::from_raw(pointer.cast(), None) }?;
-    let v4 = storage.as_sockaddr_in().map(|a| SocketAddr::V4(SocketAddrV4::from(*a)));
-    v4.or_else(|| storage.as_sockaddr_in6().map(|a| SocketAddr::V6(SocketAddrV6::from(*a))))
 }
 
 /// A stream that is being connected: it can be written once it is connected.
@@ -385,13 +254,16 @@ mod tests {
         (bind(), bind())
     }
 
+    /// At least `n` datagrams, of which the first says how long all but the last of a message are.
     fn collect(socket: &DatagramSocket, n: usize) -> Vec<(SocketAddr, Vec<u8>)> {
-        let mut batch = Batch::default();
+        let mut room = vec![0; MESSAGE_BYTES];
         let mut all = Vec::new();
-        for _ in 0..100 {
+        for _ in 0..1000 {
             wait(&[(socket.as_fd(), false)], Duration::from_millis(100));
-            socket.receive(&mut batch).unwrap();
-            all.extend(batch.datagrams().map(|(from, bytes)| (from, bytes.to_vec())));
+            if let Some((from, message)) = socket.receive(&mut room).unwrap() {
+                let len = usize::from(u16::from_le_bytes([message[0], message[1]]));
+                all.extend(message.chunks(len).map(|bytes| (from, bytes.to_vec())));
+            }
             if all.len() >= n {
                 break;
             }
@@ -405,21 +277,24 @@ mod tests {
             let (mut a, b) = pair(address);
             b.set_buffers(1 << 20).unwrap();
             let (from, to) = (a.local_address().unwrap(), b.local_address().unwrap());
-            let payload = vec![7; 1400];
             for splits in [true, false] {
                 a.splits &= splits;
                 for n in [1, 2, 45, 46, 92] {
-                    let datagrams = (0..n).map(|i| {
-                        let last = if i + 1 == n { 33 } else { 1400 };
-                        ([i as u8; 32], &payload[..last])
-                    });
-                    assert!(a.send(to, datagrams));
+                    let len = |i: usize| if i + 1 == n { 65 } else { 1432 };
+                    let content = |i| {
+                        let mut bytes = vec![i as u8; len(i)];
+                        bytes[..2].copy_from_slice(&(len(i) as u16).to_le_bytes());
+                        bytes
+                    };
+                    assert!(a.send(to, 0..n, |&i, room| {
+                        room[..len(i)].copy_from_slice(&content(i));
+                        len(i)
+                    }));
                     let got = collect(&b, n);
                     assert_eq!(got.len(), n);
                     for (i, (sender, bytes)) in got.iter().enumerate() {
                         assert_eq!(*sender, from);
-                        assert_eq!(bytes[..32], [i as u8; 32]);
-                        assert_eq!(bytes.len(), if i + 1 == n { 65 } else { 1432 });
+                        assert_eq!(*bytes, content(i));
                     }
                 }
             }
@@ -429,8 +304,6 @@ mod tests {
     #[test]
     fn an_empty_socket_has_nothing() {
         let (a, _) = pair("127.0.0.1:0");
-        let mut batch = Batch::default();
-        assert_eq!(a.receive(&mut batch).unwrap(), 0);
-        assert_eq!(batch.datagrams().count(), 0);
+        assert_eq!(a.receive(&mut [0; 100]).unwrap(), None);
     }
 }

@@ -8,8 +8,11 @@ use std::time::Duration;
 use super::link::{LinkIn, LinkOut, Links, Wire};
 use super::options::{Clock, Options, mapped};
 use super::{Endpoint, Error, Micros};
-use crate::sys::net::{Batch, DatagramSocket};
+use crate::sys::net::{DatagramSocket, MESSAGE_BYTES};
+use crate::wire::datagram;
 
+/// Most messages that are received in one go.
+const MESSAGES_MAX: usize = 8;
 /// How long to look past the socket before asking it again, in microseconds.
 const GLANCE_US: Micros = 10;
 
@@ -45,7 +48,10 @@ pub struct Datagrams<C> {
     options: Options,
     links: Links,
     carrier: C,
-    batch: Batch,
+    message: Box<[u8]>,
+    /// How many messages to ask for next: all after a go that got what it asked for, else one, as a
+    /// go that finds fewer has asked once too often.
+    n_wanted: usize,
     clock: Clock,
     address: SocketAddr,
 }
@@ -71,8 +77,9 @@ impl<C: Carrier> Datagrams<C> {
         prev: LinkIn,
     ) -> Datagrams<C> {
         let links = Links { next: None, prev: Some(prev) };
-        let (batch, clock) = (Batch::default(), Clock::start());
-        let mut node = Datagrams { options, links, carrier, batch, clock, address };
+        let (message, n_wanted) = (vec![0; MESSAGE_BYTES].into_boxed_slice(), 1);
+        let clock = Clock::start();
+        let mut node = Datagrams { options, links, carrier, message, n_wanted, clock, address };
         if let Some(next) = next {
             node.set_next(next);
         }
@@ -81,11 +88,17 @@ impl<C: Carrier> Datagrams<C> {
 
     /// Takes what has arrived. Returns whether the socket had something.
     fn receive(&mut self, now: Micros) -> io::Result<bool> {
-        let n = self.carrier.socket().receive(&mut self.batch)?;
-        for (from, datagram) in self.batch.datagrams() {
-            // What is damaged or not of this protocol is dropped.
-            let _ = self.links.on_datagram(now, from, datagram, &mut self.carrier);
+        let mut n = 0;
+        while n < self.n_wanted
+            && let Some((from, message)) = self.carrier.socket().receive(&mut self.message)?
+        {
+            for datagram in datagram::split(message) {
+                // What is damaged or not of this protocol is dropped.
+                let _ = self.links.on_datagram(now, from, datagram, &mut self.carrier);
+            }
+            n += 1;
         }
+        self.n_wanted = if n == self.n_wanted { MESSAGES_MAX } else { 1 };
         self.carrier.collect(&mut self.links, now)?;
         Ok(n > 0)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::datagrams::{self, Carrier, Datagrams};
-use super::link::{BANKS_MAX, Burst, LinkIn, LinkOut, Links, Wire};
+use super::link::{BANKS_MAX, Burst, LinkIn, LinkOut, Links, Outgoing, Wire};
 use super::options::Options;
 use super::{Error, Micros};
 use crate::sys::net::{self, DatagramSocket};
@@ -88,7 +88,7 @@ impl Wire for Module {
     fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool {
         let header = burst.header();
         if !self.is_way(to, header.session) {
-            return self.socket.send(to, burst.datagrams());
+            return self.socket.send(to, burst.datagrams(), Outgoing::write);
         }
         let size = (header.n_chunks, header.frame_bytes);
         // What the network refuses is lost, as anywhere on the way.

@@ -207,8 +207,8 @@ struct Out<'a> {
 
 impl Wire for Out<'_> {
     fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool {
-        for (header, payload) in burst.datagrams() {
-            self.shared.send(self.from, to, [&header, payload].concat());
+        for datagram in burst.datagrams() {
+            self.shared.send(self.from, to, datagram.to_vec());
         }
         true
     }

@@ -4,13 +4,13 @@
 //! piece. The connection loses nothing, so the link protocol only adds credit and liveness; a
 //! connection that breaks ends its session.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::link::{Burst, LOST_US, LinkIn, LinkOut, Links, Mode, State, Wire};
+use super::link::{Burst, LOST_US, LinkIn, LinkOut, Links, Mode, Outgoing, State, Wire};
 use super::options::{Clock, Options, mapped};
 use super::{Endpoint, Error, Micros};
 use crate::sys::net;
@@ -78,7 +78,7 @@ struct Out {
 impl Wire for Out {
     fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> bool {
         let Some(next) = &mut self.next else { return true };
-        burst.datagrams().all(|(header, payload)| next.frame(&header, payload))
+        burst.datagrams().all(|datagram| next.frame(&datagram))
     }
 
     fn control(&mut self, to: SocketAddr, datagram: &[u8]) {
@@ -115,31 +115,16 @@ impl Output {
         true
     }
 
-    /// Sends a frame, or keeps the rest of it. False if there was no room for any of it.
-    fn frame(&mut self, header: &[u8; HEADER_LEN], payload: &[u8]) -> bool {
+    /// Sends a frame, or keeps the rest of it. False if what came before still waits.
+    fn frame(&mut self, datagram: &Outgoing<'_>) -> bool {
         if !self.flush() {
             return false;
         }
-        let len = ((HEADER_LEN + payload.len()) as u32).to_le_bytes();
-        let sent = match (&*self.stream).write_vectored(&[
-            IoSlice::new(&len),
-            IoSlice::new(header),
-            IoSlice::new(payload),
-        ]) {
-            Ok(n) => n,
-            Err(e) if is_later(&e) => return false,
-            Err(_) => {
-                self.is_broken = true;
-                return true;
-            }
-        };
-        let mut skip = sent;
-        for part in [&len[..], header, payload] {
-            let rest = &part[skip.min(part.len())..];
-            skip = skip.saturating_sub(part.len());
-            self.memory[self.end..self.end + rest.len()].copy_from_slice(rest);
-            self.end += rest.len();
-        }
+        let (len, room) = self.memory.split_first_chunk_mut().expect("there is room for a record");
+        let bytes = datagram.write(room);
+        *len = (bytes as u32).to_le_bytes();
+        self.end = len.len() + bytes;
+        self.flush();
         true
     }
 

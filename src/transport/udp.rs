@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::datagrams::{self, Carrier, Datagrams};
-use super::link::{Burst, LinkIn, LinkOut, Links, Mode, Wire};
+use super::link::{Burst, LinkIn, LinkOut, Links, Mode, Outgoing, Wire};
 use super::options::Options;
 use super::{Error, Micros};
 use crate::sys::net::{self, DatagramSocket};
@@ -43,7 +43,7 @@ impl Udp {
 
 impl Wire for Socket {
     fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool {
-        self.socket.send(to, burst.datagrams())
+        self.socket.send(to, burst.datagrams(), Outgoing::write)
     }
 
     fn control(&mut self, to: SocketAddr, datagram: &[u8]) {

@@ -18,7 +18,7 @@
 //! carries each frame in one piece, with a `u32` in front that counts header and payload.
 
 use super::Error;
-use super::fields::{Writer, u16_at, u32_at, u64_at};
+use super::fields::{u16_at, u32_at, u64_at};
 
 /// "LEP1" as it stands on the wire.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"LEP1");
@@ -128,8 +128,25 @@ impl<T: AsRef<[u8]>> Datagram<T> {
         u64_at(self.buffer.as_ref(), 8)
     }
 
-    fn crc(&self) -> u32 {
+    /// The header in words, as [`Header::words`] has them; the last one's upper half is the checksum.
+    pub fn words(&self) -> [u64; 4] {
+        [0, 8, 16, 24].map(|at| u64_at(self.buffer.as_ref(), at))
+    }
+
+    /// The checksum that it came with.
+    pub fn crc(&self) -> u32 {
         u32_at(self.buffer.as_ref(), 28)
+    }
+
+    /// Compares the checksum with the bytes.
+    ///
+    /// # Errors
+    /// [`Error::Checksum`] if they were damaged.
+    pub fn prove(&self) -> Result<(), Error> {
+        match checksum(self.header_bytes(), self.payload()) == self.crc() {
+            true => Ok(()),
+            false => Err(Error::Checksum),
+        }
     }
 }
 
@@ -173,6 +190,17 @@ impl Header {
     /// # Errors
     /// [`Error::Field`] for what makes no sense, [`Error::Checksum`] for what was damaged.
     pub fn parse<T: AsRef<[u8]>>(datagram: &Datagram<T>) -> Result<Header, Error> {
+        let header = Header::parse_unproven(datagram)?;
+        datagram.prove()?;
+        Ok(header)
+    }
+
+    /// What the header of `datagram` says, if it fits the payload. The checksum is yet to be
+    /// compared.
+    ///
+    /// # Errors
+    /// [`Error::Field`] for what makes no sense.
+    pub fn parse_unproven<T: AsRef<[u8]>>(datagram: &Datagram<T>) -> Result<Header, Error> {
         let bytes = datagram.header_bytes();
         let header = Header::fields(bytes)?;
         let payload = datagram.payload();
@@ -183,9 +211,6 @@ impl Header {
         let said = usize::from(u16_at(bytes, 22));
         if said != header.payload_field() {
             return Err(Error::Field("payload_bytes"));
-        }
-        if checksum(bytes, payload) != datagram.crc() {
-            return Err(Error::Checksum);
         }
         Ok(header)
     }
@@ -248,15 +273,27 @@ impl Header {
         }
     }
 
+    /// The header in little-endian words, without the checksum.
+    ///
+    /// # Panics
+    /// If the header's fields contradict each other: only our own senders emit.
+    pub fn words(&self) -> [u64; 4] {
+        let kinds = u64::from(VERSION) | (self.kind as u64) << 8 | u64::from(self.chunk) << 16;
+        let sizes = u64::from(self.n_chunks) | (self.payload_field() as u64) << 16;
+        [
+            u64::from(MAGIC) | kinds << 32,
+            self.session,
+            u64::from(self.seq) | sizes << 32,
+            self.frame_bytes.into(),
+        ]
+    }
+
     /// Writes every byte of the header; `crc` of another transmission may be passed on.
     ///
     /// # Panics
     /// If the header's fields contradict each other: only our own senders emit.
     pub fn emit(&self, header: &mut [u8; HEADER_LEN], crc: impl FnOnce(&[u8]) -> u32) {
-        let payload_bytes = self.payload_field() as u16;
-        let mut out = Writer::new(header);
-        out.u32(MAGIC).u8(VERSION).u8(self.kind as u8).u16(self.chunk).u64(self.session);
-        out.u32(self.seq).u16(self.n_chunks).u16(payload_bytes).u32(self.frame_bytes).u32(0);
+        emit_words(self.words(), header);
         let crc = crc(&header[..28]);
         header[28..].copy_from_slice(&crc.to_le_bytes());
     }
@@ -264,6 +301,22 @@ impl Header {
     /// Writes the header and the checksum over it and `payload`.
     pub fn emit_for(&self, header: &mut [u8; HEADER_LEN], payload: &[u8]) {
         self.emit(header, |header| checksum(header, payload));
+    }
+}
+
+/// Datagrams that came as one: all but the last are as long as the first says that it is.
+pub fn split(message: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
+    let bytes = match message.len() {
+        whole @ 0..HEADER_LEN => whole.max(1),
+        _ => HEADER_LEN + usize::from(u16_at(message, 22)),
+    };
+    message.chunks_mut(bytes)
+}
+
+/// Writes a header's words.
+pub fn emit_words(words: [u64; 4], header: &mut [u8; HEADER_LEN]) {
+    for (word, out) in words.iter().zip(header.as_chunks_mut().0) {
+        *out = word.to_le_bytes();
     }
 }
 
@@ -314,6 +367,27 @@ mod tests {
         ];
         assert_eq!(bytes[..28], wanted);
         assert_eq!(bytes[28..], checksum(&wanted, b"ab").to_le_bytes());
+    }
+
+    #[test]
+    fn datagrams_that_came_as_one_are_told_apart() {
+        for frame_bytes in [1_u32, 1400, 1401, 2800, 3000, 16_384] {
+            let n_chunks = frame_bytes.div_ceil(1400) as u16;
+            let sent: Vec<_> =
+                (0..n_chunks).map(|i| emitted(&data(i, n_chunks, frame_bytes))).collect();
+            let mut message = sent.concat();
+            assert!(split(&mut message).eq(sent.iter().map(|datagram| &datagram[..])));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_told_apart_in_pieces_that_cover_it() {
+        for len in 0..200 {
+            for fill in [0, 1, 0xff] {
+                let mut message = vec![fill; len];
+                assert_eq!(split(&mut message).map(|piece| piece.len()).sum::<usize>(), len);
+            }
+        }
     }
 
     #[test]

@@ -6,10 +6,12 @@
 
 use bytemuck::Zeroable;
 
+use crate::sys::crc;
 use crate::sys::tensor::{RxBank, TxSlot};
 use crate::wire::control::{Chunks, all_chunks};
 use crate::wire::datagram::{
-    CHUNK_BYTES, CHUNKS_MAX, FRAME_MAX, HEADER_LEN, Header, Kind, SLOTS_BYTES, TAG_BYTES, checksum,
+    CHUNK_BYTES, CHUNKS_MAX, Datagram, FRAME_MAX, HEADER_LEN, Header, Kind, SLOTS_BYTES, TAG_BYTES,
+    checksum, emit_words,
 };
 use crate::wire::seal::SessionKeys;
 
@@ -58,7 +60,7 @@ impl Memory {
 /// One frame and what is known of it.
 pub(super) struct Bank {
     memory: Memory,
-    /// Checksum of each chunk's datagram, on the sending side.
+    /// Checksum of each chunk's datagram, where the kernel module sends it.
     crcs: [u32; CHUNKS_MAX],
     header: Header,
     /// Chunks that are here.
@@ -79,7 +81,7 @@ pub(super) enum Deposit {
     Complete,
     /// It was here already.
     Duplicate,
-    /// It contradicts the frame's other chunks, or its seal is not the session's.
+    /// It is damaged, contradicts the frame's other chunks, or its seal is not the session's.
     Forged,
 }
 
@@ -163,6 +165,11 @@ impl Bank {
                 memory.copy_within(chunk * plain..end, chunk * CHUNK_BYTES);
             }
         }
+        let is_summed = matches!(self.memory, Memory::Slot(_));
+        if keys.is_none() && !is_summed {
+            return;
+        }
+        let memory = self.memory.bytes_mut();
         for chunk in 0..n_chunks {
             let header = Header { chunk: chunk as u16, ..self.header };
             let at = chunk * CHUNK_BYTES;
@@ -172,7 +179,9 @@ impl Bank {
             if let Some(keys) = keys {
                 keys.seal(&header, &raw, payload);
             }
-            self.crcs[chunk] = checksum(&raw, payload);
+            if is_summed {
+                self.crcs[chunk] = checksum(&raw, payload);
+            }
         }
     }
 
@@ -227,12 +236,12 @@ impl Bank {
         }
     }
 
-    /// Takes a chunk. `header` and the length of `payload` are proven to fit each other.
+    /// Takes a chunk. `header` is that of `datagram`, which is proven here: once it is copied, the
+    /// chunk is still missing if it was damaged.
     pub(super) fn deposit(
         &mut self,
         header: &Header,
-        raw: &[u8],
-        payload: &[u8],
+        datagram: &Datagram<&[u8]>,
         keys: Option<&SessionKeys>,
     ) -> Deposit {
         let bit = 1 << header.chunk;
@@ -243,12 +252,14 @@ impl Bank {
             return Deposit::Forged;
         }
         if self.have & bit != 0 {
-            return Deposit::Duplicate;
+            return datagram.prove().map_or(Deposit::Forged, |()| Deposit::Duplicate);
         }
+        let (raw, payload) = (datagram.header_bytes(), datagram.payload());
         let at = usize::from(header.chunk) * CHUNK_BYTES;
-        let memory = self.memory.bytes_mut();
-        let slot = &mut memory[at..at + payload.len()];
-        slot.copy_from_slice(payload);
+        let slot = &mut self.memory.bytes_mut()[at..at + payload.len()];
+        if crc::copy(datagram.words(), payload, slot) != datagram.crc() {
+            return Deposit::Forged;
+        }
         if keys.is_some_and(|keys| keys.open(header, raw, slot).is_err()) {
             return Deposit::Forged;
         }
@@ -374,13 +385,13 @@ impl Burst<'_> {
         self.chunks
     }
 
-    /// Checksum of every datagram of the frame.
+    /// Checksum of every datagram of the frame, if it lies in a slot of the kernel module.
     pub fn crcs(&self) -> &[u32; CHUNKS_MAX] {
         self.crcs
     }
 
-    /// Header and payload of each chunk, in order. All but the frame's last are of one length.
-    pub fn datagrams(&self) -> impl Iterator<Item = ([u8; HEADER_LEN], &[u8])> {
+    /// Each chunk's datagram, in order. All but the frame's last are of one length.
+    pub fn datagrams(&self) -> impl Iterator<Item = Outgoing<'_>> {
         let mut left = self.chunks;
         std::iter::from_fn(move || {
             let chunk = left.trailing_zeros() as usize;
@@ -388,17 +399,41 @@ impl Burst<'_> {
             let header = Header { chunk: chunk as u16, ..self.header };
             let at = chunk * CHUNK_BYTES;
             let payload = &self.memory[at..at + header.payload_bytes()];
-            let mut raw = [0; HEADER_LEN];
-            header.emit(&mut raw, |_| self.crcs[chunk]);
-            Some((raw, payload))
+            Some(Outgoing { header, payload })
         })
+    }
+}
+
+/// A datagram of a chunk, whose checksum is made as it is written.
+pub struct Outgoing<'a> {
+    header: Header,
+    payload: &'a [u8],
+}
+
+impl Outgoing<'_> {
+    /// Writes it to the front of `room`, and returns its length.
+    ///
+    /// # Panics
+    /// If `room` is shorter.
+    pub fn write(&self, room: &mut [u8]) -> usize {
+        let (raw, rest) = room.split_first_chunk_mut().expect("there is room for a datagram");
+        let mut words = self.header.words();
+        words[3] |= u64::from(crc::copy(words, self.payload, rest)) << 32;
+        emit_words(words, raw);
+        HEADER_LEN + self.payload.len()
+    }
+
+    /// The same in memory of its own.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_LEN + self.payload.len()];
+        self.write(&mut bytes);
+        bytes
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::datagram::Datagram;
     use crate::wire::seal::Key;
 
     fn keys() -> SessionKeys {
@@ -410,16 +445,21 @@ mod tests {
         sender.buffer()[..bytes].iter_mut().enumerate().for_each(|(i, b)| *b = (i % 251) as u8);
         sender.close(bytes, (5, 9), mode, keys);
         let burst = sender.burst(Chunks::MAX);
-        let mut datagrams: Vec<_> = burst.datagrams().collect();
+        let mut datagrams: Vec<_> = burst.datagrams().map(|outgoing| outgoing.to_vec()).collect();
         let n = datagrams.len();
         datagrams.rotate_left(rotate % n);
         let mut receiver = Bank::new();
-        for (i, (raw, payload)) in datagrams.iter().enumerate() {
-            let datagram = [raw, *payload].concat();
-            let header = Header::parse(&Datagram::new_checked(&datagram).unwrap()).unwrap();
+        for (i, bytes) in datagrams.iter().enumerate() {
+            let datagram = Datagram::new_checked(&bytes[..]).unwrap();
+            let header = Header::parse(&datagram).unwrap();
+            let mut damaged = bytes.clone();
+            damaged[HEADER_LEN] ^= 1;
+            let damaged = Datagram::new_checked(&damaged[..]).unwrap();
             let wanted = if i + 1 == n { Deposit::Complete } else { Deposit::New };
-            assert_eq!(receiver.deposit(&header, raw, payload, keys), wanted);
-            assert_eq!(receiver.deposit(&header, raw, payload, keys), Deposit::Duplicate);
+            assert_eq!(receiver.deposit(&header, &damaged, keys), Deposit::Forged);
+            assert_eq!(receiver.deposit(&header, &datagram, keys), wanted);
+            assert_eq!(receiver.deposit(&header, &damaged, keys), Deposit::Forged);
+            assert_eq!(receiver.deposit(&header, &datagram, keys), Deposit::Duplicate);
         }
         receiver.frame().to_vec()
     }
@@ -438,19 +478,20 @@ mod tests {
     #[test]
     fn chunks_that_contradict_each_other_are_refused() {
         let mut bank = Bank::new();
+        let mut deposit = |header: Header, keys| {
+            let bytes = Outgoing { header, payload: &[0; CHUNK_BYTES] }.to_vec();
+            bank.deposit(&header, &Datagram::new_checked(&bytes[..]).unwrap(), keys)
+        };
         let first = Header { n_chunks: 3, frame_bytes: 3000, ..EMPTY };
-        assert_eq!(bank.deposit(&first, &[0; 32], &[0; 1400], None), Deposit::New);
+        assert_eq!(deposit(first, None), Deposit::New);
         for other in [
             Header { chunk: 1, frame_bytes: 2900, ..first },
             Header { chunk: 1, n_chunks: 2, ..first },
             Header { chunk: 1, seq: 1, ..first },
         ] {
-            assert_eq!(bank.deposit(&other, &[0; 32], &[0; 1400], None), Deposit::Forged);
+            assert_eq!(deposit(other, None), Deposit::Forged);
         }
-        assert_eq!(bank.missing(), 0b110);
-        let sealed =
-            bank.deposit(&Header { chunk: 1, ..first }, &[0; 32], &[0; 1400], Some(&keys()));
-        assert_eq!(sealed, Deposit::Forged);
+        assert_eq!(deposit(Header { chunk: 1, ..first }, Some(&keys())), Deposit::Forged);
         assert_eq!(bank.missing(), 0b110);
     }
 }

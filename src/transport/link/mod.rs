@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 
 use heapless::Deque;
 
-pub use bank::{Burst, Mode};
+pub use bank::{Burst, Mode, Outgoing};
 pub use receiver::LinkIn;
 pub use sender::LinkOut;
 
@@ -143,7 +143,11 @@ impl Links {
         bytes: &mut [u8],
         wire: &mut impl Wire,
     ) -> Result<(), Error> {
-        let header = Header::parse(&Datagram::new_checked(&*bytes)?)?;
+        let datagram = Datagram::new_checked(&*bytes)?;
+        let header = Header::parse_unproven(&datagram)?;
+        if header.kind != Kind::Data {
+            datagram.prove()?;
+        }
         match (&mut self.next, &mut self.prev) {
             (_, Some(prev)) if header.kind.is_forward() => {
                 prev.on_datagram(now, from, &header, bytes, wire);

@@ -17,7 +17,7 @@ use super::{
 use crate::sys::tensor::{self, Device, RxBank};
 use crate::transport::Micros;
 use crate::wire::control::{ACK_MAX, Ack, NACKS_MAX, Nack, Ping};
-use crate::wire::datagram::{HEADER_LEN, Header, Kind};
+use crate::wire::datagram::{Datagram, HEADER_LEN, Header, Kind};
 use crate::wire::hello::{HELLO_LEN, Nonce, REFUSE_LEN, Refusal, RingInfo};
 use crate::wire::seal::Randomness;
 
@@ -194,7 +194,7 @@ impl LinkIn {
 
     // What arrives
 
-    /// Takes a datagram of a kind that goes forward.
+    /// Takes a datagram of a kind that goes forward. What is not DATA is proven.
     pub(super) fn on_datagram(
         &mut self,
         now: Micros,
@@ -204,7 +204,7 @@ impl LinkIn {
         wire: &mut impl Wire,
     ) {
         let is_used = match header.kind {
-            Kind::Data => self.on_data(now, from, header, bytes),
+            Kind::Data => self.on_data(now, from, header, bytes).is_some(),
             Kind::Ping => self.on_ping(now, from, header, bytes).is_some(),
             _ => self.on_greeting(now, from, header, &bytes[HEADER_LEN..], wire),
         };
@@ -213,31 +213,38 @@ impl LinkIn {
         }
     }
 
-    fn on_data(&mut self, now: Micros, from: SocketAddr, header: &Header, bytes: &[u8]) -> bool {
-        let Some(session) = self.session.as_mut().filter(|s| s.owns(from, header)) else {
-            return false;
-        };
+    fn on_data(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        header: &Header,
+        bytes: &[u8],
+    ) -> Option<()> {
+        let session = self.session.as_mut().filter(|s| s.owns(&from, header))?;
+        let datagram = Datagram::new_checked(bytes).ok()?;
         let n_banks = session.n_banks;
         let seq = header.seq;
         if is_before(seq, session.next) {
+            datagram.prove().ok()?;
             self.stats.duplicates += 1;
             session.is_due(Kind::Ack);
-            return true;
+            return Some(());
         }
         if seq.wrapping_sub(session.first) >= n_banks {
+            datagram.prove().ok()?;
             session.is_due(Kind::Ack);
-            return false;
+            return None;
         }
         let index = bank(seq, n_banks);
         if self.banks[index].kernel_mut().is_some() {
             // It came before the kernel module knew of the session. It is to come again.
+            datagram.prove().ok()?;
             session.see(now, seq.wrapping_add(1));
-            return false;
+            return None;
         }
-        let (raw, payload) = bytes.split_at(HEADER_LEN);
-        let deposit = self.banks[index].deposit(header, raw, payload, session.agreed.keys.as_ref());
+        let deposit = self.banks[index].deposit(header, &datagram, session.agreed.keys.as_ref());
         match deposit {
-            Deposit::Forged => return false,
+            Deposit::Forged => return None,
             Deposit::Duplicate => self.stats.duplicates += 1,
             Deposit::New | Deposit::Complete => self.stats.datagrams += 1,
         }
@@ -249,7 +256,7 @@ impl LinkIn {
             session.deliver(&self.banks, &mut self.stats);
         }
         self.revive();
-        true
+        Some(())
     }
 
     /// Tells the kernel module whom a new session is with, by `set_peer`; its banks, all that
@@ -315,7 +322,7 @@ impl LinkIn {
         header: &Header,
         bytes: &mut [u8],
     ) -> Option<()> {
-        let session = self.session.as_mut().filter(|s| s.owns(from, header))?;
+        let session = self.session.as_mut().filter(|s| s.owns(&from, header))?;
         if session.newest_ping.is_some_and(|newest| header.counter() <= newest) {
             return None;
         }
@@ -482,8 +489,8 @@ impl Session {
         }
     }
 
-    fn owns(&self, from: SocketAddr, header: &Header) -> bool {
-        self.agreed.id == header.session && self.agreed.from == from
+    fn owns(&self, from: &SocketAddr, header: &Header) -> bool {
+        self.agreed.id == header.session && self.agreed.from == *from
     }
 
     /// An answer is due; a PONG is one too.

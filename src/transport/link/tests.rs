@@ -306,7 +306,7 @@ struct Recorder {
 impl Wire for Recorder {
     fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> bool {
         assert_eq!(burst.datagrams().count(), burst.len());
-        self.sent.extend(burst.datagrams().map(|(header, payload)| [&header, payload].concat()));
+        self.sent.extend(burst.datagrams().map(|datagram| datagram.to_vec()));
         true
     }
 

@@ -15,7 +15,7 @@ struct Sent(Vec<Vec<u8>>);
 
 impl Wire for Sent {
     fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> bool {
-        self.0.extend(burst.datagrams().map(|(header, payload)| [&header, payload].concat()));
+        self.0.extend(burst.datagrams().map(|datagram| datagram.to_vec()));
         true
     }
 
