@@ -4,22 +4,19 @@
 use std::arch::asm;
 
 use super::super::float::{self, LANES};
+use super::super::neondot::gemm::{floats, floats_by_lane};
 use super::{dots, score};
+
+macro_rules! zero {
+    ($a:literal) => {
+        concat!("movi v", $a, ".2d, #0\n")
+    };
+}
 
 /// Makes four registers zero.
 macro_rules! clear {
     ($a:literal $b:literal $c:literal $d:literal) => {
-        concat!(
-            "movi v",
-            $a,
-            ".2d, #0\nmovi v",
-            $b,
-            ".2d, #0\nmovi v",
-            $c,
-            ".2d, #0\nmovi v",
-            $d,
-            ".2d, #0\n",
-        )
+        concat!(zero!($a), zero!($b), zero!($c), zero!($d))
     };
 }
 
@@ -28,9 +25,10 @@ macro_rules! add_lanes {
     ($a:literal $b:literal $c:literal $d:literal: $e:literal $f:literal $g:literal $h:literal,
      $i:literal $j:literal $k:literal $l:literal) => {
         concat!(
-            "fmla v", $a, ".4s, v", $e, ".4s, v", $i, ".4s\n", "fmla v", $b, ".4s, v", $f,
-            ".4s, v", $j, ".4s\n", "fmla v", $c, ".4s, v", $g, ".4s, v", $k, ".4s\n", "fmla v", $d,
-            ".4s, v", $h, ".4s, v", $l, ".4s\n",
+            floats!("fmla" $a $e $i),
+            floats!("fmla" $b $f $j),
+            floats!("fmla" $c $g $k),
+            floats!("fmla" $d $h $l),
         )
     };
 }
@@ -38,10 +36,7 @@ macro_rules! add_lanes {
 /// Joins sums to four, in the first register.
 macro_rules! join {
     ($a:literal $b:literal $c:literal $d:literal) => {
-        concat!(
-            "fadd v", $a, ".4s, v", $a, ".4s, v", $c, ".4s\n", "fadd v", $b, ".4s, v", $b,
-            ".4s, v", $d, ".4s\n", "fadd v", $a, ".4s, v", $a, ".4s, v", $b, ".4s\n",
-        )
+        concat!(floats!("fadd" $a $a $c), floats!("fadd" $b $b $d), floats!("fadd" $a $a $b))
     };
 }
 
@@ -49,45 +44,11 @@ macro_rules! join {
 macro_rules! correct {
     ($y:literal $a:literal $b:literal $c:literal $d:literal, $lane:literal) => {
         concat!(
-            "ld1 {{v",
-            $a,
-            ".4s, v",
-            $b,
-            ".4s, v",
-            $c,
-            ".4s, v",
-            $d,
-            ".4s}}, [{",
-            $y,
-            "}]\n",
-            "fmul v",
-            $a,
-            ".4s, v",
-            $a,
-            ".4s, v24.s[",
-            $lane,
-            "]\n",
-            "fmul v",
-            $b,
-            ".4s, v",
-            $b,
-            ".4s, v24.s[",
-            $lane,
-            "]\n",
-            "fmul v",
-            $c,
-            ".4s, v",
-            $c,
-            ".4s, v24.s[",
-            $lane,
-            "]\n",
-            "fmul v",
-            $d,
-            ".4s, v",
-            $d,
-            ".4s, v24.s[",
-            $lane,
-            "]\n",
+            "ld1 {{v", $a, ".4s, v", $b, ".4s, v", $c, ".4s, v", $d, ".4s}}, [{", $y, "}]\n",
+            floats_by_lane!("fmul" $a $a 24 $lane),
+            floats_by_lane!("fmul" $b $b 24 $lane),
+            floats_by_lane!("fmul" $c $c 24 $lane),
+            floats_by_lane!("fmul" $d $d 24 $lane),
         )
     };
 }
@@ -107,9 +68,7 @@ macro_rules! add_values {
 
 macro_rules! weigh {
     ($weights:literal $lane:literal: $($value:literal $sum:literal),*) => {
-        concat!($(
-            "fmla v", $sum, ".4s, v", $value, ".4s, v", $weights, ".s[", $lane, "]\n",
-        )*)
+        concat!($(floats_by_lane!("fmla" $sum $value $weights $lane),)*)
     };
 }
 

@@ -1,9 +1,45 @@
 //! The loops of tiles whose running totals stand in registers, for tiers that lay weights out in four
 //! strips of four rows: which instructions multiply, and which registers they use, is theirs.
 //!
-//! A tier's macros name what differs. `$lines` repeats a macro for all rows, two at a time: `begin_sums`;
-//! `begin_total` and `add_total`, which end a group, the first of an activation group and any other; `$products` multiplies 16 columns of weights in registers v24 to v27 by what
-//! [`load_x`] gives it; `$add_out` ends an activation group.
+//! A tier's macros are what differs. `$lines` repeats a macro for all rows, two at a time: `begin_sums`;
+//! `begin_total` and `add_total`, which end a group, the first of an activation group and any other.
+//! `$products` multiplies 16 columns of weights in registers v24 to v27 by what [`load_x`] gives it;
+//! `$add_out` ends an activation group.
+
+/// An instruction that makes four floats of two fours, by their registers.
+macro_rules! floats {
+    ($name:literal $to:literal $a:literal $b:literal) => {
+        concat!($name, " v", $to, ".4s, v", $a, ".4s, v", $b, ".4s\n")
+    };
+}
+
+/// The same of four floats and one lane of others.
+macro_rules! floats_by_lane {
+    ($name:literal $to:literal $a:literal $b:literal $lane:literal) => {
+        concat!($name, " v", $to, ".4s, v", $a, ".4s, v", $b, ".s[", $lane, "]\n")
+    };
+}
+
+/// Four floats of four integers.
+macro_rules! to_floats {
+    ($to:literal $from:literal) => {
+        concat!("scvtf v", $to, ".4s, v", $from, ".4s\n")
+    };
+}
+
+/// Loads two registers from `out`, `$at` bytes in.
+macro_rules! load_out {
+    ($a:literal $b:literal $at:literal) => {
+        concat!("ldp q", $a, ", q", $b, ", [{out}, #", $at, "]\n")
+    };
+}
+
+/// Stores them.
+macro_rules! store_out {
+    ($a:literal $b:literal $at:literal) => {
+        concat!("stp q", $a, ", q", $b, ", [{out}, #", $at, "]\n")
+    };
+}
 
 /// Loads the next 64 bytes of activations.
 macro_rules! load_x {
@@ -216,6 +252,6 @@ macro_rules! gemm_q4 {
 }
 
 pub(in super::super) use {
-    any_groups, block_of_32, four_groups_of_64, gemm_q4, gemm_q8, group_of_64, group_of_any,
-    load_x, sixteen_columns,
+    any_groups, block_of_32, floats, floats_by_lane, four_groups_of_64, gemm_q4, gemm_q8,
+    group_of_64, group_of_any, load_out, load_x, sixteen_columns, store_out, to_floats,
 };

@@ -9,7 +9,7 @@ use std::arch::asm;
 
 use super::super::neon::{add_rows, load, load_halves, widen_8};
 use super::super::packed::{BLOCK_BYTES, Tile, TileFn, ZERO};
-use super::gemm::{block_of_32, gemm_q4, load_x};
+use super::gemm::{block_of_32, floats, floats_by_lane, gemm_q4, load_out, load_x, store_out};
 use super::{NR, four_columns};
 use crate::quant::bcml1::BLOCK;
 
@@ -100,32 +100,12 @@ macro_rules! begin_total {
     ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
      $y:literal $z:literal $at:literal) => {
         concat!(
-            "fmul v",
-            $ta,
-            ".4s, v31.4s, v",
-            $x,
-            ".s[",
-            $i,
-            "]\n",
-            "fmul v",
-            $tb,
-            ".4s, v31.4s, v",
-            $x,
-            ".s[",
-            $j,
-            "]\n",
-            "fsub v25.4s, v",
-            $a,
-            ".4s, v29.4s\n",
-            "fsub v30.4s, v",
-            $b,
-            ".4s, v29.4s\n",
-            "fmla v",
-            $ta,
-            ".4s, v25.4s, v24.4s\n",
-            "fmla v",
-            $tb,
-            ".4s, v30.4s, v24.4s\n",
+            floats_by_lane!("fmul" $ta 31 $x $i),
+            floats_by_lane!("fmul" $tb 31 $x $j),
+            floats!("fsub" 25 $a 29),
+            floats!("fsub" 30 $b 29),
+            floats!("fmla" $ta 25 24),
+            floats!("fmla" $tb 30 24),
         )
     };
 }
@@ -135,32 +115,12 @@ macro_rules! add_total {
     ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
      $y:literal $z:literal $at:literal) => {
         concat!(
-            "fmla v",
-            $ta,
-            ".4s, v31.4s, v",
-            $x,
-            ".s[",
-            $i,
-            "]\n",
-            "fmla v",
-            $tb,
-            ".4s, v31.4s, v",
-            $x,
-            ".s[",
-            $j,
-            "]\n",
-            "fsub v25.4s, v",
-            $a,
-            ".4s, v29.4s\n",
-            "fsub v30.4s, v",
-            $b,
-            ".4s, v29.4s\n",
-            "fmla v",
-            $ta,
-            ".4s, v25.4s, v24.4s\n",
-            "fmla v",
-            $tb,
-            ".4s, v30.4s, v24.4s\n",
+            floats_by_lane!("fmla" $ta 31 $x $i),
+            floats_by_lane!("fmla" $tb 31 $x $j),
+            floats!("fsub" 25 $a 29),
+            floats!("fsub" 30 $b 29),
+            floats!("fmla" $ta 25 24),
+            floats!("fmla" $tb 30 24),
         )
     };
 }

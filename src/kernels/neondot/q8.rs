@@ -6,7 +6,8 @@ use std::arch::asm;
 use super::super::neon::{add_rows, load, load_scales};
 use super::super::packed::{Tile, TileFn, ZERO};
 use super::gemm::{
-    any_groups, four_groups_of_64, gemm_q8, group_of_64, group_of_any, load_x, sixteen_columns,
+    any_groups, floats, floats_by_lane, four_groups_of_64, gemm_q8, group_of_64, group_of_any,
+    load_out, load_x, sixteen_columns, store_out,
 };
 use super::{NR, four_columns};
 
@@ -64,26 +65,10 @@ macro_rules! begin_total {
     ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
      $y:literal $z:literal $at:literal) => {
         concat!(
-            "fsub v",
-            $ta,
-            ".4s, v",
-            $a,
-            ".4s, v26.4s\n",
-            "fsub v",
-            $tb,
-            ".4s, v",
-            $b,
-            ".4s, v26.4s\n",
-            "fmul v",
-            $ta,
-            ".4s, v",
-            $ta,
-            ".4s, v24.4s\n",
-            "fmul v",
-            $tb,
-            ".4s, v",
-            $tb,
-            ".4s, v24.4s\n",
+            floats!("fsub" $ta $a 26),
+            floats!("fsub" $tb $b 26),
+            floats!("fmul" $ta $ta 24),
+            floats!("fmul" $tb $tb 24),
         )
     };
 }
@@ -93,18 +78,10 @@ macro_rules! add_total {
     ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
      $y:literal $z:literal $at:literal) => {
         concat!(
-            "fsub v25.4s, v",
-            $a,
-            ".4s, v26.4s\n",
-            "fsub v27.4s, v",
-            $b,
-            ".4s, v26.4s\n",
-            "fmla v",
-            $ta,
-            ".4s, v25.4s, v24.4s\n",
-            "fmla v",
-            $tb,
-            ".4s, v27.4s, v24.4s\n",
+            floats!("fsub" 25 $a 26),
+            floats!("fsub" 27 $b 26),
+            floats!("fmla" $ta 25 24),
+            floats!("fmla" $tb 27 24),
         )
     };
 }

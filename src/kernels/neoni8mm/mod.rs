@@ -121,18 +121,10 @@ macro_rules! add_out {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
         concat!(
             "ld1r {{v24.2d}}, [{scales}], #8\n",
-            "ldp q25, q26, [{out}, #",
-            $at,
-            "]\n",
-            "fmla v25.4s, v",
-            $low_total,
-            ".4s, v24.4s\n",
-            "fmla v26.4s, v",
-            $high_total,
-            ".4s, v24.4s\n",
-            "stp q25, q26, [{out}, #",
-            $at,
-            "]\n",
+            load_out!(25 26 $at),
+            floats!("fmla" 25 $low_total 24),
+            floats!("fmla" 26 $high_total 24),
+            store_out!(25 26 $at),
         )
     };
 }

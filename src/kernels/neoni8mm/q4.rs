@@ -5,7 +5,9 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::super::neon::{add_rows, load, load_64, load_halves, load_scales, split_codes, widen_8};
-use super::super::neondot::gemm::{block_of_32, gemm_q4, load_x};
+use super::super::neondot::gemm::{
+    block_of_32, floats, gemm_q4, load_out, load_x, store_out, to_floats,
+};
 use super::super::packed::{BLOCK_BYTES, Tile, TileFn};
 use super::{NR, STRIP as CODES, add_pairs, eight_columns, pair_of, twice};
 use crate::quant::bcml1::BLOCK;
@@ -122,24 +124,12 @@ macro_rules! begin_total {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
         concat!(
             "ld1r {{v24.2d}}, [{sums}], #8\n",
-            "scvtf v25.4s, v",
-            $low,
-            ".4s\n",
-            "scvtf v26.4s, v",
-            $high,
-            ".4s\n",
-            "fmul v",
-            $low_total,
-            ".4s, v30.4s, v24.4s\n",
-            "fmul v",
-            $high_total,
-            ".4s, v31.4s, v24.4s\n",
-            "fmla v",
-            $low_total,
-            ".4s, v25.4s, v28.4s\n",
-            "fmla v",
-            $high_total,
-            ".4s, v26.4s, v29.4s\n",
+            to_floats!(25 $low),
+            to_floats!(26 $high),
+            floats!("fmul" $low_total 30 24),
+            floats!("fmul" $high_total 31 24),
+            floats!("fmla" $low_total 25 28),
+            floats!("fmla" $high_total 26 29),
         )
     };
 }
@@ -149,24 +139,12 @@ macro_rules! add_total {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
         concat!(
             "ld1r {{v24.2d}}, [{sums}], #8\n",
-            "scvtf v25.4s, v",
-            $low,
-            ".4s\n",
-            "scvtf v26.4s, v",
-            $high,
-            ".4s\n",
-            "fmla v",
-            $low_total,
-            ".4s, v30.4s, v24.4s\n",
-            "fmla v",
-            $high_total,
-            ".4s, v31.4s, v24.4s\n",
-            "fmla v",
-            $low_total,
-            ".4s, v25.4s, v28.4s\n",
-            "fmla v",
-            $high_total,
-            ".4s, v26.4s, v29.4s\n",
+            to_floats!(25 $low),
+            to_floats!(26 $high),
+            floats!("fmla" $low_total 30 24),
+            floats!("fmla" $high_total 31 24),
+            floats!("fmla" $low_total 25 28),
+            floats!("fmla" $high_total 26 29),
         )
     };
 }

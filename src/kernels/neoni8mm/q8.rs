@@ -5,7 +5,8 @@ use std::arch::asm;
 
 use super::super::neon::{add_rows, load, load_64, load_scales};
 use super::super::neondot::gemm::{
-    any_groups, four_groups_of_64, gemm_q8, group_of_64, group_of_any, load_x, sixteen_columns,
+    any_groups, floats, four_groups_of_64, gemm_q8, group_of_64, group_of_any, load_out, load_x,
+    sixteen_columns, store_out, to_floats,
 };
 use super::super::packed::{Tile, TileFn};
 use super::{NR, STRIP, Sums, add_pairs, eight_columns, twice};
@@ -72,26 +73,10 @@ fn add_strips<const M: usize, const PAIRS: usize, const S: usize>(
 macro_rules! begin_total {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
         concat!(
-            "scvtf v",
-            $low_total,
-            ".4s, v",
-            $low,
-            ".4s\n",
-            "scvtf v",
-            $high_total,
-            ".4s, v",
-            $high,
-            ".4s\n",
-            "fmul v",
-            $low_total,
-            ".4s, v",
-            $low_total,
-            ".4s, v24.4s\n",
-            "fmul v",
-            $high_total,
-            ".4s, v",
-            $high_total,
-            ".4s, v26.4s\n",
+            to_floats!($low_total $low),
+            to_floats!($high_total $high),
+            floats!("fmul" $low_total $low_total 24),
+            floats!("fmul" $high_total $high_total 26),
         )
     };
 }
@@ -100,18 +85,10 @@ macro_rules! begin_total {
 macro_rules! add_total {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
         concat!(
-            "scvtf v25.4s, v",
-            $low,
-            ".4s\n",
-            "scvtf v27.4s, v",
-            $high,
-            ".4s\n",
-            "fmla v",
-            $low_total,
-            ".4s, v25.4s, v24.4s\n",
-            "fmla v",
-            $high_total,
-            ".4s, v27.4s, v26.4s\n",
+            to_floats!(25 $low),
+            to_floats!(27 $high),
+            floats!("fmla" $low_total 25 24),
+            floats!("fmla" $high_total 27 26),
         )
     };
 }
