@@ -104,11 +104,11 @@ functions() {
 			}' - "$OUT/$1-$2-1" "$OUT/$1-$2-2" | sort -rn
 }
 
-# hot_blocks ISA VERSION STAGE: address and share of the stage, in per cent, of each block.
+# hot_blocks ISA VERSION STAGE: address and share of the stage, in per cent, of blocks with at least one.
 hot_blocks() {
 	awk -v n="$3" '
 		$1 == "block" { work[$2] += $3 * $4 }
-		$1 == "stage" && ++i == n { for (a in work) print a, 100 * work[a] / $2 }
+		$1 == "stage" && ++i == n { for (a in work) if (100 * work[a] >= $2) print a, 100 * work[a] / $2 }
 		$1 == "stage" { delete work }' "$OUT/$1-$2-2"
 }
 
