@@ -14,6 +14,9 @@ pub(super) const BLOCK: usize = 2 * LANES;
 
 pub(super) type Lanes = [f32; LANES];
 
+/// Scores of four queries for a block.
+pub(super) type ScoresMut4<'a> = [&'a mut [f32; BLOCK]; 4];
+
 /// Adding this to a float below `2^22` leaves its nearest integer, ties to even, in the low bits.
 pub(super) const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
@@ -237,6 +240,20 @@ pub(super) fn soften<const FMA: bool>(scores: &mut [f32; BLOCK], state: &mut Sof
     let correction = exp_to_one::<FMA>(state.max - max);
     *state = Softmax { max, sum: fma::<FMA>(state.sum, correction, join(sums)) };
     correction
+}
+
+/// [`soften`] of four queries.
+#[inline(always)]
+pub(super) fn soften_4<const FMA: bool>(
+    scores: ScoresMut4<'_>,
+    states: [&mut Softmax; 4],
+) -> [f32; 4] {
+    let mut corrections = [0.0; 4];
+    for (correction, (scores, state)) in corrections.iter_mut().zip(scores.into_iter().zip(states))
+    {
+        *correction = soften::<FMA>(scores, state);
+    }
+    corrections
 }
 
 /// The largest of `x`, none of which is NaN.
@@ -522,6 +539,14 @@ macro_rules! float_kernels {
         }
 
         $(#[$attr])?
+        pub(super) fn soften_4(
+            scores: $crate::kernels::float::ScoresMut4<'_>,
+            states: [&mut $crate::kernels::float::Softmax; 4],
+        ) -> [f32; 4] {
+            $crate::kernels::float::soften_4::<{ $fma }>(scores, states)
+        }
+
+        $(#[$attr])?
         pub(super) fn weigh(weights: &[f32], values: &[f32], correction: f32, out: &mut [f32]) {
             $crate::kernels::float::weigh::<{ $fma }>(weights, values, correction, out);
         }
@@ -544,7 +569,9 @@ macro_rules! float_kernels {
             soften,
             weigh,
             score_4,
+            soften_4,
             weigh_4,
+            block_scores: None,
             widen,
             narrow,
             read_all,

@@ -123,7 +123,7 @@ pub(super) struct Tile<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
     /// The same groups of the next tile's activations.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier asks for it"))]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier asks for them"))]
     pub(super) x: *const i8,
     /// Weights.
     pub(super) w: *const u8,
