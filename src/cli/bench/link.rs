@@ -283,9 +283,9 @@ pub(super) fn measure(
     tell(bare_udp("bare udp", ports.bare_udp, PING_BYTES)?)?;
     tell(bare_udp("bare 1400 B", ports.bare_udp, CHUNK_BYTES)?)?;
     tell(bare_tcp(ports.bare_tcp)?)?;
-    let mut runs = vec![Run::open("udp", ports.udp, key)?, Run::open("tcp", ports.tcp, key)?];
+    let mut runs = vec![Run::new("udp", ports.udp, key), Run::new("tcp", ports.tcp, key)];
     if let Some(kernel) = ports.kernel.filter(|_| Kmod::is_available()) {
-        runs.push(Run::open("kernel", kernel, key)?);
+        runs.push(Run::new("kernel", kernel, key));
     }
     for _ in 0..TURNS {
         runs.iter_mut().try_for_each(Run::turn)?;
@@ -293,34 +293,41 @@ pub(super) fn measure(
     runs.into_iter().try_for_each(|run| tell(run.finish()?))
 }
 
-/// A link that is being measured.
-struct Run {
-    carrier: String,
-    node: Box<dyn Endpoint>,
+/// A link that is being measured. It is open in its turns only, as a node has one carrier: a socket
+/// that wants datagrams joined makes the kernel look for it whenever one comes.
+struct Run<'a> {
+    carrier: &'static str,
+    to: SocketAddr,
+    key: Option<&'a Key>,
     samples: Vec<f64>,
     /// CPU time of this machine so far; none if it cannot be known.
     busy: Option<Duration>,
     n_rounds: u32,
 }
 
-impl Run {
-    fn open(carrier: &str, to: SocketAddr, key: Option<&Key>) -> Result<Run, Failure> {
-        let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
-        let next = Place::new(&to.ip().to_string(), to.port());
-        let mut node = open(carrier, options(true, key, Place::new(any, 0), Some(next))?)?;
-        connect(node.as_mut(), to)?;
-        let carrier = if key.is_some() { format!("{carrier}, sealed") } else { carrier.to_owned() };
+impl Run<'_> {
+    fn new<'a>(carrier: &'static str, to: SocketAddr, key: Option<&'a Key>) -> Run<'a> {
         let samples = Vec::with_capacity(ROUNDS);
-        Ok(Run { carrier, node, samples, busy: Some(Duration::ZERO), n_rounds: 0 })
+        Run { carrier, to, key, samples, busy: Some(Duration::ZERO), n_rounds: 0 }
+    }
+
+    fn open(&self) -> Result<Box<dyn Endpoint>, Failure> {
+        let any = if self.to.is_ipv4() { "0.0.0.0" } else { "::" };
+        let next = Place::new(&self.to.ip().to_string(), self.to.port());
+        let options = options(true, self.key, Place::new(any, 0), Some(next))?;
+        let mut node = open(self.carrier, options)?;
+        connect(node.as_mut(), self.to)?;
+        Ok(node)
     }
 
     /// Round trips, the first of which are not told.
     fn turn(&mut self) -> Result<(), Failure> {
+        let mut node = self.open()?;
         let turns = TURNS as usize;
         let (start, busy) = (Instant::now(), cpu::busy_time());
         for round in 0..(WARM_UP + ROUNDS) / turns {
             let begin = Instant::now();
-            echo(self.node.as_mut())?;
+            echo(node.as_mut())?;
             self.n_rounds += 1;
             if round >= WARM_UP / turns || start.elapsed() > PATIENCE / TURNS / 4 {
                 self.samples.push(begin.elapsed().as_secs_f64() * 1e6);
@@ -335,11 +342,16 @@ impl Run {
     }
 
     /// Measures the throughput, and sums up.
-    fn finish(mut self) -> Result<Figures, Failure> {
-        let bytes_per_s = Some(throughput(self.node.as_mut())?);
+    fn finish(self) -> Result<Figures, Failure> {
+        let mut node = self.open()?;
+        let bytes_per_s = Some(throughput(node.as_mut())?);
         let cpu_us = self.busy.map(|busy| busy.as_secs_f64() * 1e6 / f64::from(self.n_rounds));
-        let notices = self.node.notices().to_vec();
-        Ok(Figures { bytes_per_s, cpu_us, notices, ..figures(&self.carrier, self.samples) })
+        let notices = node.notices().to_vec();
+        let carrier = match self.key {
+            Some(_) => format!("{}, sealed", self.carrier),
+            None => self.carrier.to_owned(),
+        };
+        Ok(Figures { bytes_per_s, cpu_us, notices, ..figures(&carrier, self.samples) })
     }
 }
 
@@ -393,7 +405,7 @@ fn echo(node: &mut dyn Endpoint) -> Result<(), Failure> {
     static FRAME: [u8; PING_BYTES] = [ECHO_FRAME; PING_BYTES];
     send(node, &FRAME)?;
     until(node, |next, prev| {
-        // Between its turns a link may seem lost.
+        // A link may seem lost while the machine stands still.
         while next.next_event().is_some() || prev.next_event().is_some() {}
         let is_whole = prev.front()?.len() == PING_BYTES;
         prev.release();
