@@ -200,7 +200,7 @@ impl DatagramSocket {
             self.splits_at(0);
         }
         match self.send_message(to, datagram) {
-            // Before Linux 6.14 a short one is refused too, where longer ones could not be split.
+            // Some kernels refuse a short one too where longer ones could not be split.
             Err(e) if cannot_split(e) && self.segment_bytes.get() > 0 => {
                 self.splits_at(0);
                 self.send_message(to, datagram)
