@@ -15,7 +15,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 
 /// Bytes of a message at most: the kernel may join datagrams that came together.
-pub const MESSAGE_BYTES: usize = 1 << 16;
+const MESSAGE_BYTES: usize = 1 << 16;
 /// Most datagrams that are handed to the kernel as one.
 const SEGMENTS_MAX: usize = 45;
 /// Most sockets that are waited for at a time.
@@ -28,9 +28,10 @@ pub struct DatagramSocket {
     splits: Cell<bool>,
     /// Of which length it does so now; 0 if it does not.
     segment_bytes: Cell<usize>,
-    /// Datagrams that are handed over together. The kernel takes them from one place in much less
-    /// time than from two places each.
-    outgoing: Box<[u8]>,
+    /// Datagrams that are handed over together, either way. The kernel takes them from one place in
+    /// much less time than from two places each, and the CPU's caches hold one room for what comes and
+    /// what goes longer than two.
+    room: Cell<Box<[u8]>>,
 }
 
 /// Buffer sizes that the kernel granted, in bytes of payload and bookkeeping.
@@ -63,8 +64,8 @@ impl DatagramSocket {
         socket.set_nonblocking(true)?;
         // Kernels that do not split datagrams take them one by one.
         let splits = Cell::new(setsockopt(&socket, sockopt::UdpGsoSegment, &0).is_ok());
-        let outgoing = vec![0; MESSAGE_BYTES].into_boxed_slice();
-        Ok(DatagramSocket { socket, splits, segment_bytes: Cell::new(0), outgoing })
+        let room = Cell::new(vec![0; MESSAGE_BYTES].into_boxed_slice());
+        Ok(DatagramSocket { socket, splits, segment_bytes: Cell::new(0), room })
     }
 
     /// The address it is bound to.
@@ -110,6 +111,17 @@ impl DatagramSocket {
         Ok(())
     }
 
+    /// Room for any message, to be given back by [`DatagramSocket::give_room`] before
+    /// [`DatagramSocket::send`], which needs it too.
+    pub fn take_room(&self) -> Box<[u8]> {
+        self.room.take()
+    }
+
+    /// Takes back what [`DatagramSocket::take_room`] gave.
+    pub fn give_room(&self, room: Box<[u8]>) {
+        self.room.set(room);
+    }
+
     /// Receives a message that has arrived into `room`, without waiting: who sent it, and its bytes. None
     /// if nothing is there. It may be several datagrams, all but the last of one length: their first
     /// says how long they are, which the kernel would in more time.
@@ -136,7 +148,7 @@ impl DatagramSocket {
     /// way; false if there is no room for them now. Those that cannot be delivered are lost.
     ///
     /// # Panics
-    /// If one is longer than 1/45 of [`MESSAGE_BYTES`].
+    /// If one is longer than 1/45 of 64 KiB, or the room was not given back.
     pub fn send<T>(
         &mut self,
         to: SocketAddr,
@@ -146,14 +158,17 @@ impl DatagramSocket {
         loop {
             let (mut bytes, mut segment_bytes) = (0, 0);
             for datagram in datagrams.by_ref().take(SEGMENTS_MAX) {
-                let len = write(&datagram, &mut self.outgoing[bytes..]);
+                let len = write(&datagram, &mut self.room.get_mut()[bytes..]);
                 bytes += len;
                 segment_bytes = segment_bytes.max(len);
             }
             if bytes == 0 {
                 return true;
             }
-            if !self.send_segments(to, bytes, segment_bytes) {
+            let room = self.room.take();
+            let is_sent = self.send_segments(to, &room[..bytes], segment_bytes);
+            self.room.set(room);
+            if !is_sent {
                 return false;
             }
         }
@@ -165,10 +180,10 @@ impl DatagramSocket {
         let _ = self.send_whole(to, datagram);
     }
 
-    /// Sends the first `bytes` that wait, in datagrams of `segment_bytes`.
-    fn send_segments(&self, to: SocketAddr, bytes: usize, segment_bytes: usize) -> bool {
-        if bytes > segment_bytes && self.splits_at(segment_bytes) {
-            match self.patiently(|| self.send_message(to, &self.outgoing[..bytes])) {
+    /// Sends `bytes` in datagrams of `segment_bytes`.
+    fn send_segments(&self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> bool {
+        if bytes.len() > segment_bytes && self.splits_at(segment_bytes) {
+            match self.patiently(|| self.send_message(to, bytes)) {
                 Err(e) if cannot_split(e) => {
                     // From now on one by one.
                     self.splits_at(0);
@@ -178,7 +193,7 @@ impl DatagramSocket {
                 _ => return true,
             }
         }
-        let mut datagrams = self.outgoing[..bytes].chunks(segment_bytes);
+        let mut datagrams = bytes.chunks(segment_bytes);
         datagrams
             .all(|datagram| self.patiently(|| self.send_whole(to, datagram)) != Err(Errno::EAGAIN))
     }
