@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
 //! A fixed set of threads that share the work of one call at a time.
 //!
-//! The caller is one of the threads. Work comes in pieces that the threads take one by one,
-//! so that unequal cores finish together. A thread joins a call when it comes round to it, and
-//! nobody waits for one that did not: where other programs use the cores too, whoever has one
-//! does the work. Between calls the threads spin for a moment, as the next call usually
-//! follows at once, then sleep.
+//! The caller is one of the threads. Work comes in pieces that the threads take a few at a time,
+//! in the end one by one, so that unequal cores finish together. A thread joins a call when it
+//! comes round to it, and nobody waits for one that did not: where other programs use the cores
+//! too, whoever has one does the work. Between calls the threads spin for a moment, as the next
+//! call usually follows at once, then sleep.
 
 use std::cell::Cell;
 use std::io;
@@ -28,12 +28,18 @@ pub const TILE_ROWS: usize = 32;
 /// Polls of an idle thread before it sleeps: some tens of microseconds.
 const SPINS: u32 = 20_000;
 
+/// How often each thread would have to take pieces if it went on with as many as it takes at first.
+const TURNS: usize = 4;
+
 /// The work of one call: pieces are numbers, each taken once.
 type Job<'a> = &'a (dyn Fn(usize) + Sync + 'a);
 /// The work on one pair of chunks: its index and the two chunks.
 type PairJob<'a, A, B> = &'a (dyn Fn(usize, &mut [A], &mut [B]) + Sync + 'a);
 /// The work on three chunks that belong together.
 type TripleJob<'a, A, B, C> = &'a (dyn Fn(usize, &mut [A], &mut [B], &mut [C]) + Sync + 'a);
+/// The work on four chunks that belong together.
+type QuadrupleJob<'a, A, B, C, D> =
+    &'a (dyn Fn(usize, &mut [A], &mut [B], &mut [C], &mut [D]) + Sync + 'a);
 /// The work on some columns of some rows: their section, which they are, and the parts of the
 /// rows.
 type ColumnJob<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
@@ -197,6 +203,27 @@ impl Pool {
         });
     }
 
+    /// As [`Pool::run_chunks2`] with four slices.
+    ///
+    /// # Panics
+    /// If the numbers of chunks differ.
+    pub fn run_chunks4<A: Send, B: Send, C: Send, D: Send>(
+        &self,
+        a: (&mut [A], usize),
+        b: (&mut [B], usize),
+        c: (&mut [C], usize),
+        (d, d_chunk): (&mut [D], usize),
+        job: QuadrupleJob<'_, A, B, C, D>,
+    ) {
+        assert_eq!(a.0.len().div_ceil(a.1), d.len().div_ceil(d_chunk));
+        let d = Parts::new(d);
+        self.run_chunks3(a, b, c, &|i, a, b, c| {
+            let range = i * d_chunk..((i + 1) * d_chunk).min(d.len);
+            // SAFETY: `run_chunks3` calls each index once and indices' ranges do not overlap.
+            job(i, a, b, c, unsafe { d.slice(range) });
+        });
+    }
+
     /// Splits the matrix `out`, whose columns are sections of these `widths` side by side, by
     /// columns and calls `job(section, columns, rows, parts)`: `parts` holds those columns of the
     /// section, counted from its start, of each of those rows.
@@ -310,14 +337,25 @@ impl Shared {
     }
 
     fn take_pieces(&self, job: Job<'_>) {
-        let pieces = self.pieces.load(Ordering::Relaxed);
-        loop {
-            let piece = self.next.fetch_add(1, Ordering::Relaxed);
-            if piece >= pieces {
-                return;
-            }
-            job(piece);
+        while let Some(pieces) = self.next_pieces() {
+            pieces.for_each(job);
         }
+    }
+
+    /// Takes pieces that nobody has: neighbours, as what one reads a processor fetches ahead into
+    /// the next, and the fewer the fewer are left, so that all threads finish together.
+    fn next_pieces(&self) -> Option<Range<usize>> {
+        let pieces = self.pieces.load(Ordering::Relaxed);
+        let threads = self.sleeping.len() + 1;
+        let mut next = self.next.load(Ordering::Relaxed);
+        while next < pieces {
+            let end = next + ((pieces - next) / (TURNS * threads)).max(1);
+            match self.next.compare_exchange_weak(next, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(next..end),
+                Err(now) => next = now,
+            }
+        }
+        None
     }
 
     /// Waits for an open call after `seen` and joins it; `None` when the pool is dropped.
@@ -492,13 +530,14 @@ mod tests {
     }
 
     #[test]
-    fn chunks_of_three_slices_go_together() {
-        let (mut a, mut b, mut c) = ([0; 5], [0; 10], [0; 3]);
-        pool(2).run_chunks3((&mut a, 2), (&mut b, 4), (&mut c, 1), &|i, a, b, c| {
+    fn chunks_of_several_slices_go_together() {
+        let (mut a, mut b, mut c, mut d) = ([0; 5], [0; 10], [0; 3], [0; 3]);
+        let (a_, b_, c_, d_) = ((&mut a[..], 2), (&mut b[..], 4), (&mut c[..], 1), (&mut d[..], 1));
+        pool(2).run_chunks4(a_, b_, c_, d_, &|i, a, b, c, d| {
             assert_eq!(a.len() * 2, b.len());
-            (a[0], b[0], c[0]) = (i + 1, i + 10, i + 100);
+            (a[0], b[0], c[0], d[0]) = (i + 1, i + 10, i + 100, i + 1000);
         });
-        assert_eq!((a, c), ([1, 0, 2, 0, 3], [100, 101, 102]));
+        assert_eq!((a, c, d), ([1, 0, 2, 0, 3], [100, 101, 102], [1000, 1001, 1002]));
         assert_eq!(b, [10, 0, 0, 0, 11, 0, 0, 0, 12, 0]);
     }
 

@@ -10,8 +10,8 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::Table;
-use super::float::{BLOCK, Softmax};
+use super::float::{BLOCK, LANES, ScoresMut4, Softmax};
+use super::{Floats4, Table};
 
 /// Floats of keys or values converted at a time: a block of 128 each.
 const SCRATCH: usize = BLOCK * 128;
@@ -24,6 +24,26 @@ pub const QUERIES: usize = 64;
 
 /// Queries of a tile: what the kernels take together.
 const TILE: usize = 4;
+
+/// Fewest queries for which keys are put in another order.
+const TRANSPOSE_QUERIES: usize = 16;
+
+/// Scores of whole blocks with keys in another order.
+#[derive(Clone, Copy)]
+pub(super) struct BlockScores {
+    /// Turns keys `[BLOCK, head_dim]` into `[head_dim, BLOCK]`; `head_dim` is a multiple of
+    /// [`LANES`].
+    pub(super) transpose: unsafe fn(&[f32], &mut [[f32; BLOCK]]),
+    /// As a table's `score_4`, with such keys.
+    pub(super) score: unsafe fn(Floats4<'_>, &[[f32; BLOCK]], f32, ScoresMut4<'_>),
+}
+
+/// Room for keys or values as f32, and for transposed keys, from whole cache lines on.
+#[repr(align(64))]
+struct Scratch {
+    floats: [f32; SCRATCH],
+    transposed: [f32; SCRATCH],
+}
 
 /// Keys and values of consecutive positions of one head, each `[n, head_dim]`.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +125,7 @@ pub(super) fn attend(table: &Table, q: &[&[f32]], to: &Attended<'_>, out: &mut [
     assert_eq!(to.start + len, to.pos + q.len());
     assert!(to.start <= first_position(to.pos, to.window));
 
-    let mut scratch = [0.0; SCRATCH];
+    let mut scratch = Scratch { floats: [0.0; SCRATCH], transposed: [0.0; SCRATCH] };
     let mut queries = heapless::Vec::<Query<'_, '_>, QUERIES>::new();
     for (row, (q, out)) in q.iter().zip(out).enumerate() {
         let pos = to.pos + row;
@@ -131,12 +151,7 @@ fn first_position(pos: usize, window: usize) -> usize {
 }
 
 /// Attention of `queries`, which are in order of position.
-fn pass(
-    table: &Table,
-    to: &Attended<'_>,
-    queries: &mut [Query<'_, '_>],
-    scratch: &mut [f32; SCRATCH],
-) {
+fn pass(table: &Table, to: &Attended<'_>, queries: &mut [Query<'_, '_>], scratch: &mut Scratch) {
     let [Some(first), Some(last)] = [queries.first(), queries.last()] else { return };
     let positions = first.positions.start..last.positions.end;
     for start in (positions.start / BLOCK * BLOCK..positions.end).step_by(BLOCK) {
@@ -168,12 +183,21 @@ struct Block<'a, 'b, 'q, 'o> {
 
 impl Block<'_, '_, '_, '_> {
     /// Scores of each query for all of the block's positions.
-    fn score(&mut self, scratch: &mut [f32; SCRATCH]) {
+    fn score(&mut self, scratch: &mut Scratch) {
         let (table, to, start) = (self.table, self.to, self.start);
         let queries = &mut *self.queries;
-        for_pieces(table, to, Part::Keys, self.positions.clone(), scratch, |piece, keys| {
+        let Scratch { floats, transposed } = scratch;
+        for_pieces(table, to, Part::Keys, self.positions.clone(), floats, |piece, keys| {
             let at = piece.start - start..piece.end - start;
-            let (tiles, rest) = queries.as_chunks_mut::<TILE>();
+            let (mut tiles, rest) = queries.as_chunks_mut::<TILE>();
+            let is_whole = at.len() == BLOCK && to.head_dim.is_multiple_of(LANES);
+            if let Some(kernels) = &table.block_scores
+                && is_whole
+                && tiles.len() >= TRANSPOSE_QUERIES / TILE
+            {
+                score_block(kernels, tiles, (keys, transposed), to.scale);
+                tiles = &mut [];
+            }
             for tile in tiles {
                 let q = tile.each_ref().map(|query| query.q);
                 let scores = tile.each_mut().map(|query| &mut query.scores[at.clone()]);
@@ -194,25 +218,41 @@ impl Block<'_, '_, '_, '_> {
             let seen = overlap(&query.positions, &self.positions);
             query.scores[..seen.start - self.start].fill(f32::NEG_INFINITY);
             query.scores[seen.end - self.start..].fill(f32::NEG_INFINITY);
+        }
+        let (tiles, rest) = self.queries.as_chunks_mut::<TILE>();
+        for [a, b, c, d] in tiles {
+            let scores = [&mut a.scores, &mut b.scores, &mut c.scores, &mut d.scores];
+            let states = [&mut a.state, &mut b.state, &mut c.state, &mut d.state];
             // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
             // features.
+            let corrections = unsafe { (self.table.soften_4)(scores, states) };
+            [a.correction, b.correction, c.correction, d.correction] = corrections;
+        }
+        for query in rest {
+            // SAFETY: as above.
             query.correction = unsafe { (self.table.soften)(&mut query.scores, &mut query.state) };
         }
     }
 
     /// Adds the values times their weights to the queries' outputs.
-    fn weigh(&mut self, scratch: &mut [f32; SCRATCH]) {
+    fn weigh(&mut self, scratch: &mut Scratch) {
         let (table, to, start) = (self.table, self.to, self.start);
         let queries = &mut *self.queries;
-        for_pieces(table, to, Part::Values, self.positions.clone(), scratch, |piece, values| {
-            let at = piece.start - start..piece.end - start;
+        let floats = &mut scratch.floats;
+        for_pieces(table, to, Part::Values, self.positions.clone(), floats, |piece, values| {
             let (tiles, rest) = queries.as_chunks_mut::<TILE>();
             for tile in tiles {
                 // What a query does not look at may be no number, so its weight of 0 is not enough.
-                if tile.iter().any(|query| overlap(&query.positions, &piece) != piece) {
+                // Queries of one position see the same, mostly all of them.
+                let seen = overlap(&tile[0].positions, &piece);
+                if tile.iter().any(|query| overlap(&query.positions, &piece) != seen) {
                     weigh_each(table, tile, start, &piece, values);
                     continue;
                 }
+                let head_dim = tile[0].out.len();
+                let at = seen.start - start..seen.end - start;
+                let values =
+                    &values[(seen.start - piece.start) * head_dim..][..at.len() * head_dim];
                 let corrections = tile.each_ref().map(|query| query.correction);
                 let [a, b, c, d] = tile.each_mut();
                 let weights = [&a.scores, &b.scores, &c.scores, &d.scores];
@@ -225,6 +265,24 @@ impl Block<'_, '_, '_, '_> {
             }
             weigh_each(table, rest, start, &piece, values);
         });
+    }
+}
+
+/// Scores of `tiles` for all keys of a block.
+fn score_block(
+    kernels: &BlockScores,
+    tiles: &mut [[Query<'_, '_>; TILE]],
+    (keys, transposed): (&[f32], &mut [f32; SCRATCH]),
+    scale: f32,
+) {
+    let transposed = &mut transposed.as_chunks_mut().0[..keys.len() / BLOCK];
+    // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
+    unsafe { (kernels.transpose)(keys, transposed) };
+    for tile in tiles {
+        let q = tile.each_ref().map(|query| query.q);
+        let scores = tile.each_mut().map(|query| &mut query.scores);
+        // SAFETY: as above.
+        unsafe { (kernels.score)(q, transposed, scale, scores) };
     }
 }
 

@@ -3,12 +3,14 @@
 //!
 //! `vpdpbusd` adds, in each of 16 lanes, four products of unsigned by signed bytes. A panel of 32
 //! rows is two vectors for each four columns; by tiles of up to 8 rows of activations, whose four
-//! bytes are broadcast from memory, that makes 16 sums, and as many results stay in registers.
+//! bytes are broadcast from memory, that makes 16 sums in registers. What they add up to lies in
+//! memory.
 
 use std::arch::x86_64::*;
 
+use super::attend::BlockScores;
 use super::packed::{
-    AHEAD_COLUMNS, Ahead, BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, Unpack, ZERO, tiles_of,
+    AHEAD_COLUMNS, Ahead, BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, Unpack, ZERO, place_rows,
 };
 use super::{Table, avx2, peak, zmm};
 use crate::quant::bcml1::BLOCK;
@@ -34,17 +36,29 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::AVX512_VNNI,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
+        place: place_rows,
         unpack_q4: Some(Unpack { unpack, packed_bytes: PANEL_BLOCK, bytes: UNPACKED_BLOCK }),
     }),
     score_4: zmm::score_4,
     weigh_4: zmm::weigh_4,
+    block_scores: Some(BlockScores { transpose: zmm::transpose, score: zmm::score_block }),
     soften: zmm::soften,
+    soften_4: zmm::soften_4,
     swiglu: zmm::swiglu,
     spin_int8,
     ..avx2::TABLE
 };
 
-static TILES_Q8: [TileFn; 8] = tiles_of!(gemm_q8_q8_f32_mx32c4: 1 2 3 4 5 6 7 8);
+static TILES_Q8: [TileFn; 8] = [
+    gemv_q8_q8_f32_1x32c4,
+    gemm_q8_q8_f32_mx32c4::<2>,
+    gemm_q8_q8_f32_mx32c4::<3>,
+    gemm_q8_q8_f32_mx32c4::<4>,
+    gemm_q8_q8_f32_mx32c4::<5>,
+    gemm_q8_q8_f32_mx32c4::<6>,
+    gemm_q8_q8_f32_mx32c4::<7>,
+    gemm_q8_q8_f32_mx32c4::<8>,
+];
 static TILES_Q4: [TileFn; 8] = [
     gemv_q8_q4_f32_1x32c4,
     gemm_q8_q4_f32_mx32c4::<2>,
@@ -56,59 +70,120 @@ static TILES_Q4: [TileFn; 8] = [
     gemm_q8_q4_f32_mx32c4::<8>,
 ];
 
-/// `M` rows of activations by a panel, in `S` sums each.
+/// One row of activations by a panel, in two sums: a single one would wait for its additions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemm_q8_q8_f32_mx32c4<const M: usize, const S: usize>(
-    panel: &[u8],
-    x: &Tile<'_>,
-    out: &mut [f32],
-) {
-    let (group, n, mut ahead) = (x.groups.w, x.steps(), x.ahead);
+fn gemv_q8_q8_f32_1x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let (group, n) = (x.groups.w, x.steps());
     let group_bytes = NR * (4 + group);
-    for (i, x) in x.groups::<M, 4>().enumerate() {
+    for (i, x) in x.groups::<1, 4>().enumerate() {
         let w = &panel[i * n * group_bytes..][..n * group_bytes];
-        let mut dots = [[[_mm512_setzero_si512(); 2]; M]; S];
-        for (dots, zero) in dots[0].iter_mut().zip(&x.zeros[0]) {
-            *dots = [_mm512_castps_si512(_mm512_set1_ps(*zero)); 2];
-        }
+        let mut dots = [[[_mm512_setzero_si512(); 2]; 1]; 2];
+        dots[0] = sums_from(&x.zeros[0]);
         // What a product is added to and stays the same, its zero signed.
-        let mut totals = [[_mm512_set1_ps(-0.0); 2]; M];
+        let mut totals = [[_mm512_set1_ps(-0.0); 2]; 1];
         for g in 0..n {
             let (steps, w) = w[g * group_bytes..][..group_bytes].split_at(NR * 4);
             let steps = &steps.as_chunks().0[0];
-            if M == 1 {
-                prefetch(steps);
-            }
-            let x_q = x.q[g * group / 4..][..group / 4].as_chunks::<STEPS>().0;
-            let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<STEPS>().0;
+            prefetch(steps);
+            let x_q = x.q[g * group / 4..][..group / 4].as_chunks::<2>().0;
+            let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<2>().0;
             for (w, x_q) in w.iter().zip(x_q) {
-                if M > 1 {
-                    prefetch_ahead::<M>(&mut ahead);
-                }
-                for s in 0..STEPS {
-                    if M == 1 {
-                        prefetch(&w[s]);
-                    }
-                    add_products(&mut dots[s % S], load(&w[s]), &x_q[s]);
+                for s in 0..2 {
+                    prefetch(&w[s]);
+                    add_products(&mut dots[s], load(&w[s]), &x_q[s]);
                 }
             }
-            let steps = load(steps);
-            let zeros = x.zeros.get(g + 1).unwrap_or(&[ZERO; M]);
-            for i in 0..M {
-                let zero = _mm512_set1_ps(zeros[i]);
-                for j in 0..2 {
-                    let mut sum = dots[0][i][j];
-                    for dots in &dots[1..] {
-                        sum = _mm512_add_epi32(sum, dots[i][j]);
-                    }
-                    let sum = _mm512_sub_ps(_mm512_castsi512_ps(sum), zero);
-                    let step = _mm512_castsi512_ps(steps[j]);
-                    totals[i][j] = _mm512_fmadd_ps(sum, step, totals[i][j]);
-                }
+            let steps = load_floats(steps);
+            let [zero] = x.zeros.get(g + 1).unwrap_or(&[ZERO]);
+            for j in 0..2 {
+                let sum = _mm512_add_epi32(dots[0][0][j], dots[1][0][j]);
+                let sum = _mm512_sub_ps(_mm512_castsi512_ps(sum), _mm512_set1_ps(*zero));
+                totals[0][j] = _mm512_fmadd_ps(sum, steps[j], totals[0][j]);
             }
         }
         add_scaled(out, &totals, x.scales);
     }
+}
+
+/// `M` rows of activations by a panel.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let (group, n, mut ahead) = (x.groups.w, x.steps(), x.ahead);
+    let group_bytes = NR * (4 + group);
+    let mut totals = Totals::<M>::new();
+    let out = &mut out.as_chunks_mut::<16>().0.as_chunks_mut::<2>().0[..M];
+    for (i, x) in x.groups::<M, 4>().enumerate() {
+        let w = &panel[i * n * group_bytes..][..n * group_bytes];
+        let mut dots = sums_from(&x.zeros[0]);
+        for g in 0..n {
+            let (steps, w) = w[g * group_bytes..][..group_bytes].split_at(NR * 4);
+            let x_q = x.q[g * group / 4..][..group / 4].as_chunks::<STEPS>().0;
+            let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<STEPS>().0;
+            prefetch_weights(&mut ahead, group);
+            for (w, x_q) in w.iter().zip(x_q) {
+                prefetch_ahead::<M>(&mut ahead);
+                for s in 0..STEPS {
+                    add_products(&mut dots, load(&w[s]), &x_q[s]);
+                }
+            }
+            let steps = load_floats(&steps.as_chunks().0[0]);
+            let zeros = x.zeros.get(g + 1).unwrap_or(&[ZERO; M]);
+            for i in 0..M {
+                let zero = _mm512_set1_ps(zeros[i]);
+                for j in 0..2 {
+                    let sum = _mm512_sub_ps(_mm512_castsi512_ps(dots[i][j]), zero);
+                    let total = _mm512_fmadd_ps(sum, steps[j], totals.before(g, i, j));
+                    if g + 1 < n {
+                        totals.set(i, j, total);
+                    } else {
+                        add_scaled_to(&mut out[i][j], total, x.scales[i]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Totals of an activation group, kept in memory: sums fill most registers, and from those left to
+/// it the compiler would move totals to memory and back without end.
+#[repr(align(64))]
+struct Totals<const M: usize>([[__m512; 2]; M]);
+
+impl<const M: usize> Totals<M> {
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    fn new() -> Totals<M> {
+        Totals([[_mm512_setzero_ps(); 2]; M])
+    }
+
+    /// What group `g` of the activation group adds to.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    #[inline]
+    fn before(&self, g: usize, i: usize, j: usize) -> __m512 {
+        match g {
+            // A product stays the same, its zero signed.
+            0 => _mm512_set1_ps(-0.0),
+            // SAFETY: a reference is valid for reads.
+            _ => unsafe { (&raw const self.0[i][j]).read_volatile() },
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    #[inline]
+    fn set(&mut self, i: usize, j: usize, total: __m512) {
+        // SAFETY: a unique reference is valid for writes.
+        unsafe { (&raw mut self.0[i][j]).write_volatile(total) };
+    }
+}
+
+/// Sums of products that begin at what stands for 0.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn sums_from<const M: usize>(zeros: &[f32; M]) -> [[__m512i; 2]; M] {
+    let mut sums = [[_mm512_setzero_si512(); 2]; M];
+    for i in 0..M {
+        sums[i] = [_mm512_castps_si512(_mm512_set1_ps(zeros[i])); 2];
+    }
+    sums
 }
 
 /// One row of activations by a panel of 4-bit weights: the low codes in one sum, and in the other
@@ -177,12 +252,15 @@ fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     let (n, mut ahead) = (x.steps(), x.ahead);
+    let mut totals = Totals::<M>::new();
+    let out = &mut out.as_chunks_mut::<16>().0.as_chunks_mut::<2>().0[..M];
     for (i, x) in x.summed_groups::<M, 4>().enumerate() {
         let mut dots = [[_mm512_setzero_si512(); 2]; M];
-        let mut totals = [[_mm512_set1_ps(-0.0); 2]; M];
         let w = &panel.as_chunks::<UNPACKED_BLOCK>().0[i * n..][..n];
-        for ((w, x_q), x_sums) in w.iter().zip(x.q.as_chunks::<8>().0).zip(x.sums) {
+        let blocks = w.iter().zip(x.q.as_chunks::<8>().0).zip(x.sums);
+        for (b, ((w, x_q), x_sums)) in blocks.enumerate() {
             let lines = w.as_chunks::<{ 4 * NR }>().0;
+            prefetch_weights(&mut ahead, BLOCK);
             for (w, x_q) in lines[2..].as_chunks::<STEPS>().0.iter().zip(x_q.as_chunks::<STEPS>().0)
             {
                 prefetch_ahead::<M>(&mut ahead);
@@ -194,12 +272,16 @@ fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
             for i in 0..M {
                 let x_sum = _mm512_set1_ps(x_sums[i]);
                 for j in 0..2 {
-                    let total = _mm512_fmadd_ps(x_sum, offsets[j], totals[i][j]);
-                    totals[i][j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][j]), steps[j], total);
+                    let total = _mm512_fmadd_ps(x_sum, offsets[j], totals.before(b, i, j));
+                    let total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][j]), steps[j], total);
+                    if b + 1 < n {
+                        totals.set(i, j, total);
+                    } else {
+                        add_scaled_to(&mut out[i][j], total, x.scales[i]);
+                    }
                 }
             }
         }
-        add_scaled(out, &totals, x.scales);
     }
 }
 
@@ -219,17 +301,23 @@ fn add_products<const M: usize>(dots: &mut [[__m512i; 2]; M], w: [__m512i; 2], x
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn add_scaled<const M: usize>(out: &mut [f32], totals: &[[__m512; 2]; M], scales: &[f32; M]) {
-    let (out, _) = out.as_chunks_mut::<16>();
+    let out = &mut out.as_chunks_mut::<16>().0.as_chunks_mut::<2>().0[..M];
     for i in 0..M {
         for j in 0..2 {
-            let out = &mut out[2 * i + j];
-            // SAFETY: `out` is 16 readable floats, and `loadu` needs no alignment.
-            let sum = unsafe { _mm512_loadu_ps(out.as_ptr()) };
-            let sum = _mm512_fmadd_ps(totals[i][j], _mm512_set1_ps(scales[i]), sum);
-            // SAFETY: `out` is 16 writable floats, and `storeu` needs no alignment.
-            unsafe { _mm512_storeu_ps(out.as_mut_ptr(), sum) };
+            add_scaled_to(&mut out[i][j], totals[i][j], scales[i]);
         }
     }
+}
+
+/// Adds a total times its row's scale.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn add_scaled_to(out: &mut [f32; 16], total: __m512, scale: f32) {
+    // SAFETY: `out` is 16 readable floats, and `loadu` needs no alignment.
+    let sum = unsafe { _mm512_loadu_ps(out.as_ptr()) };
+    let sum = _mm512_fmadd_ps(total, _mm512_set1_ps(scale), sum);
+    // SAFETY: `out` is 16 writable floats, and `storeu` needs no alignment.
+    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), sum) };
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -287,18 +375,25 @@ fn store(out: &mut [u8; 4 * NR], j: usize, x: __m512i) {
     unsafe { _mm512_storeu_si512(half.as_mut_ptr().cast(), x) };
 }
 
-/// Asks for a step of what is ahead, and goes on behind it.
+/// Asks for a step of the activations that are ahead, and goes on behind it.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn prefetch_ahead<const M: usize>(ahead: &mut Ahead) {
     for line in (0..M * AHEAD_COLUMNS).step_by(64) {
         _mm_prefetch::<_MM_HINT_T0>(ahead.x.wrapping_add(line));
     }
-    for line in (0..ahead.w_step).step_by(64) {
+    ahead.x = ahead.x.wrapping_add(M * AHEAD_COLUMNS);
+}
+
+/// The same for weights, as many as `columns` are for.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn prefetch_weights(ahead: &mut Ahead, columns: usize) {
+    let bytes = ahead.w_step * (columns / AHEAD_COLUMNS);
+    for line in (0..bytes).step_by(64) {
         _mm_prefetch::<_MM_HINT_T1>(ahead.w.wrapping_add(line).cast());
     }
-    ahead.x = ahead.x.wrapping_add(M * AHEAD_COLUMNS);
-    ahead.w = ahead.w.wrapping_add(ahead.w_step);
+    ahead.w = ahead.w.wrapping_add(bytes);
 }
 
 /// Asks for both lines that are [`PREFETCH_BYTES`] behind `w`.

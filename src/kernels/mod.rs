@@ -217,7 +217,10 @@ struct Table {
     weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     // The same for four queries.
     score_4: unsafe fn(Floats4<'_>, &[f32], f32, FloatsMut4<'_>),
+    soften_4: unsafe fn(float::ScoresMut4<'_>, [&mut float::Softmax; 4]) -> [f32; 4],
     weigh_4: unsafe fn(Floats4<'_>, &[f32], [f32; 4], FloatsMut4<'_>),
+    /// Set where many queries take keys in another order.
+    block_scores: Option<attend::BlockScores>,
     widen: unsafe fn(&[f16], &mut [f32]),
     narrow: unsafe fn(&[f32], &mut [f16]),
     read_all: unsafe fn(&[u8]) -> u64,
@@ -391,7 +394,7 @@ impl Kernels {
 
     /// Quantises a tile of activations, `x` of up to [`Kernels::tile_rows`] rows of `k`, for packed
     /// weights in groups of `group`. `out` is the tile's part of what [`Q8Tiles`] joins: values,
-    /// scales and zeros.
+    /// scales and zeros, which stay as they are where no kernel reads them.
     ///
     /// # Panics
     ///

@@ -1,10 +1,11 @@
 //! Attention's tiles in vectors of 64 bytes: one holds all [`LANES`] running sums of a dot product,
 //! and 16 of the 32 registers hold those of four queries with four keys, or four times 16 columns of
-//! four queries' outputs.
+//! four queries' outputs. Whole blocks of keys are transposed for many queries: a vector then holds
+//! one running sum of 16 keys.
 
 use std::arch::x86_64::*;
 
-use super::float::{self, BLOCK, LANES, Softmax};
+use super::float::{self, BLOCK, LANES, ScoresMut4, Softmax};
 
 /// Columns of values taken at once.
 const COLUMNS: usize = 64;
@@ -73,6 +74,94 @@ fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> __m512 {
         }
     }
     join(sums)
+}
+
+/// The keys of a block, `[BLOCK, head_dim]`, the other way round: [`score_block`] wants them so.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn transpose(keys: &[f32], out: &mut [[f32; BLOCK]]) {
+    let halves = keys.split_at(keys.len() / 2);
+    for (half, keys) in [halves.0, halves.1].into_iter().enumerate() {
+        for (c, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            let mut rows = [_mm512_setzero_ps(); LANES];
+            for (row, key) in rows.iter_mut().zip(keys.chunks_exact(keys.len() / LANES)) {
+                *row = load(&float::chunks(key)[c]);
+            }
+            for (out, column) in out.iter_mut().zip(transposed(rows)) {
+                store(&mut out.as_chunks_mut().0[half], column);
+            }
+        }
+    }
+}
+
+/// Rows become columns. Each round moves every element's index, the row's bits before those of the
+/// column, round by one bit.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+#[inline]
+fn transposed(mut rows: [__m512; LANES]) -> [__m512; LANES] {
+    let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    for _ in 0..LANES.ilog2() {
+        let before = rows;
+        for i in 0..LANES / 2 {
+            let (a, b) = (before[i], before[i + LANES / 2]);
+            rows[2 * i] = _mm512_permutex2var_ps(a, low, b);
+            rows[2 * i + 1] = _mm512_permutex2var_ps(a, high, b);
+        }
+    }
+    rows
+}
+
+/// Scores of four queries for a block of transposed keys: [`float::score_4`] with a vector's lanes
+/// for keys, so that no sum goes across lanes.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn score_block(q: [&[f32]; 4], keys: &[[f32; BLOCK]], scale: f32, out: ScoresMut4<'_>) {
+    let q = float::chunks_of(q, keys.len());
+    let keys = keys.as_chunks::<LANES>().0;
+    // In the order of `float::dots`.
+    let four = |i| {
+        let (a, b) = (lane_sums(q, keys, i), lane_sums(q, keys, i + 8));
+        let (c, d) = (lane_sums(q, keys, i + 4), lane_sums(q, keys, i + 12));
+        add(add(a, b), add(c, d))
+    };
+    let totals = add(add(four(0), four(1)), add(four(2), four(3)));
+    for (out, totals) in out.into_iter().zip(totals) {
+        for (out, total) in out.as_chunks_mut().0.iter_mut().zip(totals) {
+            store(out, _mm512_mul_ps(total, _mm512_set1_ps(scale)));
+        }
+    }
+}
+
+/// A block's scores or parts of them, of four queries.
+type Scores4 = [[__m512; BLOCK / LANES]; 4];
+
+/// What running sum `lane` of each dot product comes to.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+#[inline]
+fn lane_sums(q: [&[[f32; LANES]]; 4], keys: &[[[f32; BLOCK]; LANES]], lane: usize) -> Scores4 {
+    let mut sums = [[_mm512_setzero_ps(); BLOCK / LANES]; 4];
+    let [a, b, c, d] = q;
+    for ((keys, (a, b)), (c, d)) in keys.iter().zip(a.iter().zip(b)).zip(c.iter().zip(d)) {
+        let keys = keys[lane].as_chunks().0;
+        let keys = [load(&keys[0]), load(&keys[1])];
+        for (sums, q) in sums.iter_mut().zip([a, b, c, d]) {
+            let q = _mm512_set1_ps(q[lane]);
+            for j in 0..keys.len() {
+                sums[j] = _mm512_fmadd_ps(q, keys[j], sums[j]);
+            }
+        }
+    }
+    sums
+}
+
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+#[inline]
+fn add(mut a: Scores4, b: Scores4) -> Scores4 {
+    for i in 0..a.len() {
+        for j in 0..a[i].len() {
+            a[i][j] = _mm512_add_ps(a[i][j], b[i][j]);
+        }
+    }
+    a
 }
 
 /// The total of each sum, added as [`float::dots`] does.
@@ -153,10 +242,9 @@ fn weigh_columns(
         }
     }
     for i in 0..4 {
-        let (columns, _) = out[i][at..][..COLUMNS].as_chunks_mut::<16>();
+        let (columns, _) = out[i][at..][..COLUMNS].as_chunks_mut();
         for c in 0..COLUMNS / 16 {
-            // SAFETY: `columns[c]` is 16 writable floats, and `storeu` needs no alignment.
-            unsafe { _mm512_storeu_ps(columns[c].as_mut_ptr(), sums[i][c]) };
+            store(&mut columns[c], sums[i][c]);
         }
     }
 }
@@ -165,6 +253,77 @@ fn weigh_columns(
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 pub(super) fn soften(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
     float::soften::<true>(scores, state)
+}
+
+/// See [`float::soften_4`]; what goes across lanes is done for all four at once.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+pub(super) fn soften_4(scores: [&mut [f32; BLOCK]; 4], states: [&mut Softmax; 4]) -> [f32; 4] {
+    let mut largest = [_mm512_set1_ps(f32::NEG_INFINITY); 4];
+    for (largest, scores) in largest.iter_mut().zip(&scores) {
+        for scores in scores.as_chunks().0 {
+            // Of a NaN and a number, it gives the second operand.
+            *largest = _mm512_max_ps(load(scores), *largest);
+        }
+    }
+    let before = states.each_ref().map(|state| state.max);
+    let (largest, mut max, mut corrections) = (lanes_of(across::<true>(largest)), before, before);
+    for i in 0..4 {
+        max[i] = if largest[i] > before[i] { largest[i] } else { before[i] };
+        corrections[i] = float::exp::<true>(before[i] - max[i]);
+    }
+    let mut sums = [_mm512_setzero_ps(); 4];
+    for i in 0..4 {
+        for score in scores[i].iter_mut() {
+            *score = float::exp::<true>(*score - max[i]);
+        }
+        let (halves, _) = scores[i].as_chunks();
+        sums[i] = _mm512_add_ps(load(&halves[0]), load(&halves[1]));
+    }
+    let sums = lanes_of(across::<false>(sums));
+    for i in 0..4 {
+        let sum = states[i].sum.mul_add(corrections[i], sums[i]);
+        *states[i] = Softmax { max: max[i], sum };
+    }
+    corrections
+}
+
+/// The total of each vector, added as [`float::dots`] does, or the largest of its lanes.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+#[inline]
+fn across<const LARGEST: bool>([a, b, c, d]: [__m512; 4]) -> __m128 {
+    let ab = both::<LARGEST>(
+        _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b),
+        _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b),
+    );
+    let cd = both::<LARGEST>(
+        _mm512_shuffle_f32x4::<0b01_00_01_00>(c, d),
+        _mm512_shuffle_f32x4::<0b11_10_11_10>(c, d),
+    );
+    // Of each, four lanes.
+    let fours = both::<LARGEST>(
+        _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd),
+        _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd),
+    );
+    let twos = both::<LARGEST>(fours, _mm512_permute_ps::<0b10_11_00_01>(fours));
+    let ones = both::<LARGEST>(twos, _mm512_permute_ps::<0b01_00_11_10>(twos));
+    let order = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+    _mm512_castps512_ps128(_mm512_permutexvar_ps(order, ones))
+}
+
+/// The sums of lanes, or the larger ones.
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+#[inline]
+fn both<const LARGEST: bool>(a: __m512, b: __m512) -> __m512 {
+    if LARGEST { _mm512_max_ps(a, b) } else { _mm512_add_ps(a, b) }
+}
+
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+#[inline]
+fn lanes_of(x: __m128) -> [f32; 4] {
+    let mut lanes = [0.0; 4];
+    // SAFETY: `lanes` is four writable floats, and `storeu` needs no alignment.
+    unsafe { _mm_storeu_ps(lanes.as_mut_ptr(), x) };
+    lanes
 }
 
 /// See [`super::Kernels::swiglu`].
@@ -177,4 +336,10 @@ pub(super) fn swiglu(gate: &mut [f32], up: &[f32]) {
 fn load(x: &[f32; LANES]) -> __m512 {
     // SAFETY: `x` is 16 readable floats, and `loadu` needs no alignment.
     unsafe { _mm512_loadu_ps(x.as_ptr()) }
+}
+
+#[target_feature(enable = "avx512f,avx512vl,fma")]
+fn store(out: &mut [f32; LANES], x: __m512) {
+    // SAFETY: `out` is 16 writable floats, and `storeu` needs no alignment.
+    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), x) };
 }

@@ -470,9 +470,10 @@ impl Pass<'_> {
         let matrix = |kind| self.matrix(kind, layer);
         let projector = self.projector();
 
-        self.normalise(TensorKind::AttentionNorm, layer, buffers);
         let wqkv = [matrix(TensorKind::Wq), matrix(TensorKind::Wk), matrix(TensorKind::Wv)];
-        projector.prepare(&mut buffers.inputs, (m, dim), &wqkv[0]);
+        let norm = self.norm(TensorKind::AttentionNorm, layer);
+        let x = &*buffers.x;
+        projector.prepare(&mut buffers.inputs, (m, dim), &wqkv[0], &|row, out| norm(x, row, out));
         projector.project(&buffers.inputs, (m, dim), &wqkv, buffers.qkv);
 
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
@@ -482,7 +483,7 @@ impl Pass<'_> {
         attention.run(self.rows, own_layer, buffers);
 
         let wo = matrix(TensorKind::Wo);
-        projector.prepare(&mut buffers.inputs, (m, q_dim), &wo);
+        projector.prepare(&mut buffers.inputs, (m, q_dim), &wo, &are_there);
         projector.project(&buffers.inputs, (m, q_dim), &[wo], buffers.delta);
         self.add_delta(buffers);
     }
@@ -493,21 +494,20 @@ impl Pass<'_> {
         let matrix = |kind| self.matrix(kind, layer);
         let projector = self.projector();
 
-        self.normalise(TensorKind::FfnNorm, layer, buffers);
         let gate_up = [matrix(TensorKind::W1), matrix(TensorKind::W3)];
-        projector.prepare(&mut buffers.inputs, (m, dim), &gate_up[0]);
+        let norm = self.norm(TensorKind::FfnNorm, layer);
+        let x = &*buffers.x;
+        projector
+            .prepare(&mut buffers.inputs, (m, dim), &gate_up[0], &|row, out| norm(x, row, out));
         projector.project(&buffers.inputs, (m, dim), &gate_up, buffers.gate_up);
 
-        let gate_up = &*buffers.gate_up;
-        let activated = &mut buffers.inputs.f32[..m * ffn_dim];
-        self.pool.run_chunks(activated, ffn_dim, &|row, out| {
+        let w2 = matrix(TensorKind::W2);
+        let (kernels, gate_up) = (self.kernels, &*buffers.gate_up);
+        projector.prepare(&mut buffers.inputs, (m, ffn_dim), &w2, &|row, out| {
             let (gate, up) = gate_up[row * 2 * ffn_dim..][..2 * ffn_dim].split_at(ffn_dim);
             out.copy_from_slice(gate);
-            self.kernels.swiglu(out, up);
+            kernels.swiglu(out, up);
         });
-
-        let w2 = matrix(TensorKind::W2);
-        projector.prepare(&mut buffers.inputs, (m, ffn_dim), &w2);
         projector.project(&buffers.inputs, (m, ffn_dim), &[w2], buffers.delta);
         self.add_delta(buffers);
     }
@@ -521,16 +521,16 @@ impl Pass<'_> {
         });
     }
 
-    /// RMSNorm of every row of `x` into the inputs of the next projection.
-    fn normalise(&self, kind: TensorKind, layer: usize, buffers: &mut Buffers<'_>) {
-        let header = self.model.header();
+    /// What writes the RMSNorm of a row of some activations.
+    fn norm(
+        &self,
+        kind: TensorKind,
+        layer: usize,
+    ) -> impl Fn(&[f32], usize, &mut [f32]) + Sync + use<'_> {
+        let (header, kernels) = (self.model.header(), self.kernels);
         let (dim, eps) = (header.dim, header.norm_eps);
         let weight = self.model.norm(kind, layer);
-        let x = &*buffers.x;
-        let out = &mut buffers.inputs.f32[..self.rows.len() * dim];
-        self.pool.run_chunks(out, dim, &|row, out| {
-            self.kernels.rms_norm(&x[row * dim..][..dim], weight, eps, out);
-        });
+        move |x, row, out| kernels.rms_norm(&x[row * dim..][..dim], weight, eps, out)
     }
 
     /// Final norm of the rows of `x` that want logits into the classifier's inputs; returns
@@ -567,11 +567,14 @@ impl Pass<'_> {
         let interest = Interest::new(None);
         let projector = Projector { interest: &interest, ..self.projector() };
         let classifier = self.matrix(self.model.header().classifier(), 0);
-        projector.prepare(&mut inputs, (m, header.dim), &classifier);
+        projector.prepare(&mut inputs, (m, header.dim), &classifier, &are_there);
         projector.project(&inputs, (m, header.dim), &[classifier], logits);
         &mut logits[..m * header.vocab_size]
     }
 }
+
+/// Fills inputs that were written before.
+fn are_there(_row: usize, _inputs: &mut [f32]) {}
 
 #[cfg(test)]
 mod tests;

@@ -29,47 +29,57 @@ pub(super) struct Projector<'a> {
 }
 
 impl Projector<'_> {
-    /// Quantises the first `m` rows of `inputs.f32`, `[m, k]`, as `matrix` wants them.
+    /// Has `fill` write each of the first `m` rows of `inputs.f32`, `[m, k]`, and quantises them as
+    /// `matrix` wants them while they are at hand.
     pub(super) fn prepare(
         &self,
         inputs: &mut Inputs<'_>,
         (m, k): (usize, usize),
         matrix: &Matrix<'_>,
+        fill: &(dyn Fn(usize, &mut [f32]) + Sync),
     ) {
-        let Some(group) = self.group else { return };
-        let (pool, kernels, x_group) = (self.pool, self.kernels, activation_group(group, k));
-        let x = &inputs.f32[..m * k];
+        let (pool, kernels) = (self.pool, self.kernels);
+        let x = &mut inputs.f32[..m * k];
+        let Some(group) = self.group else { return pool.run_chunks(x, k, fill) };
+        let x_group = activation_group(group, k);
         let q = &mut inputs.q[..m * k];
         let scales = &mut inputs.scales[..m * k / x_group];
+        let tile_rows = kernels.tile_rows();
+        let tile = tile_rows * k;
+        let fill_tile = |i: usize, x: &mut [f32]| {
+            x.chunks_exact_mut(k).enumerate().for_each(|(row, x)| fill(i * tile_rows + row, x));
+        };
         match matrix {
-            Matrix::F32 { .. } => {}
+            Matrix::F32 { .. } => pool.run_chunks(x, k, fill),
             Matrix::Q8(_) => {
-                pool.run_chunks2((q, k), (scales, k / x_group), &|row, q, scales| {
-                    kernels.quantize_q8(&x[row * k..][..k], x_group, q, scales);
+                let scales = (scales, k / x_group);
+                pool.run_chunks3((x, k), (q, k), scales, &|row, x, q, scales| {
+                    fill(row, x);
+                    kernels.quantize_q8(x, x_group, q, scales);
                 });
             }
             Matrix::Q4(_) => {
+                let scales = (scales, k / x_group);
                 let sums = (&mut inputs.sums[..m * k / BLOCK], k / BLOCK);
-                pool.run_chunks3((q, k), (scales, k / x_group), sums, &|row, q, scales, sums| {
-                    kernels.quantize_q8(&x[row * k..][..k], x_group, q, scales);
+                pool.run_chunks4((x, k), (q, k), scales, sums, &|row, x, q, scales, sums| {
+                    fill(row, x);
+                    kernels.quantize_q8(x, x_group, q, scales);
                     kernels.sum_q8(q, sums);
                 });
             }
             Matrix::PackedQ8(_) => {
-                let tile = kernels.tile_rows() * k;
                 let scales = (scales, tile / x_group);
                 let zeros = (&mut inputs.zeros[..m * k / group], tile / group);
-                pool.run_chunks3((q, tile), scales, zeros, &|i, q, scales, zeros| {
-                    let x = &x[i * tile..][..q.len()];
+                pool.run_chunks4((x, tile), (q, tile), scales, zeros, &|i, x, q, scales, zeros| {
+                    fill_tile(i, x);
                     kernels.quantize_tile(x, k, group, (q, scales, zeros));
                 });
             }
             Matrix::PackedQ4(_) => {
-                let tile = kernels.tile_rows() * k;
                 let scales = (scales, tile / x_group);
                 let sums = (&mut inputs.tile_sums[..m * k / BLOCK], tile / BLOCK);
-                pool.run_chunks3((q, tile), scales, sums, &|i, q, scales, sums| {
-                    let x = &x[i * tile..][..q.len()];
+                pool.run_chunks4((x, tile), (q, tile), scales, sums, &|i, x, q, scales, sums| {
+                    fill_tile(i, x);
                     kernels.quantize_tile_summed(x, k, group, (q, scales, sums));
                 });
             }

@@ -35,7 +35,7 @@
 //! ```text
 //! q       [k / kr, t, kr]   i8
 //! scales  [k / group, t]    f32, of groups of activations
-//! zeros   [k / group, t]    f32, for int8 weights
+//! zeros   [k / group, t]    f32, for int8 weights that are flipped
 //! sums    [k / 32, t]       f32, the sum of each 32 q; for 4-bit weights
 //! ```
 //!
@@ -59,6 +59,8 @@ pub use layout::{GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8};
 pub use tiles::Q8Tiles;
 
 pub(super) use layout::{pack_q4, pack_q8};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use matmul::place_rows;
 pub(super) use matmul::{matmul_q4, matmul_q8};
 pub(super) use tiles::{quantize_tile, quantize_tile_summed};
 
@@ -75,6 +77,8 @@ pub(super) struct PackedTable {
     pub(super) tiles_q8: &'static [TileFn],
     /// The same for 4-bit weights.
     pub(super) tiles_q4: &'static [TileFn],
+    /// Puts a tile's results in place.
+    pub(super) place: PlaceFn,
     /// Set where those of more than one row take what this made of the panel.
     pub(super) unpack_q4: Option<Unpack>,
 }
@@ -93,8 +97,12 @@ pub(super) struct Unpack {
 pub(super) const ZERO: f32 = 12_582_912.0;
 
 /// A kernel: some groups of a panel, the same groups of a tile, and what their products are added
-/// to, `[t, nr]`.
+/// to, `t * nr` results in an order of the tier's; those of a single row stand in the panel's.
 pub(super) type TileFn = unsafe fn(&[u8], &Tile<'_>, &mut [f32]);
+
+/// Puts results that kernels left in their own order, those of a panel's first rows, in `columns` of
+/// the rows of the output.
+pub(super) type PlaceFn = unsafe fn(&[f32], Range<usize>, &mut [&mut [f32]]);
 
 /// Some groups of the rows of a tile, laid out as the module describes.
 pub(super) struct Tile<'a> {
@@ -106,6 +114,8 @@ pub(super) struct Tile<'a> {
     pub(super) sums: &'a [f32],
     /// The weights' group is a block if they have 4 bits.
     pub(super) groups: Groups,
+    /// Weight groups in an activation group.
+    steps: usize,
     pub(super) ahead: Ahead,
 }
 
@@ -113,6 +123,7 @@ pub(super) struct Tile<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Ahead {
     /// The same groups of the next tile's activations.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier asks for them"))]
     pub(super) x: *const i8,
     /// Weights.
     pub(super) w: *const u8,
@@ -143,7 +154,7 @@ impl<'a> Tile<'a> {
     /// Weight groups in an activation group.
     #[inline(always)]
     pub(super) fn steps(&self) -> usize {
-        self.groups.x / self.groups.w
+        self.steps
     }
 
     /// Each activation group.
@@ -173,20 +184,6 @@ impl<'a> Tile<'a> {
             scales,
             sums: &sums[g * n..][..n],
         })
-    }
-
-    /// The activation groups `part` of a tile of `t` rows.
-    fn groups_of(&self, part: Range<usize>, t: usize) -> Tile<'a> {
-        let Groups { x, w } = self.groups;
-        let some = |each: usize| part.start * each * t..part.end * each * t;
-        Tile {
-            q: &self.q[some(x)],
-            scales: &self.scales[some(1)],
-            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[some(x / w)] },
-            sums: if self.sums.is_empty() { &[] } else { &self.sums[some(x / w)] },
-            groups: self.groups,
-            ahead: Ahead { x: self.ahead.x.wrapping_add(part.start * x * t), ..self.ahead },
-        }
     }
 }
 

@@ -26,6 +26,12 @@ pub struct Q8Tiles<'a> {
     /// Of the activations.
     x_group: usize,
     mr: usize,
+    /// What of the weights an integer sum is of: a group, or a block if they have 4 bits.
+    w_group: usize,
+    /// Of those, in an activation group.
+    steps: usize,
+    /// Activation groups in a row.
+    x_groups: usize,
 }
 
 impl<'a> Q8Tiles<'a> {
@@ -42,8 +48,7 @@ impl<'a> Q8Tiles<'a> {
         mr: usize,
     ) -> Self {
         assert_eq!(zeros.len(), q.len() / group);
-        let x_group = activation_group(group, k);
-        Q8Tiles { q, scales, zeros, sums: &[], k, group, x_group, mr }.checked()
+        Q8Tiles::checked((q, scales), (zeros, &[]), (k, group, mr), group)
     }
 
     /// For 4-bit weights, joins `[m, k]` values, one scale for each [`activation_group`] of
@@ -60,17 +65,23 @@ impl<'a> Q8Tiles<'a> {
     ) -> Self {
         assert!(group.is_multiple_of(BLOCK));
         assert_eq!(sums.len(), q.len() / BLOCK);
-        let x_group = activation_group(group, k);
-        Q8Tiles { q, scales, zeros: &[], sums, k, group, x_group, mr }.checked()
+        Q8Tiles::checked((q, scales), (&[], sums), (k, group, mr), BLOCK)
     }
 
-    fn checked(self) -> Self {
-        assert!(self.k != 0);
-        assert!(self.k.is_multiple_of(self.group));
-        assert!(self.q.len().is_multiple_of(self.k));
-        assert_eq!(self.scales.len(), self.q.len() / self.x_group);
-        debug_assert!(!self.q.contains(&i8::MIN));
-        self
+    fn checked(
+        (q, scales): (&'a [i8], &'a [f32]),
+        (zeros, sums): (&'a [f32], &'a [f32]),
+        (k, group, mr): (usize, usize, usize),
+        w_group: usize,
+    ) -> Self {
+        assert!(k != 0);
+        assert!(k.is_multiple_of(group));
+        assert!(q.len().is_multiple_of(k));
+        let x_group = activation_group(group, k);
+        assert_eq!(scales.len(), q.len() / x_group);
+        debug_assert!(!q.contains(&i8::MIN));
+        let (steps, x_groups) = (x_group / w_group, k / x_group);
+        Q8Tiles { q, scales, zeros, sums, k, group, x_group, mr, w_group, steps, x_groups }
     }
 
     pub(super) fn has_zeros(&self) -> bool {
@@ -126,19 +137,26 @@ impl<'a> Q8Tiles<'a> {
         }
     }
 
-    /// The tile of rows `range`.
+    /// All of the tile of rows `range`.
     pub(super) fn tile(&self, range: Range<usize>) -> Tile<'a> {
-        let part = |per_row: usize| range.start * per_row..range.end * per_row;
-        let group = if self.zeros.is_empty() { BLOCK } else { self.group };
-        let sums = part(self.k / BLOCK);
-        let q = &self.q[part(self.k)];
+        self.part(range, 0..self.k / self.x_group)
+    }
+
+    /// Groups of activations `groups` of the tile of rows `range`.
+    #[inline(always)]
+    pub(super) fn part(&self, range: Range<usize>, groups: Range<usize>) -> Tile<'a> {
+        let (t, n) = (range.len(), self.steps);
+        let first = range.start * self.x_groups + groups.start * t;
+        let part = |each: usize| first * each..(first + groups.len() * t) * each;
+        let next = range.end * self.k + groups.start * t * self.x_group;
         Tile {
-            q,
-            scales: &self.scales[part(self.k / self.x_group)],
-            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(self.k / group)] },
-            sums: if self.sums.is_empty() { &[] } else { &self.sums[sums] },
-            groups: Groups { x: self.x_group, w: group },
-            ahead: Ahead { x: q.as_ptr_range().end, w: ptr::null(), w_step: 0 },
+            q: &self.q[part(self.x_group)],
+            scales: &self.scales[part(1)],
+            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(n)] },
+            sums: if self.sums.is_empty() { &[] } else { &self.sums[part(n)] },
+            groups: Groups { x: self.x_group, w: self.w_group },
+            steps: n,
+            ahead: Ahead { x: self.q.as_ptr().wrapping_add(next), w: ptr::null(), w_step: 0 },
         }
     }
 }
@@ -152,7 +170,11 @@ pub(in crate::kernels) fn quantize_tile(
 ) {
     assert_eq!(zeros.len(), x.len() / group);
     let (t, n) = (x.len() / k, activation_group(group, k) / group);
+    let is_flipped = table.packed().layout.is_flipped();
     quantize(table, x, (k, group), (q, scales), |(g, row), q| {
+        if !is_flipped {
+            return;
+        }
         let found = biases_of(table, q, group);
         let zeros = zeros[g * n * t + row..].iter_mut().step_by(t).take(n);
         // From the last, behind which it is known.
@@ -223,17 +245,38 @@ fn quantize(
             unsafe { (table.quantize_q8)(x, group, row_q, &mut scales[at..][..1]) };
             note((g, row), row_q);
             let q = &mut q[g * group * t..][..group * t];
-            match layout.kr() {
-                8 => spread::<8>(row_q, q, row, t),
-                _ => spread::<4>(row_q, q, row, t),
+            let q = &mut q[row * layout.kr()..];
+            // Heights of whole tiles and of eight rows.
+            match (layout.kr(), t) {
+                (8, 12) => spread::<8, 96>(row_q, q),
+                (8, 8) => spread::<8, 64>(row_q, q),
+                (8, _) => spread_by::<8>(row_q, q, t),
+                (_, 12) => spread::<4, 48>(row_q, q),
+                (_, 8) => spread::<4, 32>(row_q, q),
+                (_, 6) => spread::<4, 24>(row_q, q),
+                (_, 4) => spread::<4, 16>(row_q, q),
+                _ => spread_by::<4>(row_q, q, t),
             }
         }
     }
 }
 
+/// Writes blocks of `KR` values `STEP` values apart; a call of its own, or its steps would vary.
+#[inline(never)]
+fn spread<const KR: usize, const STEP: usize>(row_q: &[i8], q: &mut [i8]) {
+    let (blocks, _) = row_q.as_chunks::<KR>();
+    let (whole, last) = q.as_chunks_mut::<STEP>();
+    for (q, block) in whole.iter_mut().zip(blocks) {
+        q[..KR].copy_from_slice(block);
+    }
+    if let Some(block) = blocks.get(whole.len()) {
+        last[..KR].copy_from_slice(block);
+    }
+}
+
 /// Writes blocks of `KR` values `t` blocks apart.
-fn spread<const KR: usize>(row_q: &[i8], q: &mut [i8], row: usize, t: usize) {
-    let blocks = q.as_chunks_mut::<KR>().0[row..].iter_mut().step_by(t);
+fn spread_by<const KR: usize>(row_q: &[i8], q: &mut [i8], t: usize) {
+    let blocks = q.as_chunks_mut::<KR>().0.iter_mut().step_by(t);
     for (q, row_q) in blocks.zip(row_q.as_chunks::<KR>().0) {
         *q = *row_q;
     }

@@ -186,5 +186,12 @@ fn attention_survives_scores_far_apart_and_not_numbers() {
         assert_eq!(attend(kernels, &[-1e4], &kv, 1, 1.0), [1.0]);
         assert!(attend(kernels, &[f32::NAN], &kv, 1, 1.0)[0].is_nan());
         assert!(attend(kernels, &[1e38], &kv, 1, 1.0)[0].is_nan());
+        // Together they do not see each other.
+        let [a, b, c, d] = attend(kernels, &[1e4, f32::NAN, -1e4, 1e38], &kv, 1, 1.0)[..] else {
+            panic!("an output for each query");
+        };
+        assert_eq!([a, c], [2.0, 1.0]);
+        assert!(b.is_nan());
+        assert!(d.is_nan());
     }
 }
