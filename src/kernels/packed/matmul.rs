@@ -132,14 +132,19 @@ fn matmul_blocks<const RESULTS: usize>(
     }
 }
 
-/// Asks for a row's part of the output, which will be written.
+/// Asks for a row's part of the output, to be written: other cores, who read the last results
+/// there, give it up at once.
 #[inline(always)]
 fn prefetch(out: &[f32]) {
     #[cfg(target_arch = "x86_64")]
     for line in out.chunks(16) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        let line = line.as_ptr();
+        // What the intrinsic becomes for writing asks only for reading unless the code is for CPUs
+        // with a feature that not all of those with AVX2 have; those without do nothing.
+        // SAFETY: the instruction takes any address and changes no value.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = out;
