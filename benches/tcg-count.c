@@ -5,8 +5,8 @@
  *
  *	stage INSTRUCTIONS
  *
- * for what was executed since the line before, preceded by the blocks that were at least a
- * hundredth of it, each with its address, its length in instructions and how often it ran:
+ * for what was executed since the line before, preceded by the blocks that were part of it, each
+ * with its address, its length in instructions and how often it ran:
  *
  *	block 0xADDRESS LENGTH TIMES
  *
@@ -71,7 +71,7 @@ static void called(uint64_t id, unsigned int vcpu, int64_t number, uint64_t fd, 
 		uint64_t times = block->times - block->times_before;
 
 		block->times_before = block->times;
-		if (times * block->length * 100 >= total)
+		if (times)
 			fprintf(out, "block 0x%" PRIx64 " %" PRIu64 " %" PRIu64 "\n", block->address, block->length, times);
 	}
 	fprintf(out, "stage %" PRIu64 "\n", total);

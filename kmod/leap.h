@@ -24,6 +24,7 @@
 #define LEAP_N_COUNTERS		(sizeof(struct leap_stats) / sizeof(__u64))
 #define LEAP_PAGES_PER_SLOT	(LEAP_BANK_BYTES / PAGE_SIZE)
 #define LEAP_TX_PAGES		(LEAP_TX_BYTES / PAGE_SIZE)
+#define LEAP_POOL_PAGES		64
 
 /**
  * struct leap_rx_bank - a bank as the module sees it
@@ -47,6 +48,18 @@ struct leap_source {
 };
 
 /**
+ * struct leap_pool - memory of packets, used again once they are gone
+ * @pages: each with a reference of the pool and one of every packet in it
+ * @index: the page that is being used up
+ * @used: bytes of it that are
+ */
+struct leap_pool {
+	struct page *pages[LEAP_POOL_PAGES];
+	u32 index;
+	u32 used;
+};
+
+/**
  * struct leap_port - one opener of the device
  * @list: in leap_ports, under leap_ports_lock
  * @net: the opener's network namespace, held
@@ -58,6 +71,7 @@ struct leap_source {
  *	and it does not change afterwards
  * @dest: where we send to
  * @tx_pages: memory of the slots, LEAP_TX_PAGES
+ * @pool: memory of packets to send
  * @tx_used: pages of each slot that were ever given to the network
  * @hooks: of IPv4 and IPv6
  * @is_hooked: which of @hooks are registered
@@ -80,6 +94,7 @@ struct leap_port {
 	struct leap_endpoint local;
 	struct leap_dest dest;
 	struct page **tx_pages;
+	struct leap_pool pool;
 	u8 tx_used[LEAP_BANKS];
 	struct nf_hook_ops hooks[2];
 	bool is_hooked[2];

@@ -172,7 +172,6 @@ static bool leap_is_divisible(const struct sk_buff *skb)
 	const struct skb_shared_info *shared = skb_shinfo(skb);
 
 	return (shared->gso_type & SKB_GSO_UDP_L4) &&
-	       !(shared->gso_type & SKB_GSO_FRAGLIST) &&
 	       shared->gso_size > sizeof(struct leap_datagram);
 }
 
@@ -184,15 +183,20 @@ static u32 leap_step(const struct sk_buff *skb, u32 at)
 	return skb->len - at;
 }
 
-/* Reads a datagram's header. Returns whether it is DATA of our session. */
-static bool leap_is_ours(const struct leap_source *source,
-			 const struct sk_buff *skb, u32 at, u32 bytes,
-			 struct leap_datagram *header)
+/* A datagram's header, if it is DATA of our session; memory is for it. */
+static const struct leap_datagram *
+leap_our_header(const struct leap_source *source, const struct sk_buff *skb,
+		u32 at, u32 bytes, struct leap_datagram *memory)
 {
-	return bytes >= sizeof(*header) &&
-	       !skb_copy_bits(skb, at, header, sizeof(*header)) &&
-	       leap_is_data(header) &&
-	       le64_to_cpu(header->session) == source->peer.session;
+	const struct leap_datagram *header;
+
+	if (bytes < sizeof(*header))
+		return NULL;
+	header = skb_header_pointer(skb, at, sizeof(*header), memory);
+	if (!header || !leap_is_data(header) ||
+	    le64_to_cpu(header->session) != source->peer.session)
+		return NULL;
+	return header;
 }
 
 /* Whether a packet may be believed as far as UDP goes; counts it if not. */
@@ -228,26 +232,30 @@ static bool leap_take(struct leap_port *port, const struct leap_source *source,
 {
 	bool has_ours = false, has_others = false, is_sound = false;
 	u32 at = udp + sizeof(struct udphdr), step, bytes;
-	struct leap_datagram datagram;
-	struct udphdr header;
+	const struct leap_datagram *datagram;
+	struct leap_datagram datagram_memory;
+	const struct udphdr *header;
+	struct udphdr memory;
 
-	if (skb_copy_bits(skb, udp, &header, sizeof(header)) ||
-	    header.source != source->peer.from.port ||
-	    header.dest != port->local.port)
+	header = skb_header_pointer(skb, udp, sizeof(memory), &memory);
+	if (!header || header->source != source->peer.from.port ||
+	    header->dest != port->local.port)
 		return false;
 	step = leap_step(skb, at);
 	for (; at < skb->len; at += step) {
 		bytes = min(step, skb->len - at);
-		if (!leap_is_ours(source, skb, at, bytes, &datagram)) {
+		datagram = leap_our_header(source, skb, at, bytes,
+					   &datagram_memory);
+		if (!datagram) {
 			has_others = true;
 			continue;
 		}
 		if (!has_ours)
-			is_sound = leap_is_sound(port, skb, udp, &header,
+			is_sound = leap_is_sound(port, skb, udp, header,
 						 family);
 		has_ours = true;
 		if (is_sound)
-			leap_receive(port, skb, at, bytes, &datagram);
+			leap_receive(port, skb, at, bytes, datagram);
 	}
 	if (!has_ours)
 		return false;
@@ -256,7 +264,8 @@ static bool leap_take(struct leap_port *port, const struct leap_source *source,
 #endif
 	if (has_others)
 		return false;
-	consume_skb(skb);
+	/* In a softirq the memory of packets is kept for the next ones. */
+	napi_consume_skb(skb, in_serving_softirq());
 	return true;
 }
 

@@ -141,7 +141,10 @@ struct leap_dest {
 	__u32 mtu;
 };
 
-/* The network device cannot gather pages, so the network stack copies once. */
+/*
+ * Payload is copied once: the network device does not gather pages, computes no
+ * checksums, or passes packets on to another device.
+ */
 #define LEAP_DEST_ONE_COPY	1U
 
 /**

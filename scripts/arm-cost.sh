@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Counts the AArch64 instructions of a token and predicts the cycles of the hot loops, without a board:
-# [LEAP_COST_ISAS="neondot neoni8mm"] arm-cost.sh [SHAPE], by default tinyllama. Prints two tables.
+# [LEAP_COST_ISAS="neondot neoni8mm"] arm-cost.sh [SHAPE], by default tinyllama. Prints three tables.
 #
 # QEMU's user emulation counts what the release build of benches/decode.rs executes, with the plugin
 # benches/tcg-count.c. Layers cost the same each, so models of one layer and of two tell the cost of
@@ -66,11 +66,49 @@ per_token() {
 		'BEGIN { printf "%.1f", (one + (layers - 1) * (two - one)) / tokens / 1e6 }'
 }
 
-# hot_blocks ISA VERSION STAGE: address and share of the stage, in per cent, of each block.
+# functions ISA VERSION STAGE TOKENS: those with at least a thousandth of the stage: millions of instructions
+# a token of the whole model, part of the stage.
+functions() {
+	llvm-nm-19 --demangle --defined-only --numeric-sort --radix=d "$BENCH" |
+		awk -v n="$3" -v tokens="$4" -v layers="$LAYERS" '
+			function value(hex,   i, v) {
+				for (i = 3; i <= length(hex); i++) v = v * 16 + index("0123456789abcdef", substr(hex, i, 1)) - 1
+				return v
+			}
+			# The last symbol that is not behind the address.
+			function symbol(at,   low, high, middle) {
+				low = 1
+				high = symbols + 1
+				while (high - low > 1) {
+					middle = int((low + high) / 2)
+					if (address[middle] <= at) low = middle; else high = middle
+				}
+				return name[low]
+			}
+			FNR == 1 { file++; stage = 0 }
+			file == 1 && $2 ~ /^[tTwW]$/ {
+				address[++symbols] = $1 + 0
+				sub(/^[0-9]+ [tTwW] /, "")
+				name[symbols] = $0
+			}
+			$1 == "block" { work[$2] += $3 * $4 }
+			$1 == "stage" {
+				# One layer and two: what other layers take is the difference.
+				weight = (file == 2 ? 2 - layers : layers - 1) / tokens / 1e6
+				if (++stage == n) for (a in work) cost[symbol(value(a))] += weight * work[a]
+				if (stage == n) total += weight * $2
+				split("", work)
+			}
+			END {
+				for (f in cost) if (cost[f] >= total / 1000) printf "%7.2f %5.1f %%  %s\n", cost[f], 100 * cost[f] / total, f
+			}' - "$OUT/$1-$2-1" "$OUT/$1-$2-2" | sort -rn
+}
+
+# hot_blocks ISA VERSION STAGE: address and share of the stage, in per cent, of blocks with at least one.
 hot_blocks() {
 	awk -v n="$3" '
 		$1 == "block" { work[$2] += $3 * $4 }
-		$1 == "stage" && ++i == n { for (a in work) print a, 100 * work[a] / $2 }
+		$1 == "stage" && ++i == n { for (a in work) if (100 * work[a] >= $2) print a, 100 * work[a] / $2 }
 		$1 == "stage" { delete work }' "$OUT/$1-$2-2"
 }
 
@@ -146,7 +184,7 @@ loops() {
 weights() { if [ "$1" -eq 2 ]; then echo int8; else echo 4-bit; fi; }
 
 LAYERS=$(layers_of "$SHAPE")
-need_tools qemu-aarch64:qemu-user cc:gcc /usr/include/stdlib.h:libc6-dev llvm-mca-19:llvm-19 llvm-objdump-19:llvm-19
+need_tools qemu-aarch64:qemu-user cc:gcc /usr/include/stdlib.h:libc6-dev llvm-mca-19:llvm-19 llvm-objdump-19:llvm-19 llvm-nm-19:llvm-19
 need_cargo
 need_musl aarch64
 mkdir -p "$OUT"
@@ -165,6 +203,13 @@ for isa in $ISAS; do
 	for version in 2 3; do
 		printf '%-9s %-6s %8s %8s\n' "$isa" "$(weights "$version")" "$(per_token "$isa" "$version" 2 4)" \
 			"$(per_token "$isa" "$version" 3 "$PROMPT")"
+	done
+done
+say
+say "Functions of a prompt: millions of instructions a token, part of all"
+for isa in $ISAS; do
+	for version in 2 3; do
+		functions "$isa" "$version" 3 "$PROMPT" | sed "s/^/$(printf '%-9s %-6s' "$isa" "$(weights "$version")") /"
 	done
 done
 say

@@ -240,14 +240,19 @@ impl Block<'_, '_, '_, '_> {
         let queries = &mut *self.queries;
         let floats = &mut scratch.floats;
         for_pieces(table, to, Part::Values, self.positions.clone(), floats, |piece, values| {
-            let at = piece.start - start..piece.end - start;
             let (tiles, rest) = queries.as_chunks_mut::<TILE>();
             for tile in tiles {
                 // What a query does not look at may be no number, so its weight of 0 is not enough.
-                if tile.iter().any(|query| overlap(&query.positions, &piece) != piece) {
+                // Queries of one position see the same, mostly all of them.
+                let seen = overlap(&tile[0].positions, &piece);
+                if tile.iter().any(|query| overlap(&query.positions, &piece) != seen) {
                     weigh_each(table, tile, start, &piece, values);
                     continue;
                 }
+                let head_dim = tile[0].out.len();
+                let at = seen.start - start..seen.end - start;
+                let values =
+                    &values[(seen.start - piece.start) * head_dim..][..at.len() * head_dim];
                 let corrections = tile.each_ref().map(|query| query.correction);
                 let [a, b, c, d] = tile.each_mut();
                 let weights = [&a.scores, &b.scores, &c.scores, &d.scores];

@@ -9,18 +9,20 @@ use std::arch::x86_64::*;
 use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
-use super::packed::{Layout, PackedTable, TileFn, tiles_of};
+use super::packed::{Layout, PackedTable, TileFn, place_rows, tiles_of};
 use super::ymm::ymm_tiles;
 use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
+float::tile_kernels!(true, #[target_feature(enable = "avx2,fma,f16c")]);
 
 const PACKED: Option<PackedTable> = Some(PackedTable {
     layout: Layout::AVX2,
     tiles_q8: &TILES_Q8,
     tiles_q4: &TILES_Q4,
+    place: place_rows,
     unpack_q4: None,
 });
 

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 
 use super::attend::BlockScores;
 use super::packed::{
-    AHEAD_COLUMNS, Ahead, BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, Unpack, ZERO,
+    AHEAD_COLUMNS, Ahead, BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, Unpack, ZERO, place_rows,
 };
 use super::{Table, avx2, peak, zmm};
 use crate::quant::bcml1::BLOCK;
@@ -36,6 +36,7 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::AVX512_VNNI,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
+        place: place_rows,
         unpack_q4: Some(Unpack { unpack, packed_bytes: PANEL_BLOCK, bytes: UNPACKED_BLOCK }),
     }),
     score_4: zmm::score_4,

@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::packed::{Layout, PackedTable, TileFn, tiles_of};
+use super::packed::{Layout, PackedTable, TileFn, place_rows, tiles_of};
 use super::ymm::ymm_tiles;
 use super::{Table, avx2, peak};
 
@@ -13,6 +13,7 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::AVX_VNNI,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
+        place: place_rows,
         unpack_q4: None,
     }),
     spin_int8,

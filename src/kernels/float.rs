@@ -233,11 +233,11 @@ pub(super) fn soften<const FMA: bool>(scores: &mut [f32; BLOCK], state: &mut Sof
     let max = larger(state.max, largest(max));
     let mut sums = [0.0; LANES];
     for i in 0..LANES {
-        low[i] = exp::<FMA>(low[i] - max);
-        high[i] = exp::<FMA>(high[i] - max);
+        low[i] = exp_to_one::<FMA>(low[i] - max);
+        high[i] = exp_to_one::<FMA>(high[i] - max);
         sums[i] = low[i] + high[i];
     }
-    let correction = exp::<FMA>(state.max - max);
+    let correction = exp_to_one::<FMA>(state.max - max);
     *state = Softmax { max, sum: fma::<FMA>(state.sum, correction, join(sums)) };
     correction
 }
@@ -357,13 +357,35 @@ pub(super) fn weigh_4<const FMA: bool, const N: usize>(
 /// and for `exp(r)` a polynomial of degree 6 through Chebyshev nodes (off by `1.1e-8` relative).
 #[inline(always)]
 pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
+    let is_zero = x < EXP_LEAST;
+    // Outside of these bounds the result is known; a NaN passes.
+    let x = if is_zero { EXP_LEAST } else { x };
+    let x = if x > 95.0 { 95.0 } else { x };
+    let (p, n) = exp_parts::<FMA>(x);
+    // In two halves, as 2^n itself may lie outside of f32.
+    let y = p * power_of_two(n >> 1) * power_of_two(n.wrapping_sub(n >> 1));
+    if is_zero { 0.0 } else { y }
+}
+
+/// [`exp`] for `x` that is not above 0, or NaN.
+#[inline(always)]
+pub(super) fn exp_to_one<const FMA: bool>(x: f32) -> f32 {
+    let is_zero = x < EXP_LEAST;
+    let x = if is_zero { EXP_LEAST } else { x };
+    let (p, n) = exp_parts::<FMA>(x);
+    // 2^n is no less than 2^-126, so that this rounds once, as two halves do.
+    let y = p * power_of_two(n);
+    if is_zero { 0.0 } else { y }
+}
+
+/// Below it [`exp`] is 0.
+const EXP_LEAST: f32 = -87.33;
+
+/// `exp(r)` and `n` for `x = n * ln(2) + r`.
+#[inline(always)]
+fn exp_parts<const FMA: bool>(x: f32) -> (f32, i32) {
     const LN2_HI: f32 = 0.693_145_75; // 15 bits: times n it is exact
     const LN2_LO: f32 = 1.428_606_8e-6;
-    const LEAST: f32 = -87.33;
-    let is_zero = x < LEAST;
-    // Outside of these bounds the result is known; a NaN passes.
-    let x = if is_zero { LEAST } else { x };
-    let x = if x > 95.0 { 95.0 } else { x };
     let shifted = fma::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
     let r = fma::<FMA>(n, -LN2_LO, fma::<FMA>(n, -LN2_HI, x));
@@ -371,10 +393,7 @@ pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
     for c in [8.363_233e-3, 4.166_655_2e-2, 0.166_665_76, 0.5, 1.0, 1.0] {
         p = fma::<FMA>(p, r, c);
     }
-    // In two halves, as 2^n itself may lie outside of f32.
-    let n = (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
-    let y = p * power_of_two(n >> 1) * power_of_two(n.wrapping_sub(n >> 1));
-    if is_zero { 0.0 } else { y }
+    (p, (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32))
 }
 
 /// `2^n` for `n` in `-126..=127`.
@@ -452,7 +471,7 @@ fn fma_by_f64(a: f32, b: f32, c: f32) -> f32 {
 
 /// Functions of a tier that are the bodies above, compiled with `$attr` (its target features), and
 /// its table. The tier's file adds the rest of what the table names,
-/// and `dots`, `dots44`, `largest`, `round`, `prefetch` and `spin_int8`.
+/// and `dots`, `score_4`, `weigh_4`, `largest`, `round`, `prefetch` and `spin_int8`.
 macro_rules! float_kernels {
     ($fma:expr, $packed:expr $(, #[$attr:meta])?) => {
         $(#[$attr])?
@@ -532,22 +551,6 @@ macro_rules! float_kernels {
             $crate::kernels::float::weigh::<{ $fma }>(weights, values, correction, out);
         }
 
-        $(#[$attr])?
-        pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
-            let dots = |x: &[f32], row: [&[f32]; 1]| dots(x, row);
-            $crate::kernels::float::score_4(q, keys, scale, out, dots, |q, keys| dots44(q, keys));
-        }
-
-        $(#[$attr])?
-        pub(super) fn weigh_4(
-            weights: [&[f32]; 4],
-            values: &[f32],
-            corrections: [f32; 4],
-            out: [&mut [f32]; 4],
-        ) {
-            $crate::kernels::float::weigh_4::<{ $fma }, 16>(weights, values, corrections, 0, out);
-        }
-
         /// The tier's functions.
         pub(super) static TABLE: $crate::kernels::Table = $crate::kernels::Table {
             dot_q8_q8_f32_1x4,
@@ -579,4 +582,25 @@ macro_rules! float_kernels {
     };
 }
 
-pub(super) use float_kernels;
+/// `score_4` of a tier that has `dots44`, and `weigh_4`.
+macro_rules! tile_kernels {
+    ($fma:expr $(, #[$attr:meta])?) => {
+        $(#[$attr])?
+        pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
+            let dots = |x: &[f32], row: [&[f32]; 1]| dots(x, row);
+            $crate::kernels::float::score_4(q, keys, scale, out, dots, |q, keys| dots44(q, keys));
+        }
+
+        $(#[$attr])?
+        pub(super) fn weigh_4(
+            weights: [&[f32]; 4],
+            values: &[f32],
+            corrections: [f32; 4],
+            out: [&mut [f32]; 4],
+        ) {
+            $crate::kernels::float::weigh_4::<{ $fma }, 16>(weights, values, corrections, 0, out);
+        }
+    };
+}
+
+pub(super) use {float_kernels, tile_kernels};

@@ -394,7 +394,7 @@ impl Kernels {
 
     /// Quantises a tile of activations, `x` of up to [`Kernels::tile_rows`] rows of `k`, for packed
     /// weights in groups of `group`. `out` is the tile's part of what [`Q8Tiles`] joins: values,
-    /// scales and zeros.
+    /// scales and zeros, which stay as they are where no kernel reads them.
     ///
     /// # Panics
     ///

@@ -10,6 +10,7 @@ use crate::quant::bcml1::{BLOCK, Block};
 const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
 float::float_kernels!(FMA, None);
+float::tile_kernels!(FMA);
 
 fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     float::dots::<FMA, N>(x, rows)

@@ -411,6 +411,19 @@ fn exp_keeps_its_bound_and_its_ends() {
 }
 
 #[test]
+fn exp_of_what_is_not_positive_is_exp() {
+    let (exp, exp_to_one) = (float::exp::<true>, float::exp_to_one::<true>);
+    // Every 613th float from -0 on, and all around the last one whose result is not 0.
+    let all = (0..0x7f80_0001_u32).step_by(613);
+    for magnitude in all.chain(0x42ae_0000..0x42af_0000) {
+        let x = -f32::from_bits(magnitude);
+        assert_eq!(exp_to_one(x).to_bits(), exp(x).to_bits(), "{x:e}");
+    }
+    assert_eq!((exp_to_one(0.0), exp_to_one(f32::NEG_INFINITY)), (1.0, 0.0));
+    assert!(exp_to_one(f32::NAN).is_nan());
+}
+
+#[test]
 fn float_products_equal_scalar_and_keep_their_bound() {
     let mut random = Random(7);
     for k in LENGTHS.skip(1).chain([288, 1000]) {

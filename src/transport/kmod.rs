@@ -45,7 +45,9 @@ impl Kmod {
         let (socket, address) = datagrams::listen(listen, DatagramSocket::bind_single)?;
         device.set_port(address).map_err(|source| Error::Kernel { source })?;
         let prev = LinkIn::of_kernel(&device, options.config.clone());
-        let module = Module { socket, device, dest: None, notices: Vec::new() };
+        // The module takes what is found when the socket is asked.
+        let notices = datagrams::poll_device(&socket, options.busy_poll_us).into_iter().collect();
+        let module = Module { socket, device, dest: None, notices };
         Ok(Datagrams::new(options, module, (address, next), prev))
     }
 
@@ -65,7 +67,7 @@ impl Module {
             Ok(route) => {
                 self.dest = Some((to, session));
                 if route.is_copied {
-                    self.tell("the network device gathers no pages: frames are copied once");
+                    self.tell("the network device does not read frames where they lie: they are copied once");
                 }
                 true
             }

@@ -94,10 +94,6 @@ fn tune(socket: &DatagramSocket, options: &Options) -> io::Result<Vec<String>> {
             ));
         }
     }
-    if options.busy_poll_us > 0
-        && let Err(e) = socket.set_busy_poll(options.busy_poll_us)
-    {
-        notices.push(format!("the kernel does not poll the network device: {e}"));
-    }
+    notices.extend(datagrams::poll_device(socket, options.busy_poll_us));
     Ok(notices)
 }

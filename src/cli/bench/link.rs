@@ -28,6 +28,9 @@ pub(super) const PORT: u16 = 9999;
 const PING_BYTES: usize = 16 << 10;
 const WARM_UP: usize = 300;
 const ROUNDS: usize = 3000;
+/// Links take as many turns at their round trips, so that what slows the machine for a while slows
+/// them all.
+const TURNS: u32 = 5;
 /// A carrier gets no more time than this for its round trips, or for its throughput.
 const PATIENCE: Duration = Duration::from_secs(2);
 const GIVE_UP: Duration = Duration::from_secs(10);
@@ -279,45 +282,65 @@ pub(super) fn measure(
     };
     tell(bare_udp("bare udp", ports.bare_udp, PING_BYTES)?)?;
     tell(bare_udp("bare 1400 B", ports.bare_udp, CHUNK_BYTES)?)?;
-    tell(measure_link("udp", ports.udp, key)?)?;
     tell(bare_tcp(ports.bare_tcp)?)?;
-    tell(measure_link("tcp", ports.tcp, key)?)?;
-    match ports.kernel {
-        Some(kernel) if Kmod::is_available() => tell(measure_link("kernel", kernel, key)?),
-        _ => Ok(()),
+    let mut runs = vec![Run::open("udp", ports.udp, key)?, Run::open("tcp", ports.tcp, key)?];
+    if let Some(kernel) = ports.kernel.filter(|_| Kmod::is_available()) {
+        runs.push(Run::open("kernel", kernel, key)?);
     }
+    for _ in 0..TURNS {
+        runs.iter_mut().try_for_each(Run::turn)?;
+    }
+    runs.into_iter().try_for_each(|run| tell(run.finish()?))
 }
 
-fn measure_link(carrier: &str, to: SocketAddr, key: Option<&Key>) -> Result<Figures, Failure> {
-    let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
-    let next = Place::new(&to.ip().to_string(), to.port());
-    let options = options(true, key, Place::new(any, 0), Some(next))?;
-    let mut node = open(carrier, options)?;
-    connect(node.as_mut(), to)?;
-    let mut samples = Vec::with_capacity(ROUNDS);
-    let (start, busy) = (Instant::now(), cpu::busy_time());
-    let mut n_rounds = 0;
-    for round in 0..WARM_UP + ROUNDS {
-        let begin = Instant::now();
-        echo(node.as_mut())?;
-        n_rounds += 1;
-        if round >= WARM_UP || start.elapsed() > PATIENCE / 4 {
-            samples.push(begin.elapsed().as_secs_f64() * 1e6);
-        }
-        if start.elapsed() > PATIENCE && !samples.is_empty() {
-            break;
-        }
+/// A link that is being measured.
+struct Run {
+    carrier: String,
+    node: Box<dyn Endpoint>,
+    samples: Vec<f64>,
+    /// CPU time of this machine so far; none if it cannot be known.
+    busy: Option<Duration>,
+    n_rounds: u32,
+}
+
+impl Run {
+    fn open(carrier: &str, to: SocketAddr, key: Option<&Key>) -> Result<Run, Failure> {
+        let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
+        let next = Place::new(&to.ip().to_string(), to.port());
+        let mut node = open(carrier, options(true, key, Place::new(any, 0), Some(next))?)?;
+        connect(node.as_mut(), to)?;
+        let carrier = if key.is_some() { format!("{carrier}, sealed") } else { carrier.to_owned() };
+        let samples = Vec::with_capacity(ROUNDS);
+        Ok(Run { carrier, node, samples, busy: Some(Duration::ZERO), n_rounds: 0 })
     }
-    let busy = cpu::busy_time().zip(busy).map(|(after, before)| after.saturating_sub(before));
-    let cpu_us = busy.map(|busy| busy.as_secs_f64() * 1e6 / f64::from(n_rounds));
-    let bytes_per_s = Some(throughput(node.as_mut())?);
-    let carrier = if key.is_some() { format!("{carrier}, sealed") } else { carrier.to_owned() };
-    Ok(Figures {
-        bytes_per_s,
-        cpu_us,
-        notices: node.notices().to_vec(),
-        ..figures(&carrier, samples)
-    })
+
+    /// Round trips, the first of which are not told.
+    fn turn(&mut self) -> Result<(), Failure> {
+        let turns = TURNS as usize;
+        let (start, busy) = (Instant::now(), cpu::busy_time());
+        for round in 0..(WARM_UP + ROUNDS) / turns {
+            let begin = Instant::now();
+            echo(self.node.as_mut())?;
+            self.n_rounds += 1;
+            if round >= WARM_UP / turns || start.elapsed() > PATIENCE / TURNS / 4 {
+                self.samples.push(begin.elapsed().as_secs_f64() * 1e6);
+            }
+            if start.elapsed() > PATIENCE / TURNS && !self.samples.is_empty() {
+                break;
+            }
+        }
+        let spent = cpu::busy_time().zip(busy).map(|(after, before)| after.saturating_sub(before));
+        self.busy = self.busy.zip(spent).map(|(sum, spent)| sum + spent);
+        Ok(())
+    }
+
+    /// Measures the throughput, and sums up.
+    fn finish(mut self) -> Result<Figures, Failure> {
+        let bytes_per_s = Some(throughput(self.node.as_mut())?);
+        let cpu_us = self.busy.map(|busy| busy.as_secs_f64() * 1e6 / f64::from(self.n_rounds));
+        let notices = self.node.notices().to_vec();
+        Ok(Figures { bytes_per_s, cpu_us, notices, ..figures(&self.carrier, self.samples) })
+    }
 }
 
 /// Services `node` until `done` gives something.
@@ -369,7 +392,9 @@ fn send(node: &mut dyn Endpoint, frame: &[u8]) -> Result<(), Failure> {
 fn echo(node: &mut dyn Endpoint) -> Result<(), Failure> {
     static FRAME: [u8; PING_BYTES] = [ECHO_FRAME; PING_BYTES];
     send(node, &FRAME)?;
-    until(node, |_, prev| {
+    until(node, |next, prev| {
+        // Between its turns a link may seem lost.
+        while next.next_event().is_some() || prev.next_event().is_some() {}
         let is_whole = prev.front()?.len() == PING_BYTES;
         prev.release();
         let strange = || Failure::Runtime("the server answered something else".to_owned());

@@ -5,25 +5,31 @@
 //! in one lane of another vector. A tile of 12 rows of activations by a strip of four rows is 12
 //! sums, as many running totals, and eight registers for operands: 16 columns take 48 `sdot` for
 //! four loads of four registers each. That leaves no register over, which is why those loops, and
-//! those of a single row, are written in assembly.
+//! those of a single row, are written in assembly; so are tiles of eight rows, as batches mostly are
+//! powers of two and end with one. Results wait as the loops have them, strip by strip. In an
+//! activation group the first product of each total is not added to anything, so that totals need
+//! not be cleared.
 
 #![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
 
 use std::arch::aarch64::*;
 use std::arch::asm;
+use std::ops::Range;
 
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
-use super::neon::{self, add_group, codes, load, load_32, parameters, store, total_of};
+use super::neon::{
+    self, add_group, codes, load, load_32, load_floats, parameters, place_row, store, total_of,
+};
 use super::packed::{Layout, PackedTable, Unpack};
 use super::{Blocks4, Groups, SummedRow, Table, peak};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::BLOCK;
 
-/// The instances of a kernel for tiles of so many rows, between one for a single row and one for
-/// whole tiles.
+/// The kernels of tiles of one row on: one of its own for a single row, one for eight and one for
+/// whole tiles, and instances of another for the heights between.
 macro_rules! tiles_of {
-    ($single:ident $kernel:ident: $($m:literal)* $whole:ident) => {
-        [$single, $($kernel::<$m>,)* $whole]
+    ($single:ident $kernel:ident: $($m:literal)* $eight:ident $($n:literal)* $whole:ident) => {
+        [$single, $($kernel::<$m>,)* $eight, $($kernel::<$n>,)* $whole]
     };
 }
 
@@ -38,92 +44,110 @@ macro_rules! sdot_rows {
     };
 }
 
-/// Loads the next 64 bytes of activations.
-macro_rules! load_x {
-    () => {
-        "ld1 {{v28.16b, v29.16b, v30.16b, v31.16b}}, [{x}], #64\n"
-    };
-}
-
 /// The products of sixteen columns of 12 rows: 12 vectors of activations, three of them for each four
-/// columns, by weights in registers `$a` to `$d`.
-macro_rules! sdot_16_columns_of {
-    ($a:literal $b:literal $c:literal $d:literal) => {
-        concat!(
-            load_x!(),
-            sdot_rows!($a 28: 0 1 2 3),
-            sdot_rows!($a 29: 4 5 6 7),
-            sdot_rows!($a 30: 8 9 10 11),
-            sdot_rows!($b 31: 0 1 2 3),
-            load_x!(),
-            sdot_rows!($b 28: 4 5 6 7),
-            sdot_rows!($b 29: 8 9 10 11),
-            sdot_rows!($c 30: 0 1 2 3),
-            sdot_rows!($c 31: 4 5 6 7),
-            load_x!(),
-            sdot_rows!($c 28: 8 9 10 11),
-            sdot_rows!($d 29: 0 1 2 3),
-            sdot_rows!($d 30: 4 5 6 7),
-            sdot_rows!($d 31: 8 9 10 11),
-        )
-    };
-}
-
-/// Makes the sums v0 to v11 zero and the totals v12 to v23 what a product is added to and stays the
-/// same, its zero signed.
-macro_rules! clear_12 {
+/// columns, by weights in registers v24 to v27.
+macro_rules! sdot_12_rows {
     () => {
         concat!(
-            clear!(0 12), clear!(1 13), clear!(2 14), clear!(3 15), clear!(4 16), clear!(5 17),
-            clear!(6 18), clear!(7 19), clear!(8 20), clear!(9 21), clear!(10 22), clear!(11 23),
+            load_x!(),
+            sdot_rows!(24 28: 0 1 2 3),
+            sdot_rows!(24 29: 4 5 6 7),
+            sdot_rows!(24 30: 8 9 10 11),
+            sdot_rows!(25 31: 0 1 2 3),
+            load_x!(),
+            sdot_rows!(25 28: 4 5 6 7),
+            sdot_rows!(25 29: 8 9 10 11),
+            sdot_rows!(26 30: 0 1 2 3),
+            sdot_rows!(26 31: 4 5 6 7),
+            load_x!(),
+            sdot_rows!(26 28: 8 9 10 11),
+            sdot_rows!(27 29: 0 1 2 3),
+            sdot_rows!(27 30: 4 5 6 7),
+            sdot_rows!(27 31: 8 9 10 11),
         )
     };
 }
 
+/// The same of eight rows.
+macro_rules! sdot_8_rows {
+    () => {
+        concat!(
+            load_x!(),
+            sdot_rows!(24 28: 0 1 2 3),
+            sdot_rows!(24 29: 4 5 6 7),
+            sdot_rows!(25 30: 0 1 2 3),
+            sdot_rows!(25 31: 4 5 6 7),
+            load_x!(),
+            sdot_rows!(26 28: 0 1 2 3),
+            sdot_rows!(26 29: 4 5 6 7),
+            sdot_rows!(27 30: 0 1 2 3),
+            sdot_rows!(27 31: 4 5 6 7),
+        )
+    };
+}
+
+/// Lines for each two of 12 rows: the registers of their sums and of their totals, where values of
+/// them are among those of all rows (a register and two lanes), two registers that are free where
+/// results are added, and where these are in a strip of them, in bytes.
+macro_rules! lines_12 {
+    ($line:ident) => {
+        concat!(
+            $line!(0 1 12 13 26 0 1 24 25 0), $line!(2 3 14 15 26 2 3 30 31 32),
+            $line!(4 5 16 17 27 0 1 24 25 64), $line!(6 7 18 19 27 2 3 30 31 96),
+            $line!(8 9 20 21 28 0 1 24 25 128), $line!(10 11 22 23 28 2 3 30 31 160),
+        )
+    };
+}
+
+/// The same for eight rows.
+macro_rules! lines_8 {
+    ($line:ident) => {
+        concat!(
+            $line!(0 1 12 13 26 0 1 24 25 0), $line!(2 3 14 15 26 2 3 30 31 32),
+            $line!(4 5 16 17 27 0 1 24 25 64), $line!(6 7 18 19 27 2 3 30 31 96),
+        )
+    };
+}
+
+/// Makes sums [`ZERO`](super::packed::ZERO), floats by their bits: a subtraction of that, which makes
+/// floats of them, has more units that do it than a conversion.
+macro_rules! begin_sums {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
+        concat!("dup v", $a, ".4s, {zero:w}\n", "dup v", $b, ".4s, {zero:w}\n")
+    };
+}
+
+/// Adds the totals v12 to v23 times the next 12 scales to a strip of `out`.
+macro_rules! add_out_12 {
+    () => {
+        concat!("ld1 {{v26.4s, v27.4s, v28.4s}}, [{scales}], #48\n", lines_12!(add_out))
+    };
+}
+
+/// The same for eight rows.
+macro_rules! add_out_8 {
+    () => {
+        concat!("ldp q26, q27, [{scales}], #32\n", lines_8!(add_out))
+    };
+}
+
+macro_rules! add_out {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
+        concat!(
+            load_out!($y $z $at),
+            floats_by_lane!("fmla" $y $ta $x $i),
+            floats_by_lane!("fmla" $z $tb $x $j),
+            store_out!($y $z $at),
+        )
+    };
+}
+
+/// Makes sums zero and totals what a product is added to and stays the same, its zero signed.
 macro_rules! clear {
     ($dots:literal $total:literal) => {
         concat!("movi v", $dots, ".2d, #0\n", "movi v", $total, ".4s, #128, lsl #24\n")
-    };
-}
-
-/// Adds the sums in register `$dots` times those in v24 to `$total`.
-macro_rules! add_total {
-    ($dots:literal $total:literal) => {
-        concat!("scvtf v25.4s, v", $dots, ".4s\n", "fmla v", $total, ".4s, v25.4s, v24.4s\n",)
-    };
-}
-
-/// Adds the total in register `$total` times a lane of `$scales` to four of `out`, `$at` bytes in.
-macro_rules! add_out {
-    ($total:literal $scales:literal $lane:literal $at:literal) => {
-        concat!(
-            "ldr q28, [{out}, #",
-            $at,
-            "]\n",
-            "fmla v28.4s, v",
-            $total,
-            ".4s, v",
-            $scales,
-            ".s[",
-            $lane,
-            "]\n",
-            "str q28, [{out}, #",
-            $at,
-            "]\n",
-        )
-    };
-}
-
-/// Adds the totals v12 to v23 times the next 12 scales to `out`, whose rows are 64 bytes long.
-macro_rules! add_out_12 {
-    () => {
-        concat!(
-            "ld1 {{v24.4s, v25.4s, v26.4s}}, [{scales}], #48\n",
-            add_out!(12 24 0 0), add_out!(13 24 1 64), add_out!(14 24 2 128),
-            add_out!(15 24 3 192), add_out!(16 25 0 256), add_out!(17 25 1 320),
-            add_out!(18 25 2 384), add_out!(19 25 3 448), add_out!(20 26 0 512),
-            add_out!(21 26 1 576), add_out!(22 26 2 640), add_out!(23 26 3 704),
-        )
     };
 }
 
@@ -166,8 +190,7 @@ macro_rules! add_totals_4 {
     };
 }
 
-pub(super) use {add_out, add_total, clear, clear_12, load_x};
-
+pub(super) mod gemm;
 mod q4;
 mod q8;
 
@@ -181,6 +204,7 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::NEON_DOT,
         tiles_q8: &q8::TILES,
         tiles_q4: &q4::TILES,
+        place,
         unpack_q4: Some(Unpack {
             unpack: q4::unpack,
             packed_bytes: q4::PANEL_BLOCK,
@@ -193,6 +217,18 @@ pub(super) static TABLE: Table = Table {
 
 /// Rows of a panel: four strips.
 const NR: usize = Layout::NEON_DOT.panel_rows();
+
+/// See [`PackedTable::place`]: a tile's results are `[4, t, 4]`, strip by strip.
+#[target_feature(enable = "neon,dotprod")]
+fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
+    let (y, t) = (y.as_chunks::<4>().0, out.len());
+    let strip = |i: usize| y[i * t..][..t].iter();
+    let strips = strip(0).zip(strip(1)).zip(strip(2)).zip(strip(3));
+    for (out, (((a, b), c), d)) in out.iter_mut().zip(strips) {
+        let y = [load_floats(a), load_floats(b), load_floats(c), load_floats(d)];
+        place_row(y, &mut out[columns.clone()]);
+    }
+}
 
 /// Adds the products of columns `4 * C..4 * C + 4` of some, of which each has `M` fours of `x`.
 #[target_feature(enable = "neon,dotprod")]

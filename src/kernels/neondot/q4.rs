@@ -1,19 +1,22 @@
 //! 4-bit weights. A byte holds codes of two rows: the low one of a row of an even strip, and the high
 //! one, less 8, of the same row of the next strip. A single row multiplies the byte as it is, which
 //! is 16 times the high code and the low one too much, and the low code, which takes one instruction
-//! for two products; more rows share what [`unpack`] made of both.
+//! for two products; more rows share what [`unpack`] made of both. Their sums are floats by their
+//! bits, as those of flipped weights are: an activation group's stay below `256 * 15 * 127`.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::super::neon::{add_rows, load, load_halves, widen_8};
-use super::super::packed::{BLOCK_BYTES, Tile, TileFn};
+use super::super::packed::{BLOCK_BYTES, Tile, TileFn, ZERO};
+use super::gemm::{block_of_32, floats, floats_by_lane, gemm_q4, load_out, load_x, store_out};
 use super::{NR, four_columns};
 use crate::quant::bcml1::BLOCK;
 
 /// Tiles of so many rows; those of more than one take unpacked weights.
 pub(super) static TILES: [TileFn; 12] = tiles_of!(gemv_q8_q4_f32_1x16c4
-    gemm_q8_q4_f32_mx16c4: 2 3 4 5 6 7 8 9 10 11 gemm_q8_q4_f32_12x16c4);
+    gemm_q8_q4_f32_mx16c4: 2 3 4 5 6 7 gemm_q8_q4_f32_8x16c4
+    9 10 11 gemm_q8_q4_f32_12x16c4);
 
 /// Bytes of a block of a panel.
 pub(super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
@@ -91,93 +94,62 @@ fn gemm_q8_q4_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
     }
 }
 
-/// Twelve rows of activations by an unpacked panel.
-#[target_feature(enable = "neon,dotprod")]
-fn gemm_q8_q4_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    for strip in 0..4 {
-        add_strip_12(panel, x, strip, out);
-    }
+/// Makes totals of two rows a block's: the offsets in v31 times the rows' sums of activations, and
+/// products' sums less the zero in v29 times the steps in v24.
+macro_rules! begin_total {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
+        concat!(
+            floats_by_lane!("fmul" $ta 31 $x $i),
+            floats_by_lane!("fmul" $tb 31 $x $j),
+            floats!("fsub" 25 $a 29),
+            floats!("fsub" 30 $b 29),
+            floats!("fmla" $ta 25 24),
+            floats!("fmla" $tb 30 24),
+        )
+    };
 }
 
-/// Sixteen columns of 12 rows.
-macro_rules! sdot_16_columns {
+/// Adds the same to the totals.
+macro_rules! add_total {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
+        concat!(
+            floats_by_lane!("fmla" $ta 31 $x $i),
+            floats_by_lane!("fmla" $tb 31 $x $j),
+            floats!("fsub" 25 $a 29),
+            floats!("fsub" 30 $b 29),
+            floats!("fmla" $ta 25 24),
+            floats!("fmla" $tb 30 24),
+        )
+    };
+}
+
+/// Loads a block's steps and offsets, the sums of its activations, and the products' zero.
+macro_rules! load_12_parameters {
     () => {
         concat!(
-            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n",
-            sdot_16_columns_of!(24 25 26 27),
+            "ldp q24, q31, [{w}], #512\n",
+            "ld1 {{v26.4s, v27.4s, v28.4s}}, [{sums}], #48\n",
+            "dup v29.4s, {zero:w}\n",
         )
     };
 }
 
-/// Adds a block to `$total`: the offsets in v31 times a lane of `$sums`, and the sums in `$dots`
-/// times the steps in v24.
-macro_rules! add_block_total {
-    ($dots:literal $total:literal $sums:literal $lane:literal) => {
+macro_rules! load_8_parameters {
+    () => {
         concat!(
-            "fmla v", $total, ".4s, v31.4s, v", $sums, ".s[", $lane, "]\n",
-            add_total!($dots $total),
+            "ldp q24, q31, [{w}], #512\n",
+            "ldp q26, q27, [{sums}], #32\n",
+            "dup v29.4s, {zero:w}\n",
         )
     };
 }
 
-/// Adds the products of 12 rows with a strip of an unpacked panel.
-#[target_feature(enable = "neon,dotprod")]
-#[inline(never)]
-fn add_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
-    let (n, steps) = (x.scales.len() / 12, x.steps());
-    assert!(strip < 4);
-    assert!(n != 0);
-    assert!(steps != 0);
-    assert!(x.scales.len().is_multiple_of(12));
-    assert_eq!(panel.len(), n * steps * UNPACKED_BLOCK);
-    assert!(x.q.len() >= n * steps * BLOCK * 12);
-    assert!(x.sums.len() >= n * steps * 12);
-    assert_eq!(out.len(), 12 * NR);
-    // SAFETY: for each of `n` activation groups this reads 12 scales, and reads and writes four
-    // floats of each row of `out`; for each of its `steps` blocks it reads all of the strip, which is
-    // 128 bytes of codes and 32 others, 384 bytes of `x` and 48 of sums. So many were found to be
-    // there. Everything else is registers that are named.
-    unsafe {
-        asm!(
-            "4:",
-            clear_12!(),
-            "mov {step}, {steps}",
-            "2:",
-            sdot_16_columns!(),
-            sdot_16_columns!(),
-            "ldp q24, q31, [{w}], #512",
-            "ld1 {{v27.4s, v28.4s, v29.4s}}, [{sums}], #48",
-            add_block_total!(0 12 27 0),
-            add_block_total!(1 13 27 1),
-            add_block_total!(2 14 27 2),
-            add_block_total!(3 15 27 3),
-            add_block_total!(4 16 28 0),
-            add_block_total!(5 17 28 1),
-            add_block_total!(6 18 28 2),
-            add_block_total!(7 19 28 3),
-            add_block_total!(8 20 29 0),
-            add_block_total!(9 21 29 1),
-            add_block_total!(10 22 29 2),
-            add_block_total!(11 23 29 3),
-            "subs {step}, {step}, #1",
-            "b.ne 2b",
-            add_out_12!(),
-            "subs {n}, {n}, #1",
-            "b.ne 4b",
-            w = inout(reg) panel[STRIP * strip..].as_ptr() => _, x = inout(reg) x.q.as_ptr() => _,
-            sums = inout(reg) x.sums.as_ptr() => _, scales = inout(reg) x.scales.as_ptr() => _,
-            out = in(reg) out[4 * strip..].as_mut_ptr(), n = inout(reg) n => _,
-            steps = in(reg) steps, step = out(reg) _,
-            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
-            out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
-            out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _, out("v17") _,
-            out("v18") _, out("v19") _, out("v20") _, out("v21") _, out("v22") _, out("v23") _,
-            out("v24") _, out("v25") _, out("v26") _, out("v27") _,
-            out("v28") _, out("v29") _, out("v30") _, out("v31") _,
-            options(nostack)
-        );
-    }
-}
+gemm_q4!("neon,dotprod" gemm_q8_q4_f32_12x16c4: 12 lines_12 sdot_12_rows load_12_parameters add_out_12,
+    zero = in(reg) ZERO.to_bits());
+gemm_q4!("neon,dotprod" gemm_q8_q4_f32_8x16c4: 8 lines_8 sdot_8_rows load_8_parameters add_out_8,
+    zero = in(reg) ZERO.to_bits());
 
 /// Eight `sdot`: sixteen columns of two strips, whose bytes as they are go to `$bytes` and whose low
 /// codes to `$low`, by the activations in `$x`; v26 is a mask.

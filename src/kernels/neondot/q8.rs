@@ -5,11 +5,16 @@ use std::arch::asm;
 
 use super::super::neon::{add_rows, load, load_scales};
 use super::super::packed::{Tile, TileFn, ZERO};
+use super::gemm::{
+    any_groups, floats, floats_by_lane, four_groups_of_64, gemm_q8, group_of_64, group_of_any,
+    load_out, load_x, sixteen_columns, store_out,
+};
 use super::{NR, four_columns};
 
 /// Tiles of so many rows.
 pub(super) static TILES: [TileFn; 12] = tiles_of!(gemv_q8_q8_f32_1x16c4
-    gemm_q8_q8_f32_mx16c4: 2 3 4 5 6 7 8 9 10 11 gemm_q8_q8_f32_12x16c4);
+    gemm_q8_q8_f32_mx16c4: 2 3 4 5 6 7 gemm_q8_q8_f32_8x16c4
+    9 10 11 gemm_q8_q8_f32_12x16c4);
 
 /// Bytes of a strip of 16 columns.
 const STRIP: usize = 64;
@@ -55,120 +60,63 @@ fn add_strip<const M: usize>(dots: &mut [int32x4_t; M], w: &[u8], x: &[u8]) {
     }
 }
 
+/// Makes totals of two rows their sums less the zero in v26, times the steps in v24.
+macro_rules! begin_total {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
+        concat!(
+            floats!("fsub" $ta $a 26),
+            floats!("fsub" $tb $b 26),
+            floats!("fmul" $ta $ta 24),
+            floats!("fmul" $tb $tb 24),
+        )
+    };
+}
+
+/// Adds the same to the totals.
+macro_rules! add_total {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
+        concat!(
+            floats!("fsub" 25 $a 26),
+            floats!("fsub" 27 $b 26),
+            floats!("fmla" $ta 25 24),
+            floats!("fmla" $tb 27 24),
+        )
+    };
+}
+
+/// Loads the steps of a strip of a group, and the sums' zero.
+macro_rules! load_steps {
+    () => {
+        "ld1 {{v24.4s}}, [{steps_at}], {group_bytes}\ndup v26.4s, {zero:w}\n"
+    };
+}
+
+gemm_q8!("neon,dotprod" gemm_12_of_4x64: 12 lines_12 sdot_12_rows add_out_12 four_groups_of_64 (64, 4),
+    zero = in(reg) ZERO.to_bits());
+gemm_q8!("neon,dotprod" gemm_12_of_any: 12 lines_12 sdot_12_rows add_out_12 any_groups (32.., _),
+    zero = in(reg) ZERO.to_bits());
+gemm_q8!("neon,dotprod" gemm_8_of_4x64: 8 lines_8 sdot_8_rows add_out_8 four_groups_of_64 (64, 4),
+    zero = in(reg) ZERO.to_bits());
+gemm_q8!("neon,dotprod" gemm_8_of_any: 8 lines_8 sdot_8_rows add_out_8 any_groups (32.., _),
+    zero = in(reg) ZERO.to_bits());
+
 /// Twelve rows of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]
 fn gemm_q8_q8_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    for strip in 0..4 {
-        add_strip_12(panel, x, strip, out);
+    match (x.groups.w, x.steps()) {
+        (64, 4) => gemm_12_of_4x64(panel, x, out),
+        _ => gemm_12_of_any(panel, x, out),
     }
 }
 
-/// Sixteen columns of 12 rows.
-macro_rules! sdot_16_columns {
-    () => {
-        concat!(
-            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], {stride}\n",
-            sdot_16_columns_of!(24 25 26 27),
-        )
-    };
-}
-
-/// Makes the sums v0 to v11 [`ZERO`] and the totals v12 to v23 what a product is added to and stays
-/// the same, its zero signed.
-macro_rules! begin_12 {
-    () => {
-        concat!(
-            "dup v0.4s, {zero:w}\n", "movi v12.4s, #128, lsl #24\n",
-            begin!(1 13), begin!(2 14), begin!(3 15), begin!(4 16), begin!(5 17), begin!(6 18),
-            begin!(7 19), begin!(8 20), begin!(9 21), begin!(10 22), begin!(11 23),
-        )
-    };
-}
-
-macro_rules! begin {
-    ($dots:literal $total:literal) => {
-        concat!("mov v", $dots, ".16b, v0.16b\nmov v", $total, ".16b, v12.16b\n")
-    };
-}
-
-/// Adds the sums in register `$dots`, which are floats by their bits with the zero in v26, times
-/// those in v24 to `$total`. A subtraction has more units that do it than a conversion.
-macro_rules! add_float_total {
-    ($dots:literal $total:literal) => {
-        concat!(
-            "fsub v25.4s, v", $dots, ".4s, v26.4s\n",
-            "fmla v", $total, ".4s, v25.4s, v24.4s\n",
-        )
-    };
-}
-
-/// Adds all sums v0 to v11 to the totals v12 to v23.
-macro_rules! add_totals_12 {
-    () => {
-        concat!(
-            add_float_total!(0 12), add_float_total!(1 13), add_float_total!(2 14),
-            add_float_total!(3 15), add_float_total!(4 16), add_float_total!(5 17),
-            add_float_total!(6 18), add_float_total!(7 19), add_float_total!(8 20),
-            add_float_total!(9 21), add_float_total!(10 22), add_float_total!(11 23),
-        )
-    };
-}
-
-/// Adds the products of 12 rows with a strip of a panel.
+/// Eight rows of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]
-#[inline(never)]
-fn add_strip_12(panel: &[u8], x: &Tile<'_>, strip: usize, out: &mut [f32]) {
-    let (group_bytes, steps, rounds) = (NR * (4 + x.groups.w), x.steps(), x.groups.w / 32);
-    let n = x.scales.len() / 12;
-    assert!(strip < 4);
-    assert!(n != 0);
-    assert!(steps != 0);
-    assert!(rounds != 0);
-    assert!(x.scales.len().is_multiple_of(12));
-    assert_eq!(panel.len(), n * steps * group_bytes);
-    assert!(x.q.len() >= n * steps * rounds * 32 * 12);
-    assert_eq!(out.len(), 12 * NR);
-    let (steps_at, w) = (panel[16 * strip..].as_ptr(), panel[4 * NR + STRIP * strip..].as_ptr());
-    // SAFETY: for each of `n` activation groups this reads 12 scales, and reads and writes four
-    // floats of each row of `out`; for each of its `steps` groups of weights it reads 16 bytes of
-    // their steps; in each of their `rounds` of 32 columns 384 bytes of `x`, and twice 64 of `w`,
-    // with those of the other strips between. So many were found to be there. Everything else is
-    // registers that are named.
-    unsafe {
-        asm!(
-            "4:",
-            begin_12!(),
-            "mov {step}, {steps}",
-            "2:",
-            "mov {round}, {rounds}",
-            "3:",
-            sdot_16_columns!(),
-            sdot_16_columns!(),
-            "subs {round}, {round}, #1",
-            "b.ne 3b",
-            "ld1 {{v24.4s}}, [{steps_at}], {group_bytes}",
-            "add {w}, {w}, #64",
-            "dup v26.4s, {zero:w}",
-            add_totals_12!(),
-            "subs {step}, {step}, #1",
-            "b.ne 2b",
-            add_out_12!(),
-            "subs {n}, {n}, #1",
-            "b.ne 4b",
-            w = inout(reg) w => _, x = inout(reg) x.q.as_ptr() => _,
-            steps_at = inout(reg) steps_at => _, scales = inout(reg) x.scales.as_ptr() => _,
-            out = in(reg) out[4 * strip..].as_mut_ptr(), n = inout(reg) n => _,
-            steps = in(reg) steps, step = out(reg) _, rounds = in(reg) rounds, round = out(reg) _,
-            stride = in(reg) 4 * STRIP, group_bytes = in(reg) group_bytes,
-            zero = in(reg) ZERO.to_bits(),
-            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
-            out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
-            out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _, out("v17") _,
-            out("v18") _, out("v19") _, out("v20") _, out("v21") _, out("v22") _, out("v23") _,
-            out("v24") _, out("v25") _, out("v26") _, out("v27") _,
-            out("v28") _, out("v29") _, out("v30") _, out("v31") _,
-            options(nostack)
-        );
+fn gemm_q8_q8_f32_8x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    match (x.groups.w, x.steps()) {
+        (64, 4) => gemm_8_of_4x64(panel, x, out),
+        _ => gemm_8_of_any(panel, x, out),
     }
 }
 

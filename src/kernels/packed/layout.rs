@@ -95,6 +95,11 @@ impl Layout {
         self.kr
     }
 
+    /// Whether weights stand as bytes that are 128 more.
+    pub(super) fn is_flipped(&self) -> bool {
+        self.flip != 0
+    }
+
     /// Where block `c` of `kr` columns of row `row` stands among a group's blocks.
     fn place(&self, row: usize, c: usize) -> usize {
         let (strip, row) = (row / self.strip_rows, row % self.strip_rows);

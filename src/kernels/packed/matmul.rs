@@ -5,10 +5,14 @@
 //! block of tiles whose results wait in one place until they are whole: rows of an output lie pages
 //! apart. What comes next of weights and outputs is asked for while a part is in use.
 
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
 use super::super::Table;
 use super::layout::Panels;
 use super::{
-    AHEAD_COLUMNS, MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, Tile, TileFn, Unpack,
+    AHEAD_COLUMNS, MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, PlaceFn, Q8Tiles, Tile, TileFn,
+    Unpack,
 };
 use crate::quant::bcml1::BLOCK;
 
@@ -24,7 +28,7 @@ const _: () = assert!(BLOCK_RESULTS >= MR_MAX * NR_MAX);
 const NEAR_BYTES: usize = 8192;
 
 /// Most bytes of a part of a panel whose codes were taken apart.
-const UNPACKED_BYTES: usize = 20 << 10;
+const UNPACKED_BYTES: usize = 24 << 10;
 
 /// See [`super::super::Kernels::matmul_packed_q8`].
 pub(in crate::kernels) fn matmul_q8(
@@ -66,14 +70,15 @@ fn matmul(
     match out {
         [out] => matmul_single(kernels[0], w, &x.tile(0..1), out),
         _ if out.len() <= mr => {
-            matmul_blocks::<{ MR_MAX * NR_MAX }>(kernels, unpack, w, x, out);
+            matmul_blocks::<{ MR_MAX * NR_MAX }>(table.place, kernels, unpack, w, x, out);
         }
-        _ => matmul_blocks::<BLOCK_RESULTS>(kernels, unpack, w, x, out),
+        _ => matmul_blocks::<BLOCK_RESULTS>(table.place, kernels, unpack, w, x, out),
     }
 }
 
 /// The same for several rows, with room for `RESULTS` of them: clearing it takes time.
 fn matmul_blocks<const RESULTS: usize>(
+    place: PlaceFn,
     kernels: &[TileFn],
     unpack: Option<&Unpack>,
     w: Panels<'_>,
@@ -84,7 +89,7 @@ fn matmul_blocks<const RESULTS: usize>(
     let groups = w.k / x.x_group();
     let part_groups = (PART_BYTES / (nr * x.x_group())).clamp(1, groups);
     let block_rows = RESULTS / (nr * mr) * mr;
-    let mut results = Aligned([0.0; RESULTS]);
+    let mut results = Aligned([MaybeUninit::uninit(); RESULTS]);
     let mut unpacked = unpack.map(|unpack| (unpack, Aligned([0; UNPACKED_BYTES])));
     for (panel_index, panel) in w.iter().enumerate() {
         let start = panel_index * nr;
@@ -92,8 +97,7 @@ fn matmul_blocks<const RESULTS: usize>(
         let group_bytes = panel.len() / groups;
         for (block_index, out) in out.chunks_mut(block_rows).enumerate() {
             let first_row = block_index * block_rows;
-            let results = &mut results.0[..out.len() * nr];
-            results.fill(0.0);
+            let results = zeros(&mut results.0[..out.len() * nr]);
             let parts = panel.chunks(part_groups * group_bytes);
             let last = parts.len() - 1;
             let is_single = out.len() <= mr;
@@ -116,15 +120,14 @@ fn matmul_blocks<const RESULTS: usize>(
                     tile.ahead.w_step = w_step;
                     let part = if t == 1 { part } else { whole };
                     if part_index == last {
-                        out.iter().for_each(|out| prefetch(&out[columns.clone()]));
+                        prefetch(out, columns.clone());
                     }
                     // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has
                     // its features.
                     unsafe { (kernels[t - 1])(part, &tile, y) };
                     if part_index == last {
-                        for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
-                            copy(&y[..columns.len()], &mut out[columns.clone()]);
-                        }
+                        // SAFETY: as above.
+                        unsafe { place(y, columns.clone(), out) };
                     }
                 }
             }
@@ -132,12 +135,19 @@ fn matmul_blocks<const RESULTS: usize>(
     }
 }
 
-/// Asks for a row's part of the output, to be written: other cores, who read the last results
-/// there, give it up at once.
+/// Makes all of `room` zeros: much of it is never used.
+fn zeros(room: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+    room.fill(MaybeUninit::new(0.0));
+    // SAFETY: all of it has just been written.
+    unsafe { &mut *(std::ptr::from_mut(room) as *mut [f32]) }
+}
+
+/// Asks for part of the output, to be written: a core that has read what was there gives it up at
+/// once.
 #[inline(always)]
-fn prefetch(out: &[f32]) {
+fn prefetch(out: &[&mut [f32]], columns: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
-    for line in out.chunks(16) {
+    for line in out.iter().flat_map(|out| out[columns.clone()].chunks(16)) {
         let line = line.as_ptr();
         // What the intrinsic becomes for writing asks only for reading unless the code is for CPUs
         // with a feature that not all of those with AVX2 have; those without do nothing.
@@ -147,7 +157,7 @@ fn prefetch(out: &[f32]) {
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = out;
+    let _ = (out, columns);
 }
 
 /// Starts with a cache line, so that no vector lies in two.
@@ -176,6 +186,14 @@ fn matmul_single(kernel: TileFn, w: Panels<'_>, x: &Tile<'_>, out: &mut [f32]) {
         if out.len() < nr {
             out.copy_from_slice(&last[..out.len()]);
         }
+    }
+}
+
+/// Puts a tile's results in place, `[t, nr]`.
+pub(in crate::kernels) fn place_rows(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
+    let nr = y.len() / out.len();
+    for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
+        copy(&y[..columns.len()], &mut out[columns.clone()]);
     }
 }
 

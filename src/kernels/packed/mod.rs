@@ -35,7 +35,7 @@
 //! ```text
 //! q       [k / kr, t, kr]   i8
 //! scales  [k / group, t]    f32, of groups of activations
-//! zeros   [k / group, t]    f32, for int8 weights
+//! zeros   [k / group, t]    f32, for int8 weights that are flipped
 //! sums    [k / 32, t]       f32, the sum of each 32 q; for 4-bit weights
 //! ```
 //!
@@ -51,12 +51,16 @@ mod layout;
 mod matmul;
 mod tiles;
 
+use std::ops::Range;
+
 use super::Groups;
 
 pub use layout::{GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8};
 pub use tiles::Q8Tiles;
 
 pub(super) use layout::{pack_q4, pack_q8};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use matmul::place_rows;
 pub(super) use matmul::{matmul_q4, matmul_q8};
 pub(super) use tiles::{quantize_tile, quantize_tile_summed};
 
@@ -73,6 +77,8 @@ pub(super) struct PackedTable {
     pub(super) tiles_q8: &'static [TileFn],
     /// The same for 4-bit weights.
     pub(super) tiles_q4: &'static [TileFn],
+    /// Puts a tile's results in place.
+    pub(super) place: PlaceFn,
     /// Set where those of more than one row take what this made of the panel.
     pub(super) unpack_q4: Option<Unpack>,
 }
@@ -91,8 +97,12 @@ pub(super) struct Unpack {
 pub(super) const ZERO: f32 = 12_582_912.0;
 
 /// A kernel: some groups of a panel, the same groups of a tile, and what their products are added
-/// to, `[t, nr]`.
+/// to, `t * nr` results in an order of the tier's; those of a single row stand in the panel's.
 pub(super) type TileFn = unsafe fn(&[u8], &Tile<'_>, &mut [f32]);
+
+/// Puts results that kernels left in their own order, those of a panel's first rows, in `columns` of
+/// the rows of the output.
+pub(super) type PlaceFn = unsafe fn(&[f32], Range<usize>, &mut [&mut [f32]]);
 
 /// Some groups of the rows of a tile, laid out as the module describes.
 pub(super) struct Tile<'a> {

@@ -170,7 +170,11 @@ pub(in crate::kernels) fn quantize_tile(
 ) {
     assert_eq!(zeros.len(), x.len() / group);
     let (t, n) = (x.len() / k, activation_group(group, k) / group);
+    let is_flipped = table.packed().layout.is_flipped();
     quantize(table, x, (k, group), (q, scales), |(g, row), q| {
+        if !is_flipped {
+            return;
+        }
         let found = biases_of(table, q, group);
         let zeros = zeros[g * n * t + row..].iter_mut().step_by(t).take(n);
         // From the last, behind which it is known.
@@ -241,17 +245,38 @@ fn quantize(
             unsafe { (table.quantize_q8)(x, group, row_q, &mut scales[at..][..1]) };
             note((g, row), row_q);
             let q = &mut q[g * group * t..][..group * t];
-            match layout.kr() {
-                8 => spread::<8>(row_q, q, row, t),
-                _ => spread::<4>(row_q, q, row, t),
+            let q = &mut q[row * layout.kr()..];
+            // Heights of whole tiles and of eight rows.
+            match (layout.kr(), t) {
+                (8, 12) => spread::<8, 96>(row_q, q),
+                (8, 8) => spread::<8, 64>(row_q, q),
+                (8, _) => spread_by::<8>(row_q, q, t),
+                (_, 12) => spread::<4, 48>(row_q, q),
+                (_, 8) => spread::<4, 32>(row_q, q),
+                (_, 6) => spread::<4, 24>(row_q, q),
+                (_, 4) => spread::<4, 16>(row_q, q),
+                _ => spread_by::<4>(row_q, q, t),
             }
         }
     }
 }
 
+/// Writes blocks of `KR` values `STEP` values apart; a call of its own, or its steps would vary.
+#[inline(never)]
+fn spread<const KR: usize, const STEP: usize>(row_q: &[i8], q: &mut [i8]) {
+    let (blocks, _) = row_q.as_chunks::<KR>();
+    let (whole, last) = q.as_chunks_mut::<STEP>();
+    for (q, block) in whole.iter_mut().zip(blocks) {
+        q[..KR].copy_from_slice(block);
+    }
+    if let Some(block) = blocks.get(whole.len()) {
+        last[..KR].copy_from_slice(block);
+    }
+}
+
 /// Writes blocks of `KR` values `t` blocks apart.
-fn spread<const KR: usize>(row_q: &[i8], q: &mut [i8], row: usize, t: usize) {
-    let blocks = q.as_chunks_mut::<KR>().0[row..].iter_mut().step_by(t);
+fn spread_by<const KR: usize>(row_q: &[i8], q: &mut [i8], t: usize) {
+    let blocks = q.as_chunks_mut::<KR>().0.iter_mut().step_by(t);
     for (q, row_q) in blocks.zip(row_q.as_chunks::<KR>().0) {
         *q = *row_q;
     }

@@ -11,7 +11,7 @@ const SHAPES: [(usize, usize); 7] =
 
 /// Rows of activations: every height of a tile, and several tiles.
 fn batches() -> Vec<usize> {
-    if quick() { vec![1, 2, 5, 12, 13, 27] } else { (1..=13).chain([27, 64]).collect() }
+    if quick() { vec![1, 2, 5, 8, 12, 13, 27] } else { (1..=13).chain([27, 64]).collect() }
 }
 
 /// Tiers that pack weights.
@@ -290,7 +290,7 @@ mod vnni_by_avx512 {
 
     use super::*;
     use crate::kernels::avx2;
-    use crate::kernels::packed::{PackedTable, TileFn, tiles_of};
+    use crate::kernels::packed::{PackedTable, TileFn, place_rows, tiles_of};
     use crate::kernels::ymm::ymm_tiles;
 
     static TABLE: Table = Table {
@@ -298,6 +298,7 @@ mod vnni_by_avx512 {
             layout: Layout::AVX_VNNI,
             tiles_q8: &TILES_Q8,
             tiles_q4: &TILES_Q4,
+            place: place_rows,
             unpack_q4: None,
         }),
         ..avx2::TABLE

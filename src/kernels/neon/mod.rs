@@ -10,11 +10,14 @@ use std::arch::asm;
 
 use half::f16;
 
+use self::attend::{score_4, weigh_4};
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
-use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn};
+use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, place_rows};
 use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
+
+mod attend;
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
@@ -22,6 +25,7 @@ const PACKED: Option<PackedTable> = Some(PackedTable {
     layout: Layout::NEON,
     tiles_q8: &TILES_Q8,
     tiles_q4: &TILES_Q4,
+    place: place_rows,
     unpack_q4: None,
 });
 
@@ -142,7 +146,7 @@ fn add_tile<const M: usize>(out: &mut [f32], totals: &[[float32x4_t; 2]; M], sca
     }
 }
 
-/// Adds each row's totals times its scale to four columns of `out`, `[M, 16]`.
+/// Adds each row's totals times its scale to a strip of `out`, `[4, M, 4]`.
 #[target_feature(enable = "neon")]
 pub(super) fn add_rows<const M: usize>(
     out: &mut [f32],
@@ -150,11 +154,30 @@ pub(super) fn add_rows<const M: usize>(
     totals: &[float32x4_t; M],
     scales: &[f32; M],
 ) {
-    let (out, _) = out.as_chunks_mut::<4>();
-    let out = &mut out[strip..][..4 * M - 3];
+    let out = &mut out.as_chunks_mut::<4>().0[strip * M..][..M];
     for i in 0..M {
-        let out = &mut out[4 * i];
+        let out = &mut out[i];
         store(out, vfmaq_n_f32(load_floats(out), totals[i], scales[i]));
+    }
+}
+
+/// Writes a row of 16 results, or the first of them.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(super) fn place_row(y: [float32x4_t; 4], out: &mut [f32]) {
+    if let [out] = out.as_chunks_mut::<16>().0 {
+        return store_16(out, y);
+    }
+    let mut part = [0.0; 16];
+    store_16(&mut part, y);
+    out.copy_from_slice(&part[..out.len()]);
+}
+
+#[target_feature(enable = "neon")]
+#[inline]
+fn store_16(out: &mut [f32; 16], y: [float32x4_t; 4]) {
+    for (out, y) in out.as_chunks_mut().0.iter_mut().zip(y) {
+        store(out, y);
     }
 }
 
@@ -413,55 +436,6 @@ fn add_lanes(sums: [float32x4_t; 4], a: [float32x4_t; 4], b: [float32x4_t; 4]) -
     ]
 }
 
-/// As [`dots`] for four rows by four.
-#[target_feature(enable = "neon")]
-fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
-    let ([a, b, c, d], [e, f, g, h]) = (x, rows);
-    let ([a_ef, b_ef], [a_gh, b_gh]) = (dots22([a, b], [e, f]), dots22([a, b], [g, h]));
-    let ([c_ef, d_ef], [c_gh, d_gh]) = (dots22([c, d], [e, f]), dots22([c, d], [g, h]));
-    let mut y = [[0.0; 4]; 4];
-    let halves = [[a_ef, a_gh], [b_ef, b_gh], [c_ef, c_gh], [d_ef, d_gh]];
-    for (y, [low, high]) in y.iter_mut().zip(halves) {
-        store(y, vpaddq_f32(low, high));
-    }
-    y
-}
-
-/// Dot products of two rows with two others but for the last addition: of each of `x` two with
-/// the first row's halves, two with the second's.
-#[target_feature(enable = "neon")]
-fn dots22(x: [&[f32]; 2], rows: [&[f32]; 2]) -> [float32x4_t; 2] {
-    let mut sums = [[[vdupq_n_f32(0.0); 4]; 2]; 2];
-    let len = x[0].len();
-    let (x_chunks, rows_chunks) = (float::chunks_of(x, len), float::chunks_of(rows, len));
-    for c in 0..x_chunks[0].len() {
-        let rows = [load_lanes(&rows_chunks[0][c]), load_lanes(&rows_chunks[1][c])];
-        for i in 0..2 {
-            let x = load_lanes(&x_chunks[i][c]);
-            for j in 0..2 {
-                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
-            }
-        }
-    }
-    if !len.is_multiple_of(float::LANES) {
-        let rows = rows.map(float::last_chunk);
-        let rows = [load_lanes(&rows[0]), load_lanes(&rows[1])];
-        for i in 0..2 {
-            let x = load_lanes(&float::last_chunk(x[i]));
-            for j in 0..2 {
-                sums[i][j] = add_lanes(sums[i][j], x, rows[j]);
-            }
-        }
-    }
-    let mut y = [vdupq_n_f32(0.0); 2];
-    for i in 0..2 {
-        let [[a, b, c, d], [e, f, g, h]] = sums[i];
-        let first = vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
-        y[i] = vpaddq_f32(first, vaddq_f32(vaddq_f32(e, g), vaddq_f32(f, h)));
-    }
-    y
-}
-
 /// Bits of the largest magnitude; as integers, which without their sign they are in order as.
 #[target_feature(enable = "neon")]
 fn largest(x: &[[f32; 32]]) -> u32 {
@@ -591,16 +565,11 @@ pub(super) fn load_32(x: &[i8; 32]) -> [int8x16_t; 2] {
 #[target_feature(enable = "neon")]
 fn load_lanes(x: &[f32; 16]) -> [float32x4_t; 4] {
     let (fours, _) = x.as_chunks::<4>();
-    let mut lanes = [vdupq_n_f32(0.0); 4];
-    for i in 0..4 {
-        // SAFETY: `fours[i]` is four readable floats.
-        lanes[i] = unsafe { vld1q_f32(fours[i].as_ptr()) };
-    }
-    lanes
+    [load_floats(&fours[0]), load_floats(&fours[1]), load_floats(&fours[2]), load_floats(&fours[3])]
 }
 
 #[target_feature(enable = "neon")]
-fn load_floats(x: &[f32; 4]) -> float32x4_t {
+pub(super) fn load_floats(x: &[f32; 4]) -> float32x4_t {
     // SAFETY: `x` is four readable floats.
     unsafe { vld1q_f32(x.as_ptr()) }
 }

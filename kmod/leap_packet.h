@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What sending shares with the making of packets.
+ */
+#ifndef LEAP_PACKET_H
+#define LEAP_PACKET_H
+
+#include <linux/in6.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/netdevice.h>
+#include <linux/skbuff.h>
+#include <linux/udp.h>
+#include <net/dst.h>
+#include "leap.h"
+
+#define LEAP_UDP_BYTES	(sizeof(struct udphdr) + sizeof(struct leap_datagram))
+#define LEAP_FULL_BYTES	(sizeof(struct leap_datagram) + LEAP_SLOT_BYTES)
+
+/**
+ * struct leap_route - a way to the peer, looked up for one call
+ * @dst: the way, with a reference
+ * @saddr: our address on it
+ * @daddr: the peer's
+ * @room: for the headers of IP and of the device
+ * @chain_max: datagrams that may be chained
+ * @is_gathering: the device reads payload from the slots; else it is copied
+ * @hop_limit: time to live
+ */
+struct leap_route {
+	struct dst_entry *dst;
+	struct in6_addr saddr;
+	struct in6_addr daddr;
+	u32 room;
+	u32 chain_max;
+	bool is_gathering;
+	u8 hop_limit;
+};
+
+/* leap_tx.c */
+struct page *leap_slot_page(struct leap_port *port, u32 slot, u32 offset);
+
+/* leap_packet.c */
+void leap_survey(struct leap_route *route, u16 family);
+struct sk_buff *leap_pack(struct leap_port *port,
+			  const struct leap_route *route,
+			  const struct leap_send *send, u32 *chunk);
+void leap_pool_exit(struct leap_pool *pool);
+
+/**
+ * leap_ip_bytes() - length of the IP header
+ * @family: AF_INET or AF_INET6
+ *
+ * Return: that length.
+ */
+static inline u32 leap_ip_bytes(u16 family)
+{
+	return family == AF_INET6 ? sizeof(struct ipv6hdr) :
+				    sizeof(struct iphdr);
+}
+
+#endif

@@ -1,0 +1,285 @@
+//! NEON with int8 matrix products: only those with packed weights differ from [`super::neondot`].
+//!
+//! `smmla` multiplies two rows of eight weights by two rows of eight activations. A sum holds the
+//! four results of a pair of pairs, weight rows first: `[w0 x0, w0 x1, w1 x0, w1 x1]`. A strip of
+//! four rows by 12 rows of activations is 12 sums, and 16 columns take 24 `smmla` for four loads of
+//! four registers each. The last row of an odd tile is paired with itself. Tiles of 12 and of eight
+//! rows have [`super::neondot`]'s loops; their results wait as sums have them.
+
+#![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
+
+use std::arch::aarch64::*;
+use std::arch::asm;
+use std::ops::Range;
+
+use super::neon::{load, load_floats, place_row, store};
+use super::packed::{Layout, PackedTable, Unpack};
+use super::{Table, neondot, peak};
+
+/// The tier's functions.
+pub(super) static TABLE: Table = Table {
+    packed: Some(PackedTable {
+        layout: Layout::NEON_I8MM,
+        tiles_q8: &q8::TILES,
+        tiles_q4: &q4::TILES,
+        place,
+        unpack_q4: Some(Unpack {
+            unpack: q4::unpack,
+            packed_bytes: q4::PANEL_BLOCK,
+            bytes: q4::UNPACKED_BLOCK,
+        }),
+    }),
+    spin_int8,
+    ..neondot::TABLE
+};
+
+/// The kernels of tiles of one row on: one of its own for a single row, one for eight and one for
+/// whole tiles, and instances of another for the heights between, which are so many pairs, in so many
+/// strips.
+macro_rules! tiles_of {
+    ($single:ident $kernel:ident: $($m:literal $pairs:literal $strips:literal)*, $eight:ident
+     $($n:literal $n_pairs:literal $n_strips:literal)*, $whole:ident) => {
+        [
+            $single, $($kernel::<$m, $pairs, $strips>,)* $eight,
+            $($kernel::<$n, $n_pairs, $n_strips>,)* $whole,
+        ]
+    };
+}
+
+/// Two `smmla`: a pair of activations in register `$x` by the first two rows of weights in `$low`,
+/// added to `$a`, and by the others in `$high`, added to `$b`.
+macro_rules! smmla_pair {
+    ($low:literal $high:literal $x:literal: $a:literal $b:literal) => {
+        concat!(
+            "smmla v", $a, ".4s, v", $low, ".16b, v", $x, ".16b\n", "smmla v", $b, ".4s, v", $high,
+            ".16b, v", $x, ".16b\n",
+        )
+    };
+}
+
+/// The products of sixteen columns of six pairs by weights in registers v24 to v27.
+macro_rules! smmla_12_rows {
+    () => {
+        concat!(
+            load_x!(),
+            smmla_pair!(24 25 28: 0 6), smmla_pair!(24 25 29: 1 7),
+            smmla_pair!(24 25 30: 2 8), smmla_pair!(24 25 31: 3 9),
+            load_x!(),
+            smmla_pair!(24 25 28: 4 10), smmla_pair!(24 25 29: 5 11),
+            smmla_pair!(26 27 30: 0 6), smmla_pair!(26 27 31: 1 7),
+            load_x!(),
+            smmla_pair!(26 27 28: 2 8), smmla_pair!(26 27 29: 3 9),
+            smmla_pair!(26 27 30: 4 10), smmla_pair!(26 27 31: 5 11),
+        )
+    };
+}
+
+/// The same of four pairs.
+macro_rules! smmla_8_rows {
+    () => {
+        concat!(
+            load_x!(),
+            smmla_pair!(24 25 28: 0 6), smmla_pair!(24 25 29: 1 7),
+            smmla_pair!(24 25 30: 2 8), smmla_pair!(24 25 31: 3 9),
+            load_x!(),
+            smmla_pair!(26 27 28: 0 6), smmla_pair!(26 27 29: 1 7),
+            smmla_pair!(26 27 30: 2 8), smmla_pair!(26 27 31: 3 9),
+        )
+    };
+}
+
+/// A line for each of six pairs: the registers of its sums and of its totals, both for the first two
+/// rows of weights and for the others, and where its results are in a strip of them, in bytes.
+macro_rules! lines_12 {
+    ($line:ident) => {
+        concat!(
+            $line!(0 6 12 18 0), $line!(1 7 13 19 32), $line!(2 8 14 20 64),
+            $line!(3 9 15 21 96), $line!(4 10 16 22 128), $line!(5 11 17 23 160),
+        )
+    };
+}
+
+/// The same for four pairs.
+macro_rules! lines_8 {
+    ($line:ident) => {
+        concat!(
+            $line!(0 6 12 18 0), $line!(1 7 13 19 32), $line!(2 8 14 20 64),
+            $line!(3 9 15 21 96),
+        )
+    };
+}
+
+/// Makes a pair's sums zero.
+macro_rules! begin_sums {
+    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+        concat!("movi v", $low, ".2d, #0\nmovi v", $high, ".2d, #0\n")
+    };
+}
+
+/// Adds the totals of a pair times its scales to `out`.
+macro_rules! add_out {
+    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+        concat!(
+            "ld1r {{v24.2d}}, [{scales}], #8\n",
+            load_out!(25 26 $at),
+            floats!("fmla" 25 $low_total 24),
+            floats!("fmla" 26 $high_total 24),
+            store_out!(25 26 $at),
+        )
+    };
+}
+
+macro_rules! add_out_12 {
+    () => {
+        lines_12!(add_out)
+    };
+}
+
+macro_rules! add_out_8 {
+    () => {
+        lines_8!(add_out)
+    };
+}
+
+/// Loads 32 activations, each eight twice, to registers v24 to v27.
+macro_rules! load_eights {
+    () => {
+        concat!(
+            "ld1r {{v24.2d}}, [{x}], #8\n",
+            "ld1r {{v25.2d}}, [{x}], #8\n",
+            "ld1r {{v26.2d}}, [{x}], #8\n",
+            "ld1r {{v27.2d}}, [{x}], #8\n",
+        )
+    };
+}
+
+mod q4;
+mod q8;
+
+/// Rows of a panel: four strips.
+const NR: usize = Layout::NEON_I8MM.panel_rows();
+
+/// Bytes of a strip of 16 columns, or of a packed block's codes in it.
+const STRIP: usize = 64;
+
+/// Sums of a strip: of its first two rows, of the others.
+type Sums<const PAIRS: usize> = [[int32x4_t; 2]; PAIRS];
+
+/// Each of four values twice.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn twice(x: float32x4_t) -> [float32x4_t; 2] {
+    [vzip1q_f32(x, x), vzip2q_f32(x, x)]
+}
+
+/// The two values of pair `pair` of a tile's rows, twice.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn pair_of<const M: usize>(x: &[f32; M], pair: usize) -> float32x4_t {
+    let [a, b] = [x[2 * pair], x[(2 * pair + 1).min(M - 1)]];
+    let two = u64::from(a.to_bits()) | u64::from(b.to_bits()) << 32;
+    vreinterpretq_f32_u64(vdupq_n_u64(two))
+}
+
+/// Adds the products of eight columns.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn eight_columns<const M: usize, const PAIRS: usize>(
+    dots: &mut Sums<PAIRS>,
+    w: [int8x16_t; 2],
+    x: &[[u8; 8]; M],
+) {
+    let pairs = bytemuck::cast_slice::<[u8; 8], i8>(x).as_chunks::<16>().0;
+    for i in 0..PAIRS {
+        let x = if 2 * i + 1 < M { load(&pairs[i]) } else { load_eight(&x[M - 1]) };
+        for h in 0..2 {
+            dots[i][h] = smmla(dots[i][h], w[h], x);
+        }
+    }
+}
+
+/// Eight bytes, twice.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn load_eight(x: &[u8; 8]) -> int8x16_t {
+    vreinterpretq_s8_u64(vdupq_n_u64(u64::from_ne_bytes(*x)))
+}
+
+/// Adds totals times scales to a strip of `out`; [`place`] has its order.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn add_pairs<const M: usize, const PAIRS: usize>(
+    out: &mut [f32],
+    strip: usize,
+    totals: &[[float32x4_t; 2]; PAIRS],
+    scales: &[f32; M],
+) {
+    let out = &mut out.as_chunks_mut::<4>().0[strip * M..][..M];
+    for i in 0..PAIRS {
+        let ([low, high], scale) = (totals[i], pair_of(scales, i));
+        if 2 * i + 1 < M {
+            add_four(&mut out[2 * i], low, scale);
+            add_four(&mut out[2 * i + 1], high, scale);
+        } else {
+            add_four(&mut out[2 * i], vuzp1q_f32(low, high), scale);
+        }
+    }
+}
+
+/// Adds four totals times scales to four of `out`.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn add_four(out: &mut [f32; 4], totals: float32x4_t, scales: float32x4_t) {
+    store(out, vfmaq_f32(load_floats(out), totals, scales));
+}
+
+/// See [`PackedTable::place`]: a tile's results are four strips of `[t, 4]`, where two rows have
+/// their values in turn; the last row of an odd tile is plain.
+#[target_feature(enable = "neon,i8mm")]
+fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
+    let (y, t) = (y.as_chunks::<4>().0, out.len());
+    let strip = |i: usize| y[i * t..][..t].as_chunks::<2>().0;
+    let (pairs, odd) = out.as_chunks_mut::<2>();
+    let strips = strip(0).iter().zip(strip(1)).zip(strip(2)).zip(strip(3));
+    for (out, (((a, b), c), d)) in pairs.iter_mut().zip(strips) {
+        let ([a0, a1], [b0, b1], [c0, c1], [d0, d1]) = (part(a), part(b), part(c), part(d));
+        place_row([a0, b0, c0, d0], &mut out[0][columns.clone()]);
+        place_row([a1, b1, c1, d1], &mut out[1][columns.clone()]);
+    }
+    if let [out] = odd {
+        let last = |i: usize| load_floats(&y[(i + 1) * t - 1]);
+        place_row([last(0), last(1), last(2), last(3)], &mut out[columns]);
+    }
+}
+
+/// Parts the values of two rows in a strip.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn part([low, high]: &[[f32; 4]; 2]) -> [float32x4_t; 2] {
+    let (low, high) = (load_floats(low), load_floats(high));
+    [vuzp1q_f32(low, high), vuzp2q_f32(low, high)]
+}
+
+/// Adds the products of two rows of eight by two rows of eight, as the intrinsic `vmmlaq_s32` does,
+/// which is not stable.
+#[target_feature(enable = "neon,i8mm")]
+fn smmla(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
+    // SAFETY: this function's features include the instruction, which works on registers alone.
+    unsafe {
+        asm!("smmla {sums:v}.4s, {w:v}.16b, {x:v}.16b", sums = inout(vreg) sums, w = in(vreg) w,
+            x = in(vreg) x, options(pure, nomem, nostack, preserves_flags));
+    }
+    sums
+}
+
+/// See [`super::Kernels::spin_int8`]: 32 products an instruction.
+#[target_feature(enable = "neon,i8mm")]
+fn spin_int8(rounds: usize) -> i32 {
+    let x = vdupq_n_s8(std::hint::black_box(3));
+    let step = |sums: &mut [int32x4_t; 16]| {
+        for sum in sums {
+            *sum = smmla(*sum, x, x);
+        }
+    };
+    peak::spin(rounds, 32, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
+}

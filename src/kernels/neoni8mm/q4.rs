@@ -1,0 +1,260 @@
+//! 4-bit weights. A byte holds codes of two neighbouring blocks of eight columns. A single row takes
+//! them apart as it goes; more rows share what [`unpack`] made of them.
+
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+use super::super::neon::{add_rows, load, load_64, load_halves, load_scales, split_codes, widen_8};
+use super::super::neondot::gemm::{
+    block_of_32, floats, gemm_q4, load_out, load_x, store_out, to_floats,
+};
+use super::super::packed::{BLOCK_BYTES, Tile, TileFn};
+use super::{NR, STRIP as CODES, add_pairs, eight_columns, pair_of, twice};
+use crate::quant::bcml1::BLOCK;
+
+/// Tiles of so many rows; those of more than one take unpacked weights.
+pub(super) static TILES: [TileFn; 12] = tiles_of!(gemv_q8_q4_f32_1x16c8 gemm_q8_q4_f32_mx16c8:
+    2 1 2 3 2 1 4 2 1 5 3 1 6 3 1 7 4 1, gemm_q8_q4_f32_8x16c8
+    9 5 1 10 5 1 11 6 1, gemm_q8_q4_f32_12x16c8);
+
+/// Bytes of a block of a panel.
+pub(super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
+
+/// Bytes that [`unpack`] makes of it: its strips one after the other.
+pub(super) const UNPACKED_BLOCK: usize = 4 * STRIP;
+
+/// Bytes of a strip of an unpacked block: codes of four rows, then their steps and offsets, each
+/// twice, as sums have two activations for each.
+const STRIP: usize = 4 * (BLOCK + 8 + 8);
+
+/// Takes panels apart, groups of `n` blocks.
+#[target_feature(enable = "neon,i8mm")]
+pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
+    let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks(n);
+    let out = out.as_chunks_mut::<STRIP>().0.as_chunks_mut::<4>().0;
+    for (w, out) in groups.zip(out.chunks_mut(n)) {
+        for (b, out) in out.iter_mut().enumerate() {
+            for (strip, out) in out.iter_mut().enumerate() {
+                unpack_strip(&w[b..], strip, out);
+            }
+        }
+    }
+}
+
+/// Takes a strip of the first of `blocks` apart, those that are left of an activation group.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn unpack_strip(blocks: &[[u8; PANEL_BLOCK]], strip: usize, out: &mut [u8; STRIP]) {
+    let [mut step, offset] = strip_parameters(&blocks[0], strip);
+    if let Some(next) = blocks.get(1) {
+        step = vsubq_f32(step, strip_parameters(next, strip)[0]);
+    }
+    let out = out.as_chunks_mut::<16>().0;
+    let packed = blocks[0].as_chunks::<CODES>().0[1 + strip].as_chunks::<16>().0;
+    for (packed, out) in packed.as_chunks::<2>().0.iter().zip(out.as_chunks_mut::<4>().0) {
+        let ([a, a_high], [b, b_high]) = (split_codes(&packed[0]), split_codes(&packed[1]));
+        store(&mut out[0], vreinterpretq_u8_s8(a));
+        store(&mut out[1], vreinterpretq_u8_s8(b));
+        store(&mut out[2], vreinterpretq_u8_s8(a_high));
+        store(&mut out[3], vreinterpretq_u8_s8(b_high));
+    }
+    let ([a, b], [c, d]) = (twice(step), twice(offset));
+    store(&mut out[8], vreinterpretq_u8_f32(a));
+    store(&mut out[9], vreinterpretq_u8_f32(b));
+    store(&mut out[10], vreinterpretq_u8_f32(c));
+    store(&mut out[11], vreinterpretq_u8_f32(d));
+}
+
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn store(out: &mut [u8; 16], x: uint8x16_t) {
+    // SAFETY: `out` is 16 writable bytes, and the store needs no alignment.
+    unsafe { vst1q_u8(out.as_mut_ptr(), x) };
+}
+
+/// Multipliers and offsets of a strip of a block.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn strip_parameters(block: &[u8; PANEL_BLOCK], strip: usize) -> [float32x4_t; 2] {
+    widen_8(load_halves(&block.as_chunks().0[strip]))
+}
+
+/// `M` rows of activations in `PAIRS` pairs by an unpacked panel, `S` strips at once.
+#[target_feature(enable = "neon,i8mm")]
+fn gemm_q8_q4_f32_mx16c8<const M: usize, const PAIRS: usize, const S: usize>(
+    panel: &[u8],
+    x: &Tile<'_>,
+    out: &mut [f32],
+) {
+    let blocks = panel.as_chunks::<STRIP>().0.as_chunks::<4>().0;
+    for first in (0..4).step_by(S) {
+        for (w, x) in blocks.chunks_exact(x.steps()).zip(x.summed_groups::<M, 8>()) {
+            let mut dots = [[[vdupq_n_s32(0); 2]; PAIRS]; S];
+            let mut totals = [[[vdupq_n_f32(-0.0); 2]; PAIRS]; S];
+            for (w, (x_q, x_sums)) in w.iter().zip(x.q.as_chunks::<4>().0.iter().zip(x.sums)) {
+                for s in 0..S {
+                    let w = w[first + s].as_chunks::<16>().0;
+                    let step = [load_scales(&w[8]), load_scales(&w[9])];
+                    let offsets = [load_scales(&w[10]), load_scales(&w[11])];
+                    let codes: &[[i8; 16]] = bytemuck::cast_slice(&w[..8]);
+                    for c in 0..4 {
+                        let codes = [load(&codes[2 * c]), load(&codes[2 * c + 1])];
+                        eight_columns(&mut dots[s], codes, &x_q[c]);
+                    }
+                    for i in 0..PAIRS {
+                        let x_sums = pair_of(x_sums, i);
+                        for h in 0..2 {
+                            let total = vfmaq_f32(totals[s][i][h], offsets[h], x_sums);
+                            let dots = vcvtq_f32_s32(dots[s][i][h]);
+                            totals[s][i][h] = vfmaq_f32(total, dots, step[h]);
+                        }
+                    }
+                }
+            }
+            for s in 0..S {
+                add_pairs(out, first + s, &totals[s], x.scales);
+            }
+        }
+    }
+}
+
+/// Makes totals of a pair a block's: the offsets in v30 and v31 times its sums of activations, and
+/// its sums times the steps in v28 and v29.
+macro_rules! begin_total {
+    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+        concat!(
+            "ld1r {{v24.2d}}, [{sums}], #8\n",
+            to_floats!(25 $low),
+            to_floats!(26 $high),
+            floats!("fmul" $low_total 30 24),
+            floats!("fmul" $high_total 31 24),
+            floats!("fmla" $low_total 25 28),
+            floats!("fmla" $high_total 26 29),
+        )
+    };
+}
+
+/// Adds the same to the totals.
+macro_rules! add_total {
+    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+        concat!(
+            "ld1r {{v24.2d}}, [{sums}], #8\n",
+            to_floats!(25 $low),
+            to_floats!(26 $high),
+            floats!("fmla" $low_total 30 24),
+            floats!("fmla" $high_total 31 24),
+            floats!("fmla" $low_total 25 28),
+            floats!("fmla" $high_total 26 29),
+        )
+    };
+}
+
+/// Loads a block's steps and offsets, and goes on to the next block's codes.
+macro_rules! load_parameters {
+    () => {
+        "ldp q28, q29, [{w}], #32\nldp q30, q31, [{w}], #608\n"
+    };
+}
+
+const _: () = assert!(UNPACKED_BLOCK == 2 * 64 + 32 + 608);
+
+gemm_q4!("neon,i8mm" gemm_q8_q4_f32_12x16c8: 12 lines_12 smmla_12_rows load_parameters add_out_12);
+gemm_q4!("neon,i8mm" gemm_q8_q4_f32_8x16c8: 8 lines_8 smmla_8_rows load_parameters add_out_8);
+
+/// One row of activations by a panel of 4-bit weights.
+#[target_feature(enable = "neon,i8mm")]
+fn gemv_q8_q4_f32_1x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
+    for (w, x) in groups.zip(x.summed_groups::<1, 8>()) {
+        let mut dots = [vdupq_n_s32(0); 8];
+        let mut totals = [vdupq_n_f32(-0.0); 4];
+        let x_q = x.q.as_flattened().as_flattened().as_chunks::<BLOCK>().0;
+        let blocks = w.as_chunks::<PANEL_BLOCK>().0.iter().zip(x_q.iter().zip(x.sums));
+        // Of the block before, whose products count by how much its multipliers are larger.
+        let mut multipliers = [vdupq_n_f32(0.0); 4];
+        for (b, (block, (x_q, [x_sum]))) in blocks.enumerate() {
+            let (parameters, codes) = block.split_at(CODES);
+            let parameters = load_64(&parameters.as_chunks().0[0]);
+            for j in 0..4 {
+                let [next, offsets] = widen_8(vreinterpretq_u16_u8(parameters[j]));
+                if b != 0 {
+                    let sums = vcvtq_f32_s32(vuzp1q_s32(dots[2 * j], dots[2 * j + 1]));
+                    totals[j] = vfmaq_f32(totals[j], sums, vsubq_f32(multipliers[j], next));
+                }
+                totals[j] = vfmaq_n_f32(totals[j], offsets, *x_sum);
+                multipliers[j] = next;
+            }
+            add_panel_codes(&mut dots, &codes.as_chunks().0.as_chunks().0[0], x_q);
+        }
+        for j in 0..4 {
+            let sums = vcvtq_f32_s32(vuzp1q_s32(dots[2 * j], dots[2 * j + 1]));
+            let total = vfmaq_f32(totals[j], sums, multipliers[j]);
+            add_rows(out, j, &[total], x.scales);
+        }
+    }
+}
+
+/// Eight `smmla`: a strip's low and high codes by the activations in v24 to v27.
+macro_rules! smmla_codes {
+    ($a:literal $b:literal) => {
+        concat!(
+            "ld1 {{v20.16b, v21.16b, v22.16b, v23.16b}}, [{w}], #64\n",
+            "and v28.16b, v20.16b, {mask:v}.16b\n",
+            "and v29.16b, v21.16b, {mask:v}.16b\n",
+            "and v30.16b, v22.16b, {mask:v}.16b\n",
+            "and v31.16b, v23.16b, {mask:v}.16b\n",
+            "ushr v20.16b, v20.16b, #4\n",
+            "ushr v21.16b, v21.16b, #4\n",
+            "ushr v22.16b, v22.16b, #4\n",
+            "ushr v23.16b, v23.16b, #4\n",
+            "smmla {",
+            $a,
+            ":v}.4s, v28.16b, v24.16b\n",
+            "smmla {",
+            $b,
+            ":v}.4s, v29.16b, v24.16b\n",
+            "smmla {",
+            $a,
+            ":v}.4s, v20.16b, v25.16b\n",
+            "smmla {",
+            $b,
+            ":v}.4s, v21.16b, v25.16b\n",
+            "smmla {",
+            $a,
+            ":v}.4s, v30.16b, v26.16b\n",
+            "smmla {",
+            $b,
+            ":v}.4s, v31.16b, v26.16b\n",
+            "smmla {",
+            $a,
+            ":v}.4s, v22.16b, v27.16b\n",
+            "smmla {",
+            $b,
+            ":v}.4s, v23.16b, v27.16b\n",
+        )
+    };
+}
+
+/// Adds the products of a row with the codes of a block, as [`add_panel`] does.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn add_panel_codes(dots: &mut [int32x4_t; 8], w: &[[u8; CODES]; 4], x: &[u8; BLOCK]) {
+    // SAFETY: this reads all of `x` and of `w`; everything else is registers that are named.
+    unsafe {
+        asm!(
+            load_eights!(),
+            smmla_codes!("d0" "d1"),
+            smmla_codes!("d2" "d3"),
+            smmla_codes!("d4" "d5"),
+            smmla_codes!("d6" "d7"),
+            w = inout(reg) w.as_ptr() => _, x = inout(reg) x.as_ptr() => _,
+            mask = in(vreg) vdupq_n_u8(15),
+            d0 = inout(vreg) dots[0], d1 = inout(vreg) dots[1], d2 = inout(vreg) dots[2],
+            d3 = inout(vreg) dots[3], d4 = inout(vreg) dots[4], d5 = inout(vreg) dots[5],
+            d6 = inout(vreg) dots[6], d7 = inout(vreg) dots[7],
+            out("v20") _, out("v21") _, out("v22") _, out("v23") _, out("v24") _, out("v25") _,
+            out("v26") _, out("v27") _, out("v28") _, out("v29") _, out("v30") _, out("v31") _,
+            options(nostack, readonly, preserves_flags)
+        );
+    }
+}
