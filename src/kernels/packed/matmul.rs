@@ -142,19 +142,14 @@ fn zeros(room: &mut [MaybeUninit<f32>]) -> &mut [f32] {
     unsafe { &mut *(std::ptr::from_mut(room) as *mut [f32]) }
 }
 
-/// Asks for part of the output, to be written: a core that has read what was there gives it up at
-/// once.
+/// Asks for part of the output, which will be written.
 #[inline(always)]
 fn prefetch(out: &[&mut [f32]], columns: Range<usize>) {
     #[cfg(target_arch = "x86_64")]
     for line in out.iter().flat_map(|out| out[columns.clone()].chunks(16)) {
-        let line = line.as_ptr();
-        // What the intrinsic becomes for writing asks only for reading unless the code is for CPUs
-        // with a feature that not all of those with AVX2 have; those without do nothing.
-        // SAFETY: the instruction takes any address and changes no value.
-        unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
-        }
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (out, columns);
