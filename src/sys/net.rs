@@ -1,5 +1,6 @@
 //! Sockets: many datagrams in one call, connecting without waiting, waiting for several.
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::mem;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -14,7 +15,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 
 /// Bytes of a message at most: the kernel may join datagrams that came together.
-pub const MESSAGE_BYTES: usize = 1 << 16;
+const MESSAGE_BYTES: usize = 1 << 16;
 /// Most datagrams that are handed to the kernel as one.
 const SEGMENTS_MAX: usize = 45;
 /// Most sockets that are waited for at a time.
@@ -23,12 +24,14 @@ const POLLED_MAX: usize = 64;
 /// A UDP socket that takes and gives many datagrams at once.
 pub struct DatagramSocket {
     socket: UdpSocket,
-    /// Whether the kernel splits long messages into datagrams, and of which length.
-    splits: bool,
-    segment_bytes: usize,
-    /// Datagrams that are handed over together. The kernel takes them from one place in much less
-    /// time than from two places each.
-    outgoing: Box<[u8]>,
+    /// Whether the kernel splits long messages into datagrams.
+    splits: Cell<bool>,
+    /// Of which length it does so now; 0 if it does not.
+    segment_bytes: Cell<usize>,
+    /// Datagrams that are handed over together, either way. The kernel takes them from one place in
+    /// much less time than from two places each, and the CPU's caches hold one room for what comes and
+    /// what goes longer than two.
+    room: Cell<Box<[u8]>>,
 }
 
 /// Buffer sizes that the kernel granted, in bytes of payload and bookkeeping.
@@ -60,9 +63,9 @@ impl DatagramSocket {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
         // Kernels that do not split datagrams take them one by one.
-        let splits = setsockopt(&socket, sockopt::UdpGsoSegment, &0).is_ok();
-        let outgoing = vec![0; MESSAGE_BYTES].into_boxed_slice();
-        Ok(DatagramSocket { socket, splits, segment_bytes: 0, outgoing })
+        let splits = Cell::new(setsockopt(&socket, sockopt::UdpGsoSegment, &0).is_ok());
+        let room = Cell::new(vec![0; MESSAGE_BYTES].into_boxed_slice());
+        Ok(DatagramSocket { socket, splits, segment_bytes: Cell::new(0), room })
     }
 
     /// The address it is bound to.
@@ -108,6 +111,17 @@ impl DatagramSocket {
         Ok(())
     }
 
+    /// Room for any message, to be given back by [`DatagramSocket::give_room`] before
+    /// [`DatagramSocket::send`], which needs it too.
+    pub fn take_room(&self) -> Box<[u8]> {
+        self.room.take()
+    }
+
+    /// Takes back what [`DatagramSocket::take_room`] gave.
+    pub fn give_room(&self, room: Box<[u8]>) {
+        self.room.set(room);
+    }
+
     /// Receives a message that has arrived into `room`, without waiting: who sent it, and its bytes. None
     /// if nothing is there. It may be several datagrams, all but the last of one length: their first
     /// says how long they are, which the kernel would in more time.
@@ -134,7 +148,7 @@ impl DatagramSocket {
     /// way; false if there is no room for them now. Those that cannot be delivered are lost.
     ///
     /// # Panics
-    /// If one is longer than 1/45 of [`MESSAGE_BYTES`].
+    /// If one is longer than 1/45 of 64 KiB, or the room was not given back.
     pub fn send<T>(
         &mut self,
         to: SocketAddr,
@@ -144,14 +158,17 @@ impl DatagramSocket {
         loop {
             let (mut bytes, mut segment_bytes) = (0, 0);
             for datagram in datagrams.by_ref().take(SEGMENTS_MAX) {
-                let len = write(&datagram, &mut self.outgoing[bytes..]);
+                let len = write(&datagram, &mut self.room.get_mut()[bytes..]);
                 bytes += len;
                 segment_bytes = segment_bytes.max(len);
             }
             if bytes == 0 {
                 return true;
             }
-            if !self.send_segments(to, bytes, segment_bytes) {
+            let room = self.room.take();
+            let is_sent = self.send_segments(to, &room[..bytes], segment_bytes);
+            self.room.set(room);
+            if !is_sent {
                 return false;
             }
         }
@@ -160,45 +177,62 @@ impl DatagramSocket {
     /// Sends one datagram; it is lost if there is no room.
     pub fn send_one(&self, to: SocketAddr, datagram: &[u8]) {
         // What is lost on the way is as lost here.
-        let _ = self.send_message(to, datagram);
+        let _ = self.send_whole(to, datagram);
     }
 
-    /// Sends the first `bytes` that wait, in datagrams of `segment_bytes`.
-    fn send_segments(&mut self, to: SocketAddr, bytes: usize, segment_bytes: usize) -> bool {
-        if bytes > segment_bytes && self.splits_at(segment_bytes) {
-            match self.send_patiently(to, &self.outgoing[..bytes]) {
-                // The device or the path cannot: from now on one by one.
-                Err(Errno::EIO | Errno::EINVAL | Errno::EMSGSIZE | Errno::EOPNOTSUPP) => {
+    /// Sends `bytes` in datagrams of `segment_bytes`.
+    fn send_segments(&self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> bool {
+        if bytes.len() > segment_bytes && self.splits_at(segment_bytes) {
+            match self.patiently(|| self.send_message(to, bytes)) {
+                Err(e) if cannot_split(e) => {
+                    // From now on one by one.
                     self.splits_at(0);
-                    self.splits = false;
+                    self.splits.set(false);
                 }
                 Err(Errno::EAGAIN) => return false,
                 _ => return true,
             }
         }
-        let mut datagrams = self.outgoing[..bytes].chunks(segment_bytes);
-        datagrams.all(|datagram| self.send_patiently(to, datagram) != Err(Errno::EAGAIN))
+        let mut datagrams = bytes.chunks(segment_bytes);
+        datagrams
+            .all(|datagram| self.patiently(|| self.send_whole(to, datagram)) != Err(Errno::EAGAIN))
     }
 
-    /// Lets the kernel split what is longer than `bytes`, which it keeps for the messages to come: to
-    /// say it beside each of them takes longer.
-    fn splits_at(&mut self, bytes: usize) -> bool {
-        if self.splits && self.segment_bytes != bytes {
-            self.segment_bytes = bytes;
-            self.splits = setsockopt(&self.socket, sockopt::UdpGsoSegment, &(bytes as i32)).is_ok();
+    /// Lets the kernel split what is longer than `bytes`, or nothing if they are 0. It keeps that for
+    /// the messages to come: to say it beside each of them takes longer.
+    fn splits_at(&self, bytes: usize) -> bool {
+        if self.splits.get() && self.segment_bytes.get() != bytes {
+            self.segment_bytes.set(bytes);
+            let option = setsockopt(&self.socket, sockopt::UdpGsoSegment, &(bytes as i32));
+            self.splits.set(option.is_ok());
         }
-        self.splits
+        self.splits.get()
+    }
+
+    /// Sends one datagram, however the one before was split.
+    fn send_whole(&self, to: SocketAddr, datagram: &[u8]) -> Result<(), Errno> {
+        if datagram.len() > self.segment_bytes.get() {
+            self.splits_at(0);
+        }
+        match self.send_message(to, datagram) {
+            // Some kernels refuse a short one too where longer ones could not be split.
+            Err(e) if cannot_split(e) && self.segment_bytes.get() > 0 => {
+                self.splits_at(0);
+                self.send_message(to, datagram)
+            }
+            result => result,
+        }
     }
 
     /// Waits a little if the buffer is full: the wire empties it.
-    fn send_patiently(&self, to: SocketAddr, bytes: &[u8]) -> Result<(), Errno> {
-        let mut result = self.send_message(to, bytes);
+    fn patiently(&self, send: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+        let mut result = send();
         if matches!(result, Err(Errno::EAGAIN | Errno::ENOBUFS)) {
             let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
             let wait = TimeSpec::from_duration(Duration::from_millis(2));
             // Whether it helped shows in the next attempt.
             let _ = ppoll(&mut fds, Some(wait), None);
-            result = self.send_message(to, bytes);
+            result = send();
         }
         result
     }
@@ -207,6 +241,11 @@ impl DatagramSocket {
         let sent = self.socket.send_to(bytes, to);
         sent.map(drop).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))
     }
+}
+
+/// Whether a device or a path does not take messages that are to be split.
+fn cannot_split(error: Errno) -> bool {
+    matches!(error, Errno::EIO | Errno::EINVAL | Errno::EMSGSIZE | Errno::EOPNOTSUPP)
 }
 
 impl AsFd for DatagramSocket {
@@ -278,7 +317,7 @@ mod tests {
             b.set_buffers(1 << 20).unwrap();
             let (from, to) = (a.local_address().unwrap(), b.local_address().unwrap());
             for splits in [true, false] {
-                a.splits &= splits;
+                a.splits.set(a.splits.get() && splits);
                 for n in [1, 2, 45, 46, 92] {
                     let len = |i: usize| if i + 1 == n { 65 } else { 1432 };
                     let content = |i| {
@@ -298,6 +337,32 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_long_datagram_after_short_ones_arrives_whole() {
+        let (mut a, _) = pair("127.0.0.1:0");
+        // One that joins would hide that it came in pieces.
+        let b = DatagramSocket::bind_single("127.0.0.1:0".parse().unwrap()).unwrap();
+        let to = b.local_address().unwrap();
+        let mut room = vec![0; MESSAGE_BYTES];
+        let mut lengths = |n: usize| -> Vec<usize> {
+            wait(&[(b.as_fd(), false)], Duration::from_secs(1));
+            (0..n).map_while(|_| Some(b.receive(&mut room).unwrap()?.1.len())).collect()
+        };
+        let fill = |&bytes: &usize, room: &mut [u8]| {
+            room[..bytes].fill(1);
+            bytes
+        };
+        for is_alone in [true, false] {
+            assert!(a.send(to, [100; 3].into_iter(), fill));
+            assert_eq!(lengths(3), [100; 3]);
+            match is_alone {
+                true => a.send_one(to, &[1; 1400]),
+                false => assert!(a.send(to, [1400].into_iter(), fill)),
+            }
+            assert_eq!(lengths(2), [1400]);
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::link::{LinkIn, LinkOut, Links, Wire};
 use super::options::{Clock, Options, mapped};
 use super::{Endpoint, Error, Micros};
-use crate::sys::net::{DatagramSocket, MESSAGE_BYTES};
+use crate::sys::net::DatagramSocket;
 use crate::wire::datagram;
 
 /// Most messages that are received in one go.
@@ -48,7 +48,6 @@ pub struct Datagrams<C> {
     options: Options,
     links: Links,
     carrier: C,
-    message: Box<[u8]>,
     /// How many messages to ask for next: all after a go that got what it asked for, else one, as a
     /// go that finds fewer has asked once too often.
     n_wanted: usize,
@@ -84,9 +83,8 @@ impl<C: Carrier> Datagrams<C> {
         prev: LinkIn,
     ) -> Datagrams<C> {
         let links = Links { next: None, prev: Some(prev) };
-        let (message, n_wanted) = (vec![0; MESSAGE_BYTES].into_boxed_slice(), 1);
         let clock = Clock::start();
-        let mut node = Datagrams { options, links, carrier, message, n_wanted, clock, address };
+        let mut node = Datagrams { options, links, carrier, n_wanted: 1, clock, address };
         if let Some(next) = next {
             node.set_next(next);
         }
@@ -95,9 +93,20 @@ impl<C: Carrier> Datagrams<C> {
 
     /// Takes what has arrived. Returns whether the socket had something.
     fn receive(&mut self, now: Micros) -> io::Result<bool> {
+        let mut room = self.carrier.socket().take_room();
+        let received = self.receive_in(&mut room, now);
+        self.carrier.socket().give_room(room);
+        let n = received?;
+        self.n_wanted = if n == self.n_wanted { MESSAGES_MAX } else { 1 };
+        self.carrier.collect(&mut self.links, now)?;
+        Ok(n > 0)
+    }
+
+    /// Takes what the socket has, message by message in `room`. Returns how many there were.
+    fn receive_in(&mut self, room: &mut [u8], now: Micros) -> io::Result<usize> {
         let mut n = 0;
         while n < self.n_wanted
-            && let Some((from, message)) = self.carrier.socket().receive(&mut self.message)?
+            && let Some((from, message)) = self.carrier.socket().receive(room)?
         {
             for datagram in datagram::split(message) {
                 // What is damaged or not of this protocol is dropped.
@@ -105,9 +114,7 @@ impl<C: Carrier> Datagrams<C> {
             }
             n += 1;
         }
-        self.n_wanted = if n == self.n_wanted { MESSAGES_MAX } else { 1 };
-        self.carrier.collect(&mut self.links, now)?;
-        Ok(n > 0)
+        Ok(n)
     }
 }
 

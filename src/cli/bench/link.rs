@@ -1,7 +1,8 @@
 //! `leap bench --link`: frames to another node and back, over each carrier, beside the same bytes
 //! over bare sockets: UDP in one datagram, which is the least that a round trip can cost where
 //! packets may be so long, and in datagrams as long as a link's chunks, as programs send them
-//! that have to fit Ethernet's packets.
+//! that have to fit Ethernet's packets. Either end of every carrier writes all the bytes that it
+//! sends anew, as programs that have something to say do.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -124,6 +125,11 @@ fn open(carrier: &str, options: Options) -> Result<Box<dyn Endpoint>, Failure> {
     }
 }
 
+/// What either end does before it sends, whatever the carrier: writes a frame of this kind.
+fn write(frame: &mut [u8], kind: u8) {
+    frame.fill(kind);
+}
+
 fn failed(what: &str) -> impl Fn(std::io::Error) -> Failure {
     let what = what.to_owned();
     move |e| Failure::Runtime(format!("{what}: {e}"))
@@ -217,7 +223,7 @@ fn serve_links(mut node: Box<dyn Endpoint>) {
     }
 }
 
-/// Echoes frames while there is room. Returns where a new client wants them.
+/// Answers frames with as long ones while there is room. Returns where a new client wants them.
 fn answer(mut next: Option<&mut LinkOut>, prev: Option<&mut LinkIn>) -> Option<SocketAddr> {
     let prev = prev?;
     while let Some(frame) = prev.front() {
@@ -230,7 +236,7 @@ fn answer(mut next: Option<&mut LinkOut>, prev: Option<&mut LinkIn>) -> Option<S
             [ECHO_FRAME, ..] => {
                 let bytes = frame.len();
                 let link = next.as_deref_mut()?;
-                link.reserve()?[..bytes].copy_from_slice(frame);
+                write(&mut link.reserve()?[..bytes], ECHO_FRAME);
                 link.commit(bytes);
             }
             _ => {}
@@ -244,12 +250,12 @@ fn echo_datagrams(socket: &UdpSocket) {
     if socket.set_nonblocking(true).is_err() {
         return;
     }
-    let mut bytes = vec![0; 1 << 16];
+    let (mut answer, mut received) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
-        let received = spin(|| socket.recv_from(&mut bytes), socket);
-        if let Ok((n, from)) = received {
+        if let Ok((n, from)) = spin(|| socket.recv_from(&mut received), socket) {
+            write(&mut answer[..n], ECHO_FRAME);
             // A lost answer is the client's to notice.
-            let _ = socket.send_to(&bytes[..n], from);
+            let _ = socket.send_to(&answer[..n], from);
         }
     }
 }
@@ -348,7 +354,7 @@ fn until<T>(
     node: &mut dyn Endpoint,
     mut done: impl FnMut(&mut LinkOut, &mut LinkIn) -> Option<Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let mut waiting_since = None;
+    let mut waiting_since: Option<Instant> = None;
     loop {
         let links = node.links();
         if let (Some(next), Some(prev)) = (&mut links.next, &mut links.prev)
@@ -356,10 +362,12 @@ fn until<T>(
         {
             return result;
         }
-        if waiting_since.get_or_insert_with(Instant::now).elapsed() > GIVE_UP {
+        if waiting_since.is_some_and(|since| since.elapsed() > GIVE_UP) {
             return Err(Failure::Runtime("the server does not answer".to_owned()));
         }
         node.service(Duration::from_millis(100)).map_err(failed("the carrier failed"))?;
+        // Not before: frames wait to be sent.
+        waiting_since.get_or_insert_with(Instant::now);
     }
 }
 
@@ -373,25 +381,24 @@ fn connect(node: &mut dyn Endpoint, to: SocketAddr) -> Result<(), Failure> {
         }
         _ => None,
     })?;
-    send(node, &[PORT_FRAME, port[0], port[1]])?;
+    send(node, 3, |frame| frame.copy_from_slice(&[PORT_FRAME, port[0], port[1]]))?;
     until(node, |_, prev| {
         while prev.next_event().is_some() {}
         (*prev.state() == State::Up).then_some(Ok(()))
     })
 }
 
-fn send(node: &mut dyn Endpoint, frame: &[u8]) -> Result<(), Failure> {
+fn send(node: &mut dyn Endpoint, bytes: usize, write: impl Fn(&mut [u8])) -> Result<(), Failure> {
     until(node, |next, _| {
-        next.reserve()?[..frame.len()].copy_from_slice(frame);
-        next.commit(frame.len());
+        write(&mut next.reserve()?[..bytes]);
+        next.commit(bytes);
         Some(Ok(()))
     })
 }
 
 /// One frame there and back.
 fn echo(node: &mut dyn Endpoint) -> Result<(), Failure> {
-    static FRAME: [u8; PING_BYTES] = [ECHO_FRAME; PING_BYTES];
-    send(node, &FRAME)?;
+    send(node, PING_BYTES, |frame| write(frame, ECHO_FRAME))?;
     until(node, |next, prev| {
         // Between its turns a link may seem lost.
         while next.next_event().is_some() || prev.next_event().is_some() {}
@@ -404,11 +411,10 @@ fn echo(node: &mut dyn Endpoint) -> Result<(), Failure> {
 
 /// Bytes a second of the longest frames, all of them acknowledged.
 fn throughput(node: &mut dyn Endpoint) -> Result<f64, Failure> {
-    static FRAME: [u8; FRAME_MAX] = [SINK_FRAME; FRAME_MAX];
     let start = Instant::now();
     let mut bytes = 0;
     while start.elapsed() < PATIENCE / 2 {
-        send(node, &FRAME)?;
+        send(node, FRAME_MAX, |frame| write(frame, SINK_FRAME))?;
         bytes += FRAME_MAX;
     }
     until(node, |next, _| (next.in_flight() == 0).then_some(Ok(())))?;
@@ -442,8 +448,9 @@ fn bare_udp(carrier: &str, to: SocketAddr, datagram_bytes: usize) -> Result<Figu
     let socket = UdpSocket::bind(any).map_err(&fail)?;
     socket.connect(to).map_err(&fail)?;
     socket.set_nonblocking(true).map_err(&fail)?;
-    let (sent, mut received) = (vec![1; PING_BYTES], vec![0; PING_BYTES]);
+    let (mut sent, mut received) = (vec![0; PING_BYTES], vec![0; PING_BYTES]);
     round_trips(carrier, || {
+        write(&mut sent, ECHO_FRAME);
         for datagram in sent.chunks(datagram_bytes) {
             socket.send(datagram)?;
         }
@@ -459,13 +466,14 @@ fn bare_tcp(to: SocketAddr) -> Result<Figures, Failure> {
     let fail = failed("bare TCP");
     let stream = TcpStream::connect_timeout(&to, GIVE_UP).map_err(&fail)?;
     tune(&stream).map_err(&fail)?;
-    let mut bytes = vec![1; PING_BYTES];
+    let mut bytes = vec![0; PING_BYTES];
     round_trips("bare tcp", || exchange(&stream, &mut bytes, true))
 }
 
-/// Sends `bytes` and reads as many, or the other way round.
+/// Sends as many bytes as there are in `bytes` and reads as many, or the other way round.
 fn exchange(stream: &TcpStream, bytes: &mut [u8], is_first: bool) -> std::io::Result<()> {
     if is_first {
+        write(bytes, ECHO_FRAME);
         write_all(stream, bytes)?;
     }
     let (mut reader, mut n) = (stream, 0);
@@ -476,6 +484,7 @@ fn exchange(stream: &TcpStream, bytes: &mut [u8], is_first: bool) -> std::io::Re
         };
     }
     if !is_first {
+        write(bytes, ECHO_FRAME);
         write_all(stream, bytes)?;
     }
     Ok(())
