@@ -52,7 +52,7 @@ pub use streams::{Answer, Prompt, Streams};
 pub const CTX_LEN_DEFAULT: usize = 4096;
 
 /// Rows of a prompt that go through the model at once.
-pub const BATCH_DEFAULT: usize = 128;
+pub const BATCH_DEFAULT: usize = 256;
 
 /// How to run a model. The default suits the machine.
 #[derive(Clone, Debug, Default)]

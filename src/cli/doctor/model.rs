@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::finding::Finding;
-use crate::engine::Engine;
+use crate::engine::{BATCH_DEFAULT, Engine};
 use crate::format::model::Header;
 use crate::model::{KvType, Model, Plan, Share};
 use crate::pack;
@@ -11,8 +11,6 @@ use crate::sys::file;
 use crate::sys::map::Map;
 use crate::sys::tree::Tree;
 
-/// Rows of a prompt that go through the model at once, as `leap run` does by default.
-const BATCH: usize = 128;
 /// Memory left to the rest of the system.
 const SPARE_BYTES: u64 = 128 << 20;
 /// Shortest context that is worth suggesting.
@@ -73,7 +71,7 @@ fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
 fn buffer_bytes(header: &Header, ctx_len: usize) -> Option<u64> {
     let plan = Plan {
         ctx_len,
-        max_batch: BATCH.min(ctx_len),
+        max_batch: BATCH_DEFAULT.min(ctx_len),
         max_logits: 1,
         n_streams: 1,
         kv: KvType::for_weights(header.weights),
