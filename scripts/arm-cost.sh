@@ -12,7 +12,7 @@
 SHAPE=${1:-tinyllama}
 ISAS=${LEAP_COST_ISAS:-neondot neoni8mm}
 OUT=$(realpath -m "$TARGET_DIR")/arm-cost
-# Tokens of the prompt: a batch as long as `leap run` makes them.
+# Tokens of the prompt, in one batch.
 PROMPT=128
 # A loop is told if it is at least this part of its stage's instructions, in per cent.
 SHARE_MIN=8
