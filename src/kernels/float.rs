@@ -139,7 +139,8 @@ pub(super) fn rope<const FMA: bool>(x: &mut [f32], head_dim: usize, cos: &[f32],
 #[inline(always)]
 pub(super) fn swiglu<const FMA: bool>(gate: &mut [f32], up: &[f32]) {
     for (gate, up) in gate.iter_mut().zip(up) {
-        *gate = *gate / (1.0 + exp::<FMA>(-*gate)) * up;
+        // Beyond exp's ends the sum is 1, or so large that nothing is left of the gate.
+        *gate = *gate / (1.0 + exp_within::<FMA>(-*gate)) * up;
     }
 }
 
@@ -352,34 +353,34 @@ pub(super) fn weigh_4<const FMA: bool, const N: usize>(
     }
 }
 
-/// `exp(x)` within `1e-7` relative from `1.2e-38` on; 0 below, as numbers that are not normal take
-/// many times as long, infinity above, NaN for NaN. `exp(x) = 2^n * exp(r)` with `|r| <= ln(2) / 2`,
-/// and for `exp(r)` a polynomial of degree 6 through Chebyshev nodes (off by `1.1e-8` relative).
+/// `exp(x)` within `1e-7` relative, for `x` outside of [`EXP_LEAST`] to [`EXP_MOST`] that of the nearer
+/// end, NaN for NaN. `exp(x) = 2^n * exp(r)` with `|r| <= ln(2) / 2`, and for `exp(r)` a polynomial of
+/// degree 6 through Chebyshev nodes (off by `1.1e-8` relative).
 #[inline(always)]
-pub(super) fn exp<const FMA: bool>(x: f32) -> f32 {
-    let is_zero = x < EXP_LEAST;
-    // Outside of these bounds the result is known; a NaN passes.
-    let x = if is_zero { EXP_LEAST } else { x };
-    let x = if x > 95.0 { 95.0 } else { x };
+pub(super) fn exp_within<const FMA: bool>(x: f32) -> f32 {
+    // A NaN passes.
+    let x = if x < EXP_LEAST { EXP_LEAST } else { x };
+    let x = if x > EXP_MOST { EXP_MOST } else { x };
     let (p, n) = exp_parts::<FMA>(x);
-    // In two halves, as 2^n itself may lie outside of f32.
-    let y = p * power_of_two(n >> 1) * power_of_two(n.wrapping_sub(n >> 1));
-    if is_zero { 0.0 } else { y }
+    p * power_of_two(n)
 }
 
-/// [`exp`] for `x` that is not above 0, or NaN.
+/// The same for `x` that is not above 0, or NaN; 0 below [`EXP_LEAST`], as numbers that are not normal
+/// take many times as long.
 #[inline(always)]
 pub(super) fn exp_to_one<const FMA: bool>(x: f32) -> f32 {
     let is_zero = x < EXP_LEAST;
     let x = if is_zero { EXP_LEAST } else { x };
     let (p, n) = exp_parts::<FMA>(x);
-    // 2^n is no less than 2^-126, so that this rounds once, as two halves do.
     let y = p * power_of_two(n);
     if is_zero { 0.0 } else { y }
 }
 
-/// Below it [`exp`] is 0.
+/// From here on `exp(x)` is a normal number, and `n` no less than -126.
 const EXP_LEAST: f32 = -87.33;
+
+/// Up to here `n` is no more than 127.
+const EXP_MOST: f32 = 88.0;
 
 /// `exp(r)` and `n` for `x = n * ln(2) + r`.
 #[inline(always)]

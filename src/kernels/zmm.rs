@@ -269,12 +269,12 @@ pub(super) fn soften_4(scores: [&mut [f32; BLOCK]; 4], states: [&mut Softmax; 4]
     let (largest, mut max, mut corrections) = (lanes_of(across::<true>(largest)), before, before);
     for i in 0..4 {
         max[i] = if largest[i] > before[i] { largest[i] } else { before[i] };
-        corrections[i] = float::exp::<true>(before[i] - max[i]);
+        corrections[i] = float::exp_to_one::<true>(before[i] - max[i]);
     }
     let mut sums = [_mm512_setzero_ps(); 4];
     for i in 0..4 {
         for score in scores[i].iter_mut() {
-            *score = float::exp::<true>(*score - max[i]);
+            *score = float::exp_to_one::<true>(*score - max[i]);
         }
         let (halves, _) = scores[i].as_chunks();
         sums[i] = _mm512_add_ps(load(&halves[0]), load(&halves[1]));
