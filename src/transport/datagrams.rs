@@ -129,6 +129,7 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
         let spin_end = start + self.options.spin.as_micros() as Micros;
         self.links.transmit(start, &mut self.carrier);
         let mut now = start;
+        let mut is_warm = false;
         loop {
             let has_received = self.receive(now)?;
             if self.links.is_ready() {
@@ -143,6 +144,9 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
             }
             let until = self.links.deadline().min(end);
             if now < spin_end {
+                if !std::mem::replace(&mut is_warm, true) {
+                    self.links.warm();
+                }
                 let (clock, until) = (self.clock, until.min(now + GLANCE_US));
                 self.carrier.glance(&mut self.links, || clock.now() >= until);
             } else if !has_received {

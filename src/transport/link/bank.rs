@@ -4,6 +4,8 @@
 //! the chunks of one in any order. Plain bytes of a frame lie together: a sealed one is closed
 //! up when it is complete.
 
+use std::hint::black_box;
+
 use bytemuck::Zeroable;
 
 use crate::sys::crc;
@@ -130,6 +132,14 @@ impl Bank {
     /// Room for a frame to be sent.
     pub(super) fn buffer(&mut self) -> &mut [u8] {
         &mut self.memory.bytes_mut()[..FRAME_MAX]
+    }
+
+    /// Reads the memory of a frame of `bytes`, so that the CPU's nearest cache holds it.
+    pub(super) fn warm(&self, bytes: usize) {
+        if let Memory::Own(lines) = &self.memory {
+            let lines = &lines[..bytes.div_ceil(size_of::<CacheLine>())];
+            black_box(lines.iter().fold(0, |sum, line| sum ^ line.0[0]));
+        }
     }
 
     /// Makes the first `bytes` of the buffer frame `seq` of `session`, ready to travel.

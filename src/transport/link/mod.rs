@@ -176,6 +176,14 @@ impl Links {
         next.min(self.prev.as_ref().map_or(Micros::MAX, LinkIn::deadline))
     }
 
+    /// Brings the room for the next frame to be sent into the CPU's nearest cache, which the frames that
+    /// wait for their acknowledgement are too many for.
+    pub fn warm(&self) {
+        if let Some(next) = &self.next {
+            next.warm();
+        }
+    }
+
     /// Whether a frame, an event or room that was asked for waits for the node.
     pub fn is_ready(&self) -> bool {
         self.next.as_ref().is_some_and(LinkOut::is_ready)

@@ -197,6 +197,14 @@ impl LinkOut {
         Some(self.banks[bank(session.head, self.config.n_banks as u32)].buffer())
     }
 
+    /// Reads the room for a frame as long as the last one.
+    pub(super) fn warm(&self) {
+        let Some(session) = &self.session else { return };
+        let n_banks = self.config.n_banks as u32;
+        let bytes = self.banks[bank(session.head.wrapping_sub(1), n_banks)].travel_bytes();
+        self.banks[bank(session.head, n_banks)].warm(bytes as usize);
+    }
+
     fn has_room(&self) -> bool {
         let n_banks = self.config.n_banks as u32;
         let is_sealed = self.config.key.is_some();
