@@ -1,8 +1,10 @@
-//! CRC32 (IEEE 802.3) of bytes while they are copied: they pass through the CPU once for both.
+//! CRC32 (IEEE 802.3) of bytes while they are copied or moved: they pass through the CPU once for both.
 //!
 //! With AVX-512 the bytes are a polynomial over GF(2), 64 bytes of which are carried forward at a time
 //! by multiplications without carries ("Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
 //! Instruction", Intel 2009, in its form for reflected bits).
+
+use std::ops::Range;
 
 /// Bytes of the head that a checksum begins with: three words and half of the fourth.
 pub const HEAD_BYTES: usize = 28;
@@ -19,27 +21,61 @@ pub const HEAD_BYTES: usize = 28;
 pub fn copy(head: [u64; 4], from: &[u8], to: &mut [u8]) -> u32 {
     let to = &mut to[..from.len()];
     #[cfg(target_arch = "x86_64")]
-    if from.len() >= 64
+    if has_avx512(from.len()) {
+        let [a, b, c, d] = head;
+        // SAFETY: the CPU has what it takes. `from` may be read and `to` written, both for as many bytes,
+        // and they are apart.
+        return unsafe { avx512::pass(a, b, c, d, from.as_ptr(), to.as_mut_ptr(), from.len()) };
+    }
+    let sum = plain(head, from);
+    to.copy_from_slice(from);
+    sum
+}
+
+/// Moves `from` in `memory` to `to`, which is not behind it. Returns the same as [`copy`].
+///
+/// # Panics
+/// If `from` is not in `memory`, or `to` behind its start.
+#[inline]
+pub fn slide(head: [u64; 4], memory: &mut [u8], from: Range<usize>, to: usize) -> u32 {
+    assert!(to <= from.start);
+    let len = from.len();
+    let memory = &mut memory[..from.start + len];
+    #[cfg(target_arch = "x86_64")]
+    if has_avx512(len) {
+        let [a, b, c, d] = head;
+        let start = memory.as_mut_ptr();
+        // SAFETY: `from` begins inside `memory` or at its end.
+        let source = unsafe { start.add(from.start) };
+        // SAFETY: `to` is not behind `from`.
+        let target = unsafe { start.add(to) };
+        // SAFETY: the CPU has what it takes. Both ends are in `memory`, which may be read and written, and
+        // the target is not behind the source.
+        return unsafe { avx512::pass(a, b, c, d, source, target, len) };
+    }
+    let sum = plain(head, &memory[from.clone()]);
+    memory.copy_within(from, to);
+    sum
+}
+
+fn plain(head: [u64; 4], bytes: &[u8]) -> u32 {
+    let head = head.map(u64::to_le_bytes);
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&head.as_flattened()[..HEAD_BYTES]);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Whether [`avx512::pass`] may be called for `bytes`.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn has_avx512(bytes: usize) -> bool {
+    bytes >= avx512::BLOCK
         && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vbmi")
         && is_x86_feature_detected!("pclmulqdq")
         && is_x86_feature_detected!("vpclmulqdq")
-    {
-        let [a, b, c, d] = head;
-        // SAFETY: the CPU has these five features, as was just seen.
-        return unsafe { avx512::copy(a, b, c, d, from, to) };
-    }
-    copy_plain(head, from, to)
-}
-
-fn copy_plain(head: [u64; 4], from: &[u8], to: &mut [u8]) -> u32 {
-    let head = head.map(u64::to_le_bytes);
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&head.as_flattened()[..HEAD_BYTES]);
-    hasher.update(from);
-    to.copy_from_slice(from);
-    hasher.finalize()
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -47,7 +83,7 @@ mod avx512 {
     use std::arch::x86_64::*;
 
     /// Bytes of a vector.
-    const BLOCK: usize = 64;
+    pub(super) const BLOCK: usize = 64;
     /// CRC-32's polynomial without its highest term, x^31 in the lowest bit.
     const POLYNOMIAL: u32 = 0xedb8_8320;
 
@@ -69,11 +105,20 @@ mod avx512 {
 
     /// See [`super::copy`]. The head is one block of its own with zeros in front, which change nothing.
     ///
-    /// # Panics
-    /// If `from` is shorter than a block, or the lengths differ.
+    /// # Safety
+    /// - `len` is a block or more.
+    /// - That many bytes may be read from `from` on and written from `to` on.
+    /// - They do not overlap, or `to` is not behind `from`.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,pclmulqdq,vpclmulqdq")]
-    pub(super) fn copy(a: u64, b: u64, c: u64, d: u64, from: &[u8], to: &mut [u8]) -> u32 {
-        assert_eq!(from.len(), to.len());
+    pub(super) unsafe fn pass(
+        a: u64,
+        b: u64,
+        c: u64,
+        d: u64,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) -> u32 {
         let head = _mm512_set_epi64(d as i64, c as i64, b as i64, a as i64, 0, 0, 0, 0);
         // Its 28 bytes move to the end. A checksum begins with its first 32 bits inverted.
         let up = _mm512_set_epi32(14, 13, 12, 11, 10, 9, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0);
@@ -81,25 +126,33 @@ mod avx512 {
         let inverted = _mm512_maskz_set1_epi32(0x0200, -1);
         let by_one = everywhere(const { carry(BLOCK) });
         let by_two = everywhere(const { carry(2 * BLOCK) });
+        // SAFETY: the caller's `len` bytes; `at` is a block or more before their end.
+        let load_at = |at: usize| unsafe { _mm512_loadu_si512(from.add(at).cast()) };
+        // SAFETY: as above.
+        let store_at = |at: usize, x| unsafe { _mm512_storeu_si512(to.add(at).cast(), x) };
+        // Before others are written over it.
+        let last = load_at(len - BLOCK);
         // Two sums, as a product takes much longer than it occupies its unit.
         let (mut even, mut odd) = (_mm512_setzero_si512(), _mm512_xor_si512(head, inverted));
-        let (blocks, _) = from.as_chunks::<BLOCK>();
-        let (copied, _) = to.as_chunks_mut::<BLOCK>();
-        let (pairs, single) = blocks.as_chunks::<2>();
-        let (copied_pairs, copied_single) = copied.as_chunks_mut::<2>();
-        for ([x, y], [copied_x, copied_y]) in pairs.iter().zip(copied_pairs) {
-            even = add(even, by_two, pass(x, copied_x));
-            odd = add(odd, by_two, pass(y, copied_y));
+        let mut at = 0;
+        while at + 2 * BLOCK <= len {
+            let (x, y) = (load_at(at), load_at(at + BLOCK));
+            store_at(at, x);
+            store_at(at + BLOCK, y);
+            even = add(even, by_two, x);
+            odd = add(odd, by_two, y);
+            at += 2 * BLOCK;
         }
         let mut sum = add(even, by_one, odd);
-        for (x, copied) in single.iter().zip(copied_single) {
-            sum = add(sum, by_one, pass(x, copied));
+        if at + BLOCK <= len {
+            let x = load_at(at);
+            store_at(at, x);
+            sum = add(sum, by_one, x);
+            at += BLOCK;
         }
-        let rest = from.len() % BLOCK;
-        if rest > 0
-            && let (Some(last), Some(copied)) = (from.last_chunk(), to.last_chunk_mut())
-        {
-            sum = add_rest(sum, by_one, pass(last, copied), rest);
+        if at < len {
+            store_at(len - BLOCK, last);
+            sum = add_rest(sum, by_one, last, len - at);
         }
         !remainder(sum)
     }
@@ -113,15 +166,6 @@ mod avx512 {
     fn load(block: &[u8; BLOCK]) -> __m512i {
         // SAFETY: `block` is 64 readable bytes, and `loadu` needs no alignment.
         unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
-    }
-
-    /// The block, once it is copied.
-    #[target_feature(enable = "avx512f")]
-    fn pass(block: &[u8; BLOCK], copied: &mut [u8; BLOCK]) -> __m512i {
-        let block = load(block);
-        // SAFETY: `copied` is 64 writable bytes, and `storeu` needs no alignment.
-        unsafe { _mm512_storeu_si512(copied.as_mut_ptr().cast(), block) };
-        block
     }
 
     /// `sum`, carried forward by what `carry` says, and `block`.
@@ -187,10 +231,15 @@ mod tests {
             let head_bytes = head.map(u64::to_le_bytes);
             let whole = [&head_bytes.as_flattened()[..HEAD_BYTES], from].concat();
             let wanted = crc32fast::hash(&whole);
-            for copy in [copy, copy_plain] {
-                let mut to = vec![0xa5; len];
-                assert_eq!(copy(head, from, &mut to), wanted, "{len} bytes");
-                assert_eq!(to, from);
+            assert_eq!(plain(head, from), wanted, "{len} bytes");
+            let mut to = vec![0xa5; len];
+            assert_eq!(copy(head, from, &mut to), wanted, "{len} bytes");
+            assert_eq!(to, from);
+            for shift in [0, 1, 32, 63, 64, 65, 1000] {
+                let mut memory = [&vec![0xa5; shift], from, &[7]].concat();
+                assert_eq!(slide(head, &mut memory, shift..shift + len, 0), wanted, "{len} bytes");
+                assert_eq!(memory[..len], *from, "{len} bytes by {shift}");
+                assert_eq!(memory[len..].last(), Some(&7));
             }
         }
     }

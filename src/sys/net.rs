@@ -15,7 +15,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 
 /// Bytes of a message at most: the kernel may join datagrams that came together.
-const MESSAGE_BYTES: usize = 1 << 16;
+pub const MESSAGE_BYTES: usize = 1 << 16;
 /// Most datagrams that are handed to the kernel as one.
 const SEGMENTS_MAX: usize = 45;
 /// Most sockets that are waited for at a time.
@@ -28,10 +28,6 @@ pub struct DatagramSocket {
     splits: Cell<bool>,
     /// Of which length it does so now; 0 if it does not.
     segment_bytes: Cell<usize>,
-    /// Datagrams that are handed over together, either way. The kernel takes them from one place in
-    /// much less time than from two places each, and the CPU's caches hold one room for what comes and
-    /// what goes longer than two.
-    room: Cell<Box<[u8]>>,
 }
 
 /// Buffer sizes that the kernel granted, in bytes of payload and bookkeeping.
@@ -64,8 +60,7 @@ impl DatagramSocket {
         socket.set_nonblocking(true)?;
         // Kernels that do not split datagrams take them one by one.
         let splits = Cell::new(setsockopt(&socket, sockopt::UdpGsoSegment, &0).is_ok());
-        let room = Cell::new(vec![0; MESSAGE_BYTES].into_boxed_slice());
-        Ok(DatagramSocket { socket, splits, segment_bytes: Cell::new(0), room })
+        Ok(DatagramSocket { socket, splits, segment_bytes: Cell::new(0) })
     }
 
     /// The address it is bound to.
@@ -111,17 +106,6 @@ impl DatagramSocket {
         Ok(())
     }
 
-    /// Room for any message, to be given back by [`DatagramSocket::give_room`] before
-    /// [`DatagramSocket::send`], which needs it too.
-    pub fn take_room(&self) -> Box<[u8]> {
-        self.room.take()
-    }
-
-    /// Takes back what [`DatagramSocket::take_room`] gave.
-    pub fn give_room(&self, room: Box<[u8]>) {
-        self.room.set(room);
-    }
-
     /// Receives a message that has arrived into `room`, without waiting: who sent it, and its bytes. None
     /// if nothing is there. It may be several datagrams, all but the last of one length: their first
     /// says how long they are, which the kernel would in more time.
@@ -143,35 +127,16 @@ impl DatagramSocket {
         }
     }
 
-    /// Sends datagrams in as few calls as the kernel allows; `write` writes one to the front of some
-    /// room, and returns its length. All but the last must be of one length. True if they are on their
-    /// way; false if there is no room for them now. Those that cannot be delivered are lost.
+    /// Sends what is in `bytes`, datagrams of `datagram_bytes` but for the last, which may be shorter, in
+    /// as few calls as the kernel allows. True if they are on their way; false if there is no room for
+    /// them now. Those that cannot be delivered are lost.
     ///
     /// # Panics
-    /// If one is longer than 1/45 of 64 KiB, or the room was not given back.
-    pub fn send<T>(
-        &mut self,
-        to: SocketAddr,
-        mut datagrams: impl Iterator<Item = T>,
-        write: impl Fn(&T, &mut [u8]) -> usize,
-    ) -> bool {
-        loop {
-            let (mut bytes, mut segment_bytes) = (0, 0);
-            for datagram in datagrams.by_ref().take(SEGMENTS_MAX) {
-                let len = write(&datagram, &mut self.room.get_mut()[bytes..]);
-                bytes += len;
-                segment_bytes = segment_bytes.max(len);
-            }
-            if bytes == 0 {
-                return true;
-            }
-            let room = self.room.take();
-            let is_sent = self.send_segments(to, &room[..bytes], segment_bytes);
-            self.room.set(room);
-            if !is_sent {
-                return false;
-            }
-        }
+    /// If `datagram_bytes` is 0.
+    pub fn send(&self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> bool {
+        bytes
+            .chunks(SEGMENTS_MAX * datagram_bytes)
+            .all(|message| self.send_segments(to, message, datagram_bytes))
     }
 
     /// Sends one datagram; it is lost if there is no room.
@@ -313,7 +278,7 @@ mod tests {
     #[test]
     fn many_datagrams_arrive_as_they_were_sent() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            let (mut a, b) = pair(address);
+            let (a, b) = pair(address);
             b.set_buffers(1 << 20).unwrap();
             let (from, to) = (a.local_address().unwrap(), b.local_address().unwrap());
             for splits in [true, false] {
@@ -325,10 +290,8 @@ mod tests {
                         bytes[..2].copy_from_slice(&(len(i) as u16).to_le_bytes());
                         bytes
                     };
-                    assert!(a.send(to, 0..n, |&i, room| {
-                        room[..len(i)].copy_from_slice(&content(i));
-                        len(i)
-                    }));
+                    let sent: Vec<u8> = (0..n).flat_map(content).collect();
+                    assert!(a.send(to, &sent, 1432));
                     let got = collect(&b, n);
                     assert_eq!(got.len(), n);
                     for (i, (sender, bytes)) in got.iter().enumerate() {
@@ -342,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_long_datagram_after_short_ones_arrives_whole() {
-        let (mut a, _) = pair("127.0.0.1:0");
+        let (a, _) = pair("127.0.0.1:0");
         // One that joins would hide that it came in pieces.
         let b = DatagramSocket::bind_single("127.0.0.1:0".parse().unwrap()).unwrap();
         let to = b.local_address().unwrap();
@@ -351,16 +314,12 @@ mod tests {
             wait(&[(b.as_fd(), false)], Duration::from_secs(1));
             (0..n).map_while(|_| Some(b.receive(&mut room).unwrap()?.1.len())).collect()
         };
-        let fill = |&bytes: &usize, room: &mut [u8]| {
-            room[..bytes].fill(1);
-            bytes
-        };
         for is_alone in [true, false] {
-            assert!(a.send(to, [100; 3].into_iter(), fill));
+            assert!(a.send(to, &[1; 300], 100));
             assert_eq!(lengths(3), [100; 3]);
             match is_alone {
                 true => a.send_one(to, &[1; 1400]),
-                false => assert!(a.send(to, [1400].into_iter(), fill)),
+                false => assert!(a.send(to, &[1; 1400], 1400)),
             }
             assert_eq!(lengths(2), [1400]);
         }

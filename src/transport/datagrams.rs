@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::link::{LinkIn, LinkOut, Links, Wire};
 use super::options::{Clock, Options, mapped};
 use super::{Endpoint, Error, Micros};
-use crate::sys::net::DatagramSocket;
+use crate::sys::net::{DatagramSocket, MESSAGE_BYTES};
 use crate::wire::datagram;
 
 /// Most messages that are received in one go.
@@ -48,6 +48,8 @@ pub struct Datagrams<C> {
     options: Options,
     links: Links,
     carrier: C,
+    /// For a message that is received.
+    room: Box<[u8]>,
     /// How many messages to ask for next: all after a go that got what it asked for, else one, as a
     /// go that finds fewer has asked once too often.
     n_wanted: usize,
@@ -84,7 +86,8 @@ impl<C: Carrier> Datagrams<C> {
     ) -> Datagrams<C> {
         let links = Links { next: None, prev: Some(prev) };
         let clock = Clock::start();
-        let mut node = Datagrams { options, links, carrier, n_wanted: 1, clock, address };
+        let room = vec![0; MESSAGE_BYTES].into_boxed_slice();
+        let mut node = Datagrams { options, links, carrier, room, n_wanted: 1, clock, address };
         if let Some(next) = next {
             node.set_next(next);
         }
@@ -93,9 +96,9 @@ impl<C: Carrier> Datagrams<C> {
 
     /// Takes what has arrived. Returns whether the socket had something.
     fn receive(&mut self, now: Micros) -> io::Result<bool> {
-        let mut room = self.carrier.socket().take_room();
+        let mut room = std::mem::take(&mut self.room);
         let received = self.receive_in(&mut room, now);
-        self.carrier.socket().give_room(room);
+        self.room = room;
         let n = received?;
         self.n_wanted = if n == self.n_wanted { MESSAGES_MAX } else { 1 };
         self.carrier.collect(&mut self.links, now)?;

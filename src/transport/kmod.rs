@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::datagrams::{self, Carrier, Datagrams};
-use super::link::{BANKS_MAX, Burst, LinkIn, LinkOut, Links, Outgoing, Wire};
+use super::link::{BANKS_MAX, Burst, LinkIn, LinkOut, Links, Wire};
 use super::options::Options;
 use super::{Error, Micros};
 use crate::sys::net::{self, DatagramSocket};
 use crate::sys::tensor::{self, Device};
-use crate::wire::datagram::{CHUNK_BYTES, CHUNKS_MAX};
+use crate::wire::datagram::{CHUNK_BYTES, CHUNKS_MAX, DATAGRAM_BYTES};
 
 // A bank of the module is a bank of the protocol.
 const _: () = assert!(tensor::CHUNK_BYTES == CHUNK_BYTES);
@@ -30,6 +30,8 @@ pub struct Module {
     device: Arc<Device>,
     /// Whom the module sends to, and in which session.
     dest: Option<(SocketAddr, u64)>,
+    /// Datagrams that leave through the socket, as the module cannot send them.
+    room: Box<[u8]>,
     notices: Vec<String>,
 }
 
@@ -47,7 +49,8 @@ impl Kmod {
         let prev = LinkIn::of_kernel(&device, options.config.clone());
         // The module takes what is found when the socket is asked.
         let notices = datagrams::poll_device(&socket, options.busy_poll_us).into_iter().collect();
-        let module = Module { socket, device, dest: None, notices };
+        let room = vec![0; CHUNKS_MAX * DATAGRAM_BYTES].into_boxed_slice();
+        let module = Module { socket, device, dest: None, room, notices };
         Ok(Datagrams::new(options, module, (address, next), prev))
     }
 
@@ -90,7 +93,11 @@ impl Wire for Module {
     fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool {
         let header = burst.header();
         if !self.is_way(to, header.session) {
-            return self.socket.send(to, burst.datagrams(), Outgoing::write);
+            let mut bytes = 0;
+            for datagram in burst.datagrams() {
+                bytes += datagram.write(&mut self.room[bytes..]);
+            }
+            return self.socket.send(to, &self.room[..bytes], DATAGRAM_BYTES);
         }
         let size = (header.n_chunks, header.frame_bytes);
         // What the network refuses is lost, as anywhere on the way.

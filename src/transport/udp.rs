@@ -7,10 +7,11 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::datagrams::{self, Carrier, Datagrams};
-use super::link::{Burst, LinkIn, LinkOut, Links, Mode, Outgoing, Wire};
+use super::link::{Burst, LinkIn, LinkOut, Links, Mode, Wire};
 use super::options::Options;
 use super::{Error, Micros};
 use crate::sys::net::{self, DatagramSocket};
+use crate::wire::datagram::DATAGRAM_BYTES;
 
 /// Room that is asked for in the kernel: some frames, with the kernel's own bookkeeping.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -43,7 +44,7 @@ impl Udp {
 
 impl Wire for Socket {
     fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool {
-        self.socket.send(to, burst.datagrams(), Outgoing::write)
+        burst.runs().all(|run| self.socket.send(to, run, DATAGRAM_BYTES))
     }
 
     fn control(&mut self, to: SocketAddr, datagram: &[u8]) {

@@ -28,6 +28,8 @@ pub const VERSION: u8 = 1;
 pub const HEADER_LEN: usize = 32;
 /// Most bytes of payload in a datagram; all chunks of a frame but the last have as many.
 pub const CHUNK_BYTES: usize = 1400;
+/// Bytes of a datagram whose chunk is full.
+pub const DATAGRAM_BYTES: usize = HEADER_LEN + CHUNK_BYTES;
 /// Most chunks of a frame.
 pub const CHUNKS_MAX: usize = 92;
 /// Most bytes of a frame as it travels, seals included.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::transport::Micros;
 use crate::transport::fault::Faults;
 use crate::transport::loopback::Network;
-use crate::wire::datagram::SLOTS_BYTES;
+use crate::wire::datagram::{CHUNKS_MAX, DATAGRAM_BYTES};
 use crate::wire::frame::Span;
 
 use nodes::{MasterNode, WorkerNode};
@@ -120,7 +120,7 @@ impl Ring {
         let machine = batches + tokens + MACHINE_BYTES;
         let workers = self.workers.iter_mut().flatten().map(WorkerNode::memory);
         for Memory { banks, held, heap } in workers.chain([self.master.memory()]) {
-            assert_eq!(banks, 2 * N_BANKS * SLOTS_BYTES.next_multiple_of(64));
+            assert_eq!(banks, 2 * N_BANKS * (CHUNKS_MAX * DATAGRAM_BYTES).next_multiple_of(64));
             assert!(held <= 2 * N_BANKS, "{held} frames held");
             assert!(heap <= machine, "{heap} bytes kept, {machine} at most");
         }

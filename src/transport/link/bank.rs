@@ -1,8 +1,9 @@
-//! Memory of one frame in the form it travels in: chunk `i` lies at `i * CHUNK_BYTES`.
+//! Memory of one frame in the form it travels in.
 //!
 //! The sender keeps a frame in its bank, sealed, until it is acknowledged; the receiver collects
-//! the chunks of one in any order. Plain bytes of a frame lie together: a sealed one is closed
-//! up when it is complete.
+//! the chunks of one in any order. Plain bytes of a frame lie together: for datagrams the sender
+//! spreads them with headers between them, in place, and a sealed frame that was received is
+//! closed up when it is complete.
 
 use std::hint::black_box;
 
@@ -12,8 +13,8 @@ use crate::sys::crc;
 use crate::sys::tensor::{RxBank, TxSlot};
 use crate::wire::control::{Chunks, all_chunks};
 use crate::wire::datagram::{
-    CHUNK_BYTES, CHUNKS_MAX, Datagram, FRAME_MAX, HEADER_LEN, Header, Kind, SLOTS_BYTES, TAG_BYTES,
-    checksum, emit_words,
+    CHUNK_BYTES, CHUNKS_MAX, DATAGRAM_BYTES, Datagram, FRAME_MAX, HEADER_LEN, Header, Kind,
+    TAG_BYTES, checksum, emit_words,
 };
 use crate::wire::seal::SessionKeys;
 
@@ -30,6 +31,15 @@ pub enum Mode {
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct CacheLine([u8; 64]);
+
+/// Bytes in front of a frame that is written in this process's own memory: what headers and seals
+/// take. Chunks of it thus never move up.
+const FRONT_BYTES: usize = CHUNKS_MAX * (HEADER_LEN + TAG_BYTES);
+/// Bytes of a bank there.
+const MEMORY_BYTES: usize = FRONT_BYTES + FRAME_MAX + TAG_BYTES;
+
+const _: () = assert!(FRONT_BYTES.is_multiple_of(align_of::<CacheLine>()));
+const _: () = assert!(MEMORY_BYTES >= CHUNKS_MAX * DATAGRAM_BYTES);
 
 /// Where a frame lies.
 enum Memory {
@@ -59,9 +69,32 @@ impl Memory {
     }
 }
 
+/// Where the chunks of a frame lie in its memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Layout {
+    /// Where the first one begins.
+    start: usize,
+    /// From each one's begin to the next one's.
+    step: usize,
+}
+
+impl Layout {
+    /// Side by side, as they are collected, and as the kernel module takes them.
+    const SLOTS: Layout = Layout { start: 0, step: CHUNK_BYTES };
+    /// Each behind its header, side by side.
+    const DATAGRAMS: Layout = Layout { start: HEADER_LEN, step: DATAGRAM_BYTES };
+    /// A single one, where it was written.
+    const WHOLE: Layout = Layout { start: FRONT_BYTES, step: 0 };
+
+    fn at(self, chunk: usize) -> usize {
+        self.start + chunk * self.step
+    }
+}
+
 /// One frame and what is known of it.
 pub(super) struct Bank {
     memory: Memory,
+    layout: Layout,
     /// Checksum of each chunk's datagram, where the kernel module sends it.
     crcs: [u32; CHUNKS_MAX],
     header: Header,
@@ -89,7 +122,7 @@ pub(super) enum Deposit {
 
 impl Bank {
     pub(super) fn new() -> Bank {
-        let lines = vec![CacheLine::zeroed(); SLOTS_BYTES.div_ceil(64)];
+        let lines = vec![CacheLine::zeroed(); MEMORY_BYTES.div_ceil(64)];
         Bank::in_memory(Memory::Own(lines.into_boxed_slice()))
     }
 
@@ -104,7 +137,8 @@ impl Bank {
     }
 
     fn in_memory(memory: Memory) -> Bank {
-        Bank { memory, crcs: [0; CHUNKS_MAX], header: EMPTY, have: 0, frame_bytes: 0 }
+        let (layout, crcs) = (Layout::SLOTS, [0; CHUNKS_MAX]);
+        Bank { memory, layout, crcs, header: EMPTY, have: 0, frame_bytes: 0 }
     }
 
     /// Bytes that it takes, whatever it holds.
@@ -131,14 +165,18 @@ impl Bank {
 
     /// Room for a frame to be sent.
     pub(super) fn buffer(&mut self) -> &mut [u8] {
-        &mut self.memory.bytes_mut()[..FRAME_MAX]
+        let start = match self.memory {
+            Memory::Own(_) => FRONT_BYTES,
+            _ => 0,
+        };
+        &mut self.memory.bytes_mut()[start..][..FRAME_MAX]
     }
 
     /// Reads the memory of a frame of `bytes`, so that the CPU's nearest cache holds it.
     pub(super) fn warm(&self, bytes: usize) {
         if let Memory::Own(lines) = &self.memory {
-            let lines = &lines[..bytes.div_ceil(size_of::<CacheLine>())];
-            black_box(lines.iter().fold(0, |sum, line| sum ^ line.0[0]));
+            let n_lines = (FRONT_BYTES + bytes).div_ceil(size_of::<CacheLine>());
+            black_box(lines.iter().take(n_lines).fold(0, |sum, line| sum ^ line.0[0]));
         }
     }
 
@@ -167,29 +205,59 @@ impl Bank {
             frame_bytes: (bytes + n_chunks * tag_bytes) as u32,
         };
         self.have = all_chunks(n_chunks);
+        self.layout = match (&self.memory, mode) {
+            (Memory::Own(_), Mode::Datagrams) => Layout::DATAGRAMS,
+            (Memory::Own(_), Mode::Stream) => Layout::WHOLE,
+            _ => Layout::SLOTS,
+        };
+        match self.layout {
+            Layout::DATAGRAMS => self.spread(bytes, plain, keys),
+            _ => self.seal_slots(bytes, plain, keys),
+        }
+    }
+
+    /// Makes datagrams of `bytes` in the buffer, `plain` of them in each but the last.
+    fn spread(&mut self, bytes: usize, plain: usize, keys: Option<&SessionKeys>) {
         let memory = self.memory.bytes_mut();
-        if tag_bytes > 0 {
+        for chunk in 0..usize::from(self.header.n_chunks) {
+            let header = Header { chunk: chunk as u16, ..self.header };
+            let from = FRONT_BYTES + chunk * plain;
+            let mut from = from..from + plain.min(bytes - chunk * plain);
+            let at = self.layout.at(chunk);
+            if let Some(keys) = keys {
+                memory.copy_within(from, at);
+                from = at..at + header.payload_bytes();
+                seal(&header, keys, &mut memory[from.clone()]);
+            }
+            let mut words = header.words();
+            words[3] |= u64::from(crc::slide(words, memory, from, at)) << 32;
+            let raw = memory[..at].last_chunk_mut().expect("a header goes before each chunk");
+            emit_words(words, raw);
+        }
+    }
+
+    /// Seals the `bytes` of the buffer, `plain` of them in each chunk but the last, and takes the
+    /// checksums, where that is wanted.
+    fn seal_slots(&mut self, bytes: usize, plain: usize, keys: Option<&SessionKeys>) {
+        let is_summed = matches!(self.memory, Memory::Slot(_));
+        let n_chunks = usize::from(self.header.n_chunks);
+        let memory = self.memory.bytes_mut();
+        if keys.is_some() {
             // From the end, as chunks move up.
             for chunk in (1..n_chunks).rev() {
                 let end = bytes.min((chunk + 1) * plain);
-                memory.copy_within(chunk * plain..end, chunk * CHUNK_BYTES);
+                memory.copy_within(chunk * plain..end, self.layout.at(chunk));
             }
         }
-        let is_summed = matches!(self.memory, Memory::Slot(_));
-        if keys.is_none() && !is_summed {
-            return;
-        }
-        let memory = self.memory.bytes_mut();
         for chunk in 0..n_chunks {
             let header = Header { chunk: chunk as u16, ..self.header };
-            let at = chunk * CHUNK_BYTES;
-            let payload = &mut memory[at..at + header.payload_bytes()];
-            let mut raw = [0; HEADER_LEN];
-            header.emit(&mut raw, |_| 0);
+            let payload = &mut memory[self.layout.at(chunk)..][..header.payload_bytes()];
             if let Some(keys) = keys {
-                keys.seal(&header, &raw, payload);
+                seal(&header, keys, payload);
             }
             if is_summed {
+                let mut raw = [0; HEADER_LEN];
+                header.emit(&mut raw, |_| 0);
                 self.crcs[chunk] = checksum(&raw, payload);
             }
         }
@@ -197,8 +265,8 @@ impl Bank {
 
     /// The frame as it travels.
     pub(super) fn burst(&self, chunks: Chunks) -> Burst<'_> {
-        let memory = self.memory.bytes();
-        Burst { header: self.header, crcs: &self.crcs, memory, chunks: chunks & self.have }
+        let (memory, layout, crcs) = (self.memory.bytes(), self.layout, &self.crcs);
+        Burst { header: self.header, layout, crcs, memory, chunks: chunks & self.have }
     }
 
     /// Bytes of the frame as it travels.
@@ -350,6 +418,13 @@ impl Bank {
     }
 }
 
+/// Seals a chunk whose plain bytes are in front of `payload`.
+fn seal(header: &Header, keys: &SessionKeys, payload: &mut [u8]) {
+    let mut raw = [0; HEADER_LEN];
+    header.emit(&mut raw, |_| 0);
+    keys.seal(header, &raw, payload);
+}
+
 /// Whether a chunk is what its sender sent; a sealed one is then opened.
 fn proves(
     header: &Header,
@@ -369,6 +444,7 @@ fn proves(
 /// Chunks of one frame, to be sent together.
 pub struct Burst<'a> {
     header: Header,
+    layout: Layout,
     crcs: &'a [u32; CHUNKS_MAX],
     memory: &'a [u8],
     chunks: Chunks,
@@ -407,17 +483,41 @@ impl Burst<'_> {
             let chunk = left.trailing_zeros() as usize;
             left &= left.checked_sub(1)?;
             let header = Header { chunk: chunk as u16, ..self.header };
-            let at = chunk * CHUNK_BYTES;
-            let payload = &self.memory[at..at + header.payload_bytes()];
-            Some(Outgoing { header, payload })
+            let at = self.layout.at(chunk);
+            let end = at + header.payload_bytes();
+            Some(match self.layout {
+                Layout::DATAGRAMS => Outgoing::Whole(&self.memory[at - HEADER_LEN..end]),
+                _ => Outgoing::Parts { header, payload: &self.memory[at..end] },
+            })
+        })
+    }
+
+    /// The datagrams where they lie side by side, [`DATAGRAM_BYTES`] each but for the last: one run
+    /// after the other. None if the link sends by other means than sockets for datagrams.
+    pub fn runs(&self) -> impl Iterator<Item = &[u8]> {
+        let mut left = if self.layout == Layout::DATAGRAMS { self.chunks } else { 0 };
+        std::iter::from_fn(move || {
+            let first = left.trailing_zeros();
+            let n = left.checked_shr(first)?.trailing_ones();
+            left &= Chunks::MAX << (first + n);
+            let last = Header { chunk: (first + n - 1) as u16, ..self.header };
+            let end = self.layout.at(usize::from(last.chunk)) + last.payload_bytes();
+            Some(&self.memory[first as usize * DATAGRAM_BYTES..end])
         })
     }
 }
 
-/// A datagram of a chunk, whose checksum is made as it is written.
-pub struct Outgoing<'a> {
-    header: Header,
-    payload: &'a [u8],
+/// A datagram of a chunk.
+pub enum Outgoing<'a> {
+    /// As it travels.
+    Whole(&'a [u8]),
+    /// Without its checksum, which is made as it is written.
+    Parts {
+        /// What goes before the payload.
+        header: Header,
+        /// The chunk.
+        payload: &'a [u8],
+    },
 }
 
 impl Outgoing<'_> {
@@ -426,18 +526,31 @@ impl Outgoing<'_> {
     /// # Panics
     /// If `room` is shorter.
     pub fn write(&self, room: &mut [u8]) -> usize {
-        let (raw, rest) = room.split_first_chunk_mut().expect("there is room for a datagram");
-        let mut words = self.header.words();
-        words[3] |= u64::from(crc::copy(words, self.payload, rest)) << 32;
-        emit_words(words, raw);
-        HEADER_LEN + self.payload.len()
+        match *self {
+            Outgoing::Whole(bytes) => {
+                room[..bytes.len()].copy_from_slice(bytes);
+                bytes.len()
+            }
+            Outgoing::Parts { header, payload } => {
+                let (raw, rest) =
+                    room.split_first_chunk_mut().expect("there is room for a datagram");
+                let mut words = header.words();
+                words[3] |= u64::from(crc::copy(words, payload, rest)) << 32;
+                emit_words(words, raw);
+                HEADER_LEN + payload.len()
+            }
+        }
     }
 
     /// The same in memory of its own.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = vec![0; HEADER_LEN + self.payload.len()];
-        self.write(&mut bytes);
-        bytes
+        let bytes = match self {
+            Outgoing::Whole(bytes) => bytes.len(),
+            Outgoing::Parts { payload, .. } => HEADER_LEN + payload.len(),
+        };
+        let mut room = vec![0; bytes];
+        self.write(&mut room);
+        room
     }
 }
 
@@ -486,10 +599,27 @@ mod tests {
     }
 
     #[test]
+    fn runs_are_the_datagrams_side_by_side() {
+        let mut bank = Bank::new();
+        bank.close(5 * CHUNK_BYTES + 1, (5, 9), Mode::Datagrams, None);
+        for (chunks, wanted) in
+            [(0, vec![]), (Chunks::MAX, vec![6]), (0b10_1101, vec![1, 2, 1]), (0b11_0000, vec![2])]
+        {
+            let burst = bank.burst(chunks);
+            let runs: Vec<_> = burst.runs().collect();
+            let n_datagrams: Vec<_> =
+                runs.iter().map(|run| run.len().div_ceil(DATAGRAM_BYTES)).collect();
+            assert_eq!(n_datagrams, wanted);
+            let datagrams: Vec<_> = burst.datagrams().map(|outgoing| outgoing.to_vec()).collect();
+            assert_eq!(runs.concat(), datagrams.concat());
+        }
+    }
+
+    #[test]
     fn chunks_that_contradict_each_other_are_refused() {
         let mut bank = Bank::new();
         let mut deposit = |header: Header, keys| {
-            let bytes = Outgoing { header, payload: &[0; CHUNK_BYTES] }.to_vec();
+            let bytes = Outgoing::Parts { header, payload: &[0; CHUNK_BYTES] }.to_vec();
             bank.deposit(&header, &Datagram::new_checked(&bytes[..]).unwrap(), keys)
         };
         let first = Header { n_chunks: 3, frame_bytes: 3000, ..EMPTY };
