@@ -4,13 +4,13 @@
 //! piece. The connection loses nothing, so the link protocol only adds credit and liveness; a
 //! connection that breaks ends its session.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::link::{Burst, LOST_US, LinkIn, LinkOut, Links, Mode, Outgoing, State, Wire};
+use super::link::{Burst, LOST_US, LinkIn, LinkOut, Links, Mode, State, Wire};
 use super::options::{Clock, Options, mapped};
 use super::{Endpoint, Error, Micros};
 use crate::sys::net;
@@ -78,7 +78,7 @@ struct Out {
 impl Wire for Out {
     fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> bool {
         let Some(next) = &mut self.next else { return true };
-        burst.datagrams().all(|datagram| next.frame(&datagram))
+        burst.runs().all(|frame| next.frame(frame))
     }
 
     fn control(&mut self, to: SocketAddr, datagram: &[u8]) {
@@ -116,15 +116,25 @@ impl Output {
     }
 
     /// Sends a frame, or keeps the rest of it. False if what came before still waits.
-    fn frame(&mut self, datagram: &Outgoing<'_>) -> bool {
+    fn frame(&mut self, frame: &[u8]) -> bool {
         if !self.flush() {
             return false;
         }
-        let (len, room) = self.memory.split_first_chunk_mut().expect("there is room for a record");
-        let bytes = datagram.write(room);
-        *len = (bytes as u32).to_le_bytes();
-        self.end = len.len() + bytes;
-        self.flush();
+        let len = (frame.len() as u32).to_le_bytes();
+        let record = [IoSlice::new(&len), IoSlice::new(frame)];
+        self.start = match (&*self.stream).write_vectored(&record) {
+            Err(e) if is_later(&e) => 0,
+            Ok(n) if n > 0 => n,
+            _ => {
+                self.is_broken = true;
+                return true;
+            }
+        };
+        self.end = len.len() + frame.len();
+        if !self.is_empty() {
+            self.memory[..len.len()].copy_from_slice(&len);
+            self.memory[len.len()..self.end].copy_from_slice(frame);
+        }
         true
     }
 
@@ -435,6 +445,7 @@ impl Endpoint for Tcp {
         self.transmit(start);
         let mut n_received = self.receive_all(start);
         let mut now = start;
+        let mut is_warm = false;
         loop {
             if self.links.is_ready() {
                 return Ok(());
@@ -447,6 +458,9 @@ impl Endpoint for Tcp {
                 return Ok(());
             }
             if now < spin_end || n_received > 0 {
+                if !std::mem::replace(&mut is_warm, true) {
+                    self.links.warm();
+                }
                 std::hint::spin_loop();
                 n_received = self.receive_next(now) + self.receive_prev(now, true);
             } else {

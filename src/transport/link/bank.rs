@@ -83,8 +83,6 @@ impl Layout {
     const SLOTS: Layout = Layout { start: 0, step: CHUNK_BYTES };
     /// Each behind its header, side by side.
     const DATAGRAMS: Layout = Layout { start: HEADER_LEN, step: DATAGRAM_BYTES };
-    /// A single one, where it was written.
-    const WHOLE: Layout = Layout { start: FRONT_BYTES, step: 0 };
 
     fn at(self, chunk: usize) -> usize {
         self.start + chunk * self.step
@@ -205,19 +203,15 @@ impl Bank {
             frame_bytes: (bytes + n_chunks * tag_bytes) as u32,
         };
         self.have = all_chunks(n_chunks);
-        self.layout = match (&self.memory, mode) {
-            (Memory::Own(_), Mode::Datagrams) => Layout::DATAGRAMS,
-            (Memory::Own(_), Mode::Stream) => Layout::WHOLE,
-            _ => Layout::SLOTS,
-        };
-        match self.layout {
-            Layout::DATAGRAMS => self.spread(bytes, plain, keys),
-            _ => self.seal_slots(bytes, plain, keys),
+        match &self.memory {
+            Memory::Own(_) => self.spread(bytes, plain, keys),
+            _ => self.fill_slots(bytes, plain, keys),
         }
     }
 
     /// Makes datagrams of `bytes` in the buffer, `plain` of them in each but the last.
     fn spread(&mut self, bytes: usize, plain: usize, keys: Option<&SessionKeys>) {
+        self.layout = Layout::DATAGRAMS;
         let memory = self.memory.bytes_mut();
         for chunk in 0..usize::from(self.header.n_chunks) {
             let header = Header { chunk: chunk as u16, ..self.header };
@@ -236,10 +230,9 @@ impl Bank {
         }
     }
 
-    /// Seals the `bytes` of the buffer, `plain` of them in each chunk but the last, and takes the
-    /// checksums, where that is wanted.
-    fn seal_slots(&mut self, bytes: usize, plain: usize, keys: Option<&SessionKeys>) {
-        let is_summed = matches!(self.memory, Memory::Slot(_));
+    /// Makes chunks of `bytes` in the buffer, `plain` of them in each but the last, with their
+    /// checksums beside them, as the kernel module takes them.
+    fn fill_slots(&mut self, bytes: usize, plain: usize, keys: Option<&SessionKeys>) {
         let n_chunks = usize::from(self.header.n_chunks);
         let memory = self.memory.bytes_mut();
         if keys.is_some() {
@@ -255,11 +248,9 @@ impl Bank {
             if let Some(keys) = keys {
                 seal(&header, keys, payload);
             }
-            if is_summed {
-                let mut raw = [0; HEADER_LEN];
-                header.emit(&mut raw, |_| 0);
-                self.crcs[chunk] = checksum(&raw, payload);
-            }
+            let mut raw = [0; HEADER_LEN];
+            header.emit(&mut raw, |_| 0);
+            self.crcs[chunk] = checksum(&raw, payload);
         }
     }
 
