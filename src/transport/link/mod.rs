@@ -37,6 +37,9 @@ use crate::wire::seal::{Key, SessionKeys};
 
 /// A neighbour that says nothing for so long is lost.
 pub const LOST_US: Micros = 1_000_000;
+/// How long frames may wait for their acknowledgement: others may come meanwhile, and what the
+/// node sends in reply goes first. The sender expects it.
+const ACK_DELAY_US: Micros = 500;
 /// A link with nothing to say sends a PING as often.
 const PING_US: Micros = 250_000;
 /// Events that wait to be asked for; the oldest is dropped when there are more.

@@ -11,8 +11,8 @@ use super::bank::{Bank, Deposit};
 use super::handshake::{Agreed, Judged, Offers};
 use super::sender::bank;
 use super::{
-    BANKS_MAX, Event, LOST_US, LinkConfig, Progress, State, Stats, Wire, is_before, open_control,
-    send_control, without_pause,
+    ACK_DELAY_US, BANKS_MAX, Event, LOST_US, LinkConfig, Progress, State, Stats, Wire, is_before,
+    open_control, send_control, without_pause,
 };
 use crate::sys::tensor::{self, Device, RxBank};
 use crate::transport::Micros;
@@ -27,9 +27,6 @@ const REORDER_MIN_US: Micros = 1_000;
 const NACK_AGAIN_US: Micros = 2_000;
 /// How many banks that nothing has come into are looked at, behind the newest frame.
 const LOOK_AHEAD: u32 = 4;
-/// How long frames may wait for their acknowledgement: others may come meanwhile, and what the
-/// node sends in reply goes first. Well below the sender's shortest timeout.
-const ACK_DELAY_US: Micros = 500;
 /// HELLOs and CONFIRMs that are looked at in [`GREETING_SPAN_US`]: strangers cost no more.
 const GREETINGS_MAX: u32 = 32;
 const GREETING_SPAN_US: Micros = 10_000;

@@ -1,10 +1,14 @@
-//! Round-trip time: smoothed mean and deviation, as RFC 6298 computes them.
+//! Round-trip time: smoothed mean and deviation, and how long to wait for an answer, as RFC 9002
+//! computes them.
 
+use super::ACK_DELAY_US;
 use crate::transport::Micros;
 
 /// Shortest and longest time before an unanswered datagram is asked about.
 const RTO_MIN_US: Micros = 2_000;
 const RTO_MAX_US: Micros = 500_000;
+/// How exactly nodes wake up.
+const GRANULARITY_US: Micros = 1_000;
 
 /// The estimate, in microseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +40,10 @@ impl Rtt {
     pub(super) fn timeout(&self, tries: u32) -> Micros {
         let first = match self.srtt {
             0 => 20_000,
-            srtt => (srtt + 4 * self.var).clamp(RTO_MIN_US, RTO_MAX_US),
+            srtt => {
+                let first = srtt + (4 * self.var).max(GRANULARITY_US) + ACK_DELAY_US;
+                first.clamp(RTO_MIN_US, RTO_MAX_US)
+            }
         };
         (first << tries.min(8)).min(RTO_MAX_US)
     }

@@ -278,6 +278,23 @@ fn nothing_is_sent_twice_over_a_good_network() {
 }
 
 #[test]
+fn lone_frames_are_not_asked_for_before_their_acknowledgement_is_late() {
+    for rtt_us in [100, 1_000, 1_600, 2_000, 5_000, 20_000] {
+        let way_us = rtt_us / 2;
+        let mut sim = Sim::new(1, Some(Faults { delay_us: way_us..way_us + 1, ..Faults::NONE }));
+        sim.steps_until("the session", 1_000_000, Sim::is_up);
+        let settled = sim.network.now() + 5_000_000;
+        sim.steps_until("pings", 10_000_000, |sim| sim.network.now() > settled);
+        for n_frames in 1..=50 {
+            sim.exchange(n_frames);
+            sim.steps_until("the acknowledgement", 100_000, |sim| sim.next().in_flight() == 0);
+        }
+        let duplicates = sim.prev().stats().duplicates;
+        assert_eq!(duplicates, 0, "{rtt_us} us there and back");
+    }
+}
+
+#[test]
 fn one_lost_datagram_costs_milliseconds() {
     for chunk in 0..3 {
         let mut sim = Sim::new(1, Some(Faults::NONE));
