@@ -41,6 +41,9 @@ const MEMORY_BYTES: usize = FRONT_BYTES + FRAME_MAX + TAG_BYTES;
 const _: () = assert!(FRONT_BYTES.is_multiple_of(align_of::<CacheLine>()));
 const _: () = assert!(MEMORY_BYTES >= CHUNKS_MAX * DATAGRAM_BYTES);
 
+/// Bytes that are worth having in the CPU's nearest cache before they are written.
+const WARM_BYTES_MAX: usize = 32 << 10;
+
 /// Where a frame lies.
 enum Memory {
     /// In this process's own memory.
@@ -170,11 +173,13 @@ impl Bank {
         &mut self.memory.bytes_mut()[start..][..FRAME_MAX]
     }
 
-    /// Reads the memory of a frame of `bytes`, so that the CPU's nearest cache holds it.
+    /// Reads the memory of a frame of `bytes`, so that the CPU's nearest cache holds it, as far as it
+    /// may stay there.
     pub(super) fn warm(&self, bytes: usize) {
         if let Memory::Own(lines) = &self.memory {
-            let n_lines = (FRONT_BYTES + bytes).div_ceil(size_of::<CacheLine>());
-            black_box(lines.iter().take(n_lines).fold(0, |sum, line| sum ^ line.0[0]));
+            let warm_bytes = (FRONT_BYTES + bytes).min(WARM_BYTES_MAX);
+            let lines = &lines[..warm_bytes / size_of::<CacheLine>()];
+            black_box(lines.iter().fold(0, |sum, line| sum ^ line.0[0]));
         }
     }
 
