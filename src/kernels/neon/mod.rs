@@ -11,6 +11,7 @@ use std::arch::asm;
 use half::f16;
 
 use self::attend::{score_4, weigh_4};
+use self::exp::{soften_4, swiglu};
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
 use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, place_rows};
 use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
@@ -18,6 +19,7 @@ use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
 mod attend;
+mod exp;
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
