@@ -90,8 +90,7 @@ pub(super) fn quantize_q8(
 #[inline(always)]
 pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
     for (q, bias) in q.chunks_exact(group).zip(biases) {
-        let sum: i32 = q.as_chunks::<32>().0.as_flattened().iter().map(|q| i32::from(*q)).sum();
-        *bias = -128 * sum;
+        *bias = -128 * q.as_chunks().0.iter().map(sum_of).sum::<i32>();
     }
 }
 
@@ -99,8 +98,14 @@ pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
 #[inline(always)]
 pub(super) fn sum_q8(q: &[i8], sums: &mut [i32]) {
     for (q, sum) in q.as_chunks::<{ bcml1::BLOCK }>().0.iter().zip(sums) {
-        *sum = q.iter().map(|q| i32::from(*q)).sum();
+        *sum = sum_of(q);
     }
+}
+
+/// Sums of 32 bytes are small integers.
+#[inline(always)]
+fn sum_of(q: &[i8; 32]) -> i32 {
+    i32::from(q.iter().map(|q| i16::from(*q)).sum::<i16>())
 }
 
 /// By how much the scale of group `g` is larger than the next one: see [`super`].
