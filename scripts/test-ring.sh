@@ -31,18 +31,23 @@ has_parts=
 declare -A pids=()
 
 clean_up() {
-	local name pid
+	local pid
 	for pid in $(pgrep -f -- "^${leap:-leap} .*$work/ring"); do
 		kill -KILL "$pid" 2>/dev/null || true
 	done
 	wait 2>/dev/null || true
-	if [ -n "$has_namespaces" ]; then
-		for name in "${NODES[@]}"; do
-			as_root ip netns delete "leap-$name" 2>/dev/null || true
-		done
-		as_root ip link delete "$BRIDGE" 2>/dev/null || true
-	fi
+	remove_namespaces
 	rm -rf "$work"
+}
+
+remove_namespaces() {
+	local name
+	[ -n "$has_namespaces" ] || return 0
+	for name in "${NODES[@]}"; do
+		as_root ip netns delete "leap-$name" 2>/dev/null || true
+	done
+	as_root ip link delete "$BRIDGE" 2>/dev/null || true
+	has_namespaces=
 }
 
 # One namespace a node, on a bridge; each drops datagrams that come in.
@@ -268,6 +273,8 @@ fi
 if can_use_namespaces; then
 	say "nodes in network namespaces that lose $LOSS % of what comes in"
 else
+	# Some may have been made.
+	remove_namespaces
 	say "no network namespaces here ($(tail -n 1 "$work/namespaces" 2>/dev/null || say "no root, ip or nft")): processes on loopback, without loss"
 fi
 write_ring
