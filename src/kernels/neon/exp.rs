@@ -15,7 +15,9 @@ static FACTORS: [f32; 4] =
 /// What products are added to; 1 and 2 are instructions' own.
 static CONSTANTS: [f32; 4] = {
     let [_, a, b, c, one, two, and_two] = float::EXP_POLYNOMIAL;
-    assert!(one == 1.0 && two == 2.0 && and_two == 2.0);
+    assert!(one == 1.0);
+    assert!(two == 2.0);
+    assert!(and_two == 2.0);
     [float::EXP_ROUND, a, b, c]
 };
 
@@ -26,12 +28,14 @@ macro_rules! constant {
     };
 }
 
+/// One instruction for each of four vectors.
 macro_rules! each {
     ($name:literal $($to:literal $a:literal $b:literal),*) => {
         concat!($(floats!($name $to $a $b),)*)
     };
 }
 
+/// The same by a factor.
 macro_rules! each_by_lane {
     ($name:literal $lane:literal: $($to:literal $a:literal),*) => {
         concat!($(floats_by_lane!($name $to $a 24 $lane),)*)
@@ -56,7 +60,7 @@ macro_rules! horner {
 fn exp_of_negative(y: [float32x4_t; 4]) -> [float32x4_t; 4] {
     let (factors, constants) = (super::load_floats(&FACTORS), super::load_floats(&CONSTANTS));
     let (a, b, c, d);
-    // SAFETY: this works on registers that are named.
+    // SAFETY: these instructions are in ARMv8.0 and work on registers that are named.
     unsafe {
         asm!(
             constant!("dup" "v26.s[0]": 8 9 10 11),
