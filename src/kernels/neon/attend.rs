@@ -79,7 +79,7 @@ macro_rules! weigh {
 #[target_feature(enable = "neon")]
 pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
     let head_dim = q[0].len();
-    if head_dim < 4 * LANES || !head_dim.is_multiple_of(2 * LANES) {
+    if head_dim < 2 * LANES || !head_dim.is_multiple_of(LANES) {
         for (q, out) in q.into_iter().zip(out) {
             score(q, keys, scale, out);
         }
@@ -95,16 +95,18 @@ pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]
 #[target_feature(enable = "neon")]
 fn score_2(q: [&[f32]; 2], keys: &[f32], scale: f32, out: [&mut [f32]; 2]) {
     let head_dim = q[0].len();
-    let (n, rounds) = (keys.len() / head_dim, head_dim / (2 * LANES) - 1);
+    let (n, rounds) = (keys.len() / head_dim, head_dim / (2 * LANES));
     let [a, b] = out;
     if n >= 2 {
         assert!(rounds != 0);
+        assert!(head_dim.is_multiple_of(LANES));
         assert!(q[1].len() == head_dim);
         assert!(a.len() >= n);
         assert!(b.len() >= n);
         // SAFETY: for each two of `n` keys this reads both, each of the queries, and writes two floats
-        // of each output; of rows 32 floats and 32 more in each of `rounds`. So many were found to be
-        // there. Everything else is registers that are named.
+        // of each output; of rows, which are whole 16 floats and 32 at least, 16 and then, in `rounds`
+        // of 32 that may begin in their middle, the others. So many were found to be there. Everything
+        // else is registers that are named.
         unsafe {
             asm!(
                 "2:",
@@ -113,9 +115,11 @@ fn score_2(q: [&[f32]; 2], keys: &[f32], scale: f32, out: [&mut [f32]; 2]) {
                 "add {next}, {key}, {key_bytes}",
                 "mov {round}, {rounds}",
                 add_lanes_2x2!("fmul"),
-                add_lanes_2x2!("fmla"),
+                // What is left of an even number of 16 floats is an odd one.
+                "tbz {key_bytes}, #6, 4f",
                 "3:",
                 add_lanes_2x2!("fmla"),
+                "4:",
                 add_lanes_2x2!("fmla"),
                 "subs {round}, {round}, #1",
                 "b.ne 3b",
