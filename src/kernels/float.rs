@@ -90,8 +90,7 @@ pub(super) fn quantize_q8(
 #[inline(always)]
 pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
     for (q, bias) in q.chunks_exact(group).zip(biases) {
-        let sum: i32 = q.as_chunks::<32>().0.as_flattened().iter().map(|q| i32::from(*q)).sum();
-        *bias = -128 * sum;
+        *bias = -128 * q.as_chunks().0.iter().map(sum_of).sum::<i32>();
     }
 }
 
@@ -99,8 +98,14 @@ pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
 #[inline(always)]
 pub(super) fn sum_q8(q: &[i8], sums: &mut [i32]) {
     for (q, sum) in q.as_chunks::<{ bcml1::BLOCK }>().0.iter().zip(sums) {
-        *sum = q.iter().map(|q| i32::from(*q)).sum();
+        *sum = sum_of(q);
     }
+}
+
+/// Sums of 32 bytes are small integers.
+#[inline(always)]
+fn sum_of(q: &[i8; 32]) -> i32 {
+    i32::from(q.iter().map(|q| i16::from(*q)).sum::<i16>())
 }
 
 /// By how much the scale of group `g` is larger than the next one: see [`super`].
@@ -353,55 +358,47 @@ pub(super) fn weigh_4<const FMA: bool, const N: usize>(
     }
 }
 
-/// `exp(x)` within `1e-7` relative, for `x` outside of [`EXP_LEAST`] to [`EXP_MOST`] that of the nearer
-/// end, NaN for NaN. `exp(x) = 2^n * exp(r)` with `|r| <= ln(2) / 2`, and for `exp(r)` a polynomial of
-/// degree 6 through Chebyshev nodes (off by `1.1e-8` relative).
+/// `exp(x)` within `1e-7` relative, above [`EXP_MOST`] that of it, 0 below -86.99, NaN for NaN.
 #[inline(always)]
 pub(super) fn exp_within<const FMA: bool>(x: f32) -> f32 {
     // A NaN passes.
-    let x = if x < EXP_LEAST { EXP_LEAST } else { x };
-    let x = if x > EXP_MOST { EXP_MOST } else { x };
-    let (p, n) = exp_parts::<FMA>(x);
-    p * power_of_two(n)
+    exp_to_one::<FMA>(if x > EXP_MOST { EXP_MOST } else { x })
 }
 
-/// The same for `x` that is not above 0, or NaN; 0 below [`EXP_LEAST`], as numbers that are not normal
-/// take many times as long.
+/// The same for `x` that is not above [`EXP_MOST`], or NaN: `exp(x) = 2^n * exp(r)` with
+/// `|r| <= ln(2) / 2`, and for `2 * exp(r)` a polynomial of degree 6 through Chebyshev nodes (off by
+/// `1.1e-8` relative).
+///
+/// The bits of `n + 126` are those of `2^(n-1)`, but of 0 for the least `n`, -126: numbers that are
+/// not normal, which take many times as long, do not come about.
 #[inline(always)]
 pub(super) fn exp_to_one<const FMA: bool>(x: f32) -> f32 {
-    let is_zero = x < EXP_LEAST;
-    let x = if is_zero { EXP_LEAST } else { x };
-    let (p, n) = exp_parts::<FMA>(x);
-    let y = p * power_of_two(n);
-    if is_zero { 0.0 } else { y }
-}
-
-/// From here on `exp(x)` is a normal number, and `n` no less than -126.
-const EXP_LEAST: f32 = -87.33;
-
-/// Up to here `n` is no more than 127.
-const EXP_MOST: f32 = 88.0;
-
-/// `exp(r)` and `n` for `x = n * ln(2) + r`.
-#[inline(always)]
-fn exp_parts<const FMA: bool>(x: f32) -> (f32, i32) {
-    const LN2_HI: f32 = 0.693_145_75; // 15 bits: times n it is exact
-    const LN2_LO: f32 = 1.428_606_8e-6;
-    let shifted = fma::<FMA>(x, std::f32::consts::LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    let r = fma::<FMA>(n, -LN2_LO, fma::<FMA>(n, -LN2_HI, x));
-    let mut p = 1.392_625e-3;
-    for c in [8.363_233e-3, 4.166_655_2e-2, 0.166_665_76, 0.5, 1.0, 1.0] {
+    let x = if x < EXP_LEAST { EXP_LEAST } else { x };
+    let shifted = fma::<FMA>(x, std::f32::consts::LOG2_E, EXP_ROUND);
+    let n = shifted - EXP_ROUND;
+    let r = fma::<FMA>(n, -LN2[1], fma::<FMA>(n, -LN2[0], x));
+    let [mut p, rest @ ..] = EXP_POLYNOMIAL;
+    for c in rest {
         p = fma::<FMA>(p, r, c);
     }
-    (p, (shifted.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32))
+    p * f32::from_bits(shifted.to_bits() << 23)
 }
 
-/// `2^n` for `n` in `-126..=127`.
-#[inline(always)]
-fn power_of_two(n: i32) -> f32 {
-    f32::from_bits((n.wrapping_add(127) << 23) as u32)
-}
+/// Here `n` is -126.
+pub(super) const EXP_LEAST: f32 = -87.3;
+
+/// Up to here `n` is no more than 127.
+pub(super) const EXP_MOST: f32 = 88.0;
+
+/// As [`ROUND`], with `n + 126` in the low bits.
+pub(super) const EXP_ROUND: f32 = ROUND + 126.0;
+
+/// `ln(2)` in two parts, the first of 15 bits: times `n` it is exact.
+pub(super) const LN2: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
+
+/// Coefficients, from the highest degree down.
+pub(super) const EXP_POLYNOMIAL: [f32; 7] =
+    [2.785_25e-3, 1.672_646_6e-2, 8.333_310_4e-2, 0.333_331_52, 1.0, 2.0, 2.0];
 
 /// The larger of two; `a` if `b` is NaN.
 #[inline(always)]
@@ -472,7 +469,8 @@ fn fma_by_f64(a: f32, b: f32, c: f32) -> f32 {
 
 /// Functions of a tier that are the bodies above, compiled with `$attr` (its target features), and
 /// its table. The tier's file adds the rest of what the table names,
-/// and `dots`, `score_4`, `weigh_4`, `largest`, `round`, `prefetch` and `spin_int8`.
+/// and `dots`, `score_4`, `soften_4`, `weigh_4`, `swiglu`, `largest`, `round`, `prefetch` and
+/// `spin_int8`.
 macro_rules! float_kernels {
     ($fma:expr, $packed:expr $(, #[$attr:meta])?) => {
         $(#[$attr])?
@@ -512,11 +510,6 @@ macro_rules! float_kernels {
         }
 
         $(#[$attr])?
-        pub(super) fn swiglu(gate: &mut [f32], up: &[f32]) {
-            $crate::kernels::float::swiglu::<{ $fma }>(gate, up);
-        }
-
-        $(#[$attr])?
         pub(super) fn add(x: &mut [f32], y: &[f32]) {
             $crate::kernels::float::add(x, y);
         }
@@ -537,14 +530,6 @@ macro_rules! float_kernels {
             state: &mut $crate::kernels::float::Softmax,
         ) -> f32 {
             $crate::kernels::float::soften::<{ $fma }>(scores, state)
-        }
-
-        $(#[$attr])?
-        pub(super) fn soften_4(
-            scores: $crate::kernels::float::ScoresMut4<'_>,
-            states: [&mut $crate::kernels::float::Softmax; 4],
-        ) -> [f32; 4] {
-            $crate::kernels::float::soften_4::<{ $fma }>(scores, states)
         }
 
         $(#[$attr])?
@@ -583,7 +568,7 @@ macro_rules! float_kernels {
     };
 }
 
-/// `score_4` of a tier that has `dots44`, and `weigh_4`.
+/// `score_4` of a tier that has `dots44`, and more bodies above for tiers that have no other code.
 macro_rules! tile_kernels {
     ($fma:expr $(, #[$attr:meta])?) => {
         $(#[$attr])?
@@ -600,6 +585,19 @@ macro_rules! tile_kernels {
             out: [&mut [f32]; 4],
         ) {
             $crate::kernels::float::weigh_4::<{ $fma }, 16>(weights, values, corrections, 0, out);
+        }
+
+        $(#[$attr])?
+        pub(super) fn soften_4(
+            scores: $crate::kernels::float::ScoresMut4<'_>,
+            states: [&mut $crate::kernels::float::Softmax; 4],
+        ) -> [f32; 4] {
+            $crate::kernels::float::soften_4::<{ $fma }>(scores, states)
+        }
+
+        $(#[$attr])?
+        pub(super) fn swiglu(gate: &mut [f32], up: &[f32]) {
+            $crate::kernels::float::swiglu::<{ $fma }>(gate, up);
         }
     };
 }

@@ -11,6 +11,7 @@ use std::arch::asm;
 use half::f16;
 
 use self::attend::{score_4, weigh_4};
+use self::exp::{soften_4, swiglu};
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
 use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, place_rows};
 use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
@@ -18,6 +19,7 @@ use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
 mod attend;
+mod exp;
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
@@ -439,31 +441,29 @@ fn add_lanes(sums: [float32x4_t; 4], a: [float32x4_t; 4], b: [float32x4_t; 4]) -
 /// Bits of the largest magnitude; as integers, which without their sign they are in order as.
 #[target_feature(enable = "neon")]
 fn largest(x: &[[f32; 32]]) -> u32 {
-    let mut max = [vdupq_n_u32(0); 4];
-    for x in x.as_flattened().as_chunks().0 {
-        let x = load_lanes(x);
-        for i in 0..4 {
-            max[i] = vmaxq_u32(max[i], vreinterpretq_u32_f32(vabsq_f32(x[i])));
+    let mut max = [vdupq_n_u32(0); 8];
+    for x in x {
+        for (max, x) in max.iter_mut().zip(x.as_chunks().0) {
+            *max = vmaxq_u32(*max, vreinterpretq_u32_f32(vabsq_f32(load_floats(x))));
         }
     }
-    vmaxvq_u32(vmaxq_u32(vmaxq_u32(max[0], max[1]), vmaxq_u32(max[2], max[3])))
+    let [a, b, c, d, e, f, g, h] = max;
+    let (ab, cd, ef, gh) = (vmaxq_u32(a, b), vmaxq_u32(c, d), vmaxq_u32(e, f), vmaxq_u32(g, h));
+    vmaxvq_u32(vmaxq_u32(vmaxq_u32(ab, cd), vmaxq_u32(ef, gh)))
 }
 
 /// Nearest integers, ties to even, of values times `factor`.
 #[target_feature(enable = "neon")]
 fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
-    let (x, q) = (x.as_flattened().as_chunks().0, q.as_flattened_mut().as_chunks_mut::<16>().0);
     for (x, q) in x.iter().zip(q) {
-        let [a, b, c, d] = load_lanes(x);
-        let (a, b) =
-            (vcvtnq_s32_f32(vmulq_n_f32(a, factor)), vcvtnq_s32_f32(vmulq_n_f32(b, factor)));
-        let (c, d) =
-            (vcvtnq_s32_f32(vmulq_n_f32(c, factor)), vcvtnq_s32_f32(vmulq_n_f32(d, factor)));
-        let ab = vuzp1q_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b));
-        let cd = vuzp1q_s16(vreinterpretq_s16_s32(c), vreinterpretq_s16_s32(d));
-        let bytes = vuzp1q_s8(vreinterpretq_s8_s16(ab), vreinterpretq_s8_s16(cd));
-        // SAFETY: `q` is 16 writable bytes.
-        unsafe { vst1q_s8(q.as_mut_ptr(), bytes) };
+        for (x, q) in x.as_chunks().0.iter().zip(q.as_chunks_mut::<16>().0) {
+            let [a, b, c, d] = load_lanes(x)
+                .map(|x| vreinterpretq_s16_s32(vcvtnq_s32_f32(vmulq_n_f32(x, factor))));
+            let (ab, cd) = (vuzp1q_s16(a, b), vuzp1q_s16(c, d));
+            let bytes = vuzp1q_s8(vreinterpretq_s8_s16(ab), vreinterpretq_s8_s16(cd));
+            // SAFETY: `q` is 16 writable bytes.
+            unsafe { vst1q_s8(q.as_mut_ptr(), bytes) };
+        }
     }
 }
 

@@ -166,6 +166,18 @@ macro_rules! add_out_single {
     };
 }
 
+/// Adds v16 to v19 times `$a` to `$d` to the totals v4 to v7.
+macro_rules! add_products_4 {
+    ($a:literal $b:literal $c:literal $d:literal) => {
+        concat!(
+            floats!("fmla" 4 16 $a),
+            floats!("fmla" 5 17 $b),
+            floats!("fmla" 6 18 $c),
+            floats!("fmla" 7 19 $d),
+        )
+    };
+}
+
 /// Adds the sums v0 to v3 times `$a` to `$d` to the totals v4 to v7.
 macro_rules! add_totals_4 {
     ($a:literal $b:literal $c:literal $d:literal) => {
@@ -174,18 +186,7 @@ macro_rules! add_totals_4 {
             "scvtf v17.4s, v1.4s\n",
             "scvtf v18.4s, v2.4s\n",
             "scvtf v19.4s, v3.4s\n",
-            "fmla v4.4s, v16.4s, v",
-            $a,
-            ".4s\n",
-            "fmla v5.4s, v17.4s, v",
-            $b,
-            ".4s\n",
-            "fmla v6.4s, v18.4s, v",
-            $c,
-            ".4s\n",
-            "fmla v7.4s, v19.4s, v",
-            $d,
-            ".4s\n",
+            add_products_4!($a $b $c $d),
         )
     };
 }

@@ -241,18 +241,7 @@ macro_rules! add_code_totals {
             "scvtf v17.4s, v17.4s, #4\n",
             "scvtf v18.4s, v2.4s\n",
             "scvtf v19.4s, v19.4s, #4\n",
-            "fmla v4.4s, v16.4s, v",
-            $a,
-            ".4s\n",
-            "fmla v5.4s, v17.4s, v",
-            $b,
-            ".4s\n",
-            "fmla v6.4s, v18.4s, v",
-            $c,
-            ".4s\n",
-            "fmla v7.4s, v19.4s, v",
-            $d,
-            ".4s\n",
+            add_products_4!($a $b $c $d),
         )
     };
 }

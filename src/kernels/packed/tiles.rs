@@ -245,32 +245,32 @@ fn quantize(
             unsafe { (table.quantize_q8)(x, group, row_q, &mut scales[at..][..1]) };
             note((g, row), row_q);
             let q = &mut q[g * group * t..][..group * t];
-            let q = &mut q[row * layout.kr()..];
+            let at = row * layout.kr();
             // Heights of whole tiles and of eight rows.
             match (layout.kr(), t) {
-                (8, 12) => spread::<8, 96>(row_q, q),
-                (8, 8) => spread::<8, 64>(row_q, q),
-                (8, _) => spread_by::<8>(row_q, q, t),
-                (_, 12) => spread::<4, 48>(row_q, q),
-                (_, 8) => spread::<4, 32>(row_q, q),
-                (_, 6) => spread::<4, 24>(row_q, q),
-                (_, 4) => spread::<4, 16>(row_q, q),
-                _ => spread_by::<4>(row_q, q, t),
+                (8, 12) => spread::<8, 96>(row_q, at, q),
+                (8, 8) => spread::<8, 64>(row_q, at, q),
+                (8, _) => spread_by::<8>(row_q, &mut q[at..], t),
+                (_, 12) => spread::<4, 48>(row_q, at, q),
+                (_, 8) => spread::<4, 32>(row_q, at, q),
+                (_, 6) => spread::<4, 24>(row_q, at, q),
+                (_, 4) => spread::<4, 16>(row_q, at, q),
+                _ => spread_by::<4>(row_q, &mut q[at..], t),
             }
         }
     }
 }
 
-/// Writes blocks of `KR` values `STEP` values apart; a call of its own, or its steps would vary.
+/// Writes blocks of `KR` values `STEP` values apart, the first at `at`; a call of its own, or its
+/// steps would vary.
 #[inline(never)]
-fn spread<const KR: usize, const STEP: usize>(row_q: &[i8], q: &mut [i8]) {
-    let (blocks, _) = row_q.as_chunks::<KR>();
-    let (whole, last) = q.as_chunks_mut::<STEP>();
-    for (q, block) in whole.iter_mut().zip(blocks) {
-        q[..KR].copy_from_slice(block);
-    }
-    if let Some(block) = blocks.get(whole.len()) {
-        last[..KR].copy_from_slice(block);
+fn spread<const KR: usize, const STEP: usize>(row_q: &[i8], at: usize, q: &mut [i8]) {
+    assert!(at <= STEP - KR);
+    let blocks = row_q.as_chunks::<BLOCK>().0;
+    for (q, row_q) in q.chunks_exact_mut(BLOCK / KR * STEP).zip(blocks) {
+        for (q, block) in q.as_chunks_mut::<STEP>().0.iter_mut().zip(row_q.as_chunks::<KR>().0) {
+            q[at..][..KR].copy_from_slice(block);
+        }
     }
 }
 

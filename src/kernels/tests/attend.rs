@@ -50,7 +50,9 @@ fn attend(kernels: Kernels, q: &[f32], kv: &[KvRun<'_>], head_dim: usize, scale:
 #[test]
 fn attention_matches_f64_and_every_tier_matches_scalar() {
     let mut random = Random(11);
-    for (head_dim, n_q) in [(2, 1), (16, 3), (48, 4), (64, 8), (100, 2), (128, 17)] {
+    for (head_dim, n_q) in
+        [(2, 1), (16, 3), (32, 5), (48, 4), (64, 8), (80, 4), (100, 2), (128, 17)]
+    {
         let scale = 4.0 / (head_dim as f32).sqrt();
         for len in [1, 2, 31, 32, 33, 64, 65, 100, 257] {
             let q = random.floats(n_q * head_dim);
