@@ -1,9 +1,8 @@
 //! Memory of one frame in the form it travels in.
 //!
 //! The sender keeps a frame in its bank, sealed, until it is acknowledged; the receiver collects
-//! the chunks of one in any order. Plain bytes of a frame lie together: for datagrams the sender
-//! spreads them with headers between them, in place, and a sealed frame that was received is
-//! closed up when it is complete.
+//! the chunks of one in any order. Plain bytes of a frame lie together: the sender moves them apart
+//! for headers and seals when the frame is complete, and the receiver closes up a sealed one.
 
 use std::hint::black_box;
 
@@ -489,7 +488,7 @@ impl Burst<'_> {
     }
 
     /// The datagrams where they lie side by side, [`DATAGRAM_BYTES`] each but for the last: one run
-    /// after the other. None if the link sends by other means than sockets for datagrams.
+    /// after the other. A stream's frame is one. None lie so where the kernel module sends from.
     pub fn runs(&self) -> impl Iterator<Item = &[u8]> {
         let mut left = if self.layout == Layout::DATAGRAMS { self.chunks } else { 0 };
         std::iter::from_fn(move || {
@@ -507,7 +506,7 @@ impl Burst<'_> {
 pub enum Outgoing<'a> {
     /// As it travels.
     Whole(&'a [u8]),
-    /// Without its checksum, which is made as it is written.
+    /// Without its checksum, which is made as it is written. It lies where the kernel module sends from.
     Parts {
         /// What goes before the payload.
         header: Header,
