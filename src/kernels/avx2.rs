@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
-use super::packed::{Layout, PackedTable, TileFn, place_rows, tiles_of};
+use super::packed::{Layout, PART_BYTES, PackedTable, TileFn, place_rows, tiles_of};
 use super::ymm::ymm_tiles;
 use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
@@ -23,6 +23,7 @@ const PACKED: Option<PackedTable> = Some(PackedTable {
     tiles_q8: &TILES_Q8,
     tiles_q4: &TILES_Q4,
     place: place_rows,
+    part_bytes: PART_BYTES,
     unpack_q4: None,
 });
 

@@ -10,7 +10,8 @@ use std::arch::x86_64::*;
 
 use super::attend::BlockScores;
 use super::packed::{
-    AHEAD_COLUMNS, Ahead, BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, Unpack, ZERO, place_rows,
+    AHEAD_COLUMNS, Ahead, BLOCK_BYTES, Layout, PART_BYTES, PackedTable, Tile, TileFn, Unpack, ZERO,
+    place_rows,
 };
 use super::{Table, avx2, peak, zmm};
 use crate::quant::bcml1::BLOCK;
@@ -23,9 +24,15 @@ const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 /// Bytes that become of it: two floats for each row, and a byte for each code.
 const UNPACKED_BLOCK: usize = NR * (8 + BLOCK);
 
-/// How far ahead of the weights in use others are asked for, into the second level of cache: a
-/// step takes so many lines that those on their way to the first would hold up loads.
+/// How far ahead of the weights in use a single row asks for others, into the second level of cache:
+/// a step takes so many lines that those on their way to the first would hold up loads.
 const PREFETCH_BYTES: usize = 8192;
+
+/// How far ahead of the weights in use several rows ask for others, into the first level of cache.
+const W_NEAR_BYTES: usize = 2048;
+
+/// The same for activations.
+const X_NEAR_BYTES: usize = 512;
 
 /// Steps of four columns that a loop takes at once; a group of weights is whole such.
 const STEPS: usize = AHEAD_COLUMNS / 4;
@@ -37,6 +44,8 @@ pub(super) static TABLE: Table = Table {
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
         place: place_rows,
+        // Of the second level's 1 or 2 MiB, which feed these loops.
+        part_bytes: 16 * PART_BYTES,
         unpack_q4: Some(Unpack { unpack, packed_bytes: PANEL_BLOCK, bytes: UNPACKED_BLOCK }),
     }),
     score_4: zmm::score_4,
@@ -112,8 +121,10 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
     let group_bytes = NR * (4 + group);
     let mut totals = Totals::<M>::new();
     let out = &mut out.as_chunks_mut::<16>().0.as_chunks_mut::<2>().0[..M];
+    let groups = x.scales.len() / M;
     for (i, x) in x.groups::<M, 4>().enumerate() {
         let w = &panel[i * n * group_bytes..][..n * group_bytes];
+        ahead.prefetch_rows(NR / 16, i, groups);
         let mut dots = sums_from(&x.zeros[0]);
         for g in 0..n {
             let (steps, w) = w[g * group_bytes..][..group_bytes].split_at(NR * 4);
@@ -121,7 +132,7 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
             let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<STEPS>().0;
             prefetch_weights(&mut ahead, group);
             for (w, x_q) in w.iter().zip(x_q) {
-                prefetch_ahead::<M>(&mut ahead);
+                prefetch_near(w, x_q);
                 for s in 0..STEPS {
                     add_products(&mut dots, load(&w[s]), &x_q[s]);
                 }
@@ -254,7 +265,9 @@ fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
     let (n, mut ahead) = (x.steps(), x.ahead);
     let mut totals = Totals::<M>::new();
     let out = &mut out.as_chunks_mut::<16>().0.as_chunks_mut::<2>().0[..M];
+    let groups = x.scales.len() / M;
     for (i, x) in x.summed_groups::<M, 4>().enumerate() {
+        ahead.prefetch_rows(NR / 16, i, groups);
         let mut dots = [[_mm512_setzero_si512(); 2]; M];
         let w = &panel.as_chunks::<UNPACKED_BLOCK>().0[i * n..][..n];
         let blocks = w.iter().zip(x.q.as_chunks::<8>().0).zip(x.sums);
@@ -263,7 +276,6 @@ fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
             prefetch_weights(&mut ahead, BLOCK);
             for (w, x_q) in lines[2..].as_chunks::<STEPS>().0.iter().zip(x_q.as_chunks::<STEPS>().0)
             {
-                prefetch_ahead::<M>(&mut ahead);
                 for s in 0..STEPS {
                     add_products(&mut dots, load(&w[s]), &x_q[s]);
                 }
@@ -375,20 +387,23 @@ fn store(out: &mut [u8; 4 * NR], j: usize, x: __m512i) {
     unsafe { _mm512_storeu_si512(half.as_mut_ptr().cast(), x) };
 }
 
-/// Asks for a step of the activations that are ahead, and goes on behind it.
+/// Asks for what is some way behind a step's int8 weights and its activations: both stream from the
+/// second level of cache. Of 4-bit weights there are parts in the first, and asking costs more.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
-fn prefetch_ahead<const M: usize>(ahead: &mut Ahead) {
-    for line in (0..M * AHEAD_COLUMNS).step_by(64) {
-        _mm_prefetch::<_MM_HINT_T0>(ahead.x.wrapping_add(line));
+fn prefetch_near<const M: usize>(w: &[[u8; 4 * NR]; STEPS], x: &[[[u8; 4]; M]; STEPS]) {
+    for line in (0..size_of_val(x)).step_by(64) {
+        _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().cast::<i8>().wrapping_add(X_NEAR_BYTES + line));
     }
-    ahead.x = ahead.x.wrapping_add(M * AHEAD_COLUMNS);
+    for line in (0..size_of_val(w)).step_by(64) {
+        _mm_prefetch::<_MM_HINT_T0>(w.as_ptr().cast::<i8>().wrapping_add(W_NEAR_BYTES + line));
+    }
 }
 
-/// The same for weights, as many as `columns` are for.
+/// Asks for weights that are ahead, as many as `columns` are for.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
-fn prefetch_weights(ahead: &mut Ahead, columns: usize) {
+fn prefetch_weights(ahead: &mut Ahead<'_>, columns: usize) {
     let bytes = ahead.w_step * (columns / AHEAD_COLUMNS);
     for line in (0..bytes).step_by(64) {
         _mm_prefetch::<_MM_HINT_T1>(ahead.w.wrapping_add(line).cast());

@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::packed::{Layout, PackedTable, TileFn, place_rows, tiles_of};
+use super::packed::{Layout, PART_BYTES, PackedTable, TileFn, place_rows, tiles_of};
 use super::ymm::ymm_tiles;
 use super::{Table, avx2, peak};
 
@@ -14,6 +14,7 @@ pub(super) static TABLE: Table = Table {
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
         place: place_rows,
+        part_bytes: PART_BYTES,
         unpack_q4: None,
     }),
     spin_int8,

@@ -19,6 +19,7 @@ macro_rules! ymm_tiles {
             const NR: usize = $crate::kernels::ymm::NR;
             let (group, n) = (x.groups.w, x.steps());
             let group_bytes = NR * (4 + group);
+            x.ahead.prefetch_rows(NR / 16, 0, 1);
             for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<M, 4>()) {
                 let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
                 if $flipped {
@@ -79,6 +80,7 @@ macro_rules! ymm_tiles {
             const PANEL_BLOCK: usize =
                 $crate::kernels::ymm::NR * $crate::kernels::packed::BLOCK_BYTES;
             let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
+            x.ahead.prefetch_rows($crate::kernels::ymm::NR / 16, 0, 1);
             for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
                 let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
                 let mut totals = [[_mm256_set1_ps(-0.0); 2]; M];

@@ -13,7 +13,7 @@ use half::f16;
 use self::attend::{score_4, weigh_4};
 use self::exp::{soften_4, swiglu};
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
-use super::packed::{BLOCK_BYTES, Layout, PackedTable, Tile, TileFn, place_rows};
+use super::packed::{BLOCK_BYTES, Layout, PART_BYTES, PackedTable, Tile, TileFn, place_rows};
 use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
@@ -28,6 +28,7 @@ const PACKED: Option<PackedTable> = Some(PackedTable {
     tiles_q8: &TILES_Q8,
     tiles_q4: &TILES_Q4,
     place: place_rows,
+    part_bytes: PART_BYTES,
     unpack_q4: None,
 });
 

@@ -20,7 +20,7 @@ use super::matmul::{chunks, level, level_blocks, level_weights, steps};
 use super::neon::{
     self, add_group, codes, load, load_32, load_floats, parameters, place_row, store, total_of,
 };
-use super::packed::{Layout, PackedTable, Unpack};
+use super::packed::{Layout, PART_BYTES, PackedTable, Unpack};
 use super::{Blocks4, Groups, SummedRow, Table, peak};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::BLOCK;
@@ -206,6 +206,9 @@ pub(super) static TABLE: Table = Table {
         tiles_q8: &q8::TILES,
         tiles_q4: &q4::TILES,
         place,
+        // With 24 KiB of a tile's activations no more than a small second level has, and little more
+        // than a first level of 32 KiB if a strip's quarter is counted.
+        part_bytes: 2 * PART_BYTES,
         unpack_q4: Some(Unpack {
             unpack: q4::unpack,
             packed_bytes: q4::PANEL_BLOCK,

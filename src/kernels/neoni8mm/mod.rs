@@ -13,7 +13,7 @@ use std::arch::asm;
 use std::ops::Range;
 
 use super::neon::{load, load_floats, place_row, store};
-use super::packed::{Layout, PackedTable, Unpack};
+use super::packed::{Layout, PART_BYTES, PackedTable, Unpack};
 use super::{Table, neondot, peak};
 
 /// The tier's functions.
@@ -23,6 +23,9 @@ pub(super) static TABLE: Table = Table {
         tiles_q8: &q8::TILES,
         tiles_q4: &q4::TILES,
         place,
+        // With 24 KiB of a tile's activations no more than a small second level has, and little more
+        // than a first level of 32 KiB if a strip's quarter is counted.
+        part_bytes: 2 * PART_BYTES,
         unpack_q4: Some(Unpack {
             unpack: q4::unpack,
             packed_bytes: q4::PANEL_BLOCK,

@@ -1,34 +1,52 @@
 //! Matrix products as tiles of activations by panels of weights.
 //!
-//! Panels are outermost: each is read from memory once and stays in cache for the whole batch. If
-//! there are several tiles, a panel is taken in parts that stay in the first level of cache, by a
-//! block of tiles whose results wait in one place until they are whole: rows of an output lie pages
-//! apart. What comes next of weights and outputs is asked for while a part is in use.
+//! Panels are outermost: each is read from memory once and stays in cache for the whole batch. What
+//! is next of weights and outputs is asked for while a tile works.
+//!
+//! A tile best takes a panel in one go, from the second level of cache if need be: its results are
+//! done before the next tile begins, and go to rows of the output, which lie pages apart, from one
+//! place. Few tiles work in parts that stay in the first level of cache, as do panels that are longer
+//! than a tier wants; all tiles' results then wait for the last part.
 
-use std::mem::MaybeUninit;
+use std::cell::RefCell;
 use std::ops::Range;
 
 use super::super::Table;
 use super::layout::Panels;
 use super::{
-    AHEAD_COLUMNS, MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, PlaceFn, Q8Tiles, Tile, TileFn,
+    AHEAD_COLUMNS, Ahead, MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, Tile, TileFn,
     Unpack,
 };
 use crate::quant::bcml1::BLOCK;
 
-/// Bytes of a part of a panel, its values counted as int8.
-const PART_BYTES: usize = 16 << 10;
+/// Bytes of a part of a panel that stays in the first level of cache, its values counted as int8.
+pub(in crate::kernels) const PART_BYTES: usize = 16 << 10;
 
-/// Results of a block of tiles.
-const BLOCK_RESULTS: usize = 8192;
+/// From so many tiles on parts are as large as a tier wants them.
+const TILES_MANY: usize = 5;
 
-const _: () = assert!(BLOCK_RESULTS >= MR_MAX * NR_MAX);
+/// Most bytes of a part of a panel whose codes were taken apart; it stays in the first level too.
+const UNPACKED_BYTES: usize = 24 << 10;
+
+/// Results that wait for the last part of a panel.
+pub(in crate::kernels) const RESULTS: usize = 8192;
+
+const _: () = assert!(RESULTS >= MR_MAX * NR_MAX);
 
 /// How far ahead of the weights in use a single tile asks for others.
 const NEAR_BYTES: usize = 8192;
 
-/// Most bytes of a part of a panel whose codes were taken apart.
-const UNPACKED_BYTES: usize = 24 << 10;
+/// What a thread needs for its products. Starts with a cache line, so that no vector lies in two.
+#[repr(align(64))]
+struct Room {
+    results: [f32; RESULTS],
+    unpacked: [u8; UNPACKED_BYTES],
+}
+
+thread_local! {
+    static ROOM: RefCell<Room> =
+        const { RefCell::new(Room { results: [0.0; RESULTS], unpacked: [0; UNPACKED_BYTES] }) };
+}
 
 /// See [`super::super::Kernels::matmul_packed_q8`].
 pub(in crate::kernels) fn matmul_q8(
@@ -69,65 +87,66 @@ fn matmul(
     assert!(out.iter().all(|out| out.len() == w.rows));
     match out {
         [out] => matmul_single(kernels[0], w, &x.tile(0..1), out),
-        _ if out.len() <= mr => {
-            matmul_blocks::<{ MR_MAX * NR_MAX }>(table.place, kernels, unpack, w, x, out);
-        }
-        _ => matmul_blocks::<BLOCK_RESULTS>(table.place, kernels, unpack, w, x, out),
+        _ => ROOM.with_borrow_mut(|room| matmul_tiles(table, (kernels, unpack), w, x, out, room)),
     }
 }
 
-/// The same for several rows, with room for `RESULTS` of them: clearing it takes time.
-fn matmul_blocks<const RESULTS: usize>(
-    place: PlaceFn,
-    kernels: &[TileFn],
-    unpack: Option<&Unpack>,
+/// The same for several rows.
+fn matmul_tiles(
+    table: &PackedTable,
+    (kernels, unpack): (&[TileFn], Option<&Unpack>),
     w: Panels<'_>,
     x: Q8Tiles<'_>,
     out: &mut [&mut [f32]],
+    room: &mut Room,
 ) {
     let (nr, mr) = (w.layout.panel_rows(), x.mr());
     let groups = w.k / x.x_group();
-    let part_groups = (PART_BYTES / (nr * x.x_group())).clamp(1, groups);
-    let block_rows = RESULTS / (nr * mr) * mr;
-    let mut results = Aligned([MaybeUninit::uninit(); RESULTS]);
-    let mut unpacked = unpack.map(|unpack| (unpack, Aligned([0; UNPACKED_BYTES])));
+    let part_groups = part_groups(table, unpack, w, x);
+    let is_whole = part_groups == groups;
+    // A tile that takes a whole panel is done with its results before the next begins.
+    let (block_rows, slot) = match is_whole {
+        true => (out.len(), 0),
+        false => (RESULTS / (nr * mr) * mr, nr * mr),
+    };
     for (panel_index, panel) in w.iter().enumerate() {
         let start = panel_index * nr;
         let columns = start..(start + nr).min(w.rows);
         let group_bytes = panel.len() / groups;
         for (block_index, out) in out.chunks_mut(block_rows).enumerate() {
             let first_row = block_index * block_rows;
-            let results = zeros(&mut results.0[..out.len() * nr]);
-            let parts = panel.chunks(part_groups * group_bytes);
-            let last = parts.len() - 1;
-            let is_single = out.len() <= mr;
-            for (part_index, part) in parts.enumerate() {
-                let first = part_index * part_groups;
-                let part_range = first..first + part.len() / group_bytes;
-                let whole = match &mut unpacked {
-                    Some((unpack, unpacked)) => unpack.part(part, x.x_group(), &mut unpacked.0),
+            for first in (0..groups).step_by(part_groups) {
+                let part_range = first..(first + part_groups).min(groups);
+                let part = &panel[part_range.start * group_bytes..part_range.end * group_bytes];
+                let whole = match unpack {
+                    Some(unpack) => unpack.part(part, x.x_group(), &mut room.unpacked),
                     None => part,
                 };
-                // A single tile needs what others ask for during the part before.
-                let distance = if is_single { NEAR_BYTES } else { part.len() };
-                let tiles = results.chunks_mut(mr * nr).zip(out.chunks_mut(mr));
-                let share = part.len() / tiles.len();
+                let is_last = part_range.end == groups;
+                let share = part.len() / out.len().div_ceil(mr);
+                // The first tile of what is next takes all of it at once.
+                let distance = part.len() - share + NEAR_BYTES;
                 let w_step = share * AHEAD_COLUMNS / (part_range.len() * x.x_group());
-                for (tile_index, (y, out)) in tiles.enumerate() {
+                for (tile_index, out) in out.chunks_mut(mr).enumerate() {
                     let (t, row) = (out.len(), first_row + tile_index * mr);
-                    let mut tile = x.part(row..row + t, part_range.clone());
-                    tile.ahead.w = part.as_ptr().wrapping_add(distance + tile_index * share);
-                    tile.ahead.w_step = w_step;
-                    let part = if t == 1 { part } else { whole };
-                    if part_index == last {
-                        prefetch(out, columns.clone());
+                    let y = &mut room.results[tile_index * slot..][..t * nr];
+                    if first == 0 {
+                        y.fill(0.0);
                     }
+                    let ahead = Ahead {
+                        w: part.as_ptr().wrapping_add(distance + tile_index * share),
+                        w_step,
+                        rows: if is_last { &*out } else { &[] },
+                        column: start,
+                    };
+                    let tile = Tile { ahead, ..x.part(row..row + t, part_range.clone()) };
+                    let part = if t == 1 { part } else { whole };
                     // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has
                     // its features.
                     unsafe { (kernels[t - 1])(part, &tile, y) };
-                    if part_index == last {
+                    if is_last {
                         // SAFETY: as above.
-                        unsafe { place(y, columns.clone(), out) };
+                        unsafe { (table.place)(y, columns.clone(), out) };
                     }
                 }
             }
@@ -135,29 +154,22 @@ fn matmul_blocks<const RESULTS: usize>(
     }
 }
 
-/// Makes all of `room` zeros: much of it is never used.
-fn zeros(room: &mut [MaybeUninit<f32>]) -> &mut [f32] {
-    room.fill(MaybeUninit::new(0.0));
-    // SAFETY: all of it has just been written.
-    unsafe { &mut *(std::ptr::from_mut(room) as *mut [f32]) }
+/// Activation groups of a part of a panel, but for the last, which may have fewer.
+fn part_groups(
+    table: &PackedTable,
+    unpack: Option<&Unpack>,
+    w: Panels<'_>,
+    x: Q8Tiles<'_>,
+) -> usize {
+    let is_few = x.m() < TILES_MANY * x.mr();
+    let columns = match unpack {
+        Some(unpack) => UNPACKED_BYTES / unpack.bytes * BLOCK,
+        None if is_few => PART_BYTES / w.layout.panel_rows(),
+        None => table.part_bytes / w.layout.panel_rows(),
+    };
+    let (groups, most) = (w.k / x.x_group(), (columns / x.x_group()).max(1));
+    groups.div_ceil(groups.div_ceil(most))
 }
-
-/// Asks for part of the output, which will be written.
-#[inline(always)]
-fn prefetch(out: &[&mut [f32]], columns: Range<usize>) {
-    #[cfg(target_arch = "x86_64")]
-    for line in out.iter().flat_map(|out| out[columns.clone()].chunks(16)) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (out, columns);
-}
-
-/// Starts with a cache line, so that no vector lies in two.
-#[repr(align(64))]
-struct Aligned<T>(T);
 
 impl Unpack {
     /// Takes apart the codes of `part`, whole activation groups of `x_group` columns.

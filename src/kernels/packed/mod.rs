@@ -59,9 +59,11 @@ pub use layout::{GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8};
 pub use tiles::Q8Tiles;
 
 pub(super) use layout::{pack_q4, pack_q8};
+#[cfg(test)]
+pub(super) use matmul::RESULTS;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) use matmul::place_rows;
-pub(super) use matmul::{matmul_q4, matmul_q8};
+pub(super) use matmul::{PART_BYTES, matmul_q4, matmul_q8};
 pub(super) use tiles::{quantize_tile, quantize_tile_summed};
 
 /// Most rows of any tier's panels.
@@ -79,6 +81,9 @@ pub(super) struct PackedTable {
     pub(super) tiles_q4: &'static [TileFn],
     /// Puts a tile's results in place.
     pub(super) place: PlaceFn,
+    /// Bytes of a panel that a tile best takes at once, its values counted as int8: what the first
+    /// level of cache holds ([`PART_BYTES`]), or more where that is no slower.
+    pub(super) part_bytes: usize,
     /// Set where those of more than one row take what this made of the panel.
     pub(super) unpack_q4: Option<Unpack>,
 }
@@ -116,19 +121,42 @@ pub(super) struct Tile<'a> {
     pub(super) groups: Groups,
     /// Weight groups in an activation group.
     steps: usize,
-    pub(super) ahead: Ahead,
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "no tier asks for anything")
+    )]
+    pub(super) ahead: Ahead<'a>,
 }
 
-/// What a tile may ask for that others need after it: addresses that need not be valid.
+/// What a tile may ask for that is needed after it.
 #[derive(Clone, Copy)]
-pub(super) struct Ahead {
-    /// The same groups of the next tile's activations.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier asks for them"))]
-    pub(super) x: *const i8,
-    /// Weights.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier asks for anything"))]
+pub(super) struct Ahead<'a> {
+    /// Weights: an address that need not be valid.
     pub(super) w: *const u8,
     /// How many bytes of them for each [`AHEAD_COLUMNS`].
     pub(super) w_step: usize,
+    /// Rows that its results go to.
+    pub(super) rows: &'a [&'a mut [f32]],
+    /// Where in them.
+    pub(super) column: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Ahead<'_> {
+    /// Asks for `lines` lines of each row that group `i` of `groups` has to ask for: all rows at once
+    /// would hold up loads.
+    #[inline(always)]
+    pub(super) fn prefetch_rows(&self, lines: usize, i: usize, groups: usize) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        for row in self.rows.iter().skip(i).step_by(groups) {
+            for line in 0..lines {
+                let at = row.as_ptr().wrapping_add(self.column + 16 * line);
+                // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+            }
+        }
+    }
 }
 
 /// Columns of a step in which a tile asks for what is ahead.

@@ -148,7 +148,6 @@ impl<'a> Q8Tiles<'a> {
         let (t, n) = (range.len(), self.steps);
         let first = range.start * self.x_groups + groups.start * t;
         let part = |each: usize| first * each..(first + groups.len() * t) * each;
-        let next = range.end * self.k + groups.start * t * self.x_group;
         Tile {
             q: &self.q[part(self.x_group)],
             scales: &self.scales[part(1)],
@@ -156,7 +155,7 @@ impl<'a> Q8Tiles<'a> {
             sums: if self.sums.is_empty() { &[] } else { &self.sums[part(n)] },
             groups: Groups { x: self.x_group, w: self.w_group },
             steps: n,
-            ahead: Ahead { x: self.q.as_ptr().wrapping_add(next), w: ptr::null(), w_step: 0 },
+            ahead: Ahead { w: ptr::null(), w_step: 0, rows: &[], column: 0 },
         }
     }
 }

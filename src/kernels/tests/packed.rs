@@ -1,17 +1,17 @@
 //! Packed products against scalar ones from row-major weights, bit for bit.
 
 use super::*;
-use crate::kernels::packed::{MR_MAX, NR_MAX};
+use crate::kernels::packed::{MR_MAX, NR_MAX, RESULTS};
 use crate::quant::activation_group;
 
 /// Groups of weights and columns: of one activation group, of several groups of weights in one, of
-/// so many that tiles take a panel in parts.
+/// so many that few tiles take a panel in parts.
 const SHAPES: [(usize, usize); 7] =
     [(32, 32), (32, 96), (64, 320), (64, 512), (96, 192), (128, 256), (64, 2304)];
 
 /// Rows of activations: every height of a tile, and several tiles.
 fn batches() -> Vec<usize> {
-    if quick() { vec![1, 2, 5, 8, 12, 13, 27] } else { (1..=13).chain([27, 64]).collect() }
+    if quick() { vec![1, 2, 5, 8, 12, 13, 61] } else { (1..=13).chain([27, 64]).collect() }
 }
 
 /// Tiers that pack weights.
@@ -195,6 +195,22 @@ fn packed_products_equal_scalar_in_every_tier() {
 }
 
 #[test]
+fn many_tiles_of_long_packed_rows_equal_scalar() {
+    let mut random = Random(24);
+    let (group, k) = (64, 8448);
+    for (tier, layout) in packing() {
+        let rows = layout.panel_rows() + 1;
+        // More than wait for the last part of a panel at once.
+        let m = if quick() { 61 } else { RESULTS / layout.panel_rows() + 5 };
+        let w = (random.bytes(rows * k, i8::MIN), random.floats(rows * k / group));
+        let x = random.floats(m * k);
+        check_product(tier, layout, Q8Matrix::new(&w.0, &w.1, k, group).unwrap(), &x);
+        let bytes = blocks(&mut random, rows * k / 32);
+        check_q4(tier, layout, Bcml1Matrix::new(&bytes, k).unwrap(), &x, group);
+    }
+}
+
+#[test]
 fn extreme_packed_values_do_not_saturate() {
     for (tier, layout) in packing() {
         for (group, rows) in [(32, 1), (PACKED_GROUP_MAX, layout.panel_rows() + 1)] {
@@ -290,7 +306,7 @@ mod vnni_by_avx512 {
 
     use super::*;
     use crate::kernels::avx2;
-    use crate::kernels::packed::{PackedTable, TileFn, place_rows, tiles_of};
+    use crate::kernels::packed::{PART_BYTES, PackedTable, TileFn, place_rows, tiles_of};
     use crate::kernels::ymm::ymm_tiles;
 
     static TABLE: Table = Table {
@@ -299,6 +315,7 @@ mod vnni_by_avx512 {
             tiles_q8: &TILES_Q8,
             tiles_q4: &TILES_Q4,
             place: place_rows,
+            part_bytes: PART_BYTES,
             unpack_q4: None,
         }),
         ..avx2::TABLE
