@@ -41,11 +41,14 @@ const NEAR_BYTES: usize = 8192;
 struct Room {
     results: [f32; RESULTS],
     unpacked: [u8; UNPACKED_BYTES],
+    /// Address of the panel that was asked for last: it is on its way to the second level of cache,
+    /// any other in memory.
+    asked: usize,
 }
 
 thread_local! {
     static ROOM: RefCell<Room> =
-        const { RefCell::new(Room { results: [0.0; RESULTS], unpacked: [0; UNPACKED_BYTES] }) };
+        const { RefCell::new(Room { results: [0.0; RESULTS], unpacked: [0; UNPACKED_BYTES], asked: 0 }) };
 }
 
 /// See [`super::super::Kernels::matmul_packed_q8`].
@@ -102,14 +105,15 @@ fn matmul_tiles(
 ) {
     let (nr, mr) = (w.layout.panel_rows(), x.mr());
     let groups = w.k / x.x_group();
-    let part_groups = part_groups(table, unpack, w, x);
-    let is_whole = part_groups == groups;
-    // A tile that takes a whole panel is done with its results before the next begins.
-    let (block_rows, slot) = match is_whole {
-        true => (out.len(), 0),
-        false => (RESULTS / (nr * mr) * mr, nr * mr),
-    };
     for (panel_index, panel) in w.iter().enumerate() {
+        let is_asked = room.asked == panel.as_ptr().addr();
+        room.asked = panel.as_ptr_range().end.addr();
+        let part_groups = part_groups(table, unpack, w, x, is_asked);
+        // A tile that takes a whole panel is done with its results before the next begins.
+        let (block_rows, slot) = match part_groups == groups {
+            true => (out.len(), 0),
+            false => (RESULTS / (nr * mr) * mr, nr * mr),
+        };
         let start = panel_index * nr;
         let columns = start..(start + nr).min(w.rows);
         let group_bytes = panel.len() / groups;
@@ -154,17 +158,19 @@ fn matmul_tiles(
     }
 }
 
-/// Activation groups of a part of a panel, but for the last, which may have fewer.
+/// Activation groups of a part of a panel, but for the last, which may have fewer. Of a panel that
+/// nobody asked for, parts are small: what others wait for in memory is as little as can be.
 fn part_groups(
     table: &PackedTable,
     unpack: Option<&Unpack>,
     w: Panels<'_>,
     x: Q8Tiles<'_>,
+    is_asked: bool,
 ) -> usize {
-    let is_few = x.m() < TILES_MANY * x.mr();
+    let is_small = !is_asked || x.m() < TILES_MANY * x.mr();
     let columns = match unpack {
         Some(unpack) => UNPACKED_BYTES / unpack.bytes * BLOCK,
-        None if is_few => PART_BYTES / w.layout.panel_rows(),
+        None if is_small => PART_BYTES / w.layout.panel_rows(),
         None => table.part_bytes / w.layout.panel_rows(),
     };
     let (groups, most) = (w.k / x.x_group(), (columns / x.x_group()).max(1));
