@@ -105,10 +105,11 @@ fn matmul_tiles(
 ) {
     let (nr, mr) = (w.layout.panel_rows(), x.mr());
     let groups = w.k / x.x_group();
+    let is_many = x.m() >= TILES_MANY * mr;
     for (panel_index, panel) in w.iter().enumerate() {
         let is_asked = room.asked == panel.as_ptr().addr();
         room.asked = panel.as_ptr_range().end.addr();
-        let part_groups = part_groups(table, unpack, w, x, is_asked);
+        let part_groups = part_groups(table, unpack, w, x.x_group(), is_many && is_asked);
         // A tile that takes a whole panel is done with its results before the next begins.
         let (block_rows, slot) = match part_groups == groups {
             true => (out.len(), 0),
@@ -127,9 +128,10 @@ fn matmul_tiles(
                     None => part,
                 };
                 let is_last = part_range.end == groups;
-                let share = part.len() / out.len().div_ceil(mr);
+                let next = if is_last && is_many { panel.len() } else { part.len() };
+                let share = next / out.len().div_ceil(mr);
                 // The first tile of what is next takes all of it at once.
-                let distance = part.len() - share + NEAR_BYTES;
+                let distance = part.len() - share.min(part.len()) + NEAR_BYTES;
                 let w_step = share * AHEAD_COLUMNS / (part_range.len() * x.x_group());
                 for (tile_index, out) in out.chunks_mut(mr).enumerate() {
                     let (t, row) = (out.len(), first_row + tile_index * mr);
@@ -158,22 +160,22 @@ fn matmul_tiles(
     }
 }
 
-/// Activation groups of a part of a panel, but for the last, which may have fewer. Of a panel that
-/// nobody asked for, parts are small: what others wait for in memory is as little as can be.
+/// Activation groups of a part of a panel, but for the last, which may have fewer. Parts are as large
+/// as the tier wants them for many tiles of a panel that was asked for: of any other they are small, as
+/// the first tile waits for all of a part.
 fn part_groups(
     table: &PackedTable,
     unpack: Option<&Unpack>,
     w: Panels<'_>,
-    x: Q8Tiles<'_>,
-    is_asked: bool,
+    x_group: usize,
+    is_large: bool,
 ) -> usize {
-    let is_small = !is_asked || x.m() < TILES_MANY * x.mr();
     let columns = match unpack {
         Some(unpack) => UNPACKED_BYTES / unpack.bytes * BLOCK,
-        None if is_small => PART_BYTES / w.layout.panel_rows(),
-        None => table.part_bytes / w.layout.panel_rows(),
+        None if is_large => table.part_bytes / w.layout.panel_rows(),
+        None => PART_BYTES / w.layout.panel_rows(),
     };
-    let (groups, most) = (w.k / x.x_group(), (columns / x.x_group()).max(1));
+    let (groups, most) = (w.k / x_group, (columns / x_group).max(1));
     groups.div_ceil(groups.div_ceil(most))
 }
 
@@ -210,15 +212,21 @@ pub(in crate::kernels) fn place_rows(y: &[f32], columns: Range<usize>, out: &mut
     }
 }
 
-/// Copies so few floats that a call would cost more: a panel's rows, which mostly are sixteens.
+/// Copies a panel's rows, which mostly are all there: lengths that are known need no call.
 #[inline(always)]
 fn copy(from: &[f32], to: &mut [f32]) {
-    let ((from, from_rest), (to, to_rest)) = (from.as_chunks::<16>(), to.as_chunks_mut::<16>());
-    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-    let ((from, from_tail), (to, to_tail)) =
-        (from_rest.as_chunks::<4>(), to_rest.as_chunks_mut::<4>());
-    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-    to_tail.iter_mut().zip(from_tail).for_each(|(to, from)| *to = *from);
+    match from.len() {
+        32 => copy_chunk::<32>(from, to),
+        16 => copy_chunk::<16>(from, to),
+        _ => to.copy_from_slice(from),
+    }
+}
+
+#[inline(always)]
+fn copy_chunk<const N: usize>(from: &[f32], to: &mut [f32]) {
+    if let (Some(from), Some(to)) = (from.first_chunk::<N>(), to.first_chunk_mut()) {
+        *to = *from;
+    }
 }
 
 impl Table {
