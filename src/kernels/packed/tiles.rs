@@ -174,7 +174,8 @@ pub(in crate::kernels) fn quantize_tile(
         if !is_flipped {
             return;
         }
-        let found = biases_of(table, q, group);
+        let mut found = [0; GROUP_MAX / BLOCK];
+        find_biases(table, q, group, &mut found[..n]);
         let zeros = zeros[g * n * t + row..].iter_mut().step_by(t).take(n);
         // From the last, behind which it is known.
         let mut zero = ZERO;
@@ -196,7 +197,8 @@ pub(in crate::kernels) fn quantize_tile_summed(
     assert_eq!(sums.len(), x.len() / BLOCK);
     let (t, n) = (x.len() / k, activation_group(group, k) / BLOCK);
     quantize(table, x, (k, group), (q, scales), |(g, row), q| {
-        let biases = biases_of(table, q, BLOCK);
+        let mut biases = [0; GROUP_MAX / BLOCK];
+        find_biases(table, q, BLOCK, &mut biases[..n]);
         let sums = sums[g * n * t + row..].iter_mut().step_by(t);
         for (sum, bias) in sums.zip(&biases[..n]) {
             // Exact: a sum of 32 bytes is a small integer.
@@ -205,12 +207,11 @@ pub(in crate::kernels) fn quantize_tile_summed(
     });
 }
 
-/// For each group of an activation group's values, -128 times its sum.
-fn biases_of(table: &Table, q: &[i8], group: usize) -> [i32; GROUP_MAX / BLOCK] {
-    let mut biases = [0; GROUP_MAX / BLOCK];
+/// For each group of an activation group's values, -128 times its sum; in the caller's memory, as it
+/// would wait for its own writes if all of it were moved.
+fn find_biases(table: &Table, q: &[i8], group: usize, biases: &mut [i32]) {
     // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-    unsafe { (table.biases)(q, group, &mut biases[..q.len() / group]) };
-    biases
+    unsafe { (table.biases)(q, group, biases) };
 }
 
 /// Quantises a tile for weights in groups of `group` and calls `note((g, row), q)` for each group
