@@ -77,7 +77,8 @@ build_disk() {
 }
 
 # board NAME: starts the machine with disk NAME.ext4 in WORK; its console goes to NAME.log. The process
-# is in BOARD_PID[NAME]. Boards of one WIRE_PORT are on one wire.
+# is in BOARD_PID[NAME]. Boards of one WIRE_PORT are on one wire. They do not start from it: programs for that are in a
+# package of their own.
 declare -A BOARD_PID=()
 board() {
 	local mac
@@ -87,7 +88,7 @@ board() {
 		-append "console=ttyAMA0 panic=-1 quiet" \
 		-drive "file=$WORK/$1.ext4,format=raw,if=none,id=disk,cache=writeback" -device virtio-blk-pci,drive=disk \
 		-netdev "socket,id=wire,mcast=230.77.0.2:$WIRE_PORT,localaddr=127.0.0.1" \
-		-device "virtio-net-pci,netdev=wire,mac=$mac" \
+		-device "virtio-net-pci,netdev=wire,mac=$mac,romfile=" \
 		</dev/null >>"$WORK/$1.log" 2>&1 &
 	BOARD_PID[$1]=$!
 }

@@ -38,7 +38,7 @@ on_a_wire() {
 		i=$((i + 1))
 		words="leap=$scenario leaploss=5 leapcycles=$CYCLES"
 		options=(-netdev "socket,id=wire,mcast=230.77.0.1:$WIRE_PORT,localaddr=127.0.0.1"
-			-device "$NIC,netdev=wire,mac=52:54:00:00:00:0$i")
+			-device "$NIC,netdev=wire,mac=52:54:00:00:00:0$i,romfile=")
 		[[ $scenario != bench* ]] || options+=(-smp 1)
 		[[ $target != debug-* ]] || words+=" leapdebug=1"
 		boot "${target%-*}" "${target#*-}" "$logs/$scenario" "$words" "${options[@]}" &
