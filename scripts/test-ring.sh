@@ -115,14 +115,14 @@ start_workers() {
 	done
 }
 
-# end NODE: a SIGTERM ends it, cleanly and within a second, or some where others keep the machine busy.
+# end NODE: a SIGTERM ends it, cleanly and within a second.
 end() {
 	local name=$1 start
 	start=$(date +%s%N)
 	kill -TERM "$(leap_pid "$name")"
 	wait "${pids[$name]}" || die "$name ended with status $? after a SIGTERM: $(tail -n 3 "$work/$name.log")"
 	local ms=$((($(date +%s%N) - start) / 1000000))
-	[ "$ms" -lt 3000 ] || die "$name took $ms ms to end"
+	[ "$ms" -lt 1000 ] || die "$name took $ms ms to end"
 	unset "pids[$name]"
 }
 
