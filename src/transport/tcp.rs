@@ -131,7 +131,10 @@ impl Output {
             }
         };
         self.end = len.len() + frame.len();
-        if !self.is_empty() {
+        if self.is_empty() {
+            // All of the room is for what comes behind it.
+            (self.start, self.end) = (0, 0);
+        } else {
             self.memory[..len.len()].copy_from_slice(&len);
             self.memory[len.len()..self.end].copy_from_slice(frame);
         }
