@@ -7,6 +7,7 @@
 //! memory.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::attend::BlockScores;
 use super::packed::{
@@ -37,13 +38,16 @@ const X_NEAR_BYTES: usize = 512;
 /// Steps of four columns that a loop takes at once; a group of weights is whole such.
 const STEPS: usize = AHEAD_COLUMNS / 4;
 
+/// Weights in a group and such groups in an activation group, as nearly all models have them.
+const USUAL: (usize, usize) = (64, 4);
+
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
     packed: Some(PackedTable {
         layout: Layout::AVX512_VNNI,
         tiles_q8: &TILES_Q8,
         tiles_q4: &TILES_Q4,
-        place: place_rows,
+        place,
         // Of the second level's 1 or 2 MiB, which feed these loops.
         part_bytes: 16 * PART_BYTES,
         unpack_q4: Some(Unpack { unpack, packed_bytes: PANEL_BLOCK, bytes: UNPACKED_BLOCK }),
@@ -114,12 +118,23 @@ fn gemv_q8_q8_f32_1x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     }
 }
 
-/// `M` rows of activations by a panel.
+/// `M` rows of activations by a panel. Of [`USUAL`] groups the compiler knows all lengths.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let (group, n, mut ahead) = (x.groups.w, x.steps(), x.ahead);
+    if (x.groups.w, x.steps()) == USUAL {
+        gemm_groups::<M, true>(panel, x, out);
+    } else {
+        gemm_groups::<M, false>(panel, x, out);
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn gemm_groups<const M: usize, const IS_USUAL: bool>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let (group, n) = if IS_USUAL { USUAL } else { (x.groups.w, x.steps()) };
+    let mut ahead = x.ahead;
     let group_bytes = NR * (4 + group);
-    let mut totals = Totals::<M>::new();
+    let mut totals = Totals::<M, 4>::new();
     let out = &mut out.as_chunks_mut::<16>().0.as_chunks_mut::<2>().0[..M];
     let groups = x.scales.len() / M;
     for (i, x) in x.groups::<M, 4>().enumerate() {
@@ -155,15 +170,22 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
     }
 }
 
-/// Totals of an activation group, kept in memory: sums fill most registers, and from those left to
-/// it the compiler would move totals to memory and back without end.
+/// Totals of an activation group: those of the first `HELD` rows, and those kept in memory.
+///
+/// Sums fill most registers, and from those left to it the compiler would move totals to memory and
+/// back without end. But a processor has few places for stores that wait for their values, as these
+/// do for the last products: with all of them in memory it would not get to the products behind them.
 #[repr(align(64))]
-struct Totals<const M: usize>([[__m512; 2]; M]);
+struct Totals<const M: usize, const HELD: usize> {
+    held: [[__m512; 2]; HELD],
+    rest: [[__m512; 2]; M],
+}
 
-impl<const M: usize> Totals<M> {
+impl<const M: usize, const HELD: usize> Totals<M, HELD> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-    fn new() -> Totals<M> {
-        Totals([[_mm512_setzero_ps(); 2]; M])
+    fn new() -> Totals<M, HELD> {
+        let zero = _mm512_setzero_ps();
+        Totals { held: [[zero; 2]; HELD], rest: [[zero; 2]; M] }
     }
 
     /// What group `g` of the activation group adds to.
@@ -173,16 +195,21 @@ impl<const M: usize> Totals<M> {
         match g {
             // A product stays the same, its zero signed.
             0 => _mm512_set1_ps(-0.0),
+            _ if i < HELD => self.held[i][j],
             // SAFETY: a reference is valid for reads.
-            _ => unsafe { (&raw const self.0[i][j]).read_volatile() },
+            _ => unsafe { (&raw const self.rest[i][j]).read_volatile() },
         }
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     #[inline]
     fn set(&mut self, i: usize, j: usize, total: __m512) {
-        // SAFETY: a unique reference is valid for writes.
-        unsafe { (&raw mut self.0[i][j]).write_volatile(total) };
+        if i < HELD {
+            self.held[i][j] = total;
+        } else {
+            // SAFETY: a unique reference is valid for writes.
+            unsafe { (&raw mut self.rest[i][j]).write_volatile(total) };
+        }
     }
 }
 
@@ -263,7 +290,7 @@ fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     let (n, mut ahead) = (x.steps(), x.ahead);
-    let mut totals = Totals::<M>::new();
+    let mut totals = Totals::<M, 2>::new();
     let out = &mut out.as_chunks_mut::<16>().0.as_chunks_mut::<2>().0[..M];
     let groups = x.scales.len() / M;
     for (i, x) in x.summed_groups::<M, 4>().enumerate() {
@@ -385,6 +412,22 @@ fn store(out: &mut [u8; 4 * NR], j: usize, x: __m512i) {
     let half = &mut out.as_chunks_mut::<64>().0[j];
     // SAFETY: `half` is 64 writable bytes, and `storeu` needs no alignment.
     unsafe { _mm512_storeu_si512(half.as_mut_ptr().cast(), x) };
+}
+
+/// See [`place_rows`]: whole rows of a panel are two vectors each.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
+    if columns.len() < NR {
+        return place_rows(y, columns, out);
+    }
+    for (out, y) in out.iter_mut().zip(y.as_chunks::<NR>().0) {
+        let (out, _) = out[columns.start..][..NR].as_chunks_mut::<16>();
+        for (out, y) in out.iter_mut().zip(y.as_chunks::<16>().0) {
+            // SAFETY: `y` is 16 readable floats and `out` as many writable ones, and neither needs
+            // alignment.
+            unsafe { _mm512_storeu_ps(out.as_mut_ptr(), _mm512_loadu_ps(y.as_ptr())) };
+        }
+    }
 }
 
 /// Asks for what is some way behind a step's int8 weights and its activations: both stream from the
