@@ -118,11 +118,7 @@ pub(super) fn score_block(q: [&[f32]; 4], keys: &[[f32; BLOCK]], scale: f32, out
     let q = float::chunks_of(q, keys.len());
     let keys = keys.as_chunks::<LANES>().0;
     // In the order of `float::dots`.
-    let four = |i| {
-        let (a, b) = (lane_sums(q, keys, i), lane_sums(q, keys, i + 8));
-        let (c, d) = (lane_sums(q, keys, i + 4), lane_sums(q, keys, i + 12));
-        add(add(a, b), add(c, d))
-    };
+    let four = |i| add(pair_sums(q, keys, i), pair_sums(q, keys, i + 4));
     let totals = add(add(four(0), four(1)), add(four(2), four(3)));
     for (out, totals) in out.into_iter().zip(totals) {
         for (out, total) in out.as_chunks_mut().0.iter_mut().zip(totals) {
@@ -134,23 +130,28 @@ pub(super) fn score_block(q: [&[f32]; 4], keys: &[[f32; BLOCK]], scale: f32, out
 /// A block's scores or parts of them, of four queries.
 type Scores4 = [[__m512; BLOCK / LANES]; 4];
 
-/// What running sum `lane` of each dot product comes to.
+/// What running sums `lane` and `lane + 8` of each dot product come to, added: two at once, as the
+/// additions of one would wait for each other. A call of its own, as otherwise the compiler puts off
+/// all additions of pairs, and moves what they add to memory until then.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
-#[inline]
-fn lane_sums(q: [&[[f32; LANES]]; 4], keys: &[[[f32; BLOCK]; LANES]], lane: usize) -> Scores4 {
-    let mut sums = [[_mm512_setzero_ps(); BLOCK / LANES]; 4];
+#[inline(never)]
+fn pair_sums(q: [&[[f32; LANES]]; 4], keys: &[[[f32; BLOCK]; LANES]], lane: usize) -> Scores4 {
+    let mut sums = [[[_mm512_setzero_ps(); BLOCK / LANES]; 4]; 2];
     let [a, b, c, d] = q;
     for ((keys, (a, b)), (c, d)) in keys.iter().zip(a.iter().zip(b)).zip(c.iter().zip(d)) {
-        let keys = keys[lane].as_chunks().0;
-        let keys = [load(&keys[0]), load(&keys[1])];
-        for (sums, q) in sums.iter_mut().zip([a, b, c, d]) {
-            let q = _mm512_set1_ps(q[lane]);
-            for j in 0..keys.len() {
-                sums[j] = _mm512_fmadd_ps(q, keys[j], sums[j]);
+        for (sums, lane) in sums.iter_mut().zip([lane, lane + 8]) {
+            let keys = keys[lane].as_chunks().0;
+            let keys = [load(&keys[0]), load(&keys[1])];
+            for (sums, q) in sums.iter_mut().zip([a, b, c, d]) {
+                let q = _mm512_set1_ps(q[lane]);
+                for j in 0..keys.len() {
+                    sums[j] = _mm512_fmadd_ps(q, keys[j], sums[j]);
+                }
             }
         }
     }
-    sums
+    let [low, high] = sums;
+    add(low, high)
 }
 
 #[target_feature(enable = "avx512f,avx512vl,fma")]
