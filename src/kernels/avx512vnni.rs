@@ -38,7 +38,8 @@ const X_NEAR_BYTES: usize = 512;
 /// Steps of four columns that a loop takes at once; a group of weights is whole such.
 const STEPS: usize = AHEAD_COLUMNS / 4;
 
-/// Weights in a group and such groups in an activation group, as nearly all models have them.
+/// Weights in a group and such groups in an activation group, as `leap export` makes them if not told
+/// otherwise and rows are long enough.
 const USUAL: (usize, usize) = (64, 4);
 
 /// The tier's functions.
@@ -175,9 +176,11 @@ fn gemm_groups<const M: usize, const IS_USUAL: bool>(panel: &[u8], x: &Tile<'_>,
 /// Sums fill most registers, and from those left to it the compiler would move totals to memory and
 /// back without end. But a processor has few places for stores that wait for their values, as these
 /// do for the last products: with all of them in memory it would not get to the products behind them.
+/// So `HELD` is as many rows as registers are left for, fewer where offsets take some.
 #[repr(align(64))]
 struct Totals<const M: usize, const HELD: usize> {
     held: [[__m512; 2]; HELD],
+    /// By row; the first `HELD` are not used.
     rest: [[__m512; 2]; M],
 }
 

@@ -212,20 +212,15 @@ pub(in crate::kernels) fn place_rows(y: &[f32], columns: Range<usize>, out: &mut
     }
 }
 
-/// Copies a panel's rows, which mostly are all there: lengths that are known need no call.
+/// Copies a panel's rows, which mostly are all there: a length that is known needs no call.
 #[inline(always)]
 fn copy(from: &[f32], to: &mut [f32]) {
-    match from.len() {
-        32 => copy_chunk::<32>(from, to),
-        16 => copy_chunk::<16>(from, to),
-        _ => to.copy_from_slice(from),
-    }
-}
-
-#[inline(always)]
-fn copy_chunk<const N: usize>(from: &[f32], to: &mut [f32]) {
-    if let (Some(from), Some(to)) = (from.first_chunk::<N>(), to.first_chunk_mut()) {
+    if from.len() == 16
+        && let (Some(from), Some(to)) = (from.first_chunk::<16>(), to.first_chunk_mut())
+    {
         *to = *from;
+    } else {
+        to.copy_from_slice(from);
     }
 }
 
