@@ -20,7 +20,7 @@ const SCRATCH: usize = BLOCK * 128;
 pub const HEAD_DIM_MAX: usize = SCRATCH;
 
 /// Queries that share a pass over the keys and values.
-pub const QUERIES: usize = 64;
+pub const QUERIES: usize = 128;
 
 /// Queries of a tile: what the kernels take together.
 const TILE: usize = 4;
@@ -212,12 +212,28 @@ impl Block<'_, '_, '_, '_> {
         });
     }
 
-    /// Turns scores into weights.
-    fn soften(&mut self) {
+    /// Whether each query looks at a whole block of positions.
+    fn is_seen_whole(&self) -> bool {
+        let [Some(first), Some(last)] = [self.queries.first(), self.queries.last()] else {
+            return true;
+        };
+        // Both ends of the queries' positions ascend.
+        last.positions.start <= self.start && self.start + BLOCK <= first.positions.end
+    }
+
+    /// Hides from each query what it does not look at.
+    fn hide(&mut self) {
         for query in self.queries.iter_mut() {
             let seen = overlap(&query.positions, &self.positions);
             query.scores[..seen.start - self.start].fill(f32::NEG_INFINITY);
             query.scores[seen.end - self.start..].fill(f32::NEG_INFINITY);
+        }
+    }
+
+    /// Turns scores into weights.
+    fn soften(&mut self) {
+        if !self.is_seen_whole() {
+            self.hide();
         }
         let (tiles, rest) = self.queries.as_chunks_mut::<TILE>();
         for [a, b, c, d] in tiles {
@@ -236,7 +252,8 @@ impl Block<'_, '_, '_, '_> {
 
     /// Adds the values times their weights to the queries' outputs.
     fn weigh(&mut self, scratch: &mut Scratch) {
-        let (table, to, start) = (self.table, self.to, self.start);
+        let (table, to, start, is_seen_whole) =
+            (self.table, self.to, self.start, self.is_seen_whole());
         let queries = &mut *self.queries;
         let floats = &mut scratch.floats;
         for_pieces(table, to, Part::Values, self.positions.clone(), floats, |piece, values| {
@@ -245,7 +262,7 @@ impl Block<'_, '_, '_, '_> {
                 // What a query does not look at may be no number, so its weight of 0 is not enough.
                 // Queries of one position see the same, mostly all of them.
                 let seen = overlap(&tile[0].positions, &piece);
-                if tile.iter().any(|query| overlap(&query.positions, &piece) != seen) {
+                if !is_seen_whole && tile.iter().any(|query| overlap(&query.positions, &piece) != seen) {
                     weigh_each(table, tile, start, &piece, values);
                     continue;
                 }
