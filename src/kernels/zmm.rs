@@ -118,8 +118,14 @@ pub(super) fn score_block(q: [&[f32]; 4], keys: &[[f32; BLOCK]], scale: f32, out
     let q = float::chunks_of(q, keys.len());
     let keys = keys.as_chunks::<LANES>().0;
     // In the order of `float::dots`.
-    let four = |i| add(pair_sums(q, keys, i), pair_sums(q, keys, i + 4));
-    let totals = add(add(four(0), four(1)), add(four(2), four(3)));
+    let first = pair_sums(q, keys, 0, []);
+    let first = pair_sums(q, keys, 4, [&first]);
+    let second = pair_sums(q, keys, 1, []);
+    let first = pair_sums(q, keys, 5, [&second, &first]);
+    let second = pair_sums(q, keys, 2, []);
+    let second = pair_sums(q, keys, 6, [&second]);
+    let third = pair_sums(q, keys, 3, []);
+    let totals = pair_sums(q, keys, 7, [&third, &second, &first]);
     for (out, totals) in out.into_iter().zip(totals) {
         for (out, total) in out.as_chunks_mut().0.iter_mut().zip(totals) {
             store(out, _mm512_mul_ps(total, _mm512_set1_ps(scale)));
@@ -135,7 +141,12 @@ type Scores4 = [[__m512; BLOCK / LANES]; 4];
 /// all additions of pairs, and moves what they add to memory until then.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 #[inline(never)]
-fn pair_sums(q: [&[[f32; LANES]]; 4], keys: &[[[f32; BLOCK]; LANES]], lane: usize) -> Scores4 {
+fn pair_sums<const N: usize>(
+    q: [&[[f32; LANES]]; 4],
+    keys: &[[[f32; BLOCK]; LANES]],
+    lane: usize,
+    parts: [&Scores4; N],
+) -> Scores4 {
     let mut sums = [[[_mm512_setzero_ps(); BLOCK / LANES]; 4]; 2];
     let [a, b, c, d] = q;
     for ((keys, (a, b)), (c, d)) in keys.iter().zip(a.iter().zip(b)).zip(c.iter().zip(d)) {
@@ -151,7 +162,11 @@ fn pair_sums(q: [&[[f32; LANES]]; 4], keys: &[[[f32; BLOCK]; LANES]], lane: usiz
         }
     }
     let [low, high] = sums;
-    add(low, high)
+    let mut sum = add(low, high);
+    for part in parts {
+        sum = add(*part, sum);
+    }
+    sum
 }
 
 #[target_feature(enable = "avx512f,avx512vl,fma")]
