@@ -142,10 +142,10 @@ pub(super) fn rope<const FMA: bool>(x: &mut [f32], head_dim: usize, cos: &[f32],
 
 /// See [`super::Kernels::swiglu`].
 #[inline(always)]
-pub(super) fn swiglu<const FMA: bool>(gate: &mut [f32], up: &[f32]) {
-    for (gate, up) in gate.iter_mut().zip(up) {
+pub(super) fn swiglu<const FMA: bool>(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    for ((gate, up), out) in gate.iter().zip(up).zip(out) {
         // Beyond exp's ends the sum is 1, or so large that nothing is left of the gate.
-        *gate = *gate / (1.0 + exp_within::<FMA>(-*gate)) * up;
+        *out = gate / (1.0 + exp_within::<FMA>(-gate)) * up;
     }
 }
 
@@ -596,8 +596,8 @@ macro_rules! tile_kernels {
         }
 
         $(#[$attr])?
-        pub(super) fn swiglu(gate: &mut [f32], up: &[f32]) {
-            $crate::kernels::float::swiglu::<{ $fma }>(gate, up);
+        pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
+            $crate::kernels::float::swiglu::<{ $fma }>(gate, up, out);
         }
     };
 }

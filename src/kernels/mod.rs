@@ -209,7 +209,7 @@ struct Table {
     sum_q8: unsafe fn(&[i8], &mut [i32]),
     rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     rope: unsafe fn(&mut [f32], usize, &[f32], &[f32]),
-    swiglu: unsafe fn(&mut [f32], &[f32]),
+    swiglu: unsafe fn(&[f32], &[f32], &mut [f32]),
     add: unsafe fn(&mut [f32], &[f32]),
     max: unsafe fn(&[f32]) -> f32,
     score: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
@@ -492,15 +492,16 @@ impl Kernels {
         unsafe { (self.table.rope)(x, head_dim, cos, sin) }
     }
 
-    /// `gate = silu(gate) * up` with `silu(g) = g / (1 + exp(-g))` (SwiGLU, arXiv:2002.05202).
+    /// `out = silu(gate) * up` with `silu(g) = g / (1 + exp(-g))` (SwiGLU, arXiv:2002.05202).
     ///
     /// # Panics
     ///
     /// When the lengths differ.
-    pub fn swiglu(&self, gate: &mut [f32], up: &[f32]) {
+    pub fn swiglu(&self, gate: &[f32], up: &[f32], out: &mut [f32]) {
         assert_eq!(gate.len(), up.len());
+        assert_eq!(gate.len(), out.len());
         // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-        unsafe { (self.table.swiglu)(gate, up) }
+        unsafe { (self.table.swiglu)(gate, up, out) }
     }
 
     /// `x += y`.

@@ -344,8 +344,8 @@ fn lanes_of(x: __m128) -> [f32; 4] {
 
 /// See [`super::Kernels::swiglu`].
 #[target_feature(enable = "avx512f,avx512vl,fma")]
-pub(super) fn swiglu(gate: &mut [f32], up: &[f32]) {
-    float::swiglu::<true>(gate, up);
+pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    float::swiglu::<true>(gate, up, out);
 }
 
 #[target_feature(enable = "avx512f,avx512vl,fma")]

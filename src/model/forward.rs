@@ -505,8 +505,7 @@ impl Pass<'_> {
         let (kernels, gate_up) = (self.kernels, &*buffers.gate_up);
         projector.prepare(&mut buffers.inputs, (m, ffn_dim), &w2, &|row, out| {
             let (gate, up) = gate_up[row * 2 * ffn_dim..][..2 * ffn_dim].split_at(ffn_dim);
-            out.copy_from_slice(gate);
-            kernels.swiglu(out, up);
+            kernels.swiglu(gate, up, out);
         });
         projector.project(&buffers.inputs, (m, ffn_dim), &[w2], buffers.delta);
         self.add_delta(buffers);

@@ -91,20 +91,21 @@ fn exp_of_negative(y: [float32x4_t; 4]) -> [float32x4_t; 4] {
 
 /// See [`float::swiglu`].
 #[target_feature(enable = "neon")]
-pub(super) fn swiglu(gate: &mut [f32], up: &[f32]) {
+pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    let (gate, gate_rest) = gate.as_chunks::<LANES>();
     let (up, up_rest) = up.as_chunks::<LANES>();
-    let (gate, gate_rest) = gate.as_chunks_mut::<LANES>();
+    let (out, out_rest) = out.as_chunks_mut::<LANES>();
     let (least, most) = (vdupq_n_f32(-float::EXP_MOST), vdupq_n_f32(-float::EXP_LEAST));
-    for (gate, up) in gate.iter_mut().zip(up) {
+    for ((gate, up), out) in gate.iter().zip(up).zip(out) {
         let (x, up) = (load(gate), load(up));
         let exp = exp_of_negative(x.map(|x| vmaxq_f32(vminq_f32(x, most), least)));
         let mut y = x;
         for i in 0..4 {
             y[i] = vmulq_f32(vdivq_f32(x[i], vaddq_f32(vdupq_n_f32(1.0), exp[i])), up[i]);
         }
-        store(gate, y);
+        store(out, y);
     }
-    float::swiglu::<true>(gate_rest, up_rest);
+    float::swiglu::<true>(gate_rest, up_rest, out_rest);
 }
 
 /// See [`float::soften_4`]. What goes across lanes is done for all queries at once. Of zeros, the
