@@ -203,10 +203,13 @@ fn tiles(kernels: Kernels, m: usize) -> Tiles {
     for row in (0..m).step_by(mr) {
         let end = m.min(row + mr);
         let part = |width: usize| row * width..end * width;
-        let (x, q, scales) = (&x[part(K)], &mut q[part(K)], &mut scales[part(K / x_group)]);
-        kernels.quantize_tile(x, K, GROUP, (q, scales, &mut zeros[part(K / GROUP)]));
-        let sums = &mut sums[part(K / bcml1::BLOCK)];
-        kernels.quantize_tile_summed(x, K, GROUP, (q, scales, sums));
+        let (q, scales) = (&mut q[part(K)], &mut scales[part(K / x_group)]);
+        let (zeros, sums) = (&mut zeros[part(K / GROUP)], &mut sums[part(K / bcml1::BLOCK)]);
+        for (i, x) in x[part(K)].chunks_exact(K).enumerate() {
+            let place = (i, end - row);
+            kernels.quantize_tile(x, place, GROUP, (q, scales, zeros));
+            kernels.quantize_tile_summed(x, place, GROUP, (q, scales, sums));
+        }
     }
     (q, scales, zeros, sums)
 }

@@ -262,7 +262,9 @@ impl Block<'_, '_, '_, '_> {
                 // What a query does not look at may be no number, so its weight of 0 is not enough.
                 // Queries of one position see the same, mostly all of them.
                 let seen = overlap(&tile[0].positions, &piece);
-                if !is_seen_whole && tile.iter().any(|query| overlap(&query.positions, &piece) != seen) {
+                if !is_seen_whole
+                    && tile.iter().any(|query| overlap(&query.positions, &piece) != seen)
+                {
                     weigh_each(table, tile, start, &piece, values);
                     continue;
                 }

@@ -385,29 +385,30 @@ impl Kernels {
     pub fn quantize_tile_summed(
         &self,
         x: &[f32],
-        k: usize,
+        place: (usize, usize),
         group: usize,
         out: (&mut [i8], &mut [f32], &mut [f32]),
     ) {
-        packed::quantize_tile_summed(self.table, x, (k, group), out);
+        packed::quantize_tile_summed(self.table, x, place, group, out);
     }
 
-    /// Quantises a tile of activations, `x` of up to [`Kernels::tile_rows`] rows of `k`, for packed
-    /// weights in groups of `group`. `out` is the tile's part of what [`Q8Tiles`] joins: values,
-    /// scales and zeros, which stay as they are where no kernel reads them.
+    /// Quantises `x`, a row of a tile of activations, for packed weights in groups of `group`.
+    /// `place` is the row's number in the tile and how many rows that has, up to
+    /// [`Kernels::tile_rows`]; `out` is the tile's part of what [`Q8Tiles`] joins: values, scales
+    /// and zeros, which stay as they are where no kernel reads them.
     ///
     /// # Panics
     ///
-    /// When there is no [`Kernels::layout`], the group cannot be packed or does not divide `k`, or
-    /// the lengths do not fit together.
+    /// When there is no [`Kernels::layout`], the group cannot be packed or does not divide the row,
+    /// the tile has no such row or is too high, or the lengths do not fit together.
     pub fn quantize_tile(
         &self,
         x: &[f32],
-        k: usize,
+        place: (usize, usize),
         group: usize,
         out: (&mut [i8], &mut [f32], &mut [f32]),
     ) {
-        packed::quantize_tile(self.table, x, (k, group), out);
+        packed::quantize_tile(self.table, x, place, group, out);
     }
 
     /// `out = x · wᵀ` of 4-bit and quantised rows, as the module describes; otherwise as

@@ -473,7 +473,12 @@ impl Pass<'_> {
         let wqkv = [matrix(TensorKind::Wq), matrix(TensorKind::Wk), matrix(TensorKind::Wv)];
         let norm = self.norm(TensorKind::AttentionNorm, layer);
         let x = &*buffers.x;
-        projector.prepare(&mut buffers.inputs, (m, dim), &wqkv[0], &|row, out| norm(x, row, out));
+        projector.prepare(
+            &mut buffers.inputs,
+            (m, dim),
+            &wqkv[0],
+            Some(&|row, out| norm(x, row, out)),
+        );
         projector.project(&buffers.inputs, (m, dim), &wqkv, buffers.qkv);
 
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
@@ -483,7 +488,7 @@ impl Pass<'_> {
         attention.run(self.rows, own_layer, buffers);
 
         let wo = matrix(TensorKind::Wo);
-        projector.prepare(&mut buffers.inputs, (m, q_dim), &wo, &are_there);
+        projector.prepare(&mut buffers.inputs, (m, q_dim), &wo, None);
         projector.project(&buffers.inputs, (m, q_dim), &[wo], buffers.delta);
         self.add_delta(buffers);
     }
@@ -497,16 +502,25 @@ impl Pass<'_> {
         let gate_up = [matrix(TensorKind::W1), matrix(TensorKind::W3)];
         let norm = self.norm(TensorKind::FfnNorm, layer);
         let x = &*buffers.x;
-        projector
-            .prepare(&mut buffers.inputs, (m, dim), &gate_up[0], &|row, out| norm(x, row, out));
+        projector.prepare(
+            &mut buffers.inputs,
+            (m, dim),
+            &gate_up[0],
+            Some(&|row, out| norm(x, row, out)),
+        );
         projector.project(&buffers.inputs, (m, dim), &gate_up, buffers.gate_up);
 
         let w2 = matrix(TensorKind::W2);
         let (kernels, gate_up) = (self.kernels, &*buffers.gate_up);
-        projector.prepare(&mut buffers.inputs, (m, ffn_dim), &w2, &|row, out| {
-            let (gate, up) = gate_up[row * 2 * ffn_dim..][..2 * ffn_dim].split_at(ffn_dim);
-            kernels.swiglu(gate, up, out);
-        });
+        projector.prepare(
+            &mut buffers.inputs,
+            (m, ffn_dim),
+            &w2,
+            Some(&|row, out| {
+                let (gate, up) = gate_up[row * 2 * ffn_dim..][..2 * ffn_dim].split_at(ffn_dim);
+                kernels.swiglu(gate, up, out);
+            }),
+        );
         projector.project(&buffers.inputs, (m, ffn_dim), &[w2], buffers.delta);
         self.add_delta(buffers);
     }
@@ -566,14 +580,11 @@ impl Pass<'_> {
         let interest = Interest::new(None);
         let projector = Projector { interest: &interest, ..self.projector() };
         let classifier = self.matrix(self.model.header().classifier(), 0);
-        projector.prepare(&mut inputs, (m, header.dim), &classifier, &are_there);
+        projector.prepare(&mut inputs, (m, header.dim), &classifier, None);
         projector.project(&inputs, (m, header.dim), &[classifier], logits);
         &mut logits[..m * header.vocab_size]
     }
 }
-
-/// Fills inputs that were written before.
-fn are_there(_row: usize, _inputs: &mut [f32]) {}
 
 #[cfg(test)]
 mod tests;

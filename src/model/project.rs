@@ -17,6 +17,12 @@ const PIECE_ROWS: usize = 64;
 /// Most matrices of one call.
 const MATRICES_MAX: usize = 4;
 
+/// What writes a row of inputs.
+type Fill<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
+
+/// What quantises a row of inputs: its number in its tile, and how many rows that has.
+type Quantize<'a> = &'a mut dyn FnMut(&[f32], (usize, usize));
+
 /// What a projection needs besides its operands.
 #[derive(Clone, Copy)]
 pub(super) struct Projector<'a> {
@@ -29,32 +35,43 @@ pub(super) struct Projector<'a> {
 }
 
 impl Projector<'_> {
-    /// Has `fill` write each of the first `m` rows of `inputs.f32`, `[m, k]`, and quantises them as
-    /// `matrix` wants them while they are at hand.
+    /// Quantises the first `m` rows of `inputs.f32`, `[m, k]`, as `matrix` wants them. Has `fill`
+    /// write each before, if there is one; of quantised rows it need not leave the f32.
     pub(super) fn prepare(
         &self,
         inputs: &mut Inputs<'_>,
         (m, k): (usize, usize),
         matrix: &Matrix<'_>,
-        fill: &(dyn Fn(usize, &mut [f32]) + Sync),
+        fill: Option<Fill<'_>>,
     ) {
         let (pool, kernels) = (self.pool, self.kernels);
         let x = &mut inputs.f32[..m * k];
-        let Some(group) = self.group else { return pool.run_chunks(x, k, fill) };
+        let fill_there = |row: usize, x: &mut [f32]| {
+            if let Some(fill) = fill {
+                fill(row, x);
+            }
+        };
+        let Some(group) = self.group else { return pool.run_chunks(x, k, &fill_there) };
         let x_group = activation_group(group, k);
         let q = &mut inputs.q[..m * k];
         let scales = &mut inputs.scales[..m * k / x_group];
         let tile_rows = kernels.tile_rows();
         let tile = tile_rows * k;
-        let fill_tile = |i: usize, x: &mut [f32]| {
-            x.chunks_exact_mut(k).enumerate().for_each(|(row, x)| fill(i * tile_rows + row, x));
+        // Rows that are written for this go to one place, which stays in cache.
+        let quantize_tile = |i: usize, x: &mut [f32], quantize: Quantize<'_>| {
+            let t = x.len() / k;
+            for row in 0..t {
+                let x = &mut x[if fill.is_some() { 0 } else { row * k }..][..k];
+                fill_there(i * tile_rows + row, x);
+                quantize(x, (row, t));
+            }
         };
         match matrix {
-            Matrix::F32 { .. } => pool.run_chunks(x, k, fill),
+            Matrix::F32 { .. } => pool.run_chunks(x, k, &fill_there),
             Matrix::Q8(_) => {
                 let scales = (scales, k / x_group);
                 pool.run_chunks3((x, k), (q, k), scales, &|row, x, q, scales| {
-                    fill(row, x);
+                    fill_there(row, x);
                     kernels.quantize_q8(x, x_group, q, scales);
                 });
             }
@@ -62,7 +79,7 @@ impl Projector<'_> {
                 let scales = (scales, k / x_group);
                 let sums = (&mut inputs.sums[..m * k / BLOCK], k / BLOCK);
                 pool.run_chunks4((x, k), (q, k), scales, sums, &|row, x, q, scales, sums| {
-                    fill(row, x);
+                    fill_there(row, x);
                     kernels.quantize_q8(x, x_group, q, scales);
                     kernels.sum_q8(q, sums);
                 });
@@ -71,16 +88,18 @@ impl Projector<'_> {
                 let scales = (scales, tile / x_group);
                 let zeros = (&mut inputs.zeros[..m * k / group], tile / group);
                 pool.run_chunks4((x, tile), (q, tile), scales, zeros, &|i, x, q, scales, zeros| {
-                    fill_tile(i, x);
-                    kernels.quantize_tile(x, k, group, (q, scales, zeros));
+                    quantize_tile(i, x, &mut |x, place| {
+                        kernels.quantize_tile(x, place, group, (q, scales, zeros));
+                    });
                 });
             }
             Matrix::PackedQ4(_) => {
                 let scales = (scales, tile / x_group);
                 let sums = (&mut inputs.tile_sums[..m * k / BLOCK], tile / BLOCK);
                 pool.run_chunks4((x, tile), (q, tile), scales, sums, &|i, x, q, scales, sums| {
-                    fill_tile(i, x);
-                    kernels.quantize_tile_summed(x, k, group, (q, scales, sums));
+                    quantize_tile(i, x, &mut |x, place| {
+                        kernels.quantize_tile_summed(x, place, group, (q, scales, sums));
+                    });
                 });
             }
         }

@@ -164,13 +164,15 @@ impl<'a> Q8Tiles<'a> {
 pub(in crate::kernels) fn quantize_tile(
     table: &Table,
     x: &[f32],
-    (k, group): (usize, usize),
+    (row, t): (usize, usize),
+    group: usize,
     (q, scales, zeros): (&mut [i8], &mut [f32], &mut [f32]),
 ) {
-    assert_eq!(zeros.len(), x.len() / group);
-    let (t, n) = (x.len() / k, activation_group(group, k) / group);
+    let k = x.len();
+    assert_eq!(zeros.len(), t * k / group);
+    let n = activation_group(group, k) / group;
     let is_flipped = table.packed().layout.is_flipped();
-    quantize(table, x, (k, group), (q, scales), |(g, row), q| {
+    quantize(table, x, (row, t), group, (q, scales), |g, q| {
         if !is_flipped {
             return;
         }
@@ -191,12 +193,14 @@ pub(in crate::kernels) fn quantize_tile(
 pub(in crate::kernels) fn quantize_tile_summed(
     table: &Table,
     x: &[f32],
-    (k, group): (usize, usize),
+    (row, t): (usize, usize),
+    group: usize,
     (q, scales, sums): (&mut [i8], &mut [f32], &mut [f32]),
 ) {
-    assert_eq!(sums.len(), x.len() / BLOCK);
-    let (t, n) = (x.len() / k, activation_group(group, k) / BLOCK);
-    quantize(table, x, (k, group), (q, scales), |(g, row), q| {
+    let k = x.len();
+    assert_eq!(sums.len(), t * k / BLOCK);
+    let n = activation_group(group, k) / BLOCK;
+    quantize(table, x, (row, t), group, (q, scales), |g, q| {
         let mut biases = [0; GROUP_MAX / BLOCK];
         find_biases(table, q, BLOCK, &mut biases[..n]);
         let sums = sums[g * n * t + row..].iter_mut().step_by(t);
@@ -214,49 +218,48 @@ fn find_biases(table: &Table, q: &[i8], group: usize, biases: &mut [i32]) {
     unsafe { (table.biases)(q, group, biases) };
 }
 
-/// Quantises a tile for weights in groups of `group` and calls `note((g, row), q)` for each group
-/// of activations.
+/// Quantises row `row` of a tile of `t` rows for weights in groups of `group` and calls `note(g, q)`
+/// for each group of activations.
 fn quantize(
     table: &Table,
     x: &[f32],
-    (k, group): (usize, usize),
+    (row, t): (usize, usize),
+    group: usize,
     (q, scales): (&mut [i8], &mut [f32]),
-    mut note: impl FnMut((usize, usize), &[i8]),
+    mut note: impl FnMut(usize, &[i8]),
 ) {
     let layout = table.packed().layout;
-    let t = x.len() / k;
-    assert!(x.len().is_multiple_of(k));
+    let k = x.len();
+    assert!(row < t);
     assert!(t <= MR_MAX);
     assert!(layout.bytes_q8(1, k, group).is_some());
-    assert_eq!(q.len(), x.len());
+    assert_eq!(q.len(), t * k);
     let group = activation_group(group, k);
-    assert_eq!(scales.len(), x.len() / group);
+    assert_eq!(scales.len(), t * k / group);
     if t == 1 {
         // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
         unsafe { (table.quantize_q8)(x, group, q, scales) };
-        return q.chunks_exact(group).enumerate().for_each(|(g, q)| note((g, 0), q));
+        return q.chunks_exact(group).enumerate().for_each(|(g, q)| note(g, q));
     }
     let mut row_q = [0; GROUP_MAX];
     let row_q = &mut row_q[..group];
-    for (row, x) in x.chunks_exact(k).enumerate() {
-        for (g, x) in x.chunks_exact(group).enumerate() {
-            let at = g * t + row;
-            // SAFETY: as above.
-            unsafe { (table.quantize_q8)(x, group, row_q, &mut scales[at..][..1]) };
-            note((g, row), row_q);
-            let q = &mut q[g * group * t..][..group * t];
-            let at = row * layout.kr();
-            // Heights of whole tiles and of eight rows.
-            match (layout.kr(), t) {
-                (8, 12) => spread::<8, 96>(row_q, at, q),
-                (8, 8) => spread::<8, 64>(row_q, at, q),
-                (8, _) => spread_by::<8>(row_q, &mut q[at..], t),
-                (_, 12) => spread::<4, 48>(row_q, at, q),
-                (_, 8) => spread::<4, 32>(row_q, at, q),
-                (_, 6) => spread::<4, 24>(row_q, at, q),
-                (_, 4) => spread::<4, 16>(row_q, at, q),
-                _ => spread_by::<4>(row_q, &mut q[at..], t),
-            }
+    for (g, x) in x.chunks_exact(group).enumerate() {
+        let at = g * t + row;
+        // SAFETY: as above.
+        unsafe { (table.quantize_q8)(x, group, row_q, &mut scales[at..][..1]) };
+        note(g, row_q);
+        let q = &mut q[g * group * t..][..group * t];
+        let at = row * layout.kr();
+        // Heights of whole tiles and of eight rows.
+        match (layout.kr(), t) {
+            (8, 12) => spread::<8, 96>(row_q, at, q),
+            (8, 8) => spread::<8, 64>(row_q, at, q),
+            (8, _) => spread_by::<8>(row_q, &mut q[at..], t),
+            (_, 12) => spread::<4, 48>(row_q, at, q),
+            (_, 8) => spread::<4, 32>(row_q, at, q),
+            (_, 6) => spread::<4, 24>(row_q, at, q),
+            (_, 4) => spread::<4, 16>(row_q, at, q),
+            _ => spread_by::<4>(row_q, &mut q[at..], t),
         }
     }
 }

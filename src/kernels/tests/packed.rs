@@ -71,7 +71,10 @@ fn check_q4(kernels: Kernels, layout: Layout, w: Bcml1Matrix<'_>, x: &[f32], gro
     let tile = kernels.tile_rows() * k;
     let parts = q.chunks_mut(tile).zip(scales.chunks_mut(tile / x_group));
     for ((x, (q, scales)), sums) in x.chunks(tile).zip(parts).zip(sums.chunks_mut(tile / 32)) {
-        kernels.quantize_tile_summed(x, k, group, (q, scales, sums));
+        for (row, x_row) in x.chunks(k).enumerate() {
+            let place = (row, x.len() / k);
+            kernels.quantize_tile_summed(x_row, place, group, (q, scales, sums));
+        }
     }
     let tiles = Q8Tiles::summed((&q, &scales, &sums), k, group, kernels.tile_rows());
     let mut packed = vec![0x5a; layout.bytes_q4(w.rows(), k, group).unwrap()];
@@ -137,7 +140,10 @@ fn quantize_both(kernels: Kernels, x: &[f32], k: usize, group: usize) -> Both {
     let (q, scales, zeros) = &mut both.tiles;
     let out = q.chunks_mut(tile).zip(scales.chunks_mut(tile / x_group));
     for ((x, (q, scales)), zeros) in x.chunks(tile).zip(out).zip(zeros.chunks_mut(tile / group)) {
-        kernels.quantize_tile(x, k, group, (q, scales, zeros));
+        for (row, x_row) in x.chunks(k).enumerate() {
+            let place = (row, x.len() / k);
+            kernels.quantize_tile(x_row, place, group, (q, scales, zeros));
+        }
     }
     both
 }
