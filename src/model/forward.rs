@@ -473,12 +473,8 @@ impl Pass<'_> {
         let wqkv = [matrix(TensorKind::Wq), matrix(TensorKind::Wk), matrix(TensorKind::Wv)];
         let norm = self.norm(TensorKind::AttentionNorm, layer);
         let x = &*buffers.x;
-        projector.prepare(
-            &mut buffers.inputs,
-            (m, dim),
-            &wqkv[0],
-            Some(&|row, out| norm(x, row, out)),
-        );
+        let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
+        projector.prepare(&mut buffers.inputs, (m, dim), &wqkv[0], Some(&fill));
         projector.project(&buffers.inputs, (m, dim), &wqkv, buffers.qkv);
 
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
@@ -502,25 +498,17 @@ impl Pass<'_> {
         let gate_up = [matrix(TensorKind::W1), matrix(TensorKind::W3)];
         let norm = self.norm(TensorKind::FfnNorm, layer);
         let x = &*buffers.x;
-        projector.prepare(
-            &mut buffers.inputs,
-            (m, dim),
-            &gate_up[0],
-            Some(&|row, out| norm(x, row, out)),
-        );
+        let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
+        projector.prepare(&mut buffers.inputs, (m, dim), &gate_up[0], Some(&fill));
         projector.project(&buffers.inputs, (m, dim), &gate_up, buffers.gate_up);
 
         let w2 = matrix(TensorKind::W2);
         let (kernels, gate_up) = (self.kernels, &*buffers.gate_up);
-        projector.prepare(
-            &mut buffers.inputs,
-            (m, ffn_dim),
-            &w2,
-            Some(&|row, out| {
-                let (gate, up) = gate_up[row * 2 * ffn_dim..][..2 * ffn_dim].split_at(ffn_dim);
-                kernels.swiglu(gate, up, out);
-            }),
-        );
+        let fill = |row: usize, out: &mut [f32]| {
+            let (gate, up) = gate_up[row * 2 * ffn_dim..][..2 * ffn_dim].split_at(ffn_dim);
+            kernels.swiglu(gate, up, out);
+        };
+        projector.prepare(&mut buffers.inputs, (m, ffn_dim), &w2, Some(&fill));
         projector.project(&buffers.inputs, (m, ffn_dim), &[w2], buffers.delta);
         self.add_delta(buffers);
     }
