@@ -205,7 +205,7 @@ fn tiles(kernels: Kernels, m: usize) -> Tiles {
         let part = |width: usize| row * width..end * width;
         let (q, scales) = (&mut q[part(K)], &mut scales[part(K / x_group)]);
         let (zeros, sums) = (&mut zeros[part(K / GROUP)], &mut sums[part(K / bcml1::BLOCK)]);
-        for (i, x) in x[part(K)].chunks_exact(K).enumerate() {
+        for (i, x) in x[part(K)].as_chunks::<K>().0.iter().enumerate() {
             let place = (i, end - row);
             kernels.quantize_tile(x, place, GROUP, (q, scales, zeros));
             kernels.quantize_tile_summed(x, place, GROUP, (q, scales, sums));
