@@ -207,8 +207,8 @@ fn tiles(kernels: Kernels, m: usize) -> Tiles {
         let (zeros, sums) = (&mut zeros[part(K / GROUP)], &mut sums[part(K / bcml1::BLOCK)]);
         for (i, x) in x[part(K)].as_chunks::<K>().0.iter().enumerate() {
             let place = (i, end - row);
-            kernels.quantize_tile(x, place, GROUP, (q, scales, zeros));
-            kernels.quantize_tile_summed(x, place, GROUP, (q, scales, sums));
+            kernels.quantize_tile_row(x, place, GROUP, (q, scales, zeros));
+            kernels.quantize_tile_row_summed(x, place, GROUP, (q, scales, sums));
         }
     }
     (q, scales, zeros, sums)

@@ -252,8 +252,8 @@ impl Block<'_, '_, '_, '_> {
 
     /// Adds the values times their weights to the queries' outputs.
     fn weigh(&mut self, scratch: &mut Scratch) {
-        let (table, to, start, is_seen_whole) =
-            (self.table, self.to, self.start, self.is_seen_whole());
+        let (table, to, start) = (self.table, self.to, self.start);
+        let is_seen_whole = self.is_seen_whole();
         let queries = &mut *self.queries;
         let floats = &mut scratch.floats;
         for_pieces(table, to, Part::Values, self.positions.clone(), floats, |piece, values| {

@@ -377,19 +377,19 @@ impl Kernels {
         packed::matmul_q4(self.table.packed(), w, x, out);
     }
 
-    /// As [`Kernels::quantize_tile`], for packed 4-bit weights: `out` is values, scales and sums.
+    /// As [`Kernels::quantize_tile_row`], for packed 4-bit weights: `out` is values, scales and sums.
     ///
     /// # Panics
     ///
-    /// As [`Kernels::quantize_tile`].
-    pub fn quantize_tile_summed(
+    /// As [`Kernels::quantize_tile_row`].
+    pub fn quantize_tile_row_summed(
         &self,
         x: &[f32],
         place: (usize, usize),
         group: usize,
         out: (&mut [i8], &mut [f32], &mut [f32]),
     ) {
-        packed::quantize_tile_summed(self.table, x, place, group, out);
+        packed::quantize_tile_row_summed(self.table, x, place, group, out);
     }
 
     /// Quantises `x`, a row of a tile of activations, for packed weights in groups of `group`.
@@ -401,14 +401,14 @@ impl Kernels {
     ///
     /// When there is no [`Kernels::layout`], the group cannot be packed or does not divide the row,
     /// the tile has no such row or is too high, or the lengths do not fit together.
-    pub fn quantize_tile(
+    pub fn quantize_tile_row(
         &self,
         x: &[f32],
         place: (usize, usize),
         group: usize,
         out: (&mut [i8], &mut [f32], &mut [f32]),
     ) {
-        packed::quantize_tile(self.table, x, place, group, out);
+        packed::quantize_tile_row(self.table, x, place, group, out);
     }
 
     /// `out = x · wᵀ` of 4-bit and quantised rows, as the module describes; otherwise as

@@ -89,7 +89,7 @@ impl Projector<'_> {
                 let zeros = (&mut inputs.zeros[..m * k / group], tile / group);
                 pool.run_chunks4((x, tile), (q, tile), scales, zeros, &|i, x, q, scales, zeros| {
                     quantize_tile(i, x, &mut |x, place| {
-                        kernels.quantize_tile(x, place, group, (q, scales, zeros));
+                        kernels.quantize_tile_row(x, place, group, (q, scales, zeros));
                     });
                 });
             }
@@ -98,7 +98,7 @@ impl Projector<'_> {
                 let sums = (&mut inputs.tile_sums[..m * k / BLOCK], tile / BLOCK);
                 pool.run_chunks4((x, tile), (q, tile), scales, sums, &|i, x, q, scales, sums| {
                     quantize_tile(i, x, &mut |x, place| {
-                        kernels.quantize_tile_summed(x, place, group, (q, scales, sums));
+                        kernels.quantize_tile_row_summed(x, place, group, (q, scales, sums));
                     });
                 });
             }

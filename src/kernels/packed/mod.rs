@@ -64,7 +64,7 @@ pub(super) use matmul::RESULTS;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) use matmul::place_rows;
 pub(super) use matmul::{PART_BYTES, matmul_q4, matmul_q8};
-pub(super) use tiles::{quantize_tile, quantize_tile_summed};
+pub(super) use tiles::{quantize_tile_row, quantize_tile_row_summed};
 
 /// Most rows of any tier's panels.
 pub(super) const NR_MAX: usize = 32;

@@ -10,8 +10,8 @@ use crate::quant::bcml1::BLOCK;
 
 /// Quantised activations, `[m, k]`, in tiles; [`super`] describes the order. One that exists has
 /// consistent lengths; its values are what
-/// [`Kernels::quantize_tile`](super::super::Kernels::quantize_tile) or
-/// [`Kernels::quantize_tile_summed`](super::super::Kernels::quantize_tile_summed) wrote.
+/// [`Kernels::quantize_tile_row`](super::super::Kernels::quantize_tile_row) or
+/// [`Kernels::quantize_tile_row_summed`](super::super::Kernels::quantize_tile_row_summed) wrote.
 #[derive(Debug, Clone, Copy)]
 pub struct Q8Tiles<'a> {
     q: &'a [i8],
@@ -160,8 +160,8 @@ impl<'a> Q8Tiles<'a> {
     }
 }
 
-/// See [`super::super::Kernels::quantize_tile`].
-pub(in crate::kernels) fn quantize_tile(
+/// See [`super::super::Kernels::quantize_tile_row`].
+pub(in crate::kernels) fn quantize_tile_row(
     table: &Table,
     x: &[f32],
     (row, t): (usize, usize),
@@ -189,8 +189,8 @@ pub(in crate::kernels) fn quantize_tile(
     });
 }
 
-/// See [`super::super::Kernels::quantize_tile_summed`].
-pub(in crate::kernels) fn quantize_tile_summed(
+/// See [`super::super::Kernels::quantize_tile_row_summed`].
+pub(in crate::kernels) fn quantize_tile_row_summed(
     table: &Table,
     x: &[f32],
     (row, t): (usize, usize),

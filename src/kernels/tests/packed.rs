@@ -73,7 +73,7 @@ fn check_q4(kernels: Kernels, layout: Layout, w: Bcml1Matrix<'_>, x: &[f32], gro
     for ((x, (q, scales)), sums) in x.chunks(tile).zip(parts).zip(sums.chunks_mut(tile / 32)) {
         for (row, x_row) in x.chunks(k).enumerate() {
             let place = (row, x.len() / k);
-            kernels.quantize_tile_summed(x_row, place, group, (q, scales, sums));
+            kernels.quantize_tile_row_summed(x_row, place, group, (q, scales, sums));
         }
     }
     let tiles = Q8Tiles::summed((&q, &scales, &sums), k, group, kernels.tile_rows());
@@ -142,7 +142,7 @@ fn quantize_both(kernels: Kernels, x: &[f32], k: usize, group: usize) -> Both {
     for ((x, (q, scales)), zeros) in x.chunks(tile).zip(out).zip(zeros.chunks_mut(tile / group)) {
         for (row, x_row) in x.chunks(k).enumerate() {
             let place = (row, x.len() / k);
-            kernels.quantize_tile(x_row, place, group, (q, scales, zeros));
+            kernels.quantize_tile_row(x_row, place, group, (q, scales, zeros));
         }
     }
     both
