@@ -10,6 +10,7 @@ use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
 use super::packed::{Layout, PART_BYTES, PackedTable, TileFn, place_rows, tiles_of};
+use super::stream::{PAST_SECOND, TO_SECOND, ask_behind, is_past_second};
 use super::ymm::ymm_tiles;
 use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
@@ -361,10 +362,13 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
     scalar::narrow(x_tail, out_tail);
 }
 
-/// Asks for the cache line at `line`, which need not exist.
+/// See [`super::Kernels::read_all`].
 #[target_feature(enable = "avx2,fma,f16c")]
-fn prefetch(line: *const u8) {
-    _mm_prefetch::<_MM_HINT_T1>(line.cast());
+fn read_all(bytes: &[u8]) -> u64 {
+    match is_past_second() {
+        true => peak::read_all(bytes, ask_behind::<PAST_SECOND>),
+        false => peak::read_all(bytes, ask_behind::<TO_SECOND>),
+    }
 }
 
 /// See [`super::Kernels::spin_int8`]: 32 products in four instructions.

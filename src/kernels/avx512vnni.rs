@@ -14,6 +14,7 @@ use super::packed::{
     AHEAD_COLUMNS, Ahead, BLOCK_BYTES, Layout, PART_BYTES, PackedTable, Tile, TileFn, Unpack, ZERO,
     place_rows,
 };
+use super::stream::{PAST_SECOND, TO_SECOND, ask_behind, is_past_second};
 use super::{Table, avx2, peak, zmm};
 use crate::quant::bcml1::BLOCK;
 
@@ -24,10 +25,6 @@ const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 
 /// Bytes that become of it: two floats for each row, and a byte for each code.
 const UNPACKED_BLOCK: usize = NR * (8 + BLOCK);
-
-/// How far ahead of the weights in use a single row asks for others, into the second level of cache:
-/// a step takes so many lines that those on their way to the first would hold up loads.
-const PREFETCH_BYTES: usize = 8192;
 
 /// How far ahead of the weights in use several rows ask for others, into the first level of cache.
 const W_NEAR_BYTES: usize = 2048;
@@ -84,9 +81,18 @@ static TILES_Q4: [TileFn; 8] = [
     gemm_q8_q4_f32_mx32c4::<8>,
 ];
 
-/// One row of activations by a panel, in two sums: a single one would wait for its additions.
+/// One row of activations by a panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemv_q8_q8_f32_1x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    match is_past_second() {
+        true => gemv_groups::<PAST_SECOND>(panel, x, out),
+        false => gemv_groups::<TO_SECOND>(panel, x, out),
+    }
+}
+
+/// The same in two sums: a single one would wait for its additions.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn gemv_groups<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     let (group, n) = (x.groups.w, x.steps());
     let group_bytes = NR * (4 + group);
     for (i, x) in x.groups::<1, 4>().enumerate() {
@@ -98,12 +104,12 @@ fn gemv_q8_q8_f32_1x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
         for g in 0..n {
             let (steps, w) = w[g * group_bytes..][..group_bytes].split_at(NR * 4);
             let steps = &steps.as_chunks().0[0];
-            prefetch(steps);
+            ask_behind_both::<HINT>(steps);
             let x_q = x.q[g * group / 4..][..group / 4].as_chunks::<2>().0;
             let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<2>().0;
             for (w, x_q) in w.iter().zip(x_q) {
                 for s in 0..2 {
-                    prefetch(&w[s]);
+                    ask_behind_both::<HINT>(&w[s]);
                     add_products(&mut dots[s], load(&w[s]), &x_q[s]);
                 }
             }
@@ -227,10 +233,19 @@ fn sums_from<const M: usize>(zeros: &[f32; M]) -> [[__m512i; 2]; M] {
     sums
 }
 
-/// One row of activations by a panel of 4-bit weights: the low codes in one sum, and in the other
-/// the high ones times 16, which costs less than to shift them one by one.
+/// One row of activations by a panel of 4-bit weights.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemv_q8_q4_f32_1x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    match is_past_second() {
+        true => gemv_blocks::<PAST_SECOND>(panel, x, out),
+        false => gemv_blocks::<TO_SECOND>(panel, x, out),
+    }
+}
+
+/// The same with the low codes in one sum, and in the other the high ones times 16, which costs less
+/// than to shift them one by one.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn gemv_blocks<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     let (low, high) = (_mm512_set1_epi8(15), _mm512_set1_epi8(-16));
     let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
     for (w, x) in groups.zip(x.summed_groups::<1, 4>()) {
@@ -241,7 +256,7 @@ fn gemv_q8_q4_f32_1x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
         let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
         for ((b, block), (x_q, [x_sum])) in w.iter().enumerate().zip(blocks) {
             let lines = block.as_chunks::<{ 4 * NR }>().0;
-            lines.iter().for_each(|line| prefetch(line));
+            lines.iter().for_each(|line| ask_behind_both::<HINT>(line));
             for (w, x_q) in lines[1..].iter().zip(x_q.as_chunks::<2>().0) {
                 add_products(&mut dots[0], and(load(w), low), &x_q[0]);
                 add_products(&mut dots[1], and(load(w), high), &x_q[1]);
@@ -457,13 +472,11 @@ fn prefetch_weights(ahead: &mut Ahead<'_>, columns: usize) {
     ahead.w = ahead.w.wrapping_add(bytes);
 }
 
-/// Asks for both lines that are [`PREFETCH_BYTES`] behind `w`.
+/// Asks for both lines that are some way behind `w`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn prefetch(w: &[u8; 4 * NR]) {
-    for line in [0, 64] {
-        let ahead = w.as_ptr().wrapping_add(PREFETCH_BYTES + line);
-        _mm_prefetch::<_MM_HINT_T1>(ahead.cast());
-    }
+fn ask_behind_both<const HINT: i32>(w: &[u8; 4 * NR]) {
+    ask_behind::<HINT>(w[..64].as_ptr());
+    ask_behind::<HINT>(w[64..].as_ptr());
 }
 
 /// See [`super::Kernels::spin_int8`]: 64 products an instruction.

@@ -469,7 +469,7 @@ fn fma_by_f64(a: f32, b: f32, c: f32) -> f32 {
 
 /// Functions of a tier that are the bodies above, compiled with `$attr` (its target features), and
 /// its table. The tier's file adds the rest of what the table names,
-/// and `dots`, `score_4`, `soften_4`, `weigh_4`, `swiglu`, `largest`, `round`, `prefetch` and
+/// and `dots`, `score_4`, `soften_4`, `weigh_4`, `swiglu`, `largest`, `round`, `read_all` and
 /// `spin_int8`.
 macro_rules! float_kernels {
     ($fma:expr, $packed:expr $(, #[$attr:meta])?) => {
@@ -487,11 +487,6 @@ macro_rules! float_kernels {
         $(#[$attr])?
         pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
             $crate::kernels::float::biases(q, group, biases);
-        }
-
-        $(#[$attr])?
-        pub(super) fn read_all(bytes: &[u8]) -> u64 {
-            $crate::kernels::peak::read_all(bytes, |line| prefetch(line))
         }
 
         $(#[$attr])?

@@ -80,6 +80,8 @@ mod packed;
 pub mod peak;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
+mod stream;
+#[cfg(target_arch = "x86_64")]
 mod ymm;
 #[cfg(target_arch = "x86_64")]
 mod zmm;

@@ -8,9 +8,6 @@ pub const OPS_PER_ROUND: usize = 2 * MACS_PER_ROUND;
 
 pub(super) const MACS_PER_ROUND: usize = 1024;
 
-/// How far ahead of what is read other lines are asked for.
-const PREFETCH_BYTES: usize = 8192;
-
 impl Kernels {
     /// Reads `bytes` in order and does next to nothing with them: as fast as weights could be read.
     /// What it gives depends on every whole 256 bytes.
@@ -27,14 +24,13 @@ impl Kernels {
     }
 }
 
-/// Folds blocks of four cache lines onto each other; `prefetch` is the tier's.
+/// Folds blocks of four cache lines onto each other; `ask` asks for a line some way behind one.
 #[inline(always)]
-pub(super) fn read_all(bytes: &[u8], prefetch: impl Fn(*const u8)) -> u64 {
+pub(super) fn read_all(bytes: &[u8], ask: impl Fn(*const u8)) -> u64 {
     let mut seen = [0_u64; 32];
     for block in bytes.as_chunks::<8>().0.as_chunks::<32>().0 {
-        let ahead = block.as_ptr().cast::<u8>().wrapping_add(PREFETCH_BYTES);
-        for line in 0..4 {
-            prefetch(ahead.wrapping_add(line * 64));
+        for line in bytemuck::cast_slice::<[u8; 8], [u8; 64]>(block) {
+            ask(line.as_ptr());
         }
         for i in 0..32 {
             seen[i] ^= u64::from_ne_bytes(block[i]);

@@ -108,8 +108,10 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
 /// Largest finite f16.
 pub(super) const F16_MAX: f32 = 65504.0;
 
-/// There is no portable way to ask for a line.
-fn prefetch(_line: *const u8) {}
+/// See [`super::Kernels::read_all`]. There is no portable way to ask for a line.
+fn read_all(bytes: &[u8]) -> u64 {
+    super::peak::read_all(bytes, |_| ())
+}
 
 /// See [`super::Kernels::spin_int8`]: a dot product, from cache.
 fn spin_int8(rounds: usize) -> i32 {

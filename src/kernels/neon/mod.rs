@@ -48,6 +48,9 @@ static TILES_Q4: [TileFn; 4] = [
 /// Rows of a panel.
 const NR: usize = Layout::NEON.panel_rows();
 
+/// How far behind a line [`read_all`] asks for others.
+const READ_AHEAD_BYTES: usize = 8192;
+
 /// `M` rows of activations by a panel.
 #[target_feature(enable = "neon")]
 fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
@@ -525,14 +528,16 @@ fn clamped(x: &[f32; 8], from: usize) -> float32x4_t {
     vmaxq_f32(vdupq_n_f32(-scalar::F16_MAX), vminq_f32(vdupq_n_f32(scalar::F16_MAX), x))
 }
 
-/// Asks for the cache line at `line`, which need not exist.
+/// See [`super::Kernels::read_all`].
 #[target_feature(enable = "neon")]
-fn prefetch(line: *const u8) {
-    // SAFETY: `prfm` only hints, at any address.
-    unsafe {
-        asm!("prfm pldl1keep, [{line}]", line = in(reg) line,
-            options(nostack, preserves_flags, readonly));
-    }
+fn read_all(bytes: &[u8]) -> u64 {
+    peak::read_all(bytes, |line| {
+        // SAFETY: `prfm` only hints, at any address.
+        unsafe {
+            asm!("prfm pldl1keep, [{line}]", line = in(reg) line.wrapping_add(READ_AHEAD_BYTES),
+                options(nostack, preserves_flags, readonly));
+        }
+    })
 }
 
 /// See [`super::Kernels::spin_int8`]: 16 products a step.

@@ -1,0 +1,28 @@
+//! How x86-64 processors best ask for what is read in order and once: weights of a single row, and the
+//! memory that tells how fast those could be read.
+//!
+//! Asked for into the second level of cache, lines do not hold up loads on their way, as a step takes
+//! many of them: so Intel's decode fastest. But what they replace there, AMD's write to the third
+//! level, which costs more; and theirs take enough lines at once past the second level.
+
+use std::arch::x86_64::*;
+
+/// Lines come into the second level of cache.
+pub(super) const TO_SECOND: i32 = _MM_HINT_T1;
+
+/// Lines come into the first level and into no other.
+pub(super) const PAST_SECOND: i32 = _MM_HINT_NTA;
+
+/// Whether this processor is one for [`PAST_SECOND`].
+pub(super) fn is_past_second() -> bool {
+    // AMD's processors have this, and nobody else's but Hygon's, which are built like them.
+    is_x86_feature_detected!("sse4a")
+}
+
+/// Asks for the line that is some way behind `line`.
+#[inline(always)]
+pub(super) fn ask_behind<const HINT: i32>(line: *const u8) {
+    let bytes = if HINT == TO_SECOND { 8192 } else { 6144 };
+    // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
+    unsafe { _mm_prefetch::<HINT>(line.wrapping_add(bytes).cast()) };
+}
