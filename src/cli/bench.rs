@@ -18,6 +18,7 @@ use crate::format::model::Weights;
 use crate::model::{Model, Shape};
 use crate::sys::cpu;
 use crate::transport::options::Place;
+use machine::Machine;
 use table::Table;
 
 /// Measures this machine, and how near to its limits a model runs.
@@ -96,12 +97,12 @@ impl Bench {
         }
         for threads in self.threads() {
             let cpus = self.cpus(threads);
-            let limits = machine::measure(&kernels, &cpus)?;
-            table.machine(&kernels, threads, &limits)?;
+            let machine = Machine::measure(kernels, &cpus)?;
+            table.machine(&kernels, threads, &machine.limits())?;
             if let Some(model) = &model {
                 let engine = self.engine(model.clone(), &cpus)?;
-                model::measure(engine, &self.depth.0, &self.prompt.0, |figure| {
-                    table.figure(threads, &limits, figure)
+                model::measure(engine, &machine, (&self.depth.0, &self.prompt.0), |figure| {
+                    table.figure(threads, figure)
                 })?;
             }
         }
@@ -154,7 +155,7 @@ impl Bench {
     }
 
     fn engine(&self, model: Arc<Model>, cpus: &[usize]) -> Result<Engine, Failure> {
-        let longest = self.depth.0.iter().map(|depth| depth + model::DECODED * model::RUNS);
+        let longest = self.depth.0.iter().map(|depth| depth + model::DECODED * machine::RUNS);
         let longest = longest.chain(self.prompt.0.iter().copied()).max().unwrap_or(1).max(1);
         let options = Options {
             ctx_len: Some(longest.min(model.header().max_seq_len)),

@@ -7,6 +7,11 @@ pub fn peak_resident_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
+/// Memory this process has resident now, in bytes; mapped files count.
+pub fn resident_bytes() -> Option<u64> {
+    kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
 /// Memory of this process alone, in bytes: resident and not from a file.
 pub fn anonymous_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "RssAnon:")

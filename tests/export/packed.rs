@@ -8,6 +8,7 @@ use leap::engine::{Engine, EngineError, Options};
 use leap::format::model::{Header, Packed};
 use leap::kernels::{Isa, Kernels};
 use leap::model::{Model, PackReport, StartError};
+use serde_json::Value;
 
 use crate::common;
 use crate::common::folder::Folder;
@@ -165,6 +166,11 @@ fn every_command_takes_a_packed_file_and_writes_no_other() {
     if !common::quick() {
         let (told, _) = succeeds(&leap(&bench));
         assert!(told.contains(&format!("\"isa\": \"{}\"", isa.name())), "{told}");
+        // What bandwidth is measured with is more, and not the model's.
+        let last: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+        let figure = |name: &str| last[name].as_f64().unwrap();
+        assert!(figure("memory_bytes") < f64::from(128 << 20), "{told}");
+        assert!(figure("percent_of_int8_peak") > 0.0 && figure("int8_ops_per_s") > 0.0, "{told}");
     }
     assert_eq!(names(), before);
 }

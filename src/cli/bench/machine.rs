@@ -11,8 +11,10 @@ use crate::sys::{huge::HugeMemory, memory};
 
 /// Memory that is read: far more than any cache holds.
 const READ_BYTES: u64 = 1 << 30;
-/// Runs of each measurement; the best counts.
-const RUNS: usize = 3;
+/// The same beside a model, which may leave less, and how often.
+const READ_BESIDE: (u64, usize) = (READ_BYTES / 4, 4);
+/// Runs of each measurement; the best counts, as others are slowed by something else.
+pub(super) const RUNS: usize = 3;
 /// Seconds that a run of multiplications should take, as a long prompt does: for a moment a shared
 /// or cool machine is quicker.
 const SPIN_SECONDS: f64 = 1.0;
@@ -22,18 +24,64 @@ const TRIAL_SECONDS: f64 = 0.02;
 const PIECES: usize = 16;
 
 /// The machine's limits with some number of threads.
+#[derive(Clone, Copy)]
 pub(super) struct Limits {
     pub(super) read_bytes_per_s: f64,
     pub(super) int8_ops_per_s: f64,
 }
 
-/// Measures both with a thread on each of `cpus`.
-pub(super) fn measure(kernels: &Kernels, cpus: &[usize]) -> Result<Limits, Failure> {
-    let pool = Pool::new(cpus).map_err(|e| Failure::runtime(&e))?;
-    Ok(Limits {
-        read_bytes_per_s: read_bandwidth(kernels, &pool, READ_BYTES)?,
-        int8_ops_per_s: int8_peak(kernels, &pool),
-    })
+/// Some threads, what they can do, and the means to see again what they can do at the moment.
+pub(super) struct Machine {
+    kernels: Kernels,
+    pool: Pool,
+    limits: Limits,
+    /// Of multiplications that take [`SPIN_SECONDS`].
+    rounds: usize,
+}
+
+impl Machine {
+    /// Measures what `kernels` can do with a thread on each of `cpus`.
+    pub(super) fn measure(kernels: Kernels, cpus: &[usize]) -> Result<Machine, Failure> {
+        let pool = Pool::new(cpus).map_err(|e| Failure::runtime(&e))?;
+        let read_bytes_per_s = read_bandwidth(&kernels, &pool, READ_BYTES)?;
+        let rounds = rounds(&kernels, &pool);
+        let spin = || int8_ops_per_s(&kernels, &pool, rounds);
+        let limits = Limits { read_bytes_per_s, int8_ops_per_s: best(spin) };
+        Ok(Machine { kernels, pool, limits, rounds })
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The limits with the bandwidth between the runs of `work`, as a machine that others use too
+    /// changes within seconds.
+    pub(super) fn reading_between(
+        &self,
+        mut work: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Limits, Failure> {
+        let (bytes, times) = READ_BESIDE;
+        let reader = Reader::new(&self.kernels, &self.pool, bytes)?;
+        let mut read_bytes_per_s = reader.bytes_per_s(times);
+        for _ in 0..RUNS {
+            work()?;
+            read_bytes_per_s = read_bytes_per_s.max(reader.bytes_per_s(times));
+        }
+        Ok(Limits { read_bytes_per_s, ..self.limits })
+    }
+
+    /// The same with the int8 peak.
+    pub(super) fn multiplying_between(
+        &self,
+        mut work: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Limits, Failure> {
+        let mut peak = 0.0_f64;
+        for _ in 0..RUNS {
+            peak = peak.max(int8_ops_per_s(&self.kernels, &self.pool, self.rounds));
+            work()?;
+        }
+        Ok(Limits { int8_ops_per_s: peak, ..self.limits })
+    }
 }
 
 /// Bytes a second that `pool` reads from `bytes` of memory, less if they are not free.
@@ -42,43 +90,64 @@ pub(in crate::cli) fn read_bandwidth(
     pool: &Pool,
     bytes: u64,
 ) -> Result<f64, Failure> {
-    let free = memory::available_bytes().unwrap_or(bytes);
-    let bytes = bytes.min(free / 4) as usize;
-    let mut memory = HugeMemory::new(bytes)
-        .map_err(|e| Failure::Runtime(format!("no memory to measure bandwidth: {e}")))?;
-    memory.as_mut_slice().fill(1);
-    let pieces = PIECES * pool.threads();
-    let part = bytes / pieces;
-    let seconds = best(|| {
-        pool.run(pieces, &|i| {
-            black_box(kernels.read_all(&memory.as_slice()[i * part..(i + 1) * part]));
-        });
-    });
-    Ok((part * pieces) as f64 / seconds)
+    let reader = Reader::new(kernels, pool, bytes)?;
+    Ok(best(|| reader.bytes_per_s(1)))
 }
 
-fn int8_peak(kernels: &Kernels, pool: &Pool) -> f64 {
-    let spin = |rounds: usize| {
-        pool.run(pool.threads(), &|_| {
-            black_box(kernels.spin_int8(black_box(rounds)));
-        });
-    };
-    let mut rounds = 1 << 10;
-    let mut trial = best(|| spin(rounds));
-    while trial < TRIAL_SECONDS {
-        rounds *= 2;
-        trial = best(|| spin(rounds));
+/// Threads with memory to read.
+struct Reader<'a> {
+    kernels: &'a Kernels,
+    pool: &'a Pool,
+    memory: HugeMemory,
+}
+
+impl Reader<'_> {
+    fn new<'a>(kernels: &'a Kernels, pool: &'a Pool, bytes: u64) -> Result<Reader<'a>, Failure> {
+        let free = memory::available_bytes().unwrap_or(bytes);
+        let bytes = bytes.min(free / 4) as usize;
+        let mut memory = HugeMemory::new(bytes)
+            .map_err(|e| Failure::Runtime(format!("no memory to measure bandwidth: {e}")))?;
+        memory.as_mut_slice().fill(1);
+        Ok(Reader { kernels, pool, memory })
     }
-    rounds = (rounds as f64 * SPIN_SECONDS / trial) as usize;
-    (rounds * OPS_PER_ROUND * pool.threads()) as f64 / best(|| spin(rounds))
+
+    /// Reads all of it so many times.
+    fn bytes_per_s(&self, times: usize) -> f64 {
+        let memory = self.memory.as_slice();
+        let pieces = PIECES * self.pool.threads();
+        let part = memory.len() / pieces;
+        let start = Instant::now();
+        for _ in 0..times {
+            self.pool.run(pieces, &|i| {
+                black_box(self.kernels.read_all(&memory[i * part..(i + 1) * part]));
+            });
+        }
+        (times * pieces * part) as f64 / start.elapsed().as_secs_f64()
+    }
 }
 
-/// Seconds of the quickest of some runs: others were slowed by something else.
-fn best(mut run: impl FnMut()) -> f64 {
-    let time = |()| {
-        let start = Instant::now();
-        run();
-        start.elapsed().as_secs_f64()
-    };
-    [(); RUNS].map(time).into_iter().fold(f64::INFINITY, f64::min)
+fn int8_ops_per_s(kernels: &Kernels, pool: &Pool, rounds: usize) -> f64 {
+    let start = Instant::now();
+    pool.run(pool.threads(), &|_| {
+        black_box(kernels.spin_int8(black_box(rounds)));
+    });
+    (rounds * OPS_PER_ROUND * pool.threads()) as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Rounds of multiplications that take each thread [`SPIN_SECONDS`].
+fn rounds(kernels: &Kernels, pool: &Pool) -> usize {
+    let mut rounds = 1 << 10;
+    loop {
+        let rate = best(|| int8_ops_per_s(kernels, pool, rounds));
+        let per_s = rate / (OPS_PER_ROUND * pool.threads()) as f64;
+        if rounds as f64 >= per_s * TRIAL_SECONDS {
+            return (per_s * SPIN_SECONDS) as usize;
+        }
+        rounds *= 2;
+    }
+}
+
+/// The best rate of some runs.
+fn best(run: impl Fn() -> f64) -> f64 {
+    (0..RUNS).map(|_| run()).fold(0.0, f64::max)
 }

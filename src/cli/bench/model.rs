@@ -2,13 +2,12 @@
 
 use std::time::Instant;
 
+use super::machine::{Limits, Machine, RUNS};
 use crate::cli::Failure;
 use crate::engine::{Engine, Stream};
 
 /// Tokens decoded in one run.
 pub(super) const DECODED: usize = 16;
-/// Runs of each measurement; the best counts, as others are slowed by something else.
-pub(super) const RUNS: usize = 3;
 
 /// One measurement.
 pub(super) struct Figure {
@@ -18,6 +17,8 @@ pub(super) struct Figure {
     pub(super) bytes_per_s: f64,
     /// Multiplications and additions of the projections per second.
     pub(super) ops_per_s: f64,
+    /// What the machine did in turn with it.
+    pub(super) limits: Limits,
 }
 
 /// What was measured.
@@ -28,35 +29,42 @@ pub(super) enum What {
     Prefill(usize),
 }
 
-/// Measures `engine` and gives each figure to `show`.
+/// Measures `engine` in turn with `machine`, at depths and with prompts of so many tokens, and gives
+/// each figure to `show`.
 pub(super) fn measure(
     mut engine: Engine,
-    depths: &[usize],
-    prompts: &[usize],
+    machine: &Machine,
+    (depths, prompts): (&[usize], &[usize]),
     mut show: impl FnMut(&Figure) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
     let ctx_len = engine.ctx_len();
     for &depth in depths.iter().filter(|&&depth| depth + DECODED * RUNS <= ctx_len) {
-        show(&decode(&mut engine, &mut stream, depth)?)?;
+        show(&decode(&mut engine, machine, &mut stream, depth)?)?;
     }
     for &len in prompts.iter().filter(|&&len| len > 0 && len <= ctx_len) {
-        show(&prefill(&mut engine, &mut stream, len)?)?;
+        show(&prefill(&mut engine, machine, &mut stream, len)?)?;
     }
     Ok(())
 }
 
-fn decode(engine: &mut Engine, stream: &mut Stream, depth: usize) -> Result<Figure, Failure> {
+fn decode(
+    engine: &mut Engine,
+    machine: &Machine,
+    stream: &mut Stream,
+    depth: usize,
+) -> Result<Figure, Failure> {
     stream.clear();
     push(engine, stream, depth)?;
     let mut best = f64::INFINITY;
-    for _ in 0..RUNS {
+    let limits = machine.reading_between(|| {
         let start = Instant::now();
         for _ in 0..DECODED {
             push(engine, stream, 1)?;
         }
         best = best.min(start.elapsed().as_secs_f64());
-    }
+        Ok(())
+    })?;
     let tokens_per_s = DECODED as f64 / best;
     let model = engine.transformer().model();
     Ok(Figure {
@@ -64,17 +72,24 @@ fn decode(engine: &mut Engine, stream: &mut Stream, depth: usize) -> Result<Figu
         tokens_per_s,
         bytes_per_s: tokens_per_s * model.bytes_per_token() as f64,
         ops_per_s: tokens_per_s * ops(engine, 1),
+        limits,
     })
 }
 
-fn prefill(engine: &mut Engine, stream: &mut Stream, len: usize) -> Result<Figure, Failure> {
+fn prefill(
+    engine: &mut Engine,
+    machine: &Machine,
+    stream: &mut Stream,
+    len: usize,
+) -> Result<Figure, Failure> {
     let mut best = f64::INFINITY;
-    for _ in 0..RUNS {
+    let limits = machine.multiplying_between(|| {
         stream.clear();
         let start = Instant::now();
         push(engine, stream, len)?;
         best = best.min(start.elapsed().as_secs_f64());
-    }
+        Ok(())
+    })?;
     let batches = len.div_ceil(engine.transformer().plan().max_batch);
     let model = engine.transformer().model();
     Ok(Figure {
@@ -82,6 +97,7 @@ fn prefill(engine: &mut Engine, stream: &mut Stream, len: usize) -> Result<Figur
         tokens_per_s: len as f64 / best,
         bytes_per_s: model.bytes_per_token() as f64 * batches as f64 / best,
         ops_per_s: ops(engine, len) / best,
+        limits,
     })
 }
 

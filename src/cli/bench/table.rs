@@ -90,19 +90,14 @@ impl Table {
     }
 
     /// One measurement of a model.
-    pub(super) fn figure(
-        &mut self,
-        threads: usize,
-        limits: &Limits,
-        figure: &Figure,
-    ) -> Result<(), Failure> {
+    pub(super) fn figure(&mut self, threads: usize, figure: &Figure) -> Result<(), Failure> {
         let (what, tokens) = match figure.what {
             What::Decode(depth) => ("decode", depth),
             What::Prefill(len) => ("prefill", len),
         };
-        let of_bandwidth = 100.0 * figure.bytes_per_s / limits.read_bytes_per_s;
-        let of_peak = 100.0 * figure.ops_per_s / limits.int8_ops_per_s;
-        let memory = memory::peak_resident_bytes().unwrap_or(0);
+        let of_bandwidth = 100.0 * figure.bytes_per_s / figure.limits.read_bytes_per_s;
+        let of_peak = 100.0 * figure.ops_per_s / figure.limits.int8_ops_per_s;
+        let memory = memory::resident_bytes().unwrap_or(0);
         if self.is_json {
             let object = JsonObject::new()
                 .string("what", what)
@@ -111,6 +106,8 @@ impl Table {
                 .number("tokens_per_s", figure.tokens_per_s)
                 .number("percent_of_bandwidth", of_bandwidth)
                 .number("percent_of_int8_peak", of_peak)
+                .number("read_bytes_per_s", figure.limits.read_bytes_per_s)
+                .number("int8_ops_per_s", figure.limits.int8_ops_per_s)
                 .number("memory_bytes", memory as f64);
             return print(&object.finish());
         }
