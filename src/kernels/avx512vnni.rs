@@ -256,8 +256,9 @@ fn gemv_blocks<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
         let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
         for ((b, block), (x_q, [x_sum])) in w.iter().enumerate().zip(blocks) {
             let lines = block.as_chunks::<{ 4 * NR }>().0;
-            lines.iter().for_each(|line| ask_behind_both::<HINT>(line));
+            ask_behind_both::<HINT>(&lines[0]);
             for (w, x_q) in lines[1..].iter().zip(x_q.as_chunks::<2>().0) {
+                ask_behind_both::<HINT>(w);
                 add_products(&mut dots[0], and(load(w), low), &x_q[0]);
                 add_products(&mut dots[1], and(load(w), high), &x_q[1]);
             }
