@@ -11,8 +11,11 @@ use crate::sys::{huge::HugeMemory, memory};
 
 /// Memory that is read: far more than any cache holds.
 const READ_BYTES: u64 = 1 << 30;
-/// The same beside a model, which may leave less, and how often.
-const READ_BESIDE: (u64, usize) = (READ_BYTES / 4, 4);
+/// The same beside a model, which may leave less.
+const READ_BESIDE_BYTES: u64 = READ_BYTES / 4;
+/// Seconds that reading them again and again should take, as some tokens do: for a moment a shared
+/// machine is quicker.
+const READ_SECONDS: f64 = 0.3;
 /// Runs of each measurement; the best counts, as others are slowed by something else.
 pub(super) const RUNS: usize = 3;
 /// Seconds that a run of multiplications should take, as a long prompt does: for a moment a shared
@@ -54,24 +57,23 @@ impl Machine {
         self.limits
     }
 
-    /// The limits with the bandwidth between the runs of `work`, as a machine that others use too
+    /// The limits with the bandwidth in turn with the runs of `work`, as a machine that others use too
     /// changes within seconds.
-    pub(super) fn reading_between(
+    pub(super) fn reading_beside(
         &self,
         mut work: impl FnMut() -> Result<(), Failure>,
     ) -> Result<Limits, Failure> {
-        let (bytes, times) = READ_BESIDE;
-        let reader = Reader::new(&self.kernels, &self.pool, bytes)?;
-        let mut read_bytes_per_s = reader.bytes_per_s(times);
+        let reader = Reader::new(&self.kernels, &self.pool, READ_BESIDE_BYTES)?;
+        let mut read_bytes_per_s = 0.0_f64;
         for _ in 0..RUNS {
+            read_bytes_per_s = read_bytes_per_s.max(reader.bytes_per_s(READ_SECONDS));
             work()?;
-            read_bytes_per_s = read_bytes_per_s.max(reader.bytes_per_s(times));
         }
         Ok(Limits { read_bytes_per_s, ..self.limits })
     }
 
     /// The same with the int8 peak.
-    pub(super) fn multiplying_between(
+    pub(super) fn multiplying_beside(
         &self,
         mut work: impl FnMut() -> Result<(), Failure>,
     ) -> Result<Limits, Failure> {
@@ -91,7 +93,7 @@ pub(in crate::cli) fn read_bandwidth(
     bytes: u64,
 ) -> Result<f64, Failure> {
     let reader = Reader::new(kernels, pool, bytes)?;
-    Ok(best(|| reader.bytes_per_s(1)))
+    Ok(best(|| reader.bytes_per_s(0.0)))
 }
 
 /// Threads with memory to read.
@@ -111,18 +113,22 @@ impl Reader<'_> {
         Ok(Reader { kernels, pool, memory })
     }
 
-    /// Reads all of it so many times.
-    fn bytes_per_s(&self, times: usize) -> f64 {
+    /// Reads all of it, again and again if that takes less than `seconds`.
+    fn bytes_per_s(&self, seconds: f64) -> f64 {
         let memory = self.memory.as_slice();
         let pieces = PIECES * self.pool.threads();
         let part = memory.len() / pieces;
-        let start = Instant::now();
-        for _ in 0..times {
+        let (start, mut bytes) = (Instant::now(), 0);
+        loop {
             self.pool.run(pieces, &|i| {
                 black_box(self.kernels.read_all(&memory[i * part..(i + 1) * part]));
             });
+            bytes += pieces * part;
+            let elapsed = start.elapsed().as_secs_f64();
+            if elapsed >= seconds {
+                return bytes as f64 / elapsed;
+            }
         }
-        (times * pieces * part) as f64 / start.elapsed().as_secs_f64()
     }
 }
 

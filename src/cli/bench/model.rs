@@ -57,7 +57,7 @@ fn decode(
     stream.clear();
     push(engine, stream, depth)?;
     let mut best = f64::INFINITY;
-    let limits = machine.reading_between(|| {
+    let limits = machine.reading_beside(|| {
         let start = Instant::now();
         for _ in 0..DECODED {
             push(engine, stream, 1)?;
@@ -83,7 +83,7 @@ fn prefill(
     len: usize,
 ) -> Result<Figure, Failure> {
     let mut best = f64::INFINITY;
-    let limits = machine.multiplying_between(|| {
+    let limits = machine.multiplying_beside(|| {
         stream.clear();
         let start = Instant::now();
         push(engine, stream, len)?;
