@@ -8,7 +8,7 @@
 //!   files, no sockets and no CPUs.
 //! - [`sys`]: everything that asks the operating system: maps, CPU features, affinity,
 //!   signals, clocks. [`pool`] is a fixed set of threads on top of it.
-//! - [`format`]: the files LEAP reads and writes, as bytes and meanings.
+//! - [`mod@format`]: the files LEAP reads and writes, as bytes and meanings.
 //! - [`tokenizer`]: text to ids and back, and chat templates.
 //! - [`kernels`]: the arithmetic, one file per instruction set, chosen once at start.
 //! - [`pack`]: the file that keeps weights in a tier's own layout, shared by processes.

@@ -28,7 +28,7 @@ impl StopStrings {
         self.held.clear();
     }
 
-    /// Takes more text; [`StopStrings::take`] then gives out what may be shown.
+    /// Takes more text and tells how much of [`StopStrings::held`] may be shown.
     pub fn push(&mut self, text: &str) -> Shown {
         self.held.push_str(text);
         let first = self.strings.iter().filter_map(|s| self.held.find(s.as_str())).min();

@@ -1,9 +1,9 @@
 //! How x86-64 processors best ask for what is read in order and once: weights of a single row, and the
 //! memory that tells how fast those could be read.
 //!
-//! Asked for into the second level of cache, lines do not hold up loads on their way, as a step takes
-//! many of them: so Intel's decode fastest. But what they replace there, AMD's write to the third
-//! level, which costs more; and theirs take enough lines at once past the second level.
+//! On their way to the first level of cache, so many lines hold up loads of Intel's, which decode
+//! fastest if these only come to the second. AMD's third level takes what leaves the second, weights
+//! that nobody needs again too: they decode fastest if those do not come there at all.
 
 use std::arch::x86_64::*;
 

@@ -216,7 +216,7 @@ impl LinkOut {
     }
 
     /// Gives the first `bytes` of the reserved room to the link. It goes out with the next
-    /// [`LinkOut::transmit`]. Without a reservation, as after a reset, nothing happens.
+    /// `LinkOut::transmit`. Without a reservation, as after a reset, nothing happens.
     ///
     /// # Panics
     /// If `bytes` is 0 or more than the room.
