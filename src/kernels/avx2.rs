@@ -10,7 +10,7 @@ use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
 use super::packed::{Layout, PART_BYTES, PackedTable, TileFn, place_rows, tiles_of};
-use super::stream::{PAST_SECOND, TO_SECOND, ask_behind, is_past_second};
+use super::stream::{INTO_L2, PAST_L2, prefers_past_l2, prefetch_ahead};
 use super::ymm::ymm_tiles;
 use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
@@ -365,9 +365,9 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
 /// See [`super::Kernels::read_all`].
 #[target_feature(enable = "avx2,fma,f16c")]
 fn read_all(bytes: &[u8]) -> u64 {
-    match is_past_second() {
-        true => peak::read_all(bytes, ask_behind::<PAST_SECOND>),
-        false => peak::read_all(bytes, ask_behind::<TO_SECOND>),
+    match prefers_past_l2() {
+        true => peak::read_all(bytes, prefetch_ahead::<PAST_L2>),
+        false => peak::read_all(bytes, prefetch_ahead::<INTO_L2>),
     }
 }
 

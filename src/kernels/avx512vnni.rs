@@ -14,7 +14,7 @@ use super::packed::{
     AHEAD_COLUMNS, Ahead, BLOCK_BYTES, Layout, PART_BYTES, PackedTable, Tile, TileFn, Unpack, ZERO,
     place_rows,
 };
-use super::stream::{PAST_SECOND, TO_SECOND, ask_behind, is_past_second};
+use super::stream::{INTO_L2, PAST_L2, prefers_past_l2, prefetch_ahead};
 use super::{Table, avx2, peak, zmm};
 use crate::quant::bcml1::BLOCK;
 
@@ -84,9 +84,9 @@ static TILES_Q4: [TileFn; 8] = [
 /// One row of activations by a panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemv_q8_q8_f32_1x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    match is_past_second() {
-        true => gemv_groups::<PAST_SECOND>(panel, x, out),
-        false => gemv_groups::<TO_SECOND>(panel, x, out),
+    match prefers_past_l2() {
+        true => gemv_groups::<PAST_L2>(panel, x, out),
+        false => gemv_groups::<INTO_L2>(panel, x, out),
     }
 }
 
@@ -104,12 +104,12 @@ fn gemv_groups<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
         for g in 0..n {
             let (steps, w) = w[g * group_bytes..][..group_bytes].split_at(NR * 4);
             let steps = &steps.as_chunks().0[0];
-            ask_behind_both::<HINT>(steps);
+            prefetch_both::<HINT>(steps);
             let x_q = x.q[g * group / 4..][..group / 4].as_chunks::<2>().0;
             let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<2>().0;
             for (w, x_q) in w.iter().zip(x_q) {
                 for s in 0..2 {
-                    ask_behind_both::<HINT>(&w[s]);
+                    prefetch_both::<HINT>(&w[s]);
                     add_products(&mut dots[s], load(&w[s]), &x_q[s]);
                 }
             }
@@ -236,9 +236,9 @@ fn sums_from<const M: usize>(zeros: &[f32; M]) -> [[__m512i; 2]; M] {
 /// One row of activations by a panel of 4-bit weights.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemv_q8_q4_f32_1x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    match is_past_second() {
-        true => gemv_blocks::<PAST_SECOND>(panel, x, out),
-        false => gemv_blocks::<TO_SECOND>(panel, x, out),
+    match prefers_past_l2() {
+        true => gemv_blocks::<PAST_L2>(panel, x, out),
+        false => gemv_blocks::<INTO_L2>(panel, x, out),
     }
 }
 
@@ -256,9 +256,9 @@ fn gemv_blocks<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
         let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
         for ((b, block), (x_q, [x_sum])) in w.iter().enumerate().zip(blocks) {
             let lines = block.as_chunks::<{ 4 * NR }>().0;
-            ask_behind_both::<HINT>(&lines[0]);
+            prefetch_both::<HINT>(&lines[0]);
             for (w, x_q) in lines[1..].iter().zip(x_q.as_chunks::<2>().0) {
-                ask_behind_both::<HINT>(w);
+                prefetch_both::<HINT>(w);
                 add_products(&mut dots[0], and(load(w), low), &x_q[0]);
                 add_products(&mut dots[1], and(load(w), high), &x_q[1]);
             }
@@ -473,11 +473,11 @@ fn prefetch_weights(ahead: &mut Ahead<'_>, columns: usize) {
     ahead.w = ahead.w.wrapping_add(bytes);
 }
 
-/// Asks for both lines that are some way behind `w`.
+/// Prefetches both lines that are some way behind `w`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn ask_behind_both<const HINT: i32>(w: &[u8; 4 * NR]) {
-    ask_behind::<HINT>(w[..64].as_ptr());
-    ask_behind::<HINT>(w[64..].as_ptr());
+fn prefetch_both<const HINT: i32>(w: &[u8; 4 * NR]) {
+    prefetch_ahead::<HINT>(w[..64].as_ptr());
+    prefetch_ahead::<HINT>(w[64..].as_ptr());
 }
 
 /// See [`super::Kernels::spin_int8`]: 64 products an instruction.

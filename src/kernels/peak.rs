@@ -24,13 +24,13 @@ impl Kernels {
     }
 }
 
-/// Folds blocks of four cache lines onto each other; `ask` asks for a line some way behind one.
+/// Folds blocks of four cache lines onto each other; `prefetch` prefetches a line some way behind one.
 #[inline(always)]
-pub(super) fn read_all(bytes: &[u8], ask: impl Fn(*const u8)) -> u64 {
+pub(super) fn read_all(bytes: &[u8], prefetch: impl Fn(*const u8)) -> u64 {
     let mut seen = [0_u64; 32];
     for block in bytes.as_chunks::<8>().0.as_chunks::<32>().0 {
         for line in bytemuck::cast_slice::<[u8; 8], [u8; 64]>(block) {
-            ask(line.as_ptr());
+            prefetch(line.as_ptr());
         }
         for i in 0..32 {
             seen[i] ^= u64::from_ne_bytes(block[i]);

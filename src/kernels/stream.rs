@@ -1,5 +1,5 @@
-//! How x86-64 processors best ask for what is read in order and once: weights of a single row, and the
-//! memory that tells how fast those could be read.
+//! How x86-64 processors best prefetch what is read in order and once: AVX-512's weights of a single
+//! row, and the memory that tells how fast weights could be read. Figures: benches/README.md.
 //!
 //! On their way to the first level of cache, so many lines hold up loads of Intel's, which decode
 //! fastest if these only come to the second. AMD's third level takes what leaves the second, weights
@@ -8,21 +8,21 @@
 use std::arch::x86_64::*;
 
 /// Lines come into the second level of cache.
-pub(super) const TO_SECOND: i32 = _MM_HINT_T1;
+pub(super) const INTO_L2: i32 = _MM_HINT_T1;
 
 /// Lines come into the first level and into no other.
-pub(super) const PAST_SECOND: i32 = _MM_HINT_NTA;
+pub(super) const PAST_L2: i32 = _MM_HINT_NTA;
 
-/// Whether this processor is one for [`PAST_SECOND`].
-pub(super) fn is_past_second() -> bool {
+/// Whether [`PAST_L2`] is better on this processor than [`INTO_L2`].
+pub(super) fn prefers_past_l2() -> bool {
     // AMD's processors have this, and nobody else's but Hygon's, which are built like them.
     is_x86_feature_detected!("sse4a")
 }
 
-/// Asks for the line that is some way behind `line`.
+/// Prefetches the line that is some way behind `line`.
 #[inline(always)]
-pub(super) fn ask_behind<const HINT: i32>(line: *const u8) {
-    let bytes = if HINT == TO_SECOND { 8192 } else { 6144 };
+pub(super) fn prefetch_ahead<const HINT: i32>(line: *const u8) {
+    let bytes = if HINT == INTO_L2 { 8192 } else { 6144 };
     // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
     unsafe { _mm_prefetch::<HINT>(line.wrapping_add(bytes).cast()) };
 }

@@ -7,8 +7,8 @@ use super::super::float;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 use crate::quant::{self, Bcml1Matrix, Q8Matrix};
 
-/// Longest group of packed weights: the zeros of activations allow for no more products. A matrix of longer
-/// ones is used as it is.
+/// Longest group of packed weights: the zeros of activations allow for no more products. A matrix
+/// of longer ones is used as it is.
 pub const GROUP_MAX: usize = 256;
 
 /// How a tier wants its weights; `kernels/packed/mod.rs` describes the bytes.

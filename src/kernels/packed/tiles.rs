@@ -8,8 +8,8 @@ use super::{Ahead, GROUP_MAX, Groups, MR_MAX, Tile, ZERO};
 use crate::quant::activation_group;
 use crate::quant::bcml1::BLOCK;
 
-/// Quantised activations, `[m, k]`, in tiles; `kernels/packed/mod.rs` describes the order. One that exists has
-/// consistent lengths; its values are what
+/// Quantised activations, `[m, k]`, in tiles; `kernels/packed/mod.rs` describes the order. One that
+/// exists has consistent lengths; its values are what
 /// [`Kernels::quantize_tile_row`](super::super::Kernels::quantize_tile_row) or
 /// [`Kernels::quantize_tile_row_summed`](super::super::Kernels::quantize_tile_row_summed) wrote.
 #[derive(Debug, Clone, Copy)]
