@@ -3,14 +3,15 @@
 # are unpacked below target/kernels, each release in folders of its own.
 #
 # root-RELEASE-ARCH holds a build system for ARCH that runs on amd64 (compiler, sparse, kernel headers),
-# and image-RELEASE-ARCH a kernel with its modules, as the packages have them.
+# image-RELEASE-ARCH a kernel with its modules, as the packages have them, and emulator-ARCH QEMU where
+# this machine has none.
 #
 # Debian's bullseye has Linux 5.10, bookworm 6.1, trixie 6.12, sid whatever is newest; Ubuntu's jammy
 # has 5.15 and noble 6.8, for builds on amd64 only. "debug" is built from bookworm's source: it checks
 # itself while it runs.
 
 KERNELS=$(realpath -m "$TARGET_DIR")/kernels
-BUILD_PACKAGES=(base-files bash dash coreutils findutils grep sed mawk make gcc libc6-dev sparse)
+BUILD_PACKAGES=(bash dash coreutils findutils grep sed mawk make gcc libc6-dev sparse)
 UBUNTU_MIRROR=${LEAP_UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
 
 # debian_mirror: the mirror that apt takes Debian from.
@@ -97,7 +98,7 @@ kernel_of() {
 
 # need_build_root RELEASE ARCH: unpacks the build system.
 need_build_root() {
-	local root=$KERNELS/root-$1-$2 packages=("${BUILD_PACKAGES[@]}") archives=$KERNELS/apt-$1/cache/archives
+	local root=$KERNELS/root-$1-$2 packages=("${BUILD_PACKAGES[@]}")
 	[ ! -e "$root/ready" ] || return 0
 	need_release "$1"
 	say "unpacking compiler and kernel headers of $1 for $2"
@@ -105,11 +106,8 @@ need_build_root() {
 	# Ubuntu's headers bring checkpatch.pl, which needs these.
 	! is_ubuntu "$1" || packages+=(perl diffutils)
 	# Headers for arm64 need what those for amd64 do, and would bring compilers that run on arm64 alone.
-	apt_of "$1" apt-get -qq -y --download-only install "${packages[@]}" "linux-headers-$(kernel_of "$1" amd64)"
-	# First what says whether /bin is a link to /usr/bin.
-	unpack "$root" "$archives"/base-files_*.deb "$archives"/*.deb
+	fetch_whole "$1" "$root" "${packages[@]}" "linux-headers-$(kernel_of "$1" amd64)"
 	[ "$2" = amd64 ] || fetch "$1" "$root" "linux-headers-$(kernel_of "$1" "$2"):$2"
-	rm -f -- "$archives"/*.deb
 	ln -sf mawk "$root/usr/bin/awk"
 	[ -e "$root/bin/sh" ] || ln -sf dash "$root/bin/sh"
 	mkdir -p "$root/leap" "$root/dev" "$root/tmp" "$root/proc"
@@ -124,6 +122,15 @@ fetch() {
 	(cd "$work" && apt_of "$1" apt-get -qq download "$3")
 	unpack "$2" "$work"/*.deb
 	rm -rf "$work"
+}
+
+# fetch_whole RELEASE FOLDER PACKAGE...: unpacks packages with all that they need.
+fetch_whole() {
+	local archives=$KERNELS/apt-$1/cache/archives
+	apt_of "$1" apt-get -qq -y --download-only install base-files "${@:3}"
+	# First what says whether /bin is a link to /usr/bin.
+	unpack "$2" "$archives"/base-files_*.deb "$archives"/*.deb
+	rm -f -- "$archives"/*.deb
 }
 
 # unpack FOLDER PACKAGE...
@@ -232,6 +239,38 @@ build_debug_kernel() {
 
 # Modules of Debian's kernels that the boards need.
 BOARD_MODULES=(virtio_pci virtio_net e1000e sch_netem af_packet)
+
+# need_emulator ARCH: qemu-system for boards of amd64 or arm64. Where there is none it is unpacked, as
+# installed packages of another release of QEMU can forbid its installation.
+need_emulator() {
+	local root=$KERNELS/emulator-$1 program package
+	case $1 in
+	amd64) program=qemu-system-x86_64 package=qemu-system-x86 ;;
+	arm64) program=qemu-system-aarch64 package=qemu-system-arm ;;
+	esac
+	! has_tool "$program" || return 0
+	if [ ! -e "$root/ready" ]; then
+		need_release bookworm
+		say "unpacking $program"
+		fetch_whole bookworm "$root" "$package"
+		write_emulator_script "$root/$program"
+		touch "$root/ready"
+	fi
+	PATH=$PATH:$root
+}
+
+# write_emulator_script FILE: runs the program of that name with the C library and the data unpacked beside it.
+write_emulator_script() {
+	cat >"$1" <<-'END'
+		#!/bin/sh
+		root=${0%/*}
+		lib=lib/x86_64-linux-gnu
+		export QEMU_MODULE_DIR="$root/usr/$lib/qemu"
+		exec "$root/lib64/ld-linux-x86-64.so.2" --library-path "$root/$lib:$root/usr/$lib" "$root/usr/bin/${0##*/}" \
+			-L "$root/usr/share/qemu" -L "$root/usr/share/seabios" "$@"
+	END
+	chmod +x "$1"
+}
 
 # need_busybox ARCH: a static busybox for the boards' initramfs, as busybox-ARCH.
 need_busybox() {

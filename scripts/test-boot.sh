@@ -124,7 +124,8 @@ test_cuts() {
 
 begin_steps
 need_image_tools
-need_tools qemu-system-aarch64:qemu-system-arm python3:python3
+need_tools python3:python3
+need_emulator arm64
 [ $# -gt 0 ] || set -- udp
 WORK=$(mktemp -d)
 WIRE_PORT=$((20000 + $$ % 20000))

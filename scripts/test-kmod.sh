@@ -85,10 +85,7 @@ begin_steps
 trap '[ ${#BOARDS[@]} -eq 0 ] || kill "${BOARDS[@]}" 2>/dev/null; end_steps $?' EXIT
 need_tools dpkg-deb:dpkg unshare:util-linux cpio:cpio depmod:kmod xz:xz-utils
 for target; do
-	case $target in
-	*-amd64) need_tools qemu-system-x86_64:qemu-system-x86 ;;
-	*-arm64) need_tools qemu-system-aarch64:qemu-system-arm ;;
-	esac
+	need_emulator "${target#*-}"
 	mkdir -p "$TARGET_DIR/kmod/log-$target"
 	step "module: $target" build_module "${target%-*}" "${target#*-}"
 	step "foreign module: $target" build_foreign_module "${target%-*}" "${target#*-}"

@@ -53,7 +53,7 @@ static_binaries() {
 begin_steps
 need_tools cc:gcc /usr/include/stdlib.h:libc6-dev readelf:binutils file:file shellcheck:shellcheck \
 	qemu-aarch64-static:qemu-user-static cmp:diffutils pgrep:procps ip:iproute2 nft:nftables \
-	qemu-system-aarch64:qemu-system-arm cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot
+	cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot
 need_cargo
 step "toolchain for aarch64" need_musl aarch64
 export LEAP_PACKAGES_TOLD=1
