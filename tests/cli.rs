@@ -207,6 +207,7 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["run", DEMO, "-p", "a", "--kv", "f8"], "f16"),
         (&["run", DEMO, "-p", "a", "--cores", "x"], "core"),
         (&["run", DEMO, "-p", "a", "--threads", "0"], "--threads"),
+        (&["bench", "--threads", "1", "--prompt", "0"], "--prompt"),
         (&["run", DEMO, "-c", "--chat-template", "vicuna"], "chatml"),
         (&["run", DEMO, "-p", "a", "--role", "worker"], "--role"),
         (&["run", "-t", "models/demo.tokenizer.bin"], "its own tokenizer"),

@@ -19,6 +19,7 @@ use crate::model::{Model, Shape};
 use crate::sys::cpu;
 use crate::transport::options::Place;
 use machine::Machine;
+use model::What;
 use table::Table;
 
 /// Measures this machine, and how near to its limits a model runs.
@@ -38,10 +39,10 @@ pub(super) struct Bench {
     #[argh(option, from_str_fn(numbers), default = "Numbers(vec![0, 512, 2048])")]
     depth: Numbers,
     /// lengths of prompts (16,128,512)
-    #[argh(option, from_str_fn(numbers), default = "Numbers(vec![16, 128, 512])")]
+    #[argh(option, from_str_fn(counts), default = "Numbers(vec![16, 128, 512])")]
     prompt: Numbers,
     /// numbers of threads to measure (1 and one for each fast core)
-    #[argh(option, from_str_fn(numbers))]
+    #[argh(option, from_str_fn(counts))]
     threads: Option<Numbers>,
     /// cores to run on, as in 4-7 or 0,2
     #[argh(option, from_str_fn(options::cores))]
@@ -73,6 +74,14 @@ fn numbers(text: &str) -> Result<Numbers, String> {
     text.split(',').map(number).collect::<Result<_, _>>().map(Numbers)
 }
 
+fn counts(text: &str) -> Result<Numbers, String> {
+    let numbers = numbers(text)?;
+    if numbers.0.contains(&0) {
+        return Err(format!("{text:?}: each must be at least 1"));
+    }
+    Ok(numbers)
+}
+
 fn shape(name: &str) -> Result<Shape, String> {
     Shape::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Shape::ALL.iter().map(|shape| shape.name).collect();
@@ -91,6 +100,7 @@ impl Bench {
         let model = self.open()?;
         let isa = options::isa_from_environment()?;
         let kernels = Engine::kernels(model.as_deref(), isa).map_err(options::engine_failure)?;
+        let workload = model.as_deref().map(|model| self.workload(model));
         let mut table = Table::new(self.json);
         if let Some(path) = &self.model {
             table.start(&start::measure(path, &self.cache, isa)?)?;
@@ -99,11 +109,10 @@ impl Bench {
             let cpus = self.cpus(threads);
             let machine = Machine::measure(kernels, &cpus)?;
             table.machine(&kernels, threads, &machine.limits())?;
-            if let Some(model) = &model {
-                let engine = self.engine(model.clone(), &cpus)?;
-                model::measure(engine, &machine, (&self.depth.0, &self.prompt.0), |figure| {
-                    table.figure(threads, figure)
-                })?;
+            if let (Some(model), Some(workload)) = (&model, &workload) {
+                let ctx_len = workload.iter().map(What::ctx_len).max().unwrap_or(1);
+                let engine = self.engine(model.clone(), ctx_len, &cpus)?;
+                model::measure(engine, &machine, workload, |figure| table.figure(threads, figure))?;
             }
         }
         Ok(())
@@ -140,10 +149,26 @@ impl Bench {
         Ok(Some(Arc::new(model)))
     }
 
+    /// What is measured: as much of it as fits the model's context.
+    fn workload(&self, model: &Model) -> Vec<What> {
+        let max_seq_len = model.header().max_seq_len;
+        let depths = self.depth.0.iter().map(|&depth| What::Decode(depth));
+        let all = depths.chain(self.prompt.0.iter().map(|&len| What::Prefill(len)));
+        let (fit, too_long): (Vec<_>, Vec<_>) = all.partition(|what| what.ctx_len() <= max_seq_len);
+        if !too_long.is_empty() {
+            let names: Vec<String> = too_long.iter().map(What::to_string).collect();
+            note(&format!(
+                "left out, too long for {max_seq_len} tokens of context: {}",
+                names.join(", ")
+            ));
+        }
+        fit
+    }
+
     fn threads(&self) -> Vec<usize> {
         let all = cpu::fast_cores(&cpu::cores()).len();
         match &self.threads {
-            Some(threads) => threads.0.iter().map(|&n| n.max(1)).collect(),
+            Some(threads) => threads.0.iter().copied().map(options::useful_threads).collect(),
             None if all > 1 => vec![1, all],
             None => vec![1],
         }
@@ -154,11 +179,9 @@ impl Bench {
         Options { threads: Some(threads), cores, ..Options::default() }.cpus()
     }
 
-    fn engine(&self, model: Arc<Model>, cpus: &[usize]) -> Result<Engine, Failure> {
-        let longest = self.depth.0.iter().map(|depth| depth + model::DECODED * machine::RUNS);
-        let longest = longest.chain(self.prompt.0.iter().copied()).max().unwrap_or(1).max(1);
+    fn engine(&self, model: Arc<Model>, ctx_len: usize, cpus: &[usize]) -> Result<Engine, Failure> {
         let options = Options {
-            ctx_len: Some(longest.min(model.header().max_seq_len)),
+            ctx_len: Some(ctx_len),
             cores: Some(cpus.to_vec()),
             isa: options::isa_from_environment()?,
             ..Options::default()

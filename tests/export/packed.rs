@@ -162,9 +162,10 @@ fn every_command_takes_a_packed_file_and_writes_no_other() {
     let cases = "tests/golden/llama3-tiny/golden.json";
     let eval = |path| succeeds(&leap(&["eval", path, "--cases", cases, "--json"])).0;
     assert_eq!(eval(path), eval(plain));
-    let bench = ["bench", path, "--threads", "1", "--depth", "0", "--prompt", "16", "--json"];
+    let bench = ["bench", path, "--threads", "1", "--depth", "0,9999", "--prompt", "16", "--json"];
     if !common::quick() {
-        let (told, _) = succeeds(&leap(&bench));
+        let (told, notes) = succeeds(&leap(&bench));
+        assert!(notes.contains("left out") && notes.contains("decode 9999"), "{notes}");
         assert!(told.contains(&format!("\"isa\": \"{}\"", isa.name())), "{told}");
         // What bandwidth is measured with is more, and not the model's.
         let last: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();

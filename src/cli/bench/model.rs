@@ -1,5 +1,6 @@
 //! Speed of a model: decoding at several depths, prompts of several lengths.
 
+use std::fmt;
 use std::time::Instant;
 
 use super::machine::{Limits, Machine, RUNS};
@@ -7,7 +8,7 @@ use crate::cli::Failure;
 use crate::engine::{Engine, Stream};
 
 /// Tokens decoded in one run.
-pub(super) const DECODED: usize = 16;
+const DECODED: usize = 16;
 
 /// One measurement.
 pub(super) struct Figure {
@@ -21,7 +22,8 @@ pub(super) struct Figure {
     pub(super) limits: Limits,
 }
 
-/// What was measured.
+/// What is measured.
+#[derive(Clone, Copy)]
 pub(super) enum What {
     /// Tokens one by one after a context of that many.
     Decode(usize),
@@ -29,21 +31,45 @@ pub(super) enum What {
     Prefill(usize),
 }
 
-/// Measures `engine` in turn with `machine`, at depths and with prompts of so many tokens, and gives
-/// each figure to `show`.
+impl What {
+    /// Its name and its number of tokens.
+    pub(super) fn parts(&self) -> (&'static str, usize) {
+        match *self {
+            What::Decode(depth) => ("decode", depth),
+            What::Prefill(len) => ("prefill", len),
+        }
+    }
+
+    /// The context it takes, in tokens.
+    pub(super) fn ctx_len(&self) -> usize {
+        match *self {
+            What::Decode(depth) => depth.saturating_add(DECODED * RUNS),
+            What::Prefill(len) => len,
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, tokens) = self.parts();
+        write!(f, "{name} {tokens}")
+    }
+}
+
+/// Measures `engine` in turn with `machine`, and gives each figure to `show`.
 pub(super) fn measure(
     mut engine: Engine,
     machine: &Machine,
-    (depths, prompts): (&[usize], &[usize]),
+    workload: &[What],
     mut show: impl FnMut(&Figure) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
-    let ctx_len = engine.ctx_len();
-    for &depth in depths.iter().filter(|&&depth| depth + DECODED * RUNS <= ctx_len) {
-        show(&decode(&mut engine, machine, &mut stream, depth)?)?;
-    }
-    for &len in prompts.iter().filter(|&&len| len > 0 && len <= ctx_len) {
-        show(&prefill(&mut engine, machine, &mut stream, len)?)?;
+    for &what in workload {
+        let figure = match what {
+            What::Decode(depth) => decode(&mut engine, machine, &mut stream, depth)?,
+            What::Prefill(len) => prefill(&mut engine, machine, &mut stream, len)?,
+        };
+        show(&figure)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::link;
 use super::machine::Limits;
-use super::model::{Figure, What};
+use super::model::Figure;
 use super::start::Start;
 use crate::cli::json_object::JsonObject;
 use crate::cli::{Failure, note, print};
@@ -91,10 +91,7 @@ impl Table {
 
     /// One measurement of a model.
     pub(super) fn figure(&mut self, threads: usize, figure: &Figure) -> Result<(), Failure> {
-        let (what, tokens) = match figure.what {
-            What::Decode(depth) => ("decode", depth),
-            What::Prefill(len) => ("prefill", len),
-        };
+        let (what, tokens) = figure.what.parts();
         let of_bandwidth = 100.0 * figure.bytes_per_s / figure.limits.read_bytes_per_s;
         let of_peak = 100.0 * figure.ops_per_s / figure.limits.int8_ops_per_s;
         let memory = memory::resident_bytes().unwrap_or(0);
