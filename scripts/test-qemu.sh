@@ -5,9 +5,10 @@
 . "$(dirname "$0")/lib.sh"
 
 # One core runs everything but doc tests, which show the library, not the machine. The others run
-# what their instruction sets can change.
+# what their instruction sets can change: modules with kernels or with what comes of them, whole models.
 ALL=(--lib --bins --tests)
-OF_KERNELS=(--lib --test golden --test no_alloc)
+MODULES=(kernels:: model:: engine:: sys::)
+MODELS=(--test golden --test no_alloc)
 
 run_on() {
 	export QEMU_CPU=$1 LEAP_TEST_QUICK=1
@@ -15,14 +16,21 @@ run_on() {
 	musl aarch64 test --locked "$@"
 }
 
+run_kernels_on() {
+	run_on "$1" --lib -- "${MODULES[@]}"
+	run_on "$1" "${MODELS[@]}"
+}
+
 begin_steps
 need_tools qemu-aarch64-static:qemu-user-static cc:gcc
 need_cargo
 need_musl aarch64
-[ $# -gt 0 ] && ALL=("$@") OF_KERNELS=("$@")
-step "aarch64 tests: build" run_on max "${ALL[@]}" --no-run
-parts=("${ALL[@]}")
-for cpu in ${LEAP_QEMU_CPUS:-cortex-a53 cortex-a76 max}; do
-	test_step "tests: aarch64, $cpu" run_on "$cpu" "${parts[@]}"
-	parts=("${OF_KERNELS[@]}")
+asked=("$@")
+[ $# -gt 0 ] || asked=("${ALL[@]}")
+read -ra cpus <<<"${LEAP_QEMU_CPUS:-cortex-a53 cortex-a76 max}"
+step "aarch64 tests: build" run_on max "${asked[@]}" --no-run
+for cpu in "${cpus[@]}"; do
+	run=(run_on "$cpu" "${asked[@]}")
+	[ $# -gt 0 ] || [ "$cpu" = "${cpus[0]}" ] || run=(run_kernels_on "$cpu")
+	test_step "tests: aarch64, $cpu" "${run[@]}"
 done
