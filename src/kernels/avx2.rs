@@ -10,14 +10,18 @@ use half::f16;
 
 use super::matmul::{chunks, level, level_blocks, level_weights, steps};
 use super::packed::{Layout, PART_BYTES, PackedTable, TileFn, place_rows, tiles_of};
-use super::stream::{INTO_L2, PAST_L2, prefers_past_l2, prefetch_ahead};
+use super::stream::{INTO_L2, PAST_L2, prefetch_ahead};
 use super::ymm::ymm_tiles;
-use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
+use super::{Blocks4, Groups, SummedRow, Table, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
 float::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
 float::tile_kernels!(true, #[target_feature(enable = "avx2,fma,f16c")]);
+
+/// The same for processors that are better at [`PAST_L2`].
+pub(super) static TABLE_PAST_L2: Table =
+    Table { read_all: read_all_past_l2, packed: PACKED, ..TABLE };
 
 const PACKED: Option<PackedTable> = Some(PackedTable {
     layout: Layout::AVX2,
@@ -365,10 +369,12 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
 /// See [`super::Kernels::read_all`].
 #[target_feature(enable = "avx2,fma,f16c")]
 fn read_all(bytes: &[u8]) -> u64 {
-    match prefers_past_l2() {
-        true => peak::read_all(bytes, prefetch_ahead::<PAST_L2>),
-        false => peak::read_all(bytes, prefetch_ahead::<INTO_L2>),
-    }
+    peak::read_all(bytes, prefetch_ahead::<INTO_L2>)
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn read_all_past_l2(bytes: &[u8]) -> u64 {
+    peak::read_all(bytes, prefetch_ahead::<PAST_L2>)
 }
 
 /// See [`super::Kernels::spin_int8`]: 32 products in four instructions.

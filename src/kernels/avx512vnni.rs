@@ -14,7 +14,7 @@ use super::packed::{
     AHEAD_COLUMNS, Ahead, BLOCK_BYTES, Layout, PART_BYTES, PackedTable, Tile, TileFn, Unpack, ZERO,
     place_rows,
 };
-use super::stream::{INTO_L2, PAST_L2, prefers_past_l2, prefetch_ahead};
+use super::stream::{INTO_L2, PAST_L2, prefetch_ahead};
 use super::{Table, avx2, peak, zmm};
 use crate::quant::bcml1::BLOCK;
 
@@ -40,59 +40,71 @@ const STEPS: usize = AHEAD_COLUMNS / 4;
 const USUAL: (usize, usize) = (64, 4);
 
 /// The tier's functions.
-pub(super) static TABLE: Table = Table {
-    packed: Some(PackedTable {
-        layout: Layout::AVX512_VNNI,
-        tiles_q8: &TILES_Q8,
-        tiles_q4: &TILES_Q4,
-        place,
-        // Of the second level's 1 or 2 MiB, which feed these loops.
-        part_bytes: 16 * PART_BYTES,
-        unpack_q4: Some(Unpack { unpack, packed_bytes: PANEL_BLOCK, bytes: UNPACKED_BLOCK }),
-    }),
-    score_4: zmm::score_4,
-    weigh_4: zmm::weigh_4,
-    block_scores: Some(BlockScores { transpose: zmm::transpose, score: zmm::score_block }),
-    soften: zmm::soften,
-    soften_4: zmm::soften_4,
-    swiglu: zmm::swiglu,
-    spin_int8,
-    ..avx2::TABLE
-};
+pub(super) static TABLE: Table = table(&TILES_Q8, &TILES_Q4, &avx2::TABLE);
+static TILES_Q8: [TileFn; 8] = tiles_q8::<INTO_L2>();
+static TILES_Q4: [TileFn; 8] = tiles_q4::<INTO_L2>();
 
-static TILES_Q8: [TileFn; 8] = [
-    gemv_q8_q8_f32_1x32c4,
-    gemm_q8_q8_f32_mx32c4::<2>,
-    gemm_q8_q8_f32_mx32c4::<3>,
-    gemm_q8_q8_f32_mx32c4::<4>,
-    gemm_q8_q8_f32_mx32c4::<5>,
-    gemm_q8_q8_f32_mx32c4::<6>,
-    gemm_q8_q8_f32_mx32c4::<7>,
-    gemm_q8_q8_f32_mx32c4::<8>,
-];
-static TILES_Q4: [TileFn; 8] = [
-    gemv_q8_q4_f32_1x32c4,
-    gemm_q8_q4_f32_mx32c4::<2>,
-    gemm_q8_q4_f32_mx32c4::<3>,
-    gemm_q8_q4_f32_mx32c4::<4>,
-    gemm_q8_q4_f32_mx32c4::<5>,
-    gemm_q8_q4_f32_mx32c4::<6>,
-    gemm_q8_q4_f32_mx32c4::<7>,
-    gemm_q8_q4_f32_mx32c4::<8>,
-];
+/// The same for processors that are better at [`PAST_L2`].
+pub(super) static TABLE_PAST_L2: Table =
+    table(&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &avx2::TABLE_PAST_L2);
+static TILES_Q8_PAST_L2: [TileFn; 8] = tiles_q8::<PAST_L2>();
+static TILES_Q4_PAST_L2: [TileFn; 8] = tiles_q4::<PAST_L2>();
 
-/// One row of activations by a panel.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemv_q8_q8_f32_1x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    match prefers_past_l2() {
-        true => gemv_groups::<PAST_L2>(panel, x, out),
-        false => gemv_groups::<INTO_L2>(panel, x, out),
+const fn table(
+    tiles_q8: &'static [TileFn],
+    tiles_q4: &'static [TileFn],
+    avx2: &'static Table,
+) -> Table {
+    Table {
+        packed: Some(PackedTable {
+            layout: Layout::AVX512_VNNI,
+            tiles_q8,
+            tiles_q4,
+            place,
+            // Of the second level's 1 or 2 MiB, which feed these loops.
+            part_bytes: 16 * PART_BYTES,
+            unpack_q4: Some(Unpack { unpack, packed_bytes: PANEL_BLOCK, bytes: UNPACKED_BLOCK }),
+        }),
+        score_4: zmm::score_4,
+        weigh_4: zmm::weigh_4,
+        block_scores: Some(BlockScores { transpose: zmm::transpose, score: zmm::score_block }),
+        soften: zmm::soften,
+        soften_4: zmm::soften_4,
+        swiglu: zmm::swiglu,
+        spin_int8,
+        ..*avx2
     }
 }
 
-/// The same in two sums: a single one would wait for its additions.
+const fn tiles_q8<const HINT: i32>() -> [TileFn; 8] {
+    [
+        gemv_q8_q8_f32_1x32c4::<HINT>,
+        gemm_q8_q8_f32_mx32c4::<2>,
+        gemm_q8_q8_f32_mx32c4::<3>,
+        gemm_q8_q8_f32_mx32c4::<4>,
+        gemm_q8_q8_f32_mx32c4::<5>,
+        gemm_q8_q8_f32_mx32c4::<6>,
+        gemm_q8_q8_f32_mx32c4::<7>,
+        gemm_q8_q8_f32_mx32c4::<8>,
+    ]
+}
+
+const fn tiles_q4<const HINT: i32>() -> [TileFn; 8] {
+    [
+        gemv_q8_q4_f32_1x32c4::<HINT>,
+        gemm_q8_q4_f32_mx32c4::<2>,
+        gemm_q8_q4_f32_mx32c4::<3>,
+        gemm_q8_q4_f32_mx32c4::<4>,
+        gemm_q8_q4_f32_mx32c4::<5>,
+        gemm_q8_q4_f32_mx32c4::<6>,
+        gemm_q8_q4_f32_mx32c4::<7>,
+        gemm_q8_q4_f32_mx32c4::<8>,
+    ]
+}
+
+/// One row of activations by a panel, in two sums: a single one would wait for its additions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemv_groups<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemv_q8_q8_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     let (group, n) = (x.groups.w, x.steps());
     let group_bytes = NR * (4 + group);
     for (i, x) in x.groups::<1, 4>().enumerate() {
@@ -233,19 +245,10 @@ fn sums_from<const M: usize>(zeros: &[f32; M]) -> [[__m512i; 2]; M] {
     sums
 }
 
-/// One row of activations by a panel of 4-bit weights.
+/// One row of activations by a panel of 4-bit weights: the low codes in one sum, and in the other
+/// the high ones times 16, which costs less than to shift them one by one.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemv_q8_q4_f32_1x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    match prefers_past_l2() {
-        true => gemv_blocks::<PAST_L2>(panel, x, out),
-        false => gemv_blocks::<INTO_L2>(panel, x, out),
-    }
-}
-
-/// The same with the low codes in one sum, and in the other the high ones times 16, which costs less
-/// than to shift them one by one.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemv_blocks<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemv_q8_q4_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     let (low, high) = (_mm512_set1_epi8(15), _mm512_set1_epi8(-16));
     let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
     for (w, x) in groups.zip(x.summed_groups::<1, 4>()) {

@@ -8,18 +8,25 @@ use super::ymm::ymm_tiles;
 use super::{Table, avx2, peak};
 
 /// The tier's functions.
-pub(super) static TABLE: Table = Table {
-    packed: Some(PackedTable {
-        layout: Layout::AVX_VNNI,
-        tiles_q8: &TILES_Q8,
-        tiles_q4: &TILES_Q4,
-        place: place_rows,
-        part_bytes: PART_BYTES,
-        unpack_q4: None,
-    }),
-    spin_int8,
-    ..avx2::TABLE
-};
+pub(super) static TABLE: Table = table(&avx2::TABLE);
+
+/// The same for processors that are better at [`super::stream::PAST_L2`].
+pub(super) static TABLE_PAST_L2: Table = table(&avx2::TABLE_PAST_L2);
+
+const fn table(avx2: &'static Table) -> Table {
+    Table {
+        packed: Some(PackedTable {
+            layout: Layout::AVX_VNNI,
+            tiles_q8: &TILES_Q8,
+            tiles_q4: &TILES_Q4,
+            place: place_rows,
+            part_bytes: PART_BYTES,
+            unpack_q4: None,
+        }),
+        spin_int8,
+        ..*avx2
+    }
+}
 
 static TILES_Q8: [TileFn; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
 static TILES_Q4: [TileFn; 6] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4 5 6);

@@ -257,13 +257,13 @@ impl Kernels {
                     && is_x86_feature_detected!("fma")
                     && is_x86_feature_detected!("f16c") =>
             {
-                &avx2::TABLE
+                stream::better(&avx2::TABLE, &avx2::TABLE_PAST_L2)
             }
             #[cfg(target_arch = "x86_64")]
             Isa::AvxVnni
                 if Kernels::for_isa(Isa::Avx2).is_some() && is_x86_feature_detected!("avxvnni") =>
             {
-                &avxvnni::TABLE
+                stream::better(&avxvnni::TABLE, &avxvnni::TABLE_PAST_L2)
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni
@@ -273,7 +273,7 @@ impl Kernels {
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512vnni") =>
             {
-                &avx512vnni::TABLE
+                stream::better(&avx512vnni::TABLE, &avx512vnni::TABLE_PAST_L2)
             }
             #[cfg(target_arch = "aarch64")]
             Isa::Neon if is_aarch64_feature_detected!("neon") => &neon::TABLE,

@@ -7,16 +7,18 @@
 
 use std::arch::x86_64::*;
 
+use super::Table;
+
 /// Lines come into the second level of cache.
 pub(super) const INTO_L2: i32 = _MM_HINT_T1;
 
 /// Lines come into the first level and into no other.
 pub(super) const PAST_L2: i32 = _MM_HINT_NTA;
 
-/// Whether [`PAST_L2`] is better on this processor than [`INTO_L2`].
-pub(super) fn prefers_past_l2() -> bool {
-    // AMD's processors have this, and nobody else's but Hygon's, which are built like them.
-    is_x86_feature_detected!("sse4a")
+/// The table for this processor: of kernels that prefetch [`INTO_L2`] or [`PAST_L2`].
+pub(super) fn better(into_l2: &'static Table, past_l2: &'static Table) -> &'static Table {
+    // AMD's processors have SSE4a, and nobody else's but Hygon's, which are built like them.
+    if is_x86_feature_detected!("sse4a") { past_l2 } else { into_l2 }
 }
 
 /// Prefetches the line that is some way behind `line`.

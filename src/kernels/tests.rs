@@ -51,9 +51,20 @@ fn scalar() -> Kernels {
     Kernels::for_isa(Isa::Scalar).unwrap()
 }
 
-/// The other tiers of this CPU.
+/// The other tiers of this CPU, with what they have for CPUs that prefetch otherwise.
 fn tiers() -> impl Iterator<Item = Kernels> {
-    Isa::ALL.iter().filter(|isa| **isa != Isa::Scalar).filter_map(|isa| Kernels::for_isa(*isa))
+    let tiers = Isa::ALL.iter().filter(|isa| **isa != Isa::Scalar);
+    tiers.filter_map(|isa| Kernels::for_isa(*isa)).flat_map(variants)
+}
+
+fn variants(kernels: Kernels) -> Vec<Kernels> {
+    match kernels.isa() {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vnni => [&avx512vnni::TABLE, &avx512vnni::TABLE_PAST_L2]
+            .map(|table| Kernels { table, ..kernels })
+            .to_vec(),
+        _ => vec![kernels],
+    }
 }
 
 /// Bits, with every NaN the same.
@@ -98,6 +109,20 @@ fn isa_names_lead_back() {
     }
     assert_eq!(Isa::from_name("sse9"), None);
     assert!(Kernels::for_isa(Kernels::best().isa()).is_some());
+}
+
+#[test]
+fn reading_sees_every_byte_in_every_tier() {
+    let mut bytes = Random(5).bytes(2048, i8::MIN).iter().map(|b| *b as u8).collect::<Vec<_>>();
+    let seen = scalar().read_all(&bytes);
+    for tier in tiers() {
+        assert_eq!(tier.read_all(&bytes), seen, "{tier:?}");
+        for i in 0..bytes.len() {
+            bytes[i] ^= 1;
+            assert_ne!(tier.read_all(&bytes), seen, "{tier:?} byte {i}");
+            bytes[i] ^= 1;
+        }
+    }
 }
 
 #[test]
