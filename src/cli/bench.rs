@@ -100,7 +100,7 @@ impl Bench {
         let model = self.open()?;
         let isa = options::isa_from_environment()?;
         let kernels = Engine::kernels(model.as_deref(), isa).map_err(options::engine_failure)?;
-        let workload = model.as_deref().map(|model| self.workload(model));
+        let workload = model.as_deref().map_or(Vec::new(), |model| self.workload(model));
         let mut table = Table::new(self.json);
         if let Some(path) = &self.model {
             table.start(&start::measure(path, &self.cache, isa)?)?;
@@ -109,10 +109,12 @@ impl Bench {
             let cpus = self.cpus(threads);
             let machine = Machine::measure(kernels, &cpus)?;
             table.machine(&kernels, threads, &machine.limits())?;
-            if let (Some(model), Some(workload)) = (&model, &workload) {
-                let ctx_len = workload.iter().map(What::ctx_len).max().unwrap_or(1);
+            if let (Some(model), Some(ctx_len)) = (&model, workload.iter().map(What::ctx_len).max())
+            {
                 let engine = self.engine(model.clone(), ctx_len, &cpus)?;
-                model::measure(engine, &machine, workload, |figure| table.figure(threads, figure))?;
+                model::measure(engine, &machine, &workload, |figure| {
+                    table.figure(threads, figure)
+                })?;
             }
         }
         Ok(())
@@ -167,11 +169,12 @@ impl Bench {
 
     fn threads(&self) -> Vec<usize> {
         let all = cpu::fast_cores(&cpu::cores()).len();
-        match &self.threads {
+        let mut threads: Vec<usize> = match &self.threads {
             Some(threads) => threads.0.iter().copied().map(options::useful_threads).collect(),
-            None if all > 1 => vec![1, all],
-            None => vec![1],
-        }
+            None => vec![1, all],
+        };
+        threads.dedup();
+        threads
     }
 
     fn cpus(&self, threads: usize) -> Vec<usize> {
