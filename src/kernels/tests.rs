@@ -58,13 +58,12 @@ fn tiers() -> impl Iterator<Item = Kernels> {
 }
 
 fn variants(kernels: Kernels) -> Vec<Kernels> {
-    match kernels.isa() {
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni => [&avx512vnni::TABLE, &avx512vnni::TABLE_PAST_L2]
-            .map(|table| Kernels { table, ..kernels })
-            .to_vec(),
-        _ => vec![kernels],
+    #[cfg(target_arch = "x86_64")]
+    if kernels.isa() == Isa::Avx512Vnni {
+        let tables = [&avx512vnni::TABLE, &avx512vnni::TABLE_PAST_L2];
+        return tables.map(|table| Kernels { table, ..kernels }).to_vec();
     }
+    vec![kernels]
 }
 
 /// Bits, with every NaN the same.
