@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Kernels for the module's builds and tests, sourced after lib.sh. Nothing is installed: packages
-# are unpacked below target/kernels, each release in folders of its own.
+# Kernels for the module's builds and tests, and boards that run them, sourced after lib.sh. Nothing is
+# installed: packages are unpacked below target/kernels, each release in folders of its own.
 #
 # root-RELEASE-ARCH holds a build system for ARCH that runs on amd64 (compiler, sparse, kernel headers),
 # image-RELEASE-ARCH a kernel with its modules, as the packages have them, and emulator-ARCH QEMU where
@@ -127,6 +127,7 @@ fetch() {
 # fetch_whole RELEASE FOLDER PACKAGE...: unpacks packages with all that they need.
 fetch_whole() {
 	local archives=$KERNELS/apt-$1/cache/archives
+	need_release "$1"
 	apt_of "$1" apt-get -qq -y --download-only install base-files "${@:3}"
 	# First what says whether /bin is a link to /usr/bin.
 	unpack "$2" "$archives"/base-files_*.deb "$archives"/*.deb
@@ -250,7 +251,6 @@ need_emulator() {
 	esac
 	! has_tool "$program" || return 0
 	if [ ! -e "$root/ready" ]; then
-		need_release bookworm
 		say "unpacking $program"
 		fetch_whole bookworm "$root" "$package"
 		write_emulator_script "$root/$program"
