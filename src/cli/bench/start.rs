@@ -20,7 +20,7 @@ pub(super) struct Start {
     pub(super) warm_ms: f64,
     /// The first token of a warm start alone.
     pub(super) token_ms: f64,
-    /// Memory of the process after a warm start, mapped files left out.
+    /// Memory of the process after a start, mapped files left out.
     pub(super) anonymous_bytes: u64,
     /// Buffers and KV cache, of which only a part is in use yet.
     pub(super) arena_bytes: u64,
@@ -47,17 +47,15 @@ pub(super) fn measure(path: &Path, place: &Place, isa: Option<Isa>) -> Result<St
         };
         Ok((start, cache))
     };
-    let (_, cache) = start()?;
+    let (first, cache) = start()?;
     for used in [Some(path), cache.as_deref()].into_iter().flatten() {
         file::forget(used).map_err(|e| Failure::runtime(&e))?;
     }
-    let cold_ms = start()?.0.warm_ms;
-    let (mut best, _) = start()?;
-    for _ in 1..RUNS {
-        let (other, _) = start()?;
-        if other.warm_ms < best.warm_ms {
-            best = other;
-        }
-    }
-    Ok(Start { cold_ms, ..best })
+    let cold = start()?.0;
+    let warm = (0..RUNS).map(|_| Ok(start()?.0)).collect::<Result<Vec<Start>, Failure>>()?;
+    // What earlier starts freed the allocator may still hold.
+    let starts = [&first, &cold].into_iter().chain(&warm);
+    let anonymous_bytes = starts.map(|start| start.anonymous_bytes).min().unwrap_or(0);
+    let best = warm.into_iter().min_by(|a, b| a.warm_ms.total_cmp(&b.warm_ms)).unwrap_or(first);
+    Ok(Start { cold_ms: cold.warm_ms, anonymous_bytes, ..best })
 }
