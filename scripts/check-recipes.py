@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Checks the Yocto layer without bitbake: check-recipes.py
 
-Reads every recipe with what it requires, applies its assignments, and makes sure that variables resolve,
-that files it fetches exist here, that licences have the stated checksums and that versions are Cargo.toml's.
+Reads every recipe with what it requires, applies its assignments as each release would that the layer names, and
+makes sure that variables resolve, that sources lie where the release unpacks them, that files it fetches exist
+here, that licences have the stated checksums and that versions are Cargo.toml's.
 Where oelint-adv is installed (pip install oelint-adv), that reads the recipes too.
 """
 import hashlib, os, re, shutil, subprocess, sys
@@ -18,11 +19,18 @@ KNOWN = {name: "/oe/" + name.lower() for name in """BP COMMON_LICENSE_DIR D MACH
 NOT_HERE = """oelint.var.mandatoryvar.HOMEPAGE oelint.var.licenseremotefile oelint.vars.fileextrapaths
     oelint.vars.outofcontext oelint.vars.specific oelint.vars.insaneskip""".split()
 
+# Weak defaults of each release's bitbake.conf. Those that have UNPACKDIR refuse one that is WORKDIR, and an S that
+# names WORKDIR.
+RELEASES = {"scarthgap": {}} | {name: {"UNPACKDIR": "${WORKDIR}/sources-unpack"} for name in ("styhead", "walnascar")} | {
+    name: {"UNPACKDIR": "${WORKDIR}/sources"} for name in ("whinlatter", "wrynose", "blacksail")}
+
 problems = []
 
 
 def tell(path, what):
-    problems.append(f"{os.path.relpath(path, TREE)}: {what}")
+    problem = f"{os.path.relpath(path, TREE)}: {what}"
+    if problem not in problems:
+        problems.append(problem)
 
 
 def logical_lines(path):
@@ -30,6 +38,24 @@ def logical_lines(path):
     text = re.sub(r"\\\n", "", open(path).read())
     text = re.sub(r"^[\w:]+\(\) \{\n.*?^\}$", "", text, flags=re.M | re.S)
     return [line for line in text.split("\n") if line.strip() and not line.startswith("#")]
+
+
+class Values(dict):
+    """Variables; the `weak` ones have only a default that any other assignment replaces, a later default too."""
+
+    def __init__(self, values, weak):
+        super().__init__(values | weak)
+        self.weak = set(weak)
+
+    def assign(self, name, operator, value):
+        is_open = name not in self or name in self.weak
+        if operator == "??=" and is_open:
+            self.weak.add(name)
+        elif operator in ("?=", "??=") and not is_open:
+            return
+        else:
+            self.weak.discard(name)
+        self[name] = value
 
 
 def read(path, values, shell):
@@ -48,18 +74,21 @@ def read(path, values, shell):
                 name, value = name.replace(":prepend", ""), value + values.get(name.replace(":prepend", ""), "")
             elif ":append" in name:
                 name, value = name.replace(":append", ""), values.get(name.replace(":append", ""), "") + value
-            elif operator in ("?=", "??=") and name in values:
-                continue
-            values[name] = value
+            values.assign(name, operator, value)
         elif not re.match(r"^(inherit [\w .-]+|do_\w+\[noexec\] = \"1\"|SRC_URI\[.*)$", line):
             tell(path, f"cannot read: {line}")
+
+
+# The first variable that is set.
+FIRST_OF = re.compile(r"@d\.getVar\('\w+'\)( or d\.getVar\('\w+'\))*")
 
 
 def expand(path, text, values, depth=0):
     def one(found):
         name = found[1]
         if name.startswith("@"):
-            return "python"
+            first = FIRST_OF.fullmatch(name) and next((known for known in re.findall(r"'(\w+)'", name) if known in values), None)
+            return expand(path, values[first], values, depth + 1) if first else "python"
         if name not in values or depth > 20:
             tell(path, f"${{{name}}} does not resolve")
             return ""
@@ -88,12 +117,25 @@ def check_files(path, values):
             tell(path, f"{name} has another checksum")
 
 
-def check(path):
-    base = dict(KNOWN, LEAP_TREE=TREE, LAYERDIR=LAYER)
-    read(os.path.join(LAYER, "conf/layer.conf"), base, [])
-    base["LEAP_TREE"] = TREE
-    values, shell = dict(base), []
+def check_folders(path, values, release):
+    """The sources lie where the release unpacks them, and by the names that it allows."""
+    workdir = values["WORKDIR"]
+    unpacked = expand(path, values.get("UNPACKDIR", workdir), values)
+    if "UNPACKDIR" in RELEASES[release]:
+        if unpacked == workdir:
+            tell(path, f"UNPACKDIR is WORKDIR, which {release} refuses")
+        if "${WORKDIR}" in values.get("S", ""):
+            tell(path, f"S names WORKDIR, which {release} refuses")
+    if "S" in values and not expand(path, values["S"], values).startswith(unpacked + "/"):
+        tell(path, f"S lies outside {unpacked}, where {release} unpacks")
+
+
+def check(path, release):
+    values, shell = Values(dict(KNOWN, LEAP_TREE=TREE, LAYERDIR=LAYER), RELEASES[release]), []
+    read(os.path.join(LAYER, "conf/layer.conf"), values, [])
+    values["LEAP_TREE"] = TREE
     read(path, values, shell)
+    check_folders(path, values, release)
     for name, value in list(values.items()):
         expand(path, name + value, values)
     for body in re.findall(r"^[\w:]+\(\) \{\n(.*?)^\}$", "".join(shell), re.M | re.S):
@@ -105,8 +147,14 @@ def check(path):
 
 
 recipes = [os.path.join(folder, name) for folder, _, names in os.walk(LAYER) for name in names if re.search(r"\.bb(append)?$", name)]
-for recipe in sorted(recipes):
-    check(recipe)
+layer = os.path.join(LAYER, "conf/layer.conf")
+series = re.search(r'^LAYERSERIES_COMPAT_leap = "(.*)"', open(layer).read(), re.M)[1].split()
+for release in series:
+    if release not in RELEASES:
+        tell(layer, f"names {release}, whose rules are not known here")
+        continue
+    for recipe in sorted(recipes):
+        check(recipe, release)
 if oelint := shutil.which(os.environ.get("OELINT", "oelint-adv")):
     ran = subprocess.run([oelint, "--quiet", "--hide", "info", *(f"--suppress={rule}" for rule in NOT_HERE), *recipes], capture_output=True, text=True)
     problems += [line for line in (ran.stdout + ran.stderr).splitlines() if re.search(r":(error|warning):", line)]

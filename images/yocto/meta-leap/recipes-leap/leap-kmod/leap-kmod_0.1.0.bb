@@ -7,9 +7,7 @@ LIC_FILES_CHKSUM = "file://LICENSE-GPL-2.0;md5=b234ee4d69f5fce4486a80fdaf4a4263"
 FILESEXTRAPATHS:prepend := "${LEAP_TREE}:"
 SRC_URI = "file://kmod"
 
-# Older releases unpack where newer ones have a folder of its own.
-UNPACKDIR ??= "${WORKDIR}"
-S = "${UNPACKDIR}/kmod"
+S = "${LEAP_UNPACKDIR}/kmod"
 
 inherit module
 
