@@ -119,9 +119,15 @@ need_tools() {
 	[ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
 }
 
-# The script that the user called names the packages, those it calls do not repeat them.
+# Names packages; the scripts that are called do not repeat them.
 tell_packages() {
-	[ -n "${LEAP_PACKAGES_TOLD:-}" ] || say "Debian packages used: $*"
+	local package news=()
+	for package in "$@"; do
+		[[ " ${LEAP_PACKAGES_TOLD:-} " == *" $package "* ]] || news+=("$package")
+	done
+	[ ${#news[@]} -gt 0 ] || return 0
+	say "Debian packages used: ${news[*]}"
+	export LEAP_PACKAGES_TOLD="${LEAP_PACKAGES_TOLD:-} ${news[*]}"
 }
 
 has_tool() {

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# All tests: this machine's (check.sh), the same for aarch64 under QEMU, the static binaries, and emulated
-# boards: a ring of two from power-on, the kernel module. Usage: test.sh
+# All tests: this machine's (check.sh, rings of processes), the same for aarch64 under QEMU, the static binaries, and
+# emulated boards: a ring of two from power-on, the kernel module. --quick: this machine's alone. Usage: test.sh [--quick]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/kernels.sh
 . scripts/kernels.sh
 
-[ $# -eq 0 ] || die "usage: ${0##*/}"
+case "$*" in
+'') quick= ;;
+--quick) quick=1 ;;
+*) die "usage: ${0##*/} [--quick]" ;;
+esac
 
 # Budget of the board build: aarch64, without desk-side commands and demo model.
 BOARD_MAX_BYTES=$((2 * 1024 * 1024))
@@ -50,19 +54,29 @@ static_binaries() {
 	[ "$(uname -m)" != x86_64 ] || tells_a_story "$RELEASE_X86_64" run
 }
 
-begin_steps
-need_tools cc:gcc /usr/include/stdlib.h:libc6-dev readelf:binutils file:file shellcheck:shellcheck \
-	qemu-aarch64-static:qemu-user-static cmp:diffutils pgrep:procps ip:iproute2 nft:nftables \
-	cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot
-need_cargo
-step "toolchain for aarch64" need_musl aarch64
-export LEAP_PACKAGES_TOLD=1
+# What runs on this machine as it is.
+this_machine() {
+	scripts/check.sh
+	# The tests have built this program.
+	step "rings of processes" scripts/test-ring.sh "$TARGET_DIR/debug/leap"
+}
 
-scripts/check.sh
-# The tests have built this program.
-step "rings of processes" scripts/test-ring.sh "$TARGET_DIR/debug/leap"
-step "lints: aarch64" clippy_musl aarch64 --locked --all-targets -- -D warnings
-# The compiler builds a static binary on one core for the most part.
-beside "static binaries, boards" static_binaries
-scripts/test-qemu.sh
-join_step
+# What other machines run: on three emulated cores, and on emulated boards.
+other_machines() {
+	step "lints: aarch64" clippy_musl aarch64 --locked --all-targets -- -D warnings
+	# The compiler builds a static binary on one core for the most part.
+	beside "static binaries, boards" static_binaries
+	scripts/test-qemu.sh
+	join_step
+}
+
+begin_steps
+tools=(cc:gcc /usr/include/stdlib.h:libc6-dev shellcheck:shellcheck pgrep:procps ip:iproute2 nft:nftables)
+[ -n "$quick" ] || tools+=(readelf:binutils file:file qemu-aarch64-static:qemu-user-static cmp:diffutils
+	cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot)
+need_tools "${tools[@]}"
+need_cargo
+[ -n "$quick" ] || step "toolchain for aarch64" need_musl aarch64
+
+this_machine
+[ -n "$quick" ] || other_machines

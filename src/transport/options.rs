@@ -1,6 +1,6 @@
 //! What carriers over sockets are opened with.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::link::LinkConfig;
@@ -21,13 +21,19 @@ impl Place {
         Place { host: host.to_owned(), port }
     }
 
-    /// Its address; of several the first that `wanted` likes.
+    /// Its address; of several the first that `wanted` likes. `localhost` is this machine, whether or not
+    /// the system has a file that says so (RFC 6761, section 6.3).
     ///
     /// # Errors
     /// [`Error::Resolve`].
     pub fn resolve(&self, wanted: impl Fn(&SocketAddr) -> bool) -> Result<SocketAddr, Error> {
         let fail = |source| Error::Resolve { host: self.host.clone(), source };
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        if host.eq_ignore_ascii_case("localhost") {
+            let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+            let mut places = loopback.into_iter().map(|ip: IpAddr| SocketAddr::new(ip, self.port));
+            return places.find(wanted).ok_or_else(|| fail(None));
+        }
         let mut found = (host, self.port).to_socket_addrs().map_err(|source| fail(Some(source)))?;
         found.find(wanted).ok_or_else(|| fail(None))
     }
@@ -58,7 +64,7 @@ impl Options {
     pub(super) fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>), Error> {
         let listen = self.listen.resolve(|_| true)?;
         let reaches = |next: &SocketAddr| {
-            let takes_both = listen.ip() == IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED);
+            let takes_both = listen.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
             takes_both || listen.is_ipv4() == next.is_ipv4()
         };
         let next = self.next.as_ref().map(|next| next.resolve(reaches)).transpose()?;
@@ -86,5 +92,18 @@ impl Clock {
     /// The time, which is never 0.
     pub(super) fn now(self) -> Micros {
         self.0.elapsed().as_micros() as Micros + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn localhost_is_the_loopback_of_the_family_that_is_wanted() {
+        let localhost = Place::new("LocalHost", 9999);
+        let address = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 9999);
+        assert_eq!(localhost.resolve(|_| true).unwrap(), address("127.0.0.1"));
+        assert_eq!(localhost.resolve(SocketAddr::is_ipv6).unwrap(), address("::1"));
     }
 }

@@ -386,7 +386,8 @@ fn from_hex(bytes: &[u8]) -> Option<[u8; KEY_BYTES]> {
 }
 
 fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn random_epoch() -> Result<u32, Failure> {
