@@ -64,17 +64,11 @@ mod reference {
     /// Longest prompt for the slower tiers when every instruction is emulated.
     const QUICK_LEN: usize = 17;
 
-    /// Checkpoints whose reference converted everything to f16, its RoPE frequencies too.
-    const HALF_REFERENCES: [&str; 2] = ["llama2-meta-tiny", "mistral-tiny"];
-
     fn check(model: &Arc<Model>, isa: Isa, case: &Case, checkpoint: &str) {
         let Case { prompt, last_logits, argmax: wanted, nll, greedy } = case;
         let name = format!("{checkpoint}, {isa:?}, prompt of {}", prompt.len());
         let setup = Setup { isa, kv: KvType::F32, threads: 1, batch: 64 };
         let mut engine = setup.engine(model, prompt.len() + greedy.len());
-        if HALF_REFERENCES.contains(&checkpoint) {
-            engine.transformer_mut().round_rope_to_f16();
-        }
         let mut stream = engine.stream().unwrap();
         let vocab_size = engine.header().vocab_size;
         let mut rows: Vec<Vec<f32>> = Vec::new();

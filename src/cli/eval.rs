@@ -55,9 +55,6 @@ pub(super) struct Eval {
     /// how keys and values are kept: f32 (default) or f16
     #[argh(option, from_str_fn(options::kv_type))]
     kv: Option<KvType>,
-    /// round RoPE frequencies to f16, if the reference ran a model converted to half precision
-    #[argh(switch)]
-    rope_f16: bool,
     /// number of threads
     #[argh(option)]
     threads: Option<usize>,
@@ -95,9 +92,6 @@ impl Eval {
             ..Options::default()
         };
         let mut engine = Engine::new(model, &options).map_err(options::engine_failure)?;
-        if self.rope_f16 {
-            engine.transformer_mut().round_rope_to_f16();
-        }
         weights::prepare(&mut engine, Some(path), &self.cache, Huge::Off, true)?;
         Ok(engine)
     }

@@ -18,13 +18,12 @@ impl JsonObject {
         self
     }
 
-    /// A number; null if it is not finite.
+    /// A number; left out if it is not finite, which JSON cannot say.
     pub(super) fn number(mut self, key: &str, value: f64) -> JsonObject {
-        self.key(key);
-        match value.is_finite() {
+        if value.is_finite() {
+            self.key(key);
             // `Display` of f64 is the shortest decimal form, without exponent.
-            true => self.text.push_str(&value.to_string()),
-            false => self.text.push_str("null"),
+            self.text.push_str(&value.to_string());
         }
         self
     }
@@ -84,7 +83,7 @@ mod tests {
     fn text_is_escaped() {
         let object = JsonObject::new().string("a\"", "b\\\n\u{1}é").number("n", 1.5);
         let object = object.number("big", 1e300 * 1e300).number("int", 12.0);
-        let wanted = "{\"a\\\"\": \"b\\\\\\n\\u0001é\", \"n\": 1.5, \"big\": null, \"int\": 12}\n";
+        let wanted = "{\"a\\\"\": \"b\\\\\\n\\u0001é\", \"n\": 1.5, \"int\": 12}\n";
         assert_eq!(object.finish(), wanted);
     }
 }

@@ -8,8 +8,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use half::f16;
-
 use super::attention::Attention;
 use super::buffers::Buffers;
 use super::interest::Interest;
@@ -194,14 +192,6 @@ impl Transformer {
     pub fn pack_in_memory(&mut self) -> io::Result<Option<PackReport>> {
         let packed = self.packer().in_memory()?;
         Ok(self.use_packed(packed))
-    }
-
-    /// Rounds the RoPE frequencies to f16, as programs do that convert a whole model to half
-    /// precision. Only for comparing with the outputs of such a program.
-    pub fn round_rope_to_f16(&mut self) {
-        for frequency in &mut self.frequencies {
-            *frequency = f16::from_f64(*frequency).to_f64();
-        }
     }
 
     /// What the model's own file holds packed; `None` if it is as any kernels can use it.

@@ -68,13 +68,13 @@ impl Report {
 
     /// The figures as a table, or as a JSON object in one line.
     pub(super) fn render(&self, as_json: bool) -> String {
-        let figures = self.figures();
+        // What is not known, or no number, is left out.
+        let known = self.figures().into_iter().filter(|(_, value)| !value.is_null());
         if as_json {
             let object: Map<String, Value> =
-                figures.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+                known.map(|(name, value)| (name.to_owned(), value)).collect();
             return format!("{}\n", Value::Object(object));
         }
-        let known = figures.into_iter().filter(|(_, value)| !value.is_null());
         known.map(|(name, value)| format!("{name:<22}{}\n", short(&value))).collect()
     }
 
@@ -137,5 +137,14 @@ mod tests {
         report.add_drift(f64::NAN);
         report.add_drift(0.1);
         assert!(report.verdict(Some(1.0), None, false).is_err());
+    }
+
+    #[test]
+    fn figures_that_are_not_known_are_left_out() {
+        let mut report = Report::default();
+        report.add_drift(f64::NAN);
+        report.kl.add(0.5);
+        let wanted = "{\"parts\":0,\"mean_kl\":0.5,\"positions\":0}\n";
+        assert_eq!(report.render(true), wanted);
     }
 }
