@@ -138,7 +138,7 @@ master() {
 	local n=$1
 	shift
 	on desk "$leap" master "$(model_of desk)" --ring "$work/ring" --threads 1 -p "$PROMPT" -n "$n" "${SAMPLING[@]}" --ctx 512 \
-		--wire f32 --ring-timeout 30 "$@" </dev/null 2>>"$work/desk.log"
+		--ring-timeout 30 "$@" </dev/null 2>>"$work/desk.log"
 }
 
 # alone N: the answer of one node.
@@ -156,7 +156,7 @@ same() {
 check_text() {
 	local n=$1 count
 	shift
-	start_workers --wire f32 "$@"
+	start_workers "$@"
 	for count in first second; do
 		master "$n" "$@" >"$work/text" || die "the $count master failed ($*): $(tail -n 3 "$work/desk.log")"
 		same "$n" "of the $count master with $*"
@@ -230,13 +230,13 @@ is_mended() {
 
 check_deaths() {
 	local round name mended=0
-	start_workers --wire f32
+	start_workers
 	for ((round = 0; round < DEATHS; round++)); do
 		for name in "${NODES[@]:1}"; do
 			begin_answer
 			kill -KILL "$(leap_pid "$name")"
 			wait "${pids[$name]}" 2>/dev/null || true
-			start_worker "$name" --wire f32
+			start_worker "$name"
 			end_answer "after the death of $name"
 			is_mended "$name"
 		done

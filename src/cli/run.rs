@@ -136,8 +136,9 @@ pub(super) struct Run {
     /// ring: file with the 32 bytes that all boards share
     #[argh(option)]
     key: Option<PathBuf>,
-    /// ring: how activations travel: f16 (default), or f32 for the very bits of one board
-    #[argh(option, from_str_fn(ring::wire), default = "Dtype::F16")]
+    /// ring: how activations travel: f32 (default) gives the very bits of one board; f16 halves the
+    /// traffic and rounds, so that texts may differ from one board's
+    #[argh(option, from_str_fn(ring::wire), default = "Dtype::F32")]
     wire: Dtype,
     /// ring: seconds that the master waits for boards that are missing (120; 0: for ever)
     #[argh(option)]
@@ -339,5 +340,19 @@ impl Screen {
     /// Whether the answer should end here: a signal asked for it, or its reader went away.
     fn is_interrupted(&self) -> bool {
         signal::interrupted() > 0 || !self.is_open.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use argh::FromArgs;
+
+    use super::*;
+
+    #[test]
+    fn a_ring_is_exact_unless_it_is_told_otherwise() {
+        let wire = |args: &[&str]| Run::from_args(&["run"], args).unwrap().wire;
+        assert_eq!(wire(&[]), Dtype::F32);
+        assert_eq!(wire(&["--wire", "f16"]), Dtype::F16);
     }
 }
