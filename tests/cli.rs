@@ -222,7 +222,9 @@ fn bad_usage_is_one_line_and_code_2() {
     let mut forced = command(&["run", "-p", "a"]);
     Ran::new(forced.env("LEAP_ISA", "mmx").output().unwrap()).fails(2, "LEAP_ISA");
     let long = "word ".repeat(200);
-    run(&["run", DEMO, "-p", &long, "--ctx", "64"]).fails(2, "the context 64");
+    run(&["run", DEMO, "-p", &long, "--ctx", "64"]).fails(2, "64; shorten it or raise --ctx");
+    let longest = "word ".repeat(1200);
+    run(&["run", DEMO, "-p", &longest]).fails(2, "1024; shorten it: the model allows no more");
 }
 
 #[test]
@@ -388,7 +390,7 @@ fn full_context_drops_the_oldest_turns_and_says_so() {
     assert!(ran.err.contains("the answer ends here"), "{ran:?}");
     let too_long = format!("{}\nhi\n", "word ".repeat(100));
     let ran = pipe(&[&args[..], &["-n", "5"]].concat(), too_long).succeeds();
-    assert!(ran.err.contains("the message needs"), "{ran:?}");
+    assert!(ran.err.contains("the message needs") && ran.err.contains("raise --ctx"), "{ran:?}");
     assert_eq!(generated(&ran.err), 5, "the next message is answered");
     let ran = pipe(&args, "word ".repeat(100));
     assert_eq!(ran.code, Some(1), "{ran:?}");

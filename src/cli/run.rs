@@ -308,6 +308,14 @@ fn failure(error: GenerateError) -> Failure {
     }
 }
 
+/// What to do about a text that is longer than the context.
+fn shorten(engine: &Engine) -> &'static str {
+    match engine.ctx_len() < engine.header().max_seq_len {
+        true => "shorten it or raise --ctx",
+        false => "shorten it: the model allows no more",
+    }
+}
+
 /// Ids that end a text: the model's and the tokenizer's.
 fn stop_ids(loaded: &Loaded) -> Vec<u32> {
     let mut stop_ids = loaded.model.header().stop_ids.clone();

@@ -61,7 +61,10 @@ impl<'t> Conversation<'t> {
 
     /// Adds the user's turn and returns the context that the answer follows.
     ///
-    /// The oldest turns are dropped until `reserve` tokens are free of `ctx_len`.
+    /// The context leaves `reserve` tokens of `ctx_len` free. Where it does not, the oldest turns
+    /// are dropped until it fills no more than half: the next turns then add to what has been
+    /// computed, while turns dropped one by one would have nearly all of it computed again each
+    /// time. The system prompt stays.
     ///
     /// # Errors
     /// If the message alone is too long; the conversation is as before then.
@@ -78,9 +81,12 @@ impl<'t> Conversation<'t> {
             self.turns.pop_back();
             return Err(MessageTooLong { tokens: alone, max });
         }
-        let mut dropped = 0;
         let mut ids = self.render(0);
-        while ids.len() > max {
+        if ids.len() <= max {
+            return Ok(Context { ids, dropped: 0 });
+        }
+        let (mut dropped, half) = (0, ctx_len / 2);
+        while ids.len() > half.min(max) && self.turns.len() > 1 {
             self.turns.pop_front();
             dropped += 1;
             ids = self.render(0);
@@ -118,5 +124,60 @@ impl<'t> Conversation<'t> {
             ids.extend_from_slice(&turn.answer);
         }
         ids
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::ChatTemplate;
+
+    const CTX_LEN: usize = 400;
+    const RESERVE: usize = 100;
+
+    fn tokenizer() -> Tokenizer {
+        let bytes = include_bytes!("../../models/demo.tokenizer.bin");
+        Tokenizer::from_bytes(bytes, None).unwrap()
+    }
+
+    fn conversation<'t>(tokenizer: &'t Tokenizer, system: &str) -> Conversation<'t> {
+        let format = ChatFormat::new(ChatTemplate::Llama3, tokenizer).unwrap();
+        Conversation::new(tokenizer, format, Some(system.to_owned()))
+    }
+
+    #[test]
+    fn full_context_falls_to_half_and_is_added_to_from_there() {
+        let tokenizer = tokenizer();
+        let mut conversation = conversation(&tokenizer, "You tell stories.");
+        let mut system = Vec::new();
+        tokenizer.encode_continuing("You tell stories.", &mut system);
+        let (mut before, mut drops) = (Vec::new(), Vec::new());
+        for turn in 0..60 {
+            let context = conversation.ask(&format!("Go on, {turn}."), CTX_LEN, RESERVE).unwrap();
+            assert!(context.ids.windows(system.len()).any(|ids| ids == system));
+            match context.dropped {
+                0 => assert!(context.ids.starts_with(&before), "turn {turn} is computed anew"),
+                _ => {
+                    assert!(context.ids.len() <= CTX_LEN / 2, "{} ids", context.ids.len());
+                    drops.push(turn);
+                }
+            }
+            conversation.answer(&[7; 20]);
+            before = context.ids;
+        }
+        assert!(drops.len() > 2);
+        assert!(drops.windows(2).all(|turns| turns[1] - turns[0] > 2), "{drops:?}");
+    }
+
+    #[test]
+    fn last_message_is_kept_even_if_it_needs_more_than_half() {
+        let tokenizer = tokenizer();
+        let mut conversation = conversation(&tokenizer, "Be brief.");
+        conversation.ask("Hi.", CTX_LEN, RESERVE).unwrap();
+        conversation.answer(&[7; 150]);
+        let long = "fox ".repeat(230);
+        let context = conversation.ask(&long, CTX_LEN, RESERVE).unwrap();
+        assert_eq!(context.dropped, 1);
+        assert!((CTX_LEN / 2..=CTX_LEN - RESERVE).contains(&context.ids.len()));
     }
 }

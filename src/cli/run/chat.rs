@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use super::{Screen, Session, failure, figures, input};
+use super::{Screen, Session, failure, figures, input, shorten};
 use crate::cli::{Failure, note, print, warn};
 use crate::engine::chat::{Context, Conversation};
 use crate::engine::{Outcome, Request, StopReason, Stream};
@@ -96,14 +96,14 @@ fn ask(
         Ok(context) => {
             if context.dropped > 0 {
                 warn(&format!(
-                    "the context is full: dropped the oldest turns ({})",
+                    "the context is full: dropped the oldest turns ({}), down to half of it",
                     context.dropped
                 ));
             }
             Some(context)
         }
         Err(e) => {
-            warn(&e.to_string());
+            warn(&format!("{e}; {}", shorten(&session.engine)));
             None
         }
     }

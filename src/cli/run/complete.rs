@@ -1,6 +1,6 @@
 //! Goes on from a prompt.
 
-use super::{N_PREDICT, Screen, Session, failure, figures, input, stop_ids};
+use super::{N_PREDICT, Screen, Session, failure, figures, input, shorten, stop_ids};
 use crate::cli::{Failure, note, print, warn};
 use crate::engine::{Request, StopReason};
 
@@ -23,9 +23,9 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     }
     let ctx_len = session.engine.ctx_len();
     if ids.len() > ctx_len {
-        let n = ids.len();
+        let (n, mend) = (ids.len(), shorten(&session.engine));
         return Err(Failure::Usage(format!(
-            "the prompt has {n} tokens, the context {ctx_len}; shorten it or raise --ctx"
+            "the prompt has {n} tokens, the context {ctx_len}; {mend}"
         )));
     }
     let screen = Screen::new();

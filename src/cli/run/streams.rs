@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::{N_PREDICT, Screen, Session, failure, figures, input, stop_ids};
+use super::{N_PREDICT, Screen, Session, failure, figures, input, shorten, stop_ids};
 use crate::cli::{Failure, note};
 use crate::engine::{Answer, Prompt, Request, Streams};
 
@@ -75,8 +75,9 @@ fn encode(session: &Session<'_>, prompt: &str) -> Result<Prompt, Failure> {
     tokenizer.encode(prompt, &mut ids);
     let (n, ctx_len) = (ids.len(), session.engine.ctx_len());
     if n == 0 || n > ctx_len {
+        let mend = shorten(&session.engine);
         return Err(Failure::Usage(format!(
-            "a prompt has {n} tokens, the context {ctx_len}; shorten it or raise --ctx"
+            "a prompt has {n} tokens, the context {ctx_len}; {mend}"
         )));
     }
     Ok(Prompt { ids, starts_text: false })
