@@ -222,7 +222,8 @@ need_image() {
 # build_debug_kernel IMAGE: as kmod/test/debug.config says, by this machine's compiler. Takes long.
 build_debug_kernel() {
 	local tree=$KERNELS/debug
-	need_tools make:make gcc:gcc flex:flex bison:bison bc:bc xz:xz-utils perl:perl /usr/include/stdlib.h:libc6-dev
+	need_tools make:make gcc:gcc flex:flex bison:bison bc:bc xz:xz-utils perl:perl /usr/include/stdlib.h:libc6-dev \
+		/usr/include/libelf.h:libelf-dev
 	say "building the kernel of kmod/test/debug.config"
 	mkdir -p "$tree"
 	rm -rf "${tree:?}"/*
