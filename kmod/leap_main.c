@@ -9,6 +9,7 @@
 #include <linux/compat.h>
 #include <linux/fs.h>
 #include <linux/in6.h>
+#include <linux/ipv6.h>
 #include <linux/miscdevice.h>
 #include <linux/mm.h>
 #include <linux/module.h>
@@ -148,24 +149,37 @@ static __poll_t leap_poll(struct file *file, poll_table *table)
 	return leap_rx_is_ready(port) ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
-static bool leap_endpoint_is_valid(const struct leap_endpoint *endpoint)
+/* A kernel that has IPv6 may have been started without it (ipv6.disable=1). */
+static bool leap_has_ipv6(void)
+{
+	return IS_ENABLED(CONFIG_IPV6) && ipv6_mod_enabled();
+}
+
+/* Returns 0, -EINVAL, or -EAFNOSUPPORT where there is no IPv6. */
+static long leap_check_endpoint(const struct leap_endpoint *endpoint)
 {
 	switch (endpoint->family) {
 	case AF_INET:
-		return endpoint->port && !endpoint->scope;
+		return endpoint->port && !endpoint->scope ? 0 : -EINVAL;
 	case AF_INET6:
-		return IS_ENABLED(CONFIG_IPV6) && endpoint->port;
+		if (!leap_has_ipv6())
+			return -EAFNOSUPPORT;
+		return endpoint->port ? 0 : -EINVAL;
 	default:
-		return false;
+		return -EINVAL;
 	}
 }
 
 /* An opener at no address in particular has neighbours of both families. */
-static bool leap_is_reachable(const struct leap_port *port,
-			      const struct leap_endpoint *neighbour)
+static long leap_check_neighbour(const struct leap_port *port,
+				 const struct leap_endpoint *neighbour)
 {
-	return leap_endpoint_is_valid(neighbour) &&
-	       (neighbour->family == port->local.family || port->is_anywhere);
+	long err = leap_check_endpoint(neighbour);
+
+	if (err)
+		return err;
+	return neighbour->family == port->local.family || port->is_anywhere ?
+		       0 : -EINVAL;
 }
 
 static bool leap_port_is_taken(struct leap_port *port, __be16 number)
@@ -187,7 +201,7 @@ static long leap_ioc_hello(struct leap_port *port, struct leap_hello *hello)
 	port->is_greeted = is_same;
 	hello->api_version = LEAP_API_VERSION;
 	hello->features = 0;
-	if (IS_ENABLED(CONFIG_IPV6))
+	if (leap_has_ipv6())
 		hello->features |= LEAP_FEATURE_IPV6;
 	if (IS_ENABLED(CONFIG_NET_RX_BUSY_POLL))
 		hello->features |= LEAP_FEATURE_BUSY_POLL;
@@ -200,10 +214,10 @@ static long leap_ioc_hello(struct leap_port *port, struct leap_hello *hello)
 static long leap_ioc_set_port(struct leap_port *port,
 			      const struct leap_endpoint *local)
 {
-	long err = 0;
+	long err = leap_check_endpoint(local);
 
-	if (!leap_endpoint_is_valid(local))
-		return -EINVAL;
+	if (err)
+		return err;
 	mutex_lock(&leap_ports_lock);
 	if (port->local.port) {
 		err = -EISCONN;
@@ -220,21 +234,26 @@ static long leap_ioc_set_port(struct leap_port *port,
 static long leap_ioc_set_peer(struct leap_port *port,
 			      const struct leap_peer *peer)
 {
+	long err = 0;
+
 	if (!port->local.port)
 		return -ENOTCONN;
-	if (peer->session && (!leap_is_reachable(port, &peer->from) ||
-			      peer->reserved))
-		return -EINVAL;
-	return leap_rx_set_peer(port, peer);
+	if (peer->session)
+		err = peer->reserved ? -EINVAL :
+				       leap_check_neighbour(port, &peer->from);
+	return err ? err : leap_rx_set_peer(port, peer);
 }
 
 static long leap_ioc_set_dest(struct leap_port *port, struct leap_dest *dest)
 {
+	long err;
+
 	if (!port->local.port)
 		return -ENOTCONN;
-	if (!leap_is_reachable(port, &dest->to) || !dest->session)
+	if (!dest->session)
 		return -EINVAL;
-	return leap_tx_set_dest(port, dest);
+	err = leap_check_neighbour(port, &dest->to);
+	return err ? err : leap_tx_set_dest(port, dest);
 }
 
 static void leap_ioc_stats(struct leap_port *port, struct leap_stats *stats)

@@ -85,6 +85,9 @@ struct leap_bank_meta {
  * @port: UDP port
  * @scope: interface index of a link-local IPv6 address, otherwise 0
  * @addr: the address, an IPv4 one in the first four bytes
+ *
+ * One of AF_INET6 is refused with EAFNOSUPPORT where the kernel has no IPv6 or
+ * was started without it.
  */
 struct leap_endpoint {
 	__u16 family;

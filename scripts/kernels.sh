@@ -320,7 +320,7 @@ build_board() {
 	cp "$KERNELS/busybox-$2" "$folder/bin/busybox"
 	[ $# -lt 3 ] || cp "${@:3}" "$folder/bin"
 	in_build_root bookworm "$2" "$PWD/kmod" "${compiler[$2]}" -O2 -Wall -Wextra -Werror -static -pthread -o /tmp/board \
-		/leap/test/board.c /leap/test/selftest.c /leap/test/packets.c
+		/leap/test/{board,selftest,packets,network}.c
 	cp "$KERNELS/root-bookworm-$2/tmp/board" "$folder/bin"
 	in_build_root bookworm "$2" "$(realpath "$folder")" "${compiler[$2]/%gcc/strip}" -g /leap/leap_{transport,foreign}.ko
 	copy_modules "$1" "$2" "$folder/modules"

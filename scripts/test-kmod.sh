@@ -4,14 +4,14 @@
 # RELEASE-ARCH  bookworm-arm64 and so on: see build-kmod.sh; debug-amd64 is a kernel that checks itself, built
 #               here, which takes long. Without one: bookworm-amd64.
 # --quick       one board alone and one wire with rings, fewer cycles of loading.
-# LEAP_KMOD_PARTS="selftest wire ring bench": the parts; bench measures links, and is not among them by default.
+# LEAP_KMOD_PARTS="selftest noipv6 wire ring bench": the parts; bench measures links, and is not among them by default.
 # LEAP_PROGRAM: the boards' static leap. LEAP_NIC: their network device.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/kernels.sh
 . scripts/kernels.sh
 
-PARTS="selftest wire ring"
+PARTS="selftest noipv6 wire ring"
 CYCLES=200
 NIC=${LEAP_NIC:-virtio-net-pci}
 LEAP=
@@ -21,6 +21,9 @@ WIRE_PORT=$((20000 + $$ % 20000))
 
 # One board alone.
 test_selftest() { on_a_wire "$1" selftest; }
+
+# One board whose kernel does without IPv6.
+test_noipv6() { on_a_wire "$1" noipv6; }
 
 # Two boards that talk and one that attacks them.
 test_wire() { on_a_wire "$1" wire1 wire2 wire3; }
@@ -40,6 +43,7 @@ on_a_wire() {
 		options=(-netdev "socket,id=wire,mcast=230.77.0.1:$WIRE_PORT,localaddr=127.0.0.1"
 			-device "$NIC,netdev=wire,mac=52:54:00:00:00:0$i,romfile=")
 		[[ $scenario != bench* ]] || options+=(-smp 1)
+		[ "$scenario" != noipv6 ] || words+=" ipv6.disable=1"
 		[[ $target != debug-* ]] || words+=" leapdebug=1"
 		boot "${target%-*}" "${target#*-}" "$logs/$scenario" "$words" "${options[@]}" &
 		pids+=($!)
@@ -73,7 +77,7 @@ usage() { die "usage: ${0##*/} [--quick] [bullseye|bookworm|trixie|sid|debug]-[a
 
 if [ "${1:-}" = --quick ]; then
 	shift
-	PARTS="selftest ring" CYCLES=20
+	PARTS="selftest noipv6 ring" CYCLES=20
 fi
 PARTS=${LEAP_KMOD_PARTS:-$PARTS}
 [ $# -gt 0 ] || set -- bookworm-amd64

@@ -29,4 +29,11 @@ void fragments_go_on(void);
 void a_packet_of_several_datagrams_is_taken_apart(void);
 void what_is_not_ours_in_a_packet_reaches_the_socket(void);
 
+bool has_ipv6(void);
+void ipv6_is_offered_where_the_kernel_has_it(void);
+void a_way_that_is_not_there_is_refused(void);
+void a_device_may_go_down_under_a_sender(void);
+void a_namespace_stays_for_those_who_opened_there(void);
+void a_namespace_ends_with_packets_on_their_way(void);
+
 #endif
