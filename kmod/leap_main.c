@@ -108,6 +108,12 @@ static int leap_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
+#ifdef LEAP_HAVE_VM_FLAGS_CLEAR
+#define leap_clear_vm_flags(vma, flags) vm_flags_clear(vma, flags)
+#else
+#define leap_clear_vm_flags(vma, flags) ((vma)->vm_flags &= ~(flags))
+#endif
+
 static unsigned long leap_map_pfn(struct leap_port *port, unsigned long offset)
 {
 	if (offset < LEAP_RX_BYTES)
@@ -131,6 +137,8 @@ static int leap_mmap(struct file *file, struct vm_area_struct *vma)
 		return -EACCES;
 	if (vma->vm_pgoff || vma->vm_end - vma->vm_start != LEAP_MAP_BYTES)
 		return -EINVAL;
+	/* Nor later, by mprotect(). */
+	leap_clear_vm_flags(vma, VM_MAYEXEC);
 	for (offset = 0; offset < LEAP_MAP_BYTES; offset += PAGE_SIZE) {
 		err = remap_pfn_range(vma, vma->vm_start + offset,
 				      leap_map_pfn(port, offset), PAGE_SIZE,

@@ -90,6 +90,7 @@ static void a_mapping_is_whole_and_shared(void)
 	check(!maps(port.fd, LEAP_MAP_BYTES - 4096, rw, MAP_SHARED, 0));
 	check(!maps(port.fd, LEAP_MAP_BYTES, rw, MAP_SHARED, 4096));
 	check(!maps(port.fd, 4096, rw, MAP_SHARED, LEAP_MAP_BYTES));
+	refused(mprotect(port.map, LEAP_MAP_BYTES, PROT_READ | PROT_EXEC), EACCES);
 	port_close(&port);
 }
 
