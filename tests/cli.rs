@@ -495,16 +495,26 @@ fn model_shortened_while_in_use_ends_the_program_with_one_line() {
 
 #[test]
 fn doctor_names_what_mends_and_judges_by_its_exit_code() {
-    let ran = run(&["doctor", DEMO, "--json"]);
+    let ran = run(&["doctor", DEMO, "--json", "--ring"]);
     let findings = ran.objects();
+    let has = |what: &str| findings.iter().any(|finding| finding["what"] == what);
     for what in ["cores", "governor", "pages", "memory", "bandwidth", "cache", "module", "port"] {
-        assert!(findings.iter().any(|f| f["what"] == what), "{what}: {ran:?}");
+        assert!(has(what), "{what}: {ran:?}");
     }
     for finding in &findings {
         assert_eq!(finding["state"] != "good", finding["mend"].is_string(), "{finding}");
     }
     let is_fit = findings.iter().all(|finding| finding["state"] != "bad");
     assert_eq!(ran.code, Some(if is_fit { 0 } else { 1 }), "{ran:?}");
+
+    // Somebody with one board is not bothered with what a ring needs.
+    let alone = run(&["doctor", DEMO]);
+    for what in ["module", "port", "network", "buffers"] {
+        let is_told = alone.out.lines().any(|line| line.split_whitespace().nth(1) == Some(what));
+        assert!(!is_told, "{what}: {alone:?}");
+    }
+    assert!(alone.err.contains("leap doctor --ring"), "{alone:?}");
+    run(&["doctor", "--port", "9999"]).fails(2, "--ring");
 
     let long = run(&["doctor", DEMO, "--ctx", "999999"]);
     assert!(long.code == Some(1) && long.out.contains("--ctx 1024"), "{long:?}");

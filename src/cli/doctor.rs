@@ -17,6 +17,7 @@ use super::{Failure, note, options, print};
 use crate::engine::{Engine, Options};
 use crate::kernels::Kernels;
 use crate::pool::Pool;
+use crate::ring::PORT_DEFAULT;
 use crate::sys::cpu;
 use crate::sys::tree::Tree;
 use finding::{Finding, State};
@@ -39,9 +40,12 @@ pub(super) struct Doctor {
     /// packed weights of MODEL: auto, a file, a folder, or off
     #[argh(option, from_str_fn(weights::place), default = "Place::Auto")]
     cache: Place,
-    /// ring: port to listen on (9999)
-    #[argh(option, default = "9999")]
-    port: u16,
+    /// look also at what a board of a ring needs: kernel module, port, network
+    #[argh(switch)]
+    ring: bool,
+    /// port that it shall listen on there (9999); goes with --ring
+    #[argh(option)]
+    port: Option<u16>,
     /// print one JSON object a line
     #[argh(switch)]
     json: bool,
@@ -49,16 +53,27 @@ pub(super) struct Doctor {
 
 impl Doctor {
     pub(super) fn execute(self) -> Result<(), Failure> {
+        if self.port.is_some() && !self.ring {
+            return Err(Failure::Usage("--port goes with --ring".to_owned()));
+        }
         let findings = self.findings(&Tree::new(Path::new("/")))?;
         for finding in &findings {
             print(&if self.json { finding.as_json() } else { finding.as_text() })?;
         }
+        if !self.ring && !self.json {
+            note("leap: what a board of a ring needs as well: leap doctor --ring");
+        }
         let count = |state| findings.iter().filter(|finding| finding.state == state).count();
         match (count(State::Bad), count(State::Slow)) {
             (0, 0) => {}
-            (0, slow) => note(&format!("leap: fit, but slower than it could be: {slow} findings")),
+            (0, slow) => {
+                note(&format!("leap: fit, but slower than it could be: {}", findings_of(slow)))
+            }
             (bad, _) => {
-                return Err(Failure::Runtime(format!("not fit: {bad} findings to mend first")));
+                return Err(Failure::Runtime(format!(
+                    "not fit: {} to mend first",
+                    findings_of(bad)
+                )));
             }
         }
         Ok(())
@@ -75,10 +90,12 @@ impl Doctor {
         findings.extend(cores::governors(tree));
         findings.push(cores::huge_pages(tree));
         findings.extend(self.memory(tree, engine.as_ref(), &kernels, &cpu::fast_cores(&all))?);
-        findings.push(link::module(tree));
-        findings.push(link::port(tree, self.port));
-        findings.extend(link::devices(tree));
-        findings.extend(link::buffers(tree));
+        if self.ring {
+            findings.push(link::module(tree));
+            findings.push(link::port(tree, self.port.unwrap_or(PORT_DEFAULT)));
+            findings.extend(link::devices(tree));
+            findings.extend(link::buffers(tree));
+        }
         findings.extend(cores::clock(tree, since_1970.unwrap_or(Duration::ZERO).as_secs()));
         Ok(findings)
     }
@@ -109,6 +126,10 @@ impl Doctor {
         }
         Ok(findings)
     }
+}
+
+fn findings_of(n: usize) -> String {
+    if n == 1 { "1 finding".to_owned() } else { format!("{n} findings") }
 }
 
 /// The model, with as little memory as it can be opened with: the machine may not have what a

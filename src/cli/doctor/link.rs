@@ -8,12 +8,14 @@ use crate::sys::tree::Tree;
 
 const MODULE: &str = "leap_transport";
 const DEVICE: &str = "dev/leap_tensor";
+/// The package that brings the module, as a file: no repository has it.
+const PACKAGE: &str = concat!("leap-dkms_", env!("CARGO_PKG_VERSION"), "_all.deb");
 /// Bits of `CapEff` in `/proc/PID/status`.
 const CAP_NET_ADMIN: u32 = 12;
 /// Socket buffers that hold a ring's frames in flight.
 const BUFFER_BYTES: i64 = 4 << 20;
 /// An IPv6 packet with the largest datagram of a link: 40 + 8 + 32 + 1400 bytes.
-const MTU_MIN: i64 = 1480;
+const MTU_WHOLE: i64 = 1480;
 /// A driver that waits longer than this for more packets is felt at every hop.
 const COALESCE_MAX_US: u32 = 50;
 
@@ -23,7 +25,9 @@ pub(super) fn module(tree: &Tree) -> Finding {
         let text = "the kernel module is not loaded: boards talk through UDP sockets instead";
         let mend = match is_installed(tree) {
             true => format!("sudo modprobe {MODULE}"),
-            false => format!("sudo apt install leap-dkms && sudo modprobe {MODULE}"),
+            false => format!(
+                "sudo apt install ./{PACKAGE} && sudo modprobe {MODULE}  # scripts/build-deb.sh makes it"
+            ),
         };
         return Finding::slow("module", text, mend);
     }
@@ -180,10 +184,6 @@ fn device(tree: &Tree, name: &str) -> Vec<Finding> {
     let slow =
         |text: String, mend: String| Finding::slow("network", format!("{name} {text}"), mend);
     let mut findings = Vec::new();
-    if let Some(mtu) = tree.number(&format!("{folder}/mtu")).filter(|mtu| *mtu < MTU_MIN) {
-        let text = format!("has an MTU of {mtu}: datagrams of up to {MTU_MIN} bytes are split");
-        findings.push(slow(text, format!("sudo ip link set {name} mtu 1500")));
-    }
     if tree.has(&format!("{folder}/wireless")) || tree.has(&format!("{folder}/phy80211")) {
         findings.push(slow("is wireless: milliseconds a hop".to_owned(), "use a cable".to_owned()));
         return findings;
@@ -199,7 +199,10 @@ fn device(tree: &Tree, name: &str) -> Vec<Finding> {
     }
     if findings.is_empty() {
         let speed = speed.map_or(String::new(), |speed| format!(" at {speed} Mbit/s"));
-        findings.push(Finding::good("network", format!("{name} is up{speed}")));
+        // Who lowered it had a reason: a tunnel, a cloud, a provider. Raising it would break what works.
+        let mtu = tree.number(&format!("{folder}/mtu")).filter(|mtu| *mtu < MTU_WHOLE);
+        let mtu = mtu.map_or(String::new(), |mtu| format!(", in packets of {mtu} bytes"));
+        findings.push(Finding::good("network", format!("{name} is up{speed}{mtu}")));
     }
     findings
 }
