@@ -1,6 +1,6 @@
 //! Checks `src/` against the layers that `src/lib.rs` describes.
 //!
-//! - A module uses only the modules its row of [`LAYERS`] names.
+//! - A module uses only the modules its row of [`LAYERS`] names, and each of them.
 //! - Only `cli` prints or ends the process; only it may hide an error's type.
 //! - Only [`UNSAFE`] modules hold unsafe code, and each block of it says why it is sound.
 //!
@@ -24,11 +24,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sampler", &[]),
     ("format", &["quant"]),
     ("tokenizer", &["format"]),
-    ("export", &["format", "pool", "quant", "sys", "tokenizer"]),
+    ("export", &["format", "quant", "sys", "tokenizer"]),
     ("sys", &[]),
     ("kernels", &["quant"]),
     ("pool", &["sys"]),
-    ("pack", &["kernels", "quant", "sys"]),
+    ("pack", &["sys"]),
     ("model", &["arena", "format", "kernels", "pack", "pool", "quant", "sys"]),
     ("transport", &["sys", "wire"]),
     ("ring", &["transport", "wire"]),
@@ -69,7 +69,8 @@ fn sources_keep_to_their_layers() {
     let mut files = Vec::new();
     read_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "src", &mut files);
     assert!(files.iter().any(|(path, _)| path == "src/lib.rs"), "no sources found");
-    let found = violations(&files);
+    let mut found = violations(&files);
+    found.extend(unused(&files));
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
@@ -90,18 +91,37 @@ fn read_sources(folder: &Path, name: &str, files: &mut Vec<(String, String)>) {
 /// What breaks the rules in `files` (path, text), one line each.
 fn violations(files: &[(String, String)]) -> Vec<String> {
     let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
-    let test_modules: BTreeSet<&[String]> =
-        files.iter().flat_map(|f| f.test_modules.iter().map(Vec::as_slice)).collect();
     let mut found = Vec::new();
     for file in &files {
-        let is_test = (1..=file.module.len()).any(|n| test_modules.contains(&file.module[..n]));
-        if !is_test {
-            file.check_uses(&mut found);
-            file.check_terminal(&mut found);
-        }
         file.check_unsafe(&mut found);
     }
+    for file in shipped(&files) {
+        file.check_uses(&mut found);
+        file.check_terminal(&mut found);
+    }
     found
+}
+
+/// What the rows of [`LAYERS`] allow and nothing in `files` (path, text) does, one line each. Those
+/// that join everything may use everything.
+fn unused(files: &[(String, String)]) -> Vec<String> {
+    let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
+    let uses: BTreeSet<(&str, &str)> = shipped(&files)
+        .flat_map(|file| file.root_names().into_iter().map(|used| (file.layer(), &*used.text)))
+        .collect();
+    let rows = LAYERS.iter().filter(|(_, row)| *row != BELOW_CLI);
+    let allowed = rows.flat_map(|(name, row)| row.iter().map(move |used| (*name, *used)));
+    let idle = allowed.filter(|pair| !uses.contains(pair));
+    idle.map(|(name, used)| format!("`{name}` may use `{used}`, and does not")).collect()
+}
+
+/// The files that are not test code as a whole.
+fn shipped(files: &[File]) -> impl Iterator<Item = &File> {
+    let test_modules: BTreeSet<&[String]> =
+        files.iter().flat_map(|f| f.test_modules.iter().map(Vec::as_slice)).collect();
+    files.iter().filter(move |file| {
+        !(1..=file.module.len()).any(|n| test_modules.contains(&file.module[..n]))
+    })
 }
 
 struct File {
@@ -433,6 +453,15 @@ fn rows_are_followed() {
             assert!(LAYERS.iter().any(|(known, _)| known == used), "{name}: {used}");
         }
     }
+}
+
+#[test]
+fn a_permission_is_used_outside_of_tests() {
+    let idle = |text: &str| unused(&[("src/format/mod.rs".to_owned(), text.to_owned())]);
+    let row = "`format` may use `quant`, and does not".to_owned();
+    assert!(!idle("use crate::quant;").contains(&row));
+    assert!(idle("#[cfg(test)] mod tests { use crate::quant; }").contains(&row));
+    assert!(idle("// use crate::quant;").contains(&row));
 }
 
 #[test]
