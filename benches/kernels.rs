@@ -364,7 +364,4 @@ fn bench_elementwise(report: &Report) {
         kernels.add(black_box(&mut out), &y);
         out.copy_from_slice(&x);
     });
-    report.line("argmax", values, one, |kernels| {
-        black_box(kernels.argmax(black_box(&x)));
-    });
 }

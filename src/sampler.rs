@@ -9,6 +9,11 @@ use half::f16;
 /// Distances fall into the bins of the non-negative finite f16 values.
 const BINS: usize = f16::INFINITY.to_bits() as usize + 1;
 
+/// Logits that are compared at the same time: four vectors of the narrowest kind.
+const LANES: usize = 16;
+/// Logits of which the largest is looked for at once.
+const BLOCK: usize = 1024;
+
 /// How tokens are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
@@ -169,15 +174,29 @@ impl Sampler {
 
 /// The id of the largest logit, the lowest of equals; `None` if none is a number.
 pub fn argmax(logits: &[f32]) -> Option<u32> {
-    let mut best: Option<(usize, f32)> = None;
-    for (id, &logit) in logits.iter().enumerate() {
-        if logit > best.map_or(f32::NEG_INFINITY, |(_, max)| max)
-            || (best.is_none() && !logit.is_nan())
-        {
-            best = Some((id, logit));
+    let (mut max, mut start) = (f32::NEG_INFINITY, 0);
+    for (index, block) in logits.chunks(BLOCK).enumerate() {
+        let largest = largest(block);
+        if largest > max {
+            (max, start) = (largest, index * BLOCK);
         }
     }
-    best.map(|(id, _)| id as u32)
+    logits[start..].iter().position(|&logit| logit == max).map(|at| (start + at) as u32)
+}
+
+/// The largest number in `block`; negative infinity if there is none. Several comparisons are under
+/// way at once, which vectors do well.
+fn largest(block: &[f32]) -> f32 {
+    // False for what is not a number, which so never wins.
+    let larger = |max: f32, x: f32| if x > max { x } else { max };
+    let (chunks, tail) = block.as_chunks::<LANES>();
+    let mut max = [f32::NEG_INFINITY; LANES];
+    for chunk in chunks {
+        for (max, &x) in max.iter_mut().zip(chunk) {
+            *max = larger(*max, x);
+        }
+    }
+    max.iter().chain(tail).fold(f32::NEG_INFINITY, |max, &x| larger(max, x))
 }
 
 /// What is not a number falls into the last bin, with weight 0.
@@ -245,6 +264,20 @@ mod tests {
         assert_eq!(sampler.sample(&[f32::NAN; 3]), None);
         assert_eq!(sampler.sample(&[]), None);
         assert_eq!(sampler.sample(&[f32::NEG_INFINITY, f32::NAN]), Some(0));
+    }
+
+    #[test]
+    fn the_largest_logit_is_found_anywhere() {
+        assert_eq!(argmax(&[f32::NAN, f32::NEG_INFINITY, f32::NAN]), Some(1));
+        assert_eq!(argmax(&[-0.0, 0.0, -1.0]), Some(0));
+        for n in (2..4 * LANES + 3).chain([BLOCK + 1, 2 * BLOCK + 20]) {
+            assert_eq!(argmax(&vec![f32::NAN; n]), None);
+            for at in (1..n).step_by(1 + n / BLOCK * 61) {
+                let mut logits = vec![1.0; n];
+                (logits[0], logits[n - 1], logits[at]) = (f32::NAN, 2.0, 2.0);
+                assert_eq!(argmax(&logits), Some(at as u32), "{n}");
+            }
+        }
     }
 
     #[test]

@@ -157,19 +157,6 @@ pub(super) fn add(x: &mut [f32], y: &[f32]) {
     }
 }
 
-/// The largest number in `x`; negative infinity if there is none.
-#[inline(always)]
-pub(super) fn max(x: &[f32]) -> f32 {
-    let (chunks, tail) = x.as_chunks::<LANES>();
-    let mut max = [f32::NEG_INFINITY; LANES];
-    for x in chunks {
-        for i in 0..LANES {
-            max[i] = larger(max[i], x[i]);
-        }
-    }
-    max.iter().chain(tail).fold(f32::NEG_INFINITY, |a, b| larger(a, *b))
-}
-
 /// Scores of a query against consecutive keys `[n, head_dim]`, one in `out` for each; `dots` and
 /// `dots4` are the tier's.
 #[inline(always)]
@@ -510,11 +497,6 @@ macro_rules! float_kernels {
         }
 
         $(#[$attr])?
-        pub(super) fn max(x: &[f32]) -> f32 {
-            $crate::kernels::float::max(x)
-        }
-
-        $(#[$attr])?
         pub(super) fn score(q: &[f32], keys: &[f32], scale: f32, out: &mut [f32]) {
             $crate::kernels::float::score(q, keys, scale, out, |x, y| dots(x, y), |x, y| dots(x, y));
         }
@@ -545,7 +527,6 @@ macro_rules! float_kernels {
             rope,
             swiglu,
             add,
-            max,
             score,
             soften,
             weigh,

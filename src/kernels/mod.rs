@@ -213,7 +213,6 @@ struct Table {
     rope: unsafe fn(&mut [f32], usize, &[f32], &[f32]),
     swiglu: unsafe fn(&[f32], &[f32], &mut [f32]),
     add: unsafe fn(&mut [f32], &[f32]),
-    max: unsafe fn(&[f32]) -> f32,
     score: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     soften: unsafe fn(&mut [f32; float::BLOCK], &mut float::Softmax) -> f32,
     weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
@@ -544,13 +543,5 @@ impl Kernels {
         assert_eq!(x.len(), out.len());
         // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
         unsafe { (self.table.narrow)(x, out) }
-    }
-
-    /// Index of the largest value; the lowest of several. A NaN never wins: `None` when there is
-    /// nothing else.
-    pub fn argmax(&self, x: &[f32]) -> Option<usize> {
-        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-        let max = unsafe { (self.table.max)(x) };
-        x.iter().position(|x| *x == max)
     }
 }
