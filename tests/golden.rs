@@ -124,6 +124,31 @@ mod reference {
         check_all("gguf");
     }
 
+    /// Takes one stream back again and again, and compares with streams that never were. Its window
+    /// is 48, which it passed long ago.
+    #[test]
+    fn a_stream_behind_its_window_can_be_taken_back_by_a_batch() {
+        let model = export("mistral-tiny", Weights::F32);
+        let (ctx_len, batch) = (256, 16);
+        let setup = Setup { isa: best(), kv: KvType::F32, threads: 1, batch };
+        let mut engine = setup.engine(&model, ctx_len);
+        let mut stream = engine.stream().unwrap();
+        let mut ids: Vec<u32> = (0..150).map(|i| i * 7 % 251).collect();
+        engine.push(&mut stream, &ids).unwrap();
+        for (back, more) in [(1, 3), (16, 16), (5, 1), (14, 2), (20, 30), (1, 1), (40, 41)] {
+            let keep = ids.len() - back;
+            ids.truncate(keep);
+            ids.extend((0..more).map(|i| (i * 13 + back as u32) % 251));
+            let kept = engine.rewind(&mut stream, &ids);
+            // The 14 come on top of 4 that were not stored again.
+            assert_eq!(kept, if back == 14 || back > batch { 0 } else { keep }, "{back} back");
+            let found = bits(engine.push(&mut stream, &ids[kept..]).unwrap());
+            let wanted = setup.logits(&model, &ids);
+            assert!(wanted.len() >= found.len());
+            assert!(found == bits(&wanted[wanted.len() - found.len()..]), "{back} back");
+        }
+    }
+
     /// For mistral-tiny one that passes the sliding window (48) several times, so that its ring
     /// of keys and values wraps wherever the batches are smaller than the prompt.
     fn long_prompt(checkpoint: &str) -> Vec<u32> {

@@ -184,6 +184,9 @@ pub struct Stream {
     slot: usize,
     /// The ids whose keys and values are stored.
     ids: Vec<u32>,
+    /// Most positions that were stored at once since it was empty: with a sliding window, later ones
+    /// took the places of earlier ones.
+    reached: usize,
 }
 
 impl Stream {
@@ -195,6 +198,7 @@ impl Stream {
     /// Empties the stream.
     pub fn clear(&mut self) {
         self.ids.clear();
+        self.reached = 0;
     }
 
     /// Number of tokens in the context.
@@ -202,9 +206,12 @@ impl Stream {
         self.ids.len()
     }
 
-    /// The next `n_rows` rows, which are not more than a context.
-    fn span(&self, n_rows: usize, wants: Wants) -> Span {
-        Span { stream: self.slot as u16, wants, pos: self.pos() as u32, n_rows: n_rows as u16 }
+    /// The next `n_rows` rows, which are not more than a batch. From now on they may be stored.
+    fn span(&mut self, n_rows: usize, wants: Wants) -> Span {
+        let number = |n: usize| u16::try_from(n).expect("no plan has more streams, or rows");
+        self.reached = self.reached.max(self.pos() + n_rows);
+        let (stream, pos) = (number(self.slot), self.pos() as u32);
+        Span { stream, wants, pos, n_rows: number(n_rows) }
     }
 }
 
@@ -231,7 +238,7 @@ impl Engine {
             max_batch: options
                 .batch
                 .unwrap_or(BATCH_DEFAULT)
-                .min(ctx_len.max(1) * options.n_streams.unwrap_or(1)),
+                .min(ctx_len.max(1).saturating_mul(options.n_streams.unwrap_or(1))),
             max_logits: options.max_logits.unwrap_or(1),
             n_streams: options.n_streams.unwrap_or(1),
             kv: options.kv.unwrap_or(KvType::for_weights(header.weights)),
@@ -325,7 +332,8 @@ impl Engine {
             return Err(EngineError::NoStream);
         }
         self.n_streams += 1;
-        Ok(Stream { slot: self.n_streams - 1, ids: Vec::with_capacity(self.ctx_len()) })
+        let slot = self.n_streams - 1;
+        Ok(Stream { slot, ids: Vec::with_capacity(self.ctx_len()), reached: 0 })
     }
 
     /// Appends `ids` to the stream, in batches, and returns the logits after the last one;
@@ -363,8 +371,10 @@ impl Engine {
             Logits::Last => Wants::Last,
             Logits::All => Wants::All,
         };
-        let n_rows = u16::try_from(ids.len()).map_err(|_| ForwardError::Plan)?;
-        let span = Span { n_rows, ..stream.span(0, wants) };
+        if ids.len() > self.max_batch() {
+            return Err(ForwardError::Plan.into());
+        }
+        let span = stream.span(ids.len(), wants);
         self.submit(&[span], ids)?;
         if span.n_wanted() == 0 {
             stream.ids.extend_from_slice(ids);
@@ -426,14 +436,19 @@ impl Engine {
     /// Makes the stream forget everything that `ids` does not begin with, and returns how
     /// many of `ids` remain in it. Pushing the rest makes the stream hold `ids`.
     ///
-    /// At least one id is left to push, as its logits are wanted.
+    /// At least one id is left to push, as its logits are wanted. With a sliding window none
+    /// remains if more than a batch ([`Engine::max_batch`]) would be forgotten of a stream that
+    /// is longer than the window.
     pub fn rewind(&self, stream: &mut Stream, ids: &[u32]) -> usize {
         let common = stream.ids.iter().zip(ids).take_while(|(a, b)| a == b).count();
         let mut keep = common.min(ids.len().saturating_sub(1));
-        if !self.transformer.can_rewind(stream.ids.len(), keep) {
+        if !self.transformer.can_rewind(stream.reached, keep) {
             keep = 0;
         }
-        stream.ids.truncate(keep);
+        match keep {
+            0 => stream.clear(),
+            _ => stream.ids.truncate(keep),
+        }
         keep
     }
 }

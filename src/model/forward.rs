@@ -266,11 +266,10 @@ impl Transformer {
         self.arena.bytes()
     }
 
-    /// Positions before `pos` that are still stored once `stored` positions have been.
-    ///
-    /// A stream can be taken back to `pos` only if this covers what `pos` looks back to.
-    pub fn can_rewind(&self, stored: usize, pos: usize) -> bool {
-        stored <= self.kv.kv_len || pos == stored
+    /// Whether a stream of which up to `reached` positions have been stored can go on from `pos`:
+    /// what `pos` looks back to is still there, and no later position took its place.
+    pub fn can_rewind(&self, reached: usize, pos: usize) -> bool {
+        self.kv.holds_before(reached, pos)
     }
 
     /// Runs `rows` through the model and returns the logits of those that want them,

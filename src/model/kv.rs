@@ -40,6 +40,12 @@ impl KvShape {
         (pos + 1).saturating_sub(window)..pos + 1
     }
 
+    /// Whether what the token at `pos` looks back to is stored still, once `reached` positions
+    /// have been.
+    pub(super) fn holds_before(&self, reached: usize, pos: usize) -> bool {
+        reached.saturating_sub(self.kv_len) <= self.visible(pos).start
+    }
+
     /// The slots of `positions`: one range, or two where the ring wraps.
     fn slots(&self, positions: Range<usize>) -> Vec<Range<usize>, 2> {
         let mut slots = Vec::new();
@@ -124,6 +130,17 @@ mod tests {
         assert_eq!(SHAPE.visible(2), 0..3);
         assert_eq!(SHAPE.visible(5), 0..6);
         assert_eq!(SHAPE.visible(6), 1..7);
+    }
+
+    #[test]
+    fn what_later_positions_took_the_place_of_is_gone() {
+        assert!((0..=10).all(|pos| SHAPE.holds_before(10, pos)));
+        // The token at 11 looks back to 6, the oldest of ten that are stored.
+        assert!(SHAPE.holds_before(16, 11));
+        assert!(!SHAPE.holds_before(16, 10));
+        assert!(SHAPE.holds_before(17, 12));
+        let whole = KvShape { kv_len: 100, sliding_window: None, ..SHAPE };
+        assert!(whole.holds_before(100, 1));
     }
 
     #[test]
