@@ -278,3 +278,25 @@ fn streams_in_one_batch_do_not_see_each_other() {
         assert!(alone[0].logits == wanted.logits, "stream {stream}");
     }
 }
+
+/// Batches number streams and rows in 16 bits: the next stream would have the first one's keys.
+#[test]
+fn more_streams_or_rows_than_can_be_numbered_are_refused() {
+    let start = |n_streams: usize, batch: usize| {
+        let (ctx_len, kv) = (Some(2), Some(KvType::F16));
+        let options = Options { ctx_len, batch: Some(batch), kv, ..Options::default() };
+        Engine::new(demo(), &Options { n_streams: Some(n_streams), threads: Some(1), ..options })
+    };
+    let most = usize::from(u16::MAX);
+    let mut engine = start(most, 1).unwrap();
+    let mut streams: Vec<_> = (0..most).map(|_| engine.stream().unwrap()).collect();
+    assert!(engine.stream().is_err());
+    let first = bits(engine.push(&mut streams[0], &[7]).unwrap());
+    engine.push(&mut streams[most - 1], &[9]).unwrap();
+    streams[0].clear();
+    assert!(bits(engine.push(&mut streams[0], &[7]).unwrap()) == first);
+    for (n_streams, batch) in [(most + 1, 1), (most + 2, 1), (usize::MAX, 1), (most, most + 1)] {
+        let error = start(n_streams, batch).map(drop).unwrap_err().to_string();
+        assert!(error.contains("65535"), "{error}");
+    }
+}

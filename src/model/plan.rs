@@ -57,6 +57,9 @@ pub struct Plan {
     pub kv: KvType,
 }
 
+/// Most streams, and most rows or wanted logits of a forward pass: batches number them in 16 bits.
+const COUNT_MAX: usize = u16::MAX as usize;
+
 /// A run that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -68,8 +71,13 @@ pub enum PlanError {
         /// Tokens the model allows.
         max: usize,
     },
-    /// Batch, logits or streams are zero.
-    Empty,
+    /// Batch, logits or streams are zero, or more than can be numbered.
+    Count {
+        /// Which of them.
+        what: &'static str,
+        /// How many were asked for.
+        wanted: usize,
+    },
     /// The buffers would need more bytes than there are addresses.
     TooLarge,
 }
@@ -80,7 +88,9 @@ impl fmt::Display for PlanError {
             PlanError::ContextLength { wanted, max } => {
                 write!(f, "context of {wanted} tokens, the model allows 1 to {max}")
             }
-            PlanError::Empty => write!(f, "batch, logits and streams must be at least 1"),
+            PlanError::Count { what, wanted } => {
+                write!(f, "{wanted} {what}, there can be 1 to {COUNT_MAX}")
+            }
             PlanError::TooLarge => write!(f, "context and batch need more memory than exists"),
         }
     }
@@ -98,8 +108,15 @@ impl Plan {
             let max = header.max_seq_len;
             return Err(PlanError::ContextLength { wanted: self.ctx_len, max });
         }
-        if self.max_batch == 0 || self.max_logits == 0 || self.n_streams == 0 {
-            return Err(PlanError::Empty);
+        let counts = [
+            ("rows of a batch", self.max_batch),
+            ("logits of a batch", self.max_logits),
+            ("streams", self.n_streams),
+        ];
+        for (what, wanted) in counts {
+            if !(1..=COUNT_MAX).contains(&wanted) {
+                return Err(PlanError::Count { what, wanted });
+            }
         }
         let mut carver = Carver::counting();
         match Buffers::carve(header, share, self, &mut carver) {
