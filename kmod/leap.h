@@ -126,6 +126,7 @@ static inline void *leap_bank_memory(struct leap_port *port, u32 index)
 int leap_rx_init(struct leap_port *port);
 void leap_rx_exit(struct leap_port *port);
 int leap_rx_set_peer(struct leap_port *port, const struct leap_peer *peer);
+int leap_rx_move_peer(struct leap_port *port, const struct leap_peer *peer);
 bool leap_rx_is_ready(struct leap_port *port);
 int leap_rx_wait(struct leap_port *port, struct leap_wait *wait);
 int leap_rx_reject(struct leap_port *port, const struct leap_reject *reject);

@@ -252,6 +252,17 @@ static long leap_ioc_set_peer(struct leap_port *port,
 	return err ? err : leap_rx_set_peer(port, peer);
 }
 
+static long leap_ioc_move_peer(struct leap_port *port,
+			       const struct leap_peer *peer)
+{
+	if (!port->local.port)
+		return -ENOTCONN;
+	if (!peer->session || !leap_is_reachable(port, &peer->from) ||
+	    peer->reserved)
+		return -EINVAL;
+	return leap_rx_move_peer(port, peer);
+}
+
 static long leap_ioc_set_dest(struct leap_port *port, struct leap_dest *dest)
 {
 	long err;
@@ -290,7 +301,7 @@ union leap_argument {
 static bool leap_needs_admin(unsigned int command)
 {
 	return command == LEAP_IOC_SET_PORT || command == LEAP_IOC_SET_PEER ||
-	       command == LEAP_IOC_SET_DEST;
+	       command == LEAP_IOC_SET_DEST || command == LEAP_IOC_MOVE_PEER;
 }
 
 /* Commands that do not touch what port->config guards. */
@@ -325,6 +336,8 @@ static long leap_command(struct leap_port *port, unsigned int command,
 		return leap_ioc_set_port(port, &arg->local);
 	case LEAP_IOC_SET_PEER:
 		return leap_ioc_set_peer(port, &arg->peer);
+	case LEAP_IOC_MOVE_PEER:
+		return leap_ioc_move_peer(port, &arg->peer);
 	case LEAP_IOC_SET_DEST:
 		return leap_ioc_set_dest(port, &arg->dest);
 	case LEAP_IOC_HELLO:

@@ -402,6 +402,40 @@ static int leap_hook_up(struct leap_port *port, u16 family)
 	return err;
 }
 
+/* A source for the hook of its family, which is registered. */
+static struct leap_source *leap_source_make(struct leap_port *port,
+					    const struct leap_peer *peer)
+{
+	struct leap_source *source = kzalloc(sizeof(*source), GFP_KERNEL);
+	int err;
+
+	if (!source)
+		return ERR_PTR(-ENOMEM);
+	source->peer = *peer;
+	err = leap_hook_up(port, peer->from.family);
+	if (err) {
+		kfree(source);
+		return ERR_PTR(err);
+	}
+	return source;
+}
+
+static struct leap_source *leap_source_now(struct leap_port *port)
+{
+	return rcu_dereference_protected(port->source,
+					 lockdep_is_held(&port->config));
+}
+
+static void leap_source_change(struct leap_port *port,
+			       struct leap_source *source)
+{
+	struct leap_source *old = leap_source_now(port);
+
+	rcu_assign_pointer(port->source, source);
+	if (old)
+		kfree_rcu(old, rcu);
+}
+
 /**
  * leap_rx_set_peer() - names whom to receive from
  * @port: the opener; its config lock is held
@@ -413,26 +447,35 @@ static int leap_hook_up(struct leap_port *port, u16 family)
  */
 int leap_rx_set_peer(struct leap_port *port, const struct leap_peer *peer)
 {
-	struct leap_source *source = NULL, *old;
-	int err;
+	struct leap_source *source = NULL;
 
-	if (peer->session) {
-		source = kzalloc(sizeof(*source), GFP_KERNEL);
-		if (!source)
-			return -ENOMEM;
-		source->peer = *peer;
-		err = leap_hook_up(port, peer->from.family);
-		if (err) {
-			kfree(source);
-			return err;
-		}
-	}
+	if (peer->session)
+		source = leap_source_make(port, peer);
+	if (IS_ERR(source))
+		return PTR_ERR(source);
 	leap_reset_banks(port, peer);
-	old = rcu_dereference_protected(port->source,
-					lockdep_is_held(&port->config));
-	rcu_assign_pointer(port->source, source);
-	if (old)
-		kfree_rcu(old, rcu);
+	leap_source_change(port, source);
+	return 0;
+}
+
+/**
+ * leap_rx_move_peer() - names another address of the peer
+ * @port: the opener; its config lock is held
+ * @peer: the peer, whose endpoint is valid, in the session that is received
+ *
+ * Return: 0 or a negative error, -ENOTCONN if there is no such session.
+ */
+int leap_rx_move_peer(struct leap_port *port, const struct leap_peer *peer)
+{
+	const struct leap_source *old = leap_source_now(port);
+	struct leap_source *source;
+
+	if (!old || old->peer.session != peer->session)
+		return -ENOTCONN;
+	source = leap_source_make(port, peer);
+	if (IS_ERR(source))
+		return PTR_ERR(source);
+	leap_source_change(port, source);
 	return 0;
 }
 

@@ -32,7 +32,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define LEAP_API_VERSION	1
+#define LEAP_API_VERSION	2
 
 #define LEAP_BANKS		64
 #define LEAP_BANK_BYTES		131072
@@ -121,7 +121,10 @@ struct leap_hello {
  * @first_seq: the first frame to come
  * @reserved: zero
  *
- * Frees all banks and forgets what was in them.
+ * Frees all banks and forgets what was in them. LEAP_IOC_MOVE_PEER leaves them
+ * as they are: the neighbour goes on with its session at another address. It
+ * fails with ENOTCONN if the session is not the one that is received, and
+ * first_seq is not read.
  */
 struct leap_peer {
 	struct leap_endpoint from;
@@ -268,5 +271,6 @@ struct leap_stats {
 #define LEAP_IOC_REJECT		_IOW(LEAP_IOC_MAGIC, 0x47, struct leap_reject)
 #define LEAP_IOC_GET_BANK_SRC	_IOWR(LEAP_IOC_MAGIC, 0x48, struct leap_bank_src)
 #define LEAP_IOC_STATS		_IOR(LEAP_IOC_MAGIC, 0x49, struct leap_stats)
+#define LEAP_IOC_MOVE_PEER	_IOW(LEAP_IOC_MAGIC, 0x4a, struct leap_peer)
 
 #endif

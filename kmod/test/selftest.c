@@ -429,6 +429,36 @@ static void a_new_session_forgets_the_old(void)
 	close_pair();
 }
 
+static int move_to(const char *address, uint64_t session)
+{
+	struct leap_peer peer = { .from = endpoint(address, PEER), .session = session };
+
+	return ioctl(receiver.fd, LEAP_IOC_MOVE_PEER, &peer);
+}
+
+static void a_peer_that_moves_keeps_its_frames(void)
+{
+	struct leap_send send = frame_send(1, 1, 5000);
+	uint32_t bank;
+
+	open_pair("127.0.0.1", 0);
+	bank = deliver(0, 5000);
+	fill_frame(slot_bytes(&sender, 1), 5000, 1);
+	send.bitmap[0] = 5;
+	port_send(&sender, send);
+	check(move_to("127.0.0.2", SESSION) == 0);
+	send.bitmap[0] = ~5ULL;
+	port_send(&sender, send);
+	check(bank_meta(&receiver, 1)->bitmap[0] == 5);
+	check(bank_meta(&receiver, bank)->state == LEAP_BANK_HELD);
+	refused(move_to("127.0.0.1", SESSION + 1), ENOTCONN);
+	check(move_to("127.0.0.1", SESSION) == 0);
+	port_send(&sender, send);
+	check(port_wait(&receiver, 0, &bank) == 0 && bank == 1);
+	check(is_frame(bank_bytes(&receiver, bank), 5000, 1));
+	close_pair();
+}
+
 int selftest(void)
 {
 	static const struct {
@@ -462,6 +492,7 @@ int selftest(void)
 		TEST(a_device_may_go_down_under_a_sender),
 		TEST(a_namespace_stays_for_those_who_opened_there),
 		TEST(a_namespace_ends_with_packets_on_their_way),
+		TEST(a_peer_that_moves_keeps_its_frames),
 	};
 	size_t i, n = sizeof(tests) / sizeof(tests[0]);
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The interface's version.
-pub const API_VERSION: u32 = 1;
+pub const API_VERSION: u32 = 2;
 /// Banks to receive into, and slots to send from.
 pub const BANKS: usize = 64;
 /// Most bytes of a frame's payload that a bank or slot holds.
@@ -157,6 +157,7 @@ const SEND: u32 = ioctl_number::<Send>(READ | WRITE, 0x45);
 const TX_BUSY: u32 = ioctl_number::<u64>(READ, 0x46);
 const REJECT: u32 = ioctl_number::<Reject>(WRITE, 0x47);
 const STATS: u32 = ioctl_number::<Stats>(READ, 0x49);
+const MOVE_PEER: u32 = ioctl_number::<Peer>(WRITE, 0x4a);
 
 /// Why the device is not to be used.
 #[derive(Debug)]
@@ -300,6 +301,14 @@ impl Device {
         assert_eq!(banks.len(), self.taken_banks.load(Ordering::Acquire).count_ones() as usize);
         banks.iter_mut().for_each(|bank| bank.is_held = false);
         self.ioctl(SET_PEER, &mut Peer { from: from.into(), session, ..Peer::default() })
+    }
+
+    /// Receives the same session from another address; all that was received of it stays.
+    ///
+    /// # Errors
+    /// The system's; `ENOTCONN` if the module receives another session.
+    pub fn move_peer(&self, from: SocketAddr, session: u64) -> io::Result<()> {
+        self.ioctl(MOVE_PEER, &mut Peer { from: from.into(), session, ..Peer::default() })
     }
 
     /// Sends to this neighbour from now on.

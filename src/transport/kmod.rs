@@ -125,8 +125,9 @@ impl Carrier for Module {
 
     fn collect(&mut self, links: &mut Links, now: Micros) -> io::Result<()> {
         let Some(prev) = &mut links.prev else { return Ok(()) };
-        prev.follow_session(|from, session, banks| {
-            self.device.set_peer(canonical(from), session, banks)
+        prev.follow_session(|from, session, banks| match banks {
+            Some(banks) => self.device.set_peer(canonical(from), session, banks),
+            None => self.device.move_peer(canonical(from), session),
         })?;
         prev.collect(now);
         Ok(())

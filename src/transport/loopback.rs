@@ -32,11 +32,23 @@ struct Shared {
     n_sent: u64,
     nodes: Vec<Node>,
     cuts: BTreeSet<(usize, usize)>,
+    /// Addresses that nobody is at any more.
+    gone: BTreeSet<SocketAddr>,
+    /// Whose the addresses are that endpoints moved to, from [`MOVED_PORT`] on.
+    moved: Vec<usize>,
 }
 
 struct Node {
     inbox: VecDeque<(SocketAddr, Vec<u8>)>,
     deadline: Micros,
+    /// Where it sends from.
+    address: SocketAddr,
+}
+
+impl Node {
+    fn at(address: SocketAddr) -> Node {
+        Node { inbox: VecDeque::new(), deadline: 0, address }
+    }
 }
 
 /// Ordered by arrival; the number makes equal times unequal.
@@ -44,18 +56,17 @@ struct Node {
 struct Flight {
     at: Micros,
     number: u64,
-    from: usize,
+    from: SocketAddr,
     to: usize,
     bytes: Vec<u8>,
 }
 
-/// The address of endpoint `index`.
+/// Port of the first address that an endpoint moves to.
+const MOVED_PORT: u16 = 10_000;
+
+/// The address of endpoint `index`, until it moves.
 pub fn address(index: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 1 + index as u16))
-}
-
-fn index(address: SocketAddr) -> Option<usize> {
-    usize::from(address.port()).checked_sub(1)
 }
 
 impl Network {
@@ -69,6 +80,8 @@ impl Network {
             n_sent: 0,
             nodes: Vec::new(),
             cuts: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            moved: Vec::new(),
         };
         Network { shared: Arc::new(Mutex::new(shared)) }
     }
@@ -76,8 +89,8 @@ impl Network {
     /// A new endpoint with a link to endpoint `next`, which may join later.
     pub fn endpoint(&self, config: LinkConfig, next: Option<usize>) -> Loopback {
         let mut shared = self.lock();
-        shared.nodes.push(Node { inbox: VecDeque::new(), deadline: 0 });
-        let (index, now) = (shared.nodes.len() - 1, shared.now);
+        let (index, now) = (shared.nodes.len(), shared.now);
+        shared.nodes.push(Node::at(address(index)));
         drop(shared);
         Loopback::new(self.clone(), index, config, next, now)
     }
@@ -88,7 +101,7 @@ impl Network {
     /// If no endpoint has this index.
     pub fn restart(&self, index: usize, config: LinkConfig, next: Option<usize>) -> Loopback {
         let mut shared = self.lock();
-        shared.nodes[index] = Node { inbox: VecDeque::new(), deadline: 0 };
+        shared.nodes[index] = Node::at(shared.nodes[index].address);
         let now = shared.now;
         drop(shared);
         Loopback::new(self.clone(), index, config, next, now)
@@ -121,6 +134,23 @@ impl Network {
                 false => shared.cuts.remove(&way),
             };
         }
+    }
+
+    /// Gives endpoint `index` another address to send from, which is returned; what goes to the one
+    /// before still reaches it if `keeps_old`.
+    ///
+    /// # Panics
+    /// If no endpoint has this index.
+    pub fn move_endpoint(&self, index: usize, keeps_old: bool) -> SocketAddr {
+        let mut shared = self.lock();
+        let port = MOVED_PORT + shared.moved.len() as u16;
+        shared.moved.push(index);
+        let new = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let old = std::mem::replace(&mut shared.nodes[index].address, new);
+        if !keeps_old {
+            shared.gone.insert(old);
+        }
+        new
     }
 
     /// Puts a datagram into an endpoint's inbox, as a stranger would.
@@ -165,7 +195,7 @@ impl Shared {
         self.now = if at == self.now && arrival > at { at + 1 } else { at };
         while self.flying.peek().is_some_and(|Reverse(flight)| flight.at <= self.now) {
             if let Some(Reverse(flight)) = self.flying.pop() {
-                self.arrive(address(flight.from), flight.to, flight.bytes);
+                self.arrive(flight.from, flight.to, flight.bytes);
             }
         }
         true
@@ -179,11 +209,23 @@ impl Shared {
         }
     }
 
+    /// Whose an address is.
+    fn owner(&self, address: SocketAddr) -> Option<usize> {
+        if self.gone.contains(&address) {
+            return None;
+        }
+        match address.port().checked_sub(MOVED_PORT) {
+            Some(number) => self.moved.get(usize::from(number)).copied(),
+            None => usize::from(address.port()).checked_sub(1),
+        }
+    }
+
     fn send(&mut self, from: usize, to: SocketAddr, mut bytes: Vec<u8>) {
-        let Some(to) = index(to) else { return };
+        let Some(to) = self.owner(to) else { return };
         if self.cuts.contains(&(from, to)) {
             return;
         }
+        let from = self.nodes[from].address;
         for delay in self.faults.fate(&mut self.dice, &mut bytes) {
             self.n_sent += 1;
             let (at, number) = (self.now + delay, self.n_sent);

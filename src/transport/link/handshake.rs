@@ -22,6 +22,8 @@ pub(super) struct Agreed {
     pub(super) from: SocketAddr,
     /// The neighbour's run.
     pub(super) instance: u64,
+    /// The session that the connector would rather go on with, or 0.
+    pub(super) resume: u64,
     pub(super) peer: RingInfo,
 }
 
@@ -99,7 +101,7 @@ pub(super) fn accept_welcome(
     let mut out = [0; CONFIRM_LEN];
     confirm.emit(&mut out);
     let (instance, peer) = (welcome.instance, welcome.node);
-    Some(Ok((Agreed { id: session, keys, from, instance, peer }, out)))
+    Some(Ok((Agreed { id: session, keys, from, instance, resume: 0, peer }, out)))
 }
 
 /// The listener's side.
@@ -203,7 +205,8 @@ impl Offers {
         {
             return None;
         }
-        Some(Agreed { id: session, keys, from, instance: hello.instance, peer: hello.node })
+        let (instance, resume) = (hello.instance, hello.resume);
+        Some(Agreed { id: session, keys, from, instance, resume, peer: hello.node })
     }
 
     /// Takes all offers back.

@@ -30,6 +30,11 @@ const LOOK_AHEAD: u32 = 4;
 /// HELLOs and CONFIRMs that are looked at in [`GREETING_SPAN_US`]: strangers cost no more.
 const GREETINGS_MAX: u32 = 32;
 const GREETING_SPAN_US: Micros = 10_000;
+/// After so much silence the sender is told where this node is, which may have moved; how often, and
+/// how long.
+const CALL_US: Micros = 300_000;
+const CALL_AGAIN_US: Micros = 250_000;
+const CALLS_END_US: Micros = 60_000_000;
 
 /// A link from the previous node.
 pub struct LinkIn {
@@ -48,8 +53,8 @@ pub struct LinkIn {
 /// Frames `first..next` are delivered and not released, `next..` are coming.
 struct Session {
     agreed: Agreed,
-    /// The kernel module knows of it.
-    is_followed: bool,
+    /// What the kernel module knows of it.
+    followed: Followed,
     n_banks: u32,
     counter: u64,
     newest_ping: Option<u64>,
@@ -64,9 +69,21 @@ struct Session {
     /// When a delivered frame is to be acknowledged at the latest.
     ack_at: Micros,
     heard_at: Micros,
+    call_at: Micros,
     srtt_us: u32,
     /// When each bank's missing chunks are to be named.
     nack_at: [Micros; BANKS_MAX],
+}
+
+/// What the kernel module knows of a session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Followed {
+    /// Nothing.
+    No,
+    /// Where the neighbour was before.
+    Moved,
+    /// All.
+    Yes,
 }
 
 impl LinkIn {
@@ -245,6 +262,9 @@ impl LinkIn {
             Deposit::Duplicate => self.stats.duplicates += 1,
             Deposit::New | Deposit::Complete => self.stats.datagrams += 1,
         }
+        if deposit != Deposit::Duplicate && !is_before(seq.wrapping_add(1), session.seen_end) {
+            session.move_to(from);
+        }
         session.heard_at = now;
         session.see(now, seq.wrapping_add(1));
         session.nack_at[index] = session.nack_at[index].max(now + session.patience());
@@ -257,18 +277,29 @@ impl LinkIn {
     }
 
     /// Tells the kernel module whom a new session is with, by `set_peer`; its banks, all that
-    /// this link has, are free then.
+    /// this link has, are free then. A neighbour that has moved is told without them, and they stay as
+    /// they are.
     ///
     /// # Errors
     /// The system's.
     pub fn follow_session(
         &mut self,
-        set_peer: impl FnOnce(SocketAddr, u64, &mut dyn Iterator<Item = &mut RxBank>) -> io::Result<()>,
+        set_peer: impl FnOnce(
+            SocketAddr,
+            u64,
+            Option<&mut dyn Iterator<Item = &mut RxBank>>,
+        ) -> io::Result<()>,
     ) -> io::Result<()> {
-        let Some(session) = self.session.as_mut().filter(|s| !s.is_followed) else { return Ok(()) };
-        session.is_followed = true;
-        let mut banks = self.banks.iter_mut().filter_map(Bank::kernel_mut);
-        set_peer(session.agreed.from, session.agreed.id, &mut banks)
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let (from, id) = (session.agreed.from, session.agreed.id);
+        match std::mem::replace(&mut session.followed, Followed::Yes) {
+            Followed::Yes => Ok(()),
+            Followed::Moved => set_peer(from, id, None),
+            Followed::No => {
+                let mut banks = self.banks.iter_mut().filter_map(Bank::kernel_mut);
+                set_peer(from, id, Some(&mut banks))
+            }
+        }
     }
 
     /// Whether the kernel module has completed the next frame.
@@ -280,7 +311,10 @@ impl LinkIn {
 
     /// Takes what the kernel module has collected.
     pub fn collect(&mut self, now: Micros) {
-        let Some(session) = self.session.as_mut().filter(|s| s.is_followed) else { return };
+        let Some(session) = &mut self.session else { return };
+        if session.followed == Followed::No {
+            return;
+        }
         let n_banks = session.n_banks;
         let (mut is_heard, mut n_empty) = (false, 0);
         for i in 0..n_banks - session.next.wrapping_sub(session.first) {
@@ -326,6 +360,7 @@ impl LinkIn {
         let payload = open_control(header, bytes, session.agreed.keys.as_ref()).ok()?;
         let ping = Ping::parse(payload).ok()?;
         session.newest_ping = Some(header.counter());
+        session.move_to(from);
         session.heard_at = now;
         session.echo = ping.name;
         session.srtt_us = ping.srtt_us.min(1_000_000);
@@ -381,9 +416,12 @@ impl LinkIn {
             }
         };
         if let Some(session) = &mut self.session {
-            let is_kept = hello.resume == session.agreed.id;
-            if is_kept && session.agreed.instance == hello.instance {
+            let is_kept =
+                hello.resume == session.agreed.id && session.agreed.instance == hello.instance;
+            if is_kept {
                 session.is_due(Kind::Ack);
+            }
+            if is_kept && session.agreed.keys.is_some() {
                 return true;
             }
             let is_same_place = session.agreed.peer.layers() == hello.node.layers();
@@ -421,6 +459,13 @@ impl LinkIn {
             return false;
         };
         self.offers.renew(self.random.draw());
+        if let Some(session) = self.session.as_mut().filter(|s| s.is_resumed_by(&agreed)) {
+            session.move_to(from);
+            session.heard_at = now;
+            session.is_due(Kind::Ack);
+            self.revive();
+            return true;
+        }
         if self.session.is_some() {
             self.progress.tell(Event::Reset);
         }
@@ -439,6 +484,10 @@ impl LinkIn {
         session.heard_at = without_pause(session.heard_at, before, now);
         if self.progress.state == State::Up && now > session.heard_at + LOST_US {
             self.progress.lost();
+        }
+        if session.calls_at().is_some_and(|at| now >= at) {
+            session.call_at = now + CALL_AGAIN_US;
+            session.is_due(Kind::Ack);
         }
         let mut ack = Ack::default();
         session.name_missing(now, &self.banks, &mut ack);
@@ -461,7 +510,8 @@ impl LinkIn {
             _ => Micros::MAX,
         };
         let nacks = session.incomplete(&self.banks).map(|(index, _)| session.nack_at[index]);
-        nacks.fold(lost.min(session.ack_at), Micros::min)
+        let call = session.calls_at().unwrap_or(Micros::MAX);
+        nacks.fold(lost.min(session.ack_at).min(call), Micros::min)
     }
 }
 
@@ -469,7 +519,7 @@ impl Session {
     fn new(agreed: Agreed, now: Micros, n_banks: usize) -> Session {
         Session {
             agreed,
-            is_followed: false,
+            followed: Followed::No,
             n_banks: n_banks as u32,
             counter: 0,
             newest_ping: None,
@@ -481,13 +531,39 @@ impl Session {
             kind_due: Some(Kind::Ack),
             ack_at: Micros::MAX,
             heard_at: now,
+            call_at: 0,
             srtt_us: 0,
             nack_at: [0; BANKS_MAX],
         }
     }
 
+    /// Whether a datagram may be the neighbour's: who seals proves it wherever it sends from.
     fn owns(&self, from: &SocketAddr, header: &Header) -> bool {
-        self.agreed.id == header.session && self.agreed.from == *from
+        let is_known = self.agreed.from == *from || self.agreed.keys.is_some();
+        self.agreed.id == header.session && is_known
+    }
+
+    /// Whether a neighbour without a key has proven with `agreed` where it is now.
+    fn is_resumed_by(&self, agreed: &Agreed) -> bool {
+        let has_keys = self.agreed.keys.is_some() || agreed.keys.is_some();
+        let ours = (self.agreed.id, self.agreed.instance);
+        !has_keys && (agreed.resume, agreed.instance) == ours
+    }
+
+    /// The neighbour sends from there: it has proven that.
+    fn move_to(&mut self, from: SocketAddr) {
+        if self.agreed.from != from {
+            self.agreed.from = from;
+            if self.followed == Followed::Yes {
+                self.followed = Followed::Moved;
+            }
+        }
+    }
+
+    /// When the neighbour is to be told where this node is, if it stays silent.
+    fn calls_at(&self) -> Option<Micros> {
+        let at = self.call_at.max(self.heard_at + CALL_US);
+        (at < self.heard_at + CALLS_END_US).then_some(at)
     }
 
     /// An answer is due; a PONG is one too.

@@ -39,6 +39,8 @@ pub struct LinkOut {
     progress: Progress,
     attempt: Attempt,
     offer: Option<Offer>,
+    /// Where an answer came from that knows the session's number, and proves nothing.
+    heard_from: Option<SocketAddr>,
     session: Option<Session>,
     banks: Box<[Bank]>,
     sent: [Sent; BANKS_MAX],
@@ -82,6 +84,8 @@ struct Session {
     rtt: Rtt,
     heard_at: Micros,
     ping: Ping,
+    /// The newest one that is known to have arrived.
+    echo: u32,
     ping_at: Micros,
     is_ping_answered: bool,
     probe_at: Micros,
@@ -147,6 +151,7 @@ impl LinkOut {
             progress: Progress::new(),
             attempt: Attempt { hello, resume: 0, at: now, pause: HELLO_US.0, counter: 0 },
             offer: None,
+            heard_from: None,
             session: None,
             sent: [Sent::default(); BANKS_MAX],
             is_reserved: false,
@@ -364,17 +369,32 @@ impl LinkOut {
         header: &Header,
         bytes: &mut [u8],
     ) -> Option<()> {
-        let session = self.session.as_mut()?;
+        let session = self.session.as_mut().filter(|s| s.agreed.id == header.session)?;
         let is_newer = session.newest_answer.is_none_or(|newest| header.counter() > newest);
-        if header.session != session.agreed.id || from != session.agreed.from || !is_newer {
+        let is_asked = self.offer.as_ref().is_some_and(|offer| offer.agreed.from == from);
+        let is_known = from == session.agreed.from || session.agreed.keys.is_some() || is_asked;
+        if !is_known {
+            self.heard_from = Some(from);
+        }
+        if !is_known || !is_newer {
             return None;
         }
         let ack = answer(header, bytes, &session.agreed)?;
         session.newest_answer = Some(header.counter());
-        session.heard_at = now;
-        if self.progress.state != State::Up {
-            self.progress.up(session.agreed.id);
-            self.greet(Micros::MAX, header.session);
+        session.agreed.from = from;
+        if session.is_in_touch(&ack) {
+            session.heard_at = now;
+            if self.progress.state != State::Up {
+                self.progress.up(session.agreed.id);
+            }
+            let is_looking = self.attempt.resume == header.session;
+            if is_looking && self.attempt.at != Micros::MAX {
+                self.offer = None;
+                self.greet(Micros::MAX, header.session);
+            }
+        } else if self.offer.is_some() {
+            // Now it hears this node again.
+            session.ping_at = session.ping_at.min(now.saturating_sub(PING_US));
         }
         self.on_ack(now, &ack);
         Some(())
@@ -450,16 +470,27 @@ impl LinkOut {
                 self.offer = None;
                 self.attempt.at = now;
             } else if now >= offer.at {
-                offer.send(now, wire, self.address);
+                let places = [self.address, offer.agreed.from];
+                offer.send(now, wire, &places);
             }
         } else if now >= self.attempt.at {
+            let places = self.places();
             let attempt = &mut self.attempt;
             attempt.counter += 1;
             let id = (Kind::Hello, 0, attempt.counter);
-            send_control(wire, self.address, id, None, &attempt.hello);
+            for place in different(&places) {
+                send_control(wire, place, id, None, &attempt.hello);
+            }
             attempt.at = now + attempt.pause;
             attempt.pause = (attempt.pause * 2).min(HELLO_US.1);
         }
+    }
+
+    /// Where the neighbour may be: where it is said to be, where the session is, and where somebody
+    /// is who knows of it.
+    fn places(&self) -> [SocketAddr; 3] {
+        let session = self.session.as_ref().map_or(self.address, |session| session.agreed.from);
+        [self.address, session, self.heard_from.unwrap_or(self.address)]
     }
 
     /// When there is something to send next, if nothing arrives.
@@ -478,6 +509,12 @@ impl LinkOut {
     }
 }
 
+/// Each of `places` once.
+fn different(places: &[SocketAddr]) -> impl Iterator<Item = SocketAddr> {
+    let is_first = |i: usize| !places[..i].contains(&places[i]);
+    (0..places.len()).filter(move |&i| is_first(i)).map(|i| places[i])
+}
+
 /// Which bank holds frame `seq`.
 pub(super) fn bank(seq: u32, n_banks: u32) -> usize {
     (seq % n_banks) as usize
@@ -489,9 +526,11 @@ fn answer(header: &Header, bytes: &mut [u8], agreed: &Agreed) -> Option<Ack> {
 }
 
 impl Offer {
-    fn send(&mut self, now: Micros, wire: &mut impl Wire, address: SocketAddr) {
+    fn send(&mut self, now: Micros, wire: &mut impl Wire, places: &[SocketAddr]) {
         let id = (Kind::Confirm, self.agreed.id, u64::from(self.tries));
-        send_control(wire, address, id, None, &self.confirm);
+        for place in different(places) {
+            send_control(wire, place, id, None, &self.confirm);
+        }
         self.tries += 1;
         (self.sent_at, self.at) = (now, now + CONFIRM_US);
     }
@@ -513,11 +552,18 @@ impl Session {
             rtt: Rtt::default(),
             heard_at: now,
             ping: Ping { name: 0, next: 0, srtt_us: 0 },
+            echo: ack.echo,
             ping_at: now,
             is_ping_answered: true,
             probe_at: Micros::MAX,
             probes: 0,
         }
+    }
+
+    /// Whether an answer says what an earlier one could not: the neighbour hears this node.
+    fn is_in_touch(&mut self, ack: &Ack) -> bool {
+        let is_echo_new = std::mem::replace(&mut self.echo, ack.echo) != ack.echo;
+        is_echo_new || ack.next != self.base
     }
 
     /// The oldest frame on the way has arrived.

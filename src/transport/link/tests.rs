@@ -1,6 +1,8 @@
 //! Links over a bad network in virtual time. A failing seed is named, and runs alone with
 //! `LEAP_SEED=… cargo test --lib transport::link`; `LEAP_SEEDS=10000` runs so many.
 
+mod paths;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -473,8 +475,8 @@ fn carry(
     }
 }
 
-/// Everything that a pair of nodes sent each other in an earlier session.
-fn recording(key: Option<u8>) -> Vec<Vec<u8>> {
+/// A pair of nodes after 400 ms, and everything that they sent each other.
+fn pair(key: Option<u8>) -> (Links, Links, Vec<Vec<u8>>) {
     let mut a = Links {
         next: Some(LinkOut::new(config(0..2, key, 0), Mode::Datagrams, address(1), 0)),
         prev: None,
@@ -493,9 +495,15 @@ fn recording(key: Option<u8>) -> Vec<Vec<u8>> {
         carry(&mut a, &mut b, [0, 1], now, &mut seen);
         carry(&mut b, &mut a, [1, 0], now, &mut seen);
     }
-    assert_eq!(*a.next.as_ref().unwrap().state(), State::Up);
-    assert!(a.next.unwrap().stats().frames > 50);
-    seen
+    let next = a.next.as_ref().unwrap();
+    assert_eq!(*next.state(), State::Up);
+    assert!(next.stats().frames > 50);
+    (a, b, seen)
+}
+
+/// Everything that a pair of nodes sent each other in an earlier session.
+fn recording(key: Option<u8>) -> Vec<Vec<u8>> {
+    pair(key).2
 }
 
 #[test]
