@@ -167,11 +167,6 @@ impl Outgoing {
         }
     }
 
-    /// Whether something has not been sent yet.
-    pub(super) fn is_active(&self) -> bool {
-        self.is_active
-    }
-
     /// Drops what has not been sent.
     pub(super) fn clear(&mut self) {
         self.is_active = false;

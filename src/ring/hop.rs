@@ -11,6 +11,7 @@ pub struct Hop<'a> {
 impl<'a> Hop<'a> {
     /// The links of `endpoint`.
     pub fn new(endpoint: &'a mut dyn Endpoint) -> Hop<'a> {
+        endpoint.links().begin_turn();
         Hop { endpoint }
     }
 
@@ -33,6 +34,12 @@ impl Link for Hop<'_> {
 
     fn front(&mut self) -> Option<&[u8]> {
         self.endpoint.links().prev.as_mut()?.front()
+    }
+
+    fn leave(&mut self) {
+        if let Some(prev) = &mut self.endpoint.links().prev {
+            prev.leave();
+        }
     }
 
     fn release(&mut self) {

@@ -44,6 +44,8 @@ impl Link for Neighbours {
         self.outbox.push(self.buffer[..bytes].to_vec());
     }
 
+    fn leave(&mut self) {}
+
     fn front(&mut self) -> Option<&[u8]> {
         self.inbox.front().map(Vec::as_slice)
     }

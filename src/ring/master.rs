@@ -202,11 +202,6 @@ impl Master {
         matches!(self.phase, Phase::Open)
     }
 
-    /// Whether rows wait for room at the next node.
-    pub fn is_sending(&self) -> bool {
-        self.outgoing.is_active()
-    }
-
     /// Nobody waits for the results of what has been submitted any more. Streams go on as if
     /// they had been taken.
     pub fn forget_pending(&mut self) {

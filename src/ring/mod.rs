@@ -65,6 +65,10 @@ pub trait Link {
     /// Sends the first `bytes` of the reserved buffer.
     fn commit(&mut self, bytes: usize);
 
+    /// The oldest frame waits, and those that may come behind it, until there is the room that
+    /// [`Link::reserve`] did not have, or an event.
+    fn leave(&mut self);
+
     /// The oldest frame that has arrived.
     fn front(&mut self) -> Option<&[u8]>;
 

@@ -91,11 +91,6 @@ impl Worker {
         self.notices.pop_front()
     }
 
-    /// Whether rows wait for room at the next node.
-    pub fn is_sending(&self) -> bool {
-        self.work == Work::Sending || self.down.is_some()
-    }
-
     /// The batch that [`WorkerStep::Compute`] asked for cannot be computed.
     pub fn discard(&mut self) {
         self.work = Work::Receiving;
@@ -127,6 +122,7 @@ impl Worker {
             self.send_down(link);
             if self.work == Work::Sending {
                 if !self.outgoing.send(&self.batch.2, link, host) {
+                    link.leave();
                     return WorkerStep::Idle;
                 }
                 self.work = Work::Receiving;
@@ -219,6 +215,7 @@ impl Worker {
                 self.scratch[..len].copy_from_slice(bytes);
                 let went_on = self.control(repr, len, link, host);
                 if let Ok(false) = went_on {
+                    link.leave();
                     return false;
                 }
                 went_on.map(|_| ())

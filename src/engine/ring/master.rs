@@ -1,6 +1,5 @@
 //! The master's loop: batches go in, rows that want logits come back.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::node::Node;
@@ -16,9 +15,7 @@ use crate::wire::frame::{Line, Span, Status};
 use crate::wire::hello;
 
 /// Longest wait for the link before the caller's wish is asked again.
-const WAIT: Duration = Duration::from_millis(50);
-/// The same while a frame waits for room at the next node.
-pub(super) const WAIT_FOR_ROOM: Duration = Duration::from_micros(200);
+const WAIT: Duration = Duration::from_millis(100);
 /// How long a leaving master tries to tell the others.
 const FAREWELL: Duration = Duration::from_millis(100);
 
@@ -200,7 +197,7 @@ impl RingMaster {
                     if !(self.is_wanted)() {
                         return Err(StepError::Interrupted);
                     }
-                    self.wait();
+                    serve(&mut **self.node.lock(), WAIT);
                 }
             }
         }
@@ -217,16 +214,6 @@ impl RingMaster {
             serve(&mut **endpoint, Duration::ZERO);
         }
         step
-    }
-
-    fn wait(&self) {
-        if self.master.is_sending() {
-            // A frame that has come would end the link's own wait at once.
-            serve(&mut **self.node.lock(), Duration::ZERO);
-            thread::sleep(WAIT_FOR_ROOM);
-        } else {
-            serve(&mut **self.node.lock(), WAIT);
-        }
     }
 
     fn compute(&mut self, transformer: &mut Transformer) -> Result<(), StepError> {

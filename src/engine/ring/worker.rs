@@ -1,9 +1,8 @@
 //! A worker's loop. It outlives masters: whoever comes next opens the ring anew.
 
-use std::thread;
 use std::time::Duration;
 
-use super::master::{WAIT_FOR_ROOM, line, serve};
+use super::master::{line, serve};
 use super::node::Node;
 use super::rows::{Activations, from_spans};
 use super::{NodeError, plan};
@@ -55,15 +54,7 @@ pub fn run_worker(
             tell(&notice);
         }
         match step {
-            WorkerStep::Idle => {
-                if worker.is_sending() {
-                    // A frame that has come would end the link's own wait at once.
-                    drop(endpoint);
-                    thread::sleep(WAIT_FOR_ROOM);
-                } else {
-                    serve(&mut **endpoint, WAIT);
-                }
-            }
+            WorkerStep::Idle => serve(&mut **endpoint, WAIT),
             WorkerStep::Compute => {
                 // Frames taken just now are acknowledged before this thread is away.
                 serve(&mut **endpoint, Duration::ZERO);

@@ -187,6 +187,17 @@ impl Links {
         }
     }
 
+    /// The node looks at everything anew: what it left for later waits for it again, and room that it
+    /// asked for is not kept for it.
+    pub fn begin_turn(&mut self) {
+        if let Some(next) = &mut self.next {
+            next.begin_turn();
+        }
+        if let Some(prev) = &mut self.prev {
+            prev.begin_turn();
+        }
+    }
+
     /// Whether a frame, an event or room that was asked for waits for the node.
     pub fn is_ready(&self) -> bool {
         self.next.as_ref().is_some_and(LinkOut::is_ready)

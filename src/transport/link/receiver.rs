@@ -46,6 +46,8 @@ pub struct LinkIn {
     banks: Box<[Bank]>,
     /// Greetings since the start of a span.
     greetings: (u32, Micros),
+    /// The node left the oldest frame for later.
+    is_left: bool,
     serviced_at: Micros,
     stats: Stats,
 }
@@ -123,6 +125,7 @@ impl LinkIn {
             progress: Progress::new(),
             session: None,
             greetings: (0, 0),
+            is_left: false,
             serviced_at: 0,
             stats: Stats::default(),
         }
@@ -184,6 +187,17 @@ impl LinkIn {
         }
     }
 
+    /// Leaves the oldest frame, and those that may come behind it, for later: an endpoint that is
+    /// serviced does not return for them before [`super::Links::begin_turn`].
+    pub fn leave(&mut self) {
+        self.is_left = true;
+    }
+
+    /// The node looks at all frames.
+    pub(super) fn begin_turn(&mut self) {
+        self.is_left = false;
+    }
+
     #[cfg(test)]
     pub(super) fn bank_bytes(&self) -> usize {
         self.banks.iter().map(Bank::bytes).sum()
@@ -196,7 +210,7 @@ impl LinkIn {
 
     /// Whether a frame or an event waits.
     pub(super) fn is_ready(&self) -> bool {
-        !self.progress.events.is_empty() || self.front().is_some()
+        !self.progress.events.is_empty() || (!self.is_left && self.front().is_some())
     }
 
     /// The connection that the session came over is gone.
@@ -611,7 +625,9 @@ impl Session {
 
     fn name_missing(&mut self, now: Micros, banks: &[Bank], ack: &mut Ack) {
         let again = Micros::from(self.srtt_us) * 3 / 2;
-        let again = again.max(NACK_AGAIN_US).max(self.patience());
+        // A sender that says nothing is asked less and less often.
+        let silence = now.saturating_sub(self.heard_at);
+        let again = again.max(NACK_AGAIN_US).max(self.patience()).max(silence / 2);
         for (index, seq) in self.incomplete(banks) {
             if now >= self.nack_at[index] && ack.nacks.len() < NACKS_MAX {
                 let nack = Nack { seq, missing: banks[index].missing() };

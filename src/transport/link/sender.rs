@@ -24,6 +24,8 @@ const SILENCE_US: Micros = 600_000;
 /// How often a CONFIRM is repeated before the connector begins again.
 const CONFIRM_TRIES: u32 = 8;
 const CONFIRM_US: Micros = 50_000;
+/// How often a bank that the network still reads is looked at, if the node waits for it.
+const READ_US: Micros = 200;
 /// Bytes that may be on the way: at first, and at least whatever is lost.
 const FLIGHT_BYTES: (u32, u32) = (512 << 10, SLOTS_BYTES as u32);
 /// The last frame number of a sealed session, so that no nonce comes twice.
@@ -211,13 +213,17 @@ impl LinkOut {
     }
 
     fn has_room(&self) -> bool {
+        self.free_bank().is_some_and(Bank::is_idle)
+    }
+
+    /// The bank of the next frame, if what it held is acknowledged.
+    fn free_bank(&self) -> Option<&Bank> {
         let n_banks = self.config.n_banks as u32;
         let is_sealed = self.config.key.is_some();
-        self.session.as_ref().is_some_and(|session| {
-            let is_spent = is_sealed && session.head >= SEALED_SEQ_MAX;
-            let is_free = session.head.wrapping_sub(session.base) < n_banks;
-            is_free && !is_spent && self.banks[bank(session.head, n_banks)].is_idle()
-        })
+        let session = self.session.as_ref()?;
+        let is_spent = is_sealed && session.head >= SEALED_SEQ_MAX;
+        let is_free = session.head.wrapping_sub(session.base) < n_banks;
+        (is_free && !is_spent).then(|| &self.banks[bank(session.head, n_banks)])
     }
 
     /// Gives the first `bytes` of the reserved room to the link. It goes out with the next
@@ -243,6 +249,11 @@ impl LinkOut {
     #[cfg(test)]
     pub(super) fn bank_bytes(&self) -> usize {
         self.banks.iter().map(Bank::bytes).sum()
+    }
+
+    /// Nobody waits for room until it is asked for again.
+    pub(super) fn begin_turn(&mut self) {
+        self.wants_room = false;
     }
 
     /// Whether an event waits, or room that was asked for.
@@ -505,7 +516,10 @@ impl LinkOut {
             Micros::MAX => session.heard_at + SILENCE_US + 1,
             _ => Micros::MAX,
         };
-        handshake.min(lost).min(silence).min(session.deadline())
+        // Nobody says when the network has read a bank.
+        let is_read = self.wants_room && self.free_bank().is_some_and(|bank| !bank.is_idle());
+        let bank = if is_read { self.serviced_at + READ_US } else { Micros::MAX };
+        handshake.min(lost).min(silence).min(bank).min(session.deadline())
     }
 }
 
@@ -642,6 +656,7 @@ impl Session {
             let bank = &banks[bank(self.base, banks.len() as u32)];
             let all = bank.all();
             if !wire.burst(self.agreed.from, &bank.burst(all & !(all >> 1))) {
+                self.probe_at = now + self.rtt.timeout(self.probes);
                 return;
             }
         }
