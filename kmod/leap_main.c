@@ -255,12 +255,14 @@ static long leap_ioc_set_peer(struct leap_port *port,
 static long leap_ioc_move_peer(struct leap_port *port,
 			       const struct leap_peer *peer)
 {
+	long err;
+
 	if (!port->local.port)
 		return -ENOTCONN;
-	if (!peer->session || !leap_is_reachable(port, &peer->from) ||
-	    peer->reserved)
+	if (!peer->session || peer->reserved)
 		return -EINVAL;
-	return leap_rx_move_peer(port, peer);
+	err = leap_check_neighbour(port, &peer->from);
+	return err ? err : leap_rx_move_peer(port, peer);
 }
 
 static long leap_ioc_set_dest(struct leap_port *port, struct leap_dest *dest)
