@@ -27,6 +27,7 @@ mod generate;
 pub mod ring;
 pub mod score;
 mod stop;
+mod stream;
 mod streams;
 
 use std::fmt;
@@ -43,9 +44,11 @@ use crate::sys::cpu;
 use crate::transport::Endpoint;
 use crate::wire::frame::{Span, Wants};
 use ring::{NodeError, RingMaster, RingOptions};
+use stream::Slots;
 
 pub use generate::{Figures, GenerateError, Generator, Outcome, Request, StopReason};
 pub use stop::StopStrings;
+pub use stream::Stream;
 pub use streams::{Answer, Prompt, Streams};
 
 /// Context used when none is asked for, if the model allows that much.
@@ -121,6 +124,8 @@ pub enum StepError {
     Forward(ForwardError),
     /// The ring cannot go on.
     Ring(RingError),
+    /// The stream is another engine's.
+    Stranger,
     /// Its user does not want it any more.
     Interrupted,
 }
@@ -130,6 +135,7 @@ impl fmt::Display for StepError {
         match self {
             StepError::Forward(e) => e.fmt(f),
             StepError::Ring(e) => e.fmt(f),
+            StepError::Stranger => write!(f, "the stream belongs to another engine"),
             StepError::Interrupted => write!(f, "interrupted"),
         }
     }
@@ -172,47 +178,10 @@ pub struct Engine {
     /// Without a ring: the spans of the batch in `rows`, and whether it waits to be collected.
     spans: Vec<Span>,
     is_submitted: bool,
-    /// Streams handed out.
-    n_streams: usize,
+    /// Places of the KV cache that streams take.
+    slots: Arc<Slots>,
     /// Scratch for one batch, `[max_batch]`.
     rows: Vec<Row>,
-}
-
-/// One sequence of tokens with its KV cache. Belongs to the engine that made it.
-#[derive(Debug)]
-pub struct Stream {
-    slot: usize,
-    /// The ids whose keys and values are stored.
-    ids: Vec<u32>,
-    /// Most positions that were stored at once since it was empty: with a sliding window, later ones
-    /// took the places of earlier ones.
-    reached: usize,
-}
-
-impl Stream {
-    /// The ids that have been through the model.
-    pub fn ids(&self) -> &[u32] {
-        &self.ids
-    }
-
-    /// Empties the stream.
-    pub fn clear(&mut self) {
-        self.ids.clear();
-        self.reached = 0;
-    }
-
-    /// Number of tokens in the context.
-    pub fn pos(&self) -> usize {
-        self.ids.len()
-    }
-
-    /// The next `n_rows` rows, which are not more than a batch. From now on they may be stored.
-    fn span(&mut self, n_rows: usize, wants: Wants) -> Span {
-        let number = |n: usize| u16::try_from(n).expect("no plan has more streams, or rows");
-        self.reached = self.reached.max(self.pos() + n_rows);
-        let (stream, pos) = (number(self.slot), self.pos() as u32);
-        Span { stream, wants, pos, n_rows: number(n_rows) }
-    }
 }
 
 impl Engine {
@@ -252,7 +221,7 @@ impl Engine {
             ring: None,
             spans: Vec::with_capacity(plan.max_batch),
             is_submitted: false,
-            n_streams: 0,
+            slots: Slots::new(plan.n_streams),
             rows: Vec::with_capacity(plan.max_batch),
         })
     }
@@ -323,17 +292,12 @@ impl Engine {
         self.transformer.plan().max_batch
     }
 
-    /// A new, empty stream.
+    /// A new, empty stream. Its place is free again when it is dropped.
     ///
     /// # Errors
     /// If all planned streams are in use.
     pub fn stream(&mut self) -> Result<Stream, EngineError> {
-        if self.n_streams == self.transformer.plan().n_streams {
-            return Err(EngineError::NoStream);
-        }
-        self.n_streams += 1;
-        let slot = self.n_streams - 1;
-        Ok(Stream { slot, ids: Vec::with_capacity(self.ctx_len()), reached: 0 })
+        Stream::new(&self.slots, self.ctx_len()).ok_or(EngineError::NoStream)
     }
 
     /// Appends `ids` to the stream, in batches, and returns the logits after the last one;
@@ -358,14 +322,17 @@ impl Engine {
     /// `[wanted, vocab_size]`.
     ///
     /// # Errors
-    /// If the batch or the logits are more than planned, the context would overflow or an id
-    /// does not exist; the stream is unchanged then.
+    /// If the batch or the logits are more than planned, the context would overflow, an id
+    /// does not exist, or the stream is another engine's; the stream is unchanged then.
     pub fn push_batch(
         &mut self,
         stream: &mut Stream,
         ids: &[u32],
         logits: Logits,
     ) -> Result<&mut [f32], StepError> {
+        if !stream.is_of(&self.slots) {
+            return Err(StepError::Stranger);
+        }
         let wants = match logits {
             Logits::None => Wants::None,
             Logits::Last => Wants::Last,

@@ -217,8 +217,7 @@ impl<'t> Streams<'t> {
         let (ctx_len, vocab_size) = (engine.ctx_len(), engine.header().vocab_size);
         let (spans, logits) = engine.collect()?;
         for (span, logits) in spans.iter().zip(logits.chunks_exact(vocab_size)) {
-            let lane =
-                self.lanes.iter_mut().find(|lane| lane.stream.slot == usize::from(span.stream));
+            let lane = self.lanes.iter_mut().find(|lane| lane.stream.index() == span.stream);
             let Some(lane) = lane else { continue };
             let Some(job) = &mut lane.job else { continue };
             job.is_waiting = false;
