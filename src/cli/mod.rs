@@ -9,6 +9,7 @@ mod eval;
 #[cfg(feature = "tools")]
 mod export;
 mod failure;
+mod folders;
 mod info;
 #[cfg(feature = "tools")]
 mod json;

@@ -2,10 +2,14 @@
 
 mod chat;
 mod complete;
+#[cfg(feature = "tools")]
+mod editor;
 mod figures;
 mod input;
+mod messages;
 mod ring;
 mod streams;
+mod terminal;
 
 use std::cell::Cell;
 use std::io::{self, Write};
@@ -44,9 +48,12 @@ pub(super) struct Run {
     /// text that follows: the model fills in what is between, if it is trained to (CodeLlama)
     #[argh(option)]
     suffix: Option<String>,
-    /// hold a conversation; each line of stdin is a message
+    /// hold a conversation; each line of stdin is a message, on a terminal /help says more
     #[argh(switch, short = 'c')]
     chat: bool,
+    /// do not keep what is written on the terminal for the next conversation
+    #[argh(switch)]
+    no_history: bool,
     /// instructions for the whole conversation
     #[argh(option, short = 's')]
     system: Option<String>,

@@ -1,11 +1,10 @@
 //! Where packed weights are kept.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::{Failure, note, warn};
+use super::{Failure, folders, note, warn};
 use crate::engine::Engine;
 use crate::model::{Model, PackReport, Share};
 use crate::pack;
@@ -146,7 +145,7 @@ pub(super) fn beside_or_cache_folder(engine: &Engine, model: &Path) -> PathBuf {
     if beside.exists() || is_writable(beside.parent().unwrap_or(Path::new(""))) {
         return beside;
     }
-    match cache_folder() {
+    match folders::cache() {
         Some(folder) => folder.join(unique_name(engine.transformer().model(), &name)),
         None => beside,
     }
@@ -165,15 +164,6 @@ fn file_name(engine: &Engine, model: &Path) -> String {
 /// Models of different folders may have one name.
 fn unique_name(model: &Model, name: &str) -> String {
     format!("{:016x}-{name}", model.fingerprint())
-}
-
-/// `$XDG_CACHE_HOME/leap`, made if it is not there.
-fn cache_folder() -> Option<PathBuf> {
-    let base = env::var_os("XDG_CACHE_HOME").filter(|base| !base.is_empty()).map(PathBuf::from);
-    let base = base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
-    let folder = base.join("leap");
-    fs::create_dir_all(&folder).ok()?;
-    Some(folder)
 }
 
 /// Tries it: permissions alone do not tell of read-only file systems.

@@ -105,6 +105,16 @@ impl<'t> Conversation<'t> {
         }
     }
 
+    /// The instructions for the whole conversation.
+    pub fn system(&self) -> Option<&str> {
+        self.system.as_deref()
+    }
+
+    /// Changes the instructions, those of earlier turns too.
+    pub fn set_system(&mut self, system: Option<String>) {
+        self.system = system;
+    }
+
     /// Forgets every turn.
     pub fn clear(&mut self) {
         self.turns.clear();

@@ -2,11 +2,14 @@
 
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 static INTERRUPTED: AtomicU32 = AtomicU32::new(0);
+
+/// The thread of [`Reading`], 0 if there is none.
+static READER: AtomicUsize = AtomicUsize::new(0);
 
 /// The words and the exit code of [`explain_bus_errors`].
 static BUS_ERROR: OnceLock<(&str, i32)> = OnceLock::new();
@@ -48,6 +51,24 @@ pub fn count_one() -> io::Result<()> {
     Ok(())
 }
 
+/// See [`interrupt_reading`].
+pub struct Reading(());
+
+/// While the result lives, a SIGTERM or SIGHUP that is counted also sends SIGINT to the calling
+/// thread. A line editor takes that signal over and returns from reading for it alone, with the
+/// terminal as it found it.
+pub fn interrupt_reading() -> Reading {
+    // SAFETY: the call has no requirements.
+    READER.store(unsafe { libc::pthread_self() } as usize, Ordering::Relaxed);
+    Reading(())
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        READER.store(0, Ordering::Relaxed);
+    }
+}
+
 /// From now on reading a mapped file that its disk no longer gives, or that is shorter than
 /// when it was mapped, ends the process with `message` on stderr and `exit_code` instead of by
 /// SIGBUS. The first call decides what is said.
@@ -68,14 +89,20 @@ extern "C" fn end(_signal: libc::c_int) {
     }
 }
 
-extern "C" fn count(_signal: libc::c_int) {
+extern "C" fn count(signal: libc::c_int) {
     INTERRUPTED.fetch_add(1, Ordering::Relaxed);
+    let reader = READER.swap(0, Ordering::Relaxed);
+    if reader != 0 && signal != libc::SIGINT {
+        // SAFETY: the thread is in the call between making and dropping its `Reading`, so it is
+        // alive; the function is allowed in a signal handler.
+        unsafe { libc::pthread_kill(reader as libc::pthread_t, libc::SIGINT) };
+    }
 }
 
 fn set(signal: Signal, handler: SigHandler, flags: SaFlags) -> io::Result<SigAction> {
     let action = SigAction::new(handler, flags, SigSet::empty());
-    // SAFETY: `count` adds to an atomic, `end` writes and ends the process: both are allowed in a
-    // signal handler.
+    // SAFETY: `count` changes atomics and sends a signal, `end` writes and ends the process: all of
+    // that is allowed in a signal handler.
     Ok(unsafe { sigaction(signal, &action)? })
 }
 

@@ -9,6 +9,7 @@
 pub(crate) mod folder;
 pub(crate) mod models;
 pub(crate) mod rings;
+pub(crate) mod terminal;
 
 use std::env;
 use std::process::Command;

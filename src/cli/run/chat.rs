@@ -1,8 +1,7 @@
-//! Holds a conversation: a message a line, an answer each.
+//! Holds a conversation: an answer to each message.
 
-use std::io::{self, IsTerminal, Write};
-
-use super::{Screen, Session, failure, figures, input, shorten};
+use super::messages::{Command, HELP, Messages, Wish};
+use super::{Screen, Session, failure, figures, shorten};
 use crate::cli::{Failure, note, print, warn};
 use crate::engine::chat::{Context, Conversation};
 use crate::engine::{Outcome, Request, StopReason, Stream};
@@ -22,7 +21,15 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let mut stream = session.engine.stream().map_err(|e| Failure::runtime(&e))?;
     let mut messages = Messages::new(&session)?;
     let (mut n_refused, mut n_answers) = (0, 0);
-    while let Some(message) = messages.next()? {
+    while let Some(wish) = messages.next()? {
+        let message = match wish {
+            Wish::Message(message) => message,
+            Wish::Command(Command::Exit) => break,
+            Wish::Command(command) => {
+                obey(&command, &mut conversation);
+                continue;
+            }
+        };
         let Some(context) = ask(&session, &mut conversation, &message) else {
             n_refused += 1;
             continue;
@@ -45,40 +52,23 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     }
 }
 
-/// The user's messages: the one on the command line, then the lines of stdin.
-struct Messages {
-    first: Option<String>,
-    reads_lines: bool,
-    is_terminal: bool,
-}
-
-impl Messages {
-    fn new(session: &Session<'_>) -> Result<Messages, Failure> {
-        let flags = session.flags;
-        let is_given = flags.prompt.is_some() || flags.prompt_file.is_some();
-        let first = if is_given { Some(input::prompt(flags)?) } else { None };
-        let is_terminal = io::stdin().is_terminal();
-        // With a message given, a script wants its answer; a person wants to go on.
-        Ok(Messages { first, reads_lines: is_terminal || !is_given, is_terminal })
-    }
-
-    fn next(&mut self) -> Result<Option<String>, Failure> {
-        if let Some(first) = self.first.take() {
-            return Ok(Some(first));
+/// Does what the user asks of LEAP itself; not for [`Command::Exit`].
+fn obey(command: &Command, conversation: &mut Conversation<'_>) {
+    match command {
+        Command::Exit => {}
+        Command::Help => note(HELP),
+        Command::Clear => {
+            conversation.clear();
+            note("the conversation begins anew");
         }
-        if !self.reads_lines {
-            return Ok(None);
+        Command::System(Some(text)) => {
+            conversation.set_system(Some(text.clone()));
+            conversation.clear();
+            note("the conversation begins anew, with these instructions");
         }
-        loop {
-            if self.is_terminal {
-                let mut stderr = io::stderr().lock();
-                // A prompt nobody can see is no loss.
-                let _ = stderr.write_all(b"> ").and_then(|()| stderr.flush());
-            }
-            match input::line()? {
-                Some(line) if line.trim().is_empty() => {}
-                line => return Ok(line),
-            }
+        Command::System(None) => note(conversation.system().unwrap_or("there are no instructions")),
+        Command::Unknown(word) => {
+            note(&format!("/{word} is no command; /help lists them, //{word} is a message"));
         }
     }
 }

@@ -1,0 +1,216 @@
+//! The messages of a conversation: where they come from, and which of them LEAP answers itself.
+
+use std::io::{self, IsTerminal};
+
+use super::terminal::{Line, Terminal};
+use super::{Session, input};
+use crate::cli::{Failure, note};
+
+/// How to leave, said at the start of a conversation on a terminal.
+const GREETING: &str = "Ctrl-D or /exit leaves, Ctrl-C ends an answer, /help says more";
+
+/// What the user wants next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// An answer to this.
+    Message(String),
+    /// Something of LEAP itself.
+    Command(Command),
+}
+
+/// What a person on a terminal can ask LEAP itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Help,
+    Exit,
+    /// Begin anew.
+    Clear,
+    /// Begin anew with these instructions; `None` asks for those there are.
+    System(Option<String>),
+    /// No command there is.
+    Unknown(String),
+}
+
+/// Lists the commands.
+pub(super) const HELP: &str = "\
+/exit         leaves; so does Ctrl-D
+/clear        begins anew: what was said is forgotten, the instructions stay
+/system TEXT  begins anew with TEXT as instructions; without TEXT shows those there are
+/help         shows this
+//TEXT        sends a message that begins with a slash
+A line that ends in \\ goes on in the next, and so does all between \"\"\" and \"\"\".
+Ctrl-C ends an answer, or takes back what is being written.";
+
+/// The user's messages: the one on the command line, then those of a terminal, or the lines of
+/// stdin.
+pub(super) struct Messages {
+    first: Option<String>,
+    source: Source,
+}
+
+enum Source {
+    /// There are no more.
+    None,
+    /// stdin, a message a line.
+    Lines,
+    Terminal(Box<Terminal>),
+}
+
+impl Messages {
+    pub(super) fn new(session: &Session<'_>) -> Result<Messages, Failure> {
+        let flags = session.flags;
+        let is_given = flags.prompt.is_some() || flags.prompt_file.is_some();
+        let first = if is_given { Some(input::prompt(flags)?) } else { None };
+        // With a message given, a script wants its answer; a person wants to go on.
+        let source = match (io::stdin().is_terminal(), is_given) {
+            (true, _) => Source::Terminal(Box::new(Terminal::new(!flags.no_history))),
+            (false, true) => Source::None,
+            (false, false) => Source::Lines,
+        };
+        if matches!(source, Source::Terminal(_)) && !flags.quiet && !flags.json {
+            note(GREETING);
+        }
+        Ok(Messages { first, source })
+    }
+
+    /// The next message or command; `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Wish>, Failure> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(Wish::Message(first)));
+        }
+        loop {
+            let wish = match &mut self.source {
+                Source::None => return Ok(None),
+                Source::Lines => input::line()?.map(Wish::Message),
+                Source::Terminal(terminal) => written(terminal)?.map(wish),
+            };
+            match wish {
+                Some(Wish::Message(message)) if message.trim().is_empty() => {}
+                wish => return Ok(wish),
+            }
+        }
+    }
+}
+
+/// What somebody wrote on the terminal, in one line or several.
+fn written(terminal: &mut Terminal) -> Result<Option<String>, Failure> {
+    let mut parts = Parts::default();
+    loop {
+        match terminal.line(if parts.is_open { ". " } else { "> " })? {
+            Line::Text(line) => {
+                if let Some(text) = parts.push(&line) {
+                    terminal.remember(&text);
+                    return Ok(Some(text));
+                }
+            }
+            #[cfg(feature = "tools")]
+            Line::Interrupted => {
+                parts = Parts::default();
+                note("Ctrl-D or /exit leaves");
+            }
+            Line::End => return Ok(None),
+        }
+    }
+}
+
+/// What is meant by a text: a slash and letters alone are a command, so that paths are none.
+fn wish(text: String) -> Wish {
+    let Some(rest) = text.strip_prefix('/') else { return Wish::Message(text) };
+    if rest.starts_with('/') {
+        return Wish::Message(rest.to_owned());
+    }
+    let (word, argument) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    if word.is_empty() || !word.chars().all(char::is_alphabetic) {
+        return Wish::Message(text);
+    }
+    Wish::Command(match word {
+        "help" => Command::Help,
+        "exit" | "quit" | "bye" => Command::Exit,
+        "clear" => Command::Clear,
+        "system" => Command::System(Some(argument.trim().to_owned()).filter(|s| !s.is_empty())),
+        _ => Command::Unknown(word.to_owned()),
+    })
+}
+
+/// Lines that become one text.
+#[derive(Default)]
+struct Parts {
+    text: String,
+    /// Whether more lines belong to it.
+    is_open: bool,
+    /// Whether it goes on to the closing `"""`.
+    is_quoted: bool,
+}
+
+impl Parts {
+    /// Adds a line; the text, if that was its last.
+    fn push(&mut self, line: &str) -> Option<String> {
+        let mut line = line;
+        if let (false, Some(rest)) = (self.is_open, line.strip_prefix(QUOTES)) {
+            (self.is_quoted, line) = (true, rest);
+        }
+        let (line, is_last) = match self.is_quoted {
+            true => line.trim_end().strip_suffix(QUOTES).map_or((line, false), |line| (line, true)),
+            false => line.strip_suffix('\\').map_or((line, true), |line| (line, false)),
+        };
+        self.text.push_str(line);
+        self.is_open = !is_last;
+        if self.is_open {
+            self.text.push('\n');
+            return None;
+        }
+        let text = std::mem::take(self).text;
+        Some(text.trim_matches('\n').to_owned())
+    }
+}
+
+/// Stands around a text of several lines.
+const QUOTES: &str = "\"\"\"";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(lines: &[&str]) -> Vec<String> {
+        let mut parts = Parts::default();
+        lines.iter().filter_map(|line| parts.push(line)).collect()
+    }
+
+    #[test]
+    fn backslash_and_quotes_join_lines() {
+        assert_eq!(texts(&["a", "b"]), ["a", "b"]);
+        assert_eq!(texts(&["a\\", "b\\", "c", "d"]), ["a\nb\nc", "d"]);
+        assert_eq!(texts(&["\"\"\"a", "", "b\\", "c\"\"\" ", "d"]), ["a\n\nb\\\nc", "d"]);
+        assert_eq!(texts(&["\"\"\"", "a", "\"\"\""]), ["a"]);
+        assert_eq!(texts(&["\"\"\"a\"\"\"", "say \"\"\"", "b"]), ["a", "say \"\"\"", "b"]);
+        assert_eq!(texts(&["\"\"\"\"\"\""]), [""]);
+        // A pasted paragraph is one line; what ends its inner lines is its own.
+        assert_eq!(texts(&["make \\\n  all\n"]), ["make \\\n  all"]);
+    }
+
+    #[test]
+    fn commands_are_a_slash_and_letters() {
+        let command = |text: &str| match wish(text.to_owned()) {
+            Wish::Command(command) => command,
+            Wish::Message(message) => panic!("{message:?} is a message"),
+        };
+        assert_eq!(command("/help"), Command::Help);
+        assert_eq!(command("/bye "), Command::Exit);
+        assert_eq!(command("/clear"), Command::Clear);
+        assert_eq!(command("/system"), Command::System(None));
+        assert_eq!(command("/system  Be\nbrief. "), Command::System(Some("Be\nbrief.".to_owned())));
+        assert_eq!(command("/Exit now"), Command::Unknown("Exit".to_owned()));
+    }
+
+    #[test]
+    fn other_slashes_are_messages() {
+        let message = |text: &str, wanted: &str| {
+            assert_eq!(wish(text.to_owned()), Wish::Message(wanted.to_owned()));
+        };
+        message("//help", "/help");
+        message("/etc/passwd holds users", "/etc/passwd holds users");
+        for same in ["/", "/ help", "/2 of them", "what does /help do?", " /help"] {
+            message(same, same);
+        }
+    }
+}
