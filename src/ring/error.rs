@@ -15,7 +15,7 @@ pub enum RingError {
         /// What was missing last.
         what: String,
     },
-    /// A neighbour refused the link.
+    /// The next node proved that it and this one do not fit.
     Refused(String),
     /// A node cannot do what was asked.
     Node {

@@ -72,6 +72,11 @@ fn told(side: Side, event: link::Event) -> Event {
         link::Event::Up { .. } => Event::Up(side),
         link::Event::Lost => Event::Silent(side),
         link::Event::Reset => Event::Reset(side),
-        link::Event::Refused(refusal) => Event::Refused(side, refusal.to_string()),
+        link::Event::Refused(refused) => {
+            Event::Refused { what: refused.to_string(), is_final: refused.is_final() }
+        }
+        link::Event::Unheard(unheard) => {
+            Event::Refused { what: unheard.to_string(), is_final: false }
+        }
     }
 }

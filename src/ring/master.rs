@@ -124,6 +124,8 @@ pub struct Master {
     next_number: u32,
     /// When the ring stopped to be whole, less the time that this node was away, and why.
     trouble: Option<(u64, String)>,
+    /// Who did not fit last while it was not whole, and why.
+    refused: Option<String>,
     polled_us: u64,
     reopened_us: Option<u64>,
     failure: Option<RingError>,
@@ -168,6 +170,7 @@ impl Master {
             done: None,
             next_number: 0,
             trouble: None,
+            refused: None,
             polled_us: 0,
             reopened_us: None,
             failure: None,
@@ -350,7 +353,11 @@ impl Master {
         }
         let (since, what) = self.trouble.as_ref()?;
         let is_over = now.saturating_sub(*since) > limit;
-        is_over.then(|| RingError::Timeout { seconds: limit / 1_000_000, what: what.clone() })
+        let what = match &self.refused {
+            Some(refused) => format!("{what}; {refused}"),
+            None => what.clone(),
+        };
+        is_over.then_some(RingError::Timeout { seconds: limit / 1_000_000, what })
     }
 
     fn open(&mut self, now: u64, at: u64, link: &mut impl Link) {
@@ -386,13 +393,13 @@ impl Master {
                     let name = self.neighbour(side);
                     self.reset(now, name);
                 }
-                Event::Refused(_, what) => match self.was_open {
-                    false => self.failure = Some(RingError::Refused(what)),
-                    true => {
-                        self.trouble = Some((self.trouble_since(now), what.clone()));
-                        self.tell(Notice::Refused(what));
-                    }
-                },
+                Event::Refused { what, is_final: true } if !self.was_open => {
+                    self.failure = Some(RingError::Refused(what));
+                }
+                Event::Refused { what, .. } => {
+                    self.refused = Some(what.clone());
+                    self.tell(Notice::Refused(what));
+                }
             }
         }
     }
@@ -408,10 +415,6 @@ impl Master {
             (None, Side::Next) => "the next node".to_owned(),
             (None, Side::Prev) => "the last node".to_owned(),
         }
-    }
-
-    fn trouble_since(&self, now: u64) -> u64 {
-        self.trouble.as_ref().map_or(now, |(since, _)| *since)
     }
 
     fn trouble(&mut self, now: u64, name: &str) {
@@ -504,7 +507,7 @@ impl Master {
         }
         self.lines = lines;
         self.phase = Phase::Open;
-        self.trouble = None;
+        (self.trouble, self.refused) = (None, None);
         log::debug!("epoch {} is open at {now} us", self.epoch);
         self.tell(Notice::Opened { again: self.was_open });
         self.was_open = true;

@@ -51,8 +51,13 @@ pub enum Event {
     Silent(Side),
     /// It began anew: what was on its way is lost.
     Reset(Side),
-    /// One of the two does not want the other.
-    Refused(Side, String),
+    /// Someone who would be a neighbour and this node do not fit, or nobody is there.
+    Refused {
+        /// Who, and why.
+        what: String,
+        /// Whether trying on is in vain; else what is said may not even be true.
+        is_final: bool,
+    },
 }
 
 /// A node's two links: in from the node before, out to the next. Frames arrive whole, once and
@@ -112,7 +117,7 @@ pub enum Notice {
     MasterLeft,
     /// A neighbour sent what makes no sense.
     Broken(&'static str),
-    /// A neighbour does not fit, and why.
+    /// Someone does not fit: who, and why.
     Refused(String),
 }
 

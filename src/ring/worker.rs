@@ -167,7 +167,7 @@ impl Worker {
                 Event::Reset(Side::Next) if self.epoch.is_some() => {
                     self.tell(Notice::Reset("the next node".to_owned()));
                 }
-                Event::Refused(_, what) => self.tell(Notice::Refused(what)),
+                Event::Refused { what, .. } => self.tell(Notice::Refused(what)),
                 _ => {}
             }
         }

@@ -4,14 +4,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::link::{LinkConfig, State};
+use super::link::{Event, LinkConfig, State};
 use super::options::{Options, Place};
 use super::tcp::Tcp;
 use super::udp::Udp;
 use super::{Endpoint, Error};
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::hello::{RingInfo, name};
+use crate::wire::hello::{Refusal, RingInfo, name};
 use crate::wire::seal::Key;
 
 fn config(layers: std::ops::Range<u32>, key: Option<u8>) -> LinkConfig {
@@ -155,6 +155,40 @@ fn a_node_that_returns_is_linked_again() {
         while take(nodes[1].as_mut()).is_none_or(|frame| frame != b"hello") {
             assert!(start.elapsed() < Duration::from_secs(20));
             service(&mut nodes);
+        }
+    }
+}
+
+#[test]
+fn a_second_node_of_the_same_place_leaves_a_running_link_alone() {
+    for open in CARRIERS {
+        for key in [None, Some(3)] {
+            let mut nodes = pair(open, "127.0.0.1", 0, key);
+            connect(&mut nodes);
+            let session = nodes[1].links().prev.as_ref().unwrap().session();
+            let to = Some(Place::new("127.0.0.1", nodes[1].local_address().port()));
+            let mut options = Options::new(config(0..2, key), Place::new("127.0.0.1", 0), to);
+            options.config.seed = [77; 32];
+            let mut second = open(options).unwrap();
+            let start = Instant::now();
+            let (mut refusals, mut n_frames) = (Vec::new(), 0);
+            while start.elapsed() < Duration::from_secs(4) || refusals.is_empty() {
+                assert!(start.elapsed() < Duration::from_secs(60), "nothing is said");
+                second.service(Duration::from_millis(1)).unwrap();
+                n_frames += 1;
+                pass(&mut nodes, &[n_frames as u8; 3000]);
+                let next = second.links().next.as_mut().unwrap();
+                refusals.extend(std::iter::from_fn(|| next.next_event()));
+            }
+            let [Event::Refused(refused)] = &refusals[..] else { panic!("{refusals:?}") };
+            assert_eq!(refused.refusal, Refusal::Busy { with: name("test") });
+            assert!(!refused.is_final());
+            assert_eq!(nodes[1].links().prev.as_ref().unwrap().session(), session);
+            // The first one is gone; as soon as that shows the second has its place.
+            nodes[0] = second;
+            until(&mut nodes, "the second node's turn", |nodes| {
+                *nodes[0].links().next.as_ref().unwrap().state() == State::Up
+            });
         }
     }
 }

@@ -12,16 +12,24 @@
 //!  40 node                             48 node                          32 u8  dtype on the wire
 //! 112 [16] 0                          120 [16] tag                      33 u8  1 = master
 //! 128 [16] tag                                                          34 u8  bytes of the name
-//!                                     REFUSE, 40 bytes                  35 [5] 0
-//! CONFIRM, 176 bytes                    0 [16] nonce of the HELLO       40 [32] name, UTF-8
-//!   0 the HELLO it belongs to          16 u32 reason
-//! 144 [16] nonce of the WELCOME        20 u32 0
-//! 160 [16] tag                         24 2 × u64 figures of the reason
+//!                                                                       35 [5] 0
+//! CONFIRM, 176 bytes                  REFUSE, 128 bytes                 40 [32] name, UTF-8
+//!   0 the HELLO it belongs to           0 [16] nonce of the HELLO
+//! 144 [16] nonce of the WELCOME        16 u32 reason
+//! 160 [16] tag                         20 u32 0
+//!                                      24 2 × u64 figures of the reason
+//!                                      40 u8  bytes of the listener's name
+//!                                      41 u8  bytes of the other name
+//!                                      42 [6] 0
+//!                                      48 [32] name of the listener
+//!                                      80 [32] name of the neighbour that keeps it busy
+//!                                     112 [16] tag
 //! ```
 //!
 //! A CONFIRM repeats the HELLO, so that a listener remembers nothing until it is proven.
-//! Tags are [`super::seal`]'s, and zero without a key. The first 32 bytes of a HELLO and all of
-//! a REFUSE stay as they are in later versions.
+//! Tags are [`super::seal`]'s, and zero without a key. The first 32 bytes of a HELLO and the first
+//! 40 of a REFUSE stay as they are in later versions; another version's HELLO is refused by these 40
+//! alone.
 
 use std::fmt;
 use std::ops::Range;
@@ -32,7 +40,7 @@ use super::fields::{Writer, array, u16_at, u32_at, u64_at};
 use super::{Dtype, Error};
 
 /// Version of the protocol; only equal ones talk.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 /// Bytes of a HELLO.
 pub const HELLO_LEN: usize = 144;
 /// Bytes of a WELCOME.
@@ -40,14 +48,17 @@ pub const WELCOME_LEN: usize = 136;
 /// Bytes of a CONFIRM.
 pub const CONFIRM_LEN: usize = HELLO_LEN + 32;
 /// Bytes of a REFUSE.
-pub const REFUSE_LEN: usize = 40;
+pub const REFUSE_LEN: usize = 128;
+/// Bytes of it that all versions have.
+pub const REFUSE_FIXED: usize = 40;
 /// Bytes of a HELLO and of a WELCOME before the tag.
 pub const HELLO_TAGGED: usize = HELLO_LEN - 16;
 /// See [`HELLO_TAGGED`].
 pub const WELCOME_TAGGED: usize = WELCOME_LEN - 16;
+/// See [`HELLO_TAGGED`].
+pub const REFUSE_TAGGED: usize = REFUSE_LEN - 16;
 /// Most bytes of a node's name.
 pub const NAME_MAX: usize = 32;
-const NODE_LEN: usize = 72;
 
 /// A random number that is used once.
 pub type Nonce = [u8; 16];
@@ -137,9 +148,6 @@ impl RingInfo {
     }
 
     fn parse(bytes: &[u8]) -> Result<RingInfo, Error> {
-        let name_bytes = usize::from(bytes[34]);
-        let stored = bytes[40..NODE_LEN].get(..name_bytes).ok_or(Error::Field("name"))?;
-        let stored = std::str::from_utf8(stored).map_err(|_| Error::Field("name"))?;
         Ok(RingInfo {
             model: u64_at(bytes, 0),
             dim: u32_at(bytes, 8),
@@ -150,7 +158,7 @@ impl RingInfo {
             end_layer: u32_at(bytes, 28),
             dtype: Dtype::from_code(bytes[32]).ok_or(Error::Field("dtype"))?,
             is_master: bytes[33] & 1 == 1,
-            name: name(stored),
+            name: name_at(bytes, 40, bytes[34])?,
         })
     }
 
@@ -376,23 +384,20 @@ pub enum Refusal {
         /// The listener's.
         next: Range<u32>,
     },
-    /// `next` has another neighbour, which is alive.
-    Busy,
+    /// `next` has another previous node, which answers.
+    Busy {
+        /// Its name.
+        with: Name,
+    },
     /// A later version's reason.
     Other(u32),
 }
 
 impl Refusal {
-    /// Reads a REFUSE: the nonce of the HELLO it answers, and the reason.
-    ///
-    /// # Errors
-    /// If it has not its length, or the reason's figures make no sense.
-    pub fn parse(bytes: &[u8]) -> Result<(Nonce, Refusal), Error> {
-        if bytes.len() != REFUSE_LEN {
-            return Err(Error::Truncated { need: REFUSE_LEN, have: bytes.len() });
-        }
+    /// The reason of a REFUSE whose first [`REFUSE_FIXED`] bytes these are.
+    fn parse(bytes: &[u8]) -> Result<Refusal, Error> {
         let (a, b) = (u64_at(bytes, 24), u64_at(bytes, 32));
-        let refusal = match u32_at(bytes, 16) {
+        Ok(match u32_at(bytes, 16) {
             1 => Refusal::Version { prev: a as u16, next: b as u16 },
             2 => Refusal::KeyNeeded,
             3 => Refusal::KeyUnwanted,
@@ -401,16 +406,15 @@ impl Refusal {
             6 => Refusal::Dims { width: width(a >> 32)?, prev: a as u32, next: b as u32 },
             7 => Refusal::Dtype { prev: dtype(a)?, next: dtype(b)? },
             8 => Refusal::Layers { prev: range(a), next: range(b) },
-            9 => Refusal::Busy,
+            9 => Refusal::Busy { with: Name::new() },
             other => Refusal::Other(other),
-        };
-        Ok((array(bytes, 0), refusal))
+        })
     }
 
-    /// Writes a REFUSE of the HELLO with `nonce`.
-    pub fn emit(&self, nonce: &Nonce, out: &mut [u8; REFUSE_LEN]) {
+    /// Its number and figures.
+    fn figures(&self) -> (u32, u64, u64) {
         let packed = |range: &Range<u32>| u64::from(range.end) << 32 | u64::from(range.start);
-        let (code, a, b) = match self {
+        match self {
             Refusal::Version { prev, next } => (1, u64::from(*prev), u64::from(*next)),
             Refusal::KeyNeeded => (2, 0, 0),
             Refusal::KeyUnwanted => (3, 0, 0),
@@ -421,11 +425,83 @@ impl Refusal {
             }
             Refusal::Dtype { prev, next } => (7, *prev as u64, *next as u64),
             Refusal::Layers { prev, next } => (8, packed(prev), packed(next)),
-            Refusal::Busy => (9, 0, 0),
+            Refusal::Busy { .. } => (9, 0, 0),
             Refusal::Other(code) => (*code, 0, 0),
-        };
-        Writer::new(out).put(nonce).u32(code).u32(0).u64(a).u64(b);
+        }
     }
+
+    /// Whether nobody needs the key to know it.
+    pub fn is_keyless(&self) -> bool {
+        matches!(
+            self,
+            Refusal::Version { .. }
+                | Refusal::KeyNeeded
+                | Refusal::KeyUnwanted
+                | Refusal::KeyDiffers
+                | Refusal::Other(_)
+        )
+    }
+
+    /// The reason and what to do about it, where the two nodes are called so.
+    pub fn between<'a>(&'a self, prev: &'a str, next: &'a str) -> impl fmt::Display + 'a {
+        Between { refusal: self, prev, next }
+    }
+}
+
+/// Says that there will be no session, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refuse {
+    /// The HELLO this answers.
+    pub hello_nonce: Nonce,
+    /// Why.
+    pub refusal: Refusal,
+    /// The listener's name; empty if it speaks another version.
+    pub name: Name,
+    /// Over all before it, under the key.
+    pub tag: Tag,
+}
+
+impl Refuse {
+    /// Reads a REFUSE; one of another version for what all versions have.
+    ///
+    /// # Errors
+    /// If it is too short, or the reason's figures make no sense.
+    pub fn parse(bytes: &[u8]) -> Result<Refuse, Error> {
+        if bytes.len() < REFUSE_FIXED {
+            return Err(Error::Truncated { need: REFUSE_FIXED, have: bytes.len() });
+        }
+        let mut refusal = Refusal::parse(bytes)?;
+        let hello_nonce = array(bytes, 0);
+        if bytes.len() != REFUSE_LEN {
+            return Ok(Refuse { hello_nonce, refusal, name: Name::new(), tag: Tag::default() });
+        }
+        if let Refusal::Busy { with } = &mut refusal {
+            *with = name_at(bytes, 80, bytes[41])?;
+        }
+        let name = name_at(bytes, 48, bytes[40])?;
+        Ok(Refuse { hello_nonce, refusal, name, tag: array(bytes, 112) })
+    }
+
+    /// Writes all of it.
+    pub fn emit(&self, out: &mut [u8; REFUSE_LEN]) {
+        let (code, a, b) = self.refusal.figures();
+        let other = match &self.refusal {
+            Refusal::Busy { with } => with.as_bytes(),
+            _ => &[],
+        };
+        let mut out = Writer::new(out);
+        out.put(&self.hello_nonce).u32(code).u32(0).u64(a).u64(b);
+        out.u8(self.name.len() as u8).u8(other.len() as u8).zero(6);
+        out.put(self.name.as_bytes()).zero(NAME_MAX - self.name.len());
+        out.put(other).zero(NAME_MAX - other.len()).put(&self.tag);
+    }
+}
+
+/// The name of `len` bytes in the [`NAME_MAX`] at `at`.
+fn name_at(bytes: &[u8], at: usize, len: u8) -> Result<Name, Error> {
+    let stored = bytes[at..at + NAME_MAX].get(..len.into()).ok_or(Error::Field("name"))?;
+    let stored = std::str::from_utf8(stored).map_err(|_| Error::Field("name"))?;
+    Ok(name(stored))
 }
 
 fn width(code: u64) -> Result<Width, Error> {
@@ -443,48 +519,75 @@ fn range(packed: u64) -> Range<u32> {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refusal::Version { prev, next } => {
-                write!(f, "the previous node speaks protocol {prev}, the next one {next}")
-            }
-            Refusal::KeyNeeded => write!(f, "only the next node has a key; give both the same"),
-            Refusal::KeyUnwanted => {
-                write!(f, "only the previous node has a key; give both the same")
-            }
-            Refusal::KeyDiffers => write!(f, "the nodes have different keys"),
-            Refusal::Model { prev, next } => write!(
+        self.between("the previous node", "the next node").fmt(f)
+    }
+}
+
+struct Between<'a> {
+    refusal: &'a Refusal,
+    prev: &'a str,
+    next: &'a str,
+}
+
+impl fmt::Display for Between<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Between { refusal, prev, next } = self;
+        match refusal {
+            Refusal::Version { prev: a, next: b } => write!(
                 f,
-                "different models: {prev:016x} on the previous node, {next:016x} on the next"
+                "{prev} speaks protocol {a}, {next} protocol {b}; install the same release on both"
             ),
-            Refusal::Dims { width, prev, next } => write!(
+            Refusal::KeyNeeded => {
+                write!(f, "only {next} has a key; give all nodes the same --key")
+            }
+            Refusal::KeyUnwanted => {
+                write!(f, "only {prev} has a key; give all nodes the same --key")
+            }
+            Refusal::KeyDiffers => write!(f, "their keys differ; give all nodes the same --key"),
+            Refusal::Model { prev: a, next: b } => write!(
                 f,
-                "different models: {} is {prev} on the previous node, {next} on the next",
+                "{prev} has model {a:016x}, {next} has {b:016x}; give all nodes the same model"
+            ),
+            Refusal::Dims { width, prev: a, next: b } => write!(
+                f,
+                "{} is {a} on {prev}, {b} on {next}; give all nodes the same model",
                 width.name()
             ),
-            Refusal::Dtype { prev, next } => write!(
+            Refusal::Dtype { prev: a, next: b } => write!(
                 f,
-                "activations are {} on the previous node, {} on the next",
-                prev.name(),
-                next.name()
+                "activations are {} on {prev}, {} on {next}; give all nodes the same --wire",
+                a.name(),
+                b.name()
             ),
-            Refusal::Layers { prev, next } => write_layers(f, prev, next),
-            Refusal::Busy => write!(f, "the next node has another previous node, which is alive"),
-            Refusal::Other(code) => write!(f, "for a reason of a later version, number {code}"),
+            Refusal::Layers { prev: a, next: b } => write!(
+                f,
+                "layers {}..{} of {prev} and {}..{} of {next} {}; mend the ring file, or --split \
+                 and --end",
+                a.start,
+                a.end,
+                b.start,
+                b.end,
+                fault(a, b)
+            ),
+            Refusal::Busy { with } => {
+                let with = if with.is_empty() { "another one" } else { with };
+                write!(f, "the node before {next} is {with}, which answers; end that one first")
+            }
+            Refusal::Other(code) => write!(
+                f,
+                "for a reason of a later version, number {code}; install the same release on both"
+            ),
         }
     }
 }
 
-fn write_layers(f: &mut fmt::Formatter<'_>, prev: &Range<u32>, next: &Range<u32>) -> fmt::Result {
-    let what = match prev.end.cmp(&next.start) {
+/// What is wrong with layers that should follow each other.
+fn fault(prev: &Range<u32>, next: &Range<u32>) -> &'static str {
+    match prev.end.cmp(&next.start) {
         std::cmp::Ordering::Less => "leave a gap",
         std::cmp::Ordering::Greater if next.start > 0 => "overlap",
         _ => "do not cover the model",
-    };
-    write!(
-        f,
-        "layers {}..{} of the previous node and {}..{} of the next {what}",
-        prev.start, prev.end, next.start, next.end
-    )
+    }
 }
 
 #[cfg(test)]
@@ -554,21 +657,40 @@ mod tests {
             Refusal::Dims { width: Width::Vocab, prev: u32::MAX, next: 7 },
             Refusal::Dtype { prev: Dtype::F16, next: Dtype::F32 },
             Refusal::Layers { prev: 0..4, next: 5..u32::MAX },
-            Refusal::Busy,
+            Refusal::Busy { with: name("desk") },
             Refusal::Other(77),
         ];
         for refusal in all {
             let mut bytes = [0xa5; REFUSE_LEN];
-            refusal.emit(&[9; 16], &mut bytes);
-            assert_eq!(Refusal::parse(&bytes), Ok(([9; 16], refusal)));
+            let refuse =
+                Refuse { hello_nonce: [9; 16], refusal, name: name("küche"), tag: [8; 16] };
+            refuse.emit(&mut bytes);
+            assert_eq!(Refuse::parse(&bytes), Ok(refuse));
         }
+    }
+
+    /// What all versions have of a REFUSE.
+    #[test]
+    fn a_refusal_begins_with_these_bytes() {
+        let refusal = Refusal::Version { prev: 7, next: PROTOCOL };
+        let refuse = Refuse { hello_nonce: [9; 16], refusal, name: name("pi"), tag: [8; 16] };
+        let mut bytes = [0xa5; REFUSE_LEN];
+        refuse.emit(&mut bytes);
+        assert_eq!(bytes[..16], [9; 16]);
+        assert_eq!(
+            bytes[16..REFUSE_FIXED],
+            [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]
+        );
+        let short = Refuse::parse(&bytes[..REFUSE_FIXED]).unwrap();
+        assert_eq!(short.refusal, refuse.refusal);
+        assert!(short.name.is_empty());
     }
 
     #[test]
     fn a_hello_begins_with_these_bytes() {
         let mut bytes = [0xa5; HELLO_LEN];
         hello().emit(&mut bytes);
-        assert_eq!(bytes[..16], [1, 0, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(bytes[..16], [2, 0, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(bytes[16..40], [[3; 16].as_slice(), &[4, 0, 0, 0, 0, 0, 0, 0]].concat());
         assert_eq!(
             bytes[72..88],
@@ -587,8 +709,20 @@ mod tests {
         for len in (0..256).filter(|&len| len != CONFIRM_LEN) {
             assert!(Confirm::parse(&vec![1; len]).is_err(), "{len}");
         }
-        for len in (0..256).filter(|&len| len != REFUSE_LEN) {
-            assert!(Refusal::parse(&vec![1; len]).is_err(), "{len}");
+        for len in 0..REFUSE_FIXED {
+            assert!(Refuse::parse(&vec![1; len]).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn names_of_a_refusal_are_bounded() {
+        let refusal = Refusal::Busy { with: name("b") };
+        let refuse = Refuse { hello_nonce: [9; 16], refusal, name: name("a"), tag: [8; 16] };
+        for (at, value) in [(40, 33), (41, 33), (48, 0xff), (80, 0xff)] {
+            let mut bytes = [0; REFUSE_LEN];
+            refuse.emit(&mut bytes);
+            bytes[at] = value;
+            assert_eq!(Refuse::parse(&bytes), Err(Error::Field("name")), "{at}");
         }
     }
 
@@ -625,12 +759,10 @@ mod tests {
         assert_eq!(check(|prev, next| (*prev, *next) = (node(2, 6), node(0, 2))), Ok(()));
         assert_eq!(
             check(|_, next| next.first_layer = 3).unwrap_err(),
-            "layers 0..2 of the previous node and 3..6 of the next leave a gap"
+            "layers 0..2 of the previous node and 3..6 of the next node leave a gap; mend the ring \
+             file, or --split and --end"
         );
-        assert_eq!(
-            check(|_, next| next.first_layer = 1).unwrap_err(),
-            "layers 0..2 of the previous node and 1..6 of the next overlap"
-        );
+        assert!(check(|_, next| next.first_layer = 1).unwrap_err().contains("next node overlap;"));
         assert!(check(|prev, next| (*prev, *next) = (node(2, 5), node(0, 2))).is_err());
         assert!(check(|prev, _| prev.model = 1).unwrap_err().contains("0000000000000001"));
         assert!(check(|prev, _| prev.dim = 1).unwrap_err().contains("dim is 1"));

@@ -19,7 +19,7 @@ use crate::transport::options::{Options, Place};
 use crate::transport::tcp::Tcp;
 use crate::transport::udp::Udp;
 use crate::wire::datagram::{CHUNK_BYTES, FRAME_MAX};
-use crate::wire::hello::{RingInfo, name};
+use crate::wire::hello::{Refusal, RingInfo, name};
 use crate::wire::seal::Key;
 
 /// Port of the server's links if none is given; its bare sockets have the next one, its link by
@@ -322,7 +322,7 @@ impl Run<'_> {
         let next = Place::new(&self.to.ip().to_string(), self.to.port());
         let options = options(true, self.key, Place::new(any, 0), Some(next))?;
         let mut node = open(self.carrier, options)?;
-        connect(node.as_mut(), self.to)?;
+        connect(node.as_mut())?;
         Ok(node)
     }
 
@@ -384,13 +384,14 @@ fn until<T>(
 }
 
 /// Opens both directions: the server is told where to send back to.
-fn connect(node: &mut dyn Endpoint, to: SocketAddr) -> Result<(), Failure> {
+fn connect(node: &mut dyn Endpoint) -> Result<(), Failure> {
     let port = node.local_address().port().to_le_bytes();
     until(node, |next, _| match next.next_event()? {
         Event::Up { .. } => Some(Ok(())),
-        Event::Refused(refusal) => {
-            Some(Err(Failure::Runtime(format!("{to} refused the link: {refusal}"))))
-        }
+        // Whoever was here before is being forgotten.
+        Event::Refused(refused) if matches!(refused.refusal, Refusal::Busy { .. }) => None,
+        Event::Unheard(unheard) => Some(Err(Failure::Runtime(unheard.to_string()))),
+        Event::Refused(refused) => Some(Err(Failure::Runtime(refused.to_string()))),
         _ => None,
     })?;
     send(node, 3, |frame| frame.copy_from_slice(&[PORT_FRAME, port[0], port[1]]))?;

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 
 use super::LinkConfig;
 use crate::wire::hello::{
-    CONFIRM_LEN, Confirm, HELLO_LEN, HELLO_TAGGED, Hello, Nonce, PROTOCOL, Refusal, RingInfo, Tag,
-    WELCOME_LEN, WELCOME_TAGGED, Welcome,
+    CONFIRM_LEN, Confirm, HELLO_LEN, HELLO_TAGGED, Hello, Name, Nonce, PROTOCOL, REFUSE_LEN,
+    REFUSE_TAGGED, Refusal, Refuse, RingInfo, Tag, WELCOME_LEN, WELCOME_TAGGED, Welcome,
 };
 use crate::wire::seal::{Key, SessionKeys, derive, is_equal};
 
@@ -37,6 +37,10 @@ fn welcome_tag(key: &Key, session: u64, welcome: &[u8; WELCOME_LEN], hello: &[u8
 
 fn confirm_tag(keys: &SessionKeys, session: u64, confirm: &Confirm) -> Tag {
     keys.confirm(&[&session.to_le_bytes(), &confirm.hello, &confirm.welcome_nonce])
+}
+
+fn refuse_tag(key: &Key, refuse: &[u8; REFUSE_LEN]) -> Tag {
+    key.tag("LEAP refuse", &[&refuse[..REFUSE_TAGGED]])
 }
 
 /// Whether only one end has a key.
@@ -68,6 +72,52 @@ pub(super) fn hello(
     bytes
 }
 
+/// The REFUSE of the HELLO with this nonce.
+pub(super) fn refuse(
+    config: &LinkConfig,
+    hello_nonce: Nonce,
+    refusal: Refusal,
+) -> [u8; REFUSE_LEN] {
+    let name = config.node.name.clone();
+    let mut bytes = [0; REFUSE_LEN];
+    Refuse { hello_nonce, refusal, name, tag: Tag::default() }.emit(&mut bytes);
+    if let Some(key) = &config.key {
+        let tag = refuse_tag(key, &bytes);
+        bytes[REFUSE_TAGGED..].copy_from_slice(&tag);
+    }
+    bytes
+}
+
+/// What a connector makes of a REFUSE that answers its `hello`, and whether who holds the key said
+/// so. `None` if it answers something else, or says without the key what only the key's holders can
+/// know.
+pub(super) fn accept_refuse(
+    config: &LinkConfig,
+    hello: &[u8; HELLO_LEN],
+    payload: &[u8],
+) -> Option<(Refusal, Name, bool)> {
+    let refuse = Refuse::parse(payload).ok()?;
+    if refuse.hello_nonce[..] != hello[16..32] {
+        return None;
+    }
+    let is_proven = |key| {
+        let bytes = payload.first_chunk();
+        bytes.is_some_and(|bytes| is_equal(&refuse_tag(key, bytes), &refuse.tag))
+    };
+    let is_proven = config.key.as_ref().map(is_proven);
+    if is_proven == Some(false) && !refuse.refusal.is_keyless() {
+        return None;
+    }
+    Some((refuse.refusal, refuse.name, is_proven == Some(true)))
+}
+
+/// A WELCOME that does not lead to a session: why, and whether who holds the key sent it.
+pub(super) struct Unfit {
+    pub(super) refusal: Refusal,
+    pub(super) name: Name,
+    pub(super) is_proven: bool,
+}
+
 /// What a connector makes of the WELCOME that answers its `hello`: the session, and the CONFIRM
 /// that takes it. `None` if it answers something else.
 pub(super) fn accept_welcome(
@@ -75,22 +125,26 @@ pub(super) fn accept_welcome(
     hello: &[u8; HELLO_LEN],
     (from, session): (SocketAddr, u64),
     payload: &[u8],
-) -> Option<Result<(Agreed, [u8; CONFIRM_LEN]), Refusal>> {
+) -> Option<Result<(Agreed, [u8; CONFIRM_LEN]), Unfit>> {
     let welcome = Welcome::parse(payload).ok()?;
     if session == 0 || welcome.hello_nonce[..] != hello[16..32] {
         return None;
     }
+    let unfit = |refusal, is_proven| {
+        let name = welcome.node.name.clone();
+        Some(Err(Unfit { refusal, name, is_proven }))
+    };
     if let Err(refusal) = check_has_key(config.key.is_some(), welcome.has_key) {
-        return Some(Err(refusal));
+        return unfit(refusal, false);
     }
     let bytes = payload.first_chunk()?;
     if let Some(key) = &config.key
         && !is_equal(&welcome_tag(key, session, bytes, hello), &welcome.tag)
     {
-        return Some(Err(Refusal::KeyDiffers));
+        return unfit(Refusal::KeyDiffers, false);
     }
     if let Err(refusal) = config.node.check_next(&welcome.node) {
-        return Some(Err(refusal));
+        return unfit(refusal, config.key.is_some());
     }
     let nonce = hello.get(16..32)?.try_into().ok()?;
     let keys = config.key.as_ref().map(|key| key.session(&nonce, &welcome.nonce));
@@ -114,8 +168,8 @@ pub(super) struct Offers {
 pub(super) enum Judged {
     /// It fits.
     Fits(Hello),
-    /// It does not; the connector is to be told so.
-    Refused(Nonce, Refusal),
+    /// It does not; the connector, which calls itself so, is to be told.
+    Refused(Nonce, Refusal, Name),
     /// It is no HELLO.
     Nonsense,
 }
@@ -128,7 +182,7 @@ impl Offers {
     /// Compares a HELLO with this node.
     pub(super) fn judge(&self, config: &LinkConfig, bytes: &[u8]) -> Judged {
         if let Some((prev, nonce)) = Hello::stranger(bytes) {
-            return Judged::Refused(nonce, Refusal::Version { prev, next: PROTOCOL });
+            return Judged::Refused(nonce, Refusal::Version { prev, next: PROTOCOL }, Name::new());
         }
         let (Ok(hello), Some(raw)) = (Hello::parse(bytes), bytes.first_chunk()) else {
             return Judged::Nonsense;
@@ -144,7 +198,7 @@ impl Offers {
         };
         match check() {
             Ok(()) => Judged::Fits(hello),
-            Err(refusal) => Judged::Refused(hello.nonce, refusal),
+            Err(refusal) => Judged::Refused(hello.nonce, refusal, hello.node.name),
         }
     }
 

@@ -14,6 +14,7 @@
 
 mod bank;
 mod handshake;
+mod progress;
 mod receiver;
 mod rtt;
 mod sender;
@@ -23,27 +24,30 @@ mod tests;
 
 use std::net::SocketAddr;
 
-use heapless::Deque;
-
 pub use bank::{Burst, Mode, Outgoing};
+pub use progress::{Event, Refused, State, Unheard};
 pub use receiver::LinkIn;
 pub use sender::LinkOut;
+
+use handshake::Agreed;
+use progress::Progress;
 
 use super::Micros;
 use crate::wire::Error;
 use crate::wire::datagram::{Datagram, HEADER_LEN, Header, Kind, TAG_BYTES};
-use crate::wire::hello::{CONFIRM_LEN, Refusal, RingInfo};
+use crate::wire::hello::{CONFIRM_LEN, RingInfo};
 use crate::wire::seal::{Key, SessionKeys};
 
 /// A neighbour that says nothing for so long is lost.
 pub const LOST_US: Micros = 1_000_000;
+/// After so much silence the neighbour may have restarted: the sending half asks with a HELLO, and
+/// the receiving one gives its place to another node.
+const SILENCE_US: Micros = 600_000;
 /// How long frames may wait for their acknowledgement: others may come meanwhile, and what the
 /// node sends in reply goes first. The sender expects it.
 const ACK_DELAY_US: Micros = 500;
 /// A link with nothing to say sends a PING as often.
 const PING_US: Micros = 250_000;
-/// Events that wait to be asked for; the oldest is dropped when there are more.
-const EVENTS_MAX: usize = 16;
 /// Most banks a link may have: the kernel's mapping has as many.
 pub const BANKS_MAX: usize = 64;
 
@@ -65,35 +69,6 @@ impl LinkConfig {
     pub fn new(node: RingInfo, key: Option<Key>, seed: [u8; 32]) -> LinkConfig {
         LinkConfig { node, key, n_banks: 16, seed }
     }
-}
-
-/// How a link is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// No session yet.
-    Connecting,
-    /// There is a session, and the neighbour answers.
-    Up,
-    /// There is a session, and the neighbour has been silent for [`LOST_US`].
-    Lost,
-    /// The neighbours do not fit. The link goes on trying.
-    Refused(Refusal),
-}
-
-/// What happened to a link.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The session is up: a new one, or one that was [`Event::Lost`], unharmed.
-    Up {
-        /// Number of the session.
-        session: u64,
-    },
-    /// The neighbour has been silent for [`LOST_US`].
-    Lost,
-    /// Another session took the place of the one before: its frames in flight are gone.
-    Reset,
-    /// The neighbours do not fit. Not repeated while the reason stays the same.
-    Refused(Refusal),
 }
 
 /// What a link has done so far.
@@ -220,57 +195,17 @@ impl Links {
     }
 }
 
-/// State and events of one link.
-struct Progress {
-    state: State,
-    events: Deque<Event, EVENTS_MAX>,
-    told: Option<(Refusal, Micros)>,
-}
-
-impl Progress {
-    fn new() -> Progress {
-        Progress { state: State::Connecting, events: Deque::new(), told: None }
-    }
-
-    fn tell(&mut self, event: Event) {
-        if self.events.is_full() {
-            self.events.pop_front();
-        }
-        // There is room for one.
-        let _ = self.events.push_back(event);
-    }
-
-    /// The session with this number is up.
-    fn up(&mut self, session: u64) {
-        self.state = State::Up;
-        self.told = None;
-        self.tell(Event::Up { session });
-    }
-
-    fn lost(&mut self) {
-        self.state = State::Lost;
-        self.tell(Event::Lost);
-    }
-
-    /// Tells a refusal, if it is another one than before, but never twice a second.
-    fn refused(&mut self, now: Micros, refusal: Refusal) {
-        let is_known =
-            self.told.as_ref().is_some_and(|(old, at)| *old == refusal || now < at + 1_000_000);
-        if self.state != State::Up && self.state != State::Lost {
-            self.state = State::Refused(refusal.clone());
-        }
-        if !is_known {
-            self.told = Some((refusal.clone(), now));
-            self.tell(Event::Refused(refusal));
-        }
-    }
-}
-
 /// `heard_at` as if time had stood still while this node itself was stopped: then the neighbour
 /// could not be heard, and its silence means nothing.
 fn without_pause(heard_at: Micros, before: Micros, now: Micros) -> Micros {
     let pause = now.saturating_sub(before);
     if pause > 2 * PING_US { (heard_at + pause).min(now) } else { heard_at }
+}
+
+/// Whether counters of a session may begin anew. Without keys anybody can count as high as there are
+/// numbers: if nothing newer follows for a while, the newest was not the neighbour's.
+fn is_recounted(agreed: &Agreed, now: Micros, heard_at: Micros) -> bool {
+    agreed.keys.is_none() && now > heard_at + SILENCE_US
 }
 
 /// Whether `a` comes before `b`, where numbers wrap around.

@@ -8,17 +8,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::bank::{Bank, Deposit};
-use super::handshake::{Agreed, Judged, Offers};
+use super::handshake::{self, Agreed, Judged, Offers};
 use super::sender::bank;
 use super::{
-    ACK_DELAY_US, BANKS_MAX, Event, LOST_US, LinkConfig, Progress, State, Stats, Wire, is_before,
-    open_control, send_control, without_pause,
+    ACK_DELAY_US, BANKS_MAX, Event, LOST_US, LinkConfig, Progress, Refused, SILENCE_US, State,
+    Stats, Wire, is_before, is_recounted, open_control, send_control, without_pause,
 };
 use crate::sys::tensor::{self, Device, RxBank};
 use crate::transport::Micros;
 use crate::wire::control::{ACK_MAX, Ack, NACKS_MAX, Nack, Ping};
 use crate::wire::datagram::{Datagram, HEADER_LEN, Header, Kind};
-use crate::wire::hello::{HELLO_LEN, Nonce, REFUSE_LEN, Refusal, RingInfo};
+use crate::wire::hello::{HELLO_LEN, Hello, Name, Nonce, REFUSE_FIXED, Refusal, RingInfo};
 use crate::wire::seal::Randomness;
 
 /// How long a chunk may come later than those behind it, at least.
@@ -43,6 +43,8 @@ pub struct LinkIn {
     offers: Offers,
     progress: Progress,
     session: Option<Session>,
+    /// Who was offered a session last.
+    offered: Option<SocketAddr>,
     banks: Box<[Bank]>,
     /// Greetings since the start of a span.
     greetings: (u32, Micros),
@@ -124,6 +126,7 @@ impl LinkIn {
             offers,
             progress: Progress::new(),
             session: None,
+            offered: None,
             greetings: (0, 0),
             is_left: false,
             serviced_at: 0,
@@ -144,6 +147,11 @@ impl LinkIn {
     /// Where it sends from.
     pub fn address(&self) -> Option<SocketAddr> {
         self.session.as_ref().map(|session| session.agreed.from)
+    }
+
+    /// Where the node that was last offered a session sends from.
+    pub(in crate::transport) fn offered(&self) -> Option<SocketAddr> {
+        self.offered
     }
 
     /// The session's number, once there was one.
@@ -368,7 +376,9 @@ impl LinkIn {
         bytes: &mut [u8],
     ) -> Option<()> {
         let session = self.session.as_mut().filter(|s| s.owns(&from, header))?;
-        if session.newest_ping.is_some_and(|newest| header.counter() <= newest) {
+        let is_newer = session.newest_ping.is_none_or(|newest| header.counter() > newest)
+            || is_recounted(&session.agreed, now, session.heard_at);
+        if !is_newer {
             return None;
         }
         let payload = open_control(header, bytes, session.agreed.keys.as_ref()).ok()?;
@@ -387,8 +397,8 @@ impl LinkIn {
     }
 
     fn revive(&mut self) {
-        if let (State::Lost, Some(id)) = (&self.progress.state, self.session()) {
-            self.progress.up(id);
+        if let (State::Lost, Some(session)) = (&self.progress.state, &self.session) {
+            self.progress.up(session.agreed.id, &session.agreed.peer.name);
         }
     }
 
@@ -424,8 +434,8 @@ impl LinkIn {
         let hello = match self.offers.judge(&self.config, payload) {
             Judged::Fits(hello) => hello,
             Judged::Nonsense => return false,
-            Judged::Refused(nonce, refusal) => {
-                self.refuse(now, from, nonce, refusal, wire);
+            Judged::Refused(nonce, refusal, name) => {
+                self.refuse((now, from), nonce, (refusal, name), wire);
                 return true;
             }
         };
@@ -438,30 +448,34 @@ impl LinkIn {
             if is_kept && session.agreed.keys.is_some() {
                 return true;
             }
-            let is_same_place = session.agreed.peer.layers() == hello.node.layers();
-            if self.progress.state == State::Up && !is_same_place {
-                self.refuse(now, from, hello.nonce, Refusal::Busy, wire);
+            if self.progress.state == State::Up && session.is_held_against(now, from, &hello) {
+                let with = session.agreed.peer.name.clone();
+                let refusal = (Refusal::Busy { with }, hello.node.name);
+                self.refuse((now, from), hello.nonce, refusal, wire);
                 return true;
             }
         }
         let Some(raw) = payload.first_chunk::<HELLO_LEN>() else { return false };
         let (session, welcome) = self.offers.welcome(&self.config, from, raw, hello.nonce);
         send_control(wire, from, (Kind::Welcome, session, 0), None, &welcome);
+        self.offered = Some(from);
         true
     }
 
     fn refuse(
         &mut self,
-        now: Micros,
-        from: SocketAddr,
+        (now, from): (Micros, SocketAddr),
         nonce: Nonce,
-        refusal: Refusal,
+        (refusal, name): (Refusal, Name),
         wire: &mut impl Wire,
     ) {
-        let mut payload = [0; REFUSE_LEN];
-        refusal.emit(&nonce, &mut payload);
-        send_control(wire, from, (Kind::Refuse, 0, 0), None, &payload);
-        self.progress.refused(now, refusal);
+        let payload = handshake::refuse(&self.config, nonce, refusal.clone());
+        // All that another version may understand.
+        let is_stranger = matches!(refusal, Refusal::Version { .. });
+        let bytes = if is_stranger { REFUSE_FIXED } else { payload.len() };
+        send_control(wire, from, (Kind::Refuse, 0, 0), None, &payload[..bytes]);
+        let (is_next, by_peer, is_proven) = (false, false, false);
+        self.progress.refused(now, Refused { refusal, is_next, by_peer, name, from, is_proven });
     }
 
     fn on_confirm(&mut self, now: Micros, from: SocketAddr, id: u64, payload: &[u8]) -> bool {
@@ -484,8 +498,8 @@ impl LinkIn {
             self.progress.tell(Event::Reset);
         }
         self.banks.iter_mut().for_each(Bank::clear);
+        self.progress.up(id, &agreed.peer.name);
         self.session = Some(Session::new(agreed, now, self.banks.len()));
-        self.progress.up(id);
         true
     }
 
@@ -549,6 +563,13 @@ impl Session {
             srtt_us: 0,
             nack_at: [0; BANKS_MAX],
         }
+    }
+
+    /// Whether `hello` is of another node than the session's, which still answers. One that has died
+    /// does not, or leaves its socket's address to the next.
+    fn is_held_against(&self, now: Micros, from: SocketAddr, hello: &Hello) -> bool {
+        let is_other = self.agreed.instance != hello.instance && self.agreed.from != from;
+        is_other && now <= self.heard_at + SILENCE_US
     }
 
     /// Whether a datagram may be the neighbour's: who seals proves it wherever it sends from.

@@ -4,23 +4,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::bank::{Bank, Mode};
-use super::handshake::{self, Agreed};
+use super::handshake::{self, Agreed, Unfit};
 use super::rtt::Rtt;
 use super::{
-    BANKS_MAX, Event, LOST_US, LinkConfig, PING_US, Progress, State, Stats, Wire, is_before,
-    open_control, send_control, without_pause,
+    BANKS_MAX, Event, LOST_US, LinkConfig, PING_US, Progress, Refused, SILENCE_US, State, Stats,
+    Unheard, Wire, is_before, is_recounted, open_control, send_control, without_pause,
 };
 use crate::sys::tensor::{self, Device};
 use crate::transport::Micros;
 use crate::wire::control::{Ack, Chunks, PING_LEN, Ping};
 use crate::wire::datagram::{HEADER_LEN, Header, Kind, SLOTS_BYTES};
-use crate::wire::hello::{CONFIRM_LEN, HELLO_LEN, Refusal, RingInfo};
+use crate::wire::hello::{CONFIRM_LEN, HELLO_LEN, RingInfo};
 use crate::wire::seal::Randomness;
 
 /// First and longest pause between two HELLOs.
 const HELLO_US: (Micros, Micros) = (50_000, 1_000_000);
-/// After so much silence the neighbour may have restarted: a HELLO asks.
-const SILENCE_US: Micros = 600_000;
 /// How often a CONFIRM is repeated before the connector begins again.
 const CONFIRM_TRIES: u32 = 8;
 const CONFIRM_US: Micros = 50_000;
@@ -28,6 +26,11 @@ const CONFIRM_US: Micros = 50_000;
 const READ_US: Micros = 200;
 /// Bytes that may be on the way: at first, and at least whatever is lost.
 const FLIGHT_BYTES: (u32, u32) = (512 << 10, SLOTS_BYTES as u32);
+/// So many answers in a row that deny what others said before: the other ones were forged.
+const ASTRAY_MAX: u32 = 8;
+/// A session without keys that is lost for so long is not asked for again, but for another: whatever
+/// strangers made of the one here, the neighbour may be well.
+const RESUME_US: Micros = 10_000_000;
 /// The last frame number of a sealed session, so that no nonce comes twice.
 const SEALED_SEQ_MAX: u32 = u32::MAX - 1024;
 
@@ -58,6 +61,7 @@ struct Attempt {
     hello: [u8; HELLO_LEN],
     resume: u64,
     at: Micros,
+    sent_at: Micros,
     pause: Micros,
     counter: u64,
 }
@@ -76,6 +80,8 @@ struct Session {
     agreed: Agreed,
     counter: u64,
     newest_answer: Option<u64>,
+    /// Answers in a row that do not fit what was acknowledged.
+    n_astray: u32,
     base: u32,
     sent: u32,
     head: u32,
@@ -151,7 +157,14 @@ impl LinkOut {
             random,
             instance,
             progress: Progress::new(),
-            attempt: Attempt { hello, resume: 0, at: now, pause: HELLO_US.0, counter: 0 },
+            attempt: Attempt {
+                hello,
+                resume: 0,
+                at: now,
+                sent_at: now,
+                pause: HELLO_US.0,
+                counter: 0,
+            },
             offer: None,
             heard_from: None,
             session: None,
@@ -261,6 +274,16 @@ impl LinkOut {
         !self.progress.events.is_empty() || (self.wants_room && self.has_room())
     }
 
+    /// Whether the next node, or something in its place, has ever answered.
+    pub(in crate::transport) fn is_heard(&self) -> bool {
+        self.session.is_some() || self.progress.state != State::Connecting
+    }
+
+    /// The carrier knows why nothing is heard.
+    pub(in crate::transport) fn on_unheard(&mut self, unheard: Unheard) {
+        self.progress.tell(Event::Unheard(unheard));
+    }
+
     /// There is a new connection: begins on it at once.
     pub fn on_connect(&mut self, now: Micros) {
         self.offer = None;
@@ -279,8 +302,8 @@ impl LinkOut {
     fn greet(&mut self, now: Micros, resume: u64) {
         let nonce = self.random.draw();
         let hello = handshake::hello(&self.config, self.instance, nonce, resume);
-        let counter = self.attempt.counter;
-        self.attempt = Attempt { hello, resume, at: now, pause: HELLO_US.0, counter };
+        let Attempt { counter, sent_at, .. } = self.attempt;
+        self.attempt = Attempt { hello, resume, at: now, sent_at, pause: HELLO_US.0, counter };
     }
 
     // What arrives
@@ -295,7 +318,7 @@ impl LinkOut {
     ) {
         let is_used = match header.kind {
             Kind::Welcome => self.on_welcome(now, from, header, &bytes[HEADER_LEN..]),
-            Kind::Refuse => self.on_refuse(now, &bytes[HEADER_LEN..]),
+            Kind::Refuse => self.on_refuse(now, from, &bytes[HEADER_LEN..]),
             Kind::Ack | Kind::Pong => {
                 self.take_offer(now, from, header, bytes)
                     || self.on_answer(now, from, header, bytes).is_some()
@@ -316,8 +339,12 @@ impl LinkOut {
         let place = (from, header.session);
         match handshake::accept_welcome(&self.config, &self.attempt.hello, place, body) {
             None => false,
-            Some(Err(refusal)) => {
-                self.refused(now, refusal);
+            Some(Err(Unfit { refusal, name, is_proven })) => {
+                let by_peer = false;
+                self.refused(
+                    now,
+                    Refused { refusal, is_next: true, by_peer, name, from, is_proven },
+                );
                 true
             }
             Some(Ok((agreed, confirm))) => {
@@ -327,19 +354,21 @@ impl LinkOut {
         }
     }
 
-    fn on_refuse(&mut self, now: Micros, payload: &[u8]) -> bool {
-        let Ok((nonce, refusal)) = Refusal::parse(payload) else { return false };
-        if nonce[..] != self.attempt.hello[16..32] || self.offer.is_some() {
+    fn on_refuse(&mut self, now: Micros, from: SocketAddr, payload: &[u8]) -> bool {
+        let answer = handshake::accept_refuse(&self.config, &self.attempt.hello, payload);
+        let Some((refusal, name, is_proven)) = answer.filter(|_| self.offer.is_none()) else {
             return false;
-        }
-        self.refused(now, refusal);
+        };
+        let by_peer = true;
+        self.refused(now, Refused { refusal, is_next: true, by_peer, name, from, is_proven });
         true
     }
 
-    fn refused(&mut self, now: Micros, refusal: Refusal) {
-        self.progress.refused(now, refusal);
+    /// Tries on, but no longer in haste. Refusals in any number do not put it off.
+    fn refused(&mut self, now: Micros, refused: Refused) {
+        self.progress.refused(now, refused);
         self.attempt.pause = HELLO_US.1;
-        self.attempt.at = now + HELLO_US.1;
+        self.attempt.at = self.attempt.sent_at + HELLO_US.1;
     }
 
     /// The first answer under an offered session's keys makes it the link's session.
@@ -363,7 +392,7 @@ impl LinkOut {
         if offer.tries == 1 {
             session.rtt.sample(now - offer.sent_at);
         }
-        self.progress.up(session.agreed.id);
+        self.progress.up(session.agreed.id, &session.agreed.peer.name);
         self.session = Some(session);
         self.sent = [Sent::default(); BANKS_MAX];
         self.is_reserved = false;
@@ -381,7 +410,8 @@ impl LinkOut {
         bytes: &mut [u8],
     ) -> Option<()> {
         let session = self.session.as_mut().filter(|s| s.agreed.id == header.session)?;
-        let is_newer = session.newest_answer.is_none_or(|newest| header.counter() > newest);
+        let is_newer = session.newest_answer.is_none_or(|newest| header.counter() > newest)
+            || is_recounted(&session.agreed, now, session.heard_at);
         let is_asked = self.offer.as_ref().is_some_and(|offer| offer.agreed.from == from);
         let is_known = from == session.agreed.from || session.agreed.keys.is_some() || is_asked;
         if !is_known {
@@ -396,7 +426,7 @@ impl LinkOut {
         if session.is_in_touch(&ack) {
             session.heard_at = now;
             if self.progress.state != State::Up {
-                self.progress.up(session.agreed.id);
+                self.progress.up(session.agreed.id, &session.agreed.peer.name);
             }
             let is_looking = self.attempt.resume == header.session;
             if is_looking && self.attempt.at != Micros::MAX {
@@ -419,7 +449,12 @@ impl LinkOut {
             session.rtt.sample(now - session.ping_at);
         }
         let is_sent = |seq: u32| !is_before(seq, session.base) && !is_before(session.sent, seq);
-        if !is_sent(ack.next) {
+        let is_astray = !is_sent(ack.next);
+        session.n_astray = if is_astray { session.n_astray + 1 } else { 0 };
+        if is_astray {
+            if session.agreed.keys.is_none() && session.n_astray == ASTRAY_MAX {
+                self.greet(now, 0);
+            }
             return;
         }
         if ack.next != session.base {
@@ -476,6 +511,13 @@ impl LinkOut {
         {
             self.attempt.at = now;
         }
+        if let Some(session) = &self.session
+            && self.attempt.resume != 0
+            && session.agreed.keys.is_none()
+            && now > session.heard_at + RESUME_US
+        {
+            self.greet(now, 0);
+        }
         if let Some(offer) = &mut self.offer {
             if offer.tries >= CONFIRM_TRIES {
                 self.offer = None;
@@ -492,7 +534,7 @@ impl LinkOut {
             for place in different(&places) {
                 send_control(wire, place, id, None, &attempt.hello);
             }
-            attempt.at = now + attempt.pause;
+            (attempt.sent_at, attempt.at) = (now, now + attempt.pause);
             attempt.pause = (attempt.pause * 2).min(HELLO_US.1);
         }
     }
@@ -556,6 +598,7 @@ impl Session {
             agreed,
             counter: 0,
             newest_answer: Some(counter),
+            n_astray: 0,
             base: 0,
             sent: 0,
             head: 0,

@@ -11,7 +11,7 @@ use crate::transport::Endpoint;
 use crate::transport::fault::{Dice, Faults};
 use crate::transport::loopback::{Loopback, Network, address};
 use crate::wire::datagram::{CHUNK_BYTES, FRAME_MAX, VERSION};
-use crate::wire::hello::name;
+use crate::wire::hello::{self, Refusal, Refuse, WELCOME_LEN, WELCOME_TAGGED, Welcome, name};
 use crate::wire::{Dtype, datagram};
 
 fn node(layers: std::ops::Range<u32>) -> RingInfo {
@@ -336,7 +336,7 @@ impl Wire for Recorder {
 
 // Who may talk to whom
 
-fn refusal(a: LinkConfig, b: LinkConfig) -> Refusal {
+fn refusal(a: LinkConfig, b: LinkConfig, has_same_key: bool) -> Refusal {
     let network = Network::new(1, Faults::NONE);
     let mut a = network.endpoint(a, Some(1));
     let mut b = network.endpoint(b, None);
@@ -347,32 +347,65 @@ fn refusal(a: LinkConfig, b: LinkConfig) -> Refusal {
     }
     let next = a.links().next.as_mut().unwrap();
     let prev = b.links().prev.as_mut().unwrap();
-    let State::Refused(refusal) = next.state().clone() else { panic!("{:?}", next.state()) };
-    assert_eq!(next.next_event(), Some(Event::Refused(refusal.clone())));
+    let State::Refused(there) = next.state().clone() else { panic!("{:?}", next.state()) };
+    assert_eq!(next.next_event(), Some(Event::Refused(there.clone())));
     assert_eq!(next.next_event(), None, "told once");
-    assert_eq!(prev.next_event(), Some(Event::Refused(refusal.clone())), "told on both ends");
+    let Some(Event::Refused(here)) = prev.next_event() else { panic!("told on both ends") };
     assert_eq!(prev.next_event(), None, "told once");
     assert_eq!((next.session(), prev.session()), (None, None));
-    refusal
+    assert_eq!(here.refusal, there.refusal);
+    assert_eq!((here.name.as_str(), here.from), ("n0", address(0)));
+    assert_eq!((there.name.as_str(), there.from), ("n2", address(1)));
+    assert!((there.is_next, there.by_peer) == (true, true) && !here.is_next && !here.by_peer);
+    // Only who has the same key, and answers this very HELLO, makes trying on a vain thing.
+    assert!(!here.is_final());
+    assert_eq!(there.is_final(), has_same_key);
+    there.refusal
 }
 
 #[test]
 fn nodes_that_do_not_fit_are_refused_on_both_ends() {
-    let change = |change: fn(&mut RingInfo)| {
-        let mut config = config(2..4, None, 0);
-        change(&mut config.node);
-        refusal(self::config(0..2, None, 0), config)
+    for key in [None, Some(1)] {
+        let change = |change: fn(&mut RingInfo)| {
+            let mut config = config(2..4, key, 0);
+            change(&mut config.node);
+            refusal(self::config(0..2, key, 0), config, key.is_some())
+        };
+        assert_eq!(change(|n| n.model = 8), Refusal::Model { prev: 7, next: 8 });
+        assert!(matches!(change(|n| n.vocab_size = 8), Refusal::Dims { .. }));
+        assert!(matches!(change(|n| n.dtype = Dtype::F16), Refusal::Dtype { .. }));
+        assert_eq!(change(|n| n.first_layer = 3), Refusal::Layers { prev: 0..2, next: 3..4 });
+        assert_eq!(change(|n| n.first_layer = 1), Refusal::Layers { prev: 0..2, next: 1..4 });
+    }
+}
+
+#[test]
+fn a_refusal_names_the_node_its_place_and_what_to_do() {
+    let mut refused = Refused {
+        refusal: Refusal::Dtype { prev: Dtype::F16, next: Dtype::F32 },
+        is_next: true,
+        by_peer: true,
+        name: name("pi"),
+        from: "[::ffff:10.0.0.2]:9999".parse().unwrap(),
+        is_proven: false,
     };
-    assert_eq!(change(|n| n.model = 8), Refusal::Model { prev: 7, next: 8 });
-    assert!(matches!(change(|n| n.vocab_size = 8), Refusal::Dims { .. }));
-    assert!(matches!(change(|n| n.dtype = Dtype::F16), Refusal::Dtype { .. }));
-    assert_eq!(change(|n| n.first_layer = 3), Refusal::Layers { prev: 0..2, next: 3..4 });
-    assert_eq!(change(|n| n.first_layer = 1), Refusal::Layers { prev: 0..2, next: 1..4 });
+    assert_eq!(
+        refused.to_string(),
+        "pi at 10.0.0.2:9999 refuses this node: activations are f16 on this node, f32 on pi; give \
+         all nodes the same --wire"
+    );
+    (refused.is_next, refused.by_peer) = (false, false);
+    refused.refusal = Refusal::Busy { with: name("desk") };
+    assert_eq!(
+        refused.to_string(),
+        "pi at 10.0.0.2:9999 is refused: the node before this node is desk, which answers; end \
+         that one first"
+    );
 }
 
 #[test]
 fn keys_must_be_the_same() {
-    let with = |a, b| refusal(config(0..2, a, 0), config(2..4, b, 0));
+    let with = |a, b| refusal(config(0..2, a, 0), config(2..4, b, 0), false);
     assert_eq!(with(None, Some(1)), Refusal::KeyNeeded);
     assert_eq!(with(Some(1), None), Refusal::KeyUnwanted);
     assert_eq!(with(Some(1), Some(2)), Refusal::KeyDiffers);
@@ -388,30 +421,70 @@ fn another_protocol_version_is_refused() {
     let mut links = Links { next: None, prev: Some(LinkIn::new(config(2..4, None, 0))) };
     fix_checksum(&mut hello);
     links.on_datagram(0, address(0), &mut hello, &mut wire).unwrap();
-    let (_, refusal) = Refusal::parse(&wire.sent[0][HEADER_LEN..]).unwrap();
-    assert_eq!(refusal, Refusal::Version { prev: 9, next: 1 });
+    let refuse = Refuse::parse(&wire.sent[0][HEADER_LEN..]).unwrap();
+    let wanted = Refusal::Version { prev: 9, next: hello::PROTOCOL };
+    assert_eq!(refuse.refusal, wanted);
+    assert_eq!(wire.sent[0].len(), HEADER_LEN + hello::REFUSE_FIXED, "what all versions read");
     let mut answer = wire.sent.remove(0);
     let mut links = Links { next: Some(next), prev: None };
     links.on_datagram(0, address(1), &mut answer, &mut wire).unwrap();
     let next = links.next.unwrap();
-    assert_eq!(*next.state(), State::Refused(Refusal::Version { prev: 9, next: 1 }));
+    assert!(matches!(next.state(), State::Refused(refused) if refused.refusal == wanted));
 }
 
 #[test]
 fn a_second_neighbour_is_told_that_the_place_is_taken() {
-    let mut sim = Sim::new(2, Some(Faults::NONE));
-    sim.exchange(2);
-    let other = LinkConfig { node: node(1..2), ..config(0..2, sim.key, 5) };
-    let mut other = sim.network.endpoint(other, Some(1));
-    for _ in 0..50 {
-        other.service(Duration::ZERO).unwrap();
-        sim.step();
+    // Another place of the ring, and the same one: a second master, or a worker of the same name.
+    for other in [node(1..2), node(0..2)] {
+        let mut sim = Sim::new(2, Some(Faults::NONE));
+        sim.exchange(2);
+        sim.events();
+        let session = sim.prev().session();
+        let other = LinkConfig { node: other, ..config(0..2, sim.key, 5) };
+        let mut other = sim.network.endpoint(other, Some(1));
+        let (mut n_frames, end) = (2, sim.network.now() + 30_000_000);
+        while sim.network.now() < end {
+            other.service(Duration::ZERO).unwrap();
+            n_frames += 1;
+            sim.exchange(n_frames);
+        }
+        let next = other.links().next.as_mut().unwrap();
+        let State::Refused(refused) = next.state() else { panic!("{:?}", next.state()) };
+        assert_eq!(refused.refusal, Refusal::Busy { with: name("n0") });
+        assert!(!refused.is_final());
+        assert!(next.next_event().is_some() && next.next_event().is_none(), "told once");
+        let (events, told) = sim.events();
+        assert_eq!((events, told.len()), (vec![], 1), "the session goes on, and it is told once");
+        assert_eq!(sim.prev().session(), session);
+        // Once the first one is gone, the second takes its place.
+        sim.network.stop(0);
+        let is_up = |sim: &mut Sim| {
+            other.service(Duration::ZERO).unwrap();
+            sim.b.service(Duration::ZERO).unwrap();
+            sim.network.step();
+            sim.prev().session() != session
+        };
+        let end = sim.network.now() + 2_000_000;
+        let mut is_up = is_up;
+        while !is_up(&mut sim) {
+            assert!(sim.network.now() < end, "the place is not given up");
+        }
     }
-    let state = other.links().next.as_ref().unwrap().state().clone();
-    assert_eq!(state, State::Refused(Refusal::Busy));
-    sim.network.stop(2);
-    assert!(sim.is_up());
-    sim.exchange(5);
+}
+
+#[test]
+fn who_died_is_replaced_at_once() {
+    for key in [None, Some(9)] {
+        let mut sim = Sim::new(2, Some(Faults::NONE));
+        sim.key = key;
+        sim.a = sim.network.restart(0, config(0..2, key, 1), Some(1));
+        sim.b = sim.network.restart(1, config(2..4, key, 1), Some(0));
+        sim.exchange(2);
+        let session = sim.prev().session();
+        sim.a = sim.network.restart(0, config(0..2, key, 2), Some(1));
+        (sim.sent, sim.received, sim.run) = (0, 0, 1);
+        sim.steps_until("the next life", 10_000, |sim| sim.prev().session() != session);
+    }
 }
 
 // Strangers
@@ -419,6 +492,94 @@ fn a_second_neighbour_is_told_that_the_place_is_taken() {
 fn fix_checksum(datagram: &mut [u8]) {
     let crc = datagram::checksum(&datagram[..28], &datagram[HEADER_LEN..]);
     datagram[28..HEADER_LEN].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// What strangers say to a node that waits for its ring: what it greets with is theirs to read.
+fn strange_words(hello: &[u8]) -> Vec<Vec<u8>> {
+    let greeting = |config: LinkConfig| {
+        let mut wire = Recorder::default();
+        LinkOut::new(config, Mode::Datagrams, address(1), 0).transmit(0, &mut wire);
+        wire.sent.remove(0)
+    };
+    let mut version = greeting(config(2..4, None, 3));
+    version[HEADER_LEN] = 9;
+    fix_checksum(&mut version);
+    let model = |key| {
+        let mut config = config(2..4, key, 3);
+        config.node.model = 8;
+        greeting(config)
+    };
+    let mut said = vec![
+        greeting(config(2..4, None, 3)),
+        greeting(config(2..4, Some(8), 3)),
+        version,
+        model(None),
+        model(Some(9)),
+    ];
+    let hello_nonce = hello[HEADER_LEN + 16..HEADER_LEN + 32].try_into().unwrap();
+    let answer = |kind, payload: &[u8]| forged((kind, 5, 0), payload);
+    for refusal in [
+        Refusal::Version { prev: 1, next: 1 },
+        Refusal::KeyNeeded,
+        Refusal::KeyUnwanted,
+        Refusal::KeyDiffers,
+        Refusal::Model { prev: 7, next: 9 },
+        Refusal::Layers { prev: 0..2, next: 3..4 },
+        Refusal::Busy { with: name("n9") },
+        Refusal::Other(99),
+    ] {
+        let mut payload = [0; hello::REFUSE_LEN];
+        Refuse { hello_nonce, refusal, name: name("n2"), tag: [1; 16] }.emit(&mut payload);
+        said.push(answer(Kind::Refuse, &payload));
+    }
+    for (has_key, model) in [(false, 7), (true, 7), (true, 8), (false, 8)] {
+        let node = RingInfo { model, ..node(2..4) };
+        let (instance, nonce, tag) = (1, [2; 16], [3; 16]);
+        let mut payload = [0; WELCOME_LEN];
+        Welcome { has_key, n_banks: 4, instance, hello_nonce, nonce, node, tag }.emit(&mut payload);
+        assert_eq!(payload[WELCOME_TAGGED..], tag);
+        said.push(answer(Kind::Welcome, &payload));
+    }
+    said
+}
+
+#[test]
+fn nothing_that_strangers_say_to_a_waiting_node_is_final() {
+    for key in [None, Some(9)] {
+        let mut wire = Recorder::default();
+        let out = LinkOut::new(config(0..2, key, 0), Mode::Datagrams, address(1), 0);
+        let prev = LinkIn::new(config(0..2, key, 0));
+        let mut waiting = Links { next: Some(out), prev: Some(prev) };
+        let mut told = Vec::new();
+        for now in (0..60_000_000).step_by(50_000) {
+            waiting.transmit(now, &mut wire);
+            let Some(hello) = wire.sent.iter().rfind(|d| d[5] == Kind::Hello as u8).cloned() else {
+                continue;
+            };
+            for mut said in strange_words(&hello) {
+                let _ = waiting.on_datagram(now, address(5), &mut said, &mut wire);
+            }
+            let next = waiting.next.as_mut().unwrap();
+            told.extend(std::iter::from_fn(|| next.next_event()));
+            let prev = waiting.prev.as_mut().unwrap();
+            told.extend(std::iter::from_fn(|| prev.next_event()));
+        }
+        assert!(told.len() > 3, "{told:?}");
+        for (i, event) in told.iter().enumerate() {
+            let Event::Refused(refused) = event else { panic!("{event:?}") };
+            assert!(!refused.is_final(), "{refused}");
+            assert_eq!(refused.from, address(5));
+            assert!(!told[..i].contains(event), "told once: {refused}");
+        }
+        // The right neighbour is as welcome as before. Without a key a stranger's WELCOME is as good
+        // as any, and has to time out.
+        let mut right = Links { next: None, prev: Some(LinkIn::new(config(2..4, key, 0))) };
+        for now in (60_000_000..64_000_000).step_by(1_000) {
+            carry(&mut waiting, &mut right, [0, 1], now, &mut Vec::new());
+            carry(&mut right, &mut waiting, [1, 0], now, &mut Vec::new());
+        }
+        assert_eq!(*waiting.next.as_ref().unwrap().state(), State::Up);
+    }
 }
 
 /// A datagram that nobody honest sends.
@@ -636,6 +797,60 @@ fn an_open_session_with_forged_data_never_panics_or_hangs() {
     });
 }
 
+/// A control datagram of a session without keys, as anybody may send it.
+fn forged(id: (Kind, u64, u64), payload: &[u8]) -> Vec<u8> {
+    let mut wire = Recorder::default();
+    send_control(&mut wire, address(0), id, None, payload);
+    wire.sent.remove(0)
+}
+
+#[test]
+fn no_single_forged_datagram_ends_a_link_without_a_key() {
+    const LAST: u64 = (1 << 48) - 1;
+    let answer = |next| {
+        let mut bytes = [0; crate::wire::control::ACK_MAX];
+        let ack = crate::wire::control::Ack { next, window_end: 64, ..Default::default() };
+        let len = ack.emit(&mut bytes);
+        bytes[..len].to_vec()
+    };
+    let mut ping = [0; crate::wire::control::PING_LEN];
+    crate::wire::control::Ping { name: 9, next: 0, srtt_us: 0 }.emit(&mut ping);
+    for (kind, payload) in [
+        (Kind::Pong, answer(0)),
+        (Kind::Ack, answer(3)),
+        // What was never received, if it is believed.
+        (Kind::Ack, answer(5)),
+        (Kind::Ping, ping.to_vec()),
+    ] {
+        let mut sim = Sim::new(1, Some(Faults::NONE));
+        sim.key = None;
+        sim.a = sim.network.restart(0, config(0..2, None, 1), Some(1));
+        sim.b = sim.network.restart(1, config(2..4, None, 1), Some(0));
+        sim.exchange(3);
+        let session = sim.prev().session().unwrap();
+        // Two frames under way, which a forged acknowledgement may claim to have arrived.
+        sim.network.partition(0, 1, true);
+        sim.send(5);
+        sim.step();
+        let to = if kind == Kind::Ping { 1 } else { 0 };
+        let bytes = forged((kind, session, LAST), &payload);
+        sim.network.inject(address(1 - to), to, &bytes);
+        sim.a.service(Duration::ZERO).unwrap();
+        sim.b.service(Duration::ZERO).unwrap();
+        sim.network.partition(0, 1, false);
+        let end = sim.network.now() + 20_000_000;
+        sim.steps_until("time to pass", 21_000_000, |sim| sim.network.now() > end);
+        assert!(sim.is_up(), "{kind:?}: {:?}", sim.next().state());
+        assert_eq!(sim.next().in_flight(), 0, "{kind:?}");
+        // Frames go on, in this session or the next.
+        while sim.prev().front().is_some() {
+            sim.prev().release();
+        }
+        (sim.run, sim.sent, sim.received) = (7, 0, 0);
+        sim.exchange(10);
+    }
+}
+
 #[test]
 fn floods_of_greetings_leave_the_session_alone() {
     let mut sim = Sim::new(8, Some(Faults::NONE));
@@ -657,7 +872,9 @@ fn floods_of_greetings_leave_the_session_alone() {
         sim.exchange(2 + round);
     }
     assert_eq!(sim.prev().session(), session);
-    assert_eq!(sim.events().1, [Event::Up { session: session.unwrap() }]);
+    let events = sim.events().1;
+    assert_eq!(events[0], Event::Up { session: session.unwrap() });
+    assert_eq!(events.len(), 2, "that the place is taken is told once: {events:?}");
 }
 
 #[test]

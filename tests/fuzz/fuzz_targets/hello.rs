@@ -3,7 +3,7 @@
 #![no_main]
 
 use leap::wire::hello::{
-    CONFIRM_LEN, Confirm, HELLO_LEN, Hello, REFUSE_LEN, Refusal, WELCOME_LEN, Welcome,
+    CONFIRM_LEN, Confirm, HELLO_LEN, Hello, REFUSE_LEN, Refuse, WELCOME_LEN, Welcome,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -27,10 +27,10 @@ fuzz_target!(|bytes: &[u8]| {
         confirm.emit(&mut emitted);
         assert_eq!(emitted, bytes);
     }
-    if let Ok((nonce, refusal)) = Refusal::parse(bytes) {
+    if let Ok(refuse) = Refuse::parse(bytes) {
         let mut emitted = [0xa5; REFUSE_LEN];
-        refusal.emit(&nonce, &mut emitted);
-        assert_eq!(Refusal::parse(&emitted), Ok((nonce, refusal.clone())));
-        let _ = refusal.to_string();
+        refuse.emit(&mut emitted);
+        assert_eq!(Refuse::parse(&emitted), Ok(refuse.clone()));
+        let _ = refuse.refusal.to_string();
     }
 });

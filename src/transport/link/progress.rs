@@ -1,0 +1,195 @@
+//! What becomes of a link, and what its node is told of that.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use heapless::Deque;
+
+use crate::transport::Micros;
+use crate::wire::hello::{Name, Refusal};
+
+/// Events that wait to be asked for; the oldest is dropped when there are more.
+const EVENTS_MAX: usize = 16;
+/// Refusals that are remembered, so that they are told once.
+const TOLD_MAX: usize = 16;
+/// First and longest pause between two refusals that nobody proved, whatever they say: strangers
+/// find no end of reasons.
+const TELL_US: (Micros, Micros) = (250_000, 64_000_000);
+
+/// How a link is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No session yet.
+    Connecting,
+    /// There is a session, and the neighbour answers.
+    Up,
+    /// There is a session, and the neighbour has been silent for [`super::LOST_US`].
+    Lost,
+    /// The neighbours do not fit. The link goes on trying.
+    Refused(Refused),
+}
+
+/// What happened to a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The session is up: a new one, or one that was [`Event::Lost`], unharmed.
+    Up {
+        /// Number of the session.
+        session: u64,
+    },
+    /// The neighbour has been silent for [`super::LOST_US`].
+    Lost,
+    /// Another session took the place of the one before: its frames in flight are gone.
+    Reset,
+    /// Someone and this node do not fit. Told once for each reason, name and host.
+    Refused(Refused),
+    /// Nothing has ever been heard of the next node, and its host says why.
+    Unheard(Unheard),
+}
+
+/// Where nothing is heard of a next node, although its host answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unheard {
+    /// Where it should be.
+    pub to: SocketAddr,
+    /// Whether it should take streams; else datagrams.
+    pub is_stream: bool,
+    /// Whether it takes the other of the two.
+    pub has_other: bool,
+}
+
+impl fmt::Display for Unheard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (host, port) = (self.to.ip().to_canonical(), self.to.port());
+        let (own, other) = if self.is_stream { ("TCP", "UDP") } else { ("UDP", "TCP") };
+        match self.has_other {
+            true => write!(
+                f,
+                "the next node is not heard on {own} port {port} of {host}, but its {other} port is \
+                 open; give all nodes the same --transport"
+            ),
+            false => write!(
+                f,
+                "nobody listens on {own} port {port} of {host}; start the next node, with the same \
+                 --transport"
+            ),
+        }
+    }
+}
+
+/// Who does not fit, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The reason.
+    pub refusal: Refusal,
+    /// Whether it is the next node, or what answers in its place; else one that greeted this node.
+    pub is_next: bool,
+    /// Whether the other one refuses; else this node does.
+    pub by_peer: bool,
+    /// What the other one calls itself; empty if it did not say.
+    pub name: Name,
+    /// Where it is.
+    pub from: SocketAddr,
+    /// Whether it proved to hold the key, for this very attempt. What greets a node proves nothing of
+    /// the sort: a HELLO may be a recorded one.
+    pub is_proven: bool,
+}
+
+impl Refused {
+    /// Whether trying on is in vain until someone changes a setting. Without proof anybody may have
+    /// said so, and a busy neighbour becomes free.
+    pub fn is_final(&self) -> bool {
+        self.is_proven && !matches!(self.refusal, Refusal::Busy { .. } | Refusal::Other(_))
+    }
+
+    /// Whether it would be the same line once more. Ports change with every connection.
+    fn is_like(&self, other: &Refused) -> bool {
+        let unplaced = |refused: &Refused| {
+            let from = SocketAddr::new(refused.from.ip(), 0);
+            Refused { from, ..refused.clone() }
+        };
+        unplaced(self) == unplaced(other)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let from = SocketAddr::new(self.from.ip().to_canonical(), self.from.port());
+        let name = match (self.name.as_str(), self.is_next) {
+            ("", true) => "the next node",
+            ("", false) => "a node",
+            (name, _) => name,
+        };
+        let how = if self.by_peer { "refuses this node" } else { "is refused" };
+        let (prev, next) = if self.is_next { ("this node", name) } else { (name, "this node") };
+        write!(f, "{name} at {from} {how}: {}", self.refusal.between(prev, next))
+    }
+}
+
+/// State and events of one link.
+pub(super) struct Progress {
+    pub(super) state: State,
+    pub(super) events: Deque<Event, EVENTS_MAX>,
+    told: Deque<Refused, TOLD_MAX>,
+    tell_at: Micros,
+    pause: Micros,
+}
+
+impl Progress {
+    pub(super) fn new() -> Progress {
+        Progress {
+            state: State::Connecting,
+            events: Deque::new(),
+            told: Deque::new(),
+            tell_at: 0,
+            pause: TELL_US.0,
+        }
+    }
+
+    pub(super) fn tell(&mut self, event: Event) {
+        if self.events.is_full() {
+            self.events.pop_front();
+        }
+        // There is room for one.
+        let _ = self.events.push_back(event);
+    }
+
+    /// The session with this number is up, with the neighbour of this name. If that is refused later,
+    /// it is told again.
+    pub(super) fn up(&mut self, session: u64, name: &Name) {
+        self.state = State::Up;
+        for _ in 0..self.told.len() {
+            if let Some(told) = self.told.pop_front().filter(|told| told.name != *name) {
+                // There was room for it.
+                let _ = self.told.push_back(told);
+            }
+        }
+        self.tell(Event::Up { session });
+    }
+
+    pub(super) fn lost(&mut self) {
+        self.state = State::Lost;
+        self.tell(Event::Lost);
+    }
+
+    /// Tells a refusal, unless it was told before.
+    pub(super) fn refused(&mut self, now: Micros, refused: Refused) {
+        if self.state != State::Up && self.state != State::Lost {
+            self.state = State::Refused(refused.clone());
+        }
+        let is_early = now < self.tell_at && !refused.is_proven;
+        if is_early || self.told.iter().any(|told| told.is_like(&refused)) {
+            return;
+        }
+        if !refused.is_proven {
+            self.tell_at = now + self.pause;
+            self.pause = (2 * self.pause).min(TELL_US.1);
+        }
+        if self.told.is_full() {
+            self.told.pop_front();
+        }
+        // There is room for one.
+        let _ = self.told.push_back(refused.clone());
+        self.tell(Event::Refused(refused));
+    }
+}
