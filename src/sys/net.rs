@@ -235,6 +235,12 @@ pub fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(unsafe { TcpStream::from_raw_fd(fd.into_raw_fd()) })
 }
 
+/// Whether there is no file left for another socket: this process or the system has as many as it may.
+pub fn is_out_of_files(e: &io::Error) -> bool {
+    let full = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
+    full.iter().any(|errno| e.raw_os_error() == Some(*errno as i32))
+}
+
 /// Waits until one of `fds` can be read, or written if it says so, for at most `timeout`.
 /// Signals end the wait.
 pub fn wait(fds: &[(BorrowedFd<'_>, bool)], timeout: Duration) {

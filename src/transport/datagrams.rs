@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::doubt::Doubt;
 use super::link::{LinkIn, LinkOut, Links, Wire};
 use super::options::{Clock, Options, mapped};
 use super::{Endpoint, Error, Micros};
@@ -53,6 +54,8 @@ pub struct Datagrams<C> {
     /// How many messages to ask for next: all after a go that got what it asked for, else one, as a
     /// go that finds fewer has asked once too often.
     n_wanted: usize,
+    /// What is to become known of a next node that says nothing.
+    doubt: Option<Doubt>,
     clock: Clock,
     address: SocketAddr,
 }
@@ -87,11 +90,22 @@ impl<C: Carrier> Datagrams<C> {
         let links = Links { next: None, prev: Some(prev) };
         let clock = Clock::start();
         let room = vec![0; MESSAGE_BYTES].into_boxed_slice();
-        let mut node = Datagrams { options, links, carrier, room, n_wanted: 1, clock, address };
+        let doubt = None;
+        let mut node =
+            Datagrams { options, links, carrier, room, n_wanted: 1, doubt, clock, address };
         if let Some(next) = next {
             node.set_next(next);
         }
         node
+    }
+
+    /// Finds out why nothing is heard of the next node, if so.
+    fn doubt(&mut self, now: Micros) {
+        if let (Some(doubt), Some(next)) = (&mut self.doubt, &mut self.links.next)
+            && let Some(unheard) = doubt.turn(now, next.is_heard())
+        {
+            next.on_unheard(unheard);
+        }
     }
 
     /// Takes what has arrived. Returns whether the socket had something.
@@ -131,6 +145,7 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
         let end = start.saturating_add(wait.as_micros() as Micros);
         let spin_end = start + self.options.spin.as_micros() as Micros;
         self.links.transmit(start, &mut self.carrier);
+        self.doubt(start);
         let mut now = start;
         let mut is_warm = false;
         loop {
@@ -163,8 +178,9 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
         let address = mapped(address, self.address.is_ipv6());
         // The link before may have what the new one needs.
         self.links.next = None;
-        let next = self.carrier.link_to(&self.options, address, self.clock.now());
-        self.links.next = Some(next);
+        let now = self.clock.now();
+        self.links.next = Some(self.carrier.link_to(&self.options, address, now));
+        self.doubt = Some(Doubt::new(address, now));
     }
 
     fn carrier(&self) -> &'static str {

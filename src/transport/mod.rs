@@ -7,6 +7,7 @@
 //!   makes as bad as wanted, from a seed.
 
 pub mod datagrams;
+mod doubt;
 pub mod fault;
 pub mod kmod;
 pub mod link;

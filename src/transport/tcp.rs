@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::link::{Burst, LOST_US, LinkIn, LinkOut, Links, Mode, State, Wire};
+use super::doubt;
+use super::link::{Burst, LOST_US, LinkIn, LinkOut, Links, Mode, State, Unheard, Wire};
 use super::options::{Clock, Options, mapped};
 use super::{Endpoint, Error, Micros};
 use crate::sys::net;
@@ -28,6 +29,11 @@ const STRANGERS_MAX: usize = 24;
 const STRANGER_US: Micros = 3_000_000;
 /// First and longest pause between two attempts to connect.
 const CONNECT_US: (Micros, Micros) = (50_000, 1_000_000);
+/// So long an unproven connection that says nothing keeps its file, if files are few and another waits
+/// for it.
+const FILE_US: Micros = 50_000;
+/// How long to wait for a file when there is none.
+const NO_FILE_US: Micros = 100_000;
 /// Connections that are accepted in one go, so that strangers cannot keep a node busy.
 const ACCEPTS: usize = 8;
 
@@ -42,6 +48,11 @@ pub struct Tcp {
     out: Out,
     connect_at: Micros,
     pause: Micros,
+    /// When the next node was first said not to listen, if nothing else was heard of it.
+    refused_at: Option<Micros>,
+    is_doubted: bool,
+    /// When there may be a file for another connection.
+    accept_at: Micros,
     clock: Clock,
     address: SocketAddr,
     notices: Vec<String>,
@@ -56,6 +67,8 @@ struct Input {
     end: usize,
     since: Micros,
     is_proven: bool,
+    /// Whether it greeted as a neighbour does.
+    is_offered: bool,
 }
 
 /// What a connection has yet to send: `start..end` of the memory.
@@ -163,19 +176,22 @@ enum Reading {
     Bytes(usize),
     /// The connection is at its end, or says what it must not.
     Over,
+    /// Nobody listens there.
+    Refused,
 }
 
 impl Input {
     fn new(stream: Arc<TcpStream>, peer: SocketAddr, since: Micros) -> Input {
         // Pages that are never written cost nothing: strangers reach only the first.
         let memory = vec![0; 2 * RECORD_MAX].into_boxed_slice();
-        Input { stream, peer, memory, start: 0, end: 0, since, is_proven: false }
+        Input { stream, peer, memory, start: 0, end: 0, since, is_proven: false, is_offered: false }
     }
 
     /// Reads what has arrived.
     fn read(&mut self) -> Reading {
         let limit = if self.is_proven { self.memory.len() } else { GREETING_MAX };
-        if self.start > 0 && self.memory.len() - self.end < RECORD_MAX {
+        // Greetings that waited for this node to accept are more than fit at once.
+        if self.start > 0 && limit.saturating_sub(self.end) < RECORD_MAX {
             self.memory.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
@@ -192,6 +208,7 @@ impl Input {
             Err(e) if is_later(&e) => Reading::Bytes(0),
             // The connection is being made.
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Reading::Bytes(0),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Reading::Refused,
             Err(_) => Reading::Over,
         }
     }
@@ -245,6 +262,9 @@ impl Tcp {
             out: Out { next: None, prev: Vec::with_capacity(STRANGERS_MAX + 2) },
             connect_at: 0,
             pause: CONNECT_US.0,
+            refused_at: None,
+            is_doubted: false,
+            accept_at: 0,
             clock: Clock::start(),
             address,
             notices: Vec::new(),
@@ -264,7 +284,11 @@ impl Tcp {
         }
         self.connect_at = now + self.pause;
         self.pause = (2 * self.pause).min(CONNECT_US.1);
-        let Ok(stream) = net::connect(address) else { return };
+        let mut connected = net::connect(address);
+        if connected.as_ref().is_err_and(net::is_out_of_files) && self.close_stranger(now, 0) {
+            connected = net::connect(address);
+        }
+        let Ok(stream) = connected else { return };
         // Without it frames only take longer.
         let _ = stream.set_nodelay(true);
         let stream = Arc::new(stream);
@@ -289,7 +313,10 @@ impl Tcp {
         let Some(input) = &mut self.next else { return 0 };
         let n = match input.read() {
             Reading::Bytes(n) if take(input, &mut self.links, &mut self.out, now) => n,
-            _ => {
+            reading => {
+                if let Reading::Refused = reading {
+                    self.doubt(now);
+                }
                 self.disconnect(now);
                 return 1;
             }
@@ -298,6 +325,17 @@ impl Tcp {
             self.pause = CONNECT_US.0;
         }
         n
+    }
+
+    /// Nobody listens where the next node should. That is told if it stays so.
+    fn doubt(&mut self, now: Micros) {
+        let since = *self.refused_at.get_or_insert(now);
+        let Some(next) = &mut self.links.next else { return };
+        if now >= since + doubt::PATIENCE_US && !self.is_doubted && !next.is_heard() {
+            self.is_doubted = true;
+            let to = next.address();
+            next.on_unheard(Unheard { to, is_stream: true, has_other: false });
+        }
     }
 
     /// Gives up a connection that does not come about or has become silent.
@@ -318,22 +356,41 @@ impl Tcp {
 
     fn accept(&mut self, now: Micros) {
         for _ in 0..ACCEPTS {
-            let Ok((stream, peer)) = self.listener.accept() else { return };
+            if now < self.accept_at {
+                return;
+            }
+            let (stream, peer) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if net::is_out_of_files(&e) => {
+                    if !self.close_stranger(now, FILE_US) {
+                        self.accept_at = now + NO_FILE_US;
+                    }
+                    continue;
+                }
+                Err(_) => return,
+            };
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
             // Without it acknowledgements only take longer.
             let _ = stream.set_nodelay(true);
-            let is_stranger = |input: &Input| !input.is_proven;
-            if self.prev.iter().filter(|input| is_stranger(input)).count() >= STRANGERS_MAX
-                && let Some(oldest) = self.prev.iter().position(is_stranger)
-            {
-                self.close(oldest);
+            if self.prev.iter().filter(|input| !input.is_proven).count() >= STRANGERS_MAX {
+                self.close_stranger(now, 0);
             }
             let stream = Arc::new(stream);
             self.prev.push(Input::new(stream.clone(), peer, now));
             self.out.prev.push(Output::new(stream, peer));
         }
+    }
+
+    /// Closes the oldest unproven connection, if there is one that has been here for `us`; rather one that
+    /// has not been offered a session.
+    fn close_stranger(&mut self, now: Micros, us: Micros) -> bool {
+        let is_due = |input: &Input| !input.is_proven && now >= input.since + us;
+        let is_mute = |input: &Input| is_due(input) && !input.is_offered;
+        let mute = self.prev.iter().position(is_mute);
+        let oldest = mute.or_else(|| self.prev.iter().position(is_due).filter(|_| us == 0));
+        oldest.map(|oldest| self.close(oldest)).is_some()
     }
 
     fn close(&mut self, index: usize) {
@@ -375,8 +432,10 @@ impl Tcp {
     /// The connection whose session was taken is proven; one that was before is closed.
     fn prove(&mut self) {
         let current = self.links.prev.as_ref().and_then(LinkIn::address);
+        let offered = self.links.prev.as_ref().and_then(LinkIn::offered);
         for input in &mut self.prev {
             input.is_proven |= Some(input.peer) == current;
+            input.is_offered |= Some(input.peer) == offered;
         }
         let is_replaced = |input: &Input| input.is_proven && Some(input.peer) != current;
         while let Some(index) = self.prev.iter().position(is_replaced) {
@@ -408,12 +467,15 @@ impl Tcp {
     fn sleep(&self, now: Micros, until: Micros) {
         let mut fds: heapless::Vec<(BorrowedFd<'_>, bool), { STRANGERS_MAX + 4 }> =
             heapless::Vec::new();
+        let mut until = until.min(self.links.deadline());
         // All fit: the session's connections, the strangers', and the listener.
-        let _ = fds.push((self.listener.as_fd(), false));
+        match now < self.accept_at {
+            true => until = until.min(self.accept_at),
+            false => drop(fds.push((self.listener.as_fd(), false))),
+        }
         for output in self.out.next.iter().chain(&self.out.prev) {
             let _ = fds.push((output.stream.as_fd(), !output.is_empty()));
         }
-        let mut until = until.min(self.links.deadline());
         if self.next.is_none() && self.next_address.is_some() {
             until = until.min(self.connect_at);
         }
@@ -482,6 +544,7 @@ impl Endpoint for Tcp {
         self.links.next = Some(LinkOut::new(config, Mode::Stream, address, now));
         self.next_address = Some(address);
         (self.connect_at, self.pause) = (now, CONNECT_US.0);
+        (self.refused_at, self.is_doubted) = (None, false);
     }
 
     fn carrier(&self) -> &'static str {

@@ -1,0 +1,78 @@
+//! Why nothing at all is heard of a next node over datagrams: whether its host says that nobody
+//! listens there, and whether somebody listens for streams instead.
+
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+
+use super::Micros;
+use super::link::Unheard;
+use crate::sys::net;
+
+/// How long a next node may take to come up before it is doubted.
+pub(super) const PATIENCE_US: Micros = 3_000_000;
+/// How long its host has to say something about it.
+const ANSWER_US: Micros = 1_000_000;
+
+/// One look at a next node that says nothing.
+pub(super) struct Doubt {
+    to: SocketAddr,
+    step: Step,
+}
+
+enum Step {
+    /// At this time, unless something is heard before.
+    Wait(Micros),
+    /// Until this time.
+    Ask(Micros, Option<UdpSocket>, Option<TcpStream>),
+    Over,
+}
+
+impl Doubt {
+    pub(super) fn new(to: SocketAddr, now: Micros) -> Doubt {
+        Doubt { to, step: Step::Wait(now + PATIENCE_US) }
+    }
+
+    /// Goes on. `is_heard` says whether the next node has ever said anything; the result what is to be
+    /// told, at most once.
+    pub(super) fn turn(&mut self, now: Micros, is_heard: bool) -> Option<Unheard> {
+        match &self.step {
+            Step::Over => None,
+            _ if is_heard => {
+                self.step = Step::Over;
+                None
+            }
+            Step::Wait(at) => {
+                if now >= *at {
+                    // What cannot be asked stays unknown.
+                    let (udp, tcp) = (ask(self.to).ok(), net::connect(self.to).ok());
+                    self.step = Step::Ask(now + ANSWER_US, udp, tcp);
+                }
+                None
+            }
+            Step::Ask(until, udp, tcp) => {
+                if now < *until {
+                    return None;
+                }
+                let is_closed = udp.as_ref().is_some_and(is_refused);
+                let has_streams = tcp.as_ref().is_some_and(|tcp| tcp.peer_addr().is_ok());
+                let unheard = Unheard { to: self.to, is_stream: false, has_other: has_streams };
+                self.step = Step::Over;
+                (is_closed || has_streams).then_some(unheard)
+            }
+        }
+    }
+}
+
+/// An empty datagram, which no node heeds, but a host without a node refuses.
+fn ask(to: SocketAddr) -> std::io::Result<UdpSocket> {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(to)?;
+    socket.send(&[])?;
+    Ok(socket)
+}
+
+fn is_refused(socket: &UdpSocket) -> bool {
+    let error = socket.recv(&mut [0]).err();
+    error.is_some_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused)
+}
