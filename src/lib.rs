@@ -1,5 +1,34 @@
 //! LEAP runs Llama-architecture language models on edge boards.
 //!
+//! ```
+//! use leap::engine::{Engine, Options};
+//! use leap::sampler::{Sampler, Sampling};
+//! use leap::tokenizer::Tokenizer;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut engine = Engine::open("models/demo.bin".as_ref(), &Options::default())?;
+//! let tokenizer = Tokenizer::from_bytes(&std::fs::read("models/demo.tokenizer.bin")?, None)?;
+//! let mut sampler = Sampler::new(Sampling::GREEDY, engine.header().vocab_size);
+//! let mut stream = engine.stream()?;
+//! let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
+//! tokenizer.encode("Once upon a time", &mut ids);
+//! let mut text = String::new();
+//! for _ in 0..6 {
+//!     let logits = engine.push(&mut stream, &ids)?;
+//!     ids = sampler.sample(logits).into_iter().collect();
+//!     text += &tokenizer.decode(&ids, false);
+//! }
+//! assert_eq!(text, ", in a green valley,");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The same model, ids and options give the same logits, bit for bit, on every CPU, with any number of threads,
+//! in batches of any size. Decoding allocates nothing. [`engine::Options`] says how a model is run,
+//! [`engine::Generator`] generates until a stop string or token, and [`engine::chat`] holds conversations.
+//! Model files come from the program `leap export`.
+//!
+//! # Layers
+//!
 //! The crate is built in layers; a module uses only what stands below it, and
 //! `tests/layering.rs` checks that.
 //!

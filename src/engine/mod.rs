@@ -1,26 +1,4 @@
 //! Generation: prompts in chunks, the decode loop, stop conditions and figures.
-//!
-//! ```
-//! use leap::engine::{Engine, Options};
-//! use leap::sampler::{Sampler, Sampling};
-//! use leap::tokenizer::Tokenizer;
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut engine = Engine::open("models/demo.bin".as_ref(), &Options::default())?;
-//! let tokenizer = Tokenizer::from_bytes(&std::fs::read("models/demo.tokenizer.bin")?, None)?;
-//! let mut sampler = Sampler::new(Sampling::GREEDY, engine.header().vocab_size);
-//! let mut stream = engine.stream()?;
-//! let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
-//! tokenizer.encode("Once upon a time", &mut ids);
-//! let mut text = String::new();
-//! for _ in 0..6 {
-//!     let logits = engine.push(&mut stream, &ids)?;
-//!     ids = sampler.sample(logits).into_iter().collect();
-//!     text += &tokenizer.decode(&ids, false);
-//! }
-//! assert_eq!(text, ", in a green valley,");
-//! # Ok(())
-//! # }
-//! ```
 
 pub mod chat;
 mod generate;
