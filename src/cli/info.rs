@@ -74,8 +74,8 @@ impl Info {
         let (first, end) = summary.identity.layers;
         let mut rows = vec![
             text("file", "packed weights"),
-            text("layout", &format!("{:#06x}", summary.identity.isa)),
-            number("layout_version", f64::from(summary.identity.layout)),
+            text("layout", &format!("{:#06x}", summary.identity.layout)),
+            number("order", f64::from(summary.identity.order)),
             text("model", &format!("{:016x}", summary.identity.fingerprint)),
             text("layers", &format!("{first} to {end}, the last not included")),
             number("tensors", summary.entries.len() as f64),

@@ -50,6 +50,6 @@ impl Pack {
             Place::At(path) => weights::at(&engine, path, Some(&self.model)),
             Place::Off => return Err(Failure::Usage("nothing to do with --cache off".to_owned())),
         };
-        weights::build_or_reuse(&mut engine, &path, false).map_err(|e| Failure::runtime(&e))
+        weights::pack_into(&mut engine, &self.model, (&self.cache, &path))
     }
 }

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use super::{Failure, folders, note, warn};
 use crate::engine::Engine;
-use crate::model::{Model, PackReport, Share};
-use crate::pack;
+use crate::model::{CheckError, Model, PackError, PackReport, Share};
+use crate::pack::Receipt;
 use crate::sys::{huge, memory, signal};
 
-/// Weights that pack in a few milliseconds are packed at every start: a file saves nothing.
+/// Weights that pack in a few milliseconds are packed, and compared with their checksums, at every
+/// start: a file saves nothing.
 const FILE_FROM_BYTES: u64 = 32 << 20;
 
 /// Memory left free, at least, when weights are copied to huge pages.
@@ -59,10 +60,26 @@ pub(super) fn huge(value: &str) -> Result<Huge, String> {
 }
 
 /// Packs the weights of `engine`, whose model file is `model` (`None` if it is built in), and
-/// tells the user what happened unless `is_quiet`.
+/// tells the user what happened unless `is_quiet`. Weights that no earlier start has compared with
+/// their checksums are compared.
 ///
 /// A cache that cannot be written is a warning: the weights are used as they are.
 pub(super) fn prepare(
+    engine: &mut Engine,
+    model: Option<&Path>,
+    place: &Place,
+    huge: Huge,
+    is_quiet: bool,
+) -> Result<(), Failure> {
+    trust_if_known(engine, place);
+    pack(engine, model, place, huge, is_quiet)?;
+    let checked = engine.transformer_mut().check_weights(&is_wanted);
+    checked.map_err(|e| unusable(model, &e))?;
+    remember(engine, place);
+    Ok(())
+}
+
+fn pack(
     engine: &mut Engine,
     model: Option<&Path>,
     place: &Place,
@@ -82,18 +99,95 @@ pub(super) fn prepare(
     }
     let Some(path) = file(engine, model, place) else {
         let packed = engine.transformer_mut().pack_in_memory();
-        packed.map_err(|e| Failure::Runtime(format!("cannot pack the weights: {e}")))?;
+        packed.map_err(|e| failure(model, &e))?;
         return Ok(());
     };
     match build_or_reuse(engine, &path, is_quiet) {
         Ok(()) => {}
-        Err(pack::Error::Interrupted) => {
-            return Err(Failure::Runtime(pack::Error::Interrupted.to_string()));
-        }
+        Err(PackError::Weights(e)) => return Err(unusable(model, &e)),
         Err(e) => warn(&format!("{e}; weights are used unpacked, which is slower")),
     }
     move_to_huge_pages(engine, huge, bytes);
     Ok(())
+}
+
+/// Packs the weights of `engine`, whose model file is `model`, into the cache file at `path`, unless
+/// it is there.
+pub(super) fn pack_into(
+    engine: &mut Engine,
+    model: &Path,
+    (place, path): (&Place, &Path),
+) -> Result<(), Failure> {
+    trust_if_known(engine, place);
+    build_or_reuse(engine, path, false).map_err(|e| failure(Some(model), &e))?;
+    remember(engine, place);
+    Ok(())
+}
+
+/// Takes over what an earlier start found out about the file of `model`, if it is still the same.
+pub(super) fn recall(model: &Model, place: &Place) -> Option<Receipt> {
+    let receipt = Receipt::read(&receipt_folder(model, place)?, model.stamp()?)?;
+    model.assume_fingerprint(receipt.fingerprint);
+    Some(receipt)
+}
+
+fn trust_if_known(engine: &mut Engine, place: &Place) {
+    let model = engine.transformer().model();
+    let Some(receipt) = recall(model, place) else { return };
+    let layers = receipt.layers.0 as usize..receipt.layers.1 as usize;
+    let checked = Share { layers, has_ends: receipt.has_ends };
+    if checked.includes(model.share()) {
+        engine.transformer_mut().trust_weights();
+    }
+}
+
+/// Leaves a receipt of the weights' comparison for later starts. Without one they compare again.
+fn remember(engine: &Engine, place: &Place) {
+    let model = engine.transformer().model();
+    let Some(folder) = receipt_folder(model, place) else { return };
+    let (Some(stamp), Some(fingerprint)) = (model.stamp(), model.known_fingerprint()) else {
+        return;
+    };
+    let Share { layers, has_ends } = model.share();
+    let layers = (layers.start as u32, layers.end as u32);
+    let receipt = Receipt { stamp: *stamp, fingerprint, layers, has_ends: *has_ends };
+    if Receipt::read(&folder, stamp) != Some(receipt)
+        && let Err(e) = receipt.write(&folder)
+    {
+        log::debug!("{e}");
+    }
+}
+
+/// Where the receipt of `model`'s comparison is kept: where its cache is, or in the user's cache
+/// folder. `None` if a model is not worth one.
+fn receipt_folder(model: &Model, place: &Place) -> Option<PathBuf> {
+    model.stamp().filter(|stamp| stamp.bytes >= FILE_FROM_BYTES)?;
+    match place {
+        Place::At(path) if path.is_dir() => Some(path.clone()),
+        Place::At(path) => Some(path.parent()?.to_owned()),
+        Place::Auto | Place::Off => folders::cache(),
+    }
+}
+
+fn is_wanted() -> bool {
+    signal::interrupted() == 0
+}
+
+fn failure(model: Option<&Path>, error: &PackError) -> Failure {
+    match error {
+        PackError::Weights(e) => unusable(model, e),
+        e => Failure::runtime(e),
+    }
+}
+
+fn unusable(model: Option<&Path>, error: &CheckError) -> Failure {
+    let model = model.unwrap_or(Path::new("built in")).display();
+    match error {
+        CheckError::Interrupted => Failure::Runtime(error.to_string()),
+        error => {
+            Failure::Input(format!("cannot use model {model}: {error}; copy or export it anew"))
+        }
+    }
 }
 
 /// The cache file that [`prepare`] uses for `model`; `None` if weights are packed in memory, or
@@ -109,13 +203,9 @@ pub(super) fn file(engine: &Engine, model: Option<&Path>, place: &Place) -> Opti
 }
 
 /// Builds the cache file at `path`, or finds it there, and says which.
-pub(super) fn build_or_reuse(
-    engine: &mut Engine,
-    path: &Path,
-    is_quiet: bool,
-) -> Result<(), pack::Error> {
+fn build_or_reuse(engine: &mut Engine, path: &Path, is_quiet: bool) -> Result<(), PackError> {
     let start = Instant::now();
-    let report = engine.transformer_mut().use_cache(path, &|| signal::interrupted() == 0)?;
+    let report = engine.transformer_mut().use_cache(path, &is_wanted)?;
     if let Some(report) = report.filter(|_| !is_quiet) {
         note(&describe(&report, path, start.elapsed().as_secs_f64()));
     }

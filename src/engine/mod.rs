@@ -208,12 +208,14 @@ impl Engine {
     /// is the share with ends.
     ///
     /// # Errors
-    /// If the ring cannot be completed.
+    /// If the weights do not match their checksums, or the ring cannot be completed.
     pub fn join(
         &mut self,
         endpoint: Box<dyn Endpoint>,
         options: RingOptions,
     ) -> Result<(), JoinError> {
+        let checked = self.transformer.check_weights(&options.is_wanted);
+        checked.map_err(|e| JoinError::Node(NodeError::Weights(e)))?;
         self.transformer.interrupt_by(options.is_wanted);
         let ring =
             RingMaster::new(&self.transformer, endpoint, options).map_err(JoinError::Node)?;

@@ -4,7 +4,6 @@
 //! next token of one stream and those of several streams are the same call.
 
 use std::fmt;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,15 +11,14 @@ use super::attention::Attention;
 use super::buffers::Buffers;
 use super::interest::Interest;
 use super::kv::KvShape;
-use super::packed::{PackReport, PackedWeights, Packer};
+use super::packed::{PackError, PackReport, PackedWeights, Packer};
 use super::plan::{Plan, PlanError};
 use super::project::Projector;
 use super::rope;
-use super::{Matrix, Model, Share};
+use super::{CheckError, Matrix, Model, Share};
 use crate::arena::{Arena, Exhausted};
 use crate::format::model::{Header, TensorKind};
 use crate::kernels::{Isa, Kernels};
-use crate::pack;
 use crate::pool::Pool;
 
 /// One token of a batch.
@@ -123,6 +121,8 @@ pub struct Transformer {
     frequencies: Vec<f64>,
     arena: Arena,
     packed: Option<PackedWeights>,
+    /// Whether the weights are known to be those that were exported.
+    is_checked: bool,
     is_wanted: Option<fn() -> bool>,
 }
 
@@ -153,6 +153,7 @@ impl Transformer {
             frequencies,
             arena,
             packed,
+            is_checked: false,
             is_wanted: None,
         })
     }
@@ -167,31 +168,63 @@ impl Transformer {
         Ok(())
     }
 
+    /// Compares the weights with their checksums, on all threads, unless they are known to match. A
+    /// file may have none; there is nothing to compare then. `is_wanted` is asked now and then.
+    ///
+    /// # Errors
+    /// If a tensor's bytes are not those that were exported, or nobody wants the answer any more.
+    pub fn check_weights(&mut self, is_wanted: &dyn Fn() -> bool) -> Result<(), CheckError> {
+        if !self.is_checked {
+            self.model.check(&self.model.checkable(), &self.pool, is_wanted)?;
+            self.is_checked = true;
+        }
+        Ok(())
+    }
+
+    /// Says that the weights match their checksums: an earlier process compared them, and nobody has
+    /// written to the file since.
+    pub fn trust_weights(&mut self) {
+        self.is_checked = true;
+    }
+
     /// Takes the weights from the cache file at `path`, packed for the kernels; builds it if it
     /// is not there or does not match. The results stay the same. `None` if these weights or
     /// these kernels have no packed form.
     ///
-    /// `is_wanted` is asked between tensors and may end the work.
+    /// Weights are compared with their checksums as they are packed, and before a file that is there
+    /// is used, as in [`Transformer::check_weights`]. `is_wanted` is asked between tensors and may
+    /// end the work.
     ///
     /// # Errors
-    /// If the file cannot be written; the weights are used as they are then.
+    /// If the weights are damaged; or if the file cannot be written, and the weights are used as they
+    /// are then.
     pub fn use_cache(
         &mut self,
         path: &Path,
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<Option<PackReport>, pack::Error> {
-        let packed = self.packer().cached(path, is_wanted)?;
-        Ok(self.use_packed(packed))
+    ) -> Result<Option<PackReport>, PackError> {
+        let Some((packed, report)) = self.packer().cached(path, is_wanted)? else {
+            return Ok(None);
+        };
+        self.is_checked |= report.packed > 0;
+        self.check_weights(is_wanted)?;
+        self.packed = Some(packed);
+        Ok(Some(report))
     }
 
-    /// Packs the weights for the kernels in memory of this process; `None` as for
-    /// [`Transformer::use_cache`].
+    /// Packs the weights for the kernels in memory of this process, once they have been compared with
+    /// their checksums; `None` as for [`Transformer::use_cache`].
     ///
     /// # Errors
-    /// If there is not enough memory; the weights are used as they are then.
-    pub fn pack_in_memory(&mut self) -> io::Result<Option<PackReport>> {
-        let packed = self.packer().in_memory()?;
-        Ok(self.use_packed(packed))
+    /// If the weights are damaged; or if there is not enough memory, and the weights are used as they
+    /// are then.
+    pub fn pack_in_memory(&mut self) -> Result<Option<PackReport>, PackError> {
+        self.check_weights(&|| true)?;
+        let Some((packed, report)) = self.packer().in_memory().map_err(PackError::Memory)? else {
+            return Ok(None);
+        };
+        self.packed = Some(packed);
+        Ok(Some(report))
     }
 
     /// What the model's own file holds packed; `None` if it is as any kernels can use it.
@@ -233,12 +266,6 @@ impl Transformer {
 
     fn packer(&self) -> Packer<'_> {
         Packer { model: &self.model, kernels: &self.kernels, pool: &self.pool }
-    }
-
-    fn use_packed(&mut self, packed: Option<(PackedWeights, PackReport)>) -> Option<PackReport> {
-        let (packed, report) = packed?;
-        self.packed = Some(packed);
-        Some(report)
     }
 
     /// The model that is run.

@@ -5,6 +5,7 @@
 
 mod attention;
 mod buffers;
+mod check;
 mod forward;
 mod interest;
 mod kv;
@@ -15,22 +16,25 @@ mod rope;
 mod share;
 mod synthetic;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::format;
 use crate::format::model::{Encoding, Header, Part, Tensor, TensorId, TensorKind};
 use crate::kernels::{Isa, Kernels, Layout, PACKED_GROUP_MAX, PackedQ4, PackedQ8};
 use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::huge::HugeMemory;
-use crate::sys::map::Map;
+use crate::sys::map::{Map, Stamp};
 
 use share::Weights;
 
+pub use check::CheckError;
 pub use forward::{ForwardError, Row, StartError, Transformer};
-pub use packed::PackReport;
+pub use packed::{PackError, PackReport};
 pub use plan::{KvType, Plan, PlanError};
 pub use share::Share;
 pub use synthetic::{Shape, SyntheticError};
@@ -41,7 +45,11 @@ pub struct Model {
     share: Share,
     weights: Weights,
     /// Of the whole file, whatever the share.
-    fingerprint: u64,
+    fingerprint: OnceLock<u64>,
+    /// The stored checksums of the file's tensors, if it has any.
+    checksums: HashMap<TensorId, u32>,
+    /// The file as it was when it was mapped.
+    stamp: Option<Stamp>,
     /// How the file's matrices are packed, and for whom; `None` if they are not.
     packed_for: Option<(Isa, Layout)>,
 }
@@ -218,10 +226,26 @@ impl Model {
     fn new(source: Source) -> Result<Model, format::Error> {
         let header = Header::parse(source.bytes())?;
         let share = Share::of_file(&header);
-        let fingerprint = header.fingerprint(source.bytes());
+        let bytes = source.bytes();
+        let fingerprint = OnceLock::new();
+        if header.has_extension {
+            fingerprint.get_or_init(|| header.fingerprint(bytes));
+        }
+        let checksums = match &source {
+            // Made-up weights have none.
+            Source::Memory(_) => HashMap::new(),
+            Source::Static(_) | Source::Map(_) => {
+                let ids = header.tensors().map(|tensor| tensor.id);
+                ids.zip(header.checksums(bytes)).collect()
+            }
+        };
+        let stamp = match &source {
+            Source::Map(map) => map.stamp().ok(),
+            Source::Static(_) | Source::Memory(_) => None,
+        };
         let packed_for = packed_for(&header)?;
         let weights = Weights::whole(&header, source);
-        Ok(Model { header, share, weights, fingerprint, packed_for })
+        Ok(Model { header, share, weights, fingerprint, checksums, stamp, packed_for })
     }
 
     /// The model with the weights of `share` alone; nothing else of its file stays mapped.
@@ -240,6 +264,8 @@ impl Model {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
+        // Of the whole file, which is not mapped afterwards.
+        self.fingerprint();
         let weights = self.weights.narrow(&share)?;
         Ok(Model { share, weights, ..self })
     }
@@ -260,9 +286,26 @@ impl Model {
         &self.share
     }
 
-    /// Stands for the model's content: see [`Header::fingerprint`].
+    /// Stands for the model's content: see [`Header::fingerprint`]. A file without checksums is
+    /// read as a whole when this is asked for the first time.
     pub fn fingerprint(&self) -> u64 {
-        self.fingerprint
+        *self.fingerprint.get_or_init(|| self.header.fingerprint(self.weights.whole_file()))
+    }
+
+    /// The same, unless the file would have to be read for it.
+    pub fn known_fingerprint(&self) -> Option<u64> {
+        self.fingerprint.get().copied()
+    }
+
+    /// Says what the fingerprint is, if the file would have to be read to find out. The caller has
+    /// it from an earlier process that did, and knows the file to be the same.
+    pub fn assume_fingerprint(&self, fingerprint: u64) {
+        self.fingerprint.get_or_init(|| fingerprint);
+    }
+
+    /// The file as it was when it was mapped; `None` for a model in memory.
+    pub fn stamp(&self) -> Option<&Stamp> {
+        self.stamp.as_ref()
     }
 
     /// Bytes of weights that decoding one token reads here: everything of the share but the embedding, of

@@ -1,6 +1,8 @@
 //! Weights in the layout of the kernels in use: in a cache file that processes share, or in
 //! memory of this process, in huge pages if the system has them.
 
+use std::fmt;
+use std::io;
 use std::mem::discriminant;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use super::{Matrix, Model};
+use super::{CheckError, Matrix, Model};
 use crate::format::model::{Header, TensorId, TensorKind};
 use crate::kernels::{Kernels, Layout};
 use crate::pack::{self, Builder, Cache, Entry, Identity};
@@ -17,7 +19,7 @@ use crate::sys::cpu;
 use crate::sys::huge::HugeMemory;
 
 /// Changes when the order or the meaning of a cache's tensors does.
-const VERSION: u32 = 3;
+const ORDER: u32 = 4;
 
 /// Panels that a thread packs at once.
 const PIECE_PANELS: usize = 8;
@@ -34,6 +36,42 @@ pub struct PackReport {
     pub reused: usize,
     /// Bytes of all packed matrices.
     pub bytes: u64,
+}
+
+/// Why weights were not packed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PackError {
+    /// The weights are damaged, or nobody wants them any more.
+    Weights(CheckError),
+    /// The cache file cannot be read or written.
+    Cache(pack::Error),
+    /// There is not enough memory.
+    Memory(io::Error),
+}
+
+impl fmt::Display for PackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PackError::Weights(e) => e.fmt(f),
+            PackError::Cache(e) => e.fmt(f),
+            PackError::Memory(e) => write!(f, "no memory for packed weights: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for PackError {}
+
+impl From<CheckError> for PackError {
+    fn from(error: CheckError) -> PackError {
+        PackError::Weights(error)
+    }
+}
+
+impl From<pack::Error> for PackError {
+    fn from(error: pack::Error) -> PackError {
+        PackError::Cache(error)
+    }
 }
 
 /// Where weights are packed to.
@@ -105,18 +143,19 @@ impl Packer<'_> {
         Identity {
             fingerprint: self.model.fingerprint(),
             layers: (layers.start as u32, layers.end as u32),
-            isa: layout.id(),
-            layout: VERSION,
+            layout: layout.id(),
+            order: ORDER,
         }
     }
 
-    /// Maps the cache file at `path`, which is built if it is not there or does not match.
-    /// `is_wanted` is asked between tensors and may end the work. `None` as for `bytes`.
+    /// Maps the cache file at `path`, which is built if it is not there or does not match; whoever
+    /// builds it compares all of the share with its checksums. `is_wanted` is asked between tensors
+    /// and may end the work. `None` as for `bytes`.
     pub(super) fn cached(
         &self,
         path: &Path,
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<Option<(PackedWeights, PackReport)>, pack::Error> {
+    ) -> Result<Option<(PackedWeights, PackReport)>, PackError> {
         let Some((layout, jobs)) = self.jobs() else { return Ok(None) };
         let fill = |builder: &mut Builder| self.fill(builder, layout, &jobs, is_wanted);
         let (cache, was_built) = Cache::open_or_build(path, &self.identity(layout), fill)?;
@@ -140,15 +179,15 @@ impl Packer<'_> {
         layout: Layout,
         jobs: &[Job<'_>],
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<(), pack::Error> {
+    ) -> Result<(), PackError> {
         builder.reserve_disk(jobs.iter().map(|job| job.bytes as u64).sum())?;
         let header = self.model.header();
         let mut sources: Vec<(u32, &Job<'_>)> = Vec::with_capacity(jobs.len());
         for job in jobs {
             if !is_wanted() {
-                return Err(pack::Error::Interrupted);
+                return Err(CheckError::Interrupted.into());
             }
-            let crc = crc32fast::hash(self.model.tensor_bytes(job.id));
+            let crc = self.model.check_tensor(job.id)?;
             let is_same = |other: &Job<'_>| {
                 self.model.tensor_bytes(other.id) == self.model.tensor_bytes(job.id)
                     && discriminant(&other.w) == discriminant(&job.w)
@@ -163,11 +202,13 @@ impl Packer<'_> {
             builder.look_up_or_insert(key(job.id))?;
             sources.push((crc, job));
         }
-        Ok(())
+        let mut others = self.model.checkable();
+        others.retain(|id| jobs.iter().all(|job| job.id != *id));
+        Ok(self.model.check(&others, self.pool, is_wanted)?)
     }
 
     /// Packs into memory of this process. `None` as for `bytes`.
-    pub(super) fn in_memory(&self) -> std::io::Result<Option<(PackedWeights, PackReport)>> {
+    pub(super) fn in_memory(&self) -> io::Result<Option<(PackedWeights, PackReport)>> {
         let Some((layout, jobs)) = self.jobs() else { return Ok(None) };
         let padded = |bytes: usize| bytes.next_multiple_of(crate::arena::ALIGN);
         let total = jobs.iter().map(|job| padded(job.bytes)).sum();
@@ -451,7 +492,7 @@ mod tests {
         let mut transformer = transformer(&model, Kernels::best());
         if transformer.kernels().layout().is_some() {
             let result = transformer.use_cache(&path, &|| false);
-            assert!(matches!(result, Err(pack::Error::Interrupted)));
+            assert!(matches!(result, Err(PackError::Weights(CheckError::Interrupted))));
             assert!(!path.exists());
         }
     }

@@ -115,6 +115,11 @@ impl Weights {
         Ok(Weights { sources: self.sources, extents })
     }
 
+    /// The whole file, of which nothing has been left out yet.
+    pub(super) fn whole_file(&self) -> &[u8] {
+        self.sources[0].bytes()
+    }
+
     /// The bytes of tensor `id`.
     ///
     /// # Panics

@@ -39,11 +39,11 @@ impl Cache {
     ///
     /// # Errors
     /// If the file cannot be written, or `build` fails; nothing is left behind then.
-    pub fn open_or_build(
+    pub fn open_or_build<E: From<Error>>(
         path: &Path,
         identity: &Identity,
-        build: impl FnOnce(&mut Builder) -> Result<(), Error>,
-    ) -> Result<(Cache, bool), Error> {
+        build: impl FnOnce(&mut Builder) -> Result<(), E>,
+    ) -> Result<(Cache, bool), E> {
         if let Ok(cache) = Cache::open(path, identity) {
             return Ok((cache, false));
         }

@@ -6,7 +6,7 @@
 //! 4       u32      format version, 1
 //! 8       u64      fingerprint of the model
 //! 16      u32 × 2  first layer, layer after the last
-//! 24      u32 × 2  instruction set, version of its layout
+//! 24      u32 × 2  layout of the kernels, order of the tensors
 //! 32      u64      offset of the index
 //! 40      u32 × 2  entries, CRC32 of the index
 //! 48      u32      CRC32 of bytes 0 to 48
@@ -33,10 +33,10 @@ pub struct Identity {
     pub fingerprint: u64,
     /// First layer and layer after the last.
     pub layers: (u32, u32),
-    /// Number of the instruction set.
-    pub isa: u32,
-    /// Version of that instruction set's layout.
+    /// Number of the layout that the kernels read.
     pub layout: u32,
+    /// Version of the tensors' order and meaning.
+    pub order: u32,
 }
 
 /// One packed tensor.
@@ -78,8 +78,8 @@ pub fn summary(file: &[u8]) -> Result<Summary, &'static str> {
     let identity = Identity {
         fingerprint: u64_at(header, 8),
         layers: (u32_at(header, 16), u32_at(header, 20)),
-        isa: u32_at(header, 24),
-        layout: u32_at(header, 28),
+        layout: u32_at(header, 24),
+        order: u32_at(header, 28),
     };
     let start = usize::try_from(u64_at(header, 32)).map_err(|_| "index offset")?;
     let index = file.get(start..).ok_or("index offset")?;
@@ -135,8 +135,8 @@ pub(super) fn emit_header(identity: &Identity, index_at: u64, index: &[u8]) -> [
         &identity.fingerprint.to_le_bytes(),
         &identity.layers.0.to_le_bytes(),
         &identity.layers.1.to_le_bytes(),
-        &identity.isa.to_le_bytes(),
         &identity.layout.to_le_bytes(),
+        &identity.order.to_le_bytes(),
         &index_at.to_le_bytes(),
         &n_entries.to_le_bytes(),
         &crc32fast::hash(index).to_le_bytes(),
@@ -163,12 +163,12 @@ pub(super) fn emit_index(entries: &[Entry]) -> Vec<u8> {
 }
 
 /// Reads four bytes that the caller knows to be there.
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut array = [0; 4];
     array.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(array)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }

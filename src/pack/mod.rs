@@ -8,10 +8,12 @@
 //! [`offset_to_addr`](Cache::offset_to_addr) on what was built.
 //!
 //! A file that does not match its [`Identity`] is never patched: it is built anew, under a
-//! temporary name, and renamed when it is complete.
+//! temporary name, and renamed when it is complete. Whoever builds one has compared the weights
+//! with their checksums; a [`Receipt`] tells later starts of that.
 
 mod cache;
 mod file;
+mod receipt;
 
 use std::fmt;
 use std::io;
@@ -19,6 +21,7 @@ use std::path::PathBuf;
 
 pub use cache::{Builder, Cache};
 pub use file::{Entry, Identity, MAGIC, Summary, summary, verify};
+pub use receipt::Receipt;
 
 /// Why a cache cannot be used or built.
 #[derive(Debug)]
@@ -31,8 +34,6 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// The caller ended the work.
-    Interrupted,
     /// The file is damaged, or belongs to another model, tier or version.
     Mismatch {
         /// Path of the cache.
@@ -46,7 +47,6 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io { path, source } => write!(f, "weight cache {}: {source}", path.display()),
-            Error::Interrupted => write!(f, "interrupted while packing weights"),
             Error::Mismatch { path, what } => {
                 write!(f, "weight cache {}: {what} does not match", path.display())
             }

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
@@ -16,6 +17,22 @@ use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
 pub struct Map {
     map: Mmap,
     file: File,
+}
+
+/// What tells that nobody has written to a file meanwhile: its stamp is the same.
+///
+/// The device is left out, as the same disk may have another number after the next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Number of the file on its disk.
+    pub inode: u64,
+    /// Length.
+    pub bytes: u64,
+    /// When it was written to last, in nanoseconds.
+    pub modified_ns: i64,
+    /// When anything about it changed last, its name or times too, in nanoseconds. Nobody sets this
+    /// time at will.
+    pub changed_ns: i64,
 }
 
 impl Map {
@@ -33,6 +50,21 @@ impl Map {
         // which any value is valid should another process write to the file meanwhile.
         let map = unsafe { Mmap::map(&file)? };
         Ok(Map { map, file })
+    }
+
+    /// The file's stamp.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn stamp(&self) -> io::Result<Stamp> {
+        let file = self.file.metadata()?;
+        let ns = |s: i64, ns: i64| s.wrapping_mul(1_000_000_000).wrapping_add(ns);
+        Ok(Stamp {
+            inode: file.ino(),
+            bytes: file.len(),
+            modified_ns: ns(file.mtime(), file.mtime_nsec()),
+            changed_ns: ns(file.ctime(), file.ctime_nsec()),
+        })
     }
 
     /// A map of its own of the bytes `range` of this file.
@@ -112,6 +144,27 @@ mod tests {
         map.advise_dont_need(4000..20_000);
         map.advise_dont_need(60_000..70_000);
         assert_eq!(map.as_bytes(), bytes);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_stamp_tells_of_writing_and_of_another_file() {
+        let path = std::env::temp_dir().join(format!("leap-stamp-{}", std::process::id()));
+        let stamp = || Map::open(&path).unwrap().stamp().unwrap();
+        fs::write(&path, "one").unwrap();
+        let first = stamp();
+        assert_eq!(stamp(), first);
+        let other = path.with_extension("other");
+        fs::write(&other, "two").unwrap();
+        let times =
+            fs::FileTimes::new().set_modified(fs::metadata(&path).unwrap().modified().unwrap());
+        File::options().write(true).open(&other).unwrap().set_times(times).unwrap();
+        fs::rename(&other, &path).unwrap();
+        let second = stamp();
+        assert_eq!(second.modified_ns, first.modified_ns);
+        assert_ne!(second, first);
+        fs::write(&path, "three").unwrap();
+        assert_ne!(stamp(), second);
         fs::remove_file(&path).unwrap();
     }
 

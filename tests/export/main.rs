@@ -6,6 +6,7 @@ mod command;
 #[path = "../common/mod.rs"]
 mod common;
 mod configs;
+mod damaged;
 mod exact;
 mod expected;
 mod four_bits;

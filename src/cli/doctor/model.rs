@@ -131,7 +131,7 @@ fn check_cache(path: &Path, engine: &Engine) -> Result<u64, String> {
     if summary.identity.fingerprint != transformer.model().fingerprint() {
         return Err("of another model".to_owned());
     }
-    if Some(summary.identity.isa) != layout {
+    if Some(summary.identity.layout) != layout {
         return Err("for another kind of CPU".to_owned());
     }
     Ok(map.as_bytes().len() as u64)

@@ -113,7 +113,7 @@ impl Board {
     }
 
     /// The model with this board's weights alone.
-    pub(super) fn narrow(&self, model: Model) -> Result<Model, Failure> {
+    pub(super) fn narrow(&self, model: Model, cache: &weights::Place) -> Result<Model, Failure> {
         let (own, Range { start, end }) = (&model.share().layers, &self.share.layers);
         if !model.share().includes(&self.share) {
             return Err(Failure::Input(format!(
@@ -125,6 +125,8 @@ impl Board {
                 self.place.name,
             )));
         }
+        // All boards show the same fingerprint, which may have to be made from the whole file.
+        weights::recall(&model, cache);
         model
             .with_share(self.share.clone())
             .map_err(|e| Failure::Runtime(format!("cannot map the model: {e}")))
@@ -222,7 +224,7 @@ pub(super) fn step_failure(error: &StepError) -> Failure {
 pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     let model = model_files::model(flags.model.as_deref())?;
     let board = Board::new(flags, model.header())?;
-    let model = board.narrow(model)?;
+    let model = board.narrow(model, &flags.cache)?;
     let header = model.header();
     let limits = Limits {
         ctx_len: flags.ctx.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT)),
@@ -258,7 +260,7 @@ pub(super) fn load(flags: &Run) -> Result<(Loaded, Board), Failure> {
         model_files::load_with(flags.model.as_deref(), flags.tokenizer.as_deref(), |model| {
             let part = Board::new(flags, model.header())?;
             let model = match part.has_ring() {
-                true => part.narrow(model)?,
+                true => part.narrow(model, &flags.cache)?,
                 false => model_files::whole(model)?,
             };
             board = Some(part);

@@ -7,7 +7,7 @@ mod worker;
 
 use std::io;
 
-use crate::model::{KvType, Plan};
+use crate::model::{CheckError, KvType, Plan};
 use crate::wire::Dtype;
 use crate::wire::frame::Sizes;
 
@@ -25,6 +25,8 @@ pub enum NodeError {
     Thread(io::Error),
     /// A row of the model is larger than a frame.
     Width,
+    /// The weights are damaged: the other nodes' work would be for nothing.
+    Weights(CheckError),
 }
 
 impl std::fmt::Display for NodeError {
@@ -33,6 +35,7 @@ impl std::fmt::Display for NodeError {
             NodeError::Link(e) => write!(f, "the link failed: {e}"),
             NodeError::Thread(e) => write!(f, "cannot start the link's thread: {e}"),
             NodeError::Width => write!(f, "the model is too wide for the ring's frames"),
+            NodeError::Weights(e) => e.fmt(f),
         }
     }
 }

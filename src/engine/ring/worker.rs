@@ -31,7 +31,7 @@ pub struct Limits {
 /// follows the master's wishes within `limits`.
 ///
 /// # Errors
-/// If the system refuses a thread.
+/// If the weights do not match their checksums, or the system refuses a thread.
 pub fn run_worker(
     transformer: &mut Transformer,
     endpoint: Box<dyn Endpoint>,
@@ -40,6 +40,7 @@ pub fn run_worker(
     is_wanted: &dyn Fn() -> bool,
     tell: &mut dyn FnMut(&Notice),
 ) -> Result<(), NodeError> {
+    transformer.check_weights(is_wanted).map_err(NodeError::Weights)?;
     let node = Node::new(endpoint)?;
     let header = transformer.model().header();
     let (dim, n_layers) = (header.dim as u32, header.n_layers as u32);

@@ -12,7 +12,8 @@ pub fn fingerprint(header: &[u8; HEADER_LEN], checksums: &[u8]) -> u64 {
 
 impl Header {
     /// Stands for the whole model's content, however its matrices are packed and whichever of
-    /// its layers the file holds: the header and the checksums of all tensors; of a file without checksums its length and bytes from all over it.
+    /// its layers the file holds: the header and the checksums of all tensors. Those that a file
+    /// does not store are computed, from all of its bytes.
     ///
     /// `file` is the whole file that this header was parsed from.
     pub fn fingerprint(&self, file: &[u8]) -> u64 {
@@ -26,21 +27,13 @@ impl Header {
             Some((header, _)) if self.has_extension => {
                 fingerprint(header, &file[self.tensors_end() as usize..])
             }
-            _ => sampled(file),
+            header => {
+                let header = header.map_or(&[0; HEADER_LEN], |(header, _)| header);
+                let crcs = self.tensors().map(|tensor| crc32fast::hash(tensor.of(file)));
+                fingerprint(header, &crcs.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
+            }
         }
     }
-}
-
-fn sampled(file: &[u8]) -> u64 {
-    const SAMPLE: usize = 4096;
-    const SAMPLES: usize = 256;
-    let mut hash = Fnv::new();
-    hash.add(&file[..HEADER_LEN]);
-    hash.add(&file.len().to_le_bytes());
-    for sample in file.chunks(SAMPLE).step_by((file.len() / SAMPLE / SAMPLES).max(1)) {
-        hash.add(sample);
-    }
-    hash.0
 }
 
 /// FNV-1a, 64 bit (Fowler, Noll, Vo).

@@ -114,6 +114,14 @@ pub struct Tensor {
     pub bytes: u64,
 }
 
+impl Tensor {
+    /// Its bytes in `file`, the whole file.
+    pub(super) fn of<'f>(&self, file: &'f [u8]) -> &'f [u8] {
+        let start = self.offset as usize;
+        &file[start..start + self.bytes as usize]
+    }
+}
+
 impl Header {
     /// Number of tensors in the file.
     pub fn n_tensors(&self) -> usize {
@@ -271,17 +279,20 @@ impl Header {
     /// # Errors
     /// Names the first tensor whose bytes differ.
     pub fn verify(&self, file: &[u8]) -> Result<bool, Error> {
-        if !self.has_extension {
-            return Ok(false);
-        }
-        let table = self.tensors_end() as usize;
-        for (index, tensor) in self.tensors().enumerate() {
-            let start = tensor.offset as usize;
-            let crc = crc32fast::hash(&file[start..start + tensor.bytes as usize]);
-            if crc != u32_at(file, table + 4 * index) {
+        for (tensor, crc) in self.tensors().zip(self.checksums(file)) {
+            if crc32fast::hash(tensor.of(file)) != crc {
                 return Err(Error::Checksum { what: tensor.id.to_string() });
             }
         }
-        Ok(true)
+        Ok(self.has_extension)
+    }
+
+    /// The stored checksums of [`Header::tensors`]; none if the file has none.
+    ///
+    /// `file` is the whole file that this header was parsed from.
+    pub fn checksums<'f>(&self, file: &'f [u8]) -> impl Iterator<Item = u32> + use<'f> {
+        let table = self.tensors_end() as usize;
+        let n = if self.has_extension { self.n_tensors() } else { 0 };
+        (0..n).map(move |index| u32_at(file, table + 4 * index))
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 
-const IDENTITY: Identity = Identity { fingerprint: 77, layers: (0, 4), isa: 3, layout: 1 };
+const IDENTITY: Identity = Identity { fingerprint: 77, layers: (0, 4), layout: 3, order: 1 };
 
 struct Folder(PathBuf);
 
@@ -80,8 +80,8 @@ fn another_identity_is_refused() {
     for other in [
         Identity { fingerprint: 78, ..IDENTITY },
         Identity { layers: (1, 4), ..IDENTITY },
-        Identity { isa: 4, ..IDENTITY },
-        Identity { layout: 2, ..IDENTITY },
+        Identity { layout: 4, ..IDENTITY },
+        Identity { order: 2, ..IDENTITY },
     ] {
         let result = Cache::open(&folder.cache(), &other);
         assert!(matches!(result, Err(Error::Mismatch { .. })), "{other:?}");

@@ -1,0 +1,79 @@
+//! Whether the weights are those that were exported: each tensor's bytes against its checksum.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Model;
+use crate::format::model::TensorId;
+use crate::pool::Pool;
+
+/// Tensors for each thread between two questions whether they are still wanted.
+const TENSORS_PER_THREAD: usize = 4;
+
+/// Why the weights of a model cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The bytes are not those that were exported.
+    Damaged {
+        /// Whose.
+        tensor: TensorId,
+    },
+    /// The caller ended the work.
+    Interrupted,
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CheckError::Damaged { tensor } => {
+                write!(f, "the file is damaged: the checksum of {tensor} does not match its bytes")
+            }
+            CheckError::Interrupted => write!(f, "interrupted while comparing checksums"),
+        }
+    }
+}
+
+impl std::error::Error for CheckError {}
+
+impl Model {
+    /// Compares the tensors `ids` with their checksums, on all threads of `pool`; `is_wanted` is
+    /// asked now and then.
+    pub(super) fn check(
+        &self,
+        ids: &[TensorId],
+        pool: &Pool,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<(), CheckError> {
+        for ids in ids.chunks(TENSORS_PER_THREAD * pool.threads()) {
+            if !is_wanted() {
+                return Err(CheckError::Interrupted);
+            }
+            let damaged = AtomicUsize::new(usize::MAX);
+            pool.run(ids.len(), &|index| {
+                if self.check_tensor(ids[index]).is_err() {
+                    damaged.fetch_min(index, Ordering::Relaxed);
+                }
+            });
+            if let Some(tensor) = ids.get(damaged.into_inner()) {
+                return Err(CheckError::Damaged { tensor: *tensor });
+            }
+        }
+        Ok(())
+    }
+
+    /// The checksum of a tensor's bytes, which is the stored one if there is one.
+    pub(super) fn check_tensor(&self, tensor: TensorId) -> Result<u32, CheckError> {
+        let crc = crc32fast::hash(self.tensor_bytes(tensor));
+        match self.checksums.get(&tensor) {
+            Some(stored) if *stored != crc => Err(CheckError::Damaged { tensor }),
+            _ => Ok(crc),
+        }
+    }
+
+    /// The tensors of the share that have a checksum.
+    pub(super) fn checkable(&self) -> Vec<TensorId> {
+        let ids = self.header.tensors().map(|tensor| tensor.id);
+        ids.filter(|id| self.share.holds(*id) && self.checksums.contains_key(id)).collect()
+    }
+}
