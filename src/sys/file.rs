@@ -4,21 +4,29 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
+use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use nix::sys::statvfs::statvfs;
+use nix::unistd::linkat;
 
-/// A file written under a temporary name and renamed into place by [`commit`](Self::commit).
+/// Names that are tried for a temporary file before giving up.
+const ATTEMPTS: u32 = 100;
+
+/// A file that has no name until [`commit`](Self::commit), or a temporary one where the file
+/// system knows no files without.
 ///
-/// Dropped before that, it is removed and nothing has changed.
+/// Dropped before that, it is gone and nothing has changed. A process that is killed leaves
+/// nothing of a file without a name.
 #[derive(Debug)]
 pub struct AtomicFile {
     /// `None` once committed.
     file: Option<BufWriter<File>>,
+    /// Under `/proc/self/fd` if the file has no name.
     temporary: PathBuf,
+    has_name: bool,
     path: PathBuf,
 }
 
@@ -37,24 +45,20 @@ impl AtomicFile {
             Ok(existing) => existing,
             Err(_) => path.to_path_buf(),
         };
-        let Some(name) = path.file_name() else {
+        if path.file_name().is_none() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no file name"));
-        };
-        for attempt in 0..100 {
-            let mut hidden = OsString::from(".");
-            hidden.push(name);
-            hidden.push(format!(".{}-{attempt}.tmp", std::process::id()));
-            let temporary = path.with_file_name(hidden);
-            match OpenOptions::new().write(true).create_new(true).open(&temporary) {
-                Ok(file) => {
-                    let file = Some(BufWriter::with_capacity(1 << 16, file));
-                    return Ok(AtomicFile { file, temporary, path });
-                }
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(e),
-            }
         }
-        Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many temporary files"))
+        let (file, temporary, has_name) = match unnamed(folder(&path)) {
+            Some((file, temporary)) => (file, temporary, false),
+            None => {
+                let create =
+                    |name: &Path| OpenOptions::new().write(true).create_new(true).open(name);
+                let (file, temporary) = with_temporary_name(&path, create)?;
+                (file, temporary, true)
+            }
+        };
+        let file = Some(BufWriter::with_capacity(1 << 16, file));
+        Ok(AtomicFile { file, temporary, has_name, path })
     }
 
     /// Writes everything to the disk, then gives the file its name.
@@ -66,12 +70,26 @@ impl AtomicFile {
         let file = self.writer()?;
         file.flush()?;
         file.get_ref().sync_all()?;
-        fs::rename(&self.temporary, &self.path)?;
+        if !self.has_name && self.link(&self.path).is_err() {
+            // Something has the name already, which a link does not replace.
+            let link = |name: &Path| self.link(name);
+            (_, self.temporary) = with_temporary_name(&self.path, link)?;
+            self.has_name = true;
+        }
+        if self.has_name {
+            fs::rename(&self.temporary, &self.path)?;
+        }
         self.file = None;
         // The name itself is on the disk only once the folder is; some file systems refuse.
         if let Ok(folder) = File::open(folder(&self.path)) {
             let _ = folder.sync_all();
         }
+        Ok(())
+    }
+
+    /// Gives the file without a name one.
+    fn link(&self, name: &Path) -> io::Result<()> {
+        linkat(AT_FDCWD, &self.temporary, AT_FDCWD, name, AtFlags::AT_SYMLINK_FOLLOW)?;
         Ok(())
     }
 
@@ -193,6 +211,34 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok((blocks as u64).saturating_mul(bytes as u64))
 }
 
+/// A file without a name in `folder`, and a path to it. `None` if the file system has none, or
+/// there is no way to name it later.
+fn unnamed(folder: &Path) -> Option<(File, PathBuf)> {
+    let mut open = OpenOptions::new();
+    let file = open.write(true).custom_flags(libc::O_TMPFILE).open(folder).ok()?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    path.exists().then_some((file, path))
+}
+
+/// Has `create` make something under a hidden name beside `path` that nothing has yet.
+fn with_temporary_name<T>(
+    path: &Path,
+    create: impl Fn(&Path) -> io::Result<T>,
+) -> io::Result<(T, PathBuf)> {
+    for attempt in 0..ATTEMPTS {
+        let mut hidden = OsString::from(".");
+        hidden.push(path.file_name().unwrap_or_default());
+        hidden.push(format!(".{}-{attempt}.tmp", std::process::id()));
+        let temporary = path.with_file_name(hidden);
+        match create(&temporary) {
+            Ok(made) => return Ok((made, temporary)),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many temporary files"))
+}
+
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -222,7 +268,9 @@ impl Drop for AtomicFile {
         if let Some(file) = self.file.take() {
             // What is still buffered is of no use any more.
             let _ = file.into_parts();
-            let _ = fs::remove_file(&self.temporary);
+            if self.has_name {
+                let _ = fs::remove_file(&self.temporary);
+            }
         }
     }
 }
@@ -271,6 +319,43 @@ mod tests {
         assert!(file.reserve(u64::MAX).is_err());
         file.commit().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"abcdef");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn file_has_no_name_before_it_is_whole() {
+        let folder = folder("unnamed");
+        if unnamed(&folder).is_some() {
+            let mut file = AtomicFile::create(&folder.join("out")).unwrap();
+            file.write_all(&[7; 1 << 17]).unwrap();
+            file.sync().unwrap();
+            // A process that is killed now leaves what there is now.
+            assert!(names(&folder).is_empty());
+            file.commit().unwrap();
+            assert_eq!(names(&folder), ["out"]);
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn file_system_without_unnamed_files_has_a_temporary_name() {
+        let folder = folder("named");
+        let path = folder.join("out");
+        let create = |name: &Path| File::create_new(name);
+        let start = || {
+            let (file, temporary) = with_temporary_name(&path, create).unwrap();
+            let file = Some(BufWriter::new(file));
+            AtomicFile { file, temporary, has_name: true, path: path.clone() }
+        };
+        start().write_all(b"dropped").unwrap();
+        assert!(names(&folder).is_empty());
+        let mut file = start();
+        file.write_all(b"kept").unwrap();
+        file.commit().unwrap();
+        assert_eq!(
+            (names(&folder), fs::read(&path).unwrap()),
+            (vec!["out".into()], b"kept".into())
+        );
         fs::remove_dir_all(folder).unwrap();
     }
 
