@@ -7,6 +7,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,13 @@ const SPIN: Duration = Duration::from_micros(50);
 const PORT_FRAME: u8 = 0;
 const ECHO_FRAME: u8 = 1;
 const SINK_FRAME: u8 = 2;
+
+/// What a bare datagram begins with: one that wants an answer, or is one. A server answers nothing
+/// else, so that two of them never answer each other.
+const REQUEST: &[u8; 8] = b"LEAPping";
+const ANSWER: &[u8; 8] = b"LEAPpong";
+/// Bare streams that a server answers at the same time.
+const STREAMS_MAX: usize = 16;
 
 /// What one carrier did.
 pub(super) struct Figures {
@@ -128,6 +136,13 @@ fn open(carrier: &str, options: Options) -> Result<Box<dyn Endpoint>, Failure> {
 /// What either end does before it sends, whatever the carrier: writes a frame of this kind.
 fn write(frame: &mut [u8], kind: u8) {
     frame.fill(kind);
+}
+
+/// The same for the bare datagram whose mark is `mark`.
+fn write_datagram(datagram: &mut [u8], mark: &[u8; 8]) {
+    write(datagram, ECHO_FRAME);
+    let len = datagram.len().min(mark.len());
+    datagram[..len].copy_from_slice(&mark[..len]);
 }
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> Failure {
@@ -250,19 +265,29 @@ fn echo_datagrams(socket: &UdpSocket) {
     if socket.set_nonblocking(true).is_err() {
         return;
     }
-    let (mut answer, mut received) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    // What is longer than a request is cut here, and then not one.
+    let (mut answer, mut received) = (vec![0; PING_BYTES], vec![0; PING_BYTES + 1]);
     loop {
-        if let Ok((n, from)) = spin(|| socket.recv_from(&mut received), socket) {
-            write(&mut answer[..n], ECHO_FRAME);
-            // A lost answer is the client's to notice.
-            let _ = socket.send_to(&answer[..n], from);
+        match spin(|| socket.recv_from(&mut received), socket) {
+            Ok((n, from)) if n <= PING_BYTES && received[..n].starts_with(REQUEST) => {
+                write_datagram(&mut answer[..n], ANSWER);
+                // A lost answer is the client's to notice.
+                let _ = socket.send_to(&answer[..n], from);
+            }
+            _ => {}
         }
     }
 }
 
 fn echo_streams(listener: &TcpListener) {
+    let clients = Arc::new(());
     for stream in listener.incoming().flatten() {
+        if Arc::strong_count(&clients) > STREAMS_MAX {
+            continue;
+        }
+        let client = Arc::clone(&clients);
         thread::spawn(move || {
+            let _client = client;
             let mut bytes = vec![0; PING_BYTES];
             let is_tuned = tune(&stream).is_ok();
             while is_tuned && exchange(&stream, &mut bytes, false).is_ok() {}
@@ -463,13 +488,14 @@ fn bare_udp(carrier: &str, to: SocketAddr, datagram_bytes: usize) -> Result<Figu
     socket.set_nonblocking(true).map_err(&fail)?;
     let (mut sent, mut received) = (vec![0; PING_BYTES], vec![0; PING_BYTES]);
     round_trips(carrier, || {
-        write(&mut sent, ECHO_FRAME);
-        for datagram in sent.chunks(datagram_bytes) {
+        for datagram in sent.chunks_mut(datagram_bytes) {
+            write_datagram(datagram, REQUEST);
             socket.send(datagram)?;
         }
         let mut n = 0;
         while n < PING_BYTES {
-            n += spin(|| socket.recv(&mut received), &socket)?;
+            let datagram = spin(|| socket.recv(&mut received), &socket)?;
+            n += if received[..datagram].starts_with(ANSWER) { datagram } else { 0 };
         }
         Ok(())
     })
@@ -558,6 +584,30 @@ fn figures(carrier: &str, mut samples: Vec<f64>) -> Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn server_answers_requests_alone() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(server.local_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(GIVE_UP)).unwrap();
+        // The thread waits for datagrams as long as the process lives.
+        thread::spawn(move || echo_datagrams(&server));
+        for (len, mark) in [(100, ANSWER), (PING_BYTES + 1, REQUEST), (7, REQUEST), (64, REQUEST)] {
+            let mut datagram = vec![0; len];
+            write_datagram(&mut datagram, mark);
+            client.send(&datagram).unwrap();
+        }
+        client.send(b"anything").unwrap();
+        let mut received = [0; 1 << 16];
+        // Datagrams to one's own machine arrive in order, so what comes first is the only answer.
+        assert_eq!(client.recv(&mut received).unwrap(), 64);
+        assert!(received.starts_with(ANSWER));
+        let mut last = vec![0; 9];
+        write_datagram(&mut last, REQUEST);
+        client.send(&last).unwrap();
+        assert_eq!(client.recv(&mut received).unwrap(), 9);
+    }
 
     #[test]
     fn places_have_ports_or_not() {
