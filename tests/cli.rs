@@ -182,6 +182,16 @@ fn seeds_repeat() {
     let story = |seed: &str| run(&["run", "-n", "24", "-q", "--seed", seed]).succeeds().out;
     assert_eq!(story("5"), story("5"));
     assert_ne!(story("5"), story("6"));
+    // One that is drawn is told, and repeats.
+    let drawn = run(&["run", "-n", "24", "--seed", "0"]).succeeds();
+    let seed = drawn.err.trim_end().rsplit_once("; seed ").unwrap().1;
+    assert_eq!(story(seed), drawn.out);
+    let json = run(&["run", "-n", "24", "--json"]).succeeds();
+    let object = &json.objects()[0];
+    let text = format!("{PROMPT}{}\n", object["text"].as_str().unwrap());
+    assert_eq!(story(&object["seed"].to_string()), text);
+    let exact = run(&["run", "-n", "1", "--json", "--seed", "18446744073709551615"]).succeeds();
+    assert_eq!(exact.objects()[0]["seed"], u64::MAX);
 }
 
 #[test]
@@ -190,6 +200,13 @@ fn n_counts_generated_tokens() {
         let ran = run(&["run", "-p", PROMPT, "-n", n]).succeeds();
         assert_eq!(generated(&ran.err).to_string(), n);
     }
+    let ran = run(&["run", "-p", "", "-n", "1", "--threads", "1"]).succeeds();
+    for one in ["prompt 1 token,", "generated 1 token,", " 1 thread,"] {
+        assert!(ran.err.contains(one), "{ran:?}");
+    }
+    // Without a limit the text goes on to the end of the context.
+    let ran = run(&["run", "-p", PROMPT, "-n", "-1", "--ctx", "64", "--temp", "0"]).succeeds();
+    assert!(ran.err.contains("the context of 64 tokens is full"), "{ran:?}");
 }
 
 #[test]
@@ -206,6 +223,11 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["run", DEMO, "-p", "a", "-s", "b"], "--chat"),
         (&["run", DEMO, "-p", "a", "--kv", "f8"], "f16"),
         (&["run", DEMO, "-p", "a", "--cores", "x"], "core"),
+        (&["run", DEMO, "-p", "a", "--cores", "4095"], "no core 4095 here; there are "),
+        (&["run", DEMO, "-p"], "--prompt needs a value"),
+        (&["run", DEMO, "--chat=yes"], "--chat takes no value"),
+        (&["run", DEMO, "--tmep", "0"], "did you mean --temp?"),
+        (&["benhc", DEMO], "did you mean bench?"),
         (&["run", DEMO, "-p", "a", "--threads", "0"], "--threads"),
         (&["bench", "--threads", "1", "--prompt", "0"], "--prompt"),
         (&["run", DEMO, "-c", "--chat-template", "vicuna"], "chatml"),
@@ -221,6 +243,8 @@ fn bad_usage_is_one_line_and_code_2() {
     }
     let mut forced = command(&["run", "-p", "a"]);
     Ran::new(forced.env("LEAP_ISA", "mmx").output().unwrap()).fails(2, "LEAP_ISA");
+    let mut log = command(&["run", "-p", "a"]);
+    Ran::new(log.env("LEAP_LOG", "foo").output().unwrap()).fails(2, "LEAP_LOG");
     let long = "word ".repeat(200);
     run(&["run", DEMO, "-p", &long, "--ctx", "64"]).fails(2, "64; shorten it or raise --ctx");
     let longest = "word ".repeat(1200);
@@ -239,6 +263,8 @@ fn mistakes_in_a_ring_are_one_line() {
     let gap = &*write("gap", "desk a 0..2\npi b 3..6\n");
     let short = &*write("short", "desk a 0..2\npi b 2..5\n");
     let key = &*write("key", "too short");
+    let zeros = &*write("zeros", &"\0".repeat(32));
+    let words = &*write("words", "correct horse battery staple 123");
     for (args, code, what) in [
         (&["worker", DEMO][..], 2, "--ring"),
         (&["worker", DEMO, "--split", "2"], 2, "--next-host"),
@@ -252,6 +278,14 @@ fn mistakes_in_a_ring_are_one_line() {
         (&["run", DEMO, "-p", "a", "--busy-poll", "9"], 2, "--role"),
         (&["run", DEMO, "-p", "a", "--streams", "2"], 2, "--streams"),
         (&["worker", DEMO, "--wire", "f8"], 2, "f16"),
+        (&["worker", DEMO, "--temp", "0"], 2, "it is for --role single and --role master"),
+        (&["worker", DEMO, "--json"], 2, "it is for --role single and --role master"),
+        (&["worker", DEMO, "--ring-timeout", "1"], 2, "it is for --role master"),
+        (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", zeros], 3, "urandom"),
+        (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", words], 3, "urandom"),
+        (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", "/dev/zero"], 3, "64"),
+        (&["bench", "--link", "self", "--key", "/dev/zero"], 3, "64 hexadecimal digits"),
+        (&["bench", "--link", "self", "--key", words], 3, "holds text"),
         (&["worker", DEMO, "--transport", "pigeon"], 2, "udp"),
         (&["worker", DEMO, "--ring", "no.txt", "--node", "a"], 3, "no.txt"),
         (&["worker", DEMO, "--ring", gap, "--node", "pi"], 3, "no node has layers 2..3"),
@@ -349,6 +383,58 @@ fn reader_that_goes_away_ends_the_answer() {
 }
 
 #[test]
+fn full_disk_is_a_failure() {
+    let folder = Folder::new();
+    let prompts = folder.write("prompts", "Once\nThe fox\n");
+    let prompts = prompts.to_str().unwrap();
+    let ids = folder.write("ids.json", "[4064, 589, 598]");
+    let ids = ids.to_str().unwrap();
+    for args in [
+        &["run", "-p", PROMPT, "-n", "9"][..],
+        &["run", "-p", PROMPT, "-n", "9", "--json"],
+        &["run", "-c", "-p", FOX, "-n", "9"],
+        &["run", DEMO, "--streams", "2", "--prompt-file", prompts, "-n", "9"],
+        &["run", DEMO, "--streams", "2", "--prompt-file", prompts, "-n", "9", "--json"],
+        &["info", DEMO],
+        &["eval", DEMO, "--ids", ids],
+        &["--help"],
+        &["run", "--help"],
+        &["--version"],
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let ran = Ran::new(command(args).stdout(full).output().unwrap());
+        ran.fails(1, "cannot write to stdout");
+    }
+}
+
+#[test]
+fn values_that_look_like_options_are_values() {
+    for prompt in ["--a=--json", "--help", "-h", "-5 degrees", "--", "--threads=99"] {
+        let ran = run(&["run", DEMO, "-p", prompt, "-n", "1", "--temp=0", "-q"]).succeeds();
+        assert!(ran.out.starts_with(prompt), "{ran:?}");
+        let assigned = format!("--prompt={prompt}");
+        let again = run(&["run", DEMO, &assigned, "-n", "1", "--temp=0", "-q"]).succeeds();
+        assert_eq!(again.out, ran.out);
+    }
+}
+
+#[test]
+fn help_is_there_for_every_command() {
+    let all = run(&["--help"]).succeeds().out;
+    for name in ["run", "master", "worker", "export", "info", "bench", "pack", "doctor", "eval"] {
+        assert!(all.contains(&format!("\n  {name} ")), "{name}: {all}");
+        let wanted = run(&["help", name]).succeeds().out;
+        assert!(wanted.starts_with(&format!("Usage: leap {name} ")), "{wanted}");
+        for args in [[name, "-h"], [name, "--help"], [name, "help"]] {
+            assert_eq!(run(&args).succeeds().out, wanted);
+        }
+    }
+    assert_eq!(run(&["help"]).succeeds().out, all);
+    assert_eq!(run(&["-h"]).succeeds().out, all);
+    assert_eq!(run(&["-V"]).succeeds().out, run(&["--version"]).succeeds().out);
+}
+
+#[test]
 fn conversation_keeps_what_it_has_computed() {
     let args = ["run", "-c", "--temp", "0", "-n", "20", "--json"];
     let ran = pipe(&args, format!("{FOX}\n\nWhat did the fox do?\n")).succeeds();
@@ -425,9 +511,32 @@ fn interrupt_ends_the_answer() {
     let mut child = slow(&["-p", "x", "-n", "1000"]);
     wait_for_text(&mut child, 10);
     interrupt(&child);
-    let ran = Ran::new(child.wait_with_output().unwrap()).succeeds();
+    let ran = Ran::new(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(130), "{ran:?}");
     assert!((1..1000).contains(&generated(&ran.err)), "{ran:?}");
     assert!(ran.out.ends_with('\n'), "{ran:?}");
+}
+
+#[test]
+fn termination_ends_the_conversation() {
+    for is_answering in [true, false] {
+        let mut child = slow(&["-c"]);
+        let mut stdin = child.stdin.take().unwrap();
+        if is_answering {
+            writeln!(stdin, "x").unwrap();
+            wait_for_text(&mut child, 10);
+        } else {
+            writeln!(stdin).unwrap();
+            // The empty line is no message: the program waits for one, or soon will.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+        // No further line comes, and the input does not end.
+        let ran = Ran::new(child.wait_with_output().unwrap());
+        drop(stdin);
+        // Nothing is cut short while it waits for a message.
+        assert_eq!(ran.code, Some(if is_answering { 143 } else { 0 }), "{ran:?}");
+    }
 }
 
 #[test]

@@ -9,10 +9,10 @@ mod table;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use argh::FromArgs;
+use argh::{ArgsInfo, FromArgs};
 
 use super::weights::{self, Huge};
-use super::{Failure, note, options};
+use super::{Failure, key, note, options};
 use crate::engine::{Engine, Options};
 use crate::format::model::Weights;
 use crate::model::{Model, Shape};
@@ -23,7 +23,7 @@ use model::What;
 use table::Table;
 
 /// Measures this machine, and how near to its limits a model runs.
-#[derive(FromArgs)]
+#[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "bench")]
 pub(super) struct Bench {
     /// model file; without one and without --shape only the machine is measured
@@ -59,7 +59,7 @@ pub(super) struct Bench {
     /// answer --link of other nodes at this HOST[:PORT]
     #[argh(option, from_str_fn(link::place))]
     link_server: Option<Place>,
-    /// file with the 32 bytes of the links' key
+    /// file with the links' key, as for `leap run`
     #[argh(option)]
     key: Option<PathBuf>,
     /// print one JSON object a line
@@ -122,7 +122,7 @@ impl Bench {
 
     /// Measures links, or answers those who do.
     fn links(&self) -> Result<(), Failure> {
-        let key = self.key.as_deref().map(options::key).transpose()?;
+        let key = self.key.as_deref().map(key::read).transpose()?;
         match (&self.link, &self.link_server) {
             (Some(server), None) => {
                 let mut table = Table::new(self.json);

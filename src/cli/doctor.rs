@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use argh::FromArgs;
+use argh::{ArgsInfo, FromArgs};
 
 use super::bench::machine;
 use super::weights::{self, Place};
@@ -28,7 +28,7 @@ const PROBE_BYTES: u64 = 256 << 20;
 /// Looks for what keeps LEAP from working or slows it down, and names the command that mends it.
 ///
 /// Exit code 0 if LEAP will work, though maybe slowly; 1 if something keeps it from working.
-#[derive(FromArgs)]
+#[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "doctor")]
 pub(super) struct Doctor {
     /// model that shall run here

@@ -7,7 +7,7 @@ mod text;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use argh::FromArgs;
+use argh::{ArgsInfo, FromArgs};
 
 use super::weights::{self, Huge, Place};
 use super::{Failure, options};
@@ -18,7 +18,7 @@ use crate::model::{KvType, Model};
 const BATCH: usize = 64;
 
 /// Compares a model with reference outputs, or measures its perplexity.
-#[derive(FromArgs)]
+#[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "eval")]
 pub(super) struct Eval {
     /// model file

@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use argh::FromArgs;
+use argh::{ArgsInfo, FromArgs};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, model_files, note};
@@ -20,7 +20,7 @@ use crate::sys::signal;
 
 /// Converts a checkpoint to a model file: a Hugging Face folder (config.json) or a Meta one
 /// (params.json), with safetensors or PyTorch files, or a GGUF file.
-#[derive(FromArgs)]
+#[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "export")]
 pub(super) struct Export {
     /// model file to write

@@ -4,10 +4,18 @@ use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 
+use crate::sys::signal;
+
+/// What a shell adds to the number of the signal that ended a program.
+const SIGNAL_BASE: u8 = 128;
+
 /// A failure, by the exit code it leads to.
 pub(super) enum Failure {
-    /// Something went wrong while running: exit code 1.
+    /// Something went wrong while running: exit code 1; or a signal asked to stop: 128 and its
+    /// number.
     Runtime(String),
+    /// A signal cut the answer short, which needs no words: 128 and its number.
+    Stopped,
     /// The command line cannot be followed: exit code 2.
     Usage(String),
     /// A file given as input is bad: exit code 3.
@@ -29,8 +37,11 @@ impl Failure {
 
     /// Prints the message to stderr and returns the exit code.
     pub(super) fn report(self) -> ExitCode {
+        let stopped = signal::stopped_by().and_then(|signal| u8::try_from(signal).ok());
+        let runtime = stopped.map_or(1, |signal| SIGNAL_BASE.saturating_add(signal));
         let (message, code) = match self {
-            Failure::Runtime(message) => (message, 1),
+            Failure::Stopped => return ExitCode::from(runtime),
+            Failure::Runtime(message) => (message, runtime),
             Failure::Usage(message) => (message, 2),
             Failure::Input(message) => (message, 3),
             Failure::Ring(message) => (message, 4),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use argh::FromArgs;
+use argh::{ArgsInfo, FromArgs};
 
 use super::Failure;
 use super::json_object::JsonObject;
@@ -15,7 +15,7 @@ use crate::pack;
 use crate::sys::map::Map;
 
 /// Shows header, tensors and sizes of a model, tokenizer or packed-weight file.
-#[derive(FromArgs)]
+#[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "info")]
 pub(super) struct Info {
     /// model file, tokenizer.bin, or packed weights

@@ -28,6 +28,13 @@ impl JsonObject {
         self
     }
 
+    /// A whole number with all its digits.
+    pub(super) fn integer(mut self, key: &str, value: u64) -> JsonObject {
+        self.key(key);
+        self.text.push_str(&value.to_string());
+        self
+    }
+
     /// An array of objects.
     pub(super) fn objects(
         mut self,
@@ -83,7 +90,8 @@ mod tests {
     fn text_is_escaped() {
         let object = JsonObject::new().string("a\"", "b\\\n\u{1}é").number("n", 1.5);
         let object = object.number("big", 1e300 * 1e300).number("int", 12.0);
-        let wanted = "{\"a\\\"\": \"b\\\\\\n\\u0001é\", \"n\": 1.5, \"int\": 12}\n";
+        let object = object.integer("seed", u64::MAX);
+        let wanted = "{\"a\\\"\": \"b\\\\\\n\\u0001é\", \"n\": 1.5, \"int\": 12, \"seed\": 18446744073709551615}\n";
         assert_eq!(object.finish(), wanted);
     }
 }

@@ -10,10 +10,12 @@ mod eval;
 mod export;
 mod failure;
 mod folders;
+mod help;
 mod info;
 #[cfg(feature = "tools")]
 mod json;
 mod json_object;
+mod key;
 mod model_files;
 mod options;
 mod pack;
@@ -21,30 +23,31 @@ mod run;
 #[cfg(feature = "tools")]
 mod tokenizer;
 mod weights;
+mod words;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
-use argh::{FromArgs, SubCommands};
+use argh::{ArgsInfo, CommandInfoWithArgs, FromArgs};
 use failure::Failure;
+use words::Asked;
 
 use crate::sys::signal;
 
 /// Runs Llama-architecture language models on edge boards.
-#[derive(FromArgs)]
+#[derive(ArgsInfo, FromArgs)]
 struct Leap {
     #[argh(subcommand)]
     command: Command,
 }
 
-#[derive(FromArgs)]
+#[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand)]
 enum Command {
+    Run(run::Run),
     #[cfg(feature = "tools")]
     Export(export::Export),
-    Run(run::Run),
     Info(info::Info),
     Bench(bench::Bench),
     Pack(pack::Pack),
@@ -78,12 +81,12 @@ const UNREADABLE_FILE: &str =
     "leap: a file in use could not be read: its disk failed, or somebody shortened it\n";
 
 /// Parses `args` (program name first), runs the command and returns its exit code:
-/// 0 done, 1 failed at run time, 2 bad usage, 3 bad input file, 4 ring lost.
+/// 0 done, 1 failed at run time, 2 bad usage, 3 bad input file, 4 ring lost; 128 and its number if
+/// a signal cut something short.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    start_log();
     // If it is refused, such a file ends the program all the same, but without a word.
     let _ = signal::explain_bus_errors(UNREADABLE_FILE, 1);
-    let result = parse(args).and_then(|parsed| match parsed {
+    let result = start_log().and_then(|()| parse(args)).and_then(|parsed| match parsed {
         Parsed::Help(text) => print(&text),
         Parsed::Command(command) => command.execute(),
     });
@@ -94,11 +97,18 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Log lines go to stderr; `LEAP_LOG=debug` shows more of them.
-fn start_log() {
-    let level = std::env::var("LEAP_LOG").ok().and_then(|level| level.parse().ok());
-    let logger = simple_logger::SimpleLogger::new();
+fn start_log() -> Result<(), Failure> {
+    let level = match std::env::var_os("LEAP_LOG").filter(|level| !level.is_empty()) {
+        None => log::LevelFilter::Warn,
+        Some(level) => level.to_str().and_then(|level| level.parse().ok()).ok_or_else(|| {
+            let known: Vec<String> =
+                log::LevelFilter::iter().map(|level| level.as_str().to_lowercase()).collect();
+            Failure::Usage(format!("LEAP_LOG is {level:?}, wanted one of {}", known.join(", ")))
+        })?,
+    };
     // A logger that is there already belongs to a program around this library.
-    let _ = logger.with_level(level.unwrap_or(log::LevelFilter::Warn)).init();
+    let _ = simple_logger::SimpleLogger::new().with_level(level).init();
+    Ok(())
 }
 
 enum Parsed {
@@ -114,71 +124,32 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
                 .map_err(|arg| Failure::Usage(format!("argument {arg:?} is not valid UTF-8")))?,
         );
     }
-    let words = command_words(words);
-    if matches!(words[0].as_str(), "--version" | "-V") {
-        return Ok(Parsed::Help(concat!("leap ", env!("CARGO_PKG_VERSION"), "\n").to_owned()));
-    }
+    let commands = commands();
+    let words = match words::read(words, &commands)? {
+        Asked::Version => {
+            return Ok(Parsed::Help(concat!("leap ", env!("CARGO_PKG_VERSION"), "\n").to_owned()));
+        }
+        Asked::Help => return Ok(Parsed::Help(help::overview(&commands))),
+        Asked::HelpOf(command) => {
+            let info = commands.iter().find(|info| info.name == command.name);
+            return Ok(Parsed::Help(info.map_or(String::new(), |info| help::of(command, info))));
+        }
+        Asked::Run(words) => words,
+    };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match Leap::from_args(&["leap"], &words) {
         Ok(leap) => Ok(Parsed::Command(Box::new(leap.command))),
         Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
-        Err(exit) => Err(Failure::Usage(match words.first() {
-            Some(word) if !is_command(word) => {
-                format!("{word:?} is no command; `leap run` runs a model, `leap --help` lists all")
-            }
-            _ => {
-                let problem = exit.output.trim_end().replace('\n', " ");
-                format!("{problem} (leap --help shows commands and options)")
-            }
-        })),
-    }
-}
-
-fn is_command(word: &str) -> bool {
-    Command::COMMANDS.iter().any(|command| command.name == word)
-}
-
-/// The words after the program name, with the applet that `argv[0]` names in front.
-///
-/// `--option=value` becomes two words, and no words at all mean `run`.
-fn command_words(argv: Vec<String>) -> Vec<String> {
-    let mut argv = argv.into_iter();
-    let program = argv.next().unwrap_or_default();
-    let name = Path::new(&program).file_name().and_then(|n| n.to_str()).unwrap_or("leap");
-    let mut words: Vec<String> = argv.flat_map(split_assignment).collect();
-    if let Some(applet) = applet(name) {
-        words.insert(0, applet.to_owned());
-    }
-    match words.first().map(String::as_str) {
-        None => words.push("run".to_owned()),
-        Some("inference") => words[0] = "run".to_owned(),
-        Some(role @ ("master" | "worker")) => {
-            let role = role.to_owned();
-            words.splice(..1, ["run".to_owned(), "--role".to_owned(), role]);
+        Err(exit) => {
+            let problem = exit.output.trim_end().replace('\n', " ");
+            Err(Failure::Usage(format!("{problem} (leap --help shows commands and options)")))
         }
-        Some(_) => {}
-    }
-    words
-}
-
-fn applet(name: &str) -> Option<&'static str> {
-    match name {
-        "inference" | "run" => Some("run"),
-        "export" => Some("export"),
-        "master" => Some("master"),
-        "worker" => Some("worker"),
-        "tokenizer" => Some("tokenizer"),
-        _ => None,
     }
 }
 
-fn split_assignment(word: String) -> Vec<String> {
-    match word.split_once('=') {
-        Some((option, value)) if option.starts_with("--") => {
-            vec![option.to_owned(), value.to_owned()]
-        }
-        _ => vec![word],
-    }
+/// What commands there are, and their options.
+fn commands() -> Vec<CommandInfoWithArgs> {
+    Leap::get_args_info().commands.into_iter().map(|command| command.command).collect()
 }
 
 /// Tells the user something on stderr that is not part of the text.
@@ -197,30 +168,15 @@ fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|e| Failure::Runtime(format!("cannot write to stdout: {e}"))),
+        other => other.map_err(|e| stdout_failure(&e)),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn stdout_failure(error: &std::io::Error) -> Failure {
+    Failure::Runtime(format!("cannot write to stdout: {error}"))
+}
 
-    fn words(argv: &[&str]) -> Vec<String> {
-        command_words(argv.iter().map(|&w| w.to_owned()).collect())
-    }
-
-    #[test]
-    fn program_name_selects_the_applet() {
-        assert_eq!(words(&["/usr/bin/leap"]), ["run"]);
-        assert_eq!(words(&["./inference", "m.bin"]), ["run", "m.bin"]);
-        assert_eq!(words(&["export", "out"]), ["export", "out"]);
-        assert_eq!(words(&["leap", "inference"]), ["run"]);
-        assert_eq!(words(&["leap", "worker", "m.bin"]), ["run", "--role", "worker", "m.bin"]);
-        assert_eq!(words(&["/bin/master"]), ["run", "--role", "master"]);
-    }
-
-    #[test]
-    fn assignments_are_split_for_long_options_only() {
-        assert_eq!(words(&["leap", "run", "--temp=0", "a=b"]), ["run", "--temp", "0", "a=b"]);
-    }
+/// `1 token`, `2 tokens`.
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

@@ -1,16 +1,10 @@
 //! Values of options that several commands share.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-
-use super::{Failure, warn};
+use super::{Failure, counted, warn};
 use crate::engine::EngineError;
 use crate::kernels::Isa;
 use crate::model::{KvType, StartError};
 use crate::sys::cpu;
-use crate::wire::seal::{KEY_BYTES, Key};
 
 /// `f16` or `f32`.
 pub(super) fn kv_type(value: &str) -> Result<KvType, String> {
@@ -34,30 +28,12 @@ pub(super) fn isa_from_environment() -> Result<Option<Isa>, Failure> {
     }
 }
 
-/// The key in the file at `path`: 32 bytes, which nobody else should be able to read.
-pub(super) fn key(path: &Path) -> Result<Key, Failure> {
-    let shown = path.display();
-    let fail = |e| Failure::Input(format!("cannot read the key file {shown}: {e}"));
-    let file = File::open(path).map_err(fail)?;
-    let mode = file.metadata().map_err(fail)?.permissions().mode();
-    let mut bytes = Vec::new();
-    file.take(KEY_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(fail)?;
-    let secret = <[u8; KEY_BYTES]>::try_from(bytes).map_err(|bytes| {
-        let n = if bytes.len() > KEY_BYTES { "more".to_owned() } else { bytes.len().to_string() };
-        let make = "head -c 32 /dev/urandom > FILE makes one";
-        Failure::Input(format!("key file {shown} has {n} bytes, wanted {KEY_BYTES} ({make})"))
-    })?;
-    if mode & 0o077 != 0 {
-        warn(&format!("others may read the key file {shown}: chmod 600 {shown}"));
-    }
-    Ok(Key::new(secret))
-}
-
 /// As many threads as asked for, but no more than cores: a thread without one delays the rest.
 pub(super) fn useful_threads(wanted: usize) -> usize {
     let cores = cpu::cores().len();
     if wanted > cores {
-        warn(&format!("--threads {wanted}: there are {cores} cores, one thread for each is used"));
+        let cores = counted(cores, "core");
+        warn(&format!("--threads {wanted}: there are {cores}, one thread for each is used"));
     }
     wanted.min(cores)
 }
@@ -65,8 +41,21 @@ pub(super) fn useful_threads(wanted: usize) -> usize {
 /// Cores named on the command line.
 pub(super) struct Cores(pub Vec<usize>);
 
-/// Core numbers: `4-7`, `0,2` or both.
+/// Cores that this process may use: `4-7`, `0,2` or both.
 pub(super) fn cores(value: &str) -> Result<Cores, String> {
+    let cores = core_numbers(value)?;
+    let mut usable: Vec<usize> = cpu::cores().iter().map(|core| core.cpu).collect();
+    usable.sort_unstable();
+    match cores.iter().find(|cpu| !usable.contains(cpu)) {
+        None => Ok(Cores(cores)),
+        Some(cpu) => {
+            let usable: Vec<String> = usable.iter().map(usize::to_string).collect();
+            Err(format!("there is no core {cpu} here; there are {}", usable.join(", ")))
+        }
+    }
+}
+
+fn core_numbers(value: &str) -> Result<Vec<usize>, String> {
     let mut cores = Vec::new();
     for part in value.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -76,7 +65,7 @@ pub(super) fn cores(value: &str) -> Result<Cores, String> {
             _ => return Err(format!("{part:?} is no core or range of cores")),
         }
     }
-    Ok(Cores(cores))
+    Ok(cores)
 }
 
 /// Sorts an engine that did not start under its exit code.
@@ -96,9 +85,17 @@ mod tests {
 
     #[test]
     fn cores_are_numbers_and_ranges() {
-        assert_eq!(cores("4-6,0").map(|c| c.0), Ok(vec![4, 5, 6, 0]));
+        assert_eq!(core_numbers("4-6,0"), Ok(vec![4, 5, 6, 0]));
         for bad in ["", "x", "3-1", "1-", "99999"] {
-            assert!(cores(bad).is_err(), "{bad}");
+            assert!(core_numbers(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn cores_are_those_of_this_machine() {
+        let core = cpu::cores()[0].cpu;
+        assert_eq!(cores(&core.to_string()).map(|c| c.0), Ok(vec![core]));
+        let problem = cores("4095").err().unwrap();
+        assert!(problem.starts_with("there is no core 4095 here; there are "), "{problem}");
     }
 }

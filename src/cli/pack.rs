@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use argh::FromArgs;
+use argh::{ArgsInfo, FromArgs};
 
 use super::weights::{self, Place};
 use super::{Failure, note, options};
@@ -10,7 +10,7 @@ use crate::engine::{Engine, Options};
 use crate::sys::signal;
 
 /// Builds the packed-weight cache of a model, so that its first start is quick too.
-#[derive(FromArgs)]
+#[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "pack")]
 pub(super) struct Pack {
     /// model file

@@ -8,29 +8,32 @@ mod figures;
 mod input;
 mod messages;
 mod ring;
+mod roles;
 mod streams;
 mod terminal;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use argh::FromArgs;
+use argh::{ArgsInfo, FromArgs};
 
 use super::model_files::{self, Loaded};
 use super::weights::{self, Huge, Place};
-use super::{Failure, options, warn};
+use super::{Failure, options, stdout_failure, warn};
 use crate::engine::{Engine, GenerateError, Generator, Options, StopStrings};
 use crate::format::ChatTemplate;
 use crate::model::KvType;
 use crate::sampler::{Sampler, Sampling};
 use crate::sys::{memory, signal};
 use crate::wire::Dtype;
-use ring::{Board, Carrier, Role};
+pub(super) use roles::{Role, roles};
+
+use ring::{Board, Carrier};
 
 /// Generates text, or holds a conversation with --chat.
-#[derive(FromArgs)]
+#[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "run")]
 pub(super) struct Run {
     /// model file; the built-in demo model if absent
@@ -61,8 +64,9 @@ pub(super) struct Run {
     /// zephyr, chatml
     #[argh(option, from_str_fn(chat_template))]
     chat_template: Option<ChatTemplate>,
-    /// most tokens to generate (256; in a chat as many as fit)
-    #[argh(option, short = 'n')]
+    /// most tokens to generate (256; in a chat as many as fit); -1: until the text or the context
+    /// ends
+    #[argh(option, short = 'n', from_str_fn(n_predict))]
     n_predict: Option<usize>,
     /// text that ends the answer; may be given several times
     #[argh(option)]
@@ -106,12 +110,13 @@ pub(super) struct Run {
     /// do not print the line of figures
     #[argh(switch, short = 'q')]
     quiet: bool,
-    /// prompts answered at the same time; they come one a line from --prompt-file or stdin
+    /// prompts answered at the same time, which come one a line from --prompt-file or stdin; on a
+    /// worker the most that a master may ask for (16)
     #[argh(option)]
     streams: Option<usize>,
     /// part in a ring of boards: single (default), master or worker; `leap master` and
     /// `leap worker` are short for it
-    #[argh(option, from_str_fn(ring::role), default = "Role::Single")]
+    #[argh(option, from_str_fn(roles::parse), default = "Role::Single")]
     role: Role,
     /// ring: file with a line for each node: name, address, layers
     #[argh(option)]
@@ -140,7 +145,7 @@ pub(super) struct Run {
     /// ring: port of the next board (9999)
     #[argh(option)]
     next_port: Option<u16>,
-    /// ring: file with the 32 bytes that all boards share
+    /// ring: file with the 32 random bytes that all boards share, or 64 hexadecimal digits
     #[argh(option)]
     key: Option<PathBuf>,
     /// ring: how activations travel: f32 (default) gives the very bits of one board; f16 halves the
@@ -154,6 +159,14 @@ pub(super) struct Run {
     /// network device where its driver can (50, not in the device): quicker, for more power
     #[argh(option)]
     busy_poll: Option<u16>,
+}
+
+/// A number of tokens, or -1 for as many as there are.
+fn n_predict(value: &str) -> Result<usize, String> {
+    match value {
+        "-1" => Ok(usize::MAX),
+        n => n.parse().map_err(|_| "wanted a number of tokens, or -1".to_owned()),
+    }
 }
 
 fn chat_template(name: &str) -> Result<ChatTemplate, String> {
@@ -175,6 +188,8 @@ struct Session<'a> {
     loaded: &'a Loaded,
     engine: Engine,
     generator: Generator<'a>,
+    /// Start of the random numbers.
+    seed: u64,
 }
 
 impl Run {
@@ -200,8 +215,9 @@ impl Run {
         if let Some(board) = &board {
             board.join(&self, &mut engine)?;
         }
-        let generator = self.generator(&loaded, engine.ctx_len(), self.seed());
-        let session = Session { flags: &self, loaded: &loaded, engine, generator };
+        let seed = self.seed();
+        let generator = self.generator(&loaded, engine.ctx_len(), seed);
+        let session = Session { flags: &self, loaded: &loaded, engine, generator, seed };
         match (self.chat, self.streams) {
             (true, _) => chat::run(session),
             (false, Some(n)) => streams::run(session, n),
@@ -211,19 +227,10 @@ impl Run {
 
     fn check(&self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
-        if self.role == Role::Single && self.has_ring_options() {
-            return usage("options of a ring need --role master or --role worker");
-        }
         if self.ring.is_some() && (self.split.is_some() || self.next_host.is_some()) {
             return usage(
                 "--ring says what --split, --end and --next-host would; give one or the other",
             );
-        }
-        if self.role == Role::Master && self.end.is_some() {
-            return usage("--end is for workers; the master has the layers before --split");
-        }
-        if self.role == Role::Worker && (self.chat || self.prompt.is_some()) {
-            return usage("prompts and --chat are for --role master");
         }
         if self.streams.is_some()
             && self.role != Role::Worker
@@ -253,20 +260,6 @@ impl Run {
             return usage("-n, --threads and --batch must be at least 1");
         }
         Ok(())
-    }
-
-    fn has_ring_options(&self) -> bool {
-        let names = [&self.node, &self.host, &self.next_host];
-        let layers = [self.split, self.end];
-        let ports = [self.port, self.next_port];
-        let files = [&self.ring, &self.key];
-        names.iter().any(|o| o.is_some())
-            || layers.iter().any(Option::is_some)
-            || ports.iter().any(Option::is_some)
-            || files.iter().any(|o| o.is_some())
-            || self.transport != Carrier::Auto
-            || self.ring_timeout.is_some()
-            || self.busy_poll.is_some()
     }
 
     fn engine(&self, loaded: &Loaded, batch: Option<usize>) -> Result<Engine, Failure> {
@@ -330,31 +323,49 @@ fn stop_ids(loaded: &Loaded) -> Vec<u32> {
     stop_ids
 }
 
+/// A number that is another one each time, short enough to be typed, and never 0.
 fn random_seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     let nanos = since_epoch.map_or(1, |time| time.as_nanos() as u64);
-    nanos ^ u64::from(std::process::id()).rotate_left(32)
+    let mixed =
+        (nanos ^ u64::from(std::process::id()).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32).max(1)
 }
 
-/// Shows text as it comes. Once the reader is gone, nobody waits for the rest of the answer.
+/// Shows text as it comes. Once it cannot be written, nobody waits for the rest of the answer.
 struct Screen {
-    is_open: Cell<bool>,
+    problem: RefCell<Option<io::Error>>,
 }
 
 impl Screen {
     fn new() -> Screen {
-        Screen { is_open: Cell::new(true) }
+        Screen { problem: RefCell::new(None) }
     }
 
     fn show(&self, text: &str) {
-        let mut stdout = io::stdout().lock();
-        let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-        self.is_open.set(self.is_open.get() && written.is_ok());
+        if self.is_open() {
+            let mut stdout = io::stdout().lock();
+            let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+            *self.problem.borrow_mut() = written.err();
+        }
     }
 
-    /// Whether the answer should end here: a signal asked for it, or its reader went away.
+    fn is_open(&self) -> bool {
+        self.problem.borrow().is_none()
+    }
+
+    /// Fails if the text could not be written: a disk is full. A reader that went away has seen
+    /// what it wanted.
+    fn check(&self) -> Result<(), Failure> {
+        match &*self.problem.borrow() {
+            Some(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(stdout_failure(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the answer should end here: a signal asked for it, or it cannot be shown.
     fn is_interrupted(&self) -> bool {
-        signal::interrupted() > 0 || !self.is_open.get()
+        signal::interrupted() > 0 || !self.is_open()
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, BufRead, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use argh::FromArgs;
+use argh::{ArgsInfo, FromArgs};
 use serde_json::Value;
 
 use super::Failure;
@@ -14,7 +14,7 @@ use crate::sys::file::AtomicFile;
 use crate::tokenizer as text;
 
 /// Converts a tokenizer to tokenizer.bin, or encodes and decodes with one.
-#[derive(FromArgs)]
+#[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "tokenizer")]
 pub(super) struct Tokenizer {
     /// tokenizer.model, tokenizer.json, tokenizer.bin, or the folder that holds one

@@ -2,11 +2,15 @@
 
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
-static INTERRUPTED: AtomicU32 = AtomicU32::new(0);
+/// SIGINTs since [`install`] or [`count_one`].
+static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
+
+/// The signal, other than SIGINT, that asked the program to end; 0 if none did.
+static ENDED_BY: AtomicI32 = AtomicI32::new(0);
 
 /// The thread of [`Reading`], 0 if there is none.
 static READER: AtomicUsize = AtomicUsize::new(0);
@@ -33,18 +37,34 @@ pub fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// How many signals asked the program to stop since [`install`].
+/// How many signals asked the program to stop what it does: SIGINTs since [`install`] or
+/// [`count_one`], and one for all others.
 pub fn interrupted() -> u32 {
-    INTERRUPTED.load(Ordering::Relaxed)
+    INTERRUPTS.load(Ordering::Relaxed) + u32::from(is_final())
 }
 
-/// Forgets the signals so far, and from now on counts only the next SIGINT or SIGTERM: the
+/// Whether a signal asked for the program's end, and not for that of its present work alone: any
+/// but SIGINT, which a person sends.
+pub fn is_final() -> bool {
+    ENDED_BY.load(Ordering::Relaxed) != 0
+}
+
+/// The number of the signal that [`interrupted`] tells of.
+pub fn stopped_by() -> Option<i32> {
+    match (ENDED_BY.load(Ordering::Relaxed), INTERRUPTS.load(Ordering::Relaxed)) {
+        (0, 0) => None,
+        (0, _) => Some(libc::SIGINT),
+        (signal, _) => Some(signal),
+    }
+}
+
+/// Forgets the SIGINTs so far, and from now on counts only the next SIGINT or SIGTERM: the
 /// one after it ends the process, wherever that is.
 ///
 /// # Errors
 /// The system's.
 pub fn count_one() -> io::Result<()> {
-    INTERRUPTED.store(0, Ordering::Relaxed);
+    INTERRUPTS.store(0, Ordering::Relaxed);
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         set(signal, SigHandler::Handler(count), SaFlags::SA_RESETHAND)?;
     }
@@ -90,7 +110,12 @@ extern "C" fn end(_signal: libc::c_int) {
 }
 
 extern "C" fn count(signal: libc::c_int) {
-    INTERRUPTED.fetch_add(1, Ordering::Relaxed);
+    match signal {
+        libc::SIGINT => {
+            INTERRUPTS.fetch_add(1, Ordering::Relaxed);
+        }
+        _ => ENDED_BY.store(signal, Ordering::Relaxed),
+    }
     let reader = READER.swap(0, Ordering::Relaxed);
     if reader != 0 && signal != libc::SIGINT {
         // SAFETY: the thread is in the call between making and dropping its `Reading`, so it is
@@ -113,9 +138,13 @@ mod tests {
     #[test]
     fn signals_are_counted_after_install() {
         install().unwrap();
-        let before = interrupted();
-        nix::sys::signal::raise(Signal::SIGTERM).unwrap();
+        assert_eq!((interrupted(), stopped_by()), (0, None));
         nix::sys::signal::raise(Signal::SIGINT).unwrap();
-        assert_eq!(interrupted(), before + 2);
+        assert_eq!((interrupted(), is_final(), stopped_by()), (1, false, Some(libc::SIGINT)));
+        nix::sys::signal::raise(Signal::SIGTERM).unwrap();
+        assert_eq!((interrupted(), is_final(), stopped_by()), (2, true, Some(libc::SIGTERM)));
+        // A signal that asks for the end is not forgotten with those that ask for less.
+        count_one().unwrap();
+        assert_eq!((interrupted(), is_final(), stopped_by()), (1, true, Some(libc::SIGTERM)));
     }
 }

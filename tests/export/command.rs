@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use leap::format::model::Header;
@@ -135,7 +135,7 @@ fn folder_that_does_not_exist_ends_with_code_1() {
 }
 
 #[test]
-fn stop_signal_ends_with_code_1_and_no_file() {
+fn signals_leave_no_file() {
     let folder = Folder::new();
     let (rows, dim) = (1 << 18, 64);
     let mut checkpoint = Checkpoint::hugging_face("F16", Dims { vocab_size: 8, ..SMALL });
@@ -146,20 +146,29 @@ fn stop_signal_ends_with_code_1_and_no_file() {
         checkpoint.tensors.insert(name.to_owned(), stored);
     }
     checkpoint.write(&folder);
-    let out = Folder::new();
-    let child = command(&out.join("m"), folder.path(), &["--version", "1", "--verify"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // The half-written file shows that the work has begun; 130 MB and a check take a while.
-    let start = Instant::now();
-    while out.names().is_empty() && start.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(1));
+    for (signal, code) in [(Signal::SIGTERM, Some(143)), (Signal::SIGKILL, None)] {
+        let out = Folder::new();
+        let child = command(&out.join("m"), folder.path(), &["--version", "1", "--verify"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // 130 MB and a check take a while.
+        let start = Instant::now();
+        while !has_begun(&child, out.path()) && start.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), code, "{text}");
+        assert_eq!(text.contains("interrupted"), code.is_some(), "{text}");
+        assert_eq!(out.names(), [""; 0]);
     }
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("interrupted"), "{text}");
-    assert_eq!(out.names(), [""; 0]);
+}
+
+/// Whether the program has opened the file that it writes to `folder`.
+fn has_begun(child: &Child, folder: &Path) -> bool {
+    let files = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten().flatten();
+    let mut paths = files.filter_map(|file| fs::read_link(file.path()).ok());
+    paths.any(|path| path.starts_with(folder))
 }

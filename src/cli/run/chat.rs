@@ -38,11 +38,15 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         let screen = Screen::new();
         let (outcome, text) =
             answer(&mut session, &mut conversation, &mut stream, (&context, &screen))?;
+        screen.check()?;
         report(&session, &outcome, &message, &text)?;
-        if !screen.is_open.get() {
+        if !screen.is_open() {
             break;
         }
         if outcome.reason == StopReason::Interrupted {
+            if signal::is_final() {
+                return Err(Failure::Stopped);
+            }
             signal::count_one().map_err(|e| Failure::runtime(&e))?;
         }
     }
@@ -134,8 +138,7 @@ fn report(
     text: &str,
 ) -> Result<(), Failure> {
     if session.flags.json {
-        let setting = figures::Setting { engine: &session.engine, model: &session.loaded.name };
-        return print(&figures::json(outcome, &setting, message, text));
+        return print(&figures::json(outcome, session, message, text));
     }
     print("\n")?;
     if outcome.reason == StopReason::ContextFull {
@@ -143,7 +146,7 @@ fn report(
         warn(&format!("the context of {ctx_len} tokens is full: the answer ends here"));
     }
     if !session.flags.quiet {
-        note(&figures::line(outcome, &session.engine));
+        note(&figures::line(outcome, session));
         figures::ring_line(&session.engine).iter().for_each(|line| note(line));
     }
     Ok(())

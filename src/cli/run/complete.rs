@@ -2,7 +2,8 @@
 
 use super::{N_PREDICT, Screen, Session, failure, figures, input, shorten, stop_ids};
 use crate::cli::{Failure, note, print, warn};
-use crate::engine::{Request, StopReason};
+use crate::engine::{Outcome, Request, StopReason};
+use crate::sys::signal;
 
 /// Prints the prompt and what the model makes of it.
 pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
@@ -52,17 +53,26 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         });
     let outcome = outcome.map_err(failure)?;
     if flags.json {
-        let setting = figures::Setting { engine: &session.engine, model: &session.loaded.name };
-        return print(&figures::json(&outcome, &setting, &prompt, &text));
+        print(&figures::json(&outcome, &session, &prompt, &text))?;
+        return ended(&outcome);
     }
     screen.show(flags.suffix.as_deref().unwrap_or_default());
     screen.show("\n");
+    screen.check()?;
     if outcome.reason == StopReason::ContextFull {
         warn(&format!("the context of {ctx_len} tokens is full"));
     }
     if !flags.quiet {
-        note(&figures::line(&outcome, &session.engine));
+        note(&figures::line(&outcome, &session));
         figures::ring_line(&session.engine).iter().for_each(|line| note(line));
     }
-    Ok(())
+    ended(&outcome)
+}
+
+/// An answer that a signal cut short is no success.
+fn ended(outcome: &Outcome) -> Result<(), Failure> {
+    match outcome.reason {
+        StopReason::Interrupted if signal::interrupted() > 0 => Err(Failure::Stopped),
+        _ => Ok(()),
+    }
 }

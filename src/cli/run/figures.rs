@@ -1,31 +1,34 @@
 //! The line of figures after an answer, and the JSON object instead of it.
 
+use super::Session;
+use crate::cli::counted;
 use crate::cli::json_object::JsonObject;
 use crate::engine::{Engine, Outcome};
 use crate::sys::{huge, memory};
 use crate::wire::frame::Line;
 
-/// What the figures are about besides the answer.
-pub(super) struct Setting<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) model: &'a str,
+/// The start of the random numbers, if there are any.
+pub(super) fn seed(session: &Session<'_>) -> Option<u64> {
+    (session.flags.temp > 0.0).then_some(session.seed)
 }
 
 /// One line for people.
-pub(super) fn line(outcome: &Outcome, engine: &Engine) -> String {
+pub(super) fn line(outcome: &Outcome, session: &Session<'_>) -> String {
+    let engine = &session.engine;
     let figures = &outcome.figures;
     let memory = memory::peak_resident_bytes().unwrap_or(0) as f64 / f64::from(1 << 20);
     format!(
-        "prompt {} tokens, {:.1} tokens/s; generated {} tokens, {:.1} tokens/s; \
-         first token after {:.1} ms; memory {memory:.1} MiB; {}, {} threads, weights {}",
-        figures.prompt_tokens,
+        "prompt {}, {:.1} tokens/s; generated {}, {:.1} tokens/s; \
+         first token after {:.1} ms; memory {memory:.1} MiB; {}, {}, weights {}{}",
+        counted(figures.prompt_tokens, "token"),
         figures.prompt_tokens_per_s(),
-        figures.generated_tokens,
+        counted(figures.generated_tokens, "token"),
         figures.generated_tokens_per_s(),
         figures.ttft.as_secs_f64() * 1e3,
         engine.transformer().kernels().isa().name(),
-        engine.transformer().threads(),
+        counted(engine.transformer().threads(), "thread"),
         weights(engine),
+        seed(session).map_or(String::new(), |seed| format!("; seed {seed}")),
     )
 }
 
@@ -41,11 +44,11 @@ fn weights(engine: &Engine) -> &'static str {
 }
 
 /// One object for machines.
-pub(super) fn json(outcome: &Outcome, setting: &Setting<'_>, prompt: &str, text: &str) -> String {
+pub(super) fn json(outcome: &Outcome, session: &Session<'_>, prompt: &str, text: &str) -> String {
     let figures = &outcome.figures;
-    let transformer = setting.engine.transformer();
+    let transformer = session.engine.transformer();
     let object = JsonObject::new()
-        .string("model", setting.model)
+        .string("model", &session.loaded.name)
         .string("prompt", prompt)
         .string("text", text)
         .string("stop_reason", outcome.reason.name())
@@ -56,12 +59,16 @@ pub(super) fn json(outcome: &Outcome, setting: &Setting<'_>, prompt: &str, text:
         .number("ttft_ms", figures.ttft.as_secs_f64() * 1e3)
         .number("memory_bytes", memory::peak_resident_bytes().unwrap_or(0) as f64)
         .number("arena_bytes", transformer.arena_bytes() as f64)
-        .number("ctx_len", setting.engine.ctx_len() as f64)
+        .number("ctx_len", session.engine.ctx_len() as f64)
         .string("isa", transformer.kernels().isa().name())
         .string("kv", transformer.plan().kv.name())
         .number("threads", transformer.threads() as f64)
-        .string("weights", weights(setting.engine));
-    match RingFigures::new(setting.engine) {
+        .string("weights", weights(&session.engine));
+    let object = match seed(session) {
+        Some(seed) => object.integer("seed", seed),
+        None => object,
+    };
+    match RingFigures::new(&session.engine) {
         Some(ring) => ring.add_to(object).finish(),
         None => object.finish(),
     }

@@ -12,6 +12,9 @@ use crate::sys::{notify, poll, signal};
 /// has it ready, while a service's idle pipe never says anything.
 const PIPE_WAIT_MS: u16 = 300;
 
+/// How long a signal may go unseen that came just before stdin was asked.
+const SIGNAL_WAIT_MS: u16 = 1000;
+
 /// The text to go on from.
 pub(super) fn prompt(run: &Run) -> Result<String, Failure> {
     match (&run.prompt, &run.prompt_file) {
@@ -60,11 +63,12 @@ fn utf8(bytes: Vec<u8>, from: &str) -> Result<String, Failure> {
 /// Whether a line read before left more in stdin's buffer, where waiting does not see it.
 static HAS_MORE: AtomicBool = AtomicBool::new(false);
 
-/// Waits for stdin, if a service manager watches: a program that waits for a message is alive.
-/// Says whether to read; not if a signal asks to stop.
+/// Waits for stdin, and tells a service manager that watches that a program which waits for a
+/// message is alive. Says whether to read; not if a signal asks to stop, be it one that came
+/// before the waiting began.
 fn wait_watched() -> bool {
-    let Some(period) = notify::period() else { return true };
-    let timeout_ms = u16::try_from(period.as_millis()).unwrap_or(u16::MAX);
+    let period = notify::period().map_or(u128::from(SIGNAL_WAIT_MS), |period| period.as_millis());
+    let timeout_ms = u16::try_from(period).unwrap_or(u16::MAX).min(SIGNAL_WAIT_MS);
     while !HAS_MORE.load(Relaxed) && !poll::is_stdin_readable(timeout_ms) {
         if signal::interrupted() != 0 {
             return false;

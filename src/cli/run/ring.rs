@@ -7,8 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Run;
+use super::roles::Role;
 use crate::cli::model_files::{self, Loaded};
-use crate::cli::{Failure, note, options, warn, weights};
+use crate::cli::{Failure, key, note, options, warn, weights};
 use crate::engine::ring::{Limits, RingOptions, run_worker};
 use crate::engine::{CTX_LEN_DEFAULT, Engine, JoinError, Options, StepError};
 use crate::format::model::Header;
@@ -24,7 +25,6 @@ use crate::transport::{Endpoint, Error};
 use crate::wire::Dtype;
 use crate::wire::frame::{Line, NODES_MAX};
 use crate::wire::hello::{self, RingInfo};
-use crate::wire::seal::Key;
 
 /// Rows of a prompt that go round at once: small enough that all nodes have some.
 const BATCH: usize = 64;
@@ -33,15 +33,6 @@ const BATCH_MAX: usize = 512;
 const STREAMS_MAX: usize = 16;
 /// Seconds that a master waits for a ring that is not complete.
 const TIMEOUT_S: u64 = 120;
-const KEY_BYTES: usize = 32;
-
-/// Which part a board has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    Single,
-    Master,
-    Worker,
-}
 
 /// What datagrams or streams go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,16 +41,6 @@ pub(super) enum Carrier {
     Kernel,
     Udp,
     Tcp,
-}
-
-/// `single`, `master` or `worker`.
-pub(super) fn role(value: &str) -> Result<Role, String> {
-    match value {
-        "single" => Ok(Role::Single),
-        "master" => Ok(Role::Master),
-        "worker" => Ok(Role::Worker),
-        _ => Err(format!("{value:?} is none of single, master and worker")),
-    }
 }
 
 /// `auto`, `kernel`, `udp` or `tcp`.
@@ -146,7 +127,7 @@ impl Board {
             is_master: self.share.has_ends,
             name: hello::name(&self.place.name),
         };
-        let key = flags.key.as_deref().map(key).transpose()?;
+        let key = flags.key.as_deref().map(key::read).transpose()?;
         let seed =
             random::seed().map_err(|e| Failure::Runtime(format!("no random numbers: {e}")))?;
         let listen = &self.place.listen;
@@ -361,32 +342,6 @@ fn open(
     endpoint.map_err(|e| Failure::runtime(&e))
 }
 
-/// The key in a file: 32 bytes, or 64 hexadecimal digits.
-fn key(path: &Path) -> Result<Key, Failure> {
-    let bytes = fs::read(path)
-        .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
-    let secret = <[u8; KEY_BYTES]>::try_from(bytes.as_slice()).ok().or_else(|| from_hex(&bytes));
-    secret.map(Key::new).ok_or_else(|| {
-        let path = path.display();
-        Failure::Input(format!(
-            "{path} is no key: wanted 32 bytes, as `head -c 32 /dev/urandom > {path}` writes"
-        ))
-    })
-}
-
-fn from_hex(bytes: &[u8]) -> Option<[u8; KEY_BYTES]> {
-    let digits = bytes.trim_ascii();
-    let mut secret = [0; KEY_BYTES];
-    if digits.len() != 2 * KEY_BYTES {
-        return None;
-    }
-    for (pair, out) in digits.as_chunks::<2>().0.iter().zip(&mut secret) {
-        let digit = |c: u8| char::from(c).to_digit(16);
-        *out = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
-    }
-    Some(secret)
-}
-
 fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -440,14 +395,6 @@ fn tell(notice: &Notice) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_are_bytes_or_digits() {
-        assert_eq!(from_hex("0f".repeat(32).as_bytes()), Some([15; 32]));
-        assert_eq!(from_hex(format!("{}\n", "F0".repeat(32)).as_bytes()), Some([240; 32]));
-        assert_eq!(from_hex("0g".repeat(32).as_bytes()), None);
-        assert_eq!(from_hex(b"0f"), None);
-    }
 
     #[test]
     fn loopback_is_recognised() {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::{N_PREDICT, Screen, Session, failure, figures, input, shorten, stop_ids};
-use crate::cli::{Failure, note};
-use crate::engine::{Answer, Prompt, Request, Streams};
+use crate::cli::{Failure, counted, note};
+use crate::engine::{Answer, Prompt, Request, StopReason, Streams};
+use crate::sys::signal;
 
 /// Answers a prompt a line, up to `n` at the same time.
 pub(super) fn run(mut session: Session<'_>, n: usize) -> Result<(), Failure> {
@@ -26,8 +27,7 @@ pub(super) fn run(mut session: Session<'_>, n: usize) -> Result<(), Failure> {
         starts_text: false,
         is_interrupted: &|| screen.is_interrupted(),
     };
-    let (loaded, ctx_len) = (session.loaded, session.engine.ctx_len());
-    let seed = session.flags.seed();
+    let (loaded, ctx_len, seed) = (session.loaded, session.engine.ctx_len(), session.seed);
     let begin = || flags.generator(loaded, ctx_len, seed);
     let mut streams = Streams::new(&mut session.engine, n).map_err(|e| Failure::runtime(&e))?;
     let (start, mut waiting, mut tokens) = (Instant::now(), BTreeMap::new(), 0);
@@ -51,22 +51,25 @@ pub(super) fn run(mut session: Session<'_>, n: usize) -> Result<(), Failure> {
     );
     result.map_err(failure)?;
     if flags.json {
-        let setting = figures::Setting { engine: &session.engine, model: &session.loaded.name };
         for answer in &shown {
             let prompt = prompts[answer.index];
-            screen.show(&figures::json(&answer.outcome, &setting, prompt, &answer.text));
+            screen.show(&figures::json(&answer.outcome, &session, prompt, &answer.text));
         }
     }
+    screen.check()?;
     if !flags.quiet {
         let seconds = start.elapsed().as_secs_f64();
         let rate = tokens as f64 / seconds.max(f64::MIN_POSITIVE);
-        let n_answers = shown.len();
-        note(&format!(
-            "{n_answers} answers, {tokens} tokens in {seconds:.1} s: {rate:.1} tokens/s"
-        ));
+        let (answers, tokens) = (counted(shown.len(), "answer"), counted(tokens, "token"));
+        let seed = figures::seed(&session).map_or(String::new(), |seed| format!("; seed {seed}"));
+        note(&format!("{answers}, {tokens} in {seconds:.1} s: {rate:.1} tokens/s{seed}"));
         figures::ring_line(&session.engine).iter().for_each(|line| note(line));
     }
-    Ok(())
+    let is_cut = |answer: &Answer| answer.outcome.reason == StopReason::Interrupted;
+    match shown.len() < prompts.len() || shown.iter().any(is_cut) {
+        true if signal::interrupted() > 0 => Err(Failure::Stopped),
+        _ => Ok(()),
+    }
 }
 
 fn encode(session: &Session<'_>, prompt: &str) -> Result<Prompt, Failure> {

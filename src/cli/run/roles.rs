@@ -1,0 +1,48 @@
+//! The parts that a board can have in a ring, and the options of each.
+
+/// Which part a board has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum Role {
+    /// The only one, without a ring.
+    Single,
+    /// Takes prompts and shows text.
+    Master,
+    /// Runs some of the layers.
+    Worker,
+}
+
+const ALL: [Role; 3] = [Role::Single, Role::Master, Role::Worker];
+
+impl Role {
+    pub(in crate::cli) fn name(self) -> &'static str {
+        match self {
+            Role::Single => "single",
+            Role::Master => "master",
+            Role::Worker => "worker",
+        }
+    }
+
+    pub(in crate::cli) fn from_name(name: &str) -> Option<Role> {
+        ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
+/// `single`, `master` or `worker`.
+pub(super) fn parse(value: &str) -> Result<Role, String> {
+    let problem = || format!("{value:?} is none of single, master and worker");
+    Role::from_name(value).ok_or_else(problem)
+}
+
+/// Who has this option of `leap run`.
+pub(in crate::cli) fn roles(option: &str) -> &'static [Role] {
+    match option {
+        "--tokenizer" | "--prompt" | "--prompt-file" | "--suffix" | "--chat" | "--system"
+        | "--chat-template" | "--n-predict" | "--stop" | "--temp" | "--top-p" | "--top-k"
+        | "--seed" | "--json" | "--kv" | "--no-history" => &[Role::Single, Role::Master],
+        "--ring" | "--node" | "--split" | "--transport" | "--host" | "--port" | "--next-host"
+        | "--next-port" | "--key" | "--wire" | "--busy-poll" => &[Role::Master, Role::Worker],
+        "--ring-timeout" => &[Role::Master],
+        "--end" => &[Role::Worker],
+        _ => &ALL,
+    }
+}

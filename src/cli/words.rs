@@ -1,0 +1,341 @@
+//! The words of a command line: which command and options they name, and which are values.
+
+use std::path::Path;
+
+use argh::{CommandInfoWithArgs, FlagInfo, FlagInfoKind};
+
+use super::Failure;
+use super::run::{Role, roles};
+
+/// What a command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// The version of the program.
+    Version,
+    /// What the program can do.
+    Help,
+    /// What one command can do.
+    HelpOf(Command),
+    /// Words that `argh` understands: a command, options and their values, each a word of its own.
+    Run(Vec<String>),
+}
+
+/// A command as the user calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Command {
+    /// As `argh` knows it.
+    pub(super) name: &'static str,
+    /// The part in a ring that its name stands for.
+    pub(super) role: Option<Role>,
+}
+
+impl Command {
+    /// The name that was typed, or would have been.
+    pub(super) fn shown(self) -> &'static str {
+        self.role.map_or(self.name, Role::name)
+    }
+}
+
+/// Reads `argv`, program name first.
+pub(super) fn read(argv: Vec<String>, commands: &[CommandInfoWithArgs]) -> Result<Asked, Failure> {
+    let mut argv = argv.into_iter();
+    let program = argv.next().unwrap_or_default();
+    let name = Path::new(&program).file_name().and_then(|n| n.to_str()).unwrap_or("leap");
+    let mut words = argv.peekable();
+    let first = match applet(name) {
+        Some(applet) => applet.to_owned(),
+        None => words.next().unwrap_or_else(|| "run".to_owned()),
+    };
+    match first.as_str() {
+        "--version" | "-V" => return Ok(Asked::Version),
+        "--help" | "-h" => return Ok(Asked::Help),
+        "help" => {
+            return match words.next() {
+                Some(word) => Ok(Asked::HelpOf(command(&word, commands)?.0)),
+                None => Ok(Asked::Help),
+            };
+        }
+        _ => {}
+    }
+    let (command, info) = command(&first, commands)?;
+    options(command, info, words)
+}
+
+fn applet(name: &str) -> Option<&'static str> {
+    ["inference", "run", "export", "master", "worker", "tokenizer"]
+        .into_iter()
+        .find(|&applet| applet == name)
+}
+
+fn command<'c>(
+    word: &str,
+    commands: &'c [CommandInfoWithArgs],
+) -> Result<(Command, &'c CommandInfoWithArgs), Failure> {
+    let (name, role) = match word {
+        "inference" => ("run", None),
+        "master" => ("run", Some(Role::Master)),
+        "worker" => ("run", Some(Role::Worker)),
+        other => (other, None),
+    };
+    if let Some(info) = commands.iter().find(|info| info.name == name) {
+        return Ok((Command { name: info.name, role }, info));
+    }
+    let names = commands.iter().map(|info| info.name);
+    let hint = match nearest(word, names.chain(["master", "worker", "help"])) {
+        Some(name) => format!("did you mean {name}?"),
+        None => "`leap run` runs a model".to_owned(),
+    };
+    Err(Failure::Usage(format!("{word:?} is no command; {hint} (leap --help lists all)")))
+}
+
+/// Tells options from values. What follows an option that takes a value is that value, whatever
+/// it looks like.
+fn options(
+    command: Command,
+    info: &CommandInfoWithArgs,
+    mut rest: impl Iterator<Item = String>,
+) -> Result<Asked, Failure> {
+    let mut words = vec![command.name.to_owned()];
+    let mut role = command.role;
+    if let Some(role) = role {
+        words.extend(["--role", role.name()].map(str::to_owned));
+    }
+    let mut given: Vec<&str> = Vec::new();
+    while let Some(word) = rest.next() {
+        if word == "--" {
+            words.push(word);
+            words.extend(rest.by_ref());
+        } else if matches!(word.as_str(), "--help" | "-h" | "help") {
+            return Ok(Asked::HelpOf(Command { role, ..command }));
+        } else if !word.starts_with('-') {
+            words.push(word);
+        } else {
+            let (flag, value) = find(command, info, &word)?;
+            given.push(flag.long);
+            words.push(flag.long.to_owned());
+            if let Some(value) = take_value(flag, value, &mut rest)? {
+                if flag.long == "--role" {
+                    role = role.or_else(|| Role::from_name(&value));
+                }
+                words.push(value);
+            }
+        }
+    }
+    if command.name == "run" {
+        check_role(role.unwrap_or(Role::Single), &given)?;
+    }
+    Ok(Asked::Run(words))
+}
+
+/// The option that `word` names, and the value behind its `=`.
+fn find<'w>(
+    command: Command,
+    info: &CommandInfoWithArgs,
+    word: &'w str,
+) -> Result<(&'static FlagInfo<'static>, Option<&'w str>), Failure> {
+    let (name, value) = match word.split_once('=') {
+        Some((name, value)) if name.starts_with("--") => (name, Some(value)),
+        _ => (word, None),
+    };
+    let is_named = |flag: &&FlagInfo<'_>| {
+        let short = name.strip_prefix('-').and_then(|short| {
+            let mut chars = short.chars();
+            chars.next().filter(|_| chars.next().is_none())
+        });
+        flag.long == name || (short.is_some() && flag.short == short)
+    };
+    if let Some(flag) = info.flags.iter().find(is_named) {
+        return Ok((flag, value));
+    }
+    let hint = match nearest(name, info.flags.iter().map(|flag| flag.long)) {
+        Some(long) => format!("; did you mean {long}?"),
+        None => String::new(),
+    };
+    let command = command.shown();
+    Err(Failure::Usage(format!(
+        "leap {command} has no option {name}{hint} (leap {command} --help lists all)"
+    )))
+}
+
+fn take_value(
+    flag: &FlagInfo<'_>,
+    value: Option<&str>,
+    rest: &mut impl Iterator<Item = String>,
+) -> Result<Option<String>, Failure> {
+    let long = flag.long;
+    match (&flag.kind, value) {
+        (FlagInfoKind::Switch, None) => Ok(None),
+        (FlagInfoKind::Switch, Some(_)) => Err(Failure::Usage(format!("{long} takes no value"))),
+        (FlagInfoKind::Option { .. }, Some(value)) => Ok(Some(value.to_owned())),
+        (FlagInfoKind::Option { .. }, None) => {
+            let value = rest.next();
+            value.map(Some).ok_or_else(|| Failure::Usage(format!("{long} needs a value")))
+        }
+    }
+}
+
+/// Refuses options of `leap run` that this part in a ring does not have.
+fn check_role(role: Role, given: &[&str]) -> Result<(), Failure> {
+    let Some(option) = given.iter().find(|option| !roles(option).contains(&role)) else {
+        return Ok(());
+    };
+    let owners: Vec<String> =
+        roles(option).iter().map(|role| format!("--role {}", role.name())).collect();
+    Err(Failure::Usage(format!(
+        "{option} is no option of --role {}; it is for {}",
+        role.name(),
+        owners.join(" and ")
+    )))
+}
+
+/// The name that `word` was probably meant to be.
+fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let bare = |name: &'n str| name.trim_start_matches('-');
+    let word = word.trim_start_matches('-');
+    let begins = |a: &str, b: &str| b.len() >= 3 && a.starts_with(b);
+    let rated = names.filter_map(|name| {
+        let distance = match bare(name) {
+            name if begins(word, name) || begins(name, word) => 1,
+            name => distance(word, name),
+        };
+        // A third of the letters may be wrong.
+        (distance <= word.chars().count().max(3) / 3).then_some((distance, name))
+    });
+    rated.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+}
+
+/// Letters to add, drop, change or swap with the next one, to turn `a` into `b`.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    if a.len().abs_diff(b.len()) > b.len() {
+        return usize::MAX;
+    }
+    let mut before = vec![0; b.len() + 1];
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let changed = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = changed.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::commands;
+
+    fn asked(argv: &[&str]) -> Asked {
+        let argv = argv.iter().map(|&word| word.to_owned()).collect();
+        match read(argv, &commands()) {
+            Ok(asked) => asked,
+            Err(Failure::Usage(problem)) => panic!("{problem}"),
+            Err(_) => panic!(),
+        }
+    }
+
+    fn words(argv: &[&str]) -> Vec<String> {
+        match asked(argv) {
+            Asked::Run(words) => words,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn problem(argv: &[&str]) -> String {
+        let argv = argv.iter().map(|&word| word.to_owned()).collect();
+        match read(argv, &commands()) {
+            Err(Failure::Usage(problem)) => problem,
+            _ => panic!("no problem"),
+        }
+    }
+
+    #[test]
+    fn program_name_selects_the_applet() {
+        assert_eq!(words(&["/usr/bin/leap"]), ["run"]);
+        assert_eq!(words(&["./inference", "m.bin"]), ["run", "m.bin"]);
+        assert_eq!(words(&["leap", "inference"]), ["run"]);
+        assert_eq!(words(&["leap", "worker", "m.bin"]), ["run", "--role", "worker", "m.bin"]);
+        assert_eq!(words(&["/bin/master"]), ["run", "--role", "master"]);
+    }
+
+    #[test]
+    fn assignments_are_split_where_an_option_stands() {
+        assert_eq!(words(&["leap", "run", "--temp=0", "a=b"]), ["run", "--temp", "0", "a=b"]);
+        assert_eq!(words(&["leap", "run", "--prompt=--a=b"]), ["run", "--prompt", "--a=b"]);
+        assert_eq!(words(&["leap", "run", "--", "--a=b"]), ["run", "--", "--a=b"]);
+        assert_eq!(problem(&["leap", "run", "--chat=yes"]), "--chat takes no value");
+    }
+
+    #[test]
+    fn values_may_look_like_options() {
+        for value in ["--a=--json", "--help", "-h", "-5 degrees", "--", "--json", "help"] {
+            let wanted = ["run", "--prompt", value, "--quiet"];
+            assert_eq!(words(&["leap", "run", "-p", value, "-q"]), wanted);
+        }
+        assert_eq!(problem(&["leap", "run", "-p"]), "--prompt needs a value");
+    }
+
+    #[test]
+    fn help_is_found_wherever_it_stands() {
+        let of = |name, role| Asked::HelpOf(Command { name, role });
+        for argv in [["leap", "--help"], ["leap", "-h"], ["leap", "help"]] {
+            assert_eq!(asked(&argv), Asked::Help);
+        }
+        assert_eq!(asked(&["leap", "help", "info"]), of("info", None));
+        assert_eq!(asked(&["leap", "run", "-q", "-h"]), of("run", None));
+        assert_eq!(asked(&["leap", "worker", "--help"]), of("run", Some(Role::Worker)));
+        assert_eq!(asked(&["worker", "-h"]), of("run", Some(Role::Worker)));
+        assert_eq!(asked(&["leap", "-V"]), Asked::Version);
+    }
+
+    #[test]
+    fn misspelt_names_get_a_suggestion() {
+        for (argv, meant) in [
+            (&["leap", "rnu"][..], "did you mean run?"),
+            (&["leap", "benhc"], "did you mean bench?"),
+            (&["leap", "wroker"], "did you mean worker?"),
+            (&["leap", "run", "--tmep", "0"], "did you mean --temp?"),
+            (&["leap", "run", "--temperature=0"], "did you mean --temp?"),
+            (&["leap", "run", "--n-predcit", "0"], "did you mean --n-predict?"),
+            (&["leap", "info", "--verfy"], "did you mean --verify?"),
+        ] {
+            assert!(problem(argv).contains(meant), "{}", problem(argv));
+        }
+        for argv in
+            [&["leap", "frobnicate"][..], &["leap", "run", "--frobnicate"], &["leap", "run", "-5"]]
+        {
+            assert!(!problem(argv).contains("did you mean"), "{}", problem(argv));
+        }
+    }
+
+    #[test]
+    fn every_option_of_a_ring_is_refused_without_one() {
+        let run = commands().into_iter().find(|info| info.name == "run").unwrap();
+        for flag in run.flags.iter().filter(|flag| flag.description.starts_with("ring")) {
+            assert!(!roles(flag.long).contains(&Role::Single), "{}", flag.long);
+        }
+        for option in ["--temp", "--stop", "--suffix", "--json", "--chat", "--prompt", "--seed"] {
+            let problem = problem(&[
+                "leap",
+                "worker",
+                &format!("{option}=1").replace("--json=1", "--json").replace("--chat=1", "--chat"),
+            ]);
+            assert!(
+                problem.starts_with(&format!("{option} is no option of --role worker")),
+                "{problem}"
+            );
+        }
+        assert_eq!(
+            words(&["leap", "worker", "--ctx", "9"]),
+            ["run", "--role", "worker", "--ctx", "9"]
+        );
+        let problem = problem(&["leap", "run", "--role", "worker", "--ring-timeout", "1"]);
+        assert!(problem.ends_with("it is for --role master"), "{problem}");
+    }
+}
