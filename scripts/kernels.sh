@@ -168,12 +168,12 @@ build_module() {
 	say "built ${folder#"$PWD"/}/leap_transport.ko for Linux $(modinfo -F vermagic "$folder/leap_transport.ko" | cut -d' ' -f1)"
 }
 
-# make_module RELEASE ARCH FOLDER: builds the module that is in FOLDER.
+# make_module RELEASE ARCH FOLDER [VARIABLE=VALUE...]: builds the module that is in FOLDER.
 make_module() {
-	local variables=()
+	local variables=("${@:4}")
 	if [ "$1" = debug ]; then
 		need_image "$1" "$2"
-		make -s -C "$3" "KERNEL_SRC=$KERNELS/debug" C=0 check
+		make -s -C "$3" "KERNEL_SRC=$KERNELS/debug" C=0 "${variables[@]}" check
 		return
 	fi
 	need_build_root "$1" "$2"
@@ -182,6 +182,17 @@ make_module() {
 	[ "$1" != sid ] || variables+=(C=0)
 	in_build_root "$1" "$2" "$3" make -s -C /leap "KERNEL_SRC=/usr/src/linux-headers-$(kernel_of "$1" "$2")" \
 		"ARCH=${2/#amd64/x86}" "${variables[@]}" check
+}
+
+# build_without_ipv6 RELEASE ARCH: the module as for a kernel that has no IPv6, only to see that it needs none.
+build_without_ipv6() {
+	local folder
+	folder=$(realpath -m "$TARGET_DIR/kmod/$1-$2-noipv6")
+	rm -rf "$folder"
+	cp -r kmod "$folder"
+	make_module "$1" "$2" "$folder" "CHECK_CFLAGS=-include /leap/test/without_ipv6.h"
+	! nm -u "$folder/leap_transport.ko" | grep -E ' (ipv6_|ip6_(dst|route|output))' || die "the module needs IPv6"
+	rm -rf "$folder"
 }
 
 # build_foreign_module RELEASE ARCH: the module once more, with the next version of its interface, beside the
