@@ -331,7 +331,7 @@ build_board() {
 	cp "$KERNELS/busybox-$2" "$folder/bin/busybox"
 	[ $# -lt 3 ] || cp "${@:3}" "$folder/bin"
 	in_build_root bookworm "$2" "$PWD/kmod" "${compiler[$2]}" -O2 -Wall -Wextra -Werror -static -pthread -o /tmp/board \
-		/leap/test/{board,selftest,packets,network}.c
+		/leap/test/{board,selftest,packets,network,fuzz,fuzz_args}.c
 	cp "$KERNELS/root-bookworm-$2/tmp/board" "$folder/bin"
 	in_build_root bookworm "$2" "$(realpath "$folder")" "${compiler[$2]/%gcc/strip}" -g /leap/leap_{transport,foreign}.ko
 	copy_modules "$1" "$2" "$folder/modules"
@@ -341,9 +341,9 @@ build_board() {
 # boot RELEASE ARCH LOG WORDS [OPTION...]: becomes an emulated board, so call it in the background, with these words on the kernel's command line.
 # Machines that run this may pause for long: that is no lockup.
 boot() {
-	local machine console memory=512 seconds=600
+	local machine console memory=512 seconds=${BOARD_SECONDS:-600}
 	# The record of what was freed, shadows of all memory, and the time it takes.
-	[ "$1" != debug ] || memory=1536 seconds=1800
+	[ "$1" != debug ] || memory=1536 seconds=${BOARD_SECONDS:-1800}
 	case $2 in
 	amd64) machine=(qemu-system-x86_64 -cpu max) console=ttyS0 ;;
 	arm64) machine=(qemu-system-aarch64 -M virt -cpu cortex-a76) console=ttyAMA0 ;;

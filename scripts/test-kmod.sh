@@ -3,16 +3,19 @@
 #
 # RELEASE-ARCH  bookworm-arm64 and so on: see build-kmod.sh; debug-amd64 is a kernel that checks itself, built
 #               here, which takes long. Without one: bookworm-amd64.
-# --quick       one board alone and one wire with rings, fewer cycles of loading.
-# LEAP_KMOD_PARTS="selftest noipv6 wire ring bench": the parts; bench measures links, and is not among them by default.
+# --quick       one board alone and one wire with rings, fewer cycles of loading and fewer random calls.
+# LEAP_KMOD_PARTS="selftest noipv6 fuzz wire ring bench": the parts; bench measures links, and is not among them by
+# default. LEAP_KMOD_SEED: what random calls begin with.
 # LEAP_PROGRAM: the boards' static leap. LEAP_NIC: their network device.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/kernels.sh
 . scripts/kernels.sh
 
-PARTS="selftest noipv6 wire ring"
+PARTS="selftest noipv6 fuzz wire ring"
 CYCLES=200
+CALLS=1000000
+SEED=${LEAP_KMOD_SEED:-1}
 NIC=${LEAP_NIC:-virtio-net-pci}
 LEAP=
 BOARDS=()
@@ -24,6 +27,9 @@ test_selftest() { on_a_wire "$1" selftest; }
 
 # One board whose kernel does without IPv6.
 test_noipv6() { on_a_wire "$1" noipv6; }
+
+# One board whose users call the module in all wrong ways.
+test_fuzz() { BOARD_SECONDS=3600 on_a_wire "$1" fuzz; }
 
 # Two boards that talk and one that attacks them.
 test_wire() { on_a_wire "$1" wire1 wire2 wire3; }
@@ -39,11 +45,13 @@ on_a_wire() {
 	local target=$1 logs=$TARGET_DIR/kmod/log-$1 i=0 scenario words options pids=()
 	for scenario in "${@:2}"; do
 		i=$((i + 1))
-		words="leap=$scenario leaploss=5 leapcycles=$CYCLES"
+		words="leap=$scenario leaploss=5 leapcycles=$CYCLES leapcalls=$CALLS leapseed=$SEED"
 		options=(-netdev "socket,id=wire,mcast=230.77.0.1:$WIRE_PORT,localaddr=127.0.0.1"
 			-device "$NIC,netdev=wire,mac=52:54:00:00:00:0$i,romfile=")
 		[[ $scenario != bench* ]] || options+=(-smp 1)
 		[ "$scenario" != noipv6 ] || words+=" ipv6.disable=1"
+		# What any kernel can check of its memory.
+		[ "$scenario" != fuzz ] || words+=" slub_debug=FZPU page_poison=1"
 		[[ $target != debug-* ]] || words+=" leapdebug=1"
 		boot "${target%-*}" "${target#*-}" "$logs/$scenario" "$words" "${options[@]}" &
 		pids+=($!)
@@ -60,7 +68,7 @@ on_a_wire() {
 # wait_for LOG PID: waits for a board and shows what it said.
 wait_for() {
 	wait "$2" || true
-	grep -aE '^(test |ping|memory|bench|kernel ring)' "$1" || true
+	grep -aE '^(test |ping|memory|bench|kernel ring|fuzz)' "$1" || true
 	grep -aq '^board passed' "$1" || { tail -n 50 "$1"; die "the board failed, see $1"; }
 }
 
@@ -77,7 +85,7 @@ usage() { die "usage: ${0##*/} [--quick] [bullseye|bookworm|trixie|sid|debug]-[a
 
 if [ "${1:-}" = --quick ]; then
 	shift
-	PARTS="selftest noipv6 ring" CYCLES=20
+	PARTS="selftest noipv6 fuzz ring" CYCLES=20 CALLS=50000
 fi
 PARTS=${LEAP_KMOD_PARTS:-$PARTS}
 [ $# -gt 0 ] || set -- bookworm-amd64

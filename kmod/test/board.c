@@ -3,6 +3,7 @@
  * Runs in the emulated boards: board COMMAND ...
  *
  *   selftest                            all tests that one board can do
+ *   fuzz SEED CALLS                     calls of all kinds, by root and by another user
  *   netem DEVICE DELAY LOSS DUPLICATE REORDER   (ms and percent; 0 0 0 0: none)
  *   echo LOCAL PEER N                   sends N frames back as they come
  *   ping LOCAL PEER N BYTES             sends N frames, waits for each; prints microseconds
@@ -499,6 +500,8 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (!strcmp(command, "selftest") && argc == 2)
 		return selftest();
+	if (!strcmp(command, "fuzz") && argc == 4)
+		return fuzz(strtoull(argv[2], NULL, 0), strtoul(argv[3], NULL, 0));
 	if (!strcmp(command, "netem") && argc == 7)
 		return -netem(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]), atoi(argv[6]));
 	if (!strcmp(command, "echo") && argc == 5)

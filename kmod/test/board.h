@@ -58,5 +58,6 @@ int raw_socket(void);
 void raw_send(int fd, const char *to, const uint8_t *packet, size_t n);
 
 int selftest(void);
+int fuzz(uint64_t seed, unsigned long calls);
 
 #endif

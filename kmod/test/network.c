@@ -59,16 +59,19 @@ void ipv6_is_offered_where_the_kernel_has_it(void)
 {
 	struct leap_hello hello = { .api_version = LEAP_API_VERSION };
 	struct leap_endpoint local = endpoint("::1", HERE);
+	struct leap_peer moved = { .from = local, .session = SESSION };
 	struct port port = port_open(), other = port_at("0.0.0.0", HERE);
 
 	check(ioctl(port.fd, LEAP_IOC_HELLO, &hello) == 0);
 	check(!!(hello.features & LEAP_FEATURE_IPV6) == has_ipv6());
 	if (has_ipv6()) {
 		check(port_from(&other, "::1", PEER, SESSION, 0) == 0);
+		check(ioctl(other.fd, LEAP_IOC_MOVE_PEER, &moved) == 0);
 		check(set_dest(&other, "::1") == 0);
 	} else {
 		refused(ioctl(port.fd, LEAP_IOC_SET_PORT, &local), EAFNOSUPPORT);
 		refused(port_from(&other, "::1", PEER, SESSION, 0), EAFNOSUPPORT);
+		refused(ioctl(other.fd, LEAP_IOC_MOVE_PEER, &moved), EAFNOSUPPORT);
 		refused(set_dest(&other, "::1"), EAFNOSUPPORT);
 		refused(set_dest(&other, "fe80::1"), EAFNOSUPPORT);
 	}
