@@ -293,7 +293,11 @@ fn mistakes_in_a_ring_are_one_line() {
         (&["worker", DEMO, "--ring", ring, "--node", "fig"], 3, "desk, pi"),
         (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", key], 3, "32 bytes"),
         (&["worker", DEMO, "--ring", ring, "--node", "pi", "--transport", "kernel"], 1, "kernel"),
-        (&["master", DEMO, "-q", "--ring", ring, "-p", "a", "--ring-timeout", "1"], 4, "1 s"),
+        (
+            &["master", DEMO, "-q", "--ring", ring, "-p", "a", "--ring-timeout", "1"],
+            4,
+            "no progress for 1 s; waiting for pi (127.0.0.1:21702)",
+        ),
     ] {
         run(args).fails(code, what);
     }

@@ -152,7 +152,7 @@ pub(super) struct Run {
     /// traffic and rounds, so that texts may differ from one board's
     #[argh(option, from_str_fn(ring::wire), default = "Dtype::F32")]
     wire: Dtype,
-    /// ring: seconds that the master waits for boards that are missing (120; 0: for ever)
+    /// ring: seconds without progress after which the master gives up (120; 0: never)
     #[argh(option)]
     ring_timeout: Option<u64>,
     /// ring: microseconds to look for datagrams before sleeping until one comes, also in the

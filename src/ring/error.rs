@@ -8,11 +8,11 @@ use super::Status;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RingError {
-    /// It was incomplete for longer than allowed.
+    /// It made no progress for longer than allowed.
     Timeout {
         /// Seconds allowed.
         seconds: u64,
-        /// What was missing last.
+        /// What it waited for.
         what: String,
     },
     /// The next node proved that it and this one do not fit.
@@ -44,7 +44,7 @@ impl fmt::Display for RingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RingError::Timeout { seconds, what } => {
-                write!(f, "the ring is lost: incomplete for {seconds} s; {what}")
+                write!(f, "the ring is lost: no progress for {seconds} s; {what}")
             }
             RingError::Refused(what) => f.write_str(what),
             RingError::Node { name, status } => match status {

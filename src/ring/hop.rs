@@ -1,7 +1,8 @@
 //! An endpoint's two links as the state machines see them.
 
-use super::{Event, Link, Side};
+use super::{Event, Link, Reason, Side};
 use crate::transport::{Endpoint, link};
+use crate::wire::frame;
 
 /// The links of an endpoint, for the time of one poll.
 pub struct Hop<'a> {
@@ -13,6 +14,17 @@ impl<'a> Hop<'a> {
     pub fn new(endpoint: &'a mut dyn Endpoint) -> Hop<'a> {
         endpoint.links().begin_turn();
         Hop { endpoint }
+    }
+
+    /// Tells the master that the node called `name` has been at a piece of work for `seconds`; it is said
+    /// again and again, and need not arrive.
+    pub fn say_busy(&mut self, name: &str, seconds: u32) {
+        if self.is_up(Side::Next)
+            && let Some(out) = self.reserve()
+            && let Some(bytes) = frame::emit_down(0, Reason::Busy(seconds), name, out)
+        {
+            self.commit(bytes);
+        }
     }
 
     /// Whether frames have been sent that the next node has not confirmed.
@@ -56,6 +68,15 @@ impl Link for Hop<'_> {
         }
         let next = links.next.as_mut()?.next_event()?;
         Some(told(Side::Next, next))
+    }
+
+    fn is_up(&mut self, side: Side) -> bool {
+        let links = self.endpoint.links();
+        let state = match side {
+            Side::Next => links.next.as_ref().map(|next| next.state()),
+            Side::Prev => links.prev.as_ref().map(|prev| prev.state()),
+        };
+        state == Some(&link::State::Up)
     }
 
     fn rtt_us(&mut self) -> u32 {

@@ -58,6 +58,10 @@ impl Link for Neighbours {
         None
     }
 
+    fn is_up(&mut self, _: Side) -> bool {
+        true
+    }
+
     fn rtt_us(&mut self) -> u32 {
         1
     }
@@ -158,7 +162,7 @@ fn down(epoch: u32) -> Vec<u8> {
 }
 
 fn work(worker: &mut Worker, link: &mut Neighbours, layers: &mut Layers) {
-    while worker.poll(link, layers) == WorkerStep::Compute {
+    while worker.poll(0, link, layers) == WorkerStep::Compute {
         assert!(worker.spans().len() <= layers.max_batch);
         worker.computed(1);
     }
@@ -186,15 +190,20 @@ fn a_worker_survives_every_forged_field() {
 }
 
 fn master(timeout_us: Option<u64>) -> Master {
-    Master::new(MasterOptions {
+    Master::new(options(timeout_us))
+}
+
+fn options(timeout_us: Option<u64>) -> MasterOptions {
+    MasterOptions {
         line: line(0),
         sizes: SIZES,
         n_layers: 2,
         frame_bytes: FRAME_MAX,
         n_nodes: 2,
+        members: Vec::new(),
         timeout_us,
         epoch: 5,
-    })
+    }
 }
 
 #[test]
@@ -254,4 +263,60 @@ fn a_master_survives_every_forged_field() {
             assert!(master.heap_bytes() <= heap_bytes + 4 * size_of::<Line>(), "{index}");
         }
     }
+}
+
+/// Lets a master of a ring of two that waits for a batch hear `said` every second, after a sound OPEN;
+/// returns what the user was told, and how it ended.
+fn told(seconds: u64, said: impl Fn(u32, u64) -> Vec<u8>) -> (Vec<Notice>, RingError) {
+    let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 8 });
+    let mut options = options(Some(seconds * 1_000_000));
+    let file = "node0 10.0.0.1 0..1\nnode1 10.0.0.2 1..2";
+    options.members = Topology::parse(file).unwrap().members().to_vec();
+    let (mut master, mut notices) = (Master::new(options), Vec::new());
+    master.submit(&SPANS, &[1, 2, 3]);
+    for tenth in 1..10_000 {
+        for sent in std::mem::take(&mut link.outbox) {
+            if let Repr::Open { epoch, .. } = Frame::parse(&sent).unwrap().repr() {
+                link.inbox.push_back(open(epoch, &[line(0), line(1)]));
+                link.inbox.push_back(said(epoch, tenth / 10));
+            }
+        }
+        if tenth % 10 == 0 {
+            link.inbox.push_back(said(0, tenth / 10));
+        }
+        match master.poll(tenth * 100_000, &mut link, &mut layers) {
+            Step::Compute => master.computed(1),
+            Step::Failed(error) => return (notices, error),
+            step => assert_eq!(step, Step::Idle),
+        }
+        while let Some(notice) = master.notice() {
+            notices.push(notice);
+        }
+    }
+    panic!("it waits for ever: {notices:?}");
+}
+
+#[test]
+fn a_node_that_answers_and_does_not_compute_is_named() {
+    let busy = |_, second: u64| {
+        let mut out = vec![0; FRAME_MAX];
+        let reason = Reason::Busy(second as u32);
+        let bytes = frame::emit_down(0, reason, "node1", &mut out).unwrap();
+        out.truncate(bytes);
+        out
+    };
+    let (notices, error) = told(30, busy);
+    let [Notice::Opened { again: false }, Notice::Stalled { seconds: 10, what }] = &notices[..]
+    else {
+        panic!("{notices:?}");
+    };
+    assert!(what.starts_with("node1 has been computing for "), "{what}");
+    let error = error.to_string();
+    assert!(error.contains("30 s") && error.contains("node1 has been computing"), "{error}");
+}
+
+#[test]
+fn a_ring_that_breaks_as_soon_as_it_is_open_is_given_up() {
+    let (_, error) = told(30, |epoch, _| down(epoch));
+    assert!(matches!(error, RingError::Timeout { seconds: 30, .. }), "{error:?}");
 }

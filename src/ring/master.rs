@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use super::batch::{self, Broken, Figures, Incoming, Outgoing};
-use super::{Event, Line, Link, Notice, Reason, RingError, Rows, Side, Sizes, Status};
+use super::patience::{Patience, Ups};
+use super::{Event, Line, Link, Member, Notice, Reason, RingError, Rows, Side, Sizes, Status};
 use crate::wire::frame::{self, Activations, Frame, Repr, Span, Wants};
 
 /// Between two OPENs while the ring is not complete.
@@ -29,7 +30,9 @@ pub struct MasterOptions {
     pub frame_bytes: usize,
     /// Most nodes the ring may have; bounds what is under way.
     pub n_nodes: usize,
-    /// Longest time without a complete ring; `None` to wait for ever.
+    /// The nodes as far as they are known, this one first.
+    pub members: Vec<Member>,
+    /// Longest time without progress; `None` to wait for ever.
     pub timeout_us: Option<u64>,
     /// First epoch: one that no frame under way can have, such as a random number.
     pub epoch: u32,
@@ -77,6 +80,7 @@ struct Sent {
     number: u32,
     n_wanted: usize,
     is_replay: bool,
+    n_rows: usize,
     /// When it was begun, and whether each of its rows is a stream's next token.
     begun_us: u64,
     is_decoding: bool,
@@ -122,10 +126,7 @@ pub struct Master {
     /// The oldest batch, whose results are back and have not been taken.
     done: Option<Batch>,
     next_number: u32,
-    /// When the ring stopped to be whole, less the time that this node was away, and why.
-    trouble: Option<(u64, String)>,
-    /// Who did not fit last while it was not whole, and why.
-    refused: Option<String>,
+    patience: Patience,
     polled_us: u64,
     reopened_us: Option<u64>,
     failure: Option<RingError>,
@@ -138,7 +139,8 @@ impl Master {
     ///
     /// # Panics
     /// If one row does not fit a frame.
-    pub fn new(options: MasterOptions) -> Master {
+    pub fn new(mut options: MasterOptions) -> Master {
+        let members = std::mem::take(&mut options.members);
         let sizes = options.sizes;
         assert!(batch::fits(&sizes, options.frame_bytes), "a frame holds a row");
         let frames = batch::frames_per_result(&sizes, options.frame_bytes);
@@ -169,8 +171,7 @@ impl Master {
             outgoing: Outgoing::default(),
             done: None,
             next_number: 0,
-            trouble: None,
-            refused: None,
+            patience: Patience::new(members, options.n_nodes, options.timeout_us),
             polled_us: 0,
             reopened_us: None,
             failure: None,
@@ -212,7 +213,7 @@ impl Master {
         self.finish();
         if self.work == Work::Computing {
             // Nobody is going to say that it was computed: all of the epoch is done again.
-            self.reopen(0);
+            self.reopen(self.polled_us);
         }
     }
 
@@ -295,10 +296,8 @@ impl Master {
     /// Takes what the link has, sends what it takes, and says what comes next.
     pub fn poll(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) -> Step {
         let pause_us = now.saturating_sub(std::mem::replace(&mut self.polled_us, now));
-        if let Some((since, _)) = &mut self.trouble
-            && pause_us > PAUSE_US
-        {
-            *since += pause_us;
+        if pause_us > PAUSE_US {
+            self.patience.pause(pause_us);
         }
         self.take_events(now, link);
         while self.done.is_none() && self.receive(now, link, rows) {}
@@ -319,12 +318,12 @@ impl Master {
                     self.work = Work::Computing;
                     return Step::Compute;
                 }
+                if self.sent.is_empty() {
+                    self.patience.rest(now);
+                }
             }
         }
-        match self.timeout(now) {
-            Some(error) => Step::Failed(error),
-            None => Step::Idle,
-        }
+        self.wait(now, link)
     }
 
     /// Bytes that it keeps on the heap, but for names in notices.
@@ -344,20 +343,21 @@ impl Master {
             + self.outgoing.heap_bytes()
     }
 
-    fn timeout(&mut self, now: u64) -> Option<RingError> {
-        let limit = self.options.timeout_us?;
-        if let Phase::Opening(_) = self.phase
-            && self.trouble.is_none()
-        {
-            self.trouble = Some((now, "not all nodes answer".to_owned()));
-        }
-        let (since, what) = self.trouble.as_ref()?;
-        let is_over = now.saturating_sub(*since) > limit;
-        let what = match &self.refused {
-            Some(refused) => format!("{what}; {refused}"),
-            None => what.clone(),
+    /// There is nothing to do; says so for as long as patience lasts.
+    fn wait(&mut self, now: u64, link: &mut impl Link) -> Step {
+        let ups = match self.phase {
+            Phase::Opening(_) => {
+                Some(Ups { next: link.is_up(Side::Next), prev: link.is_up(Side::Prev) })
+            }
+            Phase::Open => None,
         };
-        is_over.then_some(RingError::Timeout { seconds: limit / 1_000_000, what })
+        if let Some(error) = self.patience.failure(now, ups) {
+            return Step::Failed(error);
+        }
+        if let Some(notice) = self.patience.notice(now, ups) {
+            self.tell(notice);
+        }
+        Step::Idle
     }
 
     fn open(&mut self, now: u64, at: u64, link: &mut impl Link) {
@@ -380,13 +380,13 @@ impl Master {
             match event {
                 Event::Up(side) => {
                     let name = self.neighbour(side);
-                    if self.trouble.is_some() && matches!(self.phase, Phase::Open) {
+                    if self.patience.is_troubled() && matches!(self.phase, Phase::Open) {
                         self.tell(Notice::Back(name));
                     }
                 }
                 Event::Silent(side) => {
                     let name = self.neighbour(side);
-                    self.trouble(now, &name);
+                    self.trouble(&name);
                     self.tell(Notice::Silent(name));
                 }
                 Event::Reset(side) => {
@@ -397,7 +397,7 @@ impl Master {
                     self.failure = Some(RingError::Refused(what));
                 }
                 Event::Refused { what, .. } => {
-                    self.refused = Some(what.clone());
+                    self.patience.refuse(what.clone());
                     self.tell(Notice::Refused(what));
                 }
             }
@@ -406,21 +406,19 @@ impl Master {
 
     /// The name of a neighbour, as far as it is known.
     fn neighbour(&self, side: Side) -> String {
-        let line = match side {
-            Side::Next => self.lines.get(1),
-            Side::Prev => self.lines.last(),
+        let (line, label, unknown) = match side {
+            Side::Next => (self.lines.get(1), self.patience.label(1), "the next node"),
+            Side::Prev => {
+                let last = self.patience.last().and_then(|last| self.patience.label(last));
+                (self.lines.last(), last, "the last node")
+            }
         };
-        match (line, side) {
-            (Some(line), _) => line.name.as_str().to_owned(),
-            (None, Side::Next) => "the next node".to_owned(),
-            (None, Side::Prev) => "the last node".to_owned(),
-        }
+        let name = line.map(|line| line.name.as_str().to_owned());
+        name.or(label).unwrap_or_else(|| unknown.to_owned())
     }
 
-    fn trouble(&mut self, now: u64, name: &str) {
-        if self.trouble.is_none() {
-            self.trouble = Some((now, format!("nothing is heard of {name}")));
-        }
+    fn trouble(&mut self, name: &str) {
+        self.patience.blame(|| format!("nothing is heard of {name}"));
     }
 
     fn tell(&mut self, notice: Notice) {
@@ -435,7 +433,7 @@ impl Master {
     /// A link lost frames: everything since the last OPEN is done again.
     fn reset(&mut self, now: u64, name: String) {
         if matches!(self.phase, Phase::Open) {
-            self.trouble(now, &name);
+            self.trouble(&name);
             self.tell(Notice::Reset(name));
         }
         self.reopen(now);
@@ -443,6 +441,7 @@ impl Master {
 
     fn reopen(&mut self, now: u64) {
         self.epoch = self.epoch.wrapping_add(1);
+        self.patience.reopened(now);
         // A ring that breaks at once again is not opened in a frenzy.
         let is_recent = self.reopened_us.is_some_and(|at| now < at + OPEN_EVERY_US);
         self.phase = Phase::Opening(if is_recent { now + OPEN_EVERY_US } else { now });
@@ -464,7 +463,7 @@ impl Master {
         link.release();
         if let Err(Broken(what)) = heard {
             self.tell(Notice::Broken(what));
-            self.trouble(now, "the last node");
+            self.trouble("the last node");
             self.reopen(now);
         }
         true
@@ -475,6 +474,10 @@ impl Master {
             Repr::Open { epoch, .. } if epoch == self.epoch => self.opened(now, frame),
             Repr::Activations(header) if header.epoch == self.epoch => {
                 self.result(now, frame, &header, rows)
+            }
+            Repr::Down { reason: reason @ (Reason::Missing | Reason::Busy(_)), .. } => {
+                self.patience.hear(now, &frame.name(), reason);
+                Ok(())
             }
             Repr::Down { epoch, reason } if epoch == self.epoch => {
                 self.down(now, &frame.name(), reason);
@@ -507,7 +510,7 @@ impl Master {
         }
         self.lines = lines;
         self.phase = Phase::Open;
-        (self.trouble, self.refused) = (None, None);
+        self.patience.opened(now);
         log::debug!("epoch {} is open at {now} us", self.epoch);
         self.tell(Notice::Opened { again: self.was_open });
         self.was_open = true;
@@ -520,11 +523,13 @@ impl Master {
         let name = before.map_or("a node", |line| line.name.as_str()).to_owned();
         match reason {
             Reason::Silent => {
-                self.trouble(now, &name);
+                self.trouble(&name);
                 self.tell(Notice::Silent(name));
             }
             Reason::Back => self.tell(Notice::Back(name)),
             Reason::Reset => self.reset(now, name),
+            // What is said again and again is the patience's.
+            Reason::Missing | Reason::Busy(_) => {}
         }
     }
 
@@ -551,9 +556,11 @@ impl Master {
     /// The oldest batch is answered.
     fn complete(&mut self, now: u64) {
         let Some(sent) = self.sent.pop_front() else { return };
-        self.trouble = None;
         if sent.is_replay {
-            return;
+            return self.patience.replayed(now, sent.n_rows);
+        }
+        if let Some(notice) = self.patience.answered(now) {
+            self.tell(notice);
         }
         let batch = self.queue.pop_front().expect("what is sent and no replay is in the queue");
         self.n_begun -= 1;
@@ -599,6 +606,7 @@ impl Master {
             number: self.next_number,
             n_wanted: spans.iter().map(Span::n_wanted).sum(),
             is_replay,
+            n_rows: self.current.tokens.len(),
             begun_us: now,
             is_decoding: spans.iter().all(|span| span.n_rows == 1 && span.wants != Wants::None),
         });

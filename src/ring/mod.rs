@@ -8,6 +8,8 @@
 //! The master begins an *epoch* with OPEN, which goes round the ring: every node empties its
 //! streams and adds its line. When it comes back, batches flow: each node receives the rows of
 //! a batch, computes, and sends them on; the last one returns the rows whose logits are wanted.
+//! A node that misses the one before it says DOWN too, again and again, and so does one that is long
+//! at a piece of work ([`Hop::say_busy`]): the master waits for progress, and says whom it waits for.
 //! A node that finds frames lost says DOWN to the next; the master then begins a new epoch and
 //! sends every stream's tokens again. Frames of another epoch are dropped everywhere, and links
 //! keep their order, so nothing is ever computed twice within an epoch.
@@ -16,6 +18,7 @@ mod batch;
 mod error;
 mod hop;
 mod master;
+mod patience;
 mod topology;
 mod worker;
 
@@ -83,6 +86,9 @@ pub trait Link {
     /// The next change.
     fn next_event(&mut self) -> Option<Event>;
 
+    /// Whether a neighbour answers.
+    fn is_up(&mut self, side: Side) -> bool;
+
     /// Round trip to the next node in microseconds; 0 if unknown.
     fn rtt_us(&mut self) -> u32;
 
@@ -119,6 +125,19 @@ pub enum Notice {
     Broken(&'static str),
     /// Someone does not fit: who, and why.
     Refused(String),
+    /// What the carrier of the links says.
+    Carrier(String),
+    /// The ring is not complete: who is missing.
+    Waiting(String),
+    /// The oldest batch is not answered.
+    Stalled {
+        /// Since when.
+        seconds: u64,
+        /// Where it is, as far as that is known.
+        what: String,
+    },
+    /// It is answered now.
+    GoesOn,
 }
 
 /// Whether frames of `frame_bytes` can carry batches of these sizes, row by row.

@@ -7,6 +7,9 @@ use super::{Event, Line, Link, Notice, Reason, Rows, Side, Sizes, Status};
 use crate::wire::Dtype;
 use crate::wire::frame::{self, Activations, Frame, NODES_MAX, Repr, Span};
 
+/// How often the master is told that the node before is missing.
+const MISSING_EVERY_US: u64 = 1_000_000;
+
 /// Who computes for a worker.
 pub trait Host: Rows {
     /// Gets ready for streams of these sizes, which are empty from now on; says whether it can.
@@ -46,6 +49,8 @@ pub struct Worker {
     /// What the master has to hear of the node before this one.
     down: Option<(u32, Reason)>,
     is_prev_silent: bool,
+    /// When the master is told again that the node before is missing.
+    missing_at: u64,
     /// A frame that goes on to the next node, while it is written.
     scratch: Vec<u8>,
     notices: VecDeque<Notice>,
@@ -76,6 +81,7 @@ impl Worker {
             outgoing: Outgoing::default(),
             down: None,
             is_prev_silent: false,
+            missing_at: 0,
             scratch: vec![0; frame::HEADER_LEN + NODES_MAX * frame::LINE_LEN],
             notices: VecDeque::with_capacity(16),
         }
@@ -113,8 +119,9 @@ impl Worker {
     }
 
     /// Takes what the link has, sends what it takes, and says what comes next.
-    pub fn poll(&mut self, link: &mut impl Link, host: &mut impl Host) -> WorkerStep {
+    pub fn poll(&mut self, now: u64, link: &mut impl Link, host: &mut impl Host) -> WorkerStep {
         self.take_events(link);
+        self.say_missing(now, link);
         loop {
             if self.work == Work::Computing {
                 return WorkerStep::Compute;
@@ -187,6 +194,19 @@ impl Worker {
         }
     }
 
+    /// Tells the master of a node that it cannot hear of otherwise: the one before is missing.
+    fn say_missing(&mut self, now: u64, link: &mut impl Link) {
+        if now < self.missing_at || link.is_up(Side::Prev) || !link.is_up(Side::Next) {
+            return;
+        }
+        self.missing_at = now + MISSING_EVERY_US;
+        if let Some(out) = link.reserve()
+            && let Some(bytes) = frame::emit_down(0, Reason::Missing, &self.line.name, out)
+        {
+            link.commit(bytes);
+        }
+    }
+
     fn send_down(&mut self, link: &mut impl Link) {
         let Some((epoch, reason)) = self.down else { return };
         let Some(out) = link.reserve() else { return };
@@ -237,6 +257,12 @@ impl Worker {
         link: &mut impl Link,
         host: &mut impl Host,
     ) -> Result<bool, Broken> {
+        if let Repr::Down { reason: Reason::Missing | Reason::Busy(_), .. } = repr
+            && !link.is_up(Side::Next)
+        {
+            // It is said again, and is old when the next node is back.
+            return Ok(true);
+        }
         if link.reserve().is_none() {
             // The master's leave must not wait for a node that may have gone with it.
             return match repr {

@@ -5,10 +5,11 @@
 //! 0       u32      magic "LEPF"
 //! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE
 //! 5       u8       type of activations: 0 f32, 1 f16
-//! 6       u8       type of keys and values (OPEN); reason (DOWN): 0 silent, 1 back, 2 reset
+//! 6       u8       type of keys and values (OPEN); reason (DOWN): 0 silent, 1 back, 2 reset,
+//!                  3 missing, 4 busy
 //! 7       u8       zero
 //! 8       u32      epoch
-//! 12      u32      batch
+//! 12      u32      batch; seconds (DOWN, busy)
 //! 16      u32      dim: width of a row
 //! 20      u16      rows of the whole batch; of the largest batch (OPEN)
 //! 22      u16      first row in this frame; most rows that may want logits (OPEN)
@@ -57,21 +58,25 @@ pub enum Kind {
     Open,
     /// Rows of a batch.
     Activations,
-    /// A node's predecessor is silent, or was.
+    /// What the master has to hear of a node or of the one before it.
     Down,
     /// The master goes.
     Close,
 }
 
-/// What happened between a node and the one before it.
+/// What a node says to the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Nothing has been heard of it for a while.
+    /// Nothing has been heard for a while of the node before it.
     Silent,
-    /// It is heard again, and nothing was lost.
+    /// That is heard again, and nothing was lost.
     Back,
-    /// It began anew: frames are lost.
+    /// That began anew: frames are lost.
     Reset,
+    /// That is not heard now, in whatever epoch: said again and again.
+    Missing,
+    /// This node itself has been at the same piece of work for so many seconds, in whatever epoch.
+    Busy(u32),
 }
 
 /// Sizes that all nodes of a ring agree on.
@@ -178,11 +183,11 @@ pub enum Repr {
     },
     /// Rows of a batch.
     Activations(Activations),
-    /// A node's predecessor; a name follows.
+    /// Of the node whose name follows, or of the one before it.
     Down {
         /// The epoch.
         epoch: u32,
-        /// What happened to it.
+        /// What happened.
         reason: Reason,
     },
     /// The master goes.
@@ -368,6 +373,8 @@ impl Repr {
                     0 => Reason::Silent,
                     1 => Reason::Back,
                     2 => Reason::Reset,
+                    3 => Reason::Missing,
+                    4 => Reason::Busy(u32_at(header, 12)),
                     _ => return Err(Error::Field("reason")),
                 };
                 Ok(Repr::Down { epoch, reason })
@@ -419,8 +426,16 @@ impl Repr {
                 }
             }
             Repr::Down { epoch, reason } => {
-                header[6] = *reason as u8;
+                let (code, seconds) = match *reason {
+                    Reason::Silent => (0, 0),
+                    Reason::Back => (1, 0),
+                    Reason::Reset => (2, 0),
+                    Reason::Missing => (3, 0),
+                    Reason::Busy(seconds) => (4, seconds),
+                };
+                header[6] = code;
                 put(header, 8, &epoch.to_le_bytes());
+                put(header, 12, &seconds.to_le_bytes());
             }
             Repr::Close { epoch } => put(header, 8, &epoch.to_le_bytes()),
         }

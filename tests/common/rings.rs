@@ -96,6 +96,7 @@ impl Recipe {
         let options = RingOptions {
             name: "node0".to_owned(),
             n_nodes: layers.len(),
+            members: Vec::new(),
             wire: self.wire,
             timeout: Some(Duration::from_secs(60)),
             epoch: 7,

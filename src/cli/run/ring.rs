@@ -14,7 +14,7 @@ use crate::engine::ring::{Limits, RingOptions, run_worker};
 use crate::engine::{CTX_LEN_DEFAULT, Engine, JoinError, Options, StepError};
 use crate::format::model::Header;
 use crate::model::{Model, Share};
-use crate::ring::{Address, Notice, PORT_DEFAULT, Place, Topology, token_bytes};
+use crate::ring::{Address, Member, Notice, PORT_DEFAULT, Place, Topology, token_bytes};
 use crate::sys::{notify, random, signal};
 use crate::transport::kmod::Kmod;
 use crate::transport::link::LinkConfig;
@@ -31,7 +31,7 @@ const BATCH: usize = 64;
 /// The most that a worker is ready for without flags.
 const BATCH_MAX: usize = 512;
 const STREAMS_MAX: usize = 16;
-/// Seconds that a master waits for a ring that is not complete.
+/// Seconds that a master waits for progress.
 const TIMEOUT_S: u64 = 120;
 
 /// What datagrams or streams go through.
@@ -63,6 +63,12 @@ pub(super) fn wire(value: &str) -> Result<Dtype, String> {
     }
 }
 
+/// How long a master waits for progress; `None` for ever.
+fn ring_timeout(flags: &Run) -> Option<Duration> {
+    let seconds = flags.ring_timeout.unwrap_or(TIMEOUT_S);
+    (seconds > 0).then(|| Duration::from_secs(seconds))
+}
+
 /// Until a signal asks to stop. Asked at every turn of the loops, which a service manager may watch.
 fn is_wanted() -> bool {
     notify::alive();
@@ -73,19 +79,28 @@ fn is_wanted() -> bool {
 pub(super) struct Board {
     place: Place,
     share: Share,
-    /// Nodes of the ring; `None` if there is no ring file.
-    n_nodes: Option<usize>,
+    /// Nodes of the ring as far as they are known, the master first; all if there is a ring file.
+    members: Vec<Member>,
+    n_nodes: usize,
 }
 
 impl Board {
     /// What the flags say, for a model with this header.
     pub(super) fn new(flags: &Run, header: &Header) -> Result<Board, Failure> {
-        let (place, n_nodes) = match &flags.ring {
-            Some(path) => from_file(flags, path, header.n_layers)?,
-            None => (from_flags(flags, header.n_layers)?, None),
+        let (place, members, n_nodes) = match &flags.ring {
+            Some(path) => {
+                let (place, members) = from_file(flags, path, header.n_layers)?;
+                let n_nodes = members.len();
+                (place, members, n_nodes)
+            }
+            None => {
+                let place = from_flags(flags, header.n_layers)?;
+                let members = neighbours(&place);
+                (place, members, NODES_MAX)
+            }
         };
         let share = Share { layers: place.layers.clone(), has_ends: flags.role == Role::Master };
-        Ok(Board { place, share, n_nodes })
+        Ok(Board { place, share, members, n_nodes })
     }
 
     /// Whether there are other boards.
@@ -171,12 +186,12 @@ impl Board {
     pub(super) fn join(&self, flags: &Run, engine: &mut Engine) -> Result<(), Failure> {
         let endpoint = self.endpoint(flags, engine.transformer().model())?;
         let (is_quiet, dim, wire) = (flags.quiet, engine.header().dim as u32, flags.wire);
-        let seconds = flags.ring_timeout.unwrap_or(TIMEOUT_S);
         let options = RingOptions {
             name: self.place.name.clone(),
-            n_nodes: self.n_nodes.unwrap_or(NODES_MAX),
+            n_nodes: self.n_nodes,
+            members: self.members.clone(),
             wire,
-            timeout: (seconds > 0).then(|| Duration::from_secs(seconds)),
+            timeout: ring_timeout(flags),
             epoch: random_epoch()?,
             is_wanted,
             tell: Box::new(move |notice, lines| match notice {
@@ -256,7 +271,7 @@ pub(super) fn batch(flags: &Run) -> usize {
     flags.batch.unwrap_or(BATCH)
 }
 
-fn from_file(flags: &Run, path: &Path, n_layers: usize) -> Result<(Place, Option<usize>), Failure> {
+fn from_file(flags: &Run, path: &Path, n_layers: usize) -> Result<(Place, Vec<Member>), Failure> {
     let bad = |what: &dyn std::fmt::Display| Failure::Input(format!("{}: {what}", path.display()));
     let text = fs::read_to_string(path)
         .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
@@ -282,7 +297,18 @@ fn from_file(flags: &Run, path: &Path, n_layers: usize) -> Result<(Place, Option
         place.listen.host.clone_from(host);
     }
     place.listen.port = flags.port.unwrap_or(place.listen.port);
-    Ok((place, Some(topology.members().len())))
+    Ok((place, topology.members().to_vec()))
+}
+
+/// A node and the next one, of a ring of which no more is known.
+fn neighbours(place: &Place) -> Vec<Member> {
+    let member = |name: &str, address: &Address| Member {
+        name: name.to_owned(),
+        address: address.clone(),
+        layers: place.layers.clone(),
+    };
+    let next = place.next.iter().map(|next| member("the next node", next));
+    std::iter::once(member(&place.name, &place.listen)).chain(next).collect()
 }
 
 fn from_flags(flags: &Run, n_layers: usize) -> Result<Place, Failure> {
@@ -387,6 +413,9 @@ fn tell(notice: &Notice) {
         Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
         Notice::Broken(what) => format!("a neighbour sent {what}"),
         Notice::Refused(what) => what.clone(),
+        Notice::Waiting(what) | Notice::Carrier(what) => what.clone(),
+        Notice::Stalled { seconds, what } => format!("no progress for {seconds} s: {what}"),
+        Notice::GoesOn => "the ring goes on".to_owned(),
     };
     notify::status(&text);
     note(&format!("leap: {text}"));

@@ -7,7 +7,7 @@ use super::rows::{MasterRows, from_spans};
 use super::{NodeError, sizes};
 use crate::engine::StepError;
 use crate::model::{ForwardError, Row, Transformer};
-use crate::ring::{Hop, Master, MasterOptions, Notice, Step, Times};
+use crate::ring::{Hop, Master, MasterOptions, Member, Notice, Step, Times};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
@@ -30,7 +30,9 @@ pub struct RingOptions {
     pub n_nodes: usize,
     /// How activations travel.
     pub wire: Dtype,
-    /// Longest time without a complete ring; `None` to wait for ever.
+    /// The nodes as far as they are known, the master first.
+    pub members: Vec<Member>,
+    /// Longest time without progress; `None` to wait for ever.
     pub timeout: Option<Duration>,
     /// First epoch, a random number.
     pub epoch: u32,
@@ -62,6 +64,8 @@ pub struct RingMaster {
     is_taken: bool,
     is_wanted: fn() -> bool,
     tell: Tell,
+    /// Notices of the carrier that have been told.
+    n_told: usize,
     n_nodes: usize,
 }
 
@@ -87,11 +91,14 @@ impl RingMaster {
             n_layers: header.n_layers as u32,
             frame_bytes: FRAME_MAX,
             n_nodes: options.n_nodes,
+            members: options.members,
             timeout_us: options.timeout.map(|timeout| timeout.as_micros() as u64),
             epoch: options.epoch,
         });
         Ok(RingMaster {
-            node: Node::new(endpoint)?,
+            // Those that there are, the caller has told.
+            n_told: endpoint.notices().len(),
+            node: Node::new(endpoint, None)?,
             master,
             returned: vec![0.0; plan.max_logits * header.dim],
             rows: Vec::with_capacity(plan.max_batch),
@@ -213,6 +220,9 @@ impl RingMaster {
             // Frames taken just now are acknowledged before this thread is away.
             serve(&mut **endpoint, Duration::ZERO);
         }
+        while let Some(notice) = carrier_notice(&**endpoint, &mut self.n_told) {
+            (self.tell)(&notice, self.master.lines());
+        }
         step
     }
 
@@ -251,6 +261,13 @@ pub(super) fn serve(endpoint: &mut dyn Endpoint, wait: Duration) {
     if let Err(e) = endpoint.service(wait) {
         log::debug!("link: {e}");
     }
+}
+
+/// The next thing that the endpoint's carrier has to say, after the first `n_told`.
+pub(super) fn carrier_notice(endpoint: &dyn Endpoint, n_told: &mut usize) -> Option<Notice> {
+    let notice = endpoint.notices().get(*n_told)?;
+    *n_told += 1;
+    Some(Notice::Carrier(notice.clone()))
 }
 
 /// What a node says of itself when the ring opens.

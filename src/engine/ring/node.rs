@@ -1,14 +1,16 @@
 //! A node's endpoint: driven by the thread that computes while it waits, and by another one
 //! while it computes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::NodeError;
+use crate::ring::Hop;
 use crate::sys::cpu;
 use crate::transport::Endpoint;
+use crate::wire::hello::Name;
 
 /// How often the other thread looks after the links while this one computes, and while it does
 /// not.
@@ -18,15 +20,22 @@ const IDLE_EVERY: Duration = Duration::from_millis(30);
 /// many times in a row.
 const RESTED_EVERY: Duration = Duration::from_millis(250);
 const RESTS_AFTER: u32 = 5;
+/// A worker that is away from its links for so long is told to the master, and how often.
+const BUSY_AFTER_US: u64 = 3_000_000;
+const BUSY_EVERY_US: u64 = 1_000_000;
 
 /// The endpoint and the thread that minds it.
 pub(super) struct Node {
     shared: Arc<Shared>,
     minder: Option<JoinHandle<()>>,
-    start: Instant,
 }
 
 struct Shared {
+    start: Instant,
+    /// What a node is called whose master is told if it does not come back to its links.
+    name: Option<Name>,
+    /// When it was there last, in microseconds since the start.
+    seen_us: AtomicU64,
     endpoint: Mutex<Box<dyn Endpoint>>,
     is_computing: AtomicBool,
     /// Whether the other thread sleeps for long.
@@ -40,11 +49,15 @@ impl Shared {
         self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
     /// Answers the neighbours while nobody else does: acknowledgements, repetitions and signs
     /// of life.
     fn mind(&self) {
         cpu::unpin_current_thread();
-        let mut n_driven = 0;
+        let (mut n_driven, mut said_us) = (0, 0);
         while !self.is_closing.load(Ordering::Relaxed) {
             let is_resting = n_driven >= RESTS_AFTER;
             // In this order, so that one who begins to compute meanwhile sees it.
@@ -62,13 +75,30 @@ impl Shared {
             if let Err(e) = endpoint.service(Duration::ZERO) {
                 log::debug!("link: {e}");
             }
+            self.say_busy(&mut **endpoint, &mut said_us);
+        }
+    }
+
+    /// Tells the master of a node that answers its neighbours and does nothing else.
+    fn say_busy(&self, endpoint: &mut dyn Endpoint, said_us: &mut u64) {
+        let Some(name) = &self.name else { return };
+        let now = self.now();
+        let away_us = now.saturating_sub(self.seen_us.load(Ordering::Relaxed));
+        if away_us >= BUSY_AFTER_US && now >= *said_us + BUSY_EVERY_US {
+            *said_us = now;
+            let seconds = u32::try_from(away_us / 1_000_000).unwrap_or(u32::MAX);
+            Hop::new(endpoint).say_busy(name, seconds);
         }
     }
 }
 
 impl Node {
-    pub(super) fn new(endpoint: Box<dyn Endpoint>) -> Result<Node, NodeError> {
+    /// A node over `endpoint`; one with a `name` tells the master if it is long at a piece of work.
+    pub(super) fn new(endpoint: Box<dyn Endpoint>, name: Option<Name>) -> Result<Node, NodeError> {
         let shared = Arc::new(Shared {
+            start: Instant::now(),
+            name,
+            seen_us: AtomicU64::new(0),
             endpoint: Mutex::new(endpoint),
             is_computing: AtomicBool::new(false),
             is_resting: AtomicBool::new(false),
@@ -79,17 +109,18 @@ impl Node {
             .name("leap-link".to_owned())
             .spawn(move || minded.mind())
             .map_err(NodeError::Thread)?;
-        Ok(Node { shared, minder: Some(minder), start: Instant::now() })
+        Ok(Node { shared, minder: Some(minder) })
     }
 
     /// The endpoint, for this thread alone until the result is dropped.
     pub(super) fn lock(&self) -> MutexGuard<'_, Box<dyn Endpoint>> {
+        self.shared.seen_us.store(self.now(), Ordering::Relaxed);
         self.shared.lock()
     }
 
     /// Microseconds since the node began.
     pub(super) fn now(&self) -> u64 {
-        self.start.elapsed().as_micros() as u64
+        self.shared.now()
     }
 
     /// Runs `work` while the other thread minds the links; returns its result and how many
@@ -121,5 +152,62 @@ impl Drop for Node {
             // A minder that panicked has nothing left to do.
             let _ = minder.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::link::LinkConfig;
+    use crate::transport::options::{Options, Place};
+    use crate::transport::udp::Udp;
+    use crate::wire::Dtype;
+    use crate::wire::frame::{Frame, Reason, Repr};
+    use crate::wire::hello::{RingInfo, name};
+
+    /// The end of a ring of two that has the model's layer `index`.
+    fn end(index: u32) -> Box<dyn Endpoint> {
+        let node = RingInfo {
+            model: 7,
+            dim: 64,
+            n_layers: 2,
+            kv_dim: 64,
+            vocab_size: 512,
+            first_layer: index,
+            end_layer: index + 1,
+            dtype: Dtype::F32,
+            is_master: index == 0,
+            name: name("test"),
+        };
+        let config = LinkConfig::new(node, None, [index as u8 + 1; 32]);
+        Box::new(Udp::open(Options::new(config, Place::new("127.0.0.1", 0), None)).unwrap())
+    }
+
+    #[test]
+    fn a_node_that_computes_for_ever_is_told_by_its_other_thread() {
+        let (mut master, mut worker) = (end(0), end(1));
+        master.set_next(worker.local_address());
+        worker.set_next(master.local_address());
+        let node = Node::new(worker, Some(name("pi"))).unwrap();
+        let mut heard = || {
+            master.service(Duration::from_millis(50)).unwrap();
+            let prev = master.links().prev.as_mut()?;
+            while prev.next_event().is_some() {}
+            let frame = Frame::parse(prev.front()?).ok()?;
+            let heard = (frame.repr(), frame.name().as_str().to_owned());
+            prev.release();
+            Some(heard)
+        };
+        let start = Instant::now();
+        let (heard, _) = node.compute(|| {
+            loop {
+                assert!(start.elapsed() < Duration::from_secs(60), "nothing is said");
+                if let Some(heard) = heard() {
+                    return heard;
+                }
+            }
+        });
+        let Repr::Down { reason: Reason::Busy(seconds), .. } = heard.0 else { panic!("{heard:?}") };
+        assert!(seconds >= 3 && heard.1 == "pi", "{heard:?}");
     }
 }

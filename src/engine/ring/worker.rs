@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::master::{line, serve};
+use super::master::{carrier_notice, line, serve};
 use super::node::Node;
 use super::rows::{Activations, from_spans};
 use super::{NodeError, plan};
@@ -12,6 +12,7 @@ use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{Sizes, Status};
+use crate::wire::hello;
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
@@ -41,7 +42,9 @@ pub fn run_worker(
     tell: &mut dyn FnMut(&Notice),
 ) -> Result<(), NodeError> {
     transformer.check_weights(is_wanted).map_err(NodeError::Weights)?;
-    let node = Node::new(endpoint)?;
+    // Those that there are, the caller has told.
+    let mut n_told = endpoint.notices().len();
+    let node = Node::new(endpoint, Some(hello::name(name)))?;
     let header = transformer.model().header();
     let (dim, n_layers) = (header.dim as u32, header.n_layers as u32);
     let mut worker = Worker::new(line(transformer, name), dim, n_layers, FRAME_MAX);
@@ -50,8 +53,11 @@ pub fn run_worker(
         let mut endpoint = node.lock();
         serve(&mut **endpoint, Duration::ZERO);
         let mut host = Share { transformer, limits };
-        let step = worker.poll(&mut Hop::new(&mut **endpoint), &mut host);
+        let step = worker.poll(node.now(), &mut Hop::new(&mut **endpoint), &mut host);
         while let Some(notice) = worker.notice() {
+            tell(&notice);
+        }
+        while let Some(notice) = carrier_notice(&**endpoint, &mut n_told) {
             tell(&notice);
         }
         match step {

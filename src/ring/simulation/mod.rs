@@ -8,6 +8,7 @@ mod speed;
 
 use std::time::Duration;
 
+use crate::ring::Notice;
 use crate::transport::Micros;
 use crate::transport::fault::Faults;
 use crate::transport::loopback::Network;
@@ -160,4 +161,20 @@ fn a_quiet_ring_of_any_size_gives_the_tokens_of_one_node() {
         let limit = ring.now() + Duration::from_secs(60).as_micros() as u64;
         assert_eq!(ring.run_to(limit), Some(ring.wanted()), "{n_nodes} nodes");
     }
+}
+
+#[test]
+fn a_node_in_the_middle_that_is_missing_is_named() {
+    let mut ring = Ring::new(Scenario::quiet(5).shape, Faults::NONE);
+    ring.kill(2);
+    let limit = ring.now() + Duration::from_secs(10).as_micros() as u64;
+    assert_eq!(ring.run_to(limit), None);
+    let waiting = |notice: &&Notice| matches!(notice, Notice::Waiting(_));
+    let told: Vec<&Notice> = ring.master.notices().iter().filter(waiting).collect();
+    assert_eq!(told, [&Notice::Waiting("waiting for node2 (10.0.0.2:9999)".to_owned())]);
+    ring.restart(2, 1);
+    assert_eq!(
+        ring.run_to(limit + Duration::from_secs(60).as_micros() as u64),
+        Some(ring.wanted())
+    );
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::{Cost, Memory, N_BANKS, Shape};
-use crate::ring::{Hop, Host, Master, MasterOptions, Rows, Step, Worker, WorkerStep};
+use crate::ring::{
+    Hop, Host, Master, MasterOptions, Member, Notice, Rows, Step, Topology, Worker, WorkerStep,
+};
 use crate::transport::link::{LinkConfig, Links};
 use crate::transport::loopback::{Loopback, Network};
 use crate::transport::{Endpoint, Micros};
@@ -165,6 +167,13 @@ fn line(shape: &Shape, index: usize) -> Line {
     }
 }
 
+/// The ring file of `n` nodes.
+fn members(n: usize) -> Vec<Member> {
+    let line = |i: usize| format!("{} 10.0.0.{i} {i}..{}\n", name(i), i + 1);
+    let text: String = (0..n).map(line).collect();
+    Topology::parse(&text).expect("it is a ring file").members().to_vec()
+}
+
 /// What a node is computing, and until when.
 struct Busy {
     since: Micros,
@@ -232,7 +241,7 @@ impl WorkerNode {
             self.layers.run(self.worker.spans());
             self.worker.computed((until - since) as u32);
         }
-        let step = self.worker.poll(&mut Hop::new(&mut self.endpoint), &mut self.layers);
+        let step = self.worker.poll(now, &mut Hop::new(&mut self.endpoint), &mut self.layers);
         if step == WorkerStep::Compute {
             let rows = self.worker.spans().iter().map(|span| usize::from(span.n_rows)).sum();
             let until = now + self.cost.of(self.n_layers, rows);
@@ -264,6 +273,7 @@ pub(super) struct MasterNode {
     lanes: Vec<Lane>,
     busy: Option<Busy>,
     log: Log,
+    notices: Vec<Notice>,
 }
 
 /// The master's rows go out from the layers, and come back elsewhere.
@@ -308,6 +318,7 @@ impl MasterNode {
             n_layers: shape.layers.iter().sum(),
             frame_bytes: FRAME_MAX,
             n_nodes: shape.layers.len(),
+            members: members(shape.layers.len()),
             timeout_us: None,
             epoch: mix(shape.seed, 5) as u32,
         });
@@ -323,6 +334,7 @@ impl MasterNode {
             lanes: shape.prompts.iter().map(lane).collect(),
             busy: None,
             log: Vec::new(),
+            notices: Vec::new(),
         }
     }
 
@@ -332,6 +344,11 @@ impl MasterNode {
 
     pub(super) fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// What the user was told.
+    pub(super) fn notices(&self) -> &[Notice] {
+        &self.notices
     }
 
     pub(super) fn memory(&mut self) -> Memory {
@@ -370,7 +387,9 @@ impl MasterNode {
                 Step::Done => self.take(),
             }
         }
-        while self.master.notice().is_some() {}
+        while let Some(notice) = self.master.notice() {
+            self.notices.push(notice);
+        }
         serve(&mut self.endpoint);
     }
 

@@ -82,7 +82,8 @@ fn open_collects_lines() {
 #[test]
 fn down_and_close_come_back() {
     let mut out = [0xa5; 100];
-    for reason in [Reason::Silent, Reason::Back, Reason::Reset] {
+    let reasons = [Reason::Silent, Reason::Back, Reason::Reset, Reason::Missing, Reason::Busy(70)];
+    for reason in reasons {
         let len = emit_down(3, reason, "pi", &mut out).unwrap();
         let frame = Frame::parse(&out[..len]).unwrap();
         assert_eq!((frame.repr(), frame.name().as_str()), (Repr::Down { epoch: 3, reason }, "pi"));
