@@ -96,7 +96,7 @@ fn generated(err: &str) -> usize {
 fn leap_alone_tells_a_story() {
     let ran = run(&[]).succeeds();
     assert!(ran.out.starts_with("Once upon a time") && ran.out.len() > 60, "{ran:?}");
-    for figure in ["prompt 5 tokens", "generated ", "first token after", "memory", "threads"] {
+    for figure in ["prompt 5 tokens", "generated ", "first token after", "memory", "1 thread"] {
         assert!(ran.err.contains(figure), "{ran:?}");
     }
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");

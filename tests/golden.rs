@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use common::models::{bits, demo, isas};
 use leap::engine::{Engine, Logits, Options};
+use leap::format::model::Header;
 use leap::kernels::{Isa, Kernels};
 use leap::model::{KvType, Model, Plan, Row, Transformer};
 use leap::pool::Pool;
@@ -299,4 +300,21 @@ fn more_streams_or_rows_than_can_be_numbered_are_refused() {
         let error = start(n_streams, batch).map(drop).unwrap_err().to_string();
         assert!(error.contains("65535"), "{error}");
     }
+}
+
+/// A token of the demo model is too little work to wait for other threads after each step of it.
+#[test]
+fn a_small_model_has_one_thread_unless_more_are_asked_for() {
+    let cores = Options::default().cpus();
+    let threads = |options: &Options, model: &Model| options.cpus_for(model).len();
+    let small = demo();
+    let header = small.header().clone();
+    let (dim, ffn_dim, head_dim) = (768, 2048, 768 / header.n_heads);
+    let large = Model::synthetic(&Header { dim, ffn_dim, head_dim, ..header }).unwrap();
+    assert_eq!(threads(&Options::default(), &small), 1);
+    assert_eq!(threads(&Options::default(), &large), cores.len());
+    let asked = Options { threads: Some(2), ..Options::default() };
+    assert_eq!(threads(&asked, &small), 2);
+    let asked = Options { cores: Some(vec![cores[0]; 3]), ..Options::default() };
+    assert_eq!(threads(&asked, &small), 3);
 }

@@ -92,7 +92,7 @@ pub(super) struct Run {
     /// how keys and values are kept: f16, or f32 (default for f32 models)
     #[argh(option, from_str_fn(options::kv_type))]
     kv: Option<KvType>,
-    /// number of threads (one for each fast core)
+    /// number of threads (one for each fast core; one for models of few MB)
     #[argh(option)]
     threads: Option<usize>,
     /// cores to run on, as in 4-7 or 0,2

@@ -35,6 +35,14 @@ pub const CTX_LEN_DEFAULT: usize = 4096;
 /// Rows of a prompt that go through the model at once.
 pub const BATCH_DEFAULT: usize = 256;
 
+/// Weights of a step from which on more than one thread is used by default: one thread reads them from
+/// its cache in the 10 to 20 microseconds that a step's waiting takes.
+pub const STEP_BYTES_MIN: u64 = 256 << 10;
+
+/// Projections of a layer that threads share: queries to values, attention's output, gate and up,
+/// and down.
+const PROJECTIONS: usize = 4;
+
 /// How to run a model. The default suits the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -48,7 +56,8 @@ pub struct Options {
     pub n_streams: Option<usize>,
     /// How keys and values are kept; see [`KvType::for_weights`].
     pub kv: Option<KvType>,
-    /// Number of threads; by default one for each fast core.
+    /// Number of threads; by default one for each fast core, or one alone if a token's work is not
+    /// worth waiting for others: see [`Options::cpus_for`].
     pub threads: Option<usize>,
     /// Cores to run on, the caller's thread first; by default the fastest.
     pub cores: Option<Vec<usize>>,
@@ -191,7 +200,7 @@ impl Engine {
             kv: options.kv.unwrap_or(KvType::for_weights(header.weights)),
         };
         let kernels = Engine::kernels(Some(&model), options.isa)?;
-        let pool = Pool::new(&options.cpus()).map_err(EngineError::Threads)?;
+        let pool = Pool::new(&options.cpus_for(&model)).map_err(EngineError::Threads)?;
         let transformer =
             Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
         Ok(Engine {
@@ -423,4 +432,23 @@ impl Options {
         let threads = self.threads.unwrap_or(all.len()).max(1);
         all.iter().copied().cycle().take(threads).collect()
     }
+
+    /// The same for one model. If neither threads nor cores are asked for, one thread runs a model of
+    /// which a step of a token reads less than [`STEP_BYTES_MIN`]: the threads wait for each other
+    /// after every step, which takes as long as one alone needs for so little.
+    pub fn cpus_for(&self, model: &Model) -> Vec<usize> {
+        let mut cpus = self.cpus();
+        let is_asked_for = self.threads.is_some() || self.cores.is_some();
+        if !is_asked_for && step_bytes(model) < STEP_BYTES_MIN {
+            cpus.truncate(1);
+        }
+        cpus
+    }
+}
+
+/// Bytes of weights that one projection of one token reads, on average.
+fn step_bytes(model: &Model) -> u64 {
+    let share = model.share();
+    let steps = PROJECTIONS * share.layers.len() + usize::from(share.has_ends);
+    model.bytes_per_token() / steps as u64
 }
