@@ -110,6 +110,9 @@ impl Pool {
             pool.workers.push(worker);
         }
         while pool.shared.started.load(Ordering::Acquire) < n_workers {
+            if pool.workers.iter().any(JoinHandle::is_finished) {
+                return Err(io::Error::new(io::ErrorKind::OutOfMemory, "a thread ended at once"));
+            }
             thread::yield_now();
         }
         Ok(pool)

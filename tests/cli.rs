@@ -742,3 +742,69 @@ fn demo_model_is_as_good_as_its_f32_original() {
     let short = folder.write("short.json", "[4064, 589, 598]");
     assert!(nll(&short) > 0.0);
 }
+
+/// Runs the program in a shell that has set these limits; `None` where an emulator, not the program,
+/// would meet them.
+fn limited(limits: &str, args: &[&str]) -> Option<Ran> {
+    if std::env::var_os("LEAP_TEST_RUNNER").is_some_and(|runner| !runner.is_empty()) {
+        return None;
+    }
+    let mut shell = Command::new("sh");
+    let script = format!("ulimit -c 0; {limits}; exec \"$0\" \"$@\"");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_leap")]).args(args).stdin(Stdio::null());
+    let output = shell.env("RUST_BACKTRACE", "0").output().unwrap();
+    Some(Ran::new(output))
+}
+
+/// Below the first of these the program is not loaded; with the last it runs.
+#[test]
+fn little_memory_gives_text_or_one_line() {
+    let args = ["run", DEMO, "-p", PROMPT, "-n", "4", "--temp", "0", "-q", "--ctx", "512"];
+    let free = run(&args).succeeds().out;
+    let mut answered = 0;
+    for kib in (10_000..40_000).step_by(700).chain([60_000, 2_000_000]) {
+        for cache in [&["--cache", "off"][..], &[]] {
+            let limits = format!("ulimit -v {kib}");
+            let Some(ran) = limited(&limits, &[&args, cache].concat()) else { return };
+            match ran.code {
+                // What loads the program had no memory.
+                Some(127) => {}
+                Some(0) => {
+                    assert_eq!(ran.out, free, "{kib} KiB");
+                    answered += 1;
+                }
+                _ => ran.fails(1, ""),
+            }
+        }
+    }
+    assert!(answered > 1, "{answered}");
+}
+
+#[test]
+fn small_stacks_give_text_or_one_line() {
+    let args = ["run", DEMO, "-p", PROMPT, "-n", "4", "--temp", "0", "-q"];
+    let free = run(&args).succeeds().out;
+    for kib in [64, 128, 256, 512] {
+        let Some(ran) = limited(&format!("ulimit -s {kib}"), &args) else { return };
+        match ran.code {
+            Some(0) => assert_eq!(ran.out, free, "{kib} KiB"),
+            _ => ran.fails(1, "ulimit -s"),
+        }
+    }
+}
+
+#[test]
+fn too_few_open_files_are_no_fault_of_the_model() {
+    let args = ["run", DEMO, "-p", PROMPT, "-n", "4"];
+    for n in [3, 4, 5, 6] {
+        let Some(ran) = limited(&format!("ulimit -n {n}"), &args) else { return };
+        assert!(matches!(ran.code, Some(0 | 1 | 127)), "{n} files: {ran:?}");
+    }
+    let context = ["--ctx", "1024", "--streams", "60000", "-q"];
+    let ran = limited(
+        "ulimit -v 500000",
+        &["run", DEMO].iter().chain(&context).copied().collect::<Vec<_>>(),
+    );
+    let Some(ran) = ran else { return };
+    ran.fails(1, "lower --ctx");
+}

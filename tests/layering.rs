@@ -34,7 +34,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("ring", &["transport", "wire"]),
     ("engine", BELOW_CLI),
     ("cli", BELOW_CLI),
-    ("main", &["cli"]),
+    ("main", &["cli", "sys"]),
 ];
 
 const BELOW_CLI: &[&str] = &[
@@ -58,8 +58,9 @@ const BELOW_CLI: &[&str] = &[
 /// Modules that may print, exit and hide an error's type.
 const TERMINAL: &[&str] = &["cli", "main"];
 
-/// Ends the process from a signal handler, with the words and the exit code that `cli` gave it.
-const BUS_ERRORS: &str = "src/sys/signal.rs";
+/// End the process where nothing can be returned, from a signal handler or for want of memory, with
+/// the words and the exit code that `cli` gave them.
+const LAST_WORDS: &[&str] = &["src/sys/signal.rs", "src/sys/heap.rs"];
 
 /// Modules that may hold unsafe code.
 const UNSAFE: &[&str] = &["kernels", "pool", "sys"];
@@ -214,7 +215,8 @@ impl File {
                 "print" | "println" | "eprint" | "eprintln" | "dbg" if next == "!" => "prints",
                 "io" if names_any(tokens, i, &["stdout", "stderr"]) => "prints",
                 "process" | "libc"
-                    if names_any(tokens, i, &["exit", "_exit"]) && self.path != BUS_ERRORS =>
+                    if names_any(tokens, i, &["exit", "_exit"])
+                        && !LAST_WORDS.contains(&&*self.path) =>
                 {
                     "ends the process"
                 }
@@ -525,8 +527,10 @@ fn printing_and_exiting_are_for_cli() {
         assert_eq!(found("src/lib.rs", text).len(), 1, "{text}");
         assert_eq!(found("src/cli/run.rs", text), [""; 0], "{text}");
     }
-    assert_eq!(found(BUS_ERRORS, "fn f() { libc::_exit(1) }"), [""; 0]);
-    assert_eq!(found(BUS_ERRORS, "fn f() { println!(\"x\") }").len(), 1);
+    for path in LAST_WORDS {
+        assert_eq!(found(path, "fn f() { libc::_exit(1) }"), [""; 0]);
+        assert_eq!(found(path, "fn f() { println!(\"x\") }").len(), 1);
+    }
     let fine = "fn f(print: u8, exit: u8) { g(print, exit, Box::<dyn Fn()>::from(h)) } use std::process::Command;";
     assert_eq!(found("src/model/mod.rs", fine), [""; 0]);
 }

@@ -1,9 +1,11 @@
 //! Why a command ended early, and the exit code that says so.
 
 use std::error::Error;
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
+use crate::sys::memory::is_shortage;
 use crate::sys::signal;
 
 /// What a shell adds to the number of the signal that ended a program.
@@ -25,9 +27,24 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// A bad input file, told by the error and all its sources.
-    pub(super) fn input(error: &dyn Error) -> Failure {
-        Failure::Input(chain(error))
+    /// A bad input file, told by the error and all its sources; or a machine that lacks what reading
+    /// it takes.
+    pub(super) fn input(error: &(dyn Error + 'static)) -> Failure {
+        let sources = std::iter::successors(Some(error), |error| (*error).source());
+        let mut io = sources.filter_map(|error| error.downcast_ref::<io::Error>());
+        match io.any(is_shortage) {
+            true => Failure::Runtime(chain(error)),
+            false => Failure::Input(chain(error)),
+        }
+    }
+
+    /// An input file at `path` that cannot be read, or that the machine cannot read now.
+    pub(super) fn unreadable(path: &Path, error: &io::Error) -> Failure {
+        let what = format!("cannot read {}: {error}", path.display());
+        match is_shortage(error) {
+            true => Failure::Runtime(what),
+            false => Failure::Input(what),
+        }
     }
 
     /// A failure at run time, told by the error and all its sources.

@@ -35,8 +35,7 @@ pub(super) struct Info {
 impl Info {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let path = self.file.display();
-        let map = Map::open(&self.file)
-            .map_err(|e| Failure::Input(format!("cannot read {path}: {e}")))?;
+        let map = Map::open(&self.file).map_err(|e| Failure::unreadable(&self.file, &e))?;
         let bytes = map.as_bytes();
         let rows = match bytes.first_chunk().map(|magic| u32::from_le_bytes(*magic)) {
             Some(model::MAGIC) => self.model(bytes).map_err(|e| e.to_string()),

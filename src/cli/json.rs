@@ -9,8 +9,7 @@ use super::Failure;
 
 /// Reads a JSON file. `NaN` and infinities, which Python writes, are read as null.
 pub(super) fn read(path: &Path) -> Result<Value, Failure> {
-    let text = fs::read_to_string(path)
-        .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
+    let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
     serde_json::from_str(&without_nan(&text))
         .map_err(|e| Failure::Input(format!("{} is not JSON: {e}", path.display())))
 }

@@ -33,7 +33,7 @@ use argh::{ArgsInfo, CommandInfoWithArgs, FromArgs};
 use failure::Failure;
 use words::Asked;
 
-use crate::sys::signal;
+use crate::sys::{heap, memory, signal};
 
 /// Runs Llama-architecture language models on edge boards.
 #[derive(ArgsInfo, FromArgs)]
@@ -80,10 +80,20 @@ impl Command {
 const UNREADABLE_FILE: &str =
     "leap: a file in use could not be read: its disk failed, or somebody shortened it\n";
 
+/// What is said when the system refuses memory that nothing can go on without.
+const OUT_OF_MEMORY: &str = "leap: out of memory, or of what `ulimit -v` allows: a smaller --ctx, \
+     --batch or --streams needs less\n";
+
 /// Parses `args` (program name first), runs the command and returns its exit code:
 /// 0 done, 1 failed at run time, 2 bad usage, 3 bad input file, 4 ring lost; 128 and its number if
 /// a signal cut something short.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
+    heap::explain_exhaustion(OUT_OF_MEMORY, 1);
+    if let Err(bytes) = memory::ensure_stack() {
+        let kib = bytes >> 10;
+        let what = format!("the stack is limited to {kib} KiB: `ulimit -s 1024` gives enough");
+        return Failure::Runtime(what).report();
+    }
     // If it is refused, such a file ends the program all the same, but without a word.
     let _ = signal::explain_bus_errors(UNREADABLE_FILE, 1);
     let result = start_log().and_then(|()| parse(args)).and_then(|parsed| match parsed {

@@ -90,7 +90,7 @@ pub(super) fn beside(model: &Path) -> [PathBuf; 2] {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))
+    fs::read(path).map_err(|e| Failure::unreadable(path, &e))
 }
 
 fn parse(path: &Path, bytes: &[u8], vocab_size: usize) -> Result<Tokenizer, Failure> {

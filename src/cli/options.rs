@@ -1,6 +1,7 @@
 //! Values of options that several commands share.
 
 use super::{Failure, counted, warn};
+use crate::arena::Exhausted;
 use crate::engine::EngineError;
 use crate::kernels::Isa;
 use crate::model::{KvType, StartError};
@@ -74,6 +75,13 @@ pub(super) fn engine_failure(error: EngineError) -> Failure {
         EngineError::Load(e) => Failure::input(e),
         EngineError::Isa(_) => Failure::Usage(error.to_string()),
         EngineError::Start(StartError::Plan(e)) => Failure::Usage(e.to_string()),
+        EngineError::Start(StartError::Memory(Exhausted { bytes, .. })) => {
+            Failure::Runtime(format!(
+                "cannot allocate {:.1} MB for the KV cache and the buffers: lower --ctx, --batch or \
+                 --streams",
+                *bytes as f64 / 1e6
+            ))
+        }
         EngineError::Start(e @ StartError::Packed { .. }) => Failure::input(e),
         _ => Failure::runtime(&error),
     }

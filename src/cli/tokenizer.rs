@@ -165,7 +165,7 @@ fn read(input: &Path) -> Result<TokenizerFile, Failure> {
 
 fn read_own(path: &Path) -> Result<TokenizerFile, Failure> {
     let failed = |e: &dyn std::fmt::Display| Failure::Input(format!("{}: {e}", path.display()));
-    let bytes = fs::read(path).map_err(|e| failed(&e))?;
+    let bytes = fs::read(path).map_err(|e| Failure::unreadable(path, &e))?;
     TokenizerFile::parse(&bytes, None).map_err(|e| failed(&e))
 }
 

@@ -89,6 +89,11 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
+    /// The system refused a thread.
+    Thread {
+        /// The system's reason.
+        source: io::Error,
+    },
     /// What was written does not read back as it should.
     Verify {
         /// The output.
@@ -112,7 +117,8 @@ impl Error {
             | Error::Model { .. }
             | Error::Group(quant::Error::NoGroup { .. }) => Blame::Input,
             Error::Group(_) | Error::Layers { .. } | Error::Output { .. } => Blame::Request,
-            Error::Write { .. } | Error::Verify { .. } | Error::Interrupted => Blame::Runtime,
+            Error::Write { .. } | Error::Thread { .. } => Blame::Runtime,
+            Error::Verify { .. } | Error::Interrupted => Blame::Runtime,
         }
     }
 }
@@ -140,6 +146,7 @@ impl fmt::Display for Error {
                 write!(f, "cannot write {}: {problem}", path.display())
             }
             Error::Write { path, .. } => write!(f, "cannot write {}", path.display()),
+            Error::Thread { .. } => f.write_str("cannot start a thread"),
             Error::Verify { path, .. } => {
                 write!(f, "{} was not written correctly", path.display())
             }
@@ -151,7 +158,9 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Read { source, .. } | Error::Write { source, .. } => Some(source),
+            Error::Read { source, .. } | Error::Write { source, .. } | Error::Thread { source } => {
+                Some(source)
+            }
             Error::Model { source, .. } | Error::Verify { source, .. } => Some(source),
             _ => None,
         }

@@ -193,9 +193,14 @@ fn convert_all(
     let mut crcs = vec![Crcs::default(); blocks(jobs).count()];
     thread::scope(|scope| {
         let (sender, receiver) = sync_channel(n_threads);
-        for _ in 0..n_threads {
+        for index in 0..n_threads {
             let (sender, queue, free) = (sender.clone(), &queue, &free);
-            scope.spawn(move || work(converter, queue, free, &sender));
+            let work = move || work(converter, queue, free, &sender);
+            match thread::Builder::new().spawn_scoped(scope, work) {
+                // Those that are there do the work.
+                Err(source) if index == 0 => return Err(Error::Thread { source }),
+                _ => {}
+            }
         }
         drop(sender);
         // An error returns here and drops the receiver, which ends the workers.

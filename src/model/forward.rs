@@ -20,6 +20,7 @@ use crate::arena::{Arena, Exhausted};
 use crate::format::model::{Header, TensorKind};
 use crate::kernels::{Isa, Kernels};
 use crate::pool::Pool;
+use crate::sys::heap;
 
 /// One token of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,7 +406,7 @@ impl Transformer {
 fn allocate(model: &Model, plan: &Plan) -> Result<(Arena, KvShape), StartError> {
     let (header, share) = (model.header(), model.share());
     let bytes = plan.bytes(header, share).map_err(StartError::Plan)?;
-    let arena = Arena::new(bytes).map_err(StartError::Memory)?;
+    let arena = heap::may_fail(|| Arena::new(bytes)).map_err(StartError::Memory)?;
     Ok((arena, KvShape::new(header, share.layers.len(), plan.kv_len(header))))
 }
 

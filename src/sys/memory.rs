@@ -1,6 +1,17 @@
 //! Memory of this process and of the machine, as `/proc` tells it.
 
 use std::fs;
+use std::hint::black_box;
+use std::io;
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+
+/// Stack that the program takes at once where memory is limited.
+const STACK_BYTES: usize = 192 << 10;
+/// Least stack that it works with.
+const STACK_MIN_BYTES: u64 = 256 << 10;
+/// Stack that it asks for if it has less.
+const STACK_WANTED_BYTES: u64 = 1 << 20;
 
 /// Most memory this process has had resident so far, in bytes; mapped files count.
 pub fn peak_resident_bytes() -> Option<u64> {
@@ -27,6 +38,46 @@ pub fn page_bytes() -> u64 {
     // SAFETY: the call takes no pointers.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).unwrap_or(4096)
+}
+
+/// Whether a call failed because the system has no memory, files or threads left for this process:
+/// nothing is wrong with what the call was about.
+pub fn is_shortage(error: &io::Error) -> bool {
+    let codes = [libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EAGAIN];
+    error.kind() == io::ErrorKind::OutOfMemory
+        || error.raw_os_error().is_some_and(|code| codes.contains(&code))
+}
+
+/// Makes sure that the main thread, which calls, has a stack to work with: raises its limit if that
+/// is low, and takes what is needed now if memory is limited, as a stack that cannot grow later ends
+/// the program by a signal.
+///
+/// # Errors
+/// The limit in bytes, if it is too low and cannot be raised.
+pub fn ensure_stack() -> Result<(), u64> {
+    let unlimited = (RLIM_INFINITY, RLIM_INFINITY);
+    let (mut stack, hard) = getrlimit(Resource::RLIMIT_STACK).unwrap_or(unlimited);
+    if stack < STACK_WANTED_BYTES {
+        for hard in [hard.max(STACK_WANTED_BYTES), hard] {
+            let wanted = hard.min(STACK_WANTED_BYTES);
+            if setrlimit(Resource::RLIMIT_STACK, wanted, hard).is_ok() {
+                stack = wanted;
+                break;
+            }
+        }
+    }
+    if stack < STACK_MIN_BYTES {
+        return Err(stack);
+    }
+    if getrlimit(Resource::RLIMIT_AS).unwrap_or(unlimited).0 != RLIM_INFINITY {
+        touch_stack();
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn touch_stack() {
+    let _ = black_box([0_u8; STACK_BYTES]);
 }
 
 /// The number of KiB in the line of `text` that begins with `name`, in bytes.

@@ -102,8 +102,7 @@ fn read_ids(eval: &Eval) -> Result<Vec<u32>, Failure> {
         return json::ids(list).map_err(|e| Failure::Input(format!("{}: {e}", path.display())));
     }
     let path = eval.text.as_deref().unwrap_or(Path::new(""));
-    let text = fs::read_to_string(path)
-        .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
+    let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
     let model = open_model(&eval.model)?;
     let tokenizer = model_files::tokenizer(&eval.model, model.header(), eval.tokenizer.as_deref())?;
     let mut ids: Vec<u32> = model.header().bos.into_iter().collect();

@@ -21,8 +21,7 @@ pub(super) fn prompt(run: &Run) -> Result<String, Failure> {
         (Some(prompt), _) if prompt == "-" => read_stdin(),
         (Some(prompt), _) => Ok(prompt.clone()),
         (None, Some(path)) => {
-            let text = fs::read(path)
-                .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
+            let text = fs::read(path).map_err(|e| Failure::unreadable(path, &e))?;
             utf8(text, &path.display().to_string())
         }
         (None, None) if run.model.is_none() => demo_prompt(),

@@ -273,8 +273,7 @@ pub(super) fn batch(flags: &Run) -> usize {
 
 fn from_file(flags: &Run, path: &Path, n_layers: usize) -> Result<(Place, Vec<Member>), Failure> {
     let bad = |what: &dyn std::fmt::Display| Failure::Input(format!("{}: {what}", path.display()));
-    let text = fs::read_to_string(path)
-        .map_err(|e| Failure::Input(format!("cannot read {}: {e}", path.display())))?;
+    let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
     let topology = Topology::parse(&text).map_err(|e| bad(&e))?;
     topology.check(n_layers).map_err(|e| bad(&e))?;
     let name = match (&flags.node, flags.role) {
