@@ -1,11 +1,13 @@
-//! Conversations on a terminal, as a person holds them.
+//! The program on a terminal, as a person sees it: conversations, and how far long work is.
 #![cfg(all(feature = "tools", feature = "demo"))]
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use common::folder::Folder;
 use common::leap;
@@ -267,4 +269,54 @@ fn lines_of_a_pipe_are_messages_whatever_they_hold() {
     assert_eq!(prompts, lines);
     assert!(output.stderr.is_empty(), "{:?}", String::from_utf8_lossy(&output.stderr));
     assert!(!home.join("leap").exists());
+}
+
+/// Starts `leap pack` on a folder that is in use until it has waited for longer than quick work
+/// takes, and lets it go on then.
+fn pack_slowly(folder: &Folder, start: impl FnOnce(&Command) -> u32) {
+    let lock = File::open(folder.path()).unwrap();
+    lock.lock().unwrap();
+    let mut command = leap();
+    command.args(["pack", "models/demo.bin", "--cache"]).arg(folder.path());
+    let pid = start(command.current_dir(env!("CARGO_MANIFEST_DIR")));
+    let waits = |line: &str| {
+        let mut words = line.split_whitespace().skip_while(|&word| word != "->");
+        words.nth(4).is_some_and(|word| word == pid.to_string())
+    };
+    while !fs::read_to_string("/proc/locks").unwrap().lines().any(waits) {
+        sleep(Duration::from_millis(10));
+    }
+    sleep(Duration::from_millis(1100));
+    lock.unlock().unwrap();
+}
+
+#[test]
+fn long_work_is_told_of_in_a_journal_and_drawn_on_a_terminal() {
+    let folder = Folder::new();
+    let mut child = None;
+    pack_slowly(&folder, |command| {
+        let mut again = Command::new(command.get_program());
+        again.args(command.get_args()).current_dir(command.get_current_dir().unwrap());
+        child.insert(again.stderr(Stdio::piped()).spawn().unwrap()).id()
+    });
+    let output = child.unwrap().wait_with_output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("leap: packing weights, "), "{told}");
+    assert!(lines[1].starts_with("leap: packed "), "{told}");
+
+    let folder = Folder::new();
+    let mut terminal = None;
+    pack_slowly(&folder, |command| terminal.insert(Terminal::start(command)).pid());
+    let mut terminal = terminal.unwrap();
+    let shown = terminal.wait_for("leap: packed ");
+    assert!(shown.contains("packing weights") && shown.contains(" left"), "{shown:?}");
+    assert_eq!(terminal.end().code(), Some(0));
+
+    // Quick work is not worth a word.
+    let folder = Folder::new();
+    let mut command = leap();
+    command.args(["pack", "models/demo.bin", "--cache"]).arg(folder.path());
+    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert_eq!(output.stderr.iter().filter(|&&byte| byte == b'\n').count(), 1, "{output:?}");
 }

@@ -19,6 +19,7 @@ mod key;
 mod model_files;
 mod options;
 mod pack;
+mod progress;
 mod run;
 #[cfg(feature = "tools")]
 mod tokenizer;

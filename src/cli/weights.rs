@@ -1,12 +1,14 @@
 //! Where packed weights are kept.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use super::progress::Progress;
 use super::{Failure, folders, note, warn};
 use crate::engine::Engine;
-use crate::model::{CheckError, Model, PackError, PackReport, Share};
+use crate::model::{CheckError, Model, PackError, PackProgress, PackReport, Share};
 use crate::pack::Receipt;
 use crate::sys::{huge, memory, signal};
 
@@ -205,7 +207,14 @@ pub(super) fn file(engine: &Engine, model: Option<&Path>, place: &Place) -> Opti
 /// Builds the cache file at `path`, or finds it there, and says which.
 fn build_or_reuse(engine: &mut Engine, path: &Path, is_quiet: bool) -> Result<(), PackError> {
     let start = Instant::now();
-    let report = engine.transformer_mut().use_cache(path, &is_wanted)?;
+    let report = {
+        let progress = RefCell::new(Progress::new("packing weights", is_quiet));
+        let go_on = |PackProgress { done_bytes, total_bytes }| {
+            progress.borrow_mut().update(done_bytes, total_bytes);
+            is_wanted()
+        };
+        engine.transformer_mut().use_cache(path, &go_on)?
+    };
     if let Some(report) = report.filter(|_| !is_quiet) {
         note(&describe(&report, path, start.elapsed().as_secs_f64()));
     }

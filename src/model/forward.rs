@@ -11,7 +11,7 @@ use super::attention::Attention;
 use super::buffers::Buffers;
 use super::interest::Interest;
 use super::kv::KvShape;
-use super::packed::{PackError, PackReport, PackedWeights, Packer};
+use super::packed::{PackError, PackProgress, PackReport, PackedWeights, Packer};
 use super::plan::{Plan, PlanError};
 use super::project::Projector;
 use super::rope;
@@ -193,8 +193,8 @@ impl Transformer {
     /// these kernels have no packed form.
     ///
     /// Weights are compared with their checksums as they are packed, and before a file that is there
-    /// is used, as in [`Transformer::check_weights`]. `is_wanted` is asked between tensors and may
-    /// end the work.
+    /// is used, as in [`Transformer::check_weights`]. `go_on` is told between tensors how far it is
+    /// and may end the work.
     ///
     /// # Errors
     /// If the weights are damaged; or if the file cannot be written, and the weights are used as they
@@ -202,13 +202,14 @@ impl Transformer {
     pub fn use_cache(
         &mut self,
         path: &Path,
-        is_wanted: &dyn Fn() -> bool,
+        go_on: &dyn Fn(PackProgress) -> bool,
     ) -> Result<Option<PackReport>, PackError> {
-        let Some((packed, report)) = self.packer().cached(path, is_wanted)? else {
+        let Some((packed, report)) = self.packer().cached(path, go_on)? else {
             return Ok(None);
         };
         self.is_checked |= report.packed > 0;
-        self.check_weights(is_wanted)?;
+        let all = PackProgress { done_bytes: report.bytes, total_bytes: report.bytes };
+        self.check_weights(&|| go_on(all))?;
         self.packed = Some(packed);
         Ok(Some(report))
     }

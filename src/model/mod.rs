@@ -34,7 +34,7 @@ use share::Weights;
 
 pub use check::CheckError;
 pub use forward::{ForwardError, Row, StartError, Transformer};
-pub use packed::{PackError, PackReport};
+pub use packed::{PackError, PackProgress, PackReport};
 pub use plan::{KvType, Plan, PlanError};
 pub use share::Share;
 pub use synthetic::{Shape, SyntheticError};

@@ -74,6 +74,15 @@ impl From<pack::Error> for PackError {
     }
 }
 
+/// How far packing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackProgress {
+    /// Bytes packed.
+    pub done_bytes: u64,
+    /// Bytes there will be.
+    pub total_bytes: u64,
+}
+
 /// Where weights are packed to.
 pub(super) struct Packer<'a> {
     pub(super) model: &'a Model,
@@ -149,15 +158,15 @@ impl Packer<'_> {
     }
 
     /// Maps the cache file at `path`, which is built if it is not there or does not match; whoever
-    /// builds it compares all of the share with its checksums. `is_wanted` is asked between tensors
-    /// and may end the work. `None` as for `bytes`.
+    /// builds it compares all of the share with its checksums. `go_on` is told between tensors how
+    /// far it is and may end the work. `None` as for `bytes`.
     pub(super) fn cached(
         &self,
         path: &Path,
-        is_wanted: &dyn Fn() -> bool,
+        go_on: &dyn Fn(PackProgress) -> bool,
     ) -> Result<Option<(PackedWeights, PackReport)>, PackError> {
         let Some((layout, jobs)) = self.jobs() else { return Ok(None) };
-        let fill = |builder: &mut Builder| self.fill(builder, layout, &jobs, is_wanted);
+        let fill = |builder: &mut Builder| self.fill(builder, layout, &jobs, go_on);
         let (cache, was_built) = Cache::open_or_build(path, &self.identity(layout), fill)?;
         let mismatch = |what| pack::Error::Mismatch { path: path.to_owned(), what };
         let entries = jobs.iter().map(|job| {
@@ -178,15 +187,18 @@ impl Packer<'_> {
         builder: &mut Builder,
         layout: Layout,
         jobs: &[Job<'_>],
-        is_wanted: &dyn Fn() -> bool,
+        go_on: &dyn Fn(PackProgress) -> bool,
     ) -> Result<(), PackError> {
-        builder.reserve_disk(jobs.iter().map(|job| job.bytes as u64).sum())?;
+        let total_bytes = jobs.iter().map(|job| job.bytes as u64).sum();
+        let mut done_bytes = 0;
+        builder.reserve_disk(total_bytes)?;
         let header = self.model.header();
         let mut sources: Vec<(u32, &Job<'_>)> = Vec::with_capacity(jobs.len());
         for job in jobs {
-            if !is_wanted() {
+            if !go_on(PackProgress { done_bytes, total_bytes }) {
                 return Err(CheckError::Interrupted.into());
             }
+            done_bytes += job.bytes as u64;
             let crc = self.model.check_tensor(job.id)?;
             let is_same = |other: &Job<'_>| {
                 self.model.tensor_bytes(other.id) == self.model.tensor_bytes(job.id)
@@ -204,7 +216,8 @@ impl Packer<'_> {
         }
         let mut others = self.model.checkable();
         others.retain(|id| jobs.iter().all(|job| job.id != *id));
-        Ok(self.model.check(&others, self.pool, is_wanted)?)
+        let all = PackProgress { done_bytes, total_bytes };
+        Ok(self.model.check(&others, self.pool, &|| go_on(all))?)
     }
 
     /// Packs into memory of this process. `None` as for `bytes`.
@@ -413,6 +426,8 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::super::{KvType, Plan, Row, Transformer};
     use super::*;
     use crate::format::model::Weights;
@@ -470,11 +485,22 @@ mod tests {
         let name = format!("leap-packed-{}.leapw", std::process::id());
         let path = std::env::temp_dir().join(name);
         let mut first = transformer(&model, Kernels::best());
-        let Some(built) = first.use_cache(&path, &|| true).unwrap() else { return };
+        let steps = RefCell::new(Vec::new());
+        let go_on = |PackProgress { done_bytes, total_bytes }| {
+            steps.borrow_mut().push((done_bytes, total_bytes));
+            true
+        };
+        let Some(built) = first.use_cache(&path, &go_on).unwrap() else { return };
+        let steps = steps.into_inner();
+        assert!(steps.len() > built.packed && steps.is_sorted());
+        assert_eq!(
+            (steps[0], steps[steps.len() - 1]),
+            ((0, built.bytes), (built.bytes, built.bytes))
+        );
         assert!(built.packed > 0 && built.reused == 0);
         let wanted = logits(&mut first);
         let mut second = transformer(&model, Kernels::best());
-        let reused = second.use_cache(&path, &|| true).unwrap().unwrap();
+        let reused = second.use_cache(&path, &|_| true).unwrap().unwrap();
         assert_eq!(reused, PackReport { packed: 0, reused: built.packed, bytes: built.bytes });
         assert!(logits(&mut second) == wanted);
         second.move_to_huge_pages();
@@ -491,7 +517,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("leap-half-{}.leapw", std::process::id()));
         let mut transformer = transformer(&model, Kernels::best());
         if transformer.kernels().layout().is_some() {
-            let result = transformer.use_cache(&path, &|| false);
+            let result = transformer.use_cache(&path, &|_| false);
             assert!(matches!(result, Err(PackError::Weights(CheckError::Interrupted))));
             assert!(!path.exists());
         }

@@ -87,9 +87,14 @@ impl Terminal {
         }
     }
 
+    /// The program's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal to the program.
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        kill(Pid::from_raw(self.pid() as i32), signal).unwrap();
     }
 
     /// Whether the terminal shows what is typed and passes it on line by line, as programs
