@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use argh::{ArgsInfo, FromArgs};
 
+use super::checkpoint::load_failure;
 use super::weights::{self, Huge};
 use super::{Failure, key, note, options};
 use crate::engine::{Engine, Options};
@@ -135,7 +136,7 @@ impl Bench {
 
     fn open(&self) -> Result<Option<Arc<Model>>, Failure> {
         if let Some(path) = &self.model {
-            let model = Model::open(path).map_err(|e| Failure::input(&e))?;
+            let model = Model::open(path).map_err(|e| load_failure(&e))?;
             return Ok(Some(Arc::new(model)));
         }
         let Some(shape) = self.shape else { return Ok(None) };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use argh::{ArgsInfo, FromArgs};
 
+use super::checkpoint::load_failure;
 use super::weights::{self, Huge, Place};
 use super::{Failure, options};
 use crate::engine::{Engine, Options};
@@ -98,5 +99,5 @@ impl Eval {
 }
 
 fn open_model(path: &Path) -> Result<Arc<Model>, Failure> {
-    Model::open(path).map(Arc::new).map_err(|e| Failure::input(&e))
+    Model::open(path).map(Arc::new).map_err(|e| load_failure(&e))
 }

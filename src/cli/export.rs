@@ -1,21 +1,17 @@
 //! `leap export`: converts a checkpoint to a model file.
 
 use std::fs;
-use std::io::{IsTerminal, Write};
-use std::ops::{ControlFlow, Range};
-use std::path::{Path, PathBuf};
+use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use argh::{ArgsInfo, FromArgs};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Failure, model_files, note};
-use crate::export::tokenizer::{self as import, ImportedTokenizer};
-use crate::export::{Blame, Error, Options, Packing, Plan, Progress, Rows, Vocabulary};
+use super::checkpoint::Checkpoint;
+use super::{Failure, convert, model_files, note};
+use crate::export::{Options, Packing, Plan, Rows};
 use crate::format::model::Weights;
-use crate::format::tokenizer::fingerprint;
 use crate::kernels::{Isa, PACKED_GROUP_MAX};
-use crate::sys::file::AtomicFile;
 use crate::sys::signal;
 
 /// Converts a checkpoint to a model file: a Hugging Face folder (config.json) or a Meta one
@@ -64,37 +60,37 @@ impl Export {
         let options = self.options()?;
         signal::install()
             .map_err(|e| Failure::Runtime(format!("cannot listen for signals: {e}")))?;
-        let (mut plan, source) = self.open(&options)?;
+        let checkpoint = self.checkpoint()?;
+        let mut plan = convert::open(&checkpoint, &options, self.group_size.is_none())?;
         if let Some(isa) = self.isa {
             pack_for(&mut plan, isa)?;
         }
         if let Some(layers) = &self.layers {
-            plan.set_layers(layers.clone()).map_err(failure)?;
+            plan.set_layers(layers.clone()).map_err(convert::failure)?;
         }
-        let tokenizer = self.tokenizer(&mut plan, source)?;
+        let tokenizer = convert::tokenizer(&mut plan, checkpoint.path(), false)?;
+        if tokenizer.is_none() {
+            note("leap: the checkpoint has no tokenizer; make one with `leap tokenizer`");
+        }
         for hint in plan.notes() {
             note(&format!("leap: {hint}"));
         }
-        let bytes = write(&plan, &self.out)?;
+        let bytes = convert::write_model(&plan, &self.out, false)?;
         if let Some(tokenizer) = tokenizer {
-            tokenizer.write()?;
+            let path = self.tokenizer_path(&tokenizer);
+            convert::write_file(&path, &tokenizer)?;
+            note(&format!("leap: {}: its tokenizer", path.display()));
         }
         let seconds = start.elapsed().as_secs_f64();
         note(&format!("leap: {}", self.summary(&plan, bytes, seconds)));
         Ok(())
     }
 
-    /// The plan of the one checkpoint that is named, and its path.
-    fn open(&self, options: &Options) -> Result<(Plan, &Path), Failure> {
+    /// The one checkpoint that is named.
+    fn checkpoint(&self) -> Result<Checkpoint, Failure> {
         match (&self.meta_llama, &self.gguf) {
-            (Some(dir), None) => Ok((Plan::open(dir, options).map_err(failure)?, dir)),
-            (None, Some(file)) => {
-                let mut plan = Plan::open_gguf(file, options).map_err(failure)?;
-                if self.group_size.is_none() {
-                    plan.keep_groups().map_err(failure)?;
-                }
-                Ok((plan, file))
-            }
+            (Some(dir), None) => Ok(Checkpoint::Folder(dir.clone())),
+            (None, Some(file)) => Ok(Checkpoint::Gguf(file.clone())),
             _ => {
                 let problem = "name one checkpoint: --meta-llama DIR or --gguf FILE";
                 Err(Failure::Usage(problem.to_owned()))
@@ -102,44 +98,17 @@ impl Export {
         }
     }
 
-    /// Takes over what the checkpoint's tokenizer says. It is written as `tokenizer.bin` beside
-    /// the model, or under the model's name if that is another model's.
-    fn tokenizer(&self, plan: &mut Plan, source: &Path) -> Result<Option<TokenizerOut>, Failure> {
-        if !import::is_in(source) {
-            note("leap: the checkpoint has no tokenizer; make one with `leap tokenizer`");
-            return Ok(None);
-        }
-        let vocab_size = plan.header().vocab_size;
-        let imported = import::import(source, Some(vocab_size));
-        let ImportedTokenizer { file, notes, .. } = imported.map_err(|e| Failure::input(&e))?;
-        for hint in notes {
-            note(&format!("leap: {hint}"));
-        }
-        let bytes = file.to_bytes();
-        let vocabulary = Vocabulary {
-            bos: file.bos,
-            stop_ids: file.stop_ids,
-            chat_template: file.chat,
-            tokenizer_hash: fingerprint(&bytes),
-        };
-        plan.set_vocabulary(vocabulary).map_err(failure)?;
+    /// Where the tokenizer goes: to `tokenizer.bin` beside the model, or under the model's name if
+    /// that is another model's.
+    fn tokenizer_path(&self, bytes: &[u8]) -> PathBuf {
         let [own, common] = model_files::beside(&self.out);
         let is_free = fs::read(&common).map_or(true, |there| there == bytes);
-        Ok(Some(TokenizerOut { path: if is_free { common } else { own }, bytes }))
+        if is_free { common } else { own }
     }
 
     fn options(&self) -> Result<Options, Failure> {
         let group = self.group_size.unwrap_or(64);
-        let weights = match self.version {
-            1 => Weights::F32,
-            2 => Weights::Q8 { group },
-            3 => Weights::Q4 { group, int8_embedding: true },
-            other => {
-                let problem =
-                    format!("--version is {other}, wanted 1 (f32), 2 (int8) or 3 (4 bits)");
-                return Err(Failure::Usage(problem));
-            }
-        };
+        let weights = convert::weights(self.version, group)?;
         if self.ctx == Some(0) {
             return Err(Failure::Usage("--ctx is 0, wanted a number of tokens".to_owned()));
         }
@@ -186,7 +155,7 @@ fn pack_for(plan: &mut Plan, isa: Isa) -> Result<(), Failure> {
         Rows::Q4(w) => layout.pack_q4(w, out),
     };
     let (layout, panel_rows) = (layout.id(), layout.panel_rows());
-    plan.set_packing(Packing { layout, panel_rows, pack: Box::new(pack) }).map_err(failure)
+    plan.set_packing(Packing { layout, panel_rows, pack: Box::new(pack) }).map_err(convert::failure)
 }
 
 /// `a..b`.
@@ -196,54 +165,4 @@ fn layers(value: &str) -> Result<Range<usize>, String> {
         Some(first.trim().parse().ok()?..end.trim().parse().ok()?)
     };
     range().ok_or_else(|| format!("{value:?} are no layers; wanted as in 0..8, the last excluded"))
-}
-
-/// A tokenizer file to write.
-struct TokenizerOut {
-    path: PathBuf,
-    bytes: Vec<u8>,
-}
-
-impl TokenizerOut {
-    fn write(&self) -> Result<(), Failure> {
-        let result = AtomicFile::create(&self.path).and_then(|mut file| {
-            file.write_all(&self.bytes)?;
-            file.commit()
-        });
-        let path = self.path.display();
-        result.map_err(|e| Failure::Runtime(format!("cannot write {path}: {e}")))?;
-        note(&format!("leap: {path}: its tokenizer"));
-        Ok(())
-    }
-}
-
-/// Writes the file, with a progress bar if somebody watches.
-fn write(plan: &Plan, out: &Path) -> Result<u64, Failure> {
-    let bar = match std::io::stderr().is_terminal() {
-        true => ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()),
-        false => ProgressBar::hidden(),
-    };
-    if let Ok(style) = ProgressStyle::with_template(
-        "{bar:30} {percent:>3} % {bytes}/{total_bytes} {binary_bytes_per_sec}, {eta} left",
-    ) {
-        bar.set_style(style);
-    }
-    let result = plan.write(out, |Progress { done_bytes, total_bytes }| {
-        bar.set_length(total_bytes);
-        bar.set_position(done_bytes);
-        match signal::interrupted() {
-            0 => ControlFlow::Continue(()),
-            _ => ControlFlow::Break(()),
-        }
-    });
-    bar.finish_and_clear();
-    result.map_err(failure)
-}
-
-fn failure(error: Error) -> Failure {
-    match error.blame() {
-        Blame::Input => Failure::input(&error),
-        Blame::Request => Failure::Usage(error.to_string()),
-        Blame::Runtime => Failure::runtime(&error),
-    }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use argh::{ArgsInfo, FromArgs};
 
 use super::Failure;
+use super::checkpoint::Checkpoint;
 use super::json_object::JsonObject;
 use crate::format::Error;
 use crate::format::model::{self, Header, Packed, Part, RopeScaling, TensorKind};
@@ -35,6 +36,9 @@ pub(super) struct Info {
 impl Info {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let path = self.file.display();
+        if let Some(checkpoint) = Checkpoint::at(&self.file) {
+            return Err(checkpoint.refuse(&self.file));
+        }
         let map = Map::open(&self.file).map_err(|e| Failure::unreadable(&self.file, &e))?;
         let bytes = map.as_bytes();
         let rows = match bytes.first_chunk().map(|magic| u32::from_le_bytes(*magic)) {

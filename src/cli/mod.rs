@@ -3,6 +3,9 @@
 //! Text goes to stdout, everything else to stderr.
 
 mod bench;
+mod checkpoint;
+#[cfg(feature = "tools")]
+mod convert;
 mod doctor;
 #[cfg(feature = "tools")]
 mod eval;
@@ -45,6 +48,7 @@ struct Leap {
 
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one of it, in a box")]
 enum Command {
     Run(run::Run),
     #[cfg(feature = "tools")]

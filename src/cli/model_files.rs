@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::checkpoint::load_failure;
 use super::{Failure, warn};
 use crate::format::model::Header;
 use crate::format::tokenizer::fingerprint;
@@ -49,7 +50,7 @@ pub(super) fn load_with(
 /// The model at `path`, whichever layers the file holds, or the built-in one, without a tokenizer.
 pub(super) fn model(path: Option<&Path>) -> Result<Model, Failure> {
     match path {
-        Some(path) => Model::open_part(path).map_err(|e| Failure::input(&e)),
+        Some(path) => Model::open_part(path).map_err(|e| load_failure(&e)),
         None => demo_model(),
     }
 }

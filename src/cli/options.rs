@@ -1,5 +1,6 @@
 //! Values of options that several commands share.
 
+use super::checkpoint::load_failure;
 use super::{Failure, counted, warn};
 use crate::arena::Exhausted;
 use crate::engine::EngineError;
@@ -72,7 +73,7 @@ fn core_numbers(value: &str) -> Result<Vec<usize>, String> {
 /// Sorts an engine that did not start under its exit code.
 pub(super) fn engine_failure(error: EngineError) -> Failure {
     match &error {
-        EngineError::Load(e) => Failure::input(e),
+        EngineError::Load(e) => load_failure(e),
         EngineError::Isa(_) => Failure::Usage(error.to_string()),
         EngineError::Start(StartError::Plan(e)) => Failure::Usage(e.to_string()),
         EngineError::Start(StartError::Memory(Exhausted { bytes, .. })) => {

@@ -22,6 +22,8 @@ use argh::{ArgsInfo, FromArgs};
 use super::model_files::{self, Loaded};
 use super::weights::{self, Huge, Place};
 use super::{Failure, options, stdout_failure, warn};
+#[cfg(feature = "tools")]
+use super::{checkpoint::Checkpoint, convert};
 use crate::engine::{Engine, GenerateError, Generator, Options, StopStrings};
 use crate::format::ChatTemplate;
 use crate::model::KvType;
@@ -36,9 +38,19 @@ use ring::{Board, Carrier};
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "run")]
 pub(super) struct Run {
-    /// model file; the built-in demo model if absent
+    #[cfg_attr(
+        feature = "tools",
+        doc = "model file, or a GGUF file or a checkpoint's folder, which is converted once and kept \
+               in the cache folder; the built-in demo model if absent"
+    )]
+    #[cfg_attr(not(feature = "tools"), doc = "model file; the built-in demo model if absent")]
     #[argh(positional)]
     model: Option<PathBuf>,
+    #[cfg(feature = "tools")]
+    /// weights of a converted checkpoint, as for export: 1 for f32, 2 for int8 (default), 3 for 4
+    /// bits
+    #[argh(option)]
+    version: Option<u32>,
     /// tokenizer.bin; by default the one beside the model
     #[argh(option, short = 't')]
     tokenizer: Option<PathBuf>,
@@ -193,10 +205,13 @@ struct Session<'a> {
 }
 
 impl Run {
-    pub(super) fn execute(self) -> Result<(), Failure> {
+    #[cfg_attr(not(feature = "tools"), expect(unused_mut, reason = "nothing is converted"))]
+    pub(super) fn execute(mut self) -> Result<(), Failure> {
         self.check()?;
         signal::install().map_err(|e| Failure::runtime(&e))?;
         signal::count_one().map_err(|e| Failure::runtime(&e))?;
+        #[cfg(feature = "tools")]
+        self.convert()?;
         let (loaded, board) = match self.role {
             Role::Worker => return ring::work(&self),
             Role::Single => {
@@ -260,6 +275,26 @@ impl Run {
             return usage("-n, --threads and --batch must be at least 1");
         }
         Ok(())
+    }
+
+    /// Has a checkpoint converted that is given instead of a model file, and goes on with that.
+    #[cfg(feature = "tools")]
+    fn convert(&mut self) -> Result<(), Failure> {
+        match (self.model.as_deref().and_then(Checkpoint::at), self.version) {
+            (Some(checkpoint), version) => {
+                let wanted = convert::Wanted {
+                    version: version.unwrap_or(2),
+                    needs_tokenizer: self.tokenizer.is_none() && self.role != Role::Worker,
+                    is_quiet: self.quiet,
+                };
+                self.model = Some(convert::kept(&checkpoint, wanted)?);
+                Ok(())
+            }
+            (None, Some(_)) => Err(Failure::Usage(
+                "--version is for a checkpoint that is converted; this is none".to_owned(),
+            )),
+            (None, None) => Ok(()),
+        }
     }
 
     fn engine(&self, loaded: &Loaded, batch: Option<usize>) -> Result<Engine, Failure> {

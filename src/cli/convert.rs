@@ -1,0 +1,294 @@
+//! Converts checkpoints: what `leap export` and `leap run` have in common, and the conversions that
+//! `leap run` keeps.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::fs::{self, File, TryLockError};
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, UNIX_EPOCH};
+
+use super::checkpoint::Checkpoint;
+use super::progress;
+use super::{Failure, folders, note};
+use crate::export::tokenizer::{self as import, ImportedTokenizer};
+use crate::export::{Blame, Error, Options, Plan, Progress, Vocabulary};
+use crate::format::model::Weights;
+use crate::format::tokenizer::fingerprint;
+use crate::sys::file::AtomicFile;
+use crate::sys::signal;
+
+/// Changes when the same checkpoint becomes another model file.
+const VERSION: u32 = 1;
+
+/// Longest part of a kept file's name that is the checkpoint's.
+const NAME_BYTES: usize = 100;
+
+/// The weights of a file of `version`.
+pub(super) fn weights(version: u32, group: usize) -> Result<Weights, Failure> {
+    match version {
+        1 => Ok(Weights::F32),
+        2 => Ok(Weights::Q8 { group }),
+        3 => Ok(Weights::Q4 { group, int8_embedding: true }),
+        other => Err(Failure::Usage(format!(
+            "--version is {other}, wanted 1 (f32), 2 (int8) or 3 (4 bits)"
+        ))),
+    }
+}
+
+/// Reads `checkpoint`. `keeps_groups` is for weights that are int8 already and shall stay as they
+/// are.
+pub(super) fn open(
+    checkpoint: &Checkpoint,
+    options: &Options,
+    keeps_groups: bool,
+) -> Result<Plan, Failure> {
+    match checkpoint {
+        Checkpoint::Folder(dir) => Plan::open(dir, options).map_err(failure),
+        Checkpoint::Gguf(file) => {
+            let mut plan = Plan::open_gguf(file, options).map_err(failure)?;
+            if keeps_groups {
+                plan.keep_groups().map_err(failure)?;
+            }
+            Ok(plan)
+        }
+    }
+}
+
+/// Takes over what the checkpoint's tokenizer says, and returns its `tokenizer.bin`; `None` if it
+/// has none.
+pub(super) fn tokenizer(
+    plan: &mut Plan,
+    source: &Path,
+    is_quiet: bool,
+) -> Result<Option<Vec<u8>>, Failure> {
+    if !import::is_in(source) {
+        return Ok(None);
+    }
+    let imported = import::import(source, Some(plan.header().vocab_size));
+    let ImportedTokenizer { file, notes, .. } = imported.map_err(|e| Failure::input(&e))?;
+    if !is_quiet {
+        notes.iter().for_each(|hint| note(&format!("leap: {hint}")));
+    }
+    let bytes = file.to_bytes();
+    let vocabulary = Vocabulary {
+        bos: file.bos,
+        stop_ids: file.stop_ids,
+        chat_template: file.chat,
+        tokenizer_hash: fingerprint(&bytes),
+    };
+    plan.set_vocabulary(vocabulary).map_err(failure)?;
+    Ok(Some(bytes))
+}
+
+/// Writes the model file, and shows how far it is unless `is_quiet`.
+pub(super) fn write_model(plan: &Plan, out: &Path, is_quiet: bool) -> Result<u64, Failure> {
+    let mut shown = progress::Progress::new("converting", is_quiet);
+    let result = plan.write(out, |Progress { done_bytes, total_bytes }| {
+        shown.update(done_bytes, total_bytes);
+        match signal::interrupted() {
+            0 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    });
+    drop(shown);
+    result.map_err(failure)
+}
+
+/// Writes a small file whole or not at all.
+pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let result = AtomicFile::create(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.commit()
+    });
+    result.map_err(|e| Failure::Runtime(format!("cannot write {}: {e}", path.display())))
+}
+
+/// Sorts what ended a conversion under its exit code.
+pub(super) fn failure(error: Error) -> Failure {
+    match error.blame() {
+        Blame::Input => Failure::input(&error),
+        Blame::Request => Failure::Usage(error.to_string()),
+        Blame::Runtime => Failure::runtime(&error),
+    }
+}
+
+/// What `leap run` makes of a checkpoint.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Version of the model file.
+    pub(super) version: u32,
+    /// Whether the model is of no use without a tokenizer, and none is given.
+    pub(super) needs_tokenizer: bool,
+    pub(super) is_quiet: bool,
+}
+
+/// The model file of `checkpoint` in the user's cache folder, which is made unless it is there and
+/// the checkpoint is as it was then.
+pub(super) fn kept(checkpoint: &Checkpoint, wanted: Wanted) -> Result<PathBuf, Failure> {
+    let Some(folder) = folders::cache() else {
+        return Err(elsewhere(
+            checkpoint,
+            "the cache folder ($XDG_CACHE_HOME/leap) cannot be made",
+        ));
+    };
+    let kept = Kept::new(checkpoint, &folder, wanted.version)?;
+    if kept.model.is_file() {
+        log::debug!("{} is converted: {}", checkpoint.path().display(), kept.model.display());
+        return Ok(kept.model);
+    }
+    let _lock = lock(&folder, wanted.is_quiet)?;
+    if !kept.model.is_file() {
+        kept.make(checkpoint, wanted)?;
+    }
+    Ok(kept.model)
+}
+
+/// The lock of the cache folder: what another process converts or packs there is not made twice. A
+/// file system without locks costs double work at worst.
+fn lock(folder: &Path, is_quiet: bool) -> Result<Option<File>, Failure> {
+    let Ok(folder) = File::open(folder) else { return Ok(None) };
+    if let Err(TryLockError::WouldBlock) = folder.try_lock() {
+        if !is_quiet {
+            note("leap: waiting for another process, which converts or packs a model");
+        }
+        let is_locked = folder.lock().is_ok();
+        if !is_locked && signal::interrupted() > 0 {
+            return Err(failure(Error::Interrupted));
+        }
+    }
+    Ok(Some(folder))
+}
+
+/// Files of a converted checkpoint.
+struct Kept {
+    model: PathBuf,
+    tokenizer: PathBuf,
+    /// What the names of all files begin with that were made of the checkpoint at this path.
+    prefix: String,
+    /// What follows the prefix as long as the checkpoint does not change.
+    state: String,
+}
+
+impl Kept {
+    fn new(checkpoint: &Checkpoint, folder: &Path, version: u32) -> Result<Kept, Failure> {
+        let unreadable = |e: std::io::Error| {
+            Failure::Input(format!("cannot read {}: {e}", checkpoint.path().display()))
+        };
+        let place = checkpoint.path().canonicalize().map_err(unreadable)?;
+        let place = fingerprint(place.as_os_str().as_encoded_bytes());
+        let mut name = checkpoint.name();
+        let end = (0..=NAME_BYTES).rev().find(|&end| name.is_char_boundary(end));
+        name.truncate(end.unwrap_or(0));
+        let prefix = format!("{name}-{place:016x}-");
+        let state = format!("{:016x}.", state(checkpoint).map_err(unreadable)?);
+        let model = folder.join(format!("{prefix}{state}v{version}.bin"));
+        Ok(Kept { tokenizer: model.with_extension("tokenizer.bin"), model, prefix, state })
+    }
+
+    /// Converts the checkpoint. What an earlier state of it became is removed.
+    fn make(&self, checkpoint: &Checkpoint, wanted: Wanted) -> Result<(), Failure> {
+        let start = Instant::now();
+        let (source, model) = (checkpoint.path().display(), self.model.display());
+        let weights = weights(wanted.version, 64)?;
+        let options = Options { weights, ctx: None, verify: false };
+        let mut plan = open(checkpoint, &options, true)?;
+        let tokenizer = tokenizer(&mut plan, checkpoint.path(), wanted.is_quiet)?;
+        if tokenizer.is_none() && wanted.needs_tokenizer {
+            return Err(Failure::Input(format!("{source} has no tokenizer; name one with -t")));
+        }
+        if !wanted.is_quiet {
+            plan.notes().iter().for_each(|hint| note(&format!("leap: {hint}")));
+            note(&format!("leap: converting {source} once, to {model}"));
+        }
+        self.remove_others();
+        // The model comes last: where it is, the tokenizer is too.
+        let written = tokenizer
+            .map_or(Ok(()), |bytes| write_file(&self.tokenizer, &bytes))
+            .and_then(|()| write_model(&plan, &self.model, wanted.is_quiet));
+        let bytes = written.map_err(|failure| {
+            let _ = fs::remove_file(&self.tokenizer);
+            match failure {
+                Failure::Runtime(problem) if signal::interrupted() == 0 => {
+                    elsewhere(checkpoint, &problem)
+                }
+                other => other,
+            }
+        })?;
+        if !wanted.is_quiet {
+            let (mb, seconds) = (bytes as f64 / 1e6, start.elapsed().as_secs_f64());
+            note(&format!("leap: converted, {mb:.1} MB in {seconds:.1} s"));
+        }
+        Ok(())
+    }
+
+    /// Removes what was made of other states of this checkpoint, and what a conversion left that
+    /// was killed: the lock is ours, so none is going on.
+    fn remove_others(&self) {
+        let entries = self.model.parent().and_then(|folder| fs::read_dir(folder).ok());
+        for entry in entries.into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            let is_part = name.strip_prefix('.').is_some_and(|name| name.starts_with(&self.prefix));
+            let state = name.strip_prefix(&self.prefix);
+            if is_part || state.is_some_and(|state| !state.starts_with(&self.state)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+/// A number that changes with the names, lengths and times of a checkpoint's files.
+fn state(checkpoint: &Checkpoint) -> std::io::Result<u64> {
+    let mut files = Vec::new();
+    match checkpoint {
+        Checkpoint::Gguf(file) => {
+            files.push(file.clone());
+            files.extend(split(file));
+        }
+        Checkpoint::Folder(folder) => {
+            for folder in [folder.clone(), folder.join("original")] {
+                let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+                files.extend(entries.map(|entry| entry.path()).filter(|path| is_read(path)));
+            }
+            files.push(folder.join("../tokenizer.model"));
+        }
+    }
+    files.sort();
+    let mut text = format!("{VERSION}\n");
+    for path in &files {
+        let Ok(metadata) = fs::metadata(path) else { continue };
+        let time = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        // The folder's own name may be relative, or a link. Writing to a string cannot fail.
+        let name = path.file_name().unwrap_or_default();
+        let _ = writeln!(text, "{name:?} {} {}", metadata.len(), time.as_nanos());
+    }
+    Ok(fingerprint(text.as_bytes()))
+}
+
+/// Whether a file of a checkpoint's folder may be read for a conversion.
+fn is_read(path: &Path) -> bool {
+    const ENDS: [&str; 6] = ["json", "safetensors", "bin", "pt", "pth", "model"];
+    path.extension().and_then(OsStr::to_str).is_some_and(|end| ENDS.contains(&end))
+}
+
+/// The other files of a GGUF model in several: `NAME-00002-of-00003.gguf`, …
+fn split(first: &Path) -> Vec<PathBuf> {
+    let parts = || {
+        let name = first.file_name()?.to_str()?;
+        let (start, _) = name.split_once("-00001-of-")?;
+        let folder = first.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let entries = fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
+        let is_part = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(start));
+        let entries = entries.flatten().filter(|entry| is_part(&entry.file_name()));
+        Some(entries.map(|entry| entry.path()).collect())
+    };
+    parts().unwrap_or_default()
+}
+
+/// A conversion that cannot be kept, with the command that puts it elsewhere.
+fn elsewhere(checkpoint: &Checkpoint, problem: &str) -> Failure {
+    let command = checkpoint.command();
+    Failure::Runtime(format!("{problem}; make room, or choose a place: {command}"))
+}
