@@ -127,6 +127,7 @@ int leap_rx_init(struct leap_port *port);
 void leap_rx_exit(struct leap_port *port);
 int leap_rx_set_peer(struct leap_port *port, const struct leap_peer *peer);
 int leap_rx_move_peer(struct leap_port *port, const struct leap_peer *peer);
+int leap_rx_take(struct leap_port *port, const struct leap_came *came);
 bool leap_rx_is_ready(struct leap_port *port);
 int leap_rx_wait(struct leap_port *port, struct leap_wait *wait);
 int leap_rx_reject(struct leap_port *port, const struct leap_reject *reject);

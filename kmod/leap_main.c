@@ -291,6 +291,7 @@ union leap_argument {
 	struct leap_hello hello;
 	struct leap_endpoint local;
 	struct leap_peer peer;
+	struct leap_came came;
 	struct leap_dest dest;
 	struct leap_wait wait;
 	struct leap_send send;
@@ -340,6 +341,8 @@ static long leap_command(struct leap_port *port, unsigned int command,
 		return leap_ioc_set_peer(port, &arg->peer);
 	case LEAP_IOC_MOVE_PEER:
 		return leap_ioc_move_peer(port, &arg->peer);
+	case LEAP_IOC_TAKE:
+		return leap_rx_take(port, &arg->came);
 	case LEAP_IOC_SET_DEST:
 		return leap_ioc_set_dest(port, &arg->dest);
 	case LEAP_IOC_HELLO:
@@ -423,6 +426,7 @@ static int __init leap_init(void)
 	BUILD_BUG_ON(sizeof(struct leap_endpoint) != 24);
 	BUILD_BUG_ON(sizeof(struct leap_hello) != 16);
 	BUILD_BUG_ON(sizeof(struct leap_peer) != 40);
+	BUILD_BUG_ON(sizeof(struct leap_came) != 16);
 	BUILD_BUG_ON(sizeof(struct leap_dest) != 40);
 	BUILD_BUG_ON(sizeof(struct leap_wait) != 16);
 	BUILD_BUG_ON(sizeof(struct leap_send) != 48);

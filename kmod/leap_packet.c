@@ -298,11 +298,6 @@ static void leap_chain(struct sk_buff *first, struct sk_buff **end,
 	shared->gso_segs = max_t(u32, shared->gso_segs, 1) + 1;
 }
 
-static bool leap_is_asked(const struct leap_send *send, u32 chunk)
-{
-	return send->bitmap[chunk / 64] >> chunk % 64 & 1;
-}
-
 /**
  * leap_pack() - makes a packet of the next chunks that are asked for
  * @port: the opener; its config lock is held, and softirqs are off

@@ -48,6 +48,18 @@ struct sk_buff *leap_pack(struct leap_port *port,
 void leap_pool_exit(struct leap_pool *pool);
 
 /**
+ * leap_is_asked() - whether a chunk is to be sent
+ * @send: what is asked for
+ * @chunk: index of the chunk
+ *
+ * Return: whether its bit is set.
+ */
+static inline bool leap_is_asked(const struct leap_send *send, u32 chunk)
+{
+	return send->bitmap[chunk / 64] >> chunk % 64 & 1;
+}
+
+/**
  * leap_ip_bytes() - length of the IP header
  * @family: AF_INET or AF_INET6
  *

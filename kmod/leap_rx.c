@@ -14,6 +14,7 @@
 #include <linux/sched/signal.h>
 #include <linux/skbuff.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 #include <linux/udp.h>
 #include <linux/vmalloc.h>
 #include <net/busy_poll.h>
@@ -83,13 +84,29 @@ static void leap_count_refusal(struct leap_port *port,
 	}
 }
 
+/* Where the bytes of a chunk lie: in a packet, or in memory. */
+struct leap_payload {
+	const struct sk_buff *skb;
+	u32 offset;
+	const void *memory;
+};
+
+static int leap_copy_payload(const struct leap_payload *from, void *to,
+			     u32 bytes)
+{
+	if (from->skb)
+		return skb_copy_bits(from->skb, from->offset, to, bytes);
+	memcpy(to, from->memory, bytes);
+	return 0;
+}
+
 /*
  * Copies an accepted chunk to its slot. The caller holds the bank's lock.
  * Returns whether the frame is complete.
  */
 static bool leap_store(struct leap_port *port, u32 index,
 		       const struct leap_chunk *chunk,
-		       const struct sk_buff *skb, u32 offset)
+		       const struct leap_payload *payload)
 {
 	struct leap_bank *bank = &port->banks[index].bank;
 	struct leap_bank_meta *meta = leap_meta(port, index);
@@ -98,7 +115,7 @@ static bool leap_store(struct leap_port *port, u32 index,
 	bool is_first = !bank->bitmap[0] && !bank->bitmap[1];
 	bool is_ready;
 
-	if (skb_copy_bits(skb, offset, slot, chunk->bytes))
+	if (leap_copy_payload(payload, slot, chunk->bytes))
 		return false;
 	WRITE_ONCE(meta->crc[chunk->chunk], chunk->crc);
 	if (is_first) {
@@ -131,12 +148,12 @@ static void leap_wake(struct leap_port *port)
 }
 
 /*
- * One datagram of our session, of so many bytes with its header, which is at
- * offset. Nothing in the header is believed before leap_chunk_parse().
+ * One datagram of our session, of so many bytes with its header. Nothing in the
+ * header is believed before leap_chunk_parse().
  */
-static void leap_receive(struct leap_port *port, const struct sk_buff *skb,
-			 u32 offset, u32 bytes,
-			 const struct leap_datagram *header)
+static void leap_receive(struct leap_port *port,
+			 const struct leap_datagram *header, u32 bytes,
+			 const struct leap_payload *payload)
 {
 	enum leap_verdict verdict;
 	struct leap_rx_bank *bank;
@@ -154,8 +171,7 @@ static void leap_receive(struct leap_port *port, const struct sk_buff *skb,
 	leap_sync(port, index);
 	verdict = leap_bank_offer(&bank->bank, &chunk);
 	if (verdict == LEAP_STORE)
-		is_ready = leap_store(port, index, &chunk, skb,
-				      offset + sizeof(*header));
+		is_ready = leap_store(port, index, &chunk, payload);
 	else if (verdict == LEAP_CONFLICT)
 		WRITE_ONCE(leap_meta(port, index)->conflicts,
 			   leap_meta(port, index)->conflicts + 1);
@@ -232,6 +248,7 @@ static bool leap_take(struct leap_port *port, const struct leap_source *source,
 {
 	bool has_ours = false, has_others = false, is_sound = false;
 	u32 at = udp + sizeof(struct udphdr), step, bytes;
+	struct leap_payload payload = { .skb = skb };
 	const struct leap_datagram *datagram;
 	struct leap_datagram datagram_memory;
 	const struct udphdr *header;
@@ -254,8 +271,9 @@ static bool leap_take(struct leap_port *port, const struct leap_source *source,
 			is_sound = leap_is_sound(port, skb, udp, header,
 						 family);
 		has_ours = true;
+		payload.offset = at + sizeof(*datagram);
 		if (is_sound)
-			leap_receive(port, skb, at, bytes, datagram);
+			leap_receive(port, datagram, bytes, &payload);
 	}
 	if (!has_ours)
 		return false;
@@ -477,6 +495,37 @@ int leap_rx_move_peer(struct leap_port *port, const struct leap_peer *peer)
 		return PTR_ERR(source);
 	leap_source_change(port, source);
 	return 0;
+}
+
+/**
+ * leap_rx_take() - takes a datagram that came another way
+ * @port: the opener; its config lock is held
+ * @came: where it lies
+ *
+ * Return: 0 or a negative error, -ENOTCONN if it is not of the session. What
+ * makes no sense is counted, as from the network.
+ */
+int leap_rx_take(struct leap_port *port, const struct leap_came *came)
+{
+	const struct leap_source *source = leap_source_now(port);
+	struct leap_datagram *datagram;
+	struct leap_payload payload = {};
+	int err = 0;
+
+	if (came->reserved || came->bytes < sizeof(*datagram) ||
+	    came->bytes > sizeof(*datagram) + LEAP_SLOT_BYTES)
+		return -EINVAL;
+	datagram = memdup_user(u64_to_user_ptr(came->address), came->bytes);
+	if (IS_ERR(datagram))
+		return PTR_ERR(datagram);
+	payload.memory = datagram + 1;
+	if (source && leap_is_data(datagram) &&
+	    le64_to_cpu(datagram->session) == source->peer.session)
+		leap_receive(port, datagram, came->bytes, &payload);
+	else
+		err = -ENOTCONN;
+	kfree(datagram);
+	return err;
 }
 
 /* Whether nobody took a bank that became ready; if somebody did, remembers. */

@@ -174,6 +174,13 @@ static int leap_route_to(struct leap_port *port, const struct leap_dest *dest,
 	return 0;
 }
 
+/* Whether the way takes datagrams with so many bytes of a frame. */
+static bool leap_takes(const struct leap_route *route, u16 family, u32 bytes)
+{
+	return dst_mtu(route->dst) >= leap_ip_bytes(family) + LEAP_UDP_BYTES +
+				      bytes;
+}
+
 /**
  * leap_tx_set_dest() - names whom to send to
  * @port: the opener; its config lock is held
@@ -184,16 +191,17 @@ static int leap_route_to(struct leap_port *port, const struct leap_dest *dest,
 int leap_tx_set_dest(struct leap_port *port, struct leap_dest *dest)
 {
 	struct leap_route route;
+	bool takes_full;
 	int err;
 
 	err = leap_route_to(port, dest, &route);
 	if (err)
 		return err;
+	takes_full = leap_takes(&route, dest->to.family, LEAP_SLOT_BYTES);
 	dest->mtu = dst_mtu(route.dst);
 	dest->flags = route.is_gathering ? 0 : LEAP_DEST_ONE_COPY;
 	dst_release(route.dst);
-	if (dest->mtu < leap_ip_bytes(dest->to.family) +
-			LEAP_UDP_BYTES + LEAP_SLOT_BYTES)
+	if (!takes_full)
 		return -EMSGSIZE;
 	port->dest = *dest;
 	port->has_dest = true;
@@ -238,13 +246,24 @@ static int leap_send_chunks(struct leap_port *port,
 	return 0;
 }
 
+/* Bytes of the longest chunk that is asked for: all are full but the last. */
+static u32 leap_longest(const struct leap_send *send)
+{
+	u32 chunk = 0;
+
+	while (chunk + 1 < send->n_chunks && !leap_is_asked(send, chunk))
+		chunk++;
+	return leap_chunk_bytes(send->n_chunks, send->frame_bytes, chunk);
+}
+
 /**
  * leap_tx_send() - sends chunks of a slot
  * @port: the opener; its config lock is held
  * @send: which, then how many were sent
  *
- * Return: 0 or a negative error. A full queue is no error: chunks are then
- * missing from the count.
+ * Return: 0 or a negative error, -EMSGSIZE if the path takes no datagrams of
+ * their length. A full queue is no error: chunks are then missing from the
+ * count.
  */
 int leap_tx_send(struct leap_port *port, struct leap_send *send)
 {
@@ -260,6 +279,10 @@ int leap_tx_send(struct leap_port *port, struct leap_send *send)
 	err = leap_route_to(port, &port->dest, &route);
 	if (err)
 		return err;
+	if (!leap_takes(&route, port->dest.to.family, leap_longest(send))) {
+		dst_release(route.dst);
+		return -EMSGSIZE;
+	}
 	send->sent = 0;
 	port->tx_used[send->slot] =
 		max_t(u32, port->tx_used[send->slot],

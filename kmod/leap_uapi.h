@@ -134,6 +134,22 @@ struct leap_peer {
 };
 
 /**
+ * struct leap_came - LEAP_IOC_TAKE: a datagram that came another way
+ * @address: where it lies in the caller's memory, its header first
+ * @bytes: its length
+ * @reserved: zero
+ *
+ * What was too long for its path came to the socket in pieces: the datagram is
+ * taken as if it had come whole. Fails with ENOTCONN if it is not of the
+ * session that is received.
+ */
+struct leap_came {
+	__u64 address;
+	__u32 bytes;
+	__u32 reserved;
+};
+
+/**
  * struct leap_dest - LEAP_IOC_SET_DEST: whom to send to
  * @to: the neighbour's address and port
  * @session: the session
@@ -181,6 +197,8 @@ struct leap_wait {
  * @watch: a slot, usually the next one to be written
  * @watch_is_busy: out: whether the network still reads from that slot
  * @reserved: zero
+ *
+ * Fails with EMSGSIZE if the path takes no datagrams of their length.
  */
 struct leap_send {
 	__u32 slot;
@@ -272,5 +290,6 @@ struct leap_stats {
 #define LEAP_IOC_GET_BANK_SRC	_IOWR(LEAP_IOC_MAGIC, 0x48, struct leap_bank_src)
 #define LEAP_IOC_STATS		_IOR(LEAP_IOC_MAGIC, 0x49, struct leap_stats)
 #define LEAP_IOC_MOVE_PEER	_IOW(LEAP_IOC_MAGIC, 0x4a, struct leap_peer)
+#define LEAP_IOC_TAKE		_IOW(LEAP_IOC_MAGIC, 0x4b, struct leap_came)
 
 #endif

@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <poll.h>
@@ -459,6 +460,91 @@ static void a_peer_that_moves_keeps_its_frames(void)
 	close_pair();
 }
 
+/* Brings the last chunk of a frame of so many bytes to the receiver itself. */
+static int take_last(uint32_t seq, uint32_t bytes, uint64_t session, uint32_t cut)
+{
+	struct leap_send send = frame_send(0, seq, bytes);
+	uint32_t chunk = send.n_chunks - 1, left = bytes - chunk * LEAP_SLOT_BYTES;
+	static struct {
+		struct leap_datagram header;
+		uint8_t payload[LEAP_SLOT_BYTES];
+	} datagram;
+	struct leap_came came = {
+		.address = (uintptr_t)&datagram, .bytes = sizeof(datagram.header) + left - cut,
+	};
+
+	datagram.header = (struct leap_datagram){
+		.magic = cpu_to_le32(LEAP_MAGIC), .version = LEAP_WIRE_VERSION,
+		.kind = LEAP_KIND_DATA, .chunk = cpu_to_le16(chunk),
+		.session = cpu_to_le64(session), .seq = cpu_to_le32(seq),
+		.n_chunks = cpu_to_le16(send.n_chunks), .payload_bytes = cpu_to_le16(left),
+		.frame_bytes = cpu_to_le32(bytes), .crc = cpu_to_le32(0x1234),
+	};
+	memcpy(datagram.payload, slot_bytes(&sender, seq % LEAP_BANKS) + chunk * LEAP_SLOT_BYTES,
+	       left);
+	return ioctl(receiver.fd, LEAP_IOC_TAKE, &came);
+}
+
+static void what_came_another_way_is_taken(void)
+{
+	struct leap_came bad = { .address = 8, .bytes = 100 };
+	struct leap_send send = frame_send(0, 0, 5000);
+	uint32_t bank;
+
+	open_pair("127.0.0.1", 0);
+	fill_frame(slot_bytes(&sender, 0), 5000, 0);
+	send.bitmap[0] = 7;
+	port_send(&sender, send);
+	refused(take_last(0, 5000, SESSION + 1, 0), ENOTCONN);
+	check(take_last(0, 5000, SESSION, 1) == 0);
+	check(port_stats(&receiver).rx_malformed == 1);
+	refused(port_wait(&receiver, 0, &bank), ETIME);
+	check(take_last(0, 5000, SESSION, 0) == 0);
+	check(port_wait(&receiver, 0, &bank) == 0 && bank == 0);
+	check(is_frame(bank_bytes(&receiver, bank), 5000, 0));
+	check(bank_meta(&receiver, bank)->crc[3] == 0x1234);
+	check(take_last(0, 5000, SESSION, 0) == 0);
+	check(port_stats(&receiver).rx_duplicate == 1);
+	refused(ioctl(receiver.fd, LEAP_IOC_TAKE, &bad), EFAULT);
+	bad.bytes = 31;
+	refused(ioctl(receiver.fd, LEAP_IOC_TAKE, &bad), EINVAL);
+	bad.bytes = 1433;
+	refused(ioctl(receiver.fd, LEAP_IOC_TAKE, &bad), EINVAL);
+	close_pair();
+}
+
+static void set_mtu(const char *device, int mtu)
+{
+	struct ifreq request = { .ifr_mtu = mtu };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	check(fd >= 0);
+	strncpy(request.ifr_name, device, sizeof(request.ifr_name) - 1);
+	check(ioctl(fd, SIOCSIFMTU, &request) == 0);
+	check(close(fd) == 0);
+}
+
+static void a_way_that_narrows_is_told(void)
+{
+	struct leap_send send = frame_send(1, 1, 3000);
+	uint32_t bank;
+
+	open_pair("127.0.0.1", 0);
+	bank_release(&receiver, deliver(0, 3000));
+	set_mtu("lo", 1280);
+	fill_frame(slot_bytes(&sender, 1), 3000, 1);
+	refused(ioctl(sender.fd, LEAP_IOC_SEND, &send), EMSGSIZE);
+	/* The last chunk is short. */
+	send.bitmap[0] = 4;
+	check(port_send(&sender, send).sent == 1);
+	set_mtu("lo", 65536);
+	send.bitmap[0] = 3;
+	check(port_send(&sender, send).sent == 2);
+	check(port_wait(&receiver, 1000000, &bank) == 0 && bank == 1);
+	check(is_frame(bank_bytes(&receiver, bank), 3000, 1));
+	close_pair();
+}
+
 int selftest(void)
 {
 	static const struct {
@@ -493,6 +579,8 @@ int selftest(void)
 		TEST(a_namespace_stays_for_those_who_opened_there),
 		TEST(a_namespace_ends_with_packets_on_their_way),
 		TEST(a_peer_that_moves_keeps_its_frames),
+		TEST(what_came_another_way_is_taken),
+		TEST(a_way_that_narrows_is_told),
 	};
 	size_t i, n = sizeof(tests) / sizeof(tests[0]);
 

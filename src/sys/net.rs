@@ -30,6 +30,17 @@ pub struct DatagramSocket {
     segment_bytes: Cell<usize>,
 }
 
+/// What became of datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sending {
+    /// They are on their way; those that cannot be delivered are lost.
+    Gone,
+    /// There is no room for them now.
+    NoRoom,
+    /// The path does not take datagrams of their length.
+    TooLong,
+}
+
 /// Buffer sizes that the kernel granted, in bytes of payload and bookkeeping.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferBytes {
@@ -58,6 +69,7 @@ impl DatagramSocket {
     pub fn bind_single(address: SocketAddr) -> io::Result<DatagramSocket> {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
+        forbid_fragments(&socket, address.is_ipv6())?;
         // Kernels that do not split datagrams take them one by one.
         let splits = Cell::new(setsockopt(&socket, sockopt::UdpGsoSegment, &0).is_ok());
         Ok(DatagramSocket { socket, splits, segment_bytes: Cell::new(0) })
@@ -94,16 +106,7 @@ impl DatagramSocket {
     /// # Errors
     /// The system's; more than the default needs a privilege.
     pub fn set_busy_poll(&self, us: u32) -> io::Result<()> {
-        let us = us as libc::c_int;
-        let bytes = mem::size_of_val(&us) as libc::socklen_t;
-        let fd = self.socket.as_raw_fd();
-        // SAFETY: the option's value is an int, and `us` is one that lives during the call.
-        let result = unsafe {
-            let value: *const libc::c_int = &us;
-            libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, value.cast(), bytes)
-        };
-        Errno::result(result)?;
-        Ok(())
+        set_option(&self.socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, us as libc::c_int)
     }
 
     /// Receives a message that has arrived into `room`, without waiting: who sent it, and its bytes. None
@@ -128,15 +131,18 @@ impl DatagramSocket {
     }
 
     /// Sends what is in `bytes`, datagrams of `datagram_bytes` but for the last, which may be shorter, in
-    /// as few calls as the kernel allows. True if they are on their way; false if there is no room for
-    /// them now. Those that cannot be delivered are lost.
+    /// as few calls as the kernel allows.
     ///
     /// # Panics
     /// If `datagram_bytes` is 0.
-    pub fn send(&self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> bool {
-        bytes
-            .chunks(SEGMENTS_MAX * datagram_bytes)
-            .all(|message| self.send_segments(to, message, datagram_bytes))
+    pub fn send(&self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> Sending {
+        for message in bytes.chunks(SEGMENTS_MAX * datagram_bytes) {
+            let sending = self.send_segments(to, message, datagram_bytes);
+            if sending != Sending::Gone {
+                return sending;
+            }
+        }
+        Sending::Gone
     }
 
     /// Sends one datagram; it is lost if there is no room.
@@ -146,21 +152,34 @@ impl DatagramSocket {
     }
 
     /// Sends `bytes` in datagrams of `segment_bytes`.
-    fn send_segments(&self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> bool {
-        if bytes.len() > segment_bytes && self.splits_at(segment_bytes) {
-            match self.patiently(|| self.send_message(to, bytes)) {
-                Err(e) if cannot_split(e) => {
+    fn send_segments(&self, to: SocketAddr, bytes: &[u8], segment_bytes: usize) -> Sending {
+        if bytes.len() <= segment_bytes || !self.splits_at(segment_bytes) {
+            return self.send_singly(to, bytes, segment_bytes);
+        }
+        match self.patiently(|| self.send_message(to, bytes)) {
+            Err(e) if cannot_split(e) => {
+                let sending = self.send_singly(to, bytes, segment_bytes);
+                if sending != Sending::TooLong {
                     // From now on one by one.
                     self.splits_at(0);
                     self.splits.set(false);
                 }
-                Err(Errno::EAGAIN) => return false,
-                _ => return true,
+                sending
+            }
+            Err(Errno::EAGAIN) => Sending::NoRoom,
+            _ => Sending::Gone,
+        }
+    }
+
+    fn send_singly(&self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> Sending {
+        for datagram in bytes.chunks(datagram_bytes) {
+            match self.patiently(|| self.send_whole(to, datagram)) {
+                Err(Errno::EAGAIN) => return Sending::NoRoom,
+                Err(Errno::EMSGSIZE) => return Sending::TooLong,
+                _ => {}
             }
         }
-        let mut datagrams = bytes.chunks(segment_bytes);
-        datagrams
-            .all(|datagram| self.patiently(|| self.send_whole(to, datagram)) != Err(Errno::EAGAIN))
+        Sending::Gone
     }
 
     /// Lets the kernel split what is longer than `bytes`, or nothing if they are 0. It keeps that for
@@ -206,6 +225,26 @@ impl DatagramSocket {
         let sent = self.socket.send_to(bytes, to);
         sent.map(drop).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or(0)))
     }
+}
+
+/// Datagrams travel whole or not at all, on IPv4 and, from a socket of IPv6, on both.
+fn forbid_fragments(socket: &UdpSocket, is_ipv6: bool) -> io::Result<()> {
+    if is_ipv6 {
+        let how = libc::IPV6_PMTUDISC_DO;
+        set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, how)?;
+    }
+    set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
+}
+
+fn set_option(socket: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
+    let bytes = mem::size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the value of the options here is an int, and `value` is one that lives during the call.
+    let result = unsafe {
+        let value: *const libc::c_int = &value;
+        libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), bytes)
+    };
+    Errno::result(result)?;
+    Ok(())
 }
 
 /// Whether a device or a path does not take messages that are to be split.
@@ -297,7 +336,7 @@ mod tests {
                         bytes
                     };
                     let sent: Vec<u8> = (0..n).flat_map(content).collect();
-                    assert!(a.send(to, &sent, 1432));
+                    assert_eq!(a.send(to, &sent, 1432), Sending::Gone);
                     let got = collect(&b, n);
                     assert_eq!(got.len(), n);
                     for (i, (sender, bytes)) in got.iter().enumerate() {
@@ -321,11 +360,11 @@ mod tests {
             (0..n).map_while(|_| Some(b.receive(&mut room).unwrap()?.1.len())).collect()
         };
         for is_alone in [true, false] {
-            assert!(a.send(to, &[1; 300], 100));
+            assert_eq!(a.send(to, &[1; 300], 100), Sending::Gone);
             assert_eq!(lengths(3), [100; 3]);
             match is_alone {
                 true => a.send_one(to, &[1; 1400]),
-                false => assert!(a.send(to, &[1; 1400], 1400)),
+                false => assert_eq!(a.send(to, &[1; 1400], 1400), Sending::Gone),
             }
             assert_eq!(lengths(2), [1400]);
         }

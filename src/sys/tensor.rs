@@ -100,6 +100,13 @@ struct Send {
 }
 
 #[repr(C)]
+struct Datagram {
+    address: u64,
+    bytes: u32,
+    reserved: u32,
+}
+
+#[repr(C)]
 #[derive(Default)]
 struct Reject {
     bank: u32,
@@ -139,6 +146,7 @@ const _: () = assert!(size_of::<Peer>() == 40);
 const _: () = assert!(size_of::<Dest>() == 40);
 const _: () = assert!(size_of::<Send>() == 48);
 const _: () = assert!(size_of::<Reject>() == 24);
+const _: () = assert!(size_of::<Datagram>() == 16);
 const _: () = assert!(size_of::<Stats>() == 136);
 const _: () = assert!(META_BYTES + FRAME_BYTES <= BANK_BYTES);
 
@@ -157,6 +165,7 @@ const SEND: u32 = ioctl_number::<Send>(READ | WRITE, 0x45);
 const TX_BUSY: u32 = ioctl_number::<u64>(READ, 0x46);
 const REJECT: u32 = ioctl_number::<Reject>(WRITE, 0x47);
 const STATS: u32 = ioctl_number::<Stats>(READ, 0x49);
+const TAKE: u32 = ioctl_number::<Datagram>(WRITE, 0x4b);
 const MOVE_PEER: u32 = ioctl_number::<Peer>(WRITE, 0x4a);
 
 /// Why the device is not to be used.
@@ -523,6 +532,16 @@ impl RxBank {
             self.device.bytes(self.index).add(chunk * CHUNK_BYTES).cast::<[u8; _]>().as_mut()
         };
         Some((crc, bytes))
+    }
+
+    /// Puts a datagram of the session that came another way where the module would.
+    ///
+    /// # Errors
+    /// The system's; `ENOTCONN` if the module receives another session.
+    pub fn take(&mut self, datagram: &[u8]) -> io::Result<()> {
+        let (address, bytes) =
+            (datagram.as_ptr().expose_provenance() as u64, datagram.len() as u32);
+        self.device.ioctl(TAKE, &mut Datagram { address, bytes, reserved: 0 })
     }
 
     /// Takes a complete frame; false if there is none.

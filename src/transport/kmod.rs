@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::datagrams::{self, Carrier, Datagrams};
-use super::link::{BANKS_MAX, Burst, LinkIn, LinkOut, Links, Wire};
+use super::link::{BANKS_MAX, Burst, LinkIn, LinkOut, Links, Sending, Wire};
 use super::options::Options;
 use super::{Error, Micros};
 use crate::sys::net::{self, DatagramSocket};
@@ -90,7 +90,7 @@ impl Module {
 }
 
 impl Wire for Module {
-    fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool {
+    fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> Sending {
         let header = burst.header();
         if !self.is_way(to, header.session) {
             let mut bytes = 0;
@@ -100,11 +100,17 @@ impl Wire for Module {
             return self.socket.send(to, &self.room[..bytes], DATAGRAM_BYTES);
         }
         let size = (header.n_chunks, header.frame_bytes);
-        // What the network refuses is lost, as anywhere on the way.
-        if let Err(e) = self.device.send(header.seq, size, burst.chunks(), burst.crcs()) {
-            log::debug!("leap_tensor: {e}");
+        match self.device.send(header.seq, size, burst.chunks(), burst.crcs()) {
+            Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => return Sending::TooLong,
+            // What the network refuses is lost, as anywhere on the way.
+            Err(e) => log::debug!("leap_tensor: {e}"),
+            Ok(_) => {}
         }
-        true
+        Sending::Gone
+    }
+
+    fn pieces(&mut self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> Sending {
+        self.socket.send(to, bytes, datagram_bytes)
     }
 
     fn control(&mut self, to: SocketAddr, datagram: &[u8]) {

@@ -5,14 +5,14 @@
 //! seed gives one course of events.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::fault::{Dice, Faults};
-use super::link::{Burst, LinkConfig, LinkIn, LinkOut, Links, Mode, Wire};
+use super::link::{Burst, LinkConfig, LinkIn, LinkOut, Links, Mode, Sending, Wire};
 use super::{Endpoint, Micros};
 
 /// Datagrams that wait for an endpoint; more are lost, as in a socket's buffer.
@@ -32,10 +32,17 @@ struct Shared {
     n_sent: u64,
     nodes: Vec<Node>,
     cuts: BTreeSet<(usize, usize)>,
+    /// Of ways, from and to, that take no longer datagrams.
+    limits: BTreeMap<(usize, usize), Limit>,
     /// Addresses that nobody is at any more.
     gone: BTreeSet<SocketAddr>,
     /// Whose the addresses are that endpoints moved to, from [`MOVED_PORT`] on.
     moved: Vec<usize>,
+}
+
+struct Limit {
+    bytes: usize,
+    is_told: bool,
 }
 
 struct Node {
@@ -80,6 +87,7 @@ impl Network {
             n_sent: 0,
             nodes: Vec::new(),
             cuts: BTreeSet::new(),
+            limits: BTreeMap::new(),
             gone: BTreeSet::new(),
             moved: Vec::new(),
         };
@@ -153,6 +161,12 @@ impl Network {
         new
     }
 
+    /// Bounds the datagrams that pass from one endpoint to another: the sender knows it if `is_told`, else
+    /// longer ones vanish.
+    pub fn set_limit(&self, from: usize, to: usize, bytes: usize, is_told: bool) {
+        self.lock().limits.insert((from, to), Limit { bytes, is_told });
+    }
+
     /// Puts a datagram into an endpoint's inbox, as a stranger would.
     pub fn inject(&self, from: SocketAddr, to: usize, bytes: &[u8]) {
         self.lock().arrive(from, to, bytes.to_vec());
@@ -220,9 +234,16 @@ impl Shared {
         }
     }
 
+    /// Whether an endpoint knows that a datagram is too long for the way.
+    fn refuses(&self, from: usize, to: SocketAddr, bytes: usize) -> bool {
+        let limit = self.owner(to).and_then(|to| self.limits.get(&(from, to)));
+        limit.is_some_and(|limit| limit.is_told && bytes > limit.bytes)
+    }
+
     fn send(&mut self, from: usize, to: SocketAddr, mut bytes: Vec<u8>) {
         let Some(to) = self.owner(to) else { return };
-        if self.cuts.contains(&(from, to)) {
+        let is_too_long = self.limits.get(&(from, to)).is_some_and(|l| bytes.len() > l.bytes);
+        if is_too_long || self.cuts.contains(&(from, to)) {
             return;
         }
         let from = self.nodes[from].address;
@@ -248,11 +269,25 @@ struct Out<'a> {
 }
 
 impl Wire for Out<'_> {
-    fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool {
+    fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> Sending {
         for datagram in burst.datagrams() {
+            let bytes = datagram.to_vec();
+            if self.shared.refuses(self.from, to, bytes.len()) {
+                return Sending::TooLong;
+            }
+            self.shared.send(self.from, to, bytes);
+        }
+        Sending::Gone
+    }
+
+    fn pieces(&mut self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> Sending {
+        if self.shared.refuses(self.from, to, datagram_bytes.min(bytes.len())) {
+            return Sending::TooLong;
+        }
+        for datagram in bytes.chunks(datagram_bytes) {
             self.shared.send(self.from, to, datagram.to_vec());
         }
-        true
+        Sending::Gone
     }
 
     fn control(&mut self, to: SocketAddr, datagram: &[u8]) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::doubt;
-use super::link::{Burst, LOST_US, LinkIn, LinkOut, Links, Mode, State, Unheard, Wire};
+use super::link::{Burst, LOST_US, LinkIn, LinkOut, Links, Mode, Sending, State, Unheard, Wire};
 use super::options::{Clock, Options, mapped};
 use super::{Endpoint, Error, Micros};
 use crate::sys::net;
@@ -89,9 +89,12 @@ struct Out {
 }
 
 impl Wire for Out {
-    fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> bool {
-        let Some(next) = &mut self.next else { return true };
-        burst.runs().all(|frame| next.frame(frame))
+    fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> Sending {
+        let Some(next) = &mut self.next else { return Sending::Gone };
+        match burst.runs().all(|frame| next.frame(frame)) {
+            true => Sending::Gone,
+            false => Sending::NoRoom,
+        }
     }
 
     fn control(&mut self, to: SocketAddr, datagram: &[u8]) {

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::datagrams::{self, Carrier, Datagrams};
-use super::link::{Burst, LinkIn, LinkOut, Links, Mode, Wire};
+use super::link::{Burst, LinkIn, LinkOut, Links, Mode, Sending, Wire};
 use super::options::Options;
 use super::{Error, Micros};
 use crate::sys::net::{self, DatagramSocket};
@@ -43,8 +43,18 @@ impl Udp {
 }
 
 impl Wire for Socket {
-    fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool {
-        burst.runs().all(|run| self.socket.send(to, run, DATAGRAM_BYTES))
+    fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> Sending {
+        for run in burst.runs() {
+            let sending = self.socket.send(to, run, DATAGRAM_BYTES);
+            if sending != Sending::Gone {
+                return sending;
+            }
+        }
+        Sending::Gone
+    }
+
+    fn pieces(&mut self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> Sending {
+        self.socket.send(to, bytes, datagram_bytes)
     }
 
     fn control(&mut self, to: SocketAddr, datagram: &[u8]) {

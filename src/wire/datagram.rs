@@ -59,10 +59,12 @@ pub enum Kind {
     Confirm = 6,
     /// Says why there will be no session.
     Refuse = 7,
+    /// Part of a [`Kind::Data`] datagram that is too long for its path.
+    Piece = 8,
 }
 
 impl Kind {
-    const ALL: [Kind; 8] = [
+    const ALL: [Kind; 9] = [
         Kind::Data,
         Kind::Ack,
         Kind::Ping,
@@ -71,11 +73,12 @@ impl Kind {
         Kind::Welcome,
         Kind::Confirm,
         Kind::Refuse,
+        Kind::Piece,
     ];
 
     /// Whether it travels with the data, from a node to its next one; the others go back.
     pub fn is_forward(self) -> bool {
-        matches!(self, Kind::Data | Kind::Ping | Kind::Hello | Kind::Confirm)
+        matches!(self, Kind::Data | Kind::Ping | Kind::Hello | Kind::Confirm | Kind::Piece)
     }
 }
 
@@ -420,7 +423,7 @@ mod tests {
             parse(&bytes)
         };
         assert!(forged(|_| ()).is_ok());
-        assert_eq!(forged(|b| b[5] = 8), Err(Error::Field("kind")));
+        assert_eq!(forged(|b| b[5] = 9), Err(Error::Field("kind")));
         assert_eq!(forged(|b| b[6] = 2), Err(Error::Field("chunk")));
         assert_eq!(forged(|b| b[7] = 0xff), Err(Error::Field("chunk")));
         assert_eq!(forged(|b| b[20] = 0), Err(Error::Field("n_chunks")));

@@ -2,6 +2,7 @@
 //!
 //! - [`datagram`]: the 32-byte header that everything on a link carries.
 //! - [`hello`]: the handshake, and why it may be refused.
+//! - [`piece`]: datagrams that are too long for their path.
 //! - [`control`]: acknowledgements, missing chunks, probes.
 //! - [`frame`]: what a ring's nodes tell each other inside the frames that a link delivers.
 //! - [`seal`]: keys and nonces of links with a shared key.
@@ -13,6 +14,7 @@ pub mod datagram;
 mod fields;
 pub mod frame;
 pub mod hello;
+pub mod piece;
 pub mod seal;
 
 use std::fmt;

@@ -269,6 +269,17 @@ impl Bank {
         self.header.frame_bytes
     }
 
+    /// Chunks whose datagrams are longer than `bytes`.
+    pub(super) fn longer_than(&self, bytes: usize) -> Chunks {
+        let n_chunks = usize::from(self.header.n_chunks);
+        let last = Header { chunk: self.header.n_chunks.saturating_sub(1), ..self.header };
+        let is_full_long = bytes < DATAGRAM_BYTES;
+        let is_last_long = n_chunks > 0 && bytes < HEADER_LEN + last.payload_bytes();
+        let n_before = n_chunks.saturating_sub(1);
+        let before = if is_full_long { all_chunks(n_before) } else { 0 };
+        before | Chunks::from(is_last_long) << n_before
+    }
+
     /// All chunks of the frame.
     pub(super) fn all(&self) -> Chunks {
         all_chunks(usize::from(self.header.n_chunks))
@@ -471,8 +482,19 @@ impl Burst<'_> {
         self.crcs
     }
 
+    /// Bytes of the longest datagram.
+    pub(super) fn longest(&self) -> usize {
+        let first = Header { chunk: self.chunks.trailing_zeros() as u16, ..self.header };
+        if self.chunks == 0 { 0 } else { HEADER_LEN + first.payload_bytes() }
+    }
+
     /// Each chunk's datagram, in order. All but the frame's last are of one length.
     pub fn datagrams(&self) -> impl Iterator<Item = Outgoing<'_>> {
+        self.numbered().map(|(_, datagram)| datagram)
+    }
+
+    /// The same, each with its header.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (Header, Outgoing<'_>)> {
         let mut left = self.chunks;
         std::iter::from_fn(move || {
             let chunk = left.trailing_zeros() as usize;
@@ -480,10 +502,11 @@ impl Burst<'_> {
             let header = Header { chunk: chunk as u16, ..self.header };
             let at = self.layout.at(chunk);
             let end = at + header.payload_bytes();
-            Some(match self.layout {
+            let datagram = match self.layout {
                 Layout::DATAGRAMS => Outgoing::Whole(&self.memory[at - HEADER_LEN..end]),
                 _ => Outgoing::Parts { header, payload: &self.memory[at..end] },
-            })
+            };
+            Some((header, datagram))
         })
     }
 

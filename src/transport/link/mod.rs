@@ -9,11 +9,14 @@
 //!   it ends when another takes its place, and frames in flight end with it.
 //! - The receiver has a fixed number of **banks**. It says in each ACK how far the sender may
 //!   go, and which chunks have not come although it waited for reordered ones.
+//! - A chunk whose datagram is too long for the **path** travels in pieces.
 //! - The sender keeps frames until they are acknowledged, sends again what is named as missing,
 //!   and asks with PING and a chunk of its oldest frame when it hears nothing.
 
 mod bank;
 mod handshake;
+mod joiner;
+mod path;
 mod progress;
 mod receiver;
 mod rtt;
@@ -33,9 +36,10 @@ use handshake::Agreed;
 use progress::Progress;
 
 use super::Micros;
+pub use crate::sys::net::Sending;
 use crate::wire::Error;
-use crate::wire::datagram::{Datagram, HEADER_LEN, Header, Kind, TAG_BYTES};
-use crate::wire::hello::{CONFIRM_LEN, RingInfo};
+use crate::wire::datagram::{DATAGRAM_BYTES, Datagram, HEADER_LEN, Header, Kind, TAG_BYTES};
+use crate::wire::hello::RingInfo;
 use crate::wire::seal::{Key, SessionKeys};
 
 /// A neighbour that says nothing for so long is lost.
@@ -82,7 +86,9 @@ pub struct Stats {
     pub frames: u64,
     /// Bytes of these frames, seals included.
     pub bytes: u64,
-    /// Datagrams of data sent or accepted.
+    /// Bytes of the longest datagram that the path takes; 0 over a stream, and on the receiving side.
+    pub datagram_bytes: u32,
+    /// Datagrams of data sent or accepted, whole or in pieces.
     pub datagrams: u64,
     /// Chunks sent again.
     pub retransmits: u64,
@@ -94,10 +100,17 @@ pub struct Stats {
 
 /// Where datagrams go out. Losing some is allowed.
 pub trait Wire {
-    /// Sends chunks of a frame. False if there is no room now: the sender comes again.
-    fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> bool;
+    /// Sends chunks of a frame. If there is no room now, the sender comes again.
+    fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> Sending;
     /// Sends a datagram of another kind.
     fn control(&mut self, to: SocketAddr, datagram: &[u8]);
+    /// Sends datagrams that lie side by side, of `datagram_bytes` each but the last, which may be shorter.
+    fn pieces(&mut self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> Sending {
+        for datagram in bytes.chunks(datagram_bytes) {
+            self.control(to, datagram);
+        }
+        Sending::Gone
+    }
 }
 
 /// Both links of a node.
@@ -213,9 +226,6 @@ fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// Longest control datagram, seal included.
-const CONTROL_MAX: usize = HEADER_LEN + CONFIRM_LEN + TAG_BYTES;
-
 /// Sends a control datagram of a session, sealed if it has keys.
 fn send_control(
     wire: &mut impl Wire,
@@ -226,7 +236,7 @@ fn send_control(
 ) {
     let tag_bytes = if keys.is_some() { TAG_BYTES } else { 0 };
     let end = HEADER_LEN + payload.len() + tag_bytes;
-    let mut datagram = [0; CONTROL_MAX];
+    let mut datagram = [0; DATAGRAM_BYTES];
     let (raw, rest) = datagram.split_first_chunk_mut().expect("it is longer than a header");
     let body = &mut rest[..end - HEADER_LEN];
     body[..payload.len()].copy_from_slice(payload);

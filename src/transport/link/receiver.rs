@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::bank::{Bank, Deposit};
 use super::handshake::{self, Agreed, Judged, Offers};
+use super::joiner::Joiner;
 use super::sender::bank;
 use super::{
     ACK_DELAY_US, BANKS_MAX, Event, LOST_US, LinkConfig, Progress, Refused, SILENCE_US, State,
@@ -19,6 +20,7 @@ use crate::transport::Micros;
 use crate::wire::control::{ACK_MAX, Ack, NACKS_MAX, Nack, Ping};
 use crate::wire::datagram::{Datagram, HEADER_LEN, Header, Kind};
 use crate::wire::hello::{HELLO_LEN, Hello, Name, Nonce, REFUSE_FIXED, Refusal, RingInfo};
+use crate::wire::piece::Piece;
 use crate::wire::seal::Randomness;
 
 /// How long a chunk may come later than those behind it, at least.
@@ -46,6 +48,7 @@ pub struct LinkIn {
     /// Who was offered a session last.
     offered: Option<SocketAddr>,
     banks: Box<[Bank]>,
+    joiner: Joiner,
     /// Greetings since the start of a span.
     greetings: (u32, Micros),
     /// The node left the oldest frame for later.
@@ -127,6 +130,7 @@ impl LinkIn {
             progress: Progress::new(),
             session: None,
             offered: None,
+            joiner: Joiner::new(),
             greetings: (0, 0),
             is_left: false,
             serviced_at: 0,
@@ -241,12 +245,44 @@ impl LinkIn {
     ) {
         let is_used = match header.kind {
             Kind::Data => self.on_data(now, from, header, bytes).is_some(),
+            Kind::Piece => self.on_piece(now, from, header, &bytes[HEADER_LEN..]).is_some(),
             Kind::Ping => self.on_ping(now, from, header, bytes).is_some(),
             _ => self.on_greeting(now, from, header, &bytes[HEADER_LEN..], wire),
         };
         if !is_used {
             self.stats.dropped += 1;
         }
+    }
+
+    /// Part of a datagram of the session, from where the neighbour is known to be.
+    fn on_piece(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        header: &Header,
+        payload: &[u8],
+    ) -> Option<()> {
+        let agreed = &self.session.as_ref()?.agreed;
+        if agreed.id != header.session || agreed.from != from {
+            return None;
+        }
+        let piece = Piece::parse(payload).ok()?;
+        let mut joiner = std::mem::take(&mut self.joiner);
+        let is_used = match joiner.join(header, &piece) {
+            Some(whole) => self.on_whole(now, from, whole),
+            None => Some(()),
+        };
+        self.joiner = joiner;
+        is_used
+    }
+
+    /// A datagram that came in pieces.
+    fn on_whole(&mut self, now: Micros, from: SocketAddr, bytes: &[u8]) -> Option<()> {
+        let header = Header::parse_unproven(&Datagram::new_checked(bytes).ok()?).ok()?;
+        if header.kind != Kind::Data {
+            return None;
+        }
+        self.on_data(now, from, &header, bytes)
     }
 
     fn on_data(
@@ -272,11 +308,12 @@ impl LinkIn {
             return None;
         }
         let index = bank(seq, n_banks);
-        if self.banks[index].kernel_mut().is_some() {
-            // It came before the kernel module knew of the session. It is to come again.
+        if let Some(bank) = self.banks[index].kernel_mut() {
+            // It came in pieces, or before the kernel module knew of the session: then it is to
+            // come again.
             datagram.prove().ok()?;
             session.see(now, seq.wrapping_add(1));
-            return None;
+            return bank.take(bytes).ok();
         }
         let deposit = self.banks[index].deposit(header, &datagram, session.agreed.keys.as_ref());
         match deposit {

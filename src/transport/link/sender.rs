@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::bank::{Bank, Mode};
 use super::handshake::{self, Agreed, Unfit};
+use super::path::Path;
 use super::rtt::Rtt;
 use super::{
     BANKS_MAX, Event, LOST_US, LinkConfig, PING_US, Progress, Refused, SILENCE_US, State, Stats,
@@ -13,7 +14,7 @@ use super::{
 use crate::sys::tensor::{self, Device};
 use crate::transport::Micros;
 use crate::wire::control::{Ack, Chunks, PING_LEN, Ping};
-use crate::wire::datagram::{HEADER_LEN, Header, Kind, SLOTS_BYTES};
+use crate::wire::datagram::{CHUNK_BYTES, HEADER_LEN, Header, Kind, SLOTS_BYTES, TAG_BYTES};
 use crate::wire::hello::{CONFIRM_LEN, HELLO_LEN, RingInfo};
 use crate::wire::seal::Randomness;
 
@@ -49,6 +50,7 @@ pub struct LinkOut {
     session: Option<Session>,
     banks: Box<[Bank]>,
     sent: [Sent; BANKS_MAX],
+    path: Path,
     is_reserved: bool,
     /// The node asked for room when there was none.
     wants_room: bool,
@@ -107,6 +109,8 @@ struct Sent {
     due: Chunks,
     /// Chunks that were, last time.
     again: Chunks,
+    /// Chunks that were missing, last time.
+    missing: Chunks,
     again_at: Micros,
 }
 
@@ -169,6 +173,7 @@ impl LinkOut {
             heard_from: None,
             session: None,
             sent: [Sent::default(); BANKS_MAX],
+            path: Path::new(mode),
             is_reserved: false,
             wants_room: false,
             serviced_at: now,
@@ -204,7 +209,11 @@ impl LinkOut {
     /// What the link has done so far.
     pub fn stats(&self) -> Stats {
         let rtt = self.session.as_ref().map_or(Rtt::default(), |session| session.rtt);
-        Stats { srtt_us: rtt.srtt_us(), rttvar_us: rtt.var_us(), ..self.stats }
+        let datagram_bytes = match self.mode {
+            Mode::Datagrams => self.path.longest() as u32,
+            Mode::Stream => 0,
+        };
+        Stats { srtt_us: rtt.srtt_us(), rttvar_us: rtt.var_us(), datagram_bytes, ..self.stats }
     }
 
     /// Room for the next frame, [`crate::wire::datagram::FRAME_MAX`] bytes, aligned for any
@@ -422,7 +431,10 @@ impl LinkOut {
         }
         let ack = answer(header, bytes, &session.agreed)?;
         session.newest_answer = Some(header.counter());
-        session.agreed.from = from;
+        if session.agreed.from != from {
+            session.agreed.from = from;
+            self.path.on_move(now);
+        }
         if session.is_in_touch(&ack) {
             session.heard_at = now;
             if self.progress.state != State::Up {
@@ -447,6 +459,7 @@ impl LinkOut {
         if ack.echo == session.ping.name && !session.is_ping_answered {
             session.is_ping_answered = true;
             session.rtt.sample(now - session.ping_at);
+            self.path.on_echo(now, ack.echo);
         }
         let is_sent = |seq: u32| !is_before(seq, session.base) && !is_before(session.sent, seq);
         let is_astray = !is_sent(ack.next);
@@ -464,18 +477,31 @@ impl LinkOut {
         while session.base != ack.next {
             let index = bank(session.base, n_banks);
             session.on_delivered(self.banks[index].travel_bytes());
+            if self.banks[index].longer_than(self.path.telling()) != 0 {
+                self.path.on_passed();
+            }
         }
         let room = ack.window_end.wrapping_sub(session.base);
         if is_before(session.window_end, ack.window_end) && room <= BANKS_MAX as u32 {
             session.window_end = ack.window_end;
             session.probes = 0;
         }
+        let (mut is_lost, mut has_passed) = (false, false);
         for nack in &ack.nacks {
             if !is_before(nack.seq, session.base) && is_before(nack.seq, session.sent) {
                 let index = bank(nack.seq, n_banks);
-                let missing = nack.missing & self.banks[index].all();
-                session.on_missing(now, &mut self.sent[index], missing);
+                let (sent, bank) = (&mut self.sent[index], &self.banks[index]);
+                let missing = nack.missing & bank.all();
+                let (long, telling) =
+                    (bank.longer_than(self.path.long()), bank.longer_than(self.path.telling()));
+                has_passed |= sent.missing & !missing & telling != 0;
+                is_lost |= session.on_missing(now, sent, missing) & long != 0;
             }
+        }
+        if has_passed {
+            self.path.on_passed();
+        } else if is_lost {
+            self.path.on_lost(now);
         }
     }
 
@@ -493,8 +519,9 @@ impl LinkOut {
         }
         self.handshake(now, wire);
         let Some(session) = &mut self.session else { return };
-        session.send_frames(now, wire, &self.banks, &mut self.sent, &mut self.stats);
-        session.ask(now, wire, &self.banks, self.mode);
+        let path = &mut self.path;
+        session.send_frames(now, wire, path, (&self.banks, &mut self.sent), &mut self.stats);
+        session.ask(now, wire, path, &self.banks, self.mode);
         if self.progress.state == State::Up && now > session.heard_at + LOST_US {
             self.progress.lost();
         }
@@ -630,8 +657,9 @@ impl Session {
         self.flight_max = self.flight_max.saturating_add(bytes / 4).min(u32::MAX / 2);
     }
 
-    /// Chunks that have not arrived. Those that are on the way again are left alone for a while.
-    fn on_missing(&mut self, now: Micros, sent: &mut Sent, missing: Chunks) {
+    /// Chunks that have not arrived. Those that are on the way again are left alone for a while. Returns
+    /// those that were sent again in vain.
+    fn on_missing(&mut self, now: Micros, sent: &mut Sent, missing: Chunks) -> Chunks {
         let patience = Micros::from(self.rtt.srtt_us()).max(1_000);
         let is_recent = sent.again != 0 && now < sent.again_at + patience;
         sent.due |= if is_recent { missing & !sent.again } else { missing };
@@ -639,14 +667,16 @@ impl Session {
             self.cut_at = now;
             self.flight_max = (self.flight_max / 2).max(FLIGHT_BYTES.1);
         }
+        sent.missing = missing;
+        if is_recent { 0 } else { missing & sent.again }
     }
 
     fn send_frames(
         &mut self,
         now: Micros,
         wire: &mut impl Wire,
-        banks: &[Bank],
-        sent: &mut [Sent; BANKS_MAX],
+        path: &mut Path,
+        (banks, sent): (&[Bank], &mut [Sent; BANKS_MAX]),
         stats: &mut Stats,
     ) {
         let n_banks = banks.len() as u32;
@@ -655,7 +685,7 @@ impl Session {
         while seq != self.sent {
             let frame = &mut sent[bank(seq, n_banks)];
             if frame.due != 0 {
-                if !wire.burst(to, &banks[bank(seq, n_banks)].burst(frame.due)) {
+                if !path.burst(now, wire, to, &banks[bank(seq, n_banks)].burst(frame.due)) {
                     return;
                 }
                 stats.retransmits += u64::from(frame.due.count_ones());
@@ -670,7 +700,7 @@ impl Session {
             let index = bank(self.sent, n_banks);
             let bytes = banks[index].travel_bytes();
             let is_full = self.flight_bytes > 0 && self.flight_bytes + bytes > self.flight_max;
-            if is_full || !wire.burst(to, &banks[index].burst(Chunks::MAX)) {
+            if is_full || !path.burst(now, wire, to, &banks[index].burst(Chunks::MAX)) {
                 break;
             }
             sent[index] = Sent::default();
@@ -690,7 +720,14 @@ impl Session {
 
     /// PING when the link is idle or an answer is overdue. With it goes a chunk of the oldest
     /// frame on the way: if it is the missing one, a round trip is saved. Streams lose none.
-    fn ask(&mut self, now: Micros, wire: &mut impl Wire, banks: &[Bank], mode: Mode) {
+    fn ask(
+        &mut self,
+        now: Micros,
+        wire: &mut impl Wire,
+        path: &mut Path,
+        banks: &[Bank],
+        mode: Mode,
+    ) {
         let is_overdue = self.is_waiting() && now >= self.probe_at;
         if !is_overdue && now < self.ping_at + PING_US {
             return;
@@ -698,7 +735,7 @@ impl Session {
         if is_overdue && self.base != self.sent && mode == Mode::Datagrams {
             let bank = &banks[bank(self.base, banks.len() as u32)];
             let all = bank.all();
-            if !wire.burst(self.agreed.from, &bank.burst(all & !(all >> 1))) {
+            if !path.burst(now, wire, self.agreed.from, &bank.burst(all & !(all >> 1))) {
                 self.probe_at = now + self.rtt.timeout(self.probes);
                 return;
             }
@@ -707,18 +744,22 @@ impl Session {
             self.probes += 1;
         }
         self.probe_at = now + self.rtt.timeout(self.probes);
-        self.send_ping(now, wire);
+        self.send_ping(now, wire, path);
     }
 
-    fn send_ping(&mut self, now: Micros, wire: &mut impl Wire) {
+    fn send_ping(&mut self, now: Micros, wire: &mut impl Wire, path: &mut Path) {
         let name = self.ping.name.wrapping_add(1).max(1);
         self.ping = Ping { name, next: self.sent, srtt_us: self.rtt.srtt_us() };
         (self.ping_at, self.is_ping_answered) = (now, false);
-        let mut payload = [0; PING_LEN];
-        self.ping.emit(&mut payload);
+        let keys = self.agreed.keys.as_ref();
+        let around = HEADER_LEN + if keys.is_some() { TAG_BYTES } else { 0 };
+        let mut payload = [0; CHUNK_BYTES];
+        let (ping, _) = payload.split_first_chunk_mut().expect("a ping is shorter than a chunk");
+        self.ping.emit(ping);
+        let bytes = path.ask(now, name).map_or(PING_LEN, |bytes| bytes - around);
         self.counter += 1;
         let id = (Kind::Ping, self.agreed.id, self.counter);
-        send_control(wire, self.agreed.from, id, self.agreed.keys.as_ref(), &payload);
+        send_control(wire, self.agreed.from, id, keys, &payload[..bytes]);
     }
 
     fn deadline(&self) -> Micros {

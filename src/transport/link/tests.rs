@@ -323,10 +323,10 @@ struct Recorder {
 }
 
 impl Wire for Recorder {
-    fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> bool {
+    fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> Sending {
         assert_eq!(burst.datagrams().count(), burst.len());
         self.sent.extend(burst.datagrams().map(|datagram| datagram.to_vec()));
-        true
+        Sending::Gone
     }
 
     fn control(&mut self, _: SocketAddr, datagram: &[u8]) {

@@ -56,9 +56,9 @@ struct Places {
 }
 
 impl Wire for Places {
-    fn burst(&mut self, to: SocketAddr, _: &Burst<'_>) -> bool {
+    fn burst(&mut self, to: SocketAddr, _: &Burst<'_>) -> Sending {
         self.seen.push(to);
-        true
+        Sending::Gone
     }
 
     fn control(&mut self, to: SocketAddr, _: &[u8]) {
@@ -100,4 +100,98 @@ fn nobody_moves_a_neighbour_but_itself() {
             assert!(!places.seen.is_empty() && places.seen.iter().all(|to| *to == home));
         }
     }
+}
+
+// Paths that do not take all datagrams
+
+/// A pair whose way from A to B takes datagrams of so many bytes from the start.
+fn narrow(key: Option<u8>, bytes: usize, is_told: bool) -> Sim {
+    let mut sim = Sim::new(4, Some(Faults::NONE));
+    sim.key = key;
+    sim.network.set_limit(0, 1, bytes, is_told);
+    sim.a = sim.network.restart(0, config(0..2, key, 1), Some(1));
+    sim.b = sim.network.restart(1, config(2..4, key, 1), Some(0));
+    sim
+}
+
+/// Bytes of the longest UDP datagram in an IP packet.
+fn in_packet(bytes: usize) -> usize {
+    bytes - 28
+}
+
+#[test]
+fn datagrams_follow_a_path_that_narrows() {
+    for key in [None, Some(9)] {
+        for (mtu, wanted) in [(1500, 1432), (1459, 752), (1280, 752), (600, 514), (576, 514)] {
+            for is_told in [true, false] {
+                for is_narrow_before in [true, false] {
+                    let bytes = in_packet(mtu);
+                    let mut sim = match is_narrow_before {
+                        true => narrow(key, bytes, is_told),
+                        false => settled(key),
+                    };
+                    sim.steps_until("the session", 1_000_000, Sim::is_up);
+                    sim.network.set_limit(0, 1, bytes, is_told);
+                    sim.send(40);
+                    sim.steps_until("the shorter datagrams", 100_000, |sim| {
+                        sim.send(40);
+                        sim.step();
+                        sim.receive();
+                        sim.next().stats().datagram_bytes == wanted
+                    });
+                    sim.exchange(60);
+                    assert_eq!(sim.next().stats().datagram_bytes, wanted, "{mtu} {is_told}");
+                    assert!(!sim.events().0.contains(&Event::Lost));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn datagrams_follow_a_path_that_widens() {
+    for key in [None, Some(9)] {
+        for is_told in [true, false] {
+            let mut sim = narrow(key, in_packet(576), is_told);
+            sim.exchange(20);
+            assert_eq!(sim.next().stats().datagram_bytes, 514);
+            // It is asked for in vain for a while.
+            let end = sim.network.now() + 20_000_000;
+            while sim.network.now() < end {
+                sim.step();
+            }
+            assert_eq!(sim.next().stats().datagram_bytes, 514);
+            sim.network.set_limit(0, 1, in_packet(1280), is_told);
+            let settled = |sim: &mut Sim| sim.next().stats().datagram_bytes == 752;
+            sim.steps_until("the way to widen", 60_000_000, settled);
+            sim.network.set_limit(0, 1, in_packet(1500), is_told);
+            let settled = |sim: &mut Sim| sim.next().stats().datagram_bytes == 1432;
+            sim.steps_until("the way to widen", 60_000_000, settled);
+            sim.exchange(60);
+            assert!(!sim.events().0.contains(&Event::Lost));
+        }
+    }
+}
+
+#[test]
+fn frames_arrive_over_bad_and_narrow_networks() {
+    for_seeds(100, |seed| {
+        let mut sim = Sim::new(seed, None);
+        for round in 0..4 {
+            let mtu = [576, 600, 1280, 1500][sim.dice.below(4) as usize];
+            let is_told = sim.dice.below(2) == 0;
+            sim.network.set_limit(0, 1, in_packet(mtu), is_told);
+            sim.exchange(10 * (round + 1));
+        }
+    });
+}
+
+#[test]
+fn lost_datagrams_are_no_narrow_path() {
+    for_seeds(20, |seed| {
+        let faults = Faults { loss: 0.05, ..Faults::NONE };
+        let mut sim = Sim::new(seed, Some(faults));
+        sim.exchange(100);
+        assert_eq!(sim.next().stats().datagram_bytes, 1432);
+    });
 }
