@@ -5,11 +5,15 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::format::printable;
 use crate::sys::memory::is_shortage;
 use crate::sys::signal;
 
 /// What a shell adds to the number of the signal that ended a program.
 const SIGNAL_BASE: u8 = 128;
+
+/// Longer messages hold what nobody reads.
+const MESSAGE_CHARS: usize = 2000;
 
 /// A failure, by the exit code it leads to.
 pub(super) enum Failure {
@@ -63,6 +67,8 @@ impl Failure {
             Failure::Input(message) => (message, 3),
             Failure::Ring(message) => (message, 4),
         };
+        let end = message.char_indices().nth(MESSAGE_CHARS).map_or(message.len(), |(end, _)| end);
+        let message = printable(&message[..end]);
         // A closed stderr leaves nobody to tell.
         let _ = writeln!(std::io::stderr(), "leap: {message}");
         ExitCode::from(code)

@@ -6,26 +6,46 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Failure;
+use crate::export::json;
+use crate::format::excerpt;
+
+/// A hundred cases with the logits of a vocabulary of 128,000 take less.
+const FILE_BYTES_MAX: u64 = 1 << 28;
+/// Values of a file: 32 cases of such logits, or as many token ids.
+const VALUES_MAX: usize = 1 << 22;
 
 /// Reads a JSON file. `NaN` and infinities, which Python writes, are read as null.
 pub(super) fn read(path: &Path) -> Result<Value, Failure> {
-    let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
-    serde_json::from_str(&without_nan(&text))
-        .map_err(|e| Failure::Input(format!("{} is not JSON: {e}", path.display())))
+    let shown = path.display();
+    let fail = |e: std::io::Error| Failure::unreadable(path, &e);
+    let bytes = fs::metadata(path).map_err(fail)?.len();
+    if bytes > FILE_BYTES_MAX {
+        return Err(Failure::Input(format!("{shown}: {bytes} bytes are too many for one file")));
+    }
+    let mut text = fs::read_to_string(path).map_err(fail)?;
+    if text.contains("NaN") || text.contains("Infinity") {
+        text = without_nan(&text);
+    }
+    json::parse(text.as_bytes(), VALUES_MAX)
+        .map_err(|problem| Failure::Input(format!("{shown}: {problem}")))
 }
 
 /// An array of token ids.
 pub(super) fn ids(value: &Value) -> Result<Vec<u32>, String> {
     let id = |v: &Value| {
         let id = v.as_u64().and_then(|id| u32::try_from(id).ok());
-        id.ok_or_else(|| format!("{v} is not a token id"))
+        id.ok_or_else(|| format!("{} is not a token id", excerpt(&v.to_string())))
     };
     value.as_array().ok_or("not an array of ids")?.iter().map(id).collect()
 }
 
 /// An array of numbers.
 pub(super) fn floats(value: &Value) -> Result<Vec<f32>, String> {
-    let float = |v: &Value| v.as_f64().map(|x| x as f32).ok_or(format!("{v} is not a number"));
+    let float = |v: &Value| {
+        v.as_f64()
+            .map(|x| x as f32)
+            .ok_or_else(|| format!("{} is not a number", excerpt(&v.to_string())))
+    };
     value.as_array().ok_or("not an array of numbers")?.iter().map(float).collect()
 }
 

@@ -37,6 +37,7 @@ use argh::{ArgsInfo, CommandInfoWithArgs, FromArgs};
 use failure::Failure;
 use words::Asked;
 
+use crate::format::printable;
 use crate::sys::{heap, memory, signal};
 
 /// Runs Llama-architecture language models on edge boards.
@@ -169,8 +170,9 @@ fn commands() -> Vec<CommandInfoWithArgs> {
 
 /// Tells the user something on stderr that is not part of the text.
 fn note(text: &str) {
+    let lines: Vec<String> = text.split('\n').map(printable).collect();
     // A closed stderr leaves nobody to tell.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
 }
 
 /// Warns the user on stderr.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use argh::{ArgsInfo, FromArgs};
 use serde_json::Value;
 
-use super::Failure;
+use super::{Failure, note};
 use crate::export::tokenizer as import;
 use crate::format::tokenizer::{Kind, TokenizerFile};
 use crate::sys::file::AtomicFile;
@@ -157,8 +157,8 @@ fn read(input: &Path) -> Result<TokenizerFile, Failure> {
         return read_own(&own);
     }
     let imported = import::import(input, None).map_err(|e| Failure::input(&e))?;
-    for note in &imported.notes {
-        tell(&format!("{}: {note}", imported.source.display()));
+    for hint in &imported.notes {
+        tell(&format!("{}: {hint}", imported.source.display()));
     }
     Ok(imported.file)
 }
@@ -173,7 +173,7 @@ fn use_file(path: &Path, file: TokenizerFile) -> Result<text::Tokenizer, Failure
     text::Tokenizer::new(file).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))
 }
 
-/// Says something that is not the command's result; a closed stderr leaves nobody to tell.
+/// Says something that is not the command's result.
 fn tell(message: &str) {
-    let _ = writeln!(io::stderr(), "leap: {message}");
+    note(&format!("leap: {message}"));
 }

@@ -5,7 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::{format, quant};
+use crate::format::{self, excerpt};
+use crate::quant;
 
 /// Whose fault an [`Error`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,10 +133,10 @@ impl fmt::Display for Error {
                 write!(f, "{}: unsupported: {what}", path.display())
             }
             Error::MissingTensor { name, dir } => {
-                write!(f, "{}: tensor {name} is missing", dir.display())
+                write!(f, "{}: tensor {} is missing", dir.display(), excerpt(name))
             }
             Error::BadTensor { name, path, problem } => {
-                write!(f, "{}: tensor {name} {problem}", path.display())
+                write!(f, "{}: tensor {} {problem}", path.display(), excerpt(name))
             }
             Error::Model { path, .. } => write!(f, "{}", path.display()),
             Error::Layers { layers: Range { start, end }, n_layers } => {

@@ -24,6 +24,7 @@ mod error;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod gguf;
+pub(crate) mod json;
 mod plan;
 pub mod tokenizer;
 mod writer;

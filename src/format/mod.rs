@@ -10,6 +10,8 @@ pub mod tokenizer;
 mod chat;
 mod cursor;
 mod error;
+mod printable;
 
 pub use chat::ChatTemplate;
 pub use error::Error;
+pub use printable::{excerpt, printable};

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::export::Error;
-use crate::export::config::read_json;
+use crate::export::config::{TENSORS_MAX, read_json};
+use crate::format::excerpt;
 
 /// What Hugging Face calls its weights, the form to prefer first: the only file, and the table of
 /// the files that share them.
@@ -135,7 +136,7 @@ fn expect_all(dir: &Path, missing: Option<String>) -> Result<(), Error> {
 /// The files that an index names, each once.
 fn shards(index: &Path) -> Result<Vec<PathBuf>, Error> {
     let bad = |problem: String| Error::BadFile { path: index.to_owned(), problem };
-    let json = read_json(index)?;
+    let json = read_json(index, TENSORS_MAX)?;
     let Some(weight_map) = json.get("weight_map").and_then(Value::as_object) else {
         return Err(bad("weight_map is missing or no object".to_owned()));
     };
@@ -143,7 +144,13 @@ fn shards(index: &Path) -> Result<Vec<PathBuf>, Error> {
     for (tensor, file) in weight_map {
         match file.as_str() {
             Some(name) if Path::new(name).file_name() == Some(OsStr::new(name)) => names.push(name),
-            _ => return Err(bad(format!("{tensor} is in {file}, wanted a file name"))),
+            _ => {
+                return Err(bad(format!(
+                    "{} is in {}, wanted a file name",
+                    excerpt(tensor),
+                    excerpt(&file.to_string())
+                )));
+            }
         }
     }
     if names.is_empty() {
@@ -155,7 +162,7 @@ fn shards(index: &Path) -> Result<Vec<PathBuf>, Error> {
     for name in names {
         let path = index.with_file_name(name);
         if !path.exists() {
-            return Err(bad(format!("{name} is not in this folder")));
+            return Err(bad(format!("{} is not in this folder", excerpt(name))));
         }
         paths.push(path);
     }

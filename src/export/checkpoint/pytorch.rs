@@ -13,6 +13,7 @@ use super::pickle::{self, Tensor};
 use super::source::{Part, Stored, bad_tensor, single};
 use super::{Dtype, Table};
 use crate::export::Error;
+use crate::format::excerpt;
 
 /// The largest published models have some 1200 tensors a file.
 const ENTRIES_MAX: usize = 1 << 16;
@@ -118,7 +119,7 @@ fn place_of(
 ) -> Result<(usize, Range<usize>), String> {
     let name = name_of(record)?;
     if record.flags().is_encrypted() {
-        return Err(format!("{name} is encrypted"));
+        return Err(format!("{} is encrypted", excerpt(name)));
     }
     let (packed, whole) = (record.compressed_size_hint(), record.uncompressed_size_hint());
     if record.compression_method() != CompressionMethod::STORE || packed != whole {
@@ -140,7 +141,8 @@ fn place_in(
     tensor: Tensor<'_>,
 ) -> Result<Stored, String> {
     let key = tensor.storage.key;
-    let place = place.ok_or_else(|| format!("is in data/{key}, which the archive lacks"))?;
+    let place =
+        place.ok_or_else(|| format!("is in data/{}, which the archive lacks", excerpt(key)))?;
     if let Ok(dtype) = tensor.storage.dtype {
         check_extent(&tensor, dtype, place.len())?;
     }

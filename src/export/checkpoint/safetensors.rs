@@ -7,6 +7,7 @@ use safetensors::tensor::{SafeTensorError, SafeTensors, TensorInfo};
 use super::source::{Part, single};
 use super::{Dtype, Stored, Table};
 use crate::export::Error;
+use crate::format::excerpt;
 
 /// Reads the table of `bytes`, the whole file at `path`, which is file number `file`. The
 /// tensors are in the order of the file.
@@ -54,6 +55,6 @@ fn explain(error: &SafeTensorError, len: usize) -> String {
         SafeTensorError::MetadataIncompleteBuffer => {
             format!("truncated or damaged: its tensors do not end where the file does, at {len}")
         }
-        other => format!("damaged safetensors table: {other}"),
+        other => format!("damaged safetensors table: {}", excerpt(&other.to_string())),
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::export::Error;
+use crate::format::excerpt;
 
 /// A JSON object of a configuration file. A field that is null counts as absent.
 #[derive(Clone, Copy)]
@@ -96,16 +97,9 @@ impl<'a> Fields<'a> {
         let Some(value) = self.get(name) else { return Ok(None) };
         match read(value) {
             Some(read) => Ok(Some(read)),
-            None => Err(self.bad(format!("{name} is {}, wanted {wanted}", shorten(value)))),
+            None => {
+                Err(self.bad(format!("{name} is {}, wanted {wanted}", excerpt(&value.to_string()))))
+            }
         }
-    }
-}
-
-/// A value as JSON, cut where a message would drown in it.
-fn shorten(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
     }
 }

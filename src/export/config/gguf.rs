@@ -11,6 +11,7 @@ use super::{Config, Dims, even_head_dim};
 use crate::export::Error;
 use crate::export::checkpoint::Checkpoint;
 use crate::export::gguf::Gguf;
+use crate::format::excerpt;
 use crate::format::model::{Architecture, Header, RopeScaling};
 
 /// The tensor of divisors.
@@ -55,12 +56,14 @@ fn is_windowed_mistral(name: &str) -> bool {
 fn variant(gguf: &Gguf<'_>) -> Result<Option<String>, String> {
     match gguf.text("general.architecture")? {
         Some("llama") => {}
-        Some(other) => return Ok(Some(format!("architecture {other}; LEAP runs llama"))),
+        Some(other) => {
+            return Ok(Some(format!("architecture {}; LEAP runs llama", excerpt(other))));
+        }
         None => return Err("general.architecture is missing".to_owned()),
     }
     match gguf.text("general.type")? {
         None | Some("model") => {}
-        Some(other) => return Ok(Some(format!("a file of type {other}, not a model"))),
+        Some(other) => return Ok(Some(format!("a file of type {}, not a model", excerpt(other)))),
     }
     if gguf.unsigned("llama.expert_count")?.unwrap_or(0) > 0 {
         return Ok(Some("llama.expert_count: a mixture of experts".to_owned()));
@@ -180,7 +183,7 @@ fn linear_factor(gguf: &Gguf<'_>) -> Result<Option<f32>, Refusal> {
             let factor = factor.or(old).ok_or_else(missing)?;
             Ok(Some(factor as f32).filter(|&factor| factor != 1.0))
         }
-        Some(other) => Err(Refusal::Unsupported(format!("{kind_key} {other}"))),
+        Some(other) => Err(Refusal::Unsupported(format!("{kind_key} {}", excerpt(other)))),
     }
 }
 

@@ -5,12 +5,13 @@
 use std::path::PathBuf;
 
 use super::fields::Fields;
-use super::{Config, Dims, even_head_dim, read_json};
+use super::{Config, Dims, VALUES_MAX, even_head_dim, read_json};
 use crate::export::Error;
+use crate::format::excerpt;
 use crate::format::model::{Architecture, Header, RopeScaling, STOP_IDS_MAX};
 
 pub(super) fn read(path: PathBuf, generation: Option<PathBuf>) -> Result<Config, Error> {
-    let json = read_json(&path)?;
+    let json = read_json(&path, VALUES_MAX)?;
     let fields = Fields::new(&path, &json)?;
     let architecture = architecture(&fields)?;
     refuse_variants(&fields)?;
@@ -28,7 +29,7 @@ pub(super) fn read(path: PathBuf, generation: Option<PathBuf>) -> Result<Config,
     let is_tied = fields.flag("tie_word_embeddings")?;
     read_ids(&fields, &mut header)?;
     if let Some(path) = &generation {
-        let json = read_json(path)?;
+        let json = read_json(path, VALUES_MAX)?;
         read_ids(&Fields::new(path, &json)?, &mut header)?;
     }
     let files = [Some(path.clone()), generation].into_iter().flatten().collect();
@@ -40,16 +41,18 @@ fn architecture(fields: &Fields<'_>) -> Result<Architecture, Error> {
     let classes = fields.texts("architectures")?;
     for class in &classes {
         if class.starts_with("Qwen2") {
-            return Err(fields.unsupported(format!("{class}: its attention adds biases")));
+            return Err(
+                fields.unsupported(format!("{}: its attention adds biases", excerpt(class)))
+            );
         }
         if !matches!(*class, "LlamaForCausalLM" | "LLaMAForCausalLM" | "MistralForCausalLM") {
-            return Err(fields.unsupported(format!("architecture {class}")));
+            return Err(fields.unsupported(format!("architecture {}", excerpt(class))));
         }
     }
     match (fields.text("model_type")?, classes.first()) {
         (Some("llama"), _) => Ok(Architecture::Llama),
         (Some("mistral"), _) => Ok(Architecture::Mistral),
-        (Some(other), _) => Err(fields.unsupported(format!("model type {other}"))),
+        (Some(other), _) => Err(fields.unsupported(format!("model type {}", excerpt(other)))),
         (None, Some(&"MistralForCausalLM")) => Ok(Architecture::Mistral),
         (None, Some(_)) => Ok(Architecture::Llama),
         (None, None) => Err(fields.bad("model_type is missing".to_owned())),
@@ -65,7 +68,7 @@ fn refuse_variants(fields: &Fields<'_>) -> Result<(), Error> {
     }
     match fields.text("hidden_act")? {
         None | Some("silu" | "swish") => {}
-        Some(other) => return Err(fields.unsupported(format!("hidden_act {other}"))),
+        Some(other) => return Err(fields.unsupported(format!("hidden_act {}", excerpt(other)))),
     }
     for name in ["num_local_experts", "num_experts", "n_routed_experts"] {
         if fields.get(name).is_some() {
@@ -74,7 +77,7 @@ fn refuse_variants(fields: &Fields<'_>) -> Result<(), Error> {
     }
     if let Some(quantization) = fields.object("quantization_config")? {
         let method = quantization.text("quant_method")?.unwrap_or("unnamed");
-        return Err(fields.unsupported(format!("weights quantised already ({method})")));
+        return Err(fields.unsupported(format!("weights quantised already ({})", excerpt(method))));
     }
     refuse_partial_rotary(fields)
 }
@@ -139,7 +142,7 @@ fn scaling(rope: &Fields<'_>) -> Result<Option<RopeScaling>, Error> {
             high_freq_factor: rope.required_number("high_freq_factor")? as f32,
             original_ctx: rope.required_size("original_max_position_embeddings")? as u32,
         })),
-        Some(other) => Err(rope.unsupported(format!("RoPE scaling {other}"))),
+        Some(other) => Err(rope.unsupported(format!("RoPE scaling {}", excerpt(other)))),
     }
 }
 

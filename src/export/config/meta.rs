@@ -1,7 +1,7 @@
 //! `params.json` of Meta checkpoints, and of Mistral's own, which are written the same way.
 
 use super::fields::Fields;
-use super::{Config, Dims, even_head_dim, read_json, rows};
+use super::{Config, Dims, VALUES_MAX, even_head_dim, read_json, rows};
 use crate::export::Error;
 use crate::export::checkpoint::Checkpoint;
 use crate::format::model::{Architecture, RopeScaling};
@@ -23,7 +23,7 @@ const LLAMA_3_2: [(usize, usize); 2] = [(2048, 16), (3072, 28)];
 
 pub(super) fn read(checkpoint: &Checkpoint) -> Result<Config, Error> {
     let path = checkpoint.dir().join("params.json");
-    let json = read_json(&path)?;
+    let json = read_json(&path, VALUES_MAX)?;
     let fields = Fields::new(&path, &json)?;
     for name in ["moe", "quantization_args", "lora_args"] {
         if fields.get(name).is_some() {

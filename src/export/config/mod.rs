@@ -9,11 +9,16 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::Error;
 use super::checkpoint::Checkpoint;
+use super::{Error, json};
 use crate::format::ChatTemplate;
 use crate::format::model::{Architecture, Header, Weights};
 use crate::sys::map::Map;
+
+/// Values of a configuration: some list something for every layer.
+const VALUES_MAX: usize = 1 << 16;
+/// Values of a table of tensors; the largest published ones have a fifth of that.
+pub(super) const TENSORS_MAX: usize = 1 << 19;
 
 /// A checkpoint's configuration.
 pub(super) struct Config {
@@ -109,11 +114,9 @@ fn rows(checkpoint: &Checkpoint, name: &str) -> Result<usize, Error> {
     }
 }
 
-/// Reads a JSON file.
-pub(super) fn read_json(path: &Path) -> Result<Value, Error> {
+/// Reads a JSON file of up to `values_max` values.
+pub(super) fn read_json(path: &Path, values_max: usize) -> Result<Value, Error> {
     let map = Map::open(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-    serde_json::from_slice(map.as_bytes()).map_err(|e| Error::BadFile {
-        path: path.to_owned(),
-        problem: format!("not valid JSON: {e}"),
-    })
+    json::parse(map.as_bytes(), values_max)
+        .map_err(|problem| Error::BadFile { path: path.to_owned(), problem })
 }

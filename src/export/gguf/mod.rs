@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use reader::Reader;
+
+use crate::format::excerpt;
 pub(super) use value::{List, Value};
 
 /// The first four bytes.
@@ -71,10 +73,12 @@ impl<'a> Gguf<'a> {
         let mut fields = BTreeMap::new();
         for _ in 0..n_fields {
             let key = name(&mut r, "key")?;
-            let value = Value::read(&mut r).map_err(|what| format!("{key}: {what}"))?;
+            let value = Value::read(&mut r).map_err(|what| format!("{}: {what}", excerpt(key)))?;
             match fields.entry(key) {
                 Entry::Vacant(slot) => slot.insert(value),
-                Entry::Occupied(_) => return Err(format!("the field {key} is there twice")),
+                Entry::Occupied(_) => {
+                    return Err(format!("the field {} is there twice", excerpt(key)));
+                }
             };
         }
         let mut tensors = Vec::new();
@@ -172,7 +176,7 @@ impl<'a> TensorInfo<'a> {
         let name = name(r, "tensor name")?;
         let n_dimensions = r.u32("number of dimensions")?;
         if n_dimensions > DIMENSIONS_MAX {
-            return Err(format!("tensor {name} has {n_dimensions} dimensions"));
+            return Err(format!("tensor {} has {n_dimensions} dimensions", excerpt(name)));
         }
         let mut shape = Vec::new();
         for _ in 0..n_dimensions {

@@ -6,6 +6,7 @@ use super::hf_json::{self, split_at_space};
 use super::settings::Settings;
 use super::{Draft, Error, Token, VOCAB_MAX, sentencepiece};
 use crate::export::gguf::{Gguf, List, MAGIC, Value};
+use crate::format::excerpt;
 use crate::format::tokenizer::{Flags, Kind, TokenKind};
 use crate::sys::map::Map;
 
@@ -46,7 +47,9 @@ fn draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     match gguf.text("tokenizer.ggml.model")? {
         Some("llama") => sentencepiece_draft(gguf),
         Some("gpt2") => byte_level_draft(gguf),
-        Some(other) => Err(format!("tokenizer model {other} is not supported, llama and gpt2 are")),
+        Some(other) => {
+            Err(format!("tokenizer model {} is not supported, llama and gpt2 are", excerpt(other)))
+        }
         None => Err("tokenizer.ggml.model is missing".to_owned()),
     }
 }

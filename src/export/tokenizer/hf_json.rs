@@ -3,9 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{AddedToken, Draft, SPACE_MARK, Token, VOCAB_MAX};
+use crate::export::json;
+use crate::format::excerpt;
 use crate::format::tokenizer::{Flags, Kind, Merges, TokenKind, byte_piece};
 
 const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -13,9 +15,11 @@ const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p
 const TOKEN_BYTES_MAX: usize = 4096;
 /// Places up to here are exact as scores, which are `f32`.
 const MERGES_MAX: usize = 1 << 23;
+/// The largest published file, of half a million merges as pairs, has 1.8 million values.
+pub(super) const VALUES_MAX: usize = 1 << 22;
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
-    let json: Value = serde_json::from_slice(bytes).map_err(|e| format!("not JSON: {e}"))?;
+    let json = json::parse(bytes, VALUES_MAX)?;
     let model = json.get("model").and_then(Value::as_object).ok_or("there is no model")?;
     check_model(model)?;
     let (kind, flags) = if is_true(model, "byte_fallback") {
@@ -60,7 +64,7 @@ fn check_model(model: &Map<String, Value>) -> Result<(), String> {
     // Old files leave the type out.
     let kind = model.get("type").and_then(Value::as_str).unwrap_or("BPE");
     if kind != "BPE" {
-        return Err(format!("model type {kind:?} is not supported, only \"BPE\" is"));
+        return Err(format!("model type {:?} is not supported, only \"BPE\" is", excerpt(kind)));
     }
     for key in ["dropout", "continuing_subword_prefix", "end_of_word_suffix"] {
         if !is_unset(model, key) {
@@ -86,10 +90,15 @@ fn check_byte_level(json: &Value) -> Result<(), String> {
     let pattern = split.get("pattern").and_then(|p| p.get("Regex")).and_then(Value::as_str);
     if pattern != Some(LLAMA3_PATTERN) {
         let pattern = pattern.unwrap_or("that is none");
-        return Err(format!("the splitter is not that of Llama 3 but {pattern}"));
+        return Err(format!("the splitter is not that of Llama 3 but {}", excerpt(pattern)));
     }
-    let is_plain = has(split, &json!({"type": "Split", "behavior": "Isolated", "invert": false}))
-        && has(bytes, &json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}));
+    let is_plain = has(
+        split,
+        &serde_json::json!({"type": "Split", "behavior": "Isolated", "invert": false}),
+    ) && has(
+        bytes,
+        &serde_json::json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}),
+    );
     is_plain.then_some(()).ok_or_else(|| "the pre_tokenizer is not that of Llama 3".to_owned())
 }
 
@@ -108,8 +117,9 @@ fn sentencepiece_flags(json: &Value, model: &Map<String, Value>) -> Result<Flags
     let null = Value::Null;
     let normalizer = json.get("normalizer").unwrap_or(&null);
     let pre_tokenizer = json.get("pre_tokenizer").unwrap_or(&null);
-    let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK});
-    let prepend = json!({"type": "Prepend", "prepend": SPACE_MARK});
+    let replace =
+        serde_json::json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK});
+    let prepend = serde_json::json!({"type": "Prepend", "prepend": SPACE_MARK});
     let steps = normalizer.get("normalizers").and_then(Value::as_array).map(Vec::as_slice);
     match (steps, pre_tokenizer) {
         (Some([first, second]), Value::Null) if has(first, &prepend) && has(second, &replace) => {
@@ -123,17 +133,20 @@ fn sentencepiece_flags(json: &Value, model: &Map<String, Value>) -> Result<Flags
 }
 
 fn metaspace_flags(metaspace: &Value, base: Flags) -> Result<Flags, String> {
-    let wanted = json!({"type": "Metaspace", "replacement": SPACE_MARK, "split": false});
+    let wanted =
+        serde_json::json!({"type": "Metaspace", "replacement": SPACE_MARK, "split": false});
     if !has(metaspace, &wanted) {
         return Err("the pre_tokenizer is not supported".to_owned());
     }
-    let (dummy_prefix, prefix_every_segment) =
-        match metaspace.get("prepend_scheme").and_then(Value::as_str) {
-            Some("first") => (true, false),
-            Some("always") | None => (true, true),
-            Some("never") => (false, false),
-            Some(other) => return Err(format!("prepend_scheme {other:?} is not supported")),
-        };
+    let (dummy_prefix, prefix_every_segment) = match metaspace
+        .get("prepend_scheme")
+        .and_then(Value::as_str)
+    {
+        Some("first") => (true, false),
+        Some("always") | None => (true, true),
+        Some("never") => (false, false),
+        Some(other) => return Err(format!("prepend_scheme {:?} is not supported", excerpt(other))),
+    };
     Ok(Flags { dummy_prefix, prefix_every_segment, prefix_unless_space: true, ..base })
 }
 
@@ -149,7 +162,7 @@ fn parse_vocab(
         let id = id.as_u64().and_then(|id| usize::try_from(id).ok());
         // Every token takes some bytes of the file, so a larger id is not meant.
         let Some(id) = id.filter(|&id| id < file_bytes.min(VOCAB_MAX)) else {
-            return Err(format!("the id of {text:?} is not a number below {VOCAB_MAX}"));
+            return Err(format!("the id of {:?} is not a number below {VOCAB_MAX}", excerpt(text)));
         };
         if id >= tokens.len() {
             tokens.resize_with(id + 1, Token::unused);
@@ -167,7 +180,7 @@ fn parse_vocab(
 
 fn piece(text: &str, is_unknown: bool) -> Result<Token, String> {
     if text.contains(' ') {
-        return Err(format!("token {text:?} holds a space, not {SPACE_MARK}"));
+        return Err(format!("token {:?} holds a space, not {SPACE_MARK}", excerpt(text)));
     }
     let (kind, bytes) = if is_unknown {
         (TokenKind::Unknown, text.to_owned())
@@ -253,8 +266,10 @@ impl MergeList {
                 let result = *ids.get([left.as_slice(), &right].concat().as_slice())?;
                 Some(((*ids.get(left.as_slice())?, *ids.get(right.as_slice())?), result))
             };
-            let (pair, result) = join()
-                .ok_or_else(|| format!("merge of {left:?} and {right:?} is not in the vocab"))?;
+            let (pair, result) = join().ok_or_else(|| {
+                let (left, right) = (excerpt(left), excerpt(right));
+                format!("merge of {left:?} and {right:?} is not in the vocab")
+            })?;
             pairs.push(pair);
             results.push(result);
         }
@@ -331,7 +346,10 @@ fn parse_added(json: &Value) -> Result<Vec<AddedToken>, String> {
             .iter()
             .any(|&key| token.get(key) == Some(&Value::Bool(true)));
         if takes_more && !is_special {
-            return Err(format!("added token {name:?} takes in white space or whole words only"));
+            return Err(format!(
+                "added token {:?} takes in white space or whole words only",
+                excerpt(name)
+            ));
         }
         tokens.push(AddedToken { id, name: name.to_owned(), is_special });
     }

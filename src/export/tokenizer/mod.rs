@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 
 pub use error::Error;
 
-use crate::format::ChatTemplate;
 use crate::format::tokenizer::{
     Flags, Kind, Merges, STOP_IDS_MAX, TokenKind, TokenizerFile, Vocab,
 };
+use crate::format::{ChatTemplate, excerpt};
 use crate::tokenizer::INFILL;
 use settings::Settings;
 
@@ -219,7 +219,7 @@ impl Draft {
         for AddedToken { id, name, is_special } in added {
             let index = *id as usize;
             if index >= VOCAB_MAX {
-                return Err(format!("id {id} of the added token {name:?} is too high"));
+                return Err(format!("id {id} of the added token {:?} is too high", excerpt(name)));
             }
             if index >= self.tokens.len() {
                 self.tokens.resize_with(index + 1, Token::unused);
@@ -232,7 +232,11 @@ impl Draft {
             }
             if !is_known && !token.bytes.is_empty() && !is_marker {
                 let found = String::from_utf8_lossy(&token.bytes);
-                return Err(format!("token {id} is {found:?}, the added token {name:?}"));
+                return Err(format!(
+                    "token {id} is {:?}, the added token {:?}",
+                    excerpt(&found),
+                    excerpt(name)
+                ));
             }
             let kind = if *is_special { TokenKind::Control } else { TokenKind::UserDefined };
             *token = Token { bytes: name.clone().into_bytes(), score: 0.0, kind };

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::{Draft, SPACE_MARK, Token, VOCAB_MAX};
+use crate::format::excerpt;
 use crate::format::tokenizer::{Flags, Kind, TokenKind, byte_piece};
 
 /// `TrainerSpec.ModelType.BPE`.
@@ -173,7 +174,10 @@ impl Normaliser {
             }
         }
         if has_rules {
-            return Err(format!("normalisation {name:?} is not supported, only \"identity\" is"));
+            return Err(format!(
+                "normalisation {:?} is not supported, only \"identity\" is",
+                excerpt(&name)
+            ));
         }
         Ok(normaliser)
     }

@@ -6,7 +6,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::hf_json::VALUES_MAX;
 use super::{AddedToken, Error, read};
+use crate::export::json::parse;
+use crate::format::excerpt;
 
 /// Settings of a Hugging Face or Meta folder; all of them may be absent.
 #[derive(Default)]
@@ -80,7 +83,8 @@ impl Settings {
             return Ok(());
         };
         for (id, token) in added {
-            let bad = || format!("added_tokens_decoder: {id:?} is not an id with a content");
+            let bad =
+                || format!("added_tokens_decoder: {:?} is not an id with a content", excerpt(id));
             let name = token.get("content").and_then(Value::as_str).ok_or_else(bad)?.to_owned();
             let is_special = token.get("special").and_then(Value::as_bool).unwrap_or(false);
             self.added.push(AddedToken { id: id.parse().map_err(|_| bad())?, name, is_special });
@@ -149,6 +153,6 @@ fn text(path: &Path) -> Result<Option<String>, Error> {
 
 fn json(path: &Path) -> Result<Option<Value>, Error> {
     let Some(text) = text(path)? else { return Ok(None) };
-    let bad = |e| Error::Bad { path: path.to_path_buf(), what: format!("not JSON: {e}") };
-    serde_json::from_str(&text).map(Some).map_err(bad)
+    let bad = |what| Error::Bad { path: path.to_path_buf(), what };
+    parse(text.as_bytes(), VALUES_MAX).map(Some).map_err(bad)
 }
