@@ -21,6 +21,8 @@ use leap::wire::hello::{
 };
 
 const DEMO: &str = "models/demo.bin";
+/// Digits of a key that looks like a random one.
+const KEY: &str = "8f1ac3570b9e24d6e17f3302c64bd98a5ee0713c2fa84916b7d20c85f36e41da";
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -37,7 +39,8 @@ fn greetings() -> Vec<Vec<u8>> {
     let greeting = |protocol: u16, has_key: bool| {
         let node = RingInfo { name: name("stray"), n_layers: 6, ..RingInfo::default() };
         let nonce = [7; 16];
-        let hello = Hello { protocol, has_key, instance: 1, nonce, resume: 0, node, tag: [1; 16] };
+        let hello =
+            Hello { protocol, has_key, instance: 1, nonce, resume: 0, node, greeting: [1; 48] };
         let mut payload = [0; HELLO_LEN];
         hello.emit(&mut payload);
         datagram(Kind::Hello, 0, &payload)
@@ -54,9 +57,10 @@ fn answers(hello_nonce: Nonce) -> Vec<Vec<u8>> {
     };
     let welcome = |has_key| {
         let node = RingInfo { name: name("false"), n_layers: 6, ..RingInfo::default() };
-        let (instance, nonce, tag) = (1, [2; 16], [3; 16]);
+        let (instance, nonce, answer, tag) = (1, [2; 16], [4; 48], [3; 16]);
         let mut payload = [0; WELCOME_LEN];
-        Welcome { has_key, n_banks: 4, instance, hello_nonce, nonce, node, tag }.emit(&mut payload);
+        Welcome { has_key, n_banks: 4, instance, hello_nonce, nonce, node, answer, tag }
+            .emit(&mut payload);
         datagram(Kind::Welcome, 5, &payload)
     };
     let model = Refusal::Model { prev: 1, next: 2 };
@@ -149,7 +153,7 @@ impl Drop for Node {
 fn check(transport: &str, ports: [u16; 2], pester: fn(SocketAddr, SocketAddr, &dyn Fn() -> bool)) {
     let folder = Folder::new();
     let key = folder.join("key");
-    fs::write(&key, [5; 32]).unwrap();
+    fs::write(&key, KEY).unwrap();
     // An address that no other test of this machine has.
     let [.., high, low] = std::process::id().to_be_bytes();
     let [master, next] = ports.map(|port| SocketAddr::from(([127, 79, high, low], port)));
@@ -217,7 +221,7 @@ fn with_files(n: u32, command: Command) -> Command {
 fn a_node_with_few_files_lets_its_friends_in_before_strangers() {
     let folder = Folder::new();
     let key = folder.join("key");
-    fs::write(&key, [5; 32]).unwrap();
+    fs::write(&key, KEY).unwrap();
     let [.., high, low] = std::process::id().to_be_bytes();
     let [master, next] = [9105, 9106].map(|port| SocketAddr::from(([127, 79, high, low], port)));
     let (out, err) = (folder.join("out"), folder.join("err"));
@@ -257,7 +261,7 @@ fn a_node_with_few_files_lets_its_friends_in_before_strangers() {
 fn a_node_that_speaks_another_transport_is_told_of() {
     let folder = Folder::new();
     let key = folder.join("key");
-    fs::write(&key, [5; 32]).unwrap();
+    fs::write(&key, KEY).unwrap();
     let [.., high, low] = std::process::id().to_be_bytes();
     let [udp, tcp] = [9107, 9108].map(|port| SocketAddr::from(([127, 79, high, low], port)));
     let words = ["worker", DEMO, "--transport", "udp"];

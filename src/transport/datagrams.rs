@@ -82,11 +82,12 @@ impl<C: Carrier> Datagrams<C> {
     /// Over a carrier whose socket listens at `address`, with the link `prev` from the previous
     /// node; opens one to the next node, if that is given.
     pub(super) fn new(
-        options: Options,
+        mut options: Options,
         carrier: C,
         (address, next): (SocketAddr, Option<SocketAddr>),
         prev: LinkIn,
     ) -> Datagrams<C> {
+        options.config.spend_seed();
         let links = Links { next: None, prev: Some(prev) };
         let clock = Clock::start();
         let room = vec![0; MESSAGE_BYTES].into_boxed_slice();
@@ -179,7 +180,9 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
         // The link before may have what the new one needs.
         self.links.next = None;
         let now = self.clock.now();
+        self.options.config.spend_seed();
         self.links.next = Some(self.carrier.link_to(&self.options, address, now));
+        self.options.config.spend_seed();
         self.doubt = Some(Doubt::new(address, now));
     }
 

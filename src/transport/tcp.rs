@@ -542,7 +542,10 @@ impl Endpoint for Tcp {
 
     fn set_next(&mut self, address: SocketAddr) {
         let address = mapped(address, self.address.is_ipv6());
-        let (now, config) = (self.clock.now(), self.options.config.clone());
+        let now = self.clock.now();
+        self.options.config.spend_seed();
+        let config = self.options.config.clone();
+        self.options.config.spend_seed();
         self.disconnect(now);
         self.links.next = Some(LinkOut::new(config, Mode::Stream, address, now));
         self.next_address = Some(address);

@@ -1,7 +1,7 @@
 //! The handshake: HELLO, WELCOME, CONFIRM, REFUSE, and which neighbours fit.
 //!
 //! ```text
-//! HELLO, 144 bytes                    WELCOME, 136 bytes               node, 72 bytes
+//! HELLO, 160 bytes                    WELCOME, 184 bytes               node, 72 bytes
 //!   0 u16 protocol version              0 u16 protocol version           0 u64 model
 //!   2 u8  1 = has a key                 2 u8  1 = has a key              8 u32 dim
 //!   3 u8  0                             3 u8  0                         12 u32 layers of the model
@@ -10,13 +10,13 @@
 //!  16 [16] nonce                       16 [16] nonce of the HELLO       24 u32 first layer
 //!  32 u64 session it has, or 0         32 [16] nonce                    28 u32 layer behind its last
 //!  40 node                             48 node                          32 u8  dtype on the wire
-//! 112 [16] 0                          120 [16] tag                      33 u8  1 = master
-//! 128 [16] tag                                                          34 u8  bytes of the name
-//!                                                                       35 [5] 0
-//! CONFIRM, 176 bytes                  REFUSE, 128 bytes                 40 [32] name, UTF-8
-//!   0 the HELLO it belongs to           0 [16] nonce of the HELLO
-//! 144 [16] nonce of the WELCOME        16 u32 reason
-//! 160 [16] tag                         20 u32 0
+//! 112 [48] greeting                   120 [48] answer                   33 u8  1 = master
+//!                                     168 [16] tag                      34 u8  bytes of the name
+//! CONFIRM, 192 bytes                                                    35 [5] 0
+//!   0 the HELLO it belongs to         REFUSE, 128 bytes                 40 [32] name, UTF-8
+//! 160 [16] nonce of the WELCOME         0 [16] nonce of the HELLO
+//! 176 [16] tag                         16 u32 reason
+//!                                      20 u32 0
 //!                                      24 2 × u64 figures of the reason
 //!                                      40 u8  bytes of the listener's name
 //!                                      41 u8  bytes of the other name
@@ -26,10 +26,10 @@
 //!                                     112 [16] tag
 //! ```
 //!
-//! A CONFIRM repeats the HELLO, so that a listener remembers nothing until it is proven.
-//! Tags are [`super::seal`]'s, and zero without a key. The first 32 bytes of a HELLO and the first
-//! 40 of a REFUSE stay as they are in later versions; another version's HELLO is refused by these 40
-//! alone.
+//! A CONFIRM repeats the HELLO, so that a listener remembers nothing until it is proven. Greeting and
+//! answer are [`super::noise`]'s messages, tags are [`super::seal`]'s; all are zero without a key. The
+//! first 32 bytes of a HELLO and the first 40 of a REFUSE stay as they are in later versions; another
+//! version's HELLO is refused by these 40 alone.
 
 use std::fmt;
 use std::ops::Range;
@@ -37,25 +37,28 @@ use std::ops::Range;
 use heapless::String;
 
 use super::fields::{Writer, array, u16_at, u32_at, u64_at};
+use super::noise::{MESSAGE_LEN, Message};
 use super::{Dtype, Error};
 
 /// Version of the protocol; only equal ones talk.
 pub const PROTOCOL: u16 = 2;
 /// Bytes of a HELLO.
-pub const HELLO_LEN: usize = 144;
+pub const HELLO_LEN: usize = 160;
 /// Bytes of a WELCOME.
-pub const WELCOME_LEN: usize = 136;
+pub const WELCOME_LEN: usize = 184;
 /// Bytes of a CONFIRM.
 pub const CONFIRM_LEN: usize = HELLO_LEN + 32;
 /// Bytes of a REFUSE.
 pub const REFUSE_LEN: usize = 128;
 /// Bytes of it that all versions have.
 pub const REFUSE_FIXED: usize = 40;
-/// Bytes of a HELLO and of a WELCOME before the tag.
-pub const HELLO_TAGGED: usize = HELLO_LEN - 16;
-/// See [`HELLO_TAGGED`].
+/// Bytes of a HELLO before the greeting.
+pub const HELLO_SEEN: usize = HELLO_LEN - MESSAGE_LEN;
+/// Bytes of a WELCOME before the answer.
+pub const WELCOME_SEEN: usize = WELCOME_TAGGED - MESSAGE_LEN;
+/// Bytes of a WELCOME before the tag.
 pub const WELCOME_TAGGED: usize = WELCOME_LEN - 16;
-/// See [`HELLO_TAGGED`].
+/// Bytes of a REFUSE before the tag.
 pub const REFUSE_TAGGED: usize = REFUSE_LEN - 16;
 /// Most bytes of a node's name.
 pub const NAME_MAX: usize = 32;
@@ -185,8 +188,8 @@ pub struct Hello {
     pub resume: u64,
     /// The connector.
     pub node: RingInfo,
-    /// Over all before it, under the key.
-    pub tag: Tag,
+    /// Its share of the key exchange, over all before it.
+    pub greeting: Message,
 }
 
 impl Hello {
@@ -208,7 +211,7 @@ impl Hello {
             nonce: array(bytes, 16),
             resume: u64_at(bytes, 32),
             node: RingInfo::parse(&bytes[40..112])?,
-            tag: array(bytes, 128),
+            greeting: array(bytes, HELLO_SEEN),
         })
     }
 
@@ -224,7 +227,7 @@ impl Hello {
         out.u16(self.protocol).u8(u8::from(self.has_key)).zero(5).u64(self.instance);
         out.put(&self.nonce).u64(self.resume);
         self.node.emit(&mut out);
-        out.zero(16).put(&self.tag);
+        out.put(&self.greeting);
     }
 }
 
@@ -239,11 +242,13 @@ pub struct Welcome {
     pub instance: u64,
     /// The HELLO this answers.
     pub hello_nonce: Nonce,
-    /// The listener's share of the session's keys.
+    /// Goes back in the CONFIRM, so that only who reads this can send one.
     pub nonce: Nonce,
     /// The listener.
     pub node: RingInfo,
-    /// Over the HELLO, the session and all before it, under the key.
+    /// Its share of the key exchange.
+    pub answer: Message,
+    /// Over the HELLO, the session and all before it, under what was exchanged.
     pub tag: Tag,
 }
 
@@ -266,7 +271,8 @@ impl Welcome {
             hello_nonce: array(bytes, 16),
             nonce: array(bytes, 32),
             node: RingInfo::parse(&bytes[48..120])?,
-            tag: array(bytes, 120),
+            answer: array(bytes, WELCOME_SEEN),
+            tag: array(bytes, WELCOME_TAGGED),
         })
     }
 
@@ -276,7 +282,7 @@ impl Welcome {
         out.u16(PROTOCOL).u8(u8::from(self.has_key)).zero(1).u32(self.n_banks);
         out.u64(self.instance).put(&self.hello_nonce).put(&self.nonce);
         self.node.emit(&mut out);
-        out.put(&self.tag);
+        out.put(&self.answer).put(&self.tag);
     }
 }
 
@@ -617,7 +623,7 @@ mod tests {
             nonce: [3; 16],
             resume: 4,
             node: node(0, 2),
-            tag: [5; 16],
+            greeting: [5; MESSAGE_LEN],
         }
     }
 
@@ -639,6 +645,7 @@ mod tests {
             hello_nonce: [3; 16],
             nonce: [4; 16],
             node: node(2, 6),
+            answer: [6; MESSAGE_LEN],
             tag: [5; 16],
         };
         let mut bytes = [0xa5; WELCOME_LEN];

@@ -5,7 +5,7 @@
 //! - [`piece`]: datagrams that are too long for their path.
 //! - [`control`]: acknowledgements, missing chunks, probes.
 //! - [`frame`]: what a ring's nodes tell each other inside the frames that a link delivers.
-//! - [`seal`]: keys and nonces of links with a shared key.
+//! - [`noise`] and [`seal`]: the key exchange of links with a shared key, their keys and nonces.
 //!
 //! Nothing here opens a socket, reads a clock or allocates by a size that a peer sent.
 
@@ -14,6 +14,7 @@ pub mod datagram;
 mod fields;
 pub mod frame;
 pub mod hello;
+pub mod noise;
 pub mod piece;
 pub mod seal;
 

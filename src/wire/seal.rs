@@ -1,9 +1,13 @@
 //! Keys and nonces of links with a shared key: ChaCha20-Poly1305 under keys that HKDF-SHA256
-//! (RFC 5869) derives for each session.
+//! (RFC 5869) derives from each session's key exchange.
 //!
 //! A nonce is kind, chunk and frame number (or the counter), so that no two different payloads
-//! of a session share one: a chunk sent again is the same bytes, counters only grow, and the
+//! of a generation share one: a chunk sent again is the same bytes, counters only grow, and the
 //! sender ends a session before a frame number would come twice.
+//!
+//! Keys are those of a *generation*. The connector begins one now and then; the listener follows at
+//! the first datagram that only the next generation opens. Nothing in the header tells them apart, and
+//! what was sealed in the one before still opens. Each is derived from the one before, and no way back.
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Tag as AeadTag};
@@ -12,12 +16,15 @@ use sha2::Sha256;
 
 use super::Error;
 use super::datagram::{Header, Kind, TAG_BYTES};
-use super::hello::{Nonce, Tag};
+use super::hello::Tag;
+use super::noise::{End, Ephemeral, Shared};
 
 /// The secret that all nodes of a ring share.
 #[derive(Clone)]
 pub struct Key {
     secret: [u8; KEY_BYTES],
+    /// What the key exchange knows of it.
+    exchanged: [u8; KEY_BYTES],
 }
 
 /// Bytes of a [`Key`].
@@ -26,7 +33,7 @@ pub const KEY_BYTES: usize = 32;
 impl Key {
     /// The key with these bytes.
     pub fn new(secret: [u8; KEY_BYTES]) -> Key {
-        Key { secret }
+        Key { secret, exchanged: derive(&secret, "LEAP exchange", &[]) }
     }
 
     /// The tag that proves this key over `parts`; `label` keeps uses apart.
@@ -34,69 +41,44 @@ impl Key {
         tag(&self.secret, label, parts)
     }
 
-    /// The keys of the session that both nonces were drawn for.
-    pub fn session(&self, hello: &Nonce, welcome: &Nonce) -> SessionKeys {
-        let mut salt = [0; 32];
-        salt[..16].copy_from_slice(hello);
-        salt[16..].copy_from_slice(welcome);
-        let kdf = Hkdf::<Sha256>::new(Some(&salt), &self.secret);
-        let derive = |label: &str| expand::<KEY_BYTES>(&kdf, label);
-        let cipher = |label: &str| ChaCha20Poly1305::new(&derive(label).into());
-        SessionKeys {
-            data: cipher("LEAP data"),
-            forward: cipher("LEAP control forward"),
-            back: cipher("LEAP control back"),
-            confirm: derive("LEAP confirm"),
-        }
+    /// An end of a key exchange.
+    pub fn end<'a>(&'a self, ephemeral: &'a Ephemeral, prologue: &'a [u8]) -> End<'a> {
+        End { key: &self.exchanged, ephemeral, prologue }
     }
 }
 
 /// What seals and opens the payloads of one session.
 #[derive(Clone)]
 pub struct SessionKeys {
+    proof: [u8; KEY_BYTES],
+    before: Option<Generation>,
+    now: Generation,
+    next: Generation,
+    /// What the generation behind the next is made from.
+    chain: [u8; KEY_BYTES],
+    /// Whether the neighbour has sealed something in this generation.
+    is_followed: bool,
+}
+
+/// The keys of one generation, by where what they seal goes.
+#[derive(Clone)]
+struct Generation {
     data: ChaCha20Poly1305,
     forward: ChaCha20Poly1305,
     back: ChaCha20Poly1305,
-    confirm: [u8; KEY_BYTES],
 }
 
-impl SessionKeys {
-    /// Encrypts `payload` in place; its last [`TAG_BYTES`] become the seal.
-    ///
-    /// `header` is the header as it will be sent, but for its checksum.
-    ///
-    /// # Panics
-    /// If `payload` is shorter than a seal.
-    pub fn seal(&self, header: &Header, bytes: &[u8], payload: &mut [u8]) {
-        let plain_bytes = payload.len() - TAG_BYTES;
-        let (plain, seal) = payload.split_at_mut(plain_bytes);
-        let sealed = self.cipher(header.kind).encrypt_inout_detached(
-            &nonce(header).into(),
-            &bytes[..28],
-            plain.into(),
-        );
-        let tag = sealed.expect("a datagram is shorter than the cipher's limit");
-        seal.copy_from_slice(&tag);
-    }
-
-    /// Decrypts `payload` in place and returns the length of the plain bytes.
-    ///
-    /// # Errors
-    /// [`Error::Seal`] if it was sealed otherwise; the payload is to be dropped then.
-    pub fn open(&self, header: &Header, bytes: &[u8], payload: &mut [u8]) -> Result<usize, Error> {
-        let plain_bytes = payload.len().checked_sub(TAG_BYTES).ok_or(Error::Seal)?;
-        let (plain, seal) = payload.split_at_mut(plain_bytes);
-        let tag = AeadTag::try_from(&*seal).map_err(|_| Error::Seal)?;
-        let nonce = nonce(header).into();
-        self.cipher(header.kind)
-            .decrypt_inout_detached(&nonce, &bytes[..28], plain.into(), &tag)
-            .map_err(|_| Error::Seal)?;
-        Ok(plain_bytes)
-    }
-
-    /// The tag of a CONFIRM over `parts`.
-    pub fn confirm(&self, parts: &[&[u8]]) -> Tag {
-        tag(&self.confirm, "LEAP confirm", parts)
+impl Generation {
+    /// The generation that `chain` stands for; that becomes the next one's.
+    fn take(chain: &mut [u8; KEY_BYTES]) -> Generation {
+        let kdf = Hkdf::<Sha256>::new(None, chain);
+        let cipher = |label: &str| ChaCha20Poly1305::new(&expand::<KEY_BYTES>(&kdf, label).into());
+        *chain = expand(&kdf, "LEAP next generation");
+        Generation {
+            data: cipher("LEAP data"),
+            forward: cipher("LEAP control forward"),
+            back: cipher("LEAP control back"),
+        }
     }
 
     fn cipher(&self, kind: Kind) -> &ChaCha20Poly1305 {
@@ -106,6 +88,91 @@ impl SessionKeys {
             _ => &self.back,
         }
     }
+
+    /// Decrypts `payload` in place; one that was sealed otherwise stays as it is.
+    fn open(&self, header: &Header, bytes: &[u8], payload: &mut [u8], tag: &AeadTag) -> bool {
+        let nonce = nonce(header).into();
+        let cipher = self.cipher(header.kind);
+        cipher.decrypt_inout_detached(&nonce, &bytes[..28], payload.into(), tag).is_ok()
+    }
+}
+
+impl SessionKeys {
+    /// The keys of the session for which this was exchanged.
+    pub fn new(shared: &Shared) -> SessionKeys {
+        let kdf = Hkdf::<Sha256>::new(None, shared);
+        let mut chain = expand(&kdf, "LEAP generations");
+        SessionKeys {
+            proof: expand(&kdf, "LEAP proof"),
+            before: None,
+            now: Generation::take(&mut chain),
+            next: Generation::take(&mut chain),
+            chain,
+            is_followed: false,
+        }
+    }
+
+    /// Begins the next generation.
+    pub fn advance(&mut self) {
+        let next = Generation::take(&mut self.chain);
+        let now = std::mem::replace(&mut self.next, next);
+        self.before = Some(std::mem::replace(&mut self.now, now));
+        self.is_followed = false;
+    }
+
+    /// Whether something that the neighbour sealed in this generation was opened.
+    pub fn is_followed(&self) -> bool {
+        self.is_followed
+    }
+
+    /// Encrypts `payload` in place; its last [`TAG_BYTES`] become the seal.
+    ///
+    /// `header` is the header as it will be sent, but for its checksum.
+    ///
+    /// # Panics
+    /// If `payload` is shorter than a seal.
+    pub fn seal(&self, header: &Header, bytes: &[u8], payload: &mut [u8]) {
+        let plain_bytes = payload.len() - TAG_BYTES;
+        let (plain, seal) = payload.split_at_mut(plain_bytes);
+        let sealed = self.now.cipher(header.kind).encrypt_inout_detached(
+            &nonce(header).into(),
+            &bytes[..28],
+            plain.into(),
+        );
+        let tag = sealed.expect("a datagram is shorter than the cipher's limit");
+        seal.copy_from_slice(&tag);
+    }
+
+    /// Decrypts `payload` in place and returns the length of the plain bytes. Follows to the next
+    /// generation.
+    ///
+    /// # Errors
+    /// [`Error::Seal`] if it was sealed otherwise; the payload is to be dropped then.
+    pub fn open(
+        &mut self,
+        header: &Header,
+        bytes: &[u8],
+        payload: &mut [u8],
+    ) -> Result<usize, Error> {
+        let plain_bytes = payload.len().checked_sub(TAG_BYTES).ok_or(Error::Seal)?;
+        let (plain, seal) = payload.split_at_mut(plain_bytes);
+        let tag = AeadTag::try_from(&*seal).map_err(|_| Error::Seal)?;
+        let mut opens = |generation: &Generation| generation.open(header, bytes, plain, &tag);
+        if opens(&self.now) {
+            self.is_followed = true;
+        } else if opens(&self.next) {
+            self.advance();
+            self.is_followed = true;
+        } else if !self.before.as_ref().is_some_and(opens) {
+            return Err(Error::Seal);
+        }
+        Ok(plain_bytes)
+    }
+
+    /// The tag that proves to have made the same exchange over `parts`; `label` keeps uses apart.
+    pub fn tag(&self, label: &str, parts: &[&[u8]]) -> Tag {
+        tag(&self.proof, label, parts)
+    }
 }
 
 /// Whether two tags are equal, in time that does not depend on where they differ.
@@ -114,22 +181,22 @@ pub fn is_equal(a: &Tag, b: &Tag) -> bool {
     std::hint::black_box(differing) == 0
 }
 
-/// Unpredictable numbers from one seed: nonces, instances, and what a listener signs with.
+/// Unpredictable numbers from one seed: nonces, instances, ephemeral keys, and what a listener signs
+/// with. Numbers to come do not tell those that were drawn.
 pub struct Randomness {
     seed: [u8; KEY_BYTES],
-    drawn: u64,
 }
 
 impl Randomness {
     /// A sequence that only who knows `seed` can foretell.
     pub fn new(seed: [u8; KEY_BYTES]) -> Randomness {
-        Randomness { seed, drawn: 0 }
+        Randomness { seed }
     }
 
     /// The next `N` bytes.
     pub fn draw<const N: usize>(&mut self) -> [u8; N] {
-        self.drawn += 1;
-        let kdf = Hkdf::<Sha256>::new(Some(&self.drawn.to_le_bytes()), &self.seed);
+        let kdf = Hkdf::<Sha256>::new(None, &self.seed);
+        self.seed = expand(&kdf, "LEAP next seed");
         expand(&kdf, "LEAP random")
     }
 
@@ -182,8 +249,8 @@ mod tests {
         (header, bytes)
     }
 
-    fn keys(secret: u8) -> SessionKeys {
-        Key::new([secret; 32]).session(&[1; 16], &[2; 16])
+    fn keys(shared: u8) -> SessionKeys {
+        SessionKeys::new(&[shared; 64])
     }
 
     #[test]
@@ -203,8 +270,8 @@ mod tests {
         let (header, bytes) = header(Kind::Data, 5, 2);
         let mut payload = vec![7; 1400];
         keys(1).seal(&header, &bytes, &mut payload);
-        assert_eq!(payload[..8], [194, 148, 196, 88, 218, 214, 82, 114]);
-        let tag = [58, 90, 172, 192, 182, 197, 147, 173, 44, 149, 249, 94, 69, 103, 137, 32];
+        assert_eq!(payload[..8], [78, 180, 143, 110, 196, 53, 58, 33]);
+        let tag = [41, 224, 76, 222, 74, 17, 116, 146, 108, 212, 156, 100, 32, 20, 182, 201];
         assert_eq!(payload[1384..], tag);
     }
 
@@ -213,12 +280,11 @@ mod tests {
         let (head, bytes) = header(Kind::Data, 5, 2);
         let mut sealed = [7; 40];
         keys(1).seal(&head, &bytes, &mut sealed);
-        let opens = |keys: SessionKeys, (head, bytes): (Header, [u8; 32]), sealed: &[u8]| {
+        let opens = |mut keys: SessionKeys, (head, bytes): (Header, [u8; 32]), sealed: &[u8]| {
             keys.open(&head, &bytes, &mut sealed.to_vec()).is_ok()
         };
         assert!(opens(keys(1), (head, bytes), &sealed));
         assert!(!opens(keys(2), (head, bytes), &sealed));
-        assert!(!opens(Key::new([1; 32]).session(&[1; 16], &[3; 16]), (head, bytes), &sealed));
         assert!(!opens(keys(1), header(Kind::Data, 6, 2), &sealed));
         assert!(!opens(keys(1), header(Kind::Data, 5, 1), &sealed));
         assert!(!opens(keys(1), header(Kind::Ping, 5, 2), &sealed));
@@ -230,6 +296,42 @@ mod tests {
         for len in 0..sealed.len() {
             assert!(!opens(keys(1), (head, bytes), &sealed[..len]), "{len}");
         }
+    }
+
+    #[test]
+    fn keys_change_by_generation_and_the_listener_follows() {
+        let (head, bytes) = header(Kind::Data, 5, 2);
+        let sealed = |keys: &SessionKeys| {
+            let mut sealed = [7; 40];
+            keys.seal(&head, &bytes, &mut sealed);
+            sealed
+        };
+        let (mut ours, mut theirs) = (keys(1), keys(1));
+        let generations: Vec<[u8; 40]> = (0..5)
+            .map(|_| {
+                let sealed = sealed(&ours);
+                ours.advance();
+                sealed
+            })
+            .collect();
+        let mut open = |i: usize| theirs.open(&head, &bytes, &mut generations[i].clone()).is_ok();
+        // In this one, in the next, once more in the one before; never two ahead or behind.
+        assert!(open(0) && !open(2) && open(1) && open(0) && open(1) && open(2));
+        assert!(!open(0) && open(1) && !open(4) && open(3) && open(4));
+        for (i, a) in generations.iter().enumerate() {
+            assert!(generations[i + 1..].iter().all(|b| a != b));
+        }
+        // What opens leaves the payload as it was sealed, whatever was tried before.
+        let mut payload = generations[3];
+        let mut late = keys(1);
+        (0..3).for_each(|_| late.advance());
+        assert_eq!(late.open(&head, &bytes, &mut payload), Ok(24));
+        assert_eq!(payload[..24], [7; 24]);
+        assert!(late.is_followed());
+        late.advance();
+        assert!(!late.is_followed());
+        assert_eq!(late.open(&head, &bytes, &mut generations[3].clone()), Ok(24));
+        assert!(!late.is_followed(), "that was of the generation before");
     }
 
     #[test]

@@ -326,7 +326,7 @@ impl Bank {
         &mut self,
         header: &Header,
         datagram: &Datagram<&[u8]>,
-        keys: Option<&SessionKeys>,
+        keys: Option<&mut SessionKeys>,
     ) -> Deposit {
         let bit = 1 << header.chunk;
         let same = |a: &Header, b: &Header| {
@@ -344,6 +344,7 @@ impl Bank {
         if crc::copy(datagram.words(), payload, slot) != datagram.crc() {
             return Deposit::Forged;
         }
+        let is_sealed = keys.is_some();
         if keys.is_some_and(|keys| keys.open(header, raw, slot).is_err()) {
             return Deposit::Forged;
         }
@@ -352,7 +353,7 @@ impl Bank {
         if self.have != self.all() {
             return Deposit::New;
         }
-        self.close_up(keys.is_some());
+        self.close_up(is_sealed);
         Deposit::Complete
     }
 
@@ -361,7 +362,7 @@ impl Bank {
     pub(super) fn collect(
         &mut self,
         (session, seq): (u64, u32),
-        keys: Option<&SessionKeys>,
+        mut keys: Option<&mut SessionKeys>,
     ) -> (u32, u32) {
         let Memory::Bank(bank) = &mut self.memory else { return (0, 0) };
         let Some(report) = bank.report() else { return (0, 0) };
@@ -383,6 +384,7 @@ impl Bank {
             let chunk = left.trailing_zeros() as usize;
             left &= left - 1;
             let header = Header { chunk: chunk as u16, ..header };
+            let keys = keys.as_deref_mut();
             if bank.chunk_mut(chunk).is_some_and(|(crc, slot)| proves(&header, crc, slot, keys)) {
                 good |= 1 << chunk;
             }
@@ -436,7 +438,7 @@ fn proves(
     header: &Header,
     crc: u32,
     slot: &mut [u8; CHUNK_BYTES],
-    keys: Option<&SessionKeys>,
+    keys: Option<&mut SessionKeys>,
 ) -> bool {
     let payload = &mut slot[..header.payload_bytes()];
     let mut raw = [0; HEADER_LEN];
@@ -575,16 +577,19 @@ impl Outgoing<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::seal::Key;
 
     fn keys() -> SessionKeys {
-        Key::new([1; 32]).session(&[2; 16], &[3; 16])
+        SessionKeys::new(&[1; 64])
     }
 
-    fn carry(bytes: usize, mode: Mode, keys: Option<&SessionKeys>, rotate: usize) -> Vec<u8> {
+    fn carry(bytes: usize, mode: Mode, keys: Option<SessionKeys>, rotate: usize) -> Vec<u8> {
         let mut sender = Bank::new();
         sender.buffer()[..bytes].iter_mut().enumerate().for_each(|(i, b)| *b = (i % 251) as u8);
-        sender.close(bytes, (5, 9), mode, keys);
+        sender.close(bytes, (5, 9), mode, keys.as_ref());
+        let mut keys = keys;
+        let mut deposit = |bank: &mut Bank, header: &Header, datagram: &Datagram<&[u8]>| {
+            bank.deposit(header, datagram, keys.as_mut())
+        };
         let burst = sender.burst(Chunks::MAX);
         let mut datagrams: Vec<_> = burst.datagrams().map(|outgoing| outgoing.to_vec()).collect();
         let n = datagrams.len();
@@ -597,10 +602,10 @@ mod tests {
             damaged[HEADER_LEN] ^= 1;
             let damaged = Datagram::new_checked(&damaged[..]).unwrap();
             let wanted = if i + 1 == n { Deposit::Complete } else { Deposit::New };
-            assert_eq!(receiver.deposit(&header, &damaged, keys), Deposit::Forged);
-            assert_eq!(receiver.deposit(&header, &datagram, keys), wanted);
-            assert_eq!(receiver.deposit(&header, &damaged, keys), Deposit::Forged);
-            assert_eq!(receiver.deposit(&header, &datagram, keys), Deposit::Duplicate);
+            assert_eq!(deposit(&mut receiver, &header, &damaged), Deposit::Forged);
+            assert_eq!(deposit(&mut receiver, &header, &datagram), wanted);
+            assert_eq!(deposit(&mut receiver, &header, &damaged), Deposit::Forged);
+            assert_eq!(deposit(&mut receiver, &header, &datagram), Deposit::Duplicate);
         }
         receiver.frame().to_vec()
     }
@@ -611,7 +616,7 @@ mod tests {
             let wanted: Vec<u8> = (0..bytes).map(|i| (i % 251) as u8).collect();
             for mode in [Mode::Datagrams, Mode::Stream] {
                 assert!(carry(bytes, mode, None, 1) == wanted, "{bytes} {mode:?}");
-                assert!(carry(bytes, mode, Some(&keys()), 3) == wanted, "{bytes} {mode:?} sealed");
+                assert!(carry(bytes, mode, Some(keys()), 3) == wanted, "{bytes} {mode:?} sealed");
             }
         }
     }
@@ -649,7 +654,7 @@ mod tests {
         ] {
             assert_eq!(deposit(other, None), Deposit::Forged);
         }
-        assert_eq!(deposit(Header { chunk: 1, ..first }, Some(&keys())), Deposit::Forged);
+        assert_eq!(deposit(Header { chunk: 1, ..first }, Some(&mut keys())), Deposit::Forged);
         assert_eq!(bank.missing(), 0b110);
     }
 }

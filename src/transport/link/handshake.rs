@@ -1,17 +1,20 @@
 //! How a session begins.
 //!
-//! The listener answers a HELLO that it likes with a WELCOME and forgets it. Session number and
-//! nonce of the WELCOME are derived from a secret, the sender's address and the HELLO; the
+//! The listener answers a HELLO that it likes with a WELCOME and forgets it. Session number, nonce
+//! and ephemeral key of the WELCOME are derived from a secret, the sender's address and the HELLO; the
 //! CONFIRM repeats the HELLO, so that they can be derived again. A session that is taken changes
-//! the secret: no CONFIRM works twice, and recorded ones are worth nothing.
+//! the secret: no CONFIRM works twice, recorded ones are worth nothing, and nobody can make the
+//! session's keys again.
 
 use std::net::SocketAddr;
 
 use super::LinkConfig;
 use crate::wire::hello::{
-    CONFIRM_LEN, Confirm, HELLO_LEN, HELLO_TAGGED, Hello, Name, Nonce, PROTOCOL, REFUSE_LEN,
-    REFUSE_TAGGED, Refusal, Refuse, RingInfo, Tag, WELCOME_LEN, WELCOME_TAGGED, Welcome,
+    CONFIRM_LEN, Confirm, HELLO_LEN, HELLO_SEEN, Hello, Name, Nonce, PROTOCOL, REFUSE_LEN,
+    REFUSE_TAGGED, Refusal, Refuse, RingInfo, Tag, WELCOME_LEN, WELCOME_SEEN, WELCOME_TAGGED,
+    Welcome,
 };
+use crate::wire::noise::{Ephemeral, MESSAGE_LEN, Message};
 use crate::wire::seal::{Key, SessionKeys, derive, is_equal};
 
 /// What both ends know of a session that they agreed on.
@@ -27,16 +30,25 @@ pub(super) struct Agreed {
     pub(super) peer: RingInfo,
 }
 
-fn hello_tag(key: &Key, hello: &[u8; HELLO_LEN]) -> Tag {
-    key.tag("LEAP hello", &[&hello[..HELLO_TAGGED]])
-}
-
-fn welcome_tag(key: &Key, session: u64, welcome: &[u8; WELCOME_LEN], hello: &[u8]) -> Tag {
-    key.tag("LEAP welcome", &[&session.to_le_bytes(), &welcome[..WELCOME_TAGGED], hello])
+/// Over the offer of `session` that answers `hello`.
+fn welcome_tag(
+    keys: &SessionKeys,
+    session: u64,
+    welcome: &[u8; WELCOME_LEN],
+    hello: &[u8; HELLO_LEN],
+) -> Tag {
+    keys.tag("LEAP welcome", &[&session.to_le_bytes(), &welcome[..WELCOME_TAGGED], hello])
 }
 
 fn confirm_tag(keys: &SessionKeys, session: u64, confirm: &Confirm) -> Tag {
-    keys.confirm(&[&session.to_le_bytes(), &confirm.hello, &confirm.welcome_nonce])
+    let parts: [&[u8]; 3] = [&session.to_le_bytes(), &confirm.hello, &confirm.welcome_nonce];
+    keys.tag("LEAP confirm", &parts)
+}
+
+/// A HELLO without its greeting, and that.
+fn split(hello: &[u8; HELLO_LEN]) -> (&[u8], &Message) {
+    let (seen, greeting) = hello.split_at(HELLO_SEEN);
+    (seen, greeting.first_chunk().expect("the greeting is a HELLO's end"))
 }
 
 fn refuse_tag(key: &Key, refuse: &[u8; REFUSE_LEN]) -> Tag {
@@ -52,22 +64,21 @@ fn check_has_key(prev: bool, next: bool) -> Result<(), Refusal> {
     }
 }
 
-/// The connector's HELLO.
+/// The connector's HELLO; with a key, `ephemeral` is its share of the exchange.
 pub(super) fn hello(
     config: &LinkConfig,
     instance: u64,
-    nonce: Nonce,
+    (nonce, ephemeral): (Nonce, &Ephemeral),
     resume: u64,
 ) -> [u8; HELLO_LEN] {
-    let node = config.node.clone();
-    let has_key = config.key.is_some();
-    let hello =
-        Hello { protocol: PROTOCOL, has_key, instance, nonce, resume, node, tag: Tag::default() };
+    let (node, has_key) = (config.node.clone(), config.key.is_some());
+    let greeting = [0; MESSAGE_LEN];
+    let hello = Hello { protocol: PROTOCOL, has_key, instance, nonce, resume, node, greeting };
     let mut bytes = [0; HELLO_LEN];
     hello.emit(&mut bytes);
     if let Some(key) = &config.key {
-        let tag = hello_tag(key, &bytes);
-        bytes[HELLO_TAGGED..].copy_from_slice(&tag);
+        let greeting = key.end(ephemeral, split(&bytes).0).greeting();
+        bytes[HELLO_SEEN..].copy_from_slice(&greeting);
     }
     bytes
 }
@@ -122,7 +133,7 @@ pub(super) struct Unfit {
 /// that takes it. `None` if it answers something else.
 pub(super) fn accept_welcome(
     config: &LinkConfig,
-    hello: &[u8; HELLO_LEN],
+    (hello, ephemeral): (&[u8; HELLO_LEN], &Ephemeral),
     (from, session): (SocketAddr, u64),
     payload: &[u8],
 ) -> Option<Result<(Agreed, [u8; CONFIRM_LEN]), Unfit>> {
@@ -137,17 +148,24 @@ pub(super) fn accept_welcome(
     if let Err(refusal) = check_has_key(config.key.is_some(), welcome.has_key) {
         return unfit(refusal, false);
     }
-    let bytes = payload.first_chunk()?;
-    if let Some(key) = &config.key
-        && !is_equal(&welcome_tag(key, session, bytes, hello), &welcome.tag)
-    {
-        return unfit(Refusal::KeyDiffers, false);
-    }
+    let keys = match &config.key {
+        None => None,
+        Some(key) => {
+            let Some(shared) = key.end(ephemeral, split(hello).0).finish(&welcome.answer) else {
+                return unfit(Refusal::KeyDiffers, false);
+            };
+            let keys = SessionKeys::new(&shared);
+            let tag = welcome_tag(&keys, session, payload.first_chunk()?, hello);
+            // Whoever changed the rest is not who answered.
+            if !is_equal(&tag, &welcome.tag) {
+                return None;
+            }
+            Some(keys)
+        }
+    };
     if let Err(refusal) = config.node.check_next(&welcome.node) {
         return unfit(refusal, config.key.is_some());
     }
-    let nonce = hello.get(16..32)?.try_into().ok()?;
-    let keys = config.key.as_ref().map(|key| key.session(&nonce, &welcome.nonce));
     let mut confirm = Confirm { hello: *hello, welcome_nonce: welcome.nonce, tag: Tag::default() };
     if let Some(keys) = &keys {
         confirm.tag = confirm_tag(keys, session, &confirm);
@@ -189,8 +207,9 @@ impl Offers {
         };
         let check = || {
             check_has_key(hello.has_key, config.key.is_some())?;
+            let (seen, greeting) = split(raw);
             if let Some(key) = &config.key
-                && !is_equal(&hello_tag(key, raw), &hello.tag)
+                && !key.end(&Ephemeral::default(), seen).is_greeted(greeting)
             {
                 return Err(Refusal::KeyDiffers);
             }
@@ -202,7 +221,8 @@ impl Offers {
         }
     }
 
-    fn derive(&self, from: SocketAddr, hello: &[u8; HELLO_LEN]) -> (u64, Nonce) {
+    /// Session, nonce and ephemeral key of the offer to who sends this HELLO from there.
+    fn derive(&self, from: SocketAddr, hello: &[u8; HELLO_LEN]) -> (u64, Nonce, Ephemeral) {
         let ip = match from.ip().to_canonical() {
             std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
             std::net::IpAddr::V6(ip) => ip.octets(),
@@ -211,18 +231,20 @@ impl Offers {
         let bytes: [u8; 24] = derive(&self.secret, "LEAP offer", &parts);
         let (session, nonce) = bytes.split_at(8);
         let session = u64::from_le_bytes(session.try_into().expect("split at 8"));
-        (session.max(1), nonce.try_into().expect("24 - 8 bytes are left"))
+        let nonce = nonce.try_into().expect("24 - 8 bytes are left");
+        (session.max(1), nonce, derive(&self.secret, "LEAP ephemeral", &parts))
     }
 
-    /// The offer for a HELLO that fits: the session's number, and the WELCOME.
+    /// The offer for a HELLO that fits: the session's number, and the WELCOME. `None` if it leads to no
+    /// keys.
     pub(super) fn welcome(
         &self,
         config: &LinkConfig,
         from: SocketAddr,
         hello: &[u8; HELLO_LEN],
         hello_nonce: Nonce,
-    ) -> (u64, [u8; WELCOME_LEN]) {
-        let (session, nonce) = self.derive(from, hello);
+    ) -> Option<(u64, [u8; WELCOME_LEN])> {
+        let (session, nonce, ephemeral) = self.derive(from, hello);
         let welcome = Welcome {
             has_key: config.key.is_some(),
             n_banks: config.n_banks as u32,
@@ -230,15 +252,19 @@ impl Offers {
             hello_nonce,
             nonce,
             node: config.node.clone(),
+            answer: [0; MESSAGE_LEN],
             tag: Tag::default(),
         };
         let mut bytes = [0; WELCOME_LEN];
         welcome.emit(&mut bytes);
         if let Some(key) = &config.key {
-            let tag = welcome_tag(key, session, &bytes, hello);
+            let (seen, greeting) = split(hello);
+            let (answer, shared) = key.end(&ephemeral, seen).answer(greeting)?;
+            bytes[WELCOME_SEEN..WELCOME_TAGGED].copy_from_slice(&answer);
+            let tag = welcome_tag(&SessionKeys::new(&shared), session, &bytes, hello);
             bytes[WELCOME_TAGGED..].copy_from_slice(&tag);
         }
-        (session, bytes)
+        Some((session, bytes))
     }
 
     /// The session that a CONFIRM takes, if it was offered and nobody took one since.
@@ -249,11 +275,19 @@ impl Offers {
         payload: &[u8],
     ) -> Option<Agreed> {
         let confirm = Confirm::parse(payload).ok()?;
-        if self.derive(from, &confirm.hello) != (session, confirm.welcome_nonce) {
+        let (offered, nonce, ephemeral) = self.derive(from, &confirm.hello);
+        if (offered, nonce) != (session, confirm.welcome_nonce) {
             return None;
         }
         let Judged::Fits(hello) = self.judge(config, &confirm.hello) else { return None };
-        let keys = config.key.as_ref().map(|key| key.session(&hello.nonce, &confirm.welcome_nonce));
+        let (seen, greeting) = split(&confirm.hello);
+        let keys = match &config.key {
+            None => None,
+            Some(key) => {
+                let (_, shared) = key.end(&ephemeral, seen).answer(greeting)?;
+                Some(SessionKeys::new(&shared))
+            }
+        };
         if let Some(keys) = &keys
             && !is_equal(&confirm_tag(keys, session, &confirm), &confirm.tag)
         {

@@ -40,7 +40,7 @@ pub use crate::sys::net::Sending;
 use crate::wire::Error;
 use crate::wire::datagram::{DATAGRAM_BYTES, Datagram, HEADER_LEN, Header, Kind, TAG_BYTES};
 use crate::wire::hello::RingInfo;
-use crate::wire::seal::{Key, SessionKeys};
+use crate::wire::seal::{Key, SessionKeys, derive};
 
 /// A neighbour that says nothing for so long is lost.
 pub const LOST_US: Micros = 1_000_000;
@@ -72,6 +72,11 @@ impl LinkConfig {
     /// With 16 banks.
     pub fn new(node: RingInfo, key: Option<Key>, seed: [u8; 32]) -> LinkConfig {
         LinkConfig { node, key, n_banks: 16, seed }
+    }
+
+    /// The seed has been used: from the one that is here now nobody finds it again, nor what came of it.
+    pub(in crate::transport) fn spend_seed(&mut self) {
+        self.seed = derive(&self.seed, "LEAP spent seed", &[]);
     }
 }
 
@@ -253,7 +258,7 @@ fn send_control(
 fn open_control<'a>(
     header: &Header,
     bytes: &'a mut [u8],
-    keys: Option<&SessionKeys>,
+    keys: Option<&mut SessionKeys>,
 ) -> Result<&'a [u8], Error> {
     let (raw, payload) = bytes.split_at_mut(HEADER_LEN);
     let len = match keys {

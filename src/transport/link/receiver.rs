@@ -32,6 +32,9 @@ const LOOK_AHEAD: u32 = 4;
 /// HELLOs and CONFIRMs that are looked at in [`GREETING_SPAN_US`]: strangers cost no more.
 const GREETINGS_MAX: u32 = 32;
 const GREETING_SPAN_US: Micros = 10_000;
+/// HELLOs that are answered in that time if an answer takes a key exchange, a third of a millisecond on a
+/// small board: recorded ones are good for that.
+const EXCHANGES_MAX: u32 = 4;
 /// After so much silence the sender is told where this node is, which may have moved; how often, and
 /// how long.
 const CALL_US: Micros = 300_000;
@@ -51,6 +54,8 @@ pub struct LinkIn {
     joiner: Joiner,
     /// Greetings since the start of a span.
     greetings: (u32, Micros),
+    /// HELLOs among them that led to a key exchange.
+    exchanges: u32,
     /// The node left the oldest frame for later.
     is_left: bool,
     serviced_at: Micros,
@@ -114,13 +119,14 @@ impl LinkIn {
         LinkIn::with_banks((0..tensor::BANKS).map(bank).collect(), config)
     }
 
-    fn with_banks(banks: Box<[Bank]>, config: LinkConfig) -> LinkIn {
+    fn with_banks(banks: Box<[Bank]>, mut config: LinkConfig) -> LinkIn {
         assert!(config.n_banks.is_power_of_two());
         assert!((2..=BANKS_MAX).contains(&config.n_banks));
         let mut seed = config.seed;
         // Another sequence than the sending half's.
         seed[0] ^= 0x80;
         let mut random = Randomness::new(seed);
+        config.spend_seed();
         let offers = Offers::new(random.draw(), random.id());
         LinkIn {
             banks,
@@ -132,6 +138,7 @@ impl LinkIn {
             offered: None,
             joiner: Joiner::new(),
             greetings: (0, 0),
+            exchanges: 0,
             is_left: false,
             serviced_at: 0,
             stats: Stats::default(),
@@ -315,7 +322,7 @@ impl LinkIn {
             session.see(now, seq.wrapping_add(1));
             return bank.take(bytes).ok();
         }
-        let deposit = self.banks[index].deposit(header, &datagram, session.agreed.keys.as_ref());
+        let deposit = self.banks[index].deposit(header, &datagram, session.agreed.keys.as_mut());
         match deposit {
             Deposit::Forged => return None,
             Deposit::Duplicate => self.stats.duplicates += 1,
@@ -385,7 +392,7 @@ impl LinkIn {
                 break;
             }
             let id = (session.agreed.id, seq);
-            let (n_good, n_bad) = self.banks[index].collect(id, session.agreed.keys.as_ref());
+            let (n_good, n_bad) = self.banks[index].collect(id, session.agreed.keys.as_mut());
             self.stats.dropped += u64::from(n_bad);
             self.stats.datagrams += u64::from(n_good);
             if n_good == 0 {
@@ -418,7 +425,7 @@ impl LinkIn {
         if !is_newer {
             return None;
         }
-        let payload = open_control(header, bytes, session.agreed.keys.as_ref()).ok()?;
+        let payload = open_control(header, bytes, session.agreed.keys.as_mut()).ok()?;
         let ping = Ping::parse(payload).ok()?;
         session.newest_ping = Some(header.counter());
         session.move_to(from);
@@ -448,7 +455,7 @@ impl LinkIn {
         wire: &mut impl Wire,
     ) -> bool {
         if now >= self.greetings.1 + GREETING_SPAN_US {
-            self.greetings = (0, now);
+            (self.greetings, self.exchanges) = ((0, now), 0);
         }
         self.greetings.0 += 1;
         if self.greetings.0 > GREETINGS_MAX {
@@ -493,7 +500,14 @@ impl LinkIn {
             }
         }
         let Some(raw) = payload.first_chunk::<HELLO_LEN>() else { return false };
-        let (session, welcome) = self.offers.welcome(&self.config, from, raw, hello.nonce);
+        if self.config.key.is_some() {
+            self.exchanges += 1;
+            if self.exchanges > EXCHANGES_MAX {
+                return false;
+            }
+        }
+        let offer = self.offers.welcome(&self.config, from, raw, hello.nonce);
+        let Some((session, welcome)) = offer else { return false };
         send_control(wire, from, (Kind::Welcome, session, 0), None, &welcome);
         self.offered = Some(from);
         true

@@ -16,6 +16,7 @@ use crate::transport::Micros;
 use crate::wire::control::{Ack, Chunks, PING_LEN, Ping};
 use crate::wire::datagram::{CHUNK_BYTES, HEADER_LEN, Header, Kind, SLOTS_BYTES, TAG_BYTES};
 use crate::wire::hello::{CONFIRM_LEN, HELLO_LEN, RingInfo};
+use crate::wire::noise::Ephemeral;
 use crate::wire::seal::Randomness;
 
 /// First and longest pause between two HELLOs.
@@ -32,6 +33,9 @@ const ASTRAY_MAX: u32 = 8;
 /// A session without keys that is lost for so long is not asked for again, but for another: whatever
 /// strangers made of the one here, the neighbour may be well.
 const RESUME_US: Micros = 10_000_000;
+/// A generation of a sealed session's keys ends after so long, or so many bytes of frames.
+const GENERATION_US: Micros = 120_000_000;
+const GENERATION_BYTES: u64 = 1 << 30;
 /// The last frame number of a sealed session, so that no nonce comes twice.
 const SEALED_SEQ_MAX: u32 = u32::MAX - 1024;
 
@@ -61,6 +65,8 @@ pub struct LinkOut {
 /// The HELLO that is being repeated.
 struct Attempt {
     hello: [u8; HELLO_LEN],
+    /// What its share of the key exchange is made from.
+    ephemeral: Ephemeral,
     resume: u64,
     at: Micros,
     sent_at: Micros,
@@ -84,6 +90,7 @@ struct Session {
     newest_answer: Option<u64>,
     /// Answers in a row that do not fit what was acknowledged.
     n_astray: u32,
+    generation: Generation,
     base: u32,
     sent: u32,
     head: u32,
@@ -100,6 +107,15 @@ struct Session {
     is_ping_answered: bool,
     probe_at: Micros,
     probes: u32,
+}
+
+/// How far a generation of keys has come.
+struct Generation {
+    number: u32,
+    /// Its first frame.
+    first: u32,
+    bytes: u64,
+    end_at: Micros,
 }
 
 /// What is known of a frame on the way.
@@ -143,7 +159,7 @@ impl LinkOut {
 
     fn with_banks(
         banks: Box<[Bank]>,
-        config: LinkConfig,
+        mut config: LinkConfig,
         mode: Mode,
         address: SocketAddr,
         now: Micros,
@@ -151,8 +167,10 @@ impl LinkOut {
         assert!(config.n_banks.is_power_of_two());
         assert!((2..=BANKS_MAX).contains(&config.n_banks));
         let mut random = Randomness::new(config.seed);
+        config.spend_seed();
         let instance = random.id();
-        let hello = handshake::hello(&config, instance, random.draw(), 0);
+        let ephemeral = random.draw();
+        let hello = handshake::hello(&config, instance, (random.draw(), &ephemeral), 0);
         LinkOut {
             banks,
             config,
@@ -163,6 +181,7 @@ impl LinkOut {
             progress: Progress::new(),
             attempt: Attempt {
                 hello,
+                ephemeral,
                 resume: 0,
                 at: now,
                 sent_at: now,
@@ -260,12 +279,26 @@ impl LinkOut {
         let bank = &mut self.banks[bank(session.head, self.config.n_banks as u32)];
         let agreed = &session.agreed;
         bank.close(bytes, (agreed.id, session.head), self.mode, agreed.keys.as_ref());
+        session.generation.bytes += u64::from(bank.travel_bytes());
         session.head = session.head.wrapping_add(1);
     }
 
     /// Frames committed and not acknowledged.
     pub fn in_flight(&self) -> usize {
         self.session.as_ref().map_or(0, |s| s.head.wrapping_sub(s.base) as usize)
+    }
+
+    #[cfg(test)]
+    pub(super) fn generation(&self) -> u32 {
+        self.session.as_ref().map_or(0, |session| session.generation.number)
+    }
+
+    /// As if so much had been sealed.
+    #[cfg(test)]
+    pub(super) fn count_sealed(&mut self, bytes: u64) {
+        if let Some(session) = &mut self.session {
+            session.generation.bytes += bytes;
+        }
     }
 
     #[cfg(test)]
@@ -309,10 +342,11 @@ impl LinkOut {
 
     /// Starts again with HELLO.
     fn greet(&mut self, now: Micros, resume: u64) {
-        let nonce = self.random.draw();
-        let hello = handshake::hello(&self.config, self.instance, nonce, resume);
+        let (nonce, ephemeral) = (self.random.draw(), self.random.draw());
+        let hello = handshake::hello(&self.config, self.instance, (nonce, &ephemeral), resume);
         let Attempt { counter, sent_at, .. } = self.attempt;
-        self.attempt = Attempt { hello, resume, at: now, sent_at, pause: HELLO_US.0, counter };
+        let (at, pause) = (now, HELLO_US.0);
+        self.attempt = Attempt { hello, ephemeral, resume, at, sent_at, pause, counter };
     }
 
     // What arrives
@@ -346,7 +380,8 @@ impl LinkOut {
             return true;
         }
         let place = (from, header.session);
-        match handshake::accept_welcome(&self.config, &self.attempt.hello, place, body) {
+        let ours = (&self.attempt.hello, &self.attempt.ephemeral);
+        match handshake::accept_welcome(&self.config, ours, place, body) {
             None => false,
             Some(Err(Unfit { refusal, name, is_proven })) => {
                 let by_peer = false;
@@ -388,11 +423,11 @@ impl LinkOut {
         header: &Header,
         bytes: &mut [u8],
     ) -> bool {
-        let Some(offer) = &self.offer else { return false };
+        let Some(offer) = &mut self.offer else { return false };
         if offer.agreed.id != header.session || offer.agreed.from != from {
             return false;
         }
-        let Some(ack) = answer(header, bytes, &offer.agreed) else { return false };
+        let Some(ack) = answer(header, bytes, &mut offer.agreed) else { return false };
         let Some(offer) = self.offer.take() else { return false };
         if self.session.is_some() {
             self.progress.tell(Event::Reset);
@@ -429,7 +464,7 @@ impl LinkOut {
         if !is_known || !is_newer {
             return None;
         }
-        let ack = answer(header, bytes, &session.agreed)?;
+        let ack = answer(header, bytes, &mut session.agreed)?;
         session.newest_answer = Some(header.counter());
         if session.agreed.from != from {
             session.agreed.from = from;
@@ -519,6 +554,7 @@ impl LinkOut {
         }
         self.handshake(now, wire);
         let Some(session) = &mut self.session else { return };
+        session.change_keys(now);
         let path = &mut self.path;
         session.send_frames(now, wire, path, (&self.banks, &mut self.sent), &mut self.stats);
         session.ask(now, wire, path, &self.banks, self.mode);
@@ -603,8 +639,8 @@ pub(super) fn bank(seq: u32, n_banks: u32) -> usize {
     (seq % n_banks) as usize
 }
 
-fn answer(header: &Header, bytes: &mut [u8], agreed: &Agreed) -> Option<Ack> {
-    let payload = open_control(header, bytes, agreed.keys.as_ref()).ok()?;
+fn answer(header: &Header, bytes: &mut [u8], agreed: &mut Agreed) -> Option<Ack> {
+    let payload = open_control(header, bytes, agreed.keys.as_mut()).ok()?;
     Ack::parse(payload).ok()
 }
 
@@ -626,6 +662,7 @@ impl Session {
             counter: 0,
             newest_answer: Some(counter),
             n_astray: 0,
+            generation: Generation { number: 0, first: 0, bytes: 0, end_at: now + GENERATION_US },
             base: 0,
             sent: 0,
             head: 0,
@@ -648,6 +685,19 @@ impl Session {
     fn is_in_touch(&mut self, ack: &Ack) -> bool {
         let is_echo_new = std::mem::replace(&mut self.echo, ack.echo) != ack.echo;
         is_echo_new || ack.next != self.base
+    }
+
+    /// Begins another generation of keys, if this one is at its end: not before the neighbour uses it too,
+    /// and has all frames of the one before.
+    fn change_keys(&mut self, now: Micros) {
+        let Some(keys) = &mut self.agreed.keys else { return };
+        let Generation { number, first, bytes, end_at } = self.generation;
+        let is_over = now >= end_at || bytes >= GENERATION_BYTES;
+        if is_over && keys.is_followed() && !is_before(self.base, first) {
+            keys.advance();
+            let (number, end_at) = (number + 1, now + GENERATION_US);
+            self.generation = Generation { number, first: self.head, bytes: 0, end_at };
+        }
     }
 
     /// The oldest frame on the way has arrived.
