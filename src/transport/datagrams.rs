@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::doubt::Doubt;
 use super::link::{LinkIn, LinkOut, Links, Wire};
 use super::options::{Clock, Options, mapped};
+use super::resolver::{Resolver, unresolved};
 use super::{Endpoint, Error, Micros};
 use crate::sys::net::{DatagramSocket, MESSAGE_BYTES};
 use crate::wire::datagram;
@@ -40,6 +41,9 @@ pub trait Carrier: Wire + Send {
     /// Sleeps until something comes, for `timeout` at most.
     fn wait(&self, timeout: Duration);
 
+    /// Keeps what the user should know, once.
+    fn tell(&mut self, notice: &str);
+
     /// What the user should know: one line each.
     fn notices(&self) -> &[String];
 }
@@ -49,6 +53,7 @@ pub struct Datagrams<C> {
     options: Options,
     links: Links,
     carrier: C,
+    resolver: Resolver,
     /// For a message that is received.
     room: Box<[u8]>,
     /// How many messages to ask for next: all after a go that got what it asked for, else one, as a
@@ -84,16 +89,25 @@ impl<C: Carrier> Datagrams<C> {
     pub(super) fn new(
         mut options: Options,
         carrier: C,
-        (address, next): (SocketAddr, Option<SocketAddr>),
+        (address, resolver): (SocketAddr, Resolver),
         prev: LinkIn,
     ) -> Datagrams<C> {
         options.config.spend_seed();
         let links = Links { next: None, prev: Some(prev) };
         let clock = Clock::start();
         let room = vec![0; MESSAGE_BYTES].into_boxed_slice();
-        let doubt = None;
-        let mut node =
-            Datagrams { options, links, carrier, room, n_wanted: 1, doubt, clock, address };
+        let (next, doubt) = (resolver.address(), None);
+        let mut node = Datagrams {
+            options,
+            links,
+            carrier,
+            resolver,
+            room,
+            n_wanted: 1,
+            doubt,
+            clock,
+            address,
+        };
         if let Some(next) = next {
             node.set_next(next);
         }
@@ -106,6 +120,22 @@ impl<C: Carrier> Datagrams<C> {
             && let Some(unheard) = doubt.turn(now, next.is_heard())
         {
             next.on_unheard(unheard);
+        }
+    }
+
+    /// Goes after a next node that is missed.
+    fn follow_next(&mut self, now: Micros) {
+        match self.resolver.turn(now, self.links.is_next_missed()) {
+            None => {}
+            Some(Err(e)) => self.carrier.tell(&unresolved(&e)),
+            Some(Ok(address)) => match &mut self.links.next {
+                Some(next) => {
+                    let address = mapped(address, self.address.is_ipv6());
+                    next.set_address(address, now);
+                    self.doubt = Some(Doubt::new(address, now));
+                }
+                None => self.set_next(address),
+            },
         }
     }
 
@@ -145,6 +175,7 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
         let start = self.clock.now();
         let end = start.saturating_add(wait.as_micros() as Micros);
         let spin_end = start + self.options.spin.as_micros() as Micros;
+        self.follow_next(start);
         self.links.transmit(start, &mut self.carrier);
         self.doubt(start);
         let mut now = start;

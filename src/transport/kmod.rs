@@ -42,7 +42,7 @@ impl Kmod {
     /// [`Error::Kernel`] if the module is not to be used; else as for UDP.
     pub fn open(options: Options) -> Result<Kmod, Error> {
         let device = Device::open().map_err(|source| Error::Kernel { source })?;
-        let (listen, next) = options.addresses()?;
+        let (listen, resolver) = options.addresses()?;
         // Frames are the module's, which the system would look for this socket to join.
         let (socket, address) = datagrams::listen(listen, DatagramSocket::bind_single)?;
         device.set_port(address).map_err(|source| Error::Kernel { source })?;
@@ -51,7 +51,7 @@ impl Kmod {
         let notices = datagrams::poll_device(&socket, options.busy_poll_us).into_iter().collect();
         let room = vec![0; CHUNKS_MAX * DATAGRAM_BYTES].into_boxed_slice();
         let module = Module { socket, device, dest: None, room, notices };
-        Ok(Datagrams::new(options, module, (address, next), prev))
+        Ok(Datagrams::new(options, module, (address, resolver), prev))
     }
 
     /// Whether the module is there, and may be opened.
@@ -78,13 +78,6 @@ impl Module {
                 self.tell(&format!("frames leave through the socket, not the module: {e}"));
                 false
             }
-        }
-    }
-
-    fn tell(&mut self, notice: &str) {
-        if !self.notices.iter().any(|told| told == notice) {
-            log::info!("{notice}");
-            self.notices.push(notice.to_owned());
         }
     }
 }
@@ -149,6 +142,13 @@ impl Carrier for Module {
 
     fn wait(&self, timeout: Duration) {
         net::wait(&[(self.socket.as_fd(), false), (self.device.as_fd(), false)], timeout);
+    }
+
+    fn tell(&mut self, notice: &str) {
+        if !self.notices.iter().any(|told| told == notice) {
+            log::info!("{notice}");
+            self.notices.push(notice.to_owned());
+        }
     }
 
     fn notices(&self) -> &[String] {

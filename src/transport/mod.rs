@@ -13,6 +13,7 @@ pub mod kmod;
 pub mod link;
 pub mod loopback;
 pub mod options;
+mod resolver;
 pub mod tcp;
 pub mod udp;
 
@@ -56,7 +57,7 @@ pub trait Endpoint: Send {
     /// Where the previous node reaches this one.
     fn local_address(&self) -> SocketAddr;
 
-    /// What the user should know: one line each.
+    /// What the user should know: one line each, more of them as time goes by.
     fn notices(&self) -> &[String];
 }
 

@@ -1,9 +1,11 @@
 //! What carriers over sockets are opened with.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::link::LinkConfig;
+use super::resolver::Resolver;
 use super::{Error, Micros};
 
 /// A host name or address, and a port.
@@ -27,16 +29,44 @@ impl Place {
     /// # Errors
     /// [`Error::Resolve`].
     pub fn resolve(&self, wanted: impl Fn(&SocketAddr) -> bool) -> Result<SocketAddr, Error> {
+        self.resolve_by(by_system, wanted)
+    }
+
+    /// The same, where names are resolved by `resolve`.
+    pub(super) fn resolve_by(
+        &self,
+        resolve: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+        wanted: impl Fn(&SocketAddr) -> bool,
+    ) -> Result<SocketAddr, Error> {
         let fail = |source| Error::Resolve { host: self.host.clone(), source };
-        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        let host = self.bare();
         if host.eq_ignore_ascii_case("localhost") {
             let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
             let mut places = loopback.into_iter().map(|ip: IpAddr| SocketAddr::new(ip, self.port));
             return places.find(wanted).ok_or_else(|| fail(None));
         }
-        let mut found = (host, self.port).to_socket_addrs().map_err(|source| fail(Some(source)))?;
-        found.find(wanted).ok_or_else(|| fail(None))
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            let address = SocketAddr::new(ip, self.port);
+            return if wanted(&address) { Ok(address) } else { Err(fail(None)) };
+        }
+        let found = resolve(host, self.port).map_err(|source| fail(Some(source)))?;
+        found.into_iter().find(wanted).ok_or_else(|| fail(None))
     }
+
+    /// Whether somebody has to be asked for its address.
+    pub fn is_name(&self) -> bool {
+        let host = self.bare();
+        host.parse::<IpAddr>().is_err() && !host.eq_ignore_ascii_case("localhost")
+    }
+
+    fn bare(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
+/// All addresses that the system knows for a name.
+fn by_system(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok((host, port).to_socket_addrs()?.collect())
 }
 
 /// What a node's carrier needs.
@@ -46,8 +76,11 @@ pub struct Options {
     pub config: LinkConfig,
     /// Where the previous node reaches this one.
     pub listen: Place,
-    /// The next node; none if it is not known yet.
+    /// The next node; none if it is not known yet. A name is resolved while links are serviced, and
+    /// again when the node is missed.
     pub next: Option<Place>,
+    /// What resolves names: the system, but in tests.
+    pub resolve: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
     /// How long to look for datagrams before sleeping until one comes.
     pub spin: Duration,
     /// How long the kernel polls the network device before it sleeps, in microseconds; 0: not.
@@ -57,18 +90,14 @@ pub struct Options {
 impl Options {
     /// For `config`, listening at `listen`: spins for 50 microseconds.
     pub fn new(config: LinkConfig, listen: Place, next: Option<Place>) -> Options {
-        Options { config, listen, next, spin: Duration::from_micros(50), busy_poll_us: 0 }
+        let spin = Duration::from_micros(50);
+        Options { config, listen, next, resolve: by_system, spin, busy_poll_us: 0 }
     }
 
-    /// Addresses of this node and of the next one, in a family that a socket here reaches.
-    pub(super) fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>), Error> {
-        let listen = self.listen.resolve(|_| true)?;
-        let reaches = |next: &SocketAddr| {
-            let takes_both = listen.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-            takes_both || listen.is_ipv4() == next.is_ipv4()
-        };
-        let next = self.next.as_ref().map(|next| next.resolve(reaches)).transpose()?;
-        Ok((listen, next))
+    /// The address of this node, and where the next one is.
+    pub(super) fn addresses(&self) -> Result<(SocketAddr, Resolver), Error> {
+        let listen = self.listen.resolve_by(self.resolve, |_| true)?;
+        Ok((listen, Resolver::new(self, listen)?))
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::doubt;
 use super::link::{Burst, LOST_US, LinkIn, LinkOut, Links, Mode, Sending, State, Unheard, Wire};
 use super::options::{Clock, Options, mapped};
+use super::resolver::{Resolver, unresolved};
 use super::{Endpoint, Error, Micros};
 use crate::sys::net;
 use crate::wire::datagram::{HEADER_LEN, SLOTS_BYTES, is_forward};
@@ -42,6 +43,7 @@ pub struct Tcp {
     options: Options,
     links: Links,
     listener: TcpListener,
+    resolver: Resolver,
     next_address: Option<SocketAddr>,
     next: Option<Input>,
     prev: Vec<Input>,
@@ -249,7 +251,7 @@ impl Tcp {
     /// # Errors
     /// A host that cannot be found, an address that cannot be listened on.
     pub fn open(options: Options) -> Result<Tcp, Error> {
-        let (listen, next) = options.addresses()?;
+        let (listen, resolver) = options.addresses()?;
         let fail = |source| Error::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
@@ -259,6 +261,7 @@ impl Tcp {
             options,
             links,
             listener,
+            resolver,
             next_address: None,
             next: None,
             prev: Vec::with_capacity(STRANGERS_MAX + 2),
@@ -272,10 +275,35 @@ impl Tcp {
             address,
             notices: Vec::new(),
         };
-        if let Some(next) = next {
+        if let Some(next) = tcp.resolver.address() {
             tcp.set_next(next);
         }
         Ok(tcp)
+    }
+
+    /// Goes after a next node that is missed.
+    fn follow_next(&mut self, now: Micros) {
+        match self.resolver.turn(now, self.links.is_next_missed()) {
+            None => {}
+            Some(Err(e)) => self.tell(&unresolved(&e)),
+            Some(Ok(address)) if self.links.next.is_none() => self.set_next(address),
+            Some(Ok(address)) => {
+                let address = mapped(address, self.address.is_ipv6());
+                self.disconnect(now);
+                if let Some(next) = &mut self.links.next {
+                    next.set_address(address, now);
+                }
+                self.next_address = Some(address);
+                (self.connect_at, self.pause) = (now, CONNECT_US.0);
+                (self.refused_at, self.is_doubted) = (None, false);
+            }
+        }
+    }
+
+    fn tell(&mut self, notice: &str) {
+        if !self.notices.iter().any(|told| told == notice) {
+            self.notices.push(notice.to_owned());
+        }
     }
 
     // The connection to the next node
@@ -510,6 +538,7 @@ impl Endpoint for Tcp {
         let start = self.clock.now();
         let end = start.saturating_add(wait.as_micros() as Micros);
         let spin_end = start + self.options.spin.as_micros() as Micros;
+        self.follow_next(start);
         self.transmit(start);
         let mut n_received = self.receive_all(start);
         let mut now = start;

@@ -1,7 +1,9 @@
 //! Carriers over real sockets on this machine: a ring of two that sends frames around.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::link::{Event, LinkConfig, State};
@@ -280,12 +282,60 @@ fn hosts_and_addresses_that_do_not_exist_are_told() {
         };
         let fail = |options| open(options).err().unwrap().to_string();
         assert!(fail(options("192.0.2.1", None)).starts_with("cannot listen on 192.0.2.1"));
-        let nowhere = Some(Place::new("no.such.host.invalid", 1));
         assert_eq!(
-            fail(options("127.0.0.1", nowhere)),
+            fail(options("no.such.host.invalid", None)),
             "cannot find the host no.such.host.invalid"
         );
         let other_family = Some(Place::new("::1", 1));
         assert_eq!(fail(options("127.0.0.1", other_family)), "cannot find the host ::1");
+    }
+}
+
+/// What the names of a test stand for.
+static HOSTS: Mutex<BTreeMap<String, SocketAddr>> = Mutex::new(BTreeMap::new());
+
+fn from_hosts(host: &str, _: u16) -> io::Result<Vec<SocketAddr>> {
+    let hosts = HOSTS.lock().unwrap();
+    Ok(vec![*hosts.get(host).ok_or(io::Error::from(ErrorKind::NotFound))?])
+}
+
+#[test]
+fn a_name_is_waited_for_and_followed() {
+    // Addresses of this process alone, as above.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    for (index, open) in CARRIERS.into_iter().enumerate() {
+        let name = format!("next-{index}.test");
+        let to_name = Some(Place::new(&name, 9999));
+        let mut options = Options::new(config(0..2, None), Place::new("127.0.0.1", 0), to_name);
+        options.resolve = from_hosts;
+        let mut a = Some(open(options).unwrap());
+        let start = Instant::now();
+        let told = format!("cannot find the host {name}, and goes on trying: ");
+        while !a.as_ref().unwrap().notices().iter().any(|notice| notice.starts_with(&told)) {
+            assert!(start.elapsed() < Duration::from_secs(20));
+            a.as_mut().unwrap().service(Duration::from_millis(5)).unwrap();
+        }
+        // There it is; then it is elsewhere.
+        for (life, net) in [(1, 78), (2, 79)] {
+            let node = a.take().unwrap();
+            let to_a = Some(Place::new("127.0.0.1", node.local_address().port()));
+            let host = format!("127.{net}.{high}.{low}");
+            let mut options = Options::new(config(2..4, None), Place::new(&host, 9998), to_a);
+            options.config.seed = [life; 32];
+            let b = open(options).unwrap();
+            HOSTS.lock().unwrap().insert(name.clone(), b.local_address());
+            let mut nodes = [node, b];
+            connect(&mut nodes);
+            let frame = [life; 9];
+            pass(&mut nodes, &frame);
+            let [node, b] = nodes;
+            drop(b);
+            a = Some(node);
+            let start = Instant::now();
+            while is_up(a.as_mut().unwrap().as_mut()) {
+                assert!(start.elapsed() < Duration::from_secs(20));
+                a.as_mut().unwrap().service(Duration::from_millis(5)).unwrap();
+            }
+        }
     }
 }

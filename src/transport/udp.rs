@@ -33,12 +33,12 @@ impl Udp {
     /// # Errors
     /// A host that cannot be found, an address that cannot be listened on.
     pub fn open(options: Options) -> Result<Udp, Error> {
-        let (listen, next) = options.addresses()?;
+        let (listen, resolver) = options.addresses()?;
         let (socket, address) = datagrams::listen(listen, DatagramSocket::bind)?;
         let notices =
             tune(&socket, &options).map_err(|source| Error::Listen { address, source })?;
         let prev = LinkIn::new(options.config.clone());
-        Ok(Datagrams::new(options, Socket { socket, notices }, (address, next), prev))
+        Ok(Datagrams::new(options, Socket { socket, notices }, (address, resolver), prev))
     }
 }
 
@@ -83,6 +83,12 @@ impl Carrier for Socket {
 
     fn wait(&self, timeout: Duration) {
         net::wait(&[(self.socket.as_fd(), false)], timeout);
+    }
+
+    fn tell(&mut self, notice: &str) {
+        if !self.notices.iter().any(|told| told == notice) {
+            self.notices.push(notice.to_owned());
+        }
     }
 
     fn notices(&self) -> &[String] {

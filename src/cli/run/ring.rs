@@ -4,7 +4,8 @@ use std::fs;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::Run;
 use super::roles::Role;
@@ -33,6 +34,8 @@ const BATCH_MAX: usize = 512;
 const STREAMS_MAX: usize = 16;
 /// Seconds that a master waits for progress.
 const TIMEOUT_S: u64 = 120;
+/// How often the name of this board is looked up until it has an address.
+const NAME_EVERY: Duration = Duration::from_millis(500);
 
 /// What datagrams or streams go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +161,8 @@ impl Board {
         if let Some(us) = flags.busy_poll {
             (options.spin, options.busy_poll_us) = (Duration::from_micros(us.into()), us.into());
         }
-        let endpoint = open(flags.transport, options, flags.quiet)?;
+        let patience = self.share.has_ends.then(|| ring_timeout(flags)).flatten();
+        let endpoint = open_named(flags.transport, &options, flags.quiet, patience)?;
         endpoint.notices().iter().for_each(|notice| warn(notice));
         // Who starts boards in order needs to wait for no more: neighbours come when they come.
         notify::start();
@@ -238,7 +242,10 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     };
     let mut engine = Engine::new(model.into(), &options).map_err(options::engine_failure)?;
     weights::prepare(&mut engine, flags.model.as_deref(), &flags.cache, flags.huge, flags.quiet)?;
-    let endpoint = board.endpoint(flags, engine.transformer().model())?;
+    let endpoint = match board.endpoint(flags, engine.transformer().model()) {
+        Err(_) if !is_wanted() => return Ok(()),
+        endpoint => endpoint?,
+    };
     let transformer = engine.transformer_mut();
     transformer.interrupt_by(is_wanted);
     let mut tell = |notice: &Notice| match notice {
@@ -345,12 +352,37 @@ fn from_flags(flags: &Run, n_layers: usize) -> Result<Place, Failure> {
     })
 }
 
+/// Opens the links. If this board has a name that nobody knows yet, as may be when boards start, waits
+/// for that.
+fn open_named(
+    carrier: Carrier,
+    options: &LinkOptions,
+    is_quiet: bool,
+    patience: Option<Duration>,
+) -> Result<Box<dyn Endpoint>, Failure> {
+    let (start, mut is_told) = (Instant::now(), false);
+    loop {
+        let error = match open(carrier, options.clone(), is_quiet || is_told) {
+            Err(error @ Error::Resolve { .. }) if options.listen.is_name() => error,
+            result => return result.map_err(|e| Failure::runtime(&e)),
+        };
+        let is_over = patience.is_some_and(|patience| start.elapsed() > patience);
+        if is_over || !is_wanted() {
+            return Err(Failure::runtime(&error));
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            warn(&format!("{error}, and goes on trying"));
+        }
+        thread::sleep(NAME_EVERY);
+    }
+}
+
 fn open(
     carrier: Carrier,
     options: LinkOptions,
     is_quiet: bool,
-) -> Result<Box<dyn Endpoint>, Failure> {
-    let endpoint: Result<Box<dyn Endpoint>, _> = match carrier {
+) -> Result<Box<dyn Endpoint>, Error> {
+    match carrier {
         Carrier::Tcp => Tcp::open(options).map(|tcp| Box::new(tcp) as _),
         Carrier::Udp => Udp::open(options).map(|udp| Box::new(udp) as _),
         Carrier::Kernel => Kmod::open(options).map(|kmod| Box::new(kmod) as _),
@@ -363,8 +395,7 @@ fn open(
             }
             other => other.map(|kmod| Box::new(kmod) as _),
         },
-    };
-    endpoint.map_err(|e| Failure::runtime(&e))
+    }
 }
 
 fn is_loopback(host: &str) -> bool {

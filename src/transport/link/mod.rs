@@ -191,6 +191,11 @@ impl Links {
         }
     }
 
+    /// Whether there is no next node, or it does not answer.
+    pub(super) fn is_next_missed(&self) -> bool {
+        self.next.as_ref().is_none_or(|next| *next.state() != State::Up)
+    }
+
     /// Whether a frame, an event or room that was asked for waits for the node.
     pub fn is_ready(&self) -> bool {
         self.next.as_ref().is_some_and(LinkOut::is_ready)

@@ -340,6 +340,14 @@ impl LinkOut {
         self.on_connect(now);
     }
 
+    /// The neighbour is said to be elsewhere: greets it there, if it is not heard.
+    pub fn set_address(&mut self, address: SocketAddr, now: Micros) {
+        self.address = address;
+        if self.attempt.at != Micros::MAX {
+            (self.attempt.at, self.attempt.pause) = (now, HELLO_US.0);
+        }
+    }
+
     /// Starts again with HELLO.
     fn greet(&mut self, now: Micros, resume: u64) {
         let (nonce, ephemeral) = (self.random.draw(), self.random.draw());

@@ -1,0 +1,118 @@
+//! Where the next node is, if it has a name: asked on a thread of its own, as the system may take long
+//! to say, and again when the node is missed, as it may have moved.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread;
+
+use super::options::{Options, Place};
+use super::{Error, Micros};
+use crate::sys::cpu;
+
+/// A neighbour that is missed for so long may have moved.
+const MISSED_US: Micros = 2_000_000;
+/// Between an answer and the next question.
+const AGAIN_US: Micros = 3_000_000;
+
+type Answer = Result<SocketAddr, Error>;
+
+/// The next node's place, and what is known of it.
+pub(super) struct Resolver {
+    /// `None` if its address is all there is to know.
+    place: Option<Place>,
+    listen: SocketAddr,
+    resolve: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+    address: Option<SocketAddr>,
+    asked: Option<Receiver<Answer>>,
+    ask_at: Micros,
+    missed_since: Option<Micros>,
+}
+
+impl Resolver {
+    /// For a node that listens at `listen`. A next node that has no name has its address at once.
+    ///
+    /// # Errors
+    /// [`Error::Resolve`] if the next node has an address that a socket here does not reach.
+    pub(super) fn new(options: &Options, listen: SocketAddr) -> Result<Resolver, Error> {
+        let mut resolver = Resolver {
+            place: options.next.clone(),
+            listen,
+            resolve: options.resolve,
+            address: None,
+            asked: None,
+            ask_at: 0,
+            missed_since: None,
+        };
+        if let Some(place) = resolver.place.take_if(|place| !place.is_name()) {
+            let reaches = |next: &SocketAddr| is_reached(listen, next);
+            resolver.address = Some(place.resolve_by(options.resolve, reaches)?);
+        }
+        Ok(resolver)
+    }
+
+    /// The address that was found last.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Takes the answer that has come, and asks if the neighbour is missed. Returns another address
+    /// than before, or why there is none.
+    pub(super) fn turn(&mut self, now: Micros, is_missed: bool) -> Option<Answer> {
+        let place = self.place.as_ref()?;
+        if let Some(asked) = &self.asked {
+            let answer = match asked.try_recv() {
+                Err(TryRecvError::Empty) => return None,
+                Err(TryRecvError::Disconnected) => None,
+                Ok(answer) => Some(answer),
+            };
+            (self.asked, self.ask_at) = (None, now + AGAIN_US);
+            if let Some(Ok(address)) = answer
+                && self.address.replace(address) == Some(address)
+            {
+                return None;
+            }
+            return answer;
+        }
+        if !is_missed {
+            self.missed_since = None;
+            return None;
+        }
+        let since = *self.missed_since.get_or_insert(now);
+        let is_long = self.address.is_none() || now >= since + MISSED_US;
+        if is_long && now >= self.ask_at {
+            self.asked = ask(place.clone(), self.resolve, self.listen);
+            self.ask_at = now + AGAIN_US;
+        }
+        None
+    }
+}
+
+/// What the user hears of a name without an address.
+pub(super) fn unresolved(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error}, and goes on trying: {source}"),
+        None => format!("{error} at an address that is reached from here, and goes on trying"),
+    }
+}
+
+/// Asks on another thread; without one there is no answer, and another attempt later.
+fn ask(
+    place: Place,
+    resolve: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+    listen: SocketAddr,
+) -> Option<Receiver<Answer>> {
+    let (answer, asked) = mpsc::sync_channel(1);
+    let work = move || {
+        cpu::unpin_current_thread();
+        // Nobody hears it if the carrier is gone.
+        let _ = answer.send(place.resolve_by(resolve, |next| is_reached(listen, next)));
+    };
+    thread::Builder::new().name("leap-names".to_owned()).spawn(work).ok().map(|_| asked)
+}
+
+/// Whether a socket that listens at `listen` reaches `next`.
+fn is_reached(listen: SocketAddr, next: &SocketAddr) -> bool {
+    let takes_both = listen.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    takes_both || listen.is_ipv4() == next.is_ipv4()
+}
