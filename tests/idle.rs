@@ -15,9 +15,10 @@ use common::folder::Folder;
 use common::leap;
 use common::models::package;
 
-/// How often a node may wake up that has nothing to do. One that spins does so thousands of times, and
-/// a busy machine only makes it fewer.
+/// How often a node may wake up that has nothing to do, and what it may take of a core. A busy machine
+/// adds to neither; one that spins has all that the machine can give.
 const WAKES_PER_S: f64 = 50.0;
+const CPU_MOST: f64 = 0.03;
 /// How long a state is given to settle, and watched.
 const SETTLE: Duration = Duration::from_millis(2500);
 const WATCH: Duration = Duration::from_millis(2000);
@@ -126,6 +127,8 @@ impl Ring {
             let (carrier, name) = (self.carrier, node.name);
             assert_eq!(node.child.try_wait().unwrap(), None, "{carrier}, {state}: {name} is over");
             println!("{carrier}, {state}, {name}: {wakes:.0} wake-ups/s, {:.2} % CPU", 100.0 * cpu);
+            let percent = 100.0 * cpu;
+            assert!(cpu <= CPU_MOST, "{carrier}, {state}: {name} has {percent:.1} % of a core");
             assert!(
                 wakes <= WAKES_PER_S,
                 "{carrier}, {state}: {name} wakes {wakes:.0} times a second"
