@@ -4,7 +4,9 @@
 
 use std::net::SocketAddr;
 
-use leap::transport::link::{Burst, LinkConfig, LinkIn, LinkOut, Links, Mode, State, Wire};
+use leap::transport::link::{
+    Burst, LinkConfig, LinkIn, LinkOut, Links, Mode, Sending, State, Wire,
+};
 use leap::wire::datagram::{FRAME_MAX, HEADER_LEN, checksum};
 use leap::wire::hello::RingInfo;
 use leap::wire::seal::Key;
@@ -14,9 +16,9 @@ use libfuzzer_sys::fuzz_target;
 struct Sent(Vec<Vec<u8>>);
 
 impl Wire for Sent {
-    fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> bool {
+    fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> Sending {
         self.0.extend(burst.datagrams().map(|datagram| datagram.to_vec()));
-        true
+        Sending::Gone
     }
 
     fn control(&mut self, _: SocketAddr, datagram: &[u8]) {
