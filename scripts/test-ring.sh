@@ -17,13 +17,17 @@ PROMPT="Once upon a time"
 # A text that does not end early.
 SAMPLING=(--temp 1.5 --top-p 1 --seed 2)
 N_PREDICT=200
+# One during which something changes.
+N_PREDICT_LONG=480
 # TCP waits long for what was lost.
 N_PREDICT_TCP=30
 # A checkpoint that is exported in the nodes' parts.
 CHECKPOINT=tests/golden/llama3-tiny
 PART_LAYERS=(0..1 1..3 3..4)
 N_PREDICT_PARTS=60
-BRIDGE="leap-test"
+# Other runs on this machine have wires, names and ports of their own.
+BRIDGE="lt$$b"
+PORT=$((21000 + $$ % 1100 * 10))
 
 work=$(mktemp -d)
 has_namespaces=
@@ -40,11 +44,30 @@ clean_up() {
 	rm -rf "$work"
 }
 
+# space NODE: its namespace.
+space() { say "leap-$$-$1"; }
+
+# wire NODE: its end on the bridge.
+wire() {
+	local index
+	for index in "${!NODES[@]}"; do
+		[ "${NODES[$index]}" != "$1" ] || say "lt$$v$index"
+	done
+}
+
+# address NODE [MOVES]: where it is, after so many moves.
+address() {
+	local index
+	for index in "${!NODES[@]}"; do
+		[ "${NODES[$index]}" != "$1" ] || say "10.213.7.$((index + 1 + ${2:-0} * 10))"
+	done
+}
+
 remove_namespaces() {
 	local name
 	[ -n "$has_namespaces" ] || return 0
 	for name in "${NODES[@]}"; do
-		as_root ip netns delete "leap-$name" 2>/dev/null || true
+		as_root ip netns delete "$(space "$name")" 2>/dev/null || true
 	done
 	as_root ip link delete "$BRIDGE" 2>/dev/null || true
 	has_namespaces=
@@ -52,23 +75,29 @@ remove_namespaces() {
 
 # One namespace a node, on a bridge; each drops datagrams that come in.
 make_namespaces() {
-	local index name
+	local name
 	as_root ip link add "$BRIDGE" type bridge && as_root ip link set "$BRIDGE" up || return
 	has_namespaces=1
-	for index in "${!NODES[@]}"; do
-		name=${NODES[$index]}
-		as_root ip netns add "leap-$name" &&
-			as_root ip link add "lt-$name" type veth peer name eth0 netns "leap-$name" &&
-			as_root ip link set "lt-$name" master "$BRIDGE" up &&
-			as_root ip -n "leap-$name" address add "10.213.7.$((index + 1))/24" dev eth0 &&
-			as_root ip -n "leap-$name" link set eth0 up &&
-			as_root ip -n "leap-$name" link set lo up &&
-			as_root ip netns exec "leap-$name" nft -f - <<-NFT || return
-				table inet leap {
-					chain in { type filter hook input priority 0; iif eth0 numgen random mod 100 < $LOSS drop; }
-				}
-			NFT
+	for name in "${NODES[@]}"; do
+		as_root ip netns add "$(space "$name")" &&
+			as_root ip link add "$(wire "$name")" type veth peer name eth0 netns "$(space "$name")" &&
+			as_root ip link set "$(wire "$name")" master "$BRIDGE" up &&
+			on "$name" ip address add "$(address "$name")/24" dev eth0 &&
+			on "$name" ip link set eth0 up &&
+			on "$name" ip link set lo up &&
+			set_loss "$name" "$LOSS" || return
 	done
+}
+
+# set_loss NODE PERCENT: what it loses of what comes in.
+set_loss() {
+	on "$1" nft -f - <<-NFT
+		table inet leap
+		delete table inet leap
+		table inet leap {
+			chain in { type filter hook input priority 0; iif eth0 numgen random mod 100 < $2 drop; }
+		}
+	NFT
 }
 
 can_use_namespaces() {
@@ -79,9 +108,9 @@ write_ring() {
 	local index
 	for index in "${!NODES[@]}"; do
 		if [ -n "$has_namespaces" ]; then
-			say "${NODES[$index]} 10.213.7.$((index + 1)) ${LAYERS[$index]}"
+			say "${NODES[$index]} $(address "${NODES[$index]}") ${LAYERS[$index]}"
 		else
-			say "${NODES[$index]} 127.0.0.1:$((21790 + index)) ${LAYERS[$index]}"
+			say "${NODES[$index]} 127.0.0.1:$((PORT + index)) ${LAYERS[$index]}"
 		fi
 	done >"$work/ring"
 }
@@ -91,7 +120,7 @@ on() {
 	local name=$1
 	shift
 	if [ -n "$has_namespaces" ]; then
-		as_root ip netns exec "leap-$name" "$@"
+		as_root ip netns exec "$(space "$name")" "$@"
 	else
 		"$@"
 	fi
@@ -194,7 +223,7 @@ check_parts() {
 # Starts a master in the background and waits until it has begun to answer.
 begin_answer() {
 	: >"$work/text"
-	master "$N_PREDICT" >"$work/text" &
+	master "${n_predict:-$N_PREDICT}" "$@" >"$work/text" &
 	pids[desk]=$!
 	local tries=0
 	while [ "$(stat -c %s "$work/text")" -lt 100 ]; do
@@ -207,7 +236,7 @@ begin_answer() {
 end_answer() {
 	wait "${pids[desk]}" || die "the master failed $1: $(tail -n 5 "$work/desk.log")"
 	unset "pids[desk]"
-	same "$N_PREDICT" "$1"
+	same "${n_predict:-$N_PREDICT}" "$1"
 }
 
 # leap_pid NODE: of the program itself, which the shell's own process waits for.
@@ -260,6 +289,132 @@ check_pause() {
 	end_workers
 }
 
+# longest_stall: milliseconds of the longest time that was seen without new text, until the answer is over.
+longest_stall() {
+	local last now size new longest=0
+	last=$(date +%s%3N) size=$(stat -c %s "$work/text")
+	while kill -0 "${pids[desk]}" 2>/dev/null; do
+		new=$(stat -c %s "$work/text") now=$(date +%s%3N)
+		if [ "$new" -ne "$size" ]; then
+			[ $((now - last)) -le "$longest" ] || longest=$((now - last))
+			size=$new last=$now
+		fi
+	done
+	say "$longest"
+}
+
+# How often a master had to open the ring again.
+n_openings() { grep -c "the ring is complete again" "$work/desk.log" || true; }
+
+# in_mid_text WHAT COMMAND...: a text during which a change happens is that of one node, and the ring stays as it is.
+in_mid_text() {
+	local what=$1 n_predict=$N_PREDICT_LONG opened stall
+	shift
+	opened=$(n_openings)
+	begin_answer "${MASTER_OPTIONS[@]}"
+	"$@"
+	stall=$(longest_stall)
+	end_answer "after $what"
+	[ "$(n_openings)" -eq "$opened" ] || say "the ring was opened anew after $what"
+	say "    $what: no text for $stall ms"
+}
+
+# prefer NODE MOVES: it sends from another address from now on, and has those before still.
+prefer() {
+	local new
+	new=$(address "$1" "$2")
+	on "$1" ip address add "$new/32" dev eth0
+	on "$1" ip route replace 10.213.7.0/24 dev eth0 src "$new"
+}
+
+# swap NODE MOVES: the same, and the one before is gone.
+swap() {
+	prefer "$1" "$2"
+	on "$1" ip address delete "$(address "$1" $(($2 - 1)))/32" dev eth0 2>/dev/null ||
+		on "$1" ip address delete "$(address "$1" $(($2 - 1)))/24" dev eth0
+	on "$1" ip route replace 10.213.7.0/24 dev eth0 src "$(address "$1" "$2")"
+}
+
+# move_home NODE: it is where the ring's file says.
+move_home() {
+	on "$1" ip address flush dev eth0
+	on "$1" ip address add "$(address "$1")/24" dev eth0
+}
+
+check_moves() {
+	local name
+	# Nodes that send from whichever address the system prefers.
+	MASTER_OPTIONS=(--host 0.0.0.0 "$@")
+	start_workers --wire f32 "${MASTER_OPTIONS[@]}"
+	in_mid_text "a second address of pi" prefer pi 1
+	in_mid_text "a second address of desk" prefer desk 1
+	# A connection ends with its address; datagrams find the way to another one.
+	[[ $* == *tcp* ]] || in_mid_text "another address of orange" swap orange 1
+	end_workers
+	for name in "${NODES[@]}"; do
+		move_home "$name"
+	done
+}
+
+# set_mtu BYTES END...: longest packet of a node's end of its wire (its name) or of the bridge's (+name).
+set_mtu() {
+	local bytes=$1 end
+	shift
+	for end; do
+		case $end in
+		+*) as_root ip link set "$(wire "${end#+}")" mtu "$bytes" ;;
+		*) on "$end" ip link set eth0 mtu "$bytes" ;;
+		esac
+	done
+}
+
+# swallow BYTES NODE...: longer packets to and from these nodes vanish, and nobody is told.
+swallow() {
+	local bytes=$1 name
+	shift
+	for name; do
+		on "$name" nft -f - <<-NFT
+			table inet hole
+			delete table inet hole
+			table inet hole {
+				chain in { type filter hook prerouting priority -500; iif eth0 meta length > $bytes drop; }
+				chain out { type filter hook postrouting priority 500; oif eth0 meta length > $bytes drop; }
+			}
+		NFT
+	done
+}
+
+# heal: the network is as it was.
+heal() {
+	local name
+	for name in "${NODES[@]}"; do
+		set_mtu 1500 "$name" "+$name"
+		on "$name" nft delete table inet hole 2>/dev/null || true
+	done
+}
+
+# while_narrow WHAT COMMAND...: the same in a ring that has seen no narrow path yet.
+while_narrow() {
+	start_workers --wire f32 "${MASTER_OPTIONS[@]}"
+	in_mid_text "$@"
+	end_workers
+	heal
+}
+
+check_paths() {
+	local bytes
+	MASTER_OPTIONS=("$@")
+	for bytes in 576 1280; do
+		set_mtu "$bytes" desk
+		swallow "$bytes" pi
+		while_narrow "packets of $bytes bytes from the start" true
+		while_narrow "packets of $bytes bytes, the sending end" set_mtu "$bytes" pi
+		while_narrow "packets of $bytes bytes, the receiving end" set_mtu "$bytes" orange
+		while_narrow "packets of $bytes bytes, both ends" set_mtu "$bytes" pi +pi
+		while_narrow "longer packets than $bytes bytes vanish" swallow "$bytes" "${NODES[@]}"
+	done
+}
+
 begin_steps
 trap 'STATUS=$?; clean_up; end_steps "$STATUS"' EXIT
 need_tools cc:gcc cmp:diffutils pgrep:procps ip:iproute2 nft:nftables
@@ -278,9 +433,11 @@ else
 	say "no network namespaces here ($(tail -n 1 "$work/namespaces" 2>/dev/null || say "no root, ip or nft")): processes on loopback, without loss"
 fi
 write_ring
+: >"$work/desk.log"
 head -c 32 /dev/urandom >"$work/key"
 alone "$N_PREDICT"
 alone "$N_PREDICT_TCP"
+alone "$N_PREDICT_LONG"
 step "udp" check_text "$N_PREDICT" --transport udp
 step "udp, sealed" check_text "$N_PREDICT" --transport udp --key "$work/key"
 step "tcp" check_text "$N_PREDICT_TCP" --transport tcp
@@ -289,4 +446,13 @@ step "tcp, sealed" check_text "$N_PREDICT_TCP" --transport tcp --key "$work/key"
 export LEAP_ISA=scalar
 step "death of each node, $DEATHS times" check_deaths
 step "pause of the master" check_pause
+if [ -n "$has_namespaces" ]; then
+	for name in "${NODES[@]}"; do
+		set_loss "$name" 0
+	done
+	step "addresses that change, udp" check_moves --transport udp
+	step "addresses that change, udp, sealed" check_moves --transport udp --key "$work/key"
+	step "addresses that change, tcp" check_moves --transport tcp
+	step "paths that narrow, udp" check_paths --transport udp
+fi
 step "a part of the model on each node" check_parts
