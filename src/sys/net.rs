@@ -171,7 +171,12 @@ impl DatagramSocket {
         }
     }
 
-    fn send_singly(&self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> Sending {
+    /// Sends datagrams as [`DatagramSocket::send`] does, but each by itself: what filters messages on
+    /// their way may judge several that were handed over as one by their length together.
+    ///
+    /// # Panics
+    /// If `datagram_bytes` is 0.
+    pub fn send_singly(&self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> Sending {
         for datagram in bytes.chunks(datagram_bytes) {
             match self.patiently(|| self.send_whole(to, datagram)) {
                 Err(Errno::EAGAIN) => return Sending::NoRoom,

@@ -103,7 +103,7 @@ impl Wire for Module {
     }
 
     fn pieces(&mut self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> Sending {
-        self.socket.send(to, bytes, datagram_bytes)
+        self.socket.send_singly(to, bytes, datagram_bytes)
     }
 
     fn control(&mut self, to: SocketAddr, datagram: &[u8]) {

@@ -61,6 +61,8 @@ pub(super) struct Figures {
     pub(super) bytes_per_s: Option<f64>,
     /// CPU time of this whole machine for a round trip.
     pub(super) cpu_us: Option<f64>,
+    /// Bytes of the longest datagram that the path there takes, if frames travel in datagrams.
+    pub(super) datagram_bytes: Option<u32>,
     /// What the user should know of the carrier.
     pub(super) notices: Vec<String>,
 }
@@ -378,11 +380,14 @@ impl Run<'_> {
         let bytes_per_s = Some(throughput(node.as_mut())?);
         let cpu_us = self.busy.map(|busy| busy.as_secs_f64() * 1e6 / f64::from(self.n_rounds));
         let notices = node.notices().to_vec();
+        let longest = node.links().next.as_ref().map_or(0, |next| next.stats().datagram_bytes);
+        let datagram_bytes = Some(longest).filter(|&bytes| bytes > 0);
         let carrier = match self.key {
             Some(_) => format!("{}, sealed", self.carrier),
             None => self.carrier.to_owned(),
         };
-        Ok(Figures { bytes_per_s, cpu_us, notices, ..figures(&carrier, self.samples) })
+        let figures = figures(&carrier, self.samples);
+        Ok(Figures { bytes_per_s, cpu_us, datagram_bytes, notices, ..figures })
     }
 }
 
@@ -577,6 +582,7 @@ fn figures(carrier: &str, mut samples: Vec<f64>) -> Figures {
         p99_us: quantile(0.99),
         bytes_per_s: None,
         cpu_us: None,
+        datagram_bytes: None,
         notices: Vec::new(),
     }
 }

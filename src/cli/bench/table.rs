@@ -52,15 +52,19 @@ impl Table {
                 .number("round_trip_p50_us", figures.p50_us)
                 .number("round_trip_p99_us", figures.p99_us)
                 .number("cpu_us", figures.cpu_us.unwrap_or(f64::NAN))
-                .number("bytes_per_s", figures.bytes_per_s.unwrap_or(f64::NAN));
+                .number("bytes_per_s", figures.bytes_per_s.unwrap_or(f64::NAN))
+                .number("datagram_bytes", figures.datagram_bytes.map_or(f64::NAN, f64::from));
             return print(&object.finish());
         }
         let cpu = figures.cpu_us.map_or(String::new(), |us| format!(", {us:.0} us of CPU time"));
         let speed = figures.bytes_per_s.map_or(String::new(), |bytes_per_s| {
             format!(", {:.0} MB/s one way", bytes_per_s / 1e6)
         });
+        let datagrams = figures
+            .datagram_bytes
+            .map_or(String::new(), |bytes| format!(", datagrams of {bytes} bytes"));
         print(&format!(
-            "{:<12} 16 KiB there and back: {:>7.1} us half of the time, {:>7.1} us in 99 of 100{cpu}{speed}\n",
+            "{:<12} 16 KiB there and back: {:>7.1} us half of the time, {:>7.1} us in 99 of 100{cpu}{speed}{datagrams}\n",
             figures.carrier, figures.p50_us, figures.p99_us,
         ))
     }

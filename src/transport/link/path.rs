@@ -66,7 +66,7 @@ impl Path {
         self.n_pieces += 1;
         self.asked = None;
         self.ask_at = now + self.pause;
-        log::debug!("the path takes no longer datagrams than {} bytes", self.longest());
+        log::info!("the path takes no longer datagrams than {} bytes", self.longest());
         true
     }
 
@@ -99,7 +99,7 @@ impl Path {
         if self.asked.take_if(|asked| *asked == name).is_some() {
             self.n_pieces -= 1;
             (self.pause, self.ask_at, self.n_lost) = (ASK_US.0, now + ASK_NEXT_US, 0);
-            log::debug!("the path takes datagrams of {} bytes", self.longest());
+            log::info!("the path takes datagrams of {} bytes again", self.longest());
         }
     }
 
