@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use half::f16;
 use leap::kernels::peak::OPS_PER_ROUND;
 use leap::kernels::{Attended, Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
-use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, activation_group, bcml1, quantize};
+use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
 use leap::sys::huge::HugeMemory;
 
 const K: usize = 2048;
@@ -154,16 +154,14 @@ fn bench_matmul(report: &Report) {
     let w4 = Bcml1Matrix::new(&blocks, K).expect("consistent lengths");
     for m in [1, 4, 32] {
         let x = floats(m * K);
-        let x_group = activation_group(GROUP, K);
-        let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / x_group]);
-        let mut sums = vec![0; m * K / bcml1::BLOCK];
+        let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / GROUP]);
         let bytes = 4 * x.len();
         report.line(&format!("quantize_q8 m={m}"), (bytes, "GB/s"), reads(bytes), |kernels| {
-            kernels.quantize_q8(black_box(&x), x_group, &mut xq, &mut xs);
+            kernels.quantize_q8(black_box(&x), GROUP, &mut xq, &mut xs);
         });
         // Whatever the filter left out.
-        Kernels::best().quantize_q8(&x, x_group, &mut xq, &mut xs);
-        let x8 = Q8Activations::new(&xq, &xs, K, x_group).expect("consistent lengths");
+        Kernels::best().quantize_q8(&x, GROUP, &mut xq, &mut xs);
+        let x8 = Q8Activations::new(&xq, &xs, K, GROUP).expect("consistent lengths");
         let mut out = vec![0.0; m * ROWS];
         let (rows, _) = out.as_chunks_mut::<ROWS>();
         let mut out: Vec<&mut [f32]> = rows.iter_mut().map(|row| &mut row[..]).collect();
@@ -173,7 +171,12 @@ fn bench_matmul(report: &Report) {
         report.line(&format!("matmul_q8 m={m}"), work, needs, |kernels| {
             kernels.matmul_q8(black_box(w8), x8, &mut out);
         });
+        let group = bcml1::activation_group(GROUP, K);
+        let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / group]);
+        let mut sums = vec![0; m * K / bcml1::BLOCK];
+        Kernels::best().quantize_q8(&x, group, &mut xq, &mut xs);
         Kernels::best().sum_q8(&xq, &mut sums);
+        let x8 = Q8Activations::new(&xq, &xs, K, group).expect("consistent lengths");
         let needs = Needs { bytes: blocks.len(), int8_ops };
         report.line(&format!("matmul_q4 m={m}"), work, needs, |kernels| {
             kernels.matmul_q4(black_box(w4), x8, &sums, &mut out);
@@ -187,6 +190,8 @@ fn bench_matmul(report: &Report) {
 /// Packed weights of one tier, [`COPIES`] of them.
 struct Packed {
     name: &'static str,
+    /// Activations that share a scale.
+    group: usize,
     bytes: HugeMemory,
     /// Bytes of one copy.
     one: usize,
@@ -195,20 +200,19 @@ struct Packed {
 /// Activations in tiles: values, scales, zeros, sums.
 type Tiles = (Vec<i8>, Vec<f32>, Vec<f32>, Vec<f32>);
 
-fn tiles(kernels: Kernels, m: usize) -> Tiles {
+fn tiles(kernels: Kernels, m: usize, group: usize) -> Tiles {
     let (x, mr) = (floats(m * K), kernels.tile_rows());
-    let x_group = activation_group(GROUP, K);
-    let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / x_group]);
-    let (mut zeros, mut sums) = (vec![0.0; m * K / GROUP], vec![0.0; m * K / bcml1::BLOCK]);
+    let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / group]);
+    let (mut zeros, mut sums) = (vec![0.0; m * K / group], vec![0.0; m * K / bcml1::BLOCK]);
     for row in (0..m).step_by(mr) {
         let end = m.min(row + mr);
         let part = |width: usize| row * width..end * width;
-        let (q, scales) = (&mut q[part(K)], &mut scales[part(K / x_group)]);
-        let (zeros, sums) = (&mut zeros[part(K / GROUP)], &mut sums[part(K / bcml1::BLOCK)]);
+        let (q, scales) = (&mut q[part(K)], &mut scales[part(K / group)]);
+        let (zeros, sums) = (&mut zeros[part(K / group)], &mut sums[part(K / bcml1::BLOCK)]);
         for (i, x) in x[part(K)].as_chunks::<K>().0.iter().enumerate() {
             let place = (i, end - row);
-            kernels.quantize_tile_row(x, place, GROUP, (q, scales, zeros));
-            kernels.quantize_tile_row_summed(x, place, GROUP, (q, scales, sums));
+            kernels.quantize_tile_row(x, place, group, (q, scales, zeros));
+            kernels.quantize_tile_row_summed(x, place, group, (q, scales, sums));
         }
     }
     (q, scales, zeros, sums)
@@ -233,13 +237,14 @@ fn bench_packed(report: &Report) {
         let one = layout.bytes_q8(ROWS, K, GROUP).expect("a matrix that can be packed");
         let mut bytes = memory(one * COPIES);
         bytes.as_mut_slice().chunks_exact_mut(one).for_each(|out| kernels.pack_q8(w8, out));
-        report.packed((*kernels, *peak), &Packed { name: "packed_q8", bytes, one }, &|x, out| {
-            scalar.matmul_q8(w8, x, out);
-        });
+        let packed = Packed { name: "packed_q8", group: GROUP, bytes, one };
+        report.packed((*kernels, *peak), &packed, &|x, out| scalar.matmul_q8(w8, x, out));
         let one = layout.bytes_q4(ROWS, K, GROUP).expect("a matrix that can be packed");
         let mut bytes = memory(one * COPIES);
         bytes.as_mut_slice().chunks_exact_mut(one).for_each(|out| kernels.pack_q4(w4, out));
-        report.packed((*kernels, *peak), &Packed { name: "packed_q4", bytes, one }, &|x, out| {
+        let group = bcml1::activation_group(GROUP, K);
+        let packed = Packed { name: "packed_q4", group, bytes, one };
+        report.packed((*kernels, *peak), &packed, &|x, out| {
             let q: Vec<i8> = (0..x.m()).flat_map(|row| x.row(row).q).copied().collect();
             let mut sums = vec![0; q.len() / bcml1::BLOCK];
             scalar.sum_q8(&q, &mut sums);
@@ -255,7 +260,7 @@ impl Report {
         if !self.wants(w.name) {
             return;
         }
-        let (x, mut out) = (tiles(kernels, 1), vec![0.0; ROWS]);
+        let (x, mut out) = (tiles(kernels, 1, w.group), vec![0.0; ROWS]);
         let [mut read, mut decode] = [Duration::MAX; 2];
         for _ in 0..8 {
             let start = Instant::now();
@@ -269,18 +274,18 @@ impl Report {
             }
             decode = decode.min(start.elapsed());
         }
-        let scalar = scalar_time(1, plain) * COPIES as u32;
+        let scalar = scalar_time(1, w.group, plain) * COPIES as u32;
         let rate = (per_nanosecond(w.one * COPIES, decode), "GB/s");
         row(&format!("{} m=1", w.name), kernels, rate, [scalar, read], decode);
         for m in [8, 128] {
-            let (x, mut out) = (tiles(kernels, m), vec![0.0; m * ROWS]);
+            let (x, mut out) = (tiles(kernels, m, w.group), vec![0.0; m * ROWS]);
             let int8_ops = 2 * m * K * ROWS;
             let one = &w.bytes.as_slice()[..w.one];
             let took = time(|| multiply(kernels, w, one, &x, &mut out));
             let limit = self.limit(kernels, peak, Needs { bytes: w.one, int8_ops });
             let rate = (per_nanosecond(int8_ops, took), "GOP/s");
             let name = format!("{} m={m}", w.name);
-            row(&name, kernels, rate, [scalar_time(m, plain), limit], took);
+            row(&name, kernels, rate, [scalar_time(m, w.group, plain), limit], took);
         }
     }
 }
@@ -289,8 +294,8 @@ impl Report {
 type Plain<'a> = &'a dyn Fn(Q8Activations<'_>, &mut [&mut [f32]]);
 
 /// Time that scalar code takes for `m` rows of activations.
-fn scalar_time(m: usize, plain: Plain<'_>) -> Duration {
-    let (x, group) = (floats(m * K), activation_group(GROUP, K));
+fn scalar_time(m: usize, group: usize, plain: Plain<'_>) -> Duration {
+    let x = floats(m * K);
     let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / group]);
     quantize(&x, group, &mut q, &mut scales);
     let mut out = vec![0.0; m * ROWS];
@@ -308,13 +313,13 @@ fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, out: &mut [f3
     let mut out: Vec<&mut [f32]> = rows.iter_mut().map(|row| &mut row[..]).collect();
     let mr = kernels.tile_rows();
     if w.name == "packed_q8" {
-        let w = PackedQ8::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");
-        let x = Q8Tiles::new((q, scales, zeros), K, GROUP, mr);
-        kernels.matmul_packed_q8(w, x, &mut out);
+        let panels = PackedQ8::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");
+        let x = Q8Tiles::new((q, scales, zeros), K, w.group, mr);
+        kernels.matmul_packed_q8(panels, x, &mut out);
     } else {
-        let w = PackedQ4::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");
-        let x = Q8Tiles::summed((q, scales, sums), K, GROUP, mr);
-        kernels.matmul_packed_q4(w, x, &mut out);
+        let panels = PackedQ4::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");
+        let x = Q8Tiles::summed((q, scales, sums), K, w.group, mr);
+        kernels.matmul_packed_q4(panels, x, &mut out);
     }
     black_box(out);
 }

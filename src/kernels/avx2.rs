@@ -8,11 +8,11 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
-use super::matmul::{chunks, level, level_blocks, level_weights, steps};
+use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::packed::{Layout, PART_BYTES, PackedTable, TileFn, place_rows, tiles_of};
 use super::stream::{INTO_L2, PAST_L2, prefetch_ahead};
 use super::ymm::ymm_tiles;
-use super::{Blocks4, Groups, SummedRow, Table, float, peak, scalar};
+use super::{Blocks4, SummedRow, Table, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
@@ -51,8 +51,8 @@ fn add_neighbours(sums: __m256i, pairs: __m256i) -> __m256i {
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], groups: Groups) -> [f32; 4] {
-    let [y] = tile_q8([x], w, groups);
+pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
+    let [y] = tile_q8([x], w, group);
     y
 }
 
@@ -61,30 +61,23 @@ pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], groups: Group
 pub(super) fn dot_q8_q8_f32_4x4(
     x: &[Q8Row<'_>; 4],
     w: &[Q8Row<'_>; 4],
-    groups: Groups,
+    group: usize,
 ) -> [[f32; 4]; 4] {
     let [a, b, c, d] = x;
-    let ([a, b], [c, d]) = (tile_q8([a, b], w, groups), tile_q8([c, d], w, groups));
+    let ([a, b], [c, d]) = (tile_q8([a, b], w, group), tile_q8([c, d], w, group));
     [a, b, c, d]
 }
 
 /// `M` activation rows by four weight rows: `[activation][weight]`.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn tile_q8<const M: usize>(
-    x: [&Q8Row<'_>; M],
-    w: &[Q8Row<'_>; 4],
-    groups: Groups,
-) -> [[f32; 4]; M] {
-    let (mut out, mut totals) = ([_mm_setzero_ps(); M], [_mm_setzero_ps(); M]);
-    let mut sums = [[_mm256_setzero_si256(); 4]; M];
-    let (k, n) = (x[0].q.len(), groups.x / groups.w);
-    let (x, w) = (level(x, k, groups.x), level(w.each_ref(), k, groups.w));
-    for g in 0..k / groups.w {
-        let (x_chunks, w_chunks) = (chunks(&x, g, groups.w), chunks(&w, g, groups.w));
-        if g % n == 0 {
-            (sums, totals) = ([[_mm256_setzero_si256(); 4]; M], [_mm_set1_ps(-0.0); M]);
-        }
-        for c in 0..groups.w / 32 {
+fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
+    let mut out = [_mm_setzero_ps(); M];
+    let k = x[0].q.len();
+    let (x, w) = (level(x, k, group), level(w.each_ref(), k, group));
+    for g in 0..k / group {
+        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
+        let mut sums = [[_mm256_setzero_si256(); 4]; M];
+        for c in 0..group / 32 {
             let mut x = [_mm256_setzero_si256(); M];
             for i in 0..M {
                 x[i] = load(&x_chunks[i][c]);
@@ -96,15 +89,11 @@ fn tile_q8<const M: usize>(
                 }
             }
         }
-        let [a, b, c, d] = steps(&w, g, n);
+        let [a, b, c, d] = scales(&w, g);
         for i in 0..M {
             let dots = _mm_cvtepi32_ps(join(sums[i]));
-            totals[i] = _mm_fmadd_ps(dots, _mm_setr_ps(a, b, c, d), totals[i]);
-        }
-        if (g + 1) % n == 0 {
-            for i in 0..M {
-                out[i] = _mm_fmadd_ps(totals[i], _mm_set1_ps(x[i].scales[g / n]), out[i]);
-            }
+            let total = _mm_mul_ps(dots, _mm_setr_ps(a, b, c, d));
+            out[i] = _mm_fmadd_ps(total, _mm_set1_ps(x[i].scales[g]), out[i]);
         }
     }
     let mut y = [[0.0; 4]; M];

@@ -35,9 +35,8 @@ const X_NEAR_BYTES: usize = 512;
 /// Steps of four columns that a loop takes at once; a group of weights is whole such.
 const STEPS: usize = AHEAD_COLUMNS / 4;
 
-/// Weights in a group and such groups in an activation group, as `leap export` makes them if not told
-/// otherwise and rows are long enough.
-const USUAL: (usize, usize) = (64, 4);
+/// Values in a group, as `leap export` makes them if not told otherwise and rows are long enough.
+const USUAL: usize = 64;
 
 /// The tier's functions.
 pub(super) static TABLE: Table = table(&TILES_Q8, &TILES_Q4, &avx2::TABLE);
@@ -105,42 +104,40 @@ const fn tiles_q4<const HINT: i32>() -> [TileFn; 8] {
 /// One row of activations by a panel, in two sums: a single one would wait for its additions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemv_q8_q8_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let (group, n) = (x.groups.w, x.steps());
-    let group_bytes = NR * (4 + group);
-    for (i, x) in x.groups::<1, 4>().enumerate() {
-        let w = &panel[i * n * group_bytes..][..n * group_bytes];
-        let mut dots = [[[_mm512_setzero_si512(); 2]; 1]; 2];
-        dots[0] = sums_from(&x.zeros[0]);
-        // What a product is added to and stays the same, its zero signed.
-        let mut totals = [[_mm512_set1_ps(-0.0); 2]; 1];
-        for g in 0..n {
-            let (steps, w) = w[g * group_bytes..][..group_bytes].split_at(NR * 4);
-            let steps = &steps.as_chunks().0[0];
-            prefetch_both::<HINT>(steps);
-            let x_q = x.q[g * group / 4..][..group / 4].as_chunks::<2>().0;
-            let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<2>().0;
-            for (w, x_q) in w.iter().zip(x_q) {
-                for s in 0..2 {
-                    prefetch_both::<HINT>(&w[s]);
-                    add_products(&mut dots[s], load(&w[s]), &x_q[s]);
-                }
+    let group_bytes = NR * (4 + x.group);
+    for (g, x) in x.groups::<1, 4>().enumerate() {
+        let (scales, w) = panel[g * group_bytes..][..group_bytes].split_at(NR * 4);
+        let scales = &scales.as_chunks().0[0];
+        prefetch_both::<HINT>(scales);
+        let mut dots = [sums_from(x.zeros), [[_mm512_setzero_si512(); 2]; 1]];
+        let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<2>().0;
+        for (w, x_q) in w.iter().zip(x.q.as_chunks::<2>().0) {
+            for s in 0..2 {
+                prefetch_both::<HINT>(&w[s]);
+                add_products(&mut dots[s], load(&w[s]), &x_q[s]);
             }
-            let steps = load_floats(steps);
-            let [zero] = x.zeros.get(g + 1).unwrap_or(&[ZERO]);
-            for j in 0..2 {
-                let sum = _mm512_add_epi32(dots[0][0][j], dots[1][0][j]);
-                let sum = _mm512_sub_ps(_mm512_castsi512_ps(sum), _mm512_set1_ps(*zero));
-                totals[0][j] = _mm512_fmadd_ps(sum, steps[j], totals[0][j]);
-            }
+        }
+        let scales = load_floats(scales);
+        let mut totals = [[_mm512_setzero_ps(); 2]; 1];
+        for j in 0..2 {
+            let sum = _mm512_add_epi32(dots[0][0][j], dots[1][0][j]);
+            totals[0][j] = _mm512_mul_ps(float_of(sum), scales[j]);
         }
         add_scaled(out, &totals, x.scales);
     }
 }
 
-/// `M` rows of activations by a panel. Of [`USUAL`] groups the compiler knows all lengths.
+/// The float that a sum is by its bits, less what stands for 0.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn float_of(sum: __m512i) -> __m512 {
+    _mm512_sub_ps(_mm512_castsi512_ps(sum), _mm512_set1_ps(ZERO))
+}
+
+/// `M` rows of activations by a panel. Of [`USUAL`] groups the compiler knows the length.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    if (x.groups.w, x.steps()) == USUAL {
+    if x.group == USUAL {
         gemm_groups::<M, true>(panel, x, out);
     } else {
         gemm_groups::<M, false>(panel, x, out);
@@ -150,46 +147,47 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn gemm_groups<const M: usize, const IS_USUAL: bool>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let (group, n) = if IS_USUAL { USUAL } else { (x.groups.w, x.steps()) };
+    let group = if IS_USUAL { USUAL } else { x.group };
     let mut ahead = x.ahead;
     let group_bytes = NR * (4 + group);
-    let mut totals = Totals::<M, 4>::new();
     let out = &mut out.as_chunks_mut::<16>().0.as_chunks_mut::<2>().0[..M];
+    let mut totals = Totals::<M, 4>::new();
+    for (i, out) in out.iter().enumerate() {
+        for (j, out) in out.iter().enumerate() {
+            totals.set(i, j, load_16(out));
+        }
+    }
     let groups = x.scales.len() / M;
-    for (i, x) in x.groups::<M, 4>().enumerate() {
-        let w = &panel[i * n * group_bytes..][..n * group_bytes];
-        ahead.prefetch_rows(NR / 16, i, groups);
-        let mut dots = sums_from(&x.zeros[0]);
-        for g in 0..n {
-            let (steps, w) = w[g * group_bytes..][..group_bytes].split_at(NR * 4);
-            let x_q = x.q[g * group / 4..][..group / 4].as_chunks::<STEPS>().0;
-            let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<STEPS>().0;
-            prefetch_weights(&mut ahead, group);
-            for (w, x_q) in w.iter().zip(x_q) {
-                prefetch_near(w, x_q);
-                for s in 0..STEPS {
-                    add_products(&mut dots, load(&w[s]), &x_q[s]);
-                }
+    for (g, x) in x.groups::<M, 4>().enumerate() {
+        let (scales, w) = panel[g * group_bytes..][..group_bytes].split_at(NR * 4);
+        ahead.prefetch_rows(NR / 16, g, groups);
+        let mut dots = sums_from(x.zeros);
+        let x_q = x.q[..group / 4].as_chunks::<STEPS>().0;
+        let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<STEPS>().0;
+        prefetch_weights(&mut ahead, group);
+        for (w, x_q) in w.iter().zip(x_q) {
+            prefetch_near(w, x_q);
+            for s in 0..STEPS {
+                add_products(&mut dots, load(&w[s]), &x_q[s]);
             }
-            let steps = load_floats(&steps.as_chunks().0[0]);
-            let zeros = x.zeros.get(g + 1).unwrap_or(&[ZERO; M]);
-            for i in 0..M {
-                let zero = _mm512_set1_ps(zeros[i]);
-                for j in 0..2 {
-                    let sum = _mm512_sub_ps(_mm512_castsi512_ps(dots[i][j]), zero);
-                    let total = _mm512_fmadd_ps(sum, steps[j], totals.before(g, i, j));
-                    if g + 1 < n {
-                        totals.set(i, j, total);
-                    } else {
-                        add_scaled_to(&mut out[i][j], total, x.scales[i]);
-                    }
-                }
+        }
+        let scales = load_floats(&scales.as_chunks().0[0]);
+        for (i, dots) in dots.iter().enumerate() {
+            let x_scale = _mm512_set1_ps(x.scales[i]);
+            for j in 0..2 {
+                let sum = _mm512_mul_ps(float_of(dots[j]), scales[j]);
+                totals.set(i, j, _mm512_fmadd_ps(sum, x_scale, totals.get(i, j)));
             }
+        }
+    }
+    for (i, out) in out.iter_mut().enumerate() {
+        for (j, out) in out.iter_mut().enumerate() {
+            store_16(out, totals.get(i, j));
         }
     }
 }
 
-/// Totals of an activation group: those of the first `HELD` rows, and those kept in memory.
+/// Totals that sums are added to: those of the first `HELD` rows, and those kept in memory.
 ///
 /// Sums fill most registers, and from those left to it the compiler would move totals to memory and
 /// back without end. But a processor has few places for stores that wait for their values, as these
@@ -209,16 +207,22 @@ impl<const M: usize, const HELD: usize> Totals<M, HELD> {
         Totals { held: [[zero; 2]; HELD], rest: [[zero; 2]; M] }
     }
 
-    /// What group `g` of the activation group adds to.
+    /// What block `b` of the activation group adds to.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     #[inline]
-    fn before(&self, g: usize, i: usize, j: usize) -> __m512 {
-        match g {
-            // A product stays the same, its zero signed.
-            0 => _mm512_set1_ps(-0.0),
-            _ if i < HELD => self.held[i][j],
+    fn before(&self, b: usize, i: usize, j: usize) -> __m512 {
+        // A product that is added to it stays the same, its zero signed.
+        if b == 0 { _mm512_set1_ps(-0.0) } else { self.get(i, j) }
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    #[inline]
+    fn get(&self, i: usize, j: usize) -> __m512 {
+        if i < HELD {
+            self.held[i][j]
+        } else {
             // SAFETY: a reference is valid for reads.
-            _ => unsafe { (&raw const self.rest[i][j]).read_volatile() },
+            unsafe { (&raw const self.rest[i][j]).read_volatile() }
         }
     }
 
@@ -250,7 +254,7 @@ fn sums_from<const M: usize>(zeros: &[f32; M]) -> [[__m512i; 2]; M] {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemv_q8_q4_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     let (low, high) = (_mm512_set1_epi8(15), _mm512_set1_epi8(-16));
-    let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
+    let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
     for (w, x) in groups.zip(x.summed_groups::<1, 4>()) {
         let mut dots = [[[_mm512_setzero_si512(); 2]; 1]; 2];
         let mut totals = [[_mm512_set1_ps(-0.0); 2]; 1];
@@ -311,7 +315,7 @@ fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
 /// `M` rows of activations by what [`unpack`] made of a panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemm_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let (n, mut ahead) = (x.steps(), x.ahead);
+    let (n, mut ahead) = (x.blocks(), x.ahead);
     let mut totals = Totals::<M, 2>::new();
     let out = &mut out.as_chunks_mut::<16>().0.as_chunks_mut::<2>().0[..M];
     let groups = x.scales.len() / M;
@@ -374,11 +378,22 @@ fn add_scaled<const M: usize>(out: &mut [f32], totals: &[[__m512; 2]; M], scales
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn add_scaled_to(out: &mut [f32; 16], total: __m512, scale: f32) {
-    // SAFETY: `out` is 16 readable floats, and `loadu` needs no alignment.
-    let sum = unsafe { _mm512_loadu_ps(out.as_ptr()) };
-    let sum = _mm512_fmadd_ps(total, _mm512_set1_ps(scale), sum);
+    let sum = _mm512_fmadd_ps(total, _mm512_set1_ps(scale), load_16(out));
+    store_16(out, sum);
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn load_16(x: &[f32; 16]) -> __m512 {
+    // SAFETY: `x` is 16 readable floats, and `loadu` needs no alignment.
+    unsafe { _mm512_loadu_ps(x.as_ptr()) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn store_16(out: &mut [f32; 16], x: __m512) {
     // SAFETY: `out` is 16 writable floats, and `storeu` needs no alignment.
-    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), sum) };
+    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), x) };
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -445,9 +460,7 @@ fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
     for (out, y) in out.iter_mut().zip(y.as_chunks::<NR>().0) {
         let (out, _) = out[columns.start..][..NR].as_chunks_mut::<16>();
         for (out, y) in out.iter_mut().zip(y.as_chunks::<16>().0) {
-            // SAFETY: `y` is 16 readable floats and `out` as many writable ones, and neither needs
-            // alignment.
-            unsafe { _mm512_storeu_ps(out.as_mut_ptr(), _mm512_loadu_ps(y.as_ptr())) };
+            store_16(out, load_16(y));
         }
     }
 }

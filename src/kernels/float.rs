@@ -108,12 +108,6 @@ fn sum_of(q: &[i8; 32]) -> i32 {
     i32::from(q.iter().map(|q| i16::from(*q)).sum::<i16>())
 }
 
-/// By how much the scale of group `g` is larger than the next one: see [`super`].
-#[inline(always)]
-pub(super) fn step(scales: &[f32], g: usize) -> f32 {
-    scales[g] - scales.get(g + 1).copied().unwrap_or(0.0)
-}
-
 /// See [`super::Kernels::rms_norm`]; `dots` is the tier's.
 #[inline(always)]
 pub(super) fn rms_norm(

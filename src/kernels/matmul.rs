@@ -3,7 +3,7 @@
 //! Weight rows are outermost: each is read from memory once and stays in cache for the whole batch.
 //! The last tile of weight rows repeats its last row where there are fewer than four left.
 
-use super::{Blocks4, Groups, SummedRow, Table, float};
+use super::{Blocks4, SummedRow, Table};
 use crate::quant::bcml1::BLOCK;
 use crate::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, Q8Row};
 
@@ -14,10 +14,9 @@ pub(super) fn matmul_q8(
     x: Q8Activations<'_>,
     out: &mut [&mut [f32]],
 ) {
-    let (rows, m) = (w.rows(), x.m());
-    let groups = Groups { x: x.group(), w: w.group() };
+    let (rows, m, group) = (w.rows(), x.m(), w.group());
     assert_eq!(w.k(), x.k());
-    assert!(groups.x.is_multiple_of(groups.w));
+    assert_eq!(group, x.group());
     assert_eq!(out.len(), m);
     assert!(out.iter().all(|out| out.len() == rows));
     for row in (0..rows).step_by(4) {
@@ -27,14 +26,14 @@ pub(super) fn matmul_q8(
             let x4 = [0, 1, 2, 3].map(|i| x.row(tile * 4 + i));
             // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
             // features.
-            let y = unsafe { (table.dot_q8_q8_f32_4x4)(&x4, &w4, groups) };
+            let y = unsafe { (table.dot_q8_q8_f32_4x4)(&x4, &w4, group) };
             for (out, y) in out.iter_mut().zip(&y) {
                 put(out, row, y);
             }
         }
         for (out, i) in rest.iter_mut().zip(m - m % 4..) {
             // SAFETY: as above.
-            let y = unsafe { (table.dot_q8_q8_f32_1x4)(&x.row(i), &w4, groups) };
+            let y = unsafe { (table.dot_q8_q8_f32_1x4)(&x.row(i), &w4, group) };
             put(out, row, &y);
         }
     }
@@ -103,11 +102,10 @@ pub(super) fn level<'a, const M: usize>(
     rows.map(|row| Q8Row { q: &row.q[..k], scales: &row.scales[..k / group] })
 }
 
-/// By how much each row's scale of group `g` is larger than its next one of `n` that belong to an
-/// activation group; the last is so by all of it.
+/// Each row's scale of group `g`.
 #[inline(always)]
-pub(super) fn steps(rows: &[Q8Row<'_>; 4], g: usize, n: usize) -> [f32; 4] {
-    rows.each_ref().map(|row| float::step(&row.scales[g / n * n..][..n], g % n))
+pub(super) fn scales(rows: &[Q8Row<'_>; 4], g: usize) -> [f32; 4] {
+    rows.each_ref().map(|row| row.scales[g])
 }
 
 /// Group `g` of each row, in vectors of `N` bytes.

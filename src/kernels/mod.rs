@@ -24,27 +24,20 @@
 //! - zeros, and values so small that `1 / s` overflows: `s = 0`, `q = 0`;
 //! - a NaN or an infinity in the group: `s = NaN`, `q = 0`, so that it shows in the output.
 //!
-//! An activation group is one or more whole groups of weights
-//! ([`activation_group`](crate::quant::activation_group)). An output starts at 0 and takes each of
-//! them in order; of its weight groups `g`, `D(g)` is the exact sum in `i32` of all products from
-//! the activation group's start to the end of `g`, and `s(g)` the weights' scale:
+//! Groups of activations are those of the weights. An output starts at 0 and takes each group in
+//! order, `d` being the exact sum of its products in `i32`, which a group of 65536 does not overflow
+//! ([`GROUP_MAX`](crate::quant::GROUP_MAX)):
 //!
 //! ```text
-//! t = -0
-//! t = fma(D(g) as f32, s(g) - s(g + 1), t)    for each g, where s is 0 behind the last
-//! y = fma(t, x_scale, y)
+//! y = fma(d as f32 * w_scale, x_scale, y)
 //! ```
-//!
-//! which is `Σ d(g) * s(g)` with `d(g)` a weight group's own products, by parts: sums go on where
-//! they would have to start anew. `D` is exact in f32 where activation groups have several weight
-//! groups, which then are 256 activations at most; a group of 65536 does not overflow it
-//! ([`GROUP_MAX`](crate::quant::GROUP_MAX)).
 //!
 //! # 4 bits
 //!
 //! Weights are blocks of 32 along a row, `w = code * multiplier + offset` ([`Bcml1Matrix`]);
-//! activations are as above, their group a multiple of 32. Of a block `b`, `D(b)` is the sum of all
-//! `code * q` from the activation group's start to the end of `b`, and `s(b)` the sum of its own
+//! activations are as above, their group one or more whole blocks
+//! ([`activation_group`](crate::quant::bcml1::activation_group)). Of a block `b`, `D(b)` is the sum of
+//! all `code * q` from the activation group's start to the end of `b`, and `s(b)` the sum of its own
 //! `q`, both exact in `i32`; multiplier and offset are widened from f16 exactly:
 //!
 //! ```text
@@ -53,6 +46,9 @@
 //! t = fma(D(b), multiplier(b) - multiplier(b + 1), t)      where it is 0 behind the last
 //! y = fma(t, x_scale, y)
 //! ```
+//!
+//! which is the sum of `multiplier * d + offset * s` with `d` a block's own products, by parts: sums
+//! go on where they would have to start anew.
 //!
 //! # Adding a tier
 //!
@@ -183,13 +179,6 @@ type FloatsMut4<'a> = [&'a mut [f32]; 4];
 /// Four rows of 4-bit weights.
 type Blocks4<'a> = [&'a [Block]; 4];
 
-/// Values that share a scale: a group of activations is whole groups of weights.
-#[derive(Clone, Copy)]
-struct Groups {
-    x: usize,
-    w: usize,
-}
-
 /// An activation row with the sums of each 32 of its values.
 #[derive(Clone, Copy)]
 struct SummedRow<'a> {
@@ -200,10 +189,9 @@ struct SummedRow<'a> {
 /// The functions of one tier. Callers have checked lengths; a function may assume what its method
 /// in [`Kernels`] asserts, but breaks no memory if that is wrong.
 struct Table {
-    // One or four activation rows by four weight rows; the last argument is the activations' group,
-    // for int8 weights both groups.
-    dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, Groups) -> [f32; 4],
-    dot_q8_q8_f32_4x4: unsafe fn(&Rows4<'_>, &Rows4<'_>, Groups) -> [[f32; 4]; 4],
+    // One or four activation rows by four weight rows; the last argument is the activations' group.
+    dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, usize) -> [f32; 4],
+    dot_q8_q8_f32_4x4: unsafe fn(&Rows4<'_>, &Rows4<'_>, usize) -> [[f32; 4]; 4],
     dot_q8_q4_f32_1x4: unsafe fn(&SummedRow<'_>, &Blocks4<'_>, usize) -> [f32; 4],
     dot_q8_q4_f32_4x4: unsafe fn(&[SummedRow<'_>; 4], &Blocks4<'_>, usize) -> [[f32; 4]; 4],
     dot_f32_f32_f32_1x4: unsafe fn(&[f32], [&[f32]; 4]) -> [f32; 4],
@@ -321,8 +309,7 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// When `w` and `x` differ in `k`, the group of `x` is not whole groups of `w`, or `out` has not
-    /// that shape.
+    /// When `w` and `x` differ in `k` or in their groups, or `out` has not that shape.
     pub fn matmul_q8(&self, w: Q8Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
         matmul::matmul_q8(self.table, w, x, out);
     }
@@ -351,9 +338,8 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// When `w` and `x` differ in `k`, the group of `x` is not the
-    /// [`activation_group`](crate::quant::activation_group) of `w`, either is not in the layout of
-    /// these kernels, or `out` is not `m` rows of as many values as there are weight rows.
+    /// When `w` and `x` differ in `k` or in their groups, either is not in the layout of these
+    /// kernels, or `out` is not `m` rows of as many values as there are weight rows.
     pub fn matmul_packed_q8(&self, w: PackedQ8<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
         packed::matmul_q8(self.table.packed(), w, x, out);
     }
@@ -378,7 +364,8 @@ impl Kernels {
         packed::matmul_q4(self.table.packed(), w, x, out);
     }
 
-    /// As [`Kernels::quantize_tile_row`], for packed 4-bit weights: `out` is values, scales and sums.
+    /// As [`Kernels::quantize_tile_row`], for packed 4-bit weights: `group` is of the activations,
+    /// `out` is values, scales and sums.
     ///
     /// # Panics
     ///

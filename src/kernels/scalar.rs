@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{Blocks4, Groups, SummedRow, float};
+use super::{Blocks4, SummedRow, float};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
@@ -31,29 +31,24 @@ fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
 }
 
 /// One activation row by four weight rows.
-pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], groups: Groups) -> [f32; 4] {
-    w.map(|w| dot_q8(x, &w, groups))
+pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
+    w.map(|w| dot_q8(x, &w, group))
 }
 
 /// Four activation rows by four weight rows: `[activation][weight]`.
 pub(super) fn dot_q8_q8_f32_4x4(
     x: &[Q8Row<'_>; 4],
     w: &[Q8Row<'_>; 4],
-    groups: Groups,
+    group: usize,
 ) -> [[f32; 4]; 4] {
-    x.map(|x| w.map(|w| dot_q8(&x, &w, groups)))
+    x.map(|x| w.map(|w| dot_q8(&x, &w, group)))
 }
 
-fn dot_q8(x: &Q8Row<'_>, w: &Q8Row<'_>, groups: Groups) -> f32 {
-    let values = x.q.chunks_exact(groups.x).zip(w.q.chunks_exact(groups.x));
-    let scales = x.scales.iter().zip(w.scales.chunks_exact(groups.x / groups.w));
-    values.zip(scales).fold(0.0, |y, ((x, w), (x_scale, w_scales))| {
-        let (mut dot, mut total) = (0, -0.0);
-        for (g, (x, w)) in x.chunks_exact(groups.w).zip(w.chunks_exact(groups.w)).enumerate() {
-            dot += dot_i8(x, w);
-            total = float::fma::<FMA>(dot as f32, float::step(w_scales, g), total);
-        }
-        float::fma::<FMA>(total, *x_scale, y)
+fn dot_q8(x: &Q8Row<'_>, w: &Q8Row<'_>, group: usize) -> f32 {
+    let values = x.q.chunks_exact(group).zip(w.q.chunks_exact(group));
+    let scales = x.scales.iter().zip(w.scales);
+    values.zip(scales).fold(0.0, |y, ((x, w), (x_scale, w_scale))| {
+        float::fma::<FMA>(dot_i8(x, w) as f32 * w_scale, *x_scale, y)
     })
 }
 

@@ -5,7 +5,6 @@ mod packed;
 
 use super::float;
 use super::*;
-use crate::quant::activation_group;
 
 /// Small deterministic generator (xorshift64*); the seed is in each test.
 struct Random(u64);
@@ -132,13 +131,11 @@ fn int8_products_equal_scalar_in_every_tier() {
             for rows in [1, 2, 3, 4, 5, 7, 9] {
                 let (wq, ws, xq, xs) = operands(&mut random, rows, m, k, group);
                 let w = Q8Matrix::new(&wq, &ws, k, group).unwrap();
-                for x_group in [group, activation_group(group, k)] {
-                    let x = Q8Activations::new(&xq, &xs[..m * k / x_group], k, x_group).unwrap();
-                    let wanted = bits(&matmul_q8(scalar(), w, x));
-                    for tier in tiers() {
-                        let found = bits(&matmul_q8(tier, w, x));
-                        assert_eq!(found, wanted, "{tier:?} {m}x{rows}x{k}/{group}");
-                    }
+                let x = Q8Activations::new(&xq, &xs, k, group).unwrap();
+                let wanted = bits(&matmul_q8(scalar(), w, x));
+                for tier in tiers() {
+                    let found = bits(&matmul_q8(tier, w, x));
+                    assert_eq!(found, wanted, "{tier:?} {m}x{rows}x{k}/{group}");
                 }
             }
         }
@@ -163,29 +160,22 @@ fn extreme_int8_values_do_not_saturate() {
 #[test]
 fn int8_products_are_the_documented_sum() {
     let mut random = Random(2);
-    let (k, group, n) = (384, 64, 3);
-    let (wq, ws, xq, _) = operands(&mut random, 3, 2, k, group);
-    let xs = random.floats(2 * k / (n * group));
+    let (k, group) = (384, 64);
+    let (wq, ws, xq, xs) = operands(&mut random, 3, 2, k, group);
     let w = Q8Matrix::new(&wq, &ws, k, group).unwrap();
-    let x = Q8Activations::new(&xq, &xs, k, n * group).unwrap();
+    let x = Q8Activations::new(&xq, &xs, k, group).unwrap();
     let found = matmul_q8(scalar(), w, x);
     for (i, j) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
         let (mut y, mut exact, mut size) = (0.0_f32, 0.0, 0.0);
-        for (super_group, x_scale) in xs[i * 2..][..2].iter().enumerate() {
-            let (mut t, mut sum) = (-0.0_f32, 0);
-            for g in super_group * n..(super_group + 1) * n {
-                let at = |row: usize| row * k + g * group;
-                let dot: i32 =
-                    (0..group).map(|c| i32::from(wq[at(j) + c]) * i32::from(xq[at(i) + c])).sum();
-                let scales = &ws[j * k / group..];
-                let next = if (g + 1) % n == 0 { 0.0 } else { scales[g + 1] };
-                sum += dot;
-                t = (sum as f32).mul_add(scales[g] - next, t);
-                let product = f64::from(dot) * f64::from(scales[g]) * f64::from(*x_scale);
-                exact += product;
-                size += f64::from(sum).abs() * f64::from(*x_scale).abs();
-            }
-            y = t.mul_add(*x_scale, y);
+        for g in 0..k / group {
+            let at = |row: usize| row * k + g * group;
+            let d: i32 =
+                (0..group).map(|c| i32::from(wq[at(j) + c]) * i32::from(xq[at(i) + c])).sum();
+            let (w_scale, x_scale) = (ws[j * k / group + g], xs[i * k / group + g]);
+            y = (d as f32 * w_scale).mul_add(x_scale, y);
+            let product = f64::from(d) * f64::from(w_scale) * f64::from(x_scale);
+            exact += product;
+            size += product.abs();
         }
         assert_eq!(found[i * 3 + j], y);
         assert_close(y, exact, 1e-6 * size);

@@ -17,52 +17,45 @@ macro_rules! ymm_tiles {
             out: &mut [f32],
         ) {
             const NR: usize = $crate::kernels::ymm::NR;
-            let (group, n) = (x.groups.w, x.steps());
-            let group_bytes = NR * (4 + group);
+            let group_bytes = NR * (4 + x.group);
             x.ahead.prefetch_rows(NR / 16, 0, 1);
-            for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<M, 4>()) {
+            for (w, x) in panel.chunks_exact(group_bytes).zip(x.groups::<M, 4>()) {
                 let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
                 if $flipped {
                     for i in 0..M {
-                        dots[0][i] = [_mm256_castps_si256(_mm256_set1_ps(x.zeros[0][i])); 2];
+                        dots[0][i] = [_mm256_castps_si256(_mm256_set1_ps(x.zeros[i])); 2];
                     }
                 }
-                // What a product is added to and stays the same, its zero signed.
-                let mut totals = [[_mm256_set1_ps(-0.0); 2]; M];
-                let groups = w.chunks_exact(group_bytes).zip(x.q.chunks_exact(group / 4));
-                for (g, (w, x_q)) in groups.enumerate() {
-                    let (steps, w) = w.split_at(NR * 4);
-                    let (w, x_q) = (w.as_chunks::<{ 4 * NR }>().0, x_q.as_chunks::<S>().0);
-                    for (w, x_q) in w.as_chunks::<S>().0.iter().zip(x_q) {
-                        for s in 0..S {
-                            if M == 1 {
-                                prefetch_from(&w[s]);
-                            }
-                            let w = load_pair(&w[s]);
-                            for i in 0..M {
-                                let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[s][i]));
-                                for j in 0..2 {
-                                    dots[s][i][j] = $add(dots[s][i][j], x, w[j]);
-                                }
+                let (scales, w) = w.split_at(NR * 4);
+                let (w, x_q) = (w.as_chunks::<{ 4 * NR }>().0, x.q.as_chunks::<S>().0);
+                for (w, x_q) in w.as_chunks::<S>().0.iter().zip(x_q) {
+                    for s in 0..S {
+                        if M == 1 {
+                            prefetch_from(&w[s]);
+                        }
+                        let w = load_pair(&w[s]);
+                        for i in 0..M {
+                            let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[s][i]));
+                            for j in 0..2 {
+                                dots[s][i][j] = $add(dots[s][i][j], x, w[j]);
                             }
                         }
                     }
-                    let steps = load_pair(&steps.as_chunks().0[0]);
-                    let zeros = x.zeros.get(g + 1).unwrap_or(&[$crate::kernels::packed::ZERO; M]);
-                    for i in 0..M {
-                        let zero = _mm256_set1_ps(zeros[i]);
-                        for j in 0..2 {
-                            let mut sum = dots[0][i][j];
-                            for dots in &dots[1..] {
-                                sum = _mm256_add_epi32(sum, dots[i][j]);
-                            }
-                            let sum = match $flipped {
-                                true => _mm256_sub_ps(_mm256_castsi256_ps(sum), zero),
-                                false => _mm256_cvtepi32_ps(sum),
-                            };
-                            let step = _mm256_castsi256_ps(steps[j]);
-                            totals[i][j] = _mm256_fmadd_ps(sum, step, totals[i][j]);
+                }
+                let scales = load_pair(&scales.as_chunks().0[0]);
+                let mut totals = [[_mm256_setzero_ps(); 2]; M];
+                let zero = _mm256_set1_ps($crate::kernels::packed::ZERO);
+                for i in 0..M {
+                    for j in 0..2 {
+                        let mut sum = dots[0][i][j];
+                        for dots in &dots[1..] {
+                            sum = _mm256_add_epi32(sum, dots[i][j]);
                         }
+                        let sum = match $flipped {
+                            true => _mm256_sub_ps(_mm256_castsi256_ps(sum), zero),
+                            false => _mm256_cvtepi32_ps(sum),
+                        };
+                        totals[i][j] = _mm256_mul_ps(sum, _mm256_castsi256_ps(scales[j]));
                     }
                 }
                 add_scaled(out, &totals, x.scales);
@@ -79,7 +72,7 @@ macro_rules! ymm_tiles {
         ) {
             const PANEL_BLOCK: usize =
                 $crate::kernels::ymm::NR * $crate::kernels::packed::BLOCK_BYTES;
-            let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
+            let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
             x.ahead.prefetch_rows($crate::kernels::ymm::NR / 16, 0, 1);
             for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
                 let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];

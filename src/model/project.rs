@@ -7,8 +7,8 @@ use super::buffers::Inputs;
 use super::interest::Interest;
 use crate::kernels::{Kernels, Q8Tiles};
 use crate::pool::Pool;
-use crate::quant::bcml1::BLOCK;
-use crate::quant::{Q8Activations, activation_group};
+use crate::quant::Q8Activations;
+use crate::quant::bcml1::{self, BLOCK};
 
 /// Rows of a matrix that a thread takes at once. A multiple of every tile's and panel's height,
 /// and small enough that unequal cores finish at about the same time.
@@ -28,8 +28,8 @@ type Quantize<'a> = &'a mut dyn FnMut(&[f32], (usize, usize));
 pub(super) struct Projector<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) pool: &'a Pool,
-    /// Weights that share a scale, from which follows how many activations do; `None` if these
-    /// stay f32.
+    /// Values that share a scale, but for activations of 4-bit weights, of which whole such groups
+    /// do; `None` if activations stay f32.
     pub(super) group: Option<usize>,
     pub(super) interest: &'a Interest,
 }
@@ -52,9 +52,9 @@ impl Projector<'_> {
             }
         };
         let Some(group) = self.group else { return pool.run_chunks(x, k, &fill_there) };
-        let x_group = activation_group(group, k);
+        let group = matrix.activation_group(group, k);
         let q = &mut inputs.q[..m * k];
-        let scales = &mut inputs.scales[..m * k / x_group];
+        let scales = &mut inputs.scales[..m * k / group];
         let tile_rows = kernels.tile_rows();
         let tile = tile_rows * k;
         // Rows that are written for this go to one place, which stays in cache.
@@ -69,23 +69,23 @@ impl Projector<'_> {
         match matrix {
             Matrix::F32 { .. } => pool.run_chunks(x, k, &fill_there),
             Matrix::Q8(_) => {
-                let scales = (scales, k / x_group);
+                let scales = (scales, k / group);
                 pool.run_chunks3((x, k), (q, k), scales, &|row, x, q, scales| {
                     fill_there(row, x);
-                    kernels.quantize_q8(x, x_group, q, scales);
+                    kernels.quantize_q8(x, group, q, scales);
                 });
             }
             Matrix::Q4(_) => {
-                let scales = (scales, k / x_group);
+                let scales = (scales, k / group);
                 let sums = (&mut inputs.sums[..m * k / BLOCK], k / BLOCK);
                 pool.run_chunks4((x, k), (q, k), scales, sums, &|row, x, q, scales, sums| {
                     fill_there(row, x);
-                    kernels.quantize_q8(x, x_group, q, scales);
+                    kernels.quantize_q8(x, group, q, scales);
                     kernels.sum_q8(q, sums);
                 });
             }
             Matrix::PackedQ8(_) => {
-                let scales = (scales, tile / x_group);
+                let scales = (scales, tile / group);
                 let zeros = (&mut inputs.zeros[..m * k / group], tile / group);
                 pool.run_chunks4((x, tile), (q, tile), scales, zeros, &|i, x, q, scales, zeros| {
                     quantize_tile(i, x, &mut |x, place| {
@@ -94,7 +94,7 @@ impl Projector<'_> {
                 });
             }
             Matrix::PackedQ4(_) => {
-                let scales = (scales, tile / x_group);
+                let scales = (scales, tile / group);
                 let sums = (&mut inputs.tile_sums[..m * k / BLOCK], tile / BLOCK);
                 pool.run_chunks4((x, tile), (q, tile), scales, sums, &|i, x, q, scales, sums| {
                     quantize_tile(i, x, &mut |x, place| {
@@ -128,6 +128,7 @@ impl Projector<'_> {
                 return;
             }
             let span = rows.start * k..rows.end * k;
+            let group = matrices[matrix].activation_group(group, k);
             match matrices[matrix].slice_rows(columns) {
                 Matrix::F32 { w, k } => kernels.matmul_f32(w, k, &inputs.f32[span], parts),
                 Matrix::Q8(w) => {
@@ -150,10 +151,19 @@ impl Projector<'_> {
     }
 }
 
+impl Matrix<'_> {
+    /// How many of the `k` activations of a row share a scale, in a file with groups of `group`.
+    fn activation_group(&self, group: usize, k: usize) -> usize {
+        match self {
+            Matrix::Q4(_) | Matrix::PackedQ4(_) => bcml1::activation_group(group, k),
+            _ => group,
+        }
+    }
+}
+
 impl Inputs<'_> {
     /// The rows of values `span` as `prepare` quantised them for row-major weights.
     fn quantized(&self, span: Range<usize>, k: usize, group: usize) -> Q8Activations<'_> {
-        let group = activation_group(group, k);
         let scales = &self.scales[span.start / group..span.end / group];
         let x = Q8Activations::new(&self.q[span], scales, k, group);
         x.expect("`prepare` quantised whole groups")
@@ -161,15 +171,15 @@ impl Inputs<'_> {
 
     /// The `[m, k]` values as `prepare` quantised them for packed int8 weights.
     fn tiles(&self, (m, k): (usize, usize), group: usize, mr: usize) -> Q8Tiles<'_> {
-        let (scales, zeros) = (m * k / activation_group(group, k), m * k / group);
-        let parts = (&self.q[..m * k], &self.scales[..scales], &self.zeros[..zeros]);
+        let groups = m * k / group;
+        let parts = (&self.q[..m * k], &self.scales[..groups], &self.zeros[..groups]);
         Q8Tiles::new(parts, k, group, mr)
     }
 
     /// The same for packed 4-bit weights.
     fn summed_tiles(&self, (m, k): (usize, usize), group: usize, mr: usize) -> Q8Tiles<'_> {
-        let (scales, blocks) = (m * k / activation_group(group, k), m * k / BLOCK);
-        let parts = (&self.q[..m * k], &self.scales[..scales], &self.tile_sums[..blocks]);
+        let (groups, blocks) = (m * k / group, m * k / BLOCK);
+        let parts = (&self.q[..m * k], &self.scales[..groups], &self.tile_sums[..blocks]);
         Q8Tiles::summed(parts, k, group, mr)
     }
 }

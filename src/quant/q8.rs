@@ -19,23 +19,6 @@ pub const GROUP_MAX: usize = 1 << 16;
 
 const _: () = assert!(GROUP_MAX * 128 * 128 <= i32::MAX as usize);
 
-/// Longest group of activations whose weights have shorter ones. The products of so many add up
-/// to an integer that is exact in f32.
-const ACTIVATION_GROUP_MAX: usize = 256;
-
-const _: () = assert!(ACTIVATION_GROUP_MAX * 128 * 128 <= 1 << 24);
-
-/// How many activations share a scale in products with rows of `k` weights in groups of `group`:
-/// as many whole groups as fit into 256 and divide `k`, at least one.
-///
-/// # Panics
-///
-/// When `group` is 0.
-pub fn activation_group(group: usize, k: usize) -> usize {
-    let most = (ACTIVATION_GROUP_MAX / group).max(1);
-    (1..=most).rev().map(|n| n * group).find(|group| k.is_multiple_of(*group)).unwrap_or(group)
-}
-
 /// Why numbers do not make a quantised matrix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
@@ -355,13 +338,6 @@ fn round_half_away(v: f32) -> i8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn activations_take_whole_groups_of_weights() {
-        let groups = [(64, 2048), (64, 192), (64, 320), (32, 5632), (256, 512), (1024, 2048)];
-        let wanted = [256, 192, 64, 256, 256, 1024];
-        assert_eq!(groups.map(|(group, k)| activation_group(group, k)), wanted);
-    }
 
     #[test]
     fn group_is_halved_until_it_divides_every_column_count() {

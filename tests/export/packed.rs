@@ -205,7 +205,7 @@ fn layouts_that_do_not_exist_are_refused() {
     let bytes = fs::read(path).unwrap();
     let header = Header::parse(&bytes).unwrap();
     let packed = header.packed.unwrap();
-    for (layout, panel_rows) in [(0x7777, packed.panel_rows), (0x0211, packed.panel_rows)] {
+    for (layout, panel_rows) in [(0x7777, packed.panel_rows), (0x0221, packed.panel_rows)] {
         let packed = Packed { layout, panel_rows, ..packed };
         let header = Header { packed: Some(packed), ..header.clone() };
         let file = [&header.emit()[..], &bytes[256..]].concat();

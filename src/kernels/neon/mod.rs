@@ -12,9 +12,9 @@ use half::f16;
 
 use self::attend::{score_4, weigh_4};
 use self::exp::{soften_4, swiglu};
-use super::matmul::{chunks, level, level_blocks, level_weights, steps};
+use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::packed::{BLOCK_BYTES, Layout, PART_BYTES, PackedTable, Tile, TileFn, place_rows};
-use super::{Blocks4, Groups, SummedRow, float, peak, scalar};
+use super::{Blocks4, SummedRow, float, peak, scalar};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
@@ -54,35 +54,31 @@ const READ_AHEAD_BYTES: usize = 8192;
 /// `M` rows of activations by a panel.
 #[target_feature(enable = "neon")]
 fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let (group, n) = (x.groups.w, x.steps());
-    let group_bytes = NR * (4 + group);
-    for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<M, 4>()) {
+    let group_bytes = NR * (4 + x.group);
+    for (w, x) in panel.chunks_exact(group_bytes).zip(x.groups::<M, 4>()) {
         // For four rows: the first two, the others.
         let mut dots = [[[vdupq_n_s32(0); 2]; 2]; M];
-        // What a product is added to and stays the same, its zero signed.
-        let mut totals = [[vdupq_n_f32(-0.0); 2]; M];
-        for (w, x_q) in w.chunks_exact(group_bytes).zip(x.q.chunks_exact(group / 4)) {
-            let (steps, w) = w.split_at(NR * 4);
-            let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<4>().0;
-            for (w, x) in w.iter().zip(x_q.as_chunks::<2>().0) {
-                let w = w.as_flattened().as_chunks::<8>().0;
-                for i in 0..M {
-                    let x = [load_four(&x[0][i]), load_four(&x[1][i])];
-                    for j in 0..2 {
-                        for h in 0..2 {
-                            let (w0, w1) = (load_half(&w[2 * j + h]), load_half(&w[4 + 2 * j + h]));
-                            let pairs = vmlal_s8(vmull_s8(w0, x[0]), w1, x[1]);
-                            dots[i][j][h] = vpadalq_s16(dots[i][j][h], pairs);
-                        }
+        let (scales, w) = w.split_at(NR * 4);
+        let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<4>().0;
+        for (w, x) in w.iter().zip(x.q.as_chunks::<2>().0) {
+            let w = w.as_flattened().as_chunks::<8>().0;
+            for i in 0..M {
+                let x = [load_four(&x[0][i]), load_four(&x[1][i])];
+                for j in 0..2 {
+                    for h in 0..2 {
+                        let (w0, w1) = (load_half(&w[2 * j + h]), load_half(&w[4 + 2 * j + h]));
+                        let pairs = vmlal_s8(vmull_s8(w0, x[0]), w1, x[1]);
+                        dots[i][j][h] = vpadalq_s16(dots[i][j][h], pairs);
                     }
                 }
             }
-            let steps = steps.as_chunks::<16>().0;
-            for i in 0..M {
-                for j in 0..2 {
-                    let dots = vcvtq_f32_s32(vpaddq_s32(dots[i][j][0], dots[i][j][1]));
-                    totals[i][j] = vfmaq_f32(totals[i][j], dots, load_scales(&steps[j]));
-                }
+        }
+        let scales = scales.as_chunks::<16>().0;
+        let mut totals = [[vdupq_n_f32(0.0); 2]; M];
+        for i in 0..M {
+            for j in 0..2 {
+                let dots = vcvtq_f32_s32(vpaddq_s32(dots[i][j][0], dots[i][j][1]));
+                totals[i][j] = vmulq_f32(dots, load_scales(&scales[j]));
             }
         }
         add_tile(out, &totals, x.scales);
@@ -94,7 +90,7 @@ fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f
 #[target_feature(enable = "neon")]
 fn gemm_q8_q4_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
-    for (w, x) in panel.chunks_exact(PANEL_BLOCK * x.steps()).zip(x.summed_groups::<M, 4>()) {
+    for (w, x) in panel.chunks_exact(PANEL_BLOCK * x.blocks()).zip(x.summed_groups::<M, 4>()) {
         let mut sums = [[vdupq_n_s32(0); 2]; M];
         let mut totals = [[vdupq_n_f32(-0.0); 2]; M];
         let w = w.as_chunks::<PANEL_BLOCK>().0;
@@ -232,8 +228,8 @@ fn load_half(x: &[i8; 8]) -> int8x8_t {
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "neon")]
-pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], groups: Groups) -> [f32; 4] {
-    let [y] = tile_q8([x], w, groups);
+pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
+    let [y] = tile_q8([x], w, group);
     y
 }
 
@@ -242,28 +238,21 @@ pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], groups: Group
 pub(super) fn dot_q8_q8_f32_4x4(
     x: &[Q8Row<'_>; 4],
     w: &[Q8Row<'_>; 4],
-    groups: Groups,
+    group: usize,
 ) -> [[f32; 4]; 4] {
-    tile_q8(x.each_ref(), w, groups)
+    tile_q8(x.each_ref(), w, group)
 }
 
 /// `M` activation rows by four weight rows: `[activation][weight]`.
 #[target_feature(enable = "neon")]
-fn tile_q8<const M: usize>(
-    x: [&Q8Row<'_>; M],
-    w: &[Q8Row<'_>; 4],
-    groups: Groups,
-) -> [[f32; 4]; M] {
-    let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
-    let mut sums = [[vdupq_n_s32(0); 4]; M];
-    let (k, n) = (x[0].q.len(), groups.x / groups.w);
-    let (x, w) = (level(x, k, groups.x), level(w.each_ref(), k, groups.w));
-    for g in 0..k / groups.w {
-        let (x_chunks, w_chunks) = (chunks(&x, g, groups.w), chunks(&w, g, groups.w));
-        if g % n == 0 {
-            (sums, totals) = ([[vdupq_n_s32(0); 4]; M], [vdupq_n_f32(-0.0); M]);
-        }
-        for c in 0..groups.w / 16 {
+fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
+    let mut out = [vdupq_n_f32(0.0); M];
+    let k = x[0].q.len();
+    let (x, w) = (level(x, k, group), level(w.each_ref(), k, group));
+    for g in 0..k / group {
+        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
+        let mut sums = [[vdupq_n_s32(0); 4]; M];
+        for c in 0..group / 16 {
             let w = [
                 load(&w_chunks[0][c]),
                 load(&w_chunks[1][c]),
@@ -277,12 +266,9 @@ fn tile_q8<const M: usize>(
                 }
             }
         }
-        let steps = steps(&w, g, n);
+        let scales = scales(&w, g);
         for i in 0..M {
-            totals[i] = add_group(totals[i], sums[i], &steps);
-            if (g + 1) % n == 0 {
-                out[i] = vfmaq_n_f32(out[i], totals[i], x[i].scales[g / n]);
-            }
+            out[i] = vfmaq_n_f32(out[i], scaled(sums[i], &scales), x[i].scales[g]);
         }
     }
     let mut y = [[0.0; 4]; M];
@@ -392,16 +378,10 @@ fn add_products(sums: int32x4_t, x: int8x16_t, w: int8x16_t) -> int32x4_t {
     vpadalq_s16(sums, vmlal_high_s8(low, x, w))
 }
 
-/// Adds dot products of one activation row with four weight rows, times `steps`, to their totals.
+/// Dot products of one activation row with four weight rows, times the weights' scales.
 #[target_feature(enable = "neon")]
-pub(super) fn add_group(
-    totals: float32x4_t,
-    sums: [int32x4_t; 4],
-    steps: &[f32; 4],
-) -> float32x4_t {
-    // SAFETY: `steps` is four readable floats, and NEON loads need no more alignment than that.
-    let steps = unsafe { vld1q_f32(steps.as_ptr()) };
-    vfmaq_f32(totals, vcvtq_f32_s32(total_of(sums)), steps)
+pub(super) fn scaled(sums: [int32x4_t; 4], scales: &[f32; 4]) -> float32x4_t {
+    vmulq_f32(vcvtq_f32_s32(total_of(sums)), load_floats(scales))
 }
 
 /// Dot products of `x` with `N` of up to four rows as long as it; see [`float::dots`].

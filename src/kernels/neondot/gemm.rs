@@ -1,10 +1,11 @@
 //! The loops of tiles whose running totals stand in registers, for tiers that lay weights out in four
 //! strips of four rows: which instructions multiply, and which registers they use, is theirs.
 //!
-//! A tier's macros are what differs. `$lines` repeats a macro for all rows, two at a time: `begin_sums`;
-//! `begin_total` and `add_total`, which end a group, the first of an activation group and any other.
-//! `$products` multiplies 16 columns of weights in registers v24 to v27 by what [`load_x`] gives it;
-//! `$add_out` ends an activation group.
+//! A tier's macros are what differs. `$products` multiplies 16 columns of weights in registers v24 to
+//! v27 by what [`load_x`] gives it. `$lines` repeats a macro for all rows, two at a time: `begin_sums`;
+//! for int8 weights `load_results` and `store_results`, between which totals are results, to which
+//! `$end_group` adds a group; for 4-bit ones `begin_total` and `add_total`, which end a block, the first
+//! of an activation group and any other, and `$add_out`, which ends the activation group.
 
 /// An instruction that makes four floats of two fours, by their registers.
 macro_rules! floats {
@@ -55,82 +56,50 @@ macro_rules! sixteen_columns {
     };
 }
 
-/// A group of 64 columns.
+/// A group of 64 columns, as most are.
 macro_rules! group_of_64 {
-    ($products:ident $lines:ident $total:ident) => {
+    ($products:ident) => {
         concat!(
             sixteen_columns!($products "stride"), sixteen_columns!($products "stride"),
             sixteen_columns!($products "stride"), sixteen_columns!($products "stride_to_group"),
-            load_steps!(),
-            $lines!($total),
-        )
-    };
-}
-
-/// An activation group of four groups of 64, as most are.
-macro_rules! four_groups_of_64 {
-    ($products:ident $lines:ident) => {
-        concat!(
-            group_of_64!($products $lines begin_total), group_of_64!($products $lines add_total),
-            group_of_64!($products $lines add_total), group_of_64!($products $lines add_total),
         )
     };
 }
 
 /// A group of any length.
 macro_rules! group_of_any {
-    ($products:ident $lines:ident $total:ident $round:literal) => {
+    ($products:ident) => {
         concat!(
             "mov {round}, {rounds}\n",
-            $round, ":\n",
+            "2:\n",
             sixteen_columns!($products "stride"), sixteen_columns!($products "stride"),
             "subs {round}, {round}, #1\n",
-            "b.ne ", $round, "b\n",
-            "add {w}, {w}, #64\n",
-            load_steps!(),
-            $lines!($total),
-        )
-    };
-}
-
-/// An activation group of any number of groups of any length.
-macro_rules! any_groups {
-    ($products:ident $lines:ident) => {
-        concat!(
-            group_of_any!($products $lines begin_total "3"),
-            "subs {step}, {steps}, #1\n",
-            "b.eq 5f\n",
-            "2:\n",
-            group_of_any!($products $lines add_total "7"),
-            "subs {step}, {step}, #1\n",
             "b.ne 2b\n",
-            "5:\n",
+            "add {w}, {w}, #64\n",
         )
     };
 }
 
-/// A kernel for tiles of `$rows` rows and int8 weights in groups of such a length and number.
+/// A kernel for tiles of `$rows` rows and int8 weights in groups of such a length.
 macro_rules! gemm_q8 {
-    ($features:literal $name:ident: $rows:literal $lines:ident $products:ident $add_out:ident
-     $groups:ident $shape:pat $(, $($operand:tt)*)?) => {
+    ($features:literal $name:ident: $rows:literal $lines:ident $products:ident $end_group:ident
+     $group:ident $lengths:pat $(, $($operand:tt)*)?) => {
         #[target_feature(enable = $features)]
         fn $name(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-            let (group_bytes, steps) = (NR * (4 + x.groups.w), x.steps());
-            let (n, rounds) = (x.scales.len() / $rows, x.groups.w / 32);
+            let (n, rounds) = (x.scales.len() / $rows, x.group / 32);
+            let group_bytes = NR * (4 + x.group);
             assert!(n != 0);
-            assert!(steps != 0);
             assert!(rounds != 0);
-            assert!(matches!((x.groups.w, steps), $shape));
+            assert!(matches!(x.group, $lengths));
             assert!(x.scales.len().is_multiple_of($rows));
-            assert_eq!(panel.len(), n * steps * group_bytes);
-            assert!(x.q.len() >= n * steps * rounds * 32 * $rows);
+            assert_eq!(panel.len(), n * group_bytes);
+            assert!(x.q.len() >= n * rounds * 32 * $rows);
             assert_eq!(out.len(), $rows * NR);
-            // SAFETY: for each of four strips and `n` activation groups this reads a scale of each
-            // row, and reads and writes four floats of it in `out`; for each of the `steps` groups of
-            // weights in these it reads 16 bytes of their steps; in each of their `rounds` of 32
-            // columns 32 bytes of `x` for each row, and twice 64 of weights, with those of the other
-            // strips between. So many were found to be there. Everything else is registers that are
-            // named.
+            // SAFETY: for each of four strips this reads and writes four floats of each row in `out`;
+            // for each of `n` groups it reads a scale of each row and 16 bytes of the weights' scales;
+            // in each of their `rounds` of 32 columns 32 bytes of `x` for each row, and twice 64 of
+            // weights, with those of the other strips between. So many were found to be there.
+            // Everything else is registers that are named.
             unsafe {
                 asm!(
                     "6:",
@@ -138,25 +107,27 @@ macro_rules! gemm_q8 {
                     "mov {x}, {x_first}",
                     "mov {scales}, {scales_first}",
                     "add {w}, {panel}, {strip}, lsl #6",
-                    "add {steps_at}, {panel}, {strip}, lsl #4",
+                    "add {w_scales}, {panel}, {strip}, lsl #4",
                     "add {w}, {w}, #64",
+                    $lines!(load_results),
                     "4:",
                     $lines!(begin_sums),
-                    $groups!($products $lines),
-                    $add_out!(),
+                    $group!($products),
+                    $end_group!(),
                     "subs {n}, {n}, #1",
                     "b.ne 4b",
+                    $lines!(store_results),
                     "add {strip}, {strip}, #1",
                     "add {out}, {out}, {out_strip}",
                     "cmp {strip}, #4",
                     "b.ne 6b",
-                    "// {steps} {step} {rounds} {round} {stride_to_group}",
+                    "// {rounds} {round} {stride_to_group}",
                     panel = in(reg) panel.as_ptr(), x_first = in(reg) x.q.as_ptr(),
                     scales_first = in(reg) x.scales.as_ptr(), n_all = in(reg) n,
-                    w = out(reg) _, x = out(reg) _, scales = out(reg) _, steps_at = out(reg) _,
-                    n = out(reg) _, step = out(reg) _, round = out(reg) _,
+                    w = out(reg) _, x = out(reg) _, scales = out(reg) _, w_scales = out(reg) _,
+                    n = out(reg) _, round = out(reg) _,
                     strip = inout(reg) 0_usize => _, out = inout(reg) out.as_mut_ptr() => _,
-                    steps = in(reg) steps, rounds = in(reg) rounds,
+                    rounds = in(reg) rounds,
                     stride = in(reg) 4 * STRIP, stride_to_group = in(reg) 4 * STRIP + 4 * NR,
                     group_bytes = in(reg) group_bytes, out_strip = const 16 * $rows,
                     $($($operand)*,)?
@@ -192,7 +163,7 @@ macro_rules! gemm_q4 {
      $load_parameters:ident $add_out:ident $(, $($operand:tt)*)?) => {
         #[target_feature(enable = $features)]
         fn $name(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-            let (n, steps) = (x.scales.len() / $rows, x.steps());
+            let (n, steps) = (x.scales.len() / $rows, x.blocks());
             assert!(n != 0);
             assert!(steps != 0);
             assert!(x.scales.len().is_multiple_of($rows));
@@ -252,6 +223,6 @@ macro_rules! gemm_q4 {
 }
 
 pub(in super::super) use {
-    any_groups, block_of_32, floats, floats_by_lane, four_groups_of_64, gemm_q4, gemm_q8,
-    group_of_64, group_of_any, load_out, load_x, sixteen_columns, store_out, to_floats,
+    block_of_32, floats, floats_by_lane, gemm_q4, gemm_q8, group_of_64, group_of_any, load_out,
+    load_x, sixteen_columns, store_out, to_floats,
 };

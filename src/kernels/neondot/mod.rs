@@ -6,9 +6,9 @@
 //! sums, as many running totals, and eight registers for operands: 16 columns take 48 `sdot` for
 //! four loads of four registers each. That leaves no register over, which is why those loops, and
 //! those of a single row, are written in assembly; so are tiles of eight rows, as batches mostly are
-//! powers of two and end with one. Results wait as the loops have them, strip by strip. In an
-//! activation group the first product of each total is not added to anything, so that totals need
-//! not be cleared.
+//! powers of two and end with one. Results wait as the loops have them, strip by strip; those of int8
+//! weights stand in the registers of totals all along a strip. In an activation group of 4-bit weights
+//! the first product of each total is not added to anything, so that totals need not be cleared.
 
 #![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
 
@@ -16,12 +16,12 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 use std::ops::Range;
 
-use super::matmul::{chunks, level, level_blocks, level_weights, steps};
+use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::neon::{
-    self, add_group, codes, load, load_32, load_floats, parameters, place_row, store, total_of,
+    self, codes, load, load_32, load_floats, parameters, place_row, scaled, store, total_of,
 };
 use super::packed::{Layout, PART_BYTES, PackedTable, Unpack};
-use super::{Blocks4, Groups, SummedRow, Table, peak};
+use super::{Blocks4, SummedRow, Table, peak};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::BLOCK;
 
@@ -118,6 +118,22 @@ macro_rules! begin_sums {
     };
 }
 
+/// Takes results of two rows from a strip of `out` to the totals' registers.
+macro_rules! load_results {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
+        load_out!($ta $tb $at)
+    };
+}
+
+/// Puts them back.
+macro_rules! store_results {
+    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
+     $y:literal $z:literal $at:literal) => {
+        store_out!($ta $tb $at)
+    };
+}
+
 /// Adds the totals v12 to v23 times the next 12 scales to a strip of `out`.
 macro_rules! add_out_12 {
     () => {
@@ -174,19 +190,6 @@ macro_rules! add_products_4 {
             floats!("fmla" 5 17 $b),
             floats!("fmla" 6 18 $c),
             floats!("fmla" 7 19 $d),
-        )
-    };
-}
-
-/// Adds the sums v0 to v3 times `$a` to `$d` to the totals v4 to v7.
-macro_rules! add_totals_4 {
-    ($a:literal $b:literal $c:literal $d:literal) => {
-        concat!(
-            "scvtf v16.4s, v0.4s\n",
-            "scvtf v17.4s, v1.4s\n",
-            "scvtf v18.4s, v2.4s\n",
-            "scvtf v19.4s, v3.4s\n",
-            add_products_4!($a $b $c $d),
         )
     };
 }
@@ -274,34 +277,27 @@ fn sdot_by<const LANE: usize>(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -
 
 /// One activation row by four weight rows.
 #[target_feature(enable = "neon,dotprod")]
-fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], groups: Groups) -> [f32; 4] {
-    let [y] = tile_q8([x], w, groups);
+fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
+    let [y] = tile_q8([x], w, group);
     y
 }
 
 /// Four activation rows by four weight rows: `[activation][weight]`.
 #[target_feature(enable = "neon,dotprod")]
-fn dot_q8_q8_f32_4x4(x: &[Q8Row<'_>; 4], w: &[Q8Row<'_>; 4], groups: Groups) -> [[f32; 4]; 4] {
-    tile_q8(x.each_ref(), w, groups)
+fn dot_q8_q8_f32_4x4(x: &[Q8Row<'_>; 4], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; 4] {
+    tile_q8(x.each_ref(), w, group)
 }
 
 /// `M` activation rows by four weight rows: `[activation][weight]`.
 #[target_feature(enable = "neon,dotprod")]
-fn tile_q8<const M: usize>(
-    x: [&Q8Row<'_>; M],
-    w: &[Q8Row<'_>; 4],
-    groups: Groups,
-) -> [[f32; 4]; M] {
-    let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
-    let mut sums = [[vdupq_n_s32(0); 4]; M];
-    let (k, n) = (x[0].q.len(), groups.x / groups.w);
-    let (x, w) = (level(x, k, groups.x), level(w.each_ref(), k, groups.w));
-    for g in 0..k / groups.w {
-        let (x_chunks, w_chunks) = (chunks(&x, g, groups.w), chunks(&w, g, groups.w));
-        if g % n == 0 {
-            (sums, totals) = ([[vdupq_n_s32(0); 4]; M], [vdupq_n_f32(-0.0); M]);
-        }
-        for c in 0..groups.w / 16 {
+fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
+    let mut out = [vdupq_n_f32(0.0); M];
+    let k = x[0].q.len();
+    let (x, w) = (level(x, k, group), level(w.each_ref(), k, group));
+    for g in 0..k / group {
+        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
+        let mut sums = [[vdupq_n_s32(0); 4]; M];
+        for c in 0..group / 16 {
             let w = [
                 load(&w_chunks[0][c]),
                 load(&w_chunks[1][c]),
@@ -315,12 +311,9 @@ fn tile_q8<const M: usize>(
                 }
             }
         }
-        let steps = steps(&w, g, n);
+        let scales = scales(&w, g);
         for i in 0..M {
-            totals[i] = add_group(totals[i], sums[i], &steps);
-            if (g + 1) % n == 0 {
-                out[i] = vfmaq_n_f32(out[i], totals[i], x[i].scales[g / n]);
-            }
+            out[i] = vfmaq_n_f32(out[i], scaled(sums[i], &scales), x[i].scales[g]);
         }
     }
     let mut y = [[0.0; 4]; M];

@@ -66,7 +66,7 @@ fn strip_parameters(block: &[u8; PANEL_BLOCK], strip: usize) -> [float32x4_t; 2]
 fn gemm_q8_q4_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     let blocks = panel.as_chunks::<STRIP>().0.as_chunks::<4>().0;
     for strip in 0..4 {
-        for (w, x) in blocks.chunks_exact(x.steps()).zip(x.summed_groups::<M, 4>()) {
+        for (w, x) in blocks.chunks_exact(x.blocks()).zip(x.summed_groups::<M, 4>()) {
             let mut dots = [vdupq_n_s32(0); M];
             let mut totals = [vdupq_n_f32(-0.0); M];
             let x_q: &[i8] = bytemuck::cast_slice(x.q.as_flattened().as_flattened());
@@ -286,7 +286,7 @@ macro_rules! add_block {
 /// One row of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]
 fn gemv_q8_q4_f32_1x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let (n, steps) = (x.scales.len(), x.steps());
+    let (n, steps) = (x.scales.len(), x.blocks());
     assert!(n != 0);
     assert!(steps != 0);
     assert_eq!(panel.len(), n * steps * PANEL_BLOCK);

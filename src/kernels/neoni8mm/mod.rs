@@ -119,6 +119,20 @@ macro_rules! begin_sums {
     };
 }
 
+/// Takes results of a pair from a strip of `out` to its totals' registers.
+macro_rules! load_results {
+    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+        load_out!($low_total $high_total $at)
+    };
+}
+
+/// Puts them back.
+macro_rules! store_results {
+    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+        store_out!($low_total $high_total $at)
+    };
+}
+
 /// Adds the totals of a pair times its scales to `out`.
 macro_rules! add_out {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {

@@ -88,7 +88,7 @@ fn gemm_q8_q4_f32_mx16c8<const M: usize, const PAIRS: usize, const S: usize>(
 ) {
     let blocks = panel.as_chunks::<STRIP>().0.as_chunks::<4>().0;
     for first in (0..4).step_by(S) {
-        for (w, x) in blocks.chunks_exact(x.steps()).zip(x.summed_groups::<M, 8>()) {
+        for (w, x) in blocks.chunks_exact(x.blocks()).zip(x.summed_groups::<M, 8>()) {
             let mut dots = [[[vdupq_n_s32(0); 2]; PAIRS]; S];
             let mut totals = [[[vdupq_n_f32(-0.0); 2]; PAIRS]; S];
             for (w, (x_q, x_sums)) in w.iter().zip(x.q.as_chunks::<4>().0.iter().zip(x.sums)) {
@@ -164,7 +164,7 @@ gemm_q4!("neon,i8mm" gemm_q8_q4_f32_8x16c8: 8 lines_8 smmla_8_rows load_paramete
 /// One row of activations by a panel of 4-bit weights.
 #[target_feature(enable = "neon,i8mm")]
 fn gemv_q8_q4_f32_1x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let groups = panel.chunks_exact(PANEL_BLOCK * x.steps());
+    let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
     for (w, x) in groups.zip(x.summed_groups::<1, 8>()) {
         let mut dots = [vdupq_n_s32(0); 8];
         let mut totals = [vdupq_n_f32(-0.0); 4];

@@ -3,10 +3,10 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::super::neon::{add_rows, load, load_64, load_scales};
+use super::super::neon::{load, load_64, load_floats, load_scales, store};
 use super::super::neondot::gemm::{
-    any_groups, floats, four_groups_of_64, gemm_q8, group_of_64, group_of_any, load_out, load_x,
-    sixteen_columns, store_out, to_floats,
+    floats, gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns, store_out,
+    to_floats,
 };
 use super::super::packed::{Tile, TileFn};
 use super::{NR, STRIP, Sums, add_pairs, eight_columns, twice};
@@ -23,28 +23,21 @@ fn gemm_q8_q8_f32_mx16c8<const M: usize, const PAIRS: usize, const S: usize>(
     x: &Tile<'_>,
     out: &mut [f32],
 ) {
-    let (group, n) = (x.groups.w, x.steps());
-    let group_bytes = NR * (4 + group);
+    let group_bytes = NR * (4 + x.group);
     for first in (0..4).step_by(S) {
-        for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<M, 8>()) {
+        for (w, x) in panel.chunks_exact(group_bytes).zip(x.groups::<M, 8>()) {
             let mut dots = [[[vdupq_n_s32(0); 2]; PAIRS]; S];
-            // What a product is added to and stays the same, its zero signed.
-            let mut totals = [[[vdupq_n_f32(-0.0); 2]; PAIRS]; S];
-            for (w, x_q) in w.chunks_exact(group_bytes).zip(x.q.chunks_exact(group / 8)) {
-                let (steps, w) = w.split_at(NR * 4);
-                add_strips(&mut dots, &w[first * STRIP..], x_q);
-                for s in 0..S {
-                    let step = twice(load_scales(&steps.as_chunks().0[first + s]));
-                    for i in 0..PAIRS {
-                        for h in 0..2 {
-                            let dots = vcvtq_f32_s32(dots[s][i][h]);
-                            totals[s][i][h] = vfmaq_f32(totals[s][i][h], dots, step[h]);
-                        }
+            let (scales, w) = w.split_at(NR * 4);
+            add_strips(&mut dots, &w[first * STRIP..], x.q);
+            for s in 0..S {
+                let scale = twice(load_scales(&scales.as_chunks().0[first + s]));
+                let mut totals = [[vdupq_n_f32(0.0); 2]; PAIRS];
+                for i in 0..PAIRS {
+                    for h in 0..2 {
+                        totals[i][h] = vmulq_f32(vcvtq_f32_s32(dots[s][i][h]), scale[h]);
                     }
                 }
-            }
-            for s in 0..S {
-                add_pairs(out, first + s, &totals[s], x.scales);
+                add_pairs(out, first + s, &totals, x.scales);
             }
         }
     }
@@ -69,51 +62,54 @@ fn add_strips<const M: usize, const PAIRS: usize, const S: usize>(
     }
 }
 
-/// Makes totals of a pair its sums times the steps in v24 and v26.
-macro_rules! begin_total {
+/// Adds a pair's sums times the weights' scales in v24 and v26 and its own.
+macro_rules! add_group {
     ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
         concat!(
-            to_floats!($low_total $low),
-            to_floats!($high_total $high),
-            floats!("fmul" $low_total $low_total 24),
-            floats!("fmul" $high_total $high_total 26),
+            "ld1r {{v25.2d}}, [{scales}], #8\n",
+            to_floats!($low $low),
+            to_floats!($high $high),
+            floats!("fmul" $low $low 24),
+            floats!("fmul" $high $high 26),
+            floats!("fmla" $low_total $low 25),
+            floats!("fmla" $high_total $high 25),
         )
     };
 }
 
-/// Adds the same to the totals.
-macro_rules! add_total {
-    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
-        concat!(
-            to_floats!(25 $low),
-            to_floats!(27 $high),
-            floats!("fmla" $low_total 25 24),
-            floats!("fmla" $high_total 27 26),
-        )
-    };
-}
-
-/// Loads the steps of a strip of a group, each twice.
-macro_rules! load_steps {
+/// Loads the scales of a strip of a group, each twice.
+macro_rules! load_w_scales {
     () => {
         concat!(
-            "ld1 {{v27.4s}}, [{steps_at}], {group_bytes}\n",
+            "ld1 {{v27.4s}}, [{w_scales}], {group_bytes}\n",
             "zip1 v24.4s, v27.4s, v27.4s\n",
             "zip2 v26.4s, v27.4s, v27.4s\n",
         )
     };
 }
 
-gemm_q8!("neon,i8mm" gemm_12_of_4x64: 12 lines_12 smmla_12_rows add_out_12 four_groups_of_64 (64, 4));
-gemm_q8!("neon,i8mm" gemm_12_of_any: 12 lines_12 smmla_12_rows add_out_12 any_groups (32.., _));
-gemm_q8!("neon,i8mm" gemm_8_of_4x64: 8 lines_8 smmla_8_rows add_out_8 four_groups_of_64 (64, 4));
-gemm_q8!("neon,i8mm" gemm_8_of_any: 8 lines_8 smmla_8_rows add_out_8 any_groups (32.., _));
+macro_rules! end_group_12 {
+    () => {
+        concat!(load_w_scales!(), lines_12!(add_group))
+    };
+}
+
+macro_rules! end_group_8 {
+    () => {
+        concat!(load_w_scales!(), lines_8!(add_group))
+    };
+}
+
+gemm_q8!("neon,i8mm" gemm_12_of_64: 12 lines_12 smmla_12_rows end_group_12 group_of_64 64);
+gemm_q8!("neon,i8mm" gemm_12_of_any: 12 lines_12 smmla_12_rows end_group_12 group_of_any 32..);
+gemm_q8!("neon,i8mm" gemm_8_of_64: 8 lines_8 smmla_8_rows end_group_8 group_of_64 64);
+gemm_q8!("neon,i8mm" gemm_8_of_any: 8 lines_8 smmla_8_rows end_group_8 group_of_any 32..);
 
 /// Twelve rows of activations by a panel.
 #[target_feature(enable = "neon,i8mm")]
 fn gemm_q8_q8_f32_12x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    match (x.groups.w, x.steps()) {
-        (64, 4) => gemm_12_of_4x64(panel, x, out),
+    match x.group {
+        64 => gemm_12_of_64(panel, x, out),
         _ => gemm_12_of_any(panel, x, out),
     }
 }
@@ -121,8 +117,8 @@ fn gemm_q8_q8_f32_12x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
 /// Eight rows of activations by a panel.
 #[target_feature(enable = "neon,i8mm")]
 fn gemm_q8_q8_f32_8x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    match (x.groups.w, x.steps()) {
-        (64, 4) => gemm_8_of_4x64(panel, x, out),
+    match x.group {
+        64 => gemm_8_of_64(panel, x, out),
         _ => gemm_8_of_any(panel, x, out),
     }
 }
@@ -130,25 +126,23 @@ fn gemm_q8_q8_f32_8x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
 /// One row of activations by a panel.
 #[target_feature(enable = "neon,i8mm")]
 fn gemv_q8_q8_f32_1x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let (group, n) = (x.groups.w, x.steps());
-    let group_bytes = NR * (4 + group);
-    for (w, x) in panel.chunks_exact(group_bytes * n).zip(x.groups::<1, 8>()) {
+    let out = &mut out.as_chunks_mut::<4>().0[..4];
+    let mut totals =
+        [load_floats(&out[0]), load_floats(&out[1]), load_floats(&out[2]), load_floats(&out[3])];
+    let group_bytes = NR * (4 + x.group);
+    for (w, x) in panel.chunks_exact(group_bytes).zip(x.groups::<1, 8>()) {
         let mut dots = [vdupq_n_s32(0); 8];
-        let mut totals = [vdupq_n_f32(-0.0); 4];
-        let x_q = x.q.as_flattened().as_flattened();
-        for (w, x_q) in w.chunks_exact(group_bytes).zip(x_q.chunks_exact(group)) {
-            let (steps, w) = w.split_at(NR * 4);
-            add_panel(&mut dots, w, x_q);
-            let steps = load_64(&steps.as_chunks().0[0]);
-            for j in 0..4 {
-                let step = vreinterpretq_f32_u8(steps[j]);
-                let sums = vuzp1q_s32(dots[2 * j], dots[2 * j + 1]);
-                totals[j] = vfmaq_f32(totals[j], vcvtq_f32_s32(sums), step);
-            }
-        }
+        let (scales, w) = w.split_at(NR * 4);
+        add_panel(&mut dots, w, x.q.as_flattened().as_flattened());
+        let scales = load_64(&scales.as_chunks().0[0]);
         for j in 0..4 {
-            add_rows(out, j, &[totals[j]], x.scales);
+            let sums = vcvtq_f32_s32(vuzp1q_s32(dots[2 * j], dots[2 * j + 1]));
+            let sums = vmulq_f32(sums, vreinterpretq_f32_u8(scales[j]));
+            totals[j] = vfmaq_n_f32(totals[j], sums, x.scales[0]);
         }
+    }
+    for j in 0..4 {
+        store(&mut out[j], totals[j]);
     }
 }
 

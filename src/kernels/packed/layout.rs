@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::super::float;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 use crate::quant::{self, Bcml1Matrix, Q8Matrix};
 
@@ -33,13 +32,13 @@ pub struct Layout {
 impl Layout {
     /// The layouts of the tiers. They stand here, not beside the kernels, as weights are also packed
     /// for other machines.
-    pub(in crate::kernels) const AVX2: Layout = Layout::new(0x0111, 16, 4, 0);
-    pub(in crate::kernels) const AVX_VNNI: Layout = Layout::new(0x0112, 16, 4, 0x80);
-    pub(in crate::kernels) const AVX512_VNNI: Layout = Layout::new(0x0113, 32, 4, 0x80);
-    pub(in crate::kernels) const NEON: Layout = Layout::new(0x0211, 8, 4, 0);
+    pub(in crate::kernels) const AVX2: Layout = Layout::new(0x0121, 16, 4, 0);
+    pub(in crate::kernels) const AVX_VNNI: Layout = Layout::new(0x0122, 16, 4, 0x80);
+    pub(in crate::kernels) const AVX512_VNNI: Layout = Layout::new(0x0123, 32, 4, 0x80);
+    pub(in crate::kernels) const NEON: Layout = Layout::new(0x0221, 8, 4, 0);
     pub(in crate::kernels) const NEON_DOT: Layout =
-        Layout::new(0x0214, 16, 4, 0).in_strips(4, 4).in_pairs();
-    pub(in crate::kernels) const NEON_I8MM: Layout = Layout::new(0x0213, 16, 8, 0).in_strips(4, 2);
+        Layout::new(0x0222, 16, 4, 0).in_strips(4, 4).in_pairs();
+    pub(in crate::kernels) const NEON_I8MM: Layout = Layout::new(0x0223, 16, 8, 0).in_strips(4, 2);
 
     const fn new(id: u32, nr: usize, kr: usize, flip: u8) -> Layout {
         assert!(nr <= super::NR_MAX);
@@ -372,14 +371,12 @@ fn pack_panel<const KR: usize>(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) 
     if w.rows() < nr {
         pad(layout, group, out);
     }
-    let n = quant::activation_group(group, w.k()) / group;
     for row in 0..w.rows() {
         let w = w.row(row);
         let groups = w.q.chunks_exact(group).zip(out.chunks_exact_mut(layout.group_bytes(group)));
-        for (g, (q, out)) in groups.enumerate() {
-            let (steps, out) = out.split_at_mut(nr * size_of::<f32>());
-            let step = float::step(&w.scales[g / n * n..][..n], g % n);
-            steps.as_chunks_mut().0[row] = step.to_ne_bytes();
+        for ((q, out), scale) in groups.zip(w.scales) {
+            let (scales, out) = out.split_at_mut(nr * size_of::<f32>());
+            scales.as_chunks_mut().0[row] = scale.to_ne_bytes();
             let (out, _) = out.as_chunks_mut::<KR>();
             for (c, q) in q.as_chunks::<KR>().0.iter().enumerate() {
                 out[layout.place(row, c)] = q.map(|q| q as u8 ^ layout.flip);
@@ -391,8 +388,8 @@ fn pack_panel<const KR: usize>(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) 
 /// Makes every row of a panel zeros.
 fn pad(layout: Layout, group: usize, out: &mut [u8]) {
     for out in out.chunks_exact_mut(layout.group_bytes(group)) {
-        let (steps, out) = out.split_at_mut(layout.nr * size_of::<f32>());
-        steps.fill(0);
+        let (scales, out) = out.split_at_mut(layout.nr * size_of::<f32>());
+        scales.fill(0);
         out.fill(layout.flip);
     }
 }

@@ -104,12 +104,12 @@ fn matmul_tiles(
     room: &mut Room,
 ) {
     let (nr, mr) = (w.layout.panel_rows(), x.mr());
-    let groups = w.k / x.x_group();
+    let groups = w.k / x.group();
     let is_many = x.m() >= TILES_MANY * mr;
     for (panel_index, panel) in w.iter().enumerate() {
         let is_asked = room.asked == panel.as_ptr().addr();
         room.asked = panel.as_ptr_range().end.addr();
-        let part_groups = part_groups(table, unpack, w, x.x_group(), is_many && is_asked);
+        let part_groups = part_groups(table, unpack, w, x.group(), is_many && is_asked);
         // A tile that takes a whole panel is done with its results before the next begins.
         let (block_rows, slot) = match part_groups == groups {
             true => (out.len(), 0),
@@ -124,7 +124,7 @@ fn matmul_tiles(
                 let part_range = first..(first + part_groups).min(groups);
                 let part = &panel[part_range.start * group_bytes..part_range.end * group_bytes];
                 let whole = match unpack {
-                    Some(unpack) => unpack.part(part, x.x_group(), &mut room.unpacked),
+                    Some(unpack) => unpack.part(part, x.group(), &mut room.unpacked),
                     None => part,
                 };
                 let is_last = part_range.end == groups;
@@ -132,7 +132,7 @@ fn matmul_tiles(
                 let share = next / out.len().div_ceil(mr);
                 // The first tile of what is next takes all of it at once.
                 let distance = part.len() - share.min(part.len()) + NEAR_BYTES;
-                let w_step = share * AHEAD_COLUMNS / (part_range.len() * x.x_group());
+                let w_step = share * AHEAD_COLUMNS / (part_range.len() * x.group());
                 for (tile_index, out) in out.chunks_mut(mr).enumerate() {
                     let (t, row) = (out.len(), first_row + tile_index * mr);
                     let y = &mut room.results[tile_index * slot..][..t * nr];
@@ -167,7 +167,7 @@ fn part_groups(
     table: &PackedTable,
     unpack: Option<&Unpack>,
     w: Panels<'_>,
-    x_group: usize,
+    group: usize,
     is_large: bool,
 ) -> usize {
     let columns = match unpack {
@@ -175,16 +175,16 @@ fn part_groups(
         None if is_large => table.part_bytes / w.layout.panel_rows(),
         None => PART_BYTES / w.layout.panel_rows(),
     };
-    let (groups, most) = (w.k / x_group, (columns / x_group).max(1));
+    let (groups, most) = (w.k / group, (columns / group).max(1));
     groups.div_ceil(groups.div_ceil(most))
 }
 
 impl Unpack {
-    /// Takes apart the codes of `part`, whole activation groups of `x_group` columns.
-    fn part<'a>(&self, part: &[u8], x_group: usize, out: &'a mut [u8]) -> &'a [u8] {
+    /// Takes apart the codes of `part`, whole activation groups of `group` columns.
+    fn part<'a>(&self, part: &[u8], group: usize, out: &'a mut [u8]) -> &'a [u8] {
         let out = &mut out[..part.len() / self.packed_bytes * self.bytes];
         // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-        unsafe { (self.unpack)(part, x_group / BLOCK, out) };
+        unsafe { (self.unpack)(part, group / BLOCK, out) };
         out
     }
 }

@@ -7,8 +7,8 @@
 //! zeros. A panel is a row of groups:
 //!
 //! ```text
-//! steps  [nr]                                                  f32, scale - the next one: see above
-//! w      [group / kr / steps, nr / rows, steps, rows, kr]      i8, or with `flip` set i8 + 128 as u8
+//! scales  [nr]                                             f32
+//! w       [group / kr / steps, nr / rows, steps, rows, kr]  i8, or with `flip` set i8 + 128 as u8
 //! ```
 //!
 //! and 4-bit ones blocks of 32 columns instead of groups:
@@ -34,18 +34,17 @@
 //!
 //! ```text
 //! q       [k / kr, t, kr]   i8
-//! scales  [k / group, t]    f32, of groups of activations
+//! scales  [k / group, t]    f32
 //! zeros   [k / group, t]    f32, for int8 weights that are flipped
 //! sums    [k / 32, t]       f32, the sum of each 32 q; for 4-bit weights
 //! ```
 //!
 //! A flipped weight counts 128 times its activation too much: what stands for 0 in an integer sum of
-//! such products moves by 128 times each activation. `zeros` has that before each group of weights,
-//! chosen so that it is [`ZERO`] behind an activation group's last. Sums begin at the first, taken as
-//! an integer by its bits, and are floats by their bits at all times: a bit more or less is 1 more or
-//! less between 2^23 and 2^24, which they do not leave, as the at most 256 activations before and
-//! behind count for no more than `256 * 127 * 128` of the 2^22 on either side of `ZERO`. So the true sum
-//! is the float less the zero where it stands, exactly.
+//! such products moves by 128 times each activation. `zeros` has where a group's sum begins for that to
+//! be [`ZERO`] behind it. Sums begin there, taken as an integer by its bits, and are floats by their
+//! bits at all times: a bit more or less is 1 more or less between 2^23 and 2^24, which they do not
+//! leave, as the at most 256 activations before and behind count for no more than `256 * 127 * 128` of
+//! the 2^22 on either side of `ZERO`. So the true sum is the float less `ZERO`, exactly.
 
 mod layout;
 mod matmul;
@@ -53,7 +52,7 @@ mod tiles;
 
 use std::ops::Range;
 
-use super::Groups;
+use crate::quant::bcml1::BLOCK;
 
 pub use layout::{GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8};
 pub use tiles::Q8Tiles;
@@ -117,10 +116,8 @@ pub(super) struct Tile<'a> {
     pub(super) zeros: &'a [f32],
     /// Empty for int8 weights.
     pub(super) sums: &'a [f32],
-    /// The weights' group is a block if they have 4 bits.
-    pub(super) groups: Groups,
-    /// Weight groups in an activation group.
-    steps: usize,
+    /// Activations that share a scale.
+    pub(super) group: usize,
     #[cfg_attr(
         not(target_arch = "x86_64"),
         expect(dead_code, reason = "no tier asks for anything")
@@ -162,13 +159,12 @@ impl Ahead<'_> {
 /// Columns of a step in which a tile asks for what is ahead.
 pub(super) const AHEAD_COLUMNS: usize = 16;
 
-/// An activation group of a tile of `M` rows, in blocks of `KR` columns.
+/// A group of a tile of `M` rows, in blocks of `KR` columns.
 pub(super) struct TileGroup<'a, const M: usize, const KR: usize> {
     pub(super) q: &'a [[[u8; KR]; M]],
     pub(super) scales: &'a [f32; M],
-    /// Before each weight group.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier flips weights"))]
-    pub(super) zeros: &'a [[f32; M]],
+    pub(super) zeros: &'a [f32; M],
 }
 
 /// An activation group of a tile of `M` rows with the sums of its blocks, in blocks of `KR` columns.
@@ -179,34 +175,35 @@ pub(super) struct SummedGroup<'a, const M: usize, const KR: usize> {
 }
 
 impl<'a> Tile<'a> {
-    /// Weight groups in an activation group.
+    /// Blocks of 4-bit weights in an activation group.
     #[inline(always)]
-    pub(super) fn steps(&self) -> usize {
-        self.steps
+    pub(super) fn blocks(&self) -> usize {
+        self.group / BLOCK
     }
 
-    /// Each activation group.
+    /// Each group.
     #[inline(always)]
     pub(super) fn groups<const M: usize, const KR: usize>(
         &self,
     ) -> impl Iterator<Item = TileGroup<'a, M, KR>> {
         let q: &[u8] = bytemuck::cast_slice(self.q);
-        let (zeros, n, len) = (self.zeros.as_chunks().0, self.steps(), self.groups.x * M);
-        // Not by zipped chunks: that would divide to know how many there are.
-        self.scales.as_chunks().0.iter().enumerate().map(move |(g, scales)| TileGroup {
+        let (scales, zeros) = (self.scales.as_chunks().0, self.zeros.as_chunks().0);
+        let len = self.group * M;
+        // Values not by zipped chunks: that would divide to know how many there are.
+        scales.iter().zip(zeros).enumerate().map(move |(g, (scales, zeros))| TileGroup {
             q: q[g * len..][..len].as_chunks().0.as_chunks().0,
             scales,
-            zeros: &zeros[g * n..][..n],
+            zeros,
         })
     }
 
-    /// Each activation group, with sums.
+    /// Each group, with sums.
     #[inline(always)]
     pub(super) fn summed_groups<const M: usize, const KR: usize>(
         &self,
     ) -> impl Iterator<Item = SummedGroup<'a, M, KR>> {
         let q: &[u8] = bytemuck::cast_slice(self.q);
-        let (sums, n, len) = (self.sums.as_chunks().0, self.steps(), self.groups.x * M);
+        let (sums, n, len) = (self.sums.as_chunks().0, self.blocks(), self.group * M);
         self.scales.as_chunks().0.iter().enumerate().map(move |(g, scales)| SummedGroup {
             q: q[g * len..][..len].as_chunks().0.as_chunks().0,
             scales,

@@ -4,8 +4,7 @@ use std::ops::Range;
 use std::ptr;
 
 use super::super::Table;
-use super::{Ahead, GROUP_MAX, Groups, MR_MAX, Tile, ZERO};
-use crate::quant::activation_group;
+use super::{Ahead, GROUP_MAX, MR_MAX, Tile, ZERO};
 use crate::quant::bcml1::BLOCK;
 
 /// Quantised activations, `[m, k]`, in tiles; `kernels/packed/mod.rs` describes the order. One that
@@ -21,22 +20,15 @@ pub struct Q8Tiles<'a> {
     /// For 4-bit weights.
     sums: &'a [f32],
     k: usize,
-    /// Of the weights.
     group: usize,
-    /// Of the activations.
-    x_group: usize,
     mr: usize,
-    /// What of the weights an integer sum is of: a group, or a block if they have 4 bits.
-    w_group: usize,
-    /// Of those, in an activation group.
-    steps: usize,
-    /// Activation groups in a row.
-    x_groups: usize,
+    /// Groups in a row.
+    groups: usize,
 }
 
 impl<'a> Q8Tiles<'a> {
-    /// For int8 weights in groups of `group`, joins `[m, k]` values, one scale for each
-    /// [`activation_group`] and `[m, k / group]` zeros, written in tiles of `mr` rows.
+    /// For int8 weights, joins `[m, k]` values, `[m, k / group]` scales and as many zeros, written in
+    /// tiles of `mr` rows.
     ///
     /// # Panics
     ///
@@ -48,11 +40,11 @@ impl<'a> Q8Tiles<'a> {
         mr: usize,
     ) -> Self {
         assert_eq!(zeros.len(), q.len() / group);
-        Q8Tiles::checked((q, scales), (zeros, &[]), (k, group, mr), group)
+        Q8Tiles::checked((q, scales), (zeros, &[]), (k, group, mr))
     }
 
-    /// For 4-bit weights, joins `[m, k]` values, one scale for each [`activation_group`] of
-    /// `group` and `[m, k / 32]` sums, written in tiles of `mr` rows.
+    /// For 4-bit weights, joins `[m, k]` values, `[m, k / group]` scales and `[m, k / 32]` sums,
+    /// written in tiles of `mr` rows.
     ///
     /// # Panics
     ///
@@ -65,23 +57,20 @@ impl<'a> Q8Tiles<'a> {
     ) -> Self {
         assert!(group.is_multiple_of(BLOCK));
         assert_eq!(sums.len(), q.len() / BLOCK);
-        Q8Tiles::checked((q, scales), (&[], sums), (k, group, mr), BLOCK)
+        Q8Tiles::checked((q, scales), (&[], sums), (k, group, mr))
     }
 
     fn checked(
         (q, scales): (&'a [i8], &'a [f32]),
         (zeros, sums): (&'a [f32], &'a [f32]),
         (k, group, mr): (usize, usize, usize),
-        w_group: usize,
     ) -> Self {
         assert!(k != 0);
         assert!(k.is_multiple_of(group));
         assert!(q.len().is_multiple_of(k));
-        let x_group = activation_group(group, k);
-        assert_eq!(scales.len(), q.len() / x_group);
+        assert_eq!(scales.len(), q.len() / group);
         debug_assert!(!q.contains(&i8::MIN));
-        let (steps, x_groups) = (x_group / w_group, k / x_group);
-        Q8Tiles { q, scales, zeros, sums, k, group, x_group, mr, w_group, steps, x_groups }
+        Q8Tiles { q, scales, zeros, sums, k, group, mr, groups: k / group }
     }
 
     pub(super) fn has_zeros(&self) -> bool {
@@ -102,14 +91,9 @@ impl<'a> Q8Tiles<'a> {
         self.k
     }
 
-    /// The weights' values that share a scale.
+    /// Values that share a scale.
     pub fn group(&self) -> usize {
         self.group
-    }
-
-    /// Activations that share a scale.
-    pub fn x_group(&self) -> usize {
-        self.x_group
     }
 
     /// Rows of a tile.
@@ -127,11 +111,10 @@ impl<'a> Q8Tiles<'a> {
         assert!(range.start.is_multiple_of(self.mr));
         assert!(range.end == self.m() || range.end.is_multiple_of(self.mr));
         let part = |per_row: usize| range.start * per_row..range.end * per_row;
-        let zeros = part(self.k / self.group);
         Q8Tiles {
             q: &self.q[part(self.k)],
-            scales: &self.scales[part(self.k / self.x_group)],
-            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[zeros] },
+            scales: &self.scales[part(self.groups)],
+            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(self.groups)] },
             sums: if self.sums.is_empty() { &[] } else { &self.sums[part(self.k / BLOCK)] },
             ..*self
         }
@@ -139,22 +122,22 @@ impl<'a> Q8Tiles<'a> {
 
     /// All of the tile of rows `range`.
     pub(super) fn tile(&self, range: Range<usize>) -> Tile<'a> {
-        self.part(range, 0..self.k / self.x_group)
+        self.part(range, 0..self.groups)
     }
 
-    /// Groups of activations `groups` of the tile of rows `range`.
+    /// Groups `groups` of the tile of rows `range`.
     #[inline(always)]
     pub(super) fn part(&self, range: Range<usize>, groups: Range<usize>) -> Tile<'a> {
-        let (t, n) = (range.len(), self.steps);
-        let first = range.start * self.x_groups + groups.start * t;
+        let t = range.len();
+        let first = range.start * self.groups + groups.start * t;
         let part = |each: usize| first * each..(first + groups.len() * t) * each;
+        let blocks = self.group / BLOCK;
         Tile {
-            q: &self.q[part(self.x_group)],
+            q: &self.q[part(self.group)],
             scales: &self.scales[part(1)],
-            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(n)] },
-            sums: if self.sums.is_empty() { &[] } else { &self.sums[part(n)] },
-            groups: Groups { x: self.x_group, w: self.w_group },
-            steps: n,
+            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(1)] },
+            sums: if self.sums.is_empty() { &[] } else { &self.sums[part(blocks)] },
+            group: self.group,
             ahead: Ahead { w: ptr::null(), w_step: 0, rows: &[], column: 0 },
         }
     }
@@ -170,21 +153,13 @@ pub(in crate::kernels) fn quantize_tile_row(
 ) {
     let k = x.len();
     assert_eq!(zeros.len(), t * k / group);
-    let n = activation_group(group, k) / group;
     let is_flipped = table.packed().layout.is_flipped();
     quantize(table, x, (row, t), group, (q, scales), |g, q| {
-        if !is_flipped {
-            return;
-        }
-        let mut found = [0; GROUP_MAX / BLOCK];
-        find_biases(table, q, group, &mut found[..n]);
-        let zeros = zeros[g * n * t + row..].iter_mut().step_by(t).take(n);
-        // From the last, behind which it is known.
-        let mut zero = ZERO;
-        for (slot, bias) in zeros.zip(&found[..n]).rev() {
+        if is_flipped {
+            let mut bias = [0];
+            find_biases(table, q, group, &mut bias);
             // Exact: integers below 2^24.
-            zero += *bias as f32;
-            *slot = zero;
+            zeros[g * t + row] = ZERO + bias[0] as f32;
         }
     });
 }
@@ -199,7 +174,7 @@ pub(in crate::kernels) fn quantize_tile_row_summed(
 ) {
     let k = x.len();
     assert_eq!(sums.len(), t * k / BLOCK);
-    let n = activation_group(group, k) / BLOCK;
+    let n = group / BLOCK;
     quantize(table, x, (row, t), group, (q, scales), |g, q| {
         let mut biases = [0; GROUP_MAX / BLOCK];
         find_biases(table, q, BLOCK, &mut biases[..n]);
@@ -211,15 +186,14 @@ pub(in crate::kernels) fn quantize_tile_row_summed(
     });
 }
 
-/// For each group of an activation group's values, -128 times its sum; in the caller's memory, as it
-/// would wait for its own writes if all of it were moved.
+/// For each `group` of values, -128 times its sum; in the caller's memory, as it would wait for its
+/// own writes if all of it were moved.
 fn find_biases(table: &Table, q: &[i8], group: usize, biases: &mut [i32]) {
     // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
     unsafe { (table.biases)(q, group, biases) };
 }
 
-/// Quantises row `row` of a tile of `t` rows for weights in groups of `group` and calls `note(g, q)`
-/// for each group of activations.
+/// Quantises row `row` of a tile of `t` rows in groups of `group` and calls `note(g, q)` for each.
 fn quantize(
     table: &Table,
     x: &[f32],
@@ -234,7 +208,6 @@ fn quantize(
     assert!(t <= MR_MAX);
     assert!(layout.bytes_q8(1, k, group).is_some());
     assert_eq!(q.len(), t * k);
-    let group = activation_group(group, k);
     assert_eq!(scales.len(), t * k / group);
     if t == 1 {
         // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.

@@ -2,12 +2,11 @@
 
 use super::*;
 use crate::kernels::packed::{MR_MAX, NR_MAX, RESULTS};
-use crate::quant::activation_group;
 
-/// Groups of weights and columns: of one activation group, of several groups of weights in one, of
-/// so many that few tiles take a panel in parts.
+/// Groups and columns: one group, several, so many that few tiles take a panel in parts; of one block
+/// of 4-bit weights and of several.
 const SHAPES: [(usize, usize); 7] =
-    [(32, 32), (32, 96), (64, 320), (64, 512), (96, 192), (128, 256), (64, 2304)];
+    [(32, 32), (32, 96), (64, 320), (96, 192), (128, 256), (256, 512), (64, 2304)];
 
 /// Rows of activations: every height of a tile, and several tiles.
 fn batches() -> Vec<usize> {
@@ -56,20 +55,19 @@ fn blocks(random: &mut Random, n: usize) -> Vec<u8> {
 fn check_q4(kernels: Kernels, layout: Layout, w: Bcml1Matrix<'_>, x: &[f32], group: usize) {
     let k = w.k();
     let m = x.len() / k;
-    let x_group = activation_group(group, k);
-    let (mut q, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / x_group]);
-    scalar().quantize_q8(x, x_group, &mut q, &mut scales);
+    let (mut q, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / group]);
+    scalar().quantize_q8(x, group, &mut q, &mut scales);
     let mut sums = vec![0; x.len() / 32];
     scalar().sum_q8(&q, &mut sums);
-    let rows = Q8Activations::new(&q, &scales, k, x_group).unwrap();
+    let rows = Q8Activations::new(&q, &scales, k, group).unwrap();
     let mut wanted = vec![f32::NAN; m * w.rows()];
     let mut out: Vec<&mut [f32]> = wanted.chunks_exact_mut(w.rows()).collect();
     scalar().matmul_q4(w, rows, &sums, &mut out);
 
-    let (mut q, mut scales) = (vec![99; x.len()], vec![99.0; x.len() / x_group]);
+    let (mut q, mut scales) = (vec![99; x.len()], vec![99.0; x.len() / group]);
     let mut sums = vec![99.0; x.len() / 32];
     let tile = kernels.tile_rows() * k;
-    let parts = q.chunks_mut(tile).zip(scales.chunks_mut(tile / x_group));
+    let parts = q.chunks_mut(tile).zip(scales.chunks_mut(tile / group));
     for ((x, (q, scales)), sums) in x.chunks(tile).zip(parts).zip(sums.chunks_mut(tile / 32)) {
         for (row, x_row) in x.chunks(k).enumerate() {
             let place = (row, x.len() / k);
@@ -129,16 +127,15 @@ struct Both {
 }
 
 fn quantize_both(kernels: Kernels, x: &[f32], k: usize, group: usize) -> Both {
-    let x_group = activation_group(group, k);
-    let (n, groups) = (x.len(), x.len() / x_group);
+    let (n, groups) = (x.len(), x.len() / group);
     let mut both = Both {
         rows: (vec![0; n], vec![0.0; groups]),
-        tiles: (vec![99; n], vec![99.0; groups], vec![99.0; n / group]),
+        tiles: (vec![99; n], vec![99.0; groups], vec![99.0; groups]),
     };
-    kernels.quantize_q8(x, x_group, &mut both.rows.0, &mut both.rows.1);
+    kernels.quantize_q8(x, group, &mut both.rows.0, &mut both.rows.1);
     let tile = kernels.tile_rows() * k;
     let (q, scales, zeros) = &mut both.tiles;
-    let out = q.chunks_mut(tile).zip(scales.chunks_mut(tile / x_group));
+    let out = q.chunks_mut(tile).zip(scales.chunks_mut(tile / group));
     for ((x, (q, scales)), zeros) in x.chunks(tile).zip(out).zip(zeros.chunks_mut(tile / group)) {
         for (row, x_row) in x.chunks(k).enumerate() {
             let place = (row, x.len() / k);
@@ -160,8 +157,7 @@ fn matmul_packed(kernels: Kernels, w: PackedQ8<'_>, x: Q8Tiles<'_>) -> Vec<f32> 
 fn check_product(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>, x: &[f32]) {
     let (k, group) = (w.k(), w.group());
     let both = quantize_both(kernels, x, k, group);
-    let x_group = activation_group(group, k);
-    let rows = Q8Activations::new(&both.rows.0, &both.rows.1, k, x_group).unwrap();
+    let rows = Q8Activations::new(&both.rows.0, &both.rows.1, k, group).unwrap();
     let (q, scales, zeros) = &both.tiles;
     let tiles = Q8Tiles::new((q, scales, zeros), k, group, kernels.tile_rows());
     let packed = pack(kernels, layout, w);
