@@ -12,9 +12,9 @@ use std::sync::Arc;
 use argh::{ArgsInfo, FromArgs};
 
 use super::checkpoint::load_failure;
-use super::weights::{self, Huge};
+use super::weights;
 use super::{Failure, key, note, options};
-use crate::engine::{Engine, Options};
+use crate::engine::{Cache, Engine, Huge, Options};
 use crate::format::model::Weights;
 use crate::model::{Model, Shape};
 use crate::sys::cpu;
@@ -49,8 +49,8 @@ pub(super) struct Bench {
     #[argh(option, from_str_fn(options::cores))]
     cores: Option<options::Cores>,
     /// packed weights of MODEL: auto, a file, a folder, or off
-    #[argh(option, from_str_fn(weights::place), default = "weights::Place::Auto")]
-    cache: weights::Place,
+    #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]
+    cache: Cache,
     /// weights in huge pages: auto (if there is memory to spare), on or off
     #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
     huge: Huge,
@@ -197,7 +197,7 @@ impl Bench {
 
     /// A made-up model has no file to pack beside: its packed weights stay in memory.
     fn pack(&self, engine: &mut Engine) -> Result<(), Failure> {
-        let place = if self.shape.is_some() { &weights::Place::Auto } else { &self.cache };
-        weights::prepare(engine, self.model.as_deref(), place, self.huge, true)
+        let place = if self.shape.is_some() { &Cache::Auto } else { &self.cache };
+        weights::prepare(engine, self.model.as_deref(), (place, self.huge), true)
     }
 }

@@ -11,13 +11,13 @@ use std::time::{Instant, UNIX_EPOCH};
 
 use super::checkpoint::Checkpoint;
 use super::progress;
-use super::{Failure, folders, note};
+use super::{Failure, note};
 use crate::export::tokenizer::{self as import, ImportedTokenizer};
 use crate::export::{Blame, Error, Options, Plan, Progress, Vocabulary};
 use crate::format::model::Weights;
 use crate::format::tokenizer::fingerprint;
 use crate::sys::file::AtomicFile;
-use crate::sys::signal;
+use crate::sys::{folders, signal};
 
 /// Changes when the same checkpoint becomes another model file.
 const VERSION: u32 = 1;

@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 use argh::{ArgsInfo, FromArgs};
 
 use super::bench::machine;
-use super::weights::{self, Place};
-use super::{Failure, note, options, print};
-use crate::engine::{Engine, Options};
+use super::weights;
+use super::{Failure, model_files, note, options, print};
+use crate::engine::{Cache, Engine, Options};
 use crate::kernels::Kernels;
 use crate::pool::Pool;
 use crate::ring::PORT_DEFAULT;
@@ -38,8 +38,8 @@ pub(super) struct Doctor {
     #[argh(option)]
     ctx: Option<usize>,
     /// packed weights of MODEL: auto, a file, a folder, or off
-    #[argh(option, from_str_fn(weights::place), default = "Place::Auto")]
-    cache: Place,
+    #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]
+    cache: Cache,
     /// look also at what a board of a ring needs: kernel module, port, network
     #[argh(switch)]
     ring: bool,
@@ -121,7 +121,7 @@ impl Doctor {
         let mut findings =
             vec![model::memory(tree, wanted), model::bandwidth(read, pool.threads(), loaded)];
         if let (Some(engine), Some(path)) = (engine, &self.model) {
-            let cache = weights::file(engine, Some(path), &self.cache);
+            let cache = engine.cache_file(Some(path), &self.cache);
             findings.push(model::cache(engine, path, cache.as_deref()));
         }
         Ok(findings)
@@ -142,7 +142,7 @@ fn open(path: &Path) -> Result<Engine, Failure> {
         isa: options::isa_from_environment()?,
         ..Options::default()
     };
-    Engine::open(path, &options).map_err(options::engine_failure)
+    Engine::new(model_files::open_whole(path)?.into(), &options).map_err(options::engine_failure)
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use argh::{ArgsInfo, FromArgs};
 
 use super::checkpoint::load_failure;
-use super::weights::{self, Huge, Place};
+use super::weights;
 use super::{Failure, options};
-use crate::engine::{Engine, Options};
+use crate::engine::{Cache, Engine, Huge, Options};
 use crate::model::{KvType, Model};
 
 /// Rows of logits computed at once.
@@ -60,8 +60,8 @@ pub(super) struct Eval {
     #[argh(option)]
     threads: Option<usize>,
     /// packed weights: auto (default), a file, a folder, or off
-    #[argh(option, from_str_fn(weights::place), default = "Place::Auto")]
-    cache: Place,
+    #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]
+    cache: Cache,
     /// print one JSON object
     #[argh(switch)]
     json: bool,
@@ -93,7 +93,7 @@ impl Eval {
             ..Options::default()
         };
         let mut engine = Engine::new(model, &options).map_err(options::engine_failure)?;
-        weights::prepare(&mut engine, Some(path), &self.cache, Huge::Off, true)?;
+        weights::prepare(&mut engine, Some(path), (&self.cache, Huge::Off), true)?;
         Ok(engine)
     }
 }

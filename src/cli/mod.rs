@@ -12,7 +12,6 @@ mod eval;
 #[cfg(feature = "tools")]
 mod export;
 mod failure;
-mod folders;
 mod help;
 mod info;
 #[cfg(feature = "tools")]

@@ -55,6 +55,11 @@ pub(super) fn model(path: Option<&Path>) -> Result<Model, Failure> {
     }
 }
 
+/// The model at `path`, which must not be a part of one.
+pub(super) fn open_whole(path: &Path) -> Result<Model, Failure> {
+    Model::open(path).map_err(|e| load_failure(&e))
+}
+
 /// The tokenizer of the model at `model`: the one given, else the one beside it.
 pub(super) fn tokenizer(
     model: &Path,

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use argh::{ArgsInfo, FromArgs};
 
-use super::weights::{self, Place};
-use super::{Failure, note, options};
-use crate::engine::{Engine, Options};
+use super::weights;
+use super::{Failure, model_files, note, options};
+use crate::engine::{Cache, Engine, Options};
 use crate::sys::signal;
 
 /// Builds the packed-weight cache of a model, so that its first start is quick too.
@@ -17,8 +17,8 @@ pub(super) struct Pack {
     #[argh(positional)]
     model: PathBuf,
     /// file or folder of the cache (beside the model)
-    #[argh(option, from_str_fn(weights::place), default = "Place::Auto")]
-    cache: Place,
+    #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]
+    cache: Cache,
     /// number of threads
     #[argh(option)]
     threads: Option<usize>,
@@ -34,7 +34,8 @@ impl Pack {
             isa: options::isa_from_environment()?,
             ..Options::default()
         };
-        let mut engine = Engine::open(&self.model, &options).map_err(options::engine_failure)?;
+        let mut engine = Engine::new(model_files::open_whole(&self.model)?.into(), &options)
+            .map_err(options::engine_failure)?;
         if engine.transformer().packed_in_model().is_some() {
             let (model, isa) = (self.model.display(), engine.transformer().kernels().isa().name());
             note(&format!("leap: {model} is packed for {isa} kernels already; nothing to do"));
@@ -46,9 +47,9 @@ impl Pack {
             return Err(Failure::Usage(format!("{isa} kernels use {weights} weights unpacked")));
         }
         let path = match &self.cache {
-            Place::Auto => weights::beside_or_cache_folder(&engine, &self.model),
-            Place::At(path) => weights::at(&engine, path, Some(&self.model)),
-            Place::Off => return Err(Failure::Usage("nothing to do with --cache off".to_owned())),
+            Cache::Auto => engine.cache_file_beside(&self.model),
+            Cache::At(path) => engine.cache_file_at(path, Some(&self.model)),
+            Cache::Off => return Err(Failure::Usage("nothing to do with --cache off".to_owned())),
         };
         weights::pack_into(&mut engine, &self.model, (&self.cache, &path))
     }

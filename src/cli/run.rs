@@ -20,11 +20,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use argh::{ArgsInfo, FromArgs};
 
 use super::model_files::{self, Loaded};
-use super::weights::{self, Huge, Place};
+use super::weights;
 use super::{Failure, options, stdout_failure, warn};
 #[cfg(feature = "tools")]
 use super::{checkpoint::Checkpoint, convert};
-use crate::engine::{Engine, GenerateError, Generator, Options, StopStrings};
+use crate::engine::{Cache, Engine, GenerateError, Generator, Huge, Options, StopStrings};
 use crate::format::ChatTemplate;
 use crate::model::KvType;
 use crate::sampler::{Sampler, Sampling};
@@ -111,8 +111,8 @@ pub(super) struct Run {
     #[argh(option, from_str_fn(options::cores))]
     cores: Option<options::Cores>,
     /// packed weights: auto (beside the model, or in the cache folder), a file, a folder, or off
-    #[argh(option, from_str_fn(weights::place), default = "Place::Auto")]
-    cache: Place,
+    #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]
+    cache: Cache,
     /// weights in huge pages: auto (if there is memory to spare), on or off
     #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
     huge: Huge,
@@ -226,7 +226,7 @@ impl Run {
         let batch = board.as_ref().map_or(self.batch, |_| Some(ring::batch(&self)));
         let mut engine = self.engine(&loaded, batch)?;
         let model = self.model.as_deref();
-        weights::prepare(&mut engine, model, &self.cache, self.huge, self.quiet)?;
+        weights::prepare(&mut engine, model, (&self.cache, self.huge), self.quiet)?;
         if let Some(board) = &board {
             board.join(&self, &mut engine)?;
         }
@@ -307,6 +307,7 @@ impl Run {
             threads: self.threads.map(options::useful_threads),
             cores: self.cores.as_ref().map(|cores| cores.0.clone()),
             isa: options::isa_from_environment()?,
+            ..Options::default()
         };
         let engine =
             Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)?;

@@ -7,6 +7,7 @@ pub mod score;
 mod stop;
 mod stream;
 mod streams;
+mod weights;
 
 use std::fmt;
 use std::io;
@@ -15,7 +16,9 @@ use std::sync::Arc;
 
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
-use crate::model::{ForwardError, KvType, LoadError, Model, Plan, Row, StartError, Transformer};
+use crate::model::{
+    ForwardError, KvType, LoadError, Model, PackError, Plan, Row, StartError, Transformer,
+};
 use crate::pool::Pool;
 use crate::ring::RingError;
 use crate::sys::cpu;
@@ -28,6 +31,7 @@ pub use generate::{Figures, GenerateError, Generator, Outcome, Request, StopReas
 pub use stop::StopStrings;
 pub use stream::Stream;
 pub use streams::{Answer, Prompt, Streams};
+pub use weights::{Cache, Huge, Listener, Preparing, recall};
 
 /// Context used when none is asked for, if the model allows that much.
 pub const CTX_LEN_DEFAULT: usize = 4096;
@@ -63,6 +67,10 @@ pub struct Options {
     pub cores: Option<Vec<usize>>,
     /// Instruction set to use; by default the best this CPU has.
     pub isa: Option<Isa>,
+    /// Where packed weights are kept.
+    pub cache: Cache,
+    /// Whether weights are copied to huge pages.
+    pub huge: Huge,
 }
 
 /// Why an engine cannot be started.
@@ -73,6 +81,8 @@ pub enum EngineError {
     Load(LoadError),
     /// Context, batch or memory do not fit.
     Start(StartError),
+    /// The weights are damaged, or there is no memory to pack them.
+    Weights(PackError),
     /// This CPU cannot run the instruction set asked for.
     Isa(Isa),
     /// The system refused a thread.
@@ -86,6 +96,7 @@ impl fmt::Display for EngineError {
         match self {
             EngineError::Load(e) => e.fmt(f),
             EngineError::Start(e) => e.fmt(f),
+            EngineError::Weights(e) => e.fmt(f),
             EngineError::Isa(isa) => write!(f, "this CPU cannot run {} kernels", isa.name()),
             EngineError::Threads(_) => write!(f, "cannot start the threads"),
             EngineError::NoStream => write!(f, "all streams are in use"),
@@ -172,16 +183,21 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the model file at `path` and prepares to run it.
+    /// Opens the model file at `path` and makes it ready to run. The first time that takes as long as
+    /// packing its weights; see [`Engine::prepare`].
     ///
     /// # Errors
-    /// If the file is not a model, or does not fit `options` or the machine.
+    /// If the file is not a model, is damaged, or does not fit `options` or the machine.
     pub fn open(path: &Path, options: &Options) -> Result<Engine, EngineError> {
         let model = Model::open(path).map_err(EngineError::Load)?;
-        Engine::new(Arc::new(model), options)
+        let mut engine = Engine::new(Arc::new(model), options)?;
+        let place = (&options.cache, options.huge);
+        engine.prepare(Some(path), place, &|_| true).map_err(EngineError::Weights)?;
+        Ok(engine)
     }
 
-    /// Prepares to run `model`.
+    /// Plans to run `model`, and starts threads. Its weights are used as they are, and believed, until
+    /// [`Engine::prepare`] has packed and compared them.
     ///
     /// # Errors
     /// If `options` do not fit the model or the machine.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use nix::sys::statvfs::statvfs;
-use nix::unistd::linkat;
+use nix::unistd::{AccessFlags, access, linkat};
 
 /// Names that are tried for a temporary file before giving up.
 const ATTEMPTS: u32 = 100;
@@ -197,6 +197,11 @@ pub fn lock_folder(path: &Path) -> io::Result<File> {
     let folder = File::open(folder(path))?;
     folder.lock()?;
     Ok(folder)
+}
+
+/// Whether this user may make files in `folder`, and its file system takes them.
+pub fn is_writable(folder: &Path) -> bool {
+    access(folder, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
 }
 
 /// Bytes that this user may still write to the file system of `path`.

@@ -8,6 +8,7 @@
 pub mod cpu;
 pub mod crc;
 pub mod file;
+pub mod folders;
 pub mod heap;
 pub mod huge;
 pub mod map;

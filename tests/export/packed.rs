@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use leap::engine::{Engine, EngineError, Options};
+use leap::engine::{Cache, Engine, EngineError, Options};
 use leap::format::model::{Header, Packed};
 use leap::kernels::{Isa, Kernels};
 use leap::model::{Model, PackReport, StartError};
@@ -54,8 +54,11 @@ fn export(folder: &Folder, checkpoint: &str, version: &str, isa: Option<Isa>) ->
 
 /// An engine as `leap run` has it: the kernels are those of the file.
 fn engine(path: &Path) -> Result<Engine, EngineError> {
-    let options = Options { threads: Some(2), ctx_len: Some(64), ..Options::default() };
-    Engine::open(path, &options)
+    Engine::open(path, &options())
+}
+
+fn options() -> Options {
+    Options { threads: Some(2), ctx_len: Some(64), ..Options::default() }
 }
 
 /// Logits after a prompt in one batch and after one more token.
@@ -102,6 +105,27 @@ fn same_model(plain: &Path, packed: &Path, isa: Isa, what: &str) {
     assert_eq!(engine.transformer_mut().pack_in_memory().unwrap(), None, "{what}");
     let wanted = logits(&mut self::engine(plain).unwrap());
     assert!(logits(&mut engine) == wanted, "{what}");
+}
+
+/// What the library does with a model is what `leap run` does.
+#[test]
+fn an_engine_that_is_opened_packs_once_and_then_reuses() {
+    let Some(isa) = Some(Kernels::best().isa()).filter(|isa| isa.layout().is_some()) else {
+        return;
+    };
+    let folder = Folder::new();
+    let path = export(&folder, "llama3-tiny", "2", None);
+    let wanted = logits(&mut Engine::new(Model::open(&path).unwrap().into(), &options()).unwrap());
+    let place = folder.join("packed");
+    fs::create_dir(&place).unwrap();
+    let options = || Options { cache: Cache::At(place.clone()), ..options() };
+    let mut written = Vec::new();
+    for _ in 0..2 {
+        assert!(logits(&mut Engine::open(&path, &options()).unwrap()) == wanted);
+        let file = place.join(format!("llama3-tiny-2-plain.{}.leapw", isa.name()));
+        written.push(fs::metadata(&file).unwrap().modified().unwrap());
+    }
+    assert_eq!(written[0], written[1], "the second start packed again");
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::cli::weights::{self, Huge, Place};
-use crate::cli::{Failure, options};
-use crate::engine::{Engine, Options};
+use crate::cli::weights;
+use crate::cli::{Failure, model_files, options};
+use crate::engine::{Cache, Engine, Huge, Options};
 use crate::kernels::Isa;
 use crate::sys::{file, memory};
 
@@ -27,17 +27,18 @@ pub(super) struct Start {
 }
 
 /// Starts the model at `path` several times. Weights are packed beforehand, if at all.
-pub(super) fn measure(path: &Path, place: &Place, isa: Option<Isa>) -> Result<Start, Failure> {
+pub(super) fn measure(path: &Path, place: &Cache, isa: Option<Isa>) -> Result<Start, Failure> {
     let start = || -> Result<(Start, Option<PathBuf>), Failure> {
         let begin = Instant::now();
         let options = Options { isa, ..Options::default() };
-        let mut engine = Engine::open(path, &options).map_err(options::engine_failure)?;
-        weights::prepare(&mut engine, Some(path), place, Huge::Off, true)?;
+        let mut engine = Engine::new(model_files::open_whole(path)?.into(), &options)
+            .map_err(options::engine_failure)?;
+        weights::prepare(&mut engine, Some(path), (place, Huge::Off), true)?;
         let ready = Instant::now();
         let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
         engine.push(&mut stream, &[0]).map_err(|e| Failure::runtime(&e))?;
         let warm_ms = begin.elapsed().as_secs_f64() * 1e3;
-        let cache = weights::file(&engine, Some(path), place);
+        let cache = engine.cache_file(Some(path), place);
         let start = Start {
             cold_ms: warm_ms,
             warm_ms,

@@ -11,8 +11,8 @@ use rustyline::history::FileHistory;
 use rustyline::{Config, Editor as LineEditor};
 
 use super::terminal::Line;
-use crate::cli::{Failure, folders, warn};
-use crate::sys::{notify, signal};
+use crate::cli::{Failure, warn};
+use crate::sys::{folders, notify, signal};
 
 /// Texts that are kept, and the longest of them: the file stays below 4 MiB.
 const HISTORY_LEN: usize = 1000;

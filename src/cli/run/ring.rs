@@ -12,7 +12,7 @@ use super::roles::Role;
 use crate::cli::model_files::{self, Loaded};
 use crate::cli::{Failure, key, note, options, warn, weights};
 use crate::engine::ring::{Limits, RingOptions, run_worker};
-use crate::engine::{CTX_LEN_DEFAULT, Engine, JoinError, Options, StepError};
+use crate::engine::{CTX_LEN_DEFAULT, Cache, Engine, JoinError, Options, StepError, recall};
 use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Member, Notice, PORT_DEFAULT, Place, Topology, token_bytes};
@@ -112,7 +112,7 @@ impl Board {
     }
 
     /// The model with this board's weights alone.
-    pub(super) fn narrow(&self, model: Model, cache: &weights::Place) -> Result<Model, Failure> {
+    pub(super) fn narrow(&self, model: Model, cache: &Cache) -> Result<Model, Failure> {
         let (own, Range { start, end }) = (&model.share().layers, &self.share.layers);
         if !model.share().includes(&self.share) {
             return Err(Failure::Input(format!(
@@ -125,7 +125,7 @@ impl Board {
             )));
         }
         // All boards show the same fingerprint, which may have to be made from the whole file.
-        weights::recall(&model, cache);
+        recall(&model, cache);
         model
             .with_share(self.share.clone())
             .map_err(|e| Failure::Runtime(format!("cannot map the model: {e}")))
@@ -241,7 +241,8 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
         ..Options::default()
     };
     let mut engine = Engine::new(model.into(), &options).map_err(options::engine_failure)?;
-    weights::prepare(&mut engine, flags.model.as_deref(), &flags.cache, flags.huge, flags.quiet)?;
+    let place = (&flags.cache, flags.huge);
+    weights::prepare(&mut engine, flags.model.as_deref(), place, flags.quiet)?;
     let endpoint = match board.endpoint(flags, engine.transformer().model()) {
         Err(_) if !is_wanted() => return Ok(()),
         endpoint => endpoint?,

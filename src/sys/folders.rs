@@ -6,13 +6,13 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 /// `$XDG_CACHE_HOME/leap`: what can be made again. Made if it is not there; `None` if it cannot be.
-pub(super) fn cache() -> Option<PathBuf> {
+pub fn cache() -> Option<PathBuf> {
     own("XDG_CACHE_HOME", ".cache", 0o777)
 }
 
 /// `$XDG_STATE_HOME/leap`: what is nobody else's business. As [`cache`].
 #[cfg(feature = "tools")]
-pub(super) fn state() -> Option<PathBuf> {
+pub fn state() -> Option<PathBuf> {
     own("XDG_STATE_HOME", ".local/state", 0o700)
 }
 
