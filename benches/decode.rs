@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use leap::engine::{Engine, Options};
 use leap::format::model::{Header, Weights};
-use leap::model::{Model, Shape};
+use leap::internals::model::{Model, Shape};
 
 /// Tokens decoded one by one.
 const DECODED: usize = 4;
@@ -63,7 +63,8 @@ fn main() {
         batch: Some(prompt),
         threads: Some(1),
         isa: std::env::var("LEAP_ISA").ok().map(|name| {
-            leap::kernels::Isa::from_name(&name).unwrap_or_else(|| panic!("LEAP_ISA is {name}"))
+            leap::internals::kernels::Isa::from_name(&name)
+                .unwrap_or_else(|| panic!("LEAP_ISA is {name}"))
         }),
         ..Options::default()
     };

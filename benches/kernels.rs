@@ -12,10 +12,10 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use half::f16;
-use leap::kernels::peak::OPS_PER_ROUND;
-use leap::kernels::{Attended, Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
-use leap::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
-use leap::sys::huge::HugeMemory;
+use leap::internals::kernels::peak::OPS_PER_ROUND;
+use leap::internals::kernels::{Attended, Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
+use leap::internals::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
+use leap::internals::sys::huge::HugeMemory;
 
 const K: usize = 2048;
 const ROWS: usize = 2048;

@@ -7,7 +7,7 @@ use std::fmt;
 use bytemuck::{Pod, Zeroable};
 
 /// Every buffer starts at a multiple of this many bytes: two cache lines.
-pub const ALIGN: usize = 128;
+pub(crate) const ALIGN: usize = 128;
 
 /// A line of the arena. Only its alignment matters.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -15,7 +15,7 @@ pub const ALIGN: usize = 128;
 struct Line([u8; ALIGN]);
 
 /// The memory. Zeroed, and resident only where it has been touched.
-pub struct Arena {
+pub(crate) struct Arena {
     lines: Vec<Line>,
 }
 
@@ -41,30 +41,25 @@ impl Arena {
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn new(bytes: usize) -> Result<Arena, Exhausted> {
+    pub(crate) fn new(bytes: usize) -> Result<Arena, Exhausted> {
         bytemuck::allocation::try_zeroed_vec(bytes.div_ceil(ALIGN))
             .map(|lines| Arena { lines })
             .map_err(|()| Exhausted { what: "the arena", bytes })
     }
 
     /// Size in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.lines.len() * ALIGN
     }
 
-    /// What has been written, and zeros.
-    pub fn as_bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.lines)
-    }
-
     /// Starts carving from the beginning; the same sequence gives the same buffers.
-    pub fn carver(&mut self) -> Carver<'_> {
+    pub(crate) fn carver(&mut self) -> Carver<'_> {
         Carver { rest: Some(bytemuck::cast_slice_mut(&mut self.lines)), used: 0 }
     }
 }
 
 /// Hands out buffers from an arena, in order, or only counts what they would need.
-pub struct Carver<'a> {
+pub(crate) struct Carver<'a> {
     /// What is left; `None` when only counting.
     rest: Option<&'a mut [u8]>,
     used: usize,
@@ -72,12 +67,12 @@ pub struct Carver<'a> {
 
 impl<'a> Carver<'a> {
     /// Counts bytes instead of handing them out: every buffer is empty.
-    pub fn counting() -> Carver<'a> {
+    pub(crate) fn counting() -> Carver<'a> {
         Carver { rest: None, used: 0 }
     }
 
     /// Bytes taken so far; `usize::MAX` stands for more than can be addressed.
-    pub fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used
     }
 
@@ -85,7 +80,7 @@ impl<'a> Carver<'a> {
     ///
     /// # Errors
     /// If fewer bytes are left than `what` needs.
-    pub fn take<T: Pod>(
+    pub(crate) fn take<T: Pod>(
         &mut self,
         what: &'static str,
         len: usize,

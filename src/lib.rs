@@ -32,37 +32,69 @@
 //! The crate is built in layers; a module uses only what stands below it, and
 //! `tests/layering.rs` checks that.
 //!
-//! - [`quant`], [`arena`], [`sampler`]: plain computation. What the bytes of a quantised
+//! - `quant`, `arena`, [`sampler`]: plain computation. What the bytes of a quantised
 //!   block mean, one allocation carved into buffers, the choice of a token. They know no
 //!   files, no sockets and no CPUs.
-//! - [`sys`]: everything that asks the operating system: maps, CPU features, affinity,
-//!   signals, clocks. [`pool`] is a fixed set of threads on top of it.
+//! - `sys`: everything that asks the operating system: maps, CPU features, affinity,
+//!   signals, clocks. `pool` is a fixed set of threads on top of it.
 //! - [`mod@format`]: the files LEAP reads and writes, as bytes and meanings.
 //! - [`tokenizer`]: text to ids and back, and chat templates.
-//! - [`kernels`]: the arithmetic, one file per instruction set, chosen once at start.
-//! - [`pack`]: the file that keeps weights in a tier's own layout, shared by processes.
-//! - [`model`]: configuration, weights, KV cache and the forward pass.
+//! - `kernels`: the arithmetic, one file per instruction set, chosen once at start.
+//! - `pack`: the file that keeps weights in a tier's own layout, shared by processes.
+//! - `model`: configuration, weights, KV cache and the forward pass.
 //! - [`engine`]: generation: prefill, decode loop, stop conditions, figures.
 //! - [`export`]: checkpoints of other programs to LEAP's files (feature `tools`).
-//! - [`wire`]: the bytes that nodes of a ring exchange. [`transport`]: links between two nodes
+//! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes
 //!   that lose, repeat and reorder nothing, over carriers that do.
-//! - [`ring`]: who owns which layers, and what a node does with the frames that reach it.
-//! - [`cli`]: the commands; the only layer that prints or exits.
+//! - `ring`: who owns which layers, and what a node does with the frames that reach it.
+//! - `cli`: the commands; the only layer that prints or exits.
 
-pub mod arena;
-pub mod cli;
+mod arena;
+mod cli;
 pub mod engine;
 #[cfg(feature = "tools")]
 pub mod export;
 pub mod format;
-pub mod kernels;
-pub mod model;
-pub mod pack;
-pub mod pool;
-pub mod quant;
-pub mod ring;
+mod kernels;
+mod model;
+mod pack;
+mod pool;
+mod quant;
+mod ring;
 pub mod sampler;
-pub mod sys;
+mod sys;
 pub mod tokenizer;
-pub mod transport;
-pub mod wire;
+mod transport;
+mod wire;
+
+/// The inner modules, for this package's program, tests, benches and fuzzers. They change without notice.
+#[doc(hidden)]
+pub mod internals {
+    pub mod cli {
+        pub use crate::cli::*;
+    }
+    pub mod kernels {
+        pub use crate::kernels::*;
+    }
+    pub mod model {
+        pub use crate::model::*;
+    }
+    pub mod pack {
+        pub use crate::pack::*;
+    }
+    pub mod pool {
+        pub use crate::pool::*;
+    }
+    pub mod quant {
+        pub use crate::quant::*;
+    }
+    pub mod sys {
+        pub use crate::sys::*;
+    }
+    pub mod transport {
+        pub use crate::transport::*;
+    }
+    pub mod wire {
+        pub use crate::wire::*;
+    }
+}

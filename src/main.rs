@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use leap::sys::heap::Heap;
+use leap::internals::sys::heap::Heap;
 
 #[global_allocator]
 static HEAP: Heap = Heap;
 
 fn main() -> ExitCode {
-    leap::cli::main(std::env::args_os())
+    leap::internals::cli::main(std::env::args_os())
 }

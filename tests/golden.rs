@@ -8,9 +8,9 @@ use std::sync::Arc;
 use common::models::{bits, demo, isas};
 use leap::engine::{Engine, Logits, Options};
 use leap::format::model::Header;
-use leap::kernels::{Isa, Kernels};
-use leap::model::{KvType, Model, Plan, Row, Transformer};
-use leap::pool::Pool;
+use leap::internals::kernels::{Isa, Kernels};
+use leap::internals::model::{KvType, Model, Plan, Row, Transformer};
+use leap::internals::pool::Pool;
 use leap::sampler::argmax;
 
 /// How an engine is to be run.

@@ -17,7 +17,7 @@ use leap::engine::{Engine, Options};
 use leap::format::ChatTemplate;
 use leap::format::model::{Architecture, HEADER_LEN, Header, Weights};
 use leap::format::tokenizer::{Flags, Kind, Merges, TokenKind, TokenizerFile, Vocab};
-use leap::model::Model;
+use leap::internals::model::Model;
 use leap::sampler::argmax;
 use leap::tokenizer::Tokenizer;
 

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use counting::allocations;
 use leap::engine::{Engine, Generator, Logits, Options, Request, StopReason, StopStrings};
 use leap::format::tokenizer::TokenizerFile;
-use leap::model::{KvType, Model};
+use leap::internals::model::{KvType, Model};
+use leap::internals::wire::Dtype;
 use leap::sampler::{Sampler, Sampling};
 use leap::tokenizer::Tokenizer;
-use leap::wire::Dtype;
 use rings::Recipe;
 
 /// Tokens decoded while counting.

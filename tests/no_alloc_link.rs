@@ -8,14 +8,14 @@ mod counting;
 use std::time::{Duration, Instant};
 
 use counting::allocations;
-use leap::transport::Endpoint;
-use leap::transport::link::{LinkConfig, State};
-use leap::transport::options::{Options, Place};
-use leap::transport::tcp::Tcp;
-use leap::transport::udp::Udp;
-use leap::wire::datagram::FRAME_MAX;
-use leap::wire::hello::RingInfo;
-use leap::wire::seal::Key;
+use leap::internals::transport::Endpoint;
+use leap::internals::transport::link::{LinkConfig, State};
+use leap::internals::transport::options::{Options, Place};
+use leap::internals::transport::tcp::Tcp;
+use leap::internals::transport::udp::Udp;
+use leap::internals::wire::datagram::FRAME_MAX;
+use leap::internals::wire::hello::RingInfo;
+use leap::internals::wire::seal::Key;
 
 /// Frames sent while counting, of each length.
 const N_FRAMES: usize = 200;

@@ -6,9 +6,9 @@ use common::models::{bits, package};
 use common::rings::Recipe;
 use leap::engine::score;
 use leap::engine::{Engine, Generator, Logits, Prompt, Request, StopReason, StopStrings, Streams};
+use leap::internals::wire::Dtype;
 use leap::sampler::{Sampler, Sampling};
 use leap::tokenizer::Tokenizer;
-use leap::wire::Dtype;
 
 fn recipe(cuts: &[usize]) -> Recipe {
     Recipe {

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use common::folder::Folder;
 use common::leap;
-use leap::wire::datagram::{HEADER_LEN, Header, Kind};
-use leap::wire::hello::{
+use leap::internals::wire::datagram::{HEADER_LEN, Header, Kind};
+use leap::internals::wire::hello::{
     HELLO_LEN, Hello, Nonce, PROTOCOL, REFUSE_LEN, Refusal, Refuse, RingInfo, WELCOME_LEN, Welcome,
     name,
 };

@@ -15,10 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::format::model::Header;
-use crate::kernels::{Isa, Kernels};
-use crate::model::{
-    ForwardError, KvType, LoadError, Model, PackError, Plan, Row, StartError, Transformer,
-};
+use crate::kernels::Kernels;
+use crate::model::{ForwardError, LoadError, PackError, Plan, Row, StartError, Transformer};
 use crate::pool::Pool;
 use crate::ring::RingError;
 use crate::sys::cpu;
@@ -27,6 +25,8 @@ use crate::wire::frame::{Span, Wants};
 use ring::{NodeError, RingMaster, RingOptions};
 use stream::Slots;
 
+pub use crate::kernels::Isa;
+pub use crate::model::{KvType, Model};
 pub use generate::{Figures, GenerateError, Generator, Outcome, Request, StopReason};
 pub use stop::StopStrings;
 pub use stream::Stream;

@@ -5,20 +5,20 @@ use crate::transport::{Endpoint, link};
 use crate::wire::frame;
 
 /// The links of an endpoint, for the time of one poll.
-pub struct Hop<'a> {
+pub(crate) struct Hop<'a> {
     endpoint: &'a mut dyn Endpoint,
 }
 
 impl<'a> Hop<'a> {
     /// The links of `endpoint`.
-    pub fn new(endpoint: &'a mut dyn Endpoint) -> Hop<'a> {
+    pub(crate) fn new(endpoint: &'a mut dyn Endpoint) -> Hop<'a> {
         endpoint.links().begin_turn();
         Hop { endpoint }
     }
 
     /// Tells the master that the node called `name` has been at a piece of work for `seconds`; it is said
     /// again and again, and need not arrive.
-    pub fn say_busy(&mut self, name: &str, seconds: u32) {
+    pub(crate) fn say_busy(&mut self, name: &str, seconds: u32) {
         if self.is_up(Side::Next)
             && let Some(out) = self.reserve()
             && let Some(bytes) = frame::emit_down(0, Reason::Busy(seconds), name, out)
@@ -28,7 +28,7 @@ impl<'a> Hop<'a> {
     }
 
     /// Whether frames have been sent that the next node has not confirmed.
-    pub fn is_sending(&mut self) -> bool {
+    pub(crate) fn is_sending(&mut self) -> bool {
         self.endpoint.links().next.as_ref().is_some_and(|next| next.in_flight() > 0)
     }
 }

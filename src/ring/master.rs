@@ -19,7 +19,7 @@ const FRAMES_HELD: usize = 12;
 
 /// What a master begins with.
 #[derive(Clone, Debug)]
-pub struct MasterOptions {
+pub(crate) struct MasterOptions {
     /// Its own line of the ring.
     pub line: Line,
     /// Sizes that all nodes have to be ready for.
@@ -40,7 +40,7 @@ pub struct MasterOptions {
 
 /// What a master wants next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Nothing before the link has something new.
     Idle,
     /// [`Master::tokens`] are to be embedded and taken through the own layers as
@@ -101,7 +101,7 @@ enum Phase {
 }
 
 /// The master's part of the ring.
-pub struct Master {
+pub(crate) struct Master {
     options: MasterOptions,
     epoch: u32,
     phase: Phase,
@@ -139,7 +139,7 @@ impl Master {
     ///
     /// # Panics
     /// If one row does not fit a frame.
-    pub fn new(mut options: MasterOptions) -> Master {
+    pub(crate) fn new(mut options: MasterOptions) -> Master {
         let members = std::mem::take(&mut options.members);
         let sizes = options.sizes;
         assert!(batch::fits(&sizes, options.frame_bytes), "a frame holds a row");
@@ -185,30 +185,25 @@ impl Master {
         master
     }
 
-    /// Most batches that can be under way.
-    pub fn window(&self) -> usize {
-        self.window
-    }
-
     /// Whether another batch can be submitted.
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.queue.len() < self.window
     }
 
     /// Whether a batch waits to be begun, and could be.
-    pub fn is_eager(&self) -> bool {
+    pub(crate) fn is_eager(&self) -> bool {
         let is_behind = self.n_begun < self.queue.len() || self.is_replaying();
         self.work != Work::Nothing || (is_behind && self.sent.len() < self.window)
     }
 
     /// Whether the ring is complete.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }
 
     /// Nobody waits for the results of what has been submitted any more. Streams go on as if
     /// they had been taken.
-    pub fn forget_pending(&mut self) {
+    pub(crate) fn forget_pending(&mut self) {
         self.queue.iter_mut().for_each(|batch| batch.is_forgotten = true);
         self.finish();
         if self.work == Work::Computing {
@@ -218,22 +213,22 @@ impl Master {
     }
 
     /// The nodes as they told of themselves; empty before the ring is open.
-    pub fn lines(&self) -> &[Line] {
+    pub(crate) fn lines(&self) -> &[Line] {
         &self.lines
     }
 
     /// The next thing to tell the user.
-    pub fn notice(&mut self) -> Option<Notice> {
+    pub(crate) fn notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
     /// Where time went since [`Master::start_times`].
-    pub fn times(&self) -> &Times {
+    pub(crate) fn times(&self) -> &Times {
         &self.times
     }
 
     /// Forgets the times so far.
-    pub fn start_times(&mut self) {
+    pub(crate) fn start_times(&mut self) {
         let nodes = self.options.n_nodes;
         let Times { batches, tokens, lap_us, compute_us } = &mut self.times;
         (*batches, *tokens, *lap_us) = (0, 0, 0);
@@ -245,7 +240,7 @@ impl Master {
     ///
     /// # Panics
     /// If there is no room, or the spans do not fit the tokens and the sizes.
-    pub fn submit(&mut self, spans: &[Span], tokens: &[u32]) {
+    pub(crate) fn submit(&mut self, spans: &[Span], tokens: &[u32]) {
         assert!(self.has_room());
         let rows: usize = spans.iter().map(|span| usize::from(span.n_rows)).sum();
         assert_eq!(rows, tokens.len());
@@ -260,17 +255,17 @@ impl Master {
     }
 
     /// What to compute, or whose results are back: the spans of the batch.
-    pub fn spans(&self) -> &[Span] {
+    pub(crate) fn spans(&self) -> &[Span] {
         &self.done.as_ref().unwrap_or(&self.current).spans
     }
 
     /// The ids of the batch to compute.
-    pub fn tokens(&self) -> &[u32] {
+    pub(crate) fn tokens(&self) -> &[u32] {
         &self.current.tokens
     }
 
     /// The batch that [`Step::Compute`] asked for has taken `compute_us`; its rows can be sent.
-    pub fn computed(&mut self, compute_us: u32) {
+    pub(crate) fn computed(&mut self, compute_us: u32) {
         let Some(sent) = self.sent.back() else { return };
         let mut figures = Figures::new();
         // The first figure has room.
@@ -280,12 +275,12 @@ impl Master {
     }
 
     /// The results of [`Step::Done`] have been taken.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.free.extend(self.done.take());
     }
 
     /// Tells the other nodes that the master goes; best effort.
-    pub fn close(&mut self, link: &mut impl Link) {
+    pub(crate) fn close(&mut self, link: &mut impl Link) {
         if let Some(out) = link.reserve()
             && let Some(bytes) = frame::emit_close(self.epoch, out)
         {
@@ -294,7 +289,7 @@ impl Master {
     }
 
     /// Takes what the link has, sends what it takes, and says what comes next.
-    pub fn poll(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) -> Step {
+    pub(crate) fn poll(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) -> Step {
         let pause_us = now.saturating_sub(std::mem::replace(&mut self.polled_us, now));
         if pause_us > PAUSE_US {
             self.patience.pause(pause_us);

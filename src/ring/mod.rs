@@ -30,15 +30,15 @@ mod simulation;
 use crate::wire::Dtype;
 use crate::wire::frame::{Line, Reason, Sizes, Status};
 
-pub use error::RingError;
-pub use hop::Hop;
-pub use master::{Master, MasterOptions, Step, Times};
-pub use topology::{Address, Member, PORT_DEFAULT, Place, Topology, TopologyError};
-pub use worker::{Host, Worker, WorkerStep};
+pub(crate) use error::RingError;
+pub(crate) use hop::Hop;
+pub(crate) use master::{Master, MasterOptions, Step, Times};
+pub(crate) use topology::{Address, Member, PORT_DEFAULT, Place, Topology};
+pub(crate) use worker::{Host, Worker, WorkerStep};
 
 /// A node's neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     /// The node that sends to this one.
     Prev,
     /// The node that this one sends to.
@@ -47,7 +47,7 @@ pub enum Side {
 
 /// What became of the link to a neighbour.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub(crate) enum Event {
     /// It is there, for the first time or after [`Event::Silent`].
     Up(Side),
     /// Nothing has been heard for a while. What was sent may still arrive.
@@ -65,7 +65,7 @@ pub enum Event {
 
 /// A node's two links: in from the node before, out to the next. Frames arrive whole, once and
 /// in order, unless there was a [`Event::Reset`].
-pub trait Link {
+pub(crate) trait Link {
     /// A free buffer for the next frame to send; `None` if the receiver has no room, or there
     /// is no link.
     fn reserve(&mut self) -> Option<&mut [u8]>;
@@ -97,7 +97,7 @@ pub trait Link {
 }
 
 /// The rows of activations that batches are made of.
-pub trait Rows {
+pub(crate) trait Rows {
     /// Takes rows that were received, `[n, dim]` as `dtype`, from row `first` on.
     fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]);
 
@@ -141,12 +141,12 @@ pub enum Notice {
 }
 
 /// Whether frames of `frame_bytes` can carry batches of these sizes, row by row.
-pub fn fits(sizes: &Sizes, frame_bytes: usize) -> bool {
+pub(crate) fn fits(sizes: &Sizes, frame_bytes: usize) -> bool {
     batch::fits(sizes, frame_bytes)
 }
 
 /// Bytes that a decoded token takes on each hop.
-pub fn token_bytes(dim: u32, wire: Dtype) -> usize {
+pub(crate) fn token_bytes(dim: u32, wire: Dtype) -> usize {
     batch::token_bytes(dim, wire)
 }
 

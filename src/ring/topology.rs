@@ -19,7 +19,7 @@ use crate::wire::frame::NODES_MAX;
 use crate::wire::hello::NAME_MAX;
 
 /// Port of a node that names none.
-pub const PORT_DEFAULT: u16 = 9999;
+pub(crate) const PORT_DEFAULT: u16 = 9999;
 
 /// Host and port of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Member {
 
 /// What a node has to know of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// What it is called.
     pub name: String,
     /// Its layers.
@@ -65,14 +65,14 @@ pub struct Place {
 
 /// The nodes of a ring in the order of their layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topology {
+pub(crate) struct Topology {
     members: Vec<Member>,
 }
 
 /// What is wrong with a ring file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum TopologyError {
+pub(crate) enum TopologyError {
     /// A line is not a node.
     Line {
         /// Its number, from 1.
@@ -136,7 +136,7 @@ impl Topology {
     /// # Errors
     /// If a line is not a node, a name or an address occurs twice, or the layers of
     /// neighbours do not join.
-    pub fn parse(text: &str) -> Result<Topology, TopologyError> {
+    pub(crate) fn parse(text: &str) -> Result<Topology, TopologyError> {
         let mut members: Vec<Member> = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
@@ -162,7 +162,7 @@ impl Topology {
     }
 
     /// The nodes, the master first.
-    pub fn members(&self) -> &[Member] {
+    pub(crate) fn members(&self) -> &[Member] {
         &self.members
     }
 
@@ -170,7 +170,7 @@ impl Topology {
     ///
     /// # Errors
     /// If one of them is missing, or a node has more.
-    pub fn check(&self, n_layers: usize) -> Result<(), TopologyError> {
+    pub(crate) fn check(&self, n_layers: usize) -> Result<(), TopologyError> {
         if let Some(member) = self.members.iter().find(|m| m.layers.end > n_layers) {
             let (name, layers) = (member.name.clone(), member.layers.clone());
             return Err(TopologyError::Beyond { name, layers, n_layers });
@@ -185,7 +185,7 @@ impl Topology {
     ///
     /// # Errors
     /// If there is no such node.
-    pub fn place(&self, name: &str) -> Result<(Place, bool), TopologyError> {
+    pub(crate) fn place(&self, name: &str) -> Result<(Place, bool), TopologyError> {
         let Some(index) = self.members.iter().position(|member| member.name == name) else {
             let known: Vec<&str> = self.members.iter().map(|m| m.name.as_str()).collect();
             let (name, known) = (name.to_owned(), known.join(", "));

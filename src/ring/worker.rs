@@ -11,14 +11,14 @@ use crate::wire::frame::{self, Activations, Frame, NODES_MAX, Repr, Span};
 const MISSING_EVERY_US: u64 = 1_000_000;
 
 /// Who computes for a worker.
-pub trait Host: Rows {
+pub(crate) trait Host: Rows {
     /// Gets ready for streams of these sizes, which are empty from now on; says whether it can.
     fn open(&mut self, sizes: &Sizes) -> Status;
 }
 
 /// What a worker wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerStep {
+pub(crate) enum WorkerStep {
     /// Nothing before the link has something new.
     Idle,
     /// The rows are to be taken through the own layers as [`Worker::spans`] say; then
@@ -34,7 +34,7 @@ enum Work {
 }
 
 /// A worker's part of the ring.
-pub struct Worker {
+pub(crate) struct Worker {
     line: Line,
     is_last: bool,
     dim: u32,
@@ -59,7 +59,7 @@ pub struct Worker {
 impl Worker {
     /// A worker that has not heard of a master yet. `dim` is the width of the model's rows,
     /// `n_layers` its layers.
-    pub fn new(line: Line, dim: u32, n_layers: u32, frame_bytes: usize) -> Worker {
+    pub(crate) fn new(line: Line, dim: u32, n_layers: u32, frame_bytes: usize) -> Worker {
         let nothing = Sizes {
             ctx_len: 0,
             n_streams: 0,
@@ -87,29 +87,24 @@ impl Worker {
         }
     }
 
-    /// Whether a master has opened the ring, and not left it.
-    pub fn is_open(&self) -> bool {
-        self.epoch.is_some()
-    }
-
     /// The next thing to tell the user.
-    pub fn notice(&mut self) -> Option<Notice> {
+    pub(crate) fn notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
     /// The batch that [`WorkerStep::Compute`] asked for cannot be computed.
-    pub fn discard(&mut self) {
+    pub(crate) fn discard(&mut self) {
         self.work = Work::Receiving;
         self.lose_epoch();
     }
 
     /// Which rows to compute.
-    pub fn spans(&self) -> &[Span] {
+    pub(crate) fn spans(&self) -> &[Span] {
         &self.incoming.spans
     }
 
     /// The batch that [`WorkerStep::Compute`] asked for has taken `compute_us`.
-    pub fn computed(&mut self, compute_us: u32) {
+    pub(crate) fn computed(&mut self, compute_us: u32) {
         let (epoch, number, _) = self.batch;
         // A batch with figures of a whole ring loses one; it is not from a sound node.
         let _ = self.incoming.figures.push(compute_us);
@@ -119,7 +114,12 @@ impl Worker {
     }
 
     /// Takes what the link has, sends what it takes, and says what comes next.
-    pub fn poll(&mut self, now: u64, link: &mut impl Link, host: &mut impl Host) -> WorkerStep {
+    pub(crate) fn poll(
+        &mut self,
+        now: u64,
+        link: &mut impl Link,
+        host: &mut impl Host,
+    ) -> WorkerStep {
         self.take_events(link);
         self.say_missing(now, link);
         loop {

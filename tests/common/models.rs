@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use leap::kernels::{Isa, Kernels};
-use leap::model::Model;
+use leap::internals::kernels::{Isa, Kernels};
+use leap::internals::model::Model;
 
 /// Path of a file of the package.
 pub(crate) fn package(name: &str) -> PathBuf {

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use leap::engine::ring::{Limits, RingOptions, run_worker};
 use leap::engine::{Engine, Options};
-use leap::model::{KvType, Model, Share};
-use leap::transport::Endpoint;
-use leap::transport::link::LinkConfig;
-use leap::transport::options::{Options as LinkOptions, Place};
-use leap::transport::tcp::Tcp;
-use leap::transport::udp::Udp;
-use leap::wire::Dtype;
-use leap::wire::hello::{self, RingInfo};
-use leap::wire::seal::Key;
+use leap::internals::model::{KvType, Model, Share};
+use leap::internals::transport::Endpoint;
+use leap::internals::transport::link::LinkConfig;
+use leap::internals::transport::options::{Options as LinkOptions, Place};
+use leap::internals::transport::tcp::Tcp;
+use leap::internals::transport::udp::Udp;
+use leap::internals::wire::Dtype;
+use leap::internals::wire::hello::{self, RingInfo};
+use leap::internals::wire::seal::Key;
 
 /// What a ring is made of.
 #[derive(Clone)]

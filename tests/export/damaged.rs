@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use leap::format::model::{HEADER_LEN, Header, Tensor, TensorId, TensorKind};
-use leap::model::Model;
-use leap::pack::Receipt;
+use leap::internals::model::Model;
+use leap::internals::pack::Receipt;
 
 use crate::common;
 use crate::common::folder::Folder;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use leap::engine::{Engine, EngineError, Options};
 use leap::export;
 use leap::format::model::{Encoding, Header, Weights};
-use leap::kernels::{Isa, Kernels};
-use leap::model::Model;
-use leap::quant::{self, Bcml1Matrix, bcml1};
+use leap::internals::kernels::{Isa, Kernels};
+use leap::internals::model::Model;
+use leap::internals::quant::{self, Bcml1Matrix, bcml1};
 
 use crate::checkpoint::{self, Folder};
 use crate::common;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use leap::export::{Blame, Plan};
 use leap::format::model::{Header, TensorKind};
-use leap::model::{Model, Share};
+use leap::internals::model::{Model, Share};
 
 use crate::checkpoint::{Checkpoint, Dims, Folder, SMALL, options};
 use crate::common;

@@ -6,8 +6,8 @@ use std::process::Output;
 
 use leap::engine::{Cache, Engine, EngineError, Options};
 use leap::format::model::{Header, Packed};
-use leap::kernels::{Isa, Kernels};
-use leap::model::{Model, PackReport, StartError};
+use leap::internals::kernels::{Isa, Kernels};
+use leap::internals::model::{Model, PackReport, StartError};
 use serde_json::Value;
 
 use crate::common;

@@ -1,7 +1,7 @@
 //! Any bytes as ACK and PING: what parses is emitted to something that parses to the same.
 #![no_main]
 
-use leap::wire::control::{ACK_MAX, Ack, PING_LEN, Ping};
+use leap::internals::wire::control::{ACK_MAX, Ack, PING_LEN, Ping};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

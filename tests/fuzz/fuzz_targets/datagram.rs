@@ -1,7 +1,7 @@
 //! Any bytes as a datagram: a header that parses is emitted again as it was.
 #![no_main]
 
-use leap::wire::datagram::{Datagram, HEADER_LEN, Header, checksum};
+use leap::internals::wire::datagram::{Datagram, HEADER_LEN, Header, checksum};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: Vec<u8>| {

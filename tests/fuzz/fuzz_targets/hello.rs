@@ -2,7 +2,7 @@
 //! the same, and can be shown.
 #![no_main]
 
-use leap::wire::hello::{
+use leap::internals::wire::hello::{
     CONFIRM_LEN, Confirm, HELLO_LEN, Hello, REFUSE_LEN, Refuse, WELCOME_LEN, Welcome,
 };
 use libfuzzer_sys::fuzz_target;

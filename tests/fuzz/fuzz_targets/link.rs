@@ -4,12 +4,12 @@
 
 use std::net::SocketAddr;
 
-use leap::transport::link::{
+use leap::internals::transport::link::{
     Burst, LinkConfig, LinkIn, LinkOut, Links, Mode, Sending, State, Wire,
 };
-use leap::wire::datagram::{FRAME_MAX, HEADER_LEN, checksum};
-use leap::wire::hello::RingInfo;
-use leap::wire::seal::Key;
+use leap::internals::wire::datagram::{FRAME_MAX, HEADER_LEN, checksum};
+use leap::internals::wire::hello::RingInfo;
+use leap::internals::wire::seal::Key;
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Any bytes as a ring frame: no accessor panics, and the parts have the promised lengths.
 #![no_main]
 
-use leap::wire::frame::{Frame, Repr};
+use leap::internals::wire::frame::{Frame, Repr};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: Vec<u8>| {
