@@ -25,7 +25,7 @@ build_leap() {
 	install -D -m 755 "$PROGRAM" "$root/usr/bin/leap"
 	stage_systemd "$root"
 	install -D -m 644 "$DEBIAN/leap.lintian-overrides" "$root/usr/share/lintian/overrides/leap"
-	manual_page "$root" leap.1 leap-tune.8
+	documents "$root"
 	pack leap "$arch" "$root"
 }
 
@@ -35,14 +35,19 @@ build_dkms() {
 	pack leap-dkms all "$root"
 }
 
-manual_page() {
-	local root=$1 page
-	shift
-	for page; do
-		install -d "$root/usr/share/man/man${page##*.}"
-		sed "s/@VERSION@/$VERSION/" "$DEBIAN/$page" | gzip -9n >"$root/usr/share/man/man${page##*.}/$page.gz"
-	done
+# documents ROOT: manual pages and what shells complete, as the program itself tells it.
+documents() {
+	local root=$1
+	"$NATIVE" help --man | manual_page "$root" leap.1
+	sed "s/@VERSION@/$VERSION/" "$DEBIAN/leap-tune.8" | manual_page "$root" leap-tune.8
+	"$NATIVE" completions bash | put "$root/usr/share/bash-completion/completions/leap"
+	"$NATIVE" completions zsh | put "$root/usr/share/zsh/vendor-completions/_leap"
+	"$NATIVE" completions fish | put "$root/usr/share/fish/vendor_completions.d/leap.fish"
 }
+
+manual_page() { gzip -9n | put "$1/usr/share/man/man${2##*.}/$2.gz"; }
+
+put() { install -D -m 644 /dev/stdin "$1"; }
 
 # pack NAME ARCH ROOT: control files for what lies in ROOT, then the package.
 pack() {
@@ -78,6 +83,9 @@ trap 'rm -rf "$WORK"' EXIT
 chmod 755 "$WORK"
 umask 022
 mkdir -p "$OUT/deb"
+# The packages' program for this machine: a board's may not run here.
+build_program "$(uname -m)-unknown-linux-musl" demo ''
+NATIVE=$PROGRAM
 for arch; do
 	build_leap "$arch"
 done

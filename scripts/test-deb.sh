@@ -121,6 +121,7 @@ test_package() {
 	cp "$deb" "$TREE/leap.deb"
 	in_tree dpkg --install /leap.deb
 	in_tree leap --version
+	in_tree bash -c '. /usr/share/bash-completion/completions/leap && complete -p leap'
 	[ "$(in_tree systemctl is-enabled leap-worker)" = enabled ] || die "leap-worker is not enabled"
 	[ "$(stat -c %U:%G "$TREE/var/lib/leap")" != root:root ] || die "/var/lib/leap is root's"
 	printf 'first 127.0.0.1:9990 0..3\nsecond 127.0.0.1:9991 3..6\n' >"$TREE/etc/leap/ring.conf"

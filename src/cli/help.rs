@@ -20,13 +20,8 @@ pub(super) fn overview(commands: &[CommandInfoWithArgs]) -> String {
          Usage: leap COMMAND [OPTION...]; leap alone goes on from a prompt with the demo model\n\n\
          Commands:\n",
     );
-    for info in commands {
-        entry(&mut text, info.name, first_sentence(info.description));
-        if info.name == "run" {
-            for role in [Role::Master, Role::Worker] {
-                entry(&mut text, role.name(), role_description(role));
-            }
-        }
+    for (command, info) in typed(commands) {
+        entry(&mut text, command.shown(), first_sentence(about(command, info)));
     }
     text.push_str("\nOptions:\n");
     entry(&mut text, "-h, --help", "lists the options of a command, as does `leap help COMMAND`");
@@ -44,34 +39,57 @@ pub(super) fn of(command: Command, info: &CommandInfoWithArgs) -> String {
         text.push_str(&format!(" {}", positional_name(positional)));
     }
     text.push_str(" [OPTION...]\n\n");
-    wrap(&mut text, 0, 0, command.role.map_or(info.description, role_description));
+    wrap(&mut text, 0, 0, about(command, info));
     text.push('\n');
     for positional in info.positionals {
         entry(&mut text, &value_name(positional.name), positional.description);
     }
     text.push_str("\nOptions:\n");
-    for flag in info.flags.iter().filter(|flag| has(command, flag)) {
+    for flag in flags(command, info) {
         entry(&mut text, &flag_name(flag), flag.description);
     }
     text
 }
 
-fn role_description(role: Role) -> &'static str {
-    match role {
-        Role::Master => "Runs a ring's first board: takes prompts and shows text.",
-        _ => "Runs a further board of a ring, until a signal ends it.",
+/// Every command as users call it, `master` and `worker` too, and what the table says of it.
+pub(super) fn typed(commands: &[CommandInfoWithArgs]) -> Vec<(Command, &CommandInfoWithArgs)> {
+    let mut typed = Vec::new();
+    for info in commands {
+        typed.push((Command { name: info.name, role: None }, info));
+        if info.name == "run" {
+            let parts = [Role::Master, Role::Worker];
+            typed.extend(parts.map(|role| (Command { name: info.name, role: Some(role) }, info)));
+        }
+    }
+    typed
+}
+
+/// What the command by this name is for.
+pub(super) fn about(command: Command, info: &CommandInfoWithArgs) -> &'static str {
+    match command.role {
+        None => info.description,
+        Some(Role::Master) => "Runs a ring's first board: takes prompts and shows text.",
+        Some(_) => "Runs a further board of a ring, until a signal ends it.",
     }
 }
 
-/// Whether the command by this name takes the option. `leap run` shows those of all roles.
-fn has(command: Command, flag: &FlagInfo<'_>) -> bool {
-    match command.role {
+/// What the command by this name takes. `leap run` shows the options of all roles.
+pub(super) fn flags(
+    command: Command,
+    info: &CommandInfoWithArgs,
+) -> impl Iterator<Item = &'static FlagInfo<'static>> {
+    info.flags.iter().filter(move |flag| match command.role {
         Some(role) => flag.long != "--role" && roles(flag.long).contains(&role),
         None => !flag.hidden,
-    }
+    })
 }
 
-fn positional_name(positional: &PositionalInfo<'_>) -> String {
+/// The letter that stands for an option too.
+pub(super) fn short(flag: &FlagInfo<'_>) -> Option<char> {
+    flag.short.or_else(|| (flag.long == "--help").then_some('h'))
+}
+
+pub(super) fn positional_name(positional: &PositionalInfo<'_>) -> String {
     let name = value_name(positional.name);
     match positional.optionality {
         Optionality::Required => name,
@@ -81,11 +99,7 @@ fn positional_name(positional: &PositionalInfo<'_>) -> String {
 
 /// `-t, --tokenizer FILE`.
 fn flag_name(flag: &FlagInfo<'_>) -> String {
-    let short = match (flag.short, flag.long) {
-        (Some(short), _) => format!("-{short}, "),
-        (None, "--help") => "-h, ".to_owned(),
-        (None, _) => "    ".to_owned(),
-    };
+    let short = short(flag).map_or("    ".to_owned(), |short| format!("-{short}, "));
     match flag.kind {
         FlagInfoKind::Switch => format!("{short}{}", flag.long),
         FlagInfoKind::Option { arg_name } => {
@@ -94,11 +108,11 @@ fn flag_name(flag: &FlagInfo<'_>) -> String {
     }
 }
 
-fn value_name(name: &str) -> String {
+pub(super) fn value_name(name: &str) -> String {
     name.to_uppercase()
 }
 
-fn first_sentence(text: &str) -> &str {
+pub(super) fn first_sentence(text: &str) -> &str {
     let end = text.find(". ").map(|end| end + 1).or_else(|| text.find(": "));
     &text[..end.unwrap_or(text.len())]
 }

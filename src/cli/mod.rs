@@ -4,6 +4,7 @@
 
 mod bench;
 mod checkpoint;
+mod completions;
 #[cfg(feature = "tools")]
 mod convert;
 mod doctor;
@@ -18,6 +19,7 @@ mod info;
 mod json;
 mod json_object;
 mod key;
+mod manual;
 mod model_files;
 mod options;
 mod pack;
@@ -61,6 +63,7 @@ enum Command {
     Tokenizer(tokenizer::Tokenizer),
     #[cfg(feature = "tools")]
     Eval(eval::Eval),
+    Completions(completions::Completions),
 }
 
 impl Command {
@@ -73,6 +76,7 @@ impl Command {
             Command::Bench(bench) => bench.execute(),
             Command::Pack(pack) => pack.execute(),
             Command::Doctor(doctor) => doctor.execute(),
+            Command::Completions(completions) => completions.execute(),
             #[cfg(feature = "tools")]
             Command::Tokenizer(tokenizer) => tokenizer.execute(),
             #[cfg(feature = "tools")]
@@ -145,6 +149,7 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
             return Ok(Parsed::Help(concat!("leap ", env!("CARGO_PKG_VERSION"), "\n").to_owned()));
         }
         Asked::Help => return Ok(Parsed::Help(help::overview(&commands))),
+        Asked::Manual => return Ok(Parsed::Help(manual::page(&commands))),
         Asked::HelpOf(command) => {
             let info = commands.iter().find(|info| info.name == command.name);
             return Ok(Parsed::Help(info.map_or(String::new(), |info| help::of(command, info))));
