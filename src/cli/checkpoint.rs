@@ -106,7 +106,7 @@ pub(super) fn load_failure(error: &LoadError) -> Failure {
 }
 
 /// `path` as a shell takes it for one word.
-fn quoted(path: &Path) -> String {
+pub(super) fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+,=".contains(c);
     match !path.is_empty() && path.chars().all(is_plain) {

@@ -18,7 +18,7 @@ const DISTINCT_MIN: usize = 16;
 /// nobody else should be able to read.
 pub(super) fn read(path: &Path) -> Result<Key, Failure> {
     let shown = path.display();
-    let fail = |e| Failure::Input(format!("cannot read the key file {shown}: {e}"));
+    let fail = |e| Failure::unreadable(path, &e);
     let file = File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     let mut bytes = Vec::new();
@@ -83,6 +83,15 @@ mod tests {
             assert!(problem.contains("wanted 32 bytes or 64 hexadecimal digits"), "{problem}");
         }
         assert!(parse(format!("{}g", &digits[1..]).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_machine_without_files_left_is_no_fault_of_the_key() {
+        let absent = read(Path::new("/no/such/ring.key"));
+        assert!(matches!(absent, Err(Failure::Input(what)) if what.contains("/no/such/ring.key")));
+        let shortage = std::io::Error::from_raw_os_error(libc::EMFILE);
+        let failure = Failure::unreadable(Path::new("ring.key"), &shortage);
+        assert!(matches!(failure, Failure::Runtime(_)));
     }
 
     #[test]

@@ -186,22 +186,31 @@ fn start_server(listen: &Place, key: Option<&Key>) -> Result<(Ports, Vec<String>
     };
     let notices = opened.iter().flat_map(|node| node.notices().to_vec()).collect();
     for node in opened {
-        thread::spawn(move || serve_links(node));
+        start(move || serve_links(node))?;
     }
-    thread::spawn(move || echo_datagrams(&bare_udp));
-    thread::spawn(move || echo_streams(&bare_tcp));
+    start(move || echo_datagrams(&bare_udp))?;
+    start(move || echo_streams(&bare_tcp))?;
     Ok((ports, notices))
+}
+
+/// A thread that runs as long as it likes.
+fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let started = thread::Builder::new().spawn(work).map_err(failed("cannot start a thread"))?;
+    // It goes on by itself.
+    drop(started);
+    Ok(())
 }
 
 /// A server in this process. Client and server have a core each: on one, either would spin
 /// while the other has something to do. Threads inherit the core of the one that starts them.
 fn start_on_another_core(key: Option<&Key>) -> Result<Ports, Failure> {
     thread::scope(|scope| {
-        let server = scope.spawn(|| {
+        let serve = || {
             pin(1);
             start_server(&Place::new("127.0.0.1", 0), key)
-        });
-        let started = server.join();
+        };
+        let server = thread::Builder::new().spawn_scoped(scope, serve);
+        let started = server.map_err(failed("cannot start a thread"))?.join();
         let (ports, _) = started.map_err(|_| Failure::Runtime("no server".to_owned()))??;
         Ok(ports)
     })
@@ -288,7 +297,8 @@ fn echo_streams(listener: &TcpListener) {
             continue;
         }
         let client = Arc::clone(&clients);
-        thread::spawn(move || {
+        // A client that no thread is left for finds its stream closed.
+        let _ = start(move || {
             let _client = client;
             let mut bytes = vec![0; PING_BYTES];
             let is_tuned = tune(&stream).is_ok();

@@ -5,7 +5,7 @@ use super::machine::Limits;
 use super::model::Figure;
 use super::start::Start;
 use crate::cli::json_object::JsonObject;
-use crate::cli::{Failure, note, print};
+use crate::cli::{Failure, counted, note, print};
 use crate::kernels::Kernels;
 use crate::sys::memory;
 
@@ -86,8 +86,9 @@ impl Table {
             return print(&object.finish());
         }
         print(&format!(
-            "{} kernels, {threads} threads: reads {:.1} GB/s, int8 peak {:.0} GOP/s\n",
+            "{} kernels, {}: reads {:.1} GB/s, int8 peak {:.0} GOP/s\n",
             kernels.isa().name(),
+            counted(threads, "thread"),
             limits.read_bytes_per_s / 1e9,
             limits.int8_ops_per_s / 1e9,
         ))

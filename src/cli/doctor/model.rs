@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use super::finding::Finding;
+use crate::cli::checkpoint::quoted;
+use crate::cli::counted;
 use crate::engine::{BATCH_DEFAULT, Engine};
 use crate::format::model::Header;
 use crate::model::{KvType, Model, Plan, Share};
@@ -81,7 +83,9 @@ fn buffer_bytes(header: &Header, ctx_len: usize) -> Option<u64> {
 
 /// How fast the machine reads memory, and the tokens a second that allows at best.
 pub(super) fn bandwidth(bytes_per_s: f64, threads: usize, model: Option<&Model>) -> Finding {
-    let mut text = format!("{threads} threads read {:.1} GB/s", bytes_per_s / 1e9);
+    let verb = if threads == 1 { "reads" } else { "read" };
+    let threads = counted(threads, "thread");
+    let mut text = format!("{threads} {verb} {:.1} GB/s", bytes_per_s / 1e9);
     if let Some(model) = model {
         let tokens = bytes_per_s / model.bytes_per_token() as f64;
         text.push_str(&format!(": at most {tokens:.1} tokens/s of this model"));
@@ -139,9 +143,4 @@ fn check_cache(path: &Path, engine: &Engine) -> Result<u64, String> {
 
 fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
-}
-
-/// `path` as a shell takes it for one word.
-fn quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }

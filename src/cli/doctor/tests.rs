@@ -212,6 +212,13 @@ fn cache_is_judged_by_what_is_in_the_file() {
 }
 
 #[test]
+fn one_thread_reads() {
+    let text = |threads| model::bandwidth(1e9, threads, None).text;
+    assert_eq!(text(1), "1 thread reads 1.0 GB/s");
+    assert_eq!(text(2), "2 threads read 1.0 GB/s");
+}
+
+#[test]
 fn findings_are_shown_to_people_and_programs() {
     let finding = Finding::slow("governor", "is \"x\"", "echo y");
     assert_eq!(finding.as_text(), "slow governor   is \"x\"\n                -> echo y\n");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::Run;
 use super::roles::Role;
 use crate::cli::model_files::{self, Loaded};
-use crate::cli::{Failure, key, note, options, warn, weights};
+use crate::cli::{Failure, counted, key, note, options, warn, weights};
 use crate::engine::ring::{Limits, RingOptions, run_worker};
 use crate::engine::{CTX_LEN_DEFAULT, Cache, Engine, JoinError, Options, StepError, recall};
 use crate::format::model::Header;
@@ -420,13 +420,13 @@ fn describe(lines: &[Line], dim: u32, wire: Dtype) {
     let width = lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
     for line in lines {
         note(&format!(
-            "  {:width$}  layers {}..{}, {:.1} MB of weights per token, {}, {} threads; {} to the next, {} us round trip",
+            "  {:width$}  layers {}..{}, {:.1} MB of weights per token, {}, {}; {} to the next, {} us round trip",
             line.name.as_str(),
             line.layers.start,
             line.layers.end,
             line.bytes_per_token as f64 / 1e6,
             line.isa,
-            line.threads,
+            counted(usize::from(line.threads), "thread"),
             line.carrier,
             line.rtt_us,
         ));
