@@ -11,7 +11,7 @@
 //! little-endian; a block may stand at any address.
 //!
 //! The encoder looks for the multiplier and offset, among those f16 has, with the least squared
-//! error of the block ([`encode`]); what it finds is never worse than rounding to sixteen steps
+//! error of the block (`encode`); what it finds is never worse than rounding to sixteen steps
 //! from the least value to the largest.
 
 mod encode;

@@ -83,6 +83,10 @@ impl Link for Hop<'_> {
         self.endpoint.links().next.as_ref().map_or(0, |next| next.stats().srtt_us)
     }
 
+    fn datagram_bytes(&mut self) -> u32 {
+        self.endpoint.links().next.as_ref().map_or(0, |next| next.stats().datagram_bytes)
+    }
+
     fn carrier(&self) -> &'static str {
         self.endpoint.carrier()
     }

@@ -66,6 +66,10 @@ impl Link for Neighbours {
         1
     }
 
+    fn datagram_bytes(&mut self) -> u32 {
+        0
+    }
+
     fn carrier(&self) -> &'static str {
         "test"
     }
@@ -105,6 +109,7 @@ fn line(index: u32) -> Line {
         layers: index..index + 1,
         bytes_per_token: 0,
         rtt_us: 0,
+        datagram_bytes: 0,
         threads: 1,
         carrier: heapless::String::new(),
         status: Status::Ready,

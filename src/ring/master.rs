@@ -359,11 +359,7 @@ impl Master {
         if now < at {
             return;
         }
-        let line = Line {
-            rtt_us: link.rtt_us(),
-            carrier: super::carrier(link),
-            ..self.options.line.clone()
-        };
+        let line = super::with_link(self.options.line.clone(), link);
         let Some(out) = link.reserve() else { return };
         let bytes = frame::emit_open(self.epoch, &self.options.sizes, &[line], out);
         link.commit(bytes.expect("a line fits a frame"));

@@ -92,6 +92,9 @@ pub(crate) trait Link {
     /// Round trip to the next node in microseconds; 0 if unknown.
     fn rtt_us(&mut self) -> u32;
 
+    /// Bytes of the longest datagram that the way to the next node takes; 0 over a stream.
+    fn datagram_bytes(&mut self) -> u32;
+
     /// Name of the carrier to the next node.
     fn carrier(&self) -> &'static str;
 }
@@ -150,6 +153,8 @@ pub(crate) fn token_bytes(dim: u32, wire: Dtype) -> usize {
     batch::token_bytes(dim, wire)
 }
 
-fn carrier(link: &impl Link) -> heapless::String<8> {
-    heapless::String::try_from(link.carrier()).unwrap_or_default()
+/// `line` with what is known of the link to the next node.
+fn with_link(line: Line, link: &mut impl Link) -> Line {
+    let carrier = heapless::String::try_from(link.carrier()).unwrap_or_default();
+    Line { rtt_us: link.rtt_us(), datagram_bytes: link.datagram_bytes(), carrier, ..line }
 }

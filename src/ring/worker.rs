@@ -315,8 +315,7 @@ impl Worker {
         let lines = lines.as_mut().map_err(|_| Broken("a line without meaning"))?;
         let status = host.open(&sizes);
         let line = self.line.clone();
-        let (rtt_us, carrier) = (link.rtt_us(), super::carrier(link));
-        lines.push(Line { rtt_us, carrier, status, ..line });
+        lines.push(Line { status, ..super::with_link(line, link) });
         self.incoming.clear();
         (self.down, self.is_prev_silent) = (None, false);
         if status == Status::Ready {

@@ -25,7 +25,8 @@
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 zero,
 //!         u32 position, u16 rows, u16 zero
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
-//!         u32 round trip in µs, u16 threads, u8 status, u8 zero, u32 detail, carrier (8 bytes), zeros
+//!         u32 round trip in µs, u16 threads, u8 status, u8 zero, u32 detail, carrier (8 bytes),
+//!         u32 bytes of a datagram, zeros
 //! ```
 //!
 //! Names are UTF-8 padded with zeros. Figures are microseconds of computing, one for each node
@@ -161,6 +162,8 @@ pub struct Line {
     pub bytes_per_token: u64,
     /// Round trip to the node after it, in microseconds; 0 if unknown.
     pub rtt_us: u32,
+    /// Bytes of the longest datagram that the way there takes; 0 over a stream.
+    pub datagram_bytes: u32,
     /// Threads that compute.
     pub threads: u16,
     /// Carrier of the link to the node after it.
@@ -526,6 +529,7 @@ fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<Line, Error> {
         layers: u32_at(bytes, 48)..u32_at(bytes, 52),
         bytes_per_token: u64_at(bytes, 56),
         rtt_us: u32_at(bytes, 64),
+        datagram_bytes: u32_at(bytes, 84),
         threads: u16_at(bytes, 68),
         carrier: text(&bytes[76..84]),
         status,
@@ -551,6 +555,7 @@ fn emit_line(line: &Line, out: &mut [u8]) {
     out[70] = status;
     put(out, 72, &detail.to_le_bytes());
     put_text(&mut out[76..84], &line.carrier);
+    put(out, 84, &line.datagram_bytes.to_le_bytes());
 }
 
 fn dtype(code: u8) -> Result<Dtype, Error> {

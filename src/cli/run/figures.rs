@@ -126,6 +126,7 @@ impl RingFigures<'_> {
                 .number("first_layer", line.layers.start.into())
                 .number("end_layer", line.layers.end.into())
                 .number("rtt_us", line.rtt_us.into())
+                .number("datagram_bytes", line.datagram_bytes.into())
                 .string("carrier", &line.carrier)
                 .number("compute_ms", ms)
         });

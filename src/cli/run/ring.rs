@@ -420,7 +420,7 @@ fn describe(lines: &[Line], dim: u32, wire: Dtype) {
     let width = lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
     for line in lines {
         note(&format!(
-            "  {:width$}  layers {}..{}, {:.1} MB of weights per token, {}, {}; {} to the next, {} us round trip",
+            "  {:width$}  layers {}..{}, {:.1} MB of weights per token, {}, {}; {} to the next, {} us round trip{}",
             line.name.as_str(),
             line.layers.start,
             line.layers.end,
@@ -429,8 +429,13 @@ fn describe(lines: &[Line], dim: u32, wire: Dtype) {
             counted(usize::from(line.threads), "thread"),
             line.carrier,
             line.rtt_us,
+            datagrams(line.datagram_bytes),
         ));
     }
+}
+
+fn datagrams(bytes: u32) -> String {
+    if bytes > 0 { format!(", datagrams of {bytes} bytes") } else { String::new() }
 }
 
 /// Says what happened to the ring.

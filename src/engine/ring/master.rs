@@ -280,6 +280,7 @@ pub(super) fn line(transformer: &Transformer, name: &str) -> Line {
         layers: layers.start as u32..layers.end as u32,
         bytes_per_token: model.bytes_per_token(),
         rtt_us: 0,
+        datagram_bytes: 0,
         threads: transformer.threads() as u16,
         carrier: heapless::String::new(),
         status: Status::Ready,

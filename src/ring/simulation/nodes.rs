@@ -161,6 +161,7 @@ fn line(shape: &Shape, index: usize) -> Line {
         layers: first..first + shape.layers[index],
         bytes_per_token: 0,
         rtt_us: 0,
+        datagram_bytes: 0,
         threads: 1,
         carrier: heapless::String::new(),
         status: Status::Ready,

@@ -17,6 +17,7 @@ fn line() -> Line {
         layers: 6..14,
         bytes_per_token: 1 << 33,
         rtt_us: 180,
+        datagram_bytes: 1432,
         threads: 4,
         carrier: heapless::String::try_from("udp").unwrap(),
         status: Status::Streams(2),
