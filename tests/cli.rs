@@ -837,6 +837,19 @@ fn little_memory_gives_text_or_one_line() {
 }
 
 #[test]
+fn a_link_server_that_gets_no_thread_says_so() {
+    for kib in (10_000..30_000).step_by(1000) {
+        let args = ["bench", "--link", "self"];
+        let Some(ran) = limited(&format!("ulimit -v {kib}"), &args) else { return };
+        match ran.code {
+            // What loads the program had no memory, or there was enough of it.
+            Some(0 | 127) => {}
+            _ => ran.fails(1, ""),
+        }
+    }
+}
+
+#[test]
 fn small_stacks_give_text_or_one_line() {
     let args = ["run", DEMO, "-p", PROMPT, "-n", "4", "--temp", "0", "-q"];
     let free = run(&args).succeeds().out;
