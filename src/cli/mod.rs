@@ -19,6 +19,7 @@ mod info;
 mod json;
 mod json_object;
 mod key;
+mod logger;
 mod manual;
 mod model_files;
 mod options;
@@ -125,8 +126,7 @@ fn start_log() -> Result<(), Failure> {
             Failure::Usage(format!("LEAP_LOG is {level:?}, wanted one of {}", known.join(", ")))
         })?,
     };
-    // A logger that is there already belongs to a program around this library.
-    let _ = simple_logger::SimpleLogger::new().with_level(level).init();
+    logger::start(level);
     Ok(())
 }
 

@@ -1,0 +1,56 @@
+//! Log lines, on stderr.
+
+use std::io::Write;
+
+use log::{LevelFilter, Log, Metadata, Record};
+
+use crate::format::printable;
+
+struct Stderr;
+
+/// Shows log lines of `level` and worse from now on.
+pub(super) fn start(level: LevelFilter) {
+    // A logger that is there already belongs to a program around this library.
+    if log::set_logger(&Stderr).is_ok() {
+        log::set_max_level(level);
+    }
+}
+
+impl Log for Stderr {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            // A closed stderr leaves nobody to tell.
+            let _ = writeln!(std::io::stderr(), "{}", line(record));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// What others sent may be in it, and ends up on a terminal.
+fn line(record: &Record<'_>) -> String {
+    let message = record.args().to_string();
+    format!("{:<5} [{}] {}", record.level(), record.target(), printable(&message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_line_that_does_nothing_to_the_terminal() {
+        let shown = line(
+            &Record::builder()
+                .level(log::Level::Warn)
+                .target("leap::ring")
+                .args(format_args!("node \x1b[31mevil\nERROR [leap] all is lost"))
+                .build(),
+        );
+        let wanted = r"WARN  [leap::ring] node \u{1b}[31mevil\nERROR [leap] all is lost";
+        assert_eq!(shown, wanted);
+    }
+}
