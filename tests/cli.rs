@@ -9,12 +9,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::folder::Folder;
 use common::leap;
 use common::models::package;
+use common::ran::Ran;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -25,43 +26,6 @@ const ANSWER: &str =
     ", in a green valley, there lived a stubborn owl called Nilo. His best treasure was a wooden";
 const DEMO: &str = "models/demo.bin";
 const FOX: &str = "Tell me a story about a fox.";
-
-/// What a finished run of the program left behind.
-#[derive(Debug)]
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Ran {
-    fn new(output: Output) -> Ran {
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
-    }
-
-    /// Checks the exit code and that a failure is told in one line that contains `what`.
-    #[track_caller]
-    fn fails(&self, code: i32, what: &str) {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        assert!(self.err.starts_with("leap: ") && self.err.contains(what), "{self:?}");
-        assert_eq!(self.err.trim_end().lines().count(), 1, "{self:?}");
-    }
-
-    #[track_caller]
-    fn succeeds(self) -> Ran {
-        assert_eq!(self.code, Some(0), "{self:?}");
-        assert!(!self.err.contains("panicked"), "{self:?}");
-        self
-    }
-
-    /// One JSON object a line.
-    #[track_caller]
-    fn objects(&self) -> Vec<Value> {
-        let object = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {self:?}"));
-        self.out.lines().map(object).collect()
-    }
-}
 
 fn command(args: &[&str]) -> Command {
     let mut command = leap();

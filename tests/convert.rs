@@ -5,11 +5,12 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use common::folder::Folder;
 use common::leap;
 use common::models::package;
+use common::ran::Ran;
 use serde_json::Value;
 
 /// A model without a tokenizer.
@@ -53,28 +54,6 @@ impl Person {
             entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
-    }
-}
-
-#[derive(Debug)]
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Ran {
-    fn new(output: Output) -> Ran {
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
-    }
-
-    /// Checks the exit code and that a failure is told in one line that contains `what`.
-    #[track_caller]
-    fn fails(&self, code: i32, what: &str) {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        assert!(self.err.starts_with("leap: ") && self.err.contains(what), "{self:?}");
-        assert_eq!(self.err.trim_end().lines().count(), 1, "{self:?}");
     }
 }
 

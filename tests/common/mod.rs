@@ -8,6 +8,7 @@
 
 pub(crate) mod folder;
 pub(crate) mod models;
+pub(crate) mod ran;
 pub(crate) mod rings;
 pub(crate) mod terminal;
 
