@@ -3,30 +3,29 @@
 //! Bank `seq % n_banks` collects frame `seq`; the frames that may come are those from the oldest
 //! one that is not released, as many as there are banks. Anything else is dropped.
 
+mod session;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::bank::{Bank, Deposit};
-use super::handshake::{self, Agreed, Judged, Offers};
+use super::handshake::{self, Judged, Offers};
 use super::joiner::Joiner;
 use super::sender::bank;
 use super::{
-    ACK_DELAY_US, BANKS_MAX, Event, LOST_US, LinkConfig, Progress, Refused, SILENCE_US, State,
-    Stats, Wire, is_before, is_recounted, open_control, send_control, without_pause,
+    ACK_DELAY_US, BANKS_MAX, Event, LOST_US, LinkConfig, Progress, Refused, State, Stats, Wire,
+    is_before, is_recounted, open_control, send_control, without_pause,
 };
 use crate::sys::tensor::{self, Device, RxBank};
 use crate::transport::Micros;
-use crate::wire::control::{ACK_MAX, Ack, NACKS_MAX, Nack, Ping};
+use crate::wire::control::{Ack, Ping};
 use crate::wire::datagram::{Datagram, HEADER_LEN, Header, Kind};
-use crate::wire::hello::{HELLO_LEN, Hello, Name, Nonce, REFUSE_FIXED, Refusal, RingInfo};
+use crate::wire::hello::{HELLO_LEN, Name, Nonce, REFUSE_FIXED, Refusal, RingInfo};
 use crate::wire::piece::Piece;
 use crate::wire::seal::Randomness;
+use session::{Followed, Session};
 
-/// How long a chunk may come later than those behind it, at least.
-const REORDER_MIN_US: Micros = 1_000;
-/// Shortest time between two requests for the same chunks.
-const NACK_AGAIN_US: Micros = 2_000;
 /// How many banks that nothing has come into are looked at, behind the newest frame.
 const LOOK_AHEAD: u32 = 4;
 /// HELLOs and CONFIRMs that are looked at in [`GREETING_SPAN_US`]: strangers cost no more.
@@ -35,11 +34,7 @@ const GREETING_SPAN_US: Micros = 10_000;
 /// HELLOs that are answered in that time if an answer takes a key exchange, a third of a millisecond on a
 /// small board: recorded ones are good for that.
 const EXCHANGES_MAX: u32 = 4;
-/// After so much silence the sender is told where this node is, which may have moved; how often, and
-/// how long.
-const CALL_US: Micros = 300_000;
 const CALL_AGAIN_US: Micros = 250_000;
-const CALLS_END_US: Micros = 60_000_000;
 
 /// A link from the previous node.
 pub struct LinkIn {
@@ -60,42 +55,6 @@ pub struct LinkIn {
     is_left: bool,
     serviced_at: Micros,
     stats: Stats,
-}
-
-/// Frames `first..next` are delivered and not released, `next..` are coming.
-struct Session {
-    agreed: Agreed,
-    /// What the kernel module knows of it.
-    followed: Followed,
-    n_banks: u32,
-    counter: u64,
-    newest_ping: Option<u64>,
-    first: u32,
-    next: u32,
-    /// The frame behind the newest that is known to be sent.
-    seen_end: u32,
-    /// How far the sender was last told it may go.
-    told_end: u32,
-    echo: u32,
-    kind_due: Option<Kind>,
-    /// When a delivered frame is to be acknowledged at the latest.
-    ack_at: Micros,
-    heard_at: Micros,
-    call_at: Micros,
-    srtt_us: u32,
-    /// When each bank's missing chunks are to be named.
-    nack_at: [Micros; BANKS_MAX],
-}
-
-/// What the kernel module knows of a session.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Followed {
-    /// Nothing.
-    No,
-    /// Where the neighbour was before.
-    Moved,
-    /// All.
-    Yes,
 }
 
 impl LinkIn {
@@ -591,134 +550,5 @@ impl LinkIn {
         let nacks = session.incomplete(&self.banks).map(|(index, _)| session.nack_at[index]);
         let call = session.calls_at().unwrap_or(Micros::MAX);
         nacks.fold(lost.min(session.ack_at).min(call), Micros::min)
-    }
-}
-
-impl Session {
-    fn new(agreed: Agreed, now: Micros, n_banks: usize) -> Session {
-        Session {
-            agreed,
-            followed: Followed::No,
-            n_banks: n_banks as u32,
-            counter: 0,
-            newest_ping: None,
-            first: 0,
-            next: 0,
-            seen_end: 0,
-            told_end: 0,
-            echo: 0,
-            kind_due: Some(Kind::Ack),
-            ack_at: Micros::MAX,
-            heard_at: now,
-            call_at: 0,
-            srtt_us: 0,
-            nack_at: [0; BANKS_MAX],
-        }
-    }
-
-    /// Whether `hello` is of another node than the session's, which still answers. One that has died
-    /// does not, or leaves its socket's address to the next.
-    fn is_held_against(&self, now: Micros, from: SocketAddr, hello: &Hello) -> bool {
-        let is_other = self.agreed.instance != hello.instance && self.agreed.from != from;
-        is_other && now <= self.heard_at + SILENCE_US
-    }
-
-    /// Whether a datagram may be the neighbour's: who seals proves it wherever it sends from.
-    fn owns(&self, from: &SocketAddr, header: &Header) -> bool {
-        let is_known = self.agreed.from == *from || self.agreed.keys.is_some();
-        self.agreed.id == header.session && is_known
-    }
-
-    /// Whether a neighbour without a key has proven with `agreed` where it is now.
-    fn is_resumed_by(&self, agreed: &Agreed) -> bool {
-        let has_keys = self.agreed.keys.is_some() || agreed.keys.is_some();
-        let ours = (self.agreed.id, self.agreed.instance);
-        !has_keys && (agreed.resume, agreed.instance) == ours
-    }
-
-    /// The neighbour sends from there: it has proven that.
-    fn move_to(&mut self, from: SocketAddr) {
-        if self.agreed.from != from {
-            self.agreed.from = from;
-            if self.followed == Followed::Yes {
-                self.followed = Followed::Moved;
-            }
-        }
-    }
-
-    /// When the neighbour is to be told where this node is, if it stays silent.
-    fn calls_at(&self) -> Option<Micros> {
-        let at = self.call_at.max(self.heard_at + CALL_US);
-        (at < self.heard_at + CALLS_END_US).then_some(at)
-    }
-
-    /// An answer is due; a PONG is one too.
-    fn is_due(&mut self, kind: Kind) {
-        if self.kind_due != Some(Kind::Pong) {
-            self.kind_due = Some(kind);
-        }
-    }
-
-    /// How long missing chunks may be on their way behind others.
-    fn patience(&self) -> Micros {
-        Micros::from(self.srtt_us / 4).max(REORDER_MIN_US)
-    }
-
-    /// Frames before `end` have been sent.
-    fn see(&mut self, now: Micros, end: u32) {
-        while is_before(self.seen_end, end) {
-            self.nack_at[bank(self.seen_end, self.n_banks)] = now + self.patience();
-            self.seen_end = self.seen_end.wrapping_add(1);
-        }
-    }
-
-    /// Delivers what is complete, in order.
-    fn deliver(&mut self, banks: &[Bank], stats: &mut Stats) {
-        while self.next.wrapping_sub(self.first) < self.n_banks {
-            let bank = &banks[bank(self.next, self.n_banks)];
-            if !bank.is_complete() {
-                break;
-            }
-            stats.frames += 1;
-            stats.bytes += u64::from(bank.travel_bytes());
-            self.next = self.next.wrapping_add(1);
-        }
-    }
-
-    /// Banks of frames that were sent and are not complete, with their numbers.
-    fn incomplete<'a>(&self, banks: &'a [Bank]) -> impl Iterator<Item = (usize, u32)> + use<'a> {
-        let (next, n_banks) = (self.next, self.n_banks);
-        let n_seen = self.seen_end.wrapping_sub(next).min(n_banks);
-        (0..n_seen)
-            .map(move |i| next.wrapping_add(i))
-            .map(move |seq| (bank(seq, n_banks), seq))
-            .filter(|(index, _)| !banks[*index].is_complete())
-    }
-
-    fn name_missing(&mut self, now: Micros, banks: &[Bank], ack: &mut Ack) {
-        let again = Micros::from(self.srtt_us) * 3 / 2;
-        // A sender that says nothing is asked less and less often.
-        let silence = now.saturating_sub(self.heard_at);
-        let again = again.max(NACK_AGAIN_US).max(self.patience()).max(silence / 2);
-        for (index, seq) in self.incomplete(banks) {
-            if now >= self.nack_at[index] && ack.nacks.len() < NACKS_MAX {
-                let nack = Nack { seq, missing: banks[index].missing() };
-                // There is room: the length was compared.
-                let _ = ack.nacks.push(nack);
-                self.nack_at[index] = now + again;
-            }
-        }
-    }
-
-    fn send(&mut self, wire: &mut impl Wire, kind: Kind, mut ack: Ack) {
-        ack.next = self.next;
-        ack.window_end = self.first.wrapping_add(self.n_banks);
-        ack.echo = self.echo;
-        (self.told_end, self.ack_at) = (ack.window_end, Micros::MAX);
-        self.counter += 1;
-        let mut payload = [0; ACK_MAX];
-        let len = ack.emit(&mut payload);
-        let id = (kind, self.agreed.id, self.counter);
-        send_control(wire, self.agreed.from, id, self.agreed.keys.as_ref(), &payload[..len]);
     }
 }

@@ -1,5 +1,7 @@
 //! The sending half: the link to the next node.
 
+mod session;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -13,11 +15,12 @@ use super::{
 };
 use crate::sys::tensor::{self, Device};
 use crate::transport::Micros;
-use crate::wire::control::{Ack, Chunks, PING_LEN, Ping};
-use crate::wire::datagram::{CHUNK_BYTES, HEADER_LEN, Header, Kind, SLOTS_BYTES, TAG_BYTES};
+use crate::wire::control::Ack;
+use crate::wire::datagram::{HEADER_LEN, Header, Kind};
 use crate::wire::hello::{CONFIRM_LEN, HELLO_LEN, RingInfo};
 use crate::wire::noise::Ephemeral;
 use crate::wire::seal::Randomness;
+use session::{Sent, Session};
 
 /// First and longest pause between two HELLOs.
 const HELLO_US: (Micros, Micros) = (50_000, 1_000_000);
@@ -26,16 +29,11 @@ const CONFIRM_TRIES: u32 = 8;
 const CONFIRM_US: Micros = 50_000;
 /// How often a bank that the network still reads is looked at, if the node waits for it.
 const READ_US: Micros = 200;
-/// Bytes that may be on the way: at first, and at least whatever is lost.
-const FLIGHT_BYTES: (u32, u32) = (512 << 10, SLOTS_BYTES as u32);
 /// So many answers in a row that deny what others said before: the other ones were forged.
 const ASTRAY_MAX: u32 = 8;
 /// A session without keys that is lost for so long is not asked for again, but for another: whatever
 /// strangers made of the one here, the neighbour may be well.
 const RESUME_US: Micros = 10_000_000;
-/// A generation of a sealed session's keys ends after so long, or so many bytes of frames.
-const GENERATION_US: Micros = 120_000_000;
-const GENERATION_BYTES: u64 = 1 << 30;
 /// The last frame number of a sealed session, so that no nonce comes twice.
 const SEALED_SEQ_MAX: u32 = u32::MAX - 1024;
 
@@ -81,53 +79,6 @@ struct Offer {
     at: Micros,
     sent_at: Micros,
     tries: u32,
-}
-
-/// Frames `base..sent` are on the way, `sent..head` wait.
-struct Session {
-    agreed: Agreed,
-    counter: u64,
-    newest_answer: Option<u64>,
-    /// Answers in a row that do not fit what was acknowledged.
-    n_astray: u32,
-    generation: Generation,
-    base: u32,
-    sent: u32,
-    head: u32,
-    window_end: u32,
-    flight_bytes: u32,
-    flight_max: u32,
-    cut_at: Micros,
-    rtt: Rtt,
-    heard_at: Micros,
-    ping: Ping,
-    /// The newest one that is known to have arrived.
-    echo: u32,
-    ping_at: Micros,
-    is_ping_answered: bool,
-    probe_at: Micros,
-    probes: u32,
-}
-
-/// How far a generation of keys has come.
-struct Generation {
-    number: u32,
-    /// Its first frame.
-    first: u32,
-    bytes: u64,
-    end_at: Micros,
-}
-
-/// What is known of a frame on the way.
-#[derive(Clone, Copy, Default)]
-struct Sent {
-    /// Chunks to be sent again.
-    due: Chunks,
-    /// Chunks that were, last time.
-    again: Chunks,
-    /// Chunks that were missing, last time.
-    missing: Chunks,
-    again_at: Micros,
 }
 
 impl LinkOut {
@@ -660,168 +611,5 @@ impl Offer {
         }
         self.tries += 1;
         (self.sent_at, self.at) = (now, now + CONFIRM_US);
-    }
-}
-
-impl Session {
-    fn new(agreed: Agreed, now: Micros, counter: u64, ack: &Ack) -> Session {
-        Session {
-            agreed,
-            counter: 0,
-            newest_answer: Some(counter),
-            n_astray: 0,
-            generation: Generation { number: 0, first: 0, bytes: 0, end_at: now + GENERATION_US },
-            base: 0,
-            sent: 0,
-            head: 0,
-            window_end: ack.window_end.min(BANKS_MAX as u32),
-            flight_bytes: 0,
-            flight_max: FLIGHT_BYTES.0,
-            cut_at: now,
-            rtt: Rtt::default(),
-            heard_at: now,
-            ping: Ping { name: 0, next: 0, srtt_us: 0 },
-            echo: ack.echo,
-            ping_at: now,
-            is_ping_answered: true,
-            probe_at: Micros::MAX,
-            probes: 0,
-        }
-    }
-
-    /// Whether an answer says what an earlier one could not: the neighbour hears this node.
-    fn is_in_touch(&mut self, ack: &Ack) -> bool {
-        let is_echo_new = std::mem::replace(&mut self.echo, ack.echo) != ack.echo;
-        is_echo_new || ack.next != self.base
-    }
-
-    /// Begins another generation of keys, if this one is at its end: not before the neighbour uses it too,
-    /// and has all frames of the one before.
-    fn change_keys(&mut self, now: Micros) {
-        let Some(keys) = &mut self.agreed.keys else { return };
-        let Generation { number, first, bytes, end_at } = self.generation;
-        let is_over = now >= end_at || bytes >= GENERATION_BYTES;
-        if is_over && keys.is_followed() && !is_before(self.base, first) {
-            keys.advance();
-            let (number, end_at) = (number + 1, now + GENERATION_US);
-            self.generation = Generation { number, first: self.head, bytes: 0, end_at };
-        }
-    }
-
-    /// The oldest frame on the way has arrived.
-    fn on_delivered(&mut self, bytes: u32) {
-        self.base = self.base.wrapping_add(1);
-        self.flight_bytes = self.flight_bytes.saturating_sub(bytes);
-        self.flight_max = self.flight_max.saturating_add(bytes / 4).min(u32::MAX / 2);
-    }
-
-    /// Chunks that have not arrived. Those that are on the way again are left alone for a while. Returns
-    /// those that were sent again in vain.
-    fn on_missing(&mut self, now: Micros, sent: &mut Sent, missing: Chunks) -> Chunks {
-        let patience = Micros::from(self.rtt.srtt_us()).max(1_000);
-        let is_recent = sent.again != 0 && now < sent.again_at + patience;
-        sent.due |= if is_recent { missing & !sent.again } else { missing };
-        if sent.due != 0 && now > self.cut_at + patience {
-            self.cut_at = now;
-            self.flight_max = (self.flight_max / 2).max(FLIGHT_BYTES.1);
-        }
-        sent.missing = missing;
-        if is_recent { 0 } else { missing & sent.again }
-    }
-
-    fn send_frames(
-        &mut self,
-        now: Micros,
-        wire: &mut impl Wire,
-        path: &mut Path,
-        (banks, sent): (&[Bank], &mut [Sent; BANKS_MAX]),
-        stats: &mut Stats,
-    ) {
-        let n_banks = banks.len() as u32;
-        let to = self.agreed.from;
-        let mut seq = self.base;
-        while seq != self.sent {
-            let frame = &mut sent[bank(seq, n_banks)];
-            if frame.due != 0 {
-                if !path.burst(now, wire, to, &banks[bank(seq, n_banks)].burst(frame.due)) {
-                    return;
-                }
-                stats.retransmits += u64::from(frame.due.count_ones());
-                stats.datagrams += u64::from(frame.due.count_ones());
-                frame.again =
-                    if now < frame.again_at + 1_000 { frame.again } else { 0 } | frame.due;
-                (frame.due, frame.again_at) = (0, now);
-            }
-            seq = seq.wrapping_add(1);
-        }
-        while self.sent != self.head && is_before(self.sent, self.window_end) {
-            let index = bank(self.sent, n_banks);
-            let bytes = banks[index].travel_bytes();
-            let is_full = self.flight_bytes > 0 && self.flight_bytes + bytes > self.flight_max;
-            if is_full || !path.burst(now, wire, to, &banks[index].burst(Chunks::MAX)) {
-                break;
-            }
-            sent[index] = Sent::default();
-            self.flight_bytes += bytes;
-            self.sent = self.sent.wrapping_add(1);
-            self.probe_at = now + self.rtt.timeout(self.probes);
-            stats.frames += 1;
-            stats.bytes += u64::from(bytes);
-            stats.datagrams += u64::from(banks[index].all().count_ones());
-        }
-    }
-
-    /// Whether the neighbour is to say something: frames are on the way, or wait for credit.
-    fn is_waiting(&self) -> bool {
-        self.base != self.head
-    }
-
-    /// PING when the link is idle or an answer is overdue. With it goes a chunk of the oldest
-    /// frame on the way: if it is the missing one, a round trip is saved. Streams lose none.
-    fn ask(
-        &mut self,
-        now: Micros,
-        wire: &mut impl Wire,
-        path: &mut Path,
-        banks: &[Bank],
-        mode: Mode,
-    ) {
-        let is_overdue = self.is_waiting() && now >= self.probe_at;
-        if !is_overdue && now < self.ping_at + PING_US {
-            return;
-        }
-        if is_overdue && self.base != self.sent && mode == Mode::Datagrams {
-            let bank = &banks[bank(self.base, banks.len() as u32)];
-            let all = bank.all();
-            if !path.burst(now, wire, self.agreed.from, &bank.burst(all & !(all >> 1))) {
-                self.probe_at = now + self.rtt.timeout(self.probes);
-                return;
-            }
-        }
-        if is_overdue {
-            self.probes += 1;
-        }
-        self.probe_at = now + self.rtt.timeout(self.probes);
-        self.send_ping(now, wire, path);
-    }
-
-    fn send_ping(&mut self, now: Micros, wire: &mut impl Wire, path: &mut Path) {
-        let name = self.ping.name.wrapping_add(1).max(1);
-        self.ping = Ping { name, next: self.sent, srtt_us: self.rtt.srtt_us() };
-        (self.ping_at, self.is_ping_answered) = (now, false);
-        let keys = self.agreed.keys.as_ref();
-        let around = HEADER_LEN + if keys.is_some() { TAG_BYTES } else { 0 };
-        let mut payload = [0; CHUNK_BYTES];
-        let (ping, _) = payload.split_first_chunk_mut().expect("a ping is shorter than a chunk");
-        self.ping.emit(ping);
-        let bytes = path.ask(now, name).map_or(PING_LEN, |bytes| bytes - around);
-        self.counter += 1;
-        let id = (Kind::Ping, self.agreed.id, self.counter);
-        send_control(wire, self.agreed.from, id, keys, &payload[..bytes]);
-    }
-
-    fn deadline(&self) -> Micros {
-        let probe = if self.is_waiting() { self.probe_at } else { Micros::MAX };
-        probe.min(self.ping_at + PING_US)
     }
 }

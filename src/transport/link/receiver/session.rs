@@ -1,0 +1,189 @@
+//! A session of the receiving half: which frames are delivered and which are coming.
+
+use std::net::SocketAddr;
+
+use super::super::bank::Bank;
+use super::super::handshake::Agreed;
+use super::super::sender::bank;
+use super::super::{BANKS_MAX, SILENCE_US, Stats, Wire, is_before, send_control};
+use crate::transport::Micros;
+use crate::wire::control::{ACK_MAX, Ack, NACKS_MAX, Nack};
+use crate::wire::datagram::{Header, Kind};
+use crate::wire::hello::Hello;
+
+/// How long a chunk may come later than those behind it, at least.
+const REORDER_MIN_US: Micros = 1_000;
+/// Shortest time between two requests for the same chunks.
+const NACK_AGAIN_US: Micros = 2_000;
+/// After so much silence the sender is told where this node is, which may have moved; how often, and
+/// how long.
+const CALL_US: Micros = 300_000;
+const CALLS_END_US: Micros = 60_000_000;
+
+/// Frames `first..next` are delivered and not released, `next..` are coming.
+pub(super) struct Session {
+    pub(super) agreed: Agreed,
+    /// What the kernel module knows of it.
+    pub(super) followed: Followed,
+    pub(super) n_banks: u32,
+    pub(super) counter: u64,
+    pub(super) newest_ping: Option<u64>,
+    pub(super) first: u32,
+    pub(super) next: u32,
+    /// The frame behind the newest that is known to be sent.
+    pub(super) seen_end: u32,
+    /// How far the sender was last told it may go.
+    pub(super) told_end: u32,
+    pub(super) echo: u32,
+    pub(super) kind_due: Option<Kind>,
+    /// When a delivered frame is to be acknowledged at the latest.
+    pub(super) ack_at: Micros,
+    pub(super) heard_at: Micros,
+    pub(super) call_at: Micros,
+    pub(super) srtt_us: u32,
+    /// When each bank's missing chunks are to be named.
+    pub(super) nack_at: [Micros; BANKS_MAX],
+}
+
+/// What the kernel module knows of a session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Followed {
+    /// Nothing.
+    No,
+    /// Where the neighbour was before.
+    Moved,
+    /// All.
+    Yes,
+}
+
+impl Session {
+    pub(super) fn new(agreed: Agreed, now: Micros, n_banks: usize) -> Session {
+        Session {
+            agreed,
+            followed: Followed::No,
+            n_banks: n_banks as u32,
+            counter: 0,
+            newest_ping: None,
+            first: 0,
+            next: 0,
+            seen_end: 0,
+            told_end: 0,
+            echo: 0,
+            kind_due: Some(Kind::Ack),
+            ack_at: Micros::MAX,
+            heard_at: now,
+            call_at: 0,
+            srtt_us: 0,
+            nack_at: [0; BANKS_MAX],
+        }
+    }
+
+    /// Whether `hello` is of another node than the session's, which still answers. One that has died
+    /// does not, or leaves its socket's address to the next.
+    pub(super) fn is_held_against(&self, now: Micros, from: SocketAddr, hello: &Hello) -> bool {
+        let is_other = self.agreed.instance != hello.instance && self.agreed.from != from;
+        is_other && now <= self.heard_at + SILENCE_US
+    }
+
+    /// Whether a datagram may be the neighbour's: who seals proves it wherever it sends from.
+    pub(super) fn owns(&self, from: &SocketAddr, header: &Header) -> bool {
+        let is_known = self.agreed.from == *from || self.agreed.keys.is_some();
+        self.agreed.id == header.session && is_known
+    }
+
+    /// Whether a neighbour without a key has proven with `agreed` where it is now.
+    pub(super) fn is_resumed_by(&self, agreed: &Agreed) -> bool {
+        let has_keys = self.agreed.keys.is_some() || agreed.keys.is_some();
+        let ours = (self.agreed.id, self.agreed.instance);
+        !has_keys && (agreed.resume, agreed.instance) == ours
+    }
+
+    /// The neighbour sends from there: it has proven that.
+    pub(super) fn move_to(&mut self, from: SocketAddr) {
+        if self.agreed.from != from {
+            self.agreed.from = from;
+            if self.followed == Followed::Yes {
+                self.followed = Followed::Moved;
+            }
+        }
+    }
+
+    /// When the neighbour is to be told where this node is, if it stays silent.
+    pub(super) fn calls_at(&self) -> Option<Micros> {
+        let at = self.call_at.max(self.heard_at + CALL_US);
+        (at < self.heard_at + CALLS_END_US).then_some(at)
+    }
+
+    /// An answer is due; a PONG is one too.
+    pub(super) fn is_due(&mut self, kind: Kind) {
+        if self.kind_due != Some(Kind::Pong) {
+            self.kind_due = Some(kind);
+        }
+    }
+
+    /// How long missing chunks may be on their way behind others.
+    pub(super) fn patience(&self) -> Micros {
+        Micros::from(self.srtt_us / 4).max(REORDER_MIN_US)
+    }
+
+    /// Frames before `end` have been sent.
+    pub(super) fn see(&mut self, now: Micros, end: u32) {
+        while is_before(self.seen_end, end) {
+            self.nack_at[bank(self.seen_end, self.n_banks)] = now + self.patience();
+            self.seen_end = self.seen_end.wrapping_add(1);
+        }
+    }
+
+    /// Delivers what is complete, in order.
+    pub(super) fn deliver(&mut self, banks: &[Bank], stats: &mut Stats) {
+        while self.next.wrapping_sub(self.first) < self.n_banks {
+            let bank = &banks[bank(self.next, self.n_banks)];
+            if !bank.is_complete() {
+                break;
+            }
+            stats.frames += 1;
+            stats.bytes += u64::from(bank.travel_bytes());
+            self.next = self.next.wrapping_add(1);
+        }
+    }
+
+    /// Banks of frames that were sent and are not complete, with their numbers.
+    pub(super) fn incomplete<'a>(
+        &self,
+        banks: &'a [Bank],
+    ) -> impl Iterator<Item = (usize, u32)> + use<'a> {
+        let (next, n_banks) = (self.next, self.n_banks);
+        let n_seen = self.seen_end.wrapping_sub(next).min(n_banks);
+        (0..n_seen)
+            .map(move |i| next.wrapping_add(i))
+            .map(move |seq| (bank(seq, n_banks), seq))
+            .filter(|(index, _)| !banks[*index].is_complete())
+    }
+
+    pub(super) fn name_missing(&mut self, now: Micros, banks: &[Bank], ack: &mut Ack) {
+        let again = Micros::from(self.srtt_us) * 3 / 2;
+        // A sender that says nothing is asked less and less often.
+        let silence = now.saturating_sub(self.heard_at);
+        let again = again.max(NACK_AGAIN_US).max(self.patience()).max(silence / 2);
+        for (index, seq) in self.incomplete(banks) {
+            if now >= self.nack_at[index] && ack.nacks.len() < NACKS_MAX {
+                let nack = Nack { seq, missing: banks[index].missing() };
+                // There is room: the length was compared.
+                let _ = ack.nacks.push(nack);
+                self.nack_at[index] = now + again;
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, wire: &mut impl Wire, kind: Kind, mut ack: Ack) {
+        ack.next = self.next;
+        ack.window_end = self.first.wrapping_add(self.n_banks);
+        ack.echo = self.echo;
+        (self.told_end, self.ack_at) = (ack.window_end, Micros::MAX);
+        self.counter += 1;
+        let mut payload = [0; ACK_MAX];
+        let len = ack.emit(&mut payload);
+        let id = (kind, self.agreed.id, self.counter);
+        send_control(wire, self.agreed.from, id, self.agreed.keys.as_ref(), &payload[..len]);
+    }
+}
