@@ -78,7 +78,8 @@ impl Ring {
         let nodes = [("desk", "0..1"), ("pi", "1..4"), ("orange", "4..6")];
         let text: String = (0..).zip(nodes).map(line).collect();
         let file = folder.write("ring", text);
-        let key = folder.write("key", [7; 32]);
+        let bytes: Vec<u8> = (0..32).collect();
+        let key = folder.write("key", bytes);
         Ring { carrier, file, key, folder }
     }
 
