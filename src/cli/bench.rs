@@ -12,7 +12,7 @@ use std::sync::Arc;
 use argh::{ArgsInfo, FromArgs};
 
 use super::checkpoint::load_failure;
-use super::weights;
+use super::weights::{self, Words};
 use super::{Failure, key, note, options};
 use crate::engine::{Cache, Engine, Huge, Options};
 use crate::format::model::Weights;
@@ -198,6 +198,6 @@ impl Bench {
     /// A made-up model has no file to pack beside: its packed weights stay in memory.
     fn pack(&self, engine: &mut Engine) -> Result<(), Failure> {
         let place = if self.shape.is_some() { &Cache::Auto } else { &self.cache };
-        weights::prepare(engine, self.model.as_deref(), (place, self.huge), true)
+        weights::prepare(engine, self.model.as_deref(), (place, self.huge), Words::Progress)
     }
 }

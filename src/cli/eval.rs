@@ -10,7 +10,7 @@ use std::sync::Arc;
 use argh::{ArgsInfo, FromArgs};
 
 use super::checkpoint::load_failure;
-use super::weights;
+use super::weights::{self, Words};
 use super::{Failure, options};
 use crate::engine::{Cache, Engine, Huge, Options};
 use crate::model::{KvType, Model};
@@ -93,7 +93,7 @@ impl Eval {
             ..Options::default()
         };
         let mut engine = Engine::new(model, &options).map_err(options::engine_failure)?;
-        weights::prepare(&mut engine, Some(path), (&self.cache, Huge::Off), true)?;
+        weights::prepare(&mut engine, Some(path), (&self.cache, Huge::Off), Words::Progress)?;
         Ok(engine)
     }
 }

@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use argh::{ArgsInfo, FromArgs};
 
 use super::model_files::{self, Loaded};
-use super::weights;
+use super::weights::{self, Words};
 use super::{Failure, options, stdout_failure, warn};
 #[cfg(feature = "tools")]
 use super::{checkpoint::Checkpoint, convert};
@@ -226,7 +226,7 @@ impl Run {
         let batch = board.as_ref().map_or(self.batch, |_| Some(ring::batch(&self)));
         let mut engine = self.engine(&loaded, batch)?;
         let model = self.model.as_deref();
-        weights::prepare(&mut engine, model, (&self.cache, self.huge), self.quiet)?;
+        weights::prepare(&mut engine, model, (&self.cache, self.huge), self.words())?;
         if let Some(board) = &board {
             board.join(&self, &mut engine)?;
         }
@@ -295,6 +295,10 @@ impl Run {
             )),
             (None, None) => Ok(()),
         }
+    }
+
+    fn words(&self) -> Words {
+        if self.quiet { Words::None } else { Words::All }
     }
 
     fn engine(&self, loaded: &Loaded, batch: Option<usize>) -> Result<Engine, Failure> {

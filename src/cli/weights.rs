@@ -30,14 +30,25 @@ pub(super) fn huge(value: &str) -> Result<Huge, String> {
     }
 }
 
-/// As [`Engine::prepare`], and tells the user what happened unless `is_quiet`.
+/// How much the user wants to know of the weights' preparation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Words {
+    /// What came of it, and how far it is if it takes long.
+    All,
+    /// How far it is.
+    Progress,
+    /// Nothing but problems.
+    None,
+}
+
+/// As [`Engine::prepare`], and tells the user of it.
 pub(super) fn prepare(
     engine: &mut Engine,
     model: Option<&Path>,
     (cache, huge): (&Cache, Huge),
-    is_quiet: bool,
+    words: Words,
 ) -> Result<(), Failure> {
-    let teller = Teller::new(is_quiet);
+    let teller = Teller::new(words);
     let prepared = engine.prepare(model, (cache, huge), &|what| teller.tell(what));
     prepared.map_err(|e| failure(model, &e))
 }
@@ -48,7 +59,7 @@ pub(super) fn pack_into(
     model: &Path,
     place: (&Cache, &Path),
 ) -> Result<(), Failure> {
-    let teller = Teller::new(false);
+    let teller = Teller::new(Words::All);
     let packed = engine.pack_into(place, &|what| teller.tell(what));
     packed.map_err(|e| failure(Some(model), &e))
 }
@@ -56,15 +67,15 @@ pub(super) fn pack_into(
 /// Says how the weights' preparation goes.
 struct Teller {
     start: Instant,
-    is_quiet: bool,
+    words: Words,
     /// Until the work is done.
     progress: RefCell<Option<Progress>>,
 }
 
 impl Teller {
-    fn new(is_quiet: bool) -> Teller {
-        let progress = RefCell::new(Some(Progress::new("packing weights", is_quiet)));
-        Teller { start: Instant::now(), is_quiet, progress }
+    fn new(words: Words) -> Teller {
+        let progress = Progress::new("packing weights", words == Words::None);
+        Teller { start: Instant::now(), words, progress: RefCell::new(Some(progress)) }
     }
 
     /// Tells, unless the user does not want to know; whether to go on.
@@ -78,7 +89,7 @@ impl Teller {
             Preparing::Checking => {}
             Preparing::Packed(report, path) => {
                 self.progress.take();
-                if !self.is_quiet {
+                if self.words == Words::All {
                     note(&describe(&report, path, self.start.elapsed().as_secs_f64()));
                 }
             }

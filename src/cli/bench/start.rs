@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::cli::weights;
+use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, model_files, options};
 use crate::engine::{Cache, Engine, Huge, Options};
 use crate::kernels::Isa;
@@ -33,7 +33,7 @@ pub(super) fn measure(path: &Path, place: &Cache, isa: Option<Isa>) -> Result<St
         let options = Options { isa, ..Options::default() };
         let mut engine = Engine::new(model_files::open_whole(path)?.into(), &options)
             .map_err(options::engine_failure)?;
-        weights::prepare(&mut engine, Some(path), (place, Huge::Off), true)?;
+        weights::prepare(&mut engine, Some(path), (place, Huge::Off), Words::None)?;
         let ready = Instant::now();
         let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
         engine.push(&mut stream, &[0]).map_err(|e| Failure::runtime(&e))?;

@@ -242,7 +242,7 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     };
     let mut engine = Engine::new(model.into(), &options).map_err(options::engine_failure)?;
     let place = (&flags.cache, flags.huge);
-    weights::prepare(&mut engine, flags.model.as_deref(), place, flags.quiet)?;
+    weights::prepare(&mut engine, flags.model.as_deref(), place, flags.words())?;
     let endpoint = match board.endpoint(flags, engine.transformer().model()) {
         Err(_) if !is_wanted() => return Ok(()),
         endpoint => endpoint?,
