@@ -212,6 +212,8 @@ fn control_c_takes_a_line_back_and_ends_an_answer() {
     terminal.press(&format!("not this{CTRL_C}"));
     terminal.wait_for("/exit leaves");
     for message in ["one", "two"] {
+        // What is typed before it may be lost to Ctrl-C, as on any terminal.
+        terminal.wait_for(PROMPT);
         terminal.press(&format!("{message}\r"));
         terminal.wait_for(message);
         // The answer has begun.
@@ -220,6 +222,7 @@ fn control_c_takes_a_line_back_and_ends_an_answer() {
         terminal.press(CTRL_C);
         terminal.wait_for("generated ");
     }
+    terminal.wait_for(PROMPT);
     terminal.press(CTRL_D);
     assert_eq!(terminal.end().code(), Some(0));
 }
