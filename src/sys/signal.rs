@@ -29,6 +29,7 @@ static BUS_ERROR: OnceLock<(&str, i32)> = OnceLock::new();
 pub fn install() -> io::Result<()> {
     set(Signal::SIGINT, SigHandler::Handler(count), SaFlags::empty())?;
     set(Signal::SIGTERM, SigHandler::Handler(count), SaFlags::empty())?;
+    set(Signal::SIGALRM, SigHandler::Handler(call_reader), SaFlags::empty())?;
     set(Signal::SIGXFSZ, SigHandler::SigIgn, SaFlags::empty())?;
     let before = set(Signal::SIGHUP, SigHandler::Handler(count), SaFlags::empty())?;
     if matches!(before.handler(), SigHandler::SigIgn) {
@@ -75,8 +76,8 @@ pub fn count_one() -> io::Result<()> {
 pub struct Reading(());
 
 /// While the result lives, a SIGTERM or SIGHUP that is counted also sends SIGINT to the calling
-/// thread. A line editor takes that signal over and returns from reading for it alone, with the
-/// terminal as it found it.
+/// thread, once a second: the one that comes just before it waits would be lost. A line editor takes
+/// that signal over and returns from reading for it alone, with the terminal as it found it.
 pub fn interrupt_reading() -> Reading {
     // SAFETY: the call has no requirements.
     READER.store(unsafe { libc::pthread_self() } as usize, Ordering::Relaxed);
@@ -116,17 +117,27 @@ extern "C" fn count(signal: libc::c_int) {
         }
         _ => ENDED_BY.store(signal, Ordering::Relaxed),
     }
-    let reader = READER.swap(0, Ordering::Relaxed);
-    if reader != 0 && signal != libc::SIGINT {
+    if signal != libc::SIGINT {
+        call_reader(libc::SIGALRM);
+    }
+}
+
+/// Sends SIGINT to the thread that reads, if there is one, and again in a second.
+extern "C" fn call_reader(_signal: libc::c_int) {
+    let reader = READER.load(Ordering::Relaxed);
+    if reader != 0 {
         // SAFETY: the thread is in the call between making and dropping its `Reading`, so it is
-        // alive; the function is allowed in a signal handler.
-        unsafe { libc::pthread_kill(reader as libc::pthread_t, libc::SIGINT) };
+        // alive; the functions are allowed in a signal handler.
+        unsafe {
+            libc::alarm(1);
+            libc::pthread_kill(reader as libc::pthread_t, libc::SIGINT);
+        }
     }
 }
 
 fn set(signal: Signal, handler: SigHandler, flags: SaFlags) -> io::Result<SigAction> {
     let action = SigAction::new(handler, flags, SigSet::empty());
-    // SAFETY: `count` changes atomics and sends a signal, `end` writes and ends the process: all of
+    // SAFETY: `count` and `call_reader` change atomics and send signals, `end` writes and ends the process: all of
     // that is allowed in a signal handler.
     Ok(unsafe { sigaction(signal, &action)? })
 }
