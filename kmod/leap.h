@@ -48,10 +48,10 @@ struct leap_source {
 };
 
 /**
- * struct leap_pool - memory of packets, used again once they are gone
- * @pages: each with a reference of the pool and one of every packet in it
- * @index: the page that is being used up
- * @used: bytes of it that are
+ * struct leap_pool - a ring of pages that skb heads are carved from
+ * @pages: each with one reference of the pool's and one for every skb in it
+ * @index: the page that is being carved
+ * @used: bytes of it that are taken
  */
 struct leap_pool {
 	struct page *pages[LEAP_POOL_PAGES];
@@ -66,7 +66,7 @@ struct leap_pool {
  * @config: serialises ioctls that configure or send; guards all up to @hooks
  * @is_greeted: LEAP_IOC_HELLO found the same API version
  * @has_dest: @dest is valid
- * @is_anywhere: @local is no address in particular
+ * @is_anywhere: @local is the wildcard address
  * @local: where we receive, and what we send from; its port is 0 until set,
  *	and it does not change afterwards
  * @dest: where we send to
@@ -77,9 +77,9 @@ struct leap_pool {
  * @is_hooked: which of @hooks are registered
  * @source: whom we receive from, or NULL
  * @rx: memory of the banks
- * @ready: banks that became ready and were not seen to be taken since
+ * @ready: banks that became ready and are not known to be taken
  * @wait: sleepers
- * @napi_id: the network queue that the last datagram came from
+ * @napi_id: the NIC queue that the last datagram came from
  * @counters: struct leap_stats
  * @banks: state of the banks
  */
@@ -128,10 +128,12 @@ void leap_rx_exit(struct leap_port *port);
 int leap_rx_set_peer(struct leap_port *port, const struct leap_peer *peer);
 int leap_rx_move_peer(struct leap_port *port, const struct leap_peer *peer);
 int leap_rx_take(struct leap_port *port, const struct leap_came *came);
-bool leap_rx_is_ready(struct leap_port *port);
+int leap_rx_source(struct leap_port *port, struct leap_bank_src *src);
+
+/* leap_rx_banks.c */
+bool leap_rx_poll(struct leap_port *port);
 int leap_rx_wait(struct leap_port *port, struct leap_wait *wait);
 int leap_rx_reject(struct leap_port *port, const struct leap_reject *reject);
-int leap_rx_source(struct leap_port *port, struct leap_bank_src *src);
 
 /* leap_tx.c */
 int leap_tx_init(struct leap_port *port);
@@ -139,8 +141,5 @@ void leap_tx_exit(struct leap_port *port);
 int leap_tx_set_dest(struct leap_port *port, struct leap_dest *dest);
 int leap_tx_send(struct leap_port *port, struct leap_send *send);
 u64 leap_tx_busy(struct leap_port *port);
-
-/* leap_main.c */
-extern unsigned int leap_busy_poll_max_us;
 
 #endif

@@ -26,11 +26,6 @@ module_param_named(max_openers, leap_max_openers, uint, 0644);
 MODULE_PARM_DESC(max_openers,
 		 "how often the device may be open at once; each takes 16 MiB (default 8)");
 
-unsigned int leap_busy_poll_max_us = 200;
-module_param_named(busy_poll_max_us, leap_busy_poll_max_us, uint, 0644);
-MODULE_PARM_DESC(busy_poll_max_us,
-		 "longest time in microseconds that a waiting process may poll the network device (default 200, 0 = never)");
-
 /* Guards leap_ports, leap_n_ports and every port's list and local.port. */
 static DEFINE_MUTEX(leap_ports_lock);
 static LIST_HEAD(leap_ports);
@@ -123,7 +118,7 @@ static unsigned long leap_map_pfn(struct leap_port *port, unsigned long offset)
 
 /*
  * Maps page frames, not pages: a mapping then holds no references to pages, and
- * a slot's pages are referred to by the network alone (see leap_slot_is_busy).
+ * a slot's pages are referred to by the network alone (see leap_slot.c).
  */
 static int leap_mmap(struct file *file, struct vm_area_struct *vma)
 {
@@ -154,7 +149,7 @@ static __poll_t leap_poll(struct file *file, poll_table *table)
 	struct leap_port *port = file->private_data;
 
 	poll_wait(file, &port->wait, table);
-	return leap_rx_is_ready(port) ? EPOLLIN | EPOLLRDNORM : 0;
+	return leap_rx_poll(port) ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
 /* A kernel that has IPv6 may have been started without it (ipv6.disable=1). */

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Making packets: each datagram is a packet of its own from the start, and those
- * that are sent together are chained, so that the network passes them on as one
- * until the device wants them. Nothing has to be taken apart, copied or
- * allocated anew for that.
+ * Making packets. Every datagram is a finished skb. Those of one call are
+ * linked by a frag_list (SKB_GSO_FRAGLIST): the stack handles the list as one
+ * packet and unlinks it before the device, with nothing copied or allocated.
  *
- * The payload is the slot's pages if the device that is sent to gathers and
- * computes checksums itself; else it is copied while its checksum is computed.
- * The rest of a packet lies in pages that are used again and again.
+ * Payload: frags that refer to the slot's pages, if the device does
+ * scatter-gather and the UDP checksum; else bytes that are copied and summed in
+ * one go. Heads: carved from a pool of pages that is used again.
  */
 #include <linux/gfp.h>
 #include <linux/ip.h>
@@ -30,14 +29,14 @@
 #define leap_build_skb	build_skb
 #endif
 
-/* Datagrams in a chain: no packet is longer than 64 KiB. */
+/* Datagrams in a chain: a packet is shorter than 64 KiB. */
 #define LEAP_CHAIN	45
 
-/* Makes a page of the pool one that nobody else uses. */
+/* Keeps a page of the pool if no skb refers to it, else replaces it. */
 static bool leap_pool_renew(struct page **page)
 {
 	if (*page && page_count(*page) == 1) {
-		/* What was read through it was read before it is written. */
+		/* The network's reads of it come before our next writes. */
 		smp_mb();
 		return true;
 	}
@@ -47,7 +46,7 @@ static bool leap_pool_renew(struct page **page)
 	return *page;
 }
 
-/* Memory with a reference to its page, at most a page; or NULL. */
+/* Carves at most a page, with a reference to it; NULL without memory. */
 static void *leap_pool_take(struct leap_pool *pool, u32 bytes)
 {
 	struct page *page = pool->pages[pool->index];
@@ -81,13 +80,14 @@ void leap_pool_exit(struct leap_pool *pool)
 }
 
 /**
- * leap_survey() - finds out how packets are made for a way
- * @route: the way, whose dst is set; what the packets need is filled in
+ * leap_survey() - finds out how packets are made for a route
+ * @route: the route, with its dst; room, chain_max, is_gathering are filled in
  * @family: of the packets
  *
- * What comes behind a device that passes chains on may have other headers to put
- * to them, or compute no checksums: then packets are whole and single. Behind the
- * loopback device comes nothing.
+ * A device with NETIF_F_FRAGLIST (a bridge, a VLAN, a tunnel) passes chains on
+ * to another device, which may need more headroom or compute no checksums. Then
+ * payload is copied and packets go one by one. The loopback device has the
+ * feature too, but nothing below it.
  */
 void leap_survey(struct leap_route *route, u16 family)
 {
@@ -101,7 +101,7 @@ void leap_survey(struct leap_route *route, u16 family)
 	route->is_gathering = is_last && (dev->features & NETIF_F_SG) &&
 			      (dev->features & checksums);
 	route->chain_max = is_last ? LEAP_CHAIN : 1;
-	/* No less than packets have that the kernel itself chains. */
+	/* At least the headroom that GRO leaves in its own frag_lists. */
 	route->room = max_t(u32, LL_RESERVED_SPACE(dev), NET_SKB_PAD) +
 		      leap_ip_bytes(family);
 }
@@ -148,7 +148,7 @@ static void leap_copy(struct sk_buff *skb, struct page *page, u32 offset,
 	skb->csum = csum_block_add(skb->csum, sum, at);
 }
 
-/* Puts the bytes of a chunk to a packet; they lie in one page or in two. */
+/* Appends a chunk, which lies in one page or in two. */
 static void leap_put_chunk(struct leap_port *port, struct sk_buff *skb,
 			   const struct leap_send *send, u32 chunk, u32 bytes)
 {
@@ -170,7 +170,7 @@ static void leap_put_chunk(struct leap_port *port, struct sk_buff *skb,
 		    bytes - part);
 }
 
-/* The UDP checksum, or without a sum what the device starts from. */
+/* The UDP checksum, or what the device needs to compute it. */
 static void leap_put_checksum(const struct leap_port *port,
 			      const struct leap_route *route,
 			      struct sk_buff *skb)
@@ -225,7 +225,7 @@ static void leap_put_ipv6(struct sk_buff *skb, const struct leap_route *route)
 	skb->protocol = htons(ETH_P_IPV6);
 }
 
-/* A packet with nothing in it, and room for IP's and the device's headers. */
+/* An empty skb, with headroom for the headers of IP and of the device. */
 static struct sk_buff *leap_start(struct leap_port *port,
 				  const struct leap_route *route, u32 bytes)
 {
@@ -281,13 +281,13 @@ static struct sk_buff *leap_datagram(struct leap_port *port,
 	return skb;
 }
 
-/* Puts a datagram behind others of its length; the last may be shorter. */
+/* Appends a datagram to a chain, in which only the last may be shorter. */
 static void leap_chain(struct sk_buff *first, struct sk_buff **end,
 		       struct sk_buff *skb)
 {
 	struct skb_shared_info *shared = skb_shinfo(first);
 
-	/* Those behind the first begin behind their headers. */
+	/* In a frag_list, all but the first begin behind the UDP header. */
 	skb_pull(skb, skb_transport_offset(skb) + sizeof(struct udphdr));
 	*end = skb;
 	first->len += skb->len;
@@ -301,12 +301,12 @@ static void leap_chain(struct sk_buff *first, struct sk_buff **end,
 /**
  * leap_pack() - makes a packet of the next chunks that are asked for
  * @port: the opener; its config lock is held, and softirqs are off
- * @route: the way to the destination
+ * @route: the route to the destination
  * @send: the chunks
- * @chunk: the first to look at, then the one behind the last that is packed
+ * @chunk: the first to look at; out: the one behind the last that is packed
  *
- * Return: the packet, or NULL without memory. The headers of IP still lack what
- * changes on the way out.
+ * Return: the packet, or NULL without memory. ip_local_out() completes the IP
+ * header.
  */
 struct sk_buff *leap_pack(struct leap_port *port,
 			  const struct leap_route *route,
@@ -332,7 +332,7 @@ struct sk_buff *leap_pack(struct leap_port *port,
 	}
 	if (!first)
 		return NULL;
-	/* The kernel puts the first datagram's own length back. */
+	/* The length of all; unlinking sets each datagram's own. */
 	udp_hdr(first)->len = htons(first->len - ip_bytes);
 	leap_count(port, tx_bytes, first->len - ip_bytes -
 				   sizeof(struct udphdr) -

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What sending shares with the making of packets.
+ * Packets and the slots they are made from, for leap_tx.c.
  */
 #ifndef LEAP_PACKET_H
 #define LEAP_PACKET_H
@@ -18,13 +18,14 @@
 #define LEAP_FULL_BYTES	(sizeof(struct leap_datagram) + LEAP_SLOT_BYTES)
 
 /**
- * struct leap_route - a way to the peer, looked up for one call
- * @dst: the way, with a reference
+ * struct leap_route - a route to the peer, looked up for one call
+ * @dst: the route, with a reference
  * @saddr: our address on it
  * @daddr: the peer's
- * @room: for the headers of IP and of the device
+ * @room: headroom for the headers of IP and of the device
  * @chain_max: datagrams that may be chained
- * @is_gathering: the device reads payload from the slots; else it is copied
+ * @is_gathering: the device does scatter-gather and checksums: it reads payload
+ *	from the slots; else payload is copied
  * @hop_limit: time to live
  */
 struct leap_route {
@@ -37,8 +38,12 @@ struct leap_route {
 	u8 hop_limit;
 };
 
-/* leap_tx.c */
+/* leap_slot.c */
+int leap_slots_init(struct leap_port *port);
+void leap_slots_exit(struct leap_port *port);
 struct page *leap_slot_page(struct leap_port *port, u32 slot, u32 offset);
+void leap_slot_lend(struct leap_port *port, u32 slot, u32 bytes);
+bool leap_slot_reclaim(struct leap_port *port, u32 slot);
 
 /* leap_packet.c */
 void leap_survey(struct leap_route *route, u16 family);

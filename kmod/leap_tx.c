@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Sending: packets whose payload is the slot's pages, which nobody copies before
- * the network device reads them, if it can (LEAP_DEST_ONE_COPY says when not).
+ * Sending: a route for each call, packets along it, and what the network took.
  *
- * A page of a slot belongs to the module (one reference) and to every packet
- * that still needs it (one each): no references but its own means that the slot
- * may be written again. A packet's destructor would tell less, as loopback,
- * virtual pairs and some drivers call it before the data was read; and packets
- * may outlive the file and the module, which leaves no code to be called.
+ * Payload is not copied before the device reads it out of the slot's pages, if
+ * the device can do that (LEAP_DEST_ONE_COPY says when not).
  */
-#include <linux/gfp.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
-#include <linux/mm.h>
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <net/dst.h>
@@ -23,68 +17,24 @@
 #include "leap_packet.h"
 
 /**
- * leap_tx_init() - makes the slots of an opener
+ * leap_tx_init() - makes what an opener sends from
  * @port: the opener
  *
  * Return: 0 or -ENOMEM.
  */
 int leap_tx_init(struct leap_port *port)
 {
-	size_t i;
-
-	port->tx_pages = kvcalloc(LEAP_TX_PAGES, sizeof(*port->tx_pages),
-				  GFP_KERNEL);
-	if (!port->tx_pages)
-		return -ENOMEM;
-	for (i = 0; i < LEAP_TX_PAGES; i++) {
-		port->tx_pages[i] = alloc_page(GFP_KERNEL | __GFP_ZERO);
-		if (!port->tx_pages[i]) {
-			leap_tx_exit(port);
-			return -ENOMEM;
-		}
-	}
-	return 0;
+	return leap_slots_init(port);
 }
 
 /**
- * leap_tx_exit() - gives the slots back; packets on their way keep their pages
+ * leap_tx_exit() - frees it; packets on their way keep their pages
  * @port: the opener
  */
 void leap_tx_exit(struct leap_port *port)
 {
-	size_t i;
-
-	for (i = 0; i < LEAP_TX_PAGES && port->tx_pages[i]; i++)
-		put_page(port->tx_pages[i]);
-	kvfree(port->tx_pages);
+	leap_slots_exit(port);
 	leap_pool_exit(&port->pool);
-}
-
-/**
- * leap_slot_page() - finds a page of a slot
- * @port: the opener
- * @slot: the slot
- * @offset: of a byte in the slot
- *
- * Return: the page with that byte.
- */
-struct page *leap_slot_page(struct leap_port *port, u32 slot, u32 offset)
-{
-	return port->tx_pages[slot * LEAP_PAGES_PER_SLOT + offset / PAGE_SIZE];
-}
-
-static bool leap_slot_is_busy(struct leap_port *port, u32 slot)
-{
-	u32 i;
-
-	for (i = 0; i < port->tx_used[slot]; i++) {
-		if (page_count(leap_slot_page(port, slot, i * PAGE_SIZE)) > 1)
-			return true;
-	}
-	/* What was read through the pages was read before they are written. */
-	smp_mb();
-	port->tx_used[slot] = 0;
-	return false;
 }
 
 /**
@@ -99,7 +49,7 @@ u64 leap_tx_busy(struct leap_port *port)
 	u32 i;
 
 	for (i = 0; i < LEAP_BANKS; i++)
-		busy |= (u64)leap_slot_is_busy(port, i) << i;
+		busy |= (u64)!leap_slot_reclaim(port, i) << i;
 	return busy;
 }
 
@@ -174,8 +124,8 @@ static int leap_route_to(struct leap_port *port, const struct leap_dest *dest,
 	return 0;
 }
 
-/* Whether the way takes datagrams with so many bytes of a frame. */
-static bool leap_takes(const struct leap_route *route, u16 family, u32 bytes)
+/* Whether the route's MTU takes a datagram with so many bytes of payload. */
+static bool leap_fits_mtu(const struct leap_route *route, u16 family, u32 bytes)
 {
 	return dst_mtu(route->dst) >= leap_ip_bytes(family) + LEAP_UDP_BYTES +
 				      bytes;
@@ -184,7 +134,7 @@ static bool leap_takes(const struct leap_route *route, u16 family, u32 bytes)
 /**
  * leap_tx_set_dest() - names whom to send to
  * @port: the opener; its config lock is held
- * @dest: a valid endpoint and a session; flags and MTU of the way there
+ * @dest: a valid endpoint and a session; filled in: flags and MTU of the route
  *
  * Return: 0 or a negative error, -EMSGSIZE if a full datagram does not pass.
  */
@@ -197,7 +147,7 @@ int leap_tx_set_dest(struct leap_port *port, struct leap_dest *dest)
 	err = leap_route_to(port, dest, &route);
 	if (err)
 		return err;
-	takes_full = leap_takes(&route, dest->to.family, LEAP_SLOT_BYTES);
+	takes_full = leap_fits_mtu(&route, dest->to.family, LEAP_SLOT_BYTES);
 	dest->mtu = dst_mtu(route.dst);
 	dest->flags = route.is_gathering ? 0 : LEAP_DEST_ONE_COPY;
 	dst_release(route.dst);
@@ -259,7 +209,7 @@ static u32 leap_longest(const struct leap_send *send)
 /**
  * leap_tx_send() - sends chunks of a slot
  * @port: the opener; its config lock is held
- * @send: which, then how many were sent
+ * @send: which; filled in: how many were sent, and @watch_is_busy
  *
  * Return: 0 or a negative error, -EMSGSIZE if the path takes no datagrams of
  * their length. A full queue is no error: chunks are then missing from the
@@ -279,19 +229,16 @@ int leap_tx_send(struct leap_port *port, struct leap_send *send)
 	err = leap_route_to(port, &port->dest, &route);
 	if (err)
 		return err;
-	if (!leap_takes(&route, port->dest.to.family, leap_longest(send))) {
+	if (!leap_fits_mtu(&route, port->dest.to.family, leap_longest(send))) {
 		dst_release(route.dst);
 		return -EMSGSIZE;
 	}
 	send->sent = 0;
-	port->tx_used[send->slot] =
-		max_t(u32, port->tx_used[send->slot],
-		      DIV_ROUND_UP(LEAP_META_BYTES + send->frame_bytes,
-				   PAGE_SIZE));
+	leap_slot_lend(port, send->slot, LEAP_META_BYTES + send->frame_bytes);
 	err = leap_send_chunks(port, &route, send);
 	dst_release(route.dst);
 	leap_count(port, tx_frames, 1);
 	leap_count(port, tx_datagrams, send->sent);
-	send->watch_is_busy = leap_slot_is_busy(port, send->watch);
+	send->watch_is_busy = !leap_slot_reclaim(port, send->watch);
 	return err;
 }
