@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Counts the AArch64 instructions of a token and predicts the cycles of the hot loops, without a board:
-# [LEAP_COST_ISAS="neondot neoni8mm"] arm-cost.sh [SHAPE], by default tinyllama. Prints three tables.
+# [LEAP_COST_ISAS="neondot neoni8mm"] arm-cost.sh [SHAPE], by default tinyllama. Prints four tables.
 #
 # QEMU's user emulation counts what the release build of benches/decode.rs executes, with the plugin
 # benches/tcg-count.c. Layers cost the same each, so models of one layer and of two tell the cost of
@@ -14,6 +14,8 @@ ISAS=${LEAP_COST_ISAS:-neondot neoni8mm}
 OUT=$(realpath -m "$TARGET_DIR")/arm-cost
 # Tokens of the prompt, in one batch.
 PROMPT=128
+# Rows of passes.
+PASSES=(1 2 3 4 6 8 12 16)
 # A loop is told if it is at least this part of its stage's instructions, in per cent.
 SHARE_MIN=8
 # Longest loop in instructions.
@@ -51,7 +53,8 @@ build() {
 # count ISA VERSION LAYERS: runs the bench; the plugin's lines go to a file of that name.
 count() {
 	QEMU_CPU=max LEAP_ISA=$1 qemu-aarch64 -plugin "$OUT/tcg-count.so,out=$OUT/$1-$2-$3" \
-		"$BENCH" --shape "$SHAPE" --version "$2" --layers "$3" --prompt "$PROMPT" >"$OUT/$1-$2-$3.stdout"
+		"$BENCH" --shape "$SHAPE" --version "$2" --layers "$3" --prompt "$PROMPT" \
+			--passes "$(IFS=,; echo "${PASSES[*]}")" >"$OUT/$1-$2-$3.stdout"
 }
 
 # stage FILE NUMBER: instructions of the stage.
@@ -64,6 +67,18 @@ per_token() {
 	two=$(stage "$OUT/$1-$2-2" "$3")
 	awk -v one="$one" -v two="$two" -v layers="$LAYERS" -v tokens="$4" \
 		'BEGIN { printf "%.1f", (one + (layers - 1) * (two - one)) / tokens / 1e6 }'
+}
+
+# passes ISA VERSION: of each number of rows.
+passes() {
+	local i one row
+	one=$(per_token "$1" "$2" 4 1)
+	row=$(per_token "$1" "$2" 3 "$PROMPT")
+	for i in "${!PASSES[@]}"; do
+		awk -v k="${PASSES[i]}" -v one="$one" -v row="$row" -v cost="$(per_token "$1" "$2" $((4 + i)) 1)" \
+			'BEGIN { printf " %d: %.1f (%.2f)", k, cost, cost / (one > k * row ? one : k * row) }'
+	done
+	echo
 }
 
 # functions ISA VERSION STAGE TOKENS: those with at least a thousandth of the stage: millions of instructions
@@ -203,6 +218,15 @@ for isa in $ISAS; do
 	for version in 2 3; do
 		printf '%-9s %-6s %8s %8s\n' "$isa" "$(weights "$version")" "$(per_token "$isa" "$version" 2 4)" \
 			"$(per_token "$isa" "$version" 3 "$PROMPT")"
+	done
+done
+say
+say "Instructions per pass of so many rows, in millions; in brackets over the larger of one row's pass and as"
+say "many rows of a prompt"
+for isa in $ISAS; do
+	for version in 2 3; do
+		printf '%-9s %-6s' "$isa" "$(weights "$version")"
+		passes "$isa" "$version"
 	done
 done
 say

@@ -28,9 +28,8 @@ disk() {
 		second  10.0.0.2   $SPLIT..$LAYERS
 	END
 	sed -i "s|^ROLE=.*|ROLE=$2|; s|^NODE=.*|NODE=$1|; s|^TRANSPORT=.*|TRANSPORT=$3|" "$root/etc/leap/leap.conf"
-	# Sampling is the master's alone.
-	[ "$2" = worker ] ||
-		sed -i "s|^OPTIONS=.*|OPTIONS=--temp 0 -n $TOKENS|; s|^PROMPT=.*|PROMPT=$PROMPT|" "$root/etc/leap/leap.conf"
+	# What is the master's stands in the workers' settings too, which ignore it.
+	sed -i "s|^MASTER_OPTIONS=.*|MASTER_OPTIONS=--temp 0 -n $TOKENS|; s|^PROMPT=.*|PROMPT=$PROMPT|" "$root/etc/leap/leap.conf"
 	sed -i 's|^LOG=.*|LOG=/dev/console|' "$root/etc/leap/leap.conf"
 	echo "$4" >"$root/etc/address"
 	echo "$1" >"$root/etc/hostname"
