@@ -1,13 +1,15 @@
-//! Time of a made-up model's stages: a token alone, and a prompt in one batch, with one thread:
-//! `cargo bench --bench decode -- [--shape tinyllama] [--version 2] [--layers N] [--prompt 128]`.
+//! Time of a made-up model's stages: a token alone, a prompt in one batch, and passes of so many rows
+//! at an empty context, with one thread:
+//! `cargo bench --bench decode -- [--shape tinyllama] [--version 2] [--layers N] [--prompt 128]
+//! [--passes 1,2,4] [--rounds 1]`. Of several rounds of passes the quickest of each is told.
 //!
 //! Each stage ends with a line on stdout, and does the same work in every run, so that
 //! `scripts/arm-cost.sh` can count the instructions between two lines.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use leap::engine::{Engine, Options};
+use leap::engine::{Engine, Listener, Options, WeightsPlace};
 use leap::format::model::{Header, Weights};
 use leap::internals::model::{Model, Shape};
 
@@ -17,6 +19,9 @@ const DECODED: usize = 4;
 struct Args {
     header: Header,
     prompt: usize,
+    /// Rows of each pass.
+    passes: Vec<usize>,
+    rounds: usize,
 }
 
 /// The value behind `name` on the command line, else `default`.
@@ -42,25 +47,38 @@ impl Args {
         };
         let header = shape.header(weights);
         let n_layers = number("--layers", header.n_layers);
-        Args { header: Header { n_layers, ..header }, prompt: number("--prompt", 128) }
+        let passes = value("--passes", "");
+        let passes = passes
+            .split_terminator(',')
+            .map(|rows| rows.parse().unwrap_or_else(|_| panic!("--passes {passes}: no numbers")));
+        Args {
+            header: Header { n_layers, ..header },
+            prompt: number("--prompt", 128),
+            passes: passes.collect(),
+            rounds: number("--rounds", 1),
+        }
     }
 }
 
 #[expect(clippy::print_stdout, reason = "a program that prints its stages")]
-fn stage(name: &str, n_tokens: usize, work: impl FnOnce()) {
+fn tell(name: &str, n_tokens: usize, took: Duration) {
+    println!("{name} {n_tokens} tokens {:.3} ms each", 1e3 * took.as_secs_f64() / n_tokens as f64);
+}
+
+fn time(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
     work();
-    let seconds = start.elapsed().as_secs_f64();
-    println!("{name} {n_tokens} tokens {:.3} ms each", 1e3 * seconds / n_tokens as f64);
+    start.elapsed()
 }
 
 fn main() {
-    let Args { header, prompt } = Args::read();
+    let Args { header, prompt, passes, rounds } = Args::read();
     let vocab_size = header.vocab_size;
+    let most_rows = passes.iter().fold(prompt, |most, rows| most.max(*rows));
     let model = Arc::new(Model::synthetic(&header).expect("memory for the model"));
     let options = Options {
-        ctx_len: Some(prompt + DECODED),
-        batch: Some(prompt),
+        ctx_len: Some(most_rows + DECODED),
+        batch: Some(most_rows),
         threads: Some(1),
         isa: std::env::var("LEAP_ISA").ok().map(|name| {
             leap::internals::kernels::Isa::from_name(&name)
@@ -69,9 +87,10 @@ fn main() {
         ..Options::default()
     };
     let mut engine = Engine::new(model, &options).expect("an engine");
-    engine.transformer_mut().pack_in_memory().expect("memory for packed weights");
+    let prepared = engine.prepare(&WeightsPlace::default(), Listener::NONE);
+    prepared.expect("memory for packed weights");
     let mut stream = engine.stream().expect("a stream");
-    let ids: Vec<u32> = (0..prompt).map(|i| (i * 7919 % vocab_size) as u32).collect();
+    let ids: Vec<u32> = (0..most_rows).map(|i| (i * 7919 % vocab_size) as u32).collect();
     // The first token also touches memory for the first time.
     let mut push = |ids: &[u32], is_new: bool| {
         if is_new {
@@ -79,7 +98,17 @@ fn main() {
         }
         engine.push(&mut stream, ids).expect("ids of the vocabulary");
     };
-    stage("warm-up", 1, || push(&ids[..1], true));
-    stage("decode", DECODED, || ids.iter().take(DECODED).for_each(|id| push(&[*id], false)));
-    stage("prefill", prompt, || push(&ids, true));
+    tell("warm-up", 1, time(|| push(&ids[..1], true)));
+    let decode = time(|| ids.iter().take(DECODED).for_each(|id| push(&[*id], false)));
+    tell("decode", DECODED, decode);
+    tell("prefill", prompt, time(|| push(&ids[..prompt], true)));
+    let mut best = vec![Duration::MAX; passes.len()];
+    for round in 1..=rounds {
+        for (rows, best) in passes.iter().zip(&mut best) {
+            *best = time(|| push(&ids[..*rows], true)).min(*best);
+            if round == rounds {
+                tell("pass of", *rows, *best);
+            }
+        }
+    }
 }

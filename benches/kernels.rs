@@ -200,19 +200,21 @@ struct Packed {
 /// Activations in tiles: values, scales, zeros, sums.
 type Tiles = (Vec<i8>, Vec<f32>, Vec<f32>, Vec<f32>);
 
-fn tiles(kernels: Kernels, m: usize, group: usize) -> Tiles {
-    let (x, mr) = (floats(m * K), kernels.tile_rows());
+fn tiles(kernels: Kernels, w: &Packed, m: usize) -> Tiles {
+    let (x, group, is_q8) = (floats(m * K), w.group, w.name == "packed_q8");
+    let cut = if is_q8 { kernels.cut_q8() } else { kernels.cut_q4() };
     let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / group]);
     let (mut zeros, mut sums) = (vec![0.0; m * K / group], vec![0.0; m * K / bcml1::BLOCK]);
-    for row in (0..m).step_by(mr) {
-        let end = m.min(row + mr);
-        let part = |width: usize| row * width..end * width;
+    for tile in cut.tiles(m) {
+        let part = |width: usize| tile.start * width..tile.end * width;
         let (q, scales) = (&mut q[part(K)], &mut scales[part(K / group)]);
         let (zeros, sums) = (&mut zeros[part(K / group)], &mut sums[part(K / bcml1::BLOCK)]);
         for (i, x) in x[part(K)].as_chunks::<K>().0.iter().enumerate() {
-            let place = (i, end - row);
-            kernels.quantize_tile_row(x, place, group, (q, scales, zeros));
-            kernels.quantize_tile_row_summed(x, place, group, (q, scales, sums));
+            let place = (i, tile.len());
+            match is_q8 {
+                true => kernels.quantize_tile_row(x, place, group, (q, scales, zeros)),
+                false => kernels.quantize_tile_row_summed(x, place, group, (q, scales, sums)),
+            }
         }
     }
     (q, scales, zeros, sums)
@@ -260,7 +262,7 @@ impl Report {
         if !self.wants(w.name) {
             return;
         }
-        let (x, mut out) = (tiles(kernels, 1, w.group), vec![0.0; ROWS]);
+        let (x, mut out) = (tiles(kernels, w, 1), vec![0.0; ROWS]);
         let [mut read, mut decode] = [Duration::MAX; 2];
         for _ in 0..8 {
             let start = Instant::now();
@@ -278,7 +280,7 @@ impl Report {
         let rate = (per_nanosecond(w.one * COPIES, decode), "GB/s");
         row(&format!("{} m=1", w.name), kernels, rate, [scalar, read], decode);
         for m in [8, 128] {
-            let (x, mut out) = (tiles(kernels, m, w.group), vec![0.0; m * ROWS]);
+            let (x, mut out) = (tiles(kernels, w, m), vec![0.0; m * ROWS]);
             let int8_ops = 2 * m * K * ROWS;
             let one = &w.bytes.as_slice()[..w.one];
             let took = time(|| multiply(kernels, w, one, &x, &mut out));
@@ -311,14 +313,13 @@ fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, out: &mut [f3
     let (q, scales, zeros, sums) = x;
     let (rows, _) = out.as_chunks_mut::<ROWS>();
     let mut out: Vec<&mut [f32]> = rows.iter_mut().map(|row| &mut row[..]).collect();
-    let mr = kernels.tile_rows();
     if w.name == "packed_q8" {
         let panels = PackedQ8::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");
-        let x = Q8Tiles::new((q, scales, zeros), K, w.group, mr);
+        let x = Q8Tiles::new((q, scales, zeros), K, w.group, kernels.cut_q8());
         kernels.matmul_packed_q8(panels, x, &mut out);
     } else {
         let panels = PackedQ4::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");
-        let x = Q8Tiles::summed((q, scales, sums), K, w.group, mr);
+        let x = Q8Tiles::summed((q, scales, sums), K, w.group, kernels.cut_q4());
         kernels.matmul_packed_q4(panels, x, &mut out);
     }
     black_box(out);

@@ -1,31 +1,35 @@
 //! LEAP runs Llama-architecture language models on edge boards.
 //!
 //! ```
-//! use leap::engine::{Engine, Options};
-//! use leap::sampler::{Sampler, Sampling};
+//! use leap::engine::{Engine, Job, JobEvent, Options, Scheduler};
 //! use leap::tokenizer::Tokenizer;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut engine = Engine::open("models/demo.bin".as_ref(), &Options::default())?;
 //! let tokenizer = Tokenizer::from_bytes(&std::fs::read("models/demo.tokenizer.bin")?, None)?;
-//! let mut sampler = Sampler::new(Sampling::GREEDY, engine.header().vocab_size);
-//! let mut stream = engine.stream()?;
-//! let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
-//! tokenizer.encode("Once upon a time", &mut ids);
+//! let mut scheduler = Scheduler::new(&mut engine, 1, Some(&tokenizer))?;
+//! let mut prompt: Vec<u32> = tokenizer.bos().into_iter().collect();
+//! tokenizer.encode("Once upon a time", &mut prompt);
+//! scheduler.submit(Job { n_predict: 6, ..Job::new(prompt) });
 //! let mut text = String::new();
-//! for _ in 0..6 {
-//!     let logits = engine.push(&mut stream, &ids)?;
-//!     ids = sampler.sample(logits).into_iter().collect();
-//!     text += &tokenizer.decode(&ids, false);
+//! while !scheduler.is_idle() {
+//!     scheduler.step(&mut engine, &mut |_, event| match event {
+//!         JobEvent::Text(part) => text += part,
+//!         JobEvent::Failed(error) => eprintln!("{error}"),
+//!         _ => {}
+//!     });
 //! }
 //! assert_eq!(text, ", in a green valley,");
 //! # Ok(())
 //! # }
 //! ```
 //!
+//! Who wants the logits gives ids to a stream with [`engine::Engine::push`], and may choose with a
+//! [`sampler::Sampler`].
+//!
 //! The same model, ids and options give the same logits, bit for bit, on every CPU, with any number of threads,
 //! in batches of any size. Decoding allocates nothing. [`engine::Options`] says how a model is run,
-//! [`engine::Generator`] generates until a stop string or token, and [`engine::chat`] holds conversations.
-//! Model files come from the program `leap export`.
+//! [`engine::Scheduler`] answers any number of jobs, each until a stop string or token of its own, and
+//! [`engine::chat`] holds conversations. Model files come from the program `leap export`.
 //!
 //! # Layers
 //!
@@ -41,8 +45,9 @@
 //! - [`tokenizer`]: text to ids and back, and chat templates.
 //! - `kernels`: the arithmetic, one file per instruction set, chosen once at start.
 //! - `pack`: the file that keeps weights in a tier's own layout, shared by processes.
-//! - `model`: configuration, weights, KV cache and the forward pass.
-//! - [`engine`]: generation: prefill, decode loop, stop conditions, figures.
+//! - `model`: configuration, weights, KV cache and the forward pass; what a node needs of whatever device
+//!   computes in it.
+//! - [`engine`]: generation: jobs and their scheduler, stop conditions, figures.
 //! - [`export`]: checkpoints of other programs to LEAP's files (feature `tools`).
 //! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes
 //!   that lose, repeat and reorder nothing, over carriers that do.

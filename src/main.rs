@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
+use leap::internals::cli;
 use leap::internals::sys::heap::Heap;
 
 #[global_allocator]
-static HEAP: Heap = Heap;
+static HEAP: Heap = Heap { message: cli::OUT_OF_MEMORY, exit_code: 1 };
 
 fn main() -> ExitCode {
-    leap::internals::cli::main(std::env::args_os())
+    cli::main(std::env::args_os())
 }

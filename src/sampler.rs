@@ -4,6 +4,8 @@
 //! of their distance from the largest logit, rounded to f16, whose bits are in the order of
 //! the numbers. One choice costs two passes over the vocabulary.
 
+use std::f64::consts::{LN_2, LOG2_E};
+
 use half::f16;
 
 /// Distances fall into the bins of the non-negative finite f16 values.
@@ -23,19 +25,24 @@ pub struct Sampling {
     pub top_p: f32,
     /// Keep this many of the most likely tokens; 0 keeps all.
     pub top_k: usize,
-    /// Start of the random numbers.
+    /// Which random numbers are drawn: one for each position.
     pub seed: u64,
 }
 
 impl Sampling {
     /// Always the most likely token.
     pub const GREEDY: Sampling = Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 1 };
+
+    /// Tokens and weight to keep, of a weight of `total`.
+    fn wanted(&self, total: f32) -> (usize, f32) {
+        let count = if self.top_k == 0 { usize::MAX } else { self.top_k };
+        (count, if self.top_p < 1.0 { total * self.top_p } else { f32::INFINITY })
+    }
 }
 
-/// Chooses tokens; repeatable for one seed. Allocates only when made.
+/// Chooses tokens. What it holds is scratch, which any number of streams can share: a choice
+/// depends on nothing but what [`Sampler::sample`] is given. Allocates only when made.
 pub struct Sampler {
-    sampling: Sampling,
-    random: Random,
     /// `[BINS]`.
     bins: Vec<Bin>,
     /// Tokens of the border bin, the most likely first.
@@ -56,49 +63,67 @@ struct Candidate {
     weight: f32,
 }
 
+/// How the logits of one choice become weights.
+#[derive(Clone, Copy)]
+struct Weighing {
+    /// The largest logit.
+    max: f32,
+    /// The inverse of the temperature, negative.
+    scale: f32,
+}
+
+impl Weighing {
+    /// What is not a number falls into the last bin.
+    fn bin(self, logit: f32) -> usize {
+        usize::from(f16::from_f32(self.max - logit).to_bits()).min(BINS - 1)
+    }
+
+    /// In proportion to the probability; 0 for what is not a number.
+    fn weight(self, logit: f32) -> f32 {
+        let distance = self.max - logit;
+        if distance.is_nan() { 0.0 } else { exp(distance * self.scale) }
+    }
+}
+
 impl Sampler {
     /// A sampler for vocabularies of up to `vocab_size` tokens.
-    pub fn new(sampling: Sampling, vocab_size: usize) -> Sampler {
-        Sampler {
-            sampling,
-            random: Random::new(sampling.seed),
-            bins: vec![Bin::default(); BINS],
-            border: Vec::with_capacity(vocab_size),
-        }
+    pub fn new(vocab_size: usize) -> Sampler {
+        Sampler { bins: vec![Bin::default(); BINS], border: Vec::with_capacity(vocab_size) }
     }
 
-    /// The chosen id, or `None` if no logit is a number.
+    /// The id chosen for position `pos` of a stream from the logits after the one before; `None` if no
+    /// logit is a number. The same arguments always give the same id.
     ///
     /// Of equal logits the lowest id is the most likely.
-    pub fn sample(&mut self, logits: &[f32]) -> Option<u32> {
+    pub fn sample(&mut self, sampling: &Sampling, pos: usize, logits: &[f32]) -> Option<u32> {
         let best = argmax(logits)?;
         let max = logits[best as usize];
-        if self.sampling.temperature <= 0.0 || self.sampling.top_k == 1 || max.is_infinite() {
+        if sampling.temperature <= 0.0 || sampling.top_k == 1 || max.is_infinite() {
             return Some(best);
         }
-        let scale = -1.0 / self.sampling.temperature;
-        self.count(logits, max, scale);
-        let border_bin = self.border_bin();
+        let weighing = Weighing { max, scale: -1.0 / sampling.temperature };
+        self.count(logits, weighing);
+        let wanted = sampling.wanted(self.bins.iter().map(|bin| bin.weight).sum());
+        let border_bin = self.border_bin(wanted);
         let inside: f32 = self.bins[..border_bin].iter().map(|bin| bin.weight).sum();
-        self.keep_border(logits, max, scale, border_bin);
+        self.keep_border(logits, weighing, wanted, border_bin);
         let border: f32 = self.border.iter().map(|c| c.weight).sum();
-        let drawn = self.random.unit() * (inside + border);
-        Some(self.pick(logits, max, scale, border_bin, drawn).unwrap_or(best))
+        let drawn = unit(sampling.seed, pos as u64) * (inside + border);
+        Some(self.pick(logits, weighing, border_bin, drawn).unwrap_or(best))
     }
 
-    fn count(&mut self, logits: &[f32], max: f32, scale: f32) {
+    fn count(&mut self, logits: &[f32], weighing: Weighing) {
         self.bins.fill(Bin::default());
         for &logit in logits {
-            let bin = &mut self.bins[bin_of(max - logit)];
+            let bin = &mut self.bins[weighing.bin(logit)];
             bin.count += 1;
-            bin.weight += weight_of(max - logit, scale);
+            bin.weight += weighing.weight(logit);
         }
     }
 
-    /// The bin in which top-k or top-p is reached, whichever comes first; all bins before it
+    /// The bin in which the wanted count or weight is reached, whichever comes first; all bins before it
     /// are kept whole.
-    fn border_bin(&self) -> usize {
-        let (wanted_count, wanted_weight) = self.wanted();
+    fn border_bin(&self, (wanted_count, wanted_weight): (usize, f32)) -> usize {
         let (mut count, mut weight) = (0, 0.0);
         for (index, bin) in self.bins.iter().enumerate() {
             count += bin.count as usize;
@@ -110,30 +135,24 @@ impl Sampler {
         BINS - 1
     }
 
-    /// Tokens and weight to keep.
-    fn wanted(&self) -> (usize, f32) {
-        let total: f32 = self.bins.iter().map(|bin| bin.weight).sum();
-        let count = match self.sampling.top_k {
-            0 => usize::MAX,
-            k => k,
-        };
-        let p = self.sampling.top_p;
-        (count, if p < 1.0 { total * p } else { f32::INFINITY })
-    }
-
     /// Collects the tokens of the border bin that are kept.
-    fn keep_border(&mut self, logits: &[f32], max: f32, scale: f32, border_bin: usize) {
+    fn keep_border(
+        &mut self,
+        logits: &[f32],
+        weighing: Weighing,
+        (wanted_count, wanted_weight): (usize, f32),
+        border_bin: usize,
+    ) {
         self.border.clear();
         for (id, &logit) in logits.iter().enumerate() {
-            if bin_of(max - logit) == border_bin && !logit.is_nan() {
-                let weight = weight_of(max - logit, scale);
+            if weighing.bin(logit) == border_bin && !logit.is_nan() {
+                let weight = weighing.weight(logit);
                 self.border.push(Candidate { id: id as u32, logit, weight });
             }
         }
         let likelier =
             |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id));
         self.border.sort_unstable_by(likelier);
-        let (wanted_count, wanted_weight) = self.wanted();
         let inside = &self.bins[..border_bin];
         let mut count: usize = inside.iter().map(|bin| bin.count as usize).sum();
         let mut weight: f32 = inside.iter().map(|bin| bin.weight).sum();
@@ -152,17 +171,15 @@ impl Sampler {
     fn pick(
         &self,
         logits: &[f32],
-        max: f32,
-        scale: f32,
+        weighing: Weighing,
         border_bin: usize,
         drawn: f32,
     ) -> Option<u32> {
         let mut sum = 0.0;
         let border = self.border.iter().map(|c| (c.id, c.weight));
-        let inside = logits.iter().enumerate().filter_map(|(id, &logit)| {
-            let distance = max - logit;
-            (bin_of(distance) < border_bin).then(|| (id as u32, weight_of(distance, scale)))
-        });
+        let numbered = (0..).zip(logits.iter().copied());
+        let inside = numbered.filter(|&(_, logit)| weighing.bin(logit) < border_bin);
+        let inside = inside.map(|(id, logit)| (id, weighing.weight(logit)));
         let mut kept = border.chain(inside);
         kept.find(|&(_, weight)| {
             sum += weight;
@@ -199,40 +216,69 @@ fn largest(block: &[f32]) -> f32 {
     max.iter().chain(tail).fold(f32::NEG_INFINITY, |max, &x| larger(max, x))
 }
 
-/// What is not a number falls into the last bin, with weight 0.
-fn bin_of(distance: f32) -> usize {
-    usize::from(f16::from_f32(distance).to_bits()).min(BINS - 1)
+/// The random number of position `pos` under `seed`: at least 0 and below 1. What was drawn before does
+/// not matter, so a position can be computed again, ahead of time, or on another board.
+///
+/// This is member `pos` of the SplitMix64 sequence (Steele, Lea, Flood: Fast splittable pseudorandom
+/// number generators, 2014) that starts at the mixed seed: from near seeds themselves, sequences would
+/// overlap.
+fn unit(seed: u64, pos: u64) -> f32 {
+    const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+    let counter = pos.wrapping_add(1).wrapping_mul(GAMMA);
+    (mix(mix(seed).wrapping_add(counter)) >> 40) as f32 / (1 << 24) as f32
 }
 
-fn weight_of(distance: f32, scale: f32) -> f32 {
-    if distance.is_nan() { 0.0 } else { (distance * scale).exp() }
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        Random(seed)
+/// 1 / k! for k from 0.
+const INVERSE_FACTORIALS: [f64; 9] = {
+    let mut inverses = [1.0; 9];
+    let mut k = 1;
+    while k < inverses.len() {
+        inverses[k] = inverses[k - 1] / k as f64;
+        k += 1;
     }
+    inverses
+};
 
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+/// e^x for x <= 0, the same bits on every machine: C libraries differ in the last one.
+///
+/// x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series, whose error is below 2^-31.
+fn exp(x: f32) -> f32 {
+    let x = f64::from(x);
+    // Below it f32 has only zero.
+    if x.is_nan() || x < -104.0 {
+        return 0.0;
     }
-
-    /// At least 0 and below 1.
-    fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 24) as f32
-    }
+    // Rounded to the nearest, as x is negative.
+    let n = (x * LOG2_E - 0.5) as i64;
+    let r = x - n as f64 * LN_2;
+    let series = INVERSE_FACTORIALS.iter().rev().fold(0.0, |sum, inverse| sum * r + inverse);
+    let power = f64::from_bits(((n + 1023) as u64) << 52);
+    (series * power) as f32
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exponentials_are_right_and_the_same_on_every_machine() {
+        for step in 0..100_000 {
+            let x = -0.001 * step as f32;
+            let wanted = f64::from(x).exp();
+            let error = (f64::from(exp(x)) - wanted).abs();
+            assert!(error <= wanted / f64::from(1 << 24) + 1e-45, "{x}");
+        }
+        assert_eq!((exp(0.0), exp(-0.0), exp(-105.0)), (1.0, 1.0, 0.0));
+        assert_eq!((exp(f32::NEG_INFINITY), exp(f32::NAN)), (0.0, 0.0));
+        let bits = [-0.1, -1.0, -17.25, -100.0].map(|x| exp(x).to_bits());
+        assert_eq!(bits, [0x3f67_a36d, 0x3ebc_5ab2, 0x330a_7a4f, 0x0000_001b]);
+    }
 
     const LOGITS: [f32; 6] = [1.0, 3.0, f32::NAN, 2.0, 3.0, f32::NEG_INFINITY];
 
@@ -242,10 +288,11 @@ mod tests {
 
     fn frequencies(sampling: Sampling, logits: &[f32]) -> Vec<f32> {
         const DRAWS: usize = 2_000;
-        let mut sampler = Sampler::new(sampling, logits.len());
+        let mut sampler = Sampler::new(logits.len());
         let mut counts = vec![0; logits.len()];
-        for _ in 0..DRAWS {
-            counts[sampler.sample(logits).expect("some are numbers") as usize] += 1;
+        for pos in 0..DRAWS {
+            let id = sampler.sample(&sampling, pos, logits);
+            counts[id.expect("some are numbers") as usize] += 1;
         }
         counts.iter().map(|&n| n as f32 / DRAWS as f32).collect()
     }
@@ -259,11 +306,12 @@ mod tests {
 
     #[test]
     fn greedy_takes_the_lowest_of_equal_ids() {
-        let mut sampler = Sampler::new(Sampling::GREEDY, 6);
-        assert_eq!(sampler.sample(&LOGITS), Some(1));
-        assert_eq!(sampler.sample(&[f32::NAN; 3]), None);
-        assert_eq!(sampler.sample(&[]), None);
-        assert_eq!(sampler.sample(&[f32::NEG_INFINITY, f32::NAN]), Some(0));
+        let mut sampler = Sampler::new(6);
+        let mut sample = |logits: &[f32]| sampler.sample(&Sampling::GREEDY, 9, logits);
+        assert_eq!(sample(&LOGITS), Some(1));
+        assert_eq!(sample(&[f32::NAN; 3]), None);
+        assert_eq!(sample(&[]), None);
+        assert_eq!(sample(&[f32::NEG_INFINITY, f32::NAN]), Some(0));
     }
 
     #[test]
@@ -323,14 +371,51 @@ mod tests {
     }
 
     #[test]
-    fn one_seed_gives_one_sequence() {
+    fn a_choice_belongs_to_its_seed_and_position_alone() {
         let logits: Vec<f32> = (0..100).map(|i| (i % 7) as f32).collect();
-        let draw = |seed| {
-            let sampling = Sampling { seed, ..sampling(1.0, 0.95, 0) };
-            let mut sampler = Sampler::new(sampling, logits.len());
-            (0..20).map(|_| sampler.sample(&logits)).collect::<Vec<_>>()
-        };
-        assert_eq!(draw(3), draw(3));
-        assert_ne!(draw(3), draw(4));
+        let wanted = |seed| Sampling { seed, ..sampling(1.0, 0.95, 0) };
+        let draw = |seed, pos| Sampler::new(logits.len()).sample(&wanted(seed), pos, &logits);
+        // One scratch for two seeds, in any order, some of them twice.
+        let mut shared = Sampler::new(logits.len());
+        for at in [7, 0, 3, 3, 99, 1 << 40, 7, 1] {
+            for seed in [3, u64::MAX, 3] {
+                assert_eq!(shared.sample(&wanted(seed), at, &logits), draw(seed, at));
+            }
+        }
+        let text = |seed| (0..20).map(|pos| draw(seed, pos)).collect::<Vec<_>>();
+        assert_eq!(text(3), text(3));
+        assert_ne!(text(3), text(4));
+    }
+
+    /// Chi-square statistic of how pairs of numbers fall into squares; 255 on average, with a
+    /// standard deviation of 23.
+    fn chi_square(pairs: impl Iterator<Item = (f32, f32)>) -> f64 {
+        const SIDE: usize = 16;
+        let mut counts = [0usize; SIDE * SIDE];
+        let cell = |x: f32| (x * SIDE as f32) as usize;
+        pairs.for_each(|(a, b)| counts[cell(a) * SIDE + cell(b)] += 1);
+        let mean = counts.iter().sum::<usize>() as f64 / counts.len() as f64;
+        counts.iter().map(|&n| (n as f64 - mean).powi(2) / mean).sum()
+    }
+
+    #[test]
+    fn neighbouring_positions_and_seeds_have_nothing_in_common() {
+        const N: u64 = 1 << 16;
+        for start in [0, 1, 7, 1 << 32, u64::MAX - N - 64] {
+            for step in [1, 2, 64] {
+                let after_pos = (0..N).map(|pos| (unit(start, pos), unit(start, pos + step)));
+                let after_seed = (start..start + N).map(|s| (unit(s, 40), unit(s + step, 40)));
+                // The next seed does not go on where this one is, one position later.
+                let shifted =
+                    (start..start + N).map(|s| (unit(s, 40), unit(s + step, 40 - step % 40)));
+                for (what, chi) in [
+                    ("positions", chi_square(after_pos)),
+                    ("seeds", chi_square(after_seed)),
+                    ("both", chi_square(shifted)),
+                ] {
+                    assert!((140.0..400.0).contains(&chi), "{what} from {start} by {step}: {chi}");
+                }
+            }
+        }
     }
 }

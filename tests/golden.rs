@@ -6,10 +6,10 @@ mod common;
 use std::sync::Arc;
 
 use common::models::{bits, demo, isas};
-use leap::engine::{Engine, Logits, Options};
+use leap::engine::{Engine, Options, Wants};
 use leap::format::model::Header;
 use leap::internals::kernels::{Isa, Kernels};
-use leap::internals::model::{KvType, Model, Plan, Row, Transformer};
+use leap::internals::model::{Batch, Model, Plan, Precision, Span, Transformer};
 use leap::internals::pool::Pool;
 use leap::sampler::argmax;
 
@@ -17,7 +17,7 @@ use leap::sampler::argmax;
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     isa: Isa,
-    kv: KvType,
+    kv: Precision,
     threads: usize,
     batch: usize,
 }
@@ -42,7 +42,7 @@ impl Setup {
         let mut stream = engine.stream().unwrap();
         let batches = prompt.chunks(self.batch);
         let logits = batches
-            .flat_map(|ids| engine.push_batch(&mut stream, ids, Logits::All).unwrap().to_vec());
+            .flat_map(|ids| engine.push_batch(&mut stream, ids, Wants::All).unwrap().to_vec());
         logits.collect()
     }
 }
@@ -68,13 +68,13 @@ mod reference {
     fn check(model: &Arc<Model>, isa: Isa, case: &Case, checkpoint: &str) {
         let Case { prompt, last_logits, argmax: wanted, nll, greedy } = case;
         let name = format!("{checkpoint}, {isa:?}, prompt of {}", prompt.len());
-        let setup = Setup { isa, kv: KvType::F32, threads: 1, batch: 64 };
+        let setup = Setup { isa, kv: Precision::F32, threads: 1, batch: 64 };
         let mut engine = setup.engine(model, prompt.len() + greedy.len());
         let mut stream = engine.stream().unwrap();
         let vocab_size = engine.header().vocab_size;
         let mut rows: Vec<Vec<f32>> = Vec::new();
         for ids in prompt.chunks(setup.batch) {
-            let logits = engine.push_batch(&mut stream, ids, Logits::All).unwrap();
+            let logits = engine.push_batch(&mut stream, ids, Wants::All).unwrap();
             rows.extend(logits.chunks_exact(vocab_size).map(<[f32]>::to_vec));
         }
         let drift = score::drift(last_logits, rows.last().unwrap());
@@ -131,7 +131,7 @@ mod reference {
     fn a_stream_behind_its_window_can_be_taken_back_by_a_batch() {
         let model = export("mistral-tiny", Weights::F32);
         let (ctx_len, batch) = (256, 16);
-        let setup = Setup { isa: best(), kv: KvType::F32, threads: 1, batch };
+        let setup = Setup { isa: best(), kv: Precision::F32, threads: 1, batch };
         let mut engine = setup.engine(&model, ctx_len);
         let mut stream = engine.stream().unwrap();
         let mut ids: Vec<u32> = (0..150).map(|i| i * 7 % 251).collect();
@@ -167,10 +167,10 @@ mod reference {
         for checkpoint in CHECKPOINTS {
             let prompt = long_prompt(checkpoint);
             for (weights, kv) in [
-                (Weights::F32, KvType::F32),
-                (Weights::F32, KvType::F16),
-                (Weights::Q8 { group: 64 }, KvType::F32),
-                (Weights::Q8 { group: 64 }, KvType::F16),
+                (Weights::F32, Precision::F32),
+                (Weights::F32, Precision::F16),
+                (Weights::Q8 { group: 64 }, Precision::F32),
+                (Weights::Q8 { group: 64 }, Precision::F16),
             ] {
                 let model = export(checkpoint, weights);
                 let setup = Setup { isa: best(), kv, threads: 1, batch: prompt.len() };
@@ -195,7 +195,7 @@ fn demo_prompt(len: usize) -> Vec<u32> {
 fn every_tier_gives_the_same_bits_as_scalar() {
     let model = demo();
     let prompt = demo_prompt(if common::quick() { 12 } else { 60 });
-    for kv in [KvType::F32, KvType::F16] {
+    for kv in [Precision::F32, Precision::F16] {
         let setup = Setup { isa: Isa::Scalar, kv, threads: 1, batch: 16 };
         let wanted = bits(&setup.logits(&model, &prompt));
         for isa in isas() {
@@ -229,19 +229,20 @@ impl Track {
 /// Runs the tracks' next rows in one batch, `counts[i]` of track i, taken turn by turn.
 fn step(transformer: &mut Transformer, tracks: &mut [Track], counts: &[usize]) {
     let vocab_size = transformer.model().header().vocab_size;
-    let mut rows = Vec::new();
+    let mut batch = Batch::default();
     for turn in 0..counts.iter().copied().max().unwrap() {
         for (track, _) in tracks.iter().zip(counts).filter(|&(_, &count)| turn < count) {
             let pos = track.pos(vocab_size) + turn;
             let token = track.ids[pos];
-            rows.push(Row { token, stream: track.stream, pos, wants_logits: true });
+            let span = Span { stream: track.stream, pos, n_rows: 1, wants: Wants::Last };
+            batch.push(span, &[token]);
         }
     }
-    let logits = transformer.forward(&rows).unwrap();
-    for (row, logits) in rows.iter().zip(logits.chunks_exact(vocab_size)) {
-        let track = tracks.iter_mut().find(|track| track.stream == row.stream).unwrap();
+    let logits = transformer.forward(&batch).unwrap();
+    for (span, logits) in batch.spans().iter().zip(logits.chunks_exact(vocab_size)) {
+        let track = tracks.iter_mut().find(|track| track.stream == span.stream).unwrap();
         track.logits.extend(bits(logits));
-        if track.ids.len() == row.pos + 1 {
+        if track.ids.len() == span.pos + 1 {
             track.ids.push(argmax(logits).unwrap());
         }
     }
@@ -250,7 +251,7 @@ fn step(transformer: &mut Transformer, tracks: &mut [Track], counts: &[usize]) {
 #[test]
 fn streams_in_one_batch_do_not_see_each_other() {
     let (model, ctx_len) = (demo(), 64);
-    let plan = Plan { ctx_len, max_batch: 16, max_logits: 16, n_streams: 3, kv: KvType::F16 };
+    let plan = Plan { ctx_len, max_batch: 16, max_logits: 16, n_streams: 3, kv: Precision::F16 };
     let start = || {
         let kernels = Kernels::for_isa(best()).unwrap();
         Transformer::new(model.clone(), kernels, Pool::new(&[0, 0]).unwrap(), plan).unwrap()
@@ -280,25 +281,35 @@ fn streams_in_one_batch_do_not_see_each_other() {
     }
 }
 
-/// Batches number streams and rows in 16 bits: the next stream would have the first one's keys.
+/// A stream whose number takes more than 16 bits has keys and values of its own.
 #[test]
-fn more_streams_or_rows_than_can_be_numbered_are_refused() {
+fn streams_and_rows_are_not_counted_in_16_bits() {
     let start = |n_streams: usize, batch: usize| {
-        let (ctx_len, kv) = (Some(2), Some(KvType::F16));
+        let (ctx_len, kv) = (Some(2), Some(Precision::F16));
         let options = Options { ctx_len, batch: Some(batch), kv, ..Options::default() };
         Engine::new(demo(), &Options { n_streams: Some(n_streams), threads: Some(1), ..options })
     };
-    let most = usize::from(u16::MAX);
-    let mut engine = start(most, 1).unwrap();
-    let mut streams: Vec<_> = (0..most).map(|_| engine.stream().unwrap()).collect();
+    let n_streams = usize::from(u16::MAX) + 3;
+    let mut engine = start(n_streams, n_streams).unwrap();
+    let mut streams: Vec<_> = (0..n_streams).map(|_| engine.stream().unwrap()).collect();
     assert!(engine.stream().is_err());
-    let first = bits(engine.push(&mut streams[0], &[7]).unwrap());
-    engine.push(&mut streams[most - 1], &[9]).unwrap();
-    streams[0].clear();
-    assert!(bits(engine.push(&mut streams[0], &[7]).unwrap()) == first);
-    for (n_streams, batch) in [(most + 1, 1), (most + 2, 1), (usize::MAX, 1), (most, most + 1)] {
+    let (first, last) = (1, n_streams - 1);
+    let wanted = [first, last].map(|i| {
+        let mut alone = start(1, 1).unwrap();
+        let mut stream = alone.stream().unwrap();
+        bits(alone.push(&mut stream, &[i as u32 % 512, 7]).unwrap())
+    });
+    for i in [first, last] {
+        engine.push(&mut streams[i], &[i as u32 % 512]).unwrap();
+    }
+    for (i, wanted) in [first, last].into_iter().zip(wanted) {
+        assert!(bits(engine.push(&mut streams[i], &[7]).unwrap()) == wanted, "stream {i}");
+    }
+    for (n_streams, batch, what) in
+        [(0, 1, "0 streams"), (1, 0, "0 rows"), (usize::MAX, 1, "memory")]
+    {
         let error = start(n_streams, batch).map(drop).unwrap_err().to_string();
-        assert!(error.contains("65535"), "{error}");
+        assert!(error.contains(what), "{error}");
     }
 }
 

@@ -16,7 +16,9 @@ use common::quick;
 use leap::engine::{Engine, Options};
 use leap::format::ChatTemplate;
 use leap::format::model::{Architecture, HEADER_LEN, Header, Weights};
-use leap::format::tokenizer::{Flags, Kind, Merges, TokenKind, TokenizerFile, Vocab};
+use leap::format::tokenizer::{
+    Merges, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
+};
 use leap::internals::model::Model;
 use leap::sampler::argmax;
 use leap::tokenizer::Tokenizer;
@@ -96,8 +98,8 @@ fn tokenizer_file() -> TokenizerFile {
         vocab.push(name.as_bytes(), -1e9, TokenKind::Control).unwrap();
     }
     TokenizerFile {
-        kind: Kind::ByteLevel,
-        flags: Flags::default(),
+        kind: TokenizerKind::ByteLevel,
+        flags: TokenizerFlags::default(),
         vocab,
         merges: Merges::ByScore,
         bos: Some(270),
@@ -129,7 +131,7 @@ fn header(weights: Weights, has_extension: bool) -> Header {
         tokenizer_hash: 0,
         has_extension,
         packed: None,
-        part: None,
+        share: None,
     }
 }
 
@@ -143,7 +145,7 @@ fn model_file(header: &Header) -> Vec<u8> {
         let len = tensor.rows * tensor.cols;
         let float = |random: &mut Random| (random.below(2001) as f32 - 1000.0) / 8000.0;
         match header.weights {
-            Weights::Q8 { group } if !tensor.id.kind.is_norm() => {
+            Weights::Q8 { group } if !tensor.id.kind.is_vector() => {
                 file.extend((0..len).map(|_| random.next() as u8));
                 file.extend((0..len / group).flat_map(|_| 1e-3f32.to_le_bytes()));
             }
@@ -184,7 +186,7 @@ fn models() -> Vec<(String, Vec<u8>, bool)> {
 }
 
 /// Reads a header, which must not take memory that the file's size does not justify.
-fn parse(file: &[u8], name: &str) -> Result<Header, leap::format::Error> {
+fn parse(file: &[u8], name: &str) -> Result<Header, leap::format::FormatError> {
     let (result, bytes) = counted(|| Header::parse(file));
     assert!(bytes <= 4096, "{name}: {bytes} bytes allocated");
     if let Err(e) = &result {

@@ -2,11 +2,16 @@
 //!
 //! - A module uses only the modules its row of [`LAYERS`] names, and each of them.
 //! - Only `cli` prints or ends the process; only it may hide an error's type.
+//! - No two files use each other, through however many others; files and functions are short.
 //! - Only [`UNSAFE`] modules hold unsafe code, and each block of it says why it is sound.
 //!
 //! Test code (`#[cfg(test)]`) may use every layer and print, as oracles come from anywhere; the
 //! rules for unsafe code hold for it too. Macros are read as they stand, not expanded.
 
+#[path = "layering/circles.rs"]
+mod circles;
+#[path = "layering/size.rs"]
+mod size;
 #[path = "layering/source.rs"]
 mod source;
 
@@ -72,6 +77,17 @@ fn sources_keep_to_their_layers() {
     assert!(files.iter().any(|(path, _)| path == "src/lib.rs"), "no sources found");
     let mut found = violations(&files);
     found.extend(unused(&files));
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn files_are_short_and_use_each_other_in_one_direction() {
+    let mut files = Vec::new();
+    read_sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "src", &mut files);
+    let mut found = size::files_too_long(&files);
+    let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
+    found.extend(circles::circles(shipped(&files)));
+    found.extend(size::functions_too_long(files.iter()));
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 

@@ -8,16 +8,15 @@ mod counting;
 #[path = "common/rings.rs"]
 mod rings;
 
-use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
 
-use counting::allocations;
-use leap::engine::{Engine, Generator, Logits, Options, Request, StopReason, StopStrings};
+use counting::{allocated_bytes, allocations};
+use leap::engine::{Engine, Job, JobEvent, Options, Scheduler, Wants};
 use leap::format::tokenizer::TokenizerFile;
-use leap::internals::model::{KvType, Model};
+use leap::internals::model::{Model, Precision};
 use leap::internals::wire::Dtype;
-use leap::sampler::{Sampler, Sampling};
+use leap::sampler::{Sampler, Sampling, argmax};
 use leap::tokenizer::Tokenizer;
 use rings::Recipe;
 
@@ -26,71 +25,89 @@ const N_TOKENS: usize = 50;
 /// Ids of a text that the demo model knows.
 const PROMPT: [u32; 5] = [4064, 589, 598, 257, 473];
 
-fn engine(model: &Arc<Model>, kv: KvType, threads: usize) -> Engine {
+fn engine(model: &Arc<Model>, kv: Precision, threads: usize) -> Engine {
     let options = Options { kv: Some(kv), threads: Some(threads), ..Options::default() };
     Engine::new(model.clone(), &options).unwrap()
 }
 
 /// Allocations while `Engine::push_batch` and a sampler decode.
-fn by_push_batch(model: &Arc<Model>, kv: KvType, sampling: Sampling) -> usize {
+fn by_push_batch(model: &Arc<Model>, kv: Precision, sampling: Sampling) -> usize {
     let mut engine = engine(model, kv, 2);
-    let mut sampler = Sampler::new(sampling, engine.header().vocab_size);
+    let mut sampler = Sampler::new(engine.header().vocab_size);
     let mut stream = engine.stream().unwrap();
-    let mut next = sampler.sample(engine.push(&mut stream, &PROMPT).unwrap()).unwrap();
+    let mut next = argmax(engine.push(&mut stream, &PROMPT).unwrap()).unwrap();
     let before = allocations();
-    for _ in 0..N_TOKENS {
-        let logits = engine.push_batch(&mut stream, &[next], Logits::Last).unwrap();
-        next = sampler.sample(logits).unwrap();
+    for pos in PROMPT.len()..PROMPT.len() + N_TOKENS {
+        let logits = engine.push_batch(&mut stream, &[next], Wants::Last).unwrap();
+        next = sampler.sample(&sampling, pos, logits).unwrap();
     }
     allocations() - before
 }
 
-/// Allocations between the first text that a generator shows and its last token.
-fn by_generator(model: &Arc<Model>, tokenizer: &Tokenizer, sampling: Sampling) -> usize {
-    let mut engine = engine(model, KvType::F16, 1);
-    let mut stream = engine.stream().unwrap();
-    let sampler = Sampler::new(sampling, engine.header().vocab_size);
+/// Jobs of all lengths, of which none ends before it is counted.
+fn jobs(sampling: Sampling, n: usize) -> Vec<Job> {
     // The first two begin in every other word and never end; the last is never begun.
     let stops = [" the\u{0}", ". ?\u{0}", "\u{0}"].map(str::to_owned).to_vec();
-    let mut generator =
-        Generator::new(tokenizer, sampler, StopStrings::new(stops), engine.ctx_len());
-    let counts: [Cell<usize>; N_TOKENS + 1] = [const { Cell::new(0) }; N_TOKENS + 1];
-    let n_counts = Cell::new(0);
-    let text = RefCell::new(String::with_capacity(4096));
-    let is_interrupted = || {
-        // Asked before the prompt too, when there is no text yet.
-        if !text.borrow().is_empty() && n_counts.get() < counts.len() {
-            counts[n_counts.get()].set(allocations());
-            n_counts.set(n_counts.get() + 1);
+    let job = |n_ids: usize| Job {
+        sampling,
+        n_predict: N_TOKENS + 90,
+        stop_strings: stops.clone(),
+        ..Job::new(PROMPT.iter().copied().cycle().take(n_ids).collect())
+    };
+    (0..n).map(|i| job(PROMPT.len() + 20 * i)).collect()
+}
+
+/// Allocations while `n` jobs of a scheduler decode, and others have their prompts read.
+fn by_scheduler(engine: &mut Engine, tokenizer: &Tokenizer, sampling: Sampling, n: usize) -> usize {
+    let mut scheduler = Scheduler::new(engine, n, Some(tokenizer)).unwrap();
+    let mut n_bytes = 0;
+    let mut steps = |scheduler: &mut Scheduler<'_>, n_steps: usize| {
+        for _ in 0..n_steps {
+            scheduler.step(engine, &mut |_, event| match event {
+                JobEvent::Text(text) => n_bytes += text.len(),
+                event => panic!("{event:?}"),
+            });
         }
-        false
     };
-    let request = Request {
-        prompt: &PROMPT,
-        n_predict: N_TOKENS + 30,
-        stop_ids: &[],
-        starts_text: false,
-        is_interrupted: &is_interrupted,
-    };
-    let outcome = generator.run(&mut engine, &mut stream, &request, &mut |part| {
-        text.borrow_mut().push_str(part);
-    });
-    let outcome = outcome.unwrap();
-    assert_eq!(outcome.reason, StopReason::Length);
-    assert_eq!(n_counts.get(), counts.len(), "{}", text.borrow());
-    counts[N_TOKENS].get() - counts[0].get()
+    for job in jobs(sampling, n) {
+        scheduler.submit(job);
+    }
+    // Threads allocate when they first do something.
+    steps(&mut scheduler, 30);
+    let before = allocations();
+    steps(&mut scheduler, N_TOKENS);
+    let allocated = allocations() - before;
+    assert!(!scheduler.is_idle() && n_bytes > N_TOKENS, "{n_bytes}");
+    allocated
+}
+
+/// Bytes that a job asks for beside its own prompt, stop ids and strings, from when it is submitted
+/// to its end.
+fn bytes_of_a_job(engine: &mut Engine, tokenizer: &Tokenizer, sampling: Sampling) -> usize {
+    let mut scheduler = Scheduler::new(engine, 1, Some(tokenizer)).unwrap();
+    let mut bytes = 0;
+    // The queue has its room from the first one on.
+    for _ in 0..2 {
+        let job = jobs(sampling, 1).remove(0);
+        let before = allocated_bytes();
+        scheduler.submit(job);
+        while !scheduler.is_idle() {
+            scheduler.step(engine, &mut |_, _| {});
+        }
+        bytes = allocated_bytes() - before;
+    }
+    bytes
 }
 
 /// Allocations in all nodes of a ring while it decodes.
 fn by_ring(recipe: &Recipe) -> usize {
     let (mut engine, _workers) = recipe.ring();
-    let mut sampler = Sampler::new(Sampling::GREEDY, engine.header().vocab_size);
     let mut stream = engine.stream().unwrap();
-    let mut next = sampler.sample(engine.push(&mut stream, &PROMPT).unwrap()).unwrap();
+    let mut next = argmax(engine.push(&mut stream, &PROMPT).unwrap()).unwrap();
     let mut decode = |n: usize| {
         for _ in 0..n {
-            let logits = engine.push_batch(&mut stream, &[next], Logits::Last).unwrap();
-            next = sampler.sample(logits).unwrap();
+            let logits = engine.push_batch(&mut stream, &[next], Wants::Last).unwrap();
+            next = argmax(logits).unwrap();
         }
     };
     // Threads allocate when they first do something.
@@ -109,10 +126,22 @@ fn decoding_allocates_nothing() {
     let tokenizer = Tokenizer::new(file).unwrap();
 
     let random = Sampling { temperature: 0.9, top_p: 0.95, top_k: 40, seed: 7 };
-    assert_eq!(by_push_batch(&model, KvType::F32, Sampling::GREEDY), 0);
-    assert_eq!(by_push_batch(&model, KvType::F16, random), 0);
+    assert_eq!(by_push_batch(&model, Precision::F32, Sampling::GREEDY), 0);
+    assert_eq!(by_push_batch(&model, Precision::F16, random), 0);
     for sampling in [Sampling::GREEDY, random, Sampling { top_p: 1.0, top_k: 0, ..random }] {
-        assert_eq!(by_generator(&model, &tokenizer, sampling), 0, "{sampling:?}");
+        for (n_streams, batch) in [(1, 256), (3, 16), (4, 2)] {
+            let options = Options {
+                n_streams: Some(n_streams),
+                batch: Some(batch),
+                threads: Some(1),
+                ..Options::default()
+            };
+            let mut engine = Engine::new(model.clone(), &options).unwrap();
+            let counted = by_scheduler(&mut engine, &tokenizer, sampling, n_streams);
+            assert_eq!(counted, 0, "{sampling:?}, {n_streams} streams");
+            let bytes = bytes_of_a_job(&mut engine, &tokenizer, sampling);
+            assert!((1..1024).contains(&bytes), "a job takes {bytes} bytes");
+        }
     }
     for (is_tcp, has_key) in [(false, false), (false, true), (true, false), (true, true)] {
         let recipe = Recipe {
@@ -124,8 +153,14 @@ fn decoding_allocates_nothing() {
             batch: 16,
             n_streams: 1,
             max_logits: 1,
+            cache: None,
+            own_file: None,
         };
         assert_eq!(by_ring(&recipe), 0, "tcp {is_tcp}, key {has_key}");
+        let many = Recipe { n_streams: 4, max_logits: 4, ..recipe };
+        let (mut engine, _workers) = many.ring();
+        let counted = by_scheduler(&mut engine, &tokenizer, random, 4);
+        assert_eq!(counted, 0, "4 streams, tcp {is_tcp}, key {has_key}");
     }
     // The counter counts.
     let before = allocations();

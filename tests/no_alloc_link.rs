@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use counting::allocations;
 use leap::internals::transport::Endpoint;
-use leap::internals::transport::link::{LinkConfig, State};
-use leap::internals::transport::options::{Options, Place};
+use leap::internals::transport::link::{LinkConfig, LinkState};
+use leap::internals::transport::options::CarrierOptions;
+use leap::internals::transport::place::HostPort;
 use leap::internals::transport::tcp::Tcp;
 use leap::internals::transport::udp::Udp;
 use leap::internals::wire::datagram::FRAME_MAX;
@@ -20,16 +21,15 @@ use leap::internals::wire::seal::Key;
 /// Frames sent while counting, of each length.
 const N_FRAMES: usize = 200;
 
-fn options(layers: (u32, u32), key: Option<Key>, next: Option<Place>) -> Options {
+fn options(layers: (u32, u32), key: Option<Key>, next: Option<HostPort>) -> CarrierOptions {
     let node = RingInfo {
         n_layers: 2,
-        first_layer: layers.0,
-        end_layer: layers.1,
+        wish: Some(layers.0..layers.1),
         is_master: layers.0 == 0,
         ..RingInfo::default()
     };
     let config = LinkConfig::new(node, key, [layers.0 as u8; 32]);
-    Options::new(config, Place::new("127.0.0.1", 0), next)
+    CarrierOptions::new(config, HostPort::new("127.0.0.1", 0), next)
 }
 
 /// Sends frames of `bytes` from `a` to `b` and returns the allocations of both.
@@ -62,16 +62,16 @@ fn allocations_of(a: &mut dyn Endpoint, b: &mut dyn Endpoint, bytes: usize) -> u
 
 fn connect(a: &mut dyn Endpoint, b: &mut dyn Endpoint) {
     let start = Instant::now();
-    while a.links().next.as_ref().is_none_or(|next| *next.state() != State::Up) {
+    while a.links().next.as_ref().is_none_or(|next| *next.state() != LinkState::Up) {
         assert!(start.elapsed() < Duration::from_secs(20), "no link in 20 s");
         a.service(Duration::from_millis(1)).unwrap();
         b.service(Duration::from_millis(1)).unwrap();
     }
 }
 
-fn check(open: fn(Options) -> Box<dyn Endpoint>, key: Option<Key>) {
+fn check(open: fn(CarrierOptions) -> Box<dyn Endpoint>, key: Option<Key>) {
     let mut b = open(options((1, 2), key.clone(), None));
-    let next = Place::new("127.0.0.1", b.local_address().port());
+    let next = HostPort::new("127.0.0.1", b.local_address().port());
     let mut a = open(options((0, 1), key, Some(next)));
     connect(a.as_mut(), b.as_mut());
     for bytes in [64, 16 << 10, FRAME_MAX] {

@@ -2,13 +2,19 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use common::distant::Distant;
+use common::folder::Folder;
 use common::models::{bits, package};
-use common::rings::Recipe;
+use common::rings::{LIMITS, Recipe, work};
+use leap::engine::ring::{WorkerOptions, run_worker};
 use leap::engine::score;
-use leap::engine::{Engine, Generator, Logits, Prompt, Request, StopReason, StopStrings, Streams};
+use leap::engine::{Engine, Options, Wants};
+use leap::format::model::{FileShare, Header};
 use leap::internals::wire::Dtype;
-use leap::sampler::{Sampler, Sampling};
-use leap::tokenizer::Tokenizer;
+use leap::sampler::argmax;
 
 fn recipe(cuts: &[usize]) -> Recipe {
     Recipe {
@@ -20,6 +26,8 @@ fn recipe(cuts: &[usize]) -> Recipe {
         batch: 16,
         n_streams: 1,
         max_logits: 1,
+        cache: None,
+        own_file: None,
     }
 }
 
@@ -27,13 +35,12 @@ fn recipe(cuts: &[usize]) -> Recipe {
 fn run(engine: &mut Engine) -> (Vec<u32>, Vec<Vec<u32>>) {
     let prompt: Vec<u32> = (0..70).map(|i| (i * 53 % 4000) as u32).collect();
     let mut stream = engine.stream().unwrap();
-    let mut sampler = Sampler::new(Sampling::GREEDY, engine.header().vocab_size);
     let (mut tokens, mut all) = (Vec::new(), Vec::new());
     let mut ids = prompt;
     for _ in 0..12 {
         let logits = engine.push(&mut stream, &ids).unwrap();
         all.push(bits(logits));
-        ids = vec![sampler.sample(logits).unwrap()];
+        ids = vec![argmax(logits).unwrap()];
         tokens.push(ids[0]);
     }
     (tokens, all)
@@ -54,6 +61,33 @@ fn rings_give_the_bits_of_one_node() {
     }
 }
 
+/// A device that has its rows elsewhere, and in another form, between two that are CPUs.
+#[test]
+fn another_device_can_be_a_node() {
+    let recipe = Recipe { n_streams: 2, ..recipe(&[1, 3]) };
+    let (mut engine, _workers) =
+        recipe.ring_of(|telling, (share, place), endpoint, is_interrupted| {
+            if telling.index != 1 {
+                return work(telling, (share, place), endpoint, is_interrupted);
+            }
+            let options = WorkerOptions {
+                name: "far",
+                wish: Some(share.share().layers.clone()),
+                limits: LIMITS,
+                prepare: &|_, _| Ok(None),
+                is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
+            };
+            let mut stage = Distant::new(Arc::new(share));
+            run_worker(&mut stage, endpoint, &options, &mut |_| {}).unwrap();
+        });
+    let names: Vec<&str> = engine.ring().unwrap().lines().iter().map(|line| &*line.isa).collect();
+    assert_eq!(names, [names[0], "distant", names[0]]);
+    let wanted = run(&mut recipe.alone());
+    assert!(run(&mut engine) == wanted);
+    engine.resplit(&[0..2, 2..5, 5..6], &recipe.place(0)).unwrap();
+    assert!(run(&mut engine) == wanted);
+}
+
 #[test]
 fn all_logits_of_a_batch_come_back() {
     let recipe = Recipe { max_logits: 16, ..recipe(&[3]) };
@@ -62,7 +96,7 @@ fn all_logits_of_a_batch_come_back() {
         let mut stream = engine.stream().unwrap();
         let batches = ids.chunks(16);
         batches
-            .flat_map(|ids| bits(engine.push_batch(&mut stream, ids, Logits::All).unwrap()))
+            .flat_map(|ids| bits(engine.push_batch(&mut stream, ids, Wants::All).unwrap()))
             .collect()
     };
     let (mut engine, _workers) = recipe.ring();
@@ -98,55 +132,19 @@ fn refused_batches_leave_the_ring_as_it_was() {
     assert!(logits == bits(alone.push(&mut stream, &[1, 2, 3]).unwrap()));
 }
 
-/// The answers to `prompts`, on `n` streams.
-fn answers(engine: &mut Engine, tokenizer: &Tokenizer, prompts: &[&str], n: usize) -> Vec<String> {
-    let (ctx_len, vocab_size) = (engine.ctx_len(), engine.header().vocab_size);
-    let begin = || {
-        let sampler = Sampler::new(Sampling::GREEDY, vocab_size);
-        Generator::new(tokenizer, sampler, StopStrings::new(Vec::new()), ctx_len)
-    };
-    let request = Request {
-        prompt: &[],
-        n_predict: 20,
-        stop_ids: &[],
-        starts_text: false,
-        is_interrupted: &|| false,
-    };
-    let mut ids = prompts.iter().map(|prompt| {
-        let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
-        tokenizer.encode(prompt, &mut ids);
-        Prompt { ids, starts_text: false }
-    });
-    let mut texts = vec![String::new(); prompts.len()];
-    let mut streams = Streams::new(engine, n).unwrap();
-    let result = streams.run(engine, &request, &mut || ids.next(), &begin, &mut |answer| {
-        assert_eq!(answer.outcome.reason, StopReason::Length);
-        texts[answer.index] = answer.text;
-    });
-    result.unwrap();
-    texts
-}
-
+/// Frames number streams and rows in 16 bits; one node alone does not.
 #[test]
-fn streams_side_by_side_answer_as_alone() {
-    let bytes = std::fs::read(package("models/demo.tokenizer.bin")).unwrap();
-    let tokenizer = Tokenizer::from_bytes(&bytes, None).unwrap();
-    let prompts = [
-        "Once upon a time",
-        "The old fox",
-        "One day a girl found",
-        "In the forest",
-        "A small boat",
-    ];
-    let one = recipe(&[]);
-    let wanted = answers(&mut one.alone(), &tokenizer, &prompts, 1);
-    assert!(wanted.iter().all(|text| !text.is_empty()));
-    let many = Recipe { n_streams: 3, max_logits: 3, ..recipe(&[1, 4]) };
-    assert_eq!(answers(&mut many.alone(), &tokenizer, &prompts, 3), wanted);
-    let (mut engine, _workers) = many.ring();
-    assert_eq!(answers(&mut engine, &tokenizer, &prompts, 3), wanted);
-    let (mut engine, _workers) = Recipe { n_streams: 3, max_logits: 3, ..recipe(&[3]) }.ring();
-    assert_eq!(answers(&mut engine, &tokenizer, &prompts, 3), wanted);
+fn more_streams_or_rows_than_frames_can_number_are_refused() {
+    let recipe = recipe(&[2]);
+    for (n_streams, batch) in [(65_536, 1), (65_535, 65_536)] {
+        let options = Options { ctx_len: Some(2), batch: Some(batch), ..recipe.options() };
+        let options = Options { n_streams: Some(n_streams), ..options };
+        let share = recipe.share(0, &(0..2));
+        let endpoint = recipe.endpoint(0, &share);
+        let mut engine = Engine::new(Arc::new(share), &options).unwrap();
+        let error = engine.join(endpoint, recipe.ring_options()).unwrap_err().to_string();
+        assert!(error.contains("65535"), "{error}");
+    }
 }
 
 /// Tokens that a stream is given before the next one begins anew.
@@ -161,7 +159,7 @@ fn nll(engine: &mut Engine, ids: &[u32]) -> f64 {
     for (inputs, targets) in ids.chunks(WINDOW).zip(ids[1..].chunks(WINDOW)) {
         stream.clear();
         for (inputs, targets) in inputs.chunks(batch).zip(targets.chunks(batch)) {
-            let logits = engine.push_batch(&mut stream, inputs, Logits::All).unwrap();
+            let logits = engine.push_batch(&mut stream, inputs, Wants::All).unwrap();
             let rows = logits.chunks_exact(vocab_size).zip(targets);
             sum += rows.map(|(logits, &id)| score::nll(logits, id)).sum::<f64>();
         }
@@ -193,4 +191,111 @@ fn half_precision_on_the_wire_does_not_move_perplexity() {
         let [found, wanted] = [found.exp(), wanted.exp()];
         assert!(moved.abs() < 1e-3, "cuts {cuts:?}: {wanted} in f32, {found} in f16, {moved:+.1e}");
     }
+}
+
+/// Greedy tokens after a prompt with their logits; `change` is called before each.
+fn run_with(
+    engine: &mut Engine,
+    mut change: impl FnMut(&mut Engine, usize),
+) -> (Vec<u32>, Vec<Vec<u32>>) {
+    let mut ids: Vec<u32> = (0..70).map(|i| (i * 53 % 4000) as u32).collect();
+    let mut stream = engine.stream().unwrap();
+    let (mut tokens, mut all) = (Vec::new(), Vec::new());
+    for step in 0..12 {
+        change(engine, step);
+        let logits = engine.push(&mut stream, &ids).unwrap();
+        all.push(bits(logits));
+        ids = vec![argmax(logits).unwrap()];
+        tokens.push(ids[0]);
+    }
+    (tokens, all)
+}
+
+#[test]
+fn a_ring_goes_on_with_other_layers_and_packs_only_what_is_new() {
+    let folder = Folder::new();
+    let recipe = Recipe { cache: Some(folder.path().to_owned()), ..recipe(&[2, 4]) };
+    let wanted = run_with(&mut recipe.alone(), |_, _| {});
+    let (mut engine, workers) = recipe.ring();
+    let is_packed = engine.packed_bytes().is_some();
+    let place = recipe.place(0);
+    let found = run_with(&mut engine, |engine, step| {
+        // Matrices packed and reused: of a layer there are 7, and the master has the classifier.
+        let (split, own, others) = match step {
+            4 => ([0..1, 1..5, 5..6], (0, 8), [Some((14, 14)), Some((0, 7))]),
+            8 => ([0..4, 4..5, 5..6], (14, 15), [Some((0, 7)), None]),
+            _ => return,
+        };
+        let report = engine.resplit(&split, &place).unwrap();
+        let lines = engine.ring().unwrap().lines().iter();
+        let layers = lines.map(|line| line.layers.start as usize..line.layers.end as usize);
+        assert_eq!(layers.collect::<Vec<_>>(), split);
+        if !is_packed {
+            return;
+        }
+        let report = report.unwrap();
+        assert_eq!((report.packed, report.reused), own, "step {step}");
+        for (index, took) in others.into_iter().enumerate() {
+            let layers = &split[index + 1];
+            let wanted = took.map(|(packed, reused)| {
+                format!("Took {{ layers: {layers:?}, packed: {packed}, reused: {reused} }}")
+            });
+            let told = workers.told(index + 1);
+            let took = told.into_iter().find(|what| what.starts_with("Took"));
+            assert_eq!(took, wanted, "step {step}, node {}", index + 1);
+        }
+    });
+    assert!(found == wanted);
+}
+
+/// The demo model's layers `layers` in a file, for one node of a ring.
+fn part(folder: &Folder, layers: std::ops::Range<usize>) -> std::path::PathBuf {
+    let whole = std::fs::read(package("models/demo.bin")).unwrap();
+    let header = Header::parse(&whole).unwrap();
+    let fingerprint = header.fingerprint(&whole);
+    let share = FileShare { layers, has_ends: false, fingerprint };
+    let part = Header { share: Some(share), ..header.clone() };
+    let mut file = part.emit().to_vec();
+    let mut crcs = Vec::new();
+    for tensor in part.tensors() {
+        let from = header.tensors().find(|from| from.id == tensor.id).unwrap();
+        let bytes = &whole[from.offset as usize..][..from.bytes as usize];
+        crcs.extend(crc32fast::hash(bytes).to_le_bytes());
+        file.extend_from_slice(bytes);
+    }
+    file.extend(crcs);
+    folder.write("part.bin", file)
+}
+
+#[test]
+fn a_node_that_lacks_layers_is_named_and_the_ring_goes_on_as_before() {
+    let folder = Folder::new();
+    let own_file = Some((1, part(&folder, 1..4)));
+    let recipe = Recipe { own_file, ..recipe(&[2, 4]) };
+    let wanted = run_with(&mut recipe.alone(), |_, _| {});
+    let (mut engine, workers) = recipe.ring();
+    let place = recipe.place(0);
+    let found = run_with(&mut engine, |engine, step| {
+        let refused = match step {
+            3 => [0..1, 1..5, 5..6],
+            5 => [0..1, 1..4, 4..7],
+            // What the file holds it can take.
+            7 => {
+                engine.resplit(&[0..1, 1..4, 4..6], &place).unwrap();
+                return;
+            }
+            _ => return,
+        };
+        let error = engine.resplit(&refused, &place).unwrap_err().to_string();
+        let wanted = match step {
+            3 => "node1 is to have layers 1..5, and its file holds 1..4; give it the whole model",
+            _ => "layers 0..1, 1..4, 4..7 are no split of 0..6 over 3 nodes",
+        };
+        assert!(error.contains(wanted), "{error}");
+        if step == 3 {
+            let told = workers.told(1);
+            assert!(told.iter().any(|what| what.contains(wanted)), "{told:?}");
+        }
+    });
+    assert!(found == wanted);
 }

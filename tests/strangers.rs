@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::folder::Folder;
 use common::leap;
-use leap::internals::wire::datagram::{HEADER_LEN, Header, Kind};
+use leap::internals::wire::datagram::{DatagramHeader, DatagramKind, HEADER_LEN};
 use leap::internals::wire::hello::{
     HELLO_LEN, Hello, Nonce, PROTOCOL, REFUSE_LEN, Refusal, Refuse, RingInfo, WELCOME_LEN, Welcome,
     name,
@@ -26,11 +26,11 @@ const KEY: &str = "8f1ac3570b9e24d6e17f3302c64bd98a5ee0713c2fa84916b7d20c85f36e4
 /// Far more than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn datagram(kind: Kind, session: u64, payload: &[u8]) -> Vec<u8> {
+fn datagram(kind: DatagramKind, session: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_LEN + payload.len()];
     let (raw, body) = bytes.split_first_chunk_mut().unwrap();
     body.copy_from_slice(payload);
-    Header::control(kind, session, 1, payload.len()).emit_for(raw, body);
+    DatagramHeader::control(kind, session, 1, payload.len()).emit_for(raw, body);
     bytes
 }
 
@@ -43,7 +43,7 @@ fn greetings() -> Vec<Vec<u8>> {
             Hello { protocol, has_key, instance: 1, nonce, resume: 0, node, greeting: [1; 48] };
         let mut payload = [0; HELLO_LEN];
         hello.emit(&mut payload);
-        datagram(Kind::Hello, 0, &payload)
+        datagram(DatagramKind::Hello, 0, &payload)
     };
     vec![greeting(PROTOCOL, false), greeting(PROTOCOL, true), greeting(PROTOCOL + 7, true)]
 }
@@ -53,7 +53,7 @@ fn answers(hello_nonce: Nonce) -> Vec<Vec<u8>> {
     let refuse = |refusal| {
         let mut payload = [0; REFUSE_LEN];
         Refuse { hello_nonce, refusal, name: name("false"), tag: [1; 16] }.emit(&mut payload);
-        datagram(Kind::Refuse, 0, &payload)
+        datagram(DatagramKind::Refuse, 0, &payload)
     };
     let welcome = |has_key| {
         let node = RingInfo { name: name("false"), n_layers: 6, ..RingInfo::default() };
@@ -61,7 +61,7 @@ fn answers(hello_nonce: Nonce) -> Vec<Vec<u8>> {
         let mut payload = [0; WELCOME_LEN];
         Welcome { has_key, n_banks: 4, instance, hello_nonce, nonce, node, answer, tag }
             .emit(&mut payload);
-        datagram(Kind::Welcome, 5, &payload)
+        datagram(DatagramKind::Welcome, 5, &payload)
     };
     let model = Refusal::Model { prev: 1, next: 2 };
     vec![refuse(model), refuse(Refusal::KeyUnwanted), welcome(false), welcome(true)]
@@ -163,13 +163,14 @@ fn check(transport: &str, ports: [u16; 2], pester: fn(SocketAddr, SocketAddr, &d
     let mut waiting = Node::start(&words, &key, [master, next], &out, &err);
     let start = Instant::now();
     let told = || fs::read_to_string(&err).unwrap();
+    let speaks = format!("speaks protocol {}", PROTOCOL + 7);
     // One for each greeting, and for each answer but the one that only a forger gives.
     let wanted = [
         "a node at 127.",
         "stray at 127.",
         "only this node has a key",
         "their keys differ; give all nodes the same --key",
-        "speaks protocol 9",
+        &speaks,
         "false at 127.79.",
         "refuses this node: only this node has a key",
         "is refused: only this node has a key",

@@ -14,14 +14,14 @@ use argh::{ArgsInfo, FromArgs};
 use super::checkpoint::load_failure;
 use super::weights::{self, Words};
 use super::{Failure, key, note, options};
-use crate::engine::{Cache, Engine, Huge, Options};
+use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
 use crate::format::model::Weights;
 use crate::model::{Model, Shape};
 use crate::sys::cpu;
-use crate::transport::options::Place;
+use crate::transport::place::HostPort;
 use machine::Machine;
 use model::What;
-use table::Table;
+use table::BenchTable;
 
 /// Measures this machine, and how near to its limits a model runs.
 #[derive(ArgsInfo, FromArgs)]
@@ -56,10 +56,10 @@ pub(super) struct Bench {
     huge: Huge,
     /// measure links to the node HOST[:PORT] that runs --link-server; self: within this one
     #[argh(option, from_str_fn(link::place))]
-    link: Option<Place>,
+    link: Option<HostPort>,
     /// answer --link of other nodes at this HOST[:PORT]
     #[argh(option, from_str_fn(link::place))]
-    link_server: Option<Place>,
+    link_server: Option<HostPort>,
     /// file with the links' key, as for `leap run`
     #[argh(option)]
     key: Option<PathBuf>,
@@ -102,7 +102,7 @@ impl Bench {
         let isa = options::isa_from_environment()?;
         let kernels = Engine::kernels(model.as_deref(), isa).map_err(options::engine_failure)?;
         let workload = model.as_deref().map_or(Vec::new(), |model| self.workload(model));
-        let mut table = Table::new(self.json);
+        let mut table = BenchTable::new(self.json);
         if let Some(path) = &self.model {
             table.start(&start::measure(path, &self.cache, isa)?)?;
         }
@@ -126,7 +126,7 @@ impl Bench {
         let key = self.key.as_deref().map(key::read).transpose()?;
         match (&self.link, &self.link_server) {
             (Some(server), None) => {
-                let mut table = Table::new(self.json);
+                let mut table = BenchTable::new(self.json);
                 link::measure(server, key.as_ref(), |figures| table.link(&figures))
             }
             (None, Some(listen)) => link::serve(listen, key.as_ref(), note),
@@ -197,7 +197,8 @@ impl Bench {
 
     /// A made-up model has no file to pack beside: its packed weights stay in memory.
     fn pack(&self, engine: &mut Engine) -> Result<(), Failure> {
-        let place = if self.shape.is_some() { &Cache::Auto } else { &self.cache };
-        weights::prepare(engine, self.model.as_deref(), (place, self.huge), Words::Progress)
+        let cache = if self.shape.is_some() { Cache::Auto } else { self.cache.clone() };
+        let place = WeightsPlace { model: self.model.clone(), cache, huge: self.huge };
+        weights::prepare(engine, &place, Words::Progress)
     }
 }

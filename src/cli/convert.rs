@@ -13,7 +13,7 @@ use super::checkpoint::Checkpoint;
 use super::progress;
 use super::{Failure, note};
 use crate::export::tokenizer::{self as import, ImportedTokenizer};
-use crate::export::{Blame, Error, Options, Plan, Progress, Vocabulary};
+use crate::export::{Blame, ExportError, ExportOptions, ExportPlan, ExportProgress, Vocabulary};
 use crate::format::model::Weights;
 use crate::format::tokenizer::fingerprint;
 use crate::sys::file::AtomicFile;
@@ -41,13 +41,13 @@ pub(super) fn weights(version: u32, group: usize) -> Result<Weights, Failure> {
 /// are.
 pub(super) fn open(
     checkpoint: &Checkpoint,
-    options: &Options,
+    options: &ExportOptions,
     keeps_groups: bool,
-) -> Result<Plan, Failure> {
+) -> Result<ExportPlan, Failure> {
     match checkpoint {
-        Checkpoint::Folder(dir) => Plan::open(dir, options).map_err(failure),
+        Checkpoint::Folder(dir) => ExportPlan::open(dir, options).map_err(failure),
         Checkpoint::Gguf(file) => {
-            let mut plan = Plan::open_gguf(file, options).map_err(failure)?;
+            let mut plan = ExportPlan::open_gguf(file, options).map_err(failure)?;
             if keeps_groups {
                 plan.keep_groups().map_err(failure)?;
             }
@@ -59,7 +59,7 @@ pub(super) fn open(
 /// Takes over what the checkpoint's tokenizer says, and returns its `tokenizer.bin`; `None` if it
 /// has none.
 pub(super) fn tokenizer(
-    plan: &mut Plan,
+    plan: &mut ExportPlan,
     source: &Path,
     is_quiet: bool,
 ) -> Result<Option<Vec<u8>>, Failure> {
@@ -83,9 +83,9 @@ pub(super) fn tokenizer(
 }
 
 /// Writes the model file, and shows how far it is unless `is_quiet`.
-pub(super) fn write_model(plan: &Plan, out: &Path, is_quiet: bool) -> Result<u64, Failure> {
-    let mut shown = progress::Progress::new("converting", is_quiet);
-    let result = plan.write(out, |Progress { done_bytes, total_bytes }| {
+pub(super) fn write_model(plan: &ExportPlan, out: &Path, is_quiet: bool) -> Result<u64, Failure> {
+    let mut shown = progress::ProgressLine::new("converting", is_quiet);
+    let result = plan.write(out, |ExportProgress { done_bytes, total_bytes }| {
         shown.update(done_bytes, total_bytes);
         match signal::interrupted() {
             0 => ControlFlow::Continue(()),
@@ -106,7 +106,7 @@ pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// Sorts what ended a conversion under its exit code.
-pub(super) fn failure(error: Error) -> Failure {
+pub(super) fn failure(error: ExportError) -> Failure {
     match error.blame() {
         Blame::Input => Failure::input(&error),
         Blame::Request => Failure::Usage(error.to_string()),
@@ -155,7 +155,7 @@ fn lock(folder: &Path, is_quiet: bool) -> Result<Option<File>, Failure> {
         }
         let is_locked = folder.lock().is_ok();
         if !is_locked && signal::interrupted() > 0 {
-            return Err(failure(Error::Interrupted));
+            return Err(failure(ExportError::Interrupted));
         }
     }
     Ok(Some(folder))
@@ -192,7 +192,7 @@ impl Kept {
         let start = Instant::now();
         let (source, model) = (checkpoint.path().display(), self.model.display());
         let weights = weights(wanted.version, 64)?;
-        let options = Options { weights, ctx: None, verify: false };
+        let options = ExportOptions { weights, ctx: None, verify: false };
         let mut plan = open(checkpoint, &options, true)?;
         let tokenizer = tokenizer(&mut plan, checkpoint.path(), wanted.is_quiet)?;
         if tokenizer.is_none() && wanted.needs_tokenizer {

@@ -14,13 +14,13 @@ use argh::{ArgsInfo, FromArgs};
 use super::bench::machine;
 use super::weights;
 use super::{Failure, model_files, note, options, print};
-use crate::engine::{Cache, Engine, Options};
+use crate::engine::{Cache, Engine, Options, WeightsPlace};
 use crate::kernels::Kernels;
 use crate::pool::Pool;
 use crate::ring::PORT_DEFAULT;
 use crate::sys::cpu;
 use crate::sys::tree::Tree;
-use finding::{Finding, State};
+use finding::{Finding, FindingState};
 
 /// Memory read to measure bandwidth: more than caches hold, and quick on a slow board.
 const PROBE_BYTES: u64 = 256 << 20;
@@ -64,7 +64,7 @@ impl Doctor {
             note("leap: what a board of a ring needs as well: leap doctor --ring");
         }
         let count = |state| findings.iter().filter(|finding| finding.state == state).count();
-        match (count(State::Bad), count(State::Slow)) {
+        match (count(FindingState::Bad), count(FindingState::Slow)) {
             (0, 0) => {}
             (0, slow) => {
                 note(&format!("leap: fit, but slower than it could be: {}", findings_of(slow)))
@@ -108,7 +108,7 @@ impl Doctor {
         kernels: &Kernels,
         fast: &[usize],
     ) -> Result<Vec<Finding>, Failure> {
-        let loaded = engine.map(|engine| engine.transformer().model());
+        let loaded = engine.map(|engine| engine.model());
         let ctx_len = |max: usize| self.ctx.unwrap_or(max.min(crate::engine::CTX_LEN_DEFAULT));
         let file_bytes = self.model.as_deref().and_then(|path| fs::metadata(path).ok());
         let wanted = loaded.zip(file_bytes).map(|(model, file)| model::Wanted {
@@ -121,7 +121,9 @@ impl Doctor {
         let mut findings =
             vec![model::memory(tree, wanted), model::bandwidth(read, pool.threads(), loaded)];
         if let (Some(engine), Some(path)) = (engine, &self.model) {
-            let cache = engine.cache_file(Some(path), &self.cache);
+            let (model, cache) = (Some(path.clone()), self.cache.clone());
+            let place = WeightsPlace { model, cache, ..WeightsPlace::default() };
+            let cache = engine.cache_file(&place);
             findings.push(model::cache(engine, path, cache.as_deref()));
         }
         Ok(findings)

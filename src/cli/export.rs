@@ -9,7 +9,7 @@ use argh::{ArgsInfo, FromArgs};
 
 use super::checkpoint::Checkpoint;
 use super::{Failure, convert, model_files, note};
-use crate::export::{Options, Packing, Plan, Rows};
+use crate::export::{ExportOptions, ExportPlan, Packing, QuantisedRows};
 use crate::format::model::Weights;
 use crate::kernels::{Isa, PACKED_GROUP_MAX};
 use crate::sys::signal;
@@ -106,7 +106,7 @@ impl Export {
         if is_free { common } else { own }
     }
 
-    fn options(&self) -> Result<Options, Failure> {
+    fn options(&self) -> Result<ExportOptions, Failure> {
         let group = self.group_size.unwrap_or(64);
         let weights = convert::weights(self.version, group)?;
         if self.ctx == Some(0) {
@@ -116,10 +116,10 @@ impl Export {
             let problem = "--isa is for int8 and 4-bit weights: --version 2 or 3";
             return Err(Failure::Usage(problem.to_owned()));
         }
-        Ok(Options { weights, ctx: self.ctx, verify: self.verify })
+        Ok(ExportOptions { weights, ctx: self.ctx, verify: self.verify })
     }
 
-    fn summary(&self, plan: &Plan, bytes: u64, seconds: f64) -> String {
+    fn summary(&self, plan: &ExportPlan, bytes: u64, seconds: f64) -> String {
         let weights = plan.header().weights;
         let packed = self.isa.map_or(String::new(), |isa| format!(", packed for {}", isa.name()));
         format!(
@@ -143,16 +143,16 @@ fn packable_isa(name: &str) -> Result<Isa, String> {
 }
 
 /// Has `plan` pack matrices for the kernels of `isa`, which this CPU need not have.
-fn pack_for(plan: &mut Plan, isa: Isa) -> Result<(), Failure> {
+fn pack_for(plan: &mut ExportPlan, isa: Isa) -> Result<(), Failure> {
     let Some(layout) = isa.layout() else { return Ok(()) };
     let group = plan.header().weights.group().unwrap_or(0);
     if group > PACKED_GROUP_MAX {
         let problem = format!("--isa packs groups of up to {PACKED_GROUP_MAX}, not of {group}");
         return Err(Failure::Usage(problem));
     }
-    let pack = move |rows: Rows<'_>, out: &mut [u8]| match rows {
-        Rows::Q8(w) => layout.pack_q8(w, out),
-        Rows::Q4(w) => layout.pack_q4(w, out),
+    let pack = move |rows: QuantisedRows<'_>, out: &mut [u8]| match rows {
+        QuantisedRows::Q8(w) => layout.pack_q8(w, out),
+        QuantisedRows::Q4(w) => layout.pack_q4(w, out),
     };
     let (layout, panel_rows) = (layout.id(), layout.panel_rows());
     plan.set_packing(Packing { layout, panel_rows, pack: Box::new(pack) }).map_err(convert::failure)

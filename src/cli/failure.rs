@@ -21,7 +21,7 @@ pub(super) enum Failure {
     /// number.
     Runtime(String),
     /// A signal cut the answer short, which needs no words: 128 and its number.
-    Stopped,
+    Interrupted,
     /// The command line cannot be followed: exit code 2.
     Usage(String),
     /// A file given as input is bad: exit code 3.
@@ -58,10 +58,10 @@ impl Failure {
 
     /// Prints the message to stderr and returns the exit code.
     pub(super) fn report(self) -> ExitCode {
-        let stopped = signal::stopped_by().and_then(|signal| u8::try_from(signal).ok());
+        let stopped = signal::interrupted_by().and_then(|signal| u8::try_from(signal).ok());
         let runtime = stopped.map_or(1, |signal| SIGNAL_BASE.saturating_add(signal));
         let (message, code) = match self {
-            Failure::Stopped => return ExitCode::from(runtime),
+            Failure::Interrupted => return ExitCode::from(runtime),
             Failure::Runtime(message) => (message, runtime),
             Failure::Usage(message) => (message, 2),
             Failure::Input(message) => (message, 3),

@@ -8,10 +8,11 @@ use argh::{ArgsInfo, FromArgs};
 use super::Failure;
 use super::checkpoint::Checkpoint;
 use super::json_object::JsonObject;
-use crate::format::Error;
-use crate::format::model::{self, Header, Packed, Part, RopeScaling, TensorKind};
-use crate::format::tokenizer::{Kind, TokenKind, TokenizerFile, fingerprint};
+use crate::format::FormatError;
+use crate::format::model::{self, FileShare, Header, Packed, RopeScaling, TensorKind};
+use crate::format::tokenizer::{TokenKind, TokenizerFile, TokenizerKind, fingerprint};
 use crate::kernels::Isa;
+use crate::model::cached_layers;
 use crate::pack;
 use crate::sys::map::Map;
 
@@ -50,7 +51,7 @@ impl Info {
         super::print(&if self.json { as_json(&rows) } else { as_table(&rows) })
     }
 
-    fn model(&self, bytes: &[u8]) -> Result<Vec<Row>, Error> {
+    fn model(&self, bytes: &[u8]) -> Result<Vec<Row>, FormatError> {
         let header = Header::parse(bytes)?;
         let mut rows = describe(&header, bytes.len());
         if self.verify {
@@ -74,13 +75,16 @@ impl Info {
         let mut offsets: Vec<u64> = summary.entries.iter().map(|entry| entry.offset).collect();
         offsets.sort_unstable();
         offsets.dedup();
-        let (first, end) = summary.identity.layers;
+        let (layers, has_ends) = cached_layers(summary.entries.iter().map(|entry| entry.key));
+        let layers: Vec<String> =
+            layers.iter().map(|l| format!("{}..{}", l.start, l.end)).collect();
+        let ends = if has_ends { ", and the classifier" } else { "" };
         let mut rows = vec![
             text("file", "packed weights"),
             text("layout", &format!("{:#06x}", summary.identity.layout)),
             number("order", f64::from(summary.identity.order)),
             text("model", &format!("{:016x}", summary.identity.fingerprint)),
-            text("layers", &format!("{first} to {end}, the last not included")),
+            text("layers", &format!("{}{ends}", layers.join(", "))),
             number("tensors", summary.entries.len() as f64),
             number("duplicates", (summary.entries.len() - offsets.len()) as f64),
             number("file_bytes", bytes.len() as f64),
@@ -92,12 +96,12 @@ impl Info {
         Ok(rows)
     }
 
-    fn tokenizer(&self, bytes: &[u8]) -> Result<Vec<Row>, Error> {
+    fn tokenizer(&self, bytes: &[u8]) -> Result<Vec<Row>, FormatError> {
         let file = TokenizerFile::parse(bytes, None)
-            .map_err(|e| Error::Unsupported(format!("no model, and as a tokenizer: {e}")))?;
+            .map_err(|e| FormatError::Unsupported(format!("no model, and as a tokenizer: {e}")))?;
         let kind = match file.kind {
-            Kind::ByteLevel => "byte-level BPE",
-            Kind::SentencePiece => "SentencePiece BPE",
+            TokenizerKind::ByteLevel => "byte-level BPE",
+            TokenizerKind::SentencePiece => "SentencePiece BPE",
         };
         let special = file.vocab.iter().filter(|(_, _, kind)| *kind == TokenKind::Control).count();
         Ok(vec![
@@ -196,7 +200,7 @@ fn packed_for(header: &Header) -> String {
 }
 
 fn layers_held(header: &Header) -> String {
-    let Some(Part { layers, has_ends, .. }) = &header.part else { return "all".to_owned() };
+    let Some(FileShare { layers, has_ends, .. }) = &header.share else { return "all".to_owned() };
     let ends = if *has_ends { ", with embedding and classifier" } else { "" };
     format!("{}..{}{ends}", layers.start, layers.end)
 }

@@ -23,6 +23,7 @@ mod logger;
 mod manual;
 mod model_files;
 mod options;
+mod output;
 mod pack;
 mod progress;
 mod run;
@@ -32,27 +33,27 @@ mod weights;
 mod words;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 use argh::{ArgsInfo, CommandInfoWithArgs, FromArgs};
-use failure::Failure;
+
+pub(in crate::cli) use failure::Failure;
+pub(in crate::cli) use output::{counted, note, print, stdout_failure, warn};
 use words::Asked;
 
-use crate::format::printable;
-use crate::sys::{heap, memory, signal};
+use crate::sys::{memory, signal};
 
 /// Runs Llama-architecture language models on edge boards.
 #[derive(ArgsInfo, FromArgs)]
 struct Leap {
     #[argh(subcommand)]
-    command: Command,
+    command: AnyCommand,
 }
 
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one of it, in a box")]
-enum Command {
+enum AnyCommand {
     Run(run::Run),
     #[cfg(feature = "tools")]
     Export(export::Export),
@@ -67,21 +68,21 @@ enum Command {
     Completions(completions::Completions),
 }
 
-impl Command {
+impl AnyCommand {
     fn execute(self) -> Result<(), Failure> {
         match self {
             #[cfg(feature = "tools")]
-            Command::Export(export) => export.execute(),
-            Command::Run(run) => run.execute(),
-            Command::Info(info) => info.execute(),
-            Command::Bench(bench) => bench.execute(),
-            Command::Pack(pack) => pack.execute(),
-            Command::Doctor(doctor) => doctor.execute(),
-            Command::Completions(completions) => completions.execute(),
+            AnyCommand::Export(export) => export.execute(),
+            AnyCommand::Run(run) => run.execute(),
+            AnyCommand::Info(info) => info.execute(),
+            AnyCommand::Bench(bench) => bench.execute(),
+            AnyCommand::Pack(pack) => pack.execute(),
+            AnyCommand::Doctor(doctor) => doctor.execute(),
+            AnyCommand::Completions(completions) => completions.execute(&commands()),
             #[cfg(feature = "tools")]
-            Command::Tokenizer(tokenizer) => tokenizer.execute(),
+            AnyCommand::Tokenizer(tokenizer) => tokenizer.execute(),
             #[cfg(feature = "tools")]
-            Command::Eval(eval) => eval.execute(),
+            AnyCommand::Eval(eval) => eval.execute(),
         }
     }
 }
@@ -91,14 +92,13 @@ const UNREADABLE_FILE: &str =
     "leap: a file in use could not be read: its disk failed, or somebody shortened it\n";
 
 /// What is said when the system refuses memory that nothing can go on without.
-const OUT_OF_MEMORY: &str = "leap: out of memory, or of what `ulimit -v` allows: a smaller --ctx, \
+pub const OUT_OF_MEMORY: &str = "leap: out of memory, or of what `ulimit -v` allows: a smaller --ctx, \
      --batch or --streams needs less\n";
 
 /// Parses `args` (program name first), runs the command and returns its exit code:
 /// 0 done, 1 failed at run time, 2 bad usage, 3 bad input file, 4 ring lost; 128 and its number if
 /// a signal cut something short.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    heap::explain_exhaustion(OUT_OF_MEMORY, 1);
     if let Err(bytes) = memory::ensure_stack() {
         let kib = bytes >> 10;
         let what = format!("the stack is limited to {kib} KiB: `ulimit -s 1024` gives enough");
@@ -108,7 +108,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let _ = signal::explain_bus_errors(UNREADABLE_FILE, 1);
     let result = start_log().and_then(|()| parse(args)).and_then(|parsed| match parsed {
         Parsed::Help(text) => print(&text),
-        Parsed::Command(command) => command.execute(),
+        Parsed::AnyCommand(command) => command.execute(),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -131,7 +131,7 @@ fn start_log() -> Result<(), Failure> {
 }
 
 enum Parsed {
-    Command(Box<Command>),
+    AnyCommand(Box<AnyCommand>),
     Help(String),
 }
 
@@ -158,7 +158,7 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
     };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match Leap::from_args(&["leap"], &words) {
-        Ok(leap) => Ok(Parsed::Command(Box::new(leap.command))),
+        Ok(leap) => Ok(Parsed::AnyCommand(Box::new(leap.command))),
         Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
         Err(exit) => {
             let problem = exit.output.trim_end().replace('\n', " ");
@@ -170,34 +170,4 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
 /// What commands there are, and their options.
 fn commands() -> Vec<CommandInfoWithArgs> {
     Leap::get_args_info().commands.into_iter().map(|command| command.command).collect()
-}
-
-/// Tells the user something on stderr that is not part of the text.
-fn note(text: &str) {
-    let lines: Vec<String> = text.split('\n').map(printable).collect();
-    // A closed stderr leaves nobody to tell.
-    let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
-}
-
-/// Warns the user on stderr.
-fn warn(text: &str) {
-    note(&format!("leap: warning: {text}"));
-}
-
-/// Writes `text` to stdout; a reader that went away is not a failure.
-fn print(text: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|e| stdout_failure(&e)),
-    }
-}
-
-fn stdout_failure(error: &std::io::Error) -> Failure {
-    Failure::Runtime(format!("cannot write to stdout: {error}"))
-}
-
-/// `1 token`, `2 tokens`.
-fn counted(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

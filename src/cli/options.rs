@@ -5,14 +5,14 @@ use super::{Failure, counted, warn};
 use crate::arena::Exhausted;
 use crate::engine::EngineError;
 use crate::kernels::Isa;
-use crate::model::{KvType, StartError};
+use crate::model::{Precision, StartError};
 use crate::sys::cpu;
 
 /// `f16` or `f32`.
-pub(super) fn kv_type(value: &str) -> Result<KvType, String> {
+pub(super) fn kv_type(value: &str) -> Result<Precision, String> {
     match value {
-        "f16" => Ok(KvType::F16),
-        "f32" => Ok(KvType::F32),
+        "f16" => Ok(Precision::F16),
+        "f32" => Ok(Precision::F32),
         _ => Err(format!("{value:?} is neither f16 nor f32")),
     }
 }

@@ -6,7 +6,7 @@ use argh::{ArgsInfo, FromArgs};
 
 use super::weights;
 use super::{Failure, model_files, note, options};
-use crate::engine::{Cache, Engine, Options};
+use crate::engine::{Cache, Engine, Options, WeightsPlace};
 use crate::sys::signal;
 
 /// Builds the packed-weight cache of a model, so that its first start is quick too.
@@ -36,21 +36,21 @@ impl Pack {
         };
         let mut engine = Engine::new(model_files::open_whole(&self.model)?.into(), &options)
             .map_err(options::engine_failure)?;
-        if engine.transformer().packed_in_model().is_some() {
-            let (model, isa) = (self.model.display(), engine.transformer().kernels().isa().name());
+        if engine.model().packed_for().is_some() {
+            let (model, isa) = (self.model.display(), engine.isa().name());
             note(&format!("leap: {model} is packed for {isa} kernels already; nothing to do"));
             return Ok(());
         }
-        if engine.transformer().packed_bytes().is_none() {
-            let isa = engine.transformer().kernels().isa().name();
+        if engine.packed_bytes().is_none() {
+            let isa = engine.isa().name();
             let weights = engine.header().weights;
             return Err(Failure::Usage(format!("{isa} kernels use {weights} weights unpacked")));
         }
-        let path = match &self.cache {
-            Cache::Auto => engine.cache_file_beside(&self.model),
-            Cache::At(path) => engine.cache_file_at(path, Some(&self.model)),
-            Cache::Off => return Err(Failure::Usage("nothing to do with --cache off".to_owned())),
-        };
-        weights::pack_into(&mut engine, &self.model, (&self.cache, &path))
+        let place =
+            WeightsPlace { model: Some(self.model), cache: self.cache, ..WeightsPlace::default() };
+        match engine.cache_file_for_any(&place) {
+            Some(path) => weights::pack_into(&mut engine, &place, &path),
+            None => Err(Failure::Usage("nothing to do with --cache off".to_owned())),
+        }
     }
 }

@@ -13,7 +13,7 @@ const QUICK: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Some work, until it is dropped.
-pub(super) struct Progress {
+pub(super) struct ProgressLine {
     /// What it does: "packing weights".
     what: &'static str,
     pace: Pace,
@@ -23,10 +23,10 @@ pub(super) struct Progress {
     bar: Option<indicatif::ProgressBar>,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Begins with work of which nothing is said if `is_quiet`.
-    pub(super) fn new(what: &'static str, is_quiet: bool) -> Progress {
-        Progress {
+    pub(super) fn new(what: &'static str, is_quiet: bool) -> ProgressLine {
+        ProgressLine {
             what,
             pace: Pace { start: Instant::now(), told: None },
             is_quiet,
@@ -80,7 +80,7 @@ impl Progress {
 }
 
 #[cfg(feature = "tools")]
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

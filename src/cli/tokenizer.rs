@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Failure, note};
 use crate::export::tokenizer as import;
-use crate::format::tokenizer::{Kind, TokenizerFile};
+use crate::format::tokenizer::{TokenizerFile, TokenizerKind};
 use crate::sys::file::AtomicFile;
 use crate::tokenizer as text;
 
@@ -76,8 +76,8 @@ impl Tokenizer {
         out.write_all(&file.to_bytes()).map_err(failed)?;
         out.commit().map_err(failed)?;
         let kind = match tokenizer.kind() {
-            Kind::ByteLevel => "byte-level BPE",
-            Kind::SentencePiece => "SentencePiece BPE",
+            TokenizerKind::ByteLevel => "byte-level BPE",
+            TokenizerKind::SentencePiece => "SentencePiece BPE",
         };
         let (path, n_vocab) = (output.display(), tokenizer.vocab_len());
         let chat = tokenizer.chat_template().name();
@@ -116,7 +116,7 @@ impl Tokenizer {
                 return Err(format!("id {id} is not in the vocabulary of {n_vocab}"));
             }
             // tiktoken writes out its special tokens, SentencePiece leaves them out.
-            let shows = self.special || tokenizer.kind() == Kind::ByteLevel;
+            let shows = self.special || tokenizer.kind() == TokenizerKind::ByteLevel;
             return Ok(tokenizer.decode(&ids, shows).into());
         }
         let line: String =

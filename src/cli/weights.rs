@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::{Failure, note, warn};
-use crate::engine::{Cache, Engine, Huge, Preparing};
+use crate::engine::{Cache, Engine, Huge, Listener, Preparing, WeightsPlace};
 use crate::model::{CheckError, PackError, PackReport};
 use crate::sys::signal;
 
@@ -44,24 +44,30 @@ pub(super) enum Words {
 /// As [`Engine::prepare`], and tells the user of it.
 pub(super) fn prepare(
     engine: &mut Engine,
-    model: Option<&Path>,
-    (cache, huge): (&Cache, Huge),
+    place: &WeightsPlace,
     words: Words,
 ) -> Result<(), Failure> {
     let teller = Teller::new(words);
-    let prepared = engine.prepare(model, (cache, huge), &|what| teller.tell(what));
-    prepared.map_err(|e| failure(model, &e))
+    let tell = |what: Preparing<'_>| teller.tell(what);
+    let prepared = engine.prepare(place, listener(&tell));
+    prepared.map(|_| ()).map_err(|e| failure(place.model.as_deref(), &e))
 }
 
 /// As [`Engine::pack_into`].
 pub(super) fn pack_into(
     engine: &mut Engine,
-    model: &Path,
-    place: (&Cache, &Path),
+    place: &WeightsPlace,
+    path: &Path,
 ) -> Result<(), Failure> {
     let teller = Teller::new(Words::All);
-    let packed = engine.pack_into(place, &|what| teller.tell(what));
-    packed.map_err(|e| failure(Some(model), &e))
+    let tell = |what: Preparing<'_>| teller.tell(what);
+    let packed = engine.pack_into(place, path, listener(&tell));
+    packed.map_err(|e| failure(place.model.as_deref(), &e))
+}
+
+/// Tells, until a signal ends the work.
+pub(super) fn listener<'a>(tell: &'a dyn Fn(Preparing<'_>)) -> Listener<'a> {
+    Listener { tell, is_interrupted: &|| signal::interrupted() != 0 }
 }
 
 /// Says how the weights' preparation goes.
@@ -69,24 +75,23 @@ struct Teller {
     start: Instant,
     words: Words,
     /// Until the work is done.
-    progress: RefCell<Option<Progress>>,
+    progress: RefCell<Option<ProgressLine>>,
 }
 
 impl Teller {
     fn new(words: Words) -> Teller {
-        let progress = Progress::new("packing weights", words == Words::None);
+        let progress = ProgressLine::new("packing weights", words == Words::None);
         Teller { start: Instant::now(), words, progress: RefCell::new(Some(progress)) }
     }
 
-    /// Tells, unless the user does not want to know; whether to go on.
-    fn tell(&self, what: Preparing<'_>) -> bool {
+    /// Tells, unless the user does not want to know.
+    fn tell(&self, what: Preparing<'_>) {
         match what {
             Preparing::Packing(done) => {
                 if let Some(progress) = &mut *self.progress.borrow_mut() {
                     progress.update(done.done_bytes, done.total_bytes);
                 }
             }
-            Preparing::Checking => {}
             Preparing::Packed(report, path) => {
                 self.progress.take();
                 if self.words == Words::All {
@@ -98,7 +103,6 @@ impl Teller {
                 warn(&format!("{why}; weights are used unpacked, which is slower"));
             }
         }
-        signal::interrupted() == 0
     }
 }
 
@@ -117,6 +121,10 @@ fn describe(report: &PackReport, path: &Path, seconds: f64) -> String {
     let (path, mb) = (path.display(), report.bytes as f64 / 1e6);
     match report.packed {
         0 => format!("leap: reused {} packed tensors ({mb:.1} MB): {path}", report.reused),
+        n if report.reused > 0 => format!(
+            "leap: packed {n} tensors in {seconds:.1} s, reused {} ({mb:.1} MB in all): {path}",
+            report.reused
+        ),
         n => format!("leap: packed {n} tensors ({mb:.1} MB) in {seconds:.1} s: {path}"),
     }
 }

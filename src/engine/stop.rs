@@ -1,7 +1,10 @@
 //! Stop strings: ends an answer at a text, wherever tokens cut it.
 
+/// Text that comes at once, but for rare tokens.
+const TOKEN_BYTES: usize = 512;
+
 /// Watches a text for stop strings and holds back what could be the start of one.
-pub struct StopStrings {
+pub(super) struct StopStrings {
     strings: Vec<String>,
     /// Text not given out yet.
     held: String,
@@ -9,27 +12,23 @@ pub struct StopStrings {
 
 /// What may be shown after a piece of text.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Shown {
+pub(super) struct Shown {
     /// Bytes at the start of [`StopStrings::held`] that may be shown.
-    pub len: usize,
+    pub(super) len: usize,
     /// Whether a stop string follows them.
-    pub is_stop: bool,
+    pub(super) is_stop: bool,
 }
 
 impl StopStrings {
     /// Stops at any of `strings`; empty ones never match.
-    pub fn new(strings: Vec<String>) -> StopStrings {
+    pub(super) fn new(strings: Vec<String>) -> StopStrings {
         let strings: Vec<String> = strings.into_iter().filter(|s| !s.is_empty()).collect();
-        StopStrings { strings, held: String::with_capacity(4096) }
-    }
-
-    /// Forgets held text: a new answer begins.
-    pub fn reset(&mut self) {
-        self.held.clear();
+        let longest = strings.iter().map(String::len).max().unwrap_or(0);
+        StopStrings { strings, held: String::with_capacity(longest + TOKEN_BYTES) }
     }
 
     /// Takes more text and tells how much of [`StopStrings::held`] may be shown.
-    pub fn push(&mut self, text: &str) -> Shown {
+    pub(super) fn push(&mut self, text: &str) -> Shown {
         self.held.push_str(text);
         let first = self.strings.iter().filter_map(|s| self.held.find(s.as_str())).min();
         match first {
@@ -39,12 +38,12 @@ impl StopStrings {
     }
 
     /// The held text.
-    pub fn held(&self) -> &str {
+    pub(super) fn held(&self) -> &str {
         &self.held
     }
 
     /// Drops the first `len` bytes of the held text, which have been shown.
-    pub fn consume(&mut self, len: usize) {
+    pub(super) fn consume(&mut self, len: usize) {
         self.held.drain(..len);
     }
 

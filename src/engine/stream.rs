@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::wire::frame::{Span, Wants};
+use crate::model::{Span, Wants};
 
 /// One sequence of tokens with its KV cache. Belongs to the engine that made it, and gives its place back when
 /// it is dropped.
@@ -40,7 +40,7 @@ impl Stream {
     }
 
     /// Its place.
-    pub(super) fn index(&self) -> u16 {
+    pub(super) fn index(&self) -> usize {
         self.slot.index
     }
 
@@ -49,18 +49,17 @@ impl Stream {
         Arc::ptr_eq(&self.slot.slots, slots)
     }
 
-    /// The next `n_rows` rows, which are not more than a batch. From now on they may be stored.
+    /// The next `n_rows` rows. From now on they may be stored.
     pub(super) fn span(&mut self, n_rows: usize, wants: Wants) -> Span {
         self.reached = self.reached.max(self.pos() + n_rows);
-        let n_rows = u16::try_from(n_rows).expect("no plan has more rows");
-        Span { stream: self.index(), wants, pos: self.pos() as u32, n_rows }
+        Span { stream: self.index(), pos: self.pos(), n_rows, wants }
     }
 }
 
 /// A place that is taken.
 #[derive(Debug)]
 struct Slot {
-    index: u16,
+    index: usize,
     slots: Arc<Slots>,
 }
 
@@ -73,23 +72,21 @@ impl Drop for Slot {
 /// The places of an engine's KV cache that nobody has. Streams may be dropped on any thread.
 #[derive(Debug)]
 pub(super) struct Slots {
-    free: Mutex<Vec<u16>>,
+    free: Mutex<Vec<usize>>,
 }
 
 impl Slots {
-    /// `n` free places, or as many as can be numbered.
+    /// `n` free places.
     pub(super) fn new(n: usize) -> Arc<Slots> {
-        let mut free: Vec<u16> = (0..=u16::MAX).take(n).collect();
-        free.reverse();
-        Arc::new(Slots { free: Mutex::new(free) })
+        Arc::new(Slots { free: Mutex::new((0..n).rev().collect()) })
     }
 
-    fn take(&self) -> Option<u16> {
+    fn take(&self) -> Option<usize> {
         self.free().pop()
     }
 
     /// Numbers are valid whatever a thread was doing that panicked.
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<u16>> {
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,8 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Engine;
-use crate::model::{Model, PackError, PackProgress, PackReport, Share};
+use crate::model::{Model, PackError, PackProgress, PackReport, PackWatch, Stage, Transformer};
 use crate::pack::Receipt;
 use crate::sys::{file, folders, huge, memory};
 
@@ -39,201 +38,204 @@ pub enum Huge {
     Off,
 }
 
-/// What [`Engine::prepare`] tells of its work.
+/// What [`Engine::prepare`](super::Engine::prepare) tells of its work.
 #[derive(Debug)]
 pub enum Preparing<'a> {
     /// It packs.
     Packing(PackProgress),
-    /// It compares weights with their checksums.
-    Checking,
     /// The packed weights are in this file.
     Packed(PackReport, &'a Path),
     /// The cache file cannot be used: the weights are used unpacked, which is slower.
     Unpacked(&'a PackError),
 }
 
-/// Hears what [`Engine::prepare`] tells, and says whether to go on.
-pub type Listener<'a> = &'a dyn Fn(Preparing<'_>) -> bool;
+/// Hears what [`Engine::prepare`](super::Engine::prepare) tells, and may end its work.
+#[derive(Clone, Copy)]
+pub struct Listener<'a> {
+    /// Told how the work goes.
+    pub tell: &'a dyn Fn(Preparing<'_>),
+    /// Asked now and then whether to end it.
+    pub is_interrupted: &'a dyn Fn() -> bool,
+}
 
-impl Engine {
-    /// Makes the weights ready, as [`Engine::open`] does: packs those that no earlier start has
-    /// packed, and compares those with their checksums that none has compared. `model` is the model's
-    /// file; `None` if it has none.
-    ///
-    /// A cache that cannot be written is told of, and done without.
-    ///
-    /// # Errors
-    /// If the weights are damaged, there is no memory for them, or `tell` does not want to go on.
-    pub fn prepare(
-        &mut self,
-        model: Option<&Path>,
-        (cache, huge): (&Cache, Huge),
-        tell: Listener<'_>,
-    ) -> Result<(), PackError> {
-        self.trust_if_known(cache);
-        if let Some(bytes) = self.pack(model, cache, tell)?
-            && wants_huge_pages(huge, bytes)
+impl Listener<'_> {
+    /// Nobody.
+    pub const NONE: Listener<'static> = Listener { tell: &|_| {}, is_interrupted: &|| false };
+}
+
+/// Where a model's weights are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WeightsPlace {
+    /// The model's file; `None` if it has none.
+    pub model: Option<PathBuf>,
+    /// The packed ones.
+    pub cache: Cache,
+    /// What memory they are in.
+    pub huge: Huge,
+}
+
+impl WeightsPlace {
+    /// See [`Engine::prepare`](super::Engine::prepare).
+    pub(super) fn prepare(
+        &self,
+        transformer: &mut Transformer,
+        listener: Listener<'_>,
+    ) -> Result<Option<PackReport>, PackError> {
+        self.recall(transformer.model());
+        let report = self.pack(transformer, listener)?;
+        if let Some(report) = report.filter(|_| !transformer.is_in_memory())
+            && self.wants_huge_pages(report.bytes)
         {
-            self.transformer.move_to_huge_pages();
+            transformer.move_to_huge_pages();
         }
-        self.transformer.check_weights(&|| tell(Preparing::Checking))?;
-        self.remember(cache);
-        Ok(())
+        transformer.check_weights(listener.is_interrupted)?;
+        self.remember(transformer.model());
+        Ok(report)
     }
 
-    /// The bytes of the packed weights that are mapped from a file.
     fn pack(
-        &mut self,
-        model: Option<&Path>,
-        cache: &Cache,
-        tell: Listener<'_>,
-    ) -> Result<Option<u64>, PackError> {
-        if let Some(report) = self.transformer.packed_in_model() {
-            if let Some(path) = model {
-                tell(Preparing::Packed(report, path));
+        &self,
+        transformer: &mut Transformer,
+        listener: Listener<'_>,
+    ) -> Result<Option<PackReport>, PackError> {
+        if let Some(report) = transformer.packed_in_model() {
+            if let Some(path) = &self.model {
+                (listener.tell)(Preparing::Packed(report, path));
             }
-            return Ok(Some(report.bytes));
+            return Ok(Some(report));
         }
-        let Some(bytes) = self.transformer.packed_bytes().filter(|_| *cache != Cache::Off) else {
+        if transformer.packed_bytes().is_none() || self.cache == Cache::Off {
             return Ok(None);
-        };
-        let Some(path) = self.cache_file(model, cache) else {
-            self.transformer.pack_in_memory()?;
-            return Ok(None);
-        };
-        match self.build_or_reuse(&path, tell) {
-            Err(e @ PackError::Weights(_)) => return Err(e),
-            Err(e) => _ = tell(Preparing::Unpacked(&e)),
-            Ok(()) => {}
         }
-        Ok(Some(bytes))
+        let Some(path) = self.cache_file(transformer) else {
+            return transformer.pack_in_memory(listener.is_interrupted);
+        };
+        match build_or_reuse(transformer, &path, listener) {
+            Err(e) if !matches!(e, PackError::Weights(_)) => {
+                (listener.tell)(Preparing::Unpacked(&e));
+                Ok(None)
+            }
+            result => result,
+        }
     }
 
-    /// Packs the weights into the cache file at `path`, unless it is there. `cache` says where it is
-    /// noted that they were compared with their checksums.
-    ///
-    /// # Errors
-    /// If the weights are damaged, the file cannot be written, or `tell` does not want to go on.
-    pub fn pack_into(
-        &mut self,
-        (cache, path): (&Cache, &Path),
-        tell: Listener<'_>,
+    /// See [`Engine::pack_into`](super::Engine::pack_into).
+    pub(super) fn pack_into(
+        &self,
+        transformer: &mut Transformer,
+        path: &Path,
+        listener: Listener<'_>,
     ) -> Result<(), PackError> {
-        self.trust_if_known(cache);
-        self.build_or_reuse(path, tell)?;
-        self.remember(cache);
+        self.recall(transformer.model());
+        build_or_reuse(transformer, path, listener)?;
+        self.remember(transformer.model());
         Ok(())
     }
 
-    fn build_or_reuse(&mut self, path: &Path, tell: Listener<'_>) -> Result<(), PackError> {
-        let report = self.transformer.use_cache(path, &|done| tell(Preparing::Packing(done)))?;
-        if let Some(report) = report {
-            tell(Preparing::Packed(report, path));
-        }
-        Ok(())
-    }
-
-    /// The cache file that [`Engine::prepare`] uses; `None` if weights are packed in memory, or not at
-    /// all.
-    pub fn cache_file(&self, model: Option<&Path>, cache: &Cache) -> Option<PathBuf> {
-        let bytes = self.transformer.packed_bytes()?;
-        match (cache, model) {
-            (Cache::Off, _) | (Cache::Auto, None) => None,
+    /// See [`Engine::cache_file`](super::Engine::cache_file).
+    pub(super) fn cache_file(&self, transformer: &Transformer) -> Option<PathBuf> {
+        let bytes = transformer.packed_bytes()?;
+        match (&self.cache, &self.model) {
+            (Cache::Auto, None) => None,
             (Cache::Auto, _) if bytes < FILE_FROM_BYTES => None,
-            (Cache::At(path), model) => Some(self.cache_file_at(path, model)),
-            (Cache::Auto, Some(model)) => Some(self.cache_file_beside(model)),
+            _ => self.cache_file_for_any(transformer),
         }
     }
 
-    /// The cache file that [`Cache::At`] `path` means for `model`.
-    pub fn cache_file_at(&self, path: &Path, model: Option<&Path>) -> PathBuf {
-        match path.is_dir() {
-            true => path.join(self.cache_name(model.unwrap_or(Path::new("demo.bin")))),
-            false => path.to_owned(),
+    /// See [`Engine::cache_file_for_any`](super::Engine::cache_file_for_any).
+    pub(super) fn cache_file_for_any(&self, transformer: &Transformer) -> Option<PathBuf> {
+        let model = self.model.as_deref().unwrap_or(Path::new("demo.bin"));
+        match &self.cache {
+            Cache::Off => None,
+            Cache::At(path) if path.is_dir() => Some(path.join(cache_name(transformer, model))),
+            Cache::At(path) => Some(path.clone()),
+            Cache::Auto => Some(cache_file_beside(transformer, model)),
         }
     }
 
-    /// The cache file beside `model` if that folder can be written, or has it already; else in the
-    /// user's cache folder.
-    pub fn cache_file_beside(&self, model: &Path) -> PathBuf {
-        let name = self.cache_name(model);
-        let beside = model.with_file_name(&name);
-        let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if beside.exists() || file::is_writable(folder.unwrap_or(Path::new("."))) {
-            return beside;
-        }
-        match folders::cache() {
-            // Models of different folders may have one name.
-            Some(folder) => {
-                folder.join(format!("{:016x}-{name}", self.transformer.model().fingerprint()))
-            }
-            None => beside,
-        }
-    }
-
-    /// `MODEL.TIER.leapw`; of a node that runs some of the layers, `MODEL.FIRST-LAST.TIER.leapw`.
-    fn cache_name(&self, model: &Path) -> String {
-        let stem = model.file_stem().unwrap_or_default().to_string_lossy();
-        let layers = match self.transformer.model().share() {
-            share if *share == Share::whole(self.header()) => String::new(),
-            Share { layers, .. } => format!(".{}-{}", layers.start, layers.end - 1),
-        };
-        format!("{stem}{layers}.{}.leapw", self.transformer.kernels().isa().name())
-    }
-
-    fn trust_if_known(&mut self, cache: &Cache) {
-        let model = self.transformer.model();
-        let Some(receipt) = recall(model, cache) else { return };
-        let layers = receipt.layers.0 as usize..receipt.layers.1 as usize;
-        let checked = Share { layers, has_ends: receipt.has_ends };
-        if checked.includes(model.share()) {
-            self.transformer.trust_weights();
+    /// Takes over what an earlier start found out about the file of `model`, if it is still the same.
+    pub fn recall(&self, model: &Model) {
+        let receipt = self.receipt_folder(model);
+        let receipt = receipt.and_then(|folder| Receipt::read(&folder, model.stamp()?));
+        if let Some(receipt) = receipt {
+            model.file().believe(receipt.fingerprint, &receipt.checked);
         }
     }
 
     /// Leaves a receipt of the weights' comparison for later starts. Without one they compare again.
-    fn remember(&self, cache: &Cache) {
-        let model = self.transformer.model();
-        let Some(folder) = receipt_folder(model, cache) else { return };
-        let (Some(stamp), Some(fingerprint)) = (model.stamp(), model.known_fingerprint()) else {
+    fn remember(&self, model: &Model) {
+        let Some(folder) = self.receipt_folder(model) else { return };
+        let file = model.file();
+        let (Some(stamp), Some(fingerprint)) = (file.stamp(), file.known_fingerprint()) else {
             return;
         };
-        let Share { layers, has_ends } = model.share();
-        let layers = (layers.start as u32, layers.end as u32);
-        let receipt = Receipt { stamp: *stamp, fingerprint, layers, has_ends: *has_ends };
-        if Receipt::read(&folder, stamp) != Some(receipt)
+        // What another process compared meanwhile stays known.
+        let written = Receipt::read(&folder, stamp);
+        if let Some(Receipt { fingerprint, checked, .. }) = &written {
+            file.believe(*fingerprint, checked);
+        }
+        let receipt = Receipt { stamp: *stamp, fingerprint, checked: file.checked() };
+        if written.as_ref() != Some(&receipt)
             && let Err(e) = receipt.write(&folder)
         {
             log::debug!("{e}");
         }
     }
-}
 
-/// Takes over what an earlier start found out about the file of `model`, if it is still the same.
-pub fn recall(model: &Model, cache: &Cache) -> Option<Receipt> {
-    let receipt = Receipt::read(&receipt_folder(model, cache)?, model.stamp()?)?;
-    model.assume_fingerprint(receipt.fingerprint);
-    Some(receipt)
-}
-
-/// Where the receipt of `model`'s comparison is kept: where its cache is, or in the user's cache
-/// folder. `None` if a model is not worth one.
-fn receipt_folder(model: &Model, cache: &Cache) -> Option<PathBuf> {
-    model.stamp().filter(|stamp| stamp.bytes >= FILE_FROM_BYTES)?;
-    match cache {
-        Cache::At(path) if path.is_dir() => Some(path.clone()),
-        Cache::At(path) => Some(path.parent()?.to_owned()),
-        Cache::Auto | Cache::Off => folders::cache(),
-    }
-}
-
-fn wants_huge_pages(huge: Huge, bytes: u64) -> bool {
-    match huge {
-        Huge::Off => false,
-        Huge::On => true,
-        Huge::Auto => {
-            let free = memory::available_bytes().unwrap_or(0);
-            huge::is_available() && free / 2 > bytes && free - bytes > SPARE_BYTES
+    /// Where the receipt of `model`'s comparison is kept: where its cache is, or in the user's cache
+    /// folder. `None` if a model is not worth one.
+    fn receipt_folder(&self, model: &Model) -> Option<PathBuf> {
+        model.stamp().filter(|stamp| stamp.bytes >= FILE_FROM_BYTES)?;
+        match &self.cache {
+            Cache::At(path) if path.is_dir() => Some(path.clone()),
+            Cache::At(path) => Some(path.parent()?.to_owned()),
+            Cache::Auto | Cache::Off => folders::cache(),
         }
     }
+
+    fn wants_huge_pages(&self, bytes: u64) -> bool {
+        match self.huge {
+            Huge::Off => false,
+            Huge::On => true,
+            Huge::Auto => {
+                let free = memory::available_bytes().unwrap_or(0);
+                huge::is_available() && free / 2 > bytes && free - bytes > SPARE_BYTES
+            }
+        }
+    }
+}
+
+fn build_or_reuse(
+    transformer: &mut Transformer,
+    path: &Path,
+    Listener { tell, is_interrupted }: Listener<'_>,
+) -> Result<Option<PackReport>, PackError> {
+    let watch = PackWatch { tell: &|done| tell(Preparing::Packing(done)), is_interrupted };
+    let report = transformer.use_cache(path, watch)?;
+    if let Some(report) = report {
+        tell(Preparing::Packed(report, path));
+    }
+    Ok(report)
+}
+
+/// The cache file beside `model` if that folder can be written, or has it already; else in the
+/// user's cache folder.
+fn cache_file_beside(transformer: &Transformer, model: &Path) -> PathBuf {
+    let name = cache_name(transformer, model);
+    let beside = model.with_file_name(&name);
+    let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if beside.exists() || file::is_writable(folder.unwrap_or(Path::new("."))) {
+        return beside;
+    }
+    match folders::cache().zip(transformer.model().fingerprint().ok()) {
+        // Models of different folders may have one name.
+        Some((folder, fingerprint)) => folder.join(format!("{fingerprint:016x}-{name}")),
+        None => beside,
+    }
+}
+
+/// `MODEL.TIER.leapw`, whichever of the model's layers are in it.
+fn cache_name(transformer: &Transformer, model: &Path) -> String {
+    let stem = model.file_stem().unwrap_or_default().to_string_lossy();
+    format!("{stem}.{}.leapw", transformer.kernels().isa().name())
 }

@@ -5,10 +5,10 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::format::{self, excerpt};
+use crate::format::{FormatError, excerpt};
 use crate::quant;
 
-/// Whose fault an [`Error`] is.
+/// Whose fault an [`ExportError`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
     /// The checkpoint is bad or of a kind LEAP cannot run.
@@ -22,7 +22,7 @@ pub enum Blame {
 /// Why a checkpoint did not become a model file. No output file is left then.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ExportError {
     /// A file of the checkpoint cannot be read.
     Read {
         /// The file.
@@ -65,7 +65,7 @@ pub enum Error {
         /// The configuration file.
         path: PathBuf,
         /// The field.
-        source: format::Error,
+        source: FormatError,
     },
     /// The model does not have the layers asked for.
     Layers {
@@ -75,7 +75,7 @@ pub enum Error {
         n_layers: usize,
     },
     /// The group size cannot be used at all, or not for this model.
-    Group(quant::Error),
+    Group(quant::QuantError),
     /// The output cannot be written there.
     Output {
         /// The output.
@@ -100,69 +100,71 @@ pub enum Error {
         /// The output.
         path: PathBuf,
         /// The first difference.
-        source: format::Error,
+        source: FormatError,
     },
     /// The caller asked to stop.
     Interrupted,
 }
 
-impl Error {
+impl ExportError {
     /// Whose fault it is.
     pub fn blame(&self) -> Blame {
         match self {
-            Error::Read { .. }
-            | Error::BadFile { .. }
-            | Error::Unsupported { .. }
-            | Error::MissingTensor { .. }
-            | Error::BadTensor { .. }
-            | Error::Model { .. }
-            | Error::Group(quant::Error::NoGroup { .. }) => Blame::Input,
-            Error::Group(_) | Error::Layers { .. } | Error::Output { .. } => Blame::Request,
-            Error::Write { .. } | Error::Thread { .. } => Blame::Runtime,
-            Error::Verify { .. } | Error::Interrupted => Blame::Runtime,
+            ExportError::Read { .. }
+            | ExportError::BadFile { .. }
+            | ExportError::Unsupported { .. }
+            | ExportError::MissingTensor { .. }
+            | ExportError::BadTensor { .. }
+            | ExportError::Model { .. }
+            | ExportError::Group(quant::QuantError::NoGroup { .. }) => Blame::Input,
+            ExportError::Group(_) | ExportError::Layers { .. } | ExportError::Output { .. } => {
+                Blame::Request
+            }
+            ExportError::Write { .. } | ExportError::Thread { .. } => Blame::Runtime,
+            ExportError::Verify { .. } | ExportError::Interrupted => Blame::Runtime,
         }
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ExportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Read { path, .. } => write!(f, "cannot read {}", path.display()),
-            Error::BadFile { path, problem } => write!(f, "{}: {problem}", path.display()),
-            Error::Unsupported { path, what } => {
+            ExportError::Read { path, .. } => write!(f, "cannot read {}", path.display()),
+            ExportError::BadFile { path, problem } => write!(f, "{}: {problem}", path.display()),
+            ExportError::Unsupported { path, what } => {
                 write!(f, "{}: unsupported: {what}", path.display())
             }
-            Error::MissingTensor { name, dir } => {
+            ExportError::MissingTensor { name, dir } => {
                 write!(f, "{}: tensor {} is missing", dir.display(), excerpt(name))
             }
-            Error::BadTensor { name, path, problem } => {
+            ExportError::BadTensor { name, path, problem } => {
                 write!(f, "{}: tensor {} {problem}", path.display(), excerpt(name))
             }
-            Error::Model { path, .. } => write!(f, "{}", path.display()),
-            Error::Layers { layers: Range { start, end }, n_layers } => {
+            ExportError::Model { path, .. } => write!(f, "{}", path.display()),
+            ExportError::Layers { layers: Range { start, end }, n_layers } => {
                 write!(f, "no layers {start}..{end} in a model of {n_layers}")
             }
-            Error::Group(error) => error.fmt(f),
-            Error::Output { path, problem } => {
+            ExportError::Group(error) => error.fmt(f),
+            ExportError::Output { path, problem } => {
                 write!(f, "cannot write {}: {problem}", path.display())
             }
-            Error::Write { path, .. } => write!(f, "cannot write {}", path.display()),
-            Error::Thread { .. } => f.write_str("cannot start a thread"),
-            Error::Verify { path, .. } => {
+            ExportError::Write { path, .. } => write!(f, "cannot write {}", path.display()),
+            ExportError::Thread { .. } => f.write_str("cannot start a thread"),
+            ExportError::Verify { path, .. } => {
                 write!(f, "{} was not written correctly", path.display())
             }
-            Error::Interrupted => f.write_str("interrupted; no model file was written"),
+            ExportError::Interrupted => f.write_str("interrupted; no model file was written"),
         }
     }
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for ExportError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Read { source, .. } | Error::Write { source, .. } | Error::Thread { source } => {
-                Some(source)
-            }
-            Error::Model { source, .. } | Error::Verify { source, .. } => Some(source),
+            ExportError::Read { source, .. }
+            | ExportError::Write { source, .. }
+            | ExportError::Thread { source } => Some(source),
+            ExportError::Model { source, .. } | ExportError::Verify { source, .. } => Some(source),
             _ => None,
         }
     }

@@ -3,7 +3,20 @@
 //! A value takes dozens of times the memory of the two bytes that it may have in a file, so values
 //! are counted before any is made.
 
+use std::path::Path;
+
 use serde_json::Value;
+
+use super::error::ExportError;
+use crate::sys::map::Map;
+
+/// Reads the file at `path` if it holds no more than `values_max` values.
+pub(super) fn read(path: &Path, values_max: usize) -> Result<Value, ExportError> {
+    let map =
+        Map::open(path).map_err(|source| ExportError::Read { path: path.to_owned(), source })?;
+    parse(map.as_bytes(), values_max)
+        .map_err(|problem| ExportError::BadFile { path: path.to_owned(), problem })
+}
 
 /// Reads `bytes` if they hold no more than `values_max` values.
 pub(crate) fn parse(bytes: &[u8], values_max: usize) -> Result<Value, String> {
@@ -13,7 +26,7 @@ pub(crate) fn parse(bytes: &[u8], values_max: usize) -> Result<Value, String> {
     serde_json::from_slice(bytes).map_err(|e| format!("not valid JSON: {e}"))
 }
 
-/// No fewer values than `bytes` hold: each but the first follows a comma, or opens what it is in.
+/// At least as many values as `bytes` hold: each but the first follows a comma or a bracket.
 fn count_at_most(bytes: &[u8]) -> usize {
     let (mut n, mut is_string, mut is_escaped) = (1, false, false);
     for &byte in bytes {

@@ -1,18 +1,18 @@
 //! Checkpoints and tokenizers of other programs to LEAP's files.
 //!
-//! [`Plan::open`] reads a folder's configuration, finds every tensor of the model in its
-//! files and checks shapes and types; nothing is written yet. [`Plan::write`] then converts
+//! [`ExportPlan::open`] reads a folder's configuration, finds every tensor of the model in its
+//! files and checks shapes and types; nothing is written yet. [`ExportPlan::write`] then converts
 //! the weights, a few rows at a time, straight from the mapped files.
 //!
 //! ```no_run
-//! use leap::export::{Options, Plan};
+//! use leap::export::{ExportOptions, ExportPlan};
 //! use leap::format::model::Weights;
 //! use std::ops::ControlFlow;
 //! use std::path::Path;
 //!
-//! # fn main() -> Result<(), leap::export::Error> {
-//! let options = Options { weights: Weights::Q8 { group: 64 }, ctx: None, verify: true };
-//! let plan = Plan::open(Path::new("Llama-3.2-1B"), &options)?;
+//! # fn main() -> Result<(), leap::export::ExportError> {
+//! let options = ExportOptions { weights: Weights::Q8 { group: 64 }, ctx: None, verify: true };
+//! let plan = ExportPlan::open(Path::new("Llama-3.2-1B"), &options)?;
 //! plan.write(Path::new("model.bin"), |_| ControlFlow::Continue(()))?;
 //! # Ok(())
 //! # }
@@ -25,10 +25,11 @@ mod error;
 pub mod fuzz;
 mod gguf;
 pub(crate) mod json;
+mod names;
 mod plan;
 pub mod tokenizer;
 mod writer;
 
-pub use error::{Blame, Error};
-pub use plan::{Options, Plan, Vocabulary};
-pub use writer::{PackRows, Packing, Progress, Rows};
+pub use error::{Blame, ExportError};
+pub use plan::{ExportOptions, ExportPlan, Vocabulary};
+pub use writer::{ExportProgress, PackRows, Packing, QuantisedRows};

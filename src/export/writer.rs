@@ -4,8 +4,8 @@
 //! calling thread, which writes: the next blocks are quantised while one is written. Blocks
 //! in flight and their buffers are bounded, so memory does not grow with the model.
 //!
-//! Matrices that are to be packed for some kernels go through the caller's function block by
-//! block: a block has whole panels, and panels stand in the file in the order of their rows.
+//! Matrices that are to be packed for one instruction set go through the caller's function block by
+//! block: a block is whole panels, and panels stand in the file in the order of their rows.
 
 use std::num::NonZero;
 use std::ops::{ControlFlow, Range};
@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use crc32fast::Hasher;
 
-use super::Error;
-use super::checkpoint::{INT8_GROUP, Source};
+use super::checkpoint::{INT8_GROUP, SourceTensor};
+use super::error::ExportError;
 use crate::format::model::{
-    Encoding, HEADER_LEN, Header, PACKED_ALIGN, Packed, Part, Tensor, TensorKind, fingerprint,
+    Encoding, FileShare, HEADER_LEN, Header, PACKED_ALIGN, Packed, Tensor, TensorKind, fingerprint,
 };
 use crate::quant::{self, Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::file::AtomicFile;
@@ -36,14 +36,14 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// How far an export is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct ExportProgress {
     /// Bytes written.
     pub done_bytes: u64,
     /// Bytes the file will have.
     pub total_bytes: u64,
 }
 
-/// How matrices are packed for some kernels.
+/// How matrices are packed for the kernels of one instruction set.
 pub struct Packing {
     /// Number of the layout.
     pub layout: u32,
@@ -53,13 +53,12 @@ pub struct Packing {
     pub pack: PackRows,
 }
 
-/// Packs whole panels of a matrix, or its end, into as many bytes; the end is filled up to a whole
-/// panel.
-pub type PackRows = Box<dyn Fn(Rows<'_>, &mut [u8]) + Send + Sync>;
+/// Packs rows of a matrix into whole panels; the last rows are padded to one.
+pub type PackRows = Box<dyn Fn(QuantisedRows<'_>, &mut [u8]) + Send + Sync>;
 
 /// Quantised rows to pack.
 #[derive(Clone, Copy)]
-pub enum Rows<'a> {
+pub enum QuantisedRows<'a> {
     /// int8.
     Q8(Q8Matrix<'a>),
     /// 4-bit blocks.
@@ -67,9 +66,9 @@ pub enum Rows<'a> {
 }
 
 /// A tensor of the model file and where its values come from. Their shapes agree.
-pub(super) struct Job<'a> {
+pub(super) struct TensorJob<'a> {
     pub(super) tensor: Tensor,
-    pub(super) source: Source<'a>,
+    pub(super) source: SourceTensor<'a>,
     /// The head width, if the source has each head's RoPE pairs as two halves.
     pub(super) halved_heads: Option<usize>,
     /// Rows of a panel; 1 if the tensor is not packed.
@@ -83,13 +82,13 @@ pub(super) struct Job<'a> {
 struct Block<'a> {
     /// Number of the block in the file.
     index: usize,
-    job: &'a Job<'a>,
+    job: &'a TensorJob<'a>,
     rows: Range<usize>,
 }
 
-/// A converted block: `codes` are its int8 values or 4-bit blocks, if it is quantised; `floats` are
-/// the scales of int8 values, or the values themselves. `panels` are both in another order, and go
-/// to the file instead of them, if the matrix is packed.
+/// A converted block. `codes` are int8 values or 4-bit blocks; `floats` are the scales of int8
+/// values, or f32 values themselves. If the matrix is packed, `panels` hold both in the kernels'
+/// layout, and go to the file instead of them.
 #[derive(Default)]
 struct Converted {
     index: usize,
@@ -111,7 +110,7 @@ struct Crcs {
     panels: Hasher,
 }
 
-/// What every block is converted by.
+/// What all blocks are converted with.
 #[derive(Clone, Copy)]
 struct Converter<'a> {
     header: &'a Header,
@@ -121,12 +120,12 @@ struct Converter<'a> {
 /// Writes the model file and returns its length.
 pub(super) fn write(
     (header, packing): (&Header, Option<&Packing>),
-    jobs: &[Job<'_>],
+    jobs: &[TensorJob<'_>],
     out: &Path,
     verify: bool,
-    mut progress: impl FnMut(Progress) -> ControlFlow<()>,
-) -> Result<u64, Error> {
-    let failed = |source| Error::Write { path: out.to_owned(), source };
+    mut progress: impl FnMut(ExportProgress) -> ControlFlow<()>,
+) -> Result<u64, ExportError> {
+    let failed = |source| ExportError::Write { path: out.to_owned(), source };
     let table_at = header.tensors_end();
     let total_bytes = table_at + 4 * header.n_tensors() as u64;
     let mut file = create(out, total_bytes)?;
@@ -135,7 +134,7 @@ pub(super) fn write(
         if let Some(converted) = converted.filter(|converted| converted.is_held) {
             done_bytes += converted.write(&file).map_err(failed)?;
         }
-        check(progress(Progress { done_bytes, total_bytes }))
+        check(progress(ExportProgress { done_bytes, total_bytes }))
     })?;
     let (header, table) = finish(header, jobs, &blocks);
     file.write_all_at(&table, table_at).map_err(failed)?;
@@ -146,24 +145,24 @@ pub(super) fn write(
     }
     // Not left to `commit`: it takes long, and the caller may lose patience.
     file.sync().map_err(failed)?;
-    check(progress(Progress { done_bytes: total_bytes, total_bytes }))?;
+    check(progress(ExportProgress { done_bytes: total_bytes, total_bytes }))?;
     file.commit().map_err(failed)?;
     Ok(total_bytes)
 }
 
-fn check(flow: ControlFlow<()>) -> Result<(), Error> {
+fn check(flow: ControlFlow<()>) -> Result<(), ExportError> {
     match flow {
         ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(()) => Err(Error::Interrupted),
+        ControlFlow::Break(()) => Err(ExportError::Interrupted),
     }
 }
 
-fn create(out: &Path, bytes: u64) -> Result<AtomicFile, Error> {
+fn create(out: &Path, bytes: u64) -> Result<AtomicFile, ExportError> {
     let failed = |source: std::io::Error| match source.kind() {
         std::io::ErrorKind::InvalidInput => {
-            Error::Output { path: out.to_owned(), problem: source.to_string() }
+            ExportError::Output { path: out.to_owned(), problem: source.to_string() }
         }
-        _ => Error::Write { path: out.to_owned(), source },
+        _ => ExportError::Write { path: out.to_owned(), source },
     };
     let file = AtomicFile::create(out).map_err(failed)?;
     file.reserve(bytes).map_err(|e| {
@@ -173,20 +172,21 @@ fn create(out: &Path, bytes: u64) -> Result<AtomicFile, Error> {
 }
 
 /// Reads the file at `path` again, which will be called `out`.
-fn verify_file(path: &Path, out: &Path) -> Result<(), Error> {
-    let map = Map::open(path).map_err(|source| Error::Write { path: out.to_owned(), source })?;
+fn verify_file(path: &Path, out: &Path) -> Result<(), ExportError> {
+    let map =
+        Map::open(path).map_err(|source| ExportError::Write { path: out.to_owned(), source })?;
     map.advise_sequential();
     let verified = Header::parse(map.as_bytes()).and_then(|header| header.verify(map.as_bytes()));
-    verified.map(|_| ()).map_err(|source| Error::Verify { path: out.to_owned(), source })
+    verified.map(|_| ()).map_err(|source| ExportError::Verify { path: out.to_owned(), source })
 }
 
 /// Converts every block and calls `write` with each, in about the order of the file, and
 /// with none where there is nothing to write yet. Returns the blocks' checksums.
 fn convert_all(
     converter: Converter<'_>,
-    jobs: &[Job<'_>],
-    mut write: impl FnMut(Option<&Converted>) -> Result<(), Error>,
-) -> Result<Vec<Crcs>, Error> {
+    jobs: &[TensorJob<'_>],
+    mut write: impl FnMut(Option<&Converted>) -> Result<(), ExportError>,
+) -> Result<Vec<Crcs>, ExportError> {
     let n_threads = thread::available_parallelism().map_or(1, NonZero::get);
     let queue = Mutex::new(Queue::new(jobs));
     let free = Mutex::new(Vec::new());
@@ -198,7 +198,7 @@ fn convert_all(
             let work = move || work(converter, queue, free, &sender);
             match thread::Builder::new().spawn_scoped(scope, work) {
                 // Those that are there do the work.
-                Err(source) if index == 0 => return Err(Error::Thread { source }),
+                Err(source) if index == 0 => return Err(ExportError::Thread { source }),
                 _ => {}
             }
         }
@@ -218,9 +218,9 @@ fn convert_all(
 
 /// Passes on what the workers send until they are done, and `None` where they are slow.
 fn collect(
-    receiver: Receiver<Result<Converted, Error>>,
-    mut write: impl FnMut(Option<Converted>) -> Result<(), Error>,
-) -> Result<(), Error> {
+    receiver: Receiver<Result<Converted, ExportError>>,
+    mut write: impl FnMut(Option<Converted>) -> Result<(), ExportError>,
+) -> Result<(), ExportError> {
     loop {
         match receiver.recv_timeout(TICK) {
             Ok(converted) => write(Some(converted?))?,
@@ -235,7 +235,7 @@ fn work<'a, I: Iterator<Item = Block<'a>>>(
     converter: Converter<'_>,
     queue: &Mutex<Queue<I>>,
     free: &Mutex<Vec<Converted>>,
-    sender: &SyncSender<Result<Converted, Error>>,
+    sender: &SyncSender<Result<Converted, ExportError>>,
 ) {
     let mut row = Vec::new();
     loop {
@@ -250,7 +250,7 @@ fn work<'a, I: Iterator<Item = Block<'a>>>(
     }
 }
 
-/// A lock whose holder cannot have left its contents half changed.
+/// A lock whose holder never leaves its contents half changed, even by a panic.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -262,7 +262,7 @@ struct Queue<I> {
 }
 
 impl<'a> Queue<()> {
-    fn new(jobs: &'a [Job<'a>]) -> Queue<impl Iterator<Item = Block<'a>>> {
+    fn new(jobs: &'a [TensorJob<'a>]) -> Queue<impl Iterator<Item = Block<'a>>> {
         let mut queue = Queue { next: blocks(jobs), ahead: blocks(jobs) };
         for _ in 0..BLOCKS_AHEAD {
             queue.read_ahead();
@@ -285,7 +285,7 @@ impl<'a, I: Iterator<Item = Block<'a>>> Queue<I> {
 }
 
 /// The blocks of all jobs, in the order of the file.
-fn blocks<'a>(jobs: &'a [Job<'a>]) -> impl Iterator<Item = Block<'a>> {
+fn blocks<'a>(jobs: &'a [TensorJob<'a>]) -> impl Iterator<Item = Block<'a>> {
     let rows = jobs.iter().flat_map(|job| {
         let n_rows = job.tensor.rows;
         let step = job.rows_per_block();
@@ -294,7 +294,7 @@ fn blocks<'a>(jobs: &'a [Job<'a>]) -> impl Iterator<Item = Block<'a>> {
     rows.enumerate().map(|(index, (job, rows))| Block { index, job, rows })
 }
 
-impl Job<'_> {
+impl TensorJob<'_> {
     /// Whole heads where rows change places, so that a block's values are in one piece, and whole
     /// panels.
     fn rows_per_block(&self) -> usize {
@@ -323,12 +323,12 @@ impl Block<'_> {
         self.job.source.widen_row(self.job.source_row(row), out);
     }
 
-    fn not_finite(&self) -> Error {
+    fn not_finite(&self) -> ExportError {
         self.job.source.error("holds a NaN or an infinity".to_owned())
     }
 }
 
-/// The part of a conversion that is worth wide vectors.
+/// The part of a conversion that is compiled for wide vectors.
 struct Quantise<'a, 'b> {
     into: &'a mut Converted,
     encoding: Encoding,
@@ -337,10 +337,10 @@ struct Quantise<'a, 'b> {
 }
 
 impl Work for Quantise<'_, '_> {
-    type Output = Result<(), Error>;
+    type Output = Result<(), ExportError>;
 
     #[inline(always)]
-    fn run(self) -> Result<(), Error> {
+    fn run(self) -> Result<(), ExportError> {
         let Quantise { into, encoding, block, row } = self;
         match encoding {
             Encoding::F32 => into.fill_f32(block),
@@ -357,14 +357,14 @@ impl Converted {
         Converter { header, packing }: Converter<'_>,
         block: &Block<'_>,
         row: &mut Vec<f32>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ExportError> {
         self.index = block.index;
         self.is_held = block.job.is_held;
         self.codes.clear();
         self.floats.clear();
         self.panels.clear();
         let kind = block.job.tensor.id.kind;
-        let encoding = header.weights.encoding(kind);
+        let encoding = header.encoding(kind);
         simd::run(Quantise { into: self, encoding, block, row })?;
         let is_packed = self.is_held && header.packing_of(kind).is_some();
         if let Some(packing) = packing.filter(|_| is_packed) {
@@ -389,15 +389,16 @@ impl Converted {
         let rows = match encoding {
             Encoding::F32 => unreachable!("f32 matrices are not packed"),
             Encoding::Q8 { group } => {
-                Q8Matrix::new(bytemuck::cast_slice(codes), scales, cols, group).map(Rows::Q8)
+                Q8Matrix::new(bytemuck::cast_slice(codes), scales, cols, group)
+                    .map(QuantisedRows::Q8)
             }
-            Encoding::Bcml1 => Bcml1Matrix::new(codes, cols).map(Rows::Q4),
+            Encoding::Bcml1 => Bcml1Matrix::new(codes, cols).map(QuantisedRows::Q4),
         };
         (packing.pack)(rows.expect("blocks are whole rows"), &mut self.panels);
     }
 
     #[inline(always)]
-    fn fill_f32(&mut self, block: &Block<'_>) -> Result<(), Error> {
+    fn fill_f32(&mut self, block: &Block<'_>) -> Result<(), ExportError> {
         let Tensor { cols, offset, .. } = block.job.tensor;
         let values = block.values();
         self.floats_at = offset + 4 * values.start as u64;
@@ -414,7 +415,7 @@ impl Converted {
         group: usize,
         block: &Block<'_>,
         wide: &mut Vec<f32>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ExportError> {
         let Tensor { rows, cols, offset, .. } = block.job.tensor;
         let values = block.values();
         self.codes_at = offset + values.start as u64;
@@ -422,7 +423,7 @@ impl Converted {
         self.codes.resize(values.len(), 0);
         self.floats.resize(values.len() / group, 0.0);
         wide.resize(cols, 0.0);
-        let Job { source, .. } = block.job;
+        let TensorJob { source, .. } = block.job;
         let is_kept = source.is_int8() && group == INT8_GROUP;
         let out = self.codes.chunks_exact_mut(cols).zip(self.floats.chunks_exact_mut(cols / group));
         for (row, (q, scales)) in block.rows.clone().zip(out) {
@@ -438,7 +439,7 @@ impl Converted {
     }
 
     #[inline(always)]
-    fn fill_bcml1(&mut self, block: &Block<'_>, wide: &mut Vec<f32>) -> Result<(), Error> {
+    fn fill_bcml1(&mut self, block: &Block<'_>, wide: &mut Vec<f32>) -> Result<(), ExportError> {
         let Tensor { cols, offset, .. } = block.job.tensor;
         let row_bytes = cols / bcml1::BLOCK * bcml1::BLOCK_BYTES;
         self.codes_at = offset + (block.rows.start * row_bytes) as u64;
@@ -447,7 +448,7 @@ impl Converted {
         for (row, out) in block.rows.clone().zip(self.codes.chunks_exact_mut(row_bytes)) {
             block.widen(row, wide);
             bcml1::encode(wide, bytemuck::cast_slice_mut(out)).map_err(|error| match error {
-                quant::Error::Value { value, .. } if value.is_finite() => {
+                quant::QuantError::Value { value, .. } if value.is_finite() => {
                     let max = bcml1::WEIGHT_MAX;
                     block.job.source.error(format!("holds {value}, 4 bits go to {max} at most"))
                 }
@@ -473,7 +474,7 @@ impl Converted {
     }
 }
 
-/// Compares magnitudes as bits, which vectors do well: infinities and NaNs are on top.
+/// Compares magnitudes as bits, which vectorises: infinities and NaNs are the largest.
 #[inline(always)]
 fn is_finite(values: &[f32]) -> bool {
     let largest = values.iter().map(|value| value.abs().to_bits()).max();
@@ -487,7 +488,7 @@ fn crc(bytes: &[u8]) -> Hasher {
 }
 
 /// The header, complete now, and the table of checksums.
-fn finish(header: &Header, jobs: &[Job<'_>], blocks: &[Crcs]) -> (Header, Vec<u8>) {
+fn finish(header: &Header, jobs: &[TensorJob<'_>], blocks: &[Crcs]) -> (Header, Vec<u8>) {
     let (mut plain, mut stored) = (Vec::new(), Vec::new());
     let mut rest = blocks;
     for job in jobs {
@@ -508,15 +509,15 @@ fn finish(header: &Header, jobs: &[Job<'_>], blocks: &[Crcs]) -> (Header, Vec<u8
             Some(_) => join(own.iter().map(|crcs| &crcs.panels)),
             None => as_plain,
         };
-        let filling = job.tensor.bytes - header.content_bytes(kind);
-        as_stored.update(&[0; PACKED_ALIGN as usize][..filling as usize]);
+        let padding = job.tensor.bytes - header.content_bytes(kind);
+        as_stored.update(&[0; PACKED_ALIGN as usize][..padding as usize]);
         stored.extend(as_stored.finalize().to_le_bytes());
     }
     let whole = header.plain();
     let fingerprint = fingerprint(&whole.emit(), &plain);
     let packed = header.packed.map(|packed| Packed { fingerprint, ..packed });
-    let part = header.part.clone().map(|part| Part { fingerprint, ..part });
-    (Header { packed, part, ..whole }, stored)
+    let share = header.share.clone().map(|share| FileShare { fingerprint, ..share });
+    (Header { packed, share, ..whole }, stored)
 }
 
 /// The checksum of parts that follow each other.

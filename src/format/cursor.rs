@@ -1,6 +1,13 @@
 //! Reads fields of a file in order; each read names its field.
 
-use super::Error;
+use super::FormatError;
+
+/// Reads four bytes that the caller knows to be there.
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut array = [0; 4];
+    array.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(array)
+}
 
 /// A position in `bytes` that only moves forward.
 pub(super) struct Cursor<'a> {
@@ -17,10 +24,10 @@ impl<'a> Cursor<'a> {
         self.pos
     }
 
-    pub(super) fn take(&mut self, what: &'static str, len: usize) -> Result<&'a [u8], Error> {
+    pub(super) fn take(&mut self, what: &'static str, len: usize) -> Result<&'a [u8], FormatError> {
         let end = self.pos.checked_add(len);
         let Some(taken) = end.and_then(|end| self.bytes.get(self.pos..end)) else {
-            return Err(Error::Truncated {
+            return Err(FormatError::Truncated {
                 what: what.to_owned(),
                 need: self.pos as u64 + len as u64,
                 have: self.bytes.len() as u64,
@@ -30,33 +37,33 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Error> {
+    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], FormatError> {
         let mut array = [0; N];
         array.copy_from_slice(self.take(what, N)?);
         Ok(array)
     }
 
-    pub(super) fn u8(&mut self, what: &'static str) -> Result<u8, Error> {
+    pub(super) fn u8(&mut self, what: &'static str) -> Result<u8, FormatError> {
         self.array(what).map(u8::from_le_bytes)
     }
 
-    pub(super) fn u32(&mut self, what: &'static str) -> Result<u32, Error> {
+    pub(super) fn u32(&mut self, what: &'static str) -> Result<u32, FormatError> {
         self.array(what).map(u32::from_le_bytes)
     }
 
-    pub(super) fn i32(&mut self, what: &'static str) -> Result<i32, Error> {
+    pub(super) fn i32(&mut self, what: &'static str) -> Result<i32, FormatError> {
         self.array(what).map(i32::from_le_bytes)
     }
 
-    pub(super) fn u64(&mut self, what: &'static str) -> Result<u64, Error> {
+    pub(super) fn u64(&mut self, what: &'static str) -> Result<u64, FormatError> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    pub(super) fn f32(&mut self, what: &'static str) -> Result<f32, Error> {
+    pub(super) fn f32(&mut self, what: &'static str) -> Result<f32, FormatError> {
         self.array(what).map(f32::from_le_bytes)
     }
 
-    pub(super) fn f64(&mut self, what: &'static str) -> Result<f64, Error> {
+    pub(super) fn f64(&mut self, what: &'static str) -> Result<f64, FormatError> {
         self.array(what).map(f64::from_le_bytes)
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 /// Why a file was refused. Names the field or tensor; the caller adds the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum FormatError {
     /// The file ends before `what`, which needs it to be `need` bytes long.
     Truncated {
         /// Field or tensor that does not fit.
@@ -47,25 +47,38 @@ pub enum Error {
     },
 }
 
-impl fmt::Display for Error {
+impl FormatError {
+    /// `field` holds `value`, which no valid file has.
+    pub(super) fn field(
+        field: &'static str,
+        value: impl Into<i64>,
+        wanted: impl Into<String>,
+    ) -> FormatError {
+        FormatError::Field { field, value: value.into(), wanted: wanted.into() }
+    }
+}
+
+impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Truncated { what, need, have } => {
+            FormatError::Truncated { what, need, have } => {
                 write!(f, "file is truncated: {what} needs {need} bytes, the file has {have}")
             }
-            Error::BadMagic { wanted, found } => {
+            FormatError::BadMagic { wanted, found } => {
                 write!(f, "not this kind of file: starts with {found:#010x}, not {wanted:#010x}")
             }
-            Error::Field { field, value, wanted } => {
+            FormatError::Field { field, value, wanted } => {
                 write!(f, "{field} is {value}, wanted {wanted}")
             }
-            Error::Unsupported(what) => write!(f, "unsupported: {what}"),
-            Error::Checksum { what } => write!(f, "checksum of {what} does not match its bytes"),
-            Error::TrailingBytes { end, have } => {
+            FormatError::Unsupported(what) => write!(f, "unsupported: {what}"),
+            FormatError::Checksum { what } => {
+                write!(f, "checksum of {what} does not match its bytes")
+            }
+            FormatError::TrailingBytes { end, have } => {
                 write!(f, "file should end at byte {end} but has {have}")
             }
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for FormatError {}

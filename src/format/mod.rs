@@ -13,5 +13,5 @@ mod error;
 mod printable;
 
 pub use chat::ChatTemplate;
-pub use error::Error;
+pub use error::FormatError;
 pub use printable::{excerpt, printable};

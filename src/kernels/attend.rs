@@ -1,17 +1,26 @@
 //! Attention by online softmax (arXiv:1805.02867, arXiv:2205.14135).
 //!
-//! Positions are taken in blocks of [`BLOCK`], the first block from position 0 on, so that queries
-//! of neighbouring positions share each block of keys and values, and neither the queries taken
-//! together nor a cut between runs changes anything. For each block: scores, their largest against
-//! the largest so far, a correction of what was summed, then the block's values. Scratch lies on
-//! the stack.
+//! Positions are taken in blocks of [`BLOCK`] that begin at its multiples, so that queries share a
+//! block's keys and values, and a result depends neither on the queries taken together nor on where
+//! the KV cache's runs are cut. For each block with scores `s` and values `v`, from the largest score
+//! so far, `max`, and the sum so far:
+//!
+//! ```text
+//! new        = max(max, s...)
+//! correction = exp(max - new)
+//! weight     = exp(s - new)                              for each position
+//! sum        = sum * correction + Σ weight
+//! out        = out * correction + Σ weight * v           in the end divided by sum
+//! ```
+//!
+//! Scratch lies on the stack.
 
 use std::ops::Range;
 
 use half::f16;
 
-use super::float::{BLOCK, LANES, ScoresMut4, Softmax};
-use super::{Floats4, Table};
+use super::float::{BLOCK, LANES, Softmax};
+use super::table::{BlockScores, Table, call};
 
 /// Floats of keys or values converted at a time: a block of 128 each.
 const SCRATCH: usize = BLOCK * 128;
@@ -25,18 +34,8 @@ pub const QUERIES: usize = 128;
 /// Queries of a tile: what the kernels take together.
 const TILE: usize = 4;
 
-/// Fewest queries for which keys are put in another order.
+/// Fewest queries for which transposing keys pays.
 const TRANSPOSE_QUERIES: usize = 16;
-
-/// Scores of whole blocks with keys in another order.
-#[derive(Clone, Copy)]
-pub(super) struct BlockScores {
-    /// Turns keys `[BLOCK, head_dim]` into `[head_dim, BLOCK]`; `head_dim` is a multiple of
-    /// [`LANES`].
-    pub(super) transpose: unsafe fn(&[f32], &mut [[f32; BLOCK]]),
-    /// As a table's `score_4`, with such keys.
-    pub(super) score: unsafe fn(Floats4<'_>, &[[f32; BLOCK]], f32, ScoresMut4<'_>),
-}
 
 /// Room for keys or values as f32, and for transposed keys, from whole cache lines on.
 #[repr(align(64))]
@@ -95,19 +94,19 @@ pub struct Attended<'a> {
 }
 
 #[derive(Clone, Copy)]
-enum Part {
+enum KvPart {
     Keys,
     Values,
 }
 
-/// A query and what has become of it.
+/// A query and its softmax so far.
 struct Query<'q, 'o> {
     q: &'q [f32],
     out: &'o mut [f32],
     /// The positions it looks at.
     positions: Range<usize>,
     state: Softmax,
-    /// What its output has to be multiplied by before this block's values are added.
+    /// Factor of its output before this block's values are added.
     correction: f32,
     scores: [f32; BLOCK],
 }
@@ -160,7 +159,7 @@ fn pass(table: &Table, to: &Attended<'_>, queries: &mut [Query<'_, '_>], scratch
         let from = queries.partition_point(|query| query.positions.end <= block.start);
         let to_ = queries.partition_point(|query| query.positions.start < block.end);
         let queries = &mut queries[from..to_];
-        let mut block = Block { table, to, start, positions: block, queries };
+        let mut block = KvBlock { table, to, start, positions: block, queries };
         block.score(scratch);
         block.soften();
         block.weigh(scratch);
@@ -171,7 +170,7 @@ fn pass(table: &Table, to: &Attended<'_>, queries: &mut [Query<'_, '_>], scratch
 }
 
 /// A block of positions and the queries that look at any of them.
-struct Block<'a, 'b, 'q, 'o> {
+struct KvBlock<'a, 'b, 'q, 'o> {
     table: &'a Table,
     to: &'a Attended<'a>,
     /// The position that the block's first score is of.
@@ -181,13 +180,13 @@ struct Block<'a, 'b, 'q, 'o> {
     queries: &'b mut [Query<'q, 'o>],
 }
 
-impl Block<'_, '_, '_, '_> {
+impl KvBlock<'_, '_, '_, '_> {
     /// Scores of each query for all of the block's positions.
     fn score(&mut self, scratch: &mut Scratch) {
         let (table, to, start) = (self.table, self.to, self.start);
         let queries = &mut *self.queries;
         let Scratch { floats, transposed } = scratch;
-        for_pieces(table, to, Part::Keys, self.positions.clone(), floats, |piece, keys| {
+        for_pieces(table, to, KvPart::Keys, self.positions.clone(), floats, |piece, keys| {
             let at = piece.start - start..piece.end - start;
             let (mut tiles, rest) = queries.as_chunks_mut::<TILE>();
             let is_whole = at.len() == BLOCK && to.head_dim.is_multiple_of(LANES);
@@ -201,13 +200,10 @@ impl Block<'_, '_, '_, '_> {
             for tile in tiles {
                 let q = tile.each_ref().map(|query| query.q);
                 let scores = tile.each_mut().map(|query| &mut query.scores[at.clone()]);
-                // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
-                // features.
-                unsafe { (table.score_4)(q, keys, to.scale, scores) };
+                call!(table.score_4(q, keys, to.scale, scores));
             }
             for query in rest {
-                // SAFETY: as above.
-                unsafe { (table.score)(query.q, keys, to.scale, &mut query.scores[at.clone()]) };
+                call!(table.score(query.q, keys, to.scale, &mut query.scores[at.clone()]));
             }
         });
     }
@@ -221,8 +217,8 @@ impl Block<'_, '_, '_, '_> {
         last.positions.start <= self.start && self.start + BLOCK <= first.positions.end
     }
 
-    /// Hides from each query what it does not look at.
-    fn hide(&mut self) {
+    /// Masks what each query does not look at: scores of minus infinity, weights of 0.
+    fn mask(&mut self) {
         for query in self.queries.iter_mut() {
             let seen = overlap(&query.positions, &self.positions);
             query.scores[..seen.start - self.start].fill(f32::NEG_INFINITY);
@@ -230,23 +226,20 @@ impl Block<'_, '_, '_, '_> {
         }
     }
 
-    /// Turns scores into weights.
+    /// Softmax: turns scores into weights.
     fn soften(&mut self) {
         if !self.is_seen_whole() {
-            self.hide();
+            self.mask();
         }
         let (tiles, rest) = self.queries.as_chunks_mut::<TILE>();
         for [a, b, c, d] in tiles {
             let scores = [&mut a.scores, &mut b.scores, &mut c.scores, &mut d.scores];
             let states = [&mut a.state, &mut b.state, &mut c.state, &mut d.state];
-            // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
-            // features.
-            let corrections = unsafe { (self.table.soften_4)(scores, states) };
+            let corrections = call!(self.table.soften_4(scores, states));
             [a.correction, b.correction, c.correction, d.correction] = corrections;
         }
         for query in rest {
-            // SAFETY: as above.
-            query.correction = unsafe { (self.table.soften)(&mut query.scores, &mut query.state) };
+            query.correction = call!(self.table.soften(&mut query.scores, &mut query.state));
         }
     }
 
@@ -256,11 +249,11 @@ impl Block<'_, '_, '_, '_> {
         let is_seen_whole = self.is_seen_whole();
         let queries = &mut *self.queries;
         let floats = &mut scratch.floats;
-        for_pieces(table, to, Part::Values, self.positions.clone(), floats, |piece, values| {
+        for_pieces(table, to, KvPart::Values, self.positions.clone(), floats, |piece, values| {
             let (tiles, rest) = queries.as_chunks_mut::<TILE>();
             for tile in tiles {
-                // What a query does not look at may be no number, so its weight of 0 is not enough.
-                // Queries of one position see the same, mostly all of them.
+                // A weight of 0 hides no value that is infinite or NaN, so a tile is taken at once only
+                // where its queries look at the same positions, as those of one position do.
                 let seen = overlap(&tile[0].positions, &piece);
                 if !is_seen_whole
                     && tile.iter().any(|query| overlap(&query.positions, &piece) != seen)
@@ -277,9 +270,7 @@ impl Block<'_, '_, '_, '_> {
                 let weights = [&a.scores, &b.scores, &c.scores, &d.scores];
                 let weights = weights.map(|scores| &scores[at.clone()]);
                 let out = [&mut *a.out, &mut *b.out, &mut *c.out, &mut *d.out];
-                // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
-                // features.
-                unsafe { (table.weigh_4)(weights, values, corrections, out) };
+                call!(table.weigh_4(weights, values, corrections, out));
                 tile.iter_mut().for_each(|query| query.correction = 1.0);
             }
             weigh_each(table, rest, start, &piece, values);
@@ -287,7 +278,7 @@ impl Block<'_, '_, '_, '_> {
     }
 }
 
-/// Scores of `tiles` for all keys of a block.
+/// Scores of `tiles` for all keys of a block, which it transposes.
 fn score_block(
     kernels: &BlockScores,
     tiles: &mut [[Query<'_, '_>; TILE]],
@@ -295,13 +286,11 @@ fn score_block(
     scale: f32,
 ) {
     let transposed = &mut transposed.as_chunks_mut().0[..keys.len() / BLOCK];
-    // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-    unsafe { (kernels.transpose)(keys, transposed) };
+    call!(kernels.transpose(keys, transposed));
     for tile in tiles {
         let q = tile.each_ref().map(|query| query.q);
         let scores = tile.each_mut().map(|query| &mut query.scores);
-        // SAFETY: as above.
-        unsafe { (kernels.score)(q, transposed, scale, scores) };
+        call!(kernels.score(q, transposed, scale, scores));
     }
 }
 
@@ -317,8 +306,7 @@ fn weigh_each(
         let (seen, head_dim) = (overlap(&query.positions, piece), query.out.len());
         let values = &values[(seen.start - piece.start) * head_dim..][..seen.len() * head_dim];
         let weights = &query.scores[seen.start - start..][..seen.len()];
-        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-        unsafe { (table.weigh)(weights, values, query.correction, query.out) };
+        call!(table.weigh(weights, values, query.correction, query.out));
         query.correction = 1.0;
     }
 }
@@ -334,7 +322,7 @@ fn overlap(positions: &Range<usize>, part: &Range<usize>) -> Range<usize> {
 fn for_pieces(
     table: &Table,
     to: &Attended<'_>,
-    part: Part,
+    part: KvPart,
     positions: Range<usize>,
     scratch: &mut [f32; SCRATCH],
     mut f: impl FnMut(Range<usize>, &[f32]),
@@ -347,7 +335,7 @@ fn for_pieces(
         while pos < positions.end.min(run_end) {
             let end = positions.end.min(run_end).min(pos + SCRATCH / head_dim);
             let values = (pos - run_start) * head_dim..(end - run_start) * head_dim;
-            f(pos..end, read(table, run, part, values, scratch));
+            f(pos..end, to_f32(table, run, part, values, scratch));
             pos = end;
         }
         run_start = run_end;
@@ -355,21 +343,20 @@ fn for_pieces(
 }
 
 /// The floats `range` of a run, converted into `scratch` if need be.
-fn read<'a>(
+fn to_f32<'a>(
     table: &Table,
     run: &KvRun<'a>,
-    part: Part,
+    part: KvPart,
     range: Range<usize>,
     scratch: &'a mut [f32; SCRATCH],
 ) -> &'a [f32] {
     let stored = match (*run, part) {
-        (KvRun::F32 { keys, .. }, Part::Keys) => return &keys[range],
-        (KvRun::F32 { values, .. }, Part::Values) => return &values[range],
-        (KvRun::F16 { keys, .. }, Part::Keys) => keys,
-        (KvRun::F16 { values, .. }, Part::Values) => values,
+        (KvRun::F32 { keys, .. }, KvPart::Keys) => return &keys[range],
+        (KvRun::F32 { values, .. }, KvPart::Values) => return &values[range],
+        (KvRun::F16 { keys, .. }, KvPart::Keys) => keys,
+        (KvRun::F16 { values, .. }, KvPart::Values) => values,
     };
     let scratch = &mut scratch[..range.len()];
-    // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-    unsafe { (table.widen)(&stored[range], scratch) };
+    call!(table.widen(&stored[range], scratch));
     scratch
 }

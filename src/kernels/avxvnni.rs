@@ -3,22 +3,32 @@
 
 use std::arch::x86_64::*;
 
-use super::packed::{Layout, PART_BYTES, PackedTable, TileFn, place_rows, tiles_of};
+use super::packed::cut::{TileKernel, TileSet};
+use super::packed::layout::Layout;
+use super::packed::matmul::place_rows;
+use super::packed::table::{PART_BYTES, PackedTable};
+use super::stream::{INTO_L1, PAST_L2};
+use super::table::Table;
 use super::ymm::ymm_tiles;
-use super::{Table, avx2, peak};
+use super::{avx2, peak};
 
 /// The tier's functions.
-pub(super) static TABLE: Table = table(&avx2::TABLE);
+pub(super) static TABLE: Table = table(&TILES_Q8, &TILES_Q4, &avx2::TABLE);
 
 /// The same for processors that are better at [`super::stream::PAST_L2`].
-pub(super) static TABLE_PAST_L2: Table = table(&avx2::TABLE_PAST_L2);
+pub(super) static TABLE_PAST_L2: Table =
+    table(&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &avx2::TABLE_PAST_L2);
 
-const fn table(avx2: &'static Table) -> Table {
+const fn table(
+    tiles_q8: &'static TileSet,
+    tiles_q4: &'static TileSet,
+    avx2: &'static Table,
+) -> Table {
     Table {
         packed: Some(PackedTable {
             layout: Layout::AVX_VNNI,
-            tiles_q8: &TILES_Q8,
-            tiles_q4: &TILES_Q4,
+            tiles_q8,
+            tiles_q4,
             place: place_rows,
             part_bytes: PART_BYTES,
             unpack_q4: None,
@@ -28,12 +38,39 @@ const fn table(avx2: &'static Table) -> Table {
     }
 }
 
-static TILES_Q8: [TileFn; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
-static TILES_Q4: [TileFn; 6] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4 5 6);
+static TILES_Q8: TileSet = tiles_q8::<INTO_L1>();
+static TILES_Q8_PAST_L2: TileSet = tiles_q8::<PAST_L2>();
+
+/// Costs are hundredths of a millisecond of two layers of TinyLlama's shape, measured on Zen 5.
+const fn tiles_q8<const HINT: i32>() -> TileSet {
+    let tiles = [
+        TileKernel::new(1, gemm_q8_q8_f32_mx16c4::<1, 2, HINT>, 350),
+        TileKernel::new(2, gemm_q8_q8_f32_mx16c4::<2, 1, INTO_L1>, 130),
+        TileKernel::new(3, gemm_q8_q8_f32_mx16c4::<3, 1, INTO_L1>, 170),
+        TileKernel::new(4, gemm_q8_q8_f32_mx16c4::<4, 1, INTO_L1>, 210),
+        TileKernel::new(5, gemm_q8_q8_f32_mx16c4::<5, 1, INTO_L1>, 250),
+        TileKernel::new(6, gemm_q8_q8_f32_mx16c4::<6, 1, INTO_L1>, 290),
+    ];
+    TileSet::new(&tiles, 0)
+}
+
+static TILES_Q4: TileSet = tiles_q4::<INTO_L1>();
+static TILES_Q4_PAST_L2: TileSet = tiles_q4::<PAST_L2>();
+
+/// The same for 4-bit weights.
+const fn tiles_q4<const HINT: i32>() -> TileSet {
+    let tiles = [
+        TileKernel::new(1, gemm_q8_q4_f32_mx16c4::<1, 2, HINT>, 150),
+        TileKernel::new(2, gemm_q8_q4_f32_mx16c4::<2, 1, INTO_L1>, 120),
+        TileKernel::new(3, gemm_q8_q4_f32_mx16c4::<3, 1, INTO_L1>, 175),
+        TileKernel::new(4, gemm_q8_q4_f32_mx16c4::<4, 1, INTO_L1>, 225),
+    ];
+    TileSet::new(&tiles, 0)
+}
 
 ymm_tiles!("avx2,fma,f16c,avxvnni", add_products, true, add_products, unused);
 
-/// Adds 32 products to eight sums; `w` is unsigned: flipped weights or codes.
+/// Adds 32 products to eight sums; `w` is unsigned: weights with a u8 bias, or codes.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 fn add_products(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
     _mm256_dpbusd_avx_epi32(sums, w, x)

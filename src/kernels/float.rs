@@ -1,6 +1,6 @@
 //! Float kernels, written once: each tier inlines these bodies into functions compiled for its
-//! features, and the compiler makes vectors of their loops. What it would not, the tier writes by
-//! hand and passes in.
+//! features, where the compiler vectorises their loops. What it would not, a tier writes by hand and
+//! passes in.
 //!
 //! `FMA` says whether the tier has a fused multiply-add instruction; the result is the same.
 
@@ -56,8 +56,8 @@ fn dot<const FMA: bool>(x: &[f32], row: &[f32]) -> f32 {
     join(sums)
 }
 
-/// See [`super::Kernels::quantize_q8`]. Of a tier come `largest`, the bits of the largest magnitude
-/// in a group, and `round`, the nearest integers, ties to even, of a group's values times a factor.
+/// See [`super::Kernels::quantize_q8`]. The tier passes in `largest`, the bits of a group's largest
+/// magnitude, and `round`, a group's values times a factor as nearest integers, ties to even.
 ///
 /// `|x * (1 / s)|` stays below 127.5, as each of the three roundings is off by `2^-22` at most, so
 /// there is nothing to clamp.
@@ -73,7 +73,7 @@ pub(super) fn quantize_q8(
     let groups = x.chunks_exact(group).zip(q.chunks_exact_mut(group));
     for ((x, q), scale) in groups.zip(scales) {
         let (x, q) = (x.as_chunks().0, q.as_chunks_mut().0);
-        // Magnitudes compare as their bits do, and an infinity or NaN comes out on top.
+        // Without the sign bit floats are ordered as their bits are, infinity and NaN above all.
         let max = f32::from_bits(largest(x));
         *scale = max / 127.0;
         let inverse = 1.0 / *scale;
@@ -86,7 +86,7 @@ pub(super) fn quantize_q8(
     }
 }
 
-/// For each group, -128 * its sum; see [`super::packed`].
+/// `-128 * Σ q` of each group; see [`super::packed`].
 #[inline(always)]
 pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
     for (q, bias) in q.chunks_exact(group).zip(biases) {
@@ -102,7 +102,7 @@ pub(super) fn sum_q8(q: &[i8], sums: &mut [i32]) {
     }
 }
 
-/// Sums of 32 bytes are small integers.
+/// A sum of 32 values of 8 bits fits 16.
 #[inline(always)]
 fn sum_of(q: &[i8; 32]) -> i32 {
     i32::from(q.iter().map(|q| i16::from(*q)).sum::<i16>())
@@ -208,8 +208,8 @@ pub(super) fn score_4(
     }
 }
 
-/// Turns a block's scores into `exp(score - max)` and notes them in `state`. Gives the factor that
-/// brings what was summed before under the new maximum.
+/// Softmax of a block: turns its scores into weights `exp(score - max)`, adds these to `state`, and
+/// gives the correction of what was summed before, `exp(old max - max)`.
 #[inline(always)]
 pub(super) fn soften<const FMA: bool>(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
     let (low, high) = scores.split_at_mut(LANES);
@@ -301,8 +301,8 @@ fn weigh_columns<const FMA: bool, const N: usize>(
     *out = sums;
 }
 
-/// As [`weigh`] for four queries and the columns from `from` on, in `N` columns at once: as many as
-/// registers hold sums of.
+/// As [`weigh`] for four queries and the columns from `from` on, `N` at once: as many as have their
+/// sums in registers.
 #[inline(always)]
 pub(super) fn weigh_4<const FMA: bool, const N: usize>(
     weights: [&[f32]; 4],
@@ -339,19 +339,19 @@ pub(super) fn weigh_4<const FMA: bool, const N: usize>(
     }
 }
 
-/// `exp(x)` within `1e-7` relative, above [`EXP_MOST`] that of it, 0 below -86.99, NaN for NaN.
+/// `exp(min(x, EXP_MOST))` within `1e-7` relative; 0 below -86.99; NaN for NaN.
 #[inline(always)]
 pub(super) fn exp_within<const FMA: bool>(x: f32) -> f32 {
     // A NaN passes.
     exp_to_one::<FMA>(if x > EXP_MOST { EXP_MOST } else { x })
 }
 
-/// The same for `x` that is not above [`EXP_MOST`], or NaN: `exp(x) = 2^n * exp(r)` with
-/// `|r| <= ln(2) / 2`, and for `2 * exp(r)` a polynomial of degree 6 through Chebyshev nodes (off by
+/// The same for `x` that is not above [`EXP_MOST`], or NaN: `exp(x) = 2^(n-1) * (2 * exp(r))` with
+/// `|r| <= ln(2) / 2`; `2 * exp(r)` is a polynomial of degree 6 through Chebyshev nodes (off by
 /// `1.1e-8` relative).
 ///
-/// The bits of `n + 126` are those of `2^(n-1)`, but of 0 for the least `n`, -126: numbers that are
-/// not normal, which take many times as long, do not come about.
+/// `n + 126` in the exponent's bits is `2^(n-1)`, and 0 for the least `n`, -126: no subnormal number
+/// comes about, with which a CPU may take many times as long.
 #[inline(always)]
 pub(super) fn exp_to_one<const FMA: bool>(x: f32) -> f32 {
     let x = if x < EXP_LEAST { EXP_LEAST } else { x };
@@ -447,129 +447,3 @@ fn fma_by_f64(a: f32, b: f32, c: f32) -> f32 {
     let odd = if outwards { bits.wrapping_add(1) } else { bits.wrapping_sub(1) };
     f64::from_bits(if inexact & (bits & 1 == 0) { odd } else { bits }) as f32
 }
-
-/// Functions of a tier that are the bodies above, compiled with `$attr` (its target features), and
-/// its table. The tier's file adds the rest of what the table names,
-/// and `dots`, `score_4`, `soften_4`, `weigh_4`, `swiglu`, `largest`, `round`, `read_all` and
-/// `spin_int8`.
-macro_rules! float_kernels {
-    ($fma:expr, $packed:expr $(, #[$attr:meta])?) => {
-        $(#[$attr])?
-        pub(super) fn dot_f32_f32_f32_1x4(x: &[f32], w: [&[f32]; 4]) -> [f32; 4] {
-            dots(x, w)
-        }
-
-        $(#[$attr])?
-        pub(super) fn quantize_q8(x: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
-            let round = |x: &[_], factor, q: &mut [_]| round(x, factor, q);
-            $crate::kernels::float::quantize_q8(x, group, q, scales, |x| largest(x), round);
-        }
-
-        $(#[$attr])?
-        pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
-            $crate::kernels::float::biases(q, group, biases);
-        }
-
-        $(#[$attr])?
-        pub(super) fn sum_q8(q: &[i8], sums: &mut [i32]) {
-            $crate::kernels::float::sum_q8(q, sums);
-        }
-
-        $(#[$attr])?
-        pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-            $crate::kernels::float::rms_norm(x, weight, eps, out, |x, rows| dots(x, rows));
-        }
-
-        $(#[$attr])?
-        pub(super) fn rope(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
-            $crate::kernels::float::rope::<{ $fma }>(x, head_dim, cos, sin);
-        }
-
-        $(#[$attr])?
-        pub(super) fn add(x: &mut [f32], y: &[f32]) {
-            $crate::kernels::float::add(x, y);
-        }
-
-        $(#[$attr])?
-        pub(super) fn score(q: &[f32], keys: &[f32], scale: f32, out: &mut [f32]) {
-            $crate::kernels::float::score(q, keys, scale, out, |x, y| dots(x, y), |x, y| dots(x, y));
-        }
-
-        $(#[$attr])?
-        pub(super) fn soften(
-            scores: &mut [f32; $crate::kernels::float::BLOCK],
-            state: &mut $crate::kernels::float::Softmax,
-        ) -> f32 {
-            $crate::kernels::float::soften::<{ $fma }>(scores, state)
-        }
-
-        $(#[$attr])?
-        pub(super) fn weigh(weights: &[f32], values: &[f32], correction: f32, out: &mut [f32]) {
-            $crate::kernels::float::weigh::<{ $fma }>(weights, values, correction, out);
-        }
-
-        /// The tier's functions.
-        pub(super) static TABLE: $crate::kernels::Table = $crate::kernels::Table {
-            dot_q8_q8_f32_1x4,
-            dot_q8_q8_f32_4x4,
-            dot_q8_q4_f32_1x4,
-            dot_q8_q4_f32_4x4,
-            dot_f32_f32_f32_1x4,
-            quantize_q8,
-            sum_q8,
-            rms_norm,
-            rope,
-            swiglu,
-            add,
-            score,
-            soften,
-            weigh,
-            score_4,
-            soften_4,
-            weigh_4,
-            block_scores: None,
-            widen,
-            narrow,
-            read_all,
-            spin_int8,
-            biases,
-            packed: $packed,
-        };
-    };
-}
-
-/// `score_4` of a tier that has `dots44`, and more bodies above for tiers that have no other code.
-macro_rules! tile_kernels {
-    ($fma:expr $(, #[$attr:meta])?) => {
-        $(#[$attr])?
-        pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
-            let dots = |x: &[f32], row: [&[f32]; 1]| dots(x, row);
-            $crate::kernels::float::score_4(q, keys, scale, out, dots, |q, keys| dots44(q, keys));
-        }
-
-        $(#[$attr])?
-        pub(super) fn weigh_4(
-            weights: [&[f32]; 4],
-            values: &[f32],
-            corrections: [f32; 4],
-            out: [&mut [f32]; 4],
-        ) {
-            $crate::kernels::float::weigh_4::<{ $fma }, 16>(weights, values, corrections, 0, out);
-        }
-
-        $(#[$attr])?
-        pub(super) fn soften_4(
-            scores: $crate::kernels::float::ScoresMut4<'_>,
-            states: [&mut $crate::kernels::float::Softmax; 4],
-        ) -> [f32; 4] {
-            $crate::kernels::float::soften_4::<{ $fma }>(scores, states)
-        }
-
-        $(#[$attr])?
-        pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
-            $crate::kernels::float::swiglu::<{ $fma }>(gate, up, out);
-        }
-    };
-}
-
-pub(super) use {float_kernels, tile_kernels};

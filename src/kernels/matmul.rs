@@ -3,7 +3,7 @@
 //! Weight rows are outermost: each is read from memory once and stays in cache for the whole batch.
 //! The last tile of weight rows repeats its last row where there are fewer than four left.
 
-use super::{Blocks4, SummedRow, Table};
+use super::table::{Blocks4, SummedRow, Table, call};
 use crate::quant::bcml1::BLOCK;
 use crate::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, Q8Row};
 
@@ -24,16 +24,13 @@ pub(super) fn matmul_q8(
         let (x_tiles, rest) = out.as_chunks_mut::<4>();
         for (tile, out) in x_tiles.iter_mut().enumerate() {
             let x4 = [0, 1, 2, 3].map(|i| x.row(tile * 4 + i));
-            // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
-            // features.
-            let y = unsafe { (table.dot_q8_q8_f32_4x4)(&x4, &w4, group) };
+            let y = call!(table.dot_q8_q8_f32_4x4(&x4, &w4, group));
             for (out, y) in out.iter_mut().zip(&y) {
                 put(out, row, y);
             }
         }
         for (out, i) in rest.iter_mut().zip(m - m % 4..) {
-            // SAFETY: as above.
-            let y = unsafe { (table.dot_q8_q8_f32_1x4)(&x.row(i), &w4, group) };
+            let y = call!(table.dot_q8_q8_f32_1x4(&x.row(i), &w4, group));
             put(out, row, &y);
         }
     }
@@ -58,16 +55,13 @@ pub(super) fn matmul_q4(
         let (x_tiles, rest) = out.as_chunks_mut::<4>();
         for (tile, out) in x_tiles.iter_mut().enumerate() {
             let x4 = [0, 1, 2, 3].map(|i| x_row(tile * 4 + i));
-            // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
-            // features.
-            let y = unsafe { (table.dot_q8_q4_f32_4x4)(&x4, &w4, group) };
+            let y = call!(table.dot_q8_q4_f32_4x4(&x4, &w4, group));
             for (out, y) in out.iter_mut().zip(&y) {
                 put(out, row, y);
             }
         }
         for (out, i) in rest.iter_mut().zip(m - m % 4..) {
-            // SAFETY: as above.
-            let y = unsafe { (table.dot_q8_q4_f32_1x4)(&x_row(i), &w4, group) };
+            let y = call!(table.dot_q8_q4_f32_1x4(&x_row(i), &w4, group));
             put(out, row, &y);
         }
     }
@@ -84,15 +78,13 @@ pub(super) fn matmul_f32(table: &Table, w: &[f32], k: usize, x: &[f32], out: &mu
     for row in (0..rows).step_by(4) {
         let w4 = [0, 1, 2, 3].map(|j| &w[(row + j).min(rows - 1) * k..][..k]);
         for (x, out) in x.chunks_exact(k).zip(out.iter_mut()) {
-            // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its
-            // features.
-            let y = unsafe { (table.dot_f32_f32_f32_1x4)(x, w4) };
+            let y = call!(table.dot_f32_f32_f32_1x4(x, w4));
             put(out, row, &y);
         }
     }
 }
 
-/// Rows cut to a length they share, so that one bounds check serves all of them.
+/// Rows cut to one length, so that one bounds check serves all of them.
 #[inline(always)]
 pub(super) fn level<'a, const M: usize>(
     rows: [&Q8Row<'a>; M],
@@ -136,7 +128,7 @@ pub(super) fn level_weights<'a>(rows: &Blocks4<'a>, blocks: usize) -> Blocks4<'a
     rows.map(|row| &row[..blocks])
 }
 
-/// Writes what the rows of a tile really are, up to the last.
+/// Writes a tile's results to the columns from `row` on, up to the last: repeated rows have none.
 fn put(out: &mut [f32], row: usize, y: &[f32; 4]) {
     for (out, y) in out[row..].iter_mut().zip(y) {
         *out = *y;

@@ -1,30 +1,13 @@
-//! What this machine can do at most, to hold the kernels against: a loop that only reads, and one
-//! that only multiplies.
+//! The machine's limits, which kernels are compared with: a loop that only reads, and one that only
+//! multiplies.
 
-use super::Kernels;
-
-/// Multiplications and additions in a round of [`Kernels::spin_int8`], the same in every tier.
+/// Multiplications and additions in a round of [`Kernels::spin_int8`](super::Kernels::spin_int8), the same in every tier.
 pub const OPS_PER_ROUND: usize = 2 * MACS_PER_ROUND;
 
 pub(super) const MACS_PER_ROUND: usize = 1024;
 
-impl Kernels {
-    /// Reads `bytes` in order and does next to nothing with them: as fast as weights could be read.
-    /// What it gives depends on every whole 256 bytes.
-    pub fn read_all(&self, bytes: &[u8]) -> u64 {
-        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-        unsafe { (self.table.read_all)(bytes) }
-    }
-
-    /// Does `rounds` of [`OPS_PER_ROUND`] int8 multiplications and additions in registers, as fast
-    /// as the tier can; what it gives depends on all of them.
-    pub fn spin_int8(&self, rounds: usize) -> i32 {
-        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-        unsafe { (self.table.spin_int8)(rounds) }
-    }
-}
-
-/// Folds blocks of four cache lines onto each other; `prefetch` prefetches a line some way behind one.
+/// Exclusive or of blocks of four cache lines; `prefetch` takes a line's address and prefetches one
+/// some way behind it.
 #[inline(always)]
 pub(super) fn read_all(bytes: &[u8], prefetch: impl Fn(*const u8)) -> u64 {
     let mut seen = [0_u64; 32];

@@ -2,15 +2,16 @@
 
 use half::f16;
 
-use super::{Blocks4, SummedRow, float};
+use super::table::{Blocks4, SummedRow};
+use super::{float, tier};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
 /// Whether `f32::mul_add` is one instruction rather than a slow library call.
 const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
-float::float_kernels!(FMA, None);
-float::tile_kernels!(FMA);
+tier::float_kernels!(FMA, None);
+tier::tile_kernels!(FMA);
 
 fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     float::dots::<FMA, N>(x, rows)

@@ -1,19 +1,22 @@
-//! How x86-64 processors best prefetch what is read in order and once: AVX-512's weights of a single
-//! row, and the memory that tells how fast weights could be read. Figures: benches/README.md.
+//! How x86-64 processors best prefetch what is read in order and once: weights of a single row, and the
+//! memory that tells how fast weights could be read. Figures: benches/README.md.
 //!
-//! On their way to the first level of cache, so many lines hold up loads of Intel's, which decode
-//! fastest if these only come to the second. AMD's third level takes what leaves the second, weights
-//! that nobody needs again too: they decode fastest if those do not come there at all.
+//! Intel: so many prefetches into L1 hold up loads; decoding is fastest with prefetches into L2. AMD: L3
+//! is a victim cache, which takes whatever L2 evicts, weights that nobody reads again too; decoding is
+//! fastest if they bypass L2 and go to L1 alone.
 
 use std::arch::x86_64::*;
 
-use super::Table;
+use super::table::Table;
 
-/// Lines come into the second level of cache.
+/// Prefetches into L2.
 pub(super) const INTO_L2: i32 = _MM_HINT_T1;
 
-/// Lines come into the first level and into no other.
+/// Prefetches into L1 and no other level.
 pub(super) const PAST_L2: i32 = _MM_HINT_NTA;
+
+/// Lines come into all levels.
+pub(super) const INTO_L1: i32 = _MM_HINT_T0;
 
 /// The table for this processor: of kernels that prefetch [`INTO_L2`] or [`PAST_L2`].
 pub(super) fn better(into_l2: &'static Table, past_l2: &'static Table) -> &'static Table {
@@ -24,7 +27,11 @@ pub(super) fn better(into_l2: &'static Table, past_l2: &'static Table) -> &'stat
 /// Prefetches the line that is some way behind `line`.
 #[inline(always)]
 pub(super) fn prefetch_ahead<const HINT: i32>(line: *const u8) {
-    let bytes = if HINT == INTO_L2 { 8192 } else { 6144 };
+    let bytes = match HINT {
+        INTO_L2 => 8192,
+        PAST_L2 => 6144,
+        _ => 4096,
+    };
     // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
     unsafe { _mm_prefetch::<HINT>(line.wrapping_add(bytes).cast()) };
 }

@@ -3,8 +3,13 @@
 mod attend;
 mod packed;
 
-use super::float;
-use super::*;
+use half::f16;
+
+#[cfg(target_arch = "x86_64")]
+use super::avx512vnni;
+use super::float::{self, LANES};
+use super::{Isa, Kernels};
+use crate::quant::{Bcml1Matrix, Q8Activations, Q8Matrix};
 
 /// Small deterministic generator (xorshift64*); the seed is in each test.
 struct Random(u64);
@@ -60,7 +65,7 @@ fn variants(kernels: Kernels) -> Vec<Kernels> {
     #[cfg(target_arch = "x86_64")]
     if kernels.isa() == Isa::Avx512Vnni {
         let tables = [&avx512vnni::TABLE, &avx512vnni::TABLE_PAST_L2];
-        return tables.map(|table| Kernels { table, ..kernels }).to_vec();
+        return tables.map(|table| Kernels::with_table(kernels.isa(), table)).to_vec();
     }
     vec![kernels]
 }
@@ -536,7 +541,7 @@ fn rope_rotates_neighbours_and_equals_scalar_in_every_tier() {
 fn every_f16_and_what_lies_between_is_converted_alike() {
     let f16s: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
     let mut wanted = vec![0.0; f16s.len()];
-    scalar::widen(&f16s, &mut wanted);
+    super::scalar::widen(&f16s, &mut wanted);
     // Each value, its neighbours, and the middle to the next one with its neighbours.
     let between: Vec<f32> = (0..0xffff_u16)
         .filter(|i| i & 0x7fff < 0x7c00)
@@ -558,8 +563,7 @@ fn every_f16_and_what_lies_between_is_converted_alike() {
     assert_eq!(stored[stored.len() - 8..], [max, max, max, max, min, max, min, nan]);
     for tier in tiers() {
         let mut found = vec![0.0; f16s.len()];
-        // SAFETY: `tiers` gives what this CPU can run.
-        unsafe { (tier.table.widen)(&f16s, &mut found) };
+        tier.widen(&f16s, &mut found);
         assert_eq!(bits(&found), bits(&wanted), "{tier:?}");
         assert!(narrow(tier) == stored, "{tier:?}");
     }

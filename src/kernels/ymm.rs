@@ -2,23 +2,26 @@
 //! one step only: adding 32 products to eight sums.
 //!
 //! A panel of 16 rows is two vectors for each four columns; the four bytes of a row of activations
-//! are broadcast from memory. Tiles are as high as 16 registers hold two sums for each row.
+//! are broadcast from memory. A single row asks for weights ahead by `HINT`.
+//! Tiles are as high as 16 registers hold two sums for each row.
 
 /// Defines `gemm_q8_q8_f32_mx16c4` for a tier with `$features` and its step `$add`, whose sums
-/// begin at zeros if `$flipped`; and `gemm_q8_q4_f32_mx16c4`, whose step for codes is `$add_codes`.
+/// begin at `zeros` if `$flipped`, that is for weights with a u8 bias;
+/// and `gemm_q8_q4_f32_mx16c4`, whose step for codes is `$add_codes`.
 /// That has sums of its own for each block, which `$finish` adds to eight, unless `$flipped`.
 macro_rules! ymm_tiles {
     ($features:literal, $add:ident, $flipped:literal, $add_codes:ident, $finish:ident) => {
         /// `M` rows of activations by a panel of 16 rows of weights, in `S` sums each.
         #[target_feature(enable = $features)]
-        fn gemm_q8_q8_f32_mx16c4<const M: usize, const S: usize>(
+        fn gemm_q8_q8_f32_mx16c4<const M: usize, const S: usize, const HINT: i32>(
             panel: &[u8],
-            x: &$crate::kernels::packed::Tile<'_>,
+            x: &$crate::kernels::packed::tile::Tile<'_>,
             out: &mut [f32],
         ) {
             const NR: usize = $crate::kernels::ymm::NR;
             let group_bytes = NR * (4 + x.group);
-            x.ahead.prefetch_rows(NR / 16, 0, 1);
+            let mut ahead = x.ahead;
+            ahead.prefetch_rows(NR / 16, 0, 1);
             for (w, x) in panel.chunks_exact(group_bytes).zip(x.groups::<M, 4>()) {
                 let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
                 if $flipped {
@@ -26,12 +29,15 @@ macro_rules! ymm_tiles {
                         dots[0][i] = [_mm256_castps_si256(_mm256_set1_ps(x.zeros[i])); 2];
                     }
                 }
+                if M != 1 && ahead.w_step >= 64 {
+                    ahead.prefetch_weights(4 * x.q.len());
+                }
                 let (scales, w) = w.split_at(NR * 4);
                 let (w, x_q) = (w.as_chunks::<{ 4 * NR }>().0, x.q.as_chunks::<S>().0);
                 for (w, x_q) in w.as_chunks::<S>().0.iter().zip(x_q) {
                     for s in 0..S {
                         if M == 1 {
-                            prefetch_from(&w[s]);
+                            $crate::kernels::stream::prefetch_ahead::<HINT>(w[s].as_ptr());
                         }
                         let w = load_pair(&w[s]);
                         for i in 0..M {
@@ -44,7 +50,7 @@ macro_rules! ymm_tiles {
                 }
                 let scales = load_pair(&scales.as_chunks().0[0]);
                 let mut totals = [[_mm256_setzero_ps(); 2]; M];
-                let zero = _mm256_set1_ps($crate::kernels::packed::ZERO);
+                let zero = _mm256_set1_ps($crate::kernels::packed::tile::ZERO);
                 for i in 0..M {
                     for j in 0..2 {
                         let mut sum = dots[0][i][j];
@@ -65,16 +71,20 @@ macro_rules! ymm_tiles {
         /// `M` rows of activations by a panel of 16 rows of 4-bit weights, low and high codes in
         /// `S` sums.
         #[target_feature(enable = $features)]
-        fn gemm_q8_q4_f32_mx16c4<const M: usize, const S: usize>(
+        fn gemm_q8_q4_f32_mx16c4<const M: usize, const S: usize, const HINT: i32>(
             panel: &[u8],
-            x: &$crate::kernels::packed::Tile<'_>,
+            x: &$crate::kernels::packed::tile::Tile<'_>,
             out: &mut [f32],
         ) {
-            const PANEL_BLOCK: usize =
-                $crate::kernels::ymm::NR * $crate::kernels::packed::BLOCK_BYTES;
+            const PANEL_BLOCK: usize = $crate::kernels::ymm::NR * $crate::quant::bcml1::BLOCK_BYTES;
+            let mut ahead = x.ahead;
+            ahead.prefetch_rows($crate::kernels::ymm::NR / 16, 0, 1);
             let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
-            x.ahead.prefetch_rows($crate::kernels::ymm::NR / 16, 0, 1);
             for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
+                // Of many tiles each would ask for less than a line.
+                if M != 1 && ahead.w_step >= 64 {
+                    ahead.prefetch_weights(4 * x.q.len());
+                }
                 let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
                 let mut totals = [[_mm256_set1_ps(-0.0); 2]; M];
                 let w = w.as_chunks::<PANEL_BLOCK>().0;
@@ -82,10 +92,10 @@ macro_rules! ymm_tiles {
                 let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
                 for ((b, w_block), (x_q, x_sums)) in w.iter().enumerate().zip(blocks) {
                     let mut block_dots = [[_mm256_setzero_si256(); 2]; M];
-                    let lines = w_block.as_chunks::<64>().0;
-                    for (w, x_q) in lines[1..].iter().zip(x_q.as_chunks::<2>().0) {
+                    let codes = &w_block.as_chunks::<64>().0[1..];
+                    for (w, x_q) in codes.iter().zip(x_q.as_chunks::<2>().0) {
                         if M == 1 {
-                            prefetch_from(w);
+                            $crate::kernels::stream::prefetch_ahead::<HINT>(w.as_ptr());
                         }
                         let both = load_pair(w);
                         for (half, x_q) in x_q.iter().enumerate() {
@@ -93,10 +103,8 @@ macro_rules! ymm_tiles {
                             for i in 0..M {
                                 let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[i]));
                                 for j in 0..2 {
-                                    let sum = match $flipped {
-                                        true => &mut dots[half % S][i][j],
-                                        false => &mut block_dots[i][j],
-                                    };
+                                    let dots = &mut dots[half % S][i][j];
+                                    let sum = if $flipped { dots } else { &mut block_dots[i][j] };
                                     *sum = $add_codes(*sum, x, w[j]);
                                 }
                             }
@@ -104,8 +112,8 @@ macro_rules! ymm_tiles {
                     }
                     let [next_multipliers, next_offsets] = block_parameters(w.get(b + 1));
                     for i in 0..M {
-                        let x_sum = _mm256_set1_ps(x_sums[i]);
                         for j in 0..2 {
+                            let x_sum = _mm256_set1_ps(x_sums[i]);
                             let total = _mm256_fmadd_ps(x_sum, offsets[j], totals[i][j]);
                             if !$flipped {
                                 dots[0][i][j] = $finish(dots[0][i][j], block_dots[i][j]);
@@ -147,7 +155,7 @@ macro_rules! ymm_tiles {
         /// Multipliers and offsets of a block, zeros if there is none.
         #[target_feature(enable = $features)]
         fn block_parameters(
-            block: Option<&[u8; $crate::kernels::ymm::NR * $crate::kernels::packed::BLOCK_BYTES]>,
+            block: Option<&[u8; $crate::kernels::ymm::NR * $crate::quant::bcml1::BLOCK_BYTES]>,
         ) -> [[__m256; 2]; 2] {
             match block {
                 Some(block) => {
@@ -156,13 +164,6 @@ macro_rules! ymm_tiles {
                 }
                 None => [[_mm256_setzero_ps(); 2]; 2],
             }
-        }
-
-        /// Asks for the line that is some way behind `w`.
-        #[target_feature(enable = $features)]
-        fn prefetch_from(w: &[u8; 64]) {
-            let ahead = w.as_ptr().wrapping_add($crate::kernels::ymm::PREFETCH_BYTES);
-            _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
         }
 
         /// The low (`half` 0) or high (1) codes of each byte.
@@ -202,7 +203,4 @@ macro_rules! ymm_tiles {
 pub(super) use ymm_tiles;
 
 /// Rows of a panel.
-pub(super) const NR: usize = super::Layout::AVX2.panel_rows();
-
-/// How far ahead of the weights in use others are asked for.
-pub(super) const PREFETCH_BYTES: usize = 4096;
+pub(super) const NR: usize = super::packed::layout::Layout::AVX2.panel_rows();

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Model;
+use super::view::Model;
 use crate::format::model::TensorId;
 use crate::pool::Pool;
 
-/// Tensors for each thread between two questions whether they are still wanted.
+/// Tensors for each thread between two questions whether the user interrupts.
 const TENSORS_PER_THREAD: usize = 4;
 
 /// Why the weights of a model cannot be used.
@@ -37,16 +37,20 @@ impl fmt::Display for CheckError {
 impl std::error::Error for CheckError {}
 
 impl Model {
-    /// Compares the tensors `ids` with their checksums, on all threads of `pool`; `is_wanted` is
-    /// asked now and then.
+    /// Compares the share's tensors with their checksums but those in `known`, and those that have
+    /// been compared before, on all threads of `pool`; `is_interrupted` is asked now and then. From
+    /// then on all of the share counts as compared.
     pub(super) fn check(
         &self,
-        ids: &[TensorId],
+        known: &[TensorId],
         pool: &Pool,
-        is_wanted: &dyn Fn() -> bool,
+        is_interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CheckError> {
+        let ids = self.header().tensors().map(|tensor| tensor.id);
+        let is_open = |id: &TensorId| self.share().holds(*id) && self.file().is_unchecked(*id);
+        let ids: Vec<_> = ids.filter(is_open).filter(|id| !known.contains(id)).collect();
         for ids in ids.chunks(TENSORS_PER_THREAD * pool.threads()) {
-            if !is_wanted() {
+            if is_interrupted() {
                 return Err(CheckError::Interrupted);
             }
             let damaged = AtomicUsize::new(usize::MAX);
@@ -59,21 +63,16 @@ impl Model {
                 return Err(CheckError::Damaged { tensor: *tensor });
             }
         }
+        self.file().set_checked(self.share());
         Ok(())
     }
 
     /// The checksum of a tensor's bytes, which is the stored one if there is one.
     pub(super) fn check_tensor(&self, tensor: TensorId) -> Result<u32, CheckError> {
         let crc = crc32fast::hash(self.tensor_bytes(tensor));
-        match self.checksums.get(&tensor) {
-            Some(stored) if *stored != crc => Err(CheckError::Damaged { tensor }),
+        match self.file().checksum(tensor) {
+            Some(stored) if stored != crc => Err(CheckError::Damaged { tensor }),
             _ => Ok(crc),
         }
-    }
-
-    /// The tensors of the share that have a checksum.
-    pub(super) fn checkable(&self) -> Vec<TensorId> {
-        let ids = self.header.tensors().map(|tensor| tensor.id);
-        ids.filter(|id| self.share.holds(*id) && self.checksums.contains_key(id)).collect()
     }
 }

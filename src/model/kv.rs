@@ -20,7 +20,16 @@ pub(super) struct KvShape {
     /// Positions held.
     pub(super) kv_len: usize,
     pub(super) head_dim: usize,
-    pub(super) sliding_window: Option<usize>,
+    /// Positions that a token can look back, in the layer where it sees most of them.
+    pub(super) widest_window: usize,
+}
+
+/// What one stream has stored of one layer.
+#[derive(Clone, Copy)]
+pub(super) struct KvLane {
+    pub(super) stream: usize,
+    /// Counted from the share's first.
+    pub(super) layer: usize,
 }
 
 impl KvShape {
@@ -30,20 +39,14 @@ impl KvShape {
             n_kv_heads: header.n_kv_heads,
             kv_len,
             head_dim: header.head_dim,
-            sliding_window: header.sliding_window,
+            widest_window: header.widest_window(),
         }
-    }
-
-    /// Positions that the token at `pos` attends to.
-    fn visible(&self, pos: usize) -> Range<usize> {
-        let window = self.sliding_window.unwrap_or(usize::MAX);
-        (pos + 1).saturating_sub(window)..pos + 1
     }
 
     /// Whether what the token at `pos` looks back to is stored still, once `reached` positions
     /// have been.
     pub(super) fn holds_before(&self, reached: usize, pos: usize) -> bool {
-        reached.saturating_sub(self.kv_len) <= self.visible(pos).start
+        reached.saturating_sub(self.kv_len) <= first_visible(pos, self.widest_window)
     }
 
     /// The slots of `positions`: one range, or two where the ring wraps.
@@ -60,8 +63,8 @@ impl KvShape {
     }
 
     /// First value of a head's keys; its values follow `n_kv_heads` heads later.
-    fn head_start(&self, stream: usize, layer: usize, head: usize) -> usize {
-        let heads = (stream * self.n_layers + layer) * 2 * self.n_kv_heads + head;
+    fn head_start(&self, lane: KvLane, head: usize) -> usize {
+        let heads = (lane.stream * self.n_layers + lane.layer) * 2 * self.n_kv_heads + head;
         heads * self.kv_len * self.head_dim
     }
 
@@ -70,19 +73,24 @@ impl KvShape {
     }
 }
 
+/// First position that the token at `pos` attends to in a layer with this window.
+pub(super) fn first_visible(pos: usize, window: usize) -> usize {
+    (pos + 1).saturating_sub(window)
+}
+
 impl KvValues<'_> {
     /// Stores keys and values of one position, `[n_kv_heads, head_dim]` each.
     pub(super) fn store(
         &mut self,
         shape: &KvShape,
-        (stream, layer, pos): (usize, usize, usize),
+        (lane, pos): (KvLane, usize),
         (k, v): (&[f32], &[f32]),
         kernels: &Kernels,
     ) {
         let slot = pos % shape.kv_len * shape.head_dim;
         let heads = k.chunks_exact(shape.head_dim).zip(v.chunks_exact(shape.head_dim));
         for (head, (k, v)) in heads.enumerate() {
-            let k_at = shape.head_start(stream, layer, head) + slot;
+            let k_at = shape.head_start(lane, head) + slot;
             for (at, x) in [(k_at, k), (k_at + shape.values_after_keys(), v)] {
                 let range = at..at + shape.head_dim;
                 match self {
@@ -93,19 +101,17 @@ impl KvValues<'_> {
         }
     }
 
-    /// The keys and values of `head` that the tokens at `positions` attend to, and the position of
-    /// the first of them.
+    /// The keys and values of `head` at `positions`, in order.
     pub(super) fn runs(
         &self,
         shape: &KvShape,
-        (stream, layer): (usize, usize),
+        lane: KvLane,
         head: usize,
         positions: Range<usize>,
-    ) -> (usize, Vec<KvRun<'_>, 2>) {
-        let start = shape.visible(positions.start).start;
-        let k_at = shape.head_start(stream, layer, head);
+    ) -> Vec<KvRun<'_>, 2> {
+        let k_at = shape.head_start(lane, head);
         let v_at = k_at + shape.values_after_keys();
-        let slots = shape.slots(start..positions.end).into_iter();
+        let slots = shape.slots(positions).into_iter();
         let runs = slots.map(|slots| {
             let (start, end) = (slots.start * shape.head_dim, slots.end * shape.head_dim);
             let (k, v) = (k_at + start..k_at + end, v_at + start..v_at + end);
@@ -114,7 +120,7 @@ impl KvValues<'_> {
                 KvValues::F32(kv) => KvRun::F32 { keys: &kv[k], values: &kv[v] },
             }
         });
-        (start, runs.collect())
+        runs.collect()
     }
 }
 
@@ -123,13 +129,12 @@ mod tests {
     use super::*;
 
     const SHAPE: KvShape =
-        KvShape { n_layers: 2, n_kv_heads: 3, kv_len: 10, head_dim: 4, sliding_window: Some(6) };
+        KvShape { n_layers: 2, n_kv_heads: 3, kv_len: 10, head_dim: 4, widest_window: 6 };
 
     #[test]
     fn window_includes_the_position_itself() {
-        assert_eq!(SHAPE.visible(2), 0..3);
-        assert_eq!(SHAPE.visible(5), 0..6);
-        assert_eq!(SHAPE.visible(6), 1..7);
+        assert_eq!([2, 5, 6].map(|pos| first_visible(pos, 6)), [0, 0, 1]);
+        assert_eq!(first_visible(7, usize::MAX), 0);
     }
 
     #[test]
@@ -139,7 +144,7 @@ mod tests {
         assert!(SHAPE.holds_before(16, 11));
         assert!(!SHAPE.holds_before(16, 10));
         assert!(SHAPE.holds_before(17, 12));
-        let whole = KvShape { kv_len: 100, sliding_window: None, ..SHAPE };
+        let whole = KvShape { kv_len: 100, widest_window: usize::MAX, ..SHAPE };
         assert!(whole.holds_before(100, 1));
     }
 
@@ -157,7 +162,8 @@ mod tests {
     #[test]
     fn heads_do_not_overlap() {
         let heads = [(0, 0, 0), (0, 0, 2), (0, 1, 0), (1, 0, 0)];
-        let starts = heads.map(|(s, l, h)| SHAPE.head_start(s, l, h) / 40);
+        let starts =
+            heads.map(|(stream, layer, h)| SHAPE.head_start(KvLane { stream, layer }, h) / 40);
         assert_eq!(starts, [0, 2, 6, 12]);
         assert_eq!(SHAPE.values_after_keys() / 40, 3);
     }

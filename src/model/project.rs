@@ -1,185 +1,227 @@
 //! Matrix products of a batch of rows, split between the threads.
 
-use std::ops::Range;
-
-use super::Matrix;
-use super::buffers::Inputs;
-use super::interest::Interest;
-use crate::kernels::{Kernels, Q8Tiles};
-use crate::pool::Pool;
+use super::inputs::{Inputs, Prepared};
+use super::interrupt::Interrupt;
+use super::matrix::Matrix;
+use crate::kernels::{CUT_ROWS, Kernels, Q8Tiles, TileCut};
+use crate::pool::{Chunks, Pool, ROW_TILE, RowChunks};
 use crate::quant::Q8Activations;
 use crate::quant::bcml1::{self, BLOCK};
 
-/// Rows of a matrix that a thread takes at once. A multiple of every tile's and panel's height,
+/// Rows of a matrix that a thread takes at once. A multiple of every panel's height,
 /// and small enough that unequal cores finish at about the same time.
 const PIECE_ROWS: usize = 64;
+
+// Rows that are taken together are cut as all of them are.
+const _: () = assert!(ROW_TILE.is_multiple_of(CUT_ROWS));
 
 /// Most matrices of one call.
 const MATRICES_MAX: usize = 4;
 
 /// What writes a row of inputs.
-type Fill<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
+pub(super) type Fill<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
 
-/// What quantises a row of inputs: its number in its tile, and how many rows that has.
-type Quantize<'a> = &'a mut dyn FnMut(&[f32], (usize, usize));
+/// What quantises a row of a tile: [`Kernels::quantize_tile_row`] or its like for 4-bit weights.
+type QuantizeTileRow =
+    fn(&Kernels, &[f32], (usize, usize), usize, (&mut [i8], &mut [f32], &mut [f32]));
 
 /// What a projection needs besides its operands.
 #[derive(Clone, Copy)]
 pub(super) struct Projector<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) pool: &'a Pool,
-    /// Values that share a scale, but for activations of 4-bit weights, of which whole such groups
-    /// do; `None` if activations stay f32.
+    /// Values that share a scale in a file; activations of 4-bit weights share theirs by several
+    /// such groups. `None` if activations stay f32.
     pub(super) group: Option<usize>,
-    pub(super) interest: &'a Interest,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+/// Rows to be prepared.
+struct Rows<'i, 'f> {
+    /// `[m, k]`.
+    x: &'i mut [f32],
+    k: usize,
+    fill: Option<Fill<'f>>,
 }
 
 impl Projector<'_> {
-    /// Quantises the first `m` rows of `inputs.f32`, `[m, k]`, as `matrix` wants them. Has `fill`
-    /// write each before, if there is one; of quantised rows it need not leave the f32.
-    pub(super) fn prepare(
+    /// Makes of the first `m` rows of `inputs.f32`, `[m, k]`, what products with `matrix` and others
+    /// of its kind take. If there is a `fill`, it writes each row first; rows that are quantised then
+    /// need not stay.
+    pub(super) fn prepare<'i>(
         &self,
-        inputs: &mut Inputs<'_>,
+        inputs: &'i mut Inputs<'_>,
         (m, k): (usize, usize),
         matrix: &Matrix<'_>,
         fill: Option<Fill<'_>>,
-    ) {
-        let (pool, kernels) = (self.pool, self.kernels);
-        let x = &mut inputs.f32[..m * k];
-        let fill_there = |row: usize, x: &mut [f32]| {
-            if let Some(fill) = fill {
-                fill(row, x);
-            }
+    ) -> Prepared<'i> {
+        let Inputs { f32, q, scales, zeros, sums, tile_sums } = inputs;
+        let rows = Rows { x: &mut f32[..m * k], k, fill };
+        let Some(file_group) = self.group else { return self.keep(rows) };
+        let group = match matrix {
+            Matrix::Q4(_) | Matrix::PackedQ4(_) => bcml1::activation_group(file_group, k),
+            _ => file_group,
         };
-        let Some(group) = self.group else { return pool.run_chunks(x, k, &fill_there) };
-        let group = matrix.activation_group(group, k);
-        let q = &mut inputs.q[..m * k];
-        let scales = &mut inputs.scales[..m * k / group];
-        let tile_rows = kernels.tile_rows();
-        let tile = tile_rows * k;
-        // Rows that are written for this go to one place, which stays in cache.
-        let quantize_tile = |i: usize, x: &mut [f32], quantize: Quantize<'_>| {
-            let t = x.len() / k;
-            for row in 0..t {
-                let x = &mut x[if fill.is_some() { 0 } else { row * k }..][..k];
-                fill_there(i * tile_rows + row, x);
-                quantize(x, (row, t));
-            }
-        };
+        let to = (&mut q[..m * k], &mut scales[..m * k / group]);
+        let (groups, blocks) = (m * k / group, m * k / BLOCK);
         match matrix {
-            Matrix::F32 { .. } => pool.run_chunks(x, k, &fill_there),
-            Matrix::Q8(_) => {
-                let scales = (scales, k / group);
-                pool.run_chunks3((x, k), (q, k), scales, &|row, x, q, scales| {
-                    fill_there(row, x);
-                    kernels.quantize_q8(x, group, q, scales);
-                });
-            }
-            Matrix::Q4(_) => {
-                let scales = (scales, k / group);
-                let sums = (&mut inputs.sums[..m * k / BLOCK], k / BLOCK);
-                pool.run_chunks4((x, k), (q, k), scales, sums, &|row, x, q, scales, sums| {
-                    fill_there(row, x);
-                    kernels.quantize_q8(x, group, q, scales);
-                    kernels.sum_q8(q, sums);
-                });
-            }
+            Matrix::F32 { .. } => self.keep(rows),
+            Matrix::Q8(_) => self.quantize(rows, group, to),
+            Matrix::Q4(_) => self.quantize_summed(rows, group, to, &mut sums[..blocks]),
             Matrix::PackedQ8(_) => {
-                let scales = (scales, tile / group);
-                let zeros = (&mut inputs.zeros[..m * k / group], tile / group);
-                pool.run_chunks4((x, tile), (q, tile), scales, zeros, &|i, x, q, scales, zeros| {
-                    quantize_tile(i, x, &mut |x, place| {
-                        kernels.quantize_tile_row(x, place, group, (q, scales, zeros));
-                    });
-                });
+                let (cut, zeros) = (self.kernels.cut_q8(), (&mut zeros[..groups], group));
+                let quantize = Kernels::quantize_tile_row;
+                let parts = self.quantize_tiles(cut, rows, group, to, zeros, quantize);
+                Prepared::PackedQ8(Q8Tiles::new(parts, k, group, cut))
             }
             Matrix::PackedQ4(_) => {
-                let scales = (scales, tile / group);
-                let sums = (&mut inputs.tile_sums[..m * k / BLOCK], tile / BLOCK);
-                pool.run_chunks4((x, tile), (q, tile), scales, sums, &|i, x, q, scales, sums| {
-                    quantize_tile(i, x, &mut |x, place| {
-                        kernels.quantize_tile_row_summed(x, place, group, (q, scales, sums));
-                    });
-                });
+                let (cut, sums) = (self.kernels.cut_q4(), (&mut tile_sums[..blocks], BLOCK));
+                let quantize = Kernels::quantize_tile_row_summed;
+                let parts = self.quantize_tiles(cut, rows, group, to, sums, quantize);
+                Prepared::PackedQ4(Q8Tiles::summed(parts, k, group, cut))
             }
         }
     }
 
-    /// `out[row] = matrices * inputs[row]` for `m` prepared rows of width `k`.
+    /// Rows for f32 weights.
+    fn keep<'i>(&self, rows: Rows<'i, '_>) -> Prepared<'i> {
+        let Rows { x, k, fill } = rows;
+        if let Some(fill) = fill {
+            self.pool.run_chunks(Chunks::new(x, k), &|row, x| fill(row, x));
+        }
+        Prepared::F32 { x, k }
+    }
+
+    /// Rows for row-major int8 weights.
+    fn quantize<'i>(
+        &self,
+        rows: Rows<'i, '_>,
+        group: usize,
+        (q, scales): (&'i mut [i8], &'i mut [f32]),
+    ) -> Prepared<'i> {
+        let Rows { x, k, fill } = rows;
+        let to = (Chunks::new(q, k), Chunks::new(scales, k / group));
+        self.pool.run_chunks((Chunks::new(x, k), to), &|row, (x, (q, scales))| {
+            write(fill, row, x);
+            self.kernels.quantize_q8(x, group, q, scales);
+        });
+        Prepared::Q8(activations(q, scales, k, group))
+    }
+
+    /// Rows for row-major 4-bit weights.
+    fn quantize_summed<'i>(
+        &self,
+        rows: Rows<'i, '_>,
+        group: usize,
+        (q, scales): (&'i mut [i8], &'i mut [f32]),
+        sums: &'i mut [i32],
+    ) -> Prepared<'i> {
+        let Rows { x, k, fill } = rows;
+        let to =
+            (Chunks::new(q, k), (Chunks::new(scales, k / group), Chunks::new(sums, k / BLOCK)));
+        self.pool.run_chunks((Chunks::new(x, k), to), &|row, (x, (q, (scales, sums)))| {
+            write(fill, row, x);
+            self.kernels.quantize_q8(x, group, q, scales);
+            self.kernels.sum_q8(q, sums);
+        });
+        Prepared::Q4 { x: activations(q, scales, k, group), sums }
+    }
+
+    /// Tiles for packed weights: values, scales and `terms`, one for each `span` values.
+    fn quantize_tiles<'i>(
+        &self,
+        cut: TileCut,
+        rows: Rows<'_, '_>,
+        group: usize,
+        (q, scales): (&'i mut [i8], &'i mut [f32]),
+        (terms, span): (&'i mut [f32], usize),
+        quantize: QuantizeTileRow,
+    ) -> (&'i [i8], &'i [f32], &'i [f32]) {
+        let Rows { x, k, fill } = rows;
+        let batches = x.chunks_mut(CUT_ROWS * k).zip(q.chunks_mut(CUT_ROWS * k));
+        let terms_of =
+            scales.chunks_mut(CUT_ROWS * k / group).zip(terms.chunks_mut(CUT_ROWS * k / span));
+        for (batch, ((x, q), (scales, terms))) in batches.zip(terms_of).enumerate() {
+            let tiles = cut.tiles(x.len() / k);
+            let ends: heapless::Vec<usize, CUT_ROWS> = tiles.map(|tile| tile.end).collect();
+            let scales = RowChunks::new(scales, k / group, &ends);
+            let to =
+                (RowChunks::new(q, k, &ends), (scales, RowChunks::new(terms, k / span, &ends)));
+            let chunks = (RowChunks::new(x, k, &ends), to);
+            self.pool.run_chunks(chunks, &|i, (x, (q, (scales, terms)))| {
+                let t = x.len() / k;
+                let first = batch * CUT_ROWS + ends[i] - t;
+                for row in 0..t {
+                    // Rows that are written for this go to one place, which stays in cache.
+                    let x = &mut x[if fill.is_some() { 0 } else { row * k }..][..k];
+                    write(fill, first + row, x);
+                    quantize(self.kernels, x, (row, t), group, (q, scales, terms));
+                }
+            });
+        }
+        (q, scales, terms)
+    }
+
+    /// `out[row] = matrices * inputs[row]` for prepared rows.
     ///
     /// The results of several matrices stand side by side: `out` is `[m, width]` with the
     /// matrices' rows together as `width`.
-    pub(super) fn project(
-        &self,
-        inputs: &Inputs<'_>,
-        (m, k): (usize, usize),
-        matrices: &[Matrix<'_>],
-        out: &mut [f32],
-    ) {
-        if m == 0 {
+    ///
+    /// # Panics
+    /// If the rows were prepared for another kind of weights, or for longer or shorter rows of them.
+    pub(super) fn project(&self, inputs: Prepared<'_>, matrices: &[Matrix<'_>], out: &mut [f32]) {
+        if inputs.m() == 0 {
             return;
         }
-        let (kernels, group) = (self.kernels, self.group.unwrap_or(k));
+        let kernels = self.kernels;
         let widths: heapless::Vec<usize, MATRICES_MAX> =
             matrices.iter().map(Matrix::rows).collect();
-        let out = &mut out[..m * widths.iter().sum::<usize>()];
+        let out = &mut out[..inputs.m() * widths.iter().sum::<usize>()];
         self.pool.run_columns(out, &widths, PIECE_ROWS, &|matrix, columns, rows, parts| {
-            if self.interest.is_lost() {
+            if self.interrupt.ask() {
                 return;
             }
-            let span = rows.start * k..rows.end * k;
-            let group = matrices[matrix].activation_group(group, k);
-            match matrices[matrix].slice_rows(columns) {
-                Matrix::F32 { w, k } => kernels.matmul_f32(w, k, &inputs.f32[span], parts),
-                Matrix::Q8(w) => {
-                    kernels.matmul_q8(w, inputs.quantized(span, k, group), parts);
+            match (matrices[matrix].slice_rows(columns), inputs.slice_rows(rows)) {
+                (Matrix::F32 { w, k }, Prepared::F32 { x, .. }) => {
+                    kernels.matmul_f32(w, k, x, parts);
                 }
-                Matrix::Q4(w) => {
-                    let sums = &inputs.sums[span.start / BLOCK..span.end / BLOCK];
-                    kernels.matmul_q4(w, inputs.quantized(span, k, group), sums, parts);
+                (Matrix::Q8(w), Prepared::Q8(x)) => kernels.matmul_q8(w, x, parts),
+                (Matrix::Q4(w), Prepared::Q4 { x, sums }) => kernels.matmul_q4(w, x, sums, parts),
+                (Matrix::PackedQ8(w), Prepared::PackedQ8(x)) => {
+                    kernels.matmul_packed_q8(w, x, parts);
                 }
-                Matrix::PackedQ8(w) => {
-                    let x = inputs.tiles((m, k), group, kernels.tile_rows());
-                    kernels.matmul_packed_q8(w, x.slice_rows(rows), parts);
+                (Matrix::PackedQ4(w), Prepared::PackedQ4(x)) => {
+                    kernels.matmul_packed_q4(w, x, parts);
                 }
-                Matrix::PackedQ4(w) => {
-                    let x = inputs.summed_tiles((m, k), group, kernels.tile_rows());
-                    kernels.matmul_packed_q4(w, x.slice_rows(rows), parts);
-                }
+                _ => unreachable!("inputs are prepared for the matrices they are multiplied by"),
             }
         });
     }
 }
 
-impl Matrix<'_> {
-    /// How many of the `k` activations of a row share a scale, in a file with groups of `group`.
-    fn activation_group(&self, group: usize, k: usize) -> usize {
-        match self {
-            Matrix::Q4(_) | Matrix::PackedQ4(_) => bcml1::activation_group(group, k),
-            _ => group,
-        }
+/// Writes a row if somebody is to.
+fn write(fill: Option<Fill<'_>>, row: usize, x: &mut [f32]) {
+    if let Some(fill) = fill {
+        fill(row, x);
     }
 }
 
-impl Inputs<'_> {
-    /// The rows of values `span` as `prepare` quantised them for row-major weights.
-    fn quantized(&self, span: Range<usize>, k: usize, group: usize) -> Q8Activations<'_> {
-        let scales = &self.scales[span.start / group..span.end / group];
-        let x = Q8Activations::new(&self.q[span], scales, k, group);
-        x.expect("`prepare` quantised whole groups")
-    }
+fn activations<'a>(q: &'a [i8], scales: &'a [f32], k: usize, group: usize) -> Q8Activations<'a> {
+    Q8Activations::new(q, scales, k, group).expect("rows are whole groups")
+}
 
-    /// The `[m, k]` values as `prepare` quantised them for packed int8 weights.
-    fn tiles(&self, (m, k): (usize, usize), group: usize, mr: usize) -> Q8Tiles<'_> {
-        let groups = m * k / group;
-        let parts = (&self.q[..m * k], &self.scales[..groups], &self.zeros[..groups]);
-        Q8Tiles::new(parts, k, group, mr)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::Q8Matrix;
 
-    /// The same for packed 4-bit weights.
-    fn summed_tiles(&self, (m, k): (usize, usize), group: usize, mr: usize) -> Q8Tiles<'_> {
-        let (groups, blocks) = (m * k / group, m * k / BLOCK);
-        let parts = (&self.q[..m * k], &self.scales[..groups], &self.tile_sums[..blocks]);
-        Q8Tiles::summed(parts, k, group, mr)
+    #[test]
+    #[should_panic = "prepared for the matrices"]
+    fn inputs_of_another_kind_of_weights_are_refused() {
+        let (pool, interrupt) = (Pool::new(&[]).unwrap(), Interrupt::new(None));
+        let kernels = &Kernels::best();
+        let projector = Projector { kernels, pool: &pool, group: Some(32), interrupt: &interrupt };
+        let matrix = Matrix::Q8(Q8Matrix::new(&[1; 64], &[1.0; 2], 32, 32).unwrap());
+        projector.project(Prepared::F32 { x: &[1.0; 32], k: 32 }, &[matrix], &mut [0.0; 2]);
     }
 }

@@ -2,16 +2,35 @@
 
 use std::f64::consts::TAU;
 
-use crate::format::model::{Header, RopeScaling};
+use crate::format::model::{Header, Rope, RopeScaling};
 
-/// Radians per position of each pair of a head, `[head_dim / 2]`.
-pub(super) fn frequencies(header: &Header) -> Vec<f64> {
-    (0..header.head_dim / 2)
-        .map(|pair| {
-            let exponent = 2.0 * pair as f64 / header.head_dim as f64;
-            scaled(header.rope_theta.powf(-exponent), header.rope_scaling)
-        })
-        .collect()
+/// Radians per position of each pair of a head, `[head_dim / 2]`, for each rotation that layers
+/// use.
+pub(super) struct Frequencies(Vec<(Rope, Vec<f64>)>);
+
+impl Frequencies {
+    pub(super) fn new(header: &Header) -> Frequencies {
+        let mut all: Vec<(Rope, Vec<f64>)> = Vec::new();
+        for rope in header.layers().filter_map(|layer| layer.rope) {
+            if all.iter().all(|(known, _)| *known != rope) {
+                all.push((rope, frequencies(header.head_dim, rope)));
+            }
+        }
+        Frequencies(all)
+    }
+
+    /// Those of `rope`, which a layer uses.
+    pub(super) fn of(&self, rope: Rope) -> &[f64] {
+        self.0.iter().find(|(known, _)| *known == rope).map_or(&[], |(_, of)| of)
+    }
+}
+
+fn frequencies(head_dim: usize, rope: Rope) -> Vec<f64> {
+    let frequency = |pair: usize| {
+        let exponent = 2.0 * pair as f64 / head_dim as f64;
+        scaled(rope.theta.powf(-exponent), rope.scaling)
+    };
+    (0..head_dim / 2).map(frequency).collect()
 }
 
 /// Stretches one frequency; the blend is Meta's for Llama 3.1 (llama-models, `apply_scaling`).

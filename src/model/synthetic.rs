@@ -4,10 +4,10 @@ use std::io;
 
 use half::f16;
 
-use super::{Model, Source};
-use crate::format;
-use crate::format::ChatTemplate;
+use super::file::ModelFile;
+use super::view::Model;
 use crate::format::model::{Architecture, Encoding, Header, Tensor, Weights};
+use crate::format::{ChatTemplate, FormatError};
 use crate::quant::bcml1;
 use crate::sys::huge::HugeMemory;
 
@@ -99,7 +99,7 @@ impl Shape {
             tokenizer_hash: 0,
             has_extension: true,
             packed: None,
-            part: None,
+            share: None,
         }
     }
 }
@@ -111,7 +111,7 @@ pub enum SyntheticError {
     /// The machine has not that much memory.
     Memory(io::Error),
     /// The header describes no model.
-    Format(format::Error),
+    Format(FormatError),
 }
 
 impl std::fmt::Display for SyntheticError {
@@ -141,20 +141,25 @@ impl Model {
         file[..head.len()].copy_from_slice(&head);
         for tensor in header.tensors() {
             let start = tensor.offset as usize;
-            fill(header.weights, &tensor, &mut file[start..start + tensor.bytes as usize]);
+            fill(
+                header.encoding(tensor.id.kind),
+                &tensor,
+                &mut file[start..start + tensor.bytes as usize],
+            );
         }
-        Model::new(Source::Memory(memory)).map_err(SyntheticError::Format)
+        let file = ModelFile::made_up(memory).map_err(SyntheticError::Format)?;
+        Ok(Model::in_memory(file))
     }
 }
 
 /// Weights of a size that keeps activations in range, without a pattern a CPU could profit from.
-fn fill(weights: Weights, tensor: &Tensor, out: &mut [u8]) {
+fn fill(encoding: Encoding, tensor: &Tensor, out: &mut [u8]) {
     let mut random = 0x2545_f491_4f6c_dd1d_u64 ^ tensor.offset;
     let scale = 1.0 / (tensor.cols as f32).sqrt();
-    if tensor.id.kind.is_norm() {
+    if tensor.id.kind.is_vector() {
         return bytemuck::cast_slice_mut(out).fill(1.0_f32);
     }
-    match weights.encoding(tensor.id.kind) {
+    match encoding {
         Encoding::F32 => {
             for x in bytemuck::cast_slice_mut::<u8, f32>(out) {
                 *x = scale * f32::from(next(&mut random) as i8) / 64.0;

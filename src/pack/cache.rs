@@ -4,70 +4,92 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Error;
-use super::file::{self, ALIGN, DATA_AT, Entry, Identity};
+use super::error::CacheError;
+use super::file::{self, ALIGN, CacheEntry, CacheIdentity, DATA_AT};
 use crate::sys::file::{AtomicFile, lock_folder};
 use crate::sys::map::Map;
 
 /// A complete cache file, mapped read-only.
-pub struct Cache {
+pub struct CacheFile {
     map: Map,
-    entries: HashMap<u64, Entry>,
+    entries: HashMap<u64, CacheEntry>,
 }
 
-impl Cache {
+/// A tensor that a cache file has to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WantedEntry {
+    /// Its key.
+    pub key: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+impl CacheFile {
     /// Maps the cache at `path` if it is complete and was built for `identity`.
     ///
     /// # Errors
     /// If it is not there, damaged, or belongs to something else.
-    pub fn open(path: &Path, identity: &Identity) -> Result<Cache, Error> {
-        let io_error = |source| Error::Io { path: path.to_owned(), source };
-        let mismatch = |what| Error::Mismatch { path: path.to_owned(), what };
+    pub fn open(path: &Path, identity: &CacheIdentity) -> Result<CacheFile, CacheError> {
+        let io_error = |source| CacheError::Io { path: path.to_owned(), source };
+        let mismatch = |what| CacheError::Mismatch { path: path.to_owned(), what };
         let map = Map::open(path).map_err(io_error)?;
         let summary = file::summary(map.as_bytes()).map_err(mismatch)?;
         if summary.identity != *identity {
-            return Err(mismatch("model, layers or kernel tier"));
+            return Err(mismatch("model or kernel tier"));
         }
         let entries = summary.entries.iter().map(|entry| (entry.key, *entry)).collect();
-        Ok(Cache { map, entries })
+        Ok(CacheFile { map, entries })
     }
 
-    /// Maps the cache at `path`, which `build` fills if it is not there or does not match.
+    /// Maps the cache at `path`. If it is not there, does not match or lacks some of `wanted`, another
+    /// is built in its place: `build` takes over what there is, and packs the rest.
     ///
     /// Processes that want the same file wait for the first to build it. Says whether this
     /// one did.
     ///
     /// # Errors
-    /// If the file cannot be written, or `build` fails; nothing is left behind then.
-    pub fn open_or_build<E: From<Error>>(
+    /// If the file cannot be written, or `build` fails; what was there stays then, and nothing is left
+    /// behind.
+    pub fn open_or_build<E: From<CacheError>>(
         path: &Path,
-        identity: &Identity,
-        build: impl FnOnce(&mut Builder) -> Result<(), E>,
-    ) -> Result<(Cache, bool), E> {
-        if let Ok(cache) = Cache::open(path, identity) {
+        identity: &CacheIdentity,
+        wanted: &[WantedEntry],
+        build: impl FnOnce(&mut CacheBuilder) -> Result<(), E>,
+    ) -> Result<(CacheFile, bool), E> {
+        let open = || CacheFile::open(path, identity);
+        if let Some(cache) = open().ok().filter(|cache| cache.lacks(wanted) == 0) {
             return Ok((cache, false));
         }
         // A file system without locks costs double work at worst.
         let _lock = lock_folder(path).ok();
-        match Cache::open(path, identity) {
-            Ok(cache) => return Ok((cache, false)),
-            Err(e) => log::debug!("{e}"),
-        }
-        let mut builder = Builder::create(path, *identity)?;
+        let former = match open() {
+            Ok(cache) if cache.lacks(wanted) == 0 => return Ok((cache, false)),
+            Ok(cache) => Some(cache),
+            Err(e) => {
+                log::debug!("{e}");
+                None
+            }
+        };
+        let mut builder = CacheBuilder::create(path, *identity, former)?;
         build(&mut builder)?;
         Ok((builder.finish()?, true))
     }
 
-    /// The tensor stored under `key`.
-    pub fn look_up(&self, key: u64) -> Option<Entry> {
-        self.entries.get(&key).copied()
+    /// How many of `wanted` it does not hold.
+    pub fn lacks(&self, wanted: &[WantedEntry]) -> usize {
+        wanted.iter().filter(|wanted| self.find(wanted).is_none()).count()
+    }
+
+    /// The tensor that is wanted.
+    pub fn find(&self, wanted: &WantedEntry) -> Option<CacheEntry> {
+        self.entries.get(&wanted.key).copied().filter(|entry| entry.bytes == wanted.bytes)
     }
 
     /// The bytes of an entry of this cache.
     ///
     /// # Panics
     /// If the entry is another cache's and lies outside this one.
-    pub fn offset_to_addr(&self, entry: &Entry) -> &[u8] {
+    pub fn offset_to_addr(&self, entry: &CacheEntry) -> &[u8] {
         let start = entry.offset as usize;
         &self.map.as_bytes()[start..start + entry.bytes as usize]
     }
@@ -78,46 +100,99 @@ impl Cache {
     }
 }
 
-/// A cache file being built. Dropped before [`Builder::finish`], it leaves nothing behind.
-pub struct Builder {
+/// A cache file being built. Dropped before [`CacheBuilder::finish`], it leaves nothing behind.
+pub struct CacheBuilder {
     path: PathBuf,
-    identity: Identity,
+    identity: CacheIdentity,
     file: AtomicFile,
-    entries: Vec<Entry>,
+    entries: Vec<CacheEntry>,
+    /// The file that this one replaces, if it is of the same identity.
+    former: Option<CacheFile>,
+    /// What was taken over of it, by its offset there.
+    taken: HashMap<u64, CacheEntry>,
     /// Where the next tensor goes.
     end: u64,
     /// The tensor being packed: the only copy outside the file.
     space: Vec<u8>,
 }
 
-impl Builder {
-    /// Begins the cache file `path`.
+impl CacheBuilder {
+    /// Begins the cache file `path`, which takes the place of `former`.
     ///
     /// # Errors
     /// If the folder cannot be written.
-    pub fn create(path: &Path, identity: Identity) -> Result<Builder, Error> {
-        let io_error = |source| Error::Io { path: path.to_owned(), source };
+    pub fn create(
+        path: &Path,
+        identity: CacheIdentity,
+        former: Option<CacheFile>,
+    ) -> Result<CacheBuilder, CacheError> {
+        let io_error = |source| CacheError::Io { path: path.to_owned(), source };
         let file = AtomicFile::create(path).map_err(io_error)?;
-        Ok(Builder {
+        Ok(CacheBuilder {
             path: path.to_owned(),
             identity,
             file,
             entries: Vec::new(),
+            former,
+            taken: HashMap::new(),
             end: DATA_AT,
             space: Vec::new(),
         })
     }
 
-    /// Makes sure that `bytes` more will fit on the disk.
+    /// Makes sure that `wanted` will fit on the disk. Returns what else the file before holds and may
+    /// be taken over: nothing if the disk has no room for it.
     ///
     /// # Errors
-    /// If they do not.
-    pub fn reserve_disk(&self, bytes: u64) -> Result<(), Error> {
-        self.file.reserve(self.end + bytes).map_err(|source| self.io_error(source))
+    /// If what is wanted does not fit.
+    pub fn reserve_disk(&mut self, wanted: &[WantedEntry]) -> Result<Vec<WantedEntry>, CacheError> {
+        let padded = |entries: &[WantedEntry]| -> u64 {
+            entries.iter().map(|entry| entry.bytes.next_multiple_of(ALIGN)).sum()
+        };
+        let is_other = |entry: &&CacheEntry| wanted.iter().all(|wanted| wanted.key != entry.key);
+        let former = self.former.iter().flat_map(|former| former.entries.values());
+        let mut others: Vec<WantedEntry> = former
+            .filter(is_other)
+            .map(|entry| WantedEntry { key: entry.key, bytes: entry.bytes })
+            .collect();
+        others.sort_unstable_by_key(|entry| entry.key);
+        let (own, all) = (padded(wanted), padded(wanted) + padded(&others));
+        match self.file.reserve(self.end + all) {
+            Ok(()) => Ok(others),
+            Err(source) if others.is_empty() => Err(self.io_error(source)),
+            Err(_) => match self.file.reserve(self.end + own) {
+                Ok(()) => Ok(Vec::new()),
+                Err(source) => Err(self.io_error(source)),
+            },
+        }
+    }
+
+    /// Stores what the file before holds under the key of `wanted`, if it does, of that length and with
+    /// the bytes that were packed; says whether.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn take_over(&mut self, wanted: &WantedEntry) -> Result<bool, CacheError> {
+        let Some(former) = &self.former else { return Ok(false) };
+        let Some(entry) = former.find(wanted) else { return Ok(false) };
+        if let Some(same) = self.taken.get(&entry.offset).filter(|same| same.bytes == entry.bytes) {
+            self.insert_same(wanted.key, *same);
+            return Ok(true);
+        }
+        let bytes = former.offset_to_addr(&entry);
+        if crc32fast::hash(bytes) != entry.crc {
+            log::debug!("{}: a tensor is damaged", self.path.display());
+            return Ok(false);
+        }
+        let stored = CacheEntry { offset: self.end, ..entry };
+        self.file.write_all_at(bytes, stored.offset).map_err(|source| self.io_error(source))?;
+        self.push(stored);
+        self.taken.insert(entry.offset, stored);
+        Ok(true)
     }
 
     /// The tensor stored under `key` so far.
-    pub fn look_up(&self, key: u64) -> Option<Entry> {
+    pub fn look_up(&self, key: u64) -> Option<CacheEntry> {
         self.entries.iter().find(|entry| entry.key == key).copied()
     }
 
@@ -131,11 +206,11 @@ impl Builder {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn look_up_or_insert(&mut self, key: u64) -> Result<Entry, Error> {
+    pub fn look_up_or_insert(&mut self, key: u64) -> Result<CacheEntry, CacheError> {
         if let Some(entry) = self.look_up(key) {
             return Ok(entry);
         }
-        let entry = Entry {
+        let entry = CacheEntry {
             key,
             offset: self.end,
             bytes: self.space.len() as u64,
@@ -143,15 +218,14 @@ impl Builder {
         };
         let written = self.file.write_all_at(&self.space, entry.offset);
         written.map_err(|source| self.io_error(source))?;
-        self.end = (entry.offset + entry.bytes).next_multiple_of(ALIGN);
-        self.entries.push(entry);
+        self.push(entry);
         Ok(entry)
     }
 
     /// Stores what `entry` holds under another key too.
-    pub fn insert_same(&mut self, key: u64, entry: Entry) {
+    pub fn insert_same(&mut self, key: u64, entry: CacheEntry) {
         if self.look_up(key).is_none() {
-            self.entries.push(Entry { key, ..entry });
+            self.entries.push(CacheEntry { key, ..entry });
         }
     }
 
@@ -159,7 +233,7 @@ impl Builder {
     ///
     /// # Errors
     /// If it cannot be written or does not read back.
-    pub fn finish(mut self) -> Result<Cache, Error> {
+    pub fn finish(mut self) -> Result<CacheFile, CacheError> {
         self.entries.sort_unstable_by_key(|entry| entry.key);
         let index = file::emit_index(&self.entries);
         let header = file::emit_header(&self.identity, self.end, &index);
@@ -169,13 +243,18 @@ impl Builder {
             .and_then(|()| self.file.write_all_at(&index, self.end))
             .and_then(|()| self.file.write_all_at(&header, 0));
         written.map_err(|source| self.io_error(source))?;
-        let Builder { path, identity, file, .. } = self;
-        file.commit().map_err(|source| Error::Io { path: path.clone(), source })?;
-        Cache::open(&path, &identity)
+        let CacheBuilder { path, identity, file, .. } = self;
+        file.commit().map_err(|source| CacheError::Io { path: path.clone(), source })?;
+        CacheFile::open(&path, &identity)
     }
 
-    fn io_error(&self, source: io::Error) -> Error {
-        Error::Io { path: self.path.clone(), source }
+    fn push(&mut self, entry: CacheEntry) {
+        self.end = (entry.offset + entry.bytes).next_multiple_of(ALIGN);
+        self.entries.push(entry);
+    }
+
+    fn io_error(&self, source: io::Error) -> CacheError {
+        CacheError::Io { path: self.path.clone(), source }
     }
 }
 

@@ -3,13 +3,12 @@
 //! ```text
 //! offset  type     field
 //! 0       u32      magic "LEAW"
-//! 4       u32      format version, 1
+//! 4       u32      format version, 2
 //! 8       u64      fingerprint of the model
-//! 16      u32 × 2  first layer, layer after the last
-//! 24      u32 × 2  layout of the kernels, order of the tensors
-//! 32      u64      offset of the index
-//! 40      u32 × 2  entries, CRC32 of the index
-//! 48      u32      CRC32 of bytes 0 to 48
+//! 16      u32 × 2  layout of the kernels, order of the tensors
+//! 24      u64      offset of the index
+//! 32      u32 × 2  entries, CRC32 of the index
+//! 40      u32      CRC32 of bytes 0 to 40
 //! 65536            packed tensors, each at a multiple of 128
 //! …                index: per entry u64 key, u64 offset, u64 bytes, u32 CRC32, u32 zero
 //! ```
@@ -18,21 +17,19 @@
 
 /// First four bytes of every cache file.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"LEAW");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Where tensors begin: the largest page size in use, so that they map well everywhere.
 pub(super) const DATA_AT: u64 = 65536;
 /// Tensors start at multiples of this.
 pub(super) const ALIGN: u64 = 128;
-pub(super) const HEADER_LEN: usize = 52;
+pub(super) const HEADER_LEN: usize = 44;
 const ENTRY_LEN: usize = 32;
 
 /// What a cache was built from and for. All of it has to match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct CacheIdentity {
     /// Stands for the model's content.
     pub fingerprint: u64,
-    /// First layer and layer after the last.
-    pub layers: (u32, u32),
     /// Number of the layout that the kernels read.
     pub layout: u32,
     /// Version of the tensors' order and meaning.
@@ -41,7 +38,7 @@ pub struct Identity {
 
 /// One packed tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct CacheEntry {
     /// The caller's name for it.
     pub key: u64,
     /// First byte in the file.
@@ -54,11 +51,11 @@ pub struct Entry {
 
 /// What a cache file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct CacheSummary {
     /// What it was built from and for.
-    pub identity: Identity,
+    pub identity: CacheIdentity,
     /// Its tensors, by key.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<CacheEntry>,
 }
 
 /// Reads header and index of `file`, the whole file's bytes.
@@ -67,36 +64,35 @@ pub struct Summary {
 ///
 /// # Errors
 /// Says what is damaged.
-pub fn summary(file: &[u8]) -> Result<Summary, &'static str> {
+pub fn summary(file: &[u8]) -> Result<CacheSummary, &'static str> {
     let header: &[u8; HEADER_LEN] = file.first_chunk().ok_or("length")?;
     if u32_at(header, 0) != MAGIC || u32_at(header, 4) != VERSION {
         return Err("magic or format version");
     }
-    if u32_at(header, 48) != crc32fast::hash(&header[..48]) {
+    if u32_at(header, 40) != crc32fast::hash(&header[..40]) {
         return Err("header checksum");
     }
-    let identity = Identity {
+    let identity = CacheIdentity {
         fingerprint: u64_at(header, 8),
-        layers: (u32_at(header, 16), u32_at(header, 20)),
-        layout: u32_at(header, 24),
-        order: u32_at(header, 28),
+        layout: u32_at(header, 16),
+        order: u32_at(header, 20),
     };
-    let start = usize::try_from(u64_at(header, 32)).map_err(|_| "index offset")?;
+    let start = usize::try_from(u64_at(header, 24)).map_err(|_| "index offset")?;
     let index = file.get(start..).ok_or("index offset")?;
-    let n_entries = u32_at(header, 40) as usize;
+    let n_entries = u32_at(header, 32) as usize;
     if n_entries.checked_mul(ENTRY_LEN) != Some(index.len()) {
         return Err("index length");
     }
-    if u32_at(header, 44) != crc32fast::hash(index) {
+    if u32_at(header, 36) != crc32fast::hash(index) {
         return Err("index checksum");
     }
     let entries =
         index.as_chunks::<ENTRY_LEN>().0.iter().map(|entry| parse_entry(entry, start as u64));
-    Ok(Summary { identity, entries: entries.collect::<Result<_, _>>()? })
+    Ok(CacheSummary { identity, entries: entries.collect::<Result<_, _>>()? })
 }
 
-fn parse_entry(bytes: &[u8], end: u64) -> Result<Entry, &'static str> {
-    let entry = Entry {
+fn parse_entry(bytes: &[u8], end: u64) -> Result<CacheEntry, &'static str> {
+    let entry = CacheEntry {
         key: u64_at(bytes, 0),
         offset: u64_at(bytes, 8),
         bytes: u64_at(bytes, 16),
@@ -113,8 +109,8 @@ fn parse_entry(bytes: &[u8], end: u64) -> Result<Entry, &'static str> {
 ///
 /// # Errors
 /// Says that a tensor's differ.
-pub fn verify(file: &[u8], entries: &[Entry]) -> Result<(), &'static str> {
-    let is_intact = |entry: &Entry| {
+pub fn verify(file: &[u8], entries: &[CacheEntry]) -> Result<(), &'static str> {
+    let is_intact = |entry: &CacheEntry| {
         let start = entry.offset as usize;
         let bytes = file.get(start..start + entry.bytes as usize);
         bytes.is_some_and(|bytes| crc32fast::hash(bytes) == entry.crc)
@@ -126,15 +122,17 @@ pub fn verify(file: &[u8], entries: &[Entry]) -> Result<(), &'static str> {
 }
 
 /// The header of a file whose index stands at `index_at`.
-pub(super) fn emit_header(identity: &Identity, index_at: u64, index: &[u8]) -> [u8; HEADER_LEN] {
+pub(super) fn emit_header(
+    identity: &CacheIdentity,
+    index_at: u64,
+    index: &[u8],
+) -> [u8; HEADER_LEN] {
     let mut words: heapless::Vec<u8, HEADER_LEN> = heapless::Vec::new();
     let n_entries = (index.len() / ENTRY_LEN) as u32;
-    let parts: [&[u8]; 10] = [
+    let parts: [&[u8]; 8] = [
         &MAGIC.to_le_bytes(),
         &VERSION.to_le_bytes(),
         &identity.fingerprint.to_le_bytes(),
-        &identity.layers.0.to_le_bytes(),
-        &identity.layers.1.to_le_bytes(),
         &identity.layout.to_le_bytes(),
         &identity.order.to_le_bytes(),
         &index_at.to_le_bytes(),
@@ -142,17 +140,17 @@ pub(super) fn emit_header(identity: &Identity, index_at: u64, index: &[u8]) -> [
         &crc32fast::hash(index).to_le_bytes(),
     ];
     for part in parts {
-        // The parts are 48 bytes together.
+        // The parts are 40 bytes together.
         let _ = words.extend_from_slice(part);
     }
     let mut header = [0; HEADER_LEN];
-    header[..48].copy_from_slice(&words);
-    header[48..].copy_from_slice(&crc32fast::hash(&words).to_le_bytes());
+    header[..40].copy_from_slice(&words);
+    header[40..].copy_from_slice(&crc32fast::hash(&words).to_le_bytes());
     header
 }
 
 /// The index of `entries`, in order of their keys.
-pub(super) fn emit_index(entries: &[Entry]) -> Vec<u8> {
+pub(super) fn emit_index(entries: &[CacheEntry]) -> Vec<u8> {
     let mut index = Vec::with_capacity(entries.len() * ENTRY_LEN);
     for entry in entries {
         for word in [entry.key, entry.offset, entry.bytes, u64::from(entry.crc)] {

@@ -19,7 +19,7 @@ mod encode;
 use bytemuck::{Pod, Zeroable};
 use half::f16;
 
-use super::Error;
+use super::q8::QuantError;
 
 /// Values of a block.
 pub const BLOCK: usize = 32;
@@ -113,16 +113,16 @@ impl<'a> Bcml1Matrix<'a> {
     /// # Errors
     ///
     /// When `k` is no whole number of blocks, or the bytes no whole number of rows.
-    pub fn new(bytes: &'a [u8], k: usize) -> Result<Self, Error> {
+    pub fn new(bytes: &'a [u8], k: usize) -> Result<Self, QuantError> {
         if k == 0 || !k.is_multiple_of(BLOCK) {
-            return Err(Error::RowLen { k, group: BLOCK });
+            return Err(QuantError::RowLen { k, group: BLOCK });
         }
         let row_blocks = k / BLOCK;
         match bytemuck::try_cast_slice::<u8, Block>(bytes) {
             Ok(blocks) if blocks.len().is_multiple_of(row_blocks) => {
                 Ok(Bcml1Matrix { blocks, row_blocks })
             }
-            _ => Err(Error::Bytes { found: bytes.len(), k }),
+            _ => Err(QuantError::Bytes { found: bytes.len(), k }),
         }
     }
 

@@ -8,6 +8,6 @@ mod q8;
 
 pub use bcml1::Bcml1Matrix;
 pub use q8::{
-    Error, GROUP_MAX, GROUP_MIN, Q8Activations, Q8Matrix, Q8Row, dequantize, group_size_for,
+    GROUP_MAX, GROUP_MIN, Q8Activations, Q8Matrix, Q8Row, QuantError, dequantize, group_size_for,
     quantize, quantize_group,
 };

@@ -22,7 +22,7 @@ const _: () = assert!(GROUP_MAX * 128 * 128 <= i32::MAX as usize);
 /// Why numbers do not make a quantised matrix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum QuantError {
     /// No group of at least [`GROUP_MIN`] divides every column count.
     NoGroup {
         /// The group size asked for.
@@ -72,36 +72,36 @@ pub enum Error {
     },
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for QuantError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Error::NoGroup { wanted, cols } => {
+            QuantError::NoGroup { wanted, cols } => {
                 write!(
                     f,
                     "no group of {wanted}, halved down to {GROUP_MIN}, divides {cols} columns"
                 )
             }
-            Error::BadGroup { group } => {
+            QuantError::BadGroup { group } => {
                 write!(f, "group of {group}: not a multiple of {GROUP_MIN} up to {GROUP_MAX}")
             }
-            Error::RowLen { k, group } => {
+            QuantError::RowLen { k, group } => {
                 write!(f, "rows of {k} values are no whole number of groups of {group}")
             }
-            Error::Values { found, k } => {
+            QuantError::Values { found, k } => {
                 write!(f, "{found} values are no whole number of rows of {k}")
             }
-            Error::Scales { found, wanted } => write!(f, "{found} scales for {wanted} groups"),
-            Error::Bytes { found, k } => {
+            QuantError::Scales { found, wanted } => write!(f, "{found} scales for {wanted} groups"),
+            QuantError::Bytes { found, k } => {
                 write!(f, "{found} bytes are no whole number of 4-bit rows of {k} values")
             }
-            Error::Value { index, value } => {
+            QuantError::Value { index, value } => {
                 write!(f, "value {index} is {value:e}, beyond the range of f16")
             }
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for QuantError {}
 
 /// One row of a quantised matrix.
 #[derive(Debug, Clone, Copy)]
@@ -130,18 +130,18 @@ impl<'a> Q8Matrix<'a> {
     /// # Errors
     ///
     /// When `group` is out of bounds or does not divide `k`, or the lengths do not fit together.
-    pub fn new(q: &'a [i8], scales: &'a [f32], k: usize, group: usize) -> Result<Self, Error> {
+    pub fn new(q: &'a [i8], scales: &'a [f32], k: usize, group: usize) -> Result<Self, QuantError> {
         if !is_group(group) {
-            return Err(Error::BadGroup { group });
+            return Err(QuantError::BadGroup { group });
         }
         if k == 0 || !k.is_multiple_of(group) {
-            return Err(Error::RowLen { k, group });
+            return Err(QuantError::RowLen { k, group });
         }
         if !q.len().is_multiple_of(k) {
-            return Err(Error::Values { found: q.len(), k });
+            return Err(QuantError::Values { found: q.len(), k });
         }
         if scales.len() != q.len() / group {
-            return Err(Error::Scales { found: scales.len(), wanted: q.len() / group });
+            return Err(QuantError::Scales { found: scales.len(), wanted: q.len() / group });
         }
         Ok(Q8Matrix { q, scales, k, group, groups: k / group })
     }
@@ -198,7 +198,7 @@ impl<'a> Q8Activations<'a> {
     /// # Errors
     ///
     /// As [`Q8Matrix::new`].
-    pub fn new(q: &'a [i8], scales: &'a [f32], k: usize, group: usize) -> Result<Self, Error> {
+    pub fn new(q: &'a [i8], scales: &'a [f32], k: usize, group: usize) -> Result<Self, QuantError> {
         debug_assert!(!q.contains(&i8::MIN));
         Q8Matrix::new(q, scales, k, group).map(Q8Activations)
     }
@@ -226,6 +226,15 @@ impl<'a> Q8Activations<'a> {
     pub fn row(&self, index: usize) -> Q8Row<'a> {
         self.0.row(index)
     }
+
+    /// The rows of `range`.
+    ///
+    /// # Panics
+    ///
+    /// When `range` is not inside `0..m`.
+    pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Q8Activations<'a> {
+        Q8Activations(self.0.slice_rows(range))
+    }
 }
 
 /// The group size for matrices with these column counts: `wanted`, halved until it divides all.
@@ -236,15 +245,15 @@ impl<'a> Q8Activations<'a> {
 pub fn group_size_for(
     cols: impl IntoIterator<Item = usize> + Clone,
     wanted: usize,
-) -> Result<usize, Error> {
+) -> Result<usize, QuantError> {
     let mut group = wanted;
     loop {
         let refused = cols.clone().into_iter().find(|c| *c == 0 || !c.is_multiple_of(group.max(1)));
         match refused {
             None if is_group(group) => return Ok(group),
             _ if group > GROUP_MIN => group /= 2,
-            Some(cols) => return Err(Error::NoGroup { wanted, cols }),
-            None => return Err(Error::BadGroup { group: wanted }),
+            Some(cols) => return Err(QuantError::NoGroup { wanted, cols }),
+            None => return Err(QuantError::BadGroup { group: wanted }),
         }
     }
 }
@@ -349,10 +358,10 @@ mod tests {
 
     #[test]
     fn group_that_would_fall_below_the_shortest_is_refused() {
-        assert_eq!(group_size_for([48, 64], 64), Err(Error::NoGroup { wanted: 64, cols: 48 }));
-        assert_eq!(group_size_for([0], 64), Err(Error::NoGroup { wanted: 64, cols: 0 }));
-        assert_eq!(group_size_for([64], 0), Err(Error::BadGroup { group: 0 }));
-        assert_eq!(group_size_for([64], 16), Err(Error::BadGroup { group: 16 }));
+        assert_eq!(group_size_for([48, 64], 64), Err(QuantError::NoGroup { wanted: 64, cols: 48 }));
+        assert_eq!(group_size_for([0], 64), Err(QuantError::NoGroup { wanted: 64, cols: 0 }));
+        assert_eq!(group_size_for([64], 0), Err(QuantError::BadGroup { group: 0 }));
+        assert_eq!(group_size_for([64], 16), Err(QuantError::BadGroup { group: 16 }));
         assert_eq!(group_size_for([1 << 20], 1 << 20), Ok(GROUP_MAX));
         assert!(group_size_for([96], 48).is_err());
     }
@@ -418,12 +427,12 @@ mod tests {
     fn matrix_of_inconsistent_lengths_is_refused() {
         let (q, s) = (vec![0_i8; 128], vec![0.0; 4]);
         assert!(Q8Matrix::new(&q, &s, 64, 32).is_ok());
-        assert!(matches!(Q8Matrix::new(&q, &s, 64, 48), Err(Error::BadGroup { group: 48 })));
-        assert!(matches!(Q8Matrix::new(&q, &s, 64, 0), Err(Error::BadGroup { .. })));
-        assert!(matches!(Q8Matrix::new(&q, &s, 48, 32), Err(Error::RowLen { .. })));
-        assert!(matches!(Q8Matrix::new(&q, &s, 0, 32), Err(Error::RowLen { .. })));
-        assert!(matches!(Q8Matrix::new(&q[1..], &s, 64, 32), Err(Error::Values { .. })));
-        assert!(matches!(Q8Matrix::new(&q, &s[1..], 64, 32), Err(Error::Scales { .. })));
+        assert!(matches!(Q8Matrix::new(&q, &s, 64, 48), Err(QuantError::BadGroup { group: 48 })));
+        assert!(matches!(Q8Matrix::new(&q, &s, 64, 0), Err(QuantError::BadGroup { .. })));
+        assert!(matches!(Q8Matrix::new(&q, &s, 48, 32), Err(QuantError::RowLen { .. })));
+        assert!(matches!(Q8Matrix::new(&q, &s, 0, 32), Err(QuantError::RowLen { .. })));
+        assert!(matches!(Q8Matrix::new(&q[1..], &s, 64, 32), Err(QuantError::Values { .. })));
+        assert!(matches!(Q8Matrix::new(&q, &s[1..], 64, 32), Err(QuantError::Scales { .. })));
     }
 
     #[test]

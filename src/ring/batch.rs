@@ -221,7 +221,7 @@ impl Outgoing {
 }
 
 /// Whether frames of `frame_bytes` can carry batches of these sizes, row by row.
-pub(super) fn fits(sizes: &Sizes, frame_bytes: usize) -> bool {
+pub(crate) fn fits(sizes: &Sizes, frame_bytes: usize) -> bool {
     let row = sizes.dim as usize * sizes.wire.bytes();
     let head = frame::HEADER_LEN + usize::from(sizes.max_batch) * SPAN_LEN + 4 * NODES_MAX;
     row > 0 && head + row <= frame_bytes
@@ -235,6 +235,6 @@ pub(super) fn frames_per_result(sizes: &Sizes, frame_bytes: usize) -> usize {
 }
 
 /// Bytes that a decoded token takes on each hop.
-pub(super) fn token_bytes(dim: u32, wire: Dtype) -> usize {
+pub(crate) fn token_bytes(dim: u32, wire: Dtype) -> usize {
     frame::HEADER_LEN + SPAN_LEN + dim as usize * wire.bytes()
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Status;
+use super::{Line, Status};
 
 /// Why a ring cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,10 +19,8 @@ pub enum RingError {
     Refused(String),
     /// A node cannot do what was asked.
     Node {
-        /// Its name.
-        name: String,
-        /// Its answer.
-        status: Status,
+        /// Its line of the OPEN, with its answer.
+        line: Box<Line>,
     },
     /// The nodes do not have the model's layers, each once.
     Layers {
@@ -47,21 +45,7 @@ impl fmt::Display for RingError {
                 write!(f, "the ring is lost: no progress for {seconds} s; {what}")
             }
             RingError::Refused(what) => f.write_str(what),
-            RingError::Node { name, status } => match status {
-                Status::Context(max) => write!(
-                    f,
-                    "{name} keeps contexts of up to {max} tokens; start it with a larger --ctx"
-                ),
-                Status::Streams(max) => {
-                    write!(f, "{name} keeps up to {max} streams; start it with more --streams")
-                }
-                Status::Batch(max) => {
-                    write!(f, "{name} takes batches of up to {max} rows; start it with --batch")
-                }
-                Status::Memory | Status::Ready => {
-                    write!(f, "{name} has not enough memory; try a smaller --ctx")
-                }
-            },
+            RingError::Node { line } => f.write_str(&refusal(line)),
             RingError::Layers { found, n_layers } => {
                 write!(f, "the ring has layers {found}; the model has 0..{n_layers}")
             }
@@ -70,3 +54,34 @@ impl fmt::Display for RingError {
 }
 
 impl std::error::Error for RingError {}
+
+/// Why a node cannot take its part of a ring, and what to do.
+pub(super) fn refusal(line: &Line) -> String {
+    let (name, layers) = (&line.name, &line.layers);
+    let layers = format!("{}..{}", layers.start, layers.end);
+    match line.status {
+        Status::Context(max) => {
+            format!("{name} keeps contexts of up to {max} tokens; start it with a larger --ctx")
+        }
+        Status::Streams(max) => {
+            format!("{name} keeps up to {max} streams; start it with more --streams")
+        }
+        Status::Batch(max) => {
+            format!("{name} takes batches of up to {max} rows; start it with --batch")
+        }
+        Status::Memory | Status::Ready => format!(
+            "{name} has not enough memory for layers {layers}; try a smaller --ctx, or fewer layers"
+        ),
+        Status::Unassigned => {
+            format!("{name} has no layers: give it --split and --end, or a ring file")
+        }
+        Status::Lacks => format!(
+            "{name} is to have layers {layers}, and its file holds {}..{}; give it the whole model, or \
+             what `leap export --layers {layers}` writes",
+            line.held.start, line.held.end
+        ),
+        Status::Damaged => format!(
+            "weights of layers {layers} on {name} do not match their checksums; copy its model anew"
+        ),
+    }
+}

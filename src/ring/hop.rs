@@ -16,12 +16,12 @@ impl<'a> Hop<'a> {
         Hop { endpoint }
     }
 
-    /// Tells the master that the node called `name` has been at a piece of work for `seconds`; it is said
-    /// again and again, and need not arrive.
-    pub(crate) fn say_busy(&mut self, name: &str, seconds: u32) {
+    /// Tells the master what the node called `name` is at; it is said again and again, and need not
+    /// arrive.
+    pub(crate) fn say(&mut self, name: &str, reason: Reason) {
         if self.is_up(Side::Next)
             && let Some(out) = self.reserve()
-            && let Some(bytes) = frame::emit_down(0, Reason::Busy(seconds), name, out)
+            && let Some(bytes) = frame::emit_down(0, reason, name, out)
         {
             self.commit(bytes);
         }
@@ -76,7 +76,7 @@ impl Link for Hop<'_> {
             Side::Next => links.next.as_ref().map(|next| next.state()),
             Side::Prev => links.prev.as_ref().map(|prev| prev.state()),
         };
-        state == Some(&link::State::Up)
+        state == Some(&link::LinkState::Up)
     }
 
     fn rtt_us(&mut self) -> u32 {
@@ -92,15 +92,15 @@ impl Link for Hop<'_> {
     }
 }
 
-fn told(side: Side, event: link::Event) -> Event {
+fn told(side: Side, event: link::LinkEvent) -> Event {
     match event {
-        link::Event::Up { .. } => Event::Up(side),
-        link::Event::Lost => Event::Silent(side),
-        link::Event::Reset => Event::Reset(side),
-        link::Event::Refused(refused) => {
+        link::LinkEvent::Up { .. } => Event::Up(side),
+        link::LinkEvent::Lost => Event::Silent(side),
+        link::LinkEvent::Reset => Event::Reset(side),
+        link::LinkEvent::Refused(refused) => {
             Event::Refused { what: refused.to_string(), is_final: refused.is_final() }
         }
-        link::Event::Unheard(unheard) => {
+        link::LinkEvent::Unheard(unheard) => {
             Event::Refused { what: unheard.to_string(), is_final: false }
         }
     }

@@ -95,18 +95,12 @@ impl Rows for Layers {
     }
 }
 
-impl Host for Layers {
-    fn open(&mut self, sizes: &Sizes) -> Status {
-        self.max_batch = sizes.max_batch.into();
-        Status::Ready
-    }
-}
-
 fn line(index: u32) -> Line {
     Line {
         name: hello::name(&format!("node{index}")),
         isa: heapless::String::new(),
         layers: index..index + 1,
+        held: 0..3,
         bytes_per_token: 0,
         rtt_us: 0,
         datagram_bytes: 0,
@@ -118,7 +112,7 @@ fn line(index: u32) -> Line {
 
 fn open(epoch: u32, lines: &[Line]) -> Vec<u8> {
     let mut out = vec![0; FRAME_MAX];
-    let bytes = frame::emit_open(epoch, &SIZES, lines, &mut out).unwrap();
+    let bytes = frame::emit_open(epoch, &SIZES, &[0..1, 1..2], lines, &mut out).unwrap();
     out.truncate(bytes);
     out
 }
@@ -167,9 +161,21 @@ fn down(epoch: u32) -> Vec<u8> {
 }
 
 fn work(worker: &mut Worker, link: &mut Neighbours, layers: &mut Layers) {
-    while worker.poll(0, link, layers) == WorkerStep::Compute {
-        assert!(worker.spans().len() <= layers.max_batch);
-        worker.computed(1);
+    loop {
+        match worker.poll(0, link, layers) {
+            WorkerStep::Idle => break,
+            WorkerStep::Open => {
+                let opening = worker.opening();
+                layers.max_batch = opening.sizes.max_batch.into();
+                let layers = opening.layers.clone().expect("there is a wish");
+                assert!(layers.start < layers.end && layers.end <= 3);
+                worker.opened(Line { layers, ..line(1) });
+            }
+            WorkerStep::Compute => {
+                assert!(worker.spans().len() <= layers.max_batch);
+                worker.computed(1);
+            }
+        }
     }
     while worker.notice().is_some() {}
     assert!(link.inbox.is_empty());
@@ -178,7 +184,7 @@ fn work(worker: &mut Worker, link: &mut Neighbours, layers: &mut Layers) {
 
 #[test]
 fn a_worker_survives_every_forged_field() {
-    let mut worker = Worker::new(line(1), SIZES.dim, 3, FRAME_MAX);
+    let mut worker = Worker::new((line(1), Some(1..2)), (SIZES.dim, 3), FRAME_MAX);
     let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 0 });
     let sound = [open(1, &[line(0)]), rows(1, 7, 3, &SPANS), down(1)];
     for forged in sound.iter().flat_map(|frame| forgeries(frame)) {
@@ -324,4 +330,49 @@ fn a_node_that_answers_and_does_not_compute_is_named() {
 fn a_ring_that_breaks_as_soon_as_it_is_open_is_given_up() {
     let (_, error) = told(30, |epoch, _| down(epoch));
     assert!(matches!(error, RingError::Timeout { seconds: 30, .. }), "{error:?}");
+}
+
+#[test]
+fn a_worker_takes_what_is_assigned_and_else_its_wish() {
+    let asked = |wish: Option<std::ops::Range<u32>>, assigned: &[std::ops::Range<u32>]| {
+        let mut worker = Worker::new((line(1), wish), (SIZES.dim, 3), FRAME_MAX);
+        let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 0 });
+        let mut out = vec![0; FRAME_MAX];
+        let bytes = frame::emit_open(1, &SIZES, assigned, &[line(0)], &mut out).unwrap();
+        link.inbox.push_back(out[..bytes].to_vec());
+        match worker.poll(0, &mut link, &mut layers) {
+            WorkerStep::Open => Some(worker.opening().layers.clone()),
+            _ => None,
+        }
+    };
+    assert_eq!(asked(Some(1..2), &[0..2, 2..3]), Some(Some(2..3)));
+    assert_eq!(asked(Some(1..2), &[]), Some(Some(1..2)));
+    assert_eq!(asked(None, &[0..2, 2..3]), Some(Some(2..3)));
+    assert_eq!(asked(None, &[]), Some(None));
+    assert_eq!(asked(None, std::slice::from_ref(&(0..3))), Some(None));
+    // None of this model's.
+    assert_eq!(asked(Some(1..2), &[0..2, 2..4]), None);
+    assert_eq!(asked(Some(1..2), &[0..2, 2..2]), None);
+}
+
+#[test]
+fn a_master_names_the_node_that_cannot_take_its_layers() {
+    let answers = [
+        (Status::Lacks, "node1 is to have layers 1..2, and its file holds 0..3; give it"),
+        (Status::Memory, "node1 has not enough memory for layers 1..2; try"),
+        (Status::Unassigned, "node1 has no layers"),
+        (Status::Damaged, "weights of layers 1..2 on node1 do not match"),
+    ];
+    for (status, wanted) in answers {
+        let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 8 });
+        let mut master = master(None);
+        assert_eq!(master.poll(1, &mut link, &mut layers), Step::Idle);
+        link.inbox.push_back(open(5, &[line(0), Line { status, ..line(1) }]));
+        let step = master.poll(2, &mut link, &mut layers);
+        let Step::Failed(error) = step else { panic!("{step:?}") };
+        assert!(error.to_string().starts_with(wanted), "{error}");
+        // Another split may fit.
+        master.assign(line(0), vec![0..1, 1..2]);
+        assert_eq!(master.poll(400_000, &mut link, &mut layers), Step::Idle);
+    }
 }

@@ -1,9 +1,13 @@
 //! The first node: it begins epochs, sends batches round, and repeats what was lost.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::batch::{self, Broken, Figures, Incoming, Outgoing};
 use super::patience::{Patience, Ups};
+use super::replay::Replay;
+use super::times::Times;
+use super::topology::covers;
 use super::{Event, Line, Link, Member, Notice, Reason, RingError, Rows, Side, Sizes, Status};
 use crate::wire::frame::{self, Activations, Frame, Repr, Span, Wants};
 
@@ -52,19 +56,6 @@ pub(crate) enum Step {
     Failed(RingError),
 }
 
-/// Where the time of decoded tokens went, in microseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Times {
-    /// Batches of one row a stream, the usual decoding.
-    pub batches: u64,
-    /// Their tokens.
-    pub tokens: u64,
-    /// From the start of each to its result.
-    pub lap_us: u64,
-    /// Computing, by node.
-    pub compute_us: Vec<u64>,
-}
-
 /// A batch as its user gave it.
 #[derive(Default)]
 struct Batch {
@@ -108,14 +99,13 @@ pub(crate) struct Master {
     was_open: bool,
     lines: Vec<Line>,
     window: usize,
-    /// Ids of each stream whose batches have been answered.
-    history: Vec<Vec<u32>>,
+    /// Which layers the nodes have, this one first; empty if each has what its own user wants.
+    assigned: Vec<Range<u32>>,
     /// Batches that have not been answered, the oldest first.
     queue: VecDeque<Batch>,
     /// How many of them have been begun in this epoch.
     n_begun: usize,
-    /// The next of the answered ids to send again: stream and position.
-    replay: (usize, usize),
+    replay: Replay,
     /// Batches begun in this epoch and not answered, in order.
     sent: VecDeque<Sent>,
     free: Vec<Batch>,
@@ -157,12 +147,10 @@ impl Master {
             was_open: false,
             lines: Vec::new(),
             window,
-            history: (0..sizes.n_streams)
-                .map(|_| Vec::with_capacity(sizes.ctx_len as usize))
-                .collect(),
+            assigned: Vec::new(),
             queue: VecDeque::with_capacity(window),
             n_begun: 0,
-            replay: (0, 0),
+            replay: Replay::new(&sizes),
             sent: VecDeque::with_capacity(window),
             free: (0..window + 1).map(|_| batch()).collect(),
             current: batch(),
@@ -192,13 +180,21 @@ impl Master {
 
     /// Whether a batch waits to be begun, and could be.
     pub(crate) fn is_eager(&self) -> bool {
-        let is_behind = self.n_begun < self.queue.len() || self.is_replaying();
+        let is_behind = self.n_begun < self.queue.len() || self.replay.is_due();
         self.work != Work::Nothing || (is_behind && self.sent.len() < self.window)
     }
 
     /// Whether the ring is complete.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open)
+    }
+
+    /// The nodes get other layers, this one first, of which `line` tells; the ring is opened anew for
+    /// that, and streams go on. Without any each node has what its own user wants.
+    pub(crate) fn assign(&mut self, line: Line, assigned: Vec<Range<u32>>) {
+        (self.options.line, self.assigned, self.failure) = (line, assigned, None);
+        self.patience.assigned(self.polled_us);
+        self.reopen(self.polled_us);
     }
 
     /// Nobody waits for the results of what has been submitted any more. Streams go on as if
@@ -229,11 +225,7 @@ impl Master {
 
     /// Forgets the times so far.
     pub(crate) fn start_times(&mut self) {
-        let nodes = self.options.n_nodes;
-        let Times { batches, tokens, lap_us, compute_us } = &mut self.times;
-        (*batches, *tokens, *lap_us) = (0, 0, 0);
-        compute_us.clear();
-        compute_us.resize(nodes, 0);
+        self.times.start(self.options.n_nodes);
     }
 
     /// Submits a batch: tokens, and the spans they are in.
@@ -329,7 +321,7 @@ impl Master {
             .chain([&self.current])
             .map(|batch| batch.spans.capacity() * size_of::<Span>() + batch.tokens.capacity() * 4);
         batches.sum::<usize>()
-            + self.history.iter().map(|ids| ids.capacity() * 4).sum::<usize>()
+            + self.replay.heap_bytes()
             + (self.queue.capacity() + self.free.capacity()) * size_of::<Batch>()
             + self.sent.capacity() * size_of::<Sent>()
             + self.notices.capacity() * size_of::<Notice>()
@@ -361,8 +353,8 @@ impl Master {
         }
         let line = super::with_link(self.options.line.clone(), link);
         let Some(out) = link.reserve() else { return };
-        let bytes = frame::emit_open(self.epoch, &self.options.sizes, &[line], out);
-        link.commit(bytes.expect("a line fits a frame"));
+        let bytes = frame::emit_open(self.epoch, &self.options.sizes, &self.assigned, &[line], out);
+        link.commit(bytes.expect("a ring's shares and a line fit a frame"));
         self.phase = Phase::Opening(now + OPEN_EVERY_US);
     }
 
@@ -438,7 +430,8 @@ impl Master {
         self.phase = Phase::Opening(if is_recent { now + OPEN_EVERY_US } else { now });
         self.reopened_us = Some(now);
         self.sent.clear();
-        (self.n_begun, self.replay) = (0, (0, 0));
+        self.n_begun = 0;
+        self.replay.restart();
         self.incoming.clear();
         self.outgoing.clear();
         self.work = Work::Nothing;
@@ -466,7 +459,10 @@ impl Master {
             Repr::Activations(header) if header.epoch == self.epoch => {
                 self.result(now, frame, &header, rows)
             }
-            Repr::Down { reason: reason @ (Reason::Missing | Reason::Busy(_)), .. } => {
+            Repr::Down {
+                reason: reason @ (Reason::Missing | Reason::Busy(_) | Reason::Packing(_)),
+                ..
+            } => {
                 self.patience.hear(now, &frame.name(), reason);
                 Ok(())
             }
@@ -487,12 +483,13 @@ impl Master {
         let lines = frame.lines().collect::<Result<Vec<Line>, _>>();
         let lines = lines.map_err(|_| Broken("a line without meaning"))?;
         if let Some(line) = lines.iter().find(|line| line.status != Status::Ready) {
-            let (name, status) = (line.name.as_str().to_owned(), line.status);
-            self.failure = Some(RingError::Node { name, status });
+            self.failure = Some(RingError::Node { line: Box::new(line.clone()) });
             return Ok(());
         }
         let n_layers = self.options.n_layers;
-        if lines.len() > self.options.n_nodes || !covers(&lines, n_layers) {
+        let is_as_assigned =
+            self.assigned.is_empty() || lines.iter().map(|line| &line.layers).eq(&self.assigned);
+        if lines.len() > self.options.n_nodes || !is_as_assigned || !covers(&lines, n_layers) {
             let found: Vec<String> =
                 lines.iter().map(|l| format!("{}..{}", l.layers.start, l.layers.end)).collect();
             let found = found.join(", ");
@@ -520,7 +517,7 @@ impl Master {
             Reason::Back => self.tell(Notice::Back(name)),
             Reason::Reset => self.reset(now, name),
             // What is said again and again is the patience's.
-            Reason::Missing | Reason::Busy(_) => {}
+            Reason::Missing | Reason::Busy(_) | Reason::Packing(_) => {}
         }
     }
 
@@ -556,31 +553,14 @@ impl Master {
         let batch = self.queue.pop_front().expect("what is sent and no replay is in the queue");
         self.n_begun -= 1;
         if sent.is_decoding {
-            self.times.batches += 1;
-            self.times.tokens += batch.tokens.len() as u64;
-            self.times.lap_us += now.saturating_sub(sent.begun_us);
-            for (sum, &us) in self.times.compute_us.iter_mut().zip(&self.incoming.figures) {
-                *sum += u64::from(us);
-            }
+            let lap_us = now.saturating_sub(sent.begun_us);
+            self.times.add(batch.tokens.len(), lap_us, &self.incoming.figures);
         }
-        let mut tokens = batch.tokens.as_slice();
-        for span in &batch.spans {
-            let (first, rest) = tokens.split_at(span.n_rows.into());
-            let history = &mut self.history[usize::from(span.stream)];
-            history.truncate(span.pos as usize);
-            history.extend_from_slice(first);
-            tokens = rest;
-        }
+        self.replay.record(&batch.spans, &batch.tokens);
         match sent.n_wanted == 0 || batch.is_forgotten {
             true => self.free.push(batch),
             false => self.done = Some(batch),
         }
-    }
-
-    fn is_replaying(&self) -> bool {
-        let (stream, pos) = self.replay;
-        let mut rest = self.history.iter().skip(stream);
-        rest.next().is_some_and(|first| pos < first.len()) || rest.any(|ids| !ids.is_empty())
     }
 
     /// Puts the next batch into `current`: what the nodes have forgotten first.
@@ -606,32 +586,11 @@ impl Master {
     }
 
     fn begin_replay(&mut self) -> bool {
-        while let Some(history) = self.history.get(self.replay.0) {
-            let (stream, pos) = self.replay;
-            if pos < history.len() {
-                let end = history.len().min(pos + usize::from(self.options.sizes.max_batch));
-                let n_rows = (end - pos) as u16;
-                let (stream, pos_u32) = (stream as u16, pos as u32);
-                self.current.spans.clear();
-                self.current.spans.push(Span { stream, wants: Wants::None, pos: pos_u32, n_rows });
-                self.current.tokens.clear();
-                self.current.tokens.extend_from_slice(&history[pos..end]);
-                self.replay.1 = end;
-                return true;
-            }
-            self.replay = (stream + 1, 0);
-        }
-        false
+        let Some((span, ids)) = self.replay.next_batch() else { return false };
+        self.current.spans.clear();
+        self.current.spans.push(span);
+        self.current.tokens.clear();
+        self.current.tokens.extend_from_slice(ids);
+        true
     }
-}
-
-/// Whether the lines have layers 0 to `n_layers`, each once and in order.
-fn covers(lines: &[Line], n_layers: u32) -> bool {
-    let mut end = 0;
-    let joins = lines.iter().all(|line| {
-        let joins = line.layers.start == end && line.layers.end > end;
-        end = line.layers.end;
-        joins
-    });
-    joins && end == n_layers
 }

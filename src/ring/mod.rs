@@ -5,11 +5,12 @@
 //! there is something to compute, and know no clock, no socket and no arithmetic. Time is
 //! microseconds passed in.
 //!
-//! The master begins an *epoch* with OPEN, which goes round the ring: every node empties its
+//! The master begins an *epoch* with OPEN, which goes round the ring: every node takes the layers that are
+//! assigned to it, or those that its own user wants where nobody assigns any, empties its
 //! streams and adds its line. When it comes back, batches flow: each node receives the rows of
 //! a batch, computes, and sends them on; the last one returns the rows whose logits are wanted.
 //! A node that misses the one before it says DOWN too, again and again, and so does one that is long
-//! at a piece of work ([`Hop::say_busy`]): the master waits for progress, and says whom it waits for.
+//! at a piece of work or packs weights ([`Hop::say`]): the master waits for progress, and says whom it waits for.
 //! A node that finds frames lost says DOWN to the next; the master then begins a new epoch and
 //! sends every stream's tokens again. Frames of another epoch are dropped everywhere, and links
 //! keep their order, so nothing is ever computed twice within an epoch.
@@ -19,6 +20,8 @@ mod error;
 mod hop;
 mod master;
 mod patience;
+mod replay;
+mod times;
 mod topology;
 mod worker;
 
@@ -27,14 +30,18 @@ mod hostile;
 #[cfg(test)]
 mod simulation;
 
+use std::ops::Range;
+
 use crate::wire::Dtype;
 use crate::wire::frame::{Line, Reason, Sizes, Status};
 
+pub(crate) use batch::{fits, token_bytes};
 pub(crate) use error::RingError;
 pub(crate) use hop::Hop;
-pub(crate) use master::{Master, MasterOptions, Step, Times};
+pub(crate) use master::{Master, MasterOptions, Step};
+pub(crate) use times::Times;
 pub(crate) use topology::{Address, Member, PORT_DEFAULT, Place, Topology};
-pub(crate) use worker::{Host, Worker, WorkerStep};
+pub(crate) use worker::{Opening, Worker, WorkerStep};
 
 /// A node's neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +129,15 @@ pub enum Notice {
     Back(String),
     /// It began anew, and what was on its way is lost.
     Reset(String),
+    /// This node has taken other layers.
+    Took {
+        /// These.
+        layers: Range<u32>,
+        /// Matrices that were packed for it.
+        packed: usize,
+        /// Matrices that had been packed before.
+        reused: usize,
+    },
     /// The master ended its work.
     MasterLeft,
     /// A neighbour sent what makes no sense.
@@ -141,16 +157,6 @@ pub enum Notice {
     },
     /// It is answered now.
     GoesOn,
-}
-
-/// Whether frames of `frame_bytes` can carry batches of these sizes, row by row.
-pub(crate) fn fits(sizes: &Sizes, frame_bytes: usize) -> bool {
-    batch::fits(sizes, frame_bytes)
-}
-
-/// Bytes that a decoded token takes on each hop.
-pub(crate) fn token_bytes(dim: u32, wire: Dtype) -> usize {
-    batch::token_bytes(dim, wire)
 }
 
 /// `line` with what is known of the link to the next node.

@@ -4,6 +4,7 @@
 //! nodes all answer while none computes, makes none.
 
 use super::{Member, Notice, Reason, RingError};
+use crate::wire::hello::Name;
 
 /// What a node says again and again is believed for so long.
 const FRESH_US: u64 = 2_500_000;
@@ -28,6 +29,15 @@ struct Said {
     busy: Option<(u64, u32)>,
 }
 
+/// A node that packs the weights of layers that are new to it.
+struct Packing {
+    name: Name,
+    /// How far it was at most since the last answer.
+    percent: u32,
+    /// When it said so last.
+    heard_us: u64,
+}
+
 /// What a master knows of the time that it waits. Times are microseconds.
 pub(super) struct Patience {
     /// As the ring file has them, the master first; as far as they are known.
@@ -36,6 +46,8 @@ pub(super) struct Patience {
     limit_us: Option<u64>,
     /// Of each member.
     said: Vec<Said>,
+    /// Whether they are members or not.
+    packing: Vec<Packing>,
     /// The last progress, less the time that this node was away.
     since_us: u64,
     /// Rows that were replayed in this epoch, and in any since the last answer.
@@ -57,6 +69,7 @@ impl Patience {
     pub(super) fn new(members: Vec<Member>, n_nodes: usize, limit_us: Option<u64>) -> Patience {
         Patience {
             said: vec![Said::default(); members.len()],
+            packing: Vec::with_capacity(n_nodes),
             members,
             n_nodes,
             limit_us,
@@ -88,6 +101,7 @@ impl Patience {
         let took_us = now.saturating_sub(self.since_us);
         (self.since_us, self.replayed, self.was_opened) = (now, (self.replayed.0, 0), false);
         (self.trouble, self.refusal) = (None, None);
+        self.packing.clear();
         if !std::mem::take(&mut self.is_stalled) {
             return None;
         }
@@ -143,14 +157,39 @@ impl Patience {
         (self.members.len() == self.n_nodes).then(|| self.n_nodes - 1)
     }
 
-    /// A node said something that it says again and again.
-    pub(super) fn hear(&mut self, now: u64, name: &str, reason: Reason) {
-        let index = self.members.iter().position(|member| member.name == name);
+    /// The nodes get other layers, which is asked for and takes its time.
+    pub(super) fn assigned(&mut self, now: u64) {
+        (self.since_us, self.was_opened) = (now, false);
+        self.packing.clear();
+    }
+
+    /// A node said something that it says again and again. One that gets on with packing its weights
+    /// makes progress.
+    pub(super) fn hear(&mut self, now: u64, name: &Name, reason: Reason) {
+        if let Reason::Packing(percent) = reason {
+            return self.hear_packing(now, name, percent.min(100));
+        }
+        let index = self.members.iter().position(|member| member.name == name.as_str());
         let Some(said) = index.and_then(|index| self.said.get_mut(index)) else { return };
         match reason {
             Reason::Missing => said.missing_us = Some(now),
             Reason::Busy(seconds) => said.busy = Some((now, seconds)),
             _ => {}
+        }
+    }
+
+    fn hear_packing(&mut self, now: u64, name: &Name, percent: u32) {
+        let n_known = self.packing.len();
+        match self.packing.iter_mut().find(|packing| packing.name == *name) {
+            Some(packing) if percent > packing.percent => {
+                (packing.percent, packing.heard_us, self.since_us) = (percent, now, now);
+            }
+            Some(packing) => packing.heard_us = now,
+            None if n_known < self.n_nodes => {
+                self.packing.push(Packing { name: name.clone(), percent, heard_us: now });
+                self.since_us = now;
+            }
+            None => {}
         }
     }
 
@@ -198,6 +237,10 @@ impl Patience {
         if let Some(trouble) = &self.trouble {
             return trouble.clone();
         }
+        let is_fresh = |packing: &&Packing| now < packing.heard_us + FRESH_US;
+        if let Some(packing) = self.packing.iter().find(is_fresh) {
+            return format!("waiting for {}, which packs its weights", packing.name);
+        }
         // Who comes last in the ring has the oldest batch.
         let busy = |said: &Said| said.busy.filter(|(at, _)| now < at + FRESH_US);
         let busy = self.said.iter().enumerate().rev().find_map(|(i, said)| Some((i, busy(said)?)));
@@ -221,6 +264,10 @@ impl Patience {
             labels.join(", ")
         };
         let is_fresh = |at: Option<u64>| at.is_some_and(|at| now < at + FRESH_US);
+        let is_packing = |name: &str| {
+            let mut packing = self.packing.iter();
+            packing.any(|packing| packing.name == name && is_fresh(Some(packing.heard_us)))
+        };
         let n = self.members.len();
         let is_last = |index: usize| Some(index) == self.last();
         let (mut missing, mut unheard) = (Vec::new(), Vec::new());
@@ -230,6 +277,7 @@ impl Patience {
             let is_heard = (index == 1 && ups.next)
                 || (is_last(index) && ups.prev)
                 || is_fresh(said.missing_us)
+                || is_packing(&self.members[index].name)
                 || is_fresh(said.busy.map(|(at, _)| at));
             if is_told || (index == 1 && !ups.next) || (is_last(index) && !ups.prev) {
                 missing.push(index);
@@ -253,6 +301,7 @@ impl Patience {
 mod tests {
     use super::*;
     use crate::ring::Topology;
+    use crate::wire::hello::name;
 
     const S: u64 = 1_000_000;
     const NONE: Ups = Ups { next: false, prev: false };
@@ -285,7 +334,7 @@ mod tests {
         let next = Ups { next: true, prev: false };
         let said = waiting(&mut patience, 10 * S, next).unwrap();
         assert!(said.starts_with("waiting for n3 (10.0.0.3:9999); not heard"), "{said}");
-        patience.hear(13 * S, "n3", Reason::Missing);
+        patience.hear(13 * S, &name("n3"), Reason::Missing);
         let said = waiting(&mut patience, 13 * S, BOTH).unwrap();
         assert_eq!(said, "waiting for n2 (10.0.0.2:9999)");
         // Said once; nobody repeats it.
@@ -299,8 +348,8 @@ mod tests {
         let mut patience = patience(3);
         patience.opened(0);
         assert_eq!(patience.notice(9 * S, None), None);
-        patience.hear(9 * S, "n1", Reason::Busy(6));
-        patience.hear(9 * S, "n2", Reason::Busy(8));
+        patience.hear(9 * S, &name("n1"), Reason::Busy(6));
+        patience.hear(9 * S, &name("n2"), Reason::Busy(8));
         let what = "n2 has been computing for 8 s".to_owned();
         assert_eq!(patience.notice(10 * S, None), Some(Notice::Stalled { seconds: 10, what }));
         assert_eq!(patience.notice(50 * S, None), None);
@@ -309,7 +358,7 @@ mod tests {
         assert_eq!(patience.notice(110 * S, None), None);
         assert_eq!(patience.answered(115 * S), None);
         assert_eq!(patience.failure(235 * S, None), None);
-        patience.hear(235 * S, "n1", Reason::Busy(118));
+        patience.hear(235 * S, &name("n1"), Reason::Busy(118));
         let failure = patience.failure(236 * S, None).unwrap().to_string();
         assert!(failure.contains("n1 has been computing for 118 s"), "{failure}");
     }
@@ -318,10 +367,28 @@ mod tests {
     fn a_node_that_computes_for_another_master_is_told_once() {
         let mut patience = patience(3);
         let told = (0..60).filter_map(|second| {
-            patience.hear(second * S, "n1", Reason::Busy(100 + second as u32));
+            patience.hear(second * S, &name("n1"), Reason::Busy(100 + second as u32));
             waiting(&mut patience, second * S, BOTH)
         });
         assert_eq!(told.collect::<Vec<_>>(), ["waiting for n1, which still computes"]);
+    }
+
+    #[test]
+    fn a_node_that_gets_on_with_packing_is_waited_for() {
+        let mut patience = patience(3);
+        patience.reopened(0);
+        for percent in 0..=100 {
+            patience.hear(percent * 100 * S, &name("n1"), Reason::Packing(percent as u32));
+            assert_eq!(patience.failure(percent * 100 * S + 99 * S, Some(BOTH)), None);
+        }
+        let said = waiting(&mut patience, 10_000 * S, BOTH).unwrap();
+        assert_eq!(said, "waiting for n1, which packs its weights");
+        // One that says the same for ever gets nowhere.
+        let lost = (10_000..).find(|&second| {
+            patience.hear(second * S, &name("n1"), Reason::Packing(100));
+            patience.failure(second * S, Some(BOTH)).is_some()
+        });
+        assert_eq!(lost, Some(10_121));
     }
 
     #[test]

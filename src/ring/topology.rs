@@ -15,7 +15,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::wire::frame::NODES_MAX;
+use crate::wire::frame::{Line, NODES_MAX};
 use crate::wire::hello::NAME_MAX;
 
 /// Port of a node that names none.
@@ -220,6 +220,17 @@ impl Topology {
         }
         Ok(())
     }
+}
+
+/// Whether the lines have layers 0 to `n_layers`, each once and in order.
+pub(super) fn covers(lines: &[Line], n_layers: u32) -> bool {
+    let mut end = 0;
+    let joins = lines.iter().all(|line| {
+        let joins = line.layers.start == end && line.layers.end > end;
+        end = line.layers.end;
+        joins
+    });
+    joins && end == n_layers
 }
 
 fn member(line: &str) -> Result<Member, String> {

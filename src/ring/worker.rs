@@ -1,19 +1,27 @@
 //! Every node but the first: it takes what comes, computes, and sends it on.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::batch::{self, Broken, Incoming, Outgoing};
+use super::error::refusal;
 use super::{Event, Line, Link, Notice, Reason, Rows, Side, Sizes, Status};
 use crate::wire::Dtype;
-use crate::wire::frame::{self, Activations, Frame, NODES_MAX, Repr, Span};
+use crate::wire::frame::{self, ASSIGNED_LEN, Activations, Frame, LINE_LEN, NODES_MAX, Repr, Span};
 
 /// How often the master is told that the node before is missing.
 const MISSING_EVERY_US: u64 = 1_000_000;
 
-/// Who computes for a worker.
-pub(crate) trait Host: Rows {
-    /// Gets ready for streams of these sizes, which are empty from now on; says whether it can.
-    fn open(&mut self, sizes: &Sizes) -> Status;
+/// What the master asks of a worker before batches flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Opening {
+    /// What streams it is to be ready for; they are empty from now on.
+    pub(crate) sizes: Sizes,
+    /// The layers that it is to take; `None` if neither the master nor its own user says which.
+    pub(crate) layers: Option<Range<u32>>,
+    epoch: u32,
+    /// Bytes of the frame, which is in `scratch` until it goes on.
+    len: usize,
 }
 
 /// What a worker wants next.
@@ -21,6 +29,8 @@ pub(crate) trait Host: Rows {
 pub(crate) enum WorkerStep {
     /// Nothing before the link has something new.
     Idle,
+    /// This node is to get ready for what [`Worker::opening`] says; then [`Worker::opened`].
+    Open,
     /// The rows are to be taken through the own layers as [`Worker::spans`] say; then
     /// [`Worker::computed`].
     Compute,
@@ -29,6 +39,10 @@ pub(crate) enum WorkerStep {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Receiving,
+    /// Getting ready.
+    Opening,
+    /// To say what came of that.
+    Answering,
     Computing,
     Sending,
 }
@@ -36,9 +50,15 @@ enum Work {
 /// A worker's part of the ring.
 pub(crate) struct Worker {
     line: Line,
+    /// The layers that its user wants it to have.
+    wish: Option<Range<u32>>,
     is_last: bool,
     dim: u32,
+    n_layers: u32,
     frame_bytes: usize,
+    opening: Option<Opening>,
+    /// Why it could not get ready, once it has been told.
+    refusal: Option<String>,
     /// The epoch and what was agreed for it.
     epoch: Option<(u32, Sizes)>,
     work: Work,
@@ -57,9 +77,13 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// A worker that has not heard of a master yet. `dim` is the width of the model's rows,
-    /// `n_layers` its layers.
-    pub(crate) fn new(line: Line, dim: u32, n_layers: u32, frame_bytes: usize) -> Worker {
+    /// A worker that has not heard of a master yet: `line` says what it has, `wish` which layers its user
+    /// wants it to have. `dim` is the width of the model's rows, `n_layers` its layers.
+    pub(crate) fn new(
+        (line, wish): (Line, Option<Range<u32>>),
+        (dim, n_layers): (u32, u32),
+        frame_bytes: usize,
+    ) -> Worker {
         let nothing = Sizes {
             ctx_len: 0,
             n_streams: 0,
@@ -72,8 +96,12 @@ impl Worker {
         Worker {
             is_last: line.layers.end == n_layers,
             line,
+            wish,
             dim,
+            n_layers,
             frame_bytes,
+            opening: None,
+            refusal: None,
             epoch: None,
             work: Work::Receiving,
             batch: (0, 0, nothing),
@@ -82,7 +110,7 @@ impl Worker {
             down: None,
             is_prev_silent: false,
             missing_at: 0,
-            scratch: vec![0; frame::HEADER_LEN + NODES_MAX * frame::LINE_LEN],
+            scratch: vec![0; frame::HEADER_LEN + NODES_MAX * (ASSIGNED_LEN + LINE_LEN)],
             notices: VecDeque::with_capacity(16),
         }
     }
@@ -113,28 +141,44 @@ impl Worker {
         self.work = Work::Sending;
     }
 
+    /// What [`WorkerStep::Open`] asks for.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub(crate) fn opening(&self) -> &Opening {
+        self.opening.as_ref().expect("it is asked for")
+    }
+
+    /// What [`WorkerStep::Open`] asked for is done, or cannot be: `line` says.
+    pub(crate) fn opened(&mut self, line: Line) {
+        self.line = line;
+        self.work = Work::Answering;
+    }
+
     /// Takes what the link has, sends what it takes, and says what comes next.
     pub(crate) fn poll(
         &mut self,
         now: u64,
         link: &mut impl Link,
-        host: &mut impl Host,
+        rows: &mut impl Rows,
     ) -> WorkerStep {
         self.take_events(link);
         self.say_missing(now, link);
         loop {
-            if self.work == Work::Computing {
-                return WorkerStep::Compute;
-            }
+            let is_sent = match self.work {
+                Work::Computing => return WorkerStep::Compute,
+                Work::Opening => return WorkerStep::Open,
+                Work::Receiving => true,
+                Work::Answering => self.answer(link),
+                Work::Sending => self.outgoing.send(&self.batch.2, link, rows),
+            };
             self.send_down(link);
-            if self.work == Work::Sending {
-                if !self.outgoing.send(&self.batch.2, link, host) {
-                    link.leave();
-                    return WorkerStep::Idle;
-                }
-                self.work = Work::Receiving;
+            if !is_sent {
+                link.leave();
+                return WorkerStep::Idle;
             }
-            if !self.receive(link, host) {
+            self.work = Work::Receiving;
+            if !self.receive(link, rows) {
                 return WorkerStep::Idle;
             }
         }
@@ -224,16 +268,16 @@ impl Worker {
     }
 
     /// Handles the oldest frame; `false` if there is none, or it has to wait for the next node.
-    fn receive(&mut self, link: &mut impl Link, host: &mut impl Host) -> bool {
+    fn receive(&mut self, link: &mut impl Link, rows: &mut impl Rows) -> bool {
         let Some(bytes) = link.front() else { return false };
         let heard = match Frame::parse(bytes).map(|frame| (frame.repr(), frame)) {
             Err(_) => Err(Broken("a frame without meaning")),
-            Ok((Repr::Activations(header), frame)) => self.activations(&frame, &header, host),
+            Ok((Repr::Activations(header), frame)) => self.activations(&frame, &header, rows),
             // What goes on to the next node is copied, as the link is needed to send it.
             Ok((repr, _)) => {
                 let len = bytes.len();
                 self.scratch[..len].copy_from_slice(bytes);
-                let went_on = self.control(repr, len, link, host);
+                let went_on = self.control(repr, len, link);
                 if let Ok(false) = went_on {
                     link.leave();
                     return false;
@@ -250,14 +294,9 @@ impl Worker {
     }
 
     /// Sends a frame other than ACTIVATIONS on; `Ok(false)` if it has to wait.
-    fn control(
-        &mut self,
-        repr: Repr,
-        len: usize,
-        link: &mut impl Link,
-        host: &mut impl Host,
-    ) -> Result<bool, Broken> {
-        if let Repr::Down { reason: Reason::Missing | Reason::Busy(_), .. } = repr
+    fn control(&mut self, repr: Repr, len: usize, link: &mut impl Link) -> Result<bool, Broken> {
+        if let Repr::Down { reason: Reason::Missing | Reason::Busy(_) | Reason::Packing(_), .. } =
+            repr
             && !link.is_up(Side::Next)
         {
             // It is said again, and is old when the next node is back.
@@ -274,7 +313,7 @@ impl Worker {
             };
         }
         match repr {
-            Repr::Open { epoch, sizes, .. } => self.open((epoch, sizes), len, link, host)?,
+            Repr::Open { epoch, sizes, .. } => self.open((epoch, sizes), len)?,
             Repr::Close { .. } => {
                 self.left();
                 if !self.is_last {
@@ -300,46 +339,81 @@ impl Worker {
         }
     }
 
-    fn open(
-        &mut self,
-        (epoch, sizes): (u32, Sizes),
-        len: usize,
-        link: &mut impl Link,
-        host: &mut impl Host,
-    ) -> Result<(), Broken> {
+    /// An OPEN has come, and is in `scratch`.
+    fn open(&mut self, (epoch, sizes): (u32, Sizes), len: usize) -> Result<(), Broken> {
         if sizes.dim != self.dim || !batch::fits(&sizes, self.frame_bytes) {
             return Err(Broken("an OPEN that does not fit the model"));
         }
         let frame = Frame::parse(&self.scratch[..len]).map_err(|_| Broken("an OPEN"))?;
-        let mut lines = frame.lines().collect::<Result<Vec<Line>, _>>();
-        let lines = lines.as_mut().map_err(|_| Broken("a line without meaning"))?;
-        let status = host.open(&sizes);
-        let line = self.line.clone();
-        lines.push(Line { status, ..super::with_link(line, link) });
-        self.incoming.clear();
-        (self.down, self.is_prev_silent) = (None, false);
-        if status == Status::Ready {
-            self.incoming.reserve(&sizes);
-            self.outgoing.reserve(&sizes);
-            let is_first = self.epoch.is_none();
-            self.epoch = Some((epoch, sizes));
-            if is_first {
-                self.tell(Notice::Opened { again: false });
-            }
-        } else {
-            self.epoch = None;
+        let assigned = frame.assigned().nth(frame.lines().count()).transpose();
+        let assigned = assigned.map_err(|_| Broken("a share without meaning"))?;
+        let layers = assigned.or_else(|| self.wish.clone());
+        if layers.as_ref().is_some_and(|layers| layers.end > self.n_layers) {
+            return Err(Broken("an OPEN that does not fit the model"));
         }
+        self.incoming.clear();
+        self.opening = Some(Opening { sizes, layers, epoch, len });
+        self.work = Work::Opening;
+        Ok(())
+    }
+
+    /// Sends the OPEN on with the own line; `false` if it has to wait.
+    fn answer(&mut self, link: &mut impl Link) -> bool {
+        if link.reserve().is_none() {
+            return false;
+        }
+        if let Some(opening) = self.opening.take()
+            && let Err(Broken(what)) = self.send_open(&opening, link)
+        {
+            self.tell(Notice::Broken(what));
+            self.lose_epoch();
+        }
+        true
+    }
+
+    fn send_open(&mut self, opening: &Opening, link: &mut impl Link) -> Result<(), Broken> {
+        let Opening { sizes, epoch, .. } = opening;
+        let frame = Frame::parse(&self.scratch[..opening.len]).map_err(|_| Broken("an OPEN"))?;
+        let assigned = frame.assigned().collect::<Result<Vec<_>, _>>();
+        let assigned = assigned.map_err(|_| Broken("a share without meaning"))?;
+        let lines = frame.lines().collect::<Result<Vec<Line>, _>>();
+        let mut lines = lines.map_err(|_| Broken("a line without meaning"))?;
+        lines.push(super::with_link(self.line.clone(), link));
+        self.begin((*epoch, sizes));
         let out = link.reserve().ok_or(Broken("no room for OPEN"))?;
-        let bytes = frame::emit_open(epoch, &sizes, lines, out);
+        let bytes = frame::emit_open(*epoch, sizes, &assigned, &lines, out);
         link.commit(bytes.ok_or(Broken("an OPEN that has been through too many nodes"))?);
         Ok(())
+    }
+
+    /// The epoch begins here, if this node is ready for it.
+    fn begin(&mut self, (epoch, sizes): (u32, &Sizes)) {
+        (self.down, self.is_prev_silent) = (None, false);
+        if self.line.status != Status::Ready {
+            self.epoch = None;
+            let refusal = Some(refusal(&self.line));
+            if self.refusal != refusal {
+                self.refusal.clone_from(&refusal);
+                if let Some(what) = refusal {
+                    self.tell(Notice::Refused(what));
+                }
+            }
+            return;
+        }
+        self.refusal = None;
+        self.is_last = self.line.layers.end == self.n_layers;
+        self.incoming.reserve(sizes);
+        self.outgoing.reserve(sizes);
+        if self.epoch.replace((epoch, *sizes)).is_none() {
+            self.tell(Notice::Opened { again: false });
+        }
     }
 
     fn activations(
         &mut self,
         frame: &Frame<'_>,
         header: &Activations,
-        host: &mut impl Host,
+        rows: &mut impl Rows,
     ) -> Result<(), Broken> {
         // Of an epoch that is over, or was never begun here.
         let Some((epoch, sizes)) = self.epoch.filter(|(epoch, _)| *epoch == header.epoch) else {
@@ -348,7 +422,7 @@ impl Worker {
         if header.n_spans == 0 {
             return Err(Broken("rows without a stream"));
         }
-        if self.incoming.take(frame, header, &sizes, host)? {
+        if self.incoming.take(frame, header, &sizes, rows)? {
             self.batch = (epoch, header.batch, sizes);
             self.work = Work::Computing;
         }

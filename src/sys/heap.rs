@@ -5,25 +5,22 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The system's heap.
-pub struct Heap;
+/// The system's heap. When the system refuses memory that nothing can go on without, the program ends
+/// with a message on stderr instead of by SIGABRT, before `main` too.
+pub struct Heap {
+    /// What is said, with its line end.
+    pub message: &'static str,
+    /// What the program ends with.
+    pub exit_code: i32,
+}
 
-/// The words and the exit code of [`explain_exhaustion`].
-static EXHAUSTED: OnceLock<(&str, i32)> = OnceLock::new();
 /// Whether a thread has said so.
 static IS_SAID: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static MAY_FAIL: Cell<bool> = const { Cell::new(false) };
-}
-
-/// From now on a program whose heap is [`Heap`] ends with `message` on stderr and `exit_code` when
-/// the system refuses memory, instead of by SIGABRT. The first call decides what is said.
-pub fn explain_exhaustion(message: &'static str, exit_code: i32) {
-    EXHAUSTED.get_or_init(|| (message, exit_code));
 }
 
 /// Runs `work`, whose allocations on this thread may fail: it handles that itself.
@@ -34,37 +31,38 @@ pub fn may_fail<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-fn check(pointer: *mut u8) -> *mut u8 {
-    if pointer.is_null() && !MAY_FAIL.get() {
-        exhausted();
+impl Heap {
+    fn check(&self, pointer: *mut u8) -> *mut u8 {
+        if pointer.is_null() && !MAY_FAIL.get() {
+            self.exhausted();
+        }
+        pointer
     }
-    pointer
-}
 
-#[cold]
-fn exhausted() {
-    // Without words, what called for memory aborts.
-    let Some((message, exit_code)) = EXHAUSTED.get() else { return };
-    if IS_SAID.swap(true, Ordering::Relaxed) {
-        // Another thread is about to end the program.
-        std::thread::sleep(std::time::Duration::from_secs(1));
+    #[cold]
+    fn exhausted(&self) -> ! {
+        if IS_SAID.swap(true, Ordering::Relaxed) {
+            // Another thread is about to end the program.
+            std::thread::sleep(std::time::Duration::from_secs(1));
+        }
+        let message = self.message;
+        // SAFETY: the text is static; nothing is allocated here.
+        unsafe { libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len()) };
+        // SAFETY: the call ends the process and runs nothing that could allocate.
+        unsafe { libc::_exit(self.exit_code) };
     }
-    // SAFETY: the text is static; nothing is allocated here.
-    unsafe { libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len()) };
-    // SAFETY: the call ends the process and runs nothing that could allocate.
-    unsafe { libc::_exit(*exit_code) };
 }
 
 // SAFETY: every call goes on to `System` unchanged, which keeps the promises.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises about `layout` are those `System` asks for.
-        check(unsafe { System.alloc(layout) })
+        self.check(unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises about `layout` are those `System` asks for.
-        check(unsafe { System.alloc_zeroed(layout) })
+        self.check(unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
@@ -74,6 +72,6 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: `pointer` came from `System` with this layout; the caller promises the rest.
-        check(unsafe { System.realloc(pointer, layout, bytes) })
+        self.check(unsafe { System.realloc(pointer, layout, bytes) })
     }
 }

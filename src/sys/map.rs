@@ -8,7 +8,14 @@ use std::path::Path;
 
 use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
 
-/// A regular file, mapped read-only: as a whole, or a part of it.
+/// A regular file, open for reading: it stays the same one whatever becomes of its name.
+#[derive(Debug)]
+pub struct OpenFile {
+    file: File,
+    stamp: Stamp,
+}
+
+/// Bytes of a regular file, mapped read-only.
 ///
 /// Reading a page that somebody cut off the file after it was mapped, or that its disk no
 /// longer gives, raises SIGBUS ([`super::signal::explain_bus_errors`]); LEAP's own files are
@@ -16,7 +23,6 @@ use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
 #[derive(Debug)]
 pub struct Map {
     map: Mmap,
-    file: File,
 }
 
 /// What tells that nobody has written to a file meanwhile: its stamp is the same.
@@ -35,29 +41,50 @@ pub struct Stamp {
     pub changed_ns: i64,
 }
 
-impl Map {
-    /// Maps `path`.
+impl OpenFile {
+    /// Opens `path`.
     ///
     /// # Errors
     /// The system's, or [`io::ErrorKind::InvalidInput`] for anything but a regular file.
-    pub fn open(path: &Path) -> io::Result<Map> {
+    pub fn open(path: &Path) -> io::Result<OpenFile> {
         // Asked before opening: opening a named pipe would wait for its writer.
         if !fs::metadata(path)?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         let file = File::open(path)?;
-        // SAFETY: the map is read-only, and its bytes are only read as plain numbers, for
-        // which any value is valid should another process write to the file meanwhile.
-        let map = unsafe { Mmap::map(&file)? };
-        Ok(Map { map, file })
+        Ok(OpenFile { stamp: Stamp::new(&file)?, file })
     }
 
-    /// The file's stamp.
+    /// The file as it was when it was opened.
+    pub fn stamp(&self) -> &Stamp {
+        &self.stamp
+    }
+
+    /// Maps the bytes `range`.
     ///
     /// # Errors
-    /// The system's.
-    pub fn stamp(&self) -> io::Result<Stamp> {
-        let file = self.file.metadata()?;
+    /// The system's; [`io::ErrorKind::InvalidInput`] if they are not all in the file, and
+    /// [`io::ErrorKind::InvalidData`] if that was written to since it was opened.
+    pub fn map(&self, range: Range<usize>) -> io::Result<Map> {
+        if range.start > range.end || range.end as u64 > self.stamp.bytes {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such part of the file"));
+        }
+        if !Stamp::new(&self.file)?.is_same_content(&self.stamp) {
+            let what = "the file was written to since it was opened; start again";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        let mut options = MmapOptions::new();
+        options.offset(range.start as u64).len(range.len());
+        // SAFETY: the map is read-only, and its bytes are only read as plain numbers, for
+        // which any value is valid should another process write to the file meanwhile.
+        let map = unsafe { options.map(&self.file)? };
+        Ok(Map { map })
+    }
+}
+
+impl Stamp {
+    fn new(file: &File) -> io::Result<Stamp> {
+        let file = file.metadata()?;
         let ns = |s: i64, ns: i64| s.wrapping_mul(1_000_000_000).wrapping_add(ns);
         Ok(Stamp {
             inode: file.ino(),
@@ -67,22 +94,20 @@ impl Map {
         })
     }
 
-    /// A map of its own of the bytes `range` of this file.
+    /// Whether nobody wrote to the file between the two, though it may have got another name.
+    fn is_same_content(&self, other: &Stamp) -> bool {
+        (self.bytes, self.modified_ns) == (other.bytes, other.modified_ns)
+    }
+}
+
+impl Map {
+    /// Maps all of `path`.
     ///
     /// # Errors
-    /// The system's, or [`io::ErrorKind::InvalidInput`] if they are not all in this map, or
-    /// this map is a part itself.
-    pub fn part(&self, range: Range<usize>) -> io::Result<Map> {
-        let is_whole = self.file.metadata()?.len() == self.map.len() as u64;
-        if !is_whole || range.start >= range.end || range.end > self.map.len() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such part of the file"));
-        }
-        let file = self.file.try_clone()?;
-        let mut options = MmapOptions::new();
-        options.offset(range.start as u64).len(range.len());
-        // SAFETY: as in `open`.
-        let map = unsafe { options.map(&file)? };
-        Ok(Map { map, file })
+    /// As for [`OpenFile::open`].
+    pub fn open(path: &Path) -> io::Result<Map> {
+        let file = OpenFile::open(path)?;
+        file.map(0..usize::try_from(file.stamp.bytes).unwrap_or(usize::MAX))
     }
 
     /// The bytes that are mapped.
@@ -150,7 +175,7 @@ mod tests {
     #[test]
     fn a_stamp_tells_of_writing_and_of_another_file() {
         let path = std::env::temp_dir().join(format!("leap-stamp-{}", std::process::id()));
-        let stamp = || Map::open(&path).unwrap().stamp().unwrap();
+        let stamp = || *OpenFile::open(&path).unwrap().stamp();
         fs::write(&path, "one").unwrap();
         let first = stamp();
         assert_eq!(stamp(), first);
@@ -169,16 +194,21 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_the_same_bytes() {
+    fn an_open_file_is_mapped_whatever_its_name_until_it_is_written_to() {
         let path = std::env::temp_dir().join(format!("leap-map-part-{}", std::process::id()));
         let bytes: Vec<u8> = (0..50_000).map(|i| (i % 251) as u8).collect();
         fs::write(&path, &bytes).unwrap();
-        let map = Map::open(&path).unwrap();
-        let part = map.part(4095..20_001).unwrap();
+        let file = OpenFile::open(&path).unwrap();
+        let other = path.with_extension("other");
+        fs::rename(&path, &other).unwrap();
+        fs::write(&path, "another file of that name").unwrap();
+        let part = file.map(4095..20_001).unwrap();
         assert_eq!(part.as_bytes(), &bytes[4095..20_001]);
-        assert!(map.part(49_999..50_001).is_err());
-        assert!(part.part(0..10).is_err());
+        assert_eq!(file.map(49_999..50_001).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        fs::write(&other, &bytes[..10_000]).unwrap();
+        assert_eq!(file.map(0..1).unwrap_err().kind(), io::ErrorKind::InvalidData);
         fs::remove_file(&path).unwrap();
+        fs::remove_file(&other).unwrap();
     }
 
     #[test]

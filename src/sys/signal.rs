@@ -51,7 +51,7 @@ pub fn is_final() -> bool {
 }
 
 /// The number of the signal that [`interrupted`] tells of.
-pub fn stopped_by() -> Option<i32> {
+pub fn interrupted_by() -> Option<i32> {
     match (ENDED_BY.load(Ordering::Relaxed), INTERRUPTS.load(Ordering::Relaxed)) {
         (0, 0) => None,
         (0, _) => Some(libc::SIGINT),
@@ -149,13 +149,13 @@ mod tests {
     #[test]
     fn signals_are_counted_after_install() {
         install().unwrap();
-        assert_eq!((interrupted(), stopped_by()), (0, None));
+        assert_eq!((interrupted(), interrupted_by()), (0, None));
         nix::sys::signal::raise(Signal::SIGINT).unwrap();
-        assert_eq!((interrupted(), is_final(), stopped_by()), (1, false, Some(libc::SIGINT)));
+        assert_eq!((interrupted(), is_final(), interrupted_by()), (1, false, Some(libc::SIGINT)));
         nix::sys::signal::raise(Signal::SIGTERM).unwrap();
-        assert_eq!((interrupted(), is_final(), stopped_by()), (2, true, Some(libc::SIGTERM)));
+        assert_eq!((interrupted(), is_final(), interrupted_by()), (2, true, Some(libc::SIGTERM)));
         // A signal that asks for the end is not forgotten with those that ask for less.
         count_one().unwrap();
-        assert_eq!((interrupted(), is_final(), stopped_by()), (1, true, Some(libc::SIGTERM)));
+        assert_eq!((interrupted(), is_final(), interrupted_by()), (1, true, Some(libc::SIGTERM)));
     }
 }

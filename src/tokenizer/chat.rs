@@ -20,12 +20,12 @@
 //!
 //! Contents are encoded as plain text, so they cannot forge a special token.
 
-use super::{Error, Tokenizer};
+use super::{Tokenizer, TokenizerError};
 use crate::format::ChatTemplate;
 
 /// Who says something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ChatRole {
     /// Instructions for the whole conversation.
     System,
     /// The person.
@@ -34,12 +34,12 @@ pub enum Role {
     Assistant,
 }
 
-impl Role {
+impl ChatRole {
     fn name(self) -> &'static str {
         match self {
-            Role::System => "system",
-            Role::User => "user",
-            Role::Assistant => "assistant",
+            ChatRole::System => "system",
+            ChatRole::User => "user",
+            ChatRole::Assistant => "assistant",
         }
     }
 }
@@ -65,11 +65,18 @@ impl ChatFormat {
     /// # Errors
     ///
     /// If the vocabulary lacks a special token of the template.
-    pub fn new(template: ChatTemplate, tokenizer: &Tokenizer) -> Result<ChatFormat, Error> {
-        let special =
-            |token| tokenizer.special(token).ok_or(Error::MissingSpecial { template, token });
-        let eos =
-            || tokenizer.eos().ok_or(Error::MissingSpecial { template, token: "end of sequence" });
+    pub fn new(
+        template: ChatTemplate,
+        tokenizer: &Tokenizer,
+    ) -> Result<ChatFormat, TokenizerError> {
+        let special = |token| {
+            tokenizer.special(token).ok_or(TokenizerError::MissingSpecial { template, token })
+        };
+        let eos = || {
+            tokenizer
+                .eos()
+                .ok_or(TokenizerError::MissingSpecial { template, token: "end of sequence" })
+        };
         let (open, close, end) = match template {
             ChatTemplate::None => (0, 0, None),
             ChatTemplate::Llama2 | ChatTemplate::MistralV1 | ChatTemplate::Zephyr => {
@@ -115,7 +122,7 @@ impl ChatFormat {
                 self.put_user(tok, &format!("{system}\n{user}"), true, out);
             }
             (_, Some(system)) => {
-                self.put_turn(tok, Role::System, system, true, out);
+                self.put_turn(tok, ChatRole::System, system, true, out);
                 self.put_user(tok, user, false, out);
             }
         }
@@ -154,15 +161,15 @@ impl ChatFormat {
     ///
     /// Only the first message may be the system's, and answers follow a user turn; what has
     /// no place in a template is left out.
-    pub fn render(&self, tok: &Tokenizer, messages: &[(Role, &str)], out: &mut Vec<u32>) {
-        let system = messages.first().filter(|m| m.0 == Role::System).map(|m| m.1);
+    pub fn render(&self, tok: &Tokenizer, messages: &[(ChatRole, &str)], out: &mut Vec<u32>) {
+        let system = messages.first().filter(|m| m.0 == ChatRole::System).map(|m| m.1);
         let mut has_started = false;
         for &(role, text) in messages {
             match role {
-                Role::User if has_started => self.user(tok, text, out),
-                Role::User => self.start(tok, system, text, out),
-                Role::Assistant if has_started => self.answer(tok, text, out),
-                Role::System | Role::Assistant => continue,
+                ChatRole::User if has_started => self.user(tok, text, out),
+                ChatRole::User => self.start(tok, system, text, out),
+                ChatRole::Assistant if has_started => self.answer(tok, text, out),
+                ChatRole::System | ChatRole::Assistant => continue,
             }
             has_started = true;
         }
@@ -181,8 +188,8 @@ impl ChatFormat {
             ChatTemplate::None if is_first => tok.encode(&format!("{text}\n"), out),
             ChatTemplate::None => tok.encode_continuing(&format!("\n{text}\n"), out),
             ChatTemplate::Llama3 | ChatTemplate::Zephyr | ChatTemplate::ChatMl => {
-                self.put_turn(tok, Role::User, text, is_first, out);
-                self.put_header(tok, Role::Assistant, "", false, out);
+                self.put_turn(tok, ChatRole::User, text, is_first, out);
+                self.put_header(tok, ChatRole::Assistant, "", false, out);
             }
         }
     }
@@ -191,7 +198,7 @@ impl ChatFormat {
     fn put_turn(
         &self,
         tok: &Tokenizer,
-        role: Role,
+        role: ChatRole,
         text: &str,
         is_first: bool,
         out: &mut Vec<u32>,
@@ -206,7 +213,7 @@ impl ChatFormat {
     fn put_header(
         &self,
         tok: &Tokenizer,
-        role: Role,
+        role: ChatRole,
         text: &str,
         is_first: bool,
         out: &mut Vec<u32>,

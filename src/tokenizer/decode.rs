@@ -1,7 +1,7 @@
 //! Ids back to text, as they come.
 
 use super::Tokenizer;
-use crate::format::tokenizer::{Kind, TokenKind, byte_piece};
+use crate::format::tokenizer::{TokenKind, TokenizerKind, byte_piece};
 
 /// What SentencePiece decodes its unknown token to.
 const UNKNOWN_SURFACE: &str = " \u{2047} ";
@@ -79,6 +79,21 @@ impl Utf8Stream {
     }
 }
 
+impl Tokenizer {
+    /// The text of `ids`; `show_special` writes the names of control tokens too.
+    ///
+    /// Ids outside the vocabulary and bytes that are no UTF-8 are treated as [`Decoder`] does.
+    pub fn decode(&self, ids: &[u32], show_special: bool) -> String {
+        let mut text = String::new();
+        let mut decoder = Decoder::new(self, show_special);
+        for &id in ids {
+            decoder.push(id, &mut text);
+        }
+        decoder.flush(&mut text);
+        text
+    }
+}
+
 /// Turns ids into text, token by token.
 ///
 /// What it has given after all tokens and [`flush`](Self::flush) does not depend on how the
@@ -98,7 +113,7 @@ impl<'t> Decoder<'t> {
     /// `show_special` writes the names of control tokens; otherwise they give no text.
     pub fn new(tokenizer: &'t Tokenizer, show_special: bool) -> Decoder<'t> {
         let flags = tokenizer.flags;
-        let is_sentencepiece = tokenizer.kind == Kind::SentencePiece;
+        let is_sentencepiece = tokenizer.kind == TokenizerKind::SentencePiece;
         let replace = if is_sentencepiece { Replace::Byte } else { Replace::Sequence };
         let at_start = is_sentencepiece && (flags.dummy_prefix || flags.remove_extra_spaces);
         Decoder { tokenizer, utf8: Utf8Stream::new(replace), show_special, at_start }
@@ -121,7 +136,7 @@ impl<'t> Decoder<'t> {
             // Bytes around a token without text do not belong together.
             return self.utf8.flush(out);
         }
-        if tokenizer.kind == Kind::ByteLevel {
+        if tokenizer.kind == TokenizerKind::ByteLevel {
             return self.utf8.push(bytes, out);
         }
         self.push_piece(bytes, kind, out);

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use crate::format::{self, ChatTemplate};
+use crate::format::{ChatTemplate, FormatError};
 
 /// What a vocabulary lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum TokenizerError {
     /// The bytes are not a tokenizer file.
-    Format(format::Error),
+    Format(FormatError),
     /// No token stands for this byte, so some text could not be encoded.
     MissingByte(u8),
     /// Two tokens are listed to merge, but together they are no token.
@@ -28,17 +28,17 @@ pub enum Error {
     },
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for TokenizerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Format(e) => e.fmt(f),
-            Error::MissingByte(byte) => {
+            TokenizerError::Format(e) => e.fmt(f),
+            TokenizerError::MissingByte(byte) => {
                 write!(f, "vocabulary has no token for the byte {byte:#04x}")
             }
-            Error::MissingMerge { left, right } => {
+            TokenizerError::MissingMerge { left, right } => {
                 write!(f, "tokens {left} and {right} are to merge, but into no token")
             }
-            Error::MissingSpecial { template, token } => {
+            TokenizerError::MissingSpecial { template, token } => {
                 let template = template.name();
                 write!(
                     f,
@@ -49,10 +49,10 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for TokenizerError {}
 
-impl From<format::Error> for Error {
-    fn from(error: format::Error) -> Error {
-        Error::Format(error)
+impl From<FormatError> for TokenizerError {
+    fn from(error: FormatError) -> TokenizerError {
+        TokenizerError::Format(error)
     }
 }

@@ -4,18 +4,18 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;
 
-use super::Error;
-use super::table::Table;
-use crate::format::tokenizer::{Kind, Merges, TokenKind, Vocab};
+use super::TokenizerError;
+use super::table::TokenTable;
+use crate::format::tokenizer::{Merges, TokenKind, TokenizerKind, Vocab};
 
 /// A vocabulary, and which of its tokens merge into what, and how soon.
 pub(super) struct Rules {
     pub(super) vocab: Vocab,
-    table: Table,
+    table: TokenTable,
     order: Order,
     /// Longest token in bytes; longer text is not looked up.
     longest: usize,
-    /// A bit for each two bytes that stand side by side in some token.
+    /// A bit for each pair of bytes that are neighbours in some token.
     joined: Vec<u64>,
     has_unused: bool,
 }
@@ -31,14 +31,18 @@ type PairIndex = HashMap<(u32, u32), (u32, u32)>;
 
 impl Rules {
     /// Takes the tokens that merging may reach.
-    pub(super) fn new(kind: Kind, vocab: Vocab, merges: Merges) -> Result<Rules, Error> {
+    pub(super) fn new(
+        kind: TokenizerKind,
+        vocab: Vocab,
+        merges: Merges,
+    ) -> Result<Rules, TokenizerError> {
         let reachable = |token: TokenKind| match kind {
-            Kind::ByteLevel => token == TokenKind::Normal,
-            Kind::SentencePiece => {
+            TokenizerKind::ByteLevel => token == TokenKind::Normal,
+            TokenizerKind::SentencePiece => {
                 matches!(token, TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused)
             }
         };
-        let table = Table::new(&vocab, reachable);
+        let table = TokenTable::new(&vocab, reachable);
         let order = match merges {
             Merges::ByScore => Order::Score,
             Merges::ByScoreThenLeft => Order::ScoreThenLeft,
@@ -62,7 +66,7 @@ impl Rules {
         (bytes.len() <= self.longest).then(|| self.table.find(&self.vocab, bytes)).flatten()
     }
 
-    /// Whether nothing can merge across the place between two bytes, as no token has both.
+    /// Whether no merge crosses the boundary between two bytes: no token has them side by side.
     ///
     /// Text may be cut there without changing the result, but for how unused tokens divide.
     pub(super) fn is_cut(&self, before: u8, after: u8) -> bool {
@@ -94,18 +98,22 @@ fn falling(score: f32) -> u32 {
     if bits >> 31 == 1 { bits } else { !(bits | 1 << 31) }
 }
 
-fn index(list: &[(u32, u32)], vocab: &Vocab, table: &Table) -> Result<PairIndex, Error> {
+fn index(
+    list: &[(u32, u32)],
+    vocab: &Vocab,
+    table: &TokenTable,
+) -> Result<PairIndex, TokenizerError> {
     let mut pairs = HashMap::with_capacity(list.len());
     for (place, &(left, right)) in (0u32..).zip(list) {
         let joined = [vocab.get(left).unwrap_or_default(), vocab.get(right).unwrap_or_default()];
         let id = table.find(vocab, &joined.concat());
-        let id = id.ok_or(Error::MissingMerge { left, right })?;
+        let id = id.ok_or(TokenizerError::MissingMerge { left, right })?;
         pairs.entry((left, right)).or_insert((place, id));
     }
     Ok(pairs)
 }
 
-/// A stretch of text that will not be split any more.
+/// A piece of text that will not be split any more.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbol {
     /// Its token, or [`NO_ID`](super::NO_ID) for a character without one.
@@ -220,7 +228,7 @@ mod tests {
         for (token, score) in tokens {
             vocab.push(token.as_bytes(), *score, TokenKind::Normal).unwrap();
         }
-        let rules = Rules::new(Kind::ByteLevel, vocab, merges).unwrap();
+        let rules = Rules::new(TokenizerKind::ByteLevel, vocab, merges).unwrap();
         let mut merger = Merger::default();
         for at in 0..text.len() {
             let id = rules.token(&text.as_bytes()[at..=at]).unwrap();
@@ -257,8 +265,8 @@ mod tests {
     fn listed_merge_into_no_token_is_refused() {
         let mut vocab = Vocab::default();
         vocab.push(b"a", 0., TokenKind::Normal).unwrap();
-        let rules = Rules::new(Kind::ByteLevel, vocab, Merges::Listed(vec![(0, 0)]));
-        assert_eq!(rules.err(), Some(Error::MissingMerge { left: 0, right: 0 }));
+        let rules = Rules::new(TokenizerKind::ByteLevel, vocab, Merges::Listed(vec![(0, 0)]));
+        assert_eq!(rules.err(), Some(TokenizerError::MissingMerge { left: 0, right: 0 }));
     }
 
     #[test]

@@ -18,12 +18,14 @@ mod sentencepiece;
 mod split;
 mod table;
 
-pub use chat::{ChatFormat, Role};
+pub use chat::{ChatFormat, ChatRole};
 pub use decode::{Decoder, Utf8Stream};
-pub use error::Error;
+pub use error::TokenizerError;
 
 use crate::format::ChatTemplate;
-use crate::format::tokenizer::{Flags, Kind, TokenKind, TokenizerFile, Vocab, byte_piece};
+use crate::format::tokenizer::{
+    TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab, byte_piece,
+};
 use matcher::Matcher;
 use merge::{Merger, Rules};
 
@@ -32,8 +34,8 @@ pub const INFILL: [&str; 4] = ["\u{2581}<PRE>", "\u{2581}<SUF>", "\u{2581}<MID>"
 
 /// Encodes and decodes with one vocabulary.
 pub struct Tokenizer {
-    kind: Kind,
-    flags: Flags,
+    kind: TokenizerKind,
+    flags: TokenizerFlags,
     bos: Option<u32>,
     stop_ids: Vec<u32>,
     chat: ChatTemplate,
@@ -55,7 +57,10 @@ impl Tokenizer {
     /// # Errors
     ///
     /// If the bytes are no tokenizer, or none that this version can use.
-    pub fn from_bytes(bytes: &[u8], vocab_size: Option<usize>) -> Result<Tokenizer, Error> {
+    pub fn from_bytes(
+        bytes: &[u8],
+        vocab_size: Option<usize>,
+    ) -> Result<Tokenizer, TokenizerError> {
         Tokenizer::new(TokenizerFile::parse(bytes, vocab_size)?)
     }
 
@@ -64,14 +69,14 @@ impl Tokenizer {
     /// # Errors
     ///
     /// If a byte could not be encoded, or a merge makes something that is no token.
-    pub fn new(file: TokenizerFile) -> Result<Tokenizer, Error> {
+    pub fn new(file: TokenizerFile) -> Result<Tokenizer, TokenizerError> {
         let TokenizerFile { kind, flags, vocab, merges, bos, stop_ids, chat } = file;
         let rules = Rules::new(kind, vocab, merges)?;
         let vocab = &rules.vocab;
         let byte_ids = match kind {
-            Kind::ByteLevel => bytes_as_tokens(&rules)?,
-            Kind::SentencePiece if flags.byte_fallback => byte_pieces(vocab)?,
-            Kind::SentencePiece => [NO_ID; 256],
+            TokenizerKind::ByteLevel => bytes_as_tokens(&rules)?,
+            TokenizerKind::SentencePiece if flags.byte_fallback => byte_pieces(vocab)?,
+            TokenizerKind::SentencePiece => [NO_ID; 256],
         };
         let unknown = vocab.iter().find(|(.., k)| *k == TokenKind::Unknown).map(|(id, ..)| id);
         let user_defined = Matcher::new(vocab, |k| k == TokenKind::UserDefined);
@@ -156,7 +161,7 @@ impl Tokenizer {
 
     /// `has_prefix` allows the dummy prefix, if the tokenizer has one at all.
     fn encode_segment(&self, text: &str, has_prefix: bool, out: &mut Vec<u32>) {
-        let splits = self.kind == Kind::ByteLevel || self.flags.split_at_user_defined;
+        let splits = self.kind == TokenizerKind::ByteLevel || self.flags.split_at_user_defined;
         if !splits || self.user_defined.is_empty() {
             return self.encode_unsplit(text, has_prefix, out);
         }
@@ -176,8 +181,8 @@ impl Tokenizer {
 
     fn encode_unsplit(&self, text: &str, has_prefix: bool, out: &mut Vec<u32>) {
         match self.kind {
-            Kind::ByteLevel => self.encode_bytes(text, out),
-            Kind::SentencePiece => self.encode_sentencepiece(text, has_prefix, out),
+            TokenizerKind::ByteLevel => self.encode_bytes(text, out),
+            TokenizerKind::SentencePiece => self.encode_sentencepiece(text, has_prefix, out),
         }
     }
 
@@ -198,19 +203,6 @@ impl Tokenizer {
             merger.merge(&self.rules, piece);
             out.extend(merger.symbols().map(|symbol| symbol.id));
         }
-    }
-
-    /// The text of `ids`; `show_special` writes the names of control tokens too.
-    ///
-    /// Ids outside the vocabulary and bytes that are no UTF-8 are treated as [`Decoder`] does.
-    pub fn decode(&self, ids: &[u32], show_special: bool) -> String {
-        let mut text = String::new();
-        let mut decoder = Decoder::new(self, show_special);
-        for &id in ids {
-            decoder.push(id, &mut text);
-        }
-        decoder.flush(&mut text);
-        text
     }
 
     /// The token that a text starts with, if the model has one.
@@ -234,7 +226,7 @@ impl Tokenizer {
     }
 
     /// How text becomes tokens.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> TokenizerKind {
         self.kind
     }
 
@@ -266,15 +258,15 @@ fn is_special(kind: TokenKind) -> bool {
     matches!(kind, TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined)
 }
 
-fn bytes_as_tokens(rules: &Rules) -> Result<[u32; 256], Error> {
+fn bytes_as_tokens(rules: &Rules) -> Result<[u32; 256], TokenizerError> {
     let mut ids = [NO_ID; 256];
     for (byte, id) in (0u8..=255).zip(&mut ids) {
-        *id = rules.token(&[byte]).ok_or(Error::MissingByte(byte))?;
+        *id = rules.token(&[byte]).ok_or(TokenizerError::MissingByte(byte))?;
     }
     Ok(ids)
 }
 
-fn byte_pieces(vocab: &Vocab) -> Result<[u32; 256], Error> {
+fn byte_pieces(vocab: &Vocab) -> Result<[u32; 256], TokenizerError> {
     let mut ids = [NO_ID; 256];
     for (id, piece, _) in vocab.iter().filter(|(.., kind)| *kind == TokenKind::Byte) {
         if let Some(byte) = byte_piece(piece) {
@@ -282,7 +274,7 @@ fn byte_pieces(vocab: &Vocab) -> Result<[u32; 256], Error> {
         }
     }
     match (0u8..=255).find(|&byte| ids[usize::from(byte)] == NO_ID) {
-        Some(byte) => Err(Error::MissingByte(byte)),
+        Some(byte) => Err(TokenizerError::MissingByte(byte)),
         None => Ok(ids),
     }
 }

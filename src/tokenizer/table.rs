@@ -9,16 +9,16 @@ const EMPTY: u32 = u32::MAX;
 /// A hash table of ids; the bytes stay in the vocabulary.
 ///
 /// Keyed at random, so that no vocabulary is slow on purpose. At most half full.
-pub(super) struct Table {
+pub(super) struct TokenTable {
     slots: Vec<u32>,
     hasher: RandomState,
 }
 
-impl Table {
+impl TokenTable {
     /// Of the tokens whose kind `wanted` accepts; the lowest id stands for equal bytes.
-    pub(super) fn new(vocab: &Vocab, wanted: impl Fn(TokenKind) -> bool) -> Table {
+    pub(super) fn new(vocab: &Vocab, wanted: impl Fn(TokenKind) -> bool) -> TokenTable {
         let slots = vec![EMPTY; (vocab.len() * 2).next_power_of_two().max(2)];
-        let mut table = Table { slots, hasher: RandomState::new() };
+        let mut table = TokenTable { slots, hasher: RandomState::new() };
         for (id, bytes, kind) in vocab.iter() {
             if wanted(kind) && !bytes.is_empty() {
                 let slot = table.slot(vocab, bytes);

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use super::doubt::Doubt;
 use super::link::{LinkIn, LinkOut, Links, Wire};
-use super::options::{Clock, Options, mapped};
+use super::options::CarrierOptions;
+use super::place::mapped;
 use super::resolver::{Resolver, unresolved};
-use super::{Endpoint, Error, Micros};
+use super::time::Clock;
+use super::{Endpoint, Micros, TransportError};
 use crate::sys::net::{DatagramSocket, MESSAGE_BYTES};
 use crate::wire::datagram;
 
@@ -27,7 +29,7 @@ pub trait Carrier: Wire + Send {
     fn socket(&self) -> &DatagramSocket;
 
     /// A link to the next node, when there is no other.
-    fn link_to(&self, options: &Options, address: SocketAddr, now: Micros) -> LinkOut;
+    fn link_to(&self, options: &CarrierOptions, address: SocketAddr, now: Micros) -> LinkOut;
 
     /// Takes what has come past the socket.
     ///
@@ -50,7 +52,7 @@ pub trait Carrier: Wire + Send {
 
 /// Both links of a node over a carrier of datagrams.
 pub struct Datagrams<C> {
-    options: Options,
+    options: CarrierOptions,
     links: Links,
     carrier: C,
     resolver: Resolver,
@@ -69,8 +71,8 @@ pub struct Datagrams<C> {
 pub(super) fn listen(
     address: SocketAddr,
     bind: fn(SocketAddr) -> io::Result<DatagramSocket>,
-) -> Result<(DatagramSocket, SocketAddr), Error> {
-    let fail = |source| Error::Listen { address, source };
+) -> Result<(DatagramSocket, SocketAddr), TransportError> {
+    let fail = |source| TransportError::Listen { address, source };
     let socket = bind(address).map_err(fail)?;
     let address = socket.local_address().map_err(fail)?;
     Ok((socket, address))
@@ -87,7 +89,7 @@ impl<C: Carrier> Datagrams<C> {
     /// Over a carrier whose socket listens at `address`, with the link `prev` from the previous
     /// node; opens one to the next node, if that is given.
     pub(super) fn new(
-        mut options: Options,
+        mut options: CarrierOptions,
         carrier: C,
         (address, resolver): (SocketAddr, Resolver),
         prev: LinkIn,
@@ -179,7 +181,7 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
         self.links.transmit(start, &mut self.carrier);
         self.doubt(start);
         let mut now = start;
-        let mut is_warm = false;
+        let mut is_prefetched = false;
         loop {
             let has_received = self.receive(now)?;
             if self.links.is_ready() {
@@ -194,8 +196,8 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
             }
             let until = self.links.deadline().min(end);
             if now < spin_end {
-                if !std::mem::replace(&mut is_warm, true) {
-                    self.links.warm();
+                if !std::mem::replace(&mut is_prefetched, true) {
+                    self.links.prefetch();
                 }
                 let (clock, until) = (self.clock, until.min(now + GLANCE_US));
                 self.carrier.glance(&mut self.links, || clock.now() >= until);

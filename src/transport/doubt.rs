@@ -15,10 +15,10 @@ const ANSWER_US: Micros = 1_000_000;
 /// One look at a next node that says nothing.
 pub(super) struct Doubt {
     to: SocketAddr,
-    step: Step,
+    step: DoubtStep,
 }
 
-enum Step {
+enum DoubtStep {
     /// At this time, unless something is heard before.
     Wait(Micros),
     /// Until this time.
@@ -28,34 +28,34 @@ enum Step {
 
 impl Doubt {
     pub(super) fn new(to: SocketAddr, now: Micros) -> Doubt {
-        Doubt { to, step: Step::Wait(now + PATIENCE_US) }
+        Doubt { to, step: DoubtStep::Wait(now + PATIENCE_US) }
     }
 
     /// Goes on. `is_heard` says whether the next node has ever said anything; the result what is to be
     /// told, at most once.
     pub(super) fn turn(&mut self, now: Micros, is_heard: bool) -> Option<Unheard> {
         match &self.step {
-            Step::Over => None,
+            DoubtStep::Over => None,
             _ if is_heard => {
-                self.step = Step::Over;
+                self.step = DoubtStep::Over;
                 None
             }
-            Step::Wait(at) => {
+            DoubtStep::Wait(at) => {
                 if now >= *at {
                     // What cannot be asked stays unknown.
                     let (udp, tcp) = (ask(self.to).ok(), net::connect(self.to).ok());
-                    self.step = Step::Ask(now + ANSWER_US, udp, tcp);
+                    self.step = DoubtStep::Ask(now + ANSWER_US, udp, tcp);
                 }
                 None
             }
-            Step::Ask(until, udp, tcp) => {
+            DoubtStep::Ask(until, udp, tcp) => {
                 if now < *until {
                     return None;
                 }
                 let is_closed = udp.as_ref().is_some_and(is_refused);
                 let has_streams = tcp.as_ref().is_some_and(|tcp| tcp.peer_addr().is_ok());
                 let unheard = Unheard { to: self.to, is_stream: false, has_other: has_streams };
-                self.step = Step::Over;
+                self.step = DoubtStep::Over;
                 (is_closed || has_streams).then_some(unheard)
             }
         }

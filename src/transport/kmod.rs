@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::datagrams::{self, Carrier, Datagrams};
 use super::link::{BANKS_MAX, Burst, LinkIn, LinkOut, Links, Sending, Wire};
-use super::options::Options;
-use super::{Error, Micros};
+use super::options::CarrierOptions;
+use super::{Micros, TransportError};
 use crate::sys::net::{self, DatagramSocket};
 use crate::sys::tensor::{self, Device};
 use crate::wire::datagram::{CHUNK_BYTES, CHUNKS_MAX, DATAGRAM_BYTES};
@@ -39,13 +39,13 @@ impl Kmod {
     /// Listens for the previous node and opens the link to the next, if one is given.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if the module is not to be used; else as for UDP.
-    pub fn open(options: Options) -> Result<Kmod, Error> {
-        let device = Device::open().map_err(|source| Error::Kernel { source })?;
+    /// [`TransportError::Kernel`] if the module is not to be used; else as for UDP.
+    pub fn open(options: CarrierOptions) -> Result<Kmod, TransportError> {
+        let device = Device::open().map_err(|source| TransportError::Kernel { source })?;
         let (listen, resolver) = options.addresses()?;
         // Frames are the module's, which the system would look for this socket to join.
         let (socket, address) = datagrams::listen(listen, DatagramSocket::bind_single)?;
-        device.set_port(address).map_err(|source| Error::Kernel { source })?;
+        device.set_port(address).map_err(|source| TransportError::Kernel { source })?;
         let prev = LinkIn::of_kernel(&device, options.config.clone());
         // The module takes what is found when the socket is asked.
         let notices = datagrams::poll_device(&socket, options.busy_poll_us).into_iter().collect();
@@ -61,8 +61,8 @@ impl Kmod {
 }
 
 impl Module {
-    /// Whether the module can send there.
-    fn is_way(&mut self, to: SocketAddr, session: u64) -> bool {
+    /// Has the module send there from now on. False if it cannot.
+    fn aim_at(&mut self, to: SocketAddr, session: u64) -> bool {
         if self.dest == Some((to, session)) {
             return true;
         }
@@ -85,7 +85,7 @@ impl Module {
 impl Wire for Module {
     fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> Sending {
         let header = burst.header();
-        if !self.is_way(to, header.session) {
+        if !self.aim_at(to, header.session) {
             let mut bytes = 0;
             for datagram in burst.datagrams() {
                 bytes += datagram.write(&mut self.room[bytes..]);
@@ -118,7 +118,7 @@ impl Carrier for Module {
         &self.socket
     }
 
-    fn link_to(&self, options: &Options, address: SocketAddr, now: Micros) -> LinkOut {
+    fn link_to(&self, options: &CarrierOptions, address: SocketAddr, now: Micros) -> LinkOut {
         LinkOut::of_kernel(&self.device, options.config.clone(), address, now)
     }
 
@@ -134,7 +134,7 @@ impl Carrier for Module {
 
     /// Looks at the next frame's bank until it is complete.
     fn glance(&self, links: &mut Links, is_over: impl Fn() -> bool) {
-        let mut is_there = || links.prev.as_mut().is_some_and(LinkIn::is_next_ready);
+        let is_there = || links.prev.as_ref().is_some_and(LinkIn::is_next_ready);
         while !is_over() && !is_there() {
             std::hint::spin_loop();
         }

@@ -21,16 +21,16 @@ const INBOX_MAX: usize = 4096;
 /// A network of endpoints, numbered from 0 in the order in which they joined.
 #[derive(Clone)]
 pub struct Network {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<NetworkState>>,
 }
 
-struct Shared {
+struct NetworkState {
     now: Micros,
     dice: Dice,
     faults: Faults,
     flying: BinaryHeap<Reverse<Flight>>,
     n_sent: u64,
-    nodes: Vec<Node>,
+    nodes: Vec<Host>,
     cuts: BTreeSet<(usize, usize)>,
     /// Of ways, from and to, that take no longer datagrams.
     limits: BTreeMap<(usize, usize), Limit>,
@@ -45,16 +45,16 @@ struct Limit {
     is_told: bool,
 }
 
-struct Node {
+struct Host {
     inbox: VecDeque<(SocketAddr, Vec<u8>)>,
     deadline: Micros,
     /// Where it sends from.
     address: SocketAddr,
 }
 
-impl Node {
-    fn at(address: SocketAddr) -> Node {
-        Node { inbox: VecDeque::new(), deadline: 0, address }
+impl Host {
+    fn at(address: SocketAddr) -> Host {
+        Host { inbox: VecDeque::new(), deadline: 0, address }
     }
 }
 
@@ -79,7 +79,7 @@ pub fn address(index: usize) -> SocketAddr {
 impl Network {
     /// An empty network, at time 1,000,000.
     pub fn new(seed: u64, faults: Faults) -> Network {
-        let shared = Shared {
+        let shared = NetworkState {
             now: 1_000_000,
             dice: Dice::new(seed),
             faults,
@@ -98,7 +98,7 @@ impl Network {
     pub fn endpoint(&self, config: LinkConfig, next: Option<usize>) -> Loopback {
         let mut shared = self.lock();
         let (index, now) = (shared.nodes.len(), shared.now);
-        shared.nodes.push(Node::at(address(index)));
+        shared.nodes.push(Host::at(address(index)));
         drop(shared);
         Loopback::new(self.clone(), index, config, next, now)
     }
@@ -109,7 +109,7 @@ impl Network {
     /// If no endpoint has this index.
     pub fn restart(&self, index: usize, config: LinkConfig, next: Option<usize>) -> Loopback {
         let mut shared = self.lock();
-        shared.nodes[index] = Node::at(shared.nodes[index].address);
+        shared.nodes[index] = Host::at(shared.nodes[index].address);
         let now = shared.now;
         drop(shared);
         Loopback::new(self.clone(), index, config, next, now)
@@ -191,13 +191,13 @@ impl Network {
         has_moved
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, NetworkState> {
         // A panic elsewhere leaves nothing half done that matters here.
         self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl Shared {
+impl NetworkState {
     /// Moves time to `deadline` or the next arrival, if that is not behind `limit`.
     fn step(&mut self, deadline: Micros, limit: Micros) -> bool {
         let arrival = self.flying.peek().map_or(Micros::MAX, |Reverse(flight)| flight.at);
@@ -263,12 +263,12 @@ pub struct Loopback {
     links: Links,
 }
 
-struct Out<'a> {
-    shared: MutexGuard<'a, Shared>,
+struct LoopbackWire<'a> {
+    shared: MutexGuard<'a, NetworkState>,
     from: usize,
 }
 
-impl Wire for Out<'_> {
+impl Wire for LoopbackWire<'_> {
     fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> Sending {
         for datagram in burst.datagrams() {
             let bytes = datagram.to_vec();
@@ -312,7 +312,7 @@ impl Loopback {
     fn turn(&mut self) {
         let shared = self.network.lock();
         let now = shared.now;
-        let mut out = Out { shared, from: self.index };
+        let mut out = LoopbackWire { shared, from: self.index };
         self.links.transmit(now, &mut out);
         while let Some((from, mut bytes)) = out.shared.nodes[self.index].inbox.pop_front() {
             // Damaged datagrams are dropped.

@@ -1,13 +1,12 @@
 //! Where the next node is, if it has a name: asked on a thread of its own, as the system may take long
 //! to say, and again when the node is missed, as it may have moved.
 
-use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::thread;
 
-use super::options::{Options, Place};
-use super::{Error, Micros};
+use super::place::{HostPort, Resolve};
+use super::{Micros, TransportError};
 use crate::sys::cpu;
 
 /// A neighbour that is missed for so long may have moved.
@@ -15,16 +14,16 @@ const MISSED_US: Micros = 2_000_000;
 /// Between an answer and the next question.
 const AGAIN_US: Micros = 3_000_000;
 
-type Answer = Result<SocketAddr, Error>;
+type Resolved = Result<SocketAddr, TransportError>;
 
 /// The next node's place, and what is known of it.
 pub(super) struct Resolver {
     /// `None` if its address is all there is to know.
-    place: Option<Place>,
+    place: Option<HostPort>,
     listen: SocketAddr,
-    resolve: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
+    resolve: Resolve,
     address: Option<SocketAddr>,
-    asked: Option<Receiver<Answer>>,
+    asked: Option<Receiver<Resolved>>,
     ask_at: Micros,
     missed_since: Option<Micros>,
 }
@@ -33,12 +32,16 @@ impl Resolver {
     /// For a node that listens at `listen`. A next node that has no name has its address at once.
     ///
     /// # Errors
-    /// [`Error::Resolve`] if the next node has an address that a socket here does not reach.
-    pub(super) fn new(options: &Options, listen: SocketAddr) -> Result<Resolver, Error> {
+    /// [`TransportError::Resolve`] if the next node has an address that a socket here does not reach.
+    pub(super) fn new(
+        next: Option<HostPort>,
+        resolve: Resolve,
+        listen: SocketAddr,
+    ) -> Result<Resolver, TransportError> {
         let mut resolver = Resolver {
-            place: options.next.clone(),
+            place: next,
             listen,
-            resolve: options.resolve,
+            resolve,
             address: None,
             asked: None,
             ask_at: 0,
@@ -46,7 +49,7 @@ impl Resolver {
         };
         if let Some(place) = resolver.place.take_if(|place| !place.is_name()) {
             let reaches = |next: &SocketAddr| is_reached(listen, next);
-            resolver.address = Some(place.resolve_by(options.resolve, reaches)?);
+            resolver.address = Some(place.resolve_by(resolve, reaches)?);
         }
         Ok(resolver)
     }
@@ -58,7 +61,7 @@ impl Resolver {
 
     /// Takes the answer that has come, and asks if the neighbour is missed. Returns another address
     /// than before, or why there is none.
-    pub(super) fn turn(&mut self, now: Micros, is_missed: bool) -> Option<Answer> {
+    pub(super) fn turn(&mut self, now: Micros, is_missed: bool) -> Option<Resolved> {
         let place = self.place.as_ref()?;
         if let Some(asked) = &self.asked {
             let answer = match asked.try_recv() {
@@ -89,7 +92,7 @@ impl Resolver {
 }
 
 /// What the user hears of a name without an address.
-pub(super) fn unresolved(error: &Error) -> String {
+pub(super) fn unresolved(error: &TransportError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}, and goes on trying: {source}"),
         None => format!("{error} at an address that is reached from here, and goes on trying"),
@@ -97,11 +100,7 @@ pub(super) fn unresolved(error: &Error) -> String {
 }
 
 /// Asks on another thread; without one there is no answer, and another attempt later.
-fn ask(
-    place: Place,
-    resolve: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
-    listen: SocketAddr,
-) -> Option<Receiver<Answer>> {
+fn ask(place: HostPort, resolve: Resolve, listen: SocketAddr) -> Option<Receiver<Resolved>> {
     let (answer, asked) = mpsc::sync_channel(1);
     let work = move || {
         cpu::unpin_current_thread();

@@ -4,26 +4,27 @@
 //! piece. The connection loses nothing, so the link protocol only adds credit and liveness; a
 //! connection that breaks ends its session.
 
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+mod stream;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::doubt;
-use super::link::{Burst, LOST_US, LinkIn, LinkOut, Links, Mode, Sending, State, Unheard, Wire};
-use super::options::{Clock, Options, mapped};
+use super::link::{
+    Burst, LOST_US, LinkIn, LinkOut, LinkState, Links, Mode, Sending, Unheard, Wire,
+};
+use super::options::CarrierOptions;
+use super::place::mapped;
 use super::resolver::{Resolver, unresolved};
-use super::{Endpoint, Error, Micros};
+use super::time::Clock;
+use super::{Endpoint, Micros, TransportError};
 use crate::sys::net;
-use crate::wire::datagram::{HEADER_LEN, SLOTS_BYTES, is_forward};
+use crate::wire::datagram::is_forward;
+use stream::{ReadOutcome, TcpInput, TcpOutput};
 
-/// Longest record, with its length.
-const RECORD_MAX: usize = 4 + HEADER_LEN + SLOTS_BYTES;
-/// Longest record of a connection that is not the session's yet.
-const GREETING_MAX: usize = 512;
-/// Room for records of other kinds behind a frame that waits.
-const CONTROL_ROOM: usize = 4096;
 /// Connections that may be unproven at a time: the oldest goes when there is another.
 const STRANGERS_MAX: usize = 24;
 /// An unproven connection is closed after so long.
@@ -40,14 +41,14 @@ const ACCEPTS: usize = 8;
 
 /// Both links of a node over TCP.
 pub struct Tcp {
-    options: Options,
+    options: CarrierOptions,
     links: Links,
     listener: TcpListener,
     resolver: Resolver,
     next_address: Option<SocketAddr>,
-    next: Option<Input>,
-    prev: Vec<Input>,
-    out: Out,
+    next: Option<TcpInput>,
+    prev: Vec<TcpInput>,
+    out: TcpWire,
     connect_at: Micros,
     pause: Micros,
     /// When the next node was first said not to listen, if nothing else was heard of it.
@@ -60,37 +61,14 @@ pub struct Tcp {
     notices: Vec<String>,
 }
 
-/// What a connection has received: `start..end` of the memory.
-struct Input {
-    stream: Arc<TcpStream>,
-    peer: SocketAddr,
-    memory: Box<[u8]>,
-    start: usize,
-    end: usize,
-    since: Micros,
-    is_proven: bool,
-    /// Whether it greeted as a neighbour does.
-    is_offered: bool,
-}
-
-/// What a connection has yet to send: `start..end` of the memory.
-struct Output {
-    stream: Arc<TcpStream>,
-    peer: SocketAddr,
-    memory: Box<[u8]>,
-    start: usize,
-    end: usize,
-    is_broken: bool,
-}
-
 /// The sending sides: of the link to the next node, and of those from previous ones.
 #[derive(Default)]
-struct Out {
-    next: Option<Output>,
-    prev: Vec<Output>,
+struct TcpWire {
+    next: Option<TcpOutput>,
+    prev: Vec<TcpOutput>,
 }
 
-impl Wire for Out {
+impl Wire for TcpWire {
     fn burst(&mut self, _: SocketAddr, burst: &Burst<'_>) -> Sending {
         let Some(next) = &mut self.next else { return Sending::Gone };
         match burst.runs().all(|frame| next.frame(frame)) {
@@ -110,149 +88,14 @@ impl Wire for Out {
     }
 }
 
-impl Output {
-    fn new(stream: Arc<TcpStream>, peer: SocketAddr) -> Output {
-        let memory = vec![0; RECORD_MAX + CONTROL_ROOM].into_boxed_slice();
-        Output { stream, peer, memory, start: 0, end: 0, is_broken: false }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
-
-    /// Sends what waits. False if some still does.
-    fn flush(&mut self) -> bool {
-        while !self.is_empty() && !self.is_broken {
-            match (&*self.stream).write(&self.memory[self.start..self.end]) {
-                Ok(n) if n > 0 => self.start += n,
-                Err(e) if is_later(&e) => return false,
-                _ => self.is_broken = true,
-            }
-        }
-        (self.start, self.end) = (0, 0);
-        true
-    }
-
-    /// Sends a frame, or keeps the rest of it. False if what came before still waits.
-    fn frame(&mut self, frame: &[u8]) -> bool {
-        if !self.flush() {
-            return false;
-        }
-        let len = (frame.len() as u32).to_le_bytes();
-        let record = [IoSlice::new(&len), IoSlice::new(frame)];
-        self.start = match (&*self.stream).write_vectored(&record) {
-            Err(e) if is_later(&e) => 0,
-            Ok(n) if n > 0 => n,
-            _ => {
-                self.is_broken = true;
-                return true;
-            }
-        };
-        self.end = len.len() + frame.len();
-        if self.is_empty() {
-            // All of the room is for what comes behind it.
-            (self.start, self.end) = (0, 0);
-        } else {
-            self.memory[..len.len()].copy_from_slice(&len);
-            self.memory[len.len()..self.end].copy_from_slice(frame);
-        }
-        true
-    }
-
-    /// Sends another record. It is dropped if there is no room: the link repeats itself.
-    fn control(&mut self, datagram: &[u8]) {
-        let len = (datagram.len() as u32).to_le_bytes();
-        if let Some(room) = self.memory[self.end..].get_mut(..4 + datagram.len()) {
-            room[..4].copy_from_slice(&len);
-            room[4..].copy_from_slice(datagram);
-            self.end += room.len();
-            self.flush();
-        }
-    }
-}
-
-fn is_later(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-/// What reading from a connection led to.
-enum Reading {
-    /// This many bytes.
-    Bytes(usize),
-    /// The connection is at its end, or says what it must not.
-    Over,
-    /// Nobody listens there.
-    Refused,
-}
-
-impl Input {
-    fn new(stream: Arc<TcpStream>, peer: SocketAddr, since: Micros) -> Input {
-        // Pages that are never written cost nothing: strangers reach only the first.
-        let memory = vec![0; 2 * RECORD_MAX].into_boxed_slice();
-        Input { stream, peer, memory, start: 0, end: 0, since, is_proven: false, is_offered: false }
-    }
-
-    /// Reads what has arrived.
-    fn read(&mut self) -> Reading {
-        let limit = if self.is_proven { self.memory.len() } else { GREETING_MAX };
-        // Greetings that waited for this node to accept are more than fit at once.
-        if self.start > 0 && limit.saturating_sub(self.end) < RECORD_MAX {
-            self.memory.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        let room = match self.memory.get_mut(self.end..limit) {
-            Some(room) if !room.is_empty() => room,
-            _ => return Reading::Over,
-        };
-        match (&*self.stream).read(room) {
-            Ok(0) => Reading::Over,
-            Ok(n) => {
-                self.end += n;
-                Reading::Bytes(n)
-            }
-            Err(e) if is_later(&e) => Reading::Bytes(0),
-            // The connection is being made.
-            Err(e) if e.kind() == io::ErrorKind::NotConnected => Reading::Bytes(0),
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Reading::Refused,
-            Err(_) => Reading::Over,
-        }
-    }
-
-    /// The next whole record; an error if there can be none.
-    fn record(&mut self) -> Result<Option<&mut [u8]>, ()> {
-        let unread = &self.memory[self.start..self.end];
-        let Some(len) = unread.first_chunk().map(|len| u32::from_le_bytes(*len) as usize) else {
-            return Ok(None);
-        };
-        let max = if self.is_proven { RECORD_MAX } else { GREETING_MAX };
-        if !(HEADER_LEN..=max - 4).contains(&len) {
-            return Err(());
-        }
-        if unread.len() < 4 + len {
-            return Ok(None);
-        }
-        let start = self.start + 4;
-        self.start = start + len;
-        let record = &mut self.memory[start..start + len];
-        Ok(Some(record))
-    }
-
-    /// Starts at the front again when all is read.
-    fn rewind(&mut self) {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
-    }
-}
-
 impl Tcp {
     /// Listens for the previous node and opens the link to the next, if one is given.
     ///
     /// # Errors
     /// A host that cannot be found, an address that cannot be listened on.
-    pub fn open(options: Options) -> Result<Tcp, Error> {
+    pub fn open(options: CarrierOptions) -> Result<Tcp, TransportError> {
         let (listen, resolver) = options.addresses()?;
-        let fail = |source| Error::Listen { address: listen, source };
+        let fail = |source| TransportError::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).map_err(fail)?;
         listener.set_nonblocking(true).map_err(fail)?;
         let address = listener.local_addr().map_err(fail)?;
@@ -265,7 +108,7 @@ impl Tcp {
             next_address: None,
             next: None,
             prev: Vec::with_capacity(STRANGERS_MAX + 2),
-            out: Out { next: None, prev: Vec::with_capacity(STRANGERS_MAX + 2) },
+            out: TcpWire { next: None, prev: Vec::with_capacity(STRANGERS_MAX + 2) },
             connect_at: 0,
             pause: CONNECT_US.0,
             refused_at: None,
@@ -323,10 +166,10 @@ impl Tcp {
         // Without it frames only take longer.
         let _ = stream.set_nodelay(true);
         let stream = Arc::new(stream);
-        let mut input = Input::new(stream.clone(), address, now);
+        let mut input = TcpInput::new(stream.clone(), address, now);
         input.is_proven = true;
         self.next = Some(input);
-        self.out.next = Some(Output::new(stream, address));
+        self.out.next = Some(TcpOutput::new(stream, address));
         if let Some(link) = &mut self.links.next {
             link.on_connect(now);
         }
@@ -343,16 +186,16 @@ impl Tcp {
     fn receive_next(&mut self, now: Micros) -> usize {
         let Some(input) = &mut self.next else { return 0 };
         let n = match input.read() {
-            Reading::Bytes(n) if take(input, &mut self.links, &mut self.out, now) => n,
+            ReadOutcome::Bytes(n) if take(input, &mut self.links, &mut self.out, now) => n,
             reading => {
-                if let Reading::Refused = reading {
+                if let ReadOutcome::Refused = reading {
                     self.doubt(now);
                 }
                 self.disconnect(now);
                 return 1;
             }
         };
-        if self.links.next.as_ref().is_some_and(|link| *link.state() == State::Up) {
+        if self.links.next.as_ref().is_some_and(|link| *link.state() == LinkState::Up) {
             self.pause = CONNECT_US.0;
         }
         n
@@ -375,7 +218,7 @@ impl Tcp {
             .links
             .next
             .as_ref()
-            .is_some_and(|link| matches!(link.state(), State::Up | State::Refused(_)));
+            .is_some_and(|link| matches!(link.state(), LinkState::Up | LinkState::Refused(_)));
         let is_old = self.next.as_ref().is_some_and(|input| now > input.since + 2 * LOST_US);
         let is_broken = self.out.next.as_ref().is_some_and(|output| output.is_broken);
         if is_broken || (is_old && !is_up) {
@@ -409,16 +252,16 @@ impl Tcp {
                 self.close_stranger(now, 0);
             }
             let stream = Arc::new(stream);
-            self.prev.push(Input::new(stream.clone(), peer, now));
-            self.out.prev.push(Output::new(stream, peer));
+            self.prev.push(TcpInput::new(stream.clone(), peer, now));
+            self.out.prev.push(TcpOutput::new(stream, peer));
         }
     }
 
     /// Closes the oldest unproven connection, if there is one that has been here for `us`; rather one that
     /// has not been offered a session.
     fn close_stranger(&mut self, now: Micros, us: Micros) -> bool {
-        let is_due = |input: &Input| !input.is_proven && now >= input.since + us;
-        let is_mute = |input: &Input| is_due(input) && !input.is_offered;
+        let is_due = |input: &TcpInput| !input.is_proven && now >= input.since + us;
+        let is_mute = |input: &TcpInput| is_due(input) && !input.is_offered;
         let mute = self.prev.iter().position(is_mute);
         let oldest = mute.or_else(|| self.prev.iter().position(is_due).filter(|_| us == 0));
         oldest.map(|oldest| self.close(oldest)).is_some()
@@ -445,7 +288,7 @@ impl Tcp {
             }
             let is_late = !input.is_proven && now > input.since + STRANGER_US;
             match input.read() {
-                Reading::Bytes(n)
+                ReadOutcome::Bytes(n)
                     if !is_late && take(input, &mut self.links, &mut self.out, now) =>
                 {
                     n_received += n;
@@ -468,7 +311,7 @@ impl Tcp {
             input.is_proven |= Some(input.peer) == current;
             input.is_offered |= Some(input.peer) == offered;
         }
-        let is_replaced = |input: &Input| input.is_proven && Some(input.peer) != current;
+        let is_replaced = |input: &TcpInput| input.is_proven && Some(input.peer) != current;
         while let Some(index) = self.prev.iter().position(is_replaced) {
             self.close(index);
         }
@@ -515,7 +358,7 @@ impl Tcp {
 }
 
 /// Gives all whole records of `input` to the links. False if the connection is of no use.
-fn take(input: &mut Input, links: &mut Links, out: &mut Out, now: Micros) -> bool {
+fn take(input: &mut TcpInput, links: &mut Links, out: &mut TcpWire, now: Micros) -> bool {
     let peer = input.peer;
     loop {
         match input.record() {
@@ -542,7 +385,7 @@ impl Endpoint for Tcp {
         self.transmit(start);
         let mut n_received = self.receive_all(start);
         let mut now = start;
-        let mut is_warm = false;
+        let mut is_prefetched = false;
         loop {
             if self.links.is_ready() {
                 return Ok(());
@@ -555,8 +398,8 @@ impl Endpoint for Tcp {
                 return Ok(());
             }
             if now < spin_end || n_received > 0 {
-                if !std::mem::replace(&mut is_warm, true) {
-                    self.links.warm();
+                if !std::mem::replace(&mut is_prefetched, true) {
+                    self.links.prefetch();
                 }
                 std::hint::spin_loop();
                 n_received = self.receive_next(now) + self.receive_prev(now, true);

@@ -6,11 +6,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::link::{Event, LinkConfig, State};
-use super::options::{Options, Place};
+use super::link::{LinkConfig, LinkEvent, LinkState};
+use super::options::CarrierOptions;
+use super::place::HostPort;
 use super::tcp::Tcp;
 use super::udp::Udp;
-use super::{Endpoint, Error};
+use super::{Endpoint, TransportError};
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::hello::{Refusal, RingInfo, name};
@@ -23,27 +24,27 @@ fn config(layers: std::ops::Range<u32>, key: Option<u8>) -> LinkConfig {
         n_layers: 4,
         kv_dim: 64,
         vocab_size: 512,
-        first_layer: layers.start,
-        end_layer: layers.end,
-        dtype: Dtype::F32,
+        held: 0..4,
         is_master: layers.start == 0,
+        wish: Some(layers.clone()),
+        dtype: Dtype::F32,
         name: name("test"),
     };
     let key = key.map(|byte| Key::new([byte; 32]));
     LinkConfig::new(node, key, [layers.start as u8 + 1; 32])
 }
 
-type Open = fn(Options) -> Result<Box<dyn Endpoint>, Error>;
+type Open = fn(CarrierOptions) -> Result<Box<dyn Endpoint>, TransportError>;
 
 const CARRIERS: [Open; 2] =
     [|options| Ok(Box::new(Udp::open(options)?)), |options| Ok(Box::new(Tcp::open(options)?))];
 
 /// Two nodes, each the other's next. The second listens on `port`.
 fn pair(open: Open, host: &str, port: u16, key: Option<u8>) -> [Box<dyn Endpoint>; 2] {
-    let a = Options::new(config(0..2, key), Place::new(host, 0), None);
+    let a = CarrierOptions::new(config(0..2, key), HostPort::new(host, 0), None);
     let mut a = open(a).unwrap();
-    let to_a = Some(Place::new(host, a.local_address().port()));
-    let b = Options::new(config(2..4, key), Place::new(host, port), to_a);
+    let to_a = Some(HostPort::new(host, a.local_address().port()));
+    let b = CarrierOptions::new(config(2..4, key), HostPort::new(host, port), to_a);
     let b = open(b).unwrap();
     a.set_next(b.local_address());
     [a, b]
@@ -51,8 +52,8 @@ fn pair(open: Open, host: &str, port: u16, key: Option<u8>) -> [Box<dyn Endpoint
 
 fn is_up(node: &mut dyn Endpoint) -> bool {
     let links = node.links();
-    let next = links.next.as_ref().is_some_and(|link| *link.state() == State::Up);
-    next && links.prev.as_ref().is_some_and(|link| *link.state() == State::Up)
+    let next = links.next.as_ref().is_some_and(|link| *link.state() == LinkState::Up);
+    next && links.prev.as_ref().is_some_and(|link| *link.state() == LinkState::Up)
 }
 
 fn service(nodes: &mut [Box<dyn Endpoint>]) {
@@ -146,8 +147,8 @@ fn a_node_that_returns_is_linked_again() {
             assert!(start.elapsed() < Duration::from_secs(20));
             a.service(Duration::from_millis(5)).unwrap();
         }
-        let to_a = Some(Place::new(&host, a.local_address().port()));
-        let mut options = Options::new(config(2..4, None), Place::new(&host, port), to_a);
+        let to_a = Some(HostPort::new(&host, a.local_address().port()));
+        let mut options = CarrierOptions::new(config(2..4, None), HostPort::new(&host, port), to_a);
         options.config.seed = [77; 32];
         let b = open(options).unwrap();
         let mut nodes = [a, b];
@@ -168,8 +169,9 @@ fn a_second_node_of_the_same_place_leaves_a_running_link_alone() {
             let mut nodes = pair(open, "127.0.0.1", 0, key);
             connect(&mut nodes);
             let session = nodes[1].links().prev.as_ref().unwrap().session();
-            let to = Some(Place::new("127.0.0.1", nodes[1].local_address().port()));
-            let mut options = Options::new(config(0..2, key), Place::new("127.0.0.1", 0), to);
+            let to = Some(HostPort::new("127.0.0.1", nodes[1].local_address().port()));
+            let mut options =
+                CarrierOptions::new(config(0..2, key), HostPort::new("127.0.0.1", 0), to);
             options.config.seed = [77; 32];
             let mut second = open(options).unwrap();
             let start = Instant::now();
@@ -182,14 +184,14 @@ fn a_second_node_of_the_same_place_leaves_a_running_link_alone() {
                 let next = second.links().next.as_mut().unwrap();
                 refusals.extend(std::iter::from_fn(|| next.next_event()));
             }
-            let [Event::Refused(refused)] = &refusals[..] else { panic!("{refusals:?}") };
+            let [LinkEvent::Refused(refused)] = &refusals[..] else { panic!("{refusals:?}") };
             assert_eq!(refused.refusal, Refusal::Busy { with: name("test") });
             assert!(!refused.is_final());
             assert_eq!(nodes[1].links().prev.as_ref().unwrap().session(), session);
             // The first one is gone; as soon as that shows the second has its place.
             nodes[0] = second;
             until(&mut nodes, "the second node's turn", |nodes| {
-                *nodes[0].links().next.as_ref().unwrap().state() == State::Up
+                *nodes[0].links().next.as_ref().unwrap().state() == LinkState::Up
             });
         }
     }
@@ -277,8 +279,8 @@ fn a_neighbour_that_does_not_read_holds_nobody_up() {
 #[test]
 fn hosts_and_addresses_that_do_not_exist_are_told() {
     for open in CARRIERS {
-        let options = |host: &str, next: Option<Place>| {
-            Options::new(config(0..2, None), Place::new(host, 0), next)
+        let options = |host: &str, next: Option<HostPort>| {
+            CarrierOptions::new(config(0..2, None), HostPort::new(host, 0), next)
         };
         let fail = |options| open(options).err().unwrap().to_string();
         assert!(fail(options("192.0.2.1", None)).starts_with("cannot listen on 192.0.2.1"));
@@ -286,7 +288,7 @@ fn hosts_and_addresses_that_do_not_exist_are_told() {
             fail(options("no.such.host.invalid", None)),
             "cannot find the host no.such.host.invalid"
         );
-        let other_family = Some(Place::new("::1", 1));
+        let other_family = Some(HostPort::new("::1", 1));
         assert_eq!(fail(options("127.0.0.1", other_family)), "cannot find the host ::1");
     }
 }
@@ -305,8 +307,9 @@ fn a_name_is_waited_for_and_followed() {
     let [.., high, low] = std::process::id().to_be_bytes();
     for (index, open) in CARRIERS.into_iter().enumerate() {
         let name = format!("next-{index}.test");
-        let to_name = Some(Place::new(&name, 9999));
-        let mut options = Options::new(config(0..2, None), Place::new("127.0.0.1", 0), to_name);
+        let to_name = Some(HostPort::new(&name, 9999));
+        let mut options =
+            CarrierOptions::new(config(0..2, None), HostPort::new("127.0.0.1", 0), to_name);
         options.resolve = from_hosts;
         let mut a = Some(open(options).unwrap());
         let start = Instant::now();
@@ -318,9 +321,10 @@ fn a_name_is_waited_for_and_followed() {
         // There it is; then it is elsewhere.
         for (life, net) in [(1, 78), (2, 79)] {
             let node = a.take().unwrap();
-            let to_a = Some(Place::new("127.0.0.1", node.local_address().port()));
+            let to_a = Some(HostPort::new("127.0.0.1", node.local_address().port()));
             let host = format!("127.{net}.{high}.{low}");
-            let mut options = Options::new(config(2..4, None), Place::new(&host, 9998), to_a);
+            let mut options =
+                CarrierOptions::new(config(2..4, None), HostPort::new(&host, 9998), to_a);
             options.config.seed = [life; 32];
             let b = open(options).unwrap();
             HOSTS.lock().unwrap().insert(name.clone(), b.local_address());

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::datagrams::{self, Carrier, Datagrams};
 use super::link::{Burst, LinkIn, LinkOut, Links, Mode, Sending, Wire};
-use super::options::Options;
-use super::{Error, Micros};
+use super::options::CarrierOptions;
+use super::{Micros, TransportError};
 use crate::sys::net::{self, DatagramSocket};
 use crate::wire::datagram::DATAGRAM_BYTES;
 
@@ -32,11 +32,11 @@ impl Udp {
     ///
     /// # Errors
     /// A host that cannot be found, an address that cannot be listened on.
-    pub fn open(options: Options) -> Result<Udp, Error> {
+    pub fn open(options: CarrierOptions) -> Result<Udp, TransportError> {
         let (listen, resolver) = options.addresses()?;
         let (socket, address) = datagrams::listen(listen, DatagramSocket::bind)?;
         let notices =
-            tune(&socket, &options).map_err(|source| Error::Listen { address, source })?;
+            tune(&socket, &options).map_err(|source| TransportError::Listen { address, source })?;
         let prev = LinkIn::new(options.config.clone());
         Ok(Datagrams::new(options, Socket { socket, notices }, (address, resolver), prev))
     }
@@ -69,7 +69,7 @@ impl Carrier for Socket {
         &self.socket
     }
 
-    fn link_to(&self, options: &Options, address: SocketAddr, now: Micros) -> LinkOut {
+    fn link_to(&self, options: &CarrierOptions, address: SocketAddr, now: Micros) -> LinkOut {
         LinkOut::new(options.config.clone(), Mode::Datagrams, address, now)
     }
 
@@ -97,7 +97,7 @@ impl Carrier for Socket {
 }
 
 /// Sets the socket's buffers; what falls short of the wish is told.
-fn tune(socket: &DatagramSocket, options: &Options) -> io::Result<Vec<String>> {
+fn tune(socket: &DatagramSocket, options: &CarrierOptions) -> io::Result<Vec<String>> {
     let mut notices = Vec::new();
     let granted = socket.set_buffers(BUFFER_BYTES)?;
     for (what, limit, bytes) in

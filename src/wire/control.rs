@@ -14,7 +14,7 @@
 
 use heapless::Vec;
 
-use super::Error;
+use super::WireError;
 use super::datagram::CHUNKS_MAX;
 use super::fields::{Writer, u16_at, u32_at};
 
@@ -66,18 +66,18 @@ impl Ack {
     ///
     /// # Errors
     /// What is wrong with its length.
-    pub fn parse(bytes: &[u8]) -> Result<Ack, Error> {
+    pub fn parse(bytes: &[u8]) -> Result<Ack, WireError> {
         let have = bytes.len();
         if have < ACK_LEN {
-            return Err(Error::Truncated { need: ACK_LEN, have });
+            return Err(WireError::Truncated { need: ACK_LEN, have });
         }
         let n = usize::from(u16_at(bytes, 12));
         if n > NACKS_MAX {
-            return Err(Error::Field("n_nacks"));
+            return Err(WireError::Field("n_nacks"));
         }
         let need = ACK_LEN + n * NACK_LEN;
         if have != need {
-            return Err(Error::Truncated { need, have });
+            return Err(WireError::Truncated { need, have });
         }
         let (entries, _) = bytes[ACK_LEN..].as_chunks::<NACK_LEN>();
         Ok(Ack {
@@ -123,9 +123,9 @@ impl Ping {
     ///
     /// # Errors
     /// If it is too short.
-    pub fn parse(bytes: &[u8]) -> Result<Ping, Error> {
+    pub fn parse(bytes: &[u8]) -> Result<Ping, WireError> {
         if bytes.len() < PING_LEN {
-            return Err(Error::Truncated { need: PING_LEN, have: bytes.len() });
+            return Err(WireError::Truncated { need: PING_LEN, have: bytes.len() });
         }
         Ok(Ping { name: u32_at(bytes, 0), next: u32_at(bytes, 4), srtt_us: u32_at(bytes, 8) })
     }
@@ -177,7 +177,7 @@ mod tests {
             assert!(Ack::parse(&bytes[..wrong]).is_err(), "{wrong}");
         }
         bytes[12] = NACKS_MAX as u8 + 1;
-        assert_eq!(Ack::parse(&bytes), Err(Error::Field("n_nacks")));
+        assert_eq!(Ack::parse(&bytes), Err(WireError::Field("n_nacks")));
         for bytes in 0..40 {
             assert_eq!(Ping::parse(&vec![0; bytes]).is_ok(), bytes >= PING_LEN, "{bytes}");
         }

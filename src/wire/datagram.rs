@@ -17,7 +17,7 @@
 //! Over UDP a frame travels as chunks of at most [`CHUNK_BYTES`], one a datagram. A stream
 //! carries each frame in one piece, with a `u32` in front that counts header and payload.
 
-use super::Error;
+use super::WireError;
 use super::fields::{u16_at, u32_at, u64_at};
 
 /// "LEP1" as it stands on the wire.
@@ -42,12 +42,12 @@ pub const FRAME_MAX: usize = CHUNKS_MAX * (CHUNK_BYTES - TAG_BYTES);
 /// What a datagram is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum DatagramKind {
     /// A chunk of a frame, or all of one in a stream.
     Data = 0,
     /// What has arrived, what is missing, how far the sender may go.
     Ack = 1,
-    /// Asks for a [`Kind::Pong`].
+    /// Asks for a [`DatagramKind::Pong`].
     Ping = 2,
     /// An acknowledgement that answers a ping.
     Pong = 3,
@@ -59,26 +59,33 @@ pub enum Kind {
     Confirm = 6,
     /// Says why there will be no session.
     Refuse = 7,
-    /// Part of a [`Kind::Data`] datagram that is too long for its path.
+    /// Part of a [`DatagramKind::Data`] datagram that is too long for its path.
     Piece = 8,
 }
 
-impl Kind {
-    const ALL: [Kind; 9] = [
-        Kind::Data,
-        Kind::Ack,
-        Kind::Ping,
-        Kind::Pong,
-        Kind::Hello,
-        Kind::Welcome,
-        Kind::Confirm,
-        Kind::Refuse,
-        Kind::Piece,
+impl DatagramKind {
+    const ALL: [DatagramKind; 9] = [
+        DatagramKind::Data,
+        DatagramKind::Ack,
+        DatagramKind::Ping,
+        DatagramKind::Pong,
+        DatagramKind::Hello,
+        DatagramKind::Welcome,
+        DatagramKind::Confirm,
+        DatagramKind::Refuse,
+        DatagramKind::Piece,
     ];
 
     /// Whether it travels with the data, from a node to its next one; the others go back.
     pub fn is_forward(self) -> bool {
-        matches!(self, Kind::Data | Kind::Ping | Kind::Hello | Kind::Confirm | Kind::Piece)
+        matches!(
+            self,
+            DatagramKind::Data
+                | DatagramKind::Ping
+                | DatagramKind::Hello
+                | DatagramKind::Confirm
+                | DatagramKind::Piece
+        )
     }
 }
 
@@ -87,7 +94,7 @@ impl Kind {
 /// # Panics
 /// If it is shorter than a header.
 pub fn is_forward(datagram: &[u8]) -> bool {
-    Kind::ALL.get(usize::from(datagram[5])).is_some_and(|kind| kind.is_forward())
+    DatagramKind::ALL.get(usize::from(datagram[5])).is_some_and(|kind| kind.is_forward())
 }
 
 /// A datagram whose lengths are proven; nothing in it is judged.
@@ -100,20 +107,20 @@ impl<T: AsRef<[u8]>> Datagram<T> {
     /// Wraps `buffer`, all of one datagram. After this no accessor panics.
     ///
     /// # Errors
-    /// [`Error::Truncated`], [`Error::Oversize`], and [`Error::Magic`] if it is not of this
+    /// [`WireError::Truncated`], [`WireError::Oversize`], and [`WireError::Magic`] if it is not of this
     /// protocol and header version.
-    pub fn new_checked(buffer: T) -> Result<Datagram<T>, Error> {
+    pub fn new_checked(buffer: T) -> Result<Datagram<T>, WireError> {
         let have = buffer.as_ref().len();
         if have < HEADER_LEN {
-            return Err(Error::Truncated { need: HEADER_LEN, have });
+            return Err(WireError::Truncated { need: HEADER_LEN, have });
         }
         if have > HEADER_LEN + SLOTS_BYTES {
-            return Err(Error::Oversize { len: have });
+            return Err(WireError::Oversize { len: have });
         }
         let datagram = Datagram { buffer };
         let bytes = datagram.buffer.as_ref();
         if u32_at(bytes, 0) != MAGIC || bytes[4] != VERSION {
-            return Err(Error::Magic);
+            return Err(WireError::Magic);
         }
         Ok(datagram)
     }
@@ -133,7 +140,7 @@ impl<T: AsRef<[u8]>> Datagram<T> {
         u64_at(self.buffer.as_ref(), 8)
     }
 
-    /// The header in words, as [`Header::words`] has them; the last one's upper half is the checksum.
+    /// The header in words, as [`DatagramHeader::words`] has them; the last one's upper half is the checksum.
     pub fn words(&self) -> [u64; 4] {
         [0, 8, 16, 24].map(|at| u64_at(self.buffer.as_ref(), at))
     }
@@ -146,25 +153,25 @@ impl<T: AsRef<[u8]>> Datagram<T> {
     /// Compares the checksum with the bytes.
     ///
     /// # Errors
-    /// [`Error::Checksum`] if they were damaged.
-    pub fn prove(&self) -> Result<(), Error> {
+    /// [`WireError::Checksum`] if they were damaged.
+    pub fn prove(&self) -> Result<(), WireError> {
         match checksum(self.header_bytes(), self.payload()) == self.crc() {
             true => Ok(()),
-            false => Err(Error::Checksum),
+            false => Err(WireError::Checksum),
         }
     }
 }
 
 /// What a header means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct DatagramHeader {
     /// What the datagram is for.
-    pub kind: Kind,
+    pub kind: DatagramKind,
     /// Session, 0 before there is one.
     pub session: u64,
-    /// Number of the frame; of other kinds the low half of [`Header::counter`].
+    /// Number of the frame; of other kinds the low half of [`DatagramHeader::counter`].
     pub seq: u32,
-    /// Which chunk of the frame; of other kinds the next bits of [`Header::counter`].
+    /// Which chunk of the frame; of other kinds the next bits of [`DatagramHeader::counter`].
     pub chunk: u16,
     /// Chunks of the frame.
     pub n_chunks: u16,
@@ -172,10 +179,15 @@ pub struct Header {
     pub frame_bytes: u32,
 }
 
-impl Header {
+impl DatagramHeader {
     /// A header of other kinds than DATA. `counter` has 48 bits.
-    pub fn control(kind: Kind, session: u64, counter: u64, payload_bytes: usize) -> Header {
-        Header {
+    pub fn control(
+        kind: DatagramKind,
+        session: u64,
+        counter: u64,
+        payload_bytes: usize,
+    ) -> DatagramHeader {
+        DatagramHeader {
             kind,
             session,
             seq: counter as u32,
@@ -193,9 +205,9 @@ impl Header {
     /// What the header of `datagram` says, if it fits the payload and the checksum is right.
     ///
     /// # Errors
-    /// [`Error::Field`] for what makes no sense, [`Error::Checksum`] for what was damaged.
-    pub fn parse<T: AsRef<[u8]>>(datagram: &Datagram<T>) -> Result<Header, Error> {
-        let header = Header::parse_unproven(datagram)?;
+    /// [`WireError::Field`] for what makes no sense, [`WireError::Checksum`] for what was damaged.
+    pub fn parse<T: AsRef<[u8]>>(datagram: &Datagram<T>) -> Result<DatagramHeader, WireError> {
+        let header = DatagramHeader::parse_unproven(datagram)?;
         datagram.prove()?;
         Ok(header)
     }
@@ -204,26 +216,28 @@ impl Header {
     /// compared.
     ///
     /// # Errors
-    /// [`Error::Field`] for what makes no sense.
-    pub fn parse_unproven<T: AsRef<[u8]>>(datagram: &Datagram<T>) -> Result<Header, Error> {
+    /// [`WireError::Field`] for what makes no sense.
+    pub fn parse_unproven<T: AsRef<[u8]>>(
+        datagram: &Datagram<T>,
+    ) -> Result<DatagramHeader, WireError> {
         let bytes = datagram.header_bytes();
-        let header = Header::fields(bytes)?;
+        let header = DatagramHeader::fields(bytes)?;
         let payload = datagram.payload();
         if header.payload_bytes() != payload.len() {
-            return Err(Error::Field("payload_bytes"));
+            return Err(WireError::Field("payload_bytes"));
         }
         // A stream's frame is longer than the field can say.
         let said = usize::from(u16_at(bytes, 22));
         if said != header.payload_field() {
-            return Err(Error::Field("payload_bytes"));
+            return Err(WireError::Field("payload_bytes"));
         }
         Ok(header)
     }
 
     /// The header of a stream's next record, from its first [`HEADER_LEN`] bytes alone.
-    fn fields(bytes: &[u8]) -> Result<Header, Error> {
-        let kind = *Kind::ALL.get(usize::from(bytes[5])).ok_or(Error::Field("kind"))?;
-        let header = Header {
+    fn fields(bytes: &[u8]) -> Result<DatagramHeader, WireError> {
+        let kind = *DatagramKind::ALL.get(usize::from(bytes[5])).ok_or(WireError::Field("kind"))?;
+        let header = DatagramHeader {
             kind,
             chunk: u16_at(bytes, 6),
             session: u64_at(bytes, 8),
@@ -238,25 +252,25 @@ impl Header {
     /// Whether the fields fit each other.
     ///
     /// # Errors
-    /// [`Error::Field`] names one that does not.
-    pub fn check(&self) -> Result<(), Error> {
+    /// [`WireError::Field`] names one that does not.
+    pub fn check(&self) -> Result<(), WireError> {
         let bytes = self.frame_bytes as usize;
-        if self.kind != Kind::Data {
+        if self.kind != DatagramKind::Data {
             return match (self.n_chunks, bytes) {
                 (1, 0..=CHUNK_BYTES) => Ok(()),
-                (1, _) => Err(Error::Field("payload_bytes")),
-                _ => Err(Error::Field("n_chunks")),
+                (1, _) => Err(WireError::Field("payload_bytes")),
+                _ => Err(WireError::Field("n_chunks")),
             };
         }
         if bytes == 0 || bytes > SLOTS_BYTES {
-            return Err(Error::Field("frame_bytes"));
+            return Err(WireError::Field("frame_bytes"));
         }
         let is_whole = self.n_chunks == 1;
         if !is_whole && usize::from(self.n_chunks) != bytes.div_ceil(CHUNK_BYTES) {
-            return Err(Error::Field("n_chunks"));
+            return Err(WireError::Field("n_chunks"));
         }
         if self.chunk >= self.n_chunks {
-            return Err(Error::Field("chunk"));
+            return Err(WireError::Field("chunk"));
         }
         Ok(())
     }
@@ -337,25 +351,32 @@ pub fn checksum(header: &[u8], payload: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    fn data(chunk: u16, n_chunks: u16, frame_bytes: u32) -> Header {
-        Header { kind: Kind::Data, session: 0x0102, seq: 7, chunk, n_chunks, frame_bytes }
+    fn data(chunk: u16, n_chunks: u16, frame_bytes: u32) -> DatagramHeader {
+        DatagramHeader {
+            kind: DatagramKind::Data,
+            session: 0x0102,
+            seq: 7,
+            chunk,
+            n_chunks,
+            frame_bytes,
+        }
     }
 
-    fn emitted(header: &Header) -> Vec<u8> {
+    fn emitted(header: &DatagramHeader) -> Vec<u8> {
         let payload = vec![0x5a; header.payload_bytes()];
         let mut bytes = [0xa5; HEADER_LEN];
         header.emit_for(&mut bytes, &payload);
         [&bytes[..], &payload].concat()
     }
 
-    fn parse(bytes: &[u8]) -> Result<Header, Error> {
-        Header::parse(&Datagram::new_checked(bytes)?)
+    fn parse(bytes: &[u8]) -> Result<DatagramHeader, WireError> {
+        DatagramHeader::parse(&Datagram::new_checked(bytes)?)
     }
 
     #[test]
     fn what_is_emitted_parses_to_the_same() {
         let stream = data(0, 1, SLOTS_BYTES as u32);
-        let control = Header::control(Kind::Ack, 9, 0x1234_5678_9abc, 16);
+        let control = DatagramHeader::control(DatagramKind::Ack, 9, 0x1234_5678_9abc, 16);
         for header in [data(0, 2, 1401), data(1, 2, 1401), data(91, 92, 128_800), stream, control] {
             assert_eq!(parse(&emitted(&header)), Ok(header));
         }
@@ -423,15 +444,15 @@ mod tests {
             parse(&bytes)
         };
         assert!(forged(|_| ()).is_ok());
-        assert_eq!(forged(|b| b[5] = 9), Err(Error::Field("kind")));
-        assert_eq!(forged(|b| b[6] = 2), Err(Error::Field("chunk")));
-        assert_eq!(forged(|b| b[7] = 0xff), Err(Error::Field("chunk")));
-        assert_eq!(forged(|b| b[20] = 0), Err(Error::Field("n_chunks")));
-        assert_eq!(forged(|b| b[20] = 3), Err(Error::Field("n_chunks")));
-        assert_eq!(forged(|b| b[20] = 1), Err(Error::Field("payload_bytes")));
-        assert_eq!(forged(|b| b[22] = 0), Err(Error::Field("payload_bytes")));
-        assert_eq!(forged(|b| b[24..28].fill(0)), Err(Error::Field("frame_bytes")));
-        assert_eq!(forged(|b| b[24..28].fill(0xff)), Err(Error::Field("frame_bytes")));
-        assert_eq!(forged(|b| b[4] = 2), Err(Error::Magic));
+        assert_eq!(forged(|b| b[5] = 9), Err(WireError::Field("kind")));
+        assert_eq!(forged(|b| b[6] = 2), Err(WireError::Field("chunk")));
+        assert_eq!(forged(|b| b[7] = 0xff), Err(WireError::Field("chunk")));
+        assert_eq!(forged(|b| b[20] = 0), Err(WireError::Field("n_chunks")));
+        assert_eq!(forged(|b| b[20] = 3), Err(WireError::Field("n_chunks")));
+        assert_eq!(forged(|b| b[20] = 1), Err(WireError::Field("payload_bytes")));
+        assert_eq!(forged(|b| b[22] = 0), Err(WireError::Field("payload_bytes")));
+        assert_eq!(forged(|b| b[24..28].fill(0)), Err(WireError::Field("frame_bytes")));
+        assert_eq!(forged(|b| b[24..28].fill(0xff)), Err(WireError::Field("frame_bytes")));
+        assert_eq!(forged(|b| b[4] = 2), Err(WireError::Magic));
     }
 }

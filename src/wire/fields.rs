@@ -67,3 +67,8 @@ impl<'a> Writer<'a> {
         self.at
     }
 }
+
+/// Writes `bytes` at `at`.
+pub(super) fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
+    out[at..at + bytes.len()].copy_from_slice(bytes);
+}

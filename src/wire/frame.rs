@@ -6,51 +6,56 @@
 //! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE
 //! 5       u8       type of activations: 0 f32, 1 f16
 //! 6       u8       type of keys and values (OPEN); reason (DOWN): 0 silent, 1 back, 2 reset,
-//!                  3 missing, 4 busy
+//!                  3 missing, 4 busy, 5 packing
 //! 7       u8       zero
 //! 8       u32      epoch
-//! 12      u32      batch; seconds (DOWN, busy)
+//! 12      u32      batch; seconds (DOWN, busy); percent (DOWN, packing)
 //! 16      u32      dim: width of a row
 //! 20      u16      rows of the whole batch; of the largest batch (OPEN)
 //! 22      u16      first row in this frame; most rows that may want logits (OPEN)
 //! 24      u16      rows in this frame; streams (OPEN)
 //! 26      u16      spans (ACTIVATIONS); lines (OPEN)
-//! 28      u16      figures
+//! 28      u16      figures (ACTIVATIONS); assigned shares (OPEN)
 //! 30      u16      zero
 //! 32      u32      context length (OPEN)
 //! 36      12 × u8  zero
-//! 48               OPEN: lines of 96 bytes. DOWN: a name of 32 bytes.
+//! 48               OPEN: assigned shares of 8 bytes, lines of 96. DOWN: a name of 32 bytes.
 //!                  ACTIVATIONS: spans of 12 bytes, u32 figures, rows
 //!
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 zero,
 //!         u32 position, u16 rows, u16 zero
+//! share:  u32 × 2 layers
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
 //!         u32 round trip in µs, u16 threads, u8 status, u8 zero, u32 detail, carrier (8 bytes),
-//!         u32 bytes of a datagram, zeros
+//!         u32 bytes of a datagram, u32 × 2 layers of the file
 //! ```
 //!
-//! Names are UTF-8 padded with zeros. Figures are microseconds of computing, one for each node
+//! An OPEN assigns layers to the nodes in their order, the master first: each adds its line, so their
+//! number says whose turn it is. Without assigned shares every node takes those that its own user wants.
+//! Layers are the first and the one behind the last. Names are UTF-8 padded with zeros. Figures are microseconds of computing, one for each node
 //! that the batch has been through. A batch larger than a frame is several frames with the same
 //! number and spans, and ascending rows.
 
 use std::ops::Range;
 
 use super::datagram::FRAME_MAX;
-use super::fields::{u16_at, u32_at, u64_at};
-use super::hello::{NAME_MAX, Name, printable};
-use super::{Dtype, Error};
+use super::fields::{put, u16_at, u32_at};
+use super::line::{emit_line, parse_line};
+use super::name::{NAME_MAX, Name, put_text, text};
+use super::{Dtype, WireError};
+
+pub use super::line::{LINE_LEN, Line, Status};
 
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 48;
+/// Bytes of an assigned share.
+pub const ASSIGNED_LEN: usize = 8;
 /// Bytes of a span.
 pub const SPAN_LEN: usize = 12;
-/// Bytes of a node's line.
-pub const LINE_LEN: usize = 96;
 /// Most lines or figures of a frame: nodes of a ring.
 pub const NODES_MAX: usize = 64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LEPF");
-const ISA_MAX: usize = 16;
 
 /// What a frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +83,8 @@ pub enum Reason {
     Missing,
     /// This node itself has been at the same piece of work for so many seconds, in whatever epoch.
     Busy(u32),
+    /// This node itself packs the weights of layers that are new to it, and so many percent are done.
+    Packing(u32),
 }
 
 /// Sizes that all nodes of a ring agree on.
@@ -134,44 +141,6 @@ impl Span {
     }
 }
 
-/// How a node answers an OPEN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It is ready.
-    Ready,
-    /// It keeps contexts of up to this many tokens.
-    Context(u32),
-    /// It keeps up to this many streams.
-    Streams(u32),
-    /// It takes batches of up to this many rows.
-    Batch(u32),
-    /// It has not enough memory.
-    Memory,
-}
-
-/// What a node says of itself in an OPEN.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// What it is called.
-    pub name: Name,
-    /// Instruction set of its kernels.
-    pub isa: heapless::String<ISA_MAX>,
-    /// Its layers.
-    pub layers: Range<u32>,
-    /// Bytes of weights it reads for a token.
-    pub bytes_per_token: u64,
-    /// Round trip to the node after it, in microseconds; 0 if unknown.
-    pub rtt_us: u32,
-    /// Bytes of the longest datagram that the way there takes; 0 over a stream.
-    pub datagram_bytes: u32,
-    /// Threads that compute.
-    pub threads: u16,
-    /// Carrier of the link to the node after it.
-    pub carrier: heapless::String<8>,
-    /// Its answer.
-    pub status: Status,
-}
-
 /// The fixed part of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repr {
@@ -181,6 +150,8 @@ pub enum Repr {
         epoch: u32,
         /// What nodes have to be ready for.
         sizes: Sizes,
+        /// Shares that are assigned.
+        n_assigned: u16,
         /// Lines that follow.
         n_lines: u16,
     },
@@ -252,20 +223,22 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// If it is not as long as its fields say, or a field has no meaning.
-    pub fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, Error> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, WireError> {
         let have = bytes.len();
-        let truncated = |need| Error::Truncated { need, have };
+        let truncated = |need| WireError::Truncated { need, have };
         let header: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(truncated(HEADER_LEN))?;
         let repr = Repr::parse(header)?;
         let wanted = match &repr {
-            Repr::Open { n_lines, .. } => HEADER_LEN + usize::from(*n_lines) * LINE_LEN,
+            Repr::Open { n_assigned, n_lines, .. } => {
+                open_lines_at(*n_assigned) + usize::from(*n_lines) * LINE_LEN
+            }
             Repr::Activations(activations) => {
                 // At most 2^16 rows of 2^34 bytes: no overflow in 64 bits.
                 let rows = u64::from(activations.rows) * u64::from(activations.dim);
                 let rows = rows * activations.dtype.bytes() as u64;
                 match activations.rows_at() as u64 + rows {
                     bytes if bytes <= FRAME_MAX as u64 => bytes as usize,
-                    bytes => return Err(Error::Oversize { len: bytes as usize }),
+                    bytes => return Err(WireError::Oversize { len: bytes as usize }),
                 }
             }
             Repr::Down { .. } => HEADER_LEN + NAME_MAX,
@@ -283,7 +256,7 @@ impl<'a> Frame<'a> {
     }
 
     /// The spans of ACTIVATIONS; those with impossible fields are errors.
-    pub fn spans(&self) -> impl Iterator<Item = Result<Span, Error>> + use<'a> {
+    pub fn spans(&self) -> impl Iterator<Item = Result<Span, WireError>> + use<'a> {
         let n = match self.repr {
             Repr::Activations(activations) => activations.n_spans.into(),
             _ => 0,
@@ -312,10 +285,22 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// The shares that OPEN assigns; those that are empty are errors.
+    pub fn assigned(&self) -> impl Iterator<Item = Result<Range<u32>, WireError>> + use<'a> {
+        let shares = match self.repr {
+            Repr::Open { n_assigned, .. } => &self.bytes[HEADER_LEN..open_lines_at(n_assigned)],
+            _ => &[],
+        };
+        let share = |bytes: &[u8; ASSIGNED_LEN]| u32_at(bytes, 0)..u32_at(bytes, 4);
+        shares.as_chunks::<ASSIGNED_LEN>().0.iter().map(share).map(|layers| {
+            if layers.is_empty() { Err(WireError::Field("assigned layers")) } else { Ok(layers) }
+        })
+    }
+
     /// The lines of OPEN; those with impossible fields are errors.
-    pub fn lines(&self) -> impl Iterator<Item = Result<Line, Error>> + use<'a> {
+    pub fn lines(&self) -> impl Iterator<Item = Result<Line, WireError>> + use<'a> {
         let lines = match self.repr {
-            Repr::Open { .. } => &self.bytes[HEADER_LEN..],
+            Repr::Open { n_assigned, .. } => &self.bytes[open_lines_at(n_assigned)..],
             _ => &[],
         };
         lines.as_chunks::<LINE_LEN>().0.iter().map(parse_line)
@@ -331,17 +316,17 @@ impl<'a> Frame<'a> {
 }
 
 impl Repr {
-    fn parse(header: &[u8; HEADER_LEN]) -> Result<Repr, Error> {
+    fn parse(header: &[u8; HEADER_LEN]) -> Result<Repr, WireError> {
         if u32_at(header, 0) != MAGIC {
-            return Err(Error::Magic);
+            return Err(WireError::Magic);
         }
         let (epoch, dim) = (u32_at(header, 8), u32_at(header, 16));
         let wire = dtype(header[5])?;
         match header[4] {
             0 => {
-                let n_lines = u16_at(header, 26);
-                if usize::from(n_lines) > NODES_MAX {
-                    return Err(Error::Field("number of lines"));
+                let (n_lines, n_assigned) = (u16_at(header, 26), u16_at(header, 28));
+                if usize::from(n_lines.max(n_assigned)) > NODES_MAX {
+                    return Err(WireError::Field("number of nodes"));
                 }
                 let sizes = Sizes {
                     ctx_len: u32_at(header, 32),
@@ -352,12 +337,12 @@ impl Repr {
                     wire,
                     dim,
                 };
-                Ok(Repr::Open { epoch, sizes, n_lines })
+                Ok(Repr::Open { epoch, sizes, n_assigned, n_lines })
             }
             1 => {
                 let n_figures = u16_at(header, 28);
                 if usize::from(n_figures) > NODES_MAX {
-                    return Err(Error::Field("number of figures"));
+                    return Err(WireError::Field("number of figures"));
                 }
                 Ok(Repr::Activations(Activations {
                     epoch,
@@ -378,12 +363,13 @@ impl Repr {
                     2 => Reason::Reset,
                     3 => Reason::Missing,
                     4 => Reason::Busy(u32_at(header, 12)),
-                    _ => return Err(Error::Field("reason")),
+                    5 => Reason::Packing(u32_at(header, 12)),
+                    _ => return Err(WireError::Field("reason")),
                 };
                 Ok(Repr::Down { epoch, reason })
             }
             3 => Ok(Repr::Close { epoch }),
-            _ => Err(Error::Field("kind")),
+            _ => Err(WireError::Field("kind")),
         }
     }
 
@@ -403,7 +389,7 @@ impl Repr {
         put(header, 0, &MAGIC.to_le_bytes());
         header[4] = self.kind() as u8;
         match self {
-            Repr::Open { epoch, sizes, n_lines } => {
+            Repr::Open { epoch, sizes, n_assigned, n_lines } => {
                 (header[5], header[6]) = (sizes.wire as u8, sizes.kv as u8);
                 put(header, 8, &epoch.to_le_bytes());
                 put(header, 16, &sizes.dim.to_le_bytes());
@@ -411,6 +397,7 @@ impl Repr {
                 put(header, 22, &sizes.max_logits.to_le_bytes());
                 put(header, 24, &sizes.n_streams.to_le_bytes());
                 put(header, 26, &n_lines.to_le_bytes());
+                put(header, 28, &n_assigned.to_le_bytes());
                 put(header, 32, &sizes.ctx_len.to_le_bytes());
             }
             Repr::Activations(a) => {
@@ -429,28 +416,47 @@ impl Repr {
                 }
             }
             Repr::Down { epoch, reason } => {
-                let (code, seconds) = match *reason {
+                let (code, number) = match *reason {
                     Reason::Silent => (0, 0),
                     Reason::Back => (1, 0),
                     Reason::Reset => (2, 0),
                     Reason::Missing => (3, 0),
                     Reason::Busy(seconds) => (4, seconds),
+                    Reason::Packing(percent) => (5, percent),
                 };
                 header[6] = code;
                 put(header, 8, &epoch.to_le_bytes());
-                put(header, 12, &seconds.to_le_bytes());
+                put(header, 12, &number.to_le_bytes());
             }
             Repr::Close { epoch } => put(header, 8, &epoch.to_le_bytes()),
         }
     }
 }
 
-/// Writes an OPEN with `lines` into `out`; returns its length, `None` if it does not fit.
-pub fn emit_open(epoch: u32, sizes: &Sizes, lines: &[Line], out: &mut [u8]) -> Option<usize> {
-    let n_lines = u16::try_from(lines.len()).ok().filter(|&n| usize::from(n) <= NODES_MAX)?;
-    let bytes = HEADER_LEN + lines.len() * LINE_LEN;
+/// Where the lines of an OPEN begin.
+fn open_lines_at(n_assigned: u16) -> usize {
+    HEADER_LEN + usize::from(n_assigned) * ASSIGNED_LEN
+}
+
+/// Writes an OPEN that assigns these shares, with `lines`, into `out`; returns its length, `None` if it
+/// does not fit.
+pub fn emit_open(
+    epoch: u32,
+    sizes: &Sizes,
+    assigned: &[Range<u32>],
+    lines: &[Line],
+    out: &mut [u8],
+) -> Option<usize> {
+    let count = |n: usize| u16::try_from(n).ok().filter(|_| n <= NODES_MAX);
+    let (n_assigned, n_lines) = (count(assigned.len())?, count(lines.len())?);
+    let bytes = open_lines_at(n_assigned) + lines.len() * LINE_LEN;
     let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
-    Repr::Open { epoch, sizes: *sizes, n_lines }.emit(header);
+    Repr::Open { epoch, sizes: *sizes, n_assigned, n_lines }.emit(header);
+    let (shares, body) = body.split_at_mut(assigned.len() * ASSIGNED_LEN);
+    for (layers, out) in assigned.iter().zip(shares.as_chunks_mut::<ASSIGNED_LEN>().0) {
+        put(out, 0, &layers.start.to_le_bytes());
+        put(out, 4, &layers.end.to_le_bytes());
+    }
     for (line, out) in lines.iter().zip(body.as_chunks_mut::<LINE_LEN>().0) {
         emit_line(line, out);
     }
@@ -503,83 +509,18 @@ pub fn emit_activations<'o>(
     Some(rows)
 }
 
-fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<Span, Error> {
+fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<Span, WireError> {
     let wants = match bytes[2] {
         0 => Wants::None,
         1 => Wants::Last,
         2 => Wants::All,
-        _ => return Err(Error::Field("wanted logits")),
+        _ => return Err(WireError::Field("wanted logits")),
     };
     Ok(Span { stream: u16_at(bytes, 0), wants, pos: u32_at(bytes, 4), n_rows: u16_at(bytes, 8) })
 }
 
-fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<Line, Error> {
-    let detail = u32_at(bytes, 72);
-    let status = match bytes[70] {
-        0 => Status::Ready,
-        1 => Status::Context(detail),
-        2 => Status::Streams(detail),
-        3 => Status::Batch(detail),
-        4 => Status::Memory,
-        _ => return Err(Error::Field("status")),
-    };
-    Ok(Line {
-        name: text(&bytes[..32]),
-        isa: text(&bytes[32..48]),
-        layers: u32_at(bytes, 48)..u32_at(bytes, 52),
-        bytes_per_token: u64_at(bytes, 56),
-        rtt_us: u32_at(bytes, 64),
-        datagram_bytes: u32_at(bytes, 84),
-        threads: u16_at(bytes, 68),
-        carrier: text(&bytes[76..84]),
-        status,
-    })
-}
-
-fn emit_line(line: &Line, out: &mut [u8]) {
-    let (status, detail) = match line.status {
-        Status::Ready => (0, 0),
-        Status::Context(max) => (1, max),
-        Status::Streams(max) => (2, max),
-        Status::Batch(max) => (3, max),
-        Status::Memory => (4, 0),
-    };
-    out.fill(0);
-    put_text(&mut out[..32], &line.name);
-    put_text(&mut out[32..48], &line.isa);
-    put(out, 48, &line.layers.start.to_le_bytes());
-    put(out, 52, &line.layers.end.to_le_bytes());
-    put(out, 56, &line.bytes_per_token.to_le_bytes());
-    put(out, 64, &line.rtt_us.to_le_bytes());
-    put(out, 68, &line.threads.to_le_bytes());
-    out[70] = status;
-    put(out, 72, &detail.to_le_bytes());
-    put_text(&mut out[76..84], &line.carrier);
-    put(out, 84, &line.datagram_bytes.to_le_bytes());
-}
-
-fn dtype(code: u8) -> Result<Dtype, Error> {
-    Dtype::from_code(code).ok_or(Error::Field("dtype"))
-}
-
-/// Printable text up to the first zero; damaged UTF-8 ends it.
-fn text<const N: usize>(bytes: &[u8]) -> heapless::String<N> {
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-    let valid = bytes[..end].utf8_chunks().next().map_or("", |chunk| chunk.valid());
-    printable(valid)
-}
-
-fn put_text(out: &mut [u8], text: &str) {
-    out.fill(0);
-    let mut len = text.len().min(out.len());
-    while !text.is_char_boundary(len) {
-        len -= 1;
-    }
-    out[..len].copy_from_slice(&text.as_bytes()[..len]);
-}
-
-fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
-    out[at..at + bytes.len()].copy_from_slice(bytes);
+fn dtype(code: u8) -> Result<Dtype, WireError> {
+    Dtype::from_code(code).ok_or(WireError::Field("dtype"))
 }
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
 //! The handshake: HELLO, WELCOME, CONFIRM, REFUSE, and which neighbours fit.
 //!
 //! ```text
-//! HELLO, 160 bytes                    WELCOME, 184 bytes               node, 72 bytes
+//! HELLO, 168 bytes                    WELCOME, 192 bytes               node, 80 bytes
 //!   0 u16 protocol version              0 u16 protocol version           0 u64 model
 //!   2 u8  1 = has a key                 2 u8  1 = has a key              8 u32 dim
 //!   3 u8  0                             3 u8  0                         12 u32 layers of the model
 //!   4 u32 0                             4 u32 frames it can hold        16 u32 KV width
 //!   8 u64 instance                      8 u64 instance                  20 u32 vocabulary
-//!  16 [16] nonce                       16 [16] nonce of the HELLO       24 u32 first layer
-//!  32 u64 session it has, or 0         32 [16] nonce                    28 u32 layer behind its last
-//!  40 node                             48 node                          32 u8  dtype on the wire
-//! 112 [48] greeting                   120 [48] answer                   33 u8  1 = master
-//!                                     168 [16] tag                      34 u8  bytes of the name
-//! CONFIRM, 192 bytes                                                    35 [5] 0
-//!   0 the HELLO it belongs to         REFUSE, 128 bytes                 40 [32] name, UTF-8
-//! 160 [16] nonce of the WELCOME         0 [16] nonce of the HELLO
-//! 176 [16] tag                         16 u32 reason
+//!  16 [16] nonce                       16 [16] nonce of the HELLO       24 u32 × 2 layers of its file
+//!  32 u64 session it has, or 0         32 [16] nonce                    32 u32 × 2 its wish, or 0 0
+//!  40 node                             48 node                          40 u8  dtype on the wire
+//! 120 [48] greeting                   128 [48] answer                   41 u8  1 = master
+//!                                     176 [16] tag                      42 u8  bytes of the name
+//! CONFIRM, 200 bytes                                                    43 [5] 0
+//!   0 the HELLO it belongs to         REFUSE, 128 bytes                 48 [32] name, UTF-8
+//! 168 [16] nonce of the WELCOME         0 [16] nonce of the HELLO
+//! 184 [16] tag                         16 u32 reason
 //!                                      20 u32 0
 //!                                      24 2 × u64 figures of the reason
 //!                                      40 u8  bytes of the listener's name
@@ -26,26 +26,30 @@
 //!                                     112 [16] tag
 //! ```
 //!
+//! Layers are the first and the one behind the last. Which ones a node has is not agreed here but when
+//! the ring is opened ([`super::frame`]); its wish is what it was told on its own board.
+//!
 //! A CONFIRM repeats the HELLO, so that a listener remembers nothing until it is proven. Greeting and
 //! answer are [`super::noise`]'s messages, tags are [`super::seal`]'s; all are zero without a key. The
 //! first 32 bytes of a HELLO and the first 40 of a REFUSE stay as they are in later versions; another
 //! version's HELLO is refused by these 40 alone.
 
-use std::fmt;
 use std::ops::Range;
 
-use heapless::String;
-
 use super::fields::{Writer, array, u16_at, u32_at, u64_at};
+use super::name::name_at;
 use super::noise::{MESSAGE_LEN, Message};
-use super::{Dtype, Error};
+use super::{Dtype, WireError};
+
+pub use super::name::{NAME_MAX, Name, name};
+pub use super::refusal::{Refusal, Width};
 
 /// Version of the protocol; only equal ones talk.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 /// Bytes of a HELLO.
-pub const HELLO_LEN: usize = 160;
+pub const HELLO_LEN: usize = 168;
 /// Bytes of a WELCOME.
-pub const WELCOME_LEN: usize = 184;
+pub const WELCOME_LEN: usize = 192;
 /// Bytes of a CONFIRM.
 pub const CONFIRM_LEN: usize = HELLO_LEN + 32;
 /// Bytes of a REFUSE.
@@ -60,33 +64,11 @@ pub const WELCOME_SEEN: usize = WELCOME_TAGGED - MESSAGE_LEN;
 pub const WELCOME_TAGGED: usize = WELCOME_LEN - 16;
 /// Bytes of a REFUSE before the tag.
 pub const REFUSE_TAGGED: usize = REFUSE_LEN - 16;
-/// Most bytes of a node's name.
-pub const NAME_MAX: usize = 32;
 
 /// A random number that is used once.
 pub type Nonce = [u8; 16];
 /// Proof that the sender has the key.
 pub type Tag = [u8; 16];
-/// A node's name; control characters are replaced when it is read.
-pub type Name = String<NAME_MAX>;
-
-/// As much of `name` as fits, without control characters.
-pub fn name(name: &str) -> Name {
-    printable(name)
-}
-
-/// As much of `text` as fits, without control characters.
-pub(super) fn printable<const N: usize>(text: &str) -> String<N> {
-    let mut out = String::new();
-    for c in text.chars() {
-        let c = if c.is_control() { '?' } else { c };
-        if out.push(c).is_err() {
-            break;
-        }
-    }
-    out
-}
-
 /// What neighbours must agree on, and who a node is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RingInfo {
@@ -100,10 +82,10 @@ pub struct RingInfo {
     pub kv_dim: u32,
     /// Tokens of the vocabulary.
     pub vocab_size: u32,
-    /// First layer of the node.
-    pub first_layer: u32,
-    /// The layer behind the node's last.
-    pub end_layer: u32,
+    /// The layers that its file holds.
+    pub held: Range<u32>,
+    /// The layers that it is to have unless the master gives it others, if its user said so.
+    pub wish: Option<Range<u32>>,
     /// How it sends and wants activations.
     pub dtype: Dtype,
     /// Whether it is the master, where the ring begins and ends.
@@ -113,11 +95,6 @@ pub struct RingInfo {
 }
 
 impl RingInfo {
-    /// The node's layers.
-    pub fn layers(&self) -> Range<u32> {
-        self.first_layer..self.end_layer
-    }
-
     /// Whether `next` may follow this node in a ring.
     ///
     /// # Errors
@@ -140,34 +117,37 @@ impl RingInfo {
         if self.dtype != next.dtype {
             return Err(Refusal::Dtype { prev: self.dtype, next: next.dtype });
         }
-        let (have, want) = match next.is_master {
-            true => (self.end_layer, self.n_layers),
-            false => (self.end_layer, next.first_layer),
+        let (Some(own), Some(others)) = (&self.wish, &next.wish) else { return Ok(()) };
+        let fits = match next.is_master {
+            true => own.end == self.n_layers && others.start == 0,
+            false => own.end == others.start,
         };
-        match have == want && (!next.is_master || next.first_layer == 0) {
+        match fits {
             true => Ok(()),
-            false => Err(Refusal::Layers { prev: self.layers(), next: next.layers() }),
+            false => Err(Refusal::Layers { prev: own.clone(), next: others.clone() }),
         }
     }
 
-    fn parse(bytes: &[u8]) -> Result<RingInfo, Error> {
+    fn parse(bytes: &[u8]) -> Result<RingInfo, WireError> {
         Ok(RingInfo {
             model: u64_at(bytes, 0),
             dim: u32_at(bytes, 8),
             n_layers: u32_at(bytes, 12),
             kv_dim: u32_at(bytes, 16),
             vocab_size: u32_at(bytes, 20),
-            first_layer: u32_at(bytes, 24),
-            end_layer: u32_at(bytes, 28),
-            dtype: Dtype::from_code(bytes[32]).ok_or(Error::Field("dtype"))?,
-            is_master: bytes[33] & 1 == 1,
-            name: name_at(bytes, 40, bytes[34])?,
+            held: u32_at(bytes, 24)..u32_at(bytes, 28),
+            wish: Some(u32_at(bytes, 32)..u32_at(bytes, 36)).filter(|wish| !wish.is_empty()),
+            dtype: Dtype::from_code(bytes[40]).ok_or(WireError::Field("dtype"))?,
+            is_master: bytes[41] & 1 == 1,
+            name: name_at(bytes, 48, bytes[42])?,
         })
     }
 
     fn emit(&self, out: &mut Writer<'_>) {
         out.u64(self.model).u32(self.dim).u32(self.n_layers).u32(self.kv_dim);
-        out.u32(self.vocab_size).u32(self.first_layer).u32(self.end_layer);
+        let wish = self.wish.clone().unwrap_or(0..0);
+        out.u32(self.vocab_size).u32(self.held.start).u32(self.held.end);
+        out.u32(wish.start).u32(wish.end);
         out.u8(self.dtype as u8).u8(u8::from(self.is_master)).u8(self.name.len() as u8).zero(5);
         out.put(self.name.as_bytes()).zero(NAME_MAX - self.name.len());
     }
@@ -196,13 +176,13 @@ impl Hello {
     /// Reads a HELLO of this protocol version.
     ///
     /// # Errors
-    /// [`Error::Field`] `protocol` for another one: see [`Hello::stranger`].
-    pub fn parse(bytes: &[u8]) -> Result<Hello, Error> {
+    /// [`WireError::Field`] `protocol` for another one: see [`Hello::stranger`].
+    pub fn parse(bytes: &[u8]) -> Result<Hello, WireError> {
         if bytes.len() != HELLO_LEN {
-            return Err(Error::Truncated { need: HELLO_LEN, have: bytes.len() });
+            return Err(WireError::Truncated { need: HELLO_LEN, have: bytes.len() });
         }
         if u16_at(bytes, 0) != PROTOCOL {
-            return Err(Error::Field("protocol"));
+            return Err(WireError::Field("protocol"));
         }
         Ok(Hello {
             protocol: u16_at(bytes, 0),
@@ -210,7 +190,7 @@ impl Hello {
             instance: u64_at(bytes, 8),
             nonce: array(bytes, 16),
             resume: u64_at(bytes, 32),
-            node: RingInfo::parse(&bytes[40..112])?,
+            node: RingInfo::parse(&bytes[40..120])?,
             greeting: array(bytes, HELLO_SEEN),
         })
     }
@@ -257,12 +237,12 @@ impl Welcome {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(bytes: &[u8]) -> Result<Welcome, Error> {
+    pub fn parse(bytes: &[u8]) -> Result<Welcome, WireError> {
         if bytes.len() != WELCOME_LEN {
-            return Err(Error::Truncated { need: WELCOME_LEN, have: bytes.len() });
+            return Err(WireError::Truncated { need: WELCOME_LEN, have: bytes.len() });
         }
         if u16_at(bytes, 0) != PROTOCOL {
-            return Err(Error::Field("protocol"));
+            return Err(WireError::Field("protocol"));
         }
         Ok(Welcome {
             has_key: bytes[2] & 1 == 1,
@@ -270,7 +250,7 @@ impl Welcome {
             instance: u64_at(bytes, 8),
             hello_nonce: array(bytes, 16),
             nonce: array(bytes, 32),
-            node: RingInfo::parse(&bytes[48..120])?,
+            node: RingInfo::parse(&bytes[48..128])?,
             answer: array(bytes, WELCOME_SEEN),
             tag: array(bytes, WELCOME_TAGGED),
         })
@@ -302,9 +282,9 @@ impl Confirm {
     ///
     /// # Errors
     /// If it has not its length.
-    pub fn parse(bytes: &[u8]) -> Result<Confirm, Error> {
+    pub fn parse(bytes: &[u8]) -> Result<Confirm, WireError> {
         if bytes.len() != CONFIRM_LEN {
-            return Err(Error::Truncated { need: CONFIRM_LEN, have: bytes.len() });
+            return Err(WireError::Truncated { need: CONFIRM_LEN, have: bytes.len() });
         }
         Ok(Confirm {
             hello: array(bytes, 0),
@@ -316,141 +296,6 @@ impl Confirm {
     /// Writes all of it.
     pub fn emit(&self, out: &mut [u8; CONFIRM_LEN]) {
         Writer::new(out).put(&self.hello).put(&self.welcome_nonce).put(&self.tag);
-    }
-}
-
-/// A figure that models differ in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Width {
-    /// Width of the activations.
-    Dim = 0,
-    /// Number of layers.
-    Layers = 1,
-    /// Width of keys and of values.
-    Kv = 2,
-    /// Size of the vocabulary.
-    Vocab = 3,
-}
-
-impl Width {
-    fn name(self) -> &'static str {
-        match self {
-            Width::Dim => "dim",
-            Width::Layers => "n_layers",
-            Width::Kv => "kv_dim",
-            Width::Vocab => "vocab_size",
-        }
-    }
-}
-
-/// Why two nodes cannot be neighbours. `prev` opened the link, `next` listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// They speak different versions of the protocol.
-    Version {
-        /// The connector's.
-        prev: u16,
-        /// The listener's.
-        next: u16,
-    },
-    /// Only `next` has a key.
-    KeyNeeded,
-    /// Only `prev` has a key.
-    KeyUnwanted,
-    /// The keys differ.
-    KeyDiffers,
-    /// They hold parts of different models.
-    Model {
-        /// The connector's fingerprint.
-        prev: u64,
-        /// The listener's.
-        next: u64,
-    },
-    /// A dimension differs.
-    Dims {
-        /// Which one.
-        width: Width,
-        /// The connector's.
-        prev: u32,
-        /// The listener's.
-        next: u32,
-    },
-    /// They send activations in different types.
-    Dtype {
-        /// The connector's.
-        prev: Dtype,
-        /// The listener's.
-        next: Dtype,
-    },
-    /// Their layers leave a gap or overlap.
-    Layers {
-        /// The connector's.
-        prev: Range<u32>,
-        /// The listener's.
-        next: Range<u32>,
-    },
-    /// `next` has another previous node, which answers.
-    Busy {
-        /// Its name.
-        with: Name,
-    },
-    /// A later version's reason.
-    Other(u32),
-}
-
-impl Refusal {
-    /// The reason of a REFUSE whose first [`REFUSE_FIXED`] bytes these are.
-    fn parse(bytes: &[u8]) -> Result<Refusal, Error> {
-        let (a, b) = (u64_at(bytes, 24), u64_at(bytes, 32));
-        Ok(match u32_at(bytes, 16) {
-            1 => Refusal::Version { prev: a as u16, next: b as u16 },
-            2 => Refusal::KeyNeeded,
-            3 => Refusal::KeyUnwanted,
-            4 => Refusal::KeyDiffers,
-            5 => Refusal::Model { prev: a, next: b },
-            6 => Refusal::Dims { width: width(a >> 32)?, prev: a as u32, next: b as u32 },
-            7 => Refusal::Dtype { prev: dtype(a)?, next: dtype(b)? },
-            8 => Refusal::Layers { prev: range(a), next: range(b) },
-            9 => Refusal::Busy { with: Name::new() },
-            other => Refusal::Other(other),
-        })
-    }
-
-    /// Its number and figures.
-    fn figures(&self) -> (u32, u64, u64) {
-        let packed = |range: &Range<u32>| u64::from(range.end) << 32 | u64::from(range.start);
-        match self {
-            Refusal::Version { prev, next } => (1, u64::from(*prev), u64::from(*next)),
-            Refusal::KeyNeeded => (2, 0, 0),
-            Refusal::KeyUnwanted => (3, 0, 0),
-            Refusal::KeyDiffers => (4, 0, 0),
-            Refusal::Model { prev, next } => (5, *prev, *next),
-            Refusal::Dims { width, prev, next } => {
-                (6, (*width as u64) << 32 | u64::from(*prev), u64::from(*next))
-            }
-            Refusal::Dtype { prev, next } => (7, *prev as u64, *next as u64),
-            Refusal::Layers { prev, next } => (8, packed(prev), packed(next)),
-            Refusal::Busy { .. } => (9, 0, 0),
-            Refusal::Other(code) => (*code, 0, 0),
-        }
-    }
-
-    /// Whether nobody needs the key to know it.
-    pub fn is_keyless(&self) -> bool {
-        matches!(
-            self,
-            Refusal::Version { .. }
-                | Refusal::KeyNeeded
-                | Refusal::KeyUnwanted
-                | Refusal::KeyDiffers
-                | Refusal::Other(_)
-        )
-    }
-
-    /// The reason and what to do about it, where the two nodes are called so.
-    pub fn between<'a>(&'a self, prev: &'a str, next: &'a str) -> impl fmt::Display + 'a {
-        Between { refusal: self, prev, next }
     }
 }
 
@@ -472,9 +317,9 @@ impl Refuse {
     ///
     /// # Errors
     /// If it is too short, or the reason's figures make no sense.
-    pub fn parse(bytes: &[u8]) -> Result<Refuse, Error> {
+    pub fn parse(bytes: &[u8]) -> Result<Refuse, WireError> {
         if bytes.len() < REFUSE_FIXED {
-            return Err(Error::Truncated { need: REFUSE_FIXED, have: bytes.len() });
+            return Err(WireError::Truncated { need: REFUSE_FIXED, have: bytes.len() });
         }
         let mut refusal = Refusal::parse(bytes)?;
         let hello_nonce = array(bytes, 0);
@@ -500,99 +345,6 @@ impl Refuse {
         out.u8(self.name.len() as u8).u8(other.len() as u8).zero(6);
         out.put(self.name.as_bytes()).zero(NAME_MAX - self.name.len());
         out.put(other).zero(NAME_MAX - other.len()).put(&self.tag);
-    }
-}
-
-/// The name of `len` bytes in the [`NAME_MAX`] at `at`.
-fn name_at(bytes: &[u8], at: usize, len: u8) -> Result<Name, Error> {
-    let stored = bytes[at..at + NAME_MAX].get(..len.into()).ok_or(Error::Field("name"))?;
-    let stored = std::str::from_utf8(stored).map_err(|_| Error::Field("name"))?;
-    Ok(name(stored))
-}
-
-fn width(code: u64) -> Result<Width, Error> {
-    let all = [Width::Dim, Width::Layers, Width::Kv, Width::Vocab];
-    all.into_iter().find(|width| *width as u64 == code).ok_or(Error::Field("width"))
-}
-
-fn dtype(code: u64) -> Result<Dtype, Error> {
-    u8::try_from(code).ok().and_then(Dtype::from_code).ok_or(Error::Field("dtype"))
-}
-
-fn range(packed: u64) -> Range<u32> {
-    packed as u32..(packed >> 32) as u32
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.between("the previous node", "the next node").fmt(f)
-    }
-}
-
-struct Between<'a> {
-    refusal: &'a Refusal,
-    prev: &'a str,
-    next: &'a str,
-}
-
-impl fmt::Display for Between<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Between { refusal, prev, next } = self;
-        match refusal {
-            Refusal::Version { prev: a, next: b } => write!(
-                f,
-                "{prev} speaks protocol {a}, {next} protocol {b}; install the same release on both"
-            ),
-            Refusal::KeyNeeded => {
-                write!(f, "only {next} has a key; give all nodes the same --key")
-            }
-            Refusal::KeyUnwanted => {
-                write!(f, "only {prev} has a key; give all nodes the same --key")
-            }
-            Refusal::KeyDiffers => write!(f, "their keys differ; give all nodes the same --key"),
-            Refusal::Model { prev: a, next: b } => write!(
-                f,
-                "{prev} has model {a:016x}, {next} has {b:016x}; give all nodes the same model"
-            ),
-            Refusal::Dims { width, prev: a, next: b } => write!(
-                f,
-                "{} is {a} on {prev}, {b} on {next}; give all nodes the same model",
-                width.name()
-            ),
-            Refusal::Dtype { prev: a, next: b } => write!(
-                f,
-                "activations are {} on {prev}, {} on {next}; give all nodes the same --wire",
-                a.name(),
-                b.name()
-            ),
-            Refusal::Layers { prev: a, next: b } => write!(
-                f,
-                "layers {}..{} of {prev} and {}..{} of {next} {}; mend the ring file, or --split \
-                 and --end",
-                a.start,
-                a.end,
-                b.start,
-                b.end,
-                fault(a, b)
-            ),
-            Refusal::Busy { with } => {
-                let with = if with.is_empty() { "another one" } else { with };
-                write!(f, "the node before {next} is {with}, which answers; end that one first")
-            }
-            Refusal::Other(code) => write!(
-                f,
-                "for a reason of a later version, number {code}; install the same release on both"
-            ),
-        }
-    }
-}
-
-/// What is wrong with layers that should follow each other.
-fn fault(prev: &Range<u32>, next: &Range<u32>) -> &'static str {
-    match prev.end.cmp(&next.start) {
-        std::cmp::Ordering::Less => "leave a gap",
-        std::cmp::Ordering::Greater if next.start > 0 => "overlap",
-        _ => "do not cover the model",
     }
 }
 

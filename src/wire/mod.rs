@@ -14,8 +14,11 @@ pub mod datagram;
 mod fields;
 pub mod frame;
 pub mod hello;
+mod line;
+mod name;
 pub mod noise;
 pub mod piece;
+mod refusal;
 pub mod seal;
 
 use std::fmt;
@@ -57,7 +60,7 @@ impl Dtype {
 /// Why bytes were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Error {
+pub enum WireError {
     /// Fewer bytes than the part before them promises.
     Truncated {
         /// Bytes there would have to be.
@@ -80,19 +83,19 @@ pub enum Error {
     Seal,
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Truncated { need, have } => {
+            WireError::Truncated { need, have } => {
                 write!(f, "truncated: {have} bytes where {need} are needed")
             }
-            Error::Oversize { len } => write!(f, "oversize: {len} bytes"),
-            Error::Magic => write!(f, "not a datagram of this protocol"),
-            Error::Field(name) => write!(f, "{name} has no meaning"),
-            Error::Checksum => write!(f, "checksum does not match"),
-            Error::Seal => write!(f, "seal does not match"),
+            WireError::Oversize { len } => write!(f, "oversize: {len} bytes"),
+            WireError::Magic => write!(f, "not a datagram of this protocol"),
+            WireError::Field(name) => write!(f, "{name} has no meaning"),
+            WireError::Checksum => write!(f, "checksum does not match"),
+            WireError::Seal => write!(f, "seal does not match"),
         }
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for WireError {}

@@ -32,7 +32,7 @@ pub type Message = [u8; MESSAGE_LEN];
 /// What an end's ephemeral key is made from: unpredictable bytes, used for one exchange.
 pub type Ephemeral = [u8; 32];
 /// What both ends share after an exchange, and nobody else.
-pub type Shared = [u8; 64];
+pub type SharedSecret = [u8; 64];
 
 /// One end of an exchange.
 #[derive(Clone, Copy)]
@@ -74,7 +74,7 @@ impl End<'_> {
 
     /// The listener's message to who sent `greeting`, and what they share; `None` if that one has not
     /// the key.
-    pub fn answer(&self, greeting: &Message) -> Option<(Message, Shared)> {
+    pub fn answer(&self, greeting: &Message) -> Option<(Message, SharedSecret)> {
         let mut state = self.build(false).ok()?;
         state.read_message(greeting, &mut []).ok()?;
         let mut message = [0; MESSAGE_LEN];
@@ -84,14 +84,14 @@ impl End<'_> {
 
     /// What the connector shares with who sent `answer`; `None` if that one has not the key, or answers
     /// another greeting.
-    pub fn finish(&self, answer: &Message) -> Option<Shared> {
+    pub fn finish(&self, answer: &Message) -> Option<SharedSecret> {
         let (mut state, _) = self.begin().ok()?;
         state.read_message(answer, &mut []).ok()?;
         Some(shared(&mut state))
     }
 }
 
-fn shared(state: &mut HandshakeState) -> Shared {
+fn shared(state: &mut HandshakeState) -> SharedSecret {
     let (forward, back) = state.dangerously_get_raw_split();
     let mut shared = [0; 64];
     shared[..32].copy_from_slice(&forward);
@@ -287,7 +287,7 @@ mod tests {
         77, 72, 139, 218, 249, 223, 28, 110, 1, 36, 179, 239, 34, 120, 253, 44, 126, 179, 225, 19,
         181, 230, 167, 176, 121, 13, 11, 114, 168,
     ];
-    const SHARED: Shared = [
+    const SHARED: SharedSecret = [
         131, 55, 241, 44, 67, 94, 151, 88, 158, 231, 113, 20, 3, 178, 85, 210, 227, 48, 133, 73,
         203, 216, 123, 192, 188, 157, 48, 10, 250, 201, 186, 78, 102, 249, 146, 75, 204, 6, 125,
         225, 203, 234, 11, 233, 157, 46, 152, 68, 245, 226, 229, 51, 224, 19, 94, 226, 211, 66,

@@ -10,8 +10,8 @@
 //! The header's counter is the frame's number, and its chunk above that: pieces of one datagram that was
 //! sent twice fit each other.
 
-use super::Error;
-use super::datagram::{DATAGRAM_BYTES, HEADER_LEN, Header, Kind};
+use super::WireError;
+use super::datagram::{DATAGRAM_BYTES, DatagramHeader, DatagramKind, HEADER_LEN};
 use super::fields::u16_at;
 
 /// Most pieces of a datagram.
@@ -37,7 +37,12 @@ pub const fn longest(n: usize) -> usize {
 /// # Panics
 /// If there are fewer than 2 pieces or more than [`PIECES_MAX`], or the datagram is too short for them
 /// or too long for one.
-pub fn cut(of: &Header, datagram: &[u8], n: usize, out: &mut [u8; PIECES_BYTES]) -> (usize, usize) {
+pub fn cut(
+    of: &DatagramHeader,
+    datagram: &[u8],
+    n: usize,
+    out: &mut [u8; PIECES_BYTES],
+) -> (usize, usize) {
     assert!((2..=PIECES_MAX).contains(&n));
     assert!((HEADER_LEN..=DATAGRAM_BYTES).contains(&datagram.len()));
     let step = datagram.len().div_ceil(n);
@@ -49,7 +54,8 @@ pub fn cut(of: &Header, datagram: &[u8], n: usize, out: &mut [u8; PIECES_BYTES])
         payload[..2].copy_from_slice(&(datagram.len() as u16).to_le_bytes());
         (payload[2], payload[3]) = (index as u8, n as u8);
         payload[HEAD..].copy_from_slice(bytes);
-        Header::control(Kind::Piece, of.session, counter, payload.len()).emit_for(head, payload);
+        DatagramHeader::control(DatagramKind::Piece, of.session, counter, payload.len())
+            .emit_for(head, payload);
         end += HEADER_LEN + payload.len();
     }
     (PIECE_HEAD + step, end)
@@ -73,10 +79,10 @@ impl<'a> Piece<'a> {
     ///
     /// # Errors
     /// What makes no sense.
-    pub fn parse(payload: &'a [u8]) -> Result<Piece<'a>, Error> {
+    pub fn parse(payload: &'a [u8]) -> Result<Piece<'a>, WireError> {
         let have = payload.len();
         let (head, bytes) =
-            payload.split_at_checked(HEAD).ok_or(Error::Truncated { need: HEAD, have })?;
+            payload.split_at_checked(HEAD).ok_or(WireError::Truncated { need: HEAD, have })?;
         let piece = Piece {
             datagram_bytes: usize::from(u16_at(head, 0)),
             index: usize::from(head[2]),
@@ -84,17 +90,17 @@ impl<'a> Piece<'a> {
             bytes,
         };
         if !(HEADER_LEN..=DATAGRAM_BYTES).contains(&piece.datagram_bytes) {
-            return Err(Error::Field("datagram_bytes"));
+            return Err(WireError::Field("datagram_bytes"));
         }
         if !(2..=PIECES_MAX).contains(&piece.n) {
-            return Err(Error::Field("n_pieces"));
+            return Err(WireError::Field("n_pieces"));
         }
         if piece.index >= piece.n {
-            return Err(Error::Field("piece"));
+            return Err(WireError::Field("piece"));
         }
         let need = piece.place().len();
         if bytes.len() != need || need == 0 {
-            return Err(Error::Truncated { need, have: bytes.len() });
+            return Err(WireError::Truncated { need, have: bytes.len() });
         }
         Ok(piece)
     }
@@ -112,8 +118,14 @@ mod tests {
     use super::*;
     use crate::wire::datagram::{Datagram, split};
 
-    const OF: Header =
-        Header { kind: Kind::Data, session: 5, seq: 7, chunk: 3, n_chunks: 9, frame_bytes: 12_000 };
+    const OF: DatagramHeader = DatagramHeader {
+        kind: DatagramKind::Data,
+        session: 5,
+        seq: 7,
+        chunk: 3,
+        n_chunks: 9,
+        frame_bytes: 12_000,
+    };
 
     #[test]
     fn pieces_cover_a_datagram() {
@@ -129,8 +141,8 @@ mod tests {
                 assert!(split(&mut out[..all]).eq(pieces.iter().map(|piece| &piece[..])));
                 for piece in &pieces {
                     let piece = Datagram::new_checked(&piece[..]).unwrap();
-                    let header = Header::parse(&piece).unwrap();
-                    assert_eq!((header.kind, header.session), (Kind::Piece, 5));
+                    let header = DatagramHeader::parse(&piece).unwrap();
+                    assert_eq!((header.kind, header.session), (DatagramKind::Piece, 5));
                     assert_eq!(header.counter(), 3 << 32 | 7);
                     let piece = Piece::parse(piece.payload()).unwrap();
                     assert_eq!((piece.datagram_bytes, piece.n), (bytes, n));
@@ -161,12 +173,12 @@ mod tests {
             Piece::parse(&payload).map(|piece| piece.index)
         };
         assert_eq!(parse([100, 0, 1, 2], 50), Ok(1));
-        assert_eq!(parse([100, 0, 1, 2], 51), Err(Error::Truncated { need: 50, have: 51 }));
-        assert_eq!(parse([100, 0, 2, 2], 50), Err(Error::Field("piece")));
-        assert_eq!(parse([100, 0, 0, 1], 100), Err(Error::Field("n_pieces")));
-        assert_eq!(parse([100, 0, 0, 5], 20), Err(Error::Field("n_pieces")));
-        assert_eq!(parse([31, 0, 0, 2], 16), Err(Error::Field("datagram_bytes")));
-        assert_eq!(parse([0, 6, 0, 2], 768), Err(Error::Field("datagram_bytes")));
-        assert_eq!(Piece::parse(&[1, 2, 3]), Err(Error::Truncated { need: 4, have: 3 }));
+        assert_eq!(parse([100, 0, 1, 2], 51), Err(WireError::Truncated { need: 50, have: 51 }));
+        assert_eq!(parse([100, 0, 2, 2], 50), Err(WireError::Field("piece")));
+        assert_eq!(parse([100, 0, 0, 1], 100), Err(WireError::Field("n_pieces")));
+        assert_eq!(parse([100, 0, 0, 5], 20), Err(WireError::Field("n_pieces")));
+        assert_eq!(parse([31, 0, 0, 2], 16), Err(WireError::Field("datagram_bytes")));
+        assert_eq!(parse([0, 6, 0, 2], 768), Err(WireError::Field("datagram_bytes")));
+        assert_eq!(Piece::parse(&[1, 2, 3]), Err(WireError::Truncated { need: 4, have: 3 }));
     }
 }

@@ -14,10 +14,10 @@ use chacha20poly1305::{ChaCha20Poly1305, Tag as AeadTag};
 use hkdf::Hkdf;
 use sha2::Sha256;
 
-use super::Error;
-use super::datagram::{Header, Kind, TAG_BYTES};
+use super::WireError;
+use super::datagram::{DatagramHeader, DatagramKind, TAG_BYTES};
 use super::hello::Tag;
-use super::noise::{End, Ephemeral, Shared};
+use super::noise::{End, Ephemeral, SharedSecret};
 
 /// The secret that all nodes of a ring share.
 #[derive(Clone)]
@@ -81,16 +81,22 @@ impl Generation {
         }
     }
 
-    fn cipher(&self, kind: Kind) -> &ChaCha20Poly1305 {
+    fn cipher(&self, kind: DatagramKind) -> &ChaCha20Poly1305 {
         match kind {
-            Kind::Data => &self.data,
+            DatagramKind::Data => &self.data,
             kind if kind.is_forward() => &self.forward,
             _ => &self.back,
         }
     }
 
     /// Decrypts `payload` in place; one that was sealed otherwise stays as it is.
-    fn open(&self, header: &Header, bytes: &[u8], payload: &mut [u8], tag: &AeadTag) -> bool {
+    fn open(
+        &self,
+        header: &DatagramHeader,
+        bytes: &[u8],
+        payload: &mut [u8],
+        tag: &AeadTag,
+    ) -> bool {
         let nonce = nonce(header).into();
         let cipher = self.cipher(header.kind);
         cipher.decrypt_inout_detached(&nonce, &bytes[..28], payload.into(), tag).is_ok()
@@ -99,7 +105,7 @@ impl Generation {
 
 impl SessionKeys {
     /// The keys of the session for which this was exchanged.
-    pub fn new(shared: &Shared) -> SessionKeys {
+    pub fn new(shared: &SharedSecret) -> SessionKeys {
         let kdf = Hkdf::<Sha256>::new(None, shared);
         let mut chain = expand(&kdf, "LEAP generations");
         SessionKeys {
@@ -131,7 +137,7 @@ impl SessionKeys {
     ///
     /// # Panics
     /// If `payload` is shorter than a seal.
-    pub fn seal(&self, header: &Header, bytes: &[u8], payload: &mut [u8]) {
+    pub fn seal(&self, header: &DatagramHeader, bytes: &[u8], payload: &mut [u8]) {
         let plain_bytes = payload.len() - TAG_BYTES;
         let (plain, seal) = payload.split_at_mut(plain_bytes);
         let sealed = self.now.cipher(header.kind).encrypt_inout_detached(
@@ -147,16 +153,16 @@ impl SessionKeys {
     /// generation.
     ///
     /// # Errors
-    /// [`Error::Seal`] if it was sealed otherwise; the payload is to be dropped then.
+    /// [`WireError::Seal`] if it was sealed otherwise; the payload is to be dropped then.
     pub fn open(
         &mut self,
-        header: &Header,
+        header: &DatagramHeader,
         bytes: &[u8],
         payload: &mut [u8],
-    ) -> Result<usize, Error> {
-        let plain_bytes = payload.len().checked_sub(TAG_BYTES).ok_or(Error::Seal)?;
+    ) -> Result<usize, WireError> {
+        let plain_bytes = payload.len().checked_sub(TAG_BYTES).ok_or(WireError::Seal)?;
         let (plain, seal) = payload.split_at_mut(plain_bytes);
-        let tag = AeadTag::try_from(&*seal).map_err(|_| Error::Seal)?;
+        let tag = AeadTag::try_from(&*seal).map_err(|_| WireError::Seal)?;
         let mut opens = |generation: &Generation| generation.open(header, bytes, plain, &tag);
         if opens(&self.now) {
             self.is_followed = true;
@@ -164,7 +170,7 @@ impl SessionKeys {
             self.advance();
             self.is_followed = true;
         } else if !self.before.as_ref().is_some_and(opens) {
-            return Err(Error::Seal);
+            return Err(WireError::Seal);
         }
         Ok(plain_bytes)
     }
@@ -229,7 +235,7 @@ fn expand<const N: usize>(kdf: &Hkdf<Sha256>, label: &str) -> [u8; N] {
     out
 }
 
-fn nonce(header: &Header) -> [u8; 12] {
+fn nonce(header: &DatagramHeader) -> [u8; 12] {
     let mut nonce = [0; 12];
     nonce[0] = header.kind as u8;
     nonce[2..4].copy_from_slice(&header.chunk.to_le_bytes());
@@ -242,8 +248,9 @@ mod tests {
     use super::*;
     use crate::wire::datagram::HEADER_LEN;
 
-    fn header(kind: Kind, seq: u32, chunk: u16) -> (Header, [u8; HEADER_LEN]) {
-        let header = Header { kind, session: 1, seq, chunk, n_chunks: 3, frame_bytes: 3000 };
+    fn header(kind: DatagramKind, seq: u32, chunk: u16) -> (DatagramHeader, [u8; HEADER_LEN]) {
+        let header =
+            DatagramHeader { kind, session: 1, seq, chunk, n_chunks: 3, frame_bytes: 3000 };
         let mut bytes = [0; HEADER_LEN];
         header.emit_for(&mut bytes, &[]);
         (header, bytes)
@@ -255,7 +262,9 @@ mod tests {
 
     #[test]
     fn what_was_sealed_opens_again() {
-        for (len, kind) in [(16, Kind::Ping), (17, Kind::Ack), (1400, Kind::Data)] {
+        for (len, kind) in
+            [(16, DatagramKind::Ping), (17, DatagramKind::Ack), (1400, DatagramKind::Data)]
+        {
             let (header, bytes) = header(kind, 5, 2);
             let mut payload = vec![7; len];
             keys(1).seal(&header, &bytes, &mut payload);
@@ -267,7 +276,7 @@ mod tests {
     /// As another implementation seals it, whatever instructions the cipher runs on here.
     #[test]
     fn a_sealed_payload_has_these_bytes() {
-        let (header, bytes) = header(Kind::Data, 5, 2);
+        let (header, bytes) = header(DatagramKind::Data, 5, 2);
         let mut payload = vec![7; 1400];
         keys(1).seal(&header, &bytes, &mut payload);
         assert_eq!(payload[..8], [78, 180, 143, 110, 196, 53, 58, 33]);
@@ -277,17 +286,18 @@ mod tests {
 
     #[test]
     fn other_keys_headers_and_payloads_do_not_open() {
-        let (head, bytes) = header(Kind::Data, 5, 2);
+        let (head, bytes) = header(DatagramKind::Data, 5, 2);
         let mut sealed = [7; 40];
         keys(1).seal(&head, &bytes, &mut sealed);
-        let opens = |mut keys: SessionKeys, (head, bytes): (Header, [u8; 32]), sealed: &[u8]| {
-            keys.open(&head, &bytes, &mut sealed.to_vec()).is_ok()
-        };
+        let opens =
+            |mut keys: SessionKeys, (head, bytes): (DatagramHeader, [u8; 32]), sealed: &[u8]| {
+                keys.open(&head, &bytes, &mut sealed.to_vec()).is_ok()
+            };
         assert!(opens(keys(1), (head, bytes), &sealed));
         assert!(!opens(keys(2), (head, bytes), &sealed));
-        assert!(!opens(keys(1), header(Kind::Data, 6, 2), &sealed));
-        assert!(!opens(keys(1), header(Kind::Data, 5, 1), &sealed));
-        assert!(!opens(keys(1), header(Kind::Ping, 5, 2), &sealed));
+        assert!(!opens(keys(1), header(DatagramKind::Data, 6, 2), &sealed));
+        assert!(!opens(keys(1), header(DatagramKind::Data, 5, 1), &sealed));
+        assert!(!opens(keys(1), header(DatagramKind::Ping, 5, 2), &sealed));
         for bit in 0..sealed.len() * 8 {
             let mut damaged = sealed;
             damaged[bit / 8] ^= 1 << (bit % 8);
@@ -300,7 +310,7 @@ mod tests {
 
     #[test]
     fn keys_change_by_generation_and_the_listener_follows() {
-        let (head, bytes) = header(Kind::Data, 5, 2);
+        let (head, bytes) = header(DatagramKind::Data, 5, 2);
         let sealed = |keys: &SessionKeys| {
             let mut sealed = [7; 40];
             keys.seal(&head, &bytes, &mut sealed);
@@ -337,7 +347,8 @@ mod tests {
     #[test]
     fn nonces_tell_every_datagram_of_a_session_apart() {
         let mut seen = std::collections::HashSet::new();
-        for kind in [Kind::Data, Kind::Ping, Kind::Pong, Kind::Ack] {
+        for kind in [DatagramKind::Data, DatagramKind::Ping, DatagramKind::Pong, DatagramKind::Ack]
+        {
             for seq in [0, 1, 255, 256, u32::MAX] {
                 for chunk in [0, 1, 91, 256, u16::MAX] {
                     assert!(seen.insert(nonce(&header(kind, seq, chunk).0)));

@@ -6,7 +6,9 @@
 //!   cortex-a53`, when this machine cannot run it by itself. `scripts/run-aarch64.sh` sets it.
 //! - `LEAP_TEST_QUICK=1`: emulation is slow, so tests with many cases take a sample of them.
 
+pub(crate) mod distant;
 pub(crate) mod folder;
+pub(crate) mod jobs;
 pub(crate) mod models;
 pub(crate) mod ran;
 pub(crate) mod rings;

@@ -36,7 +36,7 @@ mod reference {
     use std::fs;
     use std::ops::ControlFlow;
 
-    use leap::export::{Options, Plan};
+    use leap::export::{ExportOptions, ExportPlan};
     use leap::format::model::Weights;
     use serde_json::Value;
 
@@ -51,12 +51,12 @@ mod reference {
     pub(crate) fn export(checkpoint: &str, weights: Weights) -> Arc<Model> {
         let folder = Folder::new();
         let path = folder.join("model.bin");
-        let options = Options { weights, ctx: None, verify: true };
+        let options = ExportOptions { weights, ctx: None, verify: true };
         let source = package("tests/golden").join(checkpoint);
         let gguf = source.join("model.gguf");
         let plan = match gguf.exists() {
-            true => Plan::open_gguf(&gguf, &options),
-            false => Plan::open(&source, &options),
+            true => ExportPlan::open_gguf(&gguf, &options),
+            false => ExportPlan::open(&source, &options),
         };
         let plan = plan.unwrap();
         plan.write(&path, |_| ControlFlow::Continue(())).unwrap();

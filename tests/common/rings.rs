@@ -3,17 +3,18 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use leap::engine::ring::{Limits, RingOptions, run_worker};
-use leap::engine::{Engine, Options};
-use leap::internals::model::{KvType, Model, Share};
+use leap::engine::ring::{Limits, RingOptions};
+use leap::engine::{Cache, Engine, Huge, Listener, Options, WeightsPlace};
+use leap::internals::model::{Model, Precision, Share};
 use leap::internals::transport::Endpoint;
 use leap::internals::transport::link::LinkConfig;
-use leap::internals::transport::options::{Options as LinkOptions, Place};
+use leap::internals::transport::options::CarrierOptions;
+use leap::internals::transport::place::HostPort;
 use leap::internals::transport::tcp::Tcp;
 use leap::internals::transport::udp::Udp;
 use leap::internals::wire::Dtype;
@@ -32,17 +33,48 @@ pub(crate) struct Recipe {
     pub(crate) batch: usize,
     pub(crate) n_streams: usize,
     pub(crate) max_logits: usize,
+    /// Folder of a cache file for each node; without one nothing is packed.
+    pub(crate) cache: Option<PathBuf>,
+    /// A node that has another file than the model's: which, and what.
+    pub(crate) own_file: Option<(usize, PathBuf)>,
 }
 
 /// The workers of a ring; dropping them ends them.
 pub(crate) struct Workers {
-    is_wanted: Arc<AtomicBool>,
+    is_interrupted: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    told: Told,
+}
+
+/// What the workers' users were told: by whom, and the notice as it is debugged.
+type Told = Arc<Mutex<Vec<(usize, String)>>>;
+
+/// A worker, and where it writes down what it tells.
+pub(crate) struct Telling {
+    pub(crate) index: usize,
+    told: Told,
+}
+
+impl Telling {
+    fn tell(&self, what: String) {
+        self.told.lock().unwrap().push((self.index, what));
+    }
+}
+
+impl Workers {
+    /// What the worker at `index` of the ring told since this was asked last.
+    pub(crate) fn told(&self, index: usize) -> Vec<String> {
+        let mut told = self.told.lock().unwrap();
+        let (own, others) = told.drain(..).partition(|(by, _)| *by == index);
+        *told = others;
+        let own: Vec<(usize, String)> = own;
+        own.into_iter().map(|(_, what)| what).collect()
+    }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.is_wanted.store(false, Ordering::Relaxed);
+        self.is_interrupted.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             thread.join().unwrap();
         }
@@ -56,7 +88,7 @@ impl Recipe {
             batch: Some(self.batch),
             n_streams: Some(self.n_streams),
             max_logits: Some(self.max_logits),
-            kv: Some(KvType::F16),
+            kv: Some(Precision::F16),
             threads: Some(1),
             ..Options::default()
         }
@@ -69,66 +101,91 @@ impl Recipe {
 
     /// The master of a ring of threads.
     pub(crate) fn ring(&self) -> (Engine, Workers) {
+        self.ring_of(work)
+    }
+
+    /// The same, of workers that do `work`.
+    pub(crate) fn ring_of(&self, work: Work) -> (Engine, Workers) {
         let n_layers = Model::open(&self.model).unwrap().header().n_layers;
         let starts = [0].into_iter().chain(self.cuts.iter().copied());
         let layers: Vec<Range<usize>> = starts
             .zip(self.cuts.iter().copied().chain([n_layers]))
             .map(|(start, end)| start..end)
             .collect();
-        let shares: Vec<Model> = layers.iter().map(|layers| self.share(layers)).collect();
+        let shares: Vec<Model> =
+            layers.iter().enumerate().map(|(index, layers)| self.share(index, layers)).collect();
         let mut endpoints: Vec<Box<dyn Endpoint>> =
             shares.iter().enumerate().map(|(index, share)| self.endpoint(index, share)).collect();
         let addresses: Vec<_> = endpoints.iter().map(|e| e.local_address()).collect();
         for (index, endpoint) in endpoints.iter_mut().enumerate() {
             endpoint.set_next(addresses[(index + 1) % addresses.len()]);
         }
-        let is_wanted = Arc::new(AtomicBool::new(true));
+        let is_interrupted = Arc::new(AtomicBool::new(false));
+        let told = Told::default();
         let mut nodes = shares.into_iter().zip(endpoints);
         let (share, endpoint) = nodes.next().unwrap();
         let threads = nodes
             .enumerate()
             .map(|(index, (share, endpoint))| {
-                let is_wanted = Arc::clone(&is_wanted);
-                std::thread::spawn(move || work(index + 1, share, endpoint, &is_wanted))
+                let is_interrupted = Arc::clone(&is_interrupted);
+                let told = Telling { index: index + 1, told: Arc::clone(&told) };
+                let place = self.place(index + 1);
+                std::thread::spawn(move || work(told, (share, place), endpoint, &is_interrupted))
             })
             .collect();
         let mut engine = Engine::new(Arc::new(share), &self.options()).unwrap();
-        let options = RingOptions {
+        engine.prepare(&self.place(0), Listener::NONE).unwrap();
+        engine.join(endpoint, self.ring_options()).unwrap();
+        (engine, Workers { is_interrupted, threads, told })
+    }
+
+    /// Where the node at `index` keeps its weights.
+    pub(crate) fn place(&self, index: usize) -> WeightsPlace {
+        let file = |folder: &PathBuf| Cache::At(folder.join(format!("{index}.leapw")));
+        let cache = self.cache.as_ref().map_or(Cache::Off, file);
+        WeightsPlace { model: None, cache, huge: Huge::Off }
+    }
+
+    /// How the master takes part.
+    pub(crate) fn ring_options(&self) -> RingOptions {
+        RingOptions {
             name: "node0".to_owned(),
-            n_nodes: layers.len(),
+            n_nodes: self.cuts.len() + 1,
             members: Vec::new(),
             wire: self.wire,
             timeout: Some(Duration::from_secs(60)),
             epoch: 7,
-            is_wanted: || true,
+            is_interrupted: || false,
             tell: Box::new(|_, _| {}),
-        };
-        engine.join(endpoint, options).unwrap();
-        (engine, Workers { is_wanted, threads })
+        }
     }
 
-    fn share(&self, layers: &Range<usize>) -> Model {
+    pub(crate) fn share(&self, index: usize, layers: &Range<usize>) -> Model {
         let share = Share { layers: layers.clone(), has_ends: layers.start == 0 };
-        Model::open(&self.model).unwrap().with_share(share).unwrap()
+        let file = match &self.own_file {
+            Some((own, file)) if *own == index => file,
+            _ => &self.model,
+        };
+        Model::open_part(file).unwrap().with_share(share).unwrap()
     }
 
-    fn endpoint(&self, index: usize, share: &Model) -> Box<dyn Endpoint> {
+    pub(crate) fn endpoint(&self, index: usize, share: &Model) -> Box<dyn Endpoint> {
         let header = share.header();
         let node = RingInfo {
-            model: share.fingerprint(),
+            model: share.fingerprint().unwrap(),
             dim: header.dim as u32,
             n_layers: header.n_layers as u32,
             kv_dim: header.kv_dim() as u32,
             vocab_size: header.vocab_size as u32,
-            first_layer: share.share().layers.start as u32,
-            end_layer: share.share().layers.end as u32,
+            held: 0..header.n_layers as u32,
+            wish: Some(share.share().layers.start as u32..share.share().layers.end as u32),
             dtype: self.wire,
             is_master: index == 0,
             name: hello::name(&format!("node{index}")),
         };
         let key = self.has_key.then(|| Key::new([5; 32]));
         let config = LinkConfig::new(node, key, [index as u8 + 1; 32]);
-        let options = LinkOptions::new(config, Place::new("127.0.0.1", 0), None);
+        let options = CarrierOptions::new(config, HostPort::new("127.0.0.1", 0), None);
         match self.is_tcp {
             true => Box::new(Tcp::open(options).unwrap()),
             false => Box::new(Udp::open(options).unwrap()),
@@ -136,13 +193,26 @@ impl Recipe {
     }
 }
 
-fn work(index: usize, share: Model, endpoint: Box<dyn Endpoint>, is_wanted: &AtomicBool) {
+/// What a worker does: who it is and whom it tells, its share and where its weights are kept, its links,
+/// and whether it is to end.
+pub(crate) type Work = fn(Telling, (Model, WeightsPlace), Box<dyn Endpoint>, &AtomicBool);
+
+/// The most that workers keep.
+pub(crate) const LIMITS: Limits = Limits { ctx_len: 256, n_streams: 4, max_batch: 64 };
+
+/// Runs layers on this machine's CPUs.
+pub(crate) fn work(
+    telling: Telling,
+    (share, place): (Model, WeightsPlace),
+    endpoint: Box<dyn Endpoint>,
+    is_interrupted: &AtomicBool,
+) {
     let options =
         Options { ctx_len: Some(1), batch: Some(1), threads: Some(1), ..Options::default() };
     let mut engine = Engine::new(Arc::new(share), &options).unwrap();
-    let limits = Limits { ctx_len: 256, n_streams: 4, max_batch: 64 };
-    let is_wanted = || is_wanted.load(Ordering::Relaxed);
-    let name = format!("node{index}");
-    let transformer = engine.transformer_mut();
-    run_worker(transformer, endpoint, &name, limits, &is_wanted, &mut |_| {}).unwrap();
+    engine.prepare(&place, Listener::NONE).unwrap();
+    let is_interrupted = || is_interrupted.load(Ordering::Relaxed);
+    let name = format!("node{}", telling.index);
+    let mut tell = |notice: &_| telling.tell(format!("{notice:?}"));
+    engine.work(endpoint, (&name, LIMITS), &place, &is_interrupted, &mut tell).unwrap();
 }

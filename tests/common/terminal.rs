@@ -34,9 +34,11 @@ impl Terminal {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let stdio = || pty.slave.try_clone().unwrap();
-        // Gives the terminal to a session of its own, so that Ctrl-C there is a signal.
-        let mut on_terminal = Command::new("setsid");
-        on_terminal.arg("--ctty").arg(command.get_program()).args(command.get_args());
+        // Gives the terminal to a session of its own, so that Ctrl-C there is a signal, and signals
+        // their usual meaning, whatever runs the tests (`nohup` ignores one).
+        let mut on_terminal = Command::new("env");
+        on_terminal.args(["--default-signal", "setsid", "--ctty"]).arg(command.get_program());
+        on_terminal.args(command.get_args());
         on_terminal.env("TERM", "xterm");
         for (name, value) in command.get_envs() {
             match value {

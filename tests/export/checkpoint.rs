@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use leap::export::{Error, Options, Plan};
+use leap::export::{ExportError, ExportOptions, ExportPlan};
 use leap::format::model::Weights;
 use serde_json::{Value, json};
 
@@ -321,21 +321,21 @@ fn tensors(dtype: &'static str, dims: Dims, names: Names) -> BTreeMap<String, St
 }
 
 /// Version 1, or version 2 or 3 with groups of 64.
-pub(crate) fn options(version: i32) -> Options {
+pub(crate) fn options(version: i32) -> ExportOptions {
     let weights = match version {
         1 => Weights::F32,
         2 => Weights::Q8 { group: 64 },
         _ => Weights::Q4 { group: 64, int8_embedding: true },
     };
-    Options { weights, ctx: None, verify: true }
+    ExportOptions { weights, ctx: None, verify: true }
 }
 
 /// Exports `folder` and returns the file's bytes. Whatever comes of it, nothing else may be
 /// left where the file was to be.
-pub(crate) fn export(folder: &Folder, options: &Options) -> Result<Vec<u8>, Error> {
+pub(crate) fn export(folder: &Folder, options: &ExportOptions) -> Result<Vec<u8>, ExportError> {
     let out = Folder::new();
     let path = out.join("model.bin");
-    let result = Plan::open(folder.path(), options)
+    let result = ExportPlan::open(folder.path(), options)
         .and_then(|plan| plan.write(&path, |_| ControlFlow::Continue(())));
     match result {
         Ok(len) => {

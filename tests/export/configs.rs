@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use leap::export::{Options, Plan, Vocabulary};
+use leap::export::{ExportOptions, ExportPlan, Vocabulary};
 use leap::format::ChatTemplate;
 use leap::format::model::{Architecture, Header, RopeScaling, Weights};
 use serde_json::{Value, json};
@@ -14,11 +14,11 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-fn plan(checkpoint: &Checkpoint) -> Plan {
+fn plan(checkpoint: &Checkpoint) -> ExportPlan {
     let folder = Folder::new();
     checkpoint.write(&folder);
     // The files are mapped by now and may lose their names.
-    Plan::open(folder.path(), &options(2)).unwrap()
+    ExportPlan::open(folder.path(), &options(2)).unwrap()
 }
 
 /// The header of a Hugging Face checkpoint with some fields changed.
@@ -32,7 +32,7 @@ fn header(changes: Value) -> Header {
 
 #[test]
 fn llama3_folder_with_shards() {
-    let plan = Plan::open(&golden("llama3-tiny"), &options(2)).unwrap();
+    let plan = ExportPlan::open(&golden("llama3-tiny"), &options(2)).unwrap();
     let wanted = Header {
         weights: Weights::Q8 { group: 32 },
         dim: 128,
@@ -60,7 +60,7 @@ fn llama3_folder_with_shards() {
         tokenizer_hash: 0,
         has_extension: true,
         packed: None,
-        part: None,
+        share: None,
     };
     assert_eq!(*plan.header(), wanted);
     assert!(plan.notes()[0].starts_with("group size is 32"), "{:?}", plan.notes());
@@ -68,7 +68,7 @@ fn llama3_folder_with_shards() {
 
 #[test]
 fn mistral_folder() {
-    let plan = Plan::open(&golden("mistral-tiny"), &options(1)).unwrap();
+    let plan = ExportPlan::open(&golden("mistral-tiny"), &options(1)).unwrap();
     let header = plan.header();
     assert_eq!(header.architecture, Architecture::Mistral);
     assert_eq!(header.sliding_window, Some(48));
@@ -79,7 +79,7 @@ fn mistral_folder() {
 
 #[test]
 fn meta_folder() {
-    let plan = Plan::open(&golden("llama2-meta-tiny"), &options(2)).unwrap();
+    let plan = ExportPlan::open(&golden("llama2-meta-tiny"), &options(2)).unwrap();
     let header = plan.header();
     assert_eq!((header.vocab_size, header.ffn_dim, header.head_dim), (1500, 256, 24));
     assert_eq!((header.n_kv_heads, header.max_seq_len), (4, 4096));
@@ -118,7 +118,7 @@ fn llama_3_2_of_meta_is_told_by_its_widths() {
     };
     let mut checkpoint = Checkpoint::meta("BF16", dims);
     checkpoint.set("params.json", "use_scaled_rope", json!(true));
-    let factor = |plan: &Plan| match plan.header().rope_scaling {
+    let factor = |plan: &ExportPlan| match plan.header().rope_scaling {
         Some(RopeScaling::Llama3 { factor, .. }) => factor,
         ref other => panic!("{other:?}"),
     };
@@ -169,7 +169,7 @@ fn folder_with_both_configurations_is_read_by_the_weights_it_has() {
     let folder = Folder::new();
     checkpoint.write(&folder);
     Checkpoint::hugging_face("BF16", SMALL).write(&folder);
-    let plan = Plan::open(folder.path(), &options(2)).unwrap();
+    let plan = ExportPlan::open(folder.path(), &options(2)).unwrap();
     assert_eq!(plan.header().max_seq_len, 512);
 }
 
@@ -208,7 +208,7 @@ fn explicit_null_is_a_missing_field() {
         config[field] = Value::Null;
     }
     fs::write(folder.join("config.json"), config.to_string()).unwrap();
-    let plan = Plan::open(folder.path(), &options(1)).unwrap();
+    let plan = ExportPlan::open(folder.path(), &options(1)).unwrap();
     assert_eq!((plan.header().bos, plan.header().sliding_window), (None, None));
 }
 
@@ -269,10 +269,10 @@ fn buffers_that_can_be_computed_are_left_out() {
 fn context_can_be_chosen() {
     let folder = Folder::new();
     Checkpoint::hugging_face("F16", SMALL).write(&folder);
-    let chosen = Options { ctx: Some(100), ..options(2) };
-    assert_eq!(Plan::open(folder.path(), &chosen).unwrap().header().max_seq_len, 100);
-    let absurd = Options { ctx: Some(usize::MAX), ..options(2) };
-    assert!(Plan::open(folder.path(), &absurd).is_err());
+    let chosen = ExportOptions { ctx: Some(100), ..options(2) };
+    assert_eq!(ExportPlan::open(folder.path(), &chosen).unwrap().header().max_seq_len, 100);
+    let absurd = ExportOptions { ctx: Some(usize::MAX), ..options(2) };
+    assert!(ExportPlan::open(folder.path(), &absurd).is_err());
 }
 
 #[test]

@@ -23,9 +23,9 @@ fn fixture(name: &str) -> PathBuf {
 
 /// Exports a fixture to `folder` and returns the file's path.
 fn export(name: &str, weights: Weights, folder: &Folder) -> PathBuf {
-    let options = export::Options { weights, ctx: None, verify: true };
+    let options = export::ExportOptions { weights, ctx: None, verify: true };
     let path = folder.join(&format!("{name}-{}.bin", weights.version()));
-    let plan = export::Plan::open(&fixture(name), &options).unwrap();
+    let plan = export::ExportPlan::open(&fixture(name), &options).unwrap();
     plan.write(&path, |_| std::ops::ControlFlow::Continue(())).unwrap();
     path
 }
@@ -54,7 +54,7 @@ fn no_tensor_is_further_off_than_with_plain_ranges() {
                 file[tensor.offset as usize..][..tensor.bytes as usize].to_vec()
             };
             let (plain, coded) = (bytes(&plain, &plain_tensor), bytes(&coded, &tensor));
-            if header.weights.encoding(tensor.id.kind) != Encoding::Bcml1 {
+            if header.encoding(tensor.id.kind) != Encoding::Bcml1 {
                 assert_eq!(plain, coded, "{}", tensor.id);
                 continue;
             }
@@ -111,7 +111,7 @@ fn decoded(path: &Path, folder: &Folder) -> PathBuf {
     for tensor in header.tensors() {
         let bytes = &file[tensor.offset as usize..][..tensor.bytes as usize];
         let mut w = vec![0.0; tensor.rows * tensor.cols];
-        match header.weights.encoding(tensor.id.kind) {
+        match header.encoding(tensor.id.kind) {
             Encoding::F32 => w = bytemuck::pod_collect_to_vec(bytes),
             Encoding::Q8 { group } => {
                 let (q, scales) = bytes.split_at(w.len());

@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use leap::export::{Blame, Error, Plan};
+use leap::export::{Blame, ExportError, ExportPlan};
 use leap::format::model::{HEADER_LEN, Header, TensorKind, Weights};
 
 use crate::checkpoint::{Checkpoint, Dims, Folder, HUGGING_FACE, SMALL, Stored, export, options};
@@ -183,10 +183,10 @@ fn interleaved(bytes: &[u8], heads: usize, head_dim: usize) -> Vec<u8> {
 }
 
 /// Exports the file at `path`; nothing but the output may be left where it was to be.
-fn export_file(path: &Path, version: i32, keeps: bool) -> Result<Vec<u8>, Error> {
+fn export_file(path: &Path, version: i32, keeps: bool) -> Result<Vec<u8>, ExportError> {
     let out = Folder::new();
     let model = out.join("model.bin");
-    let result = Plan::open_gguf(path, &options(version)).and_then(|mut plan| {
+    let result = ExportPlan::open_gguf(path, &options(version)).and_then(|mut plan| {
         if keeps {
             plan.keep_groups()?;
         }
@@ -196,7 +196,7 @@ fn export_file(path: &Path, version: i32, keeps: bool) -> Result<Vec<u8>, Error>
     result.map(|_| fs::read(&model).unwrap())
 }
 
-fn export_bytes(bytes: &[u8], version: i32) -> Result<Vec<u8>, Error> {
+fn export_bytes(bytes: &[u8], version: i32) -> Result<Vec<u8>, ExportError> {
     let folder = Folder::new();
     let path = folder.join("model.gguf");
     fs::write(&path, bytes).unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
-use leap::export::{Blame, Plan};
+use leap::export::{Blame, ExportPlan};
 use leap::format::model::{Header, TensorKind};
 use leap::internals::model::{Model, Share};
 
@@ -22,7 +22,7 @@ fn checkpoint() -> Folder {
 /// Exports the checkpoint in `folder` to a file in it.
 fn export(folder: &Folder, version: i32, layers: Range<usize>) -> PathBuf {
     let out = folder.join(&format!("{}-{}.bin", layers.start, layers.end));
-    let mut plan = Plan::open(folder.path(), &options(version)).unwrap();
+    let mut plan = ExportPlan::open(folder.path(), &options(version)).unwrap();
     plan.set_layers(layers).unwrap();
     plan.write(&out, |_| ControlFlow::Continue(())).unwrap();
     out
@@ -38,11 +38,11 @@ fn parts_hold_the_tensors_of_the_whole_and_its_fingerprint() {
     for version in [1, 2, 3] {
         let folder = checkpoint();
         let (whole, whole_bytes) = header(&export(&folder, version, 0..4));
-        assert_eq!(whole.part, None);
+        assert_eq!(whole.share, None);
         let mut n_tensors = 0;
         for layers in [0..1, 1..3, 3..4] {
             let (part, bytes) = header(&export(&folder, version, layers.clone()));
-            let held = part.part.clone().unwrap();
+            let held = part.share.clone().unwrap();
             assert_eq!((held.layers, held.has_ends), (layers.clone(), layers.start == 0));
             assert_eq!(part.verify(&bytes), Ok(true));
             assert_eq!(part.fingerprint(&bytes), whole.fingerprint(&whole_bytes));
@@ -80,7 +80,7 @@ fn node_takes_its_share_of_a_part() {
     let share = |layers: Range<usize>, has_ends| Share { layers, has_ends };
     let open = || Model::open_part(&export(&folder, 2, 1..3)).unwrap();
     assert_eq!(open().share(), &share(1..3, false));
-    assert_eq!(open().fingerprint(), whole.fingerprint());
+    assert_eq!(open().fingerprint().unwrap(), whole.fingerprint().unwrap());
     let narrow = open().with_share(share(2..3, false)).unwrap();
     assert_eq!(narrow.share(), &share(2..3, false));
     for (other, word) in [(share(0..2, false), "1..3 of 4"), (share(1..3, true), "embedding")] {
@@ -95,7 +95,7 @@ fn node_takes_its_share_of_a_part() {
 #[test]
 fn layers_that_are_none_are_refused() {
     let folder = checkpoint();
-    let mut plan = Plan::open(folder.path(), &options(2)).unwrap();
+    let mut plan = ExportPlan::open(folder.path(), &options(2)).unwrap();
     for (start, end) in [(2, 2), (3, 1), (0, 5), (4, 5)] {
         let error = plan.set_layers(start..end).unwrap_err();
         assert_eq!(error.blame(), Blame::Request);
@@ -121,6 +121,6 @@ fn packed_part_has_the_fingerprint_too() {
     let output = command.args(["--layers", "2..4", "--isa", "neon", "--verify"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let (part, part_bytes) = header(&out);
-    assert!(part.packed.is_some() && part.part.is_some());
+    assert!(part.packed.is_some() && part.share.is_some());
     assert_eq!(part.fingerprint(&part_bytes), whole.fingerprint(&bytes));
 }

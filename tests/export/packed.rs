@@ -1,10 +1,13 @@
 //! Model files whose matrices are packed for the kernels of one instruction set.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use leap::engine::{Cache, Engine, EngineError, Options};
+use leap::engine::{
+    Cache, Engine, EngineError, Huge, Listener, Options, Preparing, WeightsIn, WeightsPlace,
+};
 use leap::format::model::{Header, Packed};
 use leap::internals::kernels::{Isa, Kernels};
 use leap::internals::model::{Model, PackReport, StartError};
@@ -89,7 +92,7 @@ fn same_model(plain: &Path, packed: &Path, isa: Isa, what: &str) {
     assert_eq!(header.verify(&bytes), Ok(true), "{what}");
     assert_eq!(header.packed.unwrap().layout, isa.layout().unwrap().id());
     let [plain_model, packed_model] = [plain, packed].map(|path| Model::open(path).unwrap());
-    assert_eq!(packed_model.fingerprint(), plain_model.fingerprint(), "{what}");
+    assert_eq!(packed_model.fingerprint().unwrap(), plain_model.fingerprint().unwrap(), "{what}");
     assert_eq!(packed_model.packed_for(), Some(isa));
     if Kernels::for_isa(isa).is_none() {
         let error = engine(packed).err().expect("kernels of another CPU");
@@ -99,10 +102,17 @@ fn same_model(plain: &Path, packed: &Path, isa: Isa, what: &str) {
         return;
     }
     let mut engine = engine(packed).unwrap();
-    assert_eq!(engine.transformer().kernels().isa(), isa);
-    let PackReport { packed, reused, bytes } = engine.transformer().packed_in_model().unwrap();
+    assert_eq!((engine.isa(), engine.packed_bytes()), (isa, None), "{what}");
+    let told = Cell::new(None);
+    let tell = |event: Preparing<'_>| {
+        if let Preparing::Packed(report, _) = event {
+            told.set(Some(report));
+        }
+    };
+    let place = WeightsPlace { model: Some(packed.to_owned()), ..WeightsPlace::default() };
+    engine.prepare(&place, Listener { tell: &tell, ..Listener::NONE }).unwrap();
+    let PackReport { packed, reused, bytes } = told.get().unwrap();
     assert!(packed == 0 && reused > 0 && bytes > 0, "{what}");
-    assert_eq!(engine.transformer_mut().pack_in_memory().unwrap(), None, "{what}");
     let wanted = logits(&mut self::engine(plain).unwrap());
     assert!(logits(&mut engine) == wanted, "{what}");
 }
@@ -138,9 +148,10 @@ fn packed_matrices_move_to_huge_pages() {
         let path = export(&folder, checkpoint, version, Some(isa));
         let wanted = logits(&mut engine(&path).unwrap());
         let mut engine = engine(&path).unwrap();
-        engine.transformer_mut().move_to_huge_pages();
+        let place = WeightsPlace { huge: Huge::On, ..WeightsPlace::default() };
+        engine.prepare(&place, Listener::NONE).unwrap();
         let mut stream = engine.stream().unwrap();
-        while !engine.transformer().is_in_memory() {
+        while engine.about().weights != WeightsIn::Memory {
             stream.clear();
             engine.push(&mut stream, &[1]).unwrap();
         }

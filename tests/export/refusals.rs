@@ -4,13 +4,13 @@ use std::error::Error as _;
 use std::fs;
 use std::ops::ControlFlow;
 
-use leap::export::{Blame, Error, Options, Plan};
+use leap::export::{Blame, ExportError, ExportOptions, ExportPlan};
 use leap::format::model::Weights;
 use serde_json::{Value, json};
 
 use crate::checkpoint::{Checkpoint, Dims, Folder, SMALL, Stored, export, options};
 
-fn message(error: &Error) -> String {
+fn message(error: &ExportError) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
@@ -243,9 +243,9 @@ fn folder_without_a_checkpoint_says_what_is_missing() {
     small().write(&folder);
     fs::remove_file(folder.join("model.safetensors")).unwrap();
     refused_folder(&folder, &["no weights", "*.safetensors", "pytorch_model*.bin"]);
-    let error = Plan::open(&folder.join("nowhere"), &options(2)).err().unwrap();
+    let error = ExportPlan::open(&folder.join("nowhere"), &options(2)).err().unwrap();
     assert!(message(&error).contains("no such folder"));
-    let error = Plan::open(&folder.join("config.json"), &options(2)).err().unwrap();
+    let error = ExportPlan::open(&folder.join("config.json"), &options(2)).err().unwrap();
     assert!(message(&error).contains("name the folder it is in"));
 }
 
@@ -262,7 +262,7 @@ fn group_that_fits_no_matrix_is_refused() {
         for weights in [Weights::Q8 { group }, Weights::Q4 { group, int8_embedding: true }] {
             let folder = Folder::new();
             small().write(&folder);
-            let error = export(&folder, &Options { weights, ..options(2) }).unwrap_err();
+            let error = export(&folder, &ExportOptions { weights, ..options(2) }).unwrap_err();
             assert_eq!(error.blame(), Blame::Request, "{weights:?}: {error}");
         }
     }
@@ -272,13 +272,13 @@ fn group_that_fits_no_matrix_is_refused() {
 fn caller_can_stop_the_work() {
     let folder = Folder::new();
     small().write(&folder);
-    let plan = Plan::open(folder.path(), &options(2)).unwrap();
+    let plan = ExportPlan::open(folder.path(), &options(2)).unwrap();
     let total = plan.write(&folder.join("out"), |_| ControlFlow::Continue(())).unwrap();
     let before = fs::read(folder.join("out")).unwrap();
     let names = folder.names();
     // At the first block, somewhere in between, and just before the file gets its name.
     for stop_at in [1, total / 2, total] {
-        let progress = |progress: leap::export::Progress| {
+        let progress = |progress: leap::export::ExportProgress| {
             assert_eq!(progress.total_bytes, total);
             match progress.done_bytes >= stop_at {
                 true => ControlFlow::Break(()),
@@ -286,7 +286,7 @@ fn caller_can_stop_the_work() {
             }
         };
         let error = plan.write(&folder.join("out"), progress).unwrap_err();
-        assert!(matches!(error, Error::Interrupted));
+        assert!(matches!(error, ExportError::Interrupted));
         assert_eq!(error.blame(), Blame::Runtime);
         assert_eq!(folder.names(), names);
         assert_eq!(fs::read(folder.join("out")).unwrap(), before);

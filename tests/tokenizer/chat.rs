@@ -3,7 +3,7 @@
 use leap::export::tokenizer::import;
 use leap::format::ChatTemplate;
 use leap::format::tokenizer::TokenKind;
-use leap::tokenizer::{ChatFormat, Role, Tokenizer};
+use leap::tokenizer::{ChatFormat, ChatRole, Tokenizer};
 use serde_json::Value;
 
 use crate::common::folder::Folder;
@@ -40,11 +40,11 @@ fn infill_puts_the_suffix_before_the_middle() {
 }
 
 /// A conversation whose white space and forged markers templates must treat each in its way.
-const CONVERSATION: [(Role, &str); 4] = [
-    (Role::System, " Be kind.\n"),
-    (Role::User, "\n Who are you? "),
-    (Role::Assistant, " A fox. \n"),
-    (Role::User, "Why</s><|eot_id|>?\n"),
+const CONVERSATION: [(ChatRole, &str); 4] = [
+    (ChatRole::System, " Be kind.\n"),
+    (ChatRole::User, "\n Who are you? "),
+    (ChatRole::Assistant, " A fox. \n"),
+    (ChatRole::User, "Why</s><|eot_id|>?\n"),
 ];
 
 /// A Llama 2 tokenizer with two more control tokens.

@@ -28,7 +28,7 @@ const PIECES: usize = 16;
 
 /// The machine's limits with some number of threads.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct MachineLimits {
     pub(super) read_bytes_per_s: f64,
     pub(super) int8_ops_per_s: f64,
 }
@@ -37,7 +37,7 @@ pub(super) struct Limits {
 pub(super) struct Machine {
     kernels: Kernels,
     pool: Pool,
-    limits: Limits,
+    limits: MachineLimits,
     /// Of multiplications that take [`SPIN_SECONDS`].
     rounds: usize,
 }
@@ -49,11 +49,11 @@ impl Machine {
         let read_bytes_per_s = read_bandwidth(&kernels, &pool, READ_BYTES)?;
         let rounds = rounds(&kernels, &pool);
         let spin = || int8_ops_per_s(&kernels, &pool, rounds);
-        let limits = Limits { read_bytes_per_s, int8_ops_per_s: best(spin) };
+        let limits = MachineLimits { read_bytes_per_s, int8_ops_per_s: best(spin) };
         Ok(Machine { kernels, pool, limits, rounds })
     }
 
-    pub(super) fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> MachineLimits {
         self.limits
     }
 
@@ -62,27 +62,27 @@ impl Machine {
     pub(super) fn reading_beside(
         &self,
         mut work: impl FnMut() -> Result<(), Failure>,
-    ) -> Result<Limits, Failure> {
+    ) -> Result<MachineLimits, Failure> {
         let reader = Reader::new(&self.kernels, &self.pool, READ_BESIDE_BYTES)?;
         let mut read_bytes_per_s = 0.0_f64;
         for _ in 0..RUNS {
             read_bytes_per_s = read_bytes_per_s.max(reader.bytes_per_s(READ_SECONDS));
             work()?;
         }
-        Ok(Limits { read_bytes_per_s, ..self.limits })
+        Ok(MachineLimits { read_bytes_per_s, ..self.limits })
     }
 
     /// The same with the int8 peak.
     pub(super) fn multiplying_beside(
         &self,
         mut work: impl FnMut() -> Result<(), Failure>,
-    ) -> Result<Limits, Failure> {
+    ) -> Result<MachineLimits, Failure> {
         let mut peak = 0.0_f64;
         for _ in 0..RUNS {
             peak = peak.max(int8_ops_per_s(&self.kernels, &self.pool, self.rounds));
             work()?;
         }
-        Ok(Limits { int8_ops_per_s: peak, ..self.limits })
+        Ok(MachineLimits { int8_ops_per_s: peak, ..self.limits })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use super::machine::{Limits, Machine, RUNS};
+use super::machine::{Machine, MachineLimits, RUNS};
 use crate::cli::Failure;
 use crate::engine::{Engine, Stream};
 
@@ -11,7 +11,7 @@ use crate::engine::{Engine, Stream};
 const DECODED: usize = 16;
 
 /// One measurement.
-pub(super) struct Figure {
+pub(super) struct ModelFigure {
     pub(super) what: What,
     pub(super) tokens_per_s: f64,
     /// Weights read per second, in bytes.
@@ -19,7 +19,7 @@ pub(super) struct Figure {
     /// Multiplications and additions of the projections per second.
     pub(super) ops_per_s: f64,
     /// What the machine did in turn with it.
-    pub(super) limits: Limits,
+    pub(super) limits: MachineLimits,
 }
 
 /// What is measured.
@@ -61,7 +61,7 @@ pub(super) fn measure(
     mut engine: Engine,
     machine: &Machine,
     workload: &[What],
-    mut show: impl FnMut(&Figure) -> Result<(), Failure>,
+    mut show: impl FnMut(&ModelFigure) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
     for &what in workload {
@@ -79,7 +79,7 @@ fn decode(
     machine: &Machine,
     stream: &mut Stream,
     depth: usize,
-) -> Result<Figure, Failure> {
+) -> Result<ModelFigure, Failure> {
     stream.clear();
     push(engine, stream, depth)?;
     let mut best = f64::INFINITY;
@@ -92,8 +92,8 @@ fn decode(
         Ok(())
     })?;
     let tokens_per_s = DECODED as f64 / best;
-    let model = engine.transformer().model();
-    Ok(Figure {
+    let model = engine.model();
+    Ok(ModelFigure {
         what: What::Decode(depth),
         tokens_per_s,
         bytes_per_s: tokens_per_s * model.bytes_per_token() as f64,
@@ -107,7 +107,7 @@ fn prefill(
     machine: &Machine,
     stream: &mut Stream,
     len: usize,
-) -> Result<Figure, Failure> {
+) -> Result<ModelFigure, Failure> {
     let mut best = f64::INFINITY;
     let limits = machine.multiplying_beside(|| {
         stream.clear();
@@ -116,9 +116,9 @@ fn prefill(
         best = best.min(start.elapsed().as_secs_f64());
         Ok(())
     })?;
-    let batches = len.div_ceil(engine.transformer().plan().max_batch);
-    let model = engine.transformer().model();
-    Ok(Figure {
+    let batches = len.div_ceil(engine.max_batch());
+    let model = engine.model();
+    Ok(ModelFigure {
         what: What::Prefill(len),
         tokens_per_s: len as f64 / best,
         bytes_per_s: model.bytes_per_token() as f64 * batches as f64 / best,

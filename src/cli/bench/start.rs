@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, model_files, options};
-use crate::engine::{Cache, Engine, Huge, Options};
+use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
 use crate::kernels::Isa;
 use crate::sys::{file, memory};
 
@@ -13,7 +13,7 @@ use crate::sys::{file, memory};
 const RUNS: usize = 3;
 
 /// What was measured, with a prompt of one token.
-pub(super) struct Start {
+pub(super) struct StartFigures {
     /// With the model and its packed weights on the disk only.
     pub(super) cold_ms: f64,
     /// With both in the system's memory.
@@ -27,24 +27,30 @@ pub(super) struct Start {
 }
 
 /// Starts the model at `path` several times. Weights are packed beforehand, if at all.
-pub(super) fn measure(path: &Path, place: &Cache, isa: Option<Isa>) -> Result<Start, Failure> {
-    let start = || -> Result<(Start, Option<PathBuf>), Failure> {
+pub(super) fn measure(
+    path: &Path,
+    cache: &Cache,
+    isa: Option<Isa>,
+) -> Result<StartFigures, Failure> {
+    let place =
+        WeightsPlace { model: Some(path.to_owned()), cache: cache.clone(), huge: Huge::Off };
+    let start = || -> Result<(StartFigures, Option<PathBuf>), Failure> {
         let begin = Instant::now();
         let options = Options { isa, ..Options::default() };
         let mut engine = Engine::new(model_files::open_whole(path)?.into(), &options)
             .map_err(options::engine_failure)?;
-        weights::prepare(&mut engine, Some(path), (place, Huge::Off), Words::None)?;
+        weights::prepare(&mut engine, &place, Words::None)?;
         let ready = Instant::now();
         let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
         engine.push(&mut stream, &[0]).map_err(|e| Failure::runtime(&e))?;
         let warm_ms = begin.elapsed().as_secs_f64() * 1e3;
-        let cache = engine.cache_file(Some(path), place);
-        let start = Start {
+        let cache = engine.cache_file(&place);
+        let start = StartFigures {
             cold_ms: warm_ms,
             warm_ms,
             token_ms: ready.elapsed().as_secs_f64() * 1e3,
             anonymous_bytes: memory::anonymous_bytes().unwrap_or(0),
-            arena_bytes: engine.transformer().arena_bytes() as u64,
+            arena_bytes: engine.about().arena_bytes as u64,
         };
         Ok((start, cache))
     };
@@ -53,10 +59,10 @@ pub(super) fn measure(path: &Path, place: &Cache, isa: Option<Isa>) -> Result<St
         file::forget(used).map_err(|e| Failure::runtime(&e))?;
     }
     let cold = start()?.0;
-    let warm = (0..RUNS).map(|_| Ok(start()?.0)).collect::<Result<Vec<Start>, Failure>>()?;
+    let warm = (0..RUNS).map(|_| Ok(start()?.0)).collect::<Result<Vec<StartFigures>, Failure>>()?;
     // What earlier starts freed the allocator may still hold.
     let starts = [&first, &cold].into_iter().chain(&warm);
     let anonymous_bytes = starts.map(|start| start.anonymous_bytes).min().unwrap_or(0);
     let best = warm.into_iter().min_by(|a, b| a.warm_ms.total_cmp(&b.warm_ms)).unwrap_or(first);
-    Ok(Start { cold_ms: cold.warm_ms, anonymous_bytes, ..best })
+    Ok(StartFigures { cold_ms: cold.warm_ms, anonymous_bytes, ..best })
 }

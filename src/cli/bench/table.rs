@@ -1,26 +1,26 @@
 //! The figures, as a table for people or as JSON objects for programs.
 
 use super::link;
-use super::machine::Limits;
-use super::model::Figure;
-use super::start::Start;
+use super::machine::MachineLimits;
+use super::model::ModelFigure;
+use super::start::StartFigures;
 use crate::cli::json_object::JsonObject;
 use crate::cli::{Failure, counted, note, print};
 use crate::kernels::Kernels;
 use crate::sys::memory;
 
 /// Prints each figure as soon as it is known.
-pub(super) struct Table {
+pub(super) struct BenchTable {
     is_json: bool,
 }
 
-impl Table {
-    pub(super) fn new(is_json: bool) -> Table {
-        Table { is_json }
+impl BenchTable {
+    pub(super) fn new(is_json: bool) -> BenchTable {
+        BenchTable { is_json }
     }
 
     /// How long the model takes to its first token.
-    pub(super) fn start(&mut self, start: &Start) -> Result<(), Failure> {
+    pub(super) fn start(&mut self, start: &StartFigures) -> Result<(), Failure> {
         if self.is_json {
             let object = JsonObject::new()
                 .string("what", "start")
@@ -43,7 +43,7 @@ impl Table {
     }
 
     /// What a carrier between two nodes did.
-    pub(super) fn link(&mut self, figures: &link::Figures) -> Result<(), Failure> {
+    pub(super) fn link(&mut self, figures: &link::LinkFigures) -> Result<(), Failure> {
         figures.notices.iter().for_each(|notice| note(notice));
         if self.is_json {
             let object = JsonObject::new()
@@ -74,7 +74,7 @@ impl Table {
         &mut self,
         kernels: &Kernels,
         threads: usize,
-        limits: &Limits,
+        limits: &MachineLimits,
     ) -> Result<(), Failure> {
         if self.is_json {
             let object = JsonObject::new()
@@ -95,7 +95,7 @@ impl Table {
     }
 
     /// One measurement of a model.
-    pub(super) fn figure(&mut self, threads: usize, figure: &Figure) -> Result<(), Failure> {
+    pub(super) fn figure(&mut self, threads: usize, figure: &ModelFigure) -> Result<(), Failure> {
         let (what, tokens) = figure.what.parts();
         let of_bandwidth = 100.0 * figure.bytes_per_s / figure.limits.read_bytes_per_s;
         let of_peak = 100.0 * figure.ops_per_s / figure.limits.int8_ops_per_s;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use argh::{CommandInfoWithArgs, FlagInfo};
 
 use super::super::help;
-use super::{choices, explained, summaries, takes_value};
+use super::values::{choices, explained, summaries, takes_value};
 
 /// Without an answer, `-o default` completes names of files.
 const BEGIN: &str = r#"# bash completion for leap: source <(leap completions bash)

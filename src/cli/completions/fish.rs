@@ -5,7 +5,7 @@ use std::fmt::Write;
 use argh::{CommandInfoWithArgs, FlagInfo};
 
 use super::super::help;
-use super::{choices, explained, summaries, takes_files_too, takes_value};
+use super::values::{choices, explained, summaries, takes_files_too, takes_value};
 
 pub(super) fn script(commands: &[CommandInfoWithArgs]) -> String {
     let mut text = String::from(

@@ -2,7 +2,9 @@ use std::process::{Command as Program, Stdio};
 
 use argh::FromArgs;
 
+use super::super::help;
 use super::super::{Leap, commands};
+use super::values::choices;
 use super::*;
 
 /// What a shell says of `input`; `None` where it is not installed.
@@ -29,7 +31,7 @@ fn scripts_parse() {
         (Shell::Zsh, &["-f", "-n"]),
         (Shell::Fish, &["--no-config", "--no-execute"]),
     ] {
-        let said = told(shell.name(), args, &shell.script(&commands));
+        let said = told(shell.name(), args, &script(shell, &commands));
         assert_eq!(said.unwrap_or_default(), "", "{shell:?}");
     }
 }
@@ -37,7 +39,7 @@ fn scripts_parse() {
 #[test]
 fn scripts_name_every_command_and_option() {
     let commands = commands();
-    let [bash, zsh, fish] = Shell::ALL.map(|shell| shell.script(&commands));
+    let [bash, zsh, fish] = Shell::ALL.map(|shell| script(shell, &commands));
     for (command, info) in help::typed(&commands) {
         let name = command.shown();
         let (_, of_bash) = bash.split_once(&format!("\n        {name})\n")).expect(name);
@@ -85,7 +87,7 @@ fn completed(line: &[&str]) -> Vec<String> {
     let words: Vec<String> = line.iter().map(|word| format!("'{word}'")).collect();
     let script = format!(
         "set -u\n{}\nCOMP_WORDS=({})\nCOMP_CWORD={}\n_leap\nprintf '%s\\n' ${{COMPREPLY[@]+\"${{COMPREPLY[@]}}\"}}\n",
-        Shell::Bash.script(&commands()),
+        script(Shell::Bash, &commands()),
         words.join(" "),
         line.len() - 1
     );
@@ -117,7 +119,7 @@ fn fish_completes() {
     for (line, wanted) in
         [("ru", "run\t"), ("run --te", "--temp\t"), ("run --transport k", "kernel")]
     {
-        let script = format!("{}\ncomplete -C 'leap {line}'\n", Shell::Fish.script(&commands()));
+        let script = format!("{}\ncomplete -C 'leap {line}'\n", script(Shell::Fish, &commands()));
         // Where fish is not installed, the other tests have to do.
         if let Some(said) = told("fish", &["--no-config"], &script) {
             assert!(said.starts_with(wanted) && said.lines().count() == 1, "{line}: {said}");

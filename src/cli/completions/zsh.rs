@@ -5,7 +5,7 @@ use std::fmt::Write;
 use argh::{CommandInfoWithArgs, FlagInfo, FlagInfoKind, Optionality, PositionalInfo};
 
 use super::super::help;
-use super::{choices, explained, summaries, takes_files_too};
+use super::values::{choices, explained, summaries, takes_files_too};
 
 const BEGIN: &str = r#"#compdef leap
 # zsh completion for leap: source <(leap completions zsh), or a file _leap in a folder of $fpath

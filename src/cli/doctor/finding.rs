@@ -4,7 +4,7 @@ use crate::cli::json_object::JsonObject;
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum FindingState {
     /// As it should be.
     Good,
     /// LEAP works, but slower than it could.
@@ -13,12 +13,12 @@ pub(super) enum State {
     Bad,
 }
 
-impl State {
+impl FindingState {
     fn name(self) -> &'static str {
         match self {
-            State::Good => "good",
-            State::Slow => "slow",
-            State::Bad => "bad",
+            FindingState::Good => "good",
+            FindingState::Slow => "slow",
+            FindingState::Bad => "bad",
         }
     }
 }
@@ -28,7 +28,7 @@ impl State {
 pub(super) struct Finding {
     /// What it is about: a word or two.
     pub(super) what: &'static str,
-    pub(super) state: State,
+    pub(super) state: FindingState,
     pub(super) text: String,
     /// The command that mends it.
     pub(super) mend: Option<String>,
@@ -36,7 +36,7 @@ pub(super) struct Finding {
 
 impl Finding {
     pub(super) fn good(what: &'static str, text: impl Into<String>) -> Finding {
-        Finding { what, state: State::Good, text: text.into(), mend: None }
+        Finding { what, state: FindingState::Good, text: text.into(), mend: None }
     }
 
     pub(super) fn slow(
@@ -44,7 +44,7 @@ impl Finding {
         text: impl Into<String>,
         mend: impl Into<String>,
     ) -> Finding {
-        Finding { what, state: State::Slow, text: text.into(), mend: Some(mend.into()) }
+        Finding { what, state: FindingState::Slow, text: text.into(), mend: Some(mend.into()) }
     }
 
     pub(super) fn bad(
@@ -52,7 +52,7 @@ impl Finding {
         text: impl Into<String>,
         mend: impl Into<String>,
     ) -> Finding {
-        Finding { what, state: State::Bad, text: text.into(), mend: Some(mend.into()) }
+        Finding { what, state: FindingState::Bad, text: text.into(), mend: Some(mend.into()) }
     }
 
     /// Two lines for people: what was found, and what to type.

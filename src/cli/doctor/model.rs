@@ -7,7 +7,7 @@ use crate::cli::checkpoint::quoted;
 use crate::cli::counted;
 use crate::engine::{BATCH_DEFAULT, Engine};
 use crate::format::model::Header;
-use crate::model::{KvType, Model, Plan, Share};
+use crate::model::{Model, Plan, Precision, Share};
 use crate::pack;
 use crate::sys::file;
 use crate::sys::map::Map;
@@ -76,7 +76,7 @@ fn buffer_bytes(header: &Header, ctx_len: usize) -> Option<u64> {
         max_batch: BATCH_DEFAULT.min(ctx_len),
         max_logits: 1,
         n_streams: 1,
-        kv: KvType::for_weights(header.weights),
+        kv: Precision::for_weights(header.weights),
     };
     plan.bytes(header, &Share::whole(header)).ok().and_then(|bytes| u64::try_from(bytes).ok())
 }
@@ -105,13 +105,13 @@ pub(super) fn cache(engine: &Engine, model: &Path, path: Option<&Path>) -> Findi
         return match check_cache(path, engine) {
             Ok(bytes) => Finding::good("cache", format!("{shown}, {}", mib(bytes))),
             Err(what) => {
-                let text = format!("{shown}: {what}; the next start rebuilds it");
+                let text = format!("{shown}: {what}; the next start packs what it needs");
                 Finding::slow("cache", text, mend)
             }
         };
     }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let needed = engine.transformer().packed_bytes().unwrap_or(0);
+    let needed = engine.packed_bytes().unwrap_or(0);
     match file::free_bytes(folder) {
         Ok(free) if free < needed => {
             let (folder, free, needed) = (folder.display(), mib(free), mib(needed));
@@ -126,19 +126,22 @@ pub(super) fn cache(engine: &Engine, model: &Path, path: Option<&Path>) -> Findi
     }
 }
 
-/// Length of the packed weights at `path`, if they are those of `engine`.
+/// Length of the packed weights at `path`, if all of those of `engine` are among them.
 fn check_cache(path: &Path, engine: &Engine) -> Result<u64, String> {
     let map = Map::open(path).map_err(|e| e.to_string())?;
     let summary = pack::summary(map.as_bytes()).map_err(|what| format!("damaged {what}"))?;
-    let transformer = engine.transformer();
-    let layout = transformer.kernels().layout().map(|layout| layout.id());
-    if summary.identity.fingerprint != transformer.model().fingerprint() {
+    let layout = engine.isa().layout().map(|layout| layout.id());
+    let fingerprint = engine.model().fingerprint().map_err(|e| e.to_string())?;
+    if summary.identity.fingerprint != fingerprint {
         return Err("of another model".to_owned());
     }
     if Some(summary.identity.layout) != layout {
         return Err("for another kind of CPU".to_owned());
     }
-    Ok(map.as_bytes().len() as u64)
+    match engine.cache_lacks(path).map_err(|e| e.to_string())? {
+        None | Some(0) => Ok(map.as_bytes().len() as u64),
+        Some(n) => Err(format!("lacks {}", counted(n, "tensor"))),
+    }
 }
 
 fn mib(bytes: u64) -> String {

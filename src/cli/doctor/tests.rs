@@ -31,7 +31,7 @@ impl Drop for Machine {
     }
 }
 
-fn states(findings: &[Finding]) -> Vec<State> {
+fn states(findings: &[Finding]) -> Vec<FindingState> {
     findings.iter().map(|finding| finding.state).collect()
 }
 
@@ -51,7 +51,7 @@ fn governors_that_save_power_are_named_with_their_files() {
         ],
     );
     let findings = cores::governors(&machine.tree());
-    assert_eq!(states(&findings), [State::Slow, State::Slow]);
+    assert_eq!(states(&findings), [FindingState::Slow, FindingState::Slow]);
     assert_eq!(
         mends(&findings),
         [
@@ -60,7 +60,7 @@ fn governors_that_save_power_are_named_with_their_files() {
         ]
     );
     let machine = Machine::new("no-governor", &[]);
-    assert_eq!(states(&cores::governors(&machine.tree())), [State::Good]);
+    assert_eq!(states(&cores::governors(&machine.tree())), [FindingState::Good]);
 }
 
 #[test]
@@ -89,16 +89,16 @@ fn clock_and_huge_pages_are_judged() {
         let machine = Machine::new("clock", &[(SOURCE, source)]);
         states(&cores::clock(&machine.tree(), now))
     };
-    assert_eq!(clock("arch_sys_counter", now), [State::Good]);
-    assert_eq!(clock("hpet", now), [State::Slow]);
-    assert_eq!(clock("tsc", 0), [State::Good, State::Slow]);
+    assert_eq!(clock("arch_sys_counter", now), [FindingState::Good]);
+    assert_eq!(clock("hpet", now), [FindingState::Slow]);
+    assert_eq!(clock("tsc", 0), [FindingState::Good, FindingState::Slow]);
 
     let pages = |modes| {
         let file = "sys/kernel/mm/transparent_hugepage/enabled";
         cores::huge_pages(&Machine::new("pages", &[(file, modes)]).tree()).state
     };
-    assert_eq!(pages("always [madvise] never"), State::Good);
-    assert_eq!(pages("always madvise [never]"), State::Slow);
+    assert_eq!(pages("always [madvise] never"), FindingState::Good);
+    assert_eq!(pages("always madvise [never]"), FindingState::Slow);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn module_is_followed_from_missing_to_usable() {
     assert_eq!(mend("m1", &[release, installed]).1, "sudo modprobe leap_transport");
     assert!(mend("m2", &[loaded]).1.starts_with("sudo udevadm trigger"));
     assert!(mend("m3", &[loaded, device]).1.contains("setcap"));
-    assert_eq!(mend("m4", &[loaded, device, ADMIN]), (State::Good, String::new()));
+    assert_eq!(mend("m4", &[loaded, device, ADMIN]), (FindingState::Good, String::new()));
     let old = ("sys/module/leap_transport/version", "0.0.1\n");
     assert!(mend("m5", &[old, device, ADMIN]).1.starts_with("sudo modprobe -r"));
 }
@@ -135,11 +135,11 @@ fn network_devices_are_judged_by_what_a_hop_costs() {
         link::devices(&Machine::new(name, &files).tree())
     };
     let judged = |name, settings| states(&device(name, settings));
-    assert_eq!(judged("n0", &[("mtu", "1500"), ("speed", "1000")]), [State::Good]);
-    assert_eq!(judged("n1", &[("mtu", "1500"), ("speed", "-1")]), [State::Good]);
-    assert_eq!(judged("n2", &[("mtu", "1280"), ("speed", "100")]), [State::Slow]);
-    assert_eq!(judged("n3", &[("mtu", "1500"), ("wireless/x", "")]), [State::Slow]);
-    assert_eq!(judged("n4", &[("operstate", "down")]), [State::Slow]);
+    assert_eq!(judged("n0", &[("mtu", "1500"), ("speed", "1000")]), [FindingState::Good]);
+    assert_eq!(judged("n1", &[("mtu", "1500"), ("speed", "-1")]), [FindingState::Good]);
+    assert_eq!(judged("n2", &[("mtu", "1280"), ("speed", "100")]), [FindingState::Slow]);
+    assert_eq!(judged("n3", &[("mtu", "1500"), ("wireless/x", "")]), [FindingState::Slow]);
+    assert_eq!(judged("n4", &[("operstate", "down")]), [FindingState::Slow]);
     let narrow = device("n5", &[("mtu", "1280"), ("speed", "1000")]);
     assert_eq!(
         narrow,
@@ -161,7 +161,7 @@ fn small_socket_buffers_are_told() {
 fn a_port_that_somebody_has_is_told_with_the_program() {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     let port = socket.local_addr().unwrap().port();
-    assert_eq!(link::port(&Tree::new(Path::new("/")), port).state, State::Bad);
+    assert_eq!(link::port(&Tree::new(Path::new("/")), port).state, FindingState::Bad);
 
     let line = format!("  1: 00000000:{port:04X} 00000000:0000 07 0:0 00:0 0 0 0 77 2 0 0\n");
     let files = [("proc/net/udp", line.as_str()), ("proc/12/comm", "leap\n"), ("proc/12/fd/x", "")];
@@ -170,7 +170,7 @@ fn a_port_that_somebody_has_is_told_with_the_program() {
     assert_eq!(link::port(&machine.tree(), port).text, format!("{port} is used by LEAP"));
     fs::write(machine.0.join("proc/12/comm"), "\x1b[31mevil\n").unwrap();
     let finding = link::port(&machine.tree(), port);
-    assert_eq!((finding.state, finding.text.contains('\x1b')), (State::Bad, false));
+    assert_eq!((finding.state, finding.text.contains('\x1b')), (FindingState::Bad, false));
 }
 
 #[cfg(feature = "demo")]
@@ -178,7 +178,7 @@ fn a_port_that_somebody_has_is_told_with_the_program() {
 fn memory_is_measured_against_model_and_context() {
     let path = Path::new("models/demo.bin");
     let engine = open(path).ok().unwrap();
-    let demo = engine.transformer().model();
+    let demo = engine.model();
     let memory = |free_kib: u64, ctx| {
         let text = format!("MemTotal: 1048576 kB\nMemAvailable: {free_kib} kB\n");
         let machine = Machine::new("memory", &[("proc/meminfo", text.as_str())]);
@@ -189,11 +189,11 @@ fn memory_is_measured_against_model_and_context() {
         )
     };
     let max = demo.header().max_seq_len;
-    assert_eq!(memory(1 << 20, max).state, State::Good);
-    assert_eq!(memory(1000, max).state, State::Bad);
+    assert_eq!(memory(1 << 20, max).state, FindingState::Good);
+    assert_eq!(memory(1000, max).state, FindingState::Bad);
     assert!(memory(u64::MAX / 2048, max + 1).mend.unwrap().starts_with("--ctx "));
     let odd = Machine::new("meminfo", &[("proc/meminfo", "MemTotal: x\nMemAvailable: -1 kB")]);
-    assert_eq!(model::memory(&odd.tree(), None).state, State::Bad);
+    assert_eq!(model::memory(&odd.tree(), None).state, FindingState::Bad);
 }
 
 #[cfg(feature = "demo")]
@@ -203,12 +203,12 @@ fn cache_is_judged_by_what_is_in_the_file() {
     let model = Path::new("it's.bin");
     let engine = open(Path::new("models/demo.bin")).ok().unwrap();
     let cache = |path: Option<&Path>| model::cache(&engine, model, path);
-    assert_eq!(cache(None).state, State::Good);
+    assert_eq!(cache(None).state, FindingState::Good);
     let bad = cache(Some(&machine.0.join("bad.leapw")));
     assert!(bad.text.contains("damaged"), "{}", bad.text);
     assert_eq!(bad.mend.as_deref(), Some("leap pack 'it'\\''s.bin'"));
     assert!(cache(Some(&machine.0.join("new.leapw"))).text.contains("not there"));
-    assert_eq!(cache(Some(Path::new("/no/such/folder/x.leapw"))).state, State::Slow);
+    assert_eq!(cache(Some(Path::new("/no/such/folder/x.leapw"))).state, FindingState::Slow);
 }
 
 #[test]

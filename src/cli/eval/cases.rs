@@ -4,10 +4,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::flags::{Eval, open_model};
 use super::report::{Mean, Report};
-use super::{BATCH, Eval, open_model};
 use crate::cli::{Failure, json};
-use crate::engine::{Engine, Logits, Stream, score};
+use crate::engine::{Engine, Job, JobEvent, Scheduler, score};
 use crate::sampler::argmax;
 
 /// One prompt and what the reference makes of it.
@@ -32,11 +32,10 @@ pub(super) fn run(eval: &Eval, path: &Path) -> Result<Report, Failure> {
         )));
     }
     let mut engine = eval.engine(&eval.model, model, longest)?;
-    let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
+    let mut scheduler = Scheduler::new(&mut engine, 1, None).map_err(|e| Failure::runtime(&e))?;
     let mut report = Report { n_parts: cases.len(), ..Report::default() };
     for (index, case) in cases.iter().enumerate() {
-        stream.clear();
-        run_case(&mut engine, &mut stream, case, &mut report)
+        run_case(&mut engine, &mut scheduler, case, &mut report)
             .map_err(|e| Failure::Input(format!("{}: case {index}: {e}", path.display())))?;
     }
     Ok(report)
@@ -44,26 +43,31 @@ pub(super) fn run(eval: &Eval, path: &Path) -> Result<Report, Failure> {
 
 fn run_case(
     engine: &mut Engine,
-    stream: &mut Stream,
+    scheduler: &mut Scheduler<'_>,
     case: &Case,
     report: &mut Report,
 ) -> Result<(), String> {
     let vocab_size = engine.header().vocab_size;
     let mut nll = Mean::default();
-    let mut last = Vec::new();
-    for (batch_index, batch) in case.prompt_ids.chunks(BATCH).enumerate() {
-        let logits = engine.push_batch(stream, batch, Logits::All).map_err(|e| e.to_string())?;
-        for (index, logits) in logits.chunks_exact(vocab_size).enumerate() {
-            let pos = batch_index * BATCH + index;
-            if let Some(&next) = case.prompt_ids.get(pos + 1) {
-                nll.add(score::nll(logits, next));
+    let (mut last, mut greedy, mut problem) = (Vec::new(), Vec::new(), None);
+    let n_predict = case.greedy_ids.as_ref().map_or(0, Vec::len);
+    scheduler.submit(Job { n_predict, wants_logits: true, ..Job::new(case.prompt_ids.clone()) });
+    while !scheduler.is_idle() {
+        scheduler.step(engine, &mut |_, event| match event {
+            JobEvent::Logits { pos, logits } => {
+                for (pos, logits) in (pos..).zip(logits.chunks_exact(vocab_size)) {
+                    case.compare(pos, logits, &mut nll, &mut report.top1);
+                    last.clear();
+                    last.extend_from_slice(logits);
+                }
             }
-            if let Some(wanted) = &case.argmax_per_position {
-                report.top1.add(f64::from(argmax(logits) == wanted.get(pos).copied()));
-            }
-            last.clear();
-            last.extend_from_slice(logits);
-        }
+            JobEvent::Text(_) => {}
+            JobEvent::Done { ids, .. } => greedy.extend_from_slice(ids),
+            JobEvent::Failed(error) => problem = Some(error.to_string()),
+        });
+    }
+    if let Some(problem) = problem {
+        return Err(problem);
     }
     if let Some(wanted) = &case.last_logits {
         if wanted.len() != vocab_size {
@@ -77,36 +81,27 @@ fn run_case(
         report.reference_nll.add(wanted);
     }
     if let Some(wanted) = &case.greedy_ids {
-        let matching = greedy_match(engine, stream, &last, wanted)?;
+        let matching =
+            greedy.iter().zip(wanted).take_while(|(found, wanted)| found == wanted).count();
         let (sum, all) = report.greedy.unwrap_or_default();
         report.greedy = Some((sum + matching, all + wanted.len()));
     }
     Ok(())
 }
 
-/// Number of tokens that greedy decoding shares with `wanted` before the first difference.
-fn greedy_match(
-    engine: &mut Engine,
-    stream: &mut Stream,
-    last: &[f32],
-    wanted: &[u32],
-) -> Result<usize, String> {
-    let mut best = argmax(last);
-    for (index, &id) in wanted.iter().enumerate() {
-        if best != Some(id) {
-            return Ok(index);
-        }
-        if index + 1 < wanted.len() {
-            let logits = engine.push(stream, &[id]).map_err(|e| e.to_string())?;
-            best = argmax(logits);
-        }
-    }
-    Ok(wanted.len())
-}
-
 impl Case {
     fn len(&self) -> usize {
         self.prompt_ids.len() + self.greedy_ids.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Adds how well the logits after the id at `pos` predict the next, and whether they agree.
+    fn compare(&self, pos: usize, logits: &[f32], nll: &mut Mean, top1: &mut Mean) {
+        if let Some(&next) = self.prompt_ids.get(pos + 1) {
+            nll.add(score::nll(logits, next));
+        }
+        if let Some(wanted) = &self.argmax_per_position {
+            top1.add(f64::from(argmax(logits) == wanted.get(pos).copied()));
+        }
     }
 }
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use super::flags::{Eval, open_model};
 use super::report::{Mean, Report};
-use super::{BATCH, Eval, open_model};
 use crate::cli::{Failure, json, model_files};
-use crate::engine::{Engine, Logits, Stream, score};
+use crate::engine::{Engine, Job, JobEvent, Scheduler, score};
 use crate::sampler::argmax;
 
 /// Measures the text or ids that `eval` names, in windows that know nothing of each other.
@@ -40,27 +40,44 @@ pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
     }
 }
 
-/// One model with a stream for the current window.
+/// One model, and what it makes of the current window.
 struct Runner {
     engine: Engine,
-    stream: Stream,
+    scheduler: Scheduler<'static>,
+    /// Logits of the last rows, `[rows, vocab_size]`.
+    logits: Vec<f32>,
 }
 
 impl Runner {
     fn open(eval: &Eval, path: &Path) -> Result<Runner, Failure> {
         let mut engine = eval.engine(path, open_model(path)?, eval.window)?;
-        let stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
-        Ok(Runner { engine, stream })
+        let scheduler = Scheduler::new(&mut engine, 1, None).map_err(|e| Failure::runtime(&e))?;
+        Ok(Runner { engine, scheduler, logits: Vec::new() })
     }
 
     fn vocab_size(&self) -> usize {
         self.engine.header().vocab_size
     }
 
-    fn push(&mut self, ids: &[u32]) -> Result<&[f32], Failure> {
-        match self.engine.push_batch(&mut self.stream, ids, Logits::All) {
-            Ok(logits) => Ok(logits),
-            Err(e) => Err(Failure::input(&e)),
+    /// Begins a window.
+    fn begin(&mut self, ids: &[u32]) {
+        self.scheduler.submit(Job { wants_logits: true, n_predict: 0, ..Job::new(ids.to_vec()) });
+    }
+
+    /// The logits of the window's next rows; none at its end.
+    fn next(&mut self) -> Result<&[f32], Failure> {
+        let (logits, mut problem) = (&mut self.logits, None);
+        logits.clear();
+        while logits.is_empty() && problem.is_none() && !self.scheduler.is_idle() {
+            self.scheduler.step(&mut self.engine, &mut |_, event| match event {
+                JobEvent::Logits { logits: rows, .. } => logits.extend_from_slice(rows),
+                JobEvent::Failed(error) => problem = Some(error),
+                JobEvent::Text(_) | JobEvent::Done { .. } => {}
+            });
+        }
+        match problem {
+            Some(error) => Err(Failure::input(&error)),
+            None => Ok(logits),
         }
     }
 }
@@ -73,16 +90,19 @@ fn measure(
     report: &mut Report,
 ) -> Result<(), Failure> {
     let vocab_size = model.vocab_size();
-    model.stream.clear();
+    model.begin(inputs);
     if let Some(other) = against.as_deref_mut() {
-        other.stream.clear();
+        other.begin(inputs);
     }
     let (mut nll, mut other_nll) = (Mean::default(), Mean::default());
-    for (inputs, targets) in inputs.chunks(BATCH).zip(targets.chunks(BATCH)) {
-        let rows = model.push(inputs)?.chunks_exact(vocab_size).zip(targets);
+    let mut pos = 0;
+    while pos < inputs.len() {
+        let rows = model.next()?.chunks_exact(vocab_size).zip(&targets[pos..]);
+        pos += rows.len();
         rows.clone().for_each(|(logits, &next)| nll.add(score::nll(logits, next)));
         let Some(other) = against.as_deref_mut() else { continue };
-        let references = other.push(inputs)?.chunks_exact(vocab_size);
+        // Batches of both have one size.
+        let references = other.next()?.chunks_exact(vocab_size);
         for ((logits, &next), reference) in rows.zip(references) {
             other_nll.add(score::nll(reference, next));
             report.kl.add(score::kl_divergence(reference, logits));

@@ -1,10 +1,11 @@
 //! Holds a conversation: an answer to each message.
 
-use super::messages::{Command, HELP, Messages, Wish};
-use super::{Screen, Session, failure, figures, shorten};
+use super::figures;
+use super::messages::{ChatCommand, HELP, Messages, Wish};
+use super::session::{Reply, Screen, Session};
 use crate::cli::{Failure, note, print, warn};
 use crate::engine::chat::{Context, Conversation};
-use crate::engine::{Outcome, Request, StopReason, Stream};
+use crate::engine::{Job, StopReason};
 use crate::sys::signal;
 use crate::tokenizer::ChatFormat;
 
@@ -18,13 +19,12 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let template = session.flags.chat_template.unwrap_or(header.chat_template);
     let format = ChatFormat::new(template, tokenizer).map_err(|e| Failure::input(&e))?;
     let mut conversation = Conversation::new(tokenizer, format, session.flags.system.clone());
-    let mut stream = session.engine.stream().map_err(|e| Failure::runtime(&e))?;
     let mut messages = Messages::new(&session)?;
     let (mut n_refused, mut n_answers) = (0, 0);
     while let Some(wish) = messages.next()? {
         let message = match wish {
             Wish::Message(message) => message,
-            Wish::Command(Command::Exit) => break,
+            Wish::Command(ChatCommand::Exit) => break,
             Wish::Command(command) => {
                 obey(&command, &mut conversation);
                 continue;
@@ -36,16 +36,22 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         };
         n_answers += 1;
         let screen = Screen::new();
-        let (outcome, text) =
-            answer(&mut session, &mut conversation, &mut stream, (&context, &screen))?;
+        let job = Job {
+            n_predict: session.flags.n_predict.unwrap_or(usize::MAX),
+            stop_ids: conversation.stop_ids().to_vec(),
+            starts_text: true,
+            ..session.job(context.ids)
+        };
+        let reply = session.answer(job, &screen)?;
+        conversation.answer(&reply.ids);
         screen.check()?;
-        report(&session, &outcome, &message, &text)?;
+        report(&session, &reply, &message)?;
         if !screen.is_open() {
             break;
         }
-        if outcome.reason == StopReason::Interrupted {
+        if reply.outcome.reason == StopReason::Interrupted {
             if signal::is_final() {
-                return Err(Failure::Stopped);
+                return Err(Failure::Interrupted);
             }
             signal::count_one().map_err(|e| Failure::runtime(&e))?;
         }
@@ -56,22 +62,24 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Does what the user asks of LEAP itself; not for [`Command::Exit`].
-fn obey(command: &Command, conversation: &mut Conversation<'_>) {
+/// Does what the user asks of LEAP itself; not for [`ChatCommand::Exit`].
+fn obey(command: &ChatCommand, conversation: &mut Conversation<'_>) {
     match command {
-        Command::Exit => {}
-        Command::Help => note(HELP),
-        Command::Clear => {
+        ChatCommand::Exit => {}
+        ChatCommand::Help => note(HELP),
+        ChatCommand::Clear => {
             conversation.clear();
             note("the conversation begins anew");
         }
-        Command::System(Some(text)) => {
+        ChatCommand::System(Some(text)) => {
             conversation.set_system(Some(text.clone()));
             conversation.clear();
             note("the conversation begins anew, with these instructions");
         }
-        Command::System(None) => note(conversation.system().unwrap_or("there are no instructions")),
-        Command::Unknown(word) => {
+        ChatCommand::System(None) => {
+            note(conversation.system().unwrap_or("there are no instructions"))
+        }
+        ChatCommand::Unknown(word) => {
             note(&format!("/{word} is no command; /help lists them, //{word} is a message"));
         }
     }
@@ -97,48 +105,16 @@ fn ask(
             Some(context)
         }
         Err(e) => {
-            warn(&format!("{e}; {}", shorten(&session.engine)));
+            warn(&format!("{e}; {}", session.shorten()));
             None
         }
     }
 }
 
-fn answer(
-    session: &mut Session<'_>,
-    conversation: &mut Conversation<'_>,
-    stream: &mut Stream,
-    (context, screen): (&Context, &Screen),
-) -> Result<(Outcome, String), Failure> {
-    let kept = session.engine.rewind(stream, &context.ids);
-    let request = Request {
-        prompt: &context.ids[kept..],
-        n_predict: session.flags.n_predict.unwrap_or(usize::MAX),
-        stop_ids: conversation.stop_ids(),
-        starts_text: true,
-        is_interrupted: &|| screen.is_interrupted(),
-    };
-    let mut text = String::new();
-    figures::begin(&mut session.engine);
-    let is_json = session.flags.json;
-    let outcome = session.generator.run(&mut session.engine, stream, &request, &mut |part| {
-        text.push_str(part);
-        if !is_json {
-            screen.show(part);
-        }
-    });
-    let outcome = outcome.map_err(failure)?;
-    conversation.answer(session.generator.answer());
-    Ok((outcome, text))
-}
-
-fn report(
-    session: &Session<'_>,
-    outcome: &Outcome,
-    message: &str,
-    text: &str,
-) -> Result<(), Failure> {
+fn report(session: &Session<'_>, reply: &Reply, message: &str) -> Result<(), Failure> {
+    let outcome = &reply.outcome;
     if session.flags.json {
-        return print(&figures::json(outcome, session, message, text));
+        return print(&figures::json(outcome, session, message, &reply.text));
     }
     print("\n")?;
     if outcome.reason == StopReason::ContextFull {

@@ -10,7 +10,7 @@ use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{Config, Editor as LineEditor};
 
-use super::terminal::Line;
+use super::input::Typed;
 use crate::cli::{Failure, warn};
 use crate::sys::{folders, notify, signal};
 
@@ -71,21 +71,21 @@ impl Editor {
     }
 
     /// The next line, behind `prompt`.
-    pub(super) fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
+    pub(super) fn line(&mut self, prompt: &str) -> Result<Typed, Failure> {
         let reading = signal::interrupt_reading();
         let result = self.editor.readline(prompt);
         drop(reading);
         match result {
-            _ if signal::interrupted() > 0 => Ok(Line::End),
-            Ok(text) => Ok(Line::Text(text)),
-            Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
-            Err(ReadlineError::Eof) => Ok(Line::End),
+            _ if signal::interrupted() > 0 => Ok(Typed::End),
+            Ok(text) => Ok(Typed::Text(text)),
+            Err(ReadlineError::Interrupted) => Ok(Typed::Interrupted),
+            Err(ReadlineError::Eof) => Ok(Typed::End),
             Err(ReadlineError::Io(e)) if e.kind() == io::ErrorKind::InvalidData => {
                 warn("that was not UTF-8");
-                Ok(Line::Interrupted)
+                Ok(Typed::Interrupted)
             }
             // The terminal is gone.
-            Err(ReadlineError::Io(e)) if e.raw_os_error() == Some(libc::EIO) => Ok(Line::End),
+            Err(ReadlineError::Io(e)) if e.raw_os_error() == Some(libc::EIO) => Ok(Typed::End),
             Err(e) => Err(Failure::Runtime(format!("cannot read the terminal: {e}"))),
         }
     }

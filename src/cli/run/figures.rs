@@ -1,9 +1,9 @@
 //! The line of figures after an answer, and the JSON object instead of it.
 
-use super::Session;
+use super::session::Session;
 use crate::cli::counted;
 use crate::cli::json_object::JsonObject;
-use crate::engine::{Engine, Outcome};
+use crate::engine::{Engine, Outcome, WeightsIn};
 use crate::sys::{huge, memory};
 use crate::wire::frame::Line;
 
@@ -14,7 +14,7 @@ pub(super) fn seed(session: &Session<'_>) -> Option<u64> {
 
 /// One line for people.
 pub(super) fn line(outcome: &Outcome, session: &Session<'_>) -> String {
-    let engine = &session.engine;
+    let about = session.engine.about();
     let figures = &outcome.figures;
     let memory = memory::peak_resident_bytes().unwrap_or(0) as f64 / f64::from(1 << 20);
     format!(
@@ -25,28 +25,27 @@ pub(super) fn line(outcome: &Outcome, session: &Session<'_>) -> String {
         counted(figures.generated_tokens, "token"),
         figures.generated_tokens_per_s(),
         figures.ttft.as_secs_f64() * 1e3,
-        engine.transformer().kernels().isa().name(),
-        counted(engine.transformer().threads(), "thread"),
-        weights(engine),
+        about.isa.name(),
+        counted(about.threads, "thread"),
+        weights(about.weights),
         seed(session).map_or(String::new(), |seed| format!("; seed {seed}")),
     )
 }
 
 /// Where the weights are read from.
-fn weights(engine: &Engine) -> &'static str {
-    let transformer = engine.transformer();
-    match (transformer.is_packed(), transformer.is_in_memory()) {
-        (false, _) => "as in the model file",
-        (true, false) => "packed, in a mapped file",
-        (true, true) if huge::is_available() => "packed, in huge pages",
-        (true, true) => "packed, in memory",
+fn weights(place: WeightsIn) -> &'static str {
+    match place {
+        WeightsIn::Unpacked => "as in the model file",
+        WeightsIn::Mapped => "packed, in a mapped file",
+        WeightsIn::Memory if huge::is_available() => "packed, in huge pages",
+        WeightsIn::Memory => "packed, in memory",
     }
 }
 
 /// One object for machines.
 pub(super) fn json(outcome: &Outcome, session: &Session<'_>, prompt: &str, text: &str) -> String {
     let figures = &outcome.figures;
-    let transformer = session.engine.transformer();
+    let about = session.engine.about();
     let object = JsonObject::new()
         .string("model", &session.loaded.name)
         .string("prompt", prompt)
@@ -58,12 +57,12 @@ pub(super) fn json(outcome: &Outcome, session: &Session<'_>, prompt: &str, text:
         .number("generated_tokens_per_s", figures.generated_tokens_per_s())
         .number("ttft_ms", figures.ttft.as_secs_f64() * 1e3)
         .number("memory_bytes", memory::peak_resident_bytes().unwrap_or(0) as f64)
-        .number("arena_bytes", transformer.arena_bytes() as f64)
+        .number("arena_bytes", about.arena_bytes as f64)
         .number("ctx_len", session.engine.ctx_len() as f64)
-        .string("isa", transformer.kernels().isa().name())
-        .string("kv", transformer.plan().kv.name())
-        .number("threads", transformer.threads() as f64)
-        .string("weights", weights(&session.engine));
+        .string("isa", about.isa.name())
+        .string("kv", about.kv.name())
+        .number("threads", about.threads as f64)
+        .string("weights", weights(about.weights));
     let object = match seed(session) {
         Some(seed) => object.integer("seed", seed),
         None => object,
@@ -135,13 +134,6 @@ impl RingFigures<'_> {
             .number("ring_token_ms", self.token_ms)
             .number("ring_link_ms", self.link_ms)
             .number("ring_waiting_ms", self.waiting_ms())
-    }
-}
-
-/// Starts measuring an answer.
-pub(super) fn begin(engine: &mut Engine) {
-    if let Some(ring) = engine.ring_mut() {
-        ring.start_times();
     }
 }
 

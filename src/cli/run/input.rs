@@ -4,9 +4,12 @@ use std::fs;
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::{DEMO_PROMPT, Run};
+use super::flags::Run;
 use crate::cli::Failure;
 use crate::sys::{notify, poll, signal};
+
+/// Prompt of the built-in model when none is given.
+const DEMO_PROMPT: &str = "Once upon a time";
 
 /// How long the built-in model waits for a pipe's first bytes: somebody who pipes a prompt
 /// has it ready, while a service's idle pipe never says anything.
@@ -14,6 +17,17 @@ const PIPE_WAIT_MS: u16 = 300;
 
 /// How long a signal may go unseen that came just before stdin was asked.
 const SIGNAL_WAIT_MS: u16 = 1000;
+
+/// What came of asking a person for a line.
+pub(super) enum Typed {
+    /// A line, or a pasted paragraph.
+    Text(String),
+    /// What was written is taken back, which takes an editor.
+    #[cfg(feature = "tools")]
+    Interrupted,
+    /// There are no more lines.
+    End,
+}
 
 /// The text to go on from.
 pub(super) fn prompt(run: &Run) -> Result<String, Failure> {

@@ -2,8 +2,9 @@
 
 use std::io::{self, IsTerminal};
 
-use super::terminal::{Line, Terminal};
-use super::{Session, input};
+use super::input::{self, Typed};
+use super::session::Session;
+use super::terminal::Terminal;
 use crate::cli::{Failure, note};
 
 /// How to leave, said at the start of a conversation on a terminal.
@@ -15,12 +16,12 @@ pub(super) enum Wish {
     /// An answer to this.
     Message(String),
     /// Something of LEAP itself.
-    Command(Command),
+    Command(ChatCommand),
 }
 
 /// What a person on a terminal can ask LEAP itself.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum ChatCommand {
     Help,
     Exit,
     /// Begin anew.
@@ -97,18 +98,18 @@ fn written(terminal: &mut Terminal) -> Result<Option<String>, Failure> {
     let mut parts = Parts::default();
     loop {
         match terminal.line(if parts.is_open { ". " } else { "> " })? {
-            Line::Text(line) => {
+            Typed::Text(line) => {
                 if let Some(text) = parts.push(&line) {
                     terminal.remember(&text);
                     return Ok(Some(text));
                 }
             }
             #[cfg(feature = "tools")]
-            Line::Interrupted => {
+            Typed::Interrupted => {
                 parts = Parts::default();
                 note("Ctrl-D or /exit leaves");
             }
-            Line::End => return Ok(None),
+            Typed::End => return Ok(None),
         }
     }
 }
@@ -124,11 +125,11 @@ fn wish(text: String) -> Wish {
         return Wish::Message(text);
     }
     Wish::Command(match word {
-        "help" => Command::Help,
-        "exit" | "quit" | "bye" => Command::Exit,
-        "clear" => Command::Clear,
-        "system" => Command::System(Some(argument.trim().to_owned()).filter(|s| !s.is_empty())),
-        _ => Command::Unknown(word.to_owned()),
+        "help" => ChatCommand::Help,
+        "exit" | "quit" | "bye" => ChatCommand::Exit,
+        "clear" => ChatCommand::Clear,
+        "system" => ChatCommand::System(Some(argument.trim().to_owned()).filter(|s| !s.is_empty())),
+        _ => ChatCommand::Unknown(word.to_owned()),
     })
 }
 
@@ -194,12 +195,15 @@ mod tests {
             Wish::Command(command) => command,
             Wish::Message(message) => panic!("{message:?} is a message"),
         };
-        assert_eq!(command("/help"), Command::Help);
-        assert_eq!(command("/bye "), Command::Exit);
-        assert_eq!(command("/clear"), Command::Clear);
-        assert_eq!(command("/system"), Command::System(None));
-        assert_eq!(command("/system  Be\nbrief. "), Command::System(Some("Be\nbrief.".to_owned())));
-        assert_eq!(command("/Exit now"), Command::Unknown("Exit".to_owned()));
+        assert_eq!(command("/help"), ChatCommand::Help);
+        assert_eq!(command("/bye "), ChatCommand::Exit);
+        assert_eq!(command("/clear"), ChatCommand::Clear);
+        assert_eq!(command("/system"), ChatCommand::System(None));
+        assert_eq!(
+            command("/system  Be\nbrief. "),
+            ChatCommand::System(Some("Be\nbrief.".to_owned()))
+        );
+        assert_eq!(command("/Exit now"), ChatCommand::Unknown("Exit".to_owned()));
     }
 
     #[test]

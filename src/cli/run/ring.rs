@@ -1,28 +1,31 @@
 //! This board's part in a ring: what the flags and the ring file say, and what the user is told.
 
 use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Run;
+use super::carrier::Carrier;
+use super::flags::Run;
 use super::roles::Role;
 use crate::cli::model_files::{self, Loaded};
 use crate::cli::{Failure, counted, key, note, options, warn, weights};
-use crate::engine::ring::{Limits, RingOptions, run_worker};
-use crate::engine::{CTX_LEN_DEFAULT, Cache, Engine, JoinError, Options, StepError, recall};
+use crate::engine::ring::{Limits, RingOptions};
+use crate::engine::{CTX_LEN_DEFAULT, Engine, JoinError, Options, StepError, WeightsPlace};
 use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Member, Notice, PORT_DEFAULT, Place, Topology, token_bytes};
 use crate::sys::{notify, random, signal};
 use crate::transport::kmod::Kmod;
 use crate::transport::link::LinkConfig;
-use crate::transport::options::{Options as LinkOptions, Place as LinkPlace};
+use crate::transport::options::CarrierOptions;
+use crate::transport::place::HostPort;
 use crate::transport::tcp::Tcp;
 use crate::transport::udp::Udp;
-use crate::transport::{Endpoint, Error};
+use crate::transport::{Endpoint, TransportError};
 use crate::wire::Dtype;
 use crate::wire::frame::{Line, NODES_MAX};
 use crate::wire::hello::{self, RingInfo};
@@ -37,45 +40,16 @@ const TIMEOUT_S: u64 = 120;
 /// How often the name of this board is looked up until it has an address.
 const NAME_EVERY: Duration = Duration::from_millis(500);
 
-/// What datagrams or streams go through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Carrier {
-    Auto,
-    Kernel,
-    Udp,
-    Tcp,
-}
-
-/// `auto`, `kernel`, `udp` or `tcp`.
-pub(super) fn carrier(value: &str) -> Result<Carrier, String> {
-    match value {
-        "auto" => Ok(Carrier::Auto),
-        "kernel" => Ok(Carrier::Kernel),
-        "udp" => Ok(Carrier::Udp),
-        "tcp" => Ok(Carrier::Tcp),
-        _ => Err(format!("{value:?} is none of auto, kernel, udp and tcp")),
-    }
-}
-
-/// `f16` or `f32`.
-pub(super) fn wire(value: &str) -> Result<Dtype, String> {
-    match value {
-        "f16" => Ok(Dtype::F16),
-        "f32" => Ok(Dtype::F32),
-        _ => Err(format!("{value:?} is neither f16 nor f32")),
-    }
-}
-
 /// How long a master waits for progress; `None` for ever.
 fn ring_timeout(flags: &Run) -> Option<Duration> {
     let seconds = flags.ring_timeout.unwrap_or(TIMEOUT_S);
     (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
-/// Until a signal asks to stop. Asked at every turn of the loops, which a service manager may watch.
-fn is_wanted() -> bool {
+/// Whether a signal has ended the work. Asked at every turn of the loops, which a service manager may watch.
+pub(super) fn is_interrupted() -> bool {
     notify::alive();
-    signal::interrupted() == 0
+    signal::interrupted() != 0
 }
 
 /// A board that knows its place.
@@ -112,7 +86,7 @@ impl Board {
     }
 
     /// The model with this board's weights alone.
-    pub(super) fn narrow(&self, model: Model, cache: &Cache) -> Result<Model, Failure> {
+    pub(super) fn narrow(&self, model: Model, place: &WeightsPlace) -> Result<Model, Failure> {
         let (own, Range { start, end }) = (&model.share().layers, &self.share.layers);
         if !model.share().includes(&self.share) {
             return Err(Failure::Input(format!(
@@ -125,22 +99,20 @@ impl Board {
             )));
         }
         // All boards show the same fingerprint, which may have to be made from the whole file.
-        recall(&model, cache);
-        model
-            .with_share(self.share.clone())
-            .map_err(|e| Failure::Runtime(format!("cannot map the model: {e}")))
+        place.recall(&model);
+        model.with_share(self.share.clone()).map_err(unreadable)
     }
 
     fn endpoint(&self, flags: &Run, model: &Model) -> Result<Box<dyn Endpoint>, Failure> {
         let header = model.header();
         let node = RingInfo {
-            model: model.fingerprint(),
+            model: model.fingerprint().map_err(unreadable)?,
             dim: header.dim as u32,
             n_layers: header.n_layers as u32,
             kv_dim: header.kv_dim() as u32,
             vocab_size: header.vocab_size as u32,
-            first_layer: self.share.layers.start as u32,
-            end_layer: self.share.layers.end as u32,
+            held: wire_layers(&model.file().share().layers),
+            wish: Some(wire_layers(&self.share.layers)),
             dtype: flags.wire,
             is_master: self.share.has_ends,
             name: hello::name(&self.place.name),
@@ -155,9 +127,9 @@ impl Board {
             ));
         }
         let config = LinkConfig::new(node, key, seed);
-        let place = |address: &Address| LinkPlace::new(&address.host, address.port);
+        let place = |address: &Address| HostPort::new(&address.host, address.port);
         let next = self.place.next.as_ref().map(place);
-        let mut options = LinkOptions::new(config, place(listen), next);
+        let mut options = CarrierOptions::new(config, place(listen), next);
         if let Some(us) = flags.busy_poll {
             (options.spin, options.busy_poll_us) = (Duration::from_micros(us.into()), us.into());
         }
@@ -188,7 +160,7 @@ impl Board {
 
     /// Makes `engine` the master of the ring, and waits until that is complete.
     pub(super) fn join(&self, flags: &Run, engine: &mut Engine) -> Result<(), Failure> {
-        let endpoint = self.endpoint(flags, engine.transformer().model())?;
+        let endpoint = self.endpoint(flags, engine.model())?;
         let (is_quiet, dim, wire) = (flags.quiet, engine.header().dim as u32, flags.wire);
         let options = RingOptions {
             name: self.place.name.clone(),
@@ -197,7 +169,7 @@ impl Board {
             wire,
             timeout: ring_timeout(flags),
             epoch: random_epoch()?,
-            is_wanted,
+            is_interrupted,
             tell: Box::new(move |notice, lines| match notice {
                 Notice::Opened { again: false } if !is_quiet => describe(lines, dim, wire),
                 Notice::Opened { again: false } => {}
@@ -212,6 +184,14 @@ impl Board {
     }
 }
 
+fn wire_layers(layers: &Range<usize>) -> Range<u32> {
+    layers.start as u32..layers.end as u32
+}
+
+fn unreadable(error: io::Error) -> Failure {
+    Failure::Runtime(format!("cannot read the model: {error}"))
+}
+
 /// Sorts what ends a ring under its exit code.
 pub(super) fn step_failure(error: &StepError) -> Failure {
     match error {
@@ -224,7 +204,7 @@ pub(super) fn step_failure(error: &StepError) -> Failure {
 pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     let model = model_files::model(flags.model.as_deref())?;
     let board = Board::new(flags, model.header())?;
-    let model = board.narrow(model, &flags.cache)?;
+    let model = board.narrow(model, &flags.place())?;
     let header = model.header();
     let limits = Limits {
         ctx_len: flags.ctx.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT)),
@@ -241,19 +221,18 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
         ..Options::default()
     };
     let mut engine = Engine::new(model.into(), &options).map_err(options::engine_failure)?;
-    let place = (&flags.cache, flags.huge);
-    weights::prepare(&mut engine, flags.model.as_deref(), place, flags.words())?;
-    let endpoint = match board.endpoint(flags, engine.transformer().model()) {
-        Err(_) if !is_wanted() => return Ok(()),
+    weights::prepare(&mut engine, &flags.place(), flags.words())?;
+    let endpoint = match board.endpoint(flags, engine.model()) {
+        Err(_) if is_interrupted() => return Ok(()),
         endpoint => endpoint?,
     };
-    let transformer = engine.transformer_mut();
-    transformer.interrupt_by(is_wanted);
+    engine.interrupt_by(is_interrupted);
     let mut tell = |notice: &Notice| match notice {
         Notice::Opened { .. } if flags.quiet => {}
         notice => tell(notice),
     };
-    run_worker(transformer, endpoint, &board.place.name, limits, &is_wanted, &mut tell)
+    engine
+        .work(endpoint, (&board.place.name, limits), &flags.place(), &is_interrupted, &mut tell)
         .map_err(|e| Failure::runtime(&e))
 }
 
@@ -264,7 +243,7 @@ pub(super) fn load(flags: &Run) -> Result<(Loaded, Board), Failure> {
         model_files::load_with(flags.model.as_deref(), flags.tokenizer.as_deref(), |model| {
             let part = Board::new(flags, model.header())?;
             let model = match part.has_ring() {
-                true => part.narrow(model, &flags.cache)?,
+                true => part.narrow(model, &flags.place())?,
                 false => model_files::whole(model)?,
             };
             board = Some(part);
@@ -357,18 +336,18 @@ fn from_flags(flags: &Run, n_layers: usize) -> Result<Place, Failure> {
 /// for that.
 fn open_named(
     carrier: Carrier,
-    options: &LinkOptions,
+    options: &CarrierOptions,
     is_quiet: bool,
     patience: Option<Duration>,
 ) -> Result<Box<dyn Endpoint>, Failure> {
     let (start, mut is_told) = (Instant::now(), false);
     loop {
         let error = match open(carrier, options.clone(), is_quiet || is_told) {
-            Err(error @ Error::Resolve { .. }) if options.listen.is_name() => error,
+            Err(error @ TransportError::Resolve { .. }) if options.listen.is_name() => error,
             result => return result.map_err(|e| Failure::runtime(&e)),
         };
         let is_over = patience.is_some_and(|patience| start.elapsed() > patience);
-        if is_over || !is_wanted() {
+        if is_over || is_interrupted() {
             return Err(Failure::runtime(&error));
         }
         if !std::mem::replace(&mut is_told, true) {
@@ -380,15 +359,15 @@ fn open_named(
 
 fn open(
     carrier: Carrier,
-    options: LinkOptions,
+    options: CarrierOptions,
     is_quiet: bool,
-) -> Result<Box<dyn Endpoint>, Error> {
+) -> Result<Box<dyn Endpoint>, TransportError> {
     match carrier {
         Carrier::Tcp => Tcp::open(options).map(|tcp| Box::new(tcp) as _),
         Carrier::Udp => Udp::open(options).map(|udp| Box::new(udp) as _),
         Carrier::Kernel => Kmod::open(options).map(|kmod| Box::new(kmod) as _),
         Carrier::Auto => match Kmod::open(options.clone()) {
-            Err(Error::Kernel { source }) => {
+            Err(TransportError::Kernel { source }) => {
                 if !is_quiet {
                     note(&format!("leap: using udp: {source}"));
                 }
@@ -446,6 +425,12 @@ fn tell(notice: &Notice) {
         Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
         Notice::Back(name) => format!("{name} is heard again"),
         Notice::Reset(name) => format!("the link to {name} began anew"),
+        Notice::Took { layers, packed, reused } => format!(
+            "took layers {}..{}: {} packed, {reused} reused",
+            layers.start,
+            layers.end,
+            counted(*packed, "tensor"),
+        ),
         Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
         Notice::Broken(what) => format!("a neighbour sent {what}"),
         Notice::Refused(what) => what.clone(),

@@ -1,87 +1,112 @@
 //! Answers several prompts at the same time, and shows them in their order.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::{N_PREDICT, Screen, Session, failure, figures, input, shorten, stop_ids};
-use crate::cli::{Failure, counted, note};
-use crate::engine::{Answer, Prompt, Request, StopReason, Streams};
+use super::session::{Screen, Session};
+use super::{figures, input};
+use crate::cli::json_object::JsonObject;
+use crate::cli::{Failure, counted, note, warn};
+use crate::engine::{Job, JobError, JobEvent, Outcome, StopReason};
 use crate::sys::signal;
+use crate::tokenizer::Tokenizer;
 
-/// Answers a prompt a line, up to `n` at the same time.
-pub(super) fn run(mut session: Session<'_>, n: usize) -> Result<(), Failure> {
-    let flags = session.flags;
-    let text = input::prompt(flags)?;
-    let prompts: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    if prompts.is_empty() {
+/// A prompt, and what has become of it.
+struct Entry<'a> {
+    prompt: &'a str,
+    text: String,
+    end: Option<Result<Outcome, JobError>>,
+}
+
+/// Answers a prompt a line, as many at the same time as there are streams.
+pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
+    let (flags, tokenizer) = (session.flags, &session.loaded.tokenizer);
+    let input = input::prompt(flags)?;
+    let lines = input.lines().filter(|line| !line.trim().is_empty());
+    let mut entries: Vec<Entry<'_>> =
+        lines.map(|prompt| Entry { prompt, text: String::new(), end: None }).collect();
+    if entries.is_empty() {
         return Err(Failure::Usage("there is no prompt; give one a line".to_owned()));
     }
-    let ids = prompts.iter().map(|prompt| encode(&session, prompt));
-    let mut ids = ids.collect::<Result<Vec<_>, _>>()?.into_iter();
-    let screen = Screen::new();
-    let stop_ids = stop_ids(session.loaded);
-    let request = Request {
-        prompt: &[],
-        n_predict: flags.n_predict.unwrap_or(N_PREDICT),
-        stop_ids: &stop_ids,
-        starts_text: false,
-        is_interrupted: &|| screen.is_interrupted(),
-    };
-    let (loaded, ctx_len, seed) = (session.loaded, session.engine.ctx_len(), session.seed);
-    let begin = || flags.generator(loaded, ctx_len, seed);
-    let mut streams = Streams::new(&mut session.engine, n).map_err(|e| Failure::runtime(&e))?;
-    let (start, mut waiting, mut tokens) = (Instant::now(), BTreeMap::new(), 0);
-    let mut shown = Vec::new();
-    figures::begin(&mut session.engine);
-    let result = streams.run(
-        &mut session.engine,
-        &request,
-        &mut || ids.next(),
-        &begin,
-        &mut |answer: Answer| {
-            tokens += answer.outcome.figures.generated_tokens;
-            waiting.insert(answer.index, answer);
-            while let Some(answer) = waiting.remove(&shown.len()) {
-                if !flags.json {
-                    screen.show(&format!("{}{}\n", prompts[answer.index], answer.text));
-                }
-                shown.push(answer);
-            }
-        },
-    );
-    result.map_err(failure)?;
-    if flags.json {
-        for answer in &shown {
-            let prompt = prompts[answer.index];
-            screen.show(&figures::json(&answer.outcome, &session, prompt, &answer.text));
+    let like = session.job(Vec::new());
+    let prompts: Vec<&str> = entries.iter().map(|entry| entry.prompt).collect();
+    let mut jobs =
+        prompts.iter().map(|prompt| Job { prompt: ids(tokenizer, prompt), ..like.clone() });
+    let (screen, start, mut n_shown) = (Screen::new(), Instant::now(), 0);
+    session.run(&mut jobs, &screen, &mut |index, event| {
+        match event {
+            JobEvent::Text(part) => entries[index].text.push_str(part),
+            JobEvent::Done { outcome, .. } => entries[index].end = Some(Ok(outcome)),
+            JobEvent::Failed(error) => entries[index].end = Some(Err(error)),
+            JobEvent::Logits { .. } => {}
         }
+        while let Some(entry) = entries.get(n_shown).filter(|entry| entry.end.is_some()) {
+            if !flags.json && matches!(entry.end, Some(Ok(_))) {
+                screen.show(&format!("{}{}\n", entry.prompt, entry.text));
+            }
+            n_shown += 1;
+        }
+    });
+    if flags.json {
+        entries.iter().for_each(|entry| screen.show(&object(&session, entry)));
     }
     screen.check()?;
+    let seconds = start.elapsed().as_secs_f64();
     if !flags.quiet {
-        let seconds = start.elapsed().as_secs_f64();
-        let rate = tokens as f64 / seconds.max(f64::MIN_POSITIVE);
-        let (answers, tokens) = (counted(shown.len(), "answer"), counted(tokens, "token"));
-        let seed = figures::seed(&session).map_or(String::new(), |seed| format!("; seed {seed}"));
-        note(&format!("{answers}, {tokens} in {seconds:.1} s: {rate:.1} tokens/s{seed}"));
-        figures::ring_line(&session.engine).iter().for_each(|line| note(line));
+        summary(&session, &entries, seconds);
     }
-    let is_cut = |answer: &Answer| answer.outcome.reason == StopReason::Interrupted;
-    match shown.len() < prompts.len() || shown.iter().any(is_cut) {
-        true if signal::interrupted() > 0 => Err(Failure::Stopped),
-        _ => Ok(()),
+    verdict(&session, entries)
+}
+
+fn ids(tokenizer: &Tokenizer, prompt: &str) -> Vec<u32> {
+    let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
+    tokenizer.encode(prompt, &mut ids);
+    ids
+}
+
+/// The object of an answer, or of a prompt that got none; nothing if it was not begun.
+fn object(session: &Session<'_>, entry: &Entry<'_>) -> String {
+    match &entry.end {
+        Some(Ok(outcome)) => figures::json(outcome, session, entry.prompt, &entry.text),
+        Some(Err(error)) => {
+            let object = JsonObject::new().string("model", &session.loaded.name);
+            object.string("prompt", entry.prompt).string("error", &error.to_string()).finish()
+        }
+        None => String::new(),
     }
 }
 
-fn encode(session: &Session<'_>, prompt: &str) -> Result<Prompt, Failure> {
-    let tokenizer = &session.loaded.tokenizer;
-    let mut ids: Vec<u32> = tokenizer.bos().into_iter().collect();
-    tokenizer.encode(prompt, &mut ids);
-    let (n, ctx_len) = (ids.len(), session.engine.ctx_len());
-    if n == 0 || n > ctx_len {
-        let mend = shorten(&session.engine);
-        return Err(Failure::Usage(format!(
-            "a prompt has {n} tokens, the context {ctx_len}; {mend}"
-        )));
+fn summary(session: &Session<'_>, entries: &[Entry<'_>], seconds: f64) {
+    let outcomes = || entries.iter().filter_map(|entry| entry.end.as_ref()?.as_ref().ok());
+    let tokens: usize = outcomes().map(|outcome| outcome.figures.generated_tokens).sum();
+    let rate = tokens as f64 / seconds.max(f64::MIN_POSITIVE);
+    let (answers, tokens) = (counted(outcomes().count(), "answer"), counted(tokens, "token"));
+    let seed = figures::seed(session).map_or(String::new(), |seed| format!("; seed {seed}"));
+    note(&format!("{answers}, {tokens} in {seconds:.1} s: {rate:.1} tokens/s{seed}"));
+    figures::ring_line(&session.engine).iter().for_each(|line| note(line));
+}
+
+/// Names the prompts that have no answer, and judges by the worst that happened.
+fn verdict(session: &Session<'_>, entries: Vec<Entry<'_>>) -> Result<(), Failure> {
+    let (mut n_failed, n_all) = (0, entries.len());
+    let mut is_cut = false;
+    for (number, entry) in (1..).zip(entries) {
+        match entry.end {
+            Some(Ok(outcome)) => is_cut |= outcome.reason == StopReason::Interrupted,
+            None => is_cut = true,
+            Some(Err(error @ JobError::Step(_))) => return Err(session.failure(error)),
+            Some(Err(error)) => {
+                n_failed += 1;
+                let mend = match &error {
+                    JobError::TooLong { .. } => format!("; {}", session.shorten()),
+                    _ => String::new(),
+                };
+                warn(&format!("prompt {number}: {error}{mend}"));
+            }
+        }
     }
-    Ok(Prompt { ids, starts_text: false })
+    match n_failed {
+        _ if is_cut && signal::interrupted() > 0 => Err(Failure::Interrupted),
+        0 => Ok(()),
+        n => Err(Failure::Runtime(format!("{n} of {} have no answer", counted(n_all, "prompt")))),
+    }
 }

@@ -2,22 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::input;
+use super::input::{self, Typed};
 use crate::cli::Failure;
 
 #[cfg(feature = "tools")]
 use super::editor::Editor;
-
-/// What came of asking for a line.
-pub(super) enum Line {
-    /// A line, or a pasted paragraph.
-    Text(String),
-    /// What was written is taken back, which takes an editor.
-    #[cfg(feature = "tools")]
-    Interrupted,
-    /// There are no more lines.
-    End,
-}
 
 /// The terminal on stdin.
 pub(super) struct Terminal {
@@ -34,7 +23,7 @@ impl Terminal {
     }
 
     /// The next line, behind `prompt`.
-    pub(super) fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
+    pub(super) fn line(&mut self, prompt: &str) -> Result<Typed, Failure> {
         match &mut self.editor {
             Some(editor) => editor.line(prompt),
             None => plain(prompt),
@@ -57,7 +46,7 @@ impl Terminal {
     }
 
     /// The next line, behind `prompt`.
-    pub(super) fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
+    pub(super) fn line(&mut self, prompt: &str) -> Result<Typed, Failure> {
         plain(prompt)
     }
 
@@ -65,9 +54,9 @@ impl Terminal {
     pub(super) fn remember(&mut self, _text: &str) {}
 }
 
-fn plain(prompt: &str) -> Result<Line, Failure> {
+fn plain(prompt: &str) -> Result<Typed, Failure> {
     let mut stderr = io::stderr().lock();
     // A prompt nobody can see is no loss.
     let _ = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
-    Ok(input::line()?.map_or(Line::End, Line::Text))
+    Ok(input::line()?.map_or(Typed::End, Typed::Text))
 }

@@ -1,18 +1,21 @@
 //! The master's loop: batches go in, rows that want logits come back.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::NodeError;
+use super::frames;
+use super::link::{carrier_notice, line, serve};
 use super::node::Node;
-use super::rows::{MasterRows, from_spans};
-use super::{NodeError, sizes};
-use crate::engine::StepError;
-use crate::model::{ForwardError, Row, Transformer};
-use crate::ring::{Hop, Master, MasterOptions, Member, Notice, Step, Times};
+use super::resplit::{Prepare, ResplitError, check_split, tell_unpacked};
+use crate::engine::error::StepError;
+use crate::engine::weights::Listener;
+use crate::model::{Batch, ForwardError, PackReport, Precision, Share, Span, Stage, StageInfo};
+use crate::ring::{Hop, Master, MasterOptions, Member, Notice, Rows, Step, Times};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{Line, Span, Status};
-use crate::wire::hello;
+use crate::wire::frame::{self, Line};
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
@@ -36,8 +39,8 @@ pub struct RingOptions {
     pub timeout: Option<Duration>,
     /// First epoch, a random number.
     pub epoch: u32,
-    /// Asked while waiting; `false` ends the wait.
-    pub is_wanted: fn() -> bool,
+    /// Asked while waiting; `true` ends the wait.
+    pub is_interrupted: fn() -> bool,
     /// Told what happens to the ring.
     pub tell: Tell,
 }
@@ -55,14 +58,19 @@ enum Goal {
 
 /// The ring as the master's engine uses it.
 pub struct RingMaster {
+    name: String,
     node: Node,
     master: Master,
-    /// Rows of the last result, `[max_logits, dim]`.
-    returned: Vec<f32>,
-    rows: Vec<Row>,
+    returned: Returned,
+    /// Spans of the last result.
+    spans: Vec<Span>,
     /// Whether that result has been given to its user.
     is_taken: bool,
-    is_wanted: fn() -> bool,
+    /// The batch being computed.
+    batch: Batch,
+    /// The spans of one that is submitted.
+    submitted: Vec<frame::Span>,
+    is_interrupted: fn() -> bool,
     tell: Tell,
     /// Notices of the carrier that have been told.
     n_told: usize,
@@ -70,23 +78,22 @@ pub struct RingMaster {
 }
 
 impl RingMaster {
-    /// A master of which `transformer` is the first share, over `endpoint`.
+    /// A master that runs `stage`, the first share, over `endpoint`.
     ///
     /// # Errors
     /// If the model is too wide for frames, or the system refuses a thread.
     pub fn new(
-        transformer: &Transformer,
+        stage: &dyn Stage,
         endpoint: Box<dyn Endpoint>,
         options: RingOptions,
     ) -> Result<RingMaster, NodeError> {
-        let plan = transformer.plan();
-        let header = transformer.model().header();
-        let sizes = sizes(plan, header.dim, options.wire).ok_or(NodeError::Width)?;
+        let StageInfo { plan, header, .. } = stage.about();
+        let sizes = frames::sizes(plan, header.dim, options.wire).ok_or(NodeError::Counts)?;
         if !crate::ring::fits(&sizes, FRAME_MAX) {
             return Err(NodeError::Width);
         }
         let master = Master::new(MasterOptions {
-            line: line(transformer, &options.name),
+            line: line(stage, &options.name),
             sizes,
             n_layers: header.n_layers as u32,
             frame_bytes: FRAME_MAX,
@@ -99,11 +106,14 @@ impl RingMaster {
             // Those that there are, the caller has told.
             n_told: endpoint.notices().len(),
             node: Node::new(endpoint, None)?,
+            name: options.name,
             master,
-            returned: vec![0.0; plan.max_logits * header.dim],
-            rows: Vec::with_capacity(plan.max_batch),
+            returned: Returned::new(plan.max_logits, header.dim, options.wire),
+            spans: Vec::with_capacity(plan.max_batch),
             is_taken: false,
-            is_wanted: options.is_wanted,
+            batch: Batch::with_capacity(plan.max_batch),
+            submitted: Vec::with_capacity(plan.max_batch),
+            is_interrupted: options.is_interrupted,
             tell: options.tell,
             n_nodes: options.n_nodes,
         })
@@ -113,8 +123,56 @@ impl RingMaster {
     ///
     /// # Errors
     /// If it cannot be, or nobody wants it any more.
-    pub fn open(&mut self, transformer: &mut Transformer) -> Result<(), StepError> {
-        self.drive(transformer, Goal::Open)
+    pub fn open(&mut self, stage: &mut dyn Stage) -> Result<(), StepError> {
+        self.drive(stage, Goal::Open)
+    }
+
+    /// Gives the nodes other layers, in the ring's order, this one's first, and waits until the ring is
+    /// open with them; streams go on as they are. Returns what this node packed for it: `prepare` gets
+    /// its weights ready.
+    ///
+    /// # Errors
+    /// If the split is none of this ring, or a node cannot take its part: the ring is opened as it was
+    /// before then. Or if the ring is lost.
+    pub fn resplit<S: Stage>(
+        &mut self,
+        stage: &mut S,
+        layers: &[Range<usize>],
+        prepare: &Prepare<'_, S>,
+    ) -> Result<Option<PackReport>, ResplitError> {
+        check_split(layers, self.lines().len(), stage.about().header.n_layers)?;
+        let lines = self.lines().iter();
+        let before: Vec<Range<usize>> =
+            lines.map(|line| line.layers.start as usize..line.layers.end as usize).collect();
+        let result = self.assign(stage, layers, prepare);
+        if let Err(e) = &result
+            && e.leaves_a_ring()
+        {
+            self.assign(stage, &before, prepare)?;
+        }
+        result
+    }
+
+    fn assign<S: Stage>(
+        &mut self,
+        stage: &mut S,
+        layers: &[Range<usize>],
+        prepare: &Prepare<'_, S>,
+    ) -> Result<Option<PackReport>, ResplitError> {
+        let StageInfo { share: own, plan, .. } = stage.about();
+        let share = Share { layers: layers[0].clone(), has_ends: true };
+        let (is_same, plan) = (share == *own, *plan);
+        let mut report = None;
+        if !is_same {
+            stage.set_share(share, plan).map_err(ResplitError::Start)?;
+            let listener = Listener { tell: &tell_unpacked, is_interrupted: &self.is_interrupted };
+            let prepared = self.node.prepare(|_| prepare(stage, listener));
+            report = prepared.map_err(ResplitError::Weights)?;
+        }
+        let assigned = layers.iter().map(|layers| layers.start as u32..layers.end as u32);
+        self.master.assign(line(stage, &self.name), assigned.collect());
+        self.drive(stage, Goal::Open)?;
+        Ok(report)
     }
 
     /// The nodes, the master first; empty before the ring is open.
@@ -146,49 +204,47 @@ impl RingMaster {
     }
 
     /// Sends a batch on its way; waits only if too many are.
-    pub(crate) fn submit(
-        &mut self,
-        transformer: &mut Transformer,
-        spans: &[Span],
-        tokens: &[u32],
-    ) -> Result<(), StepError> {
-        self.drive(transformer, Goal::Room)?;
-        self.master.submit(spans, tokens);
-        self.drive(transformer, Goal::Room)
+    pub(crate) fn submit(&mut self, stage: &mut dyn Stage, batch: &Batch) -> Result<(), StepError> {
+        let fits = frames::to_frames(batch.spans(), &mut self.submitted);
+        fits.ok_or(ForwardError::Plan)?;
+        self.drive(stage, Goal::Room)?;
+        self.master.submit(&self.submitted, batch.tokens());
+        self.drive(stage, Goal::Room)
     }
 
-    /// Waits for the oldest batch that wants logits: its spans, and the rows wanted.
-    pub(crate) fn collect(
-        &mut self,
-        transformer: &mut Transformer,
-    ) -> Result<(&[Span], &[f32]), StepError> {
-        self.drive(transformer, Goal::Done)?;
-        let dim = transformer.model().header().dim;
+    /// Waits for the oldest batch that wants logits: its spans, and its logits.
+    pub(crate) fn collect<'a>(
+        &'a mut self,
+        stage: &'a mut dyn Stage,
+    ) -> Result<(&'a [Span], &'a mut [f32]), StepError> {
+        self.drive(stage, Goal::Done)?;
         self.is_taken = true;
-        let spans = self.master.spans();
-        let wanted: usize = spans.iter().map(Span::n_wanted).sum();
-        Ok((spans, &self.returned[..wanted * dim]))
+        self.spans.clear();
+        self.spans.extend(self.master.spans().iter().map(frames::from_frame));
+        let wanted: usize = self.spans.iter().map(Span::n_wanted).sum();
+        let Returned { precision, row_bytes, bytes } = &self.returned;
+        Ok((&self.spans, stage.classify(*precision, &bytes[..wanted * row_bytes])?))
     }
 
-    fn drive(&mut self, transformer: &mut Transformer, goal: Goal) -> Result<(), StepError> {
+    fn drive(&mut self, stage: &mut dyn Stage, goal: Goal) -> Result<(), StepError> {
         if std::mem::take(&mut self.is_taken) {
             self.master.finish();
         }
-        let result = self.try_drive(transformer, goal);
+        let result = self.try_drive(stage, goal);
         if result == Err(StepError::Interrupted) {
             self.master.forget_pending();
         }
         result
     }
 
-    fn try_drive(&mut self, transformer: &mut Transformer, goal: Goal) -> Result<(), StepError> {
+    fn try_drive(&mut self, stage: &mut dyn Stage, goal: Goal) -> Result<(), StepError> {
         loop {
-            let step = self.poll(transformer);
+            let step = self.poll(stage);
             while let Some(notice) = self.master.notice() {
                 (self.tell)(&notice, self.master.lines());
             }
             match step {
-                Step::Compute => self.compute(transformer)?,
+                Step::Compute => self.compute(stage)?,
                 // Whoever waits for something else takes the result next.
                 Step::Done => return Ok(()),
                 Step::Failed(error) => return Err(StepError::Ring(error)),
@@ -201,7 +257,7 @@ impl RingMaster {
                     if is_reached {
                         return Ok(());
                     }
-                    if !(self.is_wanted)() {
+                    if (self.is_interrupted)() {
                         return Err(StepError::Interrupted);
                     }
                     serve(&mut **self.node.lock(), WAIT);
@@ -210,10 +266,10 @@ impl RingMaster {
         }
     }
 
-    fn poll(&mut self, transformer: &mut Transformer) -> Step {
+    fn poll(&mut self, stage: &mut dyn Stage) -> Step {
         let mut endpoint = self.node.lock();
         serve(&mut **endpoint, Duration::ZERO);
-        let mut rows = MasterRows { transformer, returned: &mut self.returned };
+        let mut rows = MasterRows { stage, returned: &mut self.returned };
         let mut hop = Hop::new(&mut **endpoint);
         let step = self.master.poll(self.node.now(), &mut hop, &mut rows);
         if step == Step::Compute {
@@ -226,21 +282,49 @@ impl RingMaster {
         step
     }
 
-    fn compute(&mut self, transformer: &mut Transformer) -> Result<(), StepError> {
-        from_spans(self.master.spans(), self.master.tokens(), &mut self.rows);
-        let rows = &self.rows;
+    fn compute(&mut self, stage: &mut dyn Stage) -> Result<(), StepError> {
+        frames::batch(self.master.spans(), self.master.tokens(), &mut self.batch);
+        let batch = &self.batch;
         let (result, compute_us) = self.node.compute(|| {
-            transformer.embed(rows)?;
-            transformer.run_layers(rows)
+            stage.embed(batch)?;
+            stage.run_layers(batch.spans())
         });
-        match result {
-            Ok(()) => {
-                self.master.computed(compute_us);
-                Ok(())
-            }
-            Err(ForwardError::Interrupted) => Err(StepError::Interrupted),
-            Err(error) => Err(error.into()),
-        }
+        result?;
+        self.master.computed(compute_us);
+        Ok(())
+    }
+}
+
+/// The rows of the last result, as they came.
+struct Returned {
+    precision: Precision,
+    row_bytes: usize,
+    /// `[max_logits, row_bytes]`.
+    bytes: Vec<u8>,
+}
+
+impl Returned {
+    fn new(max_logits: usize, dim: usize, wire: Dtype) -> Returned {
+        let precision = frames::precision(wire);
+        let row_bytes = dim * precision.bytes();
+        Returned { precision, row_bytes, bytes: vec![0; max_logits * row_bytes] }
+    }
+}
+
+/// Rows of the master: it gives the stage's, and takes the last node's.
+struct MasterRows<'a> {
+    stage: &'a mut dyn Stage,
+    returned: &'a mut Returned,
+}
+
+impl Rows for MasterRows<'_> {
+    fn put(&mut self, first: usize, _: Dtype, bytes: &[u8]) {
+        let Returned { row_bytes, bytes: rows, .. } = &mut *self.returned;
+        rows[first * *row_bytes..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]) {
+        self.stage.get_row(row, frames::precision(dtype), out);
     }
 }
 
@@ -253,36 +337,5 @@ impl Drop for RingMaster {
         while Hop::new(&mut **endpoint).is_sending() && Instant::now() < until {
             serve(&mut **endpoint, Duration::from_millis(5));
         }
-    }
-}
-
-/// Lets the endpoint work; a socket's failure shows as a silent neighbour.
-pub(super) fn serve(endpoint: &mut dyn Endpoint, wait: Duration) {
-    if let Err(e) = endpoint.service(wait) {
-        log::debug!("link: {e}");
-    }
-}
-
-/// The next thing that the endpoint's carrier has to say, after the first `n_told`.
-pub(super) fn carrier_notice(endpoint: &dyn Endpoint, n_told: &mut usize) -> Option<Notice> {
-    let notice = endpoint.notices().get(*n_told)?;
-    *n_told += 1;
-    Some(Notice::Carrier(notice.clone()))
-}
-
-/// What a node says of itself when the ring opens.
-pub(super) fn line(transformer: &Transformer, name: &str) -> Line {
-    let model = transformer.model();
-    let layers = &model.share().layers;
-    Line {
-        name: hello::name(name),
-        isa: heapless::String::try_from(transformer.kernels().isa().name()).unwrap_or_default(),
-        layers: layers.start as u32..layers.end as u32,
-        bytes_per_token: model.bytes_per_token(),
-        rtt_us: 0,
-        datagram_bytes: 0,
-        threads: transformer.threads() as u16,
-        carrier: heapless::String::new(),
-        status: Status::Ready,
     }
 }

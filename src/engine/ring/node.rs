@@ -1,7 +1,7 @@
 //! A node's endpoint: driven by the thread that computes while it waits, and by another one
 //! while it computes.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use super::NodeError;
 use crate::ring::Hop;
 use crate::sys::cpu;
 use crate::transport::Endpoint;
+use crate::wire::frame::Reason;
 use crate::wire::hello::Name;
 
 /// How often the other thread looks after the links while this one computes, and while it does
@@ -23,6 +24,8 @@ const RESTS_AFTER: u32 = 5;
 /// A worker that is away from its links for so long is told to the master, and how often.
 const BUSY_AFTER_US: u64 = 3_000_000;
 const BUSY_EVERY_US: u64 = 1_000_000;
+
+const NOT_PACKING: u32 = u32::MAX;
 
 /// The endpoint and the thread that minds it.
 pub(super) struct Node {
@@ -38,6 +41,8 @@ struct Shared {
     seen_us: AtomicU64,
     endpoint: Mutex<Box<dyn Endpoint>>,
     is_computing: AtomicBool,
+    /// Percent of the weights that are packed while this is all it does; else [`NOT_PACKING`].
+    packed: AtomicU32,
     /// Whether the other thread sleeps for long.
     is_resting: AtomicBool,
     is_closing: AtomicBool,
@@ -87,7 +92,11 @@ impl Shared {
         if away_us >= BUSY_AFTER_US && now >= *said_us + BUSY_EVERY_US {
             *said_us = now;
             let seconds = u32::try_from(away_us / 1_000_000).unwrap_or(u32::MAX);
-            Hop::new(endpoint).say_busy(name, seconds);
+            let reason = match self.packed.load(Ordering::Relaxed) {
+                NOT_PACKING => Reason::Busy(seconds),
+                percent => Reason::Packing(percent),
+            };
+            Hop::new(endpoint).say(name, reason);
         }
     }
 }
@@ -101,6 +110,7 @@ impl Node {
             seen_us: AtomicU64::new(0),
             endpoint: Mutex::new(endpoint),
             is_computing: AtomicBool::new(false),
+            packed: AtomicU32::new(NOT_PACKING),
             is_resting: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
         });
@@ -137,6 +147,16 @@ impl Node {
         (result, compute_us)
     }
 
+    /// Runs `work`, which gets weights ready and says how many percent are packed, while the other
+    /// thread minds the links and passes that on.
+    pub(super) fn prepare<T>(&self, work: impl FnOnce(&dyn Fn(u32)) -> T) -> T {
+        self.shared.packed.store(0, Ordering::Relaxed);
+        let tell = |percent| self.shared.packed.store(percent, Ordering::Relaxed);
+        let (result, _) = self.compute(|| work(&tell));
+        self.shared.packed.store(NOT_PACKING, Ordering::Relaxed);
+        result
+    }
+
     fn wake_minder(&self) {
         if let Some(minder) = &self.minder {
             minder.thread().unpark();
@@ -159,10 +179,11 @@ impl Drop for Node {
 mod tests {
     use super::*;
     use crate::transport::link::LinkConfig;
-    use crate::transport::options::{Options, Place};
+    use crate::transport::options::CarrierOptions;
+    use crate::transport::place::HostPort;
     use crate::transport::udp::Udp;
     use crate::wire::Dtype;
-    use crate::wire::frame::{Frame, Reason, Repr};
+    use crate::wire::frame::{Frame, Repr};
     use crate::wire::hello::{RingInfo, name};
 
     /// The end of a ring of two that has the model's layer `index`.
@@ -173,41 +194,64 @@ mod tests {
             n_layers: 2,
             kv_dim: 64,
             vocab_size: 512,
-            first_layer: index,
-            end_layer: index + 1,
+            held: 0..2,
+            wish: Some(index..index + 1),
             dtype: Dtype::F32,
             is_master: index == 0,
             name: name("test"),
         };
         let config = LinkConfig::new(node, None, [index as u8 + 1; 32]);
-        Box::new(Udp::open(Options::new(config, Place::new("127.0.0.1", 0), None)).unwrap())
+        Box::new(
+            Udp::open(CarrierOptions::new(config, HostPort::new("127.0.0.1", 0), None)).unwrap(),
+        )
     }
 
-    #[test]
-    fn a_node_that_computes_for_ever_is_told_by_its_other_thread() {
+    /// What the master of a ring of two hears while the other node is at some work.
+    fn heard(work: impl FnOnce(&Node, &mut dyn FnMut() -> Option<Repr>)) {
         let (mut master, mut worker) = (end(0), end(1));
         master.set_next(worker.local_address());
         worker.set_next(master.local_address());
         let node = Node::new(worker, Some(name("pi"))).unwrap();
+        let start = Instant::now();
         let mut heard = || {
+            assert!(start.elapsed() < Duration::from_secs(60), "nothing is said");
             master.service(Duration::from_millis(50)).unwrap();
             let prev = master.links().prev.as_mut()?;
             while prev.next_event().is_some() {}
             let frame = Frame::parse(prev.front()?).ok()?;
-            let heard = (frame.repr(), frame.name().as_str().to_owned());
+            assert_eq!(frame.name(), "pi");
+            let heard = frame.repr();
             prev.release();
             Some(heard)
         };
-        let start = Instant::now();
-        let (heard, _) = node.compute(|| {
-            loop {
-                assert!(start.elapsed() < Duration::from_secs(60), "nothing is said");
-                if let Some(heard) = heard() {
-                    return heard;
+        work(&node, &mut heard);
+    }
+
+    #[test]
+    fn a_node_that_computes_for_ever_is_told_by_its_other_thread() {
+        heard(|node, heard| {
+            let (heard, _) = node.compute(|| {
+                loop {
+                    if let Some(heard) = heard() {
+                        return heard;
+                    }
                 }
-            }
+            });
+            let Repr::Down { reason: Reason::Busy(3..), .. } = heard else { panic!("{heard:?}") };
         });
-        let Repr::Down { reason: Reason::Busy(seconds), .. } = heard.0 else { panic!("{heard:?}") };
-        assert!(seconds >= 3 && heard.1 == "pi", "{heard:?}");
+    }
+
+    #[test]
+    fn a_node_that_packs_says_how_far_it_is() {
+        heard(|node, heard| {
+            node.prepare(|tell| {
+                tell(42);
+                loop {
+                    if let Some(Repr::Down { reason, .. }) = heard() {
+                        return assert_eq!(reason, Reason::Packing(42));
+                    }
+                }
+            });
+        });
     }
 }

@@ -1,20 +1,25 @@
 //! A worker's loop. It outlives masters: whoever comes next opens the ring anew.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use super::master::{carrier_notice, line, serve};
+use super::NodeError;
+use super::frames;
+use super::link::{carrier_notice, line, serve};
 use super::node::Node;
-use super::rows::{Activations, from_spans};
-use super::{NodeError, plan};
-use crate::model::{ForwardError, Row, Transformer};
-use crate::ring::{Hop, Host, Notice, Rows, Worker, WorkerStep};
+use super::resplit::{Prepare, tell_unpacked};
+use crate::engine::weights::{Listener, Preparing};
+use crate::model::{
+    CheckError, ForwardError, PackError, PackReport, Plan, Share, Span, Stage, StageInfo,
+};
+use crate::ring::{Hop, Notice, Opening, Rows, Worker, WorkerStep};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{Sizes, Status};
+use crate::wire::frame::Status;
 use crate::wire::hello;
 
-/// Longest wait for the link before the caller's wish is asked again.
+/// Longest wait for the link before it is asked again whether to go on.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// The most that a worker is ready to keep for a master.
@@ -28,31 +33,45 @@ pub struct Limits {
     pub max_batch: usize,
 }
 
-/// Works for any master until `is_wanted` says no. `transformer` is this node's share; its plan
-/// follows the master's wishes within `limits`.
+/// How a worker takes part in a ring.
+pub struct WorkerOptions<'a, S> {
+    /// What it is called.
+    pub name: &'a str,
+    /// The layers that it has unless the master gives it others.
+    pub wish: Option<Range<usize>>,
+    /// What it is ready for.
+    pub limits: Limits,
+    /// Gets other layers' weights ready.
+    pub prepare: &'a Prepare<'a, S>,
+    /// Asked again and again whether to end the work.
+    pub is_interrupted: &'a dyn Fn() -> bool,
+}
+
+/// Works for any master until it is interrupted. `stage` runs this node's share, made ready; plan and
+/// layers follow the master's wishes, within the limits and the file.
 ///
 /// # Errors
 /// If the weights do not match their checksums, or the system refuses a thread.
-pub fn run_worker(
-    transformer: &mut Transformer,
+pub fn run_worker<S: Stage>(
+    stage: &mut S,
     endpoint: Box<dyn Endpoint>,
-    name: &str,
-    limits: Limits,
-    is_wanted: &dyn Fn() -> bool,
+    options: &WorkerOptions<'_, S>,
     tell: &mut dyn FnMut(&Notice),
 ) -> Result<(), NodeError> {
-    transformer.check_weights(is_wanted).map_err(NodeError::Weights)?;
+    let WorkerOptions { name, limits, is_interrupted, .. } = options;
+    stage.check_weights(is_interrupted).map_err(NodeError::Weights)?;
+    let mut host = Host { ready: Some(stage.about().share.clone()), stage, options };
     // Those that there are, the caller has told.
     let mut n_told = endpoint.notices().len();
     let node = Node::new(endpoint, Some(hello::name(name)))?;
-    let header = transformer.model().header();
-    let (dim, n_layers) = (header.dim as u32, header.n_layers as u32);
-    let mut worker = Worker::new(line(transformer, name), dim, n_layers, FRAME_MAX);
-    let mut rows: Vec<Row> = Vec::with_capacity(limits.max_batch);
-    while is_wanted() {
+    let StageInfo { header, .. } = host.stage.about();
+    let sizes = (header.dim as u32, header.n_layers as u32);
+    let wish = options.wish.as_ref().map(|layers| layers.start as u32..layers.end as u32);
+    let mut worker = Worker::new((line(host.stage, name), wish), sizes, FRAME_MAX);
+    let mut batch: Vec<Span> = Vec::with_capacity(limits.max_batch);
+    while !is_interrupted() {
         let mut endpoint = node.lock();
         serve(&mut **endpoint, Duration::ZERO);
-        let mut host = Share { transformer, limits };
         let step = worker.poll(node.now(), &mut Hop::new(&mut **endpoint), &mut host);
         while let Some(notice) = worker.notice() {
             tell(&notice);
@@ -60,63 +79,154 @@ pub fn run_worker(
         while let Some(notice) = carrier_notice(&**endpoint, &mut n_told) {
             tell(&notice);
         }
-        match step {
-            WorkerStep::Idle => serve(&mut **endpoint, WAIT),
-            WorkerStep::Compute => {
-                // Frames taken just now are acknowledged before this thread is away.
-                serve(&mut **endpoint, Duration::ZERO);
-                drop(endpoint);
-                from_spans(worker.spans(), &[], &mut rows);
-                let (result, compute_us) = node.compute(|| transformer.run_layers(&rows));
-                match result {
-                    Ok(()) => worker.computed(compute_us),
-                    Err(ForwardError::Interrupted) => break,
-                    // The spans were checked against the plan; another plan came meanwhile.
-                    Err(_) => worker.discard(),
-                }
-            }
+        if step == WorkerStep::Idle {
+            serve(&mut **endpoint, WAIT);
+            continue;
+        }
+        // Frames taken just now are acknowledged before this thread is away.
+        serve(&mut **endpoint, Duration::ZERO);
+        drop(endpoint);
+        let is_over = match step {
+            WorkerStep::Open => !host.answer(&node, &mut worker, tell),
+            _ => !host.compute(&node, &mut worker, &mut batch),
+        };
+        if is_over {
+            break;
         }
     }
     Ok(())
 }
 
-/// The node's layers as the ring sees them.
-struct Share<'a> {
-    transformer: &'a mut Transformer,
-    limits: Limits,
+/// What came of getting ready.
+enum Answer {
+    /// This.
+    Status(Status),
+    /// It is ready, with other layers than before.
+    Took(PackReport),
+    /// The user ended it.
+    Interrupted,
 }
 
-impl Rows for Share<'_> {
+/// The node's stage as the ring sees it.
+struct Host<'a, S> {
+    stage: &'a mut S,
+    options: &'a WorkerOptions<'a, S>,
+    /// The share whose weights are ready; `None` if those of the transformer are not.
+    ready: Option<Share>,
+}
+
+impl<S: Stage> Rows for Host<'_, S> {
     fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]) {
-        Activations(self.transformer).put(first, dtype, bytes);
+        self.stage.put_rows(first, frames::precision(dtype), bytes);
     }
 
     fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]) {
-        Activations(self.transformer).get(row, dtype, out);
+        self.stage.get_row(row, frames::precision(dtype), out);
     }
 }
 
-impl Host for Share<'_> {
-    fn open(&mut self, sizes: &Sizes) -> Status {
-        let plan = plan(sizes);
-        if plan.ctx_len > self.limits.ctx_len {
-            return Status::Context(self.limits.ctx_len as u32);
+impl<S: Stage> Host<'_, S> {
+    /// Computes a batch; `false` if the user ended it.
+    fn compute(&mut self, node: &Node, worker: &mut Worker, batch: &mut Vec<Span>) -> bool {
+        batch.clear();
+        batch.extend(worker.spans().iter().map(frames::from_frame));
+        let (result, compute_us) = node.compute(|| self.stage.run_layers(batch));
+        match result {
+            Ok(()) => worker.computed(compute_us),
+            Err(ForwardError::Interrupted) => return false,
+            // The spans were checked against the plan; another plan came meanwhile.
+            Err(_) => worker.discard(),
         }
-        if plan.n_streams > self.limits.n_streams {
-            return Status::Streams(self.limits.n_streams as u32);
+        true
+    }
+
+    /// Gets ready for the master, and answers; `false` if the user ended it.
+    fn answer(&mut self, node: &Node, worker: &mut Worker, tell: &mut dyn FnMut(&Notice)) -> bool {
+        let opening = worker.opening();
+        let asked = opening.layers.clone();
+        let (status, report) = match self.open(node, opening) {
+            Answer::Interrupted => return false,
+            Answer::Status(status) => (status, None),
+            Answer::Took(report) => (Status::Ready, Some(report)),
+        };
+        let mut line = line(self.stage, self.options.name);
+        line.status = status;
+        if let Some(layers) = asked {
+            line.layers = layers;
         }
-        if plan.max_batch > self.limits.max_batch {
-            return Status::Batch(self.limits.max_batch as u32);
+        if let Some(PackReport { packed, reused, .. }) = report {
+            tell(&Notice::Took { layers: line.layers.clone(), packed, reused });
         }
-        if plan == *self.transformer.plan() {
-            return Status::Ready;
+        worker.opened(line);
+        true
+    }
+
+    fn open(&mut self, node: &Node, opening: &Opening) -> Answer {
+        let (plan, limits) = (frames::plan(&opening.sizes), &self.options.limits);
+        if plan.ctx_len > limits.ctx_len {
+            return Answer::Status(Status::Context(limits.ctx_len as u32));
         }
-        match self.transformer.set_plan(plan) {
-            Ok(()) => Status::Ready,
+        if plan.n_streams > limits.n_streams {
+            return Answer::Status(Status::Streams(limits.n_streams as u32));
+        }
+        if plan.max_batch > limits.max_batch {
+            return Answer::Status(Status::Batch(limits.max_batch as u32));
+        }
+        let Some(layers) = &opening.layers else { return Answer::Status(Status::Unassigned) };
+        let layers = layers.start as usize..layers.end as usize;
+        let share = Share { layers, has_ends: false };
+        let StageInfo { header, plan: own_plan, .. } = self.stage.about();
+        if self.ready.as_ref() == Some(&share) {
+            return Answer::Status(match plan == *own_plan {
+                true => Status::Ready,
+                false => status(self.stage.set_plan(plan)),
+            });
+        }
+        if !Share::of_file(header).includes(&share) {
+            return Answer::Status(Status::Lacks);
+        }
+        self.take(node, share, plan)
+    }
+
+    /// Takes other layers, and packs what is new of them.
+    fn take(&mut self, node: &Node, share: Share, plan: Plan) -> Answer {
+        let before = self.ready.take();
+        if let status @ Status::Memory = status(self.stage.set_share(share.clone(), plan)) {
+            self.ready = before;
+            return Answer::Status(status);
+        }
+        let WorkerOptions { prepare, is_interrupted, .. } = self.options;
+        let prepared = node.prepare(|percent| {
+            let tell = |what: Preparing<'_>| match what {
+                Preparing::Packing(done) => percent(done.percent()),
+                what => tell_unpacked(what),
+            };
+            prepare(self.stage, Listener { tell: &tell, is_interrupted })
+        });
+        match prepared {
+            Ok(report) => {
+                self.ready = Some(share);
+                let nothing = PackReport { packed: 0, reused: 0, bytes: 0 };
+                Answer::Took(report.unwrap_or(nothing))
+            }
+            Err(PackError::Weights(CheckError::Interrupted)) => Answer::Interrupted,
             Err(e) => {
                 log::warn!("{e}");
-                Status::Memory
+                Answer::Status(match e {
+                    PackError::Weights(_) => Status::Damaged,
+                    _ => Status::Memory,
+                })
             }
+        }
+    }
+}
+
+fn status<E: std::fmt::Display>(result: Result<(), E>) -> Status {
+    match result {
+        Ok(()) => Status::Ready,
+        Err(e) => {
+            log::warn!("{e}");
+            Status::Memory
         }
     }
 }

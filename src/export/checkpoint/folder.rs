@@ -6,19 +6,22 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::export::Error;
-use crate::export::config::{TENSORS_MAX, read_json};
+use crate::export::error::ExportError;
+use crate::export::json;
 use crate::format::excerpt;
 
-/// What Hugging Face calls its weights, the form to prefer first: the only file, and the table of
-/// the files that share them.
+/// Values of a table of tensors; the largest published ones have a fifth of that.
+const TENSORS_MAX: usize = 1 << 19;
+
+/// Hugging Face's names for weights, in order of preference: of a single file, and of the index of
+/// several.
 const NAMES: [[&str; 2]; 2] = [
     ["model.safetensors", "model.safetensors.index.json"],
     ["pytorch_model.bin", "pytorch_model.bin.index.json"],
 ];
 
 /// The weights of a Hugging Face folder.
-pub(super) fn hugging_face(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn hugging_face(dir: &Path) -> Result<Vec<PathBuf>, ExportError> {
     for [single, index] in NAMES {
         if dir.join(single).exists() {
             return Ok(vec![dir.join(single)]);
@@ -31,14 +34,14 @@ pub(super) fn hugging_face(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let paths = if safetensors.is_empty() { files(dir, is_bin)? } else { safetensors };
     if paths.is_empty() && !files(dir, is_pth)?.is_empty() {
         let problem = "params.json is missing, which belongs to consolidated.*.pth".to_owned();
-        return Err(Error::BadFile { path: dir.to_owned(), problem });
+        return Err(ExportError::BadFile { path: dir.to_owned(), problem });
     }
     expect_all(dir, numbered_of(&paths))?;
     non_empty(dir, paths)
 }
 
 /// The weights of a Meta folder.
-pub(super) fn meta(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn meta(dir: &Path) -> Result<Vec<PathBuf>, ExportError> {
     for is_wanted in [is_consolidated_safetensors, is_pth, is_safetensors] {
         let paths = files(dir, is_wanted)?;
         if !paths.is_empty() {
@@ -50,7 +53,7 @@ pub(super) fn meta(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Whether `dir` has weights as Hugging Face names them.
-pub(super) fn is_hugging_face(dir: &Path) -> Result<bool, Error> {
+pub(super) fn is_hugging_face(dir: &Path) -> Result<bool, ExportError> {
     let is_weight = |name: &str| is_hugging_face_safetensors(name) || is_bin(name);
     let is_named = NAMES.as_flattened().iter().any(|name| dir.join(name).exists());
     Ok(is_named || !files(dir, is_weight)?.is_empty())
@@ -76,9 +79,9 @@ fn is_bin(name: &str) -> bool {
     name.starts_with("pytorch_model") && name.ends_with(".bin")
 }
 
-/// The files of `dir` whose names `is_wanted`, by name.
-fn files(dir: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, Error> {
-    let error = |source| Error::Read { path: dir.to_owned(), source };
+/// The files of `dir` whose names `is_wanted` accepts, sorted.
+fn files(dir: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, ExportError> {
+    let error = |source| ExportError::Read { path: dir.to_owned(), source };
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir).map_err(error)? {
         let path = entry.map_err(error)?.path();
@@ -94,17 +97,16 @@ fn name(path: &Path) -> &str {
     path.file_name().and_then(OsStr::to_str).unwrap_or_default()
 }
 
-fn non_empty(dir: &Path, paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, Error> {
+fn non_empty(dir: &Path, paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, ExportError> {
     if !paths.is_empty() {
         return Ok(paths);
     }
     let problem = "no weights in this folder: no *.safetensors, pytorch_model*.bin or \
                    consolidated.*.pth";
-    Err(Error::BadFile { path: dir.to_owned(), problem: problem.to_owned() })
+    Err(ExportError::BadFile { path: dir.to_owned(), problem: problem.to_owned() })
 }
 
-/// The first of `consolidated.00.pth`, `consolidated.01.pth` and so on that is missing before
-/// the last one there is.
+/// The first gap in the series `consolidated.00.pth`, `consolidated.01.pth`, … of `paths`.
 fn numbered_from_zero(paths: &[PathBuf]) -> Option<String> {
     let number = |path: &PathBuf| {
         let (number, _) = name(path).strip_prefix("consolidated.")?.split_once('.')?;
@@ -116,8 +118,8 @@ fn numbered_from_zero(paths: &[PathBuf]) -> Option<String> {
     Some(format!("consolidated.{missing:02}.{extension}"))
 }
 
-/// The first of `STEM-00001-of-0000N.EXTENSION` and so on that is missing, if the first of `paths`
-/// is called so.
+/// The first of `STEM-00001-of-0000N.EXTENSION` to `STEM-0000N-of-0000N.EXTENSION` that is not
+/// among `paths`, if the first of these is called so.
 fn numbered_of(paths: &[PathBuf]) -> Option<String> {
     let (stem, extension) = name(paths.first()?).rsplit_once('.')?;
     let (stem, n) = stem.rsplit_once("-of-")?;
@@ -127,16 +129,16 @@ fn numbered_of(paths: &[PathBuf]) -> Option<String> {
     wanted.find(|wanted| !paths.iter().any(|path| name(path) == wanted))
 }
 
-fn expect_all(dir: &Path, missing: Option<String>) -> Result<(), Error> {
+fn expect_all(dir: &Path, missing: Option<String>) -> Result<(), ExportError> {
     let Some(missing) = missing else { return Ok(()) };
     let problem = format!("{missing} is not in this folder, though others of its series are");
-    Err(Error::BadFile { path: dir.to_owned(), problem })
+    Err(ExportError::BadFile { path: dir.to_owned(), problem })
 }
 
 /// The files that an index names, each once.
-fn shards(index: &Path) -> Result<Vec<PathBuf>, Error> {
-    let bad = |problem: String| Error::BadFile { path: index.to_owned(), problem };
-    let json = read_json(index, TENSORS_MAX)?;
+fn shards(index: &Path) -> Result<Vec<PathBuf>, ExportError> {
+    let bad = |problem: String| ExportError::BadFile { path: index.to_owned(), problem };
+    let json = json::read(index, TENSORS_MAX)?;
     let Some(weight_map) = json.get("weight_map").and_then(Value::as_object) else {
         return Err(bad("weight_map is missing or no object".to_owned()));
     };

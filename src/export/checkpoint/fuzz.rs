@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::source::grid;
-use super::{Table, gguf as blocks, pickle as table, pytorch as zip, safetensors as flat};
+use super::source::{TensorTable, grid};
+use super::{gguf as blocks, pickle as table, pytorch as zip, safetensors as flat};
 
 /// Reads a pickle.
 pub fn pickle(bytes: &[u8]) {
@@ -27,7 +27,7 @@ pub fn gguf(bytes: &[u8]) {
     let _ = blocks::check_split(Path::new("fuzz.gguf"), bytes, 1, 2);
 }
 
-fn visit<E>(bytes: &[u8], table: Result<Table, E>) {
+fn visit<E>(bytes: &[u8], table: Result<TensorTable, E>) {
     for (_, stored) in table.into_iter().flatten() {
         let (Ok([rows, cols]), Ok(values)) = (grid(&stored.shape), &stored.values) else {
             continue;
@@ -37,9 +37,9 @@ fn visit<E>(bytes: &[u8], table: Result<Table, E>) {
         }
         let mut out = vec![0.0; cols];
         for row in [0, rows / 2, rows - 1] {
-            for part in &values.parts {
-                part.widen_row(values.dtype, bytes, row, &mut out);
-                let range = part.byte_range(values.dtype, row..row + 1, cols);
+            for piece in &values.pieces {
+                piece.widen_row(values.dtype, bytes, row, &mut out);
+                let range = piece.byte_range(values.dtype, row..row + 1, cols);
                 assert!(range.is_none_or(|range| range.end <= bytes.len()));
             }
         }

@@ -15,7 +15,7 @@
 //! Operations are in f32 in the order that ggml's own Python package takes, so that results are
 //! the same bits.
 
-use super::dtype::half_to_f32;
+use super::f16::half_to_f32;
 
 /// A block type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::dtype::ValueType;
 use super::ggml::Ggml;
-use super::source::{Axis, Part, Stored, Values, bad_tensor, grid};
-use super::{Dtype, Table};
-use crate::export::Error;
-use crate::export::gguf::{Gguf, TensorInfo};
+use super::source::{Axis, StoredTensor, TensorPiece, TensorTable, Values, bad_tensor, grid};
+use crate::export::error::ExportError;
+use crate::export::gguf::{Gguf, GgufTensor};
 
 /// Most files that a model is split into.
 const SPLITS_MAX: usize = 1000;
@@ -16,7 +16,7 @@ const SPLITS_MAX: usize = 1000;
 /// tensors are in the order of the file.
 ///
 /// Each tensor of a type that can be converted lies inside `bytes`, and none overlaps another.
-pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Table, Error> {
+pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<TensorTable, ExportError> {
     let gguf = Gguf::parse(bytes).map_err(|problem| bad(path, problem))?;
     let (mut table, mut places) = (Vec::new(), Vec::new());
     for info in &gguf.tensors {
@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Table, Erro
 }
 
 /// Every file of the model whose first one is at `path`, which is `bytes`.
-pub(super) fn files(path: &Path, bytes: &[u8]) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn files(path: &Path, bytes: &[u8]) -> Result<Vec<PathBuf>, ExportError> {
     let refuse = |problem| bad(path, problem);
     let gguf = Gguf::parse(bytes).map_err(refuse)?;
     let count = gguf.unsigned("split.count").map_err(refuse)?.unwrap_or(0);
@@ -62,7 +62,7 @@ pub(super) fn check_split(
     bytes: &[u8],
     index: usize,
     count: usize,
-) -> Result<(), Error> {
+) -> Result<(), ExportError> {
     let gguf = Gguf::parse(bytes).map_err(|problem| bad(path, problem))?;
     for (key, wanted) in [("split.no", index), ("split.count", count)] {
         let found = gguf.unsigned(key).map_err(|problem| bad(path, problem))?;
@@ -74,36 +74,36 @@ pub(super) fn check_split(
     Ok(())
 }
 
-fn bad(path: &Path, problem: String) -> Error {
-    Error::BadFile { path: path.to_owned(), problem }
+fn bad(path: &Path, problem: String) -> ExportError {
+    ExportError::BadFile { path: path.to_owned(), problem }
 }
 
 /// The tensor, and the bytes it takes if its type is known.
 fn stored(
-    info: &TensorInfo<'_>,
+    info: &GgufTensor<'_>,
     gguf: &Gguf<'_>,
     file_len: usize,
     file: usize,
-) -> Result<(Stored, Range<usize>), String> {
+) -> Result<(StoredTensor, Range<usize>), String> {
     let shape = info.shape.clone();
     let dtype = match dtype(info.dtype) {
         Ok(dtype) => dtype,
         Err(other) => {
             let problem = format!("has values of type {other}, which LEAP does not convert");
-            return Ok((Stored { file, shape, values: Err(problem) }, 0..0));
+            return Ok((StoredTensor { file, shape, values: Err(problem) }, 0..0));
         }
     };
     let range = range(info, dtype, gguf, file_len)?;
     let values = grid(&shape).map(|[_, cols]| {
-        let part = Part { file, start: range.start, strides: [cols, 1] };
-        Values { dtype, parts: vec![part], axis: Axis::Rows }
+        let piece = TensorPiece { file, start: range.start, strides: [cols, 1] };
+        Values { dtype, pieces: vec![piece], axis: Axis::Rows }
     });
-    Ok((Stored { file, shape, values }, range))
+    Ok((StoredTensor { file, shape, values }, range))
 }
 
 fn range(
-    info: &TensorInfo<'_>,
-    dtype: Dtype,
+    info: &GgufTensor<'_>,
+    dtype: ValueType,
     gguf: &Gguf<'_>,
     file_len: usize,
 ) -> Result<Range<usize>, String> {
@@ -128,19 +128,19 @@ fn range(
 }
 
 /// The type that ggml numbers `id`, or its name.
-fn dtype(id: u32) -> Result<Dtype, String> {
+fn dtype(id: u32) -> Result<ValueType, String> {
     let name = match id {
-        0 => return Ok(Dtype::F32),
-        1 => return Ok(Dtype::F16),
-        2 => return Ok(Dtype::Blocks(Ggml::Q4_0)),
-        3 => return Ok(Dtype::Blocks(Ggml::Q4_1)),
-        6 => return Ok(Dtype::Blocks(Ggml::Q5_0)),
-        7 => return Ok(Dtype::Blocks(Ggml::Q5_1)),
-        8 => return Ok(Dtype::Blocks(Ggml::Q8_0)),
-        12 => return Ok(Dtype::Blocks(Ggml::Q4K)),
-        13 => return Ok(Dtype::Blocks(Ggml::Q5K)),
-        14 => return Ok(Dtype::Blocks(Ggml::Q6K)),
-        30 => return Ok(Dtype::Bf16),
+        0 => return Ok(ValueType::F32),
+        1 => return Ok(ValueType::F16),
+        2 => return Ok(ValueType::Blocks(Ggml::Q4_0)),
+        3 => return Ok(ValueType::Blocks(Ggml::Q4_1)),
+        6 => return Ok(ValueType::Blocks(Ggml::Q5_0)),
+        7 => return Ok(ValueType::Blocks(Ggml::Q5_1)),
+        8 => return Ok(ValueType::Blocks(Ggml::Q8_0)),
+        12 => return Ok(ValueType::Blocks(Ggml::Q4K)),
+        13 => return Ok(ValueType::Blocks(Ggml::Q5K)),
+        14 => return Ok(ValueType::Blocks(Ggml::Q6K)),
+        30 => return Ok(ValueType::Bf16),
         9 => "Q8_1",
         10 => "Q2_K",
         11 => "Q3_K",

@@ -4,6 +4,7 @@
 //! names, shapes and rows.
 
 mod dtype;
+mod f16;
 mod folder;
 #[cfg(fuzzing)]
 pub(super) mod fuzz;
@@ -20,34 +21,24 @@ use std::collections::btree_map::Entry;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::Error;
+use super::error::ExportError;
 use crate::sys::map::Map;
-use dtype::Dtype;
 pub(super) use ggml::SHORT as INT8_GROUP;
-pub(super) use source::Source;
-use source::{Stored, bad_tensor, grid};
+pub(super) use source::SourceTensor;
+use source::{File, StoredTensor, TensorTable, bad_tensor};
 
 /// The tensors of a folder.
 pub(super) struct Checkpoint {
     /// The folder, or the file that stands for all.
     dir: PathBuf,
     files: Vec<File>,
-    tensors: BTreeMap<String, Stored>,
+    tensors: BTreeMap<String, StoredTensor>,
 }
-
-/// A mapped file.
-struct File {
-    path: PathBuf,
-    map: Map,
-}
-
-/// The tensors of one file, in its order.
-type Table = Vec<(String, Stored)>;
 
 impl Checkpoint {
     /// The tensors of a Hugging Face folder: one file, the shards of an index, or every file
     /// that is named as weights are; safetensors files go before PyTorch's.
-    pub(super) fn hugging_face(dir: &Path) -> Result<Checkpoint, Error> {
+    pub(super) fn hugging_face(dir: &Path) -> Result<Checkpoint, ExportError> {
         let mut checkpoint = Checkpoint::empty(dir);
         for path in folder::hugging_face(dir)? {
             let table = checkpoint.open(path)?;
@@ -58,7 +49,7 @@ impl Checkpoint {
 
     /// The tensors of a Meta folder: the `consolidated` files, or else every safetensors file.
     /// Files that hold a part of every tensor are put together.
-    pub(super) fn meta(dir: &Path) -> Result<Checkpoint, Error> {
+    pub(super) fn meta(dir: &Path) -> Result<Checkpoint, ExportError> {
         let mut checkpoint = Checkpoint::empty(dir);
         let mut tables = Vec::new();
         for path in folder::meta(dir)? {
@@ -76,7 +67,7 @@ impl Checkpoint {
     }
 
     /// The tensors of a GGUF file, or of all files of the model if it is the first of several.
-    pub(super) fn gguf(path: &Path) -> Result<Checkpoint, Error> {
+    pub(super) fn gguf(path: &Path) -> Result<Checkpoint, ExportError> {
         let mut checkpoint = Checkpoint::empty(path);
         let first = open_map(path)?;
         let paths = gguf::files(path, first.as_bytes())?;
@@ -94,7 +85,7 @@ impl Checkpoint {
     }
 
     /// Whether `dir` has weights as Hugging Face names them.
-    pub(super) fn is_hugging_face(dir: &Path) -> Result<bool, Error> {
+    pub(super) fn is_hugging_face(dir: &Path) -> Result<bool, ExportError> {
         folder::is_hugging_face(dir)
     }
 
@@ -103,12 +94,12 @@ impl Checkpoint {
     }
 
     /// Maps a file and reads its table.
-    fn open(&mut self, path: PathBuf) -> Result<Table, Error> {
+    fn open(&mut self, path: PathBuf) -> Result<TensorTable, ExportError> {
         let map = open_map(&path)?;
         let bytes = map.as_bytes();
         if bytes.starts_with(b"version https://git-lfs") {
             let problem = "a Git LFS pointer, not the weights: run `git lfs pull`".to_owned();
-            return Err(Error::BadFile { path, problem });
+            return Err(ExportError::BadFile { path, problem });
         }
         let file = self.files.len();
         let table = match path.extension().and_then(OsStr::to_str) {
@@ -120,7 +111,7 @@ impl Checkpoint {
     }
 
     /// Adds tensors whose names are new.
-    fn add(&mut self, table: Table) -> Result<(), Error> {
+    fn add(&mut self, table: TensorTable) -> Result<(), ExportError> {
         for (name, stored) in table {
             match self.tensors.entry(name) {
                 Entry::Vacant(slot) => {
@@ -165,33 +156,26 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If its values cannot be used.
-    pub(super) fn find(&self, name: &str) -> Result<Option<Source<'_>>, Error> {
+    pub(super) fn find(&self, name: &str) -> Result<Option<SourceTensor<'_>>, ExportError> {
         let Some((name, stored)) = self.tensors.get_key_value(name) else { return Ok(None) };
-        source(&self.files, name, stored).map(Some)
+        SourceTensor::new(&self.files, name, stored).map(Some)
     }
 
     /// The tensor called `name`.
     ///
     /// # Errors
     /// If there is none, or its values cannot be used.
-    pub(super) fn tensor(&self, name: &str) -> Result<Source<'_>, Error> {
-        let missing = || Error::MissingTensor { name: name.to_owned(), dir: self.dir.clone() };
+    pub(super) fn tensor(&self, name: &str) -> Result<SourceTensor<'_>, ExportError> {
+        let missing =
+            || ExportError::MissingTensor { name: name.to_owned(), dir: self.dir.clone() };
         self.find(name)?.ok_or_else(missing)
     }
 }
 
 /// Maps a file that will be read mostly in order.
-fn open_map(path: &Path) -> Result<Map, Error> {
-    let map = Map::open(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+fn open_map(path: &Path) -> Result<Map, ExportError> {
+    let map =
+        Map::open(path).map_err(|source| ExportError::Read { path: path.to_owned(), source })?;
     map.advise_sequential();
     Ok(map)
-}
-
-/// The tensor `stored`, which is called `name`, if its values can be used.
-fn source<'a>(files: &'a [File], name: &'a str, stored: &'a Stored) -> Result<Source<'a>, Error> {
-    let path = &files[stored.file].path;
-    let bad = |problem| bad_tensor(name, path, problem);
-    let values = stored.values.as_ref().map_err(|problem| bad(problem.clone()))?;
-    let grid = grid(&stored.shape).map_err(bad)?;
-    Ok(Source { name, path, shape: &stored.shape, grid, values, files })
 }

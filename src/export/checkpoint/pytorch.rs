@@ -9,10 +9,10 @@ use std::path::Path;
 
 use rawzip::{CompressionMethod, ZipArchive, ZipFileHeaderRecord, ZipSliceArchive};
 
-use super::pickle::{self, Tensor};
-use super::source::{Part, Stored, bad_tensor, single};
-use super::{Dtype, Table};
-use crate::export::Error;
+use super::dtype::ValueType;
+use super::pickle::{self, PickledTensor};
+use super::source::{StoredTensor, TensorPiece, TensorTable, bad_tensor, single};
+use crate::export::error::ExportError;
 use crate::format::excerpt;
 
 /// The largest published models have some 1200 tensors a file.
@@ -25,8 +25,8 @@ const LEGACY: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19
 
 /// Reads the tensors of `bytes`, the whole file at `path`, which is file number `file`. Each
 /// value of each tensor lies inside `bytes`.
-pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Table, Error> {
-    let bad = |problem| Error::BadFile { path: path.to_owned(), problem };
+pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<TensorTable, ExportError> {
+    let bad = |problem| ExportError::BadFile { path: path.to_owned(), problem };
     check_magic(bytes).map_err(bad)?;
     let archive = ZipArchive::from_slice(bytes).map_err(|e| bad(damaged(&e)))?;
     let entries = Entries::read(&archive).map_err(bad)?;
@@ -138,35 +138,35 @@ fn place_of(
 fn place_in(
     file: usize,
     place: Option<Range<usize>>,
-    tensor: Tensor<'_>,
-) -> Result<Stored, String> {
+    tensor: PickledTensor<'_>,
+) -> Result<StoredTensor, String> {
     let key = tensor.storage.key;
     let place =
         place.ok_or_else(|| format!("is in data/{}, which the archive lacks", excerpt(key)))?;
     if let Ok(dtype) = tensor.storage.dtype {
         check_extent(&tensor, dtype, place.len())?;
     }
-    let Tensor { storage, offset, shape, strides } = tensor;
+    let PickledTensor { storage, offset, shape, strides } = tensor;
     let dtype = storage.dtype.map_err(str::to_owned);
-    // What has no values starts nowhere.
+    // The offset of an empty tensor means nothing.
     let offset = if shape.contains(&0) { 0 } else { offset };
-    let values = single(dtype, &shape, |[_, cols], dtype| Part {
+    let values = single(dtype, &shape, |[_, cols], dtype| TensorPiece {
         file,
         start: place.start + dtype.bytes(offset),
         strides: match strides[..] {
-            // A single column's distance to the next means nothing.
+            // The stride of a single column means nothing.
             [rows, _] if cols == 1 => [rows, 1],
             [rows, cols] => [rows, cols],
             [step] if cols > 1 => [0, step],
             _ => [0, 1],
         },
     });
-    Ok(Stored { file, shape, values })
+    Ok(StoredTensor { file, shape, values })
 }
 
 /// Checks that all values lie in the storage of `bytes` bytes, each in a place of its own.
-fn check_extent(tensor: &Tensor<'_>, dtype: Dtype, bytes: usize) -> Result<(), String> {
-    let Tensor { storage, offset, shape, strides } = tensor;
+fn check_extent(tensor: &PickledTensor<'_>, dtype: ValueType, bytes: usize) -> Result<(), String> {
+    let PickledTensor { storage, offset, shape, strides } = tensor;
     if storage.len.checked_mul(dtype.bytes(1)).is_none_or(|wanted| wanted > bytes) {
         return Err(format!(
             "is in data/{}, which is too short: {bytes} bytes for {} values of type {dtype:?}",
@@ -220,11 +220,11 @@ mod tests {
     fn tensors_lie_in_the_file_as_saved() {
         let bytes = golden("views/pytorch_model.bin");
         let table = read(Path::new("pytorch_model.bin"), &bytes, 7).unwrap();
-        let part = |name: &str| {
+        let piece = |name: &str| {
             let (_, stored) = table.iter().find(|(found, _)| found == name).unwrap();
-            stored.values.as_ref().unwrap().parts[0]
+            stored.values.as_ref().unwrap().pieces[0]
         };
-        let layer = |name: &str| part(&format!("model.layers.0.{name}.weight"));
+        let layer = |name: &str| piece(&format!("model.layers.0.{name}.weight"));
         // A slice of the matrix that wq, wk and wv share, the column of one, a transpose.
         let [q, k] = ["self_attn.q_proj", "self_attn.k_proj"].map(layer);
         assert_eq!((k.start - q.start, k.strides), (2 * 32 * 32, [32, 1]));
@@ -233,7 +233,7 @@ mod tests {
             .iter()
             .filter_map(|(_, stored)| {
                 let values = stored.values.as_ref().unwrap();
-                (stored.shape == [24, 32]).then_some(values.parts[0].strides)
+                (stored.shape == [24, 32]).then_some(values.pieces[0].strides)
             })
             .collect();
         assert_eq!(strides, [[1, 24], [1, 24]]);

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use safetensors::tensor::{SafeTensorError, SafeTensors, TensorInfo};
 
-use super::source::{Part, single};
-use super::{Dtype, Stored, Table};
-use crate::export::Error;
+use super::dtype::ValueType;
+use super::source::{StoredTensor, TensorPiece, TensorTable, single};
+use crate::export::error::ExportError;
 use crate::format::excerpt;
 
 /// Reads the table of `bytes`, the whole file at `path`, which is file number `file`. The
@@ -14,8 +14,8 @@ use crate::format::excerpt;
 ///
 /// Each range lies inside `bytes` and is as long as type and shape say: the library checks
 /// that tensors cover the file without gap or overlap.
-pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Table, Error> {
-    let bad = |e| Error::BadFile { path: path.to_owned(), problem: explain(&e, bytes.len()) };
+pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<TensorTable, ExportError> {
+    let bad = |e| ExportError::BadFile { path: path.to_owned(), problem: explain(&e, bytes.len()) };
     let (header_len, metadata) = SafeTensors::read_metadata(bytes).map_err(bad)?;
     let data = 8 + header_len;
     let names = metadata.offset_keys().into_iter();
@@ -27,20 +27,20 @@ pub(super) fn read(path: &Path, bytes: &[u8], file: usize) -> Result<Table, Erro
         .collect())
 }
 
-fn stored(info: &TensorInfo, data: usize, file: usize) -> Stored {
+fn stored(info: &TensorInfo, data: usize, file: usize) -> StoredTensor {
     let start = data + info.data_offsets.0;
-    let part = |[_, cols]: [usize; 2], _| Part { file, start, strides: [cols, 1] };
-    let values = single(dtype(info.dtype), &info.shape, part);
-    Stored { file, shape: info.shape.clone(), values }
+    let piece = |[_, cols]: [usize; 2], _| TensorPiece { file, start, strides: [cols, 1] };
+    let values = single(dtype(info.dtype), &info.shape, piece);
+    StoredTensor { file, shape: info.shape.clone(), values }
 }
 
-fn dtype(dtype: safetensors::Dtype) -> Result<Dtype, String> {
+fn dtype(dtype: safetensors::Dtype) -> Result<ValueType, String> {
     match dtype {
-        safetensors::Dtype::F32 => Ok(Dtype::F32),
-        safetensors::Dtype::F16 => Ok(Dtype::F16),
-        safetensors::Dtype::BF16 => Ok(Dtype::Bf16),
-        safetensors::Dtype::I8 => Ok(Dtype::I8),
-        safetensors::Dtype::BOOL => Ok(Dtype::Bool),
+        safetensors::Dtype::F32 => Ok(ValueType::F32),
+        safetensors::Dtype::F16 => Ok(ValueType::F16),
+        safetensors::Dtype::BF16 => Ok(ValueType::Bf16),
+        safetensors::Dtype::I8 => Ok(ValueType::I8),
+        safetensors::Dtype::BOOL => Ok(ValueType::Bool),
         other => Err(format!("{other:?}")),
     }
 }

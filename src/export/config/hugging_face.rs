@@ -2,65 +2,68 @@
 //!
 //! A missing field means what the `transformers` library takes it to mean.
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use super::fields::Fields;
-use super::{Config, Dims, VALUES_MAX, even_head_dim, read_json};
-use crate::export::Error;
+use super::family::Family;
+use super::json_fields::{JsonFields, VALUES_MAX};
+use super::model::Config;
+use super::settings::{ConfigKind, Fields, Settings};
+use crate::export::error::ExportError;
+use crate::export::json;
 use crate::format::excerpt;
-use crate::format::model::{Architecture, Header, RopeScaling, STOP_IDS_MAX};
+use crate::format::model::{Header, RopeScaling, STOP_IDS_MAX};
 
-pub(super) fn read(path: PathBuf, generation: Option<PathBuf>) -> Result<Config, Error> {
-    let json = read_json(&path, VALUES_MAX)?;
-    let fields = Fields::new(&path, &json)?;
-    let architecture = architecture(&fields)?;
+/// Reads `config.json`, and `generation_config.json` if there is one.
+pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
+    let path = dir.join("config.json");
+    let json = json::read(&path, VALUES_MAX)?;
+    let fields = JsonFields::new(&path, &json)?;
+    let family = family(&fields)?;
     refuse_variants(&fields)?;
-    let mut header = dims(&fields)?.header();
-    header.architecture = architecture;
+    let settings = Settings::new(ConfigKind::HuggingFace, &fields);
+    let (dims, ffn_dim) = (settings.dims()?, fields.required_size("intermediate_size")?);
+    let mut header = dims.header(ffn_dim, fields.required_size("vocab_size")?);
     header.max_seq_len = fields.size("max_position_embeddings")?.unwrap_or(2048);
     header.norm_eps = fields.number("rms_norm_eps")?.unwrap_or(1e-6) as f32;
     read_rope(&fields, &mut header)?;
-    let mut warnings = Vec::new();
-    match (architecture, fields.size("sliding_window")?) {
-        (Architecture::Mistral, window) => header.sliding_window = window,
-        (_, Some(_)) => warnings.push("sliding_window is ignored: Llama has none".to_owned()),
-        (_, None) => {}
-    }
+    let mut notes = Vec::new();
+    family.configure(&settings, &mut header, &mut notes)?;
     let is_tied = fields.flag("tie_word_embeddings")?;
     read_ids(&fields, &mut header)?;
+    let generation = dir.join("generation_config.json");
+    let generation = generation.exists().then_some(generation);
     if let Some(path) = &generation {
-        let json = read_json(path, VALUES_MAX)?;
-        read_ids(&Fields::new(path, &json)?, &mut header)?;
+        let json = json::read(path, VALUES_MAX)?;
+        read_ids(&JsonFields::new(path, &json)?, &mut header)?;
     }
     let files = [Some(path.clone()), generation].into_iter().flatten().collect();
-    Ok(Config { header, is_tied, path, files, warnings })
+    Ok(Config { header, is_tied, path, files, notes })
 }
 
-/// Llama or Mistral; anything else is refused by its name.
-fn architecture(fields: &Fields<'_>) -> Result<Architecture, Error> {
-    let classes = fields.texts("architectures")?;
-    for class in &classes {
+/// Refuses a family that is not among ours by its name.
+fn family(fields: &JsonFields<'_>) -> Result<&'static Family, ExportError> {
+    let mut named = None;
+    for class in fields.texts("architectures")? {
         if class.starts_with("Qwen2") {
             return Err(
                 fields.unsupported(format!("{}: its attention adds biases", excerpt(class)))
             );
         }
-        if !matches!(*class, "LlamaForCausalLM" | "LLaMAForCausalLM" | "MistralForCausalLM") {
-            return Err(fields.unsupported(format!("architecture {}", excerpt(class))));
-        }
+        let unknown = || fields.unsupported(format!("architecture {}", excerpt(class)));
+        let family = Family::of_class(class).ok_or_else(unknown)?;
+        named = named.or(Some(family));
     }
-    match (fields.text("model_type")?, classes.first()) {
-        (Some("llama"), _) => Ok(Architecture::Llama),
-        (Some("mistral"), _) => Ok(Architecture::Mistral),
-        (Some(other), _) => Err(fields.unsupported(format!("model type {}", excerpt(other)))),
-        (None, Some(&"MistralForCausalLM")) => Ok(Architecture::Mistral),
-        (None, Some(_)) => Ok(Architecture::Llama),
-        (None, None) => Err(fields.bad("model_type is missing".to_owned())),
+    match fields.text("model_type")? {
+        Some(name) => {
+            let unknown = || fields.unsupported(format!("model type {}", excerpt(name)));
+            Family::of_type(name).ok_or_else(unknown)
+        }
+        None => named.ok_or_else(|| fields.missing("model_type")),
     }
 }
 
 /// Refuses what this family allows but LEAP does not compute.
-fn refuse_variants(fields: &Fields<'_>) -> Result<(), Error> {
+fn refuse_variants(fields: &JsonFields<'_>) -> Result<(), ExportError> {
     for name in ["attention_bias", "mlp_bias"] {
         if fields.flag(name)? == Some(true) {
             return Err(fields.unsupported(format!("{name}: layers with biases")));
@@ -82,33 +85,15 @@ fn refuse_variants(fields: &Fields<'_>) -> Result<(), Error> {
     refuse_partial_rotary(fields)
 }
 
-fn refuse_partial_rotary(fields: &Fields<'_>) -> Result<(), Error> {
+fn refuse_partial_rotary(fields: &JsonFields<'_>) -> Result<(), ExportError> {
     match fields.number("partial_rotary_factor")? {
         None | Some(1.0) => Ok(()),
         Some(factor) => Err(fields.unsupported(format!("partial_rotary_factor {factor}"))),
     }
 }
 
-fn dims(fields: &Fields<'_>) -> Result<Dims, Error> {
-    let dim = fields.required_size("hidden_size")?;
-    let n_heads = fields.required_size("num_attention_heads")?;
-    let head_dim = match fields.size("head_dim")? {
-        Some(head_dim) => head_dim,
-        None => even_head_dim(dim, n_heads).map_err(|problem| fields.bad(problem))?,
-    };
-    Ok(Dims {
-        dim,
-        ffn_dim: fields.required_size("intermediate_size")?,
-        n_layers: fields.required_size("num_hidden_layers")?,
-        n_heads,
-        n_kv_heads: fields.size("num_key_value_heads")?.unwrap_or(n_heads),
-        head_dim,
-        vocab_size: fields.required_size("vocab_size")?,
-    })
-}
-
 /// Theta and scaling, from `rope_parameters` or, as it was called before, `rope_scaling`.
-fn read_rope(fields: &Fields<'_>, header: &mut Header) -> Result<(), Error> {
+fn read_rope(fields: &JsonFields<'_>, header: &mut Header) -> Result<(), ExportError> {
     let rope = match fields.object("rope_parameters")? {
         Some(rope) => Some(rope),
         None => fields.object("rope_scaling")?,
@@ -123,7 +108,7 @@ fn read_rope(fields: &Fields<'_>, header: &mut Header) -> Result<(), Error> {
     Ok(())
 }
 
-fn scaling(rope: &Fields<'_>) -> Result<Option<RopeScaling>, Error> {
+fn scaling(rope: &JsonFields<'_>) -> Result<Option<RopeScaling>, ExportError> {
     let kind = match rope.text("rope_type")? {
         Some(kind) => Some(kind),
         None => rope.text("type")?,
@@ -147,7 +132,7 @@ fn scaling(rope: &Fields<'_>) -> Result<Option<RopeScaling>, Error> {
 }
 
 /// Takes over the ids this file gives; what it leaves out stays as it is.
-fn read_ids(fields: &Fields<'_>, header: &mut Header) -> Result<(), Error> {
+fn read_ids(fields: &JsonFields<'_>, header: &mut Header) -> Result<(), ExportError> {
     if let Some(ids) = fields.ids("bos_token_id")? {
         header.bos = ids.first().copied();
     }
@@ -171,18 +156,12 @@ mod tests {
     use serde_json::{Value, json};
 
     fn rope_of(changes: Value) -> Result<Header, String> {
-        let path = PathBuf::from("config.json");
-        let fields = Fields::new(&path, &changes).map_err(|e| e.to_string())?;
-        let mut header = Dims {
-            dim: 64,
-            ffn_dim: 64,
-            n_layers: 1,
-            n_heads: 2,
-            n_kv_heads: 2,
-            head_dim: 32,
-            vocab_size: 32,
-        }
-        .header();
+        let path = Path::new("config.json");
+        let dims = json!({ "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2 });
+        let dims = JsonFields::new(path, &dims).unwrap();
+        let fields = JsonFields::new(path, &changes).map_err(|e| e.to_string())?;
+        let mut header =
+            Settings::new(ConfigKind::HuggingFace, &dims).dims().unwrap().header(64, 32);
         read_rope(&fields, &mut header).map_err(|e| e.to_string())?;
         Ok(header)
     }

@@ -1,10 +1,14 @@
 //! `params.json` of Meta checkpoints, and of Mistral's own, which are written the same way.
 
-use super::fields::Fields;
-use super::{Config, Dims, VALUES_MAX, even_head_dim, read_json, rows};
-use crate::export::Error;
+use super::family::Family;
+use super::json_fields::{JsonFields, VALUES_MAX};
+use super::model::{Config, rows};
+use super::settings::{ConfigKind, Fields, Settings};
 use crate::export::checkpoint::Checkpoint;
-use crate::format::model::{Architecture, RopeScaling};
+use crate::export::error::ExportError;
+use crate::export::json;
+use crate::export::names::Naming;
+use crate::format::model::{RopeScaling, TensorKind};
 
 /// Context length of Llama 2. `params.json` has no such field: newer models are told by
 /// their RoPE.
@@ -21,39 +25,38 @@ const CTX_SCALED: usize = 131_072;
 /// Width and layers of Llama 3.2 1B and 3B.
 const LLAMA_3_2: [(usize, usize); 2] = [(2048, 16), (3072, 28)];
 
-pub(super) fn read(checkpoint: &Checkpoint) -> Result<Config, Error> {
+/// Reads `params.json`; some dimensions are only in the tensors' shapes.
+pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportError> {
     let path = checkpoint.dir().join("params.json");
-    let json = read_json(&path, VALUES_MAX)?;
-    let fields = Fields::new(&path, &json)?;
+    let json = json::read(&path, VALUES_MAX)?;
+    let fields = JsonFields::new(&path, &json)?;
     for name in ["moe", "quantization_args", "lora_args"] {
         if fields.get(name).is_some() {
             return Err(fields.unsupported(format!("{name}: weights in another form")));
         }
     }
-    let mut warnings = Vec::new();
-    let dims = dims(&fields, checkpoint)?;
-    if let Some(ffn_dim) = ffn_dim_by_formula(&fields, dims.dim)?
-        && ffn_dim != dims.ffn_dim
+    let settings = Settings::new(ConfigKind::Meta, &fields);
+    let (dims, vocab_size) = (settings.dims()?, vocab_size(&fields, checkpoint)?);
+    let ffn_dim = rows(checkpoint, &Naming::Meta.first(TensorKind::W1))?;
+    let mut header = dims.header(ffn_dim, vocab_size);
+    let mut notes = Vec::new();
+    if let Some(by_formula) = ffn_dim_by_formula(&fields, header.dim)?
+        && by_formula != ffn_dim
     {
-        warnings.push(format!(
-            "ffn_dim is {} by the tensors' shapes, but {ffn_dim} by multiple_of",
-            dims.ffn_dim
+        notes.push(format!(
+            "ffn_dim is {ffn_dim} by the tensors' shapes, but {by_formula} by multiple_of"
         ));
     }
-    let mut header = dims.header();
     let theta = fields.number("rope_theta")?;
     header.rope_theta = theta.unwrap_or(10_000.0);
     header.norm_eps = fields.required_number("norm_eps")? as f32;
-    header.sliding_window = fields.size("sliding_window")?;
     // Meta computes the FFN's width and has no window.
-    let is_mistral = fields.get("hidden_dim").is_some() || header.sliding_window.is_some();
-    if is_mistral {
-        header.architecture = Architecture::Mistral;
-    }
+    let is_mistral = fields.get("hidden_dim").is_some() || settings.window()?.is_some();
+    Family::of_params(is_mistral).configure(&settings, &mut header, &mut notes)?;
     let is_scaled = fields.flag("use_scaled_rope")?.unwrap_or(false);
     if is_scaled {
         let shape = (header.dim, header.n_layers);
-        header.rope_scaling = Some(scaling(&fields, shape, &mut warnings)?);
+        header.rope_scaling = Some(scaling(&fields, shape, &mut notes)?);
     }
     header.max_seq_len = match fields.size("max_seq_len")? {
         Some(max_seq_len) => max_seq_len,
@@ -63,35 +66,20 @@ pub(super) fn read(checkpoint: &Checkpoint) -> Result<Config, Error> {
         None if theta.is_some_and(|theta| theta >= 500_000.0) => CTX_THETA_500K,
         None => CTX,
     };
-    Ok(Config { header, is_tied: None, files: vec![path.clone()], path, warnings })
+    Ok(Config { header, is_tied: None, files: vec![path.clone()], path, notes })
 }
 
-fn dims(fields: &Fields<'_>, checkpoint: &Checkpoint) -> Result<Dims, Error> {
-    let dim = fields.required_size("dim")?;
-    let n_heads = fields.required_size("n_heads")?;
-    let head_dim = match fields.size("head_dim")? {
-        Some(head_dim) => head_dim,
-        None => even_head_dim(dim, n_heads).map_err(|problem| fields.bad(problem))?,
-    };
-    // Llama 2 says -1: the tokenizer decides, and with it the embedding.
-    let vocab_size = match fields.get("vocab_size").and_then(|value| value.as_i64()) {
-        Some(-1) => rows(checkpoint, "tok_embeddings.weight")?,
-        _ => fields.required_size("vocab_size")?,
-    };
-    Ok(Dims {
-        dim,
-        ffn_dim: rows(checkpoint, "layers.0.feed_forward.w1.weight")?,
-        n_layers: fields.required_size("n_layers")?,
-        n_heads,
-        n_kv_heads: fields.size("n_kv_heads")?.unwrap_or(n_heads),
-        head_dim,
-        vocab_size,
-    })
+/// Llama 2 says -1: the tokenizer decides, and with it the embedding.
+fn vocab_size(fields: &JsonFields<'_>, checkpoint: &Checkpoint) -> Result<usize, ExportError> {
+    match fields.get("vocab_size").and_then(|value| value.as_i64()) {
+        Some(-1) => rows(checkpoint, &Naming::Meta.first(TensorKind::Embedding)),
+        _ => fields.required_size("vocab_size"),
+    }
 }
 
 /// The FFN width Meta computes: two thirds of 4·dim, times a factor, rounded up. Mistral
 /// gives it as hidden_dim.
-fn ffn_dim_by_formula(fields: &Fields<'_>, dim: usize) -> Result<Option<usize>, Error> {
+fn ffn_dim_by_formula(fields: &JsonFields<'_>, dim: usize) -> Result<Option<usize>, ExportError> {
     if let Some(hidden_dim) = fields.size("hidden_dim")? {
         return Ok(Some(hidden_dim));
     }
@@ -106,10 +94,10 @@ fn ffn_dim_by_formula(fields: &Fields<'_>, dim: usize) -> Result<Option<usize>, 
 /// What `use_scaled_rope` stands for. Newer files may give the factor; for the others it is what
 /// the Hugging Face folders of the same models say. `shape` is the model's width and layers.
 fn scaling(
-    fields: &Fields<'_>,
+    fields: &JsonFields<'_>,
     shape: (usize, usize),
     notes: &mut Vec<String>,
-) -> Result<RopeScaling, Error> {
+) -> Result<RopeScaling, ExportError> {
     let (guess, model) = match LLAMA_3_2.contains(&shape) {
         true => (32.0, "Llama 3.2, as the widths are its"),
         false => (8.0, "Llama 3.1"),
@@ -135,7 +123,7 @@ mod tests {
     use std::path::Path;
 
     fn ffn_dim(json: serde_json::Value, dim: usize) -> Option<usize> {
-        let fields = Fields::new(Path::new("params.json"), &json).unwrap();
+        let fields = JsonFields::new(Path::new("params.json"), &json).unwrap();
         ffn_dim_by_formula(&fields, dim).unwrap()
     }
 

@@ -18,10 +18,10 @@ mod value;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use reader::Reader;
+use reader::GgufReader;
 
 use crate::format::excerpt;
-pub(super) use value::{List, Value};
+pub(super) use value::{GgufList, GgufValue};
 
 /// The first four bytes.
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";
@@ -37,9 +37,9 @@ const ALIGNMENT_MAX: u64 = 1 << 20;
 
 /// A file's fields and table of tensors.
 pub(super) struct Gguf<'a> {
-    fields: BTreeMap<&'a str, Value<'a>>,
+    fields: BTreeMap<&'a str, GgufValue<'a>>,
     /// In the order of the file.
-    pub(super) tensors: Vec<TensorInfo<'a>>,
+    pub(super) tensors: Vec<GgufTensor<'a>>,
     /// Where the tensors' bytes begin.
     pub(super) data: usize,
     /// What tensors' offsets are multiples of.
@@ -47,7 +47,7 @@ pub(super) struct Gguf<'a> {
 }
 
 /// A row of the table of tensors.
-pub(super) struct TensorInfo<'a> {
+pub(super) struct GgufTensor<'a> {
     pub(super) name: &'a str,
     /// Rows first.
     pub(super) shape: Vec<usize>,
@@ -63,7 +63,7 @@ impl<'a> Gguf<'a> {
     /// # Errors
     /// Says what is damaged, or of a version this one does not know.
     pub(super) fn parse(file: &'a [u8]) -> Result<Gguf<'a>, String> {
-        let mut r = Reader::new(file);
+        let mut r = GgufReader::new(file);
         if r.take("magic", 4)? != MAGIC {
             return Err("no GGUF file: it does not start with \"GGUF\"".to_owned());
         }
@@ -73,7 +73,8 @@ impl<'a> Gguf<'a> {
         let mut fields = BTreeMap::new();
         for _ in 0..n_fields {
             let key = name(&mut r, "key")?;
-            let value = Value::read(&mut r).map_err(|what| format!("{}: {what}", excerpt(key)))?;
+            let value =
+                GgufValue::read(&mut r).map_err(|what| format!("{}: {what}", excerpt(key)))?;
             match fields.entry(key) {
                 Entry::Vacant(slot) => slot.insert(value),
                 Entry::Occupied(_) => {
@@ -83,7 +84,7 @@ impl<'a> Gguf<'a> {
         }
         let mut tensors = Vec::new();
         for _ in 0..n_tensors {
-            tensors.push(TensorInfo::read(&mut r)?);
+            tensors.push(GgufTensor::read(&mut r)?);
         }
         let mut gguf = Gguf { fields, tensors, data: 0, alignment: ALIGNMENT };
         gguf.alignment = gguf.unsigned("general.alignment")?.unwrap_or(ALIGNMENT);
@@ -97,54 +98,49 @@ impl<'a> Gguf<'a> {
     }
 
     /// The value of a field.
-    pub(super) fn get(&self, key: &str) -> Option<&Value<'a>> {
+    pub(super) fn get(&self, key: &str) -> Option<&GgufValue<'a>> {
         self.fields.get(key)
     }
 
     /// A whole number that is not negative.
     pub(super) fn unsigned(&self, key: &str) -> Result<Option<u64>, String> {
-        self.read(key, "a whole number, not negative", Value::unsigned)
+        self.read(key, "a whole number, not negative", GgufValue::unsigned)
     }
 
     /// A number above 0 that fits the model file's signed fields.
     pub(super) fn size(&self, key: &str) -> Result<Option<usize>, String> {
-        let size = |value: &Value<'a>| {
+        let size = |value: &GgufValue<'a>| {
             let size = value.unsigned().filter(|&size| size > 0 && size <= i32::MAX as u64)?;
             usize::try_from(size).ok()
         };
         self.read(key, "a whole number above 0 and below 2^31", size)
     }
 
-    /// [`Gguf::size`] of a field that must be there.
-    pub(super) fn required_size(&self, key: &str) -> Result<usize, String> {
-        self.size(key)?.ok_or_else(|| format!("{key} is missing"))
-    }
-
     /// A number.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, String> {
-        self.read(key, "a number", Value::number)
+        self.read(key, "a number", GgufValue::number)
     }
 
     /// A flag.
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, String> {
-        self.read(key, "true or false", Value::flag)
+        self.read(key, "true or false", GgufValue::flag)
     }
 
     /// A string.
     pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
-        self.read(key, "a string of UTF-8", Value::text)
+        self.read(key, "a string of UTF-8", GgufValue::text)
     }
 
     /// A list.
-    pub(super) fn list(&self, key: &str) -> Result<Option<List<'a>>, String> {
-        self.read(key, "a list", Value::list)
+    pub(super) fn list(&self, key: &str) -> Result<Option<GgufList<'a>>, String> {
+        self.read(key, "a list", GgufValue::list)
     }
 
     fn read<T>(
         &self,
         key: &str,
         wanted: &str,
-        read: impl FnOnce(&Value<'a>) -> Option<T>,
+        read: impl FnOnce(&GgufValue<'a>) -> Option<T>,
     ) -> Result<Option<T>, String> {
         let Some(value) = self.get(key) else { return Ok(None) };
         read(value).map(Some).ok_or_else(|| format!("{key} is {value}, wanted {wanted}"))
@@ -162,7 +158,7 @@ fn check_version(version: u32) -> Result<(), String> {
 }
 
 /// A string that names something.
-fn name<'a>(r: &mut Reader<'a>, what: &str) -> Result<&'a str, String> {
+fn name<'a>(r: &mut GgufReader<'a>, what: &str) -> Result<&'a str, String> {
     let at = r.pos();
     let bytes = r.string(what)?;
     match std::str::from_utf8(bytes) {
@@ -171,8 +167,8 @@ fn name<'a>(r: &mut Reader<'a>, what: &str) -> Result<&'a str, String> {
     }
 }
 
-impl<'a> TensorInfo<'a> {
-    fn read(r: &mut Reader<'a>) -> Result<TensorInfo<'a>, String> {
+impl<'a> GgufTensor<'a> {
+    fn read(r: &mut GgufReader<'a>) -> Result<GgufTensor<'a>, String> {
         let name = name(r, "tensor name")?;
         let n_dimensions = r.u32("number of dimensions")?;
         if n_dimensions > DIMENSIONS_MAX {
@@ -184,7 +180,7 @@ impl<'a> TensorInfo<'a> {
             shape.push(usize::try_from(size).map_err(|_| format!("tensor {name} is too large"))?);
         }
         shape.reverse();
-        Ok(TensorInfo { name, shape, dtype: r.u32("tensor type")?, offset: r.u64("offset")? })
+        Ok(GgufTensor { name, shape, dtype: r.u32("tensor type")?, offset: r.u64("offset")? })
     }
 }
 

@@ -1,14 +1,14 @@
 //! Reads a file's bytes in order; each read names what it is for.
 
 /// A position in `bytes` that only moves forward.
-pub(super) struct Reader<'a> {
+pub(super) struct GgufReader<'a> {
     bytes: &'a [u8],
     pos: usize,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, pos: 0 }
+impl<'a> GgufReader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> GgufReader<'a> {
+        GgufReader { bytes, pos: 0 }
     }
 
     pub(super) fn pos(&self) -> usize {

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::reader::Reader;
+use super::reader::GgufReader;
 
 /// The value of a field.
-pub(in crate::export) enum Value<'a> {
+pub(in crate::export) enum GgufValue<'a> {
     /// A whole number of any width.
     Unsigned(u64),
     /// A whole number of any width with a sign.
@@ -17,12 +17,12 @@ pub(in crate::export) enum Value<'a> {
     /// The bytes of a string, UTF-8 as a rule.
     Text(&'a [u8]),
     /// Values of one type, of which none is a list.
-    List(List<'a>),
+    List(GgufList<'a>),
 }
 
 /// Values of one type, as the file stores them.
 #[derive(Clone, Copy)]
-pub(in crate::export) struct List<'a> {
+pub(in crate::export) struct GgufList<'a> {
     kind: u32,
     len: u64,
     bytes: &'a [u8],
@@ -42,30 +42,30 @@ const UINT64: u32 = 10;
 const INT64: u32 = 11;
 const FLOAT64: u32 = 12;
 
-impl<'a> Value<'a> {
+impl<'a> GgufValue<'a> {
     /// Reads a type and a value of it.
-    pub(super) fn read(r: &mut Reader<'a>) -> Result<Value<'a>, String> {
+    pub(super) fn read(r: &mut GgufReader<'a>) -> Result<GgufValue<'a>, String> {
         match r.u32("type")? {
-            LIST => List::read(r).map(Value::List),
-            kind => Value::read_single(r, kind),
+            LIST => GgufList::read(r).map(GgufValue::List),
+            kind => GgufValue::read_single(r, kind),
         }
     }
 
-    fn read_single(r: &mut Reader<'a>, kind: u32) -> Result<Value<'a>, String> {
+    fn read_single(r: &mut GgufReader<'a>, kind: u32) -> Result<GgufValue<'a>, String> {
         let what = "value";
         Ok(match kind {
-            UINT8 => Value::Unsigned(u8::from_le_bytes(r.array(what)?).into()),
-            INT8 => Value::Signed(i8::from_le_bytes(r.array(what)?).into()),
-            UINT16 => Value::Unsigned(u16::from_le_bytes(r.array(what)?).into()),
-            INT16 => Value::Signed(i16::from_le_bytes(r.array(what)?).into()),
-            UINT32 => Value::Unsigned(r.u32(what)?.into()),
-            INT32 => Value::Signed(i32::from_le_bytes(r.array(what)?).into()),
-            FLOAT32 => Value::Float(f32::from_le_bytes(r.array(what)?).into()),
-            BOOL => Value::Flag(r.array::<1>(what)? != [0]),
-            STRING => Value::Text(r.string(what)?),
-            UINT64 => Value::Unsigned(r.u64(what)?),
-            INT64 => Value::Signed(i64::from_le_bytes(r.array(what)?)),
-            FLOAT64 => Value::Float(f64::from_le_bytes(r.array(what)?)),
+            UINT8 => GgufValue::Unsigned(u8::from_le_bytes(r.array(what)?).into()),
+            INT8 => GgufValue::Signed(i8::from_le_bytes(r.array(what)?).into()),
+            UINT16 => GgufValue::Unsigned(u16::from_le_bytes(r.array(what)?).into()),
+            INT16 => GgufValue::Signed(i16::from_le_bytes(r.array(what)?).into()),
+            UINT32 => GgufValue::Unsigned(r.u32(what)?.into()),
+            INT32 => GgufValue::Signed(i32::from_le_bytes(r.array(what)?).into()),
+            FLOAT32 => GgufValue::Float(f32::from_le_bytes(r.array(what)?).into()),
+            BOOL => GgufValue::Flag(r.array::<1>(what)? != [0]),
+            STRING => GgufValue::Text(r.string(what)?),
+            UINT64 => GgufValue::Unsigned(r.u64(what)?),
+            INT64 => GgufValue::Signed(i64::from_le_bytes(r.array(what)?)),
+            FLOAT64 => GgufValue::Float(f64::from_le_bytes(r.array(what)?)),
             LIST => return Err("a list of lists, which LEAP does not read".to_owned()),
             other => return Err(format!("damaged: there is no type {other}")),
         })
@@ -74,30 +74,30 @@ impl<'a> Value<'a> {
     /// A whole number that is not negative.
     pub(in crate::export) fn unsigned(&self) -> Option<u64> {
         match *self {
-            Value::Unsigned(value) => Some(value),
-            Value::Signed(value) => u64::try_from(value).ok(),
+            GgufValue::Unsigned(value) => Some(value),
+            GgufValue::Signed(value) => u64::try_from(value).ok(),
             _ => None,
         }
     }
 
     /// Whether it is a list.
     pub(in crate::export) fn is_list(&self) -> bool {
-        matches!(self, Value::List(_))
+        matches!(self, GgufValue::List(_))
     }
 
     /// A number.
     pub(in crate::export) fn number(&self) -> Option<f64> {
         match *self {
-            Value::Unsigned(value) => Some(value as f64),
-            Value::Signed(value) => Some(value as f64),
-            Value::Float(value) => Some(value),
+            GgufValue::Unsigned(value) => Some(value as f64),
+            GgufValue::Signed(value) => Some(value as f64),
+            GgufValue::Float(value) => Some(value),
             _ => None,
         }
     }
 
     pub(super) fn flag(&self) -> Option<bool> {
         match *self {
-            Value::Flag(flag) => Some(flag),
+            GgufValue::Flag(flag) => Some(flag),
             _ => None,
         }
     }
@@ -105,42 +105,42 @@ impl<'a> Value<'a> {
     /// A string, if it is UTF-8.
     pub(in crate::export) fn text(&self) -> Option<&'a str> {
         match *self {
-            Value::Text(bytes) => std::str::from_utf8(bytes).ok(),
+            GgufValue::Text(bytes) => std::str::from_utf8(bytes).ok(),
             _ => None,
         }
     }
 
-    pub(super) fn list(&self) -> Option<List<'a>> {
+    pub(super) fn list(&self) -> Option<GgufList<'a>> {
         match *self {
-            Value::List(list) => Some(list),
+            GgufValue::List(list) => Some(list),
             _ => None,
         }
     }
 }
 
 /// As a message shows it: in a few words.
-impl fmt::Display for Value<'_> {
+impl fmt::Display for GgufValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const CHARS: usize = 60;
         match self {
-            Value::Unsigned(value) => value.fmt(f),
-            Value::Signed(value) => value.fmt(f),
-            Value::Float(value) => value.fmt(f),
-            Value::Flag(flag) => flag.fmt(f),
-            Value::Text(bytes) => {
+            GgufValue::Unsigned(value) => value.fmt(f),
+            GgufValue::Signed(value) => value.fmt(f),
+            GgufValue::Float(value) => value.fmt(f),
+            GgufValue::Flag(flag) => flag.fmt(f),
+            GgufValue::Text(bytes) => {
                 let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * CHARS)]);
                 let short: String = text.chars().take(CHARS).collect();
                 let rest = if short.len() < bytes.len() { "…" } else { "" };
                 write!(f, "{short:?}{rest}")
             }
-            Value::List(list) => write!(f, "a list of {}", list.len),
+            GgufValue::List(list) => write!(f, "a list of {}", list.len),
         }
     }
 }
 
-impl<'a> List<'a> {
+impl<'a> GgufList<'a> {
     /// Reads the type, the length and all values, to know where they end.
-    fn read(r: &mut Reader<'a>) -> Result<List<'a>, String> {
+    fn read(r: &mut GgufReader<'a>) -> Result<GgufList<'a>, String> {
         let kind = r.u32("type of a list")?;
         let len = r.u64("length of a list")?;
         let start = r.pos();
@@ -151,11 +151,11 @@ impl<'a> List<'a> {
             // Each string takes bytes of the file, which bounds this loop.
             None => {
                 for _ in 0..len {
-                    Value::read_single(r, kind)?;
+                    GgufValue::read_single(r, kind)?;
                 }
             }
         }
-        Ok(List { kind, len, bytes: r.since(start) })
+        Ok(GgufList { kind, len, bytes: r.since(start) })
     }
 
     /// How many values there are.
@@ -164,11 +164,11 @@ impl<'a> List<'a> {
     }
 
     /// The values in their order.
-    pub(in crate::export) fn values(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
-        let mut r = Reader::new(self.bytes);
+    pub(in crate::export) fn values(&self) -> impl Iterator<Item = GgufValue<'a>> + use<'a> {
+        let mut r = GgufReader::new(self.bytes);
         let kind = self.kind;
         // They were all read once before.
-        (0..self.len).map_while(move |_| Value::read_single(&mut r, kind).ok())
+        (0..self.len).map_while(move |_| GgufValue::read_single(&mut r, kind).ok())
     }
 }
 

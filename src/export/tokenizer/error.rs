@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Which file is at fault, and why.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ImportError {
     /// The folder holds no tokenizer.
     NotFound {
         /// The folder.
@@ -29,23 +29,23 @@ pub enum Error {
     },
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NotFound { folder } => {
+            ImportError::NotFound { folder } => {
                 let folder = folder.display();
                 write!(f, "{folder}: no tokenizer.model and no tokenizer.json")
             }
-            Error::Io { path, .. } => write!(f, "{}: cannot be read", path.display()),
-            Error::Bad { path, what } => write!(f, "{}: {what}", path.display()),
+            ImportError::Io { path, .. } => write!(f, "{}: cannot be read", path.display()),
+            ImportError::Bad { path, what } => write!(f, "{}: {what}", path.display()),
         }
     }
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for ImportError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Io { source, .. } => Some(source),
+            ImportError::Io { source, .. } => Some(source),
             _ => None,
         }
     }

@@ -1,12 +1,14 @@
 //! What the fuzz targets call.
 
-use super::{Draft, Settings, gguf};
+use super::draft::Draft;
+use super::settings::Settings;
+use super::{gguf, parse};
 use crate::format::tokenizer::TokenizerFile;
 
 /// Converts a `tokenizer.model` or `tokenizer.json`; what comes out must read back.
 pub fn tokenizer(bytes: &[u8]) {
     let settings = Settings::default();
-    if let Ok(draft) = Draft::parse(bytes, None, &settings) {
+    if let Ok(draft) = parse(bytes, None, &settings) {
         convert(draft, &settings);
     }
 }

@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
+use super::draft::Draft;
+use super::error::ImportError;
 use super::hf_json::{self, split_at_space};
+use super::sentencepiece;
 use super::settings::Settings;
-use super::{Draft, Error, Token, VOCAB_MAX, sentencepiece};
-use crate::export::gguf::{Gguf, List, MAGIC, Value};
+use super::token::{Token, VOCAB_MAX};
+use crate::export::gguf::{Gguf, GgufList, GgufValue, MAGIC};
 use crate::format::excerpt;
-use crate::format::tokenizer::{Flags, Kind, TokenKind};
+use crate::format::tokenizer::{TokenKind, TokenizerFlags, TokenizerKind};
 use crate::sys::map::Map;
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -32,9 +35,10 @@ pub(super) fn has_tokenizer(path: &Path) -> bool {
 }
 
 /// The tokenizer of the GGUF file at `path`, and its settings.
-pub(super) fn read(path: &Path) -> Result<(Draft, Settings), Error> {
-    let map = Map::open(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
-    parse(map.as_bytes()).map_err(|what| Error::Bad { path: path.to_path_buf(), what })
+pub(super) fn read(path: &Path) -> Result<(Draft, Settings), ImportError> {
+    let map =
+        Map::open(path).map_err(|source| ImportError::Io { path: path.to_path_buf(), source })?;
+    parse(map.as_bytes()).map_err(|what| ImportError::Bad { path: path.to_path_buf(), what })
 }
 
 /// The tokenizer of the GGUF file `bytes`, and its settings.
@@ -84,7 +88,7 @@ fn entries<'a>(gguf: &Gguf<'a>) -> Result<Vec<Entry<'a>>, String> {
     if !(1..=VOCAB_MAX as u64).contains(&tokens.len()) {
         return Err(format!("{} tokens, wanted 1 to {VOCAB_MAX}", tokens.len()));
     }
-    let same_len = |key: &str| -> Result<Option<List<'a>>, String> {
+    let same_len = |key: &str| -> Result<Option<GgufList<'a>>, String> {
         let list = gguf.list(key)?;
         match list.filter(|list| list.len() != tokens.len()) {
             Some(list) => {
@@ -95,8 +99,8 @@ fn entries<'a>(gguf: &Gguf<'a>) -> Result<Vec<Entry<'a>>, String> {
     };
     let mut scores = same_len(SCORES)?.map(|list| list.values());
     let mut kinds = same_len(TYPES)?.map(|list| list.values());
-    let entry = |(id, token): (usize, Value<'a>)| {
-        let Value::Text(text) = token else { return Err(format!("token {id} is no string")) };
+    let entry = |(id, token): (usize, GgufValue<'a>)| {
+        let GgufValue::Text(text) = token else { return Err(format!("token {id} is no string")) };
         let score = match scores.as_mut().and_then(Iterator::next) {
             Some(score) => score.number().ok_or_else(|| format!("the score of {id} is {score}"))?,
             None => 0.0,
@@ -128,14 +132,14 @@ fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
         })
         .collect();
     let flag = |name: &str| gguf.flag(&format!("tokenizer.ggml.{name}"));
-    let flags = Flags {
+    let flags = TokenizerFlags {
         dummy_prefix: flag("add_space_prefix")?.unwrap_or(true),
         remove_extra_spaces: flag("remove_extra_whitespaces")?.unwrap_or(false),
         byte_fallback: true,
         prefix_every_segment: true,
-        ..Flags::default()
+        ..TokenizerFlags::default()
     };
-    Ok(Draft::new(Kind::SentencePiece, flags, tokens?))
+    Ok(Draft::new(TokenizerKind::SentencePiece, flags, tokens?))
 }
 
 /// Tokens in the byte-level alphabet, and a list of merges.
@@ -156,12 +160,12 @@ fn byte_level_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     let tokens: Result<Vec<Token>, String> =
         entries(gguf)?.into_iter().enumerate().map(token).collect();
     let list = gguf.list(MERGES)?.ok_or_else(|| format!("{MERGES} is missing"))?;
-    let values: Vec<Value<'_>> = list.values().collect();
+    let values: Vec<GgufValue<'_>> = list.values().collect();
     let pairs: Option<Vec<(&str, &str)>> =
         values.iter().map(|merge| merge.text().and_then(split_at_space)).collect();
     let pairs = pairs.ok_or_else(|| format!("{MERGES} holds what is no pair"))?;
-    let flags = Flags { whole_pieces: true, ..Flags::default() };
-    let mut draft = Draft::new(Kind::ByteLevel, flags, tokens?);
+    let flags = TokenizerFlags { whole_pieces: true, ..TokenizerFlags::default() };
+    let mut draft = Draft::new(TokenizerKind::ByteLevel, flags, tokens?);
     hf_json::take_merges(&mut draft, &pairs)?;
     // For files that do not say it.
     draft.bos = draft.find("<|begin_of_text|>");

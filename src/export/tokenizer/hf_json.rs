@@ -5,29 +5,29 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::{AddedToken, Draft, SPACE_MARK, Token, VOCAB_MAX};
+use super::draft::Draft;
+use super::files::VALUES_MAX;
+use super::token::{AddedToken, SPACE_MARK, Token, VOCAB_MAX};
 use crate::export::json;
 use crate::format::excerpt;
-use crate::format::tokenizer::{Flags, Kind, Merges, TokenKind, byte_piece};
+use crate::format::tokenizer::{Merges, TokenKind, TokenizerFlags, TokenizerKind, byte_piece};
 
 const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Longer tokens than any vocabulary has would only make the conversion slow.
 const TOKEN_BYTES_MAX: usize = 4096;
 /// Places up to here are exact as scores, which are `f32`.
 const MERGES_MAX: usize = 1 << 23;
-/// The largest published file, of half a million merges as pairs, has 1.8 million values.
-pub(super) const VALUES_MAX: usize = 1 << 22;
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
     let json = json::parse(bytes, VALUES_MAX)?;
     let model = json.get("model").and_then(Value::as_object).ok_or("there is no model")?;
     check_model(model)?;
     let (kind, flags) = if is_true(model, "byte_fallback") {
-        (Kind::SentencePiece, sentencepiece_flags(&json, model)?)
+        (TokenizerKind::SentencePiece, sentencepiece_flags(&json, model)?)
     } else {
         check_byte_level(&json)?;
         let whole_pieces = is_true(model, "ignore_merges");
-        (Kind::ByteLevel, Flags { whole_pieces, ..Flags::default() })
+        (TokenizerKind::ByteLevel, TokenizerFlags { whole_pieces, ..TokenizerFlags::default() })
     };
     let tokens = parse_vocab(model, kind, bytes.len())?;
     let mut draft = Draft::new(kind, flags, tokens);
@@ -109,11 +109,15 @@ fn has(value: &Value, wanted: &Value) -> bool {
 }
 
 /// How the text is prepared, from the normalizer or the Metaspace pre-tokenizer.
-fn sentencepiece_flags(json: &Value, model: &Map<String, Value>) -> Result<Flags, String> {
+fn sentencepiece_flags(json: &Value, model: &Map<String, Value>) -> Result<TokenizerFlags, String> {
     if is_true(model, "ignore_merges") {
         return Err("ignore_merges is not supported with byte fallback".to_owned());
     }
-    let base = Flags { byte_fallback: true, split_at_user_defined: true, ..Flags::default() };
+    let base = TokenizerFlags {
+        byte_fallback: true,
+        split_at_user_defined: true,
+        ..TokenizerFlags::default()
+    };
     let null = Value::Null;
     let normalizer = json.get("normalizer").unwrap_or(&null);
     let pre_tokenizer = json.get("pre_tokenizer").unwrap_or(&null);
@@ -123,7 +127,7 @@ fn sentencepiece_flags(json: &Value, model: &Map<String, Value>) -> Result<Flags
     let steps = normalizer.get("normalizers").and_then(Value::as_array).map(Vec::as_slice);
     match (steps, pre_tokenizer) {
         (Some([first, second]), Value::Null) if has(first, &prepend) && has(second, &replace) => {
-            Ok(Flags { dummy_prefix: true, prefix_every_segment: true, ..base })
+            Ok(TokenizerFlags { dummy_prefix: true, prefix_every_segment: true, ..base })
         }
         (Some([only]), Value::Null) if has(only, &replace) => Ok(base),
         (None, Value::Null) if has(normalizer, &replace) => Ok(base),
@@ -132,7 +136,7 @@ fn sentencepiece_flags(json: &Value, model: &Map<String, Value>) -> Result<Flags
     }
 }
 
-fn metaspace_flags(metaspace: &Value, base: Flags) -> Result<Flags, String> {
+fn metaspace_flags(metaspace: &Value, base: TokenizerFlags) -> Result<TokenizerFlags, String> {
     let wanted =
         serde_json::json!({"type": "Metaspace", "replacement": SPACE_MARK, "split": false});
     if !has(metaspace, &wanted) {
@@ -147,12 +151,12 @@ fn metaspace_flags(metaspace: &Value, base: Flags) -> Result<Flags, String> {
         Some("never") => (false, false),
         Some(other) => return Err(format!("prepend_scheme {:?} is not supported", excerpt(other))),
     };
-    Ok(Flags { dummy_prefix, prefix_every_segment, prefix_unless_space: true, ..base })
+    Ok(TokenizerFlags { dummy_prefix, prefix_every_segment, prefix_unless_space: true, ..base })
 }
 
 fn parse_vocab(
     model: &Map<String, Value>,
-    kind: Kind,
+    kind: TokenizerKind,
     file_bytes: usize,
 ) -> Result<Vec<Token>, String> {
     let vocab = model.get("vocab").and_then(Value::as_object).ok_or("there is no vocab")?;
@@ -171,8 +175,8 @@ fn parse_vocab(
             return Err(format!("token {id} is empty, too long, or there twice"));
         }
         tokens[id] = match kind {
-            Kind::ByteLevel => byte_level_token(text),
-            Kind::SentencePiece => piece(text, Some(text.as_str()) == unknown)?,
+            TokenizerKind::ByteLevel => byte_level_token(text),
+            TokenizerKind::SentencePiece => piece(text, Some(text.as_str()) == unknown)?,
         };
     }
     Ok(tokens)
@@ -256,8 +260,8 @@ impl MergeList {
     fn new(draft: &Draft, merges: &[(&str, &str)]) -> Result<MergeList, String> {
         let ids = ids_by_bytes(draft);
         let bytes = |text: &str| match draft.kind {
-            Kind::ByteLevel => byte_level_bytes(text),
-            Kind::SentencePiece => Some(text.replace(SPACE_MARK, " ").into_bytes()),
+            TokenizerKind::ByteLevel => byte_level_bytes(text),
+            TokenizerKind::SentencePiece => Some(text.replace(SPACE_MARK, " ").into_bytes()),
         };
         let (mut pairs, mut results) = (Vec::new(), Vec::new());
         for &(left, right) in merges {
@@ -284,12 +288,12 @@ impl MergeList {
     /// rule, otherwise minus the place of the first merge that makes the token.
     fn score(&self, draft: &mut Draft) {
         match draft.kind {
-            Kind::ByteLevel => {
+            TokenizerKind::ByteLevel => {
                 for (id, token) in draft.tokens.iter_mut().enumerate() {
                     token.score = -(id as f32);
                 }
             }
-            Kind::SentencePiece => {
+            TokenizerKind::SentencePiece => {
                 for (place, &id) in self.results.iter().enumerate().rev() {
                     draft.tokens[id as usize].score = -(place as f32);
                 }

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::{Draft, SPACE_MARK, Token, VOCAB_MAX};
+use super::draft::Draft;
+use super::token::{SPACE_MARK, Token, VOCAB_MAX};
 use crate::format::excerpt;
-use crate::format::tokenizer::{Flags, Kind, TokenKind, byte_piece};
+use crate::format::tokenizer::{TokenKind, TokenizerFlags, TokenizerKind, byte_piece};
 
 /// `TrainerSpec.ModelType.BPE`.
 const MODEL_BPE: u64 = 2;
@@ -33,14 +34,14 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
         return Err(format!("SentencePiece model type {name} is not supported, only BPE is"));
     }
     check_pieces(&tokens)?;
-    let flags = Flags {
+    let flags = TokenizerFlags {
         dummy_prefix: normaliser.dummy_prefix,
         remove_extra_spaces: normaliser.remove_extra_spaces,
         byte_fallback: trainer.byte_fallback,
         prefix_every_segment: true,
-        ..Flags::default()
+        ..TokenizerFlags::default()
     };
-    let mut draft = Draft::new(Kind::SentencePiece, flags, tokens);
+    let mut draft = Draft::new(TokenizerKind::SentencePiece, flags, tokens);
     let control = |name: &str| {
         let is_it = |t: &Token| t.kind == TokenKind::Control && t.bytes == name.as_bytes();
         draft.tokens.iter().position(is_it).and_then(|index| u32::try_from(index).ok())

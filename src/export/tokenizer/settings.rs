@@ -6,8 +6,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::hf_json::VALUES_MAX;
-use super::{AddedToken, Error, read};
+use super::error::ImportError;
+use super::files::{VALUES_MAX, read};
+use super::token::AddedToken;
 use crate::export::json::parse;
 use crate::format::excerpt;
 
@@ -30,12 +31,13 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    pub(super) fn read(folder: &Path) -> Result<Settings, Error> {
+    pub(super) fn read(folder: &Path) -> Result<Settings, ImportError> {
         let mut settings = Settings::default();
         if let Some(config) = json(&folder.join("tokenizer_config.json"))? {
-            settings
-                .take_tokenizer_config(&config)
-                .map_err(|what| Error::Bad { path: folder.join("tokenizer_config.json"), what })?;
+            settings.take_tokenizer_config(&config).map_err(|what| ImportError::Bad {
+                path: folder.join("tokenizer_config.json"),
+                what,
+            })?;
         }
         if let Some(added) = json(&folder.join("added_tokens.json"))?
             && settings.added.is_empty()
@@ -48,7 +50,9 @@ impl Settings {
         for name in ["generation_config.json", "config.json"] {
             let path = folder.join(name);
             if let Some(config) = json(&path)? {
-                settings.take_model_config(&config).map_err(|what| Error::Bad { path, what })?;
+                settings
+                    .take_model_config(&config)
+                    .map_err(|what| ImportError::Bad { path, what })?;
             }
         }
         if let Some(params) = json(&folder.join("params.json"))? {
@@ -60,7 +64,7 @@ impl Settings {
 
     /// Whether text after special tokens gets a space before it, as SentencePiece models do
     /// not say: the tokenizer.json that was converted from the model counts, then `legacy`.
-    pub(super) fn prefixes_segments(&self, folder: &Path) -> Result<Option<bool>, Error> {
+    pub(super) fn prefixes_segments(&self, folder: &Path) -> Result<Option<bool>, ImportError> {
         let json = json(&folder.join("tokenizer.json"))?.unwrap_or_default();
         let steps = json.pointer("/normalizer/normalizers").and_then(Value::as_array);
         let is_prepend = |step: &Value| step.get("type") == Some(&Value::from("Prepend"));
@@ -142,17 +146,19 @@ fn template(value: &Value) -> Option<String> {
     list.iter().find(is_default).or(list.first())?.get("template").and_then(text)
 }
 
-fn text(path: &Path) -> Result<Option<String>, Error> {
+fn text(path: &Path) -> Result<Option<String>, ImportError> {
     if matches!(fs::metadata(path), Err(e) if e.kind() == ErrorKind::NotFound) {
         return Ok(None);
     }
     let what = "not UTF-8".to_owned();
     let bytes = read(path)?;
-    String::from_utf8(bytes).map(Some).map_err(|_| Error::Bad { path: path.to_path_buf(), what })
+    String::from_utf8(bytes)
+        .map(Some)
+        .map_err(|_| ImportError::Bad { path: path.to_path_buf(), what })
 }
 
-fn json(path: &Path) -> Result<Option<Value>, Error> {
+fn json(path: &Path) -> Result<Option<Value>, ImportError> {
     let Some(text) = text(path)? else { return Ok(None) };
-    let bad = |what| Error::Bad { path: path.to_path_buf(), what };
+    let bad = |what| ImportError::Bad { path: path.to_path_buf(), what };
     parse(text.as_bytes(), VALUES_MAX).map(Some).map_err(bad)
 }

@@ -1,8 +1,12 @@
+use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
+use super::token::VOCAB_MAX;
 use super::*;
+use crate::format::ChatTemplate;
+use crate::format::tokenizer::{Merges, TokenKind};
 
 /// A folder that goes away with the test.
 struct Folder(PathBuf);
@@ -21,7 +25,7 @@ impl Folder {
         folder
     }
 
-    fn import(&self) -> Result<ImportedTokenizer, Error> {
+    fn import(&self) -> Result<ImportedTokenizer, ImportError> {
         import(&self.0, None)
     }
 
@@ -176,7 +180,7 @@ fn damaged_tiktoken_lines_are_named() {
 fn sentencepiece_model_is_read() {
     let folder = Folder::new(&[("tokenizer.model", &model(&BPE, &[4 << 3, 0]))]);
     let file = folder.import().unwrap().file;
-    assert_eq!(file.kind, Kind::SentencePiece);
+    assert_eq!(file.kind, TokenizerKind::SentencePiece);
     assert!(file.flags.dummy_prefix && !file.flags.remove_extra_spaces);
     assert_eq!(file.vocab.get(5), Some(b" a".as_slice()));
     assert_eq!((file.bos, file.stop_ids), (Some(1), vec![2]));
@@ -222,7 +226,7 @@ fn metas_tokenizer_may_lie_beside_the_models_folder() {
     assert_eq!((found.file.vocab.len(), found.source.is_file()), (8, true));
     // The folder's own goes first.
     fs::write(folder.join("tokenizer.model"), TIKTOKEN).unwrap();
-    assert_eq!(import(&folder, None).unwrap().file.kind, Kind::ByteLevel);
+    assert_eq!(import(&folder, None).unwrap().file.kind, TokenizerKind::ByteLevel);
 }
 
 #[test]
@@ -361,7 +365,7 @@ fn vocabulary_must_fit_the_model() {
 #[test]
 fn folder_without_tokenizer_is_told_apart_from_a_missing_one() {
     let folder = Folder::new(&[]);
-    assert!(matches!(folder.import(), Err(Error::NotFound { .. })));
+    assert!(matches!(folder.import(), Err(ImportError::NotFound { .. })));
     assert!(!is_in(&folder.0));
-    assert!(matches!(import(&folder.0.join("none"), None), Err(Error::Io { .. })));
+    assert!(matches!(import(&folder.0.join("none"), None), Err(ImportError::Io { .. })));
 }

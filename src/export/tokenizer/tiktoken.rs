@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Draft, Token, VOCAB_MAX};
-use crate::format::tokenizer::{Flags, Kind, TokenKind};
+use super::draft::Draft;
+use super::token::{Token, VOCAB_MAX};
+use crate::format::tokenizer::{TokenKind, TokenizerFlags, TokenizerKind};
 
 /// Special tokens that follow the ranks.
 const N_SPECIAL: usize = 256;
@@ -45,8 +46,8 @@ pub(super) fn parse(
             kind: TokenKind::Control,
         }));
     }
-    let flags = Flags { whole_pieces: true, ..Flags::default() };
-    let mut draft = Draft::new(Kind::ByteLevel, flags, tokens);
+    let flags = TokenizerFlags { whole_pieces: true, ..TokenizerFlags::default() };
+    let mut draft = Draft::new(TokenizerKind::ByteLevel, flags, tokens);
     draft.bos = draft.find("<|begin_of_text|>");
     draft.stop_ids.extend(draft.find("<|end_of_text|>"));
     Ok(draft)

@@ -1,11 +1,11 @@
 //! Headers from and to bytes.
 
-use super::weights::FLAG_INT8_EMBEDDING;
-use super::{
-    Architecture, HEADER_LEN, Header, MAGIC, Packed, Part, RopeScaling, STOP_IDS_MAX, Weights,
+use super::header::{
+    Architecture, FileShare, HEADER_LEN, Header, MAGIC, Packed, RopeScaling, STOP_IDS_MAX,
 };
-use crate::format::cursor::Cursor;
-use crate::format::{ChatTemplate, Error};
+use super::weights::{FLAG_INT8_EMBEDDING, Weights};
+use crate::format::cursor::{Cursor, u32_at};
+use crate::format::{ChatTemplate, FormatError};
 
 const EXTENSION_AT: usize = 64;
 const EXTENSION_MAGIC: u32 = u32::from_le_bytes(*b"LEAX");
@@ -17,7 +17,7 @@ const PACKED: i32 = 256;
 /// Added to the version of a file of some layers.
 const PARTIAL: i32 = 512;
 pub(super) const CRC_AT: usize = 192;
-const PART_AT: usize = 212;
+const SHARE_AT: usize = 212;
 
 impl Header {
     /// Reads and checks the header of `file`, the whole file's bytes.
@@ -26,11 +26,11 @@ impl Header {
     ///
     /// # Errors
     /// Says which field is wrong, or which tensor does not fit.
-    pub fn parse(file: &[u8]) -> Result<Header, Error> {
+    pub fn parse(file: &[u8]) -> Result<Header, FormatError> {
         let mut r = Cursor::new(file);
         let magic = r.u32("magic")?;
         if magic != MAGIC {
-            return Err(Error::BadMagic { wanted: MAGIC, found: magic });
+            return Err(FormatError::BadMagic { wanted: MAGIC, found: magic });
         }
         let version = r.i32("version")?;
         let bytes = Cursor::new(file).take("header", HEADER_LEN)?;
@@ -39,14 +39,14 @@ impl Header {
         let table = match u32_at(bytes, EXTENSION_AT) {
             EXTENSION_MAGIC => Some(header.parse_extension(bytes, form)?),
             _ if form.is_plain() && bytes[EXTENSION_AT..].iter().all(|&b| b == 0) => None,
-            found => return Err(Error::BadMagic { wanted: EXTENSION_MAGIC, found }),
+            found => return Err(FormatError::BadMagic { wanted: EXTENSION_MAGIC, found }),
         };
         header.check()?;
         header.check_extents(file.len() as u64, table)?;
         Ok(header)
     }
 
-    fn parse_base(r: &mut Cursor<'_>, version: i32) -> Result<Header, Error> {
+    fn parse_base(r: &mut Cursor<'_>, version: i32) -> Result<Header, FormatError> {
         let dim = positive(r, "dim")?;
         let ffn_dim = positive(r, "ffn_dim")?;
         let n_layers = positive(r, "n_layers")?;
@@ -56,19 +56,19 @@ impl Header {
         let negated = version == 1 && vocab < 0;
         let vocab_size = match vocab.unsigned_abs() {
             size if size > 0 && size <= i32::MAX as u32 && (vocab > 0 || negated) => size as usize,
-            _ => return Err(field("vocab_size", vocab, "above 0")),
+            _ => return Err(FormatError::field("vocab_size", vocab, "above 0")),
         };
         let max_seq_len = positive(r, "max_seq_len")?;
         let shared = r.u8("shared_classifier")?;
         if shared > 1 {
-            return Err(field("shared_classifier", i32::from(shared), "0 or 1"));
+            return Err(FormatError::field("shared_classifier", i32::from(shared), "0 or 1"));
         }
         let group = r.i32("group_size")?;
         let weights = match version {
             1 => Weights::F32,
             2 => Weights::Q8 { group: usize::try_from(group).unwrap_or(0) },
             3 => Weights::Q4 { group: usize::try_from(group).unwrap_or(0), int8_embedding: false },
-            _ => return Err(field("version", version, "1, 2 or 3")),
+            _ => return Err(FormatError::field("version", version, "1, 2 or 3")),
         };
         Ok(Header {
             weights,
@@ -92,30 +92,30 @@ impl Header {
             tokenizer_hash: 0,
             has_extension: false,
             packed: None,
-            part: None,
+            share: None,
         })
     }
 
     /// Reads the extension; returns offset and length of the checksum table.
-    fn parse_extension(&mut self, bytes: &[u8], form: Form) -> Result<(u64, u64), Error> {
+    fn parse_extension(&mut self, bytes: &[u8], form: Form) -> Result<(u64, u64), FormatError> {
         let mut r = Cursor::new(bytes);
         r.take("base header", EXTENSION_AT + 4)?;
         let version = r.u32("extension version")?;
         if version != 1 {
-            return Err(Error::Unsupported(format!("header extension version {version}")));
+            return Err(FormatError::Unsupported(format!("header extension version {version}")));
         }
         if u32_at(bytes, CRC_AT) != header_crc(bytes) {
-            return Err(Error::Checksum { what: "header".to_owned() });
+            return Err(FormatError::Checksum { what: "header".to_owned() });
         }
         let len = r.u32("extension length")?;
         let wanted = form.extension_len();
         if len as usize != wanted {
-            return Err(field("extension length", len, &wanted.to_string()));
+            return Err(FormatError::field("extension length", len, wanted.to_string()));
         }
         match (&mut self.weights, r.u32("flags")?) {
             (_, 0) => {}
             (Weights::Q4 { int8_embedding, .. }, FLAG_INT8_EMBEDDING) => *int8_embedding = true,
-            (_, flags) => return Err(Error::Unsupported(format!("header flags {flags:#x}"))),
+            (_, flags) => return Err(FormatError::Unsupported(format!("header flags {flags:#x}"))),
         }
         self.has_extension = true;
         self.head_dim = r.u32("head_dim")? as usize;
@@ -126,32 +126,27 @@ impl Header {
             0 => None,
             window => Some(window as usize),
         };
-        self.architecture = match r.u32("architecture")? {
-            0 => Architecture::Llama,
-            1 => Architecture::Mistral,
-            id => return Err(Error::Unsupported(format!("architecture id {id}"))),
-        };
+        self.architecture = parse_architecture(&mut r)?;
         self.bos = match r.i32("bos")? {
             -1 => None,
-            id => Some(u32::try_from(id).map_err(|_| field("bos", id, "an id, or -1 for none"))?),
+            id => Some(
+                u32::try_from(id)
+                    .map_err(|_| FormatError::field("bos", id, "an id, or -1 for none"))?,
+            ),
         };
         self.stop_ids = parse_stop_ids(&mut r)?;
         let template = r.u32("chat_template")?;
         self.chat_template = u8::try_from(template)
             .ok()
             .and_then(ChatTemplate::from_id)
-            .ok_or_else(|| Error::Unsupported(format!("chat template id {template}")))?;
+            .ok_or_else(|| FormatError::Unsupported(format!("chat template id {template}")))?;
         self.tokenizer_hash = r.u64("tokenizer_hash")?;
         let table = (r.u64("checksum table offset")?, r.u64("checksum table length")?);
         r.take("header checksum", 4)?;
-        let packed = Packed {
-            layout: r.u32("layout")?,
-            panel_rows: r.u32("rows of a panel")? as usize,
-            fingerprint: r.u64("fingerprint")?,
-        };
+        let packed = parse_packed(&mut r)?;
         self.packed = form.is_packed.then_some(packed);
         if form.is_partial {
-            self.part = Some(parse_part(&mut r)?);
+            self.share = Some(parse_share(&mut r)?);
         }
         Ok(table)
     }
@@ -159,13 +154,14 @@ impl Header {
     /// The 256 bytes of the header.
     ///
     /// # Panics
-    /// If there are more than [`STOP_IDS_MAX`] stop ids, or what only the extension says and no extension.
+    /// If there are more than [`STOP_IDS_MAX`] stop ids, or the file is packed or a share but has no
+    /// extension.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
-        let mut w = Writer { bytes: &mut bytes, pos: 0 };
+        let mut w = HeaderWriter { bytes: &mut bytes, pos: 0 };
         w.put(&MAGIC.to_le_bytes());
         let packed = if self.packed.is_some() { PACKED } else { 0 };
-        let partial = if self.part.is_some() { PARTIAL } else { 0 };
+        let partial = if self.share.is_some() { PARTIAL } else { 0 };
         w.put(&(self.weights.version() + packed + partial).to_le_bytes());
         let vocab = match (self.weights, self.shared_classifier) {
             (Weights::F32, false) => -(self.vocab_size as i32),
@@ -190,7 +186,7 @@ impl Header {
         bytes
     }
 
-    fn emit_extension(&self, w: &mut Writer<'_>) {
+    fn emit_extension(&self, w: &mut HeaderWriter<'_>) {
         assert!(self.stop_ids.len() <= STOP_IDS_MAX);
         w.put(&EXTENSION_MAGIC.to_le_bytes());
         w.put(&1u32.to_le_bytes());
@@ -217,21 +213,21 @@ impl Header {
             w.put(&(packed.panel_rows as u32).to_le_bytes());
             w.put(&packed.fingerprint.to_le_bytes());
         }
-        if let Some(part) = &self.part {
-            w.pos = PART_AT;
-            w.put(&(part.layers.start as u32).to_le_bytes());
-            w.put(&(part.layers.end as u32).to_le_bytes());
-            w.put(&u32::from(part.has_ends).to_le_bytes());
-            w.put(&part.fingerprint.to_le_bytes());
+        if let Some(share) = &self.share {
+            w.pos = SHARE_AT;
+            w.put(&(share.layers.start as u32).to_le_bytes());
+            w.put(&(share.layers.end as u32).to_le_bytes());
+            w.put(&u32::from(share.has_ends).to_le_bytes());
+            w.put(&share.fingerprint.to_le_bytes());
         }
     }
 
     fn form(&self) -> Form {
-        Form { is_packed: self.packed.is_some(), is_partial: self.part.is_some() }
+        Form { is_packed: self.packed.is_some(), is_partial: self.share.is_some() }
     }
 }
 
-/// What the version says beside how weights are stored.
+/// What the version says besides how weights are stored.
 #[derive(Clone, Copy)]
 struct Form {
     is_packed: bool,
@@ -252,18 +248,34 @@ impl Form {
     }
 }
 
-fn parse_part(r: &mut Cursor<'_>) -> Result<Part, Error> {
+fn parse_architecture(r: &mut Cursor<'_>) -> Result<Architecture, FormatError> {
+    match r.u32("architecture")? {
+        0 => Ok(Architecture::Llama),
+        1 => Ok(Architecture::Mistral),
+        id => Err(FormatError::Unsupported(format!("architecture id {id}"))),
+    }
+}
+
+fn parse_packed(r: &mut Cursor<'_>) -> Result<Packed, FormatError> {
+    Ok(Packed {
+        layout: r.u32("layout")?,
+        panel_rows: r.u32("rows of a panel")? as usize,
+        fingerprint: r.u64("fingerprint")?,
+    })
+}
+
+fn parse_share(r: &mut Cursor<'_>) -> Result<FileShare, FormatError> {
     let (first, end) = (r.u32("first layer")?, r.u32("layer after the last")?);
     let has_ends = match r.u32("embedding and classifier")? {
         0 => false,
         1 => true,
-        other => return Err(field("embedding and classifier", other, "0 or 1")),
+        other => return Err(FormatError::field("embedding and classifier", other, "0 or 1")),
     };
     let layers = first as usize..end as usize;
-    Ok(Part { layers, has_ends, fingerprint: r.u64("fingerprint")? })
+    Ok(FileShare { layers, has_ends, fingerprint: r.u64("fingerprint")? })
 }
 
-fn parse_scaling(r: &mut Cursor<'_>) -> Result<Option<RopeScaling>, Error> {
+fn parse_scaling(r: &mut Cursor<'_>) -> Result<Option<RopeScaling>, FormatError> {
     let kind = r.u32("rope scaling")?;
     let original_ctx = r.u32("rope original context")?;
     let factor = r.f32("rope factor")?;
@@ -278,11 +290,11 @@ fn parse_scaling(r: &mut Cursor<'_>) -> Result<Option<RopeScaling>, Error> {
             high_freq_factor,
             original_ctx,
         })),
-        _ => Err(Error::Unsupported(format!("rope scaling kind {kind}"))),
+        _ => Err(FormatError::Unsupported(format!("rope scaling kind {kind}"))),
     }
 }
 
-fn emit_scaling(scaling: Option<RopeScaling>, w: &mut Writer<'_>) {
+fn emit_scaling(scaling: Option<RopeScaling>, w: &mut HeaderWriter<'_>) {
     let (kind, original_ctx, factors) = match scaling {
         None => (0u32, 0, [0.0; 3]),
         Some(RopeScaling::Linear { factor }) => (1, 0, [factor, 0.0, 0.0]),
@@ -297,10 +309,10 @@ fn emit_scaling(scaling: Option<RopeScaling>, w: &mut Writer<'_>) {
     }
 }
 
-fn parse_stop_ids(r: &mut Cursor<'_>) -> Result<Vec<u32>, Error> {
+fn parse_stop_ids(r: &mut Cursor<'_>) -> Result<Vec<u32>, FormatError> {
     let n = r.u32("number of stop ids")?;
     if n as usize > STOP_IDS_MAX {
-        return Err(field("number of stop ids", n, "at most 8"));
+        return Err(FormatError::field("number of stop ids", n, "at most 8"));
     }
     let mut ids = Vec::with_capacity(STOP_IDS_MAX);
     for i in 0..STOP_IDS_MAX {
@@ -312,23 +324,12 @@ fn parse_stop_ids(r: &mut Cursor<'_>) -> Result<Vec<u32>, Error> {
     Ok(ids)
 }
 
-fn positive(r: &mut Cursor<'_>, name: &'static str) -> Result<usize, Error> {
+fn positive(r: &mut Cursor<'_>, name: &'static str) -> Result<usize, FormatError> {
     let value = r.i32(name)?;
     match usize::try_from(value) {
         Ok(value) if value > 0 => Ok(value),
-        _ => Err(field(name, value, "above 0")),
+        _ => Err(FormatError::field(name, value, "above 0")),
     }
-}
-
-pub(super) fn field(field: &'static str, value: impl Into<i64>, wanted: &str) -> Error {
-    Error::Field { field, value: value.into(), wanted: wanted.to_owned() }
-}
-
-/// Reads four bytes that the caller knows to be there.
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut array = [0; 4];
-    array.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(array)
 }
 
 pub(super) fn header_crc(bytes: &[u8]) -> u32 {
@@ -339,12 +340,12 @@ pub(super) fn header_crc(bytes: &[u8]) -> u32 {
     crc.finalize()
 }
 
-struct Writer<'a> {
+struct HeaderWriter<'a> {
     bytes: &'a mut [u8; HEADER_LEN],
     pos: usize,
 }
 
-impl Writer<'_> {
+impl HeaderWriter<'_> {
     fn put(&mut self, value: &[u8]) {
         self.bytes[self.pos..self.pos + value.len()].copy_from_slice(value);
         self.pos += value.len();

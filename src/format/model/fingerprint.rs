@@ -1,6 +1,6 @@
 //! Numbers that tell models apart.
 
-use super::{HEADER_LEN, Header};
+use super::header::{HEADER_LEN, Header};
 
 /// Stands for the content of a model whose header and table of checksums are these.
 pub fn fingerprint(header: &[u8; HEADER_LEN], checksums: &[u8]) -> u64 {
@@ -17,8 +17,8 @@ impl Header {
     ///
     /// `file` is the whole file that this header was parsed from.
     pub fn fingerprint(&self, file: &[u8]) -> u64 {
-        if let Some(part) = &self.part {
-            return part.fingerprint;
+        if let Some(share) = &self.share {
+            return share.fingerprint;
         }
         if let Some(packed) = self.packed {
             return packed.fingerprint;

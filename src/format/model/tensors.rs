@@ -3,83 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::bytes::u32_at;
-use super::{HEADER_LEN, Header, PACKED_ALIGN, Packed};
-use crate::format::Error;
-
-/// What a tensor is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TensorKind {
-    /// Norm before attention, `[dim]`.
-    AttentionNorm,
-    /// Norm before the feed-forward layer, `[dim]`.
-    FfnNorm,
-    /// Norm before the classifier, `[dim]`.
-    FinalNorm,
-    /// Token embedding, `[vocab_size, dim]`.
-    Embedding,
-    /// Query projection, `[n_heads * head_dim, dim]`, rows in RoPE pairs (2i, 2i + 1).
-    Wq,
-    /// Key projection, `[n_kv_heads * head_dim, dim]`, rows in RoPE pairs.
-    Wk,
-    /// Value projection, `[n_kv_heads * head_dim, dim]`.
-    Wv,
-    /// Attention output, `[dim, n_heads * head_dim]`.
-    Wo,
-    /// Feed-forward gate, `[ffn_dim, dim]`.
-    W1,
-    /// Feed-forward output, `[dim, ffn_dim]`.
-    W2,
-    /// Feed-forward input, `[ffn_dim, dim]`.
-    W3,
-    /// Classifier, `[vocab_size, dim]`; absent if shared with the embedding.
-    Classifier,
-}
-
-impl TensorKind {
-    /// Every kind, in the order of the file.
-    pub const ALL: [TensorKind; 12] = [
-        TensorKind::AttentionNorm,
-        TensorKind::FfnNorm,
-        TensorKind::FinalNorm,
-        TensorKind::Embedding,
-        TensorKind::Wq,
-        TensorKind::Wk,
-        TensorKind::Wv,
-        TensorKind::Wo,
-        TensorKind::W1,
-        TensorKind::W2,
-        TensorKind::W3,
-        TensorKind::Classifier,
-    ];
-
-    /// Whether each layer has one.
-    pub fn is_per_layer(self) -> bool {
-        !matches!(self, TensorKind::FinalNorm | TensorKind::Embedding | TensorKind::Classifier)
-    }
-
-    /// Whether this is a vector of norm weights, always f32.
-    pub fn is_norm(self) -> bool {
-        matches!(self, TensorKind::AttentionNorm | TensorKind::FfnNorm | TensorKind::FinalNorm)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            TensorKind::AttentionNorm => "attention_norm",
-            TensorKind::FfnNorm => "ffn_norm",
-            TensorKind::FinalNorm => "final_norm",
-            TensorKind::Embedding => "embedding",
-            TensorKind::Wq => "wq",
-            TensorKind::Wk => "wk",
-            TensorKind::Wv => "wv",
-            TensorKind::Wo => "wo",
-            TensorKind::W1 => "w1",
-            TensorKind::W2 => "w2",
-            TensorKind::W3 => "w3",
-            TensorKind::Classifier => "classifier",
-        }
-    }
-}
+use super::header::{HEADER_LEN, Header, PACKED_ALIGN, Packed};
+use super::kinds::{TensorKind, TensorRole};
+use super::weights::{Encoding, Weights};
+use crate::format::FormatError;
+use crate::format::cursor::u32_at;
 
 /// A tensor's place in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +16,13 @@ pub struct TensorId {
     pub kind: TensorKind,
     /// Its layer; 0 if the kind is not per layer.
     pub layer: usize,
+}
+
+impl TensorId {
+    /// The only tensor of `kind`, or that of the first layer.
+    pub fn first(kind: TensorKind) -> TensorId {
+        TensorId { kind, layer: 0 }
+    }
 }
 
 impl fmt::Display for TensorId {
@@ -104,13 +39,13 @@ impl fmt::Display for TensorId {
 pub struct Tensor {
     /// Which tensor.
     pub id: TensorId,
-    /// Rows; 1 for norms.
+    /// Rows; 1 of a vector.
     pub rows: usize,
     /// Columns.
     pub cols: usize,
     /// First byte in the file.
     pub offset: u64,
-    /// Length in bytes, with what fills it up in a file of packed matrices.
+    /// Length in bytes, with the padding of a file of packed matrices.
     pub bytes: u64,
 }
 
@@ -132,7 +67,7 @@ impl Header {
         &self,
         file_len: u64,
         table: Option<(u64, u64)>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), FormatError> {
         let mut end = HEADER_LEN as u64;
         for kind in self.kinds() {
             let start = end;
@@ -141,23 +76,25 @@ impl Header {
             end = next.unwrap_or(u64::MAX);
             if end > file_len {
                 let what = self.first_outside(kind, start, file_len);
-                return Err(Error::Truncated { what, need: end, have: file_len });
+                return Err(FormatError::Truncated { what, need: end, have: file_len });
             }
         }
         if let Some((offset, len)) = table {
             let wanted = 4 * self.n_tensors() as u64;
             if offset != end || len != wanted {
-                return Err(Error::Unsupported(format!("checksum table at {offset}, {len} bytes")));
+                return Err(FormatError::Unsupported(format!(
+                    "checksum table at {offset}, {len} bytes"
+                )));
             }
             end += wanted;
         }
         match file_len.cmp(&end) {
             std::cmp::Ordering::Less => {
                 let what = "checksum table".to_owned();
-                Err(Error::Truncated { what, need: end, have: file_len })
+                Err(FormatError::Truncated { what, need: end, have: file_len })
             }
             std::cmp::Ordering::Equal => Ok(()),
-            std::cmp::Ordering::Greater => Err(Error::TrailingBytes { end, have: file_len }),
+            std::cmp::Ordering::Greater => Err(FormatError::TrailingBytes { end, have: file_len }),
         }
     }
 
@@ -191,59 +128,34 @@ impl Header {
         self.tensors().last().map_or(0, |t| t.offset.saturating_add(t.bytes))
     }
 
-    /// How tensors of `kind` are packed; `None` if their numbers stand row after row.
+    /// How tensors of `kind` are packed; `None` if they are row-major.
     pub fn packing_of(&self, kind: TensorKind) -> Option<Packed> {
         self.packed.filter(|_| self.is_multiplied(kind))
     }
 
-    /// The matrix that turns the last hidden state into logits. A file of packed matrices has one
-    /// of its own in any case: rows of the embedding cannot be read from its packed form.
-    pub fn classifier(&self) -> TensorKind {
-        match self.shared_classifier && self.packed.is_none() {
-            true => TensorKind::Embedding,
-            false => TensorKind::Classifier,
+    /// How tensors of `kind` are stored.
+    pub fn encoding(&self, kind: TensorKind) -> Encoding {
+        match (self.weights, kind.role()) {
+            (_, TensorRole::Vector) | (Weights::F32, _) => Encoding::F32,
+            (Weights::Q8 { group }, _) => Encoding::Q8 { group },
+            (
+                Weights::Q4 { group, int8_embedding: true },
+                TensorRole::Embedding | TensorRole::Classifier,
+            ) => Encoding::Q8 { group },
+            (Weights::Q4 { .. }, _) => Encoding::Bcml1,
         }
     }
 
-    /// Whether tensors of `kind` are matrices that are multiplied by.
-    pub fn is_multiplied(&self, kind: TensorKind) -> bool {
-        !kind.is_norm() && (kind != TensorKind::Embedding || kind == self.classifier())
-    }
-
-    /// Bytes of a tensor of `kind` without what fills it up: at most [`Tensor::bytes`].
+    /// Bytes of a tensor of `kind` without padding: at most [`Tensor::bytes`].
     pub fn content_bytes(&self, kind: TensorKind) -> u64 {
         self.checked_content_bytes(kind).unwrap_or(u64::MAX)
     }
 
-    /// `[rows, cols]` of a tensor of `kind`; norms have one row.
-    pub fn shape(&self, kind: TensorKind) -> (usize, usize) {
-        match kind {
-            TensorKind::AttentionNorm | TensorKind::FfnNorm | TensorKind::FinalNorm => {
-                (1, self.dim)
-            }
-            TensorKind::Embedding | TensorKind::Classifier => (self.vocab_size, self.dim),
-            TensorKind::Wq => (self.q_dim(), self.dim),
-            TensorKind::Wk | TensorKind::Wv => (self.kv_dim(), self.dim),
-            TensorKind::Wo => (self.dim, self.q_dim()),
-            TensorKind::W1 | TensorKind::W3 => (self.ffn_dim, self.dim),
-            TensorKind::W2 => (self.dim, self.ffn_dim),
-        }
-    }
-
-    fn kinds(&self) -> impl Iterator<Item = TensorKind> + use<> {
-        let classifier = self.classifier();
-        let is_there = move |kind: &TensorKind| match kind {
-            TensorKind::Classifier => classifier == TensorKind::Classifier,
-            _ => true,
-        };
-        TensorKind::ALL.into_iter().filter(is_there)
-    }
-
     /// The tensors of `kind` in the file, counted by layer.
     fn layers_of(&self, kind: TensorKind) -> Range<usize> {
-        match &self.part {
-            Some(part) if kind.is_per_layer() => part.layers.clone(),
-            Some(part) => 0..usize::from(part.has_ends),
+        match &self.share {
+            Some(share) if kind.is_per_layer() => share.layers.clone(),
+            Some(share) => 0..usize::from(share.has_ends),
             None if kind.is_per_layer() => 0..self.n_layers,
             None => 0..1,
         }
@@ -263,12 +175,12 @@ impl Header {
             Some(packed) => rows.checked_next_multiple_of(packed.panel_rows)?,
             None => rows,
         };
-        self.weights.encoding(kind).bytes(rows as u64, cols as u64)
+        self.encoding(kind).bytes(rows as u64, cols as u64)
     }
 
     /// The same model with nothing packed and nothing left out.
     pub fn plain(&self) -> Header {
-        Header { packed: None, part: None, ..self.clone() }
+        Header { packed: None, share: None, ..self.clone() }
     }
 
     /// Compares the stored checksum of each tensor with its bytes.
@@ -278,10 +190,10 @@ impl Header {
     ///
     /// # Errors
     /// Names the first tensor whose bytes differ.
-    pub fn verify(&self, file: &[u8]) -> Result<bool, Error> {
+    pub fn verify(&self, file: &[u8]) -> Result<bool, FormatError> {
         for (tensor, crc) in self.tensors().zip(self.checksums(file)) {
             if crc32fast::hash(tensor.of(file)) != crc {
-                return Err(Error::Checksum { what: tensor.id.to_string() });
+                return Err(FormatError::Checksum { what: tensor.id.to_string() });
             }
         }
         Ok(self.has_extension)

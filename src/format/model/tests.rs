@@ -1,7 +1,11 @@
 //! Tests of the model header.
 
-use super::bytes::{CRC_AT, header_crc, u32_at};
+use std::ops::Range;
+
+use super::bytes::{CRC_AT, header_crc};
 use super::*;
+use crate::format::cursor::u32_at;
+use crate::format::{ChatTemplate, FormatError};
 
 const Q4: Weights = Weights::Q4 { group: 32, int8_embedding: true };
 const ALL_Q4: Weights = Weights::Q4 { group: 32, int8_embedding: false };
@@ -34,7 +38,7 @@ fn small(weights: Weights) -> Header {
         tokenizer_hash: 0x0123_4567_89ab_cdef,
         has_extension: true,
         packed: None,
-        part: None,
+        share: None,
     }
 }
 
@@ -69,8 +73,8 @@ fn emit_then_parse_is_the_identity() {
 fn files_of_some_layers_have_their_tensors_alone() {
     for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4] {
         for has_ends in [false, true] {
-            let part = Some(Part { layers: 1..2, has_ends, fingerprint: 77 });
-            let header = Header { part, ..small(weights) };
+            let share = Some(FileShare { layers: 1..2, has_ends, fingerprint: 77 });
+            let header = Header { share, ..small(weights) };
             let bytes = file(&header);
             assert_eq!(Header::parse(&bytes), Ok(header.clone()));
             assert_eq!(header.verify(&bytes), Ok(true));
@@ -80,9 +84,9 @@ fn files_of_some_layers_have_their_tensors_alone() {
         }
     }
     for layers in [1..1, Range { start: 2, end: 1 }, 1..3, 7..9] {
-        let part = Some(Part { layers, has_ends: false, fingerprint: 0 });
-        let header = Header { part, ..small(Q4) };
-        assert!(matches!(header.check(), Err(Error::Unsupported(_))));
+        let share = Some(FileShare { layers, has_ends: false, fingerprint: 0 });
+        let header = Header { share, ..small(Q4) };
+        assert!(matches!(header.check(), Err(FormatError::Unsupported(_))));
         assert!(Header::parse(&header.emit()).is_err());
     }
 }
@@ -152,7 +156,7 @@ fn flags_without_a_meaning_are_refused() {
         bytes[76..80].copy_from_slice(&u32::to_le_bytes(flags));
         let crc = header_crc(&bytes[..HEADER_LEN]);
         bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
-        let wanted = Err(Error::Unsupported(format!("header flags {flags:#x}")));
+        let wanted = Err(FormatError::Unsupported(format!("header flags {flags:#x}")));
         assert_eq!(Header::parse(&bytes), wanted);
     }
 }
@@ -173,7 +177,7 @@ fn every_truncation_and_surplus_byte_is_refused() {
         }
         bytes.push(0);
         let end = bytes.len() as u64 - 1;
-        assert_eq!(Header::parse(&bytes), Err(Error::TrailingBytes { end, have: end + 1 }));
+        assert_eq!(Header::parse(&bytes), Err(FormatError::TrailingBytes { end, have: end + 1 }));
     }
 }
 
@@ -259,7 +263,7 @@ fn a_flipped_bit_in_a_tensor_is_found_by_verify() {
     let at = header.tensors().find(|t| t.id.kind == TensorKind::Wk).map(|t| t.offset as usize);
     bytes[at.expect("every model has wk")] ^= 4;
     let what = "layers.0.wk".to_owned();
-    assert_eq!(header.verify(&bytes), Err(Error::Checksum { what }));
+    assert_eq!(header.verify(&bytes), Err(FormatError::Checksum { what }));
 }
 
 #[test]
@@ -269,7 +273,7 @@ fn truncation_names_the_tensor() {
     let wq = header.tensors().find(|t| t.id == TensorId { kind: TensorKind::Wq, layer: 1 });
     let cut = wq.expect("two layers").offset as usize + 5;
     match Header::parse(&bytes[..cut]) {
-        Err(Error::Truncated { what, .. }) => assert_eq!(what, "layers.1.wq"),
+        Err(FormatError::Truncated { what, .. }) => assert_eq!(what, "layers.1.wq"),
         other => panic!("{other:?}"),
     }
 }

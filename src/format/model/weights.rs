@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-use super::TensorKind;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 
 /// Flag of the header's extension: embedding and classifier are int8.
 pub(super) const FLAG_INT8_EMBEDDING: u32 = 1;
 
-/// How matrices are stored; norms are always f32.
+/// How matrices are stored; vectors are always f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weights {
     /// Version 1: f32.
@@ -56,18 +55,6 @@ impl Weights {
         match self {
             Weights::F32 => None,
             Weights::Q8 { group } | Weights::Q4 { group, .. } => Some(group),
-        }
-    }
-
-    /// How a tensor of `kind` is stored.
-    pub fn encoding(self, kind: TensorKind) -> Encoding {
-        let is_vocabulary = matches!(kind, TensorKind::Embedding | TensorKind::Classifier);
-        match self {
-            _ if kind.is_norm() => Encoding::F32,
-            Weights::F32 => Encoding::F32,
-            Weights::Q8 { group } => Encoding::Q8 { group },
-            Weights::Q4 { group, int8_embedding: true } if is_vocabulary => Encoding::Q8 { group },
-            Weights::Q4 { .. } => Encoding::Bcml1,
         }
     }
 

@@ -1,4 +1,6 @@
+use super::bytes::FOOTER_BYTES;
 use super::*;
+use crate::format::ChatTemplate;
 
 fn sample() -> TokenizerFile {
     let mut vocab = Vocab::default();
@@ -12,8 +14,12 @@ fn sample() -> TokenizerFile {
         vocab.push(bytes, score, kind).unwrap();
     }
     TokenizerFile {
-        kind: Kind::ByteLevel,
-        flags: Flags { whole_pieces: true, split_at_user_defined: true, ..Flags::default() },
+        kind: TokenizerKind::ByteLevel,
+        flags: TokenizerFlags {
+            whole_pieces: true,
+            split_at_user_defined: true,
+            ..TokenizerFlags::default()
+        },
         vocab,
         merges: Merges::Listed(vec![(0, 1)]),
         bos: None,
@@ -148,7 +154,7 @@ fn published_llama2_file_is_recognised() {
         tokens.push(" the".to_owned());
         let tokens: Vec<&[u8]> = tokens.iter().map(String::as_bytes).collect();
         let file = TokenizerFile::parse(&published(&tokens), None).unwrap();
-        assert_eq!(file.kind, Kind::SentencePiece);
+        assert_eq!(file.kind, TokenizerKind::SentencePiece);
         assert!(file.flags.dummy_prefix && file.flags.byte_fallback);
         assert_eq!((file.bos, file.stop_ids), (Some(1), vec![2]));
         assert_eq!(file.vocab.get(2), Some(b"</s>".as_slice()));
@@ -168,7 +174,7 @@ fn published_llama3_file_is_recognised() {
         b"<|eot_id|>",
     ];
     let file = TokenizerFile::parse(&published(&tokens), Some(6)).unwrap();
-    assert_eq!(file.kind, Kind::ByteLevel);
+    assert_eq!(file.kind, TokenizerKind::ByteLevel);
     assert!(file.flags.whole_pieces);
     assert_eq!((file.bos, file.stop_ids), (Some(2), vec![3, 5]));
     assert_eq!(file.chat, ChatTemplate::Llama3);

@@ -5,7 +5,7 @@ use std::arch::asm;
 
 use super::super::float::{self, LANES};
 use super::super::neondot::gemm::{floats, floats_by_lane};
-use super::{dots, score};
+use super::vectors::dots;
 
 /// Begins the sums of a query and a key with products of 16 floats, or adds these.
 macro_rules! add_lanes {
@@ -81,7 +81,7 @@ pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]
     let head_dim = q[0].len();
     if head_dim < 2 * LANES || !head_dim.is_multiple_of(LANES) {
         for (q, out) in q.into_iter().zip(out) {
-            score(q, keys, scale, out);
+            float::score(q, keys, scale, out, |x, y| dots(x, y), |x, y| dots(x, y));
         }
         return;
     }

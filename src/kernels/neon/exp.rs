@@ -7,6 +7,7 @@ use std::arch::asm;
 
 use super::super::float::{self, BLOCK, LANES, ScoresMut4, Softmax};
 use super::super::neondot::gemm::{floats, floats_by_lane};
+use super::vectors::{self, load_floats};
 
 /// What is multiplied by.
 static FACTORS: [f32; 4] =
@@ -58,7 +59,7 @@ macro_rules! horner {
 #[target_feature(enable = "neon")]
 #[inline]
 fn exp_of_negative(y: [float32x4_t; 4]) -> [float32x4_t; 4] {
-    let (factors, constants) = (super::load_floats(&FACTORS), super::load_floats(&CONSTANTS));
+    let (factors, constants) = (load_floats(&FACTORS), load_floats(&CONSTANTS));
     let (a, b, c, d);
     // SAFETY: these instructions are in ARMv8.0 and work on registers that are named.
     unsafe {
@@ -122,8 +123,8 @@ pub(super) fn soften_4(scores: ScoresMut4<'_>, states: [&mut Softmax; 4]) -> [f3
     let most = vdupq_n_f32(-float::EXP_LEAST);
     let [correction, ..] = exp_of_negative([vminq_f32(vsubq_f32(max, before), most); 4]);
     let (mut maxima, mut corrections, mut sums) = ([0.0; 4], [0.0; 4], [0.0; 4]);
-    super::store(&mut maxima, max);
-    super::store(&mut corrections, correction);
+    vectors::store(&mut maxima, max);
+    vectors::store(&mut corrections, correction);
     let mut totals = [vdupq_n_f32(0.0); 4];
     for ((scores, max), total) in scores.into_iter().zip(maxima).zip(&mut totals) {
         let halves = scores.as_chunks_mut::<LANES>().0;
@@ -137,7 +138,7 @@ pub(super) fn soften_4(scores: ScoresMut4<'_>, states: [&mut Softmax; 4]) -> [f3
         *total = vaddq_f32(vaddq_f32(sum(0), sum(2)), vaddq_f32(sum(1), sum(3)));
     }
     let [a, b, c, d] = totals;
-    super::store(&mut sums, vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d)));
+    vectors::store(&mut sums, vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d)));
     for (i, state) in states.into_iter().enumerate() {
         let sum = state.sum.mul_add(corrections[i], sums[i]);
         *state = Softmax { max: maxima[i], sum };

@@ -12,16 +12,24 @@ use half::f16;
 
 use self::attend::{score_4, weigh_4};
 use self::exp::{soften_4, swiglu};
+use self::vectors::{dots, load_lanes};
+pub(super) use self::vectors::{load, load_32, load_floats, store};
 use super::matmul::{chunks, level, level_blocks, level_weights, scales};
-use super::packed::{BLOCK_BYTES, Layout, PART_BYTES, PackedTable, Tile, TileFn, place_rows};
-use super::{Blocks4, SummedRow, float, peak, scalar};
+use super::packed::cut::{TileKernel, TileSet};
+use super::packed::layout::Layout;
+use super::packed::matmul::place_rows;
+use super::packed::table::{PART_BYTES, PackedTable};
+use super::packed::tile::Tile;
+use super::table::{Blocks4, SummedRow};
+use super::{peak, scalar, tier};
 use crate::quant::Q8Row;
-use crate::quant::bcml1::{BLOCK, Block};
+use crate::quant::bcml1::{BLOCK, BLOCK_BYTES, Block};
 
 mod attend;
 mod exp;
+mod vectors;
 
-float::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
+tier::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
 const PACKED: Option<PackedTable> = Some(PackedTable {
     layout: Layout::NEON,
@@ -32,18 +40,24 @@ const PACKED: Option<PackedTable> = Some(PackedTable {
     unpack_q4: None,
 });
 
-static TILES_Q8: [TileFn; 4] = [
-    gemm_q8_q8_f32_mx8c4::<1>,
-    gemm_q8_q8_f32_mx8c4::<2>,
-    gemm_q8_q8_f32_mx8c4::<3>,
-    gemm_q8_q8_f32_mx8c4::<4>,
-];
-static TILES_Q4: [TileFn; 4] = [
-    gemm_q8_q4_f32_mx8c4::<1>,
-    gemm_q8_q4_f32_mx8c4::<2>,
-    gemm_q8_q4_f32_mx8c4::<3>,
-    gemm_q8_q4_f32_mx8c4::<4>,
-];
+static TILES_Q8: TileSet = TileSet::new(
+    &[
+        TileKernel::new(1, gemm_q8_q8_f32_mx8c4::<1>, 20),
+        TileKernel::new(2, gemm_q8_q8_f32_mx8c4::<2>, 30),
+        TileKernel::new(3, gemm_q8_q8_f32_mx8c4::<3>, 40),
+        TileKernel::new(4, gemm_q8_q8_f32_mx8c4::<4>, 50),
+    ],
+    0,
+);
+static TILES_Q4: TileSet = TileSet::new(
+    &[
+        TileKernel::new(1, gemm_q8_q4_f32_mx8c4::<1>, 20),
+        TileKernel::new(2, gemm_q8_q4_f32_mx8c4::<2>, 30),
+        TileKernel::new(3, gemm_q8_q4_f32_mx8c4::<3>, 40),
+        TileKernel::new(4, gemm_q8_q4_f32_mx8c4::<4>, 50),
+    ],
+    0,
+);
 
 /// Rows of a panel.
 const NR: usize = Layout::NEON.panel_rows();
@@ -384,45 +398,7 @@ pub(super) fn scaled(sums: [int32x4_t; 4], scales: &[f32; 4]) -> float32x4_t {
     vmulq_f32(vcvtq_f32_s32(total_of(sums)), load_floats(scales))
 }
 
-/// Dot products of `x` with `N` of up to four rows as long as it; see [`float::dots`].
-#[target_feature(enable = "neon")]
-fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
-    let mut sums = [[vdupq_n_f32(0.0); 4]; N];
-    let (x_chunks, rows_chunks) = (float::chunks(x), float::chunks_of(rows, x.len()));
-    for c in 0..x_chunks.len() {
-        let x = load_lanes(&x_chunks[c]);
-        for i in 0..N {
-            sums[i] = add_lanes(sums[i], x, load_lanes(&rows_chunks[i][c]));
-        }
-    }
-    if !x.len().is_multiple_of(float::LANES) {
-        let x = load_lanes(&float::last_chunk(x));
-        for i in 0..N {
-            sums[i] = add_lanes(sums[i], x, load_lanes(&float::last_chunk(rows[i])));
-        }
-    }
-    let mut fours = [vdupq_n_f32(0.0); 4];
-    for i in 0..N {
-        let [a, b, c, d] = sums[i];
-        fours[i] = vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
-    }
-    let [a, b, c, d] = fours;
-    let mut y = [0.0; 4];
-    store(&mut y, vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, d)));
-    y
-}
-
-#[target_feature(enable = "neon")]
-fn add_lanes(sums: [float32x4_t; 4], a: [float32x4_t; 4], b: [float32x4_t; 4]) -> [float32x4_t; 4] {
-    [
-        vfmaq_f32(sums[0], a[0], b[0]),
-        vfmaq_f32(sums[1], a[1], b[1]),
-        vfmaq_f32(sums[2], a[2], b[2]),
-        vfmaq_f32(sums[3], a[3], b[3]),
-    ]
-}
-
-/// Bits of the largest magnitude; as integers, which without their sign they are in order as.
+/// Bits of the largest magnitude. Without the sign bit, floats are ordered as their bits are as integers.
 #[target_feature(enable = "neon")]
 fn largest(x: &[[f32; 32]]) -> u32 {
     let mut max = [vdupq_n_u32(0); 8];
@@ -534,34 +510,4 @@ fn spin_int8(rounds: usize) -> i32 {
         }
     };
     peak::spin(rounds, 16, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
-}
-
-#[target_feature(enable = "neon")]
-pub(super) fn load(x: &[i8; 16]) -> int8x16_t {
-    // SAFETY: `x` is 16 readable bytes.
-    unsafe { vld1q_s8(x.as_ptr()) }
-}
-
-#[target_feature(enable = "neon")]
-pub(super) fn load_32(x: &[i8; 32]) -> [int8x16_t; 2] {
-    let (halves, _) = x.as_chunks();
-    [load(&halves[0]), load(&halves[1])]
-}
-
-#[target_feature(enable = "neon")]
-fn load_lanes(x: &[f32; 16]) -> [float32x4_t; 4] {
-    let (fours, _) = x.as_chunks::<4>();
-    [load_floats(&fours[0]), load_floats(&fours[1]), load_floats(&fours[2]), load_floats(&fours[3])]
-}
-
-#[target_feature(enable = "neon")]
-pub(super) fn load_floats(x: &[f32; 4]) -> float32x4_t {
-    // SAFETY: `x` is four readable floats.
-    unsafe { vld1q_f32(x.as_ptr()) }
-}
-
-#[target_feature(enable = "neon")]
-pub(super) fn store(out: &mut [f32; 4], x: float32x4_t) {
-    // SAFETY: `out` is four writable floats.
-    unsafe { vst1q_f32(out.as_mut_ptr(), x) };
 }

@@ -5,10 +5,19 @@
 //! in one lane of another vector. A tile of 12 rows of activations by a strip of four rows is 12
 //! sums, as many running totals, and eight registers for operands: 16 columns take 48 `sdot` for
 //! four loads of four registers each. That leaves no register over, which is why those loops, and
-//! those of a single row, are written in assembly; so are tiles of eight rows, as batches mostly are
-//! powers of two and end with one. Results wait as the loops have them, strip by strip; those of int8
-//! weights stand in the registers of totals all along a strip. In an activation group of 4-bit weights
-//! the first product of each total is not added to anything, so that totals need not be cleared.
+//! those of eight rows and of a single one, are written in assembly:
+//!
+//! ```text
+//! v0-v11   sums         of rows 0 to 11 with a strip
+//! v12-v23  totals       of the same
+//! v24-v27  weights      16 columns of a strip, four of them each; at a group's end its scales
+//! v28-v31  activations  four columns of four rows each; at a group's end the rows' scales or sums
+//! ```
+//!
+//! Tiles of two to four rows take several strips at once instead, so that they have as many sums for
+//! each load. Results wait as the loops have them, strip by strip; those of int8 weights stand in the
+//! registers of totals all along a strip. In an activation group of 4-bit weights the first product of
+//! each total is not added to anything, so that totals need not be cleared.
 
 #![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
 
@@ -20,18 +29,12 @@ use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::neon::{
     self, codes, load, load_32, load_floats, parameters, place_row, scaled, store, total_of,
 };
-use super::packed::{Layout, PART_BYTES, PackedTable, Unpack};
-use super::{Blocks4, SummedRow, Table, peak};
+use super::packed::layout::Layout;
+use super::packed::table::{PART_BYTES, PackedTable, Unpack};
+use super::peak;
+use super::table::{Blocks4, SummedRow, Table};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::BLOCK;
-
-/// The kernels of tiles of one row on: one of its own for a single row, one for eight and one for
-/// whole tiles, and instances of another for the heights between.
-macro_rules! tiles_of {
-    ($single:ident $kernel:ident: $($m:literal)* $eight:ident $($n:literal)* $whole:ident) => {
-        [$single, $($kernel::<$m>,)* $eight, $($kernel::<$n>,)* $whole]
-    };
-}
 
 /// Four `sdot`: rows `$a` to `$d` of activations in register `$x` by weights in register `$w`.
 macro_rules! sdot_rows {
@@ -109,7 +112,7 @@ macro_rules! lines_8 {
     };
 }
 
-/// Makes sums [`ZERO`](super::packed::ZERO), floats by their bits: a subtraction of that, which makes
+/// Makes sums [`ZERO`](super::packed::tile::ZERO), floats by their bits: a subtraction of that, which makes
 /// floats of them, has more units that do it than a conversion.
 macro_rules! begin_sums {
     ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
@@ -194,6 +197,7 @@ macro_rules! add_products_4 {
     };
 }
 
+mod by_lane;
 pub(super) mod gemm;
 mod q4;
 mod q8;
@@ -222,9 +226,6 @@ pub(super) static TABLE: Table = Table {
     ..neon::TABLE
 };
 
-/// Rows of a panel: four strips.
-const NR: usize = Layout::NEON_DOT.panel_rows();
-
 /// See [`PackedTable::place`]: a tile's results are `[4, t, 4]`, strip by strip.
 #[target_feature(enable = "neon,dotprod")]
 fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
@@ -235,44 +236,6 @@ fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
         let y = [load_floats(a), load_floats(b), load_floats(c), load_floats(d)];
         place_row(y, &mut out[columns.clone()]);
     }
-}
-
-/// Adds the products of columns `4 * C..4 * C + 4` of some, of which each has `M` fours of `x`.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn four_columns<const M: usize, const C: usize>(
-    dots: &mut [int32x4_t; M],
-    w: int8x16_t,
-    x: &[[i8; 16]],
-) {
-    for i in 0..M {
-        let at = C * M + i;
-        dots[i] = sdot_lane(dots[i], w, load(&x[at / 4]), at % 4);
-    }
-}
-
-/// Adds the products of each four of `w` with the four of `x` in `lane`.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn sdot_lane(sums: int32x4_t, w: int8x16_t, x: int8x16_t, lane: usize) -> int32x4_t {
-    match lane {
-        0 => sdot_by::<0>(sums, w, x),
-        1 => sdot_by::<1>(sums, w, x),
-        2 => sdot_by::<2>(sums, w, x),
-        _ => sdot_by::<3>(sums, w, x),
-    }
-}
-
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn sdot_by<const LANE: usize>(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
-    // SAFETY: this function's features include the instruction, which works on registers alone.
-    unsafe {
-        asm!("sdot {sums:v}.4s, {w:v}.16b, {x:v}.4b[{lane}]", sums = inout(vreg) sums,
-            w = in(vreg) w, x = in(vreg) x, lane = const LANE,
-            options(pure, nomem, nostack, preserves_flags));
-    }
-    sums
 }
 
 /// One activation row by four weight rows.

@@ -7,16 +7,26 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::super::neon::{add_rows, load, load_halves, widen_8};
-use super::super::packed::{BLOCK_BYTES, Tile, TileFn, ZERO};
+use super::super::neon::{self, load, load_64, load_floats, load_halves, widen_8};
+use super::super::packed::cut::{TileKernel, TileSet};
+use super::super::packed::tile::{Tile, ZERO};
+use super::by_lane::{NR, four_columns};
 use super::gemm::{block_of_32, floats, floats_by_lane, gemm_q4, load_out, load_x, store_out};
-use super::{NR, four_columns};
-use crate::quant::bcml1::BLOCK;
+use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 
-/// Tiles of so many rows; those of more than one take unpacked weights.
-pub(super) static TILES: [TileFn; 12] = tiles_of!(gemv_q8_q4_f32_1x16c4
-    gemm_q8_q4_f32_mx16c4: 2 3 4 5 6 7 gemm_q8_q4_f32_8x16c4
-    9 10 11 gemm_q8_q4_f32_12x16c4);
+/// Tiles of so many rows, the last two of which take unpacked weights; costs are millions of instructions
+/// of a pass by TinyLlama's shape, counted.
+pub(super) static TILES: TileSet = TileSet::new(
+    &[
+        TileKernel::new(1, gemv_q8_q4_f32_1x16c4, 172),
+        TileKernel::new(2, gemm_q8_q4_f32_mx16c4::<2>, 374),
+        TileKernel::new(3, gemm_q8_q4_f32_mx16c4::<3>, 518),
+        TileKernel::new(4, gemm_q8_q4_f32_mx16c4::<4>, 611),
+        TileKernel::new(8, gemm_q8_q4_f32_8x16c4, 805).unpacked(),
+        TileKernel::new(12, gemm_q8_q4_f32_12x16c4, 1176).unpacked(),
+    ],
+    218,
+);
 
 /// Bytes of a block of a panel.
 pub(super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
@@ -42,16 +52,37 @@ pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
                 store(out, 8, vreinterpretq_u8_f32(step));
                 store(out, 9, vreinterpretq_u8_f32(offset));
             }
-            let codes = w[b].as_chunks::<16>().0[4..].as_chunks::<8>().0;
+            let codes = w[b].as_chunks::<64>().0[1..].as_chunks::<2>().0;
             for (codes, out) in codes.iter().zip(out.as_chunks_mut::<2>().0) {
-                for c in 0..8 {
-                    let both = load_16(&codes[c]);
-                    store(&mut out[0], c, vandq_u8(both, vdupq_n_u8(15)));
-                    store(&mut out[1], c, veorq_u8(vshrq_n_u8::<4>(both), vdupq_n_u8(8)));
+                for (half, codes) in codes.iter().enumerate() {
+                    let mut high = load_64(codes);
+                    store_64(&mut out[0].as_chunks_mut().0[half], low_codes(high));
+                    for high in &mut high {
+                        *high = veorq_u8(vshrq_n_u8::<4>(*high), vdupq_n_u8(8));
+                    }
+                    store_64(&mut out[1].as_chunks_mut().0[half], high);
                 }
             }
         }
     }
+}
+
+/// The low codes of bytes.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn low_codes(mut bytes: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
+    for bytes in &mut bytes {
+        *bytes = vandq_u8(*bytes, vdupq_n_u8(15));
+    }
+    bytes
+}
+
+/// Writes four vectors by one instruction.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn store_64(out: &mut [u8; 64], [a, b, c, d]: [uint8x16_t; 4]) {
+    // SAFETY: `out` is 64 writable bytes.
+    unsafe { vst1q_u8_x4(out.as_mut_ptr(), uint8x16x4_t(a, b, c, d)) };
 }
 
 /// Multipliers and offsets of a strip of a block.
@@ -61,36 +92,131 @@ fn strip_parameters(block: &[u8; PANEL_BLOCK], strip: usize) -> [float32x4_t; 2]
     widen_8(load_halves(&block.as_chunks().0[strip]))
 }
 
-/// `M` rows of activations by an unpacked panel.
+/// `M` rows of activations by a panel as it is packed, two strips at a time. As with a single row, one
+/// sum is of low codes and one of bytes as they are.
 #[target_feature(enable = "neon,dotprod")]
 fn gemm_q8_q4_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let blocks = panel.as_chunks::<STRIP>().0.as_chunks::<4>().0;
-    for strip in 0..4 {
-        for (w, x) in blocks.chunks_exact(x.blocks()).zip(x.summed_groups::<M, 4>()) {
-            let mut dots = [vdupq_n_s32(0); M];
-            let mut totals = [vdupq_n_f32(-0.0); M];
-            let x_q: &[i8] = bytemuck::cast_slice(x.q.as_flattened().as_flattened());
-            for ((w, x_q), x_sums) in w.iter().zip(x_q.chunks_exact(M * BLOCK)).zip(x.sums) {
-                let w = w[strip].as_chunks::<16>().0;
-                let (step, offset) = (load_16(&w[8]), load_16(&w[9]));
-                let (step, offset) = (vreinterpretq_f32_u8(step), vreinterpretq_f32_u8(offset));
-                let codes: &[[i8; 16]] = bytemuck::cast_slice(&w[..8]);
-                let x_q = x_q.as_chunks::<16>().0;
-                four_columns::<M, 0>(&mut dots, load(&codes[0]), x_q);
-                four_columns::<M, 1>(&mut dots, load(&codes[1]), x_q);
-                four_columns::<M, 2>(&mut dots, load(&codes[2]), x_q);
-                four_columns::<M, 3>(&mut dots, load(&codes[3]), x_q);
-                four_columns::<M, 4>(&mut dots, load(&codes[4]), x_q);
-                four_columns::<M, 5>(&mut dots, load(&codes[5]), x_q);
-                four_columns::<M, 6>(&mut dots, load(&codes[6]), x_q);
-                four_columns::<M, 7>(&mut dots, load(&codes[7]), x_q);
-                for i in 0..M {
-                    let total = vfmaq_n_f32(totals[i], offset, x_sums[i]);
-                    totals[i] = vfmaq_f32(total, vcvtq_f32_s32(dots[i]), step);
+    let n = x.blocks();
+    let x_q = bytemuck::cast_slice::<i8, [i8; 16]>(x.q).as_chunks::<M>().0.as_chunks::<2>().0;
+    let x_sums = x.sums.as_chunks::<M>().0;
+    let pairs = out.as_chunks_mut::<4>().0.as_chunks_mut::<M>().0.as_chunks_mut::<2>().0;
+    for (pair, out) in pairs.iter_mut().enumerate() {
+        let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n).zip(x_q.chunks_exact(n));
+        let x_rest = x_sums.chunks_exact(n).zip(x.scales.as_chunks::<M>().0);
+        for ((w, x_q), (x_sums, x_scales)) in groups.zip(x_rest) {
+            let mut dots = [[vdupq_n_s32(0); M]; 2];
+            let mut totals = [[vdupq_n_f32(-0.0); M]; 2];
+            let mut parameters = pair_parameters(&w[0], pair);
+            for (b, (block, (x_q, x_sums))) in w.iter().zip(x_q.iter().zip(x_sums)).enumerate() {
+                let x_sums = load_rows(x_sums);
+                let biases = vcvtq_n_s32_f32::<7>(x_sums);
+                for row in 0..M {
+                    for s in 0..2 {
+                        let offsets = parameters[s][1];
+                        totals[s][row] = add_by_lane(totals[s][row], offsets, x_sums, row);
+                    }
+                    dots[1][row] = vaddq_s32(dots[1][row], lane_of(biases, row));
+                }
+                let codes = &block.as_chunks::<64>().0[1..].as_chunks::<2>().0[pair];
+                add_codes(&mut dots, codes, x_q);
+                let mut steps = [parameters[0][0], parameters[1][0]];
+                if let Some(next) = w.get(b + 1) {
+                    parameters = pair_parameters(next, pair);
+                    steps[0] = vsubq_f32(steps[0], parameters[0][0]);
+                    steps[1] = vsubq_f32(steps[1], parameters[1][0]);
+                }
+                for row in 0..M {
+                    // The high codes' sum, times 16.
+                    let high = vsubq_s32(dots[1][row], dots[0][row]);
+                    let (low, high) = (vcvtq_f32_s32(dots[0][row]), vcvtq_n_f32_s32::<4>(high));
+                    totals[0][row] = vfmaq_f32(totals[0][row], low, steps[0]);
+                    totals[1][row] = vfmaq_f32(totals[1][row], high, steps[1]);
                 }
             }
-            add_rows(out, strip, &totals, x.scales);
+            let x_scales = load_rows(x_scales);
+            for (out, totals) in out.iter_mut().zip(totals) {
+                for row in 0..M {
+                    let y = add_by_lane(load_floats(&out[row]), totals[row], x_scales, row);
+                    neon::store(&mut out[row], y);
+                }
+            }
         }
+    }
+}
+
+/// Adds the products of `M` rows with a block's codes of two strips: the low ones' to the first sums,
+/// the bytes' to the others.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn add_codes<const M: usize>(
+    dots: &mut [[int32x4_t; M]; 2],
+    codes: &[[u8; 64]; 2],
+    x: &[[[i8; 16]; M]; 2],
+) {
+    for (codes, x) in codes.iter().zip(x) {
+        let mut x_fours = [vdupq_n_s8(0); M];
+        for (fours, x) in x_fours.iter_mut().zip(x) {
+            *fours = load(x);
+        }
+        let bytes = load_64(codes);
+        let low = low_codes(bytes);
+        let [low_dots, byte_dots] = &mut *dots;
+        four_columns::<M, 0>(low_dots, low[0], &x_fours);
+        four_columns::<M, 0>(byte_dots, bytes[0], &x_fours);
+        four_columns::<M, 1>(low_dots, low[1], &x_fours);
+        four_columns::<M, 1>(byte_dots, bytes[1], &x_fours);
+        four_columns::<M, 2>(low_dots, low[2], &x_fours);
+        four_columns::<M, 2>(byte_dots, bytes[2], &x_fours);
+        four_columns::<M, 3>(low_dots, low[3], &x_fours);
+        four_columns::<M, 3>(byte_dots, bytes[3], &x_fours);
+    }
+}
+
+/// Multipliers and offsets of each of two strips of a block.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn pair_parameters(block: &[u8; PANEL_BLOCK], pair: usize) -> [[float32x4_t; 2]; 2] {
+    let strips = block.as_chunks::<16>().0;
+    [widen_8(load_halves(&strips[2 * pair])), widen_8(load_halves(&strips[2 * pair + 1]))]
+}
+
+/// A value of each of up to four rows.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn load_rows<const M: usize>(x: &[f32; M]) -> float32x4_t {
+    let (pairs, rest) = x.as_chunks::<2>();
+    let mut halves = [vdup_n_f32(0.0); 2];
+    for (half, pair) in halves.iter_mut().zip(pairs) {
+        // SAFETY: `pair` is two readable floats.
+        *half = unsafe { vld1_f32(pair.as_ptr()) };
+    }
+    if let [third] = rest {
+        halves[1] = vdup_n_f32(*third);
+    }
+    vcombine_f32(halves[0], halves[1])
+}
+
+/// `total + a * b[lane]`.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn add_by_lane(total: float32x4_t, a: float32x4_t, b: float32x4_t, lane: usize) -> float32x4_t {
+    match lane {
+        0 => vfmaq_laneq_f32::<0>(total, a, b),
+        1 => vfmaq_laneq_f32::<1>(total, a, b),
+        2 => vfmaq_laneq_f32::<2>(total, a, b),
+        _ => vfmaq_laneq_f32::<3>(total, a, b),
+    }
+}
+
+/// Four times `x[lane]`.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn lane_of(x: int32x4_t, lane: usize) -> int32x4_t {
+    match lane {
+        0 => vdupq_laneq_s32::<0>(x),
+        1 => vdupq_laneq_s32::<1>(x),
+        2 => vdupq_laneq_s32::<2>(x),
+        _ => vdupq_laneq_s32::<3>(x),
     }
 }
 
@@ -340,13 +466,6 @@ fn gemv_q8_q4_f32_1x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
             options(nostack)
         );
     }
-}
-
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn load_16(x: &[u8; 16]) -> uint8x16_t {
-    // SAFETY: `x` is 16 readable bytes, and the load needs no alignment.
-    unsafe { vld1q_u8(x.as_ptr()) }
 }
 
 /// Writes 16 bytes number `i` of `out`.

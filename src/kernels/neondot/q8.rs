@@ -3,51 +3,108 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::super::neon::{add_rows, load, load_scales};
-use super::super::packed::{Tile, TileFn, ZERO};
+use super::super::neon::{load, load_64, load_floats, load_scales, store};
+use super::super::packed::cut::{TileKernel, TileSet};
+use super::super::packed::tile::{Tile, USUAL, ZERO};
+use super::by_lane::{NR, four_columns};
 use super::gemm::{
     floats, floats_by_lane, gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns,
     store_out,
 };
-use super::{NR, four_columns};
 
-/// Tiles of so many rows.
-pub(super) static TILES: [TileFn; 12] = tiles_of!(gemv_q8_q8_f32_1x16c4
-    gemm_q8_q8_f32_mx16c4: 2 3 4 5 6 7 gemm_q8_q8_f32_8x16c4
-    9 10 11 gemm_q8_q8_f32_12x16c4);
+/// Tiles of so many rows; costs are millions of instructions of a pass by TinyLlama's
+/// shape, counted.
+pub(super) static TILES: TileSet = TileSet::new(
+    &[
+        TileKernel::new(1, gemv_q8_q8_f32_1x16c4, 107),
+        TileKernel::new(2, gemm_q8_q8_f32_mx16c4::<2, 4>, 229),
+        TileKernel::new(3, gemm_q8_q8_f32_mx16c4::<3, 4>, 309),
+        TileKernel::new(4, gemm_q8_q8_f32_mx16c4::<4, 2>, 418),
+        TileKernel::new(8, gemm_q8_q8_f32_8x16c4, 690),
+        TileKernel::new(12, gemm_q8_q8_f32_12x16c4, 1013),
+    ],
+    0,
+);
 
 /// Bytes of a strip of 16 columns.
 const STRIP: usize = 64;
 
-/// `M` rows of activations by a panel.
+/// `M` rows of activations by a panel, `S` strips at a time. Of [`USUAL`] groups the compiler knows
+/// the length.
 #[target_feature(enable = "neon,dotprod")]
-fn gemm_q8_q8_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
-    let group_bytes = NR * (4 + x.group);
-    for strip in 0..4 {
-        for (w, x) in panel.chunks_exact(group_bytes).zip(x.groups::<M, 4>()) {
-            let mut dots = [vdupq_n_s32(0); M];
+fn gemm_q8_q8_f32_mx16c4<const M: usize, const S: usize>(
+    panel: &[u8],
+    x: &Tile<'_>,
+    out: &mut [f32],
+) {
+    if x.group == USUAL {
+        gemm_strips::<M, S, true>(panel, x, out);
+    } else {
+        gemm_strips::<M, S, false>(panel, x, out);
+    }
+}
+
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn gemm_strips<const M: usize, const S: usize, const IS_USUAL: bool>(
+    panel: &[u8],
+    x: &Tile<'_>,
+    out: &mut [f32],
+) {
+    let group = if IS_USUAL { USUAL } else { x.group };
+    let x_q = bytemuck::cast_slice::<i8, [i8; 16]>(x.q);
+    let strips = out.as_chunks_mut::<4>().0.as_chunks_mut::<M>().0.as_chunks_mut::<S>().0;
+    for (i, out) in strips.iter_mut().enumerate() {
+        let mut totals = [[vdupq_n_f32(0.0); M]; S];
+        for (totals, out) in totals.iter_mut().zip(&*out) {
+            for (total, out) in totals.iter_mut().zip(out) {
+                *total = load_floats(out);
+            }
+        }
+        let groups = panel.chunks_exact(NR * (4 + group)).zip(x_q.chunks_exact(group / 16 * M));
+        for ((w, x_q), x_scales) in groups.zip(x.scales.as_chunks::<M>().0) {
             let (scales, w) = w.split_at(NR * 4);
-            add_strip(&mut dots, &w[strip * STRIP..], x.q.as_flattened().as_flattened());
-            let scale = load_scales(&scales.as_chunks().0[strip]);
-            add_rows(out, strip, &dots.map(|dots| vmulq_f32(vcvtq_f32_s32(dots), scale)), x.scales);
+            let w = w.as_chunks::<{ 4 * STRIP }>().0.iter();
+            let mut dots = [[vdupq_n_s32(0); M]; S];
+            for (w, x_q) in w.zip(x_q.as_chunks::<M>().0) {
+                let w = w.as_chunks::<STRIP>().0.as_chunks::<S>().0;
+                sixteen_columns(&mut dots, &w[i], x_q);
+            }
+            let scales = scales.as_chunks::<16>().0.as_chunks::<S>().0;
+            for s in 0..S {
+                let scale = load_scales(&scales[i][s]);
+                for row in 0..M {
+                    let sum = vmulq_f32(vcvtq_f32_s32(dots[s][row]), scale);
+                    totals[s][row] = vfmaq_n_f32(totals[s][row], sum, x_scales[row]);
+                }
+            }
+        }
+        for (totals, out) in totals.iter().zip(out) {
+            for (total, out) in totals.iter().zip(out) {
+                store(out, *total);
+            }
         }
     }
 }
 
-/// Adds the products of `M` rows with a strip of a group; `w` starts with it.
+/// Adds the products of `M` rows, four columns of each after the other, with `S` strips.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
-fn add_strip<const M: usize>(dots: &mut [int32x4_t; M], w: &[u8], x: &[u8]) {
-    let x: &[i8] = bytemuck::cast_slice(x);
-    let w: &[i8] = bytemuck::cast_slice(w);
-    // In blocks of 16 columns, so that the lanes of `x` are known.
-    let x = x.as_chunks::<16>().0.as_chunks::<M>().0;
-    for (w, x) in w.chunks(4 * STRIP).zip(x) {
-        let (w, _) = w.as_chunks::<16>();
-        four_columns::<M, 0>(dots, load(&w[0]), x);
-        four_columns::<M, 1>(dots, load(&w[1]), x);
-        four_columns::<M, 2>(dots, load(&w[2]), x);
-        four_columns::<M, 3>(dots, load(&w[3]), x);
+fn sixteen_columns<const M: usize, const S: usize>(
+    dots: &mut [[int32x4_t; M]; S],
+    w: &[[u8; STRIP]; S],
+    x: &[[i8; 16]; M],
+) {
+    let mut x_fours = [vdupq_n_s8(0); M];
+    for (fours, x) in x_fours.iter_mut().zip(x) {
+        *fours = load(x);
+    }
+    for s in 0..S {
+        let w = load_64(&w[s]);
+        four_columns::<M, 0>(&mut dots[s], w[0], &x_fours);
+        four_columns::<M, 1>(&mut dots[s], w[1], &x_fours);
+        four_columns::<M, 2>(&mut dots[s], w[2], &x_fours);
+        four_columns::<M, 3>(&mut dots[s], w[3], &x_fours);
     }
 }
 

@@ -4,17 +4,21 @@
 //! four results of a pair of pairs, weight rows first: `[w0 x0, w0 x1, w1 x0, w1 x1]`. A strip of
 //! four rows by 12 rows of activations is 12 sums, and 16 columns take 24 `smmla` for four loads of
 //! four registers each. The last row of an odd tile is paired with itself. Tiles of 12 and of eight
-//! rows have [`super::neondot`]'s loops; their results wait as sums have them.
+//! rows have [`super::neondot`]'s loops and its map of registers, where v0 to v5 are the sums of pairs with
+//! the first two rows of weights, v6 to v11 those with the others, and v12 to v23 their totals; results
+//! wait as sums have them.
 
 #![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
 
 use std::arch::aarch64::*;
-use std::arch::asm;
 use std::ops::Range;
 
-use super::neon::{load, load_floats, place_row, store};
-use super::packed::{Layout, PART_BYTES, PackedTable, Unpack};
-use super::{Table, neondot, peak};
+use super::neon::{load_floats, place_row};
+use super::packed::layout::Layout;
+use super::packed::table::{PART_BYTES, PackedTable, Unpack};
+use super::table::Table;
+use super::{neondot, peak};
+use pairs::smmla;
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
@@ -35,19 +39,6 @@ pub(super) static TABLE: Table = Table {
     spin_int8,
     ..neondot::TABLE
 };
-
-/// The kernels of tiles of one row on: one of its own for a single row, one for eight and one for
-/// whole tiles, and instances of another for the heights between, which are so many pairs, in so many
-/// strips.
-macro_rules! tiles_of {
-    ($single:ident $kernel:ident: $($m:literal $pairs:literal $strips:literal)*, $eight:ident
-     $($n:literal $n_pairs:literal $n_strips:literal)*, $whole:ident) => {
-        [
-            $single, $($kernel::<$m, $pairs, $strips>,)* $eight,
-            $($kernel::<$n, $n_pairs, $n_strips>,)* $whole,
-        ]
-    };
-}
 
 /// Two `smmla`: a pair of activations in register `$x` by the first two rows of weights in `$low`,
 /// added to `$a`, and by the others in `$high`, added to `$b`.
@@ -170,85 +161,9 @@ macro_rules! load_eights {
     };
 }
 
+mod pairs;
 mod q4;
 mod q8;
-
-/// Rows of a panel: four strips.
-const NR: usize = Layout::NEON_I8MM.panel_rows();
-
-/// Bytes of a strip of 16 columns, or of a packed block's codes in it.
-const STRIP: usize = 64;
-
-/// Sums of a strip: of its first two rows, of the others.
-type Sums<const PAIRS: usize> = [[int32x4_t; 2]; PAIRS];
-
-/// Each of four values twice.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn twice(x: float32x4_t) -> [float32x4_t; 2] {
-    [vzip1q_f32(x, x), vzip2q_f32(x, x)]
-}
-
-/// The two values of pair `pair` of a tile's rows, twice.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn pair_of<const M: usize>(x: &[f32; M], pair: usize) -> float32x4_t {
-    let [a, b] = [x[2 * pair], x[(2 * pair + 1).min(M - 1)]];
-    let two = u64::from(a.to_bits()) | u64::from(b.to_bits()) << 32;
-    vreinterpretq_f32_u64(vdupq_n_u64(two))
-}
-
-/// Adds the products of eight columns.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn eight_columns<const M: usize, const PAIRS: usize>(
-    dots: &mut Sums<PAIRS>,
-    w: [int8x16_t; 2],
-    x: &[[u8; 8]; M],
-) {
-    let pairs = bytemuck::cast_slice::<[u8; 8], i8>(x).as_chunks::<16>().0;
-    for i in 0..PAIRS {
-        let x = if 2 * i + 1 < M { load(&pairs[i]) } else { load_eight(&x[M - 1]) };
-        for h in 0..2 {
-            dots[i][h] = smmla(dots[i][h], w[h], x);
-        }
-    }
-}
-
-/// Eight bytes, twice.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn load_eight(x: &[u8; 8]) -> int8x16_t {
-    vreinterpretq_s8_u64(vdupq_n_u64(u64::from_ne_bytes(*x)))
-}
-
-/// Adds totals times scales to a strip of `out`; [`place`] has its order.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn add_pairs<const M: usize, const PAIRS: usize>(
-    out: &mut [f32],
-    strip: usize,
-    totals: &[[float32x4_t; 2]; PAIRS],
-    scales: &[f32; M],
-) {
-    let out = &mut out.as_chunks_mut::<4>().0[strip * M..][..M];
-    for i in 0..PAIRS {
-        let ([low, high], scale) = (totals[i], pair_of(scales, i));
-        if 2 * i + 1 < M {
-            add_four(&mut out[2 * i], low, scale);
-            add_four(&mut out[2 * i + 1], high, scale);
-        } else {
-            add_four(&mut out[2 * i], vuzp1q_f32(low, high), scale);
-        }
-    }
-}
-
-/// Adds four totals times scales to four of `out`.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn add_four(out: &mut [f32; 4], totals: float32x4_t, scales: float32x4_t) {
-    store(out, vfmaq_f32(load_floats(out), totals, scales));
-}
 
 /// See [`PackedTable::place`]: a tile's results are four strips of `[t, 4]`, where two rows have
 /// their values in turn; the last row of an odd tile is plain.
@@ -275,18 +190,6 @@ fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
 fn part([low, high]: &[[f32; 4]; 2]) -> [float32x4_t; 2] {
     let (low, high) = (load_floats(low), load_floats(high));
     [vuzp1q_f32(low, high), vuzp2q_f32(low, high)]
-}
-
-/// Adds the products of two rows of eight by two rows of eight, as the intrinsic `vmmlaq_s32` does,
-/// which is not stable.
-#[target_feature(enable = "neon,i8mm")]
-fn smmla(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
-    // SAFETY: this function's features include the instruction, which works on registers alone.
-    unsafe {
-        asm!("smmla {sums:v}.4s, {w:v}.16b, {x:v}.16b", sums = inout(vreg) sums, w = in(vreg) w,
-            x = in(vreg) x, options(pure, nomem, nostack, preserves_flags));
-    }
-    sums
 }
 
 /// See [`super::Kernels::spin_int8`]: 32 products an instruction.

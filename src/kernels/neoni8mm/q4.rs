@@ -4,18 +4,31 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::super::neon::{add_rows, load, load_64, load_halves, load_scales, split_codes, widen_8};
+use super::super::neon::{add_rows, load_64, load_halves, split_codes, widen_8};
 use super::super::neondot::gemm::{
     block_of_32, floats, gemm_q4, load_out, load_x, store_out, to_floats,
 };
-use super::super::packed::{BLOCK_BYTES, Tile, TileFn};
-use super::{NR, STRIP as CODES, add_pairs, eight_columns, pair_of, twice};
-use crate::quant::bcml1::BLOCK;
+use super::super::packed::cut::{TileKernel, TileSet};
+use super::super::packed::tile::Tile;
+use super::pairs::{
+    NR, STRIP as CODES, Sums, add_pairs, by_rows, eight_columns, load_pairs, of_pair, pair_of,
+    store_pairs, twice,
+};
+use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 
-/// Tiles of so many rows; those of more than one take unpacked weights.
-pub(super) static TILES: [TileFn; 12] = tiles_of!(gemv_q8_q4_f32_1x16c8 gemm_q8_q4_f32_mx16c8:
-    2 1 2 3 2 1 4 2 1 5 3 1 6 3 1 7 4 1, gemm_q8_q4_f32_8x16c8
-    9 5 1 10 5 1 11 6 1, gemm_q8_q4_f32_12x16c8);
+/// Tiles of so many rows, the last two of which take unpacked weights; costs are millions of instructions
+/// of a pass by TinyLlama's shape, counted.
+pub(super) static TILES: TileSet = TileSet::new(
+    &[
+        TileKernel::new(1, gemv_q8_q4_f32_1x16c8, 240),
+        TileKernel::new(2, gemm_q8_q4_f32_mx16c8::<2, 1>, 356),
+        TileKernel::new(3, gemm_q8_q4_f32_mx16c8::<3, 2>, 573),
+        TileKernel::new(4, gemm_q8_q4_f32_mx16c8::<4, 2>, 531),
+        TileKernel::new(8, gemm_q8_q4_f32_8x16c8, 591).unpacked(),
+        TileKernel::new(12, gemm_q8_q4_f32_12x16c8, 860).unpacked(),
+    ],
+    261,
+);
 
 /// Bytes of a block of a panel.
 pub(super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
@@ -79,43 +92,89 @@ fn strip_parameters(block: &[u8; PANEL_BLOCK], strip: usize) -> [float32x4_t; 2]
     widen_8(load_halves(&block.as_chunks().0[strip]))
 }
 
-/// `M` rows of activations in `PAIRS` pairs by an unpacked panel, `S` strips at once.
+/// `M` rows of activations in `PAIRS` pairs by a panel as it is packed, two strips at a time.
 #[target_feature(enable = "neon,i8mm")]
-fn gemm_q8_q4_f32_mx16c8<const M: usize, const PAIRS: usize, const S: usize>(
+fn gemm_q8_q4_f32_mx16c8<const M: usize, const PAIRS: usize>(
     panel: &[u8],
     x: &Tile<'_>,
     out: &mut [f32],
 ) {
-    let blocks = panel.as_chunks::<STRIP>().0.as_chunks::<4>().0;
-    for first in (0..4).step_by(S) {
-        for (w, x) in blocks.chunks_exact(x.blocks()).zip(x.summed_groups::<M, 8>()) {
-            let mut dots = [[[vdupq_n_s32(0); 2]; PAIRS]; S];
-            let mut totals = [[[vdupq_n_f32(-0.0); 2]; PAIRS]; S];
-            for (w, (x_q, x_sums)) in w.iter().zip(x.q.as_chunks::<4>().0.iter().zip(x.sums)) {
-                for s in 0..S {
-                    let w = w[first + s].as_chunks::<16>().0;
-                    let step = [load_scales(&w[8]), load_scales(&w[9])];
-                    let offsets = [load_scales(&w[10]), load_scales(&w[11])];
-                    let codes: &[[i8; 16]] = bytemuck::cast_slice(&w[..8]);
-                    for c in 0..4 {
-                        let codes = [load(&codes[2 * c]), load(&codes[2 * c + 1])];
-                        eight_columns(&mut dots[s], codes, &x_q[c]);
-                    }
-                    for i in 0..PAIRS {
-                        let x_sums = pair_of(x_sums, i);
+    let n = x.blocks();
+    let x_q = bytemuck::cast_slice::<i8, [u8; 8]>(x.q).as_chunks::<M>().0.as_chunks::<4>().0;
+    let x_sums = x.sums.as_chunks::<M>().0;
+    let strips = out.as_chunks_mut::<4>().0.as_chunks_mut::<M>().0.as_chunks_mut::<2>().0;
+    for (i, out) in strips.iter_mut().enumerate() {
+        let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n).zip(x_q.chunks_exact(n));
+        let x_rest = x_sums.chunks_exact(n).zip(x.scales.as_chunks::<M>().0);
+        for ((w, x_q), (x_sums, x_scales)) in groups.zip(x_rest) {
+            let mut dots = [[[vdupq_n_s32(0); 2]; PAIRS]; 2];
+            let mut totals = [[[vdupq_n_f32(-0.0); 2]; PAIRS]; 2];
+            let mut parameters = pair_parameters(&w[0], i);
+            for (b, (block, (x_q, x_sums))) in w.iter().zip(x_q.iter().zip(x_sums)).enumerate() {
+                let mut steps = [parameters[0][0], parameters[1][0]];
+                let offsets = [parameters[0][1], parameters[1][1]];
+                if let Some(next) = w.get(b + 1) {
+                    parameters = pair_parameters(next, i);
+                    steps[0] = vsubq_f32(steps[0], parameters[0][0]);
+                    steps[1] = vsubq_f32(steps[1], parameters[1][0]);
+                }
+                for s in 0..2 {
+                    let codes = &block.as_chunks::<CODES>().0[1 + 2 * i + s];
+                    add_codes(&mut dots[s], codes, x_q);
+                    let sums = by_rows::<M, PAIRS>(&dots[s]);
+                    for pair in 0..PAIRS {
+                        let x_sums = pair_of(x_sums, pair);
+                        let step = of_pair::<M>(pair, steps[s]);
+                        let offset = of_pair::<M>(pair, offsets[s]);
                         for h in 0..2 {
-                            let total = vfmaq_f32(totals[s][i][h], offsets[h], x_sums);
-                            let dots = vcvtq_f32_s32(dots[s][i][h]);
-                            totals[s][i][h] = vfmaq_f32(total, dots, step[h]);
+                            let total = vfmaq_f32(totals[s][pair][h], offset[h], x_sums);
+                            let sum = vcvtq_f32_s32(sums[pair][h]);
+                            totals[s][pair][h] = vfmaq_f32(total, sum, step[h]);
                         }
                     }
                 }
             }
-            for s in 0..S {
-                add_pairs(out, first + s, &totals[s], x.scales);
+            for (out, totals) in out.iter_mut().zip(&totals) {
+                let mut y = load_pairs(out);
+                add_pairs(&mut y, totals, x_scales);
+                store_pairs(out, &y);
             }
         }
     }
+}
+
+/// The same of strips `2 * pair` and the next.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn pair_parameters(block: &[u8; PANEL_BLOCK], pair: usize) -> [[float32x4_t; 2]; 2] {
+    [strip_parameters(block, 2 * pair), strip_parameters(block, 2 * pair + 1)]
+}
+
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn low_codes(bytes: uint8x16_t) -> int8x16_t {
+    vreinterpretq_s8_u8(vandq_u8(bytes, vdupq_n_u8(15)))
+}
+
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn high_codes(bytes: uint8x16_t) -> int8x16_t {
+    vreinterpretq_s8_u8(vshrq_n_u8::<4>(bytes))
+}
+
+/// Adds the products of `M` rows with a block's codes of a strip.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn add_codes<const M: usize, const PAIRS: usize>(
+    dots: &mut Sums<PAIRS>,
+    codes: &[u8; CODES],
+    x: &[[[u8; 8]; M]; 4],
+) {
+    let [a, b, c, d] = load_64(codes);
+    eight_columns(dots, [low_codes(a), low_codes(b)], &x[0]);
+    eight_columns(dots, [high_codes(a), high_codes(b)], &x[1]);
+    eight_columns(dots, [low_codes(c), low_codes(d)], &x[2]);
+    eight_columns(dots, [high_codes(c), high_codes(d)], &x[3]);
 }
 
 /// Makes totals of a pair a block's: the offsets in v30 and v31 times its sums of activations, and

@@ -3,61 +3,90 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::super::neon::{load, load_64, load_floats, load_scales, store};
+use super::super::neon::{load_64, load_floats, load_scales, store};
 use super::super::neondot::gemm::{
     floats, gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns, store_out,
     to_floats,
 };
-use super::super::packed::{Tile, TileFn};
-use super::{NR, STRIP, Sums, add_pairs, eight_columns, twice};
+use super::super::packed::cut::{TileKernel, TileSet};
+use super::super::packed::tile::{Tile, USUAL};
+use super::pairs::{
+    NR, STRIP, add_pairs, by_rows, eight_columns, load_pairs, of_pair, store_pairs,
+};
 
-/// Tiles of so many rows.
-pub(super) static TILES: [TileFn; 12] = tiles_of!(gemv_q8_q8_f32_1x16c8 gemm_q8_q8_f32_mx16c8:
-    2 1 2 3 2 1 4 2 1 5 3 1 6 3 1 7 4 1, gemm_q8_q8_f32_8x16c8
-    9 5 1 10 5 1 11 6 1, gemm_q8_q8_f32_12x16c8);
+/// Tiles of so many rows; costs are millions of instructions of a pass by TinyLlama's
+/// shape, counted.
+pub(super) static TILES: TileSet = TileSet::new(
+    &[
+        TileKernel::new(1, gemv_q8_q8_f32_1x16c8, 130),
+        TileKernel::new(2, gemm_q8_q8_f32_mx16c8::<2, 1, 4>, 174),
+        TileKernel::new(4, gemm_q8_q8_f32_mx16c8::<4, 2, 2>, 300),
+        TileKernel::new(8, gemm_q8_q8_f32_8x16c8, 462),
+        TileKernel::new(12, gemm_q8_q8_f32_12x16c8, 683),
+    ],
+    0,
+);
 
-/// `M` rows of activations in `PAIRS` pairs by a panel, `S` strips at once.
+/// `M` rows of activations in `PAIRS` pairs by a panel, `S` strips at a time. Of [`USUAL`] groups the
+/// compiler knows the length.
 #[target_feature(enable = "neon,i8mm")]
 fn gemm_q8_q8_f32_mx16c8<const M: usize, const PAIRS: usize, const S: usize>(
     panel: &[u8],
     x: &Tile<'_>,
     out: &mut [f32],
 ) {
-    let group_bytes = NR * (4 + x.group);
-    for first in (0..4).step_by(S) {
-        for (w, x) in panel.chunks_exact(group_bytes).zip(x.groups::<M, 8>()) {
-            let mut dots = [[[vdupq_n_s32(0); 2]; PAIRS]; S];
-            let (scales, w) = w.split_at(NR * 4);
-            add_strips(&mut dots, &w[first * STRIP..], x.q);
-            for s in 0..S {
-                let scale = twice(load_scales(&scales.as_chunks().0[first + s]));
-                let mut totals = [[vdupq_n_f32(0.0); 2]; PAIRS];
-                for i in 0..PAIRS {
-                    for h in 0..2 {
-                        totals[i][h] = vmulq_f32(vcvtq_f32_s32(dots[s][i][h]), scale[h]);
-                    }
-                }
-                add_pairs(out, first + s, &totals, x.scales);
-            }
-        }
+    if x.group == USUAL {
+        gemm_strips::<M, PAIRS, S, true>(panel, x, out);
+    } else {
+        gemm_strips::<M, PAIRS, S, false>(panel, x, out);
     }
 }
 
-/// Adds the products of `M` rows with some strips of a group; `w` starts with the first.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
-fn add_strips<const M: usize, const PAIRS: usize, const S: usize>(
-    dots: &mut [Sums<PAIRS>; S],
-    w: &[u8],
-    x: &[[[u8; 8]; M]],
+fn gemm_strips<const M: usize, const PAIRS: usize, const S: usize, const IS_USUAL: bool>(
+    panel: &[u8],
+    x: &Tile<'_>,
+    out: &mut [f32],
 ) {
-    let w: &[i8] = bytemuck::cast_slice(w);
-    for (w, x) in w.chunks(4 * STRIP).zip(x.as_chunks::<2>().0) {
-        let (w, _) = w.as_chunks::<16>();
-        for s in 0..S {
-            let (w, dots) = (&w[4 * s..][..4], &mut dots[s]);
-            eight_columns(dots, [load(&w[0]), load(&w[1])], &x[0]);
-            eight_columns(dots, [load(&w[2]), load(&w[3])], &x[1]);
+    let group = if IS_USUAL { USUAL } else { x.group };
+    let x_q = bytemuck::cast_slice::<i8, [u8; 8]>(x.q).as_chunks::<M>().0.as_chunks::<2>().0;
+    let strips = out.as_chunks_mut::<4>().0.as_chunks_mut::<M>().0.as_chunks_mut::<S>().0;
+    for (i, out) in strips.iter_mut().enumerate() {
+        let mut totals = [[[vdupq_n_f32(0.0); 2]; PAIRS]; S];
+        for (totals, out) in totals.iter_mut().zip(&*out) {
+            *totals = load_pairs(out);
+        }
+        let groups = panel.chunks_exact(NR * (4 + group)).zip(x_q.chunks_exact(group / 16));
+        for ((w, x_q), x_scales) in groups.zip(x.scales.as_chunks::<M>().0) {
+            let (scales, w) = w.split_at(NR * 4);
+            let mut dots = [[[vdupq_n_s32(0); 2]; PAIRS]; S];
+            for (w, x_q) in w.as_chunks::<{ 4 * STRIP }>().0.iter().zip(x_q) {
+                let w = w.as_chunks::<STRIP>().0.as_chunks::<S>().0;
+                for s in 0..S {
+                    let [a, b, c, d] = load_64(&w[i][s]);
+                    let (a, b) = (vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b));
+                    let (c, d) = (vreinterpretq_s8_u8(c), vreinterpretq_s8_u8(d));
+                    eight_columns(&mut dots[s], [a, b], &x_q[0]);
+                    eight_columns(&mut dots[s], [c, d], &x_q[1]);
+                }
+            }
+            let scales = scales.as_chunks::<16>().0.as_chunks::<S>().0;
+            for s in 0..S {
+                let scale = load_scales(&scales[i][s]);
+                let sums = by_rows::<M, PAIRS>(&dots[s]);
+                let mut scaled = [[vdupq_n_f32(0.0); 2]; PAIRS];
+                for pair in 0..PAIRS {
+                    let scale = of_pair::<M>(pair, scale);
+                    for h in 0..2 {
+                        scaled[pair][h] = vmulq_f32(vcvtq_f32_s32(sums[pair][h]), scale[h]);
+                    }
+                }
+                add_pairs(&mut totals[s], &scaled, x_scales);
+            }
+        }
+        for (totals, out) in totals.iter().zip(out) {
+            store_pairs(out, totals);
         }
     }
 }

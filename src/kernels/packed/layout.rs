@@ -6,9 +6,12 @@ use std::ops::Range;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 use crate::quant::{self, Bcml1Matrix, Q8Matrix};
 
-/// Longest group of packed weights: the zeros of activations allow for no more products. A matrix
-/// of longer ones is used as it is.
+/// Longest group of packed weights: zero points allow for no more products. A matrix with longer ones
+/// is used as it is.
 pub const GROUP_MAX: usize = 256;
+
+/// Most rows of any tier's panels.
+pub(in crate::kernels) const NR_MAX: usize = 32;
 
 /// How a tier wants its weights; `kernels/packed/mod.rs` describes the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +26,7 @@ pub struct Layout {
     strip_rows: usize,
     /// Blocks of `kr` columns that a strip has one after the other.
     strip_steps: usize,
-    /// What each weight is combined with by exclusive or: 0, or 0x80 to add 128.
+    /// Exclusive or of each weight: 0, or 0x80, which flips the sign bit and so adds a u8 bias of 128.
     flip: u8,
     /// Whether bytes of 4-bit codes are of two strips, not of neighbouring columns.
     pairs_strips: bool,
@@ -41,7 +44,7 @@ impl Layout {
     pub(in crate::kernels) const NEON_I8MM: Layout = Layout::new(0x0223, 16, 8, 0).in_strips(4, 2);
 
     const fn new(id: u32, nr: usize, kr: usize, flip: u8) -> Layout {
-        assert!(nr <= super::NR_MAX);
+        assert!(nr <= NR_MAX);
         assert!(kr == 4 || kr == 8);
         Layout { id, nr, kr, strip_rows: nr, strip_steps: 1, flip, pairs_strips: false }
     }
@@ -94,7 +97,7 @@ impl Layout {
         self.kr
     }
 
-    /// Whether weights stand as bytes that are 128 more.
+    /// Whether weights are u8 with a bias of 128.
     pub(super) fn is_flipped(&self) -> bool {
         self.flip != 0
     }

@@ -6,21 +6,19 @@
 //! A tile best takes a panel in one go, from the second level of cache if need be: its results are
 //! done before the next tile begins, and go to rows of the output, which lie pages apart, from one
 //! place. Few tiles work in parts that stay in the first level of cache, as do panels that are longer
-//! than a tier wants; all tiles' results then wait for the last part.
+//! than a tier wants; all tiles' results then wait for the last part. A single tile reads a panel as it
+//! comes from memory.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::super::Table;
-use super::layout::Panels;
-use super::{
-    AHEAD_COLUMNS, Ahead, MR_MAX, NR_MAX, PackedQ4, PackedQ8, PackedTable, Q8Tiles, Tile, TileFn,
-    Unpack,
-};
+use super::super::table::call;
+use super::activations::Q8Tiles;
+use super::cut::{CUT_ROWS, TileKernel, TileSet};
+use super::layout::{NR_MAX, PackedQ4, PackedQ8, Panels};
+use super::table::{PART_BYTES, PackedTable, Unpack};
+use super::tile::{AHEAD_COLUMNS, Ahead, Tile, TileFn};
 use crate::quant::bcml1::BLOCK;
-
-/// Bytes of a part of a panel that stays in the first level of cache, its values counted as int8.
-pub(in crate::kernels) const PART_BYTES: usize = 16 << 10;
 
 /// From so many tiles on parts are as large as a tier wants them.
 const TILES_MANY: usize = 5;
@@ -29,9 +27,7 @@ const TILES_MANY: usize = 5;
 const UNPACKED_BYTES: usize = 24 << 10;
 
 /// Results that wait for the last part of a panel.
-pub(in crate::kernels) const RESULTS: usize = 8192;
-
-const _: () = assert!(RESULTS >= MR_MAX * NR_MAX);
+const RESULTS: usize = CUT_ROWS * NR_MAX;
 
 /// How far ahead of the weights in use a single tile asks for others.
 const NEAR_BYTES: usize = 8192;
@@ -60,7 +56,7 @@ pub(in crate::kernels) fn matmul_q8(
 ) {
     assert!(x.has_zeros());
     assert_eq!(w.group(), x.group());
-    matmul(table, table.tiles_q8, None, w.panels(), x, out);
+    matmul(table, table.tiles_q8, w.panels(), x, out);
 }
 
 /// See [`super::super::Kernels::matmul_packed_q4`].
@@ -71,89 +67,86 @@ pub(in crate::kernels) fn matmul_q4(
     out: &mut [&mut [f32]],
 ) {
     assert!(x.has_sums());
-    matmul(table, table.tiles_q4, table.unpack_q4.as_ref(), w.panels(), x, out);
+    matmul(table, table.tiles_q4, w.panels(), x, out);
 }
 
 fn matmul(
     table: &PackedTable,
-    kernels: &[TileFn],
-    unpack: Option<&Unpack>,
+    tiles: &'static TileSet,
     w: Panels<'_>,
     x: Q8Tiles<'_>,
     out: &mut [&mut [f32]],
 ) {
-    let mr = table.mr();
     assert_eq!(w.layout, table.layout);
-    assert_eq!(x.mr(), mr);
+    assert!(x.cut().is_of(tiles));
     assert_eq!(w.k, x.k());
     assert_eq!(out.len(), x.m());
     assert!(out.iter().all(|out| out.len() == w.rows));
-    match out {
-        [out] => matmul_single(kernels[0], w, &x.tile(0..1), out),
-        _ => ROOM.with_borrow_mut(|room| matmul_tiles(table, (kernels, unpack), w, x, out, room)),
+    if let [out] = out {
+        return matmul_single(x.cut().kernel(1).kernel, w, &x.tile(0..1), out);
+    }
+    for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {
+        let x = x.slice_rows(i * CUT_ROWS..i * CUT_ROWS + out.len());
+        ROOM.with_borrow_mut(|room| matmul_tiles(table, w, x, out, room));
     }
 }
 
-/// The same for several rows.
+/// The same for several rows that are cut together.
 fn matmul_tiles(
     table: &PackedTable,
-    (kernels, unpack): (&[TileFn], Option<&Unpack>),
     w: Panels<'_>,
     x: Q8Tiles<'_>,
     out: &mut [&mut [f32]],
     room: &mut Room,
 ) {
-    let (nr, mr) = (w.layout.panel_rows(), x.mr());
-    let groups = w.k / x.group();
-    let is_many = x.m() >= TILES_MANY * mr;
+    let (nr, cut, m) = (w.layout.panel_rows(), x.cut(), x.m());
+    let tiles: heapless::Vec<Range<usize>, CUT_ROWS> = cut.tiles(m).collect();
+    let (groups, n_tiles) = (w.k / x.group(), tiles.len());
+    let unpack = table.unpack_q4.as_ref().filter(|_| cut.unpacks(m));
+    let is_many = m >= TILES_MANY * cut.highest();
     for (panel_index, panel) in w.iter().enumerate() {
         let is_asked = room.asked == panel.as_ptr().addr();
         room.asked = panel.as_ptr_range().end.addr();
-        let part_groups = part_groups(table, unpack, w, x.group(), is_many && is_asked);
-        // A tile that takes a whole panel is done with its results before the next begins.
-        let (block_rows, slot) = match part_groups == groups {
-            true => (out.len(), 0),
-            false => (RESULTS / (nr * mr) * mr, nr * mr),
+        let part_groups = match n_tiles {
+            // It reads all of the panel once.
+            1 if unpack.is_none() => groups,
+            _ => part_groups(table, unpack, w, x.group(), is_many && is_asked),
         };
         let start = panel_index * nr;
         let columns = start..(start + nr).min(w.rows);
         let group_bytes = panel.len() / groups;
-        for (block_index, out) in out.chunks_mut(block_rows).enumerate() {
-            let first_row = block_index * block_rows;
-            for first in (0..groups).step_by(part_groups) {
-                let part_range = first..(first + part_groups).min(groups);
-                let part = &panel[part_range.start * group_bytes..part_range.end * group_bytes];
-                let whole = match unpack {
-                    Some(unpack) => unpack.part(part, x.group(), &mut room.unpacked),
-                    None => part,
+        for first in (0..groups).step_by(part_groups) {
+            let part_range = first..(first + part_groups).min(groups);
+            let part = &panel[part_range.start * group_bytes..part_range.end * group_bytes];
+            let unpacked = match unpack {
+                Some(unpack) => unpack.part(part, x.group(), &mut room.unpacked),
+                None => &[],
+            };
+            let is_last = part_range.end == groups;
+            let next = if is_last && is_many { panel.len() } else { part.len() };
+            let share = next / n_tiles;
+            // The first tile of what is next takes all of it at once.
+            let distance = part.len() - share.min(part.len()) + NEAR_BYTES;
+            let w_step = share * AHEAD_COLUMNS / (part_range.len() * x.group());
+            for (tile_index, rows) in tiles.iter().cloned().enumerate() {
+                let out = &mut out[rows.clone()];
+                // A tile that takes a whole panel is done with its results before the next begins.
+                let slot = if part_groups == groups { 0 } else { rows.start * nr };
+                let y = &mut room.results[slot..][..out.len() * nr];
+                if first == 0 {
+                    y.fill(0.0);
+                }
+                let ahead = Ahead {
+                    w: part.as_ptr().wrapping_add(distance + tile_index * share),
+                    w_step,
+                    rows: if is_last { &*out } else { &[] },
+                    column: start,
                 };
-                let is_last = part_range.end == groups;
-                let next = if is_last && is_many { panel.len() } else { part.len() };
-                let share = next / out.len().div_ceil(mr);
-                // The first tile of what is next takes all of it at once.
-                let distance = part.len() - share.min(part.len()) + NEAR_BYTES;
-                let w_step = share * AHEAD_COLUMNS / (part_range.len() * x.group());
-                for (tile_index, out) in out.chunks_mut(mr).enumerate() {
-                    let (t, row) = (out.len(), first_row + tile_index * mr);
-                    let y = &mut room.results[tile_index * slot..][..t * nr];
-                    if first == 0 {
-                        y.fill(0.0);
-                    }
-                    let ahead = Ahead {
-                        w: part.as_ptr().wrapping_add(distance + tile_index * share),
-                        w_step,
-                        rows: if is_last { &*out } else { &[] },
-                        column: start,
-                    };
-                    let tile = Tile { ahead, ..x.part(row..row + t, part_range.clone()) };
-                    let part = if t == 1 { part } else { whole };
-                    // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has
-                    // its features.
-                    unsafe { (kernels[t - 1])(part, &tile, y) };
-                    if is_last {
-                        // SAFETY: as above.
-                        unsafe { (table.place)(y, columns.clone(), out) };
-                    }
+                let TileKernel { kernel, is_unpacked, .. } = *cut.kernel(out.len());
+                let tile = Tile { ahead, ..x.part(rows, part_range.clone()) };
+                call!(kernel(if is_unpacked { unpacked } else { part }, &tile, y));
+                if is_last {
+                    call!(table.place(y, columns.clone(), out));
                 }
             }
         }
@@ -183,8 +176,7 @@ impl Unpack {
     /// Takes apart the codes of `part`, whole activation groups of `group` columns.
     fn part<'a>(&self, part: &[u8], group: usize, out: &'a mut [u8]) -> &'a [u8] {
         let out = &mut out[..part.len() / self.packed_bytes * self.bytes];
-        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-        unsafe { (self.unpack)(part, group / BLOCK, out) };
+        call!(self.unpack(part, group / BLOCK, out));
         out
     }
 }
@@ -196,8 +188,7 @@ fn matmul_single(kernel: TileFn, w: Panels<'_>, x: &Tile<'_>, out: &mut [f32]) {
         let mut last = [0.0; NR_MAX];
         let y = if out.len() == nr { &mut *out } else { &mut last[..nr] };
         y.fill(0.0);
-        // SAFETY: a table comes from `for_isa` alone, which checked that this CPU has its features.
-        unsafe { kernel(panel, x, y) };
+        call!(kernel(panel, x, y));
         if out.len() < nr {
             out.copy_from_slice(&last[..out.len()]);
         }
@@ -221,12 +212,5 @@ fn copy(from: &[f32], to: &mut [f32]) {
         *to = *from;
     } else {
         to.copy_from_slice(from);
-    }
-}
-
-impl Table {
-    /// The tier's packed half.
-    pub(in crate::kernels) fn packed(&self) -> &PackedTable {
-        self.packed.as_ref().expect("only a tier with a layout is given packed weights")
     }
 }

@@ -1,6 +1,8 @@
 //! Attention: against f64, and bit for bit between tiers, cuts and batches.
 
 use super::*;
+use crate::kernels::scalar;
+use crate::kernels::{Attended, HEAD_DIM_MAX, KvRun};
 
 /// Attention in f64: `(output, Σ p·|v|)` for each query and column.
 fn naive_attention(

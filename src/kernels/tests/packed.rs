@@ -1,7 +1,11 @@
 //! Packed products against scalar ones from row-major weights, bit for bit.
 
 use super::*;
-use crate::kernels::packed::{MR_MAX, NR_MAX, RESULTS};
+use crate::kernels::packed::cut::CUT_ROWS;
+use crate::kernels::packed::layout::NR_MAX;
+use crate::kernels::packed::tile::MR_MAX;
+use crate::kernels::{Layout, PACKED_GROUP_MAX, PackError, PackedQ4, PackedQ8, Q8Tiles};
+use crate::quant::bcml1::Block;
 
 /// Groups and columns: one group, several, so many that few tiles take a panel in parts; of one block
 /// of 4-bit weights and of several.
@@ -10,7 +14,11 @@ const SHAPES: [(usize, usize); 7] =
 
 /// Rows of activations: every height of a tile, and several tiles.
 fn batches() -> Vec<usize> {
-    if quick() { vec![1, 2, 5, 8, 12, 13, 61] } else { (1..=13).chain([27, 64]).collect() }
+    if quick() {
+        (1..=8).chain([12, 13, 16, 61]).collect()
+    } else {
+        (1..=20).chain([27, 64]).collect()
+    }
 }
 
 /// Tiers that pack weights.
@@ -66,15 +74,16 @@ fn check_q4(kernels: Kernels, layout: Layout, w: Bcml1Matrix<'_>, x: &[f32], gro
 
     let (mut q, mut scales) = (vec![99; x.len()], vec![99.0; x.len() / group]);
     let mut sums = vec![99.0; x.len() / 32];
-    let tile = kernels.tile_rows() * k;
-    let parts = q.chunks_mut(tile).zip(scales.chunks_mut(tile / group));
-    for ((x, (q, scales)), sums) in x.chunks(tile).zip(parts).zip(sums.chunks_mut(tile / 32)) {
-        for (row, x_row) in x.chunks(k).enumerate() {
-            let place = (row, x.len() / k);
-            kernels.quantize_tile_row_summed(x_row, place, group, (q, scales, sums));
+    let cut = kernels.cut_q4();
+    for tile in cut.tiles(m) {
+        let part = |width: usize| tile.start * width..tile.end * width;
+        let (q, scales) = (&mut q[part(k)], &mut scales[part(k / group)]);
+        for (row, x) in x[part(k)].chunks(k).enumerate() {
+            let out = (&mut *q, &mut *scales, &mut sums[part(k / 32)]);
+            kernels.quantize_tile_row_summed(x, (row, tile.len()), group, out);
         }
     }
-    let tiles = Q8Tiles::summed((&q, &scales, &sums), k, group, kernels.tile_rows());
+    let tiles = Q8Tiles::summed((&q, &scales, &sums), k, group, cut);
     let mut packed = vec![0x5a; layout.bytes_q4(w.rows(), k, group).unwrap()];
     kernels.pack_q4(w, &mut packed);
     let packed = PackedQ4::new(&packed, (w.rows(), k), group, layout).unwrap();
@@ -111,7 +120,7 @@ fn extreme_packed_4_bit_values_do_not_saturate() {
                 let bytes = bytemuck::bytes_of(&block).repeat(4 * (layout.panel_rows() + 1));
                 let w = Bcml1Matrix::new(&bytes, 128).unwrap();
                 for x in [1.0, -1.0, 0.0, -1e-30] {
-                    for m in [1, tier.tile_rows() - 1, tier.tile_rows()] {
+                    for m in [1, 2, 3, 4, 5, 6, 8, 12] {
                         check_q4(tier, layout, w, &vec![x; 128 * m], 64);
                     }
                 }
@@ -133,13 +142,13 @@ fn quantize_both(kernels: Kernels, x: &[f32], k: usize, group: usize) -> Both {
         tiles: (vec![99; n], vec![99.0; groups], vec![99.0; groups]),
     };
     kernels.quantize_q8(x, group, &mut both.rows.0, &mut both.rows.1);
-    let tile = kernels.tile_rows() * k;
     let (q, scales, zeros) = &mut both.tiles;
-    let out = q.chunks_mut(tile).zip(scales.chunks_mut(tile / group));
-    for ((x, (q, scales)), zeros) in x.chunks(tile).zip(out).zip(zeros.chunks_mut(tile / group)) {
-        for (row, x_row) in x.chunks(k).enumerate() {
-            let place = (row, x.len() / k);
-            kernels.quantize_tile_row(x_row, place, group, (q, scales, zeros));
+    for tile in kernels.cut_q8().tiles(n / k) {
+        let part = |width: usize| tile.start * width..tile.end * width;
+        let (q, scales) = (&mut q[part(k)], &mut scales[part(k / group)]);
+        for (row, x) in x[part(k)].chunks(k).enumerate() {
+            let out = (&mut *q, &mut *scales, &mut zeros[part(k / group)]);
+            kernels.quantize_tile_row(x, (row, tile.len()), group, out);
         }
     }
     both
@@ -159,7 +168,7 @@ fn check_product(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>, x: &[f32]) {
     let both = quantize_both(kernels, x, k, group);
     let rows = Q8Activations::new(&both.rows.0, &both.rows.1, k, group).unwrap();
     let (q, scales, zeros) = &both.tiles;
-    let tiles = Q8Tiles::new((q, scales, zeros), k, group, kernels.tile_rows());
+    let tiles = Q8Tiles::new((q, scales, zeros), k, group, kernels.cut_q8());
     let packed = pack(kernels, layout, w);
     let packed = PackedQ8::new(&packed, (w.rows(), k), group, layout).unwrap();
     let wanted = matmul_q8(scalar(), w, rows);
@@ -171,7 +180,8 @@ fn check_product(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>, x: &[f32]) {
 #[test]
 fn tiles_and_panels_fit_the_buffers() {
     for (tier, layout) in packing() {
-        assert!(tier.tile_rows() <= MR_MAX);
+        assert!(tier.cut_q8().highest() <= MR_MAX);
+        assert!(tier.cut_q4().highest() <= MR_MAX);
         assert!(layout.panel_rows() <= NR_MAX);
         let id = |tier: Kernels| tier.layout().map(|layout| layout.id());
         for (other, _) in packing() {
@@ -179,6 +189,28 @@ fn tiles_and_panels_fit_the_buffers() {
         }
     }
     assert_eq!(scalar().layout(), None);
+}
+
+#[test]
+fn batches_are_cut_into_tiles_that_have_kernels() {
+    for (tier, _) in packing() {
+        for cut in [tier.cut_q8(), tier.cut_q4()] {
+            for m in (0..100).chain(CUT_ROWS - 20..CUT_ROWS + 20).chain([5 * CUT_ROWS + 7]) {
+                let mut next = 0;
+                for tile in cut.tiles(m) {
+                    assert_eq!(tile.start, next);
+                    assert!((1..=cut.highest()).contains(&tile.len()));
+                    assert_eq!(tile.start / CUT_ROWS, (tile.end - 1) / CUT_ROWS);
+                    next = tile.end;
+                }
+                assert_eq!(next, m);
+            }
+            // Parts are cut as the whole is.
+            let whole = cut.tiles(2 * CUT_ROWS + 5).map(|tile| tile.len());
+            let parts = [CUT_ROWS, CUT_ROWS, 5].into_iter().flat_map(|m| cut.tiles(m));
+            assert!(whole.eq(parts.map(|tile| tile.len())));
+        }
+    }
 }
 
 #[test]
@@ -204,8 +236,8 @@ fn many_tiles_of_long_packed_rows_equal_scalar() {
     let (group, k) = (64, 8448);
     for (tier, layout) in packing() {
         let rows = layout.panel_rows() + 1;
-        // More than wait for the last part of a panel at once.
-        let m = if quick() { 61 } else { RESULTS / layout.panel_rows() + 5 };
+        // More than are cut at once.
+        let m = if quick() { 61 } else { CUT_ROWS + 5 };
         let w = (random.bytes(rows * k, i8::MIN), random.floats(rows * k / group));
         let x = random.floats(m * k);
         check_product(tier, layout, Q8Matrix::new(&w.0, &w.1, k, group).unwrap(), &x);
@@ -221,7 +253,7 @@ fn extreme_packed_values_do_not_saturate() {
             for (w, x) in [(i8::MIN, 1.0), (i8::MIN, -1.0), (i8::MAX, 1.0), (i8::MAX, -1.0)] {
                 let w = (vec![w; 2 * group * rows], vec![1.0; 2 * rows]);
                 let w = Q8Matrix::new(&w.0, &w.1, 2 * group, group).unwrap();
-                for m in 1..=tier.tile_rows() {
+                for m in 1..=MR_MAX {
                     check_product(tier, layout, w, &vec![x; 2 * group * m]);
                 }
             }
@@ -247,9 +279,9 @@ fn hostile_scales_stay_in_their_packed_rows() {
 #[test]
 fn packed_parts_are_the_parts_of_the_whole() {
     let mut random = Random(23);
-    let (k, group, m) = (192, 64, 29);
+    let (k, group, m) = (96, 32, CUT_ROWS + 29);
     for (tier, layout) in packing() {
-        let (nr, mr) = (layout.panel_rows(), tier.tile_rows());
+        let nr = layout.panel_rows();
         let rows = 5 * nr - 3;
         let w = (random.bytes(rows * k, i8::MIN), random.floats(rows * k / group));
         let w = Q8Matrix::new(&w.0, &w.1, k, group).unwrap();
@@ -262,10 +294,10 @@ fn packed_parts_are_the_parts_of_the_whole() {
 
         let packed = PackedQ8::new(&whole, (rows, k), group, layout).unwrap();
         let tiles = quantize_both(tier, &random.floats(m * k), k, group).tiles;
-        let tiles = Q8Tiles::new((&tiles.0, &tiles.1, &tiles.2), k, group, mr);
+        let tiles = Q8Tiles::new((&tiles.0, &tiles.1, &tiles.2), k, group, tier.cut_q8());
         let wanted = matmul_packed(tier, packed, tiles);
         for columns in [0..nr, nr..4 * nr, 4 * nr..rows] {
-            for batch in [0..mr, mr..2 * mr, 2 * mr..m] {
+            for batch in [0..CUT_ROWS, CUT_ROWS..m] {
                 let found = matmul_packed(
                     tier,
                     packed.slice_rows(columns.clone()),
@@ -310,7 +342,11 @@ mod vnni_by_avx512 {
 
     use super::*;
     use crate::kernels::avx2;
-    use crate::kernels::packed::{PART_BYTES, PackedTable, TileFn, place_rows, tiles_of};
+    use crate::kernels::packed::cut::{TileKernel, TileSet};
+    use crate::kernels::packed::matmul::place_rows;
+    use crate::kernels::packed::table::{PART_BYTES, PackedTable};
+    use crate::kernels::stream::INTO_L1;
+    use crate::kernels::table::Table;
     use crate::kernels::ymm::ymm_tiles;
 
     static TABLE: Table = Table {
@@ -324,8 +360,28 @@ mod vnni_by_avx512 {
         }),
         ..avx2::TABLE
     };
-    static TILES_Q8: [TileFn; 6] = tiles_of!(gemm_q8_q8_f32_mx16c4: 1 2 3 4 5 6);
-    static TILES_Q4: [TileFn; 6] = tiles_of!(gemm_q8_q4_f32_mx16c4: 1 2 3 4 5 6);
+    static TILES_Q8: TileSet = TileSet::new(
+        &[
+            TileKernel::new(1, gemm_q8_q8_f32_mx16c4::<1, 2, INTO_L1>, 20),
+            TileKernel::new(2, gemm_q8_q8_f32_mx16c4::<2, 1, INTO_L1>, 30),
+            TileKernel::new(3, gemm_q8_q8_f32_mx16c4::<3, 1, INTO_L1>, 40),
+            TileKernel::new(4, gemm_q8_q8_f32_mx16c4::<4, 1, INTO_L1>, 50),
+            TileKernel::new(5, gemm_q8_q8_f32_mx16c4::<5, 1, INTO_L1>, 60),
+            TileKernel::new(6, gemm_q8_q8_f32_mx16c4::<6, 1, INTO_L1>, 70),
+        ],
+        0,
+    );
+    static TILES_Q4: TileSet = TileSet::new(
+        &[
+            TileKernel::new(1, gemm_q8_q4_f32_mx16c4::<1, 2, INTO_L1>, 20),
+            TileKernel::new(2, gemm_q8_q4_f32_mx16c4::<2, 1, INTO_L1>, 30),
+            TileKernel::new(3, gemm_q8_q4_f32_mx16c4::<3, 1, INTO_L1>, 40),
+            TileKernel::new(4, gemm_q8_q4_f32_mx16c4::<4, 1, INTO_L1>, 50),
+            TileKernel::new(5, gemm_q8_q4_f32_mx16c4::<5, 1, INTO_L1>, 60),
+            TileKernel::new(6, gemm_q8_q4_f32_mx16c4::<6, 1, INTO_L1>, 70),
+        ],
+        0,
+    );
 
     ymm_tiles!("avx2,fma,f16c,avx512vl,avx512vnni", add_products, true, add_products, unused);
 
@@ -341,7 +397,7 @@ mod vnni_by_avx512 {
 
     /// The tier, if this CPU has AVX-512 VNNI.
     pub(super) fn tier() -> Option<Kernels> {
-        let kernels = Kernels { isa: Isa::AvxVnni, table: &TABLE };
+        let kernels = Kernels::with_table(Isa::AvxVnni, &TABLE);
         Kernels::for_isa(Isa::Avx512Vnni).map(|_| kernels)
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 
-const IDENTITY: Identity = Identity { fingerprint: 77, layers: (0, 4), layout: 3, order: 1 };
+const IDENTITY: CacheIdentity = CacheIdentity { fingerprint: 77, layout: 3, order: 1 };
 
 struct Folder(PathBuf);
 
@@ -30,9 +30,10 @@ impl Drop for Folder {
     }
 }
 
-fn build(path: &Path) -> Cache {
-    let mut builder = Builder::create(path, IDENTITY).unwrap();
-    builder.reserve_disk(10_000).unwrap();
+fn build(path: &Path) -> CacheFile {
+    let mut builder = CacheBuilder::create(path, IDENTITY, None).unwrap();
+    let wanted = [(10, 1000), (5, 77), (11, 1000)].map(|(key, bytes)| WantedEntry { key, bytes });
+    assert_eq!(builder.reserve_disk(&wanted).unwrap(), []);
     builder.reserve_space(1000).fill(1);
     let first = builder.look_up_or_insert(10).unwrap();
     builder.reserve_space(77).fill(2);
@@ -45,17 +46,17 @@ fn build(path: &Path) -> Cache {
 fn what_was_inserted_is_found_again() {
     let folder = Folder::new("found");
     build(&folder.cache());
-    let cache = Cache::open(&folder.cache(), &IDENTITY).unwrap();
-    let bytes = |key| cache.look_up(key).map(|entry| cache.offset_to_addr(&entry).to_vec());
+    let cache = CacheFile::open(&folder.cache(), &IDENTITY).unwrap();
+    let bytes = |key| cache.entries.get(&key).map(|entry| cache.offset_to_addr(entry).to_vec());
     assert_eq!(bytes(10), Some(vec![1; 1000]));
     assert_eq!(bytes(5), Some(vec![2; 77]));
     assert_eq!(bytes(11), Some(vec![1; 1000]));
     assert_eq!(bytes(12), None);
-    assert_eq!(cache.look_up(10).map(|e| e.offset), cache.look_up(11).map(|e| e.offset));
+    assert_eq!(cache.entries[&10].offset, cache.entries[&11].offset);
     let summary = file::summary(cache.file_bytes()).unwrap();
     assert_eq!(file::verify(cache.file_bytes(), &summary.entries), Ok(()));
     for key in [5, 10, 11] {
-        let entry = cache.look_up(key).unwrap();
+        let entry = cache.entries[&key];
         assert_eq!(cache.offset_to_addr(&entry).as_ptr() as usize % ALIGN as usize, 0);
     }
     assert_eq!(folder.names(), 1);
@@ -64,7 +65,7 @@ fn what_was_inserted_is_found_again() {
 #[test]
 fn a_key_is_stored_once() {
     let folder = Folder::new("once");
-    let mut builder = Builder::create(&folder.cache(), IDENTITY).unwrap();
+    let mut builder = CacheBuilder::create(&folder.cache(), IDENTITY, None).unwrap();
     builder.reserve_space(10).fill(1);
     let first = builder.look_up_or_insert(1).unwrap();
     builder.reserve_space(10).fill(2);
@@ -78,20 +79,19 @@ fn another_identity_is_refused() {
     let folder = Folder::new("identity");
     build(&folder.cache());
     for other in [
-        Identity { fingerprint: 78, ..IDENTITY },
-        Identity { layers: (1, 4), ..IDENTITY },
-        Identity { layout: 4, ..IDENTITY },
-        Identity { order: 2, ..IDENTITY },
+        CacheIdentity { fingerprint: 78, ..IDENTITY },
+        CacheIdentity { layout: 4, ..IDENTITY },
+        CacheIdentity { order: 2, ..IDENTITY },
     ] {
-        let result = Cache::open(&folder.cache(), &other);
-        assert!(matches!(result, Err(Error::Mismatch { .. })), "{other:?}");
+        let result = CacheFile::open(&folder.cache(), &other);
+        assert!(matches!(result, Err(CacheError::Mismatch { .. })), "{other:?}");
     }
 }
 
 #[test]
 fn an_unfinished_cache_leaves_nothing() {
     let folder = Folder::new("unfinished");
-    let mut builder = Builder::create(&folder.cache(), IDENTITY).unwrap();
+    let mut builder = CacheBuilder::create(&folder.cache(), IDENTITY, None).unwrap();
     builder.reserve_space(10);
     builder.look_up_or_insert(1).unwrap();
     drop(builder);
@@ -105,17 +105,86 @@ fn damage_is_found() {
     let good = fs::read(folder.cache()).unwrap();
     for len in (0..good.len()).step_by(97).chain([good.len() - 1]) {
         fs::write(folder.cache(), &good[..len]).unwrap();
-        assert!(Cache::open(&folder.cache(), &IDENTITY).is_err(), "length {len}");
+        assert!(CacheFile::open(&folder.cache(), &IDENTITY).is_err(), "length {len}");
     }
     let index_at = good.len() - 3 * 32;
     for at in (0..file::HEADER_LEN).chain(index_at..good.len()) {
         let mut bytes = good.clone();
         bytes[at] ^= 4;
         fs::write(folder.cache(), &bytes).unwrap();
-        assert!(Cache::open(&folder.cache(), &IDENTITY).is_err(), "byte {at}");
+        assert!(CacheFile::open(&folder.cache(), &IDENTITY).is_err(), "byte {at}");
     }
     let mut bytes = good.clone();
     bytes[DATA_AT as usize + 5] ^= 1;
     let summary = file::summary(&bytes).unwrap();
     assert!(file::verify(&bytes, &summary.entries).is_err());
+}
+
+fn wanted(key: u64, bytes: u64) -> WantedEntry {
+    WantedEntry { key, bytes }
+}
+
+/// Builds what is lacking of `wanted`, filled with 7; returns the cache and the keys taken over.
+fn extend(path: &Path, wanted: &[WantedEntry]) -> (CacheFile, Vec<u64>) {
+    let mut taken = Vec::new();
+    let built = CacheFile::open_or_build(path, &IDENTITY, wanted, |builder| {
+        let others = builder.reserve_disk(wanted)?;
+        for entry in wanted.iter().chain(&others) {
+            if builder.take_over(entry)? {
+                taken.push(entry.key);
+                continue;
+            }
+            builder.reserve_space(entry.bytes as usize).fill(7);
+            builder.look_up_or_insert(entry.key)?;
+        }
+        Ok::<(), CacheError>(())
+    });
+    (built.unwrap().0, taken)
+}
+
+#[test]
+fn a_file_that_lacks_tensors_is_replaced_by_one_that_has_the_old_ones_too() {
+    let folder = Folder::new("extend");
+    let old = build(&folder.cache());
+    let (cache, taken) = extend(&folder.cache(), &[wanted(5, 77), wanted(6, 200)]);
+    assert_eq!(taken, [5, 10, 11]);
+    let bytes = |cache: &CacheFile, key| cache.offset_to_addr(&cache.entries[&key]).to_vec();
+    assert_eq!(bytes(&cache, 6), [7; 200]);
+    assert_eq!(bytes(&cache, 5), [2; 77]);
+    // Of another process: what it has mapped stays as it was.
+    assert_eq!((bytes(&old, 10), old.entries.len()), (vec![1; 1000], 3));
+    let summary = file::summary(cache.file_bytes()).unwrap();
+    assert_eq!(file::verify(cache.file_bytes(), &summary.entries), Ok(()));
+    assert_eq!(cache.entries[&10].offset, cache.entries[&11].offset);
+    // All is there now: nothing is built.
+    let (again, taken) = extend(&folder.cache(), &[wanted(10, 1000), wanted(6, 200)]);
+    assert_eq!((taken, again.entries.len(), folder.names()), (vec![], 4, 1));
+}
+
+#[test]
+fn a_damaged_tensor_is_not_taken_over() {
+    let folder = Folder::new("damaged-old");
+    let old = build(&folder.cache());
+    let at = old.entries[&5].offset as usize;
+    let mut bytes = fs::read(folder.cache()).unwrap();
+    bytes[at + 9] ^= 1;
+    fs::write(folder.cache(), &bytes).unwrap();
+    let (cache, taken) = extend(&folder.cache(), &[wanted(5, 77), wanted(6, 200)]);
+    assert_eq!(taken, [10, 11]);
+    assert_eq!(cache.offset_to_addr(&cache.entries[&5]), [7; 77]);
+    // Nor one of another length.
+    let (cache, taken) = extend(&folder.cache(), &[wanted(10, 999)]);
+    assert_eq!((taken, cache.entries[&10].bytes), (vec![5, 6, 11], 999));
+}
+
+#[test]
+fn a_file_of_an_older_format_is_rebuilt() {
+    let folder = Folder::new("older");
+    build(&folder.cache());
+    let mut bytes = fs::read(folder.cache()).unwrap();
+    bytes[4] = 1;
+    fs::write(folder.cache(), &bytes).unwrap();
+    let (cache, taken) = extend(&folder.cache(), &[wanted(5, 77)]);
+    assert_eq!((taken, cache.entries.len()), (vec![], 1));
+    assert_eq!(cache.offset_to_addr(&cache.entries[&5]), [7; 77]);
 }

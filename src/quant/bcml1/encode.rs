@@ -14,7 +14,8 @@ mod search;
 
 use half::f16;
 
-use super::{BLOCK, Block, Error, WEIGHT_MAX};
+use super::super::q8::QuantError;
+use super::{BLOCK, Block, WEIGHT_MAX};
 
 /// Encodes whole blocks of weights. Blocks are independent, so pieces of a tensor can be done by
 /// different threads.
@@ -27,7 +28,7 @@ use super::{BLOCK, Block, Error, WEIGHT_MAX};
 ///
 /// When `w` is not 32 values for each block.
 #[inline(always)]
-pub fn encode(w: &[f32], blocks: &mut [Block]) -> Result<(), Error> {
+pub fn encode(w: &[f32], blocks: &mut [Block]) -> Result<(), QuantError> {
     assert_eq!(blocks.len() * BLOCK, w.len());
     let tiles = w.as_chunks::<BLOCK>().0.chunks(LANES).zip(blocks.chunks_mut(LANES));
     for (n, (w, blocks)) in tiles.enumerate() {
@@ -42,11 +43,11 @@ pub fn encode(w: &[f32], blocks: &mut [Block]) -> Result<(), Error> {
 
 /// The first of `w` that cannot be encoded; their indices count from `start`.
 #[cold]
-fn out_of_range(w: &[f32], start: usize) -> Error {
+fn out_of_range(w: &[f32], start: usize) -> QuantError {
     // Magnitudes compare as their bits do, and infinities and NaNs are on top.
     let is_beyond = |w: &f32| w.abs().to_bits() > WEIGHT_MAX.to_bits();
     let index = w.iter().position(is_beyond).unwrap_or(0);
-    Error::Value { index: start + index, value: w[index] }
+    QuantError::Value { index: start + index, value: w[index] }
 }
 
 /// Blocks encoded side by side.

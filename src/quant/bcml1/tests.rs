@@ -100,10 +100,10 @@ fn matrix_of_partial_rows_is_refused() {
     assert_eq!(Bcml1Matrix::new(&bytes, 64).unwrap().rows(), 2);
     assert_eq!(Bcml1Matrix::new(&bytes[..0], 64).unwrap().rows(), 0);
     for k in [0, 16, 33] {
-        assert!(matches!(Bcml1Matrix::new(&bytes, k), Err(Error::RowLen { .. })));
+        assert!(matches!(Bcml1Matrix::new(&bytes, k), Err(QuantError::RowLen { .. })));
     }
-    assert!(matches!(Bcml1Matrix::new(&bytes, 96), Err(Error::Bytes { found: 80, k: 96 })));
-    assert!(matches!(Bcml1Matrix::new(&bytes[1..], 64), Err(Error::Bytes { .. })));
+    assert!(matches!(Bcml1Matrix::new(&bytes, 96), Err(QuantError::Bytes { found: 80, k: 96 })));
+    assert!(matches!(Bcml1Matrix::new(&bytes[1..], 64), Err(QuantError::Bytes { .. })));
 }
 
 #[test]
@@ -203,7 +203,9 @@ fn values_to_the_ends_of_f16_are_encoded_and_none_beyond() {
         let mut w = w;
         (w[77], w[78]) = (bad, f32::NAN);
         match encode(&w, &mut [Block::zeroed(); 3]) {
-            Err(Error::Value { index: 77, value }) => assert_eq!(value.to_bits(), bad.to_bits()),
+            Err(QuantError::Value { index: 77, value }) => {
+                assert_eq!(value.to_bits(), bad.to_bits())
+            }
             other => panic!("{bad}: {other:?}"),
         }
     }

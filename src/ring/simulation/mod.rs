@@ -6,6 +6,7 @@ mod nodes;
 mod scenario;
 mod speed;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::ring::Notice;
@@ -64,7 +65,17 @@ struct Shape {
     prompts: Vec<Vec<u32>>,
     n_predict: usize,
     cost: Cost,
+    /// What packing a layer takes that is new to a node.
+    packing_us: u64,
     has_key: bool,
+}
+
+impl Shape {
+    /// The layers of the node at `index`.
+    fn layers_of(&self, index: usize) -> Range<u32> {
+        let first = self.layers[..index].iter().sum();
+        first..first + self.layers[index]
+    }
 }
 
 impl Ring {
@@ -85,6 +96,11 @@ impl Ring {
 
     fn now(&self) -> Micros {
         self.network.now()
+    }
+
+    /// Gives the nodes other layers, so many each.
+    fn resplit(&mut self, n_layers: &[u32]) {
+        self.master.resplit(n_layers);
     }
 
     /// Kills the worker at `index` of the ring.
@@ -177,4 +193,29 @@ fn a_node_in_the_middle_that_is_missing_is_named() {
         ring.run_to(limit + Duration::from_secs(60).as_micros() as u64),
         Some(ring.wanted())
     );
+}
+
+#[test]
+fn nodes_take_other_layers_while_streams_go_on() {
+    let second = Duration::from_secs(1).as_micros() as u64;
+    for n_nodes in 2..=5 {
+        let mut shape = Scenario::quiet(n_nodes).shape;
+        (shape.n_predict, shape.packing_us) = (40, second);
+        // Long enough for all that happens.
+        shape.cost = Cost { weights_us: 20_000, row_us: 0 };
+        let mut ring = Ring::new(shape, Faults::NONE);
+        let n_layers: u32 = ring.shape.layers.iter().sum();
+        let others = n_nodes as u32 - 1;
+        // All that can be is the master's, then the last node's, then as it was told first.
+        let masters: Vec<u32> =
+            (0..n_nodes).map(|i| if i == 0 { n_layers - others } else { 1 }).collect();
+        let lasts: Vec<u32> = masters.iter().rev().copied().collect();
+        let wishes = ring.shape.layers.clone();
+        assert_eq!(ring.run_to(ring.now() + second / 10), None);
+        for split in [masters, lasts, wishes] {
+            ring.resplit(&split);
+            assert_eq!(ring.run_to(ring.now() + second / 10), None, "{n_nodes} nodes");
+        }
+        assert_eq!(ring.run_to(ring.now() + 600 * second), Some(ring.wanted()), "{n_nodes} nodes");
+    }
 }

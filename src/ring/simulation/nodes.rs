@@ -1,10 +1,11 @@
 //! A simulated master and workers: the real machines, a stand-in for layers.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use super::{Cost, Memory, N_BANKS, Shape};
+use super::{Memory, N_BANKS, Shape};
 use crate::ring::{
-    Hop, Host, Master, MasterOptions, Member, Notice, Rows, Step, Topology, Worker, WorkerStep,
+    Hop, Master, MasterOptions, Member, Notice, Rows, Step, Topology, Worker, WorkerStep,
 };
 use crate::transport::link::{LinkConfig, Links};
 use crate::transport::loopback::{Loopback, Network};
@@ -28,17 +29,23 @@ fn mix(a: u64, b: u64) -> u64 {
 /// Some layers of the stand-in model: a value depends on the layer and on all values before it
 /// in its stream.
 struct Layers {
-    node: usize,
-    /// What each stream has stored, by position.
-    kv: Vec<Vec<u64>>,
+    layers: Range<u32>,
+    /// What each stream has stored in each layer, by position.
+    kv: Vec<Vec<Vec<u64>>>,
     /// The values of the batch, by row.
     x: Vec<u64>,
     dim: usize,
 }
 
 impl Layers {
-    fn new(node: usize, dim: u32) -> Layers {
-        Layers { node, kv: Vec::new(), x: Vec::new(), dim: dim as usize }
+    fn new(layers: Range<u32>, dim: u32) -> Layers {
+        Layers { layers, kv: Vec::new(), x: Vec::new(), dim: dim as usize }
+    }
+
+    /// Has these layers from now on, and `n_streams` empty streams.
+    fn open(&mut self, layers: Range<u32>, n_streams: usize) {
+        self.kv = vec![vec![Vec::new(); layers.len()]; n_streams];
+        self.layers = layers;
     }
 
     fn run(&mut self, spans: &[Span]) {
@@ -47,13 +54,15 @@ impl Layers {
             let kv = &mut self.kv[usize::from(span.stream)];
             for pos in span.pos..span.pos + u32::from(span.n_rows) {
                 let x = rows.next().expect("spans have as many rows as were put");
-                kv.truncate(pos as usize);
-                // A gap is a token that was lost: the wrong value shows it.
-                let gap = pos as u64 - kv.len() as u64;
-                let before = kv.last().copied().unwrap_or(0);
-                let value = mix(mix(self.node as u64, before), *x).wrapping_add(gap);
-                kv.push(value);
-                *x = value;
+                for (layer, kv) in self.layers.clone().zip(&mut *kv) {
+                    kv.truncate(pos as usize);
+                    // A gap is a token that was lost: the wrong value shows it.
+                    let gap = pos as u64 - kv.len() as u64;
+                    let before = kv.last().copied().unwrap_or(0);
+                    let value = mix(mix(layer.into(), before), *x).wrapping_add(gap);
+                    kv.push(value);
+                    *x = value;
+                }
             }
         }
     }
@@ -83,13 +92,6 @@ impl Rows for Layers {
     }
 }
 
-impl Host for Layers {
-    fn open(&mut self, sizes: &Sizes) -> Status {
-        self.kv = vec![Vec::new(); sizes.n_streams.into()];
-        Status::Ready
-    }
-}
-
 fn embed(token: u32) -> u64 {
     mix(77, token.into())
 }
@@ -101,17 +103,15 @@ fn choose(value: u64) -> u32 {
 /// The tokens that a node with all layers gives.
 pub(super) fn reference(shape: &Shape) -> Vec<Vec<u32>> {
     let answer = |prompt: &Vec<u32>| {
-        let mut nodes: Vec<Layers> = (0..shape.layers.len()).map(|i| Layers::new(i, 4)).collect();
-        nodes.iter_mut().for_each(|node| node.kv.push(Vec::new()));
+        let n_layers = shape.layers.iter().sum();
+        let mut node = Layers::new(0..0, 4);
+        node.open(0..n_layers, 1);
         let mut answer = Vec::new();
         let mut tokens = prompt.clone();
         for pos in 0.. {
-            let mut last = embed(tokens[pos]);
-            for node in &mut nodes {
-                node.x = vec![last];
-                node.run(&[Span { stream: 0, wants: Wants::None, pos: pos as u32, n_rows: 1 }]);
-                last = node.x[0];
-            }
+            node.x = vec![embed(tokens[pos])];
+            node.run(&[Span { stream: 0, wants: Wants::None, pos: pos as u32, n_rows: 1 }]);
+            let last = node.x[0];
             if pos + 1 >= prompt.len() {
                 answer.push(choose(last));
                 tokens.push(choose(last));
@@ -126,15 +126,14 @@ pub(super) fn reference(shape: &Shape) -> Vec<Vec<u32>> {
 }
 
 fn config(shape: &Shape, index: usize, life: u64) -> LinkConfig {
-    let first: u32 = shape.layers[..index].iter().sum();
     let node = RingInfo {
         model: 1,
         dim: shape.dim,
         n_layers: shape.layers.iter().sum(),
         kv_dim: 1,
         vocab_size: 1000,
-        first_layer: first,
-        end_layer: first + shape.layers[index],
+        held: 0..shape.layers.iter().sum(),
+        wish: Some(shape.layers_of(index)),
         dtype: Dtype::F32,
         is_master: index == 0,
         name: hello::name(&name(index)),
@@ -153,12 +152,12 @@ fn name(index: usize) -> String {
     format!("node{index}")
 }
 
-fn line(shape: &Shape, index: usize) -> Line {
-    let first: u32 = shape.layers[..index].iter().sum();
+fn line(shape: &Shape, index: usize, layers: Range<u32>) -> Line {
     Line {
         name: hello::name(&name(index)),
         isa: heapless::String::new(),
-        layers: first..first + shape.layers[index],
+        layers,
+        held: 0..shape.layers.iter().sum(),
         bytes_per_token: 0,
         rtt_us: 0,
         datagram_bytes: 0,
@@ -183,11 +182,12 @@ struct Busy {
 
 pub(super) struct WorkerNode {
     index: usize,
-    cost: Cost,
-    n_layers: u64,
+    shape: Shape,
     endpoint: Loopback,
     worker: Worker,
     layers: Layers,
+    /// What it is at.
+    step: WorkerStep,
     busy: Option<Busy>,
     log: Log,
 }
@@ -207,13 +207,18 @@ impl WorkerNode {
             false => network.endpoint(config, next),
         };
         let n_layers = shape.layers.iter().sum();
+        let layers = shape.layers_of(index);
         WorkerNode {
             index,
-            cost: shape.cost,
-            n_layers: shape.layers[index].into(),
+            shape: shape.clone(),
             endpoint,
-            worker: Worker::new(line(shape, index), shape.dim, n_layers, FRAME_MAX),
-            layers: Layers::new(index, shape.dim),
+            worker: Worker::new(
+                (line(shape, index, layers.clone()), Some(layers.clone())),
+                (shape.dim, n_layers),
+                FRAME_MAX,
+            ),
+            layers: Layers::new(layers, shape.dim),
+            step: WorkerStep::Idle,
             busy: None,
             log: Vec::new(),
         }
@@ -238,18 +243,54 @@ impl WorkerNode {
                 return;
             }
             self.busy = None;
-            self.log.push((self.index, self.worker.spans()[0].pos, since, until));
-            self.layers.run(self.worker.spans());
-            self.worker.computed((until - since) as u32);
+            self.work(since, until);
         }
-        let step = self.worker.poll(now, &mut Hop::new(&mut self.endpoint), &mut self.layers);
-        if step == WorkerStep::Compute {
-            let rows = self.worker.spans().iter().map(|span| usize::from(span.n_rows)).sum();
-            let until = now + self.cost.of(self.n_layers, rows);
-            self.busy = Some(Busy { since: now, until });
+        loop {
+            let step = self.worker.poll(now, &mut Hop::new(&mut self.endpoint), &mut self.layers);
+            let took_us = match step {
+                WorkerStep::Idle => break,
+                WorkerStep::Open => self.packing_us(),
+                WorkerStep::Compute => {
+                    let spans = self.worker.spans();
+                    let rows = spans.iter().map(|span| usize::from(span.n_rows)).sum();
+                    self.shape.cost.of(self.layers.layers.len() as u64, rows)
+                }
+            };
+            self.step = step;
+            if took_us > 0 {
+                self.busy = Some(Busy { since: now, until: now + took_us });
+                break;
+            }
+            self.work(now, now);
         }
         while self.worker.notice().is_some() {}
         serve(&mut self.endpoint);
+    }
+}
+
+impl WorkerNode {
+    /// The layers that an OPEN asks for.
+    fn asked(&self) -> Range<u32> {
+        self.worker.opening().layers.clone().expect("simulated nodes have wishes")
+    }
+
+    /// What getting ready takes: layers that are new are packed.
+    fn packing_us(&self) -> u64 {
+        let own = &self.layers.layers;
+        let n_new = self.asked().filter(|layer| !own.contains(layer)).count() as u64;
+        n_new * self.shape.packing_us
+    }
+
+    /// The work of the last step is done.
+    fn work(&mut self, since: Micros, until: Micros) {
+        if self.step == WorkerStep::Open {
+            let (layers, n_streams) = (self.asked(), self.worker.opening().sizes.n_streams);
+            self.layers.open(layers.clone(), n_streams.into());
+            return self.worker.opened(line(&self.shape, self.index, layers));
+        }
+        self.log.push((self.index, self.worker.spans()[0].pos, since, until));
+        self.layers.run(self.worker.spans());
+        self.worker.computed((until - since) as u32);
     }
 }
 
@@ -262,8 +303,7 @@ struct Lane {
 }
 
 pub(super) struct MasterNode {
-    cost: Cost,
-    n_layers: u64,
+    shape: Shape,
     n_predict: usize,
     max_batch: usize,
     endpoint: Loopback,
@@ -282,7 +322,8 @@ struct MasterRows<'a>(&'a mut Layers, &'a mut Vec<u64>);
 
 impl Rows for MasterRows<'_> {
     fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]) {
-        let mut returned = Layers { x: std::mem::take(self.1), kv: Vec::new(), ..*self.0 };
+        let x = std::mem::take(self.1);
+        let mut returned = Layers { x, kv: Vec::new(), layers: 0..0, dim: self.0.dim };
         returned.put(first, dtype, bytes);
         *self.1 = returned.x;
     }
@@ -301,8 +342,8 @@ impl MasterNode {
             answer: Vec::new(),
             is_waiting: false,
         };
-        let mut layers = Layers::new(0, shape.dim);
-        layers.kv = vec![Vec::new(); shape.prompts.len()];
+        let mut layers = Layers::new(0..0, shape.dim);
+        layers.open(shape.layers_of(0), shape.prompts.len());
         let n_streams = shape.prompts.len() as u16;
         let sizes = Sizes {
             ctx_len: shape.ctx_len,
@@ -314,7 +355,7 @@ impl MasterNode {
             dim: shape.dim,
         };
         let master = Master::new(MasterOptions {
-            line: line(shape, 0),
+            line: line(shape, 0, shape.layers_of(0)),
             sizes,
             n_layers: shape.layers.iter().sum(),
             frame_bytes: FRAME_MAX,
@@ -324,8 +365,7 @@ impl MasterNode {
             epoch: mix(shape.seed, 5) as u32,
         });
         MasterNode {
-            cost: shape.cost,
-            n_layers: shape.layers[0].into(),
+            shape: shape.clone(),
             n_predict: shape.n_predict,
             max_batch: shape.max_batch.into(),
             endpoint: network.endpoint(config(shape, 0, 0), next),
@@ -345,6 +385,17 @@ impl MasterNode {
 
     pub(super) fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// Gives the nodes other layers, so many each.
+    pub(super) fn resplit(&mut self, n_layers: &[u32]) {
+        self.shape.layers = n_layers.to_vec();
+        let shares: Vec<Range<u32>> =
+            (0..n_layers.len()).map(|index| self.shape.layers_of(index)).collect();
+        // What it computes is done again.
+        self.busy = None;
+        self.layers.open(shares[0].clone(), self.shape.prompts.len());
+        self.master.assign(line(&self.shape, 0, shares[0].clone()), shares);
     }
 
     /// What the user was told.
@@ -381,7 +432,8 @@ impl MasterNode {
                 Step::Failed(error) => panic!("{error}"),
                 Step::Compute => {
                     let rows = self.master.tokens().len();
-                    let until = now + self.cost.of(self.n_layers, rows);
+                    let n_layers = self.layers.layers.len() as u64;
+                    let until = now + self.shape.cost.of(n_layers, rows);
                     self.busy = Some(Busy { since: now, until });
                     break;
                 }

@@ -16,6 +16,8 @@ enum Blow {
     Cut { index: usize, down_us: Micros },
     /// The network becomes another one.
     Weather(Faults),
+    /// The nodes get other layers, so many each.
+    Resplit(Vec<u32>),
 }
 
 /// A ring, its network, and what happens when.
@@ -69,6 +71,7 @@ impl Scenario {
             prompts: (0..n_streams).map(|_| prompt(&mut dice)).collect(),
             n_predict: 4 + dice.below(16) as usize,
             cost: Cost { weights_us: 50 + dice.below(2_000), row_us: dice.below(300) },
+            packing_us: 0,
             has_key: dice.below(4) == 0,
         };
         let faults = faults(&mut dice);
@@ -78,7 +81,29 @@ impl Scenario {
             at += dice.below(600_000);
             scenario.blows.push((at, scenario.draw(&mut dice)));
         }
+        scenario.draw_splits(&mut Dice::new(seed ^ 0x5eed));
         scenario
+    }
+
+    /// Now and then the nodes get other layers too, once or more.
+    fn draw_splits(&mut self, dice: &mut Dice) {
+        if dice.below(3) > 0 {
+            return;
+        }
+        self.shape.packing_us = dice.below(400_000);
+        let mut at = 1_000_000;
+        for _ in 0..1 + dice.below(3) {
+            at += dice.below(600_000);
+            let mut layers = self.shape.layers.clone();
+            for _ in 0..layers.len() {
+                let [from, to] = [(); 2].map(|()| dice.below(layers.len() as u64) as usize);
+                if layers[from] > 1 {
+                    layers[from] -= 1;
+                    layers[to] += 1;
+                }
+            }
+            self.blows.push((at, Blow::Resplit(layers)));
+        }
     }
 
     fn draw(&self, dice: &mut Dice) -> Blow {
@@ -139,6 +164,10 @@ impl Coming {
             }
             Coming::Blow(Blow::Weather(faults)) => {
                 ring.network().set_faults(faults);
+                None
+            }
+            Coming::Blow(Blow::Resplit(n_layers)) => {
+                ring.resplit(&n_layers);
                 None
             }
             Coming::Return(index) => {

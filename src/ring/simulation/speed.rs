@@ -20,6 +20,7 @@ fn shape(n_nodes: usize, n_streams: usize, prompt: usize, n_predict: usize) -> S
         prompts: (0..n_streams).map(|i| vec![i as u32; prompt]).collect(),
         n_predict,
         cost: COST,
+        packing_us: 0,
         has_key: false,
     }
 }

@@ -8,31 +8,23 @@ use std::hint::black_box;
 
 use bytemuck::Zeroable;
 
+use super::burst::{Burst, ChunkLayout, Mode};
 use crate::sys::crc;
 use crate::sys::tensor::{RxBank, TxSlot};
 use crate::wire::control::{Chunks, all_chunks};
 use crate::wire::datagram::{
-    CHUNK_BYTES, CHUNKS_MAX, DATAGRAM_BYTES, Datagram, FRAME_MAX, HEADER_LEN, Header, Kind,
-    TAG_BYTES, checksum, emit_words,
+    CHUNK_BYTES, CHUNKS_MAX, DATAGRAM_BYTES, Datagram, DatagramHeader, DatagramKind, FRAME_MAX,
+    HEADER_LEN, TAG_BYTES, checksum, emit_words,
 };
 use crate::wire::seal::SessionKeys;
-
-/// Whether frames travel in chunks or whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// In datagrams of one chunk each.
-    Datagrams,
-    /// In one piece, over a connection.
-    Stream,
-}
 
 /// One cache line, so that frames are aligned for any element.
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C, align(64))]
 struct CacheLine([u8; 64]);
 
-/// Bytes in front of a frame that is written in this process's own memory: what headers and seals
-/// take. Chunks of it thus never move up.
+/// Room before a frame in this process's own memory: as many bytes as its headers and tags take. Chunks
+/// are spread towards the front, so none overwrites one that is still to be moved.
 const FRONT_BYTES: usize = CHUNKS_MAX * (HEADER_LEN + TAG_BYTES);
 /// Bytes of a bank there.
 const MEMORY_BYTES: usize = FRONT_BYTES + FRAME_MAX + TAG_BYTES;
@@ -40,11 +32,11 @@ const MEMORY_BYTES: usize = FRONT_BYTES + FRAME_MAX + TAG_BYTES;
 const _: () = assert!(FRONT_BYTES.is_multiple_of(align_of::<CacheLine>()));
 const _: () = assert!(MEMORY_BYTES >= CHUNKS_MAX * DATAGRAM_BYTES);
 
-/// Bytes that are worth having in the CPU's nearest cache before they are written.
-const WARM_BYTES_MAX: usize = 32 << 10;
+/// Most bytes that are prefetched: an L1 data cache has 32 KiB or more.
+const PREFETCH_BYTES_MAX: usize = 32 << 10;
 
 /// Where a frame lies.
-enum Memory {
+enum BankMemory {
     /// In this process's own memory.
     Own(Box<[CacheLine]>),
     /// Where the kernel module puts what it receives.
@@ -53,59 +45,45 @@ enum Memory {
     Slot(TxSlot),
 }
 
-impl Memory {
+impl BankMemory {
     fn bytes(&self) -> &[u8] {
         match self {
-            Memory::Own(lines) => bytemuck::cast_slice(lines),
-            Memory::Bank(bank) => bank.bytes(),
-            Memory::Slot(slot) => slot.bytes(),
+            BankMemory::Own(lines) => bytemuck::cast_slice(lines),
+            BankMemory::Bank(bank) => bank.bytes(),
+            BankMemory::Slot(slot) => slot.bytes(),
         }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
-            Memory::Own(lines) => bytemuck::cast_slice_mut(lines),
-            Memory::Bank(bank) => bank.bytes_mut(),
-            Memory::Slot(slot) => slot.bytes_mut(),
+            BankMemory::Own(lines) => bytemuck::cast_slice_mut(lines),
+            BankMemory::Bank(bank) => bank.bytes_mut(),
+            BankMemory::Slot(slot) => slot.bytes_mut(),
         }
-    }
-}
-
-/// Where the chunks of a frame lie in its memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Layout {
-    /// Where the first one begins.
-    start: usize,
-    /// From each one's begin to the next one's.
-    step: usize,
-}
-
-impl Layout {
-    /// Side by side, as they are collected, and as the kernel module takes them.
-    const SLOTS: Layout = Layout { start: 0, step: CHUNK_BYTES };
-    /// Each behind its header, side by side.
-    const DATAGRAMS: Layout = Layout { start: HEADER_LEN, step: DATAGRAM_BYTES };
-
-    fn at(self, chunk: usize) -> usize {
-        self.start + chunk * self.step
     }
 }
 
 /// One frame and what is known of it.
 pub(super) struct Bank {
-    memory: Memory,
-    layout: Layout,
+    memory: BankMemory,
+    layout: ChunkLayout,
     /// Checksum of each chunk's datagram, where the kernel module sends it.
     crcs: [u32; CHUNKS_MAX],
-    header: Header,
+    header: DatagramHeader,
     /// Chunks that are here.
     have: Chunks,
     /// Plain bytes of a complete frame.
     frame_bytes: usize,
 }
 
-const EMPTY: Header =
-    Header { kind: Kind::Data, session: 0, seq: 0, chunk: 0, n_chunks: 0, frame_bytes: 0 };
+const EMPTY: DatagramHeader = DatagramHeader {
+    kind: DatagramKind::Data,
+    session: 0,
+    seq: 0,
+    chunk: 0,
+    n_chunks: 0,
+    frame_bytes: 0,
+};
 
 /// What became of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,21 +101,21 @@ pub(super) enum Deposit {
 impl Bank {
     pub(super) fn new() -> Bank {
         let lines = vec![CacheLine::zeroed(); MEMORY_BYTES.div_ceil(64)];
-        Bank::in_memory(Memory::Own(lines.into_boxed_slice()))
+        Bank::in_memory(BankMemory::Own(lines.into_boxed_slice()))
     }
 
     /// A bank that the kernel module fills.
     pub(super) fn of_kernel(bank: RxBank) -> Bank {
-        Bank::in_memory(Memory::Bank(bank))
+        Bank::in_memory(BankMemory::Bank(bank))
     }
 
     /// A bank that the kernel module sends from.
     pub(super) fn of_slot(slot: TxSlot) -> Bank {
-        Bank::in_memory(Memory::Slot(slot))
+        Bank::in_memory(BankMemory::Slot(slot))
     }
 
-    fn in_memory(memory: Memory) -> Bank {
-        let (layout, crcs) = (Layout::SLOTS, [0; CHUNKS_MAX]);
+    fn in_memory(memory: BankMemory) -> Bank {
+        let (layout, crcs) = (ChunkLayout::SLOTS, [0; CHUNKS_MAX]);
         Bank { memory, layout, crcs, header: EMPTY, have: 0, frame_bytes: 0 }
     }
 
@@ -147,18 +125,23 @@ impl Bank {
         self.memory.bytes().len()
     }
 
-    /// Whether another frame may be written: the network has read the one before.
-    pub(super) fn is_idle(&self) -> bool {
+    /// Asks whether another frame may be written: the network has read the one before.
+    pub(super) fn ask_idle(&self) -> bool {
         match &self.memory {
-            Memory::Slot(slot) => slot.is_idle(),
+            BankMemory::Slot(slot) => slot.ask_idle(),
             _ => true,
         }
+    }
+
+    /// Whether the kernel module has completed a frame here that was not taken.
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(&self.memory, BankMemory::Bank(bank) if bank.is_ready())
     }
 
     /// The kernel module's bank, if it is one.
     pub(super) fn kernel_mut(&mut self) -> Option<&mut RxBank> {
         match &mut self.memory {
-            Memory::Bank(bank) => Some(bank),
+            BankMemory::Bank(bank) => Some(bank),
             _ => None,
         }
     }
@@ -166,18 +149,17 @@ impl Bank {
     /// Room for a frame to be sent.
     pub(super) fn buffer(&mut self) -> &mut [u8] {
         let start = match self.memory {
-            Memory::Own(_) => FRONT_BYTES,
+            BankMemory::Own(_) => FRONT_BYTES,
             _ => 0,
         };
         &mut self.memory.bytes_mut()[start..][..FRAME_MAX]
     }
 
-    /// Reads the memory of a frame of `bytes`, so that the CPU's nearest cache holds it, as far as it
-    /// may stay there.
-    pub(super) fn warm(&self, bytes: usize) {
-        if let Memory::Own(lines) = &self.memory {
-            let warm_bytes = (FRONT_BYTES + bytes).min(WARM_BYTES_MAX);
-            let lines = &lines[..warm_bytes / size_of::<CacheLine>()];
+    /// Reads the memory of a frame of `bytes` into L1, as far as it fits.
+    pub(super) fn prefetch(&self, bytes: usize) {
+        if let BankMemory::Own(lines) = &self.memory {
+            let prefetch_bytes = (FRONT_BYTES + bytes).min(PREFETCH_BYTES_MAX);
+            let lines = &lines[..prefetch_bytes / size_of::<CacheLine>()];
             black_box(lines.iter().fold(0, |sum, line| sum ^ line.0[0]));
         }
     }
@@ -198,8 +180,8 @@ impl Bank {
                 (bytes.div_ceil(plain), plain)
             }
         };
-        self.header = Header {
-            kind: Kind::Data,
+        self.header = DatagramHeader {
+            kind: DatagramKind::Data,
             session,
             seq,
             chunk: 0,
@@ -208,17 +190,17 @@ impl Bank {
         };
         self.have = all_chunks(n_chunks);
         match &self.memory {
-            Memory::Own(_) => self.spread(bytes, plain, keys),
+            BankMemory::Own(_) => self.spread(bytes, plain, keys),
             _ => self.fill_slots(bytes, plain, keys),
         }
     }
 
     /// Makes datagrams of `bytes` in the buffer, `plain` of them in each but the last.
     fn spread(&mut self, bytes: usize, plain: usize, keys: Option<&SessionKeys>) {
-        self.layout = Layout::DATAGRAMS;
+        self.layout = ChunkLayout::DATAGRAMS;
         let memory = self.memory.bytes_mut();
         for chunk in 0..usize::from(self.header.n_chunks) {
-            let header = Header { chunk: chunk as u16, ..self.header };
+            let header = DatagramHeader { chunk: chunk as u16, ..self.header };
             let from = FRONT_BYTES + chunk * plain;
             let mut from = from..from + plain.min(bytes - chunk * plain);
             let at = self.layout.at(chunk);
@@ -247,7 +229,7 @@ impl Bank {
             }
         }
         for chunk in 0..n_chunks {
-            let header = Header { chunk: chunk as u16, ..self.header };
+            let header = DatagramHeader { chunk: chunk as u16, ..self.header };
             let payload = &mut memory[self.layout.at(chunk)..][..header.payload_bytes()];
             if let Some(keys) = keys {
                 seal(&header, keys, payload);
@@ -272,7 +254,7 @@ impl Bank {
     /// Chunks whose datagrams are longer than `bytes`.
     pub(super) fn longer_than(&self, bytes: usize) -> Chunks {
         let n_chunks = usize::from(self.header.n_chunks);
-        let last = Header { chunk: self.header.n_chunks.saturating_sub(1), ..self.header };
+        let last = DatagramHeader { chunk: self.header.n_chunks.saturating_sub(1), ..self.header };
         let is_full_long = bytes < DATAGRAM_BYTES;
         let is_last_long = n_chunks > 0 && bytes < HEADER_LEN + last.payload_bytes();
         let n_before = n_chunks.saturating_sub(1);
@@ -288,15 +270,14 @@ impl Bank {
     /// Forgets the frame that was collected here.
     pub(super) fn clear(&mut self) {
         (self.header, self.have, self.frame_bytes) = (EMPTY, 0, 0);
-        if let Memory::Bank(bank) = &mut self.memory {
+        if let BankMemory::Bank(bank) = &mut self.memory {
             bank.release();
         }
     }
 
-    /// Collects in the memory of `other` from now on, and that one in this one's, if both are free
-    /// to do so.
+    /// Swaps memory with `other`, if both are this process's own and empty.
     pub(super) fn take_memory(&mut self, other: &mut Bank) {
-        let is_own = |bank: &Bank| matches!(bank.memory, Memory::Own(_));
+        let is_own = |bank: &Bank| matches!(bank.memory, BankMemory::Own(_));
         if is_own(self) && is_own(other) && !self.is_begun() && !other.is_begun() {
             std::mem::swap(&mut self.memory, &mut other.memory);
         }
@@ -324,12 +305,12 @@ impl Bank {
     /// chunk is still missing if it was damaged.
     pub(super) fn deposit(
         &mut self,
-        header: &Header,
+        header: &DatagramHeader,
         datagram: &Datagram<&[u8]>,
         keys: Option<&mut SessionKeys>,
     ) -> Deposit {
         let bit = 1 << header.chunk;
-        let same = |a: &Header, b: &Header| {
+        let same = |a: &DatagramHeader, b: &DatagramHeader| {
             (a.seq, a.n_chunks, a.frame_bytes) == (b.seq, b.n_chunks, b.frame_bytes)
         };
         if self.is_begun() && !same(&self.header, header) {
@@ -364,10 +345,10 @@ impl Bank {
         (session, seq): (u64, u32),
         mut keys: Option<&mut SessionKeys>,
     ) -> (u32, u32) {
-        let Memory::Bank(bank) = &mut self.memory else { return (0, 0) };
+        let BankMemory::Bank(bank) = &mut self.memory else { return (0, 0) };
         let Some(report) = bank.report() else { return (0, 0) };
-        let header = Header {
-            kind: Kind::Data,
+        let header = DatagramHeader {
+            kind: DatagramKind::Data,
             session,
             seq,
             chunk: 0,
@@ -383,7 +364,7 @@ impl Bank {
         while left != 0 {
             let chunk = left.trailing_zeros() as usize;
             left &= left - 1;
-            let header = Header { chunk: chunk as u16, ..header };
+            let header = DatagramHeader { chunk: chunk as u16, ..header };
             let keys = keys.as_deref_mut();
             if bank.chunk_mut(chunk).is_some_and(|(crc, slot)| proves(&header, crc, slot, keys)) {
                 good |= 1 << chunk;
@@ -427,7 +408,7 @@ impl Bank {
 }
 
 /// Seals a chunk whose plain bytes are in front of `payload`.
-fn seal(header: &Header, keys: &SessionKeys, payload: &mut [u8]) {
+fn seal(header: &DatagramHeader, keys: &SessionKeys, payload: &mut [u8]) {
     let mut raw = [0; HEADER_LEN];
     header.emit(&mut raw, |_| 0);
     keys.seal(header, &raw, payload);
@@ -435,7 +416,7 @@ fn seal(header: &Header, keys: &SessionKeys, payload: &mut [u8]) {
 
 /// Whether a chunk is what its sender sent; a sealed one is then opened.
 fn proves(
-    header: &Header,
+    header: &DatagramHeader,
     crc: u32,
     slot: &mut [u8; CHUNK_BYTES],
     keys: Option<&mut SessionKeys>,
@@ -449,133 +430,9 @@ fn proves(
     }
 }
 
-/// Chunks of one frame, to be sent together.
-pub struct Burst<'a> {
-    header: Header,
-    layout: Layout,
-    crcs: &'a [u32; CHUNKS_MAX],
-    memory: &'a [u8],
-    chunks: Chunks,
-}
-
-impl Burst<'_> {
-    /// How many chunks there are.
-    pub fn len(&self) -> usize {
-        self.chunks.count_ones() as usize
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.chunks == 0
-    }
-
-    /// Number, chunks and bytes of the frame, and its session.
-    pub fn header(&self) -> &Header {
-        &self.header
-    }
-
-    /// The chunks, as bits.
-    pub fn chunks(&self) -> Chunks {
-        self.chunks
-    }
-
-    /// Checksum of every datagram of the frame, if it lies in a slot of the kernel module.
-    pub fn crcs(&self) -> &[u32; CHUNKS_MAX] {
-        self.crcs
-    }
-
-    /// Bytes of the longest datagram.
-    pub(super) fn longest(&self) -> usize {
-        let first = Header { chunk: self.chunks.trailing_zeros() as u16, ..self.header };
-        if self.chunks == 0 { 0 } else { HEADER_LEN + first.payload_bytes() }
-    }
-
-    /// Each chunk's datagram, in order. All but the frame's last are of one length.
-    pub fn datagrams(&self) -> impl Iterator<Item = Outgoing<'_>> {
-        self.numbered().map(|(_, datagram)| datagram)
-    }
-
-    /// The same, each with its header.
-    pub(super) fn numbered(&self) -> impl Iterator<Item = (Header, Outgoing<'_>)> {
-        let mut left = self.chunks;
-        std::iter::from_fn(move || {
-            let chunk = left.trailing_zeros() as usize;
-            left &= left.checked_sub(1)?;
-            let header = Header { chunk: chunk as u16, ..self.header };
-            let at = self.layout.at(chunk);
-            let end = at + header.payload_bytes();
-            let datagram = match self.layout {
-                Layout::DATAGRAMS => Outgoing::Whole(&self.memory[at - HEADER_LEN..end]),
-                _ => Outgoing::Parts { header, payload: &self.memory[at..end] },
-            };
-            Some((header, datagram))
-        })
-    }
-
-    /// The datagrams where they lie side by side, [`DATAGRAM_BYTES`] each but for the last: one run
-    /// after the other. A stream's frame is one. None lie so where the kernel module sends from.
-    pub fn runs(&self) -> impl Iterator<Item = &[u8]> {
-        let mut left = if self.layout == Layout::DATAGRAMS { self.chunks } else { 0 };
-        std::iter::from_fn(move || {
-            let first = left.trailing_zeros();
-            let n = left.checked_shr(first)?.trailing_ones();
-            left &= Chunks::MAX << (first + n);
-            let last = Header { chunk: (first + n - 1) as u16, ..self.header };
-            let end = self.layout.at(usize::from(last.chunk)) + last.payload_bytes();
-            Some(&self.memory[first as usize * DATAGRAM_BYTES..end])
-        })
-    }
-}
-
-/// A datagram of a chunk.
-pub enum Outgoing<'a> {
-    /// As it travels.
-    Whole(&'a [u8]),
-    /// Without its checksum, which is made as it is written. It lies where the kernel module sends from.
-    Parts {
-        /// What goes before the payload.
-        header: Header,
-        /// The chunk.
-        payload: &'a [u8],
-    },
-}
-
-impl Outgoing<'_> {
-    /// Writes it to the front of `room`, and returns its length.
-    ///
-    /// # Panics
-    /// If `room` is shorter.
-    pub fn write(&self, room: &mut [u8]) -> usize {
-        match *self {
-            Outgoing::Whole(bytes) => {
-                room[..bytes.len()].copy_from_slice(bytes);
-                bytes.len()
-            }
-            Outgoing::Parts { header, payload } => {
-                let (raw, rest) =
-                    room.split_first_chunk_mut().expect("there is room for a datagram");
-                let mut words = header.words();
-                words[3] |= u64::from(crc::copy(words, payload, rest)) << 32;
-                emit_words(words, raw);
-                HEADER_LEN + payload.len()
-            }
-        }
-    }
-
-    /// The same in memory of its own.
-    pub fn to_vec(&self) -> Vec<u8> {
-        let bytes = match self {
-            Outgoing::Whole(bytes) => bytes.len(),
-            Outgoing::Parts { payload, .. } => HEADER_LEN + payload.len(),
-        };
-        let mut room = vec![0; bytes];
-        self.write(&mut room);
-        room
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::burst::OutgoingDatagram;
     use super::*;
 
     fn keys() -> SessionKeys {
@@ -587,7 +444,7 @@ mod tests {
         sender.buffer()[..bytes].iter_mut().enumerate().for_each(|(i, b)| *b = (i % 251) as u8);
         sender.close(bytes, (5, 9), mode, keys.as_ref());
         let mut keys = keys;
-        let mut deposit = |bank: &mut Bank, header: &Header, datagram: &Datagram<&[u8]>| {
+        let mut deposit = |bank: &mut Bank, header: &DatagramHeader, datagram: &Datagram<&[u8]>| {
             bank.deposit(header, datagram, keys.as_mut())
         };
         let burst = sender.burst(Chunks::MAX);
@@ -597,7 +454,7 @@ mod tests {
         let mut receiver = Bank::new();
         for (i, bytes) in datagrams.iter().enumerate() {
             let datagram = Datagram::new_checked(&bytes[..]).unwrap();
-            let header = Header::parse(&datagram).unwrap();
+            let header = DatagramHeader::parse(&datagram).unwrap();
             let mut damaged = bytes.clone();
             damaged[HEADER_LEN] ^= 1;
             let damaged = Datagram::new_checked(&damaged[..]).unwrap();
@@ -641,20 +498,23 @@ mod tests {
     #[test]
     fn chunks_that_contradict_each_other_are_refused() {
         let mut bank = Bank::new();
-        let mut deposit = |header: Header, keys| {
-            let bytes = Outgoing::Parts { header, payload: &[0; CHUNK_BYTES] }.to_vec();
+        let mut deposit = |header: DatagramHeader, keys| {
+            let bytes = OutgoingDatagram::Parts { header, payload: &[0; CHUNK_BYTES] }.to_vec();
             bank.deposit(&header, &Datagram::new_checked(&bytes[..]).unwrap(), keys)
         };
-        let first = Header { n_chunks: 3, frame_bytes: 3000, ..EMPTY };
+        let first = DatagramHeader { n_chunks: 3, frame_bytes: 3000, ..EMPTY };
         assert_eq!(deposit(first, None), Deposit::New);
         for other in [
-            Header { chunk: 1, frame_bytes: 2900, ..first },
-            Header { chunk: 1, n_chunks: 2, ..first },
-            Header { chunk: 1, seq: 1, ..first },
+            DatagramHeader { chunk: 1, frame_bytes: 2900, ..first },
+            DatagramHeader { chunk: 1, n_chunks: 2, ..first },
+            DatagramHeader { chunk: 1, seq: 1, ..first },
         ] {
             assert_eq!(deposit(other, None), Deposit::Forged);
         }
-        assert_eq!(deposit(Header { chunk: 1, ..first }, Some(&mut keys())), Deposit::Forged);
+        assert_eq!(
+            deposit(DatagramHeader { chunk: 1, ..first }, Some(&mut keys())),
+            Deposit::Forged
+        );
         assert_eq!(bank.missing(), 0b110);
     }
 }

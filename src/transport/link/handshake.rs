@@ -8,7 +8,9 @@
 
 use std::net::SocketAddr;
 
-use super::LinkConfig;
+use super::config::LinkConfig;
+use super::times::SILENCE_US;
+use crate::transport::Micros;
 use crate::wire::hello::{
     CONFIRM_LEN, Confirm, HELLO_LEN, HELLO_SEEN, Hello, Name, Nonce, PROTOCOL, REFUSE_LEN,
     REFUSE_TAGGED, Refusal, Refuse, RingInfo, Tag, WELCOME_LEN, WELCOME_SEEN, WELCOME_TAGGED,
@@ -28,6 +30,14 @@ pub(super) struct Agreed {
     /// The session that the connector would rather go on with, or 0.
     pub(super) resume: u64,
     pub(super) peer: RingInfo,
+}
+
+impl Agreed {
+    /// Whether counters of the session may begin anew. Without keys anybody can count as high as there are
+    /// numbers: if nothing newer follows for a while, the newest was not the neighbour's.
+    pub(super) fn is_recounted(&self, now: Micros, heard_at: Micros) -> bool {
+        self.keys.is_none() && now > heard_at + SILENCE_US
+    }
 }
 
 /// Over the offer of `session` that answers `hello`.

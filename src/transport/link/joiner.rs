@@ -1,7 +1,7 @@
 //! Datagrams that come in pieces, put together in bounded memory: a new one takes the place of an old
 //! one that is not complete.
 
-use crate::wire::datagram::{DATAGRAM_BYTES, Header};
+use crate::wire::datagram::{DATAGRAM_BYTES, DatagramHeader};
 use crate::wire::piece::Piece;
 
 /// Datagrams that are put together at a time.
@@ -10,11 +10,11 @@ const PLACES: usize = 32;
 /// Where pieces are collected.
 #[derive(Default)]
 pub(super) struct Joiner {
-    places: Box<[Place]>,
+    places: Box<[Partial]>,
 }
 
 /// Pieces of one datagram.
-struct Place {
+struct Partial {
     /// Session and number of the datagram, its bytes and pieces.
     of: (u64, u64, usize, usize),
     /// Pieces that are here, as bits.
@@ -22,7 +22,7 @@ struct Place {
     bytes: [u8; DATAGRAM_BYTES],
 }
 
-const EMPTY: Place = Place { of: (0, 0, 0, 0), have: 0, bytes: [0; DATAGRAM_BYTES] };
+const EMPTY: Partial = Partial { of: (0, 0, 0, 0), have: 0, bytes: [0; DATAGRAM_BYTES] };
 
 impl Joiner {
     pub(super) fn new() -> Joiner {
@@ -31,7 +31,7 @@ impl Joiner {
 
     /// Takes a piece with its datagram's header. Returns the whole, once, when it is the last one that
     /// was missing.
-    pub(super) fn join(&mut self, header: &Header, piece: &Piece<'_>) -> Option<&mut [u8]> {
+    pub(super) fn join(&mut self, header: &DatagramHeader, piece: &Piece<'_>) -> Option<&mut [u8]> {
         // Neighbouring chunks and frames lie apart.
         let index = header.seq.wrapping_mul(13).wrapping_add(header.chunk.into()) as usize % PLACES;
         let place = &mut self.places[index];
@@ -52,23 +52,24 @@ impl Joiner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::datagram::{Datagram, Kind};
+    use crate::wire::datagram::{Datagram, DatagramKind};
     use crate::wire::piece::{PIECES_BYTES, cut};
 
     /// The pieces of chunk `chunk` with their headers.
-    fn pieces(chunk: u16, n: usize) -> Vec<(Header, Vec<u8>)> {
+    fn pieces(chunk: u16, n: usize) -> Vec<(DatagramHeader, Vec<u8>)> {
         let (session, seq, n_chunks, frame_bytes) = (5, 7, 92, 128_000);
-        let of = Header { kind: Kind::Data, session, seq, chunk, n_chunks, frame_bytes };
+        let of =
+            DatagramHeader { kind: DatagramKind::Data, session, seq, chunk, n_chunks, frame_bytes };
         let mut out = [0; PIECES_BYTES];
         let (each, all) = cut(&of, &[chunk as u8; DATAGRAM_BYTES], n, &mut out);
         let parse = |bytes: &[u8]| {
             let datagram = Datagram::new_checked(bytes).unwrap();
-            (Header::parse(&datagram).unwrap(), datagram.payload().to_vec())
+            (DatagramHeader::parse(&datagram).unwrap(), datagram.payload().to_vec())
         };
         out[..all].chunks(each).map(parse).collect()
     }
 
-    fn join(joiner: &mut Joiner, (header, payload): &(Header, Vec<u8>)) -> Option<Vec<u8>> {
+    fn join(joiner: &mut Joiner, (header, payload): &(DatagramHeader, Vec<u8>)) -> Option<Vec<u8>> {
         let joined = joiner.join(header, &Piece::parse(payload).unwrap());
         joined.map(|bytes| bytes.to_vec())
     }

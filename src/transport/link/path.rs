@@ -6,8 +6,9 @@
 
 use std::net::SocketAddr;
 
-use super::bank::{Burst, Mode};
-use super::{Sending, Wire};
+use super::burst::{Burst, Mode};
+use super::wire::Wire;
+use crate::sys::net::Sending;
 use crate::transport::Micros;
 use crate::wire::datagram::DATAGRAM_BYTES;
 use crate::wire::piece::{PIECE_HEAD, PIECES_BYTES, cut, longest};
@@ -44,12 +45,13 @@ impl Path {
         if self.n_pieces == 0 { usize::MAX } else { longest(self.n_pieces) }
     }
 
-    /// Longer datagrams than this show by their arrival that the path takes the longest.
+    /// A datagram longer than this is of the greatest length: if it arrives, the path takes that length.
     pub(super) fn telling(&self) -> usize {
         self.longest() - 1
     }
 
-    /// Longer datagrams than this are the ones that a shorter path would not take.
+    /// Datagrams longer than this would have to be cut if the path were one step shorter: it is they that
+    /// are lost if it is.
     pub(super) fn long(&self) -> usize {
         match self.n_pieces {
             n @ 1..SHORTEST => longest(n + 1),

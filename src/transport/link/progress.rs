@@ -18,26 +18,49 @@ const TELL_US: (Micros, Micros) = (250_000, 64_000_000);
 
 /// How a link is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum LinkState {
     /// No session yet.
     Connecting,
     /// There is a session, and the neighbour answers.
     Up,
-    /// There is a session, and the neighbour has been silent for [`super::LOST_US`].
+    /// There is a session, and the neighbour has been silent for [`LOST_US`](super::LOST_US).
     Lost,
     /// The neighbours do not fit. The link goes on trying.
     Refused(Refused),
 }
 
+/// What a link has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStats {
+    /// Smoothed round-trip time, 0 if unknown; the receiving side has the sender's.
+    pub srtt_us: u32,
+    /// Mean deviation from it; on the sending side only.
+    pub rttvar_us: u32,
+    /// Frames sent first, or delivered.
+    pub frames: u64,
+    /// Bytes of these frames, seals included.
+    pub bytes: u64,
+    /// Bytes of the longest datagram that the path takes; 0 over a stream, and on the receiving side.
+    pub datagram_bytes: u32,
+    /// Datagrams of data sent or accepted, whole or in pieces.
+    pub datagrams: u64,
+    /// Chunks sent again.
+    pub retransmits: u64,
+    /// Chunks that had arrived before.
+    pub duplicates: u64,
+    /// Datagrams that were damaged, forged, stale, or not for this link.
+    pub dropped: u64,
+}
+
 /// What happened to a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The session is up: a new one, or one that was [`Event::Lost`], unharmed.
+pub enum LinkEvent {
+    /// The session is up: a new one, or one that was [`LinkEvent::Lost`], unharmed.
     Up {
         /// Number of the session.
         session: u64,
     },
-    /// The neighbour has been silent for [`super::LOST_US`].
+    /// The neighbour has been silent for [`LOST_US`](super::LOST_US).
     Lost,
     /// Another session took the place of the one before: its frames in flight are gone.
     Reset,
@@ -127,18 +150,18 @@ impl fmt::Display for Refused {
 }
 
 /// State and events of one link.
-pub(super) struct Progress {
-    pub(super) state: State,
-    pub(super) events: Deque<Event, EVENTS_MAX>,
+pub(super) struct LinkProgress {
+    pub(super) state: LinkState,
+    pub(super) events: Deque<LinkEvent, EVENTS_MAX>,
     told: Deque<Refused, TOLD_MAX>,
     tell_at: Micros,
     pause: Micros,
 }
 
-impl Progress {
-    pub(super) fn new() -> Progress {
-        Progress {
-            state: State::Connecting,
+impl LinkProgress {
+    pub(super) fn new() -> LinkProgress {
+        LinkProgress {
+            state: LinkState::Connecting,
             events: Deque::new(),
             told: Deque::new(),
             tell_at: 0,
@@ -146,7 +169,7 @@ impl Progress {
         }
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
+    pub(super) fn tell(&mut self, event: LinkEvent) {
         if self.events.is_full() {
             self.events.pop_front();
         }
@@ -157,25 +180,25 @@ impl Progress {
     /// The session with this number is up, with the neighbour of this name. If that is refused later,
     /// it is told again.
     pub(super) fn up(&mut self, session: u64, name: &Name) {
-        self.state = State::Up;
+        self.state = LinkState::Up;
         for _ in 0..self.told.len() {
             if let Some(told) = self.told.pop_front().filter(|told| told.name != *name) {
                 // There was room for it.
                 let _ = self.told.push_back(told);
             }
         }
-        self.tell(Event::Up { session });
+        self.tell(LinkEvent::Up { session });
     }
 
     pub(super) fn lost(&mut self) {
-        self.state = State::Lost;
-        self.tell(Event::Lost);
+        self.state = LinkState::Lost;
+        self.tell(LinkEvent::Lost);
     }
 
     /// Tells a refusal, unless it was told before.
     pub(super) fn refused(&mut self, now: Micros, refused: Refused) {
-        if self.state != State::Up && self.state != State::Lost {
-            self.state = State::Refused(refused.clone());
+        if self.state != LinkState::Up && self.state != LinkState::Lost {
+            self.state = LinkState::Refused(refused.clone());
         }
         let is_early = now < self.tell_at && !refused.is_proven;
         if is_early || self.told.iter().any(|told| told.is_like(&refused)) {
@@ -190,6 +213,6 @@ impl Progress {
         }
         // There is room for one.
         let _ = self.told.push_back(refused.clone());
-        self.tell(Event::Refused(refused));
+        self.tell(LinkEvent::Refused(refused));
     }
 }

@@ -10,21 +10,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::bank::{Bank, Deposit};
+use super::config::{BANKS_MAX, LinkConfig};
 use super::handshake::{self, Judged, Offers};
 use super::joiner::Joiner;
-use super::sender::bank;
-use super::{
-    ACK_DELAY_US, BANKS_MAX, Event, LOST_US, LinkConfig, Progress, Refused, State, Stats, Wire,
-    is_before, is_recounted, open_control, send_control, without_pause,
-};
+use super::progress::{LinkEvent, LinkProgress, LinkState, LinkStats, Refused};
+use super::seq::{bank, is_before};
+use super::times::{ACK_DELAY_US, LOST_US, without_pause};
+use super::wire::{Wire, open_control, send_control};
 use crate::sys::tensor::{self, Device, RxBank};
 use crate::transport::Micros;
 use crate::wire::control::{Ack, Ping};
-use crate::wire::datagram::{Datagram, HEADER_LEN, Header, Kind};
+use crate::wire::datagram::{Datagram, DatagramHeader, DatagramKind, HEADER_LEN};
 use crate::wire::hello::{HELLO_LEN, Name, Nonce, REFUSE_FIXED, Refusal, RingInfo};
 use crate::wire::piece::Piece;
 use crate::wire::seal::Randomness;
-use session::{Followed, Session};
+use session::{Followed, InSession};
 
 /// How many banks that nothing has come into are looked at, behind the newest frame.
 const LOOK_AHEAD: u32 = 4;
@@ -41,8 +41,8 @@ pub struct LinkIn {
     config: LinkConfig,
     random: Randomness,
     offers: Offers,
-    progress: Progress,
-    session: Option<Session>,
+    progress: LinkProgress,
+    session: Option<InSession>,
     /// Who was offered a session last.
     offered: Option<SocketAddr>,
     banks: Box<[Bank]>,
@@ -54,7 +54,7 @@ pub struct LinkIn {
     /// The node left the oldest frame for later.
     is_left: bool,
     serviced_at: Micros,
-    stats: Stats,
+    stats: LinkStats,
 }
 
 impl LinkIn {
@@ -92,7 +92,7 @@ impl LinkIn {
             config,
             random,
             offers,
-            progress: Progress::new(),
+            progress: LinkProgress::new(),
             session: None,
             offered: None,
             joiner: Joiner::new(),
@@ -100,12 +100,12 @@ impl LinkIn {
             exchanges: 0,
             is_left: false,
             serviced_at: 0,
-            stats: Stats::default(),
+            stats: LinkStats::default(),
         }
     }
 
     /// How the link is.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &LinkState {
         &self.progress.state
     }
 
@@ -130,14 +130,14 @@ impl LinkIn {
     }
 
     /// The oldest event that was not asked for yet.
-    pub fn next_event(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<LinkEvent> {
         self.progress.events.pop_front()
     }
 
     /// What the link has done so far.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> LinkStats {
         let srtt_us = self.session.as_ref().map_or(0, |session| session.srtt_us);
-        Stats { srtt_us, ..self.stats }
+        LinkStats { srtt_us, ..self.stats }
     }
 
     /// The oldest frame, complete and aligned for any element; the same until
@@ -161,7 +161,7 @@ impl LinkIn {
         }
         // The sender may be waiting for room.
         if session.told_end.wrapping_sub(session.next) < n_banks / 2 {
-            session.is_due(Kind::Ack);
+            session.make_due(DatagramKind::Ack);
         }
     }
 
@@ -193,7 +193,7 @@ impl LinkIn {
 
     /// The connection that the session came over is gone.
     pub fn on_disconnect(&mut self) {
-        if self.progress.state == State::Up {
+        if self.progress.state == LinkState::Up {
             self.progress.lost();
         }
     }
@@ -205,14 +205,14 @@ impl LinkIn {
         &mut self,
         now: Micros,
         from: SocketAddr,
-        header: &Header,
+        header: &DatagramHeader,
         bytes: &mut [u8],
         wire: &mut impl Wire,
     ) {
         let is_used = match header.kind {
-            Kind::Data => self.on_data(now, from, header, bytes).is_some(),
-            Kind::Piece => self.on_piece(now, from, header, &bytes[HEADER_LEN..]).is_some(),
-            Kind::Ping => self.on_ping(now, from, header, bytes).is_some(),
+            DatagramKind::Data => self.on_data(now, from, header, bytes).is_some(),
+            DatagramKind::Piece => self.on_piece(now, from, header, &bytes[HEADER_LEN..]).is_some(),
+            DatagramKind::Ping => self.on_ping(now, from, header, bytes).is_some(),
             _ => self.on_greeting(now, from, header, &bytes[HEADER_LEN..], wire),
         };
         if !is_used {
@@ -225,7 +225,7 @@ impl LinkIn {
         &mut self,
         now: Micros,
         from: SocketAddr,
-        header: &Header,
+        header: &DatagramHeader,
         payload: &[u8],
     ) -> Option<()> {
         let agreed = &self.session.as_ref()?.agreed;
@@ -244,8 +244,8 @@ impl LinkIn {
 
     /// A datagram that came in pieces.
     fn on_whole(&mut self, now: Micros, from: SocketAddr, bytes: &[u8]) -> Option<()> {
-        let header = Header::parse_unproven(&Datagram::new_checked(bytes).ok()?).ok()?;
-        if header.kind != Kind::Data {
+        let header = DatagramHeader::parse_unproven(&Datagram::new_checked(bytes).ok()?).ok()?;
+        if header.kind != DatagramKind::Data {
             return None;
         }
         self.on_data(now, from, &header, bytes)
@@ -255,7 +255,7 @@ impl LinkIn {
         &mut self,
         now: Micros,
         from: SocketAddr,
-        header: &Header,
+        header: &DatagramHeader,
         bytes: &[u8],
     ) -> Option<()> {
         let session = self.session.as_mut().filter(|s| s.owns(&from, header))?;
@@ -265,12 +265,12 @@ impl LinkIn {
         if is_before(seq, session.next) {
             datagram.prove().ok()?;
             self.stats.duplicates += 1;
-            session.is_due(Kind::Ack);
+            session.make_due(DatagramKind::Ack);
             return Some(());
         }
         if seq.wrapping_sub(session.first) >= n_banks {
             datagram.prove().ok()?;
-            session.is_due(Kind::Ack);
+            session.make_due(DatagramKind::Ack);
             return None;
         }
         let index = bank(seq, n_banks);
@@ -328,10 +328,9 @@ impl LinkIn {
     }
 
     /// Whether the kernel module has completed the next frame.
-    pub fn is_next_ready(&mut self) -> bool {
+    pub fn is_next_ready(&self) -> bool {
         let Some(session) = &self.session else { return false };
-        let next = &mut self.banks[bank(session.next, session.n_banks)];
-        next.kernel_mut().is_some_and(|bank| bank.is_ready())
+        self.banks[bank(session.next, session.n_banks)].is_ready()
     }
 
     /// Takes what the kernel module has collected.
@@ -362,7 +361,7 @@ impl LinkIn {
             session.see(now, seq.wrapping_add(1));
             session.nack_at[index] = session.nack_at[index].max(now + session.patience());
             if self.banks[index].is_complete() {
-                session.is_due(Kind::Ack);
+                session.make_due(DatagramKind::Ack);
             }
         }
         session.deliver(&self.banks, &mut self.stats);
@@ -375,12 +374,12 @@ impl LinkIn {
         &mut self,
         now: Micros,
         from: SocketAddr,
-        header: &Header,
+        header: &DatagramHeader,
         bytes: &mut [u8],
     ) -> Option<()> {
         let session = self.session.as_mut().filter(|s| s.owns(&from, header))?;
         let is_newer = session.newest_ping.is_none_or(|newest| header.counter() > newest)
-            || is_recounted(&session.agreed, now, session.heard_at);
+            || session.agreed.is_recounted(now, session.heard_at);
         if !is_newer {
             return None;
         }
@@ -394,13 +393,13 @@ impl LinkIn {
         if ping.next.wrapping_sub(session.first) <= session.n_banks {
             session.see(now, ping.next);
         }
-        session.is_due(Kind::Pong);
+        session.make_due(DatagramKind::Pong);
         self.revive();
         Some(())
     }
 
     fn revive(&mut self) {
-        if let (State::Lost, Some(session)) = (&self.progress.state, &self.session) {
+        if let (LinkState::Lost, Some(session)) = (&self.progress.state, &self.session) {
             self.progress.up(session.agreed.id, &session.agreed.peer.name);
         }
     }
@@ -409,7 +408,7 @@ impl LinkIn {
         &mut self,
         now: Micros,
         from: SocketAddr,
-        header: &Header,
+        header: &DatagramHeader,
         payload: &[u8],
         wire: &mut impl Wire,
     ) -> bool {
@@ -421,8 +420,8 @@ impl LinkIn {
             return false;
         }
         match header.kind {
-            Kind::Hello => self.on_hello(now, from, payload, wire),
-            Kind::Confirm => self.on_confirm(now, from, header.session, payload),
+            DatagramKind::Hello => self.on_hello(now, from, payload, wire),
+            DatagramKind::Confirm => self.on_confirm(now, from, header.session, payload),
             _ => false,
         }
     }
@@ -446,12 +445,12 @@ impl LinkIn {
             let is_kept =
                 hello.resume == session.agreed.id && session.agreed.instance == hello.instance;
             if is_kept {
-                session.is_due(Kind::Ack);
+                session.make_due(DatagramKind::Ack);
             }
             if is_kept && session.agreed.keys.is_some() {
                 return true;
             }
-            if self.progress.state == State::Up && session.is_held_against(now, from, &hello) {
+            if self.progress.state == LinkState::Up && session.is_held_against(now, from, &hello) {
                 let with = session.agreed.peer.name.clone();
                 let refusal = (Refusal::Busy { with }, hello.node.name);
                 self.refuse((now, from), hello.nonce, refusal, wire);
@@ -467,7 +466,7 @@ impl LinkIn {
         }
         let offer = self.offers.welcome(&self.config, from, raw, hello.nonce);
         let Some((session, welcome)) = offer else { return false };
-        send_control(wire, from, (Kind::Welcome, session, 0), None, &welcome);
+        send_control(wire, from, (DatagramKind::Welcome, session, 0), None, &welcome);
         self.offered = Some(from);
         true
     }
@@ -483,14 +482,14 @@ impl LinkIn {
         // All that another version may understand.
         let is_stranger = matches!(refusal, Refusal::Version { .. });
         let bytes = if is_stranger { REFUSE_FIXED } else { payload.len() };
-        send_control(wire, from, (Kind::Refuse, 0, 0), None, &payload[..bytes]);
+        send_control(wire, from, (DatagramKind::Refuse, 0, 0), None, &payload[..bytes]);
         let (is_next, by_peer, is_proven) = (false, false, false);
         self.progress.refused(now, Refused { refusal, is_next, by_peer, name, from, is_proven });
     }
 
     fn on_confirm(&mut self, now: Micros, from: SocketAddr, id: u64, payload: &[u8]) -> bool {
         if let Some(session) = self.session.as_mut().filter(|s| s.agreed.id == id) {
-            session.is_due(Kind::Ack);
+            session.make_due(DatagramKind::Ack);
             return true;
         }
         let Some(agreed) = self.offers.confirm(&self.config, (from, id), payload) else {
@@ -500,16 +499,16 @@ impl LinkIn {
         if let Some(session) = self.session.as_mut().filter(|s| s.is_resumed_by(&agreed)) {
             session.move_to(from);
             session.heard_at = now;
-            session.is_due(Kind::Ack);
+            session.make_due(DatagramKind::Ack);
             self.revive();
             return true;
         }
         if self.session.is_some() {
-            self.progress.tell(Event::Reset);
+            self.progress.tell(LinkEvent::Reset);
         }
         self.banks.iter_mut().for_each(Bank::clear);
         self.progress.up(id, &agreed.peer.name);
-        self.session = Some(Session::new(agreed, now, self.banks.len()));
+        self.session = Some(InSession::new(agreed, now, self.banks.len()));
         true
     }
 
@@ -520,17 +519,17 @@ impl LinkIn {
         let before = std::mem::replace(&mut self.serviced_at, now);
         let Some(session) = &mut self.session else { return };
         session.heard_at = without_pause(session.heard_at, before, now);
-        if self.progress.state == State::Up && now > session.heard_at + LOST_US {
+        if self.progress.state == LinkState::Up && now > session.heard_at + LOST_US {
             self.progress.lost();
         }
         if session.calls_at().is_some_and(|at| now >= at) {
             session.call_at = now + CALL_AGAIN_US;
-            session.is_due(Kind::Ack);
+            session.make_due(DatagramKind::Ack);
         }
         let mut ack = Ack::default();
         session.name_missing(now, &self.banks, &mut ack);
         if !ack.nacks.is_empty() || now >= session.ack_at {
-            session.is_due(Kind::Ack);
+            session.make_due(DatagramKind::Ack);
         }
         if let Some(kind) = session.kind_due.take() {
             session.send(wire, kind, ack);
@@ -544,7 +543,7 @@ impl LinkIn {
             return 0;
         }
         let lost = match self.progress.state {
-            State::Up => session.heard_at + LOST_US + 1,
+            LinkState::Up => session.heard_at + LOST_US + 1,
             _ => Micros::MAX,
         };
         let nacks = session.incomplete(&self.banks).map(|(index, _)| session.nack_at[index]);

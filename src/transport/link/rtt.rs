@@ -1,7 +1,7 @@
 //! Round-trip time: smoothed mean and deviation, and how long to wait for an answer, as RFC 9002
 //! computes them.
 
-use super::ACK_DELAY_US;
+use super::times::ACK_DELAY_US;
 use crate::transport::Micros;
 
 /// Shortest and longest time before an unanswered datagram is asked about.

@@ -1,38 +1,37 @@
 //! The sending half: the link to the next node.
 
+mod greeting;
 mod session;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::bank::{Bank, Mode};
+use super::bank::Bank;
+use super::burst::Mode;
+use super::config::{BANKS_MAX, LinkConfig};
 use super::handshake::{self, Agreed, Unfit};
 use super::path::Path;
+use super::progress::{LinkEvent, LinkProgress, LinkState, LinkStats, Refused, Unheard};
 use super::rtt::Rtt;
-use super::{
-    BANKS_MAX, Event, LOST_US, LinkConfig, PING_US, Progress, Refused, SILENCE_US, State, Stats,
-    Unheard, Wire, is_before, is_recounted, open_control, send_control, without_pause,
-};
+use super::seq::{bank, is_before};
+use super::times::{LOST_US, PING_US, SILENCE_US, without_pause};
+use super::wire::{Wire, open_control, send_control};
 use crate::sys::tensor::{self, Device};
 use crate::transport::Micros;
 use crate::wire::control::Ack;
-use crate::wire::datagram::{HEADER_LEN, Header, Kind};
-use crate::wire::hello::{CONFIRM_LEN, HELLO_LEN, RingInfo};
-use crate::wire::noise::Ephemeral;
+use crate::wire::datagram::{DatagramHeader, DatagramKind, HEADER_LEN};
+use crate::wire::hello::RingInfo;
 use crate::wire::seal::Randomness;
-use session::{Sent, Session};
+use greeting::{Attempt, CONFIRM_TRIES, HELLO_US, Offer, different};
+use session::{OutSession, SentFrame};
 
-/// First and longest pause between two HELLOs.
-const HELLO_US: (Micros, Micros) = (50_000, 1_000_000);
-/// How often a CONFIRM is repeated before the connector begins again.
-const CONFIRM_TRIES: u32 = 8;
-const CONFIRM_US: Micros = 50_000;
 /// How often a bank that the network still reads is looked at, if the node waits for it.
 const READ_US: Micros = 200;
-/// So many answers in a row that deny what others said before: the other ones were forged.
+/// After so many answers in a row that contradict what was acknowledged before, it was the earlier ones
+/// that were forged.
 const ASTRAY_MAX: u32 = 8;
-/// A session without keys that is lost for so long is not asked for again, but for another: whatever
-/// strangers made of the one here, the neighbour may be well.
+/// After so long a lost session without keys is given up for a new one: strangers may have spoilt this
+/// end's counters, so that the neighbour is well and is not believed.
 const RESUME_US: Micros = 10_000_000;
 /// The last frame number of a sealed session, so that no nonce comes twice.
 const SEALED_SEQ_MAX: u32 = u32::MAX - 1024;
@@ -44,41 +43,20 @@ pub struct LinkOut {
     address: SocketAddr,
     random: Randomness,
     instance: u64,
-    progress: Progress,
+    progress: LinkProgress,
     attempt: Attempt,
     offer: Option<Offer>,
     /// Where an answer came from that knows the session's number, and proves nothing.
     heard_from: Option<SocketAddr>,
-    session: Option<Session>,
+    session: Option<OutSession>,
     banks: Box<[Bank]>,
-    sent: [Sent; BANKS_MAX],
+    sent: [SentFrame; BANKS_MAX],
     path: Path,
     is_reserved: bool,
     /// The node asked for room when there was none.
     wants_room: bool,
     serviced_at: Micros,
-    stats: Stats,
-}
-
-/// The HELLO that is being repeated.
-struct Attempt {
-    hello: [u8; HELLO_LEN],
-    /// What its share of the key exchange is made from.
-    ephemeral: Ephemeral,
-    resume: u64,
-    at: Micros,
-    sent_at: Micros,
-    pause: Micros,
-    counter: u64,
-}
-
-/// A WELCOME that was answered.
-struct Offer {
-    agreed: Agreed,
-    confirm: [u8; CONFIRM_LEN],
-    at: Micros,
-    sent_at: Micros,
-    tries: u32,
+    stats: LinkStats,
 }
 
 impl LinkOut {
@@ -129,7 +107,7 @@ impl LinkOut {
             address,
             random,
             instance,
-            progress: Progress::new(),
+            progress: LinkProgress::new(),
             attempt: Attempt {
                 hello,
                 ephemeral,
@@ -142,17 +120,17 @@ impl LinkOut {
             offer: None,
             heard_from: None,
             session: None,
-            sent: [Sent::default(); BANKS_MAX],
+            sent: [SentFrame::default(); BANKS_MAX],
             path: Path::new(mode),
             is_reserved: false,
             wants_room: false,
             serviced_at: now,
-            stats: Stats::default(),
+            stats: LinkStats::default(),
         }
     }
 
     /// How the link is.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &LinkState {
         &self.progress.state
     }
 
@@ -172,18 +150,18 @@ impl LinkOut {
     }
 
     /// The oldest event that was not asked for yet.
-    pub fn next_event(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<LinkEvent> {
         self.progress.events.pop_front()
     }
 
     /// What the link has done so far.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> LinkStats {
         let rtt = self.session.as_ref().map_or(Rtt::default(), |session| session.rtt);
         let datagram_bytes = match self.mode {
             Mode::Datagrams => self.path.longest() as u32,
             Mode::Stream => 0,
         };
-        Stats { srtt_us: rtt.srtt_us(), rttvar_us: rtt.var_us(), datagram_bytes, ..self.stats }
+        LinkStats { srtt_us: rtt.srtt_us(), rttvar_us: rtt.var_us(), datagram_bytes, ..self.stats }
     }
 
     /// Room for the next frame, [`crate::wire::datagram::FRAME_MAX`] bytes, aligned for any
@@ -196,16 +174,16 @@ impl LinkOut {
         Some(self.banks[bank(session.head, self.config.n_banks as u32)].buffer())
     }
 
-    /// Reads the room for a frame as long as the last one.
-    pub(super) fn warm(&self) {
+    /// Reads the room for a frame as long as the last one into L1.
+    pub(super) fn prefetch(&self) {
         let Some(session) = &self.session else { return };
         let n_banks = self.config.n_banks as u32;
         let bytes = self.banks[bank(session.head.wrapping_sub(1), n_banks)].travel_bytes();
-        self.banks[bank(session.head, n_banks)].warm(bytes as usize);
+        self.banks[bank(session.head, n_banks)].prefetch(bytes as usize);
     }
 
     fn has_room(&self) -> bool {
-        self.free_bank().is_some_and(Bank::is_idle)
+        self.free_bank().is_some_and(Bank::ask_idle)
     }
 
     /// The bank of the next frame, if what it held is acknowledged.
@@ -269,12 +247,12 @@ impl LinkOut {
 
     /// Whether the next node, or something in its place, has ever answered.
     pub(in crate::transport) fn is_heard(&self) -> bool {
-        self.session.is_some() || self.progress.state != State::Connecting
+        self.session.is_some() || self.progress.state != LinkState::Connecting
     }
 
     /// The carrier knows why nothing is heard.
     pub(in crate::transport) fn on_unheard(&mut self, unheard: Unheard) {
-        self.progress.tell(Event::Unheard(unheard));
+        self.progress.tell(LinkEvent::Unheard(unheard));
     }
 
     /// There is a new connection: begins on it at once.
@@ -285,7 +263,7 @@ impl LinkOut {
 
     /// The connection is gone: a stream's session ends, and the next one begins at once.
     pub fn on_disconnect(&mut self, now: Micros) {
-        if self.progress.state == State::Up {
+        if self.progress.state == LinkState::Up {
             self.progress.lost();
         }
         self.on_connect(now);
@@ -315,13 +293,13 @@ impl LinkOut {
         &mut self,
         now: Micros,
         from: SocketAddr,
-        header: &Header,
+        header: &DatagramHeader,
         bytes: &mut [u8],
     ) {
         let is_used = match header.kind {
-            Kind::Welcome => self.on_welcome(now, from, header, &bytes[HEADER_LEN..]),
-            Kind::Refuse => self.on_refuse(now, from, &bytes[HEADER_LEN..]),
-            Kind::Ack | Kind::Pong => {
+            DatagramKind::Welcome => self.on_welcome(now, from, header, &bytes[HEADER_LEN..]),
+            DatagramKind::Refuse => self.on_refuse(now, from, &bytes[HEADER_LEN..]),
+            DatagramKind::Ack | DatagramKind::Pong => {
                 self.take_offer(now, from, header, bytes)
                     || self.on_answer(now, from, header, bytes).is_some()
             }
@@ -332,7 +310,13 @@ impl LinkOut {
         }
     }
 
-    fn on_welcome(&mut self, now: Micros, from: SocketAddr, header: &Header, body: &[u8]) -> bool {
+    fn on_welcome(
+        &mut self,
+        now: Micros,
+        from: SocketAddr,
+        header: &DatagramHeader,
+        body: &[u8],
+    ) -> bool {
         let is_asking = self.session.is_none() || self.is_silent(now) || self.attempt.resume == 0;
         let is_known = self.offer.as_ref().is_some_and(|o| o.agreed.id == header.session);
         if !is_asking || is_known || self.session() == Some(header.session) {
@@ -379,7 +363,7 @@ impl LinkOut {
         &mut self,
         now: Micros,
         from: SocketAddr,
-        header: &Header,
+        header: &DatagramHeader,
         bytes: &mut [u8],
     ) -> bool {
         let Some(offer) = &mut self.offer else { return false };
@@ -389,15 +373,15 @@ impl LinkOut {
         let Some(ack) = answer(header, bytes, &mut offer.agreed) else { return false };
         let Some(offer) = self.offer.take() else { return false };
         if self.session.is_some() {
-            self.progress.tell(Event::Reset);
+            self.progress.tell(LinkEvent::Reset);
         }
-        let mut session = Session::new(offer.agreed, now, header.counter(), &ack);
+        let mut session = OutSession::new(offer.agreed, now, header.counter(), &ack);
         if offer.tries == 1 {
             session.rtt.sample(now - offer.sent_at);
         }
         self.progress.up(session.agreed.id, &session.agreed.peer.name);
         self.session = Some(session);
-        self.sent = [Sent::default(); BANKS_MAX];
+        self.sent = [SentFrame::default(); BANKS_MAX];
         self.is_reserved = false;
         let id = self.session();
         self.greet(Micros::MAX, id.unwrap_or(0));
@@ -409,12 +393,12 @@ impl LinkOut {
         &mut self,
         now: Micros,
         from: SocketAddr,
-        header: &Header,
+        header: &DatagramHeader,
         bytes: &mut [u8],
     ) -> Option<()> {
         let session = self.session.as_mut().filter(|s| s.agreed.id == header.session)?;
         let is_newer = session.newest_answer.is_none_or(|newest| header.counter() > newest)
-            || is_recounted(&session.agreed, now, session.heard_at);
+            || session.agreed.is_recounted(now, session.heard_at);
         let is_asked = self.offer.as_ref().is_some_and(|offer| offer.agreed.from == from);
         let is_known = from == session.agreed.from || session.agreed.keys.is_some() || is_asked;
         if !is_known {
@@ -429,9 +413,9 @@ impl LinkOut {
             session.agreed.from = from;
             self.path.on_move(now);
         }
-        if session.is_in_touch(&ack) {
+        if session.hear(&ack) {
             session.heard_at = now;
-            if self.progress.state != State::Up {
+            if self.progress.state != LinkState::Up {
                 self.progress.up(session.agreed.id, &session.agreed.peer.name);
             }
             let is_looking = self.attempt.resume == header.session;
@@ -517,7 +501,7 @@ impl LinkOut {
         let path = &mut self.path;
         session.send_frames(now, wire, path, (&self.banks, &mut self.sent), &mut self.stats);
         session.ask(now, wire, path, &self.banks, self.mode);
-        if self.progress.state == State::Up && now > session.heard_at + LOST_US {
+        if self.progress.state == LinkState::Up && now > session.heard_at + LOST_US {
             self.progress.lost();
         }
         let is_spent = session.agreed.keys.is_some() && session.head >= SEALED_SEQ_MAX;
@@ -552,7 +536,7 @@ impl LinkOut {
             let places = self.places();
             let attempt = &mut self.attempt;
             attempt.counter += 1;
-            let id = (Kind::Hello, 0, attempt.counter);
+            let id = (DatagramKind::Hello, 0, attempt.counter);
             for place in different(&places) {
                 send_control(wire, place, id, None, &attempt.hello);
             }
@@ -573,7 +557,7 @@ impl LinkOut {
         let handshake = self.offer.as_ref().map_or(self.attempt.at, |offer| offer.at);
         let Some(session) = &self.session else { return handshake };
         let lost = match self.progress.state {
-            State::Up => session.heard_at + LOST_US + 1,
+            LinkState::Up => session.heard_at + LOST_US + 1,
             _ => Micros::MAX,
         };
         let silence = match self.attempt.at {
@@ -581,35 +565,13 @@ impl LinkOut {
             _ => Micros::MAX,
         };
         // Nobody says when the network has read a bank.
-        let is_read = self.wants_room && self.free_bank().is_some_and(|bank| !bank.is_idle());
+        let is_read = self.wants_room && self.free_bank().is_some_and(|bank| !bank.ask_idle());
         let bank = if is_read { self.serviced_at + READ_US } else { Micros::MAX };
         handshake.min(lost).min(silence).min(bank).min(session.deadline())
     }
 }
 
-/// Each of `places` once.
-fn different(places: &[SocketAddr]) -> impl Iterator<Item = SocketAddr> {
-    let is_first = |i: usize| !places[..i].contains(&places[i]);
-    (0..places.len()).filter(move |&i| is_first(i)).map(|i| places[i])
-}
-
-/// Which bank holds frame `seq`.
-pub(super) fn bank(seq: u32, n_banks: u32) -> usize {
-    (seq % n_banks) as usize
-}
-
-fn answer(header: &Header, bytes: &mut [u8], agreed: &mut Agreed) -> Option<Ack> {
+fn answer(header: &DatagramHeader, bytes: &mut [u8], agreed: &mut Agreed) -> Option<Ack> {
     let payload = open_control(header, bytes, agreed.keys.as_mut()).ok()?;
     Ack::parse(payload).ok()
-}
-
-impl Offer {
-    fn send(&mut self, now: Micros, wire: &mut impl Wire, places: &[SocketAddr]) {
-        let id = (Kind::Confirm, self.agreed.id, u64::from(self.tries));
-        for place in different(places) {
-            send_control(wire, place, id, None, &self.confirm);
-        }
-        self.tries += 1;
-        (self.sent_at, self.at) = (now, now + CONFIRM_US);
-    }
 }

@@ -15,6 +15,7 @@ fn line() -> Line {
         name: heapless::String::try_from("orange").unwrap(),
         isa: heapless::String::try_from("neondot").unwrap(),
         layers: 6..14,
+        held: 0..22,
         bytes_per_token: 1 << 33,
         rtt_us: 180,
         datagram_bytes: 1432,
@@ -70,20 +71,38 @@ fn bytes_are_pinned() {
 }
 
 #[test]
-fn open_collects_lines() {
+fn open_assigns_shares_and_collects_lines() {
     let mut out = [0xa5; 500];
-    let lines = [line(), Line { status: Status::Ready, ..line() }];
-    let len = emit_open(9, &SIZES, &lines, &mut out).unwrap();
-    let frame = Frame::parse(&out[..len]).unwrap();
-    assert_eq!(frame.repr(), Repr::Open { epoch: 9, sizes: SIZES, n_lines: 2 });
-    assert_eq!(frame.lines().collect::<Result<Vec<_>, _>>(), Ok(lines.to_vec()));
-    assert_eq!(emit_open(9, &SIZES, &lines, &mut out[..len - 1]), None);
+    let statuses = [Status::Ready, Status::Unassigned, Status::Lacks, Status::Damaged];
+    for status in statuses {
+        let lines = [line(), Line { status, ..line() }];
+        for assigned in [&[][..], &[0..6, 6..14, 14..22]] {
+            let len = emit_open(9, &SIZES, assigned, &lines, &mut out).unwrap();
+            let frame = Frame::parse(&out[..len]).unwrap();
+            let n_assigned = assigned.len() as u16;
+            let wanted = Repr::Open { epoch: 9, sizes: SIZES, n_assigned, n_lines: 2 };
+            assert_eq!(frame.repr(), wanted);
+            assert_eq!(frame.assigned().collect::<Result<Vec<_>, _>>(), Ok(assigned.to_vec()));
+            assert_eq!(frame.lines().collect::<Result<Vec<_>, _>>(), Ok(lines.to_vec()));
+            assert_eq!(emit_open(9, &SIZES, assigned, &lines, &mut out[..len - 1]), None);
+        }
+    }
+    let none = 3..3;
+    let len = emit_open(9, &SIZES, std::slice::from_ref(&none), &[], &mut out).unwrap();
+    assert!(Frame::parse(&out[..len]).unwrap().assigned().next().unwrap().is_err());
 }
 
 #[test]
 fn down_and_close_come_back() {
     let mut out = [0xa5; 100];
-    let reasons = [Reason::Silent, Reason::Back, Reason::Reset, Reason::Missing, Reason::Busy(70)];
+    let reasons = [
+        Reason::Silent,
+        Reason::Back,
+        Reason::Reset,
+        Reason::Missing,
+        Reason::Busy(70),
+        Reason::Packing(41),
+    ];
     for reason in reasons {
         let len = emit_down(3, reason, "pi", &mut out).unwrap();
         let frame = Frame::parse(&out[..len]).unwrap();
@@ -114,7 +133,7 @@ fn every_truncation_and_surplus_byte_is_refused() {
 #[test]
 fn no_forged_byte_makes_an_accessor_panic() {
     let mut open = vec![0; 500];
-    let len = emit_open(9, &SIZES, &[line()], &mut open).unwrap();
+    let len = emit_open(9, &SIZES, &[0..1, 1..4], &[line()], &mut open).unwrap();
     open.truncate(len);
     for frame in [activations(), open] {
         for at in 0..frame.len() {
@@ -124,6 +143,7 @@ fn no_forged_byte_makes_an_accessor_panic() {
                 let Ok(frame) = Frame::parse(&forged) else { continue };
                 let _ = (frame.spans().count(), frame.figures().sum::<u32>());
                 let _ = (frame.rows().len(), frame.lines().count(), frame.name());
+                let _ = frame.assigned().count();
             }
         }
     }

@@ -1,16 +1,16 @@
 use super::*;
 
-fn node(first_layer: u32, end_layer: u32) -> RingInfo {
+fn node(layers: Range<u32>) -> RingInfo {
     RingInfo {
         model: 0x1122,
         dim: 64,
         n_layers: 6,
         kv_dim: 32,
         vocab_size: 512,
-        first_layer,
-        end_layer,
+        held: 0..6,
+        is_master: layers.start == 0,
+        wish: Some(layers),
         dtype: Dtype::F16,
-        is_master: first_layer == 0,
         name: name("küche"),
     }
 }
@@ -22,7 +22,7 @@ fn hello() -> Hello {
         instance: 0x0807_0605_0403_0201,
         nonce: [3; 16],
         resume: 4,
-        node: node(0, 2),
+        node: node(0..2),
         greeting: [5; MESSAGE_LEN],
     }
 }
@@ -44,7 +44,7 @@ fn what_is_emitted_parses_to_the_same() {
         instance: 2,
         hello_nonce: [3; 16],
         nonce: [4; 16],
-        node: node(2, 6),
+        node: RingInfo { wish: None, ..node(2..6) },
         answer: [6; MESSAGE_LEN],
         tag: [5; 16],
     };
@@ -85,7 +85,7 @@ fn a_refusal_begins_with_these_bytes() {
     assert_eq!(bytes[..16], [9; 16]);
     assert_eq!(
         bytes[16..REFUSE_FIXED],
-        [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]
+        [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]
     );
     let short = Refuse::parse(&bytes[..REFUSE_FIXED]).unwrap();
     assert_eq!(short.refusal, refuse.refusal);
@@ -96,9 +96,10 @@ fn a_refusal_begins_with_these_bytes() {
 fn a_hello_begins_with_these_bytes() {
     let mut bytes = [0xa5; HELLO_LEN];
     hello().emit(&mut bytes);
-    assert_eq!(bytes[..16], [2, 0, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(bytes[..16], [3, 0, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(bytes[16..40], [[3; 16].as_slice(), &[4, 0, 0, 0, 0, 0, 0, 0]].concat());
-    assert_eq!(bytes[72..88], [1, 1, 6, 0, 0, 0, 0, 0, b'k', 0xc3, 0xbc, b'c', b'h', b'e', 0, 0]);
+    assert_eq!(bytes[64..80], [0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+    assert_eq!(bytes[80..96], [1, 1, 6, 0, 0, 0, 0, 0, b'k', 0xc3, 0xbc, b'c', b'h', b'e', 0, 0]);
 }
 
 #[test]
@@ -125,7 +126,7 @@ fn names_of_a_refusal_are_bounded() {
         let mut bytes = [0; REFUSE_LEN];
         refuse.emit(&mut bytes);
         bytes[at] = value;
-        assert_eq!(Refuse::parse(&bytes), Err(Error::Field("name")), "{at}");
+        assert_eq!(Refuse::parse(&bytes), Err(WireError::Field("name")), "{at}");
     }
 }
 
@@ -135,11 +136,11 @@ fn names_are_bounded_and_printable() {
     assert_eq!(name("a\x1b[2Jb\n").as_str(), "a?[2Jb?");
     let mut bytes = [0; HELLO_LEN];
     hello().emit(&mut bytes);
-    bytes[40 + 34] = 33;
-    assert_eq!(Hello::parse(&bytes), Err(Error::Field("name")));
-    bytes[40 + 34] = 2;
-    bytes[40 + 40] = 0xff;
-    assert_eq!(Hello::parse(&bytes), Err(Error::Field("name")));
+    bytes[40 + 42] = 33;
+    assert_eq!(Hello::parse(&bytes), Err(WireError::Field("name")));
+    bytes[40 + 42] = 2;
+    bytes[40 + 48] = 0xff;
+    assert_eq!(Hello::parse(&bytes), Err(WireError::Field("name")));
 }
 
 #[test]
@@ -154,19 +155,21 @@ fn other_versions_can_be_refused() {
 #[test]
 fn neighbours_must_fit() {
     let check = |change: fn(&mut RingInfo, &mut RingInfo)| {
-        let (mut prev, mut next) = (node(0, 2), node(2, 6));
+        let (mut prev, mut next) = (node(0..2), node(2..6));
         change(&mut prev, &mut next);
         prev.check_next(&next).map_err(|refusal| refusal.to_string())
     };
     assert_eq!(check(|_, _| ()), Ok(()));
-    assert_eq!(check(|prev, next| (*prev, *next) = (node(2, 6), node(0, 2))), Ok(()));
+    assert_eq!(check(|prev, next| (*prev, *next) = (node(2..6), node(0..2))), Ok(()));
     assert_eq!(
-        check(|_, next| next.first_layer = 3).unwrap_err(),
+        check(|_, next| next.wish = Some(3..6)).unwrap_err(),
         "layers 0..2 of the previous node and 3..6 of the next node leave a gap; mend the ring \
          file, or --split and --end"
     );
-    assert!(check(|_, next| next.first_layer = 1).unwrap_err().contains("next node overlap;"));
-    assert!(check(|prev, next| (*prev, *next) = (node(2, 5), node(0, 2))).is_err());
+    // Nobody told one of them: the master will.
+    assert_eq!(check(|_, next| next.wish = None), Ok(()));
+    assert!(check(|_, next| next.wish = Some(1..6)).unwrap_err().contains("next node overlap;"));
+    assert!(check(|prev, next| (*prev, *next) = (node(2..5), node(0..2))).is_err());
     assert!(check(|prev, _| prev.model = 1).unwrap_err().contains("0000000000000001"));
     assert!(check(|prev, _| prev.dim = 1).unwrap_err().contains("dim is 1"));
     assert!(check(|prev, _| prev.dtype = Dtype::F32).unwrap_err().contains("f32"));

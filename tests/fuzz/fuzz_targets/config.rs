@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use leap::export::{Options, Plan};
+use leap::export::{ExportOptions, ExportPlan};
 use leap::format::model::Weights;
 
 /// A tensor of each family whose shape is asked for; every other is missing.
@@ -30,6 +30,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((kind, json)) = bytes.split_first() else { return };
     let path = &FOLDERS[usize::from(kind % 2)];
     fs::write(path, json).unwrap();
-    let options = Options { weights: Weights::Q8 { group: 64 }, ctx: None, verify: false };
-    let _ = Plan::open(path.parent().unwrap(), &options);
+    let options = ExportOptions { weights: Weights::Q8 { group: 64 }, ctx: None, verify: false };
+    let _ = ExportPlan::open(path.parent().unwrap(), &options);
 });

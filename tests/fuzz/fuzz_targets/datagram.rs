@@ -1,7 +1,7 @@
 //! Any bytes as a datagram: a header that parses is emitted again as it was.
 #![no_main]
 
-use leap::internals::wire::datagram::{Datagram, HEADER_LEN, Header, checksum};
+use leap::internals::wire::datagram::{Datagram, HEADER_LEN, DatagramHeader, checksum};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: Vec<u8>| {
@@ -12,7 +12,7 @@ fuzz_target!(|bytes: Vec<u8>| {
         bytes[28..HEADER_LEN].copy_from_slice(&crc.to_le_bytes());
     }
     let Ok(datagram) = Datagram::new_checked(&bytes) else { return };
-    let Ok(header) = Header::parse(&datagram) else { return };
+    let Ok(header) = DatagramHeader::parse(&datagram) else { return };
     assert_eq!(header.payload_bytes(), datagram.payload().len());
     let mut emitted = [0xa5; HEADER_LEN];
     header.emit_for(&mut emitted, datagram.payload());

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use leap::internals::transport::link::{
-    Burst, LinkConfig, LinkIn, LinkOut, Links, Mode, Sending, State, Wire,
+    Burst, LinkConfig, LinkIn, LinkOut, Links, Mode, Sending, LinkState, Wire,
 };
 use leap::internals::wire::datagram::{FRAME_MAX, HEADER_LEN, checksum};
 use leap::internals::wire::hello::RingInfo;
@@ -27,10 +27,10 @@ impl Wire for Sent {
 }
 
 fn config(layers: std::ops::Range<u32>, key: Option<Key>) -> LinkConfig {
-    let (first_layer, end_layer) = (layers.start, layers.end);
-    let is_master = first_layer == 0;
-    let node = RingInfo { n_layers: 2, first_layer, end_layer, is_master, ..RingInfo::default() };
-    LinkConfig { n_banks: 2, ..LinkConfig::new(node, key, [first_layer as u8; 32]) }
+    let seed = [layers.start as u8; 32];
+    let is_master = layers.start == 0;
+    let node = RingInfo { n_layers: 2, wish: Some(layers), is_master, ..RingInfo::default() };
+    LinkConfig { n_banks: 2, ..LinkConfig::new(node, key, seed) }
 }
 
 struct Pair {
@@ -126,5 +126,5 @@ fuzz_target!(|bytes: &[u8]| {
             prev.release();
         }
     }
-    assert_eq!(pair.nodes[0].next.as_ref().map(LinkOut::state), Some(&State::Up));
+    assert_eq!(pair.nodes[0].next.as_ref().map(LinkOut::state), Some(&LinkState::Up));
 });

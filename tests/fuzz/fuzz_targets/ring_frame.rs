@@ -18,7 +18,10 @@ fuzz_target!(|bytes: Vec<u8>| {
             assert_eq!(frame.figures().count(), usize::from(header.n_figures));
             assert_eq!(frame.rows().len(), usize::from(header.rows) * header.row_bytes());
         }
-        Repr::Open { n_lines: promised, .. } => assert_eq!(n_lines, usize::from(promised)),
+        Repr::Open { n_lines: promised, n_assigned, .. } => {
+            assert_eq!(n_lines, usize::from(promised));
+            assert_eq!(frame.assigned().count(), usize::from(n_assigned));
+        }
         Repr::Down { .. } => drop(frame.name().to_string()),
         _ => assert!(frame.name().is_empty()),
     }

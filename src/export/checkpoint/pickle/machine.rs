@@ -1,7 +1,6 @@
 //! The stack machine: pickle protocols 2 to 5, as far as tables of tensors go.
 
-use super::value::{Global, Object, Value};
-use super::{Storage, Tensor};
+use super::value::{PickleGlobal, PickleObject, PickleValue, PickledStorage, PickledTensor};
 
 /// Values on the stack; Python's writer puts at most 2000 there at once.
 const STACK_MAX: usize = 1 << 16;
@@ -15,23 +14,23 @@ const OBJECTS_MAX: usize = 1 << 18;
 const RANK_MAX: usize = 8;
 
 /// A pickle being read.
-pub(super) struct Machine<'a> {
+pub(super) struct PickleMachine<'a> {
     bytes: &'a [u8],
     /// Offset of the next byte.
     next: usize,
     /// Offset of the instruction at work.
     at: usize,
-    stack: Vec<Value<'a>>,
+    stack: Vec<PickleValue<'a>>,
     /// Heights of the stack where marks were set.
     marks: Vec<usize>,
-    memo: Vec<Option<Value<'a>>>,
-    objects: Vec<Object<'a>>,
+    memo: Vec<Option<PickleValue<'a>>>,
+    objects: Vec<PickleObject<'a>>,
 }
 
-impl<'a> Machine<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Machine<'a> {
+impl<'a> PickleMachine<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> PickleMachine<'a> {
         let (stack, marks, memo, objects) = Default::default();
-        Machine { bytes, next: 0, at: 0, stack, marks, memo, objects }
+        PickleMachine { bytes, next: 0, at: 0, stack, marks, memo, objects }
     }
 
     /// Offset of the last instruction.
@@ -40,35 +39,35 @@ impl<'a> Machine<'a> {
     }
 
     /// The object that `value` names.
-    pub(super) fn object(&self, value: Value<'a>) -> Option<&Object<'a>> {
+    pub(super) fn object(&self, value: PickleValue<'a>) -> Option<&PickleObject<'a>> {
         match value {
             // Only `push_object` makes these, and objects stay.
-            Value::Object(index) => Some(&self.objects[index]),
+            PickleValue::Object(index) => Some(&self.objects[index]),
             _ => None,
         }
     }
 
     /// What `value` is, in words.
-    pub(super) fn describe(&self, value: Value<'a>) -> &'static str {
+    pub(super) fn describe(&self, value: PickleValue<'a>) -> &'static str {
         match value {
-            Value::None => "None",
-            Value::Bool => "a bool",
-            Value::Float => "a float",
-            Value::Int(_) => "an integer",
-            Value::Text(_) => "a string",
-            Value::Global(_) => "a class or function",
-            Value::Object(index) => match self.objects[index] {
-                Object::Tuple(_) => "a tuple",
-                Object::List(_) => "a list",
-                Object::Dict(_) => "a dict",
-                Object::Storage(_) => "a storage",
-                Object::Tensor(_) => "a tensor",
+            PickleValue::None => "None",
+            PickleValue::Bool => "a bool",
+            PickleValue::Float => "a float",
+            PickleValue::Int(_) => "an integer",
+            PickleValue::Text(_) => "a string",
+            PickleValue::Global(_) => "a class or function",
+            PickleValue::Object(index) => match self.objects[index] {
+                PickleObject::Tuple(_) => "a tuple",
+                PickleObject::List(_) => "a list",
+                PickleObject::Dict(_) => "a dict",
+                PickleObject::Storage(_) => "a storage",
+                PickleObject::Tensor(_) => "a tensor",
             },
         }
     }
 
     /// Runs to the end and returns what is on the stack then.
-    pub(super) fn run(&mut self) -> Result<Value<'a>, String> {
+    pub(super) fn run(&mut self) -> Result<PickleValue<'a>, String> {
         loop {
             self.at = self.next;
             let code = self.u8()?;
@@ -85,18 +84,18 @@ impl<'a> Machine<'a> {
             b'\x80' => self.protocol(),
             b'\x95' => self.take(8).map(|_| ()), // FRAME
             b'(' => self.mark(),
-            b'N' => self.push(Value::None),
-            b'\x88' | b'\x89' => self.push(Value::Bool), // NEWTRUE, NEWFALSE
-            b'G' => self.take(8).and_then(|_| self.push(Value::Float)), // BINFLOAT
+            b'N' => self.push(PickleValue::None),
+            b'\x88' | b'\x89' => self.push(PickleValue::Bool), // NEWTRUE, NEWFALSE
+            b'G' => self.take(8).and_then(|_| self.push(PickleValue::Float)), // BINFLOAT
             b'K' | b'M' | b'J' | b'\x8a' => self.integer(code),
             b'X' | b'\x8c' | b'\x8d' => self.text(code),
-            b')' => self.push_object(Object::Tuple(Vec::new())), // EMPTY_TUPLE
+            b')' => self.push_object(PickleObject::Tuple(Vec::new())), // EMPTY_TUPLE
             b'\x85' | b'\x86' | b'\x87' => self.tuple(usize::from(code - b'\x84')), // TUPLE1 to 3
-            b't' => self.pop_mark().and_then(|items| self.push_object(Object::Tuple(items))),
-            b']' => self.push_object(Object::List(Vec::new())), // EMPTY_LIST
+            b't' => self.pop_mark().and_then(|items| self.push_object(PickleObject::Tuple(items))),
+            b']' => self.push_object(PickleObject::List(Vec::new())), // EMPTY_LIST
             b'a' => self.pop().and_then(|item| self.append(vec![item])), // APPEND
             b'e' => self.pop_mark().and_then(|items| self.append(items)), // APPENDS
-            b'}' => self.push_object(Object::Dict(Vec::new())), // EMPTY_DICT
+            b'}' => self.push_object(PickleObject::Dict(Vec::new())), // EMPTY_DICT
             b's' => self.pop_n(2).and_then(|items| self.set_items(&items)), // SETITEM
             b'u' => self.pop_mark().and_then(|items| self.set_items(&items)), // SETITEMS
             b'q' | b'r' | b'\x94' => self.memorize(code),
@@ -140,7 +139,7 @@ impl<'a> Machine<'a> {
 
     // The stack.
 
-    fn push(&mut self, value: Value<'a>) -> Result<(), String> {
+    fn push(&mut self, value: PickleValue<'a>) -> Result<(), String> {
         if self.stack.len() == STACK_MAX {
             return Err(format!("more than {STACK_MAX} values are on the stack"));
         }
@@ -148,12 +147,12 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn push_object(&mut self, object: Object<'a>) -> Result<(), String> {
+    fn push_object(&mut self, object: PickleObject<'a>) -> Result<(), String> {
         if self.objects.len() == OBJECTS_MAX {
             return Err(format!("there are more than {OBJECTS_MAX} objects"));
         }
         self.objects.push(object);
-        self.push(Value::Object(self.objects.len() - 1))
+        self.push(PickleValue::Object(self.objects.len() - 1))
     }
 
     fn mark(&mut self) -> Result<(), String> {
@@ -165,7 +164,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Takes the upper `n` values.
-    fn pop_n(&mut self, n: usize) -> Result<Vec<Value<'a>>, String> {
+    fn pop_n(&mut self, n: usize) -> Result<Vec<PickleValue<'a>>, String> {
         let floor = self.marks.last().copied().unwrap_or(0);
         match self.stack.len().checked_sub(n) {
             Some(height) if height >= floor => Ok(self.stack.split_off(height)),
@@ -173,20 +172,20 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn pop(&mut self) -> Result<Value<'a>, String> {
+    fn pop(&mut self) -> Result<PickleValue<'a>, String> {
         self.pop_n(1).map(|items| items[0])
     }
 
     /// Takes what is above the last mark, and the mark.
-    fn pop_mark(&mut self) -> Result<Vec<Value<'a>>, String> {
+    fn pop_mark(&mut self) -> Result<Vec<PickleValue<'a>>, String> {
         let height = self.marks.pop().ok_or("there is no mark")?;
         Ok(self.stack.split_off(height))
     }
 
     /// The object on top of the stack, which stays there.
-    fn top(&mut self) -> Result<&mut Object<'a>, String> {
+    fn top(&mut self) -> Result<&mut PickleObject<'a>, String> {
         match self.stack.last() {
-            Some(&Value::Object(index)) => Ok(&mut self.objects[index]),
+            Some(&PickleValue::Object(index)) => Ok(&mut self.objects[index]),
             _ => Err("the stack has no object on top".to_owned()),
         }
     }
@@ -208,7 +207,7 @@ impl<'a> Machine<'a> {
             b'J' => i64::from(i32::from_le_bytes(self.array()?)),
             _ => self.long()?,
         };
-        self.push(Value::Int(value))
+        self.push(PickleValue::Int(value))
     }
 
     /// A number in two's complement, of as many bytes as the first says.
@@ -232,30 +231,30 @@ impl<'a> Machine<'a> {
             _ => usize::try_from(u64::from_le_bytes(self.array()?)).unwrap_or(usize::MAX),
         };
         let text = utf8(self.take(len)?)?;
-        self.push(Value::Text(text))
+        self.push(PickleValue::Text(text))
     }
 
     fn tuple(&mut self, n: usize) -> Result<(), String> {
         let items = self.pop_n(n)?;
-        self.push_object(Object::Tuple(items))
+        self.push_object(PickleObject::Tuple(items))
     }
 
-    fn append(&mut self, items: Vec<Value<'a>>) -> Result<(), String> {
+    fn append(&mut self, items: Vec<PickleValue<'a>>) -> Result<(), String> {
         match self.top()? {
-            Object::List(list) => list.extend(items),
+            PickleObject::List(list) => list.extend(items),
             _ => return Err("values are appended to what is no list".to_owned()),
         }
         Ok(())
     }
 
-    fn set_items(&mut self, items: &[Value<'a>]) -> Result<(), String> {
+    fn set_items(&mut self, items: &[PickleValue<'a>]) -> Result<(), String> {
         let (pairs, rest) = items.as_chunks::<2>();
         match self.top()? {
-            Object::Dict(dict) if rest.is_empty() => {
+            PickleObject::Dict(dict) if rest.is_empty() => {
                 dict.extend(pairs.iter().map(|&[key, value]| (key, value)));
                 Ok(())
             }
-            Object::Dict(_) => Err("a key has no value".to_owned()),
+            PickleObject::Dict(_) => Err("a key has no value".to_owned()),
             _ => Err("items are set in what is no dict".to_owned()),
         }
     }
@@ -290,13 +289,13 @@ impl<'a> Machine<'a> {
     fn global(&mut self, code: u8) -> Result<(), String> {
         let (module, name) = match code {
             b'\x93' => match self.pop_n(2)?[..] {
-                [Value::Text(module), Value::Text(name)] => (module, name),
+                [PickleValue::Text(module), PickleValue::Text(name)] => (module, name),
                 _ => return Err("a global's name is no string".to_owned()),
             },
             _ => (self.line()?, self.line()?),
         };
-        match Global::find(module, name) {
-            Some(global) if code != b'i' => self.push(Value::Global(global)),
+        match PickleGlobal::find(module, name) {
+            Some(global) if code != b'i' => self.push(PickleValue::Global(global)),
             _ => Err(format!(
                 "{} is none of the functions and types that weights need; it was not called",
                 shorten(&format!("{module}.{name}"))
@@ -307,24 +306,24 @@ impl<'a> Machine<'a> {
     /// REDUCE: a call.
     fn reduce(&mut self) -> Result<(), String> {
         let (args, function) = (self.pop()?, self.pop()?);
-        let Some(Object::Tuple(args)) = self.object(args) else {
+        let Some(PickleObject::Tuple(args)) = self.object(args) else {
             return Err("arguments are no tuple".to_owned());
         };
         match function {
-            Value::Global(Global::OrderedDict) if args.is_empty() => {
-                self.push_object(Object::Dict(Vec::new()))
+            PickleValue::Global(PickleGlobal::OrderedDict) if args.is_empty() => {
+                self.push_object(PickleObject::Dict(Vec::new()))
             }
-            Value::Global(Global::RebuildTensor) => {
+            PickleValue::Global(PickleGlobal::RebuildTensor) => {
                 let tensor = self.tensor(args)?;
-                self.push_object(Object::Tensor(tensor))
+                self.push_object(PickleObject::Tensor(tensor))
             }
-            Value::Global(Global::RebuildParameter) => match args.first() {
-                Some(&tensor) if matches!(self.object(tensor), Some(Object::Tensor(_))) => {
+            PickleValue::Global(PickleGlobal::RebuildParameter) => match args.first() {
+                Some(&tensor) if matches!(self.object(tensor), Some(PickleObject::Tensor(_))) => {
                     self.push(tensor)
                 }
                 _ => Err("a parameter is no tensor".to_owned()),
             },
-            Value::Global(global) => Err(format!("{global:?} is called in an unknown way")),
+            PickleValue::Global(global) => Err(format!("{global:?} is called in an unknown way")),
             _ => Err(format!("{} is called", self.describe(function))),
         }
     }
@@ -334,7 +333,7 @@ impl<'a> Machine<'a> {
     fn build(&mut self) -> Result<(), String> {
         self.pop()?;
         match self.top()? {
-            Object::Dict(_) => Ok(()),
+            PickleObject::Dict(_) => Ok(()),
             _ => Err("attributes are set on what is no dict".to_owned()),
         }
     }
@@ -342,29 +341,29 @@ impl<'a> Machine<'a> {
     /// BINPERSID: `("storage", type, key, device, length)`.
     fn storage(&mut self) -> Result<(), String> {
         let id = self.pop()?;
-        let Some(Object::Tuple(items)) = self.object(id) else {
+        let Some(PickleObject::Tuple(items)) = self.object(id) else {
             return Err("an outside object's id is no tuple".to_owned());
         };
         let &[
-            Value::Text("storage"),
-            Value::Global(Global::Storage(dtype)),
-            Value::Text(key),
+            PickleValue::Text("storage"),
+            PickleValue::Global(PickleGlobal::Storage(dtype)),
+            PickleValue::Text(key),
             _,
-            Value::Int(len),
+            PickleValue::Int(len),
         ] = &items[..]
         else {
             return Err("an outside object is no storage".to_owned());
         };
         let len = usize::try_from(len).map_err(|_| format!("a storage has {len} values"))?;
-        self.push_object(Object::Storage(Storage { dtype, key, len }))
+        self.push_object(PickleObject::Storage(PickledStorage { dtype, key, len }))
     }
 
     /// A tensor of `(storage, offset, size, stride, …)`.
-    fn tensor(&self, args: &[Value<'a>]) -> Result<Tensor<'a>, String> {
-        let &[storage, Value::Int(offset), size, stride, ..] = args else {
+    fn tensor(&self, args: &[PickleValue<'a>]) -> Result<PickledTensor<'a>, String> {
+        let &[storage, PickleValue::Int(offset), size, stride, ..] = args else {
             return Err("a tensor has too few arguments".to_owned());
         };
-        let Some(Object::Storage(storage)) = self.object(storage) else {
+        let Some(PickleObject::Storage(storage)) = self.object(storage) else {
             return Err("a tensor has no storage".to_owned());
         };
         let (shape, strides) = (self.sizes(size)?, self.sizes(stride)?);
@@ -372,20 +371,20 @@ impl<'a> Machine<'a> {
         if shape.len() != strides.len() {
             return Err(format!("a tensor has shape {shape:?}, but strides {strides:?}"));
         }
-        Ok(Tensor { storage: storage.clone(), offset, shape, strides })
+        Ok(PickledTensor { storage: storage.clone(), offset, shape, strides })
     }
 
     /// A tuple of sizes.
-    fn sizes(&self, value: Value<'a>) -> Result<Vec<usize>, String> {
+    fn sizes(&self, value: PickleValue<'a>) -> Result<Vec<usize>, String> {
         let items = match self.object(value) {
-            Some(Object::Tuple(items)) if items.len() <= RANK_MAX => items,
-            Some(Object::Tuple(items)) => {
+            Some(PickleObject::Tuple(items)) if items.len() <= RANK_MAX => items,
+            Some(PickleObject::Tuple(items)) => {
                 return Err(format!("a tensor has {} dimensions", items.len()));
             }
             _ => return Err("a tensor's shape is no tuple".to_owned()),
         };
-        let size = |item: &Value<'a>| match *item {
-            Value::Int(size) => usize::try_from(size)
+        let size = |item: &PickleValue<'a>| match *item {
+            PickleValue::Int(size) => usize::try_from(size)
                 .map_err(|_| format!("a tensor has a size or stride of {size}")),
             other => Err(format!("a tensor's size is {}", self.describe(other))),
         };

@@ -1,4 +1,6 @@
+use super::value::{PickledStorage, PickledTensor};
 use super::*;
+use crate::export::checkpoint::dtype::ValueType;
 
 /// What `Pickle` writes after each value that it wants to refer to again.
 fn put(index: u8) -> [u8; 2] {
@@ -63,19 +65,19 @@ fn refused(bytes: &[u8]) -> String {
 #[test]
 fn table_of_a_tensor() {
     let bytes = table("w", &good());
-    let storage = Storage { dtype: Ok(Dtype::F16), key: "0", len: 6 };
-    let wanted = Tensor { storage, offset: 0, shape: vec![2, 3], strides: vec![3, 1] };
+    let storage = PickledStorage { dtype: Ok(ValueType::F16), key: "0", len: 6 };
+    let wanted = PickledTensor { storage, offset: 0, shape: vec![2, 3], strides: vec![3, 1] };
     assert_eq!(read(&bytes).unwrap(), [("w", wanted)]);
 }
 
 #[test]
 fn every_storage_class_is_known_by_its_type() {
     for (class, dtype) in [
-        ("FloatStorage", Ok(Dtype::F32)),
-        ("HalfStorage", Ok(Dtype::F16)),
-        ("BFloat16Storage", Ok(Dtype::Bf16)),
-        ("CharStorage", Ok(Dtype::I8)),
-        ("BoolStorage", Ok(Dtype::Bool)),
+        ("FloatStorage", Ok(ValueType::F32)),
+        ("HalfStorage", Ok(ValueType::F16)),
+        ("BFloat16Storage", Ok(ValueType::Bf16)),
+        ("CharStorage", Ok(ValueType::I8)),
+        ("BoolStorage", Ok(ValueType::Bool)),
         ("DoubleStorage", Err("F64")),
         ("LongStorage", Err("I64")),
     ] {

@@ -1,35 +1,56 @@
 //! What a pickle's instructions work on.
 
-use super::{Storage, Tensor};
-use crate::export::checkpoint::Dtype;
+use crate::export::checkpoint::dtype::ValueType;
+
+/// A tensor, as a pickle says.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::export::checkpoint) struct PickledTensor<'a> {
+    pub(in crate::export::checkpoint) storage: PickledStorage<'a>,
+    /// First value, counted in values from the start of the storage.
+    pub(in crate::export::checkpoint) offset: usize,
+    pub(in crate::export::checkpoint) shape: Vec<usize>,
+    /// Values from an index to the next, for each dimension.
+    pub(in crate::export::checkpoint) strides: Vec<usize>,
+}
+
+/// A run of values that tensors may share.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::export::checkpoint) struct PickledStorage<'a> {
+    /// The type's name is kept if it is one that cannot be converted.
+    pub(in crate::export::checkpoint) dtype: Result<ValueType, &'static str>,
+    /// Its file's name in the archive.
+    pub(in crate::export::checkpoint) key: &'a str,
+    /// Number of values.
+    pub(in crate::export::checkpoint) len: usize,
+}
 
 /// A value, or where one is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Value<'a> {
+pub(super) enum PickleValue<'a> {
     None,
     Bool,
     Float,
     Int(i64),
     Text(&'a str),
-    Global(Global),
-    /// Place in the machine's list of objects.
+    Global(PickleGlobal),
+    /// Index into the machine's objects.
     Object(usize),
 }
 
-/// What has other values in it.
+/// A value that holds others.
 #[derive(Debug)]
-pub(super) enum Object<'a> {
-    Tuple(Vec<Value<'a>>),
-    List(Vec<Value<'a>>),
+pub(super) enum PickleObject<'a> {
+    Tuple(Vec<PickleValue<'a>>),
+    List(Vec<PickleValue<'a>>),
     /// In the order of insertion; a key may be there twice.
-    Dict(Vec<(Value<'a>, Value<'a>)>),
-    Storage(Storage<'a>),
-    Tensor(Tensor<'a>),
+    Dict(Vec<(PickleValue<'a>, PickleValue<'a>)>),
+    Storage(PickledStorage<'a>),
+    Tensor(PickledTensor<'a>),
 }
 
 /// A name that a pickle may import.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Global {
+pub(super) enum PickleGlobal {
     /// Makes an empty dict.
     OrderedDict,
     /// Makes a tensor of storage, offset, size and stride.
@@ -37,27 +58,27 @@ pub(super) enum Global {
     /// Passes a tensor on.
     RebuildParameter,
     /// A storage's type; it is named and never called.
-    Storage(Result<Dtype, &'static str>),
+    Storage(Result<ValueType, &'static str>),
 }
 
-impl Global {
+impl PickleGlobal {
     /// What `module` calls `name`, if it is in the list.
-    pub(super) fn find(module: &str, name: &str) -> Option<Global> {
+    pub(super) fn find(module: &str, name: &str) -> Option<PickleGlobal> {
         Some(match (module, name) {
-            ("collections", "OrderedDict") => Global::OrderedDict,
-            ("torch._utils", "_rebuild_tensor_v2") => Global::RebuildTensor,
-            ("torch._utils", "_rebuild_parameter") => Global::RebuildParameter,
-            ("torch", "FloatStorage") => Global::Storage(Ok(Dtype::F32)),
-            ("torch", "HalfStorage") => Global::Storage(Ok(Dtype::F16)),
-            ("torch", "BFloat16Storage") => Global::Storage(Ok(Dtype::Bf16)),
-            ("torch", "CharStorage") => Global::Storage(Ok(Dtype::I8)),
-            ("torch", "BoolStorage") => Global::Storage(Ok(Dtype::Bool)),
-            ("torch", "DoubleStorage") => Global::Storage(Err("F64")),
-            ("torch", "ByteStorage") => Global::Storage(Err("U8")),
-            ("torch", "ShortStorage") => Global::Storage(Err("I16")),
-            ("torch", "IntStorage") => Global::Storage(Err("I32")),
-            ("torch", "LongStorage") => Global::Storage(Err("I64")),
-            ("torch", "ComplexFloatStorage") => Global::Storage(Err("C64")),
+            ("collections", "OrderedDict") => PickleGlobal::OrderedDict,
+            ("torch._utils", "_rebuild_tensor_v2") => PickleGlobal::RebuildTensor,
+            ("torch._utils", "_rebuild_parameter") => PickleGlobal::RebuildParameter,
+            ("torch", "FloatStorage") => PickleGlobal::Storage(Ok(ValueType::F32)),
+            ("torch", "HalfStorage") => PickleGlobal::Storage(Ok(ValueType::F16)),
+            ("torch", "BFloat16Storage") => PickleGlobal::Storage(Ok(ValueType::Bf16)),
+            ("torch", "CharStorage") => PickleGlobal::Storage(Ok(ValueType::I8)),
+            ("torch", "BoolStorage") => PickleGlobal::Storage(Ok(ValueType::Bool)),
+            ("torch", "DoubleStorage") => PickleGlobal::Storage(Err("F64")),
+            ("torch", "ByteStorage") => PickleGlobal::Storage(Err("U8")),
+            ("torch", "ShortStorage") => PickleGlobal::Storage(Err("I16")),
+            ("torch", "IntStorage") => PickleGlobal::Storage(Err("I32")),
+            ("torch", "LongStorage") => PickleGlobal::Storage(Err("I64")),
+            ("torch", "ComplexFloatStorage") => PickleGlobal::Storage(Err("C64")),
             _ => return None,
         })
     }

@@ -1,4 +1,4 @@
-//! The divisors of RoPE frequencies, back to the parameters they were computed from.
+//! RoPE parameters, recovered from the divisors of the frequencies.
 //!
 //! Llama 3.1 leaves wavelengths below `ctx / high` as they are, divides those above `ctx / low`
 //! by a factor, and blends between: `1 / divisor = (1 - s) / factor + s`, where

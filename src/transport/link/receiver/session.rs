@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 
 use super::super::bank::Bank;
+use super::super::config::BANKS_MAX;
 use super::super::handshake::Agreed;
-use super::super::sender::bank;
-use super::super::{BANKS_MAX, SILENCE_US, Stats, Wire, is_before, send_control};
+use super::super::progress::LinkStats;
+use super::super::seq::{bank, is_before};
+use super::super::times::SILENCE_US;
+use super::super::wire::{Wire, send_control};
 use crate::transport::Micros;
 use crate::wire::control::{ACK_MAX, Ack, NACKS_MAX, Nack};
-use crate::wire::datagram::{Header, Kind};
+use crate::wire::datagram::{DatagramHeader, DatagramKind};
 use crate::wire::hello::Hello;
 
 /// How long a chunk may come later than those behind it, at least.
@@ -21,7 +24,7 @@ const CALL_US: Micros = 300_000;
 const CALLS_END_US: Micros = 60_000_000;
 
 /// Frames `first..next` are delivered and not released, `next..` are coming.
-pub(super) struct Session {
+pub(super) struct InSession {
     pub(super) agreed: Agreed,
     /// What the kernel module knows of it.
     pub(super) followed: Followed,
@@ -35,7 +38,7 @@ pub(super) struct Session {
     /// How far the sender was last told it may go.
     pub(super) told_end: u32,
     pub(super) echo: u32,
-    pub(super) kind_due: Option<Kind>,
+    pub(super) kind_due: Option<DatagramKind>,
     /// When a delivered frame is to be acknowledged at the latest.
     pub(super) ack_at: Micros,
     pub(super) heard_at: Micros,
@@ -56,9 +59,9 @@ pub(super) enum Followed {
     Yes,
 }
 
-impl Session {
-    pub(super) fn new(agreed: Agreed, now: Micros, n_banks: usize) -> Session {
-        Session {
+impl InSession {
+    pub(super) fn new(agreed: Agreed, now: Micros, n_banks: usize) -> InSession {
+        InSession {
             agreed,
             followed: Followed::No,
             n_banks: n_banks as u32,
@@ -69,7 +72,7 @@ impl Session {
             seen_end: 0,
             told_end: 0,
             echo: 0,
-            kind_due: Some(Kind::Ack),
+            kind_due: Some(DatagramKind::Ack),
             ack_at: Micros::MAX,
             heard_at: now,
             call_at: 0,
@@ -78,15 +81,15 @@ impl Session {
         }
     }
 
-    /// Whether `hello` is of another node than the session's, which still answers. One that has died
-    /// does not, or leaves its socket's address to the next.
+    /// Whether `hello` is refused as the session's node still answers and is another one. A node that
+    /// restarted is not refused: it has the same address, or the session is silent.
     pub(super) fn is_held_against(&self, now: Micros, from: SocketAddr, hello: &Hello) -> bool {
         let is_other = self.agreed.instance != hello.instance && self.agreed.from != from;
         is_other && now <= self.heard_at + SILENCE_US
     }
 
     /// Whether a datagram may be the neighbour's: who seals proves it wherever it sends from.
-    pub(super) fn owns(&self, from: &SocketAddr, header: &Header) -> bool {
+    pub(super) fn owns(&self, from: &SocketAddr, header: &DatagramHeader) -> bool {
         let is_known = self.agreed.from == *from || self.agreed.keys.is_some();
         self.agreed.id == header.session && is_known
     }
@@ -114,9 +117,9 @@ impl Session {
         (at < self.heard_at + CALLS_END_US).then_some(at)
     }
 
-    /// An answer is due; a PONG is one too.
-    pub(super) fn is_due(&mut self, kind: Kind) {
-        if self.kind_due != Some(Kind::Pong) {
+    /// An answer of this kind goes out next, but none in place of a PONG, which says as much.
+    pub(super) fn make_due(&mut self, kind: DatagramKind) {
+        if self.kind_due != Some(DatagramKind::Pong) {
             self.kind_due = Some(kind);
         }
     }
@@ -135,7 +138,7 @@ impl Session {
     }
 
     /// Delivers what is complete, in order.
-    pub(super) fn deliver(&mut self, banks: &[Bank], stats: &mut Stats) {
+    pub(super) fn deliver(&mut self, banks: &[Bank], stats: &mut LinkStats) {
         while self.next.wrapping_sub(self.first) < self.n_banks {
             let bank = &banks[bank(self.next, self.n_banks)];
             if !bank.is_complete() {
@@ -175,7 +178,7 @@ impl Session {
         }
     }
 
-    pub(super) fn send(&mut self, wire: &mut impl Wire, kind: Kind, mut ack: Ack) {
+    pub(super) fn send(&mut self, wire: &mut impl Wire, kind: DatagramKind, mut ack: Ack) {
         ack.next = self.next;
         ack.window_end = self.first.wrapping_add(self.n_banks);
         ack.echo = self.echo;

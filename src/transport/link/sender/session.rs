@@ -1,14 +1,18 @@
 //! A session of the sending half: which frames are on the way, and what is due for them.
 
-use super::super::bank::{Bank, Mode};
+use super::super::bank::Bank;
+use super::super::burst::Mode;
+use super::super::config::BANKS_MAX;
 use super::super::handshake::Agreed;
 use super::super::path::Path;
+use super::super::progress::LinkStats;
 use super::super::rtt::Rtt;
-use super::super::{BANKS_MAX, PING_US, Stats, Wire, is_before, send_control};
-use super::bank;
+use super::super::seq::{bank, is_before};
+use super::super::times::PING_US;
+use super::super::wire::{Wire, send_control};
 use crate::transport::Micros;
 use crate::wire::control::{Ack, Chunks, PING_LEN, Ping};
-use crate::wire::datagram::{CHUNK_BYTES, HEADER_LEN, Kind, SLOTS_BYTES, TAG_BYTES};
+use crate::wire::datagram::{CHUNK_BYTES, DatagramKind, HEADER_LEN, SLOTS_BYTES, TAG_BYTES};
 
 /// Bytes that may be on the way: at first, and at least whatever is lost.
 const FLIGHT_BYTES: (u32, u32) = (512 << 10, SLOTS_BYTES as u32);
@@ -17,13 +21,13 @@ const GENERATION_US: Micros = 120_000_000;
 const GENERATION_BYTES: u64 = 1 << 30;
 
 /// Frames `base..sent` are on the way, `sent..head` wait.
-pub(super) struct Session {
+pub(super) struct OutSession {
     pub(super) agreed: Agreed,
     pub(super) counter: u64,
     pub(super) newest_answer: Option<u64>,
     /// Answers in a row that do not fit what was acknowledged.
     pub(super) n_astray: u32,
-    pub(super) generation: Generation,
+    pub(super) generation: KeyAge,
     pub(super) base: u32,
     pub(super) sent: u32,
     pub(super) head: u32,
@@ -43,7 +47,7 @@ pub(super) struct Session {
 }
 
 /// How far a generation of keys has come.
-pub(super) struct Generation {
+pub(super) struct KeyAge {
     pub(super) number: u32,
     /// Its first frame.
     pub(super) first: u32,
@@ -53,7 +57,7 @@ pub(super) struct Generation {
 
 /// What is known of a frame on the way.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Sent {
+pub(super) struct SentFrame {
     /// Chunks to be sent again.
     pub(super) due: Chunks,
     /// Chunks that were, last time.
@@ -63,14 +67,14 @@ pub(super) struct Sent {
     again_at: Micros,
 }
 
-impl Session {
-    pub(super) fn new(agreed: Agreed, now: Micros, counter: u64, ack: &Ack) -> Session {
-        Session {
+impl OutSession {
+    pub(super) fn new(agreed: Agreed, now: Micros, counter: u64, ack: &Ack) -> OutSession {
+        OutSession {
             agreed,
             counter: 0,
             newest_answer: Some(counter),
             n_astray: 0,
-            generation: Generation { number: 0, first: 0, bytes: 0, end_at: now + GENERATION_US },
+            generation: KeyAge { number: 0, first: 0, bytes: 0, end_at: now + GENERATION_US },
             base: 0,
             sent: 0,
             head: 0,
@@ -89,8 +93,9 @@ impl Session {
         }
     }
 
-    /// Whether an answer says what an earlier one could not: the neighbour hears this node.
-    pub(super) fn is_in_touch(&mut self, ack: &Ack) -> bool {
+    /// Notes what an answer says of PINGs and frames. True if no earlier one could say it: the neighbour
+    /// hears this node.
+    pub(super) fn hear(&mut self, ack: &Ack) -> bool {
         let is_echo_new = std::mem::replace(&mut self.echo, ack.echo) != ack.echo;
         is_echo_new || ack.next != self.base
     }
@@ -99,12 +104,12 @@ impl Session {
     /// and has all frames of the one before.
     pub(super) fn change_keys(&mut self, now: Micros) {
         let Some(keys) = &mut self.agreed.keys else { return };
-        let Generation { number, first, bytes, end_at } = self.generation;
+        let KeyAge { number, first, bytes, end_at } = self.generation;
         let is_over = now >= end_at || bytes >= GENERATION_BYTES;
         if is_over && keys.is_followed() && !is_before(self.base, first) {
             keys.advance();
             let (number, end_at) = (number + 1, now + GENERATION_US);
-            self.generation = Generation { number, first: self.head, bytes: 0, end_at };
+            self.generation = KeyAge { number, first: self.head, bytes: 0, end_at };
         }
     }
 
@@ -117,7 +122,12 @@ impl Session {
 
     /// Chunks that have not arrived. Those that are on the way again are left alone for a while. Returns
     /// those that were sent again in vain.
-    pub(super) fn on_missing(&mut self, now: Micros, sent: &mut Sent, missing: Chunks) -> Chunks {
+    pub(super) fn on_missing(
+        &mut self,
+        now: Micros,
+        sent: &mut SentFrame,
+        missing: Chunks,
+    ) -> Chunks {
         let patience = Micros::from(self.rtt.srtt_us()).max(1_000);
         let is_recent = sent.again != 0 && now < sent.again_at + patience;
         sent.due |= if is_recent { missing & !sent.again } else { missing };
@@ -134,8 +144,8 @@ impl Session {
         now: Micros,
         wire: &mut impl Wire,
         path: &mut Path,
-        (banks, sent): (&[Bank], &mut [Sent; BANKS_MAX]),
-        stats: &mut Stats,
+        (banks, sent): (&[Bank], &mut [SentFrame; BANKS_MAX]),
+        stats: &mut LinkStats,
     ) {
         let n_banks = banks.len() as u32;
         let to = self.agreed.from;
@@ -161,7 +171,7 @@ impl Session {
             if is_full || !path.burst(now, wire, to, &banks[index].burst(Chunks::MAX)) {
                 break;
             }
-            sent[index] = Sent::default();
+            sent[index] = SentFrame::default();
             self.flight_bytes += bytes;
             self.sent = self.sent.wrapping_add(1);
             self.probe_at = now + self.rtt.timeout(self.probes);
@@ -216,7 +226,7 @@ impl Session {
         self.ping.emit(ping);
         let bytes = path.ask(now, name).map_or(PING_LEN, |bytes| bytes - around);
         self.counter += 1;
-        let id = (Kind::Ping, self.agreed.id, self.counter);
+        let id = (DatagramKind::Ping, self.agreed.id, self.counter);
         send_control(wire, self.agreed.from, id, keys, &payload[..bytes]);
     }
 

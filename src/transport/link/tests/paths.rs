@@ -27,7 +27,7 @@ fn a_neighbour_that_moves_keeps_its_session() {
             assert_eq!((sim.next().session(), sim.prev().session()), (session, session));
             assert!(who == 1 || sim.prev().address() == Some(new));
             let (next, prev) = sim.events();
-            assert!(!next.contains(&Event::Reset) && !prev.contains(&Event::Reset));
+            assert!(!next.contains(&LinkEvent::Reset) && !prev.contains(&LinkEvent::Reset));
         }
     }
 }
@@ -84,8 +84,8 @@ fn nobody_moves_a_neighbour_but_itself() {
         };
         let mut wire = Recorder::default();
         let ack = [0_u32, 16, 0, 0].map(u32::to_le_bytes).concat();
-        send_control(&mut wire, address(0), (Kind::Pong, session, 1 << 40), None, &ack);
-        send_control(&mut wire, address(0), (Kind::Ping, session, 1 << 40), None, &ack);
+        send_control(&mut wire, address(0), (DatagramKind::Pong, session, 1 << 40), None, &ack);
+        send_control(&mut wire, address(0), (DatagramKind::Ping, session, 1 << 40), None, &ack);
         let forged = seen.iter().map(newer);
         for datagram in seen.iter().cloned().chain(forged).chain(wire.sent) {
             for links in [&mut a, &mut b] {
@@ -141,7 +141,7 @@ fn datagrams_follow_a_path_that_narrows() {
                     });
                     sim.exchange(60);
                     assert_eq!(sim.next().stats().datagram_bytes, wanted, "{mtu} {is_told}");
-                    assert!(!sim.events().0.contains(&Event::Lost));
+                    assert!(!sim.events().0.contains(&LinkEvent::Lost));
                 }
             }
         }
@@ -168,7 +168,7 @@ fn datagrams_follow_a_path_that_widens() {
             let settled = |sim: &mut Sim| sim.next().stats().datagram_bytes == 1432;
             sim.steps_until("the way to widen", 60_000_000, settled);
             sim.exchange(60);
-            assert!(!sim.events().0.contains(&Event::Lost));
+            assert!(!sim.events().0.contains(&LinkEvent::Lost));
         }
     }
 }

@@ -1,0 +1,177 @@
+//! What both ends of the bench of links share: their places, frames, and the figures.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::cli::Failure;
+use crate::sys::random;
+use crate::transport::Endpoint;
+use crate::transport::kmod::Kmod;
+use crate::transport::link::LinkConfig;
+use crate::transport::options::CarrierOptions;
+use crate::transport::place::HostPort;
+use crate::transport::tcp::Tcp;
+use crate::transport::udp::Udp;
+use crate::wire::hello::{RingInfo, name};
+use crate::wire::seal::Key;
+
+/// Port of the server's links if none is given; its bare sockets have the next one, its link by
+/// the kernel module the one after that.
+pub(super) const PORT: u16 = 9999;
+/// Bytes that go there and back.
+pub(super) const PING_BYTES: usize = 16 << 10;
+pub(super) const WARM_UP: usize = 300;
+pub(super) const ROUNDS: usize = 3000;
+/// Links take as many turns at their round trips, so that what slows the machine for a while slows
+/// them all.
+pub(super) const TURNS: u32 = 5;
+/// A carrier gets no more time than this for its round trips, or for its throughput.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const GIVE_UP: Duration = Duration::from_secs(10);
+/// As long as a link's endpoint looks for datagrams before it sleeps.
+pub(super) const SPIN: Duration = Duration::from_micros(50);
+
+/// First byte of a frame: the port to send back to, an echo is wanted, or nothing is.
+pub(super) const PORT_FRAME: u8 = 0;
+pub(super) const ECHO_FRAME: u8 = 1;
+pub(super) const SINK_FRAME: u8 = 2;
+
+/// What a bare datagram begins with: one that wants an answer, or is one. A server answers nothing
+/// else, so that two of them never answer each other.
+pub(super) const REQUEST: &[u8; 8] = b"LEAPping";
+pub(super) const ANSWER: &[u8; 8] = b"LEAPpong";
+/// Bare streams that a server answers at the same time.
+pub(super) const STREAMS_MAX: usize = 16;
+
+/// What one carrier did.
+pub(in crate::cli::bench) struct LinkFigures {
+    pub(in crate::cli::bench) carrier: String,
+    /// Round trips of [`PING_BYTES`], half and 99 of 100 are faster, in microseconds.
+    pub(in crate::cli::bench) p50_us: f64,
+    pub(in crate::cli::bench) p99_us: f64,
+    /// One way, in the longest frames; bare UDP has none, as nothing says what arrived.
+    pub(in crate::cli::bench) bytes_per_s: Option<f64>,
+    /// CPU time of this whole machine for a round trip.
+    pub(in crate::cli::bench) cpu_us: Option<f64>,
+    /// Bytes of the longest datagram that the path there takes, if frames travel in datagrams.
+    pub(in crate::cli::bench) datagram_bytes: Option<u32>,
+    /// What the user should know of the carrier.
+    pub(in crate::cli::bench) notices: Vec<String>,
+}
+
+/// Where a server's sockets are.
+#[derive(Clone, Copy)]
+pub(super) struct Ports {
+    pub(super) udp: SocketAddr,
+    pub(super) tcp: SocketAddr,
+    pub(super) bare_udp: SocketAddr,
+    pub(super) bare_tcp: SocketAddr,
+    /// Where the server's module is; whether it has one is not known.
+    pub(super) kernel: Option<SocketAddr>,
+}
+
+impl Ports {
+    pub(super) fn after(address: SocketAddr) -> Result<Ports, Failure> {
+        let behind = |n: u16| {
+            let port = address.port().checked_add(n);
+            port.map(|port| SocketAddr::new(address.ip(), port))
+                .ok_or_else(|| Failure::Usage("there is no port after 65535".to_owned()))
+        };
+        let (bare, kernel) = (behind(1)?, Some(behind(2)?));
+        Ok(Ports { udp: address, tcp: address, bare_udp: bare, bare_tcp: bare, kernel })
+    }
+}
+
+/// A host with or without a port: `board`, `board:9999`, `10.0.0.2`, `[fe80::1]:9999`, `::1`.
+pub(in crate::cli::bench) fn place(text: &str) -> Result<HostPort, String> {
+    let is_bare_v6 = text.matches(':').count() > 1 && !text.starts_with('[');
+    match text.rsplit_once(':') {
+        Some((host, port)) if !is_bare_v6 && !text.ends_with(']') => {
+            let port = port.parse().map_err(|_| format!("{port:?} is no port"))?;
+            Ok(HostPort::new(host, port))
+        }
+        _ => Ok(HostPort::new(text, PORT)),
+    }
+}
+
+/// Which end of the bench this node is. The client is the ring's master.
+pub(super) fn config(is_client: bool, key: Option<&Key>) -> Result<LinkConfig, Failure> {
+    let wish = Some(if is_client { 0..1 } else { 1..2 });
+    let node = RingInfo {
+        n_layers: 2,
+        wish,
+        is_master: is_client,
+        name: name("bench"),
+        ..RingInfo::default()
+    };
+    let seed = random::seed()
+        .map_err(|e| Failure::Runtime(format!("the system gives no random numbers: {e}")))?;
+    Ok(LinkConfig::new(node, key.cloned(), seed))
+}
+
+pub(super) fn options(
+    is_client: bool,
+    key: Option<&Key>,
+    listen: HostPort,
+    next: Option<HostPort>,
+) -> Result<CarrierOptions, Failure> {
+    Ok(CarrierOptions { spin: SPIN, ..CarrierOptions::new(config(is_client, key)?, listen, next) })
+}
+
+pub(super) fn open(carrier: &str, options: CarrierOptions) -> Result<Box<dyn Endpoint>, Failure> {
+    match carrier {
+        "kernel" => Ok(Box::new(Kmod::open(options).map_err(|e| Failure::runtime(&e))?)),
+        "tcp" => Ok(Box::new(Tcp::open(options).map_err(|e| Failure::runtime(&e))?)),
+        _ => Ok(Box::new(Udp::open(options).map_err(|e| Failure::runtime(&e))?)),
+    }
+}
+
+/// What either end does before it sends, whatever the carrier: writes a frame of this kind.
+pub(super) fn write(frame: &mut [u8], kind: u8) {
+    frame.fill(kind);
+}
+
+/// The same for the bare datagram whose mark is `mark`.
+pub(super) fn write_datagram(datagram: &mut [u8], mark: &[u8; 8]) {
+    write(datagram, ECHO_FRAME);
+    let len = datagram.len().min(mark.len());
+    datagram[..len].copy_from_slice(&mark[..len]);
+}
+
+pub(super) fn failed(what: &str) -> impl Fn(std::io::Error) -> Failure {
+    let what = what.to_owned();
+    move |e| Failure::Runtime(format!("{what}: {e}"))
+}
+
+pub(super) fn figures(carrier: &str, mut samples: Vec<f64>) -> LinkFigures {
+    samples.sort_by(f64::total_cmp);
+    let quantile = |share: f64| {
+        let index = (samples.len() as f64 * share) as usize;
+        samples.get(index.min(samples.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+    };
+    LinkFigures {
+        carrier: carrier.to_owned(),
+        p50_us: quantile(0.5),
+        p99_us: quantile(0.99),
+        bytes_per_s: None,
+        cpu_us: None,
+        datagram_bytes: None,
+        notices: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_have_ports_or_not() {
+        let parse = |text| place(text).map(|place| (place.host, place.port));
+        assert_eq!(parse("board"), Ok(("board".to_owned(), PORT)));
+        assert_eq!(parse("10.0.0.2:80"), Ok(("10.0.0.2".to_owned(), 80)));
+        assert_eq!(parse("::1"), Ok(("::1".to_owned(), PORT)));
+        assert_eq!(parse("[::1]"), Ok(("[::1]".to_owned(), PORT)));
+        assert_eq!(parse("[::1]:80"), Ok(("[::1]".to_owned(), 80)));
+        assert!(place("board:x").is_err());
+    }
+}

@@ -1,0 +1,247 @@
+//! The options of `leap run`.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use argh::{ArgsInfo, FromArgs};
+
+use super::carrier::{self, Carrier};
+use super::roles::{self, Role};
+use crate::cli::weights::{self, Words};
+use crate::cli::{Failure, options};
+use crate::engine::{Cache, Huge, WeightsPlace};
+use crate::format::ChatTemplate;
+use crate::model::Precision;
+use crate::wire::Dtype;
+
+/// Generates text, or holds a conversation with --chat.
+#[derive(ArgsInfo, FromArgs)]
+#[argh(subcommand, name = "run")]
+pub(in crate::cli) struct Run {
+    #[cfg_attr(
+        feature = "tools",
+        doc = "model file, or a GGUF file or a checkpoint's folder, which is converted once and kept \
+               in the cache folder; the built-in demo model if absent"
+    )]
+    #[cfg_attr(not(feature = "tools"), doc = "model file; the built-in demo model if absent")]
+    #[argh(positional)]
+    pub(super) model: Option<PathBuf>,
+    #[cfg(feature = "tools")]
+    /// weights of a converted checkpoint, as for export: 1 for f32, 2 for int8 (default), 3 for 4
+    /// bits
+    #[argh(option)]
+    pub(super) version: Option<u32>,
+    /// tokenizer.bin; by default the one beside the model
+    #[argh(option, short = 't')]
+    pub(super) tokenizer: Option<PathBuf>,
+    /// text to go on from; - reads it from stdin
+    #[argh(option, short = 'p')]
+    pub(super) prompt: Option<String>,
+    /// file with the text to go on from
+    #[argh(option)]
+    pub(super) prompt_file: Option<PathBuf>,
+    /// text that follows: the model fills in what is between, if it is trained to (CodeLlama)
+    #[argh(option)]
+    pub(super) suffix: Option<String>,
+    /// hold a conversation; each line of stdin is a message, on a terminal /help says more
+    #[argh(switch, short = 'c')]
+    pub(super) chat: bool,
+    /// do not keep what is written on the terminal for the next conversation
+    #[argh(switch)]
+    pub(super) no_history: bool,
+    /// instructions for the whole conversation
+    #[argh(option, short = 's')]
+    pub(super) system: Option<String>,
+    /// chat template instead of the model's: none, llama2, llama3, mistral-v1, mistral-v3,
+    /// zephyr, chatml
+    #[argh(option, from_str_fn(chat_template))]
+    pub(super) chat_template: Option<ChatTemplate>,
+    /// most tokens to generate (256; in a chat as many as fit); -1: until the text or the context
+    /// ends
+    #[argh(option, short = 'n', from_str_fn(n_predict))]
+    pub(super) n_predict: Option<usize>,
+    /// text that ends the answer; may be given several times
+    #[argh(option)]
+    pub(super) stop: Vec<String>,
+    /// temperature (1.0); 0 always takes the most likely token
+    #[argh(option, default = "1.0")]
+    pub(super) temp: f32,
+    /// keep the most likely tokens that have this probability together (0.9)
+    #[argh(option, default = "0.9")]
+    pub(super) top_p: f32,
+    /// keep this many of the most likely tokens (0: all)
+    #[argh(option, default = "0")]
+    pub(super) top_k: usize,
+    /// start of the random numbers (0: a different one each time)
+    #[argh(option, default = "0")]
+    pub(super) seed: u64,
+    /// longest context in tokens (the model's, up to 4096)
+    #[argh(option)]
+    pub(super) ctx: Option<usize>,
+    /// prompt tokens that go through the model at once (256)
+    #[argh(option)]
+    pub(super) batch: Option<usize>,
+    /// how keys and values are kept: f16, or f32 (default for f32 models)
+    #[argh(option, from_str_fn(options::kv_type))]
+    pub(super) kv: Option<Precision>,
+    /// number of threads (one for each fast core; one for models of few MB)
+    #[argh(option)]
+    pub(super) threads: Option<usize>,
+    /// cores to run on, as in 4-7 or 0,2
+    #[argh(option, from_str_fn(options::cores))]
+    pub(super) cores: Option<options::Cores>,
+    /// packed weights: auto (beside the model, or in the cache folder), a file, a folder, or off
+    #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]
+    pub(super) cache: Cache,
+    /// weights in huge pages: auto (if there is memory to spare), on or off
+    #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
+    pub(super) huge: Huge,
+    /// print one JSON object instead of the text
+    #[argh(switch)]
+    pub(super) json: bool,
+    /// do not print the line of figures
+    #[argh(switch, short = 'q')]
+    pub(super) quiet: bool,
+    /// prompts answered at the same time, which come one a line from --prompt-file or stdin; on a
+    /// worker the most that a master may ask for (16)
+    #[argh(option)]
+    pub(super) streams: Option<usize>,
+    /// part in a ring of boards: single (default), master or worker; `leap master` and
+    /// `leap worker` are short for it
+    #[argh(option, from_str_fn(roles::parse), default = "Role::Single")]
+    pub(super) role: Role,
+    /// ring: file with a line for each node: name, address, layers
+    #[argh(option)]
+    pub(super) ring: Option<PathBuf>,
+    /// ring: which node of the file this is (on the master the first)
+    #[argh(option)]
+    pub(super) node: Option<String>,
+    /// ring without a file: layers of the master; first layer of a worker
+    #[argh(option)]
+    pub(super) split: Option<usize>,
+    /// ring without a file: layer after the worker's last (the model's last)
+    #[argh(option)]
+    pub(super) end: Option<usize>,
+    /// ring: auto (default), kernel, udp or tcp
+    #[argh(option, from_str_fn(carrier::parse), default = "Carrier::Auto")]
+    pub(super) transport: Carrier,
+    /// ring: address to listen on
+    #[argh(option)]
+    pub(super) host: Option<String>,
+    /// ring: port to listen on (9999)
+    #[argh(option)]
+    pub(super) port: Option<u16>,
+    /// ring: host of the next board
+    #[argh(option)]
+    pub(super) next_host: Option<String>,
+    /// ring: port of the next board (9999)
+    #[argh(option)]
+    pub(super) next_port: Option<u16>,
+    /// ring: file with the 32 random bytes that all boards share, or 64 hexadecimal digits
+    #[argh(option)]
+    pub(super) key: Option<PathBuf>,
+    /// ring: how activations travel: f32 (default) gives the very bits of one board; f16 halves the
+    /// traffic and rounds, so that texts may differ from one board's
+    #[argh(option, from_str_fn(carrier::wire), default = "Dtype::F32")]
+    pub(super) wire: Dtype,
+    /// ring: seconds without progress after which the master gives up (120; 0: never)
+    #[argh(option)]
+    pub(super) ring_timeout: Option<u64>,
+    /// ring: microseconds to look for datagrams before sleeping until one comes, also in the
+    /// network device where its driver can (50, not in the device): quicker, for more power
+    #[argh(option)]
+    pub(super) busy_poll: Option<u16>,
+}
+
+/// A number of tokens, or -1 for as many as there are.
+fn n_predict(value: &str) -> Result<usize, String> {
+    match value {
+        "-1" => Ok(usize::MAX),
+        n => n.parse().map_err(|_| "wanted a number of tokens, or -1".to_owned()),
+    }
+}
+
+fn chat_template(name: &str) -> Result<ChatTemplate, String> {
+    ChatTemplate::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = ChatTemplate::ALL.iter().map(|t| t.name()).collect();
+        format!("{name:?} is no chat template; there are {}", known.join(", "))
+    })
+}
+
+impl Run {
+    /// Refuses options that contradict each other, or have no meaning.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
+        if self.ring.is_some() && (self.split.is_some() || self.next_host.is_some()) {
+            return usage(
+                "--ring says what --split, --end and --next-host would; give one or the other",
+            );
+        }
+        if self.streams.is_some()
+            && self.role != Role::Worker
+            && (self.chat || self.prompt.is_some())
+        {
+            return usage("--streams takes prompts from --prompt-file or stdin, one a line");
+        }
+        if self.streams == Some(0) {
+            return usage("--streams must be at least 1");
+        }
+        if self.prompt.is_some() && self.prompt_file.is_some() {
+            return usage("give --prompt or --prompt-file, not both");
+        }
+        if self.suffix.is_some() && self.chat {
+            return usage("--suffix is for a prompt, not for conversations");
+        }
+        if self.system.is_some() && !self.chat {
+            return usage("--system is for conversations; add --chat");
+        }
+        if !(self.temp.is_finite() && self.temp >= 0.0) {
+            return usage("--temp must be 0 or more");
+        }
+        if !(0.0..=1.0).contains(&self.top_p) {
+            return usage("--top-p must lie between 0 and 1");
+        }
+        if self.n_predict == Some(0) || self.threads == Some(0) || self.batch == Some(0) {
+            return usage("-n, --threads and --batch must be at least 1");
+        }
+        Ok(())
+    }
+
+    /// Where the weights are kept.
+    pub(super) fn place(&self) -> WeightsPlace {
+        WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge }
+    }
+
+    /// How much is said while they are packed.
+    pub(super) fn words(&self) -> Words {
+        if self.quiet { Words::None } else { Words::All }
+    }
+
+    /// The seed that is given, or one that is drawn.
+    pub(super) fn seed(&self) -> u64 {
+        if self.seed == 0 { random_seed() } else { self.seed }
+    }
+}
+
+/// A number that is another one each time, short enough to be typed, and never 0.
+fn random_seed() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = since_epoch.map_or(1, |time| time.as_nanos() as u64);
+    let mixed =
+        (nanos ^ u64::from(std::process::id()).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use argh::FromArgs;
+
+    use super::*;
+
+    #[test]
+    fn a_ring_is_exact_unless_it_is_told_otherwise() {
+        let wire = |args: &[&str]| Run::from_args(&["run"], args).unwrap().wire;
+        assert_eq!(wire(&[]), Dtype::F32);
+        assert_eq!(wire(&["--wire", "f16"]), Dtype::F16);
+    }
+}

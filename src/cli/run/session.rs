@@ -1,0 +1,168 @@
+//! A model that is ready, and its answers as they are shown.
+
+use std::cell::RefCell;
+use std::io::{self, Write};
+
+use super::flags::Run;
+use super::ring;
+use crate::cli::model_files::Loaded;
+use crate::cli::{Failure, stdout_failure};
+use crate::engine::{Engine, Job, JobError, JobEvent, JobId, Outcome, Scheduler};
+use crate::sampler::Sampling;
+use crate::sys::signal;
+
+/// Tokens generated without -n.
+const N_PREDICT: usize = 256;
+
+/// A model that is ready, and what the flags say about using it.
+pub(super) struct Session<'a> {
+    pub(super) flags: &'a Run,
+    pub(super) loaded: &'a Loaded,
+    pub(super) engine: Engine,
+    pub(super) scheduler: Scheduler<'a>,
+    /// Which random numbers are drawn.
+    pub(super) seed: u64,
+}
+
+/// What became of a prompt.
+pub(super) struct Reply {
+    pub(super) text: String,
+    pub(super) ids: Vec<u32>,
+    pub(super) outcome: Outcome,
+}
+
+impl Session<'_> {
+    /// Goes on from `prompt` as the flags say.
+    pub(super) fn job(&self, prompt: Vec<u32>) -> Job {
+        let flags = self.flags;
+        let (temperature, top_p, top_k) = (flags.temp, flags.top_p, flags.top_k);
+        Job {
+            sampling: Sampling { temperature, top_p, top_k, seed: self.seed },
+            n_predict: flags.n_predict.unwrap_or(N_PREDICT),
+            stop_ids: stop_ids(self.loaded),
+            stop_strings: flags.stop.clone(),
+            ..Job::new(prompt)
+        }
+    }
+
+    /// Answers one job, and shows its text as it comes, unless it becomes a part of an object.
+    pub(super) fn answer(&mut self, job: Job, screen: &Screen) -> Result<Reply, Failure> {
+        let is_json = self.flags.json;
+        let outcome = Ok(Outcome::INTERRUPTED);
+        let (mut text, mut ids, mut outcome) = (String::new(), Vec::new(), outcome);
+        self.run(&mut std::iter::once(job), screen, &mut |_, event| match event {
+            JobEvent::Text(part) => {
+                text.push_str(part);
+                if !is_json {
+                    screen.show(part);
+                }
+            }
+            JobEvent::Done { outcome: done, ids: answer } => {
+                ids.extend_from_slice(answer);
+                outcome = Ok(done);
+            }
+            JobEvent::Failed(error) => outcome = Err(error),
+            JobEvent::Logits { .. } => {}
+        });
+        let outcome = outcome.map_err(|error| self.failure(error))?;
+        Ok(Reply { text, ids, outcome })
+    }
+
+    /// Answers `jobs`, and tells of each by its number. A signal, or a text that cannot be shown, ends
+    /// them; so does an engine that cannot go on.
+    pub(super) fn run(
+        &mut self,
+        jobs: &mut dyn Iterator<Item = Job>,
+        screen: &Screen,
+        tell: &mut dyn FnMut(usize, JobEvent<'_>),
+    ) {
+        if let Some(ring) = self.engine.ring_mut() {
+            ring.start_times();
+        }
+        let n_queued = self.flags.streams.unwrap_or(1);
+        let mut ids: Vec<JobId> = Vec::new();
+        let mut is_over = false;
+        loop {
+            if is_over || screen.is_interrupted() {
+                self.scheduler.cancel_all();
+                is_over = true;
+            }
+            while !is_over
+                && self.scheduler.n_queued() < n_queued
+                && let Some(job) = jobs.next()
+            {
+                ids.push(self.scheduler.submit(job));
+            }
+            if self.scheduler.is_idle() {
+                return;
+            }
+            self.scheduler.step(&mut self.engine, &mut |id, event| {
+                is_over |= matches!(event, JobEvent::Failed(JobError::Step(_)));
+                if let Ok(index) = ids.binary_search(&id) {
+                    tell(index, event);
+                }
+            });
+        }
+    }
+
+    /// Sorts what ended an answer under its exit code.
+    pub(super) fn failure(&self, error: JobError) -> Failure {
+        match &error {
+            JobError::Step(e) => ring::step_failure(e),
+            JobError::TooLong { .. } => Failure::Usage(format!("{error}; {}", self.shorten())),
+            _ => Failure::runtime(&error),
+        }
+    }
+
+    /// What to do about a text that is longer than the context.
+    pub(super) fn shorten(&self) -> &'static str {
+        match self.engine.ctx_len() < self.engine.header().max_seq_len {
+            true => "shorten it or raise --ctx",
+            false => "shorten it: the model allows no more",
+        }
+    }
+}
+
+/// Ids that end a text: the model's and the tokenizer's.
+fn stop_ids(loaded: &Loaded) -> Vec<u32> {
+    let mut stop_ids = loaded.model.header().stop_ids.clone();
+    stop_ids.extend_from_slice(loaded.tokenizer.stop_ids());
+    stop_ids
+}
+
+/// Shows text as it comes. Once it cannot be written, nobody waits for the rest of the answer.
+pub(super) struct Screen {
+    problem: RefCell<Option<io::Error>>,
+}
+
+impl Screen {
+    pub(super) fn new() -> Screen {
+        Screen { problem: RefCell::new(None) }
+    }
+
+    pub(super) fn show(&self, text: &str) {
+        if self.is_open() {
+            let mut stdout = io::stdout().lock();
+            let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+            *self.problem.borrow_mut() = written.err();
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.problem.borrow().is_none()
+    }
+
+    /// Fails if the text could not be written: a disk is full. A reader that went away has seen
+    /// what it wanted.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        match &*self.problem.borrow() {
+            Some(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(stdout_failure(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the answer should end here: a signal asked for it, or it cannot be shown.
+    pub(super) fn is_interrupted(&self) -> bool {
+        signal::interrupted() > 0 || !self.is_open()
+    }
+}

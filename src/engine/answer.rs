@@ -1,0 +1,97 @@
+//! An answer as it comes: its text, and when it ends.
+
+use std::time::Instant;
+
+use super::job::{Job, JobFigures, Outcome, StopReason};
+use super::stop::StopStrings;
+use crate::tokenizer::{Decoder, Tokenizer};
+
+/// What a job's answer needs beside the model and a stream. Allocates only when made.
+pub(super) struct Answer<'t> {
+    /// `None` if no text is wanted.
+    decoder: Option<Decoder<'t>>,
+    stop_strings: StopStrings,
+    stop_ids: Vec<u32>,
+    n_predict: usize,
+    figures: JobFigures,
+    start: Instant,
+    first_token: Option<Instant>,
+}
+
+impl<'t> Answer<'t> {
+    /// The answer of `job`, of whose prompt `n_computed` ids go through the model from now on.
+    pub(super) fn new(tokenizer: Option<&'t Tokenizer>, job: Job, n_computed: usize) -> Answer<'t> {
+        let decoder = tokenizer.map(|tokenizer| match job.starts_text {
+            true => Decoder::new(tokenizer, false),
+            false => Decoder::continuing(tokenizer, false),
+        });
+        Answer {
+            decoder,
+            stop_strings: StopStrings::new(job.stop_strings),
+            stop_ids: job.stop_ids,
+            n_predict: job.n_predict,
+            figures: JobFigures { prompt_tokens: n_computed, ..JobFigures::NONE },
+            start: Instant::now(),
+            first_token: None,
+        }
+    }
+
+    /// Whether no token is wanted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.n_predict == 0
+    }
+
+    /// Shows what the chosen `id` completes; says why the answer ends with it, if it does. `text` is
+    /// scratch.
+    pub(super) fn take(
+        &mut self,
+        id: u32,
+        text: &mut String,
+        show: &mut dyn FnMut(&str),
+    ) -> Option<StopReason> {
+        if self.first_token.is_none() {
+            self.first_token = Some(Instant::now());
+            self.figures.ttft = self.start.elapsed();
+        }
+        self.figures.generated_tokens += 1;
+        if self.stop_ids.contains(&id) {
+            return Some(StopReason::StopId(id));
+        }
+        text.clear();
+        if let Some(decoder) = &mut self.decoder {
+            decoder.push(id, text);
+        }
+        let shown = self.stop_strings.push(text);
+        if shown.len > 0 {
+            show(&self.stop_strings.held()[..shown.len]);
+            self.stop_strings.consume(shown.len);
+        }
+        if shown.is_stop {
+            return Some(StopReason::StopString);
+        }
+        (self.figures.generated_tokens >= self.n_predict).then_some(StopReason::Length)
+    }
+
+    /// Shows what was held back for a stop string or a character that never came, and sums up.
+    pub(super) fn end(
+        mut self,
+        reason: StopReason,
+        text: &mut String,
+        show: &mut dyn FnMut(&str),
+    ) -> Outcome {
+        if let Some(first_token) = self.first_token {
+            self.figures.decode = first_token.elapsed();
+        }
+        if reason != StopReason::StopString {
+            text.clear();
+            if let Some(decoder) = &mut self.decoder {
+                decoder.flush(text);
+            }
+            self.stop_strings.push(text);
+            if !self.stop_strings.held().is_empty() {
+                show(self.stop_strings.held());
+            }
+        }
+        Outcome { reason, figures: self.figures }
+    }
+}

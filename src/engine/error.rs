@@ -1,0 +1,107 @@
+//! Why an engine cannot be started, or cannot run a batch.
+
+use std::fmt;
+use std::io;
+
+use super::ring::NodeError;
+use crate::kernels::Isa;
+use crate::model::{ForwardError, LoadError, PackError, StartError};
+use crate::ring::RingError;
+
+/// Why an engine cannot be started.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The model cannot be opened.
+    Load(LoadError),
+    /// Context, batch or memory do not fit.
+    Start(StartError),
+    /// The weights are damaged, or there is no memory to pack them.
+    Weights(PackError),
+    /// This CPU cannot run the instruction set asked for.
+    Isa(Isa),
+    /// The system refused a thread.
+    Threads(io::Error),
+    /// Every stream is taken.
+    NoStream,
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EngineError::Load(e) => e.fmt(f),
+            EngineError::Start(e) => e.fmt(f),
+            EngineError::Weights(e) => e.fmt(f),
+            EngineError::Isa(isa) => write!(f, "this CPU cannot run {} kernels", isa.name()),
+            EngineError::Threads(_) => write!(f, "cannot start the threads"),
+            EngineError::NoStream => write!(f, "all streams are in use"),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            EngineError::Load(e) => e.source(),
+            EngineError::Threads(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+/// Why a batch was not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepError {
+    /// It does not fit the model or the plan.
+    Forward(ForwardError),
+    /// The ring cannot go on.
+    Ring(RingError),
+    /// The stream is another engine's.
+    Stranger,
+    /// Its user ended the work.
+    Interrupted,
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StepError::Forward(e) => e.fmt(f),
+            StepError::Ring(e) => e.fmt(f),
+            StepError::Stranger => write!(f, "the stream belongs to another engine"),
+            StepError::Interrupted => write!(f, "interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for StepError {}
+
+impl From<ForwardError> for StepError {
+    fn from(error: ForwardError) -> StepError {
+        match error {
+            ForwardError::Interrupted => StepError::Interrupted,
+            error => StepError::Forward(error),
+        }
+    }
+}
+
+/// Why a ring was not joined.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// This node cannot work.
+    Node(NodeError),
+    /// The ring cannot be completed.
+    Step(StepError),
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::Node(e) => e.fmt(f),
+            JoinError::Step(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}

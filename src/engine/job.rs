@@ -1,0 +1,197 @@
+//! What a scheduler is asked for, and what it tells of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::StepError;
+use crate::sampler::Sampling;
+
+/// A text to go on from, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Ids to go on from; at least one.
+    pub prompt: Vec<u32>,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Most tokens to generate.
+    pub n_predict: usize,
+    /// Ids that end the answer.
+    pub stop_ids: Vec<u32>,
+    /// Texts that end the answer and do not belong to it.
+    pub stop_strings: Vec<String>,
+    /// Whether the answer's first token begins a text, rather than going on with the prompt's.
+    pub starts_text: bool,
+    /// Whether the logits after every id of the prompt are wanted; all of it is computed then.
+    pub wants_logits: bool,
+}
+
+impl Job {
+    /// Goes on from `prompt` with the most likely tokens, to the end of the context.
+    pub fn new(prompt: Vec<u32>) -> Job {
+        Job {
+            prompt,
+            sampling: Sampling::GREEDY,
+            n_predict: usize::MAX,
+            stop_ids: Vec::new(),
+            stop_strings: Vec::new(),
+            starts_text: false,
+            wants_logits: false,
+        }
+    }
+}
+
+/// Which job. No other of its scheduler is called the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub(super) u64);
+
+/// What happened to a job.
+#[derive(Debug)]
+pub enum JobEvent<'a> {
+    /// More of its text is complete.
+    Text(&'a str),
+    /// Logits after ids of the prompt, as [`Job::wants_logits`] asks.
+    Logits {
+        /// Position of the first of these ids.
+        pos: usize,
+        /// A row of the vocabulary's size for each of them.
+        logits: &'a [f32],
+    },
+    /// It has ended; nothing more is told of it.
+    Done {
+        /// Why, with counts and times.
+        outcome: Outcome,
+        /// Ids of the answer, with the stop id that ended it.
+        ids: &'a [u32],
+    },
+    /// It cannot go on; nothing more is told of it.
+    Failed(JobError),
+}
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The model chose a stop id.
+    StopId(u32),
+    /// The text reached a stop string.
+    StopString,
+    /// As many tokens as asked for.
+    Length,
+    /// The context has no room for another token.
+    ContextFull,
+    /// The caller asked for it.
+    Interrupted,
+}
+
+impl StopReason {
+    /// The name used in machine-readable output.
+    pub fn name(self) -> &'static str {
+        match self {
+            StopReason::StopId(_) => "stop_id",
+            StopReason::StopString => "stop_string",
+            StopReason::Length => "length",
+            StopReason::ContextFull => "context_full",
+            StopReason::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Counts and times of one answer.
+#[derive(Clone, Copy, Debug)]
+pub struct JobFigures {
+    /// Tokens of the prompt that went through the model: those that its stream did not hold yet.
+    pub prompt_tokens: usize,
+    /// Time from when the job got a stream to the first chosen token.
+    pub ttft: Duration,
+    /// Tokens chosen, the one that stopped the answer included.
+    pub generated_tokens: usize,
+    /// Time from the first chosen token to the last.
+    pub decode: Duration,
+}
+
+impl JobFigures {
+    /// Those of an answer that has not begun.
+    pub(super) const NONE: JobFigures = JobFigures {
+        prompt_tokens: 0,
+        ttft: Duration::ZERO,
+        generated_tokens: 0,
+        decode: Duration::ZERO,
+    };
+
+    /// Prompt tokens per second.
+    pub fn prompt_tokens_per_s(&self) -> f64 {
+        rate(self.prompt_tokens, self.ttft)
+    }
+
+    /// Tokens per second of decoding; the first token belongs to the prompt.
+    pub fn generated_tokens_per_s(&self) -> f64 {
+        rate(self.generated_tokens.saturating_sub(1), self.decode)
+    }
+}
+
+fn rate(n: usize, time: Duration) -> f64 {
+    match time.as_secs_f64() {
+        seconds if seconds > 0.0 => n as f64 / seconds,
+        _ => 0.0,
+    }
+}
+
+/// A finished answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// Why it ended.
+    pub reason: StopReason,
+    /// Counts and times.
+    pub figures: JobFigures,
+}
+
+impl Outcome {
+    /// Of an answer that was given up before it began.
+    pub const INTERRUPTED: Outcome =
+        Outcome { reason: StopReason::Interrupted, figures: JobFigures::NONE };
+}
+
+/// Why a job is refused or fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JobError {
+    /// There is no prompt to begin with.
+    EmptyPrompt,
+    /// The prompt is longer than the context.
+    TooLong {
+        /// Ids of the prompt.
+        n_ids: usize,
+        /// Length of the context.
+        ctx_len: usize,
+    },
+    /// The prompt holds an id that is not in the vocabulary.
+    UnknownId {
+        /// The id.
+        id: u32,
+        /// Ids below this exist.
+        vocab_size: usize,
+    },
+    /// The model's logits are not numbers: its weights are damaged.
+    NotANumber,
+    /// The engine cannot go on.
+    Step(StepError),
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JobError::EmptyPrompt => write!(f, "the prompt is empty"),
+            JobError::TooLong { n_ids, ctx_len } => {
+                write!(f, "the prompt has {n_ids} tokens, the context {ctx_len}")
+            }
+            JobError::UnknownId { id, vocab_size } => {
+                write!(f, "token id {id} is not below the vocabulary's size {vocab_size}")
+            }
+            JobError::NotANumber => {
+                write!(f, "the model's output is not a number: its weights are damaged")
+            }
+            JobError::Step(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JobError {}

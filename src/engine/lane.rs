@@ -1,0 +1,118 @@
+//! A stream of a scheduler, and the job that it works for.
+
+use super::answer::Answer;
+use super::job::JobId;
+use super::stream::Stream;
+use crate::model::{Batch, Wants};
+use crate::sampler::Sampling;
+
+/// One of a scheduler's streams.
+pub(super) struct Lane<'t> {
+    pub(super) stream: Stream,
+    /// What the stream shall hold: what it holds, and what has not been submitted,
+    /// up to `[ctx_len + 1]`.
+    pub(super) ids: Vec<u32>,
+    /// `None` if the lane has nothing to do.
+    pub(super) work: Option<RunningJob<'t>>,
+    /// Position of the first row whose results have not been seen.
+    since: usize,
+    /// Whether results are under way.
+    pub(super) is_waiting: bool,
+    /// When it got its last job, in jobs.
+    pub(super) used: u64,
+}
+
+/// A job that has a stream.
+pub(super) struct RunningJob<'t> {
+    pub(super) id: JobId,
+    pub(super) sampling: Sampling,
+    pub(super) prompt_len: usize,
+    /// Whether the logits of the prompt are wanted.
+    pub(super) wants_logits: bool,
+    pub(super) is_cancelled: bool,
+    pub(super) answer: Answer<'t>,
+}
+
+/// What a batch still has room for.
+pub(super) struct BatchRoom {
+    pub(super) rows: usize,
+    pub(super) logits: usize,
+    /// Lanes after this one that want a row for their next token.
+    pub(super) n_decoding: usize,
+}
+
+impl<'t> Lane<'t> {
+    /// A lane for `stream`, with room for contexts of `ctx_len` ids.
+    pub(super) fn new(stream: Stream, ctx_len: usize) -> Lane<'t> {
+        let ids = Vec::with_capacity(ctx_len + 1);
+        Lane { stream, ids, work: None, since: 0, is_waiting: false, used: 0 }
+    }
+
+    /// Whether it can take a job: nothing of the last one is under way.
+    pub(super) fn is_free(&self) -> bool {
+        self.work.is_none() && !self.is_waiting
+    }
+
+    /// Whether it has something to submit.
+    pub(super) fn is_ready(&self) -> bool {
+        self.work.is_some() && !self.is_waiting
+    }
+
+    /// Whether that is a single token.
+    pub(super) fn is_decoding(&self) -> bool {
+        self.is_ready() && self.stream.pos() + 1 == self.ids.len()
+    }
+
+    /// Begins a job.
+    pub(super) fn begin(&mut self, prompt: &[u32], work: RunningJob<'t>, used: u64) {
+        self.ids.clear();
+        self.ids.extend_from_slice(prompt);
+        self.since = self.stream.pos();
+        self.work = Some(work);
+        self.used = used;
+    }
+
+    /// The rows that it submits next, as far as there is `room`; `None` if there is not enough.
+    fn next_rows(&self, room: &BatchRoom) -> Option<(usize, Wants)> {
+        let work = self.work.as_ref().filter(|_| self.is_ready())?;
+        let (pos, left) = (self.stream.pos(), self.ids.len() - self.stream.pos());
+        if pos + 1 == self.ids.len() && room.rows > 0 && room.logits > 0 {
+            return Some((1, Wants::Last));
+        }
+        // Whoever decodes is not kept waiting for a prompt, nor a prompt for those who decode.
+        let n_rows = left.min(room.rows.saturating_sub(room.n_decoding).max(1)).min(room.rows);
+        let (n_rows, wants) = match (work.wants_logits && pos < work.prompt_len, room.logits) {
+            (true, n_logits) => (n_rows.min(n_logits), Wants::All),
+            (false, 0) => (n_rows.min(left - 1), Wants::None),
+            (false, _) if n_rows == left => (n_rows, Wants::Last),
+            (false, _) => (n_rows, Wants::None),
+        };
+        (n_rows > 0).then_some((n_rows, wants))
+    }
+
+    /// Adds its next rows to a batch, as far as there is `room`; `false` if there is not enough.
+    pub(super) fn submit(&mut self, room: &mut BatchRoom, batch: &mut Batch) -> bool {
+        let Some((n_rows, wants)) = self.next_rows(room) else { return false };
+        let span = self.stream.span(n_rows, wants);
+        let ids = &self.ids[span.pos..][..n_rows];
+        batch.push(span, ids);
+        self.stream.ids.extend_from_slice(ids);
+        self.since = span.pos;
+        self.is_waiting = wants != Wants::None;
+        room.rows -= n_rows;
+        room.logits -= span.n_wanted();
+        true
+    }
+
+    /// The results that it waited for are there. Returns the position of their first row.
+    pub(super) fn collected(&mut self) -> usize {
+        self.is_waiting = false;
+        std::mem::replace(&mut self.since, self.stream.pos())
+    }
+
+    /// What was submitted last may not have been run, and its results do not come: it is submitted again.
+    pub(super) fn take_back(&mut self) {
+        self.is_waiting = false;
+        self.stream.ids.truncate(self.since);
+    }
+}

@@ -1,0 +1,77 @@
+//! Who runs a batch: this node alone, or a ring.
+
+use super::error::StepError;
+use super::ring::RingMaster;
+use crate::model::{Batch, Span, Stage, Transformer};
+
+/// The nodes that run the model's layers, the first of them with the engine's own transformer.
+pub(super) enum Nodes {
+    /// That one has all layers.
+    Alone(Submitted),
+    /// It is the master of a ring.
+    Ring(Box<RingMaster>),
+}
+
+/// The batch of a node alone whose logits have still to be collected, if there is one.
+pub(super) struct Submitted {
+    spans: Vec<Span>,
+    is_waiting: bool,
+}
+
+impl Nodes {
+    /// One node, for batches of up to `max_batch` spans.
+    pub(super) fn alone(max_batch: usize) -> Nodes {
+        Nodes::Alone(Submitted { spans: Vec::with_capacity(max_batch), is_waiting: false })
+    }
+
+    /// How many can compute at the same time.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Nodes::Alone(_) => 1,
+            Nodes::Ring(ring) => ring.n_nodes(),
+        }
+    }
+
+    /// Whether a batch can be submitted without waiting for another one's result.
+    pub(super) fn has_room(&self) -> bool {
+        match self {
+            Nodes::Alone(submitted) => !submitted.is_waiting,
+            Nodes::Ring(ring) => ring.has_room(),
+        }
+    }
+
+    /// Starts a batch. Those that want logits are collected in the same order.
+    pub(super) fn submit(
+        &mut self,
+        transformer: &mut Transformer,
+        batch: &Batch,
+    ) -> Result<(), StepError> {
+        transformer.about().check(batch)?;
+        match self {
+            Nodes::Alone(submitted) => {
+                transformer.embed(batch)?;
+                transformer.run_layers(batch.spans())?;
+                submitted.is_waiting = batch.n_wanted() > 0;
+                submitted.spans.clear();
+                submitted.spans.extend_from_slice(batch.spans());
+                Ok(())
+            }
+            Nodes::Ring(ring) => ring.submit(transformer, batch),
+        }
+    }
+
+    /// The oldest batch submitted that wants logits: its spans, and its logits,
+    /// `[wanted, vocab_size]`.
+    pub(super) fn collect<'a>(
+        &'a mut self,
+        transformer: &'a mut Transformer,
+    ) -> Result<(&'a [Span], &'a mut [f32]), StepError> {
+        match self {
+            Nodes::Alone(submitted) => {
+                submitted.is_waiting = false;
+                Ok((&submitted.spans, transformer.logits(&submitted.spans)))
+            }
+            Nodes::Ring(ring) => ring.collect(transformer),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! How a model is run.
+
+use super::weights::{Cache, Huge};
+use crate::kernels::Isa;
+use crate::model::{Model, Precision};
+use crate::sys::cpu;
+
+/// Context used when none is asked for, if the model allows that much.
+pub const CTX_LEN_DEFAULT: usize = 4096;
+
+/// Rows of a prompt that go through the model at once.
+pub const BATCH_DEFAULT: usize = 256;
+
+/// Weights of a step from which on more than one thread is used by default: one thread reads them from
+/// its cache in the 10 to 20 microseconds that a step's waiting takes.
+pub const STEP_BYTES_MIN: u64 = 256 << 10;
+
+/// Projections of a layer that threads share: queries to values, attention's output, gate and up,
+/// and down.
+const PROJECTIONS: usize = 4;
+
+/// How to run a model. The default suits the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Longest context; by default what the model allows, up to [`CTX_LEN_DEFAULT`].
+    pub ctx_len: Option<usize>,
+    /// Rows of one forward pass, [`BATCH_DEFAULT`] by default.
+    pub batch: Option<usize>,
+    /// Most rows of a forward pass that may want logits, by default one for each stream,
+    /// as far as a batch has room for them.
+    pub max_logits: Option<usize>,
+    /// Streams with a KV cache of their own, 1 by default.
+    pub n_streams: Option<usize>,
+    /// How keys and values are kept; see [`Precision::for_weights`].
+    pub kv: Option<Precision>,
+    /// Number of threads; by default one for each fast core, or one alone if a token's work is not
+    /// worth waiting for others: see [`Options::cpus_for`].
+    pub threads: Option<usize>,
+    /// Cores to run on, the caller's thread first; by default the fastest.
+    pub cores: Option<Vec<usize>>,
+    /// Instruction set to use; by default the best this CPU has.
+    pub isa: Option<Isa>,
+    /// Where packed weights are kept.
+    pub cache: Cache,
+    /// Whether weights are copied to huge pages.
+    pub huge: Huge,
+}
+
+impl Options {
+    /// The cores to run on: those asked for, else the fastest, as many as threads are wanted.
+    pub fn cpus(&self) -> Vec<usize> {
+        let cores = cpu::cores();
+        let all: Vec<usize> = match &self.cores {
+            Some(cores) => cores.clone(),
+            None if self.threads.is_some() => cores.iter().map(|core| core.cpu).collect(),
+            None => cpu::fast_cores(&cores),
+        };
+        let threads = self.threads.unwrap_or(all.len()).max(1);
+        all.iter().copied().cycle().take(threads).collect()
+    }
+
+    /// The same for one model. If neither threads nor cores are asked for, one thread runs a model of
+    /// which a step of a token reads less than [`STEP_BYTES_MIN`]: the threads wait for each other
+    /// after every step, which takes as long as one alone needs for so little.
+    pub fn cpus_for(&self, model: &Model) -> Vec<usize> {
+        let mut cpus = self.cpus();
+        let is_asked_for = self.threads.is_some() || self.cores.is_some();
+        if !is_asked_for && step_bytes(model) < STEP_BYTES_MIN {
+            cpus.truncate(1);
+        }
+        cpus
+    }
+}
+
+/// Bytes of weights that one projection of one token reads, on average.
+fn step_bytes(model: &Model) -> u64 {
+    let share = model.share();
+    let steps = PROJECTIONS * share.layers.len() + usize::from(share.has_ends);
+    model.bytes_per_token() / steps as u64
+}

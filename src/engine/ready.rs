@@ -1,0 +1,419 @@
+//! A model ready to run.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::{EngineError, JoinError, StepError};
+use super::nodes::Nodes;
+use super::options::{BATCH_DEFAULT, CTX_LEN_DEFAULT, Options};
+use super::ring::{
+    Limits, NodeError, ResplitError, RingMaster, RingOptions, WorkerOptions, run_worker,
+};
+use super::stream::{Slots, Stream};
+use super::weights::{Listener, WeightsPlace};
+use crate::format::model::Header;
+use crate::kernels::{Isa, Kernels};
+use crate::model::{
+    Batch, ForwardError, Model, PackError, PackReport, Plan, Precision, Span, Stage, StageInfo,
+    StartError, Transformer, Wants,
+};
+use crate::pool::Pool;
+use crate::ring::Notice;
+use crate::transport::Endpoint;
+
+/// A model ready to run, here or on a ring of which this is the master, and the streams in it.
+pub struct Engine {
+    transformer: Transformer,
+    nodes: Nodes,
+    /// Places of the KV cache that streams take.
+    slots: Arc<Slots>,
+    /// Scratch for [`Engine::push_batch`].
+    batch: Batch,
+}
+
+/// What an engine runs with.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineInfo {
+    /// Instruction set of the kernels.
+    pub isa: Isa,
+    /// Threads that compute.
+    pub threads: usize,
+    /// How keys and values are kept.
+    pub kv: Precision,
+    /// Bytes of buffers and KV cache.
+    pub arena_bytes: usize,
+    /// Where the weights are read from.
+    pub weights: WeightsIn,
+}
+
+/// Where weights are read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightsIn {
+    /// The model's file, as they are.
+    Unpacked,
+    /// A file that has them packed for the kernels.
+    Mapped,
+    /// Memory of this process, packed; in huge pages if there are any.
+    Memory,
+}
+
+impl Engine {
+    /// Opens the model file at `path` and makes it ready to run. The first time that takes as long as
+    /// packing its weights; see [`Engine::prepare`].
+    ///
+    /// # Errors
+    /// If the file is not a model, is damaged, or does not fit `options` or the machine.
+    pub fn open(path: &Path, options: &Options) -> Result<Engine, EngineError> {
+        let model = Model::open(path).map_err(EngineError::Load)?;
+        let mut engine = Engine::new(Arc::new(model), options)?;
+        let place = WeightsPlace {
+            model: Some(path.to_owned()),
+            cache: options.cache.clone(),
+            huge: options.huge,
+        };
+        engine.prepare(&place, Listener::NONE).map_err(EngineError::Weights)?;
+        Ok(engine)
+    }
+
+    /// Plans to run `model`, and starts threads. Its weights are used as they are, and believed, until
+    /// [`Engine::prepare`] has packed and compared them.
+    ///
+    /// # Errors
+    /// If `options` do not fit the model or the machine.
+    pub fn new(model: Arc<Model>, options: &Options) -> Result<Engine, EngineError> {
+        let header = model.header();
+        let ctx_len = options.ctx_len.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT));
+        let n_streams = options.n_streams.unwrap_or(1);
+        // A stream never has more rows than its context.
+        let rows = ctx_len.max(1).saturating_mul(n_streams.max(1));
+        let max_batch = options.batch.unwrap_or(BATCH_DEFAULT).min(rows);
+        let plan = Plan {
+            ctx_len,
+            max_batch,
+            max_logits: options.max_logits.unwrap_or(n_streams.min(max_batch)),
+            n_streams,
+            kv: options.kv.unwrap_or(Precision::for_weights(header.weights)),
+        };
+        let kernels = Engine::kernels(Some(&model), options.isa)?;
+        let pool = Pool::new(&options.cpus_for(&model)).map_err(EngineError::Threads)?;
+        let transformer =
+            Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
+        Ok(Engine {
+            transformer,
+            nodes: Nodes::alone(plan.max_batch),
+            slots: Slots::new(plan.n_streams),
+            batch: Batch::with_capacity(plan.max_batch),
+        })
+    }
+
+    /// Makes the weights ready, as [`Engine::open`] does: packs those that neither an earlier start nor
+    /// another share has packed, and compares those with their checksums that none has compared.
+    ///
+    /// A cache that cannot be written is told of, and done without. Says what was packed, if anything is.
+    ///
+    /// # Errors
+    /// If the weights are damaged, there is no memory for them, or the listener ends the work.
+    pub fn prepare(
+        &mut self,
+        place: &WeightsPlace,
+        listener: Listener<'_>,
+    ) -> Result<Option<PackReport>, PackError> {
+        place.prepare(&mut self.transformer, listener)
+    }
+
+    /// Packs the weights into the cache file at `path`, unless they are there.
+    ///
+    /// # Errors
+    /// If the weights are damaged, the file cannot be written, or the listener ends the work.
+    pub fn pack_into(
+        &mut self,
+        place: &WeightsPlace,
+        path: &Path,
+        listener: Listener<'_>,
+    ) -> Result<(), PackError> {
+        place.pack_into(&mut self.transformer, path, listener)
+    }
+
+    /// The cache file that [`Engine::prepare`] uses; `None` if weights are packed in memory, or not at
+    /// all.
+    pub fn cache_file(&self, place: &WeightsPlace) -> Option<PathBuf> {
+        place.cache_file(&self.transformer)
+    }
+
+    /// The same, however small the model.
+    pub fn cache_file_for_any(&self, place: &WeightsPlace) -> Option<PathBuf> {
+        place.cache_file_for_any(&self.transformer)
+    }
+
+    /// How many packed matrices the cache file at `path` lacks; `None` if the weights have no packed form.
+    ///
+    /// # Errors
+    /// If the file cannot be used at all.
+    pub fn cache_lacks(&self, path: &Path) -> Result<Option<usize>, PackError> {
+        self.transformer.lacks(path)
+    }
+
+    /// Becomes the master of a ring over `endpoint`, and waits until it is complete. The model
+    /// is the share with ends.
+    ///
+    /// # Errors
+    /// If the weights do not match their checksums, or the ring cannot be completed.
+    pub fn join(
+        &mut self,
+        endpoint: Box<dyn Endpoint>,
+        options: RingOptions,
+    ) -> Result<(), JoinError> {
+        let checked = self.transformer.check_weights(&options.is_interrupted);
+        checked.map_err(|e| JoinError::Node(NodeError::Weights(e)))?;
+        self.transformer.interrupt_by(options.is_interrupted);
+        let ring =
+            RingMaster::new(&self.transformer, endpoint, options).map_err(JoinError::Node)?;
+        let mut ring = Box::new(ring);
+        ring.open(&mut self.transformer).map_err(JoinError::Step)?;
+        self.nodes = Nodes::Ring(ring);
+        Ok(())
+    }
+
+    /// As the master of a ring: gives its nodes other layers, in their order, this one's first. See
+    /// [`RingMaster::resplit`]. `place` says where the weights of other layers are kept.
+    ///
+    /// # Errors
+    /// The same; or if there is no ring.
+    pub fn resplit(
+        &mut self,
+        layers: &[Range<usize>],
+        place: &WeightsPlace,
+    ) -> Result<Option<PackReport>, ResplitError> {
+        let prepare =
+            |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
+        match &mut self.nodes {
+            Nodes::Ring(ring) => ring.resplit(&mut self.transformer, layers, &prepare),
+            Nodes::Alone(_) => Err(ResplitError::Split("there is no ring to split".to_owned())),
+        }
+    }
+
+    /// Works for any master of a ring over `endpoint` until `is_interrupted` says so. The model is the
+    /// share of the node called `name`, which it has unless the master gives it other layers; `place` says
+    /// where the weights of those are kept.
+    ///
+    /// # Errors
+    /// If the weights do not match their checksums, or the system refuses a thread.
+    pub fn work(
+        &mut self,
+        endpoint: Box<dyn Endpoint>,
+        (name, limits): (&str, Limits),
+        place: &WeightsPlace,
+        is_interrupted: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(&Notice),
+    ) -> Result<(), NodeError> {
+        let wish = Some(self.model().share().layers.clone());
+        let prepare =
+            |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
+        let options = WorkerOptions { name, wish, limits, prepare: &prepare, is_interrupted };
+        run_worker(&mut self.transformer, endpoint, &options, tell)
+    }
+
+    /// From now on `is_interrupted` is asked by all threads before each piece of a batch's work, and may
+    /// end that with [`StepError::Interrupted`].
+    pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
+        self.transformer.interrupt_by(is_interrupted);
+    }
+
+    /// The ring, if this is its master.
+    pub fn ring(&self) -> Option<&RingMaster> {
+        match &self.nodes {
+            Nodes::Alone(_) => None,
+            Nodes::Ring(ring) => Some(ring),
+        }
+    }
+
+    /// The same, to reset its times.
+    pub fn ring_mut(&mut self) -> Option<&mut RingMaster> {
+        match &mut self.nodes {
+            Nodes::Alone(_) => None,
+            Nodes::Ring(ring) => Some(ring),
+        }
+    }
+
+    /// The kernels for `model`: `isa` if it is given, else those that the model's file is packed
+    /// for, else the best this CPU has.
+    ///
+    /// # Errors
+    /// If this CPU cannot run them.
+    pub fn kernels(model: Option<&Model>, isa: Option<Isa>) -> Result<Kernels, EngineError> {
+        if let Some(isa) = isa {
+            return Kernels::for_isa(isa).ok_or(EngineError::Isa(isa));
+        }
+        let best = Kernels::best();
+        let Some(wanted) = model.and_then(Model::packed_for) else { return Ok(best) };
+        let unusable = StartError::Packed { wanted, found: best.isa() };
+        Kernels::for_isa(wanted).ok_or(EngineError::Start(unusable))
+    }
+
+    /// What the model file says.
+    pub fn header(&self) -> &Header {
+        self.transformer.model().header()
+    }
+
+    /// The model, or the share of it that is run here.
+    pub fn model(&self) -> &Model {
+        self.transformer.model()
+    }
+
+    /// What it runs with.
+    pub fn about(&self) -> EngineInfo {
+        let weights = match (self.transformer.is_packed(), self.transformer.is_in_memory()) {
+            (false, _) => WeightsIn::Unpacked,
+            (true, false) => WeightsIn::Mapped,
+            (true, true) => WeightsIn::Memory,
+        };
+        let StageInfo { plan, threads, .. } = self.transformer.about();
+        let arena_bytes = self.transformer.arena_bytes();
+        EngineInfo { isa: self.isa(), threads, kv: plan.kv, arena_bytes, weights }
+    }
+
+    /// Instruction set of the kernels in use.
+    pub fn isa(&self) -> Isa {
+        self.transformer.kernels().isa()
+    }
+
+    /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have
+    /// no packed form, or the model's file holds that.
+    pub fn packed_bytes(&self) -> Option<u64> {
+        self.transformer.packed_bytes()
+    }
+
+    fn plan(&self) -> &Plan {
+        self.transformer.about().plan
+    }
+
+    /// Longest context of a stream.
+    pub fn ctx_len(&self) -> usize {
+        self.plan().ctx_len
+    }
+
+    /// Most rows of a batch.
+    pub fn max_batch(&self) -> usize {
+        self.plan().max_batch
+    }
+
+    /// Most rows of a batch that may want logits.
+    pub(super) fn max_logits(&self) -> usize {
+        self.plan().max_logits
+    }
+
+    /// A new, empty stream. Its place is free again when it is dropped.
+    ///
+    /// # Errors
+    /// If all planned streams are in use.
+    pub fn stream(&mut self) -> Result<Stream, EngineError> {
+        Stream::new(&self.slots, self.ctx_len()).ok_or(EngineError::NoStream)
+    }
+
+    /// Appends `ids` to the stream, in batches, and returns the logits after the last one;
+    /// nothing if `ids` is empty.
+    ///
+    /// # Errors
+    /// If the context would overflow or an id does not exist. The stream then holds the
+    /// batches before the failing one.
+    pub fn push(&mut self, stream: &mut Stream, ids: &[u32]) -> Result<&mut [f32], StepError> {
+        if ids.is_empty() {
+            return Ok(&mut []);
+        }
+        let max_batch = self.max_batch();
+        let (first, last) = ids.split_at((ids.len() - 1) / max_batch * max_batch);
+        for batch in first.chunks(max_batch) {
+            self.push_batch(stream, batch, Wants::None)?;
+        }
+        self.push_batch(stream, last, Wants::Last)
+    }
+
+    /// Appends one batch to the stream and returns the logits that are wanted,
+    /// `[wanted, vocab_size]`.
+    ///
+    /// # Errors
+    /// If the batch or the logits are more than planned, the context would overflow, an id
+    /// does not exist, or the stream is another engine's; the stream is unchanged then.
+    pub fn push_batch(
+        &mut self,
+        stream: &mut Stream,
+        ids: &[u32],
+        wants: Wants,
+    ) -> Result<&mut [f32], StepError> {
+        if !self.is_own(stream) {
+            return Err(StepError::Stranger);
+        }
+        if ids.len() > self.max_batch() {
+            return Err(ForwardError::Plan.into());
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        batch.push(stream.span(ids.len(), wants), ids);
+        let submitted = self.submit(&batch);
+        let n_wanted = batch.n_wanted();
+        self.batch = batch;
+        submitted?;
+        if n_wanted == 0 {
+            stream.ids.extend_from_slice(ids);
+            return Ok(&mut []);
+        }
+        let (_, logits) = self.collect()?;
+        stream.ids.extend_from_slice(ids);
+        Ok(logits)
+    }
+
+    /// Whether a batch can be submitted without waiting for another one's result.
+    pub(super) fn has_room(&self) -> bool {
+        self.nodes.has_room()
+    }
+
+    /// Nodes that can compute at the same time.
+    pub(super) fn n_nodes(&self) -> usize {
+        self.nodes.count()
+    }
+
+    /// Starts a batch. Those that want logits are collected in the same order.
+    ///
+    /// # Errors
+    /// If it does not fit the model or the plan, or could not be run.
+    pub(super) fn submit(&mut self, batch: &Batch) -> Result<(), StepError> {
+        self.nodes.submit(&mut self.transformer, batch)
+    }
+
+    /// The oldest batch submitted that wants logits: its spans, and its logits,
+    /// `[wanted, vocab_size]`.
+    ///
+    /// # Errors
+    /// If it could not be run.
+    pub(super) fn collect(&mut self) -> Result<(&[Span], &mut [f32]), StepError> {
+        self.nodes.collect(&mut self.transformer)
+    }
+
+    /// Makes the stream forget everything that `ids` does not begin with, and returns how
+    /// many of `ids` remain in it. Pushing the rest makes the stream hold `ids`.
+    ///
+    /// At least one id is left to push, as its logits are wanted. With a sliding window none
+    /// remains if more than a batch ([`Engine::max_batch`]) would be forgotten of a stream that
+    /// is longer than the window.
+    pub fn rewind(&self, stream: &mut Stream, ids: &[u32]) -> usize {
+        let keep = self.n_shared(stream, ids);
+        match keep {
+            0 => stream.clear(),
+            _ => stream.ids.truncate(keep),
+        }
+        keep
+    }
+
+    /// How many of `ids` [`Engine::rewind`] would leave in the stream.
+    pub(super) fn n_shared(&self, stream: &Stream, ids: &[u32]) -> usize {
+        let common = stream.ids.iter().zip(ids).take_while(|(a, b)| a == b).count();
+        let keep = common.min(ids.len().saturating_sub(1));
+        if self.transformer.can_rewind(stream.reached, keep) { keep } else { 0 }
+    }
+
+    /// Whether the stream is one of this engine's.
+    pub(super) fn is_own(&self, stream: &Stream) -> bool {
+        stream.is_of(&self.slots)
+    }
+}

@@ -1,0 +1,105 @@
+//! What the model counts in `usize` and floats of its own, in the words of frames.
+
+use crate::model::{Batch, Plan, Precision, Span, Wants};
+use crate::wire::Dtype;
+use crate::wire::frame::{self, Sizes};
+
+/// Most streams, and most rows of a batch: frames number them in 16 bits.
+pub(super) const COUNT_MAX: u16 = u16::MAX;
+
+/// `span` in the words of frames; `None` if it has a number that is beyond them.
+fn to_frame(span: &Span) -> Option<frame::Span> {
+    Some(frame::Span {
+        stream: span.stream.try_into().ok()?,
+        pos: span.pos.try_into().ok()?,
+        n_rows: span.n_rows.try_into().ok()?,
+        wants: match span.wants {
+            Wants::None => frame::Wants::None,
+            Wants::Last => frame::Wants::Last,
+            Wants::All => frame::Wants::All,
+        },
+    })
+}
+
+/// `spans` in the words of frames; `None` if one of them has a number that is beyond them.
+pub(super) fn to_frames(spans: &[Span], out: &mut Vec<frame::Span>) -> Option<()> {
+    out.clear();
+    spans.iter().try_for_each(|span| to_frame(span).map(|span| out.push(span)))
+}
+
+/// The batch of a frame's spans and their `tokens`.
+pub(super) fn batch(spans: &[frame::Span], mut tokens: &[u32], out: &mut Batch) {
+    out.clear();
+    for span in spans.iter().map(from_frame) {
+        let (first, rest) = tokens.split_at(span.n_rows);
+        out.push(span, first);
+        tokens = rest;
+    }
+}
+
+/// A frame's span in the words of the model.
+pub(super) fn from_frame(span: &frame::Span) -> Span {
+    Span {
+        stream: span.stream.into(),
+        pos: span.pos as usize,
+        n_rows: span.n_rows.into(),
+        wants: match span.wants {
+            frame::Wants::None => Wants::None,
+            frame::Wants::Last => Wants::Last,
+            frame::Wants::All => Wants::All,
+        },
+    }
+}
+
+/// What all nodes of a ring agree on for runs of `plan`; `None` if a number is beyond what
+/// frames can say.
+pub(super) fn sizes(plan: &Plan, dim: usize, wire: Dtype) -> Option<Sizes> {
+    Some(Sizes {
+        ctx_len: u32::try_from(plan.ctx_len).ok()?,
+        n_streams: u16::try_from(plan.n_streams).ok()?,
+        max_batch: u16::try_from(plan.max_batch).ok()?,
+        max_logits: u16::try_from(plan.max_logits).ok()?,
+        kv: match plan.kv {
+            Precision::F16 => Dtype::F16,
+            Precision::F32 => Dtype::F32,
+        },
+        wire,
+        dim: u32::try_from(dim).ok()?,
+    })
+}
+
+/// The plan of a run of these sizes.
+pub(super) fn plan(sizes: &Sizes) -> Plan {
+    Plan {
+        ctx_len: sizes.ctx_len as usize,
+        max_batch: sizes.max_batch.into(),
+        max_logits: sizes.max_logits.into(),
+        n_streams: sizes.n_streams.into(),
+        kv: precision(sizes.kv),
+    }
+}
+
+/// How floats of `dtype` are kept.
+pub(super) fn precision(dtype: Dtype) -> Precision {
+    match dtype {
+        Dtype::F16 => Precision::F16,
+        Dtype::F32 => Precision::F32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_come_back_and_none_is_cut_to_fit() {
+        let span = Span { stream: 65_535, pos: 1 << 31, n_rows: 65_535, wants: Wants::Last };
+        for wants in [Wants::None, Wants::Last, Wants::All] {
+            let span = Span { wants, ..span };
+            assert_eq!(to_frame(&span).map(|span| from_frame(&span)), Some(span));
+        }
+        assert_eq!(to_frame(&Span { stream: 65_536, ..span }), None);
+        assert_eq!(to_frame(&Span { n_rows: 65_536, ..span }), None);
+        assert_eq!(to_frame(&Span { pos: 1 << 32, ..span }), None);
+    }
+}

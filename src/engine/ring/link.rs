@@ -1,0 +1,41 @@
+//! What masters and workers have in common: the endpoint at work, and what a node says of itself.
+
+use std::time::Duration;
+
+use crate::model::{Share, Stage, StageInfo};
+use crate::ring::Notice;
+use crate::transport::Endpoint;
+use crate::wire::frame::{Line, Status};
+use crate::wire::hello;
+
+/// Lets the endpoint work; a socket's failure shows as a silent neighbour.
+pub(super) fn serve(endpoint: &mut dyn Endpoint, wait: Duration) {
+    if let Err(e) = endpoint.service(wait) {
+        log::debug!("link: {e}");
+    }
+}
+
+/// The next thing that the endpoint's carrier has to say, after the first `n_told`.
+pub(super) fn carrier_notice(endpoint: &dyn Endpoint, n_told: &mut usize) -> Option<Notice> {
+    let notice = endpoint.notices().get(*n_told)?;
+    *n_told += 1;
+    Some(Notice::Carrier(notice.clone()))
+}
+
+/// What a node says of itself when the ring opens.
+pub(super) fn line(stage: &dyn Stage, name: &str) -> Line {
+    let StageInfo { header, share, device, threads, .. } = stage.about();
+    let (layers, held) = (&share.layers, Share::of_file(header).layers);
+    Line {
+        name: hello::name(name),
+        isa: heapless::String::try_from(device).unwrap_or_default(),
+        layers: layers.start as u32..layers.end as u32,
+        held: held.start as u32..held.end as u32,
+        bytes_per_token: stage.bytes_per_token(),
+        rtt_us: 0,
+        datagram_bytes: 0,
+        threads: threads as u16,
+        carrier: heapless::String::new(),
+        status: Status::Ready,
+    }
+}

@@ -1,0 +1,92 @@
+//! Other layers for the nodes of a running ring.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::engine::error::StepError;
+use crate::engine::weights::{Listener, Preparing};
+use crate::model::{PackError, PackReport, StartError};
+use crate::ring::RingError;
+
+/// Gets the weights of a stage ready that has taken other layers: packs those that are new, and compares
+/// them with their checksums. Says what was packed, if anything is.
+pub type Prepare<'a, S> =
+    dyn Fn(&mut S, Listener<'_>) -> Result<Option<PackReport>, PackError> + 'a;
+
+/// Why the nodes of a ring do not have other layers now.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ResplitError {
+    /// There is no ring, or the layers are no split of it.
+    Split(String),
+    /// This node has no memory for its part, or its file does not hold it.
+    Start(StartError),
+    /// The weights of this node's part are damaged, or cannot be packed.
+    Weights(PackError),
+    /// Another node cannot take its part, or the ring is lost.
+    Step(StepError),
+}
+
+impl fmt::Display for ResplitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ResplitError::Split(what) => f.write_str(what),
+            ResplitError::Start(e) => e.fmt(f),
+            ResplitError::Weights(e) => e.fmt(f),
+            ResplitError::Step(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ResplitError {}
+
+impl From<StepError> for ResplitError {
+    fn from(error: StepError) -> ResplitError {
+        ResplitError::Step(error)
+    }
+}
+
+impl ResplitError {
+    /// Whether the ring can go on as it was before.
+    pub(super) fn leaves_a_ring(&self) -> bool {
+        let ring = match self {
+            ResplitError::Split(_) => return false,
+            ResplitError::Start(_) | ResplitError::Weights(_) => return true,
+            ResplitError::Step(StepError::Ring(error)) => error,
+            ResplitError::Step(_) => return false,
+        };
+        matches!(ring, RingError::Node { .. } | RingError::Layers { .. })
+    }
+}
+
+/// Of what is told of weights that are made ready, only what slows a node down is of interest.
+pub(super) fn tell_unpacked(what: Preparing<'_>) {
+    if let Preparing::Unpacked(why) = what {
+        log::warn!("{why}; weights are used unpacked, which is slower");
+    }
+}
+
+/// Checks that `layers` give each of `n_nodes` some of the model's, and all of them to somebody.
+pub(super) fn check_split(
+    layers: &[Range<usize>],
+    n_nodes: usize,
+    n_layers: usize,
+) -> Result<(), ResplitError> {
+    let mut end = 0;
+    let joins = layers.iter().all(|layers| {
+        let joins = layers.start == end && layers.end > end;
+        end = layers.end;
+        joins
+    });
+    match joins && end == n_layers && layers.len() == n_nodes {
+        true => Ok(()),
+        false => {
+            let given: Vec<String> =
+                layers.iter().map(|layers| format!("{}..{}", layers.start, layers.end)).collect();
+            Err(ResplitError::Split(format!(
+                "layers {} are no split of 0..{n_layers} over {n_nodes} nodes",
+                given.join(", ")
+            )))
+        }
+    }
+}

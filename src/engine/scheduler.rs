@@ -1,0 +1,320 @@
+//! Many texts at the same time, a batch a step.
+//!
+//! A batch holds the next tokens of the streams that have one, and of prompts what there is room for.
+//! On a ring several batches are under way, each with as many streams as give every node one. As a
+//! row's results do not depend on its batch, each job's text is what it would be alone.
+
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+use super::answer::Answer;
+use super::job::{Job, JobError, JobEvent, JobId, Outcome, StopReason};
+use super::lane::{BatchRoom, Lane, RunningJob};
+use super::{Engine, EngineError, StepError};
+use crate::model::Batch;
+use crate::sampler::Sampler;
+use crate::tokenizer::Tokenizer;
+
+/// Told what happens to jobs.
+pub type TellJob<'a> = &'a mut dyn FnMut(JobId, JobEvent<'_>);
+
+/// Answers jobs on some of an engine's streams, and keeps more of them waiting in a queue.
+///
+/// A job costs its prompt while it waits, its stop ids and strings, and less than a kilobyte: all
+/// else belongs to the streams or is shared. Once a job runs, nothing is allocated.
+///
+/// While jobs run, batches are under way that the engine's other users must not come between.
+pub struct Scheduler<'t> {
+    tokenizer: Option<&'t Tokenizer>,
+    /// In the order of their streams' places.
+    lanes: Vec<Lane<'t>>,
+    queue: VecDeque<Queued>,
+    /// The lane that is served first.
+    turn: usize,
+    /// Jobs submitted so far.
+    submitted: u64,
+    /// Jobs that got a stream so far.
+    begun: u64,
+    ctx_len: usize,
+    vocab_size: usize,
+    sampler: Sampler,
+    /// Scratch: text of one token, and the next batch.
+    text: String,
+    batch: Batch,
+}
+
+/// A job that waits for a stream.
+struct Queued {
+    id: JobId,
+    job: Job,
+    /// Why it waits no more.
+    end: Option<QueueEnd>,
+}
+
+enum QueueEnd {
+    Cancelled,
+    Refused(JobError),
+}
+
+impl<'t> Scheduler<'t> {
+    /// A scheduler of as many streams as `engine` has left, up to `n`. Without `tokenizer` jobs give ids
+    /// alone.
+    ///
+    /// # Errors
+    /// If there is no stream.
+    pub fn new(
+        engine: &mut Engine,
+        n: usize,
+        tokenizer: Option<&'t Tokenizer>,
+    ) -> Result<Scheduler<'t>, EngineError> {
+        let ctx_len = engine.ctx_len();
+        let mut lanes = vec![Lane::new(engine.stream()?, ctx_len)];
+        while lanes.len() < n
+            && let Ok(stream) = engine.stream()
+        {
+            lanes.push(Lane::new(stream, ctx_len));
+        }
+        lanes.sort_by_key(|lane| lane.stream.index());
+        let vocab_size = engine.header().vocab_size;
+        Ok(Scheduler {
+            tokenizer,
+            lanes,
+            queue: VecDeque::new(),
+            turn: 0,
+            submitted: 0,
+            begun: 0,
+            ctx_len,
+            vocab_size,
+            sampler: Sampler::new(vocab_size),
+            text: String::with_capacity(1024),
+            batch: Batch::with_capacity(engine.max_batch()),
+        })
+    }
+
+    /// Puts `job` into the queue. One that [`Scheduler::check`] refuses fails with the next step.
+    pub fn submit(&mut self, job: Job) -> JobId {
+        let id = JobId(self.submitted);
+        self.submitted += 1;
+        let end = self.check(&job).err().map(QueueEnd::Refused);
+        self.queue.push_back(Queued { id, job, end });
+        id
+    }
+
+    /// Whether `job` could be answered.
+    ///
+    /// # Errors
+    /// If its prompt is empty, is longer than the context, or holds an unknown id.
+    pub fn check(&self, job: &Job) -> Result<(), JobError> {
+        let (ctx_len, vocab_size) = (self.ctx_len, self.vocab_size);
+        match job.prompt.len() {
+            0 => return Err(JobError::EmptyPrompt),
+            n_ids if n_ids > ctx_len => return Err(JobError::TooLong { n_ids, ctx_len }),
+            _ => {}
+        }
+        match job.prompt.iter().find(|&&id| id as usize >= vocab_size) {
+            Some(&id) => Err(JobError::UnknownId { id, vocab_size }),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a job: the next step tells that it is done, and with what. Results that are still under way
+    /// are dropped when they come, and its stream is free then. Does nothing if it has ended.
+    pub fn cancel(&mut self, id: JobId) {
+        self.cancel_if(|other| other == id);
+    }
+
+    /// Ends all jobs, as [`Scheduler::cancel`] does.
+    pub fn cancel_all(&mut self) {
+        self.cancel_if(|_| true);
+    }
+
+    fn cancel_if(&mut self, is_meant: impl Fn(JobId) -> bool) {
+        let running = self.lanes.iter_mut().filter_map(|lane| lane.work.as_mut());
+        running.filter(|work| is_meant(work.id)).for_each(|work| work.is_cancelled = true);
+        let queued = self.queue.iter_mut().filter(|queued| is_meant(queued.id));
+        queued.for_each(|queued| queued.end = Some(QueueEnd::Cancelled));
+    }
+
+    /// Whether every job has ended.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.lanes.iter().all(|lane| lane.work.is_none())
+    }
+
+    /// Jobs that wait for a stream; how many may is up to who submits them.
+    pub fn n_queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Gives free streams to jobs, then submits a batch if there is room for one, or waits for
+    /// the oldest results, and tells what comes of them.
+    ///
+    /// A batch that the engine's user interrupts is submitted again by the next step: who wants it to end
+    /// cancels its jobs. If the engine cannot go on, all jobs that run fail.
+    pub fn step(&mut self, engine: &mut Engine, tell: TellJob<'_>) {
+        self.end_unwanted(tell);
+        self.assign(engine);
+        match self.advance(engine, tell) {
+            Ok(()) => {}
+            Err(StepError::Interrupted) => self.lanes.iter_mut().for_each(Lane::take_back),
+            Err(error) => self.fail_all(&error, tell),
+        }
+    }
+
+    fn advance(&mut self, engine: &mut Engine, tell: TellJob<'_>) -> Result<(), StepError> {
+        if !self.lanes.iter().all(|lane| engine.is_own(&lane.stream)) {
+            return Err(StepError::Stranger);
+        }
+        let is_waiting = self.lanes.iter().any(|lane| lane.is_waiting);
+        // Without results to wait for, submitting waits for room.
+        if (engine.has_room() || !is_waiting) && self.gather(engine) {
+            engine.submit(&self.batch)?;
+            if engine.has_room() {
+                return Ok(());
+            }
+        }
+        match self.lanes.iter().any(|lane| lane.is_waiting) {
+            true => self.collect(engine, tell),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends jobs that were cancelled or refused.
+    fn end_unwanted(&mut self, tell: TellJob<'_>) {
+        for index in 0..self.lanes.len() {
+            if self.lanes[index].work.as_ref().is_some_and(|work| work.is_cancelled) {
+                self.end(index, StopReason::Interrupted, tell);
+            }
+        }
+        while let Some(at) = self.queue.iter().position(|queued| queued.end.is_some())
+            && let Some(Queued { id, end, .. }) = self.queue.remove(at)
+        {
+            let event = match end {
+                Some(QueueEnd::Refused(error)) => JobEvent::Failed(error),
+                _ => JobEvent::Done { outcome: Outcome::INTERRUPTED, ids: &[] },
+            };
+            tell(id, event);
+        }
+    }
+
+    /// Gives free lanes to the jobs that have waited longest, each the one that holds most of its prompt.
+    fn assign(&mut self, engine: &Engine) {
+        while let Some(queued) = self.queue.front() {
+            let prompt: &[u32] = if queued.job.wants_logits { &[] } else { &queued.job.prompt };
+            let free = self.lanes.iter_mut().filter(|lane| lane.is_free());
+            // A prefix is worth the rest of another text if it is half of that, or of the prompt. Where
+            // there is none, the text goes that is likeliest to be over.
+            let rank = |lane: &&mut Lane<'_>| {
+                let n_shared = engine.n_shared(&lane.stream, prompt);
+                let is_worth_it = 2 * n_shared >= lane.stream.pos().min(prompt.len());
+                (if is_worth_it { n_shared } else { 0 }, Reverse(lane.used))
+            };
+            let Some(lane) = free.max_by_key(rank) else { return };
+            let n_kept = engine.rewind(&mut lane.stream, prompt);
+            let Some(Queued { id, mut job, .. }) = self.queue.pop_front() else { return };
+            let prompt = std::mem::take(&mut job.prompt);
+            let work = RunningJob {
+                id,
+                sampling: job.sampling,
+                prompt_len: prompt.len(),
+                wants_logits: job.wants_logits,
+                is_cancelled: false,
+                answer: Answer::new(self.tokenizer, job, prompt.len() - n_kept),
+            };
+            self.begun += 1;
+            lane.begin(&prompt, work, self.begun);
+        }
+    }
+
+    /// Puts the next batch together, from the lanes in turn; `false` if there is nothing to submit.
+    fn gather(&mut self, engine: &Engine) -> bool {
+        self.batch.clear();
+        let n = self.lanes.len();
+        let n_active = self.lanes.iter().filter(|lane| lane.work.is_some()).count();
+        if n_active == 0 {
+            return false;
+        }
+        let share = n_active.div_ceil(engine.n_nodes());
+        let mut n_decoding = self.lanes.iter().filter(|lane| lane.is_decoding()).count();
+        let mut room =
+            BatchRoom { rows: engine.max_batch(), logits: engine.max_logits(), n_decoding };
+        for index in (self.turn..n).chain(0..self.turn) {
+            let lane = &mut self.lanes[index];
+            n_decoding -= usize::from(lane.is_decoding());
+            room.n_decoding = n_decoding.min(share - self.batch.spans().len() - 1);
+            if lane.submit(&mut room, &mut self.batch) {
+                self.turn = (index + 1) % n;
+                if self.batch.spans().len() == share {
+                    break;
+                }
+            }
+        }
+        !self.batch.spans().is_empty()
+    }
+
+    /// Waits for the oldest results and chooses the next tokens.
+    fn collect(&mut self, engine: &mut Engine, tell: TellJob<'_>) -> Result<(), StepError> {
+        let (spans, mut logits) = engine.collect()?;
+        for span in spans.iter().filter(|span| span.n_wanted() > 0) {
+            let (rows, rest) =
+                std::mem::take(&mut logits).split_at_mut(span.n_wanted() * self.vocab_size);
+            logits = rest;
+            let index = self.lanes.binary_search_by_key(&span.stream, |lane| lane.stream.index());
+            // Whoever was cancelled does not need it any more.
+            if let Ok(index) = index {
+                self.take(index, rows, tell);
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of logits that lane `index` waited for are there.
+    fn take(&mut self, index: usize, rows: &[f32], tell: TellJob<'_>) {
+        let lane = &mut self.lanes[index];
+        let first = lane.collected();
+        let Some(work) = &mut lane.work else { return };
+        if work.wants_logits && first < work.prompt_len {
+            tell(work.id, JobEvent::Logits { pos: first, logits: rows });
+        }
+        let pos = lane.stream.pos();
+        if pos < lane.ids.len() {
+            return;
+        }
+        if work.answer.is_empty() {
+            return self.end(index, StopReason::Length, tell);
+        }
+        let logits = &rows[rows.len() - self.vocab_size..];
+        let Some(id) = self.sampler.sample(&work.sampling, pos, logits) else {
+            return self.fail(index, JobError::NotANumber, tell);
+        };
+        lane.ids.push(id);
+        let show = &mut |text: &str| tell(work.id, JobEvent::Text(text));
+        let reason = work.answer.take(id, &mut self.text, show);
+        let is_full = pos == self.ctx_len;
+        if let Some(reason) = reason.or(is_full.then_some(StopReason::ContextFull)) {
+            self.end(index, reason, tell);
+        }
+    }
+
+    fn end(&mut self, index: usize, reason: StopReason, tell: TellJob<'_>) {
+        let lane = &mut self.lanes[index];
+        let Some(work) = lane.work.take() else { return };
+        let show = &mut |text: &str| tell(work.id, JobEvent::Text(text));
+        let outcome = work.answer.end(reason, &mut self.text, show);
+        tell(work.id, JobEvent::Done { outcome, ids: &lane.ids[work.prompt_len..] });
+    }
+
+    fn fail(&mut self, index: usize, error: JobError, tell: TellJob<'_>) {
+        if let Some(work) = self.lanes[index].work.take() {
+            tell(work.id, JobEvent::Failed(error));
+        }
+    }
+
+    /// The engine cannot go on, and nothing more comes of what is under way.
+    fn fail_all(&mut self, error: &StepError, tell: TellJob<'_>) {
+        for index in 0..self.lanes.len() {
+            self.lanes[index].take_back();
+            self.lanes[index].stream.clear();
+            self.fail(index, JobError::Step(error.clone()), tell);
+        }
+    }
+}

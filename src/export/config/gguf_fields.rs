@@ -1,0 +1,83 @@
+//! Typed reads of GGUF fields, whose keys begin with the family's name; each error names file and
+//! field.
+
+use std::path::Path;
+
+use super::settings::Fields;
+use crate::export::error::ExportError;
+use crate::export::gguf::Gguf;
+
+/// The fields of a GGUF file.
+pub(super) struct GgufFields<'a> {
+    path: &'a Path,
+    gguf: &'a Gguf<'a>,
+    /// `general.architecture`.
+    family: &'a str,
+}
+
+impl<'a> GgufFields<'a> {
+    pub(super) fn new(path: &'a Path, gguf: &'a Gguf<'a>) -> Result<GgufFields<'a>, ExportError> {
+        let bad = |problem| ExportError::BadFile { path: path.to_owned(), problem };
+        let family = gguf.text("general.architecture").map_err(bad)?;
+        let family = family.ok_or_else(|| bad("general.architecture is missing".to_owned()))?;
+        Ok(GgufFields { path, gguf, family })
+    }
+
+    pub(super) fn family(&self) -> &'a str {
+        self.family
+    }
+
+    /// The whole name of field `name`.
+    pub(super) fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.family)
+    }
+
+    pub(super) fn unsigned(&self, name: &str) -> Result<Option<u64>, ExportError> {
+        self.of_file(self.gguf.unsigned(&self.key(name)))
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ExportError> {
+        self.of_file(self.gguf.flag(&self.key(name)))
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, ExportError> {
+        self.of_file(self.gguf.text(&self.key(name)))
+    }
+
+    /// A string that belongs to files of any family.
+    pub(super) fn general_text(&self, key: &str) -> Result<Option<&'a str>, ExportError> {
+        self.of_file(self.gguf.text(key))
+    }
+
+    /// Whether there is a value for each layer.
+    pub(super) fn is_list(&self, name: &str) -> bool {
+        self.gguf.get(&self.key(name)).is_some_and(|value| value.is_list())
+    }
+
+    /// The error that LEAP cannot run such a model.
+    pub(super) fn unsupported(&self, what: String) -> ExportError {
+        ExportError::Unsupported { path: self.path.to_owned(), what }
+    }
+
+    fn of_file<T>(&self, result: Result<T, String>) -> Result<T, ExportError> {
+        result.map_err(|problem| self.bad(problem))
+    }
+}
+
+impl Fields for GgufFields<'_> {
+    fn size(&self, name: &str) -> Result<Option<usize>, ExportError> {
+        self.of_file(self.gguf.size(&self.key(name)))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<f64>, ExportError> {
+        self.of_file(self.gguf.number(&self.key(name)))
+    }
+
+    fn missing(&self, name: &str) -> ExportError {
+        self.bad(format!("{} is missing", self.key(name)))
+    }
+
+    fn bad(&self, problem: String) -> ExportError {
+        ExportError::BadFile { path: self.path.to_owned(), problem }
+    }
+}

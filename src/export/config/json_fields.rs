@@ -1,0 +1,105 @@
+//! Typed reads of JSON fields; each error names file and field.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::settings::Fields;
+use crate::export::error::ExportError;
+use crate::format::excerpt;
+
+/// Values of a configuration: some list something for every layer.
+pub(super) const VALUES_MAX: usize = 1 << 16;
+
+/// A JSON object of a configuration file. A field that is null counts as absent.
+#[derive(Clone, Copy)]
+pub(super) struct JsonFields<'a> {
+    path: &'a Path,
+    object: &'a Map<String, Value>,
+}
+
+impl<'a> JsonFields<'a> {
+    pub(super) fn new(path: &'a Path, json: &'a Value) -> Result<JsonFields<'a>, ExportError> {
+        match json.as_object() {
+            Some(object) => Ok(JsonFields { path, object }),
+            None => {
+                let problem = "no JSON object".to_owned();
+                Err(ExportError::BadFile { path: path.to_owned(), problem })
+            }
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
+        self.object.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ExportError> {
+        self.read(name, "true or false", Value::as_bool)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, ExportError> {
+        self.read(name, "a string", Value::as_str)
+    }
+
+    pub(super) fn texts(&self, name: &str) -> Result<Vec<&'a str>, ExportError> {
+        let list = |value: &'a Value| value.as_array()?.iter().map(Value::as_str).collect();
+        Ok(self.read(name, "a list of strings", list)?.unwrap_or_default())
+    }
+
+    pub(super) fn object(&self, name: &str) -> Result<Option<JsonFields<'a>>, ExportError> {
+        let object = self.read(name, "an object", Value::as_object)?;
+        Ok(object.map(|object| JsonFields { path: self.path, object }))
+    }
+
+    /// A token id or a list of them.
+    pub(super) fn ids(&self, name: &str) -> Result<Option<Vec<u32>>, ExportError> {
+        let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let ids = |value: &Value| match value.as_array() {
+            Some(list) => list.iter().map(id).collect(),
+            None => id(value).map(|id| vec![id]),
+        };
+        self.read(name, "a token id or a list of them", ids)
+    }
+
+    /// The error that LEAP cannot run such a model.
+    pub(super) fn unsupported(&self, what: String) -> ExportError {
+        ExportError::Unsupported { path: self.path.to_owned(), what }
+    }
+
+    fn read<T>(
+        &self,
+        name: &str,
+        wanted: &str,
+        read: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, ExportError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        match read(value) {
+            Some(read) => Ok(Some(read)),
+            None => {
+                Err(self.bad(format!("{name} is {}, wanted {wanted}", excerpt(&value.to_string()))))
+            }
+        }
+    }
+}
+
+impl Fields for JsonFields<'_> {
+    fn size(&self, name: &str) -> Result<Option<usize>, ExportError> {
+        let read = |value: &Value| {
+            let size = value.as_u64().filter(|&size| size > 0 && size <= i32::MAX as u64)?;
+            usize::try_from(size).ok()
+        };
+        self.read(name, "a whole number above 0 and below 2^31", read)
+    }
+
+    fn number(&self, name: &str) -> Result<Option<f64>, ExportError> {
+        self.read(name, "a number", Value::as_f64)
+    }
+
+    fn missing(&self, name: &str) -> ExportError {
+        self.bad(format!("{name} is missing"))
+    }
+
+    fn bad(&self, problem: String) -> ExportError {
+        ExportError::BadFile { path: self.path.to_owned(), problem }
+    }
+}

@@ -1,0 +1,30 @@
+//! What a configuration says about a model, and a checkpoint about what it does not say.
+
+use std::path::PathBuf;
+
+use crate::export::checkpoint::Checkpoint;
+use crate::export::error::ExportError;
+use crate::format::model::Header;
+
+/// A checkpoint's configuration.
+pub(in crate::export) struct Config {
+    /// The model, with matrices as f32 and the classifier as if it were shared.
+    pub(in crate::export) header: Header,
+    /// Whether the embedding is the classifier; `None` if the files do not say.
+    pub(in crate::export) is_tied: Option<bool>,
+    /// The file that says most of this.
+    pub(in crate::export) path: PathBuf,
+    /// Every file read.
+    pub(in crate::export) files: Vec<PathBuf>,
+    /// What a user should know about it, in sentences without a full stop.
+    pub(in crate::export) notes: Vec<String>,
+}
+
+/// First dimension of a tensor, as a size that a model file can say.
+pub(super) fn rows(checkpoint: &Checkpoint, name: &str) -> Result<usize, ExportError> {
+    let tensor = checkpoint.tensor(name)?;
+    match tensor.shape.first() {
+        Some(&rows) if rows > 0 && rows <= i32::MAX as usize => Ok(rows),
+        _ => Err(tensor.error(format!("has shape {:?}, wanted a matrix", tensor.shape))),
+    }
+}

@@ -1,0 +1,135 @@
+//! The settings that each kind of configuration has, whatever it calls them.
+
+use crate::export::error::ExportError;
+use crate::format::ChatTemplate;
+use crate::format::model::{Architecture, Header, Weights};
+
+/// What a setting is called in a config.json, in a params.json, and in a GGUF file behind the
+/// family's name.
+pub(super) type Key = [&'static str; 3];
+
+const DIM: Key = ["hidden_size", "dim", "embedding_length"];
+const LAYERS: Key = ["num_hidden_layers", "n_layers", "block_count"];
+const HEADS: Key = ["num_attention_heads", "n_heads", "attention.head_count"];
+const KV_HEADS: Key = ["num_key_value_heads", "n_kv_heads", "attention.head_count_kv"];
+const HEAD_DIM: Key = ["head_dim", "head_dim", "attention.key_length"];
+const WINDOW: Key = ["sliding_window", "sliding_window", "attention.sliding_window"];
+
+/// What a configuration can be asked, by the names that it uses.
+pub(super) trait Fields {
+    /// A number above 0 that fits the model file's signed fields.
+    fn size(&self, name: &str) -> Result<Option<usize>, ExportError>;
+
+    fn number(&self, name: &str) -> Result<Option<f64>, ExportError>;
+
+    /// The error that the field called `name` is not there.
+    fn missing(&self, name: &str) -> ExportError;
+
+    /// The error that this file has `problem`.
+    fn bad(&self, problem: String) -> ExportError;
+
+    /// [`Fields::size`] of a field that must be there.
+    fn required_size(&self, name: &str) -> Result<usize, ExportError> {
+        self.size(name)?.ok_or_else(|| self.missing(name))
+    }
+
+    /// [`Fields::number`] of a field that must be there.
+    fn required_number(&self, name: &str) -> Result<f64, ExportError> {
+        self.number(name)?.ok_or_else(|| self.missing(name))
+    }
+}
+
+/// The settings of one configuration.
+pub(super) struct Settings<'a> {
+    fields: &'a dyn Fields,
+    kind: ConfigKind,
+}
+
+/// Which column of a [`Key`] counts.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum ConfigKind {
+    HuggingFace,
+    Meta,
+    Gguf,
+}
+
+impl<'a> Settings<'a> {
+    pub(super) fn new(kind: ConfigKind, fields: &'a dyn Fields) -> Settings<'a> {
+        Settings { fields, kind }
+    }
+
+    fn name(&self, key: Key) -> &'static str {
+        key[self.kind as usize]
+    }
+
+    fn size(&self, key: Key) -> Result<Option<usize>, ExportError> {
+        self.fields.size(self.name(key))
+    }
+
+    fn required_size(&self, key: Key) -> Result<usize, ExportError> {
+        self.fields.required_size(self.name(key))
+    }
+
+    /// Positions of the sliding window, if there is one; 0 in a GGUF file says that there is none.
+    pub(super) fn window(&self) -> Result<Option<usize>, ExportError> {
+        match self.kind {
+            ConfigKind::Gguf if self.fields.number(self.name(WINDOW))? == Some(0.0) => Ok(None),
+            _ => self.size(WINDOW),
+        }
+    }
+
+    /// The dimensions that are found in the same way in each kind of configuration.
+    pub(super) fn dims(&self) -> Result<Dims, ExportError> {
+        let (dim, n_heads) = (self.required_size(DIM)?, self.required_size(HEADS)?);
+        let head_dim = match self.size(HEAD_DIM)? {
+            Some(head_dim) => head_dim,
+            None if dim.is_multiple_of(n_heads) => dim / n_heads,
+            None => {
+                let problem =
+                    format!("head_dim is missing, and {n_heads} heads do not divide {dim}");
+                return Err(self.fields.bad(problem));
+            }
+        };
+        let n_kv_heads = self.size(KV_HEADS)?.unwrap_or(n_heads);
+        Ok(Dims { dim, n_layers: self.required_size(LAYERS)?, n_heads, n_kv_heads, head_dim })
+    }
+}
+
+/// Most dimensions of a model.
+pub(super) struct Dims {
+    dim: usize,
+    n_layers: usize,
+    n_heads: usize,
+    n_kv_heads: usize,
+    head_dim: usize,
+}
+
+impl Dims {
+    /// A header with these dimensions and the most common value of everything else.
+    pub(super) fn header(self, ffn_dim: usize, vocab_size: usize) -> Header {
+        Header {
+            weights: Weights::F32,
+            dim: self.dim,
+            ffn_dim,
+            n_layers: self.n_layers,
+            n_heads: self.n_heads,
+            n_kv_heads: self.n_kv_heads,
+            vocab_size,
+            max_seq_len: 2048,
+            shared_classifier: true,
+            head_dim: self.head_dim,
+            norm_eps: 1e-5,
+            rope_theta: 10_000.0,
+            rope_scaling: None,
+            sliding_window: None,
+            architecture: Architecture::Llama,
+            bos: None,
+            stop_ids: Vec::new(),
+            chat_template: ChatTemplate::None,
+            tokenizer_hash: 0,
+            has_extension: true,
+            packed: None,
+            share: None,
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A tokenizer in the making: read from any kind of file, settled with what lies beside it.
+
+use super::settings::Settings;
+use super::template;
+use super::token::{AddedToken, SPACE_MARK, Token, VOCAB_MAX};
+use crate::format::tokenizer::{
+    Merges, STOP_IDS_MAX, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
+};
+use crate::format::{ChatTemplate, excerpt};
+use crate::tokenizer::INFILL;
+
+/// A tokenizer in the making.
+pub(super) struct Draft {
+    pub(super) kind: TokenizerKind,
+    pub(super) flags: TokenizerFlags,
+    pub(super) tokens: Vec<Token>,
+    pub(super) merges: Merges,
+    pub(super) bos: Option<u32>,
+    pub(super) stop_ids: Vec<u32>,
+    chat: ChatTemplate,
+    pub(super) notes: Vec<String>,
+}
+
+impl Draft {
+    pub(super) fn new(kind: TokenizerKind, flags: TokenizerFlags, tokens: Vec<Token>) -> Draft {
+        Draft {
+            kind,
+            flags,
+            tokens,
+            merges: Merges::ByScore,
+            bos: None,
+            stop_ids: Vec::new(),
+            chat: ChatTemplate::None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// The first id of the token called `name`.
+    pub(super) fn find(&self, name: &str) -> Option<u32> {
+        let index = self.tokens.iter().position(|token| token.bytes == name.as_bytes())?;
+        u32::try_from(index).ok()
+    }
+
+    /// Takes in what the files beside the tokenizer say.
+    pub(super) fn apply(&mut self, settings: &Settings) -> Result<(), String> {
+        self.add(&settings.added)?;
+        if settings.has_no_bos {
+            self.bos = None;
+        } else {
+            let named = settings.bos.as_ref().and_then(|name| self.find(name));
+            self.bos = named.or(settings.bos_id).or(self.bos);
+        }
+        let eos = settings.eos.as_ref().and_then(|name| self.find(name));
+        let mut stop_ids: Vec<u32> = eos.into_iter().chain(settings.stop_ids.clone()).collect();
+        if stop_ids.is_empty() {
+            stop_ids.append(&mut self.stop_ids);
+        }
+        self.stop_ids = stop_ids;
+        self.mark_infill_tokens();
+        self.choose_template(settings);
+        Ok(())
+    }
+
+    /// Adds tokens, or says what those that are there are for.
+    pub(super) fn add(&mut self, added: &[AddedToken]) -> Result<(), String> {
+        for AddedToken { id, name, is_special } in added {
+            let index = *id as usize;
+            if index >= VOCAB_MAX {
+                return Err(format!("id {id} of the added token {:?} is too high", excerpt(name)));
+            }
+            if index >= self.tokens.len() {
+                self.tokens.resize_with(index + 1, Token::unused);
+            }
+            let token = &mut self.tokens[index];
+            let is_marker = matches!(token.kind, TokenKind::Unknown | TokenKind::Control);
+            let is_known = shown(&token.bytes) == shown(name.as_bytes());
+            if is_known && (is_marker || token.kind == TokenKind::Byte) {
+                continue;
+            }
+            if !is_known && !token.bytes.is_empty() && !is_marker {
+                let found = String::from_utf8_lossy(&token.bytes);
+                return Err(format!(
+                    "token {id} is {:?}, the added token {:?}",
+                    excerpt(&found),
+                    excerpt(name)
+                ));
+            }
+            let kind = if *is_special { TokenKind::Control } else { TokenKind::UserDefined };
+            *token = Token { bytes: name.clone().into_bytes(), score: 0.0, kind };
+        }
+        Ok(())
+    }
+
+    /// CodeLlama's model has the markers around what is to be filled in as ordinary pieces, which
+    /// text could become; Hugging Face's folders declare them special.
+    fn mark_infill_tokens(&mut self) {
+        let pieces = INFILL
+            .map(|name| self.find(name).or_else(|| self.find(&name.replace(SPACE_MARK, " "))));
+        let [Some(prefix), Some(suffix), Some(middle), Some(end)] = pieces else { return };
+        for (id, name) in [prefix, suffix, middle, end].into_iter().zip(INFILL) {
+            let token = &mut self.tokens[id as usize];
+            (token.bytes, token.kind) = (name.as_bytes().to_vec(), TokenKind::Control);
+        }
+        self.stop_ids.push(end);
+    }
+
+    fn choose_template(&mut self, settings: &Settings) {
+        let has_marker = |name: &str| self.find(name).is_some();
+        self.chat = match &settings.chat_template {
+            Some(text) => {
+                let known = template::recognise(text, has_marker("[INST]"));
+                if known.is_none() {
+                    self.notes.push(
+                        "the chat template is none that LEAP knows; name one with --chat-template"
+                            .to_owned(),
+                    );
+                }
+                known.unwrap_or_default()
+            }
+            // A base model's folder has the file, and no template in it.
+            None if settings.has_tokenizer_config => ChatTemplate::None,
+            None => template::implied(has_marker),
+        };
+        for name in template::markers(self.chat) {
+            // User text must not forge these, even where the file calls them plain tokens.
+            if let Some(id) = self.find(name) {
+                self.tokens[id as usize].kind = TokenKind::Control;
+            }
+        }
+        let stops = template::stops(self.chat).iter().filter_map(|name| self.find(name));
+        let stops: Vec<u32> = stops.collect();
+        self.stop_ids.extend(stops);
+    }
+
+    /// Makes the vocabulary as long as the model's.
+    pub(super) fn fit(&mut self, vocab_size: Option<usize>) -> Result<(), String> {
+        let have = self.tokens.len();
+        let size = vocab_size.unwrap_or(have);
+        if size > VOCAB_MAX || have > VOCAB_MAX {
+            return Err(format!("{} tokens are more than {VOCAB_MAX}", size.max(have)));
+        }
+        if let Some(surplus) = self.tokens.get(size..) {
+            let is_added = |t: &Token| {
+                matches!(t.kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Unused)
+            };
+            if !surplus.iter().all(is_added) {
+                return Err(format!("the vocabulary has {have} tokens, the model only {size}"));
+            }
+            if have > size {
+                let note = format!("{} added tokens are beyond the model's {size}", have - size);
+                self.notes.push(note);
+            }
+        }
+        self.tokens.resize_with(size, Token::unused);
+        self.bos = self.bos.filter(|&id| (id as usize) < size);
+        if let Some(id) = self.stop_ids.iter().find(|&&id| id as usize >= size) {
+            return Err(format!("the end token {id} is not in the vocabulary of {size}"));
+        }
+        Ok(())
+    }
+
+    /// What `tokenizer.bin` will say.
+    pub(super) fn finish(mut self) -> Result<TokenizerFile, String> {
+        let mut stop_ids = Vec::new();
+        for id in self.stop_ids.drain(..) {
+            if !stop_ids.contains(&id) {
+                stop_ids.push(id);
+            }
+        }
+        if stop_ids.len() > STOP_IDS_MAX {
+            return Err(format!("{} end tokens are more than {STOP_IDS_MAX}", stop_ids.len()));
+        }
+        let mut vocab = Vocab::default();
+        for token in &self.tokens {
+            vocab.push(&token.bytes, token.score, token.kind).map_err(|e| e.to_string())?;
+        }
+        Ok(TokenizerFile {
+            kind: self.kind,
+            flags: self.flags,
+            vocab,
+            merges: self.merges,
+            bos: self.bos,
+            stop_ids,
+            chat: self.chat,
+        })
+    }
+}
+
+/// A token with `▁` read as the space that it stands for.
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace(SPACE_MARK, " ")
+}

@@ -1,0 +1,22 @@
+//! Reads files that are no larger than a tokenizer may be.
+
+use std::fs;
+use std::path::Path;
+
+use super::error::ImportError;
+
+/// The largest published tokenizer files are some 30 MB.
+const FILE_BYTES_MAX: u64 = 1 << 29;
+/// The largest published file, of half a million merges as pairs, has 1.8 million values.
+pub(super) const VALUES_MAX: usize = 1 << 22;
+
+/// The bytes of the file at `path`.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, ImportError> {
+    let io = |source| ImportError::Io { path: path.to_path_buf(), source };
+    let bytes = fs::metadata(path).map_err(io)?.len();
+    if bytes > FILE_BYTES_MAX {
+        let what = format!("{bytes} bytes are too many for a tokenizer");
+        return Err(ImportError::Bad { path: path.to_path_buf(), what });
+    }
+    fs::read(path).map_err(io)
+}

@@ -1,0 +1,32 @@
+//! Tokens on their way from one vocabulary to another.
+
+use crate::format::tokenizer::TokenKind;
+
+/// Ranks up to here are exact as scores, which are `f32`, with room to spare.
+pub(super) const VOCAB_MAX: usize = 1 << 20;
+
+/// What SentencePiece writes for a space.
+pub(super) const SPACE_MARK: &str = "\u{2581}";
+
+/// A token, as it will be stored.
+pub(super) struct Token {
+    pub(super) bytes: Vec<u8>,
+    pub(super) score: f32,
+    pub(super) kind: TokenKind,
+}
+
+impl Token {
+    /// What stands for an id without a token.
+    pub(super) fn unused() -> Token {
+        Token { bytes: Vec::new(), score: 0.0, kind: TokenKind::Unused }
+    }
+}
+
+/// A token that a converter added to the vocabulary.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct AddedToken {
+    pub(super) id: u32,
+    pub(super) name: String,
+    /// Special tokens are markers; others stand for their text.
+    pub(super) is_special: bool,
+}

@@ -1,0 +1,115 @@
+//! Whether the fields of a header fit each other.
+
+use std::ops::Range;
+
+use super::header::{
+    FileShare, HEAD_DIM_MAX, Header, PANEL_ROWS_MAX, Packed, RopeScaling, SEQ_LEN_MAX,
+};
+use super::weights::Weights;
+use crate::format::FormatError;
+
+const GROUP_MIN: usize = 32;
+const GROUP_MAX: usize = 1 << 16;
+
+impl Header {
+    /// Checks that the fields fit each other.
+    ///
+    /// # Errors
+    /// Names the first field that does not.
+    pub fn check(&self) -> Result<(), FormatError> {
+        if !self.has_extension && !self.dim.is_multiple_of(self.n_heads) {
+            let wanted = format!("a divisor of dim {}", self.dim);
+            return Err(FormatError::field("n_heads", self.n_heads as u32, wanted));
+        }
+        if !self.n_heads.is_multiple_of(self.n_kv_heads) {
+            let wanted = format!("a divisor of n_heads {}", self.n_heads);
+            return Err(FormatError::field("n_kv_heads", self.n_kv_heads as u32, wanted));
+        }
+        if self.head_dim == 0 || self.head_dim % 2 == 1 || self.head_dim > HEAD_DIM_MAX {
+            let wanted = format!("an even number up to {HEAD_DIM_MAX}");
+            return Err(FormatError::field("head_dim", self.head_dim as u32, wanted));
+        }
+        if self.max_seq_len > SEQ_LEN_MAX {
+            let wanted = format!("at most {SEQ_LEN_MAX}");
+            return Err(FormatError::field("max_seq_len", self.max_seq_len as u32, wanted));
+        }
+        if !(self.norm_eps >= 0.0 && self.norm_eps < 1.0) {
+            return Err(FormatError::Unsupported(format!("norm_eps {}", self.norm_eps)));
+        }
+        if !(self.rope_theta.is_finite() && self.rope_theta >= 1.0) {
+            return Err(FormatError::Unsupported(format!("rope_theta {}", self.rope_theta)));
+        }
+        self.check_scaling()?;
+        if let Some(group) = self.weights.group() {
+            self.check_group(group)?;
+        }
+        self.check_packed()?;
+        self.check_share()?;
+        for &id in self.stop_ids.iter().chain(&self.bos) {
+            if id as usize >= self.vocab_size {
+                let wanted = format!("below vocab_size {}", self.vocab_size);
+                return Err(FormatError::field("bos or stop id", id, wanted));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_scaling(&self) -> Result<(), FormatError> {
+        let is_sound = match self.rope_scaling {
+            None => true,
+            Some(RopeScaling::Linear { factor }) => factor > 0.0 && factor.is_finite(),
+            Some(RopeScaling::Llama3 {
+                factor,
+                low_freq_factor: low,
+                high_freq_factor: high,
+                ..
+            }) => {
+                let finite = factor.is_finite() && low.is_finite() && high.is_finite();
+                finite && factor > 0.0 && low > 0.0 && high > low
+            }
+        };
+        match is_sound {
+            true => Ok(()),
+            false => Err(FormatError::Unsupported(format!("rope scaling {:?}", self.rope_scaling))),
+        }
+    }
+
+    fn check_packed(&self) -> Result<(), FormatError> {
+        let Some(Packed { panel_rows, .. }) = self.packed else { return Ok(()) };
+        if self.weights == Weights::F32 {
+            return Err(FormatError::Unsupported("packed f32 weights".to_owned()));
+        }
+        match (1..=PANEL_ROWS_MAX).contains(&panel_rows) {
+            true => Ok(()),
+            false => {
+                let wanted = format!("1 to {PANEL_ROWS_MAX}");
+                Err(FormatError::field("rows of a panel", panel_rows as u32, wanted))
+            }
+        }
+    }
+
+    fn check_share(&self) -> Result<(), FormatError> {
+        let Some(FileShare { layers, .. }) = &self.share else { return Ok(()) };
+        match layers.start < layers.end && layers.end <= self.n_layers {
+            true => Ok(()),
+            false => {
+                let (Range { start, end }, n_layers) = (layers, self.n_layers);
+                Err(FormatError::Unsupported(format!("layers {start}..{end} of {n_layers}")))
+            }
+        }
+    }
+
+    fn check_group(&self, group: usize) -> Result<(), FormatError> {
+        let in_range = (GROUP_MIN..=GROUP_MAX).contains(&group) && group.is_multiple_of(GROUP_MIN);
+        if in_range && self.matrix_cols().all(|cols| cols.is_multiple_of(group)) {
+            return Ok(());
+        }
+        let wanted = format!(
+            "a multiple of {GROUP_MIN} that divides dim {}, ffn_dim {} and the heads' width {}",
+            self.dim,
+            self.ffn_dim,
+            self.q_dim()
+        );
+        Err(FormatError::field("group_size", i32::try_from(group).unwrap_or(i32::MAX), wanted))
+    }
+}

@@ -1,0 +1,189 @@
+//! The table of tensors: a row for each kind that a model may have, in the order of the file.
+//!
+//! Whoever lists, sizes, stores or packs tensors asks the table. A family that brings a new tensor
+//! adds a [`TensorKind`] and its row at the end, and the exporter's row of names.
+
+use super::header::Header;
+
+/// What a tensor is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TensorKind {
+    /// Norm before attention.
+    AttentionNorm,
+    /// Norm before the feed-forward layer.
+    FfnNorm,
+    /// Norm before the classifier.
+    FinalNorm,
+    /// Token embedding.
+    Embedding,
+    /// Query projection.
+    Wq,
+    /// Key projection.
+    Wk,
+    /// Value projection.
+    Wv,
+    /// Attention output.
+    Wo,
+    /// Feed-forward gate.
+    W1,
+    /// Feed-forward output.
+    W2,
+    /// Feed-forward input.
+    W3,
+    /// From the last hidden state to logits; absent if the embedding serves.
+    Classifier,
+}
+
+/// What is done with a tensor, which says how it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TensorRole {
+    /// Is applied to activations elementwise: one row, always f32.
+    Vector,
+    /// Is multiplied by.
+    Matrix,
+    /// Has a row for each token, which is looked up.
+    Embedding,
+    /// Is multiplied by, and stored as the embedding is.
+    Classifier,
+}
+
+/// How the rows of a tensor follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowOrder {
+    /// As they come.
+    Plain,
+    /// In each head, rows 2i and 2i + 1 are a pair of RoPE.
+    RopePairs,
+}
+
+/// A row of the table.
+struct TensorSpec {
+    kind: TensorKind,
+    name: &'static str,
+    is_per_layer: bool,
+    role: TensorRole,
+    order: RowOrder,
+    shape: fn(&Header) -> (usize, usize),
+    is_present: fn(&Header) -> bool,
+}
+
+use TensorKind::*;
+use TensorRole::{Matrix, Vector};
+
+static TABLE: [TensorSpec; 12] = [
+    in_each_layer(AttentionNorm, "attention_norm", Vector, |h| (1, h.dim)),
+    in_each_layer(FfnNorm, "ffn_norm", Vector, |h| (1, h.dim)),
+    once(FinalNorm, "final_norm", Vector, |h| (1, h.dim)),
+    once(Embedding, "embedding", TensorRole::Embedding, |h| (h.vocab_size, h.dim)),
+    in_each_layer(Wq, "wq", Matrix, |h| (h.q_dim(), h.dim)).ordered(RowOrder::RopePairs),
+    in_each_layer(Wk, "wk", Matrix, |h| (h.kv_dim(), h.dim)).ordered(RowOrder::RopePairs),
+    in_each_layer(Wv, "wv", Matrix, |h| (h.kv_dim(), h.dim)),
+    in_each_layer(Wo, "wo", Matrix, |h| (h.dim, h.q_dim())),
+    in_each_layer(W1, "w1", Matrix, |h| (h.ffn_dim, h.dim)),
+    in_each_layer(W2, "w2", Matrix, |h| (h.dim, h.ffn_dim)),
+    in_each_layer(W3, "w3", Matrix, |h| (h.ffn_dim, h.dim)),
+    once(Classifier, "classifier", TensorRole::Classifier, |h| (h.vocab_size, h.dim))
+        .present_if(|h| h.classifier() == Classifier),
+];
+
+// A kind is the index of its row.
+const _: () = {
+    let mut index = 0;
+    while index < TABLE.len() {
+        assert!(TABLE[index].kind as usize == index);
+        index += 1;
+    }
+};
+
+type Shape = fn(&Header) -> (usize, usize);
+
+const fn once(kind: TensorKind, name: &'static str, role: TensorRole, shape: Shape) -> TensorSpec {
+    let order = RowOrder::Plain;
+    TensorSpec { kind, name, is_per_layer: false, role, order, shape, is_present: |_| true }
+}
+
+const fn in_each_layer(
+    kind: TensorKind,
+    name: &'static str,
+    role: TensorRole,
+    shape: Shape,
+) -> TensorSpec {
+    TensorSpec { is_per_layer: true, ..once(kind, name, role, shape) }
+}
+
+impl TensorSpec {
+    const fn ordered(self, order: RowOrder) -> TensorSpec {
+        TensorSpec { order, ..self }
+    }
+
+    const fn present_if(self, is_present: fn(&Header) -> bool) -> TensorSpec {
+        TensorSpec { is_present, ..self }
+    }
+}
+
+impl TensorKind {
+    fn spec(self) -> &'static TensorSpec {
+        &TABLE[self as usize]
+    }
+
+    /// What messages call it.
+    pub fn name(self) -> &'static str {
+        self.spec().name
+    }
+
+    /// Whether each layer has one.
+    pub fn is_per_layer(self) -> bool {
+        self.spec().is_per_layer
+    }
+
+    /// What is done with it.
+    pub fn role(self) -> TensorRole {
+        self.spec().role
+    }
+
+    /// How its rows follow each other.
+    pub fn order(self) -> RowOrder {
+        self.spec().order
+    }
+
+    /// Whether it is a vector, always f32.
+    pub fn is_vector(self) -> bool {
+        self.role() == Vector
+    }
+}
+
+impl Header {
+    /// The kinds of tensors of this model, in the order of its file.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = TensorKind> {
+        TABLE.iter().filter(|spec| (spec.is_present)(self)).map(|spec| spec.kind)
+    }
+
+    /// `[rows, cols]` of a tensor of `kind`; vectors have one row.
+    pub fn shape(&self, kind: TensorKind) -> (usize, usize) {
+        (kind.spec().shape)(self)
+    }
+
+    /// The matrix that turns the last hidden state into logits. A file of packed matrices has one
+    /// of its own in any case: rows of the embedding cannot be read from its packed form.
+    pub fn classifier(&self) -> TensorKind {
+        match self.shared_classifier && self.packed.is_none() {
+            true => Embedding,
+            false => Classifier,
+        }
+    }
+
+    /// Whether tensors of `kind` are matrices that are multiplied by.
+    pub fn is_multiplied(&self, kind: TensorKind) -> bool {
+        match kind.role() {
+            Vector => false,
+            Matrix | TensorRole::Classifier => true,
+            TensorRole::Embedding => kind == self.classifier(),
+        }
+    }
+
+    /// The columns of every matrix, along which groups run.
+    pub fn matrix_cols(&self) -> impl Iterator<Item = usize> + Clone {
+        let matrices = TABLE.iter().filter(|spec| spec.role != Vector);
+        matrices.map(|spec| (spec.shape)(self).1)
+    }
+}

@@ -1,0 +1,229 @@
+//! Tokenizers from and to bytes.
+
+use super::file::{Merges, STOP_IDS_MAX, TokenizerFile, TokenizerFlags, TokenizerKind};
+use super::infer::infer;
+use super::vocab::{TokenKind, Vocab};
+use crate::format::cursor::Cursor;
+use crate::format::model::MAGIC;
+use crate::format::{ChatTemplate, FormatError};
+
+const FOOTER_MAGIC: u32 = u32::from_le_bytes(*b"LEAT");
+pub(super) const FOOTER_BYTES: usize = 12;
+const TRAILER_VERSION: u32 = 1;
+const NO_ID: u32 = u32::MAX;
+
+impl TokenizerFile {
+    /// Reads a `tokenizer.bin`, with or without trailer.
+    ///
+    /// `vocab_size` is the model's; without it, entries are read to the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// Says which field is cut off or impossible, or that checksum or size do not match.
+    pub fn parse(bytes: &[u8], vocab_size: Option<usize>) -> Result<TokenizerFile, FormatError> {
+        if bytes.starts_with(&MAGIC.to_le_bytes()) {
+            return Err(FormatError::Unsupported(
+                "this is a model file, not its tokenizer".to_owned(),
+            ));
+        }
+        let file = match split_footer(bytes)? {
+            Some((body, trailer)) => parse_trailer(trailer, body)?,
+            None => infer(parse_entries(bytes, vocab_size)?)?,
+        };
+        match vocab_size {
+            Some(wanted) if wanted != file.vocab.len() => Err(FormatError::Field {
+                field: "n_vocab",
+                value: file.vocab.len() as i64,
+                wanted: format!("{wanted}, as the model has"),
+            }),
+            _ => Ok(file),
+        }
+    }
+
+    /// The bytes of the file, with trailer.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.vocab.bytes.len() + self.vocab.len() * 8 + 4096);
+        put_u32(&mut out, self.vocab.longest());
+        for (id, bytes, _) in self.vocab.iter() {
+            out.extend(self.vocab.score(id).unwrap_or_default().to_le_bytes());
+            put_u32(&mut out, bytes.len());
+            out.extend(bytes);
+        }
+        let body_bytes = out.len();
+        self.put_trailer(&mut out);
+        let trailer_bytes = out.len() - body_bytes;
+        let crc = crc32fast::hash(&out);
+        put_u32(&mut out, trailer_bytes);
+        out.extend(crc.to_le_bytes());
+        out.extend(FOOTER_MAGIC.to_le_bytes());
+        out
+    }
+
+    fn put_trailer(&self, out: &mut Vec<u8>) {
+        out.extend(TRAILER_VERSION.to_le_bytes());
+        put_u32(out, self.vocab.len());
+        out.extend([self.kind as u8, self.chat as u8, self.merges.rule(), 0]);
+        out.extend(self.flags.to_bits().to_le_bytes());
+        out.extend(self.bos.unwrap_or(NO_ID).to_le_bytes());
+        put_u32(out, self.stop_ids.len());
+        out.extend(self.stop_ids.iter().flat_map(|id| id.to_le_bytes()));
+        let typed = || self.vocab.iter().filter(|(.., kind)| *kind != TokenKind::Normal);
+        put_u32(out, typed().count());
+        for (id, _, kind) in typed() {
+            out.extend(id.to_le_bytes());
+            out.push(kind as u8);
+        }
+        let merges = if let Merges::Listed(list) = &self.merges { list.as_slice() } else { &[] };
+        put_u32(out, merges.len());
+        for (left, right) in merges {
+            out.extend(left.to_le_bytes());
+            out.extend(right.to_le_bytes());
+        }
+    }
+}
+
+/// A number that tells one `tokenizer.bin` from another: FNV-1a over 64-bit words.
+///
+/// The last word is filled up with zeros and the length goes in first. A model file stores
+/// it to recognise the tokenizer it was exported with; it is no protection against forgery.
+pub fn fingerprint(bytes: &[u8]) -> u64 {
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(PRIME);
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let start = mix(0xcbf2_9ce4_8422_2325, bytes.len() as u64);
+    let hash = words.iter().fold(start, |hash, &word| mix(hash, u64::from_le_bytes(word)));
+    mix(hash, u64::from_le_bytes(last))
+}
+
+/// Lengths come from a [`Vocab`], which holds less than 4 GiB.
+fn put_u32(out: &mut Vec<u8>, value: usize) {
+    out.extend(u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+/// Bytes of the entries, and of the trailer.
+type BodyAndTrailer<'a> = (&'a [u8], &'a [u8]);
+
+/// Entries and trailer, or `None` if the file has no footer.
+fn split_footer(bytes: &[u8]) -> Result<Option<BodyAndTrailer<'_>>, FormatError> {
+    let Some(footer_at) = bytes.len().checked_sub(FOOTER_BYTES) else { return Ok(None) };
+    let (before, footer) = bytes.split_at(footer_at);
+    let mut r = Cursor::new(footer);
+    let trailer_bytes = r.u32("trailer length")?;
+    let crc = r.u32("checksum")?;
+    if r.u32("trailer magic")? != FOOTER_MAGIC {
+        return Ok(None);
+    }
+    if crc32fast::hash(before) != crc {
+        return Err(FormatError::Checksum { what: "tokenizer file".to_owned() });
+    }
+    let split = before.len().checked_sub(trailer_bytes as usize);
+    split.map(|at| Some(before.split_at(at))).ok_or_else(|| FormatError::Truncated {
+        what: "trailer".to_owned(),
+        need: u64::from(trailer_bytes) + FOOTER_BYTES as u64,
+        have: bytes.len() as u64,
+    })
+}
+
+/// Reads exactly `count` entries, or all there are, and nothing may follow.
+fn parse_entries(bytes: &[u8], count: Option<usize>) -> Result<Vocab, FormatError> {
+    let mut r = Cursor::new(bytes);
+    let longest = r.u32("max_token_bytes")?;
+    // No more than the file can hold, whatever it says.
+    let mut vocab = Vocab::with_capacity(count.unwrap_or(0).min(bytes.len() / 8), bytes.len());
+    while count.map_or(r.pos() < bytes.len(), |n| vocab.len() < n) {
+        let score = r.f32("token score")?;
+        let len = r.u32("token length")?;
+        vocab.push(r.take("token bytes", len as usize)?, score, TokenKind::Normal)?;
+    }
+    if r.pos() < bytes.len() {
+        return Err(FormatError::TrailingBytes { end: r.pos() as u64, have: bytes.len() as u64 });
+    }
+    if vocab.is_empty() || (longest as usize) < vocab.longest() || longest as usize > bytes.len() {
+        return Err(FormatError::Field {
+            field: "max_token_bytes",
+            value: i64::from(longest),
+            wanted: format!("{}, the longest of {} tokens", vocab.longest(), vocab.len()),
+        });
+    }
+    Ok(vocab)
+}
+
+fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatError> {
+    let mut r = Cursor::new(trailer);
+    let version = r.u32("trailer version")?;
+    if version != TRAILER_VERSION {
+        return Err(FormatError::Unsupported(format!("tokenizer trailer version {version}")));
+    }
+    let n_vocab = r.u32("n_vocab")?;
+    let mut vocab = parse_entries(body, Some(n_vocab as usize))?;
+    let unknown = |what: &str, id: u32| FormatError::Unsupported(format!("tokenizer {what} {id}"));
+    let kind = r.u8("kind")?;
+    let kind = TokenizerKind::from_id(kind).ok_or_else(|| unknown("kind", kind.into()))?;
+    let chat = r.u8("chat template")?;
+    let chat = ChatTemplate::from_id(chat).ok_or_else(|| unknown("chat template", chat.into()))?;
+    let rule = r.u8("merge rule")?;
+    r.u8("reserved byte")?;
+    let flags = r.u32("flags")?;
+    let flags = TokenizerFlags::from_bits(flags).ok_or_else(|| unknown("flags", flags))?;
+    let bos = Some(r.u32("bos id")?).filter(|&id| id != NO_ID);
+    let bos = bos.map(|id| check_id("bos id", id, n_vocab)).transpose()?;
+    let stop_ids = parse_stop_ids(&mut r, n_vocab)?;
+    parse_kinds(&mut r, &mut vocab, n_vocab)?;
+    let listed = parse_merges(&mut r, n_vocab)?;
+    let merges = match rule {
+        0 => Merges::ByScore,
+        1 => Merges::ByScoreThenLeft,
+        2 => Merges::Listed(listed),
+        _ => return Err(unknown("merge rule", rule.into())),
+    };
+    if r.pos() < trailer.len() {
+        let (end, have) = (body.len() + r.pos(), body.len() + trailer.len());
+        return Err(FormatError::TrailingBytes { end: end as u64, have: have as u64 });
+    }
+    Ok(TokenizerFile { kind, flags, vocab, merges, bos, stop_ids, chat })
+}
+
+fn check_id(field: &'static str, id: u32, n_vocab: u32) -> Result<u32, FormatError> {
+    if id < n_vocab {
+        return Ok(id);
+    }
+    Err(FormatError::Field { field, value: i64::from(id), wanted: format!("less than {n_vocab}") })
+}
+
+fn parse_stop_ids(r: &mut Cursor<'_>, n_vocab: u32) -> Result<Vec<u32>, FormatError> {
+    let count = r.u32("stop id count")?;
+    if count as usize > STOP_IDS_MAX {
+        let wanted = format!("at most {STOP_IDS_MAX}");
+        return Err(FormatError::Field { field: "stop id count", value: count.into(), wanted });
+    }
+    (0..count).map(|_| check_id("stop id", r.u32("stop id")?, n_vocab)).collect()
+}
+
+fn parse_kinds(r: &mut Cursor<'_>, vocab: &mut Vocab, n_vocab: u32) -> Result<(), FormatError> {
+    let mut next = 0;
+    for _ in 0..r.u32("typed token count")? {
+        let id = check_id("typed token id", r.u32("typed token id")?, n_vocab)?;
+        let kind = r.u8("token kind")?;
+        let kind = TokenKind::from_id(kind)
+            .ok_or_else(|| FormatError::Unsupported(format!("kind {kind} of token {id}")))?;
+        if id < next {
+            let wanted = format!("at least {next}, in ascending order");
+            return Err(FormatError::Field { field: "typed token id", value: id.into(), wanted });
+        }
+        vocab.set_kind(id, kind);
+        next = id + 1;
+    }
+    Ok(())
+}
+
+fn parse_merges(r: &mut Cursor<'_>, n_vocab: u32) -> Result<Vec<(u32, u32)>, FormatError> {
+    let mut merges = Vec::new();
+    for _ in 0..r.u32("merge count")? {
+        let left = check_id("merge left id", r.u32("merge left id")?, n_vocab)?;
+        let right = check_id("merge right id", r.u32("merge right id")?, n_vocab)?;
+        merges.push((left, right));
+    }
+    Ok(merges)
+}

@@ -1,0 +1,117 @@
+//! What `tokenizer.bin` says.
+
+use super::vocab::Vocab;
+use crate::format::ChatTemplate;
+
+/// Most stop ids a model or tokenizer file holds.
+pub const STOP_IDS_MAX: usize = 8;
+
+/// How text becomes tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TokenizerKind {
+    /// Bytes, merged inside the pieces of the Llama 3 splitter.
+    ByteLevel = 0,
+    /// Characters of the whole text, merged as SentencePiece BPE models are.
+    SentencePiece = 1,
+}
+
+impl TokenizerKind {
+    pub(super) fn from_id(id: u8) -> Option<TokenizerKind> {
+        [TokenizerKind::ByteLevel, TokenizerKind::SentencePiece]
+            .into_iter()
+            .find(|&k| k as u8 == id)
+    }
+}
+
+/// Which neighbours merge, and in which order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Merges {
+    /// Two neighbours merge if together they are a token; highest score first, then leftmost.
+    ByScore,
+    /// The same, but equal scores go by the left neighbour's id before its place.
+    ByScoreThenLeft,
+    /// Only these pairs of ids merge, earlier ones first, then leftmost.
+    Listed(Vec<(u32, u32)>),
+}
+
+impl Merges {
+    pub(super) fn rule(&self) -> u8 {
+        match self {
+            Merges::ByScore => 0,
+            Merges::ByScoreThenLeft => 1,
+            Merges::Listed(_) => 2,
+        }
+    }
+}
+
+/// Details in which tokenizers of one kind differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenizerFlags {
+    /// A piece of text that is a token is taken whole, however merging would split it.
+    pub whole_pieces: bool,
+    /// SentencePiece: a space is put before the text.
+    pub dummy_prefix: bool,
+    /// SentencePiece: characters not in the vocabulary become byte tokens.
+    pub byte_fallback: bool,
+    /// SentencePiece: runs of spaces count as one, and none stand at the ends.
+    pub remove_extra_spaces: bool,
+    /// Text after a special token gets the dummy prefix too.
+    pub prefix_every_segment: bool,
+    /// Text that starts with a space gets no dummy prefix.
+    pub prefix_unless_space: bool,
+    /// User-defined tokens split the text as special tokens do, instead of standing in it.
+    pub split_at_user_defined: bool,
+}
+
+impl TokenizerFlags {
+    const COUNT: usize = 7;
+
+    fn to_bools(self) -> [bool; Self::COUNT] {
+        [
+            self.whole_pieces,
+            self.dummy_prefix,
+            self.byte_fallback,
+            self.remove_extra_spaces,
+            self.prefix_every_segment,
+            self.prefix_unless_space,
+            self.split_at_user_defined,
+        ]
+    }
+
+    pub(super) fn to_bits(self) -> u32 {
+        self.to_bools().iter().rev().fold(0, |bits, &flag| bits << 1 | u32::from(flag))
+    }
+
+    pub(super) fn from_bits(bits: u32) -> Option<TokenizerFlags> {
+        let flag = |n: usize| bits >> n & 1 == 1;
+        (bits >> Self::COUNT == 0).then(|| TokenizerFlags {
+            whole_pieces: flag(0),
+            dummy_prefix: flag(1),
+            byte_fallback: flag(2),
+            remove_extra_spaces: flag(3),
+            prefix_every_segment: flag(4),
+            prefix_unless_space: flag(5),
+            split_at_user_defined: flag(6),
+        })
+    }
+}
+
+/// Everything `tokenizer.bin` says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenizerFile {
+    /// How text becomes tokens.
+    pub kind: TokenizerKind,
+    /// Details of that.
+    pub flags: TokenizerFlags,
+    /// The tokens.
+    pub vocab: Vocab,
+    /// Which neighbours merge.
+    pub merges: Merges,
+    /// The token every text starts with, if there is one.
+    pub bos: Option<u32>,
+    /// Tokens that end the text, at most [`STOP_IDS_MAX`]; the first is the end of sequence.
+    pub stop_ids: Vec<u32>,
+    /// How conversations are written.
+    pub chat: ChatTemplate,
+}

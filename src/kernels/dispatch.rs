@@ -1,0 +1,363 @@
+//! The kernels of a tier as safe functions, and which tiers this CPU has.
+
+#[cfg(target_arch = "aarch64")]
+use std::arch::is_aarch64_feature_detected;
+
+use half::f16;
+
+use super::attend::{self, Attended};
+use super::isa::Isa;
+use super::packed::activations::{self, Q8Tiles};
+use super::packed::cut::TileCut;
+use super::packed::layout::{self, Layout, PackedQ4, PackedQ8};
+use super::table::{Table, call};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, avx512vnni, avxvnni, stream};
+use super::{matmul, packed, scalar};
+#[cfg(target_arch = "aarch64")]
+use super::{neon, neondot, neoni8mm};
+use crate::quant::{self, Bcml1Matrix, Q8Activations, Q8Matrix, bcml1};
+
+/// The kernels of one instruction set. One that exists can run on this CPU.
+#[derive(Clone, Copy)]
+pub struct Kernels {
+    isa: Isa,
+    table: &'static Table,
+}
+
+impl std::fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Kernels").field(&self.isa).finish()
+    }
+}
+
+impl Kernels {
+    /// The kernels for `isa`, or `None` if this CPU cannot run them.
+    pub fn for_isa(isa: Isa) -> Option<Kernels> {
+        let table = match isa {
+            Isa::Scalar => &scalar::TABLE,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2
+                if is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c") =>
+            {
+                stream::better(&avx2::TABLE, &avx2::TABLE_PAST_L2)
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni
+                if Kernels::for_isa(Isa::Avx2).is_some() && is_x86_feature_detected!("avxvnni") =>
+            {
+                stream::better(&avxvnni::TABLE, &avxvnni::TABLE_PAST_L2)
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni
+                if Kernels::for_isa(Isa::Avx2).is_some()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni") =>
+            {
+                stream::better(&avx512vnni::TABLE, &avx512vnni::TABLE_PAST_L2)
+            }
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon if is_aarch64_feature_detected!("neon") => &neon::TABLE,
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDot
+                if is_aarch64_feature_detected!("neon")
+                    && is_aarch64_feature_detected!("dotprod") =>
+            {
+                &neondot::TABLE
+            }
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonI8mm
+                if Kernels::for_isa(Isa::NeonDot).is_some()
+                    && is_aarch64_feature_detected!("i8mm") =>
+            {
+                &neoni8mm::TABLE
+            }
+            _ => return None,
+        };
+        Some(Kernels { isa, table })
+    }
+
+    /// The best kernels this CPU can run.
+    pub fn best() -> Kernels {
+        let scalar = Kernels { isa: Isa::Scalar, table: &scalar::TABLE };
+        Isa::ALL.iter().rev().find_map(|isa| Kernels::for_isa(*isa)).unwrap_or(scalar)
+    }
+
+    /// These kernels; the caller knows that this CPU can run them.
+    #[cfg(all(test, target_arch = "x86_64"))]
+    pub(super) fn with_table(isa: Isa, table: &'static Table) -> Kernels {
+        Kernels { isa, table }
+    }
+
+    /// f16 to f32, exact.
+    #[cfg(test)]
+    pub(super) fn widen(&self, x: &[f16], out: &mut [f32]) {
+        assert_eq!(x.len(), out.len());
+        call!(self.table.widen(x, out))
+    }
+
+    /// The instruction set of these kernels.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// `out = x · wᵀ`: weights `w` are `[rows, k]`, `x` is `[m, k]`, `out` has `m` rows.
+    ///
+    /// # Panics
+    ///
+    /// When `k` is 0, `w` or `x` is no whole number of rows, or `out` is not `m` rows of as many
+    /// values as there are weight rows.
+    pub fn matmul_f32(&self, w: &[f32], k: usize, x: &[f32], out: &mut [&mut [f32]]) {
+        matmul::matmul_f32(self.table, w, k, x, out);
+    }
+
+    /// `out = x · wᵀ` of quantised rows, as the module describes. `out` has a row for each row of
+    /// `x`, with a value for each row of `w`: threads take their own rows of `w`.
+    ///
+    /// # Panics
+    ///
+    /// When `w` and `x` differ in `k` or in their groups, or `out` has not that shape.
+    pub fn matmul_q8(&self, w: Q8Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
+        matmul::matmul_q8(self.table, w, x, out);
+    }
+
+    /// How these kernels want weights packed; `None` if they take them as they are.
+    pub fn layout(&self) -> Option<Layout> {
+        self.table.packed.as_ref().map(|packed| packed.layout)
+    }
+
+    /// How batches are cut into tiles for packed int8 weights.
+    ///
+    /// # Panics
+    ///
+    /// When there is no [`Kernels::layout`].
+    pub fn cut_q8(&self) -> TileCut {
+        TileCut::new(self.table.packed().tiles_q8)
+    }
+
+    /// The same for packed 4-bit weights.
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernels::cut_q8`].
+    pub fn cut_q4(&self) -> TileCut {
+        TileCut::new(self.table.packed().tiles_q4)
+    }
+
+    /// Packs `w`, whole panels of a matrix or its end, into `out`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no [`Kernels::layout`], or `out` is not as long as its
+    /// [`bytes_q8`](Layout::bytes_q8).
+    pub fn pack_q8(&self, w: Q8Matrix<'_>, out: &mut [u8]) {
+        layout::pack_q8(self.table.packed().layout, w, out);
+    }
+
+    /// `out = x · wᵀ` as [`Kernels::matmul_q8`], to the bit, with packed weights.
+    ///
+    /// # Panics
+    ///
+    /// When `w` and `x` differ in `k` or in their groups, either is not in the layout of these
+    /// kernels, or `out` is not `m` rows of as many values as there are weight rows.
+    pub fn matmul_packed_q8(&self, w: PackedQ8<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
+        packed::matmul::matmul_q8(self.table.packed(), w, x, out);
+    }
+
+    /// Packs `w`, whole panels of a 4-bit matrix or its end, into `out`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no [`Kernels::layout`], or `out` is not as long as its
+    /// [`bytes_q4`](Layout::bytes_q4).
+    pub fn pack_q4(&self, w: Bcml1Matrix<'_>, out: &mut [u8]) {
+        layout::pack_q4(self.table.packed().layout, w, out);
+    }
+
+    /// `out = x · wᵀ` as [`Kernels::matmul_q4`], to the bit, with packed weights.
+    ///
+    /// # Panics
+    ///
+    /// When `w` and `x` differ in `k` or are not in the layout of these kernels, `x` has no sums,
+    /// or `out` is not `m` rows of as many values as there are weight rows.
+    pub fn matmul_packed_q4(&self, w: PackedQ4<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
+        packed::matmul::matmul_q4(self.table.packed(), w, x, out);
+    }
+
+    /// As [`Kernels::quantize_tile_row`], for packed 4-bit weights: `group` is of the activations,
+    /// `out` is values, scales and sums.
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernels::quantize_tile_row`].
+    pub fn quantize_tile_row_summed(
+        &self,
+        x: &[f32],
+        place: (usize, usize),
+        group: usize,
+        out: (&mut [i8], &mut [f32], &mut [f32]),
+    ) {
+        activations::quantize_tile_row_summed(self.table, x, place, group, out);
+    }
+
+    /// Quantises `x`, a row of a tile of activations, for packed weights in groups of `group`.
+    /// `place` is the row's number in the tile and how many rows that has, which [`Kernels::cut_q8`]
+    /// tells; `out` is the tile's part of what [`Q8Tiles`] joins: values, scales and zeros, which stay as
+    /// they are where no kernel reads them.
+    ///
+    /// # Panics
+    ///
+    /// When there is no [`Kernels::layout`], the group cannot be packed or does not divide the row,
+    /// the tile has no such row or is too high, or the lengths do not fit together.
+    pub fn quantize_tile_row(
+        &self,
+        x: &[f32],
+        place: (usize, usize),
+        group: usize,
+        out: (&mut [i8], &mut [f32], &mut [f32]),
+    ) {
+        activations::quantize_tile_row(self.table, x, place, group, out);
+    }
+
+    /// `out = x · wᵀ` of 4-bit and quantised rows, as the module describes; otherwise as
+    /// [`Kernels::matmul_q8`]. `sums` are those of `x`: [`Kernels::sum_q8`].
+    ///
+    /// # Panics
+    ///
+    /// When `w` and `x` differ in `k`, `sums` are not `[m, k / 32]`, or `out` has not that shape.
+    pub fn matmul_q4(
+        &self,
+        w: Bcml1Matrix<'_>,
+        x: Q8Activations<'_>,
+        sums: &[i32],
+        out: &mut [&mut [f32]],
+    ) {
+        matmul::matmul_q4(self.table, w, x, sums, out);
+    }
+
+    /// Quantises activations as the module describes. `x` may be any number of rows: groups are
+    /// independent.
+    ///
+    /// # Panics
+    ///
+    /// When `group` is 0 or no multiple of 32, `x` is no whole number of groups, or `q` or `scales`
+    /// does not fit it.
+    pub fn quantize_q8(&self, x: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
+        assert!(group != 0);
+        assert!(group.is_multiple_of(quant::GROUP_MIN));
+        assert!(x.len().is_multiple_of(group));
+        assert_eq!(x.len(), q.len());
+        assert_eq!(x.len() / group, scales.len());
+        call!(self.table.quantize_q8(x, group, q, scales))
+    }
+
+    /// Adds up each 32 of `q`: what [`Kernels::matmul_q4`] multiplies offsets by.
+    ///
+    /// # Panics
+    ///
+    /// When `q` is not 32 values for each of `sums`.
+    pub fn sum_q8(&self, q: &[i8], sums: &mut [i32]) {
+        assert_eq!(q.len(), sums.len() * bcml1::BLOCK);
+        call!(self.table.sum_q8(q, sums))
+    }
+
+    /// `out = q * scale`: rows of a quantised embedding.
+    ///
+    /// # Panics
+    ///
+    /// As [`quant::dequantize`].
+    pub fn dequantize_q8(&self, q: &[i8], scales: &[f32], group: usize, out: &mut [f32]) {
+        quant::dequantize(q, scales, group, out);
+    }
+
+    /// `out = x / sqrt(mean(x²) + eps) * weight` (RMSNorm, arXiv:1910.07467), for one row.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn rms_norm(&self, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+        assert_eq!(x.len(), weight.len());
+        assert_eq!(x.len(), out.len());
+        call!(self.table.rms_norm(x, weight, eps, out))
+    }
+
+    /// Rotates each pair `(2i, 2i + 1)` of each head by its angle (RoPE, arXiv:2104.09864).
+    ///
+    /// `x` is `[n_heads, head_dim]` of one position; `cos` and `sin` are `[head_dim / 2]`.
+    ///
+    /// # Panics
+    ///
+    /// When `head_dim` is 0 or odd, or a length does not fit it.
+    pub fn rope(&self, x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
+        assert!(head_dim != 0);
+        assert!(head_dim.is_multiple_of(2));
+        assert!(x.len().is_multiple_of(head_dim));
+        assert_eq!(cos.len(), head_dim / 2);
+        assert_eq!(sin.len(), head_dim / 2);
+        call!(self.table.rope(x, head_dim, cos, sin))
+    }
+
+    /// `out = silu(gate) * up` with `silu(g) = g / (1 + exp(-g))` (SwiGLU, arXiv:2002.05202).
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn swiglu(&self, gate: &[f32], up: &[f32], out: &mut [f32]) {
+        assert_eq!(gate.len(), up.len());
+        assert_eq!(gate.len(), out.len());
+        call!(self.table.swiglu(gate, up, out))
+    }
+
+    /// `x += y`.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn add(&self, x: &mut [f32], y: &[f32]) {
+        assert_eq!(x.len(), y.len());
+        call!(self.table.add(x, y))
+    }
+
+    /// Attention of queries that share one key/value head: `softmax(q · Kᵀ * scale) · V`.
+    ///
+    /// `q` and `out` have a row for each of consecutive positions, `[n_q, head_dim]` of the query
+    /// heads that share the keys and values. Each query looks at its own position and up to
+    /// `window - 1` before it; a sliding window's ring buffer gives them in two runs. Scores that
+    /// overflow or are NaN make their query's output NaN.
+    ///
+    /// # Panics
+    ///
+    /// When `head_dim` is 0 or above [`HEAD_DIM_MAX`](super::HEAD_DIM_MAX), `window` is 0, the runs do not hold the
+    /// positions from the first one looked at to the last query's, or a length does not fit.
+    pub fn attend(&self, q: &[&[f32]], to: &Attended<'_>, out: &mut [&mut [f32]]) {
+        attend::attend(self.table, q, to, out);
+    }
+
+    /// Converts a key or value for the cache: to the nearest f16, ties to even. What lies outside
+    /// f16, infinities too, becomes its largest finite value (±65504), so that one outlier does
+    /// not turn a whole softmax into NaN. A NaN stays one.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn store_kv(&self, x: &[f32], out: &mut [f16]) {
+        assert_eq!(x.len(), out.len());
+        call!(self.table.narrow(x, out))
+    }
+
+    /// Reads `bytes` in order and does next to nothing with them: as fast as weights could be read.
+    /// What it gives depends on every whole 256 bytes.
+    pub fn read_all(&self, bytes: &[u8]) -> u64 {
+        call!(self.table.read_all(bytes))
+    }
+
+    /// Does `rounds` of [`OPS_PER_ROUND`](super::peak::OPS_PER_ROUND) int8 multiplications and additions in registers, as fast
+    /// as the tier can; what it gives depends on all of them.
+    pub fn spin_int8(&self, rounds: usize) -> i32 {
+        call!(self.table.spin_int8(rounds))
+    }
+}

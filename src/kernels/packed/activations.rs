@@ -1,0 +1,258 @@
+//! The bytes of activations for packed weights.
+
+use std::ops::Range;
+use std::ptr;
+
+use super::super::table::{Table, call};
+use super::cut::{CUT_ROWS, TileCut};
+use super::layout::GROUP_MAX;
+use super::tile::{Ahead, MR_MAX, Tile, ZERO};
+use crate::quant::bcml1::BLOCK;
+
+/// Quantised activations, `[m, k]`, in tiles; `kernels/packed/mod.rs` describes the order. One that
+/// exists has consistent lengths; its values are what
+/// [`Kernels::quantize_tile_row`](super::super::Kernels::quantize_tile_row) or
+/// [`Kernels::quantize_tile_row_summed`](super::super::Kernels::quantize_tile_row_summed) wrote.
+#[derive(Debug, Clone, Copy)]
+pub struct Q8Tiles<'a> {
+    q: &'a [i8],
+    scales: &'a [f32],
+    /// For int8 weights.
+    zeros: &'a [f32],
+    /// For 4-bit weights.
+    sums: &'a [f32],
+    k: usize,
+    group: usize,
+    cut: TileCut,
+    /// Groups in a row.
+    groups: usize,
+}
+
+impl<'a> Q8Tiles<'a> {
+    /// For int8 weights, joins `[m, k]` values, `[m, k / group]` scales and as many zeros, written in
+    /// the tiles of `cut`.
+    ///
+    /// # Panics
+    ///
+    /// When `k` is no whole number of groups, or the lengths do not fit together.
+    pub fn new(
+        (q, scales, zeros): (&'a [i8], &'a [f32], &'a [f32]),
+        k: usize,
+        group: usize,
+        cut: TileCut,
+    ) -> Self {
+        assert_eq!(zeros.len(), q.len() / group);
+        Q8Tiles::checked((q, scales), (zeros, &[]), (k, group, cut))
+    }
+
+    /// For 4-bit weights, joins `[m, k]` values, `[m, k / group]` scales and `[m, k / 32]` sums,
+    /// written in the tiles of `cut`.
+    ///
+    /// # Panics
+    ///
+    /// When `k` is no whole number of groups, or the lengths do not fit together.
+    pub fn summed(
+        (q, scales, sums): (&'a [i8], &'a [f32], &'a [f32]),
+        k: usize,
+        group: usize,
+        cut: TileCut,
+    ) -> Self {
+        assert!(group.is_multiple_of(BLOCK));
+        assert_eq!(sums.len(), q.len() / BLOCK);
+        Q8Tiles::checked((q, scales), (&[], sums), (k, group, cut))
+    }
+
+    fn checked(
+        (q, scales): (&'a [i8], &'a [f32]),
+        (zeros, sums): (&'a [f32], &'a [f32]),
+        (k, group, cut): (usize, usize, TileCut),
+    ) -> Self {
+        assert!(k != 0);
+        assert!(k.is_multiple_of(group));
+        assert!(q.len().is_multiple_of(k));
+        assert_eq!(scales.len(), q.len() / group);
+        debug_assert!(!q.contains(&i8::MIN));
+        Q8Tiles { q, scales, zeros, sums, k, group, cut, groups: k / group }
+    }
+
+    pub(super) fn has_zeros(&self) -> bool {
+        self.zeros.len() == self.q.len() / self.group
+    }
+
+    pub(super) fn has_sums(&self) -> bool {
+        self.sums.len() == self.q.len() / BLOCK
+    }
+
+    /// How many rows (tokens) there are.
+    pub fn m(&self) -> usize {
+        self.q.len() / self.k
+    }
+
+    /// Values in a row.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Values that share a scale.
+    pub fn group(&self) -> usize {
+        self.group
+    }
+
+    /// How rows are cut into tiles.
+    pub(super) fn cut(&self) -> TileCut {
+        self.cut
+    }
+
+    /// The rows of `range`.
+    ///
+    /// # Panics
+    ///
+    /// When `range` is not inside `0..m`, does not start with a tile, or ends inside one that is
+    /// not the last.
+    pub fn slice_rows(&self, range: Range<usize>) -> Q8Tiles<'a> {
+        assert!(range.start.is_multiple_of(CUT_ROWS));
+        assert!(range.end == self.m() || range.end.is_multiple_of(CUT_ROWS));
+        let part = |per_row: usize| range.start * per_row..range.end * per_row;
+        Q8Tiles {
+            q: &self.q[part(self.k)],
+            scales: &self.scales[part(self.groups)],
+            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(self.groups)] },
+            sums: if self.sums.is_empty() { &[] } else { &self.sums[part(self.k / BLOCK)] },
+            ..*self
+        }
+    }
+
+    /// All of the tile of rows `range`.
+    pub(super) fn tile(&self, range: Range<usize>) -> Tile<'a> {
+        self.part(range, 0..self.groups)
+    }
+
+    /// Groups `groups` of the tile of rows `range`.
+    #[inline(always)]
+    pub(super) fn part(&self, range: Range<usize>, groups: Range<usize>) -> Tile<'a> {
+        let t = range.len();
+        let first = range.start * self.groups + groups.start * t;
+        let part = |each: usize| first * each..(first + groups.len() * t) * each;
+        let blocks = self.group / BLOCK;
+        Tile {
+            q: &self.q[part(self.group)],
+            scales: &self.scales[part(1)],
+            zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(1)] },
+            sums: if self.sums.is_empty() { &[] } else { &self.sums[part(blocks)] },
+            group: self.group,
+            ahead: Ahead { w: ptr::null(), w_step: 0, rows: &[], column: 0 },
+        }
+    }
+}
+
+/// See [`super::super::Kernels::quantize_tile_row`].
+pub(in crate::kernels) fn quantize_tile_row(
+    table: &Table,
+    x: &[f32],
+    (row, t): (usize, usize),
+    group: usize,
+    (q, scales, zeros): (&mut [i8], &mut [f32], &mut [f32]),
+) {
+    let k = x.len();
+    assert_eq!(zeros.len(), t * k / group);
+    let is_flipped = table.packed().layout.is_flipped();
+    quantize(table, x, (row, t), group, (q, scales), |g, q| {
+        if is_flipped {
+            let mut bias = [0];
+            find_biases(table, q, group, &mut bias);
+            // Exact: integers below 2^24.
+            zeros[g * t + row] = ZERO + bias[0] as f32;
+        }
+    });
+}
+
+/// See [`super::super::Kernels::quantize_tile_row_summed`].
+pub(in crate::kernels) fn quantize_tile_row_summed(
+    table: &Table,
+    x: &[f32],
+    (row, t): (usize, usize),
+    group: usize,
+    (q, scales, sums): (&mut [i8], &mut [f32], &mut [f32]),
+) {
+    let k = x.len();
+    assert_eq!(sums.len(), t * k / BLOCK);
+    let n = group / BLOCK;
+    quantize(table, x, (row, t), group, (q, scales), |g, q| {
+        let mut biases = [0; GROUP_MAX / BLOCK];
+        find_biases(table, q, BLOCK, &mut biases[..n]);
+        let sums = sums[g * n * t + row..].iter_mut().step_by(t);
+        for (sum, bias) in sums.zip(&biases[..n]) {
+            // Exact: a sum of 32 bytes is a small integer.
+            *sum = *bias as f32 * (-1.0 / 128.0);
+        }
+    });
+}
+
+/// For each `group` of values, -128 times its sum; in the caller's memory, as it would wait for its
+/// own writes if all of it were moved.
+fn find_biases(table: &Table, q: &[i8], group: usize, biases: &mut [i32]) {
+    call!(table.biases(q, group, biases));
+}
+
+/// Quantises row `row` of a tile of `t` rows in groups of `group` and calls `note(g, q)` for each.
+fn quantize(
+    table: &Table,
+    x: &[f32],
+    (row, t): (usize, usize),
+    group: usize,
+    (q, scales): (&mut [i8], &mut [f32]),
+    mut note: impl FnMut(usize, &[i8]),
+) {
+    let layout = table.packed().layout;
+    let k = x.len();
+    assert!(row < t);
+    assert!(t <= MR_MAX);
+    assert!(layout.bytes_q8(1, k, group).is_some());
+    assert_eq!(q.len(), t * k);
+    assert_eq!(scales.len(), t * k / group);
+    if t == 1 {
+        call!(table.quantize_q8(x, group, q, scales));
+        return q.chunks_exact(group).enumerate().for_each(|(g, q)| note(g, q));
+    }
+    let mut row_q = [0; GROUP_MAX];
+    let row_q = &mut row_q[..group];
+    for (g, x) in x.chunks_exact(group).enumerate() {
+        let at = g * t + row;
+        call!(table.quantize_q8(x, group, row_q, &mut scales[at..][..1]));
+        note(g, row_q);
+        let q = &mut q[g * group * t..][..group * t];
+        let at = row * layout.kr();
+        // Heights of whole tiles and of eight rows.
+        match (layout.kr(), t) {
+            (8, 12) => spread::<8, 96>(row_q, at, q),
+            (8, 8) => spread::<8, 64>(row_q, at, q),
+            (8, _) => spread_by::<8>(row_q, &mut q[at..], t),
+            (_, 12) => spread::<4, 48>(row_q, at, q),
+            (_, 8) => spread::<4, 32>(row_q, at, q),
+            (_, 6) => spread::<4, 24>(row_q, at, q),
+            (_, 4) => spread::<4, 16>(row_q, at, q),
+            _ => spread_by::<4>(row_q, &mut q[at..], t),
+        }
+    }
+}
+
+/// Writes blocks of `KR` values `STEP` values apart, the first at `at`; a call of its own, or its
+/// steps would vary.
+#[inline(never)]
+fn spread<const KR: usize, const STEP: usize>(row_q: &[i8], at: usize, q: &mut [i8]) {
+    assert!(at <= STEP - KR);
+    let blocks = row_q.as_chunks::<BLOCK>().0;
+    for (q, row_q) in q.chunks_exact_mut(BLOCK / KR * STEP).zip(blocks) {
+        for (q, block) in q.as_chunks_mut::<STEP>().0.iter_mut().zip(row_q.as_chunks::<KR>().0) {
+            q[at..][..KR].copy_from_slice(block);
+        }
+    }
+}
+
+/// Writes blocks of `KR` values `t` blocks apart.
+fn spread_by<const KR: usize>(row_q: &[i8], q: &mut [i8], t: usize) {
+    let blocks = q.as_chunks_mut::<KR>().0.iter_mut().step_by(t);
+    for (q, row_q) in blocks.zip(row_q.as_chunks::<KR>().0) {
+        *q = *row_q;
+    }
+}

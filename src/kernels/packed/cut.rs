@@ -1,0 +1,150 @@
+//! How a batch of activations is cut into tiles: by what they cost, not by how high they can be.
+//!
+//! A tier has kernels for tiles of some heights and knows what each costs, in a unit of its own, counted
+//! or measured where it stands. Of a batch with many rows the highest tile comes first; the cheapest cut
+//! of few rows, or of those that are left, is found as the tables are compiled. Where 4-bit weights are
+//! unpacked for some heights, that costs too, once for all tiles of a batch.
+
+use std::ops::Range;
+
+use super::tile::{MR_MAX, TileFn};
+
+/// Rows that are cut by themselves: whoever takes a batch in parts takes whole multiples of them.
+pub const CUT_ROWS: usize = 384;
+
+/// Most rows whose cheapest cut is looked up.
+const FEW: usize = 2 * MR_MAX;
+
+/// The height of the first tile of so many rows.
+type Heights = [usize; FEW + 1];
+
+/// A kernel for tiles of one height.
+#[derive(Clone, Copy)]
+pub(in crate::kernels) struct TileKernel {
+    rows: usize,
+    pub(super) kernel: TileFn,
+    cost: u32,
+    /// Whether it takes unpacked weights.
+    pub(super) is_unpacked: bool,
+}
+
+impl TileKernel {
+    /// One for tiles of `rows` rows that costs `cost`.
+    pub(in crate::kernels) const fn new(rows: usize, kernel: TileFn, cost: u32) -> TileKernel {
+        TileKernel { rows, kernel, cost, is_unpacked: false }
+    }
+
+    /// The same that takes unpacked weights.
+    pub(in crate::kernels) const fn unpacked(self) -> TileKernel {
+        TileKernel { is_unpacked: true, ..self }
+    }
+}
+
+/// A tier's kernels for one kind of weights.
+pub(in crate::kernels) struct TileSet {
+    /// The kernel for tiles of `index + 1` rows, if there is one.
+    kernels: [Option<TileKernel>; MR_MAX],
+    /// Rows of the highest.
+    mr: usize,
+    /// Whether the cheapest cut of so many rows unpacks weights.
+    unpacks: [bool; FEW + 1],
+    /// Cheapest cuts that do not unpack weights, and those that may.
+    heights: [Heights; 2],
+}
+
+impl TileSet {
+    /// Kernels by their height, a single row's among them, where it costs `unpack` to unpack weights.
+    pub(in crate::kernels) const fn new(tiles: &[TileKernel], unpack: u32) -> TileSet {
+        let mut kernels = [None; MR_MAX];
+        let mut i = 0;
+        while i < tiles.len() {
+            assert!(i == 0 || tiles[i - 1].rows < tiles[i].rows);
+            kernels[tiles[i].rows - 1] = Some(tiles[i]);
+            i += 1;
+        }
+        let (packed, packed_costs) = cheapest(tiles, false);
+        let (any, any_costs) = cheapest(tiles, true);
+        let mut unpacks = [false; FEW + 1];
+        let mut rows = 1;
+        while rows <= FEW {
+            unpacks[rows] = any_costs[rows] + unpack < packed_costs[rows];
+            rows += 1;
+        }
+        let highest = tiles[tiles.len() - 1];
+        assert!(unpacks[FEW] == highest.is_unpacked);
+        TileSet { kernels, mr: highest.rows, unpacks, heights: [packed, any] }
+    }
+}
+
+/// The first tile of the cheapest cut of each number of rows, the highest of equals, and what all of
+/// the cut costs.
+const fn cheapest(tiles: &[TileKernel], may_unpack: bool) -> (Heights, [u32; FEW + 1]) {
+    let (mut heights, mut costs) = ([0; FEW + 1], [0; FEW + 1]);
+    let mut rows = 1;
+    while rows <= FEW {
+        costs[rows] = u32::MAX;
+        let mut i = 0;
+        while i < tiles.len() {
+            let tile = tiles[i];
+            if tile.rows <= rows && (may_unpack || !tile.is_unpacked) {
+                let cost = tile.cost + costs[rows - tile.rows];
+                if cost <= costs[rows] {
+                    (heights[rows], costs[rows]) = (tile.rows, cost);
+                }
+            }
+            i += 1;
+        }
+        rows += 1;
+    }
+    (heights, costs)
+}
+
+/// How a tier cuts batches for products with one kind of weights.
+#[derive(Clone, Copy)]
+pub struct TileCut(&'static TileSet);
+
+impl std::fmt::Debug for TileCut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("TileCut").field(&self.0.mr).finish()
+    }
+}
+
+impl TileCut {
+    pub(in crate::kernels) fn new(tiles: &'static TileSet) -> TileCut {
+        TileCut(tiles)
+    }
+
+    pub(super) fn is_of(self, tiles: &'static TileSet) -> bool {
+        std::ptr::eq(self.0, tiles)
+    }
+
+    /// The rows of each tile of a batch of `m`.
+    pub fn tiles(self, m: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+        let after = move |tile: &Range<usize>| self.first_tile(m, tile.end);
+        std::iter::successors(self.first_tile(m, 0), after)
+    }
+
+    /// The tile of a batch of `m` rows that begins with row `start`, if there is any.
+    fn first_tile(self, m: usize, start: usize) -> Option<Range<usize>> {
+        let cut = start - start % CUT_ROWS..m.min((start / CUT_ROWS + 1) * CUT_ROWS);
+        let left = m.min(cut.end) - start.min(cut.end);
+        let heights = &self.0.heights[usize::from(self.unpacks(cut.len()))];
+        let height = if left > FEW { self.0.mr } else { heights[left] };
+        (height != 0).then_some(start..start + height)
+    }
+
+    /// Whether 4-bit weights are to be unpacked for a batch of up to [`CUT_ROWS`] rows.
+    pub(super) fn unpacks(self, m: usize) -> bool {
+        self.0.unpacks[m.min(FEW)]
+    }
+
+    /// The kernel of tiles of so many rows.
+    pub(super) fn kernel(self, rows: usize) -> &'static TileKernel {
+        self.0.kernels[rows - 1].as_ref().expect("a batch is cut into tiles that have kernels")
+    }
+
+    /// Rows of the highest tile.
+    pub fn highest(self) -> usize {
+        self.0.mr
+    }
+}

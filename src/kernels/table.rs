@@ -1,0 +1,93 @@
+//! The functions of a tier, what they take, and how they are called.
+
+use half::f16;
+
+use super::float::{BLOCK, ScoresMut4, Softmax};
+use super::packed::table::PackedTable;
+use crate::quant::Q8Row;
+use crate::quant::bcml1::Block;
+
+/// Four rows of one operand.
+pub(super) type Rows4<'a> = [Q8Row<'a>; 4];
+
+/// Rows of floats of four queries.
+pub(super) type Floats4<'a> = [&'a [f32]; 4];
+
+/// The same to be written.
+pub(super) type FloatsMut4<'a> = [&'a mut [f32]; 4];
+
+/// Four rows of 4-bit weights.
+pub(super) type Blocks4<'a> = [&'a [Block]; 4];
+
+/// An activation row with the sums of each 32 of its values.
+#[derive(Clone, Copy)]
+pub(super) struct SummedRow<'a> {
+    pub(super) row: Q8Row<'a>,
+    pub(super) sums: &'a [i32],
+}
+
+/// The functions of one tier. Callers have checked lengths; a function may assume what its method
+/// in [`Kernels`](super::Kernels) asserts, but breaks no memory if that is wrong.
+pub(super) struct Table {
+    // One or four activation rows by four weight rows; the last argument is the activations' group.
+    pub(super) dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, usize) -> [f32; 4],
+    pub(super) dot_q8_q8_f32_4x4: unsafe fn(&Rows4<'_>, &Rows4<'_>, usize) -> [[f32; 4]; 4],
+    pub(super) dot_q8_q4_f32_1x4: unsafe fn(&SummedRow<'_>, &Blocks4<'_>, usize) -> [f32; 4],
+    pub(super) dot_q8_q4_f32_4x4:
+        unsafe fn(&[SummedRow<'_>; 4], &Blocks4<'_>, usize) -> [[f32; 4]; 4],
+    pub(super) dot_f32_f32_f32_1x4: unsafe fn(&[f32], [&[f32]; 4]) -> [f32; 4],
+    pub(super) quantize_q8: unsafe fn(&[f32], usize, &mut [i8], &mut [f32]),
+    pub(super) sum_q8: unsafe fn(&[i8], &mut [i32]),
+    pub(super) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    pub(super) rope: unsafe fn(&mut [f32], usize, &[f32], &[f32]),
+    pub(super) swiglu: unsafe fn(&[f32], &[f32], &mut [f32]),
+    pub(super) add: unsafe fn(&mut [f32], &[f32]),
+    pub(super) score: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    pub(super) soften: unsafe fn(&mut [f32; BLOCK], &mut Softmax) -> f32,
+    pub(super) weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    // The same for four queries.
+    pub(super) score_4: unsafe fn(Floats4<'_>, &[f32], f32, FloatsMut4<'_>),
+    pub(super) soften_4: unsafe fn(ScoresMut4<'_>, [&mut Softmax; 4]) -> [f32; 4],
+    pub(super) weigh_4: unsafe fn(Floats4<'_>, &[f32], [f32; 4], FloatsMut4<'_>),
+    /// Set where keys are transposed for many queries.
+    pub(super) block_scores: Option<BlockScores>,
+    pub(super) widen: unsafe fn(&[f16], &mut [f32]),
+    pub(super) narrow: unsafe fn(&[f32], &mut [f16]),
+    pub(super) read_all: unsafe fn(&[u8]) -> u64,
+    pub(super) spin_int8: unsafe fn(usize) -> i32,
+    /// `-128 * Σ q` of each group: cancels the u8 bias of packed weights, see [`super::packed`].
+    pub(super) biases: unsafe fn(&[i8], usize, &mut [i32]),
+    /// `None` where weights are used as they are.
+    pub(super) packed: Option<PackedTable>,
+}
+
+/// Scores of whole blocks of positions by transposed keys.
+#[derive(Clone, Copy)]
+pub(super) struct BlockScores {
+    /// Transposes keys `[BLOCK, head_dim]` into `[head_dim, BLOCK]`; `head_dim` is a multiple of
+    /// [`LANES`](super::float::LANES).
+    pub(super) transpose: unsafe fn(&[f32], &mut [[f32; BLOCK]]),
+    /// As a table's `score_4`, with such keys.
+    pub(super) score: unsafe fn(Floats4<'_>, &[[f32; BLOCK]], f32, ScoresMut4<'_>),
+}
+
+impl Table {
+    /// The tier's packed half.
+    pub(super) fn packed(&self) -> &PackedTable {
+        self.packed.as_ref().expect("only a tier with a layout is given packed weights")
+    }
+}
+
+/// Calls a function of a tier: `call!(table.add(x, y))`, or one that was taken from its table before.
+///
+/// A [`Table`] is used by way of the kernels that `Kernels::for_isa` makes and by nothing else, and
+/// that makes them only where this CPU has the features that the table's functions are compiled for.
+macro_rules! call {
+    ($function:ident $(. $field:ident)* ($($argument:expr),* $(,)?)) => {
+        // SAFETY: nothing but the CPU's features is asked of a caller, and these were found to be
+        // there when the kernels were made: see above.
+        unsafe { ($function $(. $field)*)($($argument),*) }
+    };
+}
+
+pub(super) use call;

@@ -1,0 +1,127 @@
+//! What the file of a tier begins with: its table, and float kernels compiled for its features.
+
+/// A tier's table, and those of its functions that are the bodies above, compiled with `$attr` (its
+/// target features). The tier's file has the table's other functions, and `dots`, `largest` and
+/// `round`, which these bodies take.
+macro_rules! float_kernels {
+    ($fma:expr, $packed:expr $(, #[$attr:meta])?) => {
+        $(#[$attr])?
+        pub(super) fn dot_f32_f32_f32_1x4(x: &[f32], w: [&[f32]; 4]) -> [f32; 4] {
+            dots(x, w)
+        }
+
+        $(#[$attr])?
+        pub(super) fn quantize_q8(x: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
+            let round = |x: &[_], factor, q: &mut [_]| round(x, factor, q);
+            $crate::kernels::float::quantize_q8(x, group, q, scales, |x| largest(x), round);
+        }
+
+        $(#[$attr])?
+        pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
+            $crate::kernels::float::biases(q, group, biases);
+        }
+
+        $(#[$attr])?
+        pub(super) fn sum_q8(q: &[i8], sums: &mut [i32]) {
+            $crate::kernels::float::sum_q8(q, sums);
+        }
+
+        $(#[$attr])?
+        pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+            $crate::kernels::float::rms_norm(x, weight, eps, out, |x, rows| dots(x, rows));
+        }
+
+        $(#[$attr])?
+        pub(super) fn rope(x: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
+            $crate::kernels::float::rope::<{ $fma }>(x, head_dim, cos, sin);
+        }
+
+        $(#[$attr])?
+        pub(super) fn add(x: &mut [f32], y: &[f32]) {
+            $crate::kernels::float::add(x, y);
+        }
+
+        $(#[$attr])?
+        pub(super) fn score(q: &[f32], keys: &[f32], scale: f32, out: &mut [f32]) {
+            $crate::kernels::float::score(q, keys, scale, out, |x, y| dots(x, y), |x, y| dots(x, y));
+        }
+
+        $(#[$attr])?
+        pub(super) fn soften(
+            scores: &mut [f32; $crate::kernels::float::BLOCK],
+            state: &mut $crate::kernels::float::Softmax,
+        ) -> f32 {
+            $crate::kernels::float::soften::<{ $fma }>(scores, state)
+        }
+
+        $(#[$attr])?
+        pub(super) fn weigh(weights: &[f32], values: &[f32], correction: f32, out: &mut [f32]) {
+            $crate::kernels::float::weigh::<{ $fma }>(weights, values, correction, out);
+        }
+
+        /// The tier's functions.
+        pub(super) static TABLE: $crate::kernels::table::Table = $crate::kernels::table::Table {
+            dot_q8_q8_f32_1x4,
+            dot_q8_q8_f32_4x4,
+            dot_q8_q4_f32_1x4,
+            dot_q8_q4_f32_4x4,
+            dot_f32_f32_f32_1x4,
+            quantize_q8,
+            sum_q8,
+            rms_norm,
+            rope,
+            swiglu,
+            add,
+            score,
+            soften,
+            weigh,
+            score_4,
+            soften_4,
+            weigh_4,
+            block_scores: None,
+            widen,
+            narrow,
+            read_all,
+            spin_int8,
+            biases,
+            packed: $packed,
+        };
+    };
+}
+
+/// `score_4` by way of a tier's `dots44`, and `weigh_4`, `soften_4` and `swiglu` as they stand above,
+/// for tiers without code of their own.
+macro_rules! tile_kernels {
+    ($fma:expr $(, #[$attr:meta])?) => {
+        $(#[$attr])?
+        pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
+            let dots = |x: &[f32], row: [&[f32]; 1]| dots(x, row);
+            $crate::kernels::float::score_4(q, keys, scale, out, dots, |q, keys| dots44(q, keys));
+        }
+
+        $(#[$attr])?
+        pub(super) fn weigh_4(
+            weights: [&[f32]; 4],
+            values: &[f32],
+            corrections: [f32; 4],
+            out: [&mut [f32]; 4],
+        ) {
+            $crate::kernels::float::weigh_4::<{ $fma }, 16>(weights, values, corrections, 0, out);
+        }
+
+        $(#[$attr])?
+        pub(super) fn soften_4(
+            scores: $crate::kernels::float::ScoresMut4<'_>,
+            states: [&mut $crate::kernels::float::Softmax; 4],
+        ) -> [f32; 4] {
+            $crate::kernels::float::soften_4::<{ $fma }>(scores, states)
+        }
+
+        $(#[$attr])?
+        pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
+            $crate::kernels::float::swiglu::<{ $fma }>(gate, up, out);
+        }
+    };
+}
+
+pub(super) use {float_kernels, tile_kernels};

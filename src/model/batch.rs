@@ -1,0 +1,221 @@
+//! What goes through a model in one pass: tokens, and where in their streams they stand.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::plan::Plan;
+
+/// Which rows of a span want logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// None of them.
+    None,
+    /// The last.
+    Last,
+    /// All of them.
+    All,
+}
+
+/// Rows of a batch that are consecutive positions of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Whose KV cache they read and extend.
+    pub stream: usize,
+    /// Position of the first; all earlier ones have been through a pass, or come before it in
+    /// the same batch.
+    pub pos: usize,
+    /// How many they are.
+    pub n_rows: usize,
+    /// Whose logits are wanted.
+    pub wants: Wants,
+}
+
+impl Span {
+    /// How many rows want logits.
+    pub fn n_wanted(&self) -> usize {
+        self.wanted().len()
+    }
+
+    /// The positions of its rows.
+    pub(super) fn positions(&self) -> Range<usize> {
+        self.pos..self.pos + self.n_rows
+    }
+
+    /// Which rows want logits, counted from its first.
+    fn wanted(&self) -> Range<usize> {
+        let start = match self.wants {
+            Wants::None => self.n_rows,
+            Wants::Last => self.n_rows.saturating_sub(1),
+            Wants::All => 0,
+        };
+        start..self.n_rows
+    }
+}
+
+/// The tokens of a pass, and the spans that they are in, in the same order.
+#[derive(Debug, Default)]
+pub struct Batch {
+    spans: Vec<Span>,
+    tokens: Vec<u32>,
+}
+
+impl Batch {
+    /// An empty batch with room for `max_batch` rows.
+    pub fn with_capacity(max_batch: usize) -> Batch {
+        Batch { spans: Vec::with_capacity(max_batch), tokens: Vec::with_capacity(max_batch) }
+    }
+
+    /// Empties the batch.
+    pub fn clear(&mut self) {
+        self.spans.clear();
+        self.tokens.clear();
+    }
+
+    /// Appends the rows of `span`, whose ids are `tokens`.
+    ///
+    /// # Panics
+    /// If they are not as many as its rows.
+    pub fn push(&mut self, span: Span, tokens: &[u32]) {
+        assert_eq!(span.n_rows, tokens.len());
+        self.spans.push(span);
+        self.tokens.extend_from_slice(tokens);
+    }
+
+    /// The spans.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// The ids of all rows.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Whether a model with a vocabulary of `vocab_size` can run it as `plan` says.
+    ///
+    /// # Errors
+    /// Says what does not fit.
+    pub fn check(&self, plan: &Plan, vocab_size: usize) -> Result<(), ForwardError> {
+        check_spans(&self.spans, plan)?;
+        match self.tokens.iter().find(|id| **id as usize >= vocab_size) {
+            Some(&id) => Err(ForwardError::Token { id, vocab_size }),
+            None => Ok(()),
+        }
+    }
+
+    /// How many rows want logits.
+    pub fn n_wanted(&self) -> usize {
+        self.spans.iter().map(Span::n_wanted).sum()
+    }
+}
+
+/// A batch that does not fit the plan or the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ForwardError {
+    /// The id is not in the vocabulary.
+    Token {
+        /// The id.
+        id: u32,
+        /// Ids below this exist.
+        vocab_size: usize,
+    },
+    /// The position lies outside the context.
+    ContextFull {
+        /// Length of the context.
+        ctx_len: usize,
+    },
+    /// There are more rows, wanted logits or streams than planned.
+    Plan,
+    /// The user ended the work.
+    Interrupted,
+}
+
+impl fmt::Display for ForwardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ForwardError::Token { id, vocab_size } => {
+                write!(f, "token id {id} is not below the vocabulary's size {vocab_size}")
+            }
+            ForwardError::ContextFull { ctx_len } => {
+                write!(f, "the context of {ctx_len} tokens is full")
+            }
+            ForwardError::Plan => write!(f, "the batch is larger than planned"),
+            ForwardError::Interrupted => write!(f, "interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for ForwardError {}
+
+/// Whether the rows of `spans` fit `plan`.
+///
+/// # Errors
+/// Says what does not fit.
+pub fn check_spans(spans: &[Span], plan: &Plan) -> Result<(), ForwardError> {
+    let sum = |count: fn(&Span) -> usize| spans.iter().map(count).fold(0, usize::saturating_add);
+    let (n_rows, n_wanted) = (sum(|span| span.n_rows), sum(Span::n_wanted));
+    let has_stream = |span: &Span| span.stream < plan.n_streams;
+    if n_rows > plan.max_batch || n_wanted > plan.max_logits || !spans.iter().all(has_stream) {
+        return Err(ForwardError::Plan);
+    }
+    let is_inside = |span: &Span| span.n_rows <= plan.ctx_len.saturating_sub(span.pos);
+    match spans.iter().all(is_inside) {
+        true => Ok(()),
+        false => Err(ForwardError::ContextFull { ctx_len: plan.ctx_len }),
+    }
+}
+
+/// The rows of a batch of `spans` that want logits.
+pub(super) fn wanted_rows(spans: &[Span]) -> impl Iterator<Item = usize> {
+    let mut end = 0;
+    spans.iter().flat_map(move |span| {
+        let start = end;
+        end += span.n_rows;
+        span.wanted().map(move |row| start + row)
+    })
+}
+
+/// The parts of `spans` that rows `rows` of their batch are.
+pub(super) fn part(spans: &[Span], rows: Range<usize>) -> impl Iterator<Item = Span> {
+    let mut end = 0;
+    let cut = move |span: &Span| {
+        let start = end;
+        end += span.n_rows;
+        let (first, last) = (rows.start.clamp(start, end), rows.end.clamp(start, end));
+        Span { pos: span.pos + (first - start), n_rows: last - first, ..*span }
+    };
+    spans.iter().map(cut).filter(|span| span.n_rows > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPANS: [Span; 4] = [
+        Span { stream: 3, pos: 5, n_rows: 2, wants: Wants::Last },
+        Span { stream: 70_000, pos: 0, n_rows: 4, wants: Wants::None },
+        Span { stream: 0, pos: 9, n_rows: 0, wants: Wants::Last },
+        Span { stream: 3, pos: 7, n_rows: 3, wants: Wants::All },
+    ];
+
+    #[test]
+    fn wanted_rows_are_counted_over_all_spans() {
+        assert_eq!(wanted_rows(&SPANS).collect::<Vec<_>>(), [1, 6, 7, 8]);
+        assert_eq!(SPANS.map(|span| span.n_wanted()), [1, 0, 0, 3]);
+    }
+
+    #[test]
+    fn a_part_of_a_batch_holds_the_rows_asked_for() {
+        let places = |spans: &mut dyn Iterator<Item = Span>| -> Vec<(usize, usize)> {
+            spans.flat_map(|span| span.positions().map(move |pos| (span.stream, pos))).collect()
+        };
+        let all = places(&mut SPANS.into_iter());
+        for start in 0..=all.len() {
+            for end in start..=all.len() {
+                let part = places(&mut part(&SPANS, start..end));
+                assert_eq!(part, all[start..end], "{start}..{end}");
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A model's file, open for as long as some of its weights are used.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::share::Share;
+use super::source::Source;
+use crate::format::FormatError;
+use crate::format::model::{Header, TensorId};
+use crate::kernels::{Isa, Layout, PACKED_GROUP_MAX};
+use crate::sys::huge::HugeMemory;
+use crate::sys::map::{OpenFile, Stamp};
+
+/// A model's file: what it is, and what is known of it. Its weights are mapped by those who use
+/// them ([`Model`](super::Model)); it stays the same file whatever becomes of its name.
+pub struct ModelFile {
+    pub(super) source: Source,
+    header: Header,
+    fingerprint: OnceLock<u64>,
+    /// The stored checksums of the file's tensors, if it has any.
+    checksums: HashMap<TensorId, u32>,
+    /// How the file's matrices are packed, and for whom; `None` if they are not.
+    packed_for: Option<(Isa, Layout)>,
+    /// Whose tensors match their checksums: each layer's, and those of the ends.
+    checked: Mutex<Vec<bool>>,
+}
+
+/// Why a model cannot be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file cannot be read.
+    Io {
+        /// Path as given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is not a model this version can run.
+    Format {
+        /// Path as given.
+        path: PathBuf,
+        /// What is wrong.
+        source: FormatError,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (LoadError::Io { path, .. } | LoadError::Format { path, .. }) = self;
+        write!(f, "cannot use model {}", path.display())
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LoadError::Io { source, .. } => Some(source),
+            LoadError::Format { source, .. } => Some(source),
+        }
+    }
+}
+
+impl ModelFile {
+    /// Opens the model file at `path`, whichever layers it holds, and checks its header.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, or is not a model whose every tensor lies inside it.
+    pub fn open(path: &Path) -> Result<ModelFile, LoadError> {
+        let io_error = |source| LoadError::Io { path: path.to_owned(), source };
+        let source = Source::File(OpenFile::open(path).map_err(io_error)?);
+        let parsed = ModelFile::parse(source).map_err(io_error)?;
+        parsed.map_err(|source| LoadError::Format { path: path.to_owned(), source })
+    }
+
+    /// Uses a model file that is part of the program.
+    ///
+    /// # Errors
+    /// If the bytes are not a model file, or do not start at a multiple of 4.
+    pub fn from_static(bytes: &'static [u8]) -> Result<ModelFile, FormatError> {
+        if !(bytes.as_ptr() as usize).is_multiple_of(align_of::<f32>()) {
+            return Err(FormatError::Unsupported("a model at an odd address".to_owned()));
+        }
+        ModelFile::in_memory(Source::Static(bytes))
+    }
+
+    /// Uses made-up weights: nobody compares their checksums.
+    pub(super) fn made_up(memory: HugeMemory) -> Result<ModelFile, FormatError> {
+        let file = ModelFile::in_memory(Source::Memory(Arc::new(memory)))?;
+        Ok(ModelFile { checksums: HashMap::new(), ..file })
+    }
+
+    fn in_memory(source: Source) -> Result<ModelFile, FormatError> {
+        ModelFile::parse(source).expect("only files can fail to be mapped")
+    }
+
+    fn parse(source: Source) -> io::Result<Result<ModelFile, FormatError>> {
+        let whole = source.all()?;
+        let bytes = whole.as_slice();
+        let parsed = || {
+            let header = Header::parse(bytes)?;
+            let packed_for = packed_for(&header)?;
+            Ok((header, packed_for))
+        };
+        let (header, packed_for) = match parsed() {
+            Ok(parsed) => parsed,
+            Err(e) => return Ok(Err(e)),
+        };
+        let fingerprint = OnceLock::new();
+        if header.has_extension {
+            fingerprint.get_or_init(|| header.fingerprint(bytes));
+        }
+        let ids = header.tensors().map(|tensor| tensor.id);
+        let checksums = ids.zip(header.checksums(bytes)).collect();
+        let checked = Mutex::new(vec![false; header.n_layers + 1]);
+        drop(whole);
+        Ok(Ok(ModelFile { source, header, fingerprint, checksums, packed_for, checked }))
+    }
+
+    /// What the file says about the model.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Which part of the model the file holds.
+    pub fn share(&self) -> Share {
+        Share::of_file(&self.header)
+    }
+
+    /// The kernels that the file's matrices are packed for, and their layout.
+    pub(super) fn packed_for(&self) -> Option<(Isa, Layout)> {
+        self.packed_for
+    }
+
+    /// Stands for the model's content: see [`Header::fingerprint`]. A file without checksums is
+    /// read as a whole when this is asked for the first time.
+    ///
+    /// # Errors
+    /// If it has to be, and cannot be mapped or was written to.
+    pub fn fingerprint(&self) -> io::Result<u64> {
+        if let Some(fingerprint) = self.known_fingerprint() {
+            return Ok(fingerprint);
+        }
+        let whole = self.source.all()?;
+        Ok(*self.fingerprint.get_or_init(|| self.header.fingerprint(whole.as_slice())))
+    }
+
+    /// The same, unless the file would have to be read for it.
+    pub fn known_fingerprint(&self) -> Option<u64> {
+        self.fingerprint.get().copied()
+    }
+
+    /// The file as it was when it was opened; `None` for a model in memory.
+    pub fn stamp(&self) -> Option<&Stamp> {
+        match &self.source {
+            Source::File(file) => Some(file.stamp()),
+            Source::Static(_) | Source::Memory(_) => None,
+        }
+    }
+
+    /// Whose tensors have been compared with their checksums and match: each layer's, then those of
+    /// the ends.
+    pub fn checked(&self) -> Vec<bool> {
+        self.lock_checked().clone()
+    }
+
+    /// Believes what an earlier process found out of this very file: its fingerprint, and whose
+    /// tensors match their checksums.
+    pub fn believe(&self, fingerprint: u64, checked: &[bool]) {
+        self.fingerprint.get_or_init(|| fingerprint);
+        for (own, other) in self.lock_checked().iter_mut().zip(checked) {
+            *own |= other;
+        }
+    }
+
+    /// The stored checksum of tensor `id`, if the file has any.
+    pub(super) fn checksum(&self, id: TensorId) -> Option<u32> {
+        self.checksums.get(&id).copied()
+    }
+
+    /// Whether nothing is known yet of tensor `id`, which has a checksum.
+    pub(super) fn is_unchecked(&self, id: TensorId) -> bool {
+        self.checksums.contains_key(&id) && !self.lock_checked()[self.part_of(id)]
+    }
+
+    /// Notes that the tensors of `share` match their checksums.
+    pub(super) fn set_checked(&self, share: &Share) {
+        let mut checked = self.lock_checked();
+        checked[share.layers.clone()].fill(true);
+        checked[self.header.n_layers] |= share.has_ends;
+    }
+
+    fn part_of(&self, id: TensorId) -> usize {
+        if id.kind.is_per_layer() { id.layer } else { self.header.n_layers }
+    }
+
+    fn lock_checked(&self) -> MutexGuard<'_, Vec<bool>> {
+        // A list of flags is sound whoever panicked with it in hand.
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The kernels that a file's matrices are packed for; `None` if they are not packed.
+fn packed_for(header: &Header) -> Result<Option<(Isa, Layout)>, FormatError> {
+    let Some(packed) = header.packed else { return Ok(None) };
+    let is_same = |layout: &Layout| {
+        let group = header.weights.group().unwrap_or(0);
+        layout.panel_rows() == packed.panel_rows && group <= PACKED_GROUP_MAX
+    };
+    let isa = Isa::from_layout(packed.layout);
+    match isa.and_then(|isa| Some((isa, isa.layout().filter(is_same)?))) {
+        Some(found) => Ok(Some(found)),
+        None => Err(FormatError::Unsupported(format!(
+            "weights packed in layout {:#06x}, which this version does not have; \
+             export the model again",
+            packed.layout
+        ))),
+    }
+}

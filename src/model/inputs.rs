@@ -1,0 +1,95 @@
+//! Input rows of a projection, as its weights want them.
+
+use std::ops::Range;
+
+use crate::arena::{Carver, Exhausted};
+use crate::format::model::Header;
+use crate::kernels::Q8Tiles;
+use crate::quant::Q8Activations;
+use crate::quant::bcml1::BLOCK;
+
+/// Room for the input rows of any projection of a model.
+pub(super) struct Inputs<'a> {
+    /// `[batch, k]`.
+    pub(super) f32: &'a mut [f32],
+    /// The same, quantised; empty if the weights are f32. `[batch, k]`.
+    pub(super) q: &'a mut [i8],
+    /// Scales of `q`, `[batch, k / group]` at most: as many as its groups are.
+    pub(super) scales: &'a mut [f32],
+    /// Zero points of packed int8 weights, `[batch, k / group]`.
+    pub(super) zeros: &'a mut [f32],
+    /// Sums of each 32 values of `q` for 4-bit weights, `[batch, k / 32]`.
+    pub(super) sums: &'a mut [i32],
+    /// The same for packed ones.
+    pub(super) tile_sums: &'a mut [f32],
+}
+
+impl<'a> Inputs<'a> {
+    /// Takes room for `rows` rows.
+    pub(super) fn carve(
+        header: &Header,
+        rows: usize,
+        carver: &mut Carver<'a>,
+    ) -> Result<Inputs<'a>, Exhausted> {
+        let rows = |width: usize| rows.saturating_mul(width);
+        let widest = header.dim.max(header.q_dim()).max(header.ffn_dim);
+        let (q_width, scale_width) = match header.weights.group() {
+            None => (0, 0),
+            Some(group) => (widest, widest.div_ceil(group)),
+        };
+        Ok(Inputs {
+            f32: carver.take("inputs", rows(widest))?,
+            q: carver.take("quantised inputs", rows(q_width))?,
+            scales: carver.take("input scales", rows(scale_width))?,
+            zeros: carver.take("zeros of sums", rows(scale_width))?,
+            sums: carver.take("input sums", rows(q_width / BLOCK))?,
+            tile_sums: carver.take("input sums in tiles", rows(q_width / BLOCK))?,
+        })
+    }
+}
+
+/// `m` rows of inputs for one kind of weights.
+#[derive(Clone, Copy)]
+pub(super) enum Prepared<'a> {
+    F32 {
+        /// `[m, k]`.
+        x: &'a [f32],
+        k: usize,
+    },
+    Q8(Q8Activations<'a>),
+    Q4 {
+        x: Q8Activations<'a>,
+        /// `[m, k / 32]`.
+        sums: &'a [i32],
+    },
+    PackedQ8(Q8Tiles<'a>),
+    PackedQ4(Q8Tiles<'a>),
+}
+
+impl<'a> Prepared<'a> {
+    /// How many rows there are.
+    pub(super) fn m(&self) -> usize {
+        match self {
+            Prepared::F32 { x, k } => x.len() / k,
+            Prepared::Q8(x) | Prepared::Q4 { x, .. } => x.m(),
+            Prepared::PackedQ8(x) | Prepared::PackedQ4(x) => x.m(),
+        }
+    }
+
+    /// The rows of `range`: whole tiles of those for packed weights, or their end.
+    pub(super) fn slice_rows(&self, range: Range<usize>) -> Prepared<'a> {
+        match self {
+            Prepared::F32 { x, k } => {
+                Prepared::F32 { x: &x[range.start * k..range.end * k], k: *k }
+            }
+            Prepared::Q8(x) => Prepared::Q8(x.slice_rows(range)),
+            Prepared::Q4 { x, sums } => {
+                let blocks = x.k() / BLOCK;
+                let sums = &sums[range.start * blocks..range.end * blocks];
+                Prepared::Q4 { x: x.slice_rows(range), sums }
+            }
+            Prepared::PackedQ8(x) => Prepared::PackedQ8(x.slice_rows(range)),
+            Prepared::PackedQ4(x) => Prepared::PackedQ4(x.slice_rows(range)),
+        }
+    }
+}

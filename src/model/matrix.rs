@@ -1,0 +1,89 @@
+//! A weight matrix, however its numbers are stored.
+
+use std::ops::Range;
+
+use crate::format::model::{Encoding, Header, TensorKind};
+use crate::kernels::{Kernels, Layout, PackedQ4, PackedQ8};
+use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
+
+/// A weight matrix `[rows, k]`.
+#[derive(Clone, Copy)]
+pub enum Matrix<'a> {
+    /// f32, row-major.
+    F32 {
+        /// `[rows, k]`.
+        w: &'a [f32],
+        /// Columns.
+        k: usize,
+    },
+    /// int8 with group scales, row-major.
+    Q8(Q8Matrix<'a>),
+    /// int8 with group scales, in the layout of the kernels in use.
+    PackedQ8(PackedQ8<'a>),
+    /// 4-bit blocks, row-major.
+    Q4(Bcml1Matrix<'a>),
+    /// 4-bit blocks, in the layout of the kernels in use.
+    PackedQ4(PackedQ4<'a>),
+}
+
+impl<'a> Matrix<'a> {
+    /// Number of rows: outputs of a projection.
+    pub fn rows(&self) -> usize {
+        match self {
+            Matrix::F32 { w, k } => w.len() / k,
+            Matrix::Q8(matrix) => matrix.rows(),
+            Matrix::PackedQ8(matrix) => matrix.rows(),
+            Matrix::Q4(matrix) => matrix.rows(),
+            Matrix::PackedQ4(matrix) => matrix.rows(),
+        }
+    }
+
+    /// The matrix of rows `range` alone: whole panels of a packed one, or its end.
+    pub fn slice_rows(&self, range: Range<usize>) -> Matrix<'a> {
+        match self {
+            Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
+            Matrix::Q8(matrix) => Matrix::Q8(matrix.slice_rows(range)),
+            Matrix::PackedQ8(matrix) => Matrix::PackedQ8(matrix.slice_rows(range)),
+            Matrix::Q4(matrix) => Matrix::Q4(matrix.slice_rows(range)),
+            Matrix::PackedQ4(matrix) => Matrix::PackedQ4(matrix.slice_rows(range)),
+        }
+    }
+
+    /// `bytes` as the quantised matrix of `kind` that was packed in `layout`.
+    ///
+    /// # Panics
+    /// If it has not that many bytes, or cannot be packed.
+    pub(super) fn packed(
+        bytes: &'a [u8],
+        header: &Header,
+        kind: TensorKind,
+        layout: Layout,
+    ) -> Matrix<'a> {
+        let shape = header.shape(kind);
+        let matrix = match (header.encoding(kind), header.weights.group()) {
+            (Encoding::Q8 { group }, _) => {
+                PackedQ8::new(bytes, shape, group, layout).map(Matrix::PackedQ8)
+            }
+            (Encoding::Bcml1, Some(group)) => {
+                PackedQ4::new(bytes, shape, group, layout).map(Matrix::PackedQ4)
+            }
+            _ => unreachable!("f32 matrices are not packed"),
+        };
+        matrix.expect("a packed matrix has the length that its layout gives")
+    }
+
+    /// Writes row `index` as f32 to `out`, `[k]`.
+    pub fn read_row(&self, index: usize, kernels: &Kernels, out: &mut [f32]) {
+        match self {
+            Matrix::F32 { w, k } => out.copy_from_slice(&w[index * k..][..*k]),
+            Matrix::Q8(matrix) => {
+                let row = matrix.row(index);
+                kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
+            }
+            Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
+            Matrix::PackedQ8(_) | Matrix::PackedQ4(_) => {
+                unreachable!("rows are read from the model, packed weights only multiplied by")
+            }
+        }
+    }
+}

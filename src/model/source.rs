@@ -1,0 +1,104 @@
+//! Where in memory the tensors of a share are.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::share::Share;
+use crate::format::model::{Header, TensorId, TensorKind};
+use crate::sys::huge::HugeMemory;
+use crate::sys::map::{Map, OpenFile};
+
+/// What a model's bytes come from.
+pub(super) enum Source {
+    File(OpenFile),
+    Static(&'static [u8]),
+    Memory(Arc<HugeMemory>),
+}
+
+/// Some of them, in memory.
+pub(super) enum Bytes {
+    Map(Map),
+    Static(&'static [u8]),
+    Memory(Arc<HugeMemory>, Range<usize>),
+}
+
+impl Source {
+    /// The bytes `range`; of a file a map of their own, so that nothing else of it can come into
+    /// memory through them.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, or was written to since it was opened.
+    pub(super) fn bytes(&self, range: Range<usize>) -> io::Result<Bytes> {
+        Ok(match self {
+            Source::File(file) => Bytes::Map(file.map(range)?),
+            Source::Static(bytes) => Bytes::Static(&bytes[range]),
+            Source::Memory(memory) => Bytes::Memory(Arc::clone(memory), range),
+        })
+    }
+
+    /// All of them.
+    ///
+    /// # Errors
+    /// As for [`Source::bytes`].
+    pub(super) fn all(&self) -> io::Result<Bytes> {
+        let len = match self {
+            Source::File(file) => usize::try_from(file.stamp().bytes).unwrap_or(usize::MAX),
+            Source::Static(bytes) => bytes.len(),
+            Source::Memory(memory) => memory.as_slice().len(),
+        };
+        self.bytes(0..len)
+    }
+}
+
+impl Bytes {
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Bytes::Map(map) => map.as_bytes(),
+            Bytes::Static(bytes) => bytes,
+            Bytes::Memory(memory, range) => &memory.as_slice()[range.clone()],
+        }
+    }
+}
+
+/// The tensors of one kind: neighbours in the file, layer after layer.
+struct Extent {
+    kind: TensorKind,
+    /// Layer of the first.
+    first: usize,
+    /// Bytes of each.
+    len: usize,
+    bytes: Bytes,
+}
+
+/// The tensors of a share.
+pub(super) struct Weights(Vec<Extent>);
+
+impl Weights {
+    /// The tensors of `share` in `source`, which has those that `header` says, and the share's among
+    /// them.
+    ///
+    /// # Errors
+    /// As for [`Source::bytes`].
+    pub(super) fn new(header: &Header, source: &Source, share: &Share) -> io::Result<Weights> {
+        let is_first = |id: TensorId| id.layer == share.layers_of(id.kind).start;
+        let firsts = header.tensors().filter(|t| share.holds(t.id) && is_first(t.id));
+        let extents = firsts.map(|tensor| {
+            let (start, len) = (tensor.offset as usize, tensor.bytes as usize);
+            let n = share.layers_of(tensor.id.kind).len();
+            let bytes = source.bytes(start..start + n * len)?;
+            Ok(Extent { kind: tensor.id.kind, first: tensor.id.layer, len, bytes })
+        });
+        Ok(Weights(extents.collect::<io::Result<_>>()?))
+    }
+
+    /// The bytes of tensor `id`.
+    ///
+    /// # Panics
+    /// If the share does not hold it.
+    pub(super) fn tensor(&self, id: TensorId) -> &[u8] {
+        let extent = self.0.iter().find(|extent| extent.kind == id.kind);
+        let extent = extent.expect("callers ask for kinds that the share has");
+        &extent.bytes.as_slice()[(id.layer - extent.first) * extent.len..][..extent.len]
+    }
+}

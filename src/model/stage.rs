@@ -1,0 +1,112 @@
+//! What a node needs of whatever computes in it.
+
+use super::batch::{Batch, ForwardError, Span};
+use super::check::CheckError;
+use super::plan::Plan;
+use super::precision::Precision;
+use super::share::Share;
+use super::start_error::StartError;
+use crate::format::model::Header;
+
+/// A share of a model on a device that runs it: this machine's CPUs
+/// ([`Transformer`](super::Transformer)), or another one.
+///
+/// The rows of a batch lie in the device's own memory, in whatever form. Others write and read them as
+/// little-endian bytes, `[n, dim]` of some [`Precision`].
+///
+/// What runs a batch is called once a batch, not once a layer.
+pub trait Stage {
+    /// What it runs, and on what.
+    fn about(&self) -> StageInfo<'_>;
+
+    /// Bytes of weights that are read for a token, added up.
+    fn bytes_per_token(&self) -> u64;
+
+    /// Gives buffers and KV cache other sizes; what the streams held is forgotten.
+    ///
+    /// # Errors
+    /// If the plan does not fit the model or the machine; nothing has been changed then.
+    fn set_plan(&mut self, plan: Plan) -> Result<(), StartError>;
+
+    /// Takes the layers of `share` instead, of the same file; what the streams held is forgotten.
+    ///
+    /// # Errors
+    /// If the file does not hold the share, or the plan does not fit the model or the machine; nothing
+    /// has been changed then.
+    fn set_share(&mut self, share: Share, plan: Plan) -> Result<(), StartError>;
+
+    /// Compares the weights with their checksums, but those that are known to match. A file may have
+    /// none; there is nothing to compare then. `is_interrupted` is asked now and then.
+    ///
+    /// # Errors
+    /// If a tensor's bytes are not those that were exported, or the caller ended the work.
+    fn check_weights(&self, is_interrupted: &dyn Fn() -> bool) -> Result<(), CheckError>;
+
+    /// From now on `is_interrupted` is asked while layers are run, and may end that with
+    /// [`ForwardError::Interrupted`]: within milliseconds, however large the batch is. Its rows then
+    /// count as not run.
+    fn interrupt_by(&mut self, is_interrupted: fn() -> bool);
+
+    /// The tokens of `batch` become its rows.
+    ///
+    /// # Errors
+    /// As for [`StageInfo::check`]; nothing has been changed then.
+    ///
+    /// # Panics
+    /// If the share has no ends.
+    fn embed(&mut self, batch: &Batch) -> Result<(), ForwardError>;
+
+    /// Takes the rows of `spans` through the share's layers.
+    ///
+    /// # Errors
+    /// If they do not fit the plan, and nothing has been changed then; or if the pass was interrupted.
+    fn run_layers(&mut self, spans: &[Span]) -> Result<(), ForwardError>;
+
+    /// Writes the rows `bytes`, from row `first` on.
+    ///
+    /// # Panics
+    /// If these are more rows than planned.
+    fn put_rows(&mut self, first: usize, precision: Precision, bytes: &[u8]);
+
+    /// Reads one row to `out`, as [`Stage::embed`], [`Stage::put_rows`] or [`Stage::run_layers`] left
+    /// it.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    fn get_row(&mut self, row: usize, precision: Precision, out: &mut [u8]);
+
+    /// The logits of the rows `bytes`, which the model's last layer gave: `[n, vocab_size]`. The rows
+    /// of the device stay as they are.
+    ///
+    /// # Errors
+    /// If these are more than the plan's `max_logits`.
+    ///
+    /// # Panics
+    /// If the share has no ends.
+    fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError>;
+}
+
+/// What a stage says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct StageInfo<'a> {
+    /// The model.
+    pub header: &'a Header,
+    /// Which part of it.
+    pub share: &'a Share,
+    /// Sizes of the run.
+    pub plan: &'a Plan,
+    /// Instruction set of the kernels, or the device's name.
+    pub device: &'a str,
+    /// Threads that compute.
+    pub threads: usize,
+}
+
+impl StageInfo<'_> {
+    /// Whether `batch` could be run.
+    ///
+    /// # Errors
+    /// If it does not fit the model or the plan.
+    pub fn check(&self, batch: &Batch) -> Result<(), ForwardError> {
+        batch.check(self.plan, self.header.vocab_size)
+    }
+}

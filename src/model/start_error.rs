@@ -1,0 +1,47 @@
+//! Why a model cannot be run.
+
+use std::fmt;
+use std::io;
+
+use super::plan::PlanError;
+use crate::arena::Exhausted;
+use crate::kernels::Isa;
+
+/// Why a [`super::Transformer`] cannot be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The plan does not fit the model.
+    Plan(PlanError),
+    /// The model's file does not give these layers.
+    Share(io::Error),
+    /// There is not enough memory.
+    Memory(Exhausted),
+    /// The model's file is packed for other kernels than those that should run it.
+    Packed {
+        /// The kernels it is packed for.
+        wanted: Isa,
+        /// The kernels that should run it.
+        found: Isa,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Plan(e) => e.fmt(f),
+            StartError::Share(e) => e.fmt(f),
+            StartError::Memory(e) => e.fmt(f),
+            StartError::Packed { wanted, found } => {
+                let (wanted, found) = (wanted.name(), found.name());
+                write!(
+                    f,
+                    "the model's weights are packed for {wanted} kernels, but those in use here are \
+                     {found}; export the model again without --isa, or for this machine's kernels"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}

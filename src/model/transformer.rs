@@ -1,0 +1,311 @@
+//! A model with the threads, buffers and KV cache to run it: a node that computes on CPUs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::batch::{self, Batch, ForwardError, Span};
+use super::buffers::Buffers;
+use super::interrupt::Interrupt;
+use super::kv::KvShape;
+use super::packed::PackedWeights;
+use super::packer::{PackError, PackReport, PackWatch, Packer};
+use super::pass::Pass;
+use super::plan::Plan;
+use super::precision::Precision;
+use super::rope::Frequencies;
+use super::stage::{Stage, StageInfo};
+use super::start_error::StartError;
+use super::{CheckError, Model, Share};
+use crate::arena::Arena;
+use crate::kernels::Kernels;
+use crate::pool::Pool;
+use crate::sys::heap;
+
+/// A model with the threads, buffers and KV cache to run it.
+pub struct Transformer {
+    model: Arc<Model>,
+    kernels: Kernels,
+    pool: Pool,
+    plan: Plan,
+    kv: KvShape,
+    frequencies: Frequencies,
+    arena: Arena,
+    packed: Option<PackedWeights>,
+    is_interrupted: Option<fn() -> bool>,
+}
+
+impl Transformer {
+    /// Allocates everything that `plan` asks for.
+    ///
+    /// # Errors
+    /// If the plan does not fit the model, the machine has not that much memory, or the model's
+    /// file is packed for other kernels.
+    pub fn new(
+        model: Arc<Model>,
+        kernels: Kernels,
+        pool: Pool,
+        plan: Plan,
+    ) -> Result<Transformer, StartError> {
+        if let Some(wanted) = model.packed_for().filter(|isa| *isa != kernels.isa()) {
+            return Err(StartError::Packed { wanted, found: kernels.isa() });
+        }
+        let (arena, kv) = allocate(&model, &plan)?;
+        let frequencies = Frequencies::new(model.header());
+        let packed = PackedWeights::of_model(&model);
+        Ok(Transformer {
+            model,
+            kernels,
+            pool,
+            plan,
+            kv,
+            frequencies,
+            arena,
+            packed,
+            is_interrupted: None,
+        })
+    }
+
+    /// Takes the weights from the cache file at `path`, packed for the kernels; packs those that it
+    /// lacks. The results stay the same. `None` if these weights or these kernels have no packed form.
+    ///
+    /// Weights are compared with their checksums as they are packed, and before a file that is there
+    /// is used, as in [`Stage::check_weights`].
+    ///
+    /// # Errors
+    /// If the weights are damaged or `watch` ends the work; or if the file cannot be written, and the
+    /// weights are used as they are then.
+    pub fn use_cache(
+        &mut self,
+        path: &Path,
+        watch: PackWatch<'_>,
+    ) -> Result<Option<PackReport>, PackError> {
+        let Some((packed, report)) = self.packer().cached(path, watch)? else {
+            return Ok(None);
+        };
+        self.check_weights(watch.is_interrupted)?;
+        self.packed = Some(packed);
+        Ok(Some(report))
+    }
+
+    /// How many matrices the cache file at `path` lacks; `None` as for [`Transformer::use_cache`].
+    ///
+    /// # Errors
+    /// If it cannot be used at all.
+    pub fn lacks(&self, path: &Path) -> Result<Option<usize>, PackError> {
+        self.packer().lacks(path)
+    }
+
+    /// Packs the weights for the kernels in memory of this process, once they have been compared with
+    /// their checksums; `None` as for [`Transformer::use_cache`].
+    ///
+    /// # Errors
+    /// If the weights are damaged or the caller ends the work; or if there is not enough memory, and
+    /// the weights are used as they are then.
+    pub fn pack_in_memory(
+        &mut self,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<PackReport>, PackError> {
+        self.check_weights(is_interrupted)?;
+        let packed = self.packer().in_memory(self.packed.as_ref());
+        let Some((packed, report)) = packed.map_err(PackError::Memory)? else { return Ok(None) };
+        self.packed = Some(packed);
+        Ok(Some(report))
+    }
+
+    /// What the model's own file holds packed; `None` if it is as any kernels can use it.
+    pub fn packed_in_model(&self) -> Option<PackReport> {
+        self.model.packed_for()?;
+        let (reused, bytes) = self.packed.as_ref()?.size();
+        Some(PackReport { packed: 0, reused, bytes })
+    }
+
+    /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have
+    /// no packed form, or the model's file holds that.
+    pub fn packed_bytes(&self) -> Option<u64> {
+        self.packer().bytes()
+    }
+
+    /// Copies mapped packed weights to huge pages in the background, and uses the copy from
+    /// the forward pass on that finds it complete.
+    pub fn move_to_huge_pages(&mut self) {
+        if let Some(packed) = &mut self.packed {
+            packed.start_move();
+        }
+    }
+
+    /// Whether packed weights are in use.
+    pub fn is_packed(&self) -> bool {
+        self.packed.is_some()
+    }
+
+    /// Whether packed weights are in memory of this process, in huge pages if there are any.
+    pub fn is_in_memory(&self) -> bool {
+        self.packed.as_ref().is_some_and(PackedWeights::is_in_memory)
+    }
+
+    fn packer(&self) -> Packer<'_> {
+        Packer { model: &self.model, kernels: &self.kernels, pool: &self.pool }
+    }
+
+    /// The model that is run.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The kernels in use.
+    pub fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    /// Bytes of buffers and KV cache.
+    pub fn arena_bytes(&self) -> usize {
+        self.arena.bytes()
+    }
+
+    /// Whether a stream of which up to `reached` positions have been stored can go on from `pos`:
+    /// what `pos` looks back to is still there, and no later position took its place.
+    pub fn can_rewind(&self, reached: usize, pos: usize) -> bool {
+        self.kv.holds_before(reached, pos)
+    }
+
+    /// Runs `batch` through the model and returns the logits of the rows that want them,
+    /// `[wanted, vocab_size]`, in the rows' order.
+    ///
+    /// # Errors
+    /// If the batch does not fit the model or the plan, and nothing has been changed then; or if
+    /// the pass was interrupted.
+    ///
+    /// # Panics
+    /// If the model is a share that lacks layers or ends.
+    pub fn forward(&mut self, batch: &Batch) -> Result<&mut [f32], ForwardError> {
+        assert!(self.model.share() == &Share::whole(self.model.header()));
+        self.embed(batch)?;
+        self.run_layers(batch.spans())?;
+        Ok(self.logits(batch.spans()))
+    }
+
+    /// The logits of those rows of `spans` that want them, `[wanted, vocab_size]`, on a node that has all
+    /// layers and has run them ([`Stage::run_layers`]).
+    ///
+    /// # Panics
+    /// If these are more than planned, or the model is a share without ends.
+    pub fn logits(&mut self, spans: &[Span]) -> &mut [f32] {
+        let (pass, mut buffers) = self.begin(spans);
+        let m = pass.normalise_wanted(&mut buffers);
+        pass.classify(m, buffers)
+    }
+
+    fn begin<'s, 'a: 's>(&'a mut self, spans: &'s [Span]) -> (Pass<'s>, Buffers<'a>) {
+        if let Some(packed) = &mut self.packed {
+            packed.finish_move();
+        }
+        let mut carver = self.arena.carver();
+        let (header, share) = (self.model.header(), self.model.share());
+        let buffers = Buffers::carve(header, share, &self.plan, &mut carver);
+        let buffers = buffers.expect("the arena was made for this plan");
+        let pass = Pass {
+            model: &self.model,
+            packed: self.packed.as_ref(),
+            kernels: &self.kernels,
+            pool: &self.pool,
+            kv: &self.kv,
+            frequencies: &self.frequencies,
+            interrupt: Interrupt::new(self.is_interrupted),
+            spans,
+            m: spans.iter().map(|span| span.n_rows).sum(),
+        };
+        (pass, buffers)
+    }
+}
+
+impl Stage for Transformer {
+    fn about(&self) -> StageInfo<'_> {
+        StageInfo {
+            header: self.model.header(),
+            share: self.model.share(),
+            plan: &self.plan,
+            device: self.kernels.isa().name(),
+            threads: self.pool.threads(),
+        }
+    }
+
+    fn bytes_per_token(&self) -> u64 {
+        self.model.bytes_per_token()
+    }
+
+    fn set_plan(&mut self, plan: Plan) -> Result<(), StartError> {
+        (self.arena, self.kv) = allocate(&self.model, &plan)?;
+        self.plan = plan;
+        Ok(())
+    }
+
+    /// What there is packed stays in use, as far as the share has it, and saves packing it again.
+    fn set_share(&mut self, share: Share, plan: Plan) -> Result<(), StartError> {
+        let model = Arc::new(self.model.with_share(share).map_err(StartError::Share)?);
+        (self.arena, self.kv) = allocate(&model, &plan)?;
+        if model.packed_for().is_some() {
+            self.packed = PackedWeights::of_model(&model);
+        }
+        (self.model, self.plan) = (model, plan);
+        Ok(())
+    }
+
+    /// On all threads.
+    fn check_weights(&self, is_interrupted: &dyn Fn() -> bool) -> Result<(), CheckError> {
+        self.model.check(&[], &self.pool, is_interrupted)
+    }
+
+    /// By all threads before each piece of a layer's work.
+    fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
+        self.is_interrupted = Some(is_interrupted);
+    }
+
+    fn embed(&mut self, batch: &Batch) -> Result<(), ForwardError> {
+        self.about().check(batch)?;
+        let (pass, mut buffers) = self.begin(batch.spans());
+        pass.embed(batch.tokens(), &mut buffers);
+        Ok(())
+    }
+
+    fn run_layers(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
+        batch::check_spans(spans, &self.plan)?;
+        let (pass, mut buffers) = self.begin(spans);
+        pass.layers(&mut buffers)
+    }
+
+    fn put_rows(&mut self, first: usize, precision: Precision, bytes: &[u8]) {
+        let start = first * self.model.header().dim;
+        let (_, buffers) = self.begin(&[]);
+        precision.read(bytes, &mut buffers.x[start..][..bytes.len() / precision.bytes()]);
+    }
+
+    fn get_row(&mut self, row: usize, precision: Precision, out: &mut [u8]) {
+        let dim = self.model.header().dim;
+        let (_, buffers) = self.begin(&[]);
+        precision.write(&buffers.x[row * dim..][..dim], out);
+    }
+
+    fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {
+        let dim = self.model.header().dim;
+        let m = bytes.len() / (dim * precision.bytes());
+        if m > self.plan.max_logits.min(self.plan.max_batch) {
+            return Err(ForwardError::Plan);
+        }
+        let (pass, buffers) = self.begin(&[]);
+        // `x` holds rows that may still have to be sent.
+        let x = &mut buffers.delta[..m * dim];
+        precision.read(bytes, x);
+        pass.normalise(x.chunks_exact(dim), buffers.inputs.f32);
+        Ok(pass.classify(m, buffers))
+    }
+}
+
+fn allocate(model: &Model, plan: &Plan) -> Result<(Arena, KvShape), StartError> {
+    let (header, share) = (model.header(), model.share());
+    let bytes = plan.bytes(header, share).map_err(StartError::Plan)?;
+    let arena = heap::may_fail(|| Arena::new(bytes)).map_err(StartError::Memory)?;
+    Ok((arena, KvShape::new(header, share.layers.len(), plan.kv_len(header))))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! The weights of a model's file that one node uses.
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::file::{LoadError, ModelFile};
+use super::matrix::Matrix;
+use super::share::Share;
+use super::source::Weights;
+use crate::format::FormatError;
+use crate::format::model::{Encoding, FileShare, Header, Tensor, TensorId, TensorKind};
+use crate::kernels::Isa;
+use crate::quant::{Bcml1Matrix, Q8Matrix};
+use crate::sys::map::Stamp;
+
+/// A view of a model's file: its weights, or one node's share of them, mapped. Another view takes
+/// other layers of the same file.
+pub struct Model {
+    file: Arc<ModelFile>,
+    share: Share,
+    weights: Weights,
+}
+
+impl Model {
+    /// Maps the model file at `path` and checks its header.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, is not a model whose every tensor lies inside it, or holds
+    /// only some of the layers.
+    pub fn open(path: &Path) -> Result<Model, LoadError> {
+        let model = Model::open_part(path)?;
+        match model.check_whole() {
+            Ok(()) => Ok(model),
+            Err(source) => Err(LoadError::Format { path: path.to_owned(), source }),
+        }
+    }
+
+    /// Maps the model file at `path`, whichever layers it holds: [`Model::share`] tells.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped, or is not a model whose every tensor lies inside it.
+    pub fn open_part(path: &Path) -> Result<Model, LoadError> {
+        let file = ModelFile::open(path)?;
+        Model::of_file(file).map_err(|source| LoadError::Io { path: path.to_owned(), source })
+    }
+
+    /// Uses a model file that is part of the program.
+    ///
+    /// # Errors
+    /// If the bytes are not a model file, or do not start at a multiple of 4.
+    pub fn from_static(bytes: &'static [u8]) -> Result<Model, FormatError> {
+        ModelFile::from_static(bytes).map(Model::in_memory)
+    }
+
+    /// All that a file in memory holds.
+    pub(super) fn in_memory(file: ModelFile) -> Model {
+        Model::of_file(file).expect("only files can fail to be mapped")
+    }
+
+    fn of_file(file: ModelFile) -> io::Result<Model> {
+        let share = file.share();
+        let weights = Weights::new(file.header(), &file.source, &share)?;
+        Ok(Model { file: Arc::new(file), share, weights })
+    }
+
+    /// Another view of the same file, of the weights of `share` alone. This one need not hold them.
+    ///
+    /// # Errors
+    /// If the file cannot be mapped or was written to, or the share's layers are none or not the
+    /// model's, or the file does not hold them.
+    pub fn with_share(&self, share: Share) -> io::Result<Model> {
+        let Range { start, end } = share.layers;
+        let own = self.file.share();
+        if start >= end || !own.includes(&share) {
+            let ends = if share.has_ends && !own.has_ends { " and the embedding" } else { "" };
+            let what = format!(
+                "no layers {start}..{end}{ends} where there are {}..{} of {}",
+                own.layers.start,
+                own.layers.end,
+                self.header().n_layers
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let weights = Weights::new(self.header(), &self.file.source, &share)?;
+        Ok(Model { file: Arc::clone(&self.file), share, weights })
+    }
+
+    /// Refuses a model whose file holds only some layers.
+    ///
+    /// # Errors
+    /// Names the layers.
+    pub fn check_whole(&self) -> Result<(), FormatError> {
+        let Some(FileShare { layers: Range { start, end }, .. }) = &self.header().share else {
+            return Ok(());
+        };
+        Err(FormatError::Unsupported(format!(
+            "the file holds only layers {start}..{end} of {}, for one node of a ring",
+            self.header().n_layers
+        )))
+    }
+
+    /// The file.
+    pub fn file(&self) -> &ModelFile {
+        &self.file
+    }
+
+    /// What the file says about the model.
+    pub fn header(&self) -> &Header {
+        self.file.header()
+    }
+
+    /// The kernels that the file's matrices are packed for, and that alone can run the model;
+    /// `None` if they are not packed.
+    pub fn packed_for(&self) -> Option<Isa> {
+        self.file.packed_for().map(|(isa, _)| isa)
+    }
+
+    /// Which part of the model this is.
+    pub fn share(&self) -> &Share {
+        &self.share
+    }
+
+    /// As [`ModelFile::fingerprint`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn fingerprint(&self) -> io::Result<u64> {
+        self.file.fingerprint()
+    }
+
+    /// As [`ModelFile::stamp`].
+    pub fn stamp(&self) -> Option<&Stamp> {
+        self.file.stamp()
+    }
+
+    /// Bytes of weights that decoding one token reads here: everything of the share but the embedding, of
+    /// which one row is read, unless it is the classifier too.
+    pub fn bytes_per_token(&self) -> u64 {
+        let header = self.header();
+        let is_read = |t: &Tensor| t.id.kind.is_vector() || header.is_multiplied(t.id.kind);
+        let held = header.tensors().filter(|tensor| self.share.holds(tensor.id));
+        held.filter(is_read).map(|t| t.bytes).sum()
+    }
+
+    /// The norm weights `id`, `[dim]`.
+    pub(crate) fn norm(&self, kind: TensorKind, layer: usize) -> &[f32] {
+        floats(self.tensor_bytes(TensorId { kind, layer }))
+    }
+
+    /// The matrix of `kind` in `layer` (0 if the kind is not per layer).
+    pub(crate) fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
+        let header = self.header();
+        let bytes = self.content(TensorId { kind, layer });
+        let is_packed = header.packing_of(kind).is_some();
+        if let Some((_, layout)) = self.file.packed_for().filter(|_| is_packed) {
+            return Matrix::packed(bytes, header, kind, layout);
+        }
+        let (rows, k) = header.shape(kind);
+        match header.encoding(kind) {
+            Encoding::F32 => Matrix::F32 { w: floats(bytes), k },
+            Encoding::Q8 { group } => {
+                let (q, scales) = bytes.split_at(rows * k);
+                let matrix = Q8Matrix::new(bytemuck::cast_slice(q), floats(scales), k, group);
+                Matrix::Q8(matrix.expect("the header's group size divides every matrix"))
+            }
+            Encoding::Bcml1 => {
+                let matrix = Bcml1Matrix::new(bytes, k);
+                Matrix::Q4(matrix.expect("the header's group size divides every matrix"))
+            }
+        }
+    }
+
+    /// The bytes of a tensor without what fills it up.
+    pub(super) fn content(&self, id: TensorId) -> &[u8] {
+        &self.tensor_bytes(id)[..self.header().content_bytes(id.kind) as usize]
+    }
+
+    pub(super) fn tensor_bytes(&self, id: TensorId) -> &[u8] {
+        self.weights.tensor(id)
+    }
+}
+
+/// Tensors start at multiples of 4 in a file that starts at one.
+fn floats(bytes: &[u8]) -> &[f32] {
+    bytemuck::cast_slice(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! How the threads of a pool join a call, take its pieces and leave it.
+
+use std::ops::Range;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+/// Polls of an idle thread before it sleeps: some tens of microseconds.
+const SPINS: u32 = 20_000;
+
+/// A thread takes this part of its share of the pieces left at a time: see [`Calls::next_pieces`].
+const TURNS: usize = 4;
+
+/// The work of one call: pieces are numbers, each taken once.
+pub(super) type PieceJob<'a> = &'a (dyn Fn(usize) + Sync + 'a);
+
+/// What the threads of a pool share.
+pub(super) struct Calls {
+    /// Number of the call in the upper half; [`CLOSED`] and the number of workers in it.
+    state: AtomicU64,
+    /// The current job: a pointer to a [`PieceJob`] on the caller's stack.
+    job: AtomicPtr<()>,
+    /// Next piece to take.
+    next: AtomicUsize,
+    /// Number of pieces.
+    pieces: AtomicUsize,
+    /// Workers that have started: what a thread allocates at first is behind them.
+    started: AtomicUsize,
+    /// Workers that sleep, one flag each.
+    sleeping: Vec<AtomicBool>,
+    panicked: AtomicBool,
+    closing: AtomicBool,
+}
+
+impl Calls {
+    /// For so many workers beside the caller.
+    pub(super) fn new(n_workers: usize) -> Calls {
+        Calls {
+            state: AtomicU64::new(CLOSED),
+            job: AtomicPtr::new(ptr::null_mut()),
+            next: AtomicUsize::new(0),
+            pieces: AtomicUsize::new(0),
+            started: AtomicUsize::new(0),
+            sleeping: (0..n_workers).map(|_| AtomicBool::new(false)).collect(),
+            panicked: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+        }
+    }
+
+    /// Calls `job` once for each number below `pieces`, on the caller and whichever `workers` join;
+    /// returns when all are done.
+    ///
+    /// # Panics
+    /// If `job` panicked on any thread.
+    ///
+    /// # Safety
+    /// - No other call may be under way.
+    pub(super) unsafe fn run(&self, pieces: usize, job: PieceJob<'_>, workers: &[JoinHandle<()>]) {
+        self.job.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
+        self.pieces.store(pieces, Ordering::Relaxed);
+        let epoch = epoch(self.state.load(Ordering::Relaxed)).wrapping_add(1);
+        // Pairs with the sleeper's swap: it sees this call, or we see it sleeping.
+        self.state.swap(u64::from(epoch) << 32, Ordering::SeqCst);
+        for (flag, worker) in self.sleeping.iter().zip(workers) {
+            if flag.load(Ordering::SeqCst) {
+                worker.thread().unpark();
+            }
+        }
+        // `job` must outlive the workers' use of it even if a piece panics here.
+        let close = Close(self);
+        self.take_pieces(job);
+        drop(close);
+        assert!(!self.panicked.load(Ordering::Relaxed), "a worker thread panicked");
+    }
+
+    /// Notes that a worker is ready.
+    pub(super) fn note_start(&self) {
+        self.started.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many workers are ready.
+    pub(super) fn started(&self) -> usize {
+        self.started.load(Ordering::Acquire)
+    }
+
+    /// Has each worker return once it is awake.
+    pub(super) fn end(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+    }
+
+    /// What worker `index` does: takes its part in each call until [`Calls::end`].
+    pub(super) fn work(&self, index: usize) {
+        let mut seen = 0;
+        while let Some(epoch) = self.join_next(seen, index) {
+            seen = epoch;
+            let _leave = Leave(self);
+            let job: *const PieceJob<'_> = self.job.load(Ordering::Relaxed).cast();
+            // SAFETY: `run` stored the address of a live `PieceJob` before it opened the call that
+            // `join_next` joined, and waits for `Leave` before the job dies.
+            let job = unsafe { *job };
+            self.take_pieces(job);
+        }
+    }
+
+    fn take_pieces(&self, job: PieceJob<'_>) {
+        while let Some(pieces) = self.next_pieces() {
+            pieces.for_each(job);
+        }
+    }
+
+    /// Takes the next pieces that nobody has taken, `left / (TURNS * threads)` of them and at least one
+    /// (guided self-scheduling): fewer as fewer are left, so that all threads finish together. They
+    /// are neighbours, as a hardware prefetcher runs on from one piece's memory into the next's.
+    fn next_pieces(&self) -> Option<Range<usize>> {
+        let pieces = self.pieces.load(Ordering::Relaxed);
+        let threads = self.sleeping.len() + 1;
+        let mut next = self.next.load(Ordering::Relaxed);
+        while next < pieces {
+            let end = next + ((pieces - next) / (TURNS * threads)).max(1);
+            match self.next.compare_exchange_weak(next, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(next..end),
+                Err(now) => next = now,
+            }
+        }
+        None
+    }
+
+    /// Waits for an open call after `seen` and joins it; `None` when the pool is dropped.
+    fn join_next(&self, mut seen: u32, index: usize) -> Option<u32> {
+        let mut spins = 0;
+        loop {
+            let state = self.state.load(Ordering::Acquire);
+            if epoch(state) != seen {
+                seen = epoch(state);
+                spins = 0;
+                if self.join(state) {
+                    return Some(seen);
+                }
+            }
+            if self.closing.load(Ordering::Acquire) {
+                return None;
+            }
+            spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+            } else {
+                self.sleep(seen, index);
+            }
+        }
+    }
+
+    /// Enters the call of `state`, unless it is closed by now.
+    fn join(&self, mut state: u64) -> bool {
+        let call = epoch(state);
+        while epoch(state) == call && state & CLOSED == 0 {
+            let joined = state + 1;
+            match self.state.compare_exchange_weak(
+                state,
+                joined,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+        false
+    }
+
+    /// Sleeps until there is a call after `seen`, or wakes spuriously.
+    fn sleep(&self, seen: u32, index: usize) {
+        // A swap and no store: an emulator may let the loads below pass a store.
+        self.sleeping[index].swap(true, Ordering::SeqCst);
+        let is_due = epoch(self.state.load(Ordering::SeqCst)) != seen;
+        if !is_due && !self.closing.load(Ordering::SeqCst) {
+            thread::park();
+        }
+        self.sleeping[index].store(false, Ordering::Relaxed);
+    }
+}
+
+/// Set once a call takes no more workers.
+const CLOSED: u64 = 1 << 31;
+
+/// The number of a call.
+fn epoch(state: u64) -> u32 {
+    (state >> 32) as u32
+}
+
+/// Takes a worker out of a call, also when it panics.
+struct Leave<'a>(&'a Calls);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.panicked.store(true, Ordering::Relaxed);
+        }
+        self.0.state.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Closes a call and waits until no worker is in it.
+struct Close<'a>(&'a Calls);
+
+impl Drop for Close<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.fetch_or(CLOSED, Ordering::AcqRel);
+        let mut spins = 0;
+        while state & (CLOSED - 1) > 0 {
+            spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+            } else {
+                // A worker may wait for this very core.
+                thread::yield_now();
+            }
+            state = self.0.state.load(Ordering::Acquire);
+        }
+    }
+}

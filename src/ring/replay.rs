@@ -1,0 +1,68 @@
+//! What the nodes of a ring have to be told again when it is opened anew.
+
+use super::Sizes;
+use crate::wire::frame::{Span, Wants};
+
+/// The ids of all streams, as far as they are answered, and how many of them this epoch's nodes have.
+pub(super) struct Replay {
+    /// By stream.
+    history: Vec<Vec<u32>>,
+    /// The next to send again: stream and position.
+    next: (usize, usize),
+    max_batch: usize,
+}
+
+impl Replay {
+    /// Nothing yet, with room for all that there can be.
+    pub(super) fn new(sizes: &Sizes) -> Replay {
+        let ids = |_| Vec::with_capacity(sizes.ctx_len as usize);
+        Replay {
+            history: (0..sizes.n_streams).map(ids).collect(),
+            next: (0, 0),
+            max_batch: sizes.max_batch.into(),
+        }
+    }
+
+    /// The nodes have forgotten everything.
+    pub(super) fn restart(&mut self) {
+        self.next = (0, 0);
+    }
+
+    /// A batch of `tokens` in these spans is answered.
+    pub(super) fn record(&mut self, spans: &[Span], mut tokens: &[u32]) {
+        for span in spans {
+            let (first, rest) = tokens.split_at(span.n_rows.into());
+            let history = &mut self.history[usize::from(span.stream)];
+            history.truncate(span.pos as usize);
+            history.extend_from_slice(first);
+            tokens = rest;
+        }
+    }
+
+    /// Whether there is something left to send again.
+    pub(super) fn is_due(&self) -> bool {
+        let (stream, pos) = self.next;
+        let mut rest = self.history.iter().skip(stream);
+        rest.next().is_some_and(|first| pos < first.len()) || rest.any(|ids| !ids.is_empty())
+    }
+
+    /// The next batch to send again, in one span.
+    pub(super) fn next_batch(&mut self) -> Option<(Span, &[u32])> {
+        while self.next.1 >= self.history.get(self.next.0)?.len() {
+            self.next = (self.next.0 + 1, 0);
+        }
+        let (stream, pos) = self.next;
+        let ids = &self.history[stream];
+        let end = ids.len().min(pos + self.max_batch);
+        let n_rows = (end - pos) as u16;
+        self.next.1 = end;
+        let span = Span { stream: stream as u16, wants: Wants::None, pos: pos as u32, n_rows };
+        Some((span, &ids[pos..end]))
+    }
+
+    /// Bytes that it keeps on the heap.
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.history.iter().map(|ids| ids.capacity() * 4).sum()
+    }
+}

@@ -1,0 +1,36 @@
+//! What every carrier offers to a node.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::link::Links;
+
+/// A node's two links over one carrier. Nothing is allocated for frames.
+pub trait Endpoint: Send {
+    /// Both links.
+    fn links(&mut self) -> &mut Links;
+
+    /// Sends what is due and takes what has arrived. Returns as soon as a frame, an event or
+    /// room that was asked for waits, at the latest after `wait`; [`Duration::ZERO`] never waits. While a node computes
+    /// it must be called every few milliseconds, for the neighbours' sake.
+    ///
+    /// Frames that are delivered are acknowledged by a later call, so that frames a node sends
+    /// in reply go first.
+    ///
+    /// # Errors
+    /// The system's, when the carrier is of no more use.
+    fn service(&mut self, wait: Duration) -> io::Result<()>;
+
+    /// Opens the link to the next node, in place of one that is there.
+    fn set_next(&mut self, address: SocketAddr);
+
+    /// Name of the carrier.
+    fn carrier(&self) -> &'static str;
+
+    /// Where the previous node reaches this one.
+    fn local_address(&self) -> SocketAddr;
+
+    /// What the user should know: one line each, more of them as time goes by.
+    fn notices(&self) -> &[String];
+}

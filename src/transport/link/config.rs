@@ -1,0 +1,32 @@
+//! What the links of a node are made with.
+
+use crate::wire::hello::RingInfo;
+use crate::wire::seal::{Key, derive};
+
+/// Most banks a link may have: the kernel's mapping has as many.
+pub const BANKS_MAX: usize = 64;
+
+/// What both ends of a node's links need.
+#[derive(Clone)]
+pub struct LinkConfig {
+    /// This node.
+    pub node: RingInfo,
+    /// The ring's key, if it has one.
+    pub key: Option<Key>,
+    /// Frames that each direction keeps in memory: a power of two, 2 to [`BANKS_MAX`].
+    pub n_banks: usize,
+    /// Unpredictable bytes, different for each run of a node.
+    pub seed: [u8; 32],
+}
+
+impl LinkConfig {
+    /// With 16 banks.
+    pub fn new(node: RingInfo, key: Option<Key>, seed: [u8; 32]) -> LinkConfig {
+        LinkConfig { node, key, n_banks: 16, seed }
+    }
+
+    /// The seed has been used: from the one that is here now nobody finds it again, nor what came of it.
+    pub(in crate::transport) fn spend_seed(&mut self) {
+        self.seed = derive(&self.seed, "LEAP spent seed", &[]);
+    }
+}

@@ -1,0 +1,94 @@
+//! Where nodes are: hosts, ports and their addresses.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+use super::TransportError;
+
+/// What resolves a name and a port.
+pub(super) type Resolve = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
+
+/// A host name or address, and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    /// IPv4 or IPv6 address, or a name.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+}
+
+impl HostPort {
+    /// `host` and `port`.
+    pub fn new(host: &str, port: u16) -> HostPort {
+        HostPort { host: host.to_owned(), port }
+    }
+
+    /// Its address; of several the first that `wanted` likes. `localhost` is this machine, whether or not
+    /// the system has a file that says so (RFC 6761, section 6.3).
+    ///
+    /// # Errors
+    /// [`TransportError::Resolve`].
+    pub fn resolve(
+        &self,
+        wanted: impl Fn(&SocketAddr) -> bool,
+    ) -> Result<SocketAddr, TransportError> {
+        self.resolve_by(by_system, wanted)
+    }
+
+    /// The same, where names are resolved by `resolve`.
+    pub(super) fn resolve_by(
+        &self,
+        resolve: Resolve,
+        wanted: impl Fn(&SocketAddr) -> bool,
+    ) -> Result<SocketAddr, TransportError> {
+        let fail = |source| TransportError::Resolve { host: self.host.clone(), source };
+        let host = self.bare();
+        if host.eq_ignore_ascii_case("localhost") {
+            let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+            let mut places = loopback.into_iter().map(|ip: IpAddr| SocketAddr::new(ip, self.port));
+            return places.find(wanted).ok_or_else(|| fail(None));
+        }
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            let address = SocketAddr::new(ip, self.port);
+            return if wanted(&address) { Ok(address) } else { Err(fail(None)) };
+        }
+        let found = resolve(host, self.port).map_err(|source| fail(Some(source)))?;
+        found.into_iter().find(wanted).ok_or_else(|| fail(None))
+    }
+
+    /// Whether somebody has to be asked for its address.
+    pub fn is_name(&self) -> bool {
+        let host = self.bare();
+        host.parse::<IpAddr>().is_err() && !host.eq_ignore_ascii_case("localhost")
+    }
+
+    fn bare(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+}
+
+/// All addresses that the system knows for a name.
+pub(super) fn by_system(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok((host, port).to_socket_addrs()?.collect())
+}
+
+/// `address` as a socket of this node's family knows it: IPv6 ones write IPv4 in their own way.
+pub(super) fn mapped(address: SocketAddr, is_v6: bool) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if is_v6 => SocketAddr::from((ip.to_ipv6_mapped(), address.port())),
+        _ => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn localhost_is_the_loopback_of_the_family_that_is_wanted() {
+        let localhost = HostPort::new("LocalHost", 9999);
+        let address = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 9999);
+        assert_eq!(localhost.resolve(|_| true).unwrap(), address("127.0.0.1"));
+        assert_eq!(localhost.resolve(SocketAddr::is_ipv6).unwrap(), address("::1"));
+    }
+}

@@ -1,0 +1,111 @@
+//! A node's line of an OPEN: what it says of itself, and its answer.
+
+use std::ops::Range;
+
+use super::WireError;
+use super::fields::{put, u16_at, u32_at, u64_at};
+use super::name::{Name, put_text, text};
+
+/// Bytes of a node's line.
+pub const LINE_LEN: usize = 96;
+const ISA_MAX: usize = 16;
+
+/// How a node answers an OPEN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It is ready.
+    Ready,
+    /// It keeps contexts of up to this many tokens.
+    Context(u32),
+    /// It keeps up to this many streams.
+    Streams(u32),
+    /// It takes batches of up to this many rows.
+    Batch(u32),
+    /// It has not enough memory.
+    Memory,
+    /// Neither the master nor its own user says which layers it has.
+    Unassigned,
+    /// Its file does not hold these layers.
+    Lacks,
+    /// Its weights do not match their checksums.
+    Damaged,
+}
+
+/// What a node says of itself in an OPEN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What it is called.
+    pub name: Name,
+    /// Instruction set of its kernels.
+    pub isa: heapless::String<ISA_MAX>,
+    /// Its layers: those that it has taken, or cannot take.
+    pub layers: Range<u32>,
+    /// The layers that its file holds.
+    pub held: Range<u32>,
+    /// Bytes of weights it reads for a token.
+    pub bytes_per_token: u64,
+    /// Round trip to the node after it, in microseconds; 0 if unknown.
+    pub rtt_us: u32,
+    /// Bytes of the longest datagram that the way there takes; 0 over a stream.
+    pub datagram_bytes: u32,
+    /// Threads that compute.
+    pub threads: u16,
+    /// Carrier of the link to the node after it.
+    pub carrier: heapless::String<8>,
+    /// Its answer.
+    pub status: Status,
+}
+
+pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<Line, WireError> {
+    let detail = u32_at(bytes, 72);
+    let status = match bytes[70] {
+        0 => Status::Ready,
+        1 => Status::Context(detail),
+        2 => Status::Streams(detail),
+        3 => Status::Batch(detail),
+        4 => Status::Memory,
+        5 => Status::Unassigned,
+        6 => Status::Lacks,
+        7 => Status::Damaged,
+        _ => return Err(WireError::Field("status")),
+    };
+    Ok(Line {
+        name: text(&bytes[..32]),
+        isa: text(&bytes[32..48]),
+        layers: u32_at(bytes, 48)..u32_at(bytes, 52),
+        bytes_per_token: u64_at(bytes, 56),
+        rtt_us: u32_at(bytes, 64),
+        datagram_bytes: u32_at(bytes, 84),
+        threads: u16_at(bytes, 68),
+        carrier: text(&bytes[76..84]),
+        held: u32_at(bytes, 88)..u32_at(bytes, 92),
+        status,
+    })
+}
+
+pub(super) fn emit_line(line: &Line, out: &mut [u8]) {
+    let (status, detail) = match line.status {
+        Status::Ready => (0, 0),
+        Status::Context(max) => (1, max),
+        Status::Streams(max) => (2, max),
+        Status::Batch(max) => (3, max),
+        Status::Memory => (4, 0),
+        Status::Unassigned => (5, 0),
+        Status::Lacks => (6, 0),
+        Status::Damaged => (7, 0),
+    };
+    out.fill(0);
+    put_text(&mut out[..32], &line.name);
+    put_text(&mut out[32..48], &line.isa);
+    put(out, 48, &line.layers.start.to_le_bytes());
+    put(out, 52, &line.layers.end.to_le_bytes());
+    put(out, 56, &line.bytes_per_token.to_le_bytes());
+    put(out, 64, &line.rtt_us.to_le_bytes());
+    put(out, 68, &line.threads.to_le_bytes());
+    out[70] = status;
+    put(out, 72, &detail.to_le_bytes());
+    put_text(&mut out[76..84], &line.carrier);
+    put(out, 84, &line.datagram_bytes.to_le_bytes());
+    put(out, 88, &line.held.start.to_le_bytes());
+    put(out, 92, &line.held.end.to_le_bytes());
+}

@@ -1,0 +1,229 @@
+//! Why two nodes cannot be neighbours.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::fields::{u32_at, u64_at};
+use super::name::Name;
+use super::{Dtype, WireError};
+
+/// A figure that models differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Width {
+    /// Width of the activations.
+    Dim = 0,
+    /// Number of layers.
+    Layers = 1,
+    /// Width of keys and of values.
+    Kv = 2,
+    /// Size of the vocabulary.
+    Vocab = 3,
+}
+
+impl Width {
+    fn name(self) -> &'static str {
+        match self {
+            Width::Dim => "dim",
+            Width::Layers => "n_layers",
+            Width::Kv => "kv_dim",
+            Width::Vocab => "vocab_size",
+        }
+    }
+}
+
+/// Why two nodes cannot be neighbours. `prev` opened the link, `next` listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// They speak different versions of the protocol.
+    Version {
+        /// The connector's.
+        prev: u16,
+        /// The listener's.
+        next: u16,
+    },
+    /// Only `next` has a key.
+    KeyNeeded,
+    /// Only `prev` has a key.
+    KeyUnwanted,
+    /// The keys differ.
+    KeyDiffers,
+    /// They hold parts of different models.
+    Model {
+        /// The connector's fingerprint.
+        prev: u64,
+        /// The listener's.
+        next: u64,
+    },
+    /// A dimension differs.
+    Dims {
+        /// Which one.
+        width: Width,
+        /// The connector's.
+        prev: u32,
+        /// The listener's.
+        next: u32,
+    },
+    /// They send activations in different types.
+    Dtype {
+        /// The connector's.
+        prev: Dtype,
+        /// The listener's.
+        next: Dtype,
+    },
+    /// Their layers leave a gap or overlap.
+    Layers {
+        /// The connector's.
+        prev: Range<u32>,
+        /// The listener's.
+        next: Range<u32>,
+    },
+    /// `next` has another previous node, which answers.
+    Busy {
+        /// Its name.
+        with: Name,
+    },
+    /// A later version's reason.
+    Other(u32),
+}
+
+impl Refusal {
+    /// The reason of a REFUSE whose first [`REFUSE_FIXED`](super::hello::REFUSE_FIXED) bytes these are.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Refusal, WireError> {
+        let (a, b) = (u64_at(bytes, 24), u64_at(bytes, 32));
+        Ok(match u32_at(bytes, 16) {
+            1 => Refusal::Version { prev: a as u16, next: b as u16 },
+            2 => Refusal::KeyNeeded,
+            3 => Refusal::KeyUnwanted,
+            4 => Refusal::KeyDiffers,
+            5 => Refusal::Model { prev: a, next: b },
+            6 => Refusal::Dims { width: width(a >> 32)?, prev: a as u32, next: b as u32 },
+            7 => Refusal::Dtype { prev: dtype(a)?, next: dtype(b)? },
+            8 => Refusal::Layers { prev: range(a), next: range(b) },
+            9 => Refusal::Busy { with: Name::new() },
+            other => Refusal::Other(other),
+        })
+    }
+
+    /// Its number and figures.
+    pub(super) fn figures(&self) -> (u32, u64, u64) {
+        let packed = |range: &Range<u32>| u64::from(range.end) << 32 | u64::from(range.start);
+        match self {
+            Refusal::Version { prev, next } => (1, u64::from(*prev), u64::from(*next)),
+            Refusal::KeyNeeded => (2, 0, 0),
+            Refusal::KeyUnwanted => (3, 0, 0),
+            Refusal::KeyDiffers => (4, 0, 0),
+            Refusal::Model { prev, next } => (5, *prev, *next),
+            Refusal::Dims { width, prev, next } => {
+                (6, (*width as u64) << 32 | u64::from(*prev), u64::from(*next))
+            }
+            Refusal::Dtype { prev, next } => (7, *prev as u64, *next as u64),
+            Refusal::Layers { prev, next } => (8, packed(prev), packed(next)),
+            Refusal::Busy { .. } => (9, 0, 0),
+            Refusal::Other(code) => (*code, 0, 0),
+        }
+    }
+
+    /// Whether nobody needs the key to know it.
+    pub fn is_keyless(&self) -> bool {
+        matches!(
+            self,
+            Refusal::Version { .. }
+                | Refusal::KeyNeeded
+                | Refusal::KeyUnwanted
+                | Refusal::KeyDiffers
+                | Refusal::Other(_)
+        )
+    }
+
+    /// The reason and what to do about it, where the two nodes are called so.
+    pub fn between<'a>(&'a self, prev: &'a str, next: &'a str) -> impl fmt::Display + 'a {
+        Between { refusal: self, prev, next }
+    }
+}
+
+fn width(code: u64) -> Result<Width, WireError> {
+    let all = [Width::Dim, Width::Layers, Width::Kv, Width::Vocab];
+    all.into_iter().find(|width| *width as u64 == code).ok_or(WireError::Field("width"))
+}
+
+fn dtype(code: u64) -> Result<Dtype, WireError> {
+    u8::try_from(code).ok().and_then(Dtype::from_code).ok_or(WireError::Field("dtype"))
+}
+
+fn range(packed: u64) -> Range<u32> {
+    packed as u32..(packed >> 32) as u32
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.between("the previous node", "the next node").fmt(f)
+    }
+}
+
+struct Between<'a> {
+    refusal: &'a Refusal,
+    prev: &'a str,
+    next: &'a str,
+}
+
+impl fmt::Display for Between<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Between { refusal, prev, next } = self;
+        match refusal {
+            Refusal::Version { prev: a, next: b } => write!(
+                f,
+                "{prev} speaks protocol {a}, {next} protocol {b}; install the same release on both"
+            ),
+            Refusal::KeyNeeded => {
+                write!(f, "only {next} has a key; give all nodes the same --key")
+            }
+            Refusal::KeyUnwanted => {
+                write!(f, "only {prev} has a key; give all nodes the same --key")
+            }
+            Refusal::KeyDiffers => write!(f, "their keys differ; give all nodes the same --key"),
+            Refusal::Model { prev: a, next: b } => write!(
+                f,
+                "{prev} has model {a:016x}, {next} has {b:016x}; give all nodes the same model"
+            ),
+            Refusal::Dims { width, prev: a, next: b } => write!(
+                f,
+                "{} is {a} on {prev}, {b} on {next}; give all nodes the same model",
+                width.name()
+            ),
+            Refusal::Dtype { prev: a, next: b } => write!(
+                f,
+                "activations are {} on {prev}, {} on {next}; give all nodes the same --wire",
+                a.name(),
+                b.name()
+            ),
+            Refusal::Layers { prev: a, next: b } => write!(
+                f,
+                "layers {}..{} of {prev} and {}..{} of {next} {}; mend the ring file, or --split \
+                 and --end",
+                a.start,
+                a.end,
+                b.start,
+                b.end,
+                fault(a, b)
+            ),
+            Refusal::Busy { with } => {
+                let with = if with.is_empty() { "another one" } else { with };
+                write!(f, "the node before {next} is {with}, which answers; end that one first")
+            }
+            Refusal::Other(code) => write!(
+                f,
+                "for a reason of a later version, number {code}; install the same release on both"
+            ),
+        }
+    }
+}
+
+/// What is wrong with layers that should follow each other.
+fn fault(prev: &Range<u32>, next: &Range<u32>) -> &'static str {
+    match prev.end.cmp(&next.start) {
+        std::cmp::Ordering::Less => "leave a gap",
+        std::cmp::Ordering::Greater if next.start > 0 => "overlap",
+        _ => "do not cover the model",
+    }
+}

@@ -1,0 +1,311 @@
+//! Every job of a scheduler gets what it gets alone, whoever else is there.
+
+mod common;
+
+use std::slice::from_ref;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use common::jobs::{Ear, Heard, alone, assert_same, finish, mixed, prompt, run};
+use common::models::{bits, package};
+use common::rings::Recipe;
+use leap::engine::{Engine, Job, JobId, Scheduler, StopReason, Wants};
+use leap::internals::wire::Dtype;
+use leap::sampler::Sampling;
+use leap::tokenizer::Tokenizer;
+
+fn tokenizer() -> Tokenizer {
+    let bytes = std::fs::read(package("models/demo.tokenizer.bin")).unwrap();
+    Tokenizer::from_bytes(&bytes, None).unwrap()
+}
+
+fn recipe(n_streams: usize, batch: usize, max_logits: usize) -> Recipe {
+    Recipe {
+        model: package("models/demo.bin"),
+        cuts: Vec::new(),
+        is_tcp: false,
+        has_key: false,
+        wire: Dtype::F32,
+        batch,
+        n_streams,
+        max_logits,
+        cache: None,
+        own_file: None,
+    }
+}
+
+#[test]
+fn jobs_side_by_side_say_what_they_say_alone() {
+    let tokenizer = tokenizer();
+    let jobs = mixed(&tokenizer);
+    let wanted = alone(&mut recipe(1, 64, 64).alone(), &tokenizer, &jobs);
+    let reasons: Vec<_> = wanted.iter().map(|heard| heard.end.clone().unwrap().unwrap()).collect();
+    for reason in [StopReason::Length, StopReason::StopString, StopReason::ContextFull] {
+        assert!(reasons.contains(&reason), "{reasons:?}");
+    }
+    assert!(reasons.iter().any(|reason| matches!(reason, StopReason::StopId(_))), "{reasons:?}");
+    let all =
+        [(1, 1, 1), (2, 3, 1), (3, 16, 2), (5, 16, 16), (4, 7, 3), (11, 64, 11), (16, 256, 16)];
+    for (n_streams, batch, max_logits) in if common::quick() { &all[2..4] } else { &all[..] } {
+        let found = run(&mut recipe(*n_streams, *batch, *max_logits).alone(), &tokenizer, &jobs);
+        let what = format!("{n_streams} streams, batches of {batch}, {max_logits} logits");
+        assert_same(&found, &wanted, &what);
+    }
+}
+
+/// A pseudo-random number below `n` (Xorshift).
+fn below(n: usize, state: &mut u64) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state % n as u64) as usize
+}
+
+/// Jobs that come at any time beside others that are bad or cancelled; those that are left say what
+/// they say alone, and what a cancelled one said is how that begins.
+fn crowd(engine: &mut Engine, tokenizer: &Tokenizer, seed: u64) {
+    let jobs = mixed(tokenizer);
+    let wanted = alone(&mut recipe(1, 64, 64).alone(), tokenizer, &jobs);
+    let mut scheduler = Scheduler::new(engine, usize::MAX, Some(tokenizer)).unwrap();
+    let (mut state, mut ear) = (seed, Ear::default());
+    let mut submitted: Vec<(JobId, usize)> = Vec::new();
+    let mut bad = Vec::new();
+    while submitted.len() < 40 {
+        match below(6, &mut state) {
+            0 | 1 => {
+                let which = below(jobs.len(), &mut state);
+                submitted.push((scheduler.submit(jobs[which].clone()), which));
+            }
+            2 => {
+                let ids = [vec![], vec![1; 257], vec![1, u32::MAX]][below(3, &mut state)].clone();
+                bad.push(scheduler.submit(Job::new(ids)));
+            }
+            3 if !submitted.is_empty() => {
+                scheduler.cancel(submitted[below(submitted.len(), &mut state)].0);
+            }
+            _ => scheduler.step(engine, &mut |id, event| ear.hear(id, event)),
+        }
+    }
+    finish(&mut scheduler, engine, &mut ear);
+    for id in bad {
+        assert!(matches!(&ear.0[&id].end, Some(Err(_))), "seed {seed}: {:?}", ear.0[&id]);
+    }
+    let mut n_cancelled = 0;
+    for (id, which) in submitted {
+        let (heard, wanted) = (&ear.0[&id], &wanted[which]);
+        if heard.end == Some(Ok(StopReason::Interrupted)) {
+            n_cancelled += 1;
+            assert!(wanted.ids.starts_with(&heard.ids), "seed {seed}: job {which}");
+            assert!(wanted.logits.starts_with(&heard.logits), "seed {seed}: job {which}");
+        } else {
+            assert_same(from_ref(heard), from_ref(wanted), &format!("seed {seed}, job {which}"));
+        }
+    }
+    assert!((1..40).contains(&n_cancelled), "seed {seed}: {n_cancelled} were cancelled");
+}
+
+#[test]
+fn jobs_come_and_go_at_any_time() {
+    let tokenizer = tokenizer();
+    for seed in if common::quick() { 1..3 } else { 1..9 } {
+        let (n_streams, batch) = [(3, 16), (2, 5), (5, 64), (1, 16)][seed as usize % 4];
+        crowd(&mut recipe(n_streams, batch, n_streams).alone(), &tokenizer, seed);
+    }
+}
+
+#[test]
+fn rings_answer_jobs_as_one_node() {
+    let tokenizer = tokenizer();
+    let jobs = mixed(&tokenizer);
+    let wanted = alone(&mut recipe(1, 64, 64).alone(), &tokenizer, &jobs);
+    let all = [(&[3][..], 2, 16), (&[1, 4], 3, 16), (&[2, 4], 4, 5), (&[3], 1, 16)];
+    for (cuts, n_streams, batch) in if common::quick() { &all[1..2] } else { &all[..] } {
+        let recipe = Recipe { cuts: cuts.to_vec(), ..recipe(*n_streams, *batch, 3) };
+        let (mut engine, _workers) = recipe.ring();
+        let what = format!("{n_streams} streams, batches of {batch}, cuts {cuts:?}");
+        assert_same(&run(&mut engine, &tokenizer, &jobs), &wanted, &what);
+        crowd(&mut engine, &tokenizer, 77 + *batch as u64);
+    }
+}
+
+/// Questions that are left until [`is_interrupted`] says yes.
+static LEFT: AtomicU32 = AtomicU32::new(u32::MAX);
+/// Whose questions these are.
+static ASKING: Mutex<()> = Mutex::new(());
+
+fn is_interrupted() -> bool {
+    LEFT.fetch_sub(1, Ordering::Relaxed) == 0
+}
+
+/// Runs jobs while the engine is interrupted in one of `every` steps, in the midst of a batch.
+fn interrupted(
+    engine: &mut Engine,
+    tokenizer: Option<&Tokenizer>,
+    jobs: &[Job],
+    every: u32,
+) -> Vec<Vec<u32>> {
+    let _asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
+    engine.interrupt_by(is_interrupted);
+    let mut scheduler = Scheduler::new(engine, usize::MAX, tokenizer).unwrap();
+    let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
+    let mut ear = Ear::default();
+    let (mut n_steps, mut n_interrupts) = (0, 0);
+    while !scheduler.is_idle() {
+        n_steps += 1;
+        // Most steps come to their end, or there would be none.
+        let left = if n_steps % every == 0 { n_steps * 7 % 40 } else { u32::MAX };
+        LEFT.store(left, Ordering::Relaxed);
+        scheduler.step(engine, &mut |id, event| ear.hear(id, event));
+        // The count went on behind zero.
+        n_interrupts += u32::from(left < 40 && LEFT.load(Ordering::Relaxed) > 40);
+    }
+    LEFT.store(u32::MAX, Ordering::Relaxed);
+    assert!(n_interrupts > 3, "{n_interrupts} of {n_steps} steps were interrupted");
+    ids.iter().map(|id| ear.0.remove(id).unwrap().ids).collect()
+}
+
+fn ids(heard: Vec<Heard>) -> Vec<Vec<u32>> {
+    heard.into_iter().map(|heard| heard.ids).collect()
+}
+
+#[test]
+fn interrupted_batches_are_run_again() {
+    let tokenizer = tokenizer();
+    let jobs = mixed(&tokenizer);
+    let wanted = ids(alone(&mut recipe(1, 64, 64).alone(), &tokenizer, &jobs));
+    let mut engine = recipe(3, 16, 3).alone();
+    assert_eq!(interrupted(&mut engine, Some(&tokenizer), &jobs, 3), wanted);
+}
+
+#[test]
+fn a_ring_goes_on_after_interrupted_batches() {
+    let tokenizer = tokenizer();
+    let jobs = &mixed(&tokenizer)[..6];
+    let wanted = ids(alone(&mut recipe(1, 64, 64).alone(), &tokenizer, jobs));
+    let (mut engine, _workers) = Recipe { cuts: vec![2, 4], ..recipe(3, 16, 3) }.ring();
+    assert_eq!(interrupted(&mut engine, Some(&tokenizer), jobs, 7), wanted);
+}
+
+#[cfg(feature = "tools")]
+#[test]
+fn sliding_windows_keep_what_interrupted_batches_need() {
+    use std::sync::Arc;
+
+    use leap::engine::Options;
+    use leap::format::model::Weights;
+
+    let model = common::models::export("mistral-tiny", Weights::F32);
+    let vocab = model.header().vocab_size as u32;
+    assert!(model.header().sliding_window.is_some_and(|window| window < 60));
+    let options = |n_streams, batch| Options {
+        n_streams: Some(n_streams),
+        batch: Some(batch),
+        max_logits: Some(n_streams.max(8)),
+        ..Options::default()
+    };
+    let prompt = |n: u32| -> Vec<u32> { (0..n).map(|i| i * 37 % vocab).collect() };
+    let job = |n| Job { n_predict: 25, ..Job::new(prompt(n)) };
+    let jobs = [job(3), job(70), job(70), job(40), Job { wants_logits: true, ..job(60) }];
+    let mut alone = Engine::new(Arc::clone(&model), &options(1, 64)).unwrap();
+    let wanted = jobs.iter().map(|job| {
+        let mut scheduler = Scheduler::new(&mut alone, 1, None).unwrap();
+        let id = scheduler.submit(job.clone());
+        let mut ear = Ear::default();
+        finish(&mut scheduler, &mut alone, &mut ear);
+        ear.0.remove(&id).unwrap().ids
+    });
+    let wanted: Vec<_> = wanted.collect();
+    let mut engine = Engine::new(model, &options(2, 9)).unwrap();
+    assert_eq!(interrupted(&mut engine, None, &jobs, 3), wanted);
+}
+
+#[test]
+fn a_prompt_goes_on_from_the_stream_that_holds_most_of_it() {
+    let tokenizer = tokenizer();
+    let mut engine = recipe(3, 16, 3).alone();
+    let mut scheduler = Scheduler::new(&mut engine, 3, Some(&tokenizer)).unwrap();
+    let mut ear = Ear::default();
+    let texts = ["The old fox went home", "Once upon a time, there was", "The old fox"];
+    let computed: Vec<usize> = texts
+        .iter()
+        .map(|text| {
+            let ids = prompt(&tokenizer, text);
+            let id = scheduler.submit(Job { n_predict: 3, ..Job::new(ids) });
+            finish(&mut scheduler, &mut engine, &mut ear);
+            ear.0[&id].figures.unwrap().prompt_tokens
+        })
+        .collect();
+    let lengths: Vec<usize> = texts.iter().map(|text| prompt(&tokenizer, text).len()).collect();
+    // They have the token in common that begins every text: that is not worth another text. Of the last
+    // one all is held but its last id, whose logits are wanted.
+    assert_eq!(computed, [lengths[0], lengths[1], 1]);
+}
+
+#[test]
+fn a_prompt_and_those_who_decode_both_go_on() {
+    let tokenizer = tokenizer();
+    for (n_decoding, batch) in [(2, 16), (4, 2), (1, 1)] {
+        let mut engine = recipe(n_decoding + 1, batch, n_decoding + 1).alone();
+        let mut scheduler = Scheduler::new(&mut engine, usize::MAX, Some(&tokenizer)).unwrap();
+        let mut ear = Ear::default();
+        let ids = prompt(&tokenizer, "Once upon a time");
+        let sampling = Sampling { temperature: 1.0, ..Sampling::GREEDY };
+        let job = Job { n_predict: 200, sampling, ..Job::new(ids) };
+        let decoding: Vec<JobId> = (0..n_decoding).map(|_| scheduler.submit(job.clone())).collect();
+        let texts = |ear: &Ear| -> Vec<usize> {
+            decoding.iter().map(|id| ear.0.get(id).map_or(0, |heard| heard.text.len())).collect()
+        };
+        while texts(&ear).contains(&0) {
+            scheduler.step(&mut engine, &mut |id, event| ear.hear(id, event));
+        }
+        let before = texts(&ear);
+        let long: Vec<u32> = (0..40).map(|i| i * 53 % 4000).collect();
+        let long = scheduler.submit(Job { n_predict: 1, ..Job::new(long) });
+        let mut n_steps = 0;
+        while !ear.has_ended(long) {
+            scheduler.step(&mut engine, &mut |id, event| ear.hear(id, event));
+            n_steps += 1;
+        }
+        // A step is a batch here. Each has a row of the prompt, or all that is left when others have
+        // theirs; where lanes take turns, it comes after all others.
+        let wanted =
+            if batch > n_decoding { 40_usize.div_ceil(batch - n_decoding) } else { 40 * 3 };
+        assert!(n_steps <= wanted + 2, "{n_steps} steps beside {n_decoding}, batches of {batch}");
+        let after = texts(&ear);
+        assert!(before.iter().zip(&after).all(|(b, a)| a > b), "{before:?} became {after:?}");
+        assert!(decoding.iter().all(|id| !ear.has_ended(*id)), "they have not ended before it");
+    }
+}
+
+#[test]
+fn logits_of_a_prompt_are_those_of_a_stream() {
+    let tokenizer = tokenizer();
+    let ids: Vec<u32> = (0..100).map(|i| i * 17 % 4000).collect();
+    let mut engine = recipe(1, 16, 16).alone();
+    let mut wanted = Vec::new();
+    {
+        let mut stream = engine.stream().unwrap();
+        for ids in ids.chunks(16) {
+            wanted.extend(bits(engine.push_batch(&mut stream, ids, Wants::All).unwrap()));
+        }
+    }
+    let job = Job { wants_logits: true, n_predict: 0, ..Job::new(ids) };
+    // Twice, as nothing may be left out that a stream holds.
+    for _ in 0..2 {
+        assert!(run(&mut engine, &tokenizer, from_ref(&job))[0].logits == wanted);
+    }
+}
+
+#[test]
+fn another_engines_streams_are_refused() {
+    let tokenizer = tokenizer();
+    let (mut one, mut other) = (recipe(1, 16, 1).alone(), recipe(1, 16, 1).alone());
+    let mut scheduler = Scheduler::new(&mut one, 1, Some(&tokenizer)).unwrap();
+    let id = scheduler.submit(Job { n_predict: 2, ..Job::new(vec![1, 2, 3]) });
+    let mut ear = Ear::default();
+    finish(&mut scheduler, &mut other, &mut ear);
+    assert_eq!(ear.0[&id].end, Some(Err("the stream belongs to another engine".to_owned())));
+    let id = scheduler.submit(Job { n_predict: 2, ..Job::new(vec![1, 2, 3]) });
+    finish(&mut scheduler, &mut one, &mut ear);
+    assert_eq!(ear.0[&id].end, Some(Ok(StopReason::Length)));
+}
