@@ -12,11 +12,11 @@ pub(crate) const ALIGN: usize = 128;
 /// A line of the arena. Only its alignment matters.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(128))]
-struct Line([u8; ALIGN]);
+struct AlignedLine([u8; ALIGN]);
 
 /// The memory. Zeroed, and resident only where it has been touched.
 pub(crate) struct Arena {
-    lines: Vec<Line>,
+    lines: Vec<AlignedLine>,
 }
 
 /// The arena is too small, or the machine has not that much memory.

@@ -19,7 +19,7 @@ use crate::format::model::Weights;
 use crate::model::{Model, Shape};
 use crate::sys::cpu;
 use crate::transport::place::HostPort;
-use machine::Machine;
+use machine::MeasuredMachine;
 use model::What;
 use table::BenchTable;
 
@@ -108,7 +108,7 @@ impl Bench {
         }
         for threads in self.threads() {
             let cpus = self.cpus(threads);
-            let machine = Machine::measure(kernels, &cpus)?;
+            let machine = MeasuredMachine::measure(kernels, &cpus)?;
             table.machine(&kernels, threads, &machine.limits())?;
             if let (Some(model), Some(ctx_len)) = (&model, workload.iter().map(What::ctx_len).max())
             {

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, UNIX_EPOCH};
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::CheckpointPath;
 use super::progress;
 use super::{Failure, note};
 use crate::export::tokenizer::{self as import, ImportedTokenizer};
@@ -40,13 +40,13 @@ pub(super) fn weights(version: u32, group: usize) -> Result<Weights, Failure> {
 /// Reads `checkpoint`. `keeps_groups` is for weights that are int8 already and shall stay as they
 /// are.
 pub(super) fn open(
-    checkpoint: &Checkpoint,
+    checkpoint: &CheckpointPath,
     options: &ExportOptions,
     keeps_groups: bool,
 ) -> Result<ExportPlan, Failure> {
     match checkpoint {
-        Checkpoint::Folder(dir) => ExportPlan::open(dir, options).map_err(failure),
-        Checkpoint::Gguf(file) => {
+        CheckpointPath::Folder(dir) => ExportPlan::open(dir, options).map_err(failure),
+        CheckpointPath::Gguf(file) => {
             let mut plan = ExportPlan::open_gguf(file, options).map_err(failure)?;
             if keeps_groups {
                 plan.keep_groups().map_err(failure)?;
@@ -116,7 +116,7 @@ pub(super) fn failure(error: ExportError) -> Failure {
 
 /// What `leap run` makes of a checkpoint.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct Conversion {
     /// Version of the model file.
     pub(super) version: u32,
     /// Whether the model is of no use without a tokenizer, and none is given.
@@ -126,7 +126,7 @@ pub(super) struct Wanted {
 
 /// The model file of `checkpoint` in the user's cache folder, which is made unless it is there and
 /// the checkpoint is as it was then.
-pub(super) fn kept(checkpoint: &Checkpoint, wanted: Wanted) -> Result<PathBuf, Failure> {
+pub(super) fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Failure> {
     let Some(folder) = folders::cache() else {
         return Err(elsewhere(
             checkpoint,
@@ -172,7 +172,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(checkpoint: &Checkpoint, folder: &Path, version: u32) -> Result<Kept, Failure> {
+    fn new(checkpoint: &CheckpointPath, folder: &Path, version: u32) -> Result<Kept, Failure> {
         let unreadable = |e: std::io::Error| {
             Failure::Input(format!("cannot read {}: {e}", checkpoint.path().display()))
         };
@@ -188,7 +188,7 @@ impl Kept {
     }
 
     /// Converts the checkpoint. What an earlier state of it became is removed.
-    fn make(&self, checkpoint: &Checkpoint, wanted: Wanted) -> Result<(), Failure> {
+    fn make(&self, checkpoint: &CheckpointPath, wanted: Conversion) -> Result<(), Failure> {
         let start = Instant::now();
         let (source, model) = (checkpoint.path().display(), self.model.display());
         let weights = weights(wanted.version, 64)?;
@@ -240,14 +240,14 @@ impl Kept {
 }
 
 /// A number that changes with the names, lengths and times of a checkpoint's files.
-fn state(checkpoint: &Checkpoint) -> std::io::Result<u64> {
+fn state(checkpoint: &CheckpointPath) -> std::io::Result<u64> {
     let mut files = Vec::new();
     match checkpoint {
-        Checkpoint::Gguf(file) => {
+        CheckpointPath::Gguf(file) => {
             files.push(file.clone());
             files.extend(split(file));
         }
-        Checkpoint::Folder(folder) => {
+        CheckpointPath::Folder(folder) => {
             for folder in [folder.clone(), folder.join("original")] {
                 let entries = fs::read_dir(folder).into_iter().flatten().flatten();
                 files.extend(entries.map(|entry| entry.path()).filter(|path| is_read(path)));
@@ -288,7 +288,7 @@ fn split(first: &Path) -> Vec<PathBuf> {
 }
 
 /// A conversion that cannot be kept, with the command that puts it elsewhere.
-fn elsewhere(checkpoint: &Checkpoint, problem: &str) -> Failure {
+fn elsewhere(checkpoint: &CheckpointPath, problem: &str) -> Failure {
     let command = checkpoint.command();
     Failure::Runtime(format!("{problem}; make room, or choose a place: {command}"))
 }

@@ -111,7 +111,7 @@ impl Doctor {
         let loaded = engine.map(|engine| engine.model());
         let ctx_len = |max: usize| self.ctx.unwrap_or(max.min(crate::engine::CTX_LEN_DEFAULT));
         let file_bytes = self.model.as_deref().and_then(|path| fs::metadata(path).ok());
-        let wanted = loaded.zip(file_bytes).map(|(model, file)| model::Wanted {
+        let wanted = loaded.zip(file_bytes).map(|(model, file)| model::WantedModel {
             model,
             file_bytes: file.len(),
             ctx_len: ctx_len(model.header().max_seq_len),

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use argh::{ArgsInfo, FromArgs};
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::CheckpointPath;
 use super::{Failure, convert, model_files, note};
 use crate::export::{ExportOptions, ExportPlan, Packing, QuantisedRows};
 use crate::format::model::Weights;
@@ -87,10 +87,10 @@ impl Export {
     }
 
     /// The one checkpoint that is named.
-    fn checkpoint(&self) -> Result<Checkpoint, Failure> {
+    fn checkpoint(&self) -> Result<CheckpointPath, Failure> {
         match (&self.meta_llama, &self.gguf) {
-            (Some(dir), None) => Ok(Checkpoint::Folder(dir.clone())),
-            (None, Some(file)) => Ok(Checkpoint::Gguf(file.clone())),
+            (Some(dir), None) => Ok(CheckpointPath::Folder(dir.clone())),
+            (None, Some(file)) => Ok(CheckpointPath::Gguf(file.clone())),
             _ => {
                 let problem = "name one checkpoint: --meta-llama DIR or --gguf FILE";
                 Err(Failure::Usage(problem.to_owned()))

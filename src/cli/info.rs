@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use argh::{ArgsInfo, FromArgs};
 
 use super::Failure;
-use super::checkpoint::Checkpoint;
+use super::checkpoint::CheckpointPath;
 use super::json_object::JsonObject;
 use crate::format::FormatError;
 use crate::format::model::{self, FileShare, Header, Packed, RopeScaling, TensorKind};
@@ -37,7 +37,7 @@ pub(super) struct Info {
 impl Info {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let path = self.file.display();
-        if let Some(checkpoint) = Checkpoint::at(&self.file) {
+        if let Some(checkpoint) = CheckpointPath::at(&self.file) {
             return Err(checkpoint.refuse(&self.file));
         }
         let map = Map::open(&self.file).map_err(|e| Failure::unreadable(&self.file, &e))?;

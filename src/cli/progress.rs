@@ -42,9 +42,9 @@ impl ProgressLine {
             return;
         }
         match self.pace.step(Instant::now(), done_bytes == total_bytes) {
-            Step::Quiet => {}
-            Step::Begin => self.begin(total_bytes),
-            Step::Again => self.again(done_bytes, total_bytes),
+            ProgressStep::Quiet => {}
+            ProgressStep::Begin => self.begin(total_bytes),
+            ProgressStep::Again => self.again(done_bytes, total_bytes),
         }
         #[cfg(feature = "tools")]
         if let Some(bar) = &self.bar {
@@ -110,7 +110,7 @@ struct Pace {
 
 /// What to say of a step.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum ProgressStep {
     Quiet,
     /// The work has turned out to be long.
     Begin,
@@ -119,14 +119,14 @@ enum Step {
 }
 
 impl Pace {
-    fn step(&mut self, now: Instant, is_last: bool) -> Step {
+    fn step(&mut self, now: Instant, is_last: bool) -> ProgressStep {
         let step = match self.told {
-            _ if is_last => Step::Quiet,
-            None if now.duration_since(self.start) >= QUICK => Step::Begin,
-            Some(told) if now.duration_since(told) >= PERIOD => Step::Again,
-            _ => Step::Quiet,
+            _ if is_last => ProgressStep::Quiet,
+            None if now.duration_since(self.start) >= QUICK => ProgressStep::Begin,
+            Some(told) if now.duration_since(told) >= PERIOD => ProgressStep::Again,
+            _ => ProgressStep::Quiet,
         };
-        if step != Step::Quiet {
+        if step != ProgressStep::Quiet {
             self.told = Some(now);
         }
         step
@@ -137,7 +137,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    fn steps(at_ms: &[u64]) -> Vec<Step> {
+    fn steps(at_ms: &[u64]) -> Vec<ProgressStep> {
         let start = Instant::now();
         let mut pace = Pace { start, told: None };
         at_ms.iter().map(|&ms| pace.step(start + Duration::from_millis(ms), false)).collect()
@@ -145,16 +145,19 @@ mod tests {
 
     #[test]
     fn quick_work_is_not_worth_a_word() {
-        assert_eq!(steps(&[0, 10, 999]), [Step::Quiet, Step::Quiet, Step::Quiet]);
+        assert_eq!(
+            steps(&[0, 10, 999]),
+            [ProgressStep::Quiet, ProgressStep::Quiet, ProgressStep::Quiet]
+        );
         let start = Instant::now();
         let mut pace = Pace { start, told: None };
-        assert_eq!(pace.step(start + Duration::from_secs(5), true), Step::Quiet);
+        assert_eq!(pace.step(start + Duration::from_secs(5), true), ProgressStep::Quiet);
     }
 
     #[test]
     fn long_work_is_told_of_at_its_start_and_now_and_then() {
         let steps = steps(&[500, 1500, 1600, 9000, 12_000, 12_001, 22_000]);
-        use Step::{Again, Begin, Quiet};
+        use ProgressStep::{Again, Begin, Quiet};
         assert_eq!(steps, [Quiet, Begin, Quiet, Quiet, Again, Quiet, Again]);
     }
 }

@@ -19,7 +19,7 @@ use super::model_files::{self, Loaded};
 use super::weights;
 use super::{Failure, options, warn};
 #[cfg(feature = "tools")]
-use super::{checkpoint::Checkpoint, convert};
+use super::{checkpoint::CheckpointPath, convert};
 use crate::engine::{Engine, Options, Scheduler};
 use crate::sys::{memory, signal};
 pub(super) use flags::Run;
@@ -70,9 +70,9 @@ impl Run {
     /// Has a checkpoint converted that is given instead of a model file, and goes on with that.
     #[cfg(feature = "tools")]
     fn convert(&mut self) -> Result<(), Failure> {
-        match (self.model.as_deref().and_then(Checkpoint::at), self.version) {
+        match (self.model.as_deref().and_then(CheckpointPath::at), self.version) {
             (Some(checkpoint), version) => {
-                let wanted = convert::Wanted {
+                let wanted = convert::Conversion {
                     version: version.unwrap_or(2),
                     needs_tokenizer: self.tokenizer.is_none() && self.role != Role::Worker,
                     is_quiet: self.quiet,

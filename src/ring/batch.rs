@@ -2,7 +2,9 @@
 
 use super::{Link, Rows};
 use crate::wire::Dtype;
-use crate::wire::frame::{self, Activations, Frame, NODES_MAX, SPAN_LEN, Sizes, Span, Wants};
+use crate::wire::frame::{
+    self, Activations, Frame, FrameSpan, FrameWants, NODES_MAX, SPAN_LEN, Sizes,
+};
 
 /// Microseconds of computing of the nodes that a batch has been through.
 pub(super) type Figures = heapless::Vec<u32, NODES_MAX>;
@@ -18,7 +20,7 @@ pub(super) struct Incoming {
     header: Option<Activations>,
     /// Rows so far.
     received: usize,
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Vec<FrameSpan>,
     pub(super) figures: Figures,
 }
 
@@ -36,7 +38,7 @@ impl Incoming {
     /// Bytes that it keeps on the heap.
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
-        self.spans.capacity() * size_of::<Span>()
+        self.spans.capacity() * size_of::<FrameSpan>()
     }
 
     /// Takes one frame of a batch, whose rows go to `rows`; says whether that was the last.
@@ -99,13 +101,13 @@ impl Incoming {
 }
 
 /// Checks that streams and positions exist and the spans have `n_rows` together.
-fn check_spans(spans: &[Span], n_rows: u16, sizes: &Sizes) -> Result<(), Broken> {
-    let is_sound = |span: &Span| {
+fn check_spans(spans: &[FrameSpan], n_rows: u16, sizes: &Sizes) -> Result<(), Broken> {
+    let is_sound = |span: &FrameSpan| {
         let end = u64::from(span.pos) + u64::from(span.n_rows);
         span.stream < sizes.n_streams && span.n_rows > 0 && end <= u64::from(sizes.ctx_len)
     };
     let rows: usize = spans.iter().map(|span| usize::from(span.n_rows)).sum();
-    let wanted: usize = spans.iter().map(Span::n_wanted).sum();
+    let wanted: usize = spans.iter().map(FrameSpan::n_wanted).sum();
     let fits = rows == usize::from(n_rows) && wanted <= usize::from(sizes.max_logits);
     match fits && spans.iter().all(is_sound) {
         true => Ok(()),
@@ -119,7 +121,7 @@ pub(super) struct Outgoing {
     epoch: u32,
     batch: u32,
     /// What receivers are told of the rows; empty if they only come back to the master.
-    spans: Vec<Span>,
+    spans: Vec<FrameSpan>,
     figures: Figures,
     /// Which rows are sent.
     rows: Vec<u16>,
@@ -142,7 +144,7 @@ impl Outgoing {
     pub(super) fn begin(
         &mut self,
         (epoch, batch): (u32, u32),
-        spans: &[Span],
+        spans: &[FrameSpan],
         figures: &Figures,
         only_wanted: bool,
     ) {
@@ -158,9 +160,9 @@ impl Outgoing {
             let end = row + span.n_rows;
             let first = match span.wants {
                 _ if !only_wanted => row,
-                Wants::None => end,
-                Wants::Last => end - 1,
-                Wants::All => row,
+                FrameWants::None => end,
+                FrameWants::Last => end - 1,
+                FrameWants::All => row,
             };
             self.rows.extend(first..end);
             row = end;
@@ -175,7 +177,7 @@ impl Outgoing {
     /// Bytes that it keeps on the heap.
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
-        self.spans.capacity() * size_of::<Span>() + self.rows.capacity() * size_of::<u16>()
+        self.spans.capacity() * size_of::<FrameSpan>() + self.rows.capacity() * size_of::<u16>()
     }
 
     /// Sends what the link takes now; says whether everything is on its way.

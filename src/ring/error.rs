@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Line, Status};
+use super::{NodeLine, Status};
 
 /// Why a ring cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum RingError {
     /// A node cannot do what was asked.
     Node {
         /// Its line of the OPEN, with its answer.
-        line: Box<Line>,
+        line: Box<NodeLine>,
     },
     /// The nodes do not have the model's layers, each once.
     Layers {
@@ -56,7 +56,7 @@ impl fmt::Display for RingError {
 impl std::error::Error for RingError {}
 
 /// Why a node cannot take its part of a ring, and what to do.
-pub(super) fn refusal(line: &Line) -> String {
+pub(super) fn refusal(line: &NodeLine) -> String {
     let (name, layers) = (&line.name, &line.layers);
     let layers = format!("{}..{}", layers.start, layers.end);
     match line.status {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{self, Activations, Frame, Repr, Span, Wants};
+use crate::wire::frame::{self, Activations, Frame, FrameSpan, FrameWants, Repr};
 use crate::wire::hello;
 
 const SIZES: Sizes = Sizes {
@@ -17,7 +17,7 @@ const SIZES: Sizes = Sizes {
     wire: Dtype::F32,
     dim: 4,
 };
-const SPANS: [Span; 1] = [Span { stream: 1, wants: Wants::Last, pos: 0, n_rows: 3 }];
+const SPANS: [FrameSpan; 1] = [FrameSpan { stream: 1, wants: FrameWants::Last, pos: 0, n_rows: 3 }];
 /// What a machine of this ring keeps at most, whoever its neighbours are: an OPEN may ask for
 /// batches with as many spans as a frame holds.
 const HEAP_MAX: usize = 4 * FRAME_MAX;
@@ -95,8 +95,8 @@ impl Rows for Layers {
     }
 }
 
-fn line(index: u32) -> Line {
-    Line {
+fn line(index: u32) -> NodeLine {
+    NodeLine {
         name: hello::name(&format!("node{index}")),
         isa: heapless::String::new(),
         layers: index..index + 1,
@@ -110,7 +110,7 @@ fn line(index: u32) -> Line {
     }
 }
 
-fn open(epoch: u32, lines: &[Line]) -> Vec<u8> {
+fn open(epoch: u32, lines: &[NodeLine]) -> Vec<u8> {
     let mut out = vec![0; FRAME_MAX];
     let bytes = frame::emit_open(epoch, &SIZES, &[0..1, 1..2], lines, &mut out).unwrap();
     out.truncate(bytes);
@@ -118,7 +118,7 @@ fn open(epoch: u32, lines: &[Line]) -> Vec<u8> {
 }
 
 /// Rows of a batch: with spans to a worker, without them the result for the master.
-fn rows(epoch: u32, batch: u32, n_rows: u16, spans: &[Span]) -> Vec<u8> {
+fn rows(epoch: u32, batch: u32, n_rows: u16, spans: &[FrameSpan]) -> Vec<u8> {
     let header = Activations {
         epoch,
         batch,
@@ -169,7 +169,7 @@ fn work(worker: &mut Worker, link: &mut Neighbours, layers: &mut Layers) {
                 layers.max_batch = opening.sizes.max_batch.into();
                 let layers = opening.layers.clone().expect("there is a wish");
                 assert!(layers.start < layers.end && layers.end <= 3);
-                worker.opened(Line { layers, ..line(1) });
+                worker.opened(NodeLine { layers, ..line(1) });
             }
             WorkerStep::Compute => {
                 assert!(worker.spans().len() <= layers.max_batch);
@@ -222,13 +222,14 @@ fn a_master_that_was_stopped_gives_the_others_their_time() {
     let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 8 });
     let mut master = master(Some(30_000_000));
     let mut poll = |now| master.poll(now, &mut link, &mut layers);
-    assert_eq!(poll(100_000), Step::Idle);
+    assert_eq!(poll(100_000), MasterStep::Idle);
     // Nobody asked it for two minutes; then 29 seconds go by, and two more.
     for tenth in 1_200..1_490 {
-        assert_eq!(poll(tenth * 100_000), Step::Idle);
+        assert_eq!(poll(tenth * 100_000), MasterStep::Idle);
     }
-    let last = (1_490..1_520).map(|tenth| poll(tenth * 100_000)).find(|step| *step != Step::Idle);
-    assert!(matches!(last, Some(Step::Failed(RingError::Timeout { .. }))), "{last:?}");
+    let last =
+        (1_490..1_520).map(|tenth| poll(tenth * 100_000)).find(|step| *step != MasterStep::Idle);
+    assert!(matches!(last, Some(MasterStep::Failed(RingError::Timeout { .. }))), "{last:?}");
 }
 
 /// What a sound rest of the ring says to a frame of the master.
@@ -262,16 +263,16 @@ fn a_master_survives_every_forged_field() {
                     link.inbox.push_back(sound);
                 }
                 match master.poll(turn * 400_000, &mut link, &mut layers) {
-                    Step::Compute => master.computed(1),
-                    Step::Idle => {}
+                    MasterStep::Compute => master.computed(1),
+                    MasterStep::Idle => {}
                     step => return Some(step),
                 }
                 while master.notice().is_some() {}
                 None
             });
             assert!(is_forged);
-            assert_eq!(step, Some(Step::Done), "{index}");
-            assert!(master.heap_bytes() <= heap_bytes + 4 * size_of::<Line>(), "{index}");
+            assert_eq!(step, Some(MasterStep::Done), "{index}");
+            assert!(master.heap_bytes() <= heap_bytes + 4 * size_of::<NodeLine>(), "{index}");
         }
     }
 }
@@ -296,9 +297,9 @@ fn told(seconds: u64, said: impl Fn(u32, u64) -> Vec<u8>) -> (Vec<Notice>, RingE
             link.inbox.push_back(said(0, tenth / 10));
         }
         match master.poll(tenth * 100_000, &mut link, &mut layers) {
-            Step::Compute => master.computed(1),
-            Step::Failed(error) => return (notices, error),
-            step => assert_eq!(step, Step::Idle),
+            MasterStep::Compute => master.computed(1),
+            MasterStep::Failed(error) => return (notices, error),
+            step => assert_eq!(step, MasterStep::Idle),
         }
         while let Some(notice) = master.notice() {
             notices.push(notice);
@@ -366,13 +367,13 @@ fn a_master_names_the_node_that_cannot_take_its_layers() {
     for (status, wanted) in answers {
         let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 8 });
         let mut master = master(None);
-        assert_eq!(master.poll(1, &mut link, &mut layers), Step::Idle);
-        link.inbox.push_back(open(5, &[line(0), Line { status, ..line(1) }]));
+        assert_eq!(master.poll(1, &mut link, &mut layers), MasterStep::Idle);
+        link.inbox.push_back(open(5, &[line(0), NodeLine { status, ..line(1) }]));
         let step = master.poll(2, &mut link, &mut layers);
-        let Step::Failed(error) = step else { panic!("{step:?}") };
+        let MasterStep::Failed(error) = step else { panic!("{step:?}") };
         assert!(error.to_string().starts_with(wanted), "{error}");
         // Another split may fit.
         master.assign(line(0), vec![0..1, 1..2]);
-        assert_eq!(master.poll(400_000, &mut link, &mut layers), Step::Idle);
+        assert_eq!(master.poll(400_000, &mut link, &mut layers), MasterStep::Idle);
     }
 }

@@ -8,8 +8,8 @@ use super::patience::{Patience, Ups};
 use super::replay::Replay;
 use super::times::Times;
 use super::topology::covers;
-use super::{Event, Line, Link, Member, Notice, Reason, RingError, Rows, Side, Sizes, Status};
-use crate::wire::frame::{self, Activations, Frame, Repr, Span, Wants};
+use super::{Event, Link, Member, NodeLine, Notice, Reason, RingError, Rows, Side, Sizes, Status};
+use crate::wire::frame::{self, Activations, Frame, FrameSpan, FrameWants, Repr};
 
 /// Between two OPENs while the ring is not complete.
 const OPEN_EVERY_US: u64 = 300_000;
@@ -25,7 +25,7 @@ const FRAMES_HELD: usize = 12;
 #[derive(Clone, Debug)]
 pub(crate) struct MasterOptions {
     /// Its own line of the ring.
-    pub line: Line,
+    pub line: NodeLine,
     /// Sizes that all nodes have to be ready for.
     pub sizes: Sizes,
     /// Layers of the model.
@@ -44,7 +44,7 @@ pub(crate) struct MasterOptions {
 
 /// What a master wants next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum MasterStep {
     /// Nothing before the link has something new.
     Idle,
     /// [`Master::tokens`] are to be embedded and taken through the own layers as
@@ -58,8 +58,8 @@ pub(crate) enum Step {
 
 /// A batch as its user gave it.
 #[derive(Default)]
-struct Batch {
-    spans: Vec<Span>,
+struct KeptBatch {
+    spans: Vec<FrameSpan>,
     /// Ids of all rows.
     tokens: Vec<u32>,
     /// Whether its user went away: it still has to be computed, as later ones build on it.
@@ -79,7 +79,7 @@ struct Sent {
 
 /// What the master does with `current`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Work {
+enum MasterTask {
     Nothing,
     Computing,
     Sending,
@@ -97,24 +97,24 @@ pub(crate) struct Master {
     epoch: u32,
     phase: Phase,
     was_open: bool,
-    lines: Vec<Line>,
+    lines: Vec<NodeLine>,
     window: usize,
     /// Which layers the nodes have, this one first; empty if each has what its own user wants.
     assigned: Vec<Range<u32>>,
     /// Batches that have not been answered, the oldest first.
-    queue: VecDeque<Batch>,
+    queue: VecDeque<KeptBatch>,
     /// How many of them have been begun in this epoch.
     n_begun: usize,
     replay: Replay,
     /// Batches begun in this epoch and not answered, in order.
     sent: VecDeque<Sent>,
-    free: Vec<Batch>,
-    current: Batch,
-    work: Work,
+    free: Vec<KeptBatch>,
+    current: KeptBatch,
+    work: MasterTask,
     incoming: Incoming,
     outgoing: Outgoing,
     /// The oldest batch, whose results are back and have not been taken.
-    done: Option<Batch>,
+    done: Option<KeptBatch>,
     next_number: u32,
     patience: Patience,
     polled_us: u64,
@@ -136,7 +136,7 @@ impl Master {
         let frames = batch::frames_per_result(&sizes, options.frame_bytes);
         let window = (BATCHES_PER_NODE * options.n_nodes).min(FRAMES_HELD / frames).max(1);
         let rows = usize::from(sizes.max_batch);
-        let batch = || Batch {
+        let batch = || KeptBatch {
             spans: Vec::with_capacity(rows),
             tokens: Vec::with_capacity(rows),
             is_forgotten: false,
@@ -154,7 +154,7 @@ impl Master {
             sent: VecDeque::with_capacity(window),
             free: (0..window + 1).map(|_| batch()).collect(),
             current: batch(),
-            work: Work::Nothing,
+            work: MasterTask::Nothing,
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
             done: None,
@@ -181,7 +181,7 @@ impl Master {
     /// Whether a batch waits to be begun, and could be.
     pub(crate) fn is_eager(&self) -> bool {
         let is_behind = self.n_begun < self.queue.len() || self.replay.is_due();
-        self.work != Work::Nothing || (is_behind && self.sent.len() < self.window)
+        self.work != MasterTask::Nothing || (is_behind && self.sent.len() < self.window)
     }
 
     /// Whether the ring is complete.
@@ -191,7 +191,7 @@ impl Master {
 
     /// The nodes get other layers, this one first, of which `line` tells; the ring is opened anew for
     /// that, and streams go on. Without any each node has what its own user wants.
-    pub(crate) fn assign(&mut self, line: Line, assigned: Vec<Range<u32>>) {
+    pub(crate) fn assign(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
         (self.options.line, self.assigned, self.failure) = (line, assigned, None);
         self.patience.assigned(self.polled_us);
         self.reopen(self.polled_us);
@@ -202,14 +202,14 @@ impl Master {
     pub(crate) fn forget_pending(&mut self) {
         self.queue.iter_mut().for_each(|batch| batch.is_forgotten = true);
         self.finish();
-        if self.work == Work::Computing {
+        if self.work == MasterTask::Computing {
             // Nobody is going to say that it was computed: all of the epoch is done again.
             self.reopen(self.polled_us);
         }
     }
 
     /// The nodes as they told of themselves; empty before the ring is open.
-    pub(crate) fn lines(&self) -> &[Line] {
+    pub(crate) fn lines(&self) -> &[NodeLine] {
         &self.lines
     }
 
@@ -232,7 +232,7 @@ impl Master {
     ///
     /// # Panics
     /// If there is no room, or the spans do not fit the tokens and the sizes.
-    pub(crate) fn submit(&mut self, spans: &[Span], tokens: &[u32]) {
+    pub(crate) fn submit(&mut self, spans: &[FrameSpan], tokens: &[u32]) {
         assert!(self.has_room());
         let rows: usize = spans.iter().map(|span| usize::from(span.n_rows)).sum();
         assert_eq!(rows, tokens.len());
@@ -247,7 +247,7 @@ impl Master {
     }
 
     /// What to compute, or whose results are back: the spans of the batch.
-    pub(crate) fn spans(&self) -> &[Span] {
+    pub(crate) fn spans(&self) -> &[FrameSpan] {
         &self.done.as_ref().unwrap_or(&self.current).spans
     }
 
@@ -256,17 +256,17 @@ impl Master {
         &self.current.tokens
     }
 
-    /// The batch that [`Step::Compute`] asked for has taken `compute_us`; its rows can be sent.
+    /// The batch that [`MasterStep::Compute`] asked for has taken `compute_us`; its rows can be sent.
     pub(crate) fn computed(&mut self, compute_us: u32) {
         let Some(sent) = self.sent.back() else { return };
         let mut figures = Figures::new();
         // The first figure has room.
         let _ = figures.push(compute_us);
         self.outgoing.begin((self.epoch, sent.number), &self.current.spans, &figures, false);
-        self.work = Work::Sending;
+        self.work = MasterTask::Sending;
     }
 
-    /// The results of [`Step::Done`] have been taken.
+    /// The results of [`MasterStep::Done`] have been taken.
     pub(crate) fn finish(&mut self) {
         self.free.extend(self.done.take());
     }
@@ -281,7 +281,12 @@ impl Master {
     }
 
     /// Takes what the link has, sends what it takes, and says what comes next.
-    pub(crate) fn poll(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) -> Step {
+    pub(crate) fn poll(
+        &mut self,
+        now: u64,
+        link: &mut impl Link,
+        rows: &mut impl Rows,
+    ) -> MasterStep {
         let pause_us = now.saturating_sub(std::mem::replace(&mut self.polled_us, now));
         if pause_us > PAUSE_US {
             self.patience.pause(pause_us);
@@ -289,21 +294,21 @@ impl Master {
         self.take_events(now, link);
         while self.done.is_none() && self.receive(now, link, rows) {}
         if let Some(failure) = self.failure.clone() {
-            return Step::Failed(failure);
+            return MasterStep::Failed(failure);
         }
-        if self.work == Work::Sending && self.outgoing.send(&self.options.sizes, link, rows) {
-            self.work = Work::Nothing;
+        if self.work == MasterTask::Sending && self.outgoing.send(&self.options.sizes, link, rows) {
+            self.work = MasterTask::Nothing;
         }
         if self.done.is_some() {
-            return Step::Done;
+            return MasterStep::Done;
         }
         match self.phase {
             Phase::Opening(at) => self.open(now, at, link),
             Phase::Open => {
-                let has_room = self.work == Work::Nothing && self.sent.len() < self.window;
+                let has_room = self.work == MasterTask::Nothing && self.sent.len() < self.window;
                 if has_room && self.begin_next(now) {
-                    self.work = Work::Computing;
-                    return Step::Compute;
+                    self.work = MasterTask::Computing;
+                    return MasterStep::Compute;
                 }
                 if self.sent.is_empty() {
                     self.patience.rest(now);
@@ -317,21 +322,21 @@ impl Master {
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
         let waiting = self.queue.iter().chain(&self.free).chain(&self.done);
-        let batches = waiting
-            .chain([&self.current])
-            .map(|batch| batch.spans.capacity() * size_of::<Span>() + batch.tokens.capacity() * 4);
+        let batches = waiting.chain([&self.current]).map(|batch| {
+            batch.spans.capacity() * size_of::<FrameSpan>() + batch.tokens.capacity() * 4
+        });
         batches.sum::<usize>()
             + self.replay.heap_bytes()
-            + (self.queue.capacity() + self.free.capacity()) * size_of::<Batch>()
+            + (self.queue.capacity() + self.free.capacity()) * size_of::<KeptBatch>()
             + self.sent.capacity() * size_of::<Sent>()
             + self.notices.capacity() * size_of::<Notice>()
-            + self.lines.capacity() * size_of::<Line>()
+            + self.lines.capacity() * size_of::<NodeLine>()
             + self.incoming.heap_bytes()
             + self.outgoing.heap_bytes()
     }
 
     /// There is nothing to do; says so for as long as patience lasts.
-    fn wait(&mut self, now: u64, link: &mut impl Link) -> Step {
+    fn wait(&mut self, now: u64, link: &mut impl Link) -> MasterStep {
         let ups = match self.phase {
             Phase::Opening(_) => {
                 Some(Ups { next: link.is_up(Side::Next), prev: link.is_up(Side::Prev) })
@@ -339,12 +344,12 @@ impl Master {
             Phase::Open => None,
         };
         if let Some(error) = self.patience.failure(now, ups) {
-            return Step::Failed(error);
+            return MasterStep::Failed(error);
         }
         if let Some(notice) = self.patience.notice(now, ups) {
             self.tell(notice);
         }
-        Step::Idle
+        MasterStep::Idle
     }
 
     fn open(&mut self, now: u64, at: u64, link: &mut impl Link) {
@@ -434,7 +439,7 @@ impl Master {
         self.replay.restart();
         self.incoming.clear();
         self.outgoing.clear();
-        self.work = Work::Nothing;
+        self.work = MasterTask::Nothing;
     }
 
     /// Handles the oldest frame; `false` if there is none.
@@ -480,7 +485,7 @@ impl Master {
         if matches!(self.phase, Phase::Open) {
             return Ok(());
         }
-        let lines = frame.lines().collect::<Result<Vec<Line>, _>>();
+        let lines = frame.lines().collect::<Result<Vec<NodeLine>, _>>();
         let lines = lines.map_err(|_| Broken("a line without meaning"))?;
         if let Some(line) = lines.iter().find(|line| line.status != Status::Ready) {
             self.failure = Some(RingError::Node { line: Box::new(line.clone()) });
@@ -575,11 +580,13 @@ impl Master {
         let spans = &self.current.spans;
         self.sent.push_back(Sent {
             number: self.next_number,
-            n_wanted: spans.iter().map(Span::n_wanted).sum(),
+            n_wanted: spans.iter().map(FrameSpan::n_wanted).sum(),
             is_replay,
             n_rows: self.current.tokens.len(),
             begun_us: now,
-            is_decoding: spans.iter().all(|span| span.n_rows == 1 && span.wants != Wants::None),
+            is_decoding: spans
+                .iter()
+                .all(|span| span.n_rows == 1 && span.wants != FrameWants::None),
         });
         self.next_number = self.next_number.wrapping_add(1);
         true

@@ -33,12 +33,12 @@ mod simulation;
 use std::ops::Range;
 
 use crate::wire::Dtype;
-use crate::wire::frame::{Line, Reason, Sizes, Status};
+use crate::wire::frame::{NodeLine, Reason, Sizes, Status};
 
 pub(crate) use batch::{fits, token_bytes};
 pub(crate) use error::RingError;
 pub(crate) use hop::Hop;
-pub(crate) use master::{Master, MasterOptions, Step};
+pub(crate) use master::{Master, MasterOptions, MasterStep};
 pub(crate) use times::Times;
 pub(crate) use topology::{Address, Member, PORT_DEFAULT, Place, Topology};
 pub(crate) use worker::{Opening, Worker, WorkerStep};
@@ -160,7 +160,7 @@ pub enum Notice {
 }
 
 /// `line` with what is known of the link to the next node.
-fn with_link(line: Line, link: &mut impl Link) -> Line {
+fn with_link(line: NodeLine, link: &mut impl Link) -> NodeLine {
     let carrier = heapless::String::try_from(link.carrier()).unwrap_or_default();
-    Line { rtt_us: link.rtt_us(), datagram_bytes: link.datagram_bytes(), carrier, ..line }
+    NodeLine { rtt_us: link.rtt_us(), datagram_bytes: link.datagram_bytes(), carrier, ..line }
 }

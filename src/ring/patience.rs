@@ -30,7 +30,7 @@ struct Said {
 }
 
 /// A node that packs the weights of layers that are new to it.
-struct Packing {
+struct NodePacking {
     name: Name,
     /// How far it was at most since the last answer.
     percent: u32,
@@ -47,7 +47,7 @@ pub(super) struct Patience {
     /// Of each member.
     said: Vec<Said>,
     /// Whether they are members or not.
-    packing: Vec<Packing>,
+    packing: Vec<NodePacking>,
     /// The last progress, less the time that this node was away.
     since_us: u64,
     /// Rows that were replayed in this epoch, and in any since the last answer.
@@ -186,7 +186,7 @@ impl Patience {
             }
             Some(packing) => packing.heard_us = now,
             None if n_known < self.n_nodes => {
-                self.packing.push(Packing { name: name.clone(), percent, heard_us: now });
+                self.packing.push(NodePacking { name: name.clone(), percent, heard_us: now });
                 self.since_us = now;
             }
             None => {}
@@ -237,7 +237,7 @@ impl Patience {
         if let Some(trouble) = &self.trouble {
             return trouble.clone();
         }
-        let is_fresh = |packing: &&Packing| now < packing.heard_us + FRESH_US;
+        let is_fresh = |packing: &&NodePacking| now < packing.heard_us + FRESH_US;
         if let Some(packing) = self.packing.iter().find(is_fresh) {
             return format!("waiting for {}, which packs its weights", packing.name);
         }

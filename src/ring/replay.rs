@@ -1,7 +1,7 @@
 //! What the nodes of a ring have to be told again when it is opened anew.
 
 use super::Sizes;
-use crate::wire::frame::{Span, Wants};
+use crate::wire::frame::{FrameSpan, FrameWants};
 
 /// The ids of all streams, as far as they are answered, and how many of them this epoch's nodes have.
 pub(super) struct Replay {
@@ -29,7 +29,7 @@ impl Replay {
     }
 
     /// A batch of `tokens` in these spans is answered.
-    pub(super) fn record(&mut self, spans: &[Span], mut tokens: &[u32]) {
+    pub(super) fn record(&mut self, spans: &[FrameSpan], mut tokens: &[u32]) {
         for span in spans {
             let (first, rest) = tokens.split_at(span.n_rows.into());
             let history = &mut self.history[usize::from(span.stream)];
@@ -47,7 +47,7 @@ impl Replay {
     }
 
     /// The next batch to send again, in one span.
-    pub(super) fn next_batch(&mut self) -> Option<(Span, &[u32])> {
+    pub(super) fn next_batch(&mut self) -> Option<(FrameSpan, &[u32])> {
         while self.next.1 >= self.history.get(self.next.0)?.len() {
             self.next = (self.next.0 + 1, 0);
         }
@@ -56,7 +56,8 @@ impl Replay {
         let end = ids.len().min(pos + self.max_batch);
         let n_rows = (end - pos) as u16;
         self.next.1 = end;
-        let span = Span { stream: stream as u16, wants: Wants::None, pos: pos as u32, n_rows };
+        let span =
+            FrameSpan { stream: stream as u16, wants: FrameWants::None, pos: pos as u32, n_rows };
         Some((span, &ids[pos..end]))
     }
 

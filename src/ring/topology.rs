@@ -15,7 +15,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::wire::frame::{Line, NODES_MAX};
+use crate::wire::frame::{NODES_MAX, NodeLine};
 use crate::wire::hello::NAME_MAX;
 
 /// Port of a node that names none.
@@ -74,7 +74,7 @@ pub(crate) struct Topology {
 #[non_exhaustive]
 pub(crate) enum TopologyError {
     /// A line is not a node.
-    Line {
+    NodeLine {
         /// Its number, from 1.
         line: usize,
         /// What is wrong.
@@ -109,7 +109,7 @@ pub(crate) enum TopologyError {
 impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TopologyError::Line { line, what } => write!(f, "line {line}: {what}"),
+            TopologyError::NodeLine { line, what } => write!(f, "line {line}: {what}"),
             TopologyError::Empty => write!(f, "there is no node in it"),
             TopologyError::TooMany => write!(f, "a ring has at most {NODES_MAX} nodes"),
             TopologyError::Unknown { name, known } => {
@@ -143,7 +143,7 @@ impl Topology {
             if line.is_empty() {
                 continue;
             }
-            let error = |what| TopologyError::Line { line: index + 1, what };
+            let error = |what| TopologyError::NodeLine { line: index + 1, what };
             let member = member(line).map_err(error)?;
             if let Some(other) = members.iter().find(|other| other.name == member.name) {
                 return Err(error(format!("there is a node called {} already", other.name)));
@@ -223,7 +223,7 @@ impl Topology {
 }
 
 /// Whether the lines have layers 0 to `n_layers`, each once and in order.
-pub(super) fn covers(lines: &[Line], n_layers: u32) -> bool {
+pub(super) fn covers(lines: &[NodeLine], n_layers: u32) -> bool {
     let mut end = 0;
     let joins = lines.iter().all(|line| {
         let joins = line.layers.start == end && line.layers.end > end;

@@ -5,9 +5,11 @@ use std::ops::Range;
 
 use super::batch::{self, Broken, Incoming, Outgoing};
 use super::error::refusal;
-use super::{Event, Line, Link, Notice, Reason, Rows, Side, Sizes, Status};
+use super::{Event, Link, NodeLine, Notice, Reason, Rows, Side, Sizes, Status};
 use crate::wire::Dtype;
-use crate::wire::frame::{self, ASSIGNED_LEN, Activations, Frame, LINE_LEN, NODES_MAX, Repr, Span};
+use crate::wire::frame::{
+    self, ASSIGNED_LEN, Activations, Frame, FrameSpan, LINE_LEN, NODES_MAX, Repr,
+};
 
 /// How often the master is told that the node before is missing.
 const MISSING_EVERY_US: u64 = 1_000_000;
@@ -37,7 +39,7 @@ pub(crate) enum WorkerStep {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Work {
+enum WorkerTask {
     Receiving,
     /// Getting ready.
     Opening,
@@ -49,7 +51,7 @@ enum Work {
 
 /// A worker's part of the ring.
 pub(crate) struct Worker {
-    line: Line,
+    line: NodeLine,
     /// The layers that its user wants it to have.
     wish: Option<Range<u32>>,
     is_last: bool,
@@ -61,7 +63,7 @@ pub(crate) struct Worker {
     refusal: Option<String>,
     /// The epoch and what was agreed for it.
     epoch: Option<(u32, Sizes)>,
-    work: Work,
+    work: WorkerTask,
     /// Epoch and number of the batch being computed or sent, and what was agreed for it.
     batch: (u32, u32, Sizes),
     incoming: Incoming,
@@ -80,7 +82,7 @@ impl Worker {
     /// A worker that has not heard of a master yet: `line` says what it has, `wish` which layers its user
     /// wants it to have. `dim` is the width of the model's rows, `n_layers` its layers.
     pub(crate) fn new(
-        (line, wish): (Line, Option<Range<u32>>),
+        (line, wish): (NodeLine, Option<Range<u32>>),
         (dim, n_layers): (u32, u32),
         frame_bytes: usize,
     ) -> Worker {
@@ -103,7 +105,7 @@ impl Worker {
             opening: None,
             refusal: None,
             epoch: None,
-            work: Work::Receiving,
+            work: WorkerTask::Receiving,
             batch: (0, 0, nothing),
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
@@ -122,12 +124,12 @@ impl Worker {
 
     /// The batch that [`WorkerStep::Compute`] asked for cannot be computed.
     pub(crate) fn discard(&mut self) {
-        self.work = Work::Receiving;
+        self.work = WorkerTask::Receiving;
         self.lose_epoch();
     }
 
     /// Which rows to compute.
-    pub(crate) fn spans(&self) -> &[Span] {
+    pub(crate) fn spans(&self) -> &[FrameSpan] {
         &self.incoming.spans
     }
 
@@ -138,7 +140,7 @@ impl Worker {
         let _ = self.incoming.figures.push(compute_us);
         let Incoming { spans, figures, .. } = &self.incoming;
         self.outgoing.begin((epoch, number), spans, figures, self.is_last);
-        self.work = Work::Sending;
+        self.work = WorkerTask::Sending;
     }
 
     /// What [`WorkerStep::Open`] asks for.
@@ -150,9 +152,9 @@ impl Worker {
     }
 
     /// What [`WorkerStep::Open`] asked for is done, or cannot be: `line` says.
-    pub(crate) fn opened(&mut self, line: Line) {
+    pub(crate) fn opened(&mut self, line: NodeLine) {
         self.line = line;
-        self.work = Work::Answering;
+        self.work = WorkerTask::Answering;
     }
 
     /// Takes what the link has, sends what it takes, and says what comes next.
@@ -166,18 +168,18 @@ impl Worker {
         self.say_missing(now, link);
         loop {
             let is_sent = match self.work {
-                Work::Computing => return WorkerStep::Compute,
-                Work::Opening => return WorkerStep::Open,
-                Work::Receiving => true,
-                Work::Answering => self.answer(link),
-                Work::Sending => self.outgoing.send(&self.batch.2, link, rows),
+                WorkerTask::Computing => return WorkerStep::Compute,
+                WorkerTask::Opening => return WorkerStep::Open,
+                WorkerTask::Receiving => true,
+                WorkerTask::Answering => self.answer(link),
+                WorkerTask::Sending => self.outgoing.send(&self.batch.2, link, rows),
             };
             self.send_down(link);
             if !is_sent {
                 link.leave();
                 return WorkerStep::Idle;
             }
-            self.work = Work::Receiving;
+            self.work = WorkerTask::Receiving;
             if !self.receive(link, rows) {
                 return WorkerStep::Idle;
             }
@@ -353,7 +355,7 @@ impl Worker {
         }
         self.incoming.clear();
         self.opening = Some(Opening { sizes, layers, epoch, len });
-        self.work = Work::Opening;
+        self.work = WorkerTask::Opening;
         Ok(())
     }
 
@@ -376,7 +378,7 @@ impl Worker {
         let frame = Frame::parse(&self.scratch[..opening.len]).map_err(|_| Broken("an OPEN"))?;
         let assigned = frame.assigned().collect::<Result<Vec<_>, _>>();
         let assigned = assigned.map_err(|_| Broken("a share without meaning"))?;
-        let lines = frame.lines().collect::<Result<Vec<Line>, _>>();
+        let lines = frame.lines().collect::<Result<Vec<NodeLine>, _>>();
         let mut lines = lines.map_err(|_| Broken("a line without meaning"))?;
         lines.push(super::with_link(self.line.clone(), link));
         self.begin((*epoch, sizes));
@@ -424,7 +426,7 @@ impl Worker {
         }
         if self.incoming.take(frame, header, &sizes, rows)? {
             self.batch = (epoch, header.batch, sizes);
-            self.work = Work::Computing;
+            self.work = WorkerTask::Computing;
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ struct NetworkState {
     faults: Faults,
     flying: BinaryHeap<Reverse<Flight>>,
     n_sent: u64,
-    nodes: Vec<Host>,
+    nodes: Vec<LoopbackHost>,
     cuts: BTreeSet<(usize, usize)>,
     /// Of ways, from and to, that take no longer datagrams.
     limits: BTreeMap<(usize, usize), Limit>,
@@ -45,16 +45,16 @@ struct Limit {
     is_told: bool,
 }
 
-struct Host {
+struct LoopbackHost {
     inbox: VecDeque<(SocketAddr, Vec<u8>)>,
     deadline: Micros,
     /// Where it sends from.
     address: SocketAddr,
 }
 
-impl Host {
-    fn at(address: SocketAddr) -> Host {
-        Host { inbox: VecDeque::new(), deadline: 0, address }
+impl LoopbackHost {
+    fn at(address: SocketAddr) -> LoopbackHost {
+        LoopbackHost { inbox: VecDeque::new(), deadline: 0, address }
     }
 }
 
@@ -98,7 +98,7 @@ impl Network {
     pub fn endpoint(&self, config: LinkConfig, next: Option<usize>) -> Loopback {
         let mut shared = self.lock();
         let (index, now) = (shared.nodes.len(), shared.now);
-        shared.nodes.push(Host::at(address(index)));
+        shared.nodes.push(LoopbackHost::at(address(index)));
         drop(shared);
         Loopback::new(self.clone(), index, config, next, now)
     }
@@ -109,7 +109,7 @@ impl Network {
     /// If no endpoint has this index.
     pub fn restart(&self, index: usize, config: LinkConfig, next: Option<usize>) -> Loopback {
         let mut shared = self.lock();
-        shared.nodes[index] = Host::at(shared.nodes[index].address);
+        shared.nodes[index] = LoopbackHost::at(shared.nodes[index].address);
         let now = shared.now;
         drop(shared);
         Loopback::new(self.clone(), index, config, next, now)

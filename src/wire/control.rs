@@ -28,13 +28,13 @@ const ACK_LEN: usize = 16;
 const NACK_LEN: usize = 16;
 
 /// A bit for each chunk of a frame.
-pub type Chunks = u128;
+pub type ChunkBits = u128;
 
 /// The bits of all of `n` chunks.
 ///
 /// # Panics
 /// If `n` is above [`CHUNKS_MAX`].
-pub fn all_chunks(n: usize) -> Chunks {
+pub fn all_chunks(n: usize) -> ChunkBits {
     assert!(n <= CHUNKS_MAX);
     (1 << n) - 1
 }
@@ -45,7 +45,7 @@ pub struct Nack {
     /// Number of the frame.
     pub seq: u32,
     /// Its missing chunks; all bits if nothing is known of the frame.
-    pub missing: Chunks,
+    pub missing: ChunkBits,
 }
 
 /// What the receiver has, lacks and can take.
@@ -103,7 +103,7 @@ impl Ack {
 fn nack(entry: &[u8; NACK_LEN]) -> Nack {
     let mut missing = [0; 16];
     missing[..12].copy_from_slice(&entry[4..]);
-    let missing = Chunks::from_le_bytes(missing) & all_chunks(CHUNKS_MAX);
+    let missing = ChunkBits::from_le_bytes(missing) & all_chunks(CHUNKS_MAX);
     Nack { seq: u32_at(entry, 0), missing }
 }
 

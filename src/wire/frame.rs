@@ -44,7 +44,7 @@ use super::line::{emit_line, parse_line};
 use super::name::{NAME_MAX, Name, put_text, text};
 use super::{Dtype, WireError};
 
-pub use super::line::{LINE_LEN, Line, Status};
+pub use super::line::{LINE_LEN, NodeLine, Status};
 
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 48;
@@ -108,11 +108,11 @@ pub struct Sizes {
 
 /// Rows of a batch that follow each other in one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct FrameSpan {
     /// Their stream.
     pub stream: u16,
     /// Whose logits are wanted.
-    pub wants: Wants,
+    pub wants: FrameWants,
     /// Position of the first.
     pub pos: u32,
     /// How many they are.
@@ -121,7 +121,7 @@ pub struct Span {
 
 /// Which rows of a span want logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wants {
+pub enum FrameWants {
     /// None of them.
     None,
     /// The last.
@@ -130,13 +130,13 @@ pub enum Wants {
     All,
 }
 
-impl Span {
+impl FrameSpan {
     /// How many rows want logits.
     pub fn n_wanted(&self) -> usize {
         match self.wants {
-            Wants::None => 0,
-            Wants::Last => usize::from(self.n_rows.min(1)),
-            Wants::All => self.n_rows.into(),
+            FrameWants::None => 0,
+            FrameWants::Last => usize::from(self.n_rows.min(1)),
+            FrameWants::All => self.n_rows.into(),
         }
     }
 }
@@ -256,7 +256,7 @@ impl<'a> Frame<'a> {
     }
 
     /// The spans of ACTIVATIONS; those with impossible fields are errors.
-    pub fn spans(&self) -> impl Iterator<Item = Result<Span, WireError>> + use<'a> {
+    pub fn spans(&self) -> impl Iterator<Item = Result<FrameSpan, WireError>> + use<'a> {
         let n = match self.repr {
             Repr::Activations(activations) => activations.n_spans.into(),
             _ => 0,
@@ -298,7 +298,7 @@ impl<'a> Frame<'a> {
     }
 
     /// The lines of OPEN; those with impossible fields are errors.
-    pub fn lines(&self) -> impl Iterator<Item = Result<Line, WireError>> + use<'a> {
+    pub fn lines(&self) -> impl Iterator<Item = Result<NodeLine, WireError>> + use<'a> {
         let lines = match self.repr {
             Repr::Open { n_assigned, .. } => &self.bytes[open_lines_at(n_assigned)..],
             _ => &[],
@@ -444,7 +444,7 @@ pub fn emit_open(
     epoch: u32,
     sizes: &Sizes,
     assigned: &[Range<u32>],
-    lines: &[Line],
+    lines: &[NodeLine],
     out: &mut [u8],
 ) -> Option<usize> {
     let count = |n: usize| u16::try_from(n).ok().filter(|_| n <= NODES_MAX);
@@ -486,7 +486,7 @@ pub fn emit_close(epoch: u32, out: &mut [u8]) -> Option<usize> {
 /// If `header` counts other spans or figures.
 pub fn emit_activations<'o>(
     header: &Activations,
-    spans: &[Span],
+    spans: &[FrameSpan],
     figures: &[u32],
     out: &'o mut [u8],
 ) -> Option<&'o mut [u8]> {
@@ -509,14 +509,19 @@ pub fn emit_activations<'o>(
     Some(rows)
 }
 
-fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<Span, WireError> {
+fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<FrameSpan, WireError> {
     let wants = match bytes[2] {
-        0 => Wants::None,
-        1 => Wants::Last,
-        2 => Wants::All,
+        0 => FrameWants::None,
+        1 => FrameWants::Last,
+        2 => FrameWants::All,
         _ => return Err(WireError::Field("wanted logits")),
     };
-    Ok(Span { stream: u16_at(bytes, 0), wants, pos: u32_at(bytes, 4), n_rows: u16_at(bytes, 8) })
+    Ok(FrameSpan {
+        stream: u16_at(bytes, 0),
+        wants,
+        pos: u32_at(bytes, 4),
+        n_rows: u16_at(bytes, 8),
+    })
 }
 
 fn dtype(code: u8) -> Result<Dtype, WireError> {

@@ -33,7 +33,7 @@ pub enum Status {
 
 /// What a node says of itself in an OPEN.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct NodeLine {
     /// What it is called.
     pub name: Name,
     /// Instruction set of its kernels.
@@ -56,7 +56,7 @@ pub struct Line {
     pub status: Status,
 }
 
-pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<Line, WireError> {
+pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<NodeLine, WireError> {
     let detail = u32_at(bytes, 72);
     let status = match bytes[70] {
         0 => Status::Ready,
@@ -69,7 +69,7 @@ pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<Line, WireError> {
         7 => Status::Damaged,
         _ => return Err(WireError::Field("status")),
     };
-    Ok(Line {
+    Ok(NodeLine {
         name: text(&bytes[..32]),
         isa: text(&bytes[32..48]),
         layers: u32_at(bytes, 48)..u32_at(bytes, 52),
@@ -83,7 +83,7 @@ pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<Line, WireError> {
     })
 }
 
-pub(super) fn emit_line(line: &Line, out: &mut [u8]) {
+pub(super) fn emit_line(line: &NodeLine, out: &mut [u8]) {
     let (status, detail) = match line.status {
         Status::Ready => (0, 0),
         Status::Context(max) => (1, max),

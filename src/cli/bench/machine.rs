@@ -34,7 +34,7 @@ pub(super) struct MachineLimits {
 }
 
 /// Some threads, what they can do, and the means to see again what they can do at the moment.
-pub(super) struct Machine {
+pub(super) struct MeasuredMachine {
     kernels: Kernels,
     pool: Pool,
     limits: MachineLimits,
@@ -42,15 +42,15 @@ pub(super) struct Machine {
     rounds: usize,
 }
 
-impl Machine {
+impl MeasuredMachine {
     /// Measures what `kernels` can do with a thread on each of `cpus`.
-    pub(super) fn measure(kernels: Kernels, cpus: &[usize]) -> Result<Machine, Failure> {
+    pub(super) fn measure(kernels: Kernels, cpus: &[usize]) -> Result<MeasuredMachine, Failure> {
         let pool = Pool::new(cpus).map_err(|e| Failure::runtime(&e))?;
         let read_bytes_per_s = read_bandwidth(&kernels, &pool, READ_BYTES)?;
         let rounds = rounds(&kernels, &pool);
         let spin = || int8_ops_per_s(&kernels, &pool, rounds);
         let limits = MachineLimits { read_bytes_per_s, int8_ops_per_s: best(spin) };
-        Ok(Machine { kernels, pool, limits, rounds })
+        Ok(MeasuredMachine { kernels, pool, limits, rounds })
     }
 
     pub(super) fn limits(&self) -> MachineLimits {

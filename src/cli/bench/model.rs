@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use super::machine::{Machine, MachineLimits, RUNS};
+use super::machine::{MachineLimits, MeasuredMachine, RUNS};
 use crate::cli::Failure;
 use crate::engine::{Engine, Stream};
 
@@ -59,7 +59,7 @@ impl fmt::Display for What {
 /// Measures `engine` in turn with `machine`, and gives each figure to `show`.
 pub(super) fn measure(
     mut engine: Engine,
-    machine: &Machine,
+    machine: &MeasuredMachine,
     workload: &[What],
     mut show: impl FnMut(&ModelFigure) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -76,7 +76,7 @@ pub(super) fn measure(
 
 fn decode(
     engine: &mut Engine,
-    machine: &Machine,
+    machine: &MeasuredMachine,
     stream: &mut Stream,
     depth: usize,
 ) -> Result<ModelFigure, Failure> {
@@ -104,7 +104,7 @@ fn decode(
 
 fn prefill(
     engine: &mut Engine,
-    machine: &Machine,
+    machine: &MeasuredMachine,
     stream: &mut Stream,
     len: usize,
 ) -> Result<ModelFigure, Failure> {

@@ -19,7 +19,7 @@ const SPARE_BYTES: u64 = 128 << 20;
 const CTX_MIN: usize = 256;
 
 /// A model that shall run.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedModel<'a> {
     pub(super) model: &'a Model,
     /// Bytes of its file, nearly all of them weights.
     pub(super) file_bytes: u64,
@@ -27,13 +27,13 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Memory of the machine, and what a model takes of it.
-pub(super) fn memory(tree: &Tree, wanted: Option<Wanted<'_>>) -> Finding {
+pub(super) fn memory(tree: &Tree, wanted: Option<WantedModel<'_>>) -> Finding {
     let field = |name| tree.kib_field("proc/meminfo", name);
     let (Some(total), Some(free)) = (field("MemTotal:"), field("MemAvailable:")) else {
         return Finding::bad("memory", "/proc/meminfo says nothing", "mount -t proc proc /proc");
     };
     let free_text = format!("{} of {} free", mib(free), mib(total));
-    let Some(Wanted { model, file_bytes: weights, ctx_len }) = wanted else {
+    let Some(WantedModel { model, file_bytes: weights, ctx_len }) = wanted else {
         return Finding::good("memory", free_text);
     };
     let header = model.header();

@@ -185,7 +185,7 @@ fn memory_is_measured_against_model_and_context() {
         let file_bytes = fs::metadata(path).unwrap().len();
         model::memory(
             &machine.tree(),
-            Some(model::Wanted { model: demo, file_bytes, ctx_len: ctx }),
+            Some(model::WantedModel { model: demo, file_bytes, ctx_len: ctx }),
         )
     };
     let max = demo.header().max_seq_len;

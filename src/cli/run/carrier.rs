@@ -4,7 +4,7 @@ use crate::wire::Dtype;
 
 /// What datagrams or streams go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Carrier {
+pub(super) enum CarrierKind {
     Auto,
     Kernel,
     Udp,
@@ -12,12 +12,12 @@ pub(super) enum Carrier {
 }
 
 /// `auto`, `kernel`, `udp` or `tcp`.
-pub(super) fn parse(value: &str) -> Result<Carrier, String> {
+pub(super) fn parse(value: &str) -> Result<CarrierKind, String> {
     match value {
-        "auto" => Ok(Carrier::Auto),
-        "kernel" => Ok(Carrier::Kernel),
-        "udp" => Ok(Carrier::Udp),
-        "tcp" => Ok(Carrier::Tcp),
+        "auto" => Ok(CarrierKind::Auto),
+        "kernel" => Ok(CarrierKind::Kernel),
+        "udp" => Ok(CarrierKind::Udp),
+        "tcp" => Ok(CarrierKind::Tcp),
         _ => Err(format!("{value:?} is none of auto, kernel, udp and tcp")),
     }
 }

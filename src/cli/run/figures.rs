@@ -5,7 +5,7 @@ use crate::cli::counted;
 use crate::cli::json_object::JsonObject;
 use crate::engine::{Engine, Outcome, WeightsIn};
 use crate::sys::{huge, memory};
-use crate::wire::frame::Line;
+use crate::wire::frame::NodeLine;
 
 /// The start of the random numbers, if there are any.
 pub(super) fn seed(session: &Session<'_>) -> Option<u64> {
@@ -75,7 +75,7 @@ pub(super) fn json(outcome: &Outcome, session: &Session<'_>, prompt: &str, text:
 
 /// Where the time of a ring's token went, in milliseconds.
 struct RingFigures<'a> {
-    lines: &'a [Line],
+    lines: &'a [NodeLine],
     token_ms: f64,
     /// Computing, by node.
     compute_ms: Vec<f64>,

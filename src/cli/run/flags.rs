@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use argh::{ArgsInfo, FromArgs};
 
-use super::carrier::{self, Carrier};
+use super::carrier::{self, CarrierKind};
 use super::roles::{self, Role};
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
@@ -123,8 +123,8 @@ pub(in crate::cli) struct Run {
     #[argh(option)]
     pub(super) end: Option<usize>,
     /// ring: auto (default), kernel, udp or tcp
-    #[argh(option, from_str_fn(carrier::parse), default = "Carrier::Auto")]
-    pub(super) transport: Carrier,
+    #[argh(option, from_str_fn(carrier::parse), default = "CarrierKind::Auto")]
+    pub(super) transport: CarrierKind,
     /// ring: address to listen on
     #[argh(option)]
     pub(super) host: Option<String>,

@@ -46,10 +46,10 @@ Ctrl-C ends an answer, or takes back what is being written.";
 /// stdin.
 pub(super) struct Messages {
     first: Option<String>,
-    source: Source,
+    source: MessageSource,
 }
 
-enum Source {
+enum MessageSource {
     /// There are no more.
     None,
     /// stdin, a message a line.
@@ -64,11 +64,11 @@ impl Messages {
         let first = if is_given { Some(input::prompt(flags)?) } else { None };
         // With a message given, a script wants its answer; a person wants to go on.
         let source = match (io::stdin().is_terminal(), is_given) {
-            (true, _) => Source::Terminal(Box::new(Terminal::new(!flags.no_history))),
-            (false, true) => Source::None,
-            (false, false) => Source::Lines,
+            (true, _) => MessageSource::Terminal(Box::new(Terminal::new(!flags.no_history))),
+            (false, true) => MessageSource::None,
+            (false, false) => MessageSource::Lines,
         };
-        if matches!(source, Source::Terminal(_)) && !flags.quiet && !flags.json {
+        if matches!(source, MessageSource::Terminal(_)) && !flags.quiet && !flags.json {
             note(GREETING);
         }
         Ok(Messages { first, source })
@@ -81,9 +81,9 @@ impl Messages {
         }
         loop {
             let wish = match &mut self.source {
-                Source::None => return Ok(None),
-                Source::Lines => input::line()?.map(Wish::Message),
-                Source::Terminal(terminal) => written(terminal)?.map(wish),
+                MessageSource::None => return Ok(None),
+                MessageSource::Lines => input::line()?.map(Wish::Message),
+                MessageSource::Terminal(terminal) => written(terminal)?.map(wish),
             };
             match wish {
                 Some(Wish::Message(message)) if message.trim().is_empty() => {}
@@ -95,7 +95,7 @@ impl Messages {
 
 /// What somebody wrote on the terminal, in one line or several.
 fn written(terminal: &mut Terminal) -> Result<Option<String>, Failure> {
-    let mut parts = Parts::default();
+    let mut parts = LineParts::default();
     loop {
         match terminal.line(if parts.is_open { ". " } else { "> " })? {
             Typed::Text(line) => {
@@ -106,7 +106,7 @@ fn written(terminal: &mut Terminal) -> Result<Option<String>, Failure> {
             }
             #[cfg(feature = "tools")]
             Typed::Interrupted => {
-                parts = Parts::default();
+                parts = LineParts::default();
                 note("Ctrl-D or /exit leaves");
             }
             Typed::End => return Ok(None),
@@ -135,7 +135,7 @@ fn wish(text: String) -> Wish {
 
 /// Lines that become one text.
 #[derive(Default)]
-struct Parts {
+struct LineParts {
     text: String,
     /// Whether more lines belong to it.
     is_open: bool,
@@ -143,7 +143,7 @@ struct Parts {
     is_quoted: bool,
 }
 
-impl Parts {
+impl LineParts {
     /// Adds a line; the text, if that was its last.
     fn push(&mut self, line: &str) -> Option<String> {
         let mut line = line;
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     fn texts(lines: &[&str]) -> Vec<String> {
-        let mut parts = Parts::default();
+        let mut parts = LineParts::default();
         lines.iter().filter_map(|line| parts.push(line)).collect()
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::carrier::Carrier;
+use super::carrier::CarrierKind;
 use super::flags::Run;
 use super::roles::Role;
 use crate::cli::model_files::{self, Loaded};
@@ -27,7 +27,7 @@ use crate::transport::tcp::Tcp;
 use crate::transport::udp::Udp;
 use crate::transport::{Endpoint, TransportError};
 use crate::wire::Dtype;
-use crate::wire::frame::{Line, NODES_MAX};
+use crate::wire::frame::{NODES_MAX, NodeLine};
 use crate::wire::hello::{self, RingInfo};
 
 /// Rows of a prompt that go round at once: small enough that all nodes have some.
@@ -335,7 +335,7 @@ fn from_flags(flags: &Run, n_layers: usize) -> Result<Place, Failure> {
 /// Opens the links. If this board has a name that nobody knows yet, as may be when boards start, waits
 /// for that.
 fn open_named(
-    carrier: Carrier,
+    carrier: CarrierKind,
     options: &CarrierOptions,
     is_quiet: bool,
     patience: Option<Duration>,
@@ -358,15 +358,15 @@ fn open_named(
 }
 
 fn open(
-    carrier: Carrier,
+    carrier: CarrierKind,
     options: CarrierOptions,
     is_quiet: bool,
 ) -> Result<Box<dyn Endpoint>, TransportError> {
     match carrier {
-        Carrier::Tcp => Tcp::open(options).map(|tcp| Box::new(tcp) as _),
-        Carrier::Udp => Udp::open(options).map(|udp| Box::new(udp) as _),
-        Carrier::Kernel => Kmod::open(options).map(|kmod| Box::new(kmod) as _),
-        Carrier::Auto => match Kmod::open(options.clone()) {
+        CarrierKind::Tcp => Tcp::open(options).map(|tcp| Box::new(tcp) as _),
+        CarrierKind::Udp => Udp::open(options).map(|udp| Box::new(udp) as _),
+        CarrierKind::Kernel => Kmod::open(options).map(|kmod| Box::new(kmod) as _),
+        CarrierKind::Auto => match Kmod::open(options.clone()) {
             Err(TransportError::Kernel { source }) => {
                 if !is_quiet {
                     note(&format!("leap: using udp: {source}"));
@@ -389,7 +389,7 @@ fn random_epoch() -> Result<u32, Failure> {
 }
 
 /// The ring, a line a node.
-fn describe(lines: &[Line], dim: u32, wire: Dtype) {
+fn describe(lines: &[NodeLine], dim: u32, wire: Dtype) {
     note(&format!(
         "ring of {} nodes, {} activations, {} bytes per token on each link",
         lines.len(),

@@ -11,7 +11,7 @@ use crate::sys::signal;
 use crate::tokenizer::Tokenizer;
 
 /// A prompt, and what has become of it.
-struct Entry<'a> {
+struct StreamEntry<'a> {
     prompt: &'a str,
     text: String,
     end: Option<Result<Outcome, JobError>>,
@@ -22,8 +22,8 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let (flags, tokenizer) = (session.flags, &session.loaded.tokenizer);
     let input = input::prompt(flags)?;
     let lines = input.lines().filter(|line| !line.trim().is_empty());
-    let mut entries: Vec<Entry<'_>> =
-        lines.map(|prompt| Entry { prompt, text: String::new(), end: None }).collect();
+    let mut entries: Vec<StreamEntry<'_>> =
+        lines.map(|prompt| StreamEntry { prompt, text: String::new(), end: None }).collect();
     if entries.is_empty() {
         return Err(Failure::Usage("there is no prompt; give one a line".to_owned()));
     }
@@ -64,7 +64,7 @@ fn ids(tokenizer: &Tokenizer, prompt: &str) -> Vec<u32> {
 }
 
 /// The object of an answer, or of a prompt that got none; nothing if it was not begun.
-fn object(session: &Session<'_>, entry: &Entry<'_>) -> String {
+fn object(session: &Session<'_>, entry: &StreamEntry<'_>) -> String {
     match &entry.end {
         Some(Ok(outcome)) => figures::json(outcome, session, entry.prompt, &entry.text),
         Some(Err(error)) => {
@@ -75,7 +75,7 @@ fn object(session: &Session<'_>, entry: &Entry<'_>) -> String {
     }
 }
 
-fn summary(session: &Session<'_>, entries: &[Entry<'_>], seconds: f64) {
+fn summary(session: &Session<'_>, entries: &[StreamEntry<'_>], seconds: f64) {
     let outcomes = || entries.iter().filter_map(|entry| entry.end.as_ref()?.as_ref().ok());
     let tokens: usize = outcomes().map(|outcome| outcome.figures.generated_tokens).sum();
     let rate = tokens as f64 / seconds.max(f64::MIN_POSITIVE);
@@ -86,7 +86,7 @@ fn summary(session: &Session<'_>, entries: &[Entry<'_>], seconds: f64) {
 }
 
 /// Names the prompts that have no answer, and judges by the worst that happened.
-fn verdict(session: &Session<'_>, entries: Vec<Entry<'_>>) -> Result<(), Failure> {
+fn verdict(session: &Session<'_>, entries: Vec<StreamEntry<'_>>) -> Result<(), Failure> {
     let (mut n_failed, n_all) = (0, entries.len());
     let mut is_cut = false;
     for (number, entry) in (1..).zip(entries) {

@@ -2,33 +2,33 @@
 
 use crate::model::{Batch, Plan, Precision, Span, Wants};
 use crate::wire::Dtype;
-use crate::wire::frame::{self, Sizes};
+use crate::wire::frame::{FrameSpan, FrameWants, Sizes};
 
 /// Most streams, and most rows of a batch: frames number them in 16 bits.
 pub(super) const COUNT_MAX: u16 = u16::MAX;
 
 /// `span` in the words of frames; `None` if it has a number that is beyond them.
-fn to_frame(span: &Span) -> Option<frame::Span> {
-    Some(frame::Span {
+fn to_frame(span: &Span) -> Option<FrameSpan> {
+    Some(FrameSpan {
         stream: span.stream.try_into().ok()?,
         pos: span.pos.try_into().ok()?,
         n_rows: span.n_rows.try_into().ok()?,
         wants: match span.wants {
-            Wants::None => frame::Wants::None,
-            Wants::Last => frame::Wants::Last,
-            Wants::All => frame::Wants::All,
+            Wants::None => FrameWants::None,
+            Wants::Last => FrameWants::Last,
+            Wants::All => FrameWants::All,
         },
     })
 }
 
 /// `spans` in the words of frames; `None` if one of them has a number that is beyond them.
-pub(super) fn to_frames(spans: &[Span], out: &mut Vec<frame::Span>) -> Option<()> {
+pub(super) fn to_frames(spans: &[Span], out: &mut Vec<FrameSpan>) -> Option<()> {
     out.clear();
     spans.iter().try_for_each(|span| to_frame(span).map(|span| out.push(span)))
 }
 
 /// The batch of a frame's spans and their `tokens`.
-pub(super) fn batch(spans: &[frame::Span], mut tokens: &[u32], out: &mut Batch) {
+pub(super) fn batch(spans: &[FrameSpan], mut tokens: &[u32], out: &mut Batch) {
     out.clear();
     for span in spans.iter().map(from_frame) {
         let (first, rest) = tokens.split_at(span.n_rows);
@@ -38,15 +38,15 @@ pub(super) fn batch(spans: &[frame::Span], mut tokens: &[u32], out: &mut Batch) 
 }
 
 /// A frame's span in the words of the model.
-pub(super) fn from_frame(span: &frame::Span) -> Span {
+pub(super) fn from_frame(span: &FrameSpan) -> Span {
     Span {
         stream: span.stream.into(),
         pos: span.pos as usize,
         n_rows: span.n_rows.into(),
         wants: match span.wants {
-            frame::Wants::None => Wants::None,
-            frame::Wants::Last => Wants::Last,
-            frame::Wants::All => Wants::All,
+            FrameWants::None => Wants::None,
+            FrameWants::Last => Wants::Last,
+            FrameWants::All => Wants::All,
         },
     }
 }

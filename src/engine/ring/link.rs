@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::{Share, Stage, StageInfo};
 use crate::ring::Notice;
 use crate::transport::Endpoint;
-use crate::wire::frame::{Line, Status};
+use crate::wire::frame::{NodeLine, Status};
 use crate::wire::hello;
 
 /// Lets the endpoint work; a socket's failure shows as a silent neighbour.
@@ -23,10 +23,10 @@ pub(super) fn carrier_notice(endpoint: &dyn Endpoint, n_told: &mut usize) -> Opt
 }
 
 /// What a node says of itself when the ring opens.
-pub(super) fn line(stage: &dyn Stage, name: &str) -> Line {
+pub(super) fn line(stage: &dyn Stage, name: &str) -> NodeLine {
     let StageInfo { header, share, device, threads, .. } = stage.about();
     let (layers, held) = (&share.layers, Share::of_file(header).layers);
-    Line {
+    NodeLine {
         name: hello::name(name),
         isa: heapless::String::try_from(device).unwrap_or_default(),
         layers: layers.start as u32..layers.end as u32,

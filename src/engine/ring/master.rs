@@ -11,11 +11,11 @@ use super::resplit::{Prepare, ResplitError, check_split, tell_unpacked};
 use crate::engine::error::StepError;
 use crate::engine::weights::Listener;
 use crate::model::{Batch, ForwardError, PackReport, Precision, Share, Span, Stage, StageInfo};
-use crate::ring::{Hop, Master, MasterOptions, Member, Notice, Rows, Step, Times};
+use crate::ring::{Hop, Master, MasterOptions, MasterStep, Member, Notice, Rows, Times};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{self, Line};
+use crate::wire::frame::{FrameSpan, NodeLine};
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const WAIT: Duration = Duration::from_millis(100);
 const FAREWELL: Duration = Duration::from_millis(100);
 
 /// Told what happens to the ring, and its nodes as far as they are known.
-pub type Tell = Box<dyn FnMut(&Notice, &[Line]) + Send>;
+pub type Tell = Box<dyn FnMut(&Notice, &[NodeLine]) + Send>;
 
 /// How a master takes part in a ring.
 pub struct RingOptions {
@@ -69,7 +69,7 @@ pub struct RingMaster {
     /// The batch being computed.
     batch: Batch,
     /// The spans of one that is submitted.
-    submitted: Vec<frame::Span>,
+    submitted: Vec<FrameSpan>,
     is_interrupted: fn() -> bool,
     tell: Tell,
     /// Notices of the carrier that have been told.
@@ -176,7 +176,7 @@ impl RingMaster {
     }
 
     /// The nodes, the master first; empty before the ring is open.
-    pub fn lines(&self) -> &[Line] {
+    pub fn lines(&self) -> &[NodeLine] {
         self.master.lines()
     }
 
@@ -244,11 +244,11 @@ impl RingMaster {
                 (self.tell)(&notice, self.master.lines());
             }
             match step {
-                Step::Compute => self.compute(stage)?,
+                MasterStep::Compute => self.compute(stage)?,
                 // Whoever waits for something else takes the result next.
-                Step::Done => return Ok(()),
-                Step::Failed(error) => return Err(StepError::Ring(error)),
-                Step::Idle => {
+                MasterStep::Done => return Ok(()),
+                MasterStep::Failed(error) => return Err(StepError::Ring(error)),
+                MasterStep::Idle => {
                     let is_reached = match goal {
                         Goal::Open => self.master.is_open(),
                         Goal::Room => self.master.has_room() && !self.master.is_eager(),
@@ -266,13 +266,13 @@ impl RingMaster {
         }
     }
 
-    fn poll(&mut self, stage: &mut dyn Stage) -> Step {
+    fn poll(&mut self, stage: &mut dyn Stage) -> MasterStep {
         let mut endpoint = self.node.lock();
         serve(&mut **endpoint, Duration::ZERO);
         let mut rows = MasterRows { stage, returned: &mut self.returned };
         let mut hop = Hop::new(&mut **endpoint);
         let step = self.master.poll(self.node.now(), &mut hop, &mut rows);
-        if step == Step::Compute {
+        if step == MasterStep::Compute {
             // Frames taken just now are acknowledged before this thread is away.
             serve(&mut **endpoint, Duration::ZERO);
         }

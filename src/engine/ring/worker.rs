@@ -60,7 +60,7 @@ pub fn run_worker<S: Stage>(
 ) -> Result<(), NodeError> {
     let WorkerOptions { name, limits, is_interrupted, .. } = options;
     stage.check_weights(is_interrupted).map_err(NodeError::Weights)?;
-    let mut host = Host { ready: Some(stage.about().share.clone()), stage, options };
+    let mut host = StageRows { ready: Some(stage.about().share.clone()), stage, options };
     // Those that there are, the caller has told.
     let mut n_told = endpoint.notices().len();
     let node = Node::new(endpoint, Some(hello::name(name)))?;
@@ -98,7 +98,7 @@ pub fn run_worker<S: Stage>(
 }
 
 /// What came of getting ready.
-enum Answer {
+enum Readied {
     /// This.
     Status(Status),
     /// It is ready, with other layers than before.
@@ -108,14 +108,14 @@ enum Answer {
 }
 
 /// The node's stage as the ring sees it.
-struct Host<'a, S> {
+struct StageRows<'a, S> {
     stage: &'a mut S,
     options: &'a WorkerOptions<'a, S>,
     /// The share whose weights are ready; `None` if those of the transformer are not.
     ready: Option<Share>,
 }
 
-impl<S: Stage> Rows for Host<'_, S> {
+impl<S: Stage> Rows for StageRows<'_, S> {
     fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]) {
         self.stage.put_rows(first, frames::precision(dtype), bytes);
     }
@@ -125,7 +125,7 @@ impl<S: Stage> Rows for Host<'_, S> {
     }
 }
 
-impl<S: Stage> Host<'_, S> {
+impl<S: Stage> StageRows<'_, S> {
     /// Computes a batch; `false` if the user ended it.
     fn compute(&mut self, node: &Node, worker: &mut Worker, batch: &mut Vec<Span>) -> bool {
         batch.clear();
@@ -145,9 +145,9 @@ impl<S: Stage> Host<'_, S> {
         let opening = worker.opening();
         let asked = opening.layers.clone();
         let (status, report) = match self.open(node, opening) {
-            Answer::Interrupted => return false,
-            Answer::Status(status) => (status, None),
-            Answer::Took(report) => (Status::Ready, Some(report)),
+            Readied::Interrupted => return false,
+            Readied::Status(status) => (status, None),
+            Readied::Took(report) => (Status::Ready, Some(report)),
         };
         let mut line = line(self.stage, self.options.name);
         line.status = status;
@@ -161,39 +161,39 @@ impl<S: Stage> Host<'_, S> {
         true
     }
 
-    fn open(&mut self, node: &Node, opening: &Opening) -> Answer {
+    fn open(&mut self, node: &Node, opening: &Opening) -> Readied {
         let (plan, limits) = (frames::plan(&opening.sizes), &self.options.limits);
         if plan.ctx_len > limits.ctx_len {
-            return Answer::Status(Status::Context(limits.ctx_len as u32));
+            return Readied::Status(Status::Context(limits.ctx_len as u32));
         }
         if plan.n_streams > limits.n_streams {
-            return Answer::Status(Status::Streams(limits.n_streams as u32));
+            return Readied::Status(Status::Streams(limits.n_streams as u32));
         }
         if plan.max_batch > limits.max_batch {
-            return Answer::Status(Status::Batch(limits.max_batch as u32));
+            return Readied::Status(Status::Batch(limits.max_batch as u32));
         }
-        let Some(layers) = &opening.layers else { return Answer::Status(Status::Unassigned) };
+        let Some(layers) = &opening.layers else { return Readied::Status(Status::Unassigned) };
         let layers = layers.start as usize..layers.end as usize;
         let share = Share { layers, has_ends: false };
         let StageInfo { header, plan: own_plan, .. } = self.stage.about();
         if self.ready.as_ref() == Some(&share) {
-            return Answer::Status(match plan == *own_plan {
+            return Readied::Status(match plan == *own_plan {
                 true => Status::Ready,
                 false => status(self.stage.set_plan(plan)),
             });
         }
         if !Share::of_file(header).includes(&share) {
-            return Answer::Status(Status::Lacks);
+            return Readied::Status(Status::Lacks);
         }
         self.take(node, share, plan)
     }
 
     /// Takes other layers, and packs what is new of them.
-    fn take(&mut self, node: &Node, share: Share, plan: Plan) -> Answer {
+    fn take(&mut self, node: &Node, share: Share, plan: Plan) -> Readied {
         let before = self.ready.take();
         if let status @ Status::Memory = status(self.stage.set_share(share.clone(), plan)) {
             self.ready = before;
-            return Answer::Status(status);
+            return Readied::Status(status);
         }
         let WorkerOptions { prepare, is_interrupted, .. } = self.options;
         let prepared = node.prepare(|percent| {
@@ -207,12 +207,12 @@ impl<S: Stage> Host<'_, S> {
             Ok(report) => {
                 self.ready = Some(share);
                 let nothing = PackReport { packed: 0, reused: 0, bytes: 0 };
-                Answer::Took(report.unwrap_or(nothing))
+                Readied::Took(report.unwrap_or(nothing))
             }
-            Err(PackError::Weights(CheckError::Interrupted)) => Answer::Interrupted,
+            Err(PackError::Weights(CheckError::Interrupted)) => Readied::Interrupted,
             Err(e) => {
                 log::warn!("{e}");
-                Answer::Status(match e {
+                Readied::Status(match e {
                     PackError::Weights(_) => Status::Damaged,
                     _ => Status::Memory,
                 })

@@ -14,7 +14,7 @@ use crate::transport::Micros;
 use crate::transport::fault::Faults;
 use crate::transport::loopback::Network;
 use crate::wire::datagram::{CHUNKS_MAX, DATAGRAM_BYTES};
-use crate::wire::frame::Span;
+use crate::wire::frame::FrameSpan;
 
 use nodes::{MasterNode, WorkerNode};
 use scenario::Scenario;
@@ -132,7 +132,7 @@ impl Ring {
     fn check_memory(&mut self) {
         let shape = &self.shape;
         let [batch, ctx] = [usize::from(shape.max_batch).max(4), shape.ctx_len as usize];
-        let batches = 2 * (2 * shape.layers.len() + 8) * batch * (size_of::<Span>() + 4);
+        let batches = 2 * (2 * shape.layers.len() + 8) * batch * (size_of::<FrameSpan>() + 4);
         let tokens = shape.prompts.len() * ctx * 4;
         let machine = batches + tokens + MACHINE_BYTES;
         let workers = self.workers.iter_mut().flatten().map(WorkerNode::memory);

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::{Memory, N_BANKS, Shape};
 use crate::ring::{
-    Hop, Master, MasterOptions, Member, Notice, Rows, Step, Topology, Worker, WorkerStep,
+    Hop, Master, MasterOptions, MasterStep, Member, Notice, Rows, Topology, Worker, WorkerStep,
 };
 use crate::transport::link::{LinkConfig, Links};
 use crate::transport::loopback::{Loopback, Network};
 use crate::transport::{Endpoint, Micros};
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{Line, Sizes, Span, Status, Wants};
+use crate::wire::frame::{FrameSpan, FrameWants, NodeLine, Sizes, Status};
 use crate::wire::hello::{self, RingInfo};
 use crate::wire::seal::Key;
 
@@ -48,7 +48,7 @@ impl Layers {
         self.layers = layers;
     }
 
-    fn run(&mut self, spans: &[Span]) {
+    fn run(&mut self, spans: &[FrameSpan]) {
         let mut rows = self.x.iter_mut();
         for span in spans {
             let kv = &mut self.kv[usize::from(span.stream)];
@@ -110,7 +110,12 @@ pub(super) fn reference(shape: &Shape) -> Vec<Vec<u32>> {
         let mut tokens = prompt.clone();
         for pos in 0.. {
             node.x = vec![embed(tokens[pos])];
-            node.run(&[Span { stream: 0, wants: Wants::None, pos: pos as u32, n_rows: 1 }]);
+            node.run(&[FrameSpan {
+                stream: 0,
+                wants: FrameWants::None,
+                pos: pos as u32,
+                n_rows: 1,
+            }]);
             let last = node.x[0];
             if pos + 1 >= prompt.len() {
                 answer.push(choose(last));
@@ -152,8 +157,8 @@ fn name(index: usize) -> String {
     format!("node{index}")
 }
 
-fn line(shape: &Shape, index: usize, layers: Range<u32>) -> Line {
-    Line {
+fn line(shape: &Shape, index: usize, layers: Range<u32>) -> NodeLine {
+    NodeLine {
         name: hello::name(&name(index)),
         isa: heapless::String::new(),
         layers,
@@ -428,16 +433,16 @@ impl MasterNode {
             while self.master.has_room() && self.submit() {}
             let mut rows = MasterRows(&mut self.layers, &mut self.returned);
             match self.master.poll(now, &mut Hop::new(&mut self.endpoint), &mut rows) {
-                Step::Idle => break,
-                Step::Failed(error) => panic!("{error}"),
-                Step::Compute => {
+                MasterStep::Idle => break,
+                MasterStep::Failed(error) => panic!("{error}"),
+                MasterStep::Compute => {
                     let rows = self.master.tokens().len();
                     let n_layers = self.layers.layers.len() as u64;
                     let until = now + self.shape.cost.of(n_layers, rows);
                     self.busy = Some(Busy { since: now, until });
                     break;
                 }
-                Step::Done => self.take(),
+                MasterStep::Done => self.take(),
             }
         }
         while let Some(notice) = self.master.notice() {
@@ -475,10 +480,10 @@ impl MasterNode {
             }
         };
         let is_last = lane.fed == lane.prompt.len();
-        let wants = if is_last { Wants::Last } else { Wants::None };
+        let wants = if is_last { FrameWants::Last } else { FrameWants::None };
         lane.is_waiting = is_last;
         let (stream, pos, n_rows) = (stream as u16, pos as u32, tokens.len() as u16);
-        self.master.submit(&[Span { stream, wants, pos, n_rows }], &tokens);
+        self.master.submit(&[FrameSpan { stream, wants, pos, n_rows }], &tokens);
         true
     }
 }

@@ -11,7 +11,7 @@ use bytemuck::Zeroable;
 use super::burst::{Burst, ChunkLayout, Mode};
 use crate::sys::crc;
 use crate::sys::tensor::{RxBank, TxSlot};
-use crate::wire::control::{Chunks, all_chunks};
+use crate::wire::control::{ChunkBits, all_chunks};
 use crate::wire::datagram::{
     CHUNK_BYTES, CHUNKS_MAX, DATAGRAM_BYTES, Datagram, DatagramHeader, DatagramKind, FRAME_MAX,
     HEADER_LEN, TAG_BYTES, checksum, emit_words,
@@ -71,7 +71,7 @@ pub(super) struct Bank {
     crcs: [u32; CHUNKS_MAX],
     header: DatagramHeader,
     /// Chunks that are here.
-    have: Chunks,
+    have: ChunkBits,
     /// Plain bytes of a complete frame.
     frame_bytes: usize,
 }
@@ -241,7 +241,7 @@ impl Bank {
     }
 
     /// The frame as it travels.
-    pub(super) fn burst(&self, chunks: Chunks) -> Burst<'_> {
+    pub(super) fn burst(&self, chunks: ChunkBits) -> Burst<'_> {
         let (memory, layout, crcs) = (self.memory.bytes(), self.layout, &self.crcs);
         Burst { header: self.header, layout, crcs, memory, chunks: chunks & self.have }
     }
@@ -252,18 +252,18 @@ impl Bank {
     }
 
     /// Chunks whose datagrams are longer than `bytes`.
-    pub(super) fn longer_than(&self, bytes: usize) -> Chunks {
+    pub(super) fn longer_than(&self, bytes: usize) -> ChunkBits {
         let n_chunks = usize::from(self.header.n_chunks);
         let last = DatagramHeader { chunk: self.header.n_chunks.saturating_sub(1), ..self.header };
         let is_full_long = bytes < DATAGRAM_BYTES;
         let is_last_long = n_chunks > 0 && bytes < HEADER_LEN + last.payload_bytes();
         let n_before = n_chunks.saturating_sub(1);
         let before = if is_full_long { all_chunks(n_before) } else { 0 };
-        before | Chunks::from(is_last_long) << n_before
+        before | ChunkBits::from(is_last_long) << n_before
     }
 
     /// All chunks of the frame.
-    pub(super) fn all(&self) -> Chunks {
+    pub(super) fn all(&self) -> ChunkBits {
         all_chunks(usize::from(self.header.n_chunks))
     }
 
@@ -294,7 +294,7 @@ impl Bank {
     }
 
     /// Chunks that have not arrived; all there can be if none has.
-    pub(super) fn missing(&self) -> Chunks {
+    pub(super) fn missing(&self) -> ChunkBits {
         match self.is_begun() {
             true => self.all() & !self.have,
             false => all_chunks(CHUNKS_MAX),
@@ -447,7 +447,7 @@ mod tests {
         let mut deposit = |bank: &mut Bank, header: &DatagramHeader, datagram: &Datagram<&[u8]>| {
             bank.deposit(header, datagram, keys.as_mut())
         };
-        let burst = sender.burst(Chunks::MAX);
+        let burst = sender.burst(ChunkBits::MAX);
         let mut datagrams: Vec<_> = burst.datagrams().map(|outgoing| outgoing.to_vec()).collect();
         let n = datagrams.len();
         datagrams.rotate_left(rotate % n);
@@ -482,9 +482,12 @@ mod tests {
     fn runs_are_the_datagrams_side_by_side() {
         let mut bank = Bank::new();
         bank.close(5 * CHUNK_BYTES + 1, (5, 9), Mode::Datagrams, None);
-        for (chunks, wanted) in
-            [(0, vec![]), (Chunks::MAX, vec![6]), (0b10_1101, vec![1, 2, 1]), (0b11_0000, vec![2])]
-        {
+        for (chunks, wanted) in [
+            (0, vec![]),
+            (ChunkBits::MAX, vec![6]),
+            (0b10_1101, vec![1, 2, 1]),
+            (0b11_0000, vec![2]),
+        ] {
             let burst = bank.burst(chunks);
             let runs: Vec<_> = burst.runs().collect();
             let n_datagrams: Vec<_> =

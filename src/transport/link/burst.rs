@@ -1,7 +1,7 @@
 //! The chunks of a frame as datagrams that go out.
 
 use crate::sys::crc;
-use crate::wire::control::Chunks;
+use crate::wire::control::ChunkBits;
 use crate::wire::datagram::{
     CHUNK_BYTES, CHUNKS_MAX, DATAGRAM_BYTES, DatagramHeader, HEADER_LEN, emit_words,
 };
@@ -42,7 +42,7 @@ pub struct Burst<'a> {
     pub(super) layout: ChunkLayout,
     pub(super) crcs: &'a [u32; CHUNKS_MAX],
     pub(super) memory: &'a [u8],
-    pub(super) chunks: Chunks,
+    pub(super) chunks: ChunkBits,
 }
 
 impl Burst<'_> {
@@ -62,7 +62,7 @@ impl Burst<'_> {
     }
 
     /// The chunks, as bits.
-    pub fn chunks(&self) -> Chunks {
+    pub fn chunks(&self) -> ChunkBits {
         self.chunks
     }
 
@@ -108,7 +108,7 @@ impl Burst<'_> {
         std::iter::from_fn(move || {
             let first = left.trailing_zeros();
             let n = left.checked_shr(first)?.trailing_ones();
-            left &= Chunks::MAX << (first + n);
+            left &= ChunkBits::MAX << (first + n);
             let last = DatagramHeader { chunk: (first + n - 1) as u16, ..self.header };
             let end = self.layout.at(usize::from(last.chunk)) + last.payload_bytes();
             Some(&self.memory[first as usize * DATAGRAM_BYTES..end])

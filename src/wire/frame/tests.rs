@@ -10,8 +10,8 @@ const SIZES: Sizes = Sizes {
     dim: 2,
 };
 
-fn line() -> Line {
-    Line {
+fn line() -> NodeLine {
+    NodeLine {
         name: heapless::String::try_from("orange").unwrap(),
         isa: heapless::String::try_from("neondot").unwrap(),
         layers: 6..14,
@@ -25,9 +25,9 @@ fn line() -> Line {
     }
 }
 
-const SPANS: [Span; 2] = [
-    Span { stream: 1, wants: Wants::None, pos: 70_000, n_rows: 2 },
-    Span { stream: 2, wants: Wants::Last, pos: 0, n_rows: 1 },
+const SPANS: [FrameSpan; 2] = [
+    FrameSpan { stream: 1, wants: FrameWants::None, pos: 70_000, n_rows: 2 },
+    FrameSpan { stream: 2, wants: FrameWants::Last, pos: 0, n_rows: 1 },
 ];
 
 const ACTIVATIONS: Activations = Activations {
@@ -75,7 +75,7 @@ fn open_assigns_shares_and_collects_lines() {
     let mut out = [0xa5; 500];
     let statuses = [Status::Ready, Status::Unassigned, Status::Lacks, Status::Damaged];
     for status in statuses {
-        let lines = [line(), Line { status, ..line() }];
+        let lines = [line(), NodeLine { status, ..line() }];
         for assigned in [&[][..], &[0..6, 6..14, 14..22]] {
             let len = emit_open(9, &SIZES, assigned, &lines, &mut out).unwrap();
             let frame = Frame::parse(&out[..len]).unwrap();

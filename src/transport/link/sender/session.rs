@@ -11,7 +11,7 @@ use super::super::seq::{bank, is_before};
 use super::super::times::PING_US;
 use super::super::wire::{Wire, send_control};
 use crate::transport::Micros;
-use crate::wire::control::{Ack, Chunks, PING_LEN, Ping};
+use crate::wire::control::{Ack, ChunkBits, PING_LEN, Ping};
 use crate::wire::datagram::{CHUNK_BYTES, DatagramKind, HEADER_LEN, SLOTS_BYTES, TAG_BYTES};
 
 /// Bytes that may be on the way: at first, and at least whatever is lost.
@@ -59,11 +59,11 @@ pub(super) struct KeyAge {
 #[derive(Clone, Copy, Default)]
 pub(super) struct SentFrame {
     /// Chunks to be sent again.
-    pub(super) due: Chunks,
+    pub(super) due: ChunkBits,
     /// Chunks that were, last time.
-    pub(super) again: Chunks,
+    pub(super) again: ChunkBits,
     /// Chunks that were missing, last time.
-    pub(super) missing: Chunks,
+    pub(super) missing: ChunkBits,
     again_at: Micros,
 }
 
@@ -126,8 +126,8 @@ impl OutSession {
         &mut self,
         now: Micros,
         sent: &mut SentFrame,
-        missing: Chunks,
-    ) -> Chunks {
+        missing: ChunkBits,
+    ) -> ChunkBits {
         let patience = Micros::from(self.rtt.srtt_us()).max(1_000);
         let is_recent = sent.again != 0 && now < sent.again_at + patience;
         sent.due |= if is_recent { missing & !sent.again } else { missing };
@@ -168,7 +168,7 @@ impl OutSession {
             let index = bank(self.sent, n_banks);
             let bytes = banks[index].travel_bytes();
             let is_full = self.flight_bytes > 0 && self.flight_bytes + bytes > self.flight_max;
-            if is_full || !path.burst(now, wire, to, &banks[index].burst(Chunks::MAX)) {
+            if is_full || !path.burst(now, wire, to, &banks[index].burst(ChunkBits::MAX)) {
                 break;
             }
             sent[index] = SentFrame::default();
