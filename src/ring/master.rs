@@ -9,7 +9,7 @@ use super::replay::Replay;
 use super::times::Times;
 use super::topology::covers;
 use super::{Event, Link, Member, NodeLine, Notice, Reason, RingError, Rows, Side, Sizes, Status};
-use crate::wire::frame::{self, Activations, Frame, FrameSpan, FrameWants, Repr};
+use crate::wire::frame::{self, Activations, Frame, FrameSpan, Repr};
 
 /// Between two OPENs while the ring is not complete.
 const OPEN_EVERY_US: u64 = 300_000;
@@ -322,10 +322,9 @@ impl Master {
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
         let waiting = self.queue.iter().chain(&self.free).chain(&self.done);
-        let batches = waiting.chain([&self.current]).map(|batch| {
-            batch.spans.capacity() * size_of::<FrameSpan>() + batch.tokens.capacity() * 4
-        });
-        batches.sum::<usize>()
+        let batches = waiting.chain([&self.current]);
+        batches.clone().map(|batch| batch.spans.capacity() * size_of::<FrameSpan>()).sum::<usize>()
+            + batches.map(|batch| batch.tokens.capacity() * 4).sum::<usize>()
             + self.replay.heap_bytes()
             + (self.queue.capacity() + self.free.capacity()) * size_of::<KeptBatch>()
             + self.sent.capacity() * size_of::<Sent>()
@@ -584,9 +583,7 @@ impl Master {
             is_replay,
             n_rows: self.current.tokens.len(),
             begun_us: now,
-            is_decoding: spans
-                .iter()
-                .all(|span| span.n_rows == 1 && span.wants != FrameWants::None),
+            is_decoding: spans.iter().all(FrameSpan::is_next_token),
         });
         self.next_number = self.next_number.wrapping_add(1);
         true

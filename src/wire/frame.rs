@@ -139,6 +139,11 @@ impl FrameSpan {
             FrameWants::All => self.n_rows.into(),
         }
     }
+
+    /// Whether its one row is a stream's next token.
+    pub fn is_next_token(&self) -> bool {
+        self.n_rows == 1 && self.wants != FrameWants::None
+    }
 }
 
 /// The fixed part of a frame.
