@@ -17,7 +17,7 @@ use leap::engine::{Engine, Options};
 use leap::format::ChatTemplate;
 use leap::format::model::{Architecture, HEADER_LEN, Header, Weights};
 use leap::format::tokenizer::{
-    Merges, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
+    Merges, Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
 };
 use leap::internals::model::Model;
 use leap::sampler::argmax;
@@ -99,6 +99,7 @@ fn tokenizer_file() -> TokenizerFile {
     }
     TokenizerFile {
         kind: TokenizerKind::ByteLevel,
+        splitter: Splitter::Llama3,
         flags: TokenizerFlags::default(),
         vocab,
         merges: Merges::ByScore,

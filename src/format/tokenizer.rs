@@ -4,12 +4,14 @@
 //! u32 longest token in bytes
 //! per id: f32 score, u32 length, bytes            (the published format ends here)
 //! trailer:
-//!   u32 version (1)      u32 n_vocab
+//!   u32 version (1 or 2)  u32 n_vocab
 //!   u8  kind             u8  chat template        u8 merge rule      u8 zero
 //!   u32 flags            u32 bos id, or all ones
 //!   u32 count (≤ 8), u32 stop ids
 //!   u32 count, per token that is not a normal one: u32 id (ascending), u8 token kind
 //!   u32 count, per listed merge, first to apply first: u32 left id, u32 right id
+//!   only in version 2, which is written where this is needed:
+//!   u32 length, name of the splitter
 //! footer, the last 12 bytes of the file:
 //!   u32 bytes of the trailer   u32 CRC32 of all before the footer   u32 magic "LEAT"
 //! ```
@@ -27,7 +29,7 @@ mod infer;
 mod vocab;
 
 pub use bytes::fingerprint;
-pub use file::{Merges, STOP_IDS_MAX, TokenizerFile, TokenizerFlags, TokenizerKind};
+pub use file::{Merges, STOP_IDS_MAX, Splitter, TokenizerFile, TokenizerFlags, TokenizerKind};
 pub use vocab::{TokenKind, Vocab, byte_piece};
 
 #[cfg(test)]

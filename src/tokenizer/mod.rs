@@ -4,7 +4,7 @@
 //! loop (`merge`), which takes the best pair from a priority queue, O(n log n) for a text
 //! of n bytes:
 //!
-//! - byte-level: `split` cuts the text as Llama 3 does, each piece merges on its own;
+//! - byte-level: `split` cuts the text as the model's splitter does, each piece merges on its own;
 //! - SentencePiece: `sentencepiece` normalises the text, which merges as a whole.
 //!
 //! [`Decoder`] turns ids into text as they come; [`ChatFormat`] writes conversations.
@@ -22,9 +22,11 @@ pub use chat::{ChatFormat, ChatRole};
 pub use decode::{Decoder, Utf8Stream};
 pub use error::TokenizerError;
 
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+
 use crate::format::ChatTemplate;
 use crate::format::tokenizer::{
-    TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab, byte_piece,
+    Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab, byte_piece,
 };
 use matcher::Matcher;
 use merge::{Merger, Rules};
@@ -35,6 +37,7 @@ pub const INFILL: [&str; 4] = ["\u{2581}<PRE>", "\u{2581}<SUF>", "\u{2581}<MID>"
 /// Encodes and decodes with one vocabulary.
 pub struct Tokenizer {
     kind: TokenizerKind,
+    splitter: Splitter,
     flags: TokenizerFlags,
     bos: Option<u32>,
     stop_ids: Vec<u32>,
@@ -70,7 +73,7 @@ impl Tokenizer {
     ///
     /// If a byte could not be encoded, or a merge makes something that is no token.
     pub fn new(file: TokenizerFile) -> Result<Tokenizer, TokenizerError> {
-        let TokenizerFile { kind, flags, vocab, merges, bos, stop_ids, chat } = file;
+        let TokenizerFile { kind, splitter, flags, vocab, merges, bos, stop_ids, chat } = file;
         let rules = Rules::new(kind, vocab, merges)?;
         let vocab = &rules.vocab;
         let byte_ids = match kind {
@@ -83,6 +86,7 @@ impl Tokenizer {
         let special = Matcher::new(vocab, is_special);
         Ok(Tokenizer {
             kind,
+            splitter,
             flags,
             bos,
             stop_ids,
@@ -181,6 +185,11 @@ impl Tokenizer {
 
     fn encode_unsplit(&self, text: &str, has_prefix: bool, out: &mut Vec<u32>) {
         match self.kind {
+            TokenizerKind::ByteLevel
+                if self.flags.nfc && is_nfc_quick(text.chars()) != IsNormalized::Yes =>
+            {
+                self.encode_bytes(&text.nfc().collect::<String>(), out);
+            }
             TokenizerKind::ByteLevel => self.encode_bytes(text, out),
             TokenizerKind::SentencePiece => self.encode_sentencepiece(text, has_prefix, out),
         }
@@ -188,7 +197,7 @@ impl Tokenizer {
 
     fn encode_bytes(&self, text: &str, out: &mut Vec<u32>) {
         let mut merger = Merger::default();
-        for piece in split::pieces(text) {
+        for piece in split::pieces(self.splitter, text) {
             let piece = piece.as_bytes();
             if self.flags.whole_pieces
                 && let Some(id) = self.rules.token(piece)

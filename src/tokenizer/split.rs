@@ -1,20 +1,44 @@
 //! Cuts text into the pieces that byte-level merging stays inside.
 //!
-//! Gives the matches of the pattern of Llama 3, tried in this order at each place:
+//! Gives the matches of each splitter's pattern, whose alternatives are tried in order at each
+//! place. Llama 3 (Qwen 2 has `\p{N}` for `\p{N}{1,3}`):
 //!
 //! ```text
 //! (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
 //!  ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //! ```
 //!
-//! Every character belongs to one of the classes, so the pieces cover the text. A run of
-//! white space is looked at twice at most, hence the time is linear.
+//! GPT-2 with digits, which are single and end the text for `(?!\S)` (radford2019language, encoder):
+//!
+//! ```text
+//! \p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+
+//! ```
+//!
+//! o200k, with `U` for `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`, `L` for `[\p{Ll}\p{Lm}\p{Lo}\p{M}]` and `C`
+//! for the contractions of Llama 3:
+//!
+//! ```text
+//! [^\r\n\p{L}\p{N}]?U*L+C?|[^\r\n\p{L}\p{N}]?U+L*C?|\p{N}{1,3}|
+//!  ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
+//! ```
+//!
+//! Every character belongs to one of the classes, so the pieces cover the text. None is looked at
+//! more often than a fixed number of times, hence the time is linear.
 
-use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory};
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
+
+use crate::format::tokenizer::Splitter;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
+    /// `\p{Lu}` and `\p{Lt}`.
+    Upper,
+    /// `\p{Ll}`.
+    Lower,
+    /// `\p{Lm}` and `\p{Lo}`: without case.
     Letter,
+    /// `\p{M}`.
+    Mark,
     Number,
     /// `\r` and `\n`.
     Newline,
@@ -23,23 +47,60 @@ enum Class {
     Other,
 }
 
+impl Class {
+    fn is_letter(self) -> bool {
+        matches!(self, Class::Upper | Class::Lower | Class::Letter)
+    }
+
+    /// `[^\s\p{L}\p{N}]`
+    fn is_symbol(self) -> bool {
+        matches!(self, Class::Other | Class::Mark)
+    }
+
+    fn is_space(self) -> bool {
+        matches!(self, Class::Space | Class::Newline)
+    }
+
+    /// `[^\r\n\p{L}\p{N}]`
+    fn may_lead(self) -> bool {
+        self.is_symbol() || self == Class::Space
+    }
+}
+
 fn class(c: char) -> Class {
     match c {
-        'a'..='z' | 'A'..='Z' => Class::Letter,
+        'a'..='z' => Class::Lower,
+        'A'..='Z' => Class::Upper,
         '0'..='9' => Class::Number,
         '\r' | '\n' => Class::Newline,
         _ if c.is_whitespace() => Class::Space,
         _ if c.is_ascii() => Class::Other,
-        _ => match c.general_category_group() {
-            GeneralCategoryGroup::Letter => Class::Letter,
-            GeneralCategoryGroup::Number => Class::Number,
+        _ => match c.general_category() {
+            GeneralCategory::UppercaseLetter | GeneralCategory::TitlecaseLetter => Class::Upper,
+            GeneralCategory::LowercaseLetter => Class::Lower,
+            GeneralCategory::ModifierLetter | GeneralCategory::OtherLetter => Class::Letter,
+            GeneralCategory::NonspacingMark
+            | GeneralCategory::SpacingMark
+            | GeneralCategory::EnclosingMark => Class::Mark,
+            GeneralCategory::DecimalNumber
+            | GeneralCategory::LetterNumber
+            | GeneralCategory::OtherNumber => Class::Number,
             _ => Class::Other,
         },
     }
 }
 
+/// Bytes of the piece at the start of a text, given with its first character.
+type PieceLen = fn(char, &str) -> usize;
+
 /// The pieces of `text`, in order and without gaps.
-pub(super) fn pieces(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn pieces(splitter: Splitter, text: &str) -> impl Iterator<Item = &str> {
+    let piece_len: PieceLen = match splitter {
+        Splitter::Llama3 => |first, text| llama3_len(first, text, 3),
+        Splitter::Qwen2 => |first, text| llama3_len(first, text, 1),
+        Splitter::Gpt2Digits => gpt2_len,
+        Splitter::O200k => o200k_len,
+    };
     let mut rest = text;
     std::iter::from_fn(move || {
         let first = rest.chars().next()?;
@@ -49,63 +110,138 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Bytes of the piece at the start of `text`, which starts with `first`.
-fn piece_len(first: char, text: &str) -> usize {
-    if first == '\''
-        && let Some(len) = contraction_len(text)
-    {
+fn llama3_len(first: char, text: &str, n_digits: usize) -> usize {
+    if let Some(len) = contraction_len(text, true) {
         return len;
     }
     let after_first = &text[first.len_utf8()..];
-    let second = after_first.chars().next().map(class);
     match class(first) {
-        Class::Letter => run_len(text, |c| c == Class::Letter),
-        Class::Space | Class::Other if second == Some(Class::Letter) => {
-            first.len_utf8() + run_len(after_first, |c| c == Class::Letter)
+        first if first.is_letter() => run_len(text, Class::is_letter),
+        lead if lead.may_lead() && starts_with(after_first, Class::is_letter) => {
+            first.len_utf8() + run_len(after_first, Class::is_letter)
         }
-        Class::Number => text
-            .chars()
-            .take(3)
-            .take_while(|&c| class(c) == Class::Number)
-            .map(char::len_utf8)
-            .sum(),
-        Class::Other => symbols_len(text),
-        Class::Space if first == ' ' && second == Some(Class::Other) => {
-            1 + symbols_len(after_first)
-        }
-        Class::Space | Class::Newline => space_len(text),
+        Class::Number => digits_len(text, n_digits),
+        _ => symbols_len(text, &['\r', '\n']).unwrap_or_else(|| space_len(text)),
     }
+}
+
+fn gpt2_len(first: char, text: &str) -> usize {
+    if let Some(len) = contraction_len(text, false) {
+        return len;
+    }
+    let after_space = text.strip_prefix(' ').unwrap_or(text);
+    let space = text.len() - after_space.len();
+    match class(first) {
+        Class::Number => first.len_utf8(),
+        _ if starts_with(after_space, Class::is_letter) => {
+            space + run_len(after_space, Class::is_letter)
+        }
+        _ if starts_with(after_space, Class::is_symbol) => {
+            space + run_len(after_space, Class::is_symbol)
+        }
+        _ => {
+            let run = run_len(text, Class::is_space);
+            let is_end = starts_with(&text[run..], |c| c == Class::Number);
+            if is_end { run } else { without_last(&text[..run], text) }
+        }
+    }
+}
+
+fn o200k_len(first: char, text: &str) -> usize {
+    let lead = if class(first).may_lead() { first.len_utf8() } else { 0 };
+    // With a lead if possible, then without: a mark may be either.
+    let small = |from: usize| small_word_len(&text[from..]).map(|len| from + len);
+    let word = small(lead).or_else(|| small(0)).or_else(|| {
+        let capitals = |from: usize| from + run_len(&text[from..], is_capital);
+        [lead, 0]
+            .into_iter()
+            .map(|from| (from, capitals(from)))
+            .find(|(from, to)| to > from)
+            .map(|(_, to)| to)
+    });
+    if let Some(len) = word {
+        return len + contraction_len(&text[len..], true).unwrap_or(0);
+    }
+    match class(first) {
+        Class::Number => digits_len(text, 3),
+        _ => symbols_len(text, &['\r', '\n', '/']).unwrap_or_else(|| space_len(text)),
+    }
+}
+
+/// `U`
+fn is_capital(c: Class) -> bool {
+    matches!(c, Class::Upper | Class::Letter | Class::Mark)
+}
+
+/// `L`
+fn is_small(c: Class) -> bool {
+    matches!(c, Class::Lower | Class::Letter | Class::Mark)
+}
+
+/// `U*L+`: what begins like capitals goes on with small letters, or is given back up to the last
+/// character that may be either.
+fn small_word_len(text: &str) -> Option<usize> {
+    let capitals = run_len(text, is_capital);
+    match run_len(&text[capitals..], is_small) {
+        0 => {
+            let (at, last) = text[..capitals].char_indices().rfind(|&(_, c)| is_small(class(c)))?;
+            Some(at + last.len_utf8())
+        }
+        small => Some(capitals + small),
+    }
+}
+
+fn starts_with(text: &str, wanted: impl Fn(Class) -> bool) -> bool {
+    text.chars().next().is_some_and(|c| wanted(class(c)))
 }
 
 fn run_len(text: &str, wanted: impl Fn(Class) -> bool) -> usize {
     text.find(|c| !wanted(class(c))).unwrap_or(text.len())
 }
 
-/// `(?i:'s|'t|'re|'ve|'m|'ll|'d)`; the long s folds to s.
-fn contraction_len(text: &str) -> Option<usize> {
-    let mut chars = text.chars().skip(1);
+/// `\p{N}{1,max}`
+fn digits_len(text: &str, max: usize) -> usize {
+    let digits = text.chars().take(max).take_while(|&c| class(c) == Class::Number);
+    digits.map(char::len_utf8).sum()
+}
+
+/// `'s|'t|'re|'ve|'m|'ll|'d`, in any case with `folds`: the long s folds to s.
+fn contraction_len(text: &str, folds: bool) -> Option<usize> {
+    let fold = |c: char| if folds { c.to_ascii_lowercase() } else { c };
+    let mut chars = text.strip_prefix('\'')?.chars();
     let first = chars.next()?;
-    match first.to_ascii_lowercase() {
-        's' | 't' | 'm' | 'd' | 'ſ' => Some(1 + first.len_utf8()),
-        'r' | 'v' if chars.next()?.eq_ignore_ascii_case(&'e') => Some(3),
-        'l' if chars.next()?.eq_ignore_ascii_case(&'l') => Some(3),
+    match fold(first) {
+        's' | 't' | 'm' | 'd' => Some(2),
+        'ſ' if folds => Some(1 + first.len_utf8()),
+        'r' | 'v' if fold(chars.next()?) == 'e' => Some(3),
+        'l' if fold(chars.next()?) == 'l' => Some(3),
         _ => None,
     }
 }
 
-/// `[^\s\p{L}\p{N}]+[\r\n]*`
-fn symbols_len(text: &str) -> usize {
-    let symbols = run_len(text, |c| c == Class::Other);
-    symbols + run_len(&text[symbols..], |c| c == Class::Newline)
+/// ` ?[^\s\p{L}\p{N}]+` and what follows of `tail`.
+fn symbols_len(text: &str, tail: &[char]) -> Option<usize> {
+    let after_space = text.strip_prefix(' ').unwrap_or(text);
+    let symbols = run_len(after_space, Class::is_symbol);
+    if symbols == 0 {
+        return None;
+    }
+    let rest = after_space[symbols..].trim_start_matches(tail);
+    Some(text.len() - rest.len())
 }
 
-/// `\s*[\r\n]+|\s+(?!\S)|\s+`: up to the last newline of the run; else the run but for its
-/// last character, which goes with what follows; else the run.
+/// `\s*[\r\n]+|\s+(?!\S)|\s+`: up to the last newline of the run, else as [`without_last`] says.
 fn space_len(text: &str) -> usize {
-    let run = &text[..run_len(text, |c| matches!(c, Class::Space | Class::Newline))];
-    if let Some(newline) = run.rfind(['\r', '\n']) {
-        return newline + 1;
+    let run = &text[..run_len(text, Class::is_space)];
+    match run.rfind(['\r', '\n']) {
+        Some(newline) => newline + 1,
+        None => without_last(run, text),
     }
+}
+
+/// `\s+(?!\S)|\s+`, where `run` is the white space that `text` starts with: all but its last
+/// character, which goes with what follows; else all.
+fn without_last(run: &str, text: &str) -> usize {
     let last = run.chars().next_back().map_or(0, char::len_utf8);
     if run.len() == text.len() || run.len() == last { run.len() } else { run.len() - last }
 }
@@ -114,8 +250,37 @@ fn space_len(text: &str) -> usize {
 mod tests {
     use super::*;
 
+    fn check_with(splitter: Splitter, wanted: &[&str]) {
+        assert_eq!(pieces(splitter, &wanted.concat()).collect::<Vec<_>>(), wanted);
+    }
+
     fn check(wanted: &[&str]) {
-        assert_eq!(pieces(&wanted.concat()).collect::<Vec<_>>(), wanted);
+        check_with(Splitter::Llama3, wanted);
+    }
+
+    #[test]
+    fn qwen2_takes_numbers_digit_by_digit() {
+        check_with(Splitter::Qwen2, &["1", "2", "½", " ", "3", "'LL", " a", "-b", " ?!\n\n", "x"]);
+    }
+
+    #[test]
+    fn gpt2_sees_the_end_of_the_text_before_digits() {
+        let check = |wanted: &[&str]| check_with(Splitter::Gpt2Digits, wanted);
+        check(&["a", "  ", "1", "2", " ", "3", "  ", " b", "²", "\u{2167}"]);
+        check(&[
+            "I", "'m", " I", "'", "M", "\t", "\t", "x", "\n\n", "\n", "y", " !?", "\n", "'re", "z",
+        ]);
+        check(&["(", "a", ")\u{301}", " é", "\u{a0}", "é", " \n "]);
+    }
+
+    #[test]
+    fn o200k_cuts_words_where_capitals_begin() {
+        let check = |wanted: &[&str]| check_with(Splitter::O200k, wanted);
+        check(&["Camel", "Case", "XMLHttp", "Request", " i", "Phone's", " IT'S", " ǅa", "ABC"]);
+        check(&["日本語ABC日本abcª", "B"]);
+        check(&["e\u{301}a", "!\u{301}b\u{301}", "AB", " \u{301}", "AB"]);
+        check(&["123", "4", " ://\n/\r", "a", "\n", "/b", "\tC've", "'", "9"]);
+        check(&["don't", "'tis", " '", "S", " \n\n", " ", " x", "  "]);
     }
 
     #[test]

@@ -11,18 +11,40 @@ use crate::{cases, encode, encode_with_special, file, golden, ids_of, reread, te
 
 /// The tokenizer of llama3-tiny as a GGUF file has it, with `changes` to its fields.
 fn llama3_gguf(folder: &Folder, changes: &[(&str, &[u8])]) -> PathBuf {
-    let path = golden("llama3-tiny/tokenizer.json");
+    let id = |id: u32| [4u32.to_le_bytes(), id.to_le_bytes()].concat();
+    let template = text_value("{{ '<|start_header_id|>' + message['role'] }}");
+    let (bos, eos) = (id(4064), id(4073));
+    let own: [(&str, &[u8]); 3] = [
+        ("tokenizer.ggml.bos_token_id", &bos),
+        ("tokenizer.ggml.eos_token_id", &eos),
+        ("tokenizer.chat_template", &template),
+    ];
+    byte_level_gguf(folder, "llama3-tiny", "llama-bpe", &[&own, changes].concat())
+}
+
+/// The byte-level tokenizer in the golden folder `model` as a GGUF file has it.
+fn byte_level_gguf(
+    folder: &Folder,
+    model: &str,
+    splitter: &str,
+    changes: &[(&str, &[u8])],
+) -> PathBuf {
+    let path = golden(model).join("tokenizer.json");
     let json: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let mut tokens = vec![String::new(); 4096];
+    let (vocab, added) =
+        (json["model"]["vocab"].as_object().unwrap(), json["added_tokens"].as_array().unwrap());
+    let ids = vocab.values().chain(added.iter().map(|token| &token["id"]));
+    let n_vocab = ids.map(|id| id.as_u64().unwrap() as usize).max().unwrap() + 1;
+    let mut tokens = vec![String::new(); n_vocab];
     // Normal tokens, but for those that stand for markers.
-    let mut kinds = vec![1u32; 4096];
-    for (token, id) in json["model"]["vocab"].as_object().unwrap() {
+    let mut kinds = vec![1u32; n_vocab];
+    for (token, id) in vocab {
         tokens[id.as_u64().unwrap() as usize] = token.clone();
     }
-    for token in json["added_tokens"].as_array().unwrap() {
+    for token in added {
         let id = token["id"].as_u64().unwrap() as usize;
         tokens[id] = text_of(token, "content").to_owned();
-        kinds[id] = 3;
+        kinds[id] = if token["special"] == true { 3 } else { 4 };
     }
     let merges = json["model"]["merges"].as_array().unwrap();
     let merges = merges.iter().map(|merge| match merge {
@@ -33,19 +55,13 @@ fn llama3_gguf(folder: &Folder, changes: &[(&str, &[u8])]) -> PathBuf {
         let bytes: Vec<u8> = strings.iter().flat_map(|text| string(text.as_bytes())).collect();
         list(8, strings.len(), &bytes)
     };
-    let text = |text: &str| [&8u32.to_le_bytes(), &string(text.as_bytes())[..]].concat();
-    let id = |id: u32| [4u32.to_le_bytes(), id.to_le_bytes()].concat();
     let kind_bytes: Vec<u8> = kinds.iter().flat_map(|kind| kind.to_le_bytes()).collect();
-    let template = "{{ '<|start_header_id|>' + message['role'] }}";
     let mut fields = vec![
-        ("tokenizer.ggml.model", text("gpt2")),
-        ("tokenizer.ggml.pre", text("llama-bpe")),
+        ("tokenizer.ggml.model", text_value("gpt2")),
+        ("tokenizer.ggml.pre", text_value(splitter)),
         ("tokenizer.ggml.tokens", strings(tokens)),
         ("tokenizer.ggml.token_type", list(5, kinds.len(), &kind_bytes)),
         ("tokenizer.ggml.merges", strings(merges.collect())),
-        ("tokenizer.ggml.bos_token_id", id(4064)),
-        ("tokenizer.ggml.eos_token_id", id(4073)),
-        ("tokenizer.chat_template", text(template)),
     ];
     for (key, value) in changes {
         fields.retain(|(old, _)| old != key);
@@ -63,6 +79,11 @@ fn llama3_gguf(folder: &Folder, changes: &[(&str, &[u8])]) -> PathBuf {
 /// A string as GGUF files have them.
 fn string(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u64).to_le_bytes(), bytes].concat()
+}
+
+/// A field's value that is a string.
+fn text_value(text: &str) -> Vec<u8> {
+    [&8u32.to_le_bytes(), &string(text.as_bytes())[..]].concat()
 }
 
 /// A list of `len` values of type `kind`.
@@ -93,12 +114,31 @@ fn gguf_files_hold_the_same_tokenizers() {
 }
 
 #[test]
+fn gguf_names_of_splitters_lead_to_the_reference_ids() {
+    for (model, splitter) in [
+        ("qwen2-tiny", "qwen2"),
+        ("qwen3-tiny", "qwen2"),
+        ("smollm2-tokenizer", "smollm"),
+        ("smollm3-tiny", "smaug-bpe"),
+        ("granite-tiny", "refact"),
+        ("gptoss-tiny", "gpt-4o"),
+    ] {
+        let folder = Folder::new();
+        let file = import(&byte_level_gguf(&folder, model, splitter, &[]), None).unwrap().file;
+        let tokenizer = reread(&file);
+        for case in cases(model) {
+            let text = text_of(&case, "text");
+            assert_eq!(encode(&tokenizer, text), ids_of(&case, "plain"), "{model}: {text:?}");
+        }
+    }
+}
+
+#[test]
 fn gguf_tokenizers_of_other_kinds_are_refused_by_name() {
     let folder = Folder::new();
-    let text = |text: &str| [&8u32.to_le_bytes(), &string(text.as_bytes())[..]].concat();
     for (key, value, word) in [
-        ("tokenizer.ggml.model", text("bert"), "bert"),
-        ("tokenizer.ggml.pre", text("qwen2"), "qwen2"),
+        ("tokenizer.ggml.model", text_value("bert"), "bert"),
+        ("tokenizer.ggml.pre", text_value("viking"), "the splitter viking"),
         ("tokenizer.ggml.tokens", list(4, 4096, &[0; 4 * 4096]), "token 0"),
         ("tokenizer.ggml.tokens", list(0, (1 << 20) + 1, &vec![0; (1 << 20) + 1]), "wanted 1 to"),
         ("tokenizer.ggml.tokens", list(8, 0, &[]), "0 tokens"),

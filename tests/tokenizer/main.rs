@@ -6,6 +6,7 @@ mod command;
 #[path = "../common/mod.rs"]
 mod common;
 mod decode;
+mod families;
 mod gguf;
 mod hostile;
 
@@ -139,13 +140,31 @@ fn standard_special_tokens_follow_the_ranks() {
 
 #[test]
 fn a_megabyte_of_anything_is_encoded() {
-    let (llama3, llama2) = (llama3(), llama2());
+    let families = ["qwen2-tiny", "granite-tiny", "gptoss-tiny"].map(families::tokenizer);
+    let tokenizers = [llama3(), llama2()].into_iter().chain(families).collect::<Vec<_>>();
     let size = 1 << 20;
     let words = text_of(&cases("llama3-tiny")[8], "text").to_owned();
-    let units = ["a", " ", "\n", " \t\n", "1", "<|", "é", "he", "🙂", "a b", words.as_str()];
+    let units = [
+        "a",
+        " ",
+        "\n",
+        " \t\n",
+        "1",
+        "<|",
+        "é",
+        "he",
+        "🙂",
+        "a b",
+        "A",
+        "日",
+        "日A",
+        "\u{301}",
+        "ªa'",
+        words.as_str(),
+    ];
     for unit in units {
         let text = unit.repeat(size / unit.len());
-        for tokenizer in [&llama3, &llama2] {
+        for tokenizer in &tokenizers {
             let ids = encode(tokenizer, &text);
             assert!(tokenizer.decode(&ids, false) == text, "{unit:?}");
         }

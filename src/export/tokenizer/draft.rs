@@ -4,7 +4,7 @@ use super::settings::Settings;
 use super::template;
 use super::token::{AddedToken, SPACE_MARK, Token, VOCAB_MAX};
 use crate::format::tokenizer::{
-    Merges, STOP_IDS_MAX, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
+    Merges, STOP_IDS_MAX, Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
 };
 use crate::format::{ChatTemplate, excerpt};
 use crate::tokenizer::INFILL;
@@ -12,6 +12,7 @@ use crate::tokenizer::INFILL;
 /// A tokenizer in the making.
 pub(super) struct Draft {
     pub(super) kind: TokenizerKind,
+    pub(super) splitter: Splitter,
     pub(super) flags: TokenizerFlags,
     pub(super) tokens: Vec<Token>,
     pub(super) merges: Merges,
@@ -25,6 +26,7 @@ impl Draft {
     pub(super) fn new(kind: TokenizerKind, flags: TokenizerFlags, tokens: Vec<Token>) -> Draft {
         Draft {
             kind,
+            splitter: Splitter::default(),
             flags,
             tokens,
             merges: Merges::ByScore,
@@ -176,6 +178,7 @@ impl Draft {
         }
         Ok(TokenizerFile {
             kind: self.kind,
+            splitter: self.splitter,
             flags: self.flags,
             vocab,
             merges: self.merges,

@@ -10,15 +10,28 @@ use super::settings::Settings;
 use super::token::{Token, VOCAB_MAX};
 use crate::export::gguf::{Gguf, GgufList, GgufValue, MAGIC};
 use crate::format::excerpt;
-use crate::format::tokenizer::{TokenKind, TokenizerFlags, TokenizerKind};
+use crate::format::tokenizer::{Splitter, TokenKind, TokenizerFlags, TokenizerKind};
 use crate::sys::map::Map;
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const SCORES: &str = "tokenizer.ggml.scores";
 const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
-/// Names of the Llama 3 splitter.
-const SPLITTERS: [&str; 3] = ["llama-bpe", "llama3", "llama-v3"];
+/// Names of splitters.
+const SPLITTERS: [(&str, Splitter); 10] = [
+    ("llama-bpe", Splitter::Llama3),
+    ("llama3", Splitter::Llama3),
+    ("llama-v3", Splitter::Llama3),
+    // SmolLM3's too.
+    ("smaug-bpe", Splitter::Llama3),
+    ("qwen2", Splitter::Qwen2),
+    ("deepseek-r1-qwen", Splitter::Qwen2),
+    ("smollm", Splitter::Gpt2Digits),
+    // Granite 3.
+    ("refact", Splitter::Gpt2Digits),
+    ("starcoder", Splitter::Gpt2Digits),
+    ("gpt-4o", Splitter::O200k),
+];
 
 /// Whether the file at `path` is a GGUF file.
 pub(super) fn is_gguf(path: &Path) -> bool {
@@ -144,10 +157,11 @@ fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
 
 /// Tokens in the byte-level alphabet, and a list of merges.
 fn byte_level_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
-    let splitter = gguf.text("tokenizer.ggml.pre")?.unwrap_or("default");
-    if !SPLITTERS.contains(&splitter) {
-        return Err(format!("the splitter {splitter} is not supported, only Llama 3's is"));
-    }
+    let name = gguf.text("tokenizer.ggml.pre")?.unwrap_or("default");
+    let Some((_, splitter)) = SPLITTERS.into_iter().find(|(known, _)| *known == name) else {
+        let known = SPLITTERS.map(|(known, _)| known).join(", ");
+        return Err(format!("the splitter {} is not supported, only {known} are", excerpt(name)));
+    };
     let token = |(id, entry): (usize, Entry<'_>)| {
         let text =
             std::str::from_utf8(entry.text).map_err(|_| format!("token {id} is no UTF-8"))?;
@@ -164,8 +178,14 @@ fn byte_level_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     let pairs: Option<Vec<(&str, &str)>> =
         values.iter().map(|merge| merge.text().and_then(split_at_space)).collect();
     let pairs = pairs.ok_or_else(|| format!("{MERGES} holds what is no pair"))?;
-    let flags = TokenizerFlags { whole_pieces: true, ..TokenizerFlags::default() };
+    // What the file does not say, as these models' own tokenizers have it.
+    let flags = TokenizerFlags {
+        whole_pieces: splitter == Splitter::Llama3,
+        nfc: splitter == Splitter::Qwen2,
+        ..TokenizerFlags::default()
+    };
     let mut draft = Draft::new(TokenizerKind::ByteLevel, flags, tokens?);
+    draft.splitter = splitter;
     hf_json::take_merges(&mut draft, &pairs)?;
     // For files that do not say it.
     draft.bos = draft.find("<|begin_of_text|>");

@@ -1,5 +1,5 @@
-//! Hugging Face `tokenizer.json`: byte-level BPE with the splitter of Llama 3, and BPE with
-//! byte fallback as converted from SentencePiece.
+//! Hugging Face `tokenizer.json`: byte-level BPE with one of the splitters that LEAP knows, and BPE
+//! with byte fallback as converted from SentencePiece.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,9 +10,25 @@ use super::files::VALUES_MAX;
 use super::token::{AddedToken, SPACE_MARK, Token, VOCAB_MAX};
 use crate::export::json;
 use crate::format::excerpt;
-use crate::format::tokenizer::{Merges, TokenKind, TokenizerFlags, TokenizerKind, byte_piece};
+use crate::format::tokenizer::{
+    Merges, Splitter, TokenKind, TokenizerFlags, TokenizerKind, byte_piece,
+};
 
-const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// The splitters that are patterns.
+const PATTERNS: [(&str, Splitter); 3] = [
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        Splitter::Llama3,
+    ),
+    (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        Splitter::Qwen2,
+    ),
+    (
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        Splitter::O200k,
+    ),
+];
 /// Longer tokens than any vocabulary has would only make the conversion slow.
 const TOKEN_BYTES_MAX: usize = 4096;
 /// Places up to here are exact as scores, which are `f32`.
@@ -22,15 +38,18 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
     let json = json::parse(bytes, VALUES_MAX)?;
     let model = json.get("model").and_then(Value::as_object).ok_or("there is no model")?;
     check_model(model)?;
-    let (kind, flags) = if is_true(model, "byte_fallback") {
-        (TokenizerKind::SentencePiece, sentencepiece_flags(&json, model)?)
+    let (kind, splitter, flags) = if is_true(model, "byte_fallback") {
+        let flags = sentencepiece_flags(&json, model)?;
+        (TokenizerKind::SentencePiece, Splitter::default(), flags)
     } else {
-        check_byte_level(&json)?;
+        let (splitter, nfc) = byte_level_steps(&json)?;
         let whole_pieces = is_true(model, "ignore_merges");
-        (TokenizerKind::ByteLevel, TokenizerFlags { whole_pieces, ..TokenizerFlags::default() })
+        let flags = TokenizerFlags { whole_pieces, nfc, ..TokenizerFlags::default() };
+        (TokenizerKind::ByteLevel, splitter, flags)
     };
     let tokens = parse_vocab(model, kind, bytes.len())?;
     let mut draft = Draft::new(kind, flags, tokens);
+    draft.splitter = splitter;
     draft.add(&parse_added(&json)?)?;
     take_merges(&mut draft, &parse_merges(model)?)?;
     draft.bos = draft.find("<|begin_of_text|>").or(draft.find("<s>"));
@@ -74,32 +93,43 @@ fn check_model(model: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-fn check_byte_level(json: &Value) -> Result<(), String> {
-    if json.get("normalizer").is_some_and(|n| !n.is_null()) {
-        return Err("a normalizer is not supported in byte-level BPE".to_owned());
-    }
-    let steps = match json.get("pre_tokenizer") {
-        Some(Value::Object(step)) if step.contains_key("pretokenizers") => {
-            step["pretokenizers"].as_array().map(Vec::as_slice).unwrap_or_default()
-        }
-        _ => &[],
+/// The splitter, and whether text is brought to NFC before.
+fn byte_level_steps(json: &Value) -> Result<(Splitter, bool), String> {
+    let nfc = match json.get("normalizer").unwrap_or(&Value::Null) {
+        Value::Null => false,
+        normalizer if has(normalizer, &serde_json::json!({"type": "NFC"})) => true,
+        _ => return Err("a normalizer other than NFC is not supported".to_owned()),
     };
-    let [split, bytes] = steps else {
-        return Err("the pre_tokenizer is not that of Llama 3: Split, then ByteLevel".to_owned());
+    let steps = json.pointer("/pre_tokenizer/pretokenizers").and_then(Value::as_array);
+    let [split, bytes] = steps.map(Vec::as_slice).unwrap_or_default() else {
+        return Err("the pre_tokenizer is not a splitter, then ByteLevel".to_owned());
     };
-    let pattern = split.get("pattern").and_then(|p| p.get("Regex")).and_then(Value::as_str);
-    if pattern != Some(LLAMA3_PATTERN) {
-        let pattern = pattern.unwrap_or("that is none");
-        return Err(format!("the splitter is not that of Llama 3 but {}", excerpt(pattern)));
+    let plain_bytes = |use_regex: bool| {
+        has(
+            bytes,
+            &serde_json::json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": use_regex}),
+        )
+    };
+    if has(split, &serde_json::json!({"type": "Digits", "individual_digits": true}))
+        && plain_bytes(true)
+    {
+        return Ok((Splitter::Gpt2Digits, nfc));
     }
-    let is_plain = has(
-        split,
-        &serde_json::json!({"type": "Split", "behavior": "Isolated", "invert": false}),
-    ) && has(
-        bytes,
-        &serde_json::json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}),
-    );
-    is_plain.then_some(()).ok_or_else(|| "the pre_tokenizer is not that of Llama 3".to_owned())
+    let pattern = split.pointer("/pattern/Regex").and_then(Value::as_str);
+    let Some(pattern) = pattern else {
+        return Err("the pre_tokenizer is none that LEAP knows".to_owned());
+    };
+    let Some((_, splitter)) = PATTERNS.into_iter().find(|(known, _)| *known == pattern) else {
+        return Err(format!("the splitter is none that LEAP knows but {}", excerpt(pattern)));
+    };
+    // What lies between the matches of a pattern that covers the text is nothing.
+    let cuts = [("Isolated", false), ("Removed", true)].into_iter().any(|(behavior, invert)| {
+        has(split, &serde_json::json!({"type": "Split", "behavior": behavior, "invert": invert}))
+    });
+    let is_known = cuts && plain_bytes(false);
+    is_known
+        .then_some((splitter, nfc))
+        .ok_or("the pre_tokenizer is none that LEAP knows".to_owned())
 }
 
 /// Whether `value` has all fields of `wanted`, an object.

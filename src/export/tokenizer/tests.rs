@@ -136,7 +136,7 @@ fn json_of_other_kinds_is_refused_by_name() {
     assert!(pattern.contains("\\d+"), "{pattern}");
     json_error(|json| json["pre_tokenizer"] = json!({"type": "ByteLevel"}));
     json_error(|json| json["pre_tokenizer"]["pretokenizers"][1]["use_regex"] = true.into());
-    json_error(|json| json["normalizer"] = json!({"type": "NFC"}));
+    json_error(|json| json["normalizer"] = json!({"type": "NFKC"}));
     json_error(|json| json["model"]["dropout"] = 0.1.into());
     json_error(|json| json["model"]["byte_fallback"] = true.into());
 }

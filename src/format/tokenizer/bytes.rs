@@ -1,15 +1,17 @@
 //! Tokenizers from and to bytes.
 
-use super::file::{Merges, STOP_IDS_MAX, TokenizerFile, TokenizerFlags, TokenizerKind};
+use super::file::{Merges, STOP_IDS_MAX, Splitter, TokenizerFile, TokenizerFlags, TokenizerKind};
 use super::infer::infer;
 use super::vocab::{TokenKind, Vocab};
 use crate::format::cursor::Cursor;
 use crate::format::model::MAGIC;
-use crate::format::{ChatTemplate, FormatError};
+use crate::format::{ChatTemplate, FormatError, excerpt};
 
 const FOOTER_MAGIC: u32 = u32::from_le_bytes(*b"LEAT");
 pub(super) const FOOTER_BYTES: usize = 12;
 const TRAILER_VERSION: u32 = 1;
+/// Has what [`put_extension`](TokenizerFile::put_extension) writes; only where it is needed.
+const EXTENDED_VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 
 impl TokenizerFile {
@@ -60,7 +62,9 @@ impl TokenizerFile {
     }
 
     fn put_trailer(&self, out: &mut Vec<u8>) {
-        out.extend(TRAILER_VERSION.to_le_bytes());
+        let is_extended = self.splitter != Splitter::default() || self.flags.nfc;
+        let version = if is_extended { EXTENDED_VERSION } else { TRAILER_VERSION };
+        out.extend(version.to_le_bytes());
         put_u32(out, self.vocab.len());
         out.extend([self.kind as u8, self.chat as u8, self.merges.rule(), 0]);
         out.extend(self.flags.to_bits().to_le_bytes());
@@ -79,6 +83,13 @@ impl TokenizerFile {
             out.extend(left.to_le_bytes());
             out.extend(right.to_le_bytes());
         }
+        if is_extended {
+            self.put_extension(out);
+        }
+    }
+
+    fn put_extension(&self, out: &mut Vec<u8>) {
+        put_text(out, self.splitter.name());
     }
 }
 
@@ -100,6 +111,11 @@ pub fn fingerprint(bytes: &[u8]) -> u64 {
 /// Lengths come from a [`Vocab`], which holds less than 4 GiB.
 fn put_u32(out: &mut Vec<u8>, value: usize) {
     out.extend(u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_u32(out, text.len());
+    out.extend(text.as_bytes());
 }
 
 /// Bytes of the entries, and of the trailer.
@@ -153,7 +169,7 @@ fn parse_entries(bytes: &[u8], count: Option<usize>) -> Result<Vocab, FormatErro
 fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatError> {
     let mut r = Cursor::new(trailer);
     let version = r.u32("trailer version")?;
-    if version != TRAILER_VERSION {
+    if !(TRAILER_VERSION..=EXTENDED_VERSION).contains(&version) {
         return Err(FormatError::Unsupported(format!("tokenizer trailer version {version}")));
     }
     let n_vocab = r.u32("n_vocab")?;
@@ -178,11 +194,30 @@ fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatErr
         2 => Merges::Listed(listed),
         _ => return Err(unknown("merge rule", rule.into())),
     };
+    let splitter = match version {
+        EXTENDED_VERSION => parse_splitter(&mut r)?,
+        _ => Splitter::default(),
+    };
     if r.pos() < trailer.len() {
         let (end, have) = (body.len() + r.pos(), body.len() + trailer.len());
         return Err(FormatError::TrailingBytes { end: end as u64, have: have as u64 });
     }
-    Ok(TokenizerFile { kind, flags, vocab, merges, bos, stop_ids, chat })
+    Ok(TokenizerFile { kind, splitter, flags, vocab, merges, bos, stop_ids, chat })
+}
+
+fn parse_splitter(r: &mut Cursor<'_>) -> Result<Splitter, FormatError> {
+    let name = parse_text(r, "splitter")?;
+    Splitter::ALL.into_iter().find(|splitter| splitter.name() == name).ok_or_else(|| {
+        let known = Splitter::ALL.map(Splitter::name).join(", ");
+        let name = excerpt(name);
+        FormatError::Unsupported(format!("the splitter {name:?} is not known, only {known} are"))
+    })
+}
+
+fn parse_text<'a>(r: &mut Cursor<'a>, what: &'static str) -> Result<&'a str, FormatError> {
+    let len = r.u32(what)?;
+    let text = std::str::from_utf8(r.take(what, len as usize)?);
+    text.map_err(|_| FormatError::Unsupported(format!("{what} that is not UTF-8")))
 }
 
 fn check_id(field: &'static str, id: u32, n_vocab: u32) -> Result<u32, FormatError> {

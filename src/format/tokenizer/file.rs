@@ -10,7 +10,7 @@ pub const STOP_IDS_MAX: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TokenizerKind {
-    /// Bytes, merged inside the pieces of the Llama 3 splitter.
+    /// Bytes, merged inside the pieces that a [`Splitter`] cuts.
     ByteLevel = 0,
     /// Characters of the whole text, merged as SentencePiece BPE models are.
     SentencePiece = 1,
@@ -21,6 +21,36 @@ impl TokenizerKind {
         [TokenizerKind::ByteLevel, TokenizerKind::SentencePiece]
             .into_iter()
             .find(|&k| k as u8 == id)
+    }
+}
+
+/// How byte-level tokenizers cut text into the pieces that merging stays inside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Splitter {
+    /// Numbers by threes: Llama 3 and SmolLM3.
+    #[default]
+    Llama3,
+    /// The same with numbers digit by digit: Qwen 2 to 3.
+    Qwen2,
+    /// Digits one by one, then GPT-2's pieces of what is between: SmolLM2, StarCoder, Granite 3.
+    Gpt2Digits,
+    /// Words end where small letters are followed by capitals: GPT-4o, gpt-oss, Phi-4-mini.
+    O200k,
+}
+
+impl Splitter {
+    /// Every splitter.
+    pub const ALL: [Splitter; 4] =
+        [Splitter::Llama3, Splitter::Qwen2, Splitter::Gpt2Digits, Splitter::O200k];
+
+    /// The name that tokenizer files hold.
+    pub fn name(self) -> &'static str {
+        match self {
+            Splitter::Llama3 => "llama3",
+            Splitter::Qwen2 => "qwen2",
+            Splitter::Gpt2Digits => "gpt2-digits",
+            Splitter::O200k => "o200k",
+        }
     }
 }
 
@@ -62,10 +92,12 @@ pub struct TokenizerFlags {
     pub prefix_unless_space: bool,
     /// User-defined tokens split the text as special tokens do, instead of standing in it.
     pub split_at_user_defined: bool,
+    /// Text is brought to Unicode's form NFC first.
+    pub nfc: bool,
 }
 
 impl TokenizerFlags {
-    const COUNT: usize = 7;
+    const COUNT: usize = 8;
 
     fn to_bools(self) -> [bool; Self::COUNT] {
         [
@@ -76,6 +108,7 @@ impl TokenizerFlags {
             self.prefix_every_segment,
             self.prefix_unless_space,
             self.split_at_user_defined,
+            self.nfc,
         ]
     }
 
@@ -93,6 +126,7 @@ impl TokenizerFlags {
             prefix_every_segment: flag(4),
             prefix_unless_space: flag(5),
             split_at_user_defined: flag(6),
+            nfc: flag(7),
         })
     }
 }
@@ -102,6 +136,8 @@ impl TokenizerFlags {
 pub struct TokenizerFile {
     /// How text becomes tokens.
     pub kind: TokenizerKind,
+    /// How text is cut before it merges, in byte-level tokenizers.
+    pub splitter: Splitter,
     /// Details of that.
     pub flags: TokenizerFlags,
     /// The tokens.

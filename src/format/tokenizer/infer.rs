@@ -1,6 +1,6 @@
 //! What files of the published format, which has no trailer, leave unsaid.
 
-use super::file::{Merges, TokenizerFile, TokenizerFlags, TokenizerKind};
+use super::file::{Merges, Splitter, TokenizerFile, TokenizerFlags, TokenizerKind};
 use super::vocab::{TokenKind, Vocab, byte_piece};
 use crate::format::{ChatTemplate, FormatError};
 
@@ -42,6 +42,7 @@ fn infer_llama2(published: &Vocab) -> Result<TokenizerFile, FormatError> {
     };
     Ok(TokenizerFile {
         kind: TokenizerKind::SentencePiece,
+        splitter: Splitter::default(),
         flags,
         vocab,
         merges: Merges::ByScore,
@@ -65,6 +66,7 @@ fn infer_llama3(published: &Vocab) -> Result<TokenizerFile, FormatError> {
     let has_headers = vocab.find(b"<|start_header_id|>").is_some();
     Ok(TokenizerFile {
         kind: TokenizerKind::ByteLevel,
+        splitter: Splitter::Llama3,
         flags: TokenizerFlags { whole_pieces: true, ..TokenizerFlags::default() },
         vocab,
         merges: Merges::ByScore,

@@ -15,6 +15,7 @@ fn sample() -> TokenizerFile {
     }
     TokenizerFile {
         kind: TokenizerKind::ByteLevel,
+        splitter: Splitter::Llama3,
         flags: TokenizerFlags {
             whole_pieces: true,
             split_at_user_defined: true,
@@ -54,6 +55,25 @@ fn written_file_reads_back_the_same() {
     let bytes = file.to_bytes();
     assert_eq!(TokenizerFile::parse(&bytes, None).unwrap(), file);
     assert_eq!(TokenizerFile::parse(&bytes, Some(5)).unwrap(), file);
+}
+
+#[test]
+fn splitters_are_stored_by_name_and_unknown_names_are_refused() {
+    for splitter in Splitter::ALL {
+        let file = TokenizerFile { splitter, ..sample() };
+        assert_eq!(TokenizerFile::parse(&file.to_bytes(), None).unwrap(), file);
+    }
+    let mut file = TokenizerFile { splitter: Splitter::Gpt2Digits, ..sample() };
+    file.flags.nfc = true;
+    let bytes = file.to_bytes();
+    assert_eq!(TokenizerFile::parse(&bytes, None).unwrap(), file);
+    let at = bytes.windows(4).position(|word| word == b"gpt2").unwrap();
+    let mut body = bytes[..bytes.len() - FOOTER_BYTES].to_vec();
+    body[at..at + 4].copy_from_slice(b"word");
+    let footer = bytes.len() - FOOTER_BYTES;
+    let trailer_bytes = u32::from_le_bytes(bytes[footer..footer + 4].try_into().unwrap());
+    let error = TokenizerFile::parse(&with_footer(body, trailer_bytes), None).unwrap_err();
+    assert!(error.to_string().contains("splitter \"word-digits\""), "{error}");
 }
 
 #[test]
