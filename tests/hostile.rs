@@ -105,6 +105,7 @@ fn tokenizer_file() -> TokenizerFile {
         merges: Merges::ByScore,
         bos: Some(270),
         stop_ids: vec![271],
+        strips_right: Vec::new(),
         chat: ChatTemplate::None,
     }
 }

@@ -12,6 +12,7 @@
 //!   u32 count, per listed merge, first to apply first: u32 left id, u32 right id
 //!   only in version 2, which is written where this is needed:
 //!   u32 length, name of the splitter
+//!   u32 count, ids (ascending) of tokens that take in the white space after them
 //! footer, the last 12 bytes of the file:
 //!   u32 bytes of the trailer   u32 CRC32 of all before the footer   u32 magic "LEAT"
 //! ```
@@ -30,7 +31,7 @@ mod vocab;
 
 pub use bytes::fingerprint;
 pub use file::{Merges, STOP_IDS_MAX, Splitter, TokenizerFile, TokenizerFlags, TokenizerKind};
-pub use vocab::{TokenKind, Vocab, byte_piece};
+pub use vocab::{SPACE_MARK, TokenKind, Vocab, byte_piece};
 
 #[cfg(test)]
 mod tests;

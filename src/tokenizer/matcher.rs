@@ -1,6 +1,6 @@
 //! Finds the longest of a set of tokens at a place in a text.
 
-use crate::format::tokenizer::{TokenKind, Vocab};
+use crate::format::tokenizer::{SPACE_MARK, TokenKind, Vocab};
 
 /// Names of tokens in sorted order, narrowed byte by byte.
 pub(super) struct Matcher {
@@ -10,12 +10,18 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// Of the tokens whose kind `wanted` accepts. Names that are not UTF-8 match no text.
-    pub(super) fn new(vocab: &Vocab, wanted: impl Fn(TokenKind) -> bool) -> Matcher {
+    /// Of the tokens whose kind `wanted` accepts. Names that are not UTF-8 match no text; with
+    /// `marks`, those of spaces alone match as many `▁`.
+    pub(super) fn new(vocab: &Vocab, marks: bool, wanted: impl Fn(TokenKind) -> bool) -> Matcher {
+        let name = |bytes| {
+            let name = std::str::from_utf8(bytes).ok()?;
+            let is_spaces = marks && name.bytes().all(|byte| byte == b' ');
+            Some(if is_spaces { SPACE_MARK.repeat(name.len()).into() } else { name.into() })
+        };
         let mut names: Vec<(Box<str>, u32)> = vocab
             .iter()
             .filter(|&(_, bytes, kind)| wanted(kind) && !bytes.is_empty())
-            .filter_map(|(id, bytes, _)| Some((std::str::from_utf8(bytes).ok()?.into(), id)))
+            .filter_map(|(id, bytes, _)| Some((name(bytes)?, id)))
             .collect();
         names.sort_unstable();
         names.dedup_by(|(later, _), (earlier, _)| later == earlier);
@@ -63,7 +69,7 @@ mod tests {
         for name in names {
             vocab.push(name.as_bytes(), 0.0, TokenKind::Control).unwrap();
         }
-        Matcher::new(&vocab, |_| true)
+        Matcher::new(&vocab, false, |_| true)
     }
 
     #[test]

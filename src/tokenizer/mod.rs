@@ -41,6 +41,8 @@ pub struct Tokenizer {
     flags: TokenizerFlags,
     bos: Option<u32>,
     stop_ids: Vec<u32>,
+    /// In ascending order.
+    strips_right: Vec<u32>,
     chat: ChatTemplate,
     /// Holds the vocabulary too.
     rules: Rules,
@@ -73,7 +75,17 @@ impl Tokenizer {
     ///
     /// If a byte could not be encoded, or a merge makes something that is no token.
     pub fn new(file: TokenizerFile) -> Result<Tokenizer, TokenizerError> {
-        let TokenizerFile { kind, splitter, flags, vocab, merges, bos, stop_ids, chat } = file;
+        let TokenizerFile {
+            kind,
+            splitter,
+            flags,
+            vocab,
+            merges,
+            bos,
+            stop_ids,
+            strips_right,
+            chat,
+        } = file;
         let rules = Rules::new(kind, vocab, merges)?;
         let vocab = &rules.vocab;
         let byte_ids = match kind {
@@ -82,14 +94,16 @@ impl Tokenizer {
             TokenizerKind::SentencePiece => [NO_ID; 256],
         };
         let unknown = vocab.iter().find(|(.., k)| *k == TokenKind::Unknown).map(|(id, ..)| id);
-        let user_defined = Matcher::new(vocab, |k| k == TokenKind::UserDefined);
-        let special = Matcher::new(vocab, is_special);
+        let marks = flags.split_at_user_defined;
+        let user_defined = Matcher::new(vocab, marks, |k| k == TokenKind::UserDefined);
+        let special = Matcher::new(vocab, marks, is_special);
         Ok(Tokenizer {
             kind,
             splitter,
             flags,
             bos,
             stop_ids,
+            strips_right,
             chat,
             rules,
             byte_ids,
@@ -151,7 +165,8 @@ impl Tokenizer {
                 Some((id, end)) => {
                     self.encode_part(&text[rest..at], rest == 0, out);
                     out.push(id);
-                    (rest, at) = (end, end);
+                    rest = self.end_of(id, text, end);
+                    at = rest;
                 }
             }
         }
@@ -178,9 +193,18 @@ impl Tokenizer {
             };
             self.encode_unsplit(&text[rest..at], prefix_of(rest), out);
             out.push(id);
-            (rest, at) = (end, end);
+            rest = self.end_of(id, text, end);
+            at = rest;
         }
         self.encode_unsplit(&text[rest..], prefix_of(rest), out);
+    }
+
+    /// Where the text goes on after the token `id`, whose name ends at `end`.
+    fn end_of(&self, id: u32, text: &str, end: usize) -> usize {
+        match self.strips_right.binary_search(&id) {
+            Ok(_) => text.len() - text[end..].trim_start().len(),
+            Err(_) => end,
+        }
     }
 
     fn encode_unsplit(&self, text: &str, has_prefix: bool, out: &mut Vec<u32>) {

@@ -2,10 +2,7 @@
 
 use super::merge::Merger;
 use super::{NO_ID, Tokenizer};
-use crate::format::tokenizer::TokenKind;
-
-/// What SentencePiece writes for a space. Vocabulary and normalised text have the space.
-const SPACE_MARK: &str = "\u{2581}";
+use crate::format::tokenizer::{SPACE_MARK, TokenKind};
 
 impl Tokenizer {
     /// `has_prefix` allows the dummy prefix, if the tokenizer has one at all.

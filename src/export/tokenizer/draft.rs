@@ -1,10 +1,13 @@
 //! A tokenizer in the making: read from any kind of file, settled with what lies beside it.
 
+use std::collections::BTreeSet;
+
 use super::settings::Settings;
 use super::template;
-use super::token::{AddedToken, SPACE_MARK, Token, VOCAB_MAX};
+use super::token::{AddedToken, Token, VOCAB_MAX};
 use crate::format::tokenizer::{
-    Merges, STOP_IDS_MAX, Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
+    Merges, SPACE_MARK, STOP_IDS_MAX, Splitter, TokenKind, TokenizerFile, TokenizerFlags,
+    TokenizerKind, Vocab,
 };
 use crate::format::{ChatTemplate, excerpt};
 use crate::tokenizer::INFILL;
@@ -18,6 +21,7 @@ pub(super) struct Draft {
     pub(super) merges: Merges,
     pub(super) bos: Option<u32>,
     pub(super) stop_ids: Vec<u32>,
+    strips_right: BTreeSet<u32>,
     chat: ChatTemplate,
     pub(super) notes: Vec<String>,
 }
@@ -32,6 +36,7 @@ impl Draft {
             merges: Merges::ByScore,
             bos: None,
             stop_ids: Vec::new(),
+            strips_right: BTreeSet::new(),
             chat: ChatTemplate::None,
             notes: Vec::new(),
         }
@@ -65,13 +70,16 @@ impl Draft {
 
     /// Adds tokens, or says what those that are there are for.
     pub(super) fn add(&mut self, added: &[AddedToken]) -> Result<(), String> {
-        for AddedToken { id, name, is_special } in added {
+        for AddedToken { id, name, is_special, strips_right } in added {
             let index = *id as usize;
             if index >= VOCAB_MAX {
                 return Err(format!("id {id} of the added token {:?} is too high", excerpt(name)));
             }
             if index >= self.tokens.len() {
                 self.tokens.resize_with(index + 1, Token::unused);
+            }
+            if *strips_right {
+                self.strips_right.insert(*id);
             }
             let token = &mut self.tokens[index];
             let is_marker = matches!(token.kind, TokenKind::Unknown | TokenKind::Control);
@@ -88,7 +96,16 @@ impl Draft {
                 ));
             }
             let kind = if *is_special { TokenKind::Control } else { TokenKind::UserDefined };
-            *token = Token { bytes: name.clone().into_bytes(), score: 0.0, kind };
+            let is_spaces =
+                kind == TokenKind::UserDefined && name.replace(SPACE_MARK, "").is_empty();
+            // What merging reaches keeps its score, and the spaces that its marks stand for.
+            *token = match is_spaces {
+                true => {
+                    let bytes = name.replace(SPACE_MARK, " ").into_bytes();
+                    Token { bytes, score: token.score, kind }
+                }
+                false => Token { bytes: name.clone().into_bytes(), score: 0.0, kind },
+            };
         }
         Ok(())
     }
@@ -172,6 +189,7 @@ impl Draft {
         if stop_ids.len() > STOP_IDS_MAX {
             return Err(format!("{} end tokens are more than {STOP_IDS_MAX}", stop_ids.len()));
         }
+        let n_vocab = self.tokens.len();
         let mut vocab = Vocab::default();
         for token in &self.tokens {
             vocab.push(&token.bytes, token.score, token.kind).map_err(|e| e.to_string())?;
@@ -184,6 +202,11 @@ impl Draft {
             merges: self.merges,
             bos: self.bos,
             stop_ids,
+            strips_right: self
+                .strips_right
+                .into_iter()
+                .filter(|&id| (id as usize) < n_vocab)
+                .collect(),
             chat: self.chat,
         })
     }

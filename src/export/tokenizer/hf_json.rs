@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use super::draft::Draft;
 use super::files::VALUES_MAX;
-use super::token::{AddedToken, SPACE_MARK, Token, VOCAB_MAX};
+use super::token::{AddedToken, Token, VOCAB_MAX};
 use crate::export::json;
 use crate::format::excerpt;
 use crate::format::tokenizer::{
-    Merges, Splitter, TokenKind, TokenizerFlags, TokenizerKind, byte_piece,
+    Merges, SPACE_MARK, Splitter, TokenKind, TokenizerFlags, TokenizerKind, byte_piece,
 };
 
 /// The splitters that are patterns.
@@ -52,8 +52,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
     draft.splitter = splitter;
     draft.add(&parse_added(&json)?)?;
     take_merges(&mut draft, &parse_merges(model)?)?;
-    draft.bos = draft.find("<|begin_of_text|>").or(draft.find("<s>"));
-    draft.stop_ids.extend(draft.find("<|end_of_text|>").or(draft.find("</s>")));
+    let first = |names: [&str; 3]| names.into_iter().find_map(|name| draft.find(name));
+    let bos = first(["<|begin_of_text|>", "<s>", "<bos>"]);
+    let eos = first(["<|end_of_text|>", "</s>", "<eos>"]);
+    draft.bos = bos;
+    draft.stop_ids.extend(eos);
     Ok(draft)
 }
 
@@ -154,13 +157,17 @@ fn sentencepiece_flags(json: &Value, model: &Map<String, Value>) -> Result<Token
     let replace =
         serde_json::json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK});
     let prepend = serde_json::json!({"type": "Prepend", "prepend": SPACE_MARK});
+    // Finds nothing: the normalizer leaves no space.
+    let idle = serde_json::json!({"type": "Split", "pattern": {"String": " "}});
     let steps = normalizer.get("normalizers").and_then(Value::as_array).map(Vec::as_slice);
     match (steps, pre_tokenizer) {
         (Some([first, second]), Value::Null) if has(first, &prepend) && has(second, &replace) => {
             Ok(TokenizerFlags { dummy_prefix: true, prefix_every_segment: true, ..base })
         }
         (Some([only]), Value::Null) if has(only, &replace) => Ok(base),
-        (None, Value::Null) if has(normalizer, &replace) => Ok(base),
+        (None, after) if has(normalizer, &replace) && (after.is_null() || has(after, &idle)) => {
+            Ok(base)
+        }
         (None, metaspace) if normalizer.is_null() => metaspace_flags(metaspace, base),
         _ => Err("the normalizer and pre_tokenizer are none that LEAP knows".to_owned()),
     }
@@ -351,8 +358,13 @@ impl MergeList {
 }
 
 fn ids_by_bytes(draft: &Draft) -> HashMap<&[u8], u32> {
-    let normal = (0u32..).zip(&draft.tokens).filter(|(_, t)| t.kind == TokenKind::Normal);
-    normal.map(|(id, token)| (token.bytes.as_slice(), id)).collect()
+    // Gemma's runs of spaces are both user-defined and reached by merging.
+    let is_reachable = |kind| match draft.kind {
+        TokenizerKind::ByteLevel => kind == TokenKind::Normal,
+        TokenizerKind::SentencePiece => matches!(kind, TokenKind::Normal | TokenKind::UserDefined),
+    };
+    let reachable = (0u32..).zip(&draft.tokens).filter(|(_, t)| is_reachable(t.kind));
+    reachable.map(|(id, token)| (token.bytes.as_slice(), id)).collect()
 }
 
 /// In how many ways tokens divide into two other tokens. As each merge is one, a list of as
@@ -376,16 +388,16 @@ fn parse_added(json: &Value) -> Result<Vec<AddedToken>, String> {
             return Err("an added token has no id or no content".to_owned());
         };
         let is_special = token.get("special") == Some(&Value::Bool(true));
-        let takes_more = ["single_word", "lstrip", "rstrip"]
-            .iter()
-            .any(|&key| token.get(key) == Some(&Value::Bool(true)));
+        let takes_more =
+            ["single_word", "lstrip"].iter().any(|&key| token.get(key) == Some(&Value::Bool(true)));
         if takes_more && !is_special {
             return Err(format!(
-                "added token {:?} takes in white space or whole words only",
+                "added token {:?} takes in white space before it or whole words only",
                 excerpt(name)
             ));
         }
-        tokens.push(AddedToken { id, name: name.to_owned(), is_special });
+        let strips_right = token.get("rstrip") == Some(&Value::Bool(true));
+        tokens.push(AddedToken { id, name: name.to_owned(), is_special, strips_right });
     }
     Ok(tokens)
 }

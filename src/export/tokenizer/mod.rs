@@ -2,7 +2,9 @@
 //! `tokenizer.json`, and what GGUF files hold.
 //!
 //! In a folder, `tokenizer.model` goes before `tokenizer.json`: it is what the model was
-//! trained with, and the other is converted from it, without piece types and scores. Files
+//! trained with, and the other is converted from it, without piece types and scores. Not so
+//! where tokens were added that stand for their text, as for Gemma and Phi-3: only the latter
+//! says how those are found. Files
 //! beside it say which tokens are special, which ones end a text, and how conversations are
 //! written (`settings`).
 
@@ -46,12 +48,20 @@ pub struct ImportedTokenizer {
 ///
 /// If there is no tokenizer, or it is damaged, or of a kind that LEAP cannot reproduce exactly.
 pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenizer, ImportError> {
-    let source = find(path)?;
-    let bad = |what| ImportError::Bad { path: source.clone(), what };
+    let mut source = find(path)?;
     let (mut draft, settings) = match gguf::is_gguf(&source) {
         true => gguf::read(&source)?,
-        false => read_draft(&source, settings_folder(path, &source), vocab_size)?,
+        false => {
+            let folder = settings_folder(path, &source);
+            let settings = folder.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+            let json = path.join("tokenizer.json");
+            if settings.added.iter().any(|token| !token.is_special) && json.is_file() {
+                source = json;
+            }
+            (read_draft(&source, folder, &settings, vocab_size)?, settings)
+        }
     };
+    let bad = |what| ImportError::Bad { path: source.clone(), what };
     let vocab_size = vocab_size.or(settings.vocab_size);
     draft.apply(&settings).map_err(bad)?;
     draft.fit(vocab_size).map_err(bad)?;
@@ -64,18 +74,18 @@ pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenize
 fn read_draft(
     source: &Path,
     folder: Option<PathBuf>,
+    settings: &Settings,
     vocab_size: Option<usize>,
-) -> Result<(Draft, Settings), ImportError> {
-    let settings = folder.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+) -> Result<Draft, ImportError> {
     let bytes = files::read(source)?;
-    let draft = parse(&bytes, vocab_size.or(settings.vocab_size), &settings);
+    let draft = parse(&bytes, vocab_size.or(settings.vocab_size), settings);
     let mut draft = draft.map_err(|what| ImportError::Bad { path: source.to_path_buf(), what })?;
     if let Some(folder) = folder.filter(|_| draft.kind == TokenizerKind::SentencePiece)
         && let Some(prefixes) = settings.prefixes_segments(&folder)?
     {
         draft.flags.prefix_every_segment = prefixes;
     }
-    Ok((draft, settings))
+    Ok(draft)
 }
 
 /// Reads a tokenizer file of any kind, which its first bytes tell.

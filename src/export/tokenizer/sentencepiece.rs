@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use super::draft::Draft;
-use super::token::{SPACE_MARK, Token, VOCAB_MAX};
+use super::token::{Token, VOCAB_MAX};
 use crate::format::excerpt;
-use crate::format::tokenizer::{TokenKind, TokenizerFlags, TokenizerKind, byte_piece};
+use crate::format::tokenizer::{SPACE_MARK, TokenKind, TokenizerFlags, TokenizerKind, byte_piece};
 
 /// `TrainerSpec.ModelType.BPE`.
 const MODEL_BPE: u64 = 2;

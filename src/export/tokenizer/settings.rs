@@ -90,8 +90,10 @@ impl Settings {
             let bad =
                 || format!("added_tokens_decoder: {:?} is not an id with a content", excerpt(id));
             let name = token.get("content").and_then(Value::as_str).ok_or_else(bad)?.to_owned();
-            let is_special = token.get("special").and_then(Value::as_bool).unwrap_or(false);
-            self.added.push(AddedToken { id: id.parse().map_err(|_| bad())?, name, is_special });
+            let flag = |key| token.get(key).and_then(Value::as_bool).unwrap_or(false);
+            let (is_special, strips_right) = (flag("special"), flag("rstrip"));
+            let id = id.parse().map_err(|_| bad())?;
+            self.added.push(AddedToken { id, name, is_special, strips_right });
         }
         self.added.sort_by_key(|token| token.id);
         Ok(())
@@ -100,7 +102,8 @@ impl Settings {
     /// `{"name": id}`; the file does not say which are special, and markers are what people add.
     fn take_added_tokens(&mut self, added: &Value) {
         let tokens = added.as_object().into_iter().flatten().filter_map(|(name, id)| {
-            Some(AddedToken { id: id_of(id)?, name: name.clone(), is_special: true })
+            let (id, name) = (id_of(id)?, name.clone());
+            Some(AddedToken { id, name, is_special: true, strips_right: false })
         });
         self.added = tokens.collect();
         self.added.sort_by_key(|token| token.id);

@@ -5,9 +5,6 @@ use crate::format::tokenizer::TokenKind;
 /// Ranks up to here are exact as scores, which are `f32`, with room to spare.
 pub(super) const VOCAB_MAX: usize = 1 << 20;
 
-/// What SentencePiece writes for a space.
-pub(super) const SPACE_MARK: &str = "\u{2581}";
-
 /// A token, as it will be stored.
 pub(super) struct Token {
     pub(super) bytes: Vec<u8>,
@@ -29,4 +26,6 @@ pub(super) struct AddedToken {
     pub(super) name: String,
     /// Special tokens are markers; others stand for their text.
     pub(super) is_special: bool,
+    /// White space to its right belongs to it.
+    pub(super) strips_right: bool,
 }

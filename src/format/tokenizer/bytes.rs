@@ -62,7 +62,8 @@ impl TokenizerFile {
     }
 
     fn put_trailer(&self, out: &mut Vec<u8>) {
-        let is_extended = self.splitter != Splitter::default() || self.flags.nfc;
+        let is_extended =
+            self.splitter != Splitter::default() || self.flags.nfc || !self.strips_right.is_empty();
         let version = if is_extended { EXTENDED_VERSION } else { TRAILER_VERSION };
         out.extend(version.to_le_bytes());
         put_u32(out, self.vocab.len());
@@ -90,6 +91,8 @@ impl TokenizerFile {
 
     fn put_extension(&self, out: &mut Vec<u8>) {
         put_text(out, self.splitter.name());
+        put_u32(out, self.strips_right.len());
+        out.extend(self.strips_right.iter().flat_map(|id| id.to_le_bytes()));
     }
 }
 
@@ -194,15 +197,15 @@ fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatErr
         2 => Merges::Listed(listed),
         _ => return Err(unknown("merge rule", rule.into())),
     };
-    let splitter = match version {
-        EXTENDED_VERSION => parse_splitter(&mut r)?,
-        _ => Splitter::default(),
+    let (splitter, strips_right) = match version {
+        EXTENDED_VERSION => (parse_splitter(&mut r)?, parse_strips_right(&mut r, n_vocab)?),
+        _ => Default::default(),
     };
     if r.pos() < trailer.len() {
         let (end, have) = (body.len() + r.pos(), body.len() + trailer.len());
         return Err(FormatError::TrailingBytes { end: end as u64, have: have as u64 });
     }
-    Ok(TokenizerFile { kind, splitter, flags, vocab, merges, bos, stop_ids, chat })
+    Ok(TokenizerFile { kind, splitter, flags, vocab, merges, bos, stop_ids, strips_right, chat })
 }
 
 fn parse_splitter(r: &mut Cursor<'_>) -> Result<Splitter, FormatError> {
@@ -212,6 +215,19 @@ fn parse_splitter(r: &mut Cursor<'_>) -> Result<Splitter, FormatError> {
         let name = excerpt(name);
         FormatError::Unsupported(format!("the splitter {name:?} is not known, only {known} are"))
     })
+}
+
+fn parse_strips_right(r: &mut Cursor<'_>, n_vocab: u32) -> Result<Vec<u32>, FormatError> {
+    let mut ids = Vec::new();
+    for _ in 0..r.u32("stripping token count")? {
+        let id = check_id("stripping token", r.u32("stripping token")?, n_vocab)?;
+        if ids.last().is_some_and(|&last| id <= last) {
+            let wanted = "ascending ids".to_owned();
+            return Err(FormatError::Field { field: "stripping token", value: id.into(), wanted });
+        }
+        ids.push(id);
+    }
+    Ok(ids)
 }
 
 fn parse_text<'a>(r: &mut Cursor<'a>, what: &'static str) -> Result<&'a str, FormatError> {

@@ -148,6 +148,9 @@ pub struct TokenizerFile {
     pub bos: Option<u32>,
     /// Tokens that end the text, at most [`STOP_IDS_MAX`]; the first is the end of sequence.
     pub stop_ids: Vec<u32>,
+    /// Control and user-defined tokens, in ascending order, that take in the white space to their
+    /// right wherever a text names them.
+    pub strips_right: Vec<u32>,
     /// How conversations are written.
     pub chat: ChatTemplate,
 }

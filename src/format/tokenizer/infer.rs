@@ -48,6 +48,7 @@ fn infer_llama2(published: &Vocab) -> Result<TokenizerFile, FormatError> {
         merges: Merges::ByScore,
         bos: Some(1),
         stop_ids: vec![2],
+        strips_right: Vec::new(),
         chat: ChatTemplate::None,
     })
 }
@@ -72,6 +73,7 @@ fn infer_llama3(published: &Vocab) -> Result<TokenizerFile, FormatError> {
         merges: Merges::ByScore,
         bos,
         stop_ids,
+        strips_right: Vec::new(),
         chat: if has_headers { ChatTemplate::Llama3 } else { ChatTemplate::None },
     })
 }

@@ -25,6 +25,7 @@ fn sample() -> TokenizerFile {
         merges: Merges::Listed(vec![(0, 1)]),
         bos: None,
         stop_ids: vec![3],
+        strips_right: Vec::new(),
         chat: ChatTemplate::ChatMl,
     }
 }

@@ -2,6 +2,9 @@
 
 use crate::format::FormatError;
 
+/// What SentencePiece writes for a space. Vocabularies and normalised texts have the space.
+pub const SPACE_MARK: &str = "\u{2581}";
+
 /// What a vocabulary entry is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
