@@ -4,13 +4,32 @@
 use std::arch::asm;
 
 use super::super::float::{self, LANES};
-use super::super::neondot::gemm::{floats, floats_by_lane};
+use super::registers::{floats, floats_by_lane, load_4, registers, store_4};
 use super::vectors::dots;
+
+registers! {
+    // Scores: sums of a query `a` or `b` with a key, or with the next: 16 running sums each.
+    a0 = 0, a1 = 1, a2 = 2, a3 = 3, a_next0 = 4, a_next1 = 5, a_next2 = 6, a_next3 = 7,
+    b0 = 8, b1 = 9, b2 = 10, b3 = 11, b_next0 = 12, b_next1 = 13, b_next2 = 14, b_next3 = 15,
+    // 16 floats of the keys and of the queries.
+    key0 = 16, key1 = 17, key2 = 18, key3 = 19, next0 = 20, next1 = 21, next2 = 22, next3 = 23,
+    qa0 = 24, qa1 = 25, qa2 = 26, qa3 = 27, qb0 = 28, qb1 = 29, qb2 = 30, qb3 = 31,
+    // Where sums are joined: what scores are multiplied by.
+    scale = 1,
+    // Values: sums of four queries, 16 columns each.
+    ya0 = 0, ya1 = 1, ya2 = 2, ya3 = 3, yb0 = 4, yb1 = 5, yb2 = 6, yb3 = 7,
+    yc0 = 8, yc1 = 9, yc2 = 10, yc3 = 11, yd0 = 12, yd1 = 13, yd2 = 14, yd3 = 15,
+    // Each query's weights of four positions; values of a position and of the next; corrections of all
+    // queries, before there are values.
+    weights_a = 16, weights_b = 17, weights_c = 18, weights_d = 19,
+    v0 = 20, v1 = 21, v2 = 22, v3 = 23, w0 = 24, w1 = 25, w2 = 26, w3 = 27,
+    corrections = 24,
+}
 
 /// Begins the sums of a query and a key with products of 16 floats, or adds these.
 macro_rules! add_lanes {
-    ($name:literal $a:literal $b:literal $c:literal $d:literal:
-     $e:literal $f:literal $g:literal $h:literal, $i:literal $j:literal $k:literal $l:literal) => {
+    ($name:literal $a:ident $b:ident $c:ident $d:ident:
+     $e:ident $f:ident $g:ident $h:ident, $i:ident $j:ident $k:ident $l:ident) => {
         concat!(
             floats!($name $a $e $i),
             floats!($name $b $f $j),
@@ -24,54 +43,61 @@ macro_rules! add_lanes {
 macro_rules! add_lanes_2x2 {
     ($name:literal) => {
         concat!(
-            "ld1 {{v16.4s, v17.4s, v18.4s, v19.4s}}, [{key}], #64\n",
-            "ld1 {{v24.4s, v25.4s, v26.4s, v27.4s}}, [{a}], #64\n",
-            add_lanes!($name 0 1 2 3: 16 17 18 19, 24 25 26 27),
-            "ld1 {{v20.4s, v21.4s, v22.4s, v23.4s}}, [{next}], #64\n",
-            add_lanes!($name 4 5 6 7: 20 21 22 23, 24 25 26 27),
-            "ld1 {{v28.4s, v29.4s, v30.4s, v31.4s}}, [{b}], #64\n",
-            add_lanes!($name 8 9 10 11: 16 17 18 19, 28 29 30 31),
-            add_lanes!($name 12 13 14 15: 20 21 22 23, 28 29 30 31),
+            load_4!("4s" key0 key1 key2 key3, "key", "#64"),
+            load_4!("4s" qa0 qa1 qa2 qa3, "a", "#64"),
+            add_lanes!($name a0 a1 a2 a3: key0 key1 key2 key3, qa0 qa1 qa2 qa3),
+            load_4!("4s" next0 next1 next2 next3, "next", "#64"),
+            add_lanes!($name a_next0 a_next1 a_next2 a_next3: next0 next1 next2 next3, qa0 qa1 qa2 qa3),
+            load_4!("4s" qb0 qb1 qb2 qb3, "b", "#64"),
+            add_lanes!($name b0 b1 b2 b3: key0 key1 key2 key3, qb0 qb1 qb2 qb3),
+            add_lanes!($name b_next0 b_next1 b_next2 b_next3: next0 next1 next2 next3, qb0 qb1 qb2 qb3),
         )
     };
 }
 
 /// Joins sums to four, in the first register.
 macro_rules! join {
-    ($a:literal $b:literal $c:literal $d:literal) => {
+    ($a:ident $b:ident $c:ident $d:ident) => {
         concat!(floats!("fadd" $a $a $c), floats!("fadd" $b $b $d), floats!("fadd" $a $a $b))
     };
 }
 
 /// Loads what was summed before times a correction.
 macro_rules! correct {
-    ($y:literal $a:literal $b:literal $c:literal $d:literal, $lane:literal) => {
+    ($y:literal $a:ident $b:ident $c:ident $d:ident, $lane:literal) => {
         concat!(
-            "ld1 {{v", $a, ".4s, v", $b, ".4s, v", $c, ".4s, v", $d, ".4s}}, [{", $y, "}]\n",
-            floats_by_lane!("fmul" $a $a 24 $lane),
-            floats_by_lane!("fmul" $b $b 24 $lane),
-            floats_by_lane!("fmul" $c $c 24 $lane),
-            floats_by_lane!("fmul" $d $d 24 $lane),
+            load_4!("4s" $a $b $c $d, $y),
+            floats_by_lane!("fmul" $a $a corrections $lane),
+            floats_by_lane!("fmul" $b $b corrections $lane),
+            floats_by_lane!("fmul" $c $c corrections $lane),
+            floats_by_lane!("fmul" $d $d corrections $lane),
         )
     };
 }
 
 /// Adds the values of a position times a lane of each query's weights, by way of four registers.
 macro_rules! add_values {
-    ($lane:literal: $a:literal $b:literal $c:literal $d:literal) => {
+    ($lane:literal: $a:ident $b:ident $c:ident $d:ident) => {
         concat!(
-            "ld1 {{v", $a, ".4s, v", $b, ".4s, v", $c, ".4s, v", $d, ".4s}}, [{values}], {stride}\n",
-            weigh!(16 $lane: $a 0, $b 1, $c 2, $d 3),
-            weigh!(17 $lane: $a 4, $b 5, $c 6, $d 7),
-            weigh!(18 $lane: $a 8, $b 9, $c 10, $d 11),
-            weigh!(19 $lane: $a 12, $b 13, $c 14, $d 15),
+            load_4!("4s" $a $b $c $d, "values", "{stride}"),
+            weigh!(weights_a $lane: $a ya0, $b ya1, $c ya2, $d ya3),
+            weigh!(weights_b $lane: $a yb0, $b yb1, $c yb2, $d yb3),
+            weigh!(weights_c $lane: $a yc0, $b yc1, $c yc2, $d yc3),
+            weigh!(weights_d $lane: $a yd0, $b yd1, $c yd2, $d yd3),
         )
     };
 }
 
 macro_rules! weigh {
-    ($weights:literal $lane:literal: $($value:literal $sum:literal),*) => {
+    ($weights:ident $lane:literal: $($value:ident $sum:ident),*) => {
         concat!($(floats_by_lane!("fmla" $sum $value $weights $lane),)*)
+    };
+}
+
+/// Loads weights of a query: four (`q`, `#16`), or one (`s`, `#4`).
+macro_rules! load_weights {
+    ($width:literal $weights:ident, $from:literal, $step:literal) => {
+        concat!("ldr ", $width, r!($weights), ", [{", $from, "}], ", $step, "\n")
     };
 }
 
@@ -125,15 +151,16 @@ fn score_2(q: [&[f32]; 2], keys: &[f32], scale: f32, out: [&mut [f32]; 2]) {
                 "b.ne 3b",
                 "mov {key}, {next}",
                 concat!(
-                    join!(0 1 2 3), join!(4 5 6 7), join!(8 9 10 11), join!(12 13 14 15),
+                    join!(a0 a1 a2 a3), join!(a_next0 a_next1 a_next2 a_next3),
+                    join!(b0 b1 b2 b3), join!(b_next0 b_next1 b_next2 b_next3),
                 ),
-                "faddp v0.4s, v0.4s, v4.4s",
-                "faddp v8.4s, v8.4s, v12.4s",
-                "faddp v0.4s, v0.4s, v8.4s",
-                "dup v1.4s, {scale:w}",
-                "fmul v0.4s, v0.4s, v1.4s",
-                "str d0, [{out_a}], #8",
-                "st1 {{v0.d}}[1], [{out_b}], #8",
+                floats!("faddp" a0 a0 a_next0),
+                floats!("faddp" b0 b0 b_next0),
+                floats!("faddp" a0 a0 b0),
+                concat!("dup v", r!(scale), ".4s, {scale:w}"),
+                floats!("fmul" a0 a0 scale),
+                concat!("str d", r!(a0), ", [{out_a}], #8"),
+                concat!("st1 {{v", r!(a0), ".d}}[1], [{out_b}], #8"),
                 "subs {pairs}, {pairs}, #1",
                 "b.ne 2b",
                 key = inout(reg) keys.as_ptr() => _, next = out(reg) _,
@@ -185,28 +212,28 @@ fn weigh_lanes(weights: [&[f32]; 4], values: &[f32], corrections: &[f32; 4], out
     assert!(head_dim >= LANES);
     assert!(weights.iter().all(|weights| weights.len() >= n));
     assert!(out.iter().all(|out| out.len() == head_dim));
-    let ([a, b, c, d], [y0, y1, y2, y3]) = (weights, out);
+    let ([a, b, c, d], [ya, yb, yc, yd]) = (weights, out);
     // SAFETY: for each whole 16 columns, of which there is one at least, this reads and writes 16 floats
     // of each output, reads four corrections, and for each of `n` positions a weight of each query, and
     // 16 of `values`. So many were found to be there. Everything else is registers that are named.
     unsafe {
         asm!(
             "1:",
-            "ldr q24, [{corrections}]",
+            concat!("ldr q", r!(corrections), ", [{corrections}]"),
             concat!(
-                correct!("y0" 0 1 2 3, 0), correct!("y1" 4 5 6 7, 1),
-                correct!("y2" 8 9 10 11, 2), correct!("y3" 12 13 14 15, 3),
+                correct!("ya" ya0 ya1 ya2 ya3, 0), correct!("yb" yb0 yb1 yb2 yb3, 1),
+                correct!("yc" yc0 yc1 yc2 yc3, 2), correct!("yd" yd0 yd1 yd2 yd3, 3),
             ),
             "ands {left}, {n}, #-4",
             "b.eq 3f",
             "2:",
-            "ldr q16, [{a}], #16",
-            "ldr q17, [{b}], #16",
-            "ldr q18, [{c}], #16",
-            "ldr q19, [{d}], #16",
+            load_weights!("q" weights_a, "a", "#16"),
+            load_weights!("q" weights_b, "b", "#16"),
+            load_weights!("q" weights_c, "c", "#16"),
+            load_weights!("q" weights_d, "d", "#16"),
             concat!(
-                add_values!(0: 20 21 22 23), add_values!(1: 24 25 26 27),
-                add_values!(2: 20 21 22 23), add_values!(3: 24 25 26 27),
+                add_values!(0: v0 v1 v2 v3), add_values!(1: w0 w1 w2 w3),
+                add_values!(2: v0 v1 v2 v3), add_values!(3: w0 w1 w2 w3),
             ),
             "subs {left}, {left}, #4",
             "b.ne 2b",
@@ -214,18 +241,18 @@ fn weigh_lanes(weights: [&[f32]; 4], values: &[f32], corrections: &[f32; 4], out
             "ands {left}, {n}, #3",
             "b.eq 5f",
             "4:",
-            "ldr s16, [{a}], #4",
-            "ldr s17, [{b}], #4",
-            "ldr s18, [{c}], #4",
-            "ldr s19, [{d}], #4",
-            add_values!(0: 20 21 22 23),
+            load_weights!("s" weights_a, "a", "#4"),
+            load_weights!("s" weights_b, "b", "#4"),
+            load_weights!("s" weights_c, "c", "#4"),
+            load_weights!("s" weights_d, "d", "#4"),
+            add_values!(0: v0 v1 v2 v3),
             "subs {left}, {left}, #1",
             "b.ne 4b",
             "5:",
-            "st1 {{v0.4s, v1.4s, v2.4s, v3.4s}}, [{y0}], #64",
-            "st1 {{v4.4s, v5.4s, v6.4s, v7.4s}}, [{y1}], #64",
-            "st1 {{v8.4s, v9.4s, v10.4s, v11.4s}}, [{y2}], #64",
-            "st1 {{v12.4s, v13.4s, v14.4s, v15.4s}}, [{y3}], #64",
+            store_4!(ya0 ya1 ya2 ya3, "ya", "#64"),
+            store_4!(yb0 yb1 yb2 yb3, "yb", "#64"),
+            store_4!(yc0 yc1 yc2 yc3, "yc", "#64"),
+            store_4!(yd0 yd1 yd2 yd3, "yd", "#64"),
             "sub {a}, {a}, {n}, lsl #2",
             "sub {b}, {b}, {n}, lsl #2",
             "sub {c}, {c}, {n}, lsl #2",
@@ -238,8 +265,8 @@ fn weigh_lanes(weights: [&[f32]; 4], values: &[f32], corrections: &[f32; 4], out
             values = inout(reg) values.as_ptr() => _, stride = in(reg) 4 * head_dim,
             // From behind the last position's 16 columns to the first one's next.
             to_next = in(reg) 64_usize.wrapping_sub(4 * head_dim * n),
-            y0 = inout(reg) y0.as_mut_ptr() => _, y1 = inout(reg) y1.as_mut_ptr() => _,
-            y2 = inout(reg) y2.as_mut_ptr() => _, y3 = inout(reg) y3.as_mut_ptr() => _,
+            ya = inout(reg) ya.as_mut_ptr() => _, yb = inout(reg) yb.as_mut_ptr() => _,
+            yc = inout(reg) yc.as_mut_ptr() => _, yd = inout(reg) yd.as_mut_ptr() => _,
             corrections = in(reg) corrections.as_ptr(), n = in(reg) n, left = out(reg) _,
             columns = inout(reg) head_dim / LANES => _,
             out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,

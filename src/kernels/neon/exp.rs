@@ -6,7 +6,7 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::super::float::{self, BLOCK, LANES, ScoresMut4, Softmax};
-use super::super::neondot::gemm::{floats, floats_by_lane};
+use super::registers::{floats, floats_by_lane, registers};
 use super::vectors::{self, load_floats};
 
 /// What is multiplied by.
@@ -22,34 +22,54 @@ static CONSTANTS: [f32; 4] = {
     [float::EXP_ROUND, a, b, c]
 };
 
-/// Copies a constant.
+registers! {
+    // Each of four vectors: `-y`, then what is left of it; by how much its power of two moves numbers
+    // (`power`), and that rounded; one polynomial, and the next.
+    y0 = 4, y1 = 5, y2 = 6, y3 = 7,
+    power0 = 8, power1 = 9, power2 = 10, power3 = 11,
+    whole0 = 12, whole1 = 13, whole2 = 14, whole3 = 15,
+    p0 = 16, p1 = 17, p2 = 18, p3 = 19, next0 = 20, next1 = 21, next2 = 22, next3 = 23,
+    factors = 24, round = 25, constants = 26,
+}
+
+/// Copies a constant: a lane of `constants`, or an instruction's own.
 macro_rules! constant {
-    ($name:literal $from:literal: $($to:literal)*) => {
-        concat!($($name, " v", $to, ".4s, ", $from, "\n",)*)
+    ($lane:literal: $($to:ident)*) => {
+        concat!($("dup v", r!($to), ".4s, v", r!(constants), ".s[", $lane, "]\n",)*)
+    };
+    (# $number:literal: $($to:ident)*) => {
+        concat!($("fmov v", r!($to), ".4s, #", $number, "\n",)*)
     };
 }
 
 /// One instruction for each of four vectors.
 macro_rules! each {
-    ($name:literal $($to:literal $a:literal $b:literal),*) => {
+    ($name:literal $($to:ident $a:ident $b:ident),*) => {
         concat!($(floats!($name $to $a $b),)*)
     };
 }
 
 /// The same by a factor.
 macro_rules! each_by_lane {
-    ($name:literal $lane:literal: $($to:literal $a:literal),*) => {
-        concat!($(floats_by_lane!($name $to $a 24 $lane),)*)
+    ($name:literal $lane:literal: $($to:ident $a:ident),*) => {
+        concat!($(floats_by_lane!($name $to $a factors $lane),)*)
     };
 }
 
-/// A constant less products with v4 to v7.
+/// A power of two from the integer at a vector's low end.
+macro_rules! to_power {
+    ($($power:ident)*) => {
+        concat!($("shl v", r!($power), ".4s, v", r!($power), ".4s, #23\n",)*)
+    };
+}
+
+/// A polynomial's next step: a constant less products with what is left of `y`.
 macro_rules! horner {
-    ($name:literal $constant:literal: $a:literal $b:literal $c:literal $d:literal
-     from $e:literal $f:literal $g:literal $h:literal) => {
+    ($(# $number:literal)? $($lane:literal)?: $a:ident $b:ident $c:ident $d:ident
+     from $e:ident $f:ident $g:ident $h:ident) => {
         concat!(
-            constant!($name $constant: $a $b $c $d),
-            each!("fmls" $a $e 4, $b $f 5, $c $g 6, $d $h 7),
+            constant!($(# $number)? $($lane)?: $a $b $c $d),
+            each!("fmls" $a $e y0, $b $f y1, $c $g y2, $d $h y3),
         )
     };
 }
@@ -64,21 +84,20 @@ fn exp_of_negative(y: [float32x4_t; 4]) -> [float32x4_t; 4] {
     // SAFETY: these instructions are in ARMv8.0 and work on registers that are named.
     unsafe {
         asm!(
-            constant!("dup" "v26.s[0]": 8 9 10 11),
-            each_by_lane!("fmls" 0: 8 4, 9 5, 10 6, 11 7),
-            each!("fsub" 12 8 25, 13 9 25, 14 10 25, 15 11 25),
-            "shl v8.4s, v8.4s, #23", "shl v9.4s, v9.4s, #23",
-            "shl v10.4s, v10.4s, #23", "shl v11.4s, v11.4s, #23",
-            each_by_lane!("fmla" 1: 4 12, 5 13, 6 14, 7 15),
-            each_by_lane!("fmla" 2: 4 12, 5 13, 6 14, 7 15),
-            constant!("dup" "v26.s[1]": 16 17 18 19),
-            each_by_lane!("fmls" 3: 16 4, 17 5, 18 6, 19 7),
-            horner!("dup" "v26.s[2]": 20 21 22 23 from 16 17 18 19),
-            horner!("dup" "v26.s[3]": 16 17 18 19 from 20 21 22 23),
-            horner!("fmov" "#1.0": 20 21 22 23 from 16 17 18 19),
-            horner!("fmov" "#2.0": 16 17 18 19 from 20 21 22 23),
-            horner!("fmov" "#2.0": 20 21 22 23 from 16 17 18 19),
-            each!("fmul" 20 20 8, 21 21 9, 22 22 10, 23 23 11),
+            constant!(0: power0 power1 power2 power3),
+            each_by_lane!("fmls" 0: power0 y0, power1 y1, power2 y2, power3 y3),
+            each!("fsub" whole0 power0 round, whole1 power1 round, whole2 power2 round, whole3 power3 round),
+            to_power!(power0 power1 power2 power3),
+            each_by_lane!("fmla" 1: y0 whole0, y1 whole1, y2 whole2, y3 whole3),
+            each_by_lane!("fmla" 2: y0 whole0, y1 whole1, y2 whole2, y3 whole3),
+            constant!(1: p0 p1 p2 p3),
+            each_by_lane!("fmls" 3: p0 y0, p1 y1, p2 y2, p3 y3),
+            horner!(2: next0 next1 next2 next3 from p0 p1 p2 p3),
+            horner!(3: p0 p1 p2 p3 from next0 next1 next2 next3),
+            horner!(#1.0: next0 next1 next2 next3 from p0 p1 p2 p3),
+            horner!(#2.0: p0 p1 p2 p3 from next0 next1 next2 next3),
+            horner!(#2.0: next0 next1 next2 next3 from p0 p1 p2 p3),
+            each!("fmul" next0 next0 power0, next1 next1 power1, next2 next2 power2, next3 next3 power3),
             in("v24") factors, in("v25") vdupq_n_f32(float::EXP_ROUND), in("v26") constants,
             inout("v4") y[0] => _, inout("v5") y[1] => _, inout("v6") y[2] => _,
             inout("v7") y[3] => _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,

@@ -27,6 +27,7 @@ use crate::quant::bcml1::{BLOCK, BLOCK_BYTES, Block};
 
 mod attend;
 mod exp;
+pub(super) mod registers;
 mod vectors;
 
 tier::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);

@@ -1,58 +1,37 @@
 //! The loops of tiles whose running totals stand in registers, for tiers that lay weights out in four
 //! strips of four rows: which instructions multiply, and which registers they use, is theirs.
 //!
-//! A tier's macros are what differs. `$products` multiplies 16 columns of weights in registers v24 to
-//! v27 by what [`load_x`] gives it. `$lines` repeats a macro for all rows, two at a time: `begin_sums`;
+//! A tier's macros are what differs, and its map of registers: `w0` to `w3` hold 16 columns of weights,
+//! `x0` to `x3` what [`load_x`] gives. `$products` multiplies the former by the latter. `$lines` repeats a macro for all rows, two at a time: `begin_sums`;
 //! for int8 weights `load_results` and `store_results`, between which totals are results, to which
 //! `$end_group` adds a group; for 4-bit ones `begin_total` and `add_total`, which end a block, the first
 //! of an activation group and any other, and `$add_out`, which ends the activation group.
 
-/// An instruction that makes four floats of two fours, by their registers.
-macro_rules! floats {
-    ($name:literal $to:literal $a:literal $b:literal) => {
-        concat!($name, " v", $to, ".4s, v", $a, ".4s, v", $b, ".4s\n")
-    };
-}
-
-/// The same of four floats and one lane of others.
-macro_rules! floats_by_lane {
-    ($name:literal $to:literal $a:literal $b:literal $lane:literal) => {
-        concat!($name, " v", $to, ".4s, v", $a, ".4s, v", $b, ".s[", $lane, "]\n")
-    };
-}
-
-/// Four floats of four integers.
-macro_rules! to_floats {
-    ($to:literal $from:literal) => {
-        concat!("scvtf v", $to, ".4s, v", $from, ".4s\n")
-    };
-}
-
 /// Loads two registers from `out`, `$at` bytes in.
 macro_rules! load_out {
-    ($a:literal $b:literal $at:literal) => {
-        concat!("ldp q", $a, ", q", $b, ", [{out}, #", $at, "]\n")
+    ($a:ident $b:ident $at:literal) => {
+        concat!("ldp q", r!($a), ", q", r!($b), ", [{out}, #", $at, "]\n")
     };
 }
 
 /// Stores them.
 macro_rules! store_out {
-    ($a:literal $b:literal $at:literal) => {
-        concat!("stp q", $a, ", q", $b, ", [{out}, #", $at, "]\n")
+    ($a:ident $b:ident $at:literal) => {
+        concat!("stp q", r!($a), ", q", r!($b), ", [{out}, #", $at, "]\n")
     };
 }
 
 /// Loads the next 64 bytes of activations.
 macro_rules! load_x {
     () => {
-        "ld1 {{v28.16b, v29.16b, v30.16b, v31.16b}}, [{x}], #64\n"
+        load_4!("16b" x0 x1 x2 x3, "x", "#64")
     };
 }
 
 /// Sixteen columns of a strip; `$next` leads to what is next of it.
 macro_rules! sixteen_columns {
     ($products:ident $next:literal) => {
-        concat!("ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], {", $next, "}\n", $products!(),)
+        concat!(load_4!("16b" w0 w1 w2 w3, "w", $next), $products!())
     };
 }
 
@@ -60,8 +39,8 @@ macro_rules! sixteen_columns {
 macro_rules! group_of_64 {
     ($products:ident) => {
         concat!(
-            sixteen_columns!($products "stride"), sixteen_columns!($products "stride"),
-            sixteen_columns!($products "stride"), sixteen_columns!($products "stride_to_group"),
+            sixteen_columns!($products "{stride}"), sixteen_columns!($products "{stride}"),
+            sixteen_columns!($products "{stride}"), sixteen_columns!($products "{stride_to_group}"),
         )
     };
 }
@@ -72,7 +51,7 @@ macro_rules! group_of_any {
         concat!(
             "mov {round}, {rounds}\n",
             "2:\n",
-            sixteen_columns!($products "stride"), sixteen_columns!($products "stride"),
+            sixteen_columns!($products "{stride}"), sixteen_columns!($products "{stride}"),
             "subs {round}, {round}, #1\n",
             "b.ne 2b\n",
             "add {w}, {w}, #64\n",
@@ -148,9 +127,9 @@ macro_rules! gemm_q8 {
 macro_rules! block_of_32 {
     ($products:ident $load_parameters:ident) => {
         concat!(
-            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n",
+            load_4!("16b" w0 w1 w2 w3, "w", "#64"),
             $products!(),
-            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n",
+            load_4!("16b" w0 w1 w2 w3, "w", "#64"),
             $products!(),
             $load_parameters!(),
         )
@@ -223,6 +202,6 @@ macro_rules! gemm_q4 {
 }
 
 pub(in super::super) use {
-    block_of_32, floats, floats_by_lane, gemm_q4, gemm_q8, group_of_64, group_of_any, load_out,
-    load_x, sixteen_columns, store_out, to_floats,
+    block_of_32, gemm_q4, gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns,
+    store_out,
 };

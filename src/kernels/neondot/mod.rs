@@ -7,13 +7,6 @@
 //! four loads of four registers each. That leaves no register over, which is why those loops, and
 //! those of eight rows and of a single one, are written in assembly:
 //!
-//! ```text
-//! v0-v11   sums         of rows 0 to 11 with a strip
-//! v12-v23  totals       of the same
-//! v24-v27  weights      16 columns of a strip, four of them each; at a group's end its scales
-//! v28-v31  activations  four columns of four rows each; at a group's end the rows' scales or sums
-//! ```
-//!
 //! Tiles of two to four rows take several strips at once instead, so that they have as many sums for
 //! each load. Results wait as the loops have them, strip by strip; those of int8 weights stand in the
 //! registers of totals all along a strip. In an activation group of 4-bit weights the first product of
@@ -36,37 +29,66 @@ use super::table::{Blocks4, SummedRow, Table};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::BLOCK;
 
+/// The map of registers of tall tiles, and what else a file calls some of them.
+macro_rules! tall_registers {
+    ($($name:ident = $number:literal),* $(,)?) => {
+        registers! {
+            // Sums of rows 0 to 11 with a strip.
+            sum0 = 0, sum1 = 1, sum2 = 2, sum3 = 3, sum4 = 4, sum5 = 5,
+            sum6 = 6, sum7 = 7, sum8 = 8, sum9 = 9, sum10 = 10, sum11 = 11,
+            // Totals of the same.
+            total0 = 12, total1 = 13, total2 = 14, total3 = 15, total4 = 16, total5 = 17,
+            total6 = 18, total7 = 19, total8 = 20, total9 = 21, total10 = 22, total11 = 23,
+            // Weights: 16 columns of a strip, four of them each.
+            w0 = 24, w1 = 25, w2 = 26, w3 = 27,
+            // Activations: four columns of four rows each.
+            x0 = 28, x1 = 29, x2 = 30, x3 = 31,
+            // Where weights and activations are done with, at the end of a group or block: what the weights are
+            // multiplied by, zero of sums, and of 12 rows the scales, or the sums of activations.
+            w_scales = 24, zero = 25, rows0 = 26, rows1 = 27, rows2 = 28,
+            // Results of two rows, or of two others.
+            y0 = 24, y1 = 25, y2 = 30, y3 = 31,
+            $($name = $number,)*
+        }
+    };
+}
+
+/// Adds products of weights with a lane of activations: four bytes each.
+macro_rules! sdot {
+    ($sum:ident $w:ident $x:ident $lane:literal) => {
+        concat!("sdot v", r!($sum), ".4s, v", r!($w), ".16b, v", r!($x), ".4b[", $lane, "]\n")
+    };
+}
+
 /// Four `sdot`: rows `$a` to `$d` of activations in register `$x` by weights in register `$w`.
 macro_rules! sdot_rows {
-    ($w:literal $x:literal: $a:literal $b:literal $c:literal $d:literal) => {
+    ($w:ident $x:ident: $a:ident $b:ident $c:ident $d:ident) => {
         concat!(
-            "sdot v", $a, ".4s, v", $w, ".16b, v", $x, ".4b[0]\n", "sdot v", $b, ".4s, v", $w,
-            ".16b, v", $x, ".4b[1]\n", "sdot v", $c, ".4s, v", $w, ".16b, v", $x, ".4b[2]\n",
-            "sdot v", $d, ".4s, v", $w, ".16b, v", $x, ".4b[3]\n",
+            sdot!($a $w $x 0), sdot!($b $w $x 1), sdot!($c $w $x 2), sdot!($d $w $x 3),
         )
     };
 }
 
 /// The products of sixteen columns of 12 rows: 12 vectors of activations, three of them for each four
-/// columns, by weights in registers v24 to v27.
+/// columns of weights.
 macro_rules! sdot_12_rows {
     () => {
         concat!(
             load_x!(),
-            sdot_rows!(24 28: 0 1 2 3),
-            sdot_rows!(24 29: 4 5 6 7),
-            sdot_rows!(24 30: 8 9 10 11),
-            sdot_rows!(25 31: 0 1 2 3),
+            sdot_rows!(w0 x0: sum0 sum1 sum2 sum3),
+            sdot_rows!(w0 x1: sum4 sum5 sum6 sum7),
+            sdot_rows!(w0 x2: sum8 sum9 sum10 sum11),
+            sdot_rows!(w1 x3: sum0 sum1 sum2 sum3),
             load_x!(),
-            sdot_rows!(25 28: 4 5 6 7),
-            sdot_rows!(25 29: 8 9 10 11),
-            sdot_rows!(26 30: 0 1 2 3),
-            sdot_rows!(26 31: 4 5 6 7),
+            sdot_rows!(w1 x0: sum4 sum5 sum6 sum7),
+            sdot_rows!(w1 x1: sum8 sum9 sum10 sum11),
+            sdot_rows!(w2 x2: sum0 sum1 sum2 sum3),
+            sdot_rows!(w2 x3: sum4 sum5 sum6 sum7),
             load_x!(),
-            sdot_rows!(26 28: 8 9 10 11),
-            sdot_rows!(27 29: 0 1 2 3),
-            sdot_rows!(27 30: 4 5 6 7),
-            sdot_rows!(27 31: 8 9 10 11),
+            sdot_rows!(w2 x0: sum8 sum9 sum10 sum11),
+            sdot_rows!(w3 x1: sum0 sum1 sum2 sum3),
+            sdot_rows!(w3 x2: sum4 sum5 sum6 sum7),
+            sdot_rows!(w3 x3: sum8 sum9 sum10 sum11),
         )
     };
 }
@@ -76,28 +98,31 @@ macro_rules! sdot_8_rows {
     () => {
         concat!(
             load_x!(),
-            sdot_rows!(24 28: 0 1 2 3),
-            sdot_rows!(24 29: 4 5 6 7),
-            sdot_rows!(25 30: 0 1 2 3),
-            sdot_rows!(25 31: 4 5 6 7),
+            sdot_rows!(w0 x0: sum0 sum1 sum2 sum3),
+            sdot_rows!(w0 x1: sum4 sum5 sum6 sum7),
+            sdot_rows!(w1 x2: sum0 sum1 sum2 sum3),
+            sdot_rows!(w1 x3: sum4 sum5 sum6 sum7),
             load_x!(),
-            sdot_rows!(26 28: 0 1 2 3),
-            sdot_rows!(26 29: 4 5 6 7),
-            sdot_rows!(27 30: 0 1 2 3),
-            sdot_rows!(27 31: 4 5 6 7),
+            sdot_rows!(w2 x0: sum0 sum1 sum2 sum3),
+            sdot_rows!(w2 x1: sum4 sum5 sum6 sum7),
+            sdot_rows!(w3 x2: sum0 sum1 sum2 sum3),
+            sdot_rows!(w3 x3: sum4 sum5 sum6 sum7),
         )
     };
 }
 
-/// Lines for each two of 12 rows: the registers of their sums and of their totals, where values of
-/// them are among those of all rows (a register and two lanes), two registers that are free where
-/// results are added, and where these are in a strip of them, in bytes.
+/// Lines for each two of 12 rows: their sums and their totals, where values of them are among those of
+/// all rows (a register and two lanes), two registers for their results, and where these are in a strip
+/// of them, in bytes.
 macro_rules! lines_12 {
     ($line:ident) => {
         concat!(
-            $line!(0 1 12 13 26 0 1 24 25 0), $line!(2 3 14 15 26 2 3 30 31 32),
-            $line!(4 5 16 17 27 0 1 24 25 64), $line!(6 7 18 19 27 2 3 30 31 96),
-            $line!(8 9 20 21 28 0 1 24 25 128), $line!(10 11 22 23 28 2 3 30 31 160),
+            $line!(sum0 sum1, total0 total1, rows0 0 1, y0 y1 0),
+            $line!(sum2 sum3, total2 total3, rows0 2 3, y2 y3 32),
+            $line!(sum4 sum5, total4 total5, rows1 0 1, y0 y1 64),
+            $line!(sum6 sum7, total6 total7, rows1 2 3, y2 y3 96),
+            $line!(sum8 sum9, total8 total9, rows2 0 1, y0 y1 128),
+            $line!(sum10 sum11, total10 total11, rows2 2 3, y2 y3 160),
         )
     };
 }
@@ -106,8 +131,10 @@ macro_rules! lines_12 {
 macro_rules! lines_8 {
     ($line:ident) => {
         concat!(
-            $line!(0 1 12 13 26 0 1 24 25 0), $line!(2 3 14 15 26 2 3 30 31 32),
-            $line!(4 5 16 17 27 0 1 24 25 64), $line!(6 7 18 19 27 2 3 30 31 96),
+            $line!(sum0 sum1, total0 total1, rows0 0 1, y0 y1 0),
+            $line!(sum2 sum3, total2 total3, rows0 2 3, y2 y3 32),
+            $line!(sum4 sum5, total4 total5, rows1 0 1, y0 y1 64),
+            $line!(sum6 sum7, total6 total7, rows1 2 3, y2 y3 96),
         )
     };
 }
@@ -115,84 +142,67 @@ macro_rules! lines_8 {
 /// Makes sums [`ZERO`](super::packed::tile::ZERO), floats by their bits: a subtraction of that, which makes
 /// floats of them, has more units that do it than a conversion.
 macro_rules! begin_sums {
-    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
-     $y:literal $z:literal $at:literal) => {
-        concat!("dup v", $a, ".4s, {zero:w}\n", "dup v", $b, ".4s, {zero:w}\n")
+    ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:literal $j:literal,
+     $ya:ident $yb:ident $at:literal) => {
+        concat!("dup v", r!($a), ".4s, {zero:w}\n", "dup v", r!($b), ".4s, {zero:w}\n")
     };
 }
 
 /// Takes results of two rows from a strip of `out` to the totals' registers.
 macro_rules! load_results {
-    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
-     $y:literal $z:literal $at:literal) => {
+    ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:literal $j:literal,
+     $ya:ident $yb:ident $at:literal) => {
         load_out!($ta $tb $at)
     };
 }
 
 /// Puts them back.
 macro_rules! store_results {
-    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
-     $y:literal $z:literal $at:literal) => {
+    ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:literal $j:literal,
+     $ya:ident $yb:ident $at:literal) => {
         store_out!($ta $tb $at)
     };
 }
 
-/// Adds the totals v12 to v23 times the next 12 scales to a strip of `out`.
+/// Loads the next 12 values of rows: scales, or sums of activations.
+macro_rules! load_rows_12 {
+    ($from:literal) => {
+        concat!(
+            "ld1 {{v",
+            r!(rows0),
+            ".4s, v",
+            r!(rows1),
+            ".4s, v",
+            r!(rows2),
+            ".4s}}, [{",
+            $from,
+            "}], #48\n",
+        )
+    };
+}
+
+/// Adds totals times the next 12 scales to a strip of `out`.
 macro_rules! add_out_12 {
     () => {
-        concat!("ld1 {{v26.4s, v27.4s, v28.4s}}, [{scales}], #48\n", lines_12!(add_out))
+        concat!(load_rows_12!("scales"), lines_12!(add_out))
     };
 }
 
 /// The same for eight rows.
 macro_rules! add_out_8 {
     () => {
-        concat!("ldp q26, q27, [{scales}], #32\n", lines_8!(add_out))
+        concat!(load_2!(rows0 rows1, "scales"), lines_8!(add_out))
     };
 }
 
 macro_rules! add_out {
-    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
-     $y:literal $z:literal $at:literal) => {
+    ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:literal $j:literal,
+     $ya:ident $yb:ident $at:literal) => {
         concat!(
-            load_out!($y $z $at),
-            floats_by_lane!("fmla" $y $ta $x $i),
-            floats_by_lane!("fmla" $z $tb $x $j),
-            store_out!($y $z $at),
-        )
-    };
-}
-
-/// Makes sums zero and totals what a product is added to and stays the same, its zero signed.
-macro_rules! clear {
-    ($dots:literal $total:literal) => {
-        concat!("movi v", $dots, ".2d, #0\n", "movi v", $total, ".4s, #128, lsl #24\n")
-    };
-}
-
-/// Adds the totals v4 to v7 of a single row times its scale to `out`, 16 floats.
-macro_rules! add_out_single {
-    () => {
-        concat!(
-            "ld1 {{v16.4s, v17.4s, v18.4s, v19.4s}}, [{out}]\n",
-            "ldr s27, [{scales}], #4\n",
-            "fmla v16.4s, v4.4s, v27.s[0]\n",
-            "fmla v17.4s, v5.4s, v27.s[0]\n",
-            "fmla v18.4s, v6.4s, v27.s[0]\n",
-            "fmla v19.4s, v7.4s, v27.s[0]\n",
-            "st1 {{v16.4s, v17.4s, v18.4s, v19.4s}}, [{out}]\n",
-        )
-    };
-}
-
-/// Adds v16 to v19 times `$a` to `$d` to the totals v4 to v7.
-macro_rules! add_products_4 {
-    ($a:literal $b:literal $c:literal $d:literal) => {
-        concat!(
-            floats!("fmla" 4 16 $a),
-            floats!("fmla" 5 17 $b),
-            floats!("fmla" 6 18 $c),
-            floats!("fmla" 7 19 $d),
+            load_out!($ya $yb $at),
+            floats_by_lane!("fmla" $ya $ta $rows $i),
+            floats_by_lane!("fmla" $yb $tb $rows $j),
+            store_out!($ya $yb $at),
         )
     };
 }

@@ -3,13 +3,15 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
+use super::super::neon::registers::{
+    floats, floats_by_lane, load_2, load_4, registers, store_4, to_floats,
+};
 use super::super::neon::{load, load_64, load_floats, load_scales, store};
 use super::super::packed::cut::{TileKernel, TileSet};
 use super::super::packed::tile::{Tile, USUAL, ZERO};
 use super::by_lane::{NR, four_columns};
 use super::gemm::{
-    floats, floats_by_lane, gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns,
-    store_out,
+    gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns, store_out,
 };
 
 /// Tiles of so many rows; costs are millions of instructions of a pass by TinyLlama's
@@ -108,17 +110,23 @@ fn sixteen_columns<const M: usize, const S: usize>(
     }
 }
 
-/// Adds sums of two rows less the zero in v25, times the weights' scales in v24 and the rows' own.
+tall_registers! {
+    // Of a single row: scales of four strips, and its own; 16 columns of another strip.
+    scale0 = 16, scale1 = 17, scale2 = 18, scale3 = 19, x_scale = 30,
+    next0 = 20, next1 = 21, next2 = 22, next3 = 23,
+}
+
+/// Adds sums of two rows, less zero, times the weights' scales and the rows' own.
 macro_rules! add_group {
-    ($a:literal $b:literal $ta:literal $tb:literal $x:literal $i:literal $j:literal
-     $y:literal $z:literal $at:literal) => {
+    ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:literal $j:literal,
+     $ya:ident $yb:ident $at:literal) => {
         concat!(
-            floats!("fsub" $a $a 25),
-            floats!("fsub" $b $b 25),
-            floats!("fmul" $a $a 24),
-            floats!("fmul" $b $b 24),
-            floats_by_lane!("fmla" $ta $a $x $i),
-            floats_by_lane!("fmla" $tb $b $x $j),
+            floats!("fsub" $a $a zero),
+            floats!("fsub" $b $b zero),
+            floats!("fmul" $a $a w_scales),
+            floats!("fmul" $b $b w_scales),
+            floats_by_lane!("fmla" $ta $a $rows $i),
+            floats_by_lane!("fmla" $tb $b $rows $j),
         )
     };
 }
@@ -126,23 +134,26 @@ macro_rules! add_group {
 /// Loads the scales of a strip of a group, and the sums' zero.
 macro_rules! load_w_scales {
     () => {
-        "ld1 {{v24.4s}}, [{w_scales}], {group_bytes}\ndup v25.4s, {zero:w}\n"
+        concat!(
+            "ld1 {{v",
+            r!(w_scales),
+            ".4s}}, [{w_scales}], {group_bytes}\n",
+            "dup v",
+            r!(zero),
+            ".4s, {zero:w}\n",
+        )
     };
 }
 
 macro_rules! end_group_12 {
     () => {
-        concat!(
-            load_w_scales!(),
-            "ld1 {{v26.4s, v27.4s, v28.4s}}, [{scales}], #48\n",
-            lines_12!(add_group),
-        )
+        concat!(load_w_scales!(), load_rows_12!("scales"), lines_12!(add_group))
     };
 }
 
 macro_rules! end_group_8 {
     () => {
-        concat!(load_w_scales!(), "ldp q26, q27, [{scales}], #32\n", lines_8!(add_group))
+        concat!(load_w_scales!(), load_2!(rows0 rows1, "scales"), lines_8!(add_group))
     };
 }
 
@@ -173,40 +184,43 @@ fn gemm_q8_q8_f32_8x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     }
 }
 
-/// Sixteen `sdot`: 16 columns of activations in register `$x` by four strips.
+/// Sixteen `sdot`: 16 columns of activations by four strips.
 macro_rules! sdot_16_columns_of_panel {
-    ($x:literal) => {
+    ($x:ident) => {
         concat!(
-            "ld1 {{v20.16b, v21.16b, v22.16b, v23.16b}}, [{w}], #64\n",
-            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n",
-            sdot_strip!(0 $x: 20 21 22 23),
-            "ld1 {{v20.16b, v21.16b, v22.16b, v23.16b}}, [{w}], #64\n",
-            sdot_strip!(1 $x: 24 25 26 27),
-            "ld1 {{v24.16b, v25.16b, v26.16b, v27.16b}}, [{w}], #64\n",
-            sdot_strip!(2 $x: 20 21 22 23),
-            sdot_strip!(3 $x: 24 25 26 27),
+            load_4!("16b" w0 w1 w2 w3, "w", "#64"),
+            load_4!("16b" next0 next1 next2 next3, "w", "#64"),
+            sdot_strip!(sum0 $x: w0 w1 w2 w3),
+            load_4!("16b" w0 w1 w2 w3, "w", "#64"),
+            sdot_strip!(sum1 $x: next0 next1 next2 next3),
+            load_4!("16b" next0 next1 next2 next3, "w", "#64"),
+            sdot_strip!(sum2 $x: w0 w1 w2 w3),
+            sdot_strip!(sum3 $x: next0 next1 next2 next3),
         )
     };
 }
 
-/// Four `sdot`: a strip in registers `$a` to `$d`.
+/// Four `sdot`: 16 columns of a strip.
 macro_rules! sdot_strip {
-    ($dots:literal $x:literal: $a:literal $b:literal $c:literal $d:literal) => {
-        concat!(
-            "sdot v", $dots, ".4s, v", $a, ".16b, v", $x, ".4b[0]\n", "sdot v", $dots, ".4s, v",
-            $b, ".16b, v", $x, ".4b[1]\n", "sdot v", $dots, ".4s, v", $c, ".16b, v", $x,
-            ".4b[2]\n", "sdot v", $dots, ".4s, v", $d, ".16b, v", $x, ".4b[3]\n",
-        )
+    ($sum:ident $x:ident: $a:ident $b:ident $c:ident $d:ident) => {
+        concat!(sdot!($sum $a $x 0), sdot!($sum $b $x 1), sdot!($sum $c $x 2), sdot!($sum $d $x 3))
     };
 }
 
-/// Adds a strip's sums times the weights' scales and the row's own, which is in v27.
+/// Makes a strip's sums zero.
+macro_rules! clear {
+    ($sum:ident) => {
+        concat!("movi v", r!($sum), ".2d, #0\n")
+    };
+}
+
+/// Adds a strip's sums times the weights' scales and the row's own.
 macro_rules! add_strip_of_panel {
-    ($dots:literal $scales:literal $total:literal) => {
+    ($sum:ident $scale:ident $total:ident) => {
         concat!(
-            "scvtf v", $dots, ".4s, v", $dots, ".4s\n",
-            floats!("fmul" $dots $dots $scales),
-            floats_by_lane!("fmla" $total $dots 27 0),
+            to_floats!($sum $sum),
+            floats!("fmul" $sum $sum $scale),
+            floats_by_lane!("fmla" $total $sum x_scale 0),
         )
     };
 }
@@ -225,28 +239,25 @@ fn gemv_q8_q8_f32_1x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     // weights. So many were found to be there. Everything else is registers that are named.
     unsafe {
         asm!(
-            "ld1 {{v4.4s, v5.4s, v6.4s, v7.4s}}, [{out}]",
+            load_4!("4s" total0 total1 total2 total3, "out"),
             "2:",
-            "ld1 {{v12.4s, v13.4s, v14.4s, v15.4s}}, [{w}], #64",
-            "movi v0.2d, #0",
-            "movi v1.2d, #0",
-            "movi v2.2d, #0",
-            "movi v3.2d, #0",
+            load_4!("4s" scale0 scale1 scale2 scale3, "w", "#64"),
+            concat!(clear!(sum0), clear!(sum1), clear!(sum2), clear!(sum3)),
             "mov {round}, {rounds}",
             "3:",
-            "ld1 {{v28.16b, v29.16b}}, [{x}], #32",
-            sdot_16_columns_of_panel!(28),
-            sdot_16_columns_of_panel!(29),
+            concat!("ld1 {{v", r!(x0), ".16b, v", r!(x1), ".16b}}, [{x}], #32"),
+            sdot_16_columns_of_panel!(x0),
+            sdot_16_columns_of_panel!(x1),
             "subs {round}, {round}, #1",
             "b.ne 3b",
-            "ldr s27, [{scales}], #4",
-            add_strip_of_panel!(0 12 4),
-            add_strip_of_panel!(1 13 5),
-            add_strip_of_panel!(2 14 6),
-            add_strip_of_panel!(3 15 7),
+            concat!("ldr s", r!(x_scale), ", [{scales}], #4"),
+            add_strip_of_panel!(sum0 scale0 total0),
+            add_strip_of_panel!(sum1 scale1 total1),
+            add_strip_of_panel!(sum2 scale2 total2),
+            add_strip_of_panel!(sum3 scale3 total3),
             "subs {n}, {n}, #1",
             "b.ne 2b",
-            "st1 {{v4.4s, v5.4s, v6.4s, v7.4s}}, [{out}]",
+            store_4!(total0 total1 total2 total3, "out"),
             w = inout(reg) panel.as_ptr() => _, x = inout(reg) x.q.as_ptr() => _,
             scales = inout(reg) x.scales.as_ptr() => _, out = in(reg) out.as_mut_ptr(),
             n = inout(reg) n => _, rounds = in(reg) rounds, round = out(reg) _,

@@ -4,9 +4,7 @@
 //! four results of a pair of pairs, weight rows first: `[w0 x0, w0 x1, w1 x0, w1 x1]`. A strip of
 //! four rows by 12 rows of activations is 12 sums, and 16 columns take 24 `smmla` for four loads of
 //! four registers each. The last row of an odd tile is paired with itself. Tiles of 12 and of eight
-//! rows have [`super::neondot`]'s loops and its map of registers, where v0 to v5 are the sums of pairs with
-//! the first two rows of weights, v6 to v11 those with the others, and v12 to v23 their totals; results
-//! wait as sums have them.
+//! rows have [`super::neondot`]'s loops; results wait as sums have them.
 
 #![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
 
@@ -40,30 +38,57 @@ pub(super) static TABLE: Table = Table {
     ..neondot::TABLE
 };
 
-/// Two `smmla`: a pair of activations in register `$x` by the first two rows of weights in `$low`,
-/// added to `$a`, and by the others in `$high`, added to `$b`.
-macro_rules! smmla_pair {
-    ($low:literal $high:literal $x:literal: $a:literal $b:literal) => {
-        concat!(
-            "smmla v", $a, ".4s, v", $low, ".16b, v", $x, ".16b\n", "smmla v", $b, ".4s, v", $high,
-            ".16b, v", $x, ".16b\n",
-        )
+/// The map of registers, and what else a file calls some of them.
+macro_rules! tall_registers {
+    ($($name:ident = $number:literal),* $(,)?) => {
+        registers! {
+            // Sums of six pairs of rows with the first two rows of weights, then with the others.
+            low0 = 0, low1 = 1, low2 = 2, low3 = 3, low4 = 4, low5 = 5,
+            high0 = 6, high1 = 7, high2 = 8, high3 = 9, high4 = 10, high5 = 11,
+            // Totals of the same.
+            low_total0 = 12, low_total1 = 13, low_total2 = 14, low_total3 = 15, low_total4 = 16, low_total5 = 17,
+            high_total0 = 18, high_total1 = 19, high_total2 = 20, high_total3 = 21, high_total4 = 22,
+            high_total5 = 23,
+            // Weights: eight columns of two rows each, 16 of all four.
+            w0 = 24, w1 = 25, w2 = 26, w3 = 27,
+            // Activations: eight columns of a pair each.
+            x0 = 28, x1 = 29, x2 = 30, x3 = 31,
+            // Where activations are added up for a single row: eight columns each, twice.
+            eight0 = 24, eight1 = 25, eight2 = 26, eight3 = 27,
+            // At the end of an activation group: a pair's scales, twice, and its results.
+            pair = 24, low_y = 25, high_y = 26,
+            $($name = $number,)*
+        }
     };
 }
 
-/// The products of sixteen columns of six pairs by weights in registers v24 to v27.
+/// Adds products of two rows of weights with a pair of rows, eight columns each.
+macro_rules! smmla {
+    ($sum:ident $w:ident $x:ident) => {
+        concat!("smmla v", r!($sum), ".4s, v", r!($w), ".16b, v", r!($x), ".16b\n")
+    };
+}
+
+/// Two `smmla`: a pair of activations by the first two rows of weights and by the others.
+macro_rules! smmla_pair {
+    ($low_w:ident $high_w:ident $x:ident: $low:ident $high:ident) => {
+        concat!(smmla!($low $low_w $x), smmla!($high $high_w $x))
+    };
+}
+
+/// The products of sixteen columns of six pairs.
 macro_rules! smmla_12_rows {
     () => {
         concat!(
             load_x!(),
-            smmla_pair!(24 25 28: 0 6), smmla_pair!(24 25 29: 1 7),
-            smmla_pair!(24 25 30: 2 8), smmla_pair!(24 25 31: 3 9),
+            smmla_pair!(w0 w1 x0: low0 high0), smmla_pair!(w0 w1 x1: low1 high1),
+            smmla_pair!(w0 w1 x2: low2 high2), smmla_pair!(w0 w1 x3: low3 high3),
             load_x!(),
-            smmla_pair!(24 25 28: 4 10), smmla_pair!(24 25 29: 5 11),
-            smmla_pair!(26 27 30: 0 6), smmla_pair!(26 27 31: 1 7),
+            smmla_pair!(w0 w1 x0: low4 high4), smmla_pair!(w0 w1 x1: low5 high5),
+            smmla_pair!(w2 w3 x2: low0 high0), smmla_pair!(w2 w3 x3: low1 high1),
             load_x!(),
-            smmla_pair!(26 27 28: 2 8), smmla_pair!(26 27 29: 3 9),
-            smmla_pair!(26 27 30: 4 10), smmla_pair!(26 27 31: 5 11),
+            smmla_pair!(w2 w3 x0: low2 high2), smmla_pair!(w2 w3 x1: low3 high3),
+            smmla_pair!(w2 w3 x2: low4 high4), smmla_pair!(w2 w3 x3: low5 high5),
         )
     };
 }
@@ -73,22 +98,26 @@ macro_rules! smmla_8_rows {
     () => {
         concat!(
             load_x!(),
-            smmla_pair!(24 25 28: 0 6), smmla_pair!(24 25 29: 1 7),
-            smmla_pair!(24 25 30: 2 8), smmla_pair!(24 25 31: 3 9),
+            smmla_pair!(w0 w1 x0: low0 high0), smmla_pair!(w0 w1 x1: low1 high1),
+            smmla_pair!(w0 w1 x2: low2 high2), smmla_pair!(w0 w1 x3: low3 high3),
             load_x!(),
-            smmla_pair!(26 27 28: 0 6), smmla_pair!(26 27 29: 1 7),
-            smmla_pair!(26 27 30: 2 8), smmla_pair!(26 27 31: 3 9),
+            smmla_pair!(w2 w3 x0: low0 high0), smmla_pair!(w2 w3 x1: low1 high1),
+            smmla_pair!(w2 w3 x2: low2 high2), smmla_pair!(w2 w3 x3: low3 high3),
         )
     };
 }
 
-/// A line for each of six pairs: the registers of its sums and of its totals, both for the first two
-/// rows of weights and for the others, and where its results are in a strip of them, in bytes.
+/// A line for each of six pairs: its sums and its totals, both for the first two rows of weights and for
+/// the others, and where its results are in a strip of them, in bytes.
 macro_rules! lines_12 {
     ($line:ident) => {
         concat!(
-            $line!(0 6 12 18 0), $line!(1 7 13 19 32), $line!(2 8 14 20 64),
-            $line!(3 9 15 21 96), $line!(4 10 16 22 128), $line!(5 11 17 23 160),
+            $line!(low0 high0, low_total0 high_total0, 0),
+            $line!(low1 high1, low_total1 high_total1, 32),
+            $line!(low2 high2, low_total2 high_total2, 64),
+            $line!(low3 high3, low_total3 high_total3, 96),
+            $line!(low4 high4, low_total4 high_total4, 128),
+            $line!(low5 high5, low_total5 high_total5, 160),
         )
     };
 }
@@ -97,42 +126,44 @@ macro_rules! lines_12 {
 macro_rules! lines_8 {
     ($line:ident) => {
         concat!(
-            $line!(0 6 12 18 0), $line!(1 7 13 19 32), $line!(2 8 14 20 64),
-            $line!(3 9 15 21 96),
+            $line!(low0 high0, low_total0 high_total0, 0),
+            $line!(low1 high1, low_total1 high_total1, 32),
+            $line!(low2 high2, low_total2 high_total2, 64),
+            $line!(low3 high3, low_total3 high_total3, 96),
         )
     };
 }
 
 /// Makes a pair's sums zero.
 macro_rules! begin_sums {
-    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
-        concat!("movi v", $low, ".2d, #0\nmovi v", $high, ".2d, #0\n")
+    ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
+        concat!("movi v", r!($low), ".2d, #0\nmovi v", r!($high), ".2d, #0\n")
     };
 }
 
 /// Takes results of a pair from a strip of `out` to its totals' registers.
 macro_rules! load_results {
-    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+    ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         load_out!($low_total $high_total $at)
     };
 }
 
 /// Puts them back.
 macro_rules! store_results {
-    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+    ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         store_out!($low_total $high_total $at)
     };
 }
 
 /// Adds the totals of a pair times its scales to `out`.
 macro_rules! add_out {
-    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+    ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         concat!(
-            "ld1r {{v24.2d}}, [{scales}], #8\n",
-            load_out!(25 26 $at),
-            floats!("fmla" 25 $low_total 24),
-            floats!("fmla" 26 $high_total 24),
-            store_out!(25 26 $at),
+            load_pair!(pair, "scales"),
+            load_out!(low_y high_y $at),
+            floats!("fmla" low_y $low_total pair),
+            floats!("fmla" high_y $high_total pair),
+            store_out!(low_y high_y $at),
         )
     };
 }
@@ -149,14 +180,28 @@ macro_rules! add_out_8 {
     };
 }
 
-/// Loads 32 activations, each eight twice, to registers v24 to v27.
+/// `smmla` to sums that are an operand.
+macro_rules! smmla_to {
+    ($sum:literal $w:ident $x:ident) => {
+        concat!("smmla {", $sum, ":v}.4s, v", r!($w), ".16b, v", r!($x), ".16b\n")
+    };
+}
+
+/// Loads eight bytes twice: a pair's scales or sums, or eight activations of a single row.
+macro_rules! load_pair {
+    ($to:ident, $from:literal) => {
+        concat!("ld1r {{v", r!($to), ".2d}}, [{", $from, "}], #8\n")
+    };
+}
+
+/// Loads 32 activations of a single row.
 macro_rules! load_eights {
     () => {
         concat!(
-            "ld1r {{v24.2d}}, [{x}], #8\n",
-            "ld1r {{v25.2d}}, [{x}], #8\n",
-            "ld1r {{v26.2d}}, [{x}], #8\n",
-            "ld1r {{v27.2d}}, [{x}], #8\n",
+            load_pair!(eight0, "x"),
+            load_pair!(eight1, "x"),
+            load_pair!(eight2, "x"),
+            load_pair!(eight3, "x"),
         )
     };
 }

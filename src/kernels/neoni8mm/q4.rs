@@ -4,10 +4,9 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
+use super::super::neon::registers::{floats, load_4, registers, to_floats};
 use super::super::neon::{add_rows, load_64, load_halves, split_codes, widen_8};
-use super::super::neondot::gemm::{
-    block_of_32, floats, gemm_q4, load_out, load_x, store_out, to_floats,
-};
+use super::super::neondot::gemm::{block_of_32, gemm_q4, load_out, load_x, store_out};
 use super::super::packed::cut::{TileKernel, TileSet};
 use super::super::packed::tile::Tile;
 use super::pairs::{
@@ -177,33 +176,41 @@ fn add_codes<const M: usize, const PAIRS: usize>(
     eight_columns(dots, [high_codes(c), high_codes(d)], &x[3]);
 }
 
-/// Makes totals of a pair a block's: the offsets in v30 and v31 times its sums of activations, and
-/// its sums times the steps in v28 and v29.
+tall_registers! {
+    // At the end of a block: steps and offsets of its first two rows of weights and of the others, and
+    // sums of products as floats; a pair's sums of activations are in `pair`.
+    low_steps = 28, high_steps = 29, low_offsets = 30, high_offsets = 31, low_dot = 25, high_dot = 26,
+    // Of a single row: bytes of a strip, which become high codes, and low codes.
+    byte0 = 20, byte1 = 21, byte2 = 22, byte3 = 23, code0 = 28, code1 = 29, code2 = 30, code3 = 31,
+}
+
+/// Makes totals of a pair a block's: the offsets times its sums of activations, and its sums of products
+/// times the steps.
 macro_rules! begin_total {
-    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+    ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         concat!(
-            "ld1r {{v24.2d}}, [{sums}], #8\n",
-            to_floats!(25 $low),
-            to_floats!(26 $high),
-            floats!("fmul" $low_total 30 24),
-            floats!("fmul" $high_total 31 24),
-            floats!("fmla" $low_total 25 28),
-            floats!("fmla" $high_total 26 29),
+            load_pair!(pair, "sums"),
+            to_floats!(low_dot $low),
+            to_floats!(high_dot $high),
+            floats!("fmul" $low_total low_offsets pair),
+            floats!("fmul" $high_total high_offsets pair),
+            floats!("fmla" $low_total low_dot low_steps),
+            floats!("fmla" $high_total high_dot high_steps),
         )
     };
 }
 
 /// Adds the same to the totals.
 macro_rules! add_total {
-    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+    ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         concat!(
-            "ld1r {{v24.2d}}, [{sums}], #8\n",
-            to_floats!(25 $low),
-            to_floats!(26 $high),
-            floats!("fmla" $low_total 30 24),
-            floats!("fmla" $high_total 31 24),
-            floats!("fmla" $low_total 25 28),
-            floats!("fmla" $high_total 26 29),
+            load_pair!(pair, "sums"),
+            to_floats!(low_dot $low),
+            to_floats!(high_dot $high),
+            floats!("fmla" $low_total low_offsets pair),
+            floats!("fmla" $high_total high_offsets pair),
+            floats!("fmla" $low_total low_dot low_steps),
+            floats!("fmla" $high_total high_dot high_steps),
         )
     };
 }
@@ -211,7 +218,18 @@ macro_rules! add_total {
 /// Loads a block's steps and offsets, and goes on to the next block's codes.
 macro_rules! load_parameters {
     () => {
-        "ldp q28, q29, [{w}], #32\nldp q30, q31, [{w}], #608\n"
+        concat!(
+            "ldp q",
+            r!(low_steps),
+            ", q",
+            r!(high_steps),
+            ", [{w}], #32\n",
+            "ldp q",
+            r!(low_offsets),
+            ", q",
+            r!(high_offsets),
+            ", [{w}], #608\n",
+        )
     };
 }
 
@@ -253,43 +271,26 @@ fn gemv_q8_q4_f32_1x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     }
 }
 
-/// Eight `smmla`: a strip's low and high codes by the activations in v24 to v27.
-macro_rules! smmla_codes {
-    ($a:literal $b:literal) => {
+/// Four low codes' vectors of four of bytes, which become the high codes'.
+macro_rules! split_codes {
+    ($($code:ident $byte:ident),*) => {
         concat!(
-            "ld1 {{v20.16b, v21.16b, v22.16b, v23.16b}}, [{w}], #64\n",
-            "and v28.16b, v20.16b, {mask:v}.16b\n",
-            "and v29.16b, v21.16b, {mask:v}.16b\n",
-            "and v30.16b, v22.16b, {mask:v}.16b\n",
-            "and v31.16b, v23.16b, {mask:v}.16b\n",
-            "ushr v20.16b, v20.16b, #4\n",
-            "ushr v21.16b, v21.16b, #4\n",
-            "ushr v22.16b, v22.16b, #4\n",
-            "ushr v23.16b, v23.16b, #4\n",
-            "smmla {",
-            $a,
-            ":v}.4s, v28.16b, v24.16b\n",
-            "smmla {",
-            $b,
-            ":v}.4s, v29.16b, v24.16b\n",
-            "smmla {",
-            $a,
-            ":v}.4s, v20.16b, v25.16b\n",
-            "smmla {",
-            $b,
-            ":v}.4s, v21.16b, v25.16b\n",
-            "smmla {",
-            $a,
-            ":v}.4s, v30.16b, v26.16b\n",
-            "smmla {",
-            $b,
-            ":v}.4s, v31.16b, v26.16b\n",
-            "smmla {",
-            $a,
-            ":v}.4s, v22.16b, v27.16b\n",
-            "smmla {",
-            $b,
-            ":v}.4s, v23.16b, v27.16b\n",
+            $("and v", r!($code), ".16b, v", r!($byte), ".16b, {mask:v}.16b\n",)*
+            $("ushr v", r!($byte), ".16b, v", r!($byte), ".16b, #4\n",)*
+        )
+    };
+}
+
+/// Eight `smmla`: a strip's low and high codes by 32 activations, for sums that are operands.
+macro_rules! smmla_codes {
+    ($low:literal $high:literal) => {
+        concat!(
+            load_4!("16b" byte0 byte1 byte2 byte3, "w", "#64"),
+            split_codes!(code0 byte0, code1 byte1, code2 byte2, code3 byte3),
+            smmla_to!($low code0 eight0), smmla_to!($high code1 eight0),
+            smmla_to!($low byte0 eight1), smmla_to!($high byte1 eight1),
+            smmla_to!($low code2 eight2), smmla_to!($high code3 eight2),
+            smmla_to!($low byte2 eight3), smmla_to!($high byte3 eight3),
         )
     };
 }
@@ -302,15 +303,15 @@ fn add_panel_codes(dots: &mut [int32x4_t; 8], w: &[[u8; CODES]; 4], x: &[u8; BLO
     unsafe {
         asm!(
             load_eights!(),
-            smmla_codes!("d0" "d1"),
-            smmla_codes!("d2" "d3"),
-            smmla_codes!("d4" "d5"),
-            smmla_codes!("d6" "d7"),
+            smmla_codes!("low0" "high0"),
+            smmla_codes!("low1" "high1"),
+            smmla_codes!("low2" "high2"),
+            smmla_codes!("low3" "high3"),
             w = inout(reg) w.as_ptr() => _, x = inout(reg) x.as_ptr() => _,
             mask = in(vreg) vdupq_n_u8(15),
-            d0 = inout(vreg) dots[0], d1 = inout(vreg) dots[1], d2 = inout(vreg) dots[2],
-            d3 = inout(vreg) dots[3], d4 = inout(vreg) dots[4], d5 = inout(vreg) dots[5],
-            d6 = inout(vreg) dots[6], d7 = inout(vreg) dots[7],
+            low0 = inout(vreg) dots[0], high0 = inout(vreg) dots[1], low1 = inout(vreg) dots[2],
+            high1 = inout(vreg) dots[3], low2 = inout(vreg) dots[4], high2 = inout(vreg) dots[5],
+            low3 = inout(vreg) dots[6], high3 = inout(vreg) dots[7],
             out("v20") _, out("v21") _, out("v22") _, out("v23") _, out("v24") _, out("v25") _,
             out("v26") _, out("v27") _, out("v28") _, out("v29") _, out("v30") _, out("v31") _,
             options(nostack, readonly, preserves_flags)

@@ -3,10 +3,10 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
+use super::super::neon::registers::{floats, load_4, registers, to_floats};
 use super::super::neon::{load_64, load_floats, load_scales, store};
 use super::super::neondot::gemm::{
-    floats, gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns, store_out,
-    to_floats,
+    gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns, store_out,
 };
 use super::super::packed::cut::{TileKernel, TileSet};
 use super::super::packed::tile::{Tile, USUAL};
@@ -91,17 +91,25 @@ fn gemm_strips<const M: usize, const PAIRS: usize, const S: usize, const IS_USUA
     }
 }
 
-/// Adds a pair's sums times the weights' scales in v24 and v26 and its own.
+tall_registers! {
+    // At the end of a group: scales of four rows of weights, and of the first two and of the others,
+    // each twice; a pair's scales.
+    w_scales = 27, low_scales = 24, high_scales = 26, x_scales = 25,
+    // Of a single row: 16 columns of a strip.
+    strip0 = 20, strip1 = 21, strip2 = 22, strip3 = 23,
+}
+
+/// Adds a pair's sums times the weights' scales and its own.
 macro_rules! add_group {
-    ($low:literal $high:literal $low_total:literal $high_total:literal $at:literal) => {
+    ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         concat!(
-            "ld1r {{v25.2d}}, [{scales}], #8\n",
+            load_pair!(x_scales, "scales"),
             to_floats!($low $low),
             to_floats!($high $high),
-            floats!("fmul" $low $low 24),
-            floats!("fmul" $high $high 26),
-            floats!("fmla" $low_total $low 25),
-            floats!("fmla" $high_total $high 25),
+            floats!("fmul" $low $low low_scales),
+            floats!("fmul" $high $high high_scales),
+            floats!("fmla" $low_total $low x_scales),
+            floats!("fmla" $high_total $high x_scales),
         )
     };
 }
@@ -110,9 +118,9 @@ macro_rules! add_group {
 macro_rules! load_w_scales {
     () => {
         concat!(
-            "ld1 {{v27.4s}}, [{w_scales}], {group_bytes}\n",
-            "zip1 v24.4s, v27.4s, v27.4s\n",
-            "zip2 v26.4s, v27.4s, v27.4s\n",
+            "ld1 {{v", r!(w_scales), ".4s}}, [{w_scales}], {group_bytes}\n",
+            floats!("zip1" low_scales w_scales w_scales),
+            floats!("zip2" high_scales w_scales w_scales),
         )
     };
 }
@@ -175,43 +183,25 @@ fn gemv_q8_q8_f32_1x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
     }
 }
 
-/// Four `smmla`: 16 columns of a strip by the activations in registers `$x0` and `$x1`.
+/// Four `smmla`: 16 columns of a strip by as many activations, for sums that are operands.
 macro_rules! smmla_strip {
-    ($a:literal $b:literal: $x0:literal $x1:literal) => {
+    ($low:literal $high:literal: $x0:ident $x1:ident) => {
         concat!(
-            "ld1 {{v20.16b, v21.16b, v22.16b, v23.16b}}, [{w}], #64\n",
-            "smmla {",
-            $a,
-            ":v}.4s, v20.16b, v",
-            $x0,
-            ".16b\n",
-            "smmla {",
-            $b,
-            ":v}.4s, v21.16b, v",
-            $x0,
-            ".16b\n",
-            "smmla {",
-            $a,
-            ":v}.4s, v22.16b, v",
-            $x1,
-            ".16b\n",
-            "smmla {",
-            $b,
-            ":v}.4s, v23.16b, v",
-            $x1,
-            ".16b\n",
+            load_4!("16b" strip0 strip1 strip2 strip3, "w", "#64"),
+            smmla_to!($low strip0 $x0), smmla_to!($high strip1 $x0),
+            smmla_to!($low strip2 $x1), smmla_to!($high strip3 $x1),
         )
     };
 }
 
-/// Sixteen columns of a panel by the activations in registers `$x0` and `$x1`.
+/// Sixteen columns of a panel by as many activations.
 macro_rules! smmla_16_columns_of_panel {
-    ($x0:literal $x1:literal) => {
+    ($x0:ident $x1:ident) => {
         concat!(
-            smmla_strip!("d0" "d1": $x0 $x1),
-            smmla_strip!("d2" "d3": $x0 $x1),
-            smmla_strip!("d4" "d5": $x0 $x1),
-            smmla_strip!("d6" "d7": $x0 $x1),
+            smmla_strip!("low0" "high0": $x0 $x1),
+            smmla_strip!("low1" "high1": $x0 $x1),
+            smmla_strip!("low2" "high2": $x0 $x1),
+            smmla_strip!("low3" "high3": $x0 $x1),
         )
     };
 }
@@ -229,15 +219,15 @@ fn add_panel(dots: &mut [int32x4_t; 8], w: &[u8], x: &[u8]) {
         asm!(
             "2:",
             load_eights!(),
-            smmla_16_columns_of_panel!(24 25),
-            smmla_16_columns_of_panel!(26 27),
+            smmla_16_columns_of_panel!(eight0 eight1),
+            smmla_16_columns_of_panel!(eight2 eight3),
             "subs {rounds}, {rounds}, #1",
             "b.ne 2b",
             w = inout(reg) w.as_ptr() => _, x = inout(reg) x.as_ptr() => _,
             rounds = inout(reg) rounds => _,
-            d0 = inout(vreg) dots[0], d1 = inout(vreg) dots[1], d2 = inout(vreg) dots[2],
-            d3 = inout(vreg) dots[3], d4 = inout(vreg) dots[4], d5 = inout(vreg) dots[5],
-            d6 = inout(vreg) dots[6], d7 = inout(vreg) dots[7],
+            low0 = inout(vreg) dots[0], high0 = inout(vreg) dots[1], low1 = inout(vreg) dots[2],
+            high1 = inout(vreg) dots[3], low2 = inout(vreg) dots[4], high2 = inout(vreg) dots[5],
+            low3 = inout(vreg) dots[6], high3 = inout(vreg) dots[7],
             out("v20") _, out("v21") _, out("v22") _, out("v23") _,
             out("v24") _, out("v25") _, out("v26") _, out("v27") _,
             options(nostack, readonly)

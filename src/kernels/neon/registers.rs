@@ -1,0 +1,75 @@
+//! Vector registers of assembly by their names.
+//!
+//! Where instructions want neighbouring registers, or a macro repeats them for many, numbers have to
+//! stand in a template. A file with such assembly begins with its map, [`registers!`], which makes a
+//! macro `r!` that gives the number of a name. All its templates name registers by `r!`, as do the
+//! macros below and other files' macros that it calls: they take names, which the caller's map explains.
+
+/// `registers! { sum = 0, weights = 24 }`: a map, so that `concat!("v", r!(sum))` is `v0`. A number may have
+/// several names, of what the register holds at one time and at another.
+macro_rules! registers {
+    ($($name:ident = $number:literal),* $(,)?) => {
+        const _: () = {
+            #[expect(
+                dead_code, unused_variables, clippy::too_many_arguments,
+                reason = "so that a name that stands twice is an error"
+            )]
+            fn names($($name: u8),*) {}
+        };
+
+        macro_rules! r {
+            $(($name) => { $number };)*
+        }
+    };
+}
+
+/// An instruction that makes four floats of two fours.
+macro_rules! floats {
+    ($name:literal $to:ident $a:ident $b:ident) => {
+        concat!($name, " v", r!($to), ".4s, v", r!($a), ".4s, v", r!($b), ".4s\n")
+    };
+}
+
+/// The same of four floats and one lane of others.
+macro_rules! floats_by_lane {
+    ($name:literal $to:ident $a:ident $b:ident $lane:literal) => {
+        concat!($name, " v", r!($to), ".4s, v", r!($a), ".4s, v", r!($b), ".s[", $lane, "]\n")
+    };
+}
+
+/// Four floats of four integers.
+macro_rules! to_floats {
+    ($to:ident $from:ident) => {
+        concat!("scvtf v", r!($to), ".4s, v", r!($from), ".4s\n")
+    };
+}
+
+/// Loads four registers by one instruction: `load_4!("16b" a b c d, "x", "#64")` from the address in
+/// `{x}`, which then goes on by so much.
+macro_rules! load_4 {
+    ($lanes:literal $a:ident $b:ident $c:ident $d:ident, $from:literal $(, $step:literal)?) => {
+        concat!(
+            "ld1 {{v", r!($a), ".", $lanes, ", v", r!($b), ".", $lanes, ", v", r!($c), ".", $lanes,
+            ", v", r!($d), ".", $lanes, "}}, [{", $from, "}]", $(", ", $step,)? "\n",
+        )
+    };
+}
+
+/// Stores four registers of floats so.
+macro_rules! store_4 {
+    ($a:ident $b:ident $c:ident $d:ident, $to:literal $(, $step:literal)?) => {
+        concat!(
+            "st1 {{v", r!($a), ".4s, v", r!($b), ".4s, v", r!($c), ".4s, v", r!($d), ".4s}}, [{",
+            $to, "}]", $(", ", $step,)? "\n",
+        )
+    };
+}
+
+/// Loads two registers from `{x}`, which then goes on by 32 bytes.
+macro_rules! load_2 {
+    ($a:ident $b:ident, $from:literal) => {
+        concat!("ldp q", r!($a), ", q", r!($b), ", [{", $from, "}], #32\n")
+    };
+}
+
+pub(in super::super) use {floats, floats_by_lane, load_2, load_4, registers, store_4, to_floats};

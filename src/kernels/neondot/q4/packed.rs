@@ -1,0 +1,369 @@
+//! Tiles of few rows, which take 4-bit weights as they are packed.
+
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+use super::super::super::neon::registers::{
+    floats, floats_by_lane, load_4, registers, store_4, to_floats,
+};
+use super::super::super::neon::{self, load, load_64, load_floats, load_halves, widen_8};
+use super::super::super::packed::tile::Tile;
+use super::super::by_lane::{NR, four_columns};
+use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
+
+/// Bytes of a block of a panel.
+pub(in super::super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
+
+/// The low codes of bytes.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+pub(super) fn low_codes(mut bytes: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
+    for bytes in &mut bytes {
+        *bytes = vandq_u8(*bytes, vdupq_n_u8(15));
+    }
+    bytes
+}
+
+/// `M` rows of activations by a panel as it is packed, two strips at a time. As with a single row, one
+/// sum is of low codes and one of bytes as they are.
+#[target_feature(enable = "neon,dotprod")]
+pub(super) fn gemm_q8_q4_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let n = x.blocks();
+    let x_q = bytemuck::cast_slice::<i8, [i8; 16]>(x.q).as_chunks::<M>().0.as_chunks::<2>().0;
+    let x_sums = x.sums.as_chunks::<M>().0;
+    let pairs = out.as_chunks_mut::<4>().0.as_chunks_mut::<M>().0.as_chunks_mut::<2>().0;
+    for (pair, out) in pairs.iter_mut().enumerate() {
+        let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n).zip(x_q.chunks_exact(n));
+        let x_rest = x_sums.chunks_exact(n).zip(x.scales.as_chunks::<M>().0);
+        for ((w, x_q), (x_sums, x_scales)) in groups.zip(x_rest) {
+            let mut dots = [[vdupq_n_s32(0); M]; 2];
+            let mut totals = [[vdupq_n_f32(-0.0); M]; 2];
+            let mut parameters = pair_parameters(&w[0], pair);
+            for (b, (block, (x_q, x_sums))) in w.iter().zip(x_q.iter().zip(x_sums)).enumerate() {
+                let x_sums = load_rows(x_sums);
+                let biases = vcvtq_n_s32_f32::<7>(x_sums);
+                for row in 0..M {
+                    for s in 0..2 {
+                        let offsets = parameters[s][1];
+                        totals[s][row] = add_by_lane(totals[s][row], offsets, x_sums, row);
+                    }
+                    dots[1][row] = vaddq_s32(dots[1][row], lane_of(biases, row));
+                }
+                let codes = &block.as_chunks::<64>().0[1..].as_chunks::<2>().0[pair];
+                add_codes(&mut dots, codes, x_q);
+                let mut steps = [parameters[0][0], parameters[1][0]];
+                if let Some(next) = w.get(b + 1) {
+                    parameters = pair_parameters(next, pair);
+                    steps[0] = vsubq_f32(steps[0], parameters[0][0]);
+                    steps[1] = vsubq_f32(steps[1], parameters[1][0]);
+                }
+                for row in 0..M {
+                    // The high codes' sum, times 16.
+                    let high = vsubq_s32(dots[1][row], dots[0][row]);
+                    let (low, high) = (vcvtq_f32_s32(dots[0][row]), vcvtq_n_f32_s32::<4>(high));
+                    totals[0][row] = vfmaq_f32(totals[0][row], low, steps[0]);
+                    totals[1][row] = vfmaq_f32(totals[1][row], high, steps[1]);
+                }
+            }
+            let x_scales = load_rows(x_scales);
+            for (out, totals) in out.iter_mut().zip(totals) {
+                for row in 0..M {
+                    let y = add_by_lane(load_floats(&out[row]), totals[row], x_scales, row);
+                    neon::store(&mut out[row], y);
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of `M` rows with a block's codes of two strips: the low ones' to the first sums,
+/// the bytes' to the others.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn add_codes<const M: usize>(
+    dots: &mut [[int32x4_t; M]; 2],
+    codes: &[[u8; 64]; 2],
+    x: &[[[i8; 16]; M]; 2],
+) {
+    for (codes, x) in codes.iter().zip(x) {
+        let mut x_fours = [vdupq_n_s8(0); M];
+        for (fours, x) in x_fours.iter_mut().zip(x) {
+            *fours = load(x);
+        }
+        let bytes = load_64(codes);
+        let low = low_codes(bytes);
+        let [low_dots, byte_dots] = &mut *dots;
+        four_columns::<M, 0>(low_dots, low[0], &x_fours);
+        four_columns::<M, 0>(byte_dots, bytes[0], &x_fours);
+        four_columns::<M, 1>(low_dots, low[1], &x_fours);
+        four_columns::<M, 1>(byte_dots, bytes[1], &x_fours);
+        four_columns::<M, 2>(low_dots, low[2], &x_fours);
+        four_columns::<M, 2>(byte_dots, bytes[2], &x_fours);
+        four_columns::<M, 3>(low_dots, low[3], &x_fours);
+        four_columns::<M, 3>(byte_dots, bytes[3], &x_fours);
+    }
+}
+
+/// Multipliers and offsets of each of two strips of a block.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn pair_parameters(block: &[u8; PANEL_BLOCK], pair: usize) -> [[float32x4_t; 2]; 2] {
+    let strips = block.as_chunks::<16>().0;
+    [widen_8(load_halves(&strips[2 * pair])), widen_8(load_halves(&strips[2 * pair + 1]))]
+}
+
+/// A value of each of up to four rows.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn load_rows<const M: usize>(x: &[f32; M]) -> float32x4_t {
+    let (pairs, rest) = x.as_chunks::<2>();
+    let mut halves = [vdup_n_f32(0.0); 2];
+    for (half, pair) in halves.iter_mut().zip(pairs) {
+        // SAFETY: `pair` is two readable floats.
+        *half = unsafe { vld1_f32(pair.as_ptr()) };
+    }
+    if let [third] = rest {
+        halves[1] = vdup_n_f32(*third);
+    }
+    vcombine_f32(halves[0], halves[1])
+}
+
+/// `total + a * b[lane]`.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn add_by_lane(total: float32x4_t, a: float32x4_t, b: float32x4_t, lane: usize) -> float32x4_t {
+    match lane {
+        0 => vfmaq_laneq_f32::<0>(total, a, b),
+        1 => vfmaq_laneq_f32::<1>(total, a, b),
+        2 => vfmaq_laneq_f32::<2>(total, a, b),
+        _ => vfmaq_laneq_f32::<3>(total, a, b),
+    }
+}
+
+/// Four times `x[lane]`.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn lane_of(x: int32x4_t, lane: usize) -> int32x4_t {
+    match lane {
+        0 => vdupq_laneq_s32::<0>(x),
+        1 => vdupq_laneq_s32::<1>(x),
+        2 => vdupq_laneq_s32::<2>(x),
+        _ => vdupq_laneq_s32::<3>(x),
+    }
+}
+
+registers! {
+    // Sums of low codes and of bytes of the first two strips and of the others.
+    low0 = 0, bytes0 = 1, low1 = 2, bytes1 = 3,
+    total0 = 4, total1 = 5, total2 = 6, total3 = 7,
+    // Multipliers of a block and of the next, then of that and the one behind.
+    even0 = 8, even1 = 9, even2 = 10, even3 = 11, odd0 = 12, odd1 = 13, odd2 = 14, odd3 = 15,
+    // Offsets; before, parameters as they are packed; after, 128 times a block's sum.
+    offset0 = 28, offset1 = 29, offset2 = 30, offset3 = 31, bias = 28,
+    // Codes: low ones, bytes.
+    code0 = 16, code1 = 17, code2 = 18, code3 = 19, byte0 = 20, byte1 = 21, byte2 = 22, byte3 = 23,
+    // Sums of products as floats, of each strip; results.
+    dot0 = 16, dot1 = 17, dot2 = 18, dot3 = 19, y0 = 16, y1 = 17, y2 = 18, y3 = 19,
+    // Activations, 16 columns each.
+    x0 = 24, x1 = 25,
+    // What leaves low codes; sums of activations of two blocks, or the row's scale.
+    mask = 26, x_sums = 27, x_scale = 27,
+}
+
+/// A low code of each byte.
+macro_rules! low_code {
+    ($code:ident $byte:ident) => {
+        concat!("and v", r!($code), ".16b, v", r!($byte), ".16b, v", r!(mask), ".16b\n")
+    };
+}
+
+/// Eight `sdot`: sixteen columns of two strips, bytes as they are and low codes.
+macro_rules! sdot_codes {
+    ($low:ident $bytes:ident $x:ident) => {
+        concat!(
+            load_4!("16b" byte0 byte1 byte2 byte3, "w", "#64"),
+            low_code!(code0 byte0), low_code!(code1 byte1),
+            low_code!(code2 byte2), low_code!(code3 byte3),
+            sdot!($bytes byte0 $x 0), sdot!($low code0 $x 0),
+            sdot!($bytes byte1 $x 1), sdot!($low code1 $x 1),
+            sdot!($bytes byte2 $x 2), sdot!($low code2 $x 2),
+            sdot!($bytes byte3 $x 3), sdot!($low code3 $x 3),
+        )
+    };
+}
+
+/// Four floats of a strip's parameters: its multipliers (`fcvtl`, `4h`) or offsets (`fcvtl2`, `8h`).
+macro_rules! widen {
+    ($name:literal $to:ident $from:ident $lanes:literal) => {
+        concat!($name, " v", r!($to), ".4s, v", r!($from), ".", $lanes, "\n")
+    };
+}
+
+/// Loads a block's parameters: multipliers to `$a` to `$d`, and offsets.
+macro_rules! load_parameters {
+    ($a:ident $b:ident $c:ident $d:ident) => {
+        concat!(
+            load_4!("8h" offset0 offset1 offset2 offset3, "w", "#64"),
+            widen!("fcvtl" $a offset0 "4h"),
+            widen!("fcvtl" $b offset1 "4h"),
+            widen!("fcvtl" $c offset2 "4h"),
+            widen!("fcvtl" $d offset3 "4h"),
+            widen!("fcvtl2" offset0 offset0 "8h"),
+            widen!("fcvtl2" offset1 offset1 "8h"),
+            widen!("fcvtl2" offset2 offset2 "8h"),
+            widen!("fcvtl2" offset3 offset3 "8h"),
+        )
+    };
+}
+
+/// Adds the codes' sums times `$a` to `$d` to the totals. The sums of high codes, times 16, are what
+/// those of bytes have above those of low codes.
+macro_rules! add_code_totals {
+    ($a:ident $b:ident $c:ident $d:ident) => {
+        concat!(
+            integers!("sub" dot1 bytes0 low0),
+            integers!("sub" dot3 bytes1 low1),
+            to_floats!(dot0 low0),
+            high_to_floats!(dot1),
+            to_floats!(dot2 low1),
+            high_to_floats!(dot3),
+            floats!("fmla" total0 dot0 $a),
+            floats!("fmla" total1 dot1 $b),
+            floats!("fmla" total2 dot2 $c),
+            floats!("fmla" total3 dot3 $d),
+        )
+    };
+}
+
+/// An instruction that makes four integers of two fours.
+macro_rules! integers {
+    ($name:literal $to:ident $a:ident $b:ident) => {
+        concat!($name, " v", r!($to), ".4s, v", r!($a), ".4s, v", r!($b), ".4s\n")
+    };
+}
+
+/// Four floats of integers that are 16 times as large.
+macro_rules! high_to_floats {
+    ($dot:ident) => {
+        concat!("scvtf v", r!($dot), ".4s, v", r!($dot), ".4s, #4\n")
+    };
+}
+
+/// Ends the block before, whose multipliers are in `$a` to `$d`, and loads those of the next to the
+/// others.
+macro_rules! end_block {
+    ($a:ident $b:ident $c:ident $d:ident, $e:ident $f:ident $g:ident $h:ident) => {
+        concat!(
+            load_parameters!($e $f $g $h),
+            floats!("fsub" $a $a $e),
+            floats!("fsub" $b $b $f),
+            floats!("fsub" $c $c $g),
+            floats!("fsub" $d $d $h),
+            add_code_totals!($a $b $c $d),
+        )
+    };
+}
+
+/// Offsets times one of two sums of activations, and the products of a block. High codes stand in their
+/// bytes less 8, which is 128 for each activation.
+macro_rules! add_block {
+    ($lane:literal) => {
+        concat!(
+            floats_by_lane!("fmla" total0 offset0 x_sums $lane),
+            floats_by_lane!("fmla" total1 offset1 x_sums $lane),
+            floats_by_lane!("fmla" total2 offset2 x_sums $lane),
+            floats_by_lane!("fmla" total3 offset3 x_sums $lane),
+            "ld1 {{v", r!(x0), ".16b, v", r!(x1), ".16b}}, [{x}], #32\n",
+            "fcvtzs v", r!(bias), ".4s, v", r!(x_sums), ".4s, #7\n",
+            "dup v", r!(bias), ".4s, v", r!(bias), ".s[", $lane, "]\n",
+            integers!("add" bytes0 bytes0 bias),
+            integers!("add" bytes1 bytes1 bias),
+            sdot_codes!(low0 bytes0 x0),
+            sdot_codes!(low0 bytes0 x1),
+            sdot_codes!(low1 bytes1 x0),
+            sdot_codes!(low1 bytes1 x1),
+        )
+    };
+}
+
+/// Makes sums zero and totals what a product is added to and stays the same, its zero signed.
+macro_rules! clear {
+    ($sum:ident $total:ident) => {
+        concat!("movi v", r!($sum), ".2d, #0\nmovi v", r!($total), ".4s, #128, lsl #24\n")
+    };
+}
+
+/// Adds the totals times the row's scale to `out`, 16 floats.
+macro_rules! add_out_single {
+    () => {
+        concat!(
+            load_4!("4s" y0 y1 y2 y3, "out"),
+            "ldr s", r!(x_scale), ", [{scales}], #4\n",
+            floats_by_lane!("fmla" y0 total0 x_scale 0),
+            floats_by_lane!("fmla" y1 total1 x_scale 0),
+            floats_by_lane!("fmla" y2 total2 x_scale 0),
+            floats_by_lane!("fmla" y3 total3 x_scale 0),
+            store_4!(y0 y1 y2 y3, "out"),
+        )
+    };
+}
+
+/// One row of activations by a panel.
+#[target_feature(enable = "neon,dotprod")]
+pub(super) fn gemv_q8_q4_f32_1x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+    let (n, steps) = (x.scales.len(), x.blocks());
+    assert!(n != 0);
+    assert!(steps != 0);
+    assert_eq!(panel.len(), n * steps * PANEL_BLOCK);
+    assert_eq!(x.q.len(), n * steps * BLOCK);
+    assert_eq!(x.sums.len(), n * steps);
+    assert_eq!(out.len(), NR);
+    // SAFETY: for each of `n` groups this reads a scale and writes what it read of `out`, all of it;
+    // for each of its `steps` blocks it reads one of `panel`, 32 bytes of `x` and a sum. So many were
+    // found to be there. Everything else is registers that are named.
+    unsafe {
+        asm!(
+            concat!("movi v", r!(mask), ".16b, #15"),
+            "2:",
+            concat!(clear!(low0 total0), clear!(bytes0 total1)),
+            concat!(clear!(low1 total2), clear!(bytes1 total3)),
+            load_parameters!(even0 even1 even2 even3),
+            "lsr {pair}, {steps}, #1",
+            "cbnz {pair}, 4f",
+            "b 6f",
+            "3:",
+            end_block!(odd0 odd1 odd2 odd3, even0 even1 even2 even3),
+            "4:",
+            concat!("ldr d", r!(x_sums), ", [{sums}], #8"),
+            add_block!(0),
+            end_block!(even0 even1 even2 even3, odd0 odd1 odd2 odd3),
+            add_block!(1),
+            "subs {pair}, {pair}, #1",
+            "b.ne 3b",
+            "tbz {steps}, #0, 5f",
+            end_block!(odd0 odd1 odd2 odd3, even0 even1 even2 even3),
+            "6:",
+            concat!("ldr s", r!(x_sums), ", [{sums}], #4"),
+            add_block!(0),
+            add_code_totals!(even0 even1 even2 even3),
+            "b 7f",
+            "5:",
+            add_code_totals!(odd0 odd1 odd2 odd3),
+            "7:",
+            add_out_single!(),
+            "subs {n}, {n}, #1",
+            "b.ne 2b",
+            w = inout(reg) panel.as_ptr() => _, x = inout(reg) x.q.as_ptr() => _,
+            sums = inout(reg) x.sums.as_ptr() => _, scales = inout(reg) x.scales.as_ptr() => _,
+            out = in(reg) out.as_mut_ptr(), n = inout(reg) n => _, steps = in(reg) steps,
+            pair = out(reg) _,
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
+            out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
+            out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _, out("v17") _,
+            out("v18") _, out("v19") _, out("v20") _, out("v21") _, out("v22") _, out("v23") _,
+            out("v24") _, out("v25") _, out("v26") _, out("v27") _,
+            out("v28") _, out("v29") _, out("v30") _, out("v31") _,
+            options(nostack)
+        );
+    }
+}
