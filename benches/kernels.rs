@@ -13,12 +13,16 @@ use std::time::{Duration, Instant};
 
 use half::f16;
 use leap::internals::kernels::peak::OPS_PER_ROUND;
-use leap::internals::kernels::{Attended, Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles};
+use leap::internals::kernels::{
+    Attended, Dims, Groups, Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles, TileParts,
+    TilePartsMut, TileRow,
+};
 use leap::internals::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
 use leap::internals::sys::huge::HugeMemory;
 
 const K: usize = 2048;
 const ROWS: usize = 2048;
+const DIMS: Dims = Dims { rows: ROWS, k: K };
 const GROUP: usize = 64;
 const HEAD_DIM: usize = 64;
 const CTX_LEN: usize = 1024;
@@ -210,10 +214,16 @@ fn tiles(kernels: Kernels, w: &Packed, m: usize) -> Tiles {
         let (q, scales) = (&mut q[part(K)], &mut scales[part(K / group)]);
         let (zeros, sums) = (&mut zeros[part(K / group)], &mut sums[part(K / bcml1::BLOCK)]);
         for (i, x) in x[part(K)].as_chunks::<K>().0.iter().enumerate() {
-            let place = (i, tile.len());
+            let place = TileRow { row: i, rows: tile.len() };
             match is_q8 {
-                true => kernels.quantize_tile_row(x, place, group, (q, scales, zeros)),
-                false => kernels.quantize_tile_row_summed(x, place, group, (q, scales, sums)),
+                true => {
+                    let out = TilePartsMut { q, scales, terms: zeros };
+                    kernels.quantize_tile_row(x, place, group, out);
+                }
+                false => {
+                    let out = TilePartsMut { q, scales, terms: sums };
+                    kernels.quantize_tile_row_summed(x, place, group, out);
+                }
             }
         }
     }
@@ -236,12 +246,12 @@ fn bench_packed(report: &Report) {
     for (kernels, peak) in &report.tiers {
         let Some(layout) = kernels.layout() else { continue };
         let scalar = Kernels::for_isa(Isa::Scalar).expect("scalar code runs everywhere");
-        let one = layout.bytes_q8(ROWS, K, GROUP).expect("a matrix that can be packed");
+        let one = layout.bytes_q8(DIMS, GROUP).expect("a matrix that can be packed");
         let mut bytes = memory(one * COPIES);
         bytes.as_mut_slice().chunks_exact_mut(one).for_each(|out| kernels.pack_q8(w8, out));
         let packed = Packed { name: "packed_q8", group: GROUP, bytes, one };
         report.packed((*kernels, *peak), &packed, &|x, out| scalar.matmul_q8(w8, x, out));
-        let one = layout.bytes_q4(ROWS, K, GROUP).expect("a matrix that can be packed");
+        let one = layout.bytes_q4(DIMS, GROUP).expect("a matrix that can be packed");
         let mut bytes = memory(one * COPIES);
         bytes.as_mut_slice().chunks_exact_mut(one).for_each(|out| kernels.pack_q4(w4, out));
         let group = bcml1::activation_group(GROUP, K);
@@ -311,15 +321,16 @@ fn scalar_time(m: usize, group: usize, plain: Plain<'_>) -> Duration {
 fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, out: &mut [f32]) {
     let layout = kernels.layout().expect("a tier that packs");
     let (q, scales, zeros, sums) = x;
+    let groups = Groups { k: K, group: w.group };
     let (rows, _) = out.as_chunks_mut::<ROWS>();
     let mut out: Vec<&mut [f32]> = rows.iter_mut().map(|row| &mut row[..]).collect();
     if w.name == "packed_q8" {
-        let panels = PackedQ8::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");
-        let x = Q8Tiles::new((q, scales, zeros), K, w.group, kernels.cut_q8());
+        let panels = PackedQ8::new(bytes, DIMS, GROUP, layout).expect("packed so");
+        let x = Q8Tiles::new(TileParts { q, scales, terms: zeros }, groups, kernels.cut_q8());
         kernels.matmul_packed_q8(panels, x, &mut out);
     } else {
-        let panels = PackedQ4::new(bytes, (ROWS, K), GROUP, layout).expect("packed so");
-        let x = Q8Tiles::summed((q, scales, sums), K, w.group, kernels.cut_q4());
+        let panels = PackedQ4::new(bytes, DIMS, GROUP, layout).expect("packed so");
+        let x = Q8Tiles::summed(TileParts { q, scales, terms: sums }, groups, kernels.cut_q4());
         kernels.matmul_packed_q4(panels, x, &mut out);
     }
     black_box(out);

@@ -7,7 +7,7 @@ use half::f16;
 
 use super::attend::{self, Attended};
 use super::isa::Isa;
-use super::packed::activations::{self, Q8Tiles};
+use super::packed::activations::{self, Q8Tiles, TilePartsMut, TileRow};
 use super::packed::cut::TileCut;
 use super::packed::layout::{self, Layout, PackedQ4, PackedQ8};
 use super::table::{Table, call};
@@ -189,7 +189,7 @@ impl Kernels {
     }
 
     /// As [`Kernels::quantize_tile_row`], for packed 4-bit weights: `group` is of the activations,
-    /// `out` is values, scales and sums.
+    /// and terms are sums.
     ///
     /// # Panics
     ///
@@ -197,17 +197,16 @@ impl Kernels {
     pub fn quantize_tile_row_summed(
         &self,
         x: &[f32],
-        place: (usize, usize),
+        place: TileRow,
         group: usize,
-        out: (&mut [i8], &mut [f32], &mut [f32]),
+        out: TilePartsMut<'_>,
     ) {
         activations::quantize_tile_row_summed(self.table, x, place, group, out);
     }
 
     /// Quantises `x`, a row of a tile of activations, for packed weights in groups of `group`.
-    /// `place` is the row's number in the tile and how many rows that has, which [`Kernels::cut_q8`]
-    /// tells; `out` is the tile's part of what [`Q8Tiles`] joins: values, scales and zeros, which stay as
-    /// they are where no kernel reads them.
+    /// How many rows a tile has [`Kernels::cut_q8`] tells; `out` is the tile's part of what [`Q8Tiles`]
+    /// joins. Its terms are zeros, which stay as they are where no kernel reads them.
     ///
     /// # Panics
     ///
@@ -216,9 +215,9 @@ impl Kernels {
     pub fn quantize_tile_row(
         &self,
         x: &[f32],
-        place: (usize, usize),
+        place: TileRow,
         group: usize,
-        out: (&mut [i8], &mut [f32], &mut [f32]),
+        out: TilePartsMut<'_>,
     ) {
         activations::quantize_tile_row(self.table, x, place, group, out);
     }

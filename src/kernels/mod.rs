@@ -118,6 +118,8 @@ pub use attend::{Attended, HEAD_DIM_MAX, KvRun, QUERIES as ATTEND_QUERIES};
 pub use dispatch::Kernels;
 pub use float::LANES;
 pub use isa::Isa;
-pub use packed::activations::Q8Tiles;
+pub use packed::activations::{Groups, Q8Tiles, TileParts, TilePartsMut, TileRow};
 pub use packed::cut::{CUT_ROWS, TileCut};
-pub use packed::layout::{GROUP_MAX as PACKED_GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8};
+pub use packed::layout::{
+    Dims, GROUP_MAX as PACKED_GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8,
+};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::format::model::{Encoding, Header, TensorKind};
-use crate::kernels::{Kernels, Layout, PackedQ4, PackedQ8};
+use crate::kernels::{Dims, Kernels, Layout, PackedQ4, PackedQ8};
 use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 
 /// A weight matrix `[rows, k]`.
@@ -59,13 +59,14 @@ impl<'a> Matrix<'a> {
         kind: TensorKind,
         layout: Layout,
     ) -> Matrix<'a> {
-        let shape = header.shape(kind);
+        let (rows, k) = header.shape(kind);
+        let dims = Dims { rows, k };
         let matrix = match (header.encoding(kind), header.weights.group()) {
             (Encoding::Q8 { group }, _) => {
-                PackedQ8::new(bytes, shape, group, layout).map(Matrix::PackedQ8)
+                PackedQ8::new(bytes, dims, group, layout).map(Matrix::PackedQ8)
             }
             (Encoding::Bcml1, Some(group)) => {
-                PackedQ4::new(bytes, shape, group, layout).map(Matrix::PackedQ4)
+                PackedQ4::new(bytes, dims, group, layout).map(Matrix::PackedQ4)
             }
             _ => unreachable!("f32 matrices are not packed"),
         };

@@ -3,7 +3,9 @@
 use super::inputs::{Inputs, Prepared};
 use super::interrupt::Interrupt;
 use super::matrix::Matrix;
-use crate::kernels::{CUT_ROWS, Kernels, Q8Tiles, TileCut};
+use crate::kernels::{
+    CUT_ROWS, Dims, Groups, Kernels, Q8Tiles, TileCut, TileParts, TilePartsMut, TileRow,
+};
 use crate::pool::{Chunks, Pool, ROW_TILE, RowChunks};
 use crate::quant::Q8Activations;
 use crate::quant::bcml1::{self, BLOCK};
@@ -22,8 +24,7 @@ const MATRICES_MAX: usize = 4;
 pub(super) type Fill<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
 
 /// What quantises a row of a tile: [`Kernels::quantize_tile_row`] or its like for 4-bit weights.
-type QuantizeTileRow =
-    fn(&Kernels, &[f32], (usize, usize), usize, (&mut [i8], &mut [f32], &mut [f32]));
+type QuantizeTileRow = fn(&Kernels, &[f32], TileRow, usize, TilePartsMut<'_>);
 
 /// What a projection needs besides its operands.
 #[derive(Clone, Copy)]
@@ -51,7 +52,7 @@ impl Projector<'_> {
     pub(super) fn prepare<'i>(
         &self,
         inputs: &'i mut Inputs<'_>,
-        (m, k): (usize, usize),
+        Dims { rows: m, k }: Dims,
         matrix: &Matrix<'_>,
         fill: Option<Fill<'_>>,
     ) -> Prepared<'i> {
@@ -62,23 +63,27 @@ impl Projector<'_> {
             Matrix::Q4(_) | Matrix::PackedQ4(_) => bcml1::activation_group(file_group, k),
             _ => file_group,
         };
-        let to = (&mut q[..m * k], &mut scales[..m * k / group]);
-        let (groups, blocks) = (m * k / group, m * k / BLOCK);
+        let groups = Groups { k, group };
+        let (q, scales) = (&mut q[..m * k], &mut scales[..m * k / group]);
         match matrix {
             Matrix::F32 { .. } => self.keep(rows),
-            Matrix::Q8(_) => self.quantize(rows, group, to),
-            Matrix::Q4(_) => self.quantize_summed(rows, group, to, &mut sums[..blocks]),
+            Matrix::Q8(_) => self.quantize(rows, group, q, scales),
+            Matrix::Q4(_) => {
+                self.quantize_summed(rows, group, q, scales, &mut sums[..m * k / BLOCK])
+            }
             Matrix::PackedQ8(_) => {
-                let (cut, zeros) = (self.kernels.cut_q8(), (&mut zeros[..groups], group));
+                let (cut, terms) = (self.kernels.cut_q8(), &mut zeros[..m * k / group]);
+                let parts = TilePartsMut { q, scales, terms };
                 let quantize = Kernels::quantize_tile_row;
-                let parts = self.quantize_tiles(cut, rows, group, to, zeros, quantize);
-                Prepared::PackedQ8(Q8Tiles::new(parts, k, group, cut))
+                let parts = self.quantize_tiles(cut, rows, groups, parts, k / group, quantize);
+                Prepared::PackedQ8(Q8Tiles::new(parts, groups, cut))
             }
             Matrix::PackedQ4(_) => {
-                let (cut, sums) = (self.kernels.cut_q4(), (&mut tile_sums[..blocks], BLOCK));
+                let (cut, terms) = (self.kernels.cut_q4(), &mut tile_sums[..m * k / BLOCK]);
+                let parts = TilePartsMut { q, scales, terms };
                 let quantize = Kernels::quantize_tile_row_summed;
-                let parts = self.quantize_tiles(cut, rows, group, to, sums, quantize);
-                Prepared::PackedQ4(Q8Tiles::summed(parts, k, group, cut))
+                let parts = self.quantize_tiles(cut, rows, groups, parts, k / BLOCK, quantize);
+                Prepared::PackedQ4(Q8Tiles::summed(parts, groups, cut))
             }
         }
     }
@@ -97,7 +102,8 @@ impl Projector<'_> {
         &self,
         rows: Rows<'i, '_>,
         group: usize,
-        (q, scales): (&'i mut [i8], &'i mut [f32]),
+        q: &'i mut [i8],
+        scales: &'i mut [f32],
     ) -> Prepared<'i> {
         let Rows { x, k, fill } = rows;
         let to = (Chunks::new(q, k), Chunks::new(scales, k / group));
@@ -113,7 +119,8 @@ impl Projector<'_> {
         &self,
         rows: Rows<'i, '_>,
         group: usize,
-        (q, scales): (&'i mut [i8], &'i mut [f32]),
+        q: &'i mut [i8],
+        scales: &'i mut [f32],
         sums: &'i mut [i32],
     ) -> Prepared<'i> {
         let Rows { x, k, fill } = rows;
@@ -127,26 +134,26 @@ impl Projector<'_> {
         Prepared::Q4 { x: activations(q, scales, k, group), sums }
     }
 
-    /// Tiles for packed weights: values, scales and `terms`, one for each `span` values.
+    /// Tiles for packed weights, where a row has so many terms.
     fn quantize_tiles<'i>(
         &self,
         cut: TileCut,
         rows: Rows<'_, '_>,
-        group: usize,
-        (q, scales): (&'i mut [i8], &'i mut [f32]),
-        (terms, span): (&'i mut [f32], usize),
+        Groups { k, group }: Groups,
+        parts: TilePartsMut<'i>,
+        row_terms: usize,
         quantize: QuantizeTileRow,
-    ) -> (&'i [i8], &'i [f32], &'i [f32]) {
-        let Rows { x, k, fill } = rows;
+    ) -> TileParts<'i> {
+        let (Rows { x, fill, .. }, TilePartsMut { q, scales, terms }) = (rows, parts);
         let batches = x.chunks_mut(CUT_ROWS * k).zip(q.chunks_mut(CUT_ROWS * k));
         let terms_of =
-            scales.chunks_mut(CUT_ROWS * k / group).zip(terms.chunks_mut(CUT_ROWS * k / span));
+            scales.chunks_mut(CUT_ROWS * k / group).zip(terms.chunks_mut(CUT_ROWS * row_terms));
         for (batch, ((x, q), (scales, terms))) in batches.zip(terms_of).enumerate() {
             let tiles = cut.tiles(x.len() / k);
             let ends: heapless::Vec<usize, CUT_ROWS> = tiles.map(|tile| tile.end).collect();
             let scales = RowChunks::new(scales, k / group, &ends);
             let to =
-                (RowChunks::new(q, k, &ends), (scales, RowChunks::new(terms, k / span, &ends)));
+                (RowChunks::new(q, k, &ends), (scales, RowChunks::new(terms, row_terms, &ends)));
             let chunks = (RowChunks::new(x, k, &ends), to);
             self.pool.run_chunks(chunks, &|i, (x, (q, (scales, terms)))| {
                 let t = x.len() / k;
@@ -155,11 +162,12 @@ impl Projector<'_> {
                     // Rows that are written for this go to one place, which stays in cache.
                     let x = &mut x[if fill.is_some() { 0 } else { row * k }..][..k];
                     write(fill, first + row, x);
-                    quantize(self.kernels, x, (row, t), group, (q, scales, terms));
+                    let out = TilePartsMut { q, scales, terms };
+                    quantize(self.kernels, x, TileRow { row, rows: t }, group, out);
                 }
             });
         }
-        (q, scales, terms)
+        TileParts { q, scales, terms }
     }
 
     /// `out[row] = matrices * inputs[row]` for prepared rows.

@@ -5,9 +5,49 @@ use std::ptr;
 
 use super::super::table::{Table, call};
 use super::cut::{CUT_ROWS, TileCut};
-use super::layout::GROUP_MAX;
+use super::layout::{Dims, GROUP_MAX};
 use super::tile::{Ahead, MR_MAX, Tile, ZERO};
 use crate::quant::bcml1::BLOCK;
+
+/// Rows of `k` values in groups that share a scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Groups {
+    /// Values in a row.
+    pub k: usize,
+    /// Values in a group.
+    pub group: usize,
+}
+
+/// A row of a tile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TileRow {
+    /// Its number in the tile.
+    pub row: usize,
+    /// Rows of the tile.
+    pub rows: usize,
+}
+
+/// What quantised activations in tiles consist of; `kernels/packed/mod.rs` describes their order.
+#[derive(Debug, Clone, Copy)]
+pub struct TileParts<'a> {
+    /// Values.
+    pub q: &'a [i8],
+    /// A scale for each group.
+    pub scales: &'a [f32],
+    /// For int8 weights the zero of each group's sums, for 4-bit ones the sum of each 32 values.
+    pub terms: &'a [f32],
+}
+
+/// The same of a tile to be written.
+#[derive(Debug)]
+pub struct TilePartsMut<'a> {
+    /// As [`TileParts::q`].
+    pub q: &'a mut [i8],
+    /// As [`TileParts::scales`].
+    pub scales: &'a mut [f32],
+    /// As [`TileParts::terms`].
+    pub terms: &'a mut [f32],
+}
 
 /// Quantised activations, `[m, k]`, in tiles; `kernels/packed/mod.rs` describes the order. One that
 /// exists has consistent lengths; its values are what
@@ -35,14 +75,10 @@ impl<'a> Q8Tiles<'a> {
     /// # Panics
     ///
     /// When `k` is no whole number of groups, or the lengths do not fit together.
-    pub fn new(
-        (q, scales, zeros): (&'a [i8], &'a [f32], &'a [f32]),
-        k: usize,
-        group: usize,
-        cut: TileCut,
-    ) -> Self {
-        assert_eq!(zeros.len(), q.len() / group);
-        Q8Tiles::checked((q, scales), (zeros, &[]), (k, group, cut))
+    pub fn new(parts: TileParts<'a>, groups: Groups, cut: TileCut) -> Self {
+        assert_eq!(parts.terms.len(), parts.q.len() / groups.group);
+        let tiles = Q8Tiles::without_terms(parts, groups, cut);
+        Q8Tiles { zeros: parts.terms, ..tiles }
     }
 
     /// For 4-bit weights, joins `[m, k]` values, `[m, k / group]` scales and `[m, k / 32]` sums,
@@ -51,28 +87,21 @@ impl<'a> Q8Tiles<'a> {
     /// # Panics
     ///
     /// When `k` is no whole number of groups, or the lengths do not fit together.
-    pub fn summed(
-        (q, scales, sums): (&'a [i8], &'a [f32], &'a [f32]),
-        k: usize,
-        group: usize,
-        cut: TileCut,
-    ) -> Self {
-        assert!(group.is_multiple_of(BLOCK));
-        assert_eq!(sums.len(), q.len() / BLOCK);
-        Q8Tiles::checked((q, scales), (&[], sums), (k, group, cut))
+    pub fn summed(parts: TileParts<'a>, groups: Groups, cut: TileCut) -> Self {
+        assert!(groups.group.is_multiple_of(BLOCK));
+        assert_eq!(parts.terms.len(), parts.q.len() / BLOCK);
+        let tiles = Q8Tiles::without_terms(parts, groups, cut);
+        Q8Tiles { sums: parts.terms, ..tiles }
     }
 
-    fn checked(
-        (q, scales): (&'a [i8], &'a [f32]),
-        (zeros, sums): (&'a [f32], &'a [f32]),
-        (k, group, cut): (usize, usize, TileCut),
-    ) -> Self {
+    fn without_terms(parts: TileParts<'a>, groups: Groups, cut: TileCut) -> Self {
+        let (TileParts { q, scales, .. }, Groups { k, group }) = (parts, groups);
         assert!(k != 0);
         assert!(k.is_multiple_of(group));
         assert!(q.len().is_multiple_of(k));
         assert_eq!(scales.len(), q.len() / group);
         debug_assert!(!q.contains(&i8::MIN));
-        Q8Tiles { q, scales, zeros, sums, k, group, cut, groups: k / group }
+        Q8Tiles { q, scales, zeros: &[], sums: &[], k, group, cut, groups: k / group }
     }
 
     pub(super) fn has_zeros(&self) -> bool {
@@ -149,19 +178,19 @@ impl<'a> Q8Tiles<'a> {
 pub(in crate::kernels) fn quantize_tile_row(
     table: &Table,
     x: &[f32],
-    (row, t): (usize, usize),
+    place: TileRow,
     group: usize,
-    (q, scales, zeros): (&mut [i8], &mut [f32], &mut [f32]),
+    out: TilePartsMut<'_>,
 ) {
-    let k = x.len();
-    assert_eq!(zeros.len(), t * k / group);
+    let (TileRow { row, rows }, TilePartsMut { q, scales, terms: zeros }) = (place, out);
+    assert_eq!(zeros.len(), rows * x.len() / group);
     let is_flipped = table.packed().layout.is_flipped();
-    quantize(table, x, (row, t), group, (q, scales), |g, q| {
+    quantize(table, x, place, group, (q, scales), |g, q| {
         if is_flipped {
             let mut bias = [0];
             find_biases(table, q, group, &mut bias);
             // Exact: integers below 2^24.
-            zeros[g * t + row] = ZERO + bias[0] as f32;
+            zeros[g * rows + row] = ZERO + bias[0] as f32;
         }
     });
 }
@@ -170,17 +199,17 @@ pub(in crate::kernels) fn quantize_tile_row(
 pub(in crate::kernels) fn quantize_tile_row_summed(
     table: &Table,
     x: &[f32],
-    (row, t): (usize, usize),
+    place: TileRow,
     group: usize,
-    (q, scales, sums): (&mut [i8], &mut [f32], &mut [f32]),
+    out: TilePartsMut<'_>,
 ) {
-    let k = x.len();
-    assert_eq!(sums.len(), t * k / BLOCK);
+    let (TileRow { row, rows }, TilePartsMut { q, scales, terms: sums }) = (place, out);
+    assert_eq!(sums.len(), rows * x.len() / BLOCK);
     let n = group / BLOCK;
-    quantize(table, x, (row, t), group, (q, scales), |g, q| {
+    quantize(table, x, place, group, (q, scales), |g, q| {
         let mut biases = [0; GROUP_MAX / BLOCK];
         find_biases(table, q, BLOCK, &mut biases[..n]);
-        let sums = sums[g * n * t + row..].iter_mut().step_by(t);
+        let sums = sums[g * n * rows + row..].iter_mut().step_by(rows);
         for (sum, bias) in sums.zip(&biases[..n]) {
             // Exact: a sum of 32 bytes is a small integer.
             *sum = *bias as f32 * (-1.0 / 128.0);
@@ -194,11 +223,11 @@ fn find_biases(table: &Table, q: &[i8], group: usize, biases: &mut [i32]) {
     call!(table.biases(q, group, biases));
 }
 
-/// Quantises row `row` of a tile of `t` rows in groups of `group` and calls `note(g, q)` for each.
+/// Quantises a row of a tile in groups of `group` and calls `note(g, q)` for each.
 fn quantize(
     table: &Table,
     x: &[f32],
-    (row, t): (usize, usize),
+    TileRow { row, rows: t }: TileRow,
     group: usize,
     (q, scales): (&mut [i8], &mut [f32]),
     mut note: impl FnMut(usize, &[i8]),
@@ -207,7 +236,7 @@ fn quantize(
     let k = x.len();
     assert!(row < t);
     assert!(t <= MR_MAX);
-    assert!(layout.bytes_q8(1, k, group).is_some());
+    assert!(layout.bytes_q8(Dims { rows: 1, k }, group).is_some());
     assert_eq!(q.len(), t * k);
     assert_eq!(scales.len(), t * k / group);
     if t == 1 {

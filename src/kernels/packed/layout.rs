@@ -13,6 +13,15 @@ pub const GROUP_MAX: usize = 256;
 /// Most rows of any tier's panels.
 pub(in crate::kernels) const NR_MAX: usize = 32;
 
+/// Rows of a matrix, or of activations, of `k` values each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dims {
+    /// How many rows there are.
+    pub rows: usize,
+    /// Values in a row.
+    pub k: usize,
+}
+
 /// How a tier wants its weights; `kernels/packed/mod.rs` describes the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
@@ -130,20 +139,20 @@ impl Layout {
 
     /// Bytes of a packed matrix, `None` if it cannot be packed: its group is above [`GROUP_MAX`]
     /// or is none, `k` is no whole number of groups, or memory could not hold it.
-    pub fn bytes_q8(&self, rows: usize, k: usize, group: usize) -> Option<usize> {
-        if !is_packable(k, group) {
+    pub fn bytes_q8(&self, dims: Dims, group: usize) -> Option<usize> {
+        if !is_packable(dims.k, group) {
             return None;
         }
-        self.panels_bytes(rows, (k / group).checked_mul(self.group_bytes(group))?)
+        self.panels_bytes(dims.rows, (dims.k / group).checked_mul(self.group_bytes(group))?)
     }
 
     /// Bytes of a packed 4-bit matrix for activations in groups of `group`, `None` as for
     /// [`Layout::bytes_q8`].
-    pub fn bytes_q4(&self, rows: usize, k: usize, group: usize) -> Option<usize> {
-        if !is_packable(k, group) {
+    pub fn bytes_q4(&self, dims: Dims, group: usize) -> Option<usize> {
+        if !is_packable(dims.k, group) {
             return None;
         }
-        self.panels_bytes(rows, (k / BLOCK).checked_mul(self.nr * BLOCK_BYTES)?)
+        self.panels_bytes(dims.rows, (dims.k / BLOCK).checked_mul(self.nr * BLOCK_BYTES)?)
     }
 
     fn panels_bytes(&self, rows: usize, panel: usize) -> Option<usize> {
@@ -167,10 +176,8 @@ fn is_packable(k: usize, group: usize) -> bool {
 pub enum PackError {
     /// A matrix of this shape is not packed.
     Shape {
-        /// Its rows.
-        rows: usize,
-        /// Its columns.
-        k: usize,
+        /// Its rows and columns.
+        dims: Dims,
         /// Its group.
         group: usize,
     },
@@ -186,7 +193,7 @@ pub enum PackError {
 impl fmt::Display for PackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            PackError::Shape { rows, k, group } => {
+            PackError::Shape { dims: Dims { rows, k }, group } => {
                 write!(f, "{rows} rows of {k} values in groups of {group} cannot be packed")
             }
             PackError::Bytes { found, wanted } => {
@@ -202,8 +209,7 @@ impl std::error::Error for PackError {}
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panels<'a> {
     bytes: &'a [u8],
-    pub(super) rows: usize,
-    pub(super) k: usize,
+    pub(super) dims: Dims,
     pub(super) layout: Layout,
     /// Bytes of a panel.
     panel_bytes: usize,
@@ -212,28 +218,29 @@ pub(super) struct Panels<'a> {
 impl<'a> Panels<'a> {
     fn new(
         bytes: &'a [u8],
-        (rows, k): (usize, usize),
+        dims: Dims,
         group: usize,
         layout: Layout,
-        [wanted, panel_bytes]: [Option<usize>; 2],
+        bytes_of: fn(&Layout, Dims, usize) -> Option<usize>,
     ) -> Result<Self, PackError> {
-        let (Some(wanted), Some(panel_bytes)) = (wanted, panel_bytes) else {
-            return Err(PackError::Shape { rows, k, group });
+        let sizes = [dims, Dims { rows: 1, ..dims }].map(|dims| bytes_of(&layout, dims, group));
+        let [Some(wanted), Some(panel_bytes)] = sizes else {
+            return Err(PackError::Shape { dims, group });
         };
         if bytes.len() != wanted {
             return Err(PackError::Bytes { found: bytes.len(), wanted });
         }
-        Ok(Panels { bytes, rows, k, layout, panel_bytes })
+        Ok(Panels { bytes, dims, layout, panel_bytes })
     }
 
     fn slice_rows(&self, range: Range<usize>) -> Panels<'a> {
         let nr = self.layout.nr;
-        assert!(range.end <= self.rows);
+        assert!(range.end <= self.dims.rows);
         assert!(range.start.is_multiple_of(nr));
-        assert!(range.end == self.rows || range.end.is_multiple_of(nr));
+        assert!(range.end == self.dims.rows || range.end.is_multiple_of(nr));
         let panels = range.start / nr..range.end.div_ceil(nr);
         let bytes = &self.bytes[panels.start * self.panel_bytes..panels.end * self.panel_bytes];
-        Panels { bytes, rows: range.len(), ..*self }
+        Panels { bytes, dims: Dims { rows: range.len(), ..self.dims }, ..*self }
     }
 
     /// Each panel's bytes.
@@ -258,22 +265,22 @@ impl<'a> PackedQ8<'a> {
     /// When a matrix of that shape is not packed, or is not as long.
     pub fn new(
         bytes: &'a [u8],
-        (rows, k): (usize, usize),
+        dims: Dims,
         group: usize,
         layout: Layout,
     ) -> Result<Self, PackError> {
-        let sizes = [rows, 1].map(|rows| layout.bytes_q8(rows, k, group));
-        Ok(PackedQ8 { panels: Panels::new(bytes, (rows, k), group, layout, sizes)?, group })
+        let panels = Panels::new(bytes, dims, group, layout, Layout::bytes_q8)?;
+        Ok(PackedQ8 { panels, group })
     }
 
     /// How many rows there are.
     pub fn rows(&self) -> usize {
-        self.panels.rows
+        self.panels.dims.rows
     }
 
     /// Values in a row.
     pub fn k(&self) -> usize {
-        self.panels.k
+        self.panels.dims.k
     }
 
     /// Values that share a scale.
@@ -315,22 +322,21 @@ impl<'a> PackedQ4<'a> {
     /// When a matrix of that shape is not packed, or is not as long.
     pub fn new(
         bytes: &'a [u8],
-        (rows, k): (usize, usize),
+        dims: Dims,
         group: usize,
         layout: Layout,
     ) -> Result<Self, PackError> {
-        let sizes = [rows, 1].map(|rows| layout.bytes_q4(rows, k, group));
-        Panels::new(bytes, (rows, k), group, layout, sizes).map(PackedQ4)
+        Panels::new(bytes, dims, group, layout, Layout::bytes_q4).map(PackedQ4)
     }
 
     /// How many rows there are.
     pub fn rows(&self) -> usize {
-        self.0.rows
+        self.0.dims.rows
     }
 
     /// Values in a row.
     pub fn k(&self) -> usize {
-        self.0.k
+        self.0.dims.k
     }
 
     /// How it is packed.
@@ -354,7 +360,7 @@ impl<'a> PackedQ4<'a> {
 
 /// See [`super::super::Kernels::pack_q8`].
 pub(in crate::kernels) fn pack_q8(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
-    assert_eq!(layout.bytes_q8(w.rows(), w.k(), w.group()), Some(out.len()));
+    assert_eq!(layout.bytes_q8(Dims { rows: w.rows(), k: w.k() }, w.group()), Some(out.len()));
     if out.is_empty() {
         return;
     }
@@ -399,7 +405,7 @@ fn pad(layout: Layout, group: usize, out: &mut [u8]) {
 
 /// See [`super::super::Kernels::pack_q4`].
 pub(in crate::kernels) fn pack_q4(layout: Layout, w: Bcml1Matrix<'_>, out: &mut [u8]) {
-    assert_eq!(layout.bytes_q4(w.rows(), w.k(), BLOCK), Some(out.len()));
+    assert_eq!(layout.bytes_q4(Dims { rows: w.rows(), k: w.k() }, BLOCK), Some(out.len()));
     if out.is_empty() {
         return;
     }

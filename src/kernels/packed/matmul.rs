@@ -79,9 +79,9 @@ fn matmul(
 ) {
     assert_eq!(w.layout, table.layout);
     assert!(x.cut().is_of(tiles));
-    assert_eq!(w.k, x.k());
+    assert_eq!(w.dims.k, x.k());
     assert_eq!(out.len(), x.m());
-    assert!(out.iter().all(|out| out.len() == w.rows));
+    assert!(out.iter().all(|out| out.len() == w.dims.rows));
     if let [out] = out {
         return matmul_single(x.cut().kernel(1).kernel, w, &x.tile(0..1), out);
     }
@@ -101,7 +101,7 @@ fn matmul_tiles(
 ) {
     let (nr, cut, m) = (w.layout.panel_rows(), x.cut(), x.m());
     let tiles: heapless::Vec<Range<usize>, CUT_ROWS> = cut.tiles(m).collect();
-    let (groups, n_tiles) = (w.k / x.group(), tiles.len());
+    let (groups, n_tiles) = (w.dims.k / x.group(), tiles.len());
     let unpack = table.unpack_q4.as_ref().filter(|_| cut.unpacks(m));
     let is_many = m >= TILES_MANY * cut.highest();
     for (panel_index, panel) in w.iter().enumerate() {
@@ -113,7 +113,7 @@ fn matmul_tiles(
             _ => part_groups(table, unpack, w, x.group(), is_many && is_asked),
         };
         let start = panel_index * nr;
-        let columns = start..(start + nr).min(w.rows);
+        let columns = start..(start + nr).min(w.dims.rows);
         let group_bytes = panel.len() / groups;
         for first in (0..groups).step_by(part_groups) {
             let part_range = first..(first + part_groups).min(groups);
@@ -168,7 +168,7 @@ fn part_groups(
         None if is_large => table.part_bytes / w.layout.panel_rows(),
         None => PART_BYTES / w.layout.panel_rows(),
     };
-    let (groups, most) = (w.k / group, (columns / group).max(1));
+    let (groups, most) = (w.dims.k / group, (columns / group).max(1));
     groups.div_ceil(groups.div_ceil(most))
 }
 

@@ -4,7 +4,10 @@ use super::*;
 use crate::kernels::packed::cut::CUT_ROWS;
 use crate::kernels::packed::layout::NR_MAX;
 use crate::kernels::packed::tile::MR_MAX;
-use crate::kernels::{Layout, PACKED_GROUP_MAX, PackError, PackedQ4, PackedQ8, Q8Tiles};
+use crate::kernels::{
+    Dims, Groups, Layout, PACKED_GROUP_MAX, PackError, PackedQ4, PackedQ8, Q8Tiles, TileParts,
+    TilePartsMut, TileRow,
+};
 use crate::quant::bcml1::Block;
 
 /// Groups and columns: one group, several, so many that few tiles take a panel in parts; of one block
@@ -30,8 +33,12 @@ fn packing() -> impl Iterator<Item = (Kernels, Layout)> {
     tiers().chain(stand_in).filter_map(|tier| Some((tier, tier.layout()?)))
 }
 
+fn dims(rows: usize, k: usize) -> Dims {
+    Dims { rows, k }
+}
+
 fn pack(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>) -> Vec<u8> {
-    let bytes = layout.bytes_q8(w.rows(), w.k(), w.group()).unwrap();
+    let bytes = layout.bytes_q8(dims(w.rows(), w.k()), w.group()).unwrap();
     // Whatever packing leaves out shows.
     let mut packed = vec![0x5a; bytes];
     kernels.pack_q8(w, &mut packed);
@@ -79,14 +86,19 @@ fn check_q4(kernels: Kernels, layout: Layout, w: Bcml1Matrix<'_>, x: &[f32], gro
         let part = |width: usize| tile.start * width..tile.end * width;
         let (q, scales) = (&mut q[part(k)], &mut scales[part(k / group)]);
         for (row, x) in x[part(k)].chunks(k).enumerate() {
-            let out = (&mut *q, &mut *scales, &mut sums[part(k / 32)]);
-            kernels.quantize_tile_row_summed(x, (row, tile.len()), group, out);
+            let out = TilePartsMut { q, scales, terms: &mut sums[part(k / 32)] };
+            let place = TileRow { row, rows: tile.len() };
+            kernels.quantize_tile_row_summed(x, place, group, out);
         }
     }
-    let tiles = Q8Tiles::summed((&q, &scales, &sums), k, group, cut);
-    let mut packed = vec![0x5a; layout.bytes_q4(w.rows(), k, group).unwrap()];
+    let tiles = Q8Tiles::summed(
+        TileParts { q: &q, scales: &scales, terms: &sums },
+        Groups { k, group },
+        cut,
+    );
+    let mut packed = vec![0x5a; layout.bytes_q4(dims(w.rows(), k), group).unwrap()];
     kernels.pack_q4(w, &mut packed);
-    let packed = PackedQ4::new(&packed, (w.rows(), k), group, layout).unwrap();
+    let packed = PackedQ4::new(&packed, dims(w.rows(), k), group, layout).unwrap();
     let mut found = vec![f32::NAN; m * w.rows()];
     let mut out: Vec<&mut [f32]> = found.chunks_exact_mut(w.rows()).collect();
     kernels.matmul_packed_q4(packed, tiles, &mut out);
@@ -147,11 +159,16 @@ fn quantize_both(kernels: Kernels, x: &[f32], k: usize, group: usize) -> Both {
         let part = |width: usize| tile.start * width..tile.end * width;
         let (q, scales) = (&mut q[part(k)], &mut scales[part(k / group)]);
         for (row, x) in x[part(k)].chunks(k).enumerate() {
-            let out = (&mut *q, &mut *scales, &mut zeros[part(k / group)]);
-            kernels.quantize_tile_row(x, (row, tile.len()), group, out);
+            let out = TilePartsMut { q, scales, terms: &mut zeros[part(k / group)] };
+            kernels.quantize_tile_row(x, TileRow { row, rows: tile.len() }, group, out);
         }
     }
     both
+}
+
+fn tiles_of(kernels: Kernels, both: &Both, groups: Groups) -> Q8Tiles<'_> {
+    let (q, scales, terms) = &both.tiles;
+    Q8Tiles::new(TileParts { q, scales, terms }, groups, kernels.cut_q8())
 }
 
 fn matmul_packed(kernels: Kernels, w: PackedQ8<'_>, x: Q8Tiles<'_>) -> Vec<f32> {
@@ -167,10 +184,9 @@ fn check_product(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>, x: &[f32]) {
     let (k, group) = (w.k(), w.group());
     let both = quantize_both(kernels, x, k, group);
     let rows = Q8Activations::new(&both.rows.0, &both.rows.1, k, group).unwrap();
-    let (q, scales, zeros) = &both.tiles;
-    let tiles = Q8Tiles::new((q, scales, zeros), k, group, kernels.cut_q8());
+    let tiles = tiles_of(kernels, &both, Groups { k, group });
     let packed = pack(kernels, layout, w);
-    let packed = PackedQ8::new(&packed, (w.rows(), k), group, layout).unwrap();
+    let packed = PackedQ8::new(&packed, dims(w.rows(), k), group, layout).unwrap();
     let wanted = matmul_q8(scalar(), w, rows);
     let found = matmul_packed(kernels, packed, tiles);
     let shape = format!("{}x{}x{k}/{group}", tiles.m(), w.rows());
@@ -292,9 +308,9 @@ fn packed_parts_are_the_parts_of_the_whole() {
             .collect();
         assert!(parts == whole);
 
-        let packed = PackedQ8::new(&whole, (rows, k), group, layout).unwrap();
-        let tiles = quantize_both(tier, &random.floats(m * k), k, group).tiles;
-        let tiles = Q8Tiles::new((&tiles.0, &tiles.1, &tiles.2), k, group, tier.cut_q8());
+        let packed = PackedQ8::new(&whole, dims(rows, k), group, layout).unwrap();
+        let both = quantize_both(tier, &random.floats(m * k), k, group);
+        let tiles = tiles_of(tier, &both, Groups { k, group });
         let wanted = matmul_packed(tier, packed, tiles);
         for columns in [0..nr, nr..4 * nr, 4 * nr..rows] {
             for batch in [0..CUT_ROWS, CUT_ROWS..m] {
@@ -314,8 +330,8 @@ fn packed_parts_are_the_parts_of_the_whole() {
 #[test]
 fn bytes_of_another_shape_are_no_packed_matrix() {
     for (_, layout) in packing() {
-        let bytes = vec![0; layout.bytes_q8(40, 64, 32).unwrap()];
-        let new = |bytes, rows, k, group| PackedQ8::new(bytes, (rows, k), group, layout);
+        let bytes = vec![0; layout.bytes_q8(dims(40, 64), 32).unwrap()];
+        let new = |bytes, rows, k, group| PackedQ8::new(bytes, dims(rows, k), group, layout);
         assert!(new(&bytes, 40, 64, 32).is_ok());
         assert!(matches!(new(&bytes[1..], 40, 64, 32), Err(PackError::Bytes { .. })));
         assert!(matches!(new(&bytes, 40, 128, 32), Err(PackError::Bytes { .. })));
@@ -331,7 +347,7 @@ fn bytes_of_another_shape_are_no_packed_matrix() {
         ] {
             assert!(matches!(new(&bytes, rows, k, group), Err(PackError::Shape { .. })), "{rows}");
         }
-        assert_eq!(layout.bytes_q8(0, 64, 32), Some(0));
+        assert_eq!(layout.bytes_q8(dims(0, 64), 32), Some(0));
     }
 }
 
