@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use half::f16;
 use leap::internals::kernels::peak::OPS_PER_ROUND;
 use leap::internals::kernels::{
-    Attended, Dims, Groups, Isa, Kernels, KvRun, PackedQ4, PackedQ8, Q8Tiles, TileParts,
+    Attended, Groups, Isa, Kernels, KvRun, MatrixDims, PackedQ4, PackedQ8, Q8Tiles, TileParts,
     TilePartsMut, TileRow,
 };
 use leap::internals::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
@@ -22,7 +22,7 @@ use leap::internals::sys::huge::HugeMemory;
 
 const K: usize = 2048;
 const ROWS: usize = 2048;
-const DIMS: Dims = Dims { rows: ROWS, k: K };
+const DIMS: MatrixDims = MatrixDims { rows: ROWS, k: K };
 const GROUP: usize = 64;
 const HEAD_DIM: usize = 64;
 const CTX_LEN: usize = 1024;

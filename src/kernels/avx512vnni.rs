@@ -13,7 +13,7 @@ use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
 use super::packed::table::{PART_BYTES, PackedTable, Unpack};
-use super::packed::tile::{AHEAD_COLUMNS, Tile, USUAL, ZERO};
+use super::packed::tile::{AHEAD_COLUMNS, Q8Tile, USUAL, ZERO};
 use super::stream::{INTO_L2, PAST_L2, prefetch_ahead};
 use super::table::{BlockScores, Table};
 use super::{avx2, peak, zmm};
@@ -104,7 +104,7 @@ const fn tiles_q4<const HINT: i32>() -> TileSet {
 
 /// One row of activations by a panel, in two sums: a single one would wait for its additions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemv_q8_q8_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemv_q8_q8_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let group_bytes = NR * (4 + x.group);
     for (g, x) in x.groups::<1, 4>().enumerate() {
         let (scales, w) = panel[g * group_bytes..][..group_bytes].split_at(NR * 4);
@@ -137,7 +137,7 @@ fn float_of(sum: __m512i) -> __m512 {
 
 /// `M` rows of activations by a panel. Of [`USUAL`] groups the compiler knows the length.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     if x.group == USUAL {
         gemm_groups::<M, true>(panel, x, out);
     } else {
@@ -147,7 +147,11 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
-fn gemm_groups<const M: usize, const IS_USUAL: bool>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemm_groups<const M: usize, const IS_USUAL: bool>(
+    panel: &[u8],
+    x: &Q8Tile<'_>,
+    out: &mut [f32],
+) {
     let group = if IS_USUAL { USUAL } else { x.group };
     let mut ahead = x.ahead;
     let group_bytes = NR * (4 + group);
@@ -253,7 +257,7 @@ fn sums_from<const M: usize>(zeros: &[f32; M]) -> [[__m512i; 2]; M] {
 /// One row of activations by a panel of 4-bit weights: the low codes in one sum, and in the other
 /// the high ones times 16, which costs less than to shift them one by one.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemv_q8_q4_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemv_q8_q4_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let (low, high) = (_mm512_set1_epi8(15), _mm512_set1_epi8(-16));
     let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
     for (w, x) in groups.zip(x.summed_groups::<1, 4>()) {
@@ -315,7 +319,7 @@ fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
 
 /// Eight rows of activations by what [`unpack`] made of a panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemm_q8_q4_f32_8x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemm_q8_q4_f32_8x32c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     const M: usize = 8;
     let (n, mut ahead) = (x.blocks(), x.ahead);
     let mut totals = Totals::<M, 2>::new();
@@ -354,7 +358,7 @@ fn gemm_q8_q4_f32_8x32c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
 
 /// `M` rows of activations by a panel of 4-bit weights as it is packed.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemm_packed_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemm_packed_q8_q4_f32_mx32c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let (mask, mut ahead) = (_mm512_set1_epi8(15), x.ahead);
     let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
     ahead.prefetch_rows(NR / 16, 0, 1);

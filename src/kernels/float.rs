@@ -12,7 +12,7 @@ pub const LANES: usize = 16;
 /// Positions of a softmax block.
 pub(super) const BLOCK: usize = 2 * LANES;
 
-pub(super) type Lanes = [f32; LANES];
+pub(super) type F32Lanes = [f32; LANES];
 
 /// Scores of four queries for a block.
 pub(super) type ScoresMut4<'a> = [&'a mut [f32; BLOCK]; 4];
@@ -245,7 +245,7 @@ pub(super) fn soften_4<const FMA: bool>(
 
 /// The largest of `x`, none of which is NaN.
 #[inline(always)]
-fn largest(x: Lanes) -> f32 {
+fn largest(x: F32Lanes) -> f32 {
     let (mut eight, mut four) = ([0.0; 8], [0.0; 4]);
     for i in 0..8 {
         eight[i] = larger(x[i], x[i + 8]);
@@ -389,19 +389,19 @@ fn larger(a: f32, b: f32) -> f32 {
 
 /// All whole vectors of [`LANES`].
 #[inline(always)]
-pub(super) fn chunks(x: &[f32]) -> &[Lanes] {
+pub(super) fn chunks(x: &[f32]) -> &[F32Lanes] {
     x.as_chunks().0
 }
 
 /// The whole vectors in the first `len` of each row.
 #[inline(always)]
-pub(super) fn chunks_of<const N: usize>(rows: [&[f32]; N], len: usize) -> [&[Lanes]; N] {
+pub(super) fn chunks_of<const N: usize>(rows: [&[f32]; N], len: usize) -> [&[F32Lanes]; N] {
     rows.map(|row| chunks(&row[..len]))
 }
 
 /// What [`chunks`] leaves over, padded with zeros.
 #[inline(never)]
-pub(super) fn last_chunk(x: &[f32]) -> Lanes {
+pub(super) fn last_chunk(x: &[f32]) -> F32Lanes {
     let (_, tail) = x.as_chunks::<LANES>();
     let mut lanes = [0.0; LANES];
     lanes[..tail.len()].copy_from_slice(tail);
@@ -409,7 +409,7 @@ pub(super) fn last_chunk(x: &[f32]) -> Lanes {
 }
 
 #[inline(always)]
-fn add_lanes<const FMA: bool>(mut sums: Lanes, a: &Lanes, b: &Lanes) -> Lanes {
+fn add_lanes<const FMA: bool>(mut sums: F32Lanes, a: &F32Lanes, b: &F32Lanes) -> F32Lanes {
     for i in 0..LANES {
         sums[i] = fma::<FMA>(a[i], b[i], sums[i]);
     }
@@ -418,7 +418,7 @@ fn add_lanes<const FMA: bool>(mut sums: Lanes, a: &Lanes, b: &Lanes) -> Lanes {
 
 /// Adds the lanes: halves onto each other down to four, then neighbours, as vector instructions do.
 #[inline(always)]
-fn join(sums: Lanes) -> f32 {
+fn join(sums: F32Lanes) -> f32 {
     let mut four = [0.0; 4];
     for i in 0..4 {
         four[i] = (sums[i] + sums[i + 8]) + (sums[i + 4] + sums[i + 12]);

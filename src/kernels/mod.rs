@@ -121,5 +121,5 @@ pub use isa::Isa;
 pub use packed::activations::{Groups, Q8Tiles, TileParts, TilePartsMut, TileRow};
 pub use packed::cut::{CUT_ROWS, TileCut};
 pub use packed::layout::{
-    Dims, GROUP_MAX as PACKED_GROUP_MAX, Layout, PackError, PackedQ4, PackedQ8,
+    GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PackedBytesError, PackedQ4, PackedQ8,
 };

@@ -15,7 +15,7 @@ macro_rules! ymm_tiles {
         #[target_feature(enable = $features)]
         fn gemm_q8_q8_f32_mx16c4<const M: usize, const S: usize, const HINT: i32>(
             panel: &[u8],
-            x: &$crate::kernels::packed::tile::Tile<'_>,
+            x: &$crate::kernels::packed::tile::Q8Tile<'_>,
             out: &mut [f32],
         ) {
             const NR: usize = $crate::kernels::ymm::NR;
@@ -73,7 +73,7 @@ macro_rules! ymm_tiles {
         #[target_feature(enable = $features)]
         fn gemm_q8_q4_f32_mx16c4<const M: usize, const S: usize, const HINT: i32>(
             panel: &[u8],
-            x: &$crate::kernels::packed::tile::Tile<'_>,
+            x: &$crate::kernels::packed::tile::Q8Tile<'_>,
             out: &mut [f32],
         ) {
             const PANEL_BLOCK: usize = $crate::kernels::ymm::NR * $crate::quant::bcml1::BLOCK_BYTES;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::format::model::{Encoding, Header, TensorKind};
-use crate::kernels::{Dims, Kernels, Layout, PackedQ4, PackedQ8};
+use crate::kernels::{Kernels, Layout, MatrixDims, PackedQ4, PackedQ8};
 use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 
 /// A weight matrix `[rows, k]`.
@@ -60,7 +60,7 @@ impl<'a> Matrix<'a> {
         layout: Layout,
     ) -> Matrix<'a> {
         let (rows, k) = header.shape(kind);
-        let dims = Dims { rows, k };
+        let dims = MatrixDims { rows, k };
         let matrix = match (header.encoding(kind), header.weights.group()) {
             (Encoding::Q8 { group }, _) => {
                 PackedQ8::new(bytes, dims, group, layout).map(Matrix::PackedQ8)

@@ -14,7 +14,7 @@ use super::packed::{Home, PackedWeights, by_kind};
 use super::view::Model;
 use crate::arena::ALIGN;
 use crate::format::model::{TensorId, TensorKind};
-use crate::kernels::{Dims, Kernels, Layout};
+use crate::kernels::{Kernels, Layout, MatrixDims};
 use crate::pack::{CacheBuilder, CacheError, CacheFile, CacheIdentity, WantedEntry};
 use crate::pool::{Chunks, Pool};
 use crate::sys::huge::HugeMemory;
@@ -295,8 +295,8 @@ impl Packer<'_> {
 /// Bytes of `rows` rows of `w` once packed; `None` if its kind is not.
 fn packed_bytes(layout: Layout, w: &Matrix<'_>, rows: usize, group: usize) -> Option<usize> {
     match w {
-        Matrix::Q8(w) => layout.bytes_q8(Dims { rows, k: w.k() }, group),
-        Matrix::Q4(w) => layout.bytes_q4(Dims { rows, k: w.k() }, group),
+        Matrix::Q8(w) => layout.bytes_q8(MatrixDims { rows, k: w.k() }, group),
+        Matrix::Q4(w) => layout.bytes_q4(MatrixDims { rows, k: w.k() }, group),
         _ => None,
     }
 }

@@ -13,7 +13,7 @@ use super::project::Projector;
 use super::rope::{self, Frequencies};
 use super::{Matrix, Model};
 use crate::format::model::{Activation, LayerSpec, Rope, TensorId, TensorKind};
-use crate::kernels::{Dims, Kernels};
+use crate::kernels::{Kernels, MatrixDims};
 use crate::pool::{Chunks, Pool};
 
 /// One forward pass over the rows of `spans`.
@@ -90,8 +90,12 @@ impl Pass<'_> {
         let norm = self.norm((TensorKind::AttentionNorm, layer), spec.norm_eps);
         let x = &*buffers.x;
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
-        let inputs =
-            projector.prepare(&mut buffers.inputs, Dims { rows: m, k: dim }, &wqkv[0], Some(&fill));
+        let inputs = projector.prepare(
+            &mut buffers.inputs,
+            MatrixDims { rows: m, k: dim },
+            &wqkv[0],
+            Some(&fill),
+        );
         projector.project(inputs, &wqkv, buffers.qkv);
 
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
@@ -101,7 +105,8 @@ impl Pass<'_> {
         attention.run(own_layer, buffers);
 
         let wo = matrix(TensorKind::Wo);
-        let inputs = projector.prepare(&mut buffers.inputs, Dims { rows: m, k: q_dim }, &wo, None);
+        let inputs =
+            projector.prepare(&mut buffers.inputs, MatrixDims { rows: m, k: q_dim }, &wo, None);
         projector.project(inputs, &[wo], buffers.delta);
         self.add_delta(buffers);
     }
@@ -118,7 +123,7 @@ impl Pass<'_> {
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
         let inputs = projector.prepare(
             &mut buffers.inputs,
-            Dims { rows: m, k: dim },
+            MatrixDims { rows: m, k: dim },
             &gate_up[0],
             Some(&fill),
         );
@@ -132,8 +137,12 @@ impl Pass<'_> {
                 Activation::Silu => kernels.swiglu(gate, up, out),
             }
         };
-        let inputs =
-            projector.prepare(&mut buffers.inputs, Dims { rows: m, k: ffn_dim }, &w2, Some(&fill));
+        let inputs = projector.prepare(
+            &mut buffers.inputs,
+            MatrixDims { rows: m, k: ffn_dim },
+            &w2,
+            Some(&fill),
+        );
         projector.project(inputs, &[w2], buffers.delta);
         self.add_delta(buffers);
     }
@@ -192,8 +201,12 @@ impl Pass<'_> {
         let interrupt = Interrupt::new(None);
         let projector = Projector { interrupt: &interrupt, ..self.projector() };
         let classifier = self.matrix(self.model.header().classifier(), 0);
-        let inputs =
-            projector.prepare(&mut inputs, Dims { rows: m, k: header.dim }, &classifier, None);
+        let inputs = projector.prepare(
+            &mut inputs,
+            MatrixDims { rows: m, k: header.dim },
+            &classifier,
+            None,
+        );
         projector.project(inputs, &[classifier], logits);
         &mut logits[..m * header.vocab_size]
     }

@@ -4,7 +4,7 @@ use super::inputs::{Inputs, Prepared};
 use super::interrupt::Interrupt;
 use super::matrix::Matrix;
 use crate::kernels::{
-    CUT_ROWS, Dims, Groups, Kernels, Q8Tiles, TileCut, TileParts, TilePartsMut, TileRow,
+    CUT_ROWS, Groups, Kernels, MatrixDims, Q8Tiles, TileCut, TileParts, TilePartsMut, TileRow,
 };
 use crate::pool::{Chunks, Pool, ROW_TILE, RowChunks};
 use crate::quant::Q8Activations;
@@ -52,7 +52,7 @@ impl Projector<'_> {
     pub(super) fn prepare<'i>(
         &self,
         inputs: &'i mut Inputs<'_>,
-        Dims { rows: m, k }: Dims,
+        MatrixDims { rows: m, k }: MatrixDims,
         matrix: &Matrix<'_>,
         fill: Option<Fill<'_>>,
     ) -> Prepared<'i> {

@@ -19,7 +19,7 @@ use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
 use super::packed::table::{PART_BYTES, PackedTable};
-use super::packed::tile::Tile;
+use super::packed::tile::Q8Tile;
 use super::table::{Blocks4, SummedRow};
 use super::{peak, scalar, tier};
 use crate::quant::Q8Row;
@@ -68,7 +68,7 @@ const READ_AHEAD_BYTES: usize = 8192;
 
 /// `M` rows of activations by a panel.
 #[target_feature(enable = "neon")]
-fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let group_bytes = NR * (4 + x.group);
     for (w, x) in panel.chunks_exact(group_bytes).zip(x.groups::<M, 4>()) {
         // For four rows: the first two, the others.
@@ -103,7 +103,7 @@ fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f
 /// `M` rows of activations by a panel of 4-bit weights. Sums are eight i16, two for each column of
 /// two rows, until the end of a block: `8 * 15 * 127 = 15240` at most.
 #[target_feature(enable = "neon")]
-fn gemm_q8_q4_f32_mx8c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemm_q8_q4_f32_mx8c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
     for (w, x) in panel.chunks_exact(PANEL_BLOCK * x.blocks()).zip(x.summed_groups::<M, 4>()) {
         let mut sums = [[vdupq_n_s32(0); 2]; M];

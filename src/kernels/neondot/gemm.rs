@@ -64,7 +64,7 @@ macro_rules! gemm_q8 {
     ($features:literal $name:ident: $rows:literal $lines:ident $products:ident $end_group:ident
      $group:ident $lengths:pat $(, $($operand:tt)*)?) => {
         #[target_feature(enable = $features)]
-        fn $name(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+        fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
             let (n, rounds) = (x.scales.len() / $rows, x.group / 32);
             let group_bytes = NR * (4 + x.group);
             assert!(n != 0);
@@ -141,7 +141,7 @@ macro_rules! gemm_q4 {
     ($features:literal $name:ident: $rows:literal $lines:ident $products:ident
      $load_parameters:ident $add_out:ident $(, $($operand:tt)*)?) => {
         #[target_feature(enable = $features)]
-        fn $name(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+        fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
             let (n, steps) = (x.scales.len() / $rows, x.blocks());
             assert!(n != 0);
             assert!(steps != 0);

@@ -10,7 +10,7 @@ use std::arch::asm;
 use super::super::neon::registers::{floats, floats_by_lane, load_2, load_4, registers};
 use super::super::neon::{load_64, load_halves, widen_8};
 use super::super::packed::cut::{TileKernel, TileSet};
-use super::super::packed::tile::{Tile, ZERO};
+use super::super::packed::tile::{Q8Tile, ZERO};
 use super::by_lane::NR;
 use super::gemm::{block_of_32, gemm_q4, load_out, load_x, store_out};
 use crate::quant::bcml1::BLOCK;

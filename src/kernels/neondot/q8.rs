@@ -8,7 +8,7 @@ use super::super::neon::registers::{
 };
 use super::super::neon::{load, load_64, load_floats, load_scales, store};
 use super::super::packed::cut::{TileKernel, TileSet};
-use super::super::packed::tile::{Tile, USUAL, ZERO};
+use super::super::packed::tile::{Q8Tile, USUAL, ZERO};
 use super::by_lane::{NR, four_columns};
 use super::gemm::{
     gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns, store_out,
@@ -36,7 +36,7 @@ const STRIP: usize = 64;
 #[target_feature(enable = "neon,dotprod")]
 fn gemm_q8_q8_f32_mx16c4<const M: usize, const S: usize>(
     panel: &[u8],
-    x: &Tile<'_>,
+    x: &Q8Tile<'_>,
     out: &mut [f32],
 ) {
     if x.group == USUAL {
@@ -50,7 +50,7 @@ fn gemm_q8_q8_f32_mx16c4<const M: usize, const S: usize>(
 #[inline]
 fn gemm_strips<const M: usize, const S: usize, const IS_USUAL: bool>(
     panel: &[u8],
-    x: &Tile<'_>,
+    x: &Q8Tile<'_>,
     out: &mut [f32],
 ) {
     let group = if IS_USUAL { USUAL } else { x.group };
@@ -168,7 +168,7 @@ gemm_q8!("neon,dotprod" gemm_8_of_any: 8 lines_8 sdot_8_rows end_group_8 group_o
 
 /// Twelve rows of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]
-fn gemm_q8_q8_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemm_q8_q8_f32_12x16c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     match x.group {
         64 => gemm_12_of_64(panel, x, out),
         _ => gemm_12_of_any(panel, x, out),
@@ -177,7 +177,7 @@ fn gemm_q8_q8_f32_12x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
 
 /// Eight rows of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]
-fn gemm_q8_q8_f32_8x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemm_q8_q8_f32_8x16c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     match x.group {
         64 => gemm_8_of_64(panel, x, out),
         _ => gemm_8_of_any(panel, x, out),
@@ -227,7 +227,7 @@ macro_rules! add_strip_of_panel {
 
 /// One row of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]
-fn gemv_q8_q8_f32_1x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemv_q8_q8_f32_1x16c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let (n, rounds) = (x.scales.len(), x.group / 32);
     assert!(n != 0);
     assert!(rounds != 0);

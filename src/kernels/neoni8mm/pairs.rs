@@ -13,7 +13,7 @@ pub(super) const NR: usize = Layout::NEON_I8MM.panel_rows();
 pub(super) const STRIP: usize = 64;
 
 /// Sums of a strip: of its first two rows, of the others.
-pub(super) type Sums<const PAIRS: usize> = [[int32x4_t; 2]; PAIRS];
+pub(super) type PairSums<const PAIRS: usize> = [[int32x4_t; 2]; PAIRS];
 
 /// Each of four values twice.
 #[target_feature(enable = "neon,i8mm")]
@@ -33,7 +33,9 @@ pub(super) fn of_pair<const M: usize>(pair: usize, x: float32x4_t) -> [float32x4
 /// Sums with those of an odd last row, which was paired with itself, once.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
-pub(super) fn by_rows<const M: usize, const PAIRS: usize>(sums: &Sums<PAIRS>) -> Sums<PAIRS> {
+pub(super) fn by_rows<const M: usize, const PAIRS: usize>(
+    sums: &PairSums<PAIRS>,
+) -> PairSums<PAIRS> {
     let mut sums = *sums;
     if !M.is_multiple_of(2) {
         let [low, high] = sums[PAIRS - 1];
@@ -56,7 +58,7 @@ pub(super) fn pair_of<const M: usize>(x: &[f32; M], pair: usize) -> float32x4_t 
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
 pub(super) fn eight_columns<const M: usize, const PAIRS: usize>(
-    dots: &mut Sums<PAIRS>,
+    dots: &mut PairSums<PAIRS>,
     w: [int8x16_t; 2],
     x: &[[u8; 8]; M],
 ) {

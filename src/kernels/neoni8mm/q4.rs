@@ -8,9 +8,9 @@ use super::super::neon::registers::{floats, load_4, registers, to_floats};
 use super::super::neon::{add_rows, load_64, load_halves, split_codes, widen_8};
 use super::super::neondot::gemm::{block_of_32, gemm_q4, load_out, load_x, store_out};
 use super::super::packed::cut::{TileKernel, TileSet};
-use super::super::packed::tile::Tile;
+use super::super::packed::tile::Q8Tile;
 use super::pairs::{
-    NR, STRIP as CODES, Sums, add_pairs, by_rows, eight_columns, load_pairs, of_pair, pair_of,
+    NR, PairSums, STRIP as CODES, add_pairs, by_rows, eight_columns, load_pairs, of_pair, pair_of,
     store_pairs, twice,
 };
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
@@ -95,7 +95,7 @@ fn strip_parameters(block: &[u8; PANEL_BLOCK], strip: usize) -> [float32x4_t; 2]
 #[target_feature(enable = "neon,i8mm")]
 fn gemm_q8_q4_f32_mx16c8<const M: usize, const PAIRS: usize>(
     panel: &[u8],
-    x: &Tile<'_>,
+    x: &Q8Tile<'_>,
     out: &mut [f32],
 ) {
     let n = x.blocks();
@@ -165,7 +165,7 @@ fn high_codes(bytes: uint8x16_t) -> int8x16_t {
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
 fn add_codes<const M: usize, const PAIRS: usize>(
-    dots: &mut Sums<PAIRS>,
+    dots: &mut PairSums<PAIRS>,
     codes: &[u8; CODES],
     x: &[[[u8; 8]; M]; 4],
 ) {
@@ -240,7 +240,7 @@ gemm_q4!("neon,i8mm" gemm_q8_q4_f32_8x16c8: 8 lines_8 smmla_8_rows load_paramete
 
 /// One row of activations by a panel of 4-bit weights.
 #[target_feature(enable = "neon,i8mm")]
-fn gemv_q8_q4_f32_1x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemv_q8_q4_f32_1x16c8(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
     for (w, x) in groups.zip(x.summed_groups::<1, 8>()) {
         let mut dots = [vdupq_n_s32(0); 8];

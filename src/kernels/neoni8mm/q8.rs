@@ -9,7 +9,7 @@ use super::super::neondot::gemm::{
     gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns, store_out,
 };
 use super::super::packed::cut::{TileKernel, TileSet};
-use super::super::packed::tile::{Tile, USUAL};
+use super::super::packed::tile::{Q8Tile, USUAL};
 use super::pairs::{
     NR, STRIP, add_pairs, by_rows, eight_columns, load_pairs, of_pair, store_pairs,
 };
@@ -32,7 +32,7 @@ pub(super) static TILES: TileSet = TileSet::new(
 #[target_feature(enable = "neon,i8mm")]
 fn gemm_q8_q8_f32_mx16c8<const M: usize, const PAIRS: usize, const S: usize>(
     panel: &[u8],
-    x: &Tile<'_>,
+    x: &Q8Tile<'_>,
     out: &mut [f32],
 ) {
     if x.group == USUAL {
@@ -46,7 +46,7 @@ fn gemm_q8_q8_f32_mx16c8<const M: usize, const PAIRS: usize, const S: usize>(
 #[inline]
 fn gemm_strips<const M: usize, const PAIRS: usize, const S: usize, const IS_USUAL: bool>(
     panel: &[u8],
-    x: &Tile<'_>,
+    x: &Q8Tile<'_>,
     out: &mut [f32],
 ) {
     let group = if IS_USUAL { USUAL } else { x.group };
@@ -144,7 +144,7 @@ gemm_q8!("neon,i8mm" gemm_8_of_any: 8 lines_8 smmla_8_rows end_group_8 group_of_
 
 /// Twelve rows of activations by a panel.
 #[target_feature(enable = "neon,i8mm")]
-fn gemm_q8_q8_f32_12x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemm_q8_q8_f32_12x16c8(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     match x.group {
         64 => gemm_12_of_64(panel, x, out),
         _ => gemm_12_of_any(panel, x, out),
@@ -153,7 +153,7 @@ fn gemm_q8_q8_f32_12x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
 
 /// Eight rows of activations by a panel.
 #[target_feature(enable = "neon,i8mm")]
-fn gemm_q8_q8_f32_8x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemm_q8_q8_f32_8x16c8(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     match x.group {
         64 => gemm_8_of_64(panel, x, out),
         _ => gemm_8_of_any(panel, x, out),
@@ -162,7 +162,7 @@ fn gemm_q8_q8_f32_8x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
 
 /// One row of activations by a panel.
 #[target_feature(enable = "neon,i8mm")]
-fn gemv_q8_q8_f32_1x16c8(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+fn gemv_q8_q8_f32_1x16c8(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let out = &mut out.as_chunks_mut::<4>().0[..4];
     let mut totals =
         [load_floats(&out[0]), load_floats(&out[1]), load_floats(&out[2]), load_floats(&out[3])];

@@ -5,8 +5,8 @@ use std::ptr;
 
 use super::super::table::{Table, call};
 use super::cut::{CUT_ROWS, TileCut};
-use super::layout::{Dims, GROUP_MAX};
-use super::tile::{Ahead, MR_MAX, Tile, ZERO};
+use super::layout::{GROUP_MAX, MatrixDims};
+use super::tile::{Ahead, MR_MAX, Q8Tile, ZERO};
 use crate::quant::bcml1::BLOCK;
 
 /// Rows of `k` values in groups that share a scale.
@@ -152,18 +152,18 @@ impl<'a> Q8Tiles<'a> {
     }
 
     /// All of the tile of rows `range`.
-    pub(super) fn tile(&self, range: Range<usize>) -> Tile<'a> {
+    pub(super) fn tile(&self, range: Range<usize>) -> Q8Tile<'a> {
         self.part(range, 0..self.groups)
     }
 
     /// Groups `groups` of the tile of rows `range`.
     #[inline(always)]
-    pub(super) fn part(&self, range: Range<usize>, groups: Range<usize>) -> Tile<'a> {
+    pub(super) fn part(&self, range: Range<usize>, groups: Range<usize>) -> Q8Tile<'a> {
         let t = range.len();
         let first = range.start * self.groups + groups.start * t;
         let part = |each: usize| first * each..(first + groups.len() * t) * each;
         let blocks = self.group / BLOCK;
-        Tile {
+        Q8Tile {
             q: &self.q[part(self.group)],
             scales: &self.scales[part(1)],
             zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(1)] },
@@ -236,7 +236,7 @@ fn quantize(
     let k = x.len();
     assert!(row < t);
     assert!(t <= MR_MAX);
-    assert!(layout.bytes_q8(Dims { rows: 1, k }, group).is_some());
+    assert!(layout.bytes_q8(MatrixDims { rows: 1, k }, group).is_some());
     assert_eq!(q.len(), t * k);
     assert_eq!(scales.len(), t * k / group);
     if t == 1 {

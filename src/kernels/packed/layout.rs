@@ -15,7 +15,7 @@ pub(in crate::kernels) const NR_MAX: usize = 32;
 
 /// Rows of a matrix, or of activations, of `k` values each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dims {
+pub struct MatrixDims {
     /// How many rows there are.
     pub rows: usize,
     /// Values in a row.
@@ -139,7 +139,7 @@ impl Layout {
 
     /// Bytes of a packed matrix, `None` if it cannot be packed: its group is above [`GROUP_MAX`]
     /// or is none, `k` is no whole number of groups, or memory could not hold it.
-    pub fn bytes_q8(&self, dims: Dims, group: usize) -> Option<usize> {
+    pub fn bytes_q8(&self, dims: MatrixDims, group: usize) -> Option<usize> {
         if !is_packable(dims.k, group) {
             return None;
         }
@@ -148,7 +148,7 @@ impl Layout {
 
     /// Bytes of a packed 4-bit matrix for activations in groups of `group`, `None` as for
     /// [`Layout::bytes_q8`].
-    pub fn bytes_q4(&self, dims: Dims, group: usize) -> Option<usize> {
+    pub fn bytes_q4(&self, dims: MatrixDims, group: usize) -> Option<usize> {
         if !is_packable(dims.k, group) {
             return None;
         }
@@ -173,11 +173,11 @@ fn is_packable(k: usize, group: usize) -> bool {
 /// Why bytes are no packed matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum PackError {
+pub enum PackedBytesError {
     /// A matrix of this shape is not packed.
     Shape {
         /// Its rows and columns.
-        dims: Dims,
+        dims: MatrixDims,
         /// Its group.
         group: usize,
     },
@@ -190,26 +190,26 @@ pub enum PackError {
     },
 }
 
-impl fmt::Display for PackError {
+impl fmt::Display for PackedBytesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            PackError::Shape { dims: Dims { rows, k }, group } => {
+            PackedBytesError::Shape { dims: MatrixDims { rows, k }, group } => {
                 write!(f, "{rows} rows of {k} values in groups of {group} cannot be packed")
             }
-            PackError::Bytes { found, wanted } => {
+            PackedBytesError::Bytes { found, wanted } => {
                 write!(f, "{found} bytes for a packed matrix of {wanted}")
             }
         }
     }
 }
 
-impl std::error::Error for PackError {}
+impl std::error::Error for PackedBytesError {}
 
 /// Panels of any kind of weights.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Panels<'a> {
     bytes: &'a [u8],
-    pub(super) dims: Dims,
+    pub(super) dims: MatrixDims,
     pub(super) layout: Layout,
     /// Bytes of a panel.
     panel_bytes: usize,
@@ -218,17 +218,18 @@ pub(super) struct Panels<'a> {
 impl<'a> Panels<'a> {
     fn new(
         bytes: &'a [u8],
-        dims: Dims,
+        dims: MatrixDims,
         group: usize,
         layout: Layout,
-        bytes_of: fn(&Layout, Dims, usize) -> Option<usize>,
-    ) -> Result<Self, PackError> {
-        let sizes = [dims, Dims { rows: 1, ..dims }].map(|dims| bytes_of(&layout, dims, group));
+        bytes_of: fn(&Layout, MatrixDims, usize) -> Option<usize>,
+    ) -> Result<Self, PackedBytesError> {
+        let sizes =
+            [dims, MatrixDims { rows: 1, ..dims }].map(|dims| bytes_of(&layout, dims, group));
         let [Some(wanted), Some(panel_bytes)] = sizes else {
-            return Err(PackError::Shape { dims, group });
+            return Err(PackedBytesError::Shape { dims, group });
         };
         if bytes.len() != wanted {
-            return Err(PackError::Bytes { found: bytes.len(), wanted });
+            return Err(PackedBytesError::Bytes { found: bytes.len(), wanted });
         }
         Ok(Panels { bytes, dims, layout, panel_bytes })
     }
@@ -240,7 +241,7 @@ impl<'a> Panels<'a> {
         assert!(range.end == self.dims.rows || range.end.is_multiple_of(nr));
         let panels = range.start / nr..range.end.div_ceil(nr);
         let bytes = &self.bytes[panels.start * self.panel_bytes..panels.end * self.panel_bytes];
-        Panels { bytes, dims: Dims { rows: range.len(), ..self.dims }, ..*self }
+        Panels { bytes, dims: MatrixDims { rows: range.len(), ..self.dims }, ..*self }
     }
 
     /// Each panel's bytes.
@@ -265,10 +266,10 @@ impl<'a> PackedQ8<'a> {
     /// When a matrix of that shape is not packed, or is not as long.
     pub fn new(
         bytes: &'a [u8],
-        dims: Dims,
+        dims: MatrixDims,
         group: usize,
         layout: Layout,
-    ) -> Result<Self, PackError> {
+    ) -> Result<Self, PackedBytesError> {
         let panels = Panels::new(bytes, dims, group, layout, Layout::bytes_q8)?;
         Ok(PackedQ8 { panels, group })
     }
@@ -322,10 +323,10 @@ impl<'a> PackedQ4<'a> {
     /// When a matrix of that shape is not packed, or is not as long.
     pub fn new(
         bytes: &'a [u8],
-        dims: Dims,
+        dims: MatrixDims,
         group: usize,
         layout: Layout,
-    ) -> Result<Self, PackError> {
+    ) -> Result<Self, PackedBytesError> {
         Panels::new(bytes, dims, group, layout, Layout::bytes_q4).map(PackedQ4)
     }
 
@@ -360,7 +361,10 @@ impl<'a> PackedQ4<'a> {
 
 /// See [`super::super::Kernels::pack_q8`].
 pub(in crate::kernels) fn pack_q8(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
-    assert_eq!(layout.bytes_q8(Dims { rows: w.rows(), k: w.k() }, w.group()), Some(out.len()));
+    assert_eq!(
+        layout.bytes_q8(MatrixDims { rows: w.rows(), k: w.k() }, w.group()),
+        Some(out.len())
+    );
     if out.is_empty() {
         return;
     }
@@ -405,7 +409,7 @@ fn pad(layout: Layout, group: usize, out: &mut [u8]) {
 
 /// See [`super::super::Kernels::pack_q4`].
 pub(in crate::kernels) fn pack_q4(layout: Layout, w: Bcml1Matrix<'_>, out: &mut [u8]) {
-    assert_eq!(layout.bytes_q4(Dims { rows: w.rows(), k: w.k() }, BLOCK), Some(out.len()));
+    assert_eq!(layout.bytes_q4(MatrixDims { rows: w.rows(), k: w.k() }, BLOCK), Some(out.len()));
     if out.is_empty() {
         return;
     }

@@ -17,7 +17,7 @@ use super::activations::Q8Tiles;
 use super::cut::{CUT_ROWS, TileKernel, TileSet};
 use super::layout::{NR_MAX, PackedQ4, PackedQ8, Panels};
 use super::table::{PART_BYTES, PackedTable, Unpack};
-use super::tile::{AHEAD_COLUMNS, Ahead, Tile, TileFn};
+use super::tile::{AHEAD_COLUMNS, Ahead, Q8Tile, TileFn};
 use crate::quant::bcml1::BLOCK;
 
 /// From so many tiles on parts are as large as a tier wants them.
@@ -143,7 +143,7 @@ fn matmul_tiles(
                     column: start,
                 };
                 let TileKernel { kernel, is_unpacked, .. } = *cut.kernel(out.len());
-                let tile = Tile { ahead, ..x.part(rows, part_range.clone()) };
+                let tile = Q8Tile { ahead, ..x.part(rows, part_range.clone()) };
                 call!(kernel(if is_unpacked { unpacked } else { part }, &tile, y));
                 if is_last {
                     call!(table.place(y, columns.clone(), out));
@@ -182,7 +182,7 @@ impl Unpack {
 }
 
 /// The same for a single row.
-fn matmul_single(kernel: TileFn, w: Panels<'_>, x: &Tile<'_>, out: &mut [f32]) {
+fn matmul_single(kernel: TileFn, w: Panels<'_>, x: &Q8Tile<'_>, out: &mut [f32]) {
     let nr = w.layout.panel_rows();
     for (panel, out) in w.iter().zip(out.chunks_mut(nr)) {
         let mut last = [0.0; NR_MAX];

@@ -13,10 +13,10 @@ pub(in crate::kernels) const USUAL: usize = 64;
 
 /// A kernel: some groups of a panel, the same groups of a tile, and what their products are added
 /// to, `t * nr` results in an order of the tier's; those of a single row stand in the panel's.
-pub(in crate::kernels) type TileFn = unsafe fn(&[u8], &Tile<'_>, &mut [f32]);
+pub(in crate::kernels) type TileFn = unsafe fn(&[u8], &Q8Tile<'_>, &mut [f32]);
 
 /// Some groups of the rows of a tile, laid out as the module describes.
-pub(in crate::kernels) struct Tile<'a> {
+pub(in crate::kernels) struct Q8Tile<'a> {
     pub(in crate::kernels) q: &'a [i8],
     pub(in crate::kernels) scales: &'a [f32],
     /// Empty for 4-bit weights.
@@ -93,7 +93,7 @@ pub(in crate::kernels) struct SummedGroup<'a, const M: usize, const KR: usize> {
     pub(in crate::kernels) sums: &'a [[f32; M]],
 }
 
-impl<'a> Tile<'a> {
+impl<'a> Q8Tile<'a> {
     /// Blocks of 4-bit weights in an activation group.
     #[inline(always)]
     pub(in crate::kernels) fn blocks(&self) -> usize {

@@ -5,8 +5,8 @@ use crate::kernels::packed::cut::CUT_ROWS;
 use crate::kernels::packed::layout::NR_MAX;
 use crate::kernels::packed::tile::MR_MAX;
 use crate::kernels::{
-    Dims, Groups, Layout, PACKED_GROUP_MAX, PackError, PackedQ4, PackedQ8, Q8Tiles, TileParts,
-    TilePartsMut, TileRow,
+    Groups, Layout, MatrixDims, PACKED_GROUP_MAX, PackedBytesError, PackedQ4, PackedQ8, Q8Tiles,
+    TileParts, TilePartsMut, TileRow,
 };
 use crate::quant::bcml1::Block;
 
@@ -33,8 +33,8 @@ fn packing() -> impl Iterator<Item = (Kernels, Layout)> {
     tiers().chain(stand_in).filter_map(|tier| Some((tier, tier.layout()?)))
 }
 
-fn dims(rows: usize, k: usize) -> Dims {
-    Dims { rows, k }
+fn dims(rows: usize, k: usize) -> MatrixDims {
+    MatrixDims { rows, k }
 }
 
 fn pack(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>) -> Vec<u8> {
@@ -333,8 +333,8 @@ fn bytes_of_another_shape_are_no_packed_matrix() {
         let bytes = vec![0; layout.bytes_q8(dims(40, 64), 32).unwrap()];
         let new = |bytes, rows, k, group| PackedQ8::new(bytes, dims(rows, k), group, layout);
         assert!(new(&bytes, 40, 64, 32).is_ok());
-        assert!(matches!(new(&bytes[1..], 40, 64, 32), Err(PackError::Bytes { .. })));
-        assert!(matches!(new(&bytes, 40, 128, 32), Err(PackError::Bytes { .. })));
+        assert!(matches!(new(&bytes[1..], 40, 64, 32), Err(PackedBytesError::Bytes { .. })));
+        assert!(matches!(new(&bytes, 40, 128, 32), Err(PackedBytesError::Bytes { .. })));
         for (rows, k, group) in [
             (40, 64, 0),
             (40, 64, 48),
@@ -345,7 +345,10 @@ fn bytes_of_another_shape_are_no_packed_matrix() {
             (usize::MAX, 64, 32),
             (usize::MAX / 64, 1 << 40, 32),
         ] {
-            assert!(matches!(new(&bytes, rows, k, group), Err(PackError::Shape { .. })), "{rows}");
+            assert!(
+                matches!(new(&bytes, rows, k, group), Err(PackedBytesError::Shape { .. })),
+                "{rows}"
+            );
         }
         assert_eq!(layout.bytes_q8(dims(0, 64), 32), Some(0));
     }

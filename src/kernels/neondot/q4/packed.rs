@@ -7,7 +7,7 @@ use super::super::super::neon::registers::{
     floats, floats_by_lane, load_4, registers, store_4, to_floats,
 };
 use super::super::super::neon::{self, load, load_64, load_floats, load_halves, widen_8};
-use super::super::super::packed::tile::Tile;
+use super::super::super::packed::tile::Q8Tile;
 use super::super::by_lane::{NR, four_columns};
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 
@@ -27,7 +27,7 @@ pub(super) fn low_codes(mut bytes: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
 /// `M` rows of activations by a panel as it is packed, two strips at a time. As with a single row, one
 /// sum is of low codes and one of bytes as they are.
 #[target_feature(enable = "neon,dotprod")]
-pub(super) fn gemm_q8_q4_f32_mx16c4<const M: usize>(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+pub(super) fn gemm_q8_q4_f32_mx16c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let n = x.blocks();
     let x_q = bytemuck::cast_slice::<i8, [i8; 16]>(x.q).as_chunks::<M>().0.as_chunks::<2>().0;
     let x_sums = x.sums.as_chunks::<M>().0;
@@ -310,7 +310,7 @@ macro_rules! add_out_single {
 
 /// One row of activations by a panel.
 #[target_feature(enable = "neon,dotprod")]
-pub(super) fn gemv_q8_q4_f32_1x16c4(panel: &[u8], x: &Tile<'_>, out: &mut [f32]) {
+pub(super) fn gemv_q8_q4_f32_1x16c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let (n, steps) = (x.scales.len(), x.blocks());
     assert!(n != 0);
     assert!(steps != 0);
