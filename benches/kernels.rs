@@ -354,11 +354,19 @@ fn bench_attend(report: &Report) {
             (0, CTX_LEN - rows, usize::MAX, HEAD_DIM, 0.125);
         report.line(&format!("attend f16 {rows}x{n_q}"), work, reads(bytes), |kernels| {
             let kv = &[KvRun::F16 { keys: black_box(&stored), values: &stored }];
-            kernels.attend(&q, &Attended { kv, start, pos, window, head_dim, scale }, &mut out);
+            kernels.attend(
+                &q,
+                &Attended { kv, start, pos, window, head_dim, scale, sinks: &[] },
+                &mut out,
+            );
         });
         report.line(&format!("attend f32 {rows}x{n_q}"), work, reads(2 * bytes), |kernels| {
             let kv = &[KvRun::F32 { keys: black_box(&computed), values: &computed }];
-            kernels.attend(&q, &Attended { kv, start, pos, window, head_dim, scale }, &mut out);
+            kernels.attend(
+                &q,
+                &Attended { kv, start, pos, window, head_dim, scale, sinks: &[] },
+                &mut out,
+            );
         });
     }
 }

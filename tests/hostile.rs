@@ -15,7 +15,7 @@ use common::folder::Folder;
 use common::quick;
 use leap::engine::{Engine, Options};
 use leap::format::ChatTemplate;
-use leap::format::model::{Architecture, HEADER_LEN, Header, Weights};
+use leap::format::model::{Architecture, Features, HEADER_LEN, Header, Weights};
 use leap::format::tokenizer::{
     Merges, Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
 };
@@ -127,6 +127,7 @@ fn header(weights: Weights, has_extension: bool) -> Header {
         rope_scaling: None,
         sliding_window: None,
         architecture: Architecture::Llama,
+        features: Features::default(),
         bos: has_extension.then_some(270),
         stop_ids: if has_extension { vec![271] } else { vec![] },
         chat_template: ChatTemplate::None,

@@ -147,6 +147,34 @@ fn more_streams_or_rows_than_frames_can_number_are_refused() {
     }
 }
 
+/// Layers with windows, rotations and experts of their own are the same on whichever node they are.
+#[cfg(feature = "tools")]
+#[test]
+fn rings_of_other_families_give_the_bits_of_one_node() {
+    use common::models::{FAMILIES, cases, export_to};
+    use leap::format::model::Weights;
+
+    for checkpoint in FAMILIES {
+        let folder = Folder::new();
+        let weights = Weights::Q4 { group: 64, int8_embedding: true };
+        let model = export_to(&folder, checkpoint, weights);
+        let ids = cases(checkpoint).pop().unwrap().prompt;
+        let all = |engine: &mut Engine| -> Vec<u32> {
+            let mut stream = engine.stream().unwrap();
+            let batches = ids[..40].chunks(16).chain(ids[40..43].chunks(1));
+            batches
+                .flat_map(|ids| bits(engine.push_batch(&mut stream, ids, Wants::All).unwrap()))
+                .collect()
+        };
+        let recipe = |cuts| Recipe { model: model.clone(), max_logits: 16, ..recipe(cuts) };
+        let wanted = all(&mut recipe(&[]).alone());
+        for cuts in [&[1][..], &[2, 3]] {
+            let (mut engine, _workers) = recipe(cuts).ring();
+            assert!(all(&mut engine) == wanted, "{checkpoint}, cuts {cuts:?}");
+        }
+    }
+}
+
 /// Tokens that a stream is given before the next one begins anew.
 const WINDOW: usize = 128;
 

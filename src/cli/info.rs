@@ -149,6 +149,13 @@ fn ids(name: &str, ids: &[u32]) -> Row {
 fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
     let scaling = match header.rope_scaling {
         None => "none".to_owned(),
+        Some(RopeScaling::Divisors) => "a divisor for each pair".to_owned(),
+        Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, .. }) => {
+            format!(
+                "yarn, factor {factor}, slow {beta_slow}, fast {beta_fast}, \
+                 original context {original_ctx}"
+            )
+        }
         Some(RopeScaling::Linear { factor }) => format!("linear, factor {factor}"),
         Some(RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_ctx }) => {
             format!(

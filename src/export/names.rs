@@ -3,7 +3,9 @@
 //! A row of [`names`] for each kind of tensor stands beside the table in
 //! [`format::model`](crate::format::model), which says everything else.
 
-use crate::format::model::{RowOrder, TensorId, TensorKind};
+use std::ops::Range;
+
+use crate::format::model::{Architecture, Header, RowOrder, TensorId, TensorKind};
 
 /// How a checkpoint names its tensors.
 #[derive(Clone, Copy)]
@@ -16,21 +18,68 @@ pub(super) enum Naming {
 /// What GGUF files divide RoPE frequencies by.
 pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
 
-/// Hugging Face's, Meta's and GGUF's name, behind that of the layer if each layer has one.
+/// Hugging Face's, Meta's and GGUF's name, behind that of the layer if each layer has one; empty where
+/// there is no such tensor.
 fn names(kind: TensorKind) -> [&'static str; 3] {
     match kind {
         TensorKind::AttentionNorm => ["input_layernorm", "attention_norm", "attn_norm"],
         TensorKind::FfnNorm => ["post_attention_layernorm", "ffn_norm", "ffn_norm"],
         TensorKind::FinalNorm => ["model.norm", "norm", "output_norm"],
         TensorKind::Embedding => ["model.embed_tokens", "tok_embeddings", "token_embd"],
-        TensorKind::Wq => ["self_attn.q_proj", "attention.wq", "attn_q"],
-        TensorKind::Wk => ["self_attn.k_proj", "attention.wk", "attn_k"],
-        TensorKind::Wv => ["self_attn.v_proj", "attention.wv", "attn_v"],
-        TensorKind::Wo => ["self_attn.o_proj", "attention.wo", "attn_output"],
+        TensorKind::Wq | TensorKind::Bq => ["self_attn.q_proj", "attention.wq", "attn_q"],
+        TensorKind::Wk | TensorKind::Bk => ["self_attn.k_proj", "attention.wk", "attn_k"],
+        TensorKind::Wv | TensorKind::Bv => ["self_attn.v_proj", "attention.wv", "attn_v"],
+        TensorKind::Wo | TensorKind::Bo => ["self_attn.o_proj", "attention.wo", "attn_output"],
         TensorKind::W1 => ["mlp.gate_proj", "feed_forward.w1", "ffn_gate"],
         TensorKind::W2 => ["mlp.down_proj", "feed_forward.w2", "ffn_down"],
         TensorKind::W3 => ["mlp.up_proj", "feed_forward.w3", "ffn_up"],
         TensorKind::Classifier => ["lm_head", "output", "output"],
+        TensorKind::QNorm => ["self_attn.q_norm", "", "attn_q_norm"],
+        TensorKind::KNorm => ["self_attn.k_norm", "", "attn_k_norm"],
+        TensorKind::AttentionPostNorm => ["post_attention_layernorm", "", "post_attention_norm"],
+        TensorKind::FfnPostNorm => ["post_feedforward_layernorm", "", "post_ffw_norm"],
+        TensorKind::Sinks => ["self_attn.sinks", "", ""],
+        TensorKind::Router => ["mlp.gate", "", "ffn_gate_inp"],
+        TensorKind::RouterBias => ["mlp.router", "", ""],
+        TensorKind::B1 | TensorKind::B3 => ["mlp.experts.gate_up_proj_bias", "", ""],
+        TensorKind::B2 => ["mlp.experts.down_proj_bias", "", ""],
+    }
+}
+
+/// What stands behind those names.
+fn suffix(kind: TensorKind) -> &'static str {
+    match kind {
+        TensorKind::Bq | TensorKind::Bk | TensorKind::Bv | TensorKind::Bo => ".bias",
+        TensorKind::RouterBias => ".bias",
+        TensorKind::Sinks | TensorKind::B1 | TensorKind::B2 | TensorKind::B3 => "",
+        _ => ".weight",
+    }
+}
+
+/// Where in a checkpoint the values of a tensor are.
+pub(super) enum Place {
+    /// In the tensor of this name.
+    Whole(String),
+    /// In those of these names, one below the other.
+    Stacked(Vec<String>),
+    /// In these rows of one.
+    Rows(String, Range<usize>),
+    /// In one of a matrix or vector for each expert, transposed: every so manieth row from one on.
+    Transposed(String, (usize, usize)),
+    /// In one of MXFP4 blocks and one of their scales, not transposed: rows as above.
+    Blocks([String; 2], (usize, usize)),
+}
+
+impl Place {
+    /// The names of the tensors that have values.
+    pub(super) fn names(&self) -> &[String] {
+        match self {
+            Place::Whole(name) | Place::Rows(name, _) | Place::Transposed(name, _) => {
+                std::slice::from_ref(name)
+            }
+            Place::Stacked(names) => names,
+            Place::Blocks(names, _) => names,
+        }
     }
 }
 
@@ -58,10 +107,85 @@ impl Naming {
         }
     }
 
+    /// Where the values of tensor `id` are in a checkpoint of a model of `header`.
+    pub(super) fn place(self, id: TensorId, header: &Header) -> Place {
+        let TensorId { kind, layer } = id;
+        let in_layer = |name: &str| format!("{}.{layer}.{name}", self.layers());
+        match (header.architecture, kind) {
+            (Architecture::Gemma3, TensorKind::FfnNorm) if self.is_hugging_face() => {
+                Place::Whole(in_layer("pre_feedforward_layernorm.weight"))
+            }
+            (Architecture::GptOss, TensorKind::Router) => {
+                Place::Whole(in_layer("mlp.router.weight"))
+            }
+            (Architecture::GptOss, TensorKind::W1 | TensorKind::W3) => {
+                let first = usize::from(kind == TensorKind::W3);
+                Place::Transposed(in_layer("mlp.experts.gate_up_proj"), (first, 2))
+            }
+            (Architecture::GptOss, TensorKind::W2) => {
+                Place::Transposed(in_layer("mlp.experts.down_proj"), (0, 1))
+            }
+            (Architecture::GptOss, TensorKind::B2) => Place::Whole(self.name(id)),
+            (Architecture::GptOss, TensorKind::B1 | TensorKind::B3) => {
+                let first = usize::from(kind == TensorKind::B3);
+                Place::Transposed(self.name(id), (first, 2))
+            }
+            (Architecture::Phi3, _) => self.fused(id, header),
+            _ if header.n_ffns() > 1 && kind.is_per_expert() => self.experts(id, header.n_ffns()),
+            _ => Place::Whole(self.name(id)),
+        }
+    }
+
+    /// The experts of a mixture: tensors of their own, or one of all.
+    fn experts(self, TensorId { kind, layer }: TensorId, n: usize) -> Place {
+        let [hugging_face, _, gguf] = names(kind);
+        let layers = self.layers();
+        if !self.is_hugging_face() {
+            return Place::Whole(format!("{layers}.{layer}.{gguf}_exps.weight"));
+        }
+        let name = hugging_face.trim_start_matches("mlp.");
+        let of = |expert| format!("{layers}.{layer}.mlp.experts.{expert}.{name}.weight");
+        Place::Stacked((0..n).map(of).collect())
+    }
+
+    /// Phi 3 has queries, keys and values in one tensor, and gates and ups.
+    fn fused(self, id: TensorId, header: &Header) -> Place {
+        let (q, kv, ffn) = (header.q_dim(), header.kv_dim(), header.ffn_dim);
+        let [qkv, gate_up] = match self.is_hugging_face() {
+            true => ["self_attn.qkv_proj", "mlp.gate_up_proj"],
+            false => ["attn_qkv", "ffn_up"],
+        };
+        let (name, rows) = match id.kind {
+            TensorKind::Wq => (qkv, 0..q),
+            TensorKind::Wk => (qkv, q..q + kv),
+            TensorKind::Wv => (qkv, q + kv..q + 2 * kv),
+            TensorKind::W1 => (gate_up, 0..ffn),
+            TensorKind::W3 => (gate_up, ffn..2 * ffn),
+            _ => return Place::Whole(self.name(id)),
+        };
+        Place::Rows(format!("{}.{}.{name}.weight", self.layers(), id.layer), rows)
+    }
+
     /// Whether each head's RoPE pairs stand as two halves in tensors of `kind`, where a model file
-    /// has them side by side.
-    pub(super) fn has_halved_heads(self, kind: TensorKind) -> bool {
-        matches!(self, Naming::HuggingFace) && kind.order() == RowOrder::RopePairs
+    /// has them side by side. Llama's GGUF files and those of its near relations have them so too.
+    pub(super) fn has_halved_heads(self, kind: TensorKind, header: &Header) -> bool {
+        let is_halved = match self {
+            Naming::HuggingFace => true,
+            Naming::Meta => false,
+            Naming::Gguf => matches!(
+                header.architecture,
+                Architecture::Qwen2
+                    | Architecture::Qwen3
+                    | Architecture::Qwen3Moe
+                    | Architecture::Gemma3
+                    | Architecture::Phi3
+            ),
+        };
+        is_halved && kind.order() == RowOrder::RopePairs
+    }
+
+    fn is_hugging_face(self) -> bool {
+        matches!(self, Naming::HuggingFace)
     }
 
     fn layers(self) -> &'static str {
@@ -79,7 +203,7 @@ impl Naming {
             Naming::Meta => meta,
             Naming::Gguf => gguf,
         };
-        format!("{name}.weight")
+        format!("{name}{}", suffix(kind))
     }
 }
 

@@ -6,10 +6,10 @@ use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use super::checkpoint::{Checkpoint, INT8_GROUP, SourceTensor};
-use super::config::{self, Config};
+use super::config::{self, Config, Extras};
 use super::error::ExportError;
-use super::names::{Naming, ROPE_FREQS, is_computable};
-use super::writer::{self, ExportProgress, Packing, TensorJob};
+use super::names::{Naming, Place, ROPE_FREQS, is_computable};
+use super::writer::{self, Change, ExportProgress, HalvedHeads, Packing, TensorJob};
 use crate::format::ChatTemplate;
 use crate::format::model::{
     FileShare, Header, Packed, STOP_IDS_MAX, Tensor, TensorId, TensorKind, Weights,
@@ -50,7 +50,7 @@ pub struct ExportPlan {
     packing: Option<Packing>,
     share: Option<FileShare>,
     verify: bool,
-    notes: Vec<String>,
+    extras: Extras,
 }
 
 impl ExportPlan {
@@ -79,14 +79,13 @@ impl ExportPlan {
         options: &ExportOptions,
     ) -> Result<ExportPlan, ExportError> {
         let (naming, checkpoint, config) = opened;
-        let Config { mut header, is_tied, path, files, mut notes } = config;
-        if let Some(ctx) = options.ctx {
-            header.max_seq_len = ctx;
-        }
-        header.shared_classifier = is_shared(naming, &checkpoint, is_tied, &mut notes)?;
+        let Config { mut header, is_tied, path, files, mut extras } = config;
+        set_ctx(&mut header, options.ctx, &mut extras);
+        let notes = &mut extras.notes;
+        header.shared_classifier = is_shared(naming, &checkpoint, is_tied, notes)?;
         // Before the group is chosen: a bad dimension is the cause of a group that does not fit.
         check(&header, &path)?;
-        header.weights = weights(options.weights, &header, &mut notes)?;
+        header.weights = weights(options.weights, &header, notes)?;
         let mut inputs = files;
         inputs.extend(checkpoint.paths().map(Path::to_owned));
         let (verify, config_path) = (options.verify, path);
@@ -100,7 +99,7 @@ impl ExportPlan {
             packing,
             share,
             verify,
-            notes,
+            extras,
         };
         check(&plan.header, &plan.config_path)?;
         plan.note_ignored()?;
@@ -114,7 +113,7 @@ impl ExportPlan {
 
     /// What a user should know about this export, in sentences without a full stop.
     pub fn notes(&self) -> &[String] {
-        &self.notes
+        &self.extras.notes
     }
 
     /// If all matrices are int8 already and the file is to be int8, takes over their group size:
@@ -130,7 +129,9 @@ impl ExportPlan {
         }
         if let (true, Weights::Q8 { group }) = (are_int8, &mut self.header.weights) {
             *group = INT8_GROUP;
-            self.notes.push(format!("groups of {INT8_GROUP}, as in the file: codes are copied"));
+            self.extras
+                .notes
+                .push(format!("groups of {INT8_GROUP}, as in the file: codes are copied"));
         }
         Ok(())
     }
@@ -204,26 +205,71 @@ impl ExportPlan {
     /// Each tensor of the whole model with its source.
     fn jobs(&self) -> impl Iterator<Item = Result<TensorJob<'_>, ExportError>> {
         self.header.tensors().map(|tensor| {
-            let is_copy = self.header.shared_classifier && tensor.id.kind == TensorKind::Classifier;
-            let id = if is_copy { TensorId::first(TensorKind::Embedding) } else { tensor.id };
-            let source = self.checkpoint.tensor(&self.naming.name(id))?;
+            let (header, kind) = (&self.header, tensor.id.kind);
+            let source = self.source(tensor.id)?;
             check_shape(&source, &tensor)?;
-            let is_halved = self.naming.has_halved_heads(tensor.id.kind);
-            let halved_heads = is_halved.then_some(self.header.head_dim);
-            let panel_rows =
-                self.header.packing_of(tensor.id.kind).map_or(1, |packed| packed.panel_rows);
-            Ok(TensorJob { tensor, source, halved_heads, panel_rows, is_held: true })
+            let halved = HalvedHeads { width: header.head_dim, rotary: header.rotary_dim() };
+            let halved_heads = self.naming.has_halved_heads(kind, header).then_some(halved);
+            let panel_rows = header.packing_of(kind).map_or(1, |packed| packed.panel_rows);
+            let change = self.change(kind);
+            Ok(TensorJob { tensor, source, halved_heads, change, panel_rows, is_held: true })
         })
+    }
+
+    /// Where the values of a tensor are.
+    fn place(&self, id: TensorId) -> Place {
+        let is_copy = self.header.shared_classifier && id.kind == TensorKind::Classifier;
+        let id = if is_copy { TensorId::first(TensorKind::Embedding) } else { id };
+        match self.naming.place(id, &self.header) {
+            Place::Transposed(name, step) if !self.checkpoint.has(&name) => {
+                Place::Blocks(["blocks", "scales"].map(|part| format!("{name}_{part}")), step)
+            }
+            place => place,
+        }
+    }
+
+    fn source(&self, id: TensorId) -> Result<SourceTensor<'_>, ExportError> {
+        let tensor = |name: &String| self.checkpoint.tensor(name);
+        let place = self.place(id);
+        match &place {
+            Place::Whole(name) if self.header.rows_of_one(id.kind).is_some() => {
+                tensor(name)?.flattened(self.header.n_ffns(), id.kind.is_vector())
+            }
+            Place::Whole(name) => tensor(name),
+            Place::Stacked(names) => {
+                SourceTensor::stacked(names.iter().map(tensor).collect::<Result<_, _>>()?)
+            }
+            Place::Rows(name, rows) => tensor(name)?.rows((rows.start, 1), rows.len()),
+            Place::Transposed(name, step) => tensor(name)?.transposed(self.header.n_ffns(), *step),
+            Place::Blocks([blocks, scales], step) => {
+                self.checkpoint.mxfp4(blocks, scales)?.rows(*step, self.header.shape(id.kind).0)
+            }
+        }
+    }
+
+    /// What the configuration has done to tensors of `kind`.
+    fn change(&self, kind: TensorKind) -> Change {
+        let Extras { norm_plus, logits_divisor, .. } = self.extras;
+        match kind {
+            TensorKind::FinalNorm => Change { plus: norm_plus, divisor: logits_divisor },
+            TensorKind::AttentionNorm
+            | TensorKind::FfnNorm
+            | TensorKind::QNorm
+            | TensorKind::KNorm
+            | TensorKind::AttentionPostNorm
+            | TensorKind::FfnPostNorm => Change { plus: norm_plus, ..Change::NONE },
+            _ => Change::NONE,
+        }
     }
 
     /// Refuses tensors without a place in the model file; notes those that need none.
     fn note_ignored(&mut self) -> Result<(), ExportError> {
         let mut used = HashSet::new();
         for job in self.jobs() {
-            used.insert(job?.source.name);
+            used.extend(self.place(job?.tensor.id).names().iter().cloned());
         }
         let mut ignored = Vec::new();
-        let unused = |name: &&str| !used.contains(name) && *name != ROPE_FREQS;
+        let unused = |name: &&str| !used.contains(*name) && *name != ROPE_FREQS;
         for name in self.checkpoint.names().filter(unused) {
             if !self.is_ignored(name) {
                 let path = self.checkpoint.path_of(name).unwrap_or(self.checkpoint.dir());
@@ -236,7 +282,7 @@ impl ExportPlan {
             ignored.push(name);
         }
         if !ignored.is_empty() {
-            self.notes.push(format!("not needed, left out: {}", ignored.join(", ")));
+            self.extras.notes.push(format!("not needed, left out: {}", ignored.join(", ")));
         }
         Ok(())
     }
@@ -278,6 +324,23 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), ExportError> 
         () => "no such folder",
     };
     Err(ExportError::BadFile { path: dir.to_owned(), problem: problem.to_owned() })
+}
+
+/// Takes over the context asked for, and the RoPE divisors that go with it.
+fn set_ctx(header: &mut Header, ctx: Option<usize>, extras: &mut Extras) {
+    header.max_seq_len = ctx.unwrap_or(header.max_seq_len);
+    let Some((original, long)) = extras.long_rope.take() else { return };
+    let note = match ctx {
+        Some(ctx) if ctx > original => {
+            header.features.rope_divisors = long;
+            format!("RoPE has the factors of texts beyond {original} tokens, for shorter ones too")
+        }
+        _ => {
+            header.max_seq_len = header.max_seq_len.min(original);
+            format!("texts beyond {original} tokens have other RoPE factors: --ctx takes them")
+        }
+    };
+    extras.notes.push(note);
 }
 
 /// Gives the jobs of the whole model their places in the file of `header`, if they have one.

@@ -20,7 +20,7 @@ use crc32fast::Hasher;
 use super::checkpoint::{INT8_GROUP, SourceTensor};
 use super::error::ExportError;
 use crate::format::model::{
-    Encoding, FileShare, HEADER_LEN, Header, PACKED_ALIGN, Packed, Tensor, TensorKind, fingerprint,
+    Encoding, FileShare, Header, PACKED_ALIGN, Packed, Tensor, TensorKind, fingerprint,
 };
 use crate::quant::{self, Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::file::AtomicFile;
@@ -69,13 +69,49 @@ pub enum QuantisedRows<'a> {
 pub(super) struct TensorJob<'a> {
     pub(super) tensor: Tensor,
     pub(super) source: SourceTensor<'a>,
-    /// The head width, if the source has each head's RoPE pairs as two halves.
-    pub(super) halved_heads: Option<usize>,
+    /// The heads, if the source has each one's RoPE pairs as two halves.
+    pub(super) halved_heads: Option<HalvedHeads>,
+    /// What becomes of each value.
+    pub(super) change: Change,
     /// Rows of a panel; 1 if the tensor is not packed.
     pub(super) panel_rows: usize,
     /// Whether the tensor goes to the file. Of others only the checksum counts, for the
     /// fingerprint of the whole model.
     pub(super) is_held: bool,
+}
+
+/// Heads whose RoPE pairs stand as two halves.
+#[derive(Clone, Copy)]
+pub(super) struct HalvedHeads {
+    /// Values of a head.
+    pub(super) width: usize,
+    /// How many of them are in pairs, the first.
+    pub(super) rotary: usize,
+}
+
+impl HalvedHeads {
+    /// Where the source has value or row `index` of the model file.
+    fn source(self, index: usize) -> usize {
+        let HalvedHeads { width, rotary } = self;
+        match index % width {
+            within if within >= rotary => index,
+            within => index - within + within % 2 * (rotary / 2) + within / 2,
+        }
+    }
+}
+
+/// What becomes of values before they are stored.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Change {
+    /// Is added first.
+    pub(super) plus: f32,
+    /// Divides then.
+    pub(super) divisor: f32,
+}
+
+impl Change {
+    /// Values stay as they are.
+    pub(super) const NONE: Change = Change { plus: 0.0, divisor: 1.0 };
 }
 
 /// Some rows of a job.
@@ -129,7 +165,7 @@ pub(super) fn write(
     let table_at = header.tensors_end();
     let total_bytes = table_at + 4 * header.n_tensors() as u64;
     let mut file = create(out, total_bytes)?;
-    let mut done_bytes = HEADER_LEN as u64;
+    let mut done_bytes = header.len_bytes() as u64;
     let blocks = convert_all(Converter { header, packing }, jobs, |converted| {
         if let Some(converted) = converted.filter(|converted| converted.is_held) {
             done_bytes += converted.write(&file).map_err(failed)?;
@@ -298,16 +334,17 @@ impl TensorJob<'_> {
     /// Whole heads where rows change places, so that a block's values are in one piece, and whole
     /// panels.
     fn rows_per_block(&self) -> usize {
-        let (heads, panels) = (self.halved_heads.unwrap_or(1), self.panel_rows);
+        let is_matrix = !self.tensor.id.kind.is_vector();
+        let halved = self.halved_heads.filter(|_| is_matrix);
+        let (heads, panels) = (halved.map_or(1, |halved| halved.width), self.panel_rows);
         let unit = if heads.is_multiple_of(panels) { heads } else { heads * panels };
         unit * (BLOCK_LEN / self.tensor.cols / unit).max(1)
     }
 
     /// The source's row for `row` of the model file.
     fn source_row(&self, row: usize) -> usize {
-        let Some(width) = self.halved_heads else { return row };
-        let (head, within) = (row / width, row % width);
-        head * width + within % 2 * (width / 2) + within / 2
+        let is_matrix = !self.tensor.id.kind.is_vector();
+        self.halved_heads.filter(|_| is_matrix).map_or(row, |halved| halved.source(row))
     }
 }
 
@@ -321,6 +358,16 @@ impl Block<'_> {
     #[inline(always)]
     fn widen(&self, row: usize, out: &mut [f32]) {
         self.job.source.widen_row(self.job.source_row(row), out);
+        let TensorJob { change, halved_heads, tensor, .. } = self.job;
+        if *change != Change::NONE {
+            out.iter_mut().for_each(|x| *x = (*x + change.plus) / change.divisor);
+        }
+        if let Some(halved) = halved_heads.filter(|_| tensor.id.kind.is_vector()) {
+            let source = out.to_vec();
+            for (index, x) in out.iter_mut().enumerate() {
+                *x = source[halved.source(index)];
+            }
+        }
     }
 
     fn not_finite(&self) -> ExportError {

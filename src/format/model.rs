@@ -9,18 +9,20 @@
 //! 36      u8       shared_classifier
 //! 37      i32      group_size (versions 2 and 3; unaligned)
 //! 64      u32      extension magic "LEAX"; all zero up to 256 if there is no extension
-//! 68      u32      extension version, 1
+//! 68      u32      extension version: 1, or 2 with a block of features
 //! 72      u32      extension length in bytes from offset 64, 132; 148 if the matrices are packed;
-//!                  168 if the file holds only some layers
+//!                  168 if the file holds only some layers; 176 with a block of features
 //! 76      u32      flags: bit 0 (version 3) = embedding and classifier are int8
 //! 80      u32      head_dim
 //! 84      f32      norm_eps
 //! 88      f64      rope_theta
-//! 96      u32      rope scaling: 0 none, 1 linear, 2 llama3
+//! 96      u32      rope scaling: 0 none, 1 linear, 2 llama3; with a block of features also 3 yarn,
+//!                  4 yarn whose blend begins and ends at whole pairs, 5 a divisor for each pair
 //! 100     u32      rope: original context length
-//! 104     f32 × 3  rope: factor, low_freq_factor, high_freq_factor
+//! 104     f32 × 3  rope: factor, low_freq_factor, high_freq_factor; of yarn beta_slow, beta_fast
 //! 116     u32      sliding window in tokens, 0 = none
-//! 120     u32      architecture: 0 llama, 1 mistral
+//! 120     u32      architecture: 0 llama, 1 mistral; with a block of features also 2 qwen2, 3 qwen3,
+//!                  4 smollm3, 5 granite, 6 gemma3, 7 phi3, 8 qwen3moe, 9 gptoss
 //! 124     i32      bos id, -1 = none
 //! 128     u32      number of stop ids, at most 8
 //! 132     u32 × 8  stop ids
@@ -33,9 +35,40 @@
 //! 212     u32 × 2  some layers: the first, and the one after the last
 //! 220     u32      some layers: 1 with embedding, final norm and classifier, else 0
 //! 224     u64      some layers: fingerprint of the whole model with no packed matrix
-//! 256              tensors, in the order of [`Header::tensors`], without gaps
+//! 232     u32      length of the block of features, a multiple of 128
+//! 236     u32      CRC32 of that block
+//! 256              the block of features, if there is one
+//! …                tensors, in the order of [`Header::tensors`], without gaps
 //! …       u32 × n  CRC32 of each tensor's bytes, in the same order
 //! ```
+//!
+//! A model whose layers compute more than Llama's says so in the block of features. Programs that
+//! know version 1 of the extension alone refuse version 2 by its number.
+//!
+//! ```text
+//! offset  type     field, from the start of the block
+//! 0       u32      flags: bit 0 biases of queries, keys and values; 1 bias of attention's output;
+//!                  2 norms of queries and keys; 3 norms behind both halves; 4 sinks;
+//!                  5 weights of experts add up to 1; 6 biases of router and experts
+//! 4       u32      activation: 0 SiLU, 1 GELU by tanh, 2 clamped SiLU
+//! 8       f32      limit of clamped SiLU
+//! 12      f32 × 4  embedding_scale, attention_scale (0 = 1 / sqrt(head_dim)), residual_scale,
+//!                  rope_magnitude
+//! 28      u32      rotary_dim, 0 = head_dim
+//! 32      f64      local_theta, 0 = none
+//! 40      u32 × 2  experts: how many, and how many a token uses; 0 = no mixture
+//! 48      u64 × 4  full_layers, a bit for each layer from the lowest on
+//! 80      u64 × 4  unrotated_layers
+//! 112     u32      number of rope_divisors
+//! 116     12       zeros
+//! 128     f32 × n  rope_divisors, then zeros up to a multiple of 128
+//! ```
+//!
+//! Of a mixture ffn_dim is the width of one expert, and w1, w2 and w3 hold all experts, one behind
+//! the other. Behind the classifier stand, each for all layers if the model has it: bq, bk, bv, bo,
+//! q_norm, k_norm `[head_dim]`, attention_post_norm, ffn_post_norm `[dim]`, sinks `[n_heads]`, router
+//! `[experts, dim]`, router_bias, b1, b2, b3, all f32. Values of bq, bk, q_norm and k_norm are in
+//! the order of the rows of wq and wk.
 //!
 //! Without the extension head_dim is dim / n_heads, rope_theta 500000, norm_eps 1e-5, and
 //! there is neither scaling nor window; the file then ends with its last tensor.
@@ -55,6 +88,8 @@
 
 mod bytes;
 mod check;
+mod feature_bytes;
+mod features;
 mod fingerprint;
 mod header;
 mod kinds;
@@ -62,13 +97,14 @@ mod layer;
 mod tensors;
 mod weights;
 
+pub use features::{Activation, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet};
 pub use fingerprint::fingerprint;
 pub use header::{
     Architecture, FileShare, HEAD_DIM_MAX, HEADER_LEN, Header, MAGIC, PACKED_ALIGN, PANEL_ROWS_MAX,
     Packed, RopeScaling, SEQ_LEN_MAX, STOP_IDS_MAX,
 };
 pub use kinds::{RowOrder, TensorKind, TensorRole};
-pub use layer::{Activation, LayerSpec, Rope};
+pub use layer::{LayerSpec, Rope};
 pub use tensors::{Tensor, TensorId};
 pub use weights::{Encoding, Weights};
 

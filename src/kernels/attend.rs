@@ -91,6 +91,9 @@ pub struct Attended<'a> {
     pub head_dim: usize,
     /// What scores are multiplied by.
     pub scale: f32,
+    /// One more score for each of a row's heads, as it is, of a position without a value; empty if
+    /// there is none.
+    pub sinks: &'a [f32],
 }
 
 #[derive(Clone, Copy)]
@@ -117,6 +120,7 @@ pub(super) fn attend(table: &Table, q: &[&[f32]], to: &Attended<'_>, out: &mut [
     assert!(head_dim != 0);
     assert!(head_dim <= HEAD_DIM_MAX);
     assert!(to.window != 0);
+    assert!(to.sinks.is_empty() || q.iter().all(|q| q.len() == to.sinks.len() * head_dim));
     assert_eq!(q.len(), out.len());
     assert!(q.iter().zip(&*out).all(|(q, out)| q.len() == out.len()));
     assert!(q.iter().all(|q| q.len().is_multiple_of(head_dim)));
@@ -129,14 +133,16 @@ pub(super) fn attend(table: &Table, q: &[&[f32]], to: &Attended<'_>, out: &mut [
     for (row, (q, out)) in q.iter().zip(out).enumerate() {
         let pos = to.pos + row;
         let heads = q.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim));
-        for (q, out) in heads {
+        for (head, (q, out)) in heads.enumerate() {
             let positions = first_position(pos, to.window)..pos + 1;
             if queries.is_full() {
                 pass(table, to, &mut queries, &mut scratch);
                 queries.clear();
             }
             out.fill(0.0);
-            let (state, correction, scores) = (Softmax::EMPTY, 1.0, [0.0; BLOCK]);
+            let sink = to.sinks.get(head);
+            let state = sink.map_or(Softmax::EMPTY, |sink| Softmax { max: *sink, sum: 1.0 });
+            let (correction, scores) = (1.0, [0.0; BLOCK]);
             // Full ones were cleared just now.
             let _ = queries.push(Query { q, out, positions, state, correction, scores });
         }

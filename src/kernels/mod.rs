@@ -102,6 +102,7 @@ mod neoni8mm;
 mod packed;
 pub mod peak;
 mod scalar;
+mod softmax;
 #[cfg(target_arch = "x86_64")]
 mod stream;
 mod table;
@@ -123,3 +124,4 @@ pub use packed::cut::{CUT_ROWS, TileCut};
 pub use packed::layout::{
     GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PackedBytesError, PackedQ4, PackedQ8,
 };
+pub use softmax::softmax_terms;

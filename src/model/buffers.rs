@@ -6,6 +6,7 @@ use super::Share;
 use super::inputs::Inputs;
 use super::plan::{Plan, PlanError};
 use super::precision::Precision;
+use super::routes::Routes;
 use crate::arena::{Carver, Exhausted};
 use crate::format::model::Header;
 
@@ -21,14 +22,15 @@ pub(super) struct Buffers<'a> {
     pub(super) x: &'a mut [f32],
     /// Queries, keys and values of each row side by side, `[batch, q_dim + 2 * kv_dim]`.
     pub(super) qkv: &'a mut [f32],
-    /// Gate and up projection side by side, `[batch, 2 * ffn_dim]`.
+    /// Gate and up projection side by side, `[batch, 2 * ffn_dim]`; a row of each expert's at least.
     pub(super) gate_up: &'a mut [f32],
     /// What a layer half adds to `x`, `[batch, dim]`.
     pub(super) delta: &'a mut [f32],
     pub(super) inputs: Inputs<'a>,
-    /// RoPE cosines, `[batch, head_dim / 2]`.
+    pub(super) routes: Routes<'a>,
+    /// RoPE cosines, `[batch, rotary_dim / 2]`.
     pub(super) cos: &'a mut [f32],
-    /// RoPE sines, `[batch, head_dim / 2]`.
+    /// RoPE sines, `[batch, rotary_dim / 2]`.
     pub(super) sin: &'a mut [f32],
     /// `[max_logits, vocab_size]`; empty if the share has no classifier.
     pub(super) logits: &'a mut [f32],
@@ -60,16 +62,20 @@ impl<'a> Buffers<'a> {
         carver: &mut Carver<'a>,
     ) -> Result<Buffers<'a>, Exhausted> {
         let rows = |width: usize| plan.max_batch.saturating_mul(width);
+        // One row has all of its experts' at once.
+        let n_active = header.features.experts.map_or(0, |experts| experts.n_active);
+        let rows_or_experts = plan.max_batch.max(n_active);
         let logits = if share.has_ends { plan.max_logits } else { 0 };
         let kv_values = plan.kv_values(header, share.layers.len());
         Ok(Buffers {
             x: carver.take("x", rows(header.dim))?,
             qkv: carver.take("qkv", rows(header.q_dim() + 2 * header.kv_dim()))?,
-            gate_up: carver.take("gate_up", rows(2 * header.ffn_dim))?,
+            gate_up: carver.take("gate_up", rows_or_experts.saturating_mul(2 * header.ffn_dim))?,
             delta: carver.take("delta", rows(header.dim))?,
-            inputs: Inputs::carve(header, plan.max_batch, carver)?,
-            cos: carver.take("cos", rows(header.head_dim / 2))?,
-            sin: carver.take("sin", rows(header.head_dim / 2))?,
+            inputs: Inputs::carve(header, rows_or_experts, carver)?,
+            routes: Routes::carve(header, plan.max_batch, carver)?,
+            cos: carver.take("cos", rows(header.rotary_dim() / 2))?,
+            sin: carver.take("sin", rows(header.rotary_dim() / 2))?,
             logits: carver.take("logits", logits.saturating_mul(header.vocab_size))?,
             kv: match plan.kv {
                 Precision::F16 => KvValues::F16(carver.take("KV cache", kv_values)?),

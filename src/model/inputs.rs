@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::arena::{Carver, Exhausted};
-use crate::format::model::Header;
+use crate::format::model::{EXPERTS_ACTIVE_MAX, Header};
 use crate::kernels::Q8Tiles;
 use crate::quant::Q8Activations;
 use crate::quant::bcml1::BLOCK;
@@ -25,6 +25,25 @@ pub(super) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
+    /// `n` parts of the room, each for as many rows as the others.
+    pub(super) fn split(&mut self, n: usize) -> heapless::Vec<Inputs<'_>, EXPERTS_ACTIVE_MAX> {
+        let mut f32 = parts(self.f32, n);
+        let mut q = parts(self.q, n);
+        let mut scales = parts(self.scales, n);
+        let mut zeros = parts(self.zeros, n);
+        let mut sums = parts(self.sums, n);
+        let mut tile_sums = parts(self.tile_sums, n);
+        let all = (0..n).map(|_| Inputs {
+            f32: f32(),
+            q: q(),
+            scales: scales(),
+            zeros: zeros(),
+            sums: sums(),
+            tile_sums: tile_sums(),
+        });
+        all.collect()
+    }
+
     /// Takes room for `rows` rows.
     pub(super) fn carve(
         header: &Header,
@@ -45,6 +64,17 @@ impl<'a> Inputs<'a> {
             sums: carver.take("input sums", rows(q_width / BLOCK))?,
             tile_sums: carver.take("input sums in tiles", rows(q_width / BLOCK))?,
         })
+    }
+}
+
+/// Gives out `n` equal parts of `slice`, one after the other.
+fn parts<'s, T>(slice: &'s mut [T], n: usize) -> impl FnMut() -> &'s mut [T] {
+    let len = slice.len() / n;
+    let mut rest = slice;
+    move || {
+        let (part, others) = std::mem::take(&mut rest).split_at_mut(len);
+        rest = others;
+        part
     }
 }
 

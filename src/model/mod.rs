@@ -3,6 +3,7 @@
 //! [`ModelFile`] is the file, [`Model`] a view of it: the weights that one node uses. Both are shared
 //! freely. [`Transformer`] adds what one user of them needs: threads, kernels, buffers and the KV cache.
 
+mod activation;
 mod attention;
 mod batch;
 mod buffers;
@@ -12,6 +13,7 @@ mod inputs;
 mod interrupt;
 mod kv;
 mod matrix;
+mod mixture;
 mod packed;
 mod packer;
 mod pass;
@@ -19,6 +21,7 @@ mod plan;
 mod precision;
 mod project;
 mod rope;
+mod routes;
 mod share;
 mod source;
 mod stage;

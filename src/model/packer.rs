@@ -137,7 +137,11 @@ impl Packer<'_> {
         let layout = self.kernels.layout()?;
         let header = self.model.header();
         let ids = header.tensors().map(|tensor| tensor.id);
-        let is_own = |id: &TensorId| header.is_multiplied(id.kind) && self.model.share().holds(*id);
+        let is_whole = |rows: usize| rows.is_multiple_of(layout.panel_rows());
+        let is_packable = |kind: TensorKind| {
+            header.is_multiplied(kind) && header.rows_of_one(kind).is_none_or(is_whole)
+        };
+        let is_own = |id: &TensorId| is_packable(id.kind) && self.model.share().holds(*id);
         let candidates = ids.filter(is_own).filter_map(|id| {
             let w = self.model.matrix(id.kind, id.layer);
             let bytes = packed_bytes(layout, &w, w.rows(), header.weights.group()?)?;

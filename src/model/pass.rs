@@ -3,16 +3,18 @@
 //! Each step reads one layer's weights once for all rows of the batch. A prompt's chunk, the
 //! next token of one stream and those of several streams are the same call.
 
-use super::attention::Attention;
+use super::activation::activate;
+use super::attention::{Attention, HeadSpec};
 use super::batch::{self, ForwardError, Span};
 use super::buffers::Buffers;
 use super::interrupt::Interrupt;
 use super::kv::KvShape;
+use super::mixture::{Mixture, RowWork};
 use super::packed::PackedWeights;
 use super::project::Projector;
 use super::rope::{self, Frequencies};
 use super::{Matrix, Model};
-use crate::format::model::{Activation, LayerSpec, Rope, TensorId, TensorKind};
+use crate::format::model::{Experts, LayerSpec, Rope, TensorId, TensorKind};
 use crate::kernels::{Kernels, MatrixDims};
 use crate::pool::{Chunks, Pool};
 
@@ -49,6 +51,7 @@ impl Pass<'_> {
         let embedding = self.model.matrix(TensorKind::Embedding, 0);
         for (id, x) in tokens.iter().zip(buffers.x.chunks_exact_mut(header.dim)) {
             embedding.read_row(*id as usize, self.kernels, x);
+            scale(x, header.features.embedding_scale);
         }
     }
 
@@ -73,10 +76,10 @@ impl Pass<'_> {
     /// Fills the tables of cosines and sines for the rows' positions.
     fn fill_angles(&self, rope: Rope, buffers: &mut Buffers<'_>) {
         let frequencies = self.frequencies.of(rope);
-        let half = self.model.header().head_dim / 2;
+        let half = self.model.header().rotary_dim() / 2;
         let tables = buffers.cos.chunks_exact_mut(half).zip(buffers.sin.chunks_exact_mut(half));
         for (pos, (cos, sin)) in self.spans.iter().flat_map(Span::positions).zip(tables) {
-            rope::angles(frequencies, pos, cos, sin);
+            rope::angles((frequencies, rope.magnitude), pos, cos, sin);
         }
     }
 
@@ -101,17 +104,76 @@ impl Pass<'_> {
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
         let own_layer = layer - self.model.share().layers.start;
         let (n_heads, interrupt, spans) = (header.n_heads, &self.interrupt, self.spans);
-        let attention = Attention { kernels, pool, kv, n_heads, spec, interrupt, spans, m };
+        let heads = self.heads(layer, spec);
+        let attention = Attention { kernels, pool, kv, n_heads, spec, heads, interrupt, spans, m };
         attention.run(own_layer, buffers);
 
         let wo = matrix(TensorKind::Wo);
         let inputs =
             projector.prepare(&mut buffers.inputs, MatrixDims { rows: m, k: q_dim }, &wo, None);
         projector.project(inputs, &[wo], buffers.delta);
-        self.add_delta(buffers);
+        let ends = [TensorKind::Bo, TensorKind::AttentionPostNorm];
+        self.add_delta(ends.map(|kind| self.vector(kind, layer)), spec, buffers);
+    }
+
+    /// What layer `layer` does with its heads.
+    fn heads(&self, layer: usize, spec: LayerSpec) -> HeadSpec<'_> {
+        let header = self.model.header();
+        let vector = |kind| self.vector(kind, layer);
+        HeadSpec {
+            n_heads: header.n_heads,
+            n_kv_heads: header.n_kv_heads,
+            head_dim: header.head_dim,
+            is_rotated: spec.rope.is_some(),
+            rotary_dim: header.rotary_dim(),
+            norm_eps: spec.norm_eps,
+            biases: all([TensorKind::Bq, TensorKind::Bk, TensorKind::Bv].map(vector)),
+            norms: all([TensorKind::QNorm, TensorKind::KNorm].map(vector)),
+            sinks: vector(TensorKind::Sinks),
+        }
+    }
+
+    /// The vector of `kind` in `layer` if the model has it.
+    fn vector(&self, kind: TensorKind, layer: usize) -> Option<&[f32]> {
+        self.model.header().has(kind).then(|| self.model.vector(kind, layer))
     }
 
     fn feed_forward(&self, layer: usize, spec: LayerSpec, buffers: &mut Buffers<'_>) {
+        match self.model.header().features.experts {
+            Some(experts) => self.mixture(layer, spec, experts).run(buffers),
+            None => self.dense(layer, spec, buffers),
+        }
+        self.add_delta([None, self.vector(TensorKind::FfnPostNorm, layer)], spec, buffers);
+    }
+
+    /// The mixture that layer `layer` is.
+    fn mixture(&self, layer: usize, spec: LayerSpec, experts: Experts) -> Mixture<'_> {
+        let header = self.model.header();
+        let matrix = |kind| self.matrix(kind, layer);
+        let vector = |kind| self.vector(kind, layer);
+        Mixture {
+            projector: self.projector(),
+            experts,
+            rows: RowWork {
+                kernels: self.kernels,
+                spec,
+                dim: header.dim,
+                ffn_dim: header.ffn_dim,
+                norm: self.model.vector(TensorKind::FfnNorm, layer),
+                biases: all([TensorKind::B1, TensorKind::B3].map(vector)),
+            },
+            m: self.m,
+            router: self.model.vector(TensorKind::Router, layer),
+            router_bias: vector(TensorKind::RouterBias),
+            gates: matrix(TensorKind::W1),
+            ups: matrix(TensorKind::W3),
+            downs: matrix(TensorKind::W2),
+            down_bias: vector(TensorKind::B2),
+        }
+    }
+
+    /// The feed-forward layer up to `delta`.
+    fn dense(&self, layer: usize, spec: LayerSpec, buffers: &mut Buffers<'_>) {
         let header = self.model.header();
         let (m, dim, ffn_dim) = (self.m, header.dim, header.ffn_dim);
         let matrix = |kind| self.matrix(kind, layer);
@@ -132,10 +194,8 @@ impl Pass<'_> {
         let w2 = matrix(TensorKind::W2);
         let (kernels, gate_up) = (self.kernels, &*buffers.gate_up);
         let fill = |row: usize, out: &mut [f32]| {
-            let (gate, up) = gate_up[row * 2 * ffn_dim..][..2 * ffn_dim].split_at(ffn_dim);
-            match spec.activation {
-                Activation::Silu => kernels.swiglu(gate, up, out),
-            }
+            let row = gate_up[row * 2 * ffn_dim..][..2 * ffn_dim].split_at(ffn_dim);
+            activate(kernels, spec.activation, row, out);
         };
         let inputs = projector.prepare(
             &mut buffers.inputs,
@@ -144,12 +204,32 @@ impl Pass<'_> {
             Some(&fill),
         );
         projector.project(inputs, &[w2], buffers.delta);
-        self.add_delta(buffers);
     }
 
-    /// Adds `delta` to `x`.
-    fn add_delta(&self, buffers: &mut Buffers<'_>) {
-        let dim = self.model.header().dim;
+    /// Adds `delta` to `x`, once what a family does to it is done.
+    fn add_delta(
+        &self,
+        [bias, norm]: [Option<&[f32]>; 2],
+        spec: LayerSpec,
+        buffers: &mut Buffers<'_>,
+    ) {
+        let (dim, kernels) = (self.model.header().dim, self.kernels);
+        if bias.is_some() || norm.is_some() || spec.residual_scale != 1.0 {
+            let rows = (
+                Chunks::new(&mut buffers.delta[..self.m * dim], dim),
+                Chunks::new(&mut buffers.inputs.f32[..self.m * dim], dim),
+            );
+            self.pool.run_chunks(rows, &|_, (delta, normed)| {
+                if let Some(bias) = bias {
+                    kernels.add(delta, bias);
+                }
+                if let Some(weight) = norm {
+                    kernels.rms_norm(delta, weight, spec.norm_eps, normed);
+                    delta.copy_from_slice(normed);
+                }
+                scale(delta, spec.residual_scale);
+            });
+        }
         let (x, delta) = (&mut *buffers.x, &*buffers.delta);
         let rows = Chunks::new(&mut x[..self.m * dim], dim);
         self.pool.run_chunks(rows, &|row, x| {
@@ -164,7 +244,7 @@ impl Pass<'_> {
         eps: f32,
     ) -> impl Fn(&[f32], usize, &mut [f32]) + Sync + use<'_> {
         let (dim, kernels) = (self.model.header().dim, self.kernels);
-        let weight = self.model.norm(kind, layer);
+        let weight = self.model.vector(kind, layer);
         move |x, row, out| kernels.rms_norm(&x[row * dim..][..dim], weight, eps, out)
     }
 
@@ -184,7 +264,7 @@ impl Pass<'_> {
         out: &mut [f32],
     ) -> usize {
         let header = self.model.header();
-        let weight = self.model.norm(TensorKind::FinalNorm, 0);
+        let weight = self.model.vector(TensorKind::FinalNorm, 0);
         let mut m = 0;
         for (x, out) in x.zip(out.chunks_exact_mut(header.dim)) {
             self.kernels.rms_norm(x, weight, header.norm_eps, out);
@@ -210,4 +290,16 @@ impl Pass<'_> {
         projector.project(inputs, &[classifier], logits);
         &mut logits[..m * header.vocab_size]
     }
+}
+
+/// Multiplies each of `x` by `factor`, rounded alike everywhere.
+fn scale(x: &mut [f32], factor: f32) {
+    if factor != 1.0 {
+        x.iter_mut().for_each(|x| *x *= factor);
+    }
+}
+
+/// All of them, if there are all.
+fn all<const N: usize>(vectors: [Option<&[f32]>; N]) -> Option<[&[f32]; N]> {
+    vectors.iter().all(Option::is_some).then(|| vectors.map(Option::unwrap_or_default))
 }

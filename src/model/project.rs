@@ -3,6 +3,7 @@
 use super::inputs::{Inputs, Prepared};
 use super::interrupt::Interrupt;
 use super::matrix::Matrix;
+use crate::format::model::EXPERTS_ACTIVE_MAX;
 use crate::kernels::{
     CUT_ROWS, Groups, Kernels, MatrixDims, Q8Tiles, TileCut, TileParts, TilePartsMut, TileRow,
 };
@@ -18,7 +19,7 @@ const PIECE_ROWS: usize = 64;
 const _: () = assert!(ROW_TILE.is_multiple_of(CUT_ROWS));
 
 /// Most matrices of one call.
-const MATRICES_MAX: usize = 4;
+const MATRICES_MAX: usize = 2 * EXPERTS_ACTIVE_MAX;
 
 /// What writes a row of inputs.
 pub(super) type Fill<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
@@ -178,18 +179,37 @@ impl Projector<'_> {
     /// # Panics
     /// If the rows were prepared for another kind of weights, or for longer or shorter rows of them.
     pub(super) fn project(&self, inputs: Prepared<'_>, matrices: &[Matrix<'_>], out: &mut [f32]) {
-        if inputs.m() == 0 {
-            return;
+        if inputs.m() != 0 {
+            self.multiply(inputs.m(), &|_| inputs, matrices, out);
         }
+    }
+
+    /// As [`Projector::project`] for one row, but each matrix has a row of its own in `inputs`.
+    pub(super) fn project_each(
+        &self,
+        inputs: &[Prepared<'_>],
+        matrices: &[Matrix<'_>],
+        out: &mut [f32],
+    ) {
+        self.multiply(1, &|matrix| inputs[matrix], matrices, out);
+    }
+
+    fn multiply<'i>(
+        &self,
+        m: usize,
+        inputs: &(dyn Fn(usize) -> Prepared<'i> + Sync),
+        matrices: &[Matrix<'_>],
+        out: &mut [f32],
+    ) {
         let kernels = self.kernels;
         let widths: heapless::Vec<usize, MATRICES_MAX> =
             matrices.iter().map(Matrix::rows).collect();
-        let out = &mut out[..inputs.m() * widths.iter().sum::<usize>()];
+        let out = &mut out[..m * widths.iter().sum::<usize>()];
         self.pool.run_columns(out, &widths, PIECE_ROWS, &|matrix, columns, rows, parts| {
             if self.interrupt.ask() {
                 return;
             }
-            match (matrices[matrix].slice_rows(columns), inputs.slice_rows(rows)) {
+            match (matrices[matrix].slice_rows(columns), inputs(matrix).slice_rows(rows)) {
                 (Matrix::F32 { w, k }, Prepared::F32 { x, .. }) => {
                     kernels.matmul_f32(w, k, x, parts);
                 }

@@ -4,8 +4,8 @@ use std::f64::consts::TAU;
 
 use crate::format::model::{Header, Rope, RopeScaling};
 
-/// Radians per position of each pair of a head, `[head_dim / 2]`, for each rotation that layers
-/// use.
+/// Radians per position of each rotated pair of a head, `[rotary_dim / 2]`, for each rotation that
+/// layers use.
 pub(super) struct Frequencies(Vec<(Rope, Vec<f64>)>);
 
 impl Frequencies {
@@ -13,7 +13,7 @@ impl Frequencies {
         let mut all: Vec<(Rope, Vec<f64>)> = Vec::new();
         for rope in header.layers().filter_map(|layer| layer.rope) {
             if all.iter().all(|(known, _)| *known != rope) {
-                all.push((rope, frequencies(header.head_dim, rope)));
+                all.push((rope, frequencies(header, rope)));
             }
         }
         Frequencies(all)
@@ -25,18 +25,41 @@ impl Frequencies {
     }
 }
 
-fn frequencies(head_dim: usize, rope: Rope) -> Vec<f64> {
-    let frequency = |pair: usize| {
-        let exponent = 2.0 * pair as f64 / head_dim as f64;
-        scaled(rope.theta.powf(-exponent), rope.scaling)
+fn frequencies(header: &Header, rope: Rope) -> Vec<f64> {
+    let dim = header.rotary_dim();
+    let plain = |pair: usize| rope.theta.powf(-2.0 * pair as f64 / dim as f64);
+    let frequency = |pair: usize| match rope.scaling {
+        Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, is_truncated }) => {
+            let width = dim as f64;
+            // The pair that turns so often in the training's context.
+            let end = |turns: f32| {
+                let ctx = f64::from(original_ctx) / (TAU * f64::from(turns));
+                width * ctx.ln() / (2.0 * rope.theta.ln())
+            };
+            let (ends, most) = ([end(beta_fast), end(beta_slow)], width - 1.0);
+            plain(pair) * yarn(pair, (ends, most), factor.into(), is_truncated)
+        }
+        Some(RopeScaling::Divisors) => plain(pair) / f64::from(header.features.rope_divisors[pair]),
+        scaling => scaled(plain(pair), scaling),
     };
-    (0..head_dim / 2).map(frequency).collect()
+    (0..dim / 2).map(frequency).collect()
 }
 
-/// Stretches one frequency; the blend is Meta's for Llama 3.1 (llama-models, `apply_scaling`).
+/// What YaRN multiplies the frequency of `pair` by (arXiv:2309.00071, as transformers has it): 1 up to
+/// the first of `ends`, 1 / `factor` from the second on. Ends lie in 0 ..= `most`.
+fn yarn(pair: usize, (ends, most): ([f64; 2], f64), factor: f64, is_truncated: bool) -> f64 {
+    let [low, high] = if is_truncated { [ends[0].floor(), ends[1].ceil()] } else { ends };
+    let (low, high) = (low.max(0.0), high.min(most));
+    // Equal ends would divide by zero.
+    let width = if high == low { 0.001 } else { high - low };
+    let stretch = ((pair as f64 - low) / width).clamp(0.0, 1.0);
+    (1.0 - stretch) + stretch / factor
+}
+
+/// Stretches one frequency by a formula that knows nothing else; the blend is Meta's for Llama 3.1 (llama-models, `apply_scaling`).
 fn scaled(frequency: f64, scaling: Option<RopeScaling>) -> f64 {
     match scaling {
-        None => frequency,
+        None | Some(RopeScaling::Yarn { .. } | RopeScaling::Divisors) => frequency,
         Some(RopeScaling::Linear { factor }) => frequency / f64::from(factor),
         Some(RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_ctx }) => {
             let (low, high) = (f64::from(low_freq_factor), f64::from(high_freq_factor));
@@ -54,12 +77,18 @@ fn scaled(frequency: f64, scaling: Option<RopeScaling>) -> f64 {
     }
 }
 
-/// Writes the cosine and sine of each frequency's angle at `pos`.
-pub(super) fn angles(frequencies: &[f64], pos: usize, cos: &mut [f32], sin: &mut [f32]) {
+/// Writes the cosine and sine of each frequency's angle at `pos`, times `magnitude`.
+pub(super) fn angles(
+    (frequencies, magnitude): (&[f64], f32),
+    pos: usize,
+    cos: &mut [f32],
+    sin: &mut [f32],
+) {
+    let magnitude = f64::from(magnitude);
     for ((frequency, cos), sin) in frequencies.iter().zip(cos).zip(sin) {
         let (s, c) = (pos as f64 * frequency).sin_cos();
-        *cos = c as f32;
-        *sin = s as f32;
+        *cos = (c * magnitude) as f32;
+        *sin = (s * magnitude) as f32;
     }
 }
 
@@ -91,7 +120,7 @@ mod tests {
     #[test]
     fn angles_at_position_zero_do_nothing() {
         let (mut cos, mut sin) = ([0.0; 2], [1.0; 2]);
-        angles(&[1.0, 0.1], 0, &mut cos, &mut sin);
+        angles((&[1.0, 0.1], 1.0), 0, &mut cos, &mut sin);
         assert_eq!((cos, sin), ([1.0; 2], [0.0; 2]));
     }
 }

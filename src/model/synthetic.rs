@@ -6,7 +6,7 @@ use half::f16;
 
 use super::file::ModelFile;
 use super::view::Model;
-use crate::format::model::{Architecture, Encoding, Header, Tensor, Weights};
+use crate::format::model::{Architecture, Encoding, Features, Header, Tensor, Weights};
 use crate::format::{ChatTemplate, FormatError};
 use crate::quant::bcml1;
 use crate::sys::huge::HugeMemory;
@@ -93,6 +93,7 @@ impl Shape {
             rope_scaling: None,
             sliding_window: None,
             architecture: Architecture::Llama,
+            features: Features::default(),
             bos: None,
             stop_ids: Vec::new(),
             chat_template: ChatTemplate::None,

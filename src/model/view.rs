@@ -10,7 +10,7 @@ use super::matrix::Matrix;
 use super::share::Share;
 use super::source::Weights;
 use crate::format::FormatError;
-use crate::format::model::{Encoding, FileShare, Header, Tensor, TensorId, TensorKind};
+use crate::format::model::{Encoding, FileShare, Header, Tensor, TensorId, TensorKind, TensorRole};
 use crate::kernels::Isa;
 use crate::quant::{Bcml1Matrix, Q8Matrix};
 use crate::sys::map::Stamp;
@@ -136,16 +136,17 @@ impl Model {
     }
 
     /// Bytes of weights that decoding one token reads here: everything of the share but the embedding, of
-    /// which one row is read, unless it is the classifier too.
+    /// which one row is read, unless it is the classifier too, and of experts those that a token uses.
     pub fn bytes_per_token(&self) -> u64 {
         let header = self.header();
-        let is_read = |t: &Tensor| t.id.kind.is_vector() || header.is_multiplied(t.id.kind);
+        let is_looked_up = |t: &Tensor| t.id.kind.role() == TensorRole::Embedding;
+        let is_read = |t: &Tensor| !is_looked_up(t) || header.is_multiplied(t.id.kind);
         let held = header.tensors().filter(|tensor| self.share.holds(tensor.id));
-        held.filter(is_read).map(|t| t.bytes).sum()
+        held.filter(is_read).map(|t| header.active_bytes(&t)).sum()
     }
 
-    /// The norm weights `id`, `[dim]`.
-    pub(crate) fn norm(&self, kind: TensorKind, layer: usize) -> &[f32] {
+    /// The vector of `kind` in `layer`, or another tensor that is always f32.
+    pub(crate) fn vector(&self, kind: TensorKind, layer: usize) -> &[f32] {
         floats(self.tensor_bytes(TensorId { kind, layer }))
     }
 

@@ -46,10 +46,28 @@ mod reference {
     /// The checkpoints with reference outputs.
     pub(crate) const CHECKPOINTS: [&str; 3] = ["llama3-tiny", "llama2-meta-tiny", "mistral-tiny"];
 
+    /// Those of other families than Llama's.
+    pub(crate) const FAMILIES: [&str; 9] = [
+        "qwen2-tiny",
+        "qwen3-tiny",
+        "smollm3-tiny",
+        "granite-tiny",
+        "gemma3-tiny",
+        "phi3-tiny",
+        "qwen3moe-tiny",
+        "gptoss-tiny",
+        "gptoss-mxfp4-tiny",
+    ];
+
     /// Exports a checkpoint of `tests/golden`: the folder, or the GGUF file in it. The map
     /// outlives the file's name.
     pub(crate) fn export(checkpoint: &str, weights: Weights) -> Arc<Model> {
         let folder = Folder::new();
+        Arc::new(Model::open(&export_to(&folder, checkpoint, weights)).unwrap())
+    }
+
+    /// The same, as a file in `folder`.
+    pub(crate) fn export_to(folder: &Folder, checkpoint: &str, weights: Weights) -> PathBuf {
         let path = folder.join("model.bin");
         let options = ExportOptions { weights, ctx: None, verify: true };
         let source = package("tests/golden").join(checkpoint);
@@ -60,7 +78,7 @@ mod reference {
         };
         let plan = plan.unwrap();
         plan.write(&path, |_| ControlFlow::Continue(())).unwrap();
-        Arc::new(Model::open(&path).unwrap())
+        path
     }
 
     /// A prompt and what the reference implementation makes of it.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use leap::export::{ExportOptions, ExportPlan, Vocabulary};
 use leap::format::ChatTemplate;
-use leap::format::model::{Architecture, Header, RopeScaling, Weights};
+use leap::format::model::{Architecture, Features, Header, RopeScaling, Weights};
 use serde_json::{Value, json};
 
 use crate::checkpoint::{Checkpoint, Dims, Folder, SMALL, options};
@@ -54,6 +54,7 @@ fn llama3_folder_with_shards() {
         }),
         sliding_window: None,
         architecture: Architecture::Llama,
+        features: Features::default(),
         bos: Some(4064),
         stop_ids: vec![4065, 4072, 4073],
         chat_template: ChatTemplate::None,

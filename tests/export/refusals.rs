@@ -47,13 +47,13 @@ fn config(field: &str, value: Value, words: &[&str]) {
 
 #[test]
 fn other_architectures_are_named() {
-    for kind in ["mixtral", "qwen2", "gemma", "phi3", "gpt2"] {
+    for kind in ["mixtral", "qwen2_moe", "gemma", "phi", "gpt2"] {
         config("model_type", json!(kind), &["unsupported", kind]);
     }
     for class in ["MixtralForCausalLM", "LlamaForSequenceClassification"] {
         config("architectures", json!([class]), &["unsupported", class]);
     }
-    config("architectures", json!(["Qwen2ForCausalLM"]), &["unsupported", "Qwen2", "biases"]);
+    config("architectures", json!(["Qwen2MoeForCausalLM"]), &["unsupported", "Qwen2Moe"]);
     config("architectures", json!("LlamaForCausalLM"), &["architectures", "a list"]);
     let mut nameless = small();
     nameless.set("config.json", "model_type", Value::Null);
@@ -69,8 +69,8 @@ fn variants_that_leap_does_not_compute_are_named() {
     config("num_local_experts", json!(8), &["unsupported", "num_local_experts"]);
     config("quantization_config", json!({ "quant_method": "gptq" }), &["unsupported", "gptq"]);
     config("partial_rotary_factor", json!(0.5), &["unsupported", "partial_rotary_factor"]);
-    let yarn = json!({ "rope_type": "yarn", "factor": 4.0 });
-    config("rope_scaling", yarn, &["unsupported", "yarn"]);
+    let dynamic = json!({ "rope_type": "dynamic", "factor": 4.0 });
+    config("rope_scaling", dynamic, &["unsupported", "dynamic"]);
 }
 
 #[test]

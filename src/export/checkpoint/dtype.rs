@@ -16,6 +16,11 @@ pub(crate) enum ValueType {
     I8,
     /// A byte: 0 is 0, any other 1.
     Bool,
+    /// A byte that means nothing alone.
+    U8,
+    /// 32 values of MXFP4 (OCP Microscaling Formats, 1.0), two in a byte, the first in its low half. Their
+    /// scale stands elsewhere: as if it were 1.
+    Mxfp4,
     /// Blocks of values of fewer bits.
     Blocks(Ggml),
 }
@@ -26,7 +31,8 @@ impl ValueType {
         match self {
             ValueType::F32 => (1, 4),
             ValueType::F16 | ValueType::Bf16 => (1, 2),
-            ValueType::I8 | ValueType::Bool => (1, 1),
+            ValueType::I8 | ValueType::Bool | ValueType::U8 => (1, 1),
+            ValueType::Mxfp4 => (32, 16),
             ValueType::Blocks(kind) => (kind.len(), kind.bytes()),
         }
     }
@@ -56,10 +62,20 @@ impl ValueType {
             }
             ValueType::I8 => convert(bytes, out, |b| f32::from(i8::from_le_bytes(b))),
             ValueType::Bool => convert(bytes, out, |[b]| f32::from(u8::from(b != 0))),
+            ValueType::U8 => convert(bytes, out, |[b]| f32::from(b)),
+            ValueType::Mxfp4 => {
+                for (out, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+                    *out = [byte & 15, byte >> 4].map(|code| MXFP4[usize::from(code)]);
+                }
+            }
             ValueType::Blocks(kind) => kind.widen(bytes, out),
         }
     }
 }
+
+/// What the codes of MXFP4 stand for: a sign, two bits of exponent and one of mantissa.
+const MXFP4: [f32; 16] =
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 /// One loop for each type, so that the compiler can use vectors.
 #[inline(always)]
@@ -93,5 +109,8 @@ mod tests {
         assert_eq!(out, [0.0, 1.0, 127.0, -128.0]);
         ValueType::Bool.widen(&[0, 1, 2, 0xff], &mut out);
         assert_eq!(out, [0.0, 1.0, 1.0, 1.0]);
+        let mut out = [0.0; 32];
+        ValueType::Mxfp4.widen(&[[0x21; 15].as_slice(), &[0xf7]].concat(), &mut out);
+        assert_eq!((out[..2].to_vec(), out[30..].to_vec()), (vec![0.5, 1.0], vec![6.0, -6.0]));
     }
 }

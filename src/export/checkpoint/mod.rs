@@ -161,6 +161,28 @@ impl Checkpoint {
         SourceTensor::new(&self.files, name, stored).map(Some)
     }
 
+    /// Whether there is a tensor called `name`.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// The values of two tensors, MXFP4 blocks and their scales.
+    ///
+    /// # Errors
+    /// If one of them is missing, or they do not fit each other.
+    pub(super) fn mxfp4(
+        &self,
+        blocks: &str,
+        scales: &str,
+    ) -> Result<SourceTensor<'_>, ExportError> {
+        let stored = |name: &str| {
+            let missing =
+                || ExportError::MissingTensor { name: name.to_owned(), dir: self.dir.clone() };
+            self.tensors.get_key_value(name).ok_or_else(missing)
+        };
+        SourceTensor::mxfp4(&self.files, stored(blocks)?, stored(scales)?)
+    }
+
     /// The tensor called `name`.
     ///
     /// # Errors

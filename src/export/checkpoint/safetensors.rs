@@ -41,6 +41,7 @@ fn dtype(dtype: safetensors::Dtype) -> Result<ValueType, String> {
         safetensors::Dtype::BF16 => Ok(ValueType::Bf16),
         safetensors::Dtype::I8 => Ok(ValueType::I8),
         safetensors::Dtype::BOOL => Ok(ValueType::Bool),
+        safetensors::Dtype::U8 => Ok(ValueType::U8),
         other => Err(format!("{other:?}")),
     }
 }

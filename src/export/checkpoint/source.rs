@@ -64,11 +64,14 @@ pub(super) enum Axis {
 /// Rows and columns of a shape.
 ///
 /// # Errors
-/// Says that the shape is that of neither vector nor matrix.
+/// Says that the shape is that of neither vector nor matrix, nor of several.
 pub(super) fn grid(shape: &[usize]) -> Result<[usize; 2], String> {
+    let rows = |all: &[usize]| all.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
     match *shape {
         [cols] => Ok([1, cols]),
-        [rows, cols] => Ok([rows, cols]),
+        [ref all @ .., cols] if !all.is_empty() => {
+            rows(all).map(|rows| [rows, cols]).ok_or_else(|| format!("has shape {shape:?}"))
+        }
         _ => Err(format!("has shape {shape:?}, wanted a vector or a matrix")),
     }
 }
@@ -79,10 +82,13 @@ pub(super) fn single(
     shape: &[usize],
     piece: impl FnOnce([usize; 2], ValueType) -> TensorPiece,
 ) -> Result<Values, String> {
-    let dtype = dtype.map_err(|other| {
-        format!("has values of type {other}, wanted F32, F16, BF16, I8 or BOOL")
-    })?;
+    let dtype = dtype.map_err(|other| unknown(&other))?;
     Ok(Values { dtype, pieces: vec![piece(grid(shape)?, dtype)], axis: Axis::Rows })
+}
+
+/// What is wrong with a tensor of type `other`.
+fn unknown(other: &str) -> String {
+    format!("has values of type {other}, wanted F32, F16, BF16, I8 or BOOL")
 }
 
 impl TensorPiece {
@@ -128,17 +134,28 @@ impl TensorPiece {
 }
 
 /// A tensor of a checkpoint.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(in crate::export) struct SourceTensor<'a> {
     /// Its name in the checkpoint.
     pub(in crate::export) name: &'a str,
     /// The first file it is in.
     pub(in crate::export) path: &'a Path,
-    /// Its shape, that of a vector or a matrix.
-    pub(in crate::export) shape: &'a [usize],
+    /// Its shape, that of a vector, a matrix or several matrices.
+    pub(in crate::export) shape: Vec<usize>,
     grid: [usize; 2],
-    values: &'a Values,
+    values: Values,
+    scales: Option<Mxfp4Scales>,
     files: &'a [File],
+}
+
+/// Where the scales of MXFP4 blocks are: a byte for each block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Mxfp4Scales {
+    file: usize,
+    /// Offset of the first.
+    start: usize,
+    /// Offset of the block that it is of.
+    blocks: usize,
 }
 
 impl<'a> SourceTensor<'a> {
@@ -155,7 +172,70 @@ impl<'a> SourceTensor<'a> {
         let bad = |problem| bad_tensor(name, path, problem);
         let values = stored.values.as_ref().map_err(|problem| bad(problem.clone()))?;
         let grid = grid(&stored.shape).map_err(bad)?;
-        Ok(SourceTensor { name, path, shape: &stored.shape, grid, values, files })
+        if values.dtype == ValueType::U8 {
+            return Err(bad(unknown("U8")));
+        }
+        let (shape, values) = (stored.shape.clone(), values.clone());
+        Ok(SourceTensor { name, path, shape, grid, values, scales: None, files })
+    }
+
+    /// The values of MXFP4 `blocks`, `[…, blocks, 16]` bytes of two values each, and their `scales`,
+    /// `[…, blocks]`.
+    ///
+    /// # Errors
+    /// If they are not those.
+    pub(super) fn mxfp4(
+        files: &'a [File],
+        blocks: (&'a String, &'a StoredTensor),
+        scales: (&'a String, &'a StoredTensor),
+    ) -> Result<SourceTensor<'a>, ExportError> {
+        let bytes = |(name, stored): (&'a String, &'a StoredTensor)| {
+            let bad = |problem| bad_tensor(name, &files[stored.file].path, problem);
+            let values = stored.values.as_ref().map_err(|problem| bad(problem.clone()))?;
+            match values.pieces[..] {
+                [piece] if values.dtype == ValueType::U8 => Ok(piece),
+                _ => Err(bad("has not the bytes of MXFP4".to_owned())),
+            }
+        };
+        let (block, scale) = (bytes(blocks)?, bytes(scales)?);
+        let ((name, stored), (_, of)) = (blocks, scales);
+        let path = &files[stored.file].path;
+        let (len, block_bytes) = ValueType::Mxfp4.block();
+        let is_fit = stored.shape.split_last() == Some((&block_bytes, &of.shape[..]));
+        let Some([rows, n]) = grid(&of.shape).ok().filter(|_| is_fit) else {
+            let problem = format!("has shape {:?}, its scales {:?}", stored.shape, of.shape);
+            return Err(bad_tensor(name, path, problem));
+        };
+        let grid = [rows, n * len];
+        let pieces = vec![TensorPiece { strides: [n * len, 1], ..block }];
+        let values = Values { dtype: ValueType::Mxfp4, pieces, axis: Axis::Rows };
+        let scales = Mxfp4Scales { file: scale.file, start: scale.start, blocks: block.start };
+        Ok(SourceTensor {
+            name,
+            path,
+            shape: grid.to_vec(),
+            grid,
+            values,
+            scales: Some(scales),
+            files,
+        })
+    }
+
+    /// Multiplies the values of row `row` by the scales of their blocks.
+    fn scale_row(&self, scales: Mxfp4Scales, row: usize, out: &mut [f32]) {
+        let (len, bytes) = ValueType::Mxfp4.block();
+        let piece = &self.values.pieces[0];
+        let at = piece.start + ValueType::Mxfp4.bytes(row * piece.strides[0]);
+        let first = scales.start + (at - scales.blocks) / bytes;
+        let stored = &self.files[scales.file].map.as_bytes()[first..][..out.len() / len];
+        for (out, exponent) in out.chunks_exact_mut(len).zip(stored) {
+            let scale = match *exponent {
+                0 => f32::MIN_POSITIVE / 2.0,
+                255 => f32::NAN,
+                exponent => f32::from_bits(u32::from(exponent) << 23),
+            };
+            out.iter_mut().for_each(|x| *x *= scale);
+        }
     }
 
     /// Converts row `row` to f32; a vector is one row.
@@ -166,7 +246,7 @@ impl<'a> SourceTensor<'a> {
     pub(in crate::export) fn widen_row(&self, row: usize, out: &mut [f32]) {
         let [rows, cols] = self.grid;
         assert!(row < rows && out.len() == cols);
-        let Values { dtype, pieces, axis } = self.values;
+        let Values { dtype, pieces, axis } = &self.values;
         let (pieces, row) = match axis {
             Axis::Rows => {
                 let piece_rows = rows / pieces.len();
@@ -177,6 +257,9 @@ impl<'a> SourceTensor<'a> {
         let piece_cols = (cols / pieces.len()).max(1);
         for (piece, out) in pieces.iter().zip(out.chunks_exact_mut(piece_cols)) {
             piece.widen_row(*dtype, self.files[piece.file].map.as_bytes(), row, out);
+        }
+        if let Some(scales) = self.scales {
+            self.scale_row(scales, row, out);
         }
     }
 
@@ -198,6 +281,108 @@ impl<'a> SourceTensor<'a> {
         ggml::split_q8_0(row, codes, scales);
     }
 
+    /// `n` matrices as one, or `n` vectors as one.
+    ///
+    /// # Errors
+    /// If it is not so many, or vectors do not follow each other.
+    pub(in crate::export) fn flattened(
+        self,
+        n: usize,
+        is_vector: bool,
+    ) -> Result<SourceTensor<'a>, ExportError> {
+        let [rows, cols] = self.grid;
+        let is_fit = self.shape.len() == if is_vector { 2 } else { 3 } && self.shape[0] == n;
+        let strides = self.values.pieces.iter().map(|piece| piece.strides);
+        if !is_fit || (is_vector && !strides.eq([[cols, 1]])) {
+            return Err(self.error(format!("has shape {:?}, wanted {n} of one kind", self.shape)));
+        }
+        let grid = if is_vector { [1, rows * cols] } else { [rows, cols] };
+        let shape = grid[usize::from(is_vector)..].to_vec();
+        Ok(SourceTensor { shape, grid, ..self })
+    }
+
+    /// Every `step`th row from `first` on, `n` rows.
+    ///
+    /// # Errors
+    /// If there are none, or the tensor is in pieces.
+    pub(in crate::export) fn rows(
+        mut self,
+        (first, step): (usize, usize),
+        n: usize,
+    ) -> Result<SourceTensor<'a>, ExportError> {
+        let [rows, cols] = self.grid;
+        if n == 0 || first + (n - 1) * step >= rows {
+            return Err(self.error(format!("has {rows} rows, which are too few")));
+        }
+        let dtype = self.values.dtype;
+        let [piece] = &mut self.values.pieces[..] else { return Err(self.in_pieces()) };
+        piece.start += dtype.bytes(first * piece.strides[0]);
+        piece.strides[0] *= step;
+        Ok(SourceTensor { shape: vec![n, cols], grid: [n, cols], ..self })
+    }
+
+    /// Of `n` matrices one behind the other the transposed ones, of these only every `step`th row from
+    /// `first` on; of `n` vectors, which `n` rows are, every `step`th value as one vector.
+    ///
+    /// # Errors
+    /// If it is not that many of them, in one piece, of values that are stored one by one.
+    pub(in crate::export) fn transposed(
+        mut self,
+        n: usize,
+        (first, step): (usize, usize),
+    ) -> Result<SourceTensor<'a>, ExportError> {
+        let [rows, cols] = self.grid;
+        let dtype = self.values.dtype;
+        if !rows.is_multiple_of(n) || !cols.is_multiple_of(step) || dtype.block().0 != 1 {
+            return Err(self.error(format!("has shape {:?}, wanted {n} of one kind", self.shape)));
+        }
+        let [piece] = self.values.pieces[..] else { return Err(self.in_pieces()) };
+        let (height, width) = (rows / n, cols / step);
+        let starts = (0..n).map(|i| i * height * piece.strides[0] + first * piece.strides[1]);
+        let strides = match height {
+            1 => [0, step * piece.strides[1]],
+            _ => [step * piece.strides[1], piece.strides[0]],
+        };
+        let pieces =
+            starts.map(|at| TensorPiece { start: piece.start + dtype.bytes(at), strides, ..piece });
+        self.values.pieces = pieces.collect();
+        let (shape, grid) = match height {
+            1 => (vec![n * width], [1, n * width]),
+            _ => (vec![n * width, height], [n * width, height]),
+        };
+        self.values.axis = if height == 1 { Axis::Cols } else { Axis::Rows };
+        Ok(SourceTensor { shape, grid, ..self })
+    }
+
+    /// Tensors of one shape, one below the other.
+    ///
+    /// # Errors
+    /// Names the first that is unlike the others, or in pieces.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub(in crate::export) fn stacked(
+        tensors: Vec<SourceTensor<'a>>,
+    ) -> Result<SourceTensor<'a>, ExportError> {
+        let first = tensors[0].clone();
+        let [rows, cols] = first.grid;
+        let mut pieces = Vec::with_capacity(tensors.len());
+        for tensor in &tensors {
+            if tensor.grid != first.grid || tensor.values.dtype != first.values.dtype {
+                return Err(tensor.error(format!("has not shape and type of {}", first.name)));
+            }
+            let [piece] = tensor.values.pieces[..] else { return Err(tensor.in_pieces()) };
+            pieces.push(piece);
+        }
+        let grid = [rows * pieces.len(), cols];
+        let values = Values { pieces, ..first.values };
+        Ok(SourceTensor { shape: grid.to_vec(), grid, values, ..first })
+    }
+
+    fn in_pieces(&self) -> ExportError {
+        self.error("is in several pieces".to_owned())
+    }
+
     /// Says that some rows are used soon.
     pub(in crate::export) fn advise_will_need(&self, rows: Range<usize>) {
         self.for_each_range(rows, |file, range| file.map.advise_will_need(range));
@@ -215,7 +400,7 @@ impl<'a> SourceTensor<'a> {
 
     /// Calls `visit` with each range of bytes that holds some of `rows` and nothing else.
     fn for_each_range(&self, rows: Range<usize>, visit: impl Fn(&File, Range<usize>)) {
-        let Values { dtype, pieces, axis } = self.values;
+        let Values { dtype, pieces, axis } = &self.values;
         let [all_rows, all_cols] = self.grid;
         let (piece_rows, cols) = match axis {
             Axis::Rows => (all_rows / pieces.len(), all_cols),

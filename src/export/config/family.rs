@@ -3,12 +3,17 @@
 //! To add one:
 //!
 //! - a row of [`FAMILIES`], with a function that takes over what only its configurations say;
-//! - if its layers compute something else, the case in [`Header::layer`];
+//! - if its layers compute what no other family's do, a field of
+//!   [`Features`](crate::format::model::Features) and the case in [`Header::layer`];
 //! - for tensors that no other family has, rows of the table in
 //!   [`format::model`](crate::format::model) and of [`names`](crate::export::names).
 //!
 //! A family without a row is refused by its name.
 
+mod configure;
+
+use self::configure::*;
+use super::model::Extras;
 use super::settings::Settings;
 use crate::export::error::ExportError;
 use crate::format::model::{Architecture, Header};
@@ -20,18 +25,32 @@ pub(super) struct Family {
     model_type: &'static str,
     /// What stands in `architectures` of a config.json.
     classes: &'static [&'static str],
-    /// `general.architecture` of a GGUF file.
+    /// `general.architecture` of a GGUF file; empty if LEAP reads none of this family.
     gguf: &'static str,
-    configure: fn(&Settings<'_>, &mut Header, &mut Vec<String>) -> Result<(), ExportError>,
+    /// Settings that other families may not have, as [`Family::configure`] takes care of them.
+    allows: &'static [&'static str],
+    /// Width of a head if a config.json does not say it; `None` for dim / heads.
+    pub(super) head_dim: Option<usize>,
+    /// Base of the RoPE frequencies if a config.json does not say it.
+    pub(super) rope_theta: f64,
+    configure: Configure,
 }
 
-static FAMILIES: [&Family; 2] = [&LLAMA, &MISTRAL];
+type Configure = fn(&Settings<'_>, &mut Header, &mut Extras) -> Result<(), ExportError>;
 
-static LLAMA: Family = Family {
+static FAMILIES: [&Family; 10] =
+    [&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &QWEN3_MOE, &SMOLLM3, &GRANITE, &GEMMA3, &PHI3, &GPT_OSS];
+
+static LLAMA: Family = LIKE_LLAMA;
+
+const LIKE_LLAMA: Family = Family {
     architecture: Architecture::Llama,
     model_type: "llama",
     classes: &["LlamaForCausalLM", "LLaMAForCausalLM"],
     gguf: "llama",
+    allows: &[],
+    head_dim: None,
+    rope_theta: 10_000.0,
     configure: llama,
 };
 
@@ -39,8 +58,89 @@ static MISTRAL: Family = Family {
     architecture: Architecture::Mistral,
     model_type: "mistral",
     classes: &["MistralForCausalLM"],
-    gguf: "llama",
     configure: mistral,
+    ..LIKE_LLAMA
+};
+
+static QWEN2: Family = Family {
+    architecture: Architecture::Qwen2,
+    model_type: "qwen2",
+    classes: &["Qwen2ForCausalLM"],
+    gguf: "qwen2",
+    configure: qwen2,
+    ..LIKE_LLAMA
+};
+
+static QWEN3: Family = Family {
+    architecture: Architecture::Qwen3,
+    model_type: "qwen3",
+    classes: &["Qwen3ForCausalLM"],
+    gguf: "qwen3",
+    head_dim: Some(128),
+    configure: qwen3,
+    ..LIKE_LLAMA
+};
+
+static QWEN3_MOE: Family = Family {
+    architecture: Architecture::Qwen3Moe,
+    model_type: "qwen3_moe",
+    classes: &["Qwen3MoeForCausalLM"],
+    gguf: "qwen3moe",
+    allows: &["num_experts", "expert_count"],
+    configure: qwen3_moe,
+    ..LIKE_LLAMA
+};
+
+static SMOLLM3: Family = Family {
+    architecture: Architecture::SmolLm3,
+    model_type: "smollm3",
+    classes: &["SmolLM3ForCausalLM"],
+    gguf: "smollm3",
+    rope_theta: 2e6,
+    configure: smollm3,
+    ..LIKE_LLAMA
+};
+
+static GRANITE: Family = Family {
+    architecture: Architecture::Granite,
+    model_type: "granite",
+    classes: &["GraniteForCausalLM"],
+    gguf: "granite",
+    allows: &["logit_scale", "residual_scale", "embedding_scale", "attention.scale"],
+    configure: granite,
+    ..LIKE_LLAMA
+};
+
+static GEMMA3: Family = Family {
+    architecture: Architecture::Gemma3,
+    model_type: "gemma3_text",
+    classes: &["Gemma3ForCausalLM"],
+    gguf: "gemma3",
+    allows: &["hidden_act"],
+    head_dim: Some(256),
+    rope_theta: 1e6,
+    configure: gemma3,
+};
+
+static PHI3: Family = Family {
+    architecture: Architecture::Phi3,
+    model_type: "phi3",
+    classes: &["Phi3ForCausalLM"],
+    gguf: "phi3",
+    allows: &["partial_rotary_factor", "rope.dimension_count"],
+    configure: phi3,
+    ..LIKE_LLAMA
+};
+
+static GPT_OSS: Family = Family {
+    architecture: Architecture::GptOss,
+    model_type: "gpt_oss",
+    classes: &["GptOssForCausalLM"],
+    gguf: "",
+    allows: &["attention_bias", "num_local_experts", "mxfp4"],
+    rope_theta: 150_000.0,
+    configure: gpt_oss,
+    ..LIKE_LLAMA
 };
 
 impl Family {
@@ -57,11 +157,20 @@ impl Family {
     /// The family of a GGUF file of this `general.architecture`. Mistral's files say llama, and
     /// have a window.
     pub(super) fn of_gguf(architecture: &str, has_window: bool) -> Option<&'static Family> {
-        let family = FAMILIES.into_iter().find(|family| family.gguf == architecture)?;
+        let is_it = |family: &&Family| !family.gguf.is_empty() && family.gguf == architecture;
+        let family = FAMILIES.into_iter().find(is_it)?;
         match family.architecture {
             Architecture::Llama => Some(Family::of_params(has_window)),
-            Architecture::Mistral => Some(family),
+            _ => Some(family),
         }
+    }
+
+    /// What GGUF files of the families call them, for messages.
+    pub(super) fn gguf_names() -> String {
+        let mut names: Vec<&str> = FAMILIES.into_iter().map(|family| family.gguf).collect();
+        names.dedup();
+        names.retain(|name| !name.is_empty());
+        names.join(", ")
     }
 
     /// The family of a params.json, which names none.
@@ -69,36 +178,21 @@ impl Family {
         if is_mistral { &MISTRAL } else { &LLAMA }
     }
 
+    /// Whether this family may have the setting `name`, which others may not.
+    pub(super) fn allows(&self, name: &str) -> bool {
+        self.allows.contains(&name)
+    }
+
     /// Takes over what only this family's configurations say, and notes what a user should know.
     pub(super) fn configure(
         &self,
         settings: &Settings<'_>,
         header: &mut Header,
-        notes: &mut Vec<String>,
+        extras: &mut Extras,
     ) -> Result<(), ExportError> {
         header.architecture = self.architecture;
-        (self.configure)(settings, header, notes)
+        (self.configure)(settings, header, extras)
     }
-}
-
-fn llama(
-    settings: &Settings<'_>,
-    _: &mut Header,
-    notes: &mut Vec<String>,
-) -> Result<(), ExportError> {
-    if settings.window()?.is_some() {
-        notes.push("sliding_window is ignored: Llama has none".to_owned());
-    }
-    Ok(())
-}
-
-fn mistral(
-    settings: &Settings<'_>,
-    header: &mut Header,
-    _: &mut Vec<String>,
-) -> Result<(), ExportError> {
-    header.sliding_window = settings.window()?;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -112,9 +206,13 @@ mod tests {
             let wanted = Some(family.architecture);
             assert_eq!(of(Family::of_type(family.model_type)), wanted);
             assert!(family.classes.iter().all(|class| of(Family::of_class(class)) == wanted));
+            if !["", "llama"].contains(&family.gguf) {
+                assert_eq!(of(Family::of_gguf(family.gguf, false)), wanted);
+            }
         }
         assert_eq!(of(Family::of_gguf("llama", false)), Some(Architecture::Llama));
         assert_eq!(of(Family::of_gguf("llama", true)), Some(Architecture::Mistral));
-        assert!(Family::of_gguf("mistral", true).is_none() && Family::of_type("qwen2").is_none());
+        assert!(Family::of_gguf("mistral", true).is_none() && Family::of_type("gemma2").is_none());
+        assert!(Family::of_gguf("", false).is_none());
     }
 }

@@ -7,7 +7,7 @@ mod rope_freqs;
 
 use super::family::Family;
 use super::gguf_fields::GgufFields;
-use super::model::{Config, rows};
+use super::model::{Config, Extras, rows};
 use super::settings::{ConfigKind, Fields, Settings};
 use crate::export::checkpoint::Checkpoint;
 use crate::export::error::ExportError;
@@ -24,11 +24,14 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     let fields = GgufFields::new(path, &gguf)?;
     let settings = Settings::new(ConfigKind::Gguf, &fields);
     let family = family(&fields, &settings)?;
-    refuse_variants(&fields)?;
-    let (dims, ffn_dim) = (settings.dims()?, fields.required_size(FFN)?);
+    refuse_variants(&fields, family)?;
+    let (dims, ffn_dim) = (settings.dims(None)?, fields.required_size(FFN)?);
     let vocab_size = rows(checkpoint, &Naming::Gguf.first(TensorKind::Embedding))?;
     let mut header = dims.header(ffn_dim, vocab_size);
     for name in ["attention.value_length", "rope.dimension_count"] {
+        if family.allows(name) {
+            continue;
+        }
         if let Some(other) = fields.size(name)?.filter(|&other| other != header.head_dim) {
             let (key, head_dim) = (fields.key(name), header.head_dim);
             return Err(fields.unsupported(format!("{key} {other} with heads of {head_dim}")));
@@ -38,16 +41,16 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     header.max_seq_len = fields.required_size("context_length")?;
     header.rope_theta = fields.number("rope.freq_base")?.unwrap_or(10_000.0);
     header.rope_scaling = scaling(&fields, checkpoint, &header)?;
-    let mut notes = Vec::new();
-    family.configure(&settings, &mut header, &mut notes)?;
+    let mut extras = Extras::default();
+    family.configure(&settings, &mut header, &mut extras)?;
     if fields.general_text("general.name").is_ok_and(|name| name.is_some_and(is_windowed_mistral)) {
-        notes.push(
+        extras.notes.push(
             "GGUF files do not say that Mistral 7B v0.1 has a sliding window of 4096 tokens: \
              longer contexts differ from the original's"
                 .to_owned(),
         );
     }
-    Ok(Config { header, is_tied: None, path: path.to_owned(), files: Vec::new(), notes })
+    Ok(Config { header, is_tied: None, path: path.to_owned(), files: Vec::new(), extras })
 }
 
 /// Refuses a family that is not among ours by its name.
@@ -57,7 +60,11 @@ fn family(
 ) -> Result<&'static Family, ExportError> {
     let name = fields.family();
     Family::of_gguf(name, settings.window()?.is_some()).ok_or_else(|| {
-        fields.unsupported(format!("architecture {}; LEAP runs llama", excerpt(name)))
+        fields.unsupported(format!(
+            "architecture {}; LEAP runs {}",
+            excerpt(name),
+            Family::gguf_names()
+        ))
     })
 }
 
@@ -69,13 +76,14 @@ fn is_windowed_mistral(name: &str) -> bool {
 const FFN: &str = "feed_forward_length";
 
 /// Refuses what there is about this model that LEAP does not compute.
-fn refuse_variants(fields: &GgufFields<'_>) -> Result<(), ExportError> {
+fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), ExportError> {
     let refuse = |what| Err(fields.unsupported(what));
     match fields.general_text("general.type")? {
         None | Some("model") => {}
         Some(other) => return refuse(format!("a file of type {}, not a model", excerpt(other))),
     }
-    if fields.unsigned("expert_count")?.unwrap_or(0) > 0 {
+    let is_mixture = fields.unsigned("expert_count")?.unwrap_or(0) > 0;
+    if is_mixture && !family.allows("expert_count") {
         return refuse(format!("{}: a mixture of experts", fields.key("expert_count")));
     }
     let ones = ["logit_scale", "residual_scale", "embedding_scale", "rope.scaling.attn_factor"];
@@ -84,7 +92,7 @@ fn refuse_variants(fields: &GgufFields<'_>) -> Result<(), ExportError> {
         ones.map(|name| (name, 1.0)).into_iter().chain(zeros.map(|name| (name, 0.0)))
     {
         match fields.number(name)? {
-            Some(value) if value != neutral => {
+            Some(value) if value != neutral && !family.allows(name) => {
                 return refuse(format!("{} {value}", fields.key(name)));
             }
             _ => {}

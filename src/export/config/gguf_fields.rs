@@ -36,14 +36,6 @@ impl<'a> GgufFields<'a> {
         self.of_file(self.gguf.unsigned(&self.key(name)))
     }
 
-    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ExportError> {
-        self.of_file(self.gguf.flag(&self.key(name)))
-    }
-
-    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, ExportError> {
-        self.of_file(self.gguf.text(&self.key(name)))
-    }
-
     /// A string that belongs to files of any family.
     pub(super) fn general_text(&self, key: &str) -> Result<Option<&'a str>, ExportError> {
         self.of_file(self.gguf.text(key))
@@ -52,11 +44,6 @@ impl<'a> GgufFields<'a> {
     /// Whether there is a value for each layer.
     pub(super) fn is_list(&self, name: &str) -> bool {
         self.gguf.get(&self.key(name)).is_some_and(|value| value.is_list())
-    }
-
-    /// The error that LEAP cannot run such a model.
-    pub(super) fn unsupported(&self, what: String) -> ExportError {
-        ExportError::Unsupported { path: self.path.to_owned(), what }
     }
 
     fn of_file<T>(&self, result: Result<T, String>) -> Result<T, ExportError> {
@@ -71,6 +58,23 @@ impl Fields for GgufFields<'_> {
 
     fn number(&self, name: &str) -> Result<Option<f64>, ExportError> {
         self.of_file(self.gguf.number(&self.key(name)))
+    }
+
+    fn flag(&self, name: &str) -> Result<Option<bool>, ExportError> {
+        self.of_file(self.gguf.flag(&self.key(name)))
+    }
+
+    fn text(&self, name: &str) -> Result<Option<&str>, ExportError> {
+        self.of_file(self.gguf.text(&self.key(name)))
+    }
+
+    /// None: what differs between layers is no field of these files.
+    fn labels(&self, _: &str) -> Result<Option<Vec<String>>, ExportError> {
+        Ok(None)
+    }
+
+    fn unsupported(&self, what: String) -> ExportError {
+        ExportError::Unsupported { path: self.path.to_owned(), what }
     }
 
     fn missing(&self, name: &str) -> ExportError {

@@ -33,17 +33,14 @@ impl<'a> JsonFields<'a> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
-    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ExportError> {
-        self.read(name, "true or false", Value::as_bool)
-    }
-
-    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, ExportError> {
-        self.read(name, "a string", Value::as_str)
-    }
-
     pub(super) fn texts(&self, name: &str) -> Result<Vec<&'a str>, ExportError> {
         let list = |value: &'a Value| value.as_array()?.iter().map(Value::as_str).collect();
         Ok(self.read(name, "a list of strings", list)?.unwrap_or_default())
+    }
+
+    pub(super) fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>, ExportError> {
+        let list = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect();
+        self.read(name, "a list of numbers", list)
     }
 
     pub(super) fn object(&self, name: &str) -> Result<Option<JsonFields<'a>>, ExportError> {
@@ -59,11 +56,6 @@ impl<'a> JsonFields<'a> {
             None => id(value).map(|id| vec![id]),
         };
         self.read(name, "a token id or a list of them", ids)
-    }
-
-    /// The error that LEAP cannot run such a model.
-    pub(super) fn unsupported(&self, what: String) -> ExportError {
-        ExportError::Unsupported { path: self.path.to_owned(), what }
     }
 
     fn read<T>(
@@ -93,6 +85,27 @@ impl Fields for JsonFields<'_> {
 
     fn number(&self, name: &str) -> Result<Option<f64>, ExportError> {
         self.read(name, "a number", Value::as_f64)
+    }
+
+    fn flag(&self, name: &str) -> Result<Option<bool>, ExportError> {
+        self.read(name, "true or false", Value::as_bool)
+    }
+
+    fn text(&self, name: &str) -> Result<Option<&str>, ExportError> {
+        self.read(name, "a string", Value::as_str)
+    }
+
+    fn labels(&self, name: &str) -> Result<Option<Vec<String>>, ExportError> {
+        let label = |value: &Value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+            _ => None,
+        };
+        self.read(name, "a list", |value| value.as_array()?.iter().map(label).collect())
+    }
+
+    fn unsupported(&self, what: String) -> ExportError {
+        ExportError::Unsupported { path: self.path.to_owned(), what }
     }
 
     fn missing(&self, name: &str) -> ExportError {

@@ -2,7 +2,7 @@
 
 use super::family::Family;
 use super::json_fields::{JsonFields, VALUES_MAX};
-use super::model::{Config, rows};
+use super::model::{Config, Extras, rows};
 use super::settings::{ConfigKind, Fields, Settings};
 use crate::export::checkpoint::Checkpoint;
 use crate::export::error::ExportError;
@@ -36,14 +36,14 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
         }
     }
     let settings = Settings::new(ConfigKind::Meta, &fields);
-    let (dims, vocab_size) = (settings.dims()?, vocab_size(&fields, checkpoint)?);
+    let (dims, vocab_size) = (settings.dims(None)?, vocab_size(&fields, checkpoint)?);
     let ffn_dim = rows(checkpoint, &Naming::Meta.first(TensorKind::W1))?;
     let mut header = dims.header(ffn_dim, vocab_size);
-    let mut notes = Vec::new();
+    let mut extras = Extras::default();
     if let Some(by_formula) = ffn_dim_by_formula(&fields, header.dim)?
         && by_formula != ffn_dim
     {
-        notes.push(format!(
+        extras.notes.push(format!(
             "ffn_dim is {ffn_dim} by the tensors' shapes, but {by_formula} by multiple_of"
         ));
     }
@@ -52,11 +52,11 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     header.norm_eps = fields.required_number("norm_eps")? as f32;
     // Meta computes the FFN's width and has no window.
     let is_mistral = fields.get("hidden_dim").is_some() || settings.window()?.is_some();
-    Family::of_params(is_mistral).configure(&settings, &mut header, &mut notes)?;
+    Family::of_params(is_mistral).configure(&settings, &mut header, &mut extras)?;
     let is_scaled = fields.flag("use_scaled_rope")?.unwrap_or(false);
     if is_scaled {
         let shape = (header.dim, header.n_layers);
-        header.rope_scaling = Some(scaling(&fields, shape, &mut notes)?);
+        header.rope_scaling = Some(scaling(&fields, shape, &mut extras.notes)?);
     }
     header.max_seq_len = match fields.size("max_seq_len")? {
         Some(max_seq_len) => max_seq_len,
@@ -66,7 +66,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
         None if theta.is_some_and(|theta| theta >= 500_000.0) => CTX_THETA_500K,
         None => CTX,
     };
-    Ok(Config { header, is_tied: None, files: vec![path.clone()], path, notes })
+    Ok(Config { header, is_tied: None, files: vec![path.clone()], path, extras })
 }
 
 /// Llama 2 says -1: the tokenizer decides, and with it the embedding.

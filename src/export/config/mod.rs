@@ -12,4 +12,4 @@ mod settings;
 pub(super) use gguf::read as gguf;
 pub(super) use hugging_face::read as hugging_face;
 pub(super) use meta::read as meta;
-pub(super) use model::Config;
+pub(super) use model::{Config, Extras};

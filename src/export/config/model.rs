@@ -16,8 +16,26 @@ pub(in crate::export) struct Config {
     pub(in crate::export) path: PathBuf,
     /// Every file read.
     pub(in crate::export) files: Vec<PathBuf>,
+    /// What else is to be known.
+    pub(in crate::export) extras: Extras,
+}
+
+/// What a configuration says that is no field of a model file.
+pub(in crate::export) struct Extras {
     /// What a user should know about it, in sentences without a full stop.
     pub(in crate::export) notes: Vec<String>,
+    /// What is added to the weights of norms.
+    pub(in crate::export) norm_plus: f32,
+    /// What logits are divided by; the final norm's weights are instead.
+    pub(in crate::export) logits_divisor: f32,
+    /// For a model with other RoPE divisors beyond some context: that context, and those divisors.
+    pub(in crate::export) long_rope: Option<(usize, Vec<f32>)>,
+}
+
+impl Default for Extras {
+    fn default() -> Extras {
+        Extras { notes: Vec::new(), norm_plus: 0.0, logits_divisor: 1.0, long_rope: None }
+    }
 }
 
 /// First dimension of a tensor, as a size that a model file can say.

@@ -2,7 +2,7 @@
 
 use crate::export::error::ExportError;
 use crate::format::ChatTemplate;
-use crate::format::model::{Architecture, Header, Weights};
+use crate::format::model::{Architecture, Features, Header, Weights};
 
 /// What a setting is called in a config.json, in a params.json, and in a GGUF file behind the
 /// family's name.
@@ -21,6 +21,16 @@ pub(super) trait Fields {
     fn size(&self, name: &str) -> Result<Option<usize>, ExportError>;
 
     fn number(&self, name: &str) -> Result<Option<f64>, ExportError>;
+
+    fn flag(&self, name: &str) -> Result<Option<bool>, ExportError>;
+
+    fn text(&self, name: &str) -> Result<Option<&str>, ExportError>;
+
+    /// The values of a list as text.
+    fn labels(&self, name: &str) -> Result<Option<Vec<String>>, ExportError>;
+
+    /// The error that LEAP cannot run such a model.
+    fn unsupported(&self, what: String) -> ExportError;
 
     /// The error that the field called `name` is not there.
     fn missing(&self, name: &str) -> ExportError;
@@ -41,7 +51,7 @@ pub(super) trait Fields {
 
 /// The settings of one configuration.
 pub(super) struct Settings<'a> {
-    fields: &'a dyn Fields,
+    pub(super) fields: &'a dyn Fields,
     kind: ConfigKind,
 }
 
@@ -56,6 +66,43 @@ pub(super) enum ConfigKind {
 impl<'a> Settings<'a> {
     pub(super) fn new(kind: ConfigKind, fields: &'a dyn Fields) -> Settings<'a> {
         Settings { fields, kind }
+    }
+
+    /// Whether it is a GGUF file's.
+    pub(super) fn is_gguf(&self) -> bool {
+        self.kind == ConfigKind::Gguf
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ExportError> {
+        self.fields.flag(name)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, ExportError> {
+        self.fields.text(name)
+    }
+
+    pub(super) fn labels(&self, name: &str) -> Result<Option<Vec<String>>, ExportError> {
+        self.fields.labels(name)
+    }
+
+    /// The values of a list that has one for each layer.
+    pub(super) fn layer_labels(
+        &self,
+        name: &str,
+        n_layers: usize,
+    ) -> Result<Option<Vec<String>>, ExportError> {
+        let labels = self.labels(name)?;
+        match labels.as_ref().map(Vec::len).filter(|len| *len != n_layers) {
+            Some(len) => {
+                Err(self.fields.bad(format!("{name} lists {len} layers of a model of {n_layers}")))
+            }
+            None => Ok(labels),
+        }
+    }
+
+    /// The error that LEAP cannot run such a model.
+    pub(super) fn unsupported(&self, what: &str) -> ExportError {
+        self.fields.unsupported(what.to_owned())
     }
 
     fn name(&self, key: Key) -> &'static str {
@@ -79,9 +126,10 @@ impl<'a> Settings<'a> {
     }
 
     /// The dimensions that are found in the same way in each kind of configuration.
-    pub(super) fn dims(&self) -> Result<Dims, ExportError> {
+    /// `head_dim` is a head's width where a configuration of the family does not say it.
+    pub(super) fn dims(&self, head_dim: Option<usize>) -> Result<Dims, ExportError> {
         let (dim, n_heads) = (self.required_size(DIM)?, self.required_size(HEADS)?);
-        let head_dim = match self.size(HEAD_DIM)? {
+        let head_dim = match self.size(HEAD_DIM)?.or(head_dim) {
             Some(head_dim) => head_dim,
             None if dim.is_multiple_of(n_heads) => dim / n_heads,
             None => {
@@ -123,6 +171,7 @@ impl Dims {
             rope_scaling: None,
             sliding_window: None,
             architecture: Architecture::Llama,
+            features: Features::default(),
             bos: None,
             stop_ids: Vec::new(),
             chat_template: ChatTemplate::None,

@@ -1,5 +1,6 @@
 //! Headers from and to bytes.
 
+use super::features::Features;
 use super::header::{
     Architecture, FileShare, HEADER_LEN, Header, MAGIC, Packed, RopeScaling, STOP_IDS_MAX,
 };
@@ -12,12 +13,16 @@ const EXTENSION_MAGIC: u32 = u32::from_le_bytes(*b"LEAX");
 const EXTENSION_LEN: usize = 132;
 const PACKED_EXTENSION_LEN: usize = 148;
 const PARTIAL_EXTENSION_LEN: usize = 168;
+const FEATURES_EXTENSION_LEN: usize = 176;
+/// Version of an extension with a block of features.
+const FEATURES_VERSION: u32 = 2;
 /// Added to the version of a file with packed matrices.
 const PACKED: i32 = 256;
 /// Added to the version of a file of some layers.
 const PARTIAL: i32 = 512;
 pub(super) const CRC_AT: usize = 192;
 const SHARE_AT: usize = 212;
+const BLOCK_AT: usize = 232;
 
 impl Header {
     /// Reads and checks the header of `file`, the whole file's bytes.
@@ -34,10 +39,16 @@ impl Header {
         }
         let version = r.i32("version")?;
         let bytes = Cursor::new(file).take("header", HEADER_LEN)?;
-        let form = Form { is_packed: version & PACKED != 0, is_partial: version & PARTIAL != 0 };
+        let (is_packed, is_partial) = (version & PACKED != 0, version & PARTIAL != 0);
+        let form = Form { is_packed, is_partial, has_block: false };
         let mut header = Header::parse_base(&mut r, version & !(PACKED | PARTIAL))?;
         let table = match u32_at(bytes, EXTENSION_AT) {
-            EXTENSION_MAGIC => Some(header.parse_extension(bytes, form)?),
+            EXTENSION_MAGIC => {
+                let form = form.of_extension(bytes)?;
+                let table = header.parse_extension(bytes, form)?;
+                header.parse_features(file, form)?;
+                Some(table)
+            }
             _ if form.is_plain() && bytes[EXTENSION_AT..].iter().all(|&b| b == 0) => None,
             found => return Err(FormatError::BadMagic { wanted: EXTENSION_MAGIC, found }),
         };
@@ -86,6 +97,7 @@ impl Header {
             rope_scaling: None,
             sliding_window: None,
             architecture: Architecture::Llama,
+            features: Features::default(),
             bos: None,
             stop_ids: Vec::new(),
             chat_template: ChatTemplate::None,
@@ -99,19 +111,7 @@ impl Header {
     /// Reads the extension; returns offset and length of the checksum table.
     fn parse_extension(&mut self, bytes: &[u8], form: Form) -> Result<(u64, u64), FormatError> {
         let mut r = Cursor::new(bytes);
-        r.take("base header", EXTENSION_AT + 4)?;
-        let version = r.u32("extension version")?;
-        if version != 1 {
-            return Err(FormatError::Unsupported(format!("header extension version {version}")));
-        }
-        if u32_at(bytes, CRC_AT) != header_crc(bytes) {
-            return Err(FormatError::Checksum { what: "header".to_owned() });
-        }
-        let len = r.u32("extension length")?;
-        let wanted = form.extension_len();
-        if len as usize != wanted {
-            return Err(FormatError::field("extension length", len, wanted.to_string()));
-        }
+        r.take("base header, version and length", EXTENSION_AT + 12)?;
         match (&mut self.weights, r.u32("flags")?) {
             (_, 0) => {}
             (Weights::Q4 { int8_embedding, .. }, FLAG_INT8_EMBEDDING) => *int8_embedding = true,
@@ -145,18 +145,31 @@ impl Header {
         r.take("header checksum", 4)?;
         let packed = parse_packed(&mut r)?;
         self.packed = form.is_packed.then_some(packed);
-        if form.is_partial {
-            self.share = Some(parse_share(&mut r)?);
-        }
+        let is_partial = form.is_partial;
+        self.share = is_partial.then(|| parse_share(&mut r)).transpose()?;
         Ok(table)
     }
 
-    /// The 256 bytes of the header.
+    /// Reads the block of features if `file` has one.
+    fn parse_features(&mut self, file: &[u8], form: Form) -> Result<(), FormatError> {
+        if form.has_block {
+            let [len, crc] = [0, 4].map(|at| u32_at(file, BLOCK_AT + at));
+            return self.parse_block(file, (len, crc));
+        }
+        match self.has_block() {
+            true => {
+                Err(FormatError::Unsupported("a model whose features stand nowhere".to_owned()))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// The bytes of the header, [`Header::len_bytes`] of them.
     ///
     /// # Panics
-    /// If there are more than [`STOP_IDS_MAX`] stop ids, or the file is packed or a share but has no
-    /// extension.
-    pub fn emit(&self) -> [u8; HEADER_LEN] {
+    /// If there are more than [`STOP_IDS_MAX`] stop ids, or the file is packed, a share or has features
+    /// but no extension.
+    pub fn emit(&self) -> Vec<u8> {
         let mut bytes = [0; HEADER_LEN];
         let mut w = HeaderWriter { bytes: &mut bytes, pos: 0 };
         w.put(&MAGIC.to_le_bytes());
@@ -177,19 +190,26 @@ impl Header {
             w.put(&(group as i32).to_le_bytes());
         }
         assert!(self.has_extension || self.form().is_plain());
+        let block = self.emit_block();
         if self.has_extension {
             w.pos = EXTENSION_AT;
             self.emit_extension(&mut w);
+            if !block.is_empty() {
+                w.pos = BLOCK_AT;
+                w.put(&(block.len() as u32).to_le_bytes());
+                w.put(&crc32fast::hash(&block).to_le_bytes());
+            }
             let crc = header_crc(&bytes);
             bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         }
-        bytes
+        [&bytes[..], &block].concat()
     }
 
     fn emit_extension(&self, w: &mut HeaderWriter<'_>) {
         assert!(self.stop_ids.len() <= STOP_IDS_MAX);
         w.put(&EXTENSION_MAGIC.to_le_bytes());
-        w.put(&1u32.to_le_bytes());
+        let version = if self.has_block() { FEATURES_VERSION } else { 1 };
+        w.put(&version.to_le_bytes());
         w.put(&(self.form().extension_len() as u32).to_le_bytes());
         w.put(&self.weights.flags().to_le_bytes());
         w.put(&(self.head_dim as u32).to_le_bytes());
@@ -223,7 +243,11 @@ impl Header {
     }
 
     fn form(&self) -> Form {
-        Form { is_packed: self.packed.is_some(), is_partial: self.share.is_some() }
+        Form {
+            is_packed: self.packed.is_some(),
+            is_partial: self.share.is_some(),
+            has_block: self.has_block(),
+        }
     }
 }
 
@@ -232,15 +256,36 @@ impl Header {
 struct Form {
     is_packed: bool,
     is_partial: bool,
+    has_block: bool,
 }
 
 impl Form {
     fn is_plain(self) -> bool {
-        !self.is_packed && !self.is_partial
+        !self.is_packed && !self.is_partial && !self.has_block
+    }
+
+    /// The same with what the extension in the header `bytes` says, whose checksum and length are right.
+    fn of_extension(self, bytes: &[u8]) -> Result<Form, FormatError> {
+        let mut r = Cursor::new(bytes);
+        r.take("base header", EXTENSION_AT + 4)?;
+        let version = r.u32("extension version")?;
+        if version != 1 && version != FEATURES_VERSION {
+            return Err(FormatError::Unsupported(format!("header extension version {version}")));
+        }
+        let form = Form { has_block: version == FEATURES_VERSION, ..self };
+        if u32_at(bytes, CRC_AT) != header_crc(bytes) {
+            return Err(FormatError::Checksum { what: "header".to_owned() });
+        }
+        let (len, wanted) = (r.u32("extension length")?, form.extension_len());
+        match len as usize == wanted {
+            true => Ok(form),
+            false => Err(FormatError::field("extension length", len, wanted.to_string())),
+        }
     }
 
     fn extension_len(self) -> usize {
         match self {
+            Form { has_block: true, .. } => FEATURES_EXTENSION_LEN,
             Form { is_partial: true, .. } => PARTIAL_EXTENSION_LEN,
             Form { is_packed: true, .. } => PACKED_EXTENSION_LEN,
             _ => EXTENSION_LEN,
@@ -249,11 +294,9 @@ impl Form {
 }
 
 fn parse_architecture(r: &mut Cursor<'_>) -> Result<Architecture, FormatError> {
-    match r.u32("architecture")? {
-        0 => Ok(Architecture::Llama),
-        1 => Ok(Architecture::Mistral),
-        id => Err(FormatError::Unsupported(format!("architecture id {id}"))),
-    }
+    let id = r.u32("architecture")?;
+    let known = Architecture::ALL.into_iter().find(|known| *known as u32 == id);
+    known.ok_or_else(|| FormatError::Unsupported(format!("architecture id {id}")))
 }
 
 fn parse_packed(r: &mut Cursor<'_>) -> Result<Packed, FormatError> {
@@ -290,6 +333,14 @@ fn parse_scaling(r: &mut Cursor<'_>) -> Result<Option<RopeScaling>, FormatError>
             high_freq_factor,
             original_ctx,
         })),
+        3 | 4 => Ok(Some(RopeScaling::Yarn {
+            factor,
+            beta_slow: low_freq_factor,
+            beta_fast: high_freq_factor,
+            original_ctx,
+            is_truncated: kind == 4,
+        })),
+        5 => Ok(Some(RopeScaling::Divisors)),
         _ => Err(FormatError::Unsupported(format!("rope scaling kind {kind}"))),
     }
 }
@@ -301,6 +352,10 @@ fn emit_scaling(scaling: Option<RopeScaling>, w: &mut HeaderWriter<'_>) {
         Some(RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_ctx }) => {
             (2, original_ctx, [factor, low_freq_factor, high_freq_factor])
         }
+        Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, is_truncated }) => {
+            (if is_truncated { 4 } else { 3 }, original_ctx, [factor, beta_slow, beta_fast])
+        }
+        Some(RopeScaling::Divisors) => (5, 0, [0.0; 3]),
     };
     w.put(&kind.to_le_bytes());
     w.put(&original_ctx.to_le_bytes());

@@ -40,6 +40,7 @@ impl Header {
             return Err(FormatError::Unsupported(format!("rope_theta {}", self.rope_theta)));
         }
         self.check_scaling()?;
+        self.check_features()?;
         if let Some(group) = self.weights.group() {
             self.check_group(group)?;
         }
@@ -56,7 +57,7 @@ impl Header {
 
     fn check_scaling(&self) -> Result<(), FormatError> {
         let is_sound = match self.rope_scaling {
-            None => true,
+            None | Some(RopeScaling::Divisors) => true,
             Some(RopeScaling::Linear { factor }) => factor > 0.0 && factor.is_finite(),
             Some(RopeScaling::Llama3 {
                 factor,
@@ -66,6 +67,12 @@ impl Header {
             }) => {
                 let finite = factor.is_finite() && low.is_finite() && high.is_finite();
                 finite && factor > 0.0 && low > 0.0 && high > low
+            }
+            Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, .. }) => {
+                let finite = factor.is_finite() && beta_fast.is_finite();
+                // The blend's ends are logarithms to the base theta.
+                let has_base = self.rope_theta > 1.0 && original_ctx > 0;
+                finite && factor > 0.0 && beta_slow > 0.0 && beta_fast > beta_slow && has_base
             }
         };
         match is_sound {

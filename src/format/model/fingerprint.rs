@@ -2,10 +2,11 @@
 
 use super::header::{HEADER_LEN, Header};
 
-/// Stands for the content of a model whose header and table of checksums are these.
-pub fn fingerprint(header: &[u8; HEADER_LEN], checksums: &[u8]) -> u64 {
+/// Stands for the content of a model whose header and table of checksums are these. Of `header`
+/// [`HEADER_LEN`] bytes count, among which is the checksum of a block of features.
+pub fn fingerprint(header: &[u8], checksums: &[u8]) -> u64 {
     let mut hash = Fnv::new();
-    hash.add(header);
+    hash.add(&header[..HEADER_LEN]);
     hash.add(checksums);
     hash.0
 }
@@ -23,16 +24,11 @@ impl Header {
         if let Some(packed) = self.packed {
             return packed.fingerprint;
         }
-        match file.split_first_chunk() {
-            Some((header, _)) if self.has_extension => {
-                fingerprint(header, &file[self.tensors_end() as usize..])
-            }
-            header => {
-                let header = header.map_or(&[0; HEADER_LEN], |(header, _)| header);
-                let crcs = self.tensors().map(|tensor| crc32fast::hash(tensor.of(file)));
-                fingerprint(header, &crcs.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
-            }
+        if self.has_extension {
+            return fingerprint(file, &file[self.tensors_end() as usize..]);
         }
+        let crcs = self.tensors().map(|tensor| crc32fast::hash(tensor.of(file)));
+        fingerprint(file, &crcs.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::features::Features;
 use super::weights::Weights;
 use crate::format::ChatTemplate;
 
@@ -29,6 +30,37 @@ pub enum Architecture {
     Llama = 0,
     /// Mistral 7B: Llama with a sliding window.
     Mistral = 1,
+    /// Qwen2 and Qwen2.5: biases of queries, keys and values.
+    Qwen2 = 2,
+    /// Qwen3: norms of queries and keys.
+    Qwen3 = 3,
+    /// SmolLM3: no rotation in some layers.
+    SmolLm3 = 4,
+    /// Granite: multipliers of embeddings, scores, residuals and logits.
+    Granite = 5,
+    /// Gemma 3, text: four norms a layer, GELU, local and global layers.
+    Gemma3 = 6,
+    /// Phi 3 and Phi-4-mini: rotation of a part of each head.
+    Phi3 = 7,
+    /// Qwen3's mixture of experts.
+    Qwen3Moe = 8,
+    /// gpt-oss: a mixture with biases and sinks.
+    GptOss = 9,
+}
+
+impl Architecture {
+    pub(super) const ALL: [Architecture; 10] = [
+        Architecture::Llama,
+        Architecture::Mistral,
+        Architecture::Qwen2,
+        Architecture::Qwen3,
+        Architecture::SmolLm3,
+        Architecture::Granite,
+        Architecture::Gemma3,
+        Architecture::Phi3,
+        Architecture::Qwen3Moe,
+        Architecture::GptOss,
+    ];
 }
 
 /// How RoPE frequencies are scaled for contexts longer than the training's.
@@ -50,6 +82,22 @@ pub enum RopeScaling {
         /// Context length of the training.
         original_ctx: u32,
     },
+    /// YaRN (arXiv:2309.00071): pairs that turn less than `beta_slow` times in the training's
+    /// context divided by `factor`, those that turn more than `beta_fast` times kept, a blend between.
+    Yarn {
+        /// Divisor of the low frequencies, above 0.
+        factor: f32,
+        /// Turns below which a pair is divided.
+        beta_slow: f32,
+        /// Turns above which a pair is kept.
+        beta_fast: f32,
+        /// Context length of the training.
+        original_ctx: u32,
+        /// Whether the blend begins and ends at whole pairs.
+        is_truncated: bool,
+    },
+    /// Each frequency by a divisor of its own, [`Features::rope_divisors`].
+    Divisors,
 }
 
 /// How the matrices of a file are packed for the kernels of one instruction set.
@@ -107,6 +155,8 @@ pub struct Header {
     pub sliding_window: Option<usize>,
     /// Family of the checkpoint.
     pub architecture: Architecture,
+    /// What its layers compute that Llama's do not.
+    pub features: Features,
     /// Id that starts a text.
     pub bos: Option<u32>,
     /// Ids that end an answer, at most [`STOP_IDS_MAX`].
@@ -127,6 +177,16 @@ impl Header {
     /// Width of all key (or value) heads together.
     pub fn kv_dim(&self) -> usize {
         self.n_kv_heads * self.head_dim
+    }
+
+    /// How many values of a head are rotated.
+    pub fn rotary_dim(&self) -> usize {
+        self.features.rotary_dim.unwrap_or(self.head_dim)
+    }
+
+    /// Feed-forward layers of a layer: 1, or its experts.
+    pub fn n_ffns(&self) -> usize {
+        self.features.experts.map_or(1, |experts| experts.n)
     }
 
     /// Width of all query heads together.

@@ -32,6 +32,34 @@ pub enum TensorKind {
     W3,
     /// From the last hidden state to logits; absent if the embedding serves.
     Classifier,
+    /// Bias of queries.
+    Bq,
+    /// Bias of keys.
+    Bk,
+    /// Bias of values.
+    Bv,
+    /// Bias of attention's output.
+    Bo,
+    /// Norm of each head's queries.
+    QNorm,
+    /// Norm of each head's keys.
+    KNorm,
+    /// Norm behind attention.
+    AttentionPostNorm,
+    /// Norm behind the feed-forward layer.
+    FfnPostNorm,
+    /// A score of each head beside those of positions.
+    Sinks,
+    /// Scores of the experts.
+    Router,
+    /// Bias of those.
+    RouterBias,
+    /// Biases of the experts' gates.
+    B1,
+    /// Biases of the experts' outputs.
+    B2,
+    /// Biases of the experts' inputs.
+    B3,
 }
 
 /// What is done with a tensor, which says how it is stored.
@@ -45,6 +73,8 @@ pub enum TensorRole {
     Embedding,
     /// Is multiplied by, and stored as the embedding is.
     Classifier,
+    /// Is multiplied by in f32, always.
+    Router,
 }
 
 /// How the rows of a tensor follow each other.
@@ -52,7 +82,7 @@ pub enum TensorRole {
 pub enum RowOrder {
     /// As they come.
     Plain,
-    /// In each head, rows 2i and 2i + 1 are a pair of RoPE.
+    /// In each head, rows 2i and 2i + 1 are a pair of RoPE, or values of a vector.
     RopePairs,
 }
 
@@ -70,7 +100,7 @@ struct TensorSpec {
 use TensorKind::*;
 use TensorRole::{Matrix, Vector};
 
-static TABLE: [TensorSpec; 12] = [
+static TABLE: [TensorSpec; 26] = [
     in_each_layer(AttentionNorm, "attention_norm", Vector, |h| (1, h.dim)),
     in_each_layer(FfnNorm, "ffn_norm", Vector, |h| (1, h.dim)),
     once(FinalNorm, "final_norm", Vector, |h| (1, h.dim)),
@@ -79,12 +109,42 @@ static TABLE: [TensorSpec; 12] = [
     in_each_layer(Wk, "wk", Matrix, |h| (h.kv_dim(), h.dim)).ordered(RowOrder::RopePairs),
     in_each_layer(Wv, "wv", Matrix, |h| (h.kv_dim(), h.dim)),
     in_each_layer(Wo, "wo", Matrix, |h| (h.dim, h.q_dim())),
-    in_each_layer(W1, "w1", Matrix, |h| (h.ffn_dim, h.dim)),
-    in_each_layer(W2, "w2", Matrix, |h| (h.dim, h.ffn_dim)),
-    in_each_layer(W3, "w3", Matrix, |h| (h.ffn_dim, h.dim)),
+    in_each_layer(W1, "w1", Matrix, |h| (h.n_ffns() * h.ffn_dim, h.dim)),
+    in_each_layer(W2, "w2", Matrix, |h| (h.n_ffns() * h.dim, h.ffn_dim)),
+    in_each_layer(W3, "w3", Matrix, |h| (h.n_ffns() * h.ffn_dim, h.dim)),
     once(Classifier, "classifier", TensorRole::Classifier, |h| (h.vocab_size, h.dim))
         .present_if(|h| h.classifier() == Classifier),
+    in_each_layer(Bq, "bq", Vector, |h| (1, h.q_dim()))
+        .ordered(RowOrder::RopePairs)
+        .present_if(|h| h.features.qkv_bias),
+    in_each_layer(Bk, "bk", Vector, |h| (1, h.kv_dim()))
+        .ordered(RowOrder::RopePairs)
+        .present_if(|h| h.features.qkv_bias),
+    in_each_layer(Bv, "bv", Vector, |h| (1, h.kv_dim())).present_if(|h| h.features.qkv_bias),
+    in_each_layer(Bo, "bo", Vector, |h| (1, h.dim)).present_if(|h| h.features.output_bias),
+    in_each_layer(QNorm, "q_norm", Vector, |h| (1, h.head_dim))
+        .ordered(RowOrder::RopePairs)
+        .present_if(|h| h.features.qk_norm),
+    in_each_layer(KNorm, "k_norm", Vector, |h| (1, h.head_dim))
+        .ordered(RowOrder::RopePairs)
+        .present_if(|h| h.features.qk_norm),
+    in_each_layer(AttentionPostNorm, "attention_post_norm", Vector, |h| (1, h.dim))
+        .present_if(|h| h.features.post_norms),
+    in_each_layer(FfnPostNorm, "ffn_post_norm", Vector, |h| (1, h.dim))
+        .present_if(|h| h.features.post_norms),
+    in_each_layer(Sinks, "sinks", Vector, |h| (1, h.n_heads)).present_if(|h| h.features.sinks),
+    in_each_layer(Router, "router", TensorRole::Router, |h| (h.n_ffns(), h.dim))
+        .present_if(|h| h.features.experts.is_some()),
+    in_each_layer(RouterBias, "router_bias", Vector, |h| (1, h.n_ffns()))
+        .present_if(has_expert_biases),
+    in_each_layer(B1, "b1", Vector, |h| (1, h.n_ffns() * h.ffn_dim)).present_if(has_expert_biases),
+    in_each_layer(B2, "b2", Vector, |h| (1, h.n_ffns() * h.dim)).present_if(has_expert_biases),
+    in_each_layer(B3, "b3", Vector, |h| (1, h.n_ffns() * h.ffn_dim)).present_if(has_expert_biases),
 ];
+
+fn has_expert_biases(header: &Header) -> bool {
+    header.features.experts.is_some_and(|experts| experts.has_biases)
+}
 
 // A kind is the index of its row.
 const _: () = {
@@ -146,6 +206,11 @@ impl TensorKind {
         self.spec().order
     }
 
+    /// Whether each expert of a mixture has its own, one behind the other.
+    pub fn is_per_expert(self) -> bool {
+        matches!(self, W1 | W2 | W3 | B1 | B2 | B3)
+    }
+
     /// Whether it is a vector, always f32.
     pub fn is_vector(self) -> bool {
         self.role() == Vector
@@ -156,6 +221,11 @@ impl Header {
     /// The kinds of tensors of this model, in the order of its file.
     pub(super) fn kinds(&self) -> impl Iterator<Item = TensorKind> {
         TABLE.iter().filter(|spec| (spec.is_present)(self)).map(|spec| spec.kind)
+    }
+
+    /// Whether the file has tensors of `kind`, or its share of the model would.
+    pub fn has(&self, kind: TensorKind) -> bool {
+        (kind.spec().is_present)(self)
     }
 
     /// `[rows, cols]` of a tensor of `kind`; vectors have one row.
@@ -172,10 +242,10 @@ impl Header {
         }
     }
 
-    /// Whether tensors of `kind` are matrices that are multiplied by.
+    /// Whether tensors of `kind` are matrices that are multiplied by, quantised if the model is.
     pub fn is_multiplied(&self, kind: TensorKind) -> bool {
         match kind.role() {
-            Vector => false,
+            Vector | TensorRole::Router => false,
             Matrix | TensorRole::Classifier => true,
             TensorRole::Embedding => kind == self.classifier(),
         }
@@ -183,7 +253,8 @@ impl Header {
 
     /// The columns of every matrix, along which groups run.
     pub fn matrix_cols(&self) -> impl Iterator<Item = usize> + Clone {
-        let matrices = TABLE.iter().filter(|spec| spec.role != Vector);
+        let is_matrix = |spec: &&TensorSpec| !matches!(spec.role, Vector | TensorRole::Router);
+        let matrices = TABLE.iter().filter(is_matrix);
         matrices.map(|spec| (spec.shape)(self).1)
     }
 }

@@ -1,5 +1,6 @@
 //! What each layer of a model computes.
 
+use super::features::Activation;
 use super::header::{Header, RopeScaling};
 
 /// What a layer computes besides the products with its matrices. Which norms and biases it has
@@ -10,8 +11,12 @@ pub struct LayerSpec {
     pub window: Option<usize>,
     /// How queries and keys are rotated; `None` if they are not.
     pub rope: Option<Rope>,
+    /// What attention's scores are multiplied by.
+    pub attention_scale: f32,
     /// What is applied to the gate.
     pub activation: Activation,
+    /// What each half of the layer is multiplied by before it is added to the residual stream.
+    pub residual_scale: f32,
     /// Added to the mean square in RMSNorm.
     pub norm_eps: f32,
 }
@@ -23,24 +28,32 @@ pub struct Rope {
     pub theta: f64,
     /// Scaling of the frequencies.
     pub scaling: Option<RopeScaling>,
-}
-
-/// What is applied to the gate of a feed-forward layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// x · sigmoid(x).
-    Silu,
+    /// What cosines and sines are multiplied by.
+    pub magnitude: f32,
 }
 
 impl Header {
     /// What layer `layer` computes. The layers of Llama and Mistral are all alike; how those of
-    /// another family differ is said here.
+    /// another family differ, [`Features`](super::Features) say.
     pub fn layer(&self, layer: usize) -> LayerSpec {
         assert!(layer < self.n_layers);
+        let features = &self.features;
+        let window = self.sliding_window.filter(|_| !features.full_layers.contains(layer));
+        let rope = match features.local_theta.filter(|_| window.is_some()) {
+            Some(theta) => Rope { theta, scaling: None, magnitude: 1.0 },
+            None => Rope {
+                theta: self.rope_theta,
+                scaling: self.rope_scaling,
+                magnitude: features.rope_magnitude,
+            },
+        };
+        let scale = 1.0 / (self.head_dim as f32).sqrt();
         LayerSpec {
-            window: self.sliding_window,
-            rope: Some(Rope { theta: self.rope_theta, scaling: self.rope_scaling }),
-            activation: Activation::Silu,
+            window,
+            rope: Some(rope).filter(|_| !features.unrotated_layers.contains(layer)),
+            attention_scale: features.attention_scale.unwrap_or(scale),
+            activation: features.activation,
+            residual_scale: features.residual_scale,
             norm_eps: self.norm_eps,
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::header::{HEADER_LEN, Header, PACKED_ALIGN, Packed};
+use super::header::{Header, PACKED_ALIGN, Packed};
 use super::kinds::{TensorKind, TensorRole};
 use super::weights::{Encoding, Weights};
 use crate::format::FormatError;
@@ -68,7 +68,7 @@ impl Header {
         file_len: u64,
         table: Option<(u64, u64)>,
     ) -> Result<(), FormatError> {
-        let mut end = HEADER_LEN as u64;
+        let mut end = self.len_bytes() as u64;
         for kind in self.kinds() {
             let start = end;
             let span = |bytes: u64| bytes.checked_mul(self.layers_of(kind).len() as u64);
@@ -110,7 +110,7 @@ impl Header {
     /// Offsets are right for a header that passed [`Header::parse`] or whose tensors are
     /// known to be shorter than 2^64 bytes together.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor> + '_ {
-        let mut offset = HEADER_LEN as u64;
+        let mut offset = self.len_bytes() as u64;
         let ids = self
             .kinds()
             .flat_map(|kind| self.layers_of(kind).map(move |layer| TensorId { kind, layer }));
@@ -130,13 +130,32 @@ impl Header {
 
     /// How tensors of `kind` are packed; `None` if they are row-major.
     pub fn packing_of(&self, kind: TensorKind) -> Option<Packed> {
-        self.packed.filter(|_| self.is_multiplied(kind))
+        let rows = self.rows_of_one(kind);
+        let is_whole = |packed: &Packed| rows.is_none_or(|n| n.is_multiple_of(packed.panel_rows));
+        self.packed.filter(|packed| self.is_multiplied(kind) && is_whole(packed))
+    }
+
+    /// Rows of one expert of a mixture in tensors of `kind`; `None` if it does not have its own.
+    /// What is packed in panels has to have whole ones of them.
+    pub fn rows_of_one(&self, kind: TensorKind) -> Option<usize> {
+        let experts = self.features.experts.filter(|_| kind.is_per_expert())?;
+        Some(self.shape(kind).0 / experts.n)
+    }
+
+    /// Bytes of `tensor` that one token needs: of experts those that it uses.
+    pub fn active_bytes(&self, tensor: &Tensor) -> u64 {
+        match self.features.experts {
+            Some(experts) if tensor.id.kind.is_per_expert() => {
+                tensor.bytes / experts.n as u64 * experts.n_active as u64
+            }
+            _ => tensor.bytes,
+        }
     }
 
     /// How tensors of `kind` are stored.
     pub fn encoding(&self, kind: TensorKind) -> Encoding {
         match (self.weights, kind.role()) {
-            (_, TensorRole::Vector) | (Weights::F32, _) => Encoding::F32,
+            (_, TensorRole::Vector | TensorRole::Router) | (Weights::F32, _) => Encoding::F32,
             (Weights::Q8 { group }, _) => Encoding::Q8 { group },
             (
                 Weights::Q4 { group, int8_embedding: true },

@@ -32,6 +32,7 @@ fn small(weights: Weights) -> Header {
         }),
         sliding_window: Some(48),
         architecture: Architecture::Mistral,
+        features: Features::default(),
         bos: Some(1),
         stop_ids: vec![2, 39],
         chat_template: ChatTemplate::MistralV1,
@@ -69,6 +70,153 @@ fn emit_then_parse_is_the_identity() {
     }
 }
 
+/// Every feature at once, which no family has.
+fn featured(weights: Weights) -> Header {
+    let features = Features {
+        qkv_bias: true,
+        output_bias: true,
+        qk_norm: true,
+        post_norms: true,
+        sinks: true,
+        activation: Activation::ClampedSilu { limit: 7.0 },
+        embedding_scale: 6.0,
+        attention_scale: Some(0.25),
+        residual_scale: 0.5,
+        full_layers: LayerSet::new(1..2).unwrap(),
+        unrotated_layers: LayerSet::new(0..1).unwrap(),
+        local_theta: Some(5_000.0),
+        rotary_dim: Some(24),
+        rope_magnitude: 1.25,
+        rope_divisors: vec![1.5; 12],
+        experts: Some(Experts { n: 4, n_active: 3, is_normalised: true, has_biases: true }),
+    };
+    let (architecture, rope_scaling) = (Architecture::GptOss, Some(RopeScaling::Divisors));
+    Header { features, architecture, rope_scaling, ..small(weights) }
+}
+
+#[test]
+fn features_come_back_from_their_block() {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4] {
+        let share = Some(FileShare { layers: 1..2, has_ends: false, fingerprint: 77 });
+        let packed = packed(weights, true).packed.filter(|_| weights != Weights::F32);
+        let whole = featured(weights);
+        for header in [Header { share, ..whole.clone() }, Header { packed, ..whole.clone() }, whole]
+        {
+            let bytes = file(&header);
+            assert_eq!(Header::parse(&bytes), Ok(header.clone()));
+            assert_eq!(header.verify(&bytes), Ok(true));
+        }
+    }
+    let header = featured(Weights::Q8 { group: 32 });
+    assert_eq!(header.tensors().next().map(|tensor| tensor.offset), Some(256 + 256));
+    assert_eq!(header.shape(TensorKind::W2), (4 * 64, 96));
+    assert_eq!(header.shape(TensorKind::B1), (1, 4 * 96));
+    let w1 = header.tensors().find(|tensor| tensor.id.kind == TensorKind::W1).unwrap();
+    assert_eq!(header.active_bytes(&w1), w1.bytes / 4 * 3);
+    let layers: Vec<LayerSpec> = header.layers().collect();
+    assert_eq!((layers[0].window, layers[0].rope), (Some(48), None));
+    let rope = Rope { theta: 10_000.0, scaling: Some(RopeScaling::Divisors), magnitude: 1.25 };
+    assert_eq!((layers[1].window, layers[1].rope), (None, Some(rope)));
+    assert_eq!((layers[1].attention_scale, layers[1].residual_scale), (0.25, 0.5));
+}
+
+#[test]
+fn header_with_features_is_pinned() {
+    let features = Features { qk_norm: true, ..Features::default() };
+    let header = Header { features, architecture: Architecture::Qwen3, ..small(Q4) };
+    let bytes = header.emit();
+    assert_eq!((bytes.len(), header.len_bytes()), (384, 384));
+    assert_eq!([68, 72, 120, 232].map(|at| u32_at(&bytes, at)), [2, 176, 3, 128]);
+    assert_eq!(u32_at(&bytes, 236), crc32fast::hash(&bytes[256..]));
+    let block = [4u32, 0, 0, 0x3f80_0000, 0, 0x3f80_0000, 0x3f80_0000];
+    assert_eq!(bytes[256..284], block.map(u32::to_le_bytes).concat());
+    assert!(bytes[284..].iter().all(|&b| b == 0));
+}
+
+#[test]
+fn models_without_features_have_the_bytes_that_they_always_had() {
+    for header in [small(Weights::F32), small(Q4)] {
+        let bytes = header.emit();
+        assert_eq!((bytes.len(), u32_at(&bytes, 68)), (HEADER_LEN, 1));
+    }
+}
+
+/// A file of `header`, whose block of features was changed by `change`, with right checksums.
+fn with_block(header: &Header, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
+    let good = file(header);
+    let len = header.len_bytes();
+    let mut block = good[HEADER_LEN..len].to_vec();
+    change(&mut block);
+    let mut head = good[..HEADER_LEN].to_vec();
+    head[232..236].copy_from_slice(&(block.len() as u32).to_le_bytes());
+    head[236..240].copy_from_slice(&crc32fast::hash(&block).to_le_bytes());
+    let crc = header_crc(&head);
+    head[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+    [&head[..], &block, &good[len..]].concat()
+}
+
+#[test]
+fn hostile_features_are_refused_by_name() {
+    let header = featured(Weights::Q8 { group: 32 });
+    let nan = f32::NAN.to_bits();
+    for (at, value, word) in [
+        (0, 1 << 7, "feature flags"),
+        (4, 3, "activation 3"),
+        (8, nan, "activation limit"),
+        (12, 0, "embedding_scale"),
+        (16, nan, "attention_scale"),
+        (20, f32::INFINITY.to_bits(), "residual_scale"),
+        (24, (-1f32).to_bits(), "rope_magnitude"),
+        (28, 23, "rotary_dim"),
+        (28, 34, "rotary_dim"),
+        (28, 22, "rope_divisors"),
+        (36, 0x7ff0_0000, "local_theta"),
+        (40, u32::MAX, "n_experts"),
+        (40, 0, "unknown fields"),
+        (44, 0, "n_active_experts"),
+        (44, 5, "n_active_experts"),
+        (48, 4, "full_layers"),
+        (108, 1 << 31, "unrotated_layers"),
+        (112, u32::MAX, "rope_divisors"),
+        (112, 11, "unknown fields"),
+        (116, 1, "unknown fields"),
+        (128, 0, "rope_divisor"),
+        (176, 1, "unknown fields"),
+    ] {
+        let file = with_block(&header, |block| {
+            block[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        });
+        let error = Header::parse(&file).unwrap_err().to_string();
+        assert!(error.contains(word), "{value:#x} at {at}: {error}");
+    }
+    for len in [0, 100, 128, 384] {
+        let file = with_block(&header, |block| block.resize(len, 0));
+        assert!(Header::parse(&file).is_err(), "{len}");
+    }
+    let mut damaged = file(&header);
+    damaged[300] ^= 1;
+    let what = "block of features".to_owned();
+    assert_eq!(Header::parse(&damaged), Err(FormatError::Checksum { what }));
+}
+
+#[test]
+fn a_block_that_says_nothing_and_features_without_one_are_refused() {
+    let change = |from: &Header, at: usize, value: u32| {
+        let mut bytes = file(from);
+        bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        let crc = header_crc(&bytes[..HEADER_LEN]);
+        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        Header::parse(&bytes).unwrap_err().to_string()
+    };
+    let llama = small(Q4);
+    assert!(change(&llama, 96, 3).contains("nowhere"));
+    assert!(change(&llama, 120, 3).contains("nowhere"));
+    assert!(change(&llama, 120, 10).contains("architecture id 10"));
+    assert!(change(&llama, 68, 3).contains("version 3"));
+    let qwen = Header { architecture: Architecture::Qwen3, ..small(Q4) };
+    assert!(change(&qwen, 120, 0).contains("says nothing"));
+}
+
 #[test]
 fn files_of_some_layers_have_their_tensors_alone() {
     for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4] {
@@ -100,6 +248,7 @@ fn published_files_have_defaults() {
         rope_scaling: None,
         sliding_window: None,
         architecture: Architecture::Llama,
+        features: Features::default(),
         bos: None,
         stop_ids: Vec::new(),
         chat_template: ChatTemplate::None,
@@ -246,7 +395,7 @@ fn packed_files_need_a_kind_that_is_packed_and_their_extension() {
 
 #[test]
 fn every_flipped_bit_of_an_extended_header_is_refused() {
-    for header in [small(Weights::F32), small(Q4), packed(Q4, false)] {
+    for header in [small(Weights::F32), small(Q4), packed(Q4, false), featured(Q4)] {
         let good = file(&header);
         for bit in 0..HEADER_LEN * 8 {
             let mut bytes = good.clone();

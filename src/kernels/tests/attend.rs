@@ -44,9 +44,42 @@ fn positions(kv: &[KvRun<'_>], head_dim: usize) -> usize {
 fn attend(kernels: Kernels, q: &[f32], kv: &[KvRun<'_>], head_dim: usize, scale: f32) -> Vec<f32> {
     let mut out = vec![f32::NAN; q.len()];
     let pos = positions(kv, head_dim) - 1;
-    let to = Attended { kv, start: 0, pos, window: usize::MAX, head_dim, scale };
+    let to = Attended { kv, start: 0, pos, window: usize::MAX, head_dim, scale, sinks: &[] };
     kernels.attend(&[q], &to, &mut [&mut out]);
     out
+}
+
+#[test]
+fn a_sink_takes_a_weight_of_each_head_and_gives_nothing() {
+    let (mut random, head_dim, len, scale) = (Random(12), 16, 70, 0.25);
+    let sinks = [1.5, -4.0, 6.0];
+    let q = random.floats(sinks.len() * head_dim);
+    let (k, v) = (random.floats(len * head_dim), random.floats(len * head_dim));
+    let kv = [KvRun::F32 { keys: &k, values: &v }];
+    let with = |kernels: Kernels, sinks: &[f32]| {
+        let (pos, window) = (len - 1, usize::MAX);
+        let to = Attended { kv: &kv, start: 0, pos, window, head_dim, scale, sinks };
+        let mut out = vec![f32::NAN; q.len()];
+        kernels.attend(&[&q], &to, &mut [&mut out]);
+        out
+    };
+    let found = with(scalar(), &sinks);
+    let wanted = naive_attention(&q, &k, &v, head_dim, scale);
+    for (head, sink) in sinks.iter().enumerate() {
+        let of_head = head * head_dim..(head + 1) * head_dim;
+        let score = |k: &[f32]| -> f64 {
+            let terms = q[of_head.clone()].iter().zip(k).map(|(q, k)| f64::from(q * k));
+            terms.sum::<f64>() * f64::from(scale)
+        };
+        let all: f64 = k.chunks_exact(head_dim).map(|k| score(k).exp()).sum();
+        let part = all / (all + f64::from(*sink).exp());
+        for (found, (wanted, bound)) in found[of_head.clone()].iter().zip(&wanted[of_head]) {
+            assert!((f64::from(*found) - wanted * part).abs() <= 1e-5 * bound, "head {head}");
+        }
+    }
+    for tier in tiers() {
+        assert_eq!(bits(&with(tier, &sinks)), bits(&found), "{tier:?}");
+    }
 }
 
 #[test]
@@ -127,7 +160,7 @@ impl Streamed {
         let mut found = vec![f32::NAN; q.len() * width];
         let mut out: Vec<&mut [f32]> = found.chunks_mut(width).collect();
         let (pos, window, scale) = (rows.start, self.window, 0.3);
-        let to = Attended { kv: &runs, start, pos, window, head_dim, scale };
+        let to = Attended { kv: &runs, start, pos, window, head_dim, scale, sinks: &[] };
         kernels.attend(&q, &to, &mut out);
         found
     }

@@ -127,7 +127,7 @@ mod tests {
                 assert_eq!(low_freq_factor, 1.0);
                 Some((factor, high_freq_factor, original_ctx))
             }
-            RopeScaling::Linear { .. } => None,
+            _ => None,
         }
     }
 

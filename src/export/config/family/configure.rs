@@ -1,0 +1,249 @@
+//! What each family takes over from its configurations.
+
+use super::Header;
+use crate::export::config::model::Extras;
+use crate::export::config::settings::Settings;
+use crate::export::error::ExportError;
+use crate::format::model::{Activation, Experts, LayerSet};
+
+pub(super) fn llama(
+    settings: &Settings<'_>,
+    _: &mut Header,
+    extras: &mut Extras,
+) -> Result<(), ExportError> {
+    if settings.window()?.is_some() {
+        extras.notes.push("sliding_window is ignored: Llama has none".to_owned());
+    }
+    Ok(())
+}
+
+pub(super) fn mistral(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    _: &mut Extras,
+) -> Result<(), ExportError> {
+    header.sliding_window = settings.window()?;
+    Ok(())
+}
+
+pub(super) fn qwen2(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    _: &mut Extras,
+) -> Result<(), ExportError> {
+    header.features.qkv_bias = true;
+    qwen_window(settings, header)
+}
+
+pub(super) fn qwen3(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    _: &mut Extras,
+) -> Result<(), ExportError> {
+    header.features.qk_norm = true;
+    qwen_window(settings, header)
+}
+
+/// The window counts only if `use_sliding_window` is true, in the layers from `max_window_layers` on.
+fn qwen_window(settings: &Settings<'_>, header: &mut Header) -> Result<(), ExportError> {
+    if settings.flag("use_sliding_window")? != Some(true) {
+        return Ok(());
+    }
+    let first = settings.fields.size("max_window_layers")?.unwrap_or(0);
+    windows(settings, header, |layer| layer >= first)
+}
+
+pub(super) fn qwen3_moe(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    extras: &mut Extras,
+) -> Result<(), ExportError> {
+    qwen3(settings, header, extras)?;
+    let fields = settings.fields;
+    let is_gguf = settings.is_gguf();
+    if fields.size("decoder_sparse_step")?.unwrap_or(1) != 1 {
+        return Err(settings.unsupported("decoder_sparse_step: not every layer is a mixture"));
+    }
+    if settings.labels("mlp_only_layers")?.is_some_and(|layers| !layers.is_empty()) {
+        return Err(settings.unsupported("mlp_only_layers: not every layer is a mixture"));
+    }
+    let [n, n_active, width] = match is_gguf {
+        true => ["expert_count", "expert_used_count", "expert_feed_forward_length"],
+        false => ["num_experts", "num_experts_per_tok", "moe_intermediate_size"],
+    };
+    header.ffn_dim = fields.required_size(width)?;
+    header.features.experts = Some(Experts {
+        n: fields.required_size(n)?,
+        n_active: fields.required_size(n_active)?,
+        is_normalised: settings.flag("norm_topk_prob")?.unwrap_or(is_gguf),
+        has_biases: false,
+    });
+    Ok(())
+}
+
+/// The layers that do not rotate are those with a 0 in `no_rope_layers`, or each fourth.
+pub(super) fn smollm3(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    _: &mut Extras,
+) -> Result<(), ExportError> {
+    let interval = settings.fields.size("no_rope_layer_interval")?.unwrap_or(4);
+    let listed = settings.layer_labels("no_rope_layers", header.n_layers)?;
+    let is_unrotated = |layer: &usize| match &listed {
+        Some(listed) => listed[*layer] == "0",
+        None => (layer + 1).is_multiple_of(interval),
+    };
+    header.features.unrotated_layers = set(settings, (0..header.n_layers).filter(is_unrotated))?;
+    match settings.flag("use_sliding_window")? {
+        Some(true) => windows(settings, header, |layer| is_unrotated(&layer)),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn granite(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    extras: &mut Extras,
+) -> Result<(), ExportError> {
+    let names = match settings.is_gguf() {
+        true => ["embedding_scale", "attention.scale", "residual_scale", "logit_scale"],
+        false => [
+            "embedding_multiplier",
+            "attention_multiplier",
+            "residual_multiplier",
+            "logits_scaling",
+        ],
+    };
+    let mut values = [1.0; 4];
+    for (value, name) in values.iter_mut().zip(names) {
+        *value = settings.fields.number(name)?.unwrap_or(1.0) as f32;
+        if !(value.is_finite() && *value > 0.0) {
+            return Err(settings.fields.bad(format!("{name} is {value}, wanted a number above 0")));
+        }
+    }
+    let features = &mut header.features;
+    let [embedding, attention, residual, logits] = values;
+    (features.embedding_scale, features.residual_scale) = (embedding, residual);
+    features.attention_scale = Some(attention);
+    extras.logits_divisor = logits;
+    Ok(())
+}
+
+pub(super) fn gemma3(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    extras: &mut Extras,
+) -> Result<(), ExportError> {
+    const GELU: &str = "gelu_pytorch_tanh";
+    let fields = settings.fields;
+    for name in ["hidden_activation", "hidden_act"] {
+        if settings.text(name)?.is_some_and(|activation| activation != GELU) {
+            return Err(settings.unsupported(&format!("{name}, wanted {GELU}")));
+        }
+    }
+    for name in ["attn_logit_softcapping", "final_logit_softcapping"] {
+        if fields.number(name)?.is_some() {
+            return Err(settings.unsupported(name));
+        }
+    }
+    if settings.flag("use_bidirectional_attention")? == Some(true) {
+        return Err(settings.unsupported("use_bidirectional_attention"));
+    }
+    let pattern = match fields.size("sliding_window_pattern")? {
+        Some(pattern) => pattern,
+        None => fields.size("_sliding_window_pattern")?.unwrap_or(6),
+    };
+    windows(settings, header, |layer| !(layer + 1).is_multiple_of(pattern))?;
+    // GGUF files do not say it; those of the one size where it is something else have 62 layers.
+    let is_27b = settings.is_gguf() && header.n_layers == 62;
+    let scalar = match fields.number("query_pre_attn_scalar")? {
+        Some(scalar) => scalar,
+        None if is_27b => header.dim as f64 / header.n_heads as f64,
+        None if settings.is_gguf() => header.head_dim as f64,
+        None => 256.0,
+    };
+    let local = match fields.number("rope_local_base_freq")? {
+        Some(local) => Some(local),
+        None => fields.number("rope.freq_base_swa")?,
+    };
+    // GGUF files have 1 + w.
+    extras.norm_plus = if settings.is_gguf() { 0.0 } else { 1.0 };
+    let features = &mut header.features;
+    features.local_theta = local.or(features.local_theta).or(Some(10_000.0));
+    features.attention_scale = Some(scalar.powf(-0.5) as f32);
+    features.embedding_scale = (header.dim as f64).sqrt() as f32;
+    features.activation = Activation::GeluTanh;
+    (features.qk_norm, features.post_norms) = (true, true);
+    Ok(())
+}
+
+pub(super) fn phi3(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    _: &mut Extras,
+) -> Result<(), ExportError> {
+    header.sliding_window = settings.window()?;
+    if let Some(rotary_dim) = settings.fields.size("rope.dimension_count")? {
+        header.features.rotary_dim = Some(rotary_dim).filter(|dim| *dim != header.head_dim);
+    }
+    Ok(())
+}
+
+pub(super) fn gpt_oss(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    _: &mut Extras,
+) -> Result<(), ExportError> {
+    let fields = settings.fields;
+    if settings.flag("attention_bias")? == Some(false) {
+        return Err(settings.unsupported("attention_bias false"));
+    }
+    windows(settings, header, |layer| layer.is_multiple_of(2))?;
+    let limit = fields.number("swiglu_limit")?.unwrap_or(7.0) as f32;
+    let n_active = match fields.size("num_experts_per_tok")? {
+        Some(n_active) => n_active,
+        None => fields.required_size("experts_per_token")?,
+    };
+    let features = &mut header.features;
+    (features.qkv_bias, features.output_bias, features.sinks) = (true, true, true);
+    features.activation = Activation::ClampedSilu { limit };
+    features.experts = Some(Experts {
+        n: fields.required_size("num_local_experts")?,
+        n_active,
+        is_normalised: true,
+        has_biases: true,
+    });
+    Ok(())
+}
+
+/// Takes over the window and the layers that have one: those that `layer_types` says, or else a rule.
+fn windows(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    is_windowed: impl Fn(usize) -> bool,
+) -> Result<(), ExportError> {
+    header.sliding_window = settings.window()?;
+    if header.sliding_window.is_none() {
+        return Ok(());
+    }
+    const NAME: &str = "layer_types";
+    let types = settings.layer_labels(NAME, header.n_layers)?;
+    let known = ["sliding_attention", "full_attention"];
+    let other = types.iter().flatten().find(|label| !known.contains(&label.as_str()));
+    if let Some(other) = other {
+        return Err(settings.unsupported(&format!("{NAME} {}", crate::format::excerpt(other))));
+    }
+    let is_full = |layer: &usize| match &types {
+        Some(types) => types[*layer] == known[1],
+        None => !is_windowed(*layer),
+    };
+    header.features.full_layers = set(settings, (0..header.n_layers).filter(is_full))?;
+    Ok(())
+}
+
+fn set(
+    settings: &Settings<'_>,
+    layers: impl Iterator<Item = usize>,
+) -> Result<LayerSet, ExportError> {
+    LayerSet::new(layers).ok_or_else(|| settings.unsupported("layers that differ beyond the 256th"))
+}

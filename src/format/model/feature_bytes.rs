@@ -1,0 +1,239 @@
+//! The block of features behind a header, from and to bytes, and whether it makes sense.
+
+use super::features::{Activation, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet};
+use super::header::{Architecture, Header, PACKED_ALIGN, RopeScaling};
+use crate::format::FormatError;
+use crate::format::cursor::Cursor;
+
+/// Length of the block without divisors.
+const FIXED_LEN: usize = 128;
+/// Most experts that a header may claim.
+const EXPERTS_MAX: usize = 4096;
+
+/// Number of flags.
+const FLAGS: u32 = 7;
+
+impl Features {
+    fn flags(&self) -> u32 {
+        let experts = self.experts.unwrap_or(Experts {
+            n: 0,
+            n_active: 0,
+            is_normalised: false,
+            has_biases: false,
+        });
+        let flags = [
+            self.qkv_bias,
+            self.output_bias,
+            self.qk_norm,
+            self.post_norms,
+            self.sinks,
+            experts.is_normalised,
+            experts.has_biases,
+        ];
+        flags.iter().rev().fold(0, |all, flag| all << 1 | u32::from(*flag))
+    }
+
+    /// Length of the block in bytes.
+    fn block_len(&self) -> usize {
+        (FIXED_LEN + 4 * self.rope_divisors.len()).next_multiple_of(PACKED_ALIGN as usize)
+    }
+
+    fn emit(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.block_len());
+        let (activation, limit) = match self.activation {
+            Activation::Silu => (0u32, 0.0),
+            Activation::GeluTanh => (1, 0.0),
+            Activation::ClampedSilu { limit } => (2, limit),
+        };
+        out.extend(self.flags().to_le_bytes());
+        out.extend(activation.to_le_bytes());
+        let scale = self.attention_scale.unwrap_or(0.0);
+        for float in [limit, self.embedding_scale, scale, self.residual_scale, self.rope_magnitude]
+        {
+            out.extend(float.to_le_bytes());
+        }
+        out.extend((self.rotary_dim.unwrap_or(0) as u32).to_le_bytes());
+        out.extend(self.local_theta.unwrap_or(0.0).to_le_bytes());
+        let experts = self.experts.map_or([0, 0], |experts| [experts.n, experts.n_active]);
+        out.extend(experts.iter().flat_map(|n| (*n as u32).to_le_bytes()));
+        let sets = [self.full_layers, self.unrotated_layers];
+        out.extend(sets.iter().flat_map(|set| set.0).flat_map(u64::to_le_bytes));
+        out.extend((self.rope_divisors.len() as u32).to_le_bytes());
+        out.resize(FIXED_LEN, 0);
+        out.extend(self.rope_divisors.iter().flat_map(|divisor| divisor.to_le_bytes()));
+        out.resize(self.block_len(), 0);
+        out
+    }
+
+    fn parse(block: &[u8]) -> Result<Features, FormatError> {
+        let mut r = Cursor::new(block);
+        let flags = r.u32("feature flags")?;
+        if flags >> FLAGS != 0 {
+            return Err(FormatError::Unsupported(format!("feature flags {flags:#x}")));
+        }
+        let is = |bit: u32| flags >> bit & 1 == 1;
+        let activation = r.u32("activation")?;
+        let limit = r.f32("activation limit")?;
+        let activation = match activation {
+            0 => Activation::Silu,
+            1 => Activation::GeluTanh,
+            2 => Activation::ClampedSilu { limit },
+            id => return Err(FormatError::Unsupported(format!("activation {id}"))),
+        };
+        let embedding_scale = r.f32("embedding_scale")?;
+        let attention_scale = Some(r.f32("attention_scale")?).filter(|scale| *scale != 0.0);
+        let residual_scale = r.f32("residual_scale")?;
+        let rope_magnitude = r.f32("rope_magnitude")?;
+        let rotary_dim = Some(r.u32("rotary_dim")? as usize).filter(|dim| *dim != 0);
+        let local_theta = Some(r.f64("local_theta")?).filter(|theta| *theta != 0.0);
+        let (n, n_active) = (r.u32("n_experts")? as usize, r.u32("n_active_experts")? as usize);
+        let experts = Experts { n, n_active, is_normalised: is(5), has_biases: is(6) };
+        let full_layers = parse_set(&mut r, "full_layers")?;
+        let unrotated_layers = parse_set(&mut r, "unrotated_layers")?;
+        let n_divisors = r.u32("number of rope_divisors")? as usize;
+        r.take("zeros", FIXED_LEN - r.pos())?;
+        let bytes = r.take("rope_divisors", n_divisors.saturating_mul(4))?;
+        let divisors = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let features = Features {
+            qkv_bias: is(0),
+            output_bias: is(1),
+            qk_norm: is(2),
+            post_norms: is(3),
+            sinks: is(4),
+            activation,
+            embedding_scale,
+            attention_scale,
+            residual_scale,
+            full_layers,
+            unrotated_layers,
+            local_theta,
+            rotary_dim,
+            rope_magnitude,
+            rope_divisors: divisors.collect(),
+            experts: Some(experts).filter(|experts| *experts != Experts { n: 0, ..*experts }),
+        };
+        // What the fields above leave open is zero, and a block has one form.
+        match features.emit() == block {
+            true => Ok(features),
+            false => {
+                Err(FormatError::Unsupported("a block of features with unknown fields".into()))
+            }
+        }
+    }
+}
+
+fn parse_set(r: &mut Cursor<'_>, name: &'static str) -> Result<LayerSet, FormatError> {
+    let mut words = [0; LAYER_SET_MAX / 64];
+    for word in &mut words {
+        *word = r.u64(name)?;
+    }
+    Ok(LayerSet(words))
+}
+
+impl Header {
+    /// Whether the file has a block of features: what Llama and Mistral compute is said without.
+    pub(super) fn has_block(&self) -> bool {
+        let is_new = !matches!(self.architecture, Architecture::Llama | Architecture::Mistral);
+        let is_new_rope =
+            matches!(self.rope_scaling, Some(RopeScaling::Yarn { .. } | RopeScaling::Divisors));
+        is_new || is_new_rope || self.features != Features::default()
+    }
+
+    /// Length of the header in bytes, with the block of features.
+    pub fn len_bytes(&self) -> usize {
+        super::header::HEADER_LEN + if self.has_block() { self.features.block_len() } else { 0 }
+    }
+
+    /// The block of features; empty if there is none.
+    pub(super) fn emit_block(&self) -> Vec<u8> {
+        if self.has_block() { self.features.emit() } else { Vec::new() }
+    }
+
+    /// Reads the block of features from `file`, of which the header says length and checksum.
+    pub(super) fn parse_block(
+        &mut self,
+        file: &[u8],
+        (len, crc): (u32, u32),
+    ) -> Result<(), FormatError> {
+        let mut r = Cursor::new(file);
+        r.take("header", super::header::HEADER_LEN)?;
+        let block = r.take("block of features", len as usize)?;
+        if crc32fast::hash(block) != crc {
+            return Err(FormatError::Checksum { what: "block of features".to_owned() });
+        }
+        self.features = Features::parse(block)?;
+        match self.has_block() {
+            true => Ok(()),
+            false => Err(FormatError::Unsupported("a block of features that says nothing".into())),
+        }
+    }
+
+    /// Whether the features fit each other and the rest of the header.
+    pub(super) fn check_features(&self) -> Result<(), FormatError> {
+        let Features { full_layers, unrotated_layers, rotary_dim, .. } = &self.features;
+        let unsupported = |what: String| Err(FormatError::Unsupported(what));
+        let is_factor = |factor: f32| factor.is_finite() && factor > 0.0;
+        let limit = match self.features.activation {
+            Activation::ClampedSilu { limit } => limit,
+            Activation::Silu | Activation::GeluTanh => 1.0,
+        };
+        for (name, value) in [
+            ("activation limit", limit),
+            ("embedding_scale", self.features.embedding_scale),
+            ("attention_scale", self.features.attention_scale.unwrap_or(1.0)),
+            ("residual_scale", self.features.residual_scale),
+            ("rope_magnitude", self.features.rope_magnitude),
+        ] {
+            if !is_factor(value) {
+                return unsupported(format!("{name} {value}"));
+            }
+        }
+        for (field, set) in [("full_layers", full_layers), ("unrotated_layers", unrotated_layers)] {
+            if set.end() > self.n_layers {
+                let wanted = format!("layers below n_layers {}", self.n_layers);
+                return Err(FormatError::field(field, set.end() as u32 - 1, wanted));
+            }
+        }
+        if let Some(theta) = self.features.local_theta.filter(|x| !(x.is_finite() && *x >= 1.0)) {
+            return unsupported(format!("local_theta {theta}"));
+        }
+        if let Some(dim) = rotary_dim.filter(|dim| dim % 2 == 1 || *dim > self.head_dim) {
+            let wanted = format!("an even number up to head_dim {}", self.head_dim);
+            return Err(FormatError::field("rotary_dim", dim as u32, wanted));
+        }
+        self.check_divisors()?;
+        self.check_experts()
+    }
+
+    fn check_divisors(&self) -> Result<(), FormatError> {
+        let divisors = &self.features.rope_divisors;
+        let is_used = self.rope_scaling == Some(RopeScaling::Divisors);
+        let wanted = if is_used { self.rotary_dim() / 2 } else { 0 };
+        if divisors.len() != wanted {
+            let found = u32::try_from(divisors.len()).unwrap_or(u32::MAX);
+            return Err(FormatError::field("rope_divisors", found, format!("{wanted} of them")));
+        }
+        match divisors.iter().find(|divisor| !(divisor.is_finite() && **divisor > 0.0)) {
+            Some(divisor) => Err(FormatError::Unsupported(format!("a rope_divisor of {divisor}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn check_experts(&self) -> Result<(), FormatError> {
+        let Some(Experts { n, n_active, .. }) = self.features.experts else { return Ok(()) };
+        let widest = self.ffn_dim.max(self.dim);
+        if n > EXPERTS_MAX || n == 0 || n.checked_mul(widest).is_none_or(|n| n > i32::MAX as usize)
+        {
+            let wanted = format!("1 to {EXPERTS_MAX}, with fewer than 2^31 rows in all");
+            return Err(FormatError::field("n_experts", n as u32, wanted));
+        }
+        let most = n.min(EXPERTS_ACTIVE_MAX);
+        match (1..=most).contains(&n_active) {
+            true => Ok(()),
+            false => {
+                let wanted = format!("1 to {most}");
+                Err(FormatError::field("n_active_experts", n_active as u32, wanted))
+            }
+        }
+    }
+}

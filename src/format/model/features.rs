@@ -1,0 +1,120 @@
+//! What the layers of a family compute that Llama's do not.
+
+/// Most layers that a [`LayerSet`] can tell apart.
+pub const LAYER_SET_MAX: usize = 256;
+
+/// Most experts that a token may use.
+pub const EXPERTS_ACTIVE_MAX: usize = 16;
+
+/// Some of a model's layers, the first [`LAYER_SET_MAX`] at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerSet(pub(super) [u64; LAYER_SET_MAX / 64]);
+
+impl LayerSet {
+    /// The set of `layers`; `None` if one is beyond what a set can hold.
+    pub fn new(layers: impl Iterator<Item = usize>) -> Option<LayerSet> {
+        let mut set = LayerSet::default();
+        for layer in layers {
+            *set.0.get_mut(layer / 64)? |= 1 << (layer % 64);
+        }
+        Some(set)
+    }
+
+    /// Whether `layer` is one of them.
+    pub fn contains(&self, layer: usize) -> bool {
+        self.0.get(layer / 64).is_some_and(|word| word >> (layer % 64) & 1 == 1)
+    }
+
+    /// The layer after the last of them.
+    pub(super) fn end(&self) -> usize {
+        (0..LAYER_SET_MAX).rev().find(|layer| self.contains(*layer)).map_or(0, |last| last + 1)
+    }
+}
+
+/// What makes of the gate and up projections what goes to the down projection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// gate · sigmoid(gate) · up.
+    Silu,
+    /// gelu(gate) · up, with the GELU that is approximated by tanh.
+    GeluTanh,
+    /// With gate at most `limit` and up within ±`limit`: gate · sigmoid(1.702 · gate) · (up + 1).
+    ClampedSilu {
+        /// Above 0.
+        limit: f32,
+    },
+}
+
+/// Feed-forward layers of which each token uses some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Experts {
+    /// How many there are.
+    pub n: usize,
+    /// How many a token uses.
+    pub n_active: usize,
+    /// Whether the weights of those add up to 1, not those of all.
+    pub is_normalised: bool,
+    /// Whether router and experts add biases.
+    pub has_biases: bool,
+}
+
+/// What the layers of a family compute that Llama's do not; the default is Llama.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Features {
+    /// Whether queries, keys and values have biases.
+    pub qkv_bias: bool,
+    /// Whether attention's output has a bias.
+    pub output_bias: bool,
+    /// Whether each head's queries and keys are normalised before they are rotated.
+    pub qk_norm: bool,
+    /// Whether there is a norm behind attention and one behind the feed-forward layer, too.
+    pub post_norms: bool,
+    /// Whether each head's softmax has one more score, whose weight goes nowhere.
+    pub sinks: bool,
+    /// What is applied to the gate.
+    pub activation: Activation,
+    /// What embeddings are multiplied by.
+    pub embedding_scale: f32,
+    /// What attention's scores are multiplied by; `None` for 1 / sqrt(head_dim).
+    pub attention_scale: Option<f32>,
+    /// What each half of a layer is multiplied by before it is added to the residual stream.
+    pub residual_scale: f32,
+    /// Layers that look at all positions though the model has a window.
+    pub full_layers: LayerSet,
+    /// Layers that do not rotate queries and keys.
+    pub unrotated_layers: LayerSet,
+    /// Base of the RoPE frequencies of layers with a window, which are not scaled then.
+    pub local_theta: Option<f64>,
+    /// How many values of a head are rotated, its first; `None` for all.
+    pub rotary_dim: Option<usize>,
+    /// What cosines and sines of rotations are multiplied by, but where `local_theta` counts.
+    pub rope_magnitude: f32,
+    /// What each frequency is divided by where there is no formula for it, one for each pair; empty
+    /// where there is.
+    pub rope_divisors: Vec<f32>,
+    /// If the feed-forward layers are mixtures.
+    pub experts: Option<Experts>,
+}
+
+impl Default for Features {
+    fn default() -> Features {
+        Features {
+            qkv_bias: false,
+            output_bias: false,
+            qk_norm: false,
+            post_norms: false,
+            sinks: false,
+            activation: Activation::Silu,
+            embedding_scale: 1.0,
+            attention_scale: None,
+            residual_scale: 1.0,
+            full_layers: LayerSet::default(),
+            unrotated_layers: LayerSet::default(),
+            local_theta: None,
+            rotary_dim: None,
+            rope_magnitude: 1.0,
+            rope_divisors: Vec::new(),
+            experts: None,
+        }
+    }
+}

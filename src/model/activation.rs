@@ -1,0 +1,95 @@
+//! What goes from the gate and up projections to the down projection.
+//!
+//! Every activation here is a swish: `x · sigmoid(c · x)` is `swish(c · x) / c`, and the GELU by
+//! tanh is `x · sigmoid(2u)` for its `u = sqrt(2 / pi) · (x + 0.044715 · x³)` (arXiv:1606.08415), where
+//! `2u / x` is finite. So the tiers' SwiGLU kernels do the part that needs care, and before them are
+//! only operations that are rounded alike everywhere.
+
+use crate::format::model::Activation;
+use crate::kernels::Kernels;
+
+/// Values that are prepared at a time.
+const PIECE: usize = 256;
+
+/// What gpt-oss multiplies a gate by in its sigmoid.
+const CLAMPED_SLOPE: f32 = 1.702;
+
+/// `2 * sqrt(2 / pi)`.
+const GELU_SLOPE: f32 = 1.595_769;
+
+/// Beyond this only the sign of a gate counts for its sigmoid, and squares stay finite.
+const GELU_MOST: f32 = 1e6;
+
+/// Writes the activation of a row to `out`.
+pub(super) fn activate(
+    kernels: &Kernels,
+    activation: Activation,
+    (gate, up): (&[f32], &[f32]),
+    out: &mut [f32],
+) {
+    match activation {
+        Activation::Silu => kernels.swiglu(gate, up, out),
+        Activation::GeluTanh => by_swish(kernels, (gate, up), out, |gate, up| {
+            let near = gate.clamp(-GELU_MOST, GELU_MOST);
+            let slope = GELU_SLOPE * (1.0 + 0.044_715 * (near * near));
+            (gate * slope, up / slope)
+        }),
+        Activation::ClampedSilu { limit } => by_swish(kernels, (gate, up), out, |gate, up| {
+            // A NaN passes, unlike with `min`.
+            let gate = if gate > limit { limit } else { gate };
+            (CLAMPED_SLOPE * gate, (up.clamp(-limit, limit) + 1.0) / CLAMPED_SLOPE)
+        }),
+    }
+}
+
+/// SwiGLU of what `prepare` makes of each gate and up.
+fn by_swish(
+    kernels: &Kernels,
+    (gate, up): (&[f32], &[f32]),
+    out: &mut [f32],
+    prepare: impl Fn(f32, f32) -> (f32, f32),
+) {
+    let (mut gates, mut ups) = ([0.0; PIECE], [0.0; PIECE]);
+    let pieces = gate.chunks(PIECE).zip(up.chunks(PIECE)).zip(out.chunks_mut(PIECE));
+    for ((gate, up), out) in pieces {
+        let n = out.len();
+        for (i, (gate, up)) in gate.iter().zip(up).enumerate() {
+            (gates[i], ups[i]) = prepare(*gate, *up);
+        }
+        kernels.swiglu(&gates[..n], &ups[..n], out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(activation: Activation, wanted: impl Fn(f64, f64) -> f64) {
+        let kernels = Kernels::best();
+        let gate: Vec<f32> = (-300..300).map(|i| i as f32 / 16.0).chain([-1e9, 0.0, 1e9]).collect();
+        let up: Vec<f32> = (0..gate.len()).map(|i| (i % 23) as f32 - 11.3).collect();
+        let mut out = vec![f32::NAN; gate.len()];
+        activate(&kernels, activation, (&gate, &up), &mut out);
+        for ((gate, up), found) in gate.iter().zip(&up).zip(&out) {
+            let wanted = wanted(f64::from(*gate), f64::from(*up));
+            let off = (f64::from(*found) - wanted).abs();
+            assert!(off <= 2e-6 * wanted.abs() + 1e-6, "{gate}, {up}: {found}, not {wanted}");
+        }
+    }
+
+    #[test]
+    fn gelu_is_that_of_tanh() {
+        check(Activation::GeluTanh, |x, up| {
+            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
+            0.5 * x * (1.0 + u.tanh()) * up
+        });
+    }
+
+    #[test]
+    fn clamped_silu_clamps_gate_and_up() {
+        check(Activation::ClampedSilu { limit: 7.0 }, |gate, up| {
+            let gate = gate.min(7.0);
+            (up.clamp(-7.0, 7.0) + 1.0) * gate / (1.0 + (-1.702 * gate).exp())
+        });
+    }
+}

@@ -1,0 +1,138 @@
+//! Which experts of a mixture the rows of a batch have.
+
+use std::ops::Range;
+
+use crate::arena::{Carver, Exhausted};
+use crate::format::model::{Experts, Header};
+use crate::kernels::softmax_terms;
+
+/// Which experts the rows of a batch have. A use is a row and one of its experts; uses are numbered
+/// expert by expert, and row by row for each. Everything is empty if the model is no mixture.
+pub(super) struct Routes<'a> {
+    /// Scores of the experts, then weights of the chosen ones in their places; `[batch, experts]`.
+    pub(super) scores: &'a mut [f32],
+    /// The experts of each row, ascending; `[batch, active]`.
+    pub(super) chosen: &'a mut [u32],
+    /// The number of each of these uses; `[batch, active]`.
+    pub(super) places: &'a mut [u32],
+    /// The row of each use; `[batch, active]`.
+    pub(super) rows: &'a mut [u32],
+    /// Where the uses of each expert end; `[experts]`.
+    pub(super) ends: &'a mut [u32],
+    /// What each use gives, `[batch, active, dim]`.
+    pub(super) outputs: &'a mut [f32],
+}
+
+impl<'a> Routes<'a> {
+    pub(super) fn carve(
+        header: &Header,
+        max_batch: usize,
+        carver: &mut Carver<'a>,
+    ) -> Result<Routes<'a>, Exhausted> {
+        let (n, active) = header.features.experts.map_or((0, 0), |e| (e.n, e.n_active));
+        let uses = max_batch.saturating_mul(active);
+        Ok(Routes {
+            scores: carver.take("scores of experts", max_batch.saturating_mul(n))?,
+            chosen: carver.take("chosen experts", uses)?,
+            places: carver.take("places of experts", uses)?,
+            rows: carver.take("rows of experts", uses)?,
+            ends: carver.take("uses of experts", n)?,
+            outputs: carver.take("outputs of experts", uses.saturating_mul(header.dim))?,
+        })
+    }
+
+    /// The uses of `expert`.
+    pub(super) fn uses(&self, expert: usize) -> Range<usize> {
+        let start = if expert == 0 { 0 } else { self.ends[expert - 1] };
+        start as usize..self.ends[expert] as usize
+    }
+
+    /// Chooses the experts of `m` rows by their scores, and numbers the uses.
+    pub(super) fn choose(&mut self, experts: Experts, m: usize) {
+        let rows = self.scores.chunks_exact_mut(experts.n);
+        for (scores, chosen) in rows.zip(self.chosen.chunks_exact_mut(experts.n_active)).take(m) {
+            choose(experts, scores, chosen);
+        }
+        let chosen = &self.chosen[..m * experts.n_active];
+        self.ends.fill(0);
+        for expert in chosen {
+            self.ends[*expert as usize] += 1;
+        }
+        let mut end = 0;
+        for n in &mut *self.ends {
+            // Where the uses of the expert start; it moves to their end below.
+            (*n, end) = (end, end + *n);
+        }
+        for (index, (expert, place)) in chosen.iter().zip(&mut *self.places).enumerate() {
+            let next = &mut self.ends[*expert as usize];
+            *place = *next;
+            self.rows[*next as usize] = (index / experts.n_active) as u32;
+            *next += 1;
+        }
+    }
+}
+
+/// Chooses the experts with the largest scores, the lowest of equal ones, and turns scores into
+/// weights.
+fn choose(experts: Experts, scores: &mut [f32], chosen: &mut [u32]) {
+    for i in 0..chosen.len() {
+        let free = (0..scores.len()).filter(|expert| !chosen[..i].contains(&(*expert as u32)));
+        // A NaN is chosen only where nothing else is left.
+        let best = free.reduce(|best, expert| {
+            if scores[expert] > scores[best] || scores[best].is_nan() { expert } else { best }
+        });
+        chosen[i] = best.unwrap_or(0) as u32;
+    }
+    chosen.sort_unstable();
+    softmax_terms(scores);
+    let sum: f32 = match experts.is_normalised {
+        true => chosen.iter().map(|expert| scores[*expert as usize]).sum(),
+        false => scores.iter().sum(),
+    };
+    for expert in chosen {
+        scores[*expert as usize] /= sum;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXPERTS: Experts = Experts { n: 4, n_active: 2, is_normalised: true, has_biases: false };
+
+    #[test]
+    fn the_lowest_of_equal_experts_are_chosen_and_weights_add_up() {
+        let mut chosen = [9; 2];
+        let mut scores = [1.0, 2.0, 1.0, 1.0];
+        choose(EXPERTS, &mut scores, &mut chosen);
+        assert_eq!(chosen, [0, 1]);
+        let part = 1.0 / (1.0 + (-1.0f32).exp());
+        assert!((scores[1] - part).abs() < 1e-6 && (scores[0] + scores[1] - 1.0).abs() < 1e-6);
+        let mut scores = [1.0, 2.0, 1.0, 1.0];
+        choose(Experts { is_normalised: false, ..EXPERTS }, &mut scores, &mut chosen);
+        assert!((scores[1] - 1.0 / (1.0 + 3.0 * (-1.0f32).exp())).abs() < 1e-6);
+        let mut scores = [f32::NAN; 4];
+        choose(EXPERTS, &mut scores, &mut chosen);
+        assert!(chosen[0] < chosen[1] && chosen[1] < 4 && scores[chosen[0] as usize].is_nan());
+    }
+
+    #[test]
+    fn uses_are_numbered_expert_by_expert() {
+        let mut scores = [0.0, 3.0, 2.0, 0.0, 5.0, 0.0, 4.0, 0.0, 0.0, 1.0, 2.0, 0.0];
+        let ([mut chosen, mut places, mut rows], mut ends) = ([[0; 6]; 3], [0; 4]);
+        let mut routes = Routes {
+            scores: &mut scores,
+            chosen: &mut chosen,
+            places: &mut places,
+            rows: &mut rows,
+            ends: &mut ends,
+            outputs: &mut [],
+        };
+        routes.choose(EXPERTS, 3);
+        assert_eq!([0, 1, 2, 3].map(|expert| routes.uses(expert)), [0..1, 1..3, 3..6, 6..6]);
+        assert_eq!(
+            (chosen, places, rows),
+            ([1, 2, 0, 2, 1, 2], [1, 3, 0, 4, 2, 5], [1, 0, 2, 0, 1, 2])
+        );
+    }
+}
