@@ -52,6 +52,7 @@
 //! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes
 //!   that lose, repeat and reorder nothing, over carriers that do.
 //! - `ring`: who owns which layers, and what a node does with the frames that reach it.
+//! - `serve`: answers over HTTP, in the protocols that programs speak (feature `serve`).
 //! - `cli`: the commands; the only layer that prints or exits.
 
 mod arena;
@@ -67,6 +68,8 @@ mod pool;
 mod quant;
 mod ring;
 pub mod sampler;
+#[cfg(feature = "serve")]
+mod serve;
 mod sys;
 pub mod tokenizer;
 mod transport;

@@ -38,6 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("transport", &["sys", "wire"]),
     ("ring", &["transport", "wire"]),
     ("engine", BELOW_CLI),
+    ("serve", &["engine", "format", "sampler", "sys", "tokenizer"]),
     ("cli", BELOW_CLI),
     ("main", &["cli", "sys"]),
 ];
@@ -54,6 +55,7 @@ const BELOW_CLI: &[&str] = &[
     "quant",
     "ring",
     "sampler",
+    "serve",
     "sys",
     "tokenizer",
     "transport",

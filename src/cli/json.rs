@@ -6,8 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::Failure;
-use crate::export::json;
-use crate::format::excerpt;
+use crate::format::{excerpt, json};
 
 /// A hundred cases with the logits of a vocabulary of 128,000 take less.
 const FILE_BYTES_MAX: u64 = 1 << 28;

@@ -27,6 +27,8 @@ mod output;
 mod pack;
 mod progress;
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 #[cfg(feature = "tools")]
 mod tokenizer;
 mod weights;
@@ -55,6 +57,8 @@ struct Leap {
 #[allow(clippy::large_enum_variant, reason = "there is one of it, in a box")]
 enum AnyCommand {
     Run(run::Run),
+    #[cfg(feature = "serve")]
+    Serve(serve::Serve),
     #[cfg(feature = "tools")]
     Export(export::Export),
     Info(info::Info),
@@ -74,6 +78,8 @@ impl AnyCommand {
             #[cfg(feature = "tools")]
             AnyCommand::Export(export) => export.execute(),
             AnyCommand::Run(run) => run.execute(),
+            #[cfg(feature = "serve")]
+            AnyCommand::Serve(serve) => serve.execute(),
             AnyCommand::Info(info) => info.execute(),
             AnyCommand::Bench(bench) => bench.execute(),
             AnyCommand::Pack(pack) => pack.execute(),

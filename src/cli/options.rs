@@ -4,6 +4,7 @@ use super::checkpoint::load_failure;
 use super::{Failure, counted, warn};
 use crate::arena::Exhausted;
 use crate::engine::EngineError;
+use crate::format::ChatTemplate;
 use crate::kernels::Isa;
 use crate::model::{Precision, StartError};
 use crate::sys::cpu;
@@ -15,6 +16,14 @@ pub(super) fn kv_type(value: &str) -> Result<Precision, String> {
         "f32" => Ok(Precision::F32),
         _ => Err(format!("{value:?} is neither f16 nor f32")),
     }
+}
+
+/// A chat template by its name.
+pub(super) fn chat_template(name: &str) -> Result<ChatTemplate, String> {
+    ChatTemplate::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = ChatTemplate::ALL.iter().map(|t| t.name()).collect();
+        format!("{name:?} is no chat template; there are {}", known.join(", "))
+    })
 }
 
 /// The instruction set that `LEAP_ISA` forces.

@@ -140,6 +140,11 @@ impl<'t> Scheduler<'t> {
         self.queue.is_empty() && self.lanes.iter().all(|lane| lane.work.is_none())
     }
 
+    /// Jobs that can run at the same time.
+    pub fn n_streams(&self) -> usize {
+        self.lanes.len()
+    }
+
     /// Jobs that wait for a stream; how many may is up to who submits them.
     pub fn n_queued(&self) -> usize {
         self.queue.len()

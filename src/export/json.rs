@@ -1,13 +1,11 @@
-//! JSON of untrusted size.
-//!
-//! A value takes dozens of times the memory of the two bytes that it may have in a file, so values
-//! are counted before any is made.
+//! JSON files of checkpoints.
 
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::error::ExportError;
+use crate::format::json::parse;
 use crate::sys::map::Map;
 
 /// Reads the file at `path` if it holds no more than `values_max` values.
@@ -16,47 +14,4 @@ pub(super) fn read(path: &Path, values_max: usize) -> Result<Value, ExportError>
         Map::open(path).map_err(|source| ExportError::Read { path: path.to_owned(), source })?;
     parse(map.as_bytes(), values_max)
         .map_err(|problem| ExportError::BadFile { path: path.to_owned(), problem })
-}
-
-/// Reads `bytes` if they hold no more than `values_max` values.
-pub(crate) fn parse(bytes: &[u8], values_max: usize) -> Result<Value, String> {
-    if count_at_most(bytes) > values_max {
-        return Err(format!("holds more than {values_max} values, wanted fewer"));
-    }
-    serde_json::from_slice(bytes).map_err(|e| format!("not valid JSON: {e}"))
-}
-
-/// At least as many values as `bytes` hold: each but the first follows a comma or a bracket.
-fn count_at_most(bytes: &[u8]) -> usize {
-    let (mut n, mut is_string, mut is_escaped) = (1, false, false);
-    for &byte in bytes {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_string => is_escaped = true,
-            b'"' => is_string = !is_string,
-            b',' | b'[' | b'{' if !is_string => n += 1,
-            _ => {}
-        }
-    }
-    n
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_counted_outside_strings() {
-        for (text, n) in [
-            ("0", 1),
-            ("[]", 2),
-            ("[1,2]", 3),
-            (r#"{"a,[{": "\",[", "b": {"c": null}}"#, 4),
-            (r#"["\\", "]"]"#, 3),
-        ] {
-            assert_eq!(count_at_most(text.as_bytes()), n, "{text}");
-            assert!(parse(text.as_bytes(), n).is_ok(), "{text}");
-            assert!(parse(text.as_bytes(), n - 1).unwrap_err().contains("more than"), "{text}");
-        }
-    }
 }

@@ -24,7 +24,7 @@ mod error;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod gguf;
-pub(crate) mod json;
+mod json;
 mod names;
 mod plan;
 pub mod tokenizer;

@@ -10,6 +10,8 @@ pub mod tokenizer;
 mod chat;
 mod cursor;
 mod error;
+#[cfg(any(feature = "tools", feature = "serve"))]
+pub(crate) mod json;
 mod printable;
 
 pub use chat::ChatTemplate;

@@ -285,6 +285,15 @@ pub fn is_out_of_files(e: &io::Error) -> bool {
     full.iter().any(|errno| e.raw_os_error() == Some(*errno as i32))
 }
 
+/// Whether the other end of a stream has closed it, or will send no more.
+pub fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
+    let flags = socket::MsgFlags::MSG_PEEK | socket::MsgFlags::MSG_DONTWAIT;
+    match socket::recv(fd.as_raw_fd(), &mut [0], flags) {
+        Ok(n) => n == 0,
+        Err(e) => !matches!(e, Errno::EAGAIN | Errno::EINTR),
+    }
+}
+
 /// Waits until one of `fds` can be read, or written if it says so, for at most `timeout`.
 /// Signals end the wait.
 pub fn wait(fds: &[(BorrowedFd<'_>, bool)], timeout: Duration) {

@@ -54,7 +54,7 @@ pub(in crate::cli) struct Run {
     pub(super) system: Option<String>,
     /// chat template instead of the model's: none, llama2, llama3, mistral-v1, mistral-v3,
     /// zephyr, chatml
-    #[argh(option, from_str_fn(chat_template))]
+    #[argh(option, from_str_fn(options::chat_template))]
     pub(super) chat_template: Option<ChatTemplate>,
     /// most tokens to generate (256; in a chat as many as fit); -1: until the text or the context
     /// ends
@@ -159,13 +159,6 @@ fn n_predict(value: &str) -> Result<usize, String> {
         "-1" => Ok(usize::MAX),
         n => n.parse().map_err(|_| "wanted a number of tokens, or -1".to_owned()),
     }
-}
-
-fn chat_template(name: &str) -> Result<ChatTemplate, String> {
-    ChatTemplate::from_name(name).ok_or_else(|| {
-        let known: Vec<&str> = ChatTemplate::ALL.iter().map(|t| t.name()).collect();
-        format!("{name:?} is no chat template; there are {}", known.join(", "))
-    })
 }
 
 impl Run {

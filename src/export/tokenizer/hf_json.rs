@@ -8,8 +8,7 @@ use serde_json::{Map, Value};
 use super::draft::Draft;
 use super::files::VALUES_MAX;
 use super::token::{AddedToken, Token, VOCAB_MAX};
-use crate::export::json;
-use crate::format::excerpt;
+use crate::format::{excerpt, json};
 use crate::format::tokenizer::{
     Merges, SPACE_MARK, Splitter, TokenKind, TokenizerFlags, TokenizerKind, byte_piece,
 };

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::error::ImportError;
 use super::files::{VALUES_MAX, read};
 use super::token::AddedToken;
-use crate::export::json::parse;
 use crate::format::excerpt;
+use crate::format::json::parse;
 
 /// Settings of a Hugging Face or Meta folder; all of them may be absent.
 #[derive(Default)]

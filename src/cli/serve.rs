@@ -1,0 +1,243 @@
+//! `leap serve`: answers programs over HTTP.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use argh::{ArgsInfo, FromArgs};
+
+use super::model_files::{self, Loaded};
+use super::weights::{self, Words};
+use super::{Failure, counted, note, options, warn};
+use crate::engine::{Cache, Engine, Huge, Options, Scheduler, WeightsPlace};
+use crate::format::ChatTemplate;
+use crate::model::Precision;
+use crate::serve::{ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
+use crate::sys::{notify, random, signal};
+use crate::tokenizer::ChatFormat;
+
+/// Answers that are written at the same time.
+const STREAMS: usize = 4;
+/// Longest body of a request: a long conversation has a hundredth of it.
+const BODY_MAX: usize = 4 << 20;
+
+/// Answers programs over HTTP, as OpenAI's and Ollama's servers do.
+#[derive(ArgsInfo, FromArgs)]
+#[argh(subcommand, name = "serve")]
+pub(super) struct Serve {
+    /// model file; the built-in demo model if absent
+    #[argh(positional)]
+    model: Option<PathBuf>,
+    /// tokenizer.bin; by default the one beside the model
+    #[argh(option, short = 't')]
+    tokenizer: Option<PathBuf>,
+    /// address HOST:PORT or path of a Unix socket; may be given several times (127.0.0.1:8080)
+    #[argh(option)]
+    listen: Vec<String>,
+    /// file with the keys that clients may have, one a line
+    #[argh(option)]
+    api_key_file: Option<PathBuf>,
+    /// listen beyond this machine without keys
+    #[argh(switch)]
+    no_auth: bool,
+    /// web page (as https://chat.example.org) whose scripts may ask, or *; may be given several times
+    #[argh(option)]
+    allow_origin: Vec<String>,
+    /// what clients call the model (its file's name)
+    #[argh(option)]
+    name: Option<String>,
+    /// chat template instead of the model's, as for run
+    #[argh(option, from_str_fn(options::chat_template))]
+    chat_template: Option<ChatTemplate>,
+    /// answers that are written at the same time (4); each takes memory for its context
+    #[argh(option)]
+    streams: Option<usize>,
+    /// answers that may wait for a stream; more are refused (64)
+    #[argh(option, default = "64")]
+    queue: usize,
+    /// connections at the same time (256)
+    #[argh(option, default = "256")]
+    connections: usize,
+    /// seconds that answers have to end after a signal (10)
+    #[argh(option, default = "10")]
+    drain_s: u64,
+    /// longest context in tokens (the model's, up to 4096)
+    #[argh(option)]
+    ctx: Option<usize>,
+    /// prompt tokens that go through the model at once (256)
+    #[argh(option)]
+    batch: Option<usize>,
+    /// how keys and values are kept: f16, or f32 (default for f32 models)
+    #[argh(option, from_str_fn(options::kv_type))]
+    kv: Option<Precision>,
+    /// number of threads (one for each fast core; one for models of few MB)
+    #[argh(option)]
+    threads: Option<usize>,
+    /// cores to run on, as in 4-7 or 0,2
+    #[argh(option, from_str_fn(options::cores))]
+    cores: Option<options::Cores>,
+    /// packed weights: auto (beside the model, or in the cache folder), a file, a folder, or off
+    #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]
+    cache: Cache,
+    /// weights in huge pages: auto (if there is memory to spare), on or off
+    #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
+    huge: Huge,
+    /// do not say where the server listens
+    #[argh(switch, short = 'q')]
+    quiet: bool,
+}
+
+impl Serve {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        if [self.streams, self.ctx, self.batch, self.threads, Some(self.connections)]
+            .contains(&Some(0))
+        {
+            let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
+            return Err(Failure::Usage(what.to_owned()));
+        }
+        signal::install().map_err(|e| Failure::runtime(&e))?;
+        let keys = self.keys()?;
+        let loaded = model_files::load(self.model.as_deref(), self.tokenizer.as_deref())?;
+        let (listeners, _files) = self.listeners(&keys)?;
+        let mut engine = self.engine(&loaded)?;
+        let words = if self.quiet { Words::None } else { Words::All };
+        let place =
+            WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge };
+        weights::prepare(&mut engine, &place, words)?;
+        let Loaded { model, tokenizer, .. } = loaded;
+        let tokenizer = Arc::new(tokenizer);
+        let n_streams = self.streams.unwrap_or(STREAMS);
+        let scheduler = Scheduler::new(&mut engine, n_streams, Some(&tokenizer));
+        let scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
+        let header = model.header();
+        let template = self.chat_template.unwrap_or(header.chat_template);
+        let mut stop_ids = header.stop_ids.clone();
+        stop_ids.extend_from_slice(tokenizer.stop_ids());
+        let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
+        let options = ServeOptions {
+            about: self.about(&model)?,
+            chat: ChatFormat::new(template, &tokenizer).map_err(|e| e.to_string()),
+            tokenizer: Arc::clone(&tokenizer),
+            stop_ids,
+            // Short enough that a client can name it again.
+            seed: u64::from(u32::from_le_bytes([seed[0], seed[1], seed[2], seed[3]])),
+            listeners,
+            keys,
+            origins: self.allow_origin.clone(),
+            queue: self.queue,
+            connections: self.connections,
+            body_max: BODY_MAX,
+            drain: Duration::from_secs(self.drain_s),
+        };
+        if !self.quiet {
+            let (name, streams) = (&options.about.name, counted(n_streams, "stream"));
+            let places: Vec<String> = options.listeners.iter().map(ListenSocket::address).collect();
+            let places = places.join(", ");
+            note(&format!(
+                "leap: {name} answers on {places}: {streams} of {} tokens",
+                engine.ctx_len()
+            ));
+        }
+        notify::start();
+        notify::ready();
+        serve(&mut engine, scheduler, options).map_err(|e| Failure::runtime(&e))
+    }
+
+    fn engine(&self, loaded: &Loaded) -> Result<Engine, Failure> {
+        let n_streams = Some(self.streams.unwrap_or(STREAMS));
+        let options = Options {
+            ctx_len: self.ctx,
+            batch: self.batch,
+            n_streams,
+            max_logits: n_streams,
+            kv: self.kv,
+            threads: self.threads.map(options::useful_threads),
+            cores: self.cores.as_ref().map(|cores| cores.0.clone()),
+            isa: options::isa_from_environment()?,
+            ..Options::default()
+        };
+        Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)
+    }
+
+    fn about(&self, model: &crate::model::Model) -> Result<ModelAbout, Failure> {
+        let header = model.header();
+        let stem = self.model.as_deref().and_then(Path::file_stem).and_then(|stem| stem.to_str());
+        let fingerprint = model.fingerprint().map_err(|e| Failure::runtime(&e))?;
+        Ok(ModelAbout {
+            name: self.name.clone().unwrap_or_else(|| stem.unwrap_or("demo").to_owned()),
+            bytes: model.bytes_per_token(),
+            digest: format!("{fingerprint:016x}"),
+            family: format!("{:?}", header.architecture).to_lowercase(),
+            quantization: header.weights.to_string(),
+        })
+    }
+
+    fn keys(&self) -> Result<ApiKeys, Failure> {
+        let Some(path) = &self.api_key_file else { return Ok(ApiKeys::parse("")) };
+        let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
+        let keys = ApiKeys::parse(&text);
+        let shown = path.display();
+        if keys.is_empty() {
+            return Err(Failure::Input(format!("{shown} holds no key; one a line is wanted")));
+        }
+        let mode = fs::metadata(path).map_or(0, |file| file.permissions().mode());
+        if mode & 0o077 != 0 {
+            warn(&format!("others may read the key file {shown}: chmod 600 {shown}"));
+        }
+        Ok(keys)
+    }
+
+    /// The addresses that are asked for.
+    fn places(&self) -> Vec<String> {
+        match self.listen.is_empty() {
+            true => vec!["127.0.0.1:8080".to_owned()],
+            false => self.listen.clone(),
+        }
+    }
+
+    fn listeners(&self, keys: &ApiKeys) -> Result<(Vec<ListenSocket>, Vec<SocketFile>), Failure> {
+        let (mut listeners, mut files) = (Vec::new(), Vec::new());
+        for place in self.places() {
+            let fail = |e| Failure::Runtime(format!("cannot listen on {place}: {e}"));
+            let listener = match place.contains('/') {
+                true => {
+                    let (listener, file) = unix_socket(Path::new(&place)).map_err(fail)?;
+                    files.push(file);
+                    ListenSocket::Unix(listener)
+                }
+                false => ListenSocket::tcp(&place).map_err(fail)?,
+            };
+            if !listener.is_local() && keys.is_empty() && !self.no_auth {
+                return Err(Failure::Usage(format!(
+                    "{place} is open to other machines: give --api-key-file FILE, or --no-auth if \
+                     everybody may ask"
+                )));
+            }
+            listeners.push(listener);
+        }
+        Ok((listeners, files))
+    }
+}
+
+/// The file of a Unix socket, which goes with the server.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody may have removed it.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// A socket at `path`. One that a server left behind makes way.
+fn unix_socket(path: &Path) -> std::io::Result<(UnixListener, SocketFile)> {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err() {
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    Ok((listener, SocketFile(path.to_owned())))
+}

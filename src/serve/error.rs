@@ -1,0 +1,88 @@
+//! What is wrong with a request, in the words of the protocols.
+
+use serde_json::{Value, json};
+
+use super::http::{HttpError, Reply};
+use super::jobs::Refusal;
+use crate::engine::JobError;
+
+/// Seconds after which a refused client may ask again.
+const RETRY_S: u32 = 2;
+
+/// Why a request gets no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ApiError {
+    pub(super) status: u16,
+    /// The field of the body that is meant, as `messages[0].role`.
+    pub(super) field: Option<String>,
+    pub(super) message: String,
+    /// A word for programs.
+    pub(super) code: Option<&'static str>,
+}
+
+impl ApiError {
+    pub(super) fn new(status: u16, message: impl Into<String>) -> ApiError {
+        ApiError { status, field: None, message: message.into(), code: None }
+    }
+
+    /// A field of the body has a value that cannot be followed.
+    pub(super) fn field(field: impl Into<String>, message: impl Into<String>) -> ApiError {
+        ApiError { field: Some(field.into()), ..ApiError::new(400, message) }
+    }
+
+    /// What OpenAI calls this kind of error.
+    fn kind(&self) -> &'static str {
+        match self.status {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            429 => "rate_limit_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    /// The object `error` of OpenAI's protocol.
+    pub(super) fn object(&self) -> Value {
+        let ApiError { field, message, code, .. } = self;
+        json!({"error": {"message": message, "type": self.kind(), "param": field, "code": code}})
+    }
+
+    /// The answer of OpenAI's protocol, or of Ollama's.
+    pub(super) fn reply(&self, is_ollama: bool) -> Reply {
+        let body = match is_ollama {
+            true => json!({"error": self.message}),
+            false => self.object(),
+        };
+        let retry_after = matches!(self.status, 429 | 503).then_some(RETRY_S);
+        Reply { retry_after, ..Reply::json(self.status, &body) }
+    }
+}
+
+impl From<HttpError> for ApiError {
+    fn from(error: HttpError) -> ApiError {
+        ApiError::new(error.status, error.problem)
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> ApiError {
+        match refusal {
+            Refusal::Full => ApiError::new(429, "as many requests wait as may: try again"),
+            Refusal::Ending => ApiError::new(503, "the server is about to end"),
+        }
+    }
+}
+
+impl From<JobError> for ApiError {
+    fn from(error: JobError) -> ApiError {
+        let message = error.to_string();
+        match error {
+            JobError::TooLong { .. } => {
+                ApiError { code: Some("context_length_exceeded"), ..ApiError::new(400, message) }
+            }
+            JobError::EmptyPrompt | JobError::UnknownId { .. } => ApiError::new(400, message),
+            _ => ApiError::new(500, message),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The fields of a JSON object, each of which is read as what it should be.
+
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+
+/// An object of a request, and where it stands in it.
+#[derive(Clone)]
+pub(super) struct Fields<'v> {
+    object: &'v Map<String, Value>,
+    /// `""`, or the names that lead to it with a dot behind them.
+    path: String,
+}
+
+impl<'v> Fields<'v> {
+    /// The fields of `value`, which the request calls `name`; a body has no name.
+    pub(super) fn of(value: &'v Value, name: &str) -> Result<Fields<'v>, ApiError> {
+        let path = if name.is_empty() { String::new() } else { format!("{name}.") };
+        match value.as_object() {
+            Some(object) => Ok(Fields { object, path }),
+            None if name.is_empty() => Err(ApiError::new(400, "the body is no JSON object")),
+            None => Err(ApiError::field(name, format!("{name} is no object"))),
+        }
+    }
+
+    /// Refuses fields that `known` does not name.
+    pub(super) fn check_names(&self, known: &[&[&str]]) -> Result<(), ApiError> {
+        let is_known = |name: &str| known.iter().any(|names| names.contains(&name));
+        match self.object.keys().find(|name| !is_known(name)) {
+            Some(name) => Err(self.bad(name, "is not known")),
+            None => Ok(()),
+        }
+    }
+
+    /// The value of `name`; null is none.
+    pub(super) fn get(&self, name: &str) -> Option<&'v Value> {
+        self.object.get(name).filter(|value| !value.is_null())
+    }
+
+    /// An error that names the field `name`.
+    pub(super) fn bad(&self, name: &str, problem: &str) -> ApiError {
+        let field = format!("{}{name}", self.path);
+        ApiError::field(&field, format!("{field} {problem}"))
+    }
+
+    /// The name that errors have for the field `name`.
+    pub(super) fn path_of(&self, name: &str) -> String {
+        format!("{}{name}", self.path)
+    }
+
+    pub(super) fn string(&self, name: &str) -> Result<Option<&'v str>, ApiError> {
+        let read = |value: &'v Value| value.as_str().ok_or_else(|| self.bad(name, "is no string"));
+        self.get(name).map(read).transpose()
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ApiError> {
+        let read =
+            |value: &Value| value.as_bool().ok_or_else(|| self.bad(name, "is not true or false"));
+        self.get(name).map(read).transpose()
+    }
+
+    pub(super) fn array(&self, name: &str) -> Result<Option<&'v [Value]>, ApiError> {
+        let read = |value: &'v Value| {
+            value.as_array().map(Vec::as_slice).ok_or_else(|| self.bad(name, "is no array"))
+        };
+        self.get(name).map(read).transpose()
+    }
+
+    /// A number within `range`.
+    pub(super) fn number(
+        &self,
+        name: &str,
+        range: RangeInclusive<f64>,
+    ) -> Result<Option<f32>, ApiError> {
+        let problem = format!("is no number between {} and {}", range.start(), range.end());
+        let read = |value: &Value| {
+            let number = value.as_f64().filter(|number| range.contains(number));
+            number.map(|number| number as f32).ok_or_else(|| self.bad(name, &problem))
+        };
+        self.get(name).map(read).transpose()
+    }
+
+    /// A whole number within `range`.
+    pub(super) fn whole(
+        &self,
+        name: &str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>, ApiError> {
+        let problem = format!("is no whole number between {} and {}", range.start(), range.end());
+        let read = |value: &Value| {
+            let number = value.as_i64().filter(|number| range.contains(number));
+            number.ok_or_else(|| self.bad(name, &problem))
+        };
+        self.get(name).map(read).transpose()
+    }
+
+    /// Refuses `name` unless its value changes nothing.
+    pub(super) fn only(
+        &self,
+        name: &str,
+        changes_nothing: impl FnOnce(&Value) -> bool,
+    ) -> Result<(), ApiError> {
+        match self.get(name) {
+            Some(value) if !changes_nothing(value) => {
+                Err(self.bad(name, "is not supported: leave it out"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A string, or an array of up to `max` strings.
+pub(super) fn strings(
+    fields: &Fields<'_>,
+    name: &str,
+    max: usize,
+) -> Result<Vec<String>, ApiError> {
+    let bad =
+        || fields.bad(name, &format!("is neither a string nor an array of up to {max} strings"));
+    match fields.get(name) {
+        None => Ok(Vec::new()),
+        Some(Value::String(one)) => Ok(vec![one.clone()]),
+        Some(Value::Array(many)) if many.len() <= max => {
+            many.iter().map(|one| one.as_str().map(str::to_owned).ok_or_else(bad)).collect()
+        }
+        Some(_) => Err(bad()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_read_as_what_they_should_be() {
+        let value = json!({"a": "x", "b": 0.5, "c": 3, "d": true, "e": null, "f": ["y"]});
+        let fields = Fields::of(&value, "").unwrap();
+        assert_eq!(fields.string("a").unwrap(), Some("x"));
+        assert_eq!(fields.number("b", 0.0..=2.0).unwrap(), Some(0.5));
+        assert_eq!(fields.whole("c", 0..=3).unwrap(), Some(3));
+        assert_eq!(fields.flag("d").unwrap(), Some(true));
+        assert_eq!(fields.string("e").unwrap(), None);
+        assert_eq!(strings(&fields, "f", 1).unwrap(), ["y"]);
+        assert_eq!(strings(&fields, "a", 1).unwrap(), ["x"]);
+        assert!(fields.check_names(&[&["a", "b", "c"], &["d", "e", "f"]]).is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let value = json!({"a": 1, "b": -1, "c": 0.5, "f": [1]});
+        let fields = Fields::of(&value, "options").unwrap();
+        for (error, wanted) in [
+            (fields.string("a").unwrap_err(), "options.a"),
+            (fields.number("b", 0.0..=2.0).unwrap_err(), "options.b"),
+            (fields.whole("c", 0..=3).unwrap_err(), "options.c"),
+            (fields.flag("a").unwrap_err(), "options.a"),
+            (fields.array("a").map(drop).unwrap_err(), "options.a"),
+            (strings(&fields, "f", 1).unwrap_err(), "options.f"),
+            (fields.only("a", |v| *v == 2).unwrap_err(), "options.a"),
+            (fields.check_names(&[&["a", "b", "f"]]).unwrap_err(), "options.c"),
+        ] {
+            assert_eq!(error.field.as_deref(), Some(wanted));
+            assert!(error.status == 400 && error.message.starts_with(wanted), "{error:?}");
+        }
+        assert!(fields.only("a", |v| *v == 1).is_ok());
+        assert!(Fields::of(&json!([]), "").is_err());
+    }
+}

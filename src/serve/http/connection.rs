@@ -1,0 +1,248 @@
+//! One connection: requests in, answers out.
+
+use std::io::{self, Read, Write};
+use std::time::{Duration, Instant};
+
+use super::body::{self, ChunkStep};
+use super::budget::{Budget, Reserved};
+use super::head::{self, BodyLength, Head};
+use super::reply::{Reply, Streaming, reason};
+use super::{HttpError, Request, Socket};
+
+/// Longest head of a request.
+const HEAD_MAX: usize = 16 << 10;
+/// Longest wait for a client to end a connection.
+const LINGER: Duration = Duration::from_secs(1);
+/// Bytes read at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// How much and how long a client may send.
+#[derive(Clone)]
+pub(in crate::serve) struct HttpLimits {
+    /// Longest body.
+    pub(in crate::serve) body_max: usize,
+    /// What the bodies of all connections share.
+    pub(in crate::serve) budget: Budget,
+    /// From the first byte of a request to its last.
+    pub(in crate::serve) request_time: Duration,
+    /// Between two requests.
+    pub(in crate::serve) idle_time: Duration,
+    /// The web pages whose scripts may ask.
+    pub(in crate::serve) origins: Vec<String>,
+}
+
+/// A client's connection.
+pub(in crate::serve) struct Connection {
+    socket: Socket,
+    limits: HttpLimits,
+    /// What has been read and not been used.
+    read: Vec<u8>,
+    /// The part of the budget that the request's body has.
+    reserved: Reserved,
+    /// The page that the request comes from, once it is known that it may ask.
+    origin: Option<String>,
+}
+
+impl Connection {
+    pub(in crate::serve) fn new(socket: Socket, limits: HttpLimits) -> Connection {
+        let reserved = limits.budget.reserve_none();
+        Connection { socket, limits, read: Vec::new(), reserved, origin: None }
+    }
+
+    /// The next request; `None` if the client has no more.
+    ///
+    /// # Errors
+    /// If it cannot be understood, is too long, or takes too long to come.
+    pub(in crate::serve) fn request(&mut self) -> Result<Option<Request>, HttpError> {
+        self.reserved = self.limits.budget.reserve_none();
+        self.origin = None;
+        if self.read.is_empty() {
+            let idle_end = Instant::now() + self.limits.idle_time;
+            match self.fill(idle_end) {
+                Ok(0) | Err(_) => return Ok(None),
+                Ok(_) => {}
+            }
+        }
+        let end = Instant::now() + self.limits.request_time;
+        let Some(head) = self.head(end)? else { return Ok(None) };
+        let Head { mut request, length, expects_continue, bytes } = head;
+        self.read.drain(..bytes);
+        if let BodyLength::Bytes(n) = length {
+            self.reserve(n)?;
+        }
+        if expects_continue && length != BodyLength::Bytes(0) {
+            let word = self.write("HTTP/1.1 100 Continue\r\n\r\n");
+            word.map_err(|_| HttpError::new(400, "the client went away"))?;
+        }
+        request.body = match length {
+            BodyLength::Bytes(n) => self.body(n as usize, end)?,
+            BodyLength::Chunked => self.chunked_body(end)?,
+        };
+        Ok(Some(request))
+    }
+
+    /// Allows the page `origin` to see the answer.
+    pub(in crate::serve) fn allow(&mut self, origin: String) {
+        self.origin = Some(origin);
+    }
+
+    fn head(&mut self, end: Instant) -> Result<Option<Head>, HttpError> {
+        loop {
+            match head::parse(&self.read)? {
+                Some(head) if head.bytes <= HEAD_MAX => return Ok(Some(head)),
+                None if self.read.len() < HEAD_MAX => {}
+                _ => {
+                    return Err(HttpError::new(
+                        431,
+                        format!("the head is longer than {HEAD_MAX} bytes"),
+                    ));
+                }
+            }
+            if self.fill_or_fail(end)? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn body(&mut self, bytes: usize, end: Instant) -> Result<Vec<u8>, HttpError> {
+        while self.read.len() < bytes {
+            self.fill_whole(end)?;
+        }
+        let rest = self.read.split_off(bytes);
+        Ok(std::mem::replace(&mut self.read, rest))
+    }
+
+    fn chunked_body(&mut self, end: Instant) -> Result<Vec<u8>, HttpError> {
+        let mut body = Vec::new();
+        loop {
+            match body::chunk(&self.read, self.limits.body_max - body.len())? {
+                ChunkStep::Wait => self.fill_whole(end)?,
+                ChunkStep::Data { line, data } => {
+                    self.reserve(data as u64)?;
+                    body.extend_from_slice(&self.read[line..line + data]);
+                    self.read.drain(..line + data + 2);
+                }
+                ChunkStep::End { bytes } => {
+                    self.read.drain(..bytes);
+                    return Ok(body);
+                }
+            }
+        }
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), HttpError> {
+        let max = self.limits.body_max;
+        let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes <= max);
+        let Some(bytes) = bytes else {
+            return Err(HttpError::new(413, format!("the body is longer than {max} bytes")));
+        };
+        match self.reserved.grow(bytes) {
+            true => Ok(()),
+            false => Err(HttpError::new(503, "other requests take all memory for bodies")),
+        }
+    }
+
+    /// Reads more of a request that has begun.
+    fn fill_whole(&mut self, end: Instant) -> Result<(), HttpError> {
+        match self.fill_or_fail(end)? {
+            0 => Err(HttpError::new(400, "the request ends too soon")),
+            _ => Ok(()),
+        }
+    }
+
+    fn fill_or_fail(&mut self, end: Instant) -> Result<usize, HttpError> {
+        self.fill(end).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                HttpError::new(408, "the request takes too long to come")
+            }
+            _ => HttpError::new(400, "the request ends too soon"),
+        })
+    }
+
+    /// Reads what has come, or waits for that until `end`; 0 if the client has ended.
+    fn fill(&mut self, end: Instant) -> io::Result<usize> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.socket.set_read_timeout(left)?;
+            let mut bytes = [0; READ_BYTES];
+            match self.socket.read(&mut bytes) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                read => {
+                    let n = read?;
+                    self.read.extend_from_slice(&bytes[..n]);
+                    return Ok(n);
+                }
+            }
+        }
+    }
+
+    /// Whether the client went away while it waits for its answer.
+    pub(in crate::serve) fn is_hung_up(&self) -> bool {
+        self.socket.is_hung_up()
+    }
+
+    /// Ends the connection so that the client can read what was sent last: a socket that is closed while
+    /// there is more to read takes that back.
+    pub(in crate::serve) fn linger(&mut self) {
+        self.socket.stop_sending();
+        let end = Instant::now() + LINGER;
+        while !self.read.is_empty() || matches!(self.fill(end), Ok(1..)) {
+            self.read.clear();
+        }
+    }
+
+    /// Sends an answer.
+    ///
+    /// # Errors
+    /// If the client went away, or does not read.
+    pub(in crate::serve) fn send(&mut self, reply: &Reply, is_kept_alive: bool) -> io::Result<()> {
+        let Reply { status, content_type, body, retry_after } = reply;
+        let mut head = self.status_line(*status, content_type, is_kept_alive);
+        if let Some(seconds) = retry_after {
+            head += &format!("Retry-After: {seconds}\r\n");
+        }
+        head += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
+        self.write(&head)
+    }
+
+    /// Begins an answer to `request` whose pieces follow.
+    ///
+    /// # Errors
+    /// As for [`Connection::send`].
+    pub(in crate::serve) fn stream(
+        &mut self,
+        request: &Request,
+        content_type: &str,
+    ) -> io::Result<Streaming<'_>> {
+        let has_chunks = request.has_chunks;
+        let mut head = self.status_line(200, content_type, has_chunks && request.is_kept_alive);
+        head += "Cache-Control: no-cache\r\n";
+        head += if has_chunks { "Transfer-Encoding: chunked\r\n\r\n" } else { "\r\n" };
+        self.write(&head)?;
+        Ok(Streaming { socket: &mut self.socket, has_chunks })
+    }
+
+    fn status_line(&self, status: u16, content_type: &str, is_kept_alive: bool) -> String {
+        let connection = if is_kept_alive { "keep-alive" } else { "close" };
+        let reason = reason(status);
+        let mut head = format!(
+            "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nConnection: {connection}\r\n\
+             X-Content-Type-Options: nosniff\r\n"
+        );
+        if let Some(origin) = &self.origin {
+            head += &format!(
+                "Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n\
+                 Access-Control-Allow-Headers: authorization, content-type\r\n\
+                 Access-Control-Allow-Methods: GET, POST\r\n"
+            );
+        }
+        head
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        self.socket.write_all(text.as_bytes())
+    }
+}

@@ -1,0 +1,222 @@
+//! The head of a request: what is wanted, and how long its body is.
+
+use super::HttpError;
+
+/// Most fields of a head.
+const FIELDS_MAX: usize = 64;
+
+/// A request with its body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::serve) struct Request {
+    pub(in crate::serve) method: String,
+    /// The path, without what follows a `?`.
+    pub(in crate::serve) path: String,
+    /// The web page that the request comes from.
+    pub(in crate::serve) origin: Option<String>,
+    pub(in crate::serve) authorization: Option<String>,
+    pub(in crate::serve) body: Vec<u8>,
+    /// Whether the connection stays open for another one.
+    pub(in crate::serve) is_kept_alive: bool,
+    /// Whether the client understands chunks: HTTP/1.1.
+    pub(super) has_chunks: bool,
+}
+
+/// How the end of a body is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyLength {
+    Bytes(u64),
+    Chunked,
+}
+
+/// A head that is complete.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) request: Request,
+    pub(super) length: BodyLength,
+    /// Whether the client waits for a word before it sends the body.
+    pub(super) expects_continue: bool,
+    /// Bytes that it took.
+    pub(super) bytes: usize,
+}
+
+/// The head at the start of `bytes`; `None` if its end has not come yet.
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut parsed = httparse::Request::new(&mut fields);
+    let bytes = match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(bytes)) => bytes,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(HttpError::new(431, format!("more than {FIELDS_MAX} header fields")));
+        }
+        Err(e) => return Err(HttpError::new(400, format!("this is no HTTP request: {e}"))),
+    };
+    let is_new = parsed.version == Some(1);
+    let target = parsed.path.unwrap_or_default();
+    let path = target.split(['?', '#']).next().unwrap_or_default();
+    let request = Request {
+        method: parsed.method.unwrap_or_default().to_owned(),
+        path: path.to_owned(),
+        is_kept_alive: is_new,
+        has_chunks: is_new,
+        ..Request::default()
+    };
+    let mut reader = FieldReader::new(request);
+    for field in parsed.headers.iter() {
+        reader.read(field.name, field.value)?;
+    }
+    reader.finish(bytes).map(Some)
+}
+
+/// Reads header fields one by one.
+struct FieldReader {
+    request: Request,
+    length: Option<u64>,
+    is_chunked: bool,
+    expects_continue: bool,
+    n_hosts: usize,
+}
+
+impl FieldReader {
+    fn new(request: Request) -> FieldReader {
+        FieldReader {
+            request,
+            length: None,
+            is_chunked: false,
+            expects_continue: false,
+            n_hosts: 0,
+        }
+    }
+
+    fn read(&mut self, name: &str, value: &[u8]) -> Result<(), HttpError> {
+        let text = || match std::str::from_utf8(value) {
+            Ok(text) => Ok(text.trim()),
+            Err(_) => Err(HttpError::new(400, format!("the field {name} is not text"))),
+        };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => self.content_length(text()?)?,
+            "transfer-encoding" => {
+                // Two fields are a list, and so is `gzip, chunked`.
+                if self.is_chunked || !text()?.eq_ignore_ascii_case("chunked") {
+                    return Err(HttpError::new(501, "of transfer encodings only chunked is known"));
+                }
+                self.is_chunked = true;
+            }
+            "connection" => {
+                for word in text()?.split(',').map(str::trim) {
+                    match word.to_ascii_lowercase().as_str() {
+                        "close" => self.request.is_kept_alive = false,
+                        "keep-alive" => self.request.is_kept_alive |= !self.request.has_chunks,
+                        _ => {}
+                    }
+                }
+            }
+            "expect" => match text()?.eq_ignore_ascii_case("100-continue") {
+                true => self.expects_continue = true,
+                false => return Err(HttpError::new(417, "nothing but 100-continue is expected")),
+            },
+            "content-encoding" if !text()?.eq_ignore_ascii_case("identity") => {
+                return Err(HttpError::new(415, "bodies must not be compressed"));
+            }
+            "host" => self.n_hosts += 1,
+            "origin" => self.request.origin = Some(text()?.to_owned()),
+            "authorization" => self.request.authorization = Some(text()?.to_owned()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn content_length(&mut self, text: &str) -> Result<(), HttpError> {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let length = text.parse().ok().filter(|_| is_number && self.length.is_none());
+        self.length = length;
+        match length {
+            Some(_) => Ok(()),
+            None => Err(HttpError::new(400, "Content-Length is not one number")),
+        }
+    }
+
+    fn finish(self, bytes: usize) -> Result<Head, HttpError> {
+        let Request { has_chunks, .. } = self.request;
+        if has_chunks && self.n_hosts != 1 {
+            return Err(HttpError::new(400, "a request of HTTP/1.1 has one field Host"));
+        }
+        let length = match (self.length, self.is_chunked) {
+            // Two readers that disagree about the end see different requests behind it.
+            (Some(_), true) => {
+                return Err(HttpError::new(
+                    400,
+                    "Content-Length and Transfer-Encoding are both there",
+                ));
+            }
+            (None, true) if !has_chunks => {
+                return Err(HttpError::new(400, "HTTP/1.0 has no chunks"));
+            }
+            (None, true) => BodyLength::Chunked,
+            (length, false) => BodyLength::Bytes(length.unwrap_or(0)),
+        };
+        let Self { request, expects_continue, .. } = self;
+        Ok(Head { request, length, expects_continue, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(lines: &str) -> Result<Option<Head>, HttpError> {
+        parse(format!("{}\r\n\r\n", lines.replace('\n', "\r\n")).as_bytes())
+    }
+
+    fn status(lines: &str) -> u16 {
+        head(lines).unwrap_err().status
+    }
+
+    #[test]
+    fn a_head_says_what_is_wanted_and_how_long_the_body_is() {
+        let lines = "POST /v1/models?x=1 HTTP/1.1\nHost: a\nContent-Length: 12\nOrigin: http://b";
+        let found = head(lines).unwrap().unwrap();
+        assert_eq!(
+            (found.request.method.as_str(), found.request.path.as_str()),
+            ("POST", "/v1/models")
+        );
+        assert_eq!(found.request.origin.as_deref(), Some("http://b"));
+        assert_eq!(found.length, BodyLength::Bytes(12));
+        assert!(found.request.is_kept_alive && !found.expects_continue);
+        let chunked = head("GET / HTTP/1.1\nhost: a\ntransfer-encoding: Chunked").unwrap().unwrap();
+        assert_eq!(chunked.length, BodyLength::Chunked);
+        assert_eq!(parse(b"GET / HTTP/1.1\r\nHost: a\r\n"), Ok(None));
+    }
+
+    #[test]
+    fn connections_end_where_either_side_says_so() {
+        let is_kept = |lines| head(lines).unwrap().unwrap().request.is_kept_alive;
+        assert!(is_kept("GET / HTTP/1.1\nHost: a"));
+        assert!(!is_kept("GET / HTTP/1.1\nHost: a\nConnection: Close"));
+        assert!(!is_kept("GET / HTTP/1.0"));
+        assert!(is_kept("GET / HTTP/1.0\nConnection: keep-alive"));
+    }
+
+    #[test]
+    fn two_ends_of_a_body_are_refused() {
+        let post = "POST / HTTP/1.1\nHost: a\n";
+        for (fields, wanted) in [
+            ("Content-Length: 1\nContent-Length: 1", 400),
+            ("Content-Length: 1\nTransfer-Encoding: chunked", 400),
+            ("Content-Length: +1", 400),
+            ("Content-Length: 1, 1", 400),
+            ("Content-Length: 99999999999999999999", 400),
+            ("Transfer-Encoding: gzip, chunked", 501),
+            ("Transfer-Encoding: chunked\nTransfer-Encoding: chunked", 501),
+            ("Transfer-Encoding: xchunked", 501),
+            ("Host: b", 400),
+            ("Content-Encoding: gzip", 415),
+            ("Expect: more", 417),
+        ] {
+            assert_eq!(status(&format!("{post}{fields}")), wanted, "{fields}");
+        }
+        assert_eq!(status("POST / HTTP/1.0\nTransfer-Encoding: chunked"), 400);
+        assert_eq!(status("GET / HTTP/1.1"), 400);
+        assert_eq!(status(&format!("{post}{}", "a: b\n".repeat(FIELDS_MAX))), 431);
+    }
+}

@@ -1,0 +1,93 @@
+//! What is sent back.
+
+use std::io::{self, Write};
+
+use super::Socket;
+
+/// An answer that is sent whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::serve) struct Reply {
+    pub(in crate::serve) status: u16,
+    pub(in crate::serve) content_type: &'static str,
+    pub(in crate::serve) body: String,
+    /// Seconds after which it is worth to ask again.
+    pub(in crate::serve) retry_after: Option<u32>,
+}
+
+impl Reply {
+    pub(in crate::serve) fn json(status: u16, body: &serde_json::Value) -> Reply {
+        let content_type = "application/json";
+        Reply { status, content_type, body: body.to_string(), retry_after: None }
+    }
+
+    pub(in crate::serve) fn text(content_type: &'static str, body: String) -> Reply {
+        Reply { status: 200, content_type, body, retry_after: None }
+    }
+}
+
+/// An answer that is sent piece by piece. A client of HTTP/1.0 sees its end by that of the connection.
+pub(in crate::serve) struct Streaming<'c> {
+    pub(super) socket: &'c mut Socket,
+    pub(super) has_chunks: bool,
+}
+
+impl Streaming<'_> {
+    /// Sends one piece at once.
+    ///
+    /// # Errors
+    /// If the client went away, or does not read.
+    pub(in crate::serve) fn send(&mut self, piece: &str) -> io::Result<()> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        match self.has_chunks {
+            true => self.write(&format!("{:x}\r\n{piece}\r\n", piece.len())),
+            false => self.write(piece),
+        }
+    }
+
+    /// Whether the client went away.
+    pub(in crate::serve) fn is_hung_up(&self) -> bool {
+        self.socket.is_hung_up()
+    }
+
+    /// Ends the answer.
+    ///
+    /// # Errors
+    /// As for [`Streaming::send`].
+    pub(in crate::serve) fn finish(mut self) -> io::Result<()> {
+        match self.has_chunks {
+            true => self.write("0\r\n\r\n"),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Streaming<'_> {
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        self.socket.write_all(text.as_bytes())
+    }
+}
+
+/// What a status is called.
+pub(super) fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        204 => "No Content",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        _ => "Unknown",
+    }
+}

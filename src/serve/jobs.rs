@@ -1,0 +1,179 @@
+//! Between the connections, which want answers, and the one thread that has the engine.
+//!
+//! A connection asks for answers with [`Desk::submit`] and reads them from its [`Ticket`]; the engine's
+//! thread takes [`Command`]s and writes text into the ticket's [`Seat`]. A reader that is slow, or gone,
+//! never stops the engine: text waits in the seat, and a ticket that is dropped cancels its jobs.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::engine::{Job, JobError, Outcome};
+
+/// What connections ask of the engine's thread.
+pub(super) enum Command {
+    /// Answer this job, the answer of that number of the seat.
+    Submit(Job, Arc<Seat>, usize),
+    /// Nobody wants the seat's answers any more.
+    Cancel(Arc<Seat>),
+}
+
+/// Where connections hand in jobs.
+#[derive(Clone)]
+pub(super) struct Desk {
+    commands: Sender<Command>,
+    /// Jobs that were submitted and have not ended.
+    open: Arc<AtomicUsize>,
+    open_max: usize,
+}
+
+/// Why jobs are not taken now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// As many wait as may.
+    Full,
+    /// The server is about to end.
+    Ending,
+}
+
+/// What has become of the answers of one request.
+#[derive(Default)]
+pub(super) struct Seat {
+    answers: Mutex<Vec<Answered>>,
+    has_news: Condvar,
+}
+
+/// What has become of an answer since it was looked at last.
+#[derive(Default)]
+pub(super) struct Answered {
+    /// Text that is new.
+    pub(super) text: String,
+    /// How it ended, once it has.
+    pub(super) end: Option<Result<Outcome, JobError>>,
+}
+
+/// The answers of one request. To drop it cancels those that have not ended.
+pub(super) struct Ticket {
+    desk: Desk,
+    seat: Arc<Seat>,
+    n_open: usize,
+}
+
+impl Desk {
+    /// A desk where up to `open_max` jobs may run and wait, and the end of it that the engine's thread
+    /// has.
+    pub(super) fn new(open_max: usize) -> (Desk, Receiver<Command>) {
+        let (commands, receiver) = channel();
+        (Desk { commands, open: Arc::default(), open_max }, receiver)
+    }
+
+    /// Has `jobs` answered.
+    pub(super) fn submit(&self, jobs: Vec<Job>) -> Result<Ticket, Refusal> {
+        let n = jobs.len();
+        let room = |open: usize| Some(open + n).filter(|&open| open <= self.open_max);
+        let taken = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
+        taken.map_err(|_| Refusal::Full)?;
+        let seat = Arc::new(Seat::default());
+        seat.lock().resize_with(n, Answered::default);
+        let ticket = Ticket { desk: self.clone(), seat: Arc::clone(&seat), n_open: n };
+        for (index, job) in jobs.into_iter().enumerate() {
+            let command = Command::Submit(job, Arc::clone(&seat), index);
+            self.commands.send(command).map_err(|_| Refusal::Ending)?;
+        }
+        Ok(ticket)
+    }
+}
+
+impl Seat {
+    fn lock(&self) -> MutexGuard<'_, Vec<Answered>> {
+        // Whoever holds it does nothing that could fail half way.
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// More text of answer `index`.
+    pub(super) fn put(&self, index: usize, text: &str) {
+        self.lock()[index].text.push_str(text);
+        self.has_news.notify_one();
+    }
+
+    /// Answer `index` has ended.
+    pub(super) fn end(&self, index: usize, end: Result<Outcome, JobError>) {
+        self.lock()[index].end = Some(end);
+        self.has_news.notify_one();
+    }
+}
+
+impl Ticket {
+    /// What is new, an element for each answer, waiting for it up to `patience`.
+    pub(super) fn news(&mut self, patience: Duration) -> Vec<Answered> {
+        let is_quiet = |answers: &mut Vec<Answered>| {
+            answers.iter().all(|answer| answer.text.is_empty() && answer.end.is_none())
+        };
+        let answers = self.seat.has_news.wait_timeout_while(self.seat.lock(), patience, is_quiet);
+        let (mut answers, _) = answers.unwrap_or_else(PoisonError::into_inner);
+        let news: Vec<Answered> = answers.iter_mut().map(std::mem::take).collect();
+        let n_ended = news.iter().filter(|answer| answer.end.is_some()).count();
+        self.n_open -= n_ended;
+        self.desk.open.fetch_sub(n_ended, Ordering::Relaxed);
+        news
+    }
+
+    /// Whether all answers have ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.n_open == 0
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.n_open > 0 {
+            self.desk.open.fetch_sub(self.n_open, Ordering::Relaxed);
+            // Without an engine there is nothing to cancel.
+            let _ = self.desk.commands.send(Command::Cancel(Arc::clone(&self.seat)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jobs(n: usize) -> Vec<Job> {
+        (0..n).map(|_| Job::new(vec![1])).collect()
+    }
+
+    #[test]
+    fn a_full_desk_refuses_until_answers_end() {
+        let (desk, _commands) = Desk::new(3);
+        let mut two = desk.submit(jobs(2)).ok().unwrap();
+        assert_eq!(desk.submit(jobs(2)).err(), Some(Refusal::Full));
+        let one = desk.submit(jobs(1)).ok().unwrap();
+        two.seat.end(1, Ok(Outcome::INTERRUPTED));
+        assert!(two.news(Duration::ZERO)[1].end.is_some() && !two.is_over());
+        assert_eq!(desk.open.load(Ordering::Relaxed), 2);
+        drop((one, two));
+        assert_eq!(desk.open.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn text_is_given_once_and_a_dropped_ticket_cancels() {
+        let (desk, commands) = Desk::new(1);
+        let mut ticket = desk.submit(jobs(1)).ok().unwrap();
+        ticket.seat.put(0, "a");
+        ticket.seat.put(0, "b");
+        assert_eq!(ticket.news(Duration::from_secs(9))[0].text, "ab");
+        assert_eq!(ticket.news(Duration::ZERO)[0].text, "");
+        drop(ticket);
+        assert!(matches!(commands.recv(), Ok(Command::Submit(..))));
+        assert!(matches!(commands.recv(), Ok(Command::Cancel(_))));
+    }
+
+    #[test]
+    fn a_desk_without_an_engine_refuses() {
+        let (desk, commands) = Desk::new(1);
+        drop(commands);
+        assert_eq!(desk.submit(jobs(1)).err(), Some(Refusal::Ending));
+        assert_eq!(desk.open.load(Ordering::Relaxed), 0);
+    }
+}

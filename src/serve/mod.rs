@@ -1,0 +1,121 @@
+//! Answers programs over HTTP, in OpenAI's and Ollama's words.
+//!
+//! One thread has the engine ([`runner`]); each connection has a thread of its own ([`server`]), which
+//! reads requests ([`http`]), makes jobs of them ([`openai`], [`ollama`]) and writes the answers
+//! ([`answer`]). Between them is a desk ([`jobs`]). As the text of a job does not depend on what else is
+//! in its batch, a client gets what `leap run` gives alone, whoever else is there.
+
+mod answer;
+mod error;
+mod fields;
+mod http;
+mod jobs;
+mod keys;
+mod metrics;
+mod ollama;
+mod openai;
+mod plain;
+mod runner;
+mod server;
+mod service;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::engine::{Engine, Scheduler, StepError};
+use crate::tokenizer::{ChatFormat, Tokenizer};
+
+use http::{Budget, HttpLimits};
+use jobs::Desk;
+use runner::Runner;
+use server::Server;
+use service::Service;
+
+pub(crate) use keys::ApiKeys;
+pub(crate) use server::ListenSocket;
+pub(crate) use service::ModelAbout;
+
+/// Memory for the bodies of all requests.
+const BODIES_BYTES: usize = 32 << 20;
+/// How long answers that are complete may take to be read when the program ends.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// How a server serves.
+pub(crate) struct ServeOptions {
+    /// What clients are told of the model.
+    pub(crate) about: ModelAbout,
+    /// The model's tokenizer.
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    /// How conversations are written, or why that is not known.
+    pub(crate) chat: Result<ChatFormat, String>,
+    /// Ids that end a text.
+    pub(crate) stop_ids: Vec<u32>,
+    /// Seed of the first answer that names none.
+    pub(crate) seed: u64,
+    /// Where clients connect.
+    pub(crate) listeners: Vec<ListenSocket>,
+    /// Who may ask.
+    pub(crate) keys: ApiKeys,
+    /// Web pages whose scripts may ask; `*` is all.
+    pub(crate) origins: Vec<String>,
+    /// Answers that may wait for a stream.
+    pub(crate) queue: usize,
+    /// Most connections.
+    pub(crate) connections: usize,
+    /// Longest body of a request.
+    pub(crate) body_max: usize,
+    /// How long answers may take after a signal.
+    pub(crate) drain: Duration,
+}
+
+/// Serves until a signal ends the program; returns when all answers have ended.
+///
+/// # Errors
+/// If the engine cannot go on.
+pub(crate) fn serve(
+    engine: &mut Engine,
+    scheduler: Scheduler<'_>,
+    options: ServeOptions,
+) -> Result<(), StepError> {
+    let (desk, commands) = Desk::new(scheduler.n_streams() + options.queue);
+    let service = Service {
+        about: options.about,
+        tokenizer: options.tokenizer,
+        chat: options.chat,
+        stop_ids: options.stop_ids,
+        ctx_len: engine.ctx_len(),
+        desk,
+        metrics: Arc::default(),
+        started: service::now(),
+        n_answers: AtomicU64::new(0),
+        seed: options.seed,
+    };
+    let metrics = Arc::clone(&service.metrics);
+    let server = Arc::new(Server {
+        service,
+        keys: options.keys,
+        limits: HttpLimits {
+            body_max: options.body_max,
+            budget: Budget::new(BODIES_BYTES.max(options.body_max)),
+            request_time: Duration::from_secs(30),
+            idle_time: Duration::from_secs(60),
+            origins: options.origins,
+        },
+        connections_max: options.connections,
+        n_connections: AtomicUsize::new(0),
+        n_answering: AtomicUsize::new(0),
+    });
+    for listener in options.listeners {
+        let server = Arc::clone(&server);
+        thread::spawn(move || server::accept(&server, &listener));
+    }
+    Runner::new(engine, scheduler, metrics).run(commands, options.drain)?;
+    // The last answers are on their way out.
+    let end = Instant::now() + LAST_WORDS;
+    while server.n_answering.load(Ordering::Relaxed) > 0 && Instant::now() < end {
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}

@@ -1,0 +1,284 @@
+//! Ollama's protocol: chat, generate, and what is asked about models.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::answer::{Protocol, Sent, Whole, deliver};
+use super::error::ApiError;
+use super::fields::{Fields, strings};
+use super::http::{Connection, Reply, Request};
+use super::service::{Message, ModelAbout, STOPS_MAX, Service, Wish, messages, now};
+use crate::engine::{Job, Outcome, StopReason};
+use crate::sampler::Sampling;
+use crate::tokenizer::ChatRole;
+
+/// Fields of both requests. How long a model stays in memory is up to who runs the server.
+const KNOWN: &[&str] = &["model", "stream", "options", "keep_alive", "format", "think", "tools"];
+
+/// Options that are followed.
+const OPTIONS: &[&str] = &["temperature", "top_p", "top_k", "seed", "num_predict", "stop"];
+
+/// Options of how the model is run, which do not change an answer: a prompt that is longer than the
+/// server's context is refused, not cut.
+const IGNORED: &[&str] = &[
+    "num_ctx",
+    "num_batch",
+    "num_gpu",
+    "main_gpu",
+    "num_thread",
+    "num_keep",
+    "use_mmap",
+    "use_mlock",
+    "numa",
+    "low_vram",
+];
+
+/// Options that would change the answer, and the values that do not.
+const NEUTRAL: &[(&str, f64)] = &[
+    ("repeat_penalty", 1.0),
+    ("presence_penalty", 0.0),
+    ("frequency_penalty", 0.0),
+    ("min_p", 0.0),
+    ("typical_p", 1.0),
+    ("mirostat", 0.0),
+    ("tfs_z", 1.0),
+];
+
+/// Ollama's defaults where a request says nothing.
+const TEMPERATURE: f32 = 0.8;
+const TOP_P: f32 = 0.9;
+const TOP_K: i64 = 40;
+
+/// `GET /api/version`. Clients look for what a version can do: this is the protocol's, as spoken here.
+pub(super) fn version() -> Reply {
+    Reply::json(200, &json!({"version": "0.6.0", "leap": env!("CARGO_PKG_VERSION")}))
+}
+
+/// `GET /api/tags` and `GET /api/ps`.
+pub(super) fn tags(service: &Service) -> Reply {
+    let about = &service.about;
+    let name = format!("{}:latest", about.name);
+    let details = details(about);
+    let modified = rfc3339(service.started);
+    Reply::json(
+        200,
+        &json!({"models": [{"name": name, "model": name, "modified_at": modified,
+        "size": about.bytes, "digest": about.digest, "details": details}]}),
+    )
+}
+
+/// `POST /api/show`.
+pub(super) fn show(service: &Service, body: &Value) -> Result<Reply, ApiError> {
+    let fields = Fields::of(body, "")?;
+    service.check_model(&fields, "model")?;
+    service.check_model(&fields, "name")?;
+    Ok(Reply::json(
+        200,
+        &json!({"details": details(&service.about), "capabilities": ["completion"],
+        "model_info": {"general.architecture": service.about.family, "leap.context_length": service.ctx_len}}),
+    ))
+}
+
+fn details(about: &ModelAbout) -> Value {
+    let ModelAbout { family, quantization, .. } = about;
+    json!({"format": "leap", "family": family, "families": [family],
+        "quantization_level": quantization})
+}
+
+struct Form {
+    wish: Wish,
+    is_streamed: bool,
+}
+
+impl Form {
+    fn read(service: &Service, fields: &Fields<'_>) -> Result<Form, ApiError> {
+        service.check_model(fields, "model")?;
+        fields.only("format", |format| format == "")?;
+        fields.only("think", |think| *think == false)?;
+        fields.only("tools", |tools| tools.as_array().is_some_and(Vec::is_empty))?;
+        let none = json!({});
+        let options = Fields::of(fields.get("options").unwrap_or(&none), "options")?;
+        let neutral: Vec<&str> = NEUTRAL.iter().map(|(name, _)| *name).collect();
+        options.check_names(&[OPTIONS, IGNORED, &neutral])?;
+        for (name, neutral) in NEUTRAL {
+            options.only(name, |value| value.as_f64() == Some(*neutral))?;
+        }
+        let stop_strings = strings(&options, "stop", STOPS_MAX)?;
+        if stop_strings.iter().any(String::is_empty) {
+            return Err(options.bad("stop", "holds an empty string"));
+        }
+        let sampling = Sampling {
+            temperature: options.number("temperature", 0.0..=100.0)?.unwrap_or(TEMPERATURE),
+            top_p: options.number("top_p", 0.0..=1.0)?.unwrap_or(TOP_P),
+            top_k: options.whole("top_k", -1..=i64::MAX)?.unwrap_or(TOP_K).max(0) as usize,
+            seed: service.seed(&options)?,
+        };
+        // Below zero there is no limit.
+        let n_predict = options.whole("num_predict", -2..=i64::MAX)?;
+        if n_predict == Some(0) {
+            return Err(options.bad("num_predict", "is 0: nothing is asked for"));
+        }
+        let n_predict = n_predict.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
+        let wish = Wish { sampling, n_predict, stop_strings };
+        Ok(Form { wish, is_streamed: fields.flag("stream")?.unwrap_or(true) })
+    }
+
+    fn deliver(
+        &self,
+        to: (&Service, &mut Connection, &Request),
+        job: Job,
+        is_chat: bool,
+    ) -> Result<Sent, ApiError> {
+        let mut protocol =
+            Ollama { is_chat, model: to.0.about.name.clone(), prompt_tokens: job.prompt.len() };
+        deliver(to, vec![job], &mut protocol, self.is_streamed)
+    }
+}
+
+/// `POST /api/chat`.
+pub(super) fn chat(
+    service: &Service,
+    connection: &mut Connection,
+    (request, body): (&Request, &Value),
+) -> Result<Sent, ApiError> {
+    let fields = Fields::of(body, "")?;
+    fields.check_names(&[KNOWN, &["messages"]])?;
+    let form = Form::read(service, &fields)?;
+    let messages = messages(fields.array("messages")?.unwrap_or_default())?;
+    let job = service.chat_job(&messages, &form.wish)?;
+    form.deliver((service, connection, request), job, true)
+}
+
+/// `POST /api/generate`. As with Ollama the prompt is a user's message, unless `raw` says that it is a
+/// text to go on from.
+pub(super) fn generate(
+    service: &Service,
+    connection: &mut Connection,
+    (request, body): (&Request, &Value),
+) -> Result<Sent, ApiError> {
+    let fields = Fields::of(body, "")?;
+    fields.check_names(&[
+        KNOWN,
+        &["prompt", "suffix", "system", "raw", "template", "context", "images"],
+    ])?;
+    for name in ["template", "context", "images"] {
+        fields.only(name, |value| *value == "" || value.as_array().is_some_and(Vec::is_empty))?;
+    }
+    let form = Form::read(service, &fields)?;
+    let prompt = fields.string("prompt")?.unwrap_or_default();
+    let suffix = fields.string("suffix")?.filter(|suffix| !suffix.is_empty());
+    let is_raw = fields.flag("raw")?.unwrap_or(false) || suffix.is_some() || service.chat.is_err();
+    let system = fields.string("system")?.filter(|system| !system.is_empty());
+    let job = match (is_raw, system) {
+        (true, Some(_)) => return Err(fields.bad("system", "has no place in a raw prompt")),
+        (true, None) => service.text_job(prompt, suffix, &form.wish)?,
+        (false, system) => {
+            let message = |role, text: &str| Message { role, text: text.to_owned() };
+            let system = system.map(|system| message(ChatRole::System, system));
+            let messages: Vec<Message> =
+                system.into_iter().chain([message(ChatRole::User, prompt)]).collect();
+            service.chat_job(&messages, &form.wish)?
+        }
+    };
+    form.deliver((service, connection, request), job, false)
+}
+
+/// The words of Ollama's protocol for one request.
+struct Ollama {
+    is_chat: bool,
+    model: String,
+    prompt_tokens: usize,
+}
+
+impl Ollama {
+    fn object(&self, text: &str, is_done: bool) -> Value {
+        let (model, created_at) = (&self.model, rfc3339(now()));
+        match self.is_chat {
+            true => json!({"model": model, "created_at": created_at, "done": is_done,
+                "message": {"role": "assistant", "content": text}}),
+            false => {
+                json!({"model": model, "created_at": created_at, "done": is_done, "response": text})
+            }
+        }
+    }
+
+    fn ended(&self, text: &str, outcome: &Outcome) -> Value {
+        let mut object = self.object(text, true);
+        let figures = &outcome.figures;
+        let ns = |time: Duration| time.as_nanos() as u64;
+        let reason = match outcome.reason {
+            StopReason::StopId(_) | StopReason::StopString => "stop",
+            _ => "length",
+        };
+        object["done_reason"] = json!(reason);
+        object["total_duration"] = json!(ns(figures.ttft + figures.decode));
+        object["load_duration"] = json!(0);
+        object["prompt_eval_count"] = json!(self.prompt_tokens);
+        object["prompt_eval_duration"] = json!(ns(figures.ttft));
+        object["eval_count"] = json!(figures.generated_tokens);
+        object["eval_duration"] = json!(ns(figures.decode));
+        object
+    }
+}
+
+impl Protocol for Ollama {
+    const STREAM_TYPE: &'static str = "application/x-ndjson";
+
+    fn begin(&mut self) -> String {
+        String::new()
+    }
+
+    fn piece(&mut self, _: usize, text: &str) -> String {
+        format!("{}\n", self.object(text, false))
+    }
+
+    fn end(&mut self, _: usize, outcome: &Outcome) -> String {
+        format!("{}\n", self.ended("", outcome))
+    }
+
+    fn finish(&mut self) -> String {
+        String::new()
+    }
+
+    fn failed(&self, error: &ApiError) -> String {
+        format!("{}\n", json!({"error": error.message}))
+    }
+
+    fn whole(&mut self, answers: &[Whole]) -> Value {
+        match answers {
+            [Whole { text, outcome }, ..] => self.ended(text, outcome),
+            [] => Value::Null,
+        }
+    }
+}
+
+/// Seconds since 1970 as RFC 3339 writes them, in UTC.
+fn rfc3339(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    // Howard Hinnant's civil_from_days: years begin in March, so that the odd day is a year's last.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(rfc3339(1_709_251_199), "2024-02-29T23:59:59Z");
+        assert_eq!(rfc3339(4_102_444_799), "2099-12-31T23:59:59Z");
+    }
+}

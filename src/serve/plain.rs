@@ -1,0 +1,57 @@
+//! Endpoints of LEAP's own: health, metrics, tokens.
+
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::fields::Fields;
+use super::http::Reply;
+use super::service::Service;
+use crate::format::json;
+
+/// Most values of a body: a context of ids, and all else a request holds.
+const VALUES_MAX: usize = 1 << 18;
+
+/// The JSON of a body.
+pub(super) fn parse(body: &[u8]) -> Result<Value, ApiError> {
+    json::parse(body, VALUES_MAX)
+        .map_err(|problem| ApiError::new(400, format!("the body: {problem}")))
+}
+
+/// `GET /health`: the server answers as soon as the model is ready.
+pub(super) fn health() -> Reply {
+    Reply::json(200, &json!({"status": "ok"}))
+}
+
+/// `GET /metrics`.
+pub(super) fn metrics(service: &Service) -> Reply {
+    Reply::text("text/plain; version=0.0.4", service.metrics.text())
+}
+
+/// `POST /tokenize`: the ids of `content`, without BOS unless `add_special` says so.
+pub(super) fn tokenize(service: &Service, body: &Value) -> Result<Reply, ApiError> {
+    let fields = Fields::of(body, "")?;
+    fields.check_names(&[&["content", "add_special"]])?;
+    let text = fields.string("content")?.ok_or_else(|| fields.bad("content", "is not there"))?;
+    let bos = service
+        .tokenizer
+        .bos()
+        .filter(|_| fields.flag("add_special").is_ok_and(|f| f == Some(true)));
+    fields.flag("add_special")?;
+    let mut ids: Vec<u32> = bos.into_iter().collect();
+    service.tokenizer.encode(text, &mut ids);
+    Ok(Reply::json(200, &json!({"tokens": ids})))
+}
+
+/// `POST /detokenize`: the text of `tokens`.
+pub(super) fn detokenize(service: &Service, body: &Value) -> Result<Reply, ApiError> {
+    let fields = Fields::of(body, "")?;
+    fields.check_names(&[&["tokens"]])?;
+    let values = fields.array("tokens")?.ok_or_else(|| fields.bad("tokens", "is not there"))?;
+    let mut ids = Vec::with_capacity(values.len());
+    for (index, value) in values.iter().enumerate() {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let id = id.filter(|&id| service.tokenizer.token_kind(id).is_some());
+        ids.push(id.ok_or_else(|| fields.bad(&format!("tokens[{index}]"), "is no token id"))?);
+    }
+    Ok(Reply::json(200, &json!({"content": service.tokenizer.decode(&ids, true)})))
+}

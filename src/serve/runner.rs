@@ -1,0 +1,144 @@
+//! The thread that has the engine: takes jobs from the desk, and steps the scheduler.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
+
+use super::jobs::{Command, Seat};
+use super::metrics::Metrics;
+use crate::engine::{Engine, JobError, JobEvent, JobId, Scheduler, StepError};
+use crate::sys::{notify, signal};
+
+/// How often an engine without work looks for signals.
+const IDLE_LOOK: Duration = Duration::from_millis(200);
+
+/// Whether the layers that run now are for nobody.
+static IS_FORSAKEN: AtomicBool = AtomicBool::new(false);
+
+/// What the engine asks between layers.
+fn is_interrupted() -> bool {
+    notify::alive();
+    IS_FORSAKEN.load(Ordering::Relaxed)
+}
+
+/// A job that runs or waits, and where its answer goes.
+struct Running {
+    id: JobId,
+    seat: Arc<Seat>,
+    index: usize,
+}
+
+/// Answers jobs until a signal ends the program.
+pub(super) struct Runner<'e, 't> {
+    engine: &'e mut Engine,
+    scheduler: Scheduler<'t>,
+    running: Vec<Running>,
+    metrics: Arc<Metrics>,
+}
+
+impl<'e, 't> Runner<'e, 't> {
+    pub(super) fn new(
+        engine: &'e mut Engine,
+        scheduler: Scheduler<'t>,
+        metrics: Arc<Metrics>,
+    ) -> Runner<'e, 't> {
+        engine.interrupt_by(is_interrupted);
+        Runner { engine, scheduler, running: Vec::new(), metrics }
+    }
+
+    /// Runs until a signal asks for the end. What runs then has `drain` to end by itself; no more jobs are
+    /// taken.
+    ///
+    /// # Errors
+    /// If the engine cannot go on.
+    pub(super) fn run(
+        mut self,
+        commands: Receiver<Command>,
+        drain: Duration,
+    ) -> Result<(), StepError> {
+        let mut commands = Some(commands);
+        let mut end: Option<Instant> = None;
+        loop {
+            notify::alive();
+            if signal::interrupted() > 0 && end.is_none() {
+                notify::stopping();
+                end = Some(Instant::now() + drain);
+            }
+            if let Some(end) = end {
+                // Jobs that are still at the desk are answered too; who comes later is refused.
+                commands.take().iter().for_each(|commands| self.obey_all(commands));
+                if self.scheduler.is_idle() {
+                    return Ok(());
+                }
+                if Instant::now() >= end || signal::interrupted() > 1 {
+                    self.scheduler.cancel_all();
+                }
+            }
+            if let Some(commands) = &commands {
+                self.wait_for_work(commands);
+                self.obey_all(commands);
+            }
+            self.step()?;
+        }
+    }
+
+    fn wait_for_work(&mut self, commands: &Receiver<Command>) {
+        if self.scheduler.is_idle() {
+            match commands.recv_timeout(notify::period().map_or(IDLE_LOOK, |p| p.min(IDLE_LOOK))) {
+                Ok(command) => self.obey(command),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+        }
+    }
+
+    fn obey_all(&mut self, commands: &Receiver<Command>) {
+        loop {
+            match commands.try_recv() {
+                Ok(command) => self.obey(command),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Submit(job, seat, index) => {
+                let id = self.scheduler.submit(job);
+                self.running.push(Running { id, seat, index });
+            }
+            Command::Cancel(seat) => {
+                let meant = self.running.iter().filter(|one| Arc::ptr_eq(&one.seat, &seat));
+                meant.for_each(|one| self.scheduler.cancel(one.id));
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<(), StepError> {
+        let (running, metrics) = (&mut self.running, &self.metrics);
+        let mut failure = None;
+        self.scheduler.step(self.engine, &mut |id, event| {
+            let Some(at) = running.iter().position(|one| one.id == id) else { return };
+            let Running { seat, index, .. } = &running[at];
+            let end = match event {
+                JobEvent::Text(text) => return seat.put(*index, text),
+                JobEvent::Logits { .. } => return,
+                JobEvent::Done { outcome, .. } => {
+                    metrics.count_answer(&outcome);
+                    Ok(outcome)
+                }
+                JobEvent::Failed(error) => {
+                    if let JobError::Step(error) = &error {
+                        failure = Some(error.clone());
+                    }
+                    Err(error)
+                }
+            };
+            seat.end(*index, end);
+            running.swap_remove(at);
+        });
+        let n_queued = self.scheduler.n_queued();
+        self.metrics.set_jobs(self.running.len().saturating_sub(n_queued), n_queued);
+        failure.map_or(Ok(()), Err)
+    }
+}

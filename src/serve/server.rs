@@ -1,0 +1,259 @@
+//! Accepts connections and leads each request to its endpoint.
+
+use std::io;
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::answer::Sent;
+use super::error::ApiError;
+use super::http::{Connection, HttpLimits, Reply, Request, Socket};
+use super::keys::ApiKeys;
+use super::service::Service;
+use super::{ollama, openai, plain};
+use crate::sys::net;
+
+/// Longest a client may leave an answer unread.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+/// How long a listener that has no file for a connection waits for one.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
+/// Stack of a connection's thread: JSON of the deepest nesting fits.
+const STACK_BYTES: usize = 512 << 10;
+
+/// An address that clients connect to.
+pub(crate) enum ListenSocket {
+    /// Of the network.
+    Tcp(TcpListener),
+    /// A file of this machine.
+    Unix(UnixListener),
+}
+
+impl ListenSocket {
+    /// Listens on `HOST:PORT`.
+    ///
+    /// # Errors
+    /// If there is no such address here, or another program has it.
+    pub(crate) fn tcp(address: &str) -> io::Result<ListenSocket> {
+        let addresses: Vec<_> = address.to_socket_addrs()?.collect();
+        TcpListener::bind(&*addresses).map(ListenSocket::Tcp)
+    }
+
+    /// Where it listens: HOST:PORT, or the file's path.
+    pub(crate) fn address(&self) -> String {
+        let file = |listener: &UnixListener| {
+            let address = listener.local_addr().ok()?;
+            Some(address.as_pathname()?.display().to_string())
+        };
+        let address = match self {
+            ListenSocket::Tcp(listener) => listener.local_addr().ok().map(|a| a.to_string()),
+            ListenSocket::Unix(listener) => file(listener),
+        };
+        address.unwrap_or_default()
+    }
+
+    /// Whether only programs of this machine reach it.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            ListenSocket::Tcp(listener) => {
+                listener.local_addr().is_ok_and(|a| a.ip().is_loopback())
+            }
+            ListenSocket::Unix(_) => true,
+        }
+    }
+
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            ListenSocket::Tcp(listener) => listener.accept().map(|(stream, _)| Socket::Tcp(stream)),
+            ListenSocket::Unix(listener) => {
+                listener.accept().map(|(stream, _)| Socket::Unix(stream))
+            }
+        }
+    }
+}
+
+/// What connections share.
+pub(super) struct Server {
+    pub(super) service: Service,
+    pub(super) keys: ApiKeys,
+    pub(super) limits: HttpLimits,
+    pub(super) connections_max: usize,
+    pub(super) n_connections: AtomicUsize,
+    /// Requests that have come and have not been answered.
+    pub(super) n_answering: AtomicUsize,
+}
+
+/// Accepts connections on `listener`, each of which gets a thread, as long as the process lives.
+pub(super) fn accept(server: &Arc<Server>, listener: &ListenSocket) {
+    loop {
+        let socket = match listener.accept() {
+            Ok(socket) => socket,
+            Err(e) => {
+                if net::is_out_of_files(&e) {
+                    thread::sleep(SHORTAGE_PAUSE);
+                }
+                continue;
+            }
+        };
+        let place = Place::take(server);
+        let thread = thread::Builder::new().name("http".to_owned()).stack_size(STACK_BYTES);
+        // Without a thread the socket is dropped, which its client sees.
+        let _ = thread.spawn(move || place.serve(socket));
+    }
+}
+
+/// A connection's place among all of them.
+struct Place {
+    server: Arc<Server>,
+    is_one_too_many: bool,
+}
+
+impl Place {
+    fn take(server: &Arc<Server>) -> Place {
+        let before = server.n_connections.fetch_add(1, Ordering::Relaxed);
+        Place { server: Arc::clone(server), is_one_too_many: before >= server.connections_max }
+    }
+
+    fn serve(&self, socket: Socket) {
+        let server = &*self.server;
+        if socket.prepare(WRITE_TIME).is_err() {
+            return;
+        }
+        let mut connection = Connection::new(socket, server.limits.clone());
+        if self.is_one_too_many {
+            let error = ApiError::new(503, "there are as many connections as may be: try again");
+            server.refuse(&mut connection, &error, false);
+            return;
+        }
+        loop {
+            match connection.request() {
+                Ok(None) => return,
+                Ok(Some(request)) => {
+                    server.n_answering.fetch_add(1, Ordering::Relaxed);
+                    let is_kept = server.answer(&mut connection, &request);
+                    server.n_answering.fetch_sub(1, Ordering::Relaxed);
+                    if !is_kept {
+                        return;
+                    }
+                }
+                Err(error) => return server.refuse(&mut connection, &error.into(), false),
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.server.n_connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Server {
+    /// Tells a client that its connection ends, and why.
+    fn refuse(&self, connection: &mut Connection, error: &ApiError, is_ollama: bool) {
+        self.service.metrics.count_request(error.status);
+        // A client that went away does not need it.
+        let _ = connection.send(&error.reply(is_ollama), false);
+        connection.linger();
+    }
+
+    /// Answers a request; `false` if the connection ends with it.
+    fn answer(&self, connection: &mut Connection, request: &Request) -> bool {
+        let is_ollama = request.path.starts_with("/api/");
+        let sent = self.admit(connection, request).and_then(|()| self.route(connection, request));
+        let reply = match sent {
+            Ok(Sent::Reply(reply)) => reply,
+            Ok(Sent::Streamed) => {
+                self.service.metrics.count_request(200);
+                return request.is_kept_alive;
+            }
+            Ok(Sent::Gone) => return false,
+            Err(error) => error.reply(is_ollama),
+        };
+        self.service.metrics.count_request(reply.status);
+        let is_sent = connection.send(&reply, request.is_kept_alive).is_ok();
+        is_sent && request.is_kept_alive
+    }
+
+    /// Refuses web pages that were not allowed, and clients without a key. A page that a person looks at
+    /// could otherwise ask in that person's name.
+    fn admit(&self, connection: &mut Connection, request: &Request) -> Result<(), ApiError> {
+        if let Some(origin) = &request.origin {
+            let is_meant = |allowed: &&String| *allowed == "*" || *allowed == origin;
+            match self.limits.origins.iter().find(is_meant) {
+                Some(_) => connection.allow(origin.clone()),
+                None => {
+                    let problem = format!("scripts of {origin:?} may not ask: see --allow-origin");
+                    return Err(ApiError::new(403, problem));
+                }
+            }
+        }
+        let is_open = request.path == "/health" || request.method == "OPTIONS";
+        match is_open || self.keys.admit(request.authorization.as_deref()) {
+            true => Ok(()),
+            false => Err(ApiError::new(401, "a key is needed: Authorization: Bearer KEY")),
+        }
+    }
+
+    fn route(&self, connection: &mut Connection, request: &Request) -> Result<Sent, ApiError> {
+        let service = &self.service;
+        let path = request.path.as_str();
+        let reply = match (request.method.as_str(), path) {
+            ("OPTIONS", _) => Reply { status: 204, ..Reply::text("text/plain", String::new()) },
+            ("GET" | "HEAD", "/" | "/health") => plain::health(),
+            ("GET", "/metrics") => plain::metrics(service),
+            ("GET", "/v1/models") => openai::models(service),
+            ("GET", "/api/version") => ollama::version(),
+            ("GET", "/api/tags" | "/api/ps") => ollama::tags(service),
+            ("GET", _) if path.starts_with("/v1/models/") => {
+                openai::model(service, &path["/v1/models/".len()..])?
+            }
+            ("POST", _) => return self.post(connection, request),
+            _ => return Err(unknown(request)),
+        };
+        Ok(Sent::Reply(reply))
+    }
+
+    fn post(&self, connection: &mut Connection, request: &Request) -> Result<Sent, ApiError> {
+        type Endpoint = fn(&Service, &mut Connection, (&Request, &Value)) -> Result<Sent, ApiError>;
+        let endpoint: Endpoint = match request.path.as_str() {
+            "/v1/chat/completions" => openai::chat,
+            "/v1/completions" => openai::complete,
+            "/api/chat" => ollama::chat,
+            "/api/generate" => ollama::generate,
+            "/api/show" => |service, _, (_, body)| ollama::show(service, body).map(Sent::Reply),
+            "/tokenize" => |service, _, (_, body)| plain::tokenize(service, body).map(Sent::Reply),
+            "/detokenize" => {
+                |service, _, (_, body)| plain::detokenize(service, body).map(Sent::Reply)
+            }
+            _ => return Err(unknown(request)),
+        };
+        let body = plain::parse(&request.body)?;
+        endpoint(&self.service, connection, (request, &body))
+    }
+}
+
+/// Whether the path or the method is not known.
+fn unknown(request: &Request) -> ApiError {
+    const GET: [&str; 7] =
+        ["/", "/health", "/metrics", "/v1/models", "/api/version", "/api/tags", "/api/ps"];
+    const POST: [&str; 7] = [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/api/chat",
+        "/api/generate",
+        "/api/show",
+        "/tokenize",
+        "/detokenize",
+    ];
+    let Request { method, path, .. } = request;
+    match (GET.contains(&&**path), POST.contains(&&**path)) {
+        (true, _) => ApiError::new(405, format!("{path} is asked with GET, not {method}")),
+        (_, true) => ApiError::new(405, format!("{path} is asked with POST, not {method}")),
+        _ => ApiError::new(404, format!("there is no {path} here")),
+    }
+}

@@ -1,0 +1,118 @@
+//! `leap serve` and a client that sends what it is told to.
+#![allow(dead_code, reason = "every test crate compiles this module; not all serve")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::common::leap;
+
+/// A server of the demo model, which ends with this.
+pub(crate) struct Served {
+    child: Child,
+    /// Kept open: what the server says there is not lost on a closed pipe.
+    _stderr: BufReader<ChildStderr>,
+    pub(crate) address: String,
+}
+
+impl Served {
+    pub(crate) fn start(args: &[&str]) -> Served {
+        let mut command = leap();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1"]).args(args);
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        let address = loop {
+            line.clear();
+            assert!(stderr.read_line(&mut line).unwrap() > 0, "the server has ended");
+            if let Some((_, rest)) = line.split_once("answers on ") {
+                break rest.split(": ").next().unwrap().to_owned();
+            }
+        };
+        Served { child, _stderr: stderr, address }
+    }
+
+    /// The answer to `body`, which is there.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
+        let (head, text) = ask(&self.address, "POST", path, &body.to_string());
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}\n{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// A connection on which `body` has been sent.
+    pub(crate) fn begin(&self, path: &str, body: &Value) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.write_all(request("POST", path, &body.to_string()).as_bytes()).unwrap();
+        stream
+    }
+
+    /// Asks, reads a little and goes away.
+    pub(crate) fn begin_and_leave(&self, path: &str, body: &Value) {
+        self.begin(path, body).read_exact(&mut [0; 40]).unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// The exit code, once the server has ended.
+    pub(crate) fn code(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn request(method: &str, path: &str, body: &str) -> String {
+    let bytes = body.len();
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {bytes}\r\n\r\n{body}"
+    )
+}
+
+/// Head and body of the answer to a request.
+pub(crate) fn ask(address: &str, method: &str, path: &str, body: &str) -> (String, String) {
+    let answer = exchange(address, request(method, path, body).as_bytes());
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    let body = match head.contains("Transfer-Encoding: chunked") {
+        true => unchunked(body),
+        false => body.to_owned(),
+    };
+    (head.to_owned(), body)
+}
+
+/// All that comes back for `bytes`, after which the client sends no more.
+pub(crate) fn exchange(address: &str, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    // A server that refuses early does not read all of it.
+    let _ = stream.write_all(bytes);
+    if bytes.ends_with(b"{") {
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
+}
+
+fn unchunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    loop {
+        let (bytes, rest) = body.split_once("\r\n").unwrap();
+        let n = usize::from_str_radix(bytes, 16).unwrap();
+        whole += &rest[..n];
+        if n == 0 {
+            return whole;
+        }
+        body = &rest[n + 2..];
+    }
+}

@@ -1,0 +1,333 @@
+//! `leap serve` as its clients see it: the very text of `leap run`, whoever else asks; one clear error for each
+//! request that cannot be followed; nobody in another's way.
+#![cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+
+mod common;
+#[path = "common/http.rs"]
+mod http;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::leap;
+use common::ran::Ran;
+use http::{Served, ask, exchange};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+const FOX: &str = "Tell me a story about a fox.";
+
+/// What `leap run` says to `input` with these options.
+fn run_alone(args: &[&str], input: &str) -> String {
+    let mut command = leap();
+    command.args(["run", "-q", "--ctx", "256"]).args(args);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    text.strip_suffix('\n').unwrap().to_owned()
+}
+
+fn chat(text: &str) -> Value {
+    json!([{"role": "user", "content": text}])
+}
+
+/// The text of the first choice, or of Ollama's answer.
+fn text_of(answer: &Value) -> &str {
+    let places = ["/choices/0/message/content", "/choices/0/text", "/message/content", "/response"];
+    places
+        .iter()
+        .find_map(|place| answer.pointer(place)?.as_str())
+        .unwrap_or_else(|| panic!("{answer}"))
+}
+
+#[test]
+fn an_answer_is_that_of_run_whoever_else_asks() {
+    let served = Served::start(&["--streams", "3", "--ctx", "256"]);
+    let seeds = if common::quick() { 1..4 } else { 1..9 };
+    let wanted: Vec<(i32, String, String)> = seeds
+        .map(|seed| {
+            let seed_text = seed.to_string();
+            let sampling = ["--temp", "0.9", "--top-p", "0.95", "--seed", &seed_text, "-n", "40"];
+            let prompt = format!("Once there were {seed} foxes");
+            let story = run_alone(&[&sampling[..], &["-p", &prompt]].concat(), "");
+            let story = story.strip_prefix(&prompt).unwrap().to_owned();
+            (seed, story, run_alone(&[&sampling[..], &["--chat"]].concat(), &format!("{FOX}\n")))
+        })
+        .collect();
+    let checked = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for (seed, story, conversation) in &wanted {
+            let (served, checked) = (&served, &checked);
+            scope.spawn(move || {
+                let sampling = json!({"temperature": 0.9, "top_p": 0.95, "seed": seed, "max_tokens": 40});
+                let with = |more: Value| {
+                    let mut body = sampling.clone();
+                    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                    body
+                };
+                for _ in 0..3 {
+                    let prompt = format!("Once there were {seed} foxes");
+                    let body = with(json!({"prompt": prompt}));
+                    assert_eq!(text_of(&served.post("/v1/completions", &body)), story, "{seed}");
+                    // Somebody who goes away leaves no trace.
+                    served.begin_and_leave("/v1/chat/completions", &with(json!({"messages": chat(FOX), "stream": true})));
+                    let body = with(json!({"messages": chat(FOX)}));
+                    assert_eq!(text_of(&served.post("/v1/chat/completions", &body)), conversation, "{seed}");
+                    let options = json!({"temperature": 0.9, "top_p": 0.95, "top_k": 0, "seed": seed, "num_predict": 40});
+                    let body = json!({"messages": chat(FOX), "options": options, "stream": false});
+                    assert_eq!(text_of(&served.post("/api/chat", &body)), conversation, "{seed}");
+                    checked.fetch_add(3, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(checked.into_inner(), 9 * wanted.len());
+    let (_, metrics) = ask(&served.address, "GET", "/metrics", "");
+    assert!(
+        metrics.contains("\nleap_jobs_running 0\n") && metrics.contains("\nleap_jobs_queued 0\n"),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn a_stream_is_the_whole_in_pieces() {
+    let served = Served::start(&[]);
+    let body = json!({"messages": chat(FOX), "temperature": 0, "max_tokens": 30, "n": 2});
+    let whole = served.post("/v1/chat/completions", &body);
+    assert_eq!(whole["usage"]["completion_tokens"], 60);
+    let mut streamed = body.clone();
+    streamed["stream"] = json!(true);
+    streamed["stream_options"] = json!({"include_usage": true});
+    let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &streamed.to_string());
+    assert!(head.contains("text/event-stream"), "{head}");
+    let mut lines: Vec<&str> = text.split_terminator("\n\n").collect();
+    assert_eq!(lines.pop(), Some("data: [DONE]"));
+    let events: Vec<Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str(line.strip_prefix("data: ").unwrap()).unwrap())
+        .collect();
+    for index in 0..2 {
+        let of = |event: &Value| {
+            let choice = &event["choices"][0];
+            let text = choice["delta"]["content"].as_str().filter(|_| choice["index"] == index)?;
+            Some(text.to_owned())
+        };
+        let joined: String = events.iter().filter_map(of).collect();
+        assert_eq!(whole["choices"][index]["message"]["content"], joined);
+    }
+    assert_eq!(events.last().unwrap()["usage"]["completion_tokens"], 60);
+
+    let options = json!({"temperature": 0, "num_predict": 30});
+    let body = json!({"prompt": FOX, "options": options});
+    let (_, text) = ask(&served.address, "POST", "/api/generate", &body.to_string());
+    let objects: Vec<Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let joined: String =
+        objects.iter().map(|object| object["response"].as_str().unwrap()).collect();
+    assert_eq!(whole["choices"][0]["message"]["content"], joined);
+    assert_eq!(objects.last().unwrap()["done_reason"], "length");
+}
+
+#[test]
+fn what_cannot_be_followed_is_refused_by_name() {
+    let served = Served::start(&["--ctx", "64"]);
+    let messages = chat("Hi.");
+    let long = "fox ".repeat(200);
+    for (path, body, status, field) in [
+        ("/v1/chat/completions", json!({"messages": messages, "tools": [{}]}), 400, "tools"),
+        ("/v1/chat/completions", json!({"messages": messages, "temperatur": 1}), 400, "temperatur"),
+        ("/v1/chat/completions", json!({"messages": messages, "top_p": 2}), 400, "top_p"),
+        ("/v1/chat/completions", json!({"messages": messages, "stop": [""]}), 400, "stop"),
+        ("/v1/chat/completions", json!({"messages": messages, "n": 17}), 400, "n"),
+        ("/v1/chat/completions", json!({"messages": messages, "model": "gpt-4"}), 404, "model"),
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "logit_bias": {"1": 5}}),
+            400,
+            "logit_bias",
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "response_format": {"type": "json_object"}}),
+            400,
+            "response_format",
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"messages": [{"role": "user", "content": 1}]}),
+            400,
+            "messages[0].content",
+        ),
+        ("/v1/completions", json!({"prompt": [1, -1]}), 400, "prompt"),
+        ("/v1/completions", json!({}), 400, "prompt"),
+        ("/v1/completions", json!({"prompt": "a", "suffix": "b"}), 400, "suffix"),
+        ("/detokenize", json!({"tokens": [99999999]}), 400, "tokens[0]"),
+    ] {
+        let (head, text) = ask(&served.address, "POST", path, &body.to_string());
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{body}: {head}");
+        assert_eq!(answer["error"]["param"], field, "{answer}");
+        assert!(answer["error"]["message"].as_str().is_some_and(|m| !m.is_empty()), "{answer}");
+    }
+    for stream in [true, false] {
+        let body = json!({"messages": chat(&long), "stream": stream}).to_string();
+        let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body);
+        assert!(
+            head.starts_with("HTTP/1.1 400 ") && text.contains("context_length_exceeded"),
+            "{text}"
+        );
+    }
+    let (head, text) = ask(
+        &served.address,
+        "POST",
+        "/api/chat",
+        &json!({"messages": messages, "format": "json"}).to_string(),
+    );
+    assert!(
+        head.starts_with("HTTP/1.1 400 ") && text.starts_with(r#"{"error":"format "#),
+        "{text}"
+    );
+    assert!(ask(&served.address, "GET", "/v1/none", "").0.starts_with("HTTP/1.1 404 "));
+    assert!(ask(&served.address, "GET", "/v1/completions", "").0.starts_with("HTTP/1.1 405 "));
+}
+
+#[test]
+fn hostile_bytes_get_an_error_and_stop_nobody() {
+    let served = Served::start(&["--connections", "40"]);
+    let post = "POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+    let deep = "[".repeat(100_000);
+    let wide = format!("[{}1]", "1,".repeat(300_000));
+    for (bytes, status) in [
+        ("\0\u{1}\r\n\r\n".to_owned(), 400),
+        ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
+        (format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(20_000)), 431),
+        (format!("{post}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400),
+        (format!("{post}Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef"), 400),
+        (format!("{post}Content-Length: 99999999999\r\n\r\n"), 413),
+        (format!("{post}Transfer-Encoding: chunked\r\n\r\nfffffff0\r\n"), 413),
+        (format!("{post}Transfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n"), 400),
+        (format!("{post}Content-Length: {}\r\n\r\n{deep}", deep.len()), 400),
+        (format!("{post}Content-Length: {}\r\n\r\n{wide}", wide.len()), 400),
+        (format!("{post}Content-Length: 2\r\n\r\n{{"), 400),
+    ] {
+        let answer = exchange(&served.address, bytes.as_bytes());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
+    }
+    // Connections that say nothing keep their places, and no others.
+    let idle: Vec<TcpStream> =
+        (0..39).map(|_| TcpStream::connect(&served.address).unwrap()).collect();
+    let answer = served.post("/v1/completions", &json!({"prompt": "Once", "max_tokens": 2}));
+    assert_eq!(answer["usage"]["completion_tokens"], 2);
+    drop(idle);
+    // Requests in one piece are answered one after the other.
+    let both = "GET /health HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    assert_eq!(exchange(&served.address, both.as_bytes()).matches("HTTP/1.1 200 OK").count(), 2);
+}
+
+#[test]
+fn bodies_come_in_chunks_and_after_a_word() {
+    let served = Served::start(&[]);
+    let body = r#"{"content": "Once upon"}"#;
+    let (first, second) = body.split_at(7);
+    let head = "POST /tokenize HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
+    let chunks = format!(
+        "{head}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{first}\r\n{:x};a=b\r\n{second}\r\n0\r\n\r\n",
+        first.len(),
+        second.len()
+    );
+    assert!(exchange(&served.address, chunks.as_bytes()).ends_with(r#"{"tokens":[589,598]}"#));
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    write!(stream, "{head}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n", body.len()).unwrap();
+    let mut word = [0; 25];
+    stream.read_exact(&mut word).unwrap();
+    assert_eq!(&word, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with(r#"{"tokens":[589,598]}"#), "{answer}");
+}
+
+#[test]
+fn only_who_may_ask_is_answered() {
+    let folder = common::folder::Folder::new();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, "secret\n").unwrap();
+    let path = file.to_str().unwrap();
+    let served = Served::start(&["--api-key-file", path, "--allow-origin", "http://page.example"]);
+    let get = |fields: &str| {
+        exchange(
+            &served.address,
+            format!("GET /v1/models HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}\r\n")
+                .as_bytes(),
+        )
+    };
+    assert!(get("").starts_with("HTTP/1.1 401 "));
+    assert!(get("Authorization: Bearer secre\r\n").starts_with("HTTP/1.1 401 "));
+    assert!(get("Authorization: Bearer secret\r\n").starts_with("HTTP/1.1 200 "));
+    assert!(
+        get("Authorization: Bearer secret\r\nOrigin: http://evil.example\r\n")
+            .starts_with("HTTP/1.1 403 ")
+    );
+    let allowed = get("Authorization: Bearer secret\r\nOrigin: http://page.example\r\n");
+    assert!(allowed.contains("Access-Control-Allow-Origin: http://page.example\r\n"), "{allowed}");
+
+    std::fs::write(&file, "# none\n").unwrap();
+    let run = |args: &[&str]| {
+        Ran::new(leap().arg("serve").args(args).stdin(Stdio::null()).output().unwrap())
+    };
+    run(&["--api-key-file", path]).fails(3, "holds no key");
+    run(&["--listen", "0.0.0.0:0"]).fails(2, "--api-key-file");
+    run(&["--listen", "nonsense"]).fails(1, "cannot listen on nonsense");
+    run(&["--listen", &served.address]).fails(1, "cannot listen on");
+    run(&["--streams", "0"]).fails(2, "at least 1");
+}
+
+#[test]
+fn a_queue_that_is_full_says_so() {
+    let served = Served::start(&["--streams", "1", "--queue", "0"]);
+    let long = json!({"prompt": "Once", "max_tokens": 1000, "temperature": 0, "stop": ["\u{0}"], "stream": true});
+    let mut first = served.begin("/v1/completions", &long);
+    let mut byte = [0];
+    first.read_exact(&mut byte).unwrap();
+    let body = json!({"prompt": "Once"}).to_string();
+    let mut heads = Vec::new();
+    let end = Instant::now() + Duration::from_secs(60);
+    while heads.last().is_none_or(|head: &String| head.starts_with("HTTP/1.1 429 ")) {
+        heads.push(ask(&served.address, "POST", "/v1/completions", &body).0);
+        // Its place is free as soon as the first client has gone.
+        let _ = first.shutdown(std::net::Shutdown::Both);
+        assert!(Instant::now() < end, "{heads:?}");
+    }
+    assert!(heads.last().unwrap().starts_with("HTTP/1.1 200 "), "{heads:?}");
+    if heads.len() > 1 {
+        assert!(heads[0].contains("Retry-After: "), "{}", heads[0]);
+    }
+}
+
+#[test]
+fn a_signal_lets_answers_end() {
+    let body = json!({"prompt": "Once", "max_tokens": 60, "temperature": 0, "stop": ["\u{0}"]});
+    let mut served = Served::start(&[]);
+    let whole = served.post("/v1/completions", &body);
+    let mut streamed = body.clone();
+    streamed["stream"] = json!(true);
+    let mut stream = served.begin("/v1/completions", &streamed);
+    let mut first = [0; 16];
+    stream.read_exact(&mut first).unwrap();
+    served.signal(Signal::SIGTERM);
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("data: [DONE]"), "{rest}");
+    assert_eq!(served.code(), Some(0));
+    let pieces = rest
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+    let text: String = pieces
+        .filter_map(|event| Some(event.pointer("/choices/0/text")?.as_str()?.to_owned()))
+        .collect();
+    assert_eq!(text, text_of(&whole));
+}
