@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use super::draft::Draft;
 use super::files::VALUES_MAX;
 use super::token::{AddedToken, Token, VOCAB_MAX};
-use crate::format::{excerpt, json};
 use crate::format::tokenizer::{
     Merges, SPACE_MARK, Splitter, TokenKind, TokenizerFlags, TokenizerKind, byte_piece,
 };
+use crate::format::{excerpt, json};
 
 /// The splitters that are patterns.
 const PATTERNS: [(&str, Splitter); 3] = [
