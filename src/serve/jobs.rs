@@ -4,12 +4,15 @@
 //! thread takes [`Command`]s and writes text into the ticket's [`Seat`]. A reader that is slow, or gone,
 //! never stops the engine: text waits in the seat, and a ticket that is dropped cancels its jobs.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::engine::{Job, JobError, Outcome};
+
+/// Whether nobody wants what the engine computes at the moment, which it asks between layers.
+pub(super) static IS_FORSAKEN: AtomicBool = AtomicBool::new(false);
 
 /// What connections ask of the engine's thread.
 pub(super) enum Command {
@@ -128,7 +131,11 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if self.n_open > 0 {
-            self.desk.open.fetch_sub(self.n_open, Ordering::Relaxed);
+            let before = self.desk.open.fetch_sub(self.n_open, Ordering::Relaxed);
+            // Others in the same batch would have to wait for it twice.
+            if before == self.n_open {
+                IS_FORSAKEN.store(true, Ordering::Relaxed);
+            }
             // Without an engine there is nothing to cancel.
             let _ = self.desk.commands.send(Command::Cancel(Arc::clone(&self.seat)));
         }

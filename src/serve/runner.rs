@@ -1,20 +1,17 @@
 //! The thread that has the engine: takes jobs from the desk, and steps the scheduler.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use super::jobs::{Command, Seat};
+use super::jobs::{Command, IS_FORSAKEN, Seat};
 use super::metrics::Metrics;
 use crate::engine::{Engine, JobError, JobEvent, JobId, Scheduler, StepError};
 use crate::sys::{notify, signal};
 
 /// How often an engine without work looks for signals.
 const IDLE_LOOK: Duration = Duration::from_millis(200);
-
-/// Whether the layers that run now are for nobody.
-static IS_FORSAKEN: AtomicBool = AtomicBool::new(false);
 
 /// What the engine asks between layers.
 fn is_interrupted() -> bool {
@@ -93,6 +90,8 @@ impl<'e, 't> Runner<'e, 't> {
     }
 
     fn obey_all(&mut self, commands: &Receiver<Command>) {
+        // Whoever sets it sends its command afterwards: that is seen now, or by the next turn.
+        IS_FORSAKEN.store(false, Ordering::Relaxed);
         loop {
             match commands.try_recv() {
                 Ok(command) => self.obey(command),

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# `leap serve` as the clients see it that people use: the packages openai and ollama of PyPI, in a virtual environment
+# below target/. Usage: test-clients.sh [PROGRAM]
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+[ $# -le 1 ] || die "usage: ${0##*/} [PROGRAM]"
+PROGRAM=${1:-$TARGET_DIR/debug/leap}
+[ -x "$PROGRAM" ] || die "$PROGRAM is no program; make it with: cargo build"
+VENV=$TARGET_DIR/clients-venv
+PORT=${LEAP_TEST_PORT:-18080}
+
+begin_steps
+need_tools python3:python3
+[ -x "$VENV/bin/pip" ] || python3 -m venv "$VENV" || die "python3 has no venv; install python3-venv"
+"$VENV/bin/pip" -q install openai ollama
+
+work=$(mktemp -d)
+trap 'code=$?; kill "${server:-}" 2>/dev/null; rm -rf "$work"; end_steps $code' EXIT
+head -c 24 /dev/urandom | base64 >"$work/keys"
+chmod 600 "$work/keys"
+"$PROGRAM" serve --listen "127.0.0.1:$PORT" --api-key-file "$work/keys" --quiet &
+server=$!
+for _ in $(seq 100); do
+	if python3 -c "import socket; socket.create_connection(('127.0.0.1', $PORT)).close()" 2>/dev/null; then break; fi
+	kill -0 "$server" 2>/dev/null || die "the server has ended"
+	sleep 0.1
+done
+step "clients" "$VENV/bin/python" scripts/test-clients.py "127.0.0.1:$PORT" "$(cat "$work/keys")"
