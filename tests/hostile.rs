@@ -14,11 +14,11 @@ use std::sync::Arc;
 use common::folder::Folder;
 use common::quick;
 use leap::engine::{Engine, Options};
-use leap::format::ChatTemplate;
 use leap::format::model::{Architecture, Features, HEADER_LEN, Header, Weights};
 use leap::format::tokenizer::{
     Merges, Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
 };
+use leap::format::{ChatTemplate, ChatTexts};
 use leap::internals::model::Model;
 use leap::sampler::argmax;
 use leap::tokenizer::Tokenizer;
@@ -107,6 +107,7 @@ fn tokenizer_file() -> TokenizerFile {
         stop_ids: vec![271],
         strips_right: Vec::new(),
         chat: ChatTemplate::None,
+        chat_texts: ChatTexts::default(),
     }
 }
 

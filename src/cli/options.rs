@@ -4,10 +4,10 @@ use super::checkpoint::load_failure;
 use super::{Failure, counted, warn};
 use crate::arena::Exhausted;
 use crate::engine::EngineError;
-use crate::format::ChatTemplate;
+use crate::format::{ChatTemplate, Date};
 use crate::kernels::Isa;
 use crate::model::{Precision, StartError};
-use crate::sys::cpu;
+use crate::sys::{clock, cpu};
 
 /// `f16` or `f32`.
 pub(super) fn kv_type(value: &str) -> Result<Precision, String> {
@@ -18,12 +18,18 @@ pub(super) fn kv_type(value: &str) -> Result<Precision, String> {
     }
 }
 
-/// A chat template by its name.
+/// The chat template that is called `name`.
 pub(super) fn chat_template(name: &str) -> Result<ChatTemplate, String> {
     ChatTemplate::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = ChatTemplate::ALL.iter().map(|t| t.name()).collect();
         format!("{name:?} is no chat template; there are {}", known.join(", "))
     })
+}
+
+/// The date that dated templates print.
+pub(super) fn today() -> Result<Date, Failure> {
+    let today = clock::today().and_then(|(year, month, day)| Date::new(year, month, day));
+    today.ok_or_else(|| Failure::Runtime("the system's clock shows no date".to_owned()))
 }
 
 /// The instruction set that `LEAP_ISA` forces.

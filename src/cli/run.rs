@@ -14,6 +14,7 @@ mod roles;
 mod session;
 mod streams;
 mod terminal;
+mod thinking;
 
 use super::model_files::{self, Loaded};
 use super::weights;

@@ -1,5 +1,7 @@
 //! `leap tokenizer`: converts and applies tokenizers.
 
+mod chat;
+
 use std::fs;
 use std::io::{self, BufRead, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -7,9 +9,10 @@ use std::path::{Path, PathBuf};
 use argh::{ArgsInfo, FromArgs};
 use serde_json::Value;
 
-use super::{Failure, note};
+use super::{Failure, note, options};
 use crate::export::tokenizer as import;
 use crate::format::tokenizer::{TokenizerFile, TokenizerKind};
+use crate::format::{ChatTemplate, Date};
 use crate::sys::file::AtomicFile;
 use crate::tokenizer as text;
 
@@ -33,6 +36,15 @@ pub(super) struct Tokenizer {
     #[argh(switch)]
     decode: bool,
 
+    /// encode conversations: stdin has a JSON object a line, with messages (role and content each)
+    /// and, if need be, enable_thinking, reasoning_effort and now, stdout their ids
+    #[argh(switch)]
+    chat: bool,
+
+    /// chat template instead of the checkpoint's
+    #[argh(option, from_str_fn(options::chat_template))]
+    chat_template: Option<ChatTemplate>,
+
     /// recognise special tokens in the text, and write their names
     #[argh(switch)]
     special: bool,
@@ -41,15 +53,20 @@ pub(super) struct Tokenizer {
 impl Tokenizer {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
-        let applies = self.encode || self.decode;
-        if self.encode && self.decode {
-            return usage("--encode and --decode exclude each other");
+        let n_modes =
+            [self.encode, self.decode, self.chat].into_iter().filter(|&mode| mode).count();
+        let applies = n_modes > 0;
+        if n_modes > 1 {
+            return usage("--encode, --decode and --chat exclude each other");
         }
         if applies && self.output.is_some() {
-            return usage("--output is for converting, not for --encode and --decode");
+            return usage("--output is for converting, not for --encode, --decode and --chat");
         }
-        if self.special && !applies {
+        if self.special && !(self.encode || self.decode) {
             return usage("--special needs --encode or --decode");
+        }
+        if self.chat_template.is_some() && !self.chat {
+            return usage("--chat-template needs --chat");
         }
         let file = read(&self.input)?;
         if applies { self.apply(file) } else { self.convert(file) }
@@ -87,6 +104,13 @@ impl Tokenizer {
 
     fn apply(&self, file: TokenizerFile) -> Result<(), Failure> {
         let tokenizer = use_file(&self.input, file)?;
+        let today = options::today()?;
+        if self.chat {
+            // One that cannot be used is no fault of the first line.
+            let options = text::ChatOptions::new(today);
+            text::ChatFormat::new(self.template(&tokenizer), &tokenizer, options)
+                .map_err(|e| Failure::Input(format!("{}: {e}", self.input.display())))?;
+        }
         let mut stdout = io::stdout().lock();
         for (number, line) in (1..).zip(io::stdin().lock().lines()) {
             let line = line.map_err(|e| match e.kind() {
@@ -94,7 +118,7 @@ impl Tokenizer {
                 _ => Failure::Runtime(format!("cannot read stdin: {e}")),
             })?;
             let answer = self
-                .answer(&tokenizer, &line)
+                .answer(&tokenizer, today, &line)
                 .map_err(|message| Failure::Input(format!("stdin line {number}: {message}")))?;
             match writeln!(stdout, "{}", on_one_line(&answer)).and_then(|()| stdout.flush()) {
                 // Nobody reads on, so there is nothing more to do.
@@ -106,7 +130,19 @@ impl Tokenizer {
         Ok(())
     }
 
-    fn answer(&self, tokenizer: &text::Tokenizer, line: &str) -> Result<Value, String> {
+    fn template(&self, tokenizer: &text::Tokenizer) -> ChatTemplate {
+        self.chat_template.unwrap_or(tokenizer.chat_template())
+    }
+
+    fn answer(
+        &self,
+        tokenizer: &text::Tokenizer,
+        today: Date,
+        line: &str,
+    ) -> Result<Value, String> {
+        if self.chat {
+            return chat::ids(tokenizer, self.template(tokenizer), today, line);
+        }
         if self.decode {
             let ids: Vec<u32> =
                 serde_json::from_str(line).map_err(|e| format!("not a JSON array of ids: {e}"))?;

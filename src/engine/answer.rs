@@ -22,8 +22,8 @@ impl<'t> Answer<'t> {
     /// The answer of `job`, of whose prompt `n_computed` ids go through the model from now on.
     pub(super) fn new(tokenizer: Option<&'t Tokenizer>, job: Job, n_computed: usize) -> Answer<'t> {
         let decoder = tokenizer.map(|tokenizer| match job.starts_text {
-            true => Decoder::new(tokenizer, false),
-            false => Decoder::continuing(tokenizer, false),
+            true => Decoder::new(tokenizer, job.names_special),
+            false => Decoder::continuing(tokenizer, job.names_special),
         });
         Answer {
             decoder,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use crate::tokenizer::{ChatFormat, Tokenizer};
+use crate::tokenizer::{ChatAnswer, ChatFormat, ChatTurn, Thoughts, Tokenizer};
 
 /// The turns of a conversation, as ids and texts.
 pub struct Conversation<'t> {
@@ -15,8 +15,25 @@ pub struct Conversation<'t> {
 
 struct Turn {
     user: String,
-    /// The model's answer with its end token; empty until it has been given.
-    answer: Vec<u32>,
+    answer: Option<Given>,
+}
+
+/// An answer that the model gave.
+enum Given {
+    /// With its end token.
+    Ids(Vec<u32>),
+    /// Without its thoughts.
+    Text(String),
+}
+
+impl Turn {
+    fn shown(&self) -> ChatTurn<'_> {
+        let answer = self.answer.as_ref().map(|given| match given {
+            Given::Ids(ids) => ChatAnswer::Ids(ids),
+            Given::Text(text) => ChatAnswer::Text(text),
+        });
+        ChatTurn { user: &self.user, answer }
+    }
 }
 
 /// A message that does not fit even an empty context.
@@ -54,6 +71,11 @@ impl<'t> Conversation<'t> {
         Conversation { tokenizer, format, system, turns: VecDeque::new() }
     }
 
+    /// How the model marks its thoughts, if it has any.
+    pub fn thoughts(&self) -> Option<Thoughts> {
+        self.format.thoughts()
+    }
+
     /// Ids that end an answer.
     pub fn stop_ids(&self) -> &[u32] {
         self.format.stop_ids()
@@ -74,7 +96,7 @@ impl<'t> Conversation<'t> {
         ctx_len: usize,
         reserve: usize,
     ) -> Result<Context, MessageTooLong> {
-        self.turns.push_back(Turn { user: user.to_owned(), answer: Vec::new() });
+        self.turns.push_back(Turn { user: user.to_owned(), answer: None });
         let max = ctx_len.saturating_sub(reserve);
         let alone = self.render(self.turns.len() - 1).len();
         if alone > max {
@@ -94,14 +116,20 @@ impl<'t> Conversation<'t> {
         Ok(Context { ids, dropped })
     }
 
-    /// Adds the answer to the last [`Conversation::ask`], with or without its end token.
-    pub fn answer(&mut self, ids: &[u32]) {
-        let end = self.format.end_of_answer();
-        if let Some(turn) = self.turns.back_mut() {
-            turn.answer = ids.to_vec();
+    /// Adds the answer to the last [`Conversation::ask`]: its ids, with or without its end token,
+    /// and its text without thoughts. Of a model with thoughts the text stays in the context.
+    pub fn answer(&mut self, ids: &[u32], text: &str) {
+        let given = if self.thoughts().is_some() {
+            Given::Text(text.to_owned())
+        } else {
+            let mut ids = ids.to_vec();
             if ids.last().is_none_or(|id| !self.format.stop_ids().contains(id)) {
-                turn.answer.extend(end);
+                ids.extend(self.format.end_of_answer());
             }
+            Given::Ids(ids)
+        };
+        if let Some(turn) = self.turns.back_mut() {
+            turn.answer = Some(given);
         }
     }
 
@@ -122,17 +150,9 @@ impl<'t> Conversation<'t> {
 
     /// The ids of the turns from `first` on.
     fn render(&self, first: usize) -> Vec<u32> {
+        let turns: Vec<ChatTurn<'_>> = self.turns.iter().skip(first).map(Turn::shown).collect();
         let mut ids = Vec::new();
-        for (index, turn) in self.turns.iter().skip(first).enumerate() {
-            match index {
-                0 => {
-                    let system = self.system.as_deref();
-                    self.format.start(self.tokenizer, system, &turn.user, &mut ids);
-                }
-                _ => self.format.user(self.tokenizer, &turn.user, &mut ids),
-            }
-            ids.extend_from_slice(&turn.answer);
-        }
+        self.format.write(self.tokenizer, self.system.as_deref(), &turns, &mut ids);
         ids
     }
 }
@@ -140,7 +160,8 @@ impl<'t> Conversation<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::ChatTemplate;
+    use crate::format::{ChatTemplate, Date};
+    use crate::tokenizer::ChatOptions;
 
     const CTX_LEN: usize = 400;
     const RESERVE: usize = 100;
@@ -151,7 +172,8 @@ mod tests {
     }
 
     fn conversation<'t>(tokenizer: &'t Tokenizer, system: &str) -> Conversation<'t> {
-        let format = ChatFormat::new(ChatTemplate::Llama3, tokenizer).unwrap();
+        let options = ChatOptions::new(Date::new(2026, 3, 9).unwrap());
+        let format = ChatFormat::new(ChatTemplate::Llama3, tokenizer, options).unwrap();
         Conversation::new(tokenizer, format, Some(system.to_owned()))
     }
 
@@ -172,7 +194,7 @@ mod tests {
                     drops.push(turn);
                 }
             }
-            conversation.answer(&[7; 20]);
+            conversation.answer(&[7; 20], "");
             before = context.ids;
         }
         assert!(drops.len() > 2);
@@ -184,7 +206,7 @@ mod tests {
         let tokenizer = tokenizer();
         let mut conversation = conversation(&tokenizer, "Be brief.");
         conversation.ask("Hi.", CTX_LEN, RESERVE).unwrap();
-        conversation.answer(&[7; 150]);
+        conversation.answer(&[7; 150], "");
         let long = "fox ".repeat(230);
         let context = conversation.ask(&long, CTX_LEN, RESERVE).unwrap();
         assert_eq!(context.dropped, 1);

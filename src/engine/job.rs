@@ -21,6 +21,8 @@ pub struct Job {
     pub stop_strings: Vec<String>,
     /// Whether the answer's first token begins a text, rather than going on with the prompt's.
     pub starts_text: bool,
+    /// Whether the text names control tokens, which otherwise give none.
+    pub names_special: bool,
     /// Whether the logits after every id of the prompt are wanted; all of it is computed then.
     pub wants_logits: bool,
 }
@@ -35,6 +37,7 @@ impl Job {
             stop_ids: Vec::new(),
             stop_strings: Vec::new(),
             starts_text: false,
+            names_special: false,
             wants_logits: false,
         }
     }

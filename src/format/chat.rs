@@ -1,4 +1,6 @@
-//! Names and stored ids of the chat templates LEAP knows.
+//! The chat templates LEAP knows, and what a checkpoint's own template says of itself.
+
+use super::Date;
 
 /// How the turns of a conversation are written before they become ids.
 ///
@@ -19,13 +21,29 @@ pub enum ChatTemplate {
     MistralV3 = 4,
     /// Zephyr and TinyLlama-Chat: `<|user|>` lines.
     Zephyr = 5,
-    /// ChatML: `<|im_start|>…`.
+    /// ChatML: `<|im_start|>…`, as Qwen 2.5, SmolLM2 and others have it.
     ChatMl = 6,
+    /// Qwen 3: ChatML with thoughts, which leave the context after the turn.
+    Qwen3 = 7,
+    /// SmolLM3: ChatML with thoughts, and a system turn that says the date and the mode.
+    SmolLm3 = 8,
+    /// Granite 3: `<|start_of_role|>…`.
+    Granite = 9,
+    /// Gemma 2 and 3: `<start_of_turn>…`, where the system's text joins the first turn.
+    Gemma = 10,
+    /// Phi-3: `<|user|>` and `<|end|>` with line breaks.
+    Phi3 = 11,
+    /// Phi-4-mini: the same without line breaks.
+    Phi4 = 12,
+    /// gpt-oss: channels, of which the last is the answer.
+    Harmony = 13,
+    /// The checkpoint has a template of its own that is none of these.
+    Unknown = 255,
 }
 
 impl ChatTemplate {
-    /// Every template, in the order of their ids.
-    pub const ALL: [ChatTemplate; 7] = [
+    /// Every template that can be written, in the order of their ids.
+    pub const ALL: [ChatTemplate; 14] = [
         ChatTemplate::None,
         ChatTemplate::Llama2,
         ChatTemplate::Llama3,
@@ -33,11 +51,19 @@ impl ChatTemplate {
         ChatTemplate::MistralV3,
         ChatTemplate::Zephyr,
         ChatTemplate::ChatMl,
+        ChatTemplate::Qwen3,
+        ChatTemplate::SmolLm3,
+        ChatTemplate::Granite,
+        ChatTemplate::Gemma,
+        ChatTemplate::Phi3,
+        ChatTemplate::Phi4,
+        ChatTemplate::Harmony,
     ];
 
     /// The template stored as `id`, if this version knows it.
     pub fn from_id(id: u8) -> Option<ChatTemplate> {
-        Self::ALL.get(usize::from(id)).copied()
+        let unknown = (id == ChatTemplate::Unknown as u8).then_some(ChatTemplate::Unknown);
+        Self::ALL.get(usize::from(id)).copied().or(unknown)
     }
 
     /// The name used on the command line.
@@ -50,6 +76,14 @@ impl ChatTemplate {
             ChatTemplate::MistralV3 => "mistral-v3",
             ChatTemplate::Zephyr => "zephyr",
             ChatTemplate::ChatMl => "chatml",
+            ChatTemplate::Qwen3 => "qwen3",
+            ChatTemplate::SmolLm3 => "smollm3",
+            ChatTemplate::Granite => "granite",
+            ChatTemplate::Gemma => "gemma",
+            ChatTemplate::Phi3 => "phi3",
+            ChatTemplate::Phi4 => "phi4",
+            ChatTemplate::Harmony => "harmony",
+            ChatTemplate::Unknown => "unknown",
         }
     }
 
@@ -63,6 +97,47 @@ impl ChatTemplate {
     }
 }
 
+/// Texts that a checkpoint's own template writes, found at export.
+///
+/// U+0002 and U+0003 stand around what is filled in when they are used: a date's format, such as
+/// `%d %B %Y`, or [`EFFORT`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChatTexts {
+    /// Where the model may think, or knows no thoughts.
+    pub thinking: SystemTexts,
+    /// Where it must not.
+    pub quiet: SystemTexts,
+}
+
+/// What a template writes around the system's text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SystemTexts {
+    /// Before it.
+    pub head: String,
+    /// In its place where there is none; `None` where there is no system turn then.
+    pub default: Option<String>,
+    /// After it.
+    pub tail: String,
+}
+
+/// Where [`ChatTexts`] have how much the model is to think: low, medium or high.
+pub const EFFORT: &str = "reasoning_effort";
+
+/// `text` with what is filled in; `None` if it asks for something that is not known.
+pub fn filled(text: &str, today: Date, effort: &str) -> Option<String> {
+    let mut parts = text.split('\u{2}');
+    let mut filled = parts.next()?.to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once('\u{3}')?;
+        match name {
+            EFFORT => filled.push_str(effort),
+            format => filled.push_str(&today.format(format)?),
+        }
+        filled.push_str(rest);
+    }
+    Some(filled)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,7 +148,19 @@ mod tests {
             assert_eq!(ChatTemplate::from_id(template as u8), Some(template));
             assert_eq!(ChatTemplate::from_name(template.name()), Some(template));
         }
-        assert_eq!(ChatTemplate::from_id(7), None);
+        assert_eq!(ChatTemplate::from_id(14), None);
+        assert_eq!(ChatTemplate::from_id(255), Some(ChatTemplate::Unknown));
+        assert_eq!(ChatTemplate::from_name("unknown"), None);
         assert_eq!(ChatTemplate::from_name("Llama3"), None);
+    }
+
+    #[test]
+    fn dates_and_effort_are_filled_in() {
+        let today = Date::new(2026, 3, 9).unwrap();
+        let text = "On \u{2}%B %d, %Y\u{3} think \u{2}reasoning_effort\u{3}ly";
+        assert_eq!(filled(text, today, "high").unwrap(), "On March 09, 2026 think highly");
+        for bad in ["\u{2}", "\u{2}%Y", "\u{2}%q\u{3}", "\u{2}%\u{3}"] {
+            assert_eq!(filled(bad, today, "high"), None, "{bad:?}");
+        }
     }
 }

@@ -9,11 +9,13 @@ pub mod tokenizer;
 
 mod chat;
 mod cursor;
+mod date;
 mod error;
 #[cfg(any(feature = "tools", feature = "serve"))]
 pub(crate) mod json;
 mod printable;
 
-pub use chat::ChatTemplate;
+pub use chat::{ChatTemplate, ChatTexts, EFFORT, SystemTexts, filled};
+pub use date::Date;
 pub use error::FormatError;
 pub use printable::{excerpt, printable};

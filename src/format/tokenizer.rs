@@ -13,6 +13,8 @@
 //!   only in version 2, which is written where this is needed:
 //!   u32 length, name of the splitter
 //!   u32 count, ids (ascending) of tokens that take in the white space after them
+//!   twice, where the model may think and where not: u32 length, text before the system's;
+//!     u8 whether there is a default, u32 length, default; u32 length, text after the system's
 //! footer, the last 12 bytes of the file:
 //!   u32 bytes of the trailer   u32 CRC32 of all before the footer   u32 magic "LEAT"
 //! ```

@@ -1,27 +1,26 @@
 //! Writes conversations as each model family was trained to read them.
 //!
-//! White space is that of the families' own code, character by character:
+//! Most templates are those of `script`; white space of the others is that of the families' own
+//! code, character by character:
 //!
 //! ```text
 //! llama2      <s>[INST] <<SYS>>↵S↵<</SYS>>↵↵U [/INST] A </s><s>[INST] U [/INST]
-//! llama3      <|begin_of_text|><|start_header_id|>system<|end_header_id|>↵↵S<|eot_id|>
-//!             <|start_header_id|>user<|end_header_id|>↵↵U<|eot_id|>
-//!             <|start_header_id|>assistant<|end_header_id|>↵↵A<|eot_id|>…   (no line breaks between)
 //! mistral-v1  <s>[INST] S↵↵U [/INST] A</s> [INST] U [/INST]
 //! mistral-v3  <s>[INST] S↵↵U[/INST] A</s>[INST] U[/INST]
 //! zephyr      <s><|system|>↵S</s>↵<|user|>↵U</s>↵<|assistant|>↵A</s>↵
-//! chatml      <|im_start|>system↵S<|im_end|>↵<|im_start|>user↵U<|im_end|>↵<|im_start|>assistant↵A<|im_end|>↵
 //! none        S↵U↵A↵
 //! ```
 //!
-//! Llama 2, Llama 3: contents are trimmed; Mistral: spaces after an answer are; the others
-//! trim nothing. Where a template has no system turn, the first user turn carries it. A
-//! model's BOS starts the conversation, once (Llama 2: every user turn).
+//! Llama 2: contents are trimmed; Mistral: spaces after an answer are; the others trim nothing.
+//! Where a template has no system turn, the first user turn carries it. A model's BOS starts the
+//! conversation, once (Llama 2: every user turn).
 //!
 //! Contents are encoded as plain text, so they cannot forge a special token.
 
+use super::script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Sink, trim};
+use super::thoughts::Thoughts;
 use super::{Tokenizer, TokenizerError};
-use crate::format::ChatTemplate;
+use crate::format::{ChatTemplate, ChatTexts};
 
 /// Who says something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,28 +33,16 @@ pub enum ChatRole {
     Assistant,
 }
 
-impl ChatRole {
-    fn name(self) -> &'static str {
-        match self {
-            ChatRole::System => "system",
-            ChatRole::User => "user",
-            ChatRole::Assistant => "assistant",
-        }
-    }
-}
-
 /// A chat template, joined to a vocabulary.
 ///
-/// A conversation is [`start`](Self::start), then [`user`](Self::user) for every turn; the
-/// model's answer follows each. To drop old turns, start again with the oldest one that is
-/// kept; [`answer`](Self::answer) writes the answers that the model gave.
+/// To drop old turns, write the conversation again with the oldest one that is kept.
 pub struct ChatFormat {
     template: ChatTemplate,
+    /// Templates of markers.
+    script: Option<ChatScript>,
     bos: Option<u32>,
-    /// Before a turn: header or `[INST]`.
-    open: u32,
-    /// After the role, or `[/INST]`.
-    close: u32,
+    /// Mistral's `[INST]` and `[/INST]`, where they are tokens.
+    inst: [u32; 2],
     /// Ends an answer; `None` in plain text.
     end: Option<u32>,
     stop_ids: Vec<u32>,
@@ -64,35 +51,49 @@ pub struct ChatFormat {
 impl ChatFormat {
     /// # Errors
     ///
-    /// If the vocabulary lacks a special token of the template.
+    /// If the vocabulary lacks a special token of the template, or the template needs texts that
+    /// only the checkpoint's own has, or is none that LEAP knows.
     pub fn new(
         template: ChatTemplate,
         tokenizer: &Tokenizer,
+        options: ChatOptions,
     ) -> Result<ChatFormat, TokenizerError> {
         let special = |token| {
             tokenizer.special(token).ok_or(TokenizerError::MissingSpecial { template, token })
         };
-        let eos = || {
-            tokenizer
-                .eos()
-                .ok_or(TokenizerError::MissingSpecial { template, token: "end of sequence" })
-        };
-        let (open, close, end) = match template {
-            ChatTemplate::None => (0, 0, None),
-            ChatTemplate::Llama2 | ChatTemplate::MistralV1 | ChatTemplate::Zephyr => {
-                (0, 0, Some(eos()?))
+        let is_own = template == tokenizer.chat_template();
+        let texts = if is_own { tokenizer.chat_texts().clone() } else { ChatTexts::default() };
+        let needs_texts = [ChatTemplate::SmolLm3, ChatTemplate::Harmony].contains(&template);
+        if needs_texts && texts.thinking.head.is_empty() {
+            return Err(TokenizerError::MissingTexts(template));
+        }
+        let script = ChatScript::new(template, texts, options);
+        let (mut inst, mut end) = ([0; 2], None);
+        match template {
+            ChatTemplate::Unknown => return Err(TokenizerError::UnknownTemplate),
+            ChatTemplate::None => {}
+            ChatTemplate::MistralV3 => inst = [special("[INST]")?, special("[/INST]")?],
+            _ => {}
+        }
+        match &script {
+            Some(script) => {
+                for marker in script.markers() {
+                    end = Some(special(marker)?);
+                }
             }
-            ChatTemplate::Llama3 => (
-                special("<|start_header_id|>")?,
-                special("<|end_header_id|>")?,
-                Some(special("<|eot_id|>")?),
-            ),
-            ChatTemplate::MistralV3 => (special("[INST]")?, special("[/INST]")?, Some(eos()?)),
-            ChatTemplate::ChatMl => (special("<|im_start|>")?, 0, Some(special("<|im_end|>")?)),
-        };
+            None if template == ChatTemplate::None => {}
+            None => {
+                let token = "end of sequence";
+                let missing = TokenizerError::MissingSpecial { template, token };
+                end = Some(tokenizer.eos().ok_or(missing)?);
+            }
+        }
         let mut stop_ids = tokenizer.stop_ids().to_vec();
-        stop_ids.extend(end.filter(|end| !stop_ids.contains(end)));
-        Ok(ChatFormat { template, bos: tokenizer.bos(), open, close, end, stop_ids })
+        // In gpt-oss this ends a channel, and the next one follows.
+        let ends_answer = template != ChatTemplate::Harmony;
+        stop_ids.extend(end.filter(|end| ends_answer && !stop_ids.contains(end)));
+        let bos = tokenizer.bos().filter(|_| !(is_own && tokenizer.flags.chat_without_bos));
+        Ok(ChatFormat { template, script, bos, inst, end, stop_ids })
     }
 
     /// The template.
@@ -100,14 +101,68 @@ impl ChatFormat {
         self.template
     }
 
+    /// How the model marks its thoughts, which do not stay in a conversation; `None` if it has none.
+    pub fn thoughts(&self) -> Option<Thoughts> {
+        Thoughts::of(self.template)
+    }
+
     /// Tokens that end an answer: the tokenizer's and the template's.
     pub fn stop_ids(&self) -> &[u32] {
         &self.stop_ids
     }
 
-    /// Appends the start of a conversation: BOS, system turn, first user turn and all that
-    /// comes before the answer.
-    pub fn start(&self, tok: &Tokenizer, system: Option<&str>, user: &str, out: &mut Vec<u32>) {
+    /// What to append after an answer that stopped without an end token.
+    pub fn end_of_answer(&self) -> Option<u32> {
+        self.end
+    }
+
+    /// Appends a whole conversation and all that comes before the answer to its last turn.
+    pub fn write(
+        &self,
+        tok: &Tokenizer,
+        system: Option<&str>,
+        turns: &[ChatTurn<'_>],
+        out: &mut Vec<u32>,
+    ) {
+        if let Some(script) = &self.script {
+            let is_first = self.bos.is_none();
+            out.extend(self.bos);
+            let mut ids = Ids { tok, out, text: String::new(), is_first, strips: false };
+            script.write(&mut ids, system, turns);
+            return ids.flush();
+        }
+        for (index, turn) in turns.iter().enumerate() {
+            match index {
+                0 => self.start(tok, system, turn.user, out),
+                _ => self.user(tok, turn.user, out),
+            }
+            match turn.answer {
+                Some(ChatAnswer::Text(text)) => self.answer(tok, text, out),
+                Some(ChatAnswer::Ids(ids)) => out.extend_from_slice(ids),
+                None => {}
+            }
+        }
+    }
+
+    /// Appends a conversation of messages, ready for the answer to the last one.
+    ///
+    /// Only the first message may be the system's, and answers follow a user turn; what has
+    /// no place in a template is left out.
+    pub fn render(&self, tok: &Tokenizer, messages: &[(ChatRole, &str)], out: &mut Vec<u32>) {
+        let system = messages.first().filter(|m| m.0 == ChatRole::System).map(|m| m.1);
+        let mut turns: Vec<ChatTurn<'_>> = Vec::new();
+        for &(role, text) in messages {
+            match (role, turns.last_mut()) {
+                (ChatRole::User, _) => turns.push(ChatTurn { user: text, answer: None }),
+                (ChatRole::Assistant, Some(turn)) => turn.answer = Some(ChatAnswer::Text(text)),
+                _ => {}
+            }
+        }
+        self.write(tok, system, &turns, out);
+    }
+
+    /// BOS, system turn, first user turn and all that comes before the answer.
+    fn start(&self, tok: &Tokenizer, system: Option<&str>, user: &str, out: &mut Vec<u32>) {
         out.extend(self.bos);
         match (self.template, system) {
             (_, None) => self.put_user(tok, user, true, out),
@@ -122,57 +177,30 @@ impl ChatFormat {
                 self.put_user(tok, &format!("{system}\n{user}"), true, out);
             }
             (_, Some(system)) => {
-                self.put_turn(tok, ChatRole::System, system, true, out);
+                self.put_turn(tok, "system", system, true, out);
                 self.put_user(tok, user, false, out);
             }
         }
     }
 
-    /// Appends a later user turn and all that stands between the answers around it.
-    ///
-    /// The context ends with [`end_of_answer`](Self::end_of_answer), whether the model or
-    /// the caller put it there.
-    pub fn user(&self, tok: &Tokenizer, text: &str, out: &mut Vec<u32>) {
+    /// A later user turn and all that stands between the answers around it.
+    fn user(&self, tok: &Tokenizer, text: &str, out: &mut Vec<u32>) {
         if self.template == ChatTemplate::Llama2 {
             out.extend(self.bos);
         }
         self.put_user(tok, text, false, out);
     }
 
-    /// Appends an answer that was given before, with its end.
-    pub fn answer(&self, tok: &Tokenizer, text: &str, out: &mut Vec<u32>) {
+    /// An answer that was given before, with its end.
+    fn answer(&self, tok: &Tokenizer, text: &str, out: &mut Vec<u32>) {
         match self.template {
             ChatTemplate::Llama2 => tok.encode(&format!("{} ", trim(text)), out),
             ChatTemplate::MistralV1 | ChatTemplate::MistralV3 => {
                 tok.encode(text.trim_end_matches(' '), out);
             }
-            ChatTemplate::Llama3 => tok.encode_continuing(trim(text), out),
             _ => tok.encode_continuing(text, out),
         }
         out.extend(self.end);
-    }
-
-    /// What to append after an answer that stopped without an end token.
-    pub fn end_of_answer(&self) -> Option<u32> {
-        self.end
-    }
-
-    /// Appends a whole conversation, ready for the answer to its last message.
-    ///
-    /// Only the first message may be the system's, and answers follow a user turn; what has
-    /// no place in a template is left out.
-    pub fn render(&self, tok: &Tokenizer, messages: &[(ChatRole, &str)], out: &mut Vec<u32>) {
-        let system = messages.first().filter(|m| m.0 == ChatRole::System).map(|m| m.1);
-        let mut has_started = false;
-        for &(role, text) in messages {
-            match role {
-                ChatRole::User if has_started => self.user(tok, text, out),
-                ChatRole::User => self.start(tok, system, text, out),
-                ChatRole::Assistant if has_started => self.answer(tok, text, out),
-                ChatRole::System | ChatRole::Assistant => continue,
-            }
-            has_started = true;
-        }
     }
 
     /// A user turn and the header of the answer.
@@ -181,68 +209,93 @@ impl ChatFormat {
             ChatTemplate::Llama2 => tok.encode(&format!("[INST] {} [/INST]", trim(text)), out),
             ChatTemplate::MistralV1 => tok.encode(&format!("[INST] {text} [/INST]"), out),
             ChatTemplate::MistralV3 => {
-                out.push(self.open);
+                out.push(self.inst[0]);
                 tok.encode(text, out);
-                out.push(self.close);
+                out.push(self.inst[1]);
             }
             ChatTemplate::None if is_first => tok.encode(&format!("{text}\n"), out),
             ChatTemplate::None => tok.encode_continuing(&format!("\n{text}\n"), out),
-            ChatTemplate::Llama3 | ChatTemplate::Zephyr | ChatTemplate::ChatMl => {
-                self.put_turn(tok, ChatRole::User, text, is_first, out);
-                self.put_header(tok, ChatRole::Assistant, "", false, out);
+            _ => {
+                self.put_turn(tok, "user", text, is_first, out);
+                self.put_header(tok, "assistant", "", false, out);
             }
         }
     }
 
-    /// Header, text and end of a turn.
+    /// Header, text and end of Zephyr's turn, written as one text before it is tokenised.
     fn put_turn(
         &self,
         tok: &Tokenizer,
-        role: ChatRole,
+        role: &str,
         text: &str,
         is_first: bool,
         out: &mut Vec<u32>,
     ) {
-        let text = if self.template == ChatTemplate::Llama3 { trim(text) } else { text };
         self.put_header(tok, role, text, is_first, out);
         out.extend(self.end);
     }
 
-    /// Header and text of a turn. They are encoded together, as their templates write one
-    /// text before it is tokenised.
     fn put_header(
         &self,
         tok: &Tokenizer,
-        role: ChatRole,
+        role: &str,
         text: &str,
         is_first: bool,
         out: &mut Vec<u32>,
     ) {
-        let role = role.name();
-        match self.template {
-            ChatTemplate::Zephyr if is_first => tok.encode(&format!("<|{role}|>\n{text}"), out),
-            ChatTemplate::Zephyr => {
-                tok.encode_after_special(&format!("\n<|{role}|>\n{text}"), out);
-            }
-            ChatTemplate::ChatMl => {
-                if !is_first {
-                    tok.encode_after_special("\n", out);
-                }
-                out.push(self.open);
-                tok.encode_after_special(&format!("{role}\n{text}"), out);
-            }
-            _ => {
-                out.push(self.open);
-                tok.encode_after_special(role, out);
-                out.push(self.close);
-                tok.encode_after_special(&format!("\n\n{text}"), out);
-            }
+        match is_first {
+            true => tok.encode(&format!("<|{role}|>\n{text}"), out),
+            false => tok.encode_after_special(&format!("\n<|{role}|>\n{text}"), out),
         }
     }
 }
 
-/// Takes white space off both ends, as the templates' language does: it counts the
-/// separators U+001C to U+001F, which Unicode's White_Space leaves out.
-fn trim(text: &str) -> &str {
-    text.trim_matches(|c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c))
+/// Encodes what a script writes: the text between two special tokens as one.
+struct Ids<'a> {
+    tok: &'a Tokenizer,
+    out: &'a mut Vec<u32>,
+    text: String,
+    /// Whether nothing stands before the text.
+    is_first: bool,
+    /// Whether the token before it takes in white space.
+    strips: bool,
+}
+
+impl Ids<'_> {
+    fn flush(&mut self) {
+        let text = if self.strips { self.text.trim_start() } else { &self.text };
+        match self.is_first {
+            true => self.tok.encode(text, self.out),
+            false => self.tok.encode_after_special(text, self.out),
+        }
+        self.text.clear();
+    }
+}
+
+impl Sink for Ids<'_> {
+    fn markup(&mut self, text: &str) {
+        let (mut rest, mut at) = (0, 0);
+        while at < text.len() {
+            match self.tok.control_at(text, at) {
+                Some((id, end)) => {
+                    self.text.push_str(&text[rest..at]);
+                    self.ids(&[id]);
+                    (rest, at) = (end, end);
+                }
+                None => at += 1,
+            }
+        }
+        self.text.push_str(&text[rest..]);
+    }
+
+    fn content(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    fn ids(&mut self, ids: &[u32]) {
+        self.flush();
+        self.out.extend_from_slice(ids);
+        self.is_first = false;
+        self.strips = ids.last().is_some_and(|&id| self.tok.strips_right(id));
+    }
 }

@@ -26,6 +26,10 @@ pub enum TokenizerError {
         /// Name of the token.
         token: &'static str,
     },
+    /// A chat template needs texts of the checkpoint's own template, which is another.
+    MissingTexts(ChatTemplate),
+    /// The checkpoint's chat template is none that LEAP knows.
+    UnknownTemplate,
 }
 
 impl fmt::Display for TokenizerError {
@@ -38,6 +42,15 @@ impl fmt::Display for TokenizerError {
             TokenizerError::MissingMerge { left, right } => {
                 write!(f, "tokens {left} and {right} are to merge, but into no token")
             }
+            TokenizerError::MissingTexts(template) => write!(
+                f,
+                "chat template {} needs texts that only a checkpoint with that template has; \
+                 name another with --chat-template",
+                template.name()
+            ),
+            TokenizerError::UnknownTemplate => f.write_str(
+                "the checkpoint's chat template is none that LEAP knows; name one with --chat-template",
+            ),
             TokenizerError::MissingSpecial { template, token } => {
                 let template = template.name();
                 write!(

@@ -14,20 +14,24 @@ mod decode;
 mod error;
 mod matcher;
 mod merge;
+mod script;
 mod sentencepiece;
 mod split;
 mod table;
+mod thoughts;
 
 pub use chat::{ChatFormat, ChatRole};
 pub use decode::{Decoder, Utf8Stream};
 pub use error::TokenizerError;
+pub use script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn};
+pub use thoughts::{Part, ThoughtFilter, Thoughts};
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-use crate::format::ChatTemplate;
 use crate::format::tokenizer::{
     Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab, byte_piece,
 };
+use crate::format::{ChatTemplate, ChatTexts};
 use matcher::Matcher;
 use merge::{Merger, Rules};
 
@@ -44,6 +48,7 @@ pub struct Tokenizer {
     /// In ascending order.
     strips_right: Vec<u32>,
     chat: ChatTemplate,
+    chat_texts: ChatTexts,
     /// Holds the vocabulary too.
     rules: Rules,
     /// The token of each byte; unused where SentencePiece has no byte fallback.
@@ -85,6 +90,7 @@ impl Tokenizer {
             stop_ids,
             strips_right,
             chat,
+            chat_texts,
         } = file;
         let rules = Rules::new(kind, vocab, merges)?;
         let vocab = &rules.vocab;
@@ -105,6 +111,7 @@ impl Tokenizer {
             stop_ids,
             strips_right,
             chat,
+            chat_texts,
             rules,
             byte_ids,
             unknown,
@@ -201,10 +208,21 @@ impl Tokenizer {
 
     /// Where the text goes on after the token `id`, whose name ends at `end`.
     fn end_of(&self, id: u32, text: &str, end: usize) -> usize {
-        match self.strips_right.binary_search(&id) {
-            Ok(_) => text.len() - text[end..].trim_start().len(),
-            Err(_) => end,
+        match self.strips_right(id) {
+            true => text.len() - text[end..].trim_start().len(),
+            false => end,
         }
+    }
+
+    /// Whether white space after this token belongs to it.
+    fn strips_right(&self, id: u32) -> bool {
+        self.strips_right.binary_search(&id).is_ok()
+    }
+
+    /// Id and end of the special token that is named in `text` at `at`, but for user-defined ones.
+    fn control_at(&self, text: &str, at: usize) -> Option<(u32, usize)> {
+        let found = self.special.longest_at(text.as_bytes(), at);
+        found.filter(|&(id, _)| self.token_kind(id) != Some(TokenKind::UserDefined))
     }
 
     fn encode_unsplit(&self, text: &str, has_prefix: bool, out: &mut Vec<u32>) {
@@ -256,6 +274,11 @@ impl Tokenizer {
     /// The chat template stored with the vocabulary.
     pub fn chat_template(&self) -> ChatTemplate {
         self.chat
+    }
+
+    /// What the template of the checkpoint writes of itself.
+    pub fn chat_texts(&self) -> &ChatTexts {
+        &self.chat_texts
     }
 
     /// How text becomes tokens.

@@ -1,13 +1,13 @@
 //! Conversations and infilling: ids in the order that models were trained with.
 
 use leap::export::tokenizer::import;
-use leap::format::ChatTemplate;
 use leap::format::tokenizer::TokenKind;
-use leap::tokenizer::{ChatFormat, ChatRole, Tokenizer};
+use leap::format::{ChatTemplate, Date};
+use leap::tokenizer::{ChatAnswer, ChatFormat, ChatOptions, ChatRole, ChatTurn, Tokenizer};
 use serde_json::Value;
 
 use crate::common::folder::Folder;
-use crate::{file, golden, llama2, llama3, reread};
+use crate::{encode, file, golden, llama2, llama3, reread};
 
 #[test]
 fn infill_puts_the_suffix_before_the_middle() {
@@ -39,6 +39,10 @@ fn infill_puts_the_suffix_before_the_middle() {
     assert_eq!(none, [7]);
 }
 
+fn options() -> ChatOptions {
+    ChatOptions::new(Date::new(2026, 3, 9).unwrap())
+}
+
 /// A conversation whose white space and forged markers templates must treat each in its way.
 const CONVERSATION: [(ChatRole, &str); 4] = [
     (ChatRole::System, " Be kind.\n"),
@@ -57,7 +61,7 @@ fn llama2_with(markers: [&str; 2]) -> Tokenizer {
 }
 
 fn render(template: ChatTemplate, tokenizer: &Tokenizer) -> Vec<u32> {
-    let format = ChatFormat::new(template, tokenizer).unwrap();
+    let format = ChatFormat::new(template, tokenizer, options()).unwrap();
     let mut ids = Vec::new();
     format.render(tokenizer, &CONVERSATION, &mut ids);
     ids
@@ -100,7 +104,7 @@ fn conversations_have_the_ids_of_hugging_face() {
         let mut conversation = CONVERSATION;
         conversation[3].1 = "Why?\n";
         let mut ids = Vec::new();
-        let format = ChatFormat::new(template, tokenizer).unwrap();
+        let format = ChatFormat::new(template, tokenizer, options()).unwrap();
         format.render(tokenizer, &conversation, &mut ids);
         ids
     };
@@ -149,20 +153,27 @@ fn plain_template_joins_turns_by_line_breaks() {
     let wanted =
         "<|begin_of_text|> Be kind.\n\n\n Who are you? \n A fox. \n\nWhy</s><|eot_id|>?\n\n";
     assert_eq!(tokenizer.decode(&ids, true), wanted);
-    let format = ChatFormat::new(ChatTemplate::None, &tokenizer).unwrap();
+    let format = ChatFormat::new(ChatTemplate::None, &tokenizer, options()).unwrap();
     assert_eq!((format.end_of_answer(), format.stop_ids()), (None, tokenizer.stop_ids()));
 }
 
 #[test]
 fn turns_one_by_one_are_the_whole_conversation() {
     let tokenizer = llama3();
-    let format = ChatFormat::new(ChatTemplate::Llama3, &tokenizer).unwrap();
+    let format = ChatFormat::new(ChatTemplate::Llama3, &tokenizer, options()).unwrap();
     let [(_, system), (_, user), (_, answer), (_, again)] = CONVERSATION;
+    let mut given = encode(&tokenizer, answer.trim());
+    given.extend(format.end_of_answer());
+    let first = ChatTurn { user, answer: None };
+    let mut before = Vec::new();
+    format.write(&tokenizer, Some(system), &[first], &mut before);
+    let turns = [
+        ChatTurn { answer: Some(ChatAnswer::Ids(&given)), ..first },
+        ChatTurn { user: again, answer: None },
+    ];
     let mut ids = Vec::new();
-    format.start(&tokenizer, Some(system), user, &mut ids);
-    tokenizer.encode(answer.trim(), &mut ids);
-    ids.extend(format.end_of_answer());
-    format.user(&tokenizer, again, &mut ids);
+    format.write(&tokenizer, Some(system), &turns, &mut ids);
+    assert!(ids.starts_with(&[before, given].concat()));
     assert_eq!(ids, render(ChatTemplate::Llama3, &tokenizer));
     assert!(format.stop_ids().contains(&4073));
 }
@@ -170,8 +181,8 @@ fn turns_one_by_one_are_the_whole_conversation() {
 #[test]
 fn template_without_its_tokens_is_refused() {
     for template in [ChatTemplate::Llama3, ChatTemplate::MistralV3, ChatTemplate::ChatMl] {
-        assert!(ChatFormat::new(template, &llama2()).is_err());
+        assert!(ChatFormat::new(template, &llama2(), options()).is_err());
     }
-    let error = ChatFormat::new(ChatTemplate::ChatMl, &llama3()).err().unwrap();
+    let error = ChatFormat::new(ChatTemplate::ChatMl, &llama3(), options()).err().unwrap();
     assert!(error.to_string().contains("<|im_start|>"), "{error}");
 }

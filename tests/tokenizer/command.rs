@@ -3,8 +3,10 @@
 use std::io::Write;
 use std::process::{Output, Stdio};
 
+use serde_json::Value;
+
 use crate::common::folder::Folder;
-use crate::{cases, common, file, golden};
+use crate::{cases, chat_cases, common, file, golden};
 
 /// Runs `leap tokenizer`.
 fn leap(args: &[&str], stdin: &str) -> Output {
@@ -85,4 +87,73 @@ fn command_refuses_what_makes_no_sense() {
     }
     let done = leap(&[input, "-o", "/no/such/folder/out.bin"], "");
     assert_eq!(done.status.code(), Some(1));
+}
+
+#[test]
+fn command_encodes_conversations() {
+    for folder in ["qwen3-tiny", "smollm3-tiny", "gemma3-tiny", "phi3-tiny", "gptoss-tiny"] {
+        let input = golden(folder);
+        let (mut lines, mut wanted) = (String::new(), String::new());
+        for case in chat_cases(folder).iter().filter(|case| case["lookalike"] != true) {
+            let mut line = case["options"].as_object().cloned().unwrap_or_default();
+            line.insert("messages".to_owned(), case["messages"].clone());
+            line.insert("now".to_owned(), "2026-03-09T12:00:00".into());
+            lines += &format!("{}\n", Value::Object(line));
+            wanted += &format!("{}\n", case["ids"]);
+        }
+        let done = leap(&[input.to_str().unwrap(), "--chat"], &lines);
+        assert_eq!(String::from_utf8(done.stdout).unwrap(), wanted, "{folder}");
+    }
+}
+
+#[test]
+fn command_names_what_is_wrong_with_a_conversation() {
+    let input = golden("qwen3-tiny");
+    let input = input.to_str().unwrap();
+    let good = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
+    for (line, word) in [
+        ("[]", "not a JSON object"),
+        ("{}", "the last one must be the user's"),
+        (r#"{"messages": 1}"#, "messages: wanted a list"),
+        (r#"{"messages": ["a"]}"#, "message 1: role is missing"),
+        (r#"{"messages": [{"role": "user"}]}"#, "message 1: content is missing"),
+        (r#"{"messages": [{"role": "tool", "content": ""}]}"#, "role \"tool\""),
+        (r#"{"messages": [{"role": "assistant", "content": ""}]}"#, "must take turns"),
+        (r#"{"enable_thinking": 1}"#, "enable_thinking: wanted true or false"),
+        (r#"{"reasoning_effort": "<|end|>"}"#, "reasoning_effort: wanted low"),
+        (r#"{"now": "2026-02-30"}"#, "now: wanted a date"),
+        (r#"{"tools": []}"#, "\"tools\" is no option"),
+    ] {
+        let done = leap(&[input, "--chat"], &format!("{good}\n{line}\n"));
+        assert_eq!(done.status.code(), Some(3), "{line}");
+        assert_eq!(done.stdout.iter().filter(|&&byte| byte == b'\n').count(), 1);
+        let message = String::from_utf8(done.stderr).unwrap();
+        assert!(message.contains("line 2") && message.contains(word), "{message}");
+    }
+    let usages =
+        [&["--chat", "--encode"][..], &["--chat", "--special"], &["--chat-template", "gemma"]];
+    for usage in usages {
+        assert_eq!(leap(&[&[input], usage].concat(), "").status.code(), Some(2), "{usage:?}");
+    }
+    for (template, word) in [("gemma", "<start_of_turn>"), ("smollm3", "--chat-template")] {
+        let done = leap(&[input, "--chat", "--chat-template", template], "");
+        let message = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(3), "{message}");
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+#[test]
+fn unknown_template_is_refused_by_name_of_the_option() {
+    let folder = Folder::new();
+    std::fs::copy(golden("qwen3-tiny/tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+    folder.write("chat_template.jinja", "{{ '<|im_start|>' }}");
+    let input = folder.path().to_str().unwrap();
+    let done = leap(&[input, "--chat"], "");
+    assert_eq!(done.status.code(), Some(3), "{done:?}");
+    let message = String::from_utf8(done.stderr).unwrap();
+    assert!(message.lines().last().unwrap().contains("--chat-template"), "{message}");
+    let line = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n";
+    let done = leap(&[input, "--chat", "--chat-template", "chatml"], line);
+    assert!(done.status.success() && done.stdout.starts_with(b"["), "{done:?}");
 }

@@ -1,9 +1,13 @@
 //! The tokenizers of the families after Llama, against `tokenizers` and `sentencepiece`.
 
 use leap::export::tokenizer::import;
+use leap::format::{ChatTemplate, Date};
 use leap::tokenizer::Tokenizer;
+use leap::tokenizer::{ChatFormat, ChatOptions, ChatRole};
 
-use crate::{cases, encode, encode_with_special, golden, ids_of, reread, text_of};
+use serde_json::Value;
+
+use crate::{cases, chat_cases, encode, encode_with_special, golden, ids_of, reread, text_of};
 
 /// The tokenizer in one of the golden folders, or in one of their files.
 pub(crate) fn tokenizer(folder: &str) -> Tokenizer {
@@ -53,5 +57,56 @@ fn gemmas_sentencepiece_model_has_the_ids_of_sentencepiece() {
         let key = if case["spm"].is_null() { "plain" } else { "spm" };
         let text = text_of(&case, "text");
         assert_eq!(encode(&tokenizer, text), ids_of(&case, key), "{text:?}");
+    }
+}
+
+const TEMPLATES: [(&str, ChatTemplate); 8] = [
+    ("qwen2-tiny", ChatTemplate::ChatMl),
+    ("qwen3-tiny", ChatTemplate::Qwen3),
+    ("smollm2-tokenizer", ChatTemplate::ChatMl),
+    ("smollm3-tiny", ChatTemplate::SmolLm3),
+    ("granite-tiny", ChatTemplate::Granite),
+    ("gemma3-tiny", ChatTemplate::Gemma),
+    ("phi3-tiny", ChatTemplate::Phi3),
+    ("gptoss-tiny", ChatTemplate::Harmony),
+];
+
+/// What a golden conversation asks of its template.
+fn options(case: &Value) -> ChatOptions {
+    let mut options = ChatOptions::new(Date::new(2026, 3, 9).unwrap());
+    options.thinks = case["options"]["enable_thinking"].as_bool().unwrap_or(true);
+    let effort = case["options"]["reasoning_effort"].as_str().unwrap_or("medium");
+    options.effort = ChatOptions::EFFORTS.into_iter().find(|known| *known == effort).unwrap();
+    options
+}
+
+fn messages(case: &Value) -> Vec<(ChatRole, &str)> {
+    let role = |message: &Value| match text_of(message, "role") {
+        "system" => ChatRole::System,
+        "user" => ChatRole::User,
+        _ => ChatRole::Assistant,
+    };
+    let list = case["messages"].as_array().unwrap();
+    list.iter().map(|message| (role(message), text_of(message, "content"))).collect()
+}
+
+#[test]
+fn conversations_have_the_ids_of_the_published_templates() {
+    for (folder, template) in TEMPLATES {
+        let tokenizer = tokenizer(folder);
+        assert_eq!(tokenizer.chat_template(), template);
+        for case in chat_cases(folder) {
+            let format = ChatFormat::new(template, &tokenizer, options(&case)).unwrap();
+            let mut ids = Vec::new();
+            format.render(&tokenizer, &messages(&case), &mut ids);
+            if case["lookalike"] == true {
+                // What spells a special token is text. Phi-3's tokens take in line breaks.
+                let written = tokenizer.decode(&ids, true).replace('\n', "");
+                assert_eq!(written, text_of(&case, "text").replace('\n', ""));
+                assert!(ids.len() > ids_of(&case, "ids").len());
+            } else {
+                assert_eq!(ids, ids_of(&case, "ids"), "{folder}: {}", case["messages"]);
+            }
+        }
     }
 }

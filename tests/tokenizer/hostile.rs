@@ -1,8 +1,8 @@
 //! Damaged files, and files without our trailer.
 
-use leap::format::ChatTemplate;
 use leap::format::tokenizer::TokenizerFile;
-use leap::tokenizer::{ChatFormat, Tokenizer};
+use leap::format::{ChatTemplate, Date};
+use leap::tokenizer::{ChatFormat, ChatOptions, ChatRole, Tokenizer};
 
 use crate::{cases, encode_with_special, file, llama2, llama3, text_of};
 
@@ -12,9 +12,11 @@ fn survive(bytes: &[u8], vocab_size: Option<usize>) {
     let Ok(tokenizer) = Tokenizer::new(file) else { return };
     let ids = encode_with_special(&tokenizer, "Hello <|eot_id|> wörld\n\n  </s> 12345");
     tokenizer.decode(&ids, true);
+    let options = ChatOptions::new(Date::new(2026, 3, 9).unwrap());
     for template in ChatTemplate::ALL {
-        if let Ok(format) = ChatFormat::new(template, &tokenizer) {
-            format.start(&tokenizer, Some("s"), "u", &mut Vec::new());
+        if let Ok(format) = ChatFormat::new(template, &tokenizer, options) {
+            let messages = [(ChatRole::System, "s"), (ChatRole::User, "u")];
+            format.render(&tokenizer, &messages, &mut Vec::new());
         }
     }
 }

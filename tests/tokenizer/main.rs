@@ -24,7 +24,14 @@ pub(crate) fn golden(name: &str) -> PathBuf {
 }
 
 pub(crate) fn cases(model: &str) -> Vec<Value> {
-    let path = golden(model).join("tokenizer_golden.json");
+    cases_in(&golden(model).join("tokenizer_golden.json"))
+}
+
+pub(crate) fn chat_cases(model: &str) -> Vec<Value> {
+    cases_in(&golden(model).join("chat_golden.json"))
+}
+
+fn cases_in(path: &Path) -> Vec<Value> {
     let json: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     json["cases"].as_array().unwrap().clone()
 }

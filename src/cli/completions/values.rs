@@ -38,6 +38,7 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
         "--kv" | "--wire" => vec!["f16", "f32"],
         "--role" => vec!["single", "master", "worker"],
         "--shape" => Shape::ALL.iter().map(|shape| shape.name).collect(),
+        "--think" => vec!["on", "off", "hide"],
         "--transport" => vec!["auto", "kernel", "udp", "tcp"],
         "--version" => vec!["1", "2", "3"],
         "shell" => Shell::ALL.map(Shell::name).to_vec(),

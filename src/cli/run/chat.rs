@@ -3,11 +3,12 @@
 use super::figures;
 use super::messages::{ChatCommand, HELP, Messages, Wish};
 use super::session::{Reply, Screen, Session};
-use crate::cli::{Failure, note, print, warn};
+use super::thinking::{self, Shown, Think};
+use crate::cli::{Failure, note, options, print, warn};
 use crate::engine::chat::{Context, Conversation};
 use crate::engine::{Job, StopReason};
 use crate::sys::signal;
-use crate::tokenizer::ChatFormat;
+use crate::tokenizer::{ChatFormat, ChatOptions, Thoughts};
 
 /// A part of the context kept free for an answer of unknown length.
 const RESERVED_PART: usize = 4;
@@ -17,7 +18,10 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let tokenizer = &session.loaded.tokenizer;
     let header = session.loaded.model.header();
     let template = session.flags.chat_template.unwrap_or(header.chat_template);
-    let format = ChatFormat::new(template, tokenizer).map_err(|e| Failure::input(&e))?;
+    let think = thinking::choose(session.flags.think, template)?;
+    let options =
+        ChatOptions { thinks: think != Think::Off, ..ChatOptions::new(options::today()?) };
+    let format = ChatFormat::new(template, tokenizer, options).map_err(|e| Failure::input(&e))?;
     let mut conversation = Conversation::new(tokenizer, format, session.flags.system.clone());
     let mut messages = Messages::new(&session)?;
     let (mut n_refused, mut n_answers) = (0, 0);
@@ -40,10 +44,12 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
             n_predict: session.flags.n_predict.unwrap_or(usize::MAX),
             stop_ids: conversation.stop_ids().to_vec(),
             starts_text: true,
+            names_special: conversation.thoughts() == Some(Thoughts::Channels),
             ..session.job(context.ids)
         };
-        let reply = session.answer(job, &screen)?;
-        conversation.answer(&reply.ids);
+        let shown = Shown::new(conversation.thoughts(), think, session.flags.json);
+        let reply = session.answer(job, &screen, shown)?;
+        conversation.answer(&reply.ids, &reply.text);
         screen.check()?;
         report(&session, &reply, &message)?;
         if !screen.is_open() {

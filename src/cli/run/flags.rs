@@ -7,6 +7,7 @@ use argh::{ArgsInfo, FromArgs};
 
 use super::carrier::{self, CarrierKind};
 use super::roles::{self, Role};
+use super::thinking::{self, Think};
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
 use crate::engine::{Cache, Huge, WeightsPlace};
@@ -53,9 +54,13 @@ pub(in crate::cli) struct Run {
     #[argh(option, short = 's')]
     pub(super) system: Option<String>,
     /// chat template instead of the model's: none, llama2, llama3, mistral-v1, mistral-v3,
-    /// zephyr, chatml
+    /// zephyr, chatml, qwen3, smollm3, granite, gemma, phi3, phi4, harmony
     #[argh(option, from_str_fn(options::chat_template))]
     pub(super) chat_template: Option<ChatTemplate>,
+    /// thoughts of a model that thinks before it answers: on (shown, dimmed on a terminal), off, or
+    /// hide; none stay in the context
+    #[argh(option, from_str_fn(thinking::parse))]
+    pub(super) think: Option<Think>,
     /// most tokens to generate (256; in a chat as many as fit); -1: until the text or the context
     /// ends
     #[argh(option, short = 'n', from_str_fn(n_predict))]
@@ -187,6 +192,9 @@ impl Run {
         }
         if self.system.is_some() && !self.chat {
             return usage("--system is for conversations; add --chat");
+        }
+        if self.think.is_some() && !self.chat {
+            return usage("--think is for conversations; add --chat");
         }
         if !(self.temp.is_finite() && self.temp >= 0.0) {
             return usage("--temp must be 0 or more");

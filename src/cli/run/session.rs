@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use super::flags::Run;
 use super::ring;
+use super::thinking::Shown;
 use crate::cli::model_files::Loaded;
 use crate::cli::{Failure, stdout_failure};
 use crate::engine::{Engine, Job, JobError, JobEvent, JobId, Outcome, Scheduler};
@@ -26,6 +27,7 @@ pub(super) struct Session<'a> {
 
 /// What became of a prompt.
 pub(super) struct Reply {
+    /// Without thoughts.
     pub(super) text: String,
     pub(super) ids: Vec<u32>,
     pub(super) outcome: Outcome,
@@ -45,18 +47,16 @@ impl Session<'_> {
         }
     }
 
-    /// Answers one job, and shows its text as it comes, unless it becomes a part of an object.
-    pub(super) fn answer(&mut self, job: Job, screen: &Screen) -> Result<Reply, Failure> {
-        let is_json = self.flags.json;
-        let outcome = Ok(Outcome::INTERRUPTED);
-        let (mut text, mut ids, mut outcome) = (String::new(), Vec::new(), outcome);
+    /// Answers one job, and shows its text as it comes.
+    pub(super) fn answer(
+        &mut self,
+        job: Job,
+        screen: &Screen,
+        mut shown: Shown,
+    ) -> Result<Reply, Failure> {
+        let (mut ids, mut outcome) = (Vec::new(), Ok(Outcome::INTERRUPTED));
         self.run(&mut std::iter::once(job), screen, &mut |_, event| match event {
-            JobEvent::Text(part) => {
-                text.push_str(part);
-                if !is_json {
-                    screen.show(part);
-                }
-            }
+            JobEvent::Text(part) => shown.push(part, &|text| screen.show(text)),
             JobEvent::Done { outcome: done, ids: answer } => {
                 ids.extend_from_slice(answer);
                 outcome = Ok(done);
@@ -65,7 +65,8 @@ impl Session<'_> {
             JobEvent::Logits { .. } => {}
         });
         let outcome = outcome.map_err(|error| self.failure(error))?;
-        Ok(Reply { text, ids, outcome })
+        shown.end(&|text| screen.show(text));
+        Ok(Reply { text: shown.text, ids, outcome })
     }
 
     /// Answers `jobs`, and tells of each by its number. A signal, or a text that cannot be shown, ends

@@ -1,5 +1,6 @@
 //! A tokenizer in the making: read from any kind of file, settled with what lies beside it.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::settings::Settings;
@@ -9,7 +10,7 @@ use crate::format::tokenizer::{
     Merges, SPACE_MARK, STOP_IDS_MAX, Splitter, TokenKind, TokenizerFile, TokenizerFlags,
     TokenizerKind, Vocab,
 };
-use crate::format::{ChatTemplate, excerpt};
+use crate::format::{ChatTemplate, ChatTexts, excerpt};
 use crate::tokenizer::INFILL;
 
 /// A tokenizer in the making.
@@ -23,6 +24,7 @@ pub(super) struct Draft {
     pub(super) stop_ids: Vec<u32>,
     strips_right: BTreeSet<u32>,
     chat: ChatTemplate,
+    chat_texts: ChatTexts,
     pub(super) notes: Vec<String>,
 }
 
@@ -38,6 +40,7 @@ impl Draft {
             stop_ids: Vec::new(),
             strips_right: BTreeSet::new(),
             chat: ChatTemplate::None,
+            chat_texts: ChatTexts::default(),
             notes: Vec::new(),
         }
     }
@@ -123,19 +126,27 @@ impl Draft {
         self.stop_ids.push(end);
     }
 
+    /// The template that the checkpoint's own is, with what that writes of itself.
+    fn recognise(&mut self, jinja: &str) -> ChatTemplate {
+        let bos = self.bos.and_then(|id| self.tokens.get(id as usize));
+        let bos = bos.map_or(Cow::default(), |token| String::from_utf8_lossy(&token.bytes));
+        if let Some(known) = template::recognise(jinja, &bos) {
+            self.flags.chat_without_bos = !bos.is_empty() && !known.writes_bos;
+            self.chat_texts = known.texts;
+            return known.template;
+        }
+        let marked = template::marked(jinja, self.find("[INST]").is_some());
+        marked.unwrap_or_else(|| {
+            let note = "the chat template is none that LEAP knows; name one with --chat-template";
+            self.notes.push(note.to_owned());
+            ChatTemplate::Unknown
+        })
+    }
+
     fn choose_template(&mut self, settings: &Settings) {
         let has_marker = |name: &str| self.find(name).is_some();
         self.chat = match &settings.chat_template {
-            Some(text) => {
-                let known = template::recognise(text, has_marker("[INST]"));
-                if known.is_none() {
-                    self.notes.push(
-                        "the chat template is none that LEAP knows; name one with --chat-template"
-                            .to_owned(),
-                    );
-                }
-                known.unwrap_or_default()
-            }
+            Some(text) => self.recognise(text),
             // A base model's folder has the file, and no template in it.
             None if settings.has_tokenizer_config => ChatTemplate::None,
             None => template::implied(has_marker),
@@ -208,6 +219,7 @@ impl Draft {
                 .filter(|&id| (id as usize) < n_vocab)
                 .collect(),
             chat: self.chat,
+            chat_texts: self.chat_texts,
         })
     }
 }

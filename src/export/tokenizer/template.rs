@@ -1,16 +1,192 @@
 //! Recognises chat templates by what they write.
+//!
+//! A checkpoint's template is a program in Jinja's language. It is run on a few conversations: a
+//! template of LEAP's is the same if it writes every one of them alike, character by character.
+//! What a checkpoint's template writes of itself around the system's text is read off on the way.
 
-use crate::format::ChatTemplate;
+use minijinja::{Environment, Error, ErrorKind, Value, context};
+use minijinja_contrib::pycompat::unknown_method_callback;
 
-/// The template whose Jinja text this is.
+use crate::format::{ChatTemplate, ChatTexts, Date, EFFORT, SystemTexts, filled};
+use crate::tokenizer::{ChatAnswer, ChatOptions, ChatScript, ChatTurn};
+
+/// More than any published template has.
+const TEMPLATE_BYTES_MAX: usize = 1 << 18;
+/// Instructions of one run; published templates take some thousand.
+const FUEL: u64 = 200_000;
+
+/// A checkpoint's template that LEAP can write.
+pub(super) struct Recognised {
+    pub(super) template: ChatTemplate,
+    pub(super) texts: ChatTexts,
+    /// Whether it writes BOS before the conversation.
+    pub(super) writes_bos: bool,
+}
+
+/// The template whose Jinja text this is; `bos` is the name of that token, or empty.
+pub(super) fn recognise(jinja: &str, bos: &str) -> Option<Recognised> {
+    let today = Date::new(2001, 2, 3)?;
+    let template = Jinja::new(jinja, bos).ok()?;
+    let writes_bos = !bos.is_empty() && template.write(&PROBES[0], None)?.starts_with(bos);
+    let bos = if writes_bos { bos } else { "" };
+    ChatTemplate::ALL.into_iter().find_map(|name| {
+        let texts = |thinks| {
+            read_texts(&template, name, bos, ChatOptions { thinks, ..ChatOptions::new(today) })
+        };
+        let texts = ChatTexts { thinking: texts(true)?, quiet: texts(false)? };
+        let is_it = PROBES.iter().all(|probe| {
+            let options = ChatOptions {
+                thinks: probe.thinks.unwrap_or(true),
+                effort: probe.effort.unwrap_or("medium"),
+                today,
+            };
+            let text = ChatScript::new(name, texts.clone(), options)
+                .map(|script| [bos, &probe.text(&script)].concat());
+            let written = template.write(probe, probe.effort);
+            text.is_some() && written.and_then(|text| filled(&text, today, options.effort)) == text
+        });
+        is_it.then_some(Recognised { template: name, texts, writes_bos })
+    })
+}
+
+/// A conversation that tells templates apart.
+struct Probe {
+    system: Option<&'static str>,
+    /// What the user and the model said in turn.
+    said: &'static [&'static str],
+    thinks: Option<bool>,
+    effort: Option<&'static str>,
+}
+
+const fn probe(system: Option<&'static str>, said: &'static [&'static str]) -> Probe {
+    Probe { system, said, thinks: None, effort: None }
+}
+
+const fn thinking(thinks: bool, probe: Probe) -> Probe {
+    Probe { thinks: Some(thinks), ..probe }
+}
+
+const SYSTEM: &str = "Tell 5 facts.";
+const PLAIN: &[&str] = &["Hi there?"];
+const LONG: &[&str] =
+    &["\n One? ", " \n\nYes. \n", "Two?\n", "<think>\nHm\n</think>\n\n No", " Three?"];
+
+const PROBES: [Probe; 15] = [
+    probe(None, PLAIN),
+    probe(Some(SYSTEM), PLAIN),
+    probe(Some(""), PLAIN),
+    probe(None, LONG),
+    probe(Some(" \n Be brief.\t\n"), LONG),
+    thinking(true, probe(None, LONG)),
+    thinking(true, probe(Some("Be /no_think brief. "), LONG)),
+    thinking(true, probe(Some("Be /system_override brief. "), LONG)),
+    thinking(false, probe(None, LONG)),
+    thinking(false, probe(Some(SYSTEM), LONG)),
+    thinking(false, probe(Some("/think "), LONG)),
+    Probe { effort: Some("low"), ..probe(None, PLAIN) },
+    Probe { effort: Some("high"), ..probe(Some(SYSTEM), LONG) },
+    thinking(true, probe(None, PLAIN)),
+    thinking(false, probe(None, PLAIN)),
+];
+
+impl Probe {
+    fn text(&self, script: &ChatScript) -> String {
+        let turn = |turn: &[&'static str]| ChatTurn {
+            user: turn[0],
+            answer: turn.get(1).map(|&text| ChatAnswer::Text(text)),
+        };
+        script.text(self.system, &self.said.chunks(2).map(turn).collect::<Vec<_>>())
+    }
+}
+
+/// A checkpoint's template, ready to be run.
+struct Jinja<'a> {
+    environment: Environment<'a>,
+    bos: &'a str,
+}
+
+impl<'a> Jinja<'a> {
+    fn new(jinja: &str, bos: &'a str) -> Result<Jinja<'a>, Error> {
+        if jinja.len() > TEMPLATE_BYTES_MAX {
+            return Err(ErrorKind::InvalidOperation.into());
+        }
+        let mut environment = Environment::new();
+        // As `apply_chat_template` of transformers sets it up.
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment.set_fuel(Some(FUEL));
+        environment.set_unknown_method_callback(unknown_method_callback);
+        environment.add_function("strftime_now", |format: &str| format!("\u{2}{format}\u{3}"));
+        environment.add_function("raise_exception", |_: String| {
+            Err::<String, Error>(ErrorKind::InvalidOperation.into())
+        });
+        // Marks what training learns from; writes nothing.
+        let jinja = ["{% generation", "{%- generation"]
+            .into_iter()
+            .fold(jinja.to_owned(), |jinja, mark| {
+                jinja.replace(mark, &mark.replace("generation", "if true"))
+            });
+        environment.add_template_owned("chat", jinja.replace("endgeneration", "endif"))?;
+        Ok(Jinja { environment, bos })
+    }
+
+    /// What the template writes, with marks in place of the date; `None` if it cannot be run.
+    fn write(&self, probe: &Probe, effort: Option<&str>) -> Option<String> {
+        let system = probe.system.map(|text| ("system", text));
+        let roles = ["user", "assistant"].into_iter().cycle();
+        let said = system.into_iter().chain(roles.zip(probe.said.iter().copied()));
+        let messages: Vec<Value> =
+            said.map(|(role, content)| context! { role => role, content => content }).collect();
+        let mut variables: Vec<(&str, Value)> = vec![
+            ("messages", messages.into()),
+            ("bos_token", self.bos.into()),
+            ("eos_token", "".into()),
+            ("add_generation_prompt", true.into()),
+        ];
+        variables.extend(probe.thinks.map(|thinks| ("enable_thinking", thinks.into())));
+        variables.extend(effort.map(|effort| ("reasoning_effort", effort.into())));
+        let variables: Value = variables.into_iter().collect();
+        self.environment.get_template("chat").ok()?.render(variables).ok()
+    }
+}
+
+/// What a checkpoint's template writes around the system's text, if it is `name` with such texts.
+fn read_texts(
+    template: &Jinja<'_>,
+    name: ChatTemplate,
+    bos: &str,
+    options: ChatOptions,
+) -> Option<SystemTexts> {
+    let bare = ChatScript::new(name, ChatTexts::default(), options)?;
+    let Some([open, close]) = bare.around_system() else { return Some(SystemTexts::default()) };
+    let [without, with] = [None, Some(SYSTEM)].map(|system| {
+        let probe = Probe { thinks: Some(options.thinks), ..probe(system, PLAIN) };
+        let written = template.write(&probe, Some(&format!("\u{2}{EFFORT}\u{3}")))?;
+        let rest = Probe { system: None, ..probe }.text(&bare);
+        Some(written.strip_prefix(bos)?.strip_suffix(&rest)?.to_owned())
+    });
+    let (without, with) = (without?, with?);
+    if bare.has_head_apart() {
+        return Some(SystemTexts { head: without, ..SystemTexts::default() });
+    }
+    let (head, tail) = with.strip_prefix(open)?.strip_suffix(close)?.split_once(SYSTEM)?;
+    let default = match without.as_str() {
+        "" => None,
+        text => {
+            let text = text.strip_prefix(open)?.strip_prefix(head)?;
+            Some(text.strip_suffix(close)?.strip_suffix(tail)?.to_owned())
+        }
+    };
+    Some(SystemTexts { head: head.to_owned(), default, tail: tail.to_owned() })
+}
+
+/// The older template that has these markers, where it writes more than LEAP knows of.
 ///
 /// Mistral's versions differ in whether `[INST]` is a token, which the vocabulary tells.
-pub(super) fn recognise(jinja: &str, has_inst_token: bool) -> Option<ChatTemplate> {
+pub(super) fn marked(jinja: &str, has_inst_token: bool) -> Option<ChatTemplate> {
     let writes = |marker| jinja.contains(marker);
     if writes("<|start_header_id|>") {
         Some(ChatTemplate::Llama3)
-    } else if writes("<|im_start|>") {
-        Some(ChatTemplate::ChatMl)
     } else if writes("<<SYS>>") {
         Some(ChatTemplate::Llama2)
     } else if writes("[INST]") && has_inst_token {
@@ -35,11 +211,13 @@ pub(super) fn implied(has_token: impl Fn(&str) -> bool) -> ChatTemplate {
 
 /// The special tokens that a template writes between contents.
 pub(super) fn markers(template: ChatTemplate) -> &'static [&'static str] {
-    match template {
-        ChatTemplate::Llama3 => &["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
-        ChatTemplate::MistralV3 => &["[INST]", "[/INST]"],
-        ChatTemplate::ChatMl => &["<|im_start|>", "<|im_end|>"],
-        _ => &[],
+    let date = Date::new(2001, 2, 3);
+    let script = date
+        .and_then(|date| ChatScript::new(template, ChatTexts::default(), ChatOptions::new(date)));
+    match (script, template) {
+        (Some(script), _) => script.markers(),
+        (None, ChatTemplate::MistralV3) => &["[INST]", "[/INST]"],
+        (None, _) => &[],
     }
 }
 
@@ -47,7 +225,7 @@ pub(super) fn markers(template: ChatTemplate) -> &'static [&'static str] {
 pub(super) fn stops(template: ChatTemplate) -> &'static [&'static str] {
     match template {
         ChatTemplate::Llama3 => &["<|eom_id|>", "<|eot_id|>"],
-        ChatTemplate::ChatMl => &["<|im_end|>"],
-        _ => &[],
+        ChatTemplate::Harmony => &["<|return|>", "<|call|>"],
+        _ => markers(template).last().map_or(&[], std::slice::from_ref),
     }
 }

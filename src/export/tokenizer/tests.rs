@@ -277,7 +277,7 @@ fn files_beside_the_tokenizer_tell_its_special_tokens() {
         },
         "chat_template": [
             {"name": "tool_use", "template": "[INST]"},
-            {"name": "default", "template": "{{ '<|im_start|>' }}"},
+            {"name": "default", "template": chatml("")},
         ],
     });
     let folder = Folder::new(&[
@@ -323,28 +323,93 @@ fn template_file_goes_before_the_config() {
 }
 
 #[test]
-fn unknown_template_is_noted() {
+fn unknown_template_is_noted_and_not_taken_for_another() {
     let config = br#"{"chat_template": "<start_of_turn>"}"#;
     let folder = Folder::new(&[("tokenizer.model", TIKTOKEN), ("tokenizer_config.json", config)]);
     let imported = folder.import().unwrap();
-    assert_eq!(imported.file.chat, ChatTemplate::None);
+    assert_eq!(imported.file.chat, ChatTemplate::Unknown);
     assert!(imported.notes[0].contains("--chat-template"), "{:?}", imported.notes);
 }
 
 #[test]
-fn templates_are_recognised_by_what_they_write() {
+fn older_templates_are_recognised_by_their_markers() {
     let zephyr = "'<|user|>\n' + message['content'] + eos_token";
     for (jinja, wanted) in [
         ("<|start_header_id|>", Some(ChatTemplate::Llama3)),
-        ("<|im_start|>", Some(ChatTemplate::ChatMl)),
+        ("<|im_start|>", None),
         ("[INST] <<SYS>>", Some(ChatTemplate::Llama2)),
         ("[INST] ", Some(ChatTemplate::MistralV1)),
         (zephyr, Some(ChatTemplate::Zephyr)),
         ("<|user|> <|end|> eos_token", None),
     ] {
-        assert_eq!(template::recognise(jinja, false), wanted, "{jinja}");
+        assert_eq!(template::marked(jinja, false), wanted, "{jinja}");
     }
-    assert_eq!(template::recognise("[INST]", true), Some(ChatTemplate::MistralV3));
+    assert_eq!(template::marked("[INST]", true), Some(ChatTemplate::MistralV3));
+}
+
+/// ChatML as many repositories write it, with `system` where the messages bring none.
+fn chatml(system: &str) -> String {
+    [
+        "{%- if messages[0]['role'] != 'system' %}{{- '",
+        system,
+        "' }}{%- endif %}\n{%- for message in messages %}\n    {{- '<|im_start|>' + \
+         message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}\n{%- endfor %}\n\
+         {%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' }}\n{%- endif %}\n",
+    ]
+    .concat()
+}
+
+#[test]
+fn templates_are_recognised_by_what_they_write() {
+    let known = template::recognise(&chatml(""), "").unwrap();
+    assert_eq!((known.template, known.texts), (ChatTemplate::ChatMl, Default::default()));
+    assert!(!template::recognise(&chatml(""), "<s>").unwrap().writes_bos);
+    let with_bos = ["{{ bos_token }}", &chatml("")].concat();
+    assert!(template::recognise(&with_bos, "<s>").unwrap().writes_bos);
+
+    let fox = "<|im_start|>system\\nBe a fox on ' + strftime_now('%d %b %Y') + '.<|im_end|>\\n";
+    let known = template::recognise(&chatml(fox), "").unwrap();
+    let default = known.texts.thinking.default.as_deref();
+    assert_eq!(default, Some("Be a fox on \u{2}%d %b %Y\u{3}."));
+    assert_eq!(known.texts.thinking, known.texts.quiet);
+}
+
+#[test]
+fn templates_that_write_anything_else_are_unknown() {
+    let plain = chatml("");
+    for (from, to) in [
+        ("message['content']", "message['content'] | trim"),
+        ("assistant\\n", "assistant\\n<think>\\n"),
+        ("'<|im_end|>' + '\\n'", "'<|im_end|>'"),
+        ("'\\n' + message", "' ' + message"),
+        ("messages %}", "messages if message.role != 'system' %}"),
+    ] {
+        let other = plain.replacen(from, to, 1);
+        assert!(other != plain && template::recognise(&other, "").is_none(), "{to}");
+    }
+    let dated = chatml("<|im_start|>system\\n' + strftime_now('%H') + '<|im_end|>\\n");
+    assert!(template::recognise(&dated, "").is_none());
+}
+
+#[test]
+fn hostile_templates_are_unknown() {
+    let nested = ["{{ ", &"(".repeat(100_000), "1", &")".repeat(100_000), " }}"].concat();
+    let blocks = "{% if true %}".repeat(10_000);
+    for jinja in [
+        "{% for a in range(100000) %}{% for b in range(100000) %}x{% endfor %}{% endfor %}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{{ 'x' * 100000000000 }}",
+        "{{ raise_exception('no') }}",
+        "{{ messages[99].content.no }}",
+        "{% include 'chat' %}",
+        "{{ strftime_now(1) }}",
+        "{% endgeneration %}",
+        &nested,
+        &blocks,
+        &"x".repeat(1 << 20),
+    ] {
+        assert!(template::recognise(jinja, "").is_none());
+    }
 }
 
 #[test]

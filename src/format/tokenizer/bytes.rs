@@ -5,7 +5,7 @@ use super::infer::infer;
 use super::vocab::{TokenKind, Vocab};
 use crate::format::cursor::Cursor;
 use crate::format::model::MAGIC;
-use crate::format::{ChatTemplate, FormatError, excerpt};
+use crate::format::{ChatTemplate, ChatTexts, Date, FormatError, SystemTexts, excerpt, filled};
 
 const FOOTER_MAGIC: u32 = u32::from_le_bytes(*b"LEAT");
 pub(super) const FOOTER_BYTES: usize = 12;
@@ -62,8 +62,11 @@ impl TokenizerFile {
     }
 
     fn put_trailer(&self, out: &mut Vec<u8>) {
-        let is_extended =
-            self.splitter != Splitter::default() || self.flags.nfc || !self.strips_right.is_empty();
+        let is_extended = self.splitter != Splitter::default()
+            || self.flags.nfc
+            || self.flags.chat_without_bos
+            || !self.strips_right.is_empty()
+            || self.chat_texts != ChatTexts::default();
         let version = if is_extended { EXTENDED_VERSION } else { TRAILER_VERSION };
         out.extend(version.to_le_bytes());
         put_u32(out, self.vocab.len());
@@ -93,6 +96,14 @@ impl TokenizerFile {
         put_text(out, self.splitter.name());
         put_u32(out, self.strips_right.len());
         out.extend(self.strips_right.iter().flat_map(|id| id.to_le_bytes()));
+        for SystemTexts { head, default, tail } in
+            [&self.chat_texts.thinking, &self.chat_texts.quiet]
+        {
+            put_text(out, head);
+            out.push(u8::from(default.is_some()));
+            put_text(out, default.as_deref().unwrap_or_default());
+            put_text(out, tail);
+        }
     }
 }
 
@@ -197,15 +208,30 @@ fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatErr
         2 => Merges::Listed(listed),
         _ => return Err(unknown("merge rule", rule.into())),
     };
-    let (splitter, strips_right) = match version {
-        EXTENDED_VERSION => (parse_splitter(&mut r)?, parse_strips_right(&mut r, n_vocab)?),
+    let (splitter, strips_right, chat_texts) = match version {
+        EXTENDED_VERSION => (
+            parse_splitter(&mut r)?,
+            parse_strips_right(&mut r, n_vocab)?,
+            ChatTexts { thinking: parse_texts(&mut r)?, quiet: parse_texts(&mut r)? },
+        ),
         _ => Default::default(),
     };
     if r.pos() < trailer.len() {
         let (end, have) = (body.len() + r.pos(), body.len() + trailer.len());
         return Err(FormatError::TrailingBytes { end: end as u64, have: have as u64 });
     }
-    Ok(TokenizerFile { kind, splitter, flags, vocab, merges, bos, stop_ids, strips_right, chat })
+    Ok(TokenizerFile {
+        kind,
+        splitter,
+        flags,
+        vocab,
+        merges,
+        bos,
+        stop_ids,
+        strips_right,
+        chat,
+        chat_texts,
+    })
 }
 
 fn parse_splitter(r: &mut Cursor<'_>) -> Result<Splitter, FormatError> {
@@ -228,6 +254,24 @@ fn parse_strips_right(r: &mut Cursor<'_>, n_vocab: u32) -> Result<Vec<u32>, Form
         ids.push(id);
     }
     Ok(ids)
+}
+
+fn parse_texts(r: &mut Cursor<'_>) -> Result<SystemTexts, FormatError> {
+    let text = |r: &mut Cursor<'_>, what| {
+        let text = parse_text(r, what)?;
+        let today = Date::new(2000, 1, 1).and_then(|today| filled(text, today, ""));
+        today.is_some().then(|| text.to_owned()).ok_or_else(|| {
+            FormatError::Unsupported(format!("{what} {:?} with what is filled in", excerpt(text)))
+        })
+    };
+    let head = text(r, "chat text before the system's")?;
+    let has_default = r.u8("chat default")?;
+    let default = text(r, "chat default")?;
+    Ok(SystemTexts {
+        head,
+        default: (has_default == 1).then_some(default),
+        tail: text(r, "chat text after the system's")?,
+    })
 }
 
 fn parse_text<'a>(r: &mut Cursor<'a>, what: &'static str) -> Result<&'a str, FormatError> {

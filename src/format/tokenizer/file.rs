@@ -1,7 +1,7 @@
 //! What `tokenizer.bin` says.
 
 use super::vocab::Vocab;
-use crate::format::ChatTemplate;
+use crate::format::{ChatTemplate, ChatTexts};
 
 /// Most stop ids a model or tokenizer file holds.
 pub const STOP_IDS_MAX: usize = 8;
@@ -94,10 +94,12 @@ pub struct TokenizerFlags {
     pub split_at_user_defined: bool,
     /// Text is brought to Unicode's form NFC first.
     pub nfc: bool,
+    /// Conversations start without the BOS that other texts start with.
+    pub chat_without_bos: bool,
 }
 
 impl TokenizerFlags {
-    const COUNT: usize = 8;
+    const COUNT: usize = 9;
 
     fn to_bools(self) -> [bool; Self::COUNT] {
         [
@@ -109,6 +111,7 @@ impl TokenizerFlags {
             self.prefix_unless_space,
             self.split_at_user_defined,
             self.nfc,
+            self.chat_without_bos,
         ]
     }
 
@@ -127,6 +130,7 @@ impl TokenizerFlags {
             prefix_unless_space: flag(5),
             split_at_user_defined: flag(6),
             nfc: flag(7),
+            chat_without_bos: flag(8),
         })
     }
 }
@@ -153,4 +157,6 @@ pub struct TokenizerFile {
     pub strips_right: Vec<u32>,
     /// How conversations are written.
     pub chat: ChatTemplate,
+    /// What the template of the checkpoint writes of itself.
+    pub chat_texts: ChatTexts,
 }

@@ -2,7 +2,7 @@
 
 use super::file::{Merges, Splitter, TokenizerFile, TokenizerFlags, TokenizerKind};
 use super::vocab::{TokenKind, Vocab, byte_piece};
-use crate::format::{ChatTemplate, FormatError};
+use crate::format::{ChatTemplate, ChatTexts, FormatError};
 
 /// The tokenizer that a vocabulary of the published format is meant for.
 pub(super) fn infer(vocab: Vocab) -> Result<TokenizerFile, FormatError> {
@@ -50,6 +50,7 @@ fn infer_llama2(published: &Vocab) -> Result<TokenizerFile, FormatError> {
         stop_ids: vec![2],
         strips_right: Vec::new(),
         chat: ChatTemplate::None,
+        chat_texts: ChatTexts::default(),
     })
 }
 
@@ -75,5 +76,6 @@ fn infer_llama3(published: &Vocab) -> Result<TokenizerFile, FormatError> {
         stop_ids,
         strips_right: Vec::new(),
         chat: if has_headers { ChatTemplate::Llama3 } else { ChatTemplate::None },
+        chat_texts: ChatTexts::default(),
     })
 }

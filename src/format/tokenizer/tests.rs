@@ -1,6 +1,6 @@
 use super::bytes::FOOTER_BYTES;
 use super::*;
-use crate::format::ChatTemplate;
+use crate::format::{ChatTemplate, ChatTexts};
 
 fn sample() -> TokenizerFile {
     let mut vocab = Vocab::default();
@@ -27,6 +27,7 @@ fn sample() -> TokenizerFile {
         stop_ids: vec![3],
         strips_right: Vec::new(),
         chat: ChatTemplate::ChatMl,
+        chat_texts: ChatTexts::default(),
     }
 }
 

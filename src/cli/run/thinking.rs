@@ -1,0 +1,97 @@
+//! A model's thoughts: whether it has them, and whether they are shown (`--think`).
+
+use std::io::{self, IsTerminal};
+
+use crate::cli::Failure;
+use crate::format::ChatTemplate;
+use crate::tokenizer::{Part, ThoughtFilter, Thoughts};
+
+/// What becomes of a model's thoughts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Think {
+    /// They are shown, dimmed on a terminal.
+    On,
+    /// The model is to have none.
+    Off,
+    /// It has them, unseen.
+    Hide,
+}
+
+pub(super) fn parse(text: &str) -> Result<Think, String> {
+    match text {
+        "on" => Ok(Think::On),
+        "off" => Ok(Think::Off),
+        "hide" => Ok(Think::Hide),
+        _ => Err("wanted on, off or hide".to_owned()),
+    }
+}
+
+/// What `wanted` means for a model with this template.
+///
+/// # Errors
+/// If the model cannot do that.
+pub(super) fn choose(wanted: Option<Think>, template: ChatTemplate) -> Result<Think, Failure> {
+    let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
+    match (Thoughts::of(template), wanted) {
+        (None, Some(_)) => usage("--think: this model's template knows no thoughts"),
+        (Some(Thoughts::Channels), Some(Think::Off)) => {
+            usage("--think off: this model always thinks; hide does not show it")
+        }
+        (_, Some(think)) => Ok(think),
+        (Some(Thoughts::Channels), None) => Ok(Think::Hide),
+        (_, None) => Ok(Think::On),
+    }
+}
+
+/// Shows an answer as it comes, and keeps it without its thoughts.
+pub(super) struct Shown {
+    filter: Option<ThoughtFilter>,
+    shows_thoughts: bool,
+    is_terminal: bool,
+    is_silent: bool,
+    /// The answer so far.
+    pub(super) text: String,
+}
+
+impl Shown {
+    /// `is_silent` shows nothing: the answer becomes a part of an object.
+    pub(super) fn new(thoughts: Option<Thoughts>, think: Think, is_silent: bool) -> Shown {
+        Shown {
+            filter: thoughts.map(ThoughtFilter::new),
+            shows_thoughts: think == Think::On,
+            is_terminal: io::stdout().is_terminal(),
+            is_silent,
+            text: String::new(),
+        }
+    }
+
+    /// Takes more of the text.
+    pub(super) fn push(&mut self, text: &str, show: &dyn Fn(&str)) {
+        let mut filter = self.filter.take();
+        match &mut filter {
+            Some(filter) => filter.push(text, &mut |part, text| self.take(part, text, show)),
+            None => self.take(Part::Answer, text, show),
+        }
+        self.filter = filter;
+    }
+
+    /// Takes the end of the text.
+    pub(super) fn end(&mut self, show: &dyn Fn(&str)) {
+        if let Some(mut filter) = self.filter.take() {
+            filter.flush(&mut |part, text| self.take(part, text, show));
+        }
+    }
+
+    fn take(&mut self, part: Part, text: &str, show: &dyn Fn(&str)) {
+        match part {
+            Part::Answer => self.text.push_str(text),
+            Part::Thought if self.shows_thoughts => {}
+            _ => return,
+        }
+        match part {
+            _ if self.is_silent => {}
+            Part::Thought if self.is_terminal => show(&format!("\x1b[2m{text}\x1b[22m")),
+            _ => show(text),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Chat templates whose turns stand between markers, as data, and what they write.
+//!
+//! ```text
+//! llama3   <|start_header_id|>R<|end_header_id|>↵↵S<|eot_id|>            (no line breaks between)
+//! chatml   <|im_start|>R↵S<|im_end|>↵
+//! qwen3    the same; answers lose what stands before the last </think>
+//! smollm3  the same, but for the system: <|im_start|>system↵ HEAD S TAIL
+//! granite  <|start_of_role|>R<|end_of_role|>S<|end_of_text|>↵
+//! gemma    <start_of_turn>user↵S↵↵U<end_of_turn>↵<start_of_turn>model↵A<end_of_turn>↵
+//! phi3     <|R|>↵S<|end|>↵                                        (phi4: no line breaks)
+//! harmony  HEAD<|start|>developer<|message|># Instructions↵↵S↵↵<|end|>
+//!          <|start|>user<|message|>U<|end|><|start|>assistant<|channel|>final<|message|>A<|end|>
+//! ```
+//!
+//! Llama 3 trims contents, Gemma those of user and model. HEAD, TAIL and what stands for a
+//! missing system text come from the checkpoint's template ([`ChatTexts`]), in all of them.
+
+use std::borrow::Cow;
+
+use crate::format::{ChatTemplate, ChatTexts, Date, SystemTexts, filled};
+
+/// What the user asked, and what the model answered.
+#[derive(Clone, Copy, Debug)]
+pub struct ChatTurn<'a> {
+    /// The user's text.
+    pub user: &'a str,
+    /// The answer; `None` in the last turn, as a rule.
+    pub answer: Option<ChatAnswer<'a>>,
+}
+
+/// An answer that was given.
+#[derive(Clone, Copy, Debug)]
+pub enum ChatAnswer<'a> {
+    /// As text.
+    Text(&'a str),
+    /// As the model chose it, with what ended it.
+    Ids(&'a [u32]),
+}
+
+/// What a template may be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChatOptions {
+    /// Whether the model may think before it answers.
+    pub thinks: bool,
+    /// How much, for gpt-oss.
+    pub effort: &'static str,
+    /// The date that dated templates print.
+    pub today: Date,
+}
+
+impl ChatOptions {
+    /// The efforts there are.
+    pub const EFFORTS: [&str; 3] = ["low", "medium", "high"];
+
+    /// What templates do unless they are asked.
+    pub fn new(today: Date) -> ChatOptions {
+        ChatOptions { thinks: true, effort: "medium", today }
+    }
+}
+
+/// Takes what a template writes.
+pub(super) trait Sink {
+    /// The template's own text, in which special tokens are named.
+    fn markup(&mut self, text: &str);
+    /// Somebody's text, in which nothing is.
+    fn content(&mut self, text: &str);
+    /// Tokens.
+    fn ids(&mut self, ids: &[u32]);
+}
+
+impl Sink for String {
+    fn markup(&mut self, text: &str) {
+        self.push_str(text);
+    }
+
+    fn content(&mut self, text: &str) {
+        self.push_str(text);
+    }
+
+    /// Without a vocabulary they are no text.
+    fn ids(&mut self, _ids: &[u32]) {}
+}
+
+/// What stands around the texts of a conversation.
+struct Shape {
+    /// Special tokens that it names; the last one ends an answer.
+    markers: &'static [&'static str],
+    system: [&'static str; 2],
+    user: [&'static str; 2],
+    assistant: [&'static str; 2],
+    /// Where the model goes on; what an answer starts with.
+    prompt: &'static str,
+    /// Stands for thoughts where there are to be none.
+    quiet: &'static str,
+}
+
+const CHATML: Shape = Shape {
+    markers: &["<|im_start|>", "<|im_end|>"],
+    system: ["<|im_start|>system\n", "<|im_end|>\n"],
+    user: ["<|im_start|>user\n", "<|im_end|>\n"],
+    assistant: ["<|im_start|>assistant\n", "<|im_end|>\n"],
+    prompt: "<|im_start|>assistant\n",
+    quiet: "",
+};
+
+fn shape(template: ChatTemplate) -> Option<Shape> {
+    Some(match template {
+        ChatTemplate::Llama3 => Shape {
+            markers: &["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+            system: ["<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"],
+            user: ["<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"],
+            assistant: ["<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"],
+            prompt: "<|start_header_id|>assistant<|end_header_id|>\n\n",
+            quiet: "",
+        },
+        ChatTemplate::ChatMl => CHATML,
+        ChatTemplate::Qwen3 => Shape { quiet: "<think>\n\n</think>\n\n", ..CHATML },
+        ChatTemplate::SmolLm3 => {
+            let system = ["<|im_start|>system\n", ""];
+            Shape { system, quiet: "<think>\n\n</think>\n", ..CHATML }
+        }
+        ChatTemplate::Granite => Shape {
+            markers: &["<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"],
+            system: ["<|start_of_role|>system<|end_of_role|>", "<|end_of_text|>\n"],
+            user: ["<|start_of_role|>user<|end_of_role|>", "<|end_of_text|>\n"],
+            assistant: ["<|start_of_role|>assistant<|end_of_role|>", "<|end_of_text|>\n"],
+            prompt: "<|start_of_role|>assistant<|end_of_role|>",
+            quiet: "",
+        },
+        ChatTemplate::Gemma => Shape {
+            markers: &["<start_of_turn>", "<end_of_turn>"],
+            system: ["", "\n\n"],
+            user: ["<start_of_turn>user\n", "<end_of_turn>\n"],
+            assistant: ["<start_of_turn>model\n", "<end_of_turn>\n"],
+            prompt: "<start_of_turn>model\n",
+            quiet: "",
+        },
+        ChatTemplate::Phi3 => Shape {
+            markers: &["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"],
+            system: ["<|system|>\n", "<|end|>\n"],
+            user: ["<|user|>\n", "<|end|>\n"],
+            assistant: ["<|assistant|>\n", "<|end|>\n"],
+            prompt: "<|assistant|>\n",
+            quiet: "",
+        },
+        ChatTemplate::Phi4 => Shape {
+            markers: &["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"],
+            system: ["<|system|>", "<|end|>"],
+            user: ["<|user|>", "<|end|>"],
+            assistant: ["<|assistant|>", "<|end|>"],
+            prompt: "<|assistant|>",
+            quiet: "",
+        },
+        ChatTemplate::Harmony => Shape {
+            markers: &["<|start|>", "<|channel|>", "<|message|>", "<|end|>"],
+            system: ["<|start|>developer<|message|># Instructions\n\n", "\n\n<|end|>"],
+            user: ["<|start|>user<|message|>", "<|end|>"],
+            assistant: ["<|start|>assistant<|channel|>final<|message|>", "<|end|>"],
+            prompt: "<|start|>assistant",
+            quiet: "",
+        },
+        _ => return None,
+    })
+}
+
+/// A template of markers with the texts of a checkpoint.
+pub struct ChatScript {
+    template: ChatTemplate,
+    shape: Shape,
+    texts: ChatTexts,
+    /// What is asked for.
+    pub options: ChatOptions,
+}
+
+impl ChatScript {
+    /// `None` if `template` is not of this kind.
+    pub fn new(template: ChatTemplate, texts: ChatTexts, options: ChatOptions) -> Option<Self> {
+        Some(ChatScript { template, shape: shape(template)?, texts, options })
+    }
+
+    /// The special tokens that the template names; the last one ends an answer.
+    pub fn markers(&self) -> &'static [&'static str] {
+        self.shape.markers
+    }
+
+    /// What stands around the system's text, but for what the checkpoint adds; nothing where
+    /// that joins the first turn.
+    pub fn around_system(&self) -> Option<[&'static str; 2]> {
+        (self.template != ChatTemplate::Gemma).then_some(self.shape.system)
+    }
+
+    /// Whether the checkpoint's head is a turn of its own, before the system's.
+    pub fn has_head_apart(&self) -> bool {
+        self.template == ChatTemplate::Harmony
+    }
+
+    /// What the template writes of a conversation, up to the answer to its last turn.
+    pub fn text(&self, system: Option<&str>, turns: &[ChatTurn<'_>]) -> String {
+        let mut text = String::new();
+        self.write(&mut text, system, turns);
+        text
+    }
+
+    pub(super) fn write(&self, out: &mut impl Sink, system: Option<&str>, turns: &[ChatTurn<'_>]) {
+        let thinks = self.thinks(system.unwrap_or_default());
+        let texts = if thinks { &self.texts.thinking } else { &self.texts.quiet };
+        let quiet = if thinks { "" } else { self.shape.quiet };
+        self.write_system(out, system, texts);
+        for (index, turn) in turns.iter().enumerate() {
+            out.markup(self.shape.user[0]);
+            if let (0, ChatTemplate::Gemma, Some(system)) = (index, self.template, system) {
+                out.content(system);
+                out.markup(self.shape.system[1]);
+            }
+            out.content(self.content(turn.user));
+            out.markup(self.shape.user[1]);
+            match turn.answer {
+                None if index + 1 < turns.len() => {}
+                None => out.markup(&[self.shape.prompt, quiet].concat()),
+                Some(ChatAnswer::Text(text)) => {
+                    // Only SmolLM3 keeps the sign that there were no thoughts.
+                    let is_kept = self.template == ChatTemplate::SmolLm3;
+                    let quiet = if is_kept { quiet } else { "" };
+                    out.markup(&[self.shape.assistant[0], quiet].concat());
+                    out.content(self.answer(text));
+                    out.markup(self.shape.assistant[1]);
+                }
+                Some(ChatAnswer::Ids(ids)) => {
+                    out.markup(self.shape.prompt);
+                    out.ids(ids);
+                    let end = self.shape.markers.last().copied().unwrap_or_default();
+                    out.markup(self.shape.assistant[1].trim_start_matches(end));
+                }
+            }
+        }
+    }
+
+    /// Whether the model may think: SmolLM3 lets the system's text decide.
+    fn thinks(&self, system: &str) -> bool {
+        let decides = self.template == ChatTemplate::SmolLm3;
+        match () {
+            () if decides && system.contains("/no_think") => false,
+            () if decides && system.contains("/think") => true,
+            () => self.options.thinks,
+        }
+    }
+
+    fn write_system(&self, out: &mut impl Sink, system: Option<&str>, texts: &SystemTexts) {
+        let head = self.filled(&texts.head);
+        let is_apart = self.has_head_apart();
+        if is_apart {
+            out.markup(&head);
+        }
+        let (head, tail) = if is_apart { ("", "") } else { (head.as_str(), texts.tail.as_str()) };
+        let text = system.and_then(|text| self.system(text));
+        let [open, close] = self.shape.system;
+        match (text, &texts.default) {
+            _ if self.template == ChatTemplate::Gemma => {}
+            (None, None) => {}
+            (Some(text), _)
+                if self.template == ChatTemplate::SmolLm3 && text.contains(OVERRIDE) =>
+            {
+                out.markup(open);
+                out.content(trim_end(&text.replace(OVERRIDE, "")));
+                out.markup(CHATML.system[1]);
+            }
+            (text, default) => {
+                out.markup(&[open, head].concat());
+                match (text, default) {
+                    (Some(text), _) => out.content(&text),
+                    (None, default) => {
+                        out.markup(&self.filled(default.as_deref().unwrap_or_default()))
+                    }
+                }
+                out.markup(&[&self.filled(tail), close].concat());
+            }
+        }
+    }
+
+    /// The system's text as the template writes it; `None` where it is left out.
+    fn system<'t>(&self, text: &'t str) -> Option<Cow<'t, str>> {
+        let text = match self.template {
+            ChatTemplate::SmolLm3 => {
+                let text = text.replace("/no_think", "").replace("/think", "");
+                Cow::Owned(trim_end(&text).to_owned())
+            }
+            _ => Cow::Borrowed(if self.trims() { trim(text) } else { text }),
+        };
+        let needs_text = [ChatTemplate::SmolLm3, ChatTemplate::Phi3, ChatTemplate::Harmony]
+            .contains(&self.template);
+        (!needs_text || !text.is_empty()).then_some(text)
+    }
+
+    fn trims(&self) -> bool {
+        self.template == ChatTemplate::Llama3
+    }
+
+    fn content<'t>(&self, text: &'t str) -> &'t str {
+        let trims = self.trims() || self.template == ChatTemplate::Gemma;
+        if trims { trim(text) } else { text }
+    }
+
+    fn answer<'t>(&self, text: &'t str) -> &'t str {
+        match self.template {
+            ChatTemplate::Qwen3 => match text.rsplit_once("</think>") {
+                Some((_, text)) => text.trim_start_matches('\n'),
+                None => text,
+            },
+            ChatTemplate::SmolLm3 => text.trim_start_matches('\n'),
+            _ => self.content(text),
+        }
+    }
+
+    /// Files with other holes are refused when they are read.
+    fn filled(&self, text: &str) -> String {
+        filled(text, self.options.today, self.options.effort).unwrap_or_default()
+    }
+}
+
+/// With this in the system's text, SmolLM3's template writes nothing else beside it.
+const OVERRIDE: &str = "/system_override";
+
+/// Takes white space off both ends, as the templates' language does.
+pub(super) fn trim(text: &str) -> &str {
+    text.trim_matches(is_white)
+}
+
+fn trim_end(text: &str) -> &str {
+    text.trim_end_matches(is_white)
+}
+
+/// Counts the separators U+001C to U+001F, which Unicode's White_Space leaves out.
+fn is_white(c: char) -> bool {
+    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
+}

@@ -1,0 +1,196 @@
+//! Tells a model's thoughts from its answer, as the text comes.
+
+use crate::format::ChatTemplate;
+
+/// How a family marks its thoughts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thoughts {
+    /// Between `<think>` and `</think>`: Qwen 3 and SmolLM3.
+    Tags,
+    /// In channels but the final one: gpt-oss. Seen only in text that names its control tokens.
+    Channels,
+}
+
+impl Thoughts {
+    /// How a model with this template marks its thoughts; `None` if it has none.
+    pub fn of(template: ChatTemplate) -> Option<Thoughts> {
+        match template {
+            ChatTemplate::Qwen3 | ChatTemplate::SmolLm3 => Some(Thoughts::Tags),
+            ChatTemplate::Harmony => Some(Thoughts::Channels),
+            _ => None,
+        }
+    }
+}
+
+/// What a stretch of the text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Thoughts, with the tags around them.
+    Thought,
+    /// The answer.
+    Answer,
+    /// Which channel follows, and other signs that are no text.
+    Sign,
+}
+
+const TAGS: [&str; 2] = ["<think>", "</think>"];
+const CHANNELS: [&str; 6] =
+    ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>"];
+
+/// Divides a text that comes in pieces. What may be the start of a sign is held back.
+pub struct ThoughtFilter {
+    kind: Thoughts,
+    held: String,
+    part: Part,
+    /// The signs since the last channel began.
+    channel: String,
+    /// Line breaks after thoughts belong to them.
+    drops_newlines: bool,
+}
+
+impl ThoughtFilter {
+    /// At the start of an answer.
+    pub fn new(kind: Thoughts) -> ThoughtFilter {
+        let part = if kind == Thoughts::Tags { Part::Answer } else { Part::Sign };
+        let (held, channel) = (String::new(), String::new());
+        ThoughtFilter { kind, held, part, channel, drops_newlines: false }
+    }
+
+    /// Takes more text, and tells what is known of it now.
+    pub fn push(&mut self, text: &str, tell: &mut dyn FnMut(Part, &str)) {
+        self.held.push_str(text);
+        let held = std::mem::take(&mut self.held);
+        let mut rest = held.as_str();
+        while let Some((at, sign)) = self.next_sign(rest) {
+            self.tell(&rest[..at], tell);
+            self.take_sign(sign, tell);
+            rest = &rest[at + sign.len()..];
+        }
+        let sure = rest.len() - self.possible_sign_len(rest);
+        self.tell(&rest[..sure], tell);
+        self.held.push_str(&rest[sure..]);
+    }
+
+    /// Tells of what was held back at the end of the text.
+    pub fn flush(&mut self, tell: &mut dyn FnMut(Part, &str)) {
+        let held = std::mem::take(&mut self.held);
+        self.tell(&held, tell);
+    }
+
+    fn signs(&self) -> &'static [&'static str] {
+        match self.kind {
+            Thoughts::Tags => &TAGS,
+            Thoughts::Channels => &CHANNELS,
+        }
+    }
+
+    fn next_sign(&self, text: &str) -> Option<(usize, &'static str)> {
+        let signs = self.signs();
+        let sign_at = |at: usize| signs.iter().find(|sign| text[at..].starts_with(**sign));
+        text.match_indices('<').find_map(|(at, _)| Some((at, *sign_at(at)?)))
+    }
+
+    /// Bytes at the end of `text` that a sign may start with.
+    fn possible_sign_len(&self, text: &str) -> usize {
+        let starts = |at: usize| self.signs().iter().any(|sign| sign.starts_with(&text[at..]));
+        let longest = text.rfind('<').filter(|&at| starts(at));
+        longest.map_or(0, |at| text.len() - at)
+    }
+
+    fn take_sign(&mut self, sign: &str, tell: &mut dyn FnMut(Part, &str)) {
+        match sign {
+            "<think>" => {
+                self.part = Part::Thought;
+                tell(Part::Thought, sign);
+            }
+            "</think>" => {
+                tell(Part::Thought, sign);
+                self.part = Part::Answer;
+                self.drops_newlines = true;
+            }
+            "<|message|>" => {
+                let is_final = self.channel.trim_start().starts_with("final");
+                self.part = if is_final { Part::Answer } else { Part::Thought };
+            }
+            _ => {
+                if self.part == Part::Thought {
+                    tell(Part::Thought, "\n");
+                }
+                self.part = Part::Sign;
+                self.channel.clear();
+            }
+        }
+    }
+
+    fn tell(&mut self, text: &str, tell: &mut dyn FnMut(Part, &str)) {
+        if self.part == Part::Sign {
+            self.channel.push_str(text);
+        }
+        let mut text = text;
+        if self.drops_newlines && self.part == Part::Answer {
+            let answer = text.trim_start_matches('\n');
+            let (newlines, _) = text.split_at(text.len() - answer.len());
+            if !newlines.is_empty() {
+                tell(Part::Thought, newlines);
+            }
+            self.drops_newlines = answer.is_empty();
+            text = answer;
+        }
+        if !text.is_empty() {
+            tell(self.part, text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts of `text` that are told, with it cut after every `step` characters.
+    fn parts(kind: Thoughts, text: &str, step: usize) -> [String; 2] {
+        let mut filter = ThoughtFilter::new(kind);
+        let mut parts = [String::new(), String::new()];
+        let mut tell = |part, text: &str| match part {
+            Part::Thought => parts[0].push_str(text),
+            Part::Answer => parts[1].push_str(text),
+            Part::Sign => {}
+        };
+        let chars: Vec<char> = text.chars().collect();
+        for piece in chars.chunks(step) {
+            filter.push(&piece.iter().collect::<String>(), &mut tell);
+        }
+        filter.flush(&mut tell);
+        parts
+    }
+
+    #[test]
+    fn thoughts_end_at_their_tag_however_the_text_comes() {
+        let text = "<think>\na < b, <thin\n</think>\n\nYes, <b> é.\n<th";
+        for step in [1, 2, 3, 7, 100] {
+            let [thought, answer] = parts(Thoughts::Tags, text, step);
+            assert_eq!(thought, "<think>\na < b, <thin\n</think>\n\n");
+            assert_eq!(answer, "Yes, <b> é.\n<th");
+        }
+        assert_eq!(parts(Thoughts::Tags, "\n<<think>", 1)[1], "\n<");
+        assert_eq!(parts(Thoughts::Tags, "plain", 2), ["".to_owned(), "plain".to_owned()]);
+    }
+
+    #[test]
+    fn final_channel_is_the_answer() {
+        let text = "<|channel|>analysis<|message|>Hm. <|x|><|end|><|start|>assistant<|channel|>final\
+            <|message|>Hello <b>.<|return|>";
+        for step in [1, 2, 5, 100] {
+            let [thought, answer] = parts(Thoughts::Channels, text, step);
+            assert_eq!((thought.as_str(), answer.as_str()), ("Hm. <|x|>\n", "Hello <b>."));
+        }
+    }
+
+    #[test]
+    fn a_megabyte_of_beginnings_is_divided_in_time() {
+        for kind in [Thoughts::Tags, Thoughts::Channels] {
+            let text = ["<", "<think", "<|", "<|end|>"].concat().repeat(1 << 16);
+            let whole = parts(kind, &text, text.len());
+            assert_eq!(parts(kind, &text, 3), whole);
+        }
+    }
+}
