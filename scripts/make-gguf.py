@@ -8,9 +8,9 @@ Without CHECKPOINT writes the fixtures of tests/golden/gguf:
     golden.json     the outputs of `transformers` for that model's dequantised weights
 With CHECKPOINT, a Hugging Face folder with safetensors files, converts it as llama.cpp's
 converter does, with matrices of TYPE (F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K,
-Q6_K) and without a tokenizer.
+Q6_K) and without a tokenizer. Knows the families whose GGUF files LEAP reads.
 
-Needs from PyPI: gguf, numpy, safetensors; for the fixtures also sentencepiece, torch, transformers.
+Needs from PyPI: gguf, numpy; for the fixtures also sentencepiece, torch, transformers.
 The _K encoders here are plain roundings: what they lose does not matter to a test.
 """
 
@@ -29,16 +29,26 @@ NAMES = {
     "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.down_proj": "ffn_down",
-    "mlp.up_proj": "ffn_up",
+    "mlp.up_proj": "ffn_up", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.down_proj": "ffn_down_exps", "mlp.experts.up_proj": "ffn_up_exps",
+    "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
 }
+GEMMA_NAMES = {
+    "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+ARCHITECTURES = {"qwen3_moe": "qwen3moe", "gemma3_text": "gemma3"}
+# Those whose queries and keys llama.cpp has interleaved.
+INTERLEAVED = ("llama", "smollm3", "granite")
 
 
-def gguf_name(name):
-    name = name.removesuffix(".weight")
+def gguf_name(name, names):
+    name, kind = name.rsplit(".", 1)
     if name.startswith("model.layers."):
         _, _, layer, rest = name.split(".", 3)
-        return f"blk.{layer}.{NAMES[rest]}.weight"
-    return NAMES[name] + ".weight"
+        return f"blk.{layer}.{names[rest]}.{kind}"
+    return f"{names[name]}.{kind}"
 
 
 def permuted(w, heads):
@@ -136,7 +146,9 @@ def divisors(rope, head_dim):
 def write_model(path, config, tensors, kind_of):
     """Writes the f32 `tensors` with the types `kind_of(name)`; gives back what they became, with
     the names they came with."""
-    writer = gguf.GGUFWriter(path, "llama")
+    kind_of_model = config.get("model_type", "llama")
+    architecture = ARCHITECTURES.get(kind_of_model, kind_of_model)
+    writer = gguf.GGUFWriter(path, architecture)
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10000.0)}
@@ -147,23 +159,40 @@ def write_model(path, config, tensors, kind_of):
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    rope = rope.get("full_attention", rope)
     writer.add_rope_freq_base(rope["rope_theta"])
-    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_dimension_count(int(head_dim * config.get("partial_rotary_factor", 1)))
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_vocab_size(config["vocab_size"])
-    if config.get("sliding_window"):
+    if config.get("sliding_window") and config.get("use_sliding_window", True):
         writer.add_sliding_window(config["sliding_window"])
     if rope.get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", divisors(rope, head_dim))
+    if architecture == "granite":
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        writer.add_attention_scale(config["attention_multiplier"])
+        writer.add_residual_scale(config["residual_multiplier"])
+        writer.add_logit_scale(config["logits_scaling"])
+    if architecture == "qwen3moe":
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+        tensors = stacked(tensors, config)
+    names = NAMES | GEMMA_NAMES if architecture == "gemma3" else NAMES
     stored = {}
     for name, w in tensors.items():
         w = w.astype(np.float32)
         n = {"q_proj": heads, "k_proj": kv_heads}.get(name.split(".")[-2])
+        n = n if architecture in INTERLEAVED else None
         w = permuted(w, n) if n else w
-        kind = T.F32 if w.ndim == 1 else kind_of(name)
-        data = encode(w, kind)
-        writer.add_tensor(gguf_name(name), data, raw_dtype=kind)
+        if architecture == "gemma3" and name.endswith("norm.weight"):
+            w = w + 1
+        is_f32 = w.ndim == 1 or ".mlp.gate." in name
+        kind = T.F32 if is_f32 else kind_of(name)
+        data = encode(w.reshape(-1, w.shape[-1]), kind) if w.ndim == 3 else encode(w, kind)
+        data = data.reshape(*w.shape[:-1], -1) if w.ndim == 3 else data
+        writer.add_tensor(gguf_name(name, names), data, raw_dtype=kind)
         w = gguf.quants.dequantize(data, kind).reshape(w.shape)
         stored[name] = unpermuted(w, n) if n else w
     writer.write_header_to_file()
@@ -173,14 +202,39 @@ def write_model(path, config, tensors, kind_of):
     return stored
 
 
-def convert(folder, out, kind):
-    import torch
-    from safetensors.torch import load_file
+def stacked(tensors, config):
+    """The experts of each layer in one tensor."""
+    out = {name: w for name, w in tensors.items() if ".mlp.experts." not in name}
+    for layer in range(config["num_hidden_layers"]):
+        for part in ("gate_proj", "up_proj", "down_proj"):
+            of = f"model.layers.{layer}.mlp.experts"
+            experts = [tensors[f"{of}.{i}.{part}.weight"] for i in range(config["num_experts"])]
+            out[f"{of}.{part}.weight"] = np.stack(experts)
+    return out
 
+
+def load(path):
+    """The tensors of a safetensors file in f32."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    out = {}
+    for name, info in json.loads(data[8:start]).items():
+        if name == "__metadata__":
+            continue
+        first, end = info["data_offsets"]
+        dtype = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[info["dtype"]]
+        w = np.frombuffer(data[start + first : start + end], dtype)
+        if info["dtype"] == "BF16":
+            w = (w.astype(np.uint32) << 16).view(np.float32)
+        out[name] = w.astype(np.float32).reshape(info["shape"])
+    return out
+
+
+def convert(folder, out, kind):
     config = json.loads((folder / "config.json").read_text())
     tensors = {}
     for path in sorted(folder.glob("*.safetensors")):
-        tensors |= {name: w.to(torch.float32).numpy() for name, w in load_file(path).items()}
+        tensors |= load(path)
     write_model(out, config, tensors, lambda _: T[kind])
 
 

@@ -62,8 +62,8 @@ pub(super) enum Place {
     Whole(String),
     /// In those of these names, one below the other.
     Stacked(Vec<String>),
-    /// In these rows of one.
-    Rows(String, Range<usize>),
+    /// In these rows of one that has so many.
+    Rows(String, Range<usize>, usize),
     /// In one of a matrix or vector for each expert, transposed: every so manieth row from one on.
     Transposed(String, (usize, usize)),
     /// In one of MXFP4 blocks and one of their scales, not transposed: rows as above.
@@ -74,7 +74,7 @@ impl Place {
     /// The names of the tensors that have values.
     pub(super) fn names(&self) -> &[String] {
         match self {
-            Place::Whole(name) | Place::Rows(name, _) | Place::Transposed(name, _) => {
+            Place::Whole(name) | Place::Rows(name, ..) | Place::Transposed(name, _) => {
                 std::slice::from_ref(name)
             }
             Place::Stacked(names) => names,
@@ -155,15 +155,15 @@ impl Naming {
             true => ["self_attn.qkv_proj", "mlp.gate_up_proj"],
             false => ["attn_qkv", "ffn_up"],
         };
-        let (name, rows) = match id.kind {
-            TensorKind::Wq => (qkv, 0..q),
-            TensorKind::Wk => (qkv, q..q + kv),
-            TensorKind::Wv => (qkv, q + kv..q + 2 * kv),
-            TensorKind::W1 => (gate_up, 0..ffn),
-            TensorKind::W3 => (gate_up, ffn..2 * ffn),
+        let (name, rows, all) = match id.kind {
+            TensorKind::Wq => (qkv, 0..q, q + 2 * kv),
+            TensorKind::Wk => (qkv, q..q + kv, q + 2 * kv),
+            TensorKind::Wv => (qkv, q + kv..q + 2 * kv, q + 2 * kv),
+            TensorKind::W1 => (gate_up, 0..ffn, 2 * ffn),
+            TensorKind::W3 => (gate_up, ffn..2 * ffn, 2 * ffn),
             _ => return Place::Whole(self.name(id)),
         };
-        Place::Rows(format!("{}.{}.{name}.weight", self.layers(), id.layer), rows)
+        Place::Rows(format!("{}.{}.{name}.weight", self.layers(), id.layer), rows, all)
     }
 
     /// Whether each head's RoPE pairs stand as two halves in tensors of `kind`, where a model file

@@ -239,10 +239,12 @@ impl ExportPlan {
             Place::Stacked(names) => {
                 SourceTensor::stacked(names.iter().map(tensor).collect::<Result<_, _>>()?)
             }
-            Place::Rows(name, rows) => tensor(name)?.rows((rows.start, 1), rows.len()),
+            Place::Rows(name, rows, all) => tensor(name)?.rows(*all, (rows.start, 1), rows.len()),
             Place::Transposed(name, step) => tensor(name)?.transposed(self.header.n_ffns(), *step),
             Place::Blocks([blocks, scales], step) => {
-                self.checkpoint.mxfp4(blocks, scales)?.rows(*step, self.header.shape(id.kind).0)
+                let rows = self.header.shape(id.kind).0;
+                let all = self.checkpoint.mxfp4(blocks, scales)?;
+                all.rows(rows * step.1, *step, rows)
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::common::models::package;
 
 /// A field's value.
 #[derive(Clone)]
-enum Value {
+pub(crate) enum Value {
     Number(u32),
     Float(f32),
     Text(&'static str),
@@ -25,24 +25,24 @@ use Value::{Float, Number, Numbers, Text};
 
 /// A GGUF file in the making.
 #[derive(Clone)]
-struct Gguf {
-    fields: Vec<(&'static str, Value)>,
-    tensors: Vec<Tensor>,
+pub(crate) struct Gguf {
+    pub(crate) fields: Vec<(&'static str, Value)>,
+    pub(crate) tensors: Vec<Tensor>,
 }
 
 #[derive(Clone)]
-struct Tensor {
-    name: String,
+pub(crate) struct Tensor {
+    pub(crate) name: String,
     /// Columns first.
-    dimensions: Vec<u64>,
-    dtype: u32,
-    bytes: Vec<u8>,
+    pub(crate) dimensions: Vec<u64>,
+    pub(crate) dtype: u32,
+    pub(crate) bytes: Vec<u8>,
 }
 
-const F32: u32 = 0;
+pub(crate) const F32: u32 = 0;
 const F16: u32 = 1;
 const Q8_0: u32 = 8;
-const BF16: u32 = 30;
+pub(crate) const BF16: u32 = 30;
 const ALIGNMENT: usize = 32;
 
 impl Gguf {
@@ -80,7 +80,7 @@ impl Gguf {
         self.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap()
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut file = b"GGUF".to_vec();
         file.extend(3u32.to_le_bytes());
         file.extend((self.tensors.len() as u64).to_le_bytes());
@@ -169,7 +169,7 @@ fn tensor(name: &str, stored: &Stored, dims: Dims) -> Tensor {
 }
 
 /// Puts rows `i` and `i + head_dim / 2` of each head side by side.
-fn interleaved(bytes: &[u8], heads: usize, head_dim: usize) -> Vec<u8> {
+pub(crate) fn interleaved(bytes: &[u8], heads: usize, head_dim: usize) -> Vec<u8> {
     let row_bytes = bytes.len() / heads / head_dim;
     let row = |row: usize| &bytes[row * row_bytes..][..row_bytes];
     let mut out = Vec::new();
@@ -183,7 +183,7 @@ fn interleaved(bytes: &[u8], heads: usize, head_dim: usize) -> Vec<u8> {
 }
 
 /// Exports the file at `path`; nothing but the output may be left where it was to be.
-fn export_file(path: &Path, version: i32, keeps: bool) -> Result<Vec<u8>, ExportError> {
+pub(crate) fn export_file(path: &Path, version: i32, keeps: bool) -> Result<Vec<u8>, ExportError> {
     let out = Folder::new();
     let model = out.join("model.bin");
     let result = ExportPlan::open_gguf(path, &options(version)).and_then(|mut plan| {

@@ -9,6 +9,7 @@ mod configs;
 mod damaged;
 mod exact;
 mod expected;
+mod families;
 mod four_bits;
 mod gguf;
 mod hostile;

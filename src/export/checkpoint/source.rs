@@ -301,18 +301,19 @@ impl<'a> SourceTensor<'a> {
         Ok(SourceTensor { shape, grid, ..self })
     }
 
-    /// Every `step`th row from `first` on, `n` rows.
+    /// Of `all` rows, which it has, every `step`th from `first` on, `n` rows.
     ///
     /// # Errors
-    /// If there are none, or the tensor is in pieces.
+    /// If it has not so many, or is in pieces.
     pub(in crate::export) fn rows(
         mut self,
+        all: usize,
         (first, step): (usize, usize),
         n: usize,
     ) -> Result<SourceTensor<'a>, ExportError> {
         let [rows, cols] = self.grid;
-        if n == 0 || first + (n - 1) * step >= rows {
-            return Err(self.error(format!("has {rows} rows, which are too few")));
+        if rows != all || n == 0 || first + (n - 1) * step >= rows {
+            return Err(self.error(format!("has {rows} rows, wanted {all}")));
         }
         let dtype = self.values.dtype;
         let [piece] = &mut self.values.pieces[..] else { return Err(self.in_pieces()) };
