@@ -30,7 +30,8 @@ pub(super) struct Bench {
     /// model file; without one and without --shape only the machine is measured
     #[argh(positional)]
     model: Option<PathBuf>,
-    /// shape of a made-up model, no file needed: tinyllama, llama3-1b, llama3-3b, llama3-8b
+    /// shape of a made-up model, no file needed: tinyllama, llama3-1b, llama3-3b, llama3-8b, qwen3-0.6b,
+    /// qwen3-4b, qwen3-30b-a3b, gemma3-1b
     #[argh(option, from_str_fn(shape))]
     shape: Option<Shape>,
     /// version of the made-up model: 1 (f32), 2 (int8, default) or 3 (4-bit)

@@ -9,7 +9,9 @@ use super::Failure;
 use super::checkpoint::CheckpointPath;
 use super::json_object::JsonObject;
 use crate::format::FormatError;
-use crate::format::model::{self, FileShare, Header, Packed, RopeScaling, TensorKind};
+use crate::format::model::{
+    self, Activation, FileShare, Header, LayerSet, Packed, RopeScaling, TensorKind,
+};
 use crate::format::tokenizer::{TokenKind, TokenizerFile, TokenizerKind, fingerprint};
 use crate::kernels::Isa;
 use crate::model::cached_layers;
@@ -175,9 +177,12 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
         text("weights", &header.weights.to_string()),
         text("packed_for", &packed_for(header)),
         text("architecture", &format!("{:?}", header.architecture).to_lowercase()),
+        text("features", &features(header)),
         number("parameters", parameters(header)),
         number("dim", header.dim as f64),
         number("ffn_dim", header.ffn_dim as f64),
+        number("n_experts", header.features.experts.map_or(0, |e| e.n) as f64),
+        number("n_active_experts", header.features.experts.map_or(0, |e| e.n_active) as f64),
         number("n_layers", header.n_layers as f64),
         text("layers_held", &layers_held(header)),
         number("n_heads", header.n_heads as f64),
@@ -195,8 +200,32 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
         text("chat_template", header.chat_template.name()),
         text("tokenizer", &hash),
         number("tensors", header.n_tensors() as f64),
+        number("bytes_per_token", header.bytes_per_token(|_| true) as f64),
         number("file_bytes", file_bytes as f64),
     ]
+}
+
+/// What layers compute that Llama's do not.
+fn features(header: &Header) -> String {
+    let features = &header.features;
+    let activation = match features.activation {
+        Activation::Silu => "",
+        Activation::GeluTanh => "gelu",
+        Activation::ClampedSilu { .. } => "clamped silu",
+    };
+    let names = [
+        (features.qkv_bias, "biases of q, k, v"),
+        (features.output_bias, "bias of attention"),
+        (features.qk_norm, "norms of q, k"),
+        (features.post_norms, "norms behind"),
+        (features.sinks, "sinks"),
+        (!activation.is_empty(), activation),
+        (header.layers().any(|layer| layer.rope.is_none()), "layers without rotation"),
+        (features.full_layers != LayerSet::default(), "layers without window"),
+        (features.rotary_dim.is_some(), "rotation of a part"),
+    ];
+    let present: Vec<&str> = names.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+    if present.is_empty() { "none".to_owned() } else { present.join(", ") }
 }
 
 /// The kernels that want the file's order of weights.

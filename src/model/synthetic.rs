@@ -6,7 +6,9 @@ use half::f16;
 
 use super::file::ModelFile;
 use super::view::Model;
-use crate::format::model::{Architecture, Encoding, Features, Header, Tensor, Weights};
+use crate::format::model::{
+    Activation, Architecture, Encoding, Experts, Features, Header, LayerSet, Tensor, Weights,
+};
 use crate::format::{ChatTemplate, FormatError};
 use crate::quant::bcml1;
 use crate::sys::huge::HugeMemory;
@@ -22,12 +24,14 @@ pub struct Shape {
     n_heads: usize,
     n_kv_heads: usize,
     vocab_size: usize,
+    head_dim: usize,
     shared_classifier: bool,
+    architecture: Architecture,
 }
 
 impl Shape {
-    /// TinyLlama 1.1B, Llama 3.2 1B and 3B, Llama 3 8B.
-    pub const ALL: [Shape; 4] = [
+    /// TinyLlama 1.1B, Llama 3.2 1B and 3B, Llama 3 8B; Qwen3 0.6B, 4B and 30B-A3B, Gemma 3 1B.
+    pub const ALL: [Shape; 8] = [
         Shape {
             name: "tinyllama",
             dim: 2048,
@@ -36,7 +40,9 @@ impl Shape {
             n_heads: 32,
             n_kv_heads: 4,
             vocab_size: 32_000,
+            head_dim: 64,
             shared_classifier: false,
+            architecture: Architecture::Llama,
         },
         Shape {
             name: "llama3-1b",
@@ -46,7 +52,9 @@ impl Shape {
             n_heads: 32,
             n_kv_heads: 8,
             vocab_size: 128_256,
+            head_dim: 64,
             shared_classifier: true,
+            architecture: Architecture::Llama,
         },
         Shape {
             name: "llama3-3b",
@@ -56,7 +64,9 @@ impl Shape {
             n_heads: 24,
             n_kv_heads: 8,
             vocab_size: 128_256,
+            head_dim: 128,
             shared_classifier: true,
+            architecture: Architecture::Llama,
         },
         Shape {
             name: "llama3-8b",
@@ -66,7 +76,57 @@ impl Shape {
             n_heads: 32,
             n_kv_heads: 8,
             vocab_size: 128_256,
+            head_dim: 128,
             shared_classifier: false,
+            architecture: Architecture::Llama,
+        },
+        Shape {
+            name: "qwen3-0.6b",
+            dim: 1024,
+            ffn_dim: 3072,
+            n_layers: 28,
+            n_heads: 16,
+            n_kv_heads: 8,
+            vocab_size: 151_936,
+            head_dim: 128,
+            shared_classifier: true,
+            architecture: Architecture::Qwen3,
+        },
+        Shape {
+            name: "qwen3-4b",
+            dim: 2560,
+            ffn_dim: 9728,
+            n_layers: 36,
+            n_heads: 32,
+            n_kv_heads: 8,
+            vocab_size: 151_936,
+            head_dim: 128,
+            shared_classifier: true,
+            architecture: Architecture::Qwen3,
+        },
+        Shape {
+            name: "gemma3-1b",
+            dim: 1152,
+            ffn_dim: 6912,
+            n_layers: 26,
+            n_heads: 4,
+            n_kv_heads: 1,
+            vocab_size: 262_144,
+            head_dim: 256,
+            shared_classifier: true,
+            architecture: Architecture::Gemma3,
+        },
+        Shape {
+            name: "qwen3-30b-a3b",
+            dim: 2048,
+            ffn_dim: 768,
+            n_layers: 48,
+            n_heads: 32,
+            n_kv_heads: 4,
+            vocab_size: 151_936,
+            head_dim: 128,
+            shared_classifier: false,
+            architecture: Architecture::Qwen3Moe,
         },
     ];
 
@@ -87,13 +147,13 @@ impl Shape {
             vocab_size: self.vocab_size,
             max_seq_len: 8192,
             shared_classifier: self.shared_classifier,
-            head_dim: self.dim / self.n_heads,
+            head_dim: self.head_dim,
             norm_eps: 1e-5,
             rope_theta: 500_000.0,
             rope_scaling: None,
-            sliding_window: None,
-            architecture: Architecture::Llama,
-            features: Features::default(),
+            sliding_window: (self.architecture == Architecture::Gemma3).then_some(512),
+            architecture: self.architecture,
+            features: self.features(),
             bos: None,
             stop_ids: Vec::new(),
             chat_template: ChatTemplate::None,
@@ -101,6 +161,27 @@ impl Shape {
             has_extension: true,
             packed: None,
             share: None,
+        }
+    }
+}
+
+impl Shape {
+    /// What layers of the shape's family compute.
+    fn features(&self) -> Features {
+        let of_qwen3 = Features { qk_norm: true, ..Features::default() };
+        let experts = Experts { n: 128, n_active: 8, is_normalised: true, has_biases: false };
+        match self.architecture {
+            Architecture::Qwen3 => of_qwen3,
+            Architecture::Qwen3Moe => Features { experts: Some(experts), ..of_qwen3 },
+            Architecture::Gemma3 => Features {
+                post_norms: true,
+                activation: Activation::GeluTanh,
+                embedding_scale: (self.dim as f32).sqrt(),
+                full_layers: LayerSet::new((5..self.n_layers).step_by(6)).unwrap_or_default(),
+                local_theta: Some(10_000.0),
+                ..of_qwen3
+            },
+            _ => Features::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::matrix::Matrix;
 use super::share::Share;
 use super::source::Weights;
 use crate::format::FormatError;
-use crate::format::model::{Encoding, FileShare, Header, Tensor, TensorId, TensorKind, TensorRole};
+use crate::format::model::{Encoding, FileShare, Header, TensorId, TensorKind};
 use crate::kernels::Isa;
 use crate::quant::{Bcml1Matrix, Q8Matrix};
 use crate::sys::map::Stamp;
@@ -138,11 +138,7 @@ impl Model {
     /// Bytes of weights that decoding one token reads here: everything of the share but the embedding, of
     /// which one row is read, unless it is the classifier too, and of experts those that a token uses.
     pub fn bytes_per_token(&self) -> u64 {
-        let header = self.header();
-        let is_looked_up = |t: &Tensor| t.id.kind.role() == TensorRole::Embedding;
-        let is_read = |t: &Tensor| !is_looked_up(t) || header.is_multiplied(t.id.kind);
-        let held = header.tensors().filter(|tensor| self.share.holds(tensor.id));
-        held.filter(is_read).map(|t| header.active_bytes(&t)).sum()
+        self.header().bytes_per_token(|id| self.share.holds(id))
     }
 
     /// The vector of `kind` in `layer`, or another tensor that is always f32.

@@ -44,14 +44,26 @@ pub(super) fn memory(tree: &Tree, wanted: Option<WantedModel<'_>>) -> Finding {
     };
     let needed = weights.saturating_add(buffers).saturating_add(SPARE_BYTES);
     let text = format!(
-        "{} of weights and {} of buffers for {ctx_len} tokens; {free_text}",
+        "{} of weights{} and {} of buffers for {ctx_len} tokens; {free_text}",
         mib(weights),
+        active(model),
         mib(buffers)
     );
     if needed <= free {
         return Finding::good("memory", text);
     }
     Finding::bad("memory", text, smaller(header, weights, ctx_len, free))
+}
+
+/// What a token needs of a mixture.
+fn active(model: &Model) -> String {
+    match model.header().features.experts {
+        Some(experts) => {
+            let (n, bytes) = (experts.n_active, mib(model.bytes_per_token()));
+            format!(" (a token uses {n} of {} experts, {bytes})", experts.n)
+        }
+        None => String::new(),
+    }
 }
 
 /// What to change so that the model fits into `free` bytes.

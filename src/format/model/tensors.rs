@@ -152,6 +152,16 @@ impl Header {
         }
     }
 
+    /// Bytes that decoding one token reads of the tensors that the file has and `is_held` names: of the
+    /// embedding one row, which counts as nothing unless it is the classifier too, and of experts those
+    /// that a token uses.
+    pub fn bytes_per_token(&self, is_held: impl Fn(TensorId) -> bool) -> u64 {
+        let is_looked_up = |kind: TensorKind| kind.role() == TensorRole::Embedding;
+        let is_read = |kind: TensorKind| !is_looked_up(kind) || self.is_multiplied(kind);
+        let read = self.tensors().filter(|t| is_held(t.id) && is_read(t.id.kind));
+        read.map(|tensor| self.active_bytes(&tensor)).sum()
+    }
+
     /// How tensors of `kind` are stored.
     pub fn encoding(&self, kind: TensorKind) -> Encoding {
         match (self.weights, kind.role()) {
