@@ -2,8 +2,8 @@
 
 use super::draft::Draft;
 use super::settings::Settings;
-use super::{gguf, parse};
-use crate::format::tokenizer::TokenizerFile;
+use super::{gguf, parse, template};
+use crate::format::tokenizer::{TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab};
 
 /// Converts a `tokenizer.model` or `tokenizer.json`; what comes out must read back.
 pub fn tokenizer(bytes: &[u8]) {
@@ -18,6 +18,19 @@ pub fn gguf_tokenizer(bytes: &[u8]) {
     if let Ok((draft, settings)) = gguf::parse(bytes) {
         convert(draft, &settings);
     }
+}
+
+/// Runs a chat template on the probes; what is read off must be what tokenizer files may hold.
+pub fn chat_template(bytes: &[u8]) {
+    let Ok(jinja) = std::str::from_utf8(bytes) else { return };
+    let Some(known) = template::recognise(jinja, "<s>") else { return };
+    let mut vocab = Vocab::default();
+    vocab.push(b"<s>", 0.0, TokenKind::Control).expect("a score that is a number");
+    let mut file = Draft::new(TokenizerKind::ByteLevel, TokenizerFlags::default(), Vec::new())
+        .finish()
+        .expect("an empty draft");
+    (file.vocab, file.chat, file.chat_texts) = (vocab, known.template, known.texts);
+    assert_eq!(TokenizerFile::parse(&file.to_bytes(), None), Ok(file));
 }
 
 fn convert(mut draft: Draft, settings: &Settings) {
