@@ -76,6 +76,11 @@ impl<'t> Conversation<'t> {
         self.format.thoughts()
     }
 
+    /// Whether an answer begins inside thoughts.
+    pub fn begins_thinking(&self) -> bool {
+        self.format.begins_thinking(self.system())
+    }
+
     /// Ids that end an answer.
     pub fn stop_ids(&self) -> &[u32] {
         self.format.stop_ids()

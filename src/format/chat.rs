@@ -116,8 +116,12 @@ pub struct SystemTexts {
     pub head: String,
     /// In its place where there is none; `None` where there is no system turn then.
     pub default: Option<String>,
+    /// An empty text counts as none.
+    pub skips_empty: bool,
     /// After it.
     pub tail: String,
+    /// What an answer begins with: a sign that there are to be no thoughts, or their tag.
+    pub prompt: String,
 }
 
 /// Where [`ChatTexts`] have how much the model is to think: low, medium or high.

@@ -14,7 +14,8 @@
 //!   u32 length, name of the splitter
 //!   u32 count, ids (ascending) of tokens that take in the white space after them
 //!   twice, where the model may think and where not: u32 length, text before the system's;
-//!     u8 whether there is a default, u32 length, default; u32 length, text after the system's
+//!     u8 bits (1: there is a default, 2: an empty system text counts as none), u32 length, default;
+//!     u32 length, text after the system's; u32 length, what an answer begins with
 //! footer, the last 12 bytes of the file:
 //!   u32 bytes of the trailer   u32 CRC32 of all before the footer   u32 magic "LEAT"
 //! ```

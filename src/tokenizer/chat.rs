@@ -62,7 +62,12 @@ impl ChatFormat {
             tokenizer.special(token).ok_or(TokenizerError::MissingSpecial { template, token })
         };
         let is_own = template == tokenizer.chat_template();
-        let texts = if is_own { tokenizer.chat_texts().clone() } else { ChatTexts::default() };
+        let mut texts = ChatTexts::default();
+        if is_own {
+            texts.clone_from(tokenizer.chat_texts());
+        } else if template == ChatTemplate::Qwen3 {
+            texts.quiet.prompt.push_str("<think>\n\n</think>\n\n");
+        }
         let needs_texts = [ChatTemplate::SmolLm3, ChatTemplate::Harmony].contains(&template);
         if needs_texts && texts.thinking.head.is_empty() {
             return Err(TokenizerError::MissingTexts(template));
@@ -104,6 +109,11 @@ impl ChatFormat {
     /// How the model marks its thoughts, which do not stay in a conversation; `None` if it has none.
     pub fn thoughts(&self) -> Option<Thoughts> {
         Thoughts::of(self.template)
+    }
+
+    /// Whether an answer begins inside thoughts.
+    pub fn begins_thinking(&self, system: Option<&str>) -> bool {
+        self.script.as_ref().is_some_and(|script| script.begins_thinking(system))
     }
 
     /// Tokens that end an answer: the tokenizer's and the template's.

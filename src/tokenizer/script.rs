@@ -8,7 +8,7 @@
 //! granite  <|start_of_role|>R<|end_of_role|>S<|end_of_text|>↵
 //! gemma    <start_of_turn>user↵S↵↵U<end_of_turn>↵<start_of_turn>model↵A<end_of_turn>↵
 //! phi3     <|R|>↵S<|end|>↵                                        (phi4: no line breaks)
-//! harmony  HEAD<|start|>developer<|message|># Instructions↵↵S↵↵<|end|>
+//! harmony  HEAD<|start|>developer<|message|># Instructions↵↵S TAIL<|end|>
 //!          <|start|>user<|message|>U<|end|><|start|>assistant<|channel|>final<|message|>A<|end|>
 //! ```
 //!
@@ -90,8 +90,6 @@ struct Shape {
     assistant: [&'static str; 2],
     /// Where the model goes on; what an answer starts with.
     prompt: &'static str,
-    /// Stands for thoughts where there are to be none.
-    quiet: &'static str,
 }
 
 const CHATML: Shape = Shape {
@@ -100,7 +98,6 @@ const CHATML: Shape = Shape {
     user: ["<|im_start|>user\n", "<|im_end|>\n"],
     assistant: ["<|im_start|>assistant\n", "<|im_end|>\n"],
     prompt: "<|im_start|>assistant\n",
-    quiet: "",
 };
 
 fn shape(template: ChatTemplate) -> Option<Shape> {
@@ -111,21 +108,15 @@ fn shape(template: ChatTemplate) -> Option<Shape> {
             user: ["<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"],
             assistant: ["<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"],
             prompt: "<|start_header_id|>assistant<|end_header_id|>\n\n",
-            quiet: "",
         },
-        ChatTemplate::ChatMl => CHATML,
-        ChatTemplate::Qwen3 => Shape { quiet: "<think>\n\n</think>\n\n", ..CHATML },
-        ChatTemplate::SmolLm3 => {
-            let system = ["<|im_start|>system\n", ""];
-            Shape { system, quiet: "<think>\n\n</think>\n", ..CHATML }
-        }
+        ChatTemplate::ChatMl | ChatTemplate::Qwen3 => CHATML,
+        ChatTemplate::SmolLm3 => Shape { system: ["<|im_start|>system\n", ""], ..CHATML },
         ChatTemplate::Granite => Shape {
             markers: &["<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"],
             system: ["<|start_of_role|>system<|end_of_role|>", "<|end_of_text|>\n"],
             user: ["<|start_of_role|>user<|end_of_role|>", "<|end_of_text|>\n"],
             assistant: ["<|start_of_role|>assistant<|end_of_role|>", "<|end_of_text|>\n"],
             prompt: "<|start_of_role|>assistant<|end_of_role|>",
-            quiet: "",
         },
         ChatTemplate::Gemma => Shape {
             markers: &["<start_of_turn>", "<end_of_turn>"],
@@ -133,7 +124,6 @@ fn shape(template: ChatTemplate) -> Option<Shape> {
             user: ["<start_of_turn>user\n", "<end_of_turn>\n"],
             assistant: ["<start_of_turn>model\n", "<end_of_turn>\n"],
             prompt: "<start_of_turn>model\n",
-            quiet: "",
         },
         ChatTemplate::Phi3 => Shape {
             markers: &["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"],
@@ -141,7 +131,6 @@ fn shape(template: ChatTemplate) -> Option<Shape> {
             user: ["<|user|>\n", "<|end|>\n"],
             assistant: ["<|assistant|>\n", "<|end|>\n"],
             prompt: "<|assistant|>\n",
-            quiet: "",
         },
         ChatTemplate::Phi4 => Shape {
             markers: &["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"],
@@ -149,15 +138,13 @@ fn shape(template: ChatTemplate) -> Option<Shape> {
             user: ["<|user|>", "<|end|>"],
             assistant: ["<|assistant|>", "<|end|>"],
             prompt: "<|assistant|>",
-            quiet: "",
         },
         ChatTemplate::Harmony => Shape {
             markers: &["<|start|>", "<|channel|>", "<|message|>", "<|end|>"],
-            system: ["<|start|>developer<|message|># Instructions\n\n", "\n\n<|end|>"],
+            system: ["<|start|>developer<|message|># Instructions\n\n", "<|end|>"],
             user: ["<|start|>user<|message|>", "<|end|>"],
             assistant: ["<|start|>assistant<|channel|>final<|message|>", "<|end|>"],
             prompt: "<|start|>assistant",
-            quiet: "",
         },
         _ => return None,
     })
@@ -202,9 +189,7 @@ impl ChatScript {
     }
 
     pub(super) fn write(&self, out: &mut impl Sink, system: Option<&str>, turns: &[ChatTurn<'_>]) {
-        let thinks = self.thinks(system.unwrap_or_default());
-        let texts = if thinks { &self.texts.thinking } else { &self.texts.quiet };
-        let quiet = if thinks { "" } else { self.shape.quiet };
+        let texts = self.texts(system);
         self.write_system(out, system, texts);
         for (index, turn) in turns.iter().enumerate() {
             out.markup(self.shape.user[0]);
@@ -216,12 +201,12 @@ impl ChatScript {
             out.markup(self.shape.user[1]);
             match turn.answer {
                 None if index + 1 < turns.len() => {}
-                None => out.markup(&[self.shape.prompt, quiet].concat()),
+                None => out.markup(&[self.shape.prompt, &texts.prompt].concat()),
                 Some(ChatAnswer::Text(text)) => {
                     // Only SmolLM3 keeps the sign that there were no thoughts.
                     let is_kept = self.template == ChatTemplate::SmolLm3;
-                    let quiet = if is_kept { quiet } else { "" };
-                    out.markup(&[self.shape.assistant[0], quiet].concat());
+                    let prompt = if is_kept { texts.prompt.as_str() } else { "" };
+                    out.markup(&[self.shape.assistant[0], prompt].concat());
                     out.content(self.answer(text));
                     out.markup(self.shape.assistant[1]);
                 }
@@ -235,14 +220,17 @@ impl ChatScript {
         }
     }
 
-    /// Whether the model may think: SmolLM3 lets the system's text decide.
-    fn thinks(&self, system: &str) -> bool {
+    /// What the checkpoint adds; SmolLM3 lets the system's text decide whether it may think.
+    fn texts(&self, system: Option<&str>) -> &SystemTexts {
         let decides = self.template == ChatTemplate::SmolLm3;
-        match () {
-            () if decides && system.contains("/no_think") => false,
-            () if decides && system.contains("/think") => true,
-            () => self.options.thinks,
-        }
+        let says = |word| decides && system.is_some_and(|text| text.contains(word));
+        let thinks = !says("/no_think") && (says("/think") || self.options.thinks);
+        if thinks { &self.texts.thinking } else { &self.texts.quiet }
+    }
+
+    /// Whether an answer begins inside thoughts.
+    pub(super) fn begins_thinking(&self, system: Option<&str>) -> bool {
+        self.texts(system).prompt.trim_end().ends_with("<think>")
     }
 
     fn write_system(&self, out: &mut impl Sink, system: Option<&str>, texts: &SystemTexts) {
@@ -251,8 +239,8 @@ impl ChatScript {
         if is_apart {
             out.markup(&head);
         }
-        let (head, tail) = if is_apart { ("", "") } else { (head.as_str(), texts.tail.as_str()) };
-        let text = system.and_then(|text| self.system(text));
+        let head = if is_apart { "" } else { head.as_str() };
+        let text = system.and_then(|text| self.system(text, texts));
         let [open, close] = self.shape.system;
         match (text, &texts.default) {
             _ if self.template == ChatTemplate::Gemma => {}
@@ -272,13 +260,13 @@ impl ChatScript {
                         out.markup(&self.filled(default.as_deref().unwrap_or_default()))
                     }
                 }
-                out.markup(&[&self.filled(tail), close].concat());
+                out.markup(&[&self.filled(&texts.tail), close].concat());
             }
         }
     }
 
     /// The system's text as the template writes it; `None` where it is left out.
-    fn system<'t>(&self, text: &'t str) -> Option<Cow<'t, str>> {
+    fn system<'t>(&self, text: &'t str, texts: &SystemTexts) -> Option<Cow<'t, str>> {
         let text = match self.template {
             ChatTemplate::SmolLm3 => {
                 let text = text.replace("/no_think", "").replace("/think", "");
@@ -286,8 +274,7 @@ impl ChatScript {
             }
             _ => Cow::Borrowed(if self.trims() { trim(text) } else { text }),
         };
-        let needs_text = [ChatTemplate::SmolLm3, ChatTemplate::Phi3, ChatTemplate::Harmony]
-            .contains(&self.template);
+        let needs_text = texts.skips_empty || self.template == ChatTemplate::SmolLm3;
         (!needs_text || !text.is_empty()).then_some(text)
     }
 

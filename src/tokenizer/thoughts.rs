@@ -49,9 +49,13 @@ pub struct ThoughtFilter {
 }
 
 impl ThoughtFilter {
-    /// At the start of an answer.
-    pub fn new(kind: Thoughts) -> ThoughtFilter {
-        let part = if kind == Thoughts::Tags { Part::Answer } else { Part::Sign };
+    /// At the start of an answer, or of thoughts before it.
+    pub fn new(kind: Thoughts, begins_thinking: bool) -> ThoughtFilter {
+        let part = match kind {
+            Thoughts::Tags if begins_thinking => Part::Thought,
+            Thoughts::Tags => Part::Answer,
+            Thoughts::Channels => Part::Sign,
+        };
         let (held, channel) = (String::new(), String::new());
         ThoughtFilter { kind, held, part, channel, drops_newlines: false }
     }
@@ -148,7 +152,7 @@ mod tests {
 
     /// The parts of `text` that are told, with it cut after every `step` characters.
     fn parts(kind: Thoughts, text: &str, step: usize) -> [String; 2] {
-        let mut filter = ThoughtFilter::new(kind);
+        let mut filter = ThoughtFilter::new(kind, false);
         let mut parts = [String::new(), String::new()];
         let mut tell = |part, text: &str| match part {
             Part::Thought => parts[0].push_str(text),

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{FOX, generated, pipe, run};
+use super::common::folder::Folder;
+use super::{FOX, export, generated, pipe, run};
 
 #[test]
 fn conversation_keeps_what_it_has_computed() {
@@ -52,4 +53,32 @@ fn full_context_drops_the_oldest_turns_and_says_so() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.err.contains("no message was short enough"), "{ran:?}");
     pipe(&args, "\n").succeeds();
+}
+
+#[test]
+fn thoughts_are_for_models_that_have_them() {
+    for args in [
+        &["run", "-c", "--think", "on", "-p", FOX][..],
+        &["run", "--think", "off", "-p", FOX],
+        &["run", "-c", "--think", "no", "-p", FOX],
+    ] {
+        assert_eq!(run(args).code, Some(2), "{args:?}");
+    }
+    let folder = Folder::new();
+    let (qwen3, gptoss) = (
+        export(folder.path(), "qwen3.bin", "qwen3-tiny"),
+        export(folder.path(), "gptoss.bin", "gptoss-tiny"),
+    );
+    let prompt_tokens = |model: &str, think: &str| {
+        let args = ["run", model, "-c", "--temp", "0", "-n", "4", "--json", "-p", "Hi"];
+        let ran = run(&[&args[..], &["--think", think]].concat()).succeeds();
+        ran.objects()[0]["prompt_tokens"].as_u64().unwrap()
+    };
+    // Without thoughts the answer begins with the sign that there are none.
+    let [on, off, hide] = ["on", "off", "hide"].map(|think| prompt_tokens(&qwen3, think));
+    assert!(off > on && on == hide, "{on} {off} {hide}");
+    assert_eq!(prompt_tokens(&gptoss, "on"), prompt_tokens(&gptoss, "hide"));
+    let ran = run(&["run", &gptoss, "-c", "--think", "off", "-p", "Hi"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("always thinks"), "{ran:?}");
 }

@@ -27,6 +27,8 @@ fn hostile_subjects() -> Vec<(Vec<u8>, usize)> {
     for file in [
         file("llama3-tiny/tokenizer.model", Some(4096)),
         file("llama2-meta-tiny/tokenizer.model", None),
+        file("smollm3-tiny", None),
+        file("phi3-tiny", None),
     ] {
         let bytes = file.to_bytes();
         let (footer, n_vocab) = (bytes.len() - 12, file.vocab.len());

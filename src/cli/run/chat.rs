@@ -8,7 +8,7 @@ use crate::cli::{Failure, note, options, print, warn};
 use crate::engine::chat::{Context, Conversation};
 use crate::engine::{Job, StopReason};
 use crate::sys::signal;
-use crate::tokenizer::{ChatFormat, ChatOptions, Thoughts};
+use crate::tokenizer::{ChatFormat, ChatOptions, ThoughtFilter, Thoughts};
 
 /// A part of the context kept free for an answer of unknown length.
 const RESERVED_PART: usize = 4;
@@ -47,7 +47,9 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
             names_special: conversation.thoughts() == Some(Thoughts::Channels),
             ..session.job(context.ids)
         };
-        let shown = Shown::new(conversation.thoughts(), think, session.flags.json);
+        let begins_thinking = conversation.begins_thinking();
+        let filter = conversation.thoughts().map(|kind| ThoughtFilter::new(kind, begins_thinking));
+        let shown = Shown::new(session.flags.json).with_thoughts(filter, think);
         let reply = session.answer(job, &screen, shown)?;
         conversation.answer(&reply.ids, &reply.text);
         screen.check()?;

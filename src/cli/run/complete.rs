@@ -1,7 +1,7 @@
 //! Goes on from a prompt.
 
 use super::session::{Screen, Session};
-use super::thinking::{Shown, Think};
+use super::thinking::Shown;
 use super::{figures, input};
 use crate::cli::{Failure, note, print, warn};
 use crate::engine::{Job, Outcome, StopReason};
@@ -31,7 +31,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     if !flags.json {
         screen.show(&prompt);
     }
-    let reply = session.answer(job, &screen, Shown::new(None, Think::On, flags.json))?;
+    let reply = session.answer(job, &screen, Shown::new(flags.json))?;
     let outcome = reply.outcome;
     if flags.json {
         print(&figures::json(&outcome, &session, &prompt, &reply.text))?;

@@ -54,15 +54,20 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// `is_silent` shows nothing: the answer becomes a part of an object.
-    pub(super) fn new(thoughts: Option<Thoughts>, think: Think, is_silent: bool) -> Shown {
+    /// Of a model without thoughts. `is_silent` shows nothing: the answer becomes a part of an object.
+    pub(super) fn new(is_silent: bool) -> Shown {
         Shown {
-            filter: thoughts.map(ThoughtFilter::new),
-            shows_thoughts: think == Think::On,
+            filter: None,
+            shows_thoughts: false,
             is_terminal: io::stdout().is_terminal(),
             is_silent,
             text: String::new(),
         }
+    }
+
+    /// Tells thoughts from the answer.
+    pub(super) fn with_thoughts(self, filter: Option<ThoughtFilter>, think: Think) -> Shown {
+        Shown { filter, shows_thoughts: think == Think::On, ..self }
     }
 
     /// Takes more of the text.

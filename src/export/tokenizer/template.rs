@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, Value, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use crate::format::{ChatTemplate, ChatTexts, Date, EFFORT, SystemTexts, filled};
-use crate::tokenizer::{ChatAnswer, ChatOptions, ChatScript, ChatTurn};
+use crate::tokenizer::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Thoughts};
 
 /// More than any published template has.
 const TEMPLATE_BYTES_MAX: usize = 1 << 18;
@@ -159,25 +159,32 @@ fn read_texts(
 ) -> Option<SystemTexts> {
     let bare = ChatScript::new(name, ChatTexts::default(), options)?;
     let Some([open, close]) = bare.around_system() else { return Some(SystemTexts::default()) };
-    let [without, with] = [None, Some(SYSTEM)].map(|system| {
+    let written = |system| {
         let probe = Probe { thinks: Some(options.thinks), ..probe(system, PLAIN) };
         let written = template.write(&probe, Some(&format!("\u{2}{EFFORT}\u{3}")))?;
-        let rest = Probe { system: None, ..probe }.text(&bare);
-        Some(written.strip_prefix(bos)?.strip_suffix(&rest)?.to_owned())
-    });
-    let (without, with) = (without?, with?);
-    if bare.has_head_apart() {
-        return Some(SystemTexts { head: without, ..SystemTexts::default() });
+        Some(written.strip_prefix(bos)?.to_owned())
+    };
+    let [without, with] = [written(None)?, written(Some(SYSTEM))?];
+    let rest = probe(None, PLAIN).text(&bare);
+    let prompt = without.rsplit_once(&rest)?.1;
+    if !prompt.is_empty() && Thoughts::of(name) != Some(Thoughts::Tags) {
+        return None;
     }
+    let skips_empty = written(Some(""))? == without;
+    let rest = [&rest, prompt].concat();
+    let (before, with) = (without.strip_suffix(&rest)?, with.strip_suffix(&rest)?);
+    let with = if bare.has_head_apart() { with.strip_prefix(before)? } else { with };
     let (head, tail) = with.strip_prefix(open)?.strip_suffix(close)?.split_once(SYSTEM)?;
-    let default = match without.as_str() {
-        "" => None,
+    let (head, default) = match before {
+        head if bare.has_head_apart() => (head, None),
+        "" => (head, None),
         text => {
             let text = text.strip_prefix(open)?.strip_prefix(head)?;
-            Some(text.strip_suffix(close)?.strip_suffix(tail)?.to_owned())
+            (head, Some(text.strip_suffix(close)?.strip_suffix(tail)?.to_owned()))
         }
     };
-    Some(SystemTexts { head: head.to_owned(), default, tail: tail.to_owned() })
+    let [head, tail, prompt] = [head, tail, prompt].map(str::to_owned);
+    Some(SystemTexts { head, default, skips_empty, tail, prompt })
 }
 
 /// The older template that has these markers, where it writes more than LEAP knows of.

@@ -375,6 +375,26 @@ fn templates_are_recognised_by_what_they_write() {
 }
 
 #[test]
+fn what_differs_between_releases_of_a_template_is_read_off() {
+    let recognise =
+        |jinja: &str| template::recognise(jinja, "").map(|known| (known.template, known.texts));
+    // Qwen 3's releases of 2507 think always, or never.
+    let strips = "(message['content'].split('</think>')[-1].lstrip('\\n') \
+        if '</think>' in message['content'] else message['content'])";
+    let never = chatml("").replacen("message['content']", strips, 1);
+    let always = never.replacen("assistant\\n", "assistant\\n<think>\\n", 1);
+    assert_eq!(recognise(&never).unwrap().0, ChatTemplate::Qwen3);
+    let (known, texts) = recognise(&always).unwrap();
+    assert_eq!((known, texts.quiet.prompt.as_str()), (ChatTemplate::Qwen3, "<think>\n"));
+    // Phi 3's leave out an empty system text, or do not.
+    let phi = "{% for m in messages %}{{ '<|' ~ m.role ~ '|>\\n' ~ m.content ~ '<|end|>\\n' }}\
+        {% endfor %}{{ '<|assistant|>\\n' }}";
+    assert_eq!(recognise(phi).unwrap(), (ChatTemplate::Phi3, Default::default()));
+    let skips = phi.replacen("messages", "messages if m.content or m.role != 'system'", 1);
+    assert!(recognise(&skips).unwrap().1.thinking.skips_empty);
+}
+
+#[test]
 fn templates_that_write_anything_else_are_unknown() {
     let plain = chatml("");
     for (from, to) in [

@@ -96,13 +96,12 @@ impl TokenizerFile {
         put_text(out, self.splitter.name());
         put_u32(out, self.strips_right.len());
         out.extend(self.strips_right.iter().flat_map(|id| id.to_le_bytes()));
-        for SystemTexts { head, default, tail } in
-            [&self.chat_texts.thinking, &self.chat_texts.quiet]
-        {
-            put_text(out, head);
-            out.push(u8::from(default.is_some()));
-            put_text(out, default.as_deref().unwrap_or_default());
-            put_text(out, tail);
+        for texts in [&self.chat_texts.thinking, &self.chat_texts.quiet] {
+            put_text(out, &texts.head);
+            out.push(u8::from(texts.default.is_some()) | u8::from(texts.skips_empty) << 1);
+            put_text(out, texts.default.as_deref().unwrap_or_default());
+            put_text(out, &texts.tail);
+            put_text(out, &texts.prompt);
         }
     }
 }
@@ -265,13 +264,14 @@ fn parse_texts(r: &mut Cursor<'_>) -> Result<SystemTexts, FormatError> {
         })
     };
     let head = text(r, "chat text before the system's")?;
-    let has_default = r.u8("chat default")?;
-    let default = text(r, "chat default")?;
-    Ok(SystemTexts {
-        head,
-        default: (has_default == 1).then_some(default),
-        tail: text(r, "chat text after the system's")?,
-    })
+    let bits = r.u8("chat bits")?;
+    if bits > 3 {
+        return Err(FormatError::Unsupported(format!("chat bits {bits:#04x}")));
+    }
+    let default = Some(text(r, "chat default")?).filter(|_| bits & 1 != 0);
+    let tail = text(r, "chat text after the system's")?;
+    let prompt = text(r, "chat prompt")?;
+    Ok(SystemTexts { head, default, skips_empty: bits & 2 != 0, tail, prompt })
 }
 
 fn parse_text<'a>(r: &mut Cursor<'a>, what: &'static str) -> Result<&'a str, FormatError> {

@@ -1,6 +1,6 @@
 use super::bytes::FOOTER_BYTES;
 use super::*;
-use crate::format::{ChatTemplate, ChatTexts};
+use crate::format::{ChatTemplate, ChatTexts, SystemTexts};
 
 fn sample() -> TokenizerFile {
     let mut vocab = Vocab::default();
@@ -76,6 +76,32 @@ fn splitters_are_stored_by_name_and_unknown_names_are_refused() {
     let trailer_bytes = u32::from_le_bytes(bytes[footer..footer + 4].try_into().unwrap());
     let error = TokenizerFile::parse(&with_footer(body, trailer_bytes), None).unwrap_err();
     assert!(error.to_string().contains("splitter \"word-digits\""), "{error}");
+}
+
+#[test]
+fn chat_texts_read_back_and_unknown_ones_are_refused() {
+    let quiet = SystemTexts {
+        head: "On \u{2}%d %B %Y\u{3}: ".to_owned(),
+        default: Some(String::new()),
+        skips_empty: true,
+        tail: ".\n".to_owned(),
+        prompt: "<think>".to_owned(),
+    };
+    let chat_texts = ChatTexts { thinking: SystemTexts::default(), quiet };
+    let mut file = TokenizerFile { chat_texts, strips_right: vec![1, 3], ..sample() };
+    file.flags.chat_without_bos = true;
+    assert_eq!(TokenizerFile::parse(&file.to_bytes(), None).unwrap(), file);
+    file.chat_texts.quiet.head = "\u{2}%q\u{3}".to_owned();
+    let error = TokenizerFile::parse(&file.to_bytes(), None).unwrap_err().to_string();
+    assert!(error.contains("chat text before"), "{error}");
+    file.chat_texts = ChatTexts::default();
+    for (ids, word) in
+        [(vec![3, 1], "ascending"), (vec![1, 1], "ascending"), (vec![9], "less than 5")]
+    {
+        let error = TokenizerFile { strips_right: ids, ..file.clone() }.to_bytes();
+        let error = TokenizerFile::parse(&error, None).unwrap_err().to_string();
+        assert!(error.contains("stripping token") && error.contains(word), "{error}");
+    }
 }
 
 #[test]
