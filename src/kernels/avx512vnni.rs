@@ -13,7 +13,7 @@ use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
 use super::packed::table::{PART_BYTES, PackedTable, Unpack};
-use super::packed::tile::{AHEAD_COLUMNS, Q8Tile, USUAL, ZERO};
+use super::packed::tile::{AHEAD_COLUMNS, Q8Tile, ZERO};
 use super::stream::{INTO_L2, PAST_L2, prefetch_ahead};
 use super::table::{BlockScores, Table};
 use super::{avx2, peak, zmm};
@@ -134,6 +134,9 @@ fn gemv_q8_q8_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mu
 fn float_of(sum: __m512i) -> __m512 {
     _mm512_sub_ps(_mm512_castsi512_ps(sum), _mm512_set1_ps(ZERO))
 }
+
+/// Values in a group, as `leap export` makes them if not told otherwise and rows are long enough.
+const USUAL: usize = 64;
 
 /// `M` rows of activations by a panel. Of [`USUAL`] groups the compiler knows the length.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]

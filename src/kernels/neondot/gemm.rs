@@ -1,11 +1,17 @@
 //! The loops of tiles whose running totals stand in registers, for tiers that lay weights out in four
 //! strips of four rows: which instructions multiply, and which registers they use, is theirs.
 //!
-//! A tier's macros are what differs, and its map of registers: `w0` to `w3` hold 16 columns of weights,
-//! `x0` to `x3` what [`load_x`] gives. `$products` multiplies the former by the latter. `$lines` repeats a macro for all rows, two at a time: `begin_sums`;
-//! for int8 weights `load_results` and `store_results`, between which totals are results, to which
-//! `$end_group` adds a group; for 4-bit ones `begin_total` and `add_total`, which end a block, the first
-//! of an activation group and any other, and `$add_out`, which ends the activation group.
+//! A tier's macros are what differs, and its map of registers. `$products` multiplies 16 columns of the
+//! strips that are taken at once; when it loads the last of these, the weights' address goes on by `$next`.
+//! `$lines` repeats a macro for all sums, two at a time: `begin_sums`; for int8 weights `load_results` and
+//! `store_results`, between which totals are results, to which `$end_group` adds a group; for 4-bit ones
+//! `begin_total` and `add_total`, which end a block, the first of an activation group and any other, and
+//! `$add_out`, which ends the activation group.
+
+use super::super::packed::layout::Layout;
+
+/// Rows of a panel: four strips.
+pub(super) const NR: usize = Layout::NEON_DOT.panel_rows();
 
 /// Loads two registers from `out`, `$at` bytes in.
 macro_rules! load_out {
@@ -28,19 +34,14 @@ macro_rules! load_x {
     };
 }
 
-/// Sixteen columns of a strip; `$next` leads to what is next of it.
-macro_rules! sixteen_columns {
-    ($products:ident $next:literal) => {
-        concat!(load_4!("16b" w0 w1 w2 w3, "w", $next), $products!())
-    };
-}
-
 /// A group of 64 columns, as most are.
 macro_rules! group_of_64 {
     ($products:ident) => {
         concat!(
-            sixteen_columns!($products "{stride}"), sixteen_columns!($products "{stride}"),
-            sixteen_columns!($products "{stride}"), sixteen_columns!($products "{stride_to_group}"),
+            $products!("{stride}"),
+            $products!("{stride}"),
+            $products!("{stride}"),
+            $products!("{stride_to_group}"),
         )
     };
 }
@@ -51,7 +52,8 @@ macro_rules! group_of_any {
         concat!(
             "mov {round}, {rounds}\n",
             "2:\n",
-            sixteen_columns!($products "{stride}"), sixteen_columns!($products "{stride}"),
+            $products!("{stride}"),
+            $products!("{stride}"),
             "subs {round}, {round}, #1\n",
             "b.ne 2b\n",
             "add {w}, {w}, #64\n",
@@ -59,10 +61,28 @@ macro_rules! group_of_any {
     };
 }
 
-/// A kernel for tiles of `$rows` rows and int8 weights in groups of such a length.
+/// A kernel for tiles of `$rows` rows and int8 weights that takes `$strips` strips at once.
 macro_rules! gemm_q8 {
-    ($features:literal $name:ident: $rows:literal $lines:ident $products:ident $end_group:ident
-     $group:ident $lengths:pat $(, $($operand:tt)*)?) => {
+    ($features:literal $name:ident: $rows:literal by $strips:literal, $($macros:ident)*
+     $(, $operand:ident = in(reg) $value:expr)?) => {
+        #[target_feature(enable = $features)]
+        fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+            gemm_q8_groups!($features of_64: $rows by $strips, $($macros)* group_of_64 64
+                $(, $operand = in(reg) $value)?);
+            gemm_q8_groups!($features of_any: $rows by $strips, $($macros)* group_of_any 32..
+                $(, $operand = in(reg) $value)?);
+            match x.group {
+                64 => of_64(panel, x, out),
+                _ => of_any(panel, x, out),
+            }
+        }
+    };
+}
+
+/// The same for groups of such a length.
+macro_rules! gemm_q8_groups {
+    ($features:literal $name:ident: $rows:literal by $strips:literal, $lines:ident $products:ident
+     $end_group:ident $group:ident $lengths:pat $(, $($operand:tt)*)?) => {
         #[target_feature(enable = $features)]
         fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
             let (n, rounds) = (x.scales.len() / $rows, x.group / 32);
@@ -74,10 +94,11 @@ macro_rules! gemm_q8 {
             assert_eq!(panel.len(), n * group_bytes);
             assert!(x.q.len() >= n * rounds * 32 * $rows);
             assert_eq!(out.len(), $rows * NR);
-            // SAFETY: for each of four strips this reads and writes four floats of each row in `out`;
-            // for each of `n` groups it reads a scale of each row and 16 bytes of the weights' scales;
-            // in each of their `rounds` of 32 columns 32 bytes of `x` for each row, and twice 64 of
-            // weights, with those of the other strips between. So many were found to be there.
+            const { assert!(4 % $strips == 0) };
+            // SAFETY: for each of four strips, some of them at once, this reads and writes four floats of
+            // each row in `out`; for each of `n` groups it reads a scale of each row and 16 bytes of the
+            // weights' scales; in each of their `rounds` of 32 columns 32 bytes of `x` for each row, and
+            // twice 64 of weights, with those of the other strips between. So many were found to be there.
             // Everything else is registers that are named.
             unsafe {
                 asm!(
@@ -96,7 +117,7 @@ macro_rules! gemm_q8 {
                     "subs {n}, {n}, #1",
                     "b.ne 4b",
                     $lines!(store_results),
-                    "add {strip}, {strip}, #1",
+                    concat!("add {strip}, {strip}, #", $strips),
                     "add {out}, {out}, {out_strip}",
                     "cmp {strip}, #4",
                     "b.ne 6b",
@@ -107,8 +128,10 @@ macro_rules! gemm_q8 {
                     n = out(reg) _, round = out(reg) _,
                     strip = inout(reg) 0_usize => _, out = inout(reg) out.as_mut_ptr() => _,
                     rounds = in(reg) rounds,
-                    stride = in(reg) 4 * STRIP, stride_to_group = in(reg) 4 * STRIP + 4 * NR,
-                    group_bytes = in(reg) group_bytes, out_strip = const 16 * $rows,
+                    // From the last of the strips to the first one's next columns.
+                    stride = in(reg) (5 - $strips) * STRIP,
+                    stride_to_group = in(reg) (5 - $strips) * STRIP + 4 * NR,
+                    group_bytes = in(reg) group_bytes, out_strip = const 16 * $rows * $strips,
                     $($($operand)*,)?
                     out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
                     out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
@@ -126,13 +149,7 @@ macro_rules! gemm_q8 {
 /// The products of a block of 32 columns, then its parameters.
 macro_rules! block_of_32 {
     ($products:ident $load_parameters:ident) => {
-        concat!(
-            load_4!("16b" w0 w1 w2 w3, "w", "#64"),
-            $products!(),
-            load_4!("16b" w0 w1 w2 w3, "w", "#64"),
-            $products!(),
-            $load_parameters!(),
-        )
+        concat!($products!("#64"), $products!("#64"), $load_parameters!(),)
     };
 }
 
@@ -201,7 +218,104 @@ macro_rules! gemm_q4 {
     };
 }
 
+/// Four floats of a strip's parameters: its multipliers (`fcvtl`, `4h`) or offsets (`fcvtl2`, `8h`).
+macro_rules! widen {
+    ($name:literal $to:ident $from:ident $lanes:literal) => {
+        concat!($name, " v", r!($to), ".4s, v", r!($from), ".", $lanes, "\n")
+    };
+}
+
+/// Loads a block's parameters of two strips: offsets, and steps, for which multipliers of the next block are
+/// taken, or zero if this was the last of its group, as the flags then say.
+macro_rules! load_steps {
+    () => {
+        concat!(
+            "subs {step}, {step}, #1\n",
+            "ldp q", r!(low_offsets), ", q", r!(high_offsets), ", [{parameters}], {panel_block}\n",
+            "csel {next}, {none}, {parameters}, eq\n",
+            "ldp q", r!(low_next), ", q", r!(high_next), ", [{next}]\n",
+            widen!("fcvtl" low_steps low_offsets "4h"), widen!("fcvtl" high_steps high_offsets "4h"),
+            widen!("fcvtl" low_next low_next "4h"), widen!("fcvtl" high_next high_next "4h"),
+            widen!("fcvtl2" low_offsets low_offsets "8h"), widen!("fcvtl2" high_offsets high_offsets "8h"),
+            floats!("fsub" low_steps low_steps low_next), floats!("fsub" high_steps high_steps high_next),
+        )
+    };
+}
+
+/// What is behind the last block of an activation group: multipliers of zero.
+pub(in super::super) static NO_PARAMETERS: [u8; 32] = [0; 32];
+
+/// A kernel for tiles of `$rows` rows and 4-bit weights as they are packed, two strips at a time. `$constants`
+/// fills registers that stay, `$begin` begins sums, `$block` takes a block and begins totals (`fmul`) or adds
+/// to them, [`load_steps`] among its instructions, and `$add_out` ends an activation group.
+macro_rules! gemm_few_q4 {
+    ($features:literal $name:ident: $rows:literal $constants:ident $begin:ident $block:ident
+     $add_out:ident $(, $($operand:tt)*)?) => {
+        #[target_feature(enable = $features)]
+        pub(super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+            let (n, steps) = (x.scales.len() / $rows, x.blocks());
+            assert!(n != 0);
+            assert!(steps != 0);
+            assert!(x.scales.len().is_multiple_of($rows));
+            assert_eq!(panel.len(), n * steps * PANEL_BLOCK);
+            assert!(x.q.len() >= n * steps * BLOCK * $rows);
+            assert!(x.sums.len() >= n * steps * $rows);
+            assert_eq!(out.len(), $rows * NR);
+            // SAFETY: for each of two pairs of strips and `n` activation groups this reads a scale of each
+            // row, and reads and writes eight floats of it in `out`; for each of its `steps` blocks it
+            // reads the pair's codes and parameters, parameters of the next block of the group if there
+            // is one, else `NO_PARAMETERS`, and of each row 32 bytes of `x` and a sum. So many were found
+            // to be there. Everything else is registers that are named.
+            unsafe {
+                asm!(
+                    $constants!(),
+                    "6:",
+                    "mov {n}, {n_all}",
+                    "mov {x}, {x_first}",
+                    "mov {sums}, {sums_first}",
+                    "mov {scales}, {scales_first}",
+                    "add {parameters}, {panel}, {pair}, lsl #5",
+                    "add {w}, {panel}, {pair}, lsl #7",
+                    "add {w}, {w}, #64",
+                    "4:",
+                    $begin!(),
+                    "mov {step}, {steps}",
+                    $block!("fmul"),
+                    "b.eq 5f",
+                    "2:",
+                    $block!("fmla"),
+                    "b.ne 2b",
+                    "5:",
+                    $add_out!(),
+                    "subs {n}, {n}, #1",
+                    "b.ne 4b",
+                    "add {out}, {out}, {out_pair}",
+                    "add {pair}, {pair}, #1",
+                    "cmp {pair}, #2",
+                    "b.ne 6b",
+                    panel = in(reg) panel.as_ptr(), x_first = in(reg) x.q.as_ptr(),
+                    sums_first = in(reg) x.sums.as_ptr(), scales_first = in(reg) x.scales.as_ptr(),
+                    none = in(reg) NO_PARAMETERS.as_ptr(), parameters = out(reg) _, next = out(reg) _,
+                    w = out(reg) _, x = out(reg) _, sums = out(reg) _, scales = out(reg) _,
+                    out = inout(reg) out.as_mut_ptr() => _, pair = inout(reg) 0_usize => _,
+                    n_all = in(reg) n, n = out(reg) _, steps = in(reg) steps, step = out(reg) _,
+                    $($($operand)*,)?
+                    panel_block = const PANEL_BLOCK, to_next = in(reg) PANEL_BLOCK - 64,
+                    out_pair = const 32 * $rows,
+                    out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
+                    out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
+                    out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _,
+                    out("v17") _, out("v18") _, out("v19") _, out("v20") _, out("v21") _,
+                    out("v22") _, out("v23") _, out("v24") _, out("v25") _, out("v26") _, out("v27") _, out("v28") _,
+                    out("v29") _, out("v30") _, out("v31") _,
+                    options(nostack)
+                );
+            }
+        }
+    };
+}
+
 pub(in super::super) use {
-    block_of_32, gemm_q4, gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns,
-    store_out,
+    block_of_32, gemm_few_q4, gemm_q4, gemm_q8, gemm_q8_groups, group_of_64, group_of_any,
+    load_out, load_steps, load_x, store_out, widen,
 };

@@ -4,11 +4,11 @@
 //! weights each lane of a vector is a row, and `sdot` multiplies all of them by the four activations
 //! in one lane of another vector. A tile of 12 rows of activations by a strip of four rows is 12
 //! sums, as many running totals, and eight registers for operands: 16 columns take 48 `sdot` for
-//! four loads of four registers each. That leaves no register over, which is why those loops, and
-//! those of eight rows and of a single one, are written in assembly:
+//! four loads of four registers each. That leaves no register over, which is why loops are written in
+//! assembly. Tiles of up to four rows take two or four strips at once instead, so that they have as many
+//! sums for each load.
 //!
-//! Tiles of two to four rows take several strips at once instead, so that they have as many sums for
-//! each load. Results wait as the loops have them, strip by strip; those of int8 weights stand in the
+//! Results wait as the loops have them, strip by strip; those of int8 weights stand in the
 //! registers of totals all along a strip. In an activation group of 4-bit weights the first product of
 //! each total is not added to anything, so that totals need not be cleared.
 
@@ -72,8 +72,9 @@ macro_rules! sdot_rows {
 /// The products of sixteen columns of 12 rows: 12 vectors of activations, three of them for each four
 /// columns of weights.
 macro_rules! sdot_12_rows {
-    () => {
+    ($next:literal) => {
         concat!(
+            load_4!("16b" w0 w1 w2 w3, "w", $next),
             load_x!(),
             sdot_rows!(w0 x0: sum0 sum1 sum2 sum3),
             sdot_rows!(w0 x1: sum4 sum5 sum6 sum7),
@@ -95,8 +96,9 @@ macro_rules! sdot_12_rows {
 
 /// The same of eight rows.
 macro_rules! sdot_8_rows {
-    () => {
+    ($next:literal) => {
         concat!(
+            load_4!("16b" w0 w1 w2 w3, "w", $next),
             load_x!(),
             sdot_rows!(w0 x0: sum0 sum1 sum2 sum3),
             sdot_rows!(w0 x1: sum4 sum5 sum6 sum7),
@@ -207,7 +209,6 @@ macro_rules! add_out {
     };
 }
 
-mod by_lane;
 pub(super) mod gemm;
 mod q4;
 mod q8;

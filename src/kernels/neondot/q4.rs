@@ -1,36 +1,36 @@
 //! 4-bit weights. A byte holds codes of two rows: the low one of a row of an even strip, and the high
 //! one, less 8, of the same row of the next strip. A single row multiplies the byte as it is, which
 //! is 16 times the high code and the low one too much, and the low code, which takes one instruction
-//! for two products; more rows share what [`unpack`] made of both. Their sums are floats by their
-//! bits, as those of flipped weights are: an activation group's stay below `256 * 15 * 127`.
+//! for two products; so do tiles of up to four rows. Higher ones share what [`unpack`] made of both. Their
+//! sums are floats by their bits, as those of flipped weights are: an activation group's stay below
+//! `256 * 15 * 127`.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::super::neon::registers::{floats, floats_by_lane, load_2, load_4, registers};
-use super::super::neon::{load_64, load_halves, widen_8};
+use super::super::neon::{load_64, widen_8};
 use super::super::packed::cut::{TileKernel, TileSet};
 use super::super::packed::tile::{Q8Tile, ZERO};
-use super::by_lane::NR;
-use super::gemm::{block_of_32, gemm_q4, load_out, load_x, store_out};
+use super::gemm::{NR, block_of_32, gemm_q4, load_out, load_x, store_out};
 use crate::quant::bcml1::BLOCK;
-pub(super) use packed::PANEL_BLOCK;
-use packed::low_codes;
+pub(super) use single::PANEL_BLOCK;
 
-mod packed;
+mod few;
+mod single;
 
 /// Tiles of so many rows, the last two of which take unpacked weights; costs are millions of instructions
 /// of a pass by TinyLlama's shape, counted.
 pub(super) static TILES: TileSet = TileSet::new(
     &[
-        TileKernel::new(1, packed::gemv_q8_q4_f32_1x16c4, 172),
-        TileKernel::new(2, packed::gemm_q8_q4_f32_mx16c4::<2>, 374),
-        TileKernel::new(3, packed::gemm_q8_q4_f32_mx16c4::<3>, 518),
-        TileKernel::new(4, packed::gemm_q8_q4_f32_mx16c4::<4>, 611),
+        TileKernel::new(1, single::gemv_q8_q4_f32_1x16c4, 172),
+        TileKernel::new(2, few::gemm_q8_q4_f32_2x16c4, 308),
+        TileKernel::new(3, few::gemm_q8_q4_f32_3x16c4, 406),
+        TileKernel::new(4, few::gemm_q8_q4_f32_4x16c4, 494),
         TileKernel::new(8, gemm_q8_q4_f32_8x16c4, 805).unpacked(),
         TileKernel::new(12, gemm_q8_q4_f32_12x16c4, 1176).unpacked(),
     ],
-    218,
+    195,
 );
 
 /// Bytes that [`unpack`] makes of it: its strips one after the other.
@@ -42,46 +42,63 @@ const STRIP: usize = 4 * (BLOCK + 4 + 4);
 /// Takes panels apart, groups of `n` blocks.
 #[target_feature(enable = "neon,dotprod")]
 pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
-    let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks(n);
+    let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n);
     let out = out.as_chunks_mut::<STRIP>().0.as_chunks_mut::<4>().0;
-    for (w, out) in groups.zip(out.chunks_mut(n)) {
-        for (b, out) in out.iter_mut().enumerate() {
-            for (strip, out) in out.iter_mut().enumerate() {
-                let [mut step, offset] = strip_parameters(&w[b], strip);
-                if let Some(next) = w.get(b + 1) {
-                    step = vsubq_f32(step, strip_parameters(next, strip)[0]);
-                }
-                store(out, 8, vreinterpretq_u8_f32(step));
-                store(out, 9, vreinterpretq_u8_f32(offset));
+    for (w, out) in groups.zip(out.chunks_exact_mut(n)) {
+        let mut parameters = panel_parameters(&w[0]);
+        for (b, (block, out)) in w.iter().zip(out).enumerate() {
+            let next = match w.get(b + 1) {
+                Some(next) => panel_parameters(next),
+                None => [[vdupq_n_f32(0.0); 2]; 4],
+            };
+            for strip in 0..4 {
+                let [multiplier, offset] = parameters[strip];
+                let step = vsubq_f32(multiplier, next[strip][0]);
+                store(&mut out[strip], 8, vreinterpretq_u8_f32(step));
+                store(&mut out[strip], 9, vreinterpretq_u8_f32(offset));
             }
-            let codes = w[b].as_chunks::<64>().0[1..].as_chunks::<2>().0;
+            parameters = next;
+            let codes = block.as_chunks::<64>().0[1..].as_chunks::<2>().0;
             for (codes, out) in codes.iter().zip(out.as_chunks_mut::<2>().0) {
-                for (half, codes) in codes.iter().enumerate() {
-                    let mut high = load_64(codes);
-                    store_64(&mut out[0].as_chunks_mut().0[half], low_codes(high));
-                    for high in &mut high {
-                        *high = veorq_u8(vshrq_n_u8::<4>(*high), vdupq_n_u8(8));
-                    }
-                    store_64(&mut out[1].as_chunks_mut().0[half], high);
+                let [low_out, high_out] = out;
+                for half in 0..2 {
+                    let [low, high] = split_pair(load_64(&codes[half]));
+                    store_64(&mut low_out.as_chunks_mut().0[half], low);
+                    store_64(&mut high_out.as_chunks_mut().0[half], high);
                 }
             }
         }
     }
 }
 
-/// Writes four vectors by one instruction.
+/// The low codes of bytes, and the high ones.
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn split_pair(bytes: [uint8x16_t; 4]) -> [[uint8x16_t; 4]; 2] {
+    let (mut low, mut high) = (bytes, bytes);
+    for i in 0..4 {
+        low[i] = vandq_u8(bytes[i], vdupq_n_u8(15));
+        high[i] = veorq_u8(vshrq_n_u8::<4>(bytes[i]), vdupq_n_u8(8));
+    }
+    [low, high]
+}
+
+/// Writes four vectors. One instruction for all would want them in neighbouring registers.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn store_64(out: &mut [u8; 64], [a, b, c, d]: [uint8x16_t; 4]) {
-    // SAFETY: `out` is 64 writable bytes.
-    unsafe { vst1q_u8_x4(out.as_mut_ptr(), uint8x16x4_t(a, b, c, d)) };
+    for (out, x) in out.as_chunks_mut::<16>().0.iter_mut().zip([a, b, c, d]) {
+        // SAFETY: `out` is 16 writable bytes, and the store needs no alignment.
+        unsafe { vst1q_u8(out.as_mut_ptr(), x) };
+    }
 }
 
-/// Multipliers and offsets of a strip of a block.
+/// Multipliers and offsets of each strip of a block.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
-fn strip_parameters(block: &[u8; PANEL_BLOCK], strip: usize) -> [float32x4_t; 2] {
-    widen_8(load_halves(&block.as_chunks().0[strip]))
+fn panel_parameters(block: &[u8; PANEL_BLOCK]) -> [[float32x4_t; 2]; 4] {
+    let [a, b, c, d] = load_64(&block.as_chunks().0[0]).map(|strip| vreinterpretq_u16_u8(strip));
+    [widen_8(a), widen_8(b), widen_8(c), widen_8(d)]
 }
 
 tall_registers! {

@@ -1,17 +1,14 @@
 //! Int8 weights.
 
-use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::super::neon::registers::{
     floats, floats_by_lane, load_2, load_4, registers, store_4, to_floats,
 };
-use super::super::neon::{load, load_64, load_floats, load_scales, store};
 use super::super::packed::cut::{TileKernel, TileSet};
-use super::super::packed::tile::{Q8Tile, USUAL, ZERO};
-use super::by_lane::{NR, four_columns};
+use super::super::packed::tile::{Q8Tile, ZERO};
 use super::gemm::{
-    gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns, store_out,
+    NR, gemm_q8, gemm_q8_groups, group_of_64, group_of_any, load_out, load_x, store_out,
 };
 
 /// Tiles of so many rows; costs are millions of instructions of a pass by TinyLlama's
@@ -19,9 +16,9 @@ use super::gemm::{
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, gemv_q8_q8_f32_1x16c4, 107),
-        TileKernel::new(2, gemm_q8_q8_f32_mx16c4::<2, 4>, 229),
-        TileKernel::new(3, gemm_q8_q8_f32_mx16c4::<3, 4>, 309),
-        TileKernel::new(4, gemm_q8_q8_f32_mx16c4::<4, 2>, 418),
+        TileKernel::new(2, gemm_q8_q8_f32_2x16c4, 187),
+        TileKernel::new(3, gemm_q8_q8_f32_3x16c4, 264),
+        TileKernel::new(4, gemm_q8_q8_f32_4x16c4, 347),
         TileKernel::new(8, gemm_q8_q8_f32_8x16c4, 690),
         TileKernel::new(12, gemm_q8_q8_f32_12x16c4, 1013),
     ],
@@ -31,89 +28,14 @@ pub(super) static TILES: TileSet = TileSet::new(
 /// Bytes of a strip of 16 columns.
 const STRIP: usize = 64;
 
-/// `M` rows of activations by a panel, `S` strips at a time. Of [`USUAL`] groups the compiler knows
-/// the length.
-#[target_feature(enable = "neon,dotprod")]
-fn gemm_q8_q8_f32_mx16c4<const M: usize, const S: usize>(
-    panel: &[u8],
-    x: &Q8Tile<'_>,
-    out: &mut [f32],
-) {
-    if x.group == USUAL {
-        gemm_strips::<M, S, true>(panel, x, out);
-    } else {
-        gemm_strips::<M, S, false>(panel, x, out);
-    }
-}
-
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn gemm_strips<const M: usize, const S: usize, const IS_USUAL: bool>(
-    panel: &[u8],
-    x: &Q8Tile<'_>,
-    out: &mut [f32],
-) {
-    let group = if IS_USUAL { USUAL } else { x.group };
-    let x_q = bytemuck::cast_slice::<i8, [i8; 16]>(x.q);
-    let strips = out.as_chunks_mut::<4>().0.as_chunks_mut::<M>().0.as_chunks_mut::<S>().0;
-    for (i, out) in strips.iter_mut().enumerate() {
-        let mut totals = [[vdupq_n_f32(0.0); M]; S];
-        for (totals, out) in totals.iter_mut().zip(&*out) {
-            for (total, out) in totals.iter_mut().zip(out) {
-                *total = load_floats(out);
-            }
-        }
-        let groups = panel.chunks_exact(NR * (4 + group)).zip(x_q.chunks_exact(group / 16 * M));
-        for ((w, x_q), x_scales) in groups.zip(x.scales.as_chunks::<M>().0) {
-            let (scales, w) = w.split_at(NR * 4);
-            let w = w.as_chunks::<{ 4 * STRIP }>().0.iter();
-            let mut dots = [[vdupq_n_s32(0); M]; S];
-            for (w, x_q) in w.zip(x_q.as_chunks::<M>().0) {
-                let w = w.as_chunks::<STRIP>().0.as_chunks::<S>().0;
-                sixteen_columns(&mut dots, &w[i], x_q);
-            }
-            let scales = scales.as_chunks::<16>().0.as_chunks::<S>().0;
-            for s in 0..S {
-                let scale = load_scales(&scales[i][s]);
-                for row in 0..M {
-                    let sum = vmulq_f32(vcvtq_f32_s32(dots[s][row]), scale);
-                    totals[s][row] = vfmaq_n_f32(totals[s][row], sum, x_scales[row]);
-                }
-            }
-        }
-        for (totals, out) in totals.iter().zip(out) {
-            for (total, out) in totals.iter().zip(out) {
-                store(out, *total);
-            }
-        }
-    }
-}
-
-/// Adds the products of `M` rows, four columns of each after the other, with `S` strips.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn sixteen_columns<const M: usize, const S: usize>(
-    dots: &mut [[int32x4_t; M]; S],
-    w: &[[u8; STRIP]; S],
-    x: &[[i8; 16]; M],
-) {
-    let mut x_fours = [vdupq_n_s8(0); M];
-    for (fours, x) in x_fours.iter_mut().zip(x) {
-        *fours = load(x);
-    }
-    for s in 0..S {
-        let w = load_64(&w[s]);
-        four_columns::<M, 0>(&mut dots[s], w[0], &x_fours);
-        four_columns::<M, 1>(&mut dots[s], w[1], &x_fours);
-        four_columns::<M, 2>(&mut dots[s], w[2], &x_fours);
-        four_columns::<M, 3>(&mut dots[s], w[3], &x_fours);
-    }
-}
-
 tall_registers! {
-    // Of a single row: scales of four strips, and its own; 16 columns of another strip.
-    scale0 = 16, scale1 = 17, scale2 = 18, scale3 = 19, x_scale = 30,
+    // 16 columns of another strip, of tiles with up to eight sums.
     next0 = 20, next1 = 21, next2 = 22, next3 = 23,
+    // At the end of a group of few rows, where weights' registers hold scales of strips: scales of up to
+    // four rows, or of two and of the third; zero of sums.
+    few_scales = 28, third_scale = 29, few_zero = 30,
+    // Of a single row: scales of four strips, and its own.
+    scale0 = 16, scale1 = 17, scale2 = 18, scale3 = 19, x_scale = 30,
 }
 
 /// Adds sums of two rows, less zero, times the weights' scales and the rows' own.
@@ -157,32 +79,147 @@ macro_rules! end_group_8 {
     };
 }
 
-gemm_q8!("neon,dotprod" gemm_12_of_64: 12 lines_12 sdot_12_rows end_group_12 group_of_64 64,
+gemm_q8!("neon,dotprod" gemm_q8_q8_f32_12x16c4: 12 by 1, lines_12 sdot_12_rows end_group_12,
     zero = in(reg) ZERO.to_bits());
-gemm_q8!("neon,dotprod" gemm_12_of_any: 12 lines_12 sdot_12_rows end_group_12 group_of_any 32..,
-    zero = in(reg) ZERO.to_bits());
-gemm_q8!("neon,dotprod" gemm_8_of_64: 8 lines_8 sdot_8_rows end_group_8 group_of_64 64,
-    zero = in(reg) ZERO.to_bits());
-gemm_q8!("neon,dotprod" gemm_8_of_any: 8 lines_8 sdot_8_rows end_group_8 group_of_any 32..,
+gemm_q8!("neon,dotprod" gemm_q8_q8_f32_8x16c4: 8 by 1, lines_8 sdot_8_rows end_group_8,
     zero = in(reg) ZERO.to_bits());
 
-/// Twelve rows of activations by a panel.
-#[target_feature(enable = "neon,dotprod")]
-fn gemm_q8_q8_f32_12x16c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-    match x.group {
-        64 => gemm_12_of_64(panel, x, out),
-        _ => gemm_12_of_any(panel, x, out),
-    }
+/// Two rows by 16 columns of a strip, eight bytes of activations for each four columns.
+macro_rules! sdot_2_rows {
+    ($a:ident $b:ident: $w0:ident $w1:ident $w2:ident $w3:ident) => {
+        concat!(
+            sdot!($a $w0 x0 0), sdot!($b $w0 x0 1), sdot!($a $w1 x0 2), sdot!($b $w1 x0 3),
+            sdot!($a $w2 x1 0), sdot!($b $w2 x1 1), sdot!($a $w3 x1 2), sdot!($b $w3 x1 3),
+        )
+    };
 }
 
-/// Eight rows of activations by a panel.
-#[target_feature(enable = "neon,dotprod")]
-fn gemm_q8_q8_f32_8x16c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-    match x.group {
-        64 => gemm_8_of_64(panel, x, out),
-        _ => gemm_8_of_any(panel, x, out),
-    }
+/// Two rows by 16 columns of a panel.
+macro_rules! sdot_2_by_4 {
+    ($next:literal) => {
+        concat!(
+            load_2!(x0 x1, "x"),
+            load_4!("16b" w0 w1 w2 w3, "w", "#64"),
+            load_4!("16b" next0 next1 next2 next3, "w", "#64"),
+            sdot_2_rows!(sum0 sum1: w0 w1 w2 w3),
+            load_4!("16b" w0 w1 w2 w3, "w", "#64"),
+            sdot_2_rows!(sum2 sum3: next0 next1 next2 next3),
+            load_4!("16b" next0 next1 next2 next3, "w", $next),
+            sdot_2_rows!(sum4 sum5: w0 w1 w2 w3),
+            sdot_2_rows!(sum6 sum7: next0 next1 next2 next3),
+        )
+    };
 }
+
+/// Three rows by 16 columns of a strip, 12 bytes of activations for each four columns.
+macro_rules! sdot_3_rows {
+    ($a:ident $b:ident $c:ident, $next:literal) => {
+        concat!(
+            load_4!("16b" w0 w1 w2 w3, "w", $next),
+            sdot!($a w0 x0 0), sdot!($b w0 x0 1), sdot!($c w0 x0 2),
+            sdot!($a w1 x0 3), sdot!($b w1 x1 0), sdot!($c w1 x1 1),
+            sdot!($a w2 x1 2), sdot!($b w2 x1 3), sdot!($c w2 x2 0),
+            sdot!($a w3 x2 1), sdot!($b w3 x2 2), sdot!($c w3 x2 3),
+        )
+    };
+}
+
+/// Three rows by 16 columns of a panel.
+macro_rules! sdot_3_by_4 {
+    ($next:literal) => {
+        concat!(
+            "ld1 {{v", r!(x0), ".16b, v", r!(x1), ".16b, v", r!(x2), ".16b}}, [{x}], #48\n",
+            sdot_3_rows!(sum0 sum1 sum2, "#64"), sdot_3_rows!(sum3 sum4 sum5, "#64"),
+            sdot_3_rows!(sum6 sum7 sum8, "#64"), sdot_3_rows!(sum9 sum10 sum11, $next),
+        )
+    };
+}
+
+/// Four rows by 16 columns of two strips.
+macro_rules! sdot_4_by_2 {
+    ($next:literal) => {
+        concat!(
+            load_x!(),
+            load_4!("16b" w0 w1 w2 w3, "w", "#64"),
+            load_4!("16b" next0 next1 next2 next3, "w", $next),
+            sdot_rows!(w0 x0: sum0 sum1 sum2 sum3), sdot_rows!(w1 x1: sum0 sum1 sum2 sum3),
+            sdot_rows!(w2 x2: sum0 sum1 sum2 sum3), sdot_rows!(w3 x3: sum0 sum1 sum2 sum3),
+            sdot_rows!(next0 x0: sum4 sum5 sum6 sum7), sdot_rows!(next1 x1: sum4 sum5 sum6 sum7),
+            sdot_rows!(next2 x2: sum4 sum5 sum6 sum7), sdot_rows!(next3 x3: sum4 sum5 sum6 sum7),
+        )
+    };
+}
+
+/// Adds a row's sums with a strip, less zero, times the weights' scales and its own.
+macro_rules! add_row {
+    ($sum:ident $total:ident $scales:ident, $rows:ident $lane:literal) => {
+        concat!(
+            floats!("fsub" $sum $sum few_zero),
+            floats!("fmul" $sum $sum $scales),
+            floats_by_lane!("fmla" $total $sum $rows $lane),
+        )
+    };
+}
+
+/// Loads the scales of four strips of a group, and the sums' zero.
+macro_rules! load_4_scales {
+    () => {
+        concat!(
+            load_4!("4s" w0 w1 w2 w3, "w_scales", "{group_bytes}"),
+            "dup v", r!(few_zero), ".4s, {zero:w}\n",
+        )
+    };
+}
+
+macro_rules! end_group_2_by_4 {
+    () => {
+        concat!(
+            load_4_scales!(),
+            "ldr d", r!(few_scales), ", [{scales}], #8\n",
+            add_row!(sum0 total0 w0, few_scales 0), add_row!(sum1 total1 w0, few_scales 1),
+            add_row!(sum2 total2 w1, few_scales 0), add_row!(sum3 total3 w1, few_scales 1),
+            add_row!(sum4 total4 w2, few_scales 0), add_row!(sum5 total5 w2, few_scales 1),
+            add_row!(sum6 total6 w3, few_scales 0), add_row!(sum7 total7 w3, few_scales 1),
+        )
+    };
+}
+
+macro_rules! end_group_3_by_4 {
+    () => {
+        concat!(
+            load_4_scales!(),
+            "ldr d", r!(few_scales), ", [{scales}], #8\n",
+            "ldr s", r!(third_scale), ", [{scales}], #4\n",
+            add_row!(sum0 total0 w0, few_scales 0), add_row!(sum1 total1 w0, few_scales 1),
+            add_row!(sum2 total2 w0, third_scale 0), add_row!(sum3 total3 w1, few_scales 0),
+            add_row!(sum4 total4 w1, few_scales 1), add_row!(sum5 total5 w1, third_scale 0),
+            add_row!(sum6 total6 w2, few_scales 0), add_row!(sum7 total7 w2, few_scales 1),
+            add_row!(sum8 total8 w2, third_scale 0), add_row!(sum9 total9 w3, few_scales 0),
+            add_row!(sum10 total10 w3, few_scales 1), add_row!(sum11 total11 w3, third_scale 0),
+        )
+    };
+}
+
+macro_rules! end_group_4_by_2 {
+    () => {
+        concat!(
+            "ld1 {{v", r!(w0), ".4s, v", r!(w1), ".4s}}, [{w_scales}], {group_bytes}\n",
+            "dup v", r!(few_zero), ".4s, {zero:w}\n",
+            "ldr q", r!(few_scales), ", [{scales}], #16\n",
+            add_row!(sum0 total0 w0, few_scales 0), add_row!(sum1 total1 w0, few_scales 1),
+            add_row!(sum2 total2 w0, few_scales 2), add_row!(sum3 total3 w0, few_scales 3),
+            add_row!(sum4 total4 w1, few_scales 0), add_row!(sum5 total5 w1, few_scales 1),
+            add_row!(sum6 total6 w1, few_scales 2), add_row!(sum7 total7 w1, few_scales 3),
+        )
+    };
+}
+
+gemm_q8!("neon,dotprod" gemm_q8_q8_f32_2x16c4: 2 by 4, lines_8 sdot_2_by_4 end_group_2_by_4,
+    zero = in(reg) ZERO.to_bits());
+gemm_q8!("neon,dotprod" gemm_q8_q8_f32_3x16c4: 3 by 4, lines_12 sdot_3_by_4 end_group_3_by_4,
+    zero = in(reg) ZERO.to_bits());
+gemm_q8!("neon,dotprod" gemm_q8_q8_f32_4x16c4: 4 by 2, lines_8 sdot_4_by_2 end_group_4_by_2,
+    zero = in(reg) ZERO.to_bits());
 
 /// Sixteen `sdot`: 16 columns of activations by four strips.
 macro_rules! sdot_16_columns_of_panel {

@@ -30,7 +30,7 @@ pub(super) static TABLE: Table = Table {
         part_bytes: 2 * PART_BYTES,
         unpack_q4: Some(Unpack {
             unpack: q4::unpack,
-            packed_bytes: q4::PANEL_BLOCK,
+            packed_bytes: pairs::PANEL_BLOCK,
             bytes: q4::UNPACKED_BLOCK,
         }),
     }),
@@ -78,8 +78,9 @@ macro_rules! smmla_pair {
 
 /// The products of sixteen columns of six pairs.
 macro_rules! smmla_12_rows {
-    () => {
+    ($next:literal) => {
         concat!(
+            load_4!("16b" w0 w1 w2 w3, "w", $next),
             load_x!(),
             smmla_pair!(w0 w1 x0: low0 high0), smmla_pair!(w0 w1 x1: low1 high1),
             smmla_pair!(w0 w1 x2: low2 high2), smmla_pair!(w0 w1 x3: low3 high3),
@@ -95,8 +96,9 @@ macro_rules! smmla_12_rows {
 
 /// The same of four pairs.
 macro_rules! smmla_8_rows {
-    () => {
+    ($next:literal) => {
         concat!(
+            load_4!("16b" w0 w1 w2 w3, "w", $next),
             load_x!(),
             smmla_pair!(w0 w1 x0: low0 high0), smmla_pair!(w0 w1 x1: low1 high1),
             smmla_pair!(w0 w1 x2: low2 high2), smmla_pair!(w0 w1 x3: low3 high3),

@@ -1,36 +1,31 @@
-//! 4-bit weights. A byte holds codes of two neighbouring blocks of eight columns. A single row takes
-//! them apart as it goes; more rows share what [`unpack`] made of them.
+//! 4-bit weights. A byte holds codes of two neighbouring blocks of eight columns. Tiles of up to four rows
+//! take them apart as they go; higher ones share what [`unpack`] made of them.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::super::neon::registers::{floats, load_4, registers, to_floats};
-use super::super::neon::{add_rows, load_64, load_halves, split_codes, widen_8};
+use super::super::neon::{add_rows, load_64, widen_8};
 use super::super::neondot::gemm::{block_of_32, gemm_q4, load_out, load_x, store_out};
 use super::super::packed::cut::{TileKernel, TileSet};
 use super::super::packed::tile::Q8Tile;
-use super::pairs::{
-    NR, PairSums, STRIP as CODES, add_pairs, by_rows, eight_columns, load_pairs, of_pair, pair_of,
-    store_pairs, twice,
-};
-use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
+use super::pairs::{NR, PANEL_BLOCK, STRIP as CODES};
+use crate::quant::bcml1::BLOCK;
+
+mod few;
 
 /// Tiles of so many rows, the last two of which take unpacked weights; costs are millions of instructions
 /// of a pass by TinyLlama's shape, counted.
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, gemv_q8_q4_f32_1x16c8, 240),
-        TileKernel::new(2, gemm_q8_q4_f32_mx16c8::<2, 1>, 356),
-        TileKernel::new(3, gemm_q8_q4_f32_mx16c8::<3, 2>, 573),
-        TileKernel::new(4, gemm_q8_q4_f32_mx16c8::<4, 2>, 531),
+        TileKernel::new(2, few::gemm_q8_q4_f32_2x16c8, 277),
+        TileKernel::new(4, few::gemm_q8_q4_f32_4x16c8, 430),
         TileKernel::new(8, gemm_q8_q4_f32_8x16c8, 591).unpacked(),
         TileKernel::new(12, gemm_q8_q4_f32_12x16c8, 860).unpacked(),
     ],
-    261,
+    220,
 );
-
-/// Bytes of a block of a panel.
-pub(super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 
 /// Bytes that [`unpack`] makes of it: its strips one after the other.
 pub(super) const UNPACKED_BLOCK: usize = 4 * STRIP;
@@ -42,39 +37,53 @@ const STRIP: usize = 4 * (BLOCK + 8 + 8);
 /// Takes panels apart, groups of `n` blocks.
 #[target_feature(enable = "neon,i8mm")]
 pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
-    let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks(n);
+    let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n);
     let out = out.as_chunks_mut::<STRIP>().0.as_chunks_mut::<4>().0;
-    for (w, out) in groups.zip(out.chunks_mut(n)) {
-        for (b, out) in out.iter_mut().enumerate() {
-            for (strip, out) in out.iter_mut().enumerate() {
-                unpack_strip(&w[b..], strip, out);
+    for (w, out) in groups.zip(out.chunks_exact_mut(n)) {
+        let mut parameters = panel_parameters(&w[0]);
+        for (b, (block, out)) in w.iter().zip(out).enumerate() {
+            let next = match w.get(b + 1) {
+                Some(next) => panel_parameters(next),
+                None => [[vdupq_n_f32(0.0); 2]; 4],
+            };
+            let codes = block.as_chunks::<CODES>().0[1..].iter();
+            for (strip, (codes, out)) in codes.zip(out).enumerate() {
+                let [multiplier, offset] = parameters[strip];
+                unpack_strip(codes, vsubq_f32(multiplier, next[strip][0]), offset, out);
             }
+            parameters = next;
         }
     }
 }
 
-/// Takes a strip of the first of `blocks` apart, those that are left of an activation group.
+/// Takes a strip of a block apart.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
-fn unpack_strip(blocks: &[[u8; PANEL_BLOCK]], strip: usize, out: &mut [u8; STRIP]) {
-    let [mut step, offset] = strip_parameters(&blocks[0], strip);
-    if let Some(next) = blocks.get(1) {
-        step = vsubq_f32(step, strip_parameters(next, strip)[0]);
-    }
+fn unpack_strip(
+    codes: &[u8; CODES],
+    step: float32x4_t,
+    offset: float32x4_t,
+    out: &mut [u8; STRIP],
+) {
     let out = out.as_chunks_mut::<16>().0;
-    let packed = blocks[0].as_chunks::<CODES>().0[1 + strip].as_chunks::<16>().0;
+    let packed = load_64(codes);
     for (packed, out) in packed.as_chunks::<2>().0.iter().zip(out.as_chunks_mut::<4>().0) {
-        let ([a, a_high], [b, b_high]) = (split_codes(&packed[0]), split_codes(&packed[1]));
-        store(&mut out[0], vreinterpretq_u8_s8(a));
-        store(&mut out[1], vreinterpretq_u8_s8(b));
-        store(&mut out[2], vreinterpretq_u8_s8(a_high));
-        store(&mut out[3], vreinterpretq_u8_s8(b_high));
+        for (i, bytes) in packed.iter().enumerate() {
+            store(&mut out[i], vandq_u8(*bytes, vdupq_n_u8(15)));
+            store(&mut out[2 + i], vshrq_n_u8::<4>(*bytes));
+        }
     }
-    let ([a, b], [c, d]) = (twice(step), twice(offset));
-    store(&mut out[8], vreinterpretq_u8_f32(a));
-    store(&mut out[9], vreinterpretq_u8_f32(b));
-    store(&mut out[10], vreinterpretq_u8_f32(c));
-    store(&mut out[11], vreinterpretq_u8_f32(d));
+    let pairs = out[8..].as_chunks_mut::<2>().0;
+    store_twice(&mut pairs[0], step);
+    store_twice(&mut pairs[1], offset);
+}
+
+/// Writes each of four floats twice.
+#[target_feature(enable = "neon,i8mm")]
+#[inline]
+fn store_twice(out: &mut [[u8; 16]; 2], x: float32x4_t) {
+    // SAFETY: `out` is 32 writable bytes, and the store needs no alignment.
+    unsafe { vst2q_f32(out.as_mut_ptr().cast(), float32x4x2_t(x, x)) };
 }
 
 #[target_feature(enable = "neon,i8mm")]
@@ -84,96 +93,12 @@ fn store(out: &mut [u8; 16], x: uint8x16_t) {
     unsafe { vst1q_u8(out.as_mut_ptr(), x) };
 }
 
-/// Multipliers and offsets of a strip of a block.
+/// Multipliers and offsets of each strip of a block.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
-fn strip_parameters(block: &[u8; PANEL_BLOCK], strip: usize) -> [float32x4_t; 2] {
-    widen_8(load_halves(&block.as_chunks().0[strip]))
-}
-
-/// `M` rows of activations in `PAIRS` pairs by a panel as it is packed, two strips at a time.
-#[target_feature(enable = "neon,i8mm")]
-fn gemm_q8_q4_f32_mx16c8<const M: usize, const PAIRS: usize>(
-    panel: &[u8],
-    x: &Q8Tile<'_>,
-    out: &mut [f32],
-) {
-    let n = x.blocks();
-    let x_q = bytemuck::cast_slice::<i8, [u8; 8]>(x.q).as_chunks::<M>().0.as_chunks::<4>().0;
-    let x_sums = x.sums.as_chunks::<M>().0;
-    let strips = out.as_chunks_mut::<4>().0.as_chunks_mut::<M>().0.as_chunks_mut::<2>().0;
-    for (i, out) in strips.iter_mut().enumerate() {
-        let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n).zip(x_q.chunks_exact(n));
-        let x_rest = x_sums.chunks_exact(n).zip(x.scales.as_chunks::<M>().0);
-        for ((w, x_q), (x_sums, x_scales)) in groups.zip(x_rest) {
-            let mut dots = [[[vdupq_n_s32(0); 2]; PAIRS]; 2];
-            let mut totals = [[[vdupq_n_f32(-0.0); 2]; PAIRS]; 2];
-            let mut parameters = pair_parameters(&w[0], i);
-            for (b, (block, (x_q, x_sums))) in w.iter().zip(x_q.iter().zip(x_sums)).enumerate() {
-                let mut steps = [parameters[0][0], parameters[1][0]];
-                let offsets = [parameters[0][1], parameters[1][1]];
-                if let Some(next) = w.get(b + 1) {
-                    parameters = pair_parameters(next, i);
-                    steps[0] = vsubq_f32(steps[0], parameters[0][0]);
-                    steps[1] = vsubq_f32(steps[1], parameters[1][0]);
-                }
-                for s in 0..2 {
-                    let codes = &block.as_chunks::<CODES>().0[1 + 2 * i + s];
-                    add_codes(&mut dots[s], codes, x_q);
-                    let sums = by_rows::<M, PAIRS>(&dots[s]);
-                    for pair in 0..PAIRS {
-                        let x_sums = pair_of(x_sums, pair);
-                        let step = of_pair::<M>(pair, steps[s]);
-                        let offset = of_pair::<M>(pair, offsets[s]);
-                        for h in 0..2 {
-                            let total = vfmaq_f32(totals[s][pair][h], offset[h], x_sums);
-                            let sum = vcvtq_f32_s32(sums[pair][h]);
-                            totals[s][pair][h] = vfmaq_f32(total, sum, step[h]);
-                        }
-                    }
-                }
-            }
-            for (out, totals) in out.iter_mut().zip(&totals) {
-                let mut y = load_pairs(out);
-                add_pairs(&mut y, totals, x_scales);
-                store_pairs(out, &y);
-            }
-        }
-    }
-}
-
-/// The same of strips `2 * pair` and the next.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn pair_parameters(block: &[u8; PANEL_BLOCK], pair: usize) -> [[float32x4_t; 2]; 2] {
-    [strip_parameters(block, 2 * pair), strip_parameters(block, 2 * pair + 1)]
-}
-
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn low_codes(bytes: uint8x16_t) -> int8x16_t {
-    vreinterpretq_s8_u8(vandq_u8(bytes, vdupq_n_u8(15)))
-}
-
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn high_codes(bytes: uint8x16_t) -> int8x16_t {
-    vreinterpretq_s8_u8(vshrq_n_u8::<4>(bytes))
-}
-
-/// Adds the products of `M` rows with a block's codes of a strip.
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn add_codes<const M: usize, const PAIRS: usize>(
-    dots: &mut PairSums<PAIRS>,
-    codes: &[u8; CODES],
-    x: &[[[u8; 8]; M]; 4],
-) {
-    let [a, b, c, d] = load_64(codes);
-    eight_columns(dots, [low_codes(a), low_codes(b)], &x[0]);
-    eight_columns(dots, [high_codes(a), high_codes(b)], &x[1]);
-    eight_columns(dots, [low_codes(c), low_codes(d)], &x[2]);
-    eight_columns(dots, [high_codes(c), high_codes(d)], &x[3]);
+fn panel_parameters(block: &[u8; PANEL_BLOCK]) -> [[float32x4_t; 2]; 4] {
+    let [a, b, c, d] = load_64(&block.as_chunks().0[0]).map(|strip| vreinterpretq_u16_u8(strip));
+    [widen_8(a), widen_8(b), widen_8(c), widen_8(d)]
 }
 
 tall_registers! {

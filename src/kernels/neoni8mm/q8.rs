@@ -4,97 +4,34 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::super::neon::registers::{floats, load_4, registers, to_floats};
-use super::super::neon::{load_64, load_floats, load_scales, store};
+use super::super::neon::{load_64, load_floats, store};
 use super::super::neondot::gemm::{
-    gemm_q8, group_of_64, group_of_any, load_out, load_x, sixteen_columns, store_out,
+    gemm_q8, gemm_q8_groups, group_of_64, group_of_any, load_out, load_x, store_out,
 };
 use super::super::packed::cut::{TileKernel, TileSet};
-use super::super::packed::tile::{Q8Tile, USUAL};
-use super::pairs::{
-    NR, STRIP, add_pairs, by_rows, eight_columns, load_pairs, of_pair, store_pairs,
-};
+use super::super::packed::tile::Q8Tile;
+use super::pairs::{NR, STRIP};
 
 /// Tiles of so many rows; costs are millions of instructions of a pass by TinyLlama's
 /// shape, counted.
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, gemv_q8_q8_f32_1x16c8, 130),
-        TileKernel::new(2, gemm_q8_q8_f32_mx16c8::<2, 1, 4>, 174),
-        TileKernel::new(4, gemm_q8_q8_f32_mx16c8::<4, 2, 2>, 300),
+        TileKernel::new(2, gemm_q8_q8_f32_2x16c8, 133),
+        TileKernel::new(4, gemm_q8_q8_f32_4x16c8, 234),
         TileKernel::new(8, gemm_q8_q8_f32_8x16c8, 462),
         TileKernel::new(12, gemm_q8_q8_f32_12x16c8, 683),
     ],
     0,
 );
 
-/// `M` rows of activations in `PAIRS` pairs by a panel, `S` strips at a time. Of [`USUAL`] groups the
-/// compiler knows the length.
-#[target_feature(enable = "neon,i8mm")]
-fn gemm_q8_q8_f32_mx16c8<const M: usize, const PAIRS: usize, const S: usize>(
-    panel: &[u8],
-    x: &Q8Tile<'_>,
-    out: &mut [f32],
-) {
-    if x.group == USUAL {
-        gemm_strips::<M, PAIRS, S, true>(panel, x, out);
-    } else {
-        gemm_strips::<M, PAIRS, S, false>(panel, x, out);
-    }
-}
-
-#[target_feature(enable = "neon,i8mm")]
-#[inline]
-fn gemm_strips<const M: usize, const PAIRS: usize, const S: usize, const IS_USUAL: bool>(
-    panel: &[u8],
-    x: &Q8Tile<'_>,
-    out: &mut [f32],
-) {
-    let group = if IS_USUAL { USUAL } else { x.group };
-    let x_q = bytemuck::cast_slice::<i8, [u8; 8]>(x.q).as_chunks::<M>().0.as_chunks::<2>().0;
-    let strips = out.as_chunks_mut::<4>().0.as_chunks_mut::<M>().0.as_chunks_mut::<S>().0;
-    for (i, out) in strips.iter_mut().enumerate() {
-        let mut totals = [[[vdupq_n_f32(0.0); 2]; PAIRS]; S];
-        for (totals, out) in totals.iter_mut().zip(&*out) {
-            *totals = load_pairs(out);
-        }
-        let groups = panel.chunks_exact(NR * (4 + group)).zip(x_q.chunks_exact(group / 16));
-        for ((w, x_q), x_scales) in groups.zip(x.scales.as_chunks::<M>().0) {
-            let (scales, w) = w.split_at(NR * 4);
-            let mut dots = [[[vdupq_n_s32(0); 2]; PAIRS]; S];
-            for (w, x_q) in w.as_chunks::<{ 4 * STRIP }>().0.iter().zip(x_q) {
-                let w = w.as_chunks::<STRIP>().0.as_chunks::<S>().0;
-                for s in 0..S {
-                    let [a, b, c, d] = load_64(&w[i][s]);
-                    let (a, b) = (vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b));
-                    let (c, d) = (vreinterpretq_s8_u8(c), vreinterpretq_s8_u8(d));
-                    eight_columns(&mut dots[s], [a, b], &x_q[0]);
-                    eight_columns(&mut dots[s], [c, d], &x_q[1]);
-                }
-            }
-            let scales = scales.as_chunks::<16>().0.as_chunks::<S>().0;
-            for s in 0..S {
-                let scale = load_scales(&scales[i][s]);
-                let sums = by_rows::<M, PAIRS>(&dots[s]);
-                let mut scaled = [[vdupq_n_f32(0.0); 2]; PAIRS];
-                for pair in 0..PAIRS {
-                    let scale = of_pair::<M>(pair, scale);
-                    for h in 0..2 {
-                        scaled[pair][h] = vmulq_f32(vcvtq_f32_s32(sums[pair][h]), scale[h]);
-                    }
-                }
-                add_pairs(&mut totals[s], &scaled, x_scales);
-            }
-        }
-        for (totals, out) in totals.iter().zip(out) {
-            store_pairs(out, totals);
-        }
-    }
-}
-
 tall_registers! {
     // At the end of a group: scales of four rows of weights, and of the first two and of the others,
     // each twice; a pair's scales.
     w_scales = 27, low_scales = 24, high_scales = 26, x_scales = 25,
+    // At the end of a group of few rows, where weights' registers hold scales of strips: scales of two
+    // pairs; a strip's scales, each twice.
+    pair0 = 28, pair1 = 31, few_low_scales = 29, few_high_scales = 30,
     // Of a single row: 16 columns of a strip.
     strip0 = 20, strip1 = 21, strip2 = 22, strip3 = 23,
 }
@@ -137,28 +74,104 @@ macro_rules! end_group_8 {
     };
 }
 
-gemm_q8!("neon,i8mm" gemm_12_of_64: 12 lines_12 smmla_12_rows end_group_12 group_of_64 64);
-gemm_q8!("neon,i8mm" gemm_12_of_any: 12 lines_12 smmla_12_rows end_group_12 group_of_any 32..);
-gemm_q8!("neon,i8mm" gemm_8_of_64: 8 lines_8 smmla_8_rows end_group_8 group_of_64 64);
-gemm_q8!("neon,i8mm" gemm_8_of_any: 8 lines_8 smmla_8_rows end_group_8 group_of_any 32..);
+gemm_q8!("neon,i8mm" gemm_q8_q8_f32_12x16c8: 12 by 1, lines_12 smmla_12_rows end_group_12);
+gemm_q8!("neon,i8mm" gemm_q8_q8_f32_8x16c8: 8 by 1, lines_8 smmla_8_rows end_group_8);
 
-/// Twelve rows of activations by a panel.
-#[target_feature(enable = "neon,i8mm")]
-fn gemm_q8_q8_f32_12x16c8(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-    match x.group {
-        64 => gemm_12_of_64(panel, x, out),
-        _ => gemm_12_of_any(panel, x, out),
-    }
+/// A pair by 16 columns of a strip.
+macro_rules! smmla_2_rows {
+    ($low:ident $high:ident, $next:literal) => {
+        concat!(
+            load_4!("16b" w0 w1 w2 w3, "w", $next),
+            smmla_pair!(w0 w1 x0: $low $high), smmla_pair!(w2 w3 x1: $low $high),
+        )
+    };
 }
 
-/// Eight rows of activations by a panel.
-#[target_feature(enable = "neon,i8mm")]
-fn gemm_q8_q8_f32_8x16c8(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-    match x.group {
-        64 => gemm_8_of_64(panel, x, out),
-        _ => gemm_8_of_any(panel, x, out),
-    }
+/// A pair by 16 columns of a panel.
+macro_rules! smmla_2_by_4 {
+    ($next:literal) => {
+        concat!(
+            "ldp q", r!(x0), ", q", r!(x1), ", [{x}], #32\n",
+            smmla_2_rows!(low0 high0, "#64"), smmla_2_rows!(low1 high1, "#64"),
+            smmla_2_rows!(low2 high2, "#64"), smmla_2_rows!(low3 high3, $next),
+        )
+    };
 }
+
+/// Two pairs by 16 columns of a strip.
+macro_rules! smmla_4_rows {
+    ($low0:ident $high0:ident $low1:ident $high1:ident, $next:literal) => {
+        concat!(
+            load_4!("16b" w0 w1 w2 w3, "w", $next),
+            smmla_pair!(w0 w1 x0: $low0 $high0), smmla_pair!(w0 w1 x1: $low1 $high1),
+            smmla_pair!(w2 w3 x2: $low0 $high0), smmla_pair!(w2 w3 x3: $low1 $high1),
+        )
+    };
+}
+
+/// Two pairs by 16 columns of two strips.
+macro_rules! smmla_4_by_2 {
+    ($next:literal) => {
+        concat!(
+            load_x!(),
+            smmla_4_rows!(low0 high0 low1 high1, "#64"),
+            smmla_4_rows!(low2 high2 low3 high3, $next),
+        )
+    };
+}
+
+/// A strip's scales, each twice.
+macro_rules! spread_scales {
+    ($scales:ident) => {
+        concat!(
+            floats!("zip1" few_low_scales $scales $scales),
+            floats!("zip2" few_high_scales $scales $scales),
+        )
+    };
+}
+
+/// Adds a pair's sums with a strip times the weights' scales and its own.
+macro_rules! add_pair {
+    ($low:ident $high:ident, $low_total:ident $high_total:ident, $pair:ident) => {
+        concat!(
+            to_floats!($low $low),
+            to_floats!($high $high),
+            floats!("fmul" $low $low few_low_scales),
+            floats!("fmul" $high $high few_high_scales),
+            floats!("fmla" $low_total $low $pair),
+            floats!("fmla" $high_total $high $pair),
+        )
+    };
+}
+
+macro_rules! end_group_2_by_4 {
+    () => {
+        concat!(
+            load_4!("4s" w0 w1 w2 w3, "w_scales", "{group_bytes}"),
+            load_pair!(pair0, "scales"),
+            spread_scales!(w0), add_pair!(low0 high0, low_total0 high_total0, pair0),
+            spread_scales!(w1), add_pair!(low1 high1, low_total1 high_total1, pair0),
+            spread_scales!(w2), add_pair!(low2 high2, low_total2 high_total2, pair0),
+            spread_scales!(w3), add_pair!(low3 high3, low_total3 high_total3, pair0),
+        )
+    };
+}
+
+macro_rules! end_group_4_by_2 {
+    () => {
+        concat!(
+            "ld1 {{v", r!(w0), ".4s, v", r!(w1), ".4s}}, [{w_scales}], {group_bytes}\n",
+            load_pair!(pair0, "scales"), load_pair!(pair1, "scales"),
+            spread_scales!(w0), add_pair!(low0 high0, low_total0 high_total0, pair0),
+            add_pair!(low1 high1, low_total1 high_total1, pair1),
+            spread_scales!(w1), add_pair!(low2 high2, low_total2 high_total2, pair0),
+            add_pair!(low3 high3, low_total3 high_total3, pair1),
+        )
+    };
+}
+
+gemm_q8!("neon,i8mm" gemm_q8_q8_f32_2x16c8: 2 by 4, lines_8 smmla_2_by_4 end_group_2_by_4);
+gemm_q8!("neon,i8mm" gemm_q8_q8_f32_4x16c8: 4 by 2, lines_8 smmla_4_by_2 end_group_4_by_2);
 
 /// One row of activations by a panel.
 #[target_feature(enable = "neon,i8mm")]

@@ -100,7 +100,9 @@ fn matmul_tiles(
     room: &mut Room,
 ) {
     let (nr, cut, m) = (w.layout.panel_rows(), x.cut(), x.m());
-    let tiles: heapless::Vec<Range<usize>, CUT_ROWS> = cut.tiles(m).collect();
+    // Filled where it is: collected, all of its room would be copied.
+    let mut tiles: heapless::Vec<Range<usize>, CUT_ROWS> = heapless::Vec::new();
+    tiles.extend(cut.tiles(m));
     let (groups, n_tiles) = (w.dims.k / x.group(), tiles.len());
     let unpack = table.unpack_q4.as_ref().filter(|_| cut.unpacks(m));
     let is_many = m >= TILES_MANY * cut.highest();

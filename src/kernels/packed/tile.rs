@@ -8,9 +8,6 @@ pub(in crate::kernels) const MR_MAX: usize = 12;
 /// Zero of sums that are integers and floats at once; see the text of `kernels/packed/mod.rs`.
 pub(in crate::kernels) const ZERO: f32 = 12_582_912.0;
 
-/// Values in a group, as `leap export` makes them if not told otherwise and rows are long enough.
-pub(in crate::kernels) const USUAL: usize = 64;
-
 /// A kernel: some groups of a panel, the same groups of a tile, and what their products are added
 /// to, `t * nr` results in an order of the tier's; those of a single row stand in the panel's.
 pub(in crate::kernels) type TileFn = unsafe fn(&[u8], &Q8Tile<'_>, &mut [f32]);

@@ -1,156 +1,16 @@
-//! Tiles of few rows, which take 4-bit weights as they are packed.
+//! A single row, which takes 4-bit weights as they are packed.
 
-use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::super::super::neon::registers::{
     floats, floats_by_lane, load_4, registers, store_4, to_floats,
 };
-use super::super::super::neon::{self, load, load_64, load_floats, load_halves, widen_8};
 use super::super::super::packed::tile::Q8Tile;
-use super::super::by_lane::{NR, four_columns};
+use super::super::gemm::{NR, widen};
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 
 /// Bytes of a block of a panel.
 pub(in super::super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
-
-/// The low codes of bytes.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-pub(super) fn low_codes(mut bytes: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
-    for bytes in &mut bytes {
-        *bytes = vandq_u8(*bytes, vdupq_n_u8(15));
-    }
-    bytes
-}
-
-/// `M` rows of activations by a panel as it is packed, two strips at a time. As with a single row, one
-/// sum is of low codes and one of bytes as they are.
-#[target_feature(enable = "neon,dotprod")]
-pub(super) fn gemm_q8_q4_f32_mx16c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-    let n = x.blocks();
-    let x_q = bytemuck::cast_slice::<i8, [i8; 16]>(x.q).as_chunks::<M>().0.as_chunks::<2>().0;
-    let x_sums = x.sums.as_chunks::<M>().0;
-    let pairs = out.as_chunks_mut::<4>().0.as_chunks_mut::<M>().0.as_chunks_mut::<2>().0;
-    for (pair, out) in pairs.iter_mut().enumerate() {
-        let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n).zip(x_q.chunks_exact(n));
-        let x_rest = x_sums.chunks_exact(n).zip(x.scales.as_chunks::<M>().0);
-        for ((w, x_q), (x_sums, x_scales)) in groups.zip(x_rest) {
-            let mut dots = [[vdupq_n_s32(0); M]; 2];
-            let mut totals = [[vdupq_n_f32(-0.0); M]; 2];
-            let mut parameters = pair_parameters(&w[0], pair);
-            for (b, (block, (x_q, x_sums))) in w.iter().zip(x_q.iter().zip(x_sums)).enumerate() {
-                let x_sums = load_rows(x_sums);
-                let biases = vcvtq_n_s32_f32::<7>(x_sums);
-                for row in 0..M {
-                    for s in 0..2 {
-                        let offsets = parameters[s][1];
-                        totals[s][row] = add_by_lane(totals[s][row], offsets, x_sums, row);
-                    }
-                    dots[1][row] = vaddq_s32(dots[1][row], lane_of(biases, row));
-                }
-                let codes = &block.as_chunks::<64>().0[1..].as_chunks::<2>().0[pair];
-                add_codes(&mut dots, codes, x_q);
-                let mut steps = [parameters[0][0], parameters[1][0]];
-                if let Some(next) = w.get(b + 1) {
-                    parameters = pair_parameters(next, pair);
-                    steps[0] = vsubq_f32(steps[0], parameters[0][0]);
-                    steps[1] = vsubq_f32(steps[1], parameters[1][0]);
-                }
-                for row in 0..M {
-                    // The high codes' sum, times 16.
-                    let high = vsubq_s32(dots[1][row], dots[0][row]);
-                    let (low, high) = (vcvtq_f32_s32(dots[0][row]), vcvtq_n_f32_s32::<4>(high));
-                    totals[0][row] = vfmaq_f32(totals[0][row], low, steps[0]);
-                    totals[1][row] = vfmaq_f32(totals[1][row], high, steps[1]);
-                }
-            }
-            let x_scales = load_rows(x_scales);
-            for (out, totals) in out.iter_mut().zip(totals) {
-                for row in 0..M {
-                    let y = add_by_lane(load_floats(&out[row]), totals[row], x_scales, row);
-                    neon::store(&mut out[row], y);
-                }
-            }
-        }
-    }
-}
-
-/// Adds the products of `M` rows with a block's codes of two strips: the low ones' to the first sums,
-/// the bytes' to the others.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn add_codes<const M: usize>(
-    dots: &mut [[int32x4_t; M]; 2],
-    codes: &[[u8; 64]; 2],
-    x: &[[[i8; 16]; M]; 2],
-) {
-    for (codes, x) in codes.iter().zip(x) {
-        let mut x_fours = [vdupq_n_s8(0); M];
-        for (fours, x) in x_fours.iter_mut().zip(x) {
-            *fours = load(x);
-        }
-        let bytes = load_64(codes);
-        let low = low_codes(bytes);
-        let [low_dots, byte_dots] = &mut *dots;
-        four_columns::<M, 0>(low_dots, low[0], &x_fours);
-        four_columns::<M, 0>(byte_dots, bytes[0], &x_fours);
-        four_columns::<M, 1>(low_dots, low[1], &x_fours);
-        four_columns::<M, 1>(byte_dots, bytes[1], &x_fours);
-        four_columns::<M, 2>(low_dots, low[2], &x_fours);
-        four_columns::<M, 2>(byte_dots, bytes[2], &x_fours);
-        four_columns::<M, 3>(low_dots, low[3], &x_fours);
-        four_columns::<M, 3>(byte_dots, bytes[3], &x_fours);
-    }
-}
-
-/// Multipliers and offsets of each of two strips of a block.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn pair_parameters(block: &[u8; PANEL_BLOCK], pair: usize) -> [[float32x4_t; 2]; 2] {
-    let strips = block.as_chunks::<16>().0;
-    [widen_8(load_halves(&strips[2 * pair])), widen_8(load_halves(&strips[2 * pair + 1]))]
-}
-
-/// A value of each of up to four rows.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn load_rows<const M: usize>(x: &[f32; M]) -> float32x4_t {
-    let (pairs, rest) = x.as_chunks::<2>();
-    let mut halves = [vdup_n_f32(0.0); 2];
-    for (half, pair) in halves.iter_mut().zip(pairs) {
-        // SAFETY: `pair` is two readable floats.
-        *half = unsafe { vld1_f32(pair.as_ptr()) };
-    }
-    if let [third] = rest {
-        halves[1] = vdup_n_f32(*third);
-    }
-    vcombine_f32(halves[0], halves[1])
-}
-
-/// `total + a * b[lane]`.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn add_by_lane(total: float32x4_t, a: float32x4_t, b: float32x4_t, lane: usize) -> float32x4_t {
-    match lane {
-        0 => vfmaq_laneq_f32::<0>(total, a, b),
-        1 => vfmaq_laneq_f32::<1>(total, a, b),
-        2 => vfmaq_laneq_f32::<2>(total, a, b),
-        _ => vfmaq_laneq_f32::<3>(total, a, b),
-    }
-}
-
-/// Four times `x[lane]`.
-#[target_feature(enable = "neon,dotprod")]
-#[inline]
-fn lane_of(x: int32x4_t, lane: usize) -> int32x4_t {
-    match lane {
-        0 => vdupq_laneq_s32::<0>(x),
-        1 => vdupq_laneq_s32::<1>(x),
-        2 => vdupq_laneq_s32::<2>(x),
-        _ => vdupq_laneq_s32::<3>(x),
-    }
-}
 
 registers! {
     // Sums of low codes and of bytes of the first two strips and of the others.
@@ -189,13 +49,6 @@ macro_rules! sdot_codes {
             sdot!($bytes byte2 $x 2), sdot!($low code2 $x 2),
             sdot!($bytes byte3 $x 3), sdot!($low code3 $x 3),
         )
-    };
-}
-
-/// Four floats of a strip's parameters: its multipliers (`fcvtl`, `4h`) or offsets (`fcvtl2`, `8h`).
-macro_rules! widen {
-    ($name:literal $to:ident $from:ident $lanes:literal) => {
-        concat!($name, " v", r!($to), ".4s, v", r!($from), ".", $lanes, "\n")
     };
 }
 
