@@ -15,7 +15,7 @@ OUT=$(realpath -m "$TARGET_DIR")/arm-cost
 # Tokens of the prompt, in one batch.
 PROMPT=128
 # Rows of passes.
-PASSES=(1 2 3 4 6 8 12 16)
+PASSES=(1 2 3 4 5 6 7 8 12 16)
 # A loop is told if it is at least this part of its stage's instructions, in per cent.
 SHARE_MIN=8
 # Longest loop in instructions.

@@ -91,7 +91,8 @@ fn matmul(
     }
 }
 
-/// The same for several rows that are cut together.
+/// The same for several rows that are cut together. The list of tiles is filled where it is: collected, all
+/// of its room would be copied.
 fn matmul_tiles(
     table: &PackedTable,
     w: Panels<'_>,
@@ -100,8 +101,7 @@ fn matmul_tiles(
     room: &mut Room,
 ) {
     let (nr, cut, m) = (w.layout.panel_rows(), x.cut(), x.m());
-    // Filled where it is: collected, all of its room would be copied.
-    let mut tiles: heapless::Vec<Range<usize>, CUT_ROWS> = heapless::Vec::new();
+    let mut tiles = heapless::Vec::<Range<usize>, CUT_ROWS>::new();
     tiles.extend(cut.tiles(m));
     let (groups, n_tiles) = (w.dims.k / x.group(), tiles.len());
     let unpack = table.unpack_q4.as_ref().filter(|_| cut.unpacks(m));
@@ -114,9 +114,8 @@ fn matmul_tiles(
             1 if unpack.is_none() => groups,
             _ => part_groups(table, unpack, w, x.group(), is_many && is_asked),
         };
-        let start = panel_index * nr;
+        let (start, group_bytes) = (panel_index * nr, panel.len() / groups);
         let columns = start..(start + nr).min(w.dims.rows);
-        let group_bytes = panel.len() / groups;
         for first in (0..groups).step_by(part_groups) {
             let part_range = first..(first + part_groups).min(groups);
             let part = &panel[part_range.start * group_bytes..part_range.end * group_bytes];
