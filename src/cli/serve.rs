@@ -17,7 +17,6 @@ use crate::format::ChatTemplate;
 use crate::model::Precision;
 use crate::serve::{ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
 use crate::sys::{notify, random, signal};
-use crate::tokenizer::{ChatFormat, ChatOptions};
 
 /// Answers that are written at the same time.
 const STREAMS: usize = 4;
@@ -113,15 +112,12 @@ impl Serve {
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&tokenizer));
         let scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
         let header = model.header();
-        let template = self.chat_template.unwrap_or(header.chat_template);
-        let today = options::today()?;
         let mut stop_ids = header.stop_ids.clone();
         stop_ids.extend_from_slice(tokenizer.stop_ids());
         let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
         let options = ServeOptions {
             about: self.about(&model)?,
-            chat: ChatFormat::new(template, &tokenizer, ChatOptions::new(today))
-                .map_err(|e| e.to_string()),
+            chat_template: self.chat_template.unwrap_or(header.chat_template),
             tokenizer: Arc::clone(&tokenizer),
             stop_ids,
             // Short enough that a client can name it again.

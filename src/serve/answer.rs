@@ -10,6 +10,7 @@ use super::http::{Connection, Reply, Request};
 use super::jobs::{Answered, Ticket};
 use super::service::Service;
 use crate::engine::{Job, JobError, Outcome, StopReason};
+use crate::tokenizer::{Part, ThoughtFilter};
 
 /// How often a client that waits is looked after.
 const LOOK: Duration = Duration::from_millis(100);
@@ -18,6 +19,8 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub(super) struct Whole {
     pub(super) text: String,
+    /// What the model thought before it.
+    pub(super) thought: String,
     pub(super) outcome: Outcome,
 }
 
@@ -30,6 +33,8 @@ pub(super) trait Protocol {
     fn begin(&mut self) -> String;
     /// More text of answer `index`.
     fn piece(&mut self, index: usize, text: &str) -> String;
+    /// More of the thoughts before answer `index`.
+    fn thought(&mut self, index: usize, text: &str) -> String;
     /// The end of answer `index`.
     fn end(&mut self, index: usize, outcome: &Outcome) -> String;
     /// What a stream ends with.
@@ -66,10 +71,10 @@ impl From<io::Error> for Broken {
 pub(super) fn deliver<P: Protocol>(
     (service, connection, request): (&Service, &mut Connection, &Request),
     jobs: Vec<Job>,
-    protocol: &mut P,
-    is_streamed: bool,
+    thoughts: Option<ThoughtFilter>,
+    (protocol, is_streamed): (&mut P, bool),
 ) -> Result<Sent, ApiError> {
-    let n = jobs.len();
+    let mut dividers = vec![thoughts; jobs.len()];
     let mut ticket = service.desk.submit(jobs)?;
     let first = match wait(&mut ticket, &|| connection.is_hung_up()) {
         Ok(first) => first,
@@ -77,8 +82,10 @@ pub(super) fn deliver<P: Protocol>(
         Err(Broken::Failed(error)) => return Err(error),
     };
     let sent = match is_streamed {
-        true => stream((connection, request), &mut ticket, first, protocol),
-        false => collect(connection, &mut ticket, (first, n), protocol).map(Sent::Reply),
+        true => stream((connection, request), &mut ticket, (first, &mut dividers), protocol),
+        false => {
+            collect(connection, &mut ticket, (first, &mut dividers), protocol).map(Sent::Reply)
+        }
     };
     match sent {
         Ok(sent) => Ok(sent),
@@ -111,10 +118,38 @@ fn outcome(answer: &Answered) -> Option<Outcome> {
     answer.end.as_ref()?.as_ref().ok().copied()
 }
 
+/// What tells thoughts from an answer, if the model has any.
+type Divider = Option<ThoughtFilter>;
+
+/// Thoughts and answer of a stretch of text.
+#[derive(Clone, Default)]
+struct Divided {
+    thought: String,
+    text: String,
+}
+
+fn divide(divider: &mut Divider, answer: &Answered) -> Divided {
+    let mut divided = Divided::default();
+    let Some(filter) = divider else {
+        divided.text.clone_from(&answer.text);
+        return divided;
+    };
+    let mut tell = |part, text: &str| match part {
+        Part::Answer => divided.text += text,
+        Part::Thought if !matches!(text, "<think>" | "</think>") => divided.thought += text,
+        Part::Thought | Part::Sign => {}
+    };
+    filter.push(&answer.text, &mut tell);
+    if answer.end.is_some() {
+        filter.flush(&mut tell);
+    }
+    divided
+}
+
 fn stream<P: Protocol>(
     (connection, request): (&mut Connection, &Request),
     ticket: &mut Ticket,
-    first: Vec<Answered>,
+    (first, dividers): (Vec<Answered>, &mut [Divider]),
     protocol: &mut P,
 ) -> Result<Sent, Broken> {
     let mut streaming = connection.stream(request, P::STREAM_TYPE)?;
@@ -123,8 +158,12 @@ fn stream<P: Protocol>(
     loop {
         let mut piece = String::new();
         for (index, answer) in news.iter().enumerate() {
-            if !answer.text.is_empty() {
-                piece += &protocol.piece(index, &answer.text);
+            let Divided { thought, text } = divide(&mut dividers[index], answer);
+            if !thought.is_empty() {
+                piece += &protocol.thought(index, &thought);
+            }
+            if !text.is_empty() {
+                piece += &protocol.piece(index, &text);
             }
             match outcome(answer) {
                 Some(outcome) if outcome.reason == StopReason::Interrupted => {
@@ -166,14 +205,16 @@ fn ending() -> ApiError {
 fn collect<P: Protocol>(
     connection: &Connection,
     ticket: &mut Ticket,
-    (first, n): (Vec<Answered>, usize),
+    (first, dividers): (Vec<Answered>, &mut [Divider]),
     protocol: &mut P,
 ) -> Result<Reply, Broken> {
-    let mut answers = vec![(String::new(), None); n];
+    let mut answers = vec![(Divided::default(), None); dividers.len()];
     let mut news = first;
     loop {
-        for (answer, news) in answers.iter_mut().zip(&news) {
-            answer.0 += &news.text;
+        for ((answer, divider), news) in answers.iter_mut().zip(&mut *dividers).zip(&news) {
+            let Divided { thought, text } = divide(divider, news);
+            answer.0.thought += &thought;
+            answer.0.text += &text;
             answer.1 = answer.1.or(outcome(news));
         }
         if ticket.is_over() {
@@ -181,11 +222,35 @@ fn collect<P: Protocol>(
         }
         news = wait(ticket, &|| connection.is_hung_up())?;
     }
-    let whole = |(text, outcome): (String, Option<Outcome>)| {
+    let whole = |(Divided { thought, text }, outcome): (Divided, Option<Outcome>)| {
         let outcome = outcome.filter(|outcome| outcome.reason != StopReason::Interrupted)?;
-        Some(Whole { text, outcome })
+        Some(Whole { text, thought, outcome })
     };
     let answers: Option<Vec<Whole>> = answers.into_iter().map(whole).collect();
     let answers = answers.ok_or_else(|| Broken::Failed(ending()))?;
     Ok(Reply::json(200, &protocol.whole(&answers)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenizer::Thoughts;
+
+    #[test]
+    fn thoughts_come_apart_from_the_answer_however_the_text_is_cut() {
+        let text = "<think>\nA fox?\n</think>\n\nOnce <b> upon";
+        for cut in 0..=text.len() {
+            let mut divider = Some(ThoughtFilter::new(Thoughts::Tags, false));
+            let (mut thought, mut answer) = (String::new(), String::new());
+            for (part, is_last) in [(&text[..cut], false), (&text[cut..], true)] {
+                let end = is_last.then_some(Ok(Outcome::INTERRUPTED));
+                let divided = divide(&mut divider, &Answered { text: part.to_owned(), end });
+                thought += &divided.thought;
+                answer += &divided.text;
+            }
+            assert_eq!((thought.trim(), &*answer), ("A fox?", "Once <b> upon"), "cut at {cut}");
+        }
+        let whole = Answered { text: text.to_owned(), end: None };
+        assert_eq!(divide(&mut None, &whole).text, text);
+    }
 }

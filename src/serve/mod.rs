@@ -25,7 +25,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Scheduler, StepError};
-use crate::tokenizer::{ChatFormat, Tokenizer};
+use crate::format::ChatTemplate;
+use crate::tokenizer::Tokenizer;
 
 use http::{Budget, HttpLimits};
 use jobs::Desk;
@@ -48,8 +49,8 @@ pub(crate) struct ServeOptions {
     pub(crate) about: ModelAbout,
     /// The model's tokenizer.
     pub(crate) tokenizer: Arc<Tokenizer>,
-    /// How conversations are written, or why that is not known.
-    pub(crate) chat: Result<ChatFormat, String>,
+    /// How conversations are written.
+    pub(crate) chat_template: ChatTemplate,
     /// Ids that end a text.
     pub(crate) stop_ids: Vec<u32>,
     /// Seed of the first answer that names none.
@@ -83,7 +84,7 @@ pub(crate) fn serve(
     let service = Service {
         about: options.about,
         tokenizer: options.tokenizer,
-        chat: options.chat,
+        chat_template: options.chat_template,
         stop_ids: options.stop_ids,
         ctx_len: engine.ctx_len(),
         desk,

@@ -8,10 +8,12 @@ use super::answer::{Protocol, Sent, Whole, deliver};
 use super::error::ApiError;
 use super::fields::{Fields, strings};
 use super::http::{Connection, Reply, Request};
-use super::service::{Message, ModelAbout, STOPS_MAX, Service, Wish, messages, now};
-use crate::engine::{Job, Outcome, StopReason};
+use super::service::{
+    ChatJob, Message, ModelAbout, STOPS_MAX, Service, Thinking, Wish, messages, now,
+};
+use crate::engine::{Outcome, StopReason};
 use crate::sampler::Sampling;
-use crate::tokenizer::ChatRole;
+use crate::tokenizer::{ChatOptions, ChatRole};
 
 /// Fields of both requests. How long a model stays in memory is up to who runs the server.
 const KNOWN: &[&str] = &["model", "stream", "options", "keep_alive", "format", "think", "tools"];
@@ -86,6 +88,19 @@ fn details(about: &ModelAbout) -> Value {
         "quantization_level": quantization})
 }
 
+/// `think`: true, false, or how much.
+fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
+    let effort = |text: &str| ChatOptions::EFFORTS.into_iter().find(|known| *known == text);
+    match fields.get("think") {
+        None => Ok(Thinking::default()),
+        Some(Value::Bool(thinks)) => Ok(Thinking { thinks: Some(*thinks), effort: None }),
+        Some(Value::String(text)) if effort(text).is_some() => {
+            Ok(Thinking { thinks: None, effort: effort(text) })
+        }
+        Some(_) => Err(fields.bad("think", "is none of true, false, low, medium and high")),
+    }
+}
+
 struct Form {
     wish: Wish,
     is_streamed: bool,
@@ -95,7 +110,6 @@ impl Form {
     fn read(service: &Service, fields: &Fields<'_>) -> Result<Form, ApiError> {
         service.check_model(fields, "model")?;
         fields.only("format", |format| format == "")?;
-        fields.only("think", |think| *think == false)?;
         fields.only("tools", |tools| tools.as_array().is_some_and(Vec::is_empty))?;
         let none = json!({});
         let options = Fields::of(fields.get("options").unwrap_or(&none), "options")?;
@@ -120,19 +134,19 @@ impl Form {
             return Err(options.bad("num_predict", "is 0: nothing is asked for"));
         }
         let n_predict = n_predict.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
-        let wish = Wish { sampling, n_predict, stop_strings };
+        let wish = Wish { sampling, n_predict, stop_strings, thinking: thinking(fields)? };
         Ok(Form { wish, is_streamed: fields.flag("stream")?.unwrap_or(true) })
     }
 
     fn deliver(
         &self,
         to: (&Service, &mut Connection, &Request),
-        job: Job,
+        ChatJob { job, thoughts }: ChatJob,
         is_chat: bool,
     ) -> Result<Sent, ApiError> {
         let mut protocol =
             Ollama { is_chat, model: to.0.about.name.clone(), prompt_tokens: job.prompt.len() };
-        deliver(to, vec![job], &mut protocol, self.is_streamed)
+        deliver(to, vec![job], thoughts, (&mut protocol, self.is_streamed))
     }
 }
 
@@ -168,11 +182,13 @@ pub(super) fn generate(
     let form = Form::read(service, &fields)?;
     let prompt = fields.string("prompt")?.unwrap_or_default();
     let suffix = fields.string("suffix")?.filter(|suffix| !suffix.is_empty());
-    let is_raw = fields.flag("raw")?.unwrap_or(false) || suffix.is_some() || service.chat.is_err();
+    let is_raw = fields.flag("raw")?.unwrap_or(false) || suffix.is_some() || !service.can_chat();
     let system = fields.string("system")?.filter(|system| !system.is_empty());
     let job = match (is_raw, system) {
         (true, Some(_)) => return Err(fields.bad("system", "has no place in a raw prompt")),
-        (true, None) => service.text_job(prompt, suffix, &form.wish)?,
+        (true, None) => {
+            ChatJob { job: service.text_job(prompt, suffix, &form.wish)?, thoughts: None }
+        }
         (false, system) => {
             let message = |role, text: &str| Message { role, text: text.to_owned() };
             let system = system.map(|system| message(ChatRole::System, system));
@@ -201,6 +217,11 @@ impl Ollama {
                 json!({"model": model, "created_at": created_at, "done": is_done, "response": text})
             }
         }
+    }
+
+    fn put_thought(&self, object: &mut Value, text: &str) {
+        let place = if self.is_chat { &mut object["message"] } else { object };
+        place["thinking"] = json!(text);
     }
 
     fn ended(&self, text: &str, outcome: &Outcome) -> Value {
@@ -233,6 +254,12 @@ impl Protocol for Ollama {
         format!("{}\n", self.object(text, false))
     }
 
+    fn thought(&mut self, _: usize, text: &str) -> String {
+        let mut object = self.object("", false);
+        self.put_thought(&mut object, text);
+        format!("{object}\n")
+    }
+
     fn end(&mut self, _: usize, outcome: &Outcome) -> String {
         format!("{}\n", self.ended("", outcome))
     }
@@ -247,7 +274,13 @@ impl Protocol for Ollama {
 
     fn whole(&mut self, answers: &[Whole]) -> Value {
         match answers {
-            [Whole { text, outcome }, ..] => self.ended(text, outcome),
+            [Whole { text, thought, outcome }, ..] => {
+                let mut object = self.ended(text, outcome);
+                if !thought.is_empty() {
+                    self.put_thought(&mut object, thought);
+                }
+                object
+            }
             [] => Value::Null,
         }
     }

@@ -6,9 +6,10 @@ use super::answer::{Protocol, Sent, Whole, deliver};
 use super::error::ApiError;
 use super::fields::{Fields, strings};
 use super::http::{Connection, Reply, Request};
-use super::service::{STOPS_MAX, Service, Wish, messages, now};
+use super::service::{ChatJob, STOPS_MAX, Service, Thinking, Wish, messages, now};
 use crate::engine::{Job, Outcome, StopReason};
 use crate::sampler::Sampling;
+use crate::tokenizer::{ChatOptions, ThoughtFilter};
 
 /// Most answers of one request.
 const ANSWERS_MAX: i64 = 16;
@@ -94,6 +95,27 @@ fn model_object(service: &Service) -> Value {
         "max_model_len": max_model_len})
 }
 
+/// `reasoning_effort`, of which `none` is no thoughts, and `chat_template_kwargs.enable_thinking`.
+fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
+    let mut thinking = Thinking::default();
+    if let Some(effort) = fields.string("reasoning_effort")? {
+        thinking.effort = ChatOptions::EFFORTS.into_iter().find(|known| *known == effort);
+        match effort {
+            "none" => thinking.thinks = Some(false),
+            _ if thinking.effort.is_some() => {}
+            _ => {
+                return Err(fields.bad("reasoning_effort", "is none of none, low, medium and high"));
+            }
+        }
+    }
+    if let Some(kwargs) = fields.get("chat_template_kwargs") {
+        let kwargs = Fields::of(kwargs, "chat_template_kwargs")?;
+        kwargs.check_names(&[&["enable_thinking"]])?;
+        thinking.thinks = kwargs.flag("enable_thinking")?.or(thinking.thinks);
+    }
+    Ok(thinking)
+}
+
 /// What a request says about its answers, beside their prompts.
 struct Form {
     wish: Wish,
@@ -126,7 +148,7 @@ impl Form {
         };
         let n_predict = n_predict.map_or(default, |n| usize::try_from(n).unwrap_or(usize::MAX));
         Ok(Form {
-            wish: Wish { sampling, n_predict, stop_strings },
+            wish: Wish { sampling, n_predict, stop_strings, thinking: thinking(fields)? },
             n: fields.whole("n", 1..=ANSWERS_MAX)?.unwrap_or(1) as u64,
             is_streamed: fields.flag("stream")?.unwrap_or(false),
             wants_usage: wants_usage.unwrap_or(false),
@@ -145,7 +167,7 @@ impl Form {
     fn deliver(
         &self,
         (service, connection, request): (&Service, &mut Connection, &Request),
-        jobs: Vec<Job>,
+        (jobs, thoughts): (Vec<Job>, Option<ThoughtFilter>),
         is_chat: bool,
     ) -> Result<Sent, ApiError> {
         let number = service.next_answer();
@@ -166,7 +188,7 @@ impl Form {
             completion_tokens: 0,
         };
         protocol.cached_tokens = jobs.iter().map(|job| job.prompt.len()).sum();
-        deliver((service, connection, request), jobs, &mut protocol, self.is_streamed)
+        deliver((service, connection, request), jobs, thoughts, (&mut protocol, self.is_streamed))
     }
 }
 
@@ -177,11 +199,16 @@ pub(super) fn chat(
     (request, body): (&Request, &Value),
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
-    fields.check_names(&[WISHES, IGNORED, NEUTRAL, &["messages", "max_completion_tokens"]])?;
+    fields.check_names(&[
+        WISHES,
+        IGNORED,
+        NEUTRAL,
+        &["messages", "max_completion_tokens", "reasoning_effort", "chat_template_kwargs"],
+    ])?;
     let form = Form::read(service, &fields, usize::MAX)?;
     let messages = messages(fields.array("messages")?.unwrap_or_default())?;
-    let job = service.chat_job(&messages, &form.wish)?;
-    form.deliver((service, connection, request), form.answers(&job).collect(), true)
+    let ChatJob { job, thoughts } = service.chat_job(&messages, &form.wish)?;
+    form.deliver((service, connection, request), (form.answers(&job).collect(), thoughts), true)
 }
 
 /// `POST /v1/completions`.
@@ -211,7 +238,7 @@ pub(super) fn complete(
         };
         jobs.extend(form.answers(&job));
     }
-    form.deliver((service, connection, request), jobs, false)
+    form.deliver((service, connection, request), (jobs, None), false)
 }
 
 enum Prompt<'v> {
@@ -306,6 +333,11 @@ impl Protocol for OpenAi {
         }
     }
 
+    fn thought(&mut self, index: usize, text: &str) -> String {
+        let delta = json!({"reasoning_content": text});
+        self.event(json!([{"index": index, "delta": delta, "finish_reason": null}]), None)
+    }
+
     fn piece(&mut self, index: usize, text: &str) -> String {
         let choice = match self.is_chat {
             true => json!({"index": index, "delta": {"content": text}, "finish_reason": null}),
@@ -339,9 +371,13 @@ impl Protocol for OpenAi {
     fn whole(&mut self, answers: &[Whole]) -> Value {
         let choice = |(index, answer): (usize, &Whole)| {
             let (text, reason) = (&answer.text, finish_reason(&answer.outcome));
+            let mut message = json!({"role": "assistant", "content": text, "refusal": null});
+            if !answer.thought.is_empty() {
+                message["reasoning_content"] = json!(answer.thought);
+            }
             match self.is_chat {
                 true => json!({"index": index, "finish_reason": reason, "logprobs": null,
-                    "message": {"role": "assistant", "content": text, "refusal": null}}),
+                    "message": message}),
                 false => {
                     json!({"index": index, "finish_reason": reason, "logprobs": null, "text": text})
                 }

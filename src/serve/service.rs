@@ -11,8 +11,10 @@ use super::fields::Fields;
 use super::jobs::Desk;
 use super::metrics::Metrics;
 use crate::engine::Job;
+use crate::format::{ChatTemplate, Date};
 use crate::sampler::Sampling;
-use crate::tokenizer::{ChatFormat, ChatRole, Tokenizer};
+use crate::sys::clock;
+use crate::tokenizer::{ChatFormat, ChatOptions, ChatRole, ThoughtFilter, Thoughts, Tokenizer};
 
 /// Most stop strings of a request.
 pub(super) const STOPS_MAX: usize = 16;
@@ -21,8 +23,8 @@ pub(super) const STOPS_MAX: usize = 16;
 pub(super) struct Service {
     pub(super) about: ModelAbout,
     pub(super) tokenizer: Arc<Tokenizer>,
-    /// How conversations are written, or why that is not known.
-    pub(super) chat: Result<ChatFormat, String>,
+    /// How conversations are written.
+    pub(super) chat_template: ChatTemplate,
     /// Ids that end a text.
     pub(super) stop_ids: Vec<u32>,
     pub(super) ctx_len: usize,
@@ -56,6 +58,22 @@ pub(super) struct Wish {
     pub(super) sampling: Sampling,
     pub(super) n_predict: usize,
     pub(super) stop_strings: Vec<String>,
+    pub(super) thinking: Thinking,
+}
+
+/// What a request says of the model's thoughts; of each field nothing, as a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Thinking {
+    /// Whether the model may think.
+    pub(super) thinks: Option<bool>,
+    /// How much.
+    pub(super) effort: Option<&'static str>,
+}
+
+/// A job of a conversation, and what divides its thoughts from its answer.
+pub(super) struct ChatJob {
+    pub(super) job: Job,
+    pub(super) thoughts: Option<ThoughtFilter>,
 }
 
 /// Seconds since 1970.
@@ -94,15 +112,50 @@ impl Service {
         }
     }
 
+    /// How conversations are written today.
+    fn chat(&self, thinking: Thinking) -> Result<ChatFormat, ApiError> {
+        let thoughts = Thoughts::of(self.chat_template);
+        let is_channels = thoughts == Some(Thoughts::Channels);
+        if (thinking.thinks == Some(true) && thoughts.is_none())
+            || (thinking.thinks == Some(false) && is_channels)
+            || (thinking.effort.is_some() && !is_channels)
+        {
+            return Err(ApiError::new(400, "the model's template has no such way of thinking"));
+        }
+        let today = clock::today().and_then(|(year, month, day)| Date::new(year, month, day));
+        let today = today.ok_or_else(|| ApiError::new(500, "the server's clock shows no date"))?;
+        let default = ChatOptions::new(today);
+        let options = ChatOptions {
+            thinks: thinking.thinks.unwrap_or(default.thinks),
+            effort: thinking.effort.unwrap_or(default.effort),
+            ..default
+        };
+        ChatFormat::new(self.chat_template, &self.tokenizer, options)
+            .map_err(|e| ApiError::new(400, e.to_string()))
+    }
+
+    /// Whether conversations can be held.
+    pub(super) fn can_chat(&self) -> bool {
+        self.chat(Thinking::default()).is_ok()
+    }
+
     /// The job of an answer in a conversation: what `leap run --chat` gives for the same messages.
-    pub(super) fn chat_job(&self, messages: &[Message], wish: &Wish) -> Result<Job, ApiError> {
-        let chat = self.chat.as_ref().map_err(|problem| ApiError::new(400, problem.clone()))?;
+    pub(super) fn chat_job(&self, messages: &[Message], wish: &Wish) -> Result<ChatJob, ApiError> {
+        let chat = self.chat(wish.thinking)?;
         let turns: Vec<(ChatRole, &str)> =
             messages.iter().map(|message| (message.role, &*message.text)).collect();
         let mut ids = Vec::new();
         chat.render(&self.tokenizer, &turns, &mut ids);
-        let stop_ids = chat.stop_ids().to_vec();
-        Ok(Job { stop_ids, starts_text: true, ..self.job(ids, wish) })
+        let system = turns.first().filter(|turn| turn.0 == ChatRole::System).map(|turn| turn.1);
+        let begins_thinking = chat.begins_thinking(system);
+        let job = Job {
+            stop_ids: chat.stop_ids().to_vec(),
+            starts_text: true,
+            names_special: chat.thoughts() == Some(Thoughts::Channels),
+            ..self.job(ids, wish)
+        };
+        let thoughts = chat.thoughts().map(|kind| ThoughtFilter::new(kind, begins_thinking));
+        Ok(ChatJob { job, thoughts })
     }
 
     /// The job of what follows `prompt`: what `leap run -p` gives.

@@ -38,6 +38,7 @@ const CHANNELS: [&str; 6] =
     ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>"];
 
 /// Divides a text that comes in pieces. What may be the start of a sign is held back.
+#[derive(Clone)]
 pub struct ThoughtFilter {
     kind: Thoughts,
     held: String,
