@@ -4,7 +4,8 @@
 /// that a calendar has.
 pub fn today() -> Option<(u16, u8, u8)> {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
-    let seconds = libc::time_t::try_from(since.as_secs()).ok()?;
+    // Of whatever type the system call takes, which has several names.
+    let seconds = since.as_secs().try_into().ok()?;
     // SAFETY: `tm` is integers and a pointer that may be null, for which zeros are values.
     let mut date: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both point to values that live until the call returns; nothing changes the

@@ -77,7 +77,10 @@ impl Header {
         };
         match is_sound {
             true => Ok(()),
-            false => Err(FormatError::Unsupported(format!("rope scaling {:?}", self.rope_scaling))),
+            false => {
+                let scaling = self.rope_scaling.map_or(String::new(), |s| format!("{s:?}"));
+                Err(FormatError::Unsupported(format!("rope scaling {scaling}")))
+            }
         }
     }
 
