@@ -94,7 +94,7 @@ macro_rules! gemm_q8_groups {
             assert_eq!(panel.len(), n * group_bytes);
             assert!(x.q.len() >= n * rounds * 32 * $rows);
             assert_eq!(out.len(), $rows * NR);
-            const { assert!(4 % $strips == 0) };
+            const { assert!(matches!($strips, 1 | 2 | 4)) };
             // SAFETY: for each of four strips, some of them at once, this reads and writes four floats of
             // each row in `out`; for each of `n` groups it reads a scale of each row and 16 bytes of the
             // weights' scales; in each of their `rounds` of 32 columns 32 bytes of `x` for each row, and
