@@ -6,10 +6,10 @@ use half::f16;
 
 use super::file::ModelFile;
 use super::view::Model;
+use crate::format::FormatError;
 use crate::format::model::{
     Activation, Architecture, Encoding, Experts, Features, Header, LayerSet, Tensor, Weights,
 };
-use crate::format::{ChatTemplate, FormatError};
 use crate::quant::bcml1;
 use crate::sys::huge::HugeMemory;
 
@@ -148,19 +148,11 @@ impl Shape {
             max_seq_len: 8192,
             shared_classifier: self.shared_classifier,
             head_dim: self.head_dim,
-            norm_eps: 1e-5,
-            rope_theta: 500_000.0,
-            rope_scaling: None,
             sliding_window: (self.architecture == Architecture::Gemma3).then_some(512),
             architecture: self.architecture,
             features: self.features(),
-            bos: None,
-            stop_ids: Vec::new(),
-            chat_template: ChatTemplate::None,
-            tokenizer_hash: 0,
             has_extension: true,
-            packed: None,
-            share: None,
+            ..Header::blank(weights)
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The settings that each kind of configuration has, whatever it calls them.
 
 use crate::export::error::ExportError;
-use crate::format::ChatTemplate;
-use crate::format::model::{Architecture, Features, Header, Weights};
+use crate::format::model::{Header, Weights};
 
 /// What a setting is called in a config.json, in a params.json, and in a GGUF file behind the
 /// family's name.
@@ -156,7 +155,6 @@ impl Dims {
     /// A header with these dimensions and the most common value of everything else.
     pub(super) fn header(self, ffn_dim: usize, vocab_size: usize) -> Header {
         Header {
-            weights: Weights::F32,
             dim: self.dim,
             ffn_dim,
             n_layers: self.n_layers,
@@ -166,19 +164,9 @@ impl Dims {
             max_seq_len: 2048,
             shared_classifier: true,
             head_dim: self.head_dim,
-            norm_eps: 1e-5,
             rope_theta: 10_000.0,
-            rope_scaling: None,
-            sliding_window: None,
-            architecture: Architecture::Llama,
-            features: Features::default(),
-            bos: None,
-            stop_ids: Vec::new(),
-            chat_template: ChatTemplate::None,
-            tokenizer_hash: 0,
             has_extension: true,
-            packed: None,
-            share: None,
+            ..Header::blank(Weights::F32)
         }
     }
 }

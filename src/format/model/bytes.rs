@@ -1,6 +1,5 @@
 //! Headers from and to bytes.
 
-use super::features::Features;
 use super::header::{
     Architecture, FileShare, HEADER_LEN, Header, MAGIC, Packed, RopeScaling, STOP_IDS_MAX,
 };
@@ -82,7 +81,6 @@ impl Header {
             _ => return Err(FormatError::field("version", version, "1, 2 or 3")),
         };
         Ok(Header {
-            weights,
             dim,
             ffn_dim,
             n_layers,
@@ -92,19 +90,7 @@ impl Header {
             max_seq_len,
             shared_classifier: shared == 1 && !negated,
             head_dim: dim / n_heads,
-            norm_eps: 1e-5,
-            rope_theta: 500_000.0,
-            rope_scaling: None,
-            sliding_window: None,
-            architecture: Architecture::Llama,
-            features: Features::default(),
-            bos: None,
-            stop_ids: Vec::new(),
-            chat_template: ChatTemplate::None,
-            tokenizer_hash: 0,
-            has_extension: false,
-            packed: None,
-            share: None,
+            ..Header::blank(weights)
         })
     }
 

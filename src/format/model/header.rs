@@ -174,6 +174,35 @@ pub struct Header {
 }
 
 impl Header {
+    /// Llama without a size, as a file without extension stands for: what a header is made from.
+    pub(crate) fn blank(weights: Weights) -> Header {
+        Header {
+            weights,
+            dim: 0,
+            ffn_dim: 0,
+            n_layers: 0,
+            n_heads: 0,
+            n_kv_heads: 0,
+            vocab_size: 0,
+            max_seq_len: 0,
+            shared_classifier: false,
+            head_dim: 0,
+            norm_eps: 1e-5,
+            rope_theta: 500_000.0,
+            rope_scaling: None,
+            sliding_window: None,
+            architecture: Architecture::Llama,
+            features: Features::default(),
+            bos: None,
+            stop_ids: Vec::new(),
+            chat_template: ChatTemplate::None,
+            tokenizer_hash: 0,
+            has_extension: false,
+            packed: None,
+            share: None,
+        }
+    }
+
     /// Width of all key (or value) heads together.
     pub fn kv_dim(&self) -> usize {
         self.n_kv_heads * self.head_dim
