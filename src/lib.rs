@@ -1,4 +1,4 @@
-//! LEAP runs Llama-architecture language models on edge boards.
+//! LEAP runs language models on edge boards.
 //!
 //! ```
 //! use leap::engine::{Engine, Job, JobEvent, Options, Scheduler};

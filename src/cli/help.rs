@@ -16,7 +16,7 @@ pub(super) const EXIT_CODES: &str = "0 done, 1 failed at run time, 2 bad usage, 
 /// The commands and their first sentences.
 pub(super) fn overview(commands: &[CommandInfoWithArgs]) -> String {
     let mut text = String::from(
-        "Runs Llama-architecture language models on edge boards, alone or as a ring.\n\n\
+        "Runs language models on edge boards, alone or as a ring.\n\n\
          Usage: leap COMMAND [OPTION...]; leap alone goes on from a prompt with the demo model\n\n\
          Commands:\n",
     );

@@ -45,7 +45,7 @@ use words::Asked;
 
 use crate::sys::{memory, signal};
 
-/// Runs Llama-architecture language models on edge boards.
+/// Runs language models on edge boards.
 #[derive(ArgsInfo, FromArgs)]
 struct Leap {
     #[argh(subcommand)]
