@@ -74,7 +74,7 @@ impl Desk {
     /// Has `jobs` answered.
     pub(super) fn submit(&self, jobs: Vec<Job>) -> Result<Ticket, Refusal> {
         let n = jobs.len();
-        let room = |open: usize| Some(open + n).filter(|&open| open <= self.open_max);
+        let room = |open: usize| open.checked_add(n).filter(|&open| open <= self.open_max);
         let taken = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
         taken.map_err(|_| Refusal::Full)?;
         let seat = Arc::new(Seat::default());

@@ -80,7 +80,7 @@ pub(crate) fn serve(
     scheduler: Scheduler<'_>,
     options: ServeOptions,
 ) -> Result<(), StepError> {
-    let (desk, commands) = Desk::new(scheduler.n_streams() + options.queue);
+    let (desk, commands) = Desk::new(scheduler.n_streams().saturating_add(options.queue));
     let service = Service {
         about: options.about,
         tokenizer: options.tokenizer,
@@ -112,7 +112,8 @@ pub(crate) fn serve(
         let server = Arc::clone(&server);
         thread::spawn(move || server::accept(&server, &listener));
     }
-    Runner::new(engine, scheduler, metrics).run(commands, options.drain)?;
+    Runner::new(engine, scheduler, metrics).run(&commands, options.drain)?;
+    drop(commands);
     // The last answers are on their way out.
     let end = Instant::now() + LAST_WORDS;
     while server.n_answering.load(Ordering::Relaxed) > 0 && Instant::now() < end {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::jobs::{Command, IS_FORSAKEN, Seat};
 use super::metrics::Metrics;
-use crate::engine::{Engine, JobError, JobEvent, JobId, Scheduler, StepError};
+use crate::engine::{Engine, JobError, JobEvent, JobId, Outcome, Scheduler, StepError};
 use crate::sys::{notify, signal};
 
 /// How often an engine without work looks for signals.
@@ -32,6 +32,7 @@ pub(super) struct Runner<'e, 't> {
     scheduler: Scheduler<'t>,
     running: Vec<Running>,
     metrics: Arc<Metrics>,
+    is_ending: bool,
 }
 
 impl<'e, 't> Runner<'e, 't> {
@@ -41,42 +42,41 @@ impl<'e, 't> Runner<'e, 't> {
         metrics: Arc<Metrics>,
     ) -> Runner<'e, 't> {
         engine.interrupt_by(is_interrupted);
-        Runner { engine, scheduler, running: Vec::new(), metrics }
+        Runner { engine, scheduler, running: Vec::new(), metrics, is_ending: false }
     }
 
-    /// Runs until a signal asks for the end. What runs then has `drain` to end by itself; no more jobs are
-    /// taken.
+    /// Runs until a signal asks for the end. What runs then has `drain` to end by itself; what comes then
+    /// is given up at once.
     ///
     /// # Errors
     /// If the engine cannot go on.
     pub(super) fn run(
         mut self,
-        commands: Receiver<Command>,
+        commands: &Receiver<Command>,
         drain: Duration,
     ) -> Result<(), StepError> {
-        let mut commands = Some(commands);
-        let mut end: Option<Instant> = None;
+        let mut end = None;
         loop {
             notify::alive();
-            if signal::interrupted() > 0 && end.is_none() {
+            if signal::interrupted() > 0 && !self.is_ending {
                 notify::stopping();
-                end = Some(Instant::now() + drain);
+                self.is_ending = true;
+                // A time that is beyond the clock's is as good as none.
+                end = Instant::now().checked_add(drain);
             }
-            if let Some(end) = end {
-                // Jobs that are still at the desk are answered too; who comes later is refused.
-                commands.take().iter().for_each(|commands| self.obey_all(commands));
-                if self.scheduler.is_idle() {
-                    return Ok(());
-                }
-                if Instant::now() >= end || signal::interrupted() > 1 {
+            if self.is_ending {
+                let is_over = end.is_some_and(|end| Instant::now() >= end);
+                if is_over || signal::interrupted() > 1 {
                     self.scheduler.cancel_all();
                 }
-            }
-            if let Some(commands) = &commands {
+            } else {
                 self.wait_for_work(commands);
-                self.obey_all(commands);
             }
+            self.obey_all(commands);
             self.step()?;
+            if self.is_ending && self.scheduler.is_idle() {
+                return Ok(());
+            }
         }
     }
 
@@ -102,6 +102,9 @@ impl<'e, 't> Runner<'e, 't> {
 
     fn obey(&mut self, command: Command) {
         match command {
+            Command::Submit(_, seat, index) if self.is_ending => {
+                seat.end(index, Ok(Outcome::INTERRUPTED));
+            }
             Command::Submit(job, seat, index) => {
                 let id = self.scheduler.submit(job);
                 self.running.push(Running { id, seat, index });
