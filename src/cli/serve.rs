@@ -166,11 +166,17 @@ impl Serve {
         let fingerprint = model.fingerprint().map_err(|e| Failure::runtime(&e))?;
         Ok(ModelAbout {
             name: self.name.clone().unwrap_or_else(|| stem.unwrap_or("demo").to_owned()),
-            bytes: model.bytes_per_token(),
+            bytes: self.file_bytes(model),
             digest: format!("{fingerprint:016x}"),
             family: format!("{:?}", header.architecture).to_lowercase(),
             quantization: header.weights.to_string(),
         })
+    }
+
+    /// Bytes of the model's file; of the built-in model those of the weights.
+    fn file_bytes(&self, model: &crate::model::Model) -> u64 {
+        let file = self.model.as_deref().and_then(|path| fs::metadata(path).ok());
+        file.map_or_else(|| model.bytes_per_token(), |file| file.len())
     }
 
     fn keys(&self) -> Result<ApiKeys, Failure> {

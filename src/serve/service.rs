@@ -42,7 +42,7 @@ pub(super) struct Service {
 pub(crate) struct ModelAbout {
     /// What it is called.
     pub(crate) name: String,
-    /// Bytes of its weights.
+    /// How long its file is.
     pub(crate) bytes: u64,
     /// The model's fingerprint.
     pub(crate) digest: String,
