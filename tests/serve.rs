@@ -197,7 +197,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
 
 #[test]
 fn hostile_bytes_get_an_error_and_stop_nobody() {
-    let served = Served::start(&["--connections", "40"]);
+    let served = Served::start(&["--connections", "40", "--queue", "18446744073709551615"]);
     let post = "POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
     let deep = "[".repeat(100_000);
     let wide = format!("[{}1]", "1,".repeat(300_000));
@@ -223,6 +223,17 @@ fn hostile_bytes_get_an_error_and_stop_nobody() {
     let answer = served.post("/v1/completions", &json!({"prompt": "Once", "max_tokens": 2}));
     assert_eq!(answer["usage"]["completion_tokens"], 2);
     drop(idle);
+    // An answer without a body leaves the next one where it is looked for.
+    let head = "HEAD / HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let answers = exchange(&served.address, head.as_bytes());
+    assert!(answers.contains("\r\n\r\nHTTP/1.1 200 OK"), "{answers}");
+    // HTTP/1.0 sees a stream's end by that of the connection.
+    let body = r#"{"prompt": "Once", "max_tokens": 2, "stream": true}"#;
+    let old = format!(
+        "POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    assert!(exchange(&served.address, old.as_bytes()).ends_with("data: [DONE]\n\n"));
     // Requests in one piece are answered one after the other.
     let both = "GET /health HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     assert_eq!(exchange(&served.address, both.as_bytes()).matches("HTTP/1.1 200 OK").count(), 2);
@@ -311,7 +322,7 @@ fn a_queue_that_is_full_says_so() {
 #[test]
 fn a_signal_lets_answers_end() {
     let body = json!({"prompt": "Once", "max_tokens": 60, "temperature": 0, "stop": ["\u{0}"]});
-    let mut served = Served::start(&[]);
+    let mut served = Served::start(&["--drain-s", "18446744073709551615"]);
     let whole = served.post("/v1/completions", &body);
     let mut streamed = body.clone();
     streamed["stream"] = json!(true);

@@ -16,11 +16,10 @@ use super::http::{Connection, HttpLimits, Reply, Request, Socket};
 use super::keys::ApiKeys;
 use super::service::Service;
 use super::{ollama, openai, plain};
-use crate::sys::net;
 
 /// Longest a client may leave an answer unread.
 const WRITE_TIME: Duration = Duration::from_secs(30);
-/// How long a listener that has no file for a connection waits for one.
+/// How long a listener waits that got no connection, as where there is no file for it.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 /// Stack of a connection's thread: JSON of the deepest nesting fits.
 const STACK_BYTES: usize = 512 << 10;
@@ -90,14 +89,9 @@ pub(super) struct Server {
 /// Accepts connections on `listener`, each of which gets a thread, as long as the process lives.
 pub(super) fn accept(server: &Arc<Server>, listener: &ListenSocket) {
     loop {
-        let socket = match listener.accept() {
-            Ok(socket) => socket,
-            Err(e) => {
-                if net::is_out_of_files(&e) {
-                    thread::sleep(SHORTAGE_PAUSE);
-                }
-                continue;
-            }
+        let Ok(socket) = listener.accept() else {
+            thread::sleep(SHORTAGE_PAUSE);
+            continue;
         };
         let place = Place::take(server);
         let thread = thread::Builder::new().name("http".to_owned()).stack_size(STACK_BYTES);
@@ -126,7 +120,7 @@ impl Place {
         let mut connection = Connection::new(socket, server.limits.clone());
         if self.is_one_too_many {
             let error = ApiError::new(503, "there are as many connections as may be: try again");
-            server.refuse(&mut connection, &error, false);
+            server.refuse(&mut connection, &error);
             return;
         }
         loop {
@@ -140,7 +134,7 @@ impl Place {
                         return;
                     }
                 }
-                Err(error) => return server.refuse(&mut connection, &error.into(), false),
+                Err(error) => return server.refuse(&mut connection, &error.into()),
             }
         }
     }
@@ -154,11 +148,9 @@ impl Drop for Place {
 
 impl Server {
     /// Tells a client that its connection ends, and why.
-    fn refuse(&self, connection: &mut Connection, error: &ApiError, is_ollama: bool) {
+    fn refuse(&self, connection: &mut Connection, error: &ApiError) {
         self.service.metrics.count_request(error.status);
-        // A client that went away does not need it.
-        let _ = connection.send(&error.reply(is_ollama), false);
-        connection.linger();
+        connection.refuse(&error.reply(false));
     }
 
     /// Answers a request; `false` if the connection ends with it.
@@ -169,14 +161,13 @@ impl Server {
             Ok(Sent::Reply(reply)) => reply,
             Ok(Sent::Streamed) => {
                 self.service.metrics.count_request(200);
-                return request.is_kept_alive;
+                return request.outlives_stream();
             }
             Ok(Sent::Gone) => return false,
             Err(error) => error.reply(is_ollama),
         };
         self.service.metrics.count_request(reply.status);
-        let is_sent = connection.send(&reply, request.is_kept_alive).is_ok();
-        is_sent && request.is_kept_alive
+        connection.send(&reply, request).is_ok() && request.is_kept_alive
     }
 
     /// Refuses web pages that were not allowed, and clients without a key. A page that a person looks at
@@ -203,7 +194,7 @@ impl Server {
         let service = &self.service;
         let path = request.path.as_str();
         let reply = match (request.method.as_str(), path) {
-            ("OPTIONS", _) => Reply { status: 204, ..Reply::text("text/plain", String::new()) },
+            ("OPTIONS", _) => Reply::text("text/plain", String::new()),
             ("GET" | "HEAD", "/" | "/health") => plain::health(),
             ("GET", "/metrics") => plain::metrics(service),
             ("GET", "/v1/models") => openai::models(service),

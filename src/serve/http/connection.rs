@@ -116,9 +116,11 @@ impl Connection {
         let mut body = Vec::new();
         loop {
             match body::chunk(&self.read, self.limits.body_max - body.len())? {
-                ChunkStep::Wait => self.fill_whole(end)?,
+                ChunkStep::Wait => {
+                    let n = self.fill_whole(end)?;
+                    self.reserve(n as u64)?;
+                }
                 ChunkStep::Data { line, data } => {
-                    self.reserve(data as u64)?;
                     body.extend_from_slice(&self.read[line..line + data]);
                     self.read.drain(..line + data + 2);
                 }
@@ -142,11 +144,11 @@ impl Connection {
         }
     }
 
-    /// Reads more of a request that has begun.
-    fn fill_whole(&mut self, end: Instant) -> Result<(), HttpError> {
+    /// Reads more of a request that has begun; returns how many bytes.
+    fn fill_whole(&mut self, end: Instant) -> Result<usize, HttpError> {
         match self.fill_or_fail(end)? {
             0 => Err(HttpError::new(400, "the request ends too soon")),
-            _ => Ok(()),
+            n => Ok(n),
         }
     }
 
@@ -184,9 +186,24 @@ impl Connection {
         self.socket.is_hung_up()
     }
 
-    /// Ends the connection so that the client can read what was sent last: a socket that is closed while
-    /// there is more to read takes that back.
-    pub(in crate::serve) fn linger(&mut self) {
+    /// Answers `request`.
+    ///
+    /// # Errors
+    /// If the client went away, or does not read.
+    pub(in crate::serve) fn send(&mut self, reply: &Reply, request: &Request) -> io::Result<()> {
+        let head = self.head_of(reply, request.is_kept_alive);
+        match request.wants_no_body() {
+            true => self.write(&head),
+            false => self.write(&(head + &reply.body)),
+        }
+    }
+
+    /// Sends the last answer, to a request that may not have been understood, and ends the connection so
+    /// that the client can read it: a socket that is closed while there is more to read takes that back.
+    pub(in crate::serve) fn refuse(&mut self, reply: &Reply) {
+        let head = self.head_of(reply, false);
+        // A client that went away does not need it.
+        let _ = self.write(&(head + &reply.body));
         self.socket.stop_sending();
         let end = Instant::now() + LINGER;
         while !self.read.is_empty() || matches!(self.fill(end), Ok(1..)) {
@@ -194,18 +211,13 @@ impl Connection {
         }
     }
 
-    /// Sends an answer.
-    ///
-    /// # Errors
-    /// If the client went away, or does not read.
-    pub(in crate::serve) fn send(&mut self, reply: &Reply, is_kept_alive: bool) -> io::Result<()> {
+    fn head_of(&self, reply: &Reply, is_kept_alive: bool) -> String {
         let Reply { status, content_type, body, retry_after } = reply;
         let mut head = self.status_line(*status, content_type, is_kept_alive);
         if let Some(seconds) = retry_after {
             head += &format!("Retry-After: {seconds}\r\n");
         }
-        head += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
-        self.write(&head)
+        head + &format!("Content-Length: {}\r\n\r\n", body.len())
     }
 
     /// Begins an answer to `request` whose pieces follow.
@@ -218,7 +230,7 @@ impl Connection {
         content_type: &str,
     ) -> io::Result<Streaming<'_>> {
         let has_chunks = request.has_chunks;
-        let mut head = self.status_line(200, content_type, has_chunks && request.is_kept_alive);
+        let mut head = self.status_line(200, content_type, request.outlives_stream());
         head += "Cache-Control: no-cache\r\n";
         head += if has_chunks { "Transfer-Encoding: chunked\r\n\r\n" } else { "\r\n" };
         self.write(&head)?;

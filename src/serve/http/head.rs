@@ -21,6 +21,18 @@ pub(in crate::serve) struct Request {
     pub(super) has_chunks: bool,
 }
 
+impl Request {
+    /// Whether the client sees where a streamed answer ends, other than by the connection's end.
+    pub(in crate::serve) fn outlives_stream(&self) -> bool {
+        self.is_kept_alive && self.has_chunks
+    }
+
+    /// Whether the answer has a head alone.
+    pub(super) fn wants_no_body(&self) -> bool {
+        self.method == "HEAD"
+    }
+}
+
 /// How the end of a body is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyLength {

@@ -73,7 +73,6 @@ impl Streaming<'_> {
 pub(super) fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
-        204 => "No Content",
         400 => "Bad Request",
         401 => "Unauthorized",
         403 => "Forbidden",
