@@ -15,8 +15,10 @@ pub(super) enum Naming {
     Gguf,
 }
 
-/// What GGUF files divide RoPE frequencies by.
+/// What GGUF files divide RoPE frequencies by: in all texts, or in short and in long ones.
 pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
+pub(super) const ROPE_FACTORS: [&str; 2] =
+    ["rope_factors_short.weight", "rope_factors_long.weight"];
 
 /// Hugging Face's, Meta's and GGUF's name, behind that of the layer if each layer has one; empty where
 /// there is no such tensor.
@@ -38,11 +40,12 @@ fn names(kind: TensorKind) -> [&'static str; 3] {
         TensorKind::KNorm => ["self_attn.k_norm", "", "attn_k_norm"],
         TensorKind::AttentionPostNorm => ["post_attention_layernorm", "", "post_attention_norm"],
         TensorKind::FfnPostNorm => ["post_feedforward_layernorm", "", "post_ffw_norm"],
-        TensorKind::Sinks => ["self_attn.sinks", "", ""],
+        TensorKind::Sinks => ["self_attn.sinks", "", "attn_sinks.weight"],
         TensorKind::Router => ["mlp.gate", "", "ffn_gate_inp"],
-        TensorKind::RouterBias => ["mlp.router", "", ""],
-        TensorKind::B1 | TensorKind::B3 => ["mlp.experts.gate_up_proj_bias", "", ""],
-        TensorKind::B2 => ["mlp.experts.down_proj_bias", "", ""],
+        TensorKind::RouterBias => ["mlp.router", "", "ffn_gate_inp"],
+        TensorKind::B1 => ["mlp.experts.gate_up_proj_bias", "", "ffn_gate_exps.bias"],
+        TensorKind::B2 => ["mlp.experts.down_proj_bias", "", "ffn_down_exps.bias"],
+        TensorKind::B3 => ["mlp.experts.gate_up_proj_bias", "", "ffn_up_exps.bias"],
     }
 }
 
@@ -111,27 +114,32 @@ impl Naming {
     pub(super) fn place(self, id: TensorId, header: &Header) -> Place {
         let TensorId { kind, layer } = id;
         let in_layer = |name: &str| format!("{}.{layer}.{name}", self.layers());
-        match (header.architecture, kind) {
-            (Architecture::Gemma3, TensorKind::FfnNorm) if self.is_hugging_face() => {
+        let is_matrix = !kind.is_vector();
+        match (header.architecture, kind, self.is_hugging_face()) {
+            (Architecture::Gemma3, TensorKind::FfnNorm, true) => {
                 Place::Whole(in_layer("pre_feedforward_layernorm.weight"))
             }
-            (Architecture::GptOss, TensorKind::Router) => {
+            (Architecture::GptOss, TensorKind::FfnNorm, false) => {
+                Place::Whole(in_layer("post_attention_norm.weight"))
+            }
+            (Architecture::GptOss, TensorKind::Router, true) => {
                 Place::Whole(in_layer("mlp.router.weight"))
             }
-            (Architecture::GptOss, TensorKind::W1 | TensorKind::W3) => {
+            (Architecture::GptOss, TensorKind::W1 | TensorKind::W3, true) => {
                 let first = usize::from(kind == TensorKind::W3);
                 Place::Transposed(in_layer("mlp.experts.gate_up_proj"), (first, 2))
             }
-            (Architecture::GptOss, TensorKind::W2) => {
+            (Architecture::GptOss, TensorKind::W2, true) => {
                 Place::Transposed(in_layer("mlp.experts.down_proj"), (0, 1))
             }
-            (Architecture::GptOss, TensorKind::B2) => Place::Whole(self.name(id)),
-            (Architecture::GptOss, TensorKind::B1 | TensorKind::B3) => {
+            (Architecture::GptOss, TensorKind::B1 | TensorKind::B3, true) => {
                 let first = usize::from(kind == TensorKind::B3);
                 Place::Transposed(self.name(id), (first, 2))
             }
-            (Architecture::Phi3, _) => self.fused(id, header),
-            _ if header.n_ffns() > 1 && kind.is_per_expert() => self.experts(id, header.n_ffns()),
+            (Architecture::Phi3, ..) => self.fused(id, header),
+            _ if header.n_ffns() > 1 && kind.is_per_expert() && is_matrix => {
+                self.experts(id, header.n_ffns())
+            }
             _ => Place::Whole(self.name(id)),
         }
     }
@@ -172,13 +180,12 @@ impl Naming {
         let is_halved = match self {
             Naming::HuggingFace => true,
             Naming::Meta => false,
-            Naming::Gguf => matches!(
+            Naming::Gguf => !matches!(
                 header.architecture,
-                Architecture::Qwen2
-                    | Architecture::Qwen3
-                    | Architecture::Qwen3Moe
-                    | Architecture::Gemma3
-                    | Architecture::Phi3
+                Architecture::Llama
+                    | Architecture::Mistral
+                    | Architecture::SmolLm3
+                    | Architecture::Granite
             ),
         };
         is_halved && kind.order() == RowOrder::RopePairs

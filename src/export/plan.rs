@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::checkpoint::{Checkpoint, INT8_GROUP, SourceTensor};
 use super::config::{self, Config, Extras};
 use super::error::ExportError;
-use super::names::{Naming, Place, ROPE_FREQS, is_computable};
+use super::names::{Naming, Place, ROPE_FACTORS, ROPE_FREQS, is_computable};
 use super::writer::{self, Change, ExportProgress, HalvedHeads, Packing, TensorJob};
 use crate::format::ChatTemplate;
 use crate::format::model::{
@@ -271,7 +271,9 @@ impl ExportPlan {
             used.extend(self.place(job?.tensor.id).names().iter().cloned());
         }
         let mut ignored = Vec::new();
-        let unused = |name: &&str| !used.contains(*name) && *name != ROPE_FREQS;
+        let [short, long] = ROPE_FACTORS;
+        let unused =
+            |name: &&str| !used.contains(*name) && ![ROPE_FREQS, short, long].contains(name);
         for name in self.checkpoint.names().filter(unused) {
             if !self.is_ignored(name) {
                 let path = self.checkpoint.path_of(name).unwrap_or(self.checkpoint.dir());

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use crate::checkpoint::options;
 use crate::common::folder::Folder;
 use crate::common::models::{export_to, package};
+use crate::gguf::Value as Field;
 use crate::gguf::Value::{Float, Number, Text};
-use crate::gguf::{BF16, F32, Gguf, Tensor, export_file, interleaved};
+use crate::gguf::{BF16, F32, Gguf, MXFP4, Tensor, export_file, interleaved};
 
 fn golden(name: &str) -> PathBuf {
     package("tests/golden").join(format!("{name}-tiny"))
@@ -51,9 +52,10 @@ fn in_layer(architecture: &str, name: &str) -> String {
         ("gemma3", Some(name)) => name,
         _ => match name {
             "input_layernorm" => "attn_norm",
+            "post_attention_layernorm" if architecture == "gpt-oss" => "post_attention_norm",
             "post_attention_layernorm" => "ffn_norm",
             "self_attn.o_proj" => "attn_output",
-            "mlp.gate" => "ffn_gate_inp",
+            "mlp.gate" | "mlp.router" => "ffn_gate_inp",
             "mlp.gate_up_proj" => "ffn_up",
             other => {
                 let short = other.split('.').next_back().unwrap();
@@ -70,7 +72,7 @@ fn in_layer(architecture: &str, name: &str) -> String {
 fn gguf_tensors(name: &str, architecture: &str) -> Vec<Tensor> {
     let config = config(name);
     let mut stacked: BTreeMap<String, Tensor> = BTreeMap::new();
-    for (name, (shape, mut bytes)) in tensors(name) {
+    for (name, shape, mut bytes, dtype) in stored(name, architecture) {
         let (name, end) = name.rsplit_once('.').unwrap();
         let full = match name.strip_prefix("model.layers.").and_then(|n| n.split_once('.')) {
             None => {
@@ -96,7 +98,7 @@ fn gguf_tensors(name: &str, architecture: &str) -> Vec<Tensor> {
         if let Some(heads) = heads.as_u64().filter(|_| is_interleaved) {
             bytes = interleaved(&bytes, heads as usize, shape[0] / heads as usize);
         }
-        let mut dtype = BF16;
+        let mut dtype = dtype;
         if architecture == "gemma3" && full.ends_with("norm") {
             let values = bytes.as_chunks::<2>().0.iter();
             let plus = values.map(|b| 1.0 + half::bf16::from_le_bytes(*b).to_f32());
@@ -114,6 +116,79 @@ fn gguf_tensors(name: &str, architecture: &str) -> Vec<Tensor> {
         }
     }
     stacked.into_values().collect()
+}
+
+/// A folder's tensors under its names, but for gpt-oss: gates and ups, which alternate, apart and
+/// output-major, blocks of MXFP4 with their scales, and sinks with an end.
+fn stored(name: &str, architecture: &str) -> Vec<(String, Vec<usize>, Vec<u8>, u32)> {
+    let mut all = tensors(name);
+    let mut out = Vec::new();
+    for (name, (shape, bytes)) in all.clone() {
+        if architecture != "gpt-oss" || !name.contains("experts.") && !name.ends_with("sinks") {
+            out.push((name, shape, bytes, BF16));
+        } else if name.ends_with("sinks") {
+            out.push((format!("{name}.weight"), shape, bytes, BF16));
+        } else if let Some(base) = name.strip_suffix("_blocks") {
+            let (_, scales) = all.remove(&format!("{base}_scales")).unwrap();
+            let blocks = mxfp4(&bytes, &scales);
+            let shape = [shape[0], shape[1], shape[2] * 32];
+            out.extend(apart(base, &shape, &blocks, MXFP4));
+        } else if !name.ends_with("_scales") {
+            let (base, shape, bytes) = match (name.strip_suffix("_bias"), &shape[..]) {
+                (None, &[n, height, width]) => {
+                    (&name[..], vec![n, width, height], transposed(&bytes, n, height))
+                }
+                (base, _) => (base.unwrap(), [&shape[..], &[1]].concat(), bytes),
+            };
+            out.extend(apart(base, &shape, &bytes, BF16).into_iter().map(|mut tensor| {
+                if name.ends_with("_bias") {
+                    tensor.0 = tensor.0.replace(".weight", ".bias");
+                    tensor.1.truncate(2);
+                }
+                tensor
+            }));
+        }
+    }
+    out
+}
+
+/// Rows of gates and of ups, or of neither, as tensors of their own.
+fn apart(
+    base: &str,
+    shape: &[usize],
+    bytes: &[u8],
+    dtype: u32,
+) -> Vec<(String, Vec<usize>, Vec<u8>, u32)> {
+    let layer = base.split('.').nth(2).unwrap();
+    let parts: &[&str] = if base.contains("gate_up") { &["gate", "up"] } else { &["down"] };
+    let (n, row_bytes) = (parts.len(), bytes.len() / shape[0] / shape[1]);
+    let take = |part: usize| bytes.chunks(row_bytes).skip(part).step_by(n).flatten().copied();
+    let shape = [shape[0], shape[1] / n, shape[2]];
+    let name = |part: &str| format!("model.layers.{layer}.mlp.{part}_exps.weight");
+    let parts = parts.iter().enumerate();
+    parts.map(|(i, part)| (name(part), shape.to_vec(), take(i).collect(), dtype)).collect()
+}
+
+/// The bf16 values of `n` matrices of `height` rows, column by column.
+fn transposed(bytes: &[u8], n: usize, height: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    for matrix in bytes.chunks(bytes.len() / n) {
+        let width = matrix.len() / height;
+        for col in (0..width).step_by(2) {
+            out.extend((0..height).flat_map(|row| &matrix[row * width + col..][..2]));
+        }
+    }
+    out
+}
+
+/// Blocks as ggml has them: the scale, then values 0 to 15 in low halves and 16 to 31 in high ones.
+fn mxfp4(blocks: &[u8], scales: &[u8]) -> Vec<u8> {
+    let block = |(block, scale): (&[u8], &u8)| {
+        let value = |i: usize| block[i / 2] >> (i % 2 * 4) & 15;
+        let codes = (0..16).map(|i| value(i) | value(i + 16) << 4);
+        [*scale].into_iter().chain(codes).collect::<Vec<u8>>()
+    };
+    blocks.chunks(16).zip(scales).flat_map(block).collect()
 }
 
 /// The file that llama.cpp's converter makes of a folder.
@@ -152,13 +227,27 @@ fn gguf(name: &str, architecture: &'static str) -> Gguf {
             ("expert_used_count", "num_experts_per_tok"),
             ("expert_feed_forward_length", "moe_intermediate_size"),
         ],
+        "gpt-oss" => &[
+            ("expert_count", "num_local_experts"),
+            ("expert_used_count", "num_experts_per_tok"),
+            ("expert_feed_forward_length", "intermediate_size"),
+            ("attention.sliding_window", "sliding_window"),
+        ],
         "gemma3" | "phi3" => &[("attention.sliding_window", "sliding_window")],
         _ => &[],
     };
     let of_kind = |field| if config[field].is_f64() { float(field) } else { number(field) };
     fields.extend(more.iter().map(|(name, field)| (key(name), of_kind(field))));
-    if architecture == "phi3" {
-        fields.push((key("rope.dimension_count"), Number(12)));
+    match architecture {
+        "phi3" => fields.push((key("rope.dimension_count"), Number(12))),
+        "gpt-oss" => fields.extend([
+            (key("rope.scaling.type"), Text("yarn")),
+            (key("rope.scaling.factor"), Float(32.0)),
+            (key("rope.scaling.original_context_length"), yarn_ctx(&config)),
+            (key("rope.scaling.yarn_beta_fast"), Float(32.0)),
+            (key("rope.scaling.yarn_beta_slow"), Float(1.0)),
+        ]),
+        _ => {}
     }
     Gguf { fields, tensors: gguf_tensors(name, architecture) }
 }
@@ -173,6 +262,8 @@ fn gguf_files_become_what_their_folders_become() {
         ("gemma3", "gemma3"),
         ("phi3", "phi3"),
         ("qwen3moe", "qwen3moe"),
+        ("gptoss", "gpt-oss"),
+        ("gptoss-mxfp4", "gpt-oss"),
     ] {
         let folder = Folder::new();
         let path = folder.join("model.gguf");
@@ -184,6 +275,12 @@ fn gguf_files_become_what_their_folders_become() {
         assert_eq!(Header { bos, stop_ids, ..of_gguf.clone() }, of_folder, "{name}");
         assert!(found[of_gguf.len_bytes()..] == wanted[of_folder.len_bytes()..], "{name}");
     }
+}
+
+fn yarn_ctx(config: &Value) -> Field {
+    let rope = [&config["rope_scaling"], &config["rope_parameters"]];
+    let ctx = rope.iter().find_map(|rope| rope["original_max_position_embeddings"].as_u64());
+    Number(ctx.unwrap() as u32)
 }
 
 /// What is said of a folder with some fields of its config.json changed.

@@ -43,6 +43,7 @@ pub(crate) const F32: u32 = 0;
 const F16: u32 = 1;
 const Q8_0: u32 = 8;
 pub(crate) const BF16: u32 = 30;
+pub(crate) const MXFP4: u32 = 39;
 const ALIGNMENT: usize = 32;
 
 impl Gguf {
@@ -339,7 +340,7 @@ fn split_models_are_read_from_their_first_file() {
 
 #[test]
 fn what_leap_does_not_compute_is_named() {
-    for architecture in ["qwen2moe", "gemma2", "gpt-oss", "llama4", "mistral3", "clip"] {
+    for architecture in ["qwen2moe", "gemma2", "olmoe", "llama4", "mistral3", "clip"] {
         let mut gguf = small();
         gguf.set("general.architecture", Text(architecture));
         refused(&gguf, &["unsupported", architecture]);
@@ -350,7 +351,8 @@ fn what_leap_does_not_compute_is_named() {
         ("llama.attention.scale", Float(0.5)),
         ("llama.attention.value_length", Number(64)),
         ("llama.rope.dimension_count", Number(16)),
-        ("llama.rope.scaling.type", Text("yarn")),
+        ("llama.rope.scaling.type", Text("dynamic")),
+        ("llama.attn_logit_softcapping", Float(50.0)),
         ("llama.attention.head_count_kv", Numbers(vec![2, 1])),
         ("general.type", Text("adapter")),
     ] {

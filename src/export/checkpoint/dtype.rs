@@ -1,7 +1,7 @@
 //! Stored number types and their conversion to f32.
 
 use super::f16::half_to_f32;
-use super::ggml::Ggml;
+use super::ggml::{Ggml, MXFP4};
 
 /// Type of a tensor's values, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +72,6 @@ impl ValueType {
         }
     }
 }
-
-/// What the codes of MXFP4 stand for: a sign, two bits of exponent and one of mantissa.
-const MXFP4: [f32; 16] =
-    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 /// One loop for each type, so that the compiler can use vectors.
 #[inline(always)]

@@ -10,6 +10,7 @@
 //! Q4_K     256    144  f16 d, f16 m, 12 bytes of scales, 128 × u8;       w = d s q - m t
 //! Q5_K     256    176  as Q4_K with 32 bytes of fifth bits before the codes
 //! Q6_K     256    210  128 × u8, 64 × u8 of high bits, 16 × i8 scales s, f16 d;  w = d s (q - 32)
+//! MXFP4     32     17  u8 e, codes as Q4_0;                              w = 2^(e - 127) MXFP4[q]
 //! ```
 //!
 //! Operations are in f32 in the order that ggml's own Python package takes, so that results are
@@ -36,6 +37,22 @@ pub(crate) enum Ggml {
     Q5K,
     /// 6 bits in 16 groups with scales of 8 bits.
     Q6K,
+    /// Floats of 4 bits and a power of two.
+    Mxfp4,
+}
+
+/// What the codes of MXFP4 stand for: a sign, two bits of exponent and one of mantissa. ggml has no
+/// negative zero.
+pub(super) const MXFP4: [f32; 16] =
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+
+/// The power of two that scales a block of MXFP4; 255 stands for no number.
+pub(super) fn mxfp4_scale(exponent: u8) -> f32 {
+    match exponent {
+        0 => f32::MIN_POSITIVE / 2.0,
+        255 => f32::NAN,
+        exponent => f32::from_bits(u32::from(exponent) << 23),
+    }
 }
 
 /// Values of a block of the older types.
@@ -49,8 +66,8 @@ impl Ggml {
     /// Values of a block.
     pub(crate) fn len(self) -> usize {
         match self {
-            Ggml::Q4_0 | Ggml::Q4_1 | Ggml::Q5_0 | Ggml::Q5_1 | Ggml::Q8_0 => SHORT,
             Ggml::Q4K | Ggml::Q5K | Ggml::Q6K => LONG,
+            _ => SHORT,
         }
     }
 
@@ -65,6 +82,7 @@ impl Ggml {
             Ggml::Q4K => 144,
             Ggml::Q5K => 176,
             Ggml::Q6K => 210,
+            Ggml::Mxfp4 => 17,
         }
     }
 
@@ -82,6 +100,7 @@ impl Ggml {
             Ggml::Q4K => each(bytes, out, q4_k),
             Ggml::Q5K => each(bytes, out, q5_k),
             Ggml::Q6K => each(bytes, out, q6_k),
+            Ggml::Mxfp4 => each(bytes, out, mxfp4),
         }
     }
 }
@@ -159,6 +178,14 @@ fn q8_0(block: &[u8; Q8_0_BYTES], out: &mut [f32; SHORT]) {
     let d = f16_at(block, 0);
     for (out, &byte) in out.iter_mut().zip(&block[2..]) {
         *out = d * f32::from(byte as i8);
+    }
+}
+
+fn mxfp4(block: &[u8; 17], out: &mut [f32; SHORT]) {
+    let d = mxfp4_scale(block[0]);
+    for (i, &byte) in block[1..].iter().enumerate() {
+        out[i] = d * MXFP4[usize::from(byte & 15)];
+        out[i + 16] = d * MXFP4[usize::from(byte >> 4)];
     }
 }
 

@@ -141,6 +141,7 @@ fn dtype(id: u32) -> Result<ValueType, String> {
         13 => return Ok(ValueType::Blocks(Ggml::Q5K)),
         14 => return Ok(ValueType::Blocks(Ggml::Q6K)),
         30 => return Ok(ValueType::Bf16),
+        39 => return Ok(ValueType::Blocks(Ggml::Mxfp4)),
         9 => "Q8_1",
         10 => "Q2_K",
         11 => "Q3_K",
@@ -161,7 +162,6 @@ fn dtype(id: u32) -> Result<ValueType, String> {
         29 => "IQ1_M",
         34 => "TQ1_0",
         35 => "TQ2_0",
-        39 => "MXFP4",
         _ => return Err(format!("number {id} of ggml")),
     };
     Err(name.to_owned())

@@ -229,11 +229,7 @@ impl<'a> SourceTensor<'a> {
         let first = scales.start + (at - scales.blocks) / bytes;
         let stored = &self.files[scales.file].map.as_bytes()[first..][..out.len() / len];
         for (out, exponent) in out.chunks_exact_mut(len).zip(stored) {
-            let scale = match *exponent {
-                0 => f32::MIN_POSITIVE / 2.0,
-                255 => f32::NAN,
-                exponent => f32::from_bits(u32::from(exponent) << 23),
-            };
+            let scale = ggml::mxfp4_scale(*exponent);
             out.iter_mut().for_each(|x| *x *= scale);
         }
     }

@@ -25,7 +25,7 @@ pub(super) struct Family {
     model_type: &'static str,
     /// What stands in `architectures` of a config.json.
     classes: &'static [&'static str],
-    /// `general.architecture` of a GGUF file; empty if LEAP reads none of this family.
+    /// `general.architecture` of a GGUF file.
     gguf: &'static str,
     /// Settings that other families may not have, as [`Family::configure`] takes care of them.
     allows: &'static [&'static str],
@@ -136,8 +136,8 @@ static GPT_OSS: Family = Family {
     architecture: Architecture::GptOss,
     model_type: "gpt_oss",
     classes: &["GptOssForCausalLM"],
-    gguf: "",
-    allows: &["attention_bias", "num_local_experts", "mxfp4"],
+    gguf: "gpt-oss",
+    allows: &["attention_bias", "num_local_experts", "expert_count", "mxfp4"],
     rope_theta: 150_000.0,
     configure: gpt_oss,
     ..LIKE_LLAMA
@@ -157,8 +157,7 @@ impl Family {
     /// The family of a GGUF file of this `general.architecture`. Mistral's files say llama, and
     /// have a window.
     pub(super) fn of_gguf(architecture: &str, has_window: bool) -> Option<&'static Family> {
-        let is_it = |family: &&Family| !family.gguf.is_empty() && family.gguf == architecture;
-        let family = FAMILIES.into_iter().find(is_it)?;
+        let family = FAMILIES.into_iter().find(|family| family.gguf == architecture)?;
         match family.architecture {
             Architecture::Llama => Some(Family::of_params(has_window)),
             _ => Some(family),
@@ -169,7 +168,6 @@ impl Family {
     pub(super) fn gguf_names() -> String {
         let mut names: Vec<&str> = FAMILIES.into_iter().map(|family| family.gguf).collect();
         names.dedup();
-        names.retain(|name| !name.is_empty());
         names.join(", ")
     }
 
@@ -206,7 +204,7 @@ mod tests {
             let wanted = Some(family.architecture);
             assert_eq!(of(Family::of_type(family.model_type)), wanted);
             assert!(family.classes.iter().all(|class| of(Family::of_class(class)) == wanted));
-            if !["", "llama"].contains(&family.gguf) {
+            if family.gguf != "llama" {
                 assert_eq!(of(Family::of_gguf(family.gguf, false)), wanted);
             }
         }

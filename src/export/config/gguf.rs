@@ -1,8 +1,6 @@
 //! The fields of a GGUF file.
-//!
-//! RoPE scaling as Llama 3.1 has it is no field: the file holds what each frequency is divided
-//! by, as a tensor (see [`rope_freqs`]).
 
+mod rope;
 mod rope_freqs;
 
 use super::family::Family;
@@ -12,9 +10,9 @@ use super::settings::{ConfigKind, Fields, Settings};
 use crate::export::checkpoint::Checkpoint;
 use crate::export::error::ExportError;
 use crate::export::gguf::Gguf;
-use crate::export::names::{Naming, ROPE_FREQS};
+use crate::export::names::Naming;
 use crate::format::excerpt;
-use crate::format::model::{Header, RopeScaling, TensorKind};
+use crate::format::model::TensorKind;
 
 /// Reads the fields of `checkpoint`'s first file; some dimensions are only in the tensors' shapes.
 pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportError> {
@@ -29,19 +27,20 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     let vocab_size = rows(checkpoint, &Naming::Gguf.first(TensorKind::Embedding))?;
     let mut header = dims.header(ffn_dim, vocab_size);
     for name in ["attention.value_length", "rope.dimension_count"] {
-        if family.allows(name) {
-            continue;
-        }
-        if let Some(other) = fields.size(name)?.filter(|&other| other != header.head_dim) {
-            let (key, head_dim) = (fields.key(name), header.head_dim);
-            return Err(fields.unsupported(format!("{key} {other} with heads of {head_dim}")));
+        match fields.size(name)?.filter(|&other| other != header.head_dim) {
+            // Only this of the two is allowed anywhere.
+            rotary_dim @ Some(_) if family.allows(name) => header.features.rotary_dim = rotary_dim,
+            Some(other) => {
+                let (key, head_dim) = (fields.key(name), header.head_dim);
+                return Err(fields.unsupported(format!("{key} {other} with heads of {head_dim}")));
+            }
+            None => {}
         }
     }
     header.norm_eps = fields.required_number("attention.layer_norm_rms_epsilon")? as f32;
     header.max_seq_len = fields.required_size("context_length")?;
-    header.rope_theta = fields.number("rope.freq_base")?.unwrap_or(10_000.0);
-    header.rope_scaling = scaling(&fields, checkpoint, &header)?;
     let mut extras = Extras::default();
+    rope::read(&fields, checkpoint, &mut header, &mut extras)?;
     family.configure(&settings, &mut header, &mut extras)?;
     if fields.general_text("general.name").is_ok_and(|name| name.is_some_and(is_windowed_mistral)) {
         extras.notes.push(
@@ -86,8 +85,15 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
     if is_mixture && !family.allows("expert_count") {
         return refuse(format!("{}: a mixture of experts", fields.key("expert_count")));
     }
-    let ones = ["logit_scale", "residual_scale", "embedding_scale", "rope.scaling.attn_factor"];
-    let zeros = ["attention.scale", "attention.clamp_kqv"];
+    let ones = ["logit_scale", "residual_scale", "embedding_scale", "expert_weights_scale"];
+    let zeros = [
+        "attention.scale",
+        "attention.clamp_kqv",
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+        "expert_shared_count",
+        "leading_dense_block_count",
+    ];
     for (name, neutral) in
         ones.map(|name| (name, 1.0)).into_iter().chain(zeros.map(|name| (name, 0.0)))
     {
@@ -108,54 +114,4 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
         }
     }
     Ok(())
-}
-
-fn scaling(
-    fields: &GgufFields<'_>,
-    checkpoint: &Checkpoint,
-    header: &Header,
-) -> Result<Option<RopeScaling>, ExportError> {
-    let linear = linear_factor(fields)?;
-    let Some(divisors) = divisors(checkpoint, header)? else {
-        return Ok(linear.map(|factor| RopeScaling::Linear { factor }));
-    };
-    if let Some(factor) = linear {
-        let what = format!("{ROPE_FREQS} and a linear RoPE scaling of {factor}");
-        return Err(fields.unsupported(what));
-    }
-    let original_ctx = fields.size("rope.scaling.original_context_length")?;
-    rope_freqs::scaling(&divisors, header.rope_theta, original_ctx).ok_or_else(|| {
-        let what = format!("{ROPE_FREQS} holds other divisors than Llama 3.1's formula gives");
-        fields.unsupported(what)
-    })
-}
-
-/// The factor that all positions are divided by, if it is not 1.
-fn linear_factor(fields: &GgufFields<'_>) -> Result<Option<f32>, ExportError> {
-    let kind = fields.text("rope.scaling.type")?;
-    let factor = fields.number("rope.scaling.factor")?;
-    let old = fields.number("rope.scale_linear")?;
-    let factor = match kind {
-        None | Some("none") => old,
-        Some("linear") => {
-            Some(factor.or(old).ok_or_else(|| fields.missing("rope.scaling.factor"))?)
-        }
-        Some(other) => {
-            let key = fields.key("rope.scaling.type");
-            return Err(fields.unsupported(format!("{key} {}", excerpt(other))));
-        }
-    };
-    Ok(factor.map(|factor| factor as f32).filter(|&factor| factor != 1.0))
-}
-
-/// The values of [`ROPE_FREQS`], one for each pair of a head.
-fn divisors(checkpoint: &Checkpoint, header: &Header) -> Result<Option<Vec<f32>>, ExportError> {
-    let Some(tensor) = checkpoint.find(ROPE_FREQS)? else { return Ok(None) };
-    let n = header.head_dim / 2;
-    if tensor.shape != [n] {
-        return Err(tensor.error(format!("has shape {:?}, wanted [{n}]", tensor.shape)));
-    }
-    let mut divisors = vec![0.0; n];
-    tensor.widen_row(0, &mut divisors);
-    Ok(Some(divisors))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::settings::Fields;
 use crate::export::error::ExportError;
-use crate::export::gguf::Gguf;
+use crate::export::gguf::{Gguf, GgufValue};
 
 /// The fields of a GGUF file.
 pub(super) struct GgufFields<'a> {
@@ -68,9 +68,10 @@ impl Fields for GgufFields<'_> {
         self.of_file(self.gguf.text(&self.key(name)))
     }
 
-    /// None: what differs between layers is no field of these files.
-    fn labels(&self, _: &str) -> Result<Option<Vec<String>>, ExportError> {
-        Ok(None)
+    /// `None` too where there is one value for all.
+    fn labels(&self, name: &str) -> Result<Option<Vec<String>>, ExportError> {
+        let list = self.gguf.get(&self.key(name)).and_then(GgufValue::list);
+        Ok(list.map(|list| list.values().map(|value| value.to_string()).collect()))
     }
 
     fn unsupported(&self, what: String) -> ExportError {

@@ -38,6 +38,25 @@ impl Default for Extras {
     }
 }
 
+impl Extras {
+    /// Takes over the RoPE divisors of texts of up to `original` tokens, and of longer ones if the
+    /// model is for such.
+    pub(super) fn take_long_rope(
+        &mut self,
+        header: &mut Header,
+        original: usize,
+        [short, long]: [Vec<f32>; 2],
+    ) {
+        self.long_rope = (header.max_seq_len > original).then_some((original, long));
+        header.features.rope_divisors = short;
+    }
+}
+
+/// What YaRN multiplies cosines and sines by unless it is said (arXiv:2309.00071, section 3.4).
+pub(super) fn yarn_magnitude(factor: f64) -> f64 {
+    if factor > 1.0 { 0.1 * factor.ln() + 1.0 } else { 1.0 }
+}
+
 /// First dimension of a tensor, as a size that a model file can say.
 pub(super) fn rows(checkpoint: &Checkpoint, name: &str) -> Result<usize, ExportError> {
     let tensor = checkpoint.tensor(name)?;

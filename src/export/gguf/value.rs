@@ -110,7 +110,8 @@ impl<'a> GgufValue<'a> {
         }
     }
 
-    pub(super) fn list(&self) -> Option<GgufList<'a>> {
+    /// A list.
+    pub(in crate::export) fn list(&self) -> Option<GgufList<'a>> {
         match *self {
             GgufValue::List(list) => Some(list),
             _ => None,

@@ -4,7 +4,7 @@ use super::Header;
 use crate::export::config::model::Extras;
 use crate::export::config::settings::Settings;
 use crate::export::error::ExportError;
-use crate::format::model::{Activation, Experts, LayerSet};
+use crate::format::model::{Activation, Experts, LayerSet, RopeScaling};
 
 pub(super) fn llama(
     settings: &Settings<'_>,
@@ -60,25 +60,38 @@ pub(super) fn qwen3_moe(
 ) -> Result<(), ExportError> {
     qwen3(settings, header, extras)?;
     let fields = settings.fields;
-    let is_gguf = settings.is_gguf();
     if fields.size("decoder_sparse_step")?.unwrap_or(1) != 1 {
         return Err(settings.unsupported("decoder_sparse_step: not every layer is a mixture"));
     }
     if settings.labels("mlp_only_layers")?.is_some_and(|layers| !layers.is_empty()) {
         return Err(settings.unsupported("mlp_only_layers: not every layer is a mixture"));
     }
-    let [n, n_active, width] = match is_gguf {
-        true => ["expert_count", "expert_used_count", "expert_feed_forward_length"],
-        false => ["num_experts", "num_experts_per_tok", "moe_intermediate_size"],
+    let [n, width, normalises] = match settings.is_gguf() {
+        true => ["expert_count", "expert_feed_forward_length", "expert_weights_norm"],
+        false => ["num_experts", "moe_intermediate_size", "norm_topk_prob"],
     };
     header.ffn_dim = fields.required_size(width)?;
     header.features.experts = Some(Experts {
         n: fields.required_size(n)?,
-        n_active: fields.required_size(n_active)?,
-        is_normalised: settings.flag("norm_topk_prob")?.unwrap_or(is_gguf),
+        n_active: active_experts(settings, 1)?,
+        is_normalised: settings.flag(normalises)?.unwrap_or(settings.is_gguf()),
         has_biases: false,
     });
     Ok(())
+}
+
+/// How many experts a token uses, of a GGUF file whose `expert_gating_func` is this one.
+fn active_experts(settings: &Settings<'_>, gating: usize) -> Result<usize, ExportError> {
+    const GATING: &str = "expert_gating_func";
+    let fields = settings.fields;
+    match fields.size(GATING)?.filter(|found| *found != gating) {
+        Some(found) => Err(fields.unsupported(format!("{GATING} {found}"))),
+        None if settings.is_gguf() => fields.required_size("expert_used_count"),
+        None => match fields.size("num_experts_per_tok")? {
+            Some(n_active) => Ok(n_active),
+            None => fields.required_size("experts_per_token"),
+        },
+    }
 }
 
 /// The layers that do not rotate are those with a 0 in `no_rope_layers`, or each fourth.
@@ -149,11 +162,7 @@ pub(super) fn gemma3(
     if settings.flag("use_bidirectional_attention")? == Some(true) {
         return Err(settings.unsupported("use_bidirectional_attention"));
     }
-    let pattern = match fields.size("sliding_window_pattern")? {
-        Some(pattern) => pattern,
-        None => fields.size("_sliding_window_pattern")?.unwrap_or(6),
-    };
-    windows(settings, header, |layer| !(layer + 1).is_multiple_of(pattern))?;
+    periodic_windows(settings, header, 6)?;
     // GGUF files do not say it; those of the one size where it is something else have 62 layers.
     let is_27b = settings.is_gguf() && header.n_layers == 62;
     let scalar = match fields.number("query_pre_attn_scalar")? {
@@ -183,9 +192,6 @@ pub(super) fn phi3(
     _: &mut Extras,
 ) -> Result<(), ExportError> {
     header.sliding_window = settings.window()?;
-    if let Some(rotary_dim) = settings.fields.size("rope.dimension_count")? {
-        header.features.rotary_dim = Some(rotary_dim).filter(|dim| *dim != header.head_dim);
-    }
     Ok(())
 }
 
@@ -198,17 +204,23 @@ pub(super) fn gpt_oss(
     if settings.flag("attention_bias")? == Some(false) {
         return Err(settings.unsupported("attention_bias false"));
     }
-    windows(settings, header, |layer| layer.is_multiple_of(2))?;
+    periodic_windows(settings, header, 2)?;
     let limit = fields.number("swiglu_limit")?.unwrap_or(7.0) as f32;
-    let n_active = match fields.size("num_experts_per_tok")? {
-        Some(n_active) => n_active,
-        None => fields.required_size("experts_per_token")?,
-    };
+    let n_active = active_experts(settings, 3)?;
+    let mut n = "num_local_experts";
+    if settings.is_gguf() {
+        n = "expert_count";
+        header.ffn_dim = fields.required_size("expert_feed_forward_length")?;
+        // What these files do not say.
+        if let Some(RopeScaling::Yarn { is_truncated, .. }) = &mut header.rope_scaling {
+            *is_truncated = false;
+        }
+    }
     let features = &mut header.features;
     (features.qkv_bias, features.output_bias, features.sinks) = (true, true, true);
     features.activation = Activation::ClampedSilu { limit };
     features.experts = Some(Experts {
-        n: fields.required_size("num_local_experts")?,
+        n: fields.required_size(n)?,
         n_active,
         is_normalised: true,
         has_biases: true,
@@ -216,7 +228,26 @@ pub(super) fn gpt_oss(
     Ok(())
 }
 
-/// Takes over the window and the layers that have one: those that `layer_types` says, or else a rule.
+/// As [`windows`], where every so manieth layer has none, by default the `usual`th.
+fn periodic_windows(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    usual: usize,
+) -> Result<(), ExportError> {
+    let mut period = usual;
+    let is_listed = settings.labels(GGUF_WINDOWS)?.is_some();
+    for name in ["_sliding_window_pattern", "sliding_window_pattern", GGUF_WINDOWS] {
+        if !is_listed {
+            period = settings.fields.size(name)?.unwrap_or(period);
+        }
+    }
+    windows(settings, header, |layer| !(layer + 1).is_multiple_of(period))
+}
+
+/// A period, or whether each layer has a window.
+const GGUF_WINDOWS: &str = "attention.sliding_window_pattern";
+
+/// Takes over the window and the layers that have one: those that are listed, or else a rule.
 fn windows(
     settings: &Settings<'_>,
     header: &mut Header,
@@ -226,12 +257,14 @@ fn windows(
     if header.sliding_window.is_none() {
         return Ok(());
     }
-    const NAME: &str = "layer_types";
-    let types = settings.layer_labels(NAME, header.n_layers)?;
-    let known = ["sliding_attention", "full_attention"];
+    let (name, known) = match settings.is_gguf() {
+        true => (GGUF_WINDOWS, ["true", "false"]),
+        false => ("layer_types", ["sliding_attention", "full_attention"]),
+    };
+    let types = settings.layer_labels(name, header.n_layers)?;
     let other = types.iter().flatten().find(|label| !known.contains(&label.as_str()));
     if let Some(other) = other {
-        return Err(settings.unsupported(&format!("{NAME} {}", crate::format::excerpt(other))));
+        return Err(settings.unsupported(&format!("{name} {}", crate::format::excerpt(other))));
     }
     let is_full = |layer: &usize| match &types {
         Some(types) => types[*layer] == known[1],

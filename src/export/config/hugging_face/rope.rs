@@ -2,7 +2,7 @@
 
 use crate::export::config::family::Family;
 use crate::export::config::json_fields::JsonFields;
-use crate::export::config::model::Extras;
+use crate::export::config::model::{Extras, yarn_magnitude};
 use crate::export::config::settings::Fields;
 use crate::export::error::ExportError;
 use crate::format::excerpt;
@@ -104,8 +104,8 @@ fn yarn(
         return Err(rope.unsupported(format!("{name} of RoPE scaling yarn")));
     }
     let factor = rope.required_number("factor")?;
-    let usual = if factor > 1.0 { 0.1 * factor.ln() + 1.0 } else { 1.0 };
-    header.features.rope_magnitude = rope.number("attention_factor")?.unwrap_or(usual) as f32;
+    let magnitude = rope.number("attention_factor")?.unwrap_or(yarn_magnitude(factor));
+    header.features.rope_magnitude = magnitude as f32;
     if rope.get(ORIGINAL_CTX).is_none() {
         let what = format!("{ORIGINAL_CTX} is missing: YaRN is computed with the longest context");
         extras.notes.push(what);
@@ -140,18 +140,15 @@ fn long_rope(
             }
         }
     };
-    let (short, long) = (divisors("short_factor")?, divisors("long_factor")?);
+    let both = [divisors("short_factor")?, divisors("long_factor")?];
     let stretch = header.max_seq_len as f64 / original as f64;
     let usual = match stretch > 1.0 {
         true => (1.0 + stretch.ln() / (original as f64).ln()).sqrt(),
         false => 1.0,
     };
     let magnitude = rope.number("attention_factor")?.unwrap_or(usual);
-    if stretch > 1.0 {
-        extras.long_rope = Some((original, long));
-    }
     header.features.rope_magnitude = magnitude as f32;
-    header.features.rope_divisors = short;
+    extras.take_long_rope(header, original, both);
     Ok(RopeScaling::Divisors)
 }
 

@@ -1,0 +1,111 @@
+//! How a GGUF file describes RoPE.
+//!
+//! Llama 3.1's scaling is no field: the file holds what each frequency is divided by, as a tensor (see
+//! [`rope_freqs`]). LongRoPE's divisors are two tensors.
+
+use super::rope_freqs;
+use crate::export::checkpoint::Checkpoint;
+use crate::export::config::gguf_fields::GgufFields;
+use crate::export::config::model::{Extras, yarn_magnitude};
+use crate::export::config::settings::Fields;
+use crate::export::error::ExportError;
+use crate::export::names::{ROPE_FACTORS, ROPE_FREQS};
+use crate::format::excerpt;
+use crate::format::model::{Header, RopeScaling};
+
+const TYPE: &str = "rope.scaling.type";
+const FACTOR: &str = "rope.scaling.factor";
+const ORIGINAL_CTX: &str = "rope.scaling.original_context_length";
+
+/// Takes over base, scaling and magnitude.
+pub(super) fn read(
+    fields: &GgufFields<'_>,
+    checkpoint: &Checkpoint,
+    header: &mut Header,
+    extras: &mut Extras,
+) -> Result<(), ExportError> {
+    header.rope_theta = fields.number("rope.freq_base")?.unwrap_or(10_000.0);
+    let mut magnitude = fields.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    let factor = fields.number(FACTOR)?;
+    let old_factor = fields.number("rope.scale_linear")?;
+    let required = || factor.ok_or_else(|| fields.missing(FACTOR));
+    let linear = |factor: f64| Some(factor as f32).filter(|&factor| factor != 1.0);
+    let linear = |factor| linear(factor).map(|factor| RopeScaling::Linear { factor });
+    let formula = match fields.text(TYPE)? {
+        None | Some("none") => old_factor.and_then(linear),
+        Some("linear") => linear(factor.or(old_factor).map_or_else(required, Ok)?),
+        Some("yarn") => {
+            let own = fields.number("rope.scaling.yarn_attn_factor")?;
+            magnitude *= own.unwrap_or(yarn_magnitude(required()?));
+            Some(yarn(fields, required()?)?)
+        }
+        // Its divisors are tensors.
+        Some("longrope") => None,
+        Some(other) => {
+            return Err(fields.unsupported(format!("{} {}", fields.key(TYPE), excerpt(other))));
+        }
+    };
+    header.features.rope_magnitude = magnitude as f32;
+    let tensor = |name| divisors(checkpoint, header, name);
+    let (freqs, factors) =
+        (tensor(ROPE_FREQS)?, [tensor(ROPE_FACTORS[0])?, tensor(ROPE_FACTORS[1])?]);
+    header.rope_scaling = match (formula, freqs, factors) {
+        (formula, None, [None, None]) => formula,
+        (None, Some(freqs), [None, None]) => {
+            let original = fields.size(ORIGINAL_CTX)?;
+            rope_freqs::scaling(&freqs, header.rope_theta, original).ok_or_else(|| {
+                let what =
+                    format!("{ROPE_FREQS} holds other divisors than Llama 3.1's formula gives");
+                fields.unsupported(what)
+            })?
+        }
+        (None, None, [Some(short), Some(long)]) => {
+            let original = fields.required_size(ORIGINAL_CTX)?;
+            extras.take_long_rope(header, original, [short, long]);
+            Some(RopeScaling::Divisors)
+        }
+        (None, None, _) => {
+            let what = format!("one of {} without the other", ROPE_FACTORS.join(" and "));
+            return Err(fields.bad(what));
+        }
+        (formula, freqs, _) => {
+            let name = if freqs.is_some() { ROPE_FREQS } else { ROPE_FACTORS[0] };
+            let other = formula.map_or(ROPE_FACTORS[0].to_owned(), |_| fields.key(FACTOR));
+            return Err(fields.unsupported(format!("both {name} and {other}")));
+        }
+    };
+    Ok(())
+}
+
+/// YaRN as ggml computes it, whose blend begins and ends at whole pairs.
+fn yarn(fields: &GgufFields<'_>, factor: f64) -> Result<RopeScaling, ExportError> {
+    for (name, neutral) in [("yarn_ext_factor", 1.0), ("yarn_log_multiplier", 0.0)] {
+        let name = format!("rope.scaling.{name}");
+        if let Some(value) = fields.number(&name)?.filter(|value| *value != neutral) {
+            return Err(fields.unsupported(format!("{} {value}", fields.key(&name))));
+        }
+    }
+    Ok(RopeScaling::Yarn {
+        factor: factor as f32,
+        beta_slow: fields.number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0) as f32,
+        beta_fast: fields.number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0) as f32,
+        original_ctx: fields.required_size(ORIGINAL_CTX)? as u32,
+        is_truncated: true,
+    })
+}
+
+/// The values of a tensor that has one for each pair of a head.
+fn divisors(
+    checkpoint: &Checkpoint,
+    header: &Header,
+    name: &str,
+) -> Result<Option<Vec<f32>>, ExportError> {
+    let Some(tensor) = checkpoint.find(name)? else { return Ok(None) };
+    let n = header.rotary_dim() / 2;
+    if tensor.shape != [n] {
+        return Err(tensor.error(format!("has shape {:?}, wanted [{n}]", tensor.shape)));
+    }
+    let mut divisors = vec![0.0; n];
+    tensor.widen_row(0, &mut divisors);
+    Ok(Some(divisors))
+}
