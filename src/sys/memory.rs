@@ -28,6 +28,11 @@ pub fn anonymous_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "RssAnon:")
 }
 
+/// Memory that this process has asked for, in bytes.
+pub fn virtual_bytes() -> Option<u64> {
+    kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmSize:")
+}
+
 /// Memory that can be had without swapping, in bytes.
 pub fn available_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")

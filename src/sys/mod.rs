@@ -5,6 +5,7 @@
 //! All `libc` and `nix` calls of the crate are here. Nothing in this layer knows what its
 //! callers are for.
 
+pub mod child;
 pub mod clock;
 pub mod cpu;
 pub mod crc;

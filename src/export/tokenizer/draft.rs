@@ -113,6 +113,16 @@ impl Draft {
         Ok(())
     }
 
+    /// White space to the right of all markers but these belongs to them.
+    pub(super) fn strip_right_of_markers(&mut self, others: &[&str]) {
+        let is_marker =
+            |token: &Token| matches!(token.kind, TokenKind::Control | TokenKind::UserDefined);
+        let is_other = |token: &Token| others.iter().any(|name| name.as_bytes() == token.bytes);
+        let ids = (0u32..).zip(&self.tokens);
+        let ids = ids.filter(|(_, token)| is_marker(token) && !is_other(token));
+        self.strips_right.extend(ids.map(|(id, _)| id));
+    }
+
     /// CodeLlama's model has the markers around what is to be filled in as ordinary pieces, which
     /// text could become; Hugging Face's folders declare them special.
     fn mark_infill_tokens(&mut self) {
@@ -130,6 +140,12 @@ impl Draft {
     fn recognise(&mut self, jinja: &str) -> ChatTemplate {
         let bos = self.bos.and_then(|id| self.tokens.get(id as usize));
         let bos = bos.map_or(Cow::default(), |token| String::from_utf8_lossy(&token.bytes));
+        if !template::is_harmless(jinja, &bos) {
+            let note =
+                "the chat template takes too much memory or time; name one with --chat-template";
+            self.notes.push(note.to_owned());
+            return ChatTemplate::Unknown;
+        }
         if let Some(known) = template::recognise(jinja, &bos) {
             self.flags.chat_without_bos = !bos.is_empty() && !known.writes_bos;
             self.chat_texts = known.texts;

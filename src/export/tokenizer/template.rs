@@ -8,6 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, Value, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use crate::format::{ChatTemplate, ChatTexts, Date, EFFORT, SystemTexts, filled};
+use crate::sys::child;
 use crate::tokenizer::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Thoughts};
 
 /// More than any published template has.
@@ -21,6 +22,17 @@ pub(super) struct Recognised {
     pub(super) texts: ChatTexts,
     /// Whether it writes BOS before the conversation.
     pub(super) writes_bos: bool,
+}
+
+/// Whether the template comes to an end with little memory and time, which its language does not
+/// promise: a text may double at every step.
+pub(super) fn is_harmless(jinja: &str, bos: &str) -> bool {
+    const MEMORY_BYTES: u64 = 256 << 20;
+    const SECONDS: u32 = 20;
+    // A fuzzer limits its process, and may not have others.
+    cfg!(fuzzing)
+        || child::comes_to_an_end(MEMORY_BYTES, SECONDS, || drop(recognise(jinja, bos)))
+            .unwrap_or(false)
 }
 
 /// The template whose Jinja text this is; `bos` is the name of that token, or empty.

@@ -1,3 +1,5 @@
+mod published;
+
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -430,6 +432,28 @@ fn hostile_templates_are_unknown() {
     ] {
         assert!(template::recognise(jinja, "").is_none());
     }
+}
+
+/// Fuel bounds time alone: at every step a text may double.
+#[test]
+fn templates_that_take_too_much_memory_are_refused() {
+    let doubles = "{% set ns = namespace(x='xxxxxxxx') %}{% for i in range(60) %}\
+        {% set ns.x = ns.x ~ ns.x %}{% endfor %}";
+    let repeats = ["{% set x = [", &"'x' * 100000000, ".repeat(200), "] %}"].concat();
+    for bomb in [doubles, &repeats] {
+        let jinja = [bomb, &chatml("")].concat();
+        // An emulator does not limit what it emulates.
+        if std::env::var_os("LEAP_TEST_RUNNER").is_none() {
+            assert!(!template::is_harmless(&jinja, ""));
+            let json = serde_json::json!({ "chat_template": jinja }).to_string();
+            let config = ("tokenizer_config.json", json.as_bytes());
+            let imported = Folder::new(&[("tokenizer.model", TIKTOKEN), config]).import().unwrap();
+            assert_eq!(imported.file.chat, ChatTemplate::Unknown);
+            let note = &imported.notes[0];
+            assert!(note.contains("memory") && note.contains("--chat-template"), "{note}");
+        }
+    }
+    assert!(template::is_harmless(&chatml(""), ""));
 }
 
 #[test]
