@@ -104,6 +104,9 @@ fn conversations_have_the_ids_of_the_published_templates() {
                 let written = tokenizer.decode(&ids, true).replace('\n', "");
                 assert_eq!(written, text_of(&case, "text").replace('\n', ""));
                 assert!(ids.len() > ids_of(&case, "ids").len());
+                // It is that alone which transformers does otherwise.
+                let special = encode_with_special(&tokenizer, text_of(&case, "text"));
+                assert_eq!(special, ids_of(&case, "ids"), "{folder}");
             } else {
                 assert_eq!(ids, ids_of(&case, "ids"), "{folder}: {}", case["messages"]);
             }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use leap::export::tokenizer::import;
 use leap::format::ChatTemplate;
+use leap::format::tokenizer::{SPACE_MARK, TokenKind};
 use serde_json::Value;
 
 use crate::common::folder::Folder;
@@ -67,13 +68,18 @@ fn byte_level_gguf(
         fields.retain(|(old, _)| old != key);
         fields.push((key, value.to_vec()));
     }
+    folder.write("tokenizer.gguf", gguf(fields))
+}
+
+/// A file with these fields and no tensors.
+fn gguf(fields: Vec<(&str, Vec<u8>)>) -> Vec<u8> {
     let mut file = [&b"GGUF"[..], &3u32.to_le_bytes(), &[0; 8]].concat();
     file.extend((fields.len() as u64).to_le_bytes());
     for (key, value) in fields {
         file.extend(string(key.as_bytes()));
         file.extend(value);
     }
-    folder.write("tokenizer.gguf", file)
+    file
 }
 
 /// A string as GGUF files have them.
@@ -130,6 +136,89 @@ fn gguf_names_of_splitters_lead_to_the_reference_ids() {
             let text = text_of(&case, "text");
             assert_eq!(encode(&tokenizer, text), ids_of(&case, "plain"), "{model}: {text:?}");
         }
+    }
+}
+
+/// The tokenizer.model in the golden folder `model` as llama.cpp's converter writes it: added tokens
+/// have the kinds that tokenizer_config.json says, a score far below, and spaces instead of marks.
+fn sentencepiece_gguf(folder: &Folder, model: &str, more: &[(&str, Vec<u8>)]) -> PathBuf {
+    let file = file(&format!("{model}/tokenizer.model"), None);
+    let mut pieces: Vec<(String, f32, u32)> = Vec::new();
+    for (id, bytes, kind) in file.vocab.iter() {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let (text, number) = match kind {
+            TokenKind::Normal | TokenKind::UserDefined => (text.replace(' ', SPACE_MARK), 1),
+            TokenKind::Unknown => (text, 2),
+            TokenKind::Control => (text, 3),
+            TokenKind::Unused => (text, 5),
+            TokenKind::Byte => (text, 6),
+        };
+        pieces.push((text, file.vocab.score(id).unwrap(), number));
+    }
+    let path = golden(model).join("tokenizer_config.json");
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    for (id, token) in json["added_tokens_decoder"].as_object().unwrap() {
+        let (id, name) = (id.parse::<usize>().unwrap(), text_of(token, "content"));
+        let looks_special = name.starts_with("<|") || name.starts_with("<unused");
+        let is_control = token["special"] == true || looks_special;
+        pieces.resize(pieces.len().max(id + 1), (String::new(), 0.0, 5));
+        pieces[id] = match is_control {
+            true => (name.to_owned(), -1000.0, 3),
+            false => (name.replace(SPACE_MARK, " "), -1000.0, 4),
+        };
+    }
+    let n = pieces.len();
+    let texts: Vec<u8> = pieces.iter().flat_map(|piece| string(piece.0.as_bytes())).collect();
+    let scores: Vec<u8> = pieces.iter().flat_map(|piece| piece.1.to_le_bytes()).collect();
+    let kinds: Vec<u8> = pieces.iter().flat_map(|piece| piece.2.to_le_bytes()).collect();
+    let template = text_value(json["chat_template"].as_str().unwrap());
+    let mut fields = vec![
+        ("tokenizer.ggml.model", text_value("llama")),
+        ("tokenizer.ggml.pre", text_value("default")),
+        ("tokenizer.ggml.tokens", list(8, n, &texts)),
+        ("tokenizer.ggml.scores", list(6, n, &scores)),
+        ("tokenizer.ggml.token_type", list(5, n, &kinds)),
+        ("tokenizer.chat_template", template),
+    ];
+    fields.extend(more.iter().cloned());
+    folder.write("tokenizer.gguf", gguf(fields))
+}
+
+#[test]
+fn gguf_files_of_sentencepiece_families_lead_to_the_reference_ids() {
+    let folder = Folder::new();
+    let id = |id: u32| [4u32.to_le_bytes(), id.to_le_bytes()].concat();
+    let no_prefix = [&7u32.to_le_bytes()[..], &[0]].concat();
+    let gemma = [
+        ("general.architecture", text_value("gemma3")),
+        ("tokenizer.ggml.add_space_prefix", no_prefix),
+        ("tokenizer.ggml.bos_token_id", id(2)),
+        ("tokenizer.ggml.eos_token_id", id(1)),
+    ];
+    let imported = import(&sentencepiece_gguf(&folder, "gemma3-tiny", &gemma), None).unwrap().file;
+    assert_eq!((imported.bos, imported.chat), (Some(2), ChatTemplate::Gemma));
+    let tokenizer = reread(&imported);
+    for case in cases("gemma3-tiny") {
+        let text = text_of(&case, "text");
+        let key = if case["spm"].is_null() { "plain" } else { "spm" };
+        // Converters make control tokens of these, which text does not become.
+        if !text.contains("<unused") {
+            assert_eq!(encode(&tokenizer, text), ids_of(&case, key), "{text:?}");
+        }
+    }
+    let phi = [
+        ("general.architecture", text_value("phi3")),
+        ("tokenizer.ggml.bos_token_id", id(1)),
+        ("tokenizer.ggml.eos_token_id", id(749)),
+    ];
+    let imported = import(&sentencepiece_gguf(&folder, "phi3-tiny", &phi), None).unwrap().file;
+    assert_eq!(imported.chat, ChatTemplate::Phi3);
+    let tokenizer = reread(&imported);
+    for case in cases("phi3-tiny") {
+        let text = text_of(&case, "text");
+        assert_eq!(encode(&tokenizer, text), ids_of(&case, "plain"), "{text:?}");
+        let special = if case["special"].is_null() { "plain" } else { "special" };
+        assert_eq!(encode_with_special(&tokenizer, text), ids_of(&case, special), "{text:?}");
     }
 }
 

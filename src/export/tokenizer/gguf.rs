@@ -145,14 +145,21 @@ fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
         })
         .collect();
     let flag = |name: &str| gguf.flag(&format!("tokenizer.ggml.{name}"));
+    // What the files of this family do not say, as its own tokenizer has it.
+    let is_phi = gguf.text("general.architecture")? == Some("phi3");
     let flags = TokenizerFlags {
+        split_at_user_defined: is_phi,
         dummy_prefix: flag("add_space_prefix")?.unwrap_or(true),
         remove_extra_spaces: flag("remove_extra_whitespaces")?.unwrap_or(false),
         byte_fallback: true,
         prefix_every_segment: true,
         ..TokenizerFlags::default()
     };
-    Ok(Draft::new(TokenizerKind::SentencePiece, flags, tokens?))
+    let mut draft = Draft::new(TokenizerKind::SentencePiece, flags, tokens?);
+    if is_phi {
+        draft.strip_right_of_markers(&["<unk>", "<s>", "<|endoftext|>"]);
+    }
+    Ok(draft)
 }
 
 /// Tokens in the byte-level alphabet, and a list of merges.

@@ -86,7 +86,9 @@ pub(super) fn token(id: usize, text: &[u8], score: f32, kind: TokenKind) -> Resu
         return Err(format!("byte piece {id} is {text:?}"));
     }
     let bytes = match kind {
-        TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused => {
+        // GGUF files have spaces in these.
+        TokenKind::UserDefined => text.replace(SPACE_MARK, " ").into_bytes(),
+        TokenKind::Normal | TokenKind::Unused => {
             // It could not be told from the piece with a mark in this place.
             if text.contains(' ') {
                 return Err(format!("piece {id} holds a space, not {SPACE_MARK}"));

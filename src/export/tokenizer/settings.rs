@@ -44,6 +44,12 @@ impl Settings {
         {
             settings.take_added_tokens(&added);
         }
+        // Models that also see may have it here alone.
+        if let Some(file) = json(&folder.join("chat_template.json"))?
+            && settings.chat_template.is_none()
+        {
+            settings.chat_template = file.get("chat_template").and_then(template);
+        }
         if let Some(template) = text(&folder.join("chat_template.jinja"))? {
             settings.chat_template = Some(template);
         }
@@ -133,7 +139,9 @@ fn id_of(value: &Value) -> Option<u32> {
 }
 
 fn size(config: &Value) -> Option<usize> {
-    config.get("vocab_size").and_then(id_of).map(|size| size as usize)
+    // Gemma 3's that also see have the language model's apart.
+    let text = config.pointer("/text_config/vocab_size");
+    config.get("vocab_size").or(text).and_then(id_of).map(|size| size as usize)
 }
 
 /// A token is a string, or an object with its content.
