@@ -33,18 +33,20 @@ NAMES = {
     "mlp.gate": "ffn_gate_inp", "mlp.experts.gate_proj": "ffn_gate_exps",
     "mlp.experts.down_proj": "ffn_down_exps", "mlp.experts.up_proj": "ffn_up_exps",
     "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
+    "self_attn.sinks": "attn_sinks", "mlp.router": "ffn_gate_inp",
 }
 GEMMA_NAMES = {
     "post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-ARCHITECTURES = {"qwen3_moe": "qwen3moe", "gemma3_text": "gemma3"}
+GPT_OSS_NAMES = {"post_attention_layernorm": "post_attention_norm"}
+ARCHITECTURES = {"qwen3_moe": "qwen3moe", "gemma3_text": "gemma3", "gpt_oss": "gpt-oss"}
 # Those whose queries and keys llama.cpp has interleaved.
 INTERLEAVED = ("llama", "smollm3", "granite")
 
 
 def gguf_name(name, names):
-    name, kind = name.rsplit(".", 1)
+    name, kind = (name, "weight") if name.endswith("sinks") else name.rsplit(".", 1)
     if name.startswith("model.layers."):
         _, _, layer, rest = name.split(".", 3)
         return f"blk.{layer}.{names[rest]}.{kind}"
@@ -151,7 +153,8 @@ def write_model(path, config, tensors, kind_of):
     writer = gguf.GGUFWriter(path, architecture)
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
-    rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10000.0)}
+    theta = {"rope_theta": config.get("rope_theta", 10000.0)}
+    rope = theta | (config.get("rope_parameters") or config.get("rope_scaling") or {})
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -169,6 +172,30 @@ def write_model(path, config, tensors, kind_of):
         writer.add_sliding_window(config["sliding_window"])
     if rope.get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", divisors(rope, head_dim))
+    tensors = dict(tensors)
+    kind_of_rope = rope.get("rope_type", rope.get("type"))
+    if kind_of_rope == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    if kind_of_rope == "longrope":
+        original = config["original_max_position_embeddings"]
+        scale = config["max_position_embeddings"] / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)))
+        for name in ("long", "short"):
+            factors = np.array(rope[f"{name}_factor"], dtype=np.float32)
+            writer.add_tensor(f"rope_factors_{name}.weight", factors)
+    if architecture == "gpt-oss":
+        writer.add_expert_count(config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["intermediate_size"])
+        experts = [name for name in tensors if ".experts." in name]
+        for name in experts:
+            if not name.endswith("_scales"):
+                add_experts(writer, name, tensors)
     if architecture == "granite":
         writer.add_embedding_scale(config["embedding_multiplier"])
         writer.add_attention_scale(config["attention_multiplier"])
@@ -179,7 +206,7 @@ def write_model(path, config, tensors, kind_of):
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
         tensors = stacked(tensors, config)
-    names = NAMES | GEMMA_NAMES if architecture == "gemma3" else NAMES
+    names = NAMES | {"gemma3": GEMMA_NAMES, "gpt-oss": GPT_OSS_NAMES}.get(architecture, {})
     stored = {}
     for name, w in tensors.items():
         w = w.astype(np.float32)
@@ -188,7 +215,7 @@ def write_model(path, config, tensors, kind_of):
         w = permuted(w, n) if n else w
         if architecture == "gemma3" and name.endswith("norm.weight"):
             w = w + 1
-        is_f32 = w.ndim == 1 or ".mlp.gate." in name
+        is_f32 = w.ndim == 1 or ".mlp.gate." in name or ".mlp.router." in name
         kind = T.F32 if is_f32 else kind_of(name)
         data = encode(w.reshape(-1, w.shape[-1]), kind) if w.ndim == 3 else encode(w, kind)
         data = data.reshape(*w.shape[:-1], -1) if w.ndim == 3 else data
@@ -200,6 +227,27 @@ def write_model(path, config, tensors, kind_of):
     writer.write_tensors_to_file()
     writer.close()
     return stored
+
+
+def add_experts(writer, name, tensors):
+    """Takes a tensor of gpt-oss's experts from `tensors` and writes it: gates and ups, which
+    alternate, apart, and matrices output-major."""
+    w = tensors.pop(name)
+    layer = name.split(".")[2]
+    kind, end = T.F32, "bias"
+    if name.endswith("_blocks"):
+        # The scale of a block, then values 0 to 15 in low halves and 16 to 31 in high ones.
+        scales = tensors.pop(name.replace("_blocks", "_scales"))
+        codes = np.stack([w & 15, w >> 4], axis=-1).reshape(*w.shape[:-1], 32)
+        blocks = codes[..., :16] | codes[..., 16:] << 4
+        w = np.concatenate([scales[..., None], blocks], axis=-1).reshape(*w.shape[:2], -1)
+        kind, end = T.MXFP4, "weight"
+    elif not name.endswith("_bias"):
+        w, end = w.swapaxes(1, 2), "weight"
+    parts = {"gate": w[:, 0::2], "up": w[:, 1::2]} if "gate_up" in name else {"down": w}
+    for part, w in parts.items():
+        data = np.ascontiguousarray(w)
+        writer.add_tensor(f"blk.{layer}.ffn_{part}_exps.{end}", data, raw_dtype=kind)
 
 
 def stacked(tensors, config):
@@ -222,11 +270,14 @@ def load(path):
         if name == "__metadata__":
             continue
         first, end = info["data_offsets"]
-        dtype = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[info["dtype"]]
+        dtypes = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U8": np.uint8}
+        dtype = dtypes[info["dtype"]]
         w = np.frombuffer(data[start + first : start + end], dtype)
         if info["dtype"] == "BF16":
             w = (w.astype(np.uint32) << 16).view(np.float32)
-        out[name] = w.astype(np.float32).reshape(info["shape"])
+        out[name] = w.reshape(info["shape"])
+        if info["dtype"] != "U8":
+            out[name] = out[name].astype(np.float32)
     return out
 
 

@@ -314,8 +314,13 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), ExportError> 
     let has = |name: &str| dir.join(name).exists();
     if has("config.json") && (!has("params.json") || Checkpoint::is_hugging_face(dir)?) {
         // The configuration first: it says best what kind of model this is.
-        let config = config::hugging_face(dir)?;
-        return Ok((Naming::HuggingFace, Checkpoint::hugging_face(dir)?, config));
+        let mut config = config::hugging_face(dir)?;
+        let mut checkpoint = Checkpoint::hugging_face(dir)?;
+        if config.extras.is_wrapped {
+            let n = checkpoint.keep_text_part()?;
+            config.extras.notes.push(format!("{n} tensors of the part that sees are left out"));
+        }
+        return Ok((Naming::HuggingFace, checkpoint, config));
     }
     if has("params.json") {
         let checkpoint = Checkpoint::meta(dir)?;

@@ -1,31 +1,29 @@
-//! Other families than Llama's: their GGUF files are as their folders, and what LEAP does not compute or
-//! is impossible is named. The reference's outputs are in `tests/golden.rs`.
+//! Other families than Llama's: what LEAP does not compute or is impossible is named. The reference's
+//! outputs are in `tests/golden.rs`, GGUF files in `gguf_families`.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use leap::export::{ExportOptions, ExportPlan};
-use leap::format::model::{Header, RopeScaling, TensorKind, Weights};
+use leap::format::model::{HEADER_LEN, RopeScaling, TensorKind};
 use serde_json::{Value, json};
 
 use crate::checkpoint::options;
 use crate::common::folder::Folder;
-use crate::common::models::{export_to, package};
-use crate::gguf::Value as Field;
-use crate::gguf::Value::{Float, Number, Text};
-use crate::gguf::{BF16, F32, Gguf, MXFP4, Tensor, export_file, interleaved};
+use crate::common::models::package;
 
 fn golden(name: &str) -> PathBuf {
     package("tests/golden").join(format!("{name}-tiny"))
 }
 
-fn config(name: &str) -> Value {
+pub(crate) fn config(name: &str) -> Value {
     serde_json::from_slice(&fs::read(golden(name).join("config.json")).unwrap()).unwrap()
 }
 
 /// The tensors of a folder: shapes and bf16 values.
-fn tensors(name: &str) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
+pub(crate) fn tensors(name: &str) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(golden(name)).unwrap() {
         let path = entry.unwrap().path();
@@ -40,251 +38,12 @@ fn tensors(name: &str) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
     all
 }
 
-/// What llama.cpp's converter calls a tensor of a layer.
-fn in_layer(architecture: &str, name: &str) -> String {
-    let of_gemma = match name {
-        "post_attention_layernorm" => Some("post_attention_norm"),
-        "pre_feedforward_layernorm" => Some("ffn_norm"),
-        "post_feedforward_layernorm" => Some("post_ffw_norm"),
-        _ => None,
-    };
-    let name = match (architecture, of_gemma) {
-        ("gemma3", Some(name)) => name,
-        _ => match name {
-            "input_layernorm" => "attn_norm",
-            "post_attention_layernorm" if architecture == "gpt-oss" => "post_attention_norm",
-            "post_attention_layernorm" => "ffn_norm",
-            "self_attn.o_proj" => "attn_output",
-            "mlp.gate" | "mlp.router" => "ffn_gate_inp",
-            "mlp.gate_up_proj" => "ffn_up",
-            other => {
-                let short = other.split('.').next_back().unwrap();
-                let part = if other.starts_with("mlp") { "ffn" } else { "attn" };
-                return format!("{part}_{}", short.trim_end_matches("_proj"));
-            }
-        },
-    };
-    name.to_owned()
-}
-
-/// A folder's tensors as that converter writes them: experts in one, queries and keys of Llama's near
-/// relations interleaved, and 1 + w in Gemma's norms.
-fn gguf_tensors(name: &str, architecture: &str) -> Vec<Tensor> {
-    let config = config(name);
-    let mut stacked: BTreeMap<String, Tensor> = BTreeMap::new();
-    for (name, shape, mut bytes, dtype) in stored(name, architecture) {
-        let (name, end) = name.rsplit_once('.').unwrap();
-        let full = match name.strip_prefix("model.layers.").and_then(|n| n.split_once('.')) {
-            None => {
-                let ours = [("lm_head", "output"), ("model.norm", "output_norm")];
-                let found = ours.iter().find(|(from, _)| *from == name);
-                found.map_or("token_embd", |(_, to)| to).to_owned()
-            }
-            Some((layer, rest)) => match rest.strip_prefix("mlp.experts.") {
-                Some(of) => {
-                    let (_, part) = of.split_once('.').unwrap();
-                    let part = part.trim_end_matches("_proj");
-                    format!("blk.{layer}.ffn_{part}_exps")
-                }
-                None => format!("blk.{layer}.{}", in_layer(architecture, rest)),
-            },
-        };
-        let heads = match full.split('.').next_back() {
-            Some("attn_q") => &config["num_attention_heads"],
-            Some("attn_k") => &config["num_key_value_heads"],
-            _ => &Value::Null,
-        };
-        let is_interleaved = ["smollm3", "granite"].contains(&architecture);
-        if let Some(heads) = heads.as_u64().filter(|_| is_interleaved) {
-            bytes = interleaved(&bytes, heads as usize, shape[0] / heads as usize);
-        }
-        let mut dtype = dtype;
-        if architecture == "gemma3" && full.ends_with("norm") {
-            let values = bytes.as_chunks::<2>().0.iter();
-            let plus = values.map(|b| 1.0 + half::bf16::from_le_bytes(*b).to_f32());
-            (dtype, bytes) = (F32, plus.flat_map(f32::to_le_bytes).collect());
-        }
-        let dimensions = shape.iter().rev().map(|&size| size as u64).collect();
-        let tensor = Tensor { name: format!("{full}.{end}"), dimensions, dtype, bytes };
-        match stacked.get_mut(&tensor.name) {
-            Some(all) => {
-                all.dimensions.resize(3, 1);
-                all.dimensions[2] += 1;
-                all.bytes.extend(tensor.bytes);
-            }
-            None => drop(stacked.insert(tensor.name.clone(), tensor)),
-        }
-    }
-    stacked.into_values().collect()
-}
-
-/// A folder's tensors under its names, but for gpt-oss: gates and ups, which alternate, apart and
-/// output-major, blocks of MXFP4 with their scales, and sinks with an end.
-fn stored(name: &str, architecture: &str) -> Vec<(String, Vec<usize>, Vec<u8>, u32)> {
-    let mut all = tensors(name);
-    let mut out = Vec::new();
-    for (name, (shape, bytes)) in all.clone() {
-        if architecture != "gpt-oss" || !name.contains("experts.") && !name.ends_with("sinks") {
-            out.push((name, shape, bytes, BF16));
-        } else if name.ends_with("sinks") {
-            out.push((format!("{name}.weight"), shape, bytes, BF16));
-        } else if let Some(base) = name.strip_suffix("_blocks") {
-            let (_, scales) = all.remove(&format!("{base}_scales")).unwrap();
-            let blocks = mxfp4(&bytes, &scales);
-            let shape = [shape[0], shape[1], shape[2] * 32];
-            out.extend(apart(base, &shape, &blocks, MXFP4));
-        } else if !name.ends_with("_scales") {
-            let (base, shape, bytes) = match (name.strip_suffix("_bias"), &shape[..]) {
-                (None, &[n, height, width]) => {
-                    (&name[..], vec![n, width, height], transposed(&bytes, n, height))
-                }
-                (base, _) => (base.unwrap(), [&shape[..], &[1]].concat(), bytes),
-            };
-            out.extend(apart(base, &shape, &bytes, BF16).into_iter().map(|mut tensor| {
-                if name.ends_with("_bias") {
-                    tensor.0 = tensor.0.replace(".weight", ".bias");
-                    tensor.1.truncate(2);
-                }
-                tensor
-            }));
-        }
-    }
-    out
-}
-
-/// Rows of gates and of ups, or of neither, as tensors of their own.
-fn apart(
-    base: &str,
-    shape: &[usize],
-    bytes: &[u8],
-    dtype: u32,
-) -> Vec<(String, Vec<usize>, Vec<u8>, u32)> {
-    let layer = base.split('.').nth(2).unwrap();
-    let parts: &[&str] = if base.contains("gate_up") { &["gate", "up"] } else { &["down"] };
-    let (n, row_bytes) = (parts.len(), bytes.len() / shape[0] / shape[1]);
-    let take = |part: usize| bytes.chunks(row_bytes).skip(part).step_by(n).flatten().copied();
-    let shape = [shape[0], shape[1] / n, shape[2]];
-    let name = |part: &str| format!("model.layers.{layer}.mlp.{part}_exps.weight");
-    let parts = parts.iter().enumerate();
-    parts.map(|(i, part)| (name(part), shape.to_vec(), take(i).collect(), dtype)).collect()
-}
-
-/// The bf16 values of `n` matrices of `height` rows, column by column.
-fn transposed(bytes: &[u8], n: usize, height: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len());
-    for matrix in bytes.chunks(bytes.len() / n) {
-        let width = matrix.len() / height;
-        for col in (0..width).step_by(2) {
-            out.extend((0..height).flat_map(|row| &matrix[row * width + col..][..2]));
-        }
-    }
-    out
-}
-
-/// Blocks as ggml has them: the scale, then values 0 to 15 in low halves and 16 to 31 in high ones.
-fn mxfp4(blocks: &[u8], scales: &[u8]) -> Vec<u8> {
-    let block = |(block, scale): (&[u8], &u8)| {
-        let value = |i: usize| block[i / 2] >> (i % 2 * 4) & 15;
-        let codes = (0..16).map(|i| value(i) | value(i + 16) << 4);
-        [*scale].into_iter().chain(codes).collect::<Vec<u8>>()
-    };
-    blocks.chunks(16).zip(scales).flat_map(block).collect()
-}
-
-/// The file that llama.cpp's converter makes of a folder.
-fn gguf(name: &str, architecture: &'static str) -> Gguf {
-    let config = config(name);
-    let number = |field: &str| Number(config[field].as_u64().unwrap() as u32);
-    let float = |field: &str| Float(config[field].as_f64().unwrap() as f32);
-    let key = |name: &str| -> &'static str { format!("{architecture}.{name}").leak() };
-    let rope = match &config["rope_parameters"] {
-        Value::Null => &config,
-        rope => rope.get("full_attention").unwrap_or(rope),
-    };
-    let mut fields = vec![
-        ("general.architecture", Text(architecture)),
-        (key("block_count"), number("num_hidden_layers")),
-        (key("context_length"), number("max_position_embeddings")),
-        (key("embedding_length"), number("hidden_size")),
-        (key("feed_forward_length"), number("intermediate_size")),
-        (key("attention.head_count"), number("num_attention_heads")),
-        (key("attention.head_count_kv"), number("num_key_value_heads")),
-        (key("attention.layer_norm_rms_epsilon"), float("rms_norm_eps")),
-        (key("rope.freq_base"), Float(rope["rope_theta"].as_f64().unwrap() as f32)),
-    ];
-    if !config["head_dim"].is_null() {
-        fields.push((key("attention.key_length"), number("head_dim")));
-    }
-    let more: &[(&str, &str)] = match architecture {
-        "granite" => &[
-            ("embedding_scale", "embedding_multiplier"),
-            ("attention.scale", "attention_multiplier"),
-            ("residual_scale", "residual_multiplier"),
-            ("logit_scale", "logits_scaling"),
-        ],
-        "qwen3moe" => &[
-            ("expert_count", "num_experts"),
-            ("expert_used_count", "num_experts_per_tok"),
-            ("expert_feed_forward_length", "moe_intermediate_size"),
-        ],
-        "gpt-oss" => &[
-            ("expert_count", "num_local_experts"),
-            ("expert_used_count", "num_experts_per_tok"),
-            ("expert_feed_forward_length", "intermediate_size"),
-            ("attention.sliding_window", "sliding_window"),
-        ],
-        "gemma3" | "phi3" => &[("attention.sliding_window", "sliding_window")],
-        _ => &[],
-    };
-    let of_kind = |field| if config[field].is_f64() { float(field) } else { number(field) };
-    fields.extend(more.iter().map(|(name, field)| (key(name), of_kind(field))));
-    match architecture {
-        "phi3" => fields.push((key("rope.dimension_count"), Number(12))),
-        "gpt-oss" => fields.extend([
-            (key("rope.scaling.type"), Text("yarn")),
-            (key("rope.scaling.factor"), Float(32.0)),
-            (key("rope.scaling.original_context_length"), yarn_ctx(&config)),
-            (key("rope.scaling.yarn_beta_fast"), Float(32.0)),
-            (key("rope.scaling.yarn_beta_slow"), Float(1.0)),
-        ]),
-        _ => {}
-    }
-    Gguf { fields, tensors: gguf_tensors(name, architecture) }
-}
-
-#[test]
-fn gguf_files_become_what_their_folders_become() {
-    for (name, architecture) in [
-        ("qwen2", "qwen2"),
-        ("qwen3", "qwen3"),
-        ("smollm3", "smollm3"),
-        ("granite", "granite"),
-        ("gemma3", "gemma3"),
-        ("phi3", "phi3"),
-        ("qwen3moe", "qwen3moe"),
-        ("gptoss", "gpt-oss"),
-        ("gptoss-mxfp4", "gpt-oss"),
-    ] {
-        let folder = Folder::new();
-        let path = folder.join("model.gguf");
-        fs::write(&path, gguf(name, architecture).bytes()).unwrap();
-        let found = export_file(&path, 1, false).unwrap();
-        let wanted = fs::read(export_to(&folder, &format!("{name}-tiny"), Weights::F32)).unwrap();
-        let [of_gguf, of_folder] = [&found, &wanted].map(|file| Header::parse(file).unwrap());
-        let (bos, stop_ids) = (of_folder.bos, of_folder.stop_ids.clone());
-        assert_eq!(Header { bos, stop_ids, ..of_gguf.clone() }, of_folder, "{name}");
-        assert!(found[of_gguf.len_bytes()..] == wanted[of_folder.len_bytes()..], "{name}");
-    }
-}
-
-fn yarn_ctx(config: &Value) -> Field {
-    let rope = [&config["rope_scaling"], &config["rope_parameters"]];
-    let ctx = rope.iter().find_map(|rope| rope["original_max_position_embeddings"].as_u64());
-    Number(ctx.unwrap() as u32)
-}
-
 /// What is said of a folder with some fields of its config.json changed.
-fn opened(name: &str, changes: &Value, ctx: Option<usize>) -> Result<ExportPlan, String> {
+pub(crate) fn opened(
+    name: &str,
+    changes: &Value,
+    ctx: Option<usize>,
+) -> Result<ExportPlan, String> {
     let folder = Folder::new();
     let mut config = config(name);
     for (field, value) in changes.as_object().unwrap() {
@@ -326,6 +85,10 @@ fn impossible_settings_of_families_are_named() {
         ("gemma3", json!({ "layer_types": layers("chunked_attention") }), "chunked_attention"),
         ("gemma3", json!({ "layer_types": ["full_attention"] }), "layer_types lists 1 layers"),
         ("gemma3", json!({ "sliding_window_pattern": 0 }), "sliding_window_pattern"),
+        ("qwen3", json!({ "num_attention_heads": null }), "num_attention_heads is missing"),
+        // Those of the class, which are not this model's.
+        ("gemma3", json!({ "num_attention_heads": null }), "q_proj"),
+        ("gemma3", json!({ "vocab_size": null }), "wanted [262208"),
         ("gemma3", json!({ "query_pre_attn_scalar": 0 }), "attention_scale"),
         ("gemma3", json!({ "rope_local_base_freq": 0.5 }), "local_theta"),
         ("phi3", json!({ "partial_rotary_factor": 1.5 }), "partial_rotary_factor"),
@@ -373,6 +136,64 @@ fn windows_count_where_the_configuration_says_so() {
     };
     let wanted = [true, true, true, false, true, true, true, false];
     assert_eq!(rope("smollm3", json!({ "no_rope_layers": null })), wanted);
+}
+
+/// Gemma 3 that also sees has the language model's configuration inside its own, and tensors beside it.
+#[test]
+fn of_a_model_that_also_sees_the_language_model_is_exported() {
+    let folder = Folder::new();
+    let [plain, wrapped] = ["plain", "wrapped"].map(|name| folder.join(name));
+    for path in [&plain, &wrapped] {
+        fs::create_dir(path).unwrap();
+    }
+    let mut text = config("gemma3");
+    text.as_object_mut().unwrap().remove("architectures");
+    fs::write(plain.join("config.json"), text.to_string()).unwrap();
+    fs::copy(golden("gemma3").join("model.safetensors"), plain.join("model.safetensors")).unwrap();
+    let whole = json!({
+        "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+        "text_config": text, "vision_config": { "hidden_size": 8 }, "eos_token_id": [1, 106]
+    });
+    fs::write(wrapped.join("config.json"), whole.to_string()).unwrap();
+    let wanted = header_and_bytes(&plain).1;
+    for prefix in ["language_model.", "model.language_model."] {
+        let mut all: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+        for (name, (shape, bytes)) in tensors("gemma3") {
+            let own = if prefix.starts_with("model") { &name["model.".len()..] } else { &name };
+            all.push((format!("{prefix}{own}"), shape, bytes));
+        }
+        let seeing = ["vision_tower.patch.weight", "multi_modal_projector.norm.weight"];
+        let before = prefix.trim_end_matches("language_model.");
+        all.extend(seeing.map(|name| (format!("{before}{name}"), vec![2], vec![0; 4])));
+        let views = all.iter().map(|(name, shape, bytes)| {
+            let dtype = safetensors::Dtype::BF16;
+            (name, safetensors::tensor::TensorView::new(dtype, shape.clone(), bytes).unwrap())
+        });
+        let bytes = safetensors::serialize(views, None).unwrap();
+        fs::write(wrapped.join("model.safetensors"), bytes).unwrap();
+        let (plan, found) = header_and_bytes(&wrapped);
+        assert!(
+            plan.notes().iter().any(|note| note.starts_with("2 tensors")),
+            "{:?}",
+            plan.notes()
+        );
+        assert_eq!(plan.header().stop_ids, [1, 106]);
+        assert!(found == wanted, "{prefix}");
+    }
+    let lacking = json!({ "model_type": "gemma3" });
+    fs::write(wrapped.join("config.json"), lacking.to_string()).unwrap();
+    let error = ExportPlan::open(&wrapped, &options(1)).err().unwrap().to_string();
+    assert!(error.contains("text_config"), "{error}");
+}
+
+/// The plan of a folder, and what it writes behind the header.
+fn header_and_bytes(folder: &std::path::Path) -> (ExportPlan, Vec<u8>) {
+    let mut plan = ExportPlan::open(folder, &options(1)).unwrap();
+    let out = Folder::new();
+    let path = out.join("model.bin");
+    plan.write(&path, |_| ControlFlow::Continue(())).unwrap();
+    let bytes = fs::read(path).unwrap();
+    (plan, bytes[HEADER_LEN..].to_vec())
 }
 
 #[test]

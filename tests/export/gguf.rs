@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use leap::export::{Blame, ExportError, ExportPlan};
+use leap::export::{Blame, ExportError, ExportOptions, ExportPlan};
 use leap::format::model::{HEADER_LEN, Header, TensorKind, Weights};
 
 use crate::checkpoint::{Checkpoint, Dims, Folder, HUGGING_FACE, SMALL, Stored, export, options};
@@ -66,12 +66,12 @@ impl Gguf {
         Gguf { fields, tensors: tensors.collect() }
     }
 
-    fn set(&mut self, key: &'static str, value: Value) {
+    pub(crate) fn set(&mut self, key: &'static str, value: Value) {
         self.fields.retain(|(old, _)| *old != key);
         self.fields.push((key, value));
     }
 
-    fn without(&self, key: &str) -> Gguf {
+    pub(crate) fn without(&self, key: &str) -> Gguf {
         let mut changed = self.clone();
         changed.fields.retain(|(old, _)| *old != key);
         changed
@@ -209,8 +209,19 @@ fn small() -> Gguf {
 }
 
 /// Must be refused because of the input, with these words.
-fn refused(gguf: &Gguf, words: &[&str]) {
-    let error = export_bytes(&gguf.bytes(), 2).unwrap_err();
+pub(crate) fn refused(gguf: &Gguf, words: &[&str]) {
+    refused_with(gguf, &options(2), words);
+}
+
+/// The same, where the model file is to be as `options` say.
+pub(crate) fn refused_with(gguf: &Gguf, options: &ExportOptions, words: &[&str]) {
+    let folder = Folder::new();
+    let path = folder.join("model.gguf");
+    fs::write(&path, gguf.bytes()).unwrap();
+    let plan = ExportPlan::open_gguf(&path, options);
+    let written =
+        |mut plan: ExportPlan| plan.write(&folder.join("model.bin"), |_| ControlFlow::Continue(()));
+    let error = plan.and_then(written).unwrap_err();
     let message = match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

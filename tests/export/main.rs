@@ -12,6 +12,7 @@ mod expected;
 mod families;
 mod four_bits;
 mod gguf;
+mod gguf_families;
 mod hostile;
 mod layers;
 mod packed;

@@ -127,6 +127,29 @@ impl Checkpoint {
         Ok(())
     }
 
+    /// Of a model that also sees, keeps the language model, under the names that it has alone, and
+    /// returns how many tensors are left out.
+    pub(super) fn keep_text_part(&mut self) -> Result<usize, ExportError> {
+        const SEEING: [&str; 2] = ["vision_tower.", "multi_modal_projector."];
+        let mut kept = TensorTable::new();
+        let mut left_out = 0;
+        for (name, stored) in std::mem::take(&mut self.tensors) {
+            // Files of later releases have `model.` before all but the classifier.
+            let (model, part) = match name.strip_prefix("model.") {
+                Some(part) => ("model.", part),
+                None => ("", name.as_str()),
+            };
+            if SEEING.iter().any(|seeing| part.starts_with(seeing)) {
+                left_out += 1;
+                continue;
+            }
+            let own = part.strip_prefix("language_model.").map(|own| [model, own].concat());
+            kept.push((own.unwrap_or(name), stored));
+        }
+        self.add(kept)?;
+        Ok(left_out)
+    }
+
     /// The folder, or the file that stands for all.
     pub(super) fn dir(&self) -> &Path {
         &self.dir

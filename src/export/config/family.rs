@@ -23,14 +23,16 @@ pub(super) struct Family {
     pub(super) architecture: Architecture,
     /// `model_type` of a config.json.
     model_type: &'static str,
+    /// The same of a model that also sees, in which this one's is the `text_config`; or empty.
+    wrapper: &'static str,
     /// What stands in `architectures` of a config.json.
     classes: &'static [&'static str],
     /// `general.architecture` of a GGUF file.
     gguf: &'static str,
     /// Settings that other families may not have, as [`Family::configure`] takes care of them.
     allows: &'static [&'static str],
-    /// Width of a head if a config.json does not say it; `None` for dim / heads.
-    pub(super) head_dim: Option<usize>,
+    /// Sizes that a config.json need not say.
+    pub(super) defaults: &'static [(&'static str, usize)],
     /// Base of the RoPE frequencies if a config.json does not say it.
     pub(super) rope_theta: f64,
     configure: Configure,
@@ -46,10 +48,11 @@ static LLAMA: Family = LIKE_LLAMA;
 const LIKE_LLAMA: Family = Family {
     architecture: Architecture::Llama,
     model_type: "llama",
+    wrapper: "",
     classes: &["LlamaForCausalLM", "LLaMAForCausalLM"],
     gguf: "llama",
     allows: &[],
-    head_dim: None,
+    defaults: &[],
     rope_theta: 10_000.0,
     configure: llama,
 };
@@ -76,7 +79,7 @@ static QWEN3: Family = Family {
     model_type: "qwen3",
     classes: &["Qwen3ForCausalLM"],
     gguf: "qwen3",
-    head_dim: Some(128),
+    defaults: &[("head_dim", 128)],
     configure: qwen3,
     ..LIKE_LLAMA
 };
@@ -114,10 +117,17 @@ static GRANITE: Family = Family {
 static GEMMA3: Family = Family {
     architecture: Architecture::Gemma3,
     model_type: "gemma3_text",
+    wrapper: "gemma3",
     classes: &["Gemma3ForCausalLM"],
     gguf: "gemma3",
     allows: &["hidden_act"],
-    head_dim: Some(256),
+    defaults: &[
+        ("head_dim", 256),
+        ("num_attention_heads", 8),
+        ("num_key_value_heads", 4),
+        ("vocab_size", 262_208),
+        ("max_position_embeddings", 131_072),
+    ],
     rope_theta: 1e6,
     configure: gemma3,
 };
@@ -147,6 +157,11 @@ impl Family {
     /// The family whose config.json has this `model_type`.
     pub(super) fn of_type(model_type: &str) -> Option<&'static Family> {
         FAMILIES.into_iter().find(|family| family.model_type == model_type)
+    }
+
+    /// Whether a config.json of this `model_type` has a family's as its `text_config`.
+    pub(super) fn is_wrapper(model_type: &str) -> bool {
+        !model_type.is_empty() && FAMILIES.into_iter().any(|family| family.wrapper == model_type)
     }
 
     /// The family whose config.json has this class among its `architectures`.

@@ -23,7 +23,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     let settings = Settings::new(ConfigKind::Gguf, &fields);
     let family = family(&fields, &settings)?;
     refuse_variants(&fields, family)?;
-    let (dims, ffn_dim) = (settings.dims(None)?, fields.required_size(FFN)?);
+    let (dims, ffn_dim) = (settings.dims()?, fields.required_size(FFN)?);
     let vocab_size = rows(checkpoint, &Naming::Gguf.first(TensorKind::Embedding))?;
     let mut header = dims.header(ffn_dim, vocab_size);
     for name in ["attention.value_length", "rope.dimension_count"] {

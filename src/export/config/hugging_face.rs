@@ -19,20 +19,26 @@ use crate::format::model::{Header, STOP_IDS_MAX};
 pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     let path = dir.join("config.json");
     let json = json::read(&path, VALUES_MAX)?;
-    let fields = JsonFields::new(&path, &json)?;
+    let outer = JsonFields::new(&path, &json)?;
+    let is_wrapped = outer.text("model_type")?.is_some_and(Family::is_wrapper);
+    let mut extras = Extras { is_wrapped, ..Extras::default() };
+    let fields = match is_wrapped {
+        true => outer.object("text_config")?.ok_or_else(|| outer.missing("text_config"))?,
+        false => outer,
+    };
     let family = family(&fields)?;
+    let fields = fields.with_defaults(family.defaults);
     refuse_variants(&fields, family)?;
     let settings = Settings::new(ConfigKind::HuggingFace, &fields);
-    let (dims, ffn_dim) =
-        (settings.dims(family.head_dim)?, fields.required_size("intermediate_size")?);
+    let (dims, ffn_dim) = (settings.dims()?, fields.required_size("intermediate_size")?);
     let mut header = dims.header(ffn_dim, fields.required_size("vocab_size")?);
     header.max_seq_len = fields.size("max_position_embeddings")?.unwrap_or(2048);
     header.norm_eps = fields.number("rms_norm_eps")?.unwrap_or(1e-6) as f32;
-    let mut extras = Extras::default();
     rope::read(&fields, family, &mut header, &mut extras)?;
     family.configure(&settings, &mut header, &mut extras)?;
     let is_tied = fields.flag("tie_word_embeddings")?;
     read_ids(&fields, &mut header)?;
+    read_ids(&outer, &mut header)?;
     let generation = dir.join("generation_config.json");
     let generation = generation.exists().then_some(generation);
     if let Some(path) = &generation {

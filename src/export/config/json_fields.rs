@@ -16,12 +16,14 @@ pub(super) const VALUES_MAX: usize = 1 << 16;
 pub(super) struct JsonFields<'a> {
     path: &'a Path,
     object: &'a Map<String, Value>,
+    /// Sizes that need not be there.
+    defaults: &'static [(&'static str, usize)],
 }
 
 impl<'a> JsonFields<'a> {
     pub(super) fn new(path: &'a Path, json: &'a Value) -> Result<JsonFields<'a>, ExportError> {
         match json.as_object() {
-            Some(object) => Ok(JsonFields { path, object }),
+            Some(object) => Ok(JsonFields { path, object, defaults: &[] }),
             None => {
                 let problem = "no JSON object".to_owned();
                 Err(ExportError::BadFile { path: path.to_owned(), problem })
@@ -45,7 +47,15 @@ impl<'a> JsonFields<'a> {
 
     pub(super) fn object(&self, name: &str) -> Result<Option<JsonFields<'a>>, ExportError> {
         let object = self.read(name, "an object", Value::as_object)?;
-        Ok(object.map(|object| JsonFields { path: self.path, object }))
+        Ok(object.map(|object| JsonFields { object, ..*self }))
+    }
+
+    /// The same, in which these sizes need not be there.
+    pub(super) fn with_defaults(
+        self,
+        defaults: &'static [(&'static str, usize)],
+    ) -> JsonFields<'a> {
+        JsonFields { defaults, ..self }
     }
 
     /// A token id or a list of them.
@@ -80,7 +90,9 @@ impl Fields for JsonFields<'_> {
             let size = value.as_u64().filter(|&size| size > 0 && size <= i32::MAX as u64)?;
             usize::try_from(size).ok()
         };
-        self.read(name, "a whole number above 0 and below 2^31", read)
+        let size = self.read(name, "a whole number above 0 and below 2^31", read)?;
+        let default = || self.defaults.iter().find(|(known, _)| *known == name);
+        Ok(size.or_else(|| default().map(|(_, size)| *size)))
     }
 
     fn number(&self, name: &str) -> Result<Option<f64>, ExportError> {

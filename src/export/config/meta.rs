@@ -36,7 +36,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
         }
     }
     let settings = Settings::new(ConfigKind::Meta, &fields);
-    let (dims, vocab_size) = (settings.dims(None)?, vocab_size(&fields, checkpoint)?);
+    let (dims, vocab_size) = (settings.dims()?, vocab_size(&fields, checkpoint)?);
     let ffn_dim = rows(checkpoint, &Naming::Meta.first(TensorKind::W1))?;
     let mut header = dims.header(ffn_dim, vocab_size);
     let mut extras = Extras::default();

@@ -30,11 +30,19 @@ pub(in crate::export) struct Extras {
     pub(in crate::export) logits_divisor: f32,
     /// For a model with other RoPE divisors beyond some context: that context, and those divisors.
     pub(in crate::export) long_rope: Option<(usize, Vec<f32>)>,
+    /// Whether the checkpoint is that of a model that also sees.
+    pub(in crate::export) is_wrapped: bool,
 }
 
 impl Default for Extras {
     fn default() -> Extras {
-        Extras { notes: Vec::new(), norm_plus: 0.0, logits_divisor: 1.0, long_rope: None }
+        Extras {
+            notes: Vec::new(),
+            norm_plus: 0.0,
+            logits_divisor: 1.0,
+            long_rope: None,
+            is_wrapped: false,
+        }
     }
 }
 

@@ -72,25 +72,13 @@ impl<'a> Settings<'a> {
         self.kind == ConfigKind::Gguf
     }
 
-    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ExportError> {
-        self.fields.flag(name)
-    }
-
-    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, ExportError> {
-        self.fields.text(name)
-    }
-
-    pub(super) fn labels(&self, name: &str) -> Result<Option<Vec<String>>, ExportError> {
-        self.fields.labels(name)
-    }
-
     /// The values of a list that has one for each layer.
     pub(super) fn layer_labels(
         &self,
         name: &str,
         n_layers: usize,
     ) -> Result<Option<Vec<String>>, ExportError> {
-        let labels = self.labels(name)?;
+        let labels = self.fields.labels(name)?;
         match labels.as_ref().map(Vec::len).filter(|len| *len != n_layers) {
             Some(len) => {
                 Err(self.fields.bad(format!("{name} lists {len} layers of a model of {n_layers}")))
@@ -125,10 +113,9 @@ impl<'a> Settings<'a> {
     }
 
     /// The dimensions that are found in the same way in each kind of configuration.
-    /// `head_dim` is a head's width where a configuration of the family does not say it.
-    pub(super) fn dims(&self, head_dim: Option<usize>) -> Result<Dims, ExportError> {
+    pub(super) fn dims(&self) -> Result<Dims, ExportError> {
         let (dim, n_heads) = (self.required_size(DIM)?, self.required_size(HEADS)?);
-        let head_dim = match self.size(HEAD_DIM)?.or(head_dim) {
+        let head_dim = match self.size(HEAD_DIM)? {
             Some(head_dim) => head_dim,
             None if dim.is_multiple_of(n_heads) => dim / n_heads,
             None => {

@@ -1,8 +1,23 @@
+//! A GGUF file: its tensors, its tokenizer, and the model that its fields describe.
 #![no_main]
 
-use leap::export::fuzz;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use leap::export::{ExportOptions, ExportPlan, fuzz};
+use leap::format::model::Weights;
+
+static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let shm = PathBuf::from("/dev/shm");
+    let base = if shm.is_dir() { shm } else { std::env::temp_dir() };
+    base.join(format!("leap-fuzz-{}.gguf", std::process::id()))
+});
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     fuzz::gguf(bytes);
     fuzz::gguf_tokenizer(bytes);
+    fs::write(&*FILE, bytes).unwrap();
+    let options = ExportOptions { weights: Weights::Q8 { group: 64 }, ctx: None, verify: false };
+    let _ = ExportPlan::open_gguf(&FILE, &options);
 });

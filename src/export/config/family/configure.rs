@@ -46,7 +46,7 @@ pub(super) fn qwen3(
 
 /// The window counts only if `use_sliding_window` is true, in the layers from `max_window_layers` on.
 fn qwen_window(settings: &Settings<'_>, header: &mut Header) -> Result<(), ExportError> {
-    if settings.flag("use_sliding_window")? != Some(true) {
+    if settings.fields.flag("use_sliding_window")? != Some(true) {
         return Ok(());
     }
     let first = settings.fields.size("max_window_layers")?.unwrap_or(0);
@@ -63,7 +63,7 @@ pub(super) fn qwen3_moe(
     if fields.size("decoder_sparse_step")?.unwrap_or(1) != 1 {
         return Err(settings.unsupported("decoder_sparse_step: not every layer is a mixture"));
     }
-    if settings.labels("mlp_only_layers")?.is_some_and(|layers| !layers.is_empty()) {
+    if settings.fields.labels("mlp_only_layers")?.is_some_and(|layers| !layers.is_empty()) {
         return Err(settings.unsupported("mlp_only_layers: not every layer is a mixture"));
     }
     let [n, width, normalises] = match settings.is_gguf() {
@@ -74,7 +74,7 @@ pub(super) fn qwen3_moe(
     header.features.experts = Some(Experts {
         n: fields.required_size(n)?,
         n_active: active_experts(settings, 1)?,
-        is_normalised: settings.flag(normalises)?.unwrap_or(settings.is_gguf()),
+        is_normalised: settings.fields.flag(normalises)?.unwrap_or(settings.is_gguf()),
         has_biases: false,
     });
     Ok(())
@@ -107,7 +107,7 @@ pub(super) fn smollm3(
         None => (layer + 1).is_multiple_of(interval),
     };
     header.features.unrotated_layers = set(settings, (0..header.n_layers).filter(is_unrotated))?;
-    match settings.flag("use_sliding_window")? {
+    match settings.fields.flag("use_sliding_window")? {
         Some(true) => windows(settings, header, |layer| is_unrotated(&layer)),
         _ => Ok(()),
     }
@@ -150,7 +150,7 @@ pub(super) fn gemma3(
     const GELU: &str = "gelu_pytorch_tanh";
     let fields = settings.fields;
     for name in ["hidden_activation", "hidden_act"] {
-        if settings.text(name)?.is_some_and(|activation| activation != GELU) {
+        if settings.fields.text(name)?.is_some_and(|activation| activation != GELU) {
             return Err(settings.unsupported(&format!("{name}, wanted {GELU}")));
         }
     }
@@ -159,7 +159,7 @@ pub(super) fn gemma3(
             return Err(settings.unsupported(name));
         }
     }
-    if settings.flag("use_bidirectional_attention")? == Some(true) {
+    if settings.fields.flag("use_bidirectional_attention")? == Some(true) {
         return Err(settings.unsupported("use_bidirectional_attention"));
     }
     periodic_windows(settings, header, 6)?;
@@ -201,7 +201,7 @@ pub(super) fn gpt_oss(
     _: &mut Extras,
 ) -> Result<(), ExportError> {
     let fields = settings.fields;
-    if settings.flag("attention_bias")? == Some(false) {
+    if settings.fields.flag("attention_bias")? == Some(false) {
         return Err(settings.unsupported("attention_bias false"));
     }
     periodic_windows(settings, header, 2)?;
@@ -235,7 +235,7 @@ fn periodic_windows(
     usual: usize,
 ) -> Result<(), ExportError> {
     let mut period = usual;
-    let is_listed = settings.labels(GGUF_WINDOWS)?.is_some();
+    let is_listed = settings.fields.labels(GGUF_WINDOWS)?.is_some();
     for name in ["_sliding_window_pattern", "sliding_window_pattern", GGUF_WINDOWS] {
         if !is_listed {
             period = settings.fields.size(name)?.unwrap_or(period);

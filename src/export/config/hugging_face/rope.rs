@@ -167,7 +167,7 @@ mod tests {
         let dims = JsonFields::new(path, &dims).unwrap();
         let fields = JsonFields::new(path, &changes).map_err(|e| e.to_string())?;
         let mut header =
-            Settings::new(ConfigKind::HuggingFace, &dims).dims(None).unwrap().header(64, 32);
+            Settings::new(ConfigKind::HuggingFace, &dims).dims().unwrap().header(64, 32);
         let family = Family::of_type("llama").unwrap();
         read(&fields, family, &mut header, &mut Extras::default()).map_err(|e| e.to_string())?;
         Ok(header)
