@@ -10,7 +10,7 @@ use super::checkpoint::CheckpointPath;
 use super::json_object::JsonObject;
 use crate::format::FormatError;
 use crate::format::model::{
-    self, Activation, FileShare, Header, LayerSet, Packed, RopeScaling, TensorKind,
+    self, Activation, FileShare, Header, LayerSet, LayerSpec, Packed, RopeScaling, TensorKind,
 };
 use crate::format::tokenizer::{TokenKind, TokenizerFile, TokenizerKind, fingerprint};
 use crate::kernels::Isa;
@@ -105,19 +105,47 @@ impl Info {
             TokenizerKind::ByteLevel => "byte-level BPE",
             TokenizerKind::SentencePiece => "SentencePiece BPE",
         };
+        let is_split = file.kind == TokenizerKind::ByteLevel;
         let special = file.vocab.iter().filter(|(_, _, kind)| *kind == TokenKind::Control).count();
         Ok(vec![
             text("file", "tokenizer"),
             text("kind", kind),
+            text("splitter", if is_split { file.splitter.name() } else { "none" }),
+            text("normaliser", &normaliser(&file)),
             number("vocab_size", file.vocab.len() as f64),
             number("special_tokens", special as f64),
             optional("bos", file.bos),
             ids("stop_ids", &file.stop_ids),
             text("chat_template", file.chat.name()),
+            text("chat_system", default_system(&file)),
             text("fingerprint", &format!("{:016x}", fingerprint(bytes))),
             number("file_bytes", bytes.len() as f64),
         ])
     }
+}
+
+/// What becomes of a text before it is cut or merged.
+fn normaliser(file: &TokenizerFile) -> String {
+    let flags = &file.flags;
+    let steps = [
+        (flags.nfc, "NFC"),
+        (flags.remove_extra_spaces, "runs of spaces are one"),
+        (flags.dummy_prefix, "a space before the text"),
+        (flags.dummy_prefix && flags.prefix_every_segment, "and after special tokens"),
+    ];
+    named(&steps)
+}
+
+/// What stands for a missing system text.
+fn default_system(file: &TokenizerFile) -> &str {
+    let texts = &file.chat_texts.thinking;
+    texts.default.as_deref().map_or("none", |text| if text.is_empty() { "empty" } else { text })
+}
+
+/// The names of what is there.
+fn named(names: &[(bool, &str)]) -> String {
+    let present: Vec<&str> = names.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
+    if present.is_empty() { "none".to_owned() } else { present.join(", ") }
 }
 
 /// A name and what stands behind it.
@@ -178,11 +206,12 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
         text("packed_for", &packed_for(header)),
         text("architecture", &format!("{:?}", header.architecture).to_lowercase()),
         text("features", &features(header)),
-        number("parameters", parameters(header)),
+        number("parameters", parameters(header, false)),
         number("dim", header.dim as f64),
         number("ffn_dim", header.ffn_dim as f64),
         number("n_experts", header.features.experts.map_or(0, |e| e.n) as f64),
         number("n_active_experts", header.features.experts.map_or(0, |e| e.n_active) as f64),
+        number("active_parameters", parameters(header, true)),
         number("n_layers", header.n_layers as f64),
         text("layers_held", &layers_held(header)),
         number("n_heads", header.n_heads as f64),
@@ -195,6 +224,8 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
         text("rope_scaling", &scaling),
         text("norm_eps", &header.norm_eps.to_string()),
         optional("sliding_window", window),
+        text("windowed_layers", &layer_list(header, |layer| layer.window.is_some())),
+        text("rotated_layers", &layer_list(header, |layer| layer.rope.is_some())),
         optional("bos", header.bos),
         ids("stop_ids", &header.stop_ids),
         text("chat_template", header.chat_template.name()),
@@ -224,8 +255,7 @@ fn features(header: &Header) -> String {
         (features.full_layers != LayerSet::default(), "layers without window"),
         (features.rotary_dim.is_some(), "rotation of a part"),
     ];
-    let present: Vec<&str> = names.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
-    if present.is_empty() { "none".to_owned() } else { present.join(", ") }
+    named(&names)
 }
 
 /// The kernels that want the file's order of weights.
@@ -241,11 +271,37 @@ fn layers_held(header: &Header) -> String {
     format!("{}..{}{ends}", layers.start, layers.end)
 }
 
-fn parameters(header: &Header) -> f64 {
+/// The layers of which `is_one` says so, as ranges.
+fn layer_list(header: &Header, is_one: impl Fn(&LayerSpec) -> bool) -> String {
+    let are: Vec<bool> = header.layers().map(|layer| is_one(&layer)).collect();
+    let mut start = 0;
+    let mut ranges = Vec::new();
+    for run in are.chunk_by(|a, b| a == b) {
+        let end = start + run.len();
+        if run[0] {
+            ranges.push(if run.len() == 1 { start.to_string() } else { format!("{start}..{end}") });
+        }
+        start = end;
+    }
+    match are.iter().all(|is| *is) {
+        true => "all".to_owned(),
+        false if ranges.is_empty() => "none".to_owned(),
+        false => ranges.join(", "),
+    }
+}
+
+/// How many there are, or how many of them a token uses: of the experts some.
+fn parameters(header: &Header, are_active: bool) -> f64 {
+    let share = |kind: TensorKind| match header.features.experts {
+        Some(experts) if are_active && kind.is_per_expert() => {
+            experts.n_active as f64 / experts.n as f64
+        }
+        _ => 1.0,
+    };
     // A packed copy of the embedding adds none.
     let is_copy = |kind| header.shared_classifier && kind == TensorKind::Classifier;
     let tensors = header.tensors().filter(|tensor| !is_copy(tensor.id.kind));
-    tensors.map(|tensor| tensor.rows as f64 * tensor.cols as f64).sum()
+    tensors.map(|t| t.rows as f64 * t.cols as f64 * share(t.id.kind)).sum()
 }
 
 fn as_table(rows: &[Row]) -> String {
