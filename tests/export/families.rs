@@ -188,7 +188,7 @@ fn of_a_model_that_also_sees_the_language_model_is_exported() {
 
 /// The plan of a folder, and what it writes behind the header.
 fn header_and_bytes(folder: &std::path::Path) -> (ExportPlan, Vec<u8>) {
-    let mut plan = ExportPlan::open(folder, &options(1)).unwrap();
+    let plan = ExportPlan::open(folder, &options(1)).unwrap();
     let out = Folder::new();
     let path = out.join("model.bin");
     plan.write(&path, |_| ControlFlow::Continue(())).unwrap();

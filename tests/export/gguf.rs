@@ -220,7 +220,7 @@ pub(crate) fn refused_with(gguf: &Gguf, options: &ExportOptions, words: &[&str])
     fs::write(&path, gguf.bytes()).unwrap();
     let plan = ExportPlan::open_gguf(&path, options);
     let written =
-        |mut plan: ExportPlan| plan.write(&folder.join("model.bin"), |_| ControlFlow::Continue(()));
+        |plan: ExportPlan| plan.write(&folder.join("model.bin"), |_| ControlFlow::Continue(()));
     let error = plan.and_then(written).unwrap_err();
     let message = match error.source() {
         Some(source) => format!("{error}: {source}"),
