@@ -42,8 +42,9 @@ impl TileKernel {
 
 /// A tier's kernels for one kind of weights.
 pub(in crate::kernels) struct TileSet {
-    /// The kernel for tiles of `index + 1` rows, if there is one.
-    kernels: [Option<TileKernel>; MR_MAX],
+    /// The cheapest kernel for tiles of `index + 1` rows, if there is one: of those that take weights as they
+    /// are packed, and of all.
+    kernels: [[Option<TileKernel>; MR_MAX]; 2],
     /// Rows of the highest.
     mr: usize,
     /// Whether the cheapest cut of so many rows unpacks weights.
@@ -53,13 +54,23 @@ pub(in crate::kernels) struct TileSet {
 }
 
 impl TileSet {
-    /// Kernels by their height, a single row's among them, where it costs `unpack` to unpack weights.
+    /// Kernels by their height, a single row's among them, where it costs `unpack` to unpack weights. Of one
+    /// height there may be a kernel that takes unpacked weights and one that does not.
     pub(in crate::kernels) const fn new(tiles: &[TileKernel], unpack: u32) -> TileSet {
-        let mut kernels = [None; MR_MAX];
+        let mut kernels = [[None; MR_MAX]; 2];
         let mut i = 0;
         while i < tiles.len() {
-            assert!(i == 0 || tiles[i - 1].rows < tiles[i].rows);
-            kernels[tiles[i].rows - 1] = Some(tiles[i]);
+            let tile = tiles[i];
+            assert!(i == 0 || tiles[i - 1].rows <= tile.rows);
+            let mut set = tile.is_unpacked as usize;
+            while set < 2 {
+                let place: &mut Option<TileKernel> = &mut kernels[set][tile.rows - 1];
+                match place {
+                    Some(other) if other.cost <= tile.cost => (),
+                    _ => *place = Some(tile),
+                }
+                set += 1;
+            }
             i += 1;
         }
         let (packed, packed_costs) = cheapest(tiles, false);
@@ -138,9 +149,10 @@ impl TileCut {
         self.0.unpacks[m.min(FEW)]
     }
 
-    /// The kernel of tiles of so many rows.
-    pub(super) fn kernel(self, rows: usize) -> &'static TileKernel {
-        self.0.kernels[rows - 1].as_ref().expect("a batch is cut into tiles that have kernels")
+    /// The kernel of tiles of so many rows, in a batch whose weights are unpacked or not.
+    pub(super) fn kernel(self, rows: usize, unpacks: bool) -> &'static TileKernel {
+        let kernel = &self.0.kernels[usize::from(unpacks)][rows - 1];
+        kernel.as_ref().expect("a batch is cut into tiles that have kernels")
     }
 
     /// Rows of the highest tile.

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::super::table::call;
 use super::activations::Q8Tiles;
-use super::cut::{CUT_ROWS, TileKernel, TileSet};
+use super::cut::{CUT_ROWS, TileSet};
 use super::layout::{NR_MAX, PackedQ4, PackedQ8, Panels};
 use super::table::{PART_BYTES, PackedTable, Unpack};
 use super::tile::{AHEAD_COLUMNS, Ahead, Q8Tile, TileFn};
@@ -83,7 +83,7 @@ fn matmul(
     assert_eq!(out.len(), x.m());
     assert!(out.iter().all(|out| out.len() == w.dims.rows));
     if let [out] = out {
-        return matmul_single(x.cut().kernel(1).kernel, w, &x.tile(0..1), out);
+        return matmul_single(x.cut().kernel(1, false).kernel, w, &x.tile(0..1), out);
     }
     for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {
         let x = x.slice_rows(i * CUT_ROWS..i * CUT_ROWS + out.len());
@@ -143,9 +143,9 @@ fn matmul_tiles(
                     rows: if is_last { &*out } else { &[] },
                     column: start,
                 };
-                let TileKernel { kernel, is_unpacked, .. } = *cut.kernel(out.len());
+                let chosen = cut.kernel(out.len(), unpack.is_some());
                 let tile = Q8Tile { ahead, ..x.part(rows, part_range.clone()) };
-                call!(kernel(if is_unpacked { unpacked } else { part }, &tile, y));
+                call!(chosen.kernel(if chosen.is_unpacked { unpacked } else { part }, &tile, y));
                 if is_last {
                     call!(table.place(y, columns.clone(), out));
                 }
