@@ -148,15 +148,15 @@ macro_rules! gemm_q8_groups {
 
 /// The products of a block of 32 columns, then its parameters.
 macro_rules! block_of_32 {
-    ($products:ident $load_parameters:ident) => {
-        concat!($products!("#64"), $products!("#64"), $load_parameters!(),)
+    ($products:ident $load_strips:ident) => {
+        concat!($products!("#64"), $products!("#64"), $load_strips!(),)
     };
 }
 
 /// The same for unpacked 4-bit weights.
 macro_rules! gemm_q4 {
     ($features:literal $name:ident: $rows:literal $lines:ident $products:ident
-     $load_parameters:ident $add_out:ident $(, $($operand:tt)*)?) => {
+     $load_strips:ident $add_out:ident $(, $($operand:tt)*)?) => {
         #[target_feature(enable = $features)]
         fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
             let (n, steps) = (x.scales.len() / $rows, x.blocks());
@@ -181,12 +181,12 @@ macro_rules! gemm_q4 {
                     "mov {w}, {panel}",
                     "4:",
                     $lines!(begin_sums),
-                    block_of_32!($products $load_parameters),
+                    block_of_32!($products $load_strips),
                     $lines!(begin_total),
                     "subs {step}, {steps}, #1",
                     "b.eq 5f",
                     "2:",
-                    block_of_32!($products $load_parameters),
+                    block_of_32!($products $load_strips),
                     $lines!(add_total),
                     "subs {step}, {step}, #1",
                     "b.ne 2b",
@@ -225,47 +225,102 @@ macro_rules! widen {
     };
 }
 
-/// Loads a block's parameters of two strips: offsets, and steps, for which multipliers of the next block are
-/// taken, or zero if this was the last of its group, as the flags then say.
-macro_rules! load_steps {
-    () => {
+/// Loads a block's parameters of two strips: multipliers, and offsets.
+macro_rules! load_strips {
+    ($low:ident $high:ident) => {
         concat!(
-            "subs {step}, {step}, #1\n",
-            "ldp q", r!(low_offsets), ", q", r!(high_offsets), ", [{parameters}], {panel_block}\n",
-            "csel {next}, {none}, {parameters}, eq\n",
-            "ldp q", r!(low_next), ", q", r!(high_next), ", [{next}]\n",
-            widen!("fcvtl" low_steps low_offsets "4h"), widen!("fcvtl" high_steps high_offsets "4h"),
-            widen!("fcvtl" low_next low_next "4h"), widen!("fcvtl" high_next high_next "4h"),
+            "ldp q", r!(low_offsets), ", q", r!(high_offsets), ", [{parameters}], #320\n",
+            widen!("fcvtl" $low low_offsets "4h"), widen!("fcvtl" $high high_offsets "4h"),
             widen!("fcvtl2" low_offsets low_offsets "8h"), widen!("fcvtl2" high_offsets high_offsets "8h"),
-            floats!("fsub" low_steps low_steps low_next), floats!("fsub" high_steps high_steps high_next),
         )
     };
 }
 
-/// What is behind the last block of an activation group: multipliers of zero.
-pub(in super::super) static NO_PARAMETERS: [u8; 32] = [0; 32];
+/// Activation groups of four blocks, as most are.
+macro_rules! four_blocks {
+    ($products:ident $next:ident $last:ident) => {
+        concat!(
+            $products!(even),
+            $next!(even),
+            $products!(odd),
+            $next!(odd),
+            $products!(even),
+            $next!(even),
+            $products!(odd),
+            $last!(odd),
+        )
+    };
+}
 
-/// A kernel for tiles of `$rows` rows and 4-bit weights as they are packed, two strips at a time. `$constants`
-/// fills registers that stay, `$begin` begins sums, `$block` takes a block and begins totals (`fmul`) or adds
-/// to them, [`load_steps`] among its instructions, and `$add_out` ends an activation group.
+/// Groups of any number of blocks.
+macro_rules! any_blocks {
+    ($products:ident $next:ident $last:ident) => {
+        concat!(
+            "mov {step}, {steps}\n",
+            "2:\n",
+            $products!(even),
+            "subs {step}, {step}, #1\n",
+            "b.eq 3f\n",
+            $next!(even),
+            $products!(odd),
+            "subs {step}, {step}, #1\n",
+            "b.eq 5f\n",
+            $next!(odd),
+            "b 2b\n",
+            "3:\n",
+            $last!(even),
+            "b 7f\n",
+            "5:\n",
+            $last!(odd),
+            "7:\n",
+        )
+    };
+}
+
+/// A kernel for tiles of `$rows` rows and 4-bit weights as they are packed, `$strips` strips at a time. `$constants`
+/// fills registers that stay, `$begin` begins an activation group's sums and totals, `$products` takes a
+/// block, `$next` ends it and begins the one behind, `$last` ends the group's last, and `$add_out` the group.
+/// Blocks are even and odd in turn, as multipliers of one are still needed when those of the next are loaded.
 macro_rules! gemm_few_q4 {
-    ($features:literal $name:ident: $rows:literal $constants:ident $begin:ident $block:ident
-     $add_out:ident $(, $($operand:tt)*)?) => {
+    ($features:literal $name:ident: $rows:literal by $strips:literal, $($macros:ident)*
+     $(, $operand:ident = in(reg) $value:expr)*) => {
         #[target_feature(enable = $features)]
-        pub(super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+        pub(in super::super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+            gemm_few_q4_groups!($features of_4: $rows by $strips, four_blocks 4, $($macros)*
+                $(, $operand = in(reg) $value)*);
+            gemm_few_q4_groups!($features of_any: $rows by $strips, any_blocks 1.., $($macros)*
+                $(, $operand = in(reg) $value)*);
+            match x.blocks() {
+                4 => of_4(panel, x, out),
+                _ => of_any(panel, x, out),
+            }
+        }
+    };
+}
+
+/// The same for groups of so many blocks.
+macro_rules! gemm_few_q4_groups {
+    ($features:literal $name:ident: $rows:literal by $strips:literal, $group:ident $lengths:pat, $constants:ident $begin:ident
+     $products:ident $next:ident $last:ident $add_out:ident $(, $operand:ident = in(reg) $value:expr)*) => {
+        #[target_feature(enable = $features)]
+        fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
             let (n, steps) = (x.scales.len() / $rows, x.blocks());
+            let mut totals = MaybeUninit::<[f32; 8 * $rows]>::uninit();
             assert!(n != 0);
-            assert!(steps != 0);
+            assert!(matches!(steps, $lengths));
             assert!(x.scales.len().is_multiple_of($rows));
             assert_eq!(panel.len(), n * steps * PANEL_BLOCK);
             assert!(x.q.len() >= n * steps * BLOCK * $rows);
             assert!(x.sums.len() >= n * steps * $rows);
             assert_eq!(out.len(), $rows * NR);
-            // SAFETY: for each of two pairs of strips and `n` activation groups this reads a scale of each
-            // row, and reads and writes eight floats of it in `out`; for each of its `steps` blocks it
-            // reads the pair's codes and parameters, parameters of the next block of the group if there
-            // is one, else `NO_PARAMETERS`, and of each row 32 bytes of `x` and a sum. So many were found
-            // to be there. Everything else is registers that are named.
+            const { assert!(matches!($strips, 1 | 2)) };
+            // As macros have it in their instructions.
+            const { assert!(PANEL_BLOCK == 320) };
+            // SAFETY: for each of four strips, one or two at once, and `n` activation groups this reads a
+            // scale of each row, and reads and writes four floats of it in `out`; for each of its `steps`
+            // blocks it reads the strips' codes and parameters, and of each row 32 bytes of `x` and a sum.
+            // So many were found to be there. Of `totals` it reads what it wrote. Everything else is
+            // registers that are named.
             unsafe {
                 asm!(
                     $constants!(),
@@ -274,34 +329,30 @@ macro_rules! gemm_few_q4 {
                     "mov {x}, {x_first}",
                     "mov {sums}, {sums_first}",
                     "mov {scales}, {scales_first}",
-                    "add {parameters}, {panel}, {pair}, lsl #5",
-                    "add {w}, {panel}, {pair}, lsl #7",
+                    "add {parameters}, {panel}, {strip}, lsl #4",
+                    "add {w}, {panel}, {strip}, lsl #6",
                     "add {w}, {w}, #64",
                     "4:",
                     $begin!(),
-                    "mov {step}, {steps}",
-                    $block!("fmul"),
-                    "b.eq 5f",
-                    "2:",
-                    $block!("fmla"),
-                    "b.ne 2b",
-                    "5:",
+                    $group!($products $next $last),
                     $add_out!(),
                     "subs {n}, {n}, #1",
                     "b.ne 4b",
-                    "add {out}, {out}, {out_pair}",
-                    "add {pair}, {pair}, #1",
-                    "cmp {pair}, #2",
+                    "add {out}, {out}, {out_strips}",
+                    concat!("add {strip}, {strip}, #", $strips),
+                    "cmp {strip}, #4",
                     "b.ne 6b",
+                    "// {steps} {step} {totals}",
                     panel = in(reg) panel.as_ptr(), x_first = in(reg) x.q.as_ptr(),
                     sums_first = in(reg) x.sums.as_ptr(), scales_first = in(reg) x.scales.as_ptr(),
-                    none = in(reg) NO_PARAMETERS.as_ptr(), parameters = out(reg) _, next = out(reg) _,
-                    w = out(reg) _, x = out(reg) _, sums = out(reg) _, scales = out(reg) _,
-                    out = inout(reg) out.as_mut_ptr() => _, pair = inout(reg) 0_usize => _,
+                    parameters = out(reg) _, w = out(reg) _, x = out(reg) _, sums = out(reg) _,
+                    scales = out(reg) _, totals = in(reg) totals.as_mut_ptr(),
+                    out = inout(reg) out.as_mut_ptr() => _, strip = inout(reg) 0_usize => _,
                     n_all = in(reg) n, n = out(reg) _, steps = in(reg) steps, step = out(reg) _,
-                    $($($operand)*,)?
-                    panel_block = const PANEL_BLOCK, to_next = in(reg) PANEL_BLOCK - 64,
-                    out_pair = const 32 * $rows,
+                    $($operand = in(reg) $value,)*
+                    // From the last of the strips to the next block's.
+                    to_next = in(reg) PANEL_BLOCK - 64 * ($strips - 1),
+                    out_strips = const 16 * $rows * $strips,
                     out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
                     out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
                     out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _,
@@ -316,6 +367,6 @@ macro_rules! gemm_few_q4 {
 }
 
 pub(in super::super) use {
-    block_of_32, gemm_few_q4, gemm_q4, gemm_q8, gemm_q8_groups, group_of_64, group_of_any,
-    load_out, load_steps, load_x, store_out, widen,
+    any_blocks, block_of_32, four_blocks, gemm_few_q4, gemm_few_q4_groups, gemm_q4, gemm_q8,
+    gemm_q8_groups, group_of_64, group_of_any, load_out, load_strips, load_x, store_out, widen,
 };

@@ -1,7 +1,7 @@
 //! 4-bit weights. A byte holds codes of two rows: the low one of a row of an even strip, and the high
 //! one, less 8, of the same row of the next strip. A single row multiplies the byte as it is, which
 //! is 16 times the high code and the low one too much, and the low code, which takes one instruction
-//! for two products; so do tiles of up to four rows. Higher ones share what [`unpack`] made of both. Their
+//! for two products; so do tiles of up to six rows. Higher ones share what [`unpack`] made of both. Their
 //! sums are floats by their bits, as those of flipped weights are: an activation group's stay below
 //! `256 * 15 * 127`.
 
@@ -24,9 +24,11 @@ mod single;
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, single::gemv_q8_q4_f32_1x16c4, 172),
-        TileKernel::new(2, few::gemm_q8_q4_f32_2x16c4, 308),
-        TileKernel::new(3, few::gemm_q8_q4_f32_3x16c4, 406),
-        TileKernel::new(4, few::gemm_q8_q4_f32_4x16c4, 494),
+        TileKernel::new(2, few::gemm_q8_q4_f32_2x16c4, 266),
+        TileKernel::new(3, few::gemm_q8_q4_f32_3x16c4, 368),
+        TileKernel::new(4, few::gemm_q8_q4_f32_4x16c4, 456),
+        TileKernel::new(5, few::gemm_q8_q4_f32_5x16c4, 588),
+        TileKernel::new(6, few::gemm_q8_q4_f32_6x16c4, 694),
         TileKernel::new(8, gemm_q8_q4_f32_8x16c4, 805).unpacked(),
         TileKernel::new(12, gemm_q8_q4_f32_12x16c4, 1176).unpacked(),
     ],

@@ -19,8 +19,13 @@ mod few;
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, gemv_q8_q4_f32_1x16c8, 240),
-        TileKernel::new(2, few::gemm_q8_q4_f32_2x16c8, 277),
-        TileKernel::new(4, few::gemm_q8_q4_f32_4x16c8, 430),
+        TileKernel::new(2, few::gemm_q8_q4_f32_2x16c8, 241),
+        TileKernel::new(3, few::gemm_q8_q4_f32_3x16c8, 430),
+        TileKernel::new(4, few::gemm_q8_q4_f32_4x16c8, 393),
+        TileKernel::new(5, few::gemm_q8_q4_f32_5x16c8, 557),
+        TileKernel::new(6, few::gemm_q8_q4_f32_6x16c8, 544),
+        TileKernel::new(7, few::gemm_q8_q4_f32_7x16c8, 684),
+        TileKernel::new(8, few::gemm_q8_q4_f32_8x16c8, 670),
         TileKernel::new(8, gemm_q8_q4_f32_8x16c8, 591).unpacked(),
         TileKernel::new(12, gemm_q8_q4_f32_12x16c8, 860).unpacked(),
     ],
