@@ -293,12 +293,17 @@ def write_blocks(path):
     """Two rows of random blocks of each type. Scales are sane, all else is any bits."""
     rng = np.random.default_rng(7)
     writer = gguf.GGUFWriter(path, "blocks")
-    for kind in (T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q5_K, T.Q6_K, T.F16, T.BF16):
+    for kind in (T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q5_K, T.Q6_K, T.F16, T.BF16,
+                 T.MXFP4):
         values, size = gguf.GGML_QUANT_SIZES[kind]
         n = 2 * 4 * (32 // min(values, 32) if values < 32 else 1)
         blocks = rng.integers(0, 256, (n, size), dtype=np.uint8)
         floats = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0],
-                  T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.F16: [0], T.BF16: [0]}[kind]
+                  T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.F16: [0], T.BF16: [0],
+                  T.MXFP4: []}[kind]
+        if kind == T.MXFP4:
+            # The exponent 255 stands for no number, which ggml does not know.
+            blocks[:, 0] = [0, 1, 2, 120, 127, 128, 200, 254]
         for at in floats:
             scales = half(rng.normal(0, 0.02, n))
             # A subnormal and a zero, too.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::memory::virtual_bytes;
 
@@ -30,7 +30,7 @@ pub fn comes_to_an_end(bytes: u64, seconds: u32, work: impl FnOnce()) -> io::Res
             // SAFETY: it takes no pointers.
             unsafe { libc::alarm(seconds) };
             let limits = [(Resource::RLIMIT_CORE, 0), (Resource::RLIMIT_AS, memory)];
-            let is_limited = limits.iter().all(|&(what, most)| setrlimit(what, most, most).is_ok());
+            let is_limited = limits.into_iter().all(|(what, most)| limit(what, most).is_ok());
             let is_done = is_limited && catch_unwind(AssertUnwindSafe(work)).is_ok();
             // SAFETY: it takes no pointers, and ends the copy before anything of this process is
             // run down a second time.
@@ -38,6 +38,12 @@ pub fn comes_to_an_end(bytes: u64, seconds: u32, work: impl FnOnce()) -> io::Res
         }
         child => wait(child),
     }
+}
+
+/// Limits this process to `most`, or what it may have at most.
+fn limit(what: Resource, most: u64) -> nix::Result<()> {
+    let most = most.min(getrlimit(what)?.1);
+    setrlimit(what, most, most)
 }
 
 /// Whether `child` ends well.
