@@ -342,3 +342,57 @@ fn a_signal_lets_answers_end() {
         .collect();
     assert_eq!(text, text_of(&whole));
 }
+
+#[test]
+fn a_browser_gets_the_page_and_the_page_gets_answers() {
+    let folder = common::folder::Folder::new();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, "secret\n").unwrap();
+    let served = Served::start(&["--api-key-file", file.to_str().unwrap()]);
+    let address = &served.address;
+    let get = |method: &str, fields: &str| {
+        let head =
+            format!("{method} / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{fields}\r\n");
+        let answer = exchange(address, head.as_bytes());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    };
+    // It holds nothing secret, so it comes without a key.
+    let (head, page) = get("GET", "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n");
+    assert!(
+        head.starts_with("HTTP/1.1 200 ") && head.contains("Content-Type: text/html"),
+        "{head}"
+    );
+    let policy = head.lines().find_map(|line| line.strip_prefix("Content-Security-Policy: "));
+    let policy: Vec<&str> = policy.unwrap().split("; ").collect();
+    assert!(policy.contains(&"default-src 'none'"), "{policy:?}");
+    // Nothing of it may come from elsewhere, and nothing that it says may be a script.
+    for rule in policy {
+        let (_, sources) = rule.split_once(' ').unwrap();
+        let is_inside = |source: &str| source.starts_with('\'') || source == "data:";
+        assert!(sources.split(' ').all(is_inside) && !sources.contains("unsafe"), "{rule}");
+    }
+    for outside in ["http://", "https://", "//cdn", "@import", "url("] {
+        let known = ["http://www.w3.org/2000/svg"];
+        let page = known.iter().fold(page.clone(), |page, known| page.replace(known, ""));
+        assert!(!page.contains(outside), "{outside}");
+    }
+    let (only_head, nothing) = get("HEAD", "Accept: text/html\r\n");
+    assert_eq!((only_head, nothing.as_str()), (head, ""));
+    // Programs get what they always got.
+    assert_eq!(get("GET", "Accept: */*\r\n").1, r#"{"status":"ok"}"#);
+
+    // What its scripts ask comes from where they do; other pages stay out.
+    let post = |origin: &str, key: &str| {
+        let body = r#"{"content": "Once"}"#;
+        let head = format!(
+            "POST /tokenize HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nOrigin: {origin}\r\n\
+             Authorization: Bearer {key}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        exchange(address, head.as_bytes())
+    };
+    assert!(post(&format!("http://{address}"), "secret").starts_with("HTTP/1.1 200 "));
+    assert!(post(&format!("http://{address}"), "wrong").starts_with("HTTP/1.1 401 "));
+    assert!(post("http://evil.example", "secret").starts_with("HTTP/1.1 403 "));
+}

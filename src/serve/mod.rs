@@ -14,6 +14,8 @@ mod keys;
 mod metrics;
 mod ollama;
 mod openai;
+mod origin;
+mod page;
 mod plain;
 mod runner;
 mod server;

@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::http::{Connection, HttpLimits, Reply, Request, Socket};
 use super::keys::ApiKeys;
 use super::service::Service;
-use super::{ollama, openai, plain};
+use super::{ollama, openai, origin, page, plain};
 
 /// Longest a client may leave an answer unread.
 const WRITE_TIME: Duration = Duration::from_secs(30);
@@ -170,20 +170,20 @@ impl Server {
         connection.send(&reply, request).is_ok() && request.is_kept_alive
     }
 
-    /// Refuses web pages that were not allowed, and clients without a key. A page that a person looks at
+    /// Refuses web pages that are not the server's own and were not allowed, and clients without a key. A page that a person looks at
     /// could otherwise ask in that person's name.
     fn admit(&self, connection: &mut Connection, request: &Request) -> Result<(), ApiError> {
         if let Some(origin) = &request.origin {
-            let is_meant = |allowed: &&String| *allowed == "*" || *allowed == origin;
-            match self.limits.origins.iter().find(is_meant) {
-                Some(_) => connection.allow(origin.clone()),
-                None => {
-                    let problem = format!("scripts of {origin:?} may not ask: see --allow-origin");
-                    return Err(ApiError::new(403, problem));
-                }
+            let is_meant = |allowed: &String| allowed == "*" || allowed == origin;
+            let host = request.host.as_deref().unwrap_or_default();
+            if self.limits.origins.iter().any(is_meant) {
+                connection.allow(origin.clone());
+            } else if !origin::is_own(origin, host, !self.keys.is_empty()) {
+                let problem = format!("scripts of {origin:?} may not ask: see --allow-origin");
+                return Err(ApiError::new(403, problem));
             }
         }
-        let is_open = request.path == "/health" || request.method == "OPTIONS";
+        let is_open = matches!(&*request.path, "/" | "/health") || request.method == "OPTIONS";
         match is_open || self.keys.admit(request.authorization.as_deref()) {
             true => Ok(()),
             false => Err(ApiError::new(401, "a key is needed: Authorization: Bearer KEY")),
@@ -195,6 +195,7 @@ impl Server {
         let path = request.path.as_str();
         let reply = match (request.method.as_str(), path) {
             ("OPTIONS", _) => Reply::text("text/plain", String::new()),
+            ("GET" | "HEAD", "/") if request.wants_html => page::page(),
             ("GET" | "HEAD", "/" | "/health") => plain::health(),
             ("GET", "/metrics") => plain::metrics(service),
             ("GET", "/v1/models") => openai::models(service),

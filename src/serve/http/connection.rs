@@ -212,12 +212,12 @@ impl Connection {
     }
 
     fn head_of(&self, reply: &Reply, is_kept_alive: bool) -> String {
-        let Reply { status, content_type, body, retry_after } = reply;
+        let Reply { status, content_type, body, retry_after, fields } = reply;
         let mut head = self.status_line(*status, content_type, is_kept_alive);
         if let Some(seconds) = retry_after {
             head += &format!("Retry-After: {seconds}\r\n");
         }
-        head + &format!("Content-Length: {}\r\n\r\n", body.len())
+        head + &format!("{fields}Content-Length: {}\r\n\r\n", body.len())
     }
 
     /// Begins an answer to `request` whose pieces follow.

@@ -11,6 +11,10 @@ pub(in crate::serve) struct Request {
     pub(in crate::serve) method: String,
     /// The path, without what follows a `?`.
     pub(in crate::serve) path: String,
+    /// Where the client thinks it asks: HOST, or HOST:PORT.
+    pub(in crate::serve) host: Option<String>,
+    /// Whether the client shows pages.
+    pub(in crate::serve) wants_html: bool,
     /// The web page that the request comes from.
     pub(in crate::serve) origin: Option<String>,
     pub(in crate::serve) authorization: Option<String>,
@@ -130,7 +134,11 @@ impl FieldReader {
             "content-encoding" if !text()?.eq_ignore_ascii_case("identity") => {
                 return Err(HttpError::new(415, "bodies must not be compressed"));
             }
-            "host" => self.n_hosts += 1,
+            "host" => {
+                self.n_hosts += 1;
+                self.request.host = Some(text()?.to_owned());
+            }
+            "accept" => self.request.wants_html |= text()?.contains("text/html"),
             "origin" => self.request.origin = Some(text()?.to_owned()),
             "authorization" => self.request.authorization = Some(text()?.to_owned()),
             _ => {}

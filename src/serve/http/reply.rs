@@ -1,5 +1,6 @@
 //! What is sent back.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::Socket;
@@ -9,19 +10,23 @@ use super::Socket;
 pub(in crate::serve) struct Reply {
     pub(in crate::serve) status: u16,
     pub(in crate::serve) content_type: &'static str,
-    pub(in crate::serve) body: String,
+    pub(in crate::serve) body: Cow<'static, str>,
     /// Seconds after which it is worth to ask again.
     pub(in crate::serve) retry_after: Option<u32>,
+    /// Further fields of the head, a line each.
+    pub(in crate::serve) fields: &'static str,
 }
 
 impl Reply {
     pub(in crate::serve) fn json(status: u16, body: &serde_json::Value) -> Reply {
-        let content_type = "application/json";
-        Reply { status, content_type, body: body.to_string(), retry_after: None }
+        Reply { status, ..Reply::text("application/json", body.to_string()) }
     }
 
-    pub(in crate::serve) fn text(content_type: &'static str, body: String) -> Reply {
-        Reply { status: 200, content_type, body, retry_after: None }
+    pub(in crate::serve) fn text(
+        content_type: &'static str,
+        body: impl Into<Cow<'static, str>>,
+    ) -> Reply {
+        Reply { status: 200, content_type, body: body.into(), retry_after: None, fields: "" }
     }
 }
 

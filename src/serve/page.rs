@@ -1,0 +1,97 @@
+//! The chat page: one document, of the files in `page/`, that needs nothing from outside and allows nothing
+//! else: what is not in its policy the browser does not run, show or ask.
+
+use std::sync::LazyLock;
+
+use sha2::{Digest, Sha256};
+
+use super::http::Reply;
+
+const DOCUMENT: &str = concat!(
+    include_str!("page/head.html"),
+    "<style>",
+    include_str!("page/page.css"),
+    "</style>\n",
+    include_str!("page/body.html"),
+    "<script type=\"module\">",
+    include_str!("page/markdown.js"),
+    include_str!("page/store.js"),
+    include_str!("page/server.js"),
+    include_str!("page/panel.js"),
+    include_str!("page/chat.js"),
+    include_str!("page/main.js"),
+    "</script>\n</body>\n</html>\n"
+);
+
+/// Fields of the head: style and script are those with these hashes (Content Security Policy 3), requests go
+/// to this server alone, and no script may make elements of text (Trusted Types).
+static FIELDS: LazyLock<String> = LazyLock::new(|| {
+    let style = hash_of(between(DOCUMENT, "<style>", "</style>"));
+    let script = hash_of(between(DOCUMENT, "<script type=\"module\">", "</script>"));
+    format!(
+        "Content-Security-Policy: default-src 'none'; style-src {style}; script-src {script}; \
+         connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
+         frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n\
+         Referrer-Policy: no-referrer\r\nCache-Control: no-cache\r\nVary: Accept\r\n"
+    )
+});
+
+/// `GET /` of a browser.
+pub(super) fn page() -> Reply {
+    let reply = Reply::text("text/html; charset=utf-8", DOCUMENT);
+    Reply { fields: &FIELDS, ..reply }
+}
+
+/// What stands in `text` between the first `start` and the next `end`.
+fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
+    let behind = text.split_once(start).map_or("", |parts| parts.1);
+    behind.split_once(end).map_or("", |parts| parts.0)
+}
+
+/// The hash of a style or script, as a policy names it.
+fn hash_of(text: &str) -> String {
+    format!("'sha256-{}'", base64(&Sha256::digest(text)))
+}
+
+/// `bytes` in base64 (RFC 4648, section 4).
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let bits = (0..3).fold(0, |bits, at| bits << 8 | usize::from(*three.get(at).unwrap_or(&0)));
+        for digit in 0..4 {
+            let is_there = digit <= three.len();
+            let value = bits >> (18 - 6 * digit) & 63;
+            text.push(if is_there { char::from(DIGITS[value]) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+        assert_eq!(base64(&[0xfb, 0xff, 0xbf]), "+/+/");
+    }
+
+    #[test]
+    fn the_page_is_one_document_with_one_style_and_one_script() {
+        for (start, end) in [("<style>", "</style>"), ("<script", "</script")] {
+            assert_eq!(DOCUMENT.matches(start).count(), 1, "{start}");
+            assert_eq!(DOCUMENT.matches(end).count(), 1, "{end}");
+        }
+        assert!(DOCUMENT.len() < 40_000, "{} bytes", DOCUMENT.len());
+        // Text becomes elements nowhere, and nothing is loaded.
+        for name in
+            ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "src="]
+        {
+            assert!(!DOCUMENT.contains(name), "{name}");
+        }
+    }
+}
