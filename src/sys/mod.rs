@@ -1,10 +1,11 @@
 #![allow(unsafe_code)]
 //! What LEAP asks of the operating system: the date, cores, memory, maps, files that appear whole,
-//! signals, sockets, network devices, the service manager.
+//! signals, sockets, network devices, the service manager and its sockets.
 //!
 //! All `libc` and `nix` calls of the crate are here. Nothing in this layer knows what its
 //! callers are for.
 
+pub mod activation;
 pub mod child;
 pub mod clock;
 pub mod cpu;
