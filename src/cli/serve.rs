@@ -15,8 +15,8 @@ use super::{Failure, counted, note, options, warn};
 use crate::engine::{Cache, Engine, Huge, Options, Scheduler, WeightsPlace};
 use crate::format::ChatTemplate;
 use crate::model::Precision;
-use crate::serve::{ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
-use crate::sys::{notify, random, signal};
+use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
+use crate::sys::{activation, clock, notify, random, signal};
 
 /// Answers that are written at the same time.
 const STREAMS: usize = 4;
@@ -33,7 +33,7 @@ pub(super) struct Serve {
     /// tokenizer.bin; by default the one beside the model
     #[argh(option, short = 't')]
     tokenizer: Option<PathBuf>,
-    /// address HOST:PORT or path of a Unix socket; may be given several times (127.0.0.1:8080)
+    /// address HOST:PORT or path of a Unix socket; may be given several times (the sockets that systemd passes, else 127.0.0.1:8080)
     #[argh(option)]
     listen: Vec<String>,
     /// file with the keys that clients may have, one a line
@@ -84,7 +84,10 @@ pub(super) struct Serve {
     /// weights in huge pages: auto (if there is memory to spare), on or off
     #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
     huge: Huge,
-    /// do not say where the server listens
+    /// log what clients ask, too
+    #[argh(switch)]
+    log_prompts: bool,
+    /// say neither where the server listens nor who asks
     #[argh(switch, short = 'q')]
     quiet: bool,
 }
@@ -129,6 +132,7 @@ impl Serve {
             connections: self.connections,
             body_max: BODY_MAX,
             drain: Duration::from_secs(self.drain_s),
+            access_log: self.access_log(),
         };
         if !self.quiet {
             let (name, streams) = (&options.about.name, counted(n_streams, "stream"));
@@ -194,6 +198,17 @@ impl Serve {
         Ok(keys)
     }
 
+    fn access_log(&self) -> AccessLog {
+        // The journal has the time of each line.
+        let write: fn(&str) = match std::env::var_os("JOURNAL_STREAM") {
+            Some(_) => |line| note(&format!("leap: {line}")),
+            None => |line| {
+                note(&format!("leap: {} {line}", clock::stamp().as_deref().unwrap_or("-")));
+            },
+        };
+        AccessLog { write: (!self.quiet).then_some(write), with_prompts: self.log_prompts }
+    }
+
     /// The addresses that are asked for.
     fn places(&self) -> Vec<String> {
         match self.listen.is_empty() {
@@ -204,6 +219,17 @@ impl Serve {
 
     fn listeners(&self, keys: &ApiKeys) -> Result<(Vec<ListenSocket>, Vec<SocketFile>), Failure> {
         let (mut listeners, mut files) = (Vec::new(), Vec::new());
+        if self.listen.is_empty() {
+            let passed = activation::listeners();
+            let passed = passed.map_err(|e| Failure::Runtime(format!("cannot listen: {e}")))?;
+            for listener in passed.into_iter().map(ListenSocket::from) {
+                self.check_open(&listener, &listener.address(), keys)?;
+                listeners.push(listener);
+            }
+            if !listeners.is_empty() {
+                return Ok((listeners, files));
+            }
+        }
         for place in self.places() {
             let fail = |e| Failure::Runtime(format!("cannot listen on {place}: {e}"));
             let listener = match place.contains('/') {
@@ -214,15 +240,21 @@ impl Serve {
                 }
                 false => ListenSocket::tcp(&place).map_err(fail)?,
             };
-            if !listener.is_local() && keys.is_empty() && !self.no_auth {
-                return Err(Failure::Usage(format!(
-                    "{place} is open to other machines: give --api-key-file FILE, or --no-auth if \
-                     everybody may ask"
-                )));
-            }
+            self.check_open(&listener, &place, keys)?;
             listeners.push(listener);
         }
         Ok((listeners, files))
+    }
+
+    /// Refuses to be open to everybody, unless that is meant.
+    fn check_open(&self, on: &ListenSocket, place: &str, keys: &ApiKeys) -> Result<(), Failure> {
+        match on.is_local() || !keys.is_empty() || self.no_auth {
+            true => Ok(()),
+            false => Err(Failure::Usage(format!(
+                "{place} is open to other machines: give --api-key-file FILE, or --no-auth if \
+                 everybody may ask"
+            ))),
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! ([`answer`]). Between them is a desk ([`jobs`]). As the text of a job does not depend on what else is
 //! in its batch, a client gets what `leap run` gives alone, whoever else is there.
 
+mod access;
 mod answer;
 mod error;
 mod fields;
@@ -36,6 +37,7 @@ use runner::Runner;
 use server::Server;
 use service::Service;
 
+pub(crate) use access::AccessLog;
 pub(crate) use keys::ApiKeys;
 pub(crate) use server::ListenSocket;
 pub(crate) use service::ModelAbout;
@@ -71,6 +73,8 @@ pub(crate) struct ServeOptions {
     pub(crate) body_max: usize,
     /// How long answers may take after a signal.
     pub(crate) drain: Duration,
+    /// Who is told of requests.
+    pub(crate) access_log: AccessLog,
 }
 
 /// Serves until a signal ends the program; returns when all answers have ended.
@@ -99,6 +103,7 @@ pub(crate) fn serve(
     let server = Arc::new(Server {
         service,
         keys: options.keys,
+        access_log: options.access_log,
         limits: HttpLimits {
             body_max: options.body_max,
             budget: Budget::new(BODIES_BYTES.max(options.body_max)),

@@ -6,16 +6,18 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::access::{AccessLog, Answered};
 use super::answer::Sent;
 use super::error::ApiError;
 use super::http::{Connection, HttpLimits, Reply, Request, Socket};
 use super::keys::ApiKeys;
 use super::service::Service;
 use super::{ollama, openai, origin, page, plain};
+use crate::sys::activation;
 
 /// Longest a client may leave an answer unread.
 const WRITE_TIME: Duration = Duration::from_secs(30);
@@ -30,6 +32,15 @@ pub(crate) enum ListenSocket {
     Tcp(TcpListener),
     /// A file of this machine.
     Unix(UnixListener),
+}
+
+impl From<activation::Listener> for ListenSocket {
+    fn from(listener: activation::Listener) -> ListenSocket {
+        match listener {
+            activation::Listener::Tcp(listener) => ListenSocket::Tcp(listener),
+            activation::Listener::Unix(listener) => ListenSocket::Unix(listener),
+        }
+    }
 }
 
 impl ListenSocket {
@@ -80,6 +91,7 @@ pub(super) struct Server {
     pub(super) service: Service,
     pub(super) keys: ApiKeys,
     pub(super) limits: HttpLimits,
+    pub(super) access_log: AccessLog,
     pub(super) connections_max: usize,
     pub(super) n_connections: AtomicUsize,
     /// Requests that have come and have not been answered.
@@ -117,24 +129,28 @@ impl Place {
         if socket.prepare(WRITE_TIME).is_err() {
             return;
         }
+        let client = socket.client();
         let mut connection = Connection::new(socket, server.limits.clone());
         if self.is_one_too_many {
             let error = ApiError::new(503, "there are as many connections as may be: try again");
-            server.refuse(&mut connection, &error);
-            return;
+            return server.refuse(&mut connection, &error, &client);
         }
         loop {
             match connection.request() {
                 Ok(None) => return,
                 Ok(Some(request)) => {
                     server.n_answering.fetch_add(1, Ordering::Relaxed);
-                    let is_kept = server.answer(&mut connection, &request);
+                    let (start, before) = (Instant::now(), connection.sent_bytes());
+                    let (status, is_kept) = server.answer(&mut connection, &request);
+                    let (time, sent_bytes) = (start.elapsed(), connection.sent_bytes() - before);
+                    let answered = Answered { status, time, sent_bytes };
+                    server.access_log.tell(Some(&request), &client, &answered);
                     server.n_answering.fetch_sub(1, Ordering::Relaxed);
                     if !is_kept {
                         return;
                     }
                 }
-                Err(error) => return server.refuse(&mut connection, &error.into()),
+                Err(error) => return server.refuse(&mut connection, &error.into(), &client),
             }
         }
     }
@@ -148,26 +164,31 @@ impl Drop for Place {
 
 impl Server {
     /// Tells a client that its connection ends, and why.
-    fn refuse(&self, connection: &mut Connection, error: &ApiError) {
+    fn refuse(&self, connection: &mut Connection, error: &ApiError, client: &str) {
         self.service.metrics.count_request(error.status);
+        let (start, before) = (Instant::now(), connection.sent_bytes());
         connection.refuse(&error.reply(false));
+        let (time, sent_bytes) = (start.elapsed(), connection.sent_bytes() - before);
+        let answered = Answered { status: Some(error.status), time, sent_bytes };
+        self.access_log.tell(None, client, &answered);
     }
 
-    /// Answers a request; `false` if the connection ends with it.
-    fn answer(&self, connection: &mut Connection, request: &Request) -> bool {
+    /// Answers a request; with what status, unless the client went away, and whether the connection stays.
+    fn answer(&self, connection: &mut Connection, request: &Request) -> (Option<u16>, bool) {
         let is_ollama = request.path.starts_with("/api/");
         let sent = self.admit(connection, request).and_then(|()| self.route(connection, request));
         let reply = match sent {
             Ok(Sent::Reply(reply)) => reply,
             Ok(Sent::Streamed) => {
                 self.service.metrics.count_request(200);
-                return request.outlives_stream();
+                return (Some(200), request.outlives_stream());
             }
-            Ok(Sent::Gone) => return false,
+            Ok(Sent::Gone) => return (None, false),
             Err(error) => error.reply(is_ollama),
         };
         self.service.metrics.count_request(reply.status);
-        connection.send(&reply, request).is_ok() && request.is_kept_alive
+        let is_sent = connection.send(&reply, request).is_ok();
+        (is_sent.then_some(reply.status), is_sent && request.is_kept_alive)
     }
 
     /// Refuses web pages that are not the server's own and were not allowed, and clients without a key. A page that a person looks at

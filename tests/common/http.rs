@@ -3,7 +3,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,8 +17,8 @@ use super::common::leap;
 /// A server of the demo model, which ends with this.
 pub(crate) struct Served {
     child: Child,
-    /// Kept open: what the server says there is not lost on a closed pipe.
-    _stderr: BufReader<ChildStderr>,
+    /// What the server has said.
+    said: Arc<Mutex<String>>,
     pub(crate) address: String,
 }
 
@@ -23,7 +26,13 @@ impl Served {
     pub(crate) fn start(args: &[&str]) -> Served {
         let mut command = leap();
         command.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1"]).args(args);
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        command.stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
+        Served::by(command)
+    }
+
+    /// The server that `command` starts.
+    pub(crate) fn by(mut command: Command) -> Served {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         let address = loop {
@@ -33,7 +42,28 @@ impl Served {
                 break rest.split(": ").next().unwrap().to_owned();
             }
         };
-        Served { child, _stderr: stderr, address }
+        let said = Arc::new(Mutex::new(String::new()));
+        let to = Arc::clone(&said);
+        // A pipe that nobody reads would stop the server.
+        thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                *to.lock().unwrap() += &(line + "\n");
+            }
+        });
+        Served { child, said, address }
+    }
+
+    /// What the server has said since it listens, once `part` is in it.
+    pub(crate) fn said(&self, part: &str) -> String {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let said = self.said.lock().unwrap().clone();
+            if said.contains(part) {
+                return said;
+            }
+            assert!(Instant::now() < end, "never said {part:?}: {said}");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// The answer to `body`, which is there.

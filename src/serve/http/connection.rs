@@ -41,12 +41,14 @@ pub(in crate::serve) struct Connection {
     reserved: Reserved,
     /// The page that the request comes from, once it is known that it may ask.
     origin: Option<String>,
+    /// What has been written, of all answers.
+    sent_bytes: u64,
 }
 
 impl Connection {
     pub(in crate::serve) fn new(socket: Socket, limits: HttpLimits) -> Connection {
         let reserved = limits.budget.reserve_none();
-        Connection { socket, limits, read: Vec::new(), reserved, origin: None }
+        Connection { socket, limits, read: Vec::new(), reserved, origin: None, sent_bytes: 0 }
     }
 
     /// The next request; `None` if the client has no more.
@@ -181,6 +183,11 @@ impl Connection {
         }
     }
 
+    /// What has been written so far, of all answers.
+    pub(in crate::serve) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
     /// Whether the client went away while it waits for its answer.
     pub(in crate::serve) fn is_hung_up(&self) -> bool {
         self.socket.is_hung_up()
@@ -234,7 +241,8 @@ impl Connection {
         head += "Cache-Control: no-cache\r\n";
         head += if has_chunks { "Transfer-Encoding: chunked\r\n\r\n" } else { "\r\n" };
         self.write(&head)?;
-        Ok(Streaming { socket: &mut self.socket, has_chunks })
+        let Connection { socket, sent_bytes, .. } = self;
+        Ok(Streaming { socket, sent_bytes, has_chunks })
     }
 
     fn status_line(&self, status: u16, content_type: &str, is_kept_alive: bool) -> String {
@@ -255,6 +263,7 @@ impl Connection {
     }
 
     fn write(&mut self, text: &str) -> io::Result<()> {
+        self.sent_bytes += text.len() as u64;
         self.socket.write_all(text.as_bytes())
     }
 }

@@ -33,6 +33,7 @@ impl Reply {
 /// An answer that is sent piece by piece. A client of HTTP/1.0 sees its end by that of the connection.
 pub(in crate::serve) struct Streaming<'c> {
     pub(super) socket: &'c mut Socket,
+    pub(super) sent_bytes: &'c mut u64,
     pub(super) has_chunks: bool,
 }
 
@@ -70,6 +71,7 @@ impl Streaming<'_> {
 
 impl Streaming<'_> {
     fn write(&mut self, text: &str) -> io::Result<()> {
+        *self.sent_bytes += text.len() as u64;
         self.socket.write_all(text.as_bytes())
     }
 }

@@ -48,6 +48,17 @@ impl Socket {
         };
     }
 
+    /// Who is at the other end: an address, or `unix` for a program of this machine.
+    pub(in crate::serve) fn client(&self) -> String {
+        match self {
+            Socket::Tcp(stream) => match stream.peer_addr() {
+                Ok(address) => address.ip().to_canonical().to_string(),
+                Err(_) => "-".to_owned(),
+            },
+            Socket::Unix(_) => "unix".to_owned(),
+        }
+    }
+
     /// Whether the other end has closed it.
     pub(super) fn is_hung_up(&self) -> bool {
         net::is_hung_up(self.as_fd())

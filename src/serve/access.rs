@@ -1,0 +1,66 @@
+//! A line for each request: who asked for what, and what became of it.
+
+use std::time::Duration;
+
+use super::http::Request;
+
+/// Where a request's line goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AccessLog {
+    /// Takes a line; `None` if nobody wants them.
+    pub(crate) write: Option<fn(&str)>,
+    /// Whether what was asked is in it.
+    pub(crate) with_prompts: bool,
+}
+
+/// What became of a request.
+pub(super) struct Answered {
+    /// `None` if the client went away before the end.
+    pub(super) status: Option<u16>,
+    pub(super) time: Duration,
+    pub(super) sent_bytes: u64,
+}
+
+impl AccessLog {
+    /// Tells of a request, or of one that could not be read, from `client`.
+    pub(super) fn tell(&self, request: Option<&Request>, client: &str, answered: &Answered) {
+        let Some(write) = self.write else { return };
+        write(&self.line(request, client, answered));
+    }
+
+    fn line(&self, request: Option<&Request>, client: &str, answered: &Answered) -> String {
+        let (method, path) = request.map_or(("-", "-"), |asked| (&*asked.method, &*asked.path));
+        let status = answered.status.map_or("gone".to_owned(), |status| status.to_string());
+        let (ms, bytes) = (answered.time.as_millis(), answered.sent_bytes);
+        let mut line = format!("{method} {path} {status} {ms}ms {client} {bytes}");
+        if let Some(request) = request.filter(|asked| self.with_prompts && !asked.body.is_empty()) {
+            // A line break between the values of JSON is as good as a blank.
+            let body = String::from_utf8_lossy(&request.body).replace(['\n', '\r'], " ");
+            line += &format!(" {body}");
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_prompt_only_where_that_is_wished() {
+        let mut request = Request::default();
+        request.method = "POST".to_owned();
+        request.path = "/v1/completions".to_owned();
+        request.body = b"{\n\"prompt\": \"secret\"}".to_vec();
+        let time = Duration::from_micros(12_999);
+        let answered = Answered { status: Some(200), time, sent_bytes: 345 };
+        let wanted = "POST /v1/completions 200 12ms ::1 345";
+        let line = |with_prompts| {
+            AccessLog { write: None, with_prompts }.line(Some(&request), "::1", &answered)
+        };
+        assert_eq!(line(false), wanted);
+        assert_eq!(line(true), format!("{wanted} {{ \"prompt\": \"secret\"}}"));
+        let answered = Answered { status: None, ..answered };
+        assert_eq!(AccessLog::default().line(None, "unix", &answered), "- - gone 12ms unix 345");
+    }
+}
