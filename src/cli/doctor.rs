@@ -4,6 +4,7 @@ mod cores;
 mod finding;
 mod link;
 mod model;
+mod server;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,12 @@ pub(super) struct Doctor {
     /// port that it shall listen on there (9999); goes with --ring
     #[argh(option)]
     port: Option<u16>,
+    /// look also whether `leap serve` could listen here: HOST:PORT or path; may be given several times
+    #[argh(option)]
+    listen: Vec<String>,
+    /// look also at the file of keys that `leap serve` shall have
+    #[argh(option)]
+    api_key_file: Option<PathBuf>,
     /// print one JSON object a line
     #[argh(switch)]
     json: bool,
@@ -96,6 +103,8 @@ impl Doctor {
             findings.extend(link::devices(tree));
             findings.extend(link::buffers(tree));
         }
+        findings.extend(self.listen.iter().map(|place| server::address(tree, place)));
+        findings.extend(self.api_key_file.as_deref().map(server::key_file));
         findings.extend(cores::clock(tree, since_1970.unwrap_or(Duration::ZERO).as_secs()));
         Ok(findings)
     }

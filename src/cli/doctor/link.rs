@@ -112,7 +112,7 @@ pub(super) fn port(tree: &Tree, port: u16) -> Finding {
 }
 
 /// The name of the program that listens on `port`, if it may be known.
-fn owner(tree: &Tree, port: u16) -> Option<String> {
+pub(super) fn owner(tree: &Tree, port: u16) -> Option<String> {
     let mut sockets = Vec::new();
     for table in ["udp", "udp6", "tcp", "tcp6"] {
         let table = tree.text(&format!("proc/net/{table}")).unwrap_or_default();

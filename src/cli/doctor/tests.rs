@@ -228,3 +228,36 @@ fn findings_are_shown_to_people_and_programs() {
     );
     assert!(!Finding::good("a", "b").as_json().contains("mend"));
 }
+
+#[test]
+fn a_servers_address_is_free_or_leaps() {
+    let machine = Machine::new("listen", &[]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = taken.local_addr().unwrap().to_string();
+    let found = server::address(&machine.tree(), &place);
+    assert_eq!(found.state, FindingState::Bad);
+    assert!(found.text.contains("is used by another program"), "{}", found.text);
+    // Whose it is, /proc says.
+    let name = fs::read_to_string("/proc/self/comm").unwrap();
+    let found = server::address(&Tree::new(Path::new("/")), &place);
+    assert!(found.text.ends_with(&format!("is used by {}", name.trim())), "{}", found.text);
+    drop(taken);
+    assert_eq!(server::address(&machine.tree(), &place).state, FindingState::Good);
+    for place in ["nonsense", "192.0.2.1:8080", "/no/such/folder/socket"] {
+        assert_eq!(server::address(&machine.tree(), place).state, FindingState::Bad, "{place}");
+    }
+}
+
+#[test]
+fn keys_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let machine = Machine::new("keys", &[("keys", "secret\n")]);
+    let path = machine.0.join("keys");
+    for (mode, state) in
+        [(0o600, FindingState::Good), (0o400, FindingState::Good), (0o640, FindingState::Bad)]
+    {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(server::key_file(&path).state, state, "{mode:o}");
+    }
+    assert_eq!(server::key_file(&machine.0.join("none")).state, FindingState::Bad);
+}
