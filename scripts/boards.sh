@@ -62,7 +62,7 @@ stage() {
 }
 
 # stage_systemd ROOT: under /lib, where systems with one folder for both find it too.
-stage_systemd() { install -D -m 644 -t "$1/lib/systemd/system" images/common/systemd/*.service; }
+stage_systemd() { install -D -m 644 -t "$1/lib/systemd/system" images/common/systemd/*; }
 
 # stage_sysv ROOT NAME: the init script under the name that the system's order needs.
 stage_sysv() { install -D -m 755 images/common/init/leap "$1/etc/init.d/$2"; }

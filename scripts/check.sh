@@ -23,10 +23,11 @@ need_tools busybox:busybox-static python3:python3 cc:gcc /usr/include/stdlib.h:l
 need_cargo
 step "format" format --check
 step "scripts: shellcheck" check_scripts
-step "scripts: what boards run" scripts/test-init.sh
 step "Yocto layer" check_recipes
 step "picture of the README" scripts/draw-speed.py --check
 step "lints: this machine" clippy --locked --all-targets -- -D warnings
 step "lints: this machine, no default features" clippy --locked --all-targets --no-default-features -- -D warnings
 test_step "tests: kernel module, in user space" make -s -C kmod test OUT="$(realpath -m "$TARGET_DIR/kmod/test")"
 test_step "tests: this machine" cargo test --locked
+# With the program that the tests have built.
+step "scripts: what boards run" scripts/test-init.sh "$TARGET_DIR/debug/leap"

@@ -36,8 +36,8 @@ for file in "$deb" "$dkms" ${ring:+"$ring"} ${model:+"$model"}; do
 	[ -f "$file" ] || die "there is no $file"
 done
 case $role in
-'' | none | worker | master) ;;
-*) die "--role is $role, wanted none, worker or master" ;;
+'' | none | worker | master | serve) ;;
+*) die "--role is $role, wanted none, worker, master or serve" ;;
 esac
 [ "$(id -u)" -eq 0 ] || die "run as root: it mounts, and changes to the image's root"
 

@@ -71,14 +71,14 @@ write_selftest() {
 		systemctl status --no-pager leap-worker leap-master leap-tune || true
 		systemctl --quiet is-active leap-tune
 		systemd-analyze verify /lib/systemd/system/leap-*.service
-		for unit in leap-worker leap-master leap-tune; do
+		for unit in leap-worker leap-master leap-serve leap-tune; do
 			systemd-analyze security --no-pager --threshold=30 "$unit.service" | tail -n 1
 		done
 		[ "$(systemctl show -P Type leap-worker)" = notify ]
 		[ "$(ps -o user= -p "$(main)")" = leap ]
 		# The other role's unit skips itself without failing.
-		! systemctl --quiet is-active leap-master
-		! systemctl --quiet is-failed leap-master
+		! systemctl --quiet is-active leap-master leap-serve
+		! systemctl --quiet is-failed leap-master leap-serve
 
 		# The service is a node of a ring: the text is what one board alone tells.
 		runuser -u leap -- leap run -q -p 'Once upon a time' -n 16 --temp 0 >/alone </dev/null

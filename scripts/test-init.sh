@@ -1,7 +1,10 @@
 #!/bin/sh
-# Tests the scripts that boards run, under BusyBox and on made-up system trees: test-init.sh
+# Tests the scripts that boards run, under BusyBox and on made-up system trees: test-init.sh [PROGRAM]
+#
+# With PROGRAM, a LEAP with its demo model, also what a board does that serves.
 set -eu
 
+LEAP=${1:+$(realpath "$1")}
 cd "$(dirname "$0")/../images/common"
 command -v busybox >/dev/null || { echo "${0##*/}: install the package busybox-static" >&2; exit 1; }
 WORK=$(mktemp -d)
@@ -69,6 +72,12 @@ printf 'KEY=/k\nOPTIONS=*\n' >>"$WORK/leap.conf"
 check "a master's command, with a prompt that is only text" \
 	"master /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --key /k * --temp 0 -n 9 --prompt \$(touch $WORK/hacked); \`touch $WORK/hacked\`" \
 	"$(node run master)"
+printf 'ROLE=serve\nMODEL=/m.bin\nLISTEN=0.0.0.0:80 /run/leap/*\nAPI_KEYS=/k\nOPTIONS=--ctx 64\nMASTER_OPTIONS=-n 9\nSERVE_OPTIONS=--streams 2\n' >"$WORK/serve.conf"
+serve_node() { LEAP_CONF=$WORK/serve.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run serve; }
+check "a server's command, without what is a ring's" \
+	"serve /m.bin --cache /var/cache/leap --api-key-file /k --listen 0.0.0.0:80 --listen /run/leap/* --ctx 64 --streams 2" "$(serve_node)"
+check "sockets that systemd has opened are the addresses" \
+	"serve /m.bin --cache /var/cache/leap --api-key-file /k --ctx 64 --streams 2" "$(LISTEN_FDS=1 serve_node)"
 check "settings are not run" "" "$(find "$WORK" -name hacked)"
 check "the board's role" "0 1" "$(code has-role worker) $(code has-role master)"
 echo 'rm -rf /' >>"$WORK/leap.conf"
@@ -105,4 +114,30 @@ check "a failed LEAP is started again" several "$starts"
 kill "$keep"
 wait "$keep" || true
 check "stopping ends LEAP too" gone "$(kill -0 "$(cat "$WORK/leap.pid")" 2>/dev/null && echo runs || echo gone)"
+
+# serve: the real program answers, and ends its answers before itself.
+
+[ -n "$LEAP" ] || exit "$failed"
+PORT=${LEAP_TEST_PORT:-18085}
+printf 'ROLE=serve\nMODEL=\nCACHE=off\nLISTEN=127.0.0.1:%s\nSERVE_OPTIONS=--threads 1\nLOG=%s/serve.log\n' "$PORT" "$WORK" >"$WORK/leap.conf"
+LEAP_CONF=$WORK/leap.conf LEAP_RUN_DIR=$WORK LEAP_PROGRAM=$LEAP busybox sh "$WORK/leap-node" keep serve &
+keep=$!
+post() { busybox wget -q -O - --post-data "$1" "http://127.0.0.1:$PORT/v1/completions"; }
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+	! busybox wget -q -O /dev/null "http://127.0.0.1:$PORT/health" 2>/dev/null || break
+	sleep 1
+done
+found=$(post '{"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}' | grep -c '"completion_tokens":4')
+check "a request is answered" 1 "$found"
+check "the log tells of it, without its text" "1 0" \
+	"$(grep -c 'leap: .*POST /v1/completions 200 .* 127.0.0.1 ' "$WORK/serve.log") $(grep -c 'Once upon' "$WORK/serve.log")"
+# A text that goes on for a while, whatever it says.
+post '{"prompt": "Once", "max_tokens": 900, "temperature": 0, "stop": ["\u0000"], "stream": true}' >"$WORK/stream" &
+stream=$!
+while [ ! -s "$WORK/stream" ] && kill -0 "$stream" 2>/dev/null; do :; done
+kill "$keep"
+wait "$keep" || true
+wait "$stream" || true
+check "an answer ends before LEAP does" "data: [DONE]" "$(grep DONE "$WORK/stream")"
+check "then it is gone" gone "$(busybox wget -q -O /dev/null "http://127.0.0.1:$PORT/health" 2>/dev/null && echo runs || echo gone)"
 exit "$failed"

@@ -25,7 +25,7 @@ define LEAP_INSTALL_INIT_SYSV
 endef
 
 define LEAP_INSTALL_INIT_SYSTEMD
-	$(INSTALL) -D -m 0644 -t $(TARGET_DIR)/usr/lib/systemd/system $(@D)/systemd/*.service
+	$(INSTALL) -D -m 0644 -t $(TARGET_DIR)/usr/lib/systemd/system $(@D)/systemd/*
 	$(INSTALL) -D -m 0644 $(@D)/tmpfiles.conf $(TARGET_DIR)/usr/lib/tmpfiles.d/leap.conf
 endef
 
