@@ -226,7 +226,10 @@ mod reference {
     fn quantised_families_are_as_near_to_f32_as_llama_is() {
         for weights in QUANTISED {
             let of = |checkpoint| mean_kl(checkpoint, weights, &short_prompt(checkpoint, 60));
-            // Weights are random and have outliers; where experts are chosen, another may be.
+            // Weights are random and have outliers; where experts are chosen, another may be. gpt-oss's
+            // scores spread twice as far as Llama's here, also by YaRN's magnitude, and what rounding
+            // queries and keys moves them by grows with them: with half the scores its divergence, most
+            // of which comes from there, is a third. Sinks, clamps and f32 routers add little.
             let bound = 2.5 * of("llama3-tiny");
             for checkpoint in FAMILIES {
                 let kl = of(checkpoint);
@@ -236,13 +239,18 @@ mod reference {
     }
 
     /// Takes one stream back again and again, and compares with streams that never were. Its window
-    /// is 48, which it passed long ago.
+    /// is 48 or 16, in all layers or in some, which it passed long ago.
     #[test]
     fn a_stream_behind_its_window_can_be_taken_back_by_a_batch() {
-        let model = export("mistral-tiny", Weights::F32);
+        for checkpoint in ["mistral-tiny", "gemma3-tiny", "gptoss-tiny"] {
+            take_back(&export(checkpoint, Weights::F32));
+        }
+    }
+
+    fn take_back(model: &Arc<Model>) {
         let (ctx_len, batch) = (256, 16);
         let setup = Setup { isa: best(), kv: Precision::F32, threads: 1, batch };
-        let mut engine = setup.engine(&model, ctx_len);
+        let mut engine = setup.engine(model, ctx_len);
         let mut stream = engine.stream().unwrap();
         let mut ids: Vec<u32> = (0..150).map(|i| i * 7 % 251).collect();
         engine.push(&mut stream, &ids).unwrap();
@@ -254,7 +262,7 @@ mod reference {
             // The 14 come on top of 4 that were not stored again.
             assert_eq!(kept, if back == 14 || back > batch { 0 } else { keep }, "{back} back");
             let found = bits(engine.push(&mut stream, &ids[kept..]).unwrap());
-            let wanted = setup.logits(&model, &ids);
+            let wanted = setup.logits(model, &ids);
             assert!(wanted.len() >= found.len());
             assert!(found == bits(&wanted[wanted.len() - found.len()..]), "{back} back");
         }

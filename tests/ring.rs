@@ -147,17 +147,16 @@ fn more_streams_or_rows_than_frames_can_number_are_refused() {
     }
 }
 
-/// Layers with windows, rotations and experts of their own are the same on whichever node they are.
+/// Layers with windows, rotations and experts of their own are the same on whichever node they are,
+/// whichever node has most of them, and whatever the weights.
 #[cfg(feature = "tools")]
 #[test]
 fn rings_of_other_families_give_the_bits_of_one_node() {
     use common::models::{FAMILIES, cases, export_to};
     use leap::format::model::Weights;
 
+    let four_bits = Weights::Q4 { group: 64, int8_embedding: true };
     for checkpoint in FAMILIES {
-        let folder = Folder::new();
-        let weights = Weights::Q4 { group: 64, int8_embedding: true };
-        let model = export_to(&folder, checkpoint, weights);
         let ids = cases(checkpoint).pop().unwrap().prompt;
         let all = |engine: &mut Engine| -> Vec<u32> {
             let mut stream = engine.stream().unwrap();
@@ -166,11 +165,19 @@ fn rings_of_other_families_give_the_bits_of_one_node() {
                 .flat_map(|ids| bits(engine.push_batch(&mut stream, ids, Wants::All).unwrap()))
                 .collect()
         };
-        let recipe = |cuts| Recipe { model: model.clone(), max_logits: 16, ..recipe(cuts) };
-        let wanted = all(&mut recipe(&[]).alone());
-        for cuts in [&[1][..], &[2, 3]] {
-            let (mut engine, _workers) = recipe(cuts).ring();
-            assert!(all(&mut engine) == wanted, "{checkpoint}, cuts {cuts:?}");
+        for weights in [Weights::F32, Weights::Q8 { group: 64 }, four_bits] {
+            let folder = Folder::new();
+            let model = export_to(&folder, checkpoint, weights);
+            let recipe = |cuts| Recipe { model: model.clone(), max_logits: 16, ..recipe(cuts) };
+            let mut alone = recipe(&[]).alone();
+            let last = alone.header().n_layers - 1;
+            let wanted = all(&mut alone);
+            let all_cuts = [&[last][..], &[1, 2], &[1], &[last - 1, last]];
+            for cuts in if common::quick() { &all_cuts[..2] } else { &all_cuts[..] } {
+                let (mut engine, _workers) = recipe(cuts).ring();
+                let found = all(&mut engine);
+                assert!(found == wanted, "{checkpoint}, {weights}, cuts {cuts:?}");
+            }
         }
     }
 }
