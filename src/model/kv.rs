@@ -1,27 +1,45 @@
 //! The KV cache: where the keys and values of each position lie.
 //!
-//! With a sliding window it is a ring: position `pos` lies in slot `pos % kv_len`, and
-//! `kv_len` is large enough that a batch never overwrites what its own rows look back to.
+//! A layer's is a ring: position `pos` lies in slot `pos % len`. Where a sliding window is shorter than the
+//! context, `len` is just large enough that a batch never overwrites what its own rows look back to.
 
 use std::ops::Range;
 
 use heapless::Vec;
 
 use super::buffers::KvValues;
+use super::plan::Plan;
 use crate::format::model::Header;
 use crate::kernels::{Kernels, KvRun};
 
 /// Shape of the cache.
-#[derive(Clone, Copy)]
 pub(super) struct KvShape {
-    /// Layers of the share; they are counted from its first.
-    pub(super) n_layers: usize,
     pub(super) n_kv_heads: usize,
-    /// Positions held.
-    pub(super) kv_len: usize,
     pub(super) head_dim: usize,
-    /// Positions that a token can look back, in the layer where it sees most of them.
-    pub(super) widest_window: usize,
+    /// Of each layer of the share, from its first.
+    layers: std::vec::Vec<KvLayer>,
+    /// Values of a stream.
+    stream: usize,
+    /// Of the layers of the whole model where a token does not see all before it.
+    windowed: Option<Windowed>,
+}
+
+/// One layer's part of a stream's cache.
+#[derive(Clone, Copy)]
+struct KvLayer {
+    /// First value.
+    start: usize,
+    /// Positions held.
+    len: usize,
+}
+
+/// Layers with a window.
+#[derive(Clone, Copy)]
+struct Windowed {
+    /// Positions that a token can look back, itself included.
+    window: usize,
+    /// Positions held.
+    len: usize,
 }
 
 /// What one stream has stored of one layer.
@@ -33,43 +51,54 @@ pub(super) struct KvLane {
 }
 
 impl KvShape {
-    pub(super) fn new(header: &Header, n_layers: usize, kv_len: usize) -> KvShape {
+    /// Of `layers`, a share of the model, as `plan` has it.
+    pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> KvShape {
+        let layer = |layer: usize| KvLayer {
+            start: plan.kv_values(header, layers.start..layer),
+            len: plan.kv_len(header.layer(layer).window),
+        };
+        // A model has one window. Where a ring's other nodes have it, it counts here too.
+        let windowed = header.layers().find_map(|layer| layer.window);
         KvShape {
-            n_layers,
             n_kv_heads: header.n_kv_heads,
-            kv_len,
             head_dim: header.head_dim,
-            widest_window: header.widest_window(),
+            layers: layers.clone().map(layer).collect(),
+            stream: plan.kv_values(header, layers),
+            windowed: windowed.map(|window| Windowed { window, len: plan.kv_len(Some(window)) }),
         }
     }
 
     /// Whether what the token at `pos` looks back to is stored still, once `reached` positions
-    /// have been.
+    /// have been. Layers without a window hold all.
     pub(super) fn holds_before(&self, reached: usize, pos: usize) -> bool {
-        reached.saturating_sub(self.kv_len) <= first_visible(pos, self.widest_window)
+        self.windowed.is_none_or(|Windowed { window, len }| {
+            reached.saturating_sub(len) <= first_visible(pos, window)
+        })
     }
 
+    /// First value of a head's keys; its values follow `values_after_keys` later.
+    fn head_start(&self, lane: KvLane, head: usize) -> usize {
+        let KvLayer { start, len } = self.layers[lane.layer];
+        lane.stream * self.stream + start + head * len * self.head_dim
+    }
+
+    fn values_after_keys(&self, layer: usize) -> usize {
+        self.n_kv_heads * self.layers[layer].len * self.head_dim
+    }
+}
+
+impl KvLayer {
     /// The slots of `positions`: one range, or two where the ring wraps.
     fn slots(&self, positions: Range<usize>) -> Vec<Range<usize>, 2> {
         let mut slots = Vec::new();
-        let start = positions.start % self.kv_len;
+        let start = positions.start % self.len;
         let end = start + positions.len();
         // Two ranges at most, as the vector holds.
-        let _ = slots.push(start..end.min(self.kv_len));
-        if end > self.kv_len {
-            let _ = slots.push(0..end - self.kv_len);
+        let _ = slots.push(start..end.min(self.len));
+        if end > self.len {
+            let _ = slots.push(0..end - self.len);
         }
         slots
-    }
-
-    /// First value of a head's keys; its values follow `n_kv_heads` heads later.
-    fn head_start(&self, lane: KvLane, head: usize) -> usize {
-        let heads = (lane.stream * self.n_layers + lane.layer) * 2 * self.n_kv_heads + head;
-        heads * self.kv_len * self.head_dim
-    }
-
-    fn values_after_keys(&self) -> usize {
-        self.n_kv_heads * self.kv_len * self.head_dim
     }
 }
 
@@ -87,11 +116,11 @@ impl KvValues<'_> {
         (k, v): (&[f32], &[f32]),
         kernels: &Kernels,
     ) {
-        let slot = pos % shape.kv_len * shape.head_dim;
+        let slot = pos % shape.layers[lane.layer].len * shape.head_dim;
         let heads = k.chunks_exact(shape.head_dim).zip(v.chunks_exact(shape.head_dim));
         for (head, (k, v)) in heads.enumerate() {
             let k_at = shape.head_start(lane, head) + slot;
-            for (at, x) in [(k_at, k), (k_at + shape.values_after_keys(), v)] {
+            for (at, x) in [(k_at, k), (k_at + shape.values_after_keys(lane.layer), v)] {
                 let range = at..at + shape.head_dim;
                 match self {
                     KvValues::F16(kv) => kernels.store_kv(x, &mut kv[range]),
@@ -110,8 +139,8 @@ impl KvValues<'_> {
         positions: Range<usize>,
     ) -> Vec<KvRun<'_>, 2> {
         let k_at = shape.head_start(lane, head);
-        let v_at = k_at + shape.values_after_keys();
-        let slots = shape.slots(positions).into_iter();
+        let v_at = k_at + shape.values_after_keys(lane.layer);
+        let slots = shape.layers[lane.layer].slots(positions).into_iter();
         let runs = slots.map(|slots| {
             let (start, end) = (slots.start * shape.head_dim, slots.end * shape.head_dim);
             let (k, v) = (k_at + start..k_at + end, v_at + start..v_at + end);
@@ -128,8 +157,25 @@ impl KvValues<'_> {
 mod tests {
     use super::*;
 
-    const SHAPE: KvShape =
-        KvShape { n_layers: 2, n_kv_heads: 3, kv_len: 10, head_dim: 4, widest_window: 6 };
+    use crate::format::model::{Features, LayerSet, Weights};
+    use crate::model::Precision;
+
+    const PLAN: Plan =
+        Plan { ctx_len: 100, max_batch: 4, max_logits: 1, n_streams: 2, kv: Precision::F32 };
+
+    /// Three heads of 4 in three layers, of which the middle one sees all.
+    fn header() -> Header {
+        let full_layers = LayerSet::new(1..2).unwrap();
+        Header {
+            n_layers: 3,
+            n_heads: 3,
+            n_kv_heads: 3,
+            head_dim: 4,
+            sliding_window: Some(6),
+            features: Features { full_layers, ..Features::default() },
+            ..Header::blank(Weights::F32)
+        }
+    }
 
     #[test]
     fn window_includes_the_position_itself() {
@@ -139,19 +185,24 @@ mod tests {
 
     #[test]
     fn what_later_positions_took_the_place_of_is_gone() {
-        assert!((0..=10).all(|pos| SHAPE.holds_before(10, pos)));
-        // The token at 11 looks back to 6, the oldest of ten that are stored.
-        assert!(SHAPE.holds_before(16, 11));
-        assert!(!SHAPE.holds_before(16, 10));
-        assert!(SHAPE.holds_before(17, 12));
-        let whole = KvShape { kv_len: 100, widest_window: usize::MAX, ..SHAPE };
-        assert!(whole.holds_before(100, 1));
+        // Wherever the layers with windows are.
+        for layers in [0..3, 1..2] {
+            let shape = KvShape::new(&header(), layers, &PLAN);
+            assert!((0..=10).all(|pos| shape.holds_before(10, pos)));
+            // The token at 11 looks back to 6, the oldest of ten that are stored.
+            assert!(shape.holds_before(16, 11));
+            assert!(!shape.holds_before(16, 10));
+            assert!(shape.holds_before(17, 12));
+        }
+        let whole = Header { sliding_window: None, ..header() };
+        assert!(KvShape::new(&whole, 0..3, &PLAN).holds_before(100, 1));
     }
 
     #[test]
     fn ring_wraps_into_two_ranges_in_order_of_position() {
+        let layer = KvLayer { start: 0, len: 10 };
         let slots = |positions| -> std::vec::Vec<(usize, usize)> {
-            SHAPE.slots(positions).iter().map(|slots| (slots.start, slots.end)).collect()
+            layer.slots(positions).iter().map(|slots| (slots.start, slots.end)).collect()
         };
         assert_eq!(slots(1..7), [(1, 7)]);
         assert_eq!(slots(4..10), [(4, 10)]);
@@ -159,12 +210,17 @@ mod tests {
         assert_eq!(slots(12..18), [(2, 8)]);
     }
 
+    /// A layer with a window holds ten positions, one without all hundred.
     #[test]
-    fn heads_do_not_overlap() {
-        let heads = [(0, 0, 0), (0, 0, 2), (0, 1, 0), (1, 0, 0)];
+    fn layers_have_what_their_windows_need_and_do_not_overlap() {
+        let shape = KvShape::new(&header(), 0..3, &PLAN);
+        let heads = [(0, 0, 0), (0, 0, 2), (0, 1, 0), (0, 2, 0), (0, 2, 1), (1, 0, 0)];
         let starts =
-            heads.map(|(stream, layer, h)| SHAPE.head_start(KvLane { stream, layer }, h) / 40);
-        assert_eq!(starts, [0, 2, 6, 12]);
-        assert_eq!(SHAPE.values_after_keys() / 40, 3);
+            heads.map(|(stream, layer, h)| shape.head_start(KvLane { stream, layer }, h) / 40);
+        assert_eq!(starts, [0, 2, 6, 66, 67, 72]);
+        assert_eq!([0, 1].map(|layer| shape.values_after_keys(layer) / 40), [3, 30]);
+        let share = KvShape::new(&header(), 1..3, &PLAN);
+        assert_eq!(share.head_start(KvLane { stream: 1, layer: 1 }, 0) / 40, 66 + 60);
+        assert_eq!(PLAN.kv_values(&header(), 0..3) / 40, 72);
     }
 }

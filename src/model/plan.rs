@@ -1,6 +1,7 @@
 //! How much of everything a run needs, decided and checked before the first token.
 
 use std::fmt;
+use std::ops::Range;
 
 use super::precision::Precision;
 use crate::format::model::Header;
@@ -72,17 +73,17 @@ impl Plan {
         }
     }
 
-    /// Positions the KV cache holds: all of them, or what the widest window of a layer can
-    /// look back to from any row of a batch.
-    pub(super) fn kv_len(&self, header: &Header) -> usize {
-        self.ctx_len.min(header.widest_window().saturating_add(self.max_batch))
+    /// Positions that the KV cache holds of a layer with this window: all of them, or what any row of a
+    /// batch can look back to.
+    pub(super) fn kv_len(&self, window: Option<usize>) -> usize {
+        let seen = window.map_or(usize::MAX, |window| window.saturating_add(self.max_batch));
+        self.ctx_len.min(seen)
     }
 
-    /// Values of the KV cache of `n_layers`, saturating.
-    pub(super) fn kv_values(&self, header: &Header, n_layers: usize) -> usize {
-        let per_position = 2 * header.kv_dim();
-        [self.n_streams, n_layers, self.kv_len(header)]
-            .into_iter()
-            .fold(per_position, usize::saturating_mul)
+    /// Values of the KV cache of one stream in these layers, saturating.
+    pub(super) fn kv_values(&self, header: &Header, layers: Range<usize>) -> usize {
+        let lengths = layers.map(|layer| self.kv_len(header.layer(layer).window));
+        let positions = lengths.fold(0, usize::saturating_add);
+        positions.saturating_mul(2 * header.kv_dim())
     }
 }

@@ -304,7 +304,7 @@ fn allocate(model: &Model, plan: &Plan) -> Result<(Arena, KvShape), StartError> 
     let (header, share) = (model.header(), model.share());
     let bytes = plan.bytes(header, share).map_err(StartError::Plan)?;
     let arena = heap::may_fail(|| Arena::new(bytes)).map_err(StartError::Memory)?;
-    Ok((arena, KvShape::new(header, share.layers.len(), plan.kv_len(header))))
+    Ok((arena, KvShape::new(header, share.layers.clone(), plan)))
 }
 
 #[cfg(test)]

@@ -62,10 +62,4 @@ impl Header {
     pub fn layers(&self) -> impl Iterator<Item = LayerSpec> {
         (0..self.n_layers).map(|layer| self.layer(layer))
     }
-
-    /// Positions that a token can look back in the layer where it sees most of them.
-    pub fn widest_window(&self) -> usize {
-        let windows = self.layers().map(|layer| layer.window.unwrap_or(usize::MAX));
-        windows.max().unwrap_or(usize::MAX)
-    }
 }
