@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::progress::ProgressLine;
 use super::{Failure, note, warn};
-use crate::engine::{Cache, Engine, Huge, Listener, Preparing, WeightsPlace};
+use crate::engine::{Cache, Engine, Huge, LargerThanMemory, Listener, Preparing, WeightsPlace};
 use crate::model::{CheckError, PackError, PackReport};
 use crate::sys::signal;
 
@@ -102,6 +102,10 @@ impl Teller {
                 self.progress.take();
                 warn(&format!("{why}; weights are used unpacked, which is slower"));
             }
+            Preparing::Larger(larger) => {
+                self.progress.take();
+                warn(&describe_larger(larger));
+            }
         }
     }
 }
@@ -115,6 +119,14 @@ fn failure(model: Option<&Path>, error: &PackError) -> Failure {
         }
         e => Failure::runtime(e),
     }
+}
+
+fn describe_larger(LargerThanMemory { weights, free, per_token }: LargerThanMemory) -> String {
+    let [weights, free, per_token] = [weights, free, per_token].map(|bytes| bytes as f64 / 1e6);
+    format!(
+        "{weights:.1} MB of weights are more than the {free:.1} MB of memory that are free: of the \
+         {per_token:.1} MB that a token reads, what memory lacks comes from the disk"
+    )
 }
 
 fn describe(report: &PackReport, path: &Path, seconds: f64) -> String {

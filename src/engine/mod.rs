@@ -23,4 +23,4 @@ pub use options::{BATCH_DEFAULT, CTX_LEN_DEFAULT, Options, STEP_BYTES_MIN};
 pub use ready::{Engine, EngineInfo, WeightsIn};
 pub use scheduler::{Scheduler, TellJob};
 pub use stream::Stream;
-pub use weights::{Cache, Huge, Listener, Preparing, WeightsPlace};
+pub use weights::{Cache, Huge, LargerThanMemory, Listener, Preparing, WeightsPlace};

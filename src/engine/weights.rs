@@ -47,6 +47,20 @@ pub enum Preparing<'a> {
     Packed(PackReport, &'a Path),
     /// The cache file cannot be used: the weights are used unpacked, which is slower.
     Unpacked(&'a PackError),
+    /// The weights are more than the memory that is free.
+    Larger(LargerThanMemory),
+}
+
+/// Weights that do not fit into memory: those that a token needs and memory lacks are read from their
+/// file, and take the place of others. All figures are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LargerThanMemory {
+    /// Of the weights, as they are used.
+    pub weights: u64,
+    /// Of memory that is free, or holds files.
+    pub free: u64,
+    /// Of the weights that a token reads.
+    pub per_token: u64,
 }
 
 /// Hears what [`Engine::prepare`](super::Engine::prepare) tells, and may end its work.
@@ -87,6 +101,9 @@ impl WeightsPlace {
             && self.wants_huge_pages(report.bytes)
         {
             transformer.move_to_huge_pages();
+        }
+        if let Some(larger) = larger_than_memory(transformer, memory::available_bytes()) {
+            (listener.tell)(Preparing::Larger(larger));
         }
         transformer.check_weights(listener.is_interrupted)?;
         self.remember(transformer.model());
@@ -205,6 +222,15 @@ impl WeightsPlace {
     }
 }
 
+/// Whether the weights, which are in files, are more than the `free` memory.
+fn larger_than_memory(transformer: &Transformer, free: Option<u64>) -> Option<LargerThanMemory> {
+    let free = free.filter(|_| !transformer.is_in_memory())?;
+    let model = transformer.model();
+    let weights = model.weight_bytes();
+    let larger = LargerThanMemory { weights, free, per_token: model.bytes_per_token() };
+    (weights > free).then_some(larger)
+}
+
 fn build_or_reuse(
     transformer: &mut Transformer,
     path: &Path,
@@ -238,4 +264,33 @@ fn cache_file_beside(transformer: &Transformer, model: &Path) -> PathBuf {
 fn cache_name(transformer: &Transformer, model: &Path) -> String {
     let stem = model.file_stem().unwrap_or_default().to_string_lossy();
     format!("{stem}.{}.leapw", transformer.kernels().isa().name())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::kernels::Kernels;
+    use crate::model::{Plan, Precision};
+    use crate::pool::Pool;
+
+    #[test]
+    fn weights_in_a_file_that_are_more_than_memory_are_told_of() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo.bin");
+        let model = Arc::new(Model::open(&path).unwrap());
+        let plan =
+            Plan { ctx_len: 8, max_batch: 1, max_logits: 1, n_streams: 1, kv: Precision::F16 };
+        let (weights, per_token) = (model.weight_bytes(), model.bytes_per_token());
+        let pool = Pool::new(&[]).unwrap();
+        let mut transformer = Transformer::new(model, Kernels::best(), pool, plan).unwrap();
+        let free = weights - 1;
+        let larger = LargerThanMemory { weights, free, per_token };
+        assert_eq!(larger_than_memory(&transformer, Some(free)), Some(larger));
+        assert_eq!(larger_than_memory(&transformer, Some(weights)), None);
+        assert_eq!(larger_than_memory(&transformer, None), None);
+        transformer.pack_in_memory(&|| false).unwrap();
+        // No kernels but the scalar ones want them as they are.
+        assert_eq!(larger_than_memory(&transformer, Some(0)).is_none(), transformer.is_in_memory());
+    }
 }

@@ -141,6 +141,12 @@ impl Model {
         self.header().bytes_per_token(|id| self.share.holds(id))
     }
 
+    /// Bytes of all weights of the share, about as many as the same packed.
+    pub fn weight_bytes(&self) -> u64 {
+        let own = self.header().tensors().filter(|tensor| self.share.holds(tensor.id));
+        own.map(|tensor| tensor.bytes).sum()
+    }
+
     /// The vector of `kind` in `layer`, or another tensor that is always f32.
     pub(crate) fn vector(&self, kind: TensorKind, layer: usize) -> &[f32] {
         floats(self.tensor_bytes(TensorId { kind, layer }))

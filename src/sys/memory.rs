@@ -6,6 +6,8 @@ use std::io;
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
+use super::cgroup;
+
 /// Stack that the program takes at once where memory is limited.
 const STACK_BYTES: usize = 192 << 10;
 /// Least stack that it works with.
@@ -33,9 +35,12 @@ pub fn virtual_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmSize:")
 }
 
-/// Memory that can be had without swapping, in bytes.
+/// Memory that can be had without swapping, in bytes: what the machine has, or what is left of the
+/// limit of the process's control group if that is less. Files in memory count as free.
 pub fn available_bytes() -> Option<u64> {
-    kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+    let machine = fs::read_to_string("/proc/meminfo").ok();
+    let machine = machine.and_then(|text| kib_field(&text, "MemAvailable:"));
+    machine.into_iter().chain(cgroup::available_bytes()).min()
 }
 
 /// Bytes of a page of memory.
@@ -89,8 +94,7 @@ fn touch_stack() {
 
 /// The number of KiB in the line of `text` that begins with `name`, in bytes.
 pub(super) fn kib_field(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
+    cgroup::field(text, name)?.checked_mul(1024)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! callers are for.
 
 pub mod activation;
+mod cgroup;
 pub mod child;
 pub mod clock;
 pub mod cpu;
