@@ -48,7 +48,8 @@ impl Run {
                 (loaded, Some(board).filter(Board::has_ring))
             }
         };
-        let batch = board.as_ref().map_or(self.batch, |_| Some(ring::batch(&self)));
+        let batch =
+            board.as_ref().map_or(self.batch, |_| Some(ring::batch(&self, loaded.model.header())));
         let mut engine = self.engine(&loaded, batch)?;
         weights::prepare(&mut engine, &self.place(), self.words())?;
         // A signal ends an answer at once, not after the prompt that is being read.

@@ -19,7 +19,7 @@ pub use crate::kernels::Isa;
 pub use crate::model::{Model, Precision, Wants};
 pub use error::{EngineError, JoinError, StepError};
 pub use job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
-pub use options::{BATCH_DEFAULT, CTX_LEN_DEFAULT, Options, STEP_BYTES_MIN};
+pub use options::{CTX_LEN_DEFAULT, Options, STEP_BYTES_MIN, batch_default};
 pub use ready::{Engine, EngineInfo, WeightsIn};
 pub use scheduler::{Scheduler, TellJob};
 pub use stream::Stream;

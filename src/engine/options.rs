@@ -1,6 +1,7 @@
 //! How a model is run.
 
 use super::weights::{Cache, Huge};
+use crate::format::model::Header;
 use crate::kernels::Isa;
 use crate::model::{Model, Precision};
 use crate::sys::cpu;
@@ -8,8 +9,14 @@ use crate::sys::cpu;
 /// Context used when none is asked for, if the model allows that much.
 pub const CTX_LEN_DEFAULT: usize = 4096;
 
-/// Rows of a prompt that go through the model at once.
-pub const BATCH_DEFAULT: usize = 256;
+/// Rows of a prompt that go through a model at once.
+const BATCH_DEFAULT: usize = 256;
+
+/// Rows of a prompt that go through the model at once when nobody says how many. Of a mixture they are
+/// twice as many: an expert gets a few of them only, and its weights have to be read for those.
+pub fn batch_default(header: &Header) -> usize {
+    if header.features.experts.is_some() { 2 * BATCH_DEFAULT } else { BATCH_DEFAULT }
+}
 
 /// Weights of a step from which on more than one thread is used by default: one thread reads them from
 /// its cache in the 10 to 20 microseconds that a step's waiting takes.
@@ -24,7 +31,7 @@ const PROJECTIONS: usize = 4;
 pub struct Options {
     /// Longest context; by default what the model allows, up to [`CTX_LEN_DEFAULT`].
     pub ctx_len: Option<usize>,
-    /// Rows of one forward pass, [`BATCH_DEFAULT`] by default.
+    /// Rows of one forward pass, [`batch_default`] by default.
     pub batch: Option<usize>,
     /// Most rows of a forward pass that may want logits, by default one for each stream,
     /// as far as a batch has room for them.

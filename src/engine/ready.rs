@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::error::{EngineError, JoinError, StepError};
 use super::nodes::Nodes;
-use super::options::{BATCH_DEFAULT, CTX_LEN_DEFAULT, Options};
+use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
 use super::ring::{
     Limits, NodeError, ResplitError, RingMaster, RingOptions, WorkerOptions, run_worker,
 };
@@ -87,7 +87,7 @@ impl Engine {
         let n_streams = options.n_streams.unwrap_or(1);
         // A stream never has more rows than its context.
         let rows = ctx_len.max(1).saturating_mul(n_streams.max(1));
-        let max_batch = options.batch.unwrap_or(BATCH_DEFAULT).min(rows);
+        let max_batch = options.batch.unwrap_or(batch_default(header)).min(rows);
         let plan = Plan {
             ctx_len,
             max_batch,

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::finding::Finding;
 use crate::cli::checkpoint::quoted;
 use crate::cli::counted;
-use crate::engine::{BATCH_DEFAULT, Engine};
+use crate::engine::{Engine, batch_default};
 use crate::format::model::Header;
 use crate::model::{Model, Plan, Precision, Share};
 use crate::pack;
@@ -85,7 +85,7 @@ fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
 fn buffer_bytes(header: &Header, ctx_len: usize) -> Option<u64> {
     let plan = Plan {
         ctx_len,
-        max_batch: BATCH_DEFAULT.min(ctx_len),
+        max_batch: batch_default(header).min(ctx_len),
         max_logits: 1,
         n_streams: 1,
         kv: Precision::for_weights(header.weights),

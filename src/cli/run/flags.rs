@@ -83,7 +83,7 @@ pub(in crate::cli) struct Run {
     /// longest context in tokens (the model's, up to 4096)
     #[argh(option)]
     pub(super) ctx: Option<usize>,
-    /// prompt tokens that go through the model at once (256)
+    /// prompt tokens that go through the model at once (256; 512 of a mixture)
     #[argh(option)]
     pub(super) batch: Option<usize>,
     /// how keys and values are kept: f16, or f32 (default for f32 models)

@@ -253,9 +253,11 @@ pub(super) fn load(flags: &Run) -> Result<(Loaded, Board), Failure> {
     Ok((loaded, board))
 }
 
-/// Rows of a batch on a ring.
-pub(super) fn batch(flags: &Run) -> usize {
-    flags.batch.unwrap_or(BATCH)
+/// Rows of a batch on a ring. An expert of a mixture gets few of them: there it counts more that its weights
+/// are read once than that all nodes have some.
+pub(super) fn batch(flags: &Run, header: &Header) -> usize {
+    let of_mixture = header.features.experts.map(|_| BATCH_MAX);
+    flags.batch.or(of_mixture).unwrap_or(BATCH)
 }
 
 fn from_file(flags: &Run, path: &Path, n_layers: usize) -> Result<(Place, Vec<Member>), Failure> {
