@@ -12,13 +12,14 @@ use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
-use super::packed::table::{PART_BYTES, PackedTable};
+use super::packed::table::{PART_BYTES, PackedTable, Unpack};
+use super::packed::tile::Q8Tile;
 use super::stream::{INTO_L1, INTO_L2, PAST_L2, prefetch_ahead};
 use super::table::{Blocks4, SummedRow, Table};
-use super::ymm::ymm_tiles;
+use super::ymm::{NR, ymm_tiles};
 use super::{float, peak, scalar, tier};
 use crate::quant::Q8Row;
-use crate::quant::bcml1::{BLOCK, Block};
+use crate::quant::bcml1::{BLOCK, BLOCK_BYTES, Block};
 
 tier::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
 tier::tile_kernels!(true, #[target_feature(enable = "avx2,fma,f16c")]);
@@ -37,7 +38,11 @@ const fn packed(tiles_q8: &'static TileSet, tiles_q4: &'static TileSet) -> Optio
         tiles_q4,
         place: place_rows,
         part_bytes: PART_BYTES,
-        unpack_q4: None,
+        unpack_q4: Some(Unpack {
+            unpack: unpack_q4,
+            packed_bytes: PANEL_BLOCK,
+            bytes: UNPACKED_BLOCK,
+        }),
     })
 }
 
@@ -58,15 +63,18 @@ const fn tiles_q8<const HINT: i32>() -> TileSet {
 static TILES_Q4: TileSet = tiles_q4::<INTO_L1>();
 static TILES_Q4_PAST_L2: TileSet = tiles_q4::<PAST_L2>();
 
-/// The same for 4-bit weights.
+/// The same for 4-bit weights. Tiles of unpacked ones, and unpacking, are set beside that of four rows by times
+/// on Emerald Rapids.
 const fn tiles_q4<const HINT: i32>() -> TileSet {
     let tiles = [
         TileKernel::new(1, gemm_q8_q4_f32_mx16c4::<1, 2, HINT>, 190),
         TileKernel::new(2, gemm_q8_q4_f32_mx16c4::<2, 1, INTO_L1>, 190),
         TileKernel::new(3, gemm_q8_q4_f32_mx16c4::<3, 1, INTO_L1>, 265),
         TileKernel::new(4, gemm_q8_q4_f32_mx16c4::<4, 1, INTO_L1>, 360),
+        TileKernel::new(4, gemm_q8_q4_f32_mx16c4_unpacked::<4>, 310).unpacked(),
+        TileKernel::new(6, gemm_q8_q4_f32_mx16c4_unpacked::<6>, 450).unpacked(),
     ];
-    TileSet::new(&tiles, 0)
+    TileSet::new(&tiles, 220)
 }
 
 ymm_tiles!("avx2,fma,f16c", add_products, false, add_code_products, add_neighbours);
@@ -81,6 +89,95 @@ fn add_code_products(sums: __m256i, x: __m256i, codes: __m256i) -> __m256i {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_neighbours(sums: __m256i, pairs: __m256i) -> __m256i {
     _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+}
+
+/// Bytes of a block of a panel.
+const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
+
+/// Bytes that [`unpack_q4`] makes of it: steps and offsets of the panel's rows, then their codes, four columns
+/// after four.
+const UNPACKED_BLOCK: usize = NR * (4 + 4 + BLOCK);
+
+/// Takes codes and parameters of panels apart, once for many tiles, groups of `n` blocks.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn unpack_q4(panel: &[u8], n: usize, out: &mut [u8]) {
+    let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n);
+    let out = out.as_chunks_mut::<UNPACKED_BLOCK>().0.chunks_exact_mut(n);
+    for (w, out) in groups.zip(out) {
+        let [mut multipliers, mut offsets] = block_parameters(w.first());
+        for (b, (block, out)) in w.iter().zip(out).enumerate() {
+            let [next_multipliers, next_offsets] = block_parameters(w.get(b + 1));
+            let (parameters_out, codes_out) = out.as_chunks_mut::<64>().0.split_at_mut(2);
+            for j in 0..2 {
+                let step = _mm256_sub_ps(multipliers[j], next_multipliers[j]);
+                store_floats(&mut parameters_out[0].as_chunks_mut().0[j], step);
+                store_floats(&mut parameters_out[1].as_chunks_mut().0[j], offsets[j]);
+            }
+            let codes = &block.as_chunks::<64>().0[1..];
+            for (codes, out) in codes.iter().zip(codes_out.as_chunks_mut::<2>().0) {
+                let both = load_pair(codes);
+                for (half, out) in out.iter_mut().enumerate() {
+                    store_pair(out, half_codes(both, half));
+                }
+            }
+            (multipliers, offsets) = (next_multipliers, next_offsets);
+        }
+    }
+}
+
+/// `M` rows of activations by a panel of 16 rows of unpacked weights.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn gemm_q8_q4_f32_mx16c4_unpacked<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+    let mut ahead = x.ahead;
+    ahead.prefetch_rows(NR / 16, 0, 1);
+    let groups = panel.as_chunks::<UNPACKED_BLOCK>().0.chunks_exact(x.blocks());
+    for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
+        // Of many tiles each would ask for less than a line.
+        if ahead.w_step >= 64 {
+            ahead.prefetch_weights(4 * x.q.len());
+        }
+        let mut dots = [[_mm256_setzero_si256(); 2]; M];
+        let mut totals = [[_mm256_set1_ps(-0.0); 2]; M];
+        for (block, (x_q, x_sums)) in w.iter().zip(x.q.as_chunks::<8>().0.iter().zip(x.sums)) {
+            let (parameters, codes) = block.as_chunks::<64>().0.split_at(2);
+            let mut block_dots = [[_mm256_setzero_si256(); 2]; M];
+            for (w, x_q) in codes.iter().zip(x_q) {
+                let w = load_pair(w);
+                for i in 0..M {
+                    let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[i]));
+                    for j in 0..2 {
+                        block_dots[i][j] = add_code_products(block_dots[i][j], x, w[j]);
+                    }
+                }
+            }
+            let (steps, offsets) = (load_pair(&parameters[0]), load_pair(&parameters[1]));
+            for i in 0..M {
+                let x_sum = _mm256_set1_ps(x_sums[i]);
+                for j in 0..2 {
+                    let total =
+                        _mm256_fmadd_ps(x_sum, _mm256_castsi256_ps(offsets[j]), totals[i][j]);
+                    dots[i][j] = add_neighbours(dots[i][j], block_dots[i][j]);
+                    let dot = _mm256_cvtepi32_ps(dots[i][j]);
+                    totals[i][j] = _mm256_fmadd_ps(dot, _mm256_castsi256_ps(steps[j]), total);
+                }
+            }
+        }
+        add_scaled(out, &totals, x.scales);
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn store_pair(out: &mut [u8; 64], x: [__m256i; 2]) {
+    for (out, x) in out.as_chunks_mut::<32>().0.iter_mut().zip(x) {
+        // SAFETY: `out` is 32 writable bytes, and `storeu` needs no alignment.
+        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), x) };
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn store_floats(out: &mut [u8; 32], x: __m256) {
+    // SAFETY: `out` is 32 writable bytes, and `storeu` needs no alignment.
+    unsafe { _mm256_storeu_ps(out.as_mut_ptr().cast(), x) };
 }
 
 /// One activation row by four weight rows.
