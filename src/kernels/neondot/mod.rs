@@ -5,8 +5,8 @@
 //! in one lane of another vector. A tile of 12 rows of activations by a strip of four rows is 12
 //! sums, as many running totals, and eight registers for operands: 16 columns take 48 `sdot` for
 //! four loads of four registers each. That leaves no register over, which is why loops are written in
-//! assembly. Tiles of up to four rows take two or four strips at once instead, so that they have as many
-//! sums for each load.
+//! assembly. Tiles of up to four rows, of 4-bit weights up to six, take two or four strips at once instead, so
+//! that they have as many sums for each load.
 //!
 //! Results wait as the loops have them, strip by strip; those of int8 weights stand in the
 //! registers of totals all along a strip. In an activation group of 4-bit weights the first product of
