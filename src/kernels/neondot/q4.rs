@@ -28,7 +28,7 @@ pub(super) static TILES: TileSet = TileSet::new(
         TileKernel::new(3, few::gemm_q8_q4_f32_3x16c4, 368),
         TileKernel::new(4, few::gemm_q8_q4_f32_4x16c4, 456),
         TileKernel::new(5, few::gemm_q8_q4_f32_5x16c4, 588),
-        TileKernel::new(6, few::gemm_q8_q4_f32_6x16c4, 694),
+        TileKernel::new(6, few::gemm_q8_q4_f32_6x16c4, 696),
         TileKernel::new(8, gemm_q8_q4_f32_8x16c4, 805).unpacked(),
         TileKernel::new(12, gemm_q8_q4_f32_12x16c4, 1176).unpacked(),
     ],
