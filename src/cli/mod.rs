@@ -26,6 +26,7 @@ mod options;
 mod output;
 mod pack;
 mod progress;
+mod ring;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;

@@ -1,6 +1,5 @@
 //! `leap run`: generates text, or holds a conversation.
 
-mod carrier;
 mod chat;
 mod complete;
 #[cfg(feature = "tools")]
@@ -9,16 +8,16 @@ mod figures;
 mod flags;
 mod input;
 mod messages;
-mod ring;
 mod roles;
 mod session;
 mod streams;
 mod terminal;
 mod thinking;
+mod worker;
 
 use super::model_files::{self, Loaded};
 use super::weights;
-use super::{Failure, options, warn};
+use super::{Failure, options, ring, warn};
 #[cfg(feature = "tools")]
 use super::{checkpoint::CheckpointPath, convert};
 use crate::engine::{Engine, Options, Scheduler};
@@ -26,7 +25,7 @@ use crate::sys::{memory, signal};
 pub(super) use flags::Run;
 pub(super) use roles::{Role, roles};
 
-use ring::Board;
+use super::ring::Board;
 use session::Session;
 
 impl Run {
@@ -37,25 +36,27 @@ impl Run {
         signal::count_one().map_err(|e| Failure::runtime(&e))?;
         #[cfg(feature = "tools")]
         self.convert()?;
+        let ring = self.ring_flags();
         let (loaded, board) = match self.role {
-            Role::Worker => return ring::work(&self),
+            Role::Worker => return worker::work(&self),
             Role::Single => {
                 let model = self.model.as_deref();
                 (model_files::load(model, self.tokenizer.as_deref())?, None)
             }
             Role::Master => {
-                let (loaded, board) = ring::load(&self)?;
+                let (loaded, board) = ring::load(&ring, &self.place(), self.tokenizer.as_deref())?;
                 (loaded, Some(board).filter(Board::has_ring))
             }
         };
-        let batch =
-            board.as_ref().map_or(self.batch, |_| Some(ring::batch(&self, loaded.model.header())));
+        let batch = self.batch.or(board.as_ref().map(|_| ring::BATCH));
         let mut engine = self.engine(&loaded, batch)?;
         weights::prepare(&mut engine, &self.place(), self.words())?;
         // A signal ends an answer at once, not after the prompt that is being read.
         engine.interrupt_by(ring::is_interrupted);
         if let Some(board) = &board {
-            board.join(&self, &mut engine)?;
+            let endpoint = board.endpoint(engine.model())?;
+            ring::announce();
+            board.join(endpoint, &mut engine)?;
         }
         let n_streams = self.streams.unwrap_or(1);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&loaded.tokenizer));

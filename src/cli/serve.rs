@@ -10,6 +10,8 @@ use std::time::Duration;
 use argh::{ArgsInfo, FromArgs};
 
 use super::model_files::{self, Loaded};
+use super::ring::carrier::{self, CarrierKind};
+use super::ring::{self, Board, RingFlags};
 use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
 use crate::engine::{Cache, Engine, Huge, Options, Scheduler, WeightsPlace};
@@ -17,6 +19,7 @@ use crate::format::ChatTemplate;
 use crate::model::Precision;
 use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
 use crate::sys::{activation, clock, notify, random, signal};
+use crate::wire::Dtype;
 
 /// Answers that are written at the same time.
 const STREAMS: usize = 4;
@@ -63,6 +66,22 @@ pub(super) struct Serve {
     /// seconds that answers have to end after a signal (10)
     #[argh(option, default = "10")]
     drain_s: u64,
+    /// be the master of the ring in this file: a line for each node with name, address, layers
+    #[argh(option)]
+    ring: Option<PathBuf>,
+    /// ring: file with the 32 random bytes that all boards share, or 64 hexadecimal digits
+    #[argh(option)]
+    key: Option<PathBuf>,
+    /// ring: auto (default), kernel, udp or tcp
+    #[argh(option, from_str_fn(carrier::parse), default = "CarrierKind::Auto")]
+    transport: CarrierKind,
+    /// ring: how activations travel: f32 (default) gives the very bits of one board, f16 halves
+    /// the traffic
+    #[argh(option, from_str_fn(carrier::wire), default = "Dtype::F32")]
+    wire: Dtype,
+    /// ring: seconds without progress after which the server gives up (120; 0: never)
+    #[argh(option)]
+    ring_timeout: Option<u64>,
     /// longest context in tokens (the model's, up to 4096)
     #[argh(option)]
     ctx: Option<usize>,
@@ -100,15 +119,25 @@ impl Serve {
             let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
             return Err(Failure::Usage(what.to_owned()));
         }
+        if self.key.is_some() && self.ring.is_none() {
+            return Err(Failure::Usage("--key is for a ring; add --ring FILE".to_owned()));
+        }
         signal::install().map_err(|e| Failure::runtime(&e))?;
         let keys = self.keys()?;
-        let loaded = model_files::load(self.model.as_deref(), self.tokenizer.as_deref())?;
+        let place =
+            WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge };
+        let flags = self.ring_flags();
+        let (loaded, board) = self.load(&flags, &place)?;
         let (listeners, _files) = self.listeners(&keys)?;
         let mut engine = self.engine(&loaded)?;
         let words = if self.quiet { Words::None } else { Words::All };
-        let place =
-            WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge };
         weights::prepare(&mut engine, &place, words)?;
+        notify::start();
+        if let Some(board) = &board {
+            let endpoint = board.endpoint(engine.model())?;
+            notify::status("waiting for the ring");
+            board.join(endpoint, &mut engine)?;
+        }
         let Loaded { model, tokenizer, .. } = loaded;
         let tokenizer = Arc::new(tokenizer);
         let n_streams = self.streams.unwrap_or(STREAMS);
@@ -143,16 +172,49 @@ impl Serve {
                 engine.ctx_len()
             ));
         }
-        notify::start();
         notify::ready();
-        serve(&mut engine, scheduler, options).map_err(|e| Failure::runtime(&e))
+        serve(&mut engine, scheduler, options).map_err(|e| ring::step_failure(&e))
+    }
+
+    fn ring_flags(&self) -> RingFlags {
+        RingFlags {
+            is_master: true,
+            file: self.ring.clone(),
+            node: None,
+            split: None,
+            end: None,
+            transport: self.transport,
+            host: None,
+            port: None,
+            next_host: None,
+            next_port: None,
+            key: self.key.clone(),
+            wire: self.wire,
+            timeout_s: self.ring_timeout,
+            busy_poll: None,
+            is_quiet: self.quiet,
+        }
+    }
+
+    /// The model, and this board's part if there is a ring.
+    fn load<'a>(
+        &self,
+        flags: &'a RingFlags,
+        place: &WeightsPlace,
+    ) -> Result<(Loaded, Option<Board<'a>>), Failure> {
+        let tokenizer = self.tokenizer.as_deref();
+        if self.ring.is_none() {
+            return Ok((model_files::load(self.model.as_deref(), tokenizer)?, None));
+        }
+        let (loaded, board) = ring::load(flags, place, tokenizer)?;
+        Ok((loaded, Some(board).filter(Board::has_ring)))
     }
 
     fn engine(&self, loaded: &Loaded) -> Result<Engine, Failure> {
         let n_streams = Some(self.streams.unwrap_or(STREAMS));
         let options = Options {
             ctx_len: self.ctx,
-            batch: self.batch,
+            batch: self.batch.or(self.ring.as_ref().map(|_| ring::BATCH)),
             n_streams,
             max_logits: n_streams,
             kv: self.kv,

@@ -214,10 +214,13 @@ impl Engine {
         run_worker(&mut self.transformer, endpoint, &options, tell)
     }
 
-    /// From now on `is_interrupted` is asked by all threads before each piece of a batch's work, and may
-    /// end that with [`StepError::Interrupted`].
+    /// From now on `is_interrupted` is asked by all threads before each piece of a batch's work and while a
+    /// ring's results are waited for, and may end that with [`StepError::Interrupted`].
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.transformer.interrupt_by(is_interrupted);
+        if let Nodes::Ring(ring) = &mut self.nodes {
+            ring.interrupt_by(is_interrupted);
+        }
     }
 
     /// The ring, if this is its master.

@@ -7,6 +7,7 @@
 
 mod access;
 mod answer;
+mod ending;
 mod error;
 mod fields;
 mod http;
@@ -119,7 +120,8 @@ pub(crate) fn serve(
         let server = Arc::clone(&server);
         thread::spawn(move || server::accept(&server, &listener));
     }
-    Runner::new(engine, scheduler, metrics).run(&commands, options.drain)?;
+    ending::set_drain(options.drain);
+    Runner::new(engine, scheduler, metrics).run(&commands)?;
     drop(commands);
     // The last answers are on their way out.
     let end = Instant::now() + LAST_WORDS;

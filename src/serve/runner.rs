@@ -3,20 +3,27 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::ending;
 use super::jobs::{Command, IS_FORSAKEN, Seat};
 use super::metrics::Metrics;
 use crate::engine::{Engine, JobError, JobEvent, JobId, Outcome, Scheduler, StepError};
-use crate::sys::{notify, signal};
+use crate::sys::notify;
 
 /// How often an engine without work looks for signals.
 const IDLE_LOOK: Duration = Duration::from_millis(200);
 
-/// What the engine asks between layers.
-fn is_interrupted() -> bool {
+/// What an engine alone asks between layers: whether all that it computes is for nobody.
+fn is_forsaken() -> bool {
+    IS_FORSAKEN.load(Ordering::Relaxed) || is_over()
+}
+
+/// What an engine with a ring asks while it waits. That nobody wants an answer any more is seen when its
+/// next token is there: what was begun on other boards is not worth interrupting.
+fn is_over() -> bool {
     notify::alive();
-    IS_FORSAKEN.load(Ordering::Relaxed)
+    ending::is_over()
 }
 
 /// A job that runs or waits, and where its answer goes.
@@ -41,36 +48,26 @@ impl<'e, 't> Runner<'e, 't> {
         scheduler: Scheduler<'t>,
         metrics: Arc<Metrics>,
     ) -> Runner<'e, 't> {
-        engine.interrupt_by(is_interrupted);
+        engine.interrupt_by(if engine.ring().is_some() { is_over } else { is_forsaken });
         Runner { engine, scheduler, running: Vec::new(), metrics, is_ending: false }
     }
 
-    /// Runs until a signal asks for the end. What runs then has `drain` to end by itself; what comes then
-    /// is given up at once.
+    /// Runs until a signal asks for the end. What runs then has some time to end by itself ([`ending`]);
+    /// what comes then is given up at once.
     ///
     /// # Errors
     /// If the engine cannot go on.
-    pub(super) fn run(
-        mut self,
-        commands: &Receiver<Command>,
-        drain: Duration,
-    ) -> Result<(), StepError> {
-        let mut end = None;
+    pub(super) fn run(mut self, commands: &Receiver<Command>) -> Result<(), StepError> {
         loop {
             notify::alive();
-            if signal::interrupted() > 0 && !self.is_ending {
+            if !self.is_ending && ending::is_asked_for() {
                 notify::stopping();
                 self.is_ending = true;
-                // A time that is beyond the clock's is as good as none.
-                end = Instant::now().checked_add(drain);
             }
-            if self.is_ending {
-                let is_over = end.is_some_and(|end| Instant::now() >= end);
-                if is_over || signal::interrupted() > 1 {
-                    self.scheduler.cancel_all();
-                }
-            } else {
+            if !self.is_ending {
                 self.wait_for_work(commands);
+            } else if ending::is_over() {
+                self.scheduler.cancel_all();
             }
             self.obey_all(commands);
             self.step()?;

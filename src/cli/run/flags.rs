@@ -5,9 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use argh::{ArgsInfo, FromArgs};
 
-use super::carrier::{self, CarrierKind};
 use super::roles::{self, Role};
 use super::thinking::{self, Think};
+use crate::cli::ring::RingFlags;
+use crate::cli::ring::carrier::{self, CarrierKind};
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
 use crate::engine::{Cache, Huge, WeightsPlace};
@@ -206,6 +207,27 @@ impl Run {
             return usage("-n, --threads and --batch must be at least 1");
         }
         Ok(())
+    }
+
+    /// What is said of the ring.
+    pub(super) fn ring_flags(&self) -> RingFlags {
+        RingFlags {
+            is_master: self.role == Role::Master,
+            file: self.ring.clone(),
+            node: self.node.clone(),
+            split: self.split,
+            end: self.end,
+            transport: self.transport,
+            host: self.host.clone(),
+            port: self.port,
+            next_host: self.next_host.clone(),
+            next_port: self.next_port,
+            key: self.key.clone(),
+            wire: self.wire,
+            timeout_s: self.ring_timeout,
+            busy_poll: self.busy_poll,
+            is_quiet: self.quiet,
+        }
     }
 
     /// Where the weights are kept.

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 
 use super::flags::Run;
-use super::ring;
+
 use super::thinking::Shown;
 use crate::cli::model_files::Loaded;
-use crate::cli::{Failure, stdout_failure};
+use crate::cli::{Failure, ring, stdout_failure};
 use crate::engine::{Engine, Job, JobError, JobEvent, JobId, Outcome, Scheduler};
 use crate::sampler::Sampling;
 use crate::sys::signal;

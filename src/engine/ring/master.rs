@@ -175,6 +175,11 @@ impl RingMaster {
         Ok(report)
     }
 
+    /// From now on `is_interrupted` is asked while waiting.
+    pub(crate) fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
+        self.is_interrupted = is_interrupted;
+    }
+
     /// The nodes, the master first; empty before the ring is open.
     pub fn lines(&self) -> &[NodeLine] {
         self.master.lines()

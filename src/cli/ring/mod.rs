@@ -1,0 +1,270 @@
+//! This board's part in a ring: what the flags and the ring file say.
+
+pub(super) mod carrier;
+mod place;
+mod tell;
+
+use std::io;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::model_files::{self, Loaded};
+use super::{Failure, key, warn};
+use crate::engine::ring::RingOptions;
+use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
+use crate::format::model::Header;
+use crate::model::{Model, Share};
+use crate::ring::{Address, Member, Notice, Place};
+use crate::sys::{notify, random, signal};
+use crate::transport::Endpoint;
+use crate::transport::link::LinkConfig;
+use crate::transport::options::CarrierOptions;
+use crate::transport::place::HostPort;
+use crate::wire::Dtype;
+use crate::wire::frame::NODES_MAX;
+use crate::wire::hello::{self, RingInfo};
+
+use carrier::CarrierKind;
+pub(super) use tell::tell;
+
+/// Rows of a prompt that go round at once: small enough that all nodes have some.
+pub(super) const BATCH: usize = 64;
+/// Seconds that a master waits for progress.
+const TIMEOUT_S: u64 = 120;
+
+/// What is said of a ring, by a command's options.
+pub(super) struct RingFlags {
+    pub(super) is_master: bool,
+    /// The ring file.
+    pub(super) file: Option<PathBuf>,
+    /// Which node of it this is.
+    pub(super) node: Option<String>,
+    /// Without a file: the layers of the master; a worker's first.
+    pub(super) split: Option<usize>,
+    /// Without a file: the layer after a worker's last.
+    pub(super) end: Option<usize>,
+    pub(super) transport: CarrierKind,
+    /// Where this board listens.
+    pub(super) host: Option<String>,
+    pub(super) port: Option<u16>,
+    /// Without a file: the next board.
+    pub(super) next_host: Option<String>,
+    pub(super) next_port: Option<u16>,
+    /// File with the key that all boards share.
+    pub(super) key: Option<PathBuf>,
+    pub(super) wire: Dtype,
+    /// Seconds that a master waits for progress, if not [`TIMEOUT_S`]; 0 for ever.
+    pub(super) timeout_s: Option<u64>,
+    /// Microseconds to look for datagrams before sleeping.
+    pub(super) busy_poll: Option<u16>,
+    pub(super) is_quiet: bool,
+}
+
+impl RingFlags {
+    /// How long a master waits for progress; `None` for ever.
+    fn timeout(&self) -> Option<Duration> {
+        let seconds = self.timeout_s.unwrap_or(TIMEOUT_S);
+        (seconds > 0).then(|| Duration::from_secs(seconds))
+    }
+}
+
+/// Whether a signal has ended the work. Asked at every turn of the loops, which a service manager may watch.
+pub(super) fn is_interrupted() -> bool {
+    notify::alive();
+    signal::interrupted() != 0
+}
+
+/// A board that knows its place.
+pub(super) struct Board<'a> {
+    flags: &'a RingFlags,
+    place: Place,
+    share: Share,
+    /// Nodes of the ring as far as they are known, the master first; all if there is a ring file.
+    members: Vec<Member>,
+    n_nodes: usize,
+}
+
+impl<'a> Board<'a> {
+    /// What the flags say, for a model with this header.
+    pub(super) fn new(flags: &'a RingFlags, header: &Header) -> Result<Board<'a>, Failure> {
+        let (place, members, n_nodes) = match &flags.file {
+            Some(path) => {
+                let (place, members) = place::from_file(flags, path, header.n_layers)?;
+                let n_nodes = members.len();
+                (place, members, n_nodes)
+            }
+            None => {
+                let place = place::from_flags(flags, header.n_layers)?;
+                let members = place::neighbours(&place);
+                (place, members, NODES_MAX)
+            }
+        };
+        let share = Share { layers: place.layers.clone(), has_ends: flags.is_master };
+        Ok(Board { flags, place, share, members, n_nodes })
+    }
+
+    /// Whether there are other boards.
+    pub(super) fn has_ring(&self) -> bool {
+        self.place.next.is_some()
+    }
+
+    /// The model with this board's weights alone.
+    pub(super) fn narrow(&self, model: Model, place: &WeightsPlace) -> Result<Model, Failure> {
+        let (own, Range { start, end }) = (&model.share().layers, &self.share.layers);
+        if !model.share().includes(&self.share) {
+            return Err(Failure::Input(format!(
+                "the file holds layers {}..{} of {}, and {} has {start}..{end}: give it the whole \
+                 model, or what `leap export --layers {start}..{end}` writes",
+                own.start,
+                own.end,
+                model.header().n_layers,
+                self.place.name,
+            )));
+        }
+        // All boards show the same fingerprint, which may have to be made from the whole file.
+        place.recall(&model);
+        model.with_share(self.share.clone()).map_err(unreadable)
+    }
+
+    /// What the board is called.
+    pub(super) fn name(&self) -> &str {
+        &self.place.name
+    }
+
+    /// Opens the links of `model`'s share to the neighbours.
+    pub(super) fn endpoint(&self, model: &Model) -> Result<Box<dyn Endpoint>, Failure> {
+        let flags = self.flags;
+        let header = model.header();
+        let node = RingInfo {
+            model: model.fingerprint().map_err(unreadable)?,
+            dim: header.dim as u32,
+            n_layers: header.n_layers as u32,
+            kv_dim: header.kv_dim() as u32,
+            vocab_size: header.vocab_size as u32,
+            held: wire_layers(&model.file().share().layers),
+            wish: Some(wire_layers(&self.share.layers)),
+            dtype: flags.wire,
+            is_master: self.share.has_ends,
+            name: hello::name(&self.place.name),
+        };
+        let key = flags.key.as_deref().map(key::read).transpose()?;
+        let seed =
+            random::seed().map_err(|e| Failure::Runtime(format!("no random numbers: {e}")))?;
+        let listen = &self.place.listen;
+        if key.is_none() && !is_loopback(&listen.host) {
+            warn(&format!(
+                "no --key: whoever reaches {listen} can join or disturb the ring, and read it"
+            ));
+        }
+        let config = LinkConfig::new(node, key, seed);
+        let place = |address: &Address| HostPort::new(&address.host, address.port);
+        let next = self.place.next.as_ref().map(place);
+        let mut options = CarrierOptions::new(config, place(listen), next);
+        if let Some(us) = flags.busy_poll {
+            (options.spin, options.busy_poll_us) = (Duration::from_micros(us.into()), us.into());
+        }
+        let patience = self.share.has_ends.then(|| flags.timeout()).flatten();
+        let endpoint = carrier::open(flags.transport, &options, flags.is_quiet, patience)?;
+        endpoint.notices().iter().for_each(|notice| warn(notice));
+        if !flags.is_quiet {
+            tell::introduce(&self.place, &*endpoint);
+        }
+        Ok(endpoint)
+    }
+
+    /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete.
+    pub(super) fn join(
+        &self,
+        endpoint: Box<dyn Endpoint>,
+        engine: &mut Engine,
+    ) -> Result<(), Failure> {
+        let flags = self.flags;
+        let (is_quiet, dim, wire) = (flags.is_quiet, engine.header().dim as u32, flags.wire);
+        let options = RingOptions {
+            name: self.place.name.clone(),
+            n_nodes: self.n_nodes,
+            members: self.members.clone(),
+            wire,
+            timeout: flags.timeout(),
+            epoch: random_epoch()?,
+            is_interrupted,
+            tell: Box::new(move |notice, lines| match notice {
+                Notice::Opened { again: false } if !is_quiet => tell::describe(lines, dim, wire),
+                Notice::Opened { again: false } => {}
+                _ => tell(notice),
+            }),
+        };
+        engine.join(endpoint, options).map_err(|e| match e {
+            JoinError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),
+            JoinError::Step(e) => step_failure(&e),
+            e => Failure::runtime(&e),
+        })
+    }
+}
+
+fn wire_layers(layers: &Range<usize>) -> Range<u32> {
+    layers.start as u32..layers.end as u32
+}
+
+fn unreadable(error: io::Error) -> Failure {
+    Failure::Runtime(format!("cannot read the model: {error}"))
+}
+
+/// Sorts what ends a ring under its exit code.
+pub(super) fn step_failure(error: &StepError) -> Failure {
+    match error {
+        StepError::Ring(e) if e.is_lost() => Failure::Ring(e.to_string()),
+        _ => Failure::runtime(error),
+    }
+}
+
+/// The model of a master: its share, with the tokenizer; or the whole one in a ring of one.
+pub(super) fn load<'a>(
+    flags: &'a RingFlags,
+    place: &WeightsPlace,
+    tokenizer: Option<&Path>,
+) -> Result<(Loaded, Board<'a>), Failure> {
+    let mut board = None;
+    let loaded = model_files::load_with(place.model.as_deref(), tokenizer, |model| {
+        let part = Board::new(flags, model.header())?;
+        let model = match part.has_ring() {
+            true => part.narrow(model, place)?,
+            false => model_files::whole(model)?,
+        };
+        board = Some(part);
+        Ok(model)
+    })?;
+    let board = board.ok_or_else(|| Failure::Runtime("no place in the ring".to_owned()))?;
+    Ok((loaded, board))
+}
+
+/// Tells the service manager that this board is up. Who starts boards in order needs to wait for no more:
+/// neighbours come when they come.
+pub(super) fn announce() {
+    notify::start();
+    notify::ready();
+    notify::status("waiting for the ring");
+}
+
+fn is_loopback(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn random_epoch() -> Result<u32, Failure> {
+    let seed = random::seed().map_err(|e| Failure::Runtime(format!("no random numbers: {e}")))?;
+    Ok(u32::from_le_bytes([seed[0], seed[1], seed[2], seed[3]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_recognised() {
+        assert!(is_loopback("localhost") && is_loopback("127.0.0.9") && is_loopback("::1"));
+        assert!(!is_loopback("0.0.0.0") && !is_loopback("10.0.0.1") && !is_loopback("pi.local"));
+    }
+}

@@ -1,0 +1,86 @@
+//! A board's place in its ring, by the ring file or by flags alone.
+
+use std::fs;
+use std::path::Path;
+
+use super::RingFlags;
+use crate::cli::Failure;
+use crate::ring::{Address, Member, PORT_DEFAULT, Place, Topology};
+
+pub(super) fn from_file(
+    flags: &RingFlags,
+    path: &Path,
+    n_layers: usize,
+) -> Result<(Place, Vec<Member>), Failure> {
+    let bad = |what: &dyn std::fmt::Display| Failure::Input(format!("{}: {what}", path.display()));
+    let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
+    let topology = Topology::parse(&text).map_err(|e| bad(&e))?;
+    topology.check(n_layers).map_err(|e| bad(&e))?;
+    let name = match (&flags.node, flags.is_master) {
+        (Some(name), _) => name.clone(),
+        (None, true) => topology.members()[0].name.clone(),
+        (None, false) => {
+            return Err(Failure::Usage("--ring needs --node NAME on a worker".to_owned()));
+        }
+    };
+    let (mut place, is_master) = topology.place(&name).map_err(|e| bad(&e))?;
+    if is_master != flags.is_master {
+        let first = &topology.members()[0].name;
+        return Err(Failure::Usage(format!(
+            "{name} is not the {} in {}: the first node, {first}, is the master",
+            if is_master { "worker" } else { "master" },
+            path.display(),
+        )));
+    }
+    if let Some(host) = &flags.host {
+        place.listen.host.clone_from(host);
+    }
+    place.listen.port = flags.port.unwrap_or(place.listen.port);
+    Ok((place, topology.members().to_vec()))
+}
+
+/// A node and the next one, of a ring of which no more is known.
+pub(super) fn neighbours(place: &Place) -> Vec<Member> {
+    let member = |name: &str, address: &Address| Member {
+        name: name.to_owned(),
+        address: address.clone(),
+        layers: place.layers.clone(),
+    };
+    let next = place.next.iter().map(|next| member("the next node", next));
+    std::iter::once(member(&place.name, &place.listen)).chain(next).collect()
+}
+
+pub(super) fn from_flags(flags: &RingFlags, n_layers: usize) -> Result<Place, Failure> {
+    let usage = |what: String| Err(Failure::Usage(what));
+    let Some(split) = flags.split else {
+        return usage("a ring needs --ring FILE, or --split with --next-host".to_owned());
+    };
+    let (name, layers) = match flags.is_master {
+        false => {
+            let end = flags.end.unwrap_or(n_layers);
+            (format!("worker-{split}"), split..end)
+        }
+        true => ("master".to_owned(), 0..split),
+    };
+    if layers.is_empty() || layers.end > n_layers {
+        let (start, end) = (layers.start, layers.end);
+        return usage(format!("--split and --end give layers {start}..{end} of 0..{n_layers}"));
+    }
+    let Some(next_host) = &flags.next_host else {
+        return usage("--split needs --next-host".to_owned());
+    };
+    // Without a key only this machine is trusted.
+    let any = if flags.key.is_some() { "0.0.0.0" } else { "127.0.0.1" };
+    Ok(Place {
+        name: flags.node.clone().unwrap_or(name),
+        layers,
+        listen: Address {
+            host: flags.host.clone().unwrap_or_else(|| any.to_owned()),
+            port: flags.port.unwrap_or(PORT_DEFAULT),
+        },
+        next: Some(Address {
+            host: next_host.clone(),
+            port: flags.next_port.unwrap_or(PORT_DEFAULT),
+        }),
+    })
+}

@@ -1,0 +1,75 @@
+//! What the user is told of a ring.
+
+use crate::cli::{counted, note};
+use crate::ring::{Notice, Place, token_bytes};
+use crate::sys::notify;
+use crate::transport::Endpoint;
+use crate::wire::Dtype;
+use crate::wire::frame::NodeLine;
+
+/// Says which part this board has.
+pub(super) fn introduce(place: &Place, endpoint: &dyn Endpoint) {
+    let Place { name, layers, next, .. } = place;
+    let next = next.as_ref().map_or(String::new(), |next| format!(", next is {next}"));
+    note(&format!(
+        "leap: {name} has layers {}..{} and listens on {} ({}){next}",
+        layers.start,
+        layers.end,
+        endpoint.local_address(),
+        endpoint.carrier(),
+    ));
+}
+
+/// The ring, a line a node.
+pub(super) fn describe(lines: &[NodeLine], dim: u32, wire: Dtype) {
+    note(&format!(
+        "ring of {} nodes, {} activations, {} bytes per token on each link",
+        lines.len(),
+        wire.name(),
+        token_bytes(dim, wire),
+    ));
+    let width = lines.iter().map(|line| line.name.len()).max().unwrap_or(0);
+    for line in lines {
+        note(&format!(
+            "  {:width$}  layers {}..{}, {:.1} MB of weights per token, {}, {}; {} to the next, {} us round trip{}",
+            line.name.as_str(),
+            line.layers.start,
+            line.layers.end,
+            line.bytes_per_token as f64 / 1e6,
+            line.isa,
+            counted(usize::from(line.threads), "thread"),
+            line.carrier,
+            line.rtt_us,
+            datagrams(line.datagram_bytes),
+        ));
+    }
+}
+
+fn datagrams(bytes: u32) -> String {
+    if bytes > 0 { format!(", datagrams of {bytes} bytes") } else { String::new() }
+}
+
+/// Says what happened to the ring.
+pub(in crate::cli) fn tell(notice: &Notice) {
+    let text = match notice {
+        Notice::Opened { again: false } => "a master opened the ring".to_owned(),
+        Notice::Opened { again: true } => "the ring is complete again".to_owned(),
+        Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
+        Notice::Back(name) => format!("{name} is heard again"),
+        Notice::Reset(name) => format!("the link to {name} began anew"),
+        Notice::Took { layers, packed, reused } => format!(
+            "took layers {}..{}: {} packed, {reused} reused",
+            layers.start,
+            layers.end,
+            counted(*packed, "tensor"),
+        ),
+        Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
+        Notice::Broken(what) => format!("a neighbour sent {what}"),
+        Notice::Refused(what) => what.clone(),
+        Notice::Waiting(what) | Notice::Carrier(what) => what.clone(),
+        Notice::Stalled { seconds, what } => format!("no progress for {seconds} s: {what}"),
+        Notice::GoesOn => "the ring goes on".to_owned(),
+    };
+    notify::status(&text);
+    note(&format!("leap: {text}"));
+}
