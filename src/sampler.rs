@@ -201,6 +201,15 @@ pub fn argmax(logits: &[f32]) -> Option<u32> {
     logits[start..].iter().position(|&logit| logit == max).map(|at| (start + at) as u32)
 }
 
+/// The logarithm of the sum of e^logit: a logit less this is the logarithm of its probability. What is
+/// not a number adds nothing.
+pub fn log_sum_exp(logits: &[f32]) -> f64 {
+    let max = argmax(logits).map_or(0.0, |id| logits[id as usize]);
+    let distances = logits.iter().map(|&logit| logit - max).filter(|distance| !distance.is_nan());
+    let sum: f64 = distances.map(|distance| f64::from(exp(distance))).sum();
+    f64::from(max) + sum.ln()
+}
+
 /// The largest number in `block`; negative infinity if there is none. Several comparisons are under
 /// way at once, which vectors do well.
 fn largest(block: &[f32]) -> f32 {

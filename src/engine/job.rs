@@ -4,15 +4,23 @@ use std::fmt;
 use std::time::Duration;
 
 use super::StepError;
+use super::choice::{LogitRules, Odds, TokenFilter};
 use crate::sampler::Sampling;
 
 /// A text to go on from, and how.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Job {
     /// Ids to go on from; at least one.
     pub prompt: Vec<u32>,
     /// How tokens are chosen.
     pub sampling: Sampling,
+    /// What is added to logits before.
+    pub rules: LogitRules,
+    /// What form the text has to have.
+    pub filter: Option<Box<dyn TokenFilter>>,
+    /// How many likely tokens [`JobEvent::Token`] tells of for each one that is chosen; `None` if no token
+    /// is told of.
+    pub n_likeliest: Option<usize>,
     /// Most tokens to generate.
     pub n_predict: usize,
     /// Ids that end the answer.
@@ -33,6 +41,9 @@ impl Job {
         Job {
             prompt,
             sampling: Sampling::GREEDY,
+            rules: LogitRules::default(),
+            filter: None,
+            n_likeliest: None,
             n_predict: usize::MAX,
             stop_ids: Vec::new(),
             stop_strings: Vec::new(),
@@ -50,6 +61,13 @@ pub struct JobId(pub(super) u64);
 /// What happened to a job.
 #[derive(Debug)]
 pub enum JobEvent<'a> {
+    /// A token was chosen, of which [`Job::n_likeliest`] wants to know.
+    Token {
+        /// Its id.
+        id: u32,
+        /// How likely it was.
+        odds: Odds<'a>,
+    },
     /// More of its text is complete.
     Text(&'a str),
     /// Logits after ids of the prompt, as [`Job::wants_logits`] asks.
@@ -77,6 +95,8 @@ pub enum StopReason {
     StopId(u32),
     /// The text reached a stop string.
     StopString,
+    /// The text has the form that it has to have, and nothing may follow.
+    Complete,
     /// As many tokens as asked for.
     Length,
     /// The context has no room for another token.
@@ -91,6 +111,7 @@ impl StopReason {
         match self {
             StopReason::StopId(_) => "stop_id",
             StopReason::StopString => "stop_string",
+            StopReason::Complete => "complete",
             StopReason::Length => "length",
             StopReason::ContextFull => "context_full",
             StopReason::Interrupted => "interrupted",
@@ -175,6 +196,8 @@ pub enum JobError {
     },
     /// The model's logits are not numbers: its weights are damaged.
     NotANumber,
+    /// The form that the text has to have cannot be followed.
+    Filter(String),
     /// The engine cannot go on.
     Step(StepError),
 }
@@ -192,6 +215,7 @@ impl fmt::Display for JobError {
             JobError::NotANumber => {
                 write!(f, "the model's output is not a number: its weights are damaged")
             }
+            JobError::Filter(problem) => write!(f, "the wanted form cannot be followed: {problem}"),
             JobError::Step(e) => e.fmt(f),
         }
     }

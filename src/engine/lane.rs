@@ -1,10 +1,10 @@
 //! A stream of a scheduler, and the job that it works for.
 
 use super::answer::Answer;
+use super::choice::Chooser;
 use super::job::JobId;
 use super::stream::Stream;
 use crate::model::{Batch, Wants};
-use crate::sampler::Sampling;
 
 /// One of a scheduler's streams.
 pub(super) struct Lane<'t> {
@@ -25,7 +25,7 @@ pub(super) struct Lane<'t> {
 /// A job that has a stream.
 pub(super) struct RunningJob<'t> {
     pub(super) id: JobId,
-    pub(super) sampling: Sampling,
+    pub(super) chooser: Chooser,
     pub(super) prompt_len: usize,
     /// Whether the logits of the prompt are wanted.
     pub(super) wants_logits: bool,

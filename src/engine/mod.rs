@@ -2,6 +2,7 @@
 
 mod answer;
 pub mod chat;
+mod choice;
 mod error;
 mod job;
 mod lane;
@@ -17,6 +18,7 @@ mod weights;
 
 pub use crate::kernels::Isa;
 pub use crate::model::{Model, Precision, Wants};
+pub use choice::{LogitRules, Odds, TokenFilter};
 pub use error::{EngineError, JoinError, StepError};
 pub use job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
 pub use options::{CTX_LEN_DEFAULT, Options, STEP_BYTES_MIN, batch_default};

@@ -8,11 +8,11 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use super::answer::Answer;
+use super::choice::{ChoiceScratch, Chooser, Chosen};
 use super::job::{Job, JobError, JobEvent, JobId, Outcome, StopReason};
 use super::lane::{BatchRoom, Lane, RunningJob};
 use super::{Engine, EngineError, StepError};
 use crate::model::Batch;
-use crate::sampler::Sampler;
 use crate::tokenizer::Tokenizer;
 
 /// Told what happens to jobs.
@@ -37,8 +37,8 @@ pub struct Scheduler<'t> {
     begun: u64,
     ctx_len: usize,
     vocab_size: usize,
-    sampler: Sampler,
-    /// Scratch: text of one token, and the next batch.
+    /// Scratch: for choosing tokens, text of one token, and the next batch.
+    choice: ChoiceScratch,
     text: String,
     batch: Batch,
 }
@@ -85,7 +85,7 @@ impl<'t> Scheduler<'t> {
             begun: 0,
             ctx_len,
             vocab_size,
-            sampler: Sampler::new(vocab_size),
+            choice: ChoiceScratch::new(vocab_size),
             text: String::with_capacity(1024),
             batch: Batch::with_capacity(engine.max_batch()),
         })
@@ -111,8 +111,9 @@ impl<'t> Scheduler<'t> {
             n_ids if n_ids > ctx_len => return Err(JobError::TooLong { n_ids, ctx_len }),
             _ => {}
         }
-        match job.prompt.iter().find(|&&id| id as usize >= vocab_size) {
-            Some(&id) => Err(JobError::UnknownId { id, vocab_size }),
+        let ids = job.prompt.iter().copied().chain(job.rules.bias.iter().map(|(id, _)| *id));
+        match { ids }.find(|&id| id as usize >= vocab_size) {
+            Some(id) => Err(JobError::UnknownId { id, vocab_size }),
             None => Ok(()),
         }
     }
@@ -217,9 +218,10 @@ impl<'t> Scheduler<'t> {
             let n_kept = engine.rewind(&mut lane.stream, prompt);
             let Some(Queued { id, mut job, .. }) = self.queue.pop_front() else { return };
             let prompt = std::mem::take(&mut job.prompt);
+            let n_max = job.n_predict.min(self.ctx_len);
             let work = RunningJob {
                 id,
-                sampling: job.sampling,
+                chooser: Chooser::new(&mut job, (n_max, self.vocab_size), &mut self.choice),
                 prompt_len: prompt.len(),
                 wants_logits: job.wants_logits,
                 is_cancelled: false,
@@ -273,7 +275,7 @@ impl<'t> Scheduler<'t> {
     }
 
     /// The rows of logits that lane `index` waited for are there.
-    fn take(&mut self, index: usize, rows: &[f32], tell: TellJob<'_>) {
+    fn take(&mut self, index: usize, rows: &mut [f32], tell: TellJob<'_>) {
         let lane = &mut self.lanes[index];
         let first = lane.collected();
         let Some(work) = &mut lane.work else { return };
@@ -287,13 +289,19 @@ impl<'t> Scheduler<'t> {
         if work.answer.is_empty() {
             return self.end(index, StopReason::Length, tell);
         }
-        let logits = &rows[rows.len() - self.vocab_size..];
-        let Some(id) = self.sampler.sample(&work.sampling, pos, logits) else {
-            return self.fail(index, JobError::NotANumber, tell);
+        let first = rows.len() - self.vocab_size;
+        let chosen = work.chooser.choose(pos, &mut rows[first..], &mut self.choice);
+        let Chosen { id, is_complete, odds } = match chosen {
+            Ok(chosen) => chosen,
+            Err(error) => return self.fail(index, error, tell),
         };
         lane.ids.push(id);
+        if let Some(odds) = odds {
+            tell(work.id, JobEvent::Token { id, odds });
+        }
         let show = &mut |text: &str| tell(work.id, JobEvent::Text(text));
         let reason = work.answer.take(id, &mut self.text, show);
+        let reason = reason.or(is_complete.then_some(StopReason::Complete));
         let is_full = pos == self.ctx_len;
         if let Some(reason) = reason.or(is_full.then_some(StopReason::ContextFull)) {
             self.end(index, reason, tell);

@@ -31,6 +31,8 @@ impl Ear {
                 assert!(!part.is_empty());
                 heard.text += part;
             }
+            // No job here asks for it.
+            JobEvent::Token { id: token, .. } => panic!("{id:?} tells of {token}"),
             JobEvent::Logits { logits, .. } => {
                 heard.logits.extend(logits.iter().map(|x| x.to_bits()));
             }

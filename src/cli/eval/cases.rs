@@ -61,7 +61,7 @@ fn run_case(
                     last.extend_from_slice(logits);
                 }
             }
-            JobEvent::Text(_) => {}
+            JobEvent::Text(_) | JobEvent::Token { .. } => {}
             JobEvent::Done { ids, .. } => greedy.extend_from_slice(ids),
             JobEvent::Failed(error) => problem = Some(error.to_string()),
         });

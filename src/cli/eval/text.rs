@@ -72,7 +72,7 @@ impl Runner {
             self.scheduler.step(&mut self.engine, &mut |_, event| match event {
                 JobEvent::Logits { logits: rows, .. } => logits.extend_from_slice(rows),
                 JobEvent::Failed(error) => problem = Some(error),
-                JobEvent::Text(_) | JobEvent::Done { .. } => {}
+                JobEvent::Text(_) | JobEvent::Token { .. } | JobEvent::Done { .. } => {}
             });
         }
         match problem {

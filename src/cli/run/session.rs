@@ -62,7 +62,7 @@ impl Session<'_> {
                 outcome = Ok(done);
             }
             JobEvent::Failed(error) => outcome = Err(error),
-            JobEvent::Logits { .. } => {}
+            JobEvent::Logits { .. } | JobEvent::Token { .. } => {}
         });
         let outcome = outcome.map_err(|error| self.failure(error))?;
         shown.end(&|text| screen.show(text));

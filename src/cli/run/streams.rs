@@ -37,7 +37,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
             JobEvent::Text(part) => entries[index].text.push_str(part),
             JobEvent::Done { outcome, .. } => entries[index].end = Some(Ok(outcome)),
             JobEvent::Failed(error) => entries[index].end = Some(Err(error)),
-            JobEvent::Logits { .. } => {}
+            JobEvent::Logits { .. } | JobEvent::Token { .. } => {}
         }
         while let Some(entry) = entries.get(n_shown).filter(|entry| entry.end.is_some()) {
             if !flags.json && matches!(entry.end, Some(Ok(_))) {

@@ -1,0 +1,246 @@
+//! How a job's next token is chosen: the logits with its rules and its filter, and what is told of them.
+
+use std::fmt;
+
+use super::job::{Job, JobError};
+use crate::sampler::{Sampler, Sampling, log_sum_exp};
+
+/// What is added to logits before a token is chosen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogitRules {
+    /// Ids, each with what is added to its logit.
+    pub bias: Vec<(u32, f32)>,
+    /// Taken from the logit of every id that has been chosen.
+    pub presence_penalty: f32,
+    /// Taken from it as often as it has been.
+    pub frequency_penalty: f32,
+}
+
+impl LogitRules {
+    fn counts(&self) -> bool {
+        self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+
+    /// Changes logits by ids that have been chosen, each as often as its count says.
+    fn apply(&self, counts: &[(u32, u32)], logits: &mut [f32]) {
+        for &(id, bias) in &self.bias {
+            logits[id as usize] += bias;
+        }
+        for &(id, n) in counts {
+            logits[id as usize] -= self.presence_penalty + self.frequency_penalty * n as f32;
+        }
+    }
+}
+
+/// Which tokens may come next, for a text that has to have some form.
+pub trait TokenFilter: fmt::Debug + Send {
+    /// Gives tokens that may not come next a logit of negative infinity.
+    ///
+    /// # Errors
+    /// If none may come, or it is too much work to know.
+    fn restrict(&mut self, logits: &mut [f32]) -> Result<(), String>;
+
+    /// Token `id` was chosen. Returns whether the text is complete.
+    ///
+    /// # Errors
+    /// If it may not come.
+    fn take(&mut self, id: u32) -> Result<bool, String>;
+
+    /// The same, for another text.
+    fn another(&self) -> Box<dyn TokenFilter>;
+}
+
+impl Clone for Box<dyn TokenFilter> {
+    fn clone(&self) -> Self {
+        self.another()
+    }
+}
+
+/// Chooses the tokens of one job. Allocates only when made.
+pub(super) struct Chooser {
+    sampling: Sampling,
+    rules: LogitRules,
+    filter: Option<Box<dyn TokenFilter>>,
+    /// How many likely tokens are told of; `None` if nothing is.
+    n_likeliest: Option<usize>,
+    /// The ids that have been chosen and how often, if that matters.
+    counts: Vec<(u32, u32)>,
+    likeliest: Vec<(u32, f32)>,
+}
+
+/// What all choosers need, one after the other.
+pub(super) struct ChoiceScratch {
+    sampler: Sampler,
+    /// The model's logits, where others are chosen from.
+    logits: Vec<f32>,
+}
+
+/// A token that was chosen.
+pub(super) struct Chosen<'c> {
+    pub(super) id: u32,
+    /// Whether nothing may follow.
+    pub(super) is_complete: bool,
+    /// What is told of it, if anything is.
+    pub(super) odds: Option<Odds<'c>>,
+}
+
+/// How likely the model found a token, before rules, filter and temperature.
+#[derive(Clone, Copy, Debug)]
+pub struct Odds<'c> {
+    /// The natural logarithm of its probability.
+    pub logprob: f32,
+    /// The likeliest tokens and theirs, the likeliest first.
+    pub likeliest: &'c [(u32, f32)],
+}
+
+impl ChoiceScratch {
+    /// For vocabularies of up to `vocab_size` tokens.
+    pub(super) fn new(vocab_size: usize) -> ChoiceScratch {
+        ChoiceScratch { sampler: Sampler::new(vocab_size), logits: Vec::new() }
+    }
+}
+
+impl Chooser {
+    /// The chooser of `job`, whose answer has up to `n_max` tokens of a vocabulary of `vocab_size`.
+    pub(super) fn new(
+        job: &mut Job,
+        (n_max, vocab_size): (usize, usize),
+        scratch: &mut ChoiceScratch,
+    ) -> Chooser {
+        let rules = std::mem::take(&mut job.rules);
+        let n_counted = if rules.counts() { n_max.min(vocab_size) } else { 0 };
+        let n_likeliest = job.n_likeliest.map(|n| n.min(vocab_size));
+        if n_likeliest.is_some() {
+            scratch.logits.clear();
+            scratch.logits.reserve_exact(vocab_size);
+        }
+        Chooser {
+            sampling: job.sampling,
+            rules,
+            filter: job.filter.take(),
+            n_likeliest,
+            counts: Vec::with_capacity(n_counted),
+            likeliest: Vec::with_capacity(n_likeliest.map_or(0, |n| n + 1)),
+        }
+    }
+
+    /// Chooses the token of position `pos`. Changes `logits`.
+    pub(super) fn choose(
+        &mut self,
+        pos: usize,
+        logits: &mut [f32],
+        scratch: &mut ChoiceScratch,
+    ) -> Result<Chosen<'_>, JobError> {
+        if self.n_likeliest.is_some() {
+            scratch.logits.clear();
+            scratch.logits.extend_from_slice(logits);
+        }
+        self.rules.apply(&self.counts, logits);
+        if let Some(filter) = &mut self.filter {
+            filter.restrict(logits).map_err(JobError::Filter)?;
+        }
+        let id = scratch.sampler.sample(&self.sampling, pos, logits).ok_or(JobError::NotANumber)?;
+        self.count(id);
+        let is_complete = match &mut self.filter {
+            Some(filter) => filter.take(id).map_err(JobError::Filter)?,
+            None => false,
+        };
+        let odds = self.n_likeliest.map(|n| {
+            let sum = log_sum_exp(&scratch.logits);
+            self.find_likeliest(n, &scratch.logits, sum);
+            let logprob = (f64::from(scratch.logits[id as usize]) - sum) as f32;
+            Odds { logprob, likeliest: &self.likeliest }
+        });
+        Ok(Chosen { id, is_complete, odds })
+    }
+
+    fn count(&mut self, id: u32) {
+        if self.rules.counts() {
+            match self.counts.iter_mut().find(|(counted, _)| *counted == id) {
+                Some((_, n)) => *n += 1,
+                None => self.counts.push((id, 1)),
+            }
+        }
+    }
+
+    /// Of equal logits the lowest id comes first.
+    fn find_likeliest(&mut self, n: usize, logits: &[f32], sum: f64) {
+        self.likeliest.clear();
+        for (id, &logit) in (0..).zip(logits) {
+            let is_full = self.likeliest.len() == n;
+            if logit.is_nan() || (is_full && self.likeliest.last().is_none_or(|l| l.1 >= logit)) {
+                continue;
+            }
+            let at = self.likeliest.partition_point(|likelier| likelier.1 >= logit);
+            self.likeliest.insert(at, (id, logit));
+            self.likeliest.truncate(n);
+        }
+        for (_, logit) in &mut self.likeliest {
+            *logit = (f64::from(*logit) - sum) as f32;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chooser(job: Job) -> (Chooser, ChoiceScratch) {
+        let mut scratch = ChoiceScratch::new(4);
+        (Chooser::new(&mut { job }, (8, 4), &mut scratch), scratch)
+    }
+
+    #[test]
+    fn penalties_and_bias_change_what_is_chosen_and_not_what_is_told() {
+        let rules =
+            LogitRules { bias: vec![(0, 1.0)], presence_penalty: 0.25, frequency_penalty: 0.5 };
+        let (mut chooser, mut scratch) =
+            chooser(Job { rules, n_likeliest: Some(2), ..Job::new(vec![1]) });
+        let mut ids = Vec::new();
+        for pos in 0..5 {
+            let mut logits = [1.0, 1.5, f32::NAN, 0.0];
+            let chosen = chooser.choose(pos, &mut logits, &mut scratch).unwrap();
+            let Odds { logprob, likeliest } = chosen.odds.unwrap();
+            assert_eq!((likeliest[0].0, likeliest[1].0, likeliest.len()), (1, 0, 2));
+            assert_eq!(likeliest[usize::from(chosen.id == 0)].1, logprob);
+            ids.push(chosen.id);
+        }
+        // 2.0 and 1.5, then 1.25 and 1.5, 1.25 and 0.75, 0.75 and 0.75, 0.25 and 0.75.
+        assert_eq!(ids, [0, 1, 0, 0, 1]);
+    }
+
+    /// Allows even ids, three of them.
+    #[derive(Clone, Debug)]
+    struct Even(usize);
+
+    impl TokenFilter for Even {
+        fn restrict(&mut self, logits: &mut [f32]) -> Result<(), String> {
+            logits.iter_mut().skip(1).step_by(2).for_each(|logit| *logit = f32::NEG_INFINITY);
+            Ok(())
+        }
+
+        fn take(&mut self, id: u32) -> Result<bool, String> {
+            self.0 += 1;
+            if id.is_multiple_of(2) { Ok(self.0 == 3) } else { Err(format!("{id} is odd")) }
+        }
+
+        fn another(&self) -> Box<dyn TokenFilter> {
+            Box::new(self.clone())
+        }
+    }
+
+    #[test]
+    fn a_filter_decides_what_may_come_and_when_that_is_all() {
+        let filter: Option<Box<dyn TokenFilter>> = Some(Box::new(Even(0)));
+        let sampling = Sampling { temperature: 1.0, ..Sampling::GREEDY };
+        let job = Job { filter, sampling, ..Job::new(vec![1]) };
+        for job in [job.clone(), job] {
+            let (mut chooser, mut scratch) = chooser(job);
+            for pos in 0..3 {
+                let mut logits = [0.0, 9.0, 0.5, 9.0];
+                let chosen = chooser.choose(pos, &mut logits, &mut scratch).unwrap();
+                assert!(chosen.id % 2 == 0 && chosen.is_complete == (pos == 2));
+            }
+        }
+    }
+}
