@@ -1,5 +1,5 @@
-//! Converts checkpoints: what `leap export` and `leap run` have in common, and the conversions that
-//! `leap run` keeps.
+//! Converts checkpoints: what `leap export`, `leap run` and `leap serve` have in common, and the
+//! conversions that the latter two keep.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -116,17 +116,43 @@ pub(super) fn failure(error: ExportError) -> Failure {
 
 /// What `leap run` makes of a checkpoint.
 #[derive(Clone, Copy)]
-pub(super) struct Conversion {
+struct Conversion {
     /// Version of the model file.
-    pub(super) version: u32,
+    version: u32,
     /// Whether the model is of no use without a tokenizer, and none is given.
+    needs_tokenizer: bool,
+    is_quiet: bool,
+}
+
+/// What a command wants that takes checkpoints for models.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Version of the model file, if one is asked for.
+    pub(super) version: Option<u32>,
     pub(super) needs_tokenizer: bool,
     pub(super) is_quiet: bool,
 }
 
+/// The model file for `model`: the same, or what a checkpoint became that was given instead.
+pub(super) fn model_file(
+    model: Option<PathBuf>,
+    Wanted { version, needs_tokenizer, is_quiet }: Wanted,
+) -> Result<Option<PathBuf>, Failure> {
+    match (model.as_deref().and_then(CheckpointPath::at), version) {
+        (Some(checkpoint), version) => {
+            let version = version.unwrap_or(2);
+            kept(&checkpoint, Conversion { version, needs_tokenizer, is_quiet }).map(Some)
+        }
+        (None, Some(_)) => Err(Failure::Usage(
+            "--version is for a checkpoint that is converted; this is none".to_owned(),
+        )),
+        (None, None) => Ok(model),
+    }
+}
+
 /// The model file of `checkpoint` in the user's cache folder, which is made unless it is there and
 /// the checkpoint is as it was then.
-pub(super) fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Failure> {
+fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Failure> {
     let Some(folder) = folders::cache() else {
         return Err(elsewhere(
             checkpoint,

@@ -15,11 +15,11 @@ mod terminal;
 mod thinking;
 mod worker;
 
+#[cfg(feature = "tools")]
+use super::convert;
 use super::model_files::{self, Loaded};
 use super::weights;
 use super::{Failure, options, ring, warn};
-#[cfg(feature = "tools")]
-use super::{checkpoint::CheckpointPath, convert};
 use crate::engine::{Engine, Options, Scheduler};
 use crate::sys::{memory, signal};
 pub(super) use flags::Run;
@@ -73,21 +73,13 @@ impl Run {
     /// Has a checkpoint converted that is given instead of a model file, and goes on with that.
     #[cfg(feature = "tools")]
     fn convert(&mut self) -> Result<(), Failure> {
-        match (self.model.as_deref().and_then(CheckpointPath::at), self.version) {
-            (Some(checkpoint), version) => {
-                let wanted = convert::Conversion {
-                    version: version.unwrap_or(2),
-                    needs_tokenizer: self.tokenizer.is_none() && self.role != Role::Worker,
-                    is_quiet: self.quiet,
-                };
-                self.model = Some(convert::kept(&checkpoint, wanted)?);
-                Ok(())
-            }
-            (None, Some(_)) => Err(Failure::Usage(
-                "--version is for a checkpoint that is converted; this is none".to_owned(),
-            )),
-            (None, None) => Ok(()),
-        }
+        let wanted = convert::Wanted {
+            version: self.version,
+            needs_tokenizer: self.tokenizer.is_none() && self.role != Role::Worker,
+            is_quiet: self.quiet,
+        };
+        self.model = convert::model_file(self.model.take(), wanted)?;
+        Ok(())
     }
 
     fn engine(&self, loaded: &Loaded, batch: Option<usize>) -> Result<Engine, Failure> {
