@@ -107,15 +107,14 @@ fn interrupt_does_not_wait_for_the_prompt_to_be_read() {
 #[test]
 fn termination_ends_the_conversation() {
     for is_answering in [true, false] {
-        let mut child = slow(&["-c"]);
+        let mut child = slow(if is_answering { &["-c"] } else { &["-c", "-n", "1"] });
         let mut stdin = child.stdin.take().unwrap();
+        writeln!(stdin, "x").unwrap();
         if is_answering {
-            writeln!(stdin, "x").unwrap();
             wait_for_text(&mut child, 10);
         } else {
-            writeln!(stdin).unwrap();
-            // The empty line is no message: the program waits for one, or soon will.
-            std::thread::sleep(Duration::from_millis(300));
+            // The line of the answer ends: the program waits for the next message, or soon will.
+            while wait_for_text(&mut child, 1) != b"\n" {}
         }
         kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
         // No further line comes, and the input does not end.
