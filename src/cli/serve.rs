@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use argh::{ArgsInfo, FromArgs};
 
+#[cfg(feature = "tools")]
+use super::convert;
 use super::model_files::{self, Loaded};
 use super::ring::carrier::{self, CarrierKind};
 use super::ring::{self, Board, RingFlags};
@@ -30,9 +32,19 @@ const BODY_MAX: usize = 4 << 20;
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "serve")]
 pub(super) struct Serve {
-    /// model file; the built-in demo model if absent
+    #[cfg_attr(
+        feature = "tools",
+        doc = "model file, or a GGUF file or a checkpoint's folder, which is converted once and kept \
+               in the cache folder; the built-in demo model if absent"
+    )]
+    #[cfg_attr(not(feature = "tools"), doc = "model file; the built-in demo model if absent")]
     #[argh(positional)]
     model: Option<PathBuf>,
+    #[cfg(feature = "tools")]
+    /// weights of a converted checkpoint, as for export: 1 for f32, 2 for int8 (default), 3 for 4
+    /// bits
+    #[argh(option)]
+    version: Option<u32>,
     /// tokenizer.bin; by default the one beside the model
     #[argh(option, short = 't')]
     tokenizer: Option<PathBuf>,
@@ -112,7 +124,8 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    pub(super) fn execute(self) -> Result<(), Failure> {
+    #[cfg_attr(not(feature = "tools"), expect(unused_mut, reason = "nothing is converted"))]
+    pub(super) fn execute(mut self) -> Result<(), Failure> {
         if [self.streams, self.ctx, self.batch, self.threads, Some(self.connections)]
             .contains(&Some(0))
         {
@@ -124,6 +137,15 @@ impl Serve {
         }
         signal::install().map_err(|e| Failure::runtime(&e))?;
         let keys = self.keys()?;
+        #[cfg(feature = "tools")]
+        {
+            let wanted = convert::Wanted {
+                version: self.version,
+                needs_tokenizer: self.tokenizer.is_none(),
+                is_quiet: self.quiet,
+            };
+            self.model = convert::model_file(self.model.take(), wanted)?;
+        }
         let place =
             WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge };
         let flags = self.ring_flags();

@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::http::{Connection, Reply, Request};
 use super::jobs::{Answered, Ticket};
+use super::odds::TokenOdds;
 use super::service::Service;
+use super::tools::{CallFilter, ToolCall};
 use crate::engine::{Job, JobError, Outcome, StopReason};
 use crate::tokenizer::{Part, ThoughtFilter};
 
@@ -18,10 +20,26 @@ const LOOK: Duration = Duration::from_millis(100);
 /// An answer that has ended.
 #[derive(Clone, Debug)]
 pub(super) struct Whole {
+    pub(super) piece: Piece,
+    pub(super) outcome: Outcome,
+}
+
+/// A stretch of an answer, or all of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Piece {
     pub(super) text: String,
     /// What the model thought before it.
     pub(super) thought: String,
-    pub(super) outcome: Outcome,
+    pub(super) calls: Vec<ToolCall>,
+    /// Its tokens, if they are told of.
+    pub(super) tokens: Vec<TokenOdds>,
+}
+
+/// What tells thoughts and calls from an answer, where there may be any.
+#[derive(Clone, Default)]
+pub(super) struct Divider {
+    pub(super) thoughts: Option<ThoughtFilter>,
+    pub(super) calls: Option<CallFilter>,
 }
 
 /// How a protocol words answers.
@@ -31,10 +49,8 @@ pub(super) trait Protocol {
 
     /// What a stream begins with.
     fn begin(&mut self) -> String;
-    /// More text of answer `index`.
-    fn piece(&mut self, index: usize, text: &str) -> String;
-    /// More of the thoughts before answer `index`.
-    fn thought(&mut self, index: usize, text: &str) -> String;
+    /// More of answer `index`.
+    fn piece(&mut self, index: usize, piece: &Piece) -> String;
     /// The end of answer `index`.
     fn end(&mut self, index: usize, outcome: &Outcome) -> String;
     /// What a stream ends with.
@@ -70,11 +86,10 @@ impl From<io::Error> for Broken {
 /// Has `jobs` answered and sends their answers.
 pub(super) fn deliver<P: Protocol>(
     (service, connection, request): (&Service, &mut Connection, &Request),
-    jobs: Vec<Job>,
-    thoughts: Option<ThoughtFilter>,
+    (jobs, divider): (Vec<Job>, Divider),
     (protocol, is_streamed): (&mut P, bool),
 ) -> Result<Sent, ApiError> {
-    let mut dividers = vec![thoughts; jobs.len()];
+    let mut dividers = vec![divider; jobs.len()];
     let mut ticket = service.desk.submit(jobs)?;
     let first = match wait(&mut ticket, &|| connection.is_hung_up()) {
         Ok(first) => first,
@@ -118,32 +133,54 @@ fn outcome(answer: &Answered) -> Option<Outcome> {
     answer.end.as_ref()?.as_ref().ok().copied()
 }
 
-/// What tells thoughts from an answer, if the model has any.
-type Divider = Option<ThoughtFilter>;
-
-/// Thoughts and answer of a stretch of text.
-#[derive(Clone, Default)]
-struct Divided {
-    thought: String,
-    text: String,
+impl Divider {
+    fn divide(&mut self, answer: &mut Answered) -> Piece {
+        let mut piece = Piece { tokens: std::mem::take(&mut answer.tokens), ..Piece::default() };
+        let is_over = answer.end.is_some();
+        let mut text = String::new();
+        match &mut self.thoughts {
+            Some(filter) => {
+                let mut tell = |part, stretch: &str| match part {
+                    Part::Answer => text += stretch,
+                    Part::Thought if !matches!(stretch, "<think>" | "</think>") => {
+                        piece.thought += stretch;
+                    }
+                    Part::Thought | Part::Sign => {}
+                };
+                filter.push(&answer.text, &mut tell);
+                if is_over {
+                    filter.flush(&mut tell);
+                }
+            }
+            None => text = std::mem::take(&mut answer.text),
+        }
+        match &mut self.calls {
+            Some(filter) => {
+                filter.push(&text, &mut piece.text, &mut piece.calls);
+                if is_over {
+                    filter.flush(&mut piece.text);
+                }
+            }
+            None => piece.text = text,
+        }
+        piece
+    }
 }
 
-fn divide(divider: &mut Divider, answer: &Answered) -> Divided {
-    let mut divided = Divided::default();
-    let Some(filter) = divider else {
-        divided.text.clone_from(&answer.text);
-        return divided;
-    };
-    let mut tell = |part, text: &str| match part {
-        Part::Answer => divided.text += text,
-        Part::Thought if !matches!(text, "<think>" | "</think>") => divided.thought += text,
-        Part::Thought | Part::Sign => {}
-    };
-    filter.push(&answer.text, &mut tell);
-    if answer.end.is_some() {
-        filter.flush(&mut tell);
+impl Piece {
+    fn is_empty(&self) -> bool {
+        self.text.is_empty()
+            && self.thought.is_empty()
+            && self.calls.is_empty()
+            && self.tokens.is_empty()
     }
-    divided
+
+    fn append(&mut self, mut more: Piece) {
+        self.text += &more.text;
+        self.thought += &more.thought;
+        self.calls.append(&mut more.calls);
+        self.tokens.append(&mut more.tokens);
+    }
 }
 
 fn stream<P: Protocol>(
@@ -157,13 +194,10 @@ fn stream<P: Protocol>(
     let mut news = first;
     loop {
         let mut piece = String::new();
-        for (index, answer) in news.iter().enumerate() {
-            let Divided { thought, text } = divide(&mut dividers[index], answer);
-            if !thought.is_empty() {
-                piece += &protocol.thought(index, &thought);
-            }
-            if !text.is_empty() {
-                piece += &protocol.piece(index, &text);
+        for (index, answer) in news.iter_mut().enumerate() {
+            let divided = dividers[index].divide(answer);
+            if !divided.is_empty() {
+                piece += &protocol.piece(index, &divided);
             }
             match outcome(answer) {
                 Some(outcome) if outcome.reason == StopReason::Interrupted => {
@@ -208,13 +242,11 @@ fn collect<P: Protocol>(
     (first, dividers): (Vec<Answered>, &mut [Divider]),
     protocol: &mut P,
 ) -> Result<Reply, Broken> {
-    let mut answers = vec![(Divided::default(), None); dividers.len()];
+    let mut answers = vec![(Piece::default(), None); dividers.len()];
     let mut news = first;
     loop {
-        for ((answer, divider), news) in answers.iter_mut().zip(&mut *dividers).zip(&news) {
-            let Divided { thought, text } = divide(divider, news);
-            answer.0.thought += &thought;
-            answer.0.text += &text;
+        for ((answer, divider), news) in answers.iter_mut().zip(&mut *dividers).zip(&mut news) {
+            answer.0.append(divider.divide(news));
             answer.1 = answer.1.or(outcome(news));
         }
         if ticket.is_over() {
@@ -222,9 +254,9 @@ fn collect<P: Protocol>(
         }
         news = wait(ticket, &|| connection.is_hung_up())?;
     }
-    let whole = |(Divided { thought, text }, outcome): (Divided, Option<Outcome>)| {
+    let whole = |(piece, outcome): (Piece, Option<Outcome>)| {
         let outcome = outcome.filter(|outcome| outcome.reason != StopReason::Interrupted)?;
-        Some(Whole { text, thought, outcome })
+        Some(Whole { piece, outcome })
     };
     let answers: Option<Vec<Whole>> = answers.into_iter().map(whole).collect();
     let answers = answers.ok_or_else(|| Broken::Failed(ending()))?;
@@ -240,17 +272,19 @@ mod tests {
     fn thoughts_come_apart_from_the_answer_however_the_text_is_cut() {
         let text = "<think>\nA fox?\n</think>\n\nOnce <b> upon";
         for cut in 0..=text.len() {
-            let mut divider = Some(ThoughtFilter::new(Thoughts::Tags, false));
+            let thoughts = Some(ThoughtFilter::new(Thoughts::Tags, false));
+            let mut divider = Divider { thoughts, calls: None };
             let (mut thought, mut answer) = (String::new(), String::new());
             for (part, is_last) in [(&text[..cut], false), (&text[cut..], true)] {
                 let end = is_last.then_some(Ok(Outcome::INTERRUPTED));
-                let divided = divide(&mut divider, &Answered { text: part.to_owned(), end });
+                let mut news = Answered { text: part.to_owned(), end, ..Answered::default() };
+                let divided = divider.divide(&mut news);
                 thought += &divided.thought;
                 answer += &divided.text;
             }
             assert_eq!((thought.trim(), &*answer), ("A fox?", "Once <b> upon"), "cut at {cut}");
         }
-        let whole = Answered { text: text.to_owned(), end: None };
-        assert_eq!(divide(&mut None, &whole).text, text);
+        let mut whole = Answered { text: text.to_owned(), ..Answered::default() };
+        assert_eq!(Divider::default().divide(&mut whole).text, text);
     }
 }

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::odds::TokenOdds;
 use crate::engine::{Job, JobError, Outcome};
 
 /// Whether nobody wants what the engine computes at the moment, which it asks between layers.
@@ -52,6 +53,8 @@ pub(super) struct Seat {
 pub(super) struct Answered {
     /// Text that is new.
     pub(super) text: String,
+    /// Tokens that are new, if they are told of.
+    pub(super) tokens: Vec<TokenOdds>,
     /// How it ended, once it has.
     pub(super) end: Option<Result<Outcome, JobError>>,
 }
@@ -98,6 +101,11 @@ impl Seat {
     pub(super) fn put(&self, index: usize, text: &str) {
         self.lock()[index].text.push_str(text);
         self.has_news.notify_one();
+    }
+
+    /// A token of answer `index`, which is told of with its text.
+    pub(super) fn put_token(&self, index: usize, token: TokenOdds) {
+        self.lock()[index].tokens.push(token);
     }
 
     /// Answer `index` has ended.

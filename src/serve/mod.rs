@@ -10,10 +10,13 @@ mod answer;
 mod ending;
 mod error;
 mod fields;
+mod grammar;
 mod http;
 mod jobs;
 mod keys;
+mod messages;
 mod metrics;
+mod odds;
 mod ollama;
 mod openai;
 mod origin;
@@ -22,9 +25,11 @@ mod plain;
 mod runner;
 mod server;
 mod service;
+mod tools;
+mod wish;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -94,6 +99,8 @@ pub(crate) fn serve(
         chat_template: options.chat_template,
         stop_ids: options.stop_ids,
         ctx_len: engine.ctx_len(),
+        vocab_size: engine.header().vocab_size,
+        grammars: OnceLock::new(),
         desk,
         metrics: Arc::default(),
         started: service::now(),

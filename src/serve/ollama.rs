@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::answer::{Protocol, Sent, Whole, deliver};
+use super::answer::{Divider, Piece, Protocol, Sent, Whole, deliver};
 use super::error::ApiError;
 use super::fields::{Fields, strings};
 use super::http::{Connection, Reply, Request};
-use super::service::{
-    ChatJob, Message, ModelAbout, STOPS_MAX, Service, Thinking, Wish, messages, now,
-};
+use super::messages::Message;
+use super::service::{ChatJob, ModelAbout, STOPS_MAX, Service, now};
+use super::tools::{ToolCall, Tools};
+use super::wish::{TextForm, Thinking, Wish, penalties};
 use crate::engine::{Outcome, StopReason};
 use crate::sampler::Sampling;
 use crate::tokenizer::{ChatOptions, ChatRole};
@@ -19,7 +20,16 @@ use crate::tokenizer::{ChatOptions, ChatRole};
 const KNOWN: &[&str] = &["model", "stream", "options", "keep_alive", "format", "think", "tools"];
 
 /// Options that are followed.
-const OPTIONS: &[&str] = &["temperature", "top_p", "top_k", "seed", "num_predict", "stop"];
+const OPTIONS: &[&str] = &[
+    "temperature",
+    "top_p",
+    "top_k",
+    "seed",
+    "num_predict",
+    "stop",
+    "presence_penalty",
+    "frequency_penalty",
+];
 
 /// Options of how the model is run, which do not change an answer: a prompt that is longer than the
 /// server's context is refused, not cut.
@@ -39,8 +49,6 @@ const IGNORED: &[&str] = &[
 /// Options that would change the answer, and the values that do not.
 const NEUTRAL: &[(&str, f64)] = &[
     ("repeat_penalty", 1.0),
-    ("presence_penalty", 0.0),
-    ("frequency_penalty", 0.0),
     ("min_p", 0.0),
     ("typical_p", 1.0),
     ("mirostat", 0.0),
@@ -109,8 +117,15 @@ struct Form {
 impl Form {
     fn read(service: &Service, fields: &Fields<'_>) -> Result<Form, ApiError> {
         service.check_model(fields, "model")?;
-        fields.only("format", |format| format == "")?;
-        fields.only("tools", |tools| tools.as_array().is_some_and(Vec::is_empty))?;
+        let schema = match fields.get("format") {
+            None => None,
+            Some(Value::String(word)) if word.is_empty() => None,
+            Some(Value::String(word)) if word == "json" => Some(json!({"type": "object"})),
+            Some(schema @ Value::Object(_)) => Some(schema.clone()),
+            Some(_) => return Err(fields.bad("format", "is neither json nor a schema")),
+        };
+        let form = schema.map(|schema| TextForm { schema, field: "format" });
+        let tools = Tools::read(fields)?;
         let none = json!({});
         let options = Fields::of(fields.get("options").unwrap_or(&none), "options")?;
         let neutral: Vec<&str> = NEUTRAL.iter().map(|(name, _)| *name).collect();
@@ -134,19 +149,30 @@ impl Form {
             return Err(options.bad("num_predict", "is 0: nothing is asked for"));
         }
         let n_predict = n_predict.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
-        let wish = Wish { sampling, n_predict, stop_strings, thinking: thinking(fields)? };
+        let rules = penalties(&options)?;
+        let thinking = thinking(fields)?;
+        let wish = Wish {
+            sampling,
+            rules,
+            n_predict,
+            stop_strings,
+            thinking,
+            form,
+            tools,
+            n_likeliest: None,
+        };
         Ok(Form { wish, is_streamed: fields.flag("stream")?.unwrap_or(true) })
     }
 
     fn deliver(
         &self,
         to: (&Service, &mut Connection, &Request),
-        ChatJob { job, thoughts }: ChatJob,
+        ChatJob { job, divider }: ChatJob,
         is_chat: bool,
     ) -> Result<Sent, ApiError> {
         let mut protocol =
             Ollama { is_chat, model: to.0.about.name.clone(), prompt_tokens: job.prompt.len() };
-        deliver(to, vec![job], thoughts, (&mut protocol, self.is_streamed))
+        deliver(to, (vec![job], divider), (&mut protocol, self.is_streamed))
     }
 }
 
@@ -159,7 +185,7 @@ pub(super) fn chat(
     let fields = Fields::of(body, "")?;
     fields.check_names(&[KNOWN, &["messages"]])?;
     let form = Form::read(service, &fields)?;
-    let messages = messages(fields.array("messages")?.unwrap_or_default())?;
+    let messages = service.messages(&fields)?;
     let job = service.chat_job(&messages, &form.wish)?;
     form.deliver((service, connection, request), job, true)
 }
@@ -187,7 +213,8 @@ pub(super) fn generate(
     let job = match (is_raw, system) {
         (true, Some(_)) => return Err(fields.bad("system", "has no place in a raw prompt")),
         (true, None) => {
-            ChatJob { job: service.text_job(prompt, suffix, &form.wish)?, thoughts: None }
+            let job = service.text_job(prompt, suffix, &form.wish)?;
+            ChatJob { job, divider: Divider::default() }
         }
         (false, system) => {
             let message = |role, text: &str| Message { role, text: text.to_owned() };
@@ -229,7 +256,7 @@ impl Ollama {
         let figures = &outcome.figures;
         let ns = |time: Duration| time.as_nanos() as u64;
         let reason = match outcome.reason {
-            StopReason::StopId(_) | StopReason::StopString => "stop",
+            StopReason::StopId(_) | StopReason::StopString | StopReason::Complete => "stop",
             _ => "length",
         };
         object["done_reason"] = json!(reason);
@@ -250,14 +277,19 @@ impl Protocol for Ollama {
         String::new()
     }
 
-    fn piece(&mut self, _: usize, text: &str) -> String {
-        format!("{}\n", self.object(text, false))
-    }
-
-    fn thought(&mut self, _: usize, text: &str) -> String {
-        let mut object = self.object("", false);
-        self.put_thought(&mut object, text);
-        format!("{object}\n")
+    fn piece(&mut self, _: usize, piece: &Piece) -> String {
+        let mut lines = String::new();
+        if !piece.thought.is_empty() {
+            let mut object = self.object("", false);
+            self.put_thought(&mut object, &piece.thought);
+            lines += &format!("{object}\n");
+        }
+        if !piece.text.is_empty() || !piece.calls.is_empty() {
+            let mut object = self.object(&piece.text, false);
+            put_calls(&mut object, &piece.calls);
+            lines += &format!("{object}\n");
+        }
+        lines
     }
 
     fn end(&mut self, _: usize, outcome: &Outcome) -> String {
@@ -274,15 +306,27 @@ impl Protocol for Ollama {
 
     fn whole(&mut self, answers: &[Whole]) -> Value {
         match answers {
-            [Whole { text, thought, outcome }, ..] => {
-                let mut object = self.ended(text, outcome);
-                if !thought.is_empty() {
-                    self.put_thought(&mut object, thought);
+            [Whole { piece, outcome }, ..] => {
+                let mut object = self.ended(&piece.text, outcome);
+                if !piece.thought.is_empty() {
+                    self.put_thought(&mut object, &piece.thought);
                 }
+                put_calls(&mut object, &piece.calls);
                 object
             }
             [] => Value::Null,
         }
+    }
+}
+
+/// Calls of tools, which only conversations have; their arguments are objects here.
+fn put_calls(object: &mut Value, calls: &[ToolCall]) {
+    let call = |call: &ToolCall| {
+        let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
+        json!({"function": {"name": call.name, "arguments": arguments}})
+    };
+    if !calls.is_empty() {
+        object["message"]["tool_calls"] = calls.iter().map(call).collect();
     }
 }
 

@@ -1,15 +1,20 @@
 //! OpenAI's protocol: models, chat completions and completions.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
-use super::answer::{Protocol, Sent, Whole, deliver};
+use super::answer::{Divider, Piece, Protocol, Sent, Whole, deliver};
 use super::error::ApiError;
 use super::fields::{Fields, strings};
 use super::http::{Connection, Reply, Request};
-use super::service::{ChatJob, STOPS_MAX, Service, Thinking, Wish, messages, now};
-use crate::engine::{Job, Outcome, StopReason};
+use super::odds::{self, TokenOdds};
+use super::service::{ChatJob, STOPS_MAX, Service, now};
+use super::tools::{ToolCall, Tools};
+use super::wish::{TextForm, Thinking, Wish, logit_bias, penalties};
+use crate::engine::{Job, LogitRules, Outcome, StopReason};
 use crate::sampler::Sampling;
-use crate::tokenizer::{ChatOptions, ThoughtFilter};
+use crate::tokenizer::{ChatOptions, Tokenizer};
 
 /// Most answers of one request.
 const ANSWERS_MAX: i64 = 16;
@@ -26,37 +31,20 @@ const WISHES: &[&str] = &[
     "stop",
     "max_tokens",
     "n",
-];
-
-/// Fields that change no answer here.
-const IGNORED: &[&str] = &[
-    "user",
-    "metadata",
-    "store",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "parallel_tool_calls",
-];
-
-/// Fields that would change the answer, and are taken only where they do not.
-const NEUTRAL: &[&str] = &[
     "presence_penalty",
     "frequency_penalty",
     "logit_bias",
-    "response_format",
-    "tools",
-    "tool_choice",
-    "functions",
-    "function_call",
     "logprobs",
-    "top_logprobs",
-    "min_p",
-    "repetition_penalty",
-    "modalities",
-    "echo",
-    "best_of",
+    "response_format",
 ];
+
+/// Fields that change no answer here.
+const IGNORED: &[&str] =
+    &["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"];
+
+/// Fields that would change the answer, and are taken only where they do not.
+const NEUTRAL: &[&str] =
+    &["functions", "function_call", "min_p", "repetition_penalty", "modalities", "echo", "best_of"];
 
 fn check_neutral(fields: &Fields<'_>) -> Result<(), ApiError> {
     let is_empty = |value: &Value| {
@@ -65,8 +53,7 @@ fn check_neutral(fields: &Fields<'_>) -> Result<(), ApiError> {
     };
     for name in NEUTRAL {
         fields.only(name, |value| match *name {
-            "response_format" => value["type"] == "text",
-            "tool_choice" | "function_call" => value == "none" || value == "auto",
+            "function_call" => value == "none" || value == "auto",
             "repetition_penalty" => value.as_f64() == Some(1.0),
             "best_of" => value.as_f64() == Some(1.0),
             "modalities" => *value == json!(["text"]),
@@ -116,6 +103,25 @@ fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
     Ok(thinking)
 }
 
+/// `response_format`: text, any JSON object, or that of a schema.
+fn text_form(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
+    const FIELD: &str = "response_format";
+    let Some(format) = fields.get(FIELD) else { return Ok(None) };
+    let format = Fields::of(format, FIELD)?;
+    let schema = match format.string("type")? {
+        Some("text") => return Ok(None),
+        Some("json_object") => json!({"type": "object"}),
+        Some("json_schema") => {
+            let named =
+                format.get("json_schema").ok_or_else(|| format.bad("json_schema", "is missing"))?;
+            let named = Fields::of(named, &format.path_of("json_schema"))?;
+            named.get("schema").ok_or_else(|| named.bad("schema", "is missing"))?.clone()
+        }
+        _ => return Err(format.bad("type", "is none of text, json_object and json_schema")),
+    };
+    Ok(Some(TextForm { schema, field: FIELD }))
+}
+
 /// What a request says about its answers, beside their prompts.
 struct Form {
     wish: Wish,
@@ -125,7 +131,11 @@ struct Form {
 }
 
 impl Form {
-    fn read(service: &Service, fields: &Fields<'_>, default: usize) -> Result<Form, ApiError> {
+    fn read(
+        service: &Service,
+        fields: &Fields<'_>,
+        (default, n_likeliest): (usize, Option<usize>),
+    ) -> Result<Form, ApiError> {
         check_neutral(fields)?;
         service.check_model(fields, "model")?;
         let n_predict = match fields.whole("max_completion_tokens", 1..=i64::MAX)? {
@@ -147,8 +157,18 @@ impl Form {
             seed: service.seed(fields)?,
         };
         let n_predict = n_predict.map_or(default, |n| usize::try_from(n).unwrap_or(usize::MAX));
+        let wish = Wish {
+            sampling,
+            rules: LogitRules { bias: logit_bias(fields)?, ..penalties(fields)? },
+            n_predict,
+            stop_strings,
+            thinking: thinking(fields)?,
+            form: text_form(fields)?,
+            tools: Tools::read(fields)?,
+            n_likeliest,
+        };
         Ok(Form {
-            wish: Wish { sampling, n_predict, stop_strings, thinking: thinking(fields)? },
+            wish,
             n: fields.whole("n", 1..=ANSWERS_MAX)?.unwrap_or(1) as u64,
             is_streamed: fields.flag("stream")?.unwrap_or(false),
             wants_usage: wants_usage.unwrap_or(false),
@@ -167,7 +187,7 @@ impl Form {
     fn deliver(
         &self,
         (service, connection, request): (&Service, &mut Connection, &Request),
-        (jobs, thoughts): (Vec<Job>, Option<ThoughtFilter>),
+        (jobs, divider): (Vec<Job>, Divider),
         is_chat: bool,
     ) -> Result<Sent, ApiError> {
         let number = service.next_answer();
@@ -183,12 +203,14 @@ impl Form {
             wants_usage: self.wants_usage,
             // The answers of one prompt follow each other.
             prompt_tokens: jobs.iter().step_by(self.n as usize).map(|job| job.prompt.len()).sum(),
-            n_answers: jobs.len(),
+            answers: vec![Progress::default(); jobs.len()],
+            tokenizer: Arc::clone(&service.tokenizer),
+            tells_odds: self.wish.n_likeliest.is_some(),
             cached_tokens: 0,
             completion_tokens: 0,
         };
         protocol.cached_tokens = jobs.iter().map(|job| job.prompt.len()).sum();
-        deliver((service, connection, request), jobs, thoughts, (&mut protocol, self.is_streamed))
+        deliver((service, connection, request), (jobs, divider), (&mut protocol, self.is_streamed))
     }
 }
 
@@ -203,12 +225,21 @@ pub(super) fn chat(
         WISHES,
         IGNORED,
         NEUTRAL,
-        &["messages", "max_completion_tokens", "reasoning_effort", "chat_template_kwargs"],
+        &[
+            "messages",
+            "max_completion_tokens",
+            "reasoning_effort",
+            "chat_template_kwargs",
+            "top_logprobs",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+        ],
     ])?;
-    let form = Form::read(service, &fields, usize::MAX)?;
-    let messages = messages(fields.array("messages")?.unwrap_or_default())?;
-    let ChatJob { job, thoughts } = service.chat_job(&messages, &form.wish)?;
-    form.deliver((service, connection, request), (form.answers(&job).collect(), thoughts), true)
+    let form = Form::read(service, &fields, (usize::MAX, odds::chat_wish(&fields)?))?;
+    let messages = service.messages(&fields)?;
+    let ChatJob { job, divider } = service.chat_job(&messages, &form.wish)?;
+    form.deliver((service, connection, request), (form.answers(&job).collect(), divider), true)
 }
 
 /// `POST /v1/completions`.
@@ -221,7 +252,7 @@ pub(super) fn complete(
     const N_PREDICT: usize = 16;
     let fields = Fields::of(body, "")?;
     fields.check_names(&[WISHES, IGNORED, NEUTRAL, &["prompt", "suffix"]])?;
-    let form = Form::read(service, &fields, N_PREDICT)?;
+    let form = Form::read(service, &fields, (N_PREDICT, odds::text_wish(&fields)?))?;
     let suffix = fields.string("suffix")?;
     let prompts = prompts(&fields)?;
     if prompts.len() * form.n as usize > ANSWERS_MAX as usize {
@@ -238,7 +269,7 @@ pub(super) fn complete(
         };
         jobs.extend(form.answers(&job));
     }
-    form.deliver((service, connection, request), (jobs, None), false)
+    form.deliver((service, connection, request), (jobs, Divider::default()), false)
 }
 
 enum Prompt<'v> {
@@ -275,14 +306,62 @@ struct OpenAi {
     created: u64,
     model: String,
     wants_usage: bool,
-    n_answers: usize,
+    answers: Vec<Progress>,
+    tokenizer: Arc<Tokenizer>,
+    tells_odds: bool,
     prompt_tokens: usize,
     /// Tokens of prompts that did not go through the model again: all, less those that did.
     cached_tokens: usize,
     completion_tokens: usize,
 }
 
+/// How far an answer has been told.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    n_calls: usize,
+    /// Characters of its tokens.
+    n_chars: usize,
+}
+
 impl OpenAi {
+    /// `logprobs` of a choice.
+    fn odds(&mut self, index: usize, tokens: &[TokenOdds]) -> Value {
+        match (self.tells_odds, self.is_chat) {
+            (false, _) => Value::Null,
+            (true, true) => odds::chat(tokens, &self.tokenizer),
+            (true, false) => odds::text(tokens, &self.tokenizer, &mut self.answers[index].n_chars),
+        }
+    }
+
+    /// `tool_calls`, numbered on from those before.
+    fn calls(&mut self, index: usize, calls: &[ToolCall]) -> Value {
+        let first = self.answers[index].n_calls;
+        self.answers[index].n_calls += calls.len();
+        let call = |(at, ToolCall { name, arguments }): (usize, &ToolCall)| {
+            json!({"index": at, "id": format!("call_{}_{index}_{at}", self.id), "type": "function",
+                "function": {"name": name, "arguments": arguments}})
+        };
+        (first..).zip(calls).map(call).collect()
+    }
+
+    /// Why answer `index` ended, in OpenAI's words.
+    fn finish_reason(&self, index: usize, outcome: &Outcome) -> &'static str {
+        match outcome.reason {
+            _ if self.answers[index].n_calls > 0 => "tool_calls",
+            StopReason::StopId(_) | StopReason::StopString | StopReason::Complete => "stop",
+            _ => "length",
+        }
+    }
+
+    /// A line of a stream with more of a conversation's answer.
+    fn delta(&self, index: usize, delta: Value, odds: Value) -> String {
+        let mut choice = json!({"index": index, "delta": delta, "finish_reason": null});
+        if self.tells_odds {
+            choice["logprobs"] = odds;
+        }
+        self.event(json!([choice]), None)
+    }
+
     fn count(&mut self, outcome: &Outcome) {
         self.completion_tokens += outcome.figures.generated_tokens;
         self.cached_tokens = self.cached_tokens.saturating_sub(outcome.figures.prompt_tokens);
@@ -311,11 +390,28 @@ impl OpenAi {
     }
 }
 
-/// Why an answer ended, in OpenAI's words.
-fn finish_reason(outcome: &Outcome) -> &'static str {
-    match outcome.reason {
-        StopReason::StopId(_) | StopReason::StopString => "stop",
-        _ => "length",
+impl OpenAi {
+    /// A whole answer.
+    fn choice(&mut self, index: usize, Whole { piece, outcome }: &Whole) -> Value {
+        let odds = self.odds(index, &piece.tokens);
+        let calls = self.calls(index, &piece.calls);
+        let reason = self.finish_reason(index, outcome);
+        let mut choice = json!({"index": index, "finish_reason": reason, "logprobs": odds});
+        if !self.is_chat {
+            choice["text"] = json!(piece.text);
+            return choice;
+        }
+        let is_call_alone = piece.text.is_empty() && !piece.calls.is_empty();
+        let content = if is_call_alone { Value::Null } else { json!(piece.text) };
+        let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+        if !piece.thought.is_empty() {
+            message["reasoning_content"] = json!(piece.thought);
+        }
+        if !piece.calls.is_empty() {
+            message["tool_calls"] = calls;
+        }
+        choice["message"] = message;
+        choice
     }
 }
 
@@ -323,35 +419,43 @@ impl Protocol for OpenAi {
     const STREAM_TYPE: &'static str = "text/event-stream";
 
     fn begin(&mut self) -> String {
-        let role = |index: usize| {
-            let delta = json!({"role": "assistant", "content": ""});
-            self.event(json!([{"index": index, "delta": delta, "finish_reason": null}]), None)
-        };
+        let role = json!({"role": "assistant", "content": ""});
+        let begun = |index| self.delta(index, role.clone(), Value::Null);
         match self.is_chat {
-            true => (0..self.n_answers).map(role).collect(),
+            true => (0..self.answers.len()).map(begun).collect(),
             false => String::new(),
         }
     }
 
-    fn thought(&mut self, index: usize, text: &str) -> String {
-        let delta = json!({"reasoning_content": text});
-        self.event(json!([{"index": index, "delta": delta, "finish_reason": null}]), None)
-    }
-
-    fn piece(&mut self, index: usize, text: &str) -> String {
-        let choice = match self.is_chat {
-            true => json!({"index": index, "delta": {"content": text}, "finish_reason": null}),
-            false => json!({"index": index, "text": text, "finish_reason": null}),
-        };
-        self.event(json!([choice]), None)
+    fn piece(&mut self, index: usize, piece: &Piece) -> String {
+        let mut odds = self.odds(index, &piece.tokens);
+        let mut events = String::new();
+        if !self.is_chat {
+            let text = &piece.text;
+            let choice =
+                json!({"index": index, "text": text, "finish_reason": null, "logprobs": odds});
+            return self.event(json!([choice]), None);
+        }
+        if !piece.thought.is_empty() {
+            let delta = json!({"reasoning_content": piece.thought});
+            events += &self.delta(index, delta, odds.take());
+        }
+        if !piece.text.is_empty() || !odds.is_null() {
+            events += &self.delta(index, json!({"content": piece.text}), odds);
+        }
+        if !piece.calls.is_empty() {
+            let delta = json!({"tool_calls": self.calls(index, &piece.calls)});
+            events += &self.delta(index, delta, Value::Null);
+        }
+        events
     }
 
     fn end(&mut self, index: usize, outcome: &Outcome) -> String {
         self.count(outcome);
-        let reason = finish_reason(outcome);
+        let reason = self.finish_reason(index, outcome);
         let choice = match self.is_chat {
             true => json!({"index": index, "delta": {}, "finish_reason": reason}),
-            false => json!({"index": index, "text": "", "finish_reason": reason}),
+            false => json!({"index": index, "text": "", "finish_reason": reason, "logprobs": null}),
         };
         self.event(json!([choice]), None)
     }
@@ -369,21 +473,8 @@ impl Protocol for OpenAi {
     }
 
     fn whole(&mut self, answers: &[Whole]) -> Value {
-        let choice = |(index, answer): (usize, &Whole)| {
-            let (text, reason) = (&answer.text, finish_reason(&answer.outcome));
-            let mut message = json!({"role": "assistant", "content": text, "refusal": null});
-            if !answer.thought.is_empty() {
-                message["reasoning_content"] = json!(answer.thought);
-            }
-            match self.is_chat {
-                true => json!({"index": index, "finish_reason": reason, "logprobs": null,
-                    "message": message}),
-                false => {
-                    json!({"index": index, "finish_reason": reason, "logprobs": null, "text": text})
-                }
-            }
-        };
-        let choices: Vec<Value> = answers.iter().enumerate().map(choice).collect();
+        let choices = answers.iter().enumerate().map(|(index, answer)| self.choice(index, answer));
+        let choices: Vec<Value> = choices.collect();
         answers.iter().for_each(|answer| self.count(&answer.outcome));
         let kind = if self.is_chat { "chat.completion" } else { "text_completion" };
         let mut object = self.object(kind, Value::Array(choices));

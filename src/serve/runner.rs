@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::ending;
 use super::jobs::{Command, IS_FORSAKEN, Seat};
 use super::metrics::Metrics;
-use crate::engine::{Engine, JobError, JobEvent, JobId, Outcome, Scheduler, StepError};
+use super::odds::TokenOdds;
+use crate::engine::{Engine, JobError, JobEvent, JobId, Odds, Outcome, Scheduler, StepError};
 use crate::sys::notify;
 
 /// How often an engine without work looks for signals.
@@ -121,6 +122,10 @@ impl<'e, 't> Runner<'e, 't> {
             let Running { seat, index, .. } = &running[at];
             let end = match event {
                 JobEvent::Text(text) => return seat.put(*index, text),
+                JobEvent::Token { id, odds: Odds { logprob, likeliest } } => {
+                    let likeliest = likeliest.to_vec();
+                    return seat.put_token(*index, TokenOdds { id, logprob, likeliest });
+                }
                 JobEvent::Logits { .. } => return,
                 JobEvent::Done { outcome, .. } => {
                     metrics.count_answer(&outcome);

@@ -1,18 +1,20 @@
 //! What all requests share: the model's words, and how a request becomes jobs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
-
+use super::answer::Divider;
 use super::error::ApiError;
 use super::fields::Fields;
+use super::grammar::Grammars;
 use super::jobs::Desk;
+use super::messages::{Message, messages};
 use super::metrics::Metrics;
-use crate::engine::Job;
+use super::tools::{self, CallFilter, Tools};
+use super::wish::{TextForm, Thinking, Wish};
+use crate::engine::{Job, TokenFilter};
 use crate::format::{ChatTemplate, Date};
-use crate::sampler::Sampling;
 use crate::sys::clock;
 use crate::tokenizer::{ChatFormat, ChatOptions, ChatRole, ThoughtFilter, Thoughts, Tokenizer};
 
@@ -28,6 +30,9 @@ pub(super) struct Service {
     /// Ids that end a text.
     pub(super) stop_ids: Vec<u32>,
     pub(super) ctx_len: usize,
+    pub(super) vocab_size: usize,
+    /// What makes texts have a form, once one has to.
+    pub(super) grammars: OnceLock<Result<Grammars, String>>,
     pub(super) desk: Desk,
     pub(super) metrics: Arc<Metrics>,
     /// Seconds since 1970 at which the server started.
@@ -52,28 +57,10 @@ pub(crate) struct ModelAbout {
     pub(crate) quantization: String,
 }
 
-/// How a text goes on, as a request says.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Wish {
-    pub(super) sampling: Sampling,
-    pub(super) n_predict: usize,
-    pub(super) stop_strings: Vec<String>,
-    pub(super) thinking: Thinking,
-}
-
-/// What a request says of the model's thoughts; of each field nothing, as a rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Thinking {
-    /// Whether the model may think.
-    pub(super) thinks: Option<bool>,
-    /// How much.
-    pub(super) effort: Option<&'static str>,
-}
-
-/// A job of a conversation, and what divides its thoughts from its answer.
+/// A job of a conversation, and what tells thoughts and calls from its answer.
 pub(super) struct ChatJob {
     pub(super) job: Job,
-    pub(super) thoughts: Option<ThoughtFilter>,
+    pub(super) divider: Divider,
 }
 
 /// Seconds since 1970.
@@ -139,11 +126,28 @@ impl Service {
         self.chat(Thinking::default()).is_ok()
     }
 
+    fn grammars(&self) -> Result<&Grammars, String> {
+        let new = || Grammars::new(Arc::clone(&self.tokenizer), self.vocab_size, &self.stop_ids);
+        self.grammars.get_or_init(new).as_ref().map_err(Clone::clone)
+    }
+
+    /// What the field `messages` of a request holds.
+    pub(super) fn messages(&self, fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
+        let knows_tools = tools::has_words(self.chat_template);
+        messages(fields.array("messages")?.unwrap_or_default(), knows_tools)
+    }
+
     /// The job of an answer in a conversation: what `leap run --chat` gives for the same messages.
     pub(super) fn chat_job(&self, messages: &[Message], wish: &Wish) -> Result<ChatJob, ApiError> {
-        let chat = self.chat(wish.thinking)?;
-        let turns: Vec<(ChatRole, &str)> =
+        let chat = self.chat(self.thinking(wish)?)?;
+        let mut turns: Vec<(ChatRole, &str)> =
             messages.iter().map(|message| (message.role, &*message.text)).collect();
+        let instructions = wish.tools.as_ref().map(|tools| self.instructions(tools, &turns));
+        let instructions = instructions.transpose()?;
+        if let Some(instructions) = &instructions {
+            turns.retain(|turn| turn.0 != ChatRole::System);
+            turns.insert(0, (ChatRole::System, instructions));
+        }
         let mut ids = Vec::new();
         chat.render(&self.tokenizer, &turns, &mut ids);
         let system = turns.first().filter(|turn| turn.0 == ChatRole::System).map(|turn| turn.1);
@@ -152,10 +156,77 @@ impl Service {
             stop_ids: chat.stop_ids().to_vec(),
             starts_text: true,
             names_special: chat.thoughts() == Some(Thoughts::Channels),
+            filter: self.filter(wish, begins_thinking)?,
             ..self.job(ids, wish)
         };
-        let thoughts = chat.thoughts().map(|kind| ThoughtFilter::new(kind, begins_thinking));
-        Ok(ChatJob { job, thoughts })
+        let divider = Divider {
+            thoughts: chat.thoughts().map(|kind| ThoughtFilter::new(kind, begins_thinking)),
+            calls: wish.tools.as_ref().map(|_| CallFilter::default()),
+        };
+        Ok(ChatJob { job, divider })
+    }
+
+    /// A text that has to have a form from its start on has no thoughts before it.
+    fn thinking(&self, wish: &Wish) -> Result<Thinking, ApiError> {
+        let field = match &wish.form {
+            Some(form) => form.field,
+            None => "tool_choice",
+        };
+        match (wish.is_formed(), Thoughts::of(self.chat_template), wish.thinking.thinks) {
+            (false, ..) | (true, None, _) => Ok(wish.thinking),
+            (true, Some(Thoughts::Tags), None | Some(false)) => {
+                Ok(Thinking { thinks: Some(false), ..wish.thinking })
+            }
+            (true, Some(Thoughts::Tags), Some(true)) => {
+                Err(ApiError::field(field, format!("{field} leaves no place for thoughts")))
+            }
+            (true, Some(Thoughts::Channels), _) => Err(ApiError::field(
+                field,
+                format!("{field} is not supported with this model: its answers come in channels"),
+            )),
+        }
+    }
+
+    /// The instructions with what the model is told of tools.
+    fn instructions(&self, tools: &Tools, turns: &[(ChatRole, &str)]) -> Result<String, ApiError> {
+        if !tools::has_words(self.chat_template) {
+            let template = self.chat_template;
+            let problem =
+                format!("tools have no words in the model's chat template, {}", template.name());
+            return Err(ApiError::field("tools", problem));
+        }
+        let texts = self.tokenizer.chat_texts();
+        let is_own = self.tokenizer.chat_template() == self.chat_template;
+        let default = texts.thinking.default.as_deref().filter(|_| is_own);
+        let system = turns.first().filter(|turn| turn.0 == ChatRole::System).map(|turn| turn.1);
+        Ok(tools.instructions(system.or(default).unwrap_or_default()))
+    }
+
+    /// What keeps a text in the form that is asked for.
+    fn filter(
+        &self,
+        wish: &Wish,
+        begins_thinking: bool,
+    ) -> Result<Option<Box<dyn TokenFilter>>, ApiError> {
+        let (field, filter) = match (&wish.form, &wish.tools) {
+            (None, None) => return Ok(None),
+            (Some(form), Some(_)) => {
+                return Err(ApiError::field(
+                    form.field,
+                    format!("{} goes without tools", form.field),
+                ));
+            }
+            (Some(TextForm { schema, field }), None) => {
+                (*field, self.grammars().and_then(|grammars| grammars.schema(schema)))
+            }
+            (None, Some(tools)) => (
+                "tools",
+                self.grammars().and_then(|grammars| tools.filter(grammars, begins_thinking)),
+            ),
+        };
+        let problem =
+            |e: String| ApiError::field(field, format!("{field} cannot be followed: {e}"));
+        Ok(Some(Box::new(filter.map_err(problem)?)))
     }
 
     /// The job of what follows `prompt`: what `leap run -p` gives.
@@ -175,132 +246,19 @@ impl Service {
             }
         }
         let starts_text = prompt.is_empty() && suffix.is_none();
-        Ok(Job { starts_text, ..self.job(ids, wish) })
+        Ok(Job { starts_text, filter: self.filter(wish, false)?, ..self.job(ids, wish) })
     }
 
     /// The job of what follows `ids`.
     pub(super) fn job(&self, ids: Vec<u32>, wish: &Wish) -> Job {
         Job {
             sampling: wish.sampling,
+            rules: wish.rules.clone(),
+            n_likeliest: wish.n_likeliest,
             n_predict: wish.n_predict,
             stop_ids: self.stop_ids.clone(),
             stop_strings: wish.stop_strings.clone(),
             ..Job::new(ids)
-        }
-    }
-}
-
-/// A message of a conversation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Message {
-    pub(super) role: ChatRole,
-    pub(super) text: String,
-}
-
-/// Reads `messages`: the system's, if there are any, before all others, then the user and the model in
-/// turn, and the user last. Messages of one role that follow each other are one, with an empty line
-/// between.
-pub(super) fn messages(values: &[Value]) -> Result<Vec<Message>, ApiError> {
-    let mut messages: Vec<Message> = Vec::new();
-    for (index, value) in values.iter().enumerate() {
-        let fields = Fields::of(value, &format!("messages[{index}]"))?;
-        let role = match fields.string("role")? {
-            Some("system" | "developer") => ChatRole::System,
-            Some("user") => ChatRole::User,
-            Some("assistant") => ChatRole::Assistant,
-            Some("tool" | "function") => {
-                return Err(fields.bad("role", "is that of a tool: there are none"));
-            }
-            _ => return Err(fields.bad("role", "is none of system, developer, user and assistant")),
-        };
-        for name in ["tool_calls", "function_call", "images", "audio"] {
-            fields.only(name, |value| value.as_array().is_some_and(Vec::is_empty))?;
-        }
-        let text = content(&fields)?;
-        match messages.last_mut() {
-            Some(last) if last.role == role => last.text += &format!("\n\n{text}"),
-            Some(_) if role == ChatRole::System => {
-                return Err(
-                    fields.bad("role", "is system behind another one: instructions come first")
-                );
-            }
-            last => {
-                let follows_user = last.is_some_and(|last| last.role == ChatRole::User);
-                if role == ChatRole::Assistant && !follows_user {
-                    return Err(
-                        fields.bad("role", "is assistant, but no user's message comes before")
-                    );
-                }
-                messages.push(Message { role, text });
-            }
-        }
-    }
-    match messages.last() {
-        Some(last) if last.role == ChatRole::User => Ok(messages),
-        Some(_) => Err(ApiError::field("messages", "the last message is not the user's")),
-        None => Err(ApiError::field("messages", "there are no messages")),
-    }
-}
-
-/// The text of a message: a string, or parts that are texts.
-fn content<'v>(fields: &Fields<'v>) -> Result<String, ApiError> {
-    match fields.get("content") {
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(Value::Array(parts)) => {
-            let part = |(index, part): (usize, &'v Value)| {
-                let part = Fields::of(part, &fields.path_of(&format!("content[{index}]")))?;
-                match (part.string("type")?, part.string("text")?) {
-                    (Some("text"), Some(text)) => Ok(text),
-                    _ => Err(part.bad("type", "is not text: nothing else is read")),
-                }
-            };
-            parts.iter().enumerate().map(part).collect()
-        }
-        _ => Err(fields.bad("content", "is neither a string nor an array of parts")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn read(value: Value) -> Result<Vec<(ChatRole, String)>, String> {
-        let messages = messages(value.as_array().unwrap());
-        let pair = |message: Message| (message.role, message.text);
-        messages.map(|all| all.into_iter().map(pair).collect()).map_err(|e| e.field.unwrap())
-    }
-
-    #[test]
-    fn messages_of_one_role_are_one() {
-        let value = json!([
-            {"role": "system", "content": "a"},
-            {"role": "developer", "content": "b"},
-            {"role": "user", "content": [{"type": "text", "text": "c"}, {"type": "text", "text": "d"}]},
-        ]);
-        let wanted = vec![(ChatRole::System, "a\n\nb".into()), (ChatRole::User, "cd".into())];
-        assert_eq!(read(value), Ok(wanted));
-    }
-
-    #[test]
-    fn what_has_no_place_in_a_conversation_is_refused_by_name() {
-        let user = json!({"role": "user", "content": "x"});
-        for (value, wanted) in [
-            (json!([]), "messages"),
-            (json!([{"role": "system", "content": "x"}]), "messages"),
-            (json!([user, {"role": "assistant", "content": "x"}]), "messages"),
-            (json!([{"role": "assistant", "content": "x"}]), "messages[0].role"),
-            (json!([user, {"role": "system", "content": "x"}, user]), "messages[1].role"),
-            (json!([user, {"role": "tool", "content": "x"}]), "messages[1].role"),
-            (json!([{"role": "user"}]), "messages[0].content"),
-            (
-                json!([{"role": "user", "content": [{"type": "image_url"}]}]),
-                "messages[0].content[0].type",
-            ),
-            (json!([{"role": "user", "content": "x", "images": ["y"]}]), "messages[0].images"),
-        ] {
-            assert_eq!(read(value.clone()), Err(wanted.to_owned()), "{value}");
         }
     }
 }

@@ -92,6 +92,19 @@ impl Tokenizer {
         decoder.flush(&mut text);
         text
     }
+
+    /// The bytes that a token gives inside a text, where they may be a part of a character; `None` if it
+    /// gives none.
+    pub fn text_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        let (bytes, kind) = self.token_bytes(id).zip(self.token_kind(id))?;
+        match kind {
+            TokenKind::Control | TokenKind::Unknown => None,
+            TokenKind::Byte => {
+                byte_piece(bytes).map_or(Some(bytes.to_vec()), |byte| Some(vec![byte]))
+            }
+            _ => Some(bytes.to_vec()),
+        }
+    }
 }
 
 /// Turns ids into text, token by token.

@@ -2,19 +2,20 @@
 //! request that cannot be followed; nobody in another's way.
 #![cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "common/http.rs"]
+mod forms;
+#[path = "../common/http.rs"]
 mod http;
+mod ring;
 
 use std::io::{Read, Write};
-use std::net::{TcpStream, UdpSocket};
-use std::process::{Child, Stdio};
+use std::net::TcpStream;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::folder::Folder;
 use common::leap;
 use common::ran::Ran;
 use http::{Served, ask, exchange};
@@ -142,7 +143,12 @@ fn what_cannot_be_followed_is_refused_by_name() {
     let messages = chat("Hi.");
     let long = "fox ".repeat(200);
     for (path, body, status, field) in [
-        ("/v1/chat/completions", json!({"messages": messages, "tools": [{}]}), 400, "tools"),
+        (
+            "/v1/chat/completions",
+            json!({"messages": messages, "tools": [{}]}),
+            400,
+            "tools[0].function",
+        ),
         ("/v1/chat/completions", json!({"messages": messages, "temperatur": 1}), 400, "temperatur"),
         ("/v1/chat/completions", json!({"messages": messages, "top_p": 2}), 400, "top_p"),
         ("/v1/chat/completions", json!({"messages": messages, "stop": [""]}), 400, "stop"),
@@ -150,16 +156,11 @@ fn what_cannot_be_followed_is_refused_by_name() {
         ("/v1/chat/completions", json!({"messages": messages, "model": "gpt-4"}), 404, "model"),
         (
             "/v1/chat/completions",
-            json!({"messages": messages, "logit_bias": {"1": 5}}),
+            json!({"messages": messages, "logit_bias": {"1": 500}}),
             400,
             "logit_bias",
         ),
-        (
-            "/v1/chat/completions",
-            json!({"messages": messages, "response_format": {"type": "json_object"}}),
-            400,
-            "response_format",
-        ),
+        ("/v1/chat/completions", json!({"messages": messages, "min_p": 0.1}), 400, "min_p"),
         (
             "/v1/chat/completions",
             json!({"messages": [{"role": "user", "content": 1}]}),
@@ -455,89 +456,4 @@ fn sockets_of_the_service_manager_are_listened_on() {
     let output =
         std::process::Command::new("sh").arg("-c").arg(script).arg(leap().get_program()).output();
     Ran::new(output.unwrap()).fails(1, "descriptor 3, of LISTEN_FDS, is no socket");
-}
-
-/// A worker of a ring, which ends with this.
-struct Worker(Child);
-
-impl Worker {
-    fn start(ring: &str, node: &str) -> Worker {
-        let mut command = leap();
-        command.args([
-            "worker",
-            "-q",
-            "--ring",
-            ring,
-            "--node",
-            node,
-            "--transport",
-            "udp",
-            "--threads",
-            "1",
-        ]);
-        Worker(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Worker {
-    /// As if it had lost power.
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-#[test]
-fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
-    let ports = [0; 3].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let ports = ports.map(|socket| socket.local_addr().unwrap().port());
-    let nodes = ["desk", "pi", "orange"].iter().zip(["0..2", "2..4", "4..6"]).zip(ports);
-    let lines: Vec<String> =
-        nodes.map(|((name, layers), port)| format!("{name} 127.0.0.1:{port} {layers}\n")).collect();
-    let folder = Folder::new();
-    let path = folder.write("ring.txt", lines.concat());
-    let ring = path.to_str().unwrap();
-    let _orange = Worker::start(ring, "orange");
-    let pi = Worker::start(ring, "pi");
-    let served =
-        Served::start(&["--ring", ring, "--transport", "udp", "--streams", "3", "--ctx", "256"]);
-    let wanted: Vec<String> = (1..4)
-        .map(|seed| {
-            let seed = seed.to_string();
-            run_alone(
-                &["--chat", "--temp", "0.9", "--top-p", "0.95", "--seed", &seed, "-n", "120"],
-                &format!("{FOX}\n"),
-            )
-        })
-        .collect();
-    let (began, begun) = mpsc::channel();
-    // Dropped when all answers are there.
-    let mut second_pi = None;
-    thread::scope(|scope| {
-        for (seed, wanted) in (1..).zip(&wanted) {
-            let (served, began) = (&served, began.clone());
-            scope.spawn(move || {
-                let body = json!({"messages": chat(FOX), "temperature": 0.9, "top_p": 0.95, "seed": seed, "max_tokens": 120, "stream": true});
-                served.begin_and_leave("/v1/chat/completions", &body);
-                let mut stream = served.begin("/v1/chat/completions", &body);
-                let mut answer = vec![0; 16];
-                stream.read_exact(&mut answer).unwrap();
-                began.send(()).unwrap();
-                stream.read_to_end(&mut answer).unwrap();
-                let answer = String::from_utf8(answer).unwrap();
-                let events = answer.lines().filter_map(|line| line.strip_prefix("data: "));
-                let events = events.filter_map(|event| serde_json::from_str::<Value>(event).ok());
-                let text: String = events
-                    .filter_map(|event| Some(event.pointer("/choices/0/delta/content")?.as_str()?.to_owned()))
-                    .collect();
-                assert_eq!(&text, wanted, "{seed}");
-            });
-        }
-        begun.iter().take(3).for_each(drop);
-        drop(pi);
-        second_pi = Some(Worker::start(ring, "pi"));
-        let body = json!({"prompt": "Once", "max_tokens": 2});
-        assert_eq!(served.post("/v1/completions", &body)["usage"]["completion_tokens"], 2);
-    });
-    drop(second_pi);
 }

@@ -1,0 +1,218 @@
+//! Texts that have to have a form: JSON, a schema's, or calls of tools.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::{Matcher, ParserFactory};
+use serde_json::{Value, json};
+use toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+
+use crate::engine::TokenFilter;
+use crate::tokenizer::Tokenizer;
+
+/// White space between the parts of JSON: enough to indent, and no more, as small models would go on
+/// with it for ever.
+const WHITESPACE: &str = r"[ \t]{0,4}|\n[ \t]{0,40}";
+/// Longest schema, as text.
+const SCHEMA_BYTES_MAX: usize = 256 << 10;
+/// Stack for reading a grammar: schemas may be as deep as they are long.
+const STACK_BYTES: usize = 256 << 20;
+/// What a lexer may hold: about 40 MB.
+const LEXER_STATES_MAX: usize = 20_000;
+
+/// Makes filters for one tokenizer.
+pub(super) struct Grammars {
+    factory: ParserFactory,
+    /// Ids that end a text.
+    stop_ids: Arc<[u32]>,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl Grammars {
+    /// For a model of `vocab_size` ids, of which `stop_ids` end a text.
+    ///
+    /// # Errors
+    /// If no id ends a text.
+    pub(super) fn new(
+        tokenizer: Arc<Tokenizer>,
+        vocab_size: usize,
+        stop_ids: &[u32],
+    ) -> Result<Grammars, String> {
+        let is_known = |id: &u32| (*id as usize) < vocab_size;
+        let end = tokenizer.eos().filter(is_known).or(stop_ids.first().copied().filter(is_known));
+        let end = end.ok_or("no token of this model ends a text")?;
+        let marked = |name: &[u8]| [&[TokTrie::SPECIAL_TOKEN_MARKER], name].concat();
+        let word = |id: u32| match tokenizer.text_bytes(id) {
+            Some(bytes) => bytes,
+            None => tokenizer.token_bytes(id).map_or_else(Vec::new, marked),
+        };
+        let words: Vec<Vec<u8>> = (0..vocab_size as u32).map(word).collect();
+        let trie = TokTrie::from(&TokRxInfo::new(vocab_size as u32, end), &words);
+        let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let mut factory =
+            ParserFactory::new_simple(&environment).map_err(|e| first_line(&e.to_string()))?;
+        factory.quiet();
+        *factory.limits_mut() = ParserLimits {
+            max_lexer_states: LEXER_STATES_MAX,
+            verbose_errors: false,
+            ..ParserLimits::default()
+        };
+        Ok(Grammars { factory, stop_ids: stop_ids.into(), tokenizer })
+    }
+
+    /// A filter for JSON of this schema.
+    ///
+    /// # Errors
+    /// If the schema is none, or cannot be followed.
+    pub(super) fn schema(&self, schema: &Value) -> Result<GrammarFilter, String> {
+        check_len(schema)?;
+        self.filter(TopLevelGrammar::from_json_schema(with_options(schema.clone())), None)
+    }
+
+    /// A filter for what `lark` describes, in llguidance's dialect. With `sign` only what follows the
+    /// first of them has to have that form, as often as it comes outside of thoughts.
+    ///
+    /// # Errors
+    /// If that is too much to follow.
+    pub(super) fn lark(&self, lark: String, sign: Option<Sign>) -> Result<GrammarFilter, String> {
+        self.filter(TopLevelGrammar::from_lark(lark), sign)
+    }
+
+    fn filter(
+        &self,
+        grammar: TopLevelGrammar,
+        sign: Option<Sign>,
+    ) -> Result<GrammarFilter, String> {
+        let read = || {
+            let mut matcher = Matcher::new(self.factory.create_parser(grammar));
+            // What is wrong is told here rather than in the middle of an answer.
+            matcher.compute_mask().map(|_| matcher).map_err(|e| first_line(&e.to_string()))
+        };
+        let matcher = thread::scope(|scope| {
+            let reader = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, read);
+            let reader = reader.map_err(|e| format!("no thread to read it: {e}"))?;
+            reader.join().unwrap_or_else(|_| Err("it cannot be read".to_owned()))
+        })?;
+        Ok(GrammarFilter {
+            current: sign.is_none().then(|| matcher.clone()),
+            matcher,
+            sign,
+            stop_ids: Arc::clone(&self.stop_ids),
+            tokenizer: Arc::clone(&self.tokenizer),
+        })
+    }
+}
+
+/// Refuses schemas that are too long.
+pub(super) fn check_len(schema: &Value) -> Result<(), String> {
+    match schema.to_string().len() {
+        0..=SCHEMA_BYTES_MAX => Ok(()),
+        n => Err(format!("the schema has {n} bytes, {SCHEMA_BYTES_MAX} may be")),
+    }
+}
+
+/// The same schema, with [`WHITESPACE`] and `oneOf` read as `anyOf`, unless it says something itself.
+pub(super) fn with_options(mut schema: Value) -> Value {
+    if let Some(object) = schema.as_object_mut() {
+        let options = json!({"whitespace_pattern": WHITESPACE, "coerce_one_of": true});
+        object.entry("x-guidance").or_insert(options);
+    }
+    schema
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Looks for the sign behind which a text has to have a form.
+#[derive(Clone, Debug)]
+pub(super) struct Sign {
+    sign: &'static str,
+    is_thinking: bool,
+    /// The end of the text, as much as signs have bytes.
+    tail: Vec<u8>,
+}
+
+impl Sign {
+    const TAIL_MAX: usize = 64;
+
+    /// A sign in a text that may begin with thoughts.
+    pub(super) fn new(sign: &'static str, is_thinking: bool) -> Sign {
+        Sign { sign, is_thinking, tail: Vec::with_capacity(2 * Sign::TAIL_MAX) }
+    }
+
+    /// Takes more of the text; whether it ends with the sign now.
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(Sign::TAIL_MAX)..]);
+        self.tail.drain(..self.tail.len().saturating_sub(Sign::TAIL_MAX));
+        if self.tail.ends_with(b"<think>") {
+            self.is_thinking = true;
+        } else if self.tail.ends_with(b"</think>") {
+            self.is_thinking = false;
+        }
+        !self.is_thinking && self.tail.ends_with(self.sign.as_bytes())
+    }
+}
+
+/// Follows one text.
+#[derive(Clone)]
+pub(super) struct GrammarFilter {
+    /// At the start of what has to have the form.
+    matcher: Matcher,
+    /// Somewhere in it; `None` where the text is free.
+    current: Option<Matcher>,
+    sign: Option<Sign>,
+    stop_ids: Arc<[u32]>,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl fmt::Debug for GrammarFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GrammarFilter").field("sign", &self.sign).finish_non_exhaustive()
+    }
+}
+
+impl TokenFilter for GrammarFilter {
+    fn restrict(&mut self, logits: &mut [f32]) -> Result<(), String> {
+        let Some(matcher) = &mut self.current else { return Ok(()) };
+        let text = |e: &dyn fmt::Display| first_line(&e.to_string());
+        let mask: SimpleVob = matcher.compute_mask_or_eos().map_err(|e| text(&e))?;
+        let may_end = matcher.is_stopped() || matcher.is_accepting().map_err(|e| text(&e))?;
+        let n = mask.len().min(logits.len());
+        let (known, unknown) = logits.split_at_mut(n);
+        let forbid = |id: usize, logit: &mut f32| {
+            if !(may_end && self.stop_ids.contains(&(id as u32))) {
+                *logit = f32::NEG_INFINITY;
+            }
+        };
+        mask.iter_unset_entries(|id| {
+            if let Some(logit) = known.get_mut(id) {
+                forbid(id, logit);
+            }
+        });
+        unknown.fill(f32::NEG_INFINITY);
+        Ok(())
+    }
+
+    fn take(&mut self, id: u32) -> Result<bool, String> {
+        if self.stop_ids.contains(&id) {
+            return Ok(true);
+        }
+        if let Some(matcher) = &mut self.current {
+            matcher.consume_token(id).map_err(|e| first_line(&e.to_string()))?;
+            return Ok(matcher.is_stopped());
+        }
+        if let (Some(sign), Some(bytes)) = (&mut self.sign, self.tokenizer.text_bytes(id))
+            && sign.push(&bytes)
+        {
+            self.current = Some(self.matcher.clone());
+        }
+        Ok(false)
+    }
+
+    fn another(&self) -> Box<dyn TokenFilter> {
+        Box::new(self.clone())
+    }
+}

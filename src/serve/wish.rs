@@ -1,0 +1,74 @@
+//! What a request says of its answer, beside what the answer is to.
+
+use serde_json::Value;
+
+use super::error::ApiError;
+use super::fields::Fields;
+use super::tools::Tools;
+use crate::engine::LogitRules;
+use crate::sampler::Sampling;
+
+/// Most ids whose logits a request changes.
+const BIASES_MAX: usize = 1024;
+
+/// How a text goes on, as a request says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Wish {
+    pub(super) sampling: Sampling,
+    pub(super) rules: LogitRules,
+    pub(super) n_predict: usize,
+    pub(super) stop_strings: Vec<String>,
+    pub(super) thinking: Thinking,
+    /// The form that the text has to have.
+    pub(super) form: Option<TextForm>,
+    pub(super) tools: Option<Tools>,
+    /// How many likely tokens the client is told of for each one; `None` for nothing.
+    pub(super) n_likeliest: Option<usize>,
+}
+
+/// What a request says of the model's thoughts; of each field nothing, as a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Thinking {
+    /// Whether the model may think.
+    pub(super) thinks: Option<bool>,
+    /// How much.
+    pub(super) effort: Option<&'static str>,
+}
+
+/// A schema, and the field that holds it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TextForm {
+    pub(super) schema: Value,
+    pub(super) field: &'static str,
+}
+
+impl Wish {
+    /// Whether the answer has to have a form from its first token on.
+    pub(super) fn is_formed(&self) -> bool {
+        self.form.is_some() || self.tools.as_ref().is_some_and(Tools::is_required)
+    }
+}
+
+/// `presence_penalty` and `frequency_penalty`.
+pub(super) fn penalties(fields: &Fields<'_>) -> Result<LogitRules, ApiError> {
+    let penalty = |name| fields.number(name, -2.0..=2.0);
+    Ok(LogitRules {
+        bias: Vec::new(),
+        presence_penalty: penalty("presence_penalty")?.unwrap_or(0.0),
+        frequency_penalty: penalty("frequency_penalty")?.unwrap_or(0.0),
+    })
+}
+
+/// `logit_bias`: an object whose keys are ids.
+pub(super) fn logit_bias(fields: &Fields<'_>) -> Result<Vec<(u32, f32)>, ApiError> {
+    let Some(value) = fields.get("logit_bias") else { return Ok(Vec::new()) };
+    let wanted =
+        format!("is no object of up to {BIASES_MAX} token ids, each with a bias of -100 to 100");
+    let bad = || fields.bad("logit_bias", &wanted);
+    let object = value.as_object().filter(|object| object.len() <= BIASES_MAX).ok_or_else(bad)?;
+    let one = |(id, bias): (&String, &Value)| {
+        let bias = bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias));
+        Ok((id.parse().map_err(|_| bad())?, bias.ok_or_else(bad)? as f32))
+    };
+    object.iter().map(one).collect()
+}

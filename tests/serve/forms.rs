@@ -1,0 +1,221 @@
+//! Answers that have to have a form, calls of tools, and what is told of tokens.
+
+use std::path::Path;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::common::folder::Folder;
+use super::common::{leap, quick};
+use super::http::{Served, ask};
+use super::{FOX, chat, text_of};
+
+/// A model that knows tools; its weights are random, so it says nothing of its own accord.
+fn qwen3(folder: &Folder) -> String {
+    let model = folder.join("qwen3.bin");
+    let checkpoint = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3-tiny");
+    let mut command = leap();
+    command.arg("export").arg(&model).arg("--meta-llama").arg(checkpoint);
+    assert!(command.output().unwrap().status.success());
+    model.to_str().unwrap().to_owned()
+}
+
+fn person() -> Value {
+    json!({"type": "object", "additionalProperties": false, "required": ["name", "age", "tags"],
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "maxItems": 2, "items": {"enum": ["brave", "shy"]}},
+    }})
+}
+
+fn is_person(text: &str) -> bool {
+    let Ok(Value::Object(person)) = serde_json::from_str(text) else { return false };
+    let tags = person["tags"].as_array();
+    person.len() == 3
+        && person["name"].as_str().is_some_and(|name| name.chars().count() <= 12)
+        && person["age"].as_u64().is_some_and(|age| age <= 150)
+        && tags.is_some_and(|tags| {
+            tags.len() <= 2 && tags.iter().all(|tag| *tag == "brave" || *tag == "shy")
+        })
+}
+
+#[test]
+fn a_schema_is_followed_whoever_else_asks() {
+    let served = Served::start(&["--streams", "3", "--ctx", "512"]);
+    let format =
+        json!({"type": "json_schema", "json_schema": {"name": "person", "schema": person()}});
+    let plain = json!({"messages": chat(FOX), "temperature": 0, "max_tokens": 30});
+    let wanted = served.post("/v1/chat/completions", &plain);
+    let seeds = if quick() { 1..3 } else { 1..7 };
+    thread::scope(|scope| {
+        for seed in seeds {
+            let (served, format, plain, wanted) = (&served, &format, &plain, &wanted);
+            scope.spawn(move || {
+                let body = json!({"messages": chat(FOX), "seed": seed, "response_format": format, "n": 2});
+                let first = served.post("/v1/chat/completions", &body);
+                for index in 0..2 {
+                    let choice = &first["choices"][index];
+                    let text = choice["message"]["content"].as_str().unwrap();
+                    assert!(is_person(text) && choice["finish_reason"] == "stop", "{seed}: {choice}");
+                }
+                let again = served.post("/v1/chat/completions", &body);
+                assert_eq!(again["choices"], first["choices"], "{seed}");
+                let body = json!({"messages": chat(FOX), "format": person(), "stream": false, "options": {"seed": seed}});
+                let answer = served.post("/api/chat", &body);
+                assert!(is_person(text_of(&answer)), "{seed}: {answer}");
+                // Those without a form have the text that they would have alone.
+                let answer = served.post("/v1/chat/completions", plain);
+                assert_eq!(text_of(&answer), text_of(wanted));
+            });
+        }
+    });
+}
+
+#[test]
+fn schemas_that_cannot_be_followed_are_refused_and_stop_nobody() {
+    let served = Served::start(&[]);
+    let nested =
+        (0..60).fold(json!({"type": "string"}), |inner, _| json!({"anyOf": [inner, inner]}));
+    let many: Vec<Value> = (0..3000).map(|i| json!({"const": format!("{i:0>300}")})).collect();
+    for schema in [
+        json!({"type": "strange"}),
+        json!({"$ref": "https://example.org/schema"}),
+        json!({"$ref": "#/$defs/none"}),
+        json!({"type": "string", "pattern": "("}),
+        json!({"type": "string", "minLength": 5, "maxLength": 2}),
+        json!({"type": "array", "uniqueItems": true}),
+        json!([1]),
+        nested,
+        json!({"allOf": many}),
+    ] {
+        let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
+        let body =
+            json!({"messages": chat(FOX), "max_tokens": 4, "response_format": format}).to_string();
+        let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body);
+        let shown: String = body.chars().take(300).collect();
+        assert!(head.starts_with("HTTP/1.1 400 "), "{shown}: {head}\n{text}");
+        let error: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(error["error"]["param"], "response_format", "{shown}: {error}");
+    }
+    for (body, wanted) in [
+        (json!({"response_format": "json"}), "response_format"),
+        (json!({"response_format": {"type": "xml"}}), "response_format.type"),
+        (json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema"),
+        (
+            json!({"response_format": {"type": "json_schema", "json_schema": {}}}),
+            "response_format.json_schema.schema",
+        ),
+        (json!({"tools": [{"type": "function", "function": {"name": "f"}}]}), "tools"),
+        (json!({"logit_bias": {"x": 1}}), "logit_bias"),
+        (json!({"logit_bias": {"1": 101}}), "logit_bias"),
+        (json!({"presence_penalty": 3}), "presence_penalty"),
+        (json!({"top_logprobs": 3}), "top_logprobs"),
+        (json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs"),
+    ] {
+        let mut whole = json!({"messages": chat(FOX)});
+        whole.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
+        let (_, text) = ask(&served.address, "POST", "/v1/chat/completions", &whole.to_string());
+        let error: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(error["error"]["param"], wanted, "{error}");
+    }
+    let body = json!({"prompt": "Once", "max_tokens": 2});
+    assert_eq!(served.post("/v1/completions", &body)["usage"]["completion_tokens"], 2);
+}
+
+#[test]
+fn what_is_told_of_tokens_is_what_they_were_chosen_by() {
+    let served = Served::start(&[]);
+    let body = json!({"messages": chat(FOX), "temperature": 0, "max_tokens": 12, "logprobs": true, "top_logprobs": 3});
+    let whole = served.post("/v1/chat/completions", &body);
+    let tokens = whole["choices"][0]["logprobs"]["content"].as_array().unwrap().clone();
+    assert_eq!(tokens.len(), 12);
+    let joined: String = tokens.iter().map(|token| token["token"].as_str().unwrap()).collect();
+    assert_eq!(joined, text_of(&whole));
+    for token in &tokens {
+        let likeliest = token["top_logprobs"].as_array().unwrap();
+        let odds = |token: &Value| token["logprob"].as_f64().unwrap();
+        assert_eq!((likeliest.len(), &likeliest[0]["token"]), (3, &token["token"]));
+        assert!(likeliest.is_sorted_by(|a, b| odds(a) >= odds(b)), "{token}");
+        let sum: f64 = likeliest.iter().map(|token| odds(token).exp()).sum();
+        assert!(sum > 0.0 && sum < 1.0 + 1e-5, "{sum}");
+    }
+    let mut streamed = body.clone();
+    streamed["stream"] = json!(true);
+    let (_, text) = ask(&served.address, "POST", "/v1/chat/completions", &streamed.to_string());
+    let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<Value> = events.filter_map(|event| serde_json::from_str(event).ok()).collect();
+    let told =
+        events.iter().filter_map(|event| event.pointer("/choices/0/logprobs/content")?.as_array());
+    assert_eq!(told.flatten().cloned().collect::<Vec<Value>>(), tokens);
+    // What is forbidden does not come, and is told of as it was.
+    let first = tokens[0]["token"].as_str().unwrap();
+    let ids = served.post("/tokenize", &json!({"content": first, "add_special": false}));
+    let id = ids["tokens"][0].as_u64().unwrap();
+    let mut biased = body;
+    biased["logit_bias"] = json!({id.to_string(): -100});
+    let other = served.post("/v1/chat/completions", &biased);
+    let token = &other["choices"][0]["logprobs"]["content"][0];
+    assert_eq!(token["top_logprobs"][0], tokens[0]["top_logprobs"][0]);
+    assert_ne!(token["token"], tokens[0]["token"]);
+    let text = served.post(
+        "/v1/completions",
+        &json!({"prompt": "Once", "temperature": 0, "max_tokens": 4, "logprobs": 2}),
+    );
+    let odds = &text["choices"][0]["logprobs"];
+    assert_eq!(odds["tokens"].as_array().unwrap().len(), 4);
+    assert_eq!(odds["top_logprobs"][3].as_object().unwrap().len(), 2);
+}
+
+#[test]
+fn tools_are_called_as_they_want_to_be() {
+    let folder = Folder::new();
+    let model = qwen3(&folder);
+    let served = Served::start(&[&model, "--ctx", "512"]);
+    let tool = |name: &str, parameters: Value| json!({"type": "function", "function": {"name": name, "description": "x", "parameters": parameters}});
+    let tools = json!([
+        tool(
+            "lamp",
+            json!({"type": "object", "additionalProperties": false, "required": ["on"],
+            "properties": {"on": {"type": "boolean"}}})
+        ),
+        tool("person", person())
+    ]);
+    let check = |call: &Value| {
+        let arguments: Value = match &call["function"]["arguments"] {
+            Value::String(text) => serde_json::from_str(text).unwrap(),
+            object => object.clone(),
+        };
+        match call["function"]["name"].as_str().unwrap() {
+            "lamp" => assert!(arguments["on"].is_boolean(), "{call}"),
+            "person" => assert!(is_person(&arguments.to_string()), "{call}"),
+            name => panic!("{name}"),
+        }
+    };
+    for (seed, choice) in
+        [(1, json!("required")), (2, json!({"type": "function", "function": {"name": "person"}}))]
+    {
+        let body = json!({"messages": chat("Light!"), "tools": tools, "tool_choice": choice, "seed": seed, "parallel_tool_calls": false});
+        let answer = served.post("/v1/chat/completions", &body);
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+        let calls = choice["message"]["tool_calls"].as_array().unwrap();
+        assert!(calls.len() == 1 && choice["message"]["content"].is_null(), "{answer}");
+        check(&calls[0]);
+        let mut streamed = body.clone();
+        streamed["stream"] = json!(true);
+        let (_, text) = ask(&served.address, "POST", "/v1/chat/completions", &streamed.to_string());
+        let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        let events: Vec<Value> =
+            events.filter_map(|event| serde_json::from_str(event).ok()).collect();
+        let call =
+            events.iter().find_map(|event| event.pointer("/choices/0/delta/tool_calls/0")).unwrap();
+        assert_eq!(call["function"], calls[0]["function"]);
+        // What came of it goes back.
+        let messages = json!([{"role": "user", "content": "Light!"}, choice["message"],
+            {"role": "tool", "tool_call_id": calls[0]["id"], "content": "done"}]);
+        let body = json!({"messages": messages, "tools": tools, "max_tokens": 3});
+        let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body.to_string());
+        assert!(head.starts_with("HTTP/1.1 200 "), "{text}");
+    }
+}
