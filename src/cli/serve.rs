@@ -21,6 +21,7 @@ use crate::format::ChatTemplate;
 use crate::model::Precision;
 use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
 use crate::sys::{activation, clock, notify, random, signal};
+use crate::tokenizer::Tokenizer;
 use crate::wire::Dtype;
 
 /// Answers that are written at the same time.
@@ -126,26 +127,11 @@ pub(super) struct Serve {
 impl Serve {
     #[cfg_attr(not(feature = "tools"), expect(unused_mut, reason = "nothing is converted"))]
     pub(super) fn execute(mut self) -> Result<(), Failure> {
-        if [self.streams, self.ctx, self.batch, self.threads, Some(self.connections)]
-            .contains(&Some(0))
-        {
-            let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
-            return Err(Failure::Usage(what.to_owned()));
-        }
-        if self.key.is_some() && self.ring.is_none() {
-            return Err(Failure::Usage("--key is for a ring; add --ring FILE".to_owned()));
-        }
+        self.check()?;
         signal::install().map_err(|e| Failure::runtime(&e))?;
         let keys = self.keys()?;
         #[cfg(feature = "tools")]
-        {
-            let wanted = convert::Wanted {
-                version: self.version,
-                needs_tokenizer: self.tokenizer.is_none(),
-                is_quiet: self.quiet,
-            };
-            self.model = convert::model_file(self.model.take(), wanted)?;
-        }
+        self.convert()?;
         let place =
             WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge };
         let flags = self.ring_flags();
@@ -165,26 +151,7 @@ impl Serve {
         let n_streams = self.streams.unwrap_or(STREAMS);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&tokenizer));
         let scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
-        let header = model.header();
-        let mut stop_ids = header.stop_ids.clone();
-        stop_ids.extend_from_slice(tokenizer.stop_ids());
-        let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
-        let options = ServeOptions {
-            about: self.about(&model)?,
-            chat_template: self.chat_template.unwrap_or(header.chat_template),
-            tokenizer: Arc::clone(&tokenizer),
-            stop_ids,
-            // Short enough that a client can name it again.
-            seed: u64::from(u32::from_le_bytes([seed[0], seed[1], seed[2], seed[3]])),
-            listeners,
-            keys,
-            origins: self.allow_origin.clone(),
-            queue: self.queue,
-            connections: self.connections,
-            body_max: BODY_MAX,
-            drain: Duration::from_secs(self.drain_s),
-            access_log: self.access_log(),
-        };
+        let options = self.options(&model, &tokenizer, (listeners, keys))?;
         if !self.quiet {
             let (name, streams) = (&options.about.name, counted(n_streams, "stream"));
             let places: Vec<String> = options.listeners.iter().map(ListenSocket::address).collect();
@@ -196,6 +163,65 @@ impl Serve {
         }
         notify::ready();
         serve(&mut engine, scheduler, options).map_err(|e| ring::step_failure(&e))
+    }
+
+    /// Refuses options that have no meaning.
+    fn check(&self) -> Result<(), Failure> {
+        let counts = [self.streams, self.ctx, self.batch, self.threads, Some(self.connections)];
+        if counts.contains(&Some(0)) {
+            let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
+            return Err(Failure::Usage(what.to_owned()));
+        }
+        match (&self.key, &self.ring) {
+            (Some(_), None) => {
+                Err(Failure::Usage("--key is for a ring; add --ring FILE".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has a checkpoint converted that is given instead of a model file. It keeps the checkpoint's name.
+    #[cfg(feature = "tools")]
+    fn convert(&mut self) -> Result<(), Failure> {
+        if self.name.is_none() {
+            let stem = self.model.as_deref().and_then(Path::file_stem);
+            self.name = stem.and_then(|stem| stem.to_str()).map(str::to_owned);
+        }
+        let wanted = convert::Wanted {
+            version: self.version,
+            needs_tokenizer: self.tokenizer.is_none(),
+            is_quiet: self.quiet,
+        };
+        self.model = convert::model_file(self.model.take(), wanted)?;
+        Ok(())
+    }
+
+    fn options(
+        &self,
+        model: &crate::model::Model,
+        tokenizer: &Arc<Tokenizer>,
+        (listeners, keys): (Vec<ListenSocket>, ApiKeys),
+    ) -> Result<ServeOptions, Failure> {
+        let header = model.header();
+        let mut stop_ids = header.stop_ids.clone();
+        stop_ids.extend_from_slice(tokenizer.stop_ids());
+        let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
+        Ok(ServeOptions {
+            about: self.about(model)?,
+            chat_template: self.chat_template.unwrap_or(header.chat_template),
+            tokenizer: Arc::clone(tokenizer),
+            stop_ids,
+            // Short enough that a client can name it again.
+            seed: u64::from(u32::from_le_bytes([seed[0], seed[1], seed[2], seed[3]])),
+            listeners,
+            keys,
+            origins: self.allow_origin.clone(),
+            queue: self.queue,
+            connections: self.connections,
+            body_max: BODY_MAX,
+            drain: Duration::from_secs(self.drain_s),
+            access_log: self.access_log(),
+        })
     }
 
     fn ring_flags(&self) -> RingFlags {

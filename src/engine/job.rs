@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::StepError;
-use super::choice::{LogitRules, Odds, TokenFilter};
+use super::rules::{LogitRules, Odds, TokenFilter};
 use crate::sampler::Sampling;
 
 /// A text to go on from, and how.

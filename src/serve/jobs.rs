@@ -9,7 +9,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::odds::TokenOdds;
 use crate::engine::{Job, JobError, Outcome};
 
 /// Whether nobody wants what the engine computes at the moment, which it asks between layers.
@@ -57,6 +56,15 @@ pub(super) struct Answered {
     pub(super) tokens: Vec<TokenOdds>,
     /// How it ended, once it has.
     pub(super) end: Option<Result<Outcome, JobError>>,
+}
+
+/// A token that was chosen, and how likely it was.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TokenOdds {
+    pub(super) id: u32,
+    pub(super) logprob: f32,
+    /// The likeliest ones.
+    pub(super) likeliest: Vec<(u32, f32)>,
 }
 
 /// The answers of one request. To drop it cancels those that have not ended.

@@ -7,6 +7,7 @@
 
 mod access;
 mod answer;
+mod divide;
 mod ending;
 mod error;
 mod fields;

@@ -4,19 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use super::fields::Fields;
+use super::jobs::TokenOdds;
 use crate::tokenizer::Tokenizer;
 
 /// Most likely tokens that are told of for each one.
 const LIKELIEST_MAX: i64 = 20;
-
-/// A token that was chosen, and how likely it was.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct TokenOdds {
-    pub(super) id: u32,
-    pub(super) logprob: f32,
-    /// The likeliest ones.
-    pub(super) likeliest: Vec<(u32, f32)>,
-}
 
 /// `logprobs` and `top_logprobs` of a conversation: how many are asked for.
 pub(super) fn chat_wish(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {

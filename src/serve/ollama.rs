@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::answer::{Divider, Piece, Protocol, Sent, Whole, deliver};
+use super::answer::{Protocol, Sent, Whole, deliver};
+use super::divide::{Divider, Piece};
 use super::error::ApiError;
 use super::fields::{Fields, strings};
 use super::http::{Connection, Reply, Request};

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::answer::{Divider, Piece, Protocol, Sent, Whole, deliver};
+use super::answer::{Protocol, Sent, Whole, deliver};
+use super::divide::{Divider, Piece};
 use super::error::ApiError;
 use super::fields::{Fields, strings};
 use super::http::{Connection, Reply, Request};
-use super::odds::{self, TokenOdds};
+use super::jobs::TokenOdds;
+use super::odds;
 use super::service::{ChatJob, STOPS_MAX, Service, now};
 use super::tools::{ToolCall, Tools};
 use super::wish::{TextForm, Thinking, Wish, logit_bias, penalties};

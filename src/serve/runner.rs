@@ -6,9 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use super::ending;
-use super::jobs::{Command, IS_FORSAKEN, Seat};
+use super::jobs::{Command, IS_FORSAKEN, Seat, TokenOdds};
 use super::metrics::Metrics;
-use super::odds::TokenOdds;
 use crate::engine::{Engine, JobError, JobEvent, JobId, Odds, Outcome, Scheduler, StepError};
 use crate::sys::notify;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::answer::Divider;
+use super::divide::Divider;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::grammar::Grammars;

@@ -75,8 +75,14 @@ fn a_schema_is_followed_whoever_else_asks() {
 #[test]
 fn schemas_that_cannot_be_followed_are_refused_and_stop_nobody() {
     let served = Served::start(&[]);
-    let nested =
-        (0..60).fold(json!({"type": "string"}), |inner, _| json!({"anyOf": [inner, inner]}));
+    // 2^60 ways to say the same.
+    let mut defs = json!({"0": {"type": "string"}});
+    for depth in 1..60 {
+        let below = json!({"$ref": format!("#/$defs/{}", depth - 1)});
+        let pair = json!({"type": "array", "prefixItems": [below, below]});
+        defs[depth.to_string()] = json!({"anyOf": [pair, {"allOf": [pair, pair]}]});
+    }
+    let nested = json!({"$ref": "#/$defs/59", "$defs": defs});
     let many: Vec<Value> = (0..3000).map(|i| json!({"const": format!("{i:0>300}")})).collect();
     for schema in [
         json!({"type": "strange"}),
@@ -171,7 +177,7 @@ fn what_is_told_of_tokens_is_what_they_were_chosen_by() {
 fn tools_are_called_as_they_want_to_be() {
     let folder = Folder::new();
     let model = qwen3(&folder);
-    let served = Served::start(&[&model, "--ctx", "512"]);
+    let served = Served::start(&[&model, "--ctx", "2048"]);
     let tool = |name: &str, parameters: Value| json!({"type": "function", "function": {"name": name, "description": "x", "parameters": parameters}});
     let tools = json!([
         tool(

@@ -190,7 +190,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
         &served.address,
         "POST",
         "/api/chat",
-        &json!({"messages": messages, "format": "json"}).to_string(),
+        &json!({"messages": messages, "format": "xml"}).to_string(),
     );
     assert!(
         head.starts_with("HTTP/1.1 400 ") && text.starts_with(r#"{"error":"format "#),

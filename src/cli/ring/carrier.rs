@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::is_interrupted;
+use super::interrupt::is_interrupted;
 use crate::cli::{Failure, note, warn};
 use crate::transport::kmod::Kmod;
 use crate::transport::options::CarrierOptions;

@@ -1,13 +1,15 @@
 //! This board's part in a ring: what the flags and the ring file say.
 
 pub(super) mod carrier;
+mod flags;
+mod interrupt;
 mod place;
 mod tell;
 
 use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::model_files::{self, Loaded};
@@ -17,64 +19,20 @@ use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
 use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Member, Notice, Place};
-use crate::sys::{notify, random, signal};
+use crate::sys::{notify, random};
 use crate::transport::Endpoint;
 use crate::transport::link::LinkConfig;
 use crate::transport::options::CarrierOptions;
 use crate::transport::place::HostPort;
-use crate::wire::Dtype;
 use crate::wire::frame::NODES_MAX;
 use crate::wire::hello::{self, RingInfo};
 
-use carrier::CarrierKind;
+pub(super) use flags::RingFlags;
+pub(super) use interrupt::is_interrupted;
 pub(super) use tell::tell;
 
 /// Rows of a prompt that go round at once: small enough that all nodes have some.
 pub(super) const BATCH: usize = 64;
-/// Seconds that a master waits for progress.
-const TIMEOUT_S: u64 = 120;
-
-/// What is said of a ring, by a command's options.
-pub(super) struct RingFlags {
-    pub(super) is_master: bool,
-    /// The ring file.
-    pub(super) file: Option<PathBuf>,
-    /// Which node of it this is.
-    pub(super) node: Option<String>,
-    /// Without a file: the layers of the master; a worker's first.
-    pub(super) split: Option<usize>,
-    /// Without a file: the layer after a worker's last.
-    pub(super) end: Option<usize>,
-    pub(super) transport: CarrierKind,
-    /// Where this board listens.
-    pub(super) host: Option<String>,
-    pub(super) port: Option<u16>,
-    /// Without a file: the next board.
-    pub(super) next_host: Option<String>,
-    pub(super) next_port: Option<u16>,
-    /// File with the key that all boards share.
-    pub(super) key: Option<PathBuf>,
-    pub(super) wire: Dtype,
-    /// Seconds that a master waits for progress, if not [`TIMEOUT_S`]; 0 for ever.
-    pub(super) timeout_s: Option<u64>,
-    /// Microseconds to look for datagrams before sleeping.
-    pub(super) busy_poll: Option<u16>,
-    pub(super) is_quiet: bool,
-}
-
-impl RingFlags {
-    /// How long a master waits for progress; `None` for ever.
-    fn timeout(&self) -> Option<Duration> {
-        let seconds = self.timeout_s.unwrap_or(TIMEOUT_S);
-        (seconds > 0).then(|| Duration::from_secs(seconds))
-    }
-}
-
-/// Whether a signal has ended the work. Asked at every turn of the loops, which a service manager may watch.
-pub(super) fn is_interrupted() -> bool {
-    notify::alive();
-    signal::interrupted() != 0
-}
 
 /// A board that knows its place.
 pub(super) struct Board<'a> {

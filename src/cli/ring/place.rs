@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::RingFlags;
+use super::flags::RingFlags;
 use crate::cli::Failure;
 use crate::ring::{Address, Member, PORT_DEFAULT, Place, Topology};
 

@@ -1,0 +1,64 @@
+//! What a job says of the tokens that may be chosen, and what it hears of them.
+
+use std::fmt;
+
+/// What is added to logits before a token is chosen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogitRules {
+    /// Ids, each with what is added to its logit.
+    pub bias: Vec<(u32, f32)>,
+    /// Taken from the logit of every id that has been chosen.
+    pub presence_penalty: f32,
+    /// Taken from it as often as it has been.
+    pub frequency_penalty: f32,
+}
+
+impl LogitRules {
+    /// Whether it matters how often ids have been chosen.
+    pub(super) fn counts(&self) -> bool {
+        self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+
+    /// Changes logits by ids that have been chosen, each as often as its count says.
+    pub(super) fn apply(&self, counts: &[(u32, u32)], logits: &mut [f32]) {
+        for &(id, bias) in &self.bias {
+            logits[id as usize] += bias;
+        }
+        for &(id, n) in counts {
+            logits[id as usize] -= self.presence_penalty + self.frequency_penalty * n as f32;
+        }
+    }
+}
+
+/// Which tokens may come next, for a text that has to have some form.
+pub trait TokenFilter: fmt::Debug + Send {
+    /// Gives tokens that may not come next a logit of negative infinity.
+    ///
+    /// # Errors
+    /// If none may come, or it is too much work to know.
+    fn restrict(&mut self, logits: &mut [f32]) -> Result<(), String>;
+
+    /// Token `id` was chosen. Returns whether the text is complete.
+    ///
+    /// # Errors
+    /// If it may not come.
+    fn take(&mut self, id: u32) -> Result<bool, String>;
+
+    /// The same, for another text.
+    fn another(&self) -> Box<dyn TokenFilter>;
+}
+
+impl Clone for Box<dyn TokenFilter> {
+    fn clone(&self) -> Self {
+        self.another()
+    }
+}
+
+/// How likely the model found a token, before rules, filter and temperature.
+#[derive(Clone, Copy, Debug)]
+pub struct Odds<'c> {
+    /// The natural logarithm of its probability.
+    pub logprob: f32,
+    /// The likeliest tokens and theirs, the likeliest first.
+    pub likeliest: &'c [(u32, f32)],
+}
