@@ -229,7 +229,7 @@ mod reference {
             // Weights are random and have outliers; where experts are chosen, another may be. gpt-oss's
             // scores spread twice as far as Llama's here, also by YaRN's magnitude, and what rounding
             // queries and keys moves them by grows with them: with half the scores its divergence, most
-            // of which comes from there, is a third. Sinks, clamps and f32 routers add little.
+            // of which comes from there, is a third.
             let bound = 2.5 * of("llama3-tiny");
             for checkpoint in FAMILIES {
                 let kl = of(checkpoint);
