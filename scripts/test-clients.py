@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Asks a server of the demo model as its users' programs do. Usage: test-clients.py HOST:PORT KEY"""
+"""Asks a server of the demo model as its users' programs do. Usage: test-clients.py HOST:PORT HOST:PORT KEY
 
+The second server has a model that knows tools."""
+
+import json
 import sys
 
 import ollama
 import openai
+import pydantic
 
-ADDRESS, KEY = sys.argv[1:]
+ADDRESS, TOOLS_ADDRESS, KEY = sys.argv[1:]
 MESSAGES = [
     {"role": "system", "content": "You tell stories."},
     {"role": "user", "content": "Tell me a story about a fox."},
@@ -25,15 +29,46 @@ def ask_by_openai():
     assert parts[-1].usage.completion_tokens == 40, parts[-1]
     prompt = client.completions.create(model="demo", prompt="Once upon a time", temperature=0, max_tokens=8)
     assert prompt.choices[0].text == ", in a green valley, there lived", prompt
+    formed(client)
     refused(client)
     return text
+
+
+class Fox(pydantic.BaseModel):
+    name: str = pydantic.Field(max_length=20)
+    is_brave: bool
+
+
+def formed(client):
+    wishes = {"model": "demo", "messages": MESSAGES, "temperature": 0, "max_tokens": 80}
+    answer = client.chat.completions.parse(**wishes, response_format=Fox)
+    assert isinstance(answer.choices[0].message.parsed, Fox), answer
+    answer = client.chat.completions.create(**wishes, logprobs=True, top_logprobs=2)
+    tokens = answer.choices[0].logprobs.content
+    assert "".join(token.token for token in tokens) == answer.choices[0].message.content, answer
+    assert all(token.top_logprobs[0].token == token.token for token in tokens), tokens
+
+
+def ask_for_calls(address):
+    """Asks a model that knows tools: it has to call one, and hears what came of it."""
+    client = openai.OpenAI(base_url=f"http://{address}/v1", api_key=KEY)
+    parameters = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"],
+                  "additionalProperties": False}
+    tool = {"type": "function", "function": {"name": "lamp", "parameters": parameters}}
+    wishes = {"model": client.models.list().data[0].id, "tools": [tool], "seed": 1, "max_tokens": 200}
+    messages = [{"role": "user", "content": "Light!"}]
+    answer = client.chat.completions.create(messages=messages, tool_choice="required", **wishes)
+    call = answer.choices[0].message.tool_calls[0]
+    assert call.function.name == "lamp" and isinstance(json.loads(call.function.arguments)["on"], bool), call
+    messages += [answer.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "done"}]
+    assert client.chat.completions.create(messages=messages, **wishes).usage.completion_tokens > 0
 
 
 def refused(client):
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
     for wish, status, field in [
         ({"tools": [tool]}, 400, "tools"),
-        ({"logprobs": True}, 400, "logprobs"),
+        ({"presence_penalty": 3}, 400, "presence_penalty"),
         ({"model": "gpt-4"}, 404, "model"),
     ]:
         try:
@@ -55,12 +90,9 @@ def ask_by_ollama(text):
     wishes = {"model": "demo", "messages": MESSAGES, "options": {"temperature": 0, "num_predict": 40}}
     assert client.chat(**wishes).message.content == text
     assert "".join(part.message.content for part in client.chat(**wishes, stream=True)) == text
-    try:
-        client.chat(**wishes, format="json")
-    except ollama.ResponseError as error:
-        assert error.status_code == 400 and "format" in error.error, error
-    else:
-        raise AssertionError("a format was followed")
+    answer = client.chat(**wishes, format=Fox.model_json_schema())
+    Fox.model_validate_json(answer.message.content)
 
 
 ask_by_ollama(ask_by_openai())
+ask_for_calls(TOOLS_ADDRESS)

@@ -16,14 +16,25 @@ need_tools python3:python3
 "$VENV/bin/pip" -q install openai ollama
 
 work=$(mktemp -d)
-trap 'code=$?; kill "${server:-}" 2>/dev/null; rm -rf "$work"; end_steps $code' EXIT
+trap 'code=$?; kill "${servers[@]}" 2>/dev/null; rm -rf "$work"; end_steps $code' EXIT
 head -c 24 /dev/urandom | base64 >"$work/keys"
 chmod 600 "$work/keys"
-"$PROGRAM" serve --listen "127.0.0.1:$PORT" --api-key-file "$work/keys" --quiet &
-server=$!
-for _ in $(seq 100); do
-	if python3 -c "import socket; socket.create_connection(('127.0.0.1', $PORT)).close()" 2>/dev/null; then break; fi
-	kill -0 "$server" 2>/dev/null || die "the server has ended"
-	sleep 0.1
-done
-step "clients" "$VENV/bin/python" scripts/test-clients.py "127.0.0.1:$PORT" "$(cat "$work/keys")"
+# serve PORT [MODEL]: a server, once it listens; its process is added to servers.
+servers=()
+serve() {
+	local port=$1
+	shift
+	"$PROGRAM" serve "$@" --listen "127.0.0.1:$port" --api-key-file "$work/keys" --quiet &
+	servers+=($!)
+	for _ in $(seq 100); do
+		if python3 -c "import socket; socket.create_connection(('127.0.0.1', $port)).close()" 2>/dev/null; then return; fi
+		kill -0 "${servers[-1]}" 2>/dev/null || die "the server has ended"
+		sleep 0.1
+	done
+	die "the server does not listen"
+}
+
+serve "$PORT"
+# Weights are random, but its template has words for tools.
+XDG_CACHE_HOME=$work serve $((PORT + 1)) tests/golden/qwen3-tiny
+step "clients" "$VENV/bin/python" scripts/test-clients.py "127.0.0.1:$PORT" "127.0.0.1:$((PORT + 1))" "$(cat "$work/keys")"

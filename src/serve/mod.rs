@@ -11,6 +11,10 @@ mod divide;
 mod ending;
 mod error;
 mod fields;
+#[cfg(feature = "forms")]
+mod grammar;
+#[cfg(not(feature = "forms"))]
+#[path = "no_grammar.rs"]
 mod grammar;
 mod http;
 mod jobs;

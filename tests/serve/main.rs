@@ -1,6 +1,6 @@
 //! `leap serve` as its clients see it: the very text of `leap run`, whoever else asks; one clear error for each
 //! request that cannot be followed; nobody in another's way.
-#![cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+#![cfg(all(feature = "forms", feature = "tools", feature = "demo"))]
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -12,7 +12,7 @@ SRC_URI += "\
 inherit cargo
 
 # Desk-side commands and the demo model stay on the desk.
-CARGO_BUILD_FLAGS += "--no-default-features --features serve --bin leap"
+CARGO_BUILD_FLAGS += "--no-default-features --features forms --bin leap"
 
 do_install:append() {
     leap_install_files

@@ -1,0 +1,62 @@
+//! In place of [`grammar`](super) in builds without the feature `forms`: no answer is kept in a form.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::engine::TokenFilter;
+use crate::tokenizer::Tokenizer;
+
+const PROBLEM: &str = "this build of LEAP lacks the feature `forms`";
+
+/// There are none.
+pub(super) enum Grammars {}
+
+/// What no grammar makes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum GrammarFilter {}
+
+/// Where a form would begin.
+pub(super) struct Sign;
+
+impl Sign {
+    pub(super) fn new(_: &'static str, _: bool) -> Sign {
+        Sign
+    }
+}
+
+impl Grammars {
+    pub(super) fn new(_: Arc<Tokenizer>, _: usize, _: &[u32]) -> Result<Grammars, String> {
+        Err(PROBLEM.to_owned())
+    }
+
+    pub(super) fn schema(&self, _: &Value) -> Result<GrammarFilter, String> {
+        match *self {}
+    }
+
+    pub(super) fn lark(&self, _: String, _: Option<Sign>) -> Result<GrammarFilter, String> {
+        match *self {}
+    }
+}
+
+pub(super) fn check_len(_: &Value) -> Result<(), String> {
+    Ok(())
+}
+
+pub(super) fn with_options(schema: Value) -> Value {
+    schema
+}
+
+impl TokenFilter for GrammarFilter {
+    fn restrict(&mut self, _: &mut [f32]) -> Result<(), String> {
+        match *self {}
+    }
+
+    fn take(&mut self, _: u32) -> Result<bool, String> {
+        match *self {}
+    }
+
+    fn another(&self) -> Box<dyn TokenFilter> {
+        Box::new(*self)
+    }
+}
