@@ -10,8 +10,9 @@ mod http;
 mod ring;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::process::Stdio;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -439,21 +440,25 @@ fn a_line_tells_of_each_request_and_of_its_text_only_on_request() {
     assert!(said.lines().any(|line| line.starts_with("leap: - - 400 ")), "{said}");
 }
 
+/// `leap serve` with the standard input as the one socket that the service manager passes.
+fn activated(input: Stdio) -> Command {
+    let program = leap();
+    let mut command = Command::new("sh");
+    let script = r#"LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&0 </dev/null"#;
+    command.args(["-c", script, "sh"]).arg(program.get_program()).args(program.get_args());
+    command.arg("serve").stdin(input);
+    command
+}
+
 #[test]
 fn sockets_of_the_service_manager_are_listened_on() {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap().to_string();
-    let mut command = std::process::Command::new("sh");
-    let script = r#"LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" serve "$@" 3<&0 </dev/null"#;
-    command.arg("-c").arg(script).arg(leap().get_program());
-    command.stdin(Stdio::from(std::os::fd::OwnedFd::from(socket)));
-    let served = Served::by(command);
+    let served = Served::by(activated(Stdio::from(OwnedFd::from(socket))));
     assert_eq!(served.address, address);
     let answer = served.post("/v1/completions", &json!({"prompt": "Once", "max_tokens": 2}));
     assert_eq!(answer["usage"]["completion_tokens"], 2);
     // What is passed must be sockets; without any there is none to listen on.
-    let script = r#"LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" serve 3</dev/null"#;
-    let output =
-        std::process::Command::new("sh").arg("-c").arg(script).arg(leap().get_program()).output();
-    Ran::new(output.unwrap()).fails(1, "descriptor 3, of LISTEN_FDS, is no socket");
+    let output = activated(Stdio::null()).output().unwrap();
+    Ran::new(output).fails(1, "descriptor 3, of LISTEN_FDS, is no socket");
 }
