@@ -35,6 +35,8 @@ def ask_by_openai():
 
 
 class Fox(pydantic.BaseModel):
+    # A story model goes on with fields of its own if it may.
+    model_config = pydantic.ConfigDict(extra="forbid")
     name: str = pydantic.Field(max_length=20)
     is_brave: bool
 
