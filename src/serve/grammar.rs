@@ -1,7 +1,7 @@
 //! Texts that have to have a form: JSON, a schema's, or calls of tools.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
@@ -25,9 +25,9 @@ const LEXER_STATES_MAX: usize = 20_000;
 /// Makes filters for one tokenizer.
 pub(super) struct Grammars {
     factory: ParserFactory,
-    /// Ids that end a text.
-    stop_ids: Arc<[u32]>,
     tokenizer: Arc<Tokenizer>,
+    /// Held while a grammar is read: one at a time may take memory for that.
+    reading: Mutex<()>,
 }
 
 impl Grammars {
@@ -59,16 +59,17 @@ impl Grammars {
             verbose_errors: false,
             ..ParserLimits::default()
         };
-        Ok(Grammars { factory, stop_ids: stop_ids.into(), tokenizer })
+        Ok(Grammars { factory, tokenizer, reading: Mutex::new(()) })
     }
 
-    /// A filter for JSON of this schema.
+    /// A filter for JSON of this schema, in a text that `stop_ids` end.
     ///
     /// # Errors
     /// If the schema is none, or cannot be followed.
-    pub(super) fn schema(&self, schema: &Value) -> Result<GrammarFilter, String> {
+    pub(super) fn schema(&self, schema: &Value, stop_ids: &[u32]) -> Result<GrammarFilter, String> {
         check_len(schema)?;
-        self.filter(TopLevelGrammar::from_json_schema(with_options(schema.clone())), None)
+        let grammar = TopLevelGrammar::from_json_schema(with_options(schema.clone()));
+        self.filter(grammar, None, stop_ids)
     }
 
     /// A filter for what `lark` describes, in llguidance's dialect. With `sign` only what follows the
@@ -76,15 +77,22 @@ impl Grammars {
     ///
     /// # Errors
     /// If that is too much to follow.
-    pub(super) fn lark(&self, lark: String, sign: Option<Sign>) -> Result<GrammarFilter, String> {
-        self.filter(TopLevelGrammar::from_lark(lark), sign)
+    pub(super) fn lark(
+        &self,
+        lark: String,
+        sign: Option<Sign>,
+        stop_ids: &[u32],
+    ) -> Result<GrammarFilter, String> {
+        self.filter(TopLevelGrammar::from_lark(lark), sign, stop_ids)
     }
 
     fn filter(
         &self,
         grammar: TopLevelGrammar,
         sign: Option<Sign>,
+        stop_ids: &[u32],
     ) -> Result<GrammarFilter, String> {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let read = || {
             let mut matcher = Matcher::new(self.factory.create_parser(grammar));
             // What is wrong is told here rather than in the middle of an answer.
@@ -99,7 +107,7 @@ impl Grammars {
             current: sign.is_none().then(|| matcher.clone()),
             matcher,
             sign,
-            stop_ids: Arc::clone(&self.stop_ids),
+            stop_ids: stop_ids.into(),
             tokenizer: Arc::clone(&self.tokenizer),
         })
     }
@@ -164,6 +172,7 @@ pub(super) struct GrammarFilter {
     /// Somewhere in it; `None` where the text is free.
     current: Option<Matcher>,
     sign: Option<Sign>,
+    /// Ids that end the text.
     stop_ids: Arc<[u32]>,
     tokenizer: Arc<Tokenizer>,
 }

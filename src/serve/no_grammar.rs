@@ -30,11 +30,16 @@ impl Grammars {
         Err(PROBLEM.to_owned())
     }
 
-    pub(super) fn schema(&self, _: &Value) -> Result<GrammarFilter, String> {
+    pub(super) fn schema(&self, _: &Value, _: &[u32]) -> Result<GrammarFilter, String> {
         match *self {}
     }
 
-    pub(super) fn lark(&self, _: String, _: Option<Sign>) -> Result<GrammarFilter, String> {
+    pub(super) fn lark(
+        &self,
+        _: String,
+        _: Option<Sign>,
+        _: &[u32],
+    ) -> Result<GrammarFilter, String> {
         match *self {}
     }
 }

@@ -126,6 +126,11 @@ impl Service {
         self.chat(Thinking::default()).is_ok()
     }
 
+    /// Whether answers can call tools.
+    pub(super) fn can_call_tools(&self) -> bool {
+        cfg!(feature = "forms") && self.can_chat() && tools::has_words(self.chat_template)
+    }
+
     fn grammars(&self) -> Result<&Grammars, String> {
         let new = || Grammars::new(Arc::clone(&self.tokenizer), self.vocab_size, &self.stop_ids);
         self.grammars.get_or_init(new).as_ref().map_err(Clone::clone)
@@ -156,7 +161,7 @@ impl Service {
             stop_ids: chat.stop_ids().to_vec(),
             starts_text: true,
             names_special: chat.thoughts() == Some(Thoughts::Channels),
-            filter: self.filter(wish, begins_thinking)?,
+            filter: self.filter(wish, (begins_thinking, chat.stop_ids()))?,
             ..self.job(ids, wish)
         };
         let divider = Divider {
@@ -202,11 +207,12 @@ impl Service {
         Ok(tools.instructions(system.or(default).unwrap_or_default()))
     }
 
-    /// What keeps a text in the form that is asked for.
+    /// What keeps a text in the form that is asked for: whether it begins with thoughts, and the ids
+    /// that end it, are `ending`.
     fn filter(
         &self,
         wish: &Wish,
-        begins_thinking: bool,
+        ending: (bool, &[u32]),
     ) -> Result<Option<Box<dyn TokenFilter>>, ApiError> {
         let (field, filter) = match (&wish.form, &wish.tools) {
             (None, None) => return Ok(None),
@@ -217,12 +223,11 @@ impl Service {
                 ));
             }
             (Some(TextForm { schema, field }), None) => {
-                (*field, self.grammars().and_then(|grammars| grammars.schema(schema)))
+                (*field, self.grammars().and_then(|grammars| grammars.schema(schema, ending.1)))
             }
-            (None, Some(tools)) => (
-                "tools",
-                self.grammars().and_then(|grammars| tools.filter(grammars, begins_thinking)),
-            ),
+            (None, Some(tools)) => {
+                ("tools", self.grammars().and_then(|grammars| tools.filter(grammars, ending)))
+            }
         };
         let problem =
             |e: String| ApiError::field(field, format!("{field} cannot be followed: {e}"));
@@ -246,7 +251,11 @@ impl Service {
             }
         }
         let starts_text = prompt.is_empty() && suffix.is_none();
-        Ok(Job { starts_text, filter: self.filter(wish, false)?, ..self.job(ids, wish) })
+        Ok(Job {
+            starts_text,
+            filter: self.filter(wish, (false, &self.stop_ids))?,
+            ..self.job(ids, wish)
+        })
     }
 
     /// The job of what follows `ids`.

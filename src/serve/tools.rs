@@ -118,14 +118,15 @@ impl Tools {
         )
     }
 
-    /// What calls have to look like. In thoughts, with which the text may begin, there are none.
+    /// What calls have to look like in a text that `stop_ids` end. In thoughts, with which it may
+    /// begin, there are none.
     ///
     /// # Errors
     /// If a tool's parameters are no schema that can be followed.
     pub(super) fn filter(
         &self,
         grammars: &Grammars,
-        begins_thinking: bool,
+        (begins_thinking, stop_ids): (bool, &[u32]),
     ) -> Result<GrammarFilter, String> {
         let call = |tool: &Value| {
             let function = &tool["function"];
@@ -141,10 +142,12 @@ impl Tools {
         let more = if self.may_repeat { format!("(\"\\n{BEGIN}\" rest)?") } else { String::new() };
         let rest = format!("rest: \"\\n\" body \"\\n{END}\" {more}\nbody: %json {body}\n");
         match self.choice {
-            ToolChoice::Required => grammars.lark(format!("start: \"{BEGIN}\" rest\n{rest}"), None),
+            ToolChoice::Required => {
+                grammars.lark(format!("start: \"{BEGIN}\" rest\n{rest}"), None, stop_ids)
+            }
             ToolChoice::Auto => {
                 let sign = Sign::new(BEGIN, begins_thinking);
-                grammars.lark(format!("start: rest\n{rest}"), Some(sign))
+                grammars.lark(format!("start: rest\n{rest}"), Some(sign), stop_ids)
             }
         }
     }
