@@ -15,10 +15,10 @@ use super::tools::{ToolCall, Tools};
 use super::wish::{TextForm, Thinking, Wish, penalties};
 use crate::engine::{Outcome, StopReason};
 use crate::sampler::Sampling;
-use crate::tokenizer::{ChatOptions, ChatRole};
+use crate::tokenizer::{ChatOptions, ChatRole, Thoughts};
 
 /// Fields of both requests. How long a model stays in memory is up to who runs the server.
-const KNOWN: &[&str] = &["model", "stream", "options", "keep_alive", "format", "think", "tools"];
+const KNOWN: &[&str] = &["model", "stream", "options", "keep_alive", "format", "think"];
 
 /// Options that are followed.
 const OPTIONS: &[&str] = &[
@@ -86,9 +86,21 @@ pub(super) fn show(service: &Service, body: &Value) -> Result<Reply, ApiError> {
     service.check_model(&fields, "name")?;
     Ok(Reply::json(
         200,
-        &json!({"details": details(&service.about), "capabilities": ["completion"],
+        &json!({"details": details(&service.about), "capabilities": capabilities(service),
         "model_info": {"general.architecture": service.about.family, "leap.context_length": service.ctx_len}}),
     ))
+}
+
+/// What clients may ask of the model: Home Assistant looks for `tools` here.
+fn capabilities(service: &Service) -> Vec<&'static str> {
+    let thinks = Thoughts::of(service.chat_template).is_some();
+    let all = [
+        ("completion", true),
+        ("tools", service.can_call_tools()),
+        ("thinking", service.can_chat() && thinks),
+        ("insert", service.tokenizer.can_infill()),
+    ];
+    all.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect()
 }
 
 fn details(about: &ModelAbout) -> Value {
@@ -184,7 +196,7 @@ pub(super) fn chat(
     (request, body): (&Request, &Value),
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
-    fields.check_names(&[KNOWN, &["messages"]])?;
+    fields.check_names(&[KNOWN, &["messages", "tools"]])?;
     let form = Form::read(service, &fields)?;
     let messages = service.messages(&fields)?;
     let job = service.chat_job(&messages, &form.wish)?;

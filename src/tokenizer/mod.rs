@@ -157,6 +157,11 @@ impl Tokenizer {
         true
     }
 
+    /// Whether the vocabulary has the tokens of [`Tokenizer::encode_infill`].
+    pub fn can_infill(&self) -> bool {
+        INFILL.iter().all(|name| self.special(name).is_some())
+    }
+
     /// Appends the ids of `text` to `out`, where names of special tokens become those.
     ///
     /// At each place the longest name wins. No BOS is added.

@@ -198,6 +198,11 @@ fn tools_are_called_as_they_want_to_be() {
             name => panic!("{name}"),
         }
     };
+    let shown = served.post("/api/show", &json!({}));
+    assert_eq!(shown["capabilities"], json!(["completion", "tools", "thinking"]));
+    let body = json!({"prompt": "Light!", "tools": tools});
+    let (head, text) = ask(&served.address, "POST", "/api/generate", &body.to_string());
+    assert!(head.starts_with("HTTP/1.1 400 ") && text.contains("tools"), "{text}");
     for (seed, choice) in
         [(1, json!("required")), (2, json!({"type": "function", "function": {"name": "person"}}))]
     {
