@@ -34,8 +34,8 @@ impl AccessLog {
         let (ms, bytes) = (answered.time.as_millis(), answered.sent_bytes);
         let mut line = format!("{method} {path} {status} {ms}ms {client} {bytes}");
         if let Some(request) = request.filter(|asked| self.with_prompts && !asked.body.is_empty()) {
-            // A line break between the values of JSON is as good as a blank.
-            let body = String::from_utf8_lossy(&request.body).replace(['\n', '\r'], " ");
+            // A control character in JSON stands between values, where a blank is as good.
+            let body = String::from_utf8_lossy(&request.body).replace(char::is_control, " ");
             line += &format!(" {body}");
         }
         line
@@ -51,7 +51,7 @@ mod tests {
         let mut request = Request::default();
         request.method = "POST".to_owned();
         request.path = "/v1/completions".to_owned();
-        request.body = b"{\n\"prompt\": \"secret\"}".to_vec();
+        request.body = b"{\n\"prompt\": \"secret\"}\x1b".to_vec();
         let time = Duration::from_micros(12_999);
         let answered = Answered { status: Some(200), time, sent_bytes: 345 };
         let wanted = "POST /v1/completions 200 12ms ::1 345";
@@ -59,7 +59,7 @@ mod tests {
             AccessLog { write: None, with_prompts }.line(Some(&request), "::1", &answered)
         };
         assert_eq!(line(false), wanted);
-        assert_eq!(line(true), format!("{wanted} {{ \"prompt\": \"secret\"}}"));
+        assert_eq!(line(true), format!("{wanted} {{ \"prompt\": \"secret\"}} "));
         let answered = Answered { status: None, ..answered };
         assert_eq!(AccessLog::default().line(None, "unix", &answered), "- - gone 12ms unix 345");
     }
