@@ -137,7 +137,7 @@ impl Serve {
         let flags = self.ring_flags();
         let (loaded, board) = self.load(&flags, &place)?;
         let (listeners, _files) = self.listeners(&keys)?;
-        let mut engine = self.engine(&loaded)?;
+        let mut engine = self.engine(&loaded, board.is_some())?;
         let words = if self.quiet { Words::None } else { Words::All };
         weights::prepare(&mut engine, &place, words)?;
         notify::start();
@@ -258,11 +258,11 @@ impl Serve {
         Ok((loaded, Some(board).filter(Board::has_ring)))
     }
 
-    fn engine(&self, loaded: &Loaded) -> Result<Engine, Failure> {
+    fn engine(&self, loaded: &Loaded, has_ring: bool) -> Result<Engine, Failure> {
         let n_streams = Some(self.streams.unwrap_or(STREAMS));
         let options = Options {
             ctx_len: self.ctx,
-            batch: self.batch.or(self.ring.as_ref().map(|_| ring::BATCH)),
+            batch: self.batch.or(has_ring.then_some(ring::BATCH)),
             n_streams,
             max_logits: n_streams,
             kv: self.kv,
