@@ -5,11 +5,12 @@ mod common;
 use std::slice::from_ref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use common::jobs::{Ear, Heard, alone, assert_same, finish, mixed, prompt, run};
 use common::models::{bits, package};
 use common::rings::Recipe;
-use leap::engine::{Engine, Job, JobId, Scheduler, StopReason, Wants};
+use leap::engine::{Engine, Job, JobId, Scheduler, StallLimit, StopReason, Wants};
 use leap::internals::wire::Dtype;
 use leap::sampler::Sampling;
 use leap::tokenizer::Tokenizer;
@@ -67,6 +68,9 @@ fn crowd(engine: &mut Engine, tokenizer: &Tokenizer, seed: u64) {
     let jobs = mixed(tokenizer);
     let wanted = alone(&mut recipe(1, 64, 64).alone(), tokenizer, &jobs);
     let mut scheduler = Scheduler::new(engine, usize::MAX, Some(tokenizer)).unwrap();
+    // How prompts are cut beside streams that decode is no matter of what they say.
+    let fixed = StallLimit::Fixed(Duration::from_micros(seed));
+    scheduler.limit_stalls([StallLimit::None, StallLimit::Doubled, fixed][seed as usize % 3]);
     let (mut state, mut ear) = (seed, Ear::default());
     let mut submitted: Vec<(JobId, usize)> = Vec::new();
     let mut bad = Vec::new();

@@ -16,7 +16,7 @@ use super::ring::carrier::{self, CarrierKind};
 use super::ring::{self, Board, RingFlags};
 use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
-use crate::engine::{Cache, Engine, Huge, Options, Scheduler, WeightsPlace};
+use crate::engine::{Cache, Engine, Huge, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::format::ChatTemplate;
 use crate::model::Precision;
 use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
@@ -73,6 +73,10 @@ pub(super) struct Serve {
     /// answers that may wait for a stream; more are refused (64)
     #[argh(option, default = "64")]
     queue: usize,
+    /// milliseconds between two tokens of an answer, at most, while a prompt is computed (twice what
+    /// it is otherwise; 0: however long)
+    #[argh(option)]
+    stall_ms: Option<u64>,
     /// connections at the same time (256)
     #[argh(option, default = "256")]
     connections: usize,
@@ -150,7 +154,12 @@ impl Serve {
         let tokenizer = Arc::new(tokenizer);
         let n_streams = self.streams.unwrap_or(STREAMS);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&tokenizer));
-        let scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
+        let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
+        scheduler.limit_stalls(match self.stall_ms {
+            None => StallLimit::Doubled,
+            Some(0) => StallLimit::None,
+            Some(ms) => StallLimit::Fixed(Duration::from_millis(ms)),
+        });
         let options = self.options(&model, &tokenizer, (listeners, keys))?;
         if !self.quiet {
             let (name, streams) = (&options.about.name, counted(n_streams, "stream"));

@@ -1,5 +1,7 @@
 //! A stream of a scheduler, and the job that it works for.
 
+use std::time::Instant;
+
 use super::answer::Answer;
 use super::choice::Chooser;
 use super::job::JobId;
@@ -20,6 +22,9 @@ pub(super) struct Lane<'t> {
     pub(super) is_waiting: bool,
     /// When it got its last job, in jobs.
     pub(super) used: u64,
+    /// When its last token was there, and how many rows of prompts had been submitted by then; `None`
+    /// before a job's first.
+    pub(super) last_token: Option<(Instant, usize)>,
 }
 
 /// A job that has a stream.
@@ -39,13 +44,15 @@ pub(super) struct BatchRoom {
     pub(super) logits: usize,
     /// Lanes after this one that want a row for their next token.
     pub(super) n_decoding: usize,
+    /// Rows that prompts may take.
+    pub(super) prompt_rows: usize,
 }
 
 impl<'t> Lane<'t> {
     /// A lane for `stream`, with room for contexts of `ctx_len` ids.
     pub(super) fn new(stream: Stream, ctx_len: usize) -> Lane<'t> {
         let ids = Vec::with_capacity(ctx_len + 1);
-        Lane { stream, ids, work: None, since: 0, is_waiting: false, used: 0 }
+        Lane { stream, ids, work: None, since: 0, is_waiting: false, used: 0, last_token: None }
     }
 
     /// Whether it can take a job: nothing of the last one is under way.
@@ -63,6 +70,19 @@ impl<'t> Lane<'t> {
         self.is_ready() && self.stream.pos() + 1 == self.ids.len()
     }
 
+    /// Whether its job has a token and waits for more.
+    pub(super) fn is_answering(&self) -> bool {
+        self.work.is_some() && self.last_token.is_some()
+    }
+
+    /// A token is there, after `prompt_rows` rows of prompts were submitted. Returns how long it took
+    /// since the last one, and how many rows of prompts were submitted meanwhile.
+    pub(super) fn token_came(&mut self, prompt_rows: usize) -> Option<(f32, usize)> {
+        let now = Instant::now();
+        let (then, before) = self.last_token.replace((now, prompt_rows))?;
+        Some(((now - then).as_secs_f32(), prompt_rows - before))
+    }
+
     /// Begins a job.
     pub(super) fn begin(&mut self, prompt: &[u32], work: RunningJob<'t>, used: u64) {
         self.ids.clear();
@@ -70,6 +90,7 @@ impl<'t> Lane<'t> {
         self.since = self.stream.pos();
         self.work = Some(work);
         self.used = used;
+        self.last_token = None;
     }
 
     /// The rows that it submits next, as far as there is `room`; `None` if there is not enough.
@@ -81,6 +102,7 @@ impl<'t> Lane<'t> {
         }
         // Whoever decodes is not kept waiting for a prompt, nor a prompt for those who decode.
         let n_rows = left.min(room.rows.saturating_sub(room.n_decoding).max(1)).min(room.rows);
+        let n_rows = n_rows.min(room.prompt_rows);
         let (n_rows, wants) = match (work.wants_logits && pos < work.prompt_len, room.logits) {
             (true, n_logits) => (n_rows.min(n_logits), Wants::All),
             (false, 0) => (n_rows.min(left - 1), Wants::None),
@@ -93,6 +115,9 @@ impl<'t> Lane<'t> {
     /// Adds its next rows to a batch, as far as there is `room`; `false` if there is not enough.
     pub(super) fn submit(&mut self, room: &mut BatchRoom, batch: &mut Batch) -> bool {
         let Some((n_rows, wants)) = self.next_rows(room) else { return false };
+        if !self.is_decoding() {
+            room.prompt_rows -= n_rows;
+        }
         let span = self.stream.span(n_rows, wants);
         let ids = &self.ids[span.pos..][..n_rows];
         batch.push(span, ids);

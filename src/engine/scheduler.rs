@@ -11,6 +11,7 @@ use super::answer::Answer;
 use super::choice::{ChoiceScratch, Chooser, Chosen};
 use super::job::{Job, JobError, JobEvent, JobId, Outcome, StopReason};
 use super::lane::{BatchRoom, Lane, RunningJob};
+use super::pace::{Gap, Pace, StallLimit};
 use super::{Engine, EngineError, StepError};
 use crate::model::Batch;
 use crate::tokenizer::Tokenizer;
@@ -35,6 +36,9 @@ pub struct Scheduler<'t> {
     submitted: u64,
     /// Jobs that got a stream so far.
     begun: u64,
+    pace: Pace,
+    /// Rows of prompts submitted so far.
+    prompt_rows: usize,
     ctx_len: usize,
     vocab_size: usize,
     /// Scratch: for choosing tokens, text of one token, and the next batch.
@@ -78,6 +82,8 @@ impl<'t> Scheduler<'t> {
         let vocab_size = engine.header().vocab_size;
         Ok(Scheduler {
             tokenizer,
+            pace: Pace::new(StallLimit::None, lanes.len()),
+            prompt_rows: 0,
             lanes,
             queue: VecDeque::new(),
             turn: 0,
@@ -89,6 +95,11 @@ impl<'t> Scheduler<'t> {
             text: String::with_capacity(1024),
             batch: Batch::with_capacity(engine.max_batch()),
         })
+    }
+
+    /// From now on a stream that decodes waits no longer than `limit` says while prompts are computed.
+    pub fn limit_stalls(&mut self, limit: StallLimit) {
+        self.pace = Pace::new(limit, self.lanes.len());
     }
 
     /// Puts `job` into the queue. One that [`Scheduler::check`] refuses fails with the next step.
@@ -242,8 +253,10 @@ impl<'t> Scheduler<'t> {
         }
         let share = n_active.div_ceil(engine.n_nodes());
         let mut n_decoding = self.lanes.iter().filter(|lane| lane.is_decoding()).count();
-        let mut room =
-            BatchRoom { rows: engine.max_batch(), logits: engine.max_logits(), n_decoding };
+        let n_answering = self.lanes.iter().filter(|lane| lane.is_answering()).count();
+        let prompt_rows = self.pace.prompt_rows(n_answering).min(engine.max_batch());
+        let (rows, logits) = (engine.max_batch(), engine.max_logits());
+        let mut room = BatchRoom { rows, logits, n_decoding, prompt_rows };
         for index in (self.turn..n).chain(0..self.turn) {
             let lane = &mut self.lanes[index];
             n_decoding -= usize::from(lane.is_decoding());
@@ -255,11 +268,14 @@ impl<'t> Scheduler<'t> {
                 }
             }
         }
+        self.prompt_rows += prompt_rows - room.prompt_rows;
         !self.batch.spans().is_empty()
     }
 
     /// Waits for the oldest results and chooses the next tokens.
     fn collect(&mut self, engine: &mut Engine, tell: TellJob<'_>) -> Result<(), StepError> {
+        let n_decoding = self.lanes.iter().filter(|lane| lane.is_answering()).count();
+        let mut longest: Option<(f32, usize)> = None;
         let (spans, mut logits) = engine.collect()?;
         for span in spans.iter().filter(|span| span.n_wanted() > 0) {
             let (rows, rest) =
@@ -268,32 +284,40 @@ impl<'t> Scheduler<'t> {
             let index = self.lanes.binary_search_by_key(&span.stream, |lane| lane.stream.index());
             // Whoever was cancelled does not need it any more.
             if let Ok(index) = index {
-                self.take(index, rows, tell);
+                let gap = self.take(index, rows, tell);
+                longest = gap.filter(|gap| longest.is_none_or(|other| other.0 < gap.0)).or(longest);
             }
+        }
+        if let Some((seconds, prompt_rows)) = longest {
+            self.pace.saw(Gap { seconds, n_decoding, prompt_rows });
         }
         Ok(())
     }
 
-    /// The rows of logits that lane `index` waited for are there.
-    fn take(&mut self, index: usize, rows: &mut [f32], tell: TellJob<'_>) {
+    /// The rows of logits that lane `index` waited for are there. Returns what [`Lane::token_came`] does.
+    fn take(&mut self, index: usize, rows: &mut [f32], tell: TellJob<'_>) -> Option<(f32, usize)> {
         let lane = &mut self.lanes[index];
         let first = lane.collected();
-        let Some(work) = &mut lane.work else { return };
+        let work = lane.work.as_mut()?;
         if work.wants_logits && first < work.prompt_len {
             tell(work.id, JobEvent::Logits { pos: first, logits: rows });
         }
         let pos = lane.stream.pos();
         if pos < lane.ids.len() {
-            return;
+            return None;
         }
         if work.answer.is_empty() {
-            return self.end(index, StopReason::Length, tell);
+            self.end(index, StopReason::Length, tell);
+            return None;
         }
         let first = rows.len() - self.vocab_size;
         let chosen = work.chooser.choose(pos, &mut rows[first..], &mut self.choice);
         let Chosen { id, is_complete, odds } = match chosen {
             Ok(chosen) => chosen,
-            Err(error) => return self.fail(index, error, tell),
+            Err(error) => {
+                self.fail(index, error, tell);
+                return None;
+            }
         };
         lane.ids.push(id);
         if let Some(odds) = odds {
@@ -306,6 +330,7 @@ impl<'t> Scheduler<'t> {
         if let Some(reason) = reason.or(is_full.then_some(StopReason::ContextFull)) {
             self.end(index, reason, tell);
         }
+        self.lanes[index].token_came(self.prompt_rows)
     }
 
     fn end(&mut self, index: usize, reason: StopReason, tell: TellJob<'_>) {

@@ -1,0 +1,147 @@
+//! How many rows of prompts a batch may have beside streams that decode, so that those are not kept waiting.
+//!
+//! What rows cost is not known beforehand: it depends on the board, on what else it does, and on how far
+//! texts have come. So the time between two tokens of a stream is watched, and the number of rows follows.
+
+use std::time::Duration;
+
+/// How long a stream that decodes may wait for its next token while prompts are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StallLimit {
+    /// As long as it takes: quickest for all together.
+    #[default]
+    None,
+    /// Twice as long as without a prompt.
+    Doubled,
+    /// This long, or as long as a batch with one row of a prompt takes.
+    Fixed(Duration),
+}
+
+/// Rows that the first batch of a prompt has beside streams that decode.
+const ROWS_FIRST: f32 = 16.0;
+/// Part of the limit that is aimed at: steps are not equally long.
+const AIM: f32 = 0.9;
+/// How fast what is known of steps follows new times.
+const STEP_WEIGHT: f32 = 0.25;
+
+/// What has been seen of the time between two tokens of a stream.
+pub(super) struct Pace {
+    limit: StallLimit,
+    /// Seconds without prompts, by the number of streams that decode; 0 if unknown.
+    steps: Vec<f32>,
+    rows: f32,
+}
+
+/// The time between two tokens of a stream.
+#[derive(Clone, Copy)]
+pub(super) struct Gap {
+    pub(super) seconds: f32,
+    /// Streams that decoded.
+    pub(super) n_decoding: usize,
+    /// Rows of prompts that were submitted meanwhile.
+    pub(super) prompt_rows: usize,
+}
+
+impl Pace {
+    /// For up to `n_streams` streams.
+    pub(super) fn new(limit: StallLimit, n_streams: usize) -> Pace {
+        Pace { limit, steps: vec![0.0; n_streams + 1], rows: ROWS_FIRST }
+    }
+
+    /// Rows of prompts that the next batch may have while `n_decoding` streams decode. None if it has to be
+    /// seen first how long they take without.
+    pub(super) fn prompt_rows(&self, n_decoding: usize) -> usize {
+        match (n_decoding, self.limit) {
+            (0, _) | (_, StallLimit::None) => usize::MAX,
+            _ if self.steps[n_decoding] == 0.0 => 0,
+            _ => self.rows as usize,
+        }
+    }
+
+    /// Takes note of `gap`.
+    pub(super) fn saw(&mut self, gap: Gap) {
+        let step = &mut self.steps[gap.n_decoding];
+        if gap.prompt_rows == 0 {
+            let weight = if *step == 0.0 { 1.0 } else { STEP_WEIGHT };
+            *step += weight * (gap.seconds - *step);
+            return;
+        }
+        let step = *step;
+        let limit = match self.limit {
+            StallLimit::None => return,
+            StallLimit::Doubled => 2.0 * step,
+            StallLimit::Fixed(limit) => limit.as_secs_f32(),
+        };
+        if step == 0.0 {
+            return;
+        }
+        // What prompts may add, as a multiple of what they added.
+        let may_add = (AIM * limit - step).max(0.0);
+        let ratio = may_add / (gap.seconds - step).max(f32::MIN_POSITIVE);
+        // The end of a prompt says little of what a whole slice takes.
+        let ratio_max = if gap.prompt_rows as f32 >= self.rows / 2.0 { 2.0 } else { 1.0 };
+        // No number of rows is worth more than a usize can hold.
+        self.rows = (self.rows * ratio.clamp(0.5, ratio_max)).clamp(1.0, 1e6);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A board where 7 streams take 80 ms, and rows beyond the 20th of a batch 3 ms each.
+    fn seconds(prompt_rows: usize) -> f32 {
+        0.08 + 0.003 * (7 + prompt_rows).saturating_sub(20) as f32
+    }
+
+    fn gap(prompt_rows: usize, slowness: f32) -> Gap {
+        Gap { seconds: slowness * seconds(prompt_rows), n_decoding: 7, prompt_rows }
+    }
+
+    /// The gaps of `n` batches with as many rows of prompts as may be.
+    fn gaps(pace: &mut Pace, n: usize, slowness: f32) -> Vec<Gap> {
+        let batch = |_| {
+            let gap = gap(pace.prompt_rows(7).min(256), slowness);
+            pace.saw(gap);
+            gap
+        };
+        (0..n).map(batch).collect()
+    }
+
+    #[test]
+    fn prompts_get_what_the_limit_leaves_and_follow_the_boards_speed() {
+        let fixed = StallLimit::Fixed(Duration::from_millis(160));
+        for limit in [StallLimit::Doubled, fixed] {
+            let mut pace = Pace::new(limit, 8);
+            assert_eq!(pace.prompt_rows(7), 0, "nothing is known yet");
+            pace.saw(gap(0, 1.0));
+            for (n, slowness) in [(0, 1.0), (40, 1.0), (60, 1.3), (40, 1.0)] {
+                let gaps = gaps(&mut pace, n, slowness);
+                for late in gaps.iter().skip(10) {
+                    assert!(late.seconds <= 0.16, "{} s with {limit:?}", late.seconds);
+                    assert!(late.seconds >= 0.12, "{} rows with {limit:?}", late.prompt_rows);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_prompt_always_goes_on() {
+        let mut pace = Pace::new(StallLimit::Fixed(Duration::from_millis(1)), 8);
+        pace.saw(gap(0, 1.0));
+        assert!(gaps(&mut pace, 50, 1.0).iter().all(|gap| gap.prompt_rows >= 1));
+        assert_eq!(pace.prompt_rows(7), 1);
+        assert_eq!(pace.prompt_rows(0), usize::MAX, "nobody is kept waiting");
+        assert_eq!(Pace::new(StallLimit::None, 8).prompt_rows(7), usize::MAX);
+    }
+
+    #[test]
+    fn the_end_of_a_prompt_says_nothing_of_a_slice() {
+        let mut pace = Pace::new(StallLimit::Doubled, 8);
+        pace.saw(gap(0, 1.0));
+        gaps(&mut pace, 40, 1.0);
+        let rows = pace.prompt_rows(7);
+        pace.saw(gap(1, 1.0));
+        assert_eq!(pace.prompt_rows(7), rows);
+    }
+}
