@@ -4,9 +4,11 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# One core runs everything but doc tests, which show the library, not the machine. The others run
-# what their instruction sets can change: modules with kernels or with what comes of them, whole models.
-ALL=(--lib --bins --tests)
+# One core runs what another machine can change: the library's own tests, whole models, the engine, rings, programs and the
+# calls of the system that they make. What reads and writes files is the same everywhere: `test-qemu.sh --tests` runs it, too.
+# The other cores run what their instruction sets can change: modules with kernels or with what comes of them, whole models.
+ALL=(--lib --bins --test cli --test golden --test no_alloc --test no_alloc_link --test process --test ring
+	--test scheduler --test serve)
 MODULES=(kernels:: model:: engine:: sys::)
 MODELS=(--test golden --test no_alloc)
 
