@@ -1,7 +1,8 @@
 //! Limits of memory that the process's control groups set, as containers and service managers do.
 
-use std::fs;
 use std::path::Path;
+
+use super::tree::{Tree, field};
 
 /// Where a version of control groups has what.
 struct Version {
@@ -16,14 +17,14 @@ struct Version {
 
 const VERSIONS: [Version; 2] = [
     Version {
-        mount: "/sys/fs/cgroup",
+        mount: "sys/fs/cgroup",
         controller: "",
         limit: "memory.max",
         usage: "memory.current",
         reclaimable: ["inactive_file ", "active_file "],
     },
     Version {
-        mount: "/sys/fs/cgroup/memory",
+        mount: "sys/fs/cgroup/memory",
         controller: "memory",
         limit: "memory.limit_in_bytes",
         usage: "memory.usage_in_bytes",
@@ -33,13 +34,13 @@ const VERSIONS: [Version; 2] = [
 
 /// Memory that the process may still use, in bytes: what the tightest group above it leaves; `None`
 /// if none has a limit.
-pub(super) fn available_bytes() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+pub(super) fn available_bytes(tree: &Tree) -> Option<u64> {
+    let groups = tree.text("proc/self/cgroup")?;
     let of_version = VERSIONS.iter().filter_map(|version| {
         let path = group(&groups, version.controller)?;
         // In a container the path may be the host's, and the container's own group is the mount.
         let above = Path::new(path.trim_start_matches('/')).ancestors();
-        above.filter_map(|group| version.room(&Path::new(version.mount).join(group))).min()
+        above.filter_map(|group| version.room(tree, &Path::new(version.mount).join(group))).min()
     });
     of_version.min()
 }
@@ -55,9 +56,9 @@ fn group<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
 
 impl Version {
     /// What the group in `folder` leaves; `None` if it has no limit.
-    fn room(&self, folder: &Path) -> Option<u64> {
-        let read = |name| fs::read_to_string(folder.join(name)).ok();
-        let number = |name| read(name)?.trim().parse::<u64>().ok();
+    fn room(&self, tree: &Tree, folder: &Path) -> Option<u64> {
+        let read = |name| tree.text(folder.join(name).to_str()?);
+        let number = |name| read(name)?.parse::<u64>().ok();
         let (limit, usage) = (number(self.limit)?, number(self.usage)?);
         let stat = read("memory.stat").unwrap_or_default();
         let files: u64 = self.reclaimable.iter().filter_map(|name| field(&stat, name)).sum();
@@ -65,14 +66,10 @@ impl Version {
     }
 }
 
-/// The number in the line of `text` that begins with `name`.
-pub(super) fn field(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.starts_with(name))?;
-    line.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -95,10 +92,10 @@ mod tests {
             ] {
                 fs::write(folder.join(name), text).unwrap();
             }
-            VERSIONS[0].room(&folder)
+            VERSIONS[0].room(&Tree::new(&folder), Path::new(""))
         };
         assert_eq!(["1000\n", "200\n", "max\n"].map(room), [Some(700), Some(0), None]);
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(VERSIONS[0].room(&folder), None);
+        assert_eq!(VERSIONS[0].room(&Tree::new(&folder), Path::new("")), None);
     }
 }

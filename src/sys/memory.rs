@@ -3,10 +3,12 @@
 use std::fs;
 use std::hint::black_box;
 use std::io;
+use std::path::Path;
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
 use super::cgroup;
+use super::tree::{Tree, kib_field};
 
 /// Stack that the program takes at once where memory is limited.
 const STACK_BYTES: usize = 192 << 10;
@@ -38,9 +40,13 @@ pub fn virtual_bytes() -> Option<u64> {
 /// Memory that can be had without swapping, in bytes: what the machine has, or what is left of the
 /// limit of the process's control group if that is less. Files in memory count as free.
 pub fn available_bytes() -> Option<u64> {
-    let machine = fs::read_to_string("/proc/meminfo").ok();
-    let machine = machine.and_then(|text| kib_field(&text, "MemAvailable:"));
-    machine.into_iter().chain(cgroup::available_bytes()).min()
+    available_bytes_of(&Tree::new(Path::new("/")))
+}
+
+/// The same of the machine that `tree` tells of.
+pub fn available_bytes_of(tree: &Tree) -> Option<u64> {
+    let machine = tree.kib_field("proc/meminfo", "MemAvailable:");
+    machine.into_iter().chain(cgroup::available_bytes(tree)).min()
 }
 
 /// Bytes of a page of memory.
@@ -92,21 +98,9 @@ fn touch_stack() {
     let _ = black_box([0_u8; STACK_BYTES]);
 }
 
-/// The number of KiB in the line of `text` that begins with `name`, in bytes.
-pub(super) fn kib_field(text: &str, name: &str) -> Option<u64> {
-    cgroup::field(text, name)?.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn fields_are_found_in_kib() {
-        assert_eq!(kib_field("A: 1 kB\nMemAvailable:   2048 kB\n", "MemAvailable:"), Some(2 << 20));
-        assert_eq!(kib_field("", "VmHWM:"), None);
-        assert_eq!(kib_field("A: 18446744073709551615 kB", "A:"), None);
-    }
 
     #[test]
     fn this_process_uses_memory() {

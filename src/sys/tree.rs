@@ -52,7 +52,7 @@ impl Tree {
 
     /// The number of KiB that a line of `path` begins with `field`, in bytes.
     pub fn kib_field(&self, path: &str, field: &str) -> Option<u64> {
-        super::memory::kib_field(&self.raw_text(path)?, field)
+        kib_field(&self.raw_text(path)?, field)
     }
 
     /// Whether there is anything at `path`.
@@ -89,9 +89,27 @@ impl Tree {
     }
 }
 
+/// The number in the line of `text` that begins with `name`.
+pub(super) fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The number of KiB in the line of `text` that begins with `name`, in bytes.
+pub(super) fn kib_field(text: &str, name: &str) -> Option<u64> {
+    field(text, name)?.checked_mul(1024)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_are_found_in_kib() {
+        assert_eq!(kib_field("A: 1 kB\nMemAvailable:   2048 kB\n", "MemAvailable:"), Some(2 << 20));
+        assert_eq!(kib_field("", "VmHWM:"), None);
+        assert_eq!(kib_field("A: 18446744073709551615 kB", "A:"), None);
+    }
 
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("leap-tree-{name}-{}", std::process::id()));

@@ -11,6 +11,7 @@ use crate::model::{Model, Plan, Precision, Share};
 use crate::pack;
 use crate::sys::file;
 use crate::sys::map::Map;
+use crate::sys::memory::available_bytes_of;
 use crate::sys::tree::Tree;
 
 /// Memory left to the rest of the system.
@@ -29,10 +30,12 @@ pub(super) struct WantedModel<'a> {
 /// Memory of the machine, and what a model takes of it.
 pub(super) fn memory(tree: &Tree, wanted: Option<WantedModel<'_>>) -> Finding {
     let field = |name| tree.kib_field("proc/meminfo", name);
-    let (Some(total), Some(free)) = (field("MemTotal:"), field("MemAvailable:")) else {
+    let (Some(total), Some(of_machine)) = (field("MemTotal:"), field("MemAvailable:")) else {
         return Finding::bad("memory", "/proc/meminfo says nothing", "mount -t proc proc /proc");
     };
-    let free_text = format!("{} of {} free", mib(free), mib(total));
+    let free = available_bytes_of(tree).unwrap_or(of_machine);
+    let limit = if free < of_machine { ", as its control group leaves" } else { "" };
+    let free_text = format!("{} of {} free{limit}", mib(free), mib(total));
     let Some(WantedModel { model, file_bytes: weights, ctx_len }) = wanted else {
         return Finding::good("memory", free_text);
     };
@@ -82,7 +85,8 @@ fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
     }
 }
 
-fn buffer_bytes(header: &Header, ctx_len: usize) -> Option<u64> {
+/// Memory for a context of so many tokens and one stream; `None` if the model allows no such.
+pub(in crate::cli) fn buffer_bytes(header: &Header, ctx_len: usize) -> Option<u64> {
     let plan = Plan {
         ctx_len,
         max_batch: batch_default(header).min(ctx_len),

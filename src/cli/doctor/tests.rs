@@ -192,6 +192,17 @@ fn memory_is_measured_against_model_and_context() {
     assert_eq!(memory(1 << 20, max).state, FindingState::Good);
     assert_eq!(memory(1000, max).state, FindingState::Bad);
     assert!(memory(u64::MAX / 2048, max + 1).mend.unwrap().starts_with("--ctx "));
+    let limited = Machine::new(
+        "group",
+        &[
+            ("proc/meminfo", "MemTotal: 4194304 kB\nMemAvailable: 2097152 kB\n"),
+            ("proc/self/cgroup", "0::/board.slice\n"),
+            ("sys/fs/cgroup/board.slice/memory.max", "104857600\n"),
+            ("sys/fs/cgroup/board.slice/memory.current", "4194304\n"),
+        ],
+    );
+    let finding = model::memory(&limited.tree(), None);
+    assert_eq!(finding.text, "96 MiB of 4096 MiB free, as its control group leaves");
     let odd = Machine::new("meminfo", &[("proc/meminfo", "MemTotal: x\nMemAvailable: -1 kB")]);
     assert_eq!(model::memory(&odd.tree(), None).state, FindingState::Bad);
 }
