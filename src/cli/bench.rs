@@ -2,6 +2,7 @@
 
 mod link;
 pub(super) mod machine;
+mod made_up;
 mod model;
 mod start;
 mod table;
@@ -15,7 +16,8 @@ use super::checkpoint::load_failure;
 use super::weights::{self, Words};
 use super::{Failure, key, note, options};
 use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
-use crate::format::model::Weights;
+use crate::format::model::{Header, Weights};
+use crate::kernels::Isa;
 use crate::model::{Model, Shape};
 use crate::sys::cpu;
 use crate::transport::place::HostPort;
@@ -37,6 +39,9 @@ pub(super) struct Bench {
     /// version of the made-up model: 1 (f32), 2 (int8, default) or 3 (4-bit)
     #[argh(option, default = "2")]
     version: u32,
+    /// layers of the made-up model, fewer than the shape has: where memory is short of all
+    #[argh(option)]
+    layers: Option<usize>,
     /// contexts at which decoding is measured (0,512,2048)
     #[argh(option, from_str_fn(numbers), default = "Numbers(vec![0, 512, 2048])")]
     depth: Numbers,
@@ -91,6 +96,17 @@ fn shape(name: &str) -> Result<Shape, String> {
     })
 }
 
+fn tell_left_out(too_long: &[What], header: &Header) {
+    if !too_long.is_empty() {
+        let names: Vec<String> = too_long.iter().map(What::to_string).collect();
+        note(&format!(
+            "left out, too long for {} tokens of context: {}",
+            header.max_seq_len,
+            names.join(", ")
+        ));
+    }
+}
+
 impl Bench {
     pub(super) fn execute(self) -> Result<(), Failure> {
         if self.model.is_some() && self.shape.is_some() {
@@ -99,11 +115,18 @@ impl Bench {
         if self.link.is_some() || self.link_server.is_some() {
             return self.links();
         }
-        let model = self.open()?;
+        if self.shape.is_none() && self.layers.is_some() {
+            return Err(Failure::Usage("--layers goes with --shape".to_owned()));
+        }
         let isa = options::isa_from_environment()?;
+        let model = self.open(isa)?;
         let kernels = Engine::kernels(model.as_deref(), isa).map_err(options::engine_failure)?;
-        let workload = model.as_deref().map_or(Vec::new(), |model| self.workload(model));
-        let mut table = BenchTable::new(self.json);
+        let workload = model.as_deref().map_or(Vec::new(), |model| {
+            let (fit, too_long) = self.workload(model.header());
+            tell_left_out(&too_long, model.header());
+            fit
+        });
+        let mut table = BenchTable::new(self.json, self.part());
         if let Some(path) = &self.model {
             table.start(&start::measure(path, &self.cache, isa)?)?;
         }
@@ -127,7 +150,7 @@ impl Bench {
         let key = self.key.as_deref().map(key::read).transpose()?;
         match (&self.link, &self.link_server) {
             (Some(server), None) => {
-                let mut table = BenchTable::new(self.json);
+                let mut table = BenchTable::new(self.json, None);
                 link::measure(server, key.as_ref(), |figures| table.link(&figures))
             }
             (None, Some(listen)) => link::serve(listen, key.as_ref(), note),
@@ -135,12 +158,19 @@ impl Bench {
         }
     }
 
-    fn open(&self) -> Result<Option<Arc<Model>>, Failure> {
+    /// How many of its layers the made-up model has, if not all.
+    fn part(&self) -> Option<(usize, usize)> {
+        let all = self.shape?.n_layers();
+        self.layers.filter(|layers| *layers != all).map(|layers| (layers, all))
+    }
+
+    fn open(&self, isa: Option<Isa>) -> Result<Option<Arc<Model>>, Failure> {
         if let Some(path) = &self.model {
             let model = Model::open(path).map_err(|e| load_failure(&e))?;
             return Ok(Some(Arc::new(model)));
         }
         let Some(shape) = self.shape else { return Ok(None) };
+        let kernels = Engine::kernels(None, isa).map_err(options::engine_failure)?;
         let weights = match self.version {
             1 => Weights::F32,
             2 => Weights::Q8 { group: 64 },
@@ -149,24 +179,17 @@ impl Bench {
                 return Err(Failure::Usage(format!("--version is {other}, wanted 1, 2 or 3")));
             }
         };
-        let model = Model::synthetic(&shape.header(weights)).map_err(|e| Failure::runtime(&e))?;
+        let (fit, _) = self.workload(&shape.header(weights));
+        let ctx_len = fit.iter().map(What::ctx_len).max().unwrap_or(1);
+        let model = made_up::model(shape, self.layers, weights, &kernels, ctx_len)?;
         Ok(Some(Arc::new(model)))
     }
 
-    /// What is measured: as much of it as fits the model's context.
-    fn workload(&self, model: &Model) -> Vec<What> {
-        let max_seq_len = model.header().max_seq_len;
+    /// What is measured, and what is too long for the model's context.
+    fn workload(&self, header: &Header) -> (Vec<What>, Vec<What>) {
         let depths = self.depth.0.iter().map(|&depth| What::Decode(depth));
         let all = depths.chain(self.prompt.0.iter().map(|&len| What::Prefill(len)));
-        let (fit, too_long): (Vec<_>, Vec<_>) = all.partition(|what| what.ctx_len() <= max_seq_len);
-        if !too_long.is_empty() {
-            let names: Vec<String> = too_long.iter().map(What::to_string).collect();
-            note(&format!(
-                "left out, too long for {max_seq_len} tokens of context: {}",
-                names.join(", ")
-            ));
-        }
-        fit
+        all.partition(|what| what.ctx_len() <= header.max_seq_len)
     }
 
     fn threads(&self) -> Vec<usize> {

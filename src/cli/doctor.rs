@@ -3,7 +3,7 @@
 mod cores;
 mod finding;
 mod link;
-mod model;
+pub(super) mod model;
 mod server;
 
 use std::fs;

@@ -204,7 +204,7 @@ impl ModelFile {
 }
 
 /// The kernels that a file's matrices are packed for; `None` if they are not packed.
-fn packed_for(header: &Header) -> Result<Option<(Isa, Layout)>, FormatError> {
+pub(super) fn packed_for(header: &Header) -> Result<Option<(Isa, Layout)>, FormatError> {
     let Some(packed) = header.packed else { return Ok(None) };
     let is_same = |layout: &Layout| {
         let group = header.weights.group().unwrap_or(0);

@@ -116,9 +116,13 @@ impl PackedWeights {
         (places().count(), places().map(|place| place.len() as u64).sum())
     }
 
-    /// Whether the weights are in huge pages of this process, rather than in a mapped file.
+    /// Whether the weights are in memory of this process, rather than in a mapped file.
     pub(super) fn is_in_memory(&self) -> bool {
-        matches!(self.home, Home::Memory(_))
+        match &self.home {
+            Home::Memory(_) => true,
+            Home::Model(model) => model.stamp().is_none(),
+            Home::File(_) => false,
+        }
     }
 
     /// Starts copying the mapped weights to huge pages; [`PackedWeights::finish_move`] takes

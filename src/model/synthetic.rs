@@ -4,14 +4,19 @@ use std::io;
 
 use half::f16;
 
-use super::file::ModelFile;
+use super::file::{ModelFile, packed_for};
 use super::view::Model;
 use crate::format::FormatError;
 use crate::format::model::{
-    Activation, Architecture, Encoding, Experts, Features, Header, LayerSet, Tensor, Weights,
+    Activation, Architecture, Encoding, Experts, Features, Header, LayerSet, Tensor, TensorKind,
+    Weights,
 };
-use crate::quant::bcml1;
+use crate::kernels::Layout;
+use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::huge::HugeMemory;
+
+/// Panels of a matrix that are made up at once.
+const PIECE_PANELS: usize = 8;
 
 /// The shape of a well-known model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +140,16 @@ impl Shape {
         Shape::ALL.into_iter().find(|shape| shape.name == name)
     }
 
+    /// How many layers it has.
+    pub fn n_layers(&self) -> usize {
+        self.n_layers
+    }
+
+    /// The same with `n_layers` layers.
+    pub fn with_layers(self, n_layers: usize) -> Shape {
+        Shape { n_layers, ..self }
+    }
+
     /// The header of a model of this shape.
     pub fn header(&self, weights: Weights) -> Header {
         Header {
@@ -200,12 +215,14 @@ impl std::fmt::Display for SyntheticError {
 impl std::error::Error for SyntheticError {}
 
 impl Model {
-    /// A model that `header` describes with arbitrary weights, in memory.
+    /// A model that `header` describes with arbitrary weights, in memory: packed, if the header says so,
+    /// which takes no second copy.
     ///
     /// # Errors
     /// If there is not enough memory, or the header's fields do not fit each other.
     pub fn synthetic(header: &Header) -> Result<Model, SyntheticError> {
         header.check().map_err(SyntheticError::Format)?;
+        let layout = packed_for(header).map_err(SyntheticError::Format)?.map(|(_, layout)| layout);
         // Nobody compares the checksums of made-up weights; they stay zero.
         let bytes = header.tensors_end().saturating_add(4 * header.n_tensors() as u64);
         let mut memory = HugeMemory::new(usize::try_from(bytes).unwrap_or(usize::MAX))
@@ -213,48 +230,89 @@ impl Model {
         let file = memory.as_mut_slice();
         let head = header.emit();
         file[..head.len()].copy_from_slice(&head);
-        for tensor in header.tensors() {
-            let start = tensor.offset as usize;
-            fill(
-                header.encoding(tensor.id.kind),
-                &tensor,
-                &mut file[start..start + tensor.bytes as usize],
-            );
+        // A classifier that is the embedding is so in a packed file, too, where it stands twice.
+        let classifier = header.plain().classifier();
+        for mut tensor in header.tensors() {
+            let (kind, start) = (tensor.id.kind, tensor.offset as usize);
+            if kind == TensorKind::Classifier {
+                tensor.id.kind = classifier;
+            }
+            let out = &mut file[start..start + header.content_bytes(kind) as usize];
+            let layout = layout.filter(|_| header.packing_of(kind).is_some());
+            match layout {
+                Some(layout) => fill_packed(header.encoding(kind), layout, &tensor, out),
+                None => fill(header.encoding(kind), &tensor, 0, out),
+            }
         }
         let file = ModelFile::made_up(memory).map_err(SyntheticError::Format)?;
         Ok(Model::in_memory(file))
     }
 }
 
-/// Weights of a size that keeps activations in range, without a pattern a CPU could profit from.
-fn fill(encoding: Encoding, tensor: &Tensor, out: &mut [u8]) {
-    let mut random = 0x2545_f491_4f6c_dd1d_u64 ^ tensor.offset;
-    let scale = 1.0 / (tensor.cols as f32).sqrt();
-    if tensor.id.kind.is_vector() {
+/// Weights of a size that keeps activations in range, without a pattern a CPU could profit from: the
+/// rows of a tensor from `start` on.
+fn fill(encoding: Encoding, tensor: &Tensor, start: usize, out: &mut [u8]) {
+    let Tensor { id, rows, cols, .. } = *tensor;
+    let scale = 1.0 / (cols as f32).sqrt();
+    if id.kind.is_vector() {
         return bytemuck::cast_slice_mut(out).fill(1.0_f32);
     }
-    match encoding {
-        Encoding::F32 => {
-            for x in bytemuck::cast_slice_mut::<u8, f32>(out) {
-                *x = scale * f32::from(next(&mut random) as i8) / 64.0;
+    let (values, scales) = match encoding {
+        Encoding::Q8 { .. } => out.split_at_mut(rows * cols),
+        Encoding::F32 | Encoding::Bcml1 => out.split_at_mut(out.len()),
+    };
+    bytemuck::cast_slice_mut(scales).fill(scale / 64.0);
+    let row_bytes = values.len() / rows;
+    for (row, values) in values.chunks_exact_mut(row_bytes).enumerate() {
+        let place = (id.kind as u64) << 48 | (id.layer as u64) << 32 | (start + row) as u64;
+        let mut random = place.wrapping_add(1).wrapping_mul(0x2545_f491_4f6c_dd1d);
+        match encoding {
+            Encoding::F32 => {
+                for x in bytemuck::cast_slice_mut::<u8, f32>(values) {
+                    *x = scale * f32::from(next(&mut random) as i8) / 64.0;
+                }
             }
+            Encoding::Q8 { .. } => {
+                for q in values.as_chunks_mut::<8>().0 {
+                    *q = next(&mut random).to_le_bytes();
+                }
+            }
+            Encoding::Bcml1 => fill_blocks(scale, &mut random, values),
         }
-        Encoding::Q8 { .. } => {
-            let (q, scales) = out.split_at_mut(tensor.rows * tensor.cols);
-            for q in q.as_chunks_mut::<8>().0 {
-                *q = next(&mut random).to_le_bytes();
-            }
-            bytemuck::cast_slice_mut(scales).fill(scale / 64.0);
-        }
-        Encoding::Bcml1 => {
-            let multiplier = f16::from_f32(scale / 4.0).to_le_bytes();
-            let offset = f16::from_f32(scale * -1.875).to_le_bytes();
-            for block in out.as_chunks_mut::<{ bcml1::BLOCK_BYTES }>().0 {
-                block[..2].copy_from_slice(&multiplier);
-                block[2..4].copy_from_slice(&offset);
-                block[4..12].copy_from_slice(&next(&mut random).to_le_bytes());
-                block[12..].copy_from_slice(&next(&mut random).to_le_bytes());
-            }
+    }
+}
+
+fn fill_blocks(scale: f32, random: &mut u64, out: &mut [u8]) {
+    let multiplier = f16::from_f32(scale / 4.0).to_le_bytes();
+    let offset = f16::from_f32(scale * -1.875).to_le_bytes();
+    for block in out.as_chunks_mut::<{ bcml1::BLOCK_BYTES }>().0 {
+        block[..2].copy_from_slice(&multiplier);
+        block[2..4].copy_from_slice(&offset);
+        block[4..12].copy_from_slice(&next(random).to_le_bytes());
+        block[12..].copy_from_slice(&next(random).to_le_bytes());
+    }
+}
+
+/// The same in the order of some kernels, a few panels at a time.
+fn fill_packed(encoding: Encoding, layout: Layout, tensor: &Tensor, out: &mut [u8]) {
+    let (k, panel_rows) = (tensor.cols, layout.panel_rows());
+    // Packed rows are as long as others, but there are whole panels of them.
+    let row_bytes = out.len() / tensor.rows.next_multiple_of(panel_rows);
+    let piece_rows = PIECE_PANELS * panel_rows;
+    let mut plain = vec![0.0_f32; piece_rows * row_bytes / size_of::<f32>()];
+    for (index, out) in out.chunks_mut(piece_rows * row_bytes).enumerate() {
+        let start = index * piece_rows;
+        let rows = piece_rows.min(tensor.rows - start);
+        let plain = &mut bytemuck::cast_slice_mut(&mut plain)[..rows * row_bytes];
+        fill(encoding, &Tensor { rows, ..*tensor }, start, plain);
+        if let Encoding::Q8 { group } = encoding {
+            let (q, scales) = plain.split_at(rows * k);
+            let scales = bytemuck::cast_slice(scales);
+            let matrix = Q8Matrix::new(bytemuck::cast_slice(q), scales, k, group);
+            layout.pack_q8(matrix.expect("the header's groups divide rows"), out);
+        } else {
+            let matrix = Bcml1Matrix::new(plain, k);
+            layout.pack_q4(matrix.expect("the header's groups divide rows"), out);
         }
     }
 }

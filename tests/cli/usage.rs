@@ -30,6 +30,8 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["benhc", DEMO], "did you mean bench?"),
         (&["run", DEMO, "-p", "a", "--threads", "0"], "--threads"),
         (&["bench", "--threads", "1", "--prompt", "0"], "--prompt"),
+        (&["bench", "--layers", "2"], "--layers goes with --shape"),
+        (&["bench", "--shape", "qwen3-4b", "--layers", "37"], "qwen3-4b has 36 layers"),
         (&["run", DEMO, "-c", "--chat-template", "vicuna"], "chatml"),
         (&["run", DEMO, "-p", "a", "--role", "worker"], "--role"),
         (&["run", "-t", "models/demo.tokenizer.bin"], "its own tokenizer"),

@@ -12,11 +12,13 @@ use crate::sys::memory;
 /// Prints each figure as soon as it is known.
 pub(super) struct BenchTable {
     is_json: bool,
+    /// How many layers the model has, of how many, if not all.
+    part: Option<(usize, usize)>,
 }
 
 impl BenchTable {
-    pub(super) fn new(is_json: bool) -> BenchTable {
-        BenchTable { is_json }
+    pub(super) fn new(is_json: bool, part: Option<(usize, usize)>) -> BenchTable {
+        BenchTable { is_json, part }
     }
 
     /// How long the model takes to its first token.
@@ -111,11 +113,16 @@ impl BenchTable {
                 .number("read_bytes_per_s", figure.limits.read_bytes_per_s)
                 .number("int8_ops_per_s", figure.limits.int8_ops_per_s)
                 .number("memory_bytes", memory as f64);
+            let object = match self.part {
+                Some((layers, _)) => object.number("layers", layers as f64),
+                None => object,
+            };
             return print(&object.finish());
         }
+        let part = self.part.map_or(String::new(), |(n, all)| format!(", {n} of {all} layers"));
         print(&format!(
             "  {what:<8}{tokens:>6} {:>9.1} tokens/s {of_bandwidth:>6.1} % of bandwidth \
-             {of_peak:>6.1} % of int8 peak {:>7} MiB\n",
+             {of_peak:>6.1} % of int8 peak {:>7} MiB{part}\n",
             figure.tokens_per_s,
             memory >> 20,
         ))

@@ -2,7 +2,7 @@ use std::cell::RefCell;
 
 use super::super::{Batch, Plan, Precision, Share, Span, Stage, Transformer, Wants};
 use super::*;
-use crate::format::model::{Header, Weights};
+use crate::format::model::{Header, Packed, Weights};
 
 fn model() -> Arc<Model> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo.bin");
@@ -50,6 +50,22 @@ fn packed_4_bit_weights_give_the_same_logits() {
         let weights = Weights::Q4 { group: 64, int8_embedding };
         let model = Model::synthetic(&Header { weights, ..header }).unwrap();
         check_in_every_tier(&Arc::new(model));
+    }
+}
+
+#[test]
+fn made_up_weights_are_the_same_when_made_up_packed() {
+    for weights in [Weights::Q8 { group: 64 }, Weights::Q4 { group: 64, int8_embedding: true }] {
+        let header = Header { weights, ..model().header().clone() };
+        let plain = Arc::new(Model::synthetic(&header).unwrap());
+        let wanted = logits(&mut transformer(&plain, Kernels::best()));
+        let Some(layout) = Kernels::best().layout() else { return };
+        let (layout, panel_rows) = (layout.id(), layout.panel_rows());
+        let packed = Some(Packed { layout, panel_rows, fingerprint: 0 });
+        let packed = Model::synthetic(&Header { packed, ..header }).unwrap();
+        let mut packed = transformer(&Arc::new(packed), Kernels::best());
+        assert!(packed.is_in_memory() && packed.packed_bytes().is_none());
+        assert!(logits(&mut packed) == wanted, "{weights:?}");
     }
 }
 

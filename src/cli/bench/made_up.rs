@@ -1,0 +1,59 @@
+//! The made-up model of a shape, if there is memory for it.
+
+use crate::cli::Failure;
+use crate::cli::doctor::model::buffer_bytes;
+use crate::format::model::{Header, Packed, Weights};
+use crate::kernels::Kernels;
+use crate::model::{Model, Shape};
+use crate::sys::memory;
+
+/// Memory left to the rest of the program and of the system.
+const SPARE_BYTES: u64 = 256 << 20;
+
+/// `shape` with so many `layers`, or its own, packed for `kernels`, once it is known that there is memory
+/// for it and for a context of so many tokens.
+pub(super) fn model(
+    shape: Shape,
+    layers: Option<usize>,
+    weights: Weights,
+    kernels: &Kernels,
+    ctx_len: usize,
+) -> Result<Model, Failure> {
+    let (all, wanted) = (shape.n_layers(), layers.unwrap_or(shape.n_layers()));
+    if !(1..=all).contains(&wanted) {
+        let problem = format!("--layers is {wanted}, {} has {all} layers", shape.name);
+        return Err(Failure::Usage(problem));
+    }
+    let header = |layers: usize| packed(shape.with_layers(layers).header(weights), kernels);
+    let needed = |layers: usize| bytes(&header(layers), ctx_len);
+    if let Some(free) = memory::available_bytes().filter(|free| *free < needed(wanted)) {
+        let most = (1..wanted).rev().find(|layers| needed(*layers) <= free);
+        let mend =
+            most.map_or("not one of its layers fits".to_owned(), |n| format!("--layers {n} fits"));
+        return Err(Failure::Runtime(format!(
+            "{} in version {} needs {} MiB of memory, {} MiB are free: {mend}",
+            shape.name,
+            weights.version(),
+            needed(wanted) >> 20,
+            free >> 20
+        )));
+    }
+    Model::synthetic(&header(wanted)).map_err(|e| Failure::runtime(&e))
+}
+
+/// `header` of a model that is packed for `kernels`, if they have an order of their own for its weights.
+fn packed(header: Header, kernels: &Kernels) -> Header {
+    let layout = kernels.layout().filter(|_| header.weights != Weights::F32);
+    let packed = layout.map(|layout| Packed {
+        layout: layout.id(),
+        panel_rows: layout.panel_rows(),
+        fingerprint: 0,
+    });
+    Header { packed, ..header }
+}
+
+/// Memory that the model takes, and what runs it.
+fn bytes(header: &Header, ctx_len: usize) -> u64 {
+    let buffers = buffer_bytes(header, ctx_len).unwrap_or(u64::MAX);
+    header.tensors_end().saturating_add(buffers).saturating_add(SPARE_BYTES)
+}
