@@ -352,7 +352,8 @@ fn step(transformer: &mut Transformer, tracks: &mut [Track], counts: &[usize]) {
         for (track, _) in tracks.iter().zip(counts).filter(|&(_, &count)| turn < count) {
             let pos = track.pos(vocab_size) + turn;
             let token = track.ids[pos];
-            let span = Span { stream: track.stream, pos, n_rows: 1, wants: Wants::Last };
+            let span =
+                Span { stream: track.stream, pos, n_rows: 1, wants: Wants::Last, is_long: false };
             batch.push(span, &[token]);
         }
     }

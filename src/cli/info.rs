@@ -176,10 +176,15 @@ fn ids(name: &str, ids: &[u32]) -> Row {
     text(name, &ids.join(", "))
 }
 
-fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
-    let scaling = match header.rope_scaling {
+fn rope_scaling(header: &Header) -> String {
+    match header.rope_scaling {
         None => "none".to_owned(),
-        Some(RopeScaling::Divisors) => "a divisor for each pair".to_owned(),
+        Some(RopeScaling::Divisors) => match &header.features.long_rope {
+            Some(long) => {
+                format!("a divisor for each pair, others beyond {} tokens", long.original_ctx)
+            }
+            None => "a divisor for each pair".to_owned(),
+        },
         Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, .. }) => {
             format!(
                 "yarn, factor {factor}, slow {beta_slow}, fast {beta_fast}, \
@@ -193,7 +198,11 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
                  original context {original_ctx}"
             )
         }
-    };
+    }
+}
+
+fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
+    let scaling = rope_scaling(header);
     let window = header.sliding_window.map(|window| window as u32);
     let hash = match header.tokenizer_hash {
         0 => "unknown".to_owned(),

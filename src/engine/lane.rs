@@ -114,6 +114,13 @@ impl<'t> Lane<'t> {
 
     /// Adds its next rows to a batch, as far as there is `room`; `false` if there is not enough.
     pub(super) fn submit(&mut self, room: &mut BatchRoom, batch: &mut Batch) -> bool {
+        if let Some(work) = self.work.as_mut().filter(|_| !self.is_waiting)
+            && self.stream.grow_to(self.ids.len())
+            && self.ids.len() > work.prompt_len
+        {
+            // All of the text is computed anew, but those logits were told.
+            work.wants_logits = false;
+        }
         let Some((n_rows, wants)) = self.next_rows(room) else { return false };
         if !self.is_decoding() {
             room.prompt_rows -= n_rows;

@@ -311,7 +311,7 @@ impl Engine {
     /// # Errors
     /// If all planned streams are in use.
     pub fn stream(&mut self) -> Result<Stream, EngineError> {
-        Stream::new(&self.slots, self.ctx_len()).ok_or(EngineError::NoStream)
+        Stream::new(&self.slots, self.header(), self.ctx_len()).ok_or(EngineError::NoStream)
     }
 
     /// Appends `ids` to the stream, in batches, and returns the logits after the last one;
@@ -324,6 +324,7 @@ impl Engine {
         if ids.is_empty() {
             return Ok(&mut []);
         }
+        self.make_long(stream, ids.len())?;
         let max_batch = self.max_batch();
         let (first, last) = ids.split_at((ids.len() - 1) / max_batch * max_batch);
         for batch in first.chunks(max_batch) {
@@ -350,6 +351,7 @@ impl Engine {
         if ids.len() > self.max_batch() {
             return Err(ForwardError::Plan.into());
         }
+        self.make_long(stream, ids.len())?;
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         batch.push(stream.span(ids.len(), wants), ids);
@@ -364,6 +366,19 @@ impl Engine {
         let (_, logits) = self.collect()?;
         stream.ids.extend_from_slice(ids);
         Ok(logits)
+    }
+
+    /// Computes what the stream holds anew if `n` more ids make its text a long one.
+    fn make_long(&mut self, stream: &mut Stream, n: usize) -> Result<(), StepError> {
+        let n_ids = stream.pos() + n;
+        if stream.crosses(n_ids) {
+            let ids = stream.ids.clone();
+            stream.grow_to(n_ids);
+            for batch in ids.chunks(self.max_batch()) {
+                self.push_batch(stream, batch, Wants::None)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether a batch can be submitted without waiting for another one's result.
@@ -412,7 +427,9 @@ impl Engine {
     pub(super) fn n_shared(&self, stream: &Stream, ids: &[u32]) -> usize {
         let common = stream.ids.iter().zip(ids).take_while(|(a, b)| a == b).count();
         let keep = common.min(ids.len().saturating_sub(1));
-        if self.transformer.can_rewind(stream.reached, keep) { keep } else { 0 }
+        let can_keep =
+            stream.serves(ids.len()) && self.transformer.can_rewind(stream.reached, keep);
+        if can_keep { keep } else { 0 }
     }
 
     /// Whether the stream is one of this engine's.

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::format::model::Header;
 use crate::model::{Span, Wants};
 
 /// One sequence of tokens with its KV cache. Belongs to the engine that made it, and gives its place back when
@@ -14,13 +15,21 @@ pub struct Stream {
     /// Most positions that were stored at once since it was empty: with a sliding window, later ones
     /// took the places of earlier ones.
     pub(super) reached: usize,
+    /// Ids of the longest text that is not a long one.
+    long_from: usize,
+    /// Whether what is stored is part of a long text, and of no use to others.
+    is_long: bool,
 }
 
 impl Stream {
-    /// An empty stream in a place of `slots`, with room for `ctx_len` ids; `None` if all places are taken.
-    pub(super) fn new(slots: &Arc<Slots>, ctx_len: usize) -> Option<Stream> {
+    /// An empty stream in a place of `slots` for the model of `header`, with room for `ctx_len` ids; `None`
+    /// if all places are taken.
+    pub(super) fn new(slots: &Arc<Slots>, header: &Header, ctx_len: usize) -> Option<Stream> {
         let slot = Slot { index: slots.take()?, slots: Arc::clone(slots) };
-        Some(Stream { slot, ids: Vec::with_capacity(ctx_len), reached: 0 })
+        let ids = Vec::with_capacity(ctx_len);
+        let long_from = header.features.long_rope.as_ref().map(|long| long.original_ctx);
+        let long_from = long_from.unwrap_or(usize::MAX);
+        Some(Stream { slot, ids, reached: 0, long_from, is_long: false })
     }
 
     /// The ids that have been through the model.
@@ -32,6 +41,28 @@ impl Stream {
     pub fn clear(&mut self) {
         self.ids.clear();
         self.reached = 0;
+        self.is_long = false;
+    }
+
+    /// Whether what is stored can be part of a text of `n_ids` ids.
+    pub(super) fn serves(&self, n_ids: usize) -> bool {
+        self.is_long == (n_ids > self.long_from)
+    }
+
+    /// Whether `n_ids` ids make its text a long one, which it is not.
+    pub(super) fn crosses(&self, n_ids: usize) -> bool {
+        n_ids > self.long_from && !self.is_long
+    }
+
+    /// Its text is to have `n_ids` ids. If that makes it a long one, nothing that is stored can be used:
+    /// the stream is empty then, and this says so.
+    pub(super) fn grow_to(&mut self, n_ids: usize) -> bool {
+        let crosses = self.crosses(n_ids);
+        if crosses {
+            self.clear();
+            self.is_long = true;
+        }
+        crosses
     }
 
     /// Number of tokens in the context.
@@ -52,7 +83,8 @@ impl Stream {
     /// The next `n_rows` rows. From now on they may be stored.
     pub(super) fn span(&mut self, n_rows: usize, wants: Wants) -> Span {
         self.reached = self.reached.max(self.pos() + n_rows);
-        Span { stream: self.index(), pos: self.pos(), n_rows, wants }
+        let (stream, pos, is_long) = (self.index(), self.pos(), self.is_long);
+        Span { stream, pos, n_rows, wants, is_long }
     }
 }
 

@@ -80,7 +80,7 @@ impl ExportPlan {
     ) -> Result<ExportPlan, ExportError> {
         let (naming, checkpoint, config) = opened;
         let Config { mut header, is_tied, path, files, mut extras } = config;
-        set_ctx(&mut header, options.ctx, &mut extras);
+        set_ctx(&mut header, options.ctx);
         let notes = &mut extras.notes;
         header.shared_classifier = is_shared(naming, &checkpoint, is_tied, notes)?;
         // Before the group is chosen: a bad dimension is the cause of a group that does not fit.
@@ -335,21 +335,11 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), ExportError> 
     Err(ExportError::BadFile { path: dir.to_owned(), problem: problem.to_owned() })
 }
 
-/// Takes over the context asked for, and the RoPE divisors that go with it.
-fn set_ctx(header: &mut Header, ctx: Option<usize>, extras: &mut Extras) {
+/// Takes over the context asked for. In a short one no text is long.
+fn set_ctx(header: &mut Header, ctx: Option<usize>) {
     header.max_seq_len = ctx.unwrap_or(header.max_seq_len);
-    let Some((original, long)) = extras.long_rope.take() else { return };
-    let note = match ctx {
-        Some(ctx) if ctx > original => {
-            header.features.rope_divisors = long;
-            format!("RoPE has the factors of texts beyond {original} tokens, for shorter ones too")
-        }
-        _ => {
-            header.max_seq_len = header.max_seq_len.min(original);
-            format!("texts beyond {original} tokens have other RoPE factors: --ctx takes them")
-        }
-    };
-    extras.notes.push(note);
+    let longest = header.max_seq_len;
+    header.features.long_rope.take_if(|long| longest <= long.original_ctx);
 }
 
 /// Gives the jobs of the whole model their places in the file of `header`, if they have one.

@@ -60,8 +60,10 @@
 //! 48      u64 × 4  full_layers, a bit for each layer from the lowest on
 //! 80      u64 × 4  unrotated_layers
 //! 112     u32      number of rope_divisors
-//! 116     12       zeros
-//! 128     f32 × n  rope_divisors, then zeros up to a multiple of 128
+//! 116     u32      tokens of the longest text with these; 0 if all texts have them
+//! 120     8        zeros
+//! 128     f32 × n  rope_divisors; unless all texts have them, as many more for longer texts; then
+//!                  zeros up to a multiple of 128
 //! ```
 //!
 //! Of a mixture ffn_dim is the width of one expert, and w1, w2 and w3 hold all experts, one behind
@@ -97,7 +99,9 @@ mod layer;
 mod tensors;
 mod weights;
 
-pub use features::{Activation, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet};
+pub use features::{
+    Activation, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet, LongRope,
+};
 pub use fingerprint::fingerprint;
 pub use header::{
     Architecture, FileShare, HEAD_DIM_MAX, HEADER_LEN, Header, MAGIC, PACKED_ALIGN, PANEL_ROWS_MAX,

@@ -28,6 +28,9 @@ pub struct Span {
     pub n_rows: usize,
     /// Whose logits are wanted.
     pub wants: Wants,
+    /// Whether their text is a long one, which has other RoPE divisors
+    /// ([`Features::long_rope`](crate::format::model::Features::long_rope)).
+    pub is_long: bool,
 }
 
 impl Span {
@@ -193,10 +196,10 @@ mod tests {
     use super::*;
 
     const SPANS: [Span; 4] = [
-        Span { stream: 3, pos: 5, n_rows: 2, wants: Wants::Last },
-        Span { stream: 70_000, pos: 0, n_rows: 4, wants: Wants::None },
-        Span { stream: 0, pos: 9, n_rows: 0, wants: Wants::Last },
-        Span { stream: 3, pos: 7, n_rows: 3, wants: Wants::All },
+        Span { stream: 3, pos: 5, n_rows: 2, wants: Wants::Last, is_long: false },
+        Span { stream: 70_000, pos: 0, n_rows: 4, wants: Wants::None, is_long: false },
+        Span { stream: 0, pos: 9, n_rows: 0, wants: Wants::Last, is_long: false },
+        Span { stream: 3, pos: 7, n_rows: 3, wants: Wants::All, is_long: false },
     ];
 
     #[test]

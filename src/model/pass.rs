@@ -75,10 +75,13 @@ impl Pass<'_> {
 
     /// Fills the tables of cosines and sines for the rows' positions.
     fn fill_angles(&self, rope: Rope, buffers: &mut Buffers<'_>) {
-        let frequencies = self.frequencies.of(rope);
         let half = self.model.header().rotary_dim() / 2;
         let tables = buffers.cos.chunks_exact_mut(half).zip(buffers.sin.chunks_exact_mut(half));
-        for (pos, (cos, sin)) in self.spans.iter().flat_map(Span::positions).zip(tables) {
+        let rows = self.spans.iter().flat_map(|span| {
+            let frequencies = self.frequencies.of(rope, span.is_long);
+            span.positions().map(move |pos| (frequencies, pos))
+        });
+        for ((frequencies, pos), (cos, sin)) in rows.zip(tables) {
             rope::angles((frequencies, rope.magnitude), pos, cos, sin);
         }
     }

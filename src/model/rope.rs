@@ -5,27 +5,30 @@ use std::f64::consts::TAU;
 use crate::format::model::{Header, Rope, RopeScaling};
 
 /// Radians per position of each rotated pair of a head, `[rotary_dim / 2]`, for each rotation that
-/// layers use.
-pub(super) struct Frequencies(Vec<(Rope, Vec<f64>)>);
+/// layers use: in texts that are not long, and in those that are.
+pub(super) struct Frequencies(Vec<(Rope, [Vec<f64>; 2])>);
 
 impl Frequencies {
     pub(super) fn new(header: &Header) -> Frequencies {
-        let mut all: Vec<(Rope, Vec<f64>)> = Vec::new();
+        let short = &header.features.rope_divisors;
+        let long = header.features.long_rope.as_ref().map_or(short, |long| &long.divisors);
+        let mut all: Vec<(Rope, [Vec<f64>; 2])> = Vec::new();
         for rope in header.layers().filter_map(|layer| layer.rope) {
             if all.iter().all(|(known, _)| *known != rope) {
-                all.push((rope, frequencies(header, rope)));
+                all.push((rope, [short, long].map(|of| frequencies(header, rope, of))));
             }
         }
         Frequencies(all)
     }
 
-    /// Those of `rope`, which a layer uses.
-    pub(super) fn of(&self, rope: Rope) -> &[f64] {
-        self.0.iter().find(|(known, _)| *known == rope).map_or(&[], |(_, of)| of)
+    /// Those of `rope`, which a layer uses, in texts that are long or are not.
+    pub(super) fn of(&self, rope: Rope, is_long: bool) -> &[f64] {
+        let found = self.0.iter().find(|(known, _)| *known == rope);
+        found.map_or(&[], |(_, of)| &of[usize::from(is_long)])
     }
 }
 
-fn frequencies(header: &Header, rope: Rope) -> Vec<f64> {
+fn frequencies(header: &Header, rope: Rope, divisors: &[f32]) -> Vec<f64> {
     let dim = header.rotary_dim();
     let plain = |pair: usize| rope.theta.powf(-2.0 * pair as f64 / dim as f64);
     let frequency = |pair: usize| match rope.scaling {
@@ -39,7 +42,7 @@ fn frequencies(header: &Header, rope: Rope) -> Vec<f64> {
             let (ends, most) = ([end(beta_fast), end(beta_slow)], width - 1.0);
             plain(pair) * yarn(pair, (ends, most), factor.into(), is_truncated)
         }
-        Some(RopeScaling::Divisors) => plain(pair) / f64::from(header.features.rope_divisors[pair]),
+        Some(RopeScaling::Divisors) => plain(pair) / f64::from(divisors[pair]),
         scaling => scaled(plain(pair), scaling),
     };
     (0..dim / 2).map(frequency).collect()

@@ -17,7 +17,8 @@ const SIZES: Sizes = Sizes {
     wire: Dtype::F32,
     dim: 4,
 };
-const SPANS: [FrameSpan; 1] = [FrameSpan { stream: 1, wants: FrameWants::Last, pos: 0, n_rows: 3 }];
+const SPANS: [FrameSpan; 1] =
+    [FrameSpan { stream: 1, wants: FrameWants::Last, pos: 0, n_rows: 3, is_long: false }];
 /// What a machine of this ring keeps at most, whoever its neighbours are: an OPEN may ask for
 /// batches with as many spans as a frame holds.
 const HEAP_MAX: usize = 4 * FRAME_MAX;

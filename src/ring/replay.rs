@@ -7,6 +7,8 @@ use crate::wire::frame::{FrameSpan, FrameWants};
 pub(super) struct Replay {
     /// By stream.
     history: Vec<Vec<u32>>,
+    /// Which streams' texts are long.
+    is_long: Vec<bool>,
     /// The next to send again: stream and position.
     next: (usize, usize),
     max_batch: usize,
@@ -18,6 +20,7 @@ impl Replay {
         let ids = |_| Vec::with_capacity(sizes.ctx_len as usize);
         Replay {
             history: (0..sizes.n_streams).map(ids).collect(),
+            is_long: vec![false; sizes.n_streams.into()],
             next: (0, 0),
             max_batch: sizes.max_batch.into(),
         }
@@ -32,7 +35,9 @@ impl Replay {
     pub(super) fn record(&mut self, spans: &[FrameSpan], mut tokens: &[u32]) {
         for span in spans {
             let (first, rest) = tokens.split_at(span.n_rows.into());
-            let history = &mut self.history[usize::from(span.stream)];
+            let stream = usize::from(span.stream);
+            self.is_long[stream] = span.is_long;
+            let history = &mut self.history[stream];
             history.truncate(span.pos as usize);
             history.extend_from_slice(first);
             tokens = rest;
@@ -56,8 +61,13 @@ impl Replay {
         let end = ids.len().min(pos + self.max_batch);
         let n_rows = (end - pos) as u16;
         self.next.1 = end;
-        let span =
-            FrameSpan { stream: stream as u16, wants: FrameWants::None, pos: pos as u32, n_rows };
+        let span = FrameSpan {
+            stream: stream as u16,
+            wants: FrameWants::None,
+            pos: pos as u32,
+            n_rows,
+            is_long: self.is_long[stream],
+        };
         Some((span, &ids[pos..end]))
     }
 

@@ -22,8 +22,8 @@
 //! 48               OPEN: assigned shares of 8 bytes, lines of 96. DOWN: a name of 32 bytes.
 //!                  ACTIVATIONS: spans of 12 bytes, u32 figures, rows
 //!
-//! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 zero,
-//!         u32 position, u16 rows, u16 zero
+//! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 whether the text is
+//!         a long one (0, 1), u32 position, u16 rows, u16 zero
 //! share:  u32 × 2 layers
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
 //!         u32 round trip in µs, u16 threads, u8 status, u8 zero, u32 detail, carrier (8 bytes),
@@ -117,6 +117,8 @@ pub struct FrameSpan {
     pub pos: u32,
     /// How many they are.
     pub n_rows: u16,
+    /// Whether their text is a long one.
+    pub is_long: bool,
 }
 
 /// Which rows of a span want logits.
@@ -504,6 +506,7 @@ pub fn emit_activations<'o>(
         out.fill(0);
         put(out, 0, &span.stream.to_le_bytes());
         out[2] = span.wants as u8;
+        out[3] = span.is_long.into();
         put(out, 4, &span.pos.to_le_bytes());
         put(out, 8, &span.n_rows.to_le_bytes());
     }
@@ -521,9 +524,15 @@ fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<FrameSpan, WireError> {
         2 => FrameWants::All,
         _ => return Err(WireError::Field("wanted logits")),
     };
+    let is_long = match bytes[3] {
+        0 => false,
+        1 => true,
+        _ => return Err(WireError::Field("long text")),
+    };
     Ok(FrameSpan {
         stream: u16_at(bytes, 0),
         wants,
+        is_long,
         pos: u32_at(bytes, 4),
         n_rows: u16_at(bytes, 8),
     })

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use leap::export::{ExportOptions, ExportPlan};
-use leap::format::model::{HEADER_LEN, RopeScaling, TensorKind};
+use leap::format::model::{HEADER_LEN, LongRope, RopeScaling, TensorKind};
 use serde_json::{Value, json};
 
 use crate::checkpoint::options;
@@ -197,7 +197,7 @@ fn header_and_bytes(folder: &std::path::Path) -> (ExportPlan, Vec<u8>) {
 }
 
 #[test]
-fn long_rope_takes_the_factors_of_the_context() {
+fn long_rope_keeps_the_factors_of_both_ranges() {
     let rope = json!({
         "type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1], "long_factor": [2, 3, 4, 5, 6, 7]
     });
@@ -207,18 +207,20 @@ fn long_rope_takes_the_factors_of_the_context() {
     });
     let of = |ctx| opened("phi3", &changes, ctx).unwrap();
     let magnitude = (1.0 + 4f64.ln() / 1024f64.ln()).sqrt() as f32;
-    for (ctx, longest, divisors) in [
-        (None, 1024, vec![1.0; 6]),
-        (Some(512), 512, vec![1.0; 6]),
-        (Some(2048), 2048, vec![2.0, 3.0, 4.0, 5.0, 6.0, 7.0]),
+    let long = LongRope { original_ctx: 1024, divisors: vec![2.0, 3.0, 4.0, 5.0, 6.0, 7.0] };
+    for (ctx, longest, long) in [
+        (None, 4096, Some(long.clone())),
+        (Some(512), 512, None),
+        (Some(1024), 1024, None),
+        (Some(2048), 2048, Some(long)),
     ] {
         let plan = of(ctx);
         let header = plan.header();
         assert_eq!((header.max_seq_len, header.rotary_dim()), (longest, 12));
         assert_eq!(header.rope_scaling, Some(RopeScaling::Divisors));
-        assert_eq!(header.features.rope_divisors, divisors);
+        assert_eq!(header.features.rope_divisors, [1.0; 6]);
+        assert_eq!(header.features.long_rope, long);
         assert_eq!(header.features.rope_magnitude, magnitude);
-        assert!(plan.notes().iter().any(|note| note.contains("1024")), "{:?}", plan.notes());
     }
     let mut wrong = changes.clone();
     wrong["rope_scaling"]["long_factor"] = json!([1, 2]);

@@ -13,6 +13,7 @@ fn to_frame(span: &Span) -> Option<FrameSpan> {
         stream: span.stream.try_into().ok()?,
         pos: span.pos.try_into().ok()?,
         n_rows: span.n_rows.try_into().ok()?,
+        is_long: span.is_long,
         wants: match span.wants {
             Wants::None => FrameWants::None,
             Wants::Last => FrameWants::Last,
@@ -43,6 +44,7 @@ pub(super) fn from_frame(span: &FrameSpan) -> Span {
         stream: span.stream.into(),
         pos: span.pos as usize,
         n_rows: span.n_rows.into(),
+        is_long: span.is_long,
         wants: match span.wants {
             FrameWants::None => Wants::None,
             FrameWants::Last => Wants::Last,
@@ -93,7 +95,13 @@ mod tests {
 
     #[test]
     fn spans_come_back_and_none_is_cut_to_fit() {
-        let span = Span { stream: 65_535, pos: 1 << 31, n_rows: 65_535, wants: Wants::Last };
+        let span = Span {
+            stream: 65_535,
+            pos: 1 << 31,
+            n_rows: 65_535,
+            wants: Wants::Last,
+            is_long: false,
+        };
         for wants in [Wants::None, Wants::Last, Wants::All] {
             let span = Span { wants, ..span };
             assert_eq!(to_frame(&span).map(|span| from_frame(&span)), Some(span));

@@ -40,7 +40,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     header.norm_eps = fields.required_number("attention.layer_norm_rms_epsilon")? as f32;
     header.max_seq_len = fields.required_size("context_length")?;
     let mut extras = Extras::default();
-    rope::read(&fields, checkpoint, &mut header, &mut extras)?;
+    rope::read(&fields, checkpoint, &mut header)?;
     family.configure(&settings, &mut header, &mut extras)?;
     if fields.general_text("general.name").is_ok_and(|name| name.is_some_and(is_windowed_mistral)) {
         extras.notes.push(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::export::checkpoint::Checkpoint;
 use crate::export::error::ExportError;
-use crate::format::model::Header;
+use crate::format::model::{Header, LongRope};
 
 /// A checkpoint's configuration.
 pub(in crate::export) struct Config {
@@ -28,36 +28,24 @@ pub(in crate::export) struct Extras {
     pub(in crate::export) norm_plus: f32,
     /// What logits are divided by; the final norm's weights are instead.
     pub(in crate::export) logits_divisor: f32,
-    /// For a model with other RoPE divisors beyond some context: that context, and those divisors.
-    pub(in crate::export) long_rope: Option<(usize, Vec<f32>)>,
     /// Whether the checkpoint is that of a model that also sees.
     pub(in crate::export) is_wrapped: bool,
 }
 
 impl Default for Extras {
     fn default() -> Extras {
-        Extras {
-            notes: Vec::new(),
-            norm_plus: 0.0,
-            logits_divisor: 1.0,
-            long_rope: None,
-            is_wrapped: false,
-        }
+        Extras { notes: Vec::new(), norm_plus: 0.0, logits_divisor: 1.0, is_wrapped: false }
     }
 }
 
-impl Extras {
-    /// Takes over the RoPE divisors of texts of up to `original` tokens, and of longer ones if the
-    /// model is for such.
-    pub(super) fn take_long_rope(
-        &mut self,
-        header: &mut Header,
-        original: usize,
-        [short, long]: [Vec<f32>; 2],
-    ) {
-        self.long_rope = (header.max_seq_len > original).then_some((original, long));
-        header.features.rope_divisors = short;
-    }
+/// Takes over the RoPE divisors of texts of up to `original_ctx` tokens, and of longer ones.
+pub(super) fn take_long_rope(
+    header: &mut Header,
+    original_ctx: usize,
+    [short, divisors]: [Vec<f32>; 2],
+) {
+    header.features.rope_divisors = short;
+    header.features.long_rope = Some(LongRope { original_ctx, divisors });
 }
 
 /// What YaRN multiplies cosines and sines by unless it is said (arXiv:2309.00071, section 3.4).

@@ -1,6 +1,8 @@
 //! The block of features behind a header, from and to bytes, and whether it makes sense.
 
-use super::features::{Activation, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet};
+use super::features::{
+    Activation, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet, LongRope,
+};
 use super::header::{Architecture, Header, PACKED_ALIGN, RopeScaling};
 use crate::format::FormatError;
 use crate::format::cursor::Cursor;
@@ -35,7 +37,13 @@ impl Features {
 
     /// Length of the block in bytes.
     fn block_len(&self) -> usize {
-        (FIXED_LEN + 4 * self.rope_divisors.len()).next_multiple_of(PACKED_ALIGN as usize)
+        (FIXED_LEN + 4 * self.all_divisors().count()).next_multiple_of(PACKED_ALIGN as usize)
+    }
+
+    /// Those of texts that are not long, then the others.
+    fn all_divisors(&self) -> impl Iterator<Item = f32> + '_ {
+        let long = self.long_rope.iter().flat_map(|long| &long.divisors);
+        self.rope_divisors.iter().chain(long).copied()
     }
 
     fn emit(&self) -> Vec<u8> {
@@ -59,8 +67,10 @@ impl Features {
         let sets = [self.full_layers, self.unrotated_layers];
         out.extend(sets.iter().flat_map(|set| set.0).flat_map(u64::to_le_bytes));
         out.extend((self.rope_divisors.len() as u32).to_le_bytes());
+        let long_from = self.long_rope.as_ref().map_or(0, |long| long.original_ctx);
+        out.extend((long_from as u32).to_le_bytes());
         out.resize(FIXED_LEN, 0);
-        out.extend(self.rope_divisors.iter().flat_map(|divisor| divisor.to_le_bytes()));
+        out.extend(self.all_divisors().flat_map(f32::to_le_bytes));
         out.resize(self.block_len(), 0);
         out
     }
@@ -91,9 +101,13 @@ impl Features {
         let full_layers = parse_set(&mut r, "full_layers")?;
         let unrotated_layers = parse_set(&mut r, "unrotated_layers")?;
         let n_divisors = r.u32("number of rope_divisors")? as usize;
+        let original_ctx = r.u32("context of rope_divisors")? as usize;
         r.take("zeros", FIXED_LEN - r.pos())?;
-        let bytes = r.take("rope_divisors", n_divisors.saturating_mul(4))?;
-        let divisors = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let rope_divisors = parse_divisors(&mut r, n_divisors)?;
+        let long_rope = match original_ctx {
+            0 => None,
+            _ => Some(LongRope { original_ctx, divisors: parse_divisors(&mut r, n_divisors)? }),
+        };
         let features = Features {
             qkv_bias: is(0),
             output_bias: is(1),
@@ -109,7 +123,8 @@ impl Features {
             local_theta,
             rotary_dim,
             rope_magnitude,
-            rope_divisors: divisors.collect(),
+            rope_divisors,
+            long_rope,
             experts: Some(experts).filter(|experts| *experts != Experts { n: 0, ..*experts }),
         };
         // What the fields above leave open is zero, and a block has one form.
@@ -120,6 +135,11 @@ impl Features {
             }
         }
     }
+}
+
+fn parse_divisors(r: &mut Cursor<'_>, n: usize) -> Result<Vec<f32>, FormatError> {
+    let bytes = r.take("rope_divisors", n.saturating_mul(4))?;
+    Ok(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
 }
 
 fn parse_set(r: &mut Cursor<'_>, name: &'static str) -> Result<LayerSet, FormatError> {
@@ -206,14 +226,15 @@ impl Header {
     }
 
     fn check_divisors(&self) -> Result<(), FormatError> {
-        let divisors = &self.features.rope_divisors;
+        let short = &self.features.rope_divisors;
+        let long = self.features.long_rope.as_ref().map_or(short, |long| &long.divisors);
         let is_used = self.rope_scaling == Some(RopeScaling::Divisors);
         let wanted = if is_used { self.rotary_dim() / 2 } else { 0 };
-        if divisors.len() != wanted {
+        if let Some(divisors) = [short, long].into_iter().find(|of| of.len() != wanted) {
             let found = u32::try_from(divisors.len()).unwrap_or(u32::MAX);
             return Err(FormatError::field("rope_divisors", found, format!("{wanted} of them")));
         }
-        match divisors.iter().find(|divisor| !(divisor.is_finite() && **divisor > 0.0)) {
+        match short.iter().chain(long).find(|divisor| !(divisor.is_finite() && **divisor > 0.0)) {
             Some(divisor) => Err(FormatError::Unsupported(format!("a rope_divisor of {divisor}"))),
             None => Ok(()),
         }

@@ -58,6 +58,15 @@ pub struct Experts {
     pub has_biases: bool,
 }
 
+/// What frequencies are divided by in all of a text that is long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongRope {
+    /// Tokens of the longest text that is not.
+    pub original_ctx: usize,
+    /// One for each pair.
+    pub divisors: Vec<f32>,
+}
+
 /// What the layers of a family compute that Llama's do not; the default is Llama.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Features {
@@ -92,6 +101,8 @@ pub struct Features {
     /// What each frequency is divided by where there is no formula for it, one for each pair; empty
     /// where there is.
     pub rope_divisors: Vec<f32>,
+    /// If others take their place in long texts.
+    pub long_rope: Option<LongRope>,
     /// If the feed-forward layers are mixtures.
     pub experts: Option<Experts>,
 }
@@ -114,6 +125,7 @@ impl Default for Features {
             rotary_dim: None,
             rope_magnitude: 1.0,
             rope_divisors: Vec::new(),
+            long_rope: None,
             experts: None,
         }
     }

@@ -88,6 +88,7 @@ fn featured(weights: Weights) -> Header {
         rotary_dim: Some(24),
         rope_magnitude: 1.25,
         rope_divisors: vec![1.5; 12],
+        long_rope: Some(LongRope { original_ctx: 16, divisors: vec![2.5; 12] }),
         experts: Some(Experts { n: 4, n_active: 3, is_normalised: true, has_biases: true }),
     };
     let (architecture, rope_scaling) = (Architecture::GptOss, Some(RopeScaling::Divisors));
@@ -179,9 +180,11 @@ fn hostile_features_are_refused_by_name() {
         (108, 1 << 31, "unrotated_layers"),
         (112, u32::MAX, "rope_divisors"),
         (112, 11, "unknown fields"),
-        (116, 1, "unknown fields"),
+        (116, 0, "unknown fields"),
+        (120, 1, "unknown fields"),
         (128, 0, "rope_divisor"),
-        (176, 1, "unknown fields"),
+        (176, nan, "rope_divisor"),
+        (224, 1, "unknown fields"),
     ] {
         let file = with_block(&header, |block| {
             block[at..at + 4].copy_from_slice(&value.to_le_bytes());

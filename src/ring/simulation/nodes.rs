@@ -115,6 +115,7 @@ pub(super) fn reference(shape: &Shape) -> Vec<Vec<u32>> {
                 wants: FrameWants::None,
                 pos: pos as u32,
                 n_rows: 1,
+                is_long: false,
             }]);
             let last = node.x[0];
             if pos + 1 >= prompt.len() {
@@ -483,7 +484,7 @@ impl MasterNode {
         let wants = if is_last { FrameWants::Last } else { FrameWants::None };
         lane.is_waiting = is_last;
         let (stream, pos, n_rows) = (stream as u16, pos as u32, tokens.len() as u16);
-        self.master.submit(&[FrameSpan { stream, wants, pos, n_rows }], &tokens);
+        self.master.submit(&[FrameSpan { stream, wants, pos, n_rows, is_long: false }], &tokens);
         true
     }
 }

@@ -26,8 +26,8 @@ fn line() -> NodeLine {
 }
 
 const SPANS: [FrameSpan; 2] = [
-    FrameSpan { stream: 1, wants: FrameWants::None, pos: 70_000, n_rows: 2 },
-    FrameSpan { stream: 2, wants: FrameWants::Last, pos: 0, n_rows: 1 },
+    FrameSpan { stream: 1, wants: FrameWants::None, pos: 70_000, n_rows: 2, is_long: true },
+    FrameSpan { stream: 2, wants: FrameWants::Last, pos: 0, n_rows: 1, is_long: false },
 ];
 
 const ACTIVATIONS: Activations = Activations {

@@ -6,7 +6,7 @@
 use super::rope_freqs;
 use crate::export::checkpoint::Checkpoint;
 use crate::export::config::gguf_fields::GgufFields;
-use crate::export::config::model::{Extras, yarn_magnitude};
+use crate::export::config::model::{take_long_rope, yarn_magnitude};
 use crate::export::config::settings::Fields;
 use crate::export::error::ExportError;
 use crate::export::names::{ROPE_FACTORS, ROPE_FREQS};
@@ -22,7 +22,6 @@ pub(super) fn read(
     fields: &GgufFields<'_>,
     checkpoint: &Checkpoint,
     header: &mut Header,
-    extras: &mut Extras,
 ) -> Result<(), ExportError> {
     header.rope_theta = fields.number("rope.freq_base")?.unwrap_or(10_000.0);
     let mut magnitude = fields.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
@@ -61,7 +60,7 @@ pub(super) fn read(
         }
         (None, None, [Some(short), Some(long)]) => {
             let original = fields.required_size(ORIGINAL_CTX)?;
-            extras.take_long_rope(header, original, [short, long]);
+            take_long_rope(header, original, [short, long]);
             Some(RopeScaling::Divisors)
         }
         (None, None, _) => {

@@ -2,7 +2,7 @@
 
 use crate::export::config::family::Family;
 use crate::export::config::json_fields::JsonFields;
-use crate::export::config::model::{Extras, yarn_magnitude};
+use crate::export::config::model::{Extras, take_long_rope, yarn_magnitude};
 use crate::export::config::settings::Fields;
 use crate::export::error::ExportError;
 use crate::format::excerpt;
@@ -37,7 +37,7 @@ pub(super) fn read(
         theta = rope.number("rope_theta")?.or(theta);
         read_rotary(&rope, family, header)?;
         header.rope_scaling = match kind(&rope)? {
-            Some("longrope" | "su") => Some(long_rope((fields, &rope), header, extras)?),
+            Some("longrope" | "su") => Some(long_rope((fields, &rope), header)?),
             _ => scaling(&rope, header, extras)?,
         };
     }
@@ -119,12 +119,10 @@ fn yarn(
     })
 }
 
-/// LongRoPE has divisors for texts up to the original context, and others for longer texts. A model
-/// file has one kind: the context decides (`ExportOptions::ctx`), by default the original one.
+/// LongRoPE has divisors for texts up to the original context, and others for longer texts.
 fn long_rope(
     (fields, rope): (&JsonFields<'_>, &JsonFields<'_>),
     header: &mut Header,
-    extras: &mut Extras,
 ) -> Result<RopeScaling, ExportError> {
     let original = match rope.size(ORIGINAL_CTX)? {
         Some(original) => original,
@@ -148,7 +146,7 @@ fn long_rope(
     };
     let magnitude = rope.number("attention_factor")?.unwrap_or(usual);
     header.features.rope_magnitude = magnitude as f32;
-    extras.take_long_rope(header, original, both);
+    take_long_rope(header, original, both);
     Ok(RopeScaling::Divisors)
 }
 

@@ -1,0 +1,159 @@
+//! Texts that grow beyond the context where other RoPE factors begin to count (LongRoPE).
+#![cfg(feature = "tools")]
+
+mod common;
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use common::folder::Folder;
+use common::jobs::{Ear, Heard, finish};
+use common::models::{bits, package};
+use common::rings::Recipe;
+use leap::engine::{Engine, Job, JobId, Scheduler};
+use leap::export::{ExportOptions, ExportPlan};
+use leap::format::model::Weights;
+use leap::internals::wire::Dtype;
+use leap::sampler::argmax;
+use serde_json::{Value, json};
+
+/// Tokens of the longest text that is not a long one.
+const ORIGINAL: usize = 32;
+const SHORT: [f64; 6] = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5];
+const LONG: [f64; 6] = [1.5, 2.0, 3.0, 4.0, 5.0, 6.0];
+
+/// Exports a small Phi 3 with these factors into `folder`.
+fn model(folder: &Folder, name: &str, short: [f64; 6], long: [f64; 6]) -> PathBuf {
+    let golden = package("tests/golden/phi3-tiny");
+    let checkpoint = folder.join(&format!("{name}-checkpoint"));
+    fs::create_dir(&checkpoint).unwrap();
+    let read = fs::read(golden.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&read).unwrap();
+    config["rope_parameters"] = Value::Null;
+    config["rope_theta"] = json!(10_000.0);
+    config["rope_scaling"] =
+        json!({ "type": "longrope", "short_factor": short, "long_factor": long });
+    config["original_max_position_embeddings"] = json!(ORIGINAL);
+    config["max_position_embeddings"] = json!(256);
+    fs::write(checkpoint.join("config.json"), config.to_string()).unwrap();
+    fs::copy(golden.join("model.safetensors"), checkpoint.join("model.safetensors")).unwrap();
+    let options = ExportOptions { weights: Weights::Q8 { group: 32 }, ctx: None, verify: false };
+    let path = folder.join(&format!("{name}.bin"));
+    let plan = ExportPlan::open(&checkpoint, &options).unwrap();
+    plan.write(&path, |_| ControlFlow::Continue(())).unwrap();
+    path
+}
+
+fn recipe(model: &Path, cuts: &[usize]) -> Recipe {
+    let (model, cuts) = (model.to_owned(), cuts.to_vec());
+    Recipe {
+        model,
+        cuts,
+        is_tcp: false,
+        has_key: false,
+        wire: Dtype::F32,
+        batch: 7,
+        n_streams: 3,
+        max_logits: 7,
+        cache: None,
+        own_file: None,
+    }
+}
+
+fn ids(n: usize) -> Vec<u32> {
+    (0..n as u32).map(|i| i * 53 % 700 + 3).collect()
+}
+
+/// Logits after a text that is computed in these parts.
+fn after(engine: &mut Engine, parts: &[&[u32]]) -> Vec<u32> {
+    let mut stream = engine.stream().unwrap();
+    let mut logits = Vec::new();
+    for part in parts {
+        logits = bits(engine.push(&mut stream, part).unwrap());
+    }
+    logits
+}
+
+#[test]
+fn the_length_of_a_text_chooses_its_factors() {
+    let folder = Folder::new();
+    let mut both = recipe(&model(&folder, "both", SHORT, LONG), &[]).alone();
+    let mut short = recipe(&model(&folder, "short", SHORT, SHORT), &[]).alone();
+    let mut long = recipe(&model(&folder, "long", LONG, LONG), &[]).alone();
+    for n in [5, ORIGINAL - 1, ORIGINAL, ORIGINAL + 1, 60] {
+        let ids = ids(n);
+        let [found, short, long] =
+            [&mut both, &mut short, &mut long].map(|engine| after(engine, &[&ids]));
+        assert!(short != long, "{n}");
+        assert!(found == if n > ORIGINAL { long } else { short }, "{n}");
+    }
+    let ids = ids(60);
+    let wanted = after(&mut both, &[&ids]);
+    for cuts in [[1, 59], [20, 40], [31, 32], [32, 33], [33, 34]] {
+        let parts = [&ids[..cuts[0]], &ids[cuts[0]..cuts[1]], &ids[cuts[1]..]];
+        assert!(after(&mut both, &parts) == wanted, "{cuts:?}");
+    }
+    // What a stream holds of a text is no part of one of the other kind.
+    let mut stream = both.stream().unwrap();
+    both.push(&mut stream, &ids).unwrap();
+    assert_eq!(both.rewind(&mut stream, &ids[..20]), 0);
+    both.push(&mut stream, &ids[..20]).unwrap();
+    assert_eq!(both.rewind(&mut stream, &ids), 0);
+    assert!(bits(both.push(&mut stream, &ids).unwrap()) == wanted);
+}
+
+/// The most likely tokens after `prompt`, each by computing all of the text before it.
+fn expected(engine: &mut Engine, prompt: &[u32], n: usize) -> Vec<u32> {
+    let mut ids = prompt.to_vec();
+    for _ in 0..n {
+        let mut stream = engine.stream().unwrap();
+        ids.push(argmax(engine.push(&mut stream, &ids).unwrap()).unwrap());
+    }
+    ids.split_off(prompt.len())
+}
+
+/// Answers jobs whose texts become long at different times; `each_step` may do something to the engine.
+fn answers(engine: &mut Engine, mut each_step: impl FnMut(&mut Engine, usize)) -> Vec<Heard> {
+    let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
+    let prompts = [29, 20, 40, 32, 3];
+    let jobs = prompts.map(|n| Job { n_predict: 14, wants_logits: n == 29, ..Job::new(ids(n)) });
+    let jobs: Vec<JobId> = jobs.map(|job| scheduler.submit(job)).into();
+    let mut ear = Ear::default();
+    let mut n_steps = 0;
+    while !scheduler.is_idle() {
+        scheduler.step(engine, &mut |id, event| ear.hear(id, event));
+        n_steps += 1;
+        each_step(engine, n_steps);
+    }
+    finish(&mut scheduler, engine, &mut ear);
+    jobs.iter().map(|job| ear.0.remove(job).unwrap()).collect()
+}
+
+#[test]
+fn streams_grow_long_alone_together_and_in_a_ring() {
+    let folder = Folder::new();
+    let path = model(&folder, "both", SHORT, LONG);
+    let mut alone = recipe(&path, &[]).alone();
+    let wanted = [29, 20, 40, 32, 3].map(|n| expected(&mut alone, &ids(n), 14));
+    let found = answers(&mut alone, |_, _| {});
+    let texts: Vec<&[u32]> = found.iter().map(|heard| &*heard.ids).collect();
+    assert!(texts == wanted);
+    // Of a prompt that is not long, told once.
+    assert_eq!(found[0].logits.len(), 29 * 768);
+
+    let ring = recipe(&path, &[2]);
+    let (mut engine, _workers) = ring.ring();
+    let mut n_opened = 0;
+    let found = answers(&mut engine, |engine, n_steps| {
+        // The ring is opened anew, and told again what its streams hold.
+        if n_steps % 16 == 0 {
+            let cut = 1 + n_steps / 16 % 3;
+            engine.resplit(&[0..cut, cut..5], &ring.place(0)).unwrap();
+            n_opened += 1;
+        }
+    });
+    let texts: Vec<&[u32]> = found.iter().map(|heard| &*heard.ids).collect();
+    assert!(texts == wanted);
+    assert!(n_opened > 2, "{n_opened}");
+}
