@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use crate::tokenizer::{ChatAnswer, ChatFormat, ChatTurn, Thoughts, Tokenizer};
+use crate::tokenizer::{ChatAnswer, ChatFormat, ChatTurn, Thoughts, Tokenizer, TurnKind};
 
 /// The turns of a conversation, as ids and texts.
 pub struct Conversation<'t> {
@@ -32,7 +32,7 @@ impl Turn {
             Given::Ids(ids) => ChatAnswer::Ids(ids),
             Given::Text(text) => ChatAnswer::Text(text),
         });
-        ChatTurn { user: &self.user, answer }
+        ChatTurn { user: &self.user, kind: TurnKind::User, answer }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tells thoughts and calls of tools from an answer, as it comes.
 
 use super::jobs::{Answered, TokenOdds};
-use super::tools::{CallFilter, ToolCall};
+use super::tools::{CallFilter, CallPiece};
 use crate::tokenizer::{Part, ThoughtFilter};
 
 /// A stretch of an answer, or all of it.
@@ -10,7 +10,7 @@ pub(super) struct Piece {
     pub(super) text: String,
     /// What the model thought before it.
     pub(super) thought: String,
-    pub(super) calls: Vec<ToolCall>,
+    pub(super) calls: Vec<CallPiece>,
     /// Its tokens, if they are told of.
     pub(super) tokens: Vec<TokenOdds>,
 }

@@ -137,10 +137,22 @@ fn first_line(text: &str) -> String {
 /// Looks for the sign behind which a text has to have a form.
 #[derive(Clone, Debug)]
 pub(super) struct Sign {
-    sign: &'static str,
+    kind: SignKind,
     is_thinking: bool,
     /// The end of the text, as much as signs have bytes.
     tail: Vec<u8>,
+    /// Bytes of the text.
+    n_bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+enum SignKind {
+    /// A special token.
+    Token(u32),
+    /// A text that all begins with.
+    Start(&'static str),
+    /// A text, anywhere.
+    Text(&'static str),
 }
 
 impl Sign {
@@ -148,19 +160,51 @@ impl Sign {
 
     /// A sign in a text that may begin with thoughts.
     pub(super) fn new(sign: &'static str, is_thinking: bool) -> Sign {
-        Sign { sign, is_thinking, tail: Vec::with_capacity(2 * Sign::TAIL_MAX) }
+        Sign::of(SignKind::Text(sign), is_thinking)
     }
 
-    /// Takes more of the text; whether it ends with the sign now.
-    fn push(&mut self, bytes: &[u8]) -> bool {
-        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(Sign::TAIL_MAX)..]);
+    /// A sign that counts at the start of the text alone.
+    pub(super) fn at_start(sign: &'static str) -> Sign {
+        Sign::of(SignKind::Start(sign), false)
+    }
+
+    /// A special token that is a sign.
+    pub(super) fn token(id: u32) -> Sign {
+        Sign::of(SignKind::Token(id), false)
+    }
+
+    fn of(kind: SignKind, is_thinking: bool) -> Sign {
+        Sign { kind, is_thinking, tail: Vec::with_capacity(2 * Sign::TAIL_MAX), n_bytes: 0 }
+    }
+
+    /// Takes a token of the text; if the sign ends in it, the bytes behind that.
+    fn push(&mut self, id: u32, bytes: Option<&[u8]>) -> Option<Vec<u8>> {
+        if let SignKind::Token(sign) = self.kind {
+            return (sign == id).then(Vec::new);
+        }
+        let bytes = bytes?;
+        let bytes = &bytes[bytes.len().saturating_sub(Sign::TAIL_MAX)..];
+        self.n_bytes += bytes.len();
+        self.tail.extend_from_slice(bytes);
         self.tail.drain(..self.tail.len().saturating_sub(Sign::TAIL_MAX));
         if self.tail.ends_with(b"<think>") {
             self.is_thinking = true;
         } else if self.tail.ends_with(b"</think>") {
             self.is_thinking = false;
         }
-        !self.is_thinking && self.tail.ends_with(self.sign.as_bytes())
+        let tail = &self.tail;
+        let ends_here = |end: usize| end + bytes.len() > tail.len();
+        let end = match self.kind {
+            SignKind::Text(sign) if !self.is_thinking => {
+                let at = tail.windows(sign.len()).rposition(|part| part == sign.as_bytes());
+                at.map(|at| at + sign.len())
+            }
+            SignKind::Start(sign) if self.n_bytes == tail.len() => {
+                tail.starts_with(sign.as_bytes()).then_some(sign.len())
+            }
+            _ => None,
+        };
+        end.filter(|&end| ends_here(end)).map(|end| tail[end..].to_vec())
     }
 }
 
@@ -213,10 +257,19 @@ impl TokenFilter for GrammarFilter {
             matcher.consume_token(id).map_err(|e| first_line(&e.to_string()))?;
             return Ok(matcher.is_stopped());
         }
-        if let (Some(sign), Some(bytes)) = (&mut self.sign, self.tokenizer.text_bytes(id))
-            && sign.push(&bytes)
-        {
-            self.current = Some(self.matcher.clone());
+        let Some(sign) = &mut self.sign else { return Ok(false) };
+        let bytes = self.tokenizer.text_bytes(id);
+        if let Some(rest) = sign.push(id, bytes.as_deref()) {
+            let mut matcher = self.matcher.clone();
+            let mut ids = Vec::new();
+            if let Ok(rest) = str::from_utf8(&rest) {
+                self.tokenizer.encode_continuing(rest, &mut ids);
+            }
+            // Where the text has gone another way already it stays free.
+            let follows = ids.iter().all(|&id| matcher.consume_token(id).is_ok());
+            if follows && (rest.is_empty() || !ids.is_empty()) {
+                self.current = Some(matcher);
+            }
         }
         Ok(false)
     }

@@ -23,6 +23,14 @@ impl Sign {
     pub(super) fn new(_: &'static str, _: bool) -> Sign {
         Sign
     }
+
+    pub(super) fn at_start(_: &'static str) -> Sign {
+        Sign
+    }
+
+    pub(super) fn token(_: u32) -> Sign {
+        Sign
+    }
 }
 
 impl Grammars {

@@ -11,7 +11,7 @@ use super::fields::{Fields, strings};
 use super::http::{Connection, Reply, Request};
 use super::messages::Message;
 use super::service::{ChatJob, ModelAbout, STOPS_MAX, Service, now};
-use super::tools::{ToolCall, Tools};
+use super::tools::{CallPiece, Tools, joined};
 use super::wish::{TextForm, Thinking, Wish, penalties};
 use crate::engine::{Outcome, StopReason};
 use crate::sampler::Sampling;
@@ -183,8 +183,9 @@ impl Form {
         ChatJob { job, divider }: ChatJob,
         is_chat: bool,
     ) -> Result<Sent, ApiError> {
+        let model = to.0.about.name.clone();
         let mut protocol =
-            Ollama { is_chat, model: to.0.about.name.clone(), prompt_tokens: job.prompt.len() };
+            Ollama { is_chat, model, prompt_tokens: job.prompt.len(), calls: Vec::new() };
         deliver(to, (vec![job], divider), (&mut protocol, self.is_streamed))
     }
 }
@@ -245,6 +246,8 @@ struct Ollama {
     is_chat: bool,
     model: String,
     prompt_tokens: usize,
+    /// What has come of a call that is not complete.
+    calls: Vec<CallPiece>,
 }
 
 impl Ollama {
@@ -297,9 +300,13 @@ impl Protocol for Ollama {
             self.put_thought(&mut object, &piece.thought);
             lines += &format!("{object}\n");
         }
-        if !piece.text.is_empty() || !piece.calls.is_empty() {
+        self.calls.extend_from_slice(&piece.calls);
+        let n =
+            self.calls.iter().rposition(|piece| *piece == CallPiece::End).map_or(0, |at| at + 1);
+        let calls: Vec<CallPiece> = self.calls.drain(..n).collect();
+        if !piece.text.is_empty() || !calls.is_empty() {
             let mut object = self.object(&piece.text, false);
-            put_calls(&mut object, &piece.calls);
+            put_calls(&mut object, &calls);
             lines += &format!("{object}\n");
         }
         lines
@@ -332,14 +339,17 @@ impl Protocol for Ollama {
     }
 }
 
-/// Calls of tools, which only conversations have; their arguments are objects here.
-fn put_calls(object: &mut Value, calls: &[ToolCall]) {
-    let call = |call: &ToolCall| {
-        let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
-        json!({"function": {"name": call.name, "arguments": arguments}})
-    };
+/// Calls of tools, which only conversations have; their arguments are objects here, so that a call which
+/// was cut short has none to tell.
+fn put_calls(object: &mut Value, pieces: &[CallPiece]) {
+    let mut calls = Vec::new();
+    for call in joined(pieces) {
+        if let Ok(arguments @ Value::Object(_)) = serde_json::from_str(&call.arguments) {
+            calls.push(json!({"function": {"name": call.name, "arguments": arguments}}));
+        }
+    }
     if !calls.is_empty() {
-        object["message"]["tool_calls"] = calls.iter().map(call).collect();
+        object["message"]["tool_calls"] = Value::Array(calls);
     }
 }
 

@@ -1,5 +1,6 @@
 //! OpenAI's protocol: models, chat completions and completions.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use super::http::{Connection, Reply, Request};
 use super::jobs::TokenOdds;
 use super::odds;
 use super::service::{ChatJob, STOPS_MAX, Service, now};
-use super::tools::{ToolCall, Tools};
+use super::tools::{CallPiece, ToolCall, Tools, joined};
 use super::wish::{TextForm, Thinking, Wish, logit_bias, penalties};
 use crate::engine::{Job, LogitRules, Outcome, StopReason};
 use crate::sampler::Sampling;
@@ -84,25 +85,32 @@ fn model_object(service: &Service) -> Value {
         "max_model_len": max_model_len})
 }
 
-/// `reasoning_effort`, of which `none` is no thoughts, and `chat_template_kwargs.enable_thinking`.
+/// `reasoning_effort` and `chat_template_kwargs.enable_thinking`.
 fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
     let mut thinking = Thinking::default();
-    if let Some(effort) = fields.string("reasoning_effort")? {
-        thinking.effort = ChatOptions::EFFORTS.into_iter().find(|known| *known == effort);
-        match effort {
-            "none" => thinking.thinks = Some(false),
-            _ if thinking.effort.is_some() => {}
-            _ => {
-                return Err(fields.bad("reasoning_effort", "is none of none, low, medium and high"));
-            }
-        }
-    }
+    effort(fields, "reasoning_effort", &mut thinking)?;
     if let Some(kwargs) = fields.get("chat_template_kwargs") {
         let kwargs = Fields::of(kwargs, "chat_template_kwargs")?;
         kwargs.check_names(&[&["enable_thinking"]])?;
         thinking.thinks = kwargs.flag("enable_thinking")?.or(thinking.thinks);
     }
     Ok(thinking)
+}
+
+/// Reads how much the model may think, of which `none` is no thoughts.
+pub(super) fn effort(
+    fields: &Fields<'_>,
+    name: &str,
+    thinking: &mut Thinking,
+) -> Result<(), ApiError> {
+    let Some(effort) = fields.string(name)? else { return Ok(()) };
+    thinking.effort = ChatOptions::EFFORTS.into_iter().find(|known| *known == effort);
+    match effort {
+        "none" => thinking.thinks = Some(false),
+        _ if thinking.effort.is_some() => {}
+        _ => return Err(fields.bad(name, "is none of none, low, medium and high")),
+    }
+    Ok(())
 }
 
 /// `response_format`: text, any JSON object, or that of a schema.
@@ -301,6 +309,19 @@ fn prompts<'v>(fields: &Fields<'v>) -> Result<Vec<Prompt<'v>>, ApiError> {
     }
 }
 
+/// What call `at` of answer `index` is called: nine letters and digits, which Mistral's models want.
+pub(super) fn call_id(answer: &str, index: usize, at: usize) -> String {
+    let mut hasher = DefaultHasher::new();
+    (answer, index, at).hash(&mut hasher);
+    let mut left = hasher.finish();
+    let mut digit = || {
+        let digit = (left % 36) as u32;
+        left /= 36;
+        char::from_digit(digit, 36).unwrap_or('0')
+    };
+    (0..9).map(|_| digit()).collect()
+}
+
 /// The words of OpenAI's protocol for one request.
 struct OpenAi {
     is_chat: bool,
@@ -335,21 +356,43 @@ impl OpenAi {
         }
     }
 
-    /// `tool_calls`, numbered on from those before.
-    fn calls(&mut self, index: usize, calls: &[ToolCall]) -> Value {
-        let first = self.answers[index].n_calls;
-        self.answers[index].n_calls += calls.len();
-        let call = |(at, ToolCall { name, arguments }): (usize, &ToolCall)| {
-            json!({"index": at, "id": format!("call_{}_{index}_{at}", self.id), "type": "function",
-                "function": {"name": name, "arguments": arguments}})
+    /// `tool_calls` of a whole answer.
+    fn calls(&mut self, index: usize, pieces: &[CallPiece]) -> Value {
+        let calls = joined(pieces);
+        self.answers[index].n_calls = calls.len();
+        let call = |(at, call): (usize, &ToolCall)| {
+            json!({"id": call_id(&self.id, index, at), "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments}})
         };
-        (first..).zip(calls).map(call).collect()
+        calls.iter().enumerate().map(call).collect()
+    }
+
+    /// A line of a stream with more of a call.
+    fn call_event(&mut self, index: usize, piece: &CallPiece) -> String {
+        let n_calls = &mut self.answers[index].n_calls;
+        let call = match piece {
+            CallPiece::Begin(name) => {
+                *n_calls += 1;
+                let at = *n_calls - 1;
+                json!({"index": at, "id": call_id(&self.id, index, at), "type": "function",
+                    "function": {"name": name, "arguments": ""}})
+            }
+            CallPiece::Arguments(more) => {
+                json!({"index": n_calls.saturating_sub(1), "function": {"arguments": more}})
+            }
+            CallPiece::End => return String::new(),
+        };
+        self.delta(index, json!({"tool_calls": [call]}), Value::Null)
     }
 
     /// Why answer `index` ended, in OpenAI's words.
     fn finish_reason(&self, index: usize, outcome: &Outcome) -> &'static str {
         match outcome.reason {
-            _ if self.answers[index].n_calls > 0 => "tool_calls",
+            StopReason::StopId(_) | StopReason::StopString | StopReason::Complete
+                if self.answers[index].n_calls > 0 =>
+            {
+                "tool_calls"
+            }
             StopReason::StopId(_) | StopReason::StopString | StopReason::Complete => "stop",
             _ => "length",
         }
@@ -445,9 +488,8 @@ impl Protocol for OpenAi {
         if !piece.text.is_empty() || !odds.is_null() {
             events += &self.delta(index, json!({"content": piece.text}), odds);
         }
-        if !piece.calls.is_empty() {
-            let delta = json!({"tool_calls": self.calls(index, &piece.calls)});
-            events += &self.delta(index, delta, Value::Null);
+        for piece in &piece.calls {
+            events += &self.call_event(index, piece);
         }
         events
     }

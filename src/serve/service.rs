@@ -11,7 +11,7 @@ use super::grammar::Grammars;
 use super::jobs::Desk;
 use super::messages::{Message, messages};
 use super::metrics::Metrics;
-use super::tools::{self, CallFilter, Tools};
+use super::tools::{CallFilter, Words};
 use super::wish::{TextForm, Thinking, Wish};
 use crate::engine::{Job, TokenFilter};
 use crate::format::{ChatTemplate, Date};
@@ -128,7 +128,13 @@ impl Service {
 
     /// Whether answers can call tools.
     pub(super) fn can_call_tools(&self) -> bool {
-        cfg!(feature = "forms") && self.can_chat() && tools::has_words(self.chat_template)
+        cfg!(feature = "forms") && self.words().is_some()
+    }
+
+    /// How the model speaks of tools, if it can.
+    pub(super) fn words(&self) -> Option<Words> {
+        let chat = self.chat(Thinking::default()).ok()?;
+        Words::of(self.chat_template).filter(|_| chat.has_tool_tokens())
     }
 
     fn grammars(&self) -> Result<&Grammars, String> {
@@ -138,21 +144,24 @@ impl Service {
 
     /// What the field `messages` of a request holds.
     pub(super) fn messages(&self, fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
-        let knows_tools = tools::has_words(self.chat_template);
-        messages(fields.array("messages")?.unwrap_or_default(), knows_tools)
+        messages(fields.array("messages")?.unwrap_or_default(), self.words())
     }
 
     /// The job of an answer in a conversation: what `leap run --chat` gives for the same messages.
     pub(super) fn chat_job(&self, messages: &[Message], wish: &Wish) -> Result<ChatJob, ApiError> {
         let chat = self.chat(self.thinking(wish)?)?;
-        let mut turns: Vec<(ChatRole, &str)> =
-            messages.iter().map(|message| (message.role, &*message.text)).collect();
-        let instructions = wish.tools.as_ref().map(|tools| self.instructions(tools, &turns));
-        let instructions = instructions.transpose()?;
-        if let Some(instructions) = &instructions {
-            turns.retain(|turn| turn.0 != ChatRole::System);
-            turns.insert(0, (ChatRole::System, instructions));
-        }
+        let mut turns: Vec<(ChatRole, String)> =
+            messages.iter().map(|message| (message.role, message.text.clone())).collect();
+        let words = match &wish.tools {
+            None => None,
+            Some(tools) => {
+                let words = self.words().ok_or_else(|| self.no_words())?;
+                tools.tell(words, self.default_instructions(), &mut turns);
+                Some(words)
+            }
+        };
+        let turns: Vec<(ChatRole, &str)> =
+            turns.iter().map(|(role, text)| (*role, text.as_str())).collect();
         let mut ids = Vec::new();
         chat.render(&self.tokenizer, &turns, &mut ids);
         let system = turns.first().filter(|turn| turn.0 == ChatRole::System).map(|turn| turn.1);
@@ -160,13 +169,14 @@ impl Service {
         let job = Job {
             stop_ids: chat.stop_ids().to_vec(),
             starts_text: true,
-            names_special: chat.thoughts() == Some(Thoughts::Channels),
+            names_special: chat.thoughts() == Some(Thoughts::Channels)
+                || words.is_some_and(Words::names_special),
             filter: self.filter(wish, (begins_thinking, chat.stop_ids()))?,
             ..self.job(ids, wish)
         };
         let divider = Divider {
             thoughts: chat.thoughts().map(|kind| ThoughtFilter::new(kind, begins_thinking)),
-            calls: wish.tools.as_ref().map(|_| CallFilter::default()),
+            calls: words.map(CallFilter::new),
         };
         Ok(ChatJob { job, divider })
     }
@@ -192,19 +202,16 @@ impl Service {
         }
     }
 
-    /// The instructions with what the model is told of tools.
-    fn instructions(&self, tools: &Tools, turns: &[(ChatRole, &str)]) -> Result<String, ApiError> {
-        if !tools::has_words(self.chat_template) {
-            let template = self.chat_template;
-            let problem =
-                format!("tools have no words in the model's chat template, {}", template.name());
-            return Err(ApiError::field("tools", problem));
-        }
-        let texts = self.tokenizer.chat_texts();
+    fn no_words(&self) -> ApiError {
+        let template = self.chat_template.name();
+        let problem = format!("tools have no words in the model's chat template, {template}");
+        ApiError::field("tools", problem)
+    }
+
+    /// What the checkpoint's template says where nobody gives instructions.
+    fn default_instructions(&self) -> Option<&str> {
         let is_own = self.tokenizer.chat_template() == self.chat_template;
-        let default = texts.thinking.default.as_deref().filter(|_| is_own);
-        let system = turns.first().filter(|turn| turn.0 == ChatRole::System).map(|turn| turn.1);
-        Ok(tools.instructions(system.or(default).unwrap_or_default()))
+        self.tokenizer.chat_texts().thinking.default.as_deref().filter(|_| is_own)
     }
 
     /// What keeps a text in the form that is asked for: whether it begins with thoughts, and the ids
@@ -226,7 +233,9 @@ impl Service {
                 (*field, self.grammars().and_then(|grammars| grammars.schema(schema, ending.1)))
             }
             (None, Some(tools)) => {
-                ("tools", self.grammars().and_then(|grammars| tools.filter(grammars, ending)))
+                let words = self.words().ok_or_else(|| self.no_words())?;
+                let filter = |grammars| tools.filter((words, &self.tokenizer), grammars, ending);
+                ("tools", self.grammars().and_then(filter))
             }
         };
         let problem =

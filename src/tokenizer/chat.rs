@@ -6,7 +6,8 @@
 //! ```text
 //! llama2      <s>[INST] <<SYS>>↵S↵<</SYS>>↵↵U [/INST] A </s><s>[INST] U [/INST]
 //! mistral-v1  <s>[INST] S↵↵U [/INST] A</s> [INST] U [/INST]
-//! mistral-v3  <s>[INST] S↵↵U[/INST] A</s>[INST] U[/INST]
+//! mistral-v3  <s>[INST] S↵↵U[/INST] A</s>[AVAILABLE_TOOLS] T[/AVAILABLE_TOOLS][INST] U[/INST]
+//!             [TOOL_CALLS] C</s>[TOOL_RESULTS] R[/TOOL_RESULTS]
 //! zephyr      <s><|system|>↵S</s>↵<|user|>↵U</s>↵<|assistant|>↵A</s>↵
 //! none        S↵U↵A↵
 //! ```
@@ -17,7 +18,7 @@
 //!
 //! Contents are encoded as plain text, so they cannot forge a special token.
 
-use super::script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Sink, trim};
+use super::script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Sink, TurnKind, trim};
 use super::thoughts::Thoughts;
 use super::{Tokenizer, TokenizerError};
 use crate::format::{ChatTemplate, ChatTexts};
@@ -31,7 +32,22 @@ pub enum ChatRole {
     User,
     /// The model.
     Assistant,
+    /// The model, calling tools.
+    Calls,
+    /// What the model is told of tools, before a user's text.
+    Tools,
+    /// A tool: what came of a call.
+    Tool,
 }
+
+/// Mistral's tokens around definitions of tools, before calls, and around what came of them.
+const MISTRAL_TOOLS: [&str; 5] = [
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_CALLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
+];
 
 /// A chat template, joined to a vocabulary.
 ///
@@ -43,6 +59,8 @@ pub struct ChatFormat {
     bos: Option<u32>,
     /// Mistral's `[INST]` and `[/INST]`, where they are tokens.
     inst: [u32; 2],
+    /// Mistral's [`MISTRAL_TOOLS`], where there are such.
+    tools: Option<[u32; 5]>,
     /// Ends an answer; `None` in plain text.
     end: Option<u32>,
     stop_ids: Vec<u32>,
@@ -98,7 +116,20 @@ impl ChatFormat {
         let ends_answer = template != ChatTemplate::Harmony;
         stop_ids.extend(end.filter(|end| ends_answer && !stop_ids.contains(end)));
         let bos = tokenizer.bos().filter(|_| !(is_own && tokenizer.flags.chat_without_bos));
-        Ok(ChatFormat { template, script, bos, inst, end, stop_ids })
+        let mut tools = Some([0; 5]);
+        for (index, name) in MISTRAL_TOOLS.iter().enumerate() {
+            tools = tools.zip(tokenizer.special(name)).map(|(mut ids, id)| {
+                ids[index] = id;
+                ids
+            });
+        }
+        let tools = tools.filter(|_| template == ChatTemplate::MistralV3);
+        Ok(ChatFormat { template, script, bos, inst, tools, end, stop_ids })
+    }
+
+    /// Whether calls of tools have their special tokens, where the template has such.
+    pub fn has_tool_tokens(&self) -> bool {
+        self.template != ChatTemplate::MistralV3 || self.tools.is_some()
     }
 
     /// The template.
@@ -142,11 +173,25 @@ impl ChatFormat {
             return ids.flush();
         }
         for (index, turn) in turns.iter().enumerate() {
-            match index {
-                0 => self.start(tok, system, turn.user, out),
+            if index == 0 {
+                out.extend(self.bos);
+            }
+            if let (TurnKind::WithTools(text), Some([open, close, ..])) = (turn.kind, self.tools) {
+                put_between([open, close], tok, text, out);
+            }
+            match (index, turn.kind, self.tools) {
+                (_, TurnKind::Result, Some([_, _, _, open, close])) => {
+                    put_between([open, close], tok, turn.user, out);
+                }
+                (0, ..) => self.start(tok, system, turn.user, out),
                 _ => self.user(tok, turn.user, out),
             }
             match turn.answer {
+                Some(ChatAnswer::Calls(text)) => {
+                    out.extend(self.tools.map(|ids| ids[2]));
+                    tok.encode(text, out);
+                    out.extend(self.end);
+                }
                 Some(ChatAnswer::Text(text)) => self.answer(tok, text, out),
                 Some(ChatAnswer::Ids(ids)) => out.extend_from_slice(ids),
                 None => {}
@@ -161,19 +206,23 @@ impl ChatFormat {
     pub fn render(&self, tok: &Tokenizer, messages: &[(ChatRole, &str)], out: &mut Vec<u32>) {
         let system = messages.first().filter(|m| m.0 == ChatRole::System).map(|m| m.1);
         let mut turns: Vec<ChatTurn<'_>> = Vec::new();
+        let mut kind = TurnKind::User;
         for &(role, text) in messages {
+            let turn = |kind| ChatTurn { user: text, kind, answer: None };
             match (role, turns.last_mut()) {
-                (ChatRole::User, _) => turns.push(ChatTurn { user: text, answer: None }),
+                (ChatRole::Tools, _) => kind = TurnKind::WithTools(text),
+                (ChatRole::User, _) => turns.push(turn(std::mem::take(&mut kind))),
+                (ChatRole::Tool, _) => turns.push(turn(TurnKind::Result)),
                 (ChatRole::Assistant, Some(turn)) => turn.answer = Some(ChatAnswer::Text(text)),
+                (ChatRole::Calls, Some(turn)) => turn.answer = Some(ChatAnswer::Calls(text)),
                 _ => {}
             }
         }
         self.write(tok, system, &turns, out);
     }
 
-    /// BOS, system turn, first user turn and all that comes before the answer.
+    /// System turn, first user turn and all that comes before the answer.
     fn start(&self, tok: &Tokenizer, system: Option<&str>, user: &str, out: &mut Vec<u32>) {
-        out.extend(self.bos);
         match (self.template, system) {
             (_, None) => self.put_user(tok, user, true, out),
             (ChatTemplate::Llama2, Some(system)) => {
@@ -258,6 +307,13 @@ impl ChatFormat {
             false => tok.encode_after_special(&format!("\n<|{role}|>\n{text}"), out),
         }
     }
+}
+
+/// A text between two special tokens.
+fn put_between([open, close]: [u32; 2], tok: &Tokenizer, text: &str, out: &mut Vec<u32>) {
+    out.push(open);
+    tok.encode(text, out);
+    out.push(close);
 }
 
 /// Encodes what a script writes: the text between two special tokens as one.

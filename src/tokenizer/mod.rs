@@ -23,7 +23,7 @@ mod thoughts;
 pub use chat::{ChatFormat, ChatRole};
 pub use decode::{Decoder, Utf8Stream};
 pub use error::TokenizerError;
-pub use script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn};
+pub use script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, TurnKind};
 pub use thoughts::{Part, ThoughtFilter, Thoughts};
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};

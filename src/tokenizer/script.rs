@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! llama3   <|start_header_id|>R<|end_header_id|>↵↵S<|eot_id|>            (no line breaks between)
+//!          with tools the system's begins with: Environment: ipython↵   (R of results: ipython)
 //! chatml   <|im_start|>R↵S<|im_end|>↵
 //! qwen3    the same; answers lose what stands before the last </think>
 //! smollm3  the same, but for the system: <|im_start|>system↵ HEAD S TAIL
@@ -22,10 +23,24 @@ use crate::format::{ChatTemplate, ChatTexts, Date, SystemTexts, filled};
 /// What the user asked, and what the model answered.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatTurn<'a> {
-    /// The user's text.
+    /// The user's text, or the tool's.
     pub user: &'a str,
+    /// Which of the two it is.
+    pub kind: TurnKind<'a>,
     /// The answer; `None` in the last turn, as a rule.
     pub answer: Option<ChatAnswer<'a>>,
+}
+
+/// Whose text begins a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TurnKind<'a> {
+    /// The user's.
+    #[default]
+    User,
+    /// The user's, and before it this, which tells the model of its tools.
+    WithTools(&'a str),
+    /// A tool's: what came of a call.
+    Result,
 }
 
 /// An answer that was given.
@@ -33,6 +48,8 @@ pub struct ChatTurn<'a> {
 pub enum ChatAnswer<'a> {
     /// As text.
     Text(&'a str),
+    /// A call of tools, in the template's words.
+    Calls(&'a str),
     /// As the model chose it, with what ended it.
     Ids(&'a [u32]),
 }
@@ -190,14 +207,24 @@ impl ChatScript {
 
     pub(super) fn write(&self, out: &mut impl Sink, system: Option<&str>, turns: &[ChatTurn<'_>]) {
         let texts = self.texts(system);
-        self.write_system(out, system, texts);
+        let has_tools = turns.iter().any(|turn| matches!(turn.kind, TurnKind::WithTools(_)));
+        self.write_system(out, system, texts, has_tools);
         for (index, turn) in turns.iter().enumerate() {
-            out.markup(self.shape.user[0]);
+            out.markup(match turn.kind {
+                TurnKind::Result if self.template == ChatTemplate::Llama3 => LLAMA3_RESULT,
+                _ => self.shape.user[0],
+            });
+            if let TurnKind::WithTools(tools) = turn.kind {
+                out.content(tools);
+            }
             if let (0, ChatTemplate::Gemma, Some(system)) = (index, self.template, system) {
                 out.content(system);
                 out.markup(self.shape.system[1]);
             }
-            out.content(self.content(turn.user));
+            out.content(match turn.kind {
+                TurnKind::Result => turn.user,
+                _ => self.content(turn.user),
+            });
             out.markup(self.shape.user[1]);
             match turn.answer {
                 None if index + 1 < turns.len() => {}
@@ -208,6 +235,11 @@ impl ChatScript {
                     let prompt = if is_kept { texts.prompt.as_str() } else { "" };
                     out.markup(&[self.shape.assistant[0], prompt].concat());
                     out.content(self.answer(text));
+                    out.markup(self.shape.assistant[1]);
+                }
+                Some(ChatAnswer::Calls(text)) => {
+                    out.markup(self.shape.assistant[0]);
+                    out.content(text);
                     out.markup(self.shape.assistant[1]);
                 }
                 Some(ChatAnswer::Ids(ids)) => {
@@ -233,8 +265,17 @@ impl ChatScript {
         self.texts(system).prompt.trim_end().ends_with("<think>")
     }
 
-    fn write_system(&self, out: &mut impl Sink, system: Option<&str>, texts: &SystemTexts) {
-        let head = self.filled(&texts.head);
+    fn write_system(
+        &self,
+        out: &mut impl Sink,
+        system: Option<&str>,
+        texts: &SystemTexts,
+        has_tools: bool,
+    ) {
+        let mut head = self.filled(&texts.head);
+        if has_tools && self.template == ChatTemplate::Llama3 {
+            head.insert_str(0, "Environment: ipython\n");
+        }
         let is_apart = self.has_head_apart();
         if is_apart {
             out.markup(&head);
@@ -244,7 +285,7 @@ impl ChatScript {
         let [open, close] = self.shape.system;
         match (text, &texts.default) {
             _ if self.template == ChatTemplate::Gemma => {}
-            (None, None) => {}
+            (None, None) if !has_tools => {}
             (Some(text), _)
                 if self.template == ChatTemplate::SmolLm3 && text.contains(OVERRIDE) =>
             {
@@ -303,6 +344,9 @@ impl ChatScript {
         filled(text, self.options.today, self.options.effort).unwrap_or_default()
     }
 }
+
+/// In place of the user's header, before what came of a tool.
+const LLAMA3_RESULT: &str = "<|start_header_id|>ipython<|end_header_id|>\n\n";
 
 /// With this in the system's text, SmolLM3's template writes nothing else beside it.
 const OVERRIDE: &str = "/system_override";

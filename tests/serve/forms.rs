@@ -1,5 +1,6 @@
 //! Answers that have to have a form, calls of tools, and what is told of tokens.
 
+use std::fs;
 use std::path::Path;
 use std::thread;
 
@@ -112,7 +113,6 @@ fn schemas_that_cannot_be_followed_are_refused_and_stop_nobody() {
             json!({"response_format": {"type": "json_schema", "json_schema": {}}}),
             "response_format.json_schema.schema",
         ),
-        (json!({"tools": [{"type": "function", "function": {"name": "f"}}]}), "tools"),
         (json!({"logit_bias": {"x": 1}}), "logit_bias"),
         (json!({"logit_bias": {"1": 101}}), "logit_bias"),
         (json!({"presence_penalty": 3}), "presence_penalty"),
@@ -173,36 +173,75 @@ fn what_is_told_of_tokens_is_what_they_were_chosen_by() {
     assert_eq!(odds["top_logprobs"][3].as_object().unwrap().len(), 2);
 }
 
-#[test]
-fn tools_are_called_as_they_want_to_be() {
-    let folder = Folder::new();
-    let model = qwen3(&folder);
-    let served = Served::start(&[&model, "--ctx", "2048"]);
-    let tool = |name: &str, parameters: Value| json!({"type": "function", "function": {"name": name, "description": "x", "parameters": parameters}});
-    let tools = json!([
-        tool(
-            "lamp",
-            json!({"type": "object", "additionalProperties": false, "required": ["on"],
-            "properties": {"on": {"type": "boolean"}}})
-        ),
-        tool("person", person())
-    ]);
-    let check = |call: &Value| {
-        let arguments: Value = match &call["function"]["arguments"] {
-            Value::String(text) => serde_json::from_str(text).unwrap(),
-            object => object.clone(),
-        };
-        match call["function"]["name"].as_str().unwrap() {
-            "lamp" => assert!(arguments["on"].is_boolean(), "{call}"),
-            "person" => assert!(is_person(&arguments.to_string()), "{call}"),
-            name => panic!("{name}"),
+/// The same model with the special tokens of Mistral's template.
+fn mistral(folder: &Folder) -> String {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3-tiny");
+    let checkpoint = folder.path().join("mistral");
+    fs::create_dir(&checkpoint).unwrap();
+    for file in ["config.json", "generation_config.json", "model.safetensors"] {
+        fs::copy(from.join(file), checkpoint.join(file)).unwrap();
+    }
+    let mut tokenizer = fs::read_to_string(from.join("tokenizer.json")).unwrap();
+    for (name, other) in [
+        ("object_ref_start", "[INST]"),
+        ("object_ref_end", "[/INST]"),
+        ("box_start", "[AVAILABLE_TOOLS]"),
+        ("box_end", "[/AVAILABLE_TOOLS]"),
+        ("quad_start", "[TOOL_CALLS]"),
+        ("quad_end", "[TOOL_RESULTS]"),
+        ("vision_start", "[/TOOL_RESULTS]"),
+    ] {
+        tokenizer = tokenizer.replace(&format!("<|{name}|>"), other);
+    }
+    fs::write(checkpoint.join("tokenizer.json"), tokenizer).unwrap();
+    let model = folder.join("mistral.bin");
+    let mut command = leap();
+    command.arg("export").arg(&model).arg("--meta-llama").arg(checkpoint);
+    assert!(command.output().unwrap().status.success());
+    model.to_str().unwrap().to_owned()
+}
+
+/// The calls that a stream's events make up.
+fn streamed_calls(events: &[Value]) -> Vec<Value> {
+    let mut calls: Vec<Value> = Vec::new();
+    for event in events {
+        let Some(delta) = event.pointer("/choices/0/delta/tool_calls/0") else { continue };
+        let at = delta["index"].as_u64().unwrap() as usize;
+        if delta["id"].is_string() {
+            assert_eq!((at, &delta["function"]["arguments"]), (calls.len(), &json!("")));
+            let mut call = delta.clone();
+            call.as_object_mut().unwrap().remove("index");
+            calls.push(call);
+        } else {
+            let more = delta["function"]["arguments"].as_str().unwrap();
+            let before = calls[at]["function"]["arguments"].as_str().unwrap().to_owned();
+            calls[at]["function"]["arguments"] = json!(before + more);
         }
+    }
+    calls
+}
+
+pub(super) fn check_call(call: &Value) {
+    let arguments: Value = match &call["function"]["arguments"] {
+        Value::String(text) => serde_json::from_str(text).unwrap(),
+        object => object.clone(),
     };
-    let shown = served.post("/api/show", &json!({}));
-    assert_eq!(shown["capabilities"], json!(["completion", "tools", "thinking"]));
-    let body = json!({"prompt": "Light!", "tools": tools});
-    let (head, text) = ask(&served.address, "POST", "/api/generate", &body.to_string());
-    assert!(head.starts_with("HTTP/1.1 400 ") && text.contains("tools"), "{text}");
+    match call["function"]["name"].as_str().unwrap() {
+        "lamp" => assert!(arguments["on"].is_boolean(), "{call}"),
+        "person" => assert!(is_person(&arguments.to_string()), "{call}"),
+        name => panic!("{name}"),
+    }
+}
+
+pub(super) fn tools() -> Value {
+    let tool = |name: &str, parameters: Value| json!({"type": "function", "function": {"name": name, "description": "x", "parameters": parameters}});
+    let lamp = json!({"type": "object", "additionalProperties": false, "required": ["on"],
+        "properties": {"on": {"type": "boolean"}}});
+    json!([tool("lamp", lamp), tool("person", person())])
+}
+
+/// A server whose model knows tools calls them, streams the same calls, and takes what came of them.
+fn check_tools(served: &Served, tools: &Value) {
     for (seed, choice) in
         [(1, json!("required")), (2, json!({"type": "function", "function": {"name": "person"}}))]
     {
@@ -212,16 +251,23 @@ fn tools_are_called_as_they_want_to_be() {
         assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
         let calls = choice["message"]["tool_calls"].as_array().unwrap();
         assert!(calls.len() == 1 && choice["message"]["content"].is_null(), "{answer}");
-        check(&calls[0]);
+        check_call(&calls[0]);
         let mut streamed = body.clone();
         streamed["stream"] = json!(true);
         let (_, text) = ask(&served.address, "POST", "/v1/chat/completions", &streamed.to_string());
         let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
         let events: Vec<Value> =
             events.filter_map(|event| serde_json::from_str(event).ok()).collect();
-        let call =
-            events.iter().find_map(|event| event.pointer("/choices/0/delta/tool_calls/0")).unwrap();
-        assert_eq!(call["function"], calls[0]["function"]);
+        let n_pieces = events
+            .iter()
+            .filter(|event| event.pointer("/choices/0/delta/tool_calls").is_some())
+            .count();
+        assert!(n_pieces > 3, "arguments come in one piece");
+        assert_eq!(streamed_calls(&events)[0]["function"], calls[0]["function"]);
+        // Ollama's come whole.
+        let ollama = json!({"messages": chat("Light!"), "tools": tools, "options": {"seed": seed, "num_predict": 1}});
+        let (head, text) = ask(&served.address, "POST", "/api/chat", &ollama.to_string());
+        assert!(head.starts_with("HTTP/1.1 200 "), "{text}");
         // What came of it goes back.
         let messages = json!([{"role": "user", "content": "Light!"}, choice["message"],
             {"role": "tool", "tool_call_id": calls[0]["id"], "content": "done"}]);
@@ -229,4 +275,30 @@ fn tools_are_called_as_they_want_to_be() {
         let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body.to_string());
         assert!(head.starts_with("HTTP/1.1 200 "), "{text}");
     }
+}
+
+#[test]
+fn tools_are_called_as_hermes_wants() {
+    let folder = Folder::new();
+    let served = Served::start(&[&qwen3(&folder), "--ctx", "2048"]);
+    let shown = served.post("/api/show", &json!({}));
+    assert_eq!(shown["capabilities"], json!(["completion", "tools", "thinking"]));
+    let body = json!({"prompt": "Light!", "tools": tools()});
+    let (head, text) = ask(&served.address, "POST", "/api/generate", &body.to_string());
+    assert!(head.starts_with("HTTP/1.1 400 ") && text.contains("tools"), "{text}");
+    check_tools(&served, &tools());
+}
+
+#[test]
+fn tools_are_called_as_llama3_and_mistral_want() {
+    check_tools(&Served::start(&[]), &json!([tools()[1]]));
+    let folder = Folder::new();
+    let served =
+        Served::start(&[&mistral(&folder), "--chat-template", "mistral-v3", "--ctx", "2048"]);
+    check_tools(&served, &tools());
+    // Other templates have no words for them.
+    let served = Served::start(&["--chat-template", "none"]);
+    let body = json!({"messages": chat("Light!"), "tools": tools()}).to_string();
+    let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body);
+    assert!(head.starts_with("HTTP/1.1 400 ") && text.contains(r#""param":"tools""#), "{text}");
 }

@@ -3,7 +3,9 @@
 use leap::export::tokenizer::import;
 use leap::format::tokenizer::TokenKind;
 use leap::format::{ChatTemplate, Date};
-use leap::tokenizer::{ChatAnswer, ChatFormat, ChatOptions, ChatRole, ChatTurn, Tokenizer};
+use leap::tokenizer::{
+    ChatAnswer, ChatFormat, ChatOptions, ChatRole, ChatTurn, Tokenizer, TurnKind,
+};
 use serde_json::Value;
 
 use crate::common::folder::Folder;
@@ -51,8 +53,8 @@ const CONVERSATION: [(ChatRole, &str); 4] = [
     (ChatRole::User, "Why</s><|eot_id|>?\n"),
 ];
 
-/// A Llama 2 tokenizer with two more control tokens.
-fn llama2_with(markers: [&str; 2]) -> Tokenizer {
+/// A Llama 2 tokenizer with more control tokens.
+fn llama2_with<const N: usize>(markers: [&str; N]) -> Tokenizer {
     let mut file = file("llama2-meta-tiny/tokenizer.model", None);
     for marker in markers {
         file.vocab.push(marker.as_bytes(), 0.0, TokenKind::Control).unwrap();
@@ -164,12 +166,12 @@ fn turns_one_by_one_are_the_whole_conversation() {
     let [(_, system), (_, user), (_, answer), (_, again)] = CONVERSATION;
     let mut given = encode(&tokenizer, answer.trim());
     given.extend(format.end_of_answer());
-    let first = ChatTurn { user, answer: None };
+    let first = ChatTurn { user, kind: TurnKind::User, answer: None };
     let mut before = Vec::new();
     format.write(&tokenizer, Some(system), &[first], &mut before);
     let turns = [
         ChatTurn { answer: Some(ChatAnswer::Ids(&given)), ..first },
-        ChatTurn { user: again, answer: None },
+        ChatTurn { user: again, kind: TurnKind::User, answer: None },
     ];
     let mut ids = Vec::new();
     format.write(&tokenizer, Some(system), &turns, &mut ids);
@@ -185,4 +187,56 @@ fn template_without_its_tokens_is_refused() {
     }
     let error = ChatFormat::new(ChatTemplate::ChatMl, &llama3(), options()).err().unwrap();
     assert!(error.to_string().contains("<|im_start|>"), "{error}");
+}
+
+/// What the published templates of Llama 3.1 and Mistral 7B v0.3 write.
+#[test]
+fn tools_stand_where_the_published_templates_have_them() {
+    let messages = [
+        (ChatRole::System, "S"),
+        (ChatRole::Tools, "[T]"),
+        (ChatRole::User, " U "),
+        (ChatRole::Calls, "[C]"),
+        (ChatRole::Tool, "R "),
+        (ChatRole::Tool, "Q"),
+    ];
+    let text = |template, tokenizer: &Tokenizer| {
+        let format = ChatFormat::new(template, tokenizer, options()).unwrap();
+        assert!(format.has_tool_tokens());
+        let mut ids = Vec::new();
+        format.render(tokenizer, &messages, &mut ids);
+        let name = |&id: &u32| {
+            String::from_utf8_lossy(
+                &tokenizer
+                    .text_bytes(id)
+                    .unwrap_or_else(|| tokenizer.token_bytes(id).unwrap().to_vec()),
+            )
+            .into_owned()
+        };
+        ids.iter().map(name).collect::<String>()
+    };
+    let header = |role| format!("<|start_header_id|>{role}<|end_header_id|>\n\n");
+    let wanted = format!(
+        "<|begin_of_text|>{}Environment: ipython\nS<|eot_id|>{}[T]U<|eot_id|>{}[C]<|eot_id|>{}R \
+         <|eot_id|>{}Q<|eot_id|>{}",
+        header("system"),
+        header("user"),
+        header("assistant"),
+        header("ipython"),
+        header("ipython"),
+        header("assistant")
+    );
+    assert_eq!(text(ChatTemplate::Llama3, &llama3()), wanted);
+    let names = [
+        "[INST]",
+        "[/INST]",
+        "[AVAILABLE_TOOLS]",
+        "[/AVAILABLE_TOOLS]",
+        "[TOOL_CALLS]",
+        "[TOOL_RESULTS]",
+        "[/TOOL_RESULTS]",
+    ];
+    let wanted = "<s>[AVAILABLE_TOOLS] [T][/AVAILABLE_TOOLS][INST] S\n\n U [/INST][TOOL_CALLS] [C]</s>\
+                  [TOOL_RESULTS] R [/TOOL_RESULTS][TOOL_RESULTS] Q[/TOOL_RESULTS]";
+    assert_eq!(text(ChatTemplate::MistralV3, &llama2_with(names)), wanted);
 }

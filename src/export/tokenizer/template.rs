@@ -9,7 +9,7 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use crate::format::{ChatTemplate, ChatTexts, Date, EFFORT, SystemTexts, filled};
 use crate::sys::child;
-use crate::tokenizer::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Thoughts};
+use crate::tokenizer::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Thoughts, TurnKind};
 
 /// More than any published template has.
 const TEMPLATE_BYTES_MAX: usize = 1 << 18;
@@ -105,6 +105,7 @@ impl Probe {
     fn text(&self, script: &ChatScript) -> String {
         let turn = |turn: &[&'static str]| ChatTurn {
             user: turn[0],
+            kind: TurnKind::User,
             answer: turn.get(1).map(|&text| ChatAnswer::Text(text)),
         };
         script.text(self.system, &self.said.chunks(2).map(turn).collect::<Vec<_>>())

@@ -1,0 +1,326 @@
+//! Finds calls in a text that comes in pieces, and tells of them as they come.
+
+use super::call::ToolCall;
+use super::words::{Marks, Words};
+
+/// More of an answer's calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::serve) enum CallPiece {
+    /// A call of the tool of this name begins.
+    Begin(String),
+    /// More of its arguments, as the model writes them.
+    Arguments(String),
+    /// It is complete.
+    End,
+}
+
+/// The calls of all of an answer. One that was cut short has what there is of its arguments.
+pub(in crate::serve) fn joined(pieces: &[CallPiece]) -> Vec<ToolCall> {
+    let mut calls: Vec<ToolCall> = Vec::new();
+    for piece in pieces {
+        match (piece, calls.last_mut()) {
+            (CallPiece::Begin(name), _) => calls.push(ToolCall {
+                id: String::new(),
+                name: name.clone(),
+                arguments: String::new(),
+            }),
+            (CallPiece::Arguments(more), Some(call)) => call.arguments += more,
+            (CallPiece::Arguments(_) | CallPiece::End, _) => {}
+        }
+    }
+    calls
+}
+
+/// Where in a call the text is.
+#[derive(Clone, Debug)]
+enum Place {
+    Text,
+    /// Behind the sign.
+    Head,
+    Name,
+    /// Behind this name.
+    Middle(String),
+    Arguments(Braces),
+    /// Behind arguments.
+    After,
+}
+
+/// Finds calls. What may be the start of one is held back.
+#[derive(Clone)]
+pub(in crate::serve) struct CallFilter {
+    marks: &'static Marks,
+    place: Place,
+    /// What has not been looked at.
+    held: String,
+    /// What was taken for the start of a call, until it is sure to be one.
+    doubtful: String,
+    /// Whether there is text already, where calls are the whole answer or none of it.
+    is_plain: bool,
+}
+
+impl CallFilter {
+    /// A filter at the start of an answer.
+    pub(in crate::serve) fn new(words: Words) -> CallFilter {
+        CallFilter {
+            marks: words.marks(),
+            place: Place::Text,
+            held: String::new(),
+            doubtful: String::new(),
+            is_plain: false,
+        }
+    }
+
+    /// Takes more text; adds what is sure to be none of a call to `text`, and calls to `calls`.
+    pub(in crate::serve) fn push(
+        &mut self,
+        more: &str,
+        text: &mut String,
+        calls: &mut Vec<CallPiece>,
+    ) {
+        self.held += more;
+        while self.step(text, calls) {}
+    }
+
+    /// The text has ended.
+    pub(in crate::serve) fn flush(&mut self, text: &mut String) {
+        *text += &std::mem::take(&mut self.doubtful);
+        *text += &std::mem::take(&mut self.held);
+    }
+
+    /// Goes on to the next place; false if more text is needed for that.
+    fn step(&mut self, text: &mut String, calls: &mut Vec<CallPiece>) -> bool {
+        let place = std::mem::replace(&mut self.place, Place::Text);
+        let (next, found) = match &place {
+            Place::Text => return self.find_sign(text),
+            Place::Head => (Place::Name, eaten(&self.held, self.marks.head)),
+            Place::Name => match name(&self.held) {
+                Ok((name, n)) => (Place::Middle(name), Ok(n)),
+                Err(lack) => (Place::Text, Err(lack)),
+            },
+            Place::Middle(name) => {
+                let found = eaten(&self.held, self.marks.middle);
+                if found.is_ok() {
+                    calls.push(CallPiece::Begin(name.clone()));
+                }
+                (Place::Arguments(Braces::default()), found)
+            }
+            Place::Arguments(braces) => {
+                return self.put_arguments(braces.clone(), calls);
+            }
+            Place::After => self.after(),
+        };
+        match found {
+            Ok(n) => {
+                let is_sure = matches!(next, Place::Arguments(_) | Place::Text);
+                let taken: String = self.held.drain(..n).collect();
+                self.doubtful += &taken;
+                if is_sure {
+                    self.doubtful.clear();
+                }
+                if matches!(place, Place::After) {
+                    calls.push(CallPiece::End);
+                }
+                self.place = next;
+                true
+            }
+            Err(Lack::More) => {
+                self.place = place;
+                false
+            }
+            Err(Lack::Other) => {
+                *text += &std::mem::take(&mut self.doubtful);
+                // What looked like a sign is text, and is not looked at again.
+                self.is_plain = true;
+                true
+            }
+        }
+    }
+
+    fn find_sign(&mut self, text: &mut String) -> bool {
+        let Marks { sign, is_whole, .. } = *self.marks;
+        if is_whole && !self.is_plain {
+            match eaten(&self.held, sign) {
+                Ok(n) => self.doubt(n),
+                Err(Lack::More) => return false,
+                Err(Lack::Other) => self.is_plain = true,
+            }
+            return true;
+        }
+        if let Some(at) = self.held.find(sign).filter(|_| !is_whole) {
+            // Line breaks between a text and a call belong to neither.
+            let before = self.held[..at].trim_end_matches('\n').len();
+            *text += &self.held[..before];
+            self.held.drain(..before);
+            self.doubt(at - before + sign.len());
+            return true;
+        }
+        let n = self.held.len() - if is_whole { 0 } else { open_len(&self.held, sign) };
+        *text += &self.held[..n];
+        self.held.drain(..n);
+        false
+    }
+
+    fn doubt(&mut self, n: usize) {
+        self.doubtful = self.held.drain(..n).collect();
+        self.place = Place::Head;
+    }
+
+    fn put_arguments(&mut self, mut braces: Braces, calls: &mut Vec<CallPiece>) -> bool {
+        if !braces.has_begun {
+            let n = self.held.len() - self.held.trim_ascii_start().len();
+            self.held.drain(..n);
+        }
+        let n = braces.push(&self.held);
+        let more: String = self.held.drain(..n).collect();
+        match calls.last_mut() {
+            _ if more.is_empty() => {}
+            Some(CallPiece::Arguments(before)) => *before += &more,
+            _ => calls.push(CallPiece::Arguments(more)),
+        }
+        let is_over = braces.is_over();
+        self.place = if is_over { Place::After } else { Place::Arguments(braces) };
+        is_over
+    }
+
+    /// Whether a call ends, or another one follows.
+    fn after(&self) -> (Place, Result<usize, Lack>) {
+        let end = eaten(&self.held, self.marks.end);
+        match (end, self.marks.next.map(|next| eaten(&self.held, next))) {
+            (Ok(n), _) => (Place::Text, Ok(n)),
+            (_, Some(Ok(n))) => (Place::Name, Ok(n)),
+            (Err(Lack::More), _) | (_, Some(Err(Lack::More))) => (Place::Text, Err(Lack::More)),
+            (Err(Lack::Other), _) => (Place::Text, Err(Lack::Other)),
+        }
+    }
+}
+
+/// Why something is not found at the start of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lack {
+    /// It may be, once there is more.
+    More,
+    /// Something else is there.
+    Other,
+}
+
+/// Bytes of `text` that begin with `wanted`, whatever white space is in either.
+fn eaten(text: &str, wanted: &str) -> Result<usize, Lack> {
+    let mut left = wanted.bytes().filter(|byte| !byte.is_ascii_whitespace()).peekable();
+    for (at, byte) in text.bytes().enumerate() {
+        match left.peek() {
+            None => return Ok(at),
+            _ if byte.is_ascii_whitespace() => {}
+            Some(&next) if next == byte => drop(left.next()),
+            Some(_) => return Err(Lack::Other),
+        }
+    }
+    if left.peek().is_none() { Ok(text.len()) } else { Err(Lack::More) }
+}
+
+/// The JSON string that `text` begins with, and its bytes.
+fn name(text: &str) -> Result<(String, usize), Lack> {
+    let start = text.len() - text.trim_ascii_start().len();
+    let mut is_escaped = false;
+    for (at, byte) in text.bytes().enumerate().skip(start) {
+        match byte {
+            _ if at == start && byte != b'"' => return Err(Lack::Other),
+            _ if at == start => {}
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => {
+                let name = serde_json::from_str(&text[start..=at]).map_err(|_| Lack::Other)?;
+                return Ok((name, at + 1));
+            }
+            _ => {}
+        }
+    }
+    Err(Lack::More)
+}
+
+/// Finds the end of a JSON object.
+#[derive(Clone, Debug, Default)]
+struct Braces {
+    depth: usize,
+    has_begun: bool,
+    is_string: bool,
+    is_escaped: bool,
+}
+
+impl Braces {
+    /// Takes more of the text; the bytes that belong to the object.
+    fn push(&mut self, text: &str) -> usize {
+        for (at, byte) in text.bytes().enumerate() {
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' if self.is_string => self.is_escaped = true,
+                b'"' => self.is_string = !self.is_string,
+                _ if self.is_string => {}
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    self.has_begun = true;
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.has_begun = true;
+                }
+                _ => {}
+            }
+            if self.is_over() {
+                return at + 1;
+            }
+        }
+        text.len()
+    }
+
+    fn is_over(&self) -> bool {
+        self.has_begun && self.depth == 0
+    }
+}
+
+/// Bytes at the end of `text` that may be line breaks and the start of `sign`.
+fn open_len(text: &str, sign: &str) -> usize {
+    let part = (1..sign.len()).rev().find(|&n| text.ends_with(&sign[..n])).unwrap_or(0);
+    let before = &text[..text.len() - part];
+    part + before.len() - before.trim_end_matches('\n').len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found in a text, however it is cut in two.
+    fn check(words: Words, whole: &str, wanted: &[(&str, &str)], text: &str) {
+        for cut in (0..=whole.len()).filter(|&at| whole.is_char_boundary(at)) {
+            let (mut filter, mut rest, mut calls) =
+                (CallFilter::new(words), String::new(), Vec::new());
+            filter.push(&whole[..cut], &mut rest, &mut calls);
+            filter.push(&whole[cut..], &mut rest, &mut calls);
+            filter.flush(&mut rest);
+            let calls = joined(&calls);
+            let calls: Vec<(&str, &str)> =
+                calls.iter().map(|call| (&*call.name, &*call.arguments)).collect();
+            assert_eq!((calls.as_slice(), &*rest), (wanted, text), "{whole:?} cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn calls_come_apart_from_the_text_however_it_is_cut() {
+        let call =
+            "<tool_call>\n{\"name\": \"at\", \"arguments\": {\"x\":[1,\"}\\\"\"]}}\n</tool_call>";
+        let none = "\n<tool_call>\nnothing\n</tool_call> <tool";
+        let calls = [("at", "{\"x\":[1,\"}\\\"\"]}"); 2];
+        let whole = format!("I look.\n{call}\n{call}{none}");
+        check(Words::Hermes, &whole, &calls, &format!("I look.{none}"));
+        let call = "{\"name\": \"f\\u0041\", \"parameters\": {}}";
+        check(Words::Llama3, call, &[("fA", "{}")], "");
+        check(Words::Llama3, " {\"no\": 1}", &[], " {\"no\": 1}");
+        check(Words::Llama3, "{\"name\": 1}", &[], "{\"name\": 1}");
+        check(Words::Llama3, &format!("x{call}"), &[], &format!("x{call}"));
+        let calls = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"ä\": {}}}, {\"name\": \"g\", \"arguments\": {}}]";
+        check(Words::Mistral, calls, &[("f", "{\"ä\": {}}"), ("g", "{}")], "");
+        // What is cut short is told as far as it came.
+        let cut = "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{\"a";
+        check(Words::Mistral, cut, &[("f", "{\"a")], "");
+        check(Words::Mistral, "[TOOL_CALLS] [{\"na", &[], "[TOOL_CALLS] [{\"na");
+    }
+}

@@ -1,0 +1,213 @@
+//! Tools that a model may call: what it is told of them, and what it calls.
+
+mod call;
+mod filter;
+mod spaced;
+mod words;
+
+pub(super) use call::ToolCall;
+pub(super) use filter::{CallFilter, CallPiece, joined};
+pub(super) use words::Words;
+
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::fields::Fields;
+use super::grammar::{GrammarFilter, Grammars, Sign, check_len, with_options};
+use crate::tokenizer::{ChatRole, Tokenizer};
+
+/// Most tools of a request.
+const TOOLS_MAX: usize = 128;
+
+/// The tools of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Tools {
+    /// As the client wrote them.
+    definitions: Vec<Value>,
+    choice: ToolChoice,
+    /// Whether an answer may have several calls.
+    may_repeat: bool,
+}
+
+/// Whether a model calls tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ToolChoice {
+    /// As it likes.
+    Auto,
+    /// One at least.
+    Required,
+}
+
+impl Tools {
+    /// Reads `tools` and `tool_choice`; `None` if there are none that may be called.
+    pub(super) fn read(fields: &Fields<'_>) -> Result<Option<Tools>, ApiError> {
+        let definitions = fields.array("tools")?.unwrap_or_default();
+        if definitions.len() > TOOLS_MAX {
+            return Err(fields.bad("tools", &format!("has more than {TOOLS_MAX} elements")));
+        }
+        let mut names = Vec::new();
+        for (index, tool) in definitions.iter().enumerate() {
+            let tool = Fields::of(tool, &format!("tools[{index}]"))?;
+            if tool.string("type")?.is_some_and(|kind| kind != "function") {
+                return Err(tool.bad("type", "is not function"));
+            }
+            let function =
+                tool.get("function").ok_or_else(|| tool.bad("function", "is missing"))?;
+            let function = Fields::of(function, &tool.path_of("function"))?;
+            let name = function.string("name")?.filter(|name| !name.is_empty());
+            names.push(name.ok_or_else(|| function.bad("name", "is missing"))?);
+            if function.get("parameters").is_some_and(|parameters| !parameters.is_object()) {
+                return Err(function.bad("parameters", "is no schema"));
+            }
+        }
+        let mut definitions = definitions.to_vec();
+        let may_repeat = fields.flag("parallel_tool_calls")?.unwrap_or(true);
+        let choice = match fields.get("tool_choice") {
+            None => ToolChoice::Auto,
+            Some(Value::String(word)) => match word.as_str() {
+                "none" => return Ok(None),
+                "auto" => ToolChoice::Auto,
+                "required" => ToolChoice::Required,
+                _ => return Err(fields.bad("tool_choice", "is none of none, auto and required")),
+            },
+            Some(named) => {
+                let name = named.pointer("/function/name").and_then(Value::as_str);
+                let at = names.iter().position(|known| Some(*known) == name);
+                let at = at.ok_or_else(|| fields.bad("tool_choice", "names none of the tools"))?;
+                definitions = vec![definitions.swap_remove(at)];
+                ToolChoice::Required
+            }
+        };
+        match (definitions.is_empty(), choice) {
+            (true, ToolChoice::Required) => Err(fields.bad("tool_choice", "needs tools")),
+            (true, ToolChoice::Auto) => Ok(None),
+            (false, choice) => Ok(Some(Tools { definitions, choice, may_repeat })),
+        }
+    }
+
+    /// Whether the answer is a call.
+    pub(super) fn is_required(&self) -> bool {
+        self.choice == ToolChoice::Required
+    }
+
+    /// Puts what the model is told of its tools where its template has it in a conversation;
+    /// `default` is what stands for instructions that are missing.
+    pub(super) fn tell(
+        &self,
+        words: Words,
+        default: Option<&str>,
+        turns: &mut Vec<(ChatRole, String)>,
+    ) {
+        let definitions = words.definitions(&self.definitions);
+        let is_user = |turn: &(ChatRole, String)| turn.0 == ChatRole::User;
+        let at = match words {
+            Words::Hermes => {
+                let is_system = turns.first().is_some_and(|turn| turn.0 == ChatRole::System);
+                let system = is_system.then(|| turns.remove(0).1);
+                let system = system.as_deref().or(default).unwrap_or_default();
+                let gap = if system.is_empty() { "" } else { "\n\n" };
+                turns.insert(0, (ChatRole::System, format!("{system}{gap}{definitions}")));
+                return;
+            }
+            Words::Llama3 => turns.iter().position(is_user),
+            Words::Mistral => turns.iter().rposition(is_user),
+        };
+        turns.insert(at.unwrap_or(turns.len()), (ChatRole::Tools, definitions));
+    }
+
+    /// What calls have to look like in a text that `stop_ids` end. In thoughts, with which it may
+    /// begin, there are none.
+    ///
+    /// # Errors
+    /// If a tool's parameters are no schema that can be followed.
+    pub(super) fn filter(
+        &self,
+        (words, tokenizer): (Words, &Tokenizer),
+        grammars: &Grammars,
+        (begins_thinking, stop_ids): (bool, &[u32]),
+    ) -> Result<GrammarFilter, String> {
+        let marks = words.marks();
+        let token = match marks.is_token {
+            true => {
+                let id = tokenizer.special(marks.sign);
+                Some(id.ok_or_else(|| format!("the vocabulary lacks {}", marks.sign))?)
+            }
+            false => None,
+        };
+        let rest = self.grammar(words)?;
+        match self.choice {
+            ToolChoice::Required => {
+                let sign = token.map_or_else(|| quoted(marks.sign), |id| format!("<[{id}]>"));
+                grammars.lark(format!("start: {sign} rest\n{rest}"), None, stop_ids)
+            }
+            ToolChoice::Auto => {
+                let sign = match token {
+                    Some(id) => Sign::token(id),
+                    None if marks.is_whole => Sign::at_start(marks.sign),
+                    None => Sign::new(marks.sign, begins_thinking),
+                };
+                grammars.lark(format!("start: rest\n{rest}"), Some(sign), stop_ids)
+            }
+        }
+    }
+
+    /// The rule `rest` of what follows the sign of calls, and those that it names.
+    fn grammar(&self, words: Words) -> Result<String, String> {
+        let marks = words.marks();
+        let (mut names, mut rules) = (Vec::new(), String::new());
+        for (index, tool) in self.definitions.iter().enumerate() {
+            let function = &tool["function"];
+            let any = json!({"type": "object"});
+            let mut schema = function.get("parameters").unwrap_or(&any).clone();
+            // Arguments are an object, whatever else they are.
+            if let Some(object) = schema.as_object_mut() {
+                object.entry("type").or_insert(json!("object"));
+            }
+            check_len(&schema)?;
+            let head = quoted(&format!("{}{}", function["name"], marks.middle));
+            names.push(format!("call{index}"));
+            let schema = with_options(schema);
+            rules += &format!(
+                "call{index}: {head} arguments{index}\narguments{index}: %json {schema}\n"
+            );
+        }
+        let names = names.join(" | ");
+        let more = match marks.next.filter(|_| self.may_repeat) {
+            Some(next) => format!("({} call)*", quoted(next)),
+            None => String::new(),
+        };
+        let (head, end) = (quoted(marks.head), quoted(marks.end));
+        Ok(format!("rest: {head} call {more} {end}\ncall: {names}\n{rules}"))
+    }
+}
+
+/// A text as grammars write it.
+fn quoted(text: &str) -> String {
+    json!(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_tools_is_named() {
+        let tool = json!({"type": "function", "function": {"name": "f"}});
+        for (body, wanted) in [
+            (json!({"tools": [{"type": "x"}]}), "tools[0].type"),
+            (json!({"tools": [{"function": {}}]}), "tools[0].function.name"),
+            (
+                json!({"tools": [{"function": {"name": "f", "parameters": 3}}]}),
+                "tools[0].function.parameters",
+            ),
+            (json!({"tools": [tool], "tool_choice": "perhaps"}), "tool_choice"),
+            (json!({"tools": [tool], "tool_choice": {"function": {"name": "g"}}}), "tool_choice"),
+            (json!({"tool_choice": "required"}), "tool_choice"),
+        ] {
+            let error = Tools::read(&Fields::of(&body, "").unwrap()).unwrap_err();
+            assert_eq!(error.field.as_deref(), Some(wanted), "{body}");
+        }
+        let none = json!({"tools": [tool], "tool_choice": "none"});
+        assert_eq!(Tools::read(&Fields::of(&none, "").unwrap()), Ok(None));
+    }
+}

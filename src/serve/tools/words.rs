@@ -1,0 +1,197 @@
+//! How chat templates speak of tools: character by character what the published ones write.
+//!
+//! ```text
+//! hermes   behind the instructions: # Tools … <tools>↵{…}↵{…}↵</tools> …
+//!          <tool_call>↵{"name": N, "arguments": A}↵</tool_call>
+//!          a user's turn: <tool_response>↵R↵</tool_response>
+//! llama3   before the first user's text: Given the following functions … {…}↵↵{…}↵↵
+//!          {"name": N, "parameters": A}                             (one call, and nothing else)
+//!          a turn of ipython: R as a JSON string
+//! mistral  before the last user's turn: [AVAILABLE_TOOLS] [{…}, {…}][/AVAILABLE_TOOLS]
+//!          [TOOL_CALLS] [{"name": N, "arguments": A, "id": I}, {…}]    (the model leaves ids out)
+//!          [TOOL_RESULTS] {"content": R, "call_id": I}[/TOOL_RESULTS]
+//! ```
+//!
+//! Hermes's are those of Qwen's templates.
+
+use serde_json::{Value, json};
+
+use super::call::ToolCall;
+use super::spaced::{dumped, indented};
+use crate::format::ChatTemplate;
+use crate::tokenizer::ChatRole;
+
+/// The words of a family of templates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::serve) enum Words {
+    Hermes,
+    Llama3,
+    Mistral,
+}
+
+/// What stands around the names and arguments of calls. A name is a JSON string.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Marks {
+    /// What calls begin with.
+    pub(super) sign: &'static str,
+    /// Whether that is a special token.
+    pub(super) is_token: bool,
+    /// Whether calls are the whole answer or none of it.
+    pub(super) is_whole: bool,
+    /// Between the sign and a name.
+    pub(super) head: &'static str,
+    /// Between a name and its arguments.
+    pub(super) middle: &'static str,
+    /// Between arguments and the next name, where several calls may follow each other.
+    pub(super) next: Option<&'static str>,
+    /// Behind the last arguments.
+    pub(super) end: &'static str,
+}
+
+const HERMES: Marks = Marks {
+    sign: "<tool_call>",
+    is_token: false,
+    is_whole: false,
+    head: "\n{\"name\": ",
+    middle: ", \"arguments\": ",
+    next: Some("}\n</tool_call>\n<tool_call>\n{\"name\": "),
+    end: "}\n</tool_call>",
+};
+
+const LLAMA3: Marks = Marks {
+    sign: "{\"name\":",
+    is_token: false,
+    is_whole: true,
+    head: " ",
+    middle: ", \"parameters\": ",
+    next: None,
+    end: "}",
+};
+
+const MISTRAL: Marks = Marks {
+    sign: "[TOOL_CALLS]",
+    is_token: true,
+    is_whole: false,
+    head: " [{\"name\": ",
+    middle: ", \"arguments\": ",
+    next: Some("}, {\"name\": "),
+    end: "}]",
+};
+
+impl Words {
+    /// Those of `template`, if it has any.
+    pub(in crate::serve) fn of(template: ChatTemplate) -> Option<Words> {
+        match template {
+            ChatTemplate::ChatMl | ChatTemplate::Qwen3 => Some(Words::Hermes),
+            ChatTemplate::Llama3 => Some(Words::Llama3),
+            ChatTemplate::MistralV3 => Some(Words::Mistral),
+            _ => None,
+        }
+    }
+
+    pub(super) fn marks(self) -> &'static Marks {
+        match self {
+            Words::Hermes => &HERMES,
+            Words::Llama3 => &LLAMA3,
+            Words::Mistral => &MISTRAL,
+        }
+    }
+
+    /// Whether an answer may have several calls.
+    pub(in crate::serve) fn repeats(self) -> bool {
+        self.marks().next.is_some()
+    }
+
+    /// Whether calls need ids that the model can read: nine letters and digits.
+    pub(in crate::serve) fn needs_ids(self) -> bool {
+        self == Words::Mistral
+    }
+
+    /// Whether a special token begins calls, which the model's text has to name.
+    pub(in crate::serve) fn names_special(self) -> bool {
+        self.marks().is_token
+    }
+
+    /// What the model is told of its tools; Hermes's stands behind the instructions.
+    pub(super) fn definitions(self, tools: &[Value]) -> String {
+        match self {
+            Words::Hermes => {
+                let lines: Vec<String> = tools.iter().map(dumped).collect();
+                format!(
+                    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n\
+                     You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n{}\n\
+                     </tools>\n\nFor each function call, return a json object with function name and arguments \
+                     within <tool_call></tool_call> XML tags:\n<tool_call>\n{{\"name\": <function-name>, \
+                     \"arguments\": <args-json-object>}}\n</tool_call>",
+                    lines.join("\n")
+                )
+            }
+            Words::Llama3 => {
+                let all: String = tools.iter().map(|tool| indented(tool) + "\n\n").collect();
+                format!(
+                    "Given the following functions, please respond with a JSON for a function call \
+                     with its proper arguments that best answers the given prompt.\n\n\
+                     Respond in the format {{\"name\": function name, \"parameters\": dictionary of \
+                     argument name and its value}}.Do not use variables.\n\n{all}"
+                )
+            }
+            Words::Mistral => {
+                let all: Vec<String> = tools.iter().map(mistral_definition).collect();
+                format!("[{}]", all.join(", "))
+            }
+        }
+    }
+
+    /// Who says calls, and what: behind `text`, where the template has a place for it.
+    pub(in crate::serve) fn calls(self, text: &str, calls: &[ToolCall]) -> (ChatRole, String) {
+        let named = |ToolCall { name, arguments, .. }: &ToolCall, word: &str| {
+            format!("{{\"name\": {}, \"{word}\": {arguments}", json!(name))
+        };
+        match self {
+            Words::Hermes => {
+                let call = |call: &ToolCall| {
+                    format!("<tool_call>\n{}}}\n</tool_call>", named(call, "arguments"))
+                };
+                let text = (!text.is_empty()).then(|| text.to_owned());
+                let lines: Vec<String> = text.into_iter().chain(calls.iter().map(call)).collect();
+                (ChatRole::Assistant, lines.join("\n"))
+            }
+            Words::Llama3 => {
+                let all: String =
+                    calls.iter().map(|call| named(call, "parameters") + "}").collect();
+                (ChatRole::Calls, all)
+            }
+            Words::Mistral => {
+                let call = |call: &ToolCall| {
+                    format!("{}, \"id\": \"{}\"}}", named(call, "arguments"), call.id)
+                };
+                let all: Vec<String> = calls.iter().map(call).collect();
+                (ChatRole::Calls, format!("[{}]", all.join(", ")))
+            }
+        }
+    }
+
+    /// Who says what came of the call `id`, and what.
+    pub(in crate::serve) fn result(self, content: &str, id: &str) -> (ChatRole, String) {
+        match self {
+            Words::Hermes => {
+                (ChatRole::User, format!("<tool_response>\n{content}\n</tool_response>"))
+            }
+            Words::Llama3 => (ChatRole::Tool, json!(content).to_string()),
+            Words::Mistral => {
+                (ChatRole::Tool, format!("{{\"content\": {content}, \"call_id\": \"{id}\"}}"))
+            }
+        }
+    }
+}
+
+/// A function as Mistral's template writes it: texts of its own are not escaped.
+fn mistral_definition(tool: &Value) -> String {
+    let fields = tool["function"].as_object().into_iter().flatten();
+    let field = |(key, value): (&String, &Value)| match value {
+        Value::String(text) => format!("\"{key}\": \"{text}\""),
+        value => format!("\"{key}\": {}", dumped(value)),
+    };
+    let fields: Vec<String> = fields.filter(|(key, _)| *key != "return").map(field).collect();
+    format!("{{\"type\": \"function\", \"function\": {{{}}}}}", fields.join(", "))
+}
