@@ -29,9 +29,22 @@ def ask_by_openai():
     assert parts[-1].usage.completion_tokens == 40, parts[-1]
     prompt = client.completions.create(model="demo", prompt="Once upon a time", temperature=0, max_tokens=8)
     assert prompt.choices[0].text == ", in a green valley, there lived", prompt
+    responded(client)
     formed(client)
     refused(client)
     return text
+
+
+def responded(client):
+    wishes = {"model": "demo", "instructions": "You tell stories.", "temperature": 0}
+    question = "Tell me a story about a fox."
+    answer = client.responses.create(**wishes, input=question, max_output_tokens=40)
+    assert (answer.status, answer.usage.output_tokens) == ("incomplete", 40), answer
+    with client.responses.stream(**wishes, input=question, max_output_tokens=40) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+    assert text == answer.output_text, text
+    fox = client.responses.parse(**wishes, input=question, max_output_tokens=80, text_format=Fox)
+    assert isinstance(fox.output_parsed, Fox), fox
 
 
 class Fox(pydantic.BaseModel):
@@ -57,19 +70,38 @@ def ask_for_calls(address):
     parameters = {"type": "object", "properties": {"on": {"type": "boolean"}}, "required": ["on"],
                   "additionalProperties": False}
     tool = {"type": "function", "function": {"name": "lamp", "parameters": parameters}}
-    wishes = {"model": client.models.list().data[0].id, "tools": [tool], "seed": 1, "max_tokens": 200}
+    model = client.models.list().data[0].id
+    call_in_response(client, model, parameters)
+    wishes = {"model": model, "tools": [tool], "seed": 1, "max_tokens": 200}
     messages = [{"role": "user", "content": "Light!"}]
     answer = client.chat.completions.create(messages=messages, tool_choice="required", **wishes)
     call = answer.choices[0].message.tool_calls[0]
     assert call.function.name == "lamp" and isinstance(json.loads(call.function.arguments)["on"], bool), call
+    parts = client.chat.completions.create(messages=messages, tool_choice="required", stream=True, **wishes)
+    deltas = [part.choices[0].delta.tool_calls[0].function for part in parts if part.choices[0].delta.tool_calls]
+    assert deltas[0].name == "lamp" and "".join(d.arguments for d in deltas) == call.function.arguments, deltas
     messages += [answer.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "done"}]
     assert client.chat.completions.create(messages=messages, **wishes).usage.completion_tokens > 0
 
 
+def call_in_response(client, model, parameters):
+    tool = {"type": "function", "name": "lamp", "parameters": parameters, "strict": True}
+    wishes = {"model": model, "tools": [tool], "extra_body": {"seed": 1}}
+    messages = [{"role": "user", "content": "Light!"}]
+    answer = client.responses.create(input=messages, tool_choice="required", parallel_tool_calls=False, **wishes)
+    call = answer.output[0]
+    assert call.name == "lamp" and isinstance(json.loads(call.arguments)["on"], bool), answer
+    parts = client.responses.create(
+        input=messages, tool_choice="required", parallel_tool_calls=False, stream=True, **wishes)
+    deltas = [part.delta for part in parts if part.type == "response.function_call_arguments.delta"]
+    assert "".join(deltas) == call.arguments, deltas
+    messages += [*answer.output, {"type": "function_call_output", "call_id": call.call_id, "output": "done"}]
+    assert client.responses.create(input=messages, max_output_tokens=5, **wishes).usage.output_tokens > 0
+
+
 def refused(client):
-    tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
     for wish, status, field in [
-        ({"tools": [tool]}, 400, "tools"),
+        ({"tool_choice": "required"}, 400, "tool_choice"),
         ({"presence_penalty": 3}, 400, "presence_penalty"),
         ({"model": "gpt-4"}, 404, "model"),
     ]:
@@ -79,6 +111,12 @@ def refused(client):
             assert (error.status_code, error.body["param"]) == (status, field), error
         else:
             raise AssertionError(f"{wish} was followed")
+    try:
+        client.embeddings.create(model="demo", input="fox")
+    except openai.NotFoundError as error:
+        assert "/v1/embeddings" in error.body["message"], error
+    else:
+        raise AssertionError("there are embeddings")
     try:
         openai.OpenAI(base_url=client.base_url, api_key="wrong").models.list()
     except openai.AuthenticationError:

@@ -1,7 +1,7 @@
 //! Answers programs over HTTP, in OpenAI's and Ollama's words.
 //!
 //! One thread has the engine ([`runner`]); each connection has a thread of its own ([`server`]), which
-//! reads requests ([`http`]), makes jobs of them ([`openai`], [`ollama`]) and writes the answers
+//! reads requests ([`http`]), makes jobs of them ([`openai`], [`responses`], [`ollama`]) and writes the answers
 //! ([`answer`]). Between them is a desk ([`jobs`]). As the text of a job does not depend on what else is
 //! in its batch, a client gets what `leap run` gives alone, whoever else is there.
 
@@ -17,6 +17,7 @@ mod grammar;
 #[path = "no_grammar.rs"]
 mod grammar;
 mod http;
+mod items;
 mod jobs;
 mod keys;
 mod messages;
@@ -27,6 +28,7 @@ mod openai;
 mod origin;
 mod page;
 mod plain;
+mod responses;
 mod runner;
 mod server;
 mod service;

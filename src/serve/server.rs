@@ -16,7 +16,7 @@ use super::error::ApiError;
 use super::http::{Connection, HttpLimits, Reply, Request, Socket};
 use super::keys::ApiKeys;
 use super::service::Service;
-use super::{ollama, openai, origin, page, plain};
+use super::{ollama, openai, origin, page, plain, responses};
 use crate::sys::activation;
 
 /// Longest a client may leave an answer unread.
@@ -236,6 +236,7 @@ impl Server {
         let endpoint: Endpoint = match request.path.as_str() {
             "/v1/chat/completions" => openai::chat,
             "/v1/completions" => openai::complete,
+            "/v1/responses" => responses::respond,
             "/api/chat" => ollama::chat,
             "/api/generate" => ollama::generate,
             "/api/show" => |service, _, (_, body)| ollama::show(service, body).map(Sent::Reply),
@@ -254,9 +255,10 @@ impl Server {
 fn unknown(request: &Request) -> ApiError {
     const GET: [&str; 7] =
         ["/", "/health", "/metrics", "/v1/models", "/api/version", "/api/tags", "/api/ps"];
-    const POST: [&str; 7] = [
+    const POST: [&str; 8] = [
         "/v1/chat/completions",
         "/v1/completions",
+        "/v1/responses",
         "/api/chat",
         "/api/generate",
         "/api/show",

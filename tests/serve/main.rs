@@ -7,6 +7,7 @@ mod common;
 mod forms;
 #[path = "../common/http.rs"]
 mod http;
+mod responses;
 mod ring;
 
 use std::io::{Read, Write};

@@ -1,0 +1,284 @@
+//! OpenAI's protocol of responses. Nothing is stored: a conversation comes whole with each request.
+
+use serde_json::{Value, json};
+
+use super::answer::{Sent, deliver};
+use super::error::ApiError;
+use super::fields::Fields;
+use super::http::{Connection, Request};
+use super::items::Response;
+use super::messages::{Conversation, Message, UNKNOWN_TOOL, text_of};
+use super::openai::effort;
+use super::service::{ChatJob, Service};
+use super::tools::{ToolCall, Tools};
+use super::wish::{TextForm, Thinking, Wish};
+use crate::engine::LogitRules;
+use crate::sampler::Sampling;
+
+const KNOWN: &[&str] = &[
+    "model",
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "temperature",
+    "top_p",
+    "seed",
+    "stream",
+    "text",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning",
+];
+
+/// Fields that change no answer here; answers are not stored, whatever `store` says.
+const IGNORED: &[&str] = &[
+    "store",
+    "metadata",
+    "user",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "stream_options",
+];
+
+/// Fields that would change the answer, and are taken only where they do not.
+const NEUTRAL: &[&str] = &[
+    "previous_response_id",
+    "conversation",
+    "prompt",
+    "background",
+    "truncation",
+    "include",
+    "max_tool_calls",
+    "top_logprobs",
+];
+
+/// What may be told beside the answer, and is nothing here.
+const INCLUDED: &str = "reasoning.encrypted_content";
+
+fn check(fields: &Fields<'_>) -> Result<(), ApiError> {
+    fields.check_names(&[KNOWN, IGNORED, NEUTRAL])?;
+    for name in ["previous_response_id", "conversation"] {
+        if fields.get(name).is_some() {
+            return Err(fields.bad(name, "names nothing: no answers are stored here"));
+        }
+    }
+    for name in NEUTRAL {
+        fields.only(name, |value| match value {
+            Value::String(word) => *name == "truncation" && word == "disabled",
+            Value::Array(values) => values.iter().all(|value| value == INCLUDED),
+            value => *value == false || value.as_f64() == Some(0.0),
+        })?;
+    }
+    Ok(())
+}
+
+/// `POST /v1/responses`.
+pub(super) fn respond(
+    service: &Service,
+    connection: &mut Connection,
+    (request, body): (&Request, &Value),
+) -> Result<Sent, ApiError> {
+    let fields = Fields::of(body, "")?;
+    check(&fields)?;
+    service.check_model(&fields, "model")?;
+    let is_streamed = fields.flag("stream")?.unwrap_or(false);
+    let n_predict = fields.whole("max_output_tokens", 1..=i64::MAX)?;
+    let wish = Wish {
+        sampling: Sampling {
+            temperature: fields.number("temperature", 0.0..=100.0)?.unwrap_or(1.0),
+            top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
+            top_k: 0,
+            seed: service.seed(&fields)?,
+        },
+        rules: LogitRules::default(),
+        n_predict: n_predict.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+        stop_strings: Vec::new(),
+        thinking: thinking(&fields)?,
+        form: text_form(&fields)?,
+        tools: tools(&fields, body)?,
+        n_likeliest: None,
+    };
+    let messages = conversation(service, &fields)?;
+    let ChatJob { job, divider } = service.chat_job(&messages, &wish)?;
+    let name = format!("{:x}{:08x}", service.started, service.next_answer());
+    let mut response = Response::new(name, echo(service, body), job.prompt.len());
+    deliver((service, connection, request), (vec![job], divider), (&mut response, is_streamed))
+}
+
+/// `reasoning.effort`.
+fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
+    let mut thinking = Thinking::default();
+    if let Some(reasoning) = fields.get("reasoning") {
+        let reasoning = Fields::of(reasoning, "reasoning")?;
+        reasoning.check_names(&[&["effort", "summary", "generate_summary"]])?;
+        effort(&reasoning, "effort", &mut thinking)?;
+    }
+    Ok(thinking)
+}
+
+/// `text.format`: text, any JSON object, or that of a schema.
+fn text_form(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
+    let Some(text) = fields.get("text") else { return Ok(None) };
+    let text = Fields::of(text, "text")?;
+    text.check_names(&[&["format", "verbosity"]])?;
+    let Some(format) = text.get("format") else { return Ok(None) };
+    let format = Fields::of(format, "text.format")?;
+    let schema = match format.string("type")? {
+        Some("text") => return Ok(None),
+        Some("json_object") => json!({"type": "object"}),
+        Some("json_schema") => {
+            format.get("schema").ok_or_else(|| format.bad("schema", "is missing"))?.clone()
+        }
+        _ => return Err(format.bad("type", "is none of text, json_object and json_schema")),
+    };
+    Ok(Some(TextForm { schema, field: "text.format" }))
+}
+
+/// `tools` and `tool_choice`, which have no `function` around what they say here.
+fn tools(fields: &Fields<'_>, body: &Value) -> Result<Option<Tools>, ApiError> {
+    let mut nested = Vec::new();
+    for (index, tool) in fields.array("tools")?.unwrap_or_default().iter().enumerate() {
+        let tool = Fields::of(tool, &format!("tools[{index}]"))?;
+        if tool.string("type")? != Some("function") {
+            return Err(tool.bad("type", "is not function: there are no other tools here"));
+        }
+        let mut function = serde_json::Map::new();
+        for name in ["name", "description", "parameters"] {
+            function.extend(tool.get(name).map(|value| (name.to_owned(), value.clone())));
+        }
+        nested.push(json!({"type": "function", "function": function}));
+    }
+    let choice = match &body["tool_choice"] {
+        named @ Value::Object(_) => json!({"function": {"name": named["name"]}}),
+        word => word.clone(),
+    };
+    let body = json!({"tools": nested, "tool_choice": choice,
+        "parallel_tool_calls": body["parallel_tool_calls"]});
+    Tools::read(&Fields::of(&body, "")?).map_err(|mut error| {
+        // The client's fields are those without the nesting.
+        error.field = error.field.map(|field| field.replace(".function", ""));
+        error.message = error.message.replace(".function", "");
+        error
+    })
+}
+
+/// `instructions` and `input`.
+fn conversation(service: &Service, fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
+    let mut reader = Reader {
+        conversation: Conversation::new(service.words()),
+        knows_tools: service.words().is_some(),
+        text: None,
+        calls: Vec::new(),
+    };
+    if let Some(text) = fields.string("instructions")? {
+        reader.conversation.say(fields, "system", || Ok(text.to_owned()))?;
+    }
+    match fields.get("input") {
+        Some(Value::String(text)) => {
+            reader.conversation.say(fields, "user", || Ok(text.clone()))?;
+        }
+        Some(Value::Array(items)) => {
+            for (index, item) in items.iter().enumerate() {
+                reader.read(&Fields::of(item, &format!("input[{index}]"))?)?;
+            }
+            reader.flush(fields)?;
+        }
+        _ => return Err(fields.bad("input", "is neither a string nor an array of items")),
+    }
+    reader.conversation.end("input")
+}
+
+/// Reads items. What the model said and the calls that follow it are one message.
+struct Reader {
+    conversation: Conversation,
+    knows_tools: bool,
+    text: Option<String>,
+    calls: Vec<ToolCall>,
+}
+
+impl Reader {
+    fn read(&mut self, item: &Fields<'_>) -> Result<(), ApiError> {
+        const TYPES: &[&str] = &["input_text", "output_text", "text"];
+        let role = item.string("role")?;
+        match (item.string("type")?, role) {
+            // Thoughts do not stay in a conversation.
+            (Some("reasoning"), _) => Ok(()),
+            (Some("function_call" | "function_call_output"), _) if !self.knows_tools => {
+                Err(item.bad("type", UNKNOWN_TOOL))
+            }
+            (Some("function_call"), _) => {
+                let id = item.string("call_id")?.unwrap_or_default();
+                self.calls.push(ToolCall::read_function(item, id)?);
+                Ok(())
+            }
+            (Some("function_call_output"), _) => {
+                self.flush(item)?;
+                let output = text_of(item, "output", TYPES)?;
+                let id = item.string("call_id")?;
+                self.conversation.result((item, "call_id"), &output, id)
+            }
+            (None | Some("message"), Some("assistant")) => {
+                if !self.calls.is_empty() {
+                    self.flush(item)?;
+                }
+                let more = text_of(item, "content", TYPES)?;
+                self.text = Some(match self.text.take() {
+                    Some(text) => format!("{text}\n\n{more}"),
+                    None => more,
+                });
+                Ok(())
+            }
+            (None | Some("message"), Some(role)) => {
+                self.flush(item)?;
+                self.conversation.say(item, role, || text_of(item, "content", TYPES))
+            }
+            (None | Some("message"), None) => Err(item.bad("role", "is missing")),
+            (Some(_), _) => Err(item.bad(
+                "type",
+                "is none of message, function_call, function_call_output and reasoning",
+            )),
+        }
+    }
+
+    fn flush(&mut self, fields: &Fields<'_>) -> Result<(), ApiError> {
+        let (text, calls) = (self.text.take(), std::mem::take(&mut self.calls));
+        match (text, calls.is_empty()) {
+            (None, true) => Ok(()),
+            (Some(text), true) => self.conversation.say(fields, "assistant", || Ok(text)),
+            (text, false) => {
+                let text = text.unwrap_or_default();
+                self.conversation.calls((fields, "call_id"), &text, calls)
+            }
+        }
+    }
+}
+
+/// What the answer repeats of its request.
+fn echo(service: &Service, body: &Value) -> Value {
+    let or = |name: &str, default: Value| match &body[name] {
+        Value::Null => default,
+        value => value.clone(),
+    };
+    json!({
+        "object": "response",
+        "created_at": super::service::now(),
+        "model": service.about.name,
+        "error": null,
+        "instructions": body["instructions"],
+        "max_output_tokens": body["max_output_tokens"],
+        "metadata": or("metadata", json!({})),
+        "parallel_tool_calls": or("parallel_tool_calls", json!(true)),
+        "previous_response_id": null,
+        "reasoning": or("reasoning", json!({"effort": null, "summary": null})),
+        "store": false,
+        "temperature": or("temperature", json!(1.0)),
+        "text": or("text", json!({"format": {"type": "text"}})),
+        "tool_choice": or("tool_choice", json!("auto")),
+        "tools": or("tools", json!([])),
+        "top_p": or("top_p", json!(1.0)),
+        "truncation": "disabled",
+    })
+}
