@@ -130,7 +130,11 @@ impl Ticket {
             answers.iter().all(|answer| answer.text.is_empty() && answer.end.is_none())
         };
         let answers = self.seat.has_news.wait_timeout_while(self.seat.lock(), patience, is_quiet);
-        let (mut answers, _) = answers.unwrap_or_else(PoisonError::into_inner);
+        let (mut answers, wait) = answers.unwrap_or_else(PoisonError::into_inner);
+        if wait.timed_out() {
+            // Tokens wait for the text that they complete.
+            return answers.iter().map(|_| Answered::default()).collect();
+        }
         let news: Vec<Answered> = answers.iter_mut().map(std::mem::take).collect();
         let n_ended = news.iter().filter(|answer| answer.end.is_some()).count();
         self.n_open -= n_ended;
@@ -186,7 +190,12 @@ mod tests {
         ticket.seat.put(0, "a");
         ticket.seat.put(0, "b");
         assert_eq!(ticket.news(Duration::from_secs(9))[0].text, "ab");
-        assert_eq!(ticket.news(Duration::ZERO)[0].text, "");
+        // A token that completes no text yet is told with the one that does.
+        ticket.seat.put_token(0, TokenOdds { id: 1, logprob: 0.0, likeliest: Vec::new() });
+        let quiet = &ticket.news(Duration::ZERO)[0];
+        assert!(quiet.text.is_empty() && quiet.tokens.is_empty());
+        ticket.seat.put(0, "c");
+        assert_eq!(ticket.news(Duration::from_secs(9))[0].tokens.len(), 1);
         drop(ticket);
         assert!(matches!(commands.recv(), Ok(Command::Submit(..))));
         assert!(matches!(commands.recv(), Ok(Command::Cancel(_))));
