@@ -72,6 +72,12 @@ impl<'t> Answer<'t> {
         (self.figures.generated_tokens >= self.n_predict).then_some(StopReason::Length)
     }
 
+    /// What it has come to so far.
+    pub(super) fn figures(&self) -> JobFigures {
+        let decode = self.first_token.map_or(self.figures.decode, |first| first.elapsed());
+        JobFigures { decode, ..self.figures }
+    }
+
     /// Shows what was held back for a stop string or a character that never came, and sums up.
     pub(super) fn end(
         mut self,
@@ -79,9 +85,7 @@ impl<'t> Answer<'t> {
         text: &mut String,
         show: &mut dyn FnMut(&str),
     ) -> Outcome {
-        if let Some(first_token) = self.first_token {
-            self.figures.decode = first_token.elapsed();
-        }
+        self.figures = self.figures();
         if reason != StopReason::StopString {
             text.clear();
             if let Some(decoder) = &mut self.decoder {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::answer::Answer;
 use super::choice::{ChoiceScratch, Chooser, Chosen};
-use super::job::{Job, JobError, JobEvent, JobId, Outcome, StopReason};
+use super::job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
 use super::lane::{BatchRoom, Lane, RunningJob};
 use super::pace::{Gap, Pace, StallLimit};
 use super::{Engine, EngineError, StepError};
@@ -160,6 +160,11 @@ impl<'t> Scheduler<'t> {
     /// Jobs that wait for a stream; how many may is up to who submits them.
     pub fn n_queued(&self) -> usize {
         self.queue.len()
+    }
+
+    /// What the jobs that run have come to so far.
+    pub fn running(&self) -> impl Iterator<Item = JobFigures> {
+        self.lanes.iter().filter_map(|lane| lane.work.as_ref()).map(|work| work.answer.figures())
     }
 
     /// Gives free streams to jobs, then submits a batch if there is room for one, or waits for

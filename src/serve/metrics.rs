@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::engine::{Outcome, StopReason};
+use crate::engine::ring::RingMaster;
+use crate::engine::{JobFigures, Outcome, StopReason};
 
 /// What the server counts from its start on.
 #[derive(Default)]
@@ -19,7 +21,46 @@ pub(super) struct Metrics {
     decode_us: AtomicU64,
     running: AtomicUsize,
     queued: AtomicUsize,
+    nodes: Mutex<Vec<NodeFigures>>,
 }
+
+/// What answers came to, those that run among them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    prompt_tokens: u64,
+    prompt: Duration,
+    generated_tokens: u64,
+    decode: Duration,
+}
+
+impl Totals {
+    /// Adds one answer's.
+    pub(super) fn add(&mut self, figures: &JobFigures) {
+        self.prompt_tokens += figures.prompt_tokens as u64;
+        self.prompt += figures.ttft;
+        self.generated_tokens += figures.generated_tokens as u64;
+        self.decode += figures.decode;
+    }
+}
+
+/// What is known of a ring's node.
+#[derive(Clone, Debug, Default)]
+struct NodeFigures {
+    /// Its labels.
+    about: String,
+    /// In the order of [`NODE_METRICS`].
+    values: [f64; NODE_METRICS.len()],
+}
+
+/// Name, kind and meaning of what is told of each node.
+const NODE_METRICS: [(&str, &str, &str); 6] = [
+    ("leap_node_layers", "gauge", "Layers of the model that the node computes"),
+    ("leap_node_bytes_per_token", "gauge", "Bytes of weights that the node reads for a token"),
+    ("leap_node_threads", "gauge", "Threads that compute"),
+    ("leap_node_round_trip_seconds", "gauge", "Round trip to the next node when the ring opened"),
+    ("leap_node_tokens_total", "counter", "Tokens generated since the ring opened"),
+    ("leap_node_compute_seconds_total", "counter", "Computing for these tokens"),
+];
 
 fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
@@ -36,15 +77,37 @@ impl Metrics {
     }
 
     pub(super) fn count_answer(&self, outcome: &Outcome) {
-        let figures = &outcome.figures;
         match outcome.reason {
             StopReason::Interrupted => add(&self.cancelled_answers, 1),
             _ => add(&self.answers, 1),
         }
-        add(&self.prompt_tokens, figures.prompt_tokens as u64);
-        add(&self.prompt_us, us(figures.ttft));
-        add(&self.generated_tokens, figures.generated_tokens as u64);
-        add(&self.decode_us, us(figures.decode));
+    }
+
+    pub(super) fn set_totals(&self, totals: &Totals) {
+        self.prompt_tokens.store(totals.prompt_tokens, Ordering::Relaxed);
+        self.prompt_us.store(us(totals.prompt), Ordering::Relaxed);
+        self.generated_tokens.store(totals.generated_tokens, Ordering::Relaxed);
+        self.decode_us.store(us(totals.decode), Ordering::Relaxed);
+    }
+
+    pub(super) fn set_nodes(&self, ring: &RingMaster) {
+        let (lines, times) = (ring.lines(), ring.times());
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.resize_with(lines.len(), NodeFigures::default);
+        for (index, (node, line)) in nodes.iter_mut().zip(lines).enumerate() {
+            node.about.clear();
+            // Writing to a string cannot fail; names have letters, digits and a few signs.
+            let _ = write!(node.about, "node={:?}", line.name.as_str());
+            let compute_us = times.compute_us.get(index).copied().unwrap_or_default();
+            node.values = [
+                f64::from(line.layers.end.saturating_sub(line.layers.start)),
+                line.bytes_per_token as f64,
+                f64::from(line.threads),
+                f64::from(line.rtt_us) / 1e6,
+                times.tokens as f64,
+                compute_us as f64 / 1e6,
+            ];
+        }
     }
 
     pub(super) fn set_jobs(&self, running: usize, queued: usize) {
@@ -103,6 +166,19 @@ impl Metrics {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
         }
+        self.add_nodes(&mut text);
         text
+    }
+
+    /// Adds a line for each figure of each node, if there is a ring.
+    fn add_nodes(&self, text: &mut String) {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let metrics = NODE_METRICS.iter().enumerate().filter(|_| !nodes.is_empty());
+        for (index, (name, kind, help)) in metrics {
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for node in &*nodes {
+                let _ = writeln!(text, "{name}{{{}}} {}", node.about, node.values[index]);
+            }
+        }
     }
 }

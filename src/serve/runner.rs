@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::ending;
 use super::jobs::{Command, IS_FORSAKEN, Seat, TokenOdds};
-use super::metrics::Metrics;
+use super::metrics::{Metrics, Totals};
 use crate::engine::{Engine, JobError, JobEvent, JobId, Odds, Outcome, Scheduler, StepError};
 use crate::sys::notify;
 
 /// How often an engine without work looks for signals.
 const IDLE_LOOK: Duration = Duration::from_millis(200);
+
+/// How often the figures of a ring's nodes are told.
+const NODES_PERIOD: Duration = Duration::from_millis(500);
 
 /// What an engine alone asks between layers: whether all that it computes is for nobody.
 fn is_forsaken() -> bool {
@@ -39,6 +42,10 @@ pub(super) struct Runner<'e, 't> {
     scheduler: Scheduler<'t>,
     running: Vec<Running>,
     metrics: Arc<Metrics>,
+    /// What answers that have ended came to.
+    ended: Totals,
+    /// When the figures of a ring's nodes were told.
+    told_nodes: Option<Instant>,
     is_ending: bool,
 }
 
@@ -49,7 +56,15 @@ impl<'e, 't> Runner<'e, 't> {
         metrics: Arc<Metrics>,
     ) -> Runner<'e, 't> {
         engine.interrupt_by(if engine.ring().is_some() { is_over } else { is_forsaken });
-        Runner { engine, scheduler, running: Vec::new(), metrics, is_ending: false }
+        Runner {
+            engine,
+            scheduler,
+            running: Vec::new(),
+            metrics,
+            ended: Totals::default(),
+            told_nodes: None,
+            is_ending: false,
+        }
     }
 
     /// Runs until a signal asks for the end. What runs then has some time to end by itself ([`ending`]);
@@ -114,7 +129,7 @@ impl<'e, 't> Runner<'e, 't> {
     }
 
     fn step(&mut self) -> Result<(), StepError> {
-        let (running, metrics) = (&mut self.running, &self.metrics);
+        let (running, metrics, ended) = (&mut self.running, &self.metrics, &mut self.ended);
         let mut failure = None;
         self.scheduler.step(self.engine, &mut |id, event| {
             let Some(at) = running.iter().position(|one| one.id == id) else { return };
@@ -128,6 +143,7 @@ impl<'e, 't> Runner<'e, 't> {
                 JobEvent::Logits { .. } => return,
                 JobEvent::Done { outcome, .. } => {
                     metrics.count_answer(&outcome);
+                    ended.add(&outcome.figures);
                     Ok(outcome)
                 }
                 JobEvent::Failed(error) => {
@@ -142,6 +158,19 @@ impl<'e, 't> Runner<'e, 't> {
         });
         let n_queued = self.scheduler.n_queued();
         self.metrics.set_jobs(self.running.len().saturating_sub(n_queued), n_queued);
+        self.tell_figures();
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Tells of work while it is done, so that speeds move before answers end.
+    fn tell_figures(&mut self) {
+        let mut totals = self.ended;
+        self.scheduler.running().for_each(|figures| totals.add(&figures));
+        self.metrics.set_totals(&totals);
+        let is_due = self.told_nodes.is_none_or(|told| told.elapsed() > NODES_PERIOD);
+        if let Some(ring) = self.engine.ring().filter(|_| is_due) {
+            self.metrics.set_nodes(ring);
+            self.told_nodes = Some(Instant::now());
+        }
     }
 }

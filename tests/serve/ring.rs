@@ -5,12 +5,13 @@ use std::net::UdpSocket;
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::common::folder::Folder;
 use super::common::leap;
-use super::http::Served;
+use super::http::{Served, ask};
 use super::{FOX, chat, run_alone};
 
 /// A worker of a ring, which ends with this.
@@ -95,5 +96,15 @@ fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
         let body = json!({"prompt": "Once", "max_tokens": 2});
         assert_eq!(served.post("/v1/completions", &body)["usage"]["completion_tokens"], 2);
     });
+    // Each node is told of by its name.
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let text = ask(&served.address, "GET", "/metrics", "").1;
+        if text.contains("\nleap_node_layers{node=\"orange\"} 2\n") {
+            assert!(text.contains("\nleap_node_compute_seconds_total{node=\"pi\"} "), "{text}");
+            break;
+        }
+        assert!(Instant::now() < end, "{text}");
+    }
     drop(second_pi);
 }
