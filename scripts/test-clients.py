@@ -78,7 +78,8 @@ def ask_for_calls(address):
     call = answer.choices[0].message.tool_calls[0]
     assert call.function.name == "lamp" and isinstance(json.loads(call.function.arguments)["on"], bool), call
     parts = client.chat.completions.create(messages=messages, tool_choice="required", stream=True, **wishes)
-    deltas = [part.choices[0].delta.tool_calls[0].function for part in parts if part.choices[0].delta.tool_calls]
+    calls = [part.choices[0].delta.tool_calls[0] for part in parts if part.choices[0].delta.tool_calls]
+    deltas = [delta.function for delta in calls if delta.index == 0]
     assert deltas[0].name == "lamp" and "".join(d.arguments for d in deltas) == call.function.arguments, deltas
     messages += [answer.choices[0].message, {"role": "tool", "tool_call_id": call.id, "content": "done"}]
     assert client.chat.completions.create(messages=messages, **wishes).usage.completion_tokens > 0

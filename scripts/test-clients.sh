@@ -1,19 +1,35 @@
 #!/usr/bin/env bash
 # `leap serve` as the clients see it that people use: the packages openai and ollama of PyPI, in a virtual environment
-# below target/. Usage: test-clients.sh [PROGRAM]
+# below target/; with --all also langchain-openai, litellm, and npm's openai and ollama (Debian: nodejs, npm).
+# Usage: test-clients.sh [--all] [PROGRAM]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-[ $# -le 1 ] || die "usage: ${0##*/} [PROGRAM]"
+ALL=
+if [ "${1:-}" = --all ]; then
+	ALL=1
+	shift
+fi
+[ $# -le 1 ] || die "usage: ${0##*/} [--all] [PROGRAM]"
 PROGRAM=${1:-$TARGET_DIR/debug/leap}
 [ -x "$PROGRAM" ] || die "$PROGRAM is no program; make it with: cargo build"
 VENV=$TARGET_DIR/clients-venv
+NODE=$TARGET_DIR/clients-node
 PORT=${LEAP_TEST_PORT:-18080}
 
 begin_steps
 need_tools python3:python3
+[ -z "$ALL" ] || need_tools node:nodejs npm:npm
 [ -x "$VENV/bin/pip" ] || python3 -m venv "$VENV" || die "python3 has no venv; install python3-venv"
 "$VENV/bin/pip" -q install openai ollama
+if [ -n "$ALL" ]; then
+	# litellm asks for tools through mcp, which it does not bring.
+	"$VENV/bin/pip" -q install langchain-openai litellm mcp
+	mkdir -p "$NODE"
+	# Modules are looked for above the script that asks for them.
+	cp scripts/test-clients.mjs "$NODE/"
+	npm install --prefix "$NODE" --silent --no-fund --no-audit openai ollama
+fi
 
 work=$(mktemp -d)
 trap 'code=$?; kill "${servers[@]}" 2>/dev/null; rm -rf "$work"; end_steps $code' EXIT
@@ -38,3 +54,7 @@ serve "$PORT"
 # Weights are random, but its template has words for tools.
 XDG_CACHE_HOME=$work serve $((PORT + 1)) tests/golden/qwen3-tiny
 step "clients" "$VENV/bin/python" scripts/test-clients.py "127.0.0.1:$PORT" "127.0.0.1:$((PORT + 1))" "$(cat "$work/keys")"
+[ -n "$ALL" ] || exit 0
+step "npm's clients" node "$NODE/test-clients.mjs" "127.0.0.1:$PORT" "$(cat "$work/keys")"
+step "langchain-openai and litellm" "$VENV/bin/python" scripts/test-chains.py \
+	"127.0.0.1:$PORT" "127.0.0.1:$((PORT + 1))" "$(cat "$work/keys")"
