@@ -64,7 +64,7 @@ fn bytes_are_pinned() {
     let mut wanted = Vec::new();
     wanted.extend_from_slice(b"LEPF\x01\x01\0\0\x07\0\0\0\x04\x03\x02\x01\x02\0\0\0");
     wanted.extend_from_slice(b"\x03\0\x01\0\x02\0\x02\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
-    wanted.extend_from_slice(b"\x01\0\0\0\x70\x11\x01\0\x02\0\0\0");
+    wanted.extend_from_slice(b"\x01\0\0\x01\x70\x11\x01\0\x02\0\0\0");
     wanted.extend_from_slice(b"\x02\0\x01\0\0\0\0\0\x01\0\0\0");
     wanted.extend_from_slice(b"\x63\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08");
     assert_eq!(activations(), wanted);
