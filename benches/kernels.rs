@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use half::f16;
 use leap::internals::kernels::peak::OPS_PER_ROUND;
 use leap::internals::kernels::{
-    Attended, Groups, Isa, Kernels, KvRun, MatrixDims, PackedQ4, PackedQ8, Q8Tiles, TileParts,
-    TilePartsMut, TileRow,
+    Attended, Groups, Isa, Kernels, KvPages, KvStored, MatrixDims, PackedQ4, PackedQ8, Q8Tiles,
+    TileParts, TilePartsMut, TileRow,
 };
 use leap::internals::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
 use leap::internals::sys::huge::HugeMemory;
@@ -26,6 +26,8 @@ const DIMS: MatrixDims = MatrixDims { rows: ROWS, k: K };
 const GROUP: usize = 64;
 const HEAD_DIM: usize = 64;
 const CTX_LEN: usize = 1024;
+/// Positions of a page of the KV cache.
+const KV_PAGE: usize = 64;
 /// Copies of the matrix that decoding reads: more than a cache holds.
 const COPIES: usize = 48;
 
@@ -350,21 +352,29 @@ fn bench_attend(report: &Report) {
         let mut out = vec![0.0; rows * n_q * HEAD_DIM];
         let mut out: Vec<&mut [f32]> = out.chunks_mut(n_q * HEAD_DIM).collect();
         let work = (4 * rows * n_q * CTX_LEN * HEAD_DIM, "GOP/s");
-        let (start, pos, window, head_dim, scale) =
-            (0, CTX_LEN - rows, usize::MAX, HEAD_DIM, 0.125);
+        let (pos, window, head_dim, scale) = (CTX_LEN - rows, usize::MAX, HEAD_DIM, 0.125);
+        let table: Vec<u32> = (0..(CTX_LEN / KV_PAGE) as u32).collect();
+        let pages = |stored| KvPages {
+            stored,
+            table: &table,
+            page_shift: KV_PAGE.ilog2(),
+            page_step: KV_PAGE * HEAD_DIM,
+            keys_at: 0,
+            values_at: 0,
+        };
         report.line(&format!("attend f16 {rows}x{n_q}"), work, reads(bytes), |kernels| {
-            let kv = &[KvRun::F16 { keys: black_box(&stored), values: &stored }];
+            let kv = pages(KvStored::F16(black_box(&stored)));
             kernels.attend(
                 &q,
-                &Attended { kv, start, pos, window, head_dim, scale, sinks: &[] },
+                &Attended { kv, pos, window, head_dim, scale, sinks: &[] },
                 &mut out,
             );
         });
         report.line(&format!("attend f32 {rows}x{n_q}"), work, reads(2 * bytes), |kernels| {
-            let kv = &[KvRun::F32 { keys: black_box(&computed), values: &computed }];
+            let kv = pages(KvStored::F32(black_box(&computed)));
             kernels.attend(
                 &q,
-                &Attended { kv, start, pos, window, head_dim, scale, sinks: &[] },
+                &Attended { kv, pos, window, head_dim, scale, sinks: &[] },
                 &mut out,
             );
         });

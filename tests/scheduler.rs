@@ -4,13 +4,14 @@ mod common;
 
 use std::slice::from_ref;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use common::jobs::{Ear, Heard, alone, assert_same, finish, mixed, prompt, run};
 use common::models::{bits, package};
 use common::rings::Recipe;
-use leap::engine::{Engine, Job, JobId, Scheduler, StallLimit, StopReason, Wants};
+use leap::engine::{Engine, Job, JobId, Options, Scheduler, StallLimit, StopReason, Wants};
+use leap::internals::model::Model;
 use leap::internals::wire::Dtype;
 use leap::sampler::Sampling;
 use leap::tokenizer::Tokenizer;
@@ -193,9 +194,6 @@ fn a_ring_goes_on_after_interrupted_batches() {
 #[cfg(feature = "tools")]
 #[test]
 fn sliding_windows_keep_what_interrupted_batches_need() {
-    use std::sync::Arc;
-
-    use leap::engine::Options;
     use leap::format::model::Weights;
 
     let model = common::models::export("mistral-tiny", Weights::F32);
@@ -240,9 +238,124 @@ fn a_prompt_goes_on_from_the_stream_that_holds_most_of_it() {
         })
         .collect();
     let lengths: Vec<usize> = texts.iter().map(|text| prompt(&tokenizer, text).len()).collect();
-    // They have the token in common that begins every text: that is not worth another text. Of the last
-    // one all is held but its last id, whose logits are wanted.
-    assert_eq!(computed, [lengths[0], lengths[1], 1]);
+    // They have the token in common that begins every text. Of the last one all is held but its last id,
+    // whose logits are wanted.
+    assert_eq!(computed, [lengths[0], lengths[1] - 1, 1]);
+}
+
+/// An engine of `n_streams` that share memory for `kv_tokens`.
+fn sharing(n_streams: usize, batch: usize, kv_tokens: usize) -> Engine {
+    let recipe = recipe(n_streams, batch, n_streams);
+    let options = Options { kv_tokens: Some(kv_tokens), ..recipe.options() };
+    Engine::new(Arc::new(Model::open(&recipe.model).unwrap()), &options).unwrap()
+}
+
+/// Jobs that are given up and computed again say nothing twice, and what they say alone.
+#[test]
+fn jobs_share_less_memory_than_they_need() {
+    let tokenizer = tokenizer();
+    let jobs = mixed(&tokenizer);
+    let wanted = alone(&mut recipe(1, 64, 64).alone(), &tokenizer, &jobs);
+    for (n_streams, batch, kv_tokens) in [(8, 64, 256), (11, 7, 320)] {
+        let mut engine = sharing(n_streams, batch, kv_tokens);
+        assert_same(&run(&mut engine, &tokenizer, &jobs), &wanted, "shared memory");
+        for seed in if common::quick() { 21..22 } else { 21..25 } {
+            crowd(&mut engine, &tokenizer, seed);
+            let figures = engine.page_figures().unwrap();
+            assert_eq!((figures.n_pages, figures.n_used), (kv_tokens / 64, 0), "a page is lost");
+        }
+        assert_eq!(interrupted(&mut engine, Some(&tokenizer), &jobs, 3), ids(wanted.clone()));
+    }
+    let recipe = recipe(2, 16, 2);
+    let options = Options { kv_tokens: Some(192), ..recipe.options() };
+    let error = Engine::new(Arc::new(Model::open(&recipe.model).unwrap()), &options);
+    let error = error.map(drop).unwrap_err().to_string();
+    assert_eq!(error, "memory for keys and values of 192 tokens, a context of 256 needs more");
+}
+
+/// Texts of common beginnings: each job's answer is what it is alone, and what is held is not computed.
+fn share_beginnings(model: &Arc<Model>, kv_tokens: usize) {
+    let options = |n_streams, kv_tokens| Options {
+        n_streams: Some(n_streams),
+        batch: Some(24),
+        ctx_len: Some(256),
+        kv_tokens,
+        ..Options::default()
+    };
+    let vocab = model.header().vocab_size;
+    let mut state = kv_tokens as u64;
+    let jobs: Vec<Job> = (0..24)
+        .map(|_| {
+            let (first, n) = (below(2, &mut state), below(180, &mut state));
+            let mut ids: Vec<u32> = (0..n).map(|i| ((i * 37 + first) % vocab) as u32).collect();
+            ids.extend((0..1 + below(40, &mut state)).map(|i| (i * 11 % vocab) as u32));
+            let sampling = Sampling { temperature: 0.8, seed: 5, ..Sampling::GREEDY };
+            Job { n_predict: 1 + below(30, &mut state), sampling, ..Job::new(ids) }
+        })
+        .collect();
+    let run = |engine: &mut Engine, jobs: &[Job]| -> (Vec<Vec<u32>>, usize) {
+        let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
+        let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
+        let mut ear = Ear::default();
+        finish(&mut scheduler, engine, &mut ear);
+        let computed = ids.iter().map(|id| ear.0[id].figures.unwrap().prompt_tokens).sum();
+        (ids.iter().map(|id| ear.0.remove(id).unwrap().ids).collect(), computed)
+    };
+    let wanted: Vec<Vec<u32>> = jobs
+        .iter()
+        .map(|job| {
+            let mut alone = Engine::new(Arc::clone(model), &options(1, None)).unwrap();
+            run(&mut alone, from_ref(job)).0.remove(0)
+        })
+        .collect();
+    let mut engine = Engine::new(Arc::clone(model), &options(5, Some(kv_tokens))).unwrap();
+    let (found, computed) = run(&mut engine, &jobs);
+    assert!(found == wanted, "{kv_tokens}");
+    let n_ids: usize = jobs.iter().map(|job| job.prompt.len()).sum();
+    let figures = engine.page_figures().unwrap();
+    assert_eq!(figures.n_used, 0);
+    assert!(computed < n_ids, "{computed} of {n_ids}");
+    // A prompt that is held needs its last id alone.
+    let (found, _) = run(&mut engine, &jobs[..1]);
+    assert!(found == wanted[..1]);
+    let (found, computed) = run(&mut engine, &jobs[..1]);
+    assert!(found == wanted[..1]);
+    assert_eq!(computed, 1);
+}
+
+#[test]
+fn texts_share_their_beginnings() {
+    let model = Arc::new(Model::open(&package("models/demo.bin")).unwrap());
+    for kv_tokens in [256, 1024] {
+        share_beginnings(&model, kv_tokens);
+    }
+}
+
+#[cfg(feature = "tools")]
+#[test]
+fn texts_with_windows_share_their_beginnings() {
+    for checkpoint in ["mistral-tiny", "gemma3-tiny", "gptoss-tiny"] {
+        let model = common::models::export(checkpoint, leap::format::model::Weights::F32);
+        assert!(model.header().sliding_window.is_some_and(|window| window < 60));
+        for kv_tokens in [256, 640] {
+            share_beginnings(&model, kv_tokens);
+        }
+    }
+}
+
+/// Answers to the same prompt at the same time: it is computed once.
+#[test]
+fn a_prompt_of_many_is_computed_once() {
+    let mut engine = sharing(5, 32, 1024);
+    let prompt: Vec<u32> = (0..150).map(|i| i * 53 % 4000).collect();
+    let mut scheduler = Scheduler::new(&mut engine, 5, None).unwrap();
+    let mut ear = Ear::default();
+    let jobs =
+        [(); 4].map(|()| scheduler.submit(Job { n_predict: 20, ..Job::new(prompt.clone()) }));
+    finish(&mut scheduler, &mut engine, &mut ear);
+    let computed = jobs.map(|id| ear.0[&id].figures.unwrap().prompt_tokens);
+    assert_eq!(computed, [150, 22, 22, 22]);
+    assert!(jobs.iter().all(|id| ear.0[id].ids == ear.0[&jobs[0]].ids));
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub enum StepError {
     Ring(RingError),
     /// The stream is another engine's.
     Stranger,
+    /// Other streams have the memory for keys and values.
+    NoPage,
     /// Its user ended the work.
     Interrupted,
 }
@@ -69,6 +71,7 @@ impl fmt::Display for StepError {
             StepError::Forward(e) => e.fmt(f),
             StepError::Ring(e) => e.fmt(f),
             StepError::Stranger => write!(f, "the stream belongs to another engine"),
+            StepError::NoPage => write!(f, "other streams have the memory for keys and values"),
             StepError::Interrupted => write!(f, "interrupted"),
         }
     }

@@ -5,8 +5,9 @@ use std::time::Instant;
 use super::answer::Answer;
 use super::choice::Chooser;
 use super::job::JobId;
+use super::ready::Engine;
 use super::stream::Stream;
-use crate::model::{Batch, Wants};
+use crate::model::{Batch, KV_PAGE, Wants};
 
 /// One of a scheduler's streams.
 pub(super) struct Lane<'t> {
@@ -20,6 +21,10 @@ pub(super) struct Lane<'t> {
     since: usize,
     /// Whether results are under way.
     pub(super) is_waiting: bool,
+    /// Its job waits for memory for keys and values: it has given up what it had.
+    pub(super) is_parked: bool,
+    /// Positions that its stream has memory for.
+    pub(super) room: usize,
     /// When it got its last job, in jobs.
     pub(super) used: u64,
     /// When its last token was there, and how many rows of prompts had been submitted by then; `None`
@@ -34,6 +39,8 @@ pub(super) struct RunningJob<'t> {
     pub(super) prompt_len: usize,
     /// Whether the logits of the prompt are wanted.
     pub(super) wants_logits: bool,
+    /// Ids of the prompt whose logits have been told.
+    pub(super) n_told: usize,
     pub(super) is_cancelled: bool,
     pub(super) answer: Answer<'t>,
 }
@@ -52,7 +59,17 @@ impl<'t> Lane<'t> {
     /// A lane for `stream`, with room for contexts of `ctx_len` ids.
     pub(super) fn new(stream: Stream, ctx_len: usize) -> Lane<'t> {
         let ids = Vec::with_capacity(ctx_len + 1);
-        Lane { stream, ids, work: None, since: 0, is_waiting: false, used: 0, last_token: None }
+        Lane {
+            stream,
+            ids,
+            work: None,
+            since: 0,
+            is_waiting: false,
+            is_parked: false,
+            room: 0,
+            used: 0,
+            last_token: None,
+        }
     }
 
     /// Whether it can take a job: nothing of the last one is under way.
@@ -62,7 +79,7 @@ impl<'t> Lane<'t> {
 
     /// Whether it has something to submit.
     pub(super) fn is_ready(&self) -> bool {
-        self.work.is_some() && !self.is_waiting
+        self.work.is_some() && !self.is_waiting && !self.is_parked
     }
 
     /// Whether that is a single token.
@@ -87,23 +104,68 @@ impl<'t> Lane<'t> {
     pub(super) fn begin(&mut self, prompt: &[u32], work: RunningJob<'t>, used: u64) {
         self.ids.clear();
         self.ids.extend_from_slice(prompt);
-        self.since = self.stream.pos();
         self.work = Some(work);
         self.used = used;
         self.last_token = None;
+        self.go_on();
+    }
+
+    /// Goes on from what its stream holds.
+    pub(super) fn go_on(&mut self) {
+        self.since = self.stream.pos();
+        self.is_parked = false;
+    }
+
+    /// Gives up the memory of its stream. What it needs again is computed again, and the same.
+    pub(super) fn park(&mut self) {
+        self.stream.clear();
+        self.since = 0;
+        self.is_parked = true;
+        // That it waits is no prompt's doing.
+        self.last_token = None;
+    }
+
+    /// What its stream shall hold may have become a long text: all of it is computed anew then.
+    pub(super) fn grow(&mut self) {
+        if let Some(work) = &mut self.work
+            && self.stream.grow_to(self.ids.len())
+            && self.ids.len() > work.prompt_len
+        {
+            // But those logits were told.
+            work.wants_logits = false;
+        }
+    }
+
+    /// Makes room for positions up to `end`, or up to where there is. All that its stream holds has been
+    /// computed; that others may have made way for it is not asked again.
+    pub(super) fn reserve(&mut self, engine: &mut Engine, end: usize) {
+        self.since = self.stream.pos();
+        self.room = engine.reserve(&mut self.stream, end);
+    }
+
+    /// Whether another one that wants `ids` had better wait: it computes more of what they begin with.
+    pub(super) fn computes_for(&self, ids: &[u32]) -> bool {
+        let Some(work) = self.work.as_ref().filter(|_| !self.is_parked) else { return false };
+        let pairs = self.ids[..work.prompt_len].iter().zip(&ids[..ids.len() - 1]);
+        let common = pairs.take_while(|(a, b)| a == b).count();
+        self.stream.serves(ids.len()) && common / KV_PAGE * KV_PAGE > self.stream.shared_len()
     }
 
     /// The rows that it submits next, as far as there is `room`; `None` if there is not enough.
     fn next_rows(&self, room: &BatchRoom) -> Option<(usize, Wants)> {
         let work = self.work.as_ref().filter(|_| self.is_ready())?;
         let (pos, left) = (self.stream.pos(), self.ids.len() - self.stream.pos());
-        if pos + 1 == self.ids.len() && room.rows > 0 && room.logits > 0 {
+        let free = self.room.saturating_sub(pos);
+        if pos + 1 == self.ids.len() && free > 0 && room.rows > 0 && room.logits > 0 {
             return Some((1, Wants::Last));
         }
         // Whoever decodes is not kept waiting for a prompt, nor a prompt for those who decode.
         let n_rows = left.min(room.rows.saturating_sub(room.n_decoding).max(1)).min(room.rows);
-        let n_rows = n_rows.min(room.prompt_rows);
-        let (n_rows, wants) = match (work.wants_logits && pos < work.prompt_len, room.logits) {
+        let n_rows = n_rows.min(room.prompt_rows).min(free);
+        // Of those that were told before the lane gave up its memory, none are told again.
+        let n_rows = if pos < work.n_told { n_rows.min(work.n_told - pos) } else { n_rows };
+        let is_told = (work.n_told..work.prompt_len).contains(&pos);
+        let (n_rows, wants) = match (work.wants_logits && is_told, room.logits) {
             (true, n_logits) => (n_rows.min(n_logits), Wants::All),
             (false, 0) => (n_rows.min(left - 1), Wants::None),
             (false, _) if n_rows == left => (n_rows, Wants::Last),
@@ -114,13 +176,6 @@ impl<'t> Lane<'t> {
 
     /// Adds its next rows to a batch, as far as there is `room`; `false` if there is not enough.
     pub(super) fn submit(&mut self, room: &mut BatchRoom, batch: &mut Batch) -> bool {
-        if let Some(work) = self.work.as_mut().filter(|_| !self.is_waiting)
-            && self.stream.grow_to(self.ids.len())
-            && self.ids.len() > work.prompt_len
-        {
-            // All of the text is computed anew, but those logits were told.
-            work.wants_logits = false;
-        }
         let Some((n_rows, wants)) = self.next_rows(room) else { return false };
         if !self.is_decoding() {
             room.prompt_rows -= n_rows;

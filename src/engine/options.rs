@@ -38,6 +38,9 @@ pub struct Options {
     pub max_logits: Option<usize>,
     /// Streams with a KV cache of their own, 1 by default.
     pub n_streams: Option<usize>,
+    /// Tokens whose keys and values there is room for, shared by all streams; by default whole contexts of
+    /// each.
+    pub kv_tokens: Option<usize>,
     /// How keys and values are kept; see [`Precision::for_weights`].
     pub kv: Option<Precision>,
     /// Number of threads; by default one for each fast core, or one alone if a token's work is not

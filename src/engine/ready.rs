@@ -7,16 +7,17 @@ use std::sync::Arc;
 use super::error::{EngineError, JoinError, StepError};
 use super::nodes::Nodes;
 use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
+use super::pages::{PageCopy, PageFigures, PagePair};
 use super::ring::{
     Limits, NodeError, ResplitError, RingMaster, RingOptions, WorkerOptions, run_worker,
 };
-use super::stream::{Slots, Stream};
+use super::stream::{Places, Stream};
 use super::weights::{Listener, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
 use crate::model::{
-    Batch, ForwardError, Model, PackError, PackReport, Plan, Precision, Span, Stage, StageInfo,
-    StartError, Transformer, Wants,
+    Batch, ForwardError, KV_PAGE, Model, PackError, PackReport, Plan, Precision, Span, Stage,
+    StageInfo, StartError, Transformer, Wants,
 };
 use crate::pool::Pool;
 use crate::ring::Notice;
@@ -26,8 +27,8 @@ use crate::transport::Endpoint;
 pub struct Engine {
     transformer: Transformer,
     nodes: Nodes,
-    /// Places of the KV cache that streams take.
-    slots: Arc<Slots>,
+    /// Streams' places and pages of the KV cache.
+    places: Arc<Places>,
     /// Scratch for [`Engine::push_batch`].
     batch: Batch,
 }
@@ -94,15 +95,17 @@ impl Engine {
             max_logits: options.max_logits.unwrap_or(n_streams.min(max_batch)),
             n_streams,
             kv: options.kv.unwrap_or(Precision::for_weights(header.weights)),
+            kv_pages: options.kv_tokens.map(|n| n.div_ceil(KV_PAGE)),
         };
         let kernels = Engine::kernels(Some(&model), options.isa)?;
         let pool = Pool::new(&options.cpus_for(&model)).map_err(EngineError::Threads)?;
         let transformer =
             Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
+        let kv_plan = plan.kv_plan(transformer.model().header());
         Ok(Engine {
             transformer,
             nodes: Nodes::alone(plan.max_batch),
-            slots: Slots::new(plan.n_streams),
+            places: Places::new(plan.n_streams, &kv_plan),
             batch: Batch::with_capacity(plan.max_batch),
         })
     }
@@ -155,7 +158,7 @@ impl Engine {
     }
 
     /// Becomes the master of a ring over `endpoint`, and waits until it is complete. The model
-    /// is the share with ends.
+    /// is the share with ends. Each stream has memory for keys and values of its own from then on.
     ///
     /// # Errors
     /// If the weights do not match their checksums, or the ring cannot be completed.
@@ -164,6 +167,9 @@ impl Engine {
         endpoint: Box<dyn Endpoint>,
         options: RingOptions,
     ) -> Result<(), JoinError> {
+        if self.plan().kv_pages.is_some() {
+            return Err(JoinError::Node(NodeError::Pages));
+        }
         let checked = self.transformer.check_weights(&options.is_interrupted);
         checked.map_err(|e| JoinError::Node(NodeError::Weights(e)))?;
         self.transformer.interrupt_by(options.is_interrupted);
@@ -171,6 +177,8 @@ impl Engine {
             RingMaster::new(&self.transformer, endpoint, options).map_err(JoinError::Node)?;
         let mut ring = Box::new(ring);
         ring.open(&mut self.transformer).map_err(JoinError::Step)?;
+        self.transformer.divide_kv_pages();
+        self.places.divide();
         self.nodes = Nodes::Ring(ring);
         Ok(())
     }
@@ -311,7 +319,7 @@ impl Engine {
     /// # Errors
     /// If all planned streams are in use.
     pub fn stream(&mut self) -> Result<Stream, EngineError> {
-        Stream::new(&self.slots, self.header(), self.ctx_len()).ok_or(EngineError::NoStream)
+        Stream::new(&self.places, self.header(), self.ctx_len()).ok_or(EngineError::NoStream)
     }
 
     /// Appends `ids` to the stream, in batches, and returns the logits after the last one;
@@ -352,6 +360,10 @@ impl Engine {
             return Err(ForwardError::Plan.into());
         }
         self.make_long(stream, ids.len())?;
+        let end = stream.pos() + ids.len();
+        if end <= self.ctx_len() && self.reserve(stream, end) < end {
+            return Err(StepError::NoPage);
+        }
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         batch.push(stream.span(ids.len(), wants), ids);
@@ -408,13 +420,31 @@ impl Engine {
         self.nodes.collect(&mut self.transformer)
     }
 
+    /// Makes room for positions of the stream up to `end`, and returns up to where there is.
+    pub(super) fn reserve(&mut self, stream: &mut Stream, end: usize) -> usize {
+        if stream.room() < end || stream.has_new_page() {
+            if !self.places.are_shared() {
+                return self.ctx_len();
+            }
+            let (transformer, place) = (&mut self.transformer, stream.index());
+            stream.extend(end, &mut |index, PagePair { page, window }| {
+                transformer.set_kv_page(place, index, page, window);
+            });
+        }
+        stream.room()
+    }
+
     /// Makes the stream forget everything that `ids` does not begin with, and returns how
-    /// many of `ids` remain in it. Pushing the rest makes the stream hold `ids`.
+    /// many of `ids` remain in it, or come from what other streams hold or held. Pushing the rest makes
+    /// the stream hold `ids`.
     ///
-    /// At least one id is left to push, as its logits are wanted. With a sliding window none
-    /// remains if more than a batch ([`Engine::max_batch`]) would be forgotten of a stream that
-    /// is longer than the window.
-    pub fn rewind(&self, stream: &mut Stream, ids: &[u32]) -> usize {
+    /// At least one id is left to push, as its logits are wanted. With a sliding window none remains if
+    /// what the next id looks back to has made way for others.
+    pub fn rewind(&mut self, stream: &mut Stream, ids: &[u32]) -> usize {
+        if self.places.are_shared() {
+            self.adopt(stream, ids);
+            return stream.pos();
+        }
         let keep = self.n_shared(stream, ids);
         match keep {
             0 => stream.clear(),
@@ -423,7 +453,30 @@ impl Engine {
         keep
     }
 
-    /// How many of `ids` [`Engine::rewind`] would leave in the stream.
+    fn adopt(&mut self, stream: &mut Stream, ids: &[u32]) {
+        let (transformer, place) = (&mut self.transformer, stream.index());
+        let copy = stream.adopt(ids, &mut |index, PagePair { page, window }| {
+            transformer.set_kv_page(place, index, page, window);
+        });
+        if let Some(PageCopy { from, to }) = copy {
+            transformer.copy_kv_page(from.page, to.page, false);
+            if let (Some(from), Some(to)) = (from.window, to.window) {
+                transformer.copy_kv_page(from, to, true);
+            }
+        }
+    }
+
+    /// Whether streams share pages of the KV cache.
+    pub(super) fn shares_pages(&self) -> bool {
+        self.places.are_shared()
+    }
+
+    /// The pages of the KV cache; `None` on a ring, where each stream has its own.
+    pub fn page_figures(&self) -> Option<PageFigures> {
+        self.places.figures()
+    }
+
+    /// How many of `ids` a stream with pages of its own would keep.
     pub(super) fn n_shared(&self, stream: &Stream, ids: &[u32]) -> usize {
         let common = stream.ids.iter().zip(ids).take_while(|(a, b)| a == b).count();
         let keep = common.min(ids.len().saturating_sub(1));
@@ -434,6 +487,6 @@ impl Engine {
 
     /// Whether the stream is one of this engine's.
     pub(super) fn is_own(&self, stream: &Stream) -> bool {
-        stream.is_of(&self.slots)
+        stream.is_of(&self.places)
     }
 }

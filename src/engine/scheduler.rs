@@ -13,7 +13,7 @@ use super::job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason
 use super::lane::{BatchRoom, Lane, RunningJob};
 use super::pace::{Gap, Pace, StallLimit};
 use super::{Engine, EngineError, StepError};
-use crate::model::Batch;
+use crate::model::{Batch, KV_PAGE};
 use crate::tokenizer::Tokenizer;
 
 /// Told what happens to jobs.
@@ -45,6 +45,8 @@ pub struct Scheduler<'t> {
     choice: ChoiceScratch,
     text: String,
     batch: Batch,
+    /// Jobs that run, the oldest first, and their lanes.
+    order: Vec<(JobId, usize)>,
 }
 
 /// A job that waits for a stream.
@@ -84,6 +86,7 @@ impl<'t> Scheduler<'t> {
             tokenizer,
             pace: Pace::new(StallLimit::None, lanes.len()),
             prompt_rows: 0,
+            order: Vec::with_capacity(lanes.len()),
             lanes,
             queue: VecDeque::new(),
             turn: 0,
@@ -188,10 +191,13 @@ impl<'t> Scheduler<'t> {
         }
         let is_waiting = self.lanes.iter().any(|lane| lane.is_waiting);
         // Without results to wait for, submitting waits for room.
-        if (engine.has_room() || !is_waiting) && self.gather(engine) {
-            engine.submit(&self.batch)?;
-            if engine.has_room() {
-                return Ok(());
+        if engine.has_room() || !is_waiting {
+            self.make_room(engine);
+            if self.gather(engine) {
+                engine.submit(&self.batch)?;
+                if engine.has_room() {
+                    return Ok(());
+                }
             }
         }
         match self.lanes.iter().any(|lane| lane.is_waiting) {
@@ -218,12 +224,20 @@ impl<'t> Scheduler<'t> {
         }
     }
 
-    /// Gives free lanes to the jobs that have waited longest, each the one that holds most of its prompt.
-    fn assign(&mut self, engine: &Engine) {
+    /// Gives free lanes to the jobs that have waited longest. Where streams share pages, jobs wait until there
+    /// are some for the prompt, those first that have begun.
+    fn assign(&mut self, engine: &mut Engine) {
+        if !self.resume(engine) {
+            return;
+        }
         while let Some(queued) = self.queue.front() {
             let prompt: &[u32] = if queued.job.wants_logits { &[] } else { &queued.job.prompt };
+            if engine.shares_pages() && !self.may_begin(prompt, queued.job.prompt.len()) {
+                return;
+            }
             let free = self.lanes.iter_mut().filter(|lane| lane.is_free());
-            // A prefix is worth the rest of another text if it is half of that, or of the prompt. Where
+            // Of lanes with pages of their own, the one that holds most of it. A prefix is worth the rest of
+            // another text if it is half of that, or of the prompt. Where
             // there is none, the text goes that is likeliest to be over.
             let rank = |lane: &&mut Lane<'_>| {
                 let n_shared = engine.n_shared(&lane.stream, prompt);
@@ -240,11 +254,75 @@ impl<'t> Scheduler<'t> {
                 chooser: Chooser::new(&mut job, (n_max, self.vocab_size), &mut self.choice),
                 prompt_len: prompt.len(),
                 wants_logits: job.wants_logits,
+                n_told: 0,
                 is_cancelled: false,
                 answer: Answer::new(self.tokenizer, job, prompt.len() - n_kept),
             };
             self.begun += 1;
             lane.begin(&prompt, work, self.begun);
+        }
+    }
+
+    /// Has lanes go on that gave up their memory, as far as there is some. Whether all do.
+    fn resume(&mut self, engine: &mut Engine) -> bool {
+        self.sort_by_age(|lane| lane.is_parked);
+        for at in 0..self.order.len() {
+            let ids = &self.lanes[self.order[at].1].ids;
+            if !self.has_room_for(ids, ids.len()) {
+                return false;
+            }
+            let lane = &mut self.lanes[self.order[at].1];
+            let is_told_all = lane.work.as_ref().is_none_or(|work| !work.wants_logits);
+            engine.rewind(&mut lane.stream, if is_told_all { &lane.ids } else { &[] });
+            lane.go_on();
+        }
+        true
+    }
+
+    /// Whether a job with a prompt of `len` ids, which may go on from others' results for `ids`, has room,
+    /// and nobody is about to compute what it needs.
+    fn may_begin(&self, ids: &[u32], len: usize) -> bool {
+        let is_computed = !ids.is_empty() && self.lanes.iter().any(|lane| lane.computes_for(ids));
+        !is_computed && self.has_room_for(ids, len)
+    }
+
+    /// Whether a text of `len` ids and a page more have room. Alone every text has.
+    fn has_room_for(&self, ids: &[u32], len: usize) -> bool {
+        let len = (len + KV_PAGE).min(self.ctx_len);
+        self.lanes.first().is_some_and(|lane| lane.stream.has_room_for(ids, len))
+    }
+
+    /// Lines up the lanes with work that `is_meant`, the oldest job first.
+    fn sort_by_age(&mut self, is_meant: impl Fn(&Lane<'_>) -> bool) {
+        self.order.clear();
+        for (index, lane) in self.lanes.iter().enumerate() {
+            if let Some(work) = lane.work.as_ref().filter(|_| is_meant(lane)) {
+                self.order.push((work.id, index));
+            }
+        }
+        self.order.sort_unstable();
+    }
+
+    /// Sees to it that each lane has memory for its next row, and for more as far as there is. Where there is
+    /// not enough, the youngest jobs give up theirs: the oldest comes to its end, whatever there is.
+    fn make_room(&mut self, engine: &mut Engine) {
+        self.sort_by_age(|lane| lane.is_ready());
+        let mut at = 0;
+        while at < self.order.len() {
+            let lane = &mut self.lanes[self.order[at].1];
+            lane.grow();
+            let pos = lane.stream.pos();
+            lane.reserve(engine, pos + 1);
+            if lane.room > pos {
+                at += 1;
+            } else if let Some((_, youngest)) = self.order.pop() {
+                self.lanes[youngest].park();
+            }
+        }
+        for (_, index) in &self.order {
+            let lane = &mut self.lanes[*index];
+            let end = lane.ids.len().min(lane.stream.pos() + engine.max_batch());
+            lane.reserve(engine, end);
         }
     }
 
@@ -304,10 +382,11 @@ impl<'t> Scheduler<'t> {
         let lane = &mut self.lanes[index];
         let first = lane.collected();
         let work = lane.work.as_mut()?;
-        if work.wants_logits && first < work.prompt_len {
-            tell(work.id, JobEvent::Logits { pos: first, logits: rows });
-        }
         let pos = lane.stream.pos();
+        if work.wants_logits && (work.n_told..work.prompt_len).contains(&first) {
+            tell(work.id, JobEvent::Logits { pos: first, logits: rows });
+            work.n_told = pos;
+        }
         if pos < lane.ids.len() {
             return None;
         }
@@ -343,11 +422,13 @@ impl<'t> Scheduler<'t> {
         let Some(work) = lane.work.take() else { return };
         let show = &mut |text: &str| tell(work.id, JobEvent::Text(text));
         let outcome = work.answer.end(reason, &mut self.text, show);
+        lane.stream.let_go();
         tell(work.id, JobEvent::Done { outcome, ids: &lane.ids[work.prompt_len..] });
     }
 
     fn fail(&mut self, index: usize, error: JobError, tell: TellJob<'_>) {
         if let Some(work) = self.lanes[index].work.take() {
+            self.lanes[index].stream.let_go();
             tell(work.id, JobEvent::Failed(error));
         }
     }

@@ -1,35 +1,39 @@
 //! Sequences of tokens, and the places of the KV cache that they hold.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::pages::{Held, PageCopy, PageFigures, PagePair, Pages};
 use crate::format::model::Header;
-use crate::model::{Span, Wants};
+use crate::model::{KV_PAGE, KvPlan, Span, Wants};
 
 /// One sequence of tokens with its KV cache. Belongs to the engine that made it, and gives its place back when
 /// it is dropped.
 #[derive(Debug)]
 pub struct Stream {
-    slot: Slot,
+    index: usize,
+    places: Arc<Places>,
     /// The ids whose keys and values are stored.
     pub(super) ids: Vec<u32>,
     /// Most positions that were stored at once since it was empty: with a sliding window, later ones
     /// took the places of earlier ones.
     pub(super) reached: usize,
+    /// The pages that have them, if streams share pages.
+    held: Held,
     /// Ids of the longest text that is not a long one.
     long_from: usize,
-    /// Whether what is stored is part of a long text, and of no use to others.
-    is_long: bool,
 }
 
 impl Stream {
-    /// An empty stream in a place of `slots` for the model of `header`, with room for `ctx_len` ids; `None`
-    /// if all places are taken.
-    pub(super) fn new(slots: &Arc<Slots>, header: &Header, ctx_len: usize) -> Option<Stream> {
-        let slot = Slot { index: slots.take()?, slots: Arc::clone(slots) };
+    /// An empty stream in one of `places` for the model of `header`, with room for `ctx_len` ids; `None`
+    /// if all are taken.
+    pub(super) fn new(places: &Arc<Places>, header: &Header, ctx_len: usize) -> Option<Stream> {
+        let index = places.lock().free.pop()?;
+        let held = Held::with_capacity(places.ctx_pages);
         let ids = Vec::with_capacity(ctx_len);
         let long_from = header.features.long_rope.as_ref().map(|long| long.original_ctx);
         let long_from = long_from.unwrap_or(usize::MAX);
-        Some(Stream { slot, ids, reached: 0, long_from, is_long: false })
+        let places = Arc::clone(places);
+        Some(Stream { index, places, ids, reached: 0, held, long_from })
     }
 
     /// The ids that have been through the model.
@@ -39,19 +43,26 @@ impl Stream {
 
     /// Empties the stream.
     pub fn clear(&mut self) {
+        if let Some(pages) = &mut self.places.lock().pages {
+            pages.release(&mut self.held, &self.ids);
+        }
         self.ids.clear();
         self.reached = 0;
-        self.is_long = false;
+        self.held.is_long = false;
     }
 
     /// Whether what is stored can be part of a text of `n_ids` ids.
     pub(super) fn serves(&self, n_ids: usize) -> bool {
-        self.is_long == (n_ids > self.long_from)
+        self.held.is_long == self.is_long(n_ids)
     }
 
     /// Whether `n_ids` ids make its text a long one, which it is not.
     pub(super) fn crosses(&self, n_ids: usize) -> bool {
-        n_ids > self.long_from && !self.is_long
+        self.is_long(n_ids) && !self.held.is_long
+    }
+
+    fn is_long(&self, n_ids: usize) -> bool {
+        n_ids > self.long_from
     }
 
     /// Its text is to have `n_ids` ids. If that makes it a long one, nothing that is stored can be used:
@@ -60,7 +71,7 @@ impl Stream {
         let crosses = self.crosses(n_ids);
         if crosses {
             self.clear();
-            self.is_long = true;
+            self.held.is_long = true;
         }
         crosses
     }
@@ -72,54 +83,122 @@ impl Stream {
 
     /// Its place.
     pub(super) fn index(&self) -> usize {
-        self.slot.index
+        self.index
     }
 
-    /// Whether its place is one of `slots`.
-    pub(super) fn is_of(&self, slots: &Arc<Slots>) -> bool {
-        Arc::ptr_eq(&self.slot.slots, slots)
+    /// Whether its place is one of `places`.
+    pub(super) fn is_of(&self, places: &Arc<Places>) -> bool {
+        Arc::ptr_eq(&self.places, places)
     }
 
     /// The next `n_rows` rows. From now on they may be stored.
     pub(super) fn span(&mut self, n_rows: usize, wants: Wants) -> Span {
         self.reached = self.reached.max(self.pos() + n_rows);
-        let (stream, pos, is_long) = (self.index(), self.pos(), self.is_long);
+        let (stream, pos, is_long) = (self.index(), self.pos(), self.held.is_long);
         Span { stream, pos, n_rows, wants, is_long }
     }
+
+    /// Positions that its pages have room for, if streams share pages.
+    pub(super) fn room(&self) -> usize {
+        self.held.room()
+    }
+
+    /// Takes pages for positions up to `end`, as far as there are any, and tells which have changed.
+    pub(super) fn extend(&mut self, end: usize, tell: &mut dyn FnMut(usize, PagePair)) {
+        if let Some(pages) = &mut self.places.lock().pages {
+            let first = pages.extend(&mut self.held, &self.ids, end);
+            pages.pairs(&self.held, first).for_each(|(index, pair)| tell(index, pair));
+        }
+    }
+
+    /// Empties the stream, then takes the pages that hold the longest beginning of `ids`, and tells which
+    /// these are. Returns what has to be copied.
+    pub(super) fn adopt(
+        &mut self,
+        ids: &[u32],
+        tell: &mut dyn FnMut(usize, PagePair),
+    ) -> Option<PageCopy> {
+        self.clear();
+        self.held.is_long = self.is_long(ids.len());
+        let mut places = self.places.lock();
+        let pages = places.pages.as_mut()?;
+        let (n, copy) = pages.adopt(&mut self.held, ids);
+        self.ids.extend_from_slice(&ids[..n]);
+        pages.pairs(&self.held, 0).for_each(|(index, pair)| tell(index, pair));
+        copy
+    }
+
+    /// Whether a text of `len` ids that begins with `ids` has room beside what other streams hold.
+    pub(super) fn has_room_for(&self, ids: &[u32], len: usize) -> bool {
+        let (places, is_long) = (self.places.lock(), self.is_long(ids.len()));
+        places.pages.as_ref().is_none_or(|pages| pages.has_room_for((ids, is_long), len))
+    }
+
+    /// Its text has ended: others may have its pages, if streams share them.
+    pub(super) fn let_go(&mut self) {
+        if self.places.are_shared() {
+            self.clear();
+        }
+    }
+
+    /// Positions whose keys and values other streams can take over.
+    pub(super) fn shared_len(&self) -> usize {
+        self.held.shared_len()
+    }
+
+    /// Whether a page has been filled since pages were looked at last.
+    pub(super) fn has_new_page(&self) -> bool {
+        self.held.room() > 0 && self.held.shared_len() + KV_PAGE <= self.ids.len()
+    }
 }
 
-/// A place that is taken.
-#[derive(Debug)]
-struct Slot {
-    index: usize,
-    slots: Arc<Slots>,
-}
-
-impl Drop for Slot {
+impl Drop for Stream {
     fn drop(&mut self) {
-        self.slots.free().push(self.index);
+        self.clear();
+        self.places.lock().free.push(self.index);
     }
 }
 
-/// The places of an engine's KV cache that nobody has. Streams may be dropped on any thread.
+/// The places of an engine's streams that nobody has, and the pages of its KV cache. Streams may be dropped on
+/// any thread.
 #[derive(Debug)]
-pub(super) struct Slots {
-    free: Mutex<Vec<usize>>,
+pub(super) struct Places {
+    ctx_pages: usize,
+    state: Mutex<PlacesState>,
 }
 
-impl Slots {
-    /// `n` free places.
-    pub(super) fn new(n: usize) -> Arc<Slots> {
-        Arc::new(Slots { free: Mutex::new((0..n).rev().collect()) })
+#[derive(Debug)]
+struct PlacesState {
+    free: Vec<usize>,
+    /// `None` if each stream has pages of its own.
+    pages: Option<Pages>,
+}
+
+impl Places {
+    /// `n` free places for streams that share pages.
+    pub(super) fn new(n: usize, plan: &KvPlan) -> Arc<Places> {
+        let state = PlacesState { free: (0..n).rev().collect(), pages: Some(Pages::new(plan)) };
+        Arc::new(Places { ctx_pages: plan.ctx_pages, state: Mutex::new(state) })
     }
 
-    fn take(&self) -> Option<usize> {
-        self.free().pop()
+    /// From now on each stream has pages of its own.
+    pub(super) fn divide(&self) {
+        self.lock().pages = None;
     }
 
-    /// Numbers are valid whatever a thread was doing that panicked.
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether streams share pages.
+    pub(super) fn are_shared(&self) -> bool {
+        self.lock().pages.is_some()
+    }
+
+    /// How many pages there are, if streams share them.
+    pub(super) fn figures(&self) -> Option<PageFigures> {
+        self.lock().pages.as_ref().map(Pages::figures)
+    }
+
+    /// What it guards is right whatever a thread was doing that panicked.
+    fn lock(&self) -> MutexGuard<'_, PlacesState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

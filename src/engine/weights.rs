@@ -279,8 +279,14 @@ mod tests {
     fn weights_in_a_file_that_are_more_than_memory_are_told_of() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo.bin");
         let model = Arc::new(Model::open(&path).unwrap());
-        let plan =
-            Plan { ctx_len: 8, max_batch: 1, max_logits: 1, n_streams: 1, kv: Precision::F16 };
+        let plan = Plan {
+            ctx_len: 8,
+            max_batch: 1,
+            max_logits: 1,
+            n_streams: 1,
+            kv: Precision::F16,
+            kv_pages: None,
+        };
         let (weights, per_token) = (model.weight_bytes(), model.bytes_per_token());
         let pool = Pool::new(&[]).unwrap();
         let mut transformer = Transformer::new(model, Kernels::best(), pool, plan).unwrap();

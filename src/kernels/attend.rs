@@ -1,8 +1,8 @@
 //! Attention by online softmax (arXiv:1805.02867, arXiv:2205.14135).
 //!
 //! Positions are taken in blocks of [`BLOCK`] that begin at its multiples, so that queries share a
-//! block's keys and values, and a result depends neither on the queries taken together nor on where
-//! the KV cache's runs are cut. For each block with scores `s` and values `v`, from the largest score
+//! block's keys and values, and a result depends neither on the queries taken together nor on how the
+//! KV cache is cut into pages. For each block with scores `s` and values `v`, from the largest score
 //! so far, `max`, and the sum so far:
 //!
 //! ```text
@@ -44,45 +44,59 @@ struct Scratch {
     transposed: [f32; SCRATCH],
 }
 
-/// Keys and values of consecutive positions of one head, each `[n, head_dim]`.
+/// Where keys and values lie, with those of other heads and streams.
 #[derive(Debug, Clone, Copy)]
-pub enum KvRun<'a> {
+pub enum KvStored<'a> {
     /// As computed.
-    F32 {
-        /// Keys.
-        keys: &'a [f32],
-        /// Values.
-        values: &'a [f32],
-    },
+    F32(&'a [f32]),
     /// As [`store_kv`](super::Kernels::store_kv) stores them.
-    F16 {
-        /// Keys.
-        keys: &'a [f16],
-        /// Values.
-        values: &'a [f16],
-    },
+    F16(&'a [f16]),
 }
 
-impl KvRun<'_> {
-    /// Positions in the run, once its lengths are found to agree.
-    fn positions(&self, head_dim: usize) -> usize {
-        let (keys, values) = match self {
-            KvRun::F32 { keys, values } => (keys.len(), values.len()),
-            KvRun::F16 { keys, values } => (keys.len(), values.len()),
+/// Keys and values of one head, in pages that each hold consecutive positions.
+#[derive(Debug, Clone, Copy)]
+pub struct KvPages<'a> {
+    /// All pages.
+    pub stored: KvStored<'a>,
+    /// Which page has the positions `i << page_shift` and following is said by element `i`; where the
+    /// table ends it begins again.
+    pub table: &'a [u32],
+    /// A page has `1 << page_shift` positions.
+    pub page_shift: u32,
+    /// Values from the beginning of a page to that of the next.
+    pub page_step: usize,
+    /// Where in a page the head's keys begin, `[positions, head_dim]`.
+    pub keys_at: usize,
+    /// The same of its values.
+    pub values_at: usize,
+}
+
+impl KvPages<'_> {
+    /// Where the keys or values of `positions` lie, all of one page.
+    fn range(&self, part: KvPart, positions: &Range<usize>, head_dim: usize) -> Range<usize> {
+        let index = positions.start >> self.page_shift;
+        let row = positions.start - (index << self.page_shift);
+        // Only a window's table begins again; a division costs more than to see that.
+        let index = if index < self.table.len() { index } else { index % self.table.len() };
+        let at = match part {
+            KvPart::Keys => self.keys_at,
+            KvPart::Values => self.values_at,
         };
-        assert_eq!(keys, values);
-        assert!(keys.is_multiple_of(head_dim));
-        keys / head_dim
+        let start = self.table[index] as usize * self.page_step + at + row * head_dim;
+        start..start + positions.len() * head_dim
+    }
+
+    /// The end of the page that holds `pos`.
+    fn page_end(&self, pos: usize) -> usize {
+        ((pos >> self.page_shift) + 1) << self.page_shift
     }
 }
 
 /// The keys and values of one head that queries of consecutive positions look at.
 #[derive(Debug, Clone, Copy)]
 pub struct Attended<'a> {
-    /// Those of the positions `start..pos + n` for `n` queries' positions, in order.
-    pub kv: &'a [KvRun<'a>],
-    /// The position of the first of them.
-    pub start: usize,
+    /// Those of all positions that any of the queries looks at.
+    pub kv: KvPages<'a>,
     /// The position of the first query.
     pub pos: usize,
     /// How many positions each query looks at, its own included and the last of them.
@@ -124,9 +138,7 @@ pub(super) fn attend(table: &Table, q: &[&[f32]], to: &Attended<'_>, out: &mut [
     assert_eq!(q.len(), out.len());
     assert!(q.iter().zip(&*out).all(|(q, out)| q.len() == out.len()));
     assert!(q.iter().all(|q| q.len().is_multiple_of(head_dim)));
-    let len: usize = to.kv.iter().map(|run| run.positions(head_dim)).sum();
-    assert_eq!(to.start + len, to.pos + q.len());
-    assert!(to.start <= first_position(to.pos, to.window));
+    assert!(!to.kv.table.is_empty());
 
     let mut scratch = Scratch { floats: [0.0; SCRATCH], transposed: [0.0; SCRATCH] };
     let mut queries = heapless::Vec::<Query<'_, '_>, QUERIES>::new();
@@ -334,35 +346,28 @@ fn for_pieces(
     mut f: impl FnMut(Range<usize>, &[f32]),
 ) {
     let head_dim = to.head_dim;
-    let mut run_start = to.start;
-    for run in to.kv {
-        let run_end = run_start + run.positions(head_dim);
-        let mut pos = positions.start.max(run_start);
-        while pos < positions.end.min(run_end) {
-            let end = positions.end.min(run_end).min(pos + SCRATCH / head_dim);
-            let values = (pos - run_start) * head_dim..(end - run_start) * head_dim;
-            f(pos..end, to_f32(table, run, part, values, scratch));
-            pos = end;
-        }
-        run_start = run_end;
+    let mut pos = positions.start;
+    while pos < positions.end {
+        let end = positions.end.min(to.kv.page_end(pos)).min(pos + SCRATCH / head_dim);
+        let range = to.kv.range(part, &(pos..end), head_dim);
+        f(pos..end, to_f32(table, to.kv.stored, range, scratch));
+        pos = end;
     }
 }
 
-/// The floats `range` of a run, converted into `scratch` if need be.
+/// The floats `range` of what is stored, converted into `scratch` if need be.
 fn to_f32<'a>(
     table: &Table,
-    run: &KvRun<'a>,
-    part: KvPart,
+    stored: KvStored<'a>,
     range: Range<usize>,
     scratch: &'a mut [f32; SCRATCH],
 ) -> &'a [f32] {
-    let stored = match (*run, part) {
-        (KvRun::F32 { keys, .. }, KvPart::Keys) => return &keys[range],
-        (KvRun::F32 { values, .. }, KvPart::Values) => return &values[range],
-        (KvRun::F16 { keys, .. }, KvPart::Keys) => keys,
-        (KvRun::F16 { values, .. }, KvPart::Values) => values,
-    };
-    let scratch = &mut scratch[..range.len()];
-    call!(table.widen(&stored[range], scratch));
-    scratch
+    match stored {
+        KvStored::F32(values) => &values[range],
+        KvStored::F16(values) => {
+            let scratch = &mut scratch[..range.len()];
+            call!(table.widen(&values[range], scratch));
+            scratch
+        }
+    }
 }

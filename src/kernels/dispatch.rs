@@ -325,13 +325,12 @@ impl Kernels {
     ///
     /// `q` and `out` have a row for each of consecutive positions, `[n_q, head_dim]` of the query
     /// heads that share the keys and values. Each query looks at its own position and up to
-    /// `window - 1` before it; a sliding window's ring buffer gives them in two runs. Scores that
-    /// overflow or are NaN make their query's output NaN.
+    /// `window - 1` before it. Scores that overflow or are NaN make their query's output NaN.
     ///
     /// # Panics
     ///
-    /// When `head_dim` is 0 or above [`HEAD_DIM_MAX`](super::HEAD_DIM_MAX), `window` is 0, the runs do not hold the
-    /// positions from the first one looked at to the last query's, or a length does not fit.
+    /// When `head_dim` is 0 or above [`HEAD_DIM_MAX`](super::HEAD_DIM_MAX), `window` is 0, a page
+    /// that is looked at is not there, or a length does not fit.
     pub fn attend(&self, q: &[&[f32]], to: &Attended<'_>, out: &mut [&mut [f32]]) {
         attend::attend(self.table, q, to, out);
     }

@@ -115,7 +115,7 @@ mod zmm;
 #[cfg(test)]
 mod tests;
 
-pub use attend::{Attended, HEAD_DIM_MAX, KvRun, QUERIES as ATTEND_QUERIES};
+pub use attend::{Attended, HEAD_DIM_MAX, KvPages, KvStored, QUERIES as ATTEND_QUERIES};
 pub use dispatch::Kernels;
 pub use float::LANES;
 pub use isa::Isa;

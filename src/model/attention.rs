@@ -5,7 +5,7 @@ use heapless::Vec;
 use super::batch::{self, Span};
 use super::buffers::{Buffers, KvValues};
 use super::interrupt::Interrupt;
-use super::kv::{KvLane, KvShape, first_visible};
+use super::kv::{KvLane, KvShape};
 use crate::format::model::{HEAD_DIM_MAX, LayerSpec};
 use crate::kernels::{ATTEND_QUERIES, Attended, Kernels};
 use crate::pool::{Chunks, Pool, TILE_ROWS};
@@ -139,11 +139,8 @@ impl Attention<'_> {
                 let (results, rest) = out.split_at_mut(span.n_rows);
                 out = rest;
                 let pos = span.pos;
-                let start = first_visible(pos, window);
-                let positions = start..pos + span.n_rows;
-                let lane = KvLane { stream: span.stream, layer };
-                let runs = kv.runs(self.kv, lane, head, positions);
-                let to = Attended { kv: &runs, start, pos, window, head_dim, scale, sinks };
+                let kv = kv.pages(self.kv, KvLane { stream: span.stream, layer }, head);
+                let to = Attended { kv, pos, window, head_dim, scale, sinks };
                 self.kernels.attend(&q, &to, results);
             }
         });

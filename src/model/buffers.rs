@@ -10,8 +10,8 @@ use super::routes::Routes;
 use crate::arena::{Carver, Exhausted};
 use crate::format::model::Header;
 
-/// Keys and values of every stream, `[stream, layer, K or V, kv_head, kv_len, head_dim]`; a layer with a
-/// window has a `kv_len` of its own.
+/// Keys and values, in pages: `[page, layer, K or V, kv_head, page_len, head_dim]`, first those of layers
+/// that see all positions, then the same for layers with a window.
 pub(super) enum KvValues<'a> {
     F16(&'a mut [f16]),
     F32(&'a mut [f32]),
@@ -67,7 +67,7 @@ impl<'a> Buffers<'a> {
         let n_active = header.features.experts.map_or(0, |experts| experts.n_active);
         let rows_or_experts = plan.max_batch.max(n_active);
         let logits = if share.has_ends { plan.max_logits } else { 0 };
-        let kv_values = plan.kv_values(header, share.layers.clone()).saturating_mul(plan.n_streams);
+        let kv_values = plan.kv_values(header, share.layers.clone());
         Ok(Buffers {
             x: carver.take("x", rows(header.dim))?,
             qkv: carver.take("qkv", rows(header.q_dim() + 2 * header.kv_dim()))?,

@@ -1,45 +1,52 @@
 //! The KV cache: where the keys and values of each position lie.
 //!
-//! A layer's is a ring: position `pos` lies in slot `pos % len`. Where a sliding window is shorter than the
-//! context, `len` is just large enough that a batch never overwrites what its own rows look back to.
+//! They lie in pages of [`KV_PAGE`] positions. Which pages a stream has says its table, which the caller may
+//! change: streams may share what they have in common. Layers with a window that is shorter than the context
+//! have pages and a table of their own, in which later positions take the places of earlier ones: it is just
+//! large enough that a batch never overwrites what its own rows look back to.
 
 use std::ops::Range;
 
-use heapless::Vec;
-
 use super::buffers::KvValues;
-use super::plan::Plan;
+use super::plan::{KV_PAGE, KvPlan, Plan, WindowPlan};
 use crate::format::model::Header;
-use crate::kernels::{Kernels, KvRun};
+use crate::kernels::{Kernels, KvPages, KvStored};
 
-/// Shape of the cache.
+/// Shape of the cache, and the streams' tables.
 pub(super) struct KvShape {
     pub(super) n_kv_heads: usize,
     pub(super) head_dim: usize,
+    /// Positions held by a page.
+    page_len: usize,
     /// Of each layer of the share, from its first.
-    layers: std::vec::Vec<KvLayer>,
-    /// Values of a stream.
-    stream: usize,
-    /// Of the layers of the whole model where a token does not see all before it.
-    windowed: Option<Windowed>,
+    layers: Vec<KvLayer>,
+    /// Pages of layers that see all positions.
+    whole: PageGroup,
+    /// Pages of layers with a window.
+    windowed: PageGroup,
+    /// The model's window, where it has pages of its own.
+    window: Option<WindowPlan>,
 }
 
-/// One layer's part of a stream's cache.
+/// Where a layer's part lies.
 #[derive(Clone, Copy)]
 struct KvLayer {
-    /// First value.
+    /// Whether its pages are those of layers with a window.
+    is_windowed: bool,
+    /// First value in a page.
     start: usize,
-    /// Positions held.
-    len: usize,
 }
 
-/// Layers with a window.
-#[derive(Clone, Copy)]
-struct Windowed {
-    /// Positions that a token can look back, itself included.
-    window: usize,
-    /// Positions held.
-    len: usize,
+/// Pages of some layers, and who has them.
+struct PageGroup {
+    /// First value.
+    start: usize,
+    /// Values of a page.
+    page: usize,
+    /// Pages of a stream's table.
+    n: usize,
+    /// `[n_streams, n]`.
+    tables: Vec<u32>,
 }
 
 /// What one stream has stored of one layer.
@@ -51,54 +58,91 @@ pub(super) struct KvLane {
 }
 
 impl KvShape {
-    /// Of `layers`, a share of the model, as `plan` has it.
+    /// Of `layers`, a share of the model, as `plan` has it. Where there are pages for it, each stream's
+    /// table has some of its own.
     pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> KvShape {
-        let layer = |layer: usize| KvLayer {
-            start: plan.kv_values(header, layers.start..layer),
-            len: plan.kv_len(header.layer(layer).window),
+        let KvPlan { ctx_pages, n_pages, window } = plan.kv_plan(header);
+        let [page, window_page] = plan.page_values(header, layers.clone());
+        let (ring_pages, n_window_pages) =
+            window.map_or((0, 0), |window| (window.ring_pages, window.n_pages));
+        let of_layer = 2 * header.kv_dim() * plan.page_len();
+        let mut ends = [0; 2];
+        let layer = |layer: usize| {
+            let is_windowed = window.is_some() && header.layer(layer).window.is_some();
+            let end = &mut ends[usize::from(is_windowed)];
+            let start = *end;
+            *end += of_layer;
+            KvLayer { is_windowed, start }
         };
-        // A model has one window. Where a ring's other nodes have it, it counts here too.
-        let windowed = header.layers().find_map(|layer| layer.window);
         KvShape {
             n_kv_heads: header.n_kv_heads,
             head_dim: header.head_dim,
-            layers: layers.clone().map(layer).collect(),
-            stream: plan.kv_values(header, layers),
-            windowed: windowed.map(|window| Windowed { window, len: plan.kv_len(Some(window)) }),
+            page_len: plan.page_len(),
+            layers: layers.map(layer).collect(),
+            whole: PageGroup::new(0, page, (plan.n_streams, ctx_pages, n_pages)),
+            windowed: PageGroup::new(
+                n_pages * page,
+                window_page,
+                (plan.n_streams, ring_pages, n_window_pages),
+            ),
+            window,
         }
     }
 
     /// Whether what the token at `pos` looks back to is stored still, once `reached` positions
-    /// have been. Layers without a window hold all.
+    /// have been, if each stream has its own pages. Layers without a window hold all.
     pub(super) fn holds_before(&self, reached: usize, pos: usize) -> bool {
-        self.windowed.is_none_or(|Windowed { window, len }| {
-            reached.saturating_sub(len) <= first_visible(pos, window)
+        self.window.is_none_or(|WindowPlan { window, ring_pages, .. }| {
+            let oldest = reached.div_ceil(KV_PAGE).saturating_sub(ring_pages) * KV_PAGE;
+            oldest <= first_visible(pos, window)
         })
     }
 
-    /// First value of a head's keys; its values follow `values_after_keys` later.
-    fn head_start(&self, lane: KvLane, head: usize) -> usize {
-        let KvLayer { start, len } = self.layers[lane.layer];
-        lane.stream * self.stream + start + head * len * self.head_dim
+    /// From now on positions `index * KV_PAGE` and following of a stream lie in `page`, those of layers with
+    /// a window in `window`, if that is given.
+    pub(super) fn set_page(&mut self, stream: usize, index: usize, page: u32, window: Option<u32>) {
+        let PageGroup { n, tables, .. } = &mut self.whole;
+        tables[stream * *n + index] = page;
+        if let Some(window) = window {
+            let PageGroup { n, tables, .. } = &mut self.windowed;
+            tables[stream * *n + index % *n] = window;
+        }
     }
 
-    fn values_after_keys(&self, layer: usize) -> usize {
-        self.n_kv_heads * self.layers[layer].len * self.head_dim
+    /// Where the values of a page lie.
+    pub(super) fn page_range(&self, page: u32, is_windowed: bool) -> Range<usize> {
+        let group = if is_windowed { &self.windowed } else { &self.whole };
+        let start = group.start + page as usize * group.page;
+        start..start + group.page
+    }
+
+    fn group(&self, layer: usize) -> &PageGroup {
+        if self.layers[layer].is_windowed { &self.windowed } else { &self.whole }
+    }
+
+    /// Values of a head's keys in a page.
+    fn head_values(&self) -> usize {
+        self.page_len * self.head_dim
+    }
+
+    /// First value of the first head's keys at `pos`. Heads follow each other, and values keys.
+    fn place(&self, lane: KvLane, pos: usize) -> usize {
+        let group = self.group(lane.layer);
+        let page = group.table(lane.stream)[pos / KV_PAGE % group.n] as usize;
+        let row = pos % KV_PAGE * self.head_dim;
+        group.start + page * group.page + self.layers[lane.layer].start + row
     }
 }
 
-impl KvLayer {
-    /// The slots of `positions`: one range, or two where the ring wraps.
-    fn slots(&self, positions: Range<usize>) -> Vec<Range<usize>, 2> {
-        let mut slots = Vec::new();
-        let start = positions.start % self.len;
-        let end = start + positions.len();
-        // Two ranges at most, as the vector holds.
-        let _ = slots.push(start..end.min(self.len));
-        if end > self.len {
-            let _ = slots.push(0..end - self.len);
-        }
-        slots
+impl PageGroup {
+    fn new(start: usize, page: usize, (n_streams, n, n_pages): (usize, usize, usize)) -> PageGroup {
+        // Any page will do until it is said who has which.
+        let tables = (0..n_streams * n).map(|index| (index % n_pages.max(1)) as u32).collect();
+        PageGroup { start, page, n, tables }
+    }
+
+    fn table(&self, stream: usize) -> &[u32] {
+        &self.tables[stream * self.n..][..self.n]
     }
 }
 
@@ -116,40 +160,47 @@ impl KvValues<'_> {
         (k, v): (&[f32], &[f32]),
         kernels: &Kernels,
     ) {
-        let slot = pos % shape.layers[lane.layer].len * shape.head_dim;
-        let heads = k.chunks_exact(shape.head_dim).zip(v.chunks_exact(shape.head_dim));
-        for (head, (k, v)) in heads.enumerate() {
-            let k_at = shape.head_start(lane, head) + slot;
-            for (at, x) in [(k_at, k), (k_at + shape.values_after_keys(lane.layer), v)] {
-                let range = at..at + shape.head_dim;
-                match self {
-                    KvValues::F16(kv) => kernels.store_kv(x, &mut kv[range]),
-                    KvValues::F32(kv) => kv[range].copy_from_slice(x),
-                }
+        let step = shape.head_values();
+        let heads = k.chunks_exact(shape.head_dim).chain(v.chunks_exact(shape.head_dim));
+        let mut at = shape.place(lane, pos);
+        for x in heads {
+            let range = at..at + shape.head_dim;
+            match self {
+                KvValues::F16(kv) => kernels.store_kv(x, &mut kv[range]),
+                KvValues::F32(kv) => kv[range].copy_from_slice(x),
             }
+            at += step;
         }
     }
 
-    /// The keys and values of `head` at `positions`, in order.
-    pub(super) fn runs(
-        &self,
-        shape: &KvShape,
+    /// Copies what lies at `from` to where `to` begins.
+    pub(super) fn copy(&mut self, from: Range<usize>, to: Range<usize>) {
+        match self {
+            KvValues::F16(kv) => kv.copy_within(from, to.start),
+            KvValues::F32(kv) => kv.copy_within(from, to.start),
+        }
+    }
+
+    /// The keys and values of `head`.
+    pub(super) fn pages<'a>(
+        &'a self,
+        shape: &'a KvShape,
         lane: KvLane,
         head: usize,
-        positions: Range<usize>,
-    ) -> Vec<KvRun<'_>, 2> {
-        let k_at = shape.head_start(lane, head);
-        let v_at = k_at + shape.values_after_keys(lane.layer);
-        let slots = shape.layers[lane.layer].slots(positions).into_iter();
-        let runs = slots.map(|slots| {
-            let (start, end) = (slots.start * shape.head_dim, slots.end * shape.head_dim);
-            let (k, v) = (k_at + start..k_at + end, v_at + start..v_at + end);
-            match self {
-                KvValues::F16(kv) => KvRun::F16 { keys: &kv[k], values: &kv[v] },
-                KvValues::F32(kv) => KvRun::F32 { keys: &kv[k], values: &kv[v] },
-            }
-        });
-        runs.collect()
+    ) -> KvPages<'a> {
+        let group = shape.group(lane.layer);
+        let keys_at = shape.layers[lane.layer].start + head * shape.head_values();
+        KvPages {
+            stored: match self {
+                KvValues::F16(kv) => KvStored::F16(&kv[group.start..]),
+                KvValues::F32(kv) => KvStored::F32(&kv[group.start..]),
+            },
+            table: group.table(lane.stream),
+            page_shift: KV_PAGE.ilog2(),
+            page_step: group.page,
+            keys_at,
+            values_at: keys_at + shape.n_kv_heads * shape.head_values(),
+        }
     }
 }
 
@@ -160,8 +211,14 @@ mod tests {
     use crate::format::model::{Features, LayerSet, Weights};
     use crate::model::Precision;
 
-    const PLAN: Plan =
-        Plan { ctx_len: 100, max_batch: 4, max_logits: 1, n_streams: 2, kv: Precision::F32 };
+    const PLAN: Plan = Plan {
+        ctx_len: 1000,
+        max_batch: 40,
+        max_logits: 1,
+        n_streams: 2,
+        kv: Precision::F32,
+        kv_pages: None,
+    };
 
     /// Three heads of 4 in three layers, of which the middle one sees all.
     fn header() -> Header {
@@ -171,7 +228,7 @@ mod tests {
             n_heads: 3,
             n_kv_heads: 3,
             head_dim: 4,
-            sliding_window: Some(6),
+            sliding_window: Some(60),
             features: Features { full_layers, ..Features::default() },
             ..Header::blank(Weights::F32)
         }
@@ -188,39 +245,41 @@ mod tests {
         // Wherever the layers with windows are.
         for layers in [0..3, 1..2] {
             let shape = KvShape::new(&header(), layers, &PLAN);
-            assert!((0..=10).all(|pos| shape.holds_before(10, pos)));
-            // The token at 11 looks back to 6, the oldest of ten that are stored.
-            assert!(shape.holds_before(16, 11));
-            assert!(!shape.holds_before(16, 10));
-            assert!(shape.holds_before(17, 12));
+            assert!((0..=192).all(|pos| shape.holds_before(192, pos)));
+            // The first of four pages is gone; the token at 123 looks back to 64.
+            assert!(shape.holds_before(193, 123));
+            assert!(!shape.holds_before(193, 122));
+            assert!(shape.holds_before(256, 123));
         }
         let whole = Header { sliding_window: None, ..header() };
-        assert!(KvShape::new(&whole, 0..3, &PLAN).holds_before(100, 1));
+        assert!(KvShape::new(&whole, 0..3, &PLAN).holds_before(1000, 1));
     }
 
-    #[test]
-    fn ring_wraps_into_two_ranges_in_order_of_position() {
-        let layer = KvLayer { start: 0, len: 10 };
-        let slots = |positions| -> std::vec::Vec<(usize, usize)> {
-            layer.slots(positions).iter().map(|slots| (slots.start, slots.end)).collect()
-        };
-        assert_eq!(slots(1..7), [(1, 7)]);
-        assert_eq!(slots(4..10), [(4, 10)]);
-        assert_eq!(slots(7..13), [(7, 10), (0, 3)]);
-        assert_eq!(slots(12..18), [(2, 8)]);
-    }
-
-    /// A layer with a window holds ten positions, one without all hundred.
+    /// A layer with a window has three pages of a stream, one without sixteen. All places are different.
     #[test]
     fn layers_have_what_their_windows_need_and_do_not_overlap() {
-        let shape = KvShape::new(&header(), 0..3, &PLAN);
-        let heads = [(0, 0, 0), (0, 0, 2), (0, 1, 0), (0, 2, 0), (0, 2, 1), (1, 0, 0)];
-        let starts =
-            heads.map(|(stream, layer, h)| shape.head_start(KvLane { stream, layer }, h) / 40);
-        assert_eq!(starts, [0, 2, 6, 66, 67, 72]);
-        assert_eq!([0, 1].map(|layer| shape.values_after_keys(layer) / 40), [3, 30]);
-        let share = KvShape::new(&header(), 1..3, &PLAN);
-        assert_eq!(share.head_start(KvLane { stream: 1, layer: 1 }, 0) / 40, 66 + 60);
-        assert_eq!(PLAN.kv_values(&header(), 0..3) / 40, 72);
+        for layers in [0..3, 1..3] {
+            let shape = KvShape::new(&header(), layers.clone(), &PLAN);
+            let mut places: Vec<usize> = Vec::new();
+            for (layer, stream) in (0..layers.len()).flat_map(|layer| [(layer, 0), (layer, 1)]) {
+                let n = if layers.start + layer == 1 { 16 * KV_PAGE } else { 3 * KV_PAGE };
+                let lane = KvLane { stream, layer };
+                assert_eq!(shape.place(lane, 0), shape.place(lane, n));
+                places.extend((0..n).flat_map(|pos| {
+                    (0..6)
+                        .map(|head| shape.place(lane, pos) + head * shape.head_values())
+                        .collect::<Vec<_>>()
+                }));
+            }
+            places.sort_unstable();
+            assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 4));
+            assert_eq!(places.len() * 4, PLAN.kv_values(&header(), layers));
+        }
+    }
+
+    #[test]
+    fn a_short_context_has_a_page_of_its_length() {
+        let plan = Plan { ctx_len: 5, ..PLAN };
+        assert_eq!(plan.kv_values(&header(), 0..3), 2 * 3 * 5 * 24);
     }
 }

@@ -35,7 +35,7 @@ pub use check::CheckError;
 pub use file::{LoadError, ModelFile};
 pub use matrix::Matrix;
 pub use packer::{PackError, PackProgress, PackReport, PackWatch, cached_layers};
-pub use plan::{Plan, PlanError};
+pub use plan::{KV_PAGE, KvPlan, Plan, PlanError, WindowPlan};
 pub use precision::Precision;
 pub use share::Share;
 pub use stage::{Stage, StageInfo};

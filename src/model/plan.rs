@@ -19,6 +19,34 @@ pub struct Plan {
     pub n_streams: usize,
     /// How keys and values are kept.
     pub kv: Precision,
+    /// Pages of the KV cache; `None` for as many as all streams need for whole contexts.
+    pub kv_pages: Option<usize>,
+}
+
+/// Positions of a page of the KV cache: whole softmax blocks, so that a block's keys lie together.
+pub const KV_PAGE: usize = 64;
+
+/// How the KV cache is cut into pages. A stream has a table that says which page holds its positions;
+/// for layers with a window a second one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvPlan {
+    /// Pages of a whole context.
+    pub ctx_pages: usize,
+    /// Pages of the layers that see all positions.
+    pub n_pages: usize,
+    /// Of the layers that do not, if that is less than the context.
+    pub window: Option<WindowPlan>,
+}
+
+/// The pages of layers with a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowPlan {
+    /// Positions that a token can look back, itself included.
+    pub window: usize,
+    /// Pages that a stream needs at a time, wherever in a page its batches begin.
+    pub ring_pages: usize,
+    /// Pages in all.
+    pub n_pages: usize,
 }
 
 /// A run that cannot be.
@@ -34,6 +62,13 @@ pub enum PlanError {
     },
     /// There are to be none of these: rows of a batch, wanted logits or streams.
     Count(&'static str),
+    /// The KV cache has less pages than a context.
+    KvPages {
+        /// Tokens that it has room for.
+        tokens: usize,
+        /// Tokens of a context.
+        ctx_len: usize,
+    },
     /// The buffers would need more bytes than there are addresses.
     TooLarge,
 }
@@ -45,6 +80,10 @@ impl fmt::Display for PlanError {
                 write!(f, "context of {wanted} tokens, the model allows 1 to {max}")
             }
             PlanError::Count(what) => write!(f, "0 {what}, there has to be 1 at least"),
+            PlanError::KvPages { tokens, ctx_len } => write!(
+                f,
+                "memory for keys and values of {tokens} tokens, a context of {ctx_len} needs more"
+            ),
             PlanError::TooLarge => write!(f, "context and batch need more memory than exists"),
         }
     }
@@ -67,23 +106,56 @@ impl Plan {
             ("rows of a batch", self.max_batch),
             ("logits of a batch", self.max_logits),
         ];
-        match counts.into_iter().find(|(_, count)| *count == 0) {
-            Some((what, _)) => Err(PlanError::Count(what)),
-            None => Ok(()),
+        if let Some((what, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+            return Err(PlanError::Count(what));
+        }
+        match self.kv_pages {
+            Some(n) if n < self.ctx_len.div_ceil(KV_PAGE) => {
+                let tokens = n * KV_PAGE;
+                Err(PlanError::KvPages { tokens, ctx_len: self.ctx_len })
+            }
+            _ => Ok(()),
         }
     }
 
-    /// Positions that the KV cache holds of a layer with this window: all of them, or what any row of a
-    /// batch can look back to.
-    pub(super) fn kv_len(&self, window: Option<usize>) -> usize {
-        let seen = window.map_or(usize::MAX, |window| window.saturating_add(self.max_batch));
-        self.ctx_len.min(seen)
+    /// How the KV cache of a model is cut into pages. As every node of a ring has the same, it is the
+    /// whole model that counts.
+    pub fn kv_plan(&self, header: &Header) -> KvPlan {
+        let ctx_pages = self.ctx_len.div_ceil(KV_PAGE).max(1);
+        let n_pages = self.kv_pages.unwrap_or(ctx_pages.saturating_mul(self.n_streams));
+        // A model has one window.
+        let window = header.layers().find_map(|layer| layer.window);
+        let window = window.and_then(|window| {
+            let ring_pages = window.saturating_add(self.max_batch).div_ceil(KV_PAGE) + 1;
+            // As many contexts fit as of the other layers.
+            let n_pages = n_pages.saturating_mul(ring_pages).div_ceil(ctx_pages).max(ring_pages);
+            (ring_pages < ctx_pages).then_some(WindowPlan { window, ring_pages, n_pages })
+        });
+        KvPlan { ctx_pages, n_pages, window }
     }
 
-    /// Values of the KV cache of one stream in these layers, saturating.
+    /// Positions that a page holds. One that has room for the context holds no more than that.
+    pub(super) fn page_len(&self) -> usize {
+        KV_PAGE.min(self.ctx_len)
+    }
+
+    /// Values of a page of the KV cache in those of `layers` that see all positions, and in the others,
+    /// saturating.
+    pub(super) fn page_values(&self, header: &Header, layers: Range<usize>) -> [usize; 2] {
+        let windows = self.kv_plan(header).window;
+        let is_windowed = |layer: usize| windows.is_some() && header.layer(layer).window.is_some();
+        let n_layers = layers.len();
+        let n_windowed = layers.filter(|layer| is_windowed(*layer)).count();
+        let of_layer = self.page_len().saturating_mul(2 * header.kv_dim());
+        [n_layers - n_windowed, n_windowed].map(|n| of_layer.saturating_mul(n))
+    }
+
+    /// Values of the whole KV cache in these layers, saturating.
     pub(super) fn kv_values(&self, header: &Header, layers: Range<usize>) -> usize {
-        let lengths = layers.map(|layer| self.kv_len(header.layer(layer).window));
-        let positions = lengths.fold(0, usize::saturating_add);
-        positions.saturating_mul(2 * header.kv_dim())
+        let [of_page, of_window_page] = self.page_values(header, layers);
+        let KvPlan { n_pages, window, .. } = self.kv_plan(header);
+        let n_window_pages = window.map_or(0, |window| window.n_pages);
+        let of_windows = n_window_pages.saturating_mul(of_window_page);
+        n_pages.saturating_mul(of_page).saturating_add(of_windows)
     }
 }

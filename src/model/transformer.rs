@@ -162,7 +162,35 @@ impl Transformer {
         self.arena.bytes()
     }
 
-    /// Whether a stream of which up to `reached` positions have been stored can go on from `pos`:
+    /// From now on positions `index * KV_PAGE` and following of a stream lie in this page of the KV cache, and
+    /// those of layers with a window in `window`, if that is given. Streams may have the same pages.
+    ///
+    /// # Panics
+    /// If there is no such stream or index.
+    pub fn set_kv_page(&mut self, stream: usize, index: usize, page: u32, window: Option<u32>) {
+        self.kv.set_page(stream, index, page, window);
+    }
+
+    /// Copies a page of the KV cache to another one; of those of layers with a window if `is_windowed`.
+    ///
+    /// # Panics
+    /// If there is no such page.
+    pub fn copy_kv_page(&mut self, from: u32, to: u32, is_windowed: bool) {
+        let [from, to] = [from, to].map(|page| self.kv.page_range(page, is_windowed));
+        let (_, mut buffers) = self.begin(&[]);
+        buffers.kv.copy(from, to);
+    }
+
+    /// Gives each stream pages of its own, as at the start.
+    ///
+    /// # Panics
+    /// If the plan has not that many.
+    pub fn divide_kv_pages(&mut self) {
+        assert!(self.plan.kv_pages.is_none());
+        self.kv = KvShape::new(self.model.header(), self.model.share().layers.clone(), &self.plan);
+    }
+
+    /// Whether a stream with pages of its own, of which up to `reached` positions have been stored, can go on from `pos`:
     /// what `pos` looks back to is still there, and no later position took its place.
     pub fn can_rewind(&self, reached: usize, pos: usize) -> bool {
         self.kv.holds_before(reached, pos)

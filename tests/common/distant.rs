@@ -71,6 +71,7 @@ impl Distant {
             max_logits: 1,
             n_streams: 1,
             kv: Precision::for_weights(model.header().weights),
+            kv_pages: None,
         };
         let (commands, queue) = channel::<Command>();
         let held = Arc::clone(&model);

@@ -93,6 +93,7 @@ pub(in crate::cli) fn buffer_bytes(header: &Header, ctx_len: usize) -> Option<u6
         max_logits: 1,
         n_streams: 1,
         kv: Precision::for_weights(header.weights),
+        kv_pages: None,
     };
     plan.bytes(header, &Share::whole(header)).ok().and_then(|bytes| u64::try_from(bytes).ok())
 }

@@ -78,6 +78,7 @@ pub(super) fn plan(sizes: &Sizes) -> Plan {
         max_logits: sizes.max_logits.into(),
         n_streams: sizes.n_streams.into(),
         kv: precision(sizes.kv),
+        kv_pages: None,
     }
 }
 

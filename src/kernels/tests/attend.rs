@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::kernels::scalar;
-use crate::kernels::{Attended, HEAD_DIM_MAX, KvRun};
+use crate::kernels::{Attended, HEAD_DIM_MAX, KvPages, KvStored};
 
 /// Attention in f64: `(output, Σ p·|v|)` for each query and column.
 fn naive_attention(
@@ -31,22 +31,77 @@ fn naive_attention(
     out
 }
 
-/// Positions of `kv`.
-fn positions(kv: &[KvRun<'_>], head_dim: usize) -> usize {
-    let len = |run: &KvRun<'_>| match run {
-        KvRun::F32 { keys, .. } => keys.len(),
-        KvRun::F16 { keys, .. } => keys.len(),
-    };
-    kv.iter().map(len).sum::<usize>() / head_dim
+/// Keys and values in pages, of which each position's follow in any order.
+struct Paged<T> {
+    stored: Vec<T>,
+    table: Vec<u32>,
+    page_shift: u32,
+    head_dim: usize,
 }
 
-/// Attention of queries at the last position of `kv`.
-fn attend(kernels: Kernels, q: &[f32], kv: &[KvRun<'_>], head_dim: usize, scale: f32) -> Vec<f32> {
+impl<T: Copy + Default> Paged<T> {
+    /// Pages of `1 << page_shift` positions, the last one first, with others' between keys and values.
+    fn new((keys, values): (&[T], &[T]), head_dim: usize, page_shift: u32) -> Paged<T> {
+        let page = head_dim << page_shift;
+        let pages = keys.chunks(page).zip(values.chunks(page));
+        let n_pages = pages.len();
+        let mut stored = vec![T::default(); 3 * page * n_pages];
+        for ((keys, values), to) in pages.zip(stored.rchunks_exact_mut(3 * page)) {
+            to[..keys.len()].copy_from_slice(keys);
+            to[2 * page..][..values.len()].copy_from_slice(values);
+        }
+        Paged { stored, table: (0..n_pages as u32).rev().collect(), page_shift, head_dim }
+    }
+
+    fn pages<'a>(&'a self, stored: impl Fn(&'a [T]) -> KvStored<'a>) -> KvPages<'a> {
+        let page = self.head_dim << self.page_shift;
+        KvPages {
+            stored: stored(&self.stored),
+            table: &self.table,
+            page_shift: self.page_shift,
+            page_step: 3 * page,
+            keys_at: 0,
+            values_at: 2 * page,
+        }
+    }
+}
+
+/// Attention of queries at the last position of `(keys, values)` in pages of `1 << page_shift`.
+fn attend_paged(
+    kernels: Kernels,
+    q: &[f32],
+    kv: (&[f16], &[f16]),
+    (head_dim, page_shift, scale): (usize, u32, f32),
+) -> Vec<f32> {
+    let pos = kv.0.len() / head_dim - 1;
+    let paged = Paged::new(kv, head_dim, page_shift);
+    attend_at(kernels, q, pos, paged.pages(KvStored::F16), (head_dim, scale))
+}
+
+fn attend_at(
+    kernels: Kernels,
+    q: &[f32],
+    pos: usize,
+    kv: KvPages<'_>,
+    (head_dim, scale): (usize, f32),
+) -> Vec<f32> {
     let mut out = vec![f32::NAN; q.len()];
-    let pos = positions(kv, head_dim) - 1;
-    let to = Attended { kv, start: 0, pos, window: usize::MAX, head_dim, scale, sinks: &[] };
+    let to = Attended { kv, pos, window: usize::MAX, head_dim, scale, sinks: &[] };
     kernels.attend(&[q], &to, &mut [&mut out]);
     out
+}
+
+/// Attention of queries at the last position of floats.
+fn attend_floats(
+    kernels: Kernels,
+    q: &[f32],
+    kv: (&[f32], &[f32]),
+    head_dim: usize,
+    scale: f32,
+) -> Vec<f32> {
+    let pos = kv.0.len() / head_dim - 1;
+    let paged = Paged::new(kv, head_dim, 6);
+    attend_at(kernels, q, pos, paged.pages(KvStored::F32), (head_dim, scale))
 }
 
 #[test]
@@ -55,10 +110,10 @@ fn a_sink_takes_a_weight_of_each_head_and_gives_nothing() {
     let sinks = [1.5, -4.0, 6.0];
     let q = random.floats(sinks.len() * head_dim);
     let (k, v) = (random.floats(len * head_dim), random.floats(len * head_dim));
-    let kv = [KvRun::F32 { keys: &k, values: &v }];
+    let paged = Paged::new((&k, &v), head_dim, 6);
     let with = |kernels: Kernels, sinks: &[f32]| {
-        let (pos, window) = (len - 1, usize::MAX);
-        let to = Attended { kv: &kv, start: 0, pos, window, head_dim, scale, sinks };
+        let (pos, window, kv) = (len - 1, usize::MAX, paged.pages(KvStored::F32));
+        let to = Attended { kv, pos, window, head_dim, scale, sinks };
         let mut out = vec![f32::NAN; q.len()];
         kernels.attend(&[&q], &to, &mut [&mut out]);
         out
@@ -95,13 +150,11 @@ fn attention_matches_f64_and_every_tier_matches_scalar() {
             let (mut k, mut v) = (vec![0.0; k16.len()], vec![0.0; v16.len()]);
             scalar::widen(&k16, &mut k);
             scalar::widen(&v16, &mut v);
-            let stored = [KvRun::F16 { keys: &k16, values: &v16 }];
-            let computed = [KvRun::F32 { keys: &k, values: &v }];
-            let found = attend(scalar(), &q, &computed, head_dim, scale);
-            assert_eq!(bits(&attend(scalar(), &q, &stored, head_dim, scale)), bits(&found));
-            for tier in tiers() {
-                for kv in [&stored, &computed] {
-                    let tier_found = attend(tier, &q, kv, head_dim, scale);
+            let found = attend_floats(scalar(), &q, (&k, &v), head_dim, scale);
+            for tier in tiers().chain([scalar()]) {
+                let stored = attend_paged(tier, &q, (&k16, &v16), (head_dim, 6, scale));
+                let computed = attend_floats(tier, &q, (&k, &v), head_dim, scale);
+                for tier_found in [stored, computed] {
                     assert_eq!(bits(&tier_found), bits(&found), "{tier:?} {head_dim} {len}");
                 }
             }
@@ -114,22 +167,21 @@ fn attention_matches_f64_and_every_tier_matches_scalar() {
 }
 
 #[test]
-fn attention_depends_neither_on_cuts_nor_on_other_queries() {
+fn attention_depends_neither_on_pages_nor_on_other_queries() {
     let mut random = Random(12);
-    let (head_dim, len, n_q) = (24, 71, 5);
+    let (head_dim, len, n_q) = (24, 171, 5);
     let q = random.floats(n_q * head_dim);
     let (k, v) = (random.f16s(len * head_dim), random.f16s(len * head_dim));
-    let whole = [KvRun::F16 { keys: &k, values: &v }];
+    let attend = |kernels: Kernels, q: &[f32], page_shift: u32| {
+        bits(&attend_paged(kernels, q, (&k, &v), (head_dim, page_shift, 0.3)))
+    };
     for kernels in tiers().chain([scalar()]) {
-        let wanted = attend(kernels, &q, &whole, head_dim, 0.3);
-        for cut in 0..=len {
-            let (k0, k1) = k.split_at(cut * head_dim);
-            let (v0, v1) = v.split_at(cut * head_dim);
-            let runs = [KvRun::F16 { keys: k0, values: v0 }, KvRun::F16 { keys: k1, values: v1 }];
-            assert_eq!(bits(&attend(kernels, &q, &runs, head_dim, 0.3)), bits(&wanted), "{cut}");
+        let wanted = attend(kernels, &q, 8);
+        for page_shift in 0..8 {
+            assert_eq!(attend(kernels, &q, page_shift), wanted, "{page_shift}");
         }
         for (q, wanted) in q.chunks_exact(head_dim).zip(wanted.chunks_exact(head_dim)) {
-            assert_eq!(bits(&attend(kernels, q, &whole, head_dim, 0.3)), bits(wanted));
+            assert_eq!(attend(kernels, q, 6), wanted);
         }
     }
 }
@@ -145,22 +197,26 @@ struct Streamed {
 }
 
 impl Streamed {
-    /// Attention of the positions `rows`, with keys and values cut in two at position `cut`.
-    fn attend(&self, kernels: Kernels, rows: std::ops::Range<usize>, cut: usize) -> Vec<f32> {
+    /// Attention of the positions `rows`, with keys and values in pages of `1 << page_shift`, of which
+    /// there are only those that a window needs.
+    fn attend(&self, kernels: Kernels, rows: std::ops::Range<usize>, page_shift: u32) -> Vec<f32> {
         let (width, head_dim) = (self.n_q * self.head_dim, self.head_dim);
-        let start = (rows.start + 1).saturating_sub(self.window);
-        let cut = cut.clamp(start, rows.end);
-        let part = |x: &[f16], range: std::ops::Range<usize>| {
-            x[range.start * head_dim..range.end * head_dim].to_vec()
+        let seen = (rows.start + 1).saturating_sub(self.window) >> page_shift;
+        let (end, page) = (((rows.end - 1) >> page_shift) + 1, head_dim << page_shift);
+        let part = |x: &[f16]| {
+            let mut of_pages: Vec<f16> = x[seen * page..x.len().min(end * page)].to_vec();
+            of_pages.resize((end - seen) * page, f16::ZERO);
+            of_pages
         };
-        let parts = [start..cut, cut..rows.end]
-            .map(|range| (part(&self.keys, range.clone()), part(&self.values, range)));
-        let runs = parts.each_ref().map(|(keys, values)| KvRun::F16 { keys, values });
+        let mut paged = Paged::new((&part(&self.keys), &part(&self.values)), head_dim, page_shift);
+        // The table's beginning follows its end.
+        let n_pages = paged.table.len();
+        paged.table.rotate_right(seen % n_pages);
         let q: Vec<&[f32]> = self.q[rows.start * width..rows.end * width].chunks(width).collect();
         let mut found = vec![f32::NAN; q.len() * width];
         let mut out: Vec<&mut [f32]> = found.chunks_mut(width).collect();
-        let (pos, window, scale) = (rows.start, self.window, 0.3);
-        let to = Attended { kv: &runs, start, pos, window, head_dim, scale, sinks: &[] };
+        let (kv, pos, window) = (paged.pages(KvStored::F16), rows.start, self.window);
+        let to = Attended { kv, pos, window, head_dim, scale: 0.3, sinks: &[] };
         kernels.attend(&q, &to, &mut out);
         found
     }
@@ -178,15 +234,15 @@ fn attention_of_a_batch_is_that_of_its_rows() {
         let mut stream = Streamed { q, keys, values, n_q, head_dim, window };
         let width = n_q * head_dim;
         let wanted: Vec<f32> =
-            (0..len).flat_map(|row| stream.attend(scalar(), row..row + 1, row)).collect();
+            (0..len).flat_map(|row| stream.attend(scalar(), row..row + 1, 5)).collect();
         // What is no number only reaches those that look at it.
         let broken = len / 2;
         stream.values[broken * head_dim] = f16::NAN;
         for kernels in tiers().chain([scalar()]) {
-            for (step, cut) in [(1, 0), (2, 40), (7, 65), (33, 31), (64, 64), (len, 50)] {
+            for (step, page_shift) in [(1, 6), (2, 3), (7, 6), (33, 4), (64, 7), (len, 6)] {
                 for start in (0..len).step_by(step) {
                     let rows = start..len.min(start + step);
-                    let found = stream.attend(kernels, rows.clone(), cut);
+                    let found = stream.attend(kernels, rows.clone(), page_shift);
                     for (row, found) in rows.zip(found.chunks(width)) {
                         let is_hit = row >= broken && row - broken < window;
                         let column = |x: &[f32]| bits(x)[usize::from(is_hit)..].to_vec();
@@ -208,9 +264,9 @@ fn longest_heads_are_served() {
     let mut random = Random(13);
     let (k, v) = (random.f16s(3 * HEAD_DIM_MAX), random.f16s(3 * HEAD_DIM_MAX));
     let q = random.floats(HEAD_DIM_MAX);
-    let kv = [KvRun::F16 { keys: &k, values: &v }];
-    let found = attend(Kernels::best(), &q, &kv, HEAD_DIM_MAX, 0.01);
-    assert_eq!(bits(&found), bits(&attend(scalar(), &q, &kv, HEAD_DIM_MAX, 0.01)));
+    let attend = |kernels| attend_paged(kernels, &q, (&k, &v), (HEAD_DIM_MAX, 6, 0.01));
+    let found = attend(Kernels::best());
+    assert_eq!(bits(&found), bits(&attend(scalar())));
     assert!(found.iter().all(|x| x.is_finite()));
 }
 
@@ -218,13 +274,13 @@ fn longest_heads_are_served() {
 fn attention_survives_scores_far_apart_and_not_numbers() {
     let (k, v) = ([-1e4, 1e4, 0.0, 5.0], [1.0, 2.0, 3.0, 4.0]);
     for kernels in tiers().chain([scalar()]) {
-        let kv = [KvRun::F32 { keys: &k, values: &v }];
-        assert_eq!(attend(kernels, &[1e4], &kv, 1, 1.0), [2.0]);
-        assert_eq!(attend(kernels, &[-1e4], &kv, 1, 1.0), [1.0]);
-        assert!(attend(kernels, &[f32::NAN], &kv, 1, 1.0)[0].is_nan());
-        assert!(attend(kernels, &[1e38], &kv, 1, 1.0)[0].is_nan());
+        let attend = |q: &[f32]| attend_floats(kernels, q, (&k, &v), 1, 1.0);
+        assert_eq!(attend(&[1e4]), [2.0]);
+        assert_eq!(attend(&[-1e4]), [1.0]);
+        assert!(attend(&[f32::NAN])[0].is_nan());
+        assert!(attend(&[1e38])[0].is_nan());
         // Together they do not see each other.
-        let [a, b, c, d] = attend(kernels, &[1e4, f32::NAN, -1e4, 1e38], &kv, 1, 1.0)[..] else {
+        let [a, b, c, d] = attend(&[1e4, f32::NAN, -1e4, 1e38])[..] else {
             panic!("an output for each query");
         };
         assert_eq!([a, c], [2.0, 1.0]);

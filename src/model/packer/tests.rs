@@ -10,8 +10,14 @@ fn model() -> Arc<Model> {
 }
 
 fn transformer(model: &Arc<Model>, kernels: Kernels) -> Transformer {
-    let plan =
-        Plan { ctx_len: 64, max_batch: 32, max_logits: 32, n_streams: 1, kv: Precision::F16 };
+    let plan = Plan {
+        ctx_len: 64,
+        max_batch: 32,
+        max_logits: 32,
+        n_streams: 1,
+        kv: Precision::F16,
+        kv_pages: None,
+    };
     Transformer::new(Arc::clone(model), kernels, Pool::new(&[0, 0]).unwrap(), plan).unwrap()
 }
 

@@ -5,8 +5,14 @@ use super::super::Wants;
 use super::*;
 use crate::format::model::{Header, TensorId, Weights};
 
-const PLAN: Plan =
-    Plan { ctx_len: 48, max_batch: 16, max_logits: 16, n_streams: 2, kv: Precision::F16 };
+const PLAN: Plan = Plan {
+    ctx_len: 48,
+    max_batch: 16,
+    max_logits: 16,
+    n_streams: 2,
+    kv: Precision::F16,
+    kv_pages: None,
+};
 
 fn open() -> Model {
     Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo.bin")).unwrap()
