@@ -10,7 +10,9 @@ use std::time::Duration;
 use common::jobs::{Ear, Heard, alone, assert_same, finish, mixed, prompt, run};
 use common::models::{bits, package};
 use common::rings::Recipe;
-use leap::engine::{Engine, Job, JobId, Options, Scheduler, StallLimit, StopReason, Wants};
+use leap::engine::{
+    Engine, Job, JobId, KvMemory, Options, Scheduler, StallLimit, StopReason, Wants,
+};
 use leap::internals::model::Model;
 use leap::internals::wire::Dtype;
 use leap::sampler::Sampling;
@@ -246,7 +248,8 @@ fn a_prompt_goes_on_from_the_stream_that_holds_most_of_it() {
 /// An engine of `n_streams` that share memory for `kv_tokens`.
 fn sharing(n_streams: usize, batch: usize, kv_tokens: usize) -> Engine {
     let recipe = recipe(n_streams, batch, n_streams);
-    let options = Options { kv_tokens: Some(kv_tokens), ..recipe.options() };
+    let kv_memory = KvMemory::Tokens(kv_tokens);
+    let options = Options { kv_memory, ..recipe.options() };
     Engine::new(Arc::new(Model::open(&recipe.model).unwrap()), &options).unwrap()
 }
 
@@ -267,7 +270,7 @@ fn jobs_share_less_memory_than_they_need() {
         assert_eq!(interrupted(&mut engine, Some(&tokenizer), &jobs, 3), ids(wanted.clone()));
     }
     let recipe = recipe(2, 16, 2);
-    let options = Options { kv_tokens: Some(192), ..recipe.options() };
+    let options = Options { kv_memory: KvMemory::Tokens(192), ..recipe.options() };
     let error = Engine::new(Arc::new(Model::open(&recipe.model).unwrap()), &options);
     let error = error.map(drop).unwrap_err().to_string();
     assert_eq!(error, "memory for keys and values of 192 tokens, a context of 256 needs more");
@@ -275,11 +278,11 @@ fn jobs_share_less_memory_than_they_need() {
 
 /// Texts of common beginnings: each job's answer is what it is alone, and what is held is not computed.
 fn share_beginnings(model: &Arc<Model>, kv_tokens: usize) {
-    let options = |n_streams, kv_tokens| Options {
+    let options = |n_streams, kv_memory| Options {
         n_streams: Some(n_streams),
         batch: Some(24),
         ctx_len: Some(256),
-        kv_tokens,
+        kv_memory,
         ..Options::default()
     };
     let vocab = model.header().vocab_size;
@@ -304,11 +307,12 @@ fn share_beginnings(model: &Arc<Model>, kv_tokens: usize) {
     let wanted: Vec<Vec<u32>> = jobs
         .iter()
         .map(|job| {
-            let mut alone = Engine::new(Arc::clone(model), &options(1, None)).unwrap();
+            let mut alone = Engine::new(Arc::clone(model), &options(1, KvMemory::Whole)).unwrap();
             run(&mut alone, from_ref(job)).0.remove(0)
         })
         .collect();
-    let mut engine = Engine::new(Arc::clone(model), &options(5, Some(kv_tokens))).unwrap();
+    let mut engine =
+        Engine::new(Arc::clone(model), &options(5, KvMemory::Tokens(kv_tokens))).unwrap();
     let (found, computed) = run(&mut engine, &jobs);
     assert!(found == wanted, "{kv_tokens}");
     let n_ids: usize = jobs.iter().map(|job| job.prompt.len()).sum();

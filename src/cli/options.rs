@@ -18,6 +18,20 @@ pub(super) fn kv_type(value: &str) -> Result<Precision, String> {
     }
 }
 
+/// A number of bytes: `500M`, `2G` or `2GiB`, in steps of 1024.
+#[cfg(feature = "serve")]
+pub(super) fn bytes(value: &str) -> Result<u64, String> {
+    let text = value.strip_suffix("iB").unwrap_or(value);
+    let (number, shift) = match text.as_bytes().last() {
+        Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
+        Some(b'M' | b'm') => (&text[..text.len() - 1], 20),
+        Some(b'G' | b'g') => (&text[..text.len() - 1], 30),
+        _ => (value, 0),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| format!("{value:?} is no size; write it as 500M or 2G"))
+}
+
 /// The chat template that is called `name`.
 pub(super) fn chat_template(name: &str) -> Result<ChatTemplate, String> {
     ChatTemplate::from_name(name).ok_or_else(|| {
@@ -106,6 +120,18 @@ pub(super) fn engine_failure(error: EngineError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "serve")]
+    #[test]
+    fn sizes_are_bytes_or_multiples_of_1024() {
+        let known = [("0", 0), ("77", 77), ("3k", 3 << 10), ("500M", 500 << 20), ("2GiB", 2 << 30)];
+        for (text, wanted) in known {
+            assert_eq!(bytes(text), Ok(wanted));
+        }
+        for text in ["", "G", "-1", "1.5G", "1T", "2 G", "9iB", "99999999999G", "é"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn cores_are_numbers_and_ranges() {

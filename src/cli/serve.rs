@@ -16,7 +16,7 @@ use super::ring::carrier::{self, CarrierKind};
 use super::ring::{self, Board, RingFlags};
 use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
-use crate::engine::{Cache, Engine, Huge, Options, Scheduler, StallLimit, WeightsPlace};
+use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::format::ChatTemplate;
 use crate::model::Precision;
 use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
@@ -67,9 +67,13 @@ pub(super) struct Serve {
     /// chat template instead of the model's, as for run
     #[argh(option, from_str_fn(options::chat_template))]
     chat_template: Option<ChatTemplate>,
-    /// answers that are written at the same time (4); each takes memory for its context
+    /// answers that are written at the same time (4)
     #[argh(option)]
     streams: Option<usize>,
+    /// memory for the keys and values of all answers and of what earlier ones had, as in 500M or 2G: a
+    /// context's at least (half of what is free, up to two contexts for each stream)
+    #[argh(option, from_str_fn(options::bytes))]
+    kv_memory: Option<u64>,
     /// answers that may wait for a stream; more are refused (64)
     #[argh(option, default = "64")]
     queue: usize,
@@ -181,6 +185,11 @@ impl Serve {
             let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
             return Err(Failure::Usage(what.to_owned()));
         }
+        if self.kv_memory.is_some() && self.ring.is_some() {
+            let what =
+                "--kv-memory is for one board; on a ring each stream has its context's memory";
+            return Err(Failure::Usage(what.to_owned()));
+        }
         match (&self.key, &self.ring) {
             (Some(_), None) => {
                 Err(Failure::Usage("--key is for a ring; add --ring FILE".to_owned()))
@@ -275,6 +284,11 @@ impl Serve {
             n_streams,
             max_logits: n_streams,
             kv: self.kv,
+            kv_memory: match (self.kv_memory, &self.ring) {
+                (Some(bytes), _) => KvMemory::Bytes(bytes),
+                (None, None) => KvMemory::Free,
+                (None, Some(_)) => KvMemory::Whole,
+            },
             threads: self.threads.map(options::useful_threads),
             cores: self.cores.as_ref().map(|cores| cores.0.clone()),
             isa: options::isa_from_environment()?,

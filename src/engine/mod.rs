@@ -23,7 +23,7 @@ pub use crate::kernels::Isa;
 pub use crate::model::{Model, Precision, Wants};
 pub use error::{EngineError, JoinError, StepError};
 pub use job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
-pub use options::{CTX_LEN_DEFAULT, Options, STEP_BYTES_MIN, batch_default};
+pub use options::{CTX_LEN_DEFAULT, KvMemory, Options, STEP_BYTES_MIN, batch_default};
 pub use pace::StallLimit;
 pub use pages::PageFigures;
 pub use ready::{Engine, EngineInfo, WeightsIn};

@@ -3,8 +3,8 @@
 use super::weights::{Cache, Huge};
 use crate::format::model::Header;
 use crate::kernels::Isa;
-use crate::model::{Model, Precision};
-use crate::sys::cpu;
+use crate::model::{KV_PAGE, Model, Plan, Precision};
+use crate::sys::{cpu, memory};
 
 /// Context used when none is asked for, if the model allows that much.
 pub const CTX_LEN_DEFAULT: usize = 4096;
@@ -26,6 +26,45 @@ pub const STEP_BYTES_MIN: u64 = 256 << 10;
 /// and down.
 const PROJECTIONS: usize = 4;
 
+/// Memory for keys and values, which streams share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvMemory {
+    /// Whole contexts of all streams.
+    #[default]
+    Whole,
+    /// Half of what is free beside the weights, but no more than two contexts for each stream, and no less than
+    /// one in all: what streams do not need holds what earlier ones had.
+    Free,
+    /// For so many tokens, a context at least.
+    Tokens(usize),
+    /// So many bytes, a context's at least.
+    Bytes(u64),
+}
+
+impl KvMemory {
+    /// The pages of `plan` for `model`.
+    pub(super) fn pages(self, plan: &Plan, model: &Model) -> Option<usize> {
+        let header = model.header();
+        let ctx_pages = plan.kv_plan(header).ctx_pages;
+        let in_bytes = |bytes: u64| {
+            let of_context = plan.context_bytes(header, model.share());
+            let pages = u128::from(bytes) * ctx_pages as u128 / of_context.max(1) as u128;
+            usize::try_from(pages).unwrap_or(usize::MAX)
+        };
+        match self {
+            KvMemory::Whole => None,
+            KvMemory::Tokens(n) => Some(n / KV_PAGE),
+            KvMemory::Bytes(bytes) => Some(in_bytes(bytes)),
+            KvMemory::Free => {
+                let most = ctx_pages.saturating_mul(2).saturating_mul(plan.n_streams);
+                let free = memory::available_bytes().unwrap_or(0);
+                let free = free.saturating_sub(model.bytes_per_token());
+                Some(in_bytes(free / 2).clamp(ctx_pages, most.max(ctx_pages)))
+            }
+        }
+    }
+}
+
 /// How to run a model. The default suits the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -38,9 +77,8 @@ pub struct Options {
     pub max_logits: Option<usize>,
     /// Streams with a KV cache of their own, 1 by default.
     pub n_streams: Option<usize>,
-    /// Tokens whose keys and values there is room for, shared by all streams; by default whole contexts of
-    /// each.
-    pub kv_tokens: Option<usize>,
+    /// How much memory streams share for keys and values.
+    pub kv_memory: KvMemory,
     /// How keys and values are kept; see [`Precision::for_weights`].
     pub kv: Option<Precision>,
     /// Number of threads; by default one for each fast core, or one alone if a token's work is not

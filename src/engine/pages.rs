@@ -348,11 +348,15 @@ impl Pages {
         node: u32,
         common: usize,
     ) -> Result<Option<PageCopy>, NoPage> {
-        let is_whole = common == self.nodes[node as usize].len;
+        let len = self.nodes[node as usize].len;
+        // A page to copy to could be had in place of one that the stream had when it was longer, and may look
+        // back to if it is taken back further.
+        let is_short = len < KV_PAGE && self.window.is_some() && self.free_windows.is_empty();
         self.hold(node);
         self.hold_window_if_any(node);
         let is_alone = self.nodes[node as usize].users == 1;
-        if let Some(to) = if is_whole && is_alone { None } else { self.take() } {
+        let is_taken = is_alone && (common == len || is_short);
+        if let Some(to) = if is_taken { None } else { self.take() } {
             let copy = PageCopy { from: self.pair_of(node), to: self.pair_of(to) };
             self.let_go_both(node);
             held.nodes.push(to);

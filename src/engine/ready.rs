@@ -16,8 +16,8 @@ use super::weights::{Listener, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
 use crate::model::{
-    Batch, ForwardError, KV_PAGE, Model, PackError, PackReport, Plan, Precision, Span, Stage,
-    StageInfo, StartError, Transformer, Wants,
+    Batch, ForwardError, Model, PackError, PackReport, Plan, Precision, Span, Stage, StageInfo,
+    StartError, Transformer, Wants,
 };
 use crate::pool::Pool;
 use crate::ring::Notice;
@@ -89,14 +89,15 @@ impl Engine {
         // A stream never has more rows than its context.
         let rows = ctx_len.max(1).saturating_mul(n_streams.max(1));
         let max_batch = options.batch.unwrap_or(batch_default(header)).min(rows);
-        let plan = Plan {
+        let mut plan = Plan {
             ctx_len,
             max_batch,
             max_logits: options.max_logits.unwrap_or(n_streams.min(max_batch)),
             n_streams,
             kv: options.kv.unwrap_or(Precision::for_weights(header.weights)),
-            kv_pages: options.kv_tokens.map(|n| n.div_ceil(KV_PAGE)),
+            kv_pages: None,
         };
+        plan.kv_pages = options.kv_memory.pages(&plan, &model);
         let kernels = Engine::kernels(Some(&model), options.isa)?;
         let pool = Pool::new(&options.cpus_for(&model)).map_err(EngineError::Threads)?;
         let transformer =

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::precision::Precision;
+use super::share::Share;
 use crate::format::model::Header;
 
 /// Sizes of a run.
@@ -148,6 +149,14 @@ impl Plan {
         let n_windowed = layers.filter(|layer| is_windowed(*layer)).count();
         let of_layer = self.page_len().saturating_mul(2 * header.kv_dim());
         [n_layers - n_windowed, n_windowed].map(|n| of_layer.saturating_mul(n))
+    }
+
+    /// Bytes of the KV cache for one context, with whole pages.
+    pub fn context_bytes(&self, header: &Header, share: &Share) -> usize {
+        let [of_page, of_window_page] = self.page_values(header, share.layers.clone());
+        let KvPlan { ctx_pages, window, .. } = self.kv_plan(header);
+        let of_windows = window.map_or(0, |window| window.ring_pages * of_window_page);
+        ctx_pages.saturating_mul(of_page).saturating_add(of_windows) * self.kv.bytes()
     }
 
     /// Values of the whole KV cache in these layers, saturating.

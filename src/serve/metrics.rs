@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::engine::ring::RingMaster;
-use crate::engine::{JobFigures, Outcome, StopReason};
+use crate::engine::{JobFigures, Outcome, PageFigures, StopReason};
 
 /// What the server counts from its start on.
 #[derive(Default)]
@@ -22,6 +22,10 @@ pub(super) struct Metrics {
     running: AtomicUsize,
     queued: AtomicUsize,
     nodes: Mutex<Vec<NodeFigures>>,
+    kv_pages: AtomicUsize,
+    used_kv_pages: AtomicUsize,
+    idle_kv_pages: AtomicUsize,
+    prefix_tokens: AtomicU64,
 }
 
 /// What answers came to, those that run among them.
@@ -115,13 +119,19 @@ impl Metrics {
         self.queued.store(queued, Ordering::Relaxed);
     }
 
+    pub(super) fn set_pages(&self, pages: &PageFigures) {
+        self.kv_pages.store(pages.n_pages, Ordering::Relaxed);
+        self.used_kv_pages.store(pages.n_used, Ordering::Relaxed);
+        self.idle_kv_pages.store(pages.n_idle, Ordering::Relaxed);
+        self.prefix_tokens.store(pages.hits, Ordering::Relaxed);
+    }
+
     /// All of them, a line each with what it means before it.
     pub(super) fn text(&self) -> String {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
         let seconds = |counter: &AtomicU64| count(counter) / 1e6;
         let gauge = |gauge: &AtomicUsize| gauge.load(Ordering::Relaxed) as f64;
-        let mut text = String::new();
-        for (name, kind, help, value) in [
+        let answers = [
             ("leap_requests_total", "counter", "HTTP requests", count(&self.requests)),
             (
                 "leap_requests_refused_total",
@@ -162,7 +172,9 @@ impl Metrics {
             ),
             ("leap_jobs_running", "gauge", "Answers that have a stream", gauge(&self.running)),
             ("leap_jobs_queued", "gauge", "Answers that wait for a stream", gauge(&self.queued)),
-        ] {
+        ];
+        let mut text = String::new();
+        for (name, kind, help, value) in answers.into_iter().chain(self.pages()) {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
         }
@@ -180,5 +192,31 @@ impl Metrics {
                 let _ = writeln!(text, "{name}{{{}}} {}", node.about, node.values[index]);
             }
         }
+    }
+
+    /// Those of keys and values.
+    fn pages(&self) -> [(&'static str, &'static str, &'static str, f64); 4] {
+        let gauge = |gauge: &AtomicUsize| gauge.load(Ordering::Relaxed) as f64;
+        [
+            (
+                "leap_prefix_tokens_total",
+                "counter",
+                "Tokens of prompts that were not computed, as their keys and values were held",
+                self.prefix_tokens.load(Ordering::Relaxed) as f64,
+            ),
+            (
+                "leap_kv_pages",
+                "gauge",
+                "Pages of keys and values that streams share; 0 on a ring",
+                gauge(&self.kv_pages),
+            ),
+            ("leap_kv_pages_used", "gauge", "Pages that answers hold", gauge(&self.used_kv_pages)),
+            (
+                "leap_kv_pages_idle",
+                "gauge",
+                "Pages that nobody holds, kept for texts that begin alike",
+                gauge(&self.idle_kv_pages),
+            ),
+        ]
     }
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use super::ending;
 use super::jobs::{Command, IS_FORSAKEN, Seat, TokenOdds};
 use super::metrics::{Metrics, Totals};
-use crate::engine::{Engine, JobError, JobEvent, JobId, Odds, Outcome, Scheduler, StepError};
+use crate::engine::{
+    Engine, JobError, JobEvent, JobId, Odds, Outcome, PageFigures, Scheduler, StepError,
+};
 use crate::sys::notify;
 
 /// How often an engine without work looks for signals.
@@ -87,6 +89,7 @@ impl<'e, 't> Runner<'e, 't> {
             self.obey_all(commands);
             self.step()?;
             if self.is_ending && self.scheduler.is_idle() {
+                self.count_pages();
                 return Ok(());
             }
         }
@@ -167,10 +170,20 @@ impl<'e, 't> Runner<'e, 't> {
         let mut totals = self.ended;
         self.scheduler.running().for_each(|figures| totals.add(&figures));
         self.metrics.set_totals(&totals);
+        if let Some(pages) = self.engine.page_figures() {
+            self.metrics.set_pages(&pages);
+        }
         let is_due = self.told_nodes.is_none_or(|told| told.elapsed() > NODES_PERIOD);
         if let Some(ring) = self.engine.ring().filter(|_| is_due) {
             self.metrics.set_nodes(ring);
             self.told_nodes = Some(Instant::now());
+        }
+    }
+
+    /// When all answers have ended, nobody holds a page.
+    fn count_pages(&self) {
+        if let Some(PageFigures { n_pages, n_used, n_idle, hits }) = self.engine.page_figures() {
+            log::debug!("{n_pages} pages, {n_idle} idle, {n_used} lost; {hits} tokens were held");
         }
     }
 }

@@ -51,7 +51,12 @@ fn text_of(answer: &Value) -> &str {
 
 #[test]
 fn an_answer_is_that_of_run_whoever_else_asks() {
-    let served = Served::start(&["--streams", "3", "--ctx", "256"]);
+    // Memory for a context and a half, so that answers have to wait for it, and share it.
+    let mut command = leap();
+    command.env("LEAP_LOG", "debug").stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
+    command.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1"]);
+    command.args(["--streams", "3", "--ctx", "256", "--kv-memory", "580K"]);
+    let mut served = Served::by(command);
     let seeds = if common::quick() { 1..4 } else { 1..9 };
     let wanted: Vec<(i32, String, String)> = seeds
         .map(|seed| {
@@ -93,11 +98,17 @@ fn an_answer_is_that_of_run_whoever_else_asks() {
     assert_eq!(checked.into_inner(), 9 * wanted.len());
     // A client has its answer before the server has counted it.
     let end = Instant::now() + Duration::from_secs(30);
-    for gauge in ["\nleap_jobs_running 0\n", "\nleap_jobs_queued 0\n"] {
-        while !ask(&served.address, "GET", "/metrics", "").1.contains(gauge) {
+    for gauge in ["jobs_running 0", "jobs_queued 0", "kv_pages 6", "kv_pages_used 0"] {
+        let gauge = format!("\nleap_{gauge}\n");
+        while !ask(&served.address, "GET", "/metrics", "").1.contains(&gauge) {
             assert!(Instant::now() < end, "never {gauge:?}");
         }
     }
+    let figures = ask(&served.address, "GET", "/metrics", "").1;
+    assert!(!figures.contains("\nleap_prefix_tokens_total 0\n"), "{figures}");
+    served.signal(Signal::SIGTERM);
+    served.said(" idle, 0 lost; ");
+    assert_eq!(served.code(), Some(0));
 }
 
 #[test]
@@ -302,6 +313,9 @@ fn only_who_may_ask_is_answered() {
     run(&["--listen", "nonsense"]).fails(1, "cannot listen on nonsense");
     run(&["--listen", &served.address]).fails(1, "cannot listen on");
     run(&["--streams", "0"]).fails(2, "at least 1");
+    run(&["--ctx", "256", "--kv-memory", "300K"]).fails(2, "keys and values of 192 tokens");
+    run(&["--kv-memory", "much"]).fails(2, "500M");
+    run(&["--kv-memory", "1G", "--ring", "none"]).fails(2, "--kv-memory is for one board");
 }
 
 #[test]

@@ -61,7 +61,8 @@ impl Board {
             if end == own.len() {
                 break;
             }
-            for pos in own.len()..end {
+            while own.len() < end {
+                let pos = own.len();
                 own.push(ids[pos]);
                 let pair = self.pages.pair_of(held.nodes[pos / KV_PAGE]);
                 for (group, page) in [(0, Some(pair.page)), (1, pair.window)] {
