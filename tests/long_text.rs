@@ -11,7 +11,7 @@ use common::folder::Folder;
 use common::jobs::{Ear, Heard, finish};
 use common::models::{bits, package};
 use common::rings::Recipe;
-use leap::engine::{Engine, Job, JobId, Scheduler};
+use leap::engine::{Engine, Job, JobId, KvMemory, Options, Scheduler};
 use leap::export::{ExportOptions, ExportPlan};
 use leap::format::model::Weights;
 use leap::internals::wire::Dtype;
@@ -25,6 +25,12 @@ const LONG: [f64; 6] = [1.5, 2.0, 3.0, 4.0, 5.0, 6.0];
 
 /// Exports a small Phi 3 with these factors into `folder`.
 fn model(folder: &Folder, name: &str, short: [f64; 6], long: [f64; 6]) -> PathBuf {
+    model_from(ORIGINAL, folder, name, [short, long])
+}
+
+/// The same, whose texts are long from more than `original` tokens on.
+fn model_from(original: usize, folder: &Folder, name: &str, factors: [[f64; 6]; 2]) -> PathBuf {
+    let [short, long] = factors;
     let golden = package("tests/golden/phi3-tiny");
     let checkpoint = folder.join(&format!("{name}-checkpoint"));
     fs::create_dir(&checkpoint).unwrap();
@@ -34,8 +40,8 @@ fn model(folder: &Folder, name: &str, short: [f64; 6], long: [f64; 6]) -> PathBu
     config["rope_theta"] = json!(10_000.0);
     config["rope_scaling"] =
         json!({ "type": "longrope", "short_factor": short, "long_factor": long });
-    config["original_max_position_embeddings"] = json!(ORIGINAL);
-    config["max_position_embeddings"] = json!(256);
+    config["original_max_position_embeddings"] = json!(original);
+    config["max_position_embeddings"] = json!(8 * original);
     fs::write(checkpoint.join("config.json"), config.to_string()).unwrap();
     fs::copy(golden.join("model.safetensors"), checkpoint.join("model.safetensors")).unwrap();
     let options = ExportOptions { weights: Weights::Q8 { group: 32 }, ctx: None, verify: false };
@@ -157,4 +163,34 @@ fn streams_grow_long_alone_together_and_in_a_ring() {
     let texts: Vec<&[u32]> = found.iter().map(|heard| &*heard.ids).collect();
     assert!(texts == wanted);
     assert!(n_opened > 2, "{n_opened}");
+}
+
+/// Texts that are long, that are not, and that become it while they are written.
+#[test]
+fn files_have_pages_of_long_texts_and_others() {
+    let (folder, kept) = (Folder::new(), Folder::new());
+    let recipe = recipe(&model_from(300, &folder, "both", [SHORT, LONG]), &[]);
+    let new = |is_kept: bool| {
+        let kv_memory = KvMemory::Tokens(1024);
+        let options =
+            Options { ctx_len: Some(512), batch: Some(90), kv_memory, ..recipe.options() };
+        let mut engine = Engine::open(&recipe.model, &options).unwrap();
+        if is_kept {
+            engine.keep_prefixes(kept.path(), 1 << 30).unwrap();
+        }
+        engine
+    };
+    let answer = |n: usize, is_kept: bool| {
+        let mut engine = new(is_kept);
+        let mut scheduler = Scheduler::new(&mut engine, 1, None).unwrap();
+        let job = scheduler.submit(Job { n_predict: 12, ..Job::new(ids(n)) });
+        let mut ear = Ear::default();
+        finish(&mut scheduler, &mut engine, &mut ear);
+        let heard = ear.0.remove(&job).unwrap();
+        (heard.ids, heard.figures.unwrap().prompt_tokens)
+    };
+    for (n, computed) in [(295, 295), (310, 310), (295, 1), (300, 5), (310, 1), (330, 20)] {
+        let found = answer(n, true);
+        assert_eq!(found, (answer(n, false).0, computed), "{n}");
+    }
 }

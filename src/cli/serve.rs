@@ -26,6 +26,8 @@ use crate::wire::Dtype;
 
 /// Answers that are written at the same time.
 const STREAMS: usize = 4;
+/// Bytes of files that keep prefixes: what storage of boards has to spare, and prompts of several programs.
+const PREFIX_CACHE_BYTES: u64 = 2 << 30;
 /// Longest body of a request: a long conversation has a hundredth of it.
 const BODY_MAX: usize = 4 << 20;
 
@@ -74,6 +76,14 @@ pub(super) struct Serve {
     /// context's at least (half of what is free, up to two contexts for each stream)
     #[argh(option, from_str_fn(options::bytes))]
     kv_memory: Option<u64>,
+    /// folder that keeps keys and values of prompts of 256 tokens and more over restarts, so that what they
+    /// begin with is not computed again; what people ask can be computed from it
+    #[argh(option)]
+    prefix_cache: Option<PathBuf>,
+    /// most bytes in that folder: what was unused longest makes way (2G: five prompts of 3,000 tokens
+    /// of a model of 8 B, twenty of one of 1 B)
+    #[argh(option, from_str_fn(options::bytes))]
+    prefix_cache_size: Option<u64>,
     /// answers that may wait for a stream; more are refused (64)
     #[argh(option, default = "64")]
     queue: usize,
@@ -154,6 +164,7 @@ impl Serve {
             notify::status("waiting for the ring");
             board.join(endpoint, &mut engine)?;
         }
+        self.keep_prefixes(&mut engine)?;
         let Loaded { model, tokenizer, .. } = loaded;
         let tokenizer = Arc::new(tokenizer);
         let n_streams = self.streams.unwrap_or(STREAMS);
@@ -188,6 +199,13 @@ impl Serve {
         if self.kv_memory.is_some() && self.ring.is_some() {
             let what =
                 "--kv-memory is for one board; on a ring each stream has its context's memory";
+            return Err(Failure::Usage(what.to_owned()));
+        }
+        if self.prefix_cache.is_some() && self.ring.is_some() {
+            return Err(Failure::Usage("--prefix-cache is for one board".to_owned()));
+        }
+        if self.prefix_cache_size.is_some() && self.prefix_cache.is_none() {
+            let what = "--prefix-cache-size is for --prefix-cache DIR";
             return Err(Failure::Usage(what.to_owned()));
         }
         match (&self.key, &self.ring) {
@@ -295,6 +313,20 @@ impl Serve {
             ..Options::default()
         };
         Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)
+    }
+
+    /// A folder that cannot be used keeps nobody from being answered, unless it never could be one.
+    fn keep_prefixes(&self, engine: &mut Engine) -> Result<(), Failure> {
+        let Some(folder) = &self.prefix_cache else { return Ok(()) };
+        if folder.exists() && !folder.is_dir() {
+            let shown = folder.display();
+            return Err(Failure::Usage(format!("--prefix-cache {shown} is not a folder")));
+        }
+        let limit = self.prefix_cache_size.unwrap_or(PREFIX_CACHE_BYTES);
+        if let Err(e) = engine.keep_prefixes(folder, limit) {
+            warn(&format!("prefixes are not kept in {}: {e}", folder.display()));
+        }
+        Ok(())
     }
 
     fn about(&self, model: &crate::model::Model) -> Result<ModelAbout, Failure> {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::answer::Answer;
 use super::choice::Chooser;
 use super::job::JobId;
+use super::prefix::Kept;
 use super::ready::Engine;
 use super::stream::Stream;
 use crate::model::{Batch, KV_PAGE, Wants};
@@ -25,6 +26,12 @@ pub(super) struct Lane<'t> {
     pub(super) is_parked: bool,
     /// Positions that its stream has memory for.
     pub(super) room: usize,
+    /// Ids of the prompt of its job, or of its last one.
+    prompt_len: usize,
+    /// How much of that prompt is in files.
+    kept: Kept,
+    /// Whether its job has ended, and others may have its pages.
+    pub(super) is_over: bool,
     /// When it got its last job, in jobs.
     pub(super) used: u64,
     /// When its last token was there, and how many rows of prompts had been submitted by then; `None`
@@ -67,6 +74,9 @@ impl<'t> Lane<'t> {
             is_waiting: false,
             is_parked: false,
             room: 0,
+            prompt_len: 0,
+            kept: Kept::default(),
+            is_over: false,
             used: 0,
             last_token: None,
         }
@@ -74,7 +84,7 @@ impl<'t> Lane<'t> {
 
     /// Whether it can take a job: nothing of the last one is under way.
     pub(super) fn is_free(&self) -> bool {
-        self.work.is_none() && !self.is_waiting
+        self.work.is_none() && !self.is_waiting && !self.is_over
     }
 
     /// Whether it has something to submit.
@@ -104,6 +114,7 @@ impl<'t> Lane<'t> {
     pub(super) fn begin(&mut self, prompt: &[u32], work: RunningJob<'t>, used: u64) {
         self.ids.clear();
         self.ids.extend_from_slice(prompt);
+        (self.prompt_len, self.kept) = (prompt.len(), Kept::default());
         self.work = Some(work);
         self.used = used;
         self.last_token = None;
@@ -141,6 +152,17 @@ impl<'t> Lane<'t> {
     pub(super) fn reserve(&mut self, engine: &mut Engine, end: usize) {
         self.since = self.stream.pos();
         self.room = engine.reserve(&mut self.stream, end);
+        engine.keep(&self.stream, &mut self.kept, &self.ids[..self.prompt_len]);
+    }
+
+    /// Its job has ended, if it has: others may have its pages.
+    pub(super) fn let_go(&mut self, engine: &mut Engine) {
+        if std::mem::take(&mut self.is_over) {
+            let pos = self.stream.pos();
+            engine.reserve(&mut self.stream, pos);
+            engine.keep(&self.stream, &mut self.kept, &self.ids[..self.prompt_len]);
+            self.stream.let_go();
+        }
     }
 
     /// Whether another one that wants `ids` had better wait: it computes more of what they begin with.

@@ -10,6 +10,7 @@ mod nodes;
 mod options;
 mod pace;
 mod pages;
+mod prefix;
 mod ready;
 pub mod ring;
 mod rules;

@@ -9,7 +9,11 @@
 //! For layers with a window a node has a second page, as long as there is room. A stream holds those that it
 //! still looks back to; a text can be gone on from where all of these are there.
 
+mod load;
+
 use crate::model::{KV_PAGE, KvPlan, WindowPlan};
+
+pub(super) use load::WindowNeeded;
 
 /// No page, or no other node.
 const NONE: u32 = u32::MAX;
@@ -108,6 +112,8 @@ pub struct PageFigures {
     pub n_idle: usize,
     /// Ids of prompts that were not computed, as pages held them.
     pub hits: u64,
+    /// Ids of pages that came from files.
+    pub read: u64,
 }
 
 impl Held {
@@ -119,6 +125,11 @@ impl Held {
     /// Positions that there is room for.
     pub(super) fn room(&self) -> usize {
         self.nodes.len() * KV_PAGE
+    }
+
+    /// How many of them are part of the tree.
+    pub(super) fn n_shared(&self) -> usize {
+        self.n_shared
     }
 
     /// Positions whose keys and values others can find.
@@ -147,7 +158,8 @@ impl Pages {
 
     pub(super) fn figures(&self) -> PageFigures {
         let (n_pages, n_used) = (self.nodes.len(), self.n_used);
-        PageFigures { n_pages, n_used, n_idle: n_pages - n_used - self.free.len(), hits: self.hits }
+        let n_idle = n_pages - n_used - self.free.len();
+        PageFigures { n_pages, n_used, n_idle, hits: self.hits, read: 0 }
     }
 
     /// The pages of a stream from number `first` on. What is behind the window is not told of.
@@ -162,6 +174,11 @@ impl Pages {
             let window = pair.window.filter(|_| index >= held.window_from);
             (index, PagePair { window, ..pair })
         })
+    }
+
+    /// A page of a stream. It has one of layers with a window as long as nobody needed that.
+    pub(super) fn pair(&self, held: &Held, index: usize) -> Option<PagePair> {
+        held.nodes.get(index).map(|node| self.pair_of(*node))
     }
 
     fn pair_of(&self, node: u32) -> PagePair {
@@ -297,13 +314,7 @@ impl Pages {
     /// them. Returns how many ids these are, and what has to be copied.
     pub(super) fn adopt(&mut self, held: &mut Held, ids: &[u32]) -> (usize, Option<PageCopy>) {
         let ids = &ids[..ids.len().saturating_sub(1)];
-        for page in ids.chunks_exact(KV_PAGE) {
-            match self.best_child(held.parent(), page) {
-                Some((node, KV_PAGE)) => held.nodes.push(node),
-                _ => break,
-            }
-            held.n_shared += 1;
-        }
+        self.descend(held, ids);
         let mut len = held.room();
         let tail = self.best_child(held.parent(), &ids[len..]);
         let tail = tail.filter(|(node, common)| {
@@ -337,6 +348,17 @@ impl Pages {
                 self.release(held, &ids[..len]);
                 (0, None)
             }
+        }
+    }
+
+    /// Adds the full pages of `ids` to those of a stream that holds nothing, which does not hold them yet.
+    fn descend(&self, held: &mut Held, ids: &[u32]) {
+        for page in ids.chunks_exact(KV_PAGE) {
+            match self.best_child(held.parent(), page) {
+                Some((node, KV_PAGE)) => held.nodes.push(node),
+                _ => break,
+            }
+            held.n_shared += 1;
         }
     }
 
@@ -415,19 +437,24 @@ impl Pages {
     /// A page for a stream alone, and one for layers with a window; `None` if not both can be had.
     fn take(&mut self) -> Option<u32> {
         let window = if self.window.is_some() { self.free_window()? } else { NONE };
-        let node = self.free.pop().or_else(|| {
-            let idle = (0..self.nodes.len()).filter(|index| self.nodes[*index].is_idle_leaf());
-            let oldest = idle.min_by_key(|index| self.nodes[*index].since)? as u32;
-            self.drop_page(oldest);
-            self.free.pop()
-        });
-        let Some(node) = node else {
+        let Some(node) = self.take_page() else {
             self.free_windows.extend((window != NONE).then_some(window));
             return None;
         };
-        self.nodes[node as usize] = Node { window, ..UNUSED };
+        self.nodes[node as usize].window = window;
         self.hold(node);
         self.hold_window_if_any(node);
+        Some(node)
+    }
+
+    fn take_page(&mut self) -> Option<u32> {
+        if self.free.is_empty() {
+            let idle = (0..self.nodes.len()).filter(|index| self.nodes[*index].is_idle_leaf());
+            let oldest = idle.min_by_key(|index| self.nodes[*index].since)?;
+            self.drop_page(oldest as u32);
+        }
+        let node = self.free.pop()?;
+        self.nodes[node as usize] = UNUSED;
         Some(node)
     }
 

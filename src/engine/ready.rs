@@ -1,5 +1,6 @@
 //! A model ready to run.
 
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use super::error::{EngineError, JoinError, StepError};
 use super::nodes::Nodes;
 use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
 use super::pages::{PageCopy, PageFigures, PagePair};
+use super::prefix::{Kept, PrefixCache};
 use super::ring::{
     Limits, NodeError, ResplitError, RingMaster, RingOptions, WorkerOptions, run_worker,
 };
@@ -29,6 +31,8 @@ pub struct Engine {
     nodes: Nodes,
     /// Streams' places and pages of the KV cache.
     places: Arc<Places>,
+    /// Beginnings of prompts in files.
+    prefixes: Option<PrefixCache>,
     /// Scratch for [`Engine::push_batch`].
     batch: Batch,
 }
@@ -107,6 +111,7 @@ impl Engine {
             transformer,
             nodes: Nodes::alone(plan.max_batch),
             places: Places::new(plan.n_streams, &kv_plan),
+            prefixes: None,
             batch: Batch::with_capacity(plan.max_batch),
         })
     }
@@ -158,6 +163,19 @@ impl Engine {
         self.transformer.lacks(path)
     }
 
+    /// From now on keys and values of long prompts are kept in files in `folder`, up to `limit` bytes of all
+    /// models together, and found there again. Files are written by a thread of their own; one that cannot be
+    /// used is told of, and done without. Has no effect on a ring.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or listed, or the system refuses the thread.
+    pub fn keep_prefixes(&mut self, folder: &Path, limit: u64) -> io::Result<()> {
+        if self.places.are_shared() {
+            self.prefixes = Some(PrefixCache::open(folder, limit, &self.transformer)?);
+        }
+        Ok(())
+    }
+
     /// Becomes the master of a ring over `endpoint`, and waits until it is complete. The model
     /// is the share with ends. Each stream has memory for keys and values of its own from then on.
     ///
@@ -178,6 +196,7 @@ impl Engine {
             RingMaster::new(&self.transformer, endpoint, options).map_err(JoinError::Node)?;
         let mut ring = Box::new(ring);
         ring.open(&mut self.transformer).map_err(JoinError::Step)?;
+        self.prefixes = None;
         self.transformer.divide_kv_pages();
         self.places.divide();
         self.nodes = Nodes::Ring(ring);
@@ -455,6 +474,11 @@ impl Engine {
     }
 
     fn adopt(&mut self, stream: &mut Stream, ids: &[u32]) {
+        if let Some(prefixes) = &mut self.prefixes {
+            stream.clear();
+            let text = (ids, stream.is_long(ids.len()));
+            self.places.with_pages(|pages| prefixes.load((&mut self.transformer, pages), text));
+        }
         let (transformer, place) = (&mut self.transformer, stream.index());
         let copy = stream.adopt(ids, &mut |index, PagePair { page, window }| {
             transformer.set_kv_page(place, index, page, window);
@@ -467,6 +491,13 @@ impl Engine {
         }
     }
 
+    /// Has the pages of `prompt` that its stream has filled written to files, if prefixes are kept.
+    pub(super) fn keep(&mut self, stream: &Stream, kept: &mut Kept, prompt: &[u32]) {
+        if let Some(prefixes) = &self.prefixes {
+            prefixes.keep(&mut self.transformer, (stream, kept), prompt);
+        }
+    }
+
     /// Whether streams share pages of the KV cache.
     pub(super) fn shares_pages(&self) -> bool {
         self.places.are_shared()
@@ -474,7 +505,8 @@ impl Engine {
 
     /// The pages of the KV cache; `None` on a ring, where each stream has its own.
     pub fn page_figures(&self) -> Option<PageFigures> {
-        self.places.figures()
+        let read = self.prefixes.as_ref().map_or(0, PrefixCache::n_read);
+        self.places.figures().map(|figures| PageFigures { read, ..figures })
     }
 
     /// How many of `ids` a stream with pages of its own would keep.

@@ -177,12 +177,14 @@ impl<'t> Scheduler<'t> {
     /// cancels its jobs. If the engine cannot go on, all jobs that run fail.
     pub fn step(&mut self, engine: &mut Engine, tell: TellJob<'_>) {
         self.end_unwanted(tell);
+        self.lanes.iter_mut().for_each(|lane| lane.let_go(engine));
         self.assign(engine);
         match self.advance(engine, tell) {
             Ok(()) => {}
             Err(StepError::Interrupted) => self.lanes.iter_mut().for_each(Lane::take_back),
             Err(error) => self.fail_all(&error, tell),
         }
+        self.lanes.iter_mut().for_each(|lane| lane.let_go(engine));
     }
 
     fn advance(&mut self, engine: &mut Engine, tell: TellJob<'_>) -> Result<(), StepError> {
@@ -422,13 +424,13 @@ impl<'t> Scheduler<'t> {
         let Some(work) = lane.work.take() else { return };
         let show = &mut |text: &str| tell(work.id, JobEvent::Text(text));
         let outcome = work.answer.end(reason, &mut self.text, show);
-        lane.stream.let_go();
+        lane.is_over = true;
         tell(work.id, JobEvent::Done { outcome, ids: &lane.ids[work.prompt_len..] });
     }
 
     fn fail(&mut self, index: usize, error: JobError, tell: TellJob<'_>) {
         if let Some(work) = self.lanes[index].work.take() {
-            self.lanes[index].stream.let_go();
+            self.lanes[index].is_over = true;
             tell(work.id, JobEvent::Failed(error));
         }
     }

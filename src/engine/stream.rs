@@ -61,7 +61,8 @@ impl Stream {
         self.is_long(n_ids) && !self.held.is_long
     }
 
-    fn is_long(&self, n_ids: usize) -> bool {
+    /// Whether a text of `n_ids` ids is a long one.
+    pub(super) fn is_long(&self, n_ids: usize) -> bool {
         n_ids > self.long_from
     }
 
@@ -146,6 +147,16 @@ impl Stream {
         self.held.shared_len()
     }
 
+    /// One of its pages, if streams share them.
+    pub(super) fn page(&self, index: usize) -> Option<PagePair> {
+        self.places.lock().pages.as_ref()?.pair(&self.held, index)
+    }
+
+    /// Whether what it holds is a long text's.
+    pub(super) fn is_of_long(&self) -> bool {
+        self.held.is_long
+    }
+
     /// Whether a page has been filled since pages were looked at last.
     pub(super) fn has_new_page(&self) -> bool {
         self.held.room() > 0 && self.held.shared_len() + KV_PAGE <= self.ids.len()
@@ -194,6 +205,11 @@ impl Places {
     /// How many pages there are, if streams share them.
     pub(super) fn figures(&self) -> Option<PageFigures> {
         self.lock().pages.as_ref().map(Pages::figures)
+    }
+
+    /// Has `use_them` change the pages, if streams share them.
+    pub(super) fn with_pages(&self, use_them: impl FnOnce(&mut Pages)) {
+        self.lock().pages.as_mut().map(use_them);
     }
 
     /// What it guards is right whatever a thread was doing that panicked.

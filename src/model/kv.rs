@@ -151,6 +151,16 @@ pub(super) fn first_visible(pos: usize, window: usize) -> usize {
     (pos + 1).saturating_sub(window)
 }
 
+impl<'a> KvValues<'a> {
+    /// The bytes of what lies at `range`.
+    pub(super) fn into_bytes(self, range: Range<usize>) -> &'a mut [u8] {
+        match self {
+            KvValues::F16(kv) => bytemuck::cast_slice_mut(&mut kv[range]),
+            KvValues::F32(kv) => bytemuck::cast_slice_mut(&mut kv[range]),
+        }
+    }
+}
+
 impl KvValues<'_> {
     /// Stores keys and values of one position, `[n_kv_heads, head_dim]` each.
     pub(super) fn store(

@@ -181,6 +181,23 @@ impl Transformer {
         buffers.kv.copy(from, to);
     }
 
+    /// What a page of the KV cache holds, as it lies in memory; of those of layers with a window if
+    /// `is_windowed`.
+    ///
+    /// # Panics
+    /// If there is no such page.
+    pub fn kv_page(&mut self, page: u32, is_windowed: bool) -> &mut [u8] {
+        let range = self.kv.page_range(page, is_windowed);
+        let (_, buffers) = self.begin(&[]);
+        buffers.kv.into_bytes(range)
+    }
+
+    /// Bytes of a page of layers that see all positions, and of one of the others.
+    pub fn kv_page_bytes(&self) -> [usize; 2] {
+        [false, true]
+            .map(|is_windowed| self.kv.page_range(0, is_windowed).len() * self.plan.kv.bytes())
+    }
+
     /// Gives each stream pages of its own, as at the start.
     ///
     /// # Panics

@@ -26,6 +26,7 @@ pub(super) struct Metrics {
     used_kv_pages: AtomicUsize,
     idle_kv_pages: AtomicUsize,
     prefix_tokens: AtomicU64,
+    read_tokens: AtomicU64,
 }
 
 /// What answers came to, those that run among them.
@@ -124,6 +125,7 @@ impl Metrics {
         self.used_kv_pages.store(pages.n_used, Ordering::Relaxed);
         self.idle_kv_pages.store(pages.n_idle, Ordering::Relaxed);
         self.prefix_tokens.store(pages.hits, Ordering::Relaxed);
+        self.read_tokens.store(pages.read, Ordering::Relaxed);
     }
 
     /// All of them, a line each with what it means before it.
@@ -195,7 +197,7 @@ impl Metrics {
     }
 
     /// Those of keys and values.
-    fn pages(&self) -> [(&'static str, &'static str, &'static str, f64); 4] {
+    fn pages(&self) -> [(&'static str, &'static str, &'static str, f64); 5] {
         let gauge = |gauge: &AtomicUsize| gauge.load(Ordering::Relaxed) as f64;
         [
             (
@@ -203,6 +205,12 @@ impl Metrics {
                 "counter",
                 "Tokens of prompts that were not computed, as their keys and values were held",
                 self.prefix_tokens.load(Ordering::Relaxed) as f64,
+            ),
+            (
+                "leap_prefix_file_tokens_total",
+                "counter",
+                "Tokens whose keys and values were read from files of the prefix cache",
+                self.read_tokens.load(Ordering::Relaxed) as f64,
             ),
             (
                 "leap_kv_pages",

@@ -182,7 +182,8 @@ impl<'e, 't> Runner<'e, 't> {
 
     /// When all answers have ended, nobody holds a page.
     fn count_pages(&self) {
-        if let Some(PageFigures { n_pages, n_used, n_idle, hits }) = self.engine.page_figures() {
+        if let Some(figures) = self.engine.page_figures() {
+            let PageFigures { n_pages, n_used, n_idle, hits, .. } = figures;
             log::debug!("{n_pages} pages, {n_idle} idle, {n_used} lost; {hits} tokens were held");
         }
     }

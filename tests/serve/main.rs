@@ -7,6 +7,7 @@ mod common;
 mod forms;
 #[path = "../common/http.rs"]
 mod http;
+mod prefixes;
 mod responses;
 mod ring;
 
@@ -316,6 +317,9 @@ fn only_who_may_ask_is_answered() {
     run(&["--ctx", "256", "--kv-memory", "300K"]).fails(2, "keys and values of 192 tokens");
     run(&["--kv-memory", "much"]).fails(2, "500M");
     run(&["--kv-memory", "1G", "--ring", "none"]).fails(2, "--kv-memory is for one board");
+    run(&["--prefix-cache", "x", "--ring", "none"]).fails(2, "--prefix-cache is for one board");
+    run(&["--prefix-cache", path]).fails(2, "is not a folder");
+    run(&["--prefix-cache-size", "1G"]).fails(2, "--prefix-cache DIR");
 }
 
 #[test]

@@ -1,0 +1,139 @@
+use super::*;
+
+const ROOT: [u64; 2] = [7, 9];
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("leap-prefix-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).unwrap();
+    folder
+}
+
+/// A page of three ids and eight bytes in `folder`, and what is in the file.
+fn page(folder: &Path) -> (PageName, Vec<u8>) {
+    let name = PageName::new(Key::root(&ROOT), 5, &[1, 2, 3]);
+    let mut file = Vec::new();
+    page_file::fill(&mut file, &name, &[1, 2, 3], b"contents");
+    page_file::seal(&mut file);
+    fs::write(folder.join(name.to_string()), &file).unwrap();
+    (name, file)
+}
+
+fn read(folder: &Path, name: &PageName) -> Result<(Vec<u32>, [u8; 8]), Fault> {
+    let mut kv = [0; 8];
+    let file = PageFile::open(folder, name)?;
+    let ids = file.ids().collect();
+    file.read(&mut kv).map(|()| (ids, kv))
+}
+
+#[test]
+fn a_page_comes_back_and_no_other_does() {
+    let folder = folder("page");
+    let (name, file) = page(&folder);
+    let path = folder.join(name.to_string());
+    assert_eq!(read(&folder, &name).unwrap(), (vec![1, 2, 3], *b"contents"));
+    for at in 0..file.len() {
+        let mut other = file.clone();
+        other[at] ^= 0x10;
+        fs::write(&path, other).unwrap();
+        assert!(matches!(read(&folder, &name), Err(Fault::Damaged(_))), "byte {at}");
+        fs::write(&path, &file[..at]).unwrap();
+        assert!(matches!(read(&folder, &name), Err(Fault::Damaged(_))), "{at} bytes");
+    }
+    fs::write(&path, [&file[..], b"!"].concat()).unwrap();
+    assert!(matches!(read(&folder, &name), Err(Fault::Damaged(_))));
+    // Other names than its own.
+    fs::write(folder.join(name.windowed().to_string()), &file).unwrap();
+    assert!(matches!(read(&folder, &name.windowed()), Err(Fault::Damaged(_))));
+    let stranger = PageName::new(Key::root(&[7, 8]), 5, &[1, 2, 3]);
+    fs::write(folder.join(stranger.to_string()), &file).unwrap();
+    assert!(matches!(read(&folder, &stranger), Err(Fault::Damaged(_))));
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(read(&folder, &name), Err(Fault::Gone)));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn names_are_read_as_they_are_written() {
+    let name = PageName::new(Key::root(&ROOT), 5, &[1, 2, 3]);
+    for name in [name, name.windowed(), PageName { index: u32::MAX, ..name }] {
+        assert_eq!(PageName::parse(&name.to_string()), Some(name));
+    }
+    let written = name.to_string();
+    assert_eq!(written.len(), 32 + 1 + 32 + "-5.kv".len());
+    for other in [
+        written.to_uppercase(),
+        written.replace("-5", "-05"),
+        written.replace("-5", "-+5"),
+        written.replace("-5", ""),
+        written.replace(".kv", ".kvv"),
+        format!("0{written}"),
+        format!(".{written}.1-0.tmp"),
+        String::new(),
+    ] {
+        assert_eq!(PageName::parse(&other), None, "{other}");
+    }
+}
+
+#[test]
+fn the_end_of_the_text_that_was_unused_longest_makes_way() {
+    let name =
+        |parent: u64, own: u32, index: usize| PageName::new(Key::root(&[parent]), index, &[own]);
+    let mut shelf = Shelf::default();
+    let old = [name(1, 0, 0), name(2, 0, 1)];
+    let new = [name(3, 0, 0), name(4, 0, 1)];
+    for name in old.into_iter().chain(new) {
+        shelf.begin_prompt();
+        shelf.promise(name, 10);
+        shelf.keep_promise(&name);
+    }
+    let pending = name(5, 0, 7);
+    shelf.promise(pending, 10);
+    shelf.begin_prompt();
+    assert!(old.iter().chain(&new).all(|name| shelf.has(name)));
+    shelf.begin_prompt();
+    assert!(new.iter().all(|name| shelf.has(name)));
+    assert_eq!(shelf.make_way(50), None);
+    let gone: Vec<PageName> = std::iter::from_fn(|| shelf.make_way(0)).collect();
+    // What is not written yet cannot be removed.
+    assert_eq!(gone, [old[1], old[0], new[1], new[0]]);
+    assert!(!shelf.has_written(&pending));
+    shelf.keep_promise(&pending);
+    assert!(shelf.has_written(&pending));
+}
+
+#[test]
+fn a_list_has_pages_alone_and_is_looked_at_again() {
+    let folder = folder("list");
+    let (name, _) = page(&folder);
+    fs::write(folder.join("notes.txt"), "mine").unwrap();
+    fs::create_dir(folder.join(name.windowed().to_string())).unwrap();
+    let mut shelf = Shelf::list(&folder).unwrap();
+    assert!(shelf.has_written(&name) && !shelf.has(&name.windowed()));
+    assert_eq!(shelf.after(name.parent, 9), [name]);
+    let other = PageName::new(name.parent, 5, &[4]);
+    let pending = PageName::new(name.parent, 5, &[5]);
+    fs::rename(folder.join(name.to_string()), folder.join(other.to_string())).unwrap();
+    shelf.promise(pending, 1);
+    shelf.look_again(&folder).unwrap();
+    assert!(!shelf.has(&name) && shelf.has_written(&other) && shelf.has(&pending));
+    assert_eq!(shelf.after(name.parent, 9), [other]);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn what_was_left_unfinished_is_removed() {
+    let folder = folder("left");
+    let (name, file) = page(&folder);
+    let hidden = |n: u32| folder.join(format!(".{name}.123-{n}.tmp"));
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(9999);
+    for path in [hidden(0), folder.join(".notes.1-0.tmp")] {
+        fs::write(&path, &file).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
+    }
+    fs::write(hidden(1), &file).unwrap();
+    shelf::remove_leftovers(&folder).unwrap();
+    assert!(!hidden(0).exists() && hidden(1).exists());
+    assert!(folder.join(".notes.1-0.tmp").exists() && folder.join(name.to_string()).exists());
+    fs::remove_dir_all(folder).unwrap();
+}
