@@ -215,6 +215,24 @@ fn pages_of_other_models_are_let_alone() {
     assert_eq!(files(&folder).len(), 14);
 }
 
+/// Whatever was in memory before.
+#[test]
+fn a_file_holds_its_own_text_alone() {
+    let model = demo();
+    let [old, new] = [prompt(500, 0, 9), prompt(300, 0, 8)].map(|ids| job(&ids));
+    let [after, alone] = [(); 2].map(|()| Folder::new());
+    run(&mut engine(&model, 512, Some((alone.path(), PLENTY))), std::slice::from_ref(&new));
+    let mut engine = engine(&model, 512, Some((after.path(), PLENTY)));
+    run(&mut engine, &[old]);
+    run(&mut engine, &[new]);
+    drop(engine);
+    assert_eq!(files(&alone).len(), 5);
+    for file in files(&alone) {
+        let same = after.join(file.file_name().unwrap().to_str().unwrap());
+        assert!(fs::read(same).unwrap() == fs::read(&file).unwrap(), "{}", file.display());
+    }
+}
+
 #[test]
 fn all_files_have_no_more_than_may_be() {
     let (model, folder) = (demo(), Folder::new());

@@ -43,19 +43,19 @@ fn a_long_prompt_is_not_computed_again_after_kill_9() {
     let place = folder.join("kept/prefixes");
     let start = || Served::start(&["--prefix-cache", place.to_str().unwrap()]);
     let mut served = start();
-    let (first, alone) = (served.post("/v1/completions", &body(500)), body(510));
-    assert_eq!(n_computed(&first), 500);
-    // Seven full pages and what follows.
-    wait_for_files(&place, 8);
+    let (first, alone) = (served.post("/v1/completions", &body(330)), body(340));
+    assert_eq!(n_computed(&first), 330);
+    // Five full pages and what follows.
+    wait_for_files(&place, 6);
     served.signal(Signal::SIGKILL);
     served.code();
     let mut served = start();
-    let again = served.post("/v1/completions", &body(500));
+    let again = served.post("/v1/completions", &body(330));
     assert_eq!((n_computed(&again), text_of(&again)), (1, text_of(&first)));
     let longer = served.post("/v1/completions", &alone);
     assert_eq!(n_computed(&longer), 10);
     let figures = ask(&served.address, "GET", "/metrics", "").1;
-    assert!(figures.contains("\nleap_prefix_file_tokens_total 500\n"), "{figures}");
+    assert!(figures.contains("\nleap_prefix_file_tokens_total 330\n"), "{figures}");
     served.signal(Signal::SIGTERM);
     assert_eq!(served.code(), Some(0));
     let other = Served::start(&[]);
@@ -74,9 +74,9 @@ fn a_disk_that_takes_nothing_stops_nobody() {
     limited.arg(leap.get_program()).args(leap.get_args());
     limited.stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
     let mut served = Served::by(limited);
-    let first = served.post("/v1/completions", &body(500));
-    let second = served.post("/v1/completions", &body(400));
-    assert_eq!((n_computed(&first), n_computed(&second)), (500, 1));
+    let first = served.post("/v1/completions", &body(330));
+    let second = served.post("/v1/completions", &body(300));
+    assert_eq!((n_computed(&first), n_computed(&second)), (330, 1));
     served.said("prefixes are not kept in ");
     served.signal(Signal::SIGTERM);
     assert_eq!(served.code(), Some(0));

@@ -69,8 +69,8 @@ impl PrefixCache {
             Key::root(&[fingerprint].into_iter().chain(parts).collect::<Vec<u64>>())
         };
         let shelf = Arc::new(Mutex::new(Shelf::list(folder)?));
-        let most = page_bytes.max(window_bytes);
-        let writer = Writer::start(folder.to_owned(), Arc::clone(&shelf), limit, most)?;
+        let bytes = (page_bytes.max(window_bytes), header.head_dim * plan.kv.bytes());
+        let writer = Writer::start(folder.to_owned(), Arc::clone(&shelf), limit, bytes)?;
         let (folder, roots) = (folder.to_owned(), [false, true].map(root));
         Ok(PrefixCache { folder, shelf, writer, roots, limit, n_read: 0 })
     }

@@ -11,7 +11,7 @@
 //! | 56..60 | CRC32 of the file with zeros here |
 //! | 60..64 | zeros |
 //! | 64..320 | ids, and zeros |
-//! | 320.. | keys and values, as they lie in memory |
+//! | 320.. | keys and values, as they lie in memory; zeros where there is no id |
 //!
 //! Numbers are little-endian. A text's key stands for the model, how its keys and values are kept, and all
 //! ids.
@@ -133,8 +133,15 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Fills `file` with what precedes the checksum's making: the head of the page `name` of `ids`, and `kv`.
-pub(super) fn fill(file: &mut Vec<u8>, name: &PageName, ids: &[u32], kv: &[u8]) {
+/// Fills `file` with the page `name` of `ids`: its head without the checksum, and `kv`, whose rows have
+/// `row_bytes`. Of a page that is not full the other rows are zeros: what was in memory there belongs to
+/// others.
+pub(super) fn fill(
+    file: &mut Vec<u8>,
+    name: &PageName,
+    ids: &[u32],
+    (kv, row_bytes): (&[u8], usize),
+) {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(&MAGIC);
     head[8..24].copy_from_slice(&name.parent.0.to_le_bytes());
@@ -148,6 +155,9 @@ pub(super) fn fill(file: &mut Vec<u8>, name: &PageName, ids: &[u32], kv: &[u8]) 
     file.clear();
     file.extend_from_slice(&head);
     file.extend_from_slice(kv);
+    for rows in file[HEAD_BYTES..].chunks_exact_mut(KV_PAGE * row_bytes) {
+        rows[ids.len() * row_bytes..].fill(0);
+    }
 }
 
 /// Completes what [`fill`] has begun.

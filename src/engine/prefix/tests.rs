@@ -9,18 +9,18 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// A page of three ids and eight bytes in `folder`, and what is in the file.
+/// A page of three ids, one byte each, in `folder`, and what is in the file.
 fn page(folder: &Path) -> (PageName, Vec<u8>) {
     let name = PageName::new(Key::root(&ROOT), 5, &[1, 2, 3]);
     let mut file = Vec::new();
-    page_file::fill(&mut file, &name, &[1, 2, 3], b"contents");
+    page_file::fill(&mut file, &name, &[1, 2, 3], (&[7; KV_PAGE], 1));
     page_file::seal(&mut file);
     fs::write(folder.join(name.to_string()), &file).unwrap();
     (name, file)
 }
 
-fn read(folder: &Path, name: &PageName) -> Result<(Vec<u32>, [u8; 8]), Fault> {
-    let mut kv = [0; 8];
+fn read(folder: &Path, name: &PageName) -> Result<(Vec<u32>, [u8; KV_PAGE]), Fault> {
+    let mut kv = [0; KV_PAGE];
     let file = PageFile::open(folder, name)?;
     let ids = file.ids().collect();
     file.read(&mut kv).map(|()| (ids, kv))
@@ -31,7 +31,8 @@ fn a_page_comes_back_and_no_other_does() {
     let folder = folder("page");
     let (name, file) = page(&folder);
     let path = folder.join(name.to_string());
-    assert_eq!(read(&folder, &name).unwrap(), (vec![1, 2, 3], *b"contents"));
+    let (ids, kv) = read(&folder, &name).unwrap();
+    assert_eq!((ids, &kv[..5]), (vec![1, 2, 3], &[7, 7, 7, 0, 0][..]));
     for at in 0..file.len() {
         let mut other = file.clone();
         other[at] ^= 0x10;

@@ -28,6 +28,7 @@ pub(super) struct Writer {
     /// `None` once there are no more.
     pages: Option<Sender<FullPage>>,
     empty: Receiver<Vec<u8>>,
+    row_bytes: usize,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -38,12 +39,12 @@ struct FullPage {
 
 impl Writer {
     /// Writes to `folder`, whose pages are on `shelf`, as long as they have up to `limit` bytes. Pages have
-    /// `page_bytes` of keys and values at most.
+    /// `page_bytes` of keys and values at most, and a head's row `row_bytes`.
     pub(super) fn start(
         folder: PathBuf,
         shelf: Arc<Mutex<Shelf>>,
         limit: u64,
-        page_bytes: usize,
+        (page_bytes, row_bytes): (usize, usize),
     ) -> io::Result<Writer> {
         let (pages, full) = channel();
         let (give_back, empty) = channel();
@@ -62,7 +63,7 @@ impl Writer {
                 let _ = give_back.send(file);
             }
         })?;
-        Ok(Writer { pages: Some(pages), empty, thread: Some(thread) })
+        Ok(Writer { pages: Some(pages), empty, row_bytes, thread: Some(thread) })
     }
 
     /// Has the page `name` of `ids` written; `false` if too many wait.
@@ -70,7 +71,7 @@ impl Writer {
         let Some((pages, mut file)) = self.pages.as_ref().zip(self.empty.try_recv().ok()) else {
             return false;
         };
-        page_file::fill(&mut file, &name, ids, kv);
+        page_file::fill(&mut file, &name, ids, (kv, self.row_bytes));
         pages.send(FullPage { name, file }).is_ok()
     }
 }
