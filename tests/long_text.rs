@@ -168,20 +168,20 @@ fn streams_grow_long_alone_together_and_in_a_ring() {
 /// Texts that are long, that are not, and that become it while they are written.
 #[test]
 fn files_have_pages_of_long_texts_and_others() {
-    let (folder, kept) = (Folder::new(), Folder::new());
+    let (folder, kept, crossing) = (Folder::new(), Folder::new(), Folder::new());
     let recipe = recipe(&model_from(300, &folder, "both", [SHORT, LONG]), &[]);
-    let new = |is_kept: bool| {
+    let new = |kept: Option<&Folder>| {
         let kv_memory = KvMemory::Tokens(1024);
         let options =
             Options { ctx_len: Some(512), batch: Some(90), kv_memory, ..recipe.options() };
         let mut engine = Engine::open(&recipe.model, &options).unwrap();
-        if is_kept {
+        if let Some(kept) = kept {
             engine.keep_prefixes(kept.path(), 1 << 30).unwrap();
         }
         engine
     };
-    let answer = |n: usize, is_kept: bool| {
-        let mut engine = new(is_kept);
+    let answer = |n: usize, kept: Option<&Folder>| {
+        let mut engine = new(kept);
         let mut scheduler = Scheduler::new(&mut engine, 1, None).unwrap();
         let job = scheduler.submit(Job { n_predict: 12, ..Job::new(ids(n)) });
         let mut ear = Ear::default();
@@ -190,7 +190,12 @@ fn files_have_pages_of_long_texts_and_others() {
         (heard.ids, heard.figures.unwrap().prompt_tokens)
     };
     for (n, computed) in [(295, 295), (310, 310), (295, 1), (300, 5), (310, 1), (330, 20)] {
-        let found = answer(n, true);
-        assert_eq!(found, (answer(n, false).0, computed), "{n}");
+        let found = answer(n, Some(&kept));
+        assert_eq!(found, (answer(n, None).0, computed), "{n}");
+    }
+    // It is a long one before its last page is kept.
+    for computed in [300, 44] {
+        let found = answer(300, Some(&crossing));
+        assert_eq!(found, (answer(300, None).0, computed));
     }
 }
