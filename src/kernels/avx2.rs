@@ -8,18 +8,25 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
+use self::q4::{
+    UNPACKED_BLOCK, gemm_q8_q4_f32_1x16c4, gemm_q8_q4_f32_1x16c4_past_l2, gemm_q8_q4_f32_2x16c4,
+    gemm_q8_q4_f32_3x16c4, gemm_q8_q4_f32_4x16c4, gemm_q8_q4_f32_4x16c4_unpacked,
+    gemm_q8_q4_f32_5x16c4, gemm_q8_q4_f32_6x16c4_unpacked,
+};
 use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
 use super::packed::table::{PART_BYTES, PackedTable, Unpack};
-use super::packed::tile::Q8Tile;
+use super::packed::tile::TileFn;
 use super::stream::{INTO_L1, INTO_L2, PAST_L2, prefetch_ahead};
 use super::table::{Blocks4, SummedRow, Table};
-use super::ymm::{NR, ymm_tiles};
+use super::ymm::{PANEL_BLOCK, ymm_tiles};
 use super::{float, peak, scalar, tier};
 use crate::quant::Q8Row;
-use crate::quant::bcml1::{BLOCK, BLOCK_BYTES, Block};
+use crate::quant::bcml1::{BLOCK, Block};
+
+mod q4;
 
 tier::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
 tier::tile_kernels!(true, #[target_feature(enable = "avx2,fma,f16c")]);
@@ -60,43 +67,24 @@ const fn tiles_q8<const HINT: i32>() -> TileSet {
     TileSet::new(&tiles, 0)
 }
 
-static TILES_Q4: TileSet = tiles_q4::<INTO_L1>();
-static TILES_Q4_PAST_L2: TileSet = tiles_q4::<PAST_L2>();
+static TILES_Q4: TileSet = tiles_q4(gemm_q8_q4_f32_1x16c4);
+static TILES_Q4_PAST_L2: TileSet = tiles_q4(gemm_q8_q4_f32_1x16c4_past_l2);
 
-/// The same for 4-bit weights. Tiles of unpacked ones, and unpacking, are set beside that of four rows by times
-/// on Emerald Rapids.
-const fn tiles_q4<const HINT: i32>() -> TileSet {
+/// The same for 4-bit weights, but that costs are instructions of a block of a panel.
+const fn tiles_q4(single: TileFn) -> TileSet {
     let tiles = [
-        TileKernel::new(1, gemm_q8_q4_f32_mx16c4::<1, 2, HINT>, 190),
-        TileKernel::new(2, gemm_q8_q4_f32_mx16c4::<2, 1, INTO_L1>, 190),
-        TileKernel::new(3, gemm_q8_q4_f32_mx16c4::<3, 1, INTO_L1>, 265),
-        TileKernel::new(4, gemm_q8_q4_f32_mx16c4::<4, 1, INTO_L1>, 360),
-        TileKernel::new(4, gemm_q8_q4_f32_mx16c4_unpacked::<4>, 310).unpacked(),
-        TileKernel::new(6, gemm_q8_q4_f32_mx16c4_unpacked::<6>, 450).unpacked(),
+        TileKernel::new(1, single, 122),
+        TileKernel::new(2, gemm_q8_q4_f32_2x16c4, 180),
+        TileKernel::new(3, gemm_q8_q4_f32_3x16c4, 240),
+        TileKernel::new(4, gemm_q8_q4_f32_4x16c4, 295),
+        TileKernel::new(4, gemm_q8_q4_f32_4x16c4_unpacked, 270).unpacked(),
+        TileKernel::new(5, gemm_q8_q4_f32_5x16c4, 355),
+        TileKernel::new(6, gemm_q8_q4_f32_6x16c4_unpacked, 385).unpacked(),
     ];
-    TileSet::new(&tiles, 220)
+    TileSet::new(&tiles, 80)
 }
 
-ymm_tiles!("avx2,fma,f16c", add_products, false, add_code_products, add_neighbours);
-
-/// Adds 32 products of codes to sixteen sums. A block's 16 products in each are at most
-/// `16 * 15 * 127 = 30480`, an `i16`.
-#[target_feature(enable = "avx2,fma,f16c")]
-fn add_code_products(sums: __m256i, x: __m256i, codes: __m256i) -> __m256i {
-    _mm256_add_epi16(sums, _mm256_maddubs_epi16(codes, x))
-}
-
-#[target_feature(enable = "avx2,fma,f16c")]
-fn add_neighbours(sums: __m256i, pairs: __m256i) -> __m256i {
-    _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-}
-
-/// Bytes of a block of a panel.
-const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
-
-/// Bytes that [`unpack_q4`] makes of it: steps and offsets of the panel's rows, then their codes, four columns
-/// after four.
-const UNPACKED_BLOCK: usize = NR * (4 + 4 + BLOCK);
+ymm_tiles!("avx2,fma,f16c", add_products, false);
 
 /// Takes codes and parameters of panels apart, once for many tiles, groups of `n` blocks.
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -122,47 +110,6 @@ fn unpack_q4(panel: &[u8], n: usize, out: &mut [u8]) {
             }
             (multipliers, offsets) = (next_multipliers, next_offsets);
         }
-    }
-}
-
-/// `M` rows of activations by a panel of 16 rows of unpacked weights.
-#[target_feature(enable = "avx2,fma,f16c")]
-fn gemm_q8_q4_f32_mx16c4_unpacked<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-    let mut ahead = x.ahead;
-    ahead.prefetch_rows(NR / 16, 0, 1);
-    let groups = panel.as_chunks::<UNPACKED_BLOCK>().0.chunks_exact(x.blocks());
-    for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-        // Of many tiles each would ask for less than a line.
-        if ahead.w_step >= 64 {
-            ahead.prefetch_weights(4 * x.q.len());
-        }
-        let mut dots = [[_mm256_setzero_si256(); 2]; M];
-        let mut totals = [[_mm256_set1_ps(-0.0); 2]; M];
-        for (block, (x_q, x_sums)) in w.iter().zip(x.q.as_chunks::<8>().0.iter().zip(x.sums)) {
-            let (parameters, codes) = block.as_chunks::<64>().0.split_at(2);
-            let mut block_dots = [[_mm256_setzero_si256(); 2]; M];
-            for (w, x_q) in codes.iter().zip(x_q) {
-                let w = load_pair(w);
-                for i in 0..M {
-                    let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[i]));
-                    for j in 0..2 {
-                        block_dots[i][j] = add_code_products(block_dots[i][j], x, w[j]);
-                    }
-                }
-            }
-            let (steps, offsets) = (load_pair(&parameters[0]), load_pair(&parameters[1]));
-            for i in 0..M {
-                let x_sum = _mm256_set1_ps(x_sums[i]);
-                for j in 0..2 {
-                    let total =
-                        _mm256_fmadd_ps(x_sum, _mm256_castsi256_ps(offsets[j]), totals[i][j]);
-                    dots[i][j] = add_neighbours(dots[i][j], block_dots[i][j]);
-                    let dot = _mm256_cvtepi32_ps(dots[i][j]);
-                    totals[i][j] = _mm256_fmadd_ps(dot, _mm256_castsi256_ps(steps[j]), total);
-                }
-            }
-        }
-        add_scaled(out, &totals, x.scales);
     }
 }
 

@@ -9,7 +9,7 @@ use super::packed::matmul::place_rows;
 use super::packed::table::{PART_BYTES, PackedTable};
 use super::stream::{INTO_L1, PAST_L2};
 use super::table::Table;
-use super::ymm::ymm_tiles;
+use super::ymm::{ymm_code_tiles, ymm_tiles};
 use super::{avx2, peak};
 
 /// The tier's functions.
@@ -68,18 +68,13 @@ const fn tiles_q4<const HINT: i32>() -> TileSet {
     TileSet::new(&tiles, 0)
 }
 
-ymm_tiles!("avx2,fma,f16c,avxvnni", add_products, true, add_products, unused);
+ymm_tiles!("avx2,fma,f16c,avxvnni", add_products, true);
+ymm_code_tiles!("avx2,fma,f16c,avxvnni", add_products);
 
 /// Adds 32 products to eight sums; `w` is unsigned: weights with a u8 bias, or codes.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 fn add_products(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
     _mm256_dpbusd_avx_epi32(sums, w, x)
-}
-
-/// Codes have no sums of their own.
-#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-fn unused(sums: __m256i, _: __m256i) -> __m256i {
-    sums
 }
 
 /// See [`super::Kernels::spin_int8`]: 32 products an instruction.

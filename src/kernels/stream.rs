@@ -24,14 +24,18 @@ pub(super) fn better(into_l2: &'static Table, past_l2: &'static Table) -> &'stat
     if is_x86_feature_detected!("sse4a") { past_l2 } else { into_l2 }
 }
 
-/// Prefetches the line that is some way behind `line`.
-#[inline(always)]
-pub(super) fn prefetch_ahead<const HINT: i32>(line: *const u8) {
-    let bytes = match HINT {
+/// How far behind the weights in use those stand that are asked for so.
+pub(super) const fn ahead_bytes(hint: i32) -> usize {
+    match hint {
         INTO_L2 => 8192,
         PAST_L2 => 6144,
         _ => 4096,
-    };
+    }
+}
+
+/// Prefetches the line that is some way behind `line`.
+#[inline(always)]
+pub(super) fn prefetch_ahead<const HINT: i32>(line: *const u8) {
     // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
-    unsafe { _mm_prefetch::<HINT>(line.wrapping_add(bytes).cast()) };
+    unsafe { _mm_prefetch::<HINT>(line.wrapping_add(const { ahead_bytes(HINT) }).cast()) };
 }

@@ -5,12 +5,13 @@
 //! are broadcast from memory. A single row asks for weights ahead by `HINT`.
 //! Tiles are as high as 16 registers hold two sums for each row.
 
+use std::arch::x86_64::*;
+
 /// Defines `gemm_q8_q8_f32_mx16c4` for a tier with `$features` and its step `$add`, whose sums
-/// begin at `zeros` if `$flipped`, that is for weights with a u8 bias;
-/// and `gemm_q8_q4_f32_mx16c4`, whose step for codes is `$add_codes`.
-/// That has sums of its own for each block, which `$finish` adds to eight, unless `$flipped`.
+/// begin at `zeros` if `$flipped`, that is for weights with a u8 bias; and what products with 4-bit weights
+/// take too.
 macro_rules! ymm_tiles {
-    ($features:literal, $add:ident, $flipped:literal, $add_codes:ident, $finish:ident) => {
+    ($features:literal, $add:ident, $flipped:literal) => {
         /// `M` rows of activations by a panel of 16 rows of weights, in `S` sums each.
         #[target_feature(enable = $features)]
         fn gemm_q8_q8_f32_mx16c4<const M: usize, const S: usize, const HINT: i32>(
@@ -33,17 +34,18 @@ macro_rules! ymm_tiles {
                     ahead.prefetch_weights(4 * x.q.len());
                 }
                 let (scales, w) = w.split_at(NR * 4);
-                let (w, x_q) = (w.as_chunks::<{ 4 * NR }>().0, x.q.as_chunks::<S>().0);
-                for (w, x_q) in w.as_chunks::<S>().0.iter().zip(x_q) {
-                    for s in 0..S {
+                let (w, x_q) = (w.as_chunks::<{ 4 * NR }>().0, x.q.as_chunks::<4>().0);
+                for (w, x_q) in w.as_chunks::<4>().0.iter().zip(x_q) {
+                    for c in 0..4 {
                         if M == 1 {
-                            $crate::kernels::stream::prefetch_ahead::<HINT>(w[s].as_ptr());
+                            $crate::kernels::stream::prefetch_ahead::<HINT>(w[c].as_ptr());
                         }
-                        let w = load_pair(&w[s]);
+                        let w = load_pair(&w[c]);
+                        let dots = &mut dots[c % S];
                         for i in 0..M {
-                            let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[s][i]));
+                            let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[c][i]));
                             for j in 0..2 {
-                                dots[s][i][j] = $add(dots[s][i][j], x, w[j]);
+                                dots[i][j] = $add(dots[i][j], x, w[j]);
                             }
                         }
                     }
@@ -64,98 +66,14 @@ macro_rules! ymm_tiles {
                         totals[i][j] = _mm256_mul_ps(sum, _mm256_castsi256_ps(scales[j]));
                     }
                 }
-                add_scaled(out, &totals, x.scales);
-            }
-        }
-
-        /// `M` rows of activations by a panel of 16 rows of 4-bit weights, low and high codes in
-        /// `S` sums.
-        #[target_feature(enable = $features)]
-        fn gemm_q8_q4_f32_mx16c4<const M: usize, const S: usize, const HINT: i32>(
-            panel: &[u8],
-            x: &$crate::kernels::packed::tile::Q8Tile<'_>,
-            out: &mut [f32],
-        ) {
-            const PANEL_BLOCK: usize = $crate::kernels::ymm::NR * $crate::quant::bcml1::BLOCK_BYTES;
-            let mut ahead = x.ahead;
-            ahead.prefetch_rows($crate::kernels::ymm::NR / 16, 0, 1);
-            let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
-            for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-                // Of many tiles each would ask for less than a line.
-                if M != 1 && ahead.w_step >= 64 {
-                    ahead.prefetch_weights(4 * x.q.len());
-                }
-                let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
-                let mut totals = [[_mm256_set1_ps(-0.0); 2]; M];
-                let w = w.as_chunks::<PANEL_BLOCK>().0;
-                let [mut multipliers, mut offsets] = block_parameters(w.first());
-                let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
-                for ((b, w_block), (x_q, x_sums)) in w.iter().enumerate().zip(blocks) {
-                    let mut block_dots = [[_mm256_setzero_si256(); 2]; M];
-                    let codes = &w_block.as_chunks::<64>().0[1..];
-                    for (w, x_q) in codes.iter().zip(x_q.as_chunks::<2>().0) {
-                        if M == 1 {
-                            $crate::kernels::stream::prefetch_ahead::<HINT>(w.as_ptr());
-                        }
-                        let both = load_pair(w);
-                        for (half, x_q) in x_q.iter().enumerate() {
-                            let w = half_codes(both, half);
-                            for i in 0..M {
-                                let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[i]));
-                                for j in 0..2 {
-                                    let dots = &mut dots[half % S][i][j];
-                                    let sum = if $flipped { dots } else { &mut block_dots[i][j] };
-                                    *sum = $add_codes(*sum, x, w[j]);
-                                }
-                            }
-                        }
-                    }
-                    let [next_multipliers, next_offsets] = block_parameters(w.get(b + 1));
-                    for i in 0..M {
-                        for j in 0..2 {
-                            let x_sum = _mm256_set1_ps(x_sums[i]);
-                            let total = _mm256_fmadd_ps(x_sum, offsets[j], totals[i][j]);
-                            if !$flipped {
-                                dots[0][i][j] = $finish(dots[0][i][j], block_dots[i][j]);
-                            }
-                            let mut sum = dots[0][i][j];
-                            for dots in &dots[1..] {
-                                sum = _mm256_add_epi32(sum, dots[i][j]);
-                            }
-                            let step = _mm256_sub_ps(multipliers[j], next_multipliers[j]);
-                            totals[i][j] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), step, total);
-                        }
-                    }
-                    (multipliers, offsets) = (next_multipliers, next_offsets);
-                }
-                add_scaled(out, &totals, x.scales);
-            }
-        }
-
-        /// Adds each row's totals times its scale to `out`, `[M, 16]`.
-        #[target_feature(enable = $features)]
-        fn add_scaled<const M: usize>(
-            out: &mut [f32],
-            totals: &[[__m256; 2]; M],
-            scales: &[f32; M],
-        ) {
-            let (out, _) = out.as_chunks_mut::<8>();
-            for i in 0..M {
-                for j in 0..2 {
-                    let out = &mut out[2 * i + j];
-                    // SAFETY: `out` is eight readable floats, and `loadu` needs no alignment.
-                    let sum = unsafe { _mm256_loadu_ps(out.as_ptr()) };
-                    let sum = _mm256_fmadd_ps(totals[i][j], _mm256_set1_ps(scales[i]), sum);
-                    // SAFETY: `out` is eight writable floats, and `storeu` needs no alignment.
-                    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), sum) };
-                }
+                $crate::kernels::ymm::add_scaled(out, &totals, x.scales);
             }
         }
 
         /// Multipliers and offsets of a block, zeros if there is none.
         #[target_feature(enable = $features)]
         fn block_parameters(
-            block: Option<&[u8; $crate::kernels::ymm::NR * $crate::quant::bcml1::BLOCK_BYTES]>,
+            block: Option<&[u8; $crate::kernels::ymm::PANEL_BLOCK]>,
         ) -> [[__m256; 2]; 2] {
             match block {
                 Some(block) => {
@@ -200,7 +118,93 @@ macro_rules! ymm_tiles {
     };
 }
 
-pub(super) use ymm_tiles;
+/// Defines `gemm_q8_q4_f32_mx16c4` for a tier with [`ymm_tiles`] whose step `$add` for codes adds to eight sums.
+macro_rules! ymm_code_tiles {
+    ($features:literal, $add:ident) => {
+        /// `M` rows of activations by a panel of 16 rows of 4-bit weights, low and high codes in `S` sums.
+        #[target_feature(enable = $features)]
+        fn gemm_q8_q4_f32_mx16c4<const M: usize, const S: usize, const HINT: i32>(
+            panel: &[u8],
+            x: &$crate::kernels::packed::tile::Q8Tile<'_>,
+            out: &mut [f32],
+        ) {
+            use $crate::kernels::ymm::{NR, PANEL_BLOCK};
+            let mut ahead = x.ahead;
+            ahead.prefetch_rows(NR / 16, 0, 1);
+            let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
+            for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
+                // Of many tiles each would ask for less than a line.
+                if M != 1 && ahead.w_step >= 64 {
+                    ahead.prefetch_weights(4 * x.q.len());
+                }
+                let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
+                let mut totals = [[_mm256_set1_ps(-0.0); 2]; M];
+                let w = w.as_chunks::<PANEL_BLOCK>().0;
+                let [mut multipliers, mut offsets] = block_parameters(w.first());
+                let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
+                for ((b, w_block), (x_q, x_sums)) in w.iter().enumerate().zip(blocks) {
+                    let codes = &w_block.as_chunks::<64>().0[1..];
+                    for (w, x_q) in codes.iter().zip(x_q.as_chunks::<2>().0) {
+                        if M == 1 {
+                            $crate::kernels::stream::prefetch_ahead::<HINT>(w.as_ptr());
+                        }
+                        let both = load_pair(w);
+                        for (half, x_q) in x_q.iter().enumerate() {
+                            let w = half_codes(both, half);
+                            for i in 0..M {
+                                let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[i]));
+                                for j in 0..2 {
+                                    let dots = &mut dots[half % S][i][j];
+                                    *dots = $add(*dots, x, w[j]);
+                                }
+                            }
+                        }
+                    }
+                    let [next_multipliers, next_offsets] = block_parameters(w.get(b + 1));
+                    for i in 0..M {
+                        for j in 0..2 {
+                            let x_sum = _mm256_set1_ps(x_sums[i]);
+                            let total = _mm256_fmadd_ps(x_sum, offsets[j], totals[i][j]);
+                            let mut sum = dots[0][i][j];
+                            for dots in &dots[1..] {
+                                sum = _mm256_add_epi32(sum, dots[i][j]);
+                            }
+                            let step = _mm256_sub_ps(multipliers[j], next_multipliers[j]);
+                            totals[i][j] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), step, total);
+                        }
+                    }
+                    (multipliers, offsets) = (next_multipliers, next_offsets);
+                }
+                $crate::kernels::ymm::add_scaled(out, &totals, x.scales);
+            }
+        }
+    };
+}
+
+pub(super) use {ymm_code_tiles, ymm_tiles};
 
 /// Rows of a panel.
 pub(super) const NR: usize = super::packed::layout::Layout::AVX2.panel_rows();
+
+/// Bytes of a block of a panel of 4-bit weights.
+pub(super) const PANEL_BLOCK: usize = NR * crate::quant::bcml1::BLOCK_BYTES;
+
+/// Adds each row's totals times its scale to `out`, `[M, 16]`.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn add_scaled<const M: usize>(
+    out: &mut [f32],
+    totals: &[[__m256; 2]; M],
+    scales: &[f32; M],
+) {
+    let (out, _) = out.as_chunks_mut::<8>();
+    for i in 0..M {
+        for j in 0..2 {
+            let out = &mut out[2 * i + j];
+            // SAFETY: `out` is eight readable floats, and `loadu` needs no alignment.
+            let sum = unsafe { _mm256_loadu_ps(out.as_ptr()) };
+            let sum = _mm256_fmadd_ps(totals[i][j], _mm256_set1_ps(scales[i]), sum);
+            // SAFETY: `out` is eight writable floats, and `storeu` needs no alignment.
+            unsafe { _mm256_storeu_ps(out.as_mut_ptr(), sum) };
+        }
+    }
+}

@@ -366,7 +366,7 @@ mod vnni_by_avx512 {
     use crate::kernels::packed::table::{PART_BYTES, PackedTable};
     use crate::kernels::stream::INTO_L1;
     use crate::kernels::table::Table;
-    use crate::kernels::ymm::ymm_tiles;
+    use crate::kernels::ymm::{ymm_code_tiles, ymm_tiles};
 
     static TABLE: Table = Table {
         packed: Some(PackedTable {
@@ -402,16 +402,12 @@ mod vnni_by_avx512 {
         0,
     );
 
-    ymm_tiles!("avx2,fma,f16c,avx512vl,avx512vnni", add_products, true, add_products, unused);
+    ymm_tiles!("avx2,fma,f16c,avx512vl,avx512vnni", add_products, true);
+    ymm_code_tiles!("avx2,fma,f16c,avx512vl,avx512vnni", add_products);
 
     #[target_feature(enable = "avx512vl,avx512vnni")]
     fn add_products(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
         _mm256_dpbusd_epi32(sums, w, x)
-    }
-
-    /// Codes have no sums of their own.
-    fn unused(sums: __m256i, _: __m256i) -> __m256i {
-        sums
     }
 
     /// The tier, if this CPU has AVX-512 VNNI.

@@ -1,0 +1,252 @@
+//! Products of packed 4-bit weights, in assembly: the compiler keeps too much in registers, and moves it to memory
+//! and back.
+//!
+//! A block's products are sums of i16, two vectors of 16 for each row of activations: at most
+//! `16 * 15 * 127 = 30480`. They take up to twelve of the 16 registers. Others hold eight weight rows' codes each
+//! (`w_low`, `w_high`), four activations of a row (`x`), products (`p`), and the mask of codes. At a block's end
+//! the first four of these hold multipliers, offsets, a total, and ones; sums of i32 and totals wait in memory.
+
+use std::arch::asm;
+use std::arch::x86_64::*;
+
+use crate::kernels::packed::tile::Q8Tile;
+use crate::kernels::stream::{INTO_L1, PAST_L2, ahead_bytes};
+use crate::kernels::ymm::{NR, PANEL_BLOCK, add_scaled};
+use crate::quant::bcml1::BLOCK;
+
+/// Bytes of an unpacked block of a panel: steps and offsets of its rows, then their codes, four columns after
+/// four.
+pub(super) const UNPACKED_BLOCK: usize = NR * (4 + 4 + BLOCK);
+
+/// Products of four columns with each row; the `first` of a block begin its sums, `more` are added.
+macro_rules! products {
+    (first $step:literal by $rows:literal: $($low:ident $high:ident $row:literal)*) => {
+        concat!($(
+            "vpbroadcastd {x}, dword ptr [{q} + 4 * (", $step, " * ", $rows, " + ", $row, ")]\n",
+            "vpmaddubsw {", stringify!($low), "}, {w_low}, {x}\n",
+            "vpmaddubsw {", stringify!($high), "}, {w_high}, {x}\n",
+        )*)
+    };
+    (more $step:literal by $rows:literal: $($low:ident $high:ident $row:literal)*) => {
+        concat!($(
+            "vpbroadcastd {x}, dword ptr [{q} + 4 * (", $step, " * ", $rows, " + ", $row, ")]\n",
+            "vpmaddubsw {p}, {w_low}, {x}\n",
+            "vpmaddubsw {x}, {w_high}, {x}\n",
+            "vpaddw {", stringify!($low), "}, {", stringify!($low), "}, {p}\n",
+            "vpaddw {", stringify!($high), "}, {", stringify!($high), "}, {x}\n",
+        )*)
+    };
+}
+
+/// A line of packed codes: the low ones are of four columns, the high ones of the next four.
+macro_rules! packed_line {
+    ($order:ident $line:literal $low_step:literal $high_step:literal $ahead:ident by $rows:literal: $($sums:tt)*) => {
+        concat!(
+            $ahead!($line),
+            "vpand {w_low}, {mask}, ymmword ptr [{w} + 64 * ", $line, "]\n",
+            "vpand {w_high}, {mask}, ymmword ptr [{w} + 64 * ", $line, " + 32]\n",
+            products!($order $low_step by $rows: $($sums)*),
+            "vmovdqu {w_low}, ymmword ptr [{w} + 64 * ", $line, "]\n",
+            "vmovdqu {w_high}, ymmword ptr [{w} + 64 * ", $line, " + 32]\n",
+            "vpsrlw {w_low}, {w_low}, 4\n",
+            "vpsrlw {w_high}, {w_high}, 4\n",
+            "vpand {w_low}, {w_low}, {mask}\n",
+            "vpand {w_high}, {w_high}, {mask}\n",
+            products!(more $high_step by $rows: $($sums)*),
+        )
+    };
+}
+
+/// A line of unpacked codes.
+macro_rules! unpacked_line {
+    ($order:ident $step:literal by $rows:literal: $($sums:tt)*) => {
+        concat!(
+            "vmovdqu {w_low}, ymmword ptr [{w} + 64 * ", $step, " + 128]\n",
+            "vmovdqu {w_high}, ymmword ptr [{w} + 64 * ", $step, " + 160]\n",
+            products!($order $step by $rows: $($sums)*),
+        )
+    };
+}
+
+/// A block's codes as they are packed.
+macro_rules! packed_codes {
+    ($ahead:ident by $rows:literal: $($sums:tt)*) => {
+        concat!(
+            $ahead!(0),
+            packed_line!(first 1 0 1 $ahead by $rows: $($sums)*),
+            packed_line!(more 2 2 3 $ahead by $rows: $($sums)*),
+            packed_line!(more 3 4 5 $ahead by $rows: $($sums)*),
+            packed_line!(more 4 6 7 $ahead by $rows: $($sums)*),
+        )
+    };
+}
+
+/// The same taken apart.
+macro_rules! unpacked_codes {
+    ($ahead:ident by $rows:literal: $($sums:tt)*) => {
+        concat!(
+            unpacked_line!(first 0 by $rows: $($sums)*),
+            unpacked_line!(more 1 by $rows: $($sums)*),
+            unpacked_line!(more 2 by $rows: $($sums)*),
+            unpacked_line!(more 3 by $rows: $($sums)*),
+            unpacked_line!(more 4 by $rows: $($sums)*),
+            unpacked_line!(more 5 by $rows: $($sums)*),
+            unpacked_line!(more 6 by $rows: $($sums)*),
+            unpacked_line!(more 7 by $rows: $($sums)*),
+        )
+    };
+}
+
+/// Multipliers, less those of the group's next block, and offsets of eight weight rows.
+macro_rules! packed_parameters {
+    ($half:literal $end:literal) => {
+        concat!(
+            "vcvtph2ps {w_low}, xmmword ptr [{w} + 16 * ",
+            $half,
+            "]\n",
+            "vcvtph2ps {w_high}, xmmword ptr [{w} + 16 * ",
+            $half,
+            " + 32]\n",
+            "cmp {n}, 1\n",
+            "je ",
+            $end,
+            "f\n",
+            "vcvtph2ps {x}, xmmword ptr [{w} + {block} + 16 * ",
+            $half,
+            "]\n",
+            "vsubps {w_low}, {w_low}, {x}\n",
+            $end,
+            ":\n",
+        )
+    };
+}
+
+/// The same of unpacked weights.
+macro_rules! unpacked_parameters {
+    ($half:literal $end:literal) => {
+        concat!(
+            "vmovups {w_low}, ymmword ptr [{w} + 32 * ",
+            $half,
+            "]\n",
+            "vmovups {w_high}, ymmword ptr [{w} + 32 * ",
+            $half,
+            " + 64]\n",
+        )
+    };
+}
+
+/// Adds a block's sums of eight weight rows to totals.
+macro_rules! add_sums {
+    ($half:literal: $($sum:ident $row:literal)*) => {
+        concat!($(
+            "vpmaddwd {", stringify!($sum), "}, {", stringify!($sum), "}, {p}\n",
+            "vpaddd {", stringify!($sum), "}, {", stringify!($sum), "}, ymmword ptr [{dots} + 64 * ", $row,
+            " + 32 * ", $half, "]\n",
+            "vmovdqa ymmword ptr [{dots} + 64 * ", $row, " + 32 * ", $half, "], {", stringify!($sum), "}\n",
+            "vcvtdq2ps {", stringify!($sum), "}, {", stringify!($sum), "}\n",
+            "vbroadcastss {x}, dword ptr [{sums} + 4 * ", $row, "]\n",
+            "vfmadd213ps {x}, {w_high}, ymmword ptr [{totals} + 64 * ", $row, " + 32 * ", $half, "]\n",
+            "vfmadd231ps {x}, {", stringify!($sum), "}, {w_low}\n",
+            "vmovaps ymmword ptr [{totals} + 64 * ", $row, " + 32 * ", $half, "], {x}\n",
+        )*)
+    };
+}
+
+/// Asks for nothing: whoever takes several rows asks for a group at once.
+macro_rules! not_ahead {
+    ($line:literal) => {
+        ""
+    };
+}
+
+/// Asks for a line ahead, for all levels of cache.
+macro_rules! into_l1 {
+    ($line:literal) => {
+        concat!("prefetcht0 byte ptr [{w} + {ahead} + 64 * ", $line, "]\n")
+    };
+}
+
+/// The same past the second level.
+macro_rules! past_l2 {
+    ($line:literal) => {
+        concat!("prefetchnta byte ptr [{w} + {ahead} + 64 * ", $line, "]\n")
+    };
+}
+
+/// A kernel for tiles of `$rows` rows, whose blocks of `$block` bytes have `$codes` and `$parameters`. Each row has
+/// two sums and its number.
+macro_rules! gemm_q4 {
+    ($name:ident: $rows:literal, $codes:ident $parameters:ident of $block:ident, $ahead:ident
+     $($low:ident $high:ident $row:literal),*; $($operands:tt)*) => {
+        /// Rows of activations by a panel of 16 rows of weights.
+        #[target_feature(enable = "avx2,fma,f16c")]
+        pub(super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+            let blocks = x.blocks();
+            assert!(blocks != 0);
+            let out = out.first_chunk_mut::<{ $rows * NR }>().expect("results of all rows");
+            let mut ahead = x.ahead;
+            ahead.prefetch_rows(NR / 16, 0, 1);
+            let groups = panel.chunks_exact(blocks * $block);
+            for (w, x) in groups.zip(x.summed_groups::<$rows, 4>()) {
+                // Of many tiles each would ask for less than a line.
+                if $rows != 1 && ahead.w_step >= 64 {
+                    ahead.prefetch_weights(4 * x.q.len());
+                }
+                assert_eq!(x.q.len(), 8 * blocks);
+                assert_eq!(x.sums.len(), blocks);
+                let mut dots = [[_mm256_setzero_si256(); 2]; $rows];
+                let mut totals = [[_mm256_set1_ps(-0.0); 2]; $rows];
+                // SAFETY: of each of `blocks` blocks, which is not 0, this reads `$block` bytes of `w`, multipliers
+                // of the next if there is one, 32 bytes of `x.q` and a float of `x.sums` for each row. So many were
+                // found to be there. It reads and writes two vectors for each row of `dots` and `totals`.
+                // Everything else is registers that are named.
+                unsafe {
+                    asm!(
+                        "2:",
+                        $codes!($ahead by $rows: $($low $high $row)*),
+                        "vpcmpeqw {p}, {p}, {p}",
+                        "vpabsw {p}, {p}",
+                        $parameters!(0 "3"),
+                        add_sums!(0: $($low $row)*),
+                        $parameters!(1 "4"),
+                        add_sums!(1: $($high $row)*),
+                        "add {w}, {block}",
+                        concat!("add {q}, 32 * ", $rows),
+                        concat!("add {sums}, 4 * ", $rows),
+                        "dec {n}",
+                        "jnz 2b",
+                        w = inout(reg) w.as_ptr() => _, q = inout(reg) x.q.as_ptr() => _,
+                        sums = inout(reg) x.sums.as_ptr() => _, n = inout(reg) blocks => _,
+                        dots = in(reg) dots.as_mut_ptr(), totals = in(reg) totals.as_mut_ptr(),
+                        block = const $block,
+                        w_low = out(ymm_reg) _, w_high = out(ymm_reg) _, x = out(ymm_reg) _, p = out(ymm_reg) _,
+                        $($low = out(ymm_reg) _, $high = out(ymm_reg) _,)*
+                        $($operands)*
+                        options(nostack)
+                    );
+                }
+                add_scaled(out, &totals, x.scales);
+            }
+        }
+    };
+}
+
+macro_rules! gemm_packed {
+    ($name:ident: $rows:literal, $ahead:ident $($sums:tt)*) => {
+        gemm_q4!($name: $rows, packed_codes packed_parameters of PANEL_BLOCK, $ahead $($sums)*
+            mask = in(ymm_reg) _mm256_set1_epi8(15),);
+    };
+}
+
+gemm_q4!(gemm_q8_q4_f32_1x16c4: 1, packed_codes packed_parameters of PANEL_BLOCK, into_l1 a0 b0 0;
+    mask = in(ymm_reg) _mm256_set1_epi8(15), ahead = const ahead_bytes(INTO_L1),);
+gemm_q4!(gemm_q8_q4_f32_1x16c4_past_l2: 1, packed_codes packed_parameters of PANEL_BLOCK, past_l2 a0 b0 0;
+    mask = in(ymm_reg) _mm256_set1_epi8(15), ahead = const ahead_bytes(PAST_L2),);
+gemm_packed!(gemm_q8_q4_f32_2x16c4: 2, not_ahead a0 b0 0, a1 b1 1;);
+gemm_packed!(gemm_q8_q4_f32_3x16c4: 3, not_ahead a0 b0 0, a1 b1 1, a2 b2 2;);
+gemm_packed!(gemm_q8_q4_f32_4x16c4: 4, not_ahead a0 b0 0, a1 b1 1, a2 b2 2, a3 b3 3;);
+gemm_packed!(gemm_q8_q4_f32_5x16c4: 5, not_ahead a0 b0 0, a1 b1 1, a2 b2 2, a3 b3 3, a4 b4 4;);
+gemm_q4!(gemm_q8_q4_f32_4x16c4_unpacked: 4, unpacked_codes unpacked_parameters of UNPACKED_BLOCK, not_ahead
+    a0 b0 0, a1 b1 1, a2 b2 2, a3 b3 3;);
+gemm_q4!(gemm_q8_q4_f32_6x16c4_unpacked: 6, unpacked_codes unpacked_parameters of UNPACKED_BLOCK, not_ahead
+    a0 b0 0, a1 b1 1, a2 b2 2, a3 b3 3, a4 b4 4, a5 b5 5;);
