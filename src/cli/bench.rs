@@ -45,7 +45,8 @@ pub(super) struct Bench {
     /// contexts at which decoding is measured (0,512,2048)
     #[argh(option, from_str_fn(numbers), default = "Numbers(vec![0, 512, 2048])")]
     depth: Numbers,
-    /// lengths of prompts (16,128,512)
+    /// lengths of prompts (16,128,512); for those of 2 to 16 tokens, times the longer of one token's pass and as
+    /// many tokens of a prompt of 128
     #[argh(option, from_str_fn(counts), default = "Numbers(vec![16, 128, 512])")]
     prompt: Numbers,
     /// numbers of threads to measure (1 and one for each fast core)
@@ -96,6 +97,11 @@ fn shape(name: &str) -> Result<Shape, String> {
     })
 }
 
+/// The context that measuring all of it takes; `None` if there is nothing to measure.
+fn ctx_len(workload: &[What], header: &Header) -> Option<usize> {
+    workload.iter().map(|what| what.compared_ctx_len(header.max_seq_len)).max()
+}
+
 fn tell_left_out(too_long: &[What], header: &Header) {
     if !too_long.is_empty() {
         let names: Vec<String> = too_long.iter().map(What::to_string).collect();
@@ -126,6 +132,7 @@ impl Bench {
             tell_left_out(&too_long, model.header());
             fit
         });
+        let ctx_len = model.as_ref().and_then(|model| ctx_len(&workload, model.header()));
         let mut table = BenchTable::new(self.json, self.part());
         if let Some(path) = &self.model {
             table.start(&start::measure(path, &self.cache, isa)?)?;
@@ -134,8 +141,7 @@ impl Bench {
             let cpus = self.cpus(threads);
             let machine = MeasuredMachine::measure(kernels, &cpus)?;
             table.machine(&kernels, threads, &machine.limits())?;
-            if let (Some(model), Some(ctx_len)) = (&model, workload.iter().map(What::ctx_len).max())
-            {
+            if let (Some(model), Some(ctx_len)) = (&model, ctx_len) {
                 let engine = self.engine(model.clone(), ctx_len, &cpus)?;
                 model::measure(engine, &machine, &workload, |figure| {
                     table.figure(threads, figure)
@@ -179,8 +185,8 @@ impl Bench {
                 return Err(Failure::Usage(format!("--version is {other}, wanted 1, 2 or 3")));
             }
         };
-        let (fit, _) = self.workload(&shape.header(weights));
-        let ctx_len = fit.iter().map(What::ctx_len).max().unwrap_or(1);
+        let header = shape.header(weights);
+        let ctx_len = ctx_len(&self.workload(&header).0, &header).unwrap_or(1);
         let model = made_up::model(shape, self.layers, weights, &kernels, ctx_len)?;
         Ok(Some(Arc::new(model)))
     }

@@ -207,6 +207,8 @@ fn every_command_takes_a_packed_file_and_writes_no_other() {
         let figure = |name: &str| last[name].as_f64().unwrap();
         assert!(figure("memory_bytes") < f64::from(128 << 20), "{told}");
         assert!(figure("percent_of_int8_peak") > 0.0 && figure("int8_ops_per_s") > 0.0, "{told}");
+        // Sixteen rows are compared with one and with a long prompt.
+        assert!(figure("of_rows_bound") > 0.0, "{told}");
     }
     assert_eq!(names(), before);
 }

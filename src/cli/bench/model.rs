@@ -1,6 +1,7 @@
 //! Speed of a model: decoding at several depths, prompts of several lengths.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use super::machine::{MachineLimits, MeasuredMachine, RUNS};
@@ -10,6 +11,12 @@ use crate::format::model::{Header, TensorKind};
 
 /// Tokens decoded in one run.
 const DECODED: usize = 16;
+
+/// Prompts of so many tokens are passes of few rows, as those of several streams and of drafts.
+const FEW_ROWS: RangeInclusive<usize> = 2..=16;
+
+/// Tokens of the long prompt that they are compared with.
+const LONG_PROMPT: usize = 128;
 
 /// One measurement.
 pub(super) struct ModelFigure {
@@ -21,6 +28,8 @@ pub(super) struct ModelFigure {
     pub(super) ops_per_s: f64,
     /// What the machine did in turn with it.
     pub(super) limits: MachineLimits,
+    /// Of few rows: their time over one row's pass or as many rows of a long prompt, whichever is longer.
+    pub(super) of_rows_bound: Option<f64>,
 }
 
 /// What is measured.
@@ -48,6 +57,14 @@ impl What {
             What::Prefill(len) => len,
         }
     }
+
+    /// The context that comparing it takes too, at most `max_len` tokens.
+    pub(super) fn compared_ctx_len(&self, max_len: usize) -> usize {
+        match *self {
+            What::Prefill(len) if FEW_ROWS.contains(&len) => LONG_PROMPT.min(max_len).max(len),
+            _ => self.ctx_len(),
+        }
+    }
 }
 
 impl fmt::Display for What {
@@ -65,10 +82,17 @@ pub(super) fn measure(
     mut show: impl FnMut(&ModelFigure) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
+    let mut long_row_s = None;
     for &what in workload {
         let figure = match what {
             What::Decode(depth) => decode(&mut engine, machine, &mut stream, depth)?,
-            What::Prefill(len) => prefill(&mut engine, machine, &mut stream, len)?,
+            What::Prefill(len) => {
+                if FEW_ROWS.contains(&len) && long_row_s.is_none() {
+                    long_row_s = Some(long_row(&mut engine, &mut stream)?);
+                }
+                let long_row_s = long_row_s.filter(|_| FEW_ROWS.contains(&len));
+                prefill(&mut engine, machine, &mut stream, len, long_row_s)?
+            }
         };
         show(&figure)?;
     }
@@ -100,21 +124,24 @@ fn decode(
         bytes_per_s: tokens_per_s * model.bytes_per_token() as f64,
         ops_per_s: tokens_per_s * ops(engine, 1),
         limits,
+        of_rows_bound: None,
     })
 }
 
+/// With `long_row_s`, the seconds of a row of a long prompt, one row's pass is measured in turn.
 fn prefill(
     engine: &mut Engine,
     machine: &MeasuredMachine,
     stream: &mut Stream,
     len: usize,
+    long_row_s: Option<f64>,
 ) -> Result<ModelFigure, Failure> {
-    let mut best = f64::INFINITY;
+    let (mut best, mut best_single) = (f64::INFINITY, f64::INFINITY);
     let limits = machine.multiplying_beside(|| {
-        stream.clear();
-        let start = Instant::now();
-        push(engine, stream, len)?;
-        best = best.min(start.elapsed().as_secs_f64());
+        if long_row_s.is_some() {
+            best_single = best_single.min(pass_s(engine, stream, 1)?);
+        }
+        best = best.min(pass_s(engine, stream, len)?);
         Ok(())
     })?;
     let batches = len.div_ceil(engine.max_batch());
@@ -125,7 +152,26 @@ fn prefill(
         bytes_per_s: model.bytes_per_token() as f64 * batches as f64 / best,
         ops_per_s: ops(engine, len) / best,
         limits,
+        of_rows_bound: long_row_s.map(|row_s| best / best_single.max(len as f64 * row_s)),
     })
+}
+
+/// Seconds of a row of a long prompt, or of the longest that there is room for.
+fn long_row(engine: &mut Engine, stream: &mut Stream) -> Result<f64, Failure> {
+    let len = LONG_PROMPT.min(engine.ctx_len());
+    let mut best = f64::INFINITY;
+    for _ in 0..RUNS {
+        best = best.min(pass_s(engine, stream, len)?);
+    }
+    Ok(best / len as f64)
+}
+
+/// Seconds of `len` tokens at an empty context.
+fn pass_s(engine: &mut Engine, stream: &mut Stream, len: usize) -> Result<f64, Failure> {
+    stream.clear();
+    let start = Instant::now();
+    push(engine, stream, len)?;
+    Ok(start.elapsed().as_secs_f64())
 }
 
 /// Operations of the projections of `n` tokens of which one wants logits.

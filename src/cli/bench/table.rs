@@ -117,12 +117,18 @@ impl BenchTable {
                 Some((layers, _)) => object.number("layers", layers as f64),
                 None => object,
             };
-            return print(&object.finish());
+            return print(&match figure.of_rows_bound {
+                Some(times) => object.number("of_rows_bound", times).finish(),
+                None => object.finish(),
+            });
         }
         let part = self.part.map_or(String::new(), |(n, all)| format!(", {n} of {all} layers"));
+        let of_rows_bound = figure.of_rows_bound.map_or(String::new(), |times| {
+            format!(", {times:.2} × the longer of one row and {tokens} of a prompt")
+        });
         print(&format!(
             "  {what:<8}{tokens:>6} {:>9.1} tokens/s {of_bandwidth:>6.1} % of bandwidth \
-             {of_peak:>6.1} % of int8 peak {:>7} MiB{part}\n",
+             {of_peak:>6.1} % of int8 peak {:>7} MiB{part}{of_rows_bound}\n",
             figure.tokens_per_s,
             memory >> 20,
         ))
