@@ -139,6 +139,27 @@ fn gguf_names_of_splitters_lead_to_the_reference_ids() {
     }
 }
 
+/// GGUF files name one end of each kind; what a checkpoint lists beside it is in the vocabulary.
+#[test]
+fn answers_end_where_those_of_the_checkpoint_do() {
+    for (model, splitter) in
+        [("qwen2-tiny", "qwen2"), ("qwen3-tiny", "qwen2"), ("gptoss-tiny", "gpt-4o")]
+    {
+        let config = |name: &str| -> Value {
+            let text = std::fs::read_to_string(golden(model).join(name)).unwrap();
+            serde_json::from_str(&text).unwrap()
+        };
+        let template = text_value(text_of(&config("tokenizer_config.json"), "chat_template"));
+        let wanted = ids_of(&config("generation_config.json"), "eos_token_id");
+        let eos = [4u32.to_le_bytes(), wanted[0].to_le_bytes()].concat();
+        let changes: [(&str, &[u8]); 2] =
+            [("tokenizer.ggml.eos_token_id", &eos), ("tokenizer.chat_template", &template)];
+        let folder = Folder::new();
+        let file = import(&byte_level_gguf(&folder, model, splitter, &changes), None).unwrap().file;
+        assert_eq!(file.stop_ids, wanted, "{model}");
+    }
+}
+
 /// The tokenizer.model in the golden folder `model` as llama.cpp's converter writes it: added tokens
 /// have the kinds that tokenizer_config.json says, a score far below, and spaces instead of marks.
 fn sentencepiece_gguf(folder: &Folder, model: &str, more: &[(&str, Vec<u8>)]) -> PathBuf {

@@ -71,6 +71,11 @@ impl Draft {
         Ok(())
     }
 
+    /// Whether token `id` is a special one.
+    pub(super) fn is_control(&self, id: u32) -> bool {
+        self.tokens.get(id as usize).is_some_and(|token| token.kind == TokenKind::Control)
+    }
+
     /// Adds tokens, or says what those that are there are for.
     pub(super) fn add(&mut self, added: &[AddedToken]) -> Result<(), String> {
         for AddedToken { id, name, is_special, strips_right } in added {

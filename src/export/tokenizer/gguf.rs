@@ -17,6 +17,7 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 const SCORES: &str = "tokenizer.ggml.scores";
 const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
+const END_OF_TEXT: &str = "<|endoftext|>";
 /// Names of splitters.
 const SPLITTERS: [(&str, Splitter); 10] = [
     ("llama-bpe", Splitter::Llama3),
@@ -57,7 +58,11 @@ pub(super) fn read(path: &Path) -> Result<(Draft, Settings), ImportError> {
 /// The tokenizer of the GGUF file `bytes`, and its settings.
 pub(super) fn parse(bytes: &[u8]) -> Result<(Draft, Settings), String> {
     let gguf = Gguf::parse(bytes)?;
-    Ok((draft(&gguf)?, settings(&gguf)?))
+    let (draft, mut settings) = (draft(&gguf)?, settings(&gguf)?);
+    // The file has room for one end of the text; the checkpoints of Qwen and gpt-oss list this one too.
+    let end = draft.find(END_OF_TEXT).filter(|&id| draft.is_control(id));
+    settings.stop_ids.extend(end);
+    Ok((draft, settings))
 }
 
 fn draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
@@ -157,7 +162,7 @@ fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     };
     let mut draft = Draft::new(TokenizerKind::SentencePiece, flags, tokens?);
     if is_phi {
-        draft.strip_right_of_markers(&["<unk>", "<s>", "<|endoftext|>"]);
+        draft.strip_right_of_markers(&["<unk>", "<s>", END_OF_TEXT]);
     }
     Ok(draft)
 }
