@@ -170,7 +170,7 @@ fn mxfp4(blocks: &[u8], scales: &[u8]) -> Vec<u8> {
 }
 
 /// The file that llama.cpp's converter makes of a folder.
-fn gguf(name: &str, architecture: &'static str) -> Gguf {
+pub(crate) fn gguf(name: &str, architecture: &'static str) -> Gguf {
     let config = config(name);
     let number = |field: &str| Number(config[field].as_u64().unwrap() as u32);
     let float = |field: &str| Float(config[field].as_f64().unwrap() as f32);

@@ -7,6 +7,7 @@ mod command;
 mod common;
 mod configs;
 mod damaged;
+mod every_field;
 mod exact;
 mod expected;
 mod families;
