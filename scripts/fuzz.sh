@@ -25,10 +25,13 @@ build() {
 }
 
 # fuzz PROGRAM NAME: inputs found earlier are kept and used again; those that fail are kept too.
+# Where chance would be long in finding what is parsed at all, tests/fuzz/seeds has some that are.
 fuzz() {
+	local corpus=("$FUZZ_DIR/corpus/$2")
 	mkdir -p "$FUZZ_DIR/corpus/$2" "$FUZZ_DIR/failures/$2"
+	[ ! -d "tests/fuzz/seeds/$2" ] || corpus+=("tests/fuzz/seeds/$2")
 	"$1" -max_total_time="$SECONDS_EACH" -max_len=16384 -timeout=10 -rss_limit_mb=2048 \
-		-print_final_stats=1 -verbosity=0 -artifact_prefix="$FUZZ_DIR/failures/$2/" "$FUZZ_DIR/corpus/$2"
+		-print_final_stats=1 -verbosity=0 -artifact_prefix="$FUZZ_DIR/failures/$2/" "${corpus[@]}"
 }
 
 need_cargo

@@ -96,6 +96,10 @@ pub mod internals {
     pub mod quant {
         pub use crate::quant::*;
     }
+    #[cfg(all(fuzzing, feature = "forms"))]
+    pub mod serve {
+        pub use crate::serve::fuzz::*;
+    }
     pub mod sys {
         pub use crate::sys::*;
     }

@@ -11,6 +11,8 @@ mod divide;
 mod ending;
 mod error;
 mod fields;
+#[cfg(all(fuzzing, feature = "forms"))]
+pub(crate) mod fuzz;
 #[cfg(feature = "forms")]
 mod grammar;
 #[cfg(not(feature = "forms"))]

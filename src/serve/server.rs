@@ -113,18 +113,20 @@ pub(super) fn accept(server: &Arc<Server>, listener: &ListenSocket) {
 }
 
 /// A connection's place among all of them.
-struct Place {
+pub(super) struct Place {
     server: Arc<Server>,
     is_one_too_many: bool,
 }
 
 impl Place {
-    fn take(server: &Arc<Server>) -> Place {
+    /// A place for one more connection, or none for it if there are as many as may be.
+    pub(super) fn take(server: &Arc<Server>) -> Place {
         let before = server.n_connections.fetch_add(1, Ordering::Relaxed);
         Place { server: Arc::clone(server), is_one_too_many: before >= server.connections_max }
     }
 
-    fn serve(&self, socket: Socket) {
+    /// Answers what comes over `socket`, to its end.
+    pub(super) fn serve(&self, socket: Socket) {
         let server = &*self.server;
         if socket.prepare(WRITE_TIME).is_err() {
             return;

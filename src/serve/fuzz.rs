@@ -1,0 +1,235 @@
+//! What the fuzz targets call: a server whose model always says the same, and its grammars.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::access::AccessLog;
+use super::fields::Fields;
+use super::grammar::{GrammarFilter, Grammars};
+use super::http::{Budget, HttpLimits, Socket};
+use super::jobs::{Command, Desk, TokenOdds};
+use super::keys::ApiKeys;
+use super::plain;
+use super::server::{Place, Server};
+use super::service::{ModelAbout, Service};
+use super::tools::{Tools, Words};
+use crate::engine::{Outcome, StopReason, TokenFilter};
+use crate::format::ChatTemplate;
+use crate::format::tokenizer::{TokenKind, TokenizerFile};
+use crate::tokenizer::Tokenizer;
+
+/// One for each way to speak of tools and thoughts, and one that knows neither.
+const TEMPLATES: [ChatTemplate; 5] = [
+    ChatTemplate::Llama3,
+    ChatTemplate::Qwen3,
+    ChatTemplate::MistralV3,
+    ChatTemplate::Harmony,
+    ChatTemplate::Zephyr,
+];
+
+/// Special tokens of [`TEMPLATES`] that the demo model's vocabulary lacks.
+const SPECIAL: [&str; 13] = [
+    "<|im_start|>",
+    "<|im_end|>",
+    "[INST]",
+    "[/INST]",
+    "[TOOL_CALLS]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
+    "<|start|>",
+    "<|channel|>",
+    "<|message|>",
+    "<|end|>",
+];
+
+const PATHS: [&str; 8] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/api/chat",
+    "/api/generate",
+    "/api/show",
+    "/tokenize",
+    "/detokenize",
+];
+
+/// What every answer is.
+const TEXT: &str = "<think>\nSo be it.\n</think>\n\nI <b>do</b>.\n<tool_call>\n{\"name\": \"f\", \
+                    \"arguments\": {\"x\": [1, \"é\"]}}\n</tool_call>";
+
+/// Tokens that a grammar is followed for.
+const N_TOKENS: usize = 48;
+
+static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
+    let bytes = include_bytes!("../../models/demo.tokenizer.bin");
+    let mut file = TokenizerFile::parse(bytes, None).expect("the demo model's vocabulary");
+    // This one is nothing without texts of a checkpoint.
+    file.chat = ChatTemplate::Harmony;
+    file.chat_texts.thinking.head.push_str("You are LEAP.");
+    for name in SPECIAL {
+        file.vocab.push(name.as_bytes(), 0.0, TokenKind::Control).expect("a score of zero");
+    }
+    Arc::new(Tokenizer::new(file).expect("the same with more tokens"))
+});
+
+static SERVERS: LazyLock<Vec<Arc<Server>>> =
+    LazyLock::new(|| TEMPLATES.into_iter().map(|template| Arc::new(server(template))).collect());
+
+static GRAMMARS: LazyLock<Grammars> = LazyLock::new(|| {
+    Grammars::new(Arc::clone(&TOKENIZER), *VOCAB_SIZE, TOKENIZER.stop_ids())
+        .expect("a vocabulary in which a token ends texts")
+});
+
+/// Ids of [`TOKENIZER`].
+static VOCAB_SIZE: LazyLock<usize> =
+    LazyLock::new(|| (0..).take_while(|id| TOKENIZER.token_kind(*id).is_some()).count());
+
+fn server(chat_template: ChatTemplate) -> Server {
+    let (desk, commands) = Desk::new(64);
+    thread::spawn(move || answer(&commands));
+    Server {
+        service: Service {
+            about: ModelAbout { name: "demo".to_owned(), ..ModelAbout::default() },
+            tokenizer: Arc::clone(&TOKENIZER),
+            chat_template,
+            stop_ids: TOKENIZER.stop_ids().to_vec(),
+            ctx_len: 1024,
+            vocab_size: *VOCAB_SIZE,
+            grammars: OnceLock::new(),
+            desk,
+            metrics: Arc::default(),
+            started: 0,
+            n_answers: AtomicU64::new(0),
+            seed: 1,
+        },
+        keys: ApiKeys::parse(""),
+        limits: HttpLimits {
+            body_max: 1 << 20,
+            budget: Budget::new(1 << 20),
+            request_time: Duration::from_secs(5),
+            idle_time: Duration::from_secs(5),
+            origins: vec!["http://page.example".to_owned()],
+        },
+        access_log: AccessLog::default(),
+        connections_max: usize::MAX,
+        n_connections: AtomicUsize::new(0),
+        n_answering: AtomicUsize::new(0),
+    }
+}
+
+/// Answers in the engine's place.
+fn answer(commands: &Receiver<Command>) {
+    for command in commands {
+        let Command::Submit(job, seat, index) = command else { continue };
+        if job.n_likeliest.is_some() {
+            let likeliest = (0..3).map(|id| (id, -1.0)).collect();
+            seat.put_token(index, TokenOdds { id: 5, logprob: -0.5, likeliest });
+        }
+        seat.put(index, TEXT);
+        seat.end(index, Ok(Outcome { reason: StopReason::Length, ..Outcome::INTERRUPTED }));
+    }
+}
+
+/// All that a server says to `bytes`.
+fn exchange(server: &Arc<Server>, bytes: &[u8], is_all: bool) -> Vec<u8> {
+    let (mut client, socket) = UnixStream::pair().expect("a pair of sockets");
+    let place = Place::take(server);
+    thread::scope(|scope| {
+        scope.spawn(move || place.serve(Socket::Unix(socket)));
+        let mut reader = client.try_clone().expect("a second handle");
+        let read = scope.spawn(move || {
+            let mut answer = Vec::new();
+            // A server that refuses may close while there is more to read.
+            let _ = reader.read_to_end(&mut answer);
+            answer
+        });
+        // Nor does it read the rest.
+        let _ = client.write_all(bytes);
+        if is_all {
+            let _ = client.shutdown(Shutdown::Write);
+        }
+        read.join().expect("it reads alone")
+    })
+}
+
+/// A client sends `bytes`, and no more.
+pub fn connection(bytes: &[u8]) {
+    exchange(&SERVERS[0], bytes, true);
+}
+
+/// Sends a body to an endpoint, which the first byte names; the second one names a template.
+pub fn request(bytes: &[u8]) {
+    let Some(([path, template], body)) = bytes.split_first_chunk() else { return };
+    let path = PATHS[usize::from(*path) % PATHS.len()];
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let server = &SERVERS[usize::from(*template) % TEMPLATES.len()];
+    let answer = exchange(server, &[head.as_bytes(), body].concat(), false);
+    let answer = String::from_utf8(answer).expect("answers are text");
+    let (head, text) = answer.split_once("\r\n\r\n").expect("an answer");
+    let known = [200, 400, 404, 429].map(|status| format!("HTTP/1.1 {status} "));
+    assert!(known.iter().any(|known| head.starts_with(known)), "{answer}");
+    if !head.contains("chunked") {
+        serde_json::from_str::<IgnoredAny>(text).expect("JSON");
+    }
+}
+
+/// Follows a schema, or the tools of a request, with tokens that are drawn: the first byte says which.
+pub fn form(bytes: &[u8]) {
+    let Some(([kind, seed], json)) = bytes.split_first_chunk() else { return };
+    let Ok(value) = plain::parse(json) else { return };
+    let stop_ids = TOKENIZER.stop_ids();
+    let words = [None, Some(Words::Hermes), Some(Words::Llama3), Some(Words::Mistral)];
+    let filter = match words[usize::from(*kind) % words.len()] {
+        None => GRAMMARS.schema(&value, stop_ids).ok(),
+        Some(words) => tools(&value, words),
+    };
+    if let Some(filter) = filter {
+        follow(filter, u64::from(*seed));
+    }
+}
+
+fn tools(value: &Value, words: Words) -> Option<GrammarFilter> {
+    let fields = Fields::of(value, "").ok()?;
+    let tools = Tools::read(&fields).ok()??;
+    tools.tell(words, None, &mut Vec::new());
+    tools.filter((words, &TOKENIZER), &GRAMMARS, (false, TOKENIZER.stop_ids())).ok()
+}
+
+/// Takes tokens that may come; a text that is complete is one.
+fn follow(mut filter: GrammarFilter, seed: u64) {
+    let mut state = seed | 1;
+    for _ in 0..N_TOKENS {
+        let mut logits: Vec<f32> = (0..*VOCAB_SIZE).map(|_| drawn(&mut state)).collect();
+        if filter.restrict(&mut logits).is_err() {
+            return;
+        }
+        let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+        let (id, logit) = best.expect("a vocabulary");
+        assert!(logit.is_finite(), "nothing may come");
+        match filter.take(id as u32) {
+            Ok(false) => {}
+            Ok(true) | Err(_) => return,
+        }
+    }
+}
+
+fn drawn(state: &mut u64) -> f32 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state >> 40) as f32
+}
