@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Whether `leap serve` gives each of 64 clients what `leap run` says alone, whoever comes and goes, and loses neither
+# pages nor memory: on a board, and on a ring of three whose workers die. By hand: minutes for 1,000 answers.
+# Usage: soak-serve.sh [ANSWERS [PROGRAM]]; default 10000 answers, and ten times as many requests
+# shellcheck source=scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+[ $# -le 2 ] || die "usage: ${0##*/} [ANSWERS [PROGRAM]]"
+ANSWERS=${1:-10000}
+PROGRAM=${2:-$TARGET_DIR/debug/leap}
+case $ANSWERS in *[!0-9]* | '') die "$ANSWERS is no number" ;; esac
+[ "$ANSWERS" -ge 100 ] || die "fewer than 100 answers show nothing"
+[ -x "$PROGRAM" ] || die "$PROGRAM is no program; make it with: cargo build"
+
+begin_steps
+need_tools python3:python3
+work=$(mktemp -d)
+trap 'code=$?; rm -rf "$work"; end_steps $code' EXIT
+step "soak" python3 scripts/soak-serve.py "$PROGRAM" "$work" "$ANSWERS" $((ANSWERS * 10))
