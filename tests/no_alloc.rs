@@ -12,7 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use counting::{allocated_bytes, allocations, leave_out_harness};
-use leap::engine::{Engine, Job, JobEvent, Options, Scheduler, Wants};
+use leap::engine::{
+    DRAFTS_MAX, DraftMode, Engine, Job, JobEvent, NgramDrafter, Options, Scheduler, Wants,
+};
 use leap::format::tokenizer::TokenizerFile;
 use leap::internals::model::{Model, Precision};
 use leap::internals::wire::Dtype;
@@ -60,6 +62,8 @@ fn jobs(sampling: Sampling, n: usize) -> Vec<Job> {
 /// Allocations while `n` jobs of a scheduler decode, and others have their prompts read.
 fn by_scheduler(engine: &mut Engine, tokenizer: &Tokenizer, sampling: Sampling, n: usize) -> usize {
     let mut scheduler = Scheduler::new(engine, n, Some(tokenizer)).unwrap();
+    let drafter = NgramDrafter::new(n, engine.ctx_len());
+    scheduler.draft(Box::new(drafter), DraftMode::Fixed(2));
     let mut n_bytes = 0;
     let mut steps = |scheduler: &mut Scheduler<'_>, n_steps: usize| {
         for _ in 0..n_steps {
@@ -134,6 +138,7 @@ fn decoding_allocates_nothing() {
             let options = Options {
                 n_streams: Some(n_streams),
                 batch: Some(batch),
+                max_logits: Some((n_streams + DRAFTS_MAX).min(batch)),
                 threads: Some(1),
                 ..Options::default()
             };

@@ -11,7 +11,8 @@ use common::jobs::{Ear, Heard, alone, assert_same, finish, mixed, prompt, run};
 use common::models::{bits, package};
 use common::rings::Recipe;
 use leap::engine::{
-    Engine, Job, JobId, KvMemory, Options, Scheduler, StallLimit, StopReason, Wants,
+    DraftMode, Drafter, Engine, Job, JobId, KvMemory, NgramDrafter, Options, Scheduler, StallLimit,
+    StopReason, Wants,
 };
 use leap::internals::model::Model;
 use leap::internals::wire::Dtype;
@@ -144,16 +145,22 @@ fn is_interrupted() -> bool {
     LEFT.fetch_sub(1, Ordering::Relaxed) == 0
 }
 
-/// Runs jobs while the engine is interrupted in one of `every` steps, in the midst of a batch.
+/// Runs jobs while the engine is interrupted in one of `every` steps, in the midst of a batch. If `said` are what
+/// is answered, that is guessed.
 fn interrupted(
     engine: &mut Engine,
     tokenizer: Option<&Tokenizer>,
-    jobs: &[Job],
+    (jobs, said): (&[Job], &[Vec<u32>]),
     every: u32,
 ) -> Vec<Vec<u32>> {
     let _asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
     engine.interrupt_by(is_interrupted);
     let mut scheduler = Scheduler::new(engine, usize::MAX, tokenizer).unwrap();
+    let mut drafter = NgramDrafter::new(scheduler.n_streams(), engine.ctx_len());
+    for (job, answer) in jobs.iter().zip(said) {
+        drafter.end(0, &[&job.prompt[..], answer].concat());
+    }
+    scheduler.draft(Box::new(drafter), DraftMode::Fixed(6));
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
     let mut ear = Ear::default();
     let (mut n_steps, mut n_interrupts) = (0, 0);
@@ -180,8 +187,10 @@ fn interrupted_batches_are_run_again() {
     let tokenizer = tokenizer();
     let jobs = mixed(&tokenizer);
     let wanted = ids(alone(&mut recipe(1, 64, 64).alone(), &tokenizer, &jobs));
-    let mut engine = recipe(3, 16, 3).alone();
-    assert_eq!(interrupted(&mut engine, Some(&tokenizer), &jobs, 3), wanted);
+    for said in [&[][..], &wanted] {
+        let mut engine = recipe(3, 16, 9).alone();
+        assert_eq!(interrupted(&mut engine, Some(&tokenizer), (&jobs, said), 3), wanted);
+    }
 }
 
 #[test]
@@ -189,8 +198,8 @@ fn a_ring_goes_on_after_interrupted_batches() {
     let tokenizer = tokenizer();
     let jobs = &mixed(&tokenizer)[..6];
     let wanted = ids(alone(&mut recipe(1, 64, 64).alone(), &tokenizer, jobs));
-    let (mut engine, _workers) = Recipe { cuts: vec![2, 4], ..recipe(3, 16, 3) }.ring();
-    assert_eq!(interrupted(&mut engine, Some(&tokenizer), jobs, 7), wanted);
+    let (mut engine, _workers) = Recipe { cuts: vec![2, 4], ..recipe(3, 16, 9) }.ring();
+    assert_eq!(interrupted(&mut engine, Some(&tokenizer), (jobs, &wanted), 4), wanted);
 }
 
 #[cfg(feature = "tools")]
@@ -220,7 +229,7 @@ fn sliding_windows_keep_what_interrupted_batches_need() {
     });
     let wanted: Vec<_> = wanted.collect();
     let mut engine = Engine::new(model, &options(2, 9)).unwrap();
-    assert_eq!(interrupted(&mut engine, None, &jobs, 3), wanted);
+    assert_eq!(interrupted(&mut engine, None, (&jobs, &wanted), 3), wanted);
 }
 
 #[test]
@@ -267,7 +276,8 @@ fn jobs_share_less_memory_than_they_need() {
             let figures = engine.page_figures().unwrap();
             assert_eq!((figures.n_pages, figures.n_used), (kv_tokens / 64, 0), "a page is lost");
         }
-        assert_eq!(interrupted(&mut engine, Some(&tokenizer), &jobs, 3), ids(wanted.clone()));
+        let said = ids(wanted.clone());
+        assert_eq!(interrupted(&mut engine, Some(&tokenizer), (&jobs, &said), 3), said);
     }
     let recipe = recipe(2, 16, 2);
     let options = Options { kv_memory: KvMemory::Tokens(192), ..recipe.options() };

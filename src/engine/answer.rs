@@ -1,6 +1,6 @@
 //! An answer as it comes: its text, and when it ends.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::job::{Job, JobFigures, Outcome, StopReason};
 use super::stop::StopStrings;
@@ -34,6 +34,22 @@ impl<'t> Answer<'t> {
             start: Instant::now(),
             first_token: None,
         }
+    }
+
+    /// A pass gives tokens, and tries `n_drafted` that were guessed.
+    pub(super) fn count_pass(&mut self, n_drafted: usize) {
+        self.figures.passes += 1;
+        self.figures.drafted += n_drafted;
+    }
+
+    /// Guessing how it goes on took some time.
+    pub(super) fn count_drafting(&mut self, seconds: f32) {
+        self.figures.drafting += Duration::from_secs_f32(seconds);
+    }
+
+    /// Tokens that may come still.
+    pub(super) fn n_left(&self) -> usize {
+        self.n_predict - self.figures.generated_tokens
     }
 
     /// Whether no token is wanted.

@@ -130,6 +130,12 @@ pub struct JobFigures {
     pub generated_tokens: usize,
     /// Time from the first chosen token to the last.
     pub decode: Duration,
+    /// Passes through the model that tokens came of.
+    pub passes: usize,
+    /// Tokens of drafts that were tried.
+    pub drafted: usize,
+    /// Time that making drafts took.
+    pub drafting: Duration,
 }
 
 impl JobFigures {
@@ -139,7 +145,20 @@ impl JobFigures {
         ttft: Duration::ZERO,
         generated_tokens: 0,
         decode: Duration::ZERO,
+        passes: 0,
+        drafted: 0,
+        drafting: Duration::ZERO,
     };
+
+    /// Tokens of drafts that are the text's: all but one of each pass.
+    pub fn accepted(&self) -> usize {
+        self.generated_tokens.saturating_sub(self.passes)
+    }
+
+    /// Tokens that a pass gave.
+    pub fn tokens_per_pass(&self) -> f64 {
+        self.generated_tokens as f64 / self.passes.max(1) as f64
+    }
 
     /// Prompt tokens per second.
     pub fn prompt_tokens_per_s(&self) -> f64 {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::answer::Answer;
 use super::choice::Chooser;
+use super::drafts::LaneDrafts;
 use super::job::JobId;
 use super::prefix::Kept;
 use super::ready::Engine;
@@ -16,6 +17,8 @@ pub(super) struct Lane<'t> {
     /// What the stream shall hold: what it holds, and what has not been submitted,
     /// up to `[ctx_len + 1]`.
     pub(super) ids: Vec<u32>,
+    /// What may follow them.
+    pub(super) drafts: LaneDrafts,
     /// `None` if the lane has nothing to do.
     pub(super) work: Option<RunningJob<'t>>,
     /// Position of the first row whose results have not been seen.
@@ -69,6 +72,7 @@ impl<'t> Lane<'t> {
         Lane {
             stream,
             ids,
+            drafts: LaneDrafts::new(),
             work: None,
             since: 0,
             is_waiting: false,
@@ -118,6 +122,7 @@ impl<'t> Lane<'t> {
         self.work = Some(work);
         self.used = used;
         self.last_token = None;
+        self.drafts.begin();
         self.go_on();
     }
 
@@ -173,13 +178,22 @@ impl<'t> Lane<'t> {
         self.stream.serves(ids.len()) && common / KV_PAGE * KV_PAGE > self.stream.shared_len()
     }
 
+    /// Ids that may be guessed to follow, as far as there is `room`.
+    pub(super) fn n_drafts_max(&self, room: &BatchRoom, ctx_len: usize) -> usize {
+        let n_left = self.work.as_ref().map_or(0, |work| work.answer.n_left());
+        let len_max = self.room.min(ctx_len).min(self.stream.len_max());
+        let of_batch = room.rows.min(room.logits).saturating_sub(room.n_decoding + 1);
+        of_batch.min(len_max.saturating_sub(self.ids.len())).min(n_left.saturating_sub(1))
+    }
+
     /// The rows that it submits next, as far as there is `room`; `None` if there is not enough.
     fn next_rows(&self, room: &BatchRoom) -> Option<(usize, Wants)> {
         let work = self.work.as_ref().filter(|_| self.is_ready())?;
         let (pos, left) = (self.stream.pos(), self.ids.len() - self.stream.pos());
         let free = self.room.saturating_sub(pos);
         if pos + 1 == self.ids.len() && free > 0 && room.rows > 0 && room.logits > 0 {
-            return Some((1, Wants::Last));
+            let n_drafts = self.drafts.n_used;
+            return Some((1 + n_drafts, if n_drafts == 0 { Wants::Last } else { Wants::All }));
         }
         // Whoever decodes is not kept waiting for a prompt, nor a prompt for those who decode.
         let n_rows = left.min(room.rows.saturating_sub(room.n_decoding).max(1)).min(room.rows);
@@ -203,9 +217,12 @@ impl<'t> Lane<'t> {
             room.prompt_rows -= n_rows;
         }
         let span = self.stream.span(n_rows, wants);
+        let n_ids = self.ids.len();
+        self.ids.extend_from_slice(&self.drafts.ids[..self.drafts.n_used]);
         let ids = &self.ids[span.pos..][..n_rows];
         batch.push(span, ids);
         self.stream.ids.extend_from_slice(ids);
+        self.ids.truncate(n_ids);
         self.since = span.pos;
         self.is_waiting = wants != Wants::None;
         room.rows -= n_rows;
@@ -219,9 +236,17 @@ impl<'t> Lane<'t> {
         std::mem::replace(&mut self.since, self.stream.pos())
     }
 
+    /// Forgets the drafts that came to nothing: what its stream holds is the text.
+    pub(super) fn settle(&mut self) {
+        self.stream.ids.truncate(self.ids.len() - 1);
+        self.since = self.stream.pos();
+        self.drafts.clear();
+    }
+
     /// What was submitted last may not have been run, and its results do not come: it is submitted again.
     pub(super) fn take_back(&mut self) {
         self.is_waiting = false;
+        self.drafts.clear();
         self.stream.ids.truncate(self.since);
     }
 }

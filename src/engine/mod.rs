@@ -3,9 +3,12 @@
 mod answer;
 pub mod chat;
 mod choice;
+mod draft_model;
+mod drafts;
 mod error;
 mod job;
 mod lane;
+mod ngrams;
 mod nodes;
 mod options;
 mod pace;
@@ -22,8 +25,11 @@ mod weights;
 
 pub use crate::kernels::Isa;
 pub use crate::model::{Model, Precision, Wants};
+pub use draft_model::ModelDrafter;
+pub use drafts::{DRAFTS_MAX, DraftKind, DraftMode, Drafter};
 pub use error::{EngineError, JoinError, StepError};
 pub use job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
+pub use ngrams::NgramDrafter;
 pub use options::{CTX_LEN_DEFAULT, KvMemory, Options, STEP_BYTES_MIN, batch_default};
 pub use pace::StallLimit;
 pub use pages::PageFigures;

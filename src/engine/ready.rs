@@ -96,7 +96,7 @@ impl Engine {
         let mut plan = Plan {
             ctx_len,
             max_batch,
-            max_logits: options.max_logits.unwrap_or(n_streams.min(max_batch)),
+            max_logits: options.max_logits.unwrap_or(n_streams).min(max_batch),
             n_streams,
             kv: options.kv.unwrap_or(Precision::for_weights(header.weights)),
             kv_pages: None,
@@ -473,6 +473,17 @@ impl Engine {
         keep
     }
 
+    /// As [`Engine::rewind`], where the stream mostly holds all but the last few of `ids`, and little else.
+    pub(super) fn go_back(&mut self, stream: &mut Stream, ids: &[u32]) {
+        let keep = self.n_shared(stream, ids);
+        // Others may hold a page that was full.
+        if keep > 0 && keep >= stream.shared_len() {
+            stream.ids.truncate(keep);
+        } else {
+            self.rewind(stream, ids);
+        }
+    }
+
     fn adopt(&mut self, stream: &mut Stream, ids: &[u32]) {
         if let Some(prefixes) = &mut self.prefixes {
             stream.clear();
@@ -509,7 +520,7 @@ impl Engine {
         self.places.figures().map(|figures| PageFigures { read, ..figures })
     }
 
-    /// How many of `ids` a stream with pages of its own would keep.
+    /// How many of `ids` the stream would keep if its pages were its own.
     pub(super) fn n_shared(&self, stream: &Stream, ids: &[u32]) -> usize {
         let common = stream.ids.iter().zip(ids).take_while(|(a, b)| a == b).count();
         let keep = common.min(ids.len().saturating_sub(1));

@@ -6,9 +6,11 @@
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use super::answer::Answer;
 use super::choice::{ChoiceScratch, Chooser, Chosen};
+use super::drafts::{Beside, DRAFTS_MAX, DraftControl, DraftMode, Drafter};
 use super::job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
 use super::lane::{BatchRoom, Lane, RunningJob};
 use super::pace::{Gap, Pace, StallLimit};
@@ -37,6 +39,11 @@ pub struct Scheduler<'t> {
     /// Jobs that got a stream so far.
     begun: u64,
     pace: Pace,
+    drafter: Option<Box<dyn Drafter>>,
+    drafts: DraftControl,
+    /// Batches under way whose logits are wanted: when they were submitted and how many rows they have, if
+    /// none of these are a prompt's.
+    under_way: VecDeque<Option<(Instant, usize)>>,
     /// Rows of prompts submitted so far.
     prompt_rows: usize,
     ctx_len: usize,
@@ -85,6 +92,9 @@ impl<'t> Scheduler<'t> {
         Ok(Scheduler {
             tokenizer,
             pace: Pace::new(StallLimit::None, lanes.len()),
+            drafter: None,
+            drafts: DraftControl::new(DraftMode::Auto),
+            under_way: VecDeque::with_capacity(lanes.len()),
             prompt_rows: 0,
             order: Vec::with_capacity(lanes.len()),
             lanes,
@@ -103,6 +113,13 @@ impl<'t> Scheduler<'t> {
     /// From now on a stream that decodes waits no longer than `limit` says while prompts are computed.
     pub fn limit_stalls(&mut self, limit: StallLimit) {
         self.pace = Pace::new(limit, self.lanes.len());
+    }
+
+    /// From now on `drafter` guesses how texts go on, and `mode` says how often that is tried. Texts stay the
+    /// same. Streams are numbered from 0 on, up to [`Scheduler::n_streams`].
+    pub fn draft(&mut self, drafter: Box<dyn Drafter>, mode: DraftMode) {
+        self.drafter = Some(drafter);
+        self.drafts = DraftControl::new(mode);
     }
 
     /// Puts `job` into the queue. One that [`Scheduler::check`] refuses fails with the next step.
@@ -181,7 +198,10 @@ impl<'t> Scheduler<'t> {
         self.assign(engine);
         match self.advance(engine, tell) {
             Ok(()) => {}
-            Err(StepError::Interrupted) => self.lanes.iter_mut().for_each(Lane::take_back),
+            Err(StepError::Interrupted) => {
+                self.lanes.iter_mut().for_each(Lane::take_back);
+                self.under_way.clear();
+            }
             Err(error) => self.fail_all(&error, tell),
         }
         self.lanes.iter_mut().for_each(|lane| lane.let_go(engine));
@@ -195,8 +215,15 @@ impl<'t> Scheduler<'t> {
         // Without results to wait for, submitting waits for room.
         if engine.has_room() || !is_waiting {
             self.make_room(engine);
+            let prompt_rows = self.prompt_rows;
             if self.gather(engine) {
+                let begun = Instant::now();
                 engine.submit(&self.batch)?;
+                if self.batch.n_wanted() > 0 {
+                    let has_prompt = self.prompt_rows != prompt_rows;
+                    let rows = self.batch.tokens().len();
+                    self.under_way.push_back((!has_prompt).then_some((begun, rows)));
+                }
                 if engine.has_room() {
                     return Ok(());
                 }
@@ -262,6 +289,11 @@ impl<'t> Scheduler<'t> {
             };
             self.begun += 1;
             lane.begin(&prompt, work, self.begun);
+            let index = lane.stream.index();
+            let index = self.lanes.partition_point(|lane| lane.stream.index() < index);
+            if let Some(drafter) = &mut self.drafter {
+                drafter.begin(index);
+            }
         }
     }
 
@@ -321,10 +353,12 @@ impl<'t> Scheduler<'t> {
                 self.lanes[youngest].park();
             }
         }
+        let n_drafts = if self.drafter.is_some() { DRAFTS_MAX } else { 0 };
         for (_, index) in &self.order {
             let lane = &mut self.lanes[*index];
-            let end = lane.ids.len().min(lane.stream.pos() + engine.max_batch());
-            lane.reserve(engine, end);
+            let n_drafts = if lane.is_decoding() { n_drafts } else { 0 };
+            let end = (lane.ids.len() + n_drafts).min(lane.stream.pos() + engine.max_batch());
+            lane.reserve(engine, end.min(self.ctx_len));
         }
     }
 
@@ -340,12 +374,16 @@ impl<'t> Scheduler<'t> {
         let mut n_decoding = self.lanes.iter().filter(|lane| lane.is_decoding()).count();
         let n_answering = self.lanes.iter().filter(|lane| lane.is_answering()).count();
         let prompt_rows = self.pace.prompt_rows(n_answering).min(engine.max_batch());
+        let has_prompts = self.lanes.iter().any(|lane| lane.is_ready() && !lane.is_decoding());
         let (rows, logits) = (engine.max_batch(), engine.max_logits());
         let mut room = BatchRoom { rows, logits, n_decoding, prompt_rows };
+        let mut draft_seconds = 0.0;
         for index in (self.turn..n).chain(0..self.turn) {
-            let lane = &mut self.lanes[index];
-            n_decoding -= usize::from(lane.is_decoding());
+            n_decoding -= usize::from(self.lanes[index].is_decoding());
             room.n_decoding = n_decoding.min(share - self.batch.spans().len() - 1);
+            // Rows of prompts are worth more.
+            draft_seconds += self.draft_for(index, (&room, draft_seconds), has_prompts);
+            let lane = &mut self.lanes[index];
             if lane.submit(&mut room, &mut self.batch) {
                 self.turn = (index + 1) % n;
                 if self.batch.spans().len() == share {
@@ -357,11 +395,40 @@ impl<'t> Scheduler<'t> {
         !self.batch.spans().is_empty()
     }
 
+    /// Has the next tokens of a lane guessed, for a batch with `room` whose drafts took `before` seconds so far.
+    /// Returns how many seconds that took.
+    fn draft_for(
+        &mut self,
+        index: usize,
+        (room, before): (&BatchRoom, f32),
+        has_prompts: bool,
+    ) -> f32 {
+        let lane = &mut self.lanes[index];
+        let Some(drafter) = self.drafter.as_mut().filter(|_| lane.is_decoding()) else {
+            return 0.0;
+        };
+        let beside = Beside {
+            rows: self.batch.tokens().len() + room.n_decoding,
+            tokens: self.batch.spans().len() + room.n_decoding,
+            seconds: before,
+        };
+        let n_max = if has_prompts { 0 } else { lane.n_drafts_max(room, self.ctx_len) };
+        let text = (index, &lane.ids[..], self.vocab_size);
+        let seconds = lane.drafts.ask(&mut **drafter, &mut self.drafts, text, (beside, n_max));
+        if let Some(work) = &mut lane.work {
+            work.answer.count_drafting(seconds);
+        }
+        seconds
+    }
+
     /// Waits for the oldest results and chooses the next tokens.
     fn collect(&mut self, engine: &mut Engine, tell: TellJob<'_>) -> Result<(), StepError> {
         let n_decoding = self.lanes.iter().filter(|lane| lane.is_answering()).count();
         let mut longest: Option<(f32, usize)> = None;
         let (spans, mut logits) = engine.collect()?;
+        if let Some((begun, rows)) = self.under_way.pop_front().flatten() {
+            self.drafts.saw(rows, begun.elapsed().as_secs_f32());
+        }
         for span in spans.iter().filter(|span| span.n_wanted() > 0) {
             let (rows, rest) =
                 std::mem::take(&mut logits).split_at_mut(span.n_wanted() * self.vocab_size);
@@ -386,8 +453,10 @@ impl<'t> Scheduler<'t> {
         let work = lane.work.as_mut()?;
         let pos = lane.stream.pos();
         if work.wants_logits && (work.n_told..work.prompt_len).contains(&first) {
-            tell(work.id, JobEvent::Logits { pos: first, logits: rows });
-            work.n_told = pos;
+            let n_rows = pos.min(work.prompt_len) - first;
+            let logits = &rows[..n_rows * self.vocab_size];
+            tell(work.id, JobEvent::Logits { pos: first, logits });
+            work.n_told = first + n_rows;
         }
         if pos < lane.ids.len() {
             return None;
@@ -396,8 +465,25 @@ impl<'t> Scheduler<'t> {
             self.end(index, StopReason::Length, tell);
             return None;
         }
-        let first = rows.len() - self.vocab_size;
-        let chosen = work.chooser.choose(pos, &mut rows[first..], &mut self.choice);
+        let n_drafts = lane.drafts.n_used;
+        work.answer.count_pass(n_drafts);
+        let first = rows.len() - (1 + n_drafts) * self.vocab_size;
+        for (n, row) in rows[first..].chunks_exact_mut(self.vocab_size).enumerate() {
+            let id = self.take_token(index, row, tell)?;
+            if !self.lanes[index].drafts.test(n, id) {
+                break;
+            }
+        }
+        let lane = &mut self.lanes[index];
+        lane.settle();
+        lane.token_came(self.prompt_rows)
+    }
+
+    /// Chooses a lane's next token by its logits. `None` if the job has ended.
+    fn take_token(&mut self, index: usize, logits: &mut [f32], tell: TellJob<'_>) -> Option<u32> {
+        let lane = &mut self.lanes[index];
+        let (work, pos) = (lane.work.as_mut()?, lane.ids.len());
+        let chosen = work.chooser.choose(pos, logits, &mut self.choice);
         let Chosen { id, is_complete, odds } = match chosen {
             Ok(chosen) => chosen,
             Err(error) => {
@@ -415,8 +501,9 @@ impl<'t> Scheduler<'t> {
         let is_full = pos == self.ctx_len;
         if let Some(reason) = reason.or(is_full.then_some(StopReason::ContextFull)) {
             self.end(index, reason, tell);
+            return None;
         }
-        self.lanes[index].token_came(self.prompt_rows)
+        Some(id)
     }
 
     fn end(&mut self, index: usize, reason: StopReason, tell: TellJob<'_>) {
@@ -425,6 +512,9 @@ impl<'t> Scheduler<'t> {
         let show = &mut |text: &str| tell(work.id, JobEvent::Text(text));
         let outcome = work.answer.end(reason, &mut self.text, show);
         lane.is_over = true;
+        if let Some(drafter) = &mut self.drafter {
+            drafter.end(index, &lane.ids);
+        }
         tell(work.id, JobEvent::Done { outcome, ids: &lane.ids[work.prompt_len..] });
     }
 
@@ -437,6 +527,7 @@ impl<'t> Scheduler<'t> {
 
     /// The engine cannot go on, and nothing more comes of what is under way.
     fn fail_all(&mut self, error: &StepError, tell: TellJob<'_>) {
+        self.under_way.clear();
         for index in 0..self.lanes.len() {
             self.lanes[index].take_back();
             self.lanes[index].stream.clear();

@@ -61,6 +61,11 @@ impl Stream {
         self.is_long(n_ids) && !self.held.is_long
     }
 
+    /// Ids that the text may have before all of it has to be computed anew.
+    pub(super) fn len_max(&self) -> usize {
+        if self.held.is_long { usize::MAX } else { self.long_from }
+    }
+
     /// Whether a text of `n_ids` ids is a long one.
     pub(super) fn is_long(&self, n_ids: usize) -> bool {
         n_ids > self.long_from

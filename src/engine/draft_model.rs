@@ -1,0 +1,89 @@
+//! Drafts of a smaller model.
+
+use super::drafts::{DRAFTS_MAX, DraftKind, Drafter};
+use super::ngrams::NgramDrafter;
+use super::stream::Stream;
+use super::{Engine, EngineError, StepError};
+use crate::sampler::argmax;
+
+/// Ids of a text that the model reads for one token of it: nobody else's text stands still for long.
+const READ_MAX: usize = 32;
+
+/// Guesses with n-grams where they are many ids long, else with a smaller model of the same vocabulary.
+pub struct ModelDrafter {
+    engine: Engine,
+    /// By lane.
+    streams: Vec<Stream>,
+    ngrams: NgramDrafter,
+    /// Scratch: what the model says.
+    said: Vec<u32>,
+}
+
+impl ModelDrafter {
+    /// For as many texts at the same time as `engine`, that of the smaller model, has streams; longer ones
+    /// than its context are guessed by n-grams alone.
+    ///
+    /// # Errors
+    /// If there is no stream.
+    pub fn new(mut engine: Engine) -> Result<ModelDrafter, EngineError> {
+        let mut streams = vec![engine.stream()?];
+        while let Ok(stream) = engine.stream() {
+            streams.push(stream);
+        }
+        let ngrams = NgramDrafter::new(streams.len(), engine.ctx_len());
+        Ok(ModelDrafter { engine, streams, ngrams, said: Vec::with_capacity(DRAFTS_MAX) })
+    }
+
+    /// Has the model say up to `n` ids after `ids`; none if it has not read all of them yet.
+    fn say(&mut self, lane: usize, ids: &[u32], n: usize) -> Result<(), StepError> {
+        self.said.clear();
+        let stream = &mut self.streams[lane];
+        self.engine.go_back(stream, ids);
+        let rest = &ids[stream.pos()..];
+        if rest.len() > READ_MAX {
+            return self.engine.push(stream, &rest[..READ_MAX]).map(|_| ());
+        }
+        let mut next = argmax(self.engine.push(stream, rest)?);
+        while let Some(id) = next {
+            self.said.push(id);
+            if self.said.len() >= n {
+                break;
+            }
+            next = argmax(self.engine.push(stream, &[id])?);
+        }
+        Ok(())
+    }
+}
+
+impl Drafter for ModelDrafter {
+    fn begin(&mut self, lane: usize) {
+        self.ngrams.begin(lane);
+    }
+
+    fn draft(
+        &mut self,
+        lane: usize,
+        ids: &[u32],
+        worth: &dyn Fn(DraftKind) -> usize,
+        drafts: &mut Vec<u32>,
+    ) -> DraftKind {
+        let kind = self.ngrams.draft(lane, ids, worth, drafts);
+        let n = worth(DraftKind::Model).min(self.engine.ctx_len().saturating_sub(ids.len()));
+        if n == 0 || kind == DraftKind::LongNgram && worth(kind) > 0 {
+            return kind;
+        }
+        if let Err(e) = self.say(lane, ids, n) {
+            log::debug!("no draft: {e}");
+        }
+        if self.said.is_empty() {
+            return kind;
+        }
+        drafts.clear();
+        drafts.extend_from_slice(&self.said);
+        DraftKind::Model
+    }
+
+    fn end(&mut self, lane: usize, ids: &[u32]) {
+        self.ngrams.end(lane, ids);
+    }
+}

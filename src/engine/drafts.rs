@@ -1,0 +1,349 @@
+//! Drafts: guesses of how a text goes on, which go through the model with its last token. As many of them as
+//! are what would have been chosen anyway are the text's next tokens; the text is the same with drafts and
+//! without.
+//!
+//! How many pay depends on what a batch of so many rows costs and on how often drafts are right. Both are
+//! watched.
+
+use std::time::Instant;
+
+/// Most ids of a draft: with the token before them a tile of 16 rows.
+pub const DRAFTS_MAX: usize = 15;
+
+/// Rows of a batch whose time is known; more take as long as the last.
+const ROWS_KNOWN: usize = 64;
+/// Rows that a batch may have at the price of one more: what is assumed until times are known.
+const ROWS_ASSUMED: f32 = 8.0;
+/// How fast times follow new ones: up, as others may have been at work, and down.
+const SLOWER_WEIGHT: f32 = 0.1;
+const QUICKER_WEIGHT: f32 = 0.5;
+/// How fast the part of drafts that are right follows new ones, and where it begins for each kind.
+const HIT_WEIGHT: f32 = 0.125;
+const HITS_FIRST: [f32; 3] = [0.25, 0.25, 0.7];
+/// Tokens after which a model that was of no use is tried again for so many drafts. Each time it is twice as many.
+const IDLE_FIRST: usize = 128;
+const N_TRIED_AGAIN: usize = 4;
+/// Tokens a second that drafts have to bring, as a multiple of what they are without.
+const GAIN_MIN: f32 = 1.05;
+
+/// Guesses how texts go on, each in its lane. It may be wrong.
+pub trait Drafter: Send {
+    /// Another text begins in `lane`.
+    fn begin(&mut self, lane: usize);
+
+    /// Writes up to [`DRAFTS_MAX`] ids to `drafts` that may follow `ids`, the text of `lane`. All that `ids`
+    /// held the last time is still there. Where making a draft takes time, `worth` says how many of its kind
+    /// are worth that.
+    fn draft(
+        &mut self,
+        lane: usize,
+        ids: &[u32],
+        worth: &dyn Fn(DraftKind) -> usize,
+        drafts: &mut Vec<u32>,
+    ) -> DraftKind;
+
+    /// The text of `lane` has ended, and is `ids`.
+    fn end(&mut self, lane: usize, ids: &[u32]);
+}
+
+/// How a draft is made. Those of a kind are equally often right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DraftKind {
+    /// It followed the last few ids before.
+    #[default]
+    Ngram,
+    /// It followed many of the last ids before.
+    LongNgram,
+    /// A smaller model says it, which takes time.
+    Model,
+}
+
+/// How many drafts are tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DraftMode {
+    /// As many as are worth it.
+    #[default]
+    Auto,
+    /// Up to so many, whatever they cost.
+    Fixed(usize),
+}
+
+/// What a batch costs by its rows, and how many drafts are worth it.
+pub(super) struct DraftControl {
+    mode: DraftMode,
+    /// Seconds of a batch of `index + 1` rows; 0 if unknown.
+    seconds: [f32; ROWS_KNOWN],
+    /// Seconds that a model takes for a draft; 0 if unknown.
+    seconds_each: f32,
+}
+
+/// The drafts of a lane.
+pub(super) struct LaneDrafts {
+    /// What may follow.
+    pub(super) ids: Vec<u32>,
+    /// How many of them go through the model.
+    pub(super) n_used: usize,
+    kind: DraftKind,
+    /// Part of the drafts that were right, by their kind.
+    hits: [f32; 3],
+    /// Tokens since a model drafted, and after how many it is tried again.
+    idle: usize,
+    idle_max: usize,
+}
+
+/// The rest of a batch that a draft would be part of.
+#[derive(Clone, Copy)]
+pub(super) struct Beside {
+    /// Its rows.
+    pub(super) rows: usize,
+    /// Tokens that come of them.
+    pub(super) tokens: usize,
+    /// Seconds that their drafts took.
+    pub(super) seconds: f32,
+}
+
+impl DraftControl {
+    pub(super) fn new(mode: DraftMode) -> DraftControl {
+        DraftControl { mode, seconds: [0.0; ROWS_KNOWN], seconds_each: 0.0 }
+    }
+
+    /// A batch of `rows` rows, none of them of a prompt, took so long.
+    pub(super) fn saw(&mut self, rows: usize, seconds: f32) {
+        follow(&mut self.seconds[rows.clamp(1, ROWS_KNOWN) - 1], seconds);
+    }
+
+    /// What a batch of `rows` rows takes. `None` if nothing is known.
+    fn seconds(&self, rows: usize) -> Option<f32> {
+        let at = rows.clamp(1, ROWS_KNOWN) - 1;
+        let is_known = |(_, seconds): &(usize, &f32)| **seconds > 0.0;
+        let below = self.seconds.iter().enumerate().take(at + 1).rfind(is_known);
+        // No batch takes longer than a larger one: one that seems to has been disturbed.
+        let above = self.seconds.iter().enumerate().skip(at + 1).filter(is_known);
+        let above = above.min_by(|a, b| a.1.total_cmp(b.1));
+        match (below, above) {
+            (Some((b, before)), Some((a, after))) => {
+                let part = (at - b) as f32 / (a - b) as f32;
+                Some((before + part * (after - before)).min(*after))
+            }
+            (Some((b, before)), None) => Some(before * (1.0 + (at - b) as f32 / ROWS_ASSUMED)),
+            (None, above) => above.map(|(_, after)| *after),
+        }
+    }
+
+    /// How many drafts to try, up to `n_max`, of which a part of `hits` is right and each takes `each` seconds
+    /// to make, in a batch that has `beside` too.
+    fn worth(&self, (hits, each): (f32, f32), beside: Beside, n_max: usize) -> usize {
+        if let DraftMode::Fixed(n) = self.mode {
+            return n.min(n_max);
+        }
+        let Beside { rows, tokens, seconds: before } = beside;
+        let Some(plain) = self.seconds(rows + 1) else { return 0 };
+        let (mut tokens, mut chance) = ((tokens + 1) as f32, 1.0);
+        let (mut best, mut best_rate) = (0, GAIN_MIN * tokens / (before + plain));
+        for n in 1..=n_max {
+            chance *= hits;
+            tokens += chance;
+            let seconds = self.seconds(rows + 1 + n).unwrap_or(f32::INFINITY);
+            let rate = tokens / (before + seconds + n as f32 * each);
+            if rate > best_rate {
+                (best, best_rate) = (n, rate);
+            }
+        }
+        best
+    }
+}
+
+/// Moves what is known of a time, 0 if nothing, towards a new one.
+fn follow(known: &mut f32, seconds: f32) {
+    let weight = match *known {
+        0.0 => 1.0,
+        known if seconds > known => SLOWER_WEIGHT,
+        _ => QUICKER_WEIGHT,
+    };
+    *known += weight * (seconds - *known);
+}
+
+impl LaneDrafts {
+    pub(super) fn new() -> LaneDrafts {
+        LaneDrafts {
+            ids: Vec::with_capacity(DRAFTS_MAX),
+            n_used: 0,
+            kind: DraftKind::Ngram,
+            hits: HITS_FIRST,
+            idle: 0,
+            idle_max: IDLE_FIRST,
+        }
+    }
+
+    /// There are none.
+    pub(super) fn clear(&mut self) {
+        self.ids.clear();
+        self.n_used = 0;
+    }
+
+    /// Another text begins, of which nothing is known.
+    pub(super) fn begin(&mut self) {
+        self.clear();
+        self.hits = HITS_FIRST;
+        (self.idle, self.idle_max) = (0, IDLE_FIRST);
+    }
+
+    /// Takes what `drafter` thinks that follows `ids`, the text of `lane`, as far as the vocabulary has it, and
+    /// chooses up to `n_max` of that for a batch that has `beside` too. Returns how many seconds that took.
+    pub(super) fn ask(
+        &mut self,
+        drafter: &mut dyn Drafter,
+        control: &mut DraftControl,
+        (lane, ids, vocab_size): (usize, &[u32], usize),
+        (beside, n_max): (Beside, usize),
+    ) -> f32 {
+        self.clear();
+        let (hits, is_tried_again) = (self.hits, self.idle >= self.idle_max);
+        let worth = |kind: DraftKind| {
+            let each = if kind == DraftKind::Model { control.seconds_each } else { 0.0 };
+            match control.worth((hits[kind as usize], each), beside, n_max) {
+                0 if is_tried_again => N_TRIED_AGAIN.min(n_max),
+                n => n,
+            }
+        };
+        let begun = Instant::now();
+        self.kind = drafter.draft(lane, ids, &worth, &mut self.ids);
+        let seconds = begun.elapsed().as_secs_f32();
+        self.idle += 1;
+        if self.kind == DraftKind::Model && !self.ids.is_empty() {
+            follow(&mut control.seconds_each, seconds / self.ids.len() as f32);
+            self.idle = 0;
+            self.idle_max <<= u32::from(is_tried_again);
+        }
+        let unknown = self.ids.iter().position(|id| *id as usize >= vocab_size);
+        self.ids.truncate(unknown.unwrap_or(DRAFTS_MAX).min(DRAFTS_MAX));
+        let n_max = n_max.min(self.ids.len());
+        self.n_used = control.worth((hits[self.kind as usize], 0.0), beside, n_max);
+        seconds
+    }
+
+    /// The token at place `index` of those that follow is `id`. Whether the one after it is known too, as the
+    /// draft went through the model with that id. What did not is compared too, which costs nothing.
+    pub(super) fn test(&mut self, index: usize, id: u32) -> bool {
+        let Some(&draft) = self.ids.get(index) else { return false };
+        let is_hit = draft == id;
+        let hits = &mut self.hits[self.kind as usize];
+        *hits += HIT_WEIGHT * (f32::from(u8::from(is_hit)) - *hits);
+        is_hit && index < self.n_used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALONE: Beside = Beside { rows: 0, tokens: 0, seconds: 0.0 };
+
+    /// A board where rows beyond the fourth of a batch take a sixteenth of a pass each.
+    fn seconds(rows: usize) -> f32 {
+        0.1 * (1.0 + rows.saturating_sub(4) as f32 / 16.0)
+    }
+
+    /// Draws of drafts of which about 10 `tenths` in a hundred are right, and what they take compared with none.
+    fn gain(tenths: usize, disturbance: impl Fn(usize) -> f32) -> f32 {
+        let mut control = DraftControl::new(DraftMode::Auto);
+        let mut drafts = LaneDrafts::new();
+        let (mut time, mut tokens, mut draw) = (0.0, 0, 0);
+        for step in 0..400 {
+            drafts.clear();
+            drafts.ids.extend([1; DRAFTS_MAX]);
+            drafts.n_used = control.worth((drafts.hits[0], 0.0), ALONE, DRAFTS_MAX);
+            let took = seconds(1 + drafts.n_used) * disturbance(step);
+            control.saw(1 + drafts.n_used, took);
+            time += took;
+            for index in 0.. {
+                tokens += 1;
+                draw = (draw * 7 + 3) % 101;
+                if !drafts.test(index, u32::from(draw % 10 < tenths)) {
+                    break;
+                }
+            }
+        }
+        tokens as f32 * seconds(1) / time
+    }
+
+    #[test]
+    fn as_many_are_tried_as_are_worth_it() {
+        assert!(gain(0, |_| 1.0) > 0.97, "{}", gain(0, |_| 1.0));
+        assert!(gain(5, |_| 1.0) > 1.5, "{}", gain(5, |_| 1.0));
+        assert!(gain(10, |_| 1.0) > 7.0, "{}", gain(10, |_| 1.0));
+        // A batch that takes three times as long now and then changes little.
+        let disturbed = |step: usize| if step.is_multiple_of(9) { 3.0 } else { 1.0 };
+        assert!(gain(10, disturbed) > 5.0, "{}", gain(10, disturbed));
+    }
+
+    #[test]
+    fn drafts_make_way_for_texts_that_have_to_go_through_the_model() {
+        let mut control = DraftControl::new(DraftMode::Auto);
+        assert_eq!(control.worth((0.7, 0.0), ALONE, 15), 0, "nothing is known yet");
+        // As on a board with enough work in eight rows.
+        (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
+        assert!(control.worth((0.7, 0.0), ALONE, 15) >= 7);
+        assert_eq!(control.worth((0.7, 0.0), ALONE, 4), 4);
+        let beside = Beside { rows: 8, tokens: 8, seconds: 0.0 };
+        assert_eq!(control.worth((0.7, 0.0), beside, 15), 0);
+        let fixed = DraftControl::new(DraftMode::Fixed(5));
+        assert_eq!(fixed.worth((0.7, 0.0), beside, 15), 5);
+    }
+
+    #[test]
+    fn drafts_that_take_time_are_fewer() {
+        let mut control = DraftControl::new(DraftMode::Auto);
+        (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
+        let of_each = [0.0, 0.02, 0.05, 0.2].map(|each| control.worth((0.7, each), ALONE, 15));
+        assert!(of_each.is_sorted_by(|a, b| a > b), "{of_each:?}");
+        assert!(of_each[1] >= 3 && of_each[3] == 0, "{of_each:?}");
+    }
+
+    /// Always says the same, if that is worth a thing.
+    struct Stubborn(usize);
+
+    impl Drafter for Stubborn {
+        fn begin(&mut self, _lane: usize) {}
+
+        fn draft(
+            &mut self,
+            _lane: usize,
+            _ids: &[u32],
+            worth: &dyn Fn(DraftKind) -> usize,
+            drafts: &mut Vec<u32>,
+        ) -> DraftKind {
+            let n = worth(DraftKind::Model);
+            self.0 += n;
+            drafts.extend(std::iter::repeat_n(1, n));
+            DraftKind::Model
+        }
+
+        fn end(&mut self, _lane: usize, _ids: &[u32]) {}
+    }
+
+    #[test]
+    fn a_model_that_is_of_no_use_is_asked_less_and_less() {
+        let (mut control, mut drafts) = (DraftControl::new(DraftMode::Auto), LaneDrafts::new());
+        let mut drafter = Stubborn(0);
+        let mut asked = [0; 2];
+        (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
+        for (half, asked) in asked.iter_mut().enumerate() {
+            for _ in 0..1000 {
+                control.seconds_each = 0.02;
+                drafts.ask(&mut drafter, &mut control, (0, &[5], 100), (ALONE, DRAFTS_MAX));
+                drafts.test(0, 2);
+            }
+            *asked = std::mem::take(&mut drafter.0);
+            assert!(*asked > 0 && *asked <= 40 - 30 * half, "{asked}");
+        }
+        // A text of another kind.
+        let mut n_right = 0;
+        for _ in 0..3000 {
+            control.seconds_each = 0.02;
+            drafts.ask(&mut drafter, &mut control, (0, &[5], 100), (ALONE, DRAFTS_MAX));
+            n_right += (0..DRAFTS_MAX).take_while(|index| drafts.test(*index, 1)).count();
+        }
+        assert!(n_right > 3000, "{n_right}");
+    }
+}
