@@ -8,6 +8,7 @@ mod completions;
 #[cfg(feature = "tools")]
 mod convert;
 mod doctor;
+mod draft;
 #[cfg(feature = "tools")]
 mod eval;
 #[cfg(feature = "tools")]

@@ -17,6 +17,7 @@ mod worker;
 
 #[cfg(feature = "tools")]
 use super::convert;
+use super::draft::Beside;
 use super::model_files::{self, Loaded};
 use super::weights;
 use super::{Failure, options, ring, warn};
@@ -60,7 +61,8 @@ impl Run {
         }
         let n_streams = self.streams.unwrap_or(1);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&loaded.tokenizer));
-        let scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
+        let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
+        self.draft.begin(&mut scheduler, &engine, &self.beside(&loaded))?;
         let seed = self.seed();
         let session = Session { flags: &self, loaded: &loaded, engine, scheduler, seed };
         match (self.chat, self.streams) {
@@ -82,12 +84,23 @@ impl Run {
         Ok(())
     }
 
+    fn beside<'a>(&'a self, loaded: &'a Loaded) -> Beside<'a> {
+        Beside {
+            tokenizer: &loaded.tokenizer,
+            threads: self.threads,
+            cores: self.cores.as_ref(),
+            cache: &self.cache,
+            huge: self.huge,
+            is_quiet: self.quiet,
+        }
+    }
+
     fn engine(&self, loaded: &Loaded, batch: Option<usize>) -> Result<Engine, Failure> {
         let options = Options {
             ctx_len: self.ctx,
             batch,
             n_streams: self.streams,
-            max_logits: self.streams,
+            max_logits: Some(self.draft.max_logits(self.streams.unwrap_or(1))),
             kv: self.kv,
             threads: self.threads.map(options::useful_threads),
             cores: self.cores.as_ref().map(|cores| cores.0.clone()),

@@ -11,6 +11,7 @@ use argh::{ArgsInfo, FromArgs};
 
 #[cfg(feature = "tools")]
 use super::convert;
+use super::draft::{self, Beside, Draft};
 use super::model_files::{self, Loaded};
 use super::ring::carrier::{self, CarrierKind};
 use super::ring::{self, Board, RingFlags};
@@ -113,6 +114,10 @@ pub(super) struct Serve {
     /// ring: seconds without progress after which the server gives up (120; 0: never)
     #[argh(option)]
     ring_timeout: Option<u64>,
+    /// what guesses how texts go on, which saves time and changes no text: auto (what was said
+    /// before), a smaller model's file, which does so too, or off
+    #[argh(option, from_str_fn(draft::parse), default = "Draft::Ngrams")]
+    draft: Draft,
     /// longest context in tokens (the model's, up to 4096)
     #[argh(option)]
     ctx: Option<usize>,
@@ -175,6 +180,7 @@ impl Serve {
             Some(0) => StallLimit::None,
             Some(ms) => StallLimit::Fixed(Duration::from_millis(ms)),
         });
+        self.draft.begin(&mut scheduler, &engine, &self.beside(&tokenizer))?;
         let options = self.options(&model, &tokenizer, (listeners, keys))?;
         if !self.quiet {
             let (name, streams) = (&options.about.name, counted(n_streams, "stream"));
@@ -300,7 +306,7 @@ impl Serve {
             ctx_len: self.ctx,
             batch: self.batch.or(has_ring.then_some(ring::BATCH)),
             n_streams,
-            max_logits: n_streams,
+            max_logits: n_streams.map(|n| self.draft.max_logits(n)),
             kv: self.kv,
             kv_memory: match (self.kv_memory, &self.ring) {
                 (Some(bytes), _) => KvMemory::Bytes(bytes),
@@ -313,6 +319,17 @@ impl Serve {
             ..Options::default()
         };
         Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)
+    }
+
+    fn beside<'a>(&'a self, tokenizer: &'a Tokenizer) -> Beside<'a> {
+        Beside {
+            tokenizer,
+            threads: self.threads,
+            cores: self.cores.as_ref(),
+            cache: &self.cache,
+            huge: self.huge,
+            is_quiet: self.quiet,
+        }
     }
 
     /// A folder that cannot be used keeps nobody from being answered, unless it never could be one.

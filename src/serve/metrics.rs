@@ -19,6 +19,10 @@ pub(super) struct Metrics {
     prompt_us: AtomicU64,
     generated_tokens: AtomicU64,
     decode_us: AtomicU64,
+    passes: AtomicU64,
+    drafted_tokens: AtomicU64,
+    accepted_tokens: AtomicU64,
+    drafting_us: AtomicU64,
     running: AtomicUsize,
     queued: AtomicUsize,
     nodes: Mutex<Vec<NodeFigures>>,
@@ -36,6 +40,10 @@ pub(super) struct Totals {
     prompt: Duration,
     generated_tokens: u64,
     decode: Duration,
+    passes: u64,
+    drafted_tokens: u64,
+    accepted_tokens: u64,
+    drafting: Duration,
 }
 
 impl Totals {
@@ -45,6 +53,10 @@ impl Totals {
         self.prompt += figures.ttft;
         self.generated_tokens += figures.generated_tokens as u64;
         self.decode += figures.decode;
+        self.passes += figures.passes as u64;
+        self.drafted_tokens += figures.drafted as u64;
+        self.accepted_tokens += figures.accepted() as u64;
+        self.drafting += figures.drafting;
     }
 }
 
@@ -66,6 +78,15 @@ const NODE_METRICS: [(&str, &str, &str); 6] = [
     ("leap_node_tokens_total", "counter", "Tokens generated since the ring opened"),
     ("leap_node_compute_seconds_total", "counter", "Computing for these tokens"),
 ];
+
+fn count(counter: &AtomicU64) -> f64 {
+    counter.load(Ordering::Relaxed) as f64
+}
+
+/// Of microseconds.
+fn seconds(counter: &AtomicU64) -> f64 {
+    count(counter) / 1e6
+}
 
 fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
@@ -93,6 +114,10 @@ impl Metrics {
         self.prompt_us.store(us(totals.prompt), Ordering::Relaxed);
         self.generated_tokens.store(totals.generated_tokens, Ordering::Relaxed);
         self.decode_us.store(us(totals.decode), Ordering::Relaxed);
+        self.passes.store(totals.passes, Ordering::Relaxed);
+        self.drafted_tokens.store(totals.drafted_tokens, Ordering::Relaxed);
+        self.accepted_tokens.store(totals.accepted_tokens, Ordering::Relaxed);
+        self.drafting_us.store(us(totals.drafting), Ordering::Relaxed);
     }
 
     pub(super) fn set_nodes(&self, ring: &RingMaster) {
@@ -130,8 +155,6 @@ impl Metrics {
 
     /// All of them, a line each with what it means before it.
     pub(super) fn text(&self) -> String {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-        let seconds = |counter: &AtomicU64| count(counter) / 1e6;
         let gauge = |gauge: &AtomicUsize| gauge.load(Ordering::Relaxed) as f64;
         let answers = [
             ("leap_requests_total", "counter", "HTTP requests", count(&self.requests)),
@@ -176,7 +199,9 @@ impl Metrics {
             ("leap_jobs_queued", "gauge", "Answers that wait for a stream", gauge(&self.queued)),
         ];
         let mut text = String::new();
-        for (name, kind, help, value) in answers.into_iter().chain(self.pages()) {
+        for (name, kind, help, value) in
+            answers.into_iter().chain(self.drafts()).chain(self.pages())
+        {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
         }
@@ -194,6 +219,36 @@ impl Metrics {
                 let _ = writeln!(text, "{name}{{{}}} {}", node.about, node.values[index]);
             }
         }
+    }
+
+    /// Those of passes and of what was guessed to come of them.
+    fn drafts(&self) -> [(&'static str, &'static str, &'static str, f64); 4] {
+        [
+            (
+                "leap_passes_total",
+                "counter",
+                "Passes through the model that tokens came of, added up over answers",
+                count(&self.passes),
+            ),
+            (
+                "leap_drafted_tokens_total",
+                "counter",
+                "Guessed tokens that went through the model",
+                count(&self.drafted_tokens),
+            ),
+            (
+                "leap_accepted_tokens_total",
+                "counter",
+                "Tokens of answers that were guessed right",
+                count(&self.accepted_tokens),
+            ),
+            (
+                "leap_drafting_seconds_total",
+                "counter",
+                "Time that guessing took",
+                seconds(&self.drafting_us),
+            ),
+        ]
     }
 
     /// Those of keys and values.

@@ -4,6 +4,7 @@
 mod chat;
 #[path = "../common/mod.rs"]
 mod common;
+mod drafts;
 mod ends;
 mod files;
 mod judging;

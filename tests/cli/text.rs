@@ -66,6 +66,7 @@ fn json_is_one_object() {
     ] {
         assert_eq!(object[field], wanted, "{field}");
     }
+    assert!(object["passes"].as_u64().unwrap() <= 20, "{object}");
     for field in
         ["prompt_tokens_per_s", "generated_tokens_per_s", "ttft_ms", "memory_bytes", "arena_bytes"]
     {

@@ -3,7 +3,7 @@
 use super::session::Session;
 use crate::cli::counted;
 use crate::cli::json_object::JsonObject;
-use crate::engine::{Engine, Outcome, WeightsIn};
+use crate::engine::{Engine, JobFigures, Outcome, WeightsIn};
 use crate::sys::{huge, memory};
 use crate::wire::frame::NodeLine;
 
@@ -19,16 +19,32 @@ pub(super) fn line(outcome: &Outcome, session: &Session<'_>) -> String {
     let memory = memory::peak_resident_bytes().unwrap_or(0) as f64 / f64::from(1 << 20);
     format!(
         "prompt {}, {:.1} tokens/s; generated {}, {:.1} tokens/s; \
-         first token after {:.1} ms; memory {memory:.1} MiB; {}, {}, weights {}{}",
+         first token after {:.1} ms{}; memory {memory:.1} MiB; {}, {}, weights {}{}",
         counted(figures.prompt_tokens, "token"),
         figures.prompt_tokens_per_s(),
         counted(figures.generated_tokens, "token"),
         figures.generated_tokens_per_s(),
         figures.ttft.as_secs_f64() * 1e3,
+        drafts(figures),
         about.isa.name(),
         counted(about.threads, "thread"),
         weights(about.weights),
         seed(session).map_or(String::new(), |seed| format!("; seed {seed}")),
+    )
+}
+
+/// What drafts came to, if there were any.
+fn drafts(figures: &JobFigures) -> String {
+    if figures.drafted == 0 {
+        return String::new();
+    }
+    let seconds = (figures.ttft + figures.decode).as_secs_f64();
+    format!(
+        "; {:.2} tokens a pass, {} of {} drafts right, {:.1} % of the time for drafts",
+        figures.tokens_per_pass(),
+        figures.accepted(),
+        figures.drafted,
+        figures.drafting.as_secs_f64() / seconds.max(f64::MIN_POSITIVE) * 1e2,
     )
 }
 
@@ -56,6 +72,10 @@ pub(super) fn json(outcome: &Outcome, session: &Session<'_>, prompt: &str, text:
         .number("prompt_tokens_per_s", figures.prompt_tokens_per_s())
         .number("generated_tokens_per_s", figures.generated_tokens_per_s())
         .number("ttft_ms", figures.ttft.as_secs_f64() * 1e3)
+        .number("passes", figures.passes as f64)
+        .number("drafted_tokens", figures.drafted as f64)
+        .number("accepted_tokens", figures.accepted() as f64)
+        .number("drafting_ms", figures.drafting.as_secs_f64() * 1e3)
         .number("memory_bytes", memory::peak_resident_bytes().unwrap_or(0) as f64)
         .number("arena_bytes", about.arena_bytes as f64)
         .number("ctx_len", session.engine.ctx_len() as f64)
@@ -110,7 +130,7 @@ impl RingFigures<'_> {
         let nodes = self.lines.iter().zip(&self.compute_ms);
         let nodes: Vec<String> = nodes.map(|(line, ms)| format!("{} {ms:.2}", line.name)).collect();
         format!(
-            "ring: {:.2} ms a token: computing {} ms; links {:.2} ms; waiting {:.2} ms",
+            "ring: {:.2} ms a pass: computing {} ms; links {:.2} ms; waiting {:.2} ms",
             self.token_ms,
             nodes.join(", "),
             self.link_ms,

@@ -7,6 +7,7 @@ use argh::{ArgsInfo, FromArgs};
 
 use super::roles::{self, Role};
 use super::thinking::{self, Think};
+use crate::cli::draft::{self, Draft};
 use crate::cli::ring::RingFlags;
 use crate::cli::ring::carrier::{self, CarrierKind};
 use crate::cli::weights::{self, Words};
@@ -81,6 +82,10 @@ pub(in crate::cli) struct Run {
     /// start of the random numbers (0: a different one each time)
     #[argh(option, default = "0")]
     pub(super) seed: u64,
+    /// what guesses how texts go on, which saves time and changes no text: auto (what was said
+    /// before), a smaller model's file, which does so too, or off
+    #[argh(option, from_str_fn(draft::parse), default = "Draft::Ngrams")]
+    pub(super) draft: Draft,
     /// longest context in tokens (the model's, up to 4096)
     #[argh(option)]
     pub(super) ctx: Option<usize>,

@@ -1,0 +1,136 @@
+//! `--draft`: what guesses how texts go on. Texts are the same with it and without.
+
+use std::path::{Path, PathBuf};
+
+#[cfg(feature = "tools")]
+use super::convert;
+use super::model_files::{self, Loaded};
+use super::weights::{self, Words};
+use super::{Failure, options, ring};
+use crate::engine::{
+    Cache, DRAFTS_MAX, DraftMode, Drafter, Engine, Huge, ModelDrafter, NgramDrafter, Options,
+    Scheduler, WeightsPlace,
+};
+use crate::tokenizer::Tokenizer;
+
+/// What guesses.
+pub(super) enum Draft {
+    /// What has been said before.
+    Ngrams,
+    /// That, and the smaller model in this file.
+    Model(PathBuf),
+    /// Nothing.
+    Off,
+}
+
+/// What else a smaller model runs with: as the larger one.
+pub(super) struct Beside<'a> {
+    pub(super) tokenizer: &'a Tokenizer,
+    pub(super) threads: Option<usize>,
+    pub(super) cores: Option<&'a options::Cores>,
+    pub(super) cache: &'a Cache,
+    pub(super) huge: Huge,
+    pub(super) is_quiet: bool,
+}
+
+pub(super) fn parse(value: &str) -> Result<Draft, String> {
+    match value {
+        "" => Err("wanted auto, a model's file, or off".to_owned()),
+        "auto" | "ngram" => Ok(Draft::Ngrams),
+        "off" => Ok(Draft::Off),
+        path => Ok(Draft::Model(PathBuf::from(path))),
+    }
+}
+
+impl Draft {
+    /// Rows of a batch whose logits may be wanted, if `n_streams` answers are written at the same time.
+    pub(super) fn max_logits(&self, n_streams: usize) -> usize {
+        match self {
+            Draft::Off => n_streams,
+            Draft::Ngrams | Draft::Model(_) => n_streams.saturating_add(DRAFTS_MAX),
+        }
+    }
+
+    /// Has `scheduler`, one of `engine`, draft.
+    pub(super) fn begin(
+        &self,
+        scheduler: &mut Scheduler<'_>,
+        engine: &Engine,
+        beside: &Beside<'_>,
+    ) -> Result<(), Failure> {
+        let drafter: Box<dyn Drafter> = match self {
+            Draft::Off => return Ok(()),
+            Draft::Ngrams => Box::new(NgramDrafter::new(scheduler.n_streams(), engine.ctx_len())),
+            Draft::Model(path) => {
+                let drafter = model(path, (scheduler.n_streams(), engine.ctx_len()), beside)?;
+                Box::new(drafter)
+            }
+        };
+        scheduler.draft(drafter, DraftMode::Auto);
+        Ok(())
+    }
+}
+
+/// The drafter with the smaller model at `path`, for `n_streams` texts of up to `ctx_len` tokens.
+fn model(
+    path: &Path,
+    (n_streams, ctx_len): (usize, usize),
+    beside: &Beside<'_>,
+) -> Result<ModelDrafter, Failure> {
+    let path = model_file(path, beside)?;
+    let Loaded { model, tokenizer, .. } = model_files::load(Some(&path), None)?;
+    check_vocabulary(&path, &tokenizer, beside.tokenizer)?;
+    let options = Options {
+        ctx_len: Some(ctx_len.min(model.header().max_seq_len)),
+        n_streams: Some(n_streams),
+        threads: beside.threads.map(options::useful_threads),
+        cores: beside.cores.map(|cores| cores.0.clone()),
+        isa: options::isa_from_environment()?,
+        ..Options::default()
+    };
+    let mut engine = Engine::new(model, &options).map_err(options::engine_failure)?;
+    let place = WeightsPlace { model: Some(path), cache: beside.cache.clone(), huge: beside.huge };
+    let words = if beside.is_quiet { Words::None } else { Words::All };
+    weights::prepare(&mut engine, &place, words)?;
+    engine.interrupt_by(ring::is_interrupted);
+    ModelDrafter::new(engine).map_err(|e| Failure::runtime(&e))
+}
+
+#[cfg(feature = "tools")]
+fn model_file(path: &Path, beside: &Beside<'_>) -> Result<PathBuf, Failure> {
+    let wanted =
+        convert::Wanted { version: None, needs_tokenizer: true, is_quiet: beside.is_quiet };
+    let found = convert::model_file(Some(path.to_owned()), wanted)?;
+    Ok(found.unwrap_or_else(|| path.to_owned()))
+}
+
+#[cfg(not(feature = "tools"))]
+fn model_file(path: &Path, _beside: &Beside<'_>) -> Result<PathBuf, Failure> {
+    Ok(path.to_owned())
+}
+
+/// A model whose tokens mean something else only costs time.
+fn check_vocabulary(path: &Path, of_draft: &Tokenizer, wanted: &Tokenizer) -> Result<(), Failure> {
+    let shown = path.display();
+    let (n_draft, n_wanted) = (of_draft.vocab_len(), wanted.vocab_len());
+    if n_draft != n_wanted {
+        return Err(Failure::Input(format!(
+            "--draft {shown}: it knows {n_draft} tokens, the model {n_wanted}; wanted a model of the same \
+             tokenizer"
+        )));
+    }
+    let differs = |id: &u32| of_draft.token_bytes(*id) != wanted.token_bytes(*id);
+    match (0..n_wanted as u32).find(differs) {
+        None => Ok(()),
+        Some(id) => Err(Failure::Input(format!(
+            "--draft {shown}: token {id} is {}, the model's {}; wanted a model of the same tokenizer",
+            show(of_draft, id),
+            show(wanted, id)
+        ))),
+    }
+}
+
+fn show(tokenizer: &Tokenizer, id: u32) -> String {
+    let bytes = tokenizer.token_bytes(id).unwrap_or_default();
+    format!("{:?}", String::from_utf8_lossy(bytes))
+}
