@@ -1,11 +1,13 @@
 //! `leap bench`: how fast a model runs here, beside what the machine could do.
 
+mod drafts;
 mod link;
 pub(super) mod machine;
 mod made_up;
 mod model;
 mod start;
 mod table;
+mod text;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,6 +51,10 @@ pub(super) struct Bench {
     /// many tokens of a prompt of 128
     #[argh(option, from_str_fn(counts), default = "Numbers(vec![16, 128, 512])")]
     prompt: Numbers,
+    /// also measure what drafts cost at each --depth: passes of 1 to 16 rows of a text, after each of which a
+    /// token is chosen
+    #[argh(switch)]
+    draft: bool,
     /// numbers of threads to measure (1 and one for each fast core)
     #[argh(option, from_str_fn(counts))]
     threads: Option<Numbers>,
@@ -144,7 +150,7 @@ impl Bench {
             if let (Some(model), Some(ctx_len)) = (&model, ctx_len) {
                 let engine = self.engine(model.clone(), ctx_len, &cpus)?;
                 model::measure(engine, &machine, &workload, |figure| {
-                    table.figure(threads, figure)
+                    table.figure(threads, &figure)
                 })?;
             }
         }
@@ -193,8 +199,10 @@ impl Bench {
 
     /// What is measured, and what is too long for the model's context.
     fn workload(&self, header: &Header) -> (Vec<What>, Vec<What>) {
-        let depths = self.depth.0.iter().map(|&depth| What::Decode(depth));
-        let all = depths.chain(self.prompt.0.iter().map(|&len| What::Prefill(len)));
+        let depths = || self.depth.0.iter().copied();
+        let prompts = self.prompt.0.iter().map(|&len| What::Prefill(len));
+        let all = depths().map(What::Decode).chain(prompts);
+        let all = all.chain(depths().filter(|_| self.draft).map(What::Draft));
         all.partition(|what| what.ctx_len() <= header.max_seq_len)
     }
 
@@ -217,6 +225,7 @@ impl Bench {
         let options = Options {
             ctx_len: Some(ctx_len),
             cores: Some(cpus.to_vec()),
+            max_logits: self.draft.then_some(drafts::ROWS_MAX),
             isa: options::isa_from_environment()?,
             ..Options::default()
         };

@@ -197,18 +197,24 @@ fn every_command_takes_a_packed_file_and_writes_no_other() {
     let cases = "tests/golden/llama3-tiny/golden.json";
     let eval = |path| succeeds(&leap(&["eval", path, "--cases", cases, "--json"])).0;
     assert_eq!(eval(path), eval(plain));
-    let bench = ["bench", path, "--threads", "1", "--depth", "0,9999", "--prompt", "16", "--json"];
+    let depths = ["--depth", "0,9999", "--prompt", "16", "--draft"];
+    let bench = [&["bench", path, "--threads", "1", "--json"][..], &depths].concat();
     if !common::quick() {
         let (told, notes) = succeeds(&leap(&bench));
         assert!(notes.contains("left out") && notes.contains("decode 9999"), "{notes}");
         assert!(told.contains(&format!("\"isa\": \"{}\"", isa.name())), "{told}");
         // What bandwidth is measured with is more, and not the model's.
-        let last: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+        let lines = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let (rows, lines): (Vec<Value>, Vec<Value>) =
+            lines.partition(|line| line["what"] == "rows");
+        let last = lines.last().unwrap();
         let figure = |name: &str| last[name].as_f64().unwrap();
         assert!(figure("memory_bytes") < f64::from(128 << 20), "{told}");
         assert!(figure("percent_of_int8_peak") > 0.0 && figure("int8_ops_per_s") > 0.0, "{told}");
         // Sixteen rows are compared with one and with a long prompt.
         assert!(figure("of_rows_bound") > 0.0, "{told}");
+        assert!(rows.iter().map(|pass| &pass["rows"]).eq(&(1..=16).collect::<Vec<_>>()), "{told}");
+        assert!(rows.iter().all(|pass| pass["ms"].as_f64() > Some(0.0)), "{told}");
     }
     assert_eq!(names(), before);
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
+use super::drafts::{self, RowsFigure};
 use super::machine::{MachineLimits, MeasuredMachine, RUNS};
+use super::text::push;
 use crate::cli::Failure;
 use crate::engine::{Engine, Stream};
 use crate::format::model::{Header, TensorKind};
@@ -19,6 +21,12 @@ const FEW_ROWS: RangeInclusive<usize> = 2..=16;
 const LONG_PROMPT: usize = 128;
 
 /// One measurement.
+pub(super) enum Figure {
+    Speed(ModelFigure),
+    Rows(RowsFigure),
+}
+
+/// Speed of tokens or of a prompt.
 pub(super) struct ModelFigure {
     pub(super) what: What,
     pub(super) tokens_per_s: f64,
@@ -39,6 +47,8 @@ pub(super) enum What {
     Decode(usize),
     /// A prompt of that many tokens.
     Prefill(usize),
+    /// Passes of a token and its drafts after a context of that many.
+    Draft(usize),
 }
 
 impl What {
@@ -47,6 +57,7 @@ impl What {
         match *self {
             What::Decode(depth) => ("decode", depth),
             What::Prefill(len) => ("prefill", len),
+            What::Draft(depth) => ("draft", depth),
         }
     }
 
@@ -55,6 +66,7 @@ impl What {
         match *self {
             What::Decode(depth) => depth.saturating_add(DECODED * RUNS),
             What::Prefill(len) => len,
+            What::Draft(depth) => depth.saturating_add(drafts::ROWS_MAX),
         }
     }
 
@@ -79,22 +91,21 @@ pub(super) fn measure(
     mut engine: Engine,
     machine: &MeasuredMachine,
     workload: &[What],
-    mut show: impl FnMut(&ModelFigure) -> Result<(), Failure>,
+    mut show: impl FnMut(Figure) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
     let mut long_row_s = None;
     for &what in workload {
-        let figure = match what {
-            What::Decode(depth) => decode(&mut engine, machine, &mut stream, depth)?,
+        show(match what {
+            What::Decode(depth) => Figure::Speed(decode(&mut engine, machine, depth)?),
             What::Prefill(len) => {
                 if FEW_ROWS.contains(&len) && long_row_s.is_none() {
-                    long_row_s = Some(long_row(&mut engine, &mut stream)?);
+                    long_row_s = Some(long_row(&mut engine)?);
                 }
                 let long_row_s = long_row_s.filter(|_| FEW_ROWS.contains(&len));
-                prefill(&mut engine, machine, &mut stream, len, long_row_s)?
+                Figure::Speed(prefill(&mut engine, machine, len, long_row_s)?)
             }
-        };
-        show(&figure)?;
+            What::Draft(depth) => Figure::Rows(drafts::rows(&mut engine, depth)?),
+        })?;
     }
     Ok(())
 }
@@ -102,16 +113,15 @@ pub(super) fn measure(
 fn decode(
     engine: &mut Engine,
     machine: &MeasuredMachine,
-    stream: &mut Stream,
     depth: usize,
 ) -> Result<ModelFigure, Failure> {
-    stream.clear();
-    push(engine, stream, depth)?;
+    let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
+    push(engine, &mut stream, depth)?;
     let mut best = f64::INFINITY;
     let limits = machine.reading_beside(|| {
         let start = Instant::now();
         for _ in 0..DECODED {
-            push(engine, stream, 1)?;
+            push(engine, &mut stream, 1)?;
         }
         best = best.min(start.elapsed().as_secs_f64());
         Ok(())
@@ -132,16 +142,16 @@ fn decode(
 fn prefill(
     engine: &mut Engine,
     machine: &MeasuredMachine,
-    stream: &mut Stream,
     len: usize,
     long_row_s: Option<f64>,
 ) -> Result<ModelFigure, Failure> {
+    let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
     let (mut best, mut best_single) = (f64::INFINITY, f64::INFINITY);
     let limits = machine.multiplying_beside(|| {
         if long_row_s.is_some() {
-            best_single = best_single.min(pass_s(engine, stream, 1)?);
+            best_single = best_single.min(pass_s(engine, &mut stream, 1)?);
         }
-        best = best.min(pass_s(engine, stream, len)?);
+        best = best.min(pass_s(engine, &mut stream, len)?);
         Ok(())
     })?;
     let batches = len.div_ceil(engine.max_batch());
@@ -157,11 +167,12 @@ fn prefill(
 }
 
 /// Seconds of a row of a long prompt, or of the longest that there is room for.
-fn long_row(engine: &mut Engine, stream: &mut Stream) -> Result<f64, Failure> {
+fn long_row(engine: &mut Engine) -> Result<f64, Failure> {
+    let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
     let len = LONG_PROMPT.min(engine.ctx_len());
     let mut best = f64::INFINITY;
     for _ in 0..RUNS {
-        best = best.min(pass_s(engine, stream, len)?);
+        best = best.min(pass_s(engine, &mut stream, len)?);
     }
     Ok(best / len as f64)
 }
@@ -189,12 +200,4 @@ fn ops(engine: &Engine, n: usize) -> f64 {
 fn active_part(header: &Header, kind: TensorKind) -> f64 {
     let experts = header.features.experts.filter(|_| kind.is_per_expert());
     experts.map_or(1.0, |experts| experts.n_active as f64 / experts.n as f64)
-}
-
-fn push(engine: &mut Engine, stream: &mut Stream, n: usize) -> Result<(), Failure> {
-    let vocab_size = engine.header().vocab_size;
-    // Some ids, far apart, that exist.
-    let ids: Vec<u32> = (0..n).map(|i| ((stream.pos() + i) * 7919 % vocab_size) as u32).collect();
-    engine.push(stream, &ids).map_err(|e| Failure::runtime(&e))?;
-    Ok(())
 }

@@ -1,8 +1,9 @@
 //! The figures, as a table for people or as JSON objects for programs.
 
+use super::drafts::RowsFigure;
 use super::link;
 use super::machine::MachineLimits;
-use super::model::ModelFigure;
+use super::model::{Figure, ModelFigure};
 use super::start::StartFigures;
 use crate::cli::json_object::JsonObject;
 use crate::cli::{Failure, counted, note, print};
@@ -97,7 +98,14 @@ impl BenchTable {
     }
 
     /// One measurement of a model.
-    pub(super) fn figure(&mut self, threads: usize, figure: &ModelFigure) -> Result<(), Failure> {
+    pub(super) fn figure(&mut self, threads: usize, figure: &Figure) -> Result<(), Failure> {
+        match figure {
+            Figure::Speed(figure) => self.speed(threads, figure),
+            Figure::Rows(figure) => self.rows(threads, figure),
+        }
+    }
+
+    fn speed(&mut self, threads: usize, figure: &ModelFigure) -> Result<(), Failure> {
         let (what, tokens) = figure.what.parts();
         let of_bandwidth = 100.0 * figure.bytes_per_s / figure.limits.read_bytes_per_s;
         let of_peak = 100.0 * figure.ops_per_s / figure.limits.int8_ops_per_s;
@@ -113,16 +121,13 @@ impl BenchTable {
                 .number("read_bytes_per_s", figure.limits.read_bytes_per_s)
                 .number("int8_ops_per_s", figure.limits.int8_ops_per_s)
                 .number("memory_bytes", memory as f64);
-            let object = match self.part {
-                Some((layers, _)) => object.number("layers", layers as f64),
-                None => object,
-            };
+            let object = self.with_part(object);
             return print(&match figure.of_rows_bound {
                 Some(times) => object.number("of_rows_bound", times).finish(),
                 None => object.finish(),
             });
         }
-        let part = self.part.map_or(String::new(), |(n, all)| format!(", {n} of {all} layers"));
+        let part = self.part();
         let of_rows_bound = figure.of_rows_bound.map_or(String::new(), |times| {
             format!(", {times:.2} × the longer of one row and {tokens} of a prompt")
         });
@@ -132,5 +137,45 @@ impl BenchTable {
             figure.tokens_per_s,
             memory >> 20,
         ))
+    }
+
+    /// Passes of few rows.
+    fn rows(&mut self, threads: usize, figure: &RowsFigure) -> Result<(), Failure> {
+        let RowsFigure { depth, seconds } = figure;
+        let times = seconds.map(|pass| pass / seconds[0]);
+        if self.is_json {
+            for ((rows, pass), times) in (1..).zip(seconds).zip(&times) {
+                let object = JsonObject::new()
+                    .string("what", "rows")
+                    .number("threads", threads as f64)
+                    .number("tokens", *depth as f64)
+                    .integer("rows", rows)
+                    .number("ms", 1e3 * pass)
+                    .number("of_one_row", *times);
+                print(&self.with_part(object).finish())?;
+            }
+            return Ok(());
+        }
+        let times: Vec<String> = times.iter().skip(1).map(|times| format!("{times:.2}")).collect();
+        print(&format!(
+            "  rows    {depth:>6} {:>9.2} ms for 1, for 2 to {} times {}{}\n",
+            1e3 * seconds[0],
+            seconds.len(),
+            times.join(" "),
+            self.part(),
+        ))
+    }
+
+    /// `object` with what part of a model was measured, if not all.
+    fn with_part(&self, object: JsonObject) -> JsonObject {
+        match self.part {
+            Some((layers, _)) => object.number("layers", layers as f64),
+            None => object,
+        }
+    }
+
+    /// The same in words.
+    fn part(&self) -> String {
+        self.part.map_or(String::new(), |(n, all)| format!(", {n} of {all} layers"))
     }
 }
