@@ -51,8 +51,8 @@ pub(super) struct Bench {
     /// many tokens of a prompt of 128
     #[argh(option, from_str_fn(counts), default = "Numbers(vec![16, 128, 512])")]
     prompt: Numbers,
-    /// also measure what drafts cost at each --depth: passes of 1 to 16 rows of a text, after each of which a
-    /// token is chosen
+    /// also measure what drafts cost and bring at each --depth: passes of 1 to 16 rows of a text, after each of
+    /// which a token is chosen, and texts with drafts of which 0.5, 0.7 and 0.9 are right
     #[argh(switch)]
     draft: bool,
     /// numbers of threads to measure (1 and one for each fast core)

@@ -207,6 +207,8 @@ fn every_command_takes_a_packed_file_and_writes_no_other() {
         let lines = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let (rows, lines): (Vec<Value>, Vec<Value>) =
             lines.partition(|line| line["what"] == "rows");
+        let (drafts, lines): (Vec<Value>, Vec<Value>) =
+            lines.into_iter().partition(|line| line["what"] == "drafts");
         let last = lines.last().unwrap();
         let figure = |name: &str| last[name].as_f64().unwrap();
         assert!(figure("memory_bytes") < f64::from(128 << 20), "{told}");
@@ -215,6 +217,9 @@ fn every_command_takes_a_packed_file_and_writes_no_other() {
         assert!(figure("of_rows_bound") > 0.0, "{told}");
         assert!(rows.iter().map(|pass| &pass["rows"]).eq(&(1..=16).collect::<Vec<_>>()), "{told}");
         assert!(rows.iter().all(|pass| pass["ms"].as_f64() > Some(0.0)), "{told}");
+        let per_pass = drafts.iter().map(|text| text["tokens_per_pass"].as_f64().unwrap());
+        let per_pass: Vec<f64> = per_pass.collect();
+        assert!(per_pass.len() == 3 && per_pass.iter().all(|n| (1.0..16.0).contains(n)), "{told}");
     }
     assert_eq!(names(), before);
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
-use super::drafts::{self, RowsFigure};
+use super::drafts::{self, DraftsFigure, RowsFigure};
 use super::machine::{MachineLimits, MeasuredMachine, RUNS};
 use super::text::push;
 use crate::cli::Failure;
@@ -24,6 +24,7 @@ const LONG_PROMPT: usize = 128;
 pub(super) enum Figure {
     Speed(ModelFigure),
     Rows(RowsFigure),
+    Drafts(DraftsFigure),
 }
 
 /// Speed of tokens or of a prompt.
@@ -47,7 +48,7 @@ pub(super) enum What {
     Decode(usize),
     /// A prompt of that many tokens.
     Prefill(usize),
-    /// Passes of a token and its drafts after a context of that many.
+    /// Passes of a token and its drafts, and texts with drafts, after a context of that many.
     Draft(usize),
 }
 
@@ -66,7 +67,7 @@ impl What {
         match *self {
             What::Decode(depth) => depth.saturating_add(DECODED * RUNS),
             What::Prefill(len) => len,
-            What::Draft(depth) => depth.saturating_add(drafts::ROWS_MAX),
+            What::Draft(depth) => drafts::ctx_len(depth),
         }
     }
 
@@ -95,17 +96,21 @@ pub(super) fn measure(
 ) -> Result<(), Failure> {
     let mut long_row_s = None;
     for &what in workload {
-        show(match what {
-            What::Decode(depth) => Figure::Speed(decode(&mut engine, machine, depth)?),
+        match what {
+            What::Decode(depth) => show(Figure::Speed(decode(&mut engine, machine, depth)?))?,
             What::Prefill(len) => {
                 if FEW_ROWS.contains(&len) && long_row_s.is_none() {
                     long_row_s = Some(long_row(&mut engine)?);
                 }
                 let long_row_s = long_row_s.filter(|_| FEW_ROWS.contains(&len));
-                Figure::Speed(prefill(&mut engine, machine, len, long_row_s)?)
+                show(Figure::Speed(prefill(&mut engine, machine, len, long_row_s)?))?;
             }
-            What::Draft(depth) => Figure::Rows(drafts::rows(&mut engine, depth)?),
-        })?;
+            What::Draft(depth) => {
+                show(Figure::Rows(drafts::rows(&mut engine, depth)?))?;
+                let figures = drafts::texts(&mut engine, depth)?;
+                figures.into_iter().try_for_each(|figure| show(Figure::Drafts(figure)))?;
+            }
+        }
     }
     Ok(())
 }

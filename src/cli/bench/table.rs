@@ -1,6 +1,6 @@
 //! The figures, as a table for people or as JSON objects for programs.
 
-use super::drafts::RowsFigure;
+use super::drafts::{DraftsFigure, RowsFigure};
 use super::link;
 use super::machine::MachineLimits;
 use super::model::{Figure, ModelFigure};
@@ -102,6 +102,7 @@ impl BenchTable {
         match figure {
             Figure::Speed(figure) => self.speed(threads, figure),
             Figure::Rows(figure) => self.rows(threads, figure),
+            Figure::Drafts(figure) => self.drafts(threads, figure),
         }
     }
 
@@ -162,6 +163,33 @@ impl BenchTable {
             1e3 * seconds[0],
             seconds.len(),
             times.join(" "),
+            self.part(),
+        ))
+    }
+
+    /// A text with drafts.
+    fn drafts(&mut self, threads: usize, figure: &DraftsFigure) -> Result<(), Failure> {
+        let gain = figure.tokens_per_s / figure.plain_tokens_per_s;
+        if self.is_json {
+            let object = JsonObject::new()
+                .string("what", "drafts")
+                .number("threads", threads as f64)
+                .number("tokens", figure.depth as f64)
+                .number("hits", figure.hits)
+                .number("tokens_per_s", figure.tokens_per_s)
+                .number("plain_tokens_per_s", figure.plain_tokens_per_s)
+                .number("of_plain", gain)
+                .number("tokens_per_pass", figure.tokens_per_pass);
+            return print(&self.with_part(object).finish());
+        }
+        print(&format!(
+            "  drafts  {:>6} {:>9.1} tokens/s if {:.1} of them are right, {gain:.2} times the {:.1} without; \
+             {:.2} tokens a pass{}\n",
+            figure.depth,
+            figure.tokens_per_s,
+            figure.hits,
+            figure.plain_tokens_per_s,
+            figure.tokens_per_pass,
             self.part(),
         ))
     }
