@@ -229,3 +229,19 @@ fn what_a_smaller_model_says_is_drafted() {
         }
     }
 }
+
+#[test]
+fn the_demo_model_has_a_draft_model() {
+    let tokenizer = tokenizer();
+    let open = |name| Arc::new(Model::open(&package(name)).unwrap());
+    let (model, demo) = (open("models/demo-draft.bin"), open("models/demo.bin"));
+    assert_eq!(model.header().tokenizer_hash, demo.header().tokenizer_hash);
+    let engine = Engine::new(model, &recipe(1, 64).options()).unwrap();
+    let drafter = Box::new(ModelDrafter::new(engine).unwrap()) as Box<dyn Drafter>;
+    let jobs = [Job { n_predict: 100, ..Job::new(prompt(&tokenizer, "Once upon a time")) }];
+    let wanted = alone(&mut recipe(1, 64).alone(), &tokenizer, &jobs);
+    let mut engine = recipe(1, 64).alone();
+    let found = drafted(&mut engine, Some(&tokenizer), &jobs, (drafter, DraftMode::Fixed(4)));
+    assert_same(&found, &wanted, "a smaller model drafts");
+    assert!(found[0].figures.unwrap().tokens_per_pass() > 2.5, "{:?}", found[0].figures);
+}
