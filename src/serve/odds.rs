@@ -1,4 +1,4 @@
-//! How likely tokens were, in the words of OpenAI's protocol.
+//! How likely tokens were, in the words of OpenAI's protocol, which Ollama's shares.
 
 use serde_json::{Map, Value, json};
 

@@ -1,5 +1,6 @@
 //! Ollama's protocol: chat, generate, and what is asked about models.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -9,16 +10,19 @@ use super::divide::{Divider, Piece};
 use super::error::ApiError;
 use super::fields::{Fields, strings};
 use super::http::{Connection, Reply, Request};
+use super::jobs::TokenOdds;
 use super::messages::Message;
+use super::odds;
 use super::service::{ChatJob, ModelAbout, STOPS_MAX, Service, now};
 use super::tools::{CallPiece, Tools, joined};
 use super::wish::{TextForm, Thinking, Wish, penalties};
 use crate::engine::{Outcome, StopReason};
 use crate::sampler::Sampling;
-use crate::tokenizer::{ChatOptions, ChatRole, Thoughts};
+use crate::tokenizer::{ChatOptions, ChatRole, Thoughts, Tokenizer};
 
 /// Fields of both requests. How long a model stays in memory is up to who runs the server.
-const KNOWN: &[&str] = &["model", "stream", "options", "keep_alive", "format", "think"];
+const KNOWN: &[&str] =
+    &["model", "stream", "options", "keep_alive", "format", "think", "logprobs", "top_logprobs"];
 
 /// Options that are followed.
 const OPTIONS: &[&str] = &[
@@ -172,7 +176,7 @@ impl Form {
             thinking,
             form,
             tools,
-            n_likeliest: None,
+            n_likeliest: odds::chat_wish(fields)?,
         };
         Ok(Form { wish, is_streamed: fields.flag("stream")?.unwrap_or(true) })
     }
@@ -183,9 +187,13 @@ impl Form {
         ChatJob { job, divider }: ChatJob,
         is_chat: bool,
     ) -> Result<Sent, ApiError> {
-        let model = to.0.about.name.clone();
-        let mut protocol =
-            Ollama { is_chat, model, prompt_tokens: job.prompt.len(), calls: Vec::new() };
+        let mut protocol = Ollama {
+            is_chat,
+            model: to.0.about.name.clone(),
+            prompt_tokens: job.prompt.len(),
+            calls: Vec::new(),
+            teller: job.n_likeliest.map(|_| Arc::clone(&to.0.tokenizer)),
+        };
         deliver(to, (vec![job], divider), (&mut protocol, self.is_streamed))
     }
 }
@@ -248,6 +256,8 @@ struct Ollama {
     prompt_tokens: usize,
     /// What has come of a call that is not complete.
     calls: Vec<CallPiece>,
+    /// Names tokens, if it is told how likely they were.
+    teller: Option<Arc<Tokenizer>>,
 }
 
 impl Ollama {
@@ -265,6 +275,12 @@ impl Ollama {
     fn put_thought(&self, object: &mut Value, text: &str) {
         let place = if self.is_chat { &mut object["message"] } else { object };
         place["thinking"] = json!(text);
+    }
+
+    fn put_odds(&self, object: &mut Value, tokens: &[TokenOdds]) {
+        if let Some(tokenizer) = &self.teller {
+            object["logprobs"] = odds::chat(tokens, tokenizer)["content"].take();
+        }
     }
 
     fn ended(&self, text: &str, outcome: &Outcome) -> Value {
@@ -294,22 +310,26 @@ impl Protocol for Ollama {
     }
 
     fn piece(&mut self, _: usize, piece: &Piece) -> String {
-        let mut lines = String::new();
+        let mut objects = Vec::new();
         if !piece.thought.is_empty() {
             let mut object = self.object("", false);
             self.put_thought(&mut object, &piece.thought);
-            lines += &format!("{object}\n");
+            objects.push(object);
         }
         self.calls.extend_from_slice(&piece.calls);
         let n =
             self.calls.iter().rposition(|piece| *piece == CallPiece::End).map_or(0, |at| at + 1);
         let calls: Vec<CallPiece> = self.calls.drain(..n).collect();
-        if !piece.text.is_empty() || !calls.is_empty() {
+        let has_odds_alone = objects.is_empty() && !piece.tokens.is_empty();
+        if !piece.text.is_empty() || !calls.is_empty() || has_odds_alone {
             let mut object = self.object(&piece.text, false);
             put_calls(&mut object, &calls);
-            lines += &format!("{object}\n");
+            objects.push(object);
         }
-        lines
+        if let Some(last) = objects.last_mut() {
+            self.put_odds(last, &piece.tokens);
+        }
+        objects.iter().map(|object| format!("{object}\n")).collect()
     }
 
     fn end(&mut self, _: usize, outcome: &Outcome) -> String {
@@ -332,6 +352,7 @@ impl Protocol for Ollama {
                     self.put_thought(&mut object, &piece.thought);
                 }
                 put_calls(&mut object, &piece.calls);
+                self.put_odds(&mut object, &piece.tokens);
                 object
             }
             [] => Value::Null,

@@ -154,6 +154,13 @@ fn what_is_told_of_tokens_is_what_they_were_chosen_by() {
     let told =
         events.iter().filter_map(|event| event.pointer("/choices/0/logprobs/content")?.as_array());
     assert_eq!(told.flatten().cloned().collect::<Vec<Value>>(), tokens);
+    let options = json!({"temperature": 0, "num_predict": 12});
+    let ollama =
+        json!({"messages": chat(FOX), "options": options, "logprobs": true, "top_logprobs": 3});
+    let (_, text) = ask(&served.address, "POST", "/api/chat", &ollama.to_string());
+    let objects = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let told = objects.filter_map(|object| object["logprobs"].as_array().cloned());
+    assert_eq!(told.flatten().collect::<Vec<Value>>(), tokens);
     // What is forbidden does not come, and is told of as it was.
     let first = tokens[0]["token"].as_str().unwrap();
     let ids = served.post("/tokenize", &json!({"content": first, "add_special": false}));
