@@ -4,7 +4,10 @@
 The second server has a model that knows tools."""
 
 import json
+import re
 import sys
+import time
+import urllib.request
 
 import ollama
 import openai
@@ -15,6 +18,25 @@ MESSAGES = [
     {"role": "system", "content": "You tell stories."},
     {"role": "user", "content": "Tell me a story about a fox."},
 ]
+
+
+def left(begin):
+    """Begins streams until the server has seen a client go away: one may end before that."""
+    def n_cancelled():
+        asked = urllib.request.Request(f"http://{ADDRESS}/metrics", headers={"Authorization": f"Bearer {KEY}"})
+        with urllib.request.urlopen(asked) as answer:
+            return int(re.search(r"^leap_answers_cancelled_total (\d+)", answer.read().decode(), re.MULTILINE)[1])
+
+    before = n_cancelled()
+    for _ in range(20):
+        stream = begin()
+        next(iter(stream))
+        stream.close()
+        for _ in range(20):
+            if n_cancelled() > before:
+                return
+            time.sleep(0.05)
+    raise AssertionError("nobody was missed")
 
 
 def ask_by_openai():
@@ -29,6 +51,7 @@ def ask_by_openai():
     assert parts[-1].usage.completion_tokens == 40, parts[-1]
     prompt = client.completions.create(model="demo", prompt="Once upon a time", temperature=0, max_tokens=8)
     assert prompt.choices[0].text == ", in a green valley, there lived", prompt
+    left(lambda: client.chat.completions.create(**{**wishes, "max_tokens": 900}, stream=True))
     responded(client)
     formed(client)
     refused(client)
@@ -133,7 +156,40 @@ def ask_by_ollama(text):
     assert "".join(part.message.content for part in client.chat(**wishes, stream=True)) == text
     answer = client.chat(**wishes, format=Fox.model_json_schema())
     Fox.model_validate_json(answer.message.content)
+    answer = client.chat(**wishes, logprobs=True, top_logprobs=2)
+    assert "".join(token.token for token in answer.logprobs) == text, answer
+    left(lambda: client.chat(**{**wishes, "options": {"temperature": 0}}, stream=True))
+    for ask, status, word in [
+        (lambda: client.embed("demo", "fox"), 404, "/api/embed"),
+        (lambda: client.chat("llama3", MESSAGES), 404, "llama3"),
+        (lambda: ollama.Client(host=f"http://{ADDRESS}").list(), 401, "key"),
+    ]:
+        try:
+            ask()
+        except ollama.ResponseError as error:
+            assert error.status_code == status and word in error.error, error
+        else:
+            raise AssertionError(f"{word} was followed")
+
+
+def lamp(on: bool) -> str:
+    """Turns the lamp on or off."""
+    return str(on)
+
+
+def ask_ollama_with_tools(address):
+    """The protocol has no word for a call that has to come: the model hears of the tool and of one that was."""
+    client = ollama.Client(host=f"http://{address}", headers={"Authorization": f"Bearer {KEY}"})
+    model = client.list().models[0].model
+    assert "tools" in client.show(model).capabilities
+    call = {"function": {"name": "lamp", "arguments": {"on": True}}}
+    wishes = {"model": model, "tools": [lamp], "options": {"seed": 1, "num_predict": 5}}
+    short = client.chat(messages=[{"role": "user", "content": "Light!"}], **wishes)
+    messages = [{"role": "user", "content": "Light!"}, {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "tool_name": "lamp", "content": "done"}]
+    assert client.chat(messages=messages, **wishes).prompt_eval_count > short.prompt_eval_count > 50
 
 
 ask_by_ollama(ask_by_openai())
 ask_for_calls(TOOLS_ADDRESS)
+ask_ollama_with_tools(TOOLS_ADDRESS)

@@ -55,6 +55,8 @@ serve "$PORT"
 XDG_CACHE_HOME=$work serve $((PORT + 1)) tests/golden/qwen3-tiny
 step "clients" "$VENV/bin/python" scripts/test-clients.py "127.0.0.1:$PORT" "127.0.0.1:$((PORT + 1))" "$(cat "$work/keys")"
 [ -n "$ALL" ] || exit 0
-step "npm's clients" node "$NODE/test-clients.mjs" "127.0.0.1:$PORT" "$(cat "$work/keys")"
+step "npm's clients" node "$NODE/test-clients.mjs" "127.0.0.1:$PORT" "127.0.0.1:$((PORT + 1))" "$(cat "$work/keys")"
+# litellm has a list of prices of its own, and asks for another one otherwise.
+export LITELLM_LOCAL_MODEL_COST_MAP=True
 step "langchain-openai and litellm" "$VENV/bin/python" scripts/test-chains.py \
 	"127.0.0.1:$PORT" "127.0.0.1:$((PORT + 1))" "$(cat "$work/keys")"
