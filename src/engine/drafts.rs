@@ -5,6 +5,7 @@
 //! How many pay depends on what a batch of so many rows costs and on how often drafts are right. Both are
 //! watched.
 
+use std::ops::Range;
 use std::time::Instant;
 
 /// Most ids of a draft: with the token before them a tile of 16 rows.
@@ -115,19 +116,22 @@ impl DraftControl {
     /// What a batch of `rows` rows takes. `None` if nothing is known.
     fn seconds(&self, rows: usize) -> Option<f32> {
         let at = rows.clamp(1, ROWS_KNOWN) - 1;
-        let is_known = |(_, seconds): &(usize, &f32)| **seconds > 0.0;
-        let below = self.seconds.iter().enumerate().take(at + 1).rfind(is_known);
+        let known = |range: Range<usize>| range.filter(|index| self.seconds[*index] > 0.0);
+        let mut below = known(0..at + 1).rev();
         // No batch takes longer than a larger one: one that seems to has been disturbed.
-        let above = self.seconds.iter().enumerate().skip(at + 1).filter(is_known);
-        let above = above.min_by(|a, b| a.1.total_cmp(b.1));
-        match (below, above) {
-            (Some((b, before)), Some((a, after))) => {
-                let part = (at - b) as f32 / (a - b) as f32;
-                Some((before + part * (after - before)).min(*after))
-            }
-            (Some((b, before)), None) => Some(before * (1.0 + (at - b) as f32 / ROWS_ASSUMED)),
-            (None, above) => above.map(|(_, after)| *after),
-        }
+        let above = known(at + 1..ROWS_KNOWN);
+        let above = above.min_by(|a, b| self.seconds[*a].total_cmp(&self.seconds[*b]));
+        let Some(last) = below.next() else { return above.map(|above| self.seconds[above]) };
+        let begin = self.seconds[last];
+        let Some(above) = above else {
+            let assumed = begin / ROWS_ASSUMED;
+            let found = |before: usize| (begin - self.seconds[before]) / (last - before) as f32;
+            let each = below.next().map_or(assumed, |before| found(before).max(assumed));
+            return Some(begin + (at - last) as f32 * each);
+        };
+        let end = self.seconds[above];
+        let part = (at - last) as f32 / (above - last) as f32;
+        Some((begin + part * (end - begin)).min(end))
     }
 
     /// How many drafts to try, up to `n_max`, of which a part of `hits` is right and each takes `each` seconds
