@@ -57,7 +57,7 @@ on_a_wire() {
 		pids+=($!)
 	done
 	BOARDS+=("${pids[@]}")
-	wait_for "$logs/$2" "${pids[0]}"
+	wait_for "$logs" "${pids[0]}" "${@:2}"
 	kill "${pids[@]:1}" 2>/dev/null || true
 	for scenario in "${@:3}"; do
 		! grep -aq 'board failed' "$logs/$scenario" || { tail -n 50 "$logs/$scenario"; die "a board failed, see $logs"; }
@@ -65,11 +65,11 @@ on_a_wire() {
 	done
 }
 
-# wait_for LOG PID: waits for a board and shows what it said.
+# wait_for LOGS PID SCENARIO...: waits for the first scenario's board and shows what it said; if it failed, what all did.
 wait_for() {
 	wait "$2" || true
-	grep -aE '^(test |ping|memory|bench|kernel ring|fuzz)' "$1" || true
-	grep -aq '^board passed' "$1" || { tail -n 50 "$1"; die "the board failed, see $1"; }
+	grep -aE '^(test |ping|memory|bench|kernel ring|fuzz)' "$1/$3" || true
+	grep -aq '^board passed' "$1/$3" || { (cd "$1" && tail -n 50 "${@:3}"); die "the board failed, see $1/$3"; }
 }
 
 # leap_for ARCH: the program for the boards.
