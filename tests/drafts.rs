@@ -4,6 +4,8 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use common::jobs::{Ear, Heard, alone, assert_same, finish, mixed, prompt};
 use common::models::package;
@@ -157,6 +159,56 @@ fn a_ring_says_the_same_with_drafts() {
         assert_same(&found, &wanted, &format!("{n_streams} streams, cuts {cuts:?}"));
         assert!(counts(&found).1 > 40, "{:?}", counts(&found));
     }
+}
+
+/// Knows how a text goes on, and the longest part of it that was drafts at a time.
+struct Sure {
+    text: Vec<u32>,
+    /// Ids of the text that are known not to be drafts, and most ids after them.
+    known: Arc<[AtomicUsize; 2]>,
+}
+
+impl Drafter for Sure {
+    fn begin(&mut self, _lane: usize) {}
+
+    fn draft(
+        &mut self,
+        _lane: usize,
+        ids: &[u32],
+        _worth: &dyn Fn(DraftKind) -> usize,
+        drafts: &mut Vec<u32>,
+    ) -> DraftKind {
+        let [n_known, n_most] = &*self.known;
+        n_most.fetch_max(ids.len() - n_known.load(Relaxed), Relaxed);
+        drafts.extend(self.text[ids.len()..].iter().take(DRAFTS_MAX));
+        DraftKind::Model
+    }
+
+    fn end(&mut self, _lane: usize, _ids: &[u32]) {}
+}
+
+#[test]
+fn a_ring_is_full_of_drafts() {
+    let job = Job { n_predict: 120, ..Job::new(vec![1, 403, 284]) };
+    let jobs = std::slice::from_ref(&job);
+    let plain = || (Box::new(NgramDrafter::new(1, 256)) as Box<dyn Drafter>, DraftMode::Fixed(0));
+    let wanted = drafted(&mut recipe(1, 64).alone(), None, jobs, plain());
+    let text: Vec<u32> = job.prompt.iter().chain(&wanted[0].ids).copied().collect();
+    let (mut engine, _workers) = Recipe { cuts: vec![2, 4], ..recipe(1, 32) }.ring();
+    let mut scheduler = Scheduler::new(&mut engine, 1, None).unwrap();
+    let known = Arc::new([AtomicUsize::new(job.prompt.len()), AtomicUsize::new(0)]);
+    let sure = Sure { text, known: Arc::clone(&known) };
+    scheduler.draft(Box::new(sure), DraftMode::Fixed(4));
+    let id = scheduler.submit(job.clone());
+    let mut ear = Ear::default();
+    while !scheduler.is_idle() {
+        let n_told = scheduler.running().map(|figures| figures.generated_tokens).sum::<usize>();
+        known[0].store(job.prompt.len() + n_told, Relaxed);
+        scheduler.step(&mut engine, &mut |id, event| ear.hear(id, event));
+    }
+    assert_same(&[ear.0.remove(&id).unwrap()], &wanted, "a ring full of drafts");
+    // What two nodes have while the third gets more.
+    assert!(known[1].load(Relaxed) >= 8, "{known:?}");
 }
 
 #[cfg(feature = "tools")]

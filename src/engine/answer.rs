@@ -42,6 +42,11 @@ impl<'t> Answer<'t> {
         self.figures.drafted += n_drafted;
     }
 
+    /// `n_drafted` that were guessed turned out wrong before they were through.
+    pub(super) fn count_wasted(&mut self, n_drafted: usize) {
+        self.figures.drafted += n_drafted;
+    }
+
     /// Guessing how it goes on took some time.
     pub(super) fn count_drafting(&mut self, seconds: f32) {
         self.figures.drafting += Duration::from_secs_f32(seconds);

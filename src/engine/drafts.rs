@@ -32,9 +32,9 @@ pub trait Drafter: Send {
     /// Another text begins in `lane`.
     fn begin(&mut self, lane: usize);
 
-    /// Writes up to [`DRAFTS_MAX`] ids to `drafts` that may follow `ids`, the text of `lane`. All that `ids`
-    /// held the last time is still there. Where making a draft takes time, `worth` says how many of its kind
-    /// are worth that.
+    /// Writes up to [`DRAFTS_MAX`] ids to `drafts` that may follow `ids`, the text of `lane`. Its last ids may be
+    /// drafts too, which another text takes the place of if they turn out wrong. Where making a draft takes time,
+    /// `worth` says how many of its kind are worth that.
     fn draft(
         &mut self,
         lane: usize,
@@ -83,7 +83,9 @@ pub(super) struct LaneDrafts {
     /// What may follow.
     pub(super) ids: Vec<u32>,
     /// How many of them go through the model.
-    pub(super) n_used: usize,
+    pub(super) n_sent: usize,
+    /// What may follow those.
+    next: Vec<u32>,
     kind: DraftKind,
     /// Part of the drafts that were right, by their kind.
     hits: [f32; 3],
@@ -101,6 +103,11 @@ pub(super) struct Beside {
     pub(super) tokens: usize,
     /// Seconds that their drafts took.
     pub(super) seconds: f32,
+}
+
+impl Beside {
+    /// There is none.
+    pub(super) const NONE: Beside = Beside { rows: 0, tokens: 0, seconds: 0.0 };
 }
 
 impl DraftControl {
@@ -155,6 +162,25 @@ impl DraftControl {
         }
         best
     }
+
+    /// How many drafts to send after others, which are all right by the chance `alive`, on their way through
+    /// `n_nodes` nodes. If they are right these are a round earlier, less a node's part of it; if they are not,
+    /// what comes instead waits for half a part on average.
+    fn worth_ahead(
+        &self,
+        (alive, hits, each): (f32, f32, f32),
+        n_nodes: usize,
+        n_max: usize,
+    ) -> usize {
+        if let DraftMode::Fixed(n) = self.mode {
+            return n.min(n_max);
+        }
+        let (saved, lost) = ((n_nodes - 1) as f32 * alive * hits, 0.5 * (1.0 - alive * hits));
+        match n_max.checked_sub(1) {
+            Some(n_max) if saved > lost => 1 + self.worth((hits, each), Beside::NONE, n_max),
+            _ => 0,
+        }
+    }
 }
 
 /// Moves what is known of a time, 0 if nothing, towards a new one.
@@ -167,11 +193,19 @@ fn follow(known: &mut f32, seconds: f32) {
     *known += weight * (seconds - *known);
 }
 
+/// Drops ids that the vocabulary does not have, what follows them, and what is too much.
+fn cut(ids: &mut Vec<u32>, vocab_size: usize) {
+    let unknown = ids.iter().position(|id| *id as usize >= vocab_size);
+    ids.truncate(unknown.unwrap_or(DRAFTS_MAX).min(DRAFTS_MAX));
+}
+
 impl LaneDrafts {
-    pub(super) fn new() -> LaneDrafts {
+    /// Up to `n_max` of them go through the model at the same time.
+    pub(super) fn new(n_max: usize) -> LaneDrafts {
         LaneDrafts {
-            ids: Vec::with_capacity(DRAFTS_MAX),
-            n_used: 0,
+            ids: Vec::with_capacity(n_max + DRAFTS_MAX),
+            n_sent: 0,
+            next: Vec::with_capacity(DRAFTS_MAX),
             kind: DraftKind::Ngram,
             hits: HITS_FIRST,
             idle: 0,
@@ -182,7 +216,7 @@ impl LaneDrafts {
     /// There are none.
     pub(super) fn clear(&mut self) {
         self.ids.clear();
-        self.n_used = 0;
+        self.n_sent = 0;
     }
 
     /// Another text begins, of which nothing is known.
@@ -219,29 +253,61 @@ impl LaneDrafts {
             self.idle = 0;
             self.idle_max <<= u32::from(is_tried_again);
         }
-        let unknown = self.ids.iter().position(|id| *id as usize >= vocab_size);
-        self.ids.truncate(unknown.unwrap_or(DRAFTS_MAX).min(DRAFTS_MAX));
+        cut(&mut self.ids, vocab_size);
         let n_max = n_max.min(self.ids.len());
-        self.n_used = control.worth((hits[self.kind as usize], 0.0), beside, n_max);
+        self.n_sent = control.worth((hits[self.kind as usize], 0.0), beside, n_max);
         seconds
     }
 
-    /// The token at place `index` of those that follow is `id`. Whether the one after it is known too, as the
-    /// draft went through the model with that id. What did not is compared too, which costs nothing.
+    /// Takes what `drafter` thinks that follows `ids`, the text of `lane` with the drafts under way, and chooses up
+    /// to `n_max` of that for another batch. Returns how many those are, and how many seconds that took.
+    pub(super) fn ask_ahead(
+        &mut self,
+        drafter: &mut dyn Drafter,
+        control: &mut DraftControl,
+        (lane, ids, vocab_size): (usize, &[u32], usize),
+        (n_nodes, n_max): (usize, usize),
+    ) -> (usize, f32) {
+        self.ids.truncate(self.n_sent);
+        self.next.clear();
+        let (hits, alive) = (self.hits, self.hits[self.kind as usize].powi(self.n_sent as i32));
+        let worth = |kind: DraftKind| {
+            let each = if kind == DraftKind::Model { control.seconds_each } else { 0.0 };
+            control.worth_ahead((alive, hits[kind as usize], each), n_nodes, n_max)
+        };
+        let begun = Instant::now();
+        let kind = drafter.draft(lane, ids, &worth, &mut self.next);
+        let seconds = begun.elapsed().as_secs_f32();
+        cut(&mut self.next, vocab_size);
+        let n = worth(kind).min(self.next.len());
+        if n > 0 {
+            self.kind = kind;
+            self.ids.extend_from_slice(&self.next[..n]);
+            self.n_sent += n;
+        }
+        (n, seconds)
+    }
+
+    /// The first `n` have turned out right, and those after them are under way.
+    pub(super) fn go_on(&mut self, n: usize) {
+        self.ids.drain(..n);
+        self.n_sent -= n;
+    }
+
+    /// The token at place `index` of those that follow is `id`. Whether what follows it is known too or under way,
+    /// as the draft went through the model with that id. What did not is compared too, which costs nothing.
     pub(super) fn test(&mut self, index: usize, id: u32) -> bool {
         let Some(&draft) = self.ids.get(index) else { return false };
         let is_hit = draft == id;
         let hits = &mut self.hits[self.kind as usize];
         *hits += HIT_WEIGHT * (f32::from(u8::from(is_hit)) - *hits);
-        is_hit && index < self.n_used
+        is_hit && index < self.n_sent
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const ALONE: Beside = Beside { rows: 0, tokens: 0, seconds: 0.0 };
 
     /// A board where rows beyond the fourth of a batch take a sixteenth of a pass each.
     fn seconds(rows: usize) -> f32 {
@@ -251,14 +317,14 @@ mod tests {
     /// Draws of drafts of which about 10 `tenths` in a hundred are right, and what they take compared with none.
     fn gain(tenths: usize, disturbance: impl Fn(usize) -> f32) -> f32 {
         let mut control = DraftControl::new(DraftMode::Auto);
-        let mut drafts = LaneDrafts::new();
+        let mut drafts = LaneDrafts::new(DRAFTS_MAX);
         let (mut time, mut tokens, mut draw) = (0.0, 0, 0);
         for step in 0..400 {
             drafts.clear();
             drafts.ids.extend([1; DRAFTS_MAX]);
-            drafts.n_used = control.worth((drafts.hits[0], 0.0), ALONE, DRAFTS_MAX);
-            let took = seconds(1 + drafts.n_used) * disturbance(step);
-            control.saw(1 + drafts.n_used, took);
+            drafts.n_sent = control.worth((drafts.hits[0], 0.0), Beside::NONE, DRAFTS_MAX);
+            let took = seconds(1 + drafts.n_sent) * disturbance(step);
+            control.saw(1 + drafts.n_sent, took);
             time += took;
             for index in 0.. {
                 tokens += 1;
@@ -284,11 +350,11 @@ mod tests {
     #[test]
     fn drafts_make_way_for_texts_that_have_to_go_through_the_model() {
         let mut control = DraftControl::new(DraftMode::Auto);
-        assert_eq!(control.worth((0.7, 0.0), ALONE, 15), 0, "nothing is known yet");
+        assert_eq!(control.worth((0.7, 0.0), Beside::NONE, 15), 0, "nothing is known yet");
         // As on a board with enough work in eight rows.
         (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
-        assert!(control.worth((0.7, 0.0), ALONE, 15) >= 7);
-        assert_eq!(control.worth((0.7, 0.0), ALONE, 4), 4);
+        assert!(control.worth((0.7, 0.0), Beside::NONE, 15) >= 7);
+        assert_eq!(control.worth((0.7, 0.0), Beside::NONE, 4), 4);
         let beside = Beside { rows: 8, tokens: 8, seconds: 0.0 };
         assert_eq!(control.worth((0.7, 0.0), beside, 15), 0);
         let fixed = DraftControl::new(DraftMode::Fixed(5));
@@ -296,10 +362,27 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_goes_on_after_drafts_that_may_be_right() {
+        let mut control = DraftControl::new(DraftMode::Auto);
+        (1..=40).for_each(|rows| control.saw(rows, 0.1 * rows as f32));
+        // Rows that cost as much as the first: one at a time.
+        assert_eq!(control.worth_ahead((1.0, 0.7, 0.0), 4, 15), 1);
+        assert_eq!(control.worth_ahead((0.7, 0.7, 0.0), 2, 15), 1);
+        assert_eq!(control.worth_ahead((0.3, 0.7, 0.0), 2, 15), 0);
+        assert_eq!(control.worth_ahead((0.3, 0.7, 0.0), 4, 15), 1);
+        assert_eq!(control.worth_ahead((0.1, 0.7, 0.0), 4, 15), 0);
+        assert_eq!(control.worth_ahead((1.0, 1.0, 0.0), 4, 0), 0);
+        let mut control = DraftControl::new(DraftMode::Auto);
+        (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
+        assert!(control.worth_ahead((1.0, 0.9, 0.0), 4, 15) >= 8);
+    }
+
+    #[test]
     fn drafts_that_take_time_are_fewer() {
         let mut control = DraftControl::new(DraftMode::Auto);
         (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
-        let of_each = [0.0, 0.02, 0.05, 0.2].map(|each| control.worth((0.7, each), ALONE, 15));
+        let of_each =
+            [0.0, 0.02, 0.05, 0.2].map(|each| control.worth((0.7, each), Beside::NONE, 15));
         assert!(of_each.is_sorted_by(|a, b| a > b), "{of_each:?}");
         assert!(of_each[1] >= 3 && of_each[3] == 0, "{of_each:?}");
     }
@@ -328,14 +411,15 @@ mod tests {
 
     #[test]
     fn a_model_that_is_of_no_use_is_asked_less_and_less() {
-        let (mut control, mut drafts) = (DraftControl::new(DraftMode::Auto), LaneDrafts::new());
+        let (mut control, mut drafts) =
+            (DraftControl::new(DraftMode::Auto), LaneDrafts::new(DRAFTS_MAX));
         let mut drafter = Stubborn(0);
         let mut asked = [0; 2];
         (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
         for (half, asked) in asked.iter_mut().enumerate() {
             for _ in 0..1000 {
                 control.seconds_each = 0.02;
-                drafts.ask(&mut drafter, &mut control, (0, &[5], 100), (ALONE, DRAFTS_MAX));
+                drafts.ask(&mut drafter, &mut control, (0, &[5], 100), (Beside::NONE, DRAFTS_MAX));
                 drafts.test(0, 2);
             }
             *asked = std::mem::take(&mut drafter.0);
@@ -345,7 +429,7 @@ mod tests {
         let mut n_right = 0;
         for _ in 0..3000 {
             control.seconds_each = 0.02;
-            drafts.ask(&mut drafter, &mut control, (0, &[5], 100), (ALONE, DRAFTS_MAX));
+            drafts.ask(&mut drafter, &mut control, (0, &[5], 100), (Beside::NONE, DRAFTS_MAX));
             n_right += (0..DRAFTS_MAX).take_while(|index| drafts.test(*index, 1)).count();
         }
         assert!(n_right > 3000, "{n_right}");

@@ -241,3 +241,17 @@ impl fmt::Display for JobError {
 }
 
 impl std::error::Error for JobError {}
+
+/// A job that waits for a stream.
+pub(super) struct Queued {
+    pub(super) id: JobId,
+    pub(super) job: Job,
+    /// Why it waits no more.
+    pub(super) end: Option<QueueEnd>,
+}
+
+/// Why a job waits no more without having got a stream.
+pub(super) enum QueueEnd {
+    Cancelled,
+    Refused(JobError),
+}

@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use super::answer::Answer;
 use super::choice::Chooser;
-use super::drafts::LaneDrafts;
+use super::drafts::{DRAFTS_MAX, LaneDrafts};
 use super::job::JobId;
 use super::prefix::Kept;
 use super::ready::Engine;
 use super::stream::Stream;
-use crate::model::{Batch, KV_PAGE, Wants};
+use crate::model::{Batch, KV_PAGE, Span, Wants};
 
 /// One of a scheduler's streams.
 pub(super) struct Lane<'t> {
@@ -23,8 +23,11 @@ pub(super) struct Lane<'t> {
     pub(super) work: Option<RunningJob<'t>>,
     /// Position of the first row whose results have not been seen.
     since: usize,
-    /// Whether results are under way.
-    pub(super) is_waiting: bool,
+    /// Batches under way whose results it gets.
+    pub(super) n_under_way: usize,
+    /// How many of them, the first, come to nothing: they began with drafts that turned out wrong, or their job has
+    /// ended.
+    n_doomed: usize,
     /// Its job waits for memory for keys and values: it has given up what it had.
     pub(super) is_parked: bool,
     /// Positions that its stream has memory for.
@@ -66,16 +69,17 @@ pub(super) struct BatchRoom {
 }
 
 impl<'t> Lane<'t> {
-    /// A lane for `stream`, with room for contexts of `ctx_len` ids.
-    pub(super) fn new(stream: Stream, ctx_len: usize) -> Lane<'t> {
+    /// A lane for `stream`, with room for contexts of `ctx_len` ids and batches of `max_batch`.
+    pub(super) fn new(stream: Stream, ctx_len: usize, max_batch: usize) -> Lane<'t> {
         let ids = Vec::with_capacity(ctx_len + 1);
         Lane {
             stream,
             ids,
-            drafts: LaneDrafts::new(),
+            drafts: LaneDrafts::new(max_batch),
             work: None,
             since: 0,
-            is_waiting: false,
+            n_under_way: 0,
+            n_doomed: 0,
             is_parked: false,
             room: 0,
             prompt_len: 0,
@@ -88,12 +92,12 @@ impl<'t> Lane<'t> {
 
     /// Whether it can take a job: nothing of the last one is under way.
     pub(super) fn is_free(&self) -> bool {
-        self.work.is_none() && !self.is_waiting && !self.is_over
+        self.work.is_none() && self.n_under_way == 0 && !self.is_over
     }
 
     /// Whether it has something to submit.
     pub(super) fn is_ready(&self) -> bool {
-        self.work.is_some() && !self.is_waiting && !self.is_parked
+        self.work.is_some() && self.n_under_way == self.n_doomed && !self.is_parked
     }
 
     /// Whether that is a single token.
@@ -192,7 +196,7 @@ impl<'t> Lane<'t> {
         let (pos, left) = (self.stream.pos(), self.ids.len() - self.stream.pos());
         let free = self.room.saturating_sub(pos);
         if pos + 1 == self.ids.len() && free > 0 && room.rows > 0 && room.logits > 0 {
-            let n_drafts = self.drafts.n_used;
+            let n_drafts = self.drafts.n_sent;
             return Some((1 + n_drafts, if n_drafts == 0 { Wants::Last } else { Wants::All }));
         }
         // Whoever decodes is not kept waiting for a prompt, nor a prompt for those who decode.
@@ -218,35 +222,105 @@ impl<'t> Lane<'t> {
         }
         let span = self.stream.span(n_rows, wants);
         let n_ids = self.ids.len();
-        self.ids.extend_from_slice(&self.drafts.ids[..self.drafts.n_used]);
+        self.ids.extend_from_slice(&self.drafts.ids[..self.drafts.n_sent]);
         let ids = &self.ids[span.pos..][..n_rows];
         batch.push(span, ids);
         self.stream.ids.extend_from_slice(ids);
         self.ids.truncate(n_ids);
         self.since = span.pos;
-        self.is_waiting = wants != Wants::None;
+        self.n_under_way += usize::from(wants != Wants::None);
         room.rows -= n_rows;
         room.logits -= span.n_wanted();
         true
     }
 
-    /// The results that it waited for are there. Returns the position of their first row.
-    pub(super) fn collected(&mut self) -> usize {
-        self.is_waiting = false;
-        std::mem::replace(&mut self.since, self.stream.pos())
+    /// Ids that may be guessed to follow those under way, in batches of up to `rows` rows. As many rows as a batch
+    /// has may come to nothing: layers with a window keep what is needed then.
+    pub(super) fn n_ahead_max(&self, rows: usize, ctx_len: usize) -> usize {
+        let is_under_way = self.is_answering() && self.n_under_way > self.n_doomed;
+        let Some(work) = self.work.as_ref().filter(|_| is_under_way) else { return 0 };
+        let pos_max = self.room.min(ctx_len).min(self.stream.len_max()).min(self.since + rows);
+        let n_left = work.answer.n_left().saturating_sub(1 + self.drafts.n_sent);
+        pos_max.saturating_sub(self.stream.pos()).min(n_left).min(DRAFTS_MAX)
+    }
+
+    /// Has `ask` guess what follows the ids under way, and puts what it chose of that into a batch of its own;
+    /// `false` if that is nothing.
+    pub(super) fn go_ahead(
+        &mut self,
+        batch: &mut Batch,
+        ask: impl FnOnce(&mut LaneDrafts, &[u32]) -> (usize, f32),
+    ) -> bool {
+        let n_ids = self.ids.len();
+        self.ids.extend_from_slice(&self.drafts.ids[..self.drafts.n_sent]);
+        let (n, seconds) = ask(&mut self.drafts, &self.ids);
+        self.ids.truncate(n_ids);
+        if let Some(work) = &mut self.work {
+            work.answer.count_drafting(seconds);
+        }
+        if n == 0 {
+            return false;
+        }
+        let ids = &self.drafts.ids[self.drafts.n_sent - n..];
+        batch.push(self.stream.span(n, Wants::All), ids);
+        self.stream.ids.extend_from_slice(ids);
+        self.n_under_way += 1;
+        true
+    }
+
+    /// The results of a batch that had `span` of it are there. Whether they are of use.
+    pub(super) fn collected(&mut self, span: &Span) -> bool {
+        let is_of_use = !self.skipped(span.n_rows);
+        if is_of_use {
+            self.n_under_way -= 1;
+            self.since = span.pos + span.n_rows;
+        }
+        is_of_use
+    }
+
+    /// A batch that had `n_rows` rows of it has come to nothing, if that is true of the oldest under way.
+    pub(super) fn skipped(&mut self, n_rows: usize) -> bool {
+        let is_doomed = self.n_doomed > 0;
+        if is_doomed {
+            self.n_doomed -= 1;
+            self.n_under_way -= 1;
+            if let Some(work) = &mut self.work {
+                work.answer.count_wasted(n_rows);
+            }
+        }
+        is_doomed
+    }
+
+    /// The oldest batch under way comes to nothing.
+    pub(super) fn is_doomed(&self) -> bool {
+        self.n_doomed > 0
     }
 
     /// Forgets the drafts that came to nothing: what its stream holds is the text.
     pub(super) fn settle(&mut self) {
         self.stream.ids.truncate(self.ids.len() - 1);
         self.since = self.stream.pos();
+        self.n_doomed = self.n_under_way;
+        self.drafts.clear();
+    }
+
+    /// Its job ends. Returns that.
+    pub(super) fn finish(&mut self) -> Option<RunningJob<'t>> {
+        let work = self.work.take()?;
+        self.is_over = true;
+        self.n_doomed = self.n_under_way;
+        Some(work)
+    }
+
+    /// Nothing more comes of what is under way.
+    pub(super) fn forget(&mut self) {
+        (self.n_under_way, self.n_doomed) = (0, 0);
         self.drafts.clear();
     }
 
     /// What was submitted last may not have been run, and its results do not come: it is submitted again.
     pub(super) fn take_back(&mut self) {
-        self.is_waiting = false;
-        self.drafts.clear();
+        self.forget();
         self.stream.ids.truncate(self.since);
     }
 }

@@ -74,4 +74,23 @@ impl Nodes {
             Nodes::Ring(ring) => ring.collect(transformer),
         }
     }
+
+    /// Waits for the oldest batch submitted that wants logits, and drops it.
+    pub(super) fn skip(&mut self, transformer: &mut Transformer) -> Result<(), StepError> {
+        match self {
+            Nodes::Alone(submitted) => {
+                submitted.is_waiting = false;
+                Ok(())
+            }
+            Nodes::Ring(ring) => ring.skip(transformer),
+        }
+    }
+
+    /// Nobody collects what has been submitted any more.
+    pub(super) fn forget(&mut self) {
+        match self {
+            Nodes::Alone(submitted) => submitted.is_waiting = false,
+            Nodes::Ring(ring) => ring.forget(),
+        }
+    }
 }

@@ -440,6 +440,19 @@ impl Engine {
         self.nodes.collect(&mut self.transformer)
     }
 
+    /// Waits for the oldest batch submitted that wants logits, which nobody wants any more.
+    ///
+    /// # Errors
+    /// If it could not be run.
+    pub(super) fn skip(&mut self) -> Result<(), StepError> {
+        self.nodes.skip(&mut self.transformer)
+    }
+
+    /// Nobody collects what has been submitted any more.
+    pub(super) fn forget(&mut self) {
+        self.nodes.forget();
+    }
+
     /// Makes room for positions of the stream up to `end`, and returns up to where there is.
     pub(super) fn reserve(&mut self, stream: &mut Stream, end: usize) -> usize {
         if stream.room() < end || stream.has_new_page() {

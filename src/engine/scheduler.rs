@@ -10,12 +10,14 @@ use std::time::Instant;
 
 use super::answer::Answer;
 use super::choice::{ChoiceScratch, Chooser, Chosen};
-use super::drafts::{Beside, DRAFTS_MAX, DraftControl, DraftMode, Drafter};
-use super::job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
+use super::drafts::{Beside, DRAFTS_MAX, DraftControl, DraftMode, Drafter, LaneDrafts};
+use super::job::{
+    Job, JobError, JobEvent, JobFigures, JobId, Outcome, QueueEnd, Queued, StopReason,
+};
 use super::lane::{BatchRoom, Lane, RunningJob};
 use super::pace::{Gap, Pace, StallLimit};
 use super::{Engine, EngineError, StepError};
-use crate::model::{Batch, KV_PAGE};
+use crate::model::{Batch, KV_PAGE, Span};
 use crate::tokenizer::Tokenizer;
 
 /// Told what happens to jobs.
@@ -41,9 +43,8 @@ pub struct Scheduler<'t> {
     pace: Pace,
     drafter: Option<Box<dyn Drafter>>,
     drafts: DraftControl,
-    /// Batches under way whose logits are wanted: when they were submitted and how many rows they have, if
-    /// none of these are a prompt's.
-    under_way: VecDeque<Option<(Instant, usize)>>,
+    /// Batches under way whose logits are wanted.
+    under_way: VecDeque<UnderWay>,
     /// Rows of prompts submitted so far.
     prompt_rows: usize,
     ctx_len: usize,
@@ -56,17 +57,13 @@ pub struct Scheduler<'t> {
     order: Vec<(JobId, usize)>,
 }
 
-/// A job that waits for a stream.
-struct Queued {
-    id: JobId,
-    job: Job,
-    /// Why it waits no more.
-    end: Option<QueueEnd>,
-}
-
-enum QueueEnd {
-    Cancelled,
-    Refused(JobError),
+/// A batch under way.
+struct UnderWay {
+    n_rows: usize,
+    /// When it was submitted, if it tells what rows cost: it has none of a prompt, and no drafts after drafts.
+    begun: Option<Instant>,
+    /// The lane that it is of alone.
+    lane: Option<usize>,
 }
 
 impl<'t> Scheduler<'t> {
@@ -81,11 +78,12 @@ impl<'t> Scheduler<'t> {
         tokenizer: Option<&'t Tokenizer>,
     ) -> Result<Scheduler<'t>, EngineError> {
         let ctx_len = engine.ctx_len();
-        let mut lanes = vec![Lane::new(engine.stream()?, ctx_len)];
+        let max_batch = engine.max_batch();
+        let mut lanes = vec![Lane::new(engine.stream()?, ctx_len, max_batch)];
         while lanes.len() < n
             && let Ok(stream) = engine.stream()
         {
-            lanes.push(Lane::new(stream, ctx_len));
+            lanes.push(Lane::new(stream, ctx_len, max_batch));
         }
         lanes.sort_by_key(|lane| lane.stream.index());
         let vocab_size = engine.header().vocab_size;
@@ -94,7 +92,7 @@ impl<'t> Scheduler<'t> {
             pace: Pace::new(StallLimit::None, lanes.len()),
             drafter: None,
             drafts: DraftControl::new(DraftMode::Auto),
-            under_way: VecDeque::with_capacity(lanes.len()),
+            under_way: VecDeque::with_capacity(lanes.len() + engine.n_nodes()),
             prompt_rows: 0,
             order: Vec::with_capacity(lanes.len()),
             lanes,
@@ -106,7 +104,7 @@ impl<'t> Scheduler<'t> {
             vocab_size,
             choice: ChoiceScratch::new(vocab_size),
             text: String::with_capacity(1024),
-            batch: Batch::with_capacity(engine.max_batch()),
+            batch: Batch::with_capacity(max_batch),
         })
     }
 
@@ -205,34 +203,59 @@ impl<'t> Scheduler<'t> {
             Err(error) => self.fail_all(&error, tell),
         }
         self.lanes.iter_mut().for_each(|lane| lane.let_go(engine));
+        self.rest(engine);
+    }
+
+    /// If no job runs, nobody waits for what is still under way.
+    fn rest(&mut self, engine: &mut Engine) {
+        if !self.under_way.is_empty() && self.lanes.iter().all(|lane| lane.work.is_none()) {
+            engine.forget();
+            self.under_way.clear();
+            self.lanes.iter_mut().for_each(Lane::forget);
+        }
     }
 
     fn advance(&mut self, engine: &mut Engine, tell: TellJob<'_>) -> Result<(), StepError> {
         if !self.lanes.iter().all(|lane| engine.is_own(&lane.stream)) {
             return Err(StepError::Stranger);
         }
-        let is_waiting = self.lanes.iter().any(|lane| lane.is_waiting);
         // Without results to wait for, submitting waits for room.
-        if engine.has_room() || !is_waiting {
+        if engine.has_room() || self.under_way.is_empty() {
             self.make_room(engine);
-            let prompt_rows = self.prompt_rows;
-            if self.gather(engine) {
-                let begun = Instant::now();
-                engine.submit(&self.batch)?;
-                if self.batch.n_wanted() > 0 {
-                    let has_prompt = self.prompt_rows != prompt_rows;
-                    let rows = self.batch.tokens().len();
-                    self.under_way.push_back((!has_prompt).then_some((begun, rows)));
-                }
-                if engine.has_room() {
-                    return Ok(());
-                }
+            if self.submit_next(engine)? && engine.has_room() {
+                return Ok(());
             }
         }
-        match self.lanes.iter().any(|lane| lane.is_waiting) {
-            true => self.collect(engine, tell),
-            false => Ok(()),
+        match self.under_way.is_empty() {
+            true => Ok(()),
+            false => self.collect(engine, tell),
         }
+    }
+
+    /// Submits the next batch, if there is one.
+    fn submit_next(&mut self, engine: &mut Engine) -> Result<bool, StepError> {
+        let prompt_rows = self.prompt_rows;
+        let is_ahead = !self.gather(engine);
+        if is_ahead && !self.gather_ahead(engine) {
+            return Ok(false);
+        }
+        let begun = Instant::now();
+        engine.submit(&self.batch)?;
+        if self.batch.n_wanted() > 0 {
+            let has_prompt = self.prompt_rows != prompt_rows;
+            let begun = (!has_prompt && !is_ahead).then_some(begun);
+            let lane = match self.batch.spans() {
+                [span] => self.lane_of(span),
+                _ => None,
+            };
+            self.under_way.push_back(UnderWay { n_rows: self.batch.tokens().len(), begun, lane });
+        }
+        Ok(true)
+    }
+
+    /// The lane whose rows `span` has.
+    fn lane_of(&self, span: &Span) -> Option<usize> {
+        self.lanes.binary_search_by_key(&span.stream, |lane| lane.stream.index()).ok()
     }
 
     /// Ends jobs that were cancelled or refused.
@@ -421,22 +444,49 @@ impl<'t> Scheduler<'t> {
         seconds
     }
 
+    /// Puts a batch together that goes on after drafts that are under way, where a ring has nodes without one;
+    /// `false` if no text has drafts that are worth that.
+    fn gather_ahead(&mut self, engine: &Engine) -> bool {
+        let (n, n_nodes) = (self.lanes.len(), engine.n_nodes());
+        let Some(drafter) = self.drafter.as_mut().filter(|_| self.under_way.len() < n_nodes) else {
+            return false;
+        };
+        for index in (self.turn..n).chain(0..self.turn) {
+            let (lane, drafts) = (&mut self.lanes[index], &mut self.drafts);
+            let n_max = lane.n_ahead_max(engine.max_batch(), self.ctx_len).min(engine.max_logits());
+            let ask = |lane: &mut LaneDrafts, ids: &[u32]| {
+                let text = (index, ids, self.vocab_size);
+                lane.ask_ahead(&mut **drafter, drafts, text, (n_nodes, n_max))
+            };
+            if n_max > 0 && lane.go_ahead(&mut self.batch, ask) {
+                self.turn = (index + 1) % n;
+                return true;
+            }
+        }
+        false
+    }
+
     /// Waits for the oldest results and chooses the next tokens.
     fn collect(&mut self, engine: &mut Engine, tell: TellJob<'_>) -> Result<(), StepError> {
         let n_decoding = self.lanes.iter().filter(|lane| lane.is_answering()).count();
         let mut longest: Option<(f32, usize)> = None;
+        let UnderWay { n_rows, begun, lane } =
+            self.under_way.pop_front().unwrap_or(UnderWay { n_rows: 0, begun: None, lane: None });
+        if let Some(lane) = lane.filter(|lane| self.lanes[*lane].is_doomed()) {
+            engine.skip()?;
+            self.lanes[lane].skipped(n_rows);
+            return Ok(());
+        }
         let (spans, mut logits) = engine.collect()?;
-        if let Some((begun, rows)) = self.under_way.pop_front().flatten() {
-            self.drafts.saw(rows, begun.elapsed().as_secs_f32());
+        if let Some(begun) = begun {
+            self.drafts.saw(n_rows, begun.elapsed().as_secs_f32());
         }
         for span in spans.iter().filter(|span| span.n_wanted() > 0) {
             let (rows, rest) =
                 std::mem::take(&mut logits).split_at_mut(span.n_wanted() * self.vocab_size);
             logits = rest;
-            let index = self.lanes.binary_search_by_key(&span.stream, |lane| lane.stream.index());
-            // Whoever was cancelled does not need it any more.
-            if let Ok(index) = index {
-                let gap = self.take(index, rows, tell);
+            if let Some(index) = self.lane_of(span) {
+                let gap = self.take((index, span), rows, tell);
                 longest = gap.filter(|gap| longest.is_none_or(|other| other.0 < gap.0)).or(longest);
             }
         }
@@ -446,36 +496,47 @@ impl<'t> Scheduler<'t> {
         Ok(())
     }
 
-    /// The rows of logits that lane `index` waited for are there. Returns what [`Lane::token_came`] does.
-    fn take(&mut self, index: usize, rows: &mut [f32], tell: TellJob<'_>) -> Option<(f32, usize)> {
+    /// The rows of logits that lane `index` wanted of `span` are there. Returns what [`Lane::token_came`] does.
+    fn take(
+        &mut self,
+        (index, span): (usize, &Span),
+        rows: &mut [f32],
+        tell: TellJob<'_>,
+    ) -> Option<(f32, usize)> {
         let lane = &mut self.lanes[index];
-        let first = lane.collected();
-        let work = lane.work.as_mut()?;
-        let pos = lane.stream.pos();
+        let is_of_use = lane.collected(span);
+        let work = lane.work.as_mut().filter(|_| is_of_use)?;
+        let (first, end) = (span.pos, span.pos + span.n_rows);
         if work.wants_logits && (work.n_told..work.prompt_len).contains(&first) {
-            let n_rows = pos.min(work.prompt_len) - first;
+            let n_rows = end.min(work.prompt_len) - first;
             let logits = &rows[..n_rows * self.vocab_size];
             tell(work.id, JobEvent::Logits { pos: first, logits });
             work.n_told = first + n_rows;
         }
-        if pos < lane.ids.len() {
+        if end < lane.ids.len() {
             return None;
         }
         if work.answer.is_empty() {
             self.end(index, StopReason::Length, tell);
             return None;
         }
-        let n_drafts = lane.drafts.n_used;
+        // What follows the last token are drafts.
+        let n_drafts = end - lane.ids.len();
         work.answer.count_pass(n_drafts);
         let first = rows.len() - (1 + n_drafts) * self.vocab_size;
+        let mut goes_on = true;
         for (n, row) in rows[first..].chunks_exact_mut(self.vocab_size).enumerate() {
             let id = self.take_token(index, row, tell)?;
-            if !self.lanes[index].drafts.test(n, id) {
+            goes_on = self.lanes[index].drafts.test(n, id);
+            if !goes_on {
                 break;
             }
         }
         let lane = &mut self.lanes[index];
-        lane.settle();
+        match goes_on {
+            true => lane.drafts.go_on(1 + n_drafts),
+            false => lane.settle(),
+        }
         lane.token_came(self.prompt_rows)
     }
 
@@ -508,10 +569,9 @@ impl<'t> Scheduler<'t> {
 
     fn end(&mut self, index: usize, reason: StopReason, tell: TellJob<'_>) {
         let lane = &mut self.lanes[index];
-        let Some(work) = lane.work.take() else { return };
+        let Some(work) = lane.finish() else { return };
         let show = &mut |text: &str| tell(work.id, JobEvent::Text(text));
         let outcome = work.answer.end(reason, &mut self.text, show);
-        lane.is_over = true;
         if let Some(drafter) = &mut self.drafter {
             drafter.end(index, &lane.ids);
         }
@@ -519,8 +579,7 @@ impl<'t> Scheduler<'t> {
     }
 
     fn fail(&mut self, index: usize, error: JobError, tell: TellJob<'_>) {
-        if let Some(work) = self.lanes[index].work.take() {
-            self.lanes[index].is_over = true;
+        if let Some(work) = self.lanes[index].finish() {
             tell(work.id, JobEvent::Failed(error));
         }
     }

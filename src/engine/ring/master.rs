@@ -231,6 +231,20 @@ impl RingMaster {
         Ok((&self.spans, stage.classify(*precision, &bytes[..wanted * row_bytes])?))
     }
 
+    /// Waits for the oldest batch that wants logits, and drops what came of it.
+    pub(crate) fn skip(&mut self, stage: &mut dyn Stage) -> Result<(), StepError> {
+        self.drive(stage, Goal::Done)?;
+        self.is_taken = true;
+        Ok(())
+    }
+
+    /// Nobody waits for the results of what has been submitted any more. Streams go on as if they had been
+    /// taken.
+    pub(crate) fn forget(&mut self) {
+        self.is_taken = false;
+        self.master.forget_pending();
+    }
+
     fn drive(&mut self, stage: &mut dyn Stage, goal: Goal) -> Result<(), StepError> {
         if std::mem::take(&mut self.is_taken) {
             self.master.finish();
