@@ -103,11 +103,15 @@ pub(super) struct Beside {
     pub(super) tokens: usize,
     /// Seconds that their drafts took.
     pub(super) seconds: f32,
+    /// Nodes that a text has: more drafts can follow before the first are through all of them.
+    pub(super) n_nodes: f32,
 }
 
 impl Beside {
-    /// There is none.
-    pub(super) const NONE: Beside = Beside { rows: 0, tokens: 0, seconds: 0.0 };
+    /// There is none, and a text has so many nodes.
+    pub(super) fn none(n_nodes: usize) -> Beside {
+        Beside { rows: 0, tokens: 0, seconds: 0.0, n_nodes: n_nodes as f32 }
+    }
 }
 
 impl DraftControl {
@@ -147,18 +151,24 @@ impl DraftControl {
         if let DraftMode::Fixed(n) = self.mode {
             return n.min(n_max);
         }
-        let Beside { rows, tokens, seconds: before } = beside;
-        let Some(plain) = self.seconds(rows + 1) else { return 0 };
-        let (mut tokens, mut chance) = ((tokens + 1) as f32, 1.0);
-        let (mut best, mut best_rate) = (0, GAIN_MIN * tokens / (before + plain));
-        for n in 1..=n_max {
-            chance *= hits;
-            tokens += chance;
+        let Beside { rows, tokens: others, seconds: before, n_nodes } = beside;
+        if self.seconds(rows + 1).is_none() {
+            return 0;
+        }
+        let (mut own, mut chance) = (1.0, 1.0);
+        let (mut best, mut best_rate) = (0, 0.0);
+        for n in 0..=n_max {
             let seconds = self.seconds(rows + 1 + n).unwrap_or(f32::INFINITY);
-            let rate = tokens / (before + seconds + n as f32 * each);
+            // If all are right, and the token after them too, as many more come a node's time later.
+            chance *= hits;
+            let more = if n_nodes > 1.0 { chance } else { 0.0 };
+            let own_seconds = seconds + more * (seconds / n_nodes + (n + 1) as f32 * each);
+            let seconds = before + own_seconds + n as f32 * each;
+            let rate = (others as f32 + own * (1.0 + more)) / seconds;
             if rate > best_rate {
-                (best, best_rate) = (n, rate);
+                (best, best_rate) = (n, if n == 0 { GAIN_MIN * rate } else { rate });
             }
+            own += chance;
         }
         best
     }
@@ -177,7 +187,9 @@ impl DraftControl {
         }
         let (saved, lost) = ((n_nodes - 1) as f32 * alive * hits, 0.5 * (1.0 - alive * hits));
         match n_max.checked_sub(1) {
-            Some(n_max) if saved > lost => 1 + self.worth((hits, each), Beside::NONE, n_max),
+            Some(n_max) if saved > lost => {
+                1 + self.worth((hits, each), Beside::none(n_nodes), n_max)
+            }
             _ => 0,
         }
     }
@@ -322,7 +334,7 @@ mod tests {
         for step in 0..400 {
             drafts.clear();
             drafts.ids.extend([1; DRAFTS_MAX]);
-            drafts.n_sent = control.worth((drafts.hits[0], 0.0), Beside::NONE, DRAFTS_MAX);
+            drafts.n_sent = control.worth((drafts.hits[0], 0.0), Beside::none(1), DRAFTS_MAX);
             let took = seconds(1 + drafts.n_sent) * disturbance(step);
             control.saw(1 + drafts.n_sent, took);
             time += took;
@@ -350,12 +362,12 @@ mod tests {
     #[test]
     fn drafts_make_way_for_texts_that_have_to_go_through_the_model() {
         let mut control = DraftControl::new(DraftMode::Auto);
-        assert_eq!(control.worth((0.7, 0.0), Beside::NONE, 15), 0, "nothing is known yet");
+        assert_eq!(control.worth((0.7, 0.0), Beside::none(1), 15), 0, "nothing is known yet");
         // As on a board with enough work in eight rows.
         (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
-        assert!(control.worth((0.7, 0.0), Beside::NONE, 15) >= 7);
-        assert_eq!(control.worth((0.7, 0.0), Beside::NONE, 4), 4);
-        let beside = Beside { rows: 8, tokens: 8, seconds: 0.0 };
+        assert!(control.worth((0.7, 0.0), Beside::none(1), 15) >= 7);
+        assert_eq!(control.worth((0.7, 0.0), Beside::none(1), 4), 4);
+        let beside = Beside { rows: 8, tokens: 8, ..Beside::none(1) };
         assert_eq!(control.worth((0.7, 0.0), beside, 15), 0);
         let fixed = DraftControl::new(DraftMode::Fixed(5));
         assert_eq!(fixed.worth((0.7, 0.0), beside, 15), 5);
@@ -374,7 +386,7 @@ mod tests {
         assert_eq!(control.worth_ahead((1.0, 1.0, 0.0), 4, 0), 0);
         let mut control = DraftControl::new(DraftMode::Auto);
         (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
-        assert!(control.worth_ahead((1.0, 0.9, 0.0), 4, 15) >= 8);
+        assert!(control.worth_ahead((1.0, 0.9, 0.0), 4, 15) >= 5);
     }
 
     #[test]
@@ -382,7 +394,7 @@ mod tests {
         let mut control = DraftControl::new(DraftMode::Auto);
         (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
         let of_each =
-            [0.0, 0.02, 0.05, 0.2].map(|each| control.worth((0.7, each), Beside::NONE, 15));
+            [0.0, 0.02, 0.05, 0.2].map(|each| control.worth((0.7, each), Beside::none(1), 15));
         assert!(of_each.is_sorted_by(|a, b| a > b), "{of_each:?}");
         assert!(of_each[1] >= 3 && of_each[3] == 0, "{of_each:?}");
     }
@@ -419,7 +431,12 @@ mod tests {
         for (half, asked) in asked.iter_mut().enumerate() {
             for _ in 0..1000 {
                 control.seconds_each = 0.02;
-                drafts.ask(&mut drafter, &mut control, (0, &[5], 100), (Beside::NONE, DRAFTS_MAX));
+                drafts.ask(
+                    &mut drafter,
+                    &mut control,
+                    (0, &[5], 100),
+                    (Beside::none(1), DRAFTS_MAX),
+                );
                 drafts.test(0, 2);
             }
             *asked = std::mem::take(&mut drafter.0);
@@ -429,7 +446,7 @@ mod tests {
         let mut n_right = 0;
         for _ in 0..3000 {
             control.seconds_each = 0.02;
-            drafts.ask(&mut drafter, &mut control, (0, &[5], 100), (Beside::NONE, DRAFTS_MAX));
+            drafts.ask(&mut drafter, &mut control, (0, &[5], 100), (Beside::none(1), DRAFTS_MAX));
             n_right += (0..DRAFTS_MAX).take_while(|index| drafts.test(*index, 1)).count();
         }
         assert!(n_right > 3000, "{n_right}");

@@ -405,7 +405,9 @@ impl<'t> Scheduler<'t> {
             n_decoding -= usize::from(self.lanes[index].is_decoding());
             room.n_decoding = n_decoding.min(share - self.batch.spans().len() - 1);
             // Rows of prompts are worth more.
-            draft_seconds += self.draft_for(index, (&room, draft_seconds), has_prompts);
+            let n_nodes = engine.n_nodes() as f32 / n_active as f32;
+            let before = (draft_seconds, n_nodes);
+            draft_seconds += self.draft_for(index, (&room, before), has_prompts);
             let lane = &mut self.lanes[index];
             if lane.submit(&mut room, &mut self.batch) {
                 self.turn = (index + 1) % n;
@@ -418,12 +420,12 @@ impl<'t> Scheduler<'t> {
         !self.batch.spans().is_empty()
     }
 
-    /// Has the next tokens of a lane guessed, for a batch with `room` whose drafts took `before` seconds so far.
-    /// Returns how many seconds that took.
+    /// Has the next tokens of a lane guessed, for a batch with `room` whose drafts took `before` seconds so far, with
+    /// `n_nodes` nodes for each text. Returns how many seconds that took.
     fn draft_for(
         &mut self,
         index: usize,
-        (room, before): (&BatchRoom, f32),
+        (room, (before, n_nodes)): (&BatchRoom, (f32, f32)),
         has_prompts: bool,
     ) -> f32 {
         let lane = &mut self.lanes[index];
@@ -434,6 +436,7 @@ impl<'t> Scheduler<'t> {
             rows: self.batch.tokens().len() + room.n_decoding,
             tokens: self.batch.spans().len() + room.n_decoding,
             seconds: before,
+            n_nodes,
         };
         let n_max = if has_prompts { 0 } else { lane.n_drafts_max(room, self.ctx_len) };
         let text = (index, &lane.ids[..], self.vocab_size);

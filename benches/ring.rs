@@ -1,0 +1,212 @@
+//! Drafts in a ring whose workers take given times, whatever they compute on: one stream of the demo model, plain
+//! and with drafts of which so many are right:
+//! `cargo bench --bench ring -- [--workers 4] [--times 1:10,2:10.5,…] [--tokens 200] [--right 0.5,0.7,0.9,1]`.
+//!
+//! `--times` are milliseconds that a worker takes for batches of so many rows; others lie on the lines between
+//! them. The workers compute the demo model's layers, then sleep for the rest of their time, so that a machine with
+//! few cores can be a ring of many boards. The master has layers, too, and takes no more time than it needs.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use common::jobs::{Ear, finish};
+use common::models::package;
+use common::rings::{LIMITS, Recipe, Telling};
+use leap::engine::ring::{WorkerOptions, run_worker};
+use leap::engine::{
+    DRAFTS_MAX, DraftKind, DraftMode, Drafter, Engine, Job, Scheduler, WeightsPlace,
+};
+use leap::internals::kernels::Kernels;
+use leap::internals::model::{
+    Batch, CheckError, ForwardError, Model, Plan, Precision, Share, Span, Stage, StageInfo,
+    StartError, Transformer,
+};
+use leap::internals::pool::Pool;
+use leap::internals::transport::Endpoint;
+use leap::internals::wire::Dtype;
+
+/// Milliseconds of a batch by its rows.
+static TIMES: OnceLock<Vec<(usize, f64)>> = OnceLock::new();
+
+/// How long a worker takes for `rows` rows.
+fn time(rows: usize) -> Duration {
+    let times = TIMES.get().unwrap();
+    let above = times.partition_point(|(n, _)| *n < rows).clamp(1, times.len() - 1);
+    let ((n, first), (n_above, last)) = (times[above - 1], times[above]);
+    let part = (rows as f64 - n as f64) / (n_above - n) as f64;
+    Duration::from_secs_f64((first + part * (last - first)) / 1e3)
+}
+
+/// A stage that takes its time.
+struct Slow(Transformer);
+
+impl Stage for Slow {
+    fn about(&self) -> StageInfo<'_> {
+        self.0.about()
+    }
+
+    fn bytes_per_token(&self) -> u64 {
+        self.0.bytes_per_token()
+    }
+
+    fn set_plan(&mut self, plan: Plan) -> Result<(), StartError> {
+        self.0.set_plan(plan)
+    }
+
+    fn set_share(&mut self, share: Share, plan: Plan) -> Result<(), StartError> {
+        self.0.set_share(share, plan)
+    }
+
+    fn check_weights(&self, is_interrupted: &dyn Fn() -> bool) -> Result<(), CheckError> {
+        self.0.check_weights(is_interrupted)
+    }
+
+    fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
+        self.0.interrupt_by(is_interrupted);
+    }
+
+    fn embed(&mut self, batch: &Batch) -> Result<(), ForwardError> {
+        self.0.embed(batch)
+    }
+
+    fn run_layers(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
+        let begun = Instant::now();
+        self.0.run_layers(spans)?;
+        let rows = spans.iter().map(|span| span.n_rows).sum();
+        std::thread::sleep(time(rows).saturating_sub(begun.elapsed()));
+        Ok(())
+    }
+
+    fn put_rows(&mut self, first: usize, precision: Precision, bytes: &[u8]) {
+        self.0.put_rows(first, precision, bytes);
+    }
+
+    fn get_row(&mut self, row: usize, precision: Precision, out: &mut [u8]) {
+        self.0.get_row(row, precision, out);
+    }
+
+    fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {
+        self.0.classify(precision, bytes)
+    }
+}
+
+/// A worker that takes its time.
+fn work(
+    telling: Telling,
+    (share, _): (Model, WeightsPlace),
+    endpoint: Box<dyn Endpoint>,
+    is_interrupted: &AtomicBool,
+) {
+    let plan = Plan {
+        ctx_len: 1,
+        max_batch: 1,
+        max_logits: 1,
+        n_streams: 1,
+        kv: Precision::F16,
+        kv_pages: None,
+    };
+    let pool = Pool::new(&[]).unwrap();
+    let mut stage = Slow(Transformer::new(Arc::new(share), Kernels::best(), pool, plan).unwrap());
+    let options = WorkerOptions {
+        name: &format!("node{}", telling.index),
+        wish: Some(stage.about().share.layers.clone()),
+        limits: LIMITS,
+        prepare: &|_, _| Ok(None),
+        is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
+    };
+    run_worker(&mut stage, endpoint, &options, &mut |_| {}).unwrap();
+}
+
+/// Knows the text, and is wrong at some of its places.
+struct Forced {
+    text: Vec<u32>,
+    /// Part of the places where it is right.
+    right: f64,
+}
+
+impl Forced {
+    /// What it says at a place.
+    fn says(&self, pos: usize) -> u32 {
+        let hash = (pos as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let is_right = ((hash >> 11) as f64) < self.right * (1u64 << 53) as f64;
+        self.text[pos] ^ u32::from(!is_right)
+    }
+}
+
+impl Drafter for Forced {
+    fn begin(&mut self, _lane: usize) {}
+
+    fn draft(
+        &mut self,
+        _lane: usize,
+        ids: &[u32],
+        _worth: &dyn Fn(DraftKind) -> usize,
+        drafts: &mut Vec<u32>,
+    ) -> DraftKind {
+        let places = (ids.len()..self.text.len()).take(DRAFTS_MAX);
+        drafts.extend(places.map(|pos| self.says(pos)));
+        DraftKind::Ngram
+    }
+
+    fn end(&mut self, _lane: usize, _ids: &[u32]) {}
+}
+
+/// The text that `engine` says, and tokens a second.
+fn run(engine: &mut Engine, job: &Job, drafter: Option<Forced>) -> (Vec<u32>, f64) {
+    let mut scheduler = Scheduler::new(engine, 1, None).unwrap();
+    if let Some(drafter) = drafter {
+        scheduler.draft(Box::new(drafter), DraftMode::Auto);
+    }
+    let id = scheduler.submit(job.clone());
+    let mut ear = Ear::default();
+    finish(&mut scheduler, engine, &mut ear);
+    let heard = ear.0.remove(&id).unwrap();
+    (heard.ids, heard.figures.unwrap().generated_tokens_per_s())
+}
+
+/// The value behind `name` on the command line, else `default`.
+fn value(name: &str, default: &str) -> String {
+    let found = std::env::args().skip_while(|arg| arg != name).nth(1);
+    found.unwrap_or_else(|| default.to_owned())
+}
+
+#[expect(clippy::print_stdout, reason = "a program that prints its figures")]
+fn main() {
+    let pair = |pair: &str| {
+        let (rows, ms) = pair.split_once(':').expect("--times ROWS:MS,ROWS:MS,…");
+        (rows.parse().expect("rows"), ms.parse().expect("milliseconds"))
+    };
+    let times = value("--times", "1:10,2:10.5,4:11,8:12,16:14");
+    TIMES.set(times.split(',').map(pair).collect()).unwrap();
+    let n_workers: usize = value("--workers", "4").parse().expect("--workers N");
+    let n_predict: usize = value("--tokens", "200").parse().expect("--tokens N");
+    let recipe = Recipe {
+        model: package("models/demo.bin"),
+        // The last layers, one for each worker.
+        cuts: (6 - n_workers..6).collect(),
+        is_tcp: false,
+        has_key: false,
+        wire: Dtype::F32,
+        batch: 32,
+        n_streams: 1,
+        max_logits: 1 + DRAFTS_MAX,
+        cache: None,
+        own_file: None,
+    };
+    let (mut engine, _workers) = recipe.ring_of(work);
+    let job = Job { n_predict, ..Job::new(vec![1, 403, 284]) };
+    let (wanted, plain) = run(&mut engine, &job, None);
+    println!("{n_workers} workers, {times}: plain {plain:.1} tokens/s");
+    for right in value("--right", "0.5,0.7,0.9,1").split(',') {
+        let text = job.prompt.iter().chain(&wanted).copied().collect();
+        let drafter = Forced { text, right: right.parse().expect("--right PART,…") };
+        let (ids, rate) = run(&mut engine, &job, Some(drafter));
+        assert_eq!(ids, wanted, "another text");
+        println!("right {right}: {rate:.1} tokens/s, {:.2} times", rate / plain);
+    }
+}
