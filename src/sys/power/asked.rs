@@ -1,0 +1,55 @@
+//! A sensor that a thread asks.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::sensor::Sensor;
+use super::shared::Shared;
+use super::totals::PowerReading;
+
+/// How often it is asked while there is work, and while there is none.
+const PERIOD: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// The same of one that counts by itself.
+const COUNTER_PERIOD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
+
+/// A sensor, and the thread that has it.
+pub(super) struct AskedSensor {
+    name: String,
+    shared: Arc<Shared>,
+}
+
+impl AskedSensor {
+    pub(super) fn start(mut sensor: Sensor) -> io::Result<AskedSensor> {
+        let name = sensor.name().to_owned();
+        let period = if sensor.is_counter() { COUNTER_PERIOD } else { PERIOD };
+        let shared = Shared::start(move |shared| {
+            shared.add(sensor.sample(), 0, sensor.name());
+            let mut last = Instant::now();
+            while let Some(wanted) = shared.wait(last, period) {
+                last = Instant::now();
+                let sample = sensor.sample();
+                shared.add(sample, wanted, sensor.name());
+            }
+        })?;
+        Ok(AskedSensor { name, shared })
+    }
+
+    pub(super) fn set_working(&self, is_working: bool) {
+        self.shared.set_working(is_working);
+    }
+
+    pub(super) fn read(&self) -> Option<PowerReading> {
+        self.shared.read(&self.name)
+    }
+
+    pub(super) fn latest(&self) -> Option<PowerReading> {
+        self.shared.latest()
+    }
+}
+
+impl Drop for AskedSensor {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}

@@ -1,0 +1,162 @@
+//! What a sensor's thread shares with those who want figures.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::totals::{PowerReading, Sample, Totals};
+use crate::sys::cpu;
+
+/// How long an answer of a sensor is waited for: the slowest take a tenth of it.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// How long a thread may take to end; then it is left to itself.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Samples added up, and what is wanted of the thread that brings them.
+#[derive(Default)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Something is wanted, or a wanted sample is there.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    totals: Totals,
+    /// Samples that somebody waits for, and those of them that came.
+    wanted: u64,
+    done: u64,
+    /// Nobody waits any more for a sensor that let somebody wait in vain.
+    is_stuck: bool,
+    has_warned: bool,
+    is_ending: bool,
+    has_ended: bool,
+}
+
+impl Shared {
+    /// Has a thread bring samples, which ends soon after [`Shared::end`].
+    pub(super) fn start(work: impl FnOnce(&Shared) + Send + 'static) -> io::Result<Arc<Shared>> {
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        thread::Builder::new().name("leap-power".to_owned()).spawn(move || {
+            cpu::unpin_current_thread();
+            work(&of_thread);
+            of_thread.lock().has_ended = true;
+            of_thread.changed.notify_all();
+        })?;
+        Ok(shared)
+    }
+
+    /// Asks the thread to end.
+    pub(super) fn ask_to_end(&self) {
+        self.lock().is_ending = true;
+        self.changed.notify_all();
+    }
+
+    /// The same, and waits for that a while.
+    pub(super) fn end(&self) {
+        self.ask_to_end();
+        let state = self.lock();
+        let ended = self.changed.wait_timeout_while(state, END_PATIENCE, |state| !state.has_ended);
+        drop(ended);
+    }
+
+    /// Waits until a sample is wanted, or `period` (of work, without work) is over since `last`; tells
+    /// how many are wanted, or `None` at the end.
+    pub(super) fn wait(&self, last: Instant, period: (Duration, Duration)) -> Option<u64> {
+        let mut state = self.lock();
+        loop {
+            let period = if state.totals.is_working() { period.0 } else { period.1 };
+            let left = period.saturating_sub(last.elapsed());
+            if state.is_ending {
+                return None;
+            }
+            if left.is_zero() || state.wanted > state.done {
+                return Some(state.wanted);
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Adds a sample, or that there was none, of the sensor called `name`. All up to `wanted` are there then.
+    pub(super) fn add(&self, sample: Option<Sample>, wanted: u64, name: &str) {
+        let mut state = self.lock();
+        match sample {
+            Some(sample) => state.totals.add(Instant::now(), sample),
+            None => state.totals.lose(),
+        }
+        if state.totals.reading().is_none() {
+            state.warn(name);
+        }
+        state.done = wanted;
+        state.is_stuck = false;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn set_working(&self, is_working: bool) {
+        let mut state = self.lock();
+        state.totals.set_working(is_working);
+        state.wanted += 1;
+        self.changed.notify_all();
+    }
+
+    /// As of a sample that is taken for it; `None` if there is none soon.
+    pub(super) fn read(&self, name: &str) -> Option<PowerReading> {
+        let mut state = self.lock();
+        if state.is_stuck {
+            return None;
+        }
+        state.wanted += 1;
+        let wanted = state.wanted;
+        self.changed.notify_all();
+        let is_missing = |state: &mut State| state.done < wanted && !state.has_ended;
+        let waited = self.changed.wait_timeout_while(state, PATIENCE, is_missing);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if state.done < wanted {
+            state.is_stuck = true;
+            state.totals.lose();
+            state.warn(name);
+        }
+        state.totals.reading()
+    }
+
+    /// As of the last sample.
+    pub(super) fn latest(&self) -> Option<PowerReading> {
+        self.lock().totals.reading()
+    }
+
+    /// As of now, if the last sample is no older than `age_max` and holds until now.
+    pub(super) fn held(&self, age_max: Duration, name: &str) -> Option<PowerReading> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let reading = state.totals.reading().filter(|reading| reading.age(now) <= age_max);
+        if reading.is_none() {
+            state.warn(name);
+        }
+        reading.and_then(|_| state.totals.held(now))
+    }
+
+    /// Waits until the thread has something to say, but no longer than `patience`.
+    pub(super) fn wait_for_first(&self, patience: Duration) {
+        let is_missing = |state: &mut State| state.done == 0 && !state.has_ended;
+        drop(self.changed.wait_timeout_while(self.lock(), patience, is_missing));
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.lock().is_ending
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn warn(&mut self, name: &str) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            log::warn!("{name} does not say what power is taken: no figures of energy meanwhile");
+        }
+    }
+}
