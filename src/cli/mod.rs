@@ -26,6 +26,7 @@ mod model_files;
 mod options;
 mod output;
 mod pack;
+mod power;
 mod progress;
 mod ring;
 mod run;

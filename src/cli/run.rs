@@ -4,6 +4,7 @@ mod chat;
 mod complete;
 #[cfg(feature = "tools")]
 mod editor;
+mod energy;
 mod figures;
 mod flags;
 mod input;
@@ -19,6 +20,7 @@ mod worker;
 use super::convert;
 use super::draft::Beside;
 use super::model_files::{self, Loaded};
+use super::power;
 use super::weights;
 use super::{Failure, options, ring, warn};
 use crate::engine::{Engine, Options, Scheduler};
@@ -27,6 +29,7 @@ pub(super) use flags::Run;
 pub(super) use roles::{Role, roles};
 
 use super::ring::Board;
+use energy::AnswerEnergy;
 use session::Session;
 
 impl Run {
@@ -37,6 +40,10 @@ impl Run {
         signal::count_one().map_err(|e| Failure::runtime(&e))?;
         #[cfg(feature = "tools")]
         self.convert()?;
+        let meter = match self.role {
+            Role::Worker => None,
+            Role::Single | Role::Master => power::meter(self.power_cmd.as_deref(), self.watts)?,
+        };
         let ring = self.ring_flags();
         let (loaded, board) = match self.role {
             Role::Worker => return worker::work(&self),
@@ -64,7 +71,9 @@ impl Run {
         let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
         self.draft.begin(&mut scheduler, &engine, &self.beside(&loaded))?;
         let seed = self.seed();
-        let session = Session { flags: &self, loaded: &loaded, engine, scheduler, seed };
+        let energy = AnswerEnergy::default();
+        let session =
+            Session { flags: &self, loaded: &loaded, engine, scheduler, seed, meter, energy };
         match (self.chat, self.streams) {
             (true, _) => chat::run(session),
             (false, Some(_)) => streams::run(session),

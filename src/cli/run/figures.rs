@@ -19,13 +19,14 @@ pub(super) fn line(outcome: &Outcome, session: &Session<'_>) -> String {
     let memory = memory::peak_resident_bytes().unwrap_or(0) as f64 / f64::from(1 << 20);
     format!(
         "prompt {}, {:.1} tokens/s; generated {}, {:.1} tokens/s; \
-         first token after {:.1} ms{}; memory {memory:.1} MiB; {}, {}, weights {}{}",
+         first token after {:.1} ms{}{}; memory {memory:.1} MiB; {}, {}, weights {}{}",
         counted(figures.prompt_tokens, "token"),
         figures.prompt_tokens_per_s(),
         counted(figures.generated_tokens, "token"),
         figures.generated_tokens_per_s(),
         figures.ttft.as_secs_f64() * 1e3,
         drafts(figures),
+        session.energy.words(figures.generated_tokens),
         about.isa.name(),
         counted(about.threads, "thread"),
         weights(about.weights),
@@ -85,6 +86,11 @@ pub(super) fn json(outcome: &Outcome, session: &Session<'_>, prompt: &str, text:
         .string("weights", weights(about.weights));
     let object = match seed(session) {
         Some(seed) => object.integer("seed", seed),
+        None => object,
+    };
+    // Of several answers at the same time nobody knows what each took.
+    let object = match session.meter.as_ref().filter(|_| session.flags.streams.is_none()) {
+        Some(meter) => session.energy.add_to(object, figures.generated_tokens, meter.name()),
         None => object,
     };
     match RingFigures::new(&session.engine) {

@@ -8,6 +8,7 @@ use argh::{ArgsInfo, FromArgs};
 use super::roles::{self, Role};
 use super::thinking::{self, Think};
 use crate::cli::draft::{self, Draft};
+use crate::cli::power::{self, StatedWatts};
 use crate::cli::ring::RingFlags;
 use crate::cli::ring::carrier::{self, CarrierKind};
 use crate::cli::weights::{self, Words};
@@ -107,6 +108,12 @@ pub(in crate::cli) struct Run {
     /// weights in huge pages: auto (if there is memory to spare), on or off
     #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
     pub(super) huge: Huge,
+    /// command that prints the watts the machine takes, a line each, where no sensor tells
+    #[argh(option)]
+    pub(super) power_cmd: Option<String>,
+    /// what the machine takes, IDLE,BUSY watts, where nothing measures it
+    #[argh(option, from_str_fn(power::stated))]
+    pub(super) watts: Option<StatedWatts>,
     /// print one JSON object instead of the text
     #[argh(switch)]
     pub(super) json: bool,

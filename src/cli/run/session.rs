@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io::{self, Write};
 
+use super::energy::{AnswerEnergy, EnergyWatch};
 use super::flags::Run;
 
 use super::thinking::Shown;
@@ -10,6 +11,7 @@ use crate::cli::model_files::Loaded;
 use crate::cli::{Failure, ring, stdout_failure};
 use crate::engine::{Engine, Job, JobError, JobEvent, JobId, Outcome, Scheduler};
 use crate::sampler::Sampling;
+use crate::sys::power::Meter;
 use crate::sys::signal;
 
 /// Tokens generated without -n.
@@ -23,6 +25,10 @@ pub(super) struct Session<'a> {
     pub(super) scheduler: Scheduler<'a>,
     /// Which random numbers are drawn.
     pub(super) seed: u64,
+    /// Adds up what the machine takes, if something says so.
+    pub(super) meter: Option<Meter>,
+    /// What the last answers took.
+    pub(super) energy: AnswerEnergy,
 }
 
 /// What became of a prompt.
@@ -80,6 +86,7 @@ impl Session<'_> {
         if let Some(ring) = self.engine.ring_mut() {
             ring.start_times();
         }
+        let mut watch = self.meter.as_ref().map(EnergyWatch::begin);
         let n_queued = self.flags.streams.unwrap_or(1);
         let mut ids: Vec<JobId> = Vec::new();
         let mut is_over = false;
@@ -95,6 +102,7 @@ impl Session<'_> {
                 ids.push(self.scheduler.submit(job));
             }
             if self.scheduler.is_idle() {
+                self.energy = watch.map(EnergyWatch::end).unwrap_or_default();
                 return;
             }
             self.scheduler.step(&mut self.engine, &mut |id, event| {
@@ -103,6 +111,9 @@ impl Session<'_> {
                     tell(index, event);
                 }
             });
+            if let Some(watch) = &mut watch {
+                watch.see(self.scheduler.running().map(|figures| figures.generated_tokens).sum());
+            }
         }
     }
 

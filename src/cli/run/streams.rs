@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::session::{Screen, Session};
-use super::{figures, input};
+use super::{energy, figures, input};
 use crate::cli::json_object::JsonObject;
 use crate::cli::{Failure, counted, note, warn};
 use crate::engine::{Job, JobError, JobEvent, Outcome, StopReason};
@@ -77,11 +77,15 @@ fn object(session: &Session<'_>, entry: &StreamEntry<'_>) -> String {
 
 fn summary(session: &Session<'_>, entries: &[StreamEntry<'_>], seconds: f64) {
     let outcomes = || entries.iter().filter_map(|entry| entry.end.as_ref()?.as_ref().ok());
-    let tokens: usize = outcomes().map(|outcome| outcome.figures.generated_tokens).sum();
-    let rate = tokens as f64 / seconds.max(f64::MIN_POSITIVE);
-    let (answers, tokens) = (counted(outcomes().count(), "answer"), counted(tokens, "token"));
+    let n_tokens: usize = outcomes().map(|outcome| outcome.figures.generated_tokens).sum();
+    let rate = n_tokens as f64 / seconds.max(f64::MIN_POSITIVE);
+    let (answers, tokens) = (counted(outcomes().count(), "answer"), counted(n_tokens, "token"));
     let seed = figures::seed(session).map_or(String::new(), |seed| format!("; seed {seed}"));
-    note(&format!("{answers}, {tokens} in {seconds:.1} s: {rate:.1} tokens/s{seed}"));
+    let energy = session.energy.all.map_or(String::new(), |all| {
+        let joules = energy::shown(all.joules / n_tokens.max(1) as f64);
+        format!("; {:.1} W, {joules} J a token", all.watts())
+    });
+    note(&format!("{answers}, {tokens} in {seconds:.1} s: {rate:.1} tokens/s{energy}{seed}"));
     figures::ring_line(&session.engine).iter().for_each(|line| note(line));
 }
 
