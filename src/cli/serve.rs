@@ -13,6 +13,7 @@ use argh::{ArgsInfo, FromArgs};
 use super::convert;
 use super::draft::{self, Beside, Draft};
 use super::model_files::{self, Loaded};
+use super::power::{self, StatedWatts};
 use super::ring::carrier::{self, CarrierKind};
 use super::ring::{self, Board, RingFlags};
 use super::weights::{self, Words};
@@ -21,6 +22,7 @@ use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimi
 use crate::format::ChatTemplate;
 use crate::model::Precision;
 use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
+use crate::sys::power::Meter;
 use crate::sys::{activation, clock, notify, random, signal};
 use crate::tokenizer::Tokenizer;
 use crate::wire::Dtype;
@@ -139,6 +141,12 @@ pub(super) struct Serve {
     /// weights in huge pages: auto (if there is memory to spare), on or off
     #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
     huge: Huge,
+    /// command that prints the watts the machine takes, a line each, where no sensor tells
+    #[argh(option)]
+    power_cmd: Option<String>,
+    /// what the machine takes, IDLE,BUSY watts, where nothing measures it
+    #[argh(option, from_str_fn(power::stated))]
+    watts: Option<StatedWatts>,
     /// log what clients ask, too
     #[argh(switch)]
     log_prompts: bool,
@@ -153,6 +161,7 @@ impl Serve {
         self.check()?;
         signal::install().map_err(|e| Failure::runtime(&e))?;
         let keys = self.keys()?;
+        let meter = power::meter(self.power_cmd.as_deref(), self.watts)?;
         #[cfg(feature = "tools")]
         self.convert()?;
         let place =
@@ -181,7 +190,7 @@ impl Serve {
             Some(ms) => StallLimit::Fixed(Duration::from_millis(ms)),
         });
         self.draft.begin(&mut scheduler, &engine, &self.beside(&tokenizer))?;
-        let options = self.options(&model, &tokenizer, (listeners, keys))?;
+        let options = self.options(&model, &tokenizer, (listeners, keys), meter)?;
         if !self.quiet {
             let (name, streams) = (&options.about.name, counted(n_streams, "stream"));
             let places: Vec<String> = options.listeners.iter().map(ListenSocket::address).collect();
@@ -243,6 +252,7 @@ impl Serve {
         model: &crate::model::Model,
         tokenizer: &Arc<Tokenizer>,
         (listeners, keys): (Vec<ListenSocket>, ApiKeys),
+        meter: Option<Meter>,
     ) -> Result<ServeOptions, Failure> {
         let header = model.header();
         let mut stop_ids = header.stop_ids.clone();
@@ -262,6 +272,7 @@ impl Serve {
             connections: self.connections,
             body_max: BODY_MAX,
             drain: Duration::from_secs(self.drain_s),
+            meter,
             access_log: self.access_log(),
         })
     }

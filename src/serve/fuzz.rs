@@ -109,6 +109,7 @@ fn server(chat_template: ChatTemplate) -> Server {
             grammars: OnceLock::new(),
             desk,
             metrics: Arc::default(),
+            meter: None,
             started: 0,
             n_answers: AtomicU64::new(0),
             seed: 1,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::engine::ring::RingMaster;
 use crate::engine::{JobFigures, Outcome, PageFigures, StopReason};
+use crate::sys::power::{Meter, PowerReading};
 
 /// What the server counts from its start on.
 #[derive(Default)]
@@ -154,7 +155,7 @@ impl Metrics {
     }
 
     /// All of them, a line each with what it means before it.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn text(&self, meter: Option<&Meter>) -> String {
         let gauge = |gauge: &AtomicUsize| gauge.load(Ordering::Relaxed) as f64;
         let answers = [
             ("leap_requests_total", "counter", "HTTP requests", count(&self.requests)),
@@ -200,7 +201,7 @@ impl Metrics {
         ];
         let mut text = String::new();
         for (name, kind, help, value) in
-            answers.into_iter().chain(self.drafts()).chain(self.pages())
+            answers.into_iter().chain(self.drafts()).chain(self.pages()).chain(self.energy(meter))
         {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
@@ -249,6 +250,40 @@ impl Metrics {
                 seconds(&self.drafting_us),
             ),
         ]
+    }
+
+    /// Those of energy, while the sensor answers.
+    fn energy(
+        &self,
+        meter: Option<&Meter>,
+    ) -> impl Iterator<Item = (&'static str, &'static str, &'static str, f64)> + use<> {
+        let reading = meter.and_then(Meter::latest);
+        let tokens = count(&self.generated_tokens);
+        let metrics = reading.map(|PowerReading { joules, working_joules, watts, .. }| {
+            [
+                ("leap_power_watts", "gauge", "Power that this board takes", watts),
+                (
+                    "leap_energy_joules_total",
+                    "counter",
+                    "Energy that this board took since the server's start",
+                    Some(joules),
+                ),
+                (
+                    "leap_answers_energy_joules_total",
+                    "counter",
+                    "That of it while there was something to answer",
+                    Some(working_joules),
+                ),
+                (
+                    "leap_token_energy_joules",
+                    "gauge",
+                    "The same for each token generated, prompts included",
+                    (tokens > 0.0).then_some(working_joules / tokens),
+                ),
+            ]
+        });
+        let metrics = metrics.into_iter().flatten();
+        metrics.filter_map(|(name, kind, help, value)| Some((name, kind, help, value?)))
     }
 
     /// Those of keys and values.

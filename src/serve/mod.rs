@@ -44,6 +44,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Scheduler, StepError};
 use crate::format::ChatTemplate;
+use crate::sys::power::Meter;
 use crate::tokenizer::Tokenizer;
 
 use http::{Budget, HttpLimits};
@@ -88,6 +89,8 @@ pub(crate) struct ServeOptions {
     pub(crate) body_max: usize,
     /// How long answers may take after a signal.
     pub(crate) drain: Duration,
+    /// Adds up what the machine takes, if something says so.
+    pub(crate) meter: Option<Meter>,
     /// Who is told of requests.
     pub(crate) access_log: AccessLog,
 }
@@ -112,11 +115,13 @@ pub(crate) fn serve(
         grammars: OnceLock::new(),
         desk,
         metrics: Arc::default(),
+        meter: options.meter.map(Arc::new),
         started: service::now(),
         n_answers: AtomicU64::new(0),
         seed: options.seed,
     };
     let metrics = Arc::clone(&service.metrics);
+    let meter = service.meter.clone();
     let server = Arc::new(Server {
         service,
         keys: options.keys,
@@ -137,7 +142,7 @@ pub(crate) fn serve(
         thread::spawn(move || server::accept(&server, &listener));
     }
     ending::set_drain(options.drain);
-    Runner::new(engine, scheduler, metrics).run(&commands)?;
+    Runner::new(engine, scheduler, metrics, meter).run(&commands)?;
     drop(commands);
     // The last answers are on their way out.
     let end = Instant::now() + LAST_WORDS;

@@ -24,7 +24,7 @@ pub(super) fn health() -> Reply {
 
 /// `GET /metrics`.
 pub(super) fn metrics(service: &Service) -> Reply {
-    Reply::text("text/plain; version=0.0.4", service.metrics.text())
+    Reply::text("text/plain; version=0.0.4", service.metrics.text(service.meter.as_deref()))
 }
 
 /// `POST /tokenize`: the ids of `content`, without BOS unless `add_special` says so.

@@ -12,6 +12,7 @@ use crate::engine::{
     Engine, JobError, JobEvent, JobId, Odds, Outcome, PageFigures, Scheduler, StepError,
 };
 use crate::sys::notify;
+use crate::sys::power::Meter;
 
 /// How often an engine without work looks for signals.
 const IDLE_LOOK: Duration = Duration::from_millis(200);
@@ -49,6 +50,9 @@ pub(super) struct Runner<'e, 't> {
     /// When the figures of a ring's nodes were told.
     told_nodes: Option<Instant>,
     is_ending: bool,
+    /// What the machine takes, and whether that is for answers.
+    meter: Option<Arc<Meter>>,
+    is_working: bool,
 }
 
 impl<'e, 't> Runner<'e, 't> {
@@ -56,6 +60,7 @@ impl<'e, 't> Runner<'e, 't> {
         engine: &'e mut Engine,
         scheduler: Scheduler<'t>,
         metrics: Arc<Metrics>,
+        meter: Option<Arc<Meter>>,
     ) -> Runner<'e, 't> {
         engine.interrupt_by(if engine.ring().is_some() { is_over } else { is_forsaken });
         Runner {
@@ -66,6 +71,8 @@ impl<'e, 't> Runner<'e, 't> {
             ended: Totals::default(),
             told_nodes: None,
             is_ending: false,
+            meter,
+            is_working: false,
         }
     }
 
@@ -87,6 +94,7 @@ impl<'e, 't> Runner<'e, 't> {
                 self.scheduler.cancel_all();
             }
             self.obey_all(commands);
+            self.tell_meter();
             self.step()?;
             if self.is_ending && self.scheduler.is_idle() {
                 self.count_pages();
@@ -97,6 +105,7 @@ impl<'e, 't> Runner<'e, 't> {
 
     fn wait_for_work(&mut self, commands: &Receiver<Command>) {
         if self.scheduler.is_idle() {
+            self.tell_meter();
             match commands.recv_timeout(notify::period().map_or(IDLE_LOOK, |p| p.min(IDLE_LOOK))) {
                 Ok(command) => self.obey(command),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
@@ -163,6 +172,15 @@ impl<'e, 't> Runner<'e, 't> {
         self.metrics.set_jobs(self.running.len().saturating_sub(n_queued), n_queued);
         self.tell_figures();
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Tells the meter when work begins and ends.
+    fn tell_meter(&mut self) {
+        let is_working = !self.scheduler.is_idle();
+        if is_working != self.is_working {
+            self.is_working = is_working;
+            self.meter.iter().for_each(|meter| meter.set_working(is_working));
+        }
     }
 
     /// Tells of work while it is done, so that speeds move before answers end.

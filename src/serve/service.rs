@@ -16,6 +16,7 @@ use super::wish::{TextForm, Thinking, Wish};
 use crate::engine::{Job, TokenFilter};
 use crate::format::{ChatTemplate, Date};
 use crate::sys::clock;
+use crate::sys::power::Meter;
 use crate::tokenizer::{ChatFormat, ChatOptions, ChatRole, ThoughtFilter, Thoughts, Tokenizer};
 
 /// Most stop strings of a request.
@@ -35,6 +36,8 @@ pub(super) struct Service {
     pub(super) grammars: OnceLock<Result<Grammars, String>>,
     pub(super) desk: Desk,
     pub(super) metrics: Arc<Metrics>,
+    /// Adds up what the machine takes.
+    pub(super) meter: Option<Arc<Meter>>,
     /// Seconds since 1970 at which the server started.
     pub(super) started: u64,
     /// Answers so far, and the first seed of those that name none.

@@ -56,7 +56,7 @@ fn an_answer_is_that_of_run_whoever_else_asks() {
     let mut command = leap();
     command.env("LEAP_LOG", "debug").stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
     command.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1"]);
-    command.args(["--streams", "3", "--ctx", "256", "--kv-memory", "580K"]);
+    command.args(["--streams", "3", "--ctx", "256", "--kv-memory", "580K", "--watts", "2,8"]);
     let mut served = Served::by(command);
     let seeds = if common::quick() { 1..4 } else { 1..9 };
     let wanted: Vec<(i32, String, String)> = seeds
@@ -107,6 +107,8 @@ fn an_answer_is_that_of_run_whoever_else_asks() {
     }
     let figures = ask(&served.address, "GET", "/metrics", "").1;
     assert!(!figures.contains("\nleap_prefix_tokens_total 0\n"), "{figures}");
+    let is_told = |figure: &str| figures.contains(&format!("\nleap_{figure}"));
+    assert!(is_told("power_watts 2\n") && is_told("token_energy_joules 0."), "{figures}");
     served.signal(Signal::SIGTERM);
     served.said(" idle, 0 lost; ");
     assert_eq!(served.code(), Some(0));
