@@ -1,6 +1,7 @@
 //! `leap bench`: how fast a model runs here, beside what the machine could do.
 
 mod drafts;
+mod energy;
 mod link;
 pub(super) mod machine;
 mod made_up;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use argh::{ArgsInfo, FromArgs};
 
 use super::checkpoint::load_failure;
+use super::power::{self, StatedWatts};
 use super::weights::{self, Words};
 use super::{Failure, key, note, options};
 use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
@@ -22,6 +24,7 @@ use crate::format::model::{Header, Weights};
 use crate::kernels::Isa;
 use crate::model::{Model, Shape};
 use crate::sys::cpu;
+use crate::sys::power::{Meter, locked};
 use crate::transport::place::HostPort;
 use machine::MeasuredMachine;
 use model::What;
@@ -55,6 +58,15 @@ pub(super) struct Bench {
     /// which a token is chosen, and texts with drafts of which 0.5, 0.7 and 0.9 are right
     #[argh(switch)]
     draft: bool,
+    /// also measure the energy of tokens at each --depth, for 5 s each, beside that of the idle machine
+    #[argh(switch)]
+    energy: bool,
+    /// command that prints the watts the machine takes, a line each, where no sensor tells
+    #[argh(option)]
+    power_cmd: Option<String>,
+    /// what the machine takes, IDLE,BUSY watts, where nothing measures it
+    #[argh(option, from_str_fn(power::stated))]
+    watts: Option<StatedWatts>,
     /// numbers of threads to measure (1 and one for each fast core)
     #[argh(option, from_str_fn(counts))]
     threads: Option<Numbers>,
@@ -104,8 +116,13 @@ fn shape(name: &str) -> Result<Shape, String> {
 }
 
 /// The context that measuring all of it takes; `None` if there is nothing to measure.
-fn ctx_len(workload: &[What], header: &Header) -> Option<usize> {
-    workload.iter().map(|what| what.compared_ctx_len(header.max_seq_len)).max()
+fn ctx_len(workload: &[What], header: &Header, has_energy: bool) -> Option<usize> {
+    let most = header.max_seq_len;
+    let energy = |what: &What| match what {
+        What::Decode(depth) if has_energy => energy::ctx_len(*depth).min(most),
+        _ => 0,
+    };
+    workload.iter().map(|what| what.compared_ctx_len(most).max(energy(what))).max()
 }
 
 fn tell_left_out(too_long: &[What], header: &Header) {
@@ -130,6 +147,7 @@ impl Bench {
         if self.shape.is_none() && self.layers.is_some() {
             return Err(Failure::Usage("--layers goes with --shape".to_owned()));
         }
+        let meter = self.meter()?;
         let isa = options::isa_from_environment()?;
         let model = self.open(isa)?;
         let kernels = Engine::kernels(model.as_deref(), isa).map_err(options::engine_failure)?;
@@ -138,7 +156,8 @@ impl Bench {
             tell_left_out(&too_long, model.header());
             fit
         });
-        let ctx_len = model.as_ref().and_then(|model| ctx_len(&workload, model.header()));
+        let ctx_len =
+            model.as_ref().and_then(|model| ctx_len(&workload, model.header(), self.energy));
         let mut table = BenchTable::new(self.json, self.part());
         if let Some(path) = &self.model {
             table.start(&start::measure(path, &self.cache, isa)?)?;
@@ -148,13 +167,48 @@ impl Bench {
             let machine = MeasuredMachine::measure(kernels, &cpus)?;
             table.machine(&kernels, threads, &machine.limits())?;
             if let (Some(model), Some(ctx_len)) = (&model, ctx_len) {
-                let engine = self.engine(model.clone(), ctx_len, &cpus)?;
-                model::measure(engine, &machine, &workload, |figure| {
+                let mut engine = self.engine(model.clone(), ctx_len, &cpus)?;
+                model::measure(&mut engine, &machine, &workload, |figure| {
                     table.figure(threads, &figure)
                 })?;
+                if let Some((meter, idle_watts)) = &meter {
+                    for depth in self.depths(&workload) {
+                        let meter = (meter, *idle_watts);
+                        let figure = energy::decode(&mut engine, meter, depth, energy::SECONDS)?;
+                        table.energy(threads, &figure)?;
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    /// What says how much power is taken, and how much that is before anything is measured.
+    fn meter(&self) -> Result<Option<(Meter, f64)>, Failure> {
+        if !self.energy {
+            return match self.power_cmd.is_some() || self.watts.is_some() {
+                true => Err(Failure::Usage("--power-cmd and --watts go with --energy".to_owned())),
+                false => Ok(None),
+            };
+        }
+        let Some(meter) = power::meter(self.power_cmd.as_deref(), self.watts)? else {
+            let locked = locked(&power::board()?);
+            return Err(Failure::Runtime(match locked {
+                Some(locked) => format!("{}: {}", locked.text, locked.mend),
+                None => "no sensor of power: give --power-cmd or --watts".to_owned(),
+            }));
+        };
+        let idle_watts = energy::idle_watts(&meter, energy::SECONDS)?;
+        note(&format!("{}: {idle_watts:.1} W without work", meter.name()));
+        Ok(Some((meter, idle_watts)))
+    }
+
+    /// Contexts at which energy is measured.
+    fn depths<'a>(&self, workload: &'a [What]) -> impl Iterator<Item = usize> + use<'a> {
+        workload.iter().filter_map(|what| match what {
+            What::Decode(depth) => Some(*depth),
+            What::Prefill(_) | What::Draft(_) => None,
+        })
     }
 
     /// Measures links, or answers those who do.
@@ -192,7 +246,7 @@ impl Bench {
             }
         };
         let header = shape.header(weights);
-        let ctx_len = ctx_len(&self.workload(&header).0, &header).unwrap_or(1);
+        let ctx_len = ctx_len(&self.workload(&header).0, &header, self.energy).unwrap_or(1);
         let model = made_up::model(shape, self.layers, weights, &kernels, ctx_len)?;
         Ok(Some(Arc::new(model)))
     }

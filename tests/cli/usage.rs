@@ -38,6 +38,9 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["run", DEMO, "more"], "more"),
         (&["models/demo.bin"], "leap run"),
         (&["eval", DEMO], "--cases"),
+        (&["run", DEMO, "-p", "a", "--watts", "9,3"], "as in 3.5,9"),
+        (&["run", DEMO, "-p", "a", "--watts", "3,9", "--power-cmd", "echo 9"], "not both"),
+        (&["bench", DEMO, "--watts", "3,9"], "go with --energy"),
         (&["run", DEMO, "-p", "a", "--suffix", "b"], "no tokens for filling in"),
         (&["run", DEMO, "--chat", "--suffix", "b"], "--suffix is for a prompt"),
     ] {

@@ -89,7 +89,7 @@ impl fmt::Display for What {
 
 /// Measures `engine` in turn with `machine`, and gives each figure to `show`.
 pub(super) fn measure(
-    mut engine: Engine,
+    engine: &mut Engine,
     machine: &MeasuredMachine,
     workload: &[What],
     mut show: impl FnMut(Figure) -> Result<(), Failure>,
@@ -97,17 +97,17 @@ pub(super) fn measure(
     let mut long_row_s = None;
     for &what in workload {
         match what {
-            What::Decode(depth) => show(Figure::Speed(decode(&mut engine, machine, depth)?))?,
+            What::Decode(depth) => show(Figure::Speed(decode(engine, machine, depth)?))?,
             What::Prefill(len) => {
                 if FEW_ROWS.contains(&len) && long_row_s.is_none() {
-                    long_row_s = Some(long_row(&mut engine)?);
+                    long_row_s = Some(long_row(engine)?);
                 }
                 let long_row_s = long_row_s.filter(|_| FEW_ROWS.contains(&len));
-                show(Figure::Speed(prefill(&mut engine, machine, len, long_row_s)?))?;
+                show(Figure::Speed(prefill(engine, machine, len, long_row_s)?))?;
             }
             What::Draft(depth) => {
-                show(Figure::Rows(drafts::rows(&mut engine, depth)?))?;
-                let figures = drafts::texts(&mut engine, depth)?;
+                show(Figure::Rows(drafts::rows(engine, depth)?))?;
+                let figures = drafts::texts(engine, depth)?;
                 figures.into_iter().try_for_each(|figure| show(Figure::Drafts(figure)))?;
             }
         }

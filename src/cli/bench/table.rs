@@ -1,6 +1,7 @@
 //! The figures, as a table for people or as JSON objects for programs.
 
 use super::drafts::{DraftsFigure, RowsFigure};
+use super::energy::EnergyFigure;
 use super::link;
 use super::machine::MachineLimits;
 use super::model::{Figure, ModelFigure};
@@ -190,6 +191,32 @@ impl BenchTable {
             figure.hits,
             figure.plain_tokens_per_s,
             figure.tokens_per_pass,
+            self.part(),
+        ))
+    }
+
+    /// What tokens cost.
+    pub(super) fn energy(&mut self, threads: usize, figure: &EnergyFigure) -> Result<(), Failure> {
+        let (whole, added) = (figure.joules_per_token(), figure.added_joules_per_token());
+        if self.is_json {
+            let object = JsonObject::new()
+                .string("what", "energy")
+                .number("threads", threads as f64)
+                .number("tokens", figure.depth as f64)
+                .number("watts", figure.spent.watts())
+                .number("idle_watts", figure.idle_watts)
+                .number("joules_per_token", whole)
+                .number("added_joules_per_token", added)
+                .number("tokens_per_s", figure.tokens_per_s());
+            return print(&self.with_part(object).finish());
+        }
+        print(&format!(
+            "  energy  {:>6} {:>9.1} tokens/s {:>6.1} W {whole:.4} J a token, {added:.4} J without the {:.1} W \
+             of the idle machine{}\n",
+            figure.depth,
+            figure.tokens_per_s(),
+            figure.spent.watts(),
+            figure.idle_watts,
             self.part(),
         ))
     }
