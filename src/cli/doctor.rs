@@ -4,6 +4,7 @@ mod cores;
 mod finding;
 mod link;
 pub(super) mod model;
+mod power;
 mod server;
 
 use std::fs;
@@ -63,7 +64,7 @@ impl Doctor {
         if self.port.is_some() && !self.ring {
             return Err(Failure::Usage("--port goes with --ring".to_owned()));
         }
-        let findings = self.findings(&Tree::new(Path::new("/")))?;
+        let findings = self.findings(&super::power::board()?)?;
         for finding in &findings {
             print(&if self.json { finding.as_json() } else { finding.as_text() })?;
         }
@@ -96,6 +97,8 @@ impl Doctor {
         let mut findings = cores::cores(tree, &all, &kernels);
         findings.extend(cores::governors(tree));
         findings.push(cores::huge_pages(tree));
+        findings.extend(power::heat(tree));
+        findings.push(power::sensor(tree));
         findings.extend(self.memory(tree, engine.as_ref(), &kernels, &cpu::fast_cores(&all))?);
         if self.ring {
             findings.push(link::module(tree));

@@ -27,6 +27,9 @@ how much is told on stderr: off, error, warn (default), info, debug or trace
 .B LEAP_ISA
 the instruction set whose kernels are used, instead of the best that the CPU has
 .TP
+.B LEAP_SYSFS
+a folder in which sensors of power and what doctor looks at are sought, as if it were /
+.TP
 .B XDG_CACHE_HOME
 converted models, and packed weights that cannot lie beside their model, are kept in its folder
 .I leap

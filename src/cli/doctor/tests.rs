@@ -230,6 +230,67 @@ fn one_thread_reads() {
 }
 
 #[test]
+fn heat_is_told_and_what_it_slows_down() {
+    let zone = "sys/class/thermal/thermal_zone0";
+    let board = |degrees: &str| {
+        let machine = Machine::new(
+            "heat",
+            &[
+                (&format!("{zone}/type"), "cpu-thermal\n"),
+                (&format!("{zone}/temp"), degrees),
+                (&format!("{zone}/trip_point_0_type"), "critical\n"),
+                (&format!("{zone}/trip_point_0_temp"), "110000\n"),
+                (&format!("{zone}/trip_point_1_type"), "passive\n"),
+                (&format!("{zone}/trip_point_1_temp"), "80000\n"),
+                ("sys/class/thermal/thermal_zone1/temp", "999999999\n"),
+            ],
+        );
+        power::heat(&machine.tree())
+    };
+    let cool = board("45123\n");
+    assert_eq!(cool[0].text, "45.1 °C at most (cpu-thermal)");
+    let hot = board("80000\n");
+    assert_eq!(hot[0].text, "cpu-thermal has 80.0 °C: from 80.0 °C on the system lowers clocks");
+    assert_eq!((states(&cool)[0], states(&hot)[0]), (FindingState::Good, FindingState::Slow));
+    assert!(board("x").is_empty());
+
+    let machine = Machine::new(
+        "capped",
+        &[
+            ("sys/class/thermal/cooling_device0/type", "Fan\n"),
+            ("sys/class/thermal/cooling_device0/cur_state", "3\n"),
+            ("sys/class/thermal/cooling_device1/type", "cpufreq-cpu0\n"),
+            ("sys/class/thermal/cooling_device1/cur_state", "2\n"),
+            ("sys/class/thermal/cooling_device1/max_state", "9\n"),
+            ("sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq", "2400000\n"),
+            ("sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq", "1500000\n"),
+            ("sys/devices/system/cpu/cpufreq/policy4/cpuinfo_max_freq", "2400000\n"),
+            ("sys/devices/system/cpu/cpufreq/policy4/scaling_max_freq", "2400000\n"),
+        ],
+    );
+    let findings = power::heat(&machine.tree());
+    assert_eq!(findings[0].text, "cpufreq-cpu0 is slowed down, step 2 of 9");
+    assert_eq!(findings[1].text, "policy0 may run at 1.50 of 2.40 GHz");
+    assert_eq!(findings.len(), 2);
+}
+
+#[test]
+fn the_sensor_of_power_is_named_with_what_it_says() {
+    let machine = Machine::new(
+        "power",
+        &[
+            ("sys/class/hwmon/hwmon3/name", "ina3221\n"),
+            ("sys/class/hwmon/hwmon3/in1_label", "VDD_IN\n"),
+            ("sys/class/hwmon/hwmon3/in1_input", "4900\n"),
+            ("sys/class/hwmon/hwmon3/curr1_input", "1000\n"),
+        ],
+    );
+    assert_eq!(power::sensor(&machine.tree()).text, "INA3221 VDD_IN: 4.9 W");
+    let none = power::sensor(&Machine::new("no-power", &[]).tree());
+    assert!(none.state == FindingState::Good && none.text.contains("--power-cmd"), "{none:?}");
+}
+
+#[test]
 fn findings_are_shown_to_people_and_programs() {
     let finding = Finding::slow("governor", "is \"x\"", "echo y");
     assert_eq!(finding.as_text(), "slow governor   is \"x\"\n                -> echo y\n");

@@ -1,0 +1,112 @@
+//! What says how much power the machine takes, and whether heat slows it down.
+
+use std::thread;
+use std::time::Duration;
+
+use super::finding::Finding;
+use crate::sys::power::{self, Meter, PowerSource, Sensor};
+use crate::sys::tree::Tree;
+
+const THERMAL: &str = "sys/class/thermal";
+const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
+/// Thousandths of degrees that a chip which runs can have.
+const MILLIDEGREES: std::ops::RangeInclusive<i64> = -40_000..=150_000;
+/// How long power is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What figures of energy come from.
+pub(super) fn sensor(tree: &Tree) -> Finding {
+    if let Some(sensor) = Sensor::find(tree) {
+        let name = sensor.name().to_owned();
+        return match watts(sensor) {
+            Some(watts) => Finding::good("power", format!("{name}: {watts:.1} W")),
+            None => Finding::good("power", format!("{name} does not always answer")),
+        };
+    }
+    match power::locked(tree) {
+        // Without it LEAP lacks nothing but a figure.
+        Some(locked) => Finding::good("power", format!("{}: {}", locked.text, locked.mend)),
+        None => Finding::good(
+            "power",
+            "no sensor: figures of energy need a meter (--power-cmd), or --watts IDLE,BUSY",
+        ),
+    }
+}
+
+fn watts(sensor: Sensor) -> Option<f64> {
+    let meter = Meter::start(PowerSource::Sensor(sensor)).ok()?;
+    meter.set_working(true);
+    let begin = meter.read()?;
+    thread::sleep(LOOK);
+    Some(meter.read()?.since(&begin)?.watts())
+}
+
+/// How warm the machine is, and what slows its cores down.
+pub(super) fn heat(tree: &Tree) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = zones(tree).into_iter().collect();
+    findings.extend(cooling(tree));
+    findings.extend(caps(tree));
+    findings
+}
+
+/// The warmest zone, and the first that is as warm as where the system begins to slow down.
+fn zones(tree: &Tree) -> Option<Finding> {
+    let zones = tree.names(THERMAL).into_iter().filter(|name| name.starts_with("thermal_zone"));
+    let known: Vec<(String, i64, Option<i64>)> = zones
+        .filter_map(|zone| {
+            let folder = format!("{THERMAL}/{zone}");
+            let degrees = tree.number(&format!("{folder}/temp"));
+            let degrees = degrees.filter(|degrees| MILLIDEGREES.contains(degrees))?;
+            let name = tree.text(&format!("{folder}/type")).unwrap_or(zone);
+            Some((name, degrees, passive_trip(tree, &folder)))
+        })
+        .collect();
+    let shown = |degrees: i64| format!("{:.1} °C", degrees as f64 / 1e3);
+    if let Some((name, degrees, Some(limit))) =
+        known.iter().find(|(_, degrees, limit)| limit.is_some_and(|limit| *degrees >= limit))
+    {
+        let (degrees, limit) = (shown(*degrees), shown(*limit));
+        let text = format!("{name} has {degrees}: from {limit} on the system lowers clocks");
+        return Some(Finding::slow("heat", text, "# a heat sink, a fan, or fewer --threads"));
+    }
+    let (name, degrees, _) = known.iter().max_by_key(|(_, degrees, _)| *degrees)?;
+    Some(Finding::good("heat", format!("{} at most ({name})", shown(*degrees))))
+}
+
+/// From what temperature on the system slows the zone in `folder` down.
+fn passive_trip(tree: &Tree, folder: &str) -> Option<i64> {
+    let points = (0..16).map(|point| format!("{folder}/trip_point_{point}"));
+    let passive =
+        points.filter(|point| tree.text(&format!("{point}_type")).as_deref() == Some("passive"));
+    let degrees = passive.filter_map(|point| tree.number(&format!("{point}_temp")));
+    degrees.filter(|degrees| *degrees > 0 && MILLIDEGREES.contains(degrees)).min()
+}
+
+/// Cores that the system slows down at the moment.
+fn cooling(tree: &Tree) -> Option<Finding> {
+    let devices = tree.names(THERMAL).into_iter().filter(|name| name.starts_with("cooling_device"));
+    devices.map(|device| format!("{THERMAL}/{device}")).find_map(|device| {
+        let name = tree.text(&format!("{device}/type"))?;
+        let is_core = ["cpufreq", "Processor", "cpuidle"].iter().any(|kind| name.contains(kind));
+        let step =
+            tree.number(&format!("{device}/cur_state")).filter(|&step| step > 0 && is_core)?;
+        let last = tree.number(&format!("{device}/max_state")).unwrap_or(step);
+        let text = format!("{name} is slowed down, step {step} of {last}");
+        Some(Finding::slow("heat", text, "# a heat sink, a fan, or fewer --threads"))
+    })
+}
+
+/// Cores whose clock may not be what they can.
+fn caps(tree: &Tree) -> Vec<Finding> {
+    let policies = tree.names(CPUFREQ).into_iter().filter(|name| name.starts_with("policy"));
+    let capped = policies.filter_map(|policy| {
+        let folder = format!("{CPUFREQ}/{policy}");
+        let most = tree.number(&format!("{folder}/cpuinfo_max_freq")).filter(|&most| most > 0)?;
+        let file = format!("{folder}/scaling_max_freq");
+        let allowed = tree.number(&file).filter(|allowed| (1..most).contains(allowed))?;
+        let (allowed, best) = (allowed as f64 / 1e6, most as f64 / 1e6);
+        let text = format!("{policy} may run at {allowed:.2} of {best:.2} GHz");
+        Some(Finding::slow("clocks", text, format!("echo {most} | sudo tee /{file}")))
+    });
+    capped.collect()
+}
