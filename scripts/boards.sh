@@ -58,6 +58,7 @@ stage() {
 	install -D -m 755 -t "$1/usr/lib/leap" "$common/leap-node"
 	install -D -m 755 -t "$1/usr/sbin" "$common/leap-tune"
 	install -D -m 644 "$common/tmpfiles.conf" "$1/usr/lib/tmpfiles.d/leap.conf"
+	install -D -m 644 "$common/power.rules" "$1/lib/udev/rules.d/70-leap-power.rules"
 	install -D -m 644 README.md "$1/usr/share/doc/leap/README.md"
 }
 

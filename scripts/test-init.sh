@@ -65,19 +65,19 @@ node() {
 code() { node "$@" >/dev/null && echo 0 || echo $?; }
 
 # shellcheck disable=SC2016 # That is what must not be run.
-printf 'ROLE=worker\nNODE="pi"\nMODEL=/m.bin\nOPTIONS=--ctx 64\nMASTER_OPTIONS=--temp 0 -n 9\nPROMPT=$(touch %s/hacked); `touch %s/hacked`\n' "$WORK" "$WORK" >"$WORK/leap.conf"
+printf 'ROLE=worker\nNODE="pi"\nMODEL=/m.bin\nOPTIONS=--ctx 64\nMASTER_OPTIONS=--temp 0 -n 9\nWATTS=3,9\nPROMPT=$(touch %s/hacked); `touch %s/hacked`\n' "$WORK" "$WORK" >"$WORK/leap.conf"
 check "a worker's command, without what is the master's" \
 	"worker /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --ctx 64" "$(node run worker)"
 printf 'KEY=/k\nOPTIONS=*\n' >>"$WORK/leap.conf"
 check "a master's command, with a prompt that is only text" \
-	"master /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --key /k * --temp 0 -n 9 --prompt \$(touch $WORK/hacked); \`touch $WORK/hacked\`" \
+	"master /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --key /k --watts 3,9 * --temp 0 -n 9 --prompt \$(touch $WORK/hacked); \`touch $WORK/hacked\`" \
 	"$(node run master)"
-printf 'ROLE=serve\nMODEL=/m.bin\nLISTEN=0.0.0.0:80 /run/leap/*\nAPI_KEYS=/k\nOPTIONS=--ctx 64\nMASTER_OPTIONS=-n 9\nSERVE_OPTIONS=--streams 2\n' >"$WORK/serve.conf"
+printf 'ROLE=serve\nMODEL=/m.bin\nLISTEN=0.0.0.0:80 /run/leap/*\nAPI_KEYS=/k\nOPTIONS=--ctx 64\nMASTER_OPTIONS=-n 9\nSERVE_OPTIONS=--streams 2\nPOWER_CMD="meter --all"\n' >"$WORK/serve.conf"
 serve_node() { LEAP_CONF=$WORK/serve.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run serve; }
 check "a server's command, without what is a ring's" \
-	"serve /m.bin --cache /var/cache/leap --api-key-file /k --listen 0.0.0.0:80 --listen /run/leap/* --ctx 64 --streams 2" "$(serve_node)"
+	"serve /m.bin --cache /var/cache/leap --api-key-file /k --power-cmd meter --all --listen 0.0.0.0:80 --listen /run/leap/* --ctx 64 --streams 2" "$(serve_node)"
 check "sockets that systemd has opened are the addresses" \
-	"serve /m.bin --cache /var/cache/leap --api-key-file /k --ctx 64 --streams 2" "$(LISTEN_FDS=1 serve_node)"
+	"serve /m.bin --cache /var/cache/leap --api-key-file /k --power-cmd meter --all --ctx 64 --streams 2" "$(LISTEN_FDS=1 serve_node)"
 check "settings are not run" "" "$(find "$WORK" -name hacked)"
 check "the board's role" "0 1" "$(code has-role worker) $(code has-role master)"
 echo 'rm -rf /' >>"$WORK/leap.conf"

@@ -18,6 +18,7 @@ define LEAP_INSTALL_TARGET_CMDS
 	$(INSTALL) -D -m 0755 $(@D)/leap-tune $(TARGET_DIR)/usr/sbin/leap-tune
 	$(INSTALL) -D -m 0644 $(@D)/leap.conf $(TARGET_DIR)/etc/leap/leap.conf
 	$(INSTALL) -D -m 0644 $(@D)/ring.conf $(TARGET_DIR)/etc/leap/ring.conf
+	$(INSTALL) -D -m 0644 $(@D)/power.rules $(TARGET_DIR)/usr/lib/udev/rules.d/70-leap-power.rules
 endef
 
 define LEAP_INSTALL_INIT_SYSV
