@@ -30,7 +30,8 @@ pub(in crate::cli) struct Eval {
     /// json array of token ids whose perplexity is measured, or an object with `ids`
     #[argh(option)]
     pub(super) ids: Option<PathBuf>,
-    /// second model: drift, KL and top-1 agreement of MODEL against it on the text or ids
+    /// second model: drift, KL (mean, median, 99th percentile) and top-1 agreement of MODEL against
+    /// it on the text or ids
     #[argh(option)]
     pub(super) against: Option<PathBuf>,
     /// tokens that are predicted from each other; a window starts anew (256). A rest that fills

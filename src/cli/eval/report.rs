@@ -14,7 +14,7 @@ pub(super) struct Report {
     /// The same of the reference or the second model.
     pub reference_nll: Mean,
     /// KL divergence from the reference, per position.
-    pub kl: Mean,
+    pub kl: Spread,
     /// Whether the most likely token agrees, 1 or 0 per position.
     pub top1: Mean,
     /// Largest drift of any position.
@@ -41,6 +41,29 @@ impl Mean {
     }
 }
 
+/// Values that are kept, for what lies between the extremes.
+#[derive(Clone, Default)]
+pub(super) struct Spread {
+    mean: Mean,
+    values: Vec<f64>,
+}
+
+impl Spread {
+    pub(super) fn add(&mut self, value: f64) {
+        self.mean.add(value);
+        self.values.push(value);
+    }
+
+    /// For each of `percents` the least value that so many percent of the values do not exceed.
+    /// One that is not a number counts as the largest.
+    fn percentiles<const N: usize>(&self, percents: [usize; N]) -> [Option<f64>; N] {
+        let mut sorted = self.values.clone();
+        sorted.sort_unstable_by(|a, b| a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(b)));
+        let rank = |percent: usize| (sorted.len() * percent).div_ceil(100).max(1);
+        percents.map(|percent| sorted.get(rank(percent) - 1).copied())
+    }
+}
+
 impl Report {
     /// Takes a drift into account; one that is not a number stays.
     pub(super) fn add_drift(&mut self, drift: f64) {
@@ -51,6 +74,7 @@ impl Report {
     fn figures(&self) -> Vec<(&'static str, Value)> {
         let perplexity = |nll: &Mean| nll.value().map(f64::exp);
         let (greedy, greedy_of) = self.greedy.unzip();
+        let [median_kl, p99_kl] = self.kl.percentiles([50, 99]);
         vec![
             ("parts", json!(self.n_parts)),
             ("nll", json!(self.nll.value())),
@@ -58,7 +82,9 @@ impl Report {
             ("reference_nll", json!(self.reference_nll.value())),
             ("reference_perplexity", json!(perplexity(&self.reference_nll))),
             ("max_drift", json!(self.drift)),
-            ("mean_kl", json!(self.kl.value())),
+            ("mean_kl", json!(self.kl.mean.value())),
+            ("median_kl", json!(median_kl)),
+            ("p99_kl", json!(p99_kl)),
             ("top1_agreement", json!(self.top1.value())),
             ("positions", json!(self.top1.n)),
             ("greedy_match", json!(greedy)),
@@ -144,7 +170,20 @@ mod tests {
         let mut report = Report::default();
         report.add_drift(f64::NAN);
         report.kl.add(0.5);
-        let wanted = "{\"parts\":0,\"mean_kl\":0.5,\"positions\":0}\n";
+        let wanted =
+            "{\"parts\":0,\"mean_kl\":0.5,\"median_kl\":0.5,\"p99_kl\":0.5,\"positions\":0}\n";
         assert_eq!(report.render(true), wanted);
+    }
+
+    #[test]
+    fn percentiles_are_values_in_their_order() {
+        let mut spread = Spread::default();
+        assert_eq!(spread.percentiles([50, 99]), [None, None]);
+        (1..=200).rev().for_each(|n| spread.add(f64::from(n)));
+        assert_eq!(spread.percentiles([0, 50, 99, 100]), [1.0, 100.0, 198.0, 200.0].map(Some));
+        // What is not a number is worse than any, whatever its sign.
+        spread.add(-f64::NAN);
+        assert!(spread.percentiles([100])[0].is_some_and(f64::is_nan));
+        assert_eq!(spread.percentiles([0]), [Some(1.0)]);
     }
 }
