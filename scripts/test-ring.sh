@@ -28,6 +28,7 @@ N_PREDICT_PARTS=60
 # Other runs on this machine have wires, names and ports of their own.
 BRIDGE="lt$$b"
 PORT=$((21000 + $$ % 1100 * 10))
+GIVE_PORT=$((PORT + 5))
 
 work=$(mktemp -d)
 has_namespaces=
@@ -401,6 +402,30 @@ while_narrow() {
 	heal
 }
 
+# fetch_workers WORD: workers without a model get their layers from desk, and say WORD of them.
+fetch_workers() {
+	local name from=127.0.0.1
+	[ -z "$has_namespaces" ] || from=$(address desk)
+	for name in "${NODES[@]:1}"; do
+		: >"$work/$name.log"
+		on "$name" env XDG_CACHE_HOME="$work/cache-$name" "$leap" worker --fetch "$from:$GIVE_PORT" --ring "$work/ring" \
+			--node "$name" --key "$work/key" --threads 1 2>>"$work/$name.log" &
+		pids[$name]=$!
+	done
+	master "$N_PREDICT" --key "$work/key" --give "$GIVE_PORT" >"$work/text" || die "master: $(tail -n 3 "$work/desk.log")"
+	same "$N_PREDICT" "of nodes whose layers $1"
+	for name in "${NODES[@]:1}"; do
+		grep -q "layers .* $1" "$work/$name.log" || die "$name does not say that its layers $1: $(cat "$work/$name.log")"
+	done
+	end_workers
+}
+
+# Nodes without a model get their layers once.
+check_fetch() {
+	fetch_workers "came from"
+	fetch_workers "were here already"
+}
+
 check_paths() {
 	local bytes
 	MASTER_OPTIONS=("$@")
@@ -442,6 +467,7 @@ step "udp" check_text "$N_PREDICT" --transport udp
 step "udp, sealed" check_text "$N_PREDICT" --transport udp --key "$work/key"
 step "tcp" check_text "$N_PREDICT_TCP" --transport tcp
 step "tcp, sealed" check_text "$N_PREDICT_TCP" --transport tcp --key "$work/key"
+step "layers from another node" check_fetch
 # Slow kernels, so that there is time to die: the bits are the same.
 export LEAP_ISA=scalar
 step "death of each node, $DEATHS times" check_deaths

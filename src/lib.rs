@@ -52,6 +52,7 @@
 //! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes
 //!   that lose, repeat and reorder nothing, over carriers that do.
 //! - `ring`: who owns which layers, and what a node does with the frames that reach it.
+//! - `fetch`: a board gets its layers of a model from another board.
 //! - `serve`: answers over HTTP, in the protocols that programs speak (feature `serve`).
 //! - `cli`: the commands; the only layer that prints or exits.
 
@@ -60,6 +61,7 @@ mod cli;
 pub mod engine;
 #[cfg(feature = "tools")]
 pub mod export;
+mod fetch;
 pub mod format;
 mod kernels;
 mod model;

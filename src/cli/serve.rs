@@ -15,6 +15,7 @@ use super::draft::{self, Beside, Draft};
 use super::model_files::{self, Loaded};
 use super::power::{self, StatedWatts};
 use super::ring::carrier::{self, CarrierKind};
+use super::ring::origin;
 use super::ring::{self, Board, RingFlags};
 use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
@@ -106,6 +107,10 @@ pub(super) struct Serve {
     /// ring: file with the 32 random bytes that all boards share, or 64 hexadecimal digits
     #[argh(option)]
     key: Option<PathBuf>,
+    /// ring: give other boards their layers of the model, on this TCP port or auto (9998); needs
+    /// --key
+    #[argh(option, from_str_fn(origin::port))]
+    give: Option<u16>,
     /// ring: auto (default), kernel, udp or tcp
     #[argh(option, from_str_fn(carrier::parse), default = "CarrierKind::Auto")]
     transport: CarrierKind,
@@ -223,11 +228,12 @@ impl Serve {
             let what = "--prefix-cache-size is for --prefix-cache DIR";
             return Err(Failure::Usage(what.to_owned()));
         }
-        match (&self.key, &self.ring) {
-            (Some(_), None) => {
-                Err(Failure::Usage("--key is for a ring; add --ring FILE".to_owned()))
+        let of_a_ring = [(self.key.is_some(), "--key"), (self.give.is_some(), "--give")];
+        match of_a_ring.into_iter().find(|(is_given, _)| *is_given && self.ring.is_none()) {
+            Some((_, option)) => {
+                Err(Failure::Usage(format!("{option} is for a ring; add --ring FILE")))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -290,6 +296,8 @@ impl Serve {
             next_host: None,
             next_port: None,
             key: self.key.clone(),
+            give: self.give,
+            fetch: None,
             wire: self.wire,
             timeout_s: self.ring_timeout,
             busy_poll: None,

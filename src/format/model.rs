@@ -96,6 +96,7 @@ mod fingerprint;
 mod header;
 mod kinds;
 mod layer;
+mod part;
 mod tensors;
 mod weights;
 
@@ -109,6 +110,7 @@ pub use header::{
 };
 pub use kinds::{RowOrder, TensorKind, TensorRole};
 pub use layer::{LayerSpec, Rope};
+pub use part::{Extent, Part};
 pub use tensors::{Tensor, TensorId};
 pub use weights::{Encoding, Weights};
 

@@ -30,6 +30,39 @@ pub struct Address {
     pub port: u16,
 }
 
+impl Address {
+    /// `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a bare IPv6 address; `port` is the one of who names none.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub(crate) fn parse(text: &str, port: u16) -> Result<Address, String> {
+        let bad_port = |port: &str| format!("{port:?} is no port");
+        let named = |port: &str| match port.parse::<u16>() {
+            Ok(port) if port > 0 => Ok(port),
+            _ => Err(bad_port(port)),
+        };
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']').ok_or(format!("{text:?} lacks a ]"))?;
+                match rest.strip_prefix(':') {
+                    Some(rest) => (host, named(rest)?),
+                    None if rest.is_empty() => (host, port),
+                    None => return Err(bad_port(rest)),
+                }
+            }
+            None => match text.split_once(':') {
+                Some((_, rest)) if rest.contains(':') => (text, port),
+                Some((host, rest)) => (host, named(rest)?),
+                None => (text, port),
+            },
+        };
+        match host.is_empty() {
+            true => Err(format!("{text:?} names no host")),
+            false => Ok(Address { host: host.to_owned(), port }),
+        }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.contains(':') {
@@ -241,35 +274,11 @@ fn member(line: &str) -> Result<Member, String> {
     if name.len() > NAME_MAX || !name.chars().all(|c| c.is_ascii_graphic()) {
         return Err(format!("{name:?} is no name: up to {NAME_MAX} letters, digits and signs"));
     }
-    Ok(Member { name: name.to_owned(), address: address(host)?, layers: layers(range)? })
-}
-
-/// `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a bare IPv6 address.
-fn address(text: &str) -> Result<Address, String> {
-    let bad_port = |port: &str| format!("{port:?} is no port");
-    let port = |port: &str| match port.parse::<u16>() {
-        Ok(port) if port > 0 => Ok(port),
-        _ => Err(bad_port(port)),
-    };
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, rest) = rest.split_once(']').ok_or(format!("{text:?} lacks a ]"))?;
-            match rest.strip_prefix(':') {
-                Some(rest) => (host, port(rest)?),
-                None if rest.is_empty() => (host, PORT_DEFAULT),
-                None => return Err(bad_port(rest)),
-            }
-        }
-        None => match text.split_once(':') {
-            Some((_, rest)) if rest.contains(':') => (text, PORT_DEFAULT),
-            Some((host, rest)) => (host, port(rest)?),
-            None => (text, PORT_DEFAULT),
-        },
-    };
-    match host.is_empty() {
-        true => Err(format!("{text:?} names no host")),
-        false => Ok(Address { host: host.to_owned(), port }),
-    }
+    Ok(Member {
+        name: name.to_owned(),
+        address: Address::parse(host, PORT_DEFAULT)?,
+        layers: layers(range)?,
+    })
 }
 
 /// `first..end`.

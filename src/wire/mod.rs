@@ -6,6 +6,7 @@
 //! - [`control`]: acknowledgements, missing chunks, probes.
 //! - [`frame`]: what a ring's nodes tell each other inside the frames that a link delivers.
 //! - [`noise`] and [`seal`]: the key exchange of links with a shared key, their keys and nonces.
+//! - [`give`]: how a board gets its layers from another one, over a connection that [`talk`] seals.
 //!
 //! Nothing here opens a socket, reads a clock or allocates by a size that a peer sent.
 
@@ -13,6 +14,7 @@ pub mod control;
 pub mod datagram;
 mod fields;
 pub mod frame;
+pub mod give;
 pub mod hello;
 mod line;
 mod name;
@@ -20,6 +22,7 @@ pub mod noise;
 pub mod piece;
 mod refusal;
 pub mod seal;
+pub mod talk;
 
 use std::fmt;
 

@@ -21,6 +21,8 @@ use snow::resolvers::CryptoResolver;
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error, HandshakeState};
 
+use super::talk::Talk;
+
 const NAME: &str = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
 const POINT_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
@@ -88,6 +90,24 @@ impl End<'_> {
         let (mut state, _) = self.begin().ok()?;
         state.read_message(answer, &mut []).ok()?;
         Some(shared(&mut state))
+    }
+}
+
+impl End<'_> {
+    /// As [`answer`](Self::answer), with what is said afterwards.
+    pub fn accept(&self, greeting: &Message) -> Option<(Message, Talk)> {
+        let mut state = self.build(false).ok()?;
+        state.read_message(greeting, &mut []).ok()?;
+        let mut message = [0; MESSAGE_LEN];
+        state.write_message(&[], &mut message).ok()?;
+        Some((message, Talk::new(state.into_transport_mode().ok()?)))
+    }
+
+    /// As [`finish`](Self::finish), with what is said afterwards.
+    pub fn conclude(&self, answer: &Message) -> Option<Talk> {
+        let (mut state, _) = self.begin().ok()?;
+        state.read_message(answer, &mut []).ok()?;
+        Some(Talk::new(state.into_transport_mode().ok()?))
     }
 }
 

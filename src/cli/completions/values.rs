@@ -33,6 +33,7 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
     let known = match name {
         "--cache" => vec!["auto", "off"],
         "--chat-template" => ChatTemplate::ALL.iter().map(|template| template.name()).collect(),
+        "--give" | "--fetch" => vec!["auto"],
         "--huge" => vec!["auto", "on", "off"],
         "--isa" => Isa::ALL.iter().map(|isa| isa.name()).collect(),
         "--kv" | "--wire" => vec!["f16", "f32"],

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::carrier::CarrierKind;
+use super::origin::Origin;
 use crate::wire::Dtype;
 
 /// Seconds that a master waits for progress.
@@ -29,6 +30,10 @@ pub(in crate::cli) struct RingFlags {
     pub(in crate::cli) next_port: Option<u16>,
     /// File with the key that all boards share.
     pub(in crate::cli) key: Option<PathBuf>,
+    /// TCP port on which a master gives other boards their layers.
+    pub(in crate::cli) give: Option<u16>,
+    /// Where a worker without a model gets its layers.
+    pub(in crate::cli) fetch: Option<Origin>,
     pub(in crate::cli) wire: Dtype,
     /// Seconds that a master waits for progress, if not [`TIMEOUT_S`]; 0 for ever.
     pub(in crate::cli) timeout_s: Option<u64>,

@@ -1,8 +1,11 @@
 //! This board's part in a ring: what the flags and the ring file say.
 
 pub(super) mod carrier;
+pub(super) mod fetch;
 mod flags;
+mod give;
 mod interrupt;
+pub(super) mod origin;
 mod place;
 mod tell;
 
@@ -195,6 +198,9 @@ pub(super) fn load<'a>(
         Ok(model)
     })?;
     let board = board.ok_or_else(|| Failure::Runtime("no place in the ring".to_owned()))?;
+    if let Some(port) = flags.give {
+        give::start((flags, &board.place), port, place.model.as_deref(), &loaded.model)?;
+    }
     Ok((loaded, board))
 }
 

@@ -4,26 +4,29 @@ use std::fs;
 use std::path::Path;
 
 use super::flags::RingFlags;
+use super::origin::Origin;
 use crate::cli::Failure;
+use crate::fetch;
 use crate::ring::{Address, Member, PORT_DEFAULT, Place, Topology};
+
+const NO_NODE: &str = "--ring needs --node NAME on a worker";
+const NO_RING: &str = "a ring needs --ring FILE, or --split with --next-host";
 
 pub(super) fn from_file(
     flags: &RingFlags,
     path: &Path,
     n_layers: usize,
 ) -> Result<(Place, Vec<Member>), Failure> {
-    let bad = |what: &dyn std::fmt::Display| Failure::Input(format!("{}: {what}", path.display()));
-    let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
-    let topology = Topology::parse(&text).map_err(|e| bad(&e))?;
-    topology.check(n_layers).map_err(|e| bad(&e))?;
+    let topology = read(path)?;
+    topology.check(n_layers).map_err(|e| bad_file(path, &e))?;
     let name = match (&flags.node, flags.is_master) {
         (Some(name), _) => name.clone(),
         (None, true) => topology.members()[0].name.clone(),
         (None, false) => {
-            return Err(Failure::Usage("--ring needs --node NAME on a worker".to_owned()));
+            return Err(Failure::Usage(NO_NODE.to_owned()));
         }
     };
-    let (mut place, is_master) = topology.place(&name).map_err(|e| bad(&e))?;
+    let (mut place, is_master) = topology.place(&name).map_err(|e| bad_file(path, &e))?;
     if is_master != flags.is_master {
         let first = &topology.members()[0].name;
         return Err(Failure::Usage(format!(
@@ -37,6 +40,48 @@ pub(super) fn from_file(
     }
     place.listen.port = flags.port.unwrap_or(place.listen.port);
     Ok((place, topology.members().to_vec()))
+}
+
+/// What a worker that has no model wants.
+pub(super) struct Wanted {
+    /// What it is called.
+    pub(super) name: String,
+    /// Its layers; all from the first on if there is no end.
+    pub(super) layers: (usize, Option<usize>),
+    /// Where they come from.
+    pub(super) from: Address,
+}
+
+/// The same, by the ring file or by flags alone.
+pub(super) fn wanted(flags: &RingFlags, origin: &Origin) -> Result<Wanted, Failure> {
+    let given = |origin: &Origin| match origin {
+        Origin::At(address) => Some(address.clone()),
+        Origin::Auto => None,
+    };
+    let Some(path) = &flags.file else {
+        let split = flags.split.ok_or_else(|| Failure::Usage(NO_RING.to_owned()))?;
+        let name = flags.node.clone().unwrap_or_else(|| format!("worker-{split}"));
+        let from = given(origin).ok_or_else(|| {
+            Failure::Usage("--fetch auto needs --ring FILE; else name the board".to_owned())
+        })?;
+        return Ok(Wanted { name, layers: (split, flags.end), from });
+    };
+    let topology = read(path)?;
+    let name = flags.node.clone().ok_or_else(|| Failure::Usage(NO_NODE.to_owned()))?;
+    let (place, _) = topology.place(&name).map_err(|e| bad_file(path, &e))?;
+    let first = &topology.members()[0].address;
+    let auto = || Address { host: first.host.clone(), port: fetch::PORT_DEFAULT };
+    let layers = (place.layers.start, Some(place.layers.end));
+    Ok(Wanted { name, layers, from: given(origin).unwrap_or_else(auto) })
+}
+
+fn read(path: &Path) -> Result<Topology, Failure> {
+    let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
+    Topology::parse(&text).map_err(|e| bad_file(path, &e))
+}
+
+fn bad_file(path: &Path, what: &dyn std::fmt::Display) -> Failure {
+    Failure::Input(format!("{}: {what}", path.display()))
 }
 
 /// A node and the next one, of a ring of which no more is known.
@@ -53,7 +98,7 @@ pub(super) fn neighbours(place: &Place) -> Vec<Member> {
 pub(super) fn from_flags(flags: &RingFlags, n_layers: usize) -> Result<Place, Failure> {
     let usage = |what: String| Err(Failure::Usage(what));
     let Some(split) = flags.split else {
-        return usage("a ring needs --ring FILE, or --split with --next-host".to_owned());
+        return usage(NO_RING.to_owned());
     };
     let (name, layers) = match flags.is_master {
         false => {

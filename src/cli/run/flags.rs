@@ -11,6 +11,7 @@ use crate::cli::draft::{self, Draft};
 use crate::cli::power::{self, StatedWatts};
 use crate::cli::ring::RingFlags;
 use crate::cli::ring::carrier::{self, CarrierKind};
+use crate::cli::ring::origin::{self, Origin};
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
 use crate::engine::{Cache, Huge, WeightsPlace};
@@ -158,6 +159,14 @@ pub(in crate::cli) struct Run {
     /// ring: file with the 32 random bytes that all boards share, or 64 hexadecimal digits
     #[argh(option)]
     pub(super) key: Option<PathBuf>,
+    /// ring: give other boards their layers of the model, on this TCP port or auto (9998); needs
+    /// --key
+    #[argh(option, from_str_fn(origin::port))]
+    pub(super) give: Option<u16>,
+    /// ring: get this board's layers, instead of a model file, from the board that gives them: auto
+    /// (the first of the ring file) or HOST[:PORT] (9998); needs --key
+    #[argh(option, from_str_fn(origin::from))]
+    pub(super) fetch: Option<Origin>,
     /// ring: how activations travel: f32 (default) gives the very bits of one board; f16 halves the
     /// traffic and rounds, so that texts may differ from one board's
     #[argh(option, from_str_fn(carrier::wire), default = "Dtype::F32")]
@@ -197,6 +206,9 @@ impl Run {
         if self.streams == Some(0) {
             return usage("--streams must be at least 1");
         }
+        if self.fetch.is_some() && self.model.is_some() {
+            return usage("--fetch gets the layers from another board; give no model file");
+        }
         if self.prompt.is_some() && self.prompt_file.is_some() {
             return usage("give --prompt or --prompt-file, not both");
         }
@@ -235,6 +247,8 @@ impl Run {
             next_host: self.next_host.clone(),
             next_port: self.next_port,
             key: self.key.clone(),
+            give: self.give,
+            fetch: self.fetch.clone(),
             wire: self.wire,
             timeout_s: self.ring_timeout,
             busy_poll: self.busy_poll,

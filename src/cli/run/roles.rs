@@ -43,8 +43,8 @@ pub(in crate::cli) fn roles(option: &str) -> &'static [Role] {
         }
         "--ring" | "--node" | "--split" | "--transport" | "--host" | "--port" | "--next-host"
         | "--next-port" | "--key" | "--wire" | "--busy-poll" => &[Role::Master, Role::Worker],
-        "--ring-timeout" => &[Role::Master],
-        "--end" => &[Role::Worker],
+        "--ring-timeout" | "--give" => &[Role::Master],
+        "--end" | "--fetch" => &[Role::Worker],
         _ => &ALL,
     }
 }

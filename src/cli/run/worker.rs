@@ -1,7 +1,7 @@
 //! `leap worker`: runs a board's layers for any master.
 
 use super::flags::Run;
-use crate::cli::ring::{self, Board, is_interrupted};
+use crate::cli::ring::{self, Board, fetch, is_interrupted};
 use crate::cli::{Failure, model_files, options, weights};
 use crate::engine::ring::Limits;
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options};
@@ -13,10 +13,14 @@ const STREAMS_MAX: usize = 16;
 
 /// Runs a worker until a signal ends it.
 pub(super) fn work(flags: &Run) -> Result<(), Failure> {
-    let model = model_files::model(flags.model.as_deref())?;
-    let ring = flags.ring_flags();
+    let (ring, mut place) = (flags.ring_flags(), flags.place());
+    if let Some(from) = &ring.fetch {
+        let Some(path) = fetch::fetch(&ring, from, &place.cache)? else { return Ok(()) };
+        place.model = Some(path);
+    }
+    let model = model_files::model(place.model.as_deref())?;
     let board = Board::new(&ring, model.header())?;
-    let model = board.narrow(model, &flags.place())?;
+    let model = board.narrow(model, &place)?;
     let header = model.header();
     let limits = Limits {
         ctx_len: flags.ctx.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT)),
@@ -33,7 +37,7 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
         ..Options::default()
     };
     let mut engine = Engine::new(model.into(), &options).map_err(options::engine_failure)?;
-    weights::prepare(&mut engine, &flags.place(), flags.words())?;
+    weights::prepare(&mut engine, &place, flags.words())?;
     let endpoint = match board.endpoint(engine.model()) {
         Err(_) if is_interrupted() => return Ok(()),
         endpoint => endpoint?,
@@ -45,6 +49,6 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
         notice => ring::tell(notice),
     };
     engine
-        .work(endpoint, (board.name(), limits), &flags.place(), &is_interrupted, &mut tell)
+        .work(endpoint, (board.name(), limits), &place, &is_interrupted, &mut tell)
         .map_err(|e| Failure::runtime(&e))
 }

@@ -1,0 +1,114 @@
+//! `--fetch`: a worker without a model file gets its layers from another board.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use super::flags::RingFlags;
+use super::interrupt::is_interrupted;
+use super::origin::Origin;
+use super::place::{self, Wanted};
+use crate::cli::progress::ProgressLine;
+use crate::cli::{Failure, key, note};
+use crate::engine::Cache;
+use crate::fetch::taker::{self, FetchError, Fetched, Order};
+use crate::ring::Address;
+use crate::sys::{folders, notify};
+use crate::transport::place::HostPort;
+
+/// How long a board waits before it asks again one that was away.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Gets this worker's layers, and returns the file with them; `None` if the user ends it. Waits for a
+/// board that is away.
+pub(in crate::cli) fn fetch(
+    flags: &RingFlags,
+    origin: &Origin,
+    cache: &Cache,
+) -> Result<Option<PathBuf>, Failure> {
+    let Some(key) = &flags.key else {
+        return Err(Failure::Usage("--fetch needs --key, as the board that gives has".to_owned()));
+    };
+    let key = key::read(key)?;
+    let Wanted { name, layers, from } = place::wanted(flags, origin)?;
+    let folder = folder(cache)?;
+    let is_interrupted: &dyn Fn() -> bool = &is_interrupted;
+    let order = Order { name: &name, layers, key: &key, folder: &folder, is_interrupted };
+    notify::start();
+    let mut told = String::new();
+    loop {
+        match attempt(&order, &from, flags.is_quiet) {
+            Ok(fetched) => {
+                if !flags.is_quiet {
+                    note(&format!("leap: {}", words(&fetched, &from)));
+                }
+                return Ok(Some(fetched.path));
+            }
+            Err(FetchError::Interrupted) => return Ok(None),
+            Err(e) if e.may_pass() => {
+                let why = format!("waiting for layers from {from}: {e}");
+                if told != why {
+                    note(&format!("leap: {why}"));
+                    notify::status(&why);
+                    told = why;
+                }
+                thread::sleep(RETRY);
+            }
+            Err(e) => return Err(failure(&e, &from)),
+        }
+        if is_interrupted() {
+            return Ok(None);
+        }
+    }
+}
+
+fn attempt(order: &Order<'_>, from: &Address, is_quiet: bool) -> Result<Fetched, FetchError> {
+    let unknown =
+        |e: &dyn std::fmt::Display| FetchError::Away(std::io::Error::other(e.to_string()));
+    let address = HostPort::new(&from.host, from.port).resolve(|_: &SocketAddr| true);
+    let address = address.map_err(|e| unknown(&e))?;
+    let mut shown = ProgressLine::new("fetching layers", is_quiet);
+    taker::fetch(order, address, &mut |done, all| {
+        notify::alive();
+        shown.update(done, all);
+    })
+}
+
+fn words(fetched: &Fetched, from: &Address) -> String {
+    let Fetched { path, layers, bytes, sent } = fetched;
+    let came = match sent {
+        0 => "were here already".to_owned(),
+        sent => {
+            format!("came from {from}, {:.1} of {:.1} MB", *sent as f64 / 1e6, *bytes as f64 / 1e6)
+        }
+    };
+    format!("layers {}..{} {came}: {}", layers.start, layers.end, path.display())
+}
+
+fn failure(error: &FetchError, from: &Address) -> Failure {
+    let what = format!("no layers from {from}: {error}");
+    match error {
+        FetchError::File(..) | FetchError::Full(..) => Failure::Runtime(what),
+        _ => Failure::Ring(what),
+    }
+}
+
+/// The folder that such files are kept in.
+fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
+    let named = match cache {
+        Cache::At(folder) if folder.is_dir() => Some(folder.clone()),
+        _ => folders::cache(),
+    };
+    let Some(base) = named else {
+        return Err(Failure::Runtime(
+            "no folder for the layers: set XDG_CACHE_HOME, or name a folder with --cache"
+                .to_owned(),
+        ));
+    };
+    let folder = base.join("layers");
+    fs::create_dir_all(&folder)
+        .map_err(|e| Failure::Runtime(format!("cannot make {}: {e}", folder.display())))?;
+    Ok(folder)
+}

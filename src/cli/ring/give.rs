@@ -1,0 +1,55 @@
+//! `--give`: other boards get their layers from this one.
+
+use std::path::Path;
+
+use super::flags::RingFlags;
+use crate::cli::{Failure, key, note};
+use crate::fetch::giver::{self, Content, Gift};
+use crate::model::Model;
+use crate::ring::Place;
+use crate::transport::place::HostPort;
+
+/// Gives the layers of the model file at `path` on `port`, for as long as the process lives.
+pub(super) fn start(
+    (flags, place): (&RingFlags, &Place),
+    port: u16,
+    path: Option<&Path>,
+    model: &Model,
+) -> Result<(), Failure> {
+    let Some(key) = &flags.key else {
+        return Err(Failure::Usage("--give needs --key: whoever has it gets the model".to_owned()));
+    };
+    let Some(path) = path else {
+        return Err(Failure::Usage(
+            "--give needs a model file; the built-in model is in every board's program".to_owned(),
+        ));
+    };
+    let fingerprint = model.fingerprint();
+    let content = fingerprint.and_then(|of| Content::open(path, model.file().header(), of));
+    let content = content.map_err(|e| Failure::unreadable(path, &e))?;
+    let address = HostPort::new(&place.listen.host, port).resolve(|_| true);
+    let address = address.map_err(|e| Failure::runtime(&e))?;
+    let is_quiet = flags.is_quiet;
+    let tell = move |gift: &Gift| {
+        if !is_quiet {
+            note(&format!("leap: {}", words(gift)));
+        }
+    };
+    let bound = giver::start(content, address, key::read(key)?, Box::new(tell));
+    let bound = bound
+        .map_err(|e| Failure::Runtime(format!("cannot give layers on {address} (TCP): {e}")))?;
+    if !flags.is_quiet {
+        note(&format!("leap: gives boards their layers on {bound} (TCP)"));
+    }
+    Ok(())
+}
+
+fn words(gift: &Gift) -> String {
+    match gift {
+        Gift::Begun { name, from, layers } => {
+            format!("gives layers {}..{} to {name} at {from}", layers.start, layers.end)
+        }
+        Gift::Refused { name, from, why } => format!("gives nothing to {name} at {from}: {why}"),
+        Gift::Stranger { from, why } => format!("gives nothing to {from}: {why}"),
+    }
+}

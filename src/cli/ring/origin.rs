@@ -1,0 +1,46 @@
+//! Where a worker without a model gets its layers: the values of `--give` and `--fetch`.
+
+use crate::fetch::PORT_DEFAULT;
+use crate::ring::Address;
+
+/// Where layers come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum Origin {
+    /// The first board of the ring file.
+    Auto,
+    /// This board.
+    At(Address),
+}
+
+/// `auto` or a port.
+pub(in crate::cli) fn port(value: &str) -> Result<u16, String> {
+    match (value, value.parse()) {
+        ("auto", _) => Ok(PORT_DEFAULT),
+        (_, Ok(port)) if port > 0 => Ok(port),
+        _ => Err(format!("{value:?} is neither auto nor a port")),
+    }
+}
+
+/// `auto`, `HOST` or `HOST:PORT`.
+pub(in crate::cli) fn from(value: &str) -> Result<Origin, String> {
+    match value {
+        "auto" => Ok(Origin::Auto),
+        place => Address::parse(place, PORT_DEFAULT).map(Origin::At),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_and_ports_are_read() {
+        let at = |host: &str, port| Ok(Origin::At(Address { host: host.to_owned(), port }));
+        assert_eq!(from("auto"), Ok(Origin::Auto));
+        assert_eq!(from("desk"), at("desk", 9998));
+        assert_eq!(from("[fd00::3]:7000"), at("fd00::3", 7000));
+        assert!(from("desk:0").is_err() && from("").is_err() && from(":7").is_err());
+        assert_eq!((port("auto"), port("7000")), (Ok(9998), Ok(7000)));
+        assert!(port("0").is_err() && port("70000").is_err() && port("x").is_err());
+    }
+}

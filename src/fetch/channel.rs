@@ -1,0 +1,169 @@
+//! A connection of two boards that have one key.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use crate::sys::random;
+use crate::wire::give::{self, MESSAGE_MAX, OPENING_LEN, VERSION};
+use crate::wire::noise::MESSAGE_LEN;
+use crate::wire::seal::Key;
+use crate::wire::talk::{SEAL_BYTES, Talk};
+
+/// How long the other end may be silent.
+const SILENCE: Duration = Duration::from_secs(20);
+/// How often the user is asked meanwhile whether to go on.
+const ASKED_EVERY: Duration = Duration::from_millis(200);
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(super) enum ChannelError {
+    /// The system's word, or the other end went.
+    Io(io::Error),
+    /// What the other end says has no meaning.
+    Broken(&'static str),
+    /// It has another key.
+    Key,
+    /// It speaks another version.
+    Version(u32),
+    /// The user ended it.
+    Interrupted,
+}
+
+impl From<io::Error> for ChannelError {
+    fn from(error: io::Error) -> ChannelError {
+        ChannelError::Io(error)
+    }
+}
+
+/// An end of such a connection.
+pub(super) struct Channel<'a> {
+    stream: TcpStream,
+    talk: Talk,
+    is_interrupted: &'a dyn Fn() -> bool,
+    /// A length and a sealed message.
+    sealed: Box<[u8; 2 + MESSAGE_MAX + SEAL_BYTES]>,
+}
+
+impl<'a> Channel<'a> {
+    /// The end of who asks.
+    pub(super) fn connect(
+        mut stream: TcpStream,
+        key: &Key,
+        is_interrupted: &'a dyn Fn() -> bool,
+    ) -> Result<Channel<'a>, ChannelError> {
+        set_up(&stream)?;
+        let (ephemeral, own) = (random::seed()?, give::opening());
+        let end = key.end(&ephemeral, &own);
+        stream.write_all(&[&own[..], &end.greeting()].concat())?;
+        let version = read_opening(&mut stream, is_interrupted)?;
+        if version != VERSION {
+            return Err(ChannelError::Version(version));
+        }
+        let mut answer = [0; MESSAGE_LEN];
+        read_all(&mut stream, &mut answer, is_interrupted).map_err(|e| match e {
+            // One with another key hangs up.
+            ChannelError::Io(e) if e.kind() == ErrorKind::UnexpectedEof => ChannelError::Key,
+            e => e,
+        })?;
+        let talk = end.conclude(&answer).ok_or(ChannelError::Key)?;
+        Ok(Channel::new(stream, talk, is_interrupted))
+    }
+
+    /// The end of who gives.
+    pub(super) fn accept(
+        mut stream: TcpStream,
+        key: &Key,
+        is_interrupted: &'a dyn Fn() -> bool,
+    ) -> Result<Channel<'a>, ChannelError> {
+        set_up(&stream)?;
+        let version = read_opening(&mut stream, is_interrupted)?;
+        let own = give::opening();
+        stream.write_all(&own)?;
+        if version != VERSION {
+            return Err(ChannelError::Version(version));
+        }
+        let mut greeting = [0; MESSAGE_LEN];
+        read_all(&mut stream, &mut greeting, is_interrupted)?;
+        let ephemeral = random::seed()?;
+        let accepted = key.end(&ephemeral, &own).accept(&greeting);
+        let (answer, talk) = accepted.ok_or(ChannelError::Key)?;
+        stream.write_all(&answer)?;
+        Ok(Channel::new(stream, talk, is_interrupted))
+    }
+
+    fn new(stream: TcpStream, talk: Talk, is_interrupted: &'a dyn Fn() -> bool) -> Channel<'a> {
+        let sealed = Box::new([0; 2 + MESSAGE_MAX + SEAL_BYTES]);
+        Channel { stream, talk, is_interrupted, sealed }
+    }
+
+    /// Sends `bytes` as messages of up to [`MESSAGE_MAX`].
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), ChannelError> {
+        for message in bytes.chunks(MESSAGE_MAX) {
+            let len = self.talk.seal(message, &mut self.sealed[2..]);
+            self.sealed[..2].copy_from_slice(&(len as u16).to_le_bytes());
+            self.stream.write_all(&self.sealed[..2 + len])?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next message into `out`, and returns its length.
+    pub(super) fn receive(&mut self, out: &mut [u8]) -> Result<usize, ChannelError> {
+        let mut len = [0; 2];
+        read_all(&mut self.stream, &mut len, self.is_interrupted)?;
+        let len = usize::from(u16::from_le_bytes(len));
+        let sealed = self.sealed.get_mut(..len).ok_or(ChannelError::Broken("a long message"))?;
+        read_all(&mut self.stream, sealed, self.is_interrupted)?;
+        self.talk.open(sealed, out).ok_or(ChannelError::Broken("a message that does not open"))
+    }
+
+    /// Fills `out` with messages as [`send`](Self::send) cuts them.
+    pub(super) fn receive_all(&mut self, out: &mut [u8]) -> Result<(), ChannelError> {
+        for message in out.chunks_mut(MESSAGE_MAX) {
+            if self.receive(message)? != message.len() {
+                return Err(ChannelError::Broken("a short message"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set_up(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ASKED_EVERY))?;
+    stream.set_write_timeout(Some(SILENCE))
+}
+
+fn read_opening(
+    stream: &mut TcpStream,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<u32, ChannelError> {
+    let mut bytes = [0; OPENING_LEN];
+    read_all(stream, &mut bytes, is_interrupted)?;
+    give::parse_opening(&bytes).map_err(|_| ChannelError::Broken("it is no board"))
+}
+
+fn read_all(
+    stream: &mut TcpStream,
+    mut out: &mut [u8],
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<(), ChannelError> {
+    let start = Instant::now();
+    while !out.is_empty() {
+        if is_interrupted() {
+            return Err(ChannelError::Interrupted);
+        }
+        match stream.read(out) {
+            Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            Ok(n) => out = &mut out[n..],
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                if start.elapsed() >= SILENCE {
+                    return Err(io::Error::from(ErrorKind::TimedOut).into());
+                }
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}

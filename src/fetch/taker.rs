@@ -1,0 +1,246 @@
+//! Gets the layers of a board from one that gives them.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::channel::{Channel, ChannelError};
+use crate::sys::file::free_bytes;
+use crate::wire::give::{self, HASH_LEN, Offer, PIECE_BYTES, Question, REASON_MAX};
+use crate::wire::hello;
+use crate::wire::seal::Key;
+
+/// Pieces that are asked for ahead, so that none waits for the one before to be written.
+const AHEAD: usize = 4;
+/// How long the other board may take to answer a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What a board wants.
+pub(crate) struct Order<'a> {
+    /// What the board is called.
+    pub(crate) name: &'a str,
+    /// Its layers; all from the first on if there is no end.
+    pub(crate) layers: (usize, Option<usize>),
+    /// The key of the ring.
+    pub(crate) key: &'a Key,
+    /// Where it keeps the file. The folder is there.
+    pub(crate) folder: &'a Path,
+    /// Asked again and again whether to end the work.
+    pub(crate) is_interrupted: &'a dyn Fn() -> bool,
+}
+
+/// A file with the layers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fetched {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// The layers.
+    pub(crate) layers: Range<u32>,
+    /// Bytes of it.
+    pub(crate) bytes: u64,
+    /// Those of them that were sent now.
+    pub(crate) sent: u64,
+}
+
+/// Why a board does not get its layers.
+#[derive(Debug)]
+pub(crate) enum FetchError {
+    /// The other board is not reached, or went: it may be there later.
+    Away(io::Error),
+    /// What it says has no meaning.
+    Broken(&'static str),
+    /// It does not have these layers, in its own words.
+    Refused(String),
+    /// It has another key.
+    Key,
+    /// It is of another release.
+    Version(u32),
+    /// The file cannot be written.
+    File(PathBuf, io::Error),
+    /// The disk has no room for the rest of it: bytes that are missing.
+    Full(PathBuf, u64),
+    /// The user ended it.
+    Interrupted,
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FetchError::Away(e) => write!(f, "{e}"),
+            FetchError::Broken(what) => write!(f, "it does not talk as a board does: {what}"),
+            FetchError::Refused(why) => f.write_str(why),
+            FetchError::Key => write!(f, "it has another key, or gives nothing"),
+            FetchError::Version(version) => write!(
+                f,
+                "it is of another release of LEAP (protocol {version}, here {})",
+                give::VERSION
+            ),
+            FetchError::File(path, e) => write!(f, "cannot write {}: {e}", path.display()),
+            FetchError::Full(folder, bytes) => write!(
+                f,
+                "{} has too little room: {:.1} MB are missing",
+                folder.display(),
+                *bytes as f64 / 1e6
+            ),
+            FetchError::Interrupted => write!(f, "interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for FetchError {}
+
+impl From<ChannelError> for FetchError {
+    fn from(error: ChannelError) -> FetchError {
+        match error {
+            ChannelError::Io(e) => FetchError::Away(e),
+            ChannelError::Broken(what) => FetchError::Broken(what),
+            ChannelError::Key => FetchError::Key,
+            ChannelError::Version(version) => FetchError::Version(version),
+            ChannelError::Interrupted => FetchError::Interrupted,
+        }
+    }
+}
+
+impl FetchError {
+    /// Whether the same may work later without anybody's doing.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, FetchError::Away(_))
+    }
+}
+
+/// Gets what `order` says from the board at `address`; `progress` hears how many bytes of how many are
+/// there. A file that is there already stays, and what an interrupted call has left is used.
+///
+/// # Errors
+/// [`FetchError`]. What has been sent stays for the next call.
+pub(crate) fn fetch(
+    order: &Order<'_>,
+    address: SocketAddr,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Fetched, FetchError> {
+    let stream = TcpStream::connect_timeout(&address, CONNECT).map_err(FetchError::Away)?;
+    let mut channel = Channel::connect(stream, order.key, order.is_interrupted)?;
+    let offer = ask(&mut channel, order)?;
+    let Offer { layers, bytes, fingerprint } = offer.clone();
+    let name = format!("{fingerprint:016x}-{}-{}.bin", layers.start, layers.end);
+    let path = order.folder.join(name);
+    let fetched = |sent| Fetched { path: path.clone(), layers: layers.clone(), bytes, sent };
+    if is_whole(&path, bytes) {
+        return Ok(fetched(0));
+    }
+    let partial = path.with_extension("bin.part");
+    let failed = |e| FetchError::File(partial.clone(), e);
+    let mut open = OpenOptions::new();
+    let file = open.read(true).write(true).create(true).truncate(false);
+    let file = file.open(&partial).map_err(failed)?;
+    // Another worker of this machine may be at it.
+    file.lock().map_err(failed)?;
+    if is_whole(&path, bytes) {
+        return Ok(fetched(0));
+    }
+    let mut download = Download { channel, file, offer, partial: partial.clone() };
+    let n_there = download.there()?;
+    let there = (n_there * PIECE_BYTES).min(bytes);
+    let missing = bytes - there;
+    if let Ok(free) = free_bytes(order.folder)
+        && free < missing
+    {
+        return Err(FetchError::Full(order.folder.to_owned(), missing - free));
+    }
+    download.rest(n_there, progress)?;
+    let Download { file, .. } = download;
+    file.sync_all().map_err(failed)?;
+    fs::rename(&partial, &path).map_err(failed)?;
+    // The name is on the disk once the folder is; some file systems refuse.
+    let _ = File::open(order.folder).and_then(|folder| folder.sync_all());
+    Ok(fetched(missing))
+}
+
+fn is_whole(path: &Path, bytes: u64) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == bytes)
+}
+
+fn ask(channel: &mut Channel<'_>, order: &Order<'_>) -> Result<Offer, FetchError> {
+    let (start, end) = order.layers;
+    let name = hello::name(order.name);
+    let end = end.map_or(0, |end| end as u32);
+    channel.send(&Question::Want { start: start as u32, end, name }.emit())?;
+    let mut bytes = [0; 4 + REASON_MAX];
+    let len = channel.receive(&mut bytes)?;
+    let answer = give::parse_answer(&bytes[..len]);
+    let answer = answer.map_err(|_| FetchError::Broken("an offer without meaning"))?;
+    let offer = answer.map_err(|why| FetchError::Refused(why.as_str().to_owned()))?;
+    let is_asked = offer.layers.start == start as u32 && (end == 0 || offer.layers.end == end);
+    if is_asked { Ok(offer) } else { Err(FetchError::Broken("an offer of other layers")) }
+}
+
+/// A file that is being sent.
+struct Download<'a> {
+    channel: Channel<'a>,
+    file: File,
+    offer: Offer,
+    partial: PathBuf,
+}
+
+impl Download<'_> {
+    /// How many pieces from the first on are in the file as they should be. What follows them is cut off.
+    fn there(&mut self) -> Result<u64, FetchError> {
+        let failed = |e| FetchError::File(self.partial.clone(), e);
+        let len = self.file.metadata().map_err(failed)?.len().min(self.offer.bytes);
+        let mut bytes = vec![0; PIECE_BYTES as usize];
+        let (mut n, mut hash) = (0, [0; HASH_LEN]);
+        while let Some(piece) = self.piece_len(n).filter(|piece| n * PIECE_BYTES + piece <= len) {
+            let bytes = &mut bytes[..piece as usize];
+            self.file.read_exact_at(bytes, n * PIECE_BYTES).map_err(failed)?;
+            self.channel.send(&Question::Hash(n as u32).emit())?;
+            self.channel.receive_all(&mut hash)?;
+            if Sha256::digest(bytes)[..] != hash {
+                break;
+            }
+            n += 1;
+        }
+        self.file.set_len((n * PIECE_BYTES).min(self.offer.bytes)).map_err(failed)?;
+        Ok(n)
+    }
+
+    /// Bytes of a piece, if there is such a piece.
+    fn piece_len(&self, index: u64) -> Option<u64> {
+        let rest = self.offer.bytes.checked_sub(index * PIECE_BYTES)?;
+        (rest > 0).then(|| rest.min(PIECE_BYTES))
+    }
+
+    /// Gets all pieces behind the first `n_there`.
+    fn rest(&mut self, n_there: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<(), FetchError> {
+        let mut wanted = n_there..self.offer.n_pieces();
+        let mut asked = VecDeque::with_capacity(AHEAD);
+        let mut bytes = vec![0; PIECE_BYTES as usize];
+        loop {
+            while asked.len() < AHEAD
+                && let Some(index) = wanted.next()
+            {
+                self.channel.send(&Question::Piece(index as u32).emit())?;
+                asked.push_back(index);
+            }
+            let Some(index) = asked.pop_front() else { return Ok(()) };
+            let len = self.piece_len(index).unwrap_or_default();
+            let piece = &mut bytes[..len as usize];
+            self.channel.receive_all(piece)?;
+            self.keep(index, piece).map_err(|e| FetchError::File(self.partial.clone(), e))?;
+            progress(index * PIECE_BYTES + len, self.offer.bytes);
+        }
+    }
+
+    /// Writes a piece to the disk: after a power cut no more than one is sent twice.
+    fn keep(&self, index: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, index * PIECE_BYTES)?;
+        self.file.sync_data()
+    }
+}

@@ -1,0 +1,193 @@
+//! Two boards on one machine.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use super::giver::{self, Content, Gift};
+use super::taker::{self, FetchError, Fetched, Order};
+use crate::format::model::Header;
+use crate::wire::give::{PIECE_BYTES, opening};
+use crate::wire::seal::Key;
+
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/demo.bin");
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn key() -> Key {
+    Key::new([7; 32])
+}
+
+/// A folder that is gone with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("leap-fetch-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        Folder(folder)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A board that gives the demo model, and what it tells.
+fn giver() -> (SocketAddr, Receiver<String>) {
+    let file = fs::read(MODEL).unwrap();
+    let header = Header::parse(&file).unwrap();
+    let content = Content::open(Path::new(MODEL), &header, header.fingerprint(&file)).unwrap();
+    let (tell, told) = channel();
+    let tell = Box::new(move |gift: &Gift| {
+        let _ = tell.send(format!("{gift:?}"));
+    });
+    (giver::start(content, ANY, key(), tell).unwrap(), told)
+}
+
+fn order<'a>(folder: &'a Folder, key: &'a Key, layers: (usize, Option<usize>)) -> Order<'a> {
+    Order { name: "pi", layers, key, folder: &folder.0, is_interrupted: &|| false }
+}
+
+fn fetch(from: SocketAddr, folder: &Folder, start: usize) -> Result<Fetched, FetchError> {
+    taker::fetch(&order(folder, &key(), (start, None)), from, &mut |_, _| {})
+}
+
+#[test]
+fn a_board_gets_the_file_of_its_layers_and_keeps_it() {
+    let (from, told) = giver();
+    let folder = Folder::new("part");
+    let fetched = fetch(from, &folder, 2).unwrap();
+    let (whole, part) = (fs::read(MODEL).unwrap(), fs::read(&fetched.path).unwrap());
+    let (whole_header, header) = (Header::parse(&whole).unwrap(), Header::parse(&part).unwrap());
+    let n_layers = whole_header.n_layers;
+    assert_eq!(header.share.as_ref().unwrap().layers, 2..n_layers);
+    assert_eq!(header.fingerprint(&part), whole_header.fingerprint(&whole));
+    let bytes = |file: &[u8], at: u64, len: u64| file[at as usize..(at + len) as usize].to_vec();
+    for (tensor, crc) in header.tensors().zip(header.checksums(&part)) {
+        let own = whole_header.tensors().find(|own| own.id == tensor.id).unwrap();
+        let got = bytes(&part, tensor.offset, tensor.bytes);
+        assert_eq!(crc32fast::hash(&got), crc, "{}", tensor.id);
+        assert_eq!(got, bytes(&whole, own.offset, own.bytes), "{}", tensor.id);
+    }
+    assert_eq!(fetched.sent, part.len() as u64);
+    assert!(told.recv().unwrap().starts_with("Begun"));
+    assert_eq!(folder.names().len(), 1);
+    let again = fetch(from, &folder, 2).unwrap();
+    assert_eq!(again, Fetched { sent: 0, ..fetched });
+}
+
+#[test]
+fn all_layers_are_the_very_file() {
+    let (from, _told) = giver();
+    let folder = Folder::new("whole");
+    let fetched = fetch(from, &folder, 0).unwrap();
+    assert_eq!(fs::read(fetched.path).unwrap(), fs::read(MODEL).unwrap());
+}
+
+/// Has the board interrupted when so many bytes are there.
+fn interrupted(from: SocketAddr, folder: &Folder, at: u64) {
+    let (key, is_enough) = (key(), Cell::new(false));
+    let order = Order { is_interrupted: &|| is_enough.get(), ..order(folder, &key, (0, None)) };
+    let progress = &mut |done: u64, _: u64| is_enough.set(done >= at);
+    let error = taker::fetch(&order, from, progress).unwrap_err();
+    assert!(matches!(error, FetchError::Interrupted), "{error}");
+}
+
+#[test]
+fn an_interrupted_board_goes_on_where_it_was() {
+    let (from, _told) = giver();
+    let folder = Folder::new("again");
+    interrupted(from, &folder, 2 * PIECE_BYTES);
+    let fetched = fetch(from, &folder, 0).unwrap();
+    assert_eq!(fetched.sent, fetched.bytes - 2 * PIECE_BYTES);
+    assert_eq!(fs::read(fetched.path).unwrap(), fs::read(MODEL).unwrap());
+}
+
+#[test]
+fn what_the_disk_has_lost_is_sent_again() {
+    let (from, _told) = giver();
+    let folder = Folder::new("lost");
+    interrupted(from, &folder, 2 * PIECE_BYTES);
+    let partial = folder.0.join(&folder.names()[0]);
+    let mut bytes = fs::read(&partial).unwrap();
+    bytes[PIECE_BYTES as usize + 5] ^= 1;
+    bytes.extend([0; 99]);
+    fs::write(&partial, bytes).unwrap();
+    let fetched = fetch(from, &folder, 0).unwrap();
+    assert_eq!(fetched.sent, fetched.bytes - PIECE_BYTES);
+    assert_eq!(fs::read(fetched.path).unwrap(), fs::read(MODEL).unwrap());
+}
+
+#[test]
+fn layers_that_there_are_not_are_refused_in_words() {
+    let (from, told) = giver();
+    let folder = Folder::new("none");
+    let ask = |layers| taker::fetch(&order(&folder, &key(), layers), from, &mut |_, _| {});
+    for layers in [(3, Some(99)), (99, None), (3, Some(3)), (5, Some(4))] {
+        let Err(FetchError::Refused(why)) = ask(layers) else { panic!("{layers:?}") };
+        assert!(why.contains("no layers"), "{why}");
+        assert!(told.recv().unwrap().starts_with("Refused"));
+    }
+    assert!(folder.names().is_empty());
+}
+
+#[test]
+fn who_has_another_key_gets_nothing() {
+    let (from, told) = giver();
+    let folder = Folder::new("key");
+    let other = Key::new([8; 32]);
+    let error = taker::fetch(&order(&folder, &other, (0, None)), from, &mut |_, _| {}).unwrap_err();
+    assert!(matches!(error, FetchError::Key), "{error}");
+    assert!(told.recv().unwrap().contains("another key"));
+}
+
+#[test]
+fn strangers_are_told_and_others_served() {
+    let (from, told) = giver();
+    let mut browser = TcpStream::connect(from).unwrap();
+    browser.write_all(b"GET / HTTP/1.1\r\nHost: pi\r\n\r\n").unwrap();
+    assert!(told.recv().unwrap().contains("no board"));
+    let mut newer = TcpStream::connect(from).unwrap();
+    let mut hello = opening();
+    hello[4] += 1;
+    newer.write_all(&hello).unwrap();
+    assert!(told.recv().unwrap().contains("another release"));
+    let mut answer = [0; 16];
+    newer.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, opening());
+    let folder = Folder::new("others");
+    assert!(fetch(from, &folder, 4).is_ok());
+}
+
+#[test]
+fn who_is_no_board_gives_nothing() {
+    let listener = TcpListener::bind(ANY).unwrap();
+    let from = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 9], &opening()] {
+            let mut stream = listener.accept().unwrap().0;
+            stream.write_all(answer).unwrap();
+            // What was asked is read, so that the connection is not reset before the answer.
+            let _ = stream.read(&mut [0; 256]);
+        }
+    });
+    let folder = Folder::new("no-board");
+    assert!(matches!(fetch(from, &folder, 0), Err(FetchError::Broken(_))));
+    assert!(fetch(from, &folder, 0).unwrap_err().may_pass());
+    assert!(matches!(fetch(from, &folder, 0), Err(FetchError::Key)));
+    server.join().unwrap();
+    assert!(fetch(from, &folder, 0).unwrap_err().may_pass());
+    assert!(folder.names().is_empty());
+}

@@ -1,0 +1,227 @@
+//! How a board asks another one for its layers: a TCP connection on which it says what it wants, and
+//! takes that piece by piece.
+//!
+//! ```text
+//! opening, 16 bytes, of both ends      then of who asks, and after it of who gives
+//!  0 u32 magic "LEPG"                   [48] greeting, [48] answer: see noise
+//!  4 u32 version
+//!  8 u64 0                              then messages: u16 bytes, and as many sealed: see talk
+//!
+//! question, 48 bytes                   offer, 40 bytes
+//!  0 u32 0 WANT, 1 HASH, 2 PIECE        0 u32 1
+//!  4 u32 first layer; piece             4 u32 0
+//!  8 u32 layer behind the last, or      8 u32 × 2 layers
+//!        0 for all that follow         16 u64 bytes of the file
+//! 12 u32 0                             24 u64 fingerprint of the model
+//! 16 [32] name, UTF-8, zeros           32 u64 0
+//! ```
+//!
+//! WANT comes first. It is answered by an offer, or by `u32` 0 and a text that says why not. HASH is
+//! answered by the SHA-256 of a piece, PIECE by its bytes in messages of [`MESSAGE_MAX`], the last of which
+//! may be shorter. What is offered is a file of these layers ([`crate::format`]); pieces are its
+//! [`PIECE_BYTES`] one after the other, the last as long as there are bytes. Questions may be asked ahead.
+
+use std::ops::Range;
+
+use super::WireError;
+use super::fields::{Writer, u32_at, u64_at};
+use super::name::{NAME_MAX, Name, printable, put_text, text};
+
+/// Bytes with which both ends open a connection.
+pub const OPENING_LEN: usize = 16;
+/// Bytes of a question.
+pub const QUESTION_LEN: usize = 16 + NAME_MAX;
+/// Bytes of an offer.
+pub const OFFER_LEN: usize = 40;
+/// Bytes of a piece, but for the last one.
+pub const PIECE_BYTES: u64 = 1 << 20;
+/// Most bytes of a message.
+pub const MESSAGE_MAX: usize = 1 << 15;
+/// Bytes of the hash of a piece.
+pub const HASH_LEN: usize = 32;
+/// Most bytes of a text that says why not.
+pub const REASON_MAX: usize = 256;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"LEPG");
+/// Only equal versions talk.
+pub const VERSION: u32 = 1;
+
+/// With what an end opens a connection.
+pub fn opening() -> [u8; OPENING_LEN] {
+    let mut bytes = [0; OPENING_LEN];
+    Writer::new(&mut bytes).u32(MAGIC).u32(VERSION);
+    bytes
+}
+
+/// The version of who opened a connection so.
+///
+/// # Errors
+/// If that is something else.
+pub fn parse_opening(bytes: &[u8; OPENING_LEN]) -> Result<u32, WireError> {
+    match u32_at(bytes, 0) == MAGIC {
+        true => Ok(u32_at(bytes, 4)),
+        false => Err(WireError::Field("magic")),
+    }
+}
+
+/// What a board asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// These layers, for a board of this name; all from the first on if `end` is 0.
+    Want {
+        /// First layer.
+        start: u32,
+        /// Layer behind the last.
+        end: u32,
+        /// What the board is called.
+        name: Name,
+    },
+    /// The hash of a piece.
+    Hash(u32),
+    /// The bytes of a piece.
+    Piece(u32),
+}
+
+impl Question {
+    /// Reads a question.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Question, WireError> {
+        if bytes.len() != QUESTION_LEN {
+            return Err(WireError::Truncated { need: QUESTION_LEN, have: bytes.len() });
+        }
+        match u32_at(bytes, 0) {
+            0 => Ok(Question::Want {
+                start: u32_at(bytes, 4),
+                end: u32_at(bytes, 8),
+                name: text(&bytes[16..]),
+            }),
+            1 => Ok(Question::Hash(u32_at(bytes, 4))),
+            2 => Ok(Question::Piece(u32_at(bytes, 4))),
+            _ => Err(WireError::Field("question")),
+        }
+    }
+
+    /// Its bytes.
+    pub fn emit(&self) -> [u8; QUESTION_LEN] {
+        let mut bytes = [0; QUESTION_LEN];
+        let fields = match self {
+            Question::Want { start, end, name } => {
+                put_text(&mut bytes[16..], name);
+                (0, *start, *end)
+            }
+            Question::Hash(piece) => (1, *piece, 0),
+            Question::Piece(piece) => (2, *piece, 0),
+        };
+        Writer::new(&mut bytes).u32(fields.0).u32(fields.1).u32(fields.2);
+        bytes
+    }
+}
+
+/// What a board gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The layers.
+    pub layers: Range<u32>,
+    /// Bytes of the file with them.
+    pub bytes: u64,
+    /// Fingerprint of the model.
+    pub fingerprint: u64,
+}
+
+impl Offer {
+    /// Pieces of the file.
+    pub fn n_pieces(&self) -> u64 {
+        self.bytes.div_ceil(PIECE_BYTES)
+    }
+
+    /// Its bytes.
+    pub fn emit(&self) -> [u8; OFFER_LEN] {
+        let mut bytes = [0; OFFER_LEN];
+        let Offer { layers, bytes: len, fingerprint } = self;
+        let mut out = Writer::new(&mut bytes);
+        out.u32(1).u32(0).u32(layers.start).u32(layers.end).u64(*len).u64(*fingerprint);
+        bytes
+    }
+}
+
+/// What WANT is answered by: an offer, or why there is none.
+pub type Answer = Result<Offer, heapless::String<REASON_MAX>>;
+
+/// Reads it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_answer(bytes: &[u8]) -> Result<Answer, WireError> {
+    let have = bytes.len();
+    match bytes.first_chunk().map(|kind| u32::from_le_bytes(*kind)) {
+        Some(0) => Ok(Err(text(&bytes[4..]))),
+        Some(1) if have == OFFER_LEN => {
+            let offer = Offer {
+                layers: u32_at(bytes, 8)..u32_at(bytes, 12),
+                bytes: u64_at(bytes, 16),
+                fingerprint: u64_at(bytes, 24),
+            };
+            match offer.layers.is_empty() || offer.n_pieces() > u64::from(u32::MAX) {
+                true => Err(WireError::Field("offer")),
+                false => Ok(Ok(offer)),
+            }
+        }
+        Some(1) | None => Err(WireError::Truncated { need: OFFER_LEN, have }),
+        Some(_) => Err(WireError::Field("answer")),
+    }
+}
+
+/// The bytes of an answer that says why not.
+pub fn emit_reason(why: &str) -> Vec<u8> {
+    let why: heapless::String<REASON_MAX> = printable(why);
+    [&0u32.to_le_bytes(), why.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_read_as_they_were_asked() {
+        let want = Question::Want { start: 3, end: 0, name: crate::wire::hello::name("pi") };
+        for question in [want, Question::Hash(7), Question::Piece(u32::MAX)] {
+            assert_eq!(Question::parse(&question.emit()), Ok(question));
+        }
+        assert_eq!(Question::parse(&[3; QUESTION_LEN]), Err(WireError::Field("question")));
+        assert!(Question::parse(&[0; QUESTION_LEN - 1]).is_err());
+        assert!(Question::parse(&[0; QUESTION_LEN + 1]).is_err());
+    }
+
+    #[test]
+    fn answers_are_read_as_they_were_given() {
+        let offer = Offer { layers: 3..8, bytes: 3 * PIECE_BYTES + 1, fingerprint: 9 };
+        assert_eq!(parse_answer(&offer.emit()), Ok(Ok(offer.clone())));
+        assert_eq!(offer.n_pieces(), 4);
+        let why = parse_answer(&emit_reason("no\nlayers")).unwrap().unwrap_err();
+        assert_eq!(why, "no?layers");
+        assert!(
+            parse_answer(&emit_reason(&"é".repeat(300))).unwrap().unwrap_err().len() <= REASON_MAX
+        );
+    }
+
+    #[test]
+    fn answers_without_meaning_are_refused() {
+        let offer = Offer { layers: 3..8, bytes: 1, fingerprint: 9 };
+        for len in 0..OFFER_LEN {
+            assert!(parse_answer(&offer.emit()[..len]).is_err(), "{len}");
+        }
+        let backwards = Offer { layers: 8..8, ..offer.clone() };
+        assert!(parse_answer(&backwards.emit()).is_err());
+        let endless = Offer { bytes: u64::MAX, ..offer };
+        assert!(parse_answer(&endless.emit()).is_err());
+        assert!(parse_answer(&[9; 40]).is_err());
+    }
+
+    #[test]
+    fn an_opening_says_its_version() {
+        assert_eq!(parse_opening(&opening()), Ok(VERSION));
+        assert!(parse_opening(b"GET / HTTP/1.1\r\n").is_err());
+    }
+}
