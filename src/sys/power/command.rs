@@ -54,26 +54,28 @@ impl CommandSensor {
     pub(super) fn read(&self) -> Option<PowerReading> {
         self.shared.held(AGE_MAX, NAME)
     }
-}
 
-impl Drop for CommandSensor {
-    fn drop(&mut self) {
+    /// Ends the command.
+    pub(super) fn stop(&self) {
         self.shared.ask_to_end();
         kill(&self.group);
         self.shared.end();
     }
 }
 
+impl Drop for CommandSensor {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 /// Takes the lines of one run of the command, which is in a process group of its own.
 fn run(command: &str, shared: &Shared, group: &Mutex<Option<Pid>>) {
-    let started = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .process_group(0)
-        .spawn();
-    let Ok(mut child) = started else { return add(shared, None) };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    // SAFETY: between fork and exec the closure makes one system call, which takes no pointers.
+    unsafe { shell.process_group(0).pre_exec(end_with_parent) };
+    let Ok(mut child) = shell.spawn() else { return add(shared, None) };
     *group.lock().unwrap_or_else(PoisonError::into_inner) =
         i32::try_from(child.id()).ok().map(Pid::from_raw);
     // Who ends the meter kills what is there: this may have come too late for that.
@@ -86,6 +88,14 @@ fn run(command: &str, shared: &Shared, group: &Mutex<Option<Pid>>) {
     if n_lines == 0 && !shared.is_ending() {
         add(shared, None);
     }
+}
+
+/// Has the system end this process when the one that began it dies, however that does. Where it cannot, the end
+/// of their pipe does as soon as something is printed.
+fn end_with_parent() -> io::Result<()> {
+    // SAFETY: it takes no pointers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    Ok(())
 }
 
 fn read_lines(stdout: ChildStdout, shared: &Shared) -> usize {

@@ -93,6 +93,13 @@ impl Meter {
         }
     }
 
+    /// Ends a command, at the end of a program that does not come to drop the meter.
+    pub fn stop(&self) {
+        if let MeterKind::Command(sensor) = &self.kind {
+            sensor.stop();
+        }
+    }
+
     /// What has been added up until now; `None` if the sensor does not answer.
     pub fn read(&self) -> Option<PowerReading> {
         match &self.kind {
