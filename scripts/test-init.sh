@@ -67,7 +67,7 @@ code() { node "$@" >/dev/null && echo 0 || echo $?; }
 # shellcheck disable=SC2016 # That is what must not be run.
 printf 'ROLE=worker\nNODE="pi"\nMODEL=/m.bin\nOPTIONS=--ctx 64\nMASTER_OPTIONS=--temp 0 -n 9\nWATTS=3,9\nPROMPT=$(touch %s/hacked); `touch %s/hacked`\n' "$WORK" "$WORK" >"$WORK/leap.conf"
 check "a worker's command, without what is the master's" \
-	"worker /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --ctx 64" "$(node run worker)"
+	"worker /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --watts 3,9 --ctx 64" "$(node run worker)"
 printf 'KEY=/k\nOPTIONS=*\n' >>"$WORK/leap.conf"
 check "a master's command, with a prompt that is only text" \
 	"master /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --key /k --watts 3,9 * --temp 0 -n 9 --prompt \$(touch $WORK/hacked); \`touch $WORK/hacked\`" \

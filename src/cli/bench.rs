@@ -173,7 +173,7 @@ impl Bench {
                 })?;
                 if let Some((meter, idle_watts)) = &meter {
                     for depth in self.depths(&workload) {
-                        let meter = (meter, *idle_watts);
+                        let meter = (&**meter, *idle_watts);
                         let figure = energy::decode(&mut engine, meter, depth, energy::SECONDS)?;
                         table.energy(threads, &figure)?;
                     }
@@ -184,7 +184,7 @@ impl Bench {
     }
 
     /// What says how much power is taken, and how much that is before anything is measured.
-    fn meter(&self) -> Result<Option<(Meter, f64)>, Failure> {
+    fn meter(&self) -> Result<Option<(Arc<Meter>, f64)>, Failure> {
         if !self.energy {
             return match self.power_cmd.is_some() || self.watts.is_some() {
                 true => Err(Failure::Usage("--power-cmd and --watts go with --energy".to_owned())),

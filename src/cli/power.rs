@@ -1,6 +1,7 @@
 //! Where watts come from: a sensor of the machine, `--power-cmd` or `--watts`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::{Failure, warn};
 use crate::sys::power::{Meter, PowerSource, Sensor, WATTS_MAX};
@@ -40,7 +41,7 @@ pub(super) fn board() -> Result<Tree, Failure> {
 pub(super) fn meter(
     command: Option<&str>,
     stated: Option<StatedWatts>,
-) -> Result<Option<Meter>, Failure> {
+) -> Result<Option<Arc<Meter>>, Failure> {
     let source = match (command, stated) {
         (Some(_), Some(_)) => {
             return Err(Failure::Usage("give --power-cmd or --watts, not both".to_owned()));
@@ -53,7 +54,7 @@ pub(super) fn meter(
         },
     };
     match Meter::start(source) {
-        Ok(meter) => Ok(Some(meter)),
+        Ok(meter) => Ok(Some(Arc::new(meter))),
         Err(e) => {
             warn(&format!("no figures of energy: {e}"));
             Ok(None)

@@ -64,7 +64,7 @@ impl Run {
         if let Some(board) = &board {
             let endpoint = board.endpoint(engine.model())?;
             ring::announce();
-            board.join(endpoint, &mut engine)?;
+            board.join(endpoint, &mut engine, meter.clone())?;
         }
         let n_streams = self.streams.unwrap_or(1);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&loaded.tokenizer));

@@ -181,7 +181,7 @@ impl Serve {
         if let Some(board) = &board {
             let endpoint = board.endpoint(engine.model())?;
             notify::status("waiting for the ring");
-            board.join(endpoint, &mut engine)?;
+            board.join(endpoint, &mut engine, meter.clone())?;
         }
         self.keep_prefixes(&mut engine)?;
         let Loaded { model, tokenizer, .. } = loaded;
@@ -195,7 +195,7 @@ impl Serve {
             Some(ms) => StallLimit::Fixed(Duration::from_millis(ms)),
         });
         self.draft.begin(&mut scheduler, &engine, &self.beside(&tokenizer))?;
-        let options = self.options(&model, &tokenizer, (listeners, keys), meter)?;
+        let options = self.options(&model, &tokenizer, (listeners, keys), meter.clone())?;
         if !self.quiet {
             let (name, streams) = (&options.about.name, counted(n_streams, "stream"));
             let places: Vec<String> = options.listeners.iter().map(ListenSocket::address).collect();
@@ -206,7 +206,9 @@ impl Serve {
             ));
         }
         notify::ready();
-        serve(&mut engine, scheduler, options).map_err(|e| ring::step_failure(&e))
+        let ended = serve(&mut engine, scheduler, options).map_err(|e| ring::step_failure(&e));
+        meter.iter().for_each(|meter| meter.stop());
+        ended
     }
 
     /// Refuses options that have no meaning.
@@ -258,7 +260,7 @@ impl Serve {
         model: &crate::model::Model,
         tokenizer: &Arc<Tokenizer>,
         (listeners, keys): (Vec<ListenSocket>, ApiKeys),
-        meter: Option<Meter>,
+        meter: Option<Arc<Meter>>,
     ) -> Result<ServeOptions, Failure> {
         let header = model.header();
         let mut stop_ids = header.stop_ids.clone();

@@ -11,7 +11,7 @@ use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
 use super::pages::{PageCopy, PageFigures, PagePair};
 use super::prefix::{Kept, PrefixCache};
 use super::ring::{
-    Limits, NodeError, ResplitError, RingMaster, RingOptions, WorkerOptions, run_worker,
+    Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions, WorkerOptions, run_worker,
 };
 use super::stream::{Places, Stream};
 use super::weights::{Listener, WeightsPlace};
@@ -223,14 +223,14 @@ impl Engine {
 
     /// Works for any master of a ring over `endpoint` until `is_interrupted` says so. The model is the
     /// share of the node called `name`, which it has unless the master gives it other layers; `place` says
-    /// where the weights of those are kept.
+    /// where the weights of those are kept, `meter` tells what the machine spends.
     ///
     /// # Errors
     /// If the weights do not match their checksums, or the system refuses a thread.
     pub fn work(
         &mut self,
         endpoint: Box<dyn Endpoint>,
-        (name, limits): (&str, Limits),
+        (name, limits, meter): (&str, Limits, NodeMeter<'_>),
         place: &WeightsPlace,
         is_interrupted: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(&Notice),
@@ -238,7 +238,8 @@ impl Engine {
         let wish = Some(self.model().share().layers.clone());
         let prepare =
             |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
-        let options = WorkerOptions { name, wish, limits, prepare: &prepare, is_interrupted };
+        let options =
+            WorkerOptions { name, wish, limits, prepare: &prepare, meter, is_interrupted };
         run_worker(&mut self.transformer, endpoint, &options, tell)
     }
 

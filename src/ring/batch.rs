@@ -3,11 +3,12 @@
 use super::{Link, Rows};
 use crate::wire::Dtype;
 use crate::wire::frame::{
-    self, Activations, Frame, FrameSpan, FrameWants, NODES_MAX, SPAN_LEN, Sizes,
+    self, Activations, FIGURES_LEN, Frame, FrameSpan, FrameWants, NODES_MAX, SPAN_LEN, Sizes,
+    WorkFigures,
 };
 
-/// Microseconds of computing of the nodes that a batch has been through.
-pub(super) type Figures = heapless::Vec<u32, NODES_MAX>;
+/// What the nodes that a batch has been through say of it.
+pub(super) type Figures = heapless::Vec<WorkFigures, NODES_MAX>;
 
 /// A neighbour sent what no sound node sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,14 +226,16 @@ impl Outgoing {
 /// Whether frames of `frame_bytes` can carry batches of these sizes, row by row.
 pub(crate) fn fits(sizes: &Sizes, frame_bytes: usize) -> bool {
     let row = sizes.dim as usize * sizes.wire.bytes();
-    let head = frame::HEADER_LEN + usize::from(sizes.max_batch) * SPAN_LEN + 4 * NODES_MAX;
+    let head =
+        frame::HEADER_LEN + usize::from(sizes.max_batch) * SPAN_LEN + NODES_MAX * FIGURES_LEN;
     row > 0 && head + row <= frame_bytes
 }
 
 /// How many frames a result can be at most.
 pub(super) fn frames_per_result(sizes: &Sizes, frame_bytes: usize) -> usize {
     let row = sizes.dim as usize * sizes.wire.bytes();
-    let per_frame = frame_bytes.saturating_sub(frame::HEADER_LEN + 4 * NODES_MAX) / row.max(1);
+    let per_frame =
+        frame_bytes.saturating_sub(frame::HEADER_LEN + NODES_MAX * FIGURES_LEN) / row.max(1);
     usize::from(sizes.max_logits).div_ceil(per_frame.max(1)).max(1)
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{self, Activations, Frame, FrameSpan, FrameWants, Repr};
+use crate::wire::frame::{self, Activations, Frame, FrameSpan, FrameWants, Repr, WorkFigures};
 use crate::wire::hello;
 
 const SIZES: Sizes = Sizes {
@@ -132,7 +132,7 @@ fn rows(epoch: u32, batch: u32, n_rows: u16, spans: &[FrameSpan]) -> Vec<u8> {
         n_figures: 1,
     };
     let mut out = vec![0; header.bytes()];
-    frame::emit_activations(&header, spans, &[5], &mut out).unwrap().fill(9);
+    frame::emit_activations(&header, spans, &[WorkFigures::default()], &mut out).unwrap().fill(9);
     out
 }
 
@@ -174,7 +174,7 @@ fn work(worker: &mut Worker, link: &mut Neighbours, layers: &mut Layers) {
             }
             WorkerStep::Compute => {
                 assert!(worker.spans().len() <= layers.max_batch);
-                worker.computed(1);
+                worker.computed(WorkFigures::default());
             }
         }
     }
@@ -264,7 +264,7 @@ fn a_master_survives_every_forged_field() {
                     link.inbox.push_back(sound);
                 }
                 match master.poll(turn * 400_000, &mut link, &mut layers) {
-                    MasterStep::Compute => master.computed(1),
+                    MasterStep::Compute => master.computed(WorkFigures::default()),
                     MasterStep::Idle => {}
                     step => return Some(step),
                 }
@@ -298,7 +298,7 @@ fn told(seconds: u64, said: impl Fn(u32, u64) -> Vec<u8>) -> (Vec<Notice>, RingE
             link.inbox.push_back(said(0, tenth / 10));
         }
         match master.poll(tenth * 100_000, &mut link, &mut layers) {
-            MasterStep::Compute => master.computed(1),
+            MasterStep::Compute => master.computed(WorkFigures::default()),
             MasterStep::Failed(error) => return (notices, error),
             step => assert_eq!(step, MasterStep::Idle),
         }

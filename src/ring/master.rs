@@ -9,7 +9,7 @@ use super::replay::Replay;
 use super::times::Times;
 use super::topology::covers;
 use super::{Event, Link, Member, NodeLine, Notice, Reason, RingError, Rows, Side, Sizes, Status};
-use crate::wire::frame::{self, Activations, Frame, FrameSpan, Repr};
+use crate::wire::frame::{self, Activations, Frame, FrameSpan, Repr, WorkFigures};
 
 /// Between two OPENs while the ring is not complete.
 const OPEN_EVERY_US: u64 = 300_000;
@@ -256,12 +256,12 @@ impl Master {
         &self.current.tokens
     }
 
-    /// The batch that [`MasterStep::Compute`] asked for has taken `compute_us`; its rows can be sent.
-    pub(crate) fn computed(&mut self, compute_us: u32) {
+    /// The batch that [`MasterStep::Compute`] asked for is computed, as `own` tells, and can be sent.
+    pub(crate) fn computed(&mut self, own: WorkFigures) {
         let Some(sent) = self.sent.back() else { return };
         let mut figures = Figures::new();
         // The first figure has room.
-        let _ = figures.push(compute_us);
+        let _ = figures.push(own);
         self.outgoing.begin((self.epoch, sent.number), &self.current.spans, &figures, false);
         self.work = MasterTask::Sending;
     }
@@ -504,6 +504,7 @@ impl Master {
         self.phase = Phase::Open;
         self.patience.opened(now);
         log::debug!("epoch {} is open at {now} us", self.epoch);
+        self.times.reopen();
         self.tell(Notice::Opened { again: self.was_open });
         self.was_open = true;
         Ok(())
@@ -556,10 +557,9 @@ impl Master {
         }
         let batch = self.queue.pop_front().expect("what is sent and no replay is in the queue");
         self.n_begun -= 1;
-        if sent.is_decoding {
-            let lap_us = now.saturating_sub(sent.begun_us);
-            self.times.add(batch.tokens.len(), lap_us, &self.incoming.figures);
-        }
+        let lap_us = now.saturating_sub(sent.begun_us);
+        let n_decoded = sent.is_decoding.then_some(batch.tokens.len());
+        self.times.add(now, lap_us, &self.incoming.figures, n_decoded);
         self.replay.record(&batch.spans, &batch.tokens);
         match sent.n_wanted == 0 || batch.is_forgotten {
             true => self.free.push(batch),

@@ -1,4 +1,11 @@
-//! Where the time of decoded tokens goes.
+//! Where the time of decoded tokens goes, and the energy.
+
+use crate::wire::frame::WorkFigures;
+
+/// Hundredths of a joule a microsecond that no node takes: 10 kW.
+const MOST_PER_US: u64 = 1;
+/// By so much later may a sensor tell of energy than it is spent.
+const LAG_US: u64 = 2_000_000;
 
 /// Where the time of decoded tokens went, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,6 +18,19 @@ pub struct Times {
     pub lap_us: u64,
     /// Computing, by node.
     pub compute_us: Vec<u64>,
+    /// What the nodes spent from the result before to theirs.
+    pub energy: Vec<NodeEnergy>,
+}
+
+/// What a node has spent for decoded tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeEnergy {
+    hundredths: u64,
+    us: u64,
+    /// What it told last, and when.
+    last: Option<(u32, u64)>,
+    /// It told what cannot be, or nothing any more.
+    is_broken: bool,
 }
 
 impl Times {
@@ -19,15 +39,88 @@ impl Times {
         (self.batches, self.tokens, self.lap_us) = (0, 0, 0);
         self.compute_us.clear();
         self.compute_us.resize(n_nodes, 0);
+        self.energy.clear();
+        self.energy.resize(n_nodes, NodeEnergy::default());
     }
 
-    /// A batch of `tokens` went round in `lap_us`, of which the nodes computed for so long.
-    pub(super) fn add(&mut self, tokens: usize, lap_us: u64, compute_us: &[u32]) {
+    /// What nodes spent while the ring was not open belongs to no token, and those that are back count
+    /// anew.
+    pub(super) fn reopen(&mut self) {
+        self.energy.iter_mut().for_each(|node| node.last = None);
+    }
+
+    /// A batch has come back at `now`, after `lap_us`: of `n_decoded` tokens, or one of prompts.
+    pub(super) fn add(
+        &mut self,
+        now: u64,
+        lap_us: u64,
+        figures: &[WorkFigures],
+        n_decoded: Option<usize>,
+    ) {
+        for (node, figures) in self.energy.iter_mut().zip(figures) {
+            node.see(now, figures.energy, n_decoded.is_some());
+        }
+        let Some(tokens) = n_decoded else { return };
         self.batches += 1;
         self.tokens += tokens as u64;
         self.lap_us += lap_us;
-        for (sum, &us) in self.compute_us.iter_mut().zip(compute_us) {
-            *sum += u64::from(us);
+        for (sum, figures) in self.compute_us.iter_mut().zip(figures) {
+            *sum += u64::from(figures.compute_us);
         }
+    }
+}
+
+impl NodeEnergy {
+    fn see(&mut self, now: u64, energy: Option<u32>, is_counted: bool) {
+        let last = std::mem::replace(&mut self.last, energy.map(|energy| (energy, now)));
+        let Some((before, then)) = last else { return };
+        let Some(energy) = energy else {
+            self.is_broken = true;
+            return;
+        };
+        let range = u64::from(WorkFigures::ENERGY_RANGE);
+        let spent = (u64::from(energy) + range - u64::from(before)) % range;
+        let us = now.saturating_sub(then);
+        self.is_broken |= spent > (us + LAG_US) * MOST_PER_US;
+        if is_counted {
+            self.hundredths += spent;
+            self.us += us;
+        }
+    }
+
+    /// Joules, and the seconds in which they were spent; `None` if the node does not know.
+    pub fn spent(&self) -> Option<(f64, f64)> {
+        let is_known = !self.is_broken && self.us > 0;
+        is_known.then(|| (self.hundredths as f64 / 1e2, self.us as f64 / 1e6))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn energy_is_that_of_decoded_tokens_while_a_node_tells_it() {
+        let mut times = Times::default();
+        times.start(3);
+        let second = |s: u64| s * 1_000_000;
+        let figures = |energies: [Option<u32>; 3]| {
+            energies.map(|energy| WorkFigures { compute_us: 5, energy })
+        };
+        let range = WorkFigures::ENERGY_RANGE;
+        times.add(0, 0, &figures([Some(range - 500), None, Some(7)]), None);
+        // A prompt.
+        times.add(second(1), 0, &figures([Some(range - 300), None, Some(7)]), None);
+        times.add(second(2), 9, &figures([Some(100), None, Some(7)]), Some(2));
+        times.add(second(3), 9, &figures([Some(500), None, None]), Some(2));
+        // The first is another one from here on, or its sensor is.
+        times.reopen();
+        times.add(second(4), 9, &figures([Some(3), None, Some(7)]), Some(2));
+        times.add(second(5), 9, &figures([Some(403), None, Some(7)]), Some(2));
+        let spent: Vec<_> = times.energy.iter().map(NodeEnergy::spent).collect();
+        assert_eq!(spent, [Some((12.0, 3.0)), None, None]);
+        assert_eq!((times.tokens, times.compute_us[0]), (8, 20));
+        times.add(second(6), 9, &figures([Some(2), None, None]), Some(1));
+        assert_eq!(times.energy[0].spent(), None);
     }
 }

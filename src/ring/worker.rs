@@ -8,7 +8,7 @@ use super::error::refusal;
 use super::{Event, Link, NodeLine, Notice, Reason, Rows, Side, Sizes, Status};
 use crate::wire::Dtype;
 use crate::wire::frame::{
-    self, ASSIGNED_LEN, Activations, Frame, FrameSpan, LINE_LEN, NODES_MAX, Repr,
+    self, ASSIGNED_LEN, Activations, Frame, FrameSpan, LINE_LEN, NODES_MAX, Repr, WorkFigures,
 };
 
 /// How often the master is told that the node before is missing.
@@ -133,11 +133,11 @@ impl Worker {
         &self.incoming.spans
     }
 
-    /// The batch that [`WorkerStep::Compute`] asked for has taken `compute_us`.
-    pub(crate) fn computed(&mut self, compute_us: u32) {
+    /// The batch that [`WorkerStep::Compute`] asked for has been computed, as `own` tells.
+    pub(crate) fn computed(&mut self, own: WorkFigures) {
         let (epoch, number, _) = self.batch;
         // A batch with figures of a whole ring loses one; it is not from a sound node.
-        let _ = self.incoming.figures.push(compute_us);
+        let _ = self.incoming.figures.push(own);
         let Incoming { spans, figures, .. } = &self.incoming;
         self.outgoing.begin((epoch, number), spans, figures, self.is_last);
         self.work = WorkerTask::Sending;

@@ -71,13 +71,18 @@ struct NodeFigures {
 }
 
 /// Name, kind and meaning of what is told of each node.
-const NODE_METRICS: [(&str, &str, &str); 6] = [
+const NODE_METRICS: [(&str, &str, &str); 7] = [
     ("leap_node_layers", "gauge", "Layers of the model that the node computes"),
     ("leap_node_bytes_per_token", "gauge", "Bytes of weights that the node reads for a token"),
     ("leap_node_threads", "gauge", "Threads that compute"),
     ("leap_node_round_trip_seconds", "gauge", "Round trip to the next node when the ring opened"),
     ("leap_node_tokens_total", "counter", "Tokens generated since the ring opened"),
     ("leap_node_compute_seconds_total", "counter", "Computing for these tokens"),
+    (
+        "leap_node_energy_joules_total",
+        "counter",
+        "Energy for these tokens, where the node tells it",
+    ),
 ];
 
 fn count(counter: &AtomicU64) -> f64 {
@@ -129,6 +134,7 @@ impl Metrics {
             node.about.clear();
             // Writing to a string cannot fail; names have letters, digits and a few signs.
             let _ = write!(node.about, "node={:?}", line.name.as_str());
+            let energy = times.energy.get(index).and_then(|node| node.spent());
             let compute_us = times.compute_us.get(index).copied().unwrap_or_default();
             node.values = [
                 f64::from(line.layers.end.saturating_sub(line.layers.start)),
@@ -137,6 +143,7 @@ impl Metrics {
                 f64::from(line.rtt_us) / 1e6,
                 times.tokens as f64,
                 compute_us as f64 / 1e6,
+                energy.map_or(f64::NAN, |(joules, _)| joules),
             ];
         }
     }
@@ -215,8 +222,12 @@ impl Metrics {
         let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let metrics = NODE_METRICS.iter().enumerate().filter(|_| !nodes.is_empty());
         for (index, (name, kind, help)) in metrics {
+            let known = nodes.iter().filter(|node| !node.values[index].is_nan());
+            if known.clone().next().is_none() {
+                continue;
+            }
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-            for node in &*nodes {
+            for node in known {
                 let _ = writeln!(text, "{name}{{{}}} {}", node.about, node.values[index]);
             }
         }

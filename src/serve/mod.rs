@@ -90,7 +90,7 @@ pub(crate) struct ServeOptions {
     /// How long answers may take after a signal.
     pub(crate) drain: Duration,
     /// Adds up what the machine takes, if something says so.
-    pub(crate) meter: Option<Meter>,
+    pub(crate) meter: Option<Arc<Meter>>,
     /// Who is told of requests.
     pub(crate) access_log: AccessLog,
 }
@@ -115,7 +115,7 @@ pub(crate) fn serve(
         grammars: OnceLock::new(),
         desk,
         metrics: Arc::default(),
-        meter: options.meter.map(Arc::new),
+        meter: options.meter,
         started: service::now(),
         n_answers: AtomicU64::new(0),
         seed: options.seed,

@@ -20,10 +20,11 @@
 //! 32      u32      context length (OPEN)
 //! 36      12 × u8  zero
 //! 48               OPEN: assigned shares of 8 bytes, lines of 96. DOWN: a name of 32 bytes.
-//!                  ACTIVATIONS: spans of 12 bytes, u32 figures, rows
+//!                  ACTIVATIONS: spans of 12 bytes, figures of 8 bytes, rows
 //!
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 whether the text is
 //!         a long one (0, 1), u32 position, u16 rows, u16 zero
+//! figure: u32 microseconds of computing, u32 hundredths of a joule spent so far (all bits: unknown)
 //! share:  u32 × 2 layers
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
 //!         u32 round trip in µs, u16 threads, u8 status, u8 zero, u32 detail, carrier (8 bytes),
@@ -32,7 +33,7 @@
 //!
 //! An OPEN assigns layers to the nodes in their order, the master first: each adds its line, so their
 //! number says whose turn it is. Without assigned shares every node takes those that its own user wants.
-//! Layers are the first and the one behind the last. Names are UTF-8 padded with zeros. Figures are microseconds of computing, one for each node
+//! Layers are the first and the one behind the last. Names are UTF-8 padded with zeros. There is a figure for each node
 //! that the batch has been through. A batch larger than a frame is several frames with the same
 //! number and spans, and ascending rows.
 
@@ -44,6 +45,7 @@ use super::line::{emit_line, parse_line};
 use super::name::{NAME_MAX, Name, put_text, text};
 use super::{Dtype, WireError};
 
+pub use super::figures::{FIGURES_LEN, WorkFigures};
 pub use super::line::{LINE_LEN, NodeLine, Status};
 
 /// Length of the header in bytes.
@@ -209,7 +211,9 @@ impl Activations {
 
     /// Where the rows begin.
     pub fn rows_at(&self) -> usize {
-        HEADER_LEN + usize::from(self.n_spans) * SPAN_LEN + 4 * usize::from(self.n_figures)
+        HEADER_LEN
+            + usize::from(self.n_spans) * SPAN_LEN
+            + usize::from(self.n_figures) * FIGURES_LEN
     }
 
     /// Bytes of the whole frame.
@@ -273,15 +277,15 @@ impl<'a> Frame<'a> {
     }
 
     /// The figures of ACTIVATIONS.
-    pub fn figures(&self) -> impl Iterator<Item = u32> + use<'a> {
+    pub fn figures(&self) -> impl Iterator<Item = WorkFigures> + use<'a> {
         let range = match self.repr {
             Repr::Activations(activations) => {
                 let at = activations.rows_at();
-                at - 4 * usize::from(activations.n_figures)..at
+                at - usize::from(activations.n_figures) * FIGURES_LEN..at
             }
             _ => 0..0,
         };
-        self.bytes[range].as_chunks::<4>().0.iter().map(|figure| u32::from_le_bytes(*figure))
+        self.bytes[range].as_chunks::<FIGURES_LEN>().0.iter().map(WorkFigures::parse)
     }
 
     /// The rows of ACTIVATIONS, `[rows, dim]`.
@@ -494,7 +498,7 @@ pub fn emit_close(epoch: u32, out: &mut [u8]) -> Option<usize> {
 pub fn emit_activations<'o>(
     header: &Activations,
     spans: &[FrameSpan],
-    figures: &[u32],
+    figures: &[WorkFigures],
     out: &'o mut [u8],
 ) -> Option<&'o mut [u8]> {
     assert_eq!(usize::from(header.n_spans), spans.len());
@@ -510,9 +514,9 @@ pub fn emit_activations<'o>(
         put(out, 4, &span.pos.to_le_bytes());
         put(out, 8, &span.n_rows.to_le_bytes());
     }
-    let (figure_bytes, rows) = body.split_at_mut(4 * figures.len());
-    for (figure, out) in figures.iter().zip(figure_bytes.as_chunks_mut::<4>().0) {
-        *out = figure.to_le_bytes();
+    let (figure_bytes, rows) = body.split_at_mut(figures.len() * FIGURES_LEN);
+    for (figure, out) in figures.iter().zip(figure_bytes.as_chunks_mut::<FIGURES_LEN>().0) {
+        figure.emit(out);
     }
     Some(rows)
 }

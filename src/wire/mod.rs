@@ -13,6 +13,7 @@
 pub mod control;
 pub mod datagram;
 mod fields;
+mod figures;
 pub mod frame;
 pub mod give;
 pub mod hello;

@@ -157,6 +157,7 @@ impl Recipe {
             epoch: 7,
             is_interrupted: || false,
             tell: Box::new(|_, _| {}),
+            meter: Box::new(|_| None),
         }
     }
 
@@ -214,5 +215,5 @@ pub(crate) fn work(
     let is_interrupted = || is_interrupted.load(Ordering::Relaxed);
     let name = format!("node{}", telling.index);
     let mut tell = |notice: &_| telling.tell(format!("{notice:?}"));
-    engine.work(endpoint, (&name, LIMITS), &place, &is_interrupted, &mut tell).unwrap();
+    engine.work(endpoint, (&name, LIMITS, &|_| None), &place, &is_interrupted, &mut tell).unwrap();
 }

@@ -31,6 +31,8 @@ impl Worker {
             "udp",
             "--threads",
             "1",
+            "--watts",
+            "2,8",
         ]);
         Worker(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
@@ -56,8 +58,10 @@ fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
     let ring = path.to_str().unwrap();
     let _orange = Worker::start(ring, "orange");
     let pi = Worker::start(ring, "pi");
-    let served =
-        Served::start(&["--ring", ring, "--transport", "udp", "--streams", "3", "--ctx", "256"]);
+    let mut command = leap();
+    command.env("LEAP_SYSFS", folder.path()).args(["serve", "--listen", "127.0.0.1:0"]);
+    command.args(["--ring", ring, "--transport", "udp", "--streams", "3", "--ctx", "256"]);
+    let served = Served::by(command);
     let wanted: Vec<String> = (1..4)
         .map(|seed| {
             let seed = seed.to_string();
@@ -102,6 +106,10 @@ fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
         let text = ask(&served.address, "GET", "/metrics", "").1;
         if text.contains("\nleap_node_layers{node=\"orange\"} 2\n") {
             assert!(text.contains("\nleap_node_compute_seconds_total{node=\"pi\"} "), "{text}");
+            // The master has no sensor here.
+            let tells =
+                |node| text.contains(&format!("\nleap_node_energy_joules_total{{node={node:?}}} "));
+            assert!(tells("pi") && tells("orange") && !tells("desk"), "{text}");
             break;
         }
         assert!(Instant::now() < end, "{text}");

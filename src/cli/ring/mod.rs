@@ -13,6 +13,7 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::model_files::{self, Loaded};
@@ -22,6 +23,7 @@ use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
 use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Member, Notice, Place};
+use crate::sys::power::Meter;
 use crate::sys::{notify, random};
 use crate::transport::Endpoint;
 use crate::transport::link::LinkConfig;
@@ -135,11 +137,13 @@ impl<'a> Board<'a> {
         Ok(endpoint)
     }
 
-    /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete.
+    /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete. `meter` tells
+    /// what this board spends.
     pub(super) fn join(
         &self,
         endpoint: Box<dyn Endpoint>,
         engine: &mut Engine,
+        meter: Option<Arc<Meter>>,
     ) -> Result<(), Failure> {
         let flags = self.flags;
         let (is_quiet, dim, wire) = (flags.is_quiet, engine.header().dim as u32, flags.wire);
@@ -156,6 +160,7 @@ impl<'a> Board<'a> {
                 Notice::Opened { again: false } => {}
                 _ => tell(notice),
             }),
+            meter: Box::new(move |is_computing| meter.as_ref()?.compute(is_computing)),
         };
         engine.join(endpoint, options).map_err(|e| match e {
             JoinError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),

@@ -1,5 +1,6 @@
 //! The line of figures after an answer, and the JSON object instead of it.
 
+use super::energy;
 use super::session::Session;
 use crate::cli::counted;
 use crate::cli::json_object::JsonObject;
@@ -107,6 +108,8 @@ struct RingFigures<'a> {
     compute_ms: Vec<f64>,
     /// Half the round trips of all links.
     link_ms: f64,
+    /// Power and energy of a token, by node, as far as nodes tell it.
+    energy: Vec<Option<(f64, f64)>>,
 }
 
 impl RingFigures<'_> {
@@ -124,7 +127,11 @@ impl RingFigures<'_> {
         let links_ms = lines.iter().map(|line| f64::from(line.rtt_us)).sum::<f64>() / 2e3;
         // Round trips are measured when the ring opens; what the nodes computed is certain.
         let link_ms = links_ms.min(token_ms - compute_ms.iter().sum::<f64>()).max(0.0);
-        Some(RingFigures { lines, token_ms, compute_ms, link_ms })
+        let per_token =
+            |(joules, seconds): (f64, f64)| (joules / seconds, joules / times.tokens as f64);
+        let energy = times.energy.iter().take(lines.len());
+        let energy = energy.map(|node| node.spent().map(per_token)).collect();
+        Some(RingFigures { lines, token_ms, compute_ms, link_ms, energy })
     }
 
     /// What is neither: queues, wake-ups, other streams' turns.
@@ -136,16 +143,31 @@ impl RingFigures<'_> {
         let nodes = self.lines.iter().zip(&self.compute_ms);
         let nodes: Vec<String> = nodes.map(|(line, ms)| format!("{} {ms:.2}", line.name)).collect();
         format!(
-            "ring: {:.2} ms a pass: computing {} ms; links {:.2} ms; waiting {:.2} ms",
+            "ring: {:.2} ms a pass: computing {} ms; links {:.2} ms; waiting {:.2} ms{}",
             self.token_ms,
             nodes.join(", "),
             self.link_ms,
             self.waiting_ms(),
+            self.energy_words(),
         )
     }
 
+    fn energy_words(&self) -> String {
+        let nodes = self.lines.iter().zip(&self.energy).filter_map(|(line, energy)| {
+            let (watts, joules) = (*energy)?;
+            Some(format!("{} {watts:.1} W {} J", line.name, energy::shown(joules)))
+        });
+        let nodes: Vec<String> = nodes.collect();
+        match nodes.is_empty() {
+            true => String::new(),
+            false => format!("; energy of a token {}", nodes.join(", ")),
+        }
+    }
+
     fn add_to(&self, object: JsonObject) -> JsonObject {
-        let nodes = self.lines.iter().zip(&self.compute_ms).map(|(line, &ms)| {
+        let nodes = self.lines.iter().zip(&self.compute_ms).zip(&self.energy);
+        let nodes = nodes.map(|((line, &ms), energy)| {
+            let (watts, joules) = energy.unwrap_or((f64::NAN, f64::NAN));
             JsonObject::new()
                 .string("name", &line.name)
                 .number("first_layer", line.layers.start.into())
@@ -154,6 +176,8 @@ impl RingFigures<'_> {
                 .number("datagram_bytes", line.datagram_bytes.into())
                 .string("carrier", &line.carrier)
                 .number("compute_ms", ms)
+                .number("watts", watts)
+                .number("joules_per_token", joules)
         });
         object
             .objects("nodes", nodes)

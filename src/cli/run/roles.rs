@@ -38,9 +38,7 @@ pub(in crate::cli) fn roles(option: &str) -> &'static [Role] {
     match option {
         "--tokenizer" | "--prompt" | "--prompt-file" | "--suffix" | "--chat" | "--system"
         | "--chat-template" | "--n-predict" | "--stop" | "--temp" | "--top-p" | "--top-k"
-        | "--seed" | "--json" | "--kv" | "--no-history" | "--power-cmd" | "--watts" => {
-            &[Role::Single, Role::Master]
-        }
+        | "--seed" | "--json" | "--kv" | "--no-history" => &[Role::Single, Role::Master],
         "--ring" | "--node" | "--split" | "--transport" | "--host" | "--port" | "--next-host"
         | "--next-port" | "--key" | "--wire" | "--busy-poll" => &[Role::Master, Role::Worker],
         "--ring-timeout" | "--give" => &[Role::Master],

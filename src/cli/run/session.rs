@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use super::energy::{AnswerEnergy, EnergyWatch};
 use super::flags::Run;
@@ -26,7 +27,7 @@ pub(super) struct Session<'a> {
     /// Which random numbers are drawn.
     pub(super) seed: u64,
     /// Adds up what the machine takes, if something says so.
-    pub(super) meter: Option<Meter>,
+    pub(super) meter: Option<Arc<Meter>>,
     /// What the last answers took.
     pub(super) energy: AnswerEnergy,
 }
@@ -86,7 +87,7 @@ impl Session<'_> {
         if let Some(ring) = self.engine.ring_mut() {
             ring.start_times();
         }
-        let mut watch = self.meter.as_ref().map(EnergyWatch::begin);
+        let mut watch = self.meter.as_deref().map(EnergyWatch::begin);
         let n_queued = self.flags.streams.unwrap_or(1);
         let mut ids: Vec<JobId> = Vec::new();
         let mut is_over = false;

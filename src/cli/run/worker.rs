@@ -2,7 +2,7 @@
 
 use super::flags::Run;
 use crate::cli::ring::{self, Board, fetch, is_interrupted};
-use crate::cli::{Failure, model_files, options, weights};
+use crate::cli::{Failure, model_files, options, power, weights};
 use crate::engine::ring::Limits;
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options};
 use crate::ring::Notice;
@@ -13,6 +13,7 @@ const STREAMS_MAX: usize = 16;
 
 /// Runs a worker until a signal ends it.
 pub(super) fn work(flags: &Run) -> Result<(), Failure> {
+    let meter = power::meter(flags.power_cmd.as_deref(), flags.watts)?;
     let (ring, mut place) = (flags.ring_flags(), flags.place());
     if let Some(from) = &ring.fetch {
         let Some(path) = fetch::fetch(&ring, from, &place.cache)? else { return Ok(()) };
@@ -44,11 +45,12 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     };
     ring::announce();
     engine.interrupt_by(is_interrupted);
+    let meter = |is_computing: bool| meter.as_ref().and_then(|meter| meter.compute(is_computing));
     let mut tell = |notice: &Notice| match notice {
         Notice::Opened { .. } if flags.quiet => {}
         notice => ring::tell(notice),
     };
     engine
-        .work(endpoint, (board.name(), limits), &place, &is_interrupted, &mut tell)
+        .work(endpoint, (board.name(), limits, &meter), &place, &is_interrupted, &mut tell)
         .map_err(|e| Failure::runtime(&e))
 }

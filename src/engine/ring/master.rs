@@ -15,7 +15,7 @@ use crate::ring::{Hop, Master, MasterOptions, MasterStep, Member, Notice, Rows, 
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{FrameSpan, NodeLine};
+use crate::wire::frame::{FrameSpan, NodeLine, WorkFigures};
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
@@ -24,6 +24,9 @@ const FAREWELL: Duration = Duration::from_millis(100);
 
 /// Told what happens to the ring, and its nodes as far as they are known.
 pub type Tell = Box<dyn FnMut(&Notice, &[NodeLine]) + Send>;
+
+/// As a worker's meter, of the master's machine.
+pub type MasterMeter = Box<dyn Fn(bool) -> Option<f64> + Send>;
 
 /// How a master takes part in a ring.
 pub struct RingOptions {
@@ -43,6 +46,8 @@ pub struct RingOptions {
     pub is_interrupted: fn() -> bool,
     /// Told what happens to the ring.
     pub tell: Tell,
+    /// Tells what the machine has spent.
+    pub meter: MasterMeter,
 }
 
 /// What a call waits for.
@@ -72,6 +77,7 @@ pub struct RingMaster {
     submitted: Vec<FrameSpan>,
     is_interrupted: fn() -> bool,
     tell: Tell,
+    meter: MasterMeter,
     /// Notices of the carrier that have been told.
     n_told: usize,
     n_nodes: usize,
@@ -115,6 +121,7 @@ impl RingMaster {
             submitted: Vec::with_capacity(plan.max_batch),
             is_interrupted: options.is_interrupted,
             tell: options.tell,
+            meter: options.meter,
             n_nodes: options.n_nodes,
         })
     }
@@ -304,12 +311,14 @@ impl RingMaster {
     fn compute(&mut self, stage: &mut dyn Stage) -> Result<(), StepError> {
         frames::batch(self.master.spans(), self.master.tokens(), &mut self.batch);
         let batch = &self.batch;
+        (self.meter)(true);
         let (result, compute_us) = self.node.compute(|| {
             stage.embed(batch)?;
             stage.run_layers(batch.spans())
         });
+        let joules = (self.meter)(false);
         result?;
-        self.master.computed(compute_us);
+        self.master.computed(WorkFigures::new(compute_us, joules));
         Ok(())
     }
 }

@@ -9,6 +9,6 @@ mod resplit;
 mod worker;
 
 pub use error::NodeError;
-pub use master::{RingMaster, RingOptions, Tell};
+pub use master::{MasterMeter, RingMaster, RingOptions, Tell};
 pub use resplit::{Prepare, ResplitError};
-pub use worker::{Limits, WorkerOptions, run_worker};
+pub use worker::{Limits, NodeMeter, WorkerOptions, run_worker};

@@ -16,7 +16,7 @@ use crate::ring::{Hop, Notice, Opening, Rows, Worker, WorkerStep};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::Status;
+use crate::wire::frame::{Status, WorkFigures};
 use crate::wire::hello;
 
 /// Longest wait for the link before it is asked again whether to go on.
@@ -33,6 +33,10 @@ pub struct Limits {
     pub max_batch: usize,
 }
 
+/// Tells what a node's machine has spent so far, in joules, if that is known, and is told whether the node
+/// computes.
+pub type NodeMeter<'a> = &'a dyn Fn(bool) -> Option<f64>;
+
 /// How a worker takes part in a ring.
 pub struct WorkerOptions<'a, S> {
     /// What it is called.
@@ -43,6 +47,8 @@ pub struct WorkerOptions<'a, S> {
     pub limits: Limits,
     /// Gets other layers' weights ready.
     pub prepare: &'a Prepare<'a, S>,
+    /// Tells what the node's machine has spent.
+    pub meter: NodeMeter<'a>,
     /// Asked again and again whether to end the work.
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
@@ -130,9 +136,12 @@ impl<S: Stage> StageRows<'_, S> {
     fn compute(&mut self, node: &Node, worker: &mut Worker, batch: &mut Vec<Span>) -> bool {
         batch.clear();
         batch.extend(worker.spans().iter().map(frames::from_frame));
+        let meter = self.options.meter;
+        meter(true);
         let (result, compute_us) = node.compute(|| self.stage.run_layers(batch));
+        let joules = meter(false);
         match result {
-            Ok(()) => worker.computed(compute_us),
+            Ok(()) => worker.computed(WorkFigures::new(compute_us, joules)),
             Err(ForwardError::Interrupted) => return false,
             // The spans were checked against the plan; another plan came meanwhile.
             Err(_) => worker.discard(),

@@ -12,7 +12,7 @@ use crate::transport::loopback::{Loopback, Network};
 use crate::transport::{Endpoint, Micros};
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{FrameSpan, FrameWants, NodeLine, Sizes, Status};
+use crate::wire::frame::{FrameSpan, FrameWants, NodeLine, Sizes, Status, WorkFigures};
 use crate::wire::hello::{self, RingInfo};
 use crate::wire::seal::Key;
 
@@ -296,7 +296,7 @@ impl WorkerNode {
         }
         self.log.push((self.index, self.worker.spans()[0].pos, since, until));
         self.layers.run(self.worker.spans());
-        self.worker.computed((until - since) as u32);
+        self.worker.computed(WorkFigures::new((until - since) as u32, None));
     }
 }
 
@@ -428,7 +428,7 @@ impl MasterNode {
             self.log.push((0, self.master.spans()[0].pos, since, until));
             self.layers.x = self.master.tokens().iter().map(|&token| embed(token)).collect();
             self.layers.run(self.master.spans());
-            self.master.computed((until - since) as u32);
+            self.master.computed(WorkFigures::new((until - since) as u32, None));
         }
         loop {
             while self.master.has_room() && self.submit() {}

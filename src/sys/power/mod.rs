@@ -100,6 +100,15 @@ impl Meter {
         }
     }
 
+    /// Tells whether this process computes: what is stated follows that, where others compute in between.
+    /// Returns the energy so far as of the last time that the sensor was asked; `None` if it does not answer.
+    pub fn compute(&self, is_computing: bool) -> Option<f64> {
+        if matches!(self.kind, MeterKind::Stated { .. }) {
+            self.set_working(is_computing);
+        }
+        self.latest().map(|reading| reading.joules)
+    }
+
     /// What has been added up until now; `None` if the sensor does not answer.
     pub fn read(&self) -> Option<PowerReading> {
         match &self.kind {
@@ -112,7 +121,8 @@ impl Meter {
         }
     }
 
-    /// The same as of the last time that the sensor was asked, a second ago at most.
+    /// The same as of the last time that the sensor was asked: a second ago at most, or a tenth of one for who
+    /// looks at it all the time.
     pub fn latest(&self) -> Option<PowerReading> {
         match &self.kind {
             MeterKind::Asked(sensor) => sensor.latest(),

@@ -13,6 +13,9 @@ const PATIENCE: Duration = Duration::from_millis(300);
 /// How long a thread may take to end; then it is left to itself.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Who looks at samples more often than this looks all the time.
+const LOOKED_AT: Duration = Duration::from_millis(900);
+
 /// Samples added up, and what is wanted of the thread that brings them.
 #[derive(Default)]
 pub(super) struct Shared {
@@ -27,6 +30,8 @@ struct State {
     /// Samples that somebody waits for, and those of them that came.
     wanted: u64,
     done: u64,
+    /// When somebody looked at the last sample.
+    looked: Option<Instant>,
     /// Nobody waits any more for a sensor that let somebody wait in vain.
     is_stuck: bool,
     has_warned: bool,
@@ -67,7 +72,8 @@ impl Shared {
     pub(super) fn wait(&self, last: Instant, period: (Duration, Duration)) -> Option<u64> {
         let mut state = self.lock();
         loop {
-            let period = if state.totals.is_working() { period.0 } else { period.1 };
+            let is_busy = state.totals.is_working() || state.is_looked_at();
+            let period = if is_busy { period.0 } else { period.1 };
             let left = period.saturating_sub(last.elapsed());
             if state.is_ending {
                 return None;
@@ -122,9 +128,16 @@ impl Shared {
         state.totals.reading()
     }
 
-    /// As of the last sample.
+    /// As of the last sample. Where somebody looks all the time, samples come as often as while there is
+    /// work.
     pub(super) fn latest(&self) -> Option<PowerReading> {
-        self.lock().totals.reading()
+        let mut state = self.lock();
+        if !state.is_looked_at() {
+            state.wanted += 1;
+            self.changed.notify_all();
+        }
+        state.looked = Some(Instant::now());
+        state.totals.reading()
     }
 
     /// As of now, if the last sample is no older than `age_max` and holds until now.
@@ -154,6 +167,10 @@ impl Shared {
 }
 
 impl State {
+    fn is_looked_at(&self) -> bool {
+        self.looked.is_some_and(|looked| looked.elapsed() < LOOKED_AT)
+    }
+
     fn warn(&mut self, name: &str) {
         if !std::mem::replace(&mut self.has_warned, true) {
             log::warn!("{name} does not say what power is taken: no figures of energy meanwhile");

@@ -42,9 +42,11 @@ const ACTIVATIONS: Activations = Activations {
     n_figures: 1,
 };
 
+const FIGURES: WorkFigures = WorkFigures { compute_us: 99, energy: Some(0x105) };
+
 fn activations() -> Vec<u8> {
     let mut out = vec![0xa5; ACTIVATIONS.bytes()];
-    let rows = emit_activations(&ACTIVATIONS, &SPANS, &[99], &mut out).unwrap();
+    let rows = emit_activations(&ACTIVATIONS, &SPANS, &[FIGURES], &mut out).unwrap();
     rows.copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
     out
 }
@@ -55,7 +57,7 @@ fn activations_come_back() {
     let frame = Frame::parse(&bytes).unwrap();
     assert_eq!(frame.repr(), Repr::Activations(ACTIVATIONS));
     assert_eq!(frame.spans().collect::<Result<Vec<_>, _>>(), Ok(SPANS.to_vec()));
-    assert_eq!(frame.figures().collect::<Vec<_>>(), [99]);
+    assert_eq!(frame.figures().collect::<Vec<_>>(), [FIGURES]);
     assert_eq!(frame.rows(), [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
@@ -66,7 +68,7 @@ fn bytes_are_pinned() {
     wanted.extend_from_slice(b"\x03\0\x01\0\x02\0\x02\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
     wanted.extend_from_slice(b"\x01\0\0\x01\x70\x11\x01\0\x02\0\0\0");
     wanted.extend_from_slice(b"\x02\0\x01\0\0\0\0\0\x01\0\0\0");
-    wanted.extend_from_slice(b"\x63\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08");
+    wanted.extend_from_slice(b"\x63\0\0\0\x05\x01\0\0\x01\x02\x03\x04\x05\x06\x07\x08");
     assert_eq!(activations(), wanted);
 }
 
@@ -141,10 +143,28 @@ fn no_forged_byte_makes_an_accessor_panic() {
                 let mut forged = frame.clone();
                 forged[at] = byte;
                 let Ok(frame) = Frame::parse(&forged) else { continue };
-                let _ = (frame.spans().count(), frame.figures().sum::<u32>());
+                let _ = (frame.spans().count(), frame.figures().count());
                 let _ = (frame.rows().len(), frame.lines().count(), frame.name());
                 let _ = frame.assigned().count();
             }
         }
+    }
+}
+
+#[test]
+fn energies_begin_anew_and_may_be_unknown() {
+    for (joules, energy) in [
+        (Some(2.61), Some(261)),
+        (Some(0.0), Some(0)),
+        (Some(f64::from(u32::MAX) / 1e2 + 1.0), Some(100)),
+        (Some(-1.0), Some(0)),
+        (Some(f64::NAN), Some(0)),
+        (None, None),
+    ] {
+        let figures = WorkFigures::new(7, joules);
+        assert_eq!(figures, WorkFigures { compute_us: 7, energy });
+        let mut out = [0xa5; FIGURES_LEN];
+        figures.emit(&mut out);
+        assert_eq!(WorkFigures::parse(&out), figures);
     }
 }
