@@ -13,6 +13,9 @@ const PERIOD: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// The same of one that counts by itself.
 const COUNTER_PERIOD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
 
+/// A sample holds for no longer.
+const AGE_MAX: Duration = Duration::from_secs(2);
+
 /// A sensor, and the thread that has it.
 pub(super) struct AskedSensor {
     name: String,
@@ -43,7 +46,14 @@ impl AskedSensor {
         self.shared.read(&self.name)
     }
 
+    /// As of now, if the last sample holds until now.
+    pub(super) fn held(&self) -> Option<PowerReading> {
+        self.shared.look();
+        self.shared.held(AGE_MAX, &self.name)
+    }
+
     pub(super) fn latest(&self) -> Option<PowerReading> {
+        self.shared.look();
         self.shared.latest()
     }
 }

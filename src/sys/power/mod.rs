@@ -101,12 +101,17 @@ impl Meter {
     }
 
     /// Tells whether this process computes: what is stated follows that, where others compute in between.
-    /// Returns the energy so far as of the last time that the sensor was asked; `None` if it does not answer.
+    /// Returns the energy so far, without waiting for the sensor; `None` if it does not answer.
     pub fn compute(&self, is_computing: bool) -> Option<f64> {
-        if matches!(self.kind, MeterKind::Stated { .. }) {
-            self.set_working(is_computing);
-        }
-        self.latest().map(|reading| reading.joules)
+        let reading = match &self.kind {
+            MeterKind::Asked(sensor) => sensor.held(),
+            MeterKind::Command(_) => self.read(),
+            MeterKind::Stated { .. } => {
+                self.set_working(is_computing);
+                self.read()
+            }
+        };
+        reading.map(|reading| reading.joules)
     }
 
     /// What has been added up until now; `None` if the sensor does not answer.

@@ -30,6 +30,8 @@ struct State {
     /// Samples that somebody waits for, and those of them that came.
     wanted: u64,
     done: u64,
+    /// Energy that has been told without a sample of that moment, and that of it while there was work.
+    told: (f64, f64),
     /// When somebody looked at the last sample.
     looked: Option<Instant>,
     /// Nobody waits any more for a sensor that let somebody wait in vain.
@@ -128,16 +130,19 @@ impl Shared {
         state.totals.reading()
     }
 
-    /// As of the last sample. Where somebody looks all the time, samples come as often as while there is
-    /// work.
-    pub(super) fn latest(&self) -> Option<PowerReading> {
+    /// Somebody looks at the samples: while that goes on, they come as often as while there is work.
+    pub(super) fn look(&self) {
         let mut state = self.lock();
         if !state.is_looked_at() {
             state.wanted += 1;
             self.changed.notify_all();
         }
         state.looked = Some(Instant::now());
-        state.totals.reading()
+    }
+
+    /// As of the last sample.
+    pub(super) fn latest(&self) -> Option<PowerReading> {
+        self.lock().totals.reading()
     }
 
     /// As of now, if the last sample is no older than `age_max` and holds until now.
@@ -148,7 +153,12 @@ impl Shared {
         if reading.is_none() {
             state.warn(name);
         }
-        reading.and_then(|_| state.totals.held(now))
+        let mut held = reading.and_then(|_| state.totals.held(now))?;
+        // The next sample may say that it was less; energy only grows.
+        let (joules, working_joules) = state.told;
+        state.told = (held.joules.max(joules), held.working_joules.max(working_joules));
+        (held.joules, held.working_joules) = state.told;
+        Some(held)
     }
 
     /// Waits until the thread has something to say, but no longer than `patience`.

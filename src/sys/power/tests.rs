@@ -285,6 +285,28 @@ fn a_sensor_that_vanishes_takes_its_figures_with_it() {
 }
 
 #[test]
+fn a_node_tells_what_it_spends_without_waiting() {
+    let file = "sys/class/hwmon/hwmon0/curr1_input";
+    let board = Board::new("node", NANO);
+    let meter = Meter::start(PowerSource::Sensor(board.sensor().unwrap())).unwrap();
+    let before = meter.read().unwrap();
+    let mut told = vec![meter.compute(true).unwrap()];
+    let mut tell = |times: usize| {
+        for _ in 0..times {
+            std::thread::sleep(Duration::from_millis(1));
+            told.push(meter.compute(false).unwrap());
+        }
+    };
+    tell(20);
+    board.write(file, "0");
+    tell(150);
+    assert!(told.is_sorted(), "{told:?}");
+    let spent = meter.read().unwrap().since(&before).unwrap();
+    // Until the first sample of nothing it is thought to take as much as before.
+    assert!(spent.watts() < 5.0 && *told.last().unwrap() > before.joules, "{spent:?}");
+}
+
+#[test]
 fn a_sensor_that_never_answers_is_not_waited_for_twice() {
     let shared = Shared::start(|shared| {
         while !shared.is_ending() {
