@@ -28,9 +28,14 @@ impl<'a> EnergyWatch<'a> {
         EnergyWatch { meter, begin: meter.read(), first: None }
     }
 
+    /// Whether no token has been seen yet.
+    pub(super) fn awaits_tokens(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// Tells how many tokens there are: the first ones end the prompt's part.
     pub(super) fn see(&mut self, n_tokens: usize) {
-        if n_tokens > 0 && self.first.is_none() {
+        if n_tokens > 0 {
             self.first = Some((self.meter.read(), n_tokens));
         }
     }

@@ -112,7 +112,7 @@ impl Session<'_> {
                     tell(index, event);
                 }
             });
-            if let Some(watch) = &mut watch {
+            if let Some(watch) = watch.as_mut().filter(|watch| watch.awaits_tokens()) {
                 watch.see(self.scheduler.running().map(|figures| figures.generated_tokens).sum());
             }
         }

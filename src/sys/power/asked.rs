@@ -12,7 +12,6 @@ use super::totals::PowerReading;
 const PERIOD: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 /// The same of one that counts by itself.
 const COUNTER_PERIOD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
-
 /// A sample holds for no longer.
 const AGE_MAX: Duration = Duration::from_secs(2);
 
@@ -35,6 +34,8 @@ impl AskedSensor {
                 shared.add(sample, wanted, sensor.name());
             }
         })?;
+        // Who asks without waiting finds a sample.
+        shared.read(&name);
         Ok(AskedSensor { name, shared })
     }
 

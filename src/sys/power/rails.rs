@@ -4,8 +4,8 @@ use crate::sys::tree::Tree;
 
 const HWMON: &str = "sys/class/hwmon";
 const I2C: &str = "sys/bus/i2c/devices";
-/// Rails that all others hang on.
-const WHOLE: [&str; 2] = ["VDD_IN", "POM_5V_IN"];
+/// Rails that all others hang on: of NVIDIA's boards, and of Corsair's power supplies.
+const WHOLE: [&str; 3] = ["VDD_IN", "POM_5V_IN", "power total"];
 /// Channels of an INA3221; the driver's seventh adds up shunts of several.
 const CHANNELS: std::ops::RangeInclusive<u32> = 1..=3;
 /// Devices that measure a part of the machine which LEAP does not use, or what flows into a battery.

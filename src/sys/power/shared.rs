@@ -12,7 +12,6 @@ use crate::sys::cpu;
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How long a thread may take to end; then it is left to itself.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-
 /// Who looks at samples more often than this looks all the time.
 const LOOKED_AT: Duration = Duration::from_millis(900);
 
