@@ -43,8 +43,8 @@ fn answers_tell_what_they_cost() {
 
     let told = run_on(&board, &["--watts", "2,7.5"]).succeeds();
     assert!(told.err.contains("; 7.5 W, "), "{told:?}");
-    let metered = run_on(&board, &["--power-cmd", "echo 3.25"]).succeeds();
-    assert!(metered.err.contains("; 3.2 W, "), "{metered:?}");
+    let metered = run_on(&board, &["--power-cmd", "echo 3.5"]).succeeds();
+    assert!(metered.err.contains("; 3.5 W, "), "{metered:?}");
 }
 
 #[test]
