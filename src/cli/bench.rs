@@ -20,7 +20,7 @@ use super::power::{self, StatedWatts};
 use super::weights::{self, Words};
 use super::{Failure, key, note, options};
 use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
-use crate::format::model::{Header, Weights};
+use crate::format::model::Header;
 use crate::kernels::Isa;
 use crate::model::{Model, Shape};
 use crate::sys::cpu;
@@ -39,7 +39,7 @@ pub(super) struct Bench {
     model: Option<PathBuf>,
     /// shape of a made-up model, no file needed: tinyllama, llama3-1b, llama3-3b, llama3-8b, qwen3-0.6b,
     /// qwen3-4b, qwen3-30b-a3b, gemma3-1b
-    #[argh(option, from_str_fn(shape))]
+    #[argh(option, from_str_fn(options::shape))]
     shape: Option<Shape>,
     /// version of the made-up model: 1 (f32), 2 (int8, default) or 3 (4-bit)
     #[argh(option, default = "2")]
@@ -106,13 +106,6 @@ fn counts(text: &str) -> Result<Numbers, String> {
         return Err(format!("{text:?}: each must be at least 1"));
     }
     Ok(numbers)
-}
-
-fn shape(name: &str) -> Result<Shape, String> {
-    Shape::from_name(name).ok_or_else(|| {
-        let known: Vec<&str> = Shape::ALL.iter().map(|shape| shape.name).collect();
-        format!("{name:?} is no shape; there are {}", known.join(", "))
-    })
 }
 
 /// The context that measuring all of it takes; `None` if there is nothing to measure.
@@ -237,14 +230,7 @@ impl Bench {
         }
         let Some(shape) = self.shape else { return Ok(None) };
         let kernels = Engine::kernels(None, isa).map_err(options::engine_failure)?;
-        let weights = match self.version {
-            1 => Weights::F32,
-            2 => Weights::Q8 { group: 64 },
-            3 => Weights::Q4 { group: 64, int8_embedding: true },
-            other => {
-                return Err(Failure::Usage(format!("--version is {other}, wanted 1, 2 or 3")));
-            }
-        };
+        let weights = options::weights(self.version)?;
         let header = shape.header(weights);
         let ctx_len = ctx_len(&self.workload(&header).0, &header, self.energy).unwrap_or(1);
         let model = made_up::model(shape, self.layers, weights, &kernels, ctx_len)?;

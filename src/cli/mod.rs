@@ -26,6 +26,7 @@ mod model_files;
 mod options;
 mod output;
 mod pack;
+mod plan;
 mod power;
 mod progress;
 mod ring;
@@ -67,6 +68,7 @@ enum AnyCommand {
     Info(info::Info),
     Bench(bench::Bench),
     Pack(pack::Pack),
+    Plan(plan::Plan),
     Doctor(doctor::Doctor),
     #[cfg(feature = "tools")]
     Tokenizer(tokenizer::Tokenizer),
@@ -86,6 +88,7 @@ impl AnyCommand {
             AnyCommand::Info(info) => info.execute(),
             AnyCommand::Bench(bench) => bench.execute(),
             AnyCommand::Pack(pack) => pack.execute(),
+            AnyCommand::Plan(plan) => plan.execute(),
             AnyCommand::Doctor(doctor) => doctor.execute(),
             AnyCommand::Completions(completions) => completions.execute(&commands()),
             #[cfg(feature = "tools")]

@@ -4,9 +4,10 @@ use super::checkpoint::load_failure;
 use super::{Failure, counted, warn};
 use crate::arena::Exhausted;
 use crate::engine::EngineError;
+use crate::format::model::Weights;
 use crate::format::{ChatTemplate, Date};
 use crate::kernels::Isa;
-use crate::model::{Precision, StartError};
+use crate::model::{Precision, Shape, StartError};
 use crate::sys::{clock, cpu};
 
 /// `f16` or `f32`.
@@ -114,6 +115,24 @@ pub(super) fn engine_failure(error: EngineError) -> Failure {
         }
         EngineError::Start(e @ StartError::Packed { .. }) => Failure::input(e),
         _ => Failure::runtime(&error),
+    }
+}
+
+/// A well-known model's.
+pub(super) fn shape(name: &str) -> Result<Shape, String> {
+    Shape::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = Shape::ALL.iter().map(|shape| shape.name).collect();
+        format!("{name:?} is no shape; there are {}", known.join(", "))
+    })
+}
+
+/// The weights of a made-up model of this version.
+pub(super) fn weights(version: u32) -> Result<Weights, Failure> {
+    match version {
+        1 => Ok(Weights::F32),
+        2 => Ok(Weights::Q8 { group: 64 }),
+        3 => Ok(Weights::Q4 { group: 64, int8_embedding: true }),
+        other => Err(Failure::Usage(format!("--version is {other}, wanted 1, 2 or 3"))),
     }
 }
 

@@ -20,6 +20,7 @@ mod error;
 mod hop;
 mod master;
 mod patience;
+pub(crate) mod plan;
 mod replay;
 mod times;
 mod topology;

@@ -37,6 +37,7 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
         "--huge" => vec!["auto", "on", "off"],
         "--isa" => Isa::ALL.iter().map(|isa| isa.name()).collect(),
         "--kv" | "--wire" => vec!["f16", "f32"],
+        "--objective" => vec!["latency", "throughput", "energy", "memory"],
         "--role" => vec!["single", "master", "worker"],
         "--shape" => Shape::ALL.iter().map(|shape| shape.name).collect(),
         "--think" => vec!["on", "off", "hide"],

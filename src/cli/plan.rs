@@ -1,0 +1,143 @@
+//! `leap plan`: which boards of a fleet take which layers.
+
+mod load;
+mod report;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use argh::{ArgsInfo, FromArgs};
+
+use super::{Failure, model_files, note, options, print};
+use crate::engine::CTX_LEN_DEFAULT;
+use crate::format::model::Header;
+use crate::model::{Plan as Sizes, Precision, Shape};
+use crate::ring::plan::{NoSplit, Objective, Part, Task, fleet, solve};
+use crate::sys::file::AtomicFile;
+
+/// Finds out which boards should run which layers of a model, from what was measured of them.
+#[derive(ArgsInfo, FromArgs)]
+#[argh(subcommand, name = "plan")]
+pub(super) struct Plan {
+    /// model file
+    #[argh(positional)]
+    model: Option<PathBuf>,
+    /// shape of a well-known model instead, no file needed: tinyllama, llama3-1b, llama3-3b, llama3-8b,
+    /// qwen3-0.6b, qwen3-4b, qwen3-30b-a3b, gemma3-1b
+    #[argh(option, from_str_fn(options::shape))]
+    shape: Option<Shape>,
+    /// version of the shape's weights: 1 (f32), 2 (int8, default) or 3 (4-bit)
+    #[argh(option, default = "2")]
+    version: u32,
+    /// file with a line for each board, the master first: name, address, read=GB/s int8=GOP/s
+    /// memory=GB rtt=US wire=MB/s, and if known watts=IDLE,BUSY; always and never say who is to
+    /// serve
+    #[argh(option)]
+    boards: PathBuf,
+    /// what is to be best: latency (default) of one stream, throughput of many, energy of a token,
+    /// or memory that stays free on the fullest board
+    #[argh(option, from_str_fn(objective), default = "Objective::Latency")]
+    objective: Objective,
+    /// only what gives so many tokens a second at least: of one stream, or of all for throughput
+    #[argh(option)]
+    min_tokens_per_s: Option<f64>,
+    /// context of each stream in tokens (the model's, up to 4096)
+    #[argh(option)]
+    ctx: Option<usize>,
+    /// streams with a context each (1)
+    #[argh(option, default = "1")]
+    streams: usize,
+    /// keys and values: f16 or f32 (as for run)
+    #[argh(option, from_str_fn(options::kv_type))]
+    kv: Option<Precision>,
+    /// say what bounds the ring, and what boards less and more would do
+    #[argh(switch)]
+    explain: bool,
+    /// print one JSON object
+    #[argh(switch)]
+    json: bool,
+    /// write the ring file
+    #[argh(option, short = 'o')]
+    out: Option<PathBuf>,
+}
+
+fn objective(value: &str) -> Result<Objective, String> {
+    match value {
+        "latency" => Ok(Objective::Latency),
+        "throughput" => Ok(Objective::Throughput),
+        "energy" => Ok(Objective::Energy),
+        "memory" => Ok(Objective::Memory),
+        _ => Err(format!("{value:?} is none of latency, throughput, energy and memory")),
+    }
+}
+
+impl Plan {
+    pub(super) fn execute(self) -> Result<(), Failure> {
+        if self.min_tokens_per_s.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+            return Err(Failure::Usage("--min-tokens-per-s must be above 0".to_owned()));
+        }
+        let header = self.header()?;
+        let load = load::load(&header, &self.sizes(&header)).map_err(|e| Failure::input(&e))?;
+        let path = &self.boards;
+        let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
+        let boards = fleet::parse(&text)
+            .map_err(|what| Failure::Input(format!("{}: {what}", path.display())))?;
+        let task = Task::new(&load, &boards);
+        let parts = solve(&task, self.objective, self.min_tokens_per_s).map_err(failure)?;
+        if let Some(out) = &self.out {
+            write_ring(out, &report::ring_file(&task, &parts))?;
+        }
+        match self.json {
+            true => print(&report::json(&task, &parts)),
+            false => print(&(report::table(&task, &parts) + &self.explanation(&task, &parts))),
+        }
+    }
+
+    fn explanation(&self, task: &Task<'_>, parts: &[Part]) -> String {
+        match self.explain {
+            true => report::explain(task, parts, self.objective, self.min_tokens_per_s),
+            false => String::new(),
+        }
+    }
+
+    fn header(&self) -> Result<Header, Failure> {
+        match (&self.model, self.shape) {
+            (Some(path), None) => Ok(model_files::open_whole(path)?.header().clone()),
+            (None, Some(shape)) => Ok(shape.header(options::weights(self.version)?)),
+            _ => Err(Failure::Usage("name a model file, or a --shape".to_owned())),
+        }
+    }
+
+    fn sizes(&self, header: &Header) -> Sizes {
+        let ctx_len = self.ctx.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT));
+        Sizes {
+            ctx_len,
+            max_batch: super::ring::BATCH.min(ctx_len.max(1)),
+            max_logits: self.streams,
+            n_streams: self.streams,
+            kv: self.kv.unwrap_or(Precision::for_weights(header.weights)),
+            kv_pages: None,
+        }
+    }
+}
+
+fn failure(why: NoSplit) -> Failure {
+    match why {
+        NoSplit::Watts(_) => Failure::Input(why.to_string()),
+        _ => Failure::Runtime(why.to_string()),
+    }
+}
+
+fn write_ring(path: &Path, text: &str) -> Result<(), Failure> {
+    let write = || {
+        let mut file = AtomicFile::create(path)?;
+        file.write_all(text.as_bytes())?;
+        file.commit()
+    };
+    write().map_err(|e: std::io::Error| {
+        Failure::Runtime(format!("cannot write {}: {e}", path.display()))
+    })?;
+    note(&format!("leap: wrote {}", path.display()));
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! What a model asks of boards.
+
+use crate::format::model::{Header, Tensor, TensorId, TensorRole};
+use crate::model::{Plan, PlanError, Share};
+use crate::ring::plan::{Load, Need};
+
+/// The layers of a model with this header, run with these sizes.
+pub(super) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
+    let share = |has_ends| Share { layers: 0..1, has_ends };
+    let kv = |layer: usize| {
+        let share = Share { layers: layer..layer + 1, has_ends: false };
+        (plan.context_bytes(header, &share) as u64).saturating_mul(plan.n_streams as u64)
+    };
+    let (without, with) = (plan.bytes(header, &share(false))?, plan.bytes(header, &share(true))?);
+    let mut layers: Vec<Need> =
+        (0..header.n_layers).map(|layer| Need { memory: kv(layer), ..Need::default() }).collect();
+    let mut ends = Need { memory: with.saturating_sub(without) as u64, ..Need::default() };
+    for tensor in header.tensors() {
+        let need = match tensor.id.kind.is_per_layer() {
+            true => &mut layers[tensor.id.layer],
+            false => &mut ends,
+        };
+        need.memory += tensor.bytes;
+        need.read += read(header, &tensor);
+        need.ops += ops(header, &tensor);
+    }
+    let every = (without as u64).saturating_sub(kv(0));
+    Ok(Load { layers, ends, every, row_bytes: 4 * header.dim as u64 })
+}
+
+fn read(header: &Header, tensor: &Tensor) -> u64 {
+    header.bytes_per_token(|id: TensorId| id == tensor.id)
+}
+
+/// Operations of a row, in those matrices that it is multiplied by.
+fn ops(header: &Header, tensor: &Tensor) -> u64 {
+    let is_looked_up = tensor.id.kind.role() == TensorRole::Embedding;
+    let is_matrix = !tensor.id.kind.is_vector();
+    if !is_matrix || (is_looked_up && !header.is_multiplied(tensor.id.kind)) {
+        return 0;
+    }
+    let active = header.active_bytes(tensor) as f64 / tensor.bytes.max(1) as f64;
+    (2.0 * tensor.rows as f64 * tensor.cols as f64 * active) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::model::Weights;
+    use crate::model::{Precision, Shape};
+
+    fn load_of(shape: &str) -> (Header, Load) {
+        let header = Shape::from_name(shape).unwrap().header(Weights::Q8 { group: 64 });
+        let plan = Plan {
+            ctx_len: 2048,
+            max_batch: 64,
+            max_logits: 1,
+            n_streams: 2,
+            kv: Precision::F16,
+            kv_pages: None,
+        };
+        let load = load(&header, &plan).unwrap();
+        (header, load)
+    }
+
+    #[test]
+    fn a_model_is_the_sum_of_its_parts() {
+        for shape in ["tinyllama", "qwen3-30b-a3b", "gemma3-1b"] {
+            let (header, load) = load_of(shape);
+            let all = || load.layers.iter().chain([&load.ends]);
+            assert_eq!(all().map(|need| need.read).sum::<u64>(), header.bytes_per_token(|_| true));
+            let weights: u64 = header.tensors().map(|tensor| tensor.bytes).sum();
+            assert!(all().map(|need| need.memory).sum::<u64>() > weights, "{shape}");
+            assert!(load.every > 0 && load.row_bytes == 4 * header.dim as u64);
+        }
+        // 1.1 B weights, of which the embedding is not multiplied by.
+        let (_, load) = load_of("tinyllama");
+        let ops = load.layers.iter().chain([&load.ends]).map(|need| need.ops).sum::<u64>();
+        assert_eq!(ops, 2 * 1_034_420_224);
+        // Of the mixture's 30 B weights a token uses 3.
+        let (header, load) = load_of("qwen3-30b-a3b");
+        let read: u64 = load.layers.iter().map(|need| need.read).sum();
+        let all: u64 = header.tensors().map(|tensor| tensor.bytes).sum();
+        assert!(read < all / 8, "{read} {all}");
+    }
+}

@@ -1,0 +1,121 @@
+//! What is said of a plan.
+
+use std::fmt::Write;
+
+use crate::cli::json_object::JsonObject;
+use crate::ring::plan::{Board, Figures, Objective, Part, Task, Wish, solve};
+
+/// A line for each board, and one of figures.
+pub(super) fn table(task: &Task<'_>, parts: &[Part]) -> String {
+    let mut text = String::new();
+    let width = parts.iter().map(|part| name(task, part).len()).max().unwrap_or(0).max(5);
+    // Writing to a string cannot fail.
+    let _ =
+        writeln!(text, "{:width$}  {:>9}  {:>16}  {:>12}", "board", "layers", "memory", "a token");
+    for part in parts {
+        let layers = format!("{}..{}", part.layers.start, part.layers.end);
+        let (need, have) = memory(task, part);
+        let memory = format!("{need:.2} of {have:.2} GB");
+        let ms = task.seconds(part.board, &part.layers) * 1e3;
+        let _ =
+            writeln!(text, "{:width$}  {layers:>9}  {memory:>16}  {ms:>9.2} ms", name(task, part));
+    }
+    let unused: Vec<&str> = unused(task, parts).map(|board| board.name.as_str()).collect();
+    if !unused.is_empty() {
+        let _ = writeln!(text, "not used: {}", unused.join(", "));
+    }
+    text + &figures(&task.figures(parts)) + "\n"
+}
+
+fn figures(figures: &Figures) -> String {
+    let Figures { token_s, slowest_s, joules, .. } = figures;
+    let joules = joules.map_or(String::new(), |joules| format!("; {joules:.3} J a token"));
+    format!("{:.1} tokens/s of one stream, {:.1} of many{joules}", 1.0 / token_s, 1.0 / slowest_s.0)
+}
+
+fn name<'t>(task: &'t Task<'_>, part: &Part) -> &'t str {
+    &task.boards()[part.board].name
+}
+
+fn memory(task: &Task<'_>, part: &Part) -> (f64, f64) {
+    let have = task.boards()[part.board].memory;
+    (task.memory(part.board, &part.layers) as f64 / 1e9, have as f64 / 1e9)
+}
+
+fn unused<'t>(task: &'t Task<'_>, parts: &[Part]) -> impl Iterator<Item = &'t Board> {
+    let used: Vec<usize> = parts.iter().map(|part| part.board).collect();
+    task.boards().iter().enumerate().filter(move |(i, _)| !used.contains(i)).map(|(_, b)| b)
+}
+
+/// What bounds the ring, and what other fleets would give.
+pub(super) fn explain(
+    task: &Task<'_>,
+    parts: &[Part],
+    objective: Objective,
+    min_tokens_per_s: Option<f64>,
+) -> String {
+    let own = task.figures(parts);
+    let mut text = String::new();
+    let slowest = &parts[own.slowest_s.1];
+    let computing: f64 = parts.iter().map(|part| task.seconds(part.board, &part.layers)).sum();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "\n{} takes longest, {:.2} ms of {:.2} ms; links take {:.2} ms",
+        name(task, slowest),
+        own.slowest_s.0 * 1e3,
+        own.token_s * 1e3,
+        (own.token_s - computing) * 1e3,
+    );
+    let other = |boards: &[Board]| {
+        let task = Task::new(task.load(), boards);
+        let parts = solve(&task, objective, min_tokens_per_s);
+        parts.map(|parts| figures(&task.figures(&parts))).unwrap_or_else(|why| why.to_string())
+    };
+    for part in parts.iter().filter(|part| part.board > 0) {
+        let mut boards = task.boards().to_vec();
+        boards[part.board].wish = Wish::Never;
+        let _ = writeln!(text, "without {}: {}", name(task, part), other(&boards));
+    }
+    for part in parts {
+        let mut boards = task.boards().to_vec();
+        boards.push(Board { wish: Wish::Any, ..boards[part.board].clone() });
+        let _ = writeln!(text, "with another {}: {}", name(task, part), other(&boards));
+    }
+    text
+}
+
+/// The ring file of a split.
+pub(super) fn ring_file(task: &Task<'_>, parts: &[Part]) -> String {
+    let mut text = format!("# {}\n", figures(&task.figures(parts)));
+    for part in parts {
+        let Board { name, address, .. } = &task.boards()[part.board];
+        let _ = writeln!(text, "{name} {address} {}..{}", part.layers.start, part.layers.end);
+    }
+    text
+}
+
+pub(super) fn json(task: &Task<'_>, parts: &[Part]) -> String {
+    let boards = parts.iter().map(|part| {
+        JsonObject::new()
+            .string("name", name(task, part))
+            .integer("first_layer", part.layers.start as u64)
+            .integer("end_layer", part.layers.end as u64)
+            .integer("memory_bytes", task.memory(part.board, &part.layers))
+            .number("token_ms", task.seconds(part.board, &part.layers) * 1e3)
+    });
+    let Figures { token_s, slowest_s, joules, fullest } = task.figures(parts);
+    let unused = unused(task, parts).map(|board| JsonObject::new().string("name", &board.name));
+    let object = JsonObject::new()
+        .objects("boards", boards)
+        .objects("unused", unused)
+        .number("stream_tokens_per_s", 1.0 / token_s)
+        .number("tokens_per_s", 1.0 / slowest_s.0)
+        .string("slowest", name(task, &parts[slowest_s.1]))
+        .number("fullest", fullest);
+    match joules {
+        Some(joules) => object.number("joules_per_token", joules),
+        None => object,
+    }
+    .finish()
+}

@@ -1,0 +1,148 @@
+//! A file of boards and what was measured of them.
+//!
+//! A line for each board, in the order of the ring; the first is the master:
+//!
+//! ```text
+//! # name  address         GB/s       GOP/s     GB          µs       MB/s      W, if known
+//! desk    192.168.1.10    read=23.1  int8=270  memory=6.5  rtt=180  wire=112  watts=4,11
+//! pi      192.168.1.11    read=11.4  int8=90   memory=7.2  rtt=200  wire=112  watts=2.8,8.1  always
+//! ```
+//!
+//! `always` and `never` say whether a board is to serve.
+
+use super::Need;
+use crate::ring::topology::{Address, PORT_DEFAULT};
+use crate::wire::frame::NODES_MAX;
+use crate::wire::hello::NAME_MAX;
+
+/// What a board takes from the wall.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Watts {
+    /// While it waits.
+    pub(crate) idle: f64,
+    /// While it computes.
+    pub(crate) busy: f64,
+}
+
+/// Whether a board is to serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// If it helps.
+    Any,
+    /// In any case.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+/// A board, and what was measured of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Board {
+    /// What it is called.
+    pub(crate) name: String,
+    /// Where it is reached.
+    pub(crate) address: Address,
+    /// Bytes a second that it reads.
+    pub(crate) read: f64,
+    /// int8 operations a second.
+    pub(crate) int8: f64,
+    /// Bytes of memory for a model.
+    pub(crate) memory: u64,
+    /// Seconds to the next board and back.
+    pub(crate) round_trip_s: f64,
+    /// Bytes a second that it sends.
+    pub(crate) wire: f64,
+    pub(crate) watts: Option<Watts>,
+    pub(crate) wish: Wish,
+}
+
+impl Board {
+    /// Seconds of a pass over something.
+    pub(super) fn seconds(&self, need: &Need) -> f64 {
+        (need.read as f64 / self.read).max(need.ops as f64 / self.int8)
+    }
+}
+
+/// Reads a file of boards.
+///
+/// # Errors
+/// The first line that is none, and why, in words.
+pub(crate) fn parse(text: &str) -> Result<Vec<Board>, String> {
+    let mut boards: Vec<Board> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let bad = |what: String| format!("line {}: {what}", index + 1);
+        let board = board(line).map_err(bad)?;
+        if boards.iter().any(|other| other.name == board.name) {
+            return Err(bad(format!("there are two boards called {}", board.name)));
+        }
+        boards.push(board);
+    }
+    match boards.len() {
+        0 => Err("there is no board in it".to_owned()),
+        n if n > NODES_MAX => Err(format!("a ring has at most {NODES_MAX} boards")),
+        _ if boards[0].wish == Wish::Never => {
+            Err(format!("{} is the first board, the master, and has to serve", boards[0].name))
+        }
+        _ => Ok(boards),
+    }
+}
+
+fn board(line: &str) -> Result<Board, String> {
+    let mut words = line.split_whitespace();
+    let (Some(name), Some(address)) = (words.next(), words.next()) else {
+        return Err("wants a name, an address and what was measured".to_owned());
+    };
+    if name.len() > NAME_MAX || !name.chars().all(|c| c.is_ascii_graphic()) {
+        return Err(format!("{name:?} is no name: up to {NAME_MAX} letters, digits and signs"));
+    }
+    let (mut figures, mut watts, mut wish) = ([None; FIGURES.len()], None, Wish::Any);
+    for word in words {
+        match word.split_once('=') {
+            None if word == "always" => wish = Wish::Always,
+            None if word == "never" => wish = Wish::Never,
+            None => return Err(format!("{word:?} is none of always, never and NAME=VALUE")),
+            Some(("watts", value)) => watts = Some(watts_of(value)?),
+            Some((key, value)) => {
+                let known = FIGURES.iter().position(|(known, _)| *known == key);
+                let index = known.ok_or_else(|| format!("{key:?} is nothing that is known"))?;
+                let value = figure(value).ok_or_else(|| format!("{word:?} is no figure"))?;
+                figures[index] = Some(value * FIGURES[index].1);
+            }
+        }
+    }
+    if let Some(lacks) = figures.iter().position(Option::is_none) {
+        return Err(format!("{name} lacks {}=", FIGURES[lacks].0));
+    }
+    let [read, int8, memory, round_trip_s, wire] = figures.map(Option::unwrap_or_default);
+    Ok(Board {
+        name: name.to_owned(),
+        address: Address::parse(address, PORT_DEFAULT)?,
+        read,
+        int8,
+        memory: memory as u64,
+        round_trip_s,
+        wire,
+        watts,
+        wish,
+    })
+}
+
+/// What every board has, and its unit.
+const FIGURES: [(&str, f64); 5] =
+    [("read", 1e9), ("int8", 1e9), ("memory", 1e9), ("rtt", 1e-6), ("wire", 1e6)];
+
+fn figure(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|value| (1e-6..1e9).contains(value))
+}
+
+fn watts_of(text: &str) -> Result<Watts, String> {
+    let pair = text.split_once(',').map(|(idle, busy)| (figure(idle), figure(busy)));
+    match pair {
+        Some((Some(idle), Some(busy))) if idle <= busy => Ok(Watts { idle, busy }),
+        _ => Err(format!("watts={text:?} wants idle and busy, as in watts=2.8,8.1")),
+    }
+}

@@ -1,0 +1,229 @@
+//! Which boards of a fleet take which layers of a model.
+//!
+//! Time is that of a decoding pass of one row over a short text: a board reads its weights, or computes with
+//! them if that takes longer, and sends a row on. Boards stand in the ring in the order of the fleet, the
+//! master first; who is not used is switched off. [`solve`] finds the best split there is by dynamic
+//! programming.
+
+mod energy;
+pub(crate) mod fleet;
+mod solve;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::fmt;
+use std::ops::Range;
+
+pub(crate) use fleet::{Board, Watts, Wish};
+pub(crate) use solve::solve;
+
+/// What some of a model asks of a board.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Bytes of memory.
+    pub(crate) memory: u64,
+    /// Bytes that a pass reads.
+    pub(crate) read: u64,
+    /// Operations of a row; a multiplication and its addition are two.
+    pub(crate) ops: u64,
+}
+
+/// A model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Each layer.
+    pub(crate) layers: Vec<Need>,
+    /// Embedding, final norm and classifier, which the master has.
+    pub(crate) ends: Need,
+    /// Bytes of memory that every board needs besides.
+    pub(crate) every: u64,
+    /// Bytes of a row between two boards.
+    pub(crate) row_bytes: u64,
+}
+
+/// What is to be best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Objective {
+    /// Time of a token of one stream.
+    Latency,
+    /// Tokens a second of many streams, which the slowest board bounds.
+    Throughput,
+    /// Joules of a token of one stream.
+    Energy,
+    /// The fullest board's share of its memory.
+    Memory,
+}
+
+/// Layers of a board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Which board of the fleet.
+    pub(crate) board: usize,
+    /// Its layers.
+    pub(crate) layers: Range<usize>,
+}
+
+/// What comes of a split.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Figures {
+    /// Seconds of a token of one stream.
+    pub(crate) token_s: f64,
+    /// Seconds of a token of the board that takes longest, and which of the parts it is.
+    pub(crate) slowest_s: (f64, usize),
+    /// Joules of a token of one stream, if the watts of all boards are known.
+    pub(crate) joules: Option<f64>,
+    /// The fullest board's share of its memory.
+    pub(crate) fullest: f64,
+}
+
+/// Why there is no split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoSplit {
+    /// The boards have too little memory: what the model needs and what they have. Or no split fits,
+    /// though all of them together have enough.
+    Memory { need: u64, have: u64 },
+    /// More boards have to serve than there are layers.
+    Boards { boards: usize, layers: usize },
+    /// The watts of this board are not known.
+    Watts(String),
+    /// No split is so quick: the best there is takes this many microseconds a token.
+    Slow { best_us: u64 },
+}
+
+impl fmt::Display for NoSplit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoSplit::Memory { need, have } if need > have => write!(
+                f,
+                "the boards have too little memory: the model needs {:.2} GB, they have {:.2} GB",
+                *need as f64 / 1e9,
+                *have as f64 / 1e9
+            ),
+            NoSplit::Memory { .. } => write!(
+                f,
+                "no split fits: the boards have memory enough together, but not for whole layers each"
+            ),
+            NoSplit::Boards { boards, layers } => {
+                write!(f, "{boards} boards are always to serve, and there are {layers} layers")
+            }
+            NoSplit::Watts(name) => write!(f, "{name} has no watts=IDLE,BUSY, which energy needs"),
+            NoSplit::Slow { best_us } => {
+                write!(f, "no split is so quick: at most {:.1} tokens/s", 1e6 / *best_us as f64)
+            }
+        }
+    }
+}
+
+impl std::error::Error for NoSplit {}
+
+/// A model on the boards of a fleet.
+pub(crate) struct Task<'a> {
+    load: &'a Load,
+    boards: &'a [Board],
+    /// Memory of the first layers, so many of them.
+    memory: Vec<u64>,
+    /// Seconds of the first layers on each board.
+    seconds: Vec<Vec<f64>>,
+}
+
+impl<'a> Task<'a> {
+    pub(crate) fn new(load: &'a Load, boards: &'a [Board]) -> Task<'a> {
+        let sums = |of: &dyn Fn(&Need) -> f64| {
+            let mut sum = 0.0;
+            let rest = load.layers.iter().map(|layer| {
+                sum += of(layer);
+                sum
+            });
+            std::iter::once(0.0).chain(rest).collect::<Vec<f64>>()
+        };
+        let mut sum = 0;
+        let memory = load.layers.iter().map(|layer| {
+            sum += layer.memory;
+            sum
+        });
+        let memory = std::iter::once(0).chain(memory).collect();
+        let seconds = boards.iter().map(|board| sums(&|layer| board.seconds(layer))).collect();
+        Task { load, boards, memory, seconds }
+    }
+
+    pub(crate) fn load(&self) -> &'a Load {
+        self.load
+    }
+
+    pub(crate) fn boards(&self) -> &'a [Board] {
+        self.boards
+    }
+
+    pub(super) fn n_layers(&self) -> usize {
+        self.load.layers.len()
+    }
+
+    /// Seconds that a board computes with these layers.
+    pub(crate) fn seconds(&self, board: usize, layers: &Range<usize>) -> f64 {
+        let ends = if board == 0 { self.boards[0].seconds(&self.load.ends) } else { 0.0 };
+        ends + self.seconds[board][layers.end] - self.seconds[board][layers.start]
+    }
+
+    /// Bytes of memory that it needs for them.
+    pub(crate) fn memory(&self, board: usize, layers: &Range<usize>) -> u64 {
+        let ends = if board == 0 { self.load.ends.memory } else { 0 };
+        self.load.every + ends + self.memory[layers.end] - self.memory[layers.start]
+    }
+
+    /// Its share of the board's memory, if that is enough.
+    pub(super) fn fullness(&self, board: usize, layers: &Range<usize>) -> Option<f64> {
+        let (need, have) = (self.memory(board, layers), self.boards[board].memory);
+        (need <= have).then(|| need as f64 / have.max(1) as f64)
+    }
+
+    /// Seconds that sending a row keeps a board, and that it is under way.
+    pub(super) fn hop(&self, board: usize) -> (f64, f64) {
+        let Board { round_trip_s, wire, .. } = self.boards[board];
+        let sending = self.load.row_bytes as f64 / wire;
+        (sending, sending + round_trip_s / 2.0)
+    }
+
+    /// What comes of a split.
+    pub(crate) fn figures(&self, parts: &[Part]) -> Figures {
+        let is_ring = parts.len() > 1;
+        let (mut token_s, mut slowest_s, mut fullest) = (0.0, (0.0, 0), 0.0f64);
+        let mut busy_s = Vec::with_capacity(parts.len());
+        for (index, Part { board, layers }) in parts.iter().enumerate() {
+            let own = self.seconds(*board, layers);
+            let (sending, way) = if is_ring { self.hop(*board) } else { (0.0, 0.0) };
+            token_s += own + way;
+            if own + sending > slowest_s.0 {
+                slowest_s = (own + sending, index);
+            }
+            let need = self.memory(*board, layers) as f64;
+            fullest = fullest.max(need / self.boards[*board].memory.max(1) as f64);
+            busy_s.push((*board, own));
+        }
+        let joules = busy_s.into_iter().map(|(board, own)| {
+            let Watts { idle, busy } = self.boards[board].watts?;
+            Some(idle * token_s + (busy - idle) * own)
+        });
+        Figures { token_s, slowest_s, joules: joules.sum(), fullest }
+    }
+}
+
+impl Figures {
+    /// What an objective wants to be small.
+    pub(crate) fn value(&self, objective: Objective) -> f64 {
+        match objective {
+            Objective::Latency => self.token_s,
+            Objective::Throughput => self.slowest_s.0,
+            Objective::Energy => self.joules.unwrap_or(f64::INFINITY),
+            Objective::Memory => self.fullest,
+        }
+    }
+
+    /// Seconds of a token that are to be short enough for a number of tokens a second.
+    pub(super) fn limited_s(&self, objective: Objective) -> f64 {
+        match objective {
+            Objective::Throughput => self.slowest_s.0,
+            _ => self.token_s,
+        }
+    }
+}

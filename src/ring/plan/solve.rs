@@ -1,0 +1,101 @@
+//! The best split for any objective.
+
+use std::ops::Range;
+
+use super::energy;
+use super::walk::walk;
+use super::{Figures, NoSplit, Objective, Part, Task, Wish};
+
+/// The best split for `objective`, of those that give at least so many tokens a second: of one stream, or
+/// of many where throughput is what counts.
+///
+/// # Errors
+/// [`NoSplit`].
+pub(crate) fn solve(
+    task: &Task<'_>,
+    objective: Objective,
+    min_tokens_per_s: Option<f64>,
+) -> Result<Vec<Part>, NoSplit> {
+    let forced = |board: usize| board == 0 || task.boards[board].wish == Wish::Always;
+    let n_forced = (0..task.boards.len()).filter(|board| forced(*board)).count();
+    if n_forced > task.n_layers() {
+        return Err(NoSplit::Boards { boards: n_forced, layers: task.n_layers() });
+    }
+    let limit_s = min_tokens_per_s.map(|rate| 1.0 / rate);
+    let wishes: Vec<Wish> = (0..task.boards.len())
+        .map(|board| if forced(board) { Wish::Always } else { task.boards[board].wish })
+        .collect();
+    if let Objective::Energy = objective
+        && let Some(board) =
+            task.boards.iter().find(|board| board.watts.is_none() && board.wish != Wish::Never)
+    {
+        return Err(NoSplit::Watts(board.name.clone()));
+    }
+    let ring = match objective {
+        Objective::Energy => energy::ring(task, &wishes, limit_s),
+        _ => ring(task, objective, &wishes, limit_s),
+    };
+    // The master alone sends nothing.
+    let alone = (n_forced == 1).then(|| vec![Part { board: 0, layers: 0..task.n_layers() }]);
+    let fits = |parts: &Vec<Part>| {
+        let Figures { fullest, .. } = task.figures(parts);
+        fullest <= 1.0 && is_quick(&task.figures(parts), objective, limit_s)
+    };
+    let value = |parts: &Vec<Part>| task.figures(parts).value(objective);
+    let found = ring.into_iter().chain(alone).filter(fits);
+    found
+        .min_by(|a, b| value(a).total_cmp(&value(b)))
+        .ok_or_else(|| why_not(task, objective, limit_s))
+}
+
+fn is_quick(figures: &Figures, objective: Objective, limit_s: Option<f64>) -> bool {
+    // What is added up in another order may differ in its last bits.
+    limit_s.is_none_or(|limit| figures.limited_s(objective) <= limit * (1.0 + 1e-9))
+}
+
+fn why_not(task: &Task<'_>, objective: Objective, limit_s: Option<f64>) -> NoSplit {
+    if limit_s.is_some() {
+        let quickest = match objective {
+            Objective::Throughput => Objective::Throughput,
+            _ => Objective::Latency,
+        };
+        return match solve(task, quickest, None) {
+            Ok(parts) => {
+                let best_s = task.figures(&parts).limited_s(objective);
+                NoSplit::Slow { best_us: ((best_s * 1e6) as u64).max(1) }
+            }
+            Err(why) => why,
+        };
+    }
+    let all = 0..task.n_layers();
+    let usable = task.boards.iter().filter(|board| board.wish != Wish::Never);
+    let have = usable.map(|board| board.memory.saturating_sub(task.load.every)).sum();
+    NoSplit::Memory { need: task.memory(0, &all) - task.load.every, have }
+}
+
+/// The best split over several boards.
+fn ring(
+    task: &Task<'_>,
+    objective: Objective,
+    wishes: &[Wish],
+    limit_s: Option<f64>,
+) -> Option<Vec<Part>> {
+    let cost = |board: usize, layers: &Range<usize>| {
+        let fullness = task.fullness(board, layers)?;
+        let (sending, way) = task.hop(board);
+        let own = task.seconds(board, layers);
+        Some(match objective {
+            Objective::Throughput => (own + sending, own + way),
+            Objective::Memory => (fullness, own + way),
+            Objective::Latency | Objective::Energy => (own + way, own + way),
+        })
+    };
+    let sum: fn(f64, f64) -> f64 = |a, b| a + b;
+    let join = match objective {
+        Objective::Throughput | Objective::Memory => f64::max,
+        Objective::Latency | Objective::Energy => sum,
+    };
+    // A limit is one of the slowest board's time where throughput counts: that is what is made small.
+    let limit_s = limit_s.filter(|_| objective != Objective::Throughput);
+    walk(task.n_layers(), wishes, &cost, join, limit_s)
+}

@@ -1,0 +1,231 @@
+//! Splits against all the splits there are.
+
+use super::*;
+use crate::ring::topology::Address;
+
+fn board(name: &str, read: f64, memory: u64, watts: Option<(f64, f64)>) -> Board {
+    Board {
+        name: name.to_owned(),
+        address: Address { host: name.to_owned(), port: 9999 },
+        read,
+        int8: 1e15,
+        memory,
+        round_trip_s: 0.0,
+        wire: 1e15,
+        watts: watts.map(|(idle, busy)| Watts { idle, busy }),
+        wish: Wish::Any,
+    }
+}
+
+fn load(n_layers: usize) -> Load {
+    let layer = Need { memory: 100, read: 100, ops: 1 };
+    let ends = Need { memory: 50, read: 50, ops: 1 };
+    Load { layers: vec![layer; n_layers], ends, every: 10, row_bytes: 4 }
+}
+
+fn layers(parts: &[Part]) -> Vec<(usize, Range<usize>)> {
+    parts.iter().map(|part| (part.board, part.layers.clone())).collect()
+}
+
+fn best(load: &Load, boards: &[Board], objective: Objective) -> Result<Vec<Part>, NoSplit> {
+    solve(&Task::new(load, boards), objective, None)
+}
+
+#[test]
+fn the_quicker_board_has_all_that_fits() {
+    let boards = [board("desk", 100.0, 260, None), board("pi", 200.0, 10_000, None)];
+    let load = load(8);
+    let parts = best(&load, &boards, Objective::Latency).unwrap();
+    assert_eq!(layers(&parts), [(0, 0..1), (1, 1..8)]);
+    let figures = Task::new(&load, &boards).figures(&parts);
+    // 150 bytes at 100 a second, 700 at 200.
+    assert!((figures.token_s - 5.0).abs() < 1e-9, "{figures:?}");
+    assert_eq!(figures.joules, None);
+    // As many tokens as there can be: both work for the same time.
+    let parts = best(&load, &boards, Objective::Throughput).unwrap();
+    assert_eq!(layers(&parts), [(0, 0..2), (1, 2..8)]);
+}
+
+#[test]
+fn a_board_that_costs_more_than_it_brings_is_switched_off() {
+    let desk = board("desk", 100.0, 10_000, Some((1.0, 5.0)));
+    let pi = board("pi", 110.0, 10_000, Some((50.0, 60.0)));
+    let both = [desk.clone(), pi.clone()];
+    let load = load(4);
+    assert_eq!(layers(&best(&load, &both, Objective::Energy).unwrap()), [(0, 0..4)]);
+    assert_eq!(layers(&best(&load, &both, Objective::Latency).unwrap()), [(0, 0..1), (1, 1..4)]);
+    let always = [desk.clone(), Board { wish: Wish::Always, ..pi.clone() }];
+    assert_eq!(best(&load, &always, Objective::Energy).unwrap().len(), 2);
+    let never = [desk, Board { wish: Wish::Never, ..pi }];
+    assert_eq!(best(&load, &never, Objective::Latency).unwrap().len(), 1);
+}
+
+#[test]
+fn why_there_is_no_split_is_said() {
+    let small = [board("desk", 1.0, 200, None), board("pi", 1.0, 200, None)];
+    let why = best(&load(4), &small, Objective::Latency).unwrap_err();
+    assert_eq!(why, NoSplit::Memory { need: 450, have: 380 });
+    let why = best(&load(2), &small, Objective::Energy).unwrap_err();
+    assert_eq!(why, NoSplit::Watts("desk".to_owned()));
+    let always = small.clone().map(|board| Board { wish: Wish::Always, ..board });
+    let why = best(&load(1), &always, Objective::Latency).unwrap_err();
+    assert_eq!(why, NoSplit::Boards { boards: 2, layers: 1 });
+    let (load, large) = (load(1), [board("desk", 100.0, 10_000, None)]);
+    let task = Task::new(&load, &large);
+    assert_eq!(
+        solve(&task, Objective::Latency, Some(1.0)),
+        Err(NoSplit::Slow { best_us: 1_500_000 })
+    );
+    assert!(solve(&task, Objective::Latency, Some(0.6)).is_ok());
+}
+
+/// Numbers that are the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+
+    fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.below(1 << 20) as f64 / (1 << 20) as f64
+    }
+
+    fn board(&mut self, index: usize) -> Board {
+        let idle = self.between(0.5, 20.0);
+        let wish = match self.below(12) {
+            0 => Wish::Always,
+            1 if index > 0 => Wish::Never,
+            _ => Wish::Any,
+        };
+        Board {
+            int8: self.between(1e2, 1e5),
+            round_trip_s: self.between(0.0, 2.0),
+            wire: self.between(1.0, 100.0),
+            watts: Some(Watts { idle, busy: idle + self.between(0.0, 40.0) }),
+            wish,
+            ..board(&index.to_string(), self.between(20.0, 300.0), 60 + self.below(900), None)
+        }
+    }
+
+    fn load(&mut self) -> Load {
+        let n_layers = 2 + self.below(6) as usize;
+        let is_even = self.below(2) == 0;
+        let mut layer = || Need {
+            memory: 60 + self.below(80),
+            read: 60 + self.below(80),
+            ops: 100 + self.below(400),
+        };
+        let first = layer();
+        let layers = (0..n_layers).map(|_| if is_even { first } else { layer() }).collect();
+        Load { layers, ends: layer(), every: 10, row_bytes: 4 }
+    }
+}
+
+/// Calls `look` with every split of `rest` over the boards from `board` on.
+fn every_split(
+    task: &Task<'_>,
+    board: usize,
+    start: usize,
+    parts: &mut Vec<Part>,
+    look: &mut dyn FnMut(&[Part]),
+) {
+    let n_layers = task.n_layers();
+    if board == task.boards.len() {
+        if start == n_layers {
+            look(parts);
+        }
+        return;
+    }
+    let wish = if board == 0 { Wish::Always } else { task.boards[board].wish };
+    if wish != Wish::Always {
+        every_split(task, board + 1, start, parts, look);
+    }
+    if wish == Wish::Never {
+        return;
+    }
+    for end in start + 1..=n_layers {
+        if task.fullness(board, &(start..end)).is_none() {
+            break;
+        }
+        parts.push(Part { board, layers: start..end });
+        every_split(task, board + 1, end, parts, look);
+        parts.pop();
+    }
+}
+
+#[test]
+fn no_split_of_ten_thousand_fleets_is_better() {
+    const OBJECTIVES: [Objective; 4] =
+        [Objective::Latency, Objective::Throughput, Objective::Energy, Objective::Memory];
+    let mut random = Random(1);
+    let mut n_solved = 0;
+    for fleet in 0..10_000 {
+        let n_boards = 2 + random.below(7) as usize;
+        let boards: Vec<Board> = (0..n_boards).map(|index| random.board(index)).collect();
+        let load = random.load();
+        let task = Task::new(&load, &boards);
+        let limit = (random.below(3) == 0).then(|| random.between(0.01, 0.5));
+        let mut least = [f64::INFINITY; 4];
+        every_split(&task, 0, 0, &mut Vec::new(), &mut |parts| {
+            let figures = task.figures(parts);
+            for (objective, least) in OBJECTIVES.iter().zip(&mut least) {
+                if limit.is_none_or(|rate| figures.limited_s(*objective) <= 1.0 / rate) {
+                    *least = least.min(figures.value(*objective));
+                }
+            }
+        });
+        for (objective, least) in OBJECTIVES.into_iter().zip(least) {
+            match solve(&task, objective, limit) {
+                Ok(parts) => {
+                    let found = task.figures(&parts).value(objective);
+                    assert!(found <= least * 1.000_001, "{fleet} {objective:?}: {found}, {least}");
+                    n_solved += 1;
+                }
+                Err(why) => assert_eq!(least, f64::INFINITY, "{fleet} {objective:?}: {why}"),
+            }
+        }
+    }
+    assert!(n_solved > 20_000, "{n_solved}");
+}
+
+#[test]
+fn a_file_of_boards_is_read() {
+    let text = "# two\n\
+        desk 10.0.0.1 read=23.1 int8=270 memory=6.5 rtt=180 wire=112 watts=4,11\r\n\
+        pi pi.local:7000 wire=112 rtt=200 memory=7.2 int8=90 read=11.4 always # the old one\n";
+    let boards = fleet::parse(text).unwrap();
+    assert_eq!(boards.len(), 2);
+    assert_eq!(boards[0].watts, Some(Watts { idle: 4.0, busy: 11.0 }));
+    assert_eq!((boards[0].memory, boards[0].read), (6_500_000_000, 23.1e9));
+    assert_eq!((boards[1].wish, boards[1].watts), (Wish::Always, None));
+    assert_eq!(boards[1].address.to_string(), "pi.local:7000");
+}
+
+#[test]
+fn every_mistake_in_a_file_of_boards_is_named() {
+    let figures = "read=23.1 int8=270 memory=6.5 rtt=180 wire=112";
+    let desk = format!("desk 10.0.0.1 {figures}");
+    for (text, wanted) in [
+        (String::new(), "no board"),
+        ("desk".to_owned(), "line 1: wants a name"),
+        ("desk 10.0.0.1 read=23.1".to_owned(), "desk lacks int8="),
+        (format!("{desk}\n{desk}"), "line 2: there are two boards called desk"),
+        (format!("desk 10.0.0.1:x {figures}"), "no port"),
+        (format!("{desk} sometimes"), "\"sometimes\" is none of"),
+        (format!("{desk} cores=4"), "\"cores\" is nothing"),
+        (format!("{desk} read=-1"), "\"read=-1\" is no figure"),
+        (format!("{desk} read=NaN"), "is no figure"),
+        (format!("{desk} read=0"), "is no figure"),
+        (format!("{desk} memory=1e300"), "is no figure"),
+        (format!("{desk} watts=4"), "wants idle and busy"),
+        (format!("{desk} watts=9,4"), "wants idle and busy"),
+        (format!("{desk} never"), "has to serve"),
+        (format!("d\u{1b}esk 10.0.0.1 {figures}"), "is no name"),
+    ] {
+        let error = fleet::parse(&text).unwrap_err();
+        assert!(error.contains(wanted), "{text:?}: {error}");
+    }
+}

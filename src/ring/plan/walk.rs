@@ -1,0 +1,94 @@
+//! Dynamic programming over boards, one after the other, and how many layers are taken so far.
+
+use std::ops::Range;
+
+use super::{Part, Wish};
+
+/// A way to give the first layers to the first boards.
+#[derive(Clone, Copy)]
+struct Way {
+    /// What it costs, and its seconds.
+    cost: f64,
+    seconds: f64,
+    /// Its last board, and the first of that one's layers.
+    board: usize,
+    start: usize,
+    /// The way before that board.
+    before: Option<usize>,
+}
+
+/// What layers on a board cost and how many seconds they take; `None` if they do not fit.
+type Cost<'c> = dyn Fn(usize, &Range<usize>) -> Option<(f64, f64)> + 'c;
+
+/// The cheapest way to give all layers to boards in their order. `join` says what two parts cost
+/// together. With a limit it takes no more seconds.
+pub(super) fn walk(
+    n_layers: usize,
+    wishes: &[Wish],
+    cost: &Cost<'_>,
+    join: fn(f64, f64) -> f64,
+    limit_s: Option<f64>,
+) -> Option<Vec<Part>> {
+    let mut ways: Vec<Way> = Vec::new();
+    // Those that lead to each number of layers; none leads to none but the beginning.
+    let mut reached: Vec<Vec<usize>> = vec![Vec::new(); n_layers + 1];
+    for (board, wish) in wishes.iter().enumerate() {
+        if *wish == Wish::Never {
+            continue;
+        }
+        let mut next = match wish {
+            Wish::Always => vec![Vec::new(); n_layers + 1],
+            _ => reached.clone(),
+        };
+        for (start, there) in reached.iter().enumerate() {
+            let before: Vec<Option<usize>> = match start {
+                0 if board == 0 => vec![None],
+                _ => there.iter().map(|way| Some(*way)).collect(),
+            };
+            if before.is_empty() {
+                continue;
+            }
+            for (end, next) in next.iter_mut().enumerate().skip(start + 1) {
+                let Some((own, seconds)) = cost(board, &(start..end)) else { break };
+                for before in &before {
+                    let (paid, taken) =
+                        before.map_or((0.0, 0.0), |way| (ways[way].cost, ways[way].seconds));
+                    let (cost, seconds) = (join(paid, own), taken + seconds);
+                    let way = Way { cost, seconds, board, start, before: *before };
+                    keep(&mut ways, next, way, limit_s);
+                }
+            }
+        }
+        reached = next;
+    }
+    let best = reached[n_layers].iter().min_by(|a, b| ways[**a].cost.total_cmp(&ways[**b].cost))?;
+    Some(parts(&ways, *best, n_layers))
+}
+
+/// Keeps a way unless another one there is as good; with a limit the quicker ones count too.
+fn keep(ways: &mut Vec<Way>, there: &mut Vec<usize>, way: Way, limit_s: Option<f64>) {
+    if limit_s.is_some_and(|limit| way.seconds > limit * (1.0 + 1e-9)) {
+        return;
+    }
+    let is_limited = limit_s.is_some();
+    let beats = |a: &Way, b: &Way| match is_limited {
+        true => a.cost <= b.cost && a.seconds <= b.seconds,
+        false => (a.cost, a.seconds) <= (b.cost, b.seconds),
+    };
+    if there.iter().any(|other| beats(&ways[*other], &way)) {
+        return;
+    }
+    there.retain(|other| !beats(&way, &ways[*other]));
+    there.push(ways.len());
+    ways.push(way);
+}
+
+fn parts(ways: &[Way], last: usize, n_layers: usize) -> Vec<Part> {
+    let (mut parts, mut end, mut at) = (Vec::new(), n_layers, Some(last));
+    while let Some(Way { board, start, before, .. }) = at.map(|way| ways[way]) {
+        parts.push(Part { board, layers: start..end });
+        (end, at) = (start, before);
+    }
+    parts.reverse();
+    parts
+}

@@ -1,0 +1,33 @@
+//! `leap plan`: from what was measured of boards to a ring file.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::common::folder::Folder;
+use super::{DEMO, run};
+
+#[test]
+fn a_plan_is_a_ring_file_that_boards_take() {
+    let folder = Folder::new();
+    let figures = "read=10 int8=100 memory=4 rtt=100 wire=100";
+    let text = format!("desk 127.0.0.1:9711 {figures}\npi 127.0.0.1:9712 {figures} watts=1,2\n");
+    let boards = folder.write("boards", text);
+    let ring = folder.join("ring");
+    let (boards, ring) = (boards.to_str().unwrap(), ring.to_str().unwrap());
+    let plan = ["plan", DEMO, "--boards", boards, "--objective", "throughput"];
+    let ran = run(&[&plan[..], &["--explain", "-o", ring]].concat()).succeeds();
+    assert!(ran.out.contains("pi") && ran.out.contains("without pi: "), "{ran:?}");
+    let lines = fs::read_to_string(ring).unwrap();
+    assert!(lines.contains("desk 127.0.0.1:9711 0..") && lines.contains("..6\n"), "{lines}");
+    // The ring file is sound: all that is wrong is the name.
+    let stranger = ["worker", DEMO, "--ring", ring, "--node", "orange"];
+    run(&stranger).fails(3, "no node is called \"orange\"; there are desk, pi");
+    let json = run(&[&plan[..], &["--json"]].concat()).succeeds();
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json["boards"][1]["end_layer"], 6);
+    assert!(json["tokens_per_s"].as_f64() > json["stream_tokens_per_s"].as_f64());
+    assert_eq!(json["joules_per_token"], Value::Null);
+    run(&["plan", DEMO, "--boards", boards, "--objective", "energy"]).fails(3, "desk has no watts");
+    run(&["plan", DEMO, "--boards", boards, "-o", "/no/ring"]).fails(1, "/no/ring");
+}
