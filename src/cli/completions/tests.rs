@@ -1,6 +1,6 @@
 use std::process::{Command as Program, Stdio};
 
-use argh::FromArgs;
+use argh::{FromArgs, Optionality};
 
 use super::super::help;
 use super::super::{Leap, commands};
@@ -69,9 +69,11 @@ fn choices_are_understood() {
     for info in commands() {
         let positionals = info.positionals.iter().map(|_| "bash");
         let positionals: Vec<&str> = positionals.collect();
+        let needed = info.flags.iter().filter(|flag| flag.optionality == Optionality::Required);
+        let needed: Vec<&str> = needed.flat_map(|flag| [flag.long, "a"]).collect();
         for flag in info.flags.iter() {
             for choice in choices(flag.long, flag.description) {
-                let words = [&[info.name], &*positionals, &[flag.long, choice]].concat();
+                let words = [&[info.name], &*positionals, &*needed, &[flag.long, choice]].concat();
                 assert!(Leap::from_args(&["leap"], &words).is_ok(), "{words:?}");
                 n_choices += 1;
             }
