@@ -37,6 +37,8 @@ pub const WEIGHT_MAX: f32 = 65504.0;
 const ACTIVATION_GROUP_MAX: usize = 128;
 
 pub use encode::encode;
+#[cfg(feature = "tools")]
+pub(super) use encode::to_f16;
 
 /// How many activations share a scale in products with rows of `k` weights of a file whose groups
 /// are of `group`: as many whole groups as fit into 128 and divide `k`, at least one.

@@ -4,6 +4,8 @@
 //! look here for the definition.
 
 pub mod bcml1;
+#[cfg(feature = "tools")]
+pub mod feedback;
 mod q8;
 
 pub use bcml1::Bcml1Matrix;

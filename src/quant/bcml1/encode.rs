@@ -300,7 +300,7 @@ const NORMAL_MIN: f32 = 6.103_515_6e-5; // 2^-14
 
 /// The nearest finite f16, ties to even. Not through `half`, which takes one at a time.
 #[inline(always)]
-pub(super) fn to_f16(x: f32) -> f32 {
+pub(in crate::quant) fn to_f16(x: f32) -> f32 {
     let x = if x < WEIGHT_MAX { x } else { WEIGHT_MAX };
     let x = if x > -WEIGHT_MAX { x } else { -WEIGHT_MAX };
     let bits = x.to_bits();
