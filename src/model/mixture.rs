@@ -10,13 +10,16 @@ use super::inputs::Prepared;
 use super::matrix::Matrix;
 use super::project::Projector;
 use super::routes::Routes;
-use crate::format::model::{EXPERTS_ACTIVE_MAX, Experts, LayerSpec};
+use super::watch::Watcher;
+use crate::format::model::{EXPERTS_ACTIVE_MAX, Experts, LayerSpec, TensorKind};
 use crate::kernels::{Kernels, MatrixDims};
 use crate::pool::Chunks;
 
 /// The mixture of one layer for one batch.
 pub(super) struct Mixture<'a> {
     pub(super) projector: Projector<'a>,
+    /// Who looks at the inputs of experts; not where the batch is one row.
+    pub(super) watcher: Watcher<'a>,
     pub(super) experts: Experts,
     pub(super) rows: RowWork<'a>,
     /// Rows of the batch.
@@ -94,6 +97,7 @@ impl Mixture<'_> {
             &gate_up[0],
             Some(&fill),
         );
+        self.watcher.tell(TensorKind::W1, expert, inputs);
         projector.project(inputs, &gate_up, buffers.gate_up);
         let width = 2 * ffn_dim;
         if work.biases.is_some() {
@@ -112,6 +116,7 @@ impl Mixture<'_> {
             &down,
             Some(&fill),
         );
+        self.watcher.tell(TensorKind::W2, expert, inputs);
         let out = &mut buffers.routes.outputs[uses.start * dim..uses.end * dim];
         projector.project(inputs, &[down], out);
     }

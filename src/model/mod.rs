@@ -29,6 +29,7 @@ mod start_error;
 mod synthetic;
 mod transformer;
 mod view;
+mod watch;
 
 pub use batch::{Batch, ForwardError, Span, Wants, check_spans};
 pub use check::CheckError;
@@ -43,3 +44,4 @@ pub use start_error::StartError;
 pub use synthetic::{Shape, SyntheticError};
 pub use transformer::Transformer;
 pub use view::Model;
+pub use watch::Watch;

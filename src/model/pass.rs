@@ -13,6 +13,7 @@ use super::mixture::{Mixture, RowWork};
 use super::packed::PackedWeights;
 use super::project::Projector;
 use super::rope::{self, Frequencies};
+use super::watch::{Watch, Watcher};
 use super::{Matrix, Model};
 use crate::format::model::{Experts, LayerSpec, Rope, TensorId, TensorKind};
 use crate::kernels::{Kernels, MatrixDims};
@@ -27,6 +28,8 @@ pub(super) struct Pass<'a> {
     pub(super) kv: &'a KvShape,
     pub(super) frequencies: &'a Frequencies,
     pub(super) interrupt: Interrupt,
+    /// Who looks at the inputs of matrices.
+    pub(super) watch: Option<&'a Watch>,
     pub(super) spans: &'a [Span],
     /// How many rows they are.
     pub(super) m: usize,
@@ -36,6 +39,10 @@ impl Pass<'_> {
     fn projector(&self) -> Projector<'_> {
         let (kernels, pool, interrupt) = (self.kernels, self.pool, &self.interrupt);
         Projector { kernels, pool, group: self.model.header().weights.group(), interrupt }
+    }
+
+    fn watcher(&self, layer: usize) -> Watcher<'_> {
+        Watcher { watch: self.watch, layer }
     }
 
     /// The matrix of `kind` in `layer`, packed if it is.
@@ -102,6 +109,7 @@ impl Pass<'_> {
             &wqkv[0],
             Some(&fill),
         );
+        self.watcher(layer).tell(TensorKind::Wq, 0, inputs);
         projector.project(inputs, &wqkv, buffers.qkv);
 
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
@@ -114,6 +122,7 @@ impl Pass<'_> {
         let wo = matrix(TensorKind::Wo);
         let inputs =
             projector.prepare(&mut buffers.inputs, MatrixDims { rows: m, k: q_dim }, &wo, None);
+        self.watcher(layer).tell(TensorKind::Wo, 0, inputs);
         projector.project(inputs, &[wo], buffers.delta);
         let ends = [TensorKind::Bo, TensorKind::AttentionPostNorm];
         self.add_delta(ends.map(|kind| self.vector(kind, layer)), spec, buffers);
@@ -156,6 +165,7 @@ impl Pass<'_> {
         let vector = |kind| self.vector(kind, layer);
         Mixture {
             projector: self.projector(),
+            watcher: self.watcher(layer),
             experts,
             rows: RowWork {
                 kernels: self.kernels,
@@ -192,6 +202,7 @@ impl Pass<'_> {
             &gate_up[0],
             Some(&fill),
         );
+        self.watcher(layer).tell(TensorKind::W1, 0, inputs);
         projector.project(inputs, &gate_up, buffers.gate_up);
 
         let w2 = matrix(TensorKind::W2);
@@ -206,6 +217,7 @@ impl Pass<'_> {
             &w2,
             Some(&fill),
         );
+        self.watcher(layer).tell(TensorKind::W2, 0, inputs);
         projector.project(inputs, &[w2], buffers.delta);
     }
 

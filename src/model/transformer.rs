@@ -15,6 +15,7 @@ use super::precision::Precision;
 use super::rope::Frequencies;
 use super::stage::{Stage, StageInfo};
 use super::start_error::StartError;
+use super::watch::Watch;
 use super::{CheckError, Model, Share};
 use crate::arena::Arena;
 use crate::kernels::Kernels;
@@ -32,6 +33,7 @@ pub struct Transformer {
     arena: Arena,
     packed: Option<PackedWeights>,
     is_interrupted: Option<fn() -> bool>,
+    watch: Option<Box<Watch>>,
 }
 
 impl Transformer {
@@ -62,6 +64,7 @@ impl Transformer {
             arena,
             packed,
             is_interrupted: None,
+            watch: None,
         })
     }
 
@@ -145,6 +148,11 @@ impl Transformer {
 
     fn packer(&self) -> Packer<'_> {
         Packer { model: &self.model, kernels: &self.kernels, pool: &self.pool }
+    }
+
+    /// Shows `watch` the inputs of matrices from now on.
+    pub fn watch_inputs(&mut self, watch: Box<Watch>) {
+        self.watch = Some(watch);
     }
 
     /// The model that is run.
@@ -256,6 +264,7 @@ impl Transformer {
             kv: &self.kv,
             frequencies: &self.frequencies,
             interrupt: Interrupt::new(self.is_interrupted),
+            watch: self.watch.as_deref(),
             spans,
             m: spans.iter().map(|span| span.n_rows).sum(),
         };
