@@ -1,6 +1,8 @@
 //! Generation: a scheduler that answers jobs batch by batch, stop conditions and figures.
 
 mod answer;
+#[cfg(feature = "tools")]
+mod calibrate;
 pub mod chat;
 mod choice;
 mod draft_model;
@@ -25,6 +27,8 @@ mod weights;
 
 pub use crate::kernels::Isa;
 pub use crate::model::{Model, Precision, Wants};
+#[cfg(feature = "tools")]
+pub use calibrate::{CalibrateError, calibrate};
 pub use draft_model::ModelDrafter;
 pub use drafts::{DRAFTS_MAX, DraftKind, DraftMode, Drafter};
 pub use error::{EngineError, JoinError, StepError};

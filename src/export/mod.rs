@@ -18,18 +18,22 @@
 //! # }
 //! ```
 
+mod calibration;
 mod checkpoint;
 mod config;
 mod error;
 #[cfg(fuzzing)]
 pub mod fuzz;
 mod gguf;
+mod job;
 mod json;
 mod names;
 mod plan;
 pub mod tokenizer;
 mod writer;
 
+pub use calibration::{Calibration, MatrixId, Moments};
 pub use error::{Blame, ExportError};
+pub use job::{PackRows, Packing, QuantisedRows};
 pub use plan::{ExportOptions, ExportPlan, Vocabulary};
-pub use writer::{ExportProgress, PackRows, Packing, QuantisedRows};
+pub use writer::ExportProgress;

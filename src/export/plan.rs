@@ -5,11 +5,13 @@ use std::fs;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
+use super::calibration::Calibration;
 use super::checkpoint::{Checkpoint, INT8_GROUP, SourceTensor};
 use super::config::{self, Config, Extras};
 use super::error::ExportError;
+use super::job::{Change, HalvedHeads, Packing, TensorJob};
 use super::names::{Naming, Place, ROPE_FACTORS, ROPE_FREQS, is_computable};
-use super::writer::{self, Change, ExportProgress, HalvedHeads, Packing, TensorJob};
+use super::writer::{self, Converter, ExportProgress};
 use crate::format::ChatTemplate;
 use crate::format::model::{
     FileShare, Header, Packed, STOP_IDS_MAX, Tensor, TensorId, TensorKind, Weights,
@@ -49,6 +51,7 @@ pub struct ExportPlan {
     header: Header,
     packing: Option<Packing>,
     share: Option<FileShare>,
+    calibration: Option<Calibration>,
     verify: bool,
     extras: Extras,
 }
@@ -98,6 +101,7 @@ impl ExportPlan {
             header,
             packing,
             share,
+            calibration: None,
             verify,
             extras,
         };
@@ -164,6 +168,12 @@ impl ExportPlan {
         check(&self.header, &self.config_path)
     }
 
+    /// Has matrices encoded so that the error of their outputs is least for the inputs that
+    /// `calibration` knows of.
+    pub fn set_calibration(&mut self, calibration: Calibration) {
+        self.calibration = Some(calibration);
+    }
+
     /// Has only these layers written, one node's share of a ring; layer 0 brings the embedding, the
     /// final norm and the classifier. All tensors are converted nevertheless, for the fingerprint
     /// of the whole model.
@@ -198,8 +208,9 @@ impl ExportPlan {
         let mut jobs: Vec<TensorJob<'_>> = self.jobs().collect::<Result<_, ExportError>>()?;
         let header = Header { share: self.share.clone(), ..self.header.clone() };
         place(&mut jobs, &header);
-        let packing = self.packing.as_ref();
-        writer::write((&header, packing), &jobs, out, self.verify, progress)
+        let (packing, calibration) = (self.packing.as_ref(), self.calibration.as_ref());
+        let converter = Converter { header: &header, packing, calibration };
+        writer::write(converter, &jobs, out, self.verify, progress)
     }
 
     /// Each tensor of the whole model with its source.

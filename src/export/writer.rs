@@ -17,18 +17,18 @@ use std::time::Duration;
 
 use crc32fast::Hasher;
 
-use super::checkpoint::{INT8_GROUP, SourceTensor};
+use super::calibration::Calibration;
 use super::error::ExportError;
+use super::job::{Block, Packing, QuantisedRows, TensorJob, blocks};
 use crate::format::model::{
     Encoding, FileShare, Header, PACKED_ALIGN, Packed, Tensor, TensorKind, fingerprint,
 };
+use crate::quant::feedback::Feedback;
 use crate::quant::{self, Bcml1Matrix, Q8Matrix, bcml1};
 use crate::sys::file::AtomicFile;
 use crate::sys::map::Map;
 use crate::sys::simd::{self, Work};
 
-/// Values of a block, unless a single row or head has more.
-const BLOCK_LEN: usize = 1 << 20;
 /// How many blocks ahead of the workers the system is asked to read.
 const BLOCKS_AHEAD: usize = 32;
 /// How often the caller hears of progress when the disk is slow.
@@ -41,85 +41,6 @@ pub struct ExportProgress {
     pub done_bytes: u64,
     /// Bytes the file will have.
     pub total_bytes: u64,
-}
-
-/// How matrices are packed for the kernels of one instruction set.
-pub struct Packing {
-    /// Number of the layout.
-    pub layout: u32,
-    /// Rows of a panel.
-    pub panel_rows: usize,
-    /// Packs rows of a matrix.
-    pub pack: PackRows,
-}
-
-/// Packs rows of a matrix into whole panels; the last rows are padded to one.
-pub type PackRows = Box<dyn Fn(QuantisedRows<'_>, &mut [u8]) + Send + Sync>;
-
-/// Quantised rows to pack.
-#[derive(Clone, Copy)]
-pub enum QuantisedRows<'a> {
-    /// int8.
-    Q8(Q8Matrix<'a>),
-    /// 4-bit blocks.
-    Q4(Bcml1Matrix<'a>),
-}
-
-/// A tensor of the model file and where its values come from. Their shapes agree.
-pub(super) struct TensorJob<'a> {
-    pub(super) tensor: Tensor,
-    pub(super) source: SourceTensor<'a>,
-    /// The heads, if the source has each one's RoPE pairs as two halves.
-    pub(super) halved_heads: Option<HalvedHeads>,
-    /// What becomes of each value.
-    pub(super) change: Change,
-    /// Rows of a panel; 1 if the tensor is not packed.
-    pub(super) panel_rows: usize,
-    /// Whether the tensor goes to the file. Of others only the checksum counts, for the
-    /// fingerprint of the whole model.
-    pub(super) is_held: bool,
-}
-
-/// Heads whose RoPE pairs stand as two halves.
-#[derive(Clone, Copy)]
-pub(super) struct HalvedHeads {
-    /// Values of a head.
-    pub(super) width: usize,
-    /// How many of them are in pairs, the first.
-    pub(super) rotary: usize,
-}
-
-impl HalvedHeads {
-    /// Where the source has value or row `index` of the model file.
-    fn source(self, index: usize) -> usize {
-        let HalvedHeads { width, rotary } = self;
-        match index % width {
-            within if within >= rotary => index,
-            within => index - within + within % 2 * (rotary / 2) + within / 2,
-        }
-    }
-}
-
-/// What becomes of values before they are stored.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) struct Change {
-    /// Is added first.
-    pub(super) plus: f32,
-    /// Divides then.
-    pub(super) divisor: f32,
-}
-
-impl Change {
-    /// Values stay as they are.
-    pub(super) const NONE: Change = Change { plus: 0.0, divisor: 1.0 };
-}
-
-/// Some rows of a job.
-struct Block<'a> {
-    /// Number of the block in the file.
-    index: usize,
-    job: &'a TensorJob<'a>,
-    rows: Range<usize>,
 }
 
 /// A converted block. `codes` are int8 values or 4-bit blocks; `floats` are the scales of int8
@@ -148,25 +69,27 @@ struct Crcs {
 
 /// What all blocks are converted with.
 #[derive(Clone, Copy)]
-struct Converter<'a> {
-    header: &'a Header,
-    packing: Option<&'a Packing>,
+pub(super) struct Converter<'a> {
+    pub(super) header: &'a Header,
+    pub(super) packing: Option<&'a Packing>,
+    pub(super) calibration: Option<&'a Calibration>,
 }
 
 /// Writes the model file and returns its length.
 pub(super) fn write(
-    (header, packing): (&Header, Option<&Packing>),
+    converter: Converter<'_>,
     jobs: &[TensorJob<'_>],
     out: &Path,
     verify: bool,
     mut progress: impl FnMut(ExportProgress) -> ControlFlow<()>,
 ) -> Result<u64, ExportError> {
     let failed = |source| ExportError::Write { path: out.to_owned(), source };
+    let header = converter.header;
     let table_at = header.tensors_end();
     let total_bytes = table_at + 4 * header.n_tensors() as u64;
     let mut file = create(out, total_bytes)?;
     let mut done_bytes = header.len_bytes() as u64;
-    let blocks = convert_all(Converter { header, packing }, jobs, |converted| {
+    let blocks = convert_all(converter, jobs, |converted| {
         if let Some(converted) = converted.filter(|converted| converted.is_held) {
             done_bytes += converted.write(&file).map_err(failed)?;
         }
@@ -320,65 +243,10 @@ impl<'a, I: Iterator<Item = Block<'a>>> Queue<I> {
     }
 }
 
-/// The blocks of all jobs, in the order of the file.
-fn blocks<'a>(jobs: &'a [TensorJob<'a>]) -> impl Iterator<Item = Block<'a>> {
-    let rows = jobs.iter().flat_map(|job| {
-        let n_rows = job.tensor.rows;
-        let step = job.rows_per_block();
-        (0..n_rows).step_by(step).map(move |row| (job, row..n_rows.min(row.saturating_add(step))))
-    });
-    rows.enumerate().map(|(index, (job, rows))| Block { index, job, rows })
-}
-
-impl TensorJob<'_> {
-    /// Whole heads where rows change places, so that a block's values are in one piece, and whole
-    /// panels.
-    fn rows_per_block(&self) -> usize {
-        let is_matrix = !self.tensor.id.kind.is_vector();
-        let halved = self.halved_heads.filter(|_| is_matrix);
-        let (heads, panels) = (halved.map_or(1, |halved| halved.width), self.panel_rows);
-        let unit = if heads.is_multiple_of(panels) { heads } else { heads * panels };
-        unit * (BLOCK_LEN / self.tensor.cols / unit).max(1)
-    }
-
-    /// The source's row for `row` of the model file.
-    fn source_row(&self, row: usize) -> usize {
-        let is_matrix = !self.tensor.id.kind.is_vector();
-        self.halved_heads.filter(|_| is_matrix).map_or(row, |halved| halved.source(row))
-    }
-}
-
-impl Block<'_> {
-    /// The block's values, counted from the start of the tensor.
-    fn values(&self) -> Range<usize> {
-        self.rows.start * self.job.tensor.cols..self.rows.end * self.job.tensor.cols
-    }
-
-    /// Converts `row` of the model file to f32.
-    #[inline(always)]
-    fn widen(&self, row: usize, out: &mut [f32]) {
-        self.job.source.widen_row(self.job.source_row(row), out);
-        let TensorJob { change, halved_heads, tensor, .. } = self.job;
-        if *change != Change::NONE {
-            out.iter_mut().for_each(|x| *x = (*x + change.plus) / change.divisor);
-        }
-        if let Some(halved) = halved_heads.filter(|_| tensor.id.kind.is_vector()) {
-            let source = out.to_vec();
-            for (index, x) in out.iter_mut().enumerate() {
-                *x = source[halved.source(index)];
-            }
-        }
-    }
-
-    fn not_finite(&self) -> ExportError {
-        self.job.source.error("holds a NaN or an infinity".to_owned())
-    }
-}
-
 /// The part of a conversion that is compiled for wide vectors.
 struct Quantise<'a, 'b> {
     into: &'a mut Converted,
-    encoding: Encoding,
+    converter: Converter<'a>,
     block: &'a Block<'b>,
     row: &'a mut Vec<f32>,
 }
@@ -388,11 +256,15 @@ impl Work for Quantise<'_, '_> {
 
     #[inline(always)]
     fn run(self) -> Result<(), ExportError> {
-        let Quantise { into, encoding, block, row } = self;
-        match encoding {
+        let Quantise { into, converter, block, row } = self;
+        match converter.header.encoding(block.job.tensor.id.kind) {
             Encoding::F32 => into.fill_f32(block),
             Encoding::Q8 { group } => into.fill_q8(group, block, row),
             Encoding::Bcml1 => into.fill_bcml1(block, row),
+        }?;
+        match converter.calibration {
+            Some(calibration) => into.feed_back((converter.header, calibration), block, row),
+            None => Ok(()),
         }
     }
 }
@@ -401,10 +273,11 @@ impl Converted {
     /// Converts `block` into this buffer; `row` is scratch space.
     fn fill(
         &mut self,
-        Converter { header, packing }: Converter<'_>,
+        converter: Converter<'_>,
         block: &Block<'_>,
         row: &mut Vec<f32>,
     ) -> Result<(), ExportError> {
+        let Converter { header, packing, .. } = converter;
         self.index = block.index;
         self.is_held = block.job.is_held;
         self.codes.clear();
@@ -412,7 +285,7 @@ impl Converted {
         self.panels.clear();
         let kind = block.job.tensor.id.kind;
         let encoding = header.encoding(kind);
-        simd::run(Quantise { into: self, encoding, block, row })?;
+        simd::run(Quantise { into: self, converter, block, row })?;
         let is_packed = self.is_held && header.packing_of(kind).is_some();
         if let Some(packing) = packing.filter(|_| is_packed) {
             self.pack(packing, encoding, block);
@@ -471,7 +344,7 @@ impl Converted {
         self.floats.resize(values.len() / group, 0.0);
         wide.resize(cols, 0.0);
         let TensorJob { source, .. } = block.job;
-        let is_kept = source.is_int8() && group == INT8_GROUP;
+        let is_kept = block.has_codes(group);
         let out = self.codes.chunks_exact_mut(cols).zip(self.floats.chunks_exact_mut(cols / group));
         for (row, (q, scales)) in block.rows.clone().zip(out) {
             if is_kept {
@@ -494,13 +367,69 @@ impl Converted {
         wide.resize(cols, 0.0);
         for (row, out) in block.rows.clone().zip(self.codes.chunks_exact_mut(row_bytes)) {
             block.widen(row, wide);
-            bcml1::encode(wide, bytemuck::cast_slice_mut(out)).map_err(|error| match error {
-                quant::QuantError::Value { value, .. } if value.is_finite() => {
-                    let max = bcml1::WEIGHT_MAX;
-                    block.job.source.error(format!("holds {value}, 4 bits go to {max} at most"))
+            let encoded = bcml1::encode(wide, bytemuck::cast_slice_mut(out));
+            encoded.map_err(|error| block.not_encoded(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Encodes the block's rows once more, those of matrices whose inputs were looked at: with
+    /// feedback from weight to weight. What is wrong with weights, the first time told.
+    #[inline(always)]
+    fn feed_back(
+        &mut self,
+        (header, calibration): (&Header, &Calibration),
+        block: &Block<'_>,
+        wide: &mut Vec<f32>,
+    ) -> Result<(), ExportError> {
+        let Tensor { id, rows, cols, .. } = block.job.tensor;
+        if id.kind.is_vector() {
+            return Ok(());
+        }
+        let rows_of_one = header.rows_of_one(id.kind).unwrap_or(rows);
+        let encoding = header.encoding(id.kind);
+        let is_kept = matches!(encoding, Encoding::Q8 { group } if block.has_codes(group));
+        let mut row = block.rows.start;
+        while row < block.rows.end {
+            let expert = row / rows_of_one;
+            let end = block.rows.end.min((expert + 1) * rows_of_one);
+            let triangle = calibration.triangle(id, expert).filter(|_| !is_kept);
+            if let Some(triangle) = triangle {
+                wide.resize((end - row) * cols, 0.0);
+                for (row, wide) in (row..end).zip(wide.chunks_exact_mut(cols)) {
+                    block.widen(row, wide);
                 }
-                _ => block.not_finite(),
-            })?;
+                let first = row - block.rows.start;
+                let values = first * cols..(end - block.rows.start) * cols;
+                let feedback = Feedback::new(wide, cols, triangle);
+                self.encode_again(encoding, &feedback, values)
+                    .map_err(|error| block.not_encoded(&error))?;
+            }
+            row = end;
+        }
+        Ok(())
+    }
+
+    /// Encodes `values` of the block.
+    #[inline(always)]
+    fn encode_again(
+        &mut self,
+        encoding: Encoding,
+        feedback: &Feedback<'_>,
+        values: Range<usize>,
+    ) -> Result<(), quant::QuantError> {
+        match encoding {
+            Encoding::F32 => {}
+            Encoding::Q8 { group } => {
+                let scales = &mut self.floats[values.start / group..values.end / group];
+                let q = bytemuck::cast_slice_mut(&mut self.codes[values]);
+                feedback.encode_q8(group, q, scales);
+            }
+            Encoding::Bcml1 => {
+                let bytes = |at: usize| at / bcml1::BLOCK * bcml1::BLOCK_BYTES;
+                let blocks = &mut self.codes[bytes(values.start)..bytes(values.end)];
+                feedback.encode_bcml1(bytemuck::cast_slice_mut(blocks))?;
+            }
         }
         Ok(())
     }

@@ -1,0 +1,192 @@
+//! Runs a text through a model to find out what its matrices are multiplied by.
+//!
+//! Layer by layer, all windows of the text through each, so that little more than a layer's weights,
+//! its moments and the activations of the text are in memory.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::error::EngineError;
+use super::options::Options;
+use super::ready::Engine;
+use crate::export::{Calibration, MatrixId, Moments};
+use crate::model::{
+    Batch, ForwardError, Model, Plan, Precision, Share, Span, Stage, Transformer, Wants,
+};
+use crate::pool::Pool;
+
+/// Why a calibration came to nothing.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CalibrateError {
+    /// The model cannot be run.
+    Engine(EngineError),
+    /// The text does not fit the model.
+    Forward(ForwardError),
+    /// What was found out cannot be kept.
+    Write(io::Error),
+    /// The caller ended the work.
+    Interrupted,
+}
+
+impl fmt::Display for CalibrateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CalibrateError::Engine(e) => e.fmt(f),
+            CalibrateError::Forward(e) => e.fmt(f),
+            CalibrateError::Write(_) => write!(f, "cannot keep what the calibration found out"),
+            CalibrateError::Interrupted => write!(f, "interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for CalibrateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CalibrateError::Engine(e) => e.source(),
+            CalibrateError::Write(e) => Some(e),
+            CalibrateError::Forward(_) | CalibrateError::Interrupted => None,
+        }
+    }
+}
+
+impl From<ForwardError> for CalibrateError {
+    fn from(error: ForwardError) -> CalibrateError {
+        match error {
+            ForwardError::Interrupted => CalibrateError::Interrupted,
+            other => CalibrateError::Forward(other),
+        }
+    }
+}
+
+/// Moments of the matrices of a layer.
+type Found = Arc<Mutex<HashMap<MatrixId, Moments>>>;
+
+/// A text on its way through a model.
+struct Run<'a> {
+    transformer: Transformer,
+    plan: Plan,
+    windows: &'a [Vec<u32>],
+    /// Whether they are long texts to the model.
+    is_long: bool,
+    /// Activations of all windows, as bytes.
+    rows: Vec<u8>,
+    found: Found,
+}
+
+/// Runs `windows`, texts that know nothing of each other, through `model`, whose weights are f32, and
+/// adds what its matrices are multiplied by to `calibration`. `progress` hears of the windows' layers
+/// that are done, and of how many there are. Returns for how many matrices too little was found out.
+///
+/// # Errors
+/// If the model cannot be run, the disk is full, or `progress` ends the work.
+pub fn calibrate(
+    model: Model,
+    windows: &[Vec<u32>],
+    options: &Options,
+    calibration: &mut Calibration,
+    mut progress: impl FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<usize, CalibrateError> {
+    let n_layers = model.header().n_layers;
+    let mut run = Run::new(model, windows, options)?;
+    let (mut done, total) = (0, (n_layers * (windows.len() + 1)) as u64);
+    let mut step = || {
+        done += 1;
+        match progress(done, total) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(CalibrateError::Interrupted),
+        }
+    };
+    let mut n_lacking = 0;
+    for layer in 0..n_layers {
+        run.layer(layer, &mut step)?;
+        let found = std::mem::take(&mut *lock(&run.found));
+        n_lacking += run.n_matrices() - found.len();
+        for (id, moments) in found {
+            let is_added = calibration.add(id, moments).map_err(CalibrateError::Write)?;
+            n_lacking += usize::from(!is_added);
+        }
+        step()?;
+    }
+    calibration.finish().map_err(CalibrateError::Write)?;
+    Ok(n_lacking)
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        model: Model,
+        windows: &'a [Vec<u32>],
+        options: &Options,
+    ) -> Result<Run<'a>, CalibrateError> {
+        let window = windows.iter().map(Vec::len).max().unwrap_or(0);
+        let plan = Plan {
+            ctx_len: window,
+            max_batch: window,
+            max_logits: 1,
+            n_streams: 1,
+            kv: Precision::F32,
+            kv_pages: None,
+        };
+        let long = model.header().features.long_rope.as_ref();
+        let is_long = long.is_some_and(|long| window > long.original_ctx);
+        let kernels = Engine::kernels(None, options.isa).map_err(CalibrateError::Engine)?;
+        let pool = Pool::new(&options.cpus_for(&model));
+        let pool = pool.map_err(|e| CalibrateError::Engine(EngineError::Threads(e)))?;
+        let started = Transformer::new(Arc::new(model), kernels, pool, plan);
+        let transformer = started.map_err(|e| CalibrateError::Engine(EngineError::Start(e)))?;
+        let mut run =
+            Run { transformer, plan, windows, is_long, rows: Vec::new(), found: Found::default() };
+        let found = Arc::clone(&run.found);
+        run.transformer.watch_inputs(Box::new(move |id, expert, x, k| {
+            lock(&found).entry((id, expert)).or_insert_with(|| Moments::new(k)).add(x);
+        }));
+        Ok(run)
+    }
+
+    /// What has to be found out of a layer: the inputs of q, k and v, of what follows attention, of
+    /// gate and up, and of down; the last two of each expert.
+    fn n_matrices(&self) -> usize {
+        let experts = self.transformer.model().header().features.experts;
+        2 + 2 * experts.map_or(1, |experts| experts.n)
+    }
+
+    /// Takes all windows through `layer`.
+    fn layer(
+        &mut self,
+        layer: usize,
+        step: &mut impl FnMut() -> Result<(), CalibrateError>,
+    ) -> Result<(), CalibrateError> {
+        let share = Share { layers: layer..layer + 1, has_ends: layer == 0 };
+        let set = self.transformer.set_share(share, self.plan);
+        set.map_err(|e| CalibrateError::Engine(EngineError::Start(e)))?;
+        let row_bytes = Precision::F32.bytes() * self.transformer.model().header().dim;
+        let n_rows: usize = self.windows.iter().map(Vec::len).sum();
+        self.rows.resize(n_rows * row_bytes, 0);
+        let mut rest = &mut self.rows[..];
+        let mut batch = Batch::with_capacity(self.plan.max_batch);
+        for window in self.windows {
+            let (rows, others) = rest.split_at_mut(window.len() * row_bytes);
+            rest = others;
+            let (n_rows, is_long) = (window.len(), self.is_long);
+            batch.clear();
+            batch.push(Span { stream: 0, pos: 0, n_rows, wants: Wants::None, is_long }, window);
+            match layer {
+                0 => self.transformer.embed(&batch)?,
+                _ => self.transformer.put_rows(0, Precision::F32, rows),
+            }
+            self.transformer.run_layers(batch.spans())?;
+            for (row, bytes) in rows.chunks_exact_mut(row_bytes).enumerate() {
+                self.transformer.get_row(row, Precision::F32, bytes);
+            }
+            step()?;
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

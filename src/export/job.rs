@@ -1,0 +1,162 @@
+//! The tensors of an export, where their values come from, and the blocks they are converted in.
+
+use std::ops::Range;
+
+use super::checkpoint::{INT8_GROUP, SourceTensor};
+use super::error::ExportError;
+use crate::format::model::Tensor;
+use crate::quant::{Bcml1Matrix, Q8Matrix, QuantError, bcml1};
+
+/// Values of a block, unless a single row or head has more.
+const BLOCK_LEN: usize = 1 << 20;
+
+/// How matrices are packed for the kernels of one instruction set.
+pub struct Packing {
+    /// Number of the layout.
+    pub layout: u32,
+    /// Rows of a panel.
+    pub panel_rows: usize,
+    /// Packs rows of a matrix.
+    pub pack: PackRows,
+}
+
+/// Packs rows of a matrix into whole panels; the last rows are padded to one.
+pub type PackRows = Box<dyn Fn(QuantisedRows<'_>, &mut [u8]) + Send + Sync>;
+
+/// Quantised rows to pack.
+#[derive(Clone, Copy)]
+pub enum QuantisedRows<'a> {
+    /// int8.
+    Q8(Q8Matrix<'a>),
+    /// 4-bit blocks.
+    Q4(Bcml1Matrix<'a>),
+}
+
+/// A tensor of the model file and where its values come from. Their shapes agree.
+pub(super) struct TensorJob<'a> {
+    pub(super) tensor: Tensor,
+    pub(super) source: SourceTensor<'a>,
+    /// The heads, if the source has each one's RoPE pairs as two halves.
+    pub(super) halved_heads: Option<HalvedHeads>,
+    /// What becomes of each value.
+    pub(super) change: Change,
+    /// Rows of a panel; 1 if the tensor is not packed.
+    pub(super) panel_rows: usize,
+    /// Whether the tensor goes to the file. Of others only the checksum counts, for the
+    /// fingerprint of the whole model.
+    pub(super) is_held: bool,
+}
+
+/// Heads whose RoPE pairs stand as two halves.
+#[derive(Clone, Copy)]
+pub(super) struct HalvedHeads {
+    /// Values of a head.
+    pub(super) width: usize,
+    /// How many of them are in pairs, the first.
+    pub(super) rotary: usize,
+}
+
+impl HalvedHeads {
+    /// Where the source has value or row `index` of the model file.
+    fn source(self, index: usize) -> usize {
+        let HalvedHeads { width, rotary } = self;
+        match index % width {
+            within if within >= rotary => index,
+            within => index - within + within % 2 * (rotary / 2) + within / 2,
+        }
+    }
+}
+
+/// What becomes of values before they are stored.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Change {
+    /// Is added first.
+    pub(super) plus: f32,
+    /// Divides then.
+    pub(super) divisor: f32,
+}
+
+impl Change {
+    /// Values stay as they are.
+    pub(super) const NONE: Change = Change { plus: 0.0, divisor: 1.0 };
+}
+
+/// Some rows of a job.
+pub(super) struct Block<'a> {
+    /// Number of the block in the file.
+    pub(super) index: usize,
+    pub(super) job: &'a TensorJob<'a>,
+    pub(super) rows: Range<usize>,
+}
+
+/// The blocks of all jobs, in the order of the file.
+pub(super) fn blocks<'a>(jobs: &'a [TensorJob<'a>]) -> impl Iterator<Item = Block<'a>> {
+    let rows = jobs.iter().flat_map(|job| {
+        let n_rows = job.tensor.rows;
+        let step = job.rows_per_block();
+        (0..n_rows).step_by(step).map(move |row| (job, row..n_rows.min(row.saturating_add(step))))
+    });
+    rows.enumerate().map(|(index, (job, rows))| Block { index, job, rows })
+}
+
+impl TensorJob<'_> {
+    /// Whole heads where rows change places, so that a block's values are in one piece, and whole
+    /// panels.
+    pub(super) fn rows_per_block(&self) -> usize {
+        let is_matrix = !self.tensor.id.kind.is_vector();
+        let halved = self.halved_heads.filter(|_| is_matrix);
+        let (heads, panels) = (halved.map_or(1, |halved| halved.width), self.panel_rows);
+        let unit = if heads.is_multiple_of(panels) { heads } else { heads * panels };
+        unit * (BLOCK_LEN / self.tensor.cols / unit).max(1)
+    }
+
+    /// The source's row for `row` of the model file.
+    pub(super) fn source_row(&self, row: usize) -> usize {
+        let is_matrix = !self.tensor.id.kind.is_vector();
+        self.halved_heads.filter(|_| is_matrix).map_or(row, |halved| halved.source(row))
+    }
+}
+
+impl Block<'_> {
+    /// The block's values, counted from the start of the tensor.
+    pub(super) fn values(&self) -> Range<usize> {
+        self.rows.start * self.job.tensor.cols..self.rows.end * self.job.tensor.cols
+    }
+
+    /// Converts `row` of the model file to f32.
+    #[inline(always)]
+    pub(super) fn widen(&self, row: usize, out: &mut [f32]) {
+        self.job.source.widen_row(self.job.source_row(row), out);
+        let TensorJob { change, halved_heads, tensor, .. } = self.job;
+        if *change != Change::NONE {
+            out.iter_mut().for_each(|x| *x = (*x + change.plus) / change.divisor);
+        }
+        if let Some(halved) = halved_heads.filter(|_| tensor.id.kind.is_vector()) {
+            let source = out.to_vec();
+            for (index, x) in out.iter_mut().enumerate() {
+                *x = source[halved.source(index)];
+            }
+        }
+    }
+
+    /// Whether the source has the very codes.
+    pub(super) fn has_codes(&self, group: usize) -> bool {
+        self.job.source.is_int8() && group == INT8_GROUP
+    }
+
+    /// Some value cannot be encoded.
+    pub(super) fn not_encoded(&self, error: &QuantError) -> ExportError {
+        match error {
+            QuantError::Value { value, .. } if value.is_finite() => {
+                let max = bcml1::WEIGHT_MAX;
+                self.job.source.error(format!("holds {value}, 4 bits go to {max} at most"))
+            }
+            _ => self.not_finite(),
+        }
+    }
+
+    /// The values are no numbers.
+    pub(super) fn not_finite(&self) -> ExportError {
+        self.job.source.error("holds a NaN or an infinity".to_owned())
+    }
+}
