@@ -1,6 +1,7 @@
 //! Checkpoints to model files: exact bytes, refusals, and the command.
 #![cfg(feature = "tools")]
 
+mod calibrated;
 mod checkpoint;
 mod command;
 #[path = "../common/mod.rs"]
