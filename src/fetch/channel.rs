@@ -12,6 +12,8 @@ use crate::wire::talk::{SEAL_BYTES, Talk};
 
 /// How long the other end may be silent.
 const SILENCE: Duration = Duration::from_secs(20);
+/// How long it may take to prove that it has the key.
+const PROOF: Duration = Duration::from_secs(5);
 /// How often the user is asked meanwhile whether to go on.
 const ASKED_EVERY: Duration = Duration::from_millis(200);
 
@@ -61,7 +63,7 @@ impl<'a> Channel<'a> {
             return Err(ChannelError::Version(version));
         }
         let mut answer = [0; MESSAGE_LEN];
-        read_all(&mut stream, &mut answer, is_interrupted).map_err(|e| match e {
+        read_all(&mut stream, &mut answer, PROOF, is_interrupted).map_err(|e| match e {
             // One with another key hangs up.
             ChannelError::Io(e) if e.kind() == ErrorKind::UnexpectedEof => ChannelError::Key,
             e => e,
@@ -84,7 +86,7 @@ impl<'a> Channel<'a> {
             return Err(ChannelError::Version(version));
         }
         let mut greeting = [0; MESSAGE_LEN];
-        read_all(&mut stream, &mut greeting, is_interrupted)?;
+        read_all(&mut stream, &mut greeting, PROOF, is_interrupted)?;
         let ephemeral = random::seed()?;
         let accepted = key.end(&ephemeral, &own).accept(&greeting);
         let (answer, talk) = accepted.ok_or(ChannelError::Key)?;
@@ -110,10 +112,10 @@ impl<'a> Channel<'a> {
     /// Takes the next message into `out`, and returns its length.
     pub(super) fn receive(&mut self, out: &mut [u8]) -> Result<usize, ChannelError> {
         let mut len = [0; 2];
-        read_all(&mut self.stream, &mut len, self.is_interrupted)?;
+        read_all(&mut self.stream, &mut len, SILENCE, self.is_interrupted)?;
         let len = usize::from(u16::from_le_bytes(len));
         let sealed = self.sealed.get_mut(..len).ok_or(ChannelError::Broken("a long message"))?;
-        read_all(&mut self.stream, sealed, self.is_interrupted)?;
+        read_all(&mut self.stream, sealed, SILENCE, self.is_interrupted)?;
         self.talk.open(sealed, out).ok_or(ChannelError::Broken("a message that does not open"))
     }
 
@@ -139,13 +141,14 @@ fn read_opening(
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<u32, ChannelError> {
     let mut bytes = [0; OPENING_LEN];
-    read_all(stream, &mut bytes, is_interrupted)?;
+    read_all(stream, &mut bytes, PROOF, is_interrupted)?;
     give::parse_opening(&bytes).map_err(|_| ChannelError::Broken("it is no board"))
 }
 
 fn read_all(
     stream: &mut TcpStream,
     mut out: &mut [u8],
+    within: Duration,
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<(), ChannelError> {
     let start = Instant::now();
@@ -155,10 +158,13 @@ fn read_all(
         }
         match stream.read(out) {
             Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            Ok(_) if start.elapsed() >= within => {
+                return Err(io::Error::from(ErrorKind::TimedOut).into());
+            }
             Ok(n) => out = &mut out[n..],
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                if start.elapsed() >= SILENCE {
+                if start.elapsed() >= within {
                     return Err(io::Error::from(ErrorKind::TimedOut).into());
                 }
             }

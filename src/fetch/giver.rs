@@ -3,8 +3,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -15,8 +15,10 @@ pub(crate) use super::content::Content;
 use crate::wire::give::{self, Offer, PIECE_BYTES, QUESTION_LEN, Question};
 use crate::wire::seal::Key;
 
-/// Boards that are served at the same time; others wait.
-const BOARDS_MAX: usize = 8;
+/// Connections at the same time; others wait.
+const CONNECTIONS_MAX: usize = 64;
+/// Strangers that are remembered.
+const STRANGERS_MAX: usize = 64;
 /// How long the next one waits where the system has no room for it.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -38,7 +40,9 @@ struct Giver {
     content: Content,
     key: Key,
     tell: Tell,
-    n_boards: AtomicUsize,
+    n_connections: AtomicUsize,
+    /// Who has been told of as a stranger: each is once.
+    strangers: Mutex<Vec<IpAddr>>,
 }
 
 /// Gives `content` to whoever has the key and connects to `address`, for as long as the process lives.
@@ -54,14 +58,15 @@ pub(crate) fn start(
 ) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let bound = listener.local_addr()?;
-    let giver = Arc::new(Giver { content, key, tell, n_boards: AtomicUsize::new(0) });
+    let (n_connections, strangers) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let giver = Arc::new(Giver { content, key, tell, n_connections, strangers });
     thread::Builder::new().name("leap-give".to_owned()).spawn(move || accept(&listener, &giver))?;
     Ok(bound)
 }
 
 fn accept(listener: &TcpListener, giver: &Arc<Giver>) {
     loop {
-        if giver.n_boards.load(Ordering::Acquire) >= BOARDS_MAX {
+        if giver.n_connections.load(Ordering::Acquire) >= CONNECTIONS_MAX {
             thread::sleep(RETRY);
             continue;
         }
@@ -69,14 +74,14 @@ fn accept(listener: &TcpListener, giver: &Arc<Giver>) {
             thread::sleep(RETRY);
             continue;
         };
-        giver.n_boards.fetch_add(1, Ordering::AcqRel);
+        giver.n_connections.fetch_add(1, Ordering::AcqRel);
         let served = Arc::clone(giver);
         let serve = move || {
             served.serve(stream, from.ip());
-            served.n_boards.fetch_sub(1, Ordering::AcqRel);
+            served.n_connections.fetch_sub(1, Ordering::AcqRel);
         };
         if thread::Builder::new().name("leap-give".to_owned()).spawn(serve).is_err() {
-            giver.n_boards.fetch_sub(1, Ordering::AcqRel);
+            giver.n_connections.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
@@ -91,7 +96,19 @@ impl Giver {
             }
             Err(ChannelError::Broken(what)) => what.to_owned(),
         };
-        (self.tell)(&Gift::Stranger { from, why });
+        if self.is_new(from) {
+            (self.tell)(&Gift::Stranger { from, why });
+        }
+    }
+
+    /// Whether nothing has been told yet of a stranger there.
+    fn is_new(&self, from: IpAddr) -> bool {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = !strangers.contains(&from) && strangers.len() < STRANGERS_MAX;
+        if is_new {
+            strangers.push(from);
+        }
+        is_new
     }
 
     /// Answers what a board asks, until it goes.
