@@ -36,7 +36,9 @@ pub(in crate::cli) fn fetch(
     let folder = folder(cache)?;
     let is_interrupted: &dyn Fn() -> bool = &is_interrupted;
     let order = Order { name: &name, layers, key: &key, folder: &folder, is_interrupted };
+    // The board is up, whether or not the other one is.
     notify::start();
+    notify::ready();
     let mut told = String::new();
     loop {
         match attempt(&order, &from, flags.is_quiet) {
