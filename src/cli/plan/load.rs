@@ -6,6 +6,10 @@ use crate::ring::plan::{Load, Need};
 
 /// The layers of a model with this header, run with these sizes.
 pub(super) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
+    // What all boards need together can then be added up.
+    if plan.bytes(header, &Share::whole(header))? > usize::MAX / 4 {
+        return Err(PlanError::TooLarge);
+    }
     let share = |has_ends| Share { layers: 0..1, has_ends };
     let kv = |layer: usize| {
         let share = Share { layers: layer..layer + 1, has_ends: false };
