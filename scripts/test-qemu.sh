@@ -5,13 +5,15 @@
 . "$(dirname "$0")/lib.sh"
 
 # One core runs what another machine can change: the library's own tests, whole models, rings, programs and the calls of the
-# system that they make. What reads and writes files, what is allocated and who is answered when are the same everywhere, and
-# where bits are the same so is their quality: `test-qemu.sh --tests` runs these, too.
+# system that they make. What reads and writes files, what is allocated, what is planned and who is answered when are the same
+# everywhere, and where bits are the same so is their quality: `test-qemu.sh --tests` runs these, too.
 # The other cores run what their instruction sets can change: modules with kernels or with what comes of them, whole models.
-ALL=(--lib --bins --test cli --test golden --test process --test ring --test serve --
-	--skip judging:: --skip quantised_families)
-MODULES=(--lib -- kernels:: model:: engine:: sys::)
-MODELS=(--test golden -- --skip quantised_families --skip a_stream_behind_its_window --skip do_not_depend_on_batches)
+SAME_EVERYWHERE=(--skip judging:: --skip quantised_families --skip export:: --skip tokenizer:: --skip plan:: --skip pages::
+	--skip forms:: --skip responses:: --skip prefixes:: --skip floods_of_greetings)
+ALL=(--lib --bins --test cli --test golden --test process --test ring --test serve -- "${SAME_EVERYWHERE[@]}")
+MODULES=(--lib -- kernels:: model:: "${SAME_EVERYWHERE[@]}")
+MODELS=(--test golden -- "${SAME_EVERYWHERE[@]}" --skip as_the_reference --skip a_stream_behind_its_window
+	--skip do_not_depend_on_batches)
 
 run_on() {
 	export QEMU_CPU=$1 LEAP_TEST_QUICK=1
