@@ -72,6 +72,9 @@ printf 'KEY=/k\nOPTIONS=*\n' >>"$WORK/leap.conf"
 check "a master's command, with a prompt that is only text" \
 	"master /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --key /k --watts 3,9 * --temp 0 -n 9 --prompt \$(touch $WORK/hacked); \`touch $WORK/hacked\`" \
 	"$(node run master)"
+printf 'ROLE=worker\nNODE=pi\nMODEL=fetch\nRING=\nKEY=/k\nCACHE=/c\n' >"$WORK/told.conf"
+check "a worker that is told what to do" "worker --join auto --node pi --transport auto --cache /c --key /k" \
+	"$(LEAP_CONF=$WORK/told.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run worker)"
 printf 'ROLE=serve\nMODEL=/m.bin\nLISTEN=0.0.0.0:80 /run/leap/*\nAPI_KEYS=/k\nOPTIONS=--ctx 64\nMASTER_OPTIONS=-n 9\nSERVE_OPTIONS=--streams 2\nPOWER_CMD="meter --all"\n' >"$WORK/serve.conf"
 serve_node() { LEAP_CONF=$WORK/serve.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run serve; }
 check "a server's command, without what is a ring's" \

@@ -29,6 +29,7 @@ N_PREDICT_PARTS=60
 BRIDGE="lt$$b"
 PORT=$((21000 + $$ % 1100 * 10))
 GIVE_PORT=$((PORT + 5))
+JOIN_PORT=$((PORT + 6))
 
 work=$(mktemp -d)
 has_namespaces=
@@ -244,7 +245,7 @@ end_answer() {
 leap_pid() {
 	case $1 in
 	desk) pgrep -o -f -- "^$leap master .*$work/ring" ;;
-	*) pgrep -o -f -- "^$leap worker .*$work/ring --node $1 " ;;
+	*) pgrep -o -f -- "^$leap worker .*$work/.* --node $1 " ;;
 	esac
 }
 
@@ -426,6 +427,45 @@ check_fetch() {
 	fetch_workers "were here already"
 }
 
+# Boards with a key alone are told what to do, once; one that starts again knows it.
+check_boards() {
+	local name index=0 host boards="" count
+	for name in "${NODES[@]:1}"; do
+		index=$((index + 1)) host=127.0.0.1
+		[ -z "$has_namespaces" ] || host=$(address "$name")
+		boards+="${boards:+,}$host:$((JOIN_PORT + index))"
+		: >"$work/$name.log"
+		start_board "$name" "$index"
+	done
+	if on desk "$leap" master "$MODEL" --key "$work/other-key" --boards "$boards" -p "$PROMPT" </dev/null \
+		2>"$work/stranger.log"; then
+		die "boards do what a master with another key says"
+	fi
+	grep -q "another key" "$work/stranger.log" || die "a master with another key: $(cat "$work/stranger.log")"
+	for count in first second; do
+		# By memory all of them have layers, however long they took to answer.
+		on desk env XDG_CACHE_HOME="$work/cache-desk" "$leap" master "$MODEL" --key "$work/key" --boards "$boards" \
+			--objective memory --give "$GIVE_PORT" --port "$PORT" --node desk --threads 1 -p "$PROMPT" -n "$N_PREDICT" \
+			"${SAMPLING[@]}" --ctx 512 --ring-timeout 30 </dev/null 2>>"$work/desk.log" >"$work/text" ||
+			die "the $count master: $(tail -n 3 "$work/desk.log")"
+		same "$N_PREDICT" "of boards that were told what to do by the $count master"
+		# The second master finds it killed, and started again.
+		[ "$count" = second ] || { kill -KILL "$(leap_pid "$name")"; wait "${pids[$name]}" || true; start_board "$name" "$index"; }
+	done
+	for name in "${NODES[@]:1}"; do
+		count=$(grep -c "layers .* came from" "$work/$name.log") || true
+		[ "$count" = 1 ] || die "$name got its layers $count times: $(cat "$work/$name.log")"
+	done
+	end_workers
+}
+
+# start_board NODE INDEX: a node that knows nothing but the key.
+start_board() {
+	on "$1" env XDG_CACHE_HOME="$work/cache-told-$1" "$leap" worker --key "$work/key" --node "$1" --threads 1 \
+		--join $((JOIN_PORT + $2)) --port $((PORT + $2)) 2>>"$work/$1.log" &
+	pids[$1]=$!
+}
+
 check_paths() {
 	local bytes
 	MASTER_OPTIONS=("$@")
@@ -460,6 +500,7 @@ fi
 write_ring
 : >"$work/desk.log"
 head -c 32 /dev/urandom >"$work/key"
+head -c 32 /dev/urandom >"$work/other-key"
 alone "$N_PREDICT"
 alone "$N_PREDICT_TCP"
 alone "$N_PREDICT_LONG"
@@ -468,6 +509,7 @@ step "udp, sealed" check_text "$N_PREDICT" --transport udp --key "$work/key"
 step "tcp" check_text "$N_PREDICT_TCP" --transport tcp
 step "tcp, sealed" check_text "$N_PREDICT_TCP" --transport tcp --key "$work/key"
 step "layers from another node" check_fetch
+step "boards that are told what to do" check_boards
 # Slow kernels, so that there is time to die: the bits are the same.
 export LEAP_ISA=scalar
 step "death of each node, $DEATHS times" check_deaths

@@ -52,11 +52,14 @@
 //! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes
 //!   that lose, repeat and reorder nothing, over carriers that do.
 //! - `ring`: who owns which layers, and what a node does with the frames that reach it.
-//! - `fetch`: a board gets its layers of a model from another board.
+//! - `channel`: a sealed connection of two boards. `call`: the master of a ring asks boards what they can do,
+//!   and tells each its place. `fetch`: a board gets its layers of a model from another board.
 //! - `serve`: answers over HTTP, in the protocols that programs speak (feature `serve`).
 //! - `cli`: the commands; the only layer that prints or exits.
 
 mod arena;
+mod call;
+mod channel;
 mod cli;
 pub mod engine;
 #[cfg(feature = "tools")]

@@ -37,7 +37,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("model", &["arena", "format", "kernels", "pack", "pool", "quant", "sys"]),
     ("transport", &["sys", "wire"]),
     ("ring", &["transport", "wire"]),
-    ("fetch", &["format", "sys", "wire"]),
+    ("channel", &["sys", "wire"]),
+    ("call", &["channel", "wire"]),
+    ("fetch", &["channel", "format", "sys", "wire"]),
     ("engine", BELOW_CLI),
     ("serve", &["engine", "format", "sampler", "sys", "tokenizer"]),
     ("cli", BELOW_CLI),
@@ -46,6 +48,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 const BELOW_CLI: &[&str] = &[
     "arena",
+    "call",
+    "channel",
     "engine",
     "export",
     "fetch",

@@ -56,6 +56,17 @@ impl Failure {
         Failure::Runtime(chain(error))
     }
 
+    /// What went wrong, if a signal did not end the work.
+    pub(super) fn message(&self) -> Option<&str> {
+        match self {
+            Failure::Interrupted => None,
+            Failure::Runtime(what)
+            | Failure::Usage(what)
+            | Failure::Input(what)
+            | Failure::Ring(what) => Some(what),
+        }
+    }
+
     /// Prints the message to stderr and returns the exit code.
     pub(super) fn report(self) -> ExitCode {
         let stopped = signal::interrupted_by().and_then(|signal| u8::try_from(signal).ok());

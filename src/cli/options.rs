@@ -3,11 +3,12 @@
 use super::checkpoint::load_failure;
 use super::{Failure, counted, warn};
 use crate::arena::Exhausted;
-use crate::engine::EngineError;
+use crate::engine::{EngineError, Options};
 use crate::format::model::Weights;
 use crate::format::{ChatTemplate, Date};
 use crate::kernels::Isa;
 use crate::model::{Precision, Shape, StartError};
+use crate::ring::plan::Objective;
 use crate::sys::{clock, cpu};
 
 /// `f16` or `f32`.
@@ -41,6 +42,17 @@ pub(super) fn chat_template(name: &str) -> Result<ChatTemplate, String> {
     })
 }
 
+/// What a plan makes best.
+pub(super) fn objective(value: &str) -> Result<Objective, String> {
+    match value {
+        "latency" => Ok(Objective::Latency),
+        "throughput" => Ok(Objective::Throughput),
+        "energy" => Ok(Objective::Energy),
+        "memory" => Ok(Objective::Memory),
+        _ => Err(format!("{value:?} is none of latency, throughput, energy and memory")),
+    }
+}
+
 /// The date that dated templates print.
 pub(super) fn today() -> Result<Date, Failure> {
     let today = clock::today().and_then(|(year, month, day)| Date::new(year, month, day));
@@ -68,6 +80,16 @@ pub(super) fn useful_threads(wanted: usize) -> usize {
         warn(&format!("--threads {wanted}: there are {cores}, one thread for each is used"));
     }
     wanted.min(cores)
+}
+
+/// An engine's options for what a command says of threads and cores, and `LEAP_ISA`.
+pub(super) fn of_cores(threads: Option<usize>, cores: Option<&Cores>) -> Result<Options, Failure> {
+    Ok(Options {
+        threads: threads.map(useful_threads),
+        cores: cores.map(|cores| cores.0.clone()),
+        isa: isa_from_environment()?,
+        ..Options::default()
+    })
 }
 
 /// Cores named on the command line.

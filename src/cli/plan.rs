@@ -1,7 +1,7 @@
 //! `leap plan`: which boards of a fleet take which layers.
 
-mod load;
-mod report;
+pub(super) mod load;
+pub(super) mod report;
 
 use std::fs;
 use std::io::Write;
@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use argh::{ArgsInfo, FromArgs};
 
+use load::Asked;
+
 use super::{Failure, model_files, note, options, print};
-use crate::engine::CTX_LEN_DEFAULT;
 use crate::format::model::Header;
 use crate::model::{Plan as Sizes, Precision, Shape};
 use crate::ring::plan::{NoSplit, Objective, Part, Task, fleet, solve};
@@ -37,7 +38,7 @@ pub(super) struct Plan {
     boards: PathBuf,
     /// what is to be best: latency (default) of one stream, throughput of many, energy of a token,
     /// or memory that stays free on the fullest board
-    #[argh(option, from_str_fn(objective), default = "Objective::Latency")]
+    #[argh(option, from_str_fn(options::objective), default = "Objective::Latency")]
     objective: Objective,
     /// only what gives so many tokens a second at least: of one stream, or of all for throughput
     #[argh(option)]
@@ -60,16 +61,6 @@ pub(super) struct Plan {
     /// write the ring file
     #[argh(option, short = 'o')]
     out: Option<PathBuf>,
-}
-
-fn objective(value: &str) -> Result<Objective, String> {
-    match value {
-        "latency" => Ok(Objective::Latency),
-        "throughput" => Ok(Objective::Throughput),
-        "energy" => Ok(Objective::Energy),
-        "memory" => Ok(Objective::Memory),
-        _ => Err(format!("{value:?} is none of latency, throughput, energy and memory")),
-    }
 }
 
 impl Plan {
@@ -110,15 +101,8 @@ impl Plan {
     }
 
     fn sizes(&self, header: &Header) -> Sizes {
-        let ctx_len = self.ctx.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT));
-        Sizes {
-            ctx_len,
-            max_batch: super::ring::BATCH.min(ctx_len.max(1)),
-            max_logits: self.streams,
-            n_streams: self.streams,
-            kv: self.kv.unwrap_or(Precision::for_weights(header.weights)),
-            kv_pages: None,
-        }
+        let batch = super::ring::BATCH;
+        load::sizes(header, Asked { ctx_len: self.ctx, batch, streams: self.streams, kv: self.kv })
     }
 }
 

@@ -20,6 +20,7 @@ mod worker;
 use super::convert;
 use super::draft::Beside;
 use super::model_files::{self, Loaded};
+use super::plan::load::Asked;
 use super::power;
 use super::weights;
 use super::{Failure, options, ring, warn};
@@ -28,7 +29,7 @@ use crate::sys::{memory, signal};
 pub(super) use flags::Run;
 pub(super) use roles::{Role, roles};
 
-use super::ring::Board;
+use super::ring::{Board, RingFlags, boards};
 use energy::AnswerEnergy;
 use session::Session;
 
@@ -44,7 +45,7 @@ impl Run {
             Role::Worker => None,
             Role::Single | Role::Master => power::meter(self.power_cmd.as_deref(), self.watts)?,
         };
-        let ring = self.ring_flags();
+        let mut ring = self.ring_flags();
         let (loaded, board) = match self.role {
             Role::Worker => return worker::work(&self),
             Role::Single => {
@@ -52,6 +53,7 @@ impl Run {
                 (model_files::load(model, self.tokenizer.as_deref())?, None)
             }
             Role::Master => {
+                self.gather(&mut ring)?;
                 let (loaded, board) = ring::load(&ring, &self.place(), self.tokenizer.as_deref())?;
                 (loaded, Some(board).filter(Board::has_ring))
             }
@@ -93,6 +95,18 @@ impl Run {
         Ok(())
     }
 
+    /// Divides the model among the boards that wait for it, if there are.
+    fn gather(&self, ring: &mut RingFlags) -> Result<(), Failure> {
+        let asked = Asked {
+            ctx_len: self.ctx,
+            batch: self.batch.unwrap_or(ring::BATCH),
+            streams: self.streams.unwrap_or(1),
+            kv: self.kv,
+        };
+        let options = options::of_cores(self.threads, self.cores.as_ref())?;
+        boards::gather(ring, self.model.as_deref(), asked, &self.cache, &options)
+    }
+
     fn beside<'a>(&'a self, loaded: &'a Loaded) -> Beside<'a> {
         Beside {
             tokenizer: &loaded.tokenizer,
@@ -111,10 +125,7 @@ impl Run {
             n_streams: self.streams,
             max_logits: Some(self.draft.max_logits(self.streams.unwrap_or(1))),
             kv: self.kv,
-            threads: self.threads.map(options::useful_threads),
-            cores: self.cores.as_ref().map(|cores| cores.0.clone()),
-            isa: options::isa_from_environment()?,
-            ..Options::default()
+            ..options::of_cores(self.threads, self.cores.as_ref())?
         };
         let engine =
             Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)?;

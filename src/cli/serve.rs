@@ -13,15 +13,17 @@ use argh::{ArgsInfo, FromArgs};
 use super::convert;
 use super::draft::{self, Beside, Draft};
 use super::model_files::{self, Loaded};
+use super::plan::load::Asked;
 use super::power::{self, StatedWatts};
 use super::ring::carrier::{self, CarrierKind};
-use super::ring::origin;
-use super::ring::{self, Board, RingFlags};
+use super::ring::origin::{self, Boards};
+use super::ring::{self, Board, RingFile, RingFlags, boards};
 use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::format::ChatTemplate;
 use crate::model::Precision;
+use crate::ring::plan::Objective;
 use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
 use crate::sys::power::Meter;
 use crate::sys::{activation, clock, notify, random, signal};
@@ -104,6 +106,23 @@ pub(super) struct Serve {
     /// be the master of the ring in this file: a line for each node with name, address, layers
     #[argh(option)]
     ring: Option<PathBuf>,
+    /// be the master of a ring of these boards, HOST[:PORT] and more behind commas (9998), and divide
+    /// the model among them; each runs `leap worker` with the same --key
+    #[argh(option, from_str_fn(origin::boards))]
+    boards: Option<Boards>,
+    /// ring with --boards: what is to be best: throughput (default) of many streams, latency of one,
+    /// or memory that stays free on the fullest board
+    #[argh(option, from_str_fn(options::objective), default = "Objective::Throughput")]
+    objective: Objective,
+    /// ring: which board of it this is (the first; with --boards by the machine's name)
+    #[argh(option)]
+    node: Option<String>,
+    /// ring with --boards: address and port where other boards reach this one (9999)
+    #[argh(option)]
+    host: Option<String>,
+    /// ring: port to listen on
+    #[argh(option)]
+    port: Option<u16>,
     /// ring: file with the 32 random bytes that all boards share, or 64 hexadecimal digits
     #[argh(option)]
     key: Option<PathBuf>,
@@ -171,7 +190,8 @@ impl Serve {
         self.convert()?;
         let place =
             WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge };
-        let flags = self.ring_flags();
+        let mut flags = self.ring_flags();
+        self.gather(&mut flags)?;
         let (loaded, board) = self.load(&flags, &place)?;
         let (listeners, _files) = self.listeners(&keys)?;
         let mut engine = self.engine(&loaded, board.is_some())?;
@@ -218,25 +238,52 @@ impl Serve {
             let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
             return Err(Failure::Usage(what.to_owned()));
         }
-        if self.kv_memory.is_some() && self.ring.is_some() {
+        if self.kv_memory.is_some() && self.has_ring() {
             let what =
                 "--kv-memory is for one board; on a ring each stream has its context's memory";
             return Err(Failure::Usage(what.to_owned()));
         }
-        if self.prefix_cache.is_some() && self.ring.is_some() {
+        if self.prefix_cache.is_some() && self.has_ring() {
             return Err(Failure::Usage("--prefix-cache is for one board".to_owned()));
         }
         if self.prefix_cache_size.is_some() && self.prefix_cache.is_none() {
             let what = "--prefix-cache-size is for --prefix-cache DIR";
             return Err(Failure::Usage(what.to_owned()));
         }
-        let of_a_ring = [(self.key.is_some(), "--key"), (self.give.is_some(), "--give")];
-        match of_a_ring.into_iter().find(|(is_given, _)| *is_given && self.ring.is_none()) {
+        if self.ring.is_some() && self.boards.is_some() {
+            let what = "--ring says who has which layers, --boards finds it out; give one of them";
+            return Err(Failure::Usage(what.to_owned()));
+        }
+        let of_a_ring = [
+            (self.key.is_some(), "--key"),
+            (self.give.is_some(), "--give"),
+            (self.node.is_some(), "--node"),
+            (self.host.is_some(), "--host"),
+            (self.port.is_some(), "--port"),
+        ];
+        match of_a_ring.into_iter().find(|(is_given, _)| *is_given && !self.has_ring()) {
             Some((_, option)) => {
-                Err(Failure::Usage(format!("{option} is for a ring; add --ring FILE")))
+                let what = format!("{option} is for a ring; add --boards, or --ring FILE");
+                Err(Failure::Usage(what))
             }
             None => Ok(()),
         }
+    }
+
+    fn has_ring(&self) -> bool {
+        self.ring.is_some() || self.boards.is_some()
+    }
+
+    /// Divides the model among the boards that wait for it, if there are.
+    fn gather(&self, ring: &mut RingFlags) -> Result<(), Failure> {
+        let asked = Asked {
+            ctx_len: self.ctx,
+            batch: self.batch.unwrap_or(ring::BATCH),
+            streams: self.streams.unwrap_or(STREAMS),
+            kv: self.kv,
+        };
+        let options = options::of_cores(self.threads, self.cores.as_ref())?;
+        boards::gather(ring, self.model.as_deref(), asked, &self.cache, &options)
     }
 
     /// Has a checkpoint converted that is given instead of a model file. It keeps the checkpoint's name.
@@ -288,18 +335,21 @@ impl Serve {
     fn ring_flags(&self) -> RingFlags {
         RingFlags {
             is_master: true,
-            file: self.ring.clone(),
-            node: None,
+            file: self.ring.clone().map(RingFile::At),
+            node: self.node.clone(),
             split: None,
             end: None,
             transport: self.transport,
-            host: None,
-            port: None,
+            host: self.host.clone(),
+            port: self.port,
             next_host: None,
             next_port: None,
             key: self.key.clone(),
             give: self.give,
             fetch: None,
+            join: None,
+            boards: self.boards.clone(),
+            objective: self.objective,
             wire: self.wire,
             timeout_s: self.ring_timeout,
             busy_poll: None,
@@ -314,7 +364,7 @@ impl Serve {
         place: &WeightsPlace,
     ) -> Result<(Loaded, Option<Board<'a>>), Failure> {
         let tokenizer = self.tokenizer.as_deref();
-        if self.ring.is_none() {
+        if !self.has_ring() {
             return Ok((model_files::load(self.model.as_deref(), tokenizer)?, None));
         }
         let (loaded, board) = ring::load(flags, place, tokenizer)?;
@@ -329,15 +379,12 @@ impl Serve {
             n_streams,
             max_logits: n_streams.map(|n| self.draft.max_logits(n)),
             kv: self.kv,
-            kv_memory: match (self.kv_memory, &self.ring) {
-                (Some(bytes), _) => KvMemory::Bytes(bytes),
-                (None, None) => KvMemory::Free,
-                (None, Some(_)) => KvMemory::Whole,
+            kv_memory: match self.kv_memory {
+                Some(bytes) => KvMemory::Bytes(bytes),
+                None if self.has_ring() => KvMemory::Whole,
+                None => KvMemory::Free,
             },
-            threads: self.threads.map(options::useful_threads),
-            cores: self.cores.as_ref().map(|cores| cores.0.clone()),
-            isa: options::isa_from_environment()?,
-            ..Options::default()
+            ..options::of_cores(self.threads, self.cores.as_ref())?
         };
         Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)
     }

@@ -1,26 +1,16 @@
 //! Gives the layers of a model file to boards that ask for them.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::channel::{Channel, ChannelError};
 pub(crate) use super::content::Content;
+use crate::channel::server::{self, Service};
+use crate::channel::{Channel, ChannelError};
 use crate::wire::give::{self, Offer, PIECE_BYTES, QUESTION_LEN, Question};
 use crate::wire::seal::Key;
-
-/// Connections at the same time; others wait.
-const CONNECTIONS_MAX: usize = 64;
-/// Strangers that are remembered.
-const STRANGERS_MAX: usize = 64;
-/// How long the next one waits where the system has no room for it.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// What there is to tell of it.
 #[derive(Debug)]
@@ -38,11 +28,7 @@ pub(crate) type Tell = Box<dyn Fn(&Gift) + Send + Sync>;
 
 struct Giver {
     content: Content,
-    key: Key,
     tell: Tell,
-    n_connections: AtomicUsize,
-    /// Who has been told of as a stranger: each is once.
-    strangers: Mutex<Vec<IpAddr>>,
 }
 
 /// Gives `content` to whoever has the key and connects to `address`, for as long as the process lives.
@@ -56,64 +42,12 @@ pub(crate) fn start(
     key: Key,
     tell: Tell,
 ) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address)?;
-    let bound = listener.local_addr()?;
-    let (n_connections, strangers) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let giver = Arc::new(Giver { content, key, tell, n_connections, strangers });
-    thread::Builder::new().name("leap-give".to_owned()).spawn(move || accept(&listener, &giver))?;
-    Ok(bound)
+    server::start("leap-give", address, key, Giver { content, tell })
 }
 
-fn accept(listener: &TcpListener, giver: &Arc<Giver>) {
-    loop {
-        if giver.n_connections.load(Ordering::Acquire) >= CONNECTIONS_MAX {
-            thread::sleep(RETRY);
-            continue;
-        }
-        let Ok((stream, from)) = listener.accept() else {
-            thread::sleep(RETRY);
-            continue;
-        };
-        giver.n_connections.fetch_add(1, Ordering::AcqRel);
-        let served = Arc::clone(giver);
-        let serve = move || {
-            served.serve(stream, from.ip());
-            served.n_connections.fetch_sub(1, Ordering::AcqRel);
-        };
-        if thread::Builder::new().name("leap-give".to_owned()).spawn(serve).is_err() {
-            giver.n_connections.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
-impl Giver {
-    fn serve(&self, stream: TcpStream, from: IpAddr) {
-        let why = match self.talk(stream, from) {
-            Ok(()) | Err(ChannelError::Io(_) | ChannelError::Interrupted) => return,
-            Err(ChannelError::Key) => "it has another key".to_owned(),
-            Err(ChannelError::Version(version)) => {
-                format!("it is of another release of LEAP (protocol {version})")
-            }
-            Err(ChannelError::Broken(what)) => what.to_owned(),
-        };
-        if self.is_new(from) {
-            (self.tell)(&Gift::Stranger { from, why });
-        }
-    }
-
-    /// Whether nothing has been told yet of a stranger there.
-    fn is_new(&self, from: IpAddr) -> bool {
-        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = !strangers.contains(&from) && strangers.len() < STRANGERS_MAX;
-        if is_new {
-            strangers.push(from);
-        }
-        is_new
-    }
-
+impl Service for Giver {
     /// Answers what a board asks, until it goes.
-    fn talk(&self, stream: TcpStream, from: IpAddr) -> Result<(), ChannelError> {
-        let mut channel = Channel::accept(stream, &self.key, &|| false)?;
+    fn talk(&self, mut channel: Channel<'_>, from: IpAddr) -> Result<(), ChannelError> {
         let Question::Want { start, end, name } = question(&mut channel)? else {
             return Err(ChannelError::Broken("it asks for pieces of nothing"));
         };
@@ -150,6 +84,10 @@ impl Giver {
                 (self.tell)(&Gift::Begun { name, from, layers });
             }
         }
+    }
+
+    fn refuse(&self, from: IpAddr, why: &ChannelError) {
+        (self.tell)(&Gift::Stranger { from, why: why.to_string() });
     }
 }
 

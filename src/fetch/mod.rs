@@ -4,14 +4,10 @@
 //! - [`giver`]: offers the layers of one model file to any number of boards.
 //! - [`taker`]: gets them piece by piece into a file of its own. One that was interrupted goes on where
 //!   it was: pieces that are there already are compared by their hashes, and not sent again.
-//! - `content`: the bytes that are given. `channel`: the connection.
+//! - `content`: the bytes that are given.
 
-mod channel;
 mod content;
 pub(crate) mod giver;
 pub(crate) mod taker;
 #[cfg(test)]
 mod tests;
-
-/// TCP port on which layers are given, unless the user names one.
-pub(crate) const PORT_DEFAULT: u16 = 9998;

@@ -4,15 +4,14 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::channel::{Channel, ChannelError};
+use crate::channel::{Channel, ChannelError};
 use crate::sys::file::free_bytes;
 use crate::wire::give::{self, HASH_LEN, Offer, PIECE_BYTES, Question, REASON_MAX};
 use crate::wire::hello;
@@ -20,8 +19,6 @@ use crate::wire::seal::Key;
 
 /// Pieces that are asked for ahead, so that none waits for the one before to be written.
 const AHEAD: usize = 4;
-/// How long the other board may take to answer a connection.
-const CONNECT: Duration = Duration::from_secs(5);
 
 /// What a board wants.
 pub(crate) struct Order<'a> {
@@ -53,36 +50,24 @@ pub(crate) struct Fetched {
 /// Why a board does not get its layers.
 #[derive(Debug)]
 pub(crate) enum FetchError {
-    /// The other board is not reached, or went: it may be there later.
-    Away(io::Error),
-    /// What it says has no meaning.
-    Broken(&'static str),
-    /// It does not have these layers, in its own words.
+    /// The connection ended, or never was.
+    Channel(ChannelError),
+    /// The other board does not have these layers, in its own words.
     Refused(String),
-    /// It has another key.
-    Key,
-    /// It is of another release.
-    Version(u32),
     /// The file cannot be written.
     File(PathBuf, io::Error),
     /// The disk has no room for the rest of it: bytes that are missing.
     Full(PathBuf, u64),
-    /// The user ended it.
-    Interrupted,
 }
 
 impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FetchError::Away(e) => write!(f, "{e}"),
-            FetchError::Broken(what) => write!(f, "it does not talk as a board does: {what}"),
+            FetchError::Channel(ChannelError::Key) => {
+                write!(f, "{}, or gives nothing", ChannelError::Key)
+            }
+            FetchError::Channel(e) => write!(f, "{e}"),
             FetchError::Refused(why) => f.write_str(why),
-            FetchError::Key => write!(f, "it has another key, or gives nothing"),
-            FetchError::Version(version) => write!(
-                f,
-                "it is of another release of LEAP (protocol {version}, here {})",
-                give::VERSION
-            ),
             FetchError::File(path, e) => write!(f, "cannot write {}: {e}", path.display()),
             FetchError::Full(folder, bytes) => write!(
                 f,
@@ -90,7 +75,6 @@ impl fmt::Display for FetchError {
                 folder.display(),
                 *bytes as f64 / 1e6
             ),
-            FetchError::Interrupted => write!(f, "interrupted"),
         }
     }
 }
@@ -99,21 +83,24 @@ impl std::error::Error for FetchError {}
 
 impl From<ChannelError> for FetchError {
     fn from(error: ChannelError) -> FetchError {
-        match error {
-            ChannelError::Io(e) => FetchError::Away(e),
-            ChannelError::Broken(what) => FetchError::Broken(what),
-            ChannelError::Key => FetchError::Key,
-            ChannelError::Version(version) => FetchError::Version(version),
-            ChannelError::Interrupted => FetchError::Interrupted,
-        }
+        FetchError::Channel(error)
     }
 }
 
 impl FetchError {
     /// Whether the same may work later without anybody's doing.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, FetchError::Away(_))
+        matches!(self, FetchError::Channel(ChannelError::Io(_)))
     }
+
+    /// Whether the user ended it.
+    pub(crate) fn is_interruption(&self) -> bool {
+        matches!(self, FetchError::Channel(ChannelError::Interrupted))
+    }
+}
+
+fn broken(what: &'static str) -> FetchError {
+    FetchError::Channel(ChannelError::Broken(what))
 }
 
 /// Gets what `order` says from the board at `address`; `progress` hears how many bytes of how many are
@@ -126,8 +113,7 @@ pub(crate) fn fetch(
     address: SocketAddr,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Fetched, FetchError> {
-    let stream = TcpStream::connect_timeout(&address, CONNECT).map_err(FetchError::Away)?;
-    let mut channel = Channel::connect(stream, order.key, order.is_interrupted)?;
+    let mut channel = Channel::connect(address, order.key, order.is_interrupted)?;
     let offer = ask(&mut channel, order)?;
     let Offer { layers, bytes, fingerprint } = offer.clone();
     let name = format!("{fingerprint:016x}-{}-{}.bin", layers.start, layers.end);
@@ -176,10 +162,10 @@ fn ask(channel: &mut Channel<'_>, order: &Order<'_>) -> Result<Offer, FetchError
     let mut bytes = [0; 4 + REASON_MAX];
     let len = channel.receive(&mut bytes)?;
     let answer = give::parse_answer(&bytes[..len]);
-    let answer = answer.map_err(|_| FetchError::Broken("an offer without meaning"))?;
+    let answer = answer.map_err(|_| broken("an offer without meaning"))?;
     let offer = answer.map_err(|why| FetchError::Refused(why.as_str().to_owned()))?;
     let is_asked = offer.layers.start == start as u32 && (end == 0 || offer.layers.end == end);
-    if is_asked { Ok(offer) } else { Err(FetchError::Broken("an offer of other layers")) }
+    if is_asked { Ok(offer) } else { Err(broken("an offer of other layers")) }
 }
 
 /// A file that is being sent.

@@ -10,6 +10,7 @@ use std::thread;
 
 use super::giver::{self, Content, Gift};
 use super::taker::{self, FetchError, Fetched, Order};
+use crate::channel::ChannelError;
 use crate::format::model::Header;
 use crate::wire::give::{PIECE_BYTES, opening};
 use crate::wire::seal::Key;
@@ -102,7 +103,7 @@ fn interrupted(from: SocketAddr, folder: &Folder, at: u64) {
     let order = Order { is_interrupted: &|| is_enough.get(), ..order(folder, &key, (0, None)) };
     let progress = &mut |done: u64, _: u64| is_enough.set(done >= at);
     let error = taker::fetch(&order, from, progress).unwrap_err();
-    assert!(matches!(error, FetchError::Interrupted), "{error}");
+    assert!(error.is_interruption(), "{error}");
 }
 
 #[test]
@@ -149,7 +150,7 @@ fn who_has_another_key_gets_nothing() {
     let folder = Folder::new("key");
     let other = Key::new([8; 32]);
     let error = taker::fetch(&order(&folder, &other, (0, None)), from, &mut |_, _| {}).unwrap_err();
-    assert!(matches!(error, FetchError::Key), "{error}");
+    assert!(matches!(error, FetchError::Channel(ChannelError::Key)), "{error}");
     assert!(told.recv().unwrap().contains("another key"));
 }
 
@@ -185,9 +186,9 @@ fn who_is_no_board_gives_nothing() {
         }
     });
     let folder = Folder::new("no-board");
-    assert!(matches!(fetch(from, &folder, 0), Err(FetchError::Broken(_))));
+    assert!(matches!(fetch(from, &folder, 0), Err(FetchError::Channel(ChannelError::Broken(_)))));
     assert!(fetch(from, &folder, 0).unwrap_err().may_pass());
-    assert!(matches!(fetch(from, &folder, 0), Err(FetchError::Key)));
+    assert!(matches!(fetch(from, &folder, 0), Err(FetchError::Channel(ChannelError::Key))));
     server.join().unwrap();
     assert!(fetch(from, &folder, 0).unwrap_err().may_pass());
     assert!(folder.names().is_empty());

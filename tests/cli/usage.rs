@@ -68,6 +68,7 @@ fn mistakes_in_a_ring_are_one_line() {
     let gap = &*write("gap", "desk a 0..2\npi b 3..6\n");
     let short = &*write("short", "desk a 0..2\npi b 2..5\n");
     let key = &*write("key", "too short");
+    let hex = &*write("hex", &"5a".repeat(32));
     let zeros = &*write("zeros", &"\0".repeat(32));
     let words = &*write("words", "correct horse battery staple 123");
     for (args, code, what) in [
@@ -96,6 +97,18 @@ fn mistakes_in_a_ring_are_one_line() {
         (&["worker", DEMO, "--ring", ring, "--node", "pi", "--fetch", "auto"], 2, "give no model"),
         (&["worker", "--ring", ring, "--node", "pi", "--fetch", "auto"], 2, "--fetch needs --key"),
         (&["worker", "--split", "1", "--fetch", ":"], 2, "no port"),
+        (&["worker", "--join", "auto"], 2, "needs --key"),
+        (&["worker", DEMO, "--join", "auto"], 2, "give no model"),
+        (&["worker", "--join", "auto", "--ring", ring], 2, "--join"),
+        (&["worker", "--boards", "pi"], 2, "it is for --role master"),
+        (&["worker", "--key", words], 3, "holds text"),
+        (&["master", DEMO, "--boards", "pi"], 2, "--boards needs --key"),
+        (&["master", "--boards", "pi", "--key", hex], 2, "name its file"),
+        (&["master", DEMO, "--boards", "pi,pi", "--key", hex], 2, "twice"),
+        (&["master", DEMO, "--boards", "pi", "--ring", ring, "--key", hex], 2, "no --ring"),
+        (&["serve", DEMO, "--boards", "pi", "--ring", ring, "--key", hex], 2, "--ring"),
+        (&["master", DEMO, "--boards", "pi", "--objective", "energy"], 2, "leap plan"),
+        (&["serve", DEMO, "--node", "pi"], 2, "is for a ring"),
         (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", zeros], 3, "urandom"),
         (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", words], 3, "urandom"),
         (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", "/dev/zero"], 3, "64"),

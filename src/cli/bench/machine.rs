@@ -86,6 +86,15 @@ impl MeasuredMachine {
     }
 }
 
+/// What `kernels` can do with a thread on each of `cpus`, measured in a second: bytes a second that are read, and
+/// int8 operations.
+pub(in crate::cli) fn quick(kernels: &Kernels, cpus: &[usize]) -> Result<(f64, f64), Failure> {
+    let pool = Pool::new(cpus).map_err(|e| Failure::runtime(&e))?;
+    let read = read_bandwidth(kernels, &pool, READ_BESIDE_BYTES)?;
+    let rounds = rounds(kernels, &pool) / 10;
+    Ok((read, best(|| int8_ops_per_s(kernels, &pool, rounds))))
+}
+
 /// Bytes a second that `pool` reads from `bytes` of memory, less if they are not free.
 pub(in crate::cli) fn read_bandwidth(
     kernels: &Kernels,

@@ -1,11 +1,33 @@
 //! What a model asks of boards.
 
+use crate::engine::CTX_LEN_DEFAULT;
 use crate::format::model::{Header, Tensor, TensorId, TensorRole};
-use crate::model::{Plan, PlanError, Share};
+use crate::model::{Plan, PlanError, Precision, Share};
 use crate::ring::plan::{Load, Need};
 
+/// What users say of a model's sizes.
+pub(in crate::cli) struct Asked {
+    pub(in crate::cli) ctx_len: Option<usize>,
+    pub(in crate::cli) batch: usize,
+    pub(in crate::cli) streams: usize,
+    pub(in crate::cli) kv: Option<Precision>,
+}
+
+/// The sizes that a model with this header is run with.
+pub(in crate::cli) fn sizes(header: &Header, asked: Asked) -> Plan {
+    let ctx_len = asked.ctx_len.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT));
+    Plan {
+        ctx_len,
+        max_batch: asked.batch.min(ctx_len.max(1)),
+        max_logits: asked.streams,
+        n_streams: asked.streams,
+        kv: asked.kv.unwrap_or(Precision::for_weights(header.weights)),
+        kv_pages: None,
+    }
+}
+
 /// The layers of a model with this header, run with these sizes.
-pub(super) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
+pub(in crate::cli) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
     // What all boards need together can then be added up.
     if plan.bytes(header, &Share::whole(header))? > usize::MAX / 4 {
         return Err(PlanError::TooLarge);

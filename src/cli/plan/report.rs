@@ -6,7 +6,7 @@ use crate::cli::json_object::JsonObject;
 use crate::ring::plan::{Board, Figures, Objective, Part, Task, Wish, solve};
 
 /// A line for each board, and one of figures.
-pub(super) fn table(task: &Task<'_>, parts: &[Part]) -> String {
+pub(in crate::cli) fn table(task: &Task<'_>, parts: &[Part]) -> String {
     let mut text = String::new();
     let width = parts.iter().map(|part| name(task, part).len()).max().unwrap_or(0).max(5);
     // Writing to a string cannot fail.
@@ -85,9 +85,14 @@ pub(super) fn explain(
     text
 }
 
-/// The ring file of a split.
+/// The ring file of a split, with what is expected of it.
 pub(super) fn ring_file(task: &Task<'_>, parts: &[Part]) -> String {
-    let mut text = format!("# {}\n", figures(&task.figures(parts)));
+    format!("# {}\n{}", figures(&task.figures(parts)), ring_lines(task, parts))
+}
+
+/// A line for each node.
+pub(in crate::cli) fn ring_lines(task: &Task<'_>, parts: &[Part]) -> String {
+    let mut text = String::new();
     for part in parts {
         let Board { name, address, .. } = &task.boards()[part.board];
         let _ = writeln!(text, "{name} {address} {}..{}", part.layers.start, part.layers.end);

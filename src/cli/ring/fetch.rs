@@ -10,6 +10,7 @@ use super::flags::RingFlags;
 use super::interrupt::is_interrupted;
 use super::origin::Origin;
 use super::place::{self, Wanted};
+use crate::channel::ChannelError;
 use crate::cli::progress::ProgressLine;
 use crate::cli::{Failure, key, note};
 use crate::engine::Cache;
@@ -48,7 +49,7 @@ pub(in crate::cli) fn fetch(
                 }
                 return Ok(Some(fetched.path));
             }
-            Err(FetchError::Interrupted) => return Ok(None),
+            Err(e) if e.is_interruption() => return Ok(None),
             Err(e) if e.may_pass() => {
                 let why = format!("waiting for layers from {from}: {e}");
                 if told != why {
@@ -67,8 +68,9 @@ pub(in crate::cli) fn fetch(
 }
 
 fn attempt(order: &Order<'_>, from: &Address, is_quiet: bool) -> Result<Fetched, FetchError> {
-    let unknown =
-        |e: &dyn std::fmt::Display| FetchError::Away(std::io::Error::other(e.to_string()));
+    let unknown = |e: &dyn std::fmt::Display| {
+        FetchError::from(ChannelError::Io(std::io::Error::other(e.to_string())))
+    };
     let address = HostPort::new(&from.host, from.port).resolve(|_: &SocketAddr| true);
     let address = address.map_err(|e| unknown(&e))?;
     let mut shown = ProgressLine::new("fetching layers", is_quiet);
@@ -98,7 +100,7 @@ fn failure(error: &FetchError, from: &Address) -> Failure {
 }
 
 /// The folder that such files are kept in.
-fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
+pub(super) fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
     let named = match cache {
         Cache::At(folder) if folder.is_dir() => Some(folder.clone()),
         _ => folders::cache(),

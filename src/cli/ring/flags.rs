@@ -1,20 +1,62 @@
 //! What a command's options say of a ring.
 
+use std::fmt;
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::carrier::CarrierKind;
-use super::origin::Origin;
+use super::origin::{Boards, Origin};
+use crate::cli::Failure;
+use crate::ring::Topology;
+use crate::ring::plan::Objective;
 use crate::wire::Dtype;
 
 /// Seconds that a master waits for progress.
 const TIMEOUT_S: u64 = 120;
 
+/// A line for each node.
+#[derive(Clone, Debug)]
+pub(in crate::cli) enum RingFile {
+    /// In this file.
+    At(PathBuf),
+    /// This text, which the master has made.
+    Told(String),
+}
+
+impl RingFile {
+    pub(super) fn read(&self) -> Result<Topology, Failure> {
+        let told;
+        let text = match self {
+            RingFile::At(path) => {
+                told = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
+                &told
+            }
+            RingFile::Told(text) => text,
+        };
+        Topology::parse(text).map_err(|e| self.is_bad(&e))
+    }
+
+    /// What is wrong with it.
+    pub(super) fn is_bad(&self, what: &dyn fmt::Display) -> Failure {
+        Failure::Input(format!("{self}: {what}"))
+    }
+}
+
+impl fmt::Display for RingFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RingFile::At(path) => write!(f, "{}", path.display()),
+            RingFile::Told(_) => write!(f, "the master's ring"),
+        }
+    }
+}
+
 /// What is said of a ring, by a command's options.
+#[derive(Clone)]
 pub(in crate::cli) struct RingFlags {
     pub(in crate::cli) is_master: bool,
-    /// The ring file.
-    pub(in crate::cli) file: Option<PathBuf>,
+    pub(in crate::cli) file: Option<RingFile>,
     /// Which node of it this is.
     pub(in crate::cli) node: Option<String>,
     /// Without a file: the layers of the master; a worker's first.
@@ -34,6 +76,12 @@ pub(in crate::cli) struct RingFlags {
     pub(in crate::cli) give: Option<u16>,
     /// Where a worker without a model gets its layers.
     pub(in crate::cli) fetch: Option<Origin>,
+    /// TCP port on which a worker waits to be called.
+    pub(in crate::cli) join: Option<u16>,
+    /// Boards that a master calls.
+    pub(in crate::cli) boards: Option<Boards>,
+    /// For what it divides a model among them.
+    pub(in crate::cli) objective: Objective,
     pub(in crate::cli) wire: Dtype,
     /// Seconds that a master waits for progress, if not [`TIMEOUT_S`]; 0 for ever.
     pub(in crate::cli) timeout_s: Option<u64>,

@@ -1,10 +1,13 @@
 //! This board's part in a ring: what the flags and the ring file say.
 
+pub(super) mod boards;
 pub(super) mod carrier;
 pub(super) mod fetch;
+mod figures;
 mod flags;
 mod give;
 mod interrupt;
+pub(super) mod join;
 pub(super) mod origin;
 mod place;
 mod tell;
@@ -32,7 +35,7 @@ use crate::transport::place::HostPort;
 use crate::wire::frame::NODES_MAX;
 use crate::wire::hello::{self, RingInfo};
 
-pub(super) use flags::RingFlags;
+pub(super) use flags::{RingFile, RingFlags};
 pub(super) use interrupt::is_interrupted;
 pub(super) use tell::tell;
 
@@ -53,8 +56,8 @@ impl<'a> Board<'a> {
     /// What the flags say, for a model with this header.
     pub(super) fn new(flags: &'a RingFlags, header: &Header) -> Result<Board<'a>, Failure> {
         let (place, members, n_nodes) = match &flags.file {
-            Some(path) => {
-                let (place, members) = place::from_file(flags, path, header.n_layers)?;
+            Some(file) => {
+                let (place, members) = place::from_file(flags, file, header.n_layers)?;
                 let n_nodes = members.len();
                 (place, members, n_nodes)
             }

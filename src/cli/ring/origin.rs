@@ -1,6 +1,6 @@
-//! Where a worker without a model gets its layers: the values of `--give` and `--fetch`.
+//! Where boards without a model or a ring file get them: the values of `--give`, `--fetch`, `--join` and `--boards`.
 
-use crate::fetch::PORT_DEFAULT;
+use crate::channel::PORT_DEFAULT;
 use crate::ring::Address;
 
 /// Where layers come from.
@@ -18,6 +18,21 @@ pub(in crate::cli) fn port(value: &str) -> Result<u16, String> {
         ("auto", _) => Ok(PORT_DEFAULT),
         (_, Ok(port)) if port > 0 => Ok(port),
         _ => Err(format!("{value:?} is neither auto nor a port")),
+    }
+}
+
+/// Boards that wait to be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Boards(pub(super) Vec<Address>);
+
+/// `HOST` or `HOST:PORT`, and more behind commas.
+pub(in crate::cli) fn boards(value: &str) -> Result<Boards, String> {
+    let boards: Result<Vec<Address>, String> =
+        value.split(',').map(|board| Address::parse(board.trim(), PORT_DEFAULT)).collect();
+    let boards = boards?;
+    match boards.iter().enumerate().find(|(index, board)| boards[..*index].contains(board)) {
+        Some((_, twice)) => Err(format!("{twice} is named twice")),
+        None => Ok(Boards(boards)),
     }
 }
 
@@ -41,6 +56,9 @@ mod tests {
         assert_eq!(from("[fd00::3]:7000"), at("fd00::3", 7000));
         assert!(from("desk:0").is_err() && from("").is_err() && from(":7").is_err());
         assert_eq!((port("auto"), port("7000")), (Ok(9998), Ok(7000)));
+        let Boards(named) = boards("desk, [fd00::3]:7000").unwrap();
+        assert_eq!((named.len(), named[1].port), (2, 7000));
+        assert!(boards("").is_err() && boards("a,").is_err() && boards("a,b,a:9998").is_err());
         assert!(port("0").is_err() && port("70000").is_err() && port("x").is_err());
     }
 }

@@ -1,24 +1,22 @@
 //! A board's place in its ring, by the ring file or by flags alone.
 
-use std::fs;
-use std::path::Path;
-
-use super::flags::RingFlags;
+use super::flags::{RingFile, RingFlags};
 use super::origin::Origin;
+use crate::channel;
 use crate::cli::Failure;
-use crate::fetch;
-use crate::ring::{Address, Member, PORT_DEFAULT, Place, Topology};
+use crate::ring::{Address, Member, PORT_DEFAULT, Place};
 
 const NO_NODE: &str = "--ring needs --node NAME on a worker";
-const NO_RING: &str = "a ring needs --ring FILE, or --split with --next-host";
+const NO_RING: &str =
+    "a ring needs --ring FILE, or --split with --next-host; a master may find it out with --boards";
 
 pub(super) fn from_file(
     flags: &RingFlags,
-    path: &Path,
+    file: &RingFile,
     n_layers: usize,
 ) -> Result<(Place, Vec<Member>), Failure> {
-    let topology = read(path)?;
-    topology.check(n_layers).map_err(|e| bad_file(path, &e))?;
+    let topology = file.read()?;
+    topology.check(n_layers).map_err(|e| file.is_bad(&e))?;
     let name = match (&flags.node, flags.is_master) {
         (Some(name), _) => name.clone(),
         (None, true) => topology.members()[0].name.clone(),
@@ -26,13 +24,12 @@ pub(super) fn from_file(
             return Err(Failure::Usage(NO_NODE.to_owned()));
         }
     };
-    let (mut place, is_master) = topology.place(&name).map_err(|e| bad_file(path, &e))?;
+    let (mut place, is_master) = topology.place(&name).map_err(|e| file.is_bad(&e))?;
     if is_master != flags.is_master {
         let first = &topology.members()[0].name;
         return Err(Failure::Usage(format!(
-            "{name} is not the {} in {}: the first node, {first}, is the master",
+            "{name} is not the {} in {file}: the first node, {first}, is the master",
             if is_master { "worker" } else { "master" },
-            path.display(),
         )));
     }
     if let Some(host) = &flags.host {
@@ -58,7 +55,7 @@ pub(super) fn wanted(flags: &RingFlags, origin: &Origin) -> Result<Wanted, Failu
         Origin::At(address) => Some(address.clone()),
         Origin::Auto => None,
     };
-    let Some(path) = &flags.file else {
+    let Some(file) = &flags.file else {
         let split = flags.split.ok_or_else(|| Failure::Usage(NO_RING.to_owned()))?;
         let name = flags.node.clone().unwrap_or_else(|| format!("worker-{split}"));
         let from = given(origin).ok_or_else(|| {
@@ -66,22 +63,13 @@ pub(super) fn wanted(flags: &RingFlags, origin: &Origin) -> Result<Wanted, Failu
         })?;
         return Ok(Wanted { name, layers: (split, flags.end), from });
     };
-    let topology = read(path)?;
+    let topology = file.read()?;
     let name = flags.node.clone().ok_or_else(|| Failure::Usage(NO_NODE.to_owned()))?;
-    let (place, _) = topology.place(&name).map_err(|e| bad_file(path, &e))?;
+    let (place, _) = topology.place(&name).map_err(|e| file.is_bad(&e))?;
     let first = &topology.members()[0].address;
-    let auto = || Address { host: first.host.clone(), port: fetch::PORT_DEFAULT };
+    let auto = || Address { host: first.host.clone(), port: channel::PORT_DEFAULT };
     let layers = (place.layers.start, Some(place.layers.end));
     Ok(Wanted { name, layers, from: given(origin).unwrap_or_else(auto) })
-}
-
-fn read(path: &Path) -> Result<Topology, Failure> {
-    let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
-    Topology::parse(&text).map_err(|e| bad_file(path, &e))
-}
-
-fn bad_file(path: &Path, what: &dyn std::fmt::Display) -> Failure {
-    Failure::Input(format!("{}: {what}", path.display()))
 }
 
 /// A node and the next one, of a ring of which no more is known.

@@ -9,14 +9,15 @@ use super::roles::{self, Role};
 use super::thinking::{self, Think};
 use crate::cli::draft::{self, Draft};
 use crate::cli::power::{self, StatedWatts};
-use crate::cli::ring::RingFlags;
 use crate::cli::ring::carrier::{self, CarrierKind};
-use crate::cli::ring::origin::{self, Origin};
+use crate::cli::ring::origin::{self, Boards, Origin};
+use crate::cli::ring::{RingFile, RingFlags};
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
 use crate::engine::{Cache, Huge, WeightsPlace};
 use crate::format::ChatTemplate;
 use crate::model::Precision;
+use crate::ring::plan::Objective;
 use crate::wire::Dtype;
 
 /// Generates text, or holds a conversation with --chat.
@@ -132,6 +133,18 @@ pub(in crate::cli) struct Run {
     /// ring: file with a line for each node: name, address, layers
     #[argh(option)]
     pub(super) ring: Option<PathBuf>,
+    /// ring without a file: boards to divide the model among, HOST[:PORT] and more behind commas
+    /// (9998); each runs `leap worker` with the same --key
+    #[argh(option, from_str_fn(origin::boards))]
+    pub(super) boards: Option<Boards>,
+    /// ring with --boards: what is to be best: latency (default) of one stream, throughput of many,
+    /// or memory that stays free on the fullest board
+    #[argh(option, from_str_fn(options::objective), default = "Objective::Latency")]
+    pub(super) objective: Objective,
+    /// ring: TCP port on which a worker waits for a master that says what it has to do, or auto
+    /// (9998); so does one with nothing but --key
+    #[argh(option, from_str_fn(origin::port))]
+    pub(super) join: Option<u16>,
     /// ring: which node of the file this is (on the master the first)
     #[argh(option)]
     pub(super) node: Option<String>,
@@ -197,6 +210,15 @@ impl Run {
                 "--ring says what --split, --end and --next-host would; give one or the other",
             );
         }
+        let divides_itself = self.boards.is_some() || self.join.is_some();
+        if divides_itself && (self.ring.is_some() || self.split.is_some() || self.fetch.is_some()) {
+            return usage(
+                "--boards and --join find out who has which layers: no --ring, --split or --fetch",
+            );
+        }
+        if self.join.is_some() && self.model.is_some() {
+            return usage("--join gets the layers from the master; give no model file");
+        }
         if self.streams.is_some()
             && self.role != Role::Worker
             && (self.chat || self.prompt.is_some())
@@ -237,7 +259,7 @@ impl Run {
     pub(super) fn ring_flags(&self) -> RingFlags {
         RingFlags {
             is_master: self.role == Role::Master,
-            file: self.ring.clone(),
+            file: self.ring.clone().map(RingFile::At),
             node: self.node.clone(),
             split: self.split,
             end: self.end,
@@ -249,6 +271,9 @@ impl Run {
             key: self.key.clone(),
             give: self.give,
             fetch: self.fetch.clone(),
+            join: self.join,
+            boards: self.boards.clone(),
+            objective: self.objective,
             wire: self.wire,
             timeout_s: self.ring_timeout,
             busy_poll: self.busy_poll,

@@ -41,8 +41,8 @@ pub(in crate::cli) fn roles(option: &str) -> &'static [Role] {
         | "--seed" | "--json" | "--kv" | "--no-history" => &[Role::Single, Role::Master],
         "--ring" | "--node" | "--split" | "--transport" | "--host" | "--port" | "--next-host"
         | "--next-port" | "--key" | "--wire" | "--busy-poll" => &[Role::Master, Role::Worker],
-        "--ring-timeout" | "--give" => &[Role::Master],
-        "--end" | "--fetch" => &[Role::Worker],
+        "--ring-timeout" | "--give" | "--boards" | "--objective" => &[Role::Master],
+        "--end" | "--fetch" | "--join" => &[Role::Worker],
         _ => &ALL,
     }
 }

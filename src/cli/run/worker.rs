@@ -1,11 +1,12 @@
 //! `leap worker`: runs a board's layers for any master.
 
 use super::flags::Run;
-use crate::cli::ring::{self, Board, fetch, is_interrupted};
+use crate::cli::ring::{self, Board, RingFlags, fetch, is_interrupted, join};
 use crate::cli::{Failure, model_files, options, power, weights};
 use crate::engine::ring::Limits;
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options};
 use crate::ring::Notice;
+use crate::sys::power::Meter;
 
 /// The most that a worker is ready for without flags.
 const BATCH_MAX: usize = 512;
@@ -14,13 +15,33 @@ const STREAMS_MAX: usize = 16;
 /// Runs a worker until a signal ends it.
 pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     let meter = power::meter(flags.power_cmd.as_deref(), flags.watts)?;
-    let (ring, mut place) = (flags.ring_flags(), flags.place());
+    let (ring, options) = (flags.ring_flags(), flags.engine_options()?);
+    let Some(port) = join::port(&ring, flags.model.is_some()) else {
+        return take_part(flags, &ring, &options, meter.as_deref());
+    };
+    let waiting = join::start(&ring, port, &flags.cache, &options)?;
+    while let Some(ring) = waiting.next(&ring) {
+        if let Err(failure) = take_part(flags, &ring, &options, meter.as_deref()) {
+            waiting.fail(&failure);
+        }
+    }
+    Ok(())
+}
+
+/// Has the part in a ring that `ring` says, until a signal or other work ends it.
+fn take_part(
+    flags: &Run,
+    ring: &RingFlags,
+    options: &Options,
+    meter: Option<&Meter>,
+) -> Result<(), Failure> {
+    let mut place = flags.place();
     if let Some(from) = &ring.fetch {
-        let Some(path) = fetch::fetch(&ring, from, &place.cache)? else { return Ok(()) };
+        let Some(path) = fetch::fetch(ring, from, &place.cache)? else { return Ok(()) };
         place.model = Some(path);
     }
     let model = model_files::model(place.model.as_deref())?;
-    let board = Board::new(&ring, model.header())?;
+    let board = Board::new(ring, model.header())?;
     let model = board.narrow(model, &place)?;
     let header = model.header();
     let limits = Limits {
@@ -28,16 +49,7 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
         n_streams: flags.streams.unwrap_or(STREAMS_MAX),
         max_batch: flags.batch.unwrap_or(BATCH_MAX),
     };
-    let options = Options {
-        // The master says what is needed.
-        ctx_len: Some(1),
-        batch: Some(1),
-        threads: flags.threads.map(options::useful_threads),
-        cores: flags.cores.as_ref().map(|cores| cores.0.clone()),
-        isa: options::isa_from_environment()?,
-        ..Options::default()
-    };
-    let mut engine = Engine::new(model.into(), &options).map_err(options::engine_failure)?;
+    let mut engine = Engine::new(model.into(), options).map_err(options::engine_failure)?;
     weights::prepare(&mut engine, &place, flags.words())?;
     let endpoint = match board.endpoint(engine.model()) {
         Err(_) if is_interrupted() => return Ok(()),
@@ -45,7 +57,7 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     };
     ring::announce();
     engine.interrupt_by(is_interrupted);
-    let meter = |is_computing: bool| meter.as_ref().and_then(|meter| meter.compute(is_computing));
+    let meter = |is_computing: bool| meter.and_then(|meter| meter.compute(is_computing));
     let mut tell = |notice: &Notice| match notice {
         Notice::Opened { .. } if flags.quiet => {}
         notice => ring::tell(notice),
@@ -53,4 +65,12 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     engine
         .work(endpoint, (board.name(), limits, &meter), &place, &is_interrupted, &mut tell)
         .map_err(|e| Failure::runtime(&e))
+}
+
+impl Run {
+    /// The master says how long a context is needed, and how many rows.
+    fn engine_options(&self) -> Result<Options, Failure> {
+        let cores = options::of_cores(self.threads, self.cores.as_ref())?;
+        Ok(Options { ctx_len: Some(1), batch: Some(1), ..cores })
+    }
 }

@@ -1,7 +1,10 @@
-//! A connection of two boards that have one key.
+//! A connection of two boards that have one key: [`Channel`]. [`server`] takes such connections.
 
+pub(crate) mod server;
+
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::sys::random;
@@ -10,8 +13,12 @@ use crate::wire::noise::MESSAGE_LEN;
 use crate::wire::seal::Key;
 use crate::wire::talk::{SEAL_BYTES, Talk};
 
+/// TCP port on which boards answer each other, unless the user names one.
+pub(crate) const PORT_DEFAULT: u16 = 9998;
 /// How long the other end may be silent.
 const SILENCE: Duration = Duration::from_secs(20);
+/// How long it may take to answer a connection.
+const CONNECT: Duration = Duration::from_secs(5);
 /// How long it may take to prove that it has the key.
 const PROOF: Duration = Duration::from_secs(5);
 /// How often the user is asked meanwhile whether to go on.
@@ -19,8 +26,8 @@ const ASKED_EVERY: Duration = Duration::from_millis(200);
 
 /// Why a connection ends.
 #[derive(Debug)]
-pub(super) enum ChannelError {
-    /// The system's word, or the other end went.
+pub(crate) enum ChannelError {
+    /// The system's word, or the other end went: it may be there later.
     Io(io::Error),
     /// What the other end says has no meaning.
     Broken(&'static str),
@@ -32,6 +39,22 @@ pub(super) enum ChannelError {
     Interrupted,
 }
 
+impl fmt::Display for ChannelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChannelError::Io(e) => write!(f, "{e}"),
+            ChannelError::Broken(what) => write!(f, "it does not talk as a board does: {what}"),
+            ChannelError::Key => write!(f, "it has another key"),
+            ChannelError::Version(version) => {
+                write!(f, "it is of another release of LEAP (protocol {version}, here {VERSION})")
+            }
+            ChannelError::Interrupted => write!(f, "interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for ChannelError {}
+
 impl From<io::Error> for ChannelError {
     fn from(error: io::Error) -> ChannelError {
         ChannelError::Io(error)
@@ -39,7 +62,7 @@ impl From<io::Error> for ChannelError {
 }
 
 /// An end of such a connection.
-pub(super) struct Channel<'a> {
+pub(crate) struct Channel<'a> {
     stream: TcpStream,
     talk: Talk,
     is_interrupted: &'a dyn Fn() -> bool,
@@ -49,11 +72,12 @@ pub(super) struct Channel<'a> {
 
 impl<'a> Channel<'a> {
     /// The end of who asks.
-    pub(super) fn connect(
-        mut stream: TcpStream,
+    pub(crate) fn connect(
+        address: SocketAddr,
         key: &Key,
         is_interrupted: &'a dyn Fn() -> bool,
     ) -> Result<Channel<'a>, ChannelError> {
+        let mut stream = TcpStream::connect_timeout(&address, CONNECT)?;
         set_up(&stream)?;
         let (ephemeral, own) = (random::seed()?, give::opening());
         let end = key.end(&ephemeral, &own);
@@ -72,8 +96,8 @@ impl<'a> Channel<'a> {
         Ok(Channel::new(stream, talk, is_interrupted))
     }
 
-    /// The end of who gives.
-    pub(super) fn accept(
+    /// The end of who answers.
+    fn accept(
         mut stream: TcpStream,
         key: &Key,
         is_interrupted: &'a dyn Fn() -> bool,
@@ -99,8 +123,13 @@ impl<'a> Channel<'a> {
         Channel { stream, talk, is_interrupted, sealed }
     }
 
+    /// Where the other end reaches this one.
+    pub(crate) fn local_ip(&self) -> io::Result<IpAddr> {
+        Ok(self.stream.local_addr()?.ip())
+    }
+
     /// Sends `bytes` as messages of up to [`MESSAGE_MAX`].
-    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), ChannelError> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), ChannelError> {
         for message in bytes.chunks(MESSAGE_MAX) {
             let len = self.talk.seal(message, &mut self.sealed[2..]);
             self.sealed[..2].copy_from_slice(&(len as u16).to_le_bytes());
@@ -110,7 +139,7 @@ impl<'a> Channel<'a> {
     }
 
     /// Takes the next message into `out`, and returns its length.
-    pub(super) fn receive(&mut self, out: &mut [u8]) -> Result<usize, ChannelError> {
+    pub(crate) fn receive(&mut self, out: &mut [u8]) -> Result<usize, ChannelError> {
         let mut len = [0; 2];
         read_all(&mut self.stream, &mut len, SILENCE, self.is_interrupted)?;
         let len = usize::from(u16::from_le_bytes(len));
@@ -120,7 +149,7 @@ impl<'a> Channel<'a> {
     }
 
     /// Fills `out` with messages as [`send`](Self::send) cuts them.
-    pub(super) fn receive_all(&mut self, out: &mut [u8]) -> Result<(), ChannelError> {
+    pub(crate) fn receive_all(&mut self, out: &mut [u8]) -> Result<(), ChannelError> {
         for message in out.chunks_mut(MESSAGE_MAX) {
             if self.receive(message)? != message.len() {
                 return Err(ChannelError::Broken("a short message"));

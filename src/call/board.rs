@@ -1,0 +1,72 @@
+//! A board that waits to be called.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::channel::server::{self, Service};
+use crate::channel::{Channel, ChannelError};
+use crate::wire::call::{Call, Figures, Reply};
+use crate::wire::give::MESSAGE_MAX;
+use crate::wire::seal::Key;
+
+/// What a master told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The ring file, and the port on which the master gives layers.
+    Ring { file: String, port: u16 },
+    /// There is no place in the ring.
+    Rest,
+}
+
+/// Who takes it: keeps it, or says why not.
+pub(crate) type Take = Box<dyn Fn(Order) -> Result<(), String> + Send + Sync>;
+/// Who hears of strangers.
+pub(crate) type Refuse = Box<dyn Fn(IpAddr, &ChannelError) + Send + Sync>;
+
+/// What a board that waits says and does.
+pub(crate) struct Board {
+    /// What it can do.
+    pub(crate) figures: Figures,
+    pub(crate) take: Take,
+    pub(crate) refuse: Refuse,
+}
+
+/// Lets masters that have the key call `board` at `address`, for as long as the process lives. Returns where
+/// it listens.
+///
+/// # Errors
+/// If the system refuses the address or a thread.
+pub(crate) fn start(board: Board, address: SocketAddr, key: Key) -> io::Result<SocketAddr> {
+    server::start("leap-call", address, key, board)
+}
+
+impl Service for Board {
+    fn talk(&self, mut channel: Channel<'_>, _: IpAddr) -> Result<(), ChannelError> {
+        let mut bytes = vec![0; MESSAGE_MAX];
+        loop {
+            let len = channel.receive(&mut bytes)?;
+            let call = Call::parse(&bytes[..len]);
+            let call = call.map_err(|_| ChannelError::Broken("a call without meaning"))?;
+            channel.send(&self.reply(call).emit())?;
+        }
+    }
+
+    fn refuse(&self, from: IpAddr, why: &ChannelError) {
+        (self.refuse)(from, why);
+    }
+}
+
+impl Board {
+    fn reply(&self, call: Call<'_>) -> Reply {
+        let order = match call {
+            Call::Ask => return Reply::Figures(self.figures.clone()),
+            Call::Probe(_) => return Reply::Done,
+            Call::Ring { port, file } => Order::Ring { file: file.to_owned(), port },
+            Call::Rest => Order::Rest,
+        };
+        match (self.take)(order) {
+            Ok(()) => Reply::Done,
+            Err(why) => Reply::refused(&why),
+        }
+    }
+}

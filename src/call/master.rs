@@ -1,0 +1,160 @@
+//! The master, who calls boards.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use crate::channel::{Channel, ChannelError};
+use crate::wire::call::{Call, FIGURES_LEN, Figures, Reply, TEXT_MAX};
+use crate::wire::give::REASON_MAX;
+use crate::wire::seal::Key;
+
+/// Short calls, of which the quickest tells the round trip.
+const TRIPS: usize = 10;
+/// Long calls after which it is known what the way can carry: 4 MB.
+const PROBES: usize = 128;
+
+/// Why a call came to nothing.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// The connection ended, or never was.
+    Channel(ChannelError),
+    /// The board will not, in its own words.
+    Refused(String),
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallError::Channel(ChannelError::Key) => {
+                write!(f, "{}, or waits for no call", ChannelError::Key)
+            }
+            CallError::Channel(e) => write!(f, "{e}"),
+            CallError::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+impl From<ChannelError> for CallError {
+    fn from(error: ChannelError) -> CallError {
+        CallError::Channel(error)
+    }
+}
+
+impl CallError {
+    /// Whether the same may work later without anybody's doing.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, CallError::Channel(ChannelError::Io(_)))
+    }
+
+    /// Whether the user ended it.
+    pub(crate) fn is_interruption(&self) -> bool {
+        matches!(self, CallError::Channel(ChannelError::Interrupted))
+    }
+}
+
+/// The way to a board.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Way {
+    /// Seconds there and back.
+    pub(crate) round_trip_s: f64,
+    /// Bytes a second.
+    pub(crate) bytes_per_s: f64,
+}
+
+/// A board that is called.
+pub(crate) struct Called<'a>(Channel<'a>);
+
+impl<'a> Called<'a> {
+    /// Calls the board at `address`.
+    ///
+    /// # Errors
+    /// If it is not there, or no board with this key.
+    pub(crate) fn new(
+        address: SocketAddr,
+        key: &Key,
+        is_interrupted: &'a dyn Fn() -> bool,
+    ) -> Result<Called<'a>, CallError> {
+        Ok(Called(Channel::connect(address, key, is_interrupted)?))
+    }
+
+    /// Where it reaches this board.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn local_ip(&self) -> Result<IpAddr, CallError> {
+        Ok(self.0.local_ip().map_err(ChannelError::from)?)
+    }
+
+    /// What it can do.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub(crate) fn ask(&mut self) -> Result<Figures, CallError> {
+        match self.say(&Call::Ask)? {
+            Reply::Figures(figures) => Ok(figures),
+            _ => Err(ChannelError::Broken("no figures").into()),
+        }
+    }
+
+    /// Measures the way there.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub(crate) fn measure(&mut self) -> Result<Way, CallError> {
+        let mut round_trip_s = f64::INFINITY;
+        for _ in 0..TRIPS {
+            let start = Instant::now();
+            self.done(&Call::Probe(&[]))?;
+            round_trip_s = round_trip_s.min(start.elapsed().as_secs_f64());
+        }
+        let probe = Call::Probe(&[0; TEXT_MAX]).emit();
+        let start = Instant::now();
+        for _ in 0..PROBES {
+            self.0.send(&probe)?;
+        }
+        for _ in 0..PROBES {
+            self.hear_done()?;
+        }
+        let bytes_per_s = (PROBES * probe.len()) as f64 / start.elapsed().as_secs_f64();
+        Ok(Way { round_trip_s, bytes_per_s })
+    }
+
+    /// Tells it the ring, or that it has no place there.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub(crate) fn tell(&mut self, call: &Call<'_>) -> Result<(), CallError> {
+        self.done(call)
+    }
+
+    fn done(&mut self, call: &Call<'_>) -> Result<(), CallError> {
+        self.0.send(&call.emit())?;
+        self.hear_done()
+    }
+
+    fn say(&mut self, call: &Call<'_>) -> Result<Reply, CallError> {
+        self.0.send(&call.emit())?;
+        self.hear()
+    }
+
+    fn hear_done(&mut self) -> Result<(), CallError> {
+        match self.hear()? {
+            Reply::Done => Ok(()),
+            _ => Err(ChannelError::Broken("figures that nobody asked for").into()),
+        }
+    }
+
+    fn hear(&mut self) -> Result<Reply, CallError> {
+        let mut bytes =
+            [0; if FIGURES_LEN > 4 + REASON_MAX { FIGURES_LEN } else { 4 + REASON_MAX }];
+        let len = self.0.receive(&mut bytes)?;
+        match Reply::parse(&bytes[..len]) {
+            Ok(Reply::Refused(why)) => Err(CallError::Refused(why.as_str().to_owned())),
+            Ok(reply) => Ok(reply),
+            Err(_) => Err(ChannelError::Broken("a reply without meaning").into()),
+        }
+    }
+}

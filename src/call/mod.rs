@@ -1,0 +1,9 @@
+//! How a ring gets its boards, where nobody writes down who has which layers: see [`crate::wire::call`].
+//!
+//! - [`board`]: a board that has nothing but the key, and waits to be called.
+//! - [`master`]: calls it, asks what it can do and how it is reached, and tells it the ring.
+
+pub(crate) mod board;
+pub(crate) mod master;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! A master and boards on loopback.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use super::board::{self, Board, Order};
+use super::master::{CallError, Called};
+use crate::channel::ChannelError;
+use crate::wire::call::{Call, Figures};
+use crate::wire::hello::name;
+use crate::wire::seal::Key;
+
+const KEY: [u8; 32] = [7; 32];
+
+fn figures() -> Figures {
+    Figures { port: 9999, read: 11, int8: 22, memory: 33, name: name("pi") }
+}
+
+/// A board that takes what it is told, but no second order, and where it waits.
+fn wait() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let (orders, strangers) = (Arc::clone(&heard), Arc::clone(&heard));
+    let board = Board {
+        figures: figures(),
+        take: Box::new(move |order| {
+            let mut orders = orders.lock().unwrap();
+            if let Some(first) = orders.first() {
+                return Err(format!("it has {first}"));
+            }
+            match order {
+                Order::Ring { file, port } => orders.push(format!("{port} {file}")),
+                Order::Rest => orders.push("rest".to_owned()),
+            }
+            Ok(())
+        }),
+        refuse: Box::new(move |_, why| strangers.lock().unwrap().push(why.to_string())),
+    };
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    (board::start(board, any, Key::new(KEY)).unwrap(), heard)
+}
+
+fn call(address: SocketAddr) -> Result<Called<'static>, CallError> {
+    Called::new(address, &Key::new(KEY), &|| false)
+}
+
+#[test]
+fn a_master_asks_measures_and_tells() {
+    let (address, heard) = wait();
+    let mut called = call(address).unwrap();
+    assert_eq!(called.ask().unwrap(), figures());
+    assert!(called.local_ip().unwrap().is_loopback());
+    let way = called.measure().unwrap();
+    assert!(way.round_trip_s > 0.0 && way.bytes_per_s > 1e3);
+    called.tell(&Call::Ring { port: 4, file: "a ring" }).unwrap();
+    // A board that is told what it will not do says why.
+    let why = call(address).unwrap().tell(&Call::Rest).unwrap_err();
+    assert!(matches!(&why, CallError::Refused(why) if why == "it has 4 a ring"), "{why}");
+    assert!(!why.may_pass());
+    assert_eq!(*heard.lock().unwrap(), ["4 a ring"]);
+}
+
+#[test]
+fn who_has_another_key_is_not_heard() {
+    let (address, heard) = wait();
+    let other = Called::new(address, &Key::new([8; 32]), &|| false);
+    let why = other.err().unwrap();
+    assert!(matches!(why, CallError::Channel(ChannelError::Key)), "{why}");
+    let mut stranger = TcpStream::connect(address).unwrap();
+    stranger.write_all(&[0x55; 400]).unwrap();
+    // The board hangs up, with or without a greeting of its own.
+    let _ = stranger.read_to_end(&mut Vec::new());
+    assert_eq!(call(address).unwrap().ask().unwrap(), figures());
+    // One line for all that come from there.
+    assert_eq!(heard.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_board_that_is_away_may_come() {
+    let (address, _) = wait();
+    let nobody = SocketAddr::from((Ipv4Addr::new(127, 9, 9, 9), address.port()));
+    assert!(call(nobody).err().unwrap().may_pass());
+}

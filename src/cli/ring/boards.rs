@@ -1,0 +1,218 @@
+//! `--boards`: a master without a ring file calls its boards, divides the model among them, and tells each.
+
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use super::fetch;
+use super::figures::{self, Own};
+use super::flags::{RingFile, RingFlags};
+use super::interrupt::is_interrupted;
+use super::origin::Boards;
+use crate::call::master::{CallError, Called};
+use crate::channel;
+use crate::cli::plan::load::{self, Asked};
+use crate::cli::plan::report;
+use crate::cli::{Failure, key, model_files, note};
+use crate::engine::{Cache, Options};
+use crate::ring::plan::{Board, Objective, Part, Task, Wish, solve};
+use crate::ring::{Address, PORT_DEFAULT, Topology};
+use crate::sys::file::AtomicFile;
+use crate::sys::notify;
+use crate::transport::place::HostPort;
+use crate::wire::call::Call;
+use crate::wire::seal::Key;
+
+/// How long a master waits before it calls a board again that was away.
+const RETRY: Duration = Duration::from_secs(1);
+/// How much better than the last split a new one has to be: figures of the ways between boards vary, and each
+/// board has the layers of the last one.
+const WORTH_IT: f64 = 1.1;
+
+/// Calls the boards that `flags` name, and gives these the ring file that comes of it; without such boards
+/// they stay as they are.
+pub(in crate::cli) fn gather(
+    flags: &mut RingFlags,
+    model: Option<&Path>,
+    asked: Asked,
+    cache: &Cache,
+    options: &Options,
+) -> Result<(), Failure> {
+    let Some(boards) = flags.boards.clone() else { return Ok(()) };
+    let Some(path) = model else {
+        return Err(Failure::Usage("--boards divides a model: name its file".to_owned()));
+    };
+    if flags.objective == Objective::Energy {
+        return Err(Failure::Usage(
+            "boards do not say what watts they take: for energy, write the ring file with leap plan"
+                .to_owned(),
+        ));
+    }
+    let Some(key) = &flags.key else {
+        return Err(Failure::Usage("--boards needs --key, as the boards have".to_owned()));
+    };
+    let key = key::read(key)?;
+    let model = model_files::open_whole(path)?;
+    let sizes = load::sizes(model.header(), asked);
+    let load = load::load(model.header(), &sizes).map_err(|e| Failure::input(&e))?;
+    let folder = fetch::folder(cache)?;
+    notify::start();
+    let own = figures::own(options, &folder)?;
+    let fleet = fleet(flags, &boards, own, &key)?;
+    let task = Task::new(&load, &fleet);
+    let best = solve(&task, flags.objective, None).map_err(|e| Failure::runtime(&e))?;
+    let kept_at = folder.join(file_name(path, &boards));
+    let parts = kept(&kept_at, &task, flags, &best).unwrap_or(best);
+    let ring = report::ring_lines(&task, &parts);
+    // Without it the next start may divide the model otherwise.
+    let _ = AtomicFile::create(&kept_at).and_then(|mut file| {
+        file.write_all(ring.as_bytes())?;
+        file.commit()
+    });
+    if !flags.is_quiet {
+        report::table(&task, &parts).lines().for_each(note);
+    }
+    let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
+    for (index, address) in boards.0.iter().enumerate() {
+        let has_part = parts.iter().any(|part| part.board == index + 1);
+        let call = if has_part { Call::Ring { port, file: &ring } } else { Call::Rest };
+        until_there(address, &key, &mut |called| called.tell(&call))?;
+    }
+    flags.file = Some(RingFile::Told(ring));
+    if parts.len() > 1 {
+        flags.give = Some(port);
+    }
+    Ok(())
+}
+
+/// This board and those that are called, with what they can do.
+fn fleet(flags: &RingFlags, boards: &Boards, own: Own, key: &Key) -> Result<Vec<Board>, Failure> {
+    let mut fleet = Vec::with_capacity(1 + boards.0.len());
+    let mut seen_as: Option<IpAddr> = None;
+    let mut best_way = (f64::INFINITY, 0.0f64);
+    for address in &boards.0 {
+        let (figures, way, local) = until_there(address, key, &mut |called| {
+            Ok((called.ask()?, called.measure()?, called.local_ip()?))
+        })?;
+        if seen_as.is_some_and(|other| other.is_loopback() != local.is_loopback()) {
+            return Err(Failure::Input(format!(
+                "{address} and other boards see this one at different places: name boards of this machine by \
+                 an address that others reach, too"
+            )));
+        }
+        seen_as = Some(local);
+        best_way = (best_way.0.min(way.round_trip_s), best_way.1.max(way.bytes_per_s));
+        fleet.push(Board {
+            name: figures.name.as_str().to_owned(),
+            address: Address { host: address.host.clone(), port: figures.port },
+            read: figures.read as f64,
+            int8: figures.int8 as f64,
+            memory: figures.memory,
+            round_trip_s: way.round_trip_s,
+            wire: way.bytes_per_s,
+            watts: None,
+            wish: Wish::Any,
+        });
+    }
+    let host = flags.host.clone().or_else(|| Some(seen_as?.to_string())).unwrap_or_default();
+    let name = flags.node.clone().unwrap_or_else(figures::name);
+    let address = Address { host, port: flags.port.unwrap_or(PORT_DEFAULT) };
+    let Own { read, int8, memory } = own;
+    let (round_trip_s, wire) = best_way;
+    let (watts, wish) = (None, Wish::Always);
+    fleet.insert(0, Board { name, address, read, int8, memory, round_trip_s, wire, watts, wish });
+    check_names(&fleet)?;
+    Ok(fleet)
+}
+
+fn check_names(fleet: &[Board]) -> Result<(), Failure> {
+    let twice = fleet
+        .iter()
+        .enumerate()
+        .find(|(index, board)| fleet[..*index].iter().any(|other| other.name == board.name));
+    twice.map_or(Ok(()), |(_, board)| {
+        Err(Failure::Input(format!(
+            "two boards are called {}, one of them at {}: give one another name with --node",
+            board.name, board.address.host
+        )))
+    })
+}
+
+/// Calls the board at `address`, again and again until it is there, and talks with it.
+fn until_there<T>(
+    address: &Address,
+    key: &Key,
+    talk: &mut dyn FnMut(&mut Called<'_>) -> Result<T, CallError>,
+) -> Result<T, Failure> {
+    let mut told = String::new();
+    loop {
+        let why = match attempt(address, key, talk) {
+            Ok(found) => return Ok(found),
+            Err(Away::For(why)) => why,
+            Err(Away::Never(failure)) => return Err(failure),
+        };
+        if is_interrupted() {
+            return Err(Failure::Runtime("interrupted".to_owned()));
+        }
+        let why = format!("waiting for {address}: {why}");
+        if told != why {
+            note(&format!("leap: {why}"));
+            notify::status(&why);
+            told = why;
+        }
+        thread::sleep(RETRY);
+    }
+}
+
+/// Why a board does not talk.
+enum Away {
+    /// It may do so later.
+    For(String),
+    /// It never will.
+    Never(Failure),
+}
+
+fn attempt<T>(
+    address: &Address,
+    key: &Key,
+    talk: &mut dyn FnMut(&mut Called<'_>) -> Result<T, CallError>,
+) -> Result<T, Away> {
+    let place = HostPort::new(&address.host, address.port).resolve(|_: &SocketAddr| true);
+    let place = place.map_err(|e| Away::For(e.to_string()))?;
+    let called = Called::new(place, key, &is_interrupted);
+    called.and_then(|mut called| talk(&mut called)).map_err(|e| match e {
+        e if e.is_interruption() => Away::Never(Failure::Runtime("interrupted".to_owned())),
+        e if e.may_pass() => Away::For(e.to_string()),
+        e => Away::Never(Failure::Ring(format!("{address}: {e}"))),
+    })
+}
+
+/// Where the split of this model among these boards is kept.
+fn file_name(model: &Path, boards: &Boards) -> PathBuf {
+    let model = model.canonicalize().unwrap_or_else(|_| model.to_owned());
+    let hash = Sha256::digest(format!("{model:?} {boards:?}"));
+    let hex: String = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    PathBuf::from(format!("split-{hex}"))
+}
+
+/// The split that is kept there, if it is one of these boards and not much worse than the best.
+fn kept(path: &Path, task: &Task<'_>, flags: &RingFlags, best: &[Part]) -> Option<Vec<Part>> {
+    let topology = Topology::parse(&fs::read_to_string(path).ok()?).ok()?;
+    topology.check(task.load().layers.len()).ok()?;
+    let part = |member: &crate::ring::Member| {
+        let is_it = |board: &Board| board.name == member.name && board.address == member.address;
+        let board = task.boards().iter().position(is_it)?;
+        Some(Part { board, layers: member.layers.clone() })
+    };
+    let parts: Vec<Part> = topology.members().iter().map(part).collect::<Option<_>>()?;
+    let (now, then) = (task.figures(best), task.figures(&parts));
+    let value = |figures: &crate::ring::plan::Figures| figures.value(flags.objective);
+    let is_good =
+        parts[0].board == 0 && then.fullest <= 1.0 && value(&then) <= WORTH_IT * value(&now);
+    is_good.then_some(parts)
+}

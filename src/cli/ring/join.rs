@@ -1,0 +1,222 @@
+//! `leap worker` with nothing but the key: a master calls it and says what it has to do. That is kept, so that
+//! a board which starts again goes on as before.
+
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::fetch;
+use super::figures::{self, Own};
+use super::flags::{RingFile, RingFlags};
+use super::interrupt::{self, is_interrupted};
+use super::origin::Origin;
+use crate::call::board::{self, Board, Order};
+use crate::channel::PORT_DEFAULT as PORT;
+use crate::cli::{Failure, key, note, warn};
+use crate::engine::{Cache, Options};
+use crate::ring::{Address, PORT_DEFAULT, Topology};
+use crate::sys::file::AtomicFile;
+use crate::sys::notify;
+use crate::transport::place::HostPort;
+use crate::wire::call::Figures;
+use crate::wire::hello;
+
+/// How often a board that waits looks whether it was called.
+const LOOKED_EVERY: Duration = Duration::from_millis(100);
+
+/// A board that waits to be called, or does what it was told.
+pub(in crate::cli) struct Waiting {
+    name: String,
+    orders: Arc<Orders>,
+}
+
+/// What masters told.
+struct Orders {
+    name: String,
+    /// Where the last one is kept.
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    order: Order,
+    /// Whether it is yet to be begun.
+    is_new: bool,
+}
+
+/// Where a worker waits to be called, if it does: one with a key that nothing is said to but that.
+pub(in crate::cli) fn port(flags: &RingFlags, has_model: bool) -> Option<u16> {
+    let is_told =
+        has_model || flags.file.is_some() || flags.split.is_some() || flags.fetch.is_some();
+    flags.join.or_else(|| (flags.key.is_some() && !is_told).then_some(PORT))
+}
+
+/// Waits to be called on `port`, from then on.
+pub(in crate::cli) fn start(
+    flags: &RingFlags,
+    port: u16,
+    cache: &Cache,
+    options: &Options,
+) -> Result<Waiting, Failure> {
+    let Some(key) = &flags.key else {
+        return Err(Failure::Usage(
+            "a worker without a model waits for a master: it needs --key".to_owned(),
+        ));
+    };
+    let key = key::read(key)?;
+    let folder = fetch::folder(cache)?;
+    notify::start();
+    let Own { read, int8, memory } = figures::own(options, &folder)?;
+    let name = flags.node.clone().unwrap_or_else(figures::name);
+    let links = flags.port.unwrap_or(PORT_DEFAULT);
+    let figures = Figures {
+        port: links,
+        read: read as u64,
+        int8: int8 as u64,
+        memory,
+        name: hello::name(&name),
+    };
+    let path = folder.join("order");
+    let order = kept(&path, &name).unwrap_or(Order::Rest);
+    let state = Mutex::new(State { is_new: order != Order::Rest, order });
+    let orders = Arc::new(Orders { name: name.clone(), path, state });
+    let taken = Arc::clone(&orders);
+    let refuse = |from: IpAddr, why: &_| warn(&format!("hears nobody at {from}: {why}"));
+    let take = Box::new(move |order| taken.take(order));
+    let board = Board { figures, take, refuse: Box::new(refuse) };
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED).to_string();
+    let host = flags.host.as_ref().unwrap_or(&any);
+    let address = HostPort::new(host, port).resolve(|_: &SocketAddr| true);
+    let address = address.map_err(|e| Failure::runtime(&e))?;
+    let bound = board::start(board, address, key);
+    let bound =
+        bound.map_err(|e| Failure::Runtime(format!("cannot wait on {address} (TCP): {e}")))?;
+    if !flags.is_quiet {
+        note(&format!("leap: {name} waits for a master on {bound} (TCP)"));
+    }
+    notify::ready();
+    Ok(Waiting { name, orders })
+}
+
+impl Waiting {
+    /// What to do next, as flags of a worker; `None` if the user ends it.
+    pub(in crate::cli) fn next(&self, flags: &RingFlags) -> Option<RingFlags> {
+        loop {
+            let begun = self.orders.begin();
+            if is_interrupted() {
+                return None;
+            }
+            if let Some((file, from)) = begun {
+                let (file, node) = (Some(RingFile::Told(file)), Some(self.name.clone()));
+                return Some(RingFlags {
+                    file,
+                    node,
+                    fetch: Some(Origin::At(from)),
+                    ..flags.clone()
+                });
+            }
+            notify::status("waiting for a master");
+            thread::sleep(LOOKED_EVERY);
+        }
+    }
+
+    /// What was begun has failed: it is begun again when a master says so.
+    pub(in crate::cli) fn fail(&self, why: &Failure) {
+        let why = why.message().unwrap_or_default();
+        warn(&format!("{why}; waiting for a master"));
+        self.orders.state().order = Order::Rest;
+    }
+}
+
+impl Orders {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps an order, and ends what runs if that is something else.
+    fn take(&self, order: Order) -> Result<(), String> {
+        if let Order::Ring { file, .. } = &order {
+            check(file, &self.name)?;
+        }
+        let mut state = self.state();
+        if state.order == order {
+            return Ok(());
+        }
+        keep(&self.path, &order)
+            .map_err(|e| format!("cannot write {}: {e}", self.path.display()))?;
+        *state = State { order, is_new: true };
+        interrupt::end_for_other_work();
+        Ok(())
+    }
+
+    /// The ring file and where layers come from, if there is something new to do.
+    fn begin(&self) -> Option<(String, Address)> {
+        let mut state = self.state();
+        interrupt::go_on();
+        let is_new = std::mem::take(&mut state.is_new);
+        let Order::Ring { file, port } = &state.order else { return None };
+        let master = Topology::parse(file).ok()?.members()[0].address.host.clone();
+        is_new.then(|| (file.clone(), Address { host: master, port: *port }))
+    }
+}
+
+/// Whether `name` is a worker of that ring.
+fn check(file: &str, name: &str) -> Result<(), String> {
+    let topology = Topology::parse(file).map_err(|e| e.to_string())?;
+    match topology.place(name) {
+        Ok((_, false)) => Ok(()),
+        Ok((_, true)) => Err(format!("{name} is no master")),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Keeps an order as the port and the ring file.
+fn keep(path: &Path, order: &Order) -> std::io::Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    if let Order::Ring { file: ring, port } = order {
+        write!(file, "{port}\n{ring}")?;
+    }
+    file.commit()
+}
+
+/// The order that is kept, if it is one for a board of this name.
+fn kept(path: &Path, name: &str) -> Option<Order> {
+    let text = fs::read_to_string(path).ok()?;
+    let (port, file) = text.split_once('\n')?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    check(file, name).ok()?;
+    Some(Order::Ring { file: file.to_owned(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RING: &str = "desk 10.0.0.1 0..3\npi 10.0.0.2 3..6\n";
+
+    #[test]
+    fn what_a_board_was_told_is_kept() {
+        let path = std::env::temp_dir().join(format!("leap-order-{}", std::process::id()));
+        let told = Order::Ring { file: RING.to_owned(), port: 9998 };
+        keep(&path, &told).unwrap();
+        assert_eq!(kept(&path, "pi"), Some(told));
+        assert_eq!(kept(&path, "orange"), None);
+        keep(&path, &Order::Rest).unwrap();
+        assert_eq!(kept(&path, "pi"), None);
+        fs::write(&path, "0\n").unwrap();
+        assert_eq!(kept(&path, "pi"), None);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_board_works_where_it_has_a_place() {
+        assert_eq!(check(RING, "pi"), Ok(()));
+        assert_eq!(check(RING, "desk"), Err("desk is no master".to_owned()));
+        assert!(check(RING, "orange").unwrap_err().contains("orange"));
+        assert!(check("pi", "pi").is_err());
+    }
+}
