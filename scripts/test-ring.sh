@@ -433,7 +433,7 @@ check_boards() {
 	for name in "${NODES[@]:1}"; do
 		index=$((index + 1)) host=127.0.0.1
 		[ -z "$has_namespaces" ] || host=$(address "$name")
-		boards+="${boards:+,}$host:$((JOIN_PORT + index))"
+		boards+="${boards:+,}$host:$(join_port "$index")"
 		: >"$work/$name.log"
 		start_board "$name" "$index"
 	done
@@ -442,7 +442,9 @@ check_boards() {
 		die "boards do what a master with another key says"
 	fi
 	grep -q "another key" "$work/stranger.log" || die "a master with another key: $(cat "$work/stranger.log")"
-	for count in first second; do
+	for count in first second third; do
+		# The third one finds them by itself.
+		[ "$count" != third ] || [ -z "$has_namespaces" ] || boards=auto:$JOIN_PORT
 		# By memory all of them have layers, however long they took to answer.
 		on desk env XDG_CACHE_HOME="$work/cache-desk" "$leap" master "$MODEL" --key "$work/key" --boards "$boards" \
 			--objective memory --give "$GIVE_PORT" --port "$PORT" --node desk --threads 1 -p "$PROMPT" -n "$N_PREDICT" \
@@ -450,7 +452,7 @@ check_boards() {
 			die "the $count master: $(tail -n 3 "$work/desk.log")"
 		same "$N_PREDICT" "of boards that were told what to do by the $count master"
 		# The second master finds it killed, and started again.
-		[ "$count" = second ] || { kill -KILL "$(leap_pid "$name")"; wait "${pids[$name]}" || true; start_board "$name" "$index"; }
+		[ "$count" != first ] || { kill -KILL "$(leap_pid "$name")"; wait "${pids[$name]}" || true; start_board "$name" "$index"; }
 	done
 	for name in "${NODES[@]:1}"; do
 		count=$(grep -c "layers .* came from" "$work/$name.log") || true
@@ -459,10 +461,13 @@ check_boards() {
 	end_workers
 }
 
+# join_port INDEX: where a node waits to be called: the same port, where each has its own.
+join_port() { if [ -n "$has_namespaces" ]; then say "$JOIN_PORT"; else say $((JOIN_PORT + $1)); fi; }
+
 # start_board NODE INDEX: a node that knows nothing but the key.
 start_board() {
 	on "$1" env XDG_CACHE_HOME="$work/cache-told-$1" "$leap" worker --key "$work/key" --node "$1" --threads 1 \
-		--join $((JOIN_PORT + $2)) --port $((PORT + $2)) 2>>"$work/$1.log" &
+		--join "$(join_port "$2")" --port $((PORT + $2)) 2>>"$work/$1.log" &
 	pids[$1]=$!
 }
 

@@ -38,7 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("transport", &["sys", "wire"]),
     ("ring", &["transport", "wire"]),
     ("channel", &["sys", "wire"]),
-    ("call", &["channel", "wire"]),
+    ("call", &["channel", "sys", "wire"]),
     ("fetch", &["channel", "format", "sys", "wire"]),
     ("engine", BELOW_CLI),
     ("serve", &["engine", "format", "sampler", "sys", "tokenizer"]),

@@ -1,9 +1,11 @@
 //! How a ring gets its boards, where nobody writes down who has which layers: see [`crate::wire::call`].
 //!
 //! - [`board`]: a board that has nothing but the key, and waits to be called.
+//! - [`find`]: how the master finds it where its address is not written down.
 //! - [`master`]: calls it, asks what it can do and how it is reached, and tells it the ring.
 
 pub(crate) mod board;
+pub(crate) mod find;
 pub(crate) mod master;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,12 @@
 //! A master and boards on loopback.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use super::board::{self, Board, Order};
+use super::find;
 use super::master::{CallError, Called};
 use crate::channel::ChannelError;
 use crate::wire::call::{Call, Figures};
@@ -73,6 +75,22 @@ fn who_has_another_key_is_not_heard() {
     assert_eq!(call(address).unwrap().ask().unwrap(), figures());
     // One line for all that come from there.
     assert_eq!(heard.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn boards_are_found_by_their_key() {
+    // Two ports that nobody has, and may have once more.
+    let free = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let (port, elsewhere) = (free(), free());
+    find::answer(port, Key::new(KEY)).unwrap();
+    let networks = [Ipv4Addr::new(127, 255, 255, 255)];
+    let seek = |port, key| find::seek(&networks, port, &Key::new(key), &|| false).unwrap();
+    let found = thread::scope(|scope| {
+        let other = scope.spawn(|| seek(port, [8; 32]));
+        let nobody = scope.spawn(|| seek(elsewhere, KEY));
+        (seek(port, KEY), other.join().unwrap(), nobody.join().unwrap())
+    });
+    assert_eq!(found, (vec![IpAddr::from(Ipv4Addr::LOCALHOST)], vec![], vec![]));
 }
 
 #[test]

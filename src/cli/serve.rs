@@ -106,8 +106,9 @@ pub(super) struct Serve {
     /// be the master of the ring in this file: a line for each node with name, address, layers
     #[argh(option)]
     ring: Option<PathBuf>,
-    /// be the master of a ring of these boards, HOST[:PORT] and more behind commas (9998), and divide
-    /// the model among them; each runs `leap worker` with the same --key
+    /// be the master of a ring of these boards, and divide the model among them: auto (those that answer
+    /// on this network) or HOST[:PORT] and more behind commas (9998); each runs `leap worker` with the
+    /// same --key
     #[argh(option, from_str_fn(origin::boards))]
     boards: Option<Boards>,
     /// ring with --boards: what is to be best: throughput (default) of many streams, latency of one,

@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::mem;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{
     self, AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, sockopt,
@@ -277,6 +279,27 @@ pub fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     }
     // SAFETY: `fd` is a stream socket that nobody else owns.
     Ok(unsafe { TcpStream::from_raw_fd(fd.into_raw_fd()) })
+}
+
+/// The broadcast addresses of the networks that this machine is on: IPv4, without the loopback.
+///
+/// # Errors
+/// The system's.
+pub fn broadcasts() -> io::Result<Vec<Ipv4Addr>> {
+    let wanted = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_BROADCAST;
+    let mut found = Vec::new();
+    for interface in getifaddrs()?.filter(|interface| interface.flags.contains(wanted)) {
+        let ip = |address: Option<SockaddrStorage>| Some(address?.as_sockaddr_in()?.ip());
+        let Some((address, mask)) = ip(interface.address).zip(ip(interface.netmask)) else {
+            continue;
+        };
+        let broadcast = address | !mask;
+        // Networks of one or two addresses have none.
+        if mask.to_bits().trailing_zeros() > 1 && !found.contains(&broadcast) {
+            found.push(broadcast);
+        }
+    }
+    Ok(found)
 }
 
 /// Whether there is no file left for another socket: this process or the system has as many as it may.

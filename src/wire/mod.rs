@@ -7,7 +7,7 @@
 //! - [`frame`]: what a ring's nodes tell each other inside the frames that a link delivers.
 //! - [`noise`] and [`seal`]: the key exchange of links with a shared key, their keys and nonces.
 //! - [`give`]: how a board gets its layers from another one, over a connection that [`talk`] seals.
-//! - [`call`]: how boards without a ring file get their places, over such a connection.
+//! - [`call`]: how boards without a ring file get their places, over such a connection. [`find`]: how a master finds them.
 //!
 //! Nothing here opens a socket, reads a clock or allocates by a size that a peer sent.
 
@@ -16,6 +16,7 @@ pub mod control;
 pub mod datagram;
 mod fields;
 mod figures;
+pub mod find;
 pub mod frame;
 pub mod give;
 pub mod hello;

@@ -14,6 +14,7 @@ use super::figures::{self, Own};
 use super::flags::{RingFile, RingFlags};
 use super::interrupt::is_interrupted;
 use super::origin::Boards;
+use super::search;
 use crate::call::master::{CallError, Called};
 use crate::channel;
 use crate::cli::plan::load::{self, Asked};
@@ -63,10 +64,14 @@ pub(in crate::cli) fn gather(
     let folder = fetch::folder(cache)?;
     notify::start();
     let own = figures::own(options, &folder)?;
+    let kept_at = folder.join(file_name(path));
+    let boards = match boards {
+        Boards::Named(boards) => boards,
+        Boards::Auto(port) => search::boards(port, &key, n_kept(&kept_at))?,
+    };
     let fleet = fleet(flags, &boards, own, &key)?;
     let task = Task::new(&load, &fleet);
     let best = solve(&task, flags.objective, None).map_err(|e| Failure::runtime(&e))?;
-    let kept_at = folder.join(file_name(path, &boards));
     let parts = kept(&kept_at, &task, flags, &best).unwrap_or(best);
     let ring = report::ring_lines(&task, &parts);
     // Without it the next start may divide the model otherwise.
@@ -78,7 +83,7 @@ pub(in crate::cli) fn gather(
         report::table(&task, &parts).lines().for_each(note);
     }
     let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
-    for (index, address) in boards.0.iter().enumerate() {
+    for (index, address) in boards.iter().enumerate() {
         let has_part = parts.iter().any(|part| part.board == index + 1);
         let call = if has_part { Call::Ring { port, file: &ring } } else { Call::Rest };
         until_there(address, &key, &mut |called| called.tell(&call))?;
@@ -91,11 +96,16 @@ pub(in crate::cli) fn gather(
 }
 
 /// This board and those that are called, with what they can do.
-fn fleet(flags: &RingFlags, boards: &Boards, own: Own, key: &Key) -> Result<Vec<Board>, Failure> {
-    let mut fleet = Vec::with_capacity(1 + boards.0.len());
+fn fleet(
+    flags: &RingFlags,
+    boards: &[Address],
+    own: Own,
+    key: &Key,
+) -> Result<Vec<Board>, Failure> {
+    let mut fleet = Vec::with_capacity(1 + boards.len());
     let mut seen_as: Option<IpAddr> = None;
     let mut best_way = (f64::INFINITY, 0.0f64);
-    for address in &boards.0 {
+    for address in boards {
         let (figures, way, local) = until_there(address, key, &mut |called| {
             Ok((called.ask()?, called.measure()?, called.local_ip()?))
         })?;
@@ -192,12 +202,18 @@ fn attempt<T>(
     })
 }
 
-/// Where the split of this model among these boards is kept.
-fn file_name(model: &Path, boards: &Boards) -> PathBuf {
+/// Where the last split of this model is kept.
+fn file_name(model: &Path) -> PathBuf {
     let model = model.canonicalize().unwrap_or_else(|_| model.to_owned());
-    let hash = Sha256::digest(format!("{model:?} {boards:?}"));
+    let hash = Sha256::digest(model.as_os_str().as_encoded_bytes());
     let hex: String = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     PathBuf::from(format!("split-{hex}"))
+}
+
+/// How many boards the split that is kept there has, beside this one.
+fn n_kept(path: &Path) -> usize {
+    let topology = fs::read_to_string(path).ok().and_then(|text| Topology::parse(&text).ok());
+    topology.map_or(0, |topology| topology.members().len() - 1)
 }
 
 /// The split that is kept there, if it is one of these boards and not much worse than the best.

@@ -15,6 +15,7 @@ use super::flags::{RingFile, RingFlags};
 use super::interrupt::{self, is_interrupted};
 use super::origin::Origin;
 use crate::call::board::{self, Board, Order};
+use crate::call::find;
 use crate::channel::PORT_DEFAULT as PORT;
 use crate::cli::{Failure, key, note, warn};
 use crate::engine::{Cache, Options};
@@ -92,9 +93,14 @@ pub(in crate::cli) fn start(
     let host = flags.host.as_ref().unwrap_or(&any);
     let address = HostPort::new(host, port).resolve(|_: &SocketAddr| true);
     let address = address.map_err(|e| Failure::runtime(&e))?;
+    let found_by = key.clone();
     let bound = board::start(board, address, key);
     let bound =
         bound.map_err(|e| Failure::Runtime(format!("cannot wait on {address} (TCP): {e}")))?;
+    if flags.host.is_none() {
+        let found = find::answer(bound.port(), found_by);
+        found.unwrap_or_else(|e| warn(&format!("--boards auto will not find this board: {e}")));
+    }
     if !flags.is_quiet {
         note(&format!("leap: {name} waits for a master on {bound} (TCP)"));
     }

@@ -10,6 +10,7 @@ mod interrupt;
 pub(super) mod join;
 pub(super) mod origin;
 mod place;
+mod search;
 mod tell;
 
 use std::io;

@@ -23,16 +23,26 @@ pub(in crate::cli) fn port(value: &str) -> Result<u16, String> {
 
 /// Boards that wait to be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) struct Boards(pub(super) Vec<Address>);
+pub(in crate::cli) enum Boards {
+    /// Those on this machine's networks that answer on this port.
+    Auto(u16),
+    /// These.
+    Named(Vec<Address>),
+}
 
-/// `HOST` or `HOST:PORT`, and more behind commas.
+/// `auto` or `auto:PORT`; else `HOST` or `HOST:PORT`, and more behind commas.
 pub(in crate::cli) fn boards(value: &str) -> Result<Boards, String> {
+    match value.split_once(':') {
+        None if value == "auto" => return Ok(Boards::Auto(PORT_DEFAULT)),
+        Some(("auto", port)) => return self::port(port).map(Boards::Auto),
+        _ => {}
+    }
     let boards: Result<Vec<Address>, String> =
         value.split(',').map(|board| Address::parse(board.trim(), PORT_DEFAULT)).collect();
     let boards = boards?;
     match boards.iter().enumerate().find(|(index, board)| boards[..*index].contains(board)) {
         Some((_, twice)) => Err(format!("{twice} is named twice")),
-        None => Ok(Boards(boards)),
+        None => Ok(Boards::Named(boards)),
     }
 }
 
@@ -56,8 +66,11 @@ mod tests {
         assert_eq!(from("[fd00::3]:7000"), at("fd00::3", 7000));
         assert!(from("desk:0").is_err() && from("").is_err() && from(":7").is_err());
         assert_eq!((port("auto"), port("7000")), (Ok(9998), Ok(7000)));
-        let Boards(named) = boards("desk, [fd00::3]:7000").unwrap();
+        let Ok(Boards::Named(named)) = boards("desk, [fd00::3]:7000") else { panic!("no names") };
         assert_eq!((named.len(), named[1].port), (2, 7000));
+        assert_eq!(boards("auto"), Ok(Boards::Auto(9998)));
+        assert_eq!(boards("auto:7000"), Ok(Boards::Auto(7000)));
+        assert!(boards("auto:0").is_err());
         assert!(boards("").is_err() && boards("a,").is_err() && boards("a,b,a:9998").is_err());
         assert!(port("0").is_err() && port("70000").is_err() && port("x").is_err());
     }

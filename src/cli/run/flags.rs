@@ -133,8 +133,9 @@ pub(in crate::cli) struct Run {
     /// ring: file with a line for each node: name, address, layers
     #[argh(option)]
     pub(super) ring: Option<PathBuf>,
-    /// ring without a file: boards to divide the model among, HOST[:PORT] and more behind commas
-    /// (9998); each runs `leap worker` with the same --key
+    /// ring without a file: boards to divide the model among, auto (those that answer on this
+    /// network) or HOST[:PORT] and more behind commas (9998); each runs `leap worker` with the same
+    /// --key
     #[argh(option, from_str_fn(origin::boards))]
     pub(super) boards: Option<Boards>,
     /// ring with --boards: what is to be best: latency (default) of one stream, throughput of many,

@@ -1,0 +1,94 @@
+//! How a master finds boards that wait to be called: it asks all of its network by a datagram, and those with its
+//! key answer where it came from.
+//!
+//! ```text
+//! question and answer, 48 bytes
+//!  0 u32 magic "LEPF", of an answer "LEPA"
+//!  4 u32 version
+//!  8 [16] nonce of the question, by which it knows its answers
+//! 24 u64 of an answer: which board, a random number by which one is known that answers from two addresses
+//! 32 [16] tag of what stands before it
+//! ```
+//!
+//! An answer is no longer than its question, so that nobody gains by asking in another's name.
+
+use super::fields::{Writer, u32_at, u64_at};
+use super::give::VERSION;
+use super::hello::Tag;
+use super::seal::{Key, is_equal};
+
+/// Bytes of a question, and of an answer.
+pub const FIND_LEN: usize = 48;
+/// Bytes before the tag.
+const BODY_LEN: usize = 32;
+
+const ASK: u32 = u32::from_le_bytes(*b"LEPF");
+const ANSWER: u32 = u32::from_le_bytes(*b"LEPA");
+
+/// What tells a question from all others.
+pub type Nonce = [u8; 16];
+
+/// Who waits?
+pub fn question(key: &Key, nonce: &Nonce) -> [u8; FIND_LEN] {
+    emit(key, ASK, nonce, 0)
+}
+
+/// What `board` answers, if `bytes` are a question of somebody with the key.
+pub fn answer(key: &Key, bytes: &[u8], board: u64) -> Option<[u8; FIND_LEN]> {
+    let (nonce, _) = parse(key, ASK, bytes)?;
+    Some(emit(key, ANSWER, &nonce, board))
+}
+
+/// Which board answers, if `bytes` are an answer to the question with this nonce.
+pub fn board(key: &Key, bytes: &[u8], nonce: &Nonce) -> Option<u64> {
+    let (answered, board) = parse(key, ANSWER, bytes)?;
+    (answered == *nonce).then_some(board)
+}
+
+fn emit(key: &Key, magic: u32, nonce: &Nonce, board: u64) -> [u8; FIND_LEN] {
+    let mut bytes = [0; FIND_LEN];
+    Writer::new(&mut bytes).u32(magic).u32(VERSION);
+    bytes[8..24].copy_from_slice(nonce);
+    bytes[24..BODY_LEN].copy_from_slice(&board.to_le_bytes());
+    let tag = tag(key, &bytes[..BODY_LEN]);
+    bytes[BODY_LEN..].copy_from_slice(&tag);
+    bytes
+}
+
+fn parse(key: &Key, magic: u32, bytes: &[u8]) -> Option<(Nonce, u64)> {
+    let bytes: &[u8; FIND_LEN] = bytes.try_into().ok()?;
+    let is_ours = u32_at(bytes, 0) == magic && u32_at(bytes, 4) == VERSION;
+    let found = bytes[BODY_LEN..].try_into().ok()?;
+    let is_proved = is_ours && is_equal(&tag(key, &bytes[..BODY_LEN]), &found);
+    is_proved.then(|| (bytes[8..24].try_into().unwrap_or_default(), u64_at(bytes, 24)))
+}
+
+fn tag(key: &Key, body: &[u8]) -> Tag {
+    key.tag("LEAP find", &[body])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_key_is_found() {
+        let (key, other) = (Key::new([7; 32]), Key::new([8; 32]));
+        let (nonce, later) = ([3; 16], [4; 16]);
+        let asked = question(&key, &nonce);
+        let answered = answer(&key, &asked, 11).unwrap();
+        assert_eq!(board(&key, &answered, &nonce), Some(11));
+        assert_eq!(board(&key, &answered, &later), None);
+        assert!(answer(&other, &asked, 11).is_none());
+        assert!(answer(&key, &answered, 11).is_none());
+        assert_eq!(board(&key, &asked, &nonce), None);
+        for at in 0..FIND_LEN {
+            let (mut asked, mut answered) = (asked, answered);
+            asked[at] ^= 1;
+            answered[at] ^= 1;
+            assert!(answer(&key, &asked, 11).is_none());
+            assert_eq!(board(&key, &answered, &nonce), None);
+        }
+        assert!(answer(&key, &asked[..FIND_LEN - 1], 11).is_none());
+    }
+}
