@@ -17,8 +17,9 @@ use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
+use super::packed::portable;
 use super::packed::table::{PART_BYTES, PackedTable, Unpack};
-use super::packed::tile::TileFn;
+use super::packed::tile::{Q8Tile, TileFn};
 use super::stream::{INTO_L1, INTO_L2, PAST_L2, prefetch_ahead};
 use super::table::{Blocks4, SummedRow, Table};
 use super::ymm::{PANEL_BLOCK, ymm_tiles};
@@ -43,8 +44,10 @@ const fn packed(tiles_q8: &'static TileSet, tiles_q4: &'static TileSet) -> Optio
         layout: Layout::AVX2,
         tiles_q8,
         tiles_q4,
+        tiles_b2: &TILES_B2,
         place: place_rows,
         part_bytes: PART_BYTES,
+        unpack_b2: None,
         unpack_q4: Some(Unpack {
             unpack: unpack_q4,
             packed_bytes: PANEL_BLOCK,
@@ -489,4 +492,10 @@ fn load_8(x: &[f32; 8]) -> __m256 {
 fn store(out: &mut [f32; 4], x: __m128) {
     // SAFETY: `out` is four writable floats, and `storeu` needs no alignment.
     unsafe { _mm_storeu_ps(out.as_mut_ptr(), x) };
+}
+
+static TILES_B2: TileSet = TileSet::new(&[TileKernel::new(1, gemv_q8_b2, 1)], 0);
+
+fn gemv_q8_b2(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+    portable::gemv_q8_b2(Layout::AVX2, panel, x, out);
 }

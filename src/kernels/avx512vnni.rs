@@ -12,6 +12,7 @@ use std::ops::Range;
 use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
+use super::packed::portable;
 use super::packed::table::{PART_BYTES, PackedTable, Unpack};
 use super::packed::tile::{AHEAD_COLUMNS, Q8Tile, ZERO};
 use super::stream::{INTO_L2, PAST_L2, prefetch_ahead};
@@ -57,9 +58,11 @@ const fn table(
             layout: Layout::AVX512_VNNI,
             tiles_q8,
             tiles_q4,
+            tiles_b2: &TILES_B2,
             place,
             // Of the second level's 1 or 2 MiB, which feed these loops.
             part_bytes: 16 * PART_BYTES,
+            unpack_b2: None,
             unpack_q4: Some(Unpack { unpack, packed_bytes: PANEL_BLOCK, bytes: UNPACKED_BLOCK }),
         }),
         score_4: zmm::score_4,
@@ -541,4 +544,10 @@ fn spin_int8(rounds: usize) -> i32 {
     peak::spin(rounds, 64, _mm512_setzero_si512(), step, |sums| {
         _mm_cvtsi128_si32(_mm512_castsi512_si128(sums))
     })
+}
+
+static TILES_B2: TileSet = TileSet::new(&[TileKernel::new(1, gemv_q8_b2, 1)], 0);
+
+fn gemv_q8_b2(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+    portable::gemv_q8_b2(Layout::AVX512_VNNI, panel, x, out);
 }

@@ -6,7 +6,9 @@ use std::arch::x86_64::*;
 use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
+use super::packed::portable;
 use super::packed::table::{PART_BYTES, PackedTable};
+use super::packed::tile::Q8Tile;
 use super::stream::{INTO_L1, PAST_L2};
 use super::table::Table;
 use super::ymm::{ymm_code_tiles, ymm_tiles};
@@ -29,8 +31,10 @@ const fn table(
             layout: Layout::AVX_VNNI,
             tiles_q8,
             tiles_q4,
+            tiles_b2: &TILES_B2,
             place: place_rows,
             part_bytes: PART_BYTES,
+            unpack_b2: None,
             unpack_q4: None,
         }),
         spin_int8,
@@ -88,4 +92,10 @@ fn spin_int8(rounds: usize) -> i32 {
     };
     let lane = |sums| _mm256_extract_epi32::<0>(sums);
     peak::spin(rounds, 32, _mm256_setzero_si256(), step, lane)
+}
+
+static TILES_B2: TileSet = TileSet::new(&[TileKernel::new(1, gemv_q8_b2, 1)], 0);
+
+fn gemv_q8_b2(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+    portable::gemv_q8_b2(Layout::AVX_VNNI, panel, x, out);
 }

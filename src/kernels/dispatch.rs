@@ -9,14 +9,14 @@ use super::attend::{self, Attended};
 use super::isa::Isa;
 use super::packed::activations::{self, Q8Tiles, TilePartsMut, TileRow};
 use super::packed::cut::TileCut;
-use super::packed::layout::{self, Layout, PackedQ4, PackedQ8};
+use super::packed::layout::{self, Layout, PackedB2, PackedQ4, PackedQ8};
 use super::table::{Table, call};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512vnni, avxvnni, stream};
 use super::{matmul, packed, scalar};
 #[cfg(target_arch = "aarch64")]
 use super::{neon, neondot, neoni8mm};
-use crate::quant::{self, Bcml1Matrix, Q8Activations, Q8Matrix, bcml1};
+use crate::quant::{self, Bcml1Matrix, Bcml2Matrix, Q8Activations, Q8Matrix, bcml1};
 
 /// The kernels of one instruction set. One that exists can run on this CPU.
 #[derive(Clone, Copy)]
@@ -148,6 +148,15 @@ impl Kernels {
         TileCut::new(self.table.packed().tiles_q4)
     }
 
+    /// The same for packed weights of BCML2.
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernels::cut_q8`].
+    pub fn cut_b2(&self) -> TileCut {
+        TileCut::new(self.table.packed().tiles_b2)
+    }
+
     /// Packs `w`, whole panels of a matrix or its end, into `out`.
     ///
     /// # Panics
@@ -186,6 +195,41 @@ impl Kernels {
     /// or `out` is not `m` rows of as many values as there are weight rows.
     pub fn matmul_packed_q4(&self, w: PackedQ4<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
         packed::matmul::matmul_q4(self.table.packed(), w, x, out);
+    }
+
+    /// Packs `w`, whole panels of a matrix of BCML2 or its end, into `out`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no [`Kernels::layout`], or `out` is not as long as its
+    /// [`bytes_b2`](Layout::bytes_b2).
+    pub fn pack_b2(&self, w: Bcml2Matrix<'_>, out: &mut [u8]) {
+        layout::pack_b2(self.table.packed().layout, w, out);
+    }
+
+    /// `out = x · wᵀ` as [`Kernels::matmul_b2`], to the bit, with packed weights.
+    ///
+    /// # Panics
+    ///
+    /// When `w` and `x` differ in `k` or are not in the layout of these kernels, `x` has no sums that are
+    /// integers, or `out` is not `m` rows of as many values as there are weight rows.
+    pub fn matmul_packed_b2(&self, w: PackedB2<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
+        packed::matmul::matmul_b2(self.table.packed(), w, x, out);
+    }
+
+    /// As [`Kernels::quantize_tile_row_summed`], for packed weights of BCML2: terms are the bits of sums as `i32`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernels::quantize_tile_row`].
+    pub fn quantize_tile_row_int_summed(
+        &self,
+        x: &[f32],
+        place: TileRow,
+        group: usize,
+        out: TilePartsMut<'_>,
+    ) {
+        activations::quantize_tile_row_int_summed(self.table, x, place, group, out);
     }
 
     /// As [`Kernels::quantize_tile_row`], for packed 4-bit weights: `group` is of the activations,
@@ -236,6 +280,23 @@ impl Kernels {
         out: &mut [&mut [f32]],
     ) {
         matmul::matmul_q4(self.table, w, x, sums, out);
+    }
+
+    /// `out = x · wᵀ` of weights of BCML2 and quantised rows, as the module describes; otherwise as
+    /// [`Kernels::matmul_q4`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernels::matmul_q4`], and when the activations' group is longer than
+    /// [`GROUP_MAX`](super::PACKED_GROUP_MAX).
+    pub fn matmul_b2(
+        &self,
+        w: Bcml2Matrix<'_>,
+        x: Q8Activations<'_>,
+        sums: &[i32],
+        out: &mut [&mut [f32]],
+    ) {
+        matmul::matmul_b2(w, x, sums, out);
     }
 
     /// Quantises activations as the module describes. `x` may be any number of rows: groups are

@@ -3,9 +3,11 @@
 //! Weight rows are outermost: each is read from memory once and stays in cache for the whole batch.
 //! The last tile of weight rows repeats its last row where there are fewer than four left.
 
+use super::packed::layout::GROUP_MAX;
+use super::scalar;
 use super::table::{Blocks4, SummedRow, Table, call};
 use crate::quant::bcml1::BLOCK;
-use crate::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, Q8Row};
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Activations, Q8Matrix, Q8Row};
 
 /// See [`super::Kernels::matmul_q8`].
 pub(super) fn matmul_q8(
@@ -63,6 +65,29 @@ pub(super) fn matmul_q4(
         for (out, i) in rest.iter_mut().zip(m - m % 4..) {
             let y = call!(table.dot_q8_q4_f32_1x4(&x_row(i), &w4, group));
             put(out, row, &y);
+        }
+    }
+}
+
+/// See [`super::Kernels::matmul_b2`]. No tier has kernels for rows that are not packed: they are for machines
+/// without room for packed ones.
+pub(super) fn matmul_b2(
+    w: Bcml2Matrix<'_>,
+    x: Q8Activations<'_>,
+    sums: &[i32],
+    out: &mut [&mut [f32]],
+) {
+    let (rows, m, group, row_blocks) = (w.rows(), x.m(), x.group(), w.k() / BLOCK);
+    assert_eq!(w.k(), x.k());
+    assert!(group <= GROUP_MAX);
+    assert_eq!(sums.len(), m * row_blocks);
+    assert_eq!(out.len(), m);
+    assert!(out.iter().all(|out| out.len() == rows));
+    for index in 0..rows {
+        let row = w.row(index);
+        for (i, out) in out.iter_mut().enumerate() {
+            let x = SummedRow { row: x.row(i), sums: &sums[i * row_blocks..][..row_blocks] };
+            out[index] = scalar::dot_q8_b2(&x, &row, group);
         }
     }
 }

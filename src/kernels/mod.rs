@@ -76,6 +76,20 @@
 //! y = fma(t, x_scale, y)
 //! ```
 //!
+//! # 4 bits with scales in two levels
+//!
+//! Weights are rows of BCML2, `w = step * (scale * (16 * code - zero))`
+//! ([`Bcml2Matrix`](crate::quant::Bcml2Matrix)). With `d(b)` and `s(b)` as above, all of an activation group is
+//! one integer, which stays below 2^31 for groups of up to 256
+//! ([`PACKED_GROUP_MAX`]): a block's is at most `127 * (240 + 255) * 32 * 127`. An output starts at 0 and takes each group in order:
+//!
+//! ```text
+//! i = Σ scale(b) * (16 * d(b) - zero(b) * s(b))
+//! y = fma(i as f32, x_scale, y)
+//! ```
+//!
+//! and behind the last `y * step`.
+//!
 //! # Adding a tier
 //!
 //! A tier is a `Table` in a file of its own and an arm of [`Kernels::for_isa`]. `float.rs` holds
@@ -122,6 +136,7 @@ pub use isa::Isa;
 pub use packed::activations::{Groups, Q8Tiles, TileParts, TilePartsMut, TileRow};
 pub use packed::cut::{CUT_ROWS, TileCut};
 pub use packed::layout::{
-    GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PackedBytesError, PackedQ4, PackedQ8,
+    GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PackedB2, PackedBytesError, PackedQ4,
+    PackedQ8,
 };
 pub use softmax::softmax_terms;

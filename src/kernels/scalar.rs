@@ -6,6 +6,7 @@ use super::table::{Blocks4, SummedRow};
 use super::{float, tier};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
+use crate::quant::bcml2;
 
 /// Whether `f32::mul_add` is one instruction rather than a slow library call.
 const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
@@ -81,6 +82,22 @@ fn dot_q4(x: &SummedRow<'_>, w: &[Block], group: usize) -> f32 {
         }
         float::fma::<FMA>(total, *x_scale, y)
     })
+}
+
+/// An activation row by a row of BCML2.
+pub(super) fn dot_q8_b2(x: &SummedRow<'_>, w: &bcml2::Row<'_>, group: usize) -> f32 {
+    let values = x.row.q.chunks_exact(group).zip(x.sums.chunks_exact(group / BLOCK));
+    let groups = values.zip(w.blocks.chunks_exact(group / BLOCK)).zip(x.row.scales);
+    let y = groups.fold(0.0, |y, (((q, sums), w), x_scale)| {
+        let blocks = w.iter().zip(q.as_chunks::<BLOCK>().0).zip(sums);
+        let total = blocks.map(|((w, q), sum)| {
+            let products = w.codes().into_iter().zip(q).map(|(w, q)| i32::from(w) * i32::from(*q));
+            let dot: i32 = products.sum();
+            i32::from(w.scale()) * (bcml2::ZERO_PARTS * dot - i32::from(w.zero) * sum)
+        });
+        float::fma::<FMA>(total.sum::<i32>() as f32, *x_scale, y)
+    });
+    y * w.step
 }
 
 fn dot_i8(a: &[i8], b: &[i8]) -> i32 {

@@ -4,11 +4,13 @@
 //! look here for the definition.
 
 pub mod bcml1;
+pub mod bcml2;
 #[cfg(feature = "tools")]
 pub mod feedback;
 mod q8;
 
 pub use bcml1::Bcml1Matrix;
+pub use bcml2::Bcml2Matrix;
 pub use q8::{
     GROUP_MAX, GROUP_MIN, Q8Activations, Q8Matrix, Q8Row, QuantError, dequantize, group_size_for,
     quantize, quantize_group,

@@ -72,6 +72,16 @@ pub enum QuantError {
     },
 }
 
+impl QuantError {
+    /// The same for values that are counted from `start`.
+    pub(super) fn counted_from(self, start: usize) -> QuantError {
+        match self {
+            QuantError::Value { index, value } => QuantError::Value { index: start + index, value },
+            other => other,
+        }
+    }
+}
+
 impl fmt::Display for QuantError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

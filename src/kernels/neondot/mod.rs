@@ -22,8 +22,11 @@ use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::neon::{
     self, codes, load, load_32, load_floats, parameters, place_row, scaled, store, total_of,
 };
+use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
+use super::packed::portable;
 use super::packed::table::{PART_BYTES, PackedTable, Unpack};
+use super::packed::tile::Q8Tile;
 use super::peak;
 use super::table::{Blocks4, SummedRow, Table};
 use crate::quant::Q8Row;
@@ -223,10 +226,12 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::NEON_DOT,
         tiles_q8: &q8::TILES,
         tiles_q4: &q4::TILES,
+        tiles_b2: &TILES_B2,
         place,
         // With 24 KiB of a tile's activations no more than a small second level has, and little more
         // than a first level of 32 KiB if a strip's quarter is counted.
         part_bytes: 2 * PART_BYTES,
+        unpack_b2: None,
         unpack_q4: Some(Unpack {
             unpack: q4::unpack,
             packed_bytes: q4::PANEL_BLOCK,
@@ -376,4 +381,10 @@ fn spin_int8(rounds: usize) -> i32 {
         }
     };
     peak::spin(rounds, 16, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
+}
+
+static TILES_B2: TileSet = TileSet::new(&[TileKernel::new(1, gemv_q8_b2, 1)], 0);
+
+fn gemv_q8_b2(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+    portable::gemv_q8_b2(Layout::NEON_DOT, panel, x, out);
 }

@@ -61,6 +61,8 @@ pub struct Q8Tiles<'a> {
     zeros: &'a [f32],
     /// For 4-bit weights.
     sums: &'a [f32],
+    /// Whether sums are the bits of integers.
+    is_int: bool,
     k: usize,
     group: usize,
     cut: TileCut,
@@ -94,6 +96,16 @@ impl<'a> Q8Tiles<'a> {
         Q8Tiles { sums: parts.terms, ..tiles }
     }
 
+    /// For weights of BCML2, the same with sums that
+    /// [`Kernels::quantize_tile_row_int_summed`](super::super::Kernels::quantize_tile_row_int_summed) wrote.
+    ///
+    /// # Panics
+    ///
+    /// As [`Q8Tiles::summed`].
+    pub fn int_summed(parts: TileParts<'a>, groups: Groups, cut: TileCut) -> Self {
+        Q8Tiles { is_int: true, ..Q8Tiles::summed(parts, groups, cut) }
+    }
+
     fn without_terms(parts: TileParts<'a>, groups: Groups, cut: TileCut) -> Self {
         let (TileParts { q, scales, .. }, Groups { k, group }) = (parts, groups);
         assert!(k != 0);
@@ -101,7 +113,8 @@ impl<'a> Q8Tiles<'a> {
         assert!(q.len().is_multiple_of(k));
         assert_eq!(scales.len(), q.len() / group);
         debug_assert!(!q.contains(&i8::MIN));
-        Q8Tiles { q, scales, zeros: &[], sums: &[], k, group, cut, groups: k / group }
+        let (zeros, sums, is_int) = (&[][..], &[][..], false);
+        Q8Tiles { q, scales, zeros, sums, is_int, k, group, cut, groups: k / group }
     }
 
     pub(super) fn has_zeros(&self) -> bool {
@@ -109,7 +122,11 @@ impl<'a> Q8Tiles<'a> {
     }
 
     pub(super) fn has_sums(&self) -> bool {
-        self.sums.len() == self.q.len() / BLOCK
+        !self.is_int && self.sums.len() == self.q.len() / BLOCK
+    }
+
+    pub(super) fn has_int_sums(&self) -> bool {
+        self.is_int && self.sums.len() == self.q.len() / BLOCK
     }
 
     /// How many rows (tokens) there are.
@@ -203,6 +220,33 @@ pub(in crate::kernels) fn quantize_tile_row_summed(
     group: usize,
     out: TilePartsMut<'_>,
 ) {
+    // Exact: a sum of 32 bytes is a small integer.
+    quantize_with_sums(table, x, place, group, out, |bias| bias as f32 * (-1.0 / 128.0));
+}
+
+/// See [`super::super::Kernels::quantize_tile_row_int_summed`].
+pub(in crate::kernels) fn quantize_tile_row_int_summed(
+    table: &Table,
+    x: &[f32],
+    place: TileRow,
+    group: usize,
+    out: TilePartsMut<'_>,
+) {
+    quantize_with_sums(table, x, place, group, out, |bias| {
+        f32::from_bits((bias / -128).cast_unsigned())
+    });
+}
+
+/// Quantises a row of a tile, and notes what `sum` makes of -128 times each block's sum.
+#[inline(always)]
+fn quantize_with_sums(
+    table: &Table,
+    x: &[f32],
+    place: TileRow,
+    group: usize,
+    out: TilePartsMut<'_>,
+    sum_of: impl Fn(i32) -> f32,
+) {
     let (TileRow { row, rows }, TilePartsMut { q, scales, terms: sums }) = (place, out);
     assert_eq!(sums.len(), rows * x.len() / BLOCK);
     let n = group / BLOCK;
@@ -211,8 +255,7 @@ pub(in crate::kernels) fn quantize_tile_row_summed(
         find_biases(table, q, BLOCK, &mut biases[..n]);
         let sums = sums[g * n * rows + row..].iter_mut().step_by(rows);
         for (sum, bias) in sums.zip(&biases[..n]) {
-            // Exact: a sum of 32 bytes is a small integer.
-            *sum = *bias as f32 * (-1.0 / 128.0);
+            *sum = sum_of(*bias);
         }
     });
 }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
-use crate::quant::{self, Bcml1Matrix, Q8Matrix};
+use crate::quant::bcml2;
+use crate::quant::{self, Bcml1Matrix, Bcml2Matrix, Q8Matrix};
 
 /// Longest group of packed weights: zero points allow for no more products. A matrix with longer ones
 /// is used as it is.
@@ -101,6 +102,15 @@ impl Layout {
         pack_q4(*self, w, out);
     }
 
+    /// The same for a matrix of BCML2.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is not as long as [`Layout::bytes_b2`] says.
+    pub fn pack_b2(&self, w: Bcml2Matrix<'_>, out: &mut [u8]) {
+        pack_b2(*self, w, out);
+    }
+
     /// Consecutive columns of a row.
     pub(super) fn kr(&self) -> usize {
         self.kr
@@ -153,6 +163,31 @@ impl Layout {
             return None;
         }
         self.panels_bytes(dims.rows, (dims.k / BLOCK).checked_mul(self.nr * BLOCK_BYTES)?)
+    }
+
+    /// Bytes of a packed matrix of BCML2 for activations in groups of `group`, `None` as for
+    /// [`Layout::bytes_q8`].
+    pub fn bytes_b2(&self, dims: MatrixDims, group: usize) -> Option<usize> {
+        if !is_packable(dims.k, group) {
+            return None;
+        }
+        let blocks = (dims.k / BLOCK).checked_mul(self.nr * bcml2::BLOCK_BYTES)?;
+        self.panels_bytes(dims.rows, blocks.checked_add(self.step_bytes())?)
+    }
+
+    /// Bytes of the steps that a panel of BCML2 begins with.
+    fn step_bytes(&self) -> usize {
+        self.nr * bcml2::STEP_BYTES
+    }
+
+    /// Where the scale of row `row` stands among those of a block of BCML2, and its zero among the zeros: of
+    /// strips in pairs those with the low codes come first.
+    pub(super) fn b2_parameter(&self, row: usize) -> usize {
+        let (strip, place) = (row / self.strip_rows, row % self.strip_rows);
+        match self.pairs_strips {
+            true => strip % 2 * (self.nr / 2) + strip / 2 * self.strip_rows + place,
+            false => row,
+        }
     }
 
     fn panels_bytes(&self, rows: usize, panel: usize) -> Option<usize> {
@@ -213,6 +248,8 @@ pub(super) struct Panels<'a> {
     pub(super) layout: Layout,
     /// Bytes of a panel.
     panel_bytes: usize,
+    /// Those that come before its first group: the steps of BCML2.
+    head_bytes: usize,
 }
 
 impl<'a> Panels<'a> {
@@ -231,7 +268,7 @@ impl<'a> Panels<'a> {
         if bytes.len() != wanted {
             return Err(PackedBytesError::Bytes { found: bytes.len(), wanted });
         }
-        Ok(Panels { bytes, dims, layout, panel_bytes })
+        Ok(Panels { bytes, dims, layout, panel_bytes, head_bytes: 0 })
     }
 
     fn slice_rows(&self, range: Range<usize>) -> Panels<'a> {
@@ -244,9 +281,10 @@ impl<'a> Panels<'a> {
         Panels { bytes, dims: MatrixDims { rows: range.len(), ..self.dims }, ..*self }
     }
 
-    /// Each panel's bytes.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
-        self.bytes.chunks_exact(self.panel_bytes)
+    /// Each panel's bytes: those before its groups, and its groups.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let head_bytes = self.head_bytes;
+        self.bytes.chunks_exact(self.panel_bytes).map(move |panel| panel.split_at(head_bytes))
     }
 }
 
@@ -359,6 +397,57 @@ impl<'a> PackedQ4<'a> {
     }
 }
 
+/// A packed matrix of BCML2, `[rows, k]`. One that exists has as many bytes as its shape and layout
+/// want; they may have any values.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedB2<'a>(Panels<'a>);
+
+impl<'a> PackedB2<'a> {
+    /// Takes `bytes` as a matrix that [`Kernels::pack_b2`](super::super::Kernels::pack_b2) wrote;
+    /// `group` is that of the activations.
+    ///
+    /// # Errors
+    ///
+    /// When a matrix of that shape is not packed, or is not as long.
+    pub fn new(
+        bytes: &'a [u8],
+        dims: MatrixDims,
+        group: usize,
+        layout: Layout,
+    ) -> Result<Self, PackedBytesError> {
+        let panels = Panels::new(bytes, dims, group, layout, Layout::bytes_b2)?;
+        Ok(PackedB2(Panels { head_bytes: layout.step_bytes(), ..panels }))
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.0.dims.rows
+    }
+
+    /// Values in a row.
+    pub fn k(&self) -> usize {
+        self.0.dims.k
+    }
+
+    /// How it is packed.
+    pub fn layout(&self) -> Layout {
+        self.0.layout
+    }
+
+    /// The rows of `range` as a matrix: a thread's share.
+    ///
+    /// # Panics
+    ///
+    /// As [`PackedQ8::slice_rows`].
+    pub fn slice_rows(&self, range: Range<usize>) -> PackedB2<'a> {
+        PackedB2(self.0.slice_rows(range))
+    }
+
+    pub(super) fn panels(&self) -> Panels<'a> {
+        self.0
+    }
+}
+
 /// See [`super::super::Kernels::pack_q8`].
 pub(in crate::kernels) fn pack_q8(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
     assert_eq!(
@@ -436,18 +525,82 @@ fn pack_panel_q4<const KR: usize>(layout: Layout, w: Bcml1Matrix<'_>, out: &mut 
             let place = layout.parameter(row);
             parameters[place] = block.multiplier().to_ne_bytes();
             parameters[place + layout.strip_rows] = block.offset().to_ne_bytes();
-            let codes = block.codes();
-            let (out, _) = out.as_chunks_mut::<KR>();
-            if layout.pairs_strips {
-                pack_half::<KR>(layout, row, &codes, out);
-                continue;
+            pack_codes::<KR>(layout, row, &block.codes(), out.as_chunks_mut().0);
+        }
+    }
+}
+
+impl Layout {
+    /// Whether the codes of a row stand less 8.
+    pub(super) fn has_biased_codes(&self, row: usize) -> bool {
+        self.pairs_strips && self.is_high(row)
+    }
+
+    /// The codes of a row in a packed block.
+    pub(super) fn b2_codes(&self, packed: &[u8], row: usize) -> [u8; BLOCK] {
+        let mut codes = [0; BLOCK];
+        for (c, codes) in codes.chunks_exact_mut(self.kr).enumerate() {
+            let (at, is_high) = match self.pairs_strips {
+                true => (self.pair_place(row, c), self.is_high(row)),
+                false => (self.place(row, c / 2), c % 2 == 1),
+            };
+            let flip = if self.has_biased_codes(row) { 8 } else { 0 };
+            for (code, byte) in codes.iter_mut().zip(&packed[at * self.kr..]) {
+                *code = if is_high { byte >> 4 ^ flip } else { byte & 15 };
             }
-            for (c, [low, high]) in codes.as_chunks::<KR>().0.as_chunks().0.iter().enumerate() {
-                let out = &mut out[layout.place(row, c)];
-                for i in 0..KR {
-                    out[i] = low[i] | high[i] << 4;
-                }
-            }
+        }
+        codes
+    }
+}
+
+/// See [`super::super::Kernels::pack_b2`].
+pub(in crate::kernels) fn pack_b2(layout: Layout, w: Bcml2Matrix<'_>, out: &mut [u8]) {
+    assert_eq!(layout.bytes_b2(MatrixDims { rows: w.rows(), k: w.k() }, BLOCK), Some(out.len()));
+    if out.is_empty() {
+        return;
+    }
+    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
+    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
+        let start = panel * layout.nr;
+        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
+        match layout.kr {
+            8 => pack_panel_b2::<8>(layout, w, out),
+            _ => pack_panel_b2::<4>(layout, w, out),
+        }
+    }
+}
+
+fn pack_panel_b2<const KR: usize>(layout: Layout, w: Bcml2Matrix<'_>, out: &mut [u8]) {
+    let nr = layout.nr;
+    if w.rows() < nr {
+        out.fill(0);
+    }
+    let (steps, out) = out.split_at_mut(layout.step_bytes());
+    for row in 0..w.rows() {
+        let bcml2::Row { step, blocks } = w.row(row);
+        steps.as_chunks_mut().0[row] = step.to_ne_bytes();
+        for (block, out) in blocks.iter().zip(out.chunks_exact_mut(nr * bcml2::BLOCK_BYTES)) {
+            let (parameters, out) = out.split_at_mut(2 * nr);
+            let place = layout.b2_parameter(row);
+            parameters[place] = block.scale();
+            parameters[nr + place] = match layout.has_biased_codes(row) {
+                true => block.zero ^ 0x80,
+                false => block.zero,
+            };
+            pack_codes::<KR>(layout, row, &block.codes(), out.as_chunks_mut().0);
+        }
+    }
+}
+
+/// Writes a row's codes of a block.
+fn pack_codes<const KR: usize>(layout: Layout, row: usize, codes: &[u8], out: &mut [[u8; KR]]) {
+    if layout.pairs_strips {
+        return pack_half::<KR>(layout, row, codes, out);
+    }
+    for (c, [low, high]) in codes.as_chunks::<KR>().0.as_chunks().0.iter().enumerate() {
+        let out = &mut out[layout.place(row, c)];
+        for i in 0..KR {
+            out[i] = low[i] | high[i] << 4;
         }
     }
 }

@@ -15,7 +15,7 @@ use std::ops::Range;
 use super::super::table::call;
 use super::activations::Q8Tiles;
 use super::cut::{CUT_ROWS, TileSet};
-use super::layout::{NR_MAX, PackedQ4, PackedQ8, Panels};
+use super::layout::{NR_MAX, PackedB2, PackedQ4, PackedQ8, Panels};
 use super::table::{PART_BYTES, PackedTable, Unpack};
 use super::tile::{AHEAD_COLUMNS, Ahead, Q8Tile, TileFn};
 use crate::quant::bcml1::BLOCK;
@@ -56,7 +56,7 @@ pub(in crate::kernels) fn matmul_q8(
 ) {
     assert!(x.has_zeros());
     assert_eq!(w.group(), x.group());
-    matmul(table, table.tiles_q8, w.panels(), x, out);
+    matmul(table, (table.tiles_q8, None), w.panels(), x, out);
 }
 
 /// See [`super::super::Kernels::matmul_packed_q4`].
@@ -67,12 +67,23 @@ pub(in crate::kernels) fn matmul_q4(
     out: &mut [&mut [f32]],
 ) {
     assert!(x.has_sums());
-    matmul(table, table.tiles_q4, w.panels(), x, out);
+    matmul(table, (table.tiles_q4, table.unpack_q4.as_ref()), w.panels(), x, out);
+}
+
+/// See [`super::super::Kernels::matmul_packed_b2`].
+pub(in crate::kernels) fn matmul_b2(
+    table: &PackedTable,
+    w: PackedB2<'_>,
+    x: Q8Tiles<'_>,
+    out: &mut [&mut [f32]],
+) {
+    assert!(x.has_int_sums());
+    matmul(table, (table.tiles_b2, table.unpack_b2.as_ref()), w.panels(), x, out);
 }
 
 fn matmul(
     table: &PackedTable,
-    tiles: &'static TileSet,
+    (tiles, unpack): (&'static TileSet, Option<&Unpack>),
     w: Panels<'_>,
     x: Q8Tiles<'_>,
     out: &mut [&mut [f32]],
@@ -87,7 +98,7 @@ fn matmul(
     }
     for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {
         let x = x.slice_rows(i * CUT_ROWS..i * CUT_ROWS + out.len());
-        ROOM.with_borrow_mut(|room| matmul_tiles(table, w, x, out, room));
+        ROOM.with_borrow_mut(|room| matmul_tiles(table, unpack, w, x, out, room));
     }
 }
 
@@ -95,6 +106,7 @@ fn matmul(
 /// of its room would be copied.
 fn matmul_tiles(
     table: &PackedTable,
+    unpack: Option<&Unpack>,
     w: Panels<'_>,
     x: Q8Tiles<'_>,
     out: &mut [&mut [f32]],
@@ -104,9 +116,9 @@ fn matmul_tiles(
     let mut tiles = heapless::Vec::<Range<usize>, CUT_ROWS>::new();
     tiles.extend(cut.tiles(m));
     let (groups, n_tiles) = (w.dims.k / x.group(), tiles.len());
-    let unpack = table.unpack_q4.as_ref().filter(|_| cut.unpacks(m));
+    let unpack = unpack.filter(|_| cut.unpacks(m));
     let is_many = m >= TILES_MANY * cut.highest();
-    for (panel_index, panel) in w.iter().enumerate() {
+    for (panel_index, (head, panel)) in w.iter().enumerate() {
         let is_asked = room.asked == panel.as_ptr().addr();
         room.asked = panel.as_ptr_range().end.addr();
         let part_groups = match n_tiles {
@@ -151,6 +163,15 @@ fn matmul_tiles(
                 }
             }
         }
+        let steps = head.as_chunks().0;
+        out.iter_mut().for_each(|out| scale(steps, &mut out[columns.clone()]));
+    }
+}
+
+/// Multiplies results by the steps of their rows, where these have such.
+fn scale(steps: &[[u8; 4]], out: &mut [f32]) {
+    for (out, step) in out.iter_mut().zip(steps) {
+        *out *= f32::from_ne_bytes(*step);
     }
 }
 
@@ -185,7 +206,7 @@ impl Unpack {
 /// The same for a single row.
 fn matmul_single(kernel: TileFn, w: Panels<'_>, x: &Q8Tile<'_>, out: &mut [f32]) {
     let nr = w.layout.panel_rows();
-    for (panel, out) in w.iter().zip(out.chunks_mut(nr)) {
+    for ((head, panel), out) in w.iter().zip(out.chunks_mut(nr)) {
         let mut last = [0.0; NR_MAX];
         let y = if out.len() == nr { &mut *out } else { &mut last[..nr] };
         y.fill(0.0);
@@ -193,6 +214,7 @@ fn matmul_single(kernel: TileFn, w: Panels<'_>, x: &Q8Tile<'_>, out: &mut [f32])
         if out.len() < nr {
             out.copy_from_slice(&last[..out.len()]);
         }
+        scale(head.as_chunks().0, out);
     }
 }
 

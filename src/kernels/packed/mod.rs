@@ -21,6 +21,18 @@
 //!                                                                strip high, less 8
 //! ```
 //!
+//! Of BCML2 it begins with the rows' steps, and blocks are
+//!
+//! ```text
+//! steps       [nr]                                               f32, once a panel
+//! scales      [nr]                                               u8, 0..=127
+//! zeros       [nr]                                               u8; of rows with high codes less 8 less 128, as i8
+//! codes                                                          as above
+//! ```
+//!
+//! with scales and zeros in the order of rows; where bytes hold codes of two strips, those of all strips with low
+//! codes come first.
+//!
 //! So a vector holds the same `kr` columns of several rows, and one instruction that multiplies
 //! bytes by activations and adds neighbours gives each row a lane of its own. Where a kernel takes
 //! some `rows` of a panel at once, they stand in strips that have `steps` such vectors one after
@@ -37,7 +49,7 @@
 //! q       [k / kr, t, kr]   i8
 //! scales  [k / group, t]    f32
 //! zeros   [k / group, t]    f32, zero points; for int8 weights that are flipped
-//! sums    [k / 32, t]       f32, the sum of each 32 q; for 4-bit weights
+//! sums    [k / 32, t]       f32, the sum of each 32 q; for 4-bit weights; of BCML2 i32
 //! ```
 //!
 //! # Zero points
@@ -66,5 +78,6 @@ pub(super) mod activations;
 pub(super) mod cut;
 pub(super) mod layout;
 pub(super) mod matmul;
+pub(super) mod portable;
 pub(super) mod table;
 pub(super) mod tile;

@@ -15,6 +15,8 @@ pub(in crate::kernels) struct PackedTable {
     pub(in crate::kernels) tiles_q8: &'static TileSet,
     /// The same for 4-bit weights.
     pub(in crate::kernels) tiles_q4: &'static TileSet,
+    /// The same for weights of BCML2.
+    pub(in crate::kernels) tiles_b2: &'static TileSet,
     /// Puts a tile's results in place.
     pub(in crate::kernels) place: PlaceFn,
     /// Bytes of a panel that a tile best takes at once, its values counted as int8: what the first
@@ -22,6 +24,8 @@ pub(in crate::kernels) struct PackedTable {
     pub(in crate::kernels) part_bytes: usize,
     /// Set where some heights' tiles take what this made of the panel.
     pub(in crate::kernels) unpack_q4: Option<Unpack>,
+    /// The same for weights of BCML2.
+    pub(in crate::kernels) unpack_b2: Option<Unpack>,
 }
 
 /// Takes the codes of 4-bit weights apart once for many tiles.

@@ -18,7 +18,7 @@ pub(in crate::kernels) struct Q8Tile<'a> {
     pub(in crate::kernels) scales: &'a [f32],
     /// Empty for 4-bit weights.
     pub(in crate::kernels) zeros: &'a [f32],
-    /// Empty for int8 weights.
+    /// Empty for int8 weights; integers for BCML2, see [`Q8Tile::int_sums`].
     pub(in crate::kernels) sums: &'a [f32],
     /// Activations that share a scale.
     pub(in crate::kernels) group: usize,
@@ -91,6 +91,12 @@ pub(in crate::kernels) struct SummedGroup<'a, const M: usize, const KR: usize> {
 }
 
 impl<'a> Q8Tile<'a> {
+    /// For BCML2, the sums of blocks.
+    #[inline(always)]
+    pub(in crate::kernels) fn int_sums(&self) -> &'a [i32] {
+        bytemuck::cast_slice(self.sums)
+    }
+
     /// Blocks of 4-bit weights in an activation group.
     #[inline(always)]
     pub(in crate::kernels) fn blocks(&self) -> usize {

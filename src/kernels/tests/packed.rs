@@ -5,10 +5,11 @@ use crate::kernels::packed::cut::CUT_ROWS;
 use crate::kernels::packed::layout::NR_MAX;
 use crate::kernels::packed::tile::MR_MAX;
 use crate::kernels::{
-    Groups, Layout, MatrixDims, PACKED_GROUP_MAX, PackedBytesError, PackedQ4, PackedQ8, Q8Tiles,
-    TileParts, TilePartsMut, TileRow,
+    Groups, Layout, MatrixDims, PACKED_GROUP_MAX, PackedB2, PackedBytesError, PackedQ4, PackedQ8,
+    Q8Tiles, TileParts, TilePartsMut, TileRow,
 };
 use crate::quant::bcml1::Block;
+use crate::quant::bcml2;
 
 /// Groups and columns: one group, several, so many that few tiles take a panel in parts; of one block
 /// of 4-bit weights and of several.
@@ -141,6 +142,102 @@ fn extreme_packed_4_bit_values_do_not_saturate() {
     }
 }
 
+/// Rows of BCML2 with any scales, zeros and codes, some of the scales zero or with their highest bit set.
+fn rows_b2(random: &mut Random, rows: usize, k: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..rows {
+        bytes.extend((random.f32() / 1000.0).to_le_bytes());
+        for _ in 0..k / 32 {
+            let scale = if random.next().is_multiple_of(8) { 0 } else { random.next() as u8 };
+            bytes.extend([scale, random.next() as u8]);
+            bytes.extend((0..16).map(|_| random.next() as u8));
+        }
+    }
+    bytes
+}
+
+/// Compares `kernels` with scalar on weights of BCML2 and activations `x`.
+#[track_caller]
+fn check_b2(kernels: Kernels, layout: Layout, w: Bcml2Matrix<'_>, x: &[f32], group: usize) {
+    let k = w.k();
+    let m = x.len() / k;
+    let (mut q, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / group]);
+    scalar().quantize_q8(x, group, &mut q, &mut scales);
+    let mut sums = vec![0; x.len() / 32];
+    scalar().sum_q8(&q, &mut sums);
+    let rows = Q8Activations::new(&q, &scales, k, group).unwrap();
+    let mut wanted = vec![f32::NAN; m * w.rows()];
+    let mut out: Vec<&mut [f32]> = wanted.chunks_exact_mut(w.rows()).collect();
+    scalar().matmul_b2(w, rows, &sums, &mut out);
+
+    let (mut q, mut scales) = (vec![99; x.len()], vec![99.0; x.len() / group]);
+    let mut sums = vec![99.0; x.len() / 32];
+    let cut = kernels.cut_b2();
+    for tile in cut.tiles(m) {
+        let part = |width: usize| tile.start * width..tile.end * width;
+        let (q, scales) = (&mut q[part(k)], &mut scales[part(k / group)]);
+        for (row, x) in x[part(k)].chunks(k).enumerate() {
+            let out = TilePartsMut { q, scales, terms: &mut sums[part(k / 32)] };
+            let place = TileRow { row, rows: tile.len() };
+            kernels.quantize_tile_row_int_summed(x, place, group, out);
+        }
+    }
+    let tiles = Q8Tiles::int_summed(
+        TileParts { q: &q, scales: &scales, terms: &sums },
+        Groups { k, group },
+        cut,
+    );
+    let mut packed = vec![0x5a; layout.bytes_b2(dims(w.rows(), k), group).unwrap()];
+    kernels.pack_b2(w, &mut packed);
+    let packed = PackedB2::new(&packed, dims(w.rows(), k), group, layout).unwrap();
+    let mut found = vec![f32::NAN; m * w.rows()];
+    let mut out: Vec<&mut [f32]> = found.chunks_exact_mut(w.rows()).collect();
+    kernels.matmul_packed_b2(packed, tiles, &mut out);
+    assert!(bits(&found) == bits(&wanted), "{kernels:?} {m}x{}x{k}/{group}", w.rows());
+}
+
+#[test]
+fn packed_products_of_two_levels_equal_scalar_in_every_tier() {
+    let mut random = Random(26);
+    for (tier, layout) in packing() {
+        let nr = layout.panel_rows();
+        for (group, k) in SHAPES {
+            for rows in [1, nr - 1, nr, nr + 1, 3 * nr + 5] {
+                let bytes = rows_b2(&mut random, rows, k);
+                let w = Bcml2Matrix::new(&bytes, k).unwrap();
+                for m in batches() {
+                    check_b2(tier, layout, w, &random.floats(m * k), group);
+                }
+            }
+        }
+    }
+}
+
+/// Sums of the longest group at the ends of their range, and steps that are no numbers.
+#[test]
+fn extreme_packed_values_of_two_levels_do_not_overflow() {
+    for (tier, layout) in packing() {
+        for step in [1.0, -0.0, f32::MAX, f32::INFINITY, f32::NAN] {
+            for (scale, zero, code) in
+                [(127, 255, 0), (127, 0, 0xff), (127, 255, 0xff), (255, 1, 0xf0)]
+            {
+                let mut row = f32::to_le_bytes(step).to_vec();
+                for _ in 0..2 * PACKED_GROUP_MAX / 32 {
+                    row.extend(bytemuck::bytes_of(&bcml2::Block::new(scale, zero, [code; 16])));
+                }
+                let bytes = row.repeat(layout.panel_rows() + 1);
+                let w = Bcml2Matrix::new(&bytes, 2 * PACKED_GROUP_MAX).unwrap();
+                for x in [1.0, -1.0, 0.0, -1e-30] {
+                    for m in [1, 2, 3, 4, 5, 6, 8, 12] {
+                        let x = vec![x; 2 * PACKED_GROUP_MAX * m];
+                        check_b2(tier, layout, w, &x, PACKED_GROUP_MAX);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Quantised activations as rows and as tiles.
 struct Both {
     rows: (Vec<i8>, Vec<f32>),
@@ -198,6 +295,7 @@ fn tiles_and_panels_fit_the_buffers() {
     for (tier, layout) in packing() {
         assert!(tier.cut_q8().highest() <= MR_MAX);
         assert!(tier.cut_q4().highest() <= MR_MAX);
+        assert!(tier.cut_b2().highest() <= MR_MAX);
         assert!(layout.panel_rows() <= NR_MAX);
         let id = |tier: Kernels| tier.layout().map(|layout| layout.id());
         for (other, _) in packing() {
@@ -210,7 +308,7 @@ fn tiles_and_panels_fit_the_buffers() {
 #[test]
 fn batches_are_cut_into_tiles_that_have_kernels() {
     for (tier, _) in packing() {
-        for cut in [tier.cut_q8(), tier.cut_q4()] {
+        for cut in [tier.cut_q8(), tier.cut_q4(), tier.cut_b2()] {
             for m in (0..100).chain(CUT_ROWS - 20..CUT_ROWS + 20).chain([5 * CUT_ROWS + 7]) {
                 let mut next = 0;
                 for tile in cut.tiles(m) {
@@ -259,6 +357,8 @@ fn many_tiles_of_long_packed_rows_equal_scalar() {
         check_product(tier, layout, Q8Matrix::new(&w.0, &w.1, k, group).unwrap(), &x);
         let bytes = blocks(&mut random, rows * k / 32);
         check_q4(tier, layout, Bcml1Matrix::new(&bytes, k).unwrap(), &x, group);
+        let bytes = rows_b2(&mut random, rows, k);
+        check_b2(tier, layout, Bcml2Matrix::new(&bytes, k).unwrap(), &x, group);
     }
 }
 
@@ -363,7 +463,9 @@ mod vnni_by_avx512 {
     use crate::kernels::avx2;
     use crate::kernels::packed::cut::{TileKernel, TileSet};
     use crate::kernels::packed::matmul::place_rows;
+    use crate::kernels::packed::portable;
     use crate::kernels::packed::table::{PART_BYTES, PackedTable};
+    use crate::kernels::packed::tile::Q8Tile;
     use crate::kernels::stream::INTO_L1;
     use crate::kernels::table::Table;
     use crate::kernels::ymm::{ymm_code_tiles, ymm_tiles};
@@ -373,8 +475,10 @@ mod vnni_by_avx512 {
             layout: Layout::AVX_VNNI,
             tiles_q8: &TILES_Q8,
             tiles_q4: &TILES_Q4,
+            tiles_b2: &TILES_B2,
             place: place_rows,
             part_bytes: PART_BYTES,
+            unpack_b2: None,
             unpack_q4: None,
         }),
         ..avx2::TABLE
@@ -401,6 +505,12 @@ mod vnni_by_avx512 {
         ],
         0,
     );
+
+    static TILES_B2: TileSet = TileSet::new(&[TileKernel::new(1, gemv_q8_b2, 1)], 0);
+
+    fn gemv_q8_b2(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+        portable::gemv_q8_b2(Layout::AVX_VNNI, panel, x, out);
+    }
 
     ymm_tiles!("avx2,fma,f16c,avx512vl,avx512vnni", add_products, true);
     ymm_code_tiles!("avx2,fma,f16c,avx512vl,avx512vnni", add_products);

@@ -1,0 +1,188 @@
+//! BCML2: 4 bits in blocks of 32 consecutive values of a row, with scales in two levels: 4.5 bits a weight,
+//! and 4 bytes a row.
+//!
+//! ```text
+//! offset  type     field of a row
+//! 0       f32      step
+//! 4                blocks of 18 bytes, k / 32 of them
+//!
+//! offset  type     field of a block
+//! 0       u8       scale in its low seven bits; the highest is ignored
+//! 1       u8       zero: what stands for 0, in sixteenths of a code
+//! 2       u8 × 16  codes: byte i holds value i in its low four bits and value i + 16 in its high
+//!
+//! w = step * (scale * (16 * code - zero))
+//! ```
+//!
+//! A matrix is its rows, without gaps. Numbers are little-endian; a row may stand at any address.
+//!
+//! What blocks add is integers: a scale of seven bits times a zero of eight fits 16 bits, and a sum of 256
+//! products with int8 activations fits 32, so that floats come in once for each group of activations and
+//! the step once for each output. A zero is counted in its own block's scale, where it needs few bits: with
+//! 16 of its values between two codes, a scale that is one of 127 parts of the row's largest and the
+//! zeros, a block's squared error is that of a line of floats within a per cent.
+
+mod encode;
+
+use bytemuck::{Pod, Zeroable};
+
+use super::bcml1;
+use super::q8::QuantError;
+pub use bcml1::BLOCK;
+#[cfg(feature = "tools")]
+pub(super) use encode::{Line, SCALE_MAX, largest_multiplier, snap, step_for};
+pub use encode::{encode, encode_row};
+
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = size_of::<Block>();
+
+const _: () = assert!(BLOCK_BYTES == 18);
+
+/// Bytes of a row before its blocks.
+pub const STEP_BYTES: usize = size_of::<f32>();
+
+/// The bits of a block's first byte that are its scale.
+pub const SCALE_MASK: u8 = 0x7f;
+
+/// Parts that a zero counts between two codes.
+pub const ZERO_PARTS: i32 = 16;
+
+/// Longest group of activations.
+const ACTIVATION_GROUP_MAX: usize = 128;
+
+/// Bytes of a row of `k` values.
+pub const fn row_bytes(k: usize) -> usize {
+    STEP_BYTES + k / BLOCK * BLOCK_BYTES
+}
+
+/// How many activations share a scale in products with rows of `k` weights: as many whole blocks as fit
+/// into 128 and divide `k`.
+///
+/// # Panics
+///
+/// When `k` is no whole number of blocks.
+pub fn activation_group(k: usize) -> usize {
+    assert!(k.is_multiple_of(BLOCK));
+    let fits = |group: &usize| k.is_multiple_of(*group);
+    (1..=ACTIVATION_GROUP_MAX / BLOCK).rev().map(|n| n * BLOCK).find(fits).unwrap_or(BLOCK)
+}
+
+/// 32 values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Block {
+    scale: u8,
+    /// What stands for 0, in sixteenths of a code.
+    pub zero: u8,
+    /// Value `i` in the low four bits of byte `i`, value `i + 16` in the high ones.
+    pub codes: [u8; BLOCK / 2],
+}
+
+impl Block {
+    /// Puts a block together.
+    pub fn new(scale: u8, zero: u8, codes: [u8; BLOCK / 2]) -> Block {
+        Block { scale, zero, codes }
+    }
+
+    /// What all of the block is multiplied by, 0 to 127.
+    pub fn scale(&self) -> u8 {
+        self.scale & SCALE_MASK
+    }
+
+    /// The codes in the order of the values.
+    pub fn codes(&self) -> [u8; BLOCK] {
+        let mut codes = [0; BLOCK];
+        let (low, high) = codes.split_at_mut(BLOCK / 2);
+        for ((low, high), byte) in low.iter_mut().zip(high).zip(self.codes) {
+            (*low, *high) = (byte & 15, byte >> 4);
+        }
+        codes
+    }
+
+    /// The 32 values in steps.
+    pub fn in_steps(&self) -> [i32; BLOCK] {
+        let (scale, zero) = (i32::from(self.scale()), i32::from(self.zero));
+        self.codes().map(|code| scale * (ZERO_PARTS * i32::from(code) - zero))
+    }
+}
+
+/// A row of weights.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// What each value is multiplied by.
+    pub step: f32,
+    /// `[k / 32]`.
+    pub blocks: &'a [Block],
+}
+
+/// A weight matrix `[rows, k]` in blocks. One that exists has whole rows; its bytes may have any values, as
+/// files hold what they like.
+#[derive(Debug, Clone, Copy)]
+pub struct Bcml2Matrix<'a> {
+    bytes: &'a [u8],
+    k: usize,
+}
+
+impl<'a> Bcml2Matrix<'a> {
+    /// Takes the bytes of rows of `k` values; the row count follows from them.
+    ///
+    /// # Errors
+    ///
+    /// When `k` is no whole number of blocks, or the bytes no whole number of rows.
+    pub fn new(bytes: &'a [u8], k: usize) -> Result<Self, QuantError> {
+        if k == 0 || !k.is_multiple_of(BLOCK) {
+            return Err(QuantError::RowLen { k, group: BLOCK });
+        }
+        match bytes.len().is_multiple_of(row_bytes(k)) {
+            true => Ok(Bcml2Matrix { bytes, k }),
+            false => Err(QuantError::Bytes { found: bytes.len(), k }),
+        }
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.bytes.len() / row_bytes(self.k)
+    }
+
+    /// Values in a row.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// One row.
+    ///
+    /// # Panics
+    ///
+    /// When `index` is not below [`Bcml2Matrix::rows`].
+    pub fn row(&self, index: usize) -> Row<'a> {
+        let bytes = &self.bytes[index * row_bytes(self.k)..][..row_bytes(self.k)];
+        let (step, blocks) = bytes.split_at(STEP_BYTES);
+        let step = f32::from_le_bytes(step.as_chunks().0[0]);
+        Row { step, blocks: bytemuck::cast_slice(blocks) }
+    }
+
+    /// The rows of `range` as a matrix: a thread's share.
+    ///
+    /// # Panics
+    ///
+    /// When `range` is not inside `0..rows`.
+    pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Bcml2Matrix<'a> {
+        let row = row_bytes(self.k);
+        Bcml2Matrix { bytes: &self.bytes[range.start * row..range.end * row], ..*self }
+    }
+}
+
+/// The values of a row. Each is a small integer times the step, rounded once.
+///
+/// # Panics
+///
+/// When `out` is not 32 values for each block.
+pub fn decode(row: Row<'_>, out: &mut [f32]) {
+    assert_eq!(row.blocks.len() * BLOCK, out.len());
+    for (block, out) in row.blocks.iter().zip(out.as_chunks_mut::<BLOCK>().0) {
+        *out = block.in_steps().map(|value| row.step * value as f32);
+    }
+}
+
+#[cfg(test)]
+mod tests;
