@@ -43,7 +43,8 @@ impl Args {
         let weights = match number("--version", 2) {
             2 => Weights::Q8 { group: 64 },
             3 => Weights::Q4 { group: 64, int8_embedding: true },
-            other => panic!("--version {other}: there are 2 and 3"),
+            4 => Weights::B2 { group: 64, int8_embedding: true },
+            other => panic!("--version {other}: there are 2, 3 and 4"),
         };
         let header = shape.header(weights);
         let n_layers = number("--layers", header.n_layers);

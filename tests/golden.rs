@@ -180,8 +180,11 @@ mod reference {
         check_all("gguf");
     }
 
-    const QUANTISED: [Weights; 2] =
-        [Weights::Q8 { group: 64 }, Weights::Q4 { group: 64, int8_embedding: true }];
+    const QUANTISED: [Weights; 3] = [
+        Weights::Q8 { group: 64 },
+        Weights::Q4 { group: 64, int8_embedding: true },
+        Weights::B2 { group: 64, int8_embedding: true },
+    ];
 
     /// A prompt's first ids.
     fn short_prompt(checkpoint: &str, len: usize) -> Vec<u32> {
@@ -194,7 +197,7 @@ mod reference {
     fn families_give_the_same_bits_however_they_run() {
         for checkpoint in FAMILIES {
             let prompt = short_prompt(checkpoint, if quick() { 20 } else { 40 });
-            for weights in [QUANTISED[0], QUANTISED[1], Weights::F32] {
+            for weights in QUANTISED.into_iter().chain([Weights::F32]) {
                 let model = export(checkpoint, weights);
                 let setup = Setup { isa: Isa::Scalar, kv: Precision::F16, threads: 1, batch: 1 };
                 let wanted = bits(&setup.logits(&model, &prompt));

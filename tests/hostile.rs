@@ -153,6 +153,13 @@ fn model_file(header: &Header) -> Vec<u8> {
                 file.extend((0..len).map(|_| random.next() as u8));
                 file.extend((0..len / group).flat_map(|_| 1e-3f32.to_le_bytes()));
             }
+            Weights::B2 { .. } if !tensor.id.kind.is_vector() => {
+                for _ in 0..tensor.rows {
+                    file.extend(1e-5f32.to_le_bytes());
+                    let rest = tensor.bytes as usize / tensor.rows - 4;
+                    file.extend((0..rest).map(|_| random.next() as u8));
+                }
+            }
             _ => file.extend((0..len).flat_map(|_| float(&mut random).to_le_bytes())),
         }
         assert_eq!(file.len() - start, tensor.bytes as usize);
@@ -180,7 +187,8 @@ fn seal(file: &mut [u8]) {
 /// Each kind of model file: name, bytes and whether it has the extension.
 fn models() -> Vec<(String, Vec<u8>, bool)> {
     let mut models = Vec::new();
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }] {
+    let two_levels = Weights::B2 { group: 32, int8_embedding: false };
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, two_levels] {
         for has_extension in [true, false] {
             let file = model_file(&header(weights, has_extension));
             models.push((format!("{weights}, extension {has_extension}"), file, has_extension));

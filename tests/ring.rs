@@ -157,6 +157,7 @@ fn rings_of_other_families_give_the_bits_of_one_node() {
     use leap::format::model::Weights;
 
     let four_bits = Weights::Q4 { group: 64, int8_embedding: true };
+    let two_levels = Weights::B2 { group: 64, int8_embedding: true };
     for checkpoint in FAMILIES {
         let ids = cases(checkpoint).pop().unwrap().prompt;
         let all = |engine: &mut Engine| -> Vec<u32> {
@@ -166,7 +167,7 @@ fn rings_of_other_families_give_the_bits_of_one_node() {
                 .flat_map(|ids| bits(engine.push_batch(&mut stream, ids, Wants::All).unwrap()))
                 .collect()
         };
-        for weights in [Weights::F32, Weights::Q8 { group: 64 }, four_bits] {
+        for weights in [Weights::F32, Weights::Q8 { group: 64 }, four_bits, two_levels] {
             let folder = Folder::new();
             let model = export_to(&folder, checkpoint, weights);
             let recipe = |cuts| Recipe { model: model.clone(), max_logits: 16, ..recipe(cuts) };

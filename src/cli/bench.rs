@@ -41,7 +41,8 @@ pub(super) struct Bench {
     /// qwen3-4b, qwen3-30b-a3b, gemma3-1b
     #[argh(option, from_str_fn(options::shape))]
     shape: Option<Shape>,
-    /// version of the made-up model: 1 (f32), 2 (int8, default) or 3 (4-bit)
+    /// version of the made-up model: 1 (f32), 2 (int8, default), 3 (4-bit) or
+    /// 4 (4.5-bit)
     #[argh(option, default = "2")]
     version: u32,
     /// layers of the made-up model, fewer than the shape has: where memory is short of all

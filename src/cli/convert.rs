@@ -31,8 +31,9 @@ pub(super) fn weights(version: u32, group: usize) -> Result<Weights, Failure> {
         1 => Ok(Weights::F32),
         2 => Ok(Weights::Q8 { group }),
         3 => Ok(Weights::Q4 { group, int8_embedding: true }),
+        4 => Ok(Weights::B2 { group, int8_embedding: true }),
         other => Err(Failure::Usage(format!(
-            "--version is {other}, wanted 1 (f32), 2 (int8) or 3 (4 bits)"
+            "--version is {other}, wanted 1 (f32), 2 (int8), 3 (4 bits) or 4 (4.5 bits)"
         ))),
     }
 }

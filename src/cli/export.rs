@@ -31,8 +31,8 @@ pub(super) struct Export {
     /// GGUF file of a Llama or Mistral model, or the first of its files
     #[argh(option, arg_name = "file")]
     gguf: Option<PathBuf>,
-    /// version of the file: 1 for f32, 2 for int8 (default), 3 for 4 bits with the embedding and
-    /// classifier in int8
+    /// version of the file: 1 for f32, 2 for int8 (default), 3 for 4-bit weights of 5 bits each, 4 for
+    /// those of 4.5; of 3 and 4 the embedding and classifier are int8
     #[argh(option, default = "2")]
     version: u32,
     /// weights that share a scale where they are int8, and activations that do (default 64; 32
@@ -143,11 +143,11 @@ impl Export {
             return Err(Failure::Usage("--ctx is 0, wanted a number of tokens".to_owned()));
         }
         if self.isa.is_some() && weights == Weights::F32 {
-            let problem = "--isa is for int8 and 4-bit weights: --version 2 or 3";
+            let problem = "--isa is for int8 and 4-bit weights: --version 2, 3 or 4";
             return Err(Failure::Usage(problem.to_owned()));
         }
         if self.calibrate.is_some() && weights == Weights::F32 {
-            let problem = "--calibrate is for int8 and 4-bit weights: --version 2 or 3";
+            let problem = "--calibrate is for int8 and 4-bit weights: --version 2, 3 or 4";
             return Err(Failure::Usage(problem.to_owned()));
         }
         Ok(ExportOptions { weights, ctx: self.ctx, verify: self.verify })
@@ -187,6 +187,7 @@ fn pack_for(plan: &mut ExportPlan, isa: Isa) -> Result<(), Failure> {
     let pack = move |rows: QuantisedRows<'_>, out: &mut [u8]| match rows {
         QuantisedRows::Q8(w) => layout.pack_q8(w, out),
         QuantisedRows::Q4(w) => layout.pack_q4(w, out),
+        QuantisedRows::B2(w) => layout.pack_b2(w, out),
     };
     let (layout, panel_rows) = (layout.id(), layout.panel_rows());
     plan.set_packing(Packing { layout, panel_rows, pack: Box::new(pack) }).map_err(convert::failure)

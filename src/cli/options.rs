@@ -154,7 +154,8 @@ pub(super) fn weights(version: u32) -> Result<Weights, Failure> {
         1 => Ok(Weights::F32),
         2 => Ok(Weights::Q8 { group: 64 }),
         3 => Ok(Weights::Q4 { group: 64, int8_embedding: true }),
-        other => Err(Failure::Usage(format!("--version is {other}, wanted 1, 2 or 3"))),
+        4 => Ok(Weights::B2 { group: 64, int8_embedding: true }),
+        other => Err(Failure::Usage(format!("--version is {other}, wanted 1, 2, 3 or 4"))),
     }
 }
 

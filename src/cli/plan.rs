@@ -28,7 +28,8 @@ pub(super) struct Plan {
     /// qwen3-0.6b, qwen3-4b, qwen3-30b-a3b, gemma3-1b
     #[argh(option, from_str_fn(options::shape))]
     shape: Option<Shape>,
-    /// version of the shape's weights: 1 (f32), 2 (int8, default) or 3 (4-bit)
+    /// version of the shape's weights: 1 (f32), 2 (int8, default), 3 (4-bit) or
+    /// 4 (4.5-bit)
     #[argh(option, default = "2")]
     version: u32,
     /// file with a line for each board, the master first: name, address, read=GB/s int8=GOP/s

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::checkpoint::{INT8_GROUP, SourceTensor};
 use super::error::ExportError;
 use crate::format::model::Tensor;
-use crate::quant::{Bcml1Matrix, Q8Matrix, QuantError, bcml1};
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Matrix, QuantError, bcml1};
 
 /// Values of a block, unless a single row or head has more.
 const BLOCK_LEN: usize = 1 << 20;
@@ -30,6 +30,8 @@ pub enum QuantisedRows<'a> {
     Q8(Q8Matrix<'a>),
     /// 4-bit blocks.
     Q4(Bcml1Matrix<'a>),
+    /// Rows of BCML2.
+    B2(Bcml2Matrix<'a>),
 }
 
 /// A tensor of the model file and where its values come from. Their shapes agree.

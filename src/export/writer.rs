@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use bytemuck::Zeroable;
 use crc32fast::Hasher;
 
 use super::calibration::Calibration;
@@ -24,7 +25,7 @@ use crate::format::model::{
     Encoding, FileShare, Header, PACKED_ALIGN, Packed, Tensor, TensorKind, fingerprint,
 };
 use crate::quant::feedback::Feedback;
-use crate::quant::{self, Bcml1Matrix, Q8Matrix, bcml1};
+use crate::quant::{self, Bcml1Matrix, Bcml2Matrix, Q8Matrix, bcml1, bcml2};
 use crate::sys::file::AtomicFile;
 use crate::sys::map::Map;
 use crate::sys::simd::{self, Work};
@@ -261,6 +262,7 @@ impl Work for Quantise<'_, '_> {
             Encoding::F32 => into.fill_f32(block),
             Encoding::Q8 { group } => into.fill_q8(group, block, row),
             Encoding::Bcml1 => into.fill_bcml1(block, row),
+            Encoding::Bcml2 => into.fill_bcml2(block, row),
         }?;
         match converter.calibration {
             Some(calibration) => into.feed_back((converter.header, calibration), block, row),
@@ -313,6 +315,7 @@ impl Converted {
                     .map(QuantisedRows::Q8)
             }
             Encoding::Bcml1 => Bcml1Matrix::new(codes, cols).map(QuantisedRows::Q4),
+            Encoding::Bcml2 => Bcml2Matrix::new(codes, cols).map(QuantisedRows::B2),
         };
         (packing.pack)(rows.expect("blocks are whole rows"), &mut self.panels);
     }
@@ -368,6 +371,22 @@ impl Converted {
         for (row, out) in block.rows.clone().zip(self.codes.chunks_exact_mut(row_bytes)) {
             block.widen(row, wide);
             let encoded = bcml1::encode(wide, bytemuck::cast_slice_mut(out));
+            encoded.map_err(|error| block.not_encoded(&error))?;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn fill_bcml2(&mut self, block: &Block<'_>, wide: &mut Vec<f32>) -> Result<(), ExportError> {
+        let Tensor { cols, offset, .. } = block.job.tensor;
+        let row_bytes = bcml2::row_bytes(cols);
+        self.codes_at = offset + (block.rows.start * row_bytes) as u64;
+        self.codes.resize(block.rows.len() * row_bytes, 0);
+        wide.resize(cols, 0.0);
+        let mut lines = vec![bcml1::Block::zeroed(); cols / bcml1::BLOCK];
+        for (row, out) in block.rows.clone().zip(self.codes.chunks_exact_mut(row_bytes)) {
+            block.widen(row, wide);
+            let encoded = bcml2::encode_row(wide, &mut lines, out);
             encoded.map_err(|error| block.not_encoded(&error))?;
         }
         Ok(())
@@ -429,6 +448,12 @@ impl Converted {
                 let bytes = |at: usize| at / bcml1::BLOCK * bcml1::BLOCK_BYTES;
                 let blocks = &mut self.codes[bytes(values.start)..bytes(values.end)];
                 feedback.encode_bcml1(bytemuck::cast_slice_mut(blocks))?;
+            }
+            Encoding::Bcml2 => {
+                let row_bytes = bcml2::row_bytes(feedback.k());
+                let rows = values.start / feedback.k()..values.end / feedback.k();
+                let out = &mut self.codes[rows.start * row_bytes..rows.end * row_bytes];
+                feedback.encode_bcml2(out)?;
             }
         }
         Ok(())

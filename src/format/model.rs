@@ -3,16 +3,17 @@
 //! ```text
 //! offset  type     field
 //! 0       u32      magic 0x616B3432
-//! 4       i32      version: 1 = f32, 2 = int8, 3 = 4 bits; 256 more if the matrices are packed,
+//! 4       i32      version: 1 = f32, 2 = int8, 3 = 4 bits, 4 = 4.5 bits; 256 more if the
+//!                  matrices are packed,
 //!                  512 more if the file holds only some layers
 //! 8       i32 × 7  dim, ffn_dim, n_layers, n_heads, n_kv_heads, vocab_size, max_seq_len
 //! 36      u8       shared_classifier
-//! 37      i32      group_size (versions 2 and 3; unaligned)
+//! 37      i32      group_size (versions 2 to 4; unaligned)
 //! 64      u32      extension magic "LEAX"; all zero up to 256 if there is no extension
 //! 68      u32      extension version: 1, or 2 with a block of features
 //! 72      u32      extension length in bytes from offset 64, 132; 148 if the matrices are packed;
 //!                  168 if the file holds only some layers; 176 with a block of features
-//! 76      u32      flags: bit 0 (version 3) = embedding and classifier are int8
+//! 76      u32      flags: bit 0 (versions 3 and 4) = embedding and classifier are int8
 //! 80      u32      head_dim
 //! 84      f32      norm_eps
 //! 88      f64      rope_theta
@@ -77,7 +78,9 @@
 //! A version 1 file with a classifier of its own stores vocab_size negated.
 //! An int8 matrix is `i8 q[rows * cols]`, then `f32 scale[rows * cols / group_size]`.
 //! A 4-bit matrix is its [BCML1](crate::quant::bcml1) blocks, `[rows, cols / 32]` of 20 bytes;
-//! group_size is then that of the activations, and of what is int8.
+//! group_size is then that of the activations, and of what is int8. One of 4.5 bits is its rows of
+//! [BCML2](crate::quant::bcml2), of `4 + 18 * cols / 32` bytes rounded up to a multiple of 4; group_size is
+//! then of what is int8.
 //!
 //! In a packed file, matrices that are multiplied by are laid out as the kernels of one instruction
 //! set read them, which the layout's id says. Each is as long as with its rows rounded up to whole

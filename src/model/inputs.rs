@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::arena::{Carver, Exhausted};
-use crate::format::model::{EXPERTS_ACTIVE_MAX, Header};
+use crate::format::model::{EXPERTS_ACTIVE_MAX, Header, Weights};
 use crate::kernels::Q8Tiles;
 use crate::quant::Q8Activations;
 use crate::quant::bcml1::BLOCK;
@@ -18,7 +18,7 @@ pub(super) struct Inputs<'a> {
     pub(super) scales: &'a mut [f32],
     /// Zero points of packed int8 weights, `[batch, k / group]`.
     pub(super) zeros: &'a mut [f32],
-    /// Sums of each 32 values of `q` for 4-bit weights, `[batch, k / 32]`.
+    /// Sums of each 32 values of `q` for weights of 4 or 4.5 bits, `[batch, k / 32]`.
     pub(super) sums: &'a mut [i32],
     /// The same for packed ones.
     pub(super) tile_sums: &'a mut [f32],
@@ -54,6 +54,8 @@ impl<'a> Inputs<'a> {
         let widest = header.dim.max(header.q_dim()).max(header.ffn_dim);
         let (q_width, scale_width) = match header.weights.group() {
             None => (0, 0),
+            // Groups of activations by weights of 4.5 bits are not the file's.
+            Some(_) if matches!(header.weights, Weights::B2 { .. }) => (widest, widest / BLOCK),
             Some(group) => (widest, widest.div_ceil(group)),
         };
         Ok(Inputs {
@@ -94,6 +96,12 @@ pub(super) enum Prepared<'a> {
     },
     PackedQ8(Q8Tiles<'a>),
     PackedQ4(Q8Tiles<'a>),
+    B2 {
+        x: Q8Activations<'a>,
+        /// `[m, k / 32]`.
+        sums: &'a [i32],
+    },
+    PackedB2(Q8Tiles<'a>),
 }
 
 impl<'a> Prepared<'a> {
@@ -101,8 +109,8 @@ impl<'a> Prepared<'a> {
     pub(super) fn m(&self) -> usize {
         match self {
             Prepared::F32 { x, k } => x.len() / k,
-            Prepared::Q8(x) | Prepared::Q4 { x, .. } => x.m(),
-            Prepared::PackedQ8(x) | Prepared::PackedQ4(x) => x.m(),
+            Prepared::Q8(x) | Prepared::Q4 { x, .. } | Prepared::B2 { x, .. } => x.m(),
+            Prepared::PackedQ8(x) | Prepared::PackedQ4(x) | Prepared::PackedB2(x) => x.m(),
         }
     }
 
@@ -114,12 +122,21 @@ impl<'a> Prepared<'a> {
             }
             Prepared::Q8(x) => Prepared::Q8(x.slice_rows(range)),
             Prepared::Q4 { x, sums } => {
-                let blocks = x.k() / BLOCK;
-                let sums = &sums[range.start * blocks..range.end * blocks];
+                let sums = rows_of(sums, x.k() / BLOCK, &range);
                 Prepared::Q4 { x: x.slice_rows(range), sums }
+            }
+            Prepared::B2 { x, sums } => {
+                let sums = rows_of(sums, x.k() / BLOCK, &range);
+                Prepared::B2 { x: x.slice_rows(range), sums }
             }
             Prepared::PackedQ8(x) => Prepared::PackedQ8(x.slice_rows(range)),
             Prepared::PackedQ4(x) => Prepared::PackedQ4(x.slice_rows(range)),
+            Prepared::PackedB2(x) => Prepared::PackedB2(x.slice_rows(range)),
         }
     }
+}
+
+/// The rows of `range`, each of `width` values.
+fn rows_of<'a, T>(values: &'a [T], width: usize, range: &Range<usize>) -> &'a [T] {
+    &values[range.start * width..range.end * width]
 }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::format::model::{Encoding, Header, TensorKind};
-use crate::kernels::{Kernels, Layout, MatrixDims, PackedQ4, PackedQ8};
-use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
+use crate::kernels::{Kernels, Layout, MatrixDims, PackedB2, PackedQ4, PackedQ8};
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Matrix, bcml1, bcml2};
 
 /// A weight matrix `[rows, k]`.
 #[derive(Clone, Copy)]
@@ -24,6 +24,10 @@ pub enum Matrix<'a> {
     Q4(Bcml1Matrix<'a>),
     /// 4-bit blocks, in the layout of the kernels in use.
     PackedQ4(PackedQ4<'a>),
+    /// Rows of BCML2.
+    B2(Bcml2Matrix<'a>),
+    /// BCML2, in the layout of the kernels in use.
+    PackedB2(PackedB2<'a>),
 }
 
 impl<'a> Matrix<'a> {
@@ -35,6 +39,8 @@ impl<'a> Matrix<'a> {
             Matrix::PackedQ8(matrix) => matrix.rows(),
             Matrix::Q4(matrix) => matrix.rows(),
             Matrix::PackedQ4(matrix) => matrix.rows(),
+            Matrix::B2(matrix) => matrix.rows(),
+            Matrix::PackedB2(matrix) => matrix.rows(),
         }
     }
 
@@ -46,6 +52,8 @@ impl<'a> Matrix<'a> {
             Matrix::PackedQ8(matrix) => Matrix::PackedQ8(matrix.slice_rows(range)),
             Matrix::Q4(matrix) => Matrix::Q4(matrix.slice_rows(range)),
             Matrix::PackedQ4(matrix) => Matrix::PackedQ4(matrix.slice_rows(range)),
+            Matrix::B2(matrix) => Matrix::B2(matrix.slice_rows(range)),
+            Matrix::PackedB2(matrix) => Matrix::PackedB2(matrix.slice_rows(range)),
         }
     }
 
@@ -68,6 +76,7 @@ impl<'a> Matrix<'a> {
             (Encoding::Bcml1, Some(group)) => {
                 PackedQ4::new(bytes, dims, group, layout).map(Matrix::PackedQ4)
             }
+            (Encoding::Bcml2, _) => PackedB2::new(bytes, dims, layout).map(Matrix::PackedB2),
             _ => unreachable!("f32 matrices are not packed"),
         };
         matrix.expect("a packed matrix has the length that its layout gives")
@@ -82,7 +91,8 @@ impl<'a> Matrix<'a> {
                 kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
             }
             Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
-            Matrix::PackedQ8(_) | Matrix::PackedQ4(_) => {
+            Matrix::B2(matrix) => bcml2::decode(matrix.row(index), out),
+            Matrix::PackedQ8(_) | Matrix::PackedQ4(_) | Matrix::PackedB2(_) => {
                 unreachable!("rows are read from the model, packed weights only multiplied by")
             }
         }

@@ -20,7 +20,7 @@ impl Precision {
     pub fn for_weights(weights: Weights) -> Precision {
         match weights {
             Weights::F32 => Precision::F32,
-            Weights::Q8 { .. } | Weights::Q4 { .. } => Precision::F16,
+            Weights::Q8 { .. } | Weights::Q4 { .. } | Weights::B2 { .. } => Precision::F16,
         }
     }
 

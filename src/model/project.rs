@@ -10,6 +10,7 @@ use crate::kernels::{
 use crate::pool::{Chunks, Pool, ROW_TILE, RowChunks};
 use crate::quant::Q8Activations;
 use crate::quant::bcml1::{self, BLOCK};
+use crate::quant::bcml2;
 
 /// Rows of a matrix that a thread takes at once. A multiple of every panel's height,
 /// and small enough that unequal cores finish at about the same time.
@@ -33,7 +34,7 @@ pub(super) struct Projector<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) pool: &'a Pool,
     /// Values that share a scale in a file; activations of 4-bit weights share theirs by several
-    /// such groups. `None` if activations stay f32.
+    /// such groups, those of 4.5 bits by groups of their own. `None` if activations stay f32.
     pub(super) group: Option<usize>,
     pub(super) interrupt: &'a Interrupt,
 }
@@ -62,6 +63,7 @@ impl Projector<'_> {
         let Some(file_group) = self.group else { return self.keep(rows) };
         let group = match matrix {
             Matrix::Q4(_) | Matrix::PackedQ4(_) => bcml1::activation_group(file_group, k),
+            Matrix::B2(_) | Matrix::PackedB2(_) => bcml2::activation_group(k),
             _ => file_group,
         };
         let groups = Groups { k, group };
@@ -70,7 +72,14 @@ impl Projector<'_> {
             Matrix::F32 { .. } => self.keep(rows),
             Matrix::Q8(_) => self.quantize(rows, group, q, scales),
             Matrix::Q4(_) => {
-                self.quantize_summed(rows, group, q, scales, &mut sums[..m * k / BLOCK])
+                let sums = &mut sums[..m * k / BLOCK];
+                let x = self.quantize_summed(rows, group, q, scales, sums);
+                Prepared::Q4 { x, sums }
+            }
+            Matrix::B2(_) => {
+                let sums = &mut sums[..m * k / BLOCK];
+                let x = self.quantize_summed(rows, group, q, scales, sums);
+                Prepared::B2 { x, sums }
             }
             Matrix::PackedQ8(_) => {
                 let (cut, terms) = (self.kernels.cut_q8(), &mut zeros[..m * k / group]);
@@ -85,6 +94,13 @@ impl Projector<'_> {
                 let quantize = Kernels::quantize_tile_row_summed;
                 let parts = self.quantize_tiles(cut, rows, groups, parts, k / BLOCK, quantize);
                 Prepared::PackedQ4(Q8Tiles::summed(parts, groups, cut))
+            }
+            Matrix::PackedB2(_) => {
+                let (cut, terms) = (self.kernels.cut_b2(), &mut tile_sums[..m * k / BLOCK]);
+                let parts = TilePartsMut { q, scales, terms };
+                let quantize = Kernels::quantize_tile_row_int_summed;
+                let parts = self.quantize_tiles(cut, rows, groups, parts, k / BLOCK, quantize);
+                Prepared::PackedB2(Q8Tiles::int_summed(parts, groups, cut))
             }
         }
     }
@@ -115,15 +131,15 @@ impl Projector<'_> {
         Prepared::Q8(activations(q, scales, k, group))
     }
 
-    /// Rows for row-major 4-bit weights.
+    /// Rows for row-major weights of 4 or 4.5 bits.
     fn quantize_summed<'i>(
         &self,
-        rows: Rows<'i, '_>,
+        rows: Rows<'_, '_>,
         group: usize,
         q: &'i mut [i8],
         scales: &'i mut [f32],
-        sums: &'i mut [i32],
-    ) -> Prepared<'i> {
+        sums: &mut [i32],
+    ) -> Q8Activations<'i> {
         let Rows { x, k, fill } = rows;
         let to =
             (Chunks::new(q, k), (Chunks::new(scales, k / group), Chunks::new(sums, k / BLOCK)));
@@ -132,7 +148,7 @@ impl Projector<'_> {
             self.kernels.quantize_q8(x, group, q, scales);
             self.kernels.sum_q8(q, sums);
         });
-        Prepared::Q4 { x: activations(q, scales, k, group), sums }
+        activations(q, scales, k, group)
     }
 
     /// Tiles for packed weights, where a row has so many terms.
@@ -220,6 +236,10 @@ impl Projector<'_> {
                 }
                 (Matrix::PackedQ4(w), Prepared::PackedQ4(x)) => {
                     kernels.matmul_packed_q4(w, x, parts);
+                }
+                (Matrix::B2(w), Prepared::B2 { x, sums }) => kernels.matmul_b2(w, x, sums, parts),
+                (Matrix::PackedB2(w), Prepared::PackedB2(x)) => {
+                    kernels.matmul_packed_b2(w, x, parts);
                 }
                 _ => unreachable!("inputs are prepared for the matrices they are multiplied by"),
             }

@@ -12,7 +12,7 @@ use crate::format::model::{
     Weights,
 };
 use crate::kernels::Layout;
-use crate::quant::{Bcml1Matrix, Q8Matrix, bcml1};
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Matrix, bcml1, bcml2};
 use crate::sys::huge::HugeMemory;
 
 /// Panels of a matrix that are made up at once.
@@ -259,7 +259,7 @@ fn fill(encoding: Encoding, tensor: &Tensor, start: usize, out: &mut [u8]) {
     }
     let (values, scales) = match encoding {
         Encoding::Q8 { .. } => out.split_at_mut(rows * cols),
-        Encoding::F32 | Encoding::Bcml1 => out.split_at_mut(out.len()),
+        Encoding::F32 | Encoding::Bcml1 | Encoding::Bcml2 => out.split_at_mut(out.len()),
     };
     bytemuck::cast_slice_mut(scales).fill(scale / 64.0);
     let row_bytes = values.len() / rows;
@@ -278,6 +278,7 @@ fn fill(encoding: Encoding, tensor: &Tensor, start: usize, out: &mut [u8]) {
                 }
             }
             Encoding::Bcml1 => fill_blocks(scale, &mut random, values),
+            Encoding::Bcml2 => fill_row(scale, cols, &mut random, values),
         }
     }
 }
@@ -293,6 +294,18 @@ fn fill_blocks(scale: f32, random: &mut u64, out: &mut [u8]) {
     }
 }
 
+/// A row of BCML2 with the values of [`fill_blocks`].
+fn fill_row(scale: f32, cols: usize, random: &mut u64, out: &mut [u8]) {
+    let (step, blocks) = out.split_at_mut(bcml2::STEP_BYTES);
+    step.copy_from_slice(&(scale / 4.0 / 16.0 / 64.0).to_le_bytes());
+    let blocks = &mut blocks[..cols / bcml2::BLOCK * bcml2::BLOCK_BYTES];
+    for block in blocks.as_chunks_mut::<{ bcml2::BLOCK_BYTES }>().0 {
+        block[..2].copy_from_slice(&[64, 120]);
+        block[2..10].copy_from_slice(&next(random).to_le_bytes());
+        block[10..].copy_from_slice(&next(random).to_le_bytes());
+    }
+}
+
 /// The same in the order of some kernels, a few panels at a time.
 fn fill_packed(encoding: Encoding, layout: Layout, tensor: &Tensor, out: &mut [u8]) {
     let (k, panel_rows) = (tensor.cols, layout.panel_rows());
@@ -305,14 +318,17 @@ fn fill_packed(encoding: Encoding, layout: Layout, tensor: &Tensor, out: &mut [u
         let rows = piece_rows.min(tensor.rows - start);
         let plain = &mut bytemuck::cast_slice_mut(&mut plain)[..rows * row_bytes];
         fill(encoding, &Tensor { rows, ..*tensor }, start, plain);
-        if let Encoding::Q8 { group } = encoding {
-            let (q, scales) = plain.split_at(rows * k);
-            let scales = bytemuck::cast_slice(scales);
-            let matrix = Q8Matrix::new(bytemuck::cast_slice(q), scales, k, group);
-            layout.pack_q8(matrix.expect("the header's groups divide rows"), out);
-        } else {
-            let matrix = Bcml1Matrix::new(plain, k);
-            layout.pack_q4(matrix.expect("the header's groups divide rows"), out);
+        const WHOLE: &str = "the header's groups divide rows";
+        match encoding {
+            Encoding::F32 => unreachable!("f32 matrices are not packed"),
+            Encoding::Q8 { group } => {
+                let (q, scales) = plain.split_at(rows * k);
+                let scales = bytemuck::cast_slice(scales);
+                let matrix = Q8Matrix::new(bytemuck::cast_slice(q), scales, k, group);
+                layout.pack_q8(matrix.expect(WHOLE), out);
+            }
+            Encoding::Bcml1 => layout.pack_q4(Bcml1Matrix::new(plain, k).expect(WHOLE), out),
+            Encoding::Bcml2 => layout.pack_b2(Bcml2Matrix::new(plain, k).expect(WHOLE), out),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //! offset  type     field of a row
 //! 0       f32      step
-//! 4                blocks of 18 bytes, k / 32 of them
+//! 4                blocks of 18 bytes, k / 32 of them; if that is an odd number, two zeros
 //!
 //! offset  type     field of a block
 //! 0       u8       scale in its low seven bits; the highest is ignored
@@ -14,7 +14,8 @@
 //! w = step * (scale * (16 * code - zero))
 //! ```
 //!
-//! A matrix is its rows, without gaps. Numbers are little-endian; a row may stand at any address.
+//! A matrix is its rows, without gaps, each a multiple of four bytes. Numbers are little-endian; a row may stand
+//! at any address.
 //!
 //! What blocks add is integers: a scale of seven bits times a zero of eight fits 16 bits, and a sum of 256
 //! products with int8 activations fits 32, so that floats come in once for each group of activations and
@@ -30,7 +31,7 @@ use super::bcml1;
 use super::q8::QuantError;
 pub use bcml1::BLOCK;
 #[cfg(feature = "tools")]
-pub(super) use encode::{Line, SCALE_MAX, largest_multiplier, snap, step_for};
+pub(super) use encode::{Line, begin_row, largest_multiplier, snap, step_for};
 pub use encode::{encode, encode_row};
 
 /// Bytes of a block.
@@ -52,7 +53,7 @@ const ACTIVATION_GROUP_MAX: usize = 128;
 
 /// Bytes of a row of `k` values.
 pub const fn row_bytes(k: usize) -> usize {
-    STEP_BYTES + k / BLOCK * BLOCK_BYTES
+    STEP_BYTES + (k / BLOCK * BLOCK_BYTES).next_multiple_of(4)
 }
 
 /// How many activations share a scale in products with rows of `k` weights: as many whole blocks as fit
@@ -158,7 +159,7 @@ impl<'a> Bcml2Matrix<'a> {
         let bytes = &self.bytes[index * row_bytes(self.k)..][..row_bytes(self.k)];
         let (step, blocks) = bytes.split_at(STEP_BYTES);
         let step = f32::from_le_bytes(step.as_chunks().0[0]);
-        Row { step, blocks: bytemuck::cast_slice(blocks) }
+        Row { step, blocks: blocks_of(blocks, self.k) }
     }
 
     /// The rows of `range` as a matrix: a thread's share.
@@ -170,6 +171,11 @@ impl<'a> Bcml2Matrix<'a> {
         let row = row_bytes(self.k);
         Bcml2Matrix { bytes: &self.bytes[range.start * row..range.end * row], ..*self }
     }
+}
+
+/// The blocks of a row of `k` values in the bytes behind its step.
+fn blocks_of(bytes: &[u8], k: usize) -> &[Block] {
+    bytemuck::cast_slice(&bytes[..k / BLOCK * BLOCK_BYTES])
 }
 
 /// The values of a row. Each is a small integer times the step, rounded once.

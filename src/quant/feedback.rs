@@ -17,6 +17,7 @@ use bytemuck::Zeroable;
 use half::f16;
 
 use super::bcml1::{self, BLOCK, Block, WEIGHT_MAX, to_f16};
+use super::bcml2;
 use super::q8::QuantError;
 
 /// Rows encoded side by side.
@@ -34,6 +35,13 @@ const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 /// The first value of column `j` in a triangle; the length of one with `j` columns.
 pub fn column_start(j: usize) -> usize {
     j * (j + 1) / 2
+}
+
+/// The bytes of a block's codes in row `row` of a tile.
+#[inline(always)]
+fn code_bytes(codes: &[Lanes], row: usize) -> [u8; BLOCK / 2] {
+    let code = |n: usize| codes[n][row] as u8;
+    std::array::from_fn(|n| code(n) | code(n + BLOCK / 2) << 4)
 }
 
 /// Rows to encode, and the triangle for their columns.
@@ -177,6 +185,73 @@ impl<'a> Feedback<'a> {
         Feedback { w, k, triangle }
     }
 
+    /// Values in a row.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Encodes to rows of BCML2. A row's step is chosen beforehand, for its weights as they are and a little
+    /// more; a block's scale and zero as a line of [`Feedback::encode_bcml1`], around which they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`bcml2::encode`].
+    ///
+    /// # Panics
+    ///
+    /// When `out` is not as long as the rows need.
+    #[inline(always)]
+    pub fn encode_bcml2(&self, out: &mut [u8]) -> Result<(), QuantError> {
+        let (row_bytes, row_blocks) = (bcml2::row_bytes(self.k), self.k / BLOCK);
+        assert_eq!(out.len(), self.w.len() / self.k * row_bytes);
+        let steps = self.steps()?;
+        let mut blocks = vec![bcml2::Block::zeroed(); self.w.len() / BLOCK];
+        let mut snapped = vec![[0; 2]; blocks.len()];
+        let fit = |tile: &Tile, targets: &[Lanes]| {
+            let weights = self.weights(tile.group);
+            let mut line = Grid::of_blocks(targets)?;
+            line.refit(&weights, targets);
+            let Grid { multiplier, offset, .. } = line;
+            let step = std::array::from_fn(|i| steps[tile.first + i.min(tile.rows - 1)]);
+            let values = &targets.as_chunks().0[0];
+            let new = bcml2::snap(values, &weights, &bcml2::Line { multiplier, offset }, &step);
+            for i in 0..tile.rows {
+                let place = (tile.first + i) * row_blocks + tile.group;
+                snapped[place] = [new.scale[i] as u8, new.zero[i] as u8];
+            }
+            let bcml2::Line { multiplier, offset } = new.line(&step);
+            Ok(Grid { multiplier, offset, least: 0.0, largest: 15.0 })
+        };
+        self.sweep(BLOCK, fit, |tile, codes| {
+            for i in 0..tile.rows {
+                blocks[(tile.first + i) * row_blocks + tile.group].codes = code_bytes(codes, i);
+            }
+        })?;
+        let rows = blocks.chunks_exact(row_blocks).zip(snapped.chunks_exact(row_blocks));
+        for ((out, step), (blocks, snapped)) in out.chunks_exact_mut(row_bytes).zip(steps).zip(rows)
+        {
+            let out = bcml2::begin_row(step, row_blocks, out);
+            for ((out, block), [scale, zero]) in out.iter_mut().zip(blocks).zip(snapped) {
+                *out = bcml2::Block::new(*scale, *zero, block.codes);
+            }
+        }
+        Ok(())
+    }
+
+    /// The steps of rows whose blocks may have multipliers a little larger than their own weights want.
+    fn steps(&self) -> Result<Vec<f32>, QuantError> {
+        /// How much what earlier errors add makes the largest of a row's blocks larger, about.
+        const ROOM: f32 = 1.03;
+        let mut lines = vec![Block::zeroed(); self.k / BLOCK];
+        let step = |w: &[f32]| {
+            bcml1::encode(w, &mut lines)?;
+            let blocks = lines.iter().zip(w.as_chunks::<BLOCK>().0);
+            let largest = blocks.map(|(line, w)| bcml2::largest_multiplier(line, w));
+            Ok(bcml2::step_for(ROOM * largest.fold(0.0, f32::max)))
+        };
+        self.w.chunks_exact(self.k).map(step).collect()
+    }
+
     /// Encodes to 4-bit blocks. A block's line is sought for what its weights should be when its
     /// first is reached, with their errors weighted by `d`.
     ///
@@ -202,9 +277,7 @@ impl<'a> Feedback<'a> {
         };
         self.sweep(BLOCK, fit, |tile, codes| {
             for i in 0..tile.rows {
-                let code = |n: usize| codes[n][i] as u8;
-                let bytes = std::array::from_fn(|n| code(n) | code(n + BLOCK / 2) << 4);
-                out[(tile.first + i) * row_blocks + tile.group].codes = bytes;
+                out[(tile.first + i) * row_blocks + tile.group].codes = code_bytes(codes, i);
             }
         })?;
         for (out, [multiplier, offset]) in out.iter_mut().zip(lines) {
@@ -402,6 +475,31 @@ mod tests {
         let fed_back = damage(&w, &decoded);
         // Fitted lines gain much of their own here, which what is fed back undoes in part.
         assert!(fed_back < 0.95 * plain, "{fed_back} {plain}");
+    }
+
+    #[test]
+    fn outputs_of_rows_with_two_levels_are_nearer_than_without_feedback() {
+        let (w, triangle) = (weights(19), triangle());
+        let mut rows = vec![0; 19 * bcml2::row_bytes(K)];
+        let decoded = |rows: &[u8]| {
+            let matrix = bcml2::Bcml2Matrix::new(rows, K).unwrap();
+            let mut decoded = vec![0.0; w.len()];
+            for (row, out) in decoded.chunks_exact_mut(K).enumerate() {
+                bcml2::decode(matrix.row(row), out);
+            }
+            decoded
+        };
+        bcml2::encode(&w, K, &mut rows).unwrap();
+        let plain = damage(&w, &decoded(&rows));
+        Feedback::new(&w, K, &triangle).encode_bcml2(&mut rows).unwrap();
+        let fed_back = damage(&w, &decoded(&rows));
+        assert!(fed_back < 0.98 * plain, "{fed_back} {plain}");
+        // Each row alone.
+        for (w, all) in w.chunks_exact(K).zip(rows.chunks_exact(bcml2::row_bytes(K))) {
+            let mut one = vec![0; all.len()];
+            Feedback::new(w, K, &triangle).encode_bcml2(&mut one).unwrap();
+            assert_eq!(one, all);
+        }
     }
 
     #[test]

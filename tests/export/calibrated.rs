@@ -47,7 +47,7 @@ fn export(folder: &Folder, model: &str, version: &str, more: &[&str]) -> PathBuf
 fn bytes_are_the_same_for_one_thread_and_for_every_tier() {
     let folder = Folder::new();
     let text = text(&folder);
-    for (model, version) in [("llama3-tiny", "3"), ("gptoss-tiny", "2")] {
+    for (model, version) in [("llama3-tiny", "3"), ("llama3-tiny", "4"), ("gptoss-tiny", "2")] {
         let more = ["--calibrate", &text];
         let bytes = fs::read(export(&folder, model, version, &more)).unwrap();
         let out = folder.join("other");
@@ -70,10 +70,10 @@ fn bytes_are_the_same_for_one_thread_and_for_every_tier() {
 #[test]
 fn every_kind_of_model_can_be_calibrated() {
     let folder = Folder::new();
-    for model in ["gemma3-tiny", "gptoss-tiny"] {
-        let plain = export(&folder, model, "3", &["--verify"]);
+    for (model, version) in [("gemma3-tiny", "3"), ("gptoss-tiny", "4")] {
+        let plain = export(&folder, model, version, &["--verify"]);
         let more = ["--calibrate", "default", "--verify"];
-        let calibrated = fs::read(export(&folder, model, "3", &more)).unwrap();
+        let calibrated = fs::read(export(&folder, model, version, &more)).unwrap();
         assert!(fs::read(plain).unwrap() != calibrated, "{model}");
     }
 }
@@ -99,7 +99,7 @@ fn bad_texts_are_refused() {
     let (code, told) = run(&mut command(&out, "llama3-tiny", "3", &more));
     assert_eq!((code, told.contains("cannot read")), (Some(3), true), "{told}");
     let (code, told) = run(&mut command(&out, "llama3-tiny", "1", &["--calibrate", "default"]));
-    assert_eq!((code, told.contains("--version 2 or 3")), (Some(2), true), "{told}");
+    assert_eq!((code, told.contains("--version 2, 3 or 4")), (Some(2), true), "{told}");
     assert_eq!(folder.names(), ["binary", "empty", "short"]);
 }
 

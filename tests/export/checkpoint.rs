@@ -320,12 +320,13 @@ fn tensors(dtype: &'static str, dims: Dims, names: Names) -> BTreeMap<String, St
     tensors
 }
 
-/// Version 1, or version 2 or 3 with groups of 64.
+/// Version 1, or another with groups of 64.
 pub(crate) fn options(version: i32) -> ExportOptions {
     let weights = match version {
         1 => Weights::F32,
         2 => Weights::Q8 { group: 64 },
-        _ => Weights::Q4 { group: 64, int8_embedding: true },
+        3 => Weights::Q4 { group: 64, int8_embedding: true },
+        _ => Weights::B2 { group: 64, int8_embedding: true },
     };
     ExportOptions { weights, ctx: None, verify: true }
 }

@@ -8,7 +8,7 @@ use leap::export;
 use leap::format::model::{Encoding, Header, Weights};
 use leap::internals::kernels::{Isa, Kernels};
 use leap::internals::model::Model;
-use leap::internals::quant::{self, Bcml1Matrix, bcml1};
+use leap::internals::quant::{self, Bcml2Matrix, bcml1, bcml2};
 
 use crate::checkpoint::{self, Folder};
 use crate::common;
@@ -45,31 +45,50 @@ fn no_tensor_is_further_off_than_with_plain_ranges() {
     for name in FIXTURES {
         let folder = Folder::new();
         let plain = fs::read(export(name, Weights::F32, &folder)).unwrap();
-        let weights = Weights::Q4 { group: 64, int8_embedding: false };
-        let coded = fs::read(export(name, weights, &folder)).unwrap();
-        let (plain_header, header) =
-            (Header::parse(&plain).unwrap(), Header::parse(&coded).unwrap());
-        for (plain_tensor, tensor) in plain_header.tensors().zip(header.tensors()) {
-            let bytes = |file: &[u8], tensor: &leap::format::model::Tensor| {
-                file[tensor.offset as usize..][..tensor.bytes as usize].to_vec()
-            };
-            let (plain, coded) = (bytes(&plain, &plain_tensor), bytes(&coded, &tensor));
-            if header.encoding(tensor.id.kind) != Encoding::Bcml1 {
-                assert_eq!(plain, coded, "{}", tensor.id);
-                continue;
-            }
-            let w: Vec<f32> = bytemuck::pod_collect_to_vec(&plain);
-            let matrix = Bcml1Matrix::new(&coded, tensor.cols).unwrap();
-            let (mut found, mut allowed) = (0.0, 0.0);
-            for (row, w) in w.chunks_exact(tensor.cols).enumerate() {
-                let mut decoded = vec![0.0; tensor.cols];
-                bcml1::decode(matrix.row(row), &mut decoded);
-                let off = w.iter().zip(&decoded).map(|(w, d)| f64::from(*w) - f64::from(*d));
-                found += off.map(|off| off * off).sum::<f64>();
-                allowed += w.as_chunks::<32>().0.iter().map(|w| range_error(w)).sum::<f64>();
-            }
-            assert!(found <= 0.9 * allowed, "{name} {}: {found} {allowed}", tensor.id);
+        for weights in kinds(false) {
+            check_errors(name, &plain, &fs::read(export(name, weights, &folder)).unwrap());
         }
+    }
+}
+
+/// The weights of a quantised tensor.
+fn decode(encoding: Encoding, cols: usize, bytes: &[u8], w: &mut [f32]) {
+    match encoding {
+        Encoding::F32 => w.copy_from_slice(&bytemuck::pod_collect_to_vec::<u8, f32>(bytes)),
+        Encoding::Q8 { group } => {
+            let (q, scales) = bytes.split_at(w.len());
+            let scales: Vec<f32> = bytemuck::pod_collect_to_vec(scales);
+            quant::dequantize(bytemuck::cast_slice(q), &scales, group, w);
+        }
+        Encoding::Bcml1 => bcml1::decode(bytemuck::cast_slice(bytes), w),
+        Encoding::Bcml2 => {
+            let matrix = Bcml2Matrix::new(bytes, cols).unwrap();
+            for (row, w) in w.chunks_exact_mut(cols).enumerate() {
+                bcml2::decode(matrix.row(row), w);
+            }
+        }
+    }
+}
+
+fn check_errors(name: &str, plain: &[u8], coded: &[u8]) {
+    let (plain_header, header) = (Header::parse(plain).unwrap(), Header::parse(coded).unwrap());
+    for (plain_tensor, tensor) in plain_header.tensors().zip(header.tensors()) {
+        let bytes = |file: &[u8], tensor: &leap::format::model::Tensor| {
+            file[tensor.offset as usize..][..tensor.bytes as usize].to_vec()
+        };
+        let (plain, coded) = (bytes(plain, &plain_tensor), bytes(coded, &tensor));
+        let encoding = header.encoding(tensor.id.kind);
+        if encoding == Encoding::F32 {
+            assert_eq!(plain, coded, "{}", tensor.id);
+            continue;
+        }
+        let w: Vec<f32> = bytemuck::pod_collect_to_vec(&plain);
+        let mut decoded = vec![0.0; w.len()];
+        decode(encoding, tensor.cols, &coded, &mut decoded);
+        let off = w.iter().zip(&decoded).map(|(w, d)| f64::from(*w) - f64::from(*d));
+        let found = off.map(|off| off * off).sum::<f64>();
+        let allowed = w.as_chunks::<32>().0.iter().map(|w| range_error(w)).sum::<f64>();
+        assert!(found <= 0.9 * allowed, "{name} {} {encoding:?}: {found} {allowed}", tensor.id);
     }
 }
 
@@ -89,11 +108,17 @@ fn last_logits(path: &Path, isa: Isa) -> [Vec<u32>; 2] {
     [together, last]
 }
 
+/// Both kinds of 4-bit weights.
+fn kinds(int8_embedding: bool) -> [Weights; 2] {
+    [Weights::Q4 { group: 64, int8_embedding }, Weights::B2 { group: 64, int8_embedding }]
+}
+
 #[test]
 fn every_tier_and_batch_gives_the_same_logits() {
-    for (name, int8_embedding) in [("llama3-tiny", true), ("mistral-tiny", false)] {
+    let all = [("llama3-tiny", true), ("mistral-tiny", false), ("llama2-meta-tiny", false)];
+    for ((name, int8_embedding), kind) in all.into_iter().flat_map(|all| [(all, 0), (all, 1)]) {
         let folder = Folder::new();
-        let path = export(name, Weights::Q4 { group: 64, int8_embedding }, &folder);
+        let path = export(name, kinds(int8_embedding)[kind], &folder);
         let wanted = last_logits(&path, Isa::Scalar);
         assert_eq!(wanted[0], wanted[1], "{name}");
         assert!(wanted[0].iter().all(|bits| f32::from_bits(*bits).is_finite()));
@@ -111,15 +136,7 @@ fn decoded(path: &Path, folder: &Folder) -> PathBuf {
     for tensor in header.tensors() {
         let bytes = &file[tensor.offset as usize..][..tensor.bytes as usize];
         let mut w = vec![0.0; tensor.rows * tensor.cols];
-        match header.encoding(tensor.id.kind) {
-            Encoding::F32 => w = bytemuck::pod_collect_to_vec(bytes),
-            Encoding::Q8 { group } => {
-                let (q, scales) = bytes.split_at(w.len());
-                let scales: Vec<f32> = bytemuck::pod_collect_to_vec(scales);
-                quant::dequantize(bytemuck::cast_slice(q), &scales, group, &mut w);
-            }
-            Encoding::Bcml1 => bcml1::decode(bytemuck::cast_slice(bytes), &mut w),
-        }
+        decode(header.encoding(tensor.id.kind), tensor.cols, bytes, &mut w);
         out.extend(w.iter().flat_map(|w| w.to_le_bytes()));
     }
     // Nobody asks for the checksums here.
@@ -136,8 +153,9 @@ fn logits_are_those_of_the_decoded_weights() {
         let [logits, _] = last_logits(path, Kernels::best().isa());
         logits.into_iter().map(f32::from_bits).collect()
     };
-    for (name, int8_embedding) in FIXTURES.into_iter().flat_map(|n| [(n, false), (n, true)]) {
-        let path = export(name, Weights::Q4 { group: 64, int8_embedding }, &folder);
+    let all = [kinds(false), kinds(true)].concat();
+    for (name, weights) in FIXTURES.iter().flat_map(|name| all.iter().map(move |w| (*name, *w))) {
+        let path = export(name, weights, &folder);
         let (found, wanted) = (floats(&path), floats(&decoded(&path, &folder)));
         let dot = |a: &[f32], b: &[f32]| -> f64 {
             a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
@@ -148,31 +166,44 @@ fn logits_are_those_of_the_decoded_weights() {
     }
 }
 
+/// Twelve tokens after a prompt.
+fn greedy(path: &Path, isa: Isa) -> Vec<u32> {
+    let options = Options { isa: Some(isa), ..Options::default() };
+    let mut engine = Engine::open(path, &options).unwrap();
+    let mut stream = engine.stream().unwrap();
+    let mut ids = vec![1, 2, 3, 5, 8, 13, 21];
+    for at in 0..12 {
+        let from = if at == 0 { 0 } else { ids.len() - 1 };
+        let logits = engine.push(&mut stream, &ids[from..]).unwrap();
+        let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
+        ids.push(best.unwrap() as u32);
+    }
+    ids.split_off(7)
+}
+
 #[test]
 fn greedy_tokens_are_pinned() {
     let folder = Folder::new();
-    let path = export("llama3-tiny", Weights::Q4 { group: 64, int8_embedding: true }, &folder);
-    for isa in Isa::ALL.iter().copied().filter(|isa| Kernels::for_isa(*isa).is_some()) {
-        let options = Options { isa: Some(isa), ..Options::default() };
-        let mut engine = Engine::open(&path, &options).unwrap();
-        let mut stream = engine.stream().unwrap();
-        let mut ids = vec![1, 2, 3, 5, 8, 13, 21];
-        for at in 0..12 {
-            let from = if at == 0 { 0 } else { ids.len() - 1 };
-            let logits = engine.push(&mut stream, &ids[from..]).unwrap();
-            let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
-            ids.push(best.unwrap() as u32);
+    let wanted = [[1022, 3288, 2099, 3124, 218, 3629, 360, 2707, 1317, 3328, 1190, 1087], [0; 12]];
+    for (weights, wanted) in kinds(true).into_iter().zip(wanted) {
+        let path = export("llama3-tiny", weights, &folder);
+        for isa in Isa::ALL.iter().copied().filter(|isa| Kernels::for_isa(*isa).is_some()) {
+            assert_eq!(greedy(&path, isa), wanted, "{weights} {isa:?}");
         }
-        let wanted = [1022, 3288, 2099, 3124, 218, 3629, 360, 2707, 1317, 3328, 1190, 1087];
-        assert_eq!(ids[7..], wanted, "{isa:?}");
     }
 }
 
 #[test]
 fn damaged_four_bit_file_is_refused() {
+    for version in [3, 4] {
+        check_damaged(version);
+    }
+}
+
+fn check_damaged(version: i32) {
     let folder = Folder::new();
     checkpoint::Checkpoint::hugging_face("F16", checkpoint::SMALL).write(&folder);
-    let bytes = checkpoint::export(&folder, &checkpoint::options(3)).unwrap();
+    let bytes = checkpoint::export(&folder, &checkpoint::options(version)).unwrap();
     let path = folder.join("damaged.bin");
     let step = if common::quick() { 9973 } else { 997 };
     for len in (0..300).step_by(13).chain((300..bytes.len()).step_by(step)) {

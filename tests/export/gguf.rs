@@ -239,7 +239,7 @@ fn model_is_the_one_that_safetensors_files_give() {
         checkpoint.put_on_steps();
         let folder = Folder::new();
         checkpoint.write(&folder);
-        for version in [1, 2, 3] {
+        for version in [1, 2, 3, 4] {
             let wanted = export(&folder, &options(version)).unwrap();
             let found = export_bytes(&Gguf::from(&checkpoint).bytes(), version).unwrap();
             assert!(found[HEADER_LEN..] == wanted[HEADER_LEN..], "{dtype}, version {version}");

@@ -35,7 +35,7 @@ fn header(path: &Path) -> (Header, Vec<u8>) {
 
 #[test]
 fn parts_hold_the_tensors_of_the_whole_and_its_fingerprint() {
-    for version in [1, 2, 3] {
+    for version in [1, 2, 3, 4] {
         let folder = checkpoint();
         let (whole, whole_bytes) = header(&export(&folder, version, 0..4));
         assert_eq!(whole.share, None);

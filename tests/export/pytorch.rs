@@ -40,7 +40,7 @@ fn with_safetensors(name: &str, weights: &str) -> Folder {
 }
 
 fn assert_same_model(found: &Folder, wanted: &Folder) {
-    for version in [1, 2, 3] {
+    for version in [1, 2, 3, 4] {
         let [found, wanted] = [found, wanted].map(|it| export(it, &options(version)).unwrap());
         assert!(found == wanted, "version {version}");
     }

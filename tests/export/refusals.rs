@@ -19,7 +19,7 @@ fn message(error: &ExportError) -> String {
 
 /// Exports the folder, which must fail because of the input, with words in the message.
 fn refused_folder(folder: &Folder, words: &[&str]) {
-    for version in [1, 2, 3] {
+    for version in [1, 2, 3, 4] {
         let error = export(folder, &options(version)).unwrap_err();
         let message = message(&error);
         assert_eq!(error.blame(), Blame::Input, "{message}");
@@ -259,7 +259,10 @@ fn group_that_fits_no_matrix_is_refused() {
     assert_eq!(error.blame(), Blame::Input);
     export(&folder, &options(1)).unwrap();
     for group in [0, 1, 48, usize::MAX] {
-        for weights in [Weights::Q8 { group }, Weights::Q4 { group, int8_embedding: true }] {
+        let int8_embedding = true;
+        let (four_bits, two_levels) =
+            (Weights::Q4 { group, int8_embedding }, Weights::B2 { group, int8_embedding });
+        for weights in [Weights::Q8 { group }, four_bits, two_levels] {
             let folder = Folder::new();
             small().write(&folder);
             let error = export(&folder, &ExportOptions { weights, ..options(2) }).unwrap_err();

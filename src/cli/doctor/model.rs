@@ -78,8 +78,8 @@ fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
     let halves = std::iter::successors(Some(ctx_len / 2), |ctx| Some(ctx / 2));
     match halves.take_while(|ctx| *ctx >= CTX_MIN).find(fits) {
         Some(ctx) => format!("--ctx {ctx}"),
-        None if header.weights.version() < 3 => {
-            "leap export OUT --version 3 --meta-llama DIR  # 4-bit weights; or share the layers in a ring".to_owned()
+        None if header.weights.version() < 4 => {
+            "leap export OUT --version 4 --meta-llama DIR  # 4.5-bit weights; or share the layers in a ring".to_owned()
         }
         None => "share the layers with other boards in a ring, or take a smaller model".to_owned(),
     }

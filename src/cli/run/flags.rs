@@ -33,7 +33,7 @@ pub(in crate::cli) struct Run {
     #[argh(positional)]
     pub(super) model: Option<PathBuf>,
     #[cfg(feature = "tools")]
-    /// weights of a converted checkpoint, as for export: 1 for f32, 2 for int8 (default), 3 for 4
+    /// weights of a converted checkpoint, as for export: 1 for f32, 2 for int8 (default), 3 or 4 for 4
     /// bits
     #[argh(option)]
     pub(super) version: Option<u32>,

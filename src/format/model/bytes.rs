@@ -78,7 +78,8 @@ impl Header {
             1 => Weights::F32,
             2 => Weights::Q8 { group: usize::try_from(group).unwrap_or(0) },
             3 => Weights::Q4 { group: usize::try_from(group).unwrap_or(0), int8_embedding: false },
-            _ => return Err(FormatError::field("version", version, "1, 2 or 3")),
+            4 => Weights::B2 { group: usize::try_from(group).unwrap_or(0), int8_embedding: false },
+            _ => return Err(FormatError::field("version", version, "1, 2, 3 or 4")),
         };
         Ok(Header {
             dim,
@@ -100,7 +101,10 @@ impl Header {
         r.take("base header, version and length", EXTENSION_AT + 12)?;
         match (&mut self.weights, r.u32("flags")?) {
             (_, 0) => {}
-            (Weights::Q4 { int8_embedding, .. }, FLAG_INT8_EMBEDDING) => *int8_embedding = true,
+            (
+                Weights::Q4 { int8_embedding, .. } | Weights::B2 { int8_embedding, .. },
+                FLAG_INT8_EMBEDDING,
+            ) => *int8_embedding = true,
             (_, flags) => return Err(FormatError::Unsupported(format!("header flags {flags:#x}"))),
         }
         self.has_extension = true;

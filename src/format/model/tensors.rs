@@ -168,10 +168,12 @@ impl Header {
             (_, TensorRole::Vector | TensorRole::Router) | (Weights::F32, _) => Encoding::F32,
             (Weights::Q8 { group }, _) => Encoding::Q8 { group },
             (
-                Weights::Q4 { group, int8_embedding: true },
+                Weights::Q4 { group, int8_embedding: true }
+                | Weights::B2 { group, int8_embedding: true },
                 TensorRole::Embedding | TensorRole::Classifier,
             ) => Encoding::Q8 { group },
             (Weights::Q4 { .. }, _) => Encoding::Bcml1,
+            (Weights::B2 { .. }, _) => Encoding::Bcml2,
         }
     }
 

@@ -9,6 +9,8 @@ use crate::format::{ChatTemplate, FormatError};
 
 const Q4: Weights = Weights::Q4 { group: 32, int8_embedding: true };
 const ALL_Q4: Weights = Weights::Q4 { group: 32, int8_embedding: false };
+const B2: Weights = Weights::B2 { group: 32, int8_embedding: true };
+const ALL_B2: Weights = Weights::B2 { group: 32, int8_embedding: false };
 
 fn small(weights: Weights) -> Header {
     Header {
@@ -60,7 +62,7 @@ fn file(header: &Header) -> Vec<u8> {
 
 #[test]
 fn emit_then_parse_is_the_identity() {
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, ALL_Q4] {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, ALL_Q4, B2, ALL_B2] {
         for shared_classifier in [false, true] {
             let header = Header { shared_classifier, ..small(weights) };
             let bytes = file(&header);
@@ -97,7 +99,7 @@ fn featured(weights: Weights) -> Header {
 
 #[test]
 fn features_come_back_from_their_block() {
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4] {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2] {
         let share = Some(FileShare { layers: 1..2, has_ends: false, fingerprint: 77 });
         let packed = packed(weights, true).packed.filter(|_| weights != Weights::F32);
         let whole = featured(weights);
@@ -222,7 +224,7 @@ fn a_block_that_says_nothing_and_features_without_one_are_refused() {
 
 #[test]
 fn files_of_some_layers_have_their_tensors_alone() {
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4] {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, ALL_B2] {
         for has_ends in [false, true] {
             let share = Some(FileShare { layers: 1..2, has_ends, fingerprint: 77 });
             let header = Header { share, ..small(weights) };
@@ -303,7 +305,8 @@ fn four_bit_file_without_extension_has_no_int8() {
 
 #[test]
 fn flags_without_a_meaning_are_refused() {
-    for (weights, flags) in [(Weights::F32, 1), (Weights::Q8 { group: 32 }, 1), (Q4, 3), (Q4, 2)] {
+    let int8 = Weights::Q8 { group: 32 };
+    for (weights, flags) in [(Weights::F32, 1), (int8, 1), (Q4, 3), (Q4, 2), (B2, 3)] {
         let mut bytes = file(&small(weights));
         bytes[76..80].copy_from_slice(&u32::to_le_bytes(flags));
         let crc = header_crc(&bytes[..HEADER_LEN]);

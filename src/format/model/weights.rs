@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
+use crate::quant::bcml2;
 
 /// Flag of the header's extension: embedding and classifier are int8.
 pub(super) const FLAG_INT8_EMBEDDING: u32 = 1;
@@ -24,6 +25,13 @@ pub enum Weights {
         /// Whether the embedding and the classifier are int8.
         int8_embedding: bool,
     },
+    /// Version 4: 4-bit blocks with scales in two levels.
+    B2 {
+        /// Values per scale of what is int8.
+        group: usize,
+        /// Whether the embedding and the classifier are int8.
+        int8_embedding: bool,
+    },
 }
 
 /// How one tensor is stored.
@@ -38,6 +46,8 @@ pub enum Encoding {
     },
     /// [BCML1](crate::quant::bcml1) blocks.
     Bcml1,
+    /// Rows of [BCML2](crate::quant::bcml2).
+    Bcml2,
 }
 
 impl Weights {
@@ -47,20 +57,25 @@ impl Weights {
             Weights::F32 => 1,
             Weights::Q8 { .. } => 2,
             Weights::Q4 { .. } => 3,
+            Weights::B2 { .. } => 4,
         }
     }
 
-    /// Activations that share a scale in products with these weights; `None` if they stay f32.
+    /// Values that share a scale in what is int8, and in activations; `None` if these stay f32.
     pub fn group(self) -> Option<usize> {
         match self {
             Weights::F32 => None,
-            Weights::Q8 { group } | Weights::Q4 { group, .. } => Some(group),
+            Weights::Q8 { group } | Weights::Q4 { group, .. } | Weights::B2 { group, .. } => {
+                Some(group)
+            }
         }
     }
 
     pub(super) fn flags(self) -> u32 {
         match self {
-            Weights::Q4 { int8_embedding: true, .. } => FLAG_INT8_EMBEDDING,
+            Weights::Q4 { int8_embedding: true, .. } | Weights::B2 { int8_embedding: true, .. } => {
+                FLAG_INT8_EMBEDDING
+            }
             _ => 0,
         }
     }
@@ -74,6 +89,11 @@ impl Encoding {
             Encoding::F32 => len.checked_mul(4),
             Encoding::Q8 { group } => len.checked_add((len / group as u64).checked_mul(4)?),
             Encoding::Bcml1 => (len / BLOCK as u64).checked_mul(BLOCK_BYTES as u64),
+            Encoding::Bcml2 => {
+                // Columns are fewer than 2^31.
+                let row = bcml2::row_bytes(usize::try_from(cols).ok()?);
+                rows.checked_mul(row as u64)
+            }
         }
     }
 }
@@ -85,6 +105,8 @@ impl fmt::Display for Weights {
             Weights::Q8 { group } => write!(f, "int8, groups of {group}"),
             Weights::Q4 { int8_embedding: true, .. } => write!(f, "4-bit BCML1, embedding int8"),
             Weights::Q4 { int8_embedding: false, .. } => write!(f, "4-bit BCML1"),
+            Weights::B2 { int8_embedding: true, .. } => write!(f, "4.5-bit BCML2, embedding int8"),
+            Weights::B2 { int8_embedding: false, .. } => write!(f, "4.5-bit BCML2"),
         }
     }
 }

@@ -165,14 +165,12 @@ impl Layout {
         self.panels_bytes(dims.rows, (dims.k / BLOCK).checked_mul(self.nr * BLOCK_BYTES)?)
     }
 
-    /// Bytes of a packed matrix of BCML2 for activations in groups of `group`, `None` as for
-    /// [`Layout::bytes_q8`].
-    pub fn bytes_b2(&self, dims: MatrixDims, group: usize) -> Option<usize> {
-        if !is_packable(dims.k, group) {
+    /// Bytes of a packed matrix of BCML2, `None` if its rows are no whole blocks or memory could not hold it.
+    pub fn bytes_b2(&self, dims: MatrixDims) -> Option<usize> {
+        if !is_packable(dims.k, BLOCK) || dims.k > usize::MAX / 2 {
             return None;
         }
-        let blocks = (dims.k / BLOCK).checked_mul(self.nr * bcml2::BLOCK_BYTES)?;
-        self.panels_bytes(dims.rows, blocks.checked_add(self.step_bytes())?)
+        self.panels_bytes(dims.rows, bcml2::row_bytes(dims.k).checked_mul(self.nr)?)
     }
 
     /// Bytes of the steps that a panel of BCML2 begins with.
@@ -250,6 +248,8 @@ pub(super) struct Panels<'a> {
     panel_bytes: usize,
     /// Those that come before its first group: the steps of BCML2.
     head_bytes: usize,
+    /// Those of its groups.
+    groups_bytes: usize,
 }
 
 impl<'a> Panels<'a> {
@@ -268,7 +268,7 @@ impl<'a> Panels<'a> {
         if bytes.len() != wanted {
             return Err(PackedBytesError::Bytes { found: bytes.len(), wanted });
         }
-        Ok(Panels { bytes, dims, layout, panel_bytes, head_bytes: 0 })
+        Ok(Panels { bytes, dims, layout, panel_bytes, head_bytes: 0, groups_bytes: panel_bytes })
     }
 
     fn slice_rows(&self, range: Range<usize>) -> Panels<'a> {
@@ -283,8 +283,11 @@ impl<'a> Panels<'a> {
 
     /// Each panel's bytes: those before its groups, and its groups.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let head_bytes = self.head_bytes;
-        self.bytes.chunks_exact(self.panel_bytes).map(move |panel| panel.split_at(head_bytes))
+        let (head_bytes, groups_bytes) = (self.head_bytes, self.groups_bytes);
+        self.bytes.chunks_exact(self.panel_bytes).map(move |panel| {
+            let (head, groups) = panel.split_at(head_bytes);
+            (head, &groups[..groups_bytes])
+        })
     }
 }
 
@@ -403,8 +406,7 @@ impl<'a> PackedQ4<'a> {
 pub struct PackedB2<'a>(Panels<'a>);
 
 impl<'a> PackedB2<'a> {
-    /// Takes `bytes` as a matrix that [`Kernels::pack_b2`](super::super::Kernels::pack_b2) wrote;
-    /// `group` is that of the activations.
+    /// Takes `bytes` as a matrix that [`Kernels::pack_b2`](super::super::Kernels::pack_b2) wrote.
     ///
     /// # Errors
     ///
@@ -412,11 +414,12 @@ impl<'a> PackedB2<'a> {
     pub fn new(
         bytes: &'a [u8],
         dims: MatrixDims,
-        group: usize,
         layout: Layout,
     ) -> Result<Self, PackedBytesError> {
-        let panels = Panels::new(bytes, dims, group, layout, Layout::bytes_b2)?;
-        Ok(PackedB2(Panels { head_bytes: layout.step_bytes(), ..panels }))
+        let bytes_of = |layout: &Layout, dims: MatrixDims, _: usize| layout.bytes_b2(dims);
+        let panels = Panels::new(bytes, dims, BLOCK, layout, bytes_of)?;
+        let groups_bytes = dims.k / BLOCK * layout.nr * bcml2::BLOCK_BYTES;
+        Ok(PackedB2(Panels { head_bytes: layout.step_bytes(), groups_bytes, ..panels }))
     }
 
     /// How many rows there are.
@@ -555,7 +558,7 @@ impl Layout {
 
 /// See [`super::super::Kernels::pack_b2`].
 pub(in crate::kernels) fn pack_b2(layout: Layout, w: Bcml2Matrix<'_>, out: &mut [u8]) {
-    assert_eq!(layout.bytes_b2(MatrixDims { rows: w.rows(), k: w.k() }, BLOCK), Some(out.len()));
+    assert_eq!(layout.bytes_b2(MatrixDims { rows: w.rows(), k: w.k() }), Some(out.len()));
     if out.is_empty() {
         return;
     }
@@ -572,7 +575,7 @@ pub(in crate::kernels) fn pack_b2(layout: Layout, w: Bcml2Matrix<'_>, out: &mut 
 
 fn pack_panel_b2<const KR: usize>(layout: Layout, w: Bcml2Matrix<'_>, out: &mut [u8]) {
     let nr = layout.nr;
-    if w.rows() < nr {
+    if w.rows() < nr || !(w.k() / BLOCK).is_multiple_of(2) {
         out.fill(0);
     }
     let (steps, out) = out.split_at_mut(layout.step_bytes());

@@ -27,7 +27,7 @@
 //! steps       [nr]                                               f32, once a panel
 //! scales      [nr]                                               u8, 0..=127
 //! zeros       [nr]                                               u8; of rows with high codes less 8 less 128, as i8
-//! codes                                                          as above
+//! codes                                                          as above; zeros fill up a panel to nr rows
 //! ```
 //!
 //! with scales and zeros in the order of rows; where bytes hold codes of two strips, those of all strips with low

@@ -152,6 +152,7 @@ fn rows_b2(random: &mut Random, rows: usize, k: usize) -> Vec<u8> {
             bytes.extend([scale, random.next() as u8]);
             bytes.extend((0..16).map(|_| random.next() as u8));
         }
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
     }
     bytes
 }
@@ -187,9 +188,9 @@ fn check_b2(kernels: Kernels, layout: Layout, w: Bcml2Matrix<'_>, x: &[f32], gro
         Groups { k, group },
         cut,
     );
-    let mut packed = vec![0x5a; layout.bytes_b2(dims(w.rows(), k), group).unwrap()];
+    let mut packed = vec![0x5a; layout.bytes_b2(dims(w.rows(), k)).unwrap()];
     kernels.pack_b2(w, &mut packed);
-    let packed = PackedB2::new(&packed, dims(w.rows(), k), group, layout).unwrap();
+    let packed = PackedB2::new(&packed, dims(w.rows(), k), layout).unwrap();
     let mut found = vec![f32::NAN; m * w.rows()];
     let mut out: Vec<&mut [f32]> = found.chunks_exact_mut(w.rows()).collect();
     kernels.matmul_packed_b2(packed, tiles, &mut out);

@@ -51,9 +51,11 @@ fn packed_weights_give_the_same_logits() {
 
 #[test]
 fn packed_4_bit_weights_give_the_same_logits() {
-    for int8_embedding in [false, true] {
+    let kinds = |int8_embedding| {
+        [Weights::Q4 { group: 64, int8_embedding }, Weights::B2 { group: 64, int8_embedding }]
+    };
+    for weights in [false, true].into_iter().flat_map(kinds) {
         let header = model().header().clone();
-        let weights = Weights::Q4 { group: 64, int8_embedding };
         let model = Model::synthetic(&Header { weights, ..header }).unwrap();
         check_in_every_tier(&Arc::new(model));
     }
@@ -61,7 +63,10 @@ fn packed_4_bit_weights_give_the_same_logits() {
 
 #[test]
 fn made_up_weights_are_the_same_when_made_up_packed() {
-    for weights in [Weights::Q8 { group: 64 }, Weights::Q4 { group: 64, int8_embedding: true }] {
+    let int8_embedding = true;
+    let (four_bits, two_levels) =
+        (Weights::Q4 { group: 64, int8_embedding }, Weights::B2 { group: 64, int8_embedding });
+    for weights in [Weights::Q8 { group: 64 }, four_bits, two_levels] {
         let header = Header { weights, ..model().header().clone() };
         let plain = Arc::new(Model::synthetic(&header).unwrap());
         let wanted = logits(&mut transformer(&plain, Kernels::best()));

@@ -11,7 +11,7 @@ use bytemuck::Zeroable;
 
 use super::super::bcml1;
 use super::super::q8::QuantError;
-use super::{BLOCK, Block, STEP_BYTES, ZERO_PARTS, row_bytes};
+use super::{BLOCK, BLOCK_BYTES, Block, STEP_BYTES, ZERO_PARTS, row_bytes};
 
 /// Blocks encoded side by side.
 pub(in crate::quant) const LANES: usize = 16;
@@ -97,14 +97,21 @@ pub fn encode_row(w: &[f32], lines: &mut [bcml1::Block], out: &mut [u8]) -> Resu
     let w = w.as_chunks::<BLOCK>().0;
     let largest = lines.iter().zip(w).map(|(line, w)| largest_multiplier(line, w));
     let step = step_for(largest.fold(0.0, f32::max));
-    let (step_out, blocks) = out.split_at_mut(STEP_BYTES);
-    step_out.copy_from_slice(&step.to_le_bytes());
-    let blocks: &mut [Block] = bytemuck::cast_slice_mut(blocks);
+    let blocks = begin_row(step, w.len(), out);
     let tiles = w.chunks(LANES).zip(lines.chunks(LANES)).zip(blocks.chunks_mut(LANES));
     for ((w, lines), blocks) in tiles {
         encode_tile(w, lines, step, blocks);
     }
     Ok(())
+}
+
+/// Writes what a row of so many blocks has besides them, and returns their place.
+pub(in crate::quant) fn begin_row(step: f32, blocks: usize, out: &mut [u8]) -> &mut [Block] {
+    let (step_out, out) = out.split_at_mut(STEP_BYTES);
+    step_out.copy_from_slice(&step.to_le_bytes());
+    let (out, padding) = out.split_at_mut(blocks * BLOCK_BYTES);
+    padding.fill(0);
+    bytemuck::cast_slice_mut(out)
 }
 
 /// Up to sixteen blocks of a row.
@@ -116,10 +123,10 @@ fn encode_tile(w: &[[f32; BLOCK]], lines: &[bcml1::Block], step: f32, blocks: &m
             values[i] = *w;
         }
     }
-    let lane = |i: usize| i.min(lines.len() - 1);
+    let lane = |i: usize| &lines[i.min(lines.len() - 1)];
     let line = Line {
-        multiplier: std::array::from_fn(|i| largest_multiplier(&lines[lane(i)], &w[lane(i)])),
-        offset: std::array::from_fn(|i| lines[lane(i)].offset().to_f32()),
+        multiplier: std::array::from_fn(|i| lane(i).multiplier().to_f32()),
+        offset: std::array::from_fn(|i| lane(i).offset().to_f32()),
     };
     let step = [step; LANES];
     let snapped = snap(&values, &[1.0; BLOCK], &line, &step);
@@ -139,9 +146,13 @@ fn encode_tile(w: &[[f32; BLOCK]], lines: &[bcml1::Block], step: f32, blocks: &m
 /// The multiplier that a block's scale has to reach: that of its line, or if the line is all on one side of 0,
 /// of one that begins or ends there.
 pub(in crate::quant) fn largest_multiplier(line: &bcml1::Block, w: &[f32; BLOCK]) -> f32 {
-    let (multiplier, offset) = (line.multiplier().to_f32(), line.offset().to_f32());
-    let (low, high) =
-        w.iter().fold((0.0_f32, 0.0_f32), |(low, high), w| (low.min(*w), high.max(*w)));
+    let (low, high) = w.iter().fold((w[0], w[0]), |(low, high), w| (low.min(*w), high.max(*w)));
+    wanted_multiplier((line.multiplier().to_f32(), line.offset().to_f32()), (low, high))
+}
+
+/// The same of a block whose least and largest value are known.
+#[inline(always)]
+fn wanted_multiplier((multiplier, offset): (f32, f32), (low, high): (f32, f32)) -> f32 {
     if offset > 0.0 {
         high / CODE_MAX
     } else if offset + CODE_MAX * multiplier < 0.0 {
@@ -165,9 +176,17 @@ pub(in crate::quant) fn snap(
     line: &Line,
     step: &Lanes,
 ) -> Snapped {
+    let (mut low, mut high) = (values[0], values[0]);
+    for values in values {
+        for i in 0..LANES {
+            low[i] = if values[i] < low[i] { values[i] } else { low[i] };
+            high[i] = if values[i] > high[i] { values[i] } else { high[i] };
+        }
+    }
     let mut near = [0.0; LANES];
     for i in 0..LANES {
-        near[i] = line.multiplier[i] * inverse(step[i] * ZERO_PARTS as f32);
+        let wanted = wanted_multiplier((line.multiplier[i], line.offset[i]), (low[i], high[i]));
+        near[i] = wanted * inverse(step[i] * ZERO_PARTS as f32);
     }
     let mut best = Snapped { scale: [0.0; LANES], zero: [0.0; LANES] };
     let mut least = best.line(step).error(values, weights);
@@ -221,7 +240,11 @@ impl Snapped {
                 beyond[i] += weight * (codes[i] - values[i] * inverse_of[i]);
             }
         }
-        std::array::from_fn(|i| rounded(beyond[i] / total * ZERO_PARTS as f32, 0.0, ZERO_MAX))
+        let mut zeros = [0.0; LANES];
+        for i in 0..LANES {
+            zeros[i] = rounded(beyond[i] / total * ZERO_PARTS as f32, 0.0, ZERO_MAX);
+        }
+        zeros
     }
 }
 
@@ -229,7 +252,11 @@ impl Line {
     /// The codes of the nearest values.
     #[inline(always)]
     pub(in crate::quant) fn codes(&self, inverse: &Lanes, values: &Lanes) -> Lanes {
-        std::array::from_fn(|i| rounded((values[i] - self.offset[i]) * inverse[i], 0.0, CODE_MAX))
+        let mut codes = [0.0; LANES];
+        for i in 0..LANES {
+            codes[i] = rounded((values[i] - self.offset[i]) * inverse[i], 0.0, CODE_MAX);
+        }
+        codes
     }
 
     /// Squared errors of values, weighted.

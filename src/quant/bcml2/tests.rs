@@ -51,6 +51,7 @@ fn row_bytes_are_pinned() {
     let mut bytes = 0.5_f32.to_le_bytes().to_vec();
     bytes.extend([0x80 | 3, 40]);
     bytes.extend((0..16).map(|i| i | (15 - i) << 4));
+    bytes.extend([0, 0]);
     assert_eq!(bytes.len(), row_bytes(32));
     let w = decoded(&bytes, 32);
     for i in 0..16 {
