@@ -191,12 +191,18 @@ loops() {
 	local from to share
 	hot_loops "$1" "$2" "$4" | while read -r from to share; do
 		disassemble "$from" "$to" >"$OUT/$1-$2-$3-$from.s"
-		printf '%-9s %-6s %-8s %5.1f %%' "$1" "$(weights "$2")" "$3" "$share"
+		printf '%-9s %-7s %-8s %5.1f %%' "$1" "$(weights "$2")" "$3" "$share"
 		loop_row "$1" "$OUT/$1-$2-$3-$from.s"
 	done
 }
 
-weights() { if [ "$1" -eq 2 ]; then echo int8; else echo 4-bit; fi; }
+weights() {
+	case $1 in
+	2) echo int8 ;;
+	3) echo 4-bit ;;
+	*) echo 4.5-bit ;;
+	esac
+}
 
 LAYERS=$(layers_of "$SHAPE")
 need_tools qemu-aarch64:qemu-user cc:gcc /usr/include/stdlib.h:libc6-dev llvm-mca-19:llvm-19 llvm-objdump-19:llvm-19 llvm-nm-19:llvm-19
@@ -205,7 +211,7 @@ need_musl aarch64
 mkdir -p "$OUT"
 build
 for isa in $ISAS; do
-	for version in 2 3; do
+	for version in 2 3 4; do
 		for layers in 1 2; do
 			count "$isa" "$version" "$layers"
 		done
@@ -215,8 +221,8 @@ done
 say "Instructions per token of $SHAPE, in millions, one thread; prompts are $PROMPT tokens in one batch"
 say "tier      weights  decode  prefill"
 for isa in $ISAS; do
-	for version in 2 3; do
-		printf '%-9s %-6s %8s %8s\n' "$isa" "$(weights "$version")" "$(per_token "$isa" "$version" 2 4)" \
+	for version in 2 3 4; do
+		printf '%-9s %-7s %8s %8s\n' "$isa" "$(weights "$version")" "$(per_token "$isa" "$version" 2 4)" \
 			"$(per_token "$isa" "$version" 3 "$PROMPT")"
 	done
 done
@@ -224,23 +230,23 @@ say
 say "Instructions per pass of so many rows, in millions; in brackets over the larger of one row's pass and as"
 say "many rows of a prompt"
 for isa in $ISAS; do
-	for version in 2 3; do
-		printf '%-9s %-6s' "$isa" "$(weights "$version")"
+	for version in 2 3 4; do
+		printf '%-9s %-7s' "$isa" "$(weights "$version")"
 		passes "$isa" "$version"
 	done
 done
 say
 say "Functions of a prompt: millions of instructions a token, part of all"
 for isa in $ISAS; do
-	for version in 2 3; do
-		functions "$isa" "$version" 3 "$PROMPT" | sed "s/^/$(printf '%-9s %-6s' "$isa" "$(weights "$version")") /"
+	for version in 2 3 4; do
+		functions "$isa" "$version" 3 "$PROMPT" | sed "s/^/$(printf '%-9s %-7s' "$isa" "$(weights "$version")") /"
 	done
 done
 say
 say "Hot loops: part of the stage's instructions; instructions and products of bytes (sdot, smmla) in a"
 say "round; predicted cycles of a round, and how busy they keep the units for such products"
 for isa in $ISAS; do
-	for version in 2 3; do
+	for version in 2 3 4; do
 		loops "$isa" "$version" decode 2
 		loops "$isa" "$version" prefill 3
 	done

@@ -3,7 +3,7 @@
 //! ```text
 //! offset  type     field
 //! 0       u32      magic 0x616B3432
-//! 4       i32      version: 1 = f32, 2 = int8, 3 = 4 bits, 4 = 4.5 bits; 256 more if the
+//! 4       i32      version: 1 = f32, 2 = int8, 3 = 4 bits, 4 = 4 bits in two levels; 256 more if the
 //!                  matrices are packed,
 //!                  512 more if the file holds only some layers
 //! 8       i32 × 7  dim, ffn_dim, n_layers, n_heads, n_kv_heads, vocab_size, max_seq_len
