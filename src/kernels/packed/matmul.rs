@@ -117,15 +117,14 @@ fn matmul_tiles(
     tiles.extend(cut.tiles(m));
     let (groups, n_tiles) = (w.dims.k / x.group(), tiles.len());
     let unpack = unpack.filter(|_| cut.unpacks(m));
+    if n_tiles == 1 && unpack.is_none() {
+        return matmul_tile(table, w, x, out, room);
+    }
     let is_many = m >= TILES_MANY * cut.highest();
     for (panel_index, (head, panel)) in w.iter().enumerate() {
         let is_asked = room.asked == panel.as_ptr().addr();
         room.asked = panel.as_ptr_range().end.addr();
-        let part_groups = match n_tiles {
-            // It reads all of the panel once.
-            1 if unpack.is_none() => groups,
-            _ => part_groups(table, unpack, w, x.group(), is_many && is_asked),
-        };
+        let part_groups = part_groups(table, unpack, w, x.group(), is_many && is_asked);
         let (start, group_bytes) = (panel_index * nr, panel.len() / groups);
         let columns = start..(start + nr).min(w.dims.rows);
         for first in (0..groups).step_by(part_groups) {
@@ -163,15 +162,60 @@ fn matmul_tiles(
                 }
             }
         }
-        let steps = head.as_chunks().0;
-        out.iter_mut().for_each(|out| scale(steps, &mut out[columns.clone()]));
+        scale_rows(head, columns, out);
     }
 }
 
-/// Multiplies results by the steps of their rows, where these have such.
+/// The same for a single tile that takes weights as they are packed: it reads each panel once, in one go.
+fn matmul_tile(
+    table: &PackedTable,
+    w: Panels<'_>,
+    x: Q8Tiles<'_>,
+    out: &mut [&mut [f32]],
+    room: &mut Room,
+) {
+    let (nr, m) = (w.layout.panel_rows(), x.m());
+    let (kernel, tile) = (x.cut().kernel(m, false).kernel, x.tile(0..m));
+    let y = &mut room.results[..m * nr];
+    for (panel_index, (head, panel)) in w.iter().enumerate() {
+        let start = panel_index * nr;
+        let columns = start..(start + nr).min(w.dims.rows);
+        let ahead = Ahead {
+            w: panel.as_ptr().wrapping_add(NEAR_BYTES),
+            w_step: panel.len() * AHEAD_COLUMNS / w.dims.k,
+            rows: &*out,
+            column: start,
+        };
+        y.fill(0.0);
+        call!(kernel(panel, &Q8Tile { ahead, ..tile }, y));
+        call!(table.place(y, columns.clone(), out));
+        scale_rows(head, columns, out);
+        room.asked = panel.as_ptr_range().end.addr();
+    }
+}
+
+/// Multiplies results of a panel, `columns` of each row, by the steps of its rows, where these have such.
+fn scale_rows(head: &[u8], columns: Range<usize>, out: &mut [&mut [f32]]) {
+    if head.is_empty() {
+        return;
+    }
+    let steps = head.as_chunks().0;
+    out.iter_mut().for_each(|out| scale(steps, &mut out[columns.clone()]));
+}
+
+/// The same of one row. As many as panels mostly have take whole vectors.
+#[inline(always)]
 fn scale(steps: &[[u8; 4]], out: &mut [f32]) {
-    for (out, step) in out.iter_mut().zip(steps) {
-        *out *= f32::from_ne_bytes(*step);
+    if let (Some(steps), Ok(out)) =
+        (steps.first_chunk::<16>(), <&mut [f32; 16]>::try_from(&mut *out))
+    {
+        for i in 0..16 {
+            out[i] *= f32::from_ne_bytes(steps[i]);
+        }
+    } else {
+        for (out, step) in out.iter_mut().zip(steps) {
+            *out *= f32::from_ne_bytes(*step);
+        }
     }
 }
 
