@@ -186,6 +186,48 @@ macro_rules! load_rows_12 {
     };
 }
 
+/// Loads values of two rows: scales, or sums of activations.
+macro_rules! load_rows_2 {
+    ($to:ident $from:literal) => {
+        concat!("ldr d", r!($to), ", [{", $from, "}], #8\n")
+    };
+}
+
+/// Of three.
+macro_rules! load_rows_3 {
+    ($to:ident $from:literal) => {
+        concat!(load_rows_2!($to $from), "ld1 {{v", r!($to), ".s}}[2], [{", $from, "}], #4\n")
+    };
+}
+
+/// Of four.
+macro_rules! load_rows_4 {
+    ($to:ident $from:literal) => {
+        concat!("ldr q", r!($to), ", [{", $from, "}], #16\n")
+    };
+}
+
+/// Of five, the last to a register of its own.
+macro_rules! load_rows_5 {
+    ($to:ident $to_last:ident $from:literal) => {
+        concat!(load_rows_4!($to $from), "ldr s", r!($to_last), ", [{", $from, "}], #4\n")
+    };
+}
+
+/// Of six, the last two to another.
+macro_rules! load_rows_6 {
+    ($to:ident $to_last:ident $from:literal) => {
+        concat!(load_rows_4!($to $from), load_rows_2!($to_last $from))
+    };
+}
+
+/// An instruction that makes four integers of two fours.
+macro_rules! integers {
+    ($name:literal $to:ident $a:ident $b:ident) => {
+        concat!($name, " v", r!($to), ".4s, v", r!($a), ".4s, v", r!($b), ".4s\n")
+    };
+}
+
 /// Adds totals times the next 12 scales to a strip of `out`.
 macro_rules! add_out_12 {
     () => {

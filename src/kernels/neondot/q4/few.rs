@@ -16,27 +16,6 @@ macro_rules! four_columns {
     };
 }
 
-/// Loads values of two rows.
-macro_rules! load_rows_2 {
-    ($to:ident $from:literal) => {
-        concat!("ldr d", r!($to), ", [{", $from, "}], #8\n")
-    };
-}
-
-/// Of three.
-macro_rules! load_rows_3 {
-    ($to:ident $from:literal) => {
-        concat!(load_rows_2!($to $from), "ld1 {{v", r!($to), ".s}}[2], [{", $from, "}], #4\n")
-    };
-}
-
-/// Of four.
-macro_rules! load_rows_4 {
-    ($to:ident $from:literal) => {
-        concat!("ldr q", r!($to), ", [{", $from, "}], #16\n")
-    };
-}
-
 macro_rules! copy {
     ($to:ident $from:ident) => {
         concat!("mov v", r!($to), ".16b, v", r!($from), ".16b\n")

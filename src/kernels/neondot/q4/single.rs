@@ -88,13 +88,6 @@ macro_rules! add_code_totals {
     };
 }
 
-/// An instruction that makes four integers of two fours.
-macro_rules! integers {
-    ($name:literal $to:ident $a:ident $b:ident) => {
-        concat!($name, " v", r!($to), ".4s, v", r!($a), ".4s, v", r!($b), ".4s\n")
-    };
-}
-
 /// Four floats of integers that are 16 times as large.
 macro_rules! high_to_floats {
     ($dot:ident) => {

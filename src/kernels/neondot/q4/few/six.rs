@@ -93,20 +93,6 @@ macro_rules! products_6 {
     };
 }
 
-/// Loads values of five rows.
-macro_rules! load_rows_5 {
-    ($to:ident $to_last:ident $from:literal) => {
-        concat!(load_rows_4!($to $from), "ldr s", r!($to_last), ", [{", $from, "}], #4\n")
-    };
-}
-
-/// Of six.
-macro_rules! load_rows_6 {
-    ($to:ident $to_last:ident $from:literal) => {
-        concat!(load_rows_4!($to $from), load_rows_2!($to_last $from))
-    };
-}
-
 /// A line for each row: its sums, its totals, registers or a place in memory, its sum of activations since the
 /// group's begin and in the next block.
 macro_rules! lines_5 {
