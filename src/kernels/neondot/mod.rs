@@ -5,7 +5,7 @@
 //! in one lane of another vector. A tile of 12 rows of activations by a strip of four rows is 12
 //! sums, as many running totals, and eight registers for operands: 16 columns take 48 `sdot` for
 //! four loads of four registers each. That leaves no register over, which is why loops are written in
-//! assembly. Tiles of up to four rows, of 4-bit weights up to six, take two or four strips at once instead, so
+//! assembly. Tiles of up to four rows, of 4-bit weights up to eight, take two or four strips at once instead, so
 //! that they have as many sums for each load.
 //!
 //! Results wait as the loops have them, strip by strip; those of int8 weights stand in the
@@ -22,11 +22,8 @@ use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::neon::{
     self, codes, load, load_32, load_floats, parameters, place_row, scaled, store, total_of,
 };
-use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
-use super::packed::portable;
 use super::packed::table::{PART_BYTES, PackedTable, Unpack};
-use super::packed::tile::Q8Tile;
 use super::peak;
 use super::table::{Blocks4, SummedRow, Table};
 use crate::quant::Q8Row;
@@ -186,7 +183,14 @@ macro_rules! load_rows_12 {
     };
 }
 
-/// Loads values of two rows: scales, or sums of activations.
+/// Loads a value of a single row: its scale, or a sum of its activations.
+macro_rules! load_rows_1 {
+    ($to:ident $from:literal) => {
+        concat!("ldr s", r!($to), ", [{", $from, "}], #4\n")
+    };
+}
+
+/// Values of two rows.
 macro_rules! load_rows_2 {
     ($to:ident $from:literal) => {
         concat!("ldr d", r!($to), ", [{", $from, "}], #8\n")
@@ -254,6 +258,7 @@ macro_rules! add_out {
     };
 }
 
+mod b2;
 pub(super) mod gemm;
 mod q4;
 mod q8;
@@ -268,16 +273,20 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::NEON_DOT,
         tiles_q8: &q8::TILES,
         tiles_q4: &q4::TILES,
-        tiles_b2: &TILES_B2,
+        tiles_b2: &b2::TILES,
         place,
         // With 24 KiB of a tile's activations no more than a small second level has, and little more
         // than a first level of 32 KiB if a strip's quarter is counted.
         part_bytes: 2 * PART_BYTES,
-        unpack_b2: None,
         unpack_q4: Some(Unpack {
             unpack: q4::unpack,
             packed_bytes: q4::PANEL_BLOCK,
             bytes: q4::UNPACKED_BLOCK,
+        }),
+        unpack_b2: Some(Unpack {
+            unpack: b2::unpack,
+            packed_bytes: b2::PANEL_BLOCK,
+            bytes: b2::UNPACKED_BLOCK,
         }),
     }),
     spin_int8,
@@ -423,10 +432,4 @@ fn spin_int8(rounds: usize) -> i32 {
         }
     };
     peak::spin(rounds, 16, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
-}
-
-static TILES_B2: TileSet = TileSet::new(&[TileKernel::new(1, gemv_q8_b2, 1)], 0);
-
-fn gemv_q8_b2(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-    portable::gemv_q8_b2(Layout::NEON_DOT, panel, x, out);
 }

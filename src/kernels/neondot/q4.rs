@@ -88,7 +88,7 @@ fn split_pair(bytes: [uint8x16_t; 4]) -> [[uint8x16_t; 4]; 2] {
 /// Writes four vectors. One instruction for all would want them in neighbouring registers.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
-fn store_64(out: &mut [u8; 64], [a, b, c, d]: [uint8x16_t; 4]) {
+pub(super) fn store_64(out: &mut [u8; 64], [a, b, c, d]: [uint8x16_t; 4]) {
     for (out, x) in out.as_chunks_mut::<16>().0.iter_mut().zip([a, b, c, d]) {
         // SAFETY: `out` is 16 writable bytes, and the store needs no alignment.
         unsafe { vst1q_u8(out.as_mut_ptr(), x) };
@@ -175,7 +175,7 @@ gemm_q4!("neon,dotprod" gemm_q8_q4_f32_8x16c4: 8 lines_8 sdot_8_rows load_8_para
 /// Writes 16 bytes number `i` of `out`.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
-fn store(out: &mut [u8; STRIP], i: usize, x: uint8x16_t) {
+pub(super) fn store(out: &mut [u8; STRIP], i: usize, x: uint8x16_t) {
     let out = &mut out.as_chunks_mut::<16>().0[i];
     // SAFETY: `out` is 16 writable bytes, and the store needs no alignment.
     unsafe { vst1q_u8(out.as_mut_ptr(), x) };
