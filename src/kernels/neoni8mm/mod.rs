@@ -187,6 +187,24 @@ macro_rules! add_out_8 {
     };
 }
 
+/// Loads an unpacked block's steps and offsets, and goes on to the next block's codes.
+macro_rules! load_parameters {
+    () => {
+        concat!(
+            "ldp q",
+            r!(low_steps),
+            ", q",
+            r!(high_steps),
+            ", [{w}], #32\n",
+            "ldp q",
+            r!(low_offsets),
+            ", q",
+            r!(high_offsets),
+            ", [{w}], #608\n",
+        )
+    };
+}
+
 /// `smmla` to sums that are an operand.
 macro_rules! smmla_to {
     ($sum:literal $w:ident $x:ident) => {
@@ -212,6 +230,9 @@ macro_rules! load_eights {
         )
     };
 }
+
+#[macro_use]
+mod codes;
 
 mod pairs;
 mod q4;

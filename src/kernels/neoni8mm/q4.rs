@@ -145,24 +145,6 @@ macro_rules! add_total {
     };
 }
 
-/// Loads a block's steps and offsets, and goes on to the next block's codes.
-macro_rules! load_parameters {
-    () => {
-        concat!(
-            "ldp q",
-            r!(low_steps),
-            ", q",
-            r!(high_steps),
-            ", [{w}], #32\n",
-            "ldp q",
-            r!(low_offsets),
-            ", q",
-            r!(high_offsets),
-            ", [{w}], #608\n",
-        )
-    };
-}
-
 const _: () = assert!(UNPACKED_BLOCK == 2 * 64 + 32 + 608);
 
 gemm_q4!("neon,i8mm" gemm_q8_q4_f32_12x16c8: 12 lines_12 smmla_12_rows load_parameters add_out_12);

@@ -31,78 +31,6 @@ registers! {
     low_y = 25, high_y = 26,
 }
 
-/// Eight columns of so many rows.
-macro_rules! load_x_3 {
-    () => {
-        concat!("ldr q", r!(x0), ", [{x}], #16\n", load_pair!(x1, "x"))
-    };
-}
-
-macro_rules! load_x_5 {
-    () => {
-        concat!("ld1 {{v", r!(x0), ".16b, v", r!(x1), ".16b}}, [{x}], #32\n", load_pair!(x2, "x"),)
-    };
-}
-
-macro_rules! load_x_6 {
-    () => {
-        concat!("ld1 {{v", r!(x0), ".16b, v", r!(x1), ".16b, v", r!(x2), ".16b}}, [{x}], #48\n",)
-    };
-}
-
-macro_rules! load_x_7 {
-    () => {
-        concat!(load_x_6!(), load_pair!(x3, "x"))
-    };
-}
-
-macro_rules! load_x_8 {
-    () => {
-        load_4!("16b" x0 x1 x2 x3, "x", "#64")
-    };
-}
-
-/// Products of eight columns with so many pairs.
-macro_rules! two_pairs {
-    ($low_w:ident $high_w:ident) => {
-        concat!(
-            smmla_pair!($low_w $high_w x0: low0 high0),
-            smmla_pair!($low_w $high_w x1: low1 high1),
-        )
-    };
-}
-
-macro_rules! three_pairs {
-    ($low_w:ident $high_w:ident) => {
-        concat!(two_pairs!($low_w $high_w), smmla_pair!($low_w $high_w x2: low2 high2))
-    };
-}
-
-macro_rules! four_pairs {
-    ($low_w:ident $high_w:ident) => {
-        concat!(three_pairs!($low_w $high_w), smmla_pair!($low_w $high_w x3: low3 high3))
-    };
-}
-
-/// A block's products.
-macro_rules! products {
-    ($load_x:ident $pairs:ident) => {
-        concat!(
-            load_4!("16b" byte0 byte1 byte2 byte3, "w", "{to_next}"),
-            $load_x!(),
-            split!(byte0 byte1),
-            $pairs!(code0 code1),
-            $load_x!(),
-            $pairs!(byte0 byte1),
-            $load_x!(),
-            split!(byte2 byte3),
-            $pairs!(code0 code1),
-            $load_x!(),
-            $pairs!(byte2 byte3),
-        )
-    };
-}
-
 /// A line for each pair, and for an odd row: its sums, its totals, and where its results are in a strip of them,
 /// in bytes.
 macro_rules! lines_3 {
@@ -162,13 +90,6 @@ macro_rules! load_strip {
     };
 }
 
-/// Loads four bytes four times: a row's scale or sum.
-macro_rules! load_row {
-    ($to:ident, $from:literal) => {
-        concat!("ld1r {{v", r!($to), ".4s}}, [{", $from, "}], #4\n")
-    };
-}
-
 /// Makes sums zero, and totals what the first block's offsets add.
 macro_rules! begin_pair {
     ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
@@ -185,12 +106,6 @@ macro_rules! begin_pair {
             clear_sums!($low $high),
             floats!("fmul" $total offsets pair),
         )
-    };
-}
-
-macro_rules! clear_sums {
-    ($low:ident $high:ident) => {
-        concat!("movi v", r!($low), ".2d, #0\nmovi v", r!($high), ".2d, #0\n")
     };
 }
 

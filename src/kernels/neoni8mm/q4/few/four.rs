@@ -48,23 +48,6 @@ macro_rules! strip_by_2 {
     };
 }
 
-/// Two pairs by a strip of a block.
-macro_rules! strip_by_4 {
-    ($next:literal $low0:ident $high0:ident $low1:ident $high1:ident) => {
-        concat!(
-            load_4!("16b" byte0 byte1 byte2 byte3, "w", $next),
-            load_4!("16b" x0 x1 x2 x3, "x", "#64"),
-            split!(byte0 byte1),
-            smmla_pair!(code0 code1 x0: $low0 $high0), smmla_pair!(code0 code1 x1: $low1 $high1),
-            smmla_pair!(byte0 byte1 x2: $low0 $high0), smmla_pair!(byte0 byte1 x3: $low1 $high1),
-            load_4!("16b" x0 x1 x2 x3, "x", "#64"),
-            split!(byte2 byte3),
-            smmla_pair!(code0 code1 x0: $low0 $high0), smmla_pair!(code0 code1 x1: $low1 $high1),
-            smmla_pair!(byte2 byte3 x2: $low0 $high0), smmla_pair!(byte2 byte3 x3: $low1 $high1),
-        )
-    };
-}
-
 /// A block's products with two rows.
 macro_rules! products_2 {
     ($parity:ident) => {

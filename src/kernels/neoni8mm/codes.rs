@@ -1,0 +1,139 @@
+//! What tiles share that take codes apart as they go: their products with a block, in the registers that each
+//! file's map names.
+
+/// Takes two vectors of bytes apart: low codes go to their own registers.
+macro_rules! split {
+    ($a:ident $b:ident) => {
+        concat!(
+            low_codes!(code0 $a), low_codes!(code1 $b), high_codes!($a), high_codes!($b),
+        )
+    };
+}
+
+macro_rules! low_codes {
+    ($code:ident $byte:ident) => {
+        concat!("and v", r!($code), ".16b, v", r!($byte), ".16b, v", r!(mask), ".16b\n")
+    };
+}
+
+macro_rules! high_codes {
+    ($byte:ident) => {
+        concat!("ushr v", r!($byte), ".16b, v", r!($byte), ".16b, #4\n")
+    };
+}
+
+/// Fills the register that stays as it is.
+macro_rules! constants {
+    () => {
+        concat!("movi v", r!(mask), ".16b, #15\n")
+    };
+}
+
+/// Two pairs by a strip of a block.
+macro_rules! strip_by_4 {
+    ($next:literal $low0:ident $high0:ident $low1:ident $high1:ident) => {
+        concat!(
+            load_4!("16b" byte0 byte1 byte2 byte3, "w", $next),
+            load_4!("16b" x0 x1 x2 x3, "x", "#64"),
+            split!(byte0 byte1),
+            smmla_pair!(code0 code1 x0: $low0 $high0), smmla_pair!(code0 code1 x1: $low1 $high1),
+            smmla_pair!(byte0 byte1 x2: $low0 $high0), smmla_pair!(byte0 byte1 x3: $low1 $high1),
+            load_4!("16b" x0 x1 x2 x3, "x", "#64"),
+            split!(byte2 byte3),
+            smmla_pair!(code0 code1 x0: $low0 $high0), smmla_pair!(code0 code1 x1: $low1 $high1),
+            smmla_pair!(byte2 byte3 x2: $low0 $high0), smmla_pair!(byte2 byte3 x3: $low1 $high1),
+        )
+    };
+}
+
+/// Loads eight columns of three rows.
+macro_rules! load_x_3 {
+    () => {
+        concat!("ldr q", r!(x0), ", [{x}], #16\n", load_pair!(x1, "x"))
+    };
+}
+
+/// Of five.
+macro_rules! load_x_5 {
+    () => {
+        concat!("ld1 {{v", r!(x0), ".16b, v", r!(x1), ".16b}}, [{x}], #32\n", load_pair!(x2, "x"),)
+    };
+}
+
+/// Of six.
+macro_rules! load_x_6 {
+    () => {
+        concat!("ld1 {{v", r!(x0), ".16b, v", r!(x1), ".16b, v", r!(x2), ".16b}}, [{x}], #48\n",)
+    };
+}
+
+/// Of seven.
+macro_rules! load_x_7 {
+    () => {
+        concat!(load_x_6!(), load_pair!(x3, "x"))
+    };
+}
+
+/// Of eight.
+macro_rules! load_x_8 {
+    () => {
+        load_4!("16b" x0 x1 x2 x3, "x", "#64")
+    };
+}
+
+/// The products of a strip's eight columns with two pairs.
+macro_rules! two_pairs {
+    ($low_w:ident $high_w:ident) => {
+        concat!(
+            smmla_pair!($low_w $high_w x0: low0 high0),
+            smmla_pair!($low_w $high_w x1: low1 high1),
+        )
+    };
+}
+
+/// With three.
+macro_rules! three_pairs {
+    ($low_w:ident $high_w:ident) => {
+        concat!(two_pairs!($low_w $high_w), smmla_pair!($low_w $high_w x2: low2 high2))
+    };
+}
+
+/// With four.
+macro_rules! four_pairs {
+    ($low_w:ident $high_w:ident) => {
+        concat!(three_pairs!($low_w $high_w), smmla_pair!($low_w $high_w x3: low3 high3))
+    };
+}
+
+/// The products of a block with a strip; `$load_x` loads eight columns of the rows, `$pairs` multiplies them.
+macro_rules! products {
+    ($load_x:ident $pairs:ident) => {
+        concat!(
+            load_4!("16b" byte0 byte1 byte2 byte3, "w", "{to_next}"),
+            $load_x!(),
+            split!(byte0 byte1),
+            $pairs!(code0 code1),
+            $load_x!(),
+            $pairs!(byte0 byte1),
+            $load_x!(),
+            split!(byte2 byte3),
+            $pairs!(code0 code1),
+            $load_x!(),
+            $pairs!(byte2 byte3),
+        )
+    };
+}
+
+/// Makes a pair's sums zero.
+macro_rules! clear_sums {
+    ($low:ident $high:ident) => {
+        concat!("movi v", r!($low), ".2d, #0\nmovi v", r!($high), ".2d, #0\n")
+    };
+}
+
+/// Loads four bytes four times: a row's scale or sum.
+macro_rules! load_row {
+    ($to:ident, $from:literal) => {
+        concat!("ld1r {{v", r!($to), ".4s}}, [{", $from, "}], #4\n")
+    };
+}
