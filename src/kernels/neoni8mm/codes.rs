@@ -46,37 +46,60 @@ macro_rules! strip_by_4 {
     };
 }
 
-/// Loads eight columns of three rows.
+/// Loads eight columns of three rows. What would be the fourth row's has other columns, which are there but for a
+/// block's last: there the row stands twice.
 macro_rules! load_x_3 {
-    () => {
-        concat!("ldr q", r!(x0), ", [{x}], #16\n", load_pair!(x1, "x"))
+    ($a:ident $b:ident) => {
+        concat!("ld1 {{v", r!($a), ".16b, v", r!($b), ".16b}}, [{x}], {columns_bytes}\n")
+    };
+    ($a:ident $b:ident last) => {
+        concat!("ldr q", r!($a), ", [{x}], #16\n", load_pair!($b, "x"))
     };
 }
 
-/// Of five.
+/// The same of five.
 macro_rules! load_x_5 {
     () => {
-        concat!("ld1 {{v", r!(x0), ".16b, v", r!(x1), ".16b}}, [{x}], #32\n", load_pair!(x2, "x"),)
+        load_x_6!("{columns_bytes}")
+    };
+    (last) => {
+        concat!("ld1 {{v", r!(x0), ".16b, v", r!(x1), ".16b}}, [{x}], #32\n", load_pair!(x2, "x"))
     };
 }
 
 /// Of six.
 macro_rules! load_x_6 {
-    () => {
-        concat!("ld1 {{v", r!(x0), ".16b, v", r!(x1), ".16b, v", r!(x2), ".16b}}, [{x}], #48\n",)
+    ($next:literal) => {
+        concat!(
+            "ld1 {{v",
+            r!(x0),
+            ".16b, v",
+            r!(x1),
+            ".16b, v",
+            r!(x2),
+            ".16b}}, [{x}], ",
+            $next,
+            "\n",
+        )
+    };
+    ($(last)?) => {
+        load_x_6!("#48")
     };
 }
 
 /// Of seven.
 macro_rules! load_x_7 {
     () => {
+        load_4!("16b" x0 x1 x2 x3, "x", "{columns_bytes}")
+    };
+    (last) => {
         concat!(load_x_6!(), load_pair!(x3, "x"))
     };
 }
 
 /// Of eight.
 macro_rules! load_x_8 {
-    () => {
+    ($(last)?) => {
         load_4!("16b" x0 x1 x2 x3, "x", "#64")
     };
 }
@@ -118,7 +141,7 @@ macro_rules! products {
             $load_x!(),
             split!(byte2 byte3),
             $pairs!(code0 code1),
-            $load_x!(),
+            $load_x!(last),
             $pairs!(byte2 byte3),
         )
     };

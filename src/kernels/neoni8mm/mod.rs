@@ -3,8 +3,9 @@
 //! `smmla` multiplies two rows of eight weights by two rows of eight activations. A sum holds the
 //! four results of a pair of pairs, weight rows first: `[w0 x0, w0 x1, w1 x0, w1 x1]`. A strip of
 //! four rows by 12 rows of activations is 12 sums, and 16 columns take 24 `smmla` for four loads of
-//! four registers each. The last row of an odd tile is paired with itself. Tiles of 12 and of eight
-//! rows have [`super::neondot`]'s loops, as have fewer rows of 4-bit weights; results wait as sums have them.
+//! four registers each. The last row of an odd tile is paired with itself, or with whatever stands
+//! behind it. Tiles of 12 and of eight rows have [`super::neondot`]'s loops, as have fewer rows of 4-bit
+//! weights; results wait as sums have them.
 
 #![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
 

@@ -1,5 +1,5 @@
 //! Tiles of three and of five to eight rows, one strip at a time. Parameters stand twice, as sums of a pair have
-//! them; the last of an odd number of rows is paired with itself, and its sums are parted.
+//! them; the last of an odd number of rows is half of a pair, and its sums are parted.
 
 use std::arch::asm;
 use std::mem::MaybeUninit;
@@ -199,9 +199,16 @@ macro_rules! begin_3 {
     };
 }
 
+/// Eight columns of three rows.
+macro_rules! load_pair_and_row {
+    ($($last:ident)?) => {
+        load_x_3!(x0 x1 $($last)?)
+    };
+}
+
 macro_rules! products_3 {
     ($parity:ident) => {
-        products!(load_x_3 two_pairs)
+        products!(load_pair_and_row two_pairs)
     };
 }
 
@@ -358,8 +365,8 @@ macro_rules! add_out_8 {
     };
 }
 
-gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_3x16c8: 3 by 1, constants begin_3 products_3 next_3 last_3 add_out_3);
-gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_5x16c8: 5 by 1, constants begin_5 products_5 next_5 last_5 add_out_5);
+gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_3x16c8: 3 by 1, constants begin_3 products_3 next_3 last_3 add_out_3, columns_bytes = in(reg) 24_usize);
+gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_5x16c8: 5 by 1, constants begin_5 products_5 next_5 last_5 add_out_5, columns_bytes = in(reg) 40_usize);
 gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_6x16c8: 6 by 1, constants begin_6 products_6 next_6 last_6 add_out_6);
-gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_7x16c8: 7 by 1, constants begin_7 products_7 next_7 last_7 add_out_7);
+gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_7x16c8: 7 by 1, constants begin_7 products_7 next_7 last_7 add_out_7, columns_bytes = in(reg) 56_usize);
 gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_8x16c8: 8 by 1, constants begin_8 products_8 next_8 last_8 add_out_8);
