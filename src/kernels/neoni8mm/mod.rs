@@ -13,11 +13,8 @@ use std::arch::aarch64::*;
 use std::ops::Range;
 
 use super::neon::{load_floats, place_row};
-use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
-use super::packed::portable;
 use super::packed::table::{PART_BYTES, PackedTable, Unpack};
-use super::packed::tile::Q8Tile;
 use super::table::Table;
 use super::{neondot, peak};
 use pairs::smmla;
@@ -28,12 +25,16 @@ pub(super) static TABLE: Table = Table {
         layout: Layout::NEON_I8MM,
         tiles_q8: &q8::TILES,
         tiles_q4: &q4::TILES,
-        tiles_b2: &TILES_B2,
+        tiles_b2: &b2::TILES,
         place,
         // With 24 KiB of a tile's activations no more than a small second level has, and little more
         // than a first level of 32 KiB if a strip's quarter is counted.
         part_bytes: 2 * PART_BYTES,
-        unpack_b2: None,
+        unpack_b2: Some(Unpack {
+            unpack: b2::unpack,
+            packed_bytes: b2::PANEL_BLOCK,
+            bytes: b2::UNPACKED_BLOCK,
+        }),
         unpack_q4: Some(Unpack {
             unpack: q4::unpack,
             packed_bytes: pairs::PANEL_BLOCK,
@@ -235,6 +236,7 @@ macro_rules! load_eights {
 #[macro_use]
 mod codes;
 
+mod b2;
 mod pairs;
 mod q4;
 mod q8;
@@ -276,10 +278,4 @@ fn spin_int8(rounds: usize) -> i32 {
         }
     };
     peak::spin(rounds, 32, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
-}
-
-static TILES_B2: TileSet = TileSet::new(&[TileKernel::new(1, gemv_q8_b2, 1)], 0);
-
-fn gemv_q8_b2(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-    portable::gemv_q8_b2(Layout::NEON_I8MM, panel, x, out);
 }
