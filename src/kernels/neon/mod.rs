@@ -18,7 +18,6 @@ use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
-use super::packed::portable;
 use super::packed::table::{PART_BYTES, PackedTable};
 use super::packed::tile::Q8Tile;
 use super::table::{Blocks4, SummedRow};
@@ -27,6 +26,7 @@ use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES, Block};
 
 mod attend;
+mod b2;
 mod exp;
 pub(super) mod registers;
 mod vectors;
@@ -37,7 +37,7 @@ const PACKED: Option<PackedTable> = Some(PackedTable {
     layout: Layout::NEON,
     tiles_q8: &TILES_Q8,
     tiles_q4: &TILES_Q4,
-    tiles_b2: &TILES_B2,
+    tiles_b2: &b2::TILES,
     place: place_rows,
     part_bytes: PART_BYTES,
     unpack_b2: None,
@@ -514,10 +514,4 @@ fn spin_int8(rounds: usize) -> i32 {
         }
     };
     peak::spin(rounds, 16, vdupq_n_s32(0), step, |sums| vgetq_lane_s32::<0>(sums))
-}
-
-static TILES_B2: TileSet = TileSet::new(&[TileKernel::new(1, gemv_q8_b2, 1)], 0);
-
-fn gemv_q8_b2(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-    portable::gemv_q8_b2(Layout::NEON, panel, x, out);
 }
