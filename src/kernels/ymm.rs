@@ -189,6 +189,55 @@ pub(super) const NR: usize = super::packed::layout::Layout::AVX2.panel_rows();
 /// Bytes of a block of a panel of 4-bit weights.
 pub(super) const PANEL_BLOCK: usize = NR * crate::quant::bcml1::BLOCK_BYTES;
 
+/// The same of BCML2.
+pub(super) const PANEL_BLOCK_B2: usize = NR * crate::quant::bcml2::BLOCK_BYTES;
+
+/// Bytes of such a block's scales and zeros.
+pub(super) const PARAMETERS_B2: usize = 2 * NR;
+
+/// The scales of a block of BCML2, each in 32 bits.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn scales_b2(block: &[u8; PANEL_BLOCK_B2]) -> [__m256i; 2] {
+    let rows = block.as_chunks::<8>().0;
+    [widen_bytes(&rows[0]), widen_bytes(&rows[1])]
+}
+
+/// What sums of activations of one or two blocks are multiplied by, those of the second in the upper 16 bits of 32,
+/// where products are of codes less `FROM` sixteenths.
+///
+/// ```text
+/// scale * (16 * d - zero * s) = 16 * scale * (d - FROM / 16 * s) + scale * (FROM - zero) * s
+/// ```
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn zeros_b2<const FROM: i32>(w: &[[u8; PANEL_BLOCK_B2]]) -> [__m256i; 2] {
+    let mut pairs = [_mm256_setzero_si256(); 2];
+    for (b, block) in w.iter().enumerate() {
+        let (scales, zeros) = (scales_b2(block), &block.as_chunks::<8>().0[2..]);
+        for j in 0..2 {
+            let zeros = _mm256_sub_epi16(_mm256_set1_epi32(FROM), widen_bytes(&zeros[j]));
+            let zeros = _mm256_mullo_epi16(scales[j], zeros);
+            pairs[j] = match b {
+                0 => zeros,
+                _ => _mm256_or_si256(pairs[j], _mm256_slli_epi32::<16>(zeros)),
+            };
+        }
+    }
+    pairs
+}
+
+/// Two sums of activations, integers by their bits, as pairs of 16 bits.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn pairs_of_sums(sum: f32, next: f32) -> __m256i {
+    let [sum, next] = [sum, next].map(|sum| _mm256_castps_si256(_mm256_set1_ps(sum)));
+    _mm256_blend_epi16::<0b1010_1010>(sum, _mm256_slli_epi32::<16>(next))
+}
+
+/// Bytes, each in 32 bits.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn widen_bytes(x: &[u8; 8]) -> __m256i {
+    _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*x)))
+}
+
 /// Adds each row's totals times its scale to `out`, `[M, 16]`.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn add_scaled<const M: usize>(

@@ -5,17 +5,26 @@
 //! `16 * 15 * 127 = 30480`. They take up to twelve of the 16 registers. Others hold eight weight rows' codes each
 //! (`w_low`, `w_high`), four activations of a row (`x`), products (`p`), and the mask of codes. At a block's end
 //! the first four of these hold multipliers, offsets, a total, and ones; sums of i32 and totals wait in memory.
+//!
+//! Of BCML2 a block ends with one multiplication that adds neighbours too, by 16 times the scale; the products go
+//! to totals of i32. Those begin with what zeros make of the sums of activations, which two blocks at a time give
+//! without assembly.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 
 use crate::kernels::packed::tile::Q8Tile;
 use crate::kernels::stream::{INTO_L1, PAST_L2, ahead_bytes};
-use crate::kernels::ymm::{NR, PANEL_BLOCK, add_scaled};
+use crate::kernels::ymm::{
+    NR, PANEL_BLOCK, PANEL_BLOCK_B2, add_scaled, pairs_of_sums, scales_b2, zeros_b2,
+};
 use crate::quant::bcml1::BLOCK;
 
-/// Bytes of an unpacked block of a panel: steps and offsets of its rows, then their codes, four columns after
-/// four.
+/// How far before a block of BCML2 one of version 3 would begin that has its codes in the same place.
+const LEAD_B2: usize = PANEL_BLOCK - PANEL_BLOCK_B2;
+
+/// Bytes of an unpacked block of a panel: steps and offsets of its rows, or scales and zeros, then their codes,
+/// four columns after four.
 pub(super) const UNPACKED_BLOCK: usize = NR * (4 + 4 + BLOCK);
 
 /// Products of four columns with each row; the `first` of a block begin its sums, `more` are added.
@@ -249,4 +258,173 @@ gemm_packed!(gemm_q8_q4_f32_5x16c4: 5, not_ahead a0 b0 0, a1 b1 1, a2 b2 2, a3 b
 gemm_q4!(gemm_q8_q4_f32_4x16c4_unpacked: 4, unpacked_codes unpacked_parameters of UNPACKED_BLOCK, not_ahead
     a0 b0 0, a1 b1 1, a2 b2 2, a3 b3 3;);
 gemm_q4!(gemm_q8_q4_f32_6x16c4_unpacked: 6, unpacked_codes unpacked_parameters of UNPACKED_BLOCK, not_ahead
+    a0 b0 0, a1 b1 1, a2 b2 2, a3 b3 3, a4 b4 4, a5 b5 5;);
+
+/// Multipliers of a block's sums of BCML2: 16 times the scale, twice in 32 bits; of eight rows, and of the others.
+macro_rules! packed_scales {
+    () => {
+        concat!(
+            "vpmovzxbd {w_low}, qword ptr [{w} + {lead}]\n",
+            "vpmovzxbd {w_high}, qword ptr [{w} + {lead} + 8]\n",
+            "vpmulld {w_low}, {w_low}, {sixteens}\n",
+            "vpmulld {w_high}, {w_high}, {sixteens}\n",
+        )
+    };
+}
+
+/// The same of unpacked weights.
+macro_rules! unpacked_scales {
+    () => {
+        concat!(
+            "vmovdqu {w_low}, ymmword ptr [{w} + {lead}]\n",
+            "vmovdqu {w_high}, ymmword ptr [{w} + {lead} + 32]\n",
+        )
+    };
+}
+
+/// Adds a block's sums times their multipliers to totals.
+macro_rules! add_multiples {
+    ($($low:ident $high:ident $row:literal)*) => {
+        concat!(
+            $(add_multiples!($low by w_low at $row 0), add_multiples!($high by w_high at $row 1),)*
+        )
+    };
+    ($sum:ident by $scales:ident at $row:literal $half:literal) => {
+        concat!(
+            "vpmaddwd {", stringify!($sum), "}, {", stringify!($sum), "}, {", stringify!($scales), "}\n",
+            "vpaddd {", stringify!($sum), "}, {", stringify!($sum), "}, ymmword ptr [{totals} + 64 * ", $row,
+            " + 32 * ", $half, "]\n",
+            "vmovdqa ymmword ptr [{totals} + 64 * ", $row, " + 32 * ", $half, "], {", stringify!($sum), "}\n",
+        )
+    };
+}
+
+/// A kernel for tiles of `$rows` rows, whose blocks of `$block` bytes, `$lead` bytes after where `w` points, have
+/// `$codes`, `$scales` and, of two, `$zeros`. Each row has two sums and its number.
+macro_rules! gemm_b2 {
+    ($name:ident: $rows:literal, $codes:ident $scales:ident $zeros:ident of $block:ident after $lead:expr,
+     $ahead:ident $($low:ident $high:ident $row:literal),*; $($operands:tt)*) => {
+        /// Rows of activations by a panel of 16 rows of weights of BCML2.
+        #[target_feature(enable = "avx2,fma,f16c")]
+        pub(super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+            let blocks = x.blocks();
+            assert!(blocks != 0);
+            let out = out.first_chunk_mut::<{ $rows * NR }>().expect("results of all rows");
+            let mut ahead = x.ahead;
+            ahead.prefetch_rows(NR / 16, 0, 1);
+            let groups = panel.chunks_exact(blocks * $block);
+            for (w, x) in groups.zip(x.summed_groups::<$rows, 4>()) {
+                // Of many tiles each would ask for less than a line.
+                if $rows != 1 && ahead.w_step >= 64 {
+                    ahead.prefetch_weights(4 * x.q.len());
+                }
+                assert_eq!(x.q.len(), 8 * blocks);
+                let mut totals = [[_mm256_setzero_si256(); 2]; $rows];
+                for (w, x_sums) in w.as_chunks::<$block>().0.chunks(2).zip(x.sums.chunks(2)) {
+                    add_zeros(&mut totals, $zeros(w), x_sums);
+                }
+                // SAFETY: of each of `blocks` blocks, which is not 0, this reads `$block` bytes of `w`, whose pointer
+                // stands `$lead` bytes before, and 32 bytes of `x.q` for each row. So many were found to be there. It
+                // reads and writes two vectors for each row of `totals`. Everything else is registers that are named.
+                unsafe {
+                    asm!(
+                        "2:",
+                        $codes!($ahead by $rows: $($low $high $row)*),
+                        $scales!(),
+                        add_multiples!($($low $high $row)*),
+                        "add {w}, {block}",
+                        concat!("add {q}, 32 * ", $rows),
+                        "dec {n}",
+                        "jnz 2b",
+                        w = inout(reg) w.as_ptr().wrapping_sub($lead) => _, q = inout(reg) x.q.as_ptr() => _,
+                        n = inout(reg) blocks => _, totals = in(reg) totals.as_mut_ptr(),
+                        block = const $block, lead = const $lead,
+                        w_low = out(ymm_reg) _, w_high = out(ymm_reg) _, x = out(ymm_reg) _, p = out(ymm_reg) _,
+                        $($low = out(ymm_reg) _, $high = out(ymm_reg) _,)*
+                        $($operands)*
+                        options(nostack)
+                    );
+                }
+                let mut floats = [[_mm256_setzero_ps(); 2]; $rows];
+                for i in 0..$rows {
+                    for j in 0..2 {
+                        floats[i][j] = _mm256_cvtepi32_ps(totals[i][j]);
+                    }
+                }
+                add_scaled(out, &floats, x.scales);
+            }
+        }
+    };
+}
+
+/// Adds products of two blocks' zeros and sums of activations to totals.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_zeros<const M: usize>(
+    totals: &mut [[__m256i; 2]; M],
+    zeros: [__m256i; 2],
+    x_sums: &[[f32; M]],
+) {
+    for i in 0..M {
+        let sums = pairs_of_sums(x_sums[0][i], x_sums.get(1).map_or(0.0, |sums| sums[i]));
+        for j in 0..2 {
+            totals[i][j] = _mm256_add_epi32(totals[i][j], _mm256_madd_epi16(zeros[j], sums));
+        }
+    }
+}
+
+/// What sums of activations of one or two blocks are multiplied by.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn packed_zeros(w: &[[u8; PANEL_BLOCK_B2]]) -> [__m256i; 2] {
+    zeros_b2::<0>(w)
+}
+
+/// The same of unpacked blocks.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn unpacked_zeros(w: &[[u8; UNPACKED_BLOCK]]) -> [__m256i; 2] {
+    let zeros = &w[0].as_chunks::<32>().0[2..];
+    [load(&zeros[0]), load(&zeros[1])]
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn load(x: &[u8; 32]) -> __m256i {
+    // SAFETY: `x` is 32 readable bytes, and `loadu` needs no alignment.
+    unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
+}
+
+/// What makes multipliers of scales in 32 bits.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn sixteens() -> __m256i {
+    _mm256_set1_epi16(16)
+}
+
+/// What stands before the codes of `w`'s first block when it is unpacked: its scales, and zeros of it and the
+/// next, if there is one.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn unpacked_parameters_b2(w: &[[u8; PANEL_BLOCK_B2]]) -> [[__m256i; 2]; 2] {
+    let ([a, b], by) = (scales_b2(&w[0]), sixteens());
+    [[_mm256_mullo_epi32(a, by), _mm256_mullo_epi32(b, by)], packed_zeros(w)]
+}
+
+macro_rules! gemm_packed_b2 {
+    ($name:ident: $rows:literal, $ahead:ident $($sums:tt)*) => {
+        gemm_b2!($name: $rows, packed_codes packed_scales packed_zeros of PANEL_BLOCK_B2 after LEAD_B2,
+            $ahead $($sums)* mask = in(ymm_reg) _mm256_set1_epi8(15), sixteens = in(ymm_reg) sixteens(),);
+    };
+}
+
+macro_rules! gemm_unpacked_b2 {
+    ($name:ident: $rows:literal, $($sums:tt)*) => {
+        gemm_b2!($name: $rows, unpacked_codes unpacked_scales unpacked_zeros of UNPACKED_BLOCK after 0,
+            not_ahead $($sums)*);
+    };
+}
+
+gemm_packed_b2!(gemm_q8_b2_f32_1x16c4: 1, into_l1 a0 b0 0; ahead = const ahead_bytes(INTO_L1),);
+gemm_packed_b2!(gemm_q8_b2_f32_1x16c4_past_l2: 1, past_l2 a0 b0 0; ahead = const ahead_bytes(PAST_L2),);
+gemm_packed_b2!(gemm_q8_b2_f32_2x16c4: 2, not_ahead a0 b0 0, a1 b1 1;);
+gemm_packed_b2!(gemm_q8_b2_f32_3x16c4: 3, not_ahead a0 b0 0, a1 b1 1, a2 b2 2;);
+gemm_packed_b2!(gemm_q8_b2_f32_4x16c4: 4, not_ahead a0 b0 0, a1 b1 1, a2 b2 2, a3 b3 3;);
+gemm_packed_b2!(gemm_q8_b2_f32_5x16c4: 5, not_ahead a0 b0 0, a1 b1 1, a2 b2 2, a3 b3 3, a4 b4 4;);
+gemm_unpacked_b2!(gemm_q8_b2_f32_4x16c4_unpacked: 4, a0 b0 0, a1 b1 1, a2 b2 2, a3 b3 3;);
+gemm_unpacked_b2!(gemm_q8_b2_f32_6x16c4_unpacked: 6,
     a0 b0 0, a1 b1 1, a2 b2 2, a3 b3 3, a4 b4 4, a5 b5 5;);
