@@ -6,24 +6,21 @@ use std::arch::x86_64::*;
 use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
-use super::packed::portable;
 use super::packed::table::{PART_BYTES, PackedTable};
-use super::packed::tile::Q8Tile;
 use super::stream::{INTO_L1, PAST_L2};
 use super::table::Table;
-use super::ymm::{ymm_code_tiles, ymm_tiles};
+use super::ymm::{ymm_b2_tiles, ymm_code_tiles, ymm_tiles};
 use super::{avx2, peak};
 
 /// The tier's functions.
-pub(super) static TABLE: Table = table(&TILES_Q8, &TILES_Q4, &avx2::TABLE);
+pub(super) static TABLE: Table = table([&TILES_Q8, &TILES_Q4, &TILES_B2], &avx2::TABLE);
 
 /// The same for processors that are better at [`super::stream::PAST_L2`].
 pub(super) static TABLE_PAST_L2: Table =
-    table(&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &avx2::TABLE_PAST_L2);
+    table([&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &TILES_B2_PAST_L2], &avx2::TABLE_PAST_L2);
 
 const fn table(
-    tiles_q8: &'static TileSet,
-    tiles_q4: &'static TileSet,
+    [tiles_q8, tiles_q4, tiles_b2]: [&'static TileSet; 3],
     avx2: &'static Table,
 ) -> Table {
     Table {
@@ -31,7 +28,7 @@ const fn table(
             layout: Layout::AVX_VNNI,
             tiles_q8,
             tiles_q4,
-            tiles_b2: &TILES_B2,
+            tiles_b2,
             place: place_rows,
             part_bytes: PART_BYTES,
             unpack_b2: None,
@@ -72,13 +69,34 @@ const fn tiles_q4<const HINT: i32>() -> TileSet {
     TileSet::new(&tiles, 0)
 }
 
+static TILES_B2: TileSet = tiles_b2::<INTO_L1>();
+static TILES_B2_PAST_L2: TileSet = tiles_b2::<PAST_L2>();
+
+/// The same for weights of BCML2, but that costs are instructions of a block of a panel.
+const fn tiles_b2<const HINT: i32>() -> TileSet {
+    let tiles = [
+        TileKernel::new(1, gemm_q8_b2_f32_mx16c4::<1, 2, HINT>, 100),
+        TileKernel::new(2, gemm_q8_b2_f32_mx16c4::<2, 1, INTO_L1>, 135),
+        TileKernel::new(3, gemm_q8_b2_f32_mx16c4::<3, 1, INTO_L1>, 170),
+        TileKernel::new(4, gemm_q8_b2_f32_mx16c4::<4, 1, INTO_L1>, 216),
+    ];
+    TileSet::new(&tiles, 0)
+}
+
 ymm_tiles!("avx2,fma,f16c,avxvnni", add_products, true);
 ymm_code_tiles!("avx2,fma,f16c,avxvnni", add_products);
+ymm_b2_tiles!("avx2,fma,f16c,avxvnni", add_products, add_pairs);
 
 /// Adds 32 products to eight sums; `w` is unsigned: weights with a u8 bias, or codes.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 fn add_products(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
     _mm256_dpbusd_avx_epi32(sums, w, x)
+}
+
+/// Adds products of 16 bits, two to each of eight sums.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn add_pairs(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
+    _mm256_dpwssd_avx_epi32(sums, w, x)
 }
 
 /// See [`super::Kernels::spin_int8`]: 32 products an instruction.
@@ -92,10 +110,4 @@ fn spin_int8(rounds: usize) -> i32 {
     };
     let lane = |sums| _mm256_extract_epi32::<0>(sums);
     peak::spin(rounds, 32, _mm256_setzero_si256(), step, lane)
-}
-
-static TILES_B2: TileSet = TileSet::new(&[TileKernel::new(1, gemv_q8_b2, 1)], 0);
-
-fn gemv_q8_b2(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-    portable::gemv_q8_b2(Layout::AVX_VNNI, panel, x, out);
 }

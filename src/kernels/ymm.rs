@@ -181,7 +181,90 @@ macro_rules! ymm_code_tiles {
     };
 }
 
-pub(super) use {ymm_code_tiles, ymm_tiles};
+/// Defines `gemm_q8_b2_f32_mx16c4` for a tier with [`ymm_tiles`] whose steps for codes add to eight sums: `$add`
+/// four products of bytes, `$add_pairs` two of 16 bits.
+macro_rules! ymm_b2_tiles {
+    ($features:literal, $add:ident, $add_pairs:ident) => {
+        /// `M` rows of activations by a panel of 16 rows of weights of BCML2, low and high codes in `S` sums.
+        #[target_feature(enable = $features)]
+        fn gemm_q8_b2_f32_mx16c4<const M: usize, const S: usize, const HINT: i32>(
+            panel: &[u8],
+            x: &$crate::kernels::packed::tile::Q8Tile<'_>,
+            out: &mut [f32],
+        ) {
+            use $crate::kernels::ymm::{NR, PANEL_BLOCK_B2, PARAMETERS_B2};
+            let mut ahead = x.ahead;
+            ahead.prefetch_rows(NR / 16, 0, 1);
+            let groups = panel.chunks_exact(PANEL_BLOCK_B2 * x.blocks());
+            for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
+                // Of many tiles each would ask for less than a line.
+                if M != 1 && ahead.w_step >= 64 {
+                    ahead.prefetch_weights(4 * x.q.len());
+                }
+                let w = w.as_chunks::<PANEL_BLOCK_B2>().0;
+                let mut totals = [[_mm256_setzero_si256(); 2]; M];
+                for (w, x_sums) in w.chunks(2).zip(x.sums.chunks(2)) {
+                    let zeros = $crate::kernels::ymm::zeros_b2::<128>(w);
+                    for i in 0..M {
+                        let next = x_sums.get(1).map_or(0.0, |sums| sums[i]);
+                        let sums = $crate::kernels::ymm::pairs_of_sums(x_sums[0][i], next);
+                        for j in 0..2 {
+                            totals[i][j] = $add_pairs(totals[i][j], sums, zeros[j]);
+                        }
+                    }
+                }
+                let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
+                for (block, (x_q, x_sums)) in w.iter().zip(blocks) {
+                    if M == 1 {
+                        $crate::kernels::stream::prefetch_ahead::<HINT>(block.as_ptr());
+                    }
+                    // With the codes less 8, sums fit 16 bits: they are at most `8 * 32 * 127` from 0.
+                    let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
+                    for i in 0..M {
+                        dots[0][i] = [_mm256_set1_epi32(-8 * (x_sums[i].to_bits() as i32)); 2];
+                    }
+                    let codes = block[PARAMETERS_B2..].as_chunks::<64>().0;
+                    for (w, x_q) in codes.iter().zip(x_q.as_chunks::<2>().0) {
+                        if M == 1 {
+                            $crate::kernels::stream::prefetch_ahead::<HINT>(w.as_ptr());
+                        }
+                        let both = load_pair(w);
+                        for (half, x_q) in x_q.iter().enumerate() {
+                            let w = half_codes(both, half);
+                            for i in 0..M {
+                                let x = _mm256_set1_epi32(i32::from_ne_bytes(x_q[i]));
+                                for j in 0..2 {
+                                    let dots = &mut dots[half % S][i][j];
+                                    *dots = $add(*dots, x, w[j]);
+                                }
+                            }
+                        }
+                    }
+                    let scales = $crate::kernels::ymm::scales_b2(block);
+                    for i in 0..M {
+                        for j in 0..2 {
+                            let mut sum = dots[0][i][j];
+                            for dots in &dots[1..] {
+                                sum = _mm256_add_epi32(sum, dots[i][j]);
+                            }
+                            let scale = _mm256_slli_epi16::<4>(scales[j]);
+                            totals[i][j] = $add_pairs(totals[i][j], sum, scale);
+                        }
+                    }
+                }
+                let mut floats = [[_mm256_setzero_ps(); 2]; M];
+                for i in 0..M {
+                    for j in 0..2 {
+                        floats[i][j] = _mm256_cvtepi32_ps(totals[i][j]);
+                    }
+                }
+                $crate::kernels::ymm::add_scaled(out, &floats, x.scales);
+            }
+        }
+    };
+}
+
+pub(super) use {ymm_b2_tiles, ymm_code_tiles, ymm_tiles};
 
 /// Rows of a panel.
 pub(super) const NR: usize = super::packed::layout::Layout::AVX2.panel_rows();

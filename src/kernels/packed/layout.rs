@@ -540,6 +540,7 @@ impl Layout {
     }
 
     /// The codes of a row in a packed block.
+    #[cfg(target_arch = "aarch64")]
     pub(super) fn b2_codes(&self, packed: &[u8], row: usize) -> [u8; BLOCK] {
         let mut codes = [0; BLOCK];
         for (c, codes) in codes.chunks_exact_mut(self.kr).enumerate() {

@@ -18,7 +18,7 @@ pub(in crate::kernels) struct Q8Tile<'a> {
     pub(in crate::kernels) scales: &'a [f32],
     /// Empty for 4-bit weights.
     pub(in crate::kernels) zeros: &'a [f32],
-    /// Empty for int8 weights; integers for BCML2, see [`Q8Tile::int_sums`].
+    /// Empty for int8 weights; integers by their bits for BCML2.
     pub(in crate::kernels) sums: &'a [f32],
     /// Activations that share a scale.
     pub(in crate::kernels) group: usize,
@@ -92,6 +92,7 @@ pub(in crate::kernels) struct SummedGroup<'a, const M: usize, const KR: usize> {
 
 impl<'a> Q8Tile<'a> {
     /// For BCML2, the sums of blocks.
+    #[cfg(target_arch = "aarch64")]
     #[inline(always)]
     pub(in crate::kernels) fn int_sums(&self) -> &'a [i32] {
         bytemuck::cast_slice(self.sums)

@@ -464,12 +464,10 @@ mod vnni_by_avx512 {
     use crate::kernels::avx2;
     use crate::kernels::packed::cut::{TileKernel, TileSet};
     use crate::kernels::packed::matmul::place_rows;
-    use crate::kernels::packed::portable;
     use crate::kernels::packed::table::{PART_BYTES, PackedTable};
-    use crate::kernels::packed::tile::Q8Tile;
     use crate::kernels::stream::INTO_L1;
     use crate::kernels::table::Table;
-    use crate::kernels::ymm::{ymm_code_tiles, ymm_tiles};
+    use crate::kernels::ymm::{ymm_b2_tiles, ymm_code_tiles, ymm_tiles};
 
     static TABLE: Table = Table {
         packed: Some(PackedTable {
@@ -507,18 +505,30 @@ mod vnni_by_avx512 {
         0,
     );
 
-    static TILES_B2: TileSet = TileSet::new(&[TileKernel::new(1, gemv_q8_b2, 1)], 0);
-
-    fn gemv_q8_b2(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-        portable::gemv_q8_b2(Layout::AVX_VNNI, panel, x, out);
-    }
+    static TILES_B2: TileSet = TileSet::new(
+        &[
+            TileKernel::new(1, gemm_q8_b2_f32_mx16c4::<1, 2, INTO_L1>, 20),
+            TileKernel::new(2, gemm_q8_b2_f32_mx16c4::<2, 1, INTO_L1>, 30),
+            TileKernel::new(3, gemm_q8_b2_f32_mx16c4::<3, 1, INTO_L1>, 40),
+            TileKernel::new(4, gemm_q8_b2_f32_mx16c4::<4, 1, INTO_L1>, 50),
+            TileKernel::new(5, gemm_q8_b2_f32_mx16c4::<5, 1, INTO_L1>, 60),
+            TileKernel::new(6, gemm_q8_b2_f32_mx16c4::<6, 1, INTO_L1>, 70),
+        ],
+        0,
+    );
 
     ymm_tiles!("avx2,fma,f16c,avx512vl,avx512vnni", add_products, true);
     ymm_code_tiles!("avx2,fma,f16c,avx512vl,avx512vnni", add_products);
+    ymm_b2_tiles!("avx2,fma,f16c,avx512vl,avx512vnni", add_products, add_pairs);
 
     #[target_feature(enable = "avx512vl,avx512vnni")]
     fn add_products(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
         _mm256_dpbusd_epi32(sums, w, x)
+    }
+
+    #[target_feature(enable = "avx512vl,avx512vnni")]
+    fn add_pairs(sums: __m256i, x: __m256i, w: __m256i) -> __m256i {
+        _mm256_dpwssd_epi32(sums, w, x)
     }
 
     /// The tier, if this CPU has AVX-512 VNNI.
