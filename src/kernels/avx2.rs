@@ -149,9 +149,8 @@ fn unpack_b2(panel: &[u8], n: usize, out: &mut [u8]) {
     for (w, out) in groups.zip(out) {
         for (b, out) in out.iter_mut().enumerate() {
             let (parameters_out, codes_out) = out.as_chunks_mut::<64>().0.split_at_mut(2);
-            for (out, parameters) in
-                parameters_out.iter_mut().zip(unpacked_parameters_b2(&w[b..n.min(b + 2)]))
-            {
+            let parameters = unpacked_parameters_b2(&w[b], w.get(b + 1));
+            for (out, parameters) in parameters_out.iter_mut().zip(parameters) {
                 store_pair(out, parameters);
             }
             let codes = w[b][PARAMETERS_B2..].as_chunks::<64>().0;

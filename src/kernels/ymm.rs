@@ -203,16 +203,15 @@ macro_rules! ymm_b2_tiles {
                 }
                 let w = w.as_chunks::<PANEL_BLOCK_B2>().0;
                 let mut totals = [[_mm256_setzero_si256(); 2]; M];
-                for (w, x_sums) in w.chunks(2).zip(x.sums.chunks(2)) {
-                    let zeros = $crate::kernels::ymm::zeros_b2::<128>(w);
+                $crate::kernels::ymm::for_pairs!((w, next) in w, (sums, next_sums) in x.sums, M => {
+                    let zeros = $crate::kernels::ymm::zeros_b2::<128>(w, next);
                     for i in 0..M {
-                        let next = x_sums.get(1).map_or(0.0, |sums| sums[i]);
-                        let sums = $crate::kernels::ymm::pairs_of_sums(x_sums[0][i], next);
+                        let sums = $crate::kernels::ymm::pair_of_sums(sums[i], next_sums[i]);
                         for j in 0..2 {
                             totals[i][j] = $add_pairs(totals[i][j], sums, zeros[j]);
                         }
                     }
-                }
+                });
                 let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
                 for (block, (x_q, x_sums)) in w.iter().zip(blocks) {
                     if M == 1 {
@@ -264,7 +263,24 @@ macro_rules! ymm_b2_tiles {
     };
 }
 
-pub(super) use {ymm_b2_tiles, ymm_code_tiles, ymm_tiles};
+/// Takes blocks of a group two by two, each with the sums of its activations; behind the last of an odd number there
+/// is none, with sums of 0, one for each of `$rows`.
+macro_rules! for_pairs {
+    (($w:ident, $next:ident) in $blocks:expr, ($sums:ident, $next_sums:ident) in $all_sums:expr, $rows:expr => $body:block) => {
+        let (blocks, last_block) = $blocks.as_chunks::<2>();
+        let (sums, last_sums) = $all_sums.as_chunks::<2>();
+        for ([$w, next], [$sums, $next_sums]) in blocks.iter().zip(sums) {
+            let $next = Some(next);
+            $body
+        }
+        if let ([$w], [$sums]) = (last_block, last_sums) {
+            let ($next, $next_sums) = (None, &[0.0; $rows]);
+            $body
+        }
+    };
+}
+
+pub(super) use {for_pairs, ymm_b2_tiles, ymm_code_tiles, ymm_tiles};
 
 /// Rows of a panel.
 pub(super) const NR: usize = super::packed::layout::Layout::AVX2.panel_rows();
@@ -285,32 +301,43 @@ pub(super) fn scales_b2(block: &[u8; PANEL_BLOCK_B2]) -> [__m256i; 2] {
     [widen_bytes(&rows[0]), widen_bytes(&rows[1])]
 }
 
-/// What sums of activations of one or two blocks are multiplied by, those of the second in the upper 16 bits of 32,
-/// where products are of codes less `FROM` sixteenths.
+/// What sums of activations of a block and the next are multiplied by, those of the next in the upper 16 bits of
+/// 32, where products are of codes less `FROM` sixteenths.
 ///
 /// ```text
 /// scale * (16 * d - zero * s) = 16 * scale * (d - FROM / 16 * s) + scale * (FROM - zero) * s
 /// ```
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn zeros_b2<const FROM: i32>(w: &[[u8; PANEL_BLOCK_B2]]) -> [__m256i; 2] {
-    let mut pairs = [_mm256_setzero_si256(); 2];
-    for (b, block) in w.iter().enumerate() {
-        let (scales, zeros) = (scales_b2(block), &block.as_chunks::<8>().0[2..]);
-        for j in 0..2 {
-            let zeros = _mm256_sub_epi16(_mm256_set1_epi32(FROM), widen_bytes(&zeros[j]));
-            let zeros = _mm256_mullo_epi16(scales[j], zeros);
-            pairs[j] = match b {
-                0 => zeros,
-                _ => _mm256_or_si256(pairs[j], _mm256_slli_epi32::<16>(zeros)),
-            };
-        }
-    }
-    pairs
+pub(super) fn zeros_b2<const FROM: i16>(
+    block: &[u8; PANEL_BLOCK_B2],
+    next: Option<&[u8; PANEL_BLOCK_B2]>,
+) -> [__m256i; 2] {
+    let zeros = block_zeros::<FROM>(block);
+    let next = match next {
+        Some(next) => block_zeros::<FROM>(next),
+        None => _mm256_setzero_si256(),
+    };
+    [_mm256_unpacklo_epi16(zeros, next), _mm256_unpackhi_epi16(zeros, next)]
 }
 
-/// Two sums of activations, integers by their bits, as pairs of 16 bits.
+/// The same of one block in 16 bits, in the order in which they are joined.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn pairs_of_sums(sum: f32, next: f32) -> __m256i {
+fn block_zeros<const FROM: i16>(block: &[u8; PANEL_BLOCK_B2]) -> __m256i {
+    let rows = block.as_chunks::<NR>().0;
+    let mut parameters = [_mm256_setzero_si256(); 2];
+    for (parameters, rows) in parameters.iter_mut().zip(rows) {
+        // SAFETY: `rows` is 16 readable bytes, and `loadu` needs no alignment.
+        *parameters = _mm256_cvtepu8_epi16(unsafe { _mm_loadu_si128(rows.as_ptr().cast()) });
+    }
+    let [scales, zeros] = parameters;
+    let products = _mm256_mullo_epi16(scales, _mm256_sub_epi16(_mm256_set1_epi16(FROM), zeros));
+    // Joining works in each half by itself.
+    _mm256_permute4x64_epi64::<0b11_01_10_00>(products)
+}
+
+/// Two sums of activations, integers by their bits, as a pair of 16 bits.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn pair_of_sums(sum: f32, next: f32) -> __m256i {
     let [sum, next] = [sum, next].map(|sum| _mm256_castps_si256(_mm256_set1_ps(sum)));
     _mm256_blend_epi16::<0b1010_1010>(sum, _mm256_slli_epi32::<16>(next))
 }

@@ -16,7 +16,7 @@ use std::arch::x86_64::*;
 use crate::kernels::packed::tile::Q8Tile;
 use crate::kernels::stream::{INTO_L1, PAST_L2, ahead_bytes};
 use crate::kernels::ymm::{
-    NR, PANEL_BLOCK, PANEL_BLOCK_B2, add_scaled, pairs_of_sums, scales_b2, zeros_b2,
+    NR, PANEL_BLOCK, PANEL_BLOCK_B2, add_scaled, for_pairs, pair_of_sums, scales_b2, zeros_b2,
 };
 use crate::quant::bcml1::BLOCK;
 
@@ -320,9 +320,10 @@ macro_rules! gemm_b2 {
                 }
                 assert_eq!(x.q.len(), 8 * blocks);
                 let mut totals = [[_mm256_setzero_si256(); 2]; $rows];
-                for (w, x_sums) in w.as_chunks::<$block>().0.chunks(2).zip(x.sums.chunks(2)) {
-                    add_zeros(&mut totals, $zeros(w), x_sums);
-                }
+                let w = w.as_chunks::<$block>().0;
+                for_pairs!((w, next) in w, (sums, next_sums) in x.sums, $rows => {
+                    add_zeros(&mut totals, $zeros(w, next), [sums, next_sums]);
+                });
                 // SAFETY: of each of `blocks` blocks, which is not 0, this reads `$block` bytes of `w`, whose pointer
                 // stands `$lead` bytes before, and 32 bytes of `x.q` for each row. So many were found to be there. It
                 // reads and writes two vectors for each row of `totals`. Everything else is registers that are named.
@@ -336,7 +337,7 @@ macro_rules! gemm_b2 {
                         concat!("add {q}, 32 * ", $rows),
                         "dec {n}",
                         "jnz 2b",
-                        w = inout(reg) w.as_ptr().wrapping_sub($lead) => _, q = inout(reg) x.q.as_ptr() => _,
+                        w = inout(reg) w.as_ptr().cast::<u8>().wrapping_sub($lead) => _, q = inout(reg) x.q.as_ptr() => _,
                         n = inout(reg) blocks => _, totals = in(reg) totals.as_mut_ptr(),
                         block = const $block, lead = const $lead,
                         w_low = out(ymm_reg) _, w_high = out(ymm_reg) _, x = out(ymm_reg) _, p = out(ymm_reg) _,
@@ -362,26 +363,26 @@ macro_rules! gemm_b2 {
 fn add_zeros<const M: usize>(
     totals: &mut [[__m256i; 2]; M],
     zeros: [__m256i; 2],
-    x_sums: &[[f32; M]],
+    [sums, next_sums]: [&[f32; M]; 2],
 ) {
     for i in 0..M {
-        let sums = pairs_of_sums(x_sums[0][i], x_sums.get(1).map_or(0.0, |sums| sums[i]));
+        let sums = pair_of_sums(sums[i], next_sums[i]);
         for j in 0..2 {
             totals[i][j] = _mm256_add_epi32(totals[i][j], _mm256_madd_epi16(zeros[j], sums));
         }
     }
 }
 
-/// What sums of activations of one or two blocks are multiplied by.
+/// What sums of activations of a block and the next are multiplied by.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn packed_zeros(w: &[[u8; PANEL_BLOCK_B2]]) -> [__m256i; 2] {
-    zeros_b2::<0>(w)
+fn packed_zeros(block: &[u8; PANEL_BLOCK_B2], next: Option<&[u8; PANEL_BLOCK_B2]>) -> [__m256i; 2] {
+    zeros_b2::<0>(block, next)
 }
 
-/// The same of unpacked blocks.
+/// The same of unpacked blocks, the first of which has both.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn unpacked_zeros(w: &[[u8; UNPACKED_BLOCK]]) -> [__m256i; 2] {
-    let zeros = &w[0].as_chunks::<32>().0[2..];
+fn unpacked_zeros(block: &[u8; UNPACKED_BLOCK], _: Option<&[u8; UNPACKED_BLOCK]>) -> [__m256i; 2] {
+    let zeros = &block.as_chunks::<32>().0[2..];
     [load(&zeros[0]), load(&zeros[1])]
 }
 
@@ -397,12 +398,14 @@ fn sixteens() -> __m256i {
     _mm256_set1_epi16(16)
 }
 
-/// What stands before the codes of `w`'s first block when it is unpacked: its scales, and zeros of it and the
-/// next, if there is one.
+/// What stands before the codes of an unpacked block: scales, and zeros of it and the next, if there is one.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn unpacked_parameters_b2(w: &[[u8; PANEL_BLOCK_B2]]) -> [[__m256i; 2]; 2] {
-    let ([a, b], by) = (scales_b2(&w[0]), sixteens());
-    [[_mm256_mullo_epi32(a, by), _mm256_mullo_epi32(b, by)], packed_zeros(w)]
+pub(super) fn unpacked_parameters_b2(
+    block: &[u8; PANEL_BLOCK_B2],
+    next: Option<&[u8; PANEL_BLOCK_B2]>,
+) -> [[__m256i; 2]; 2] {
+    let ([a, b], by) = (scales_b2(block), sixteens());
+    [[_mm256_mullo_epi32(a, by), _mm256_mullo_epi32(b, by)], packed_zeros(block, next)]
 }
 
 macro_rules! gemm_packed_b2 {
