@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 use half::f16;
 use leap::internals::kernels::peak::OPS_PER_ROUND;
 use leap::internals::kernels::{
-    Attended, Groups, Isa, Kernels, KvPages, KvStored, MatrixDims, PackedQ4, PackedQ8, Q8Tiles,
-    TileParts, TilePartsMut, TileRow,
+    Attended, Groups, Isa, Kernels, KvPages, KvStored, MatrixDims, PackedB2, PackedQ4, PackedQ8,
+    Q8Tiles, TileParts, TilePartsMut, TileRow,
 };
-use leap::internals::quant::{Bcml1Matrix, Q8Activations, Q8Matrix, bcml1, quantize};
+use leap::internals::quant::{
+    Bcml1Matrix, Bcml2Matrix, Q8Activations, Q8Matrix, bcml1, bcml2, quantize,
+};
 use leap::internals::sys::huge::HugeMemory;
 
 const K: usize = 2048;
@@ -207,8 +209,12 @@ struct Packed {
 type Tiles = (Vec<i8>, Vec<f32>, Vec<f32>, Vec<f32>);
 
 fn tiles(kernels: Kernels, w: &Packed, m: usize) -> Tiles {
-    let (x, group, is_q8) = (floats(m * K), w.group, w.name == "packed_q8");
-    let cut = if is_q8 { kernels.cut_q8() } else { kernels.cut_q4() };
+    let (x, group) = (floats(m * K), w.group);
+    let cut = match w.name {
+        "packed_q8" => kernels.cut_q8(),
+        "packed_q4" => kernels.cut_q4(),
+        _ => kernels.cut_b2(),
+    };
     let (mut q, mut scales) = (vec![0; m * K], vec![0.0; m * K / group]);
     let (mut zeros, mut sums) = (vec![0.0; m * K / group], vec![0.0; m * K / bcml1::BLOCK]);
     for tile in cut.tiles(m) {
@@ -217,14 +223,18 @@ fn tiles(kernels: Kernels, w: &Packed, m: usize) -> Tiles {
         let (zeros, sums) = (&mut zeros[part(K / group)], &mut sums[part(K / bcml1::BLOCK)]);
         for (i, x) in x[part(K)].as_chunks::<K>().0.iter().enumerate() {
             let place = TileRow { row: i, rows: tile.len() };
-            match is_q8 {
-                true => {
+            match w.name {
+                "packed_q8" => {
                     let out = TilePartsMut { q, scales, terms: zeros };
                     kernels.quantize_tile_row(x, place, group, out);
                 }
-                false => {
+                "packed_q4" => {
                     let out = TilePartsMut { q, scales, terms: sums };
                     kernels.quantize_tile_row_summed(x, place, group, out);
+                }
+                _ => {
+                    let out = TilePartsMut { q, scales, terms: sums };
+                    kernels.quantize_tile_row_int_summed(x, place, group, out);
                 }
             }
         }
@@ -245,6 +255,9 @@ fn bench_packed(report: &Report) {
     let mut blocks = vec![0; w.len() / bcml1::BLOCK * bcml1::BLOCK_BYTES];
     bcml1::encode(&w, bytemuck::cast_slice_mut(&mut blocks)).expect("small weights");
     let w4 = Bcml1Matrix::new(&blocks, K).expect("consistent lengths");
+    let mut rows = vec![0; ROWS * bcml2::row_bytes(K)];
+    bcml2::encode(&w, K, &mut rows).expect("small weights");
+    let w_b2 = Bcml2Matrix::new(&rows, K).expect("consistent lengths");
     for (kernels, peak) in &report.tiers {
         let Some(layout) = kernels.layout() else { continue };
         let scalar = Kernels::for_isa(Isa::Scalar).expect("scalar code runs everywhere");
@@ -259,12 +272,24 @@ fn bench_packed(report: &Report) {
         let group = bcml1::activation_group(GROUP, K);
         let packed = Packed { name: "packed_q4", group, bytes, one };
         report.packed((*kernels, *peak), &packed, &|x, out| {
-            let q: Vec<i8> = (0..x.m()).flat_map(|row| x.row(row).q).copied().collect();
-            let mut sums = vec![0; q.len() / bcml1::BLOCK];
-            scalar.sum_q8(&q, &mut sums);
-            scalar.matmul_q4(w4, x, &sums, out);
+            scalar.matmul_q4(w4, x, &sums(x), out);
+        });
+        let one = layout.bytes_b2(DIMS, GROUP).expect("a matrix that can be packed");
+        let mut bytes = memory(one * COPIES);
+        bytes.as_mut_slice().chunks_exact_mut(one).for_each(|out| kernels.pack_b2(w_b2, out));
+        let packed = Packed { name: "packed_b2", group: bcml2::activation_group(K), bytes, one };
+        report.packed((*kernels, *peak), &packed, &|x, out| {
+            scalar.matmul_b2(w_b2, x, &sums(x), out);
         });
     }
+}
+
+/// The sum of each block of activations.
+fn sums(x: Q8Activations<'_>) -> Vec<i32> {
+    let q: Vec<i8> = (0..x.m()).flat_map(|row| x.row(row).q).copied().collect();
+    let mut sums = vec![0; q.len() / bcml1::BLOCK];
+    Kernels::for_isa(Isa::Scalar).expect("scalar code runs everywhere").sum_q8(&q, &mut sums);
+    sums
 }
 
 impl Report {
@@ -330,10 +355,14 @@ fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, out: &mut [f3
         let panels = PackedQ8::new(bytes, DIMS, GROUP, layout).expect("packed so");
         let x = Q8Tiles::new(TileParts { q, scales, terms: zeros }, groups, kernels.cut_q8());
         kernels.matmul_packed_q8(panels, x, &mut out);
-    } else {
+    } else if w.name == "packed_q4" {
         let panels = PackedQ4::new(bytes, DIMS, GROUP, layout).expect("packed so");
         let x = Q8Tiles::summed(TileParts { q, scales, terms: sums }, groups, kernels.cut_q4());
         kernels.matmul_packed_q4(panels, x, &mut out);
+    } else {
+        let panels = PackedB2::new(bytes, DIMS, GROUP, layout).expect("packed so");
+        let x = Q8Tiles::int_summed(TileParts { q, scales, terms: sums }, groups, kernels.cut_b2());
+        kernels.matmul_packed_b2(panels, x, &mut out);
     }
     black_box(out);
 }
