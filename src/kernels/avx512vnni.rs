@@ -17,6 +17,7 @@ use super::packed::table::{PART_BYTES, PackedTable, Unpack};
 use super::packed::tile::{AHEAD_COLUMNS, Q8Tile, ZERO};
 use super::stream::{INTO_L2, PAST_L2, prefetch_ahead};
 use super::table::{BlockScores, Table};
+use super::ymm::for_pairs;
 use super::{avx2, peak, zmm};
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 use crate::quant::bcml2;
@@ -118,17 +119,17 @@ const fn tiles_q4<const HINT: i32>() -> TileSet {
 }
 
 /// The same for weights of BCML2. Costs are hundredths of a microsecond of 64 rows of 2048 weights, measured on
-/// Zen 4, which masks codes beside products; where that takes turns, what is unpacked gains more, and so it
-/// costs somewhat less here.
+/// Zen 4; but the highest tile's is 588 there. Zen 4 masks codes beside products and gains nothing by unpacking,
+/// as others do where these take turns.
 const fn tiles_b2<const HINT: i32>() -> TileSet {
     let tiles = [
-        TileKernel::new(1, gemv_q8_b2_f32_1x32c4::<HINT>, 111),
-        TileKernel::new(2, gemm_packed_q8_b2_f32_mx32c4::<2>, 179),
-        TileKernel::new(3, gemm_packed_q8_b2_f32_mx32c4::<3>, 243),
-        TileKernel::new(4, gemm_packed_q8_b2_f32_mx32c4::<4>, 315),
-        TileKernel::new(5, gemm_packed_q8_b2_f32_mx32c4::<5>, 388),
-        TileKernel::new(6, gemm_packed_q8_b2_f32_mx32c4::<6>, 461),
-        TileKernel::new(8, gemm_q8_b2_f32_mx32c4::<8>, 570).unpacked(),
+        TileKernel::new(1, gemv_q8_b2_f32_1x32c4::<HINT>, 107),
+        TileKernel::new(2, gemm_packed_q8_b2_f32_mx32c4::<2>, 174),
+        TileKernel::new(3, gemm_packed_q8_b2_f32_mx32c4::<3>, 234),
+        TileKernel::new(4, gemm_packed_q8_b2_f32_mx32c4::<4>, 304),
+        TileKernel::new(5, gemm_packed_q8_b2_f32_mx32c4::<5>, 370),
+        TileKernel::new(6, gemm_packed_q8_b2_f32_mx32c4::<6>, 440),
+        TileKernel::new(8, gemm_q8_b2_f32_mx32c4::<8>, 540).unpacked(),
     ];
     TileSet::new(&tiles, 130)
 }
@@ -431,9 +432,10 @@ fn gemv_q8_b2_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mu
     let (low, high) = (_mm512_set1_epi8(15), _mm512_set1_epi8(-16));
     let groups = panel.chunks_exact(PANEL_BLOCK_B2 * x.blocks());
     for (w, x) in groups.zip(x.summed_groups::<1, 4>()) {
-        let mut totals = [[_mm512_setzero_si512(); 2]; 1];
+        let w = w.as_chunks::<PANEL_BLOCK_B2>().0;
+        let mut totals = totals_of_zeros(w, x.sums);
         let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
-        for (block, (x_q, x_sums)) in w.as_chunks::<PANEL_BLOCK_B2>().0.iter().zip(blocks) {
+        for (block, (x_q, x_sums)) in w.iter().zip(blocks) {
             prefetch_ahead::<HINT>(block.as_ptr());
             let mut dots = [sums_around_zero(x_sums), [[_mm512_setzero_si512(); 2]; 1]];
             for (w, x_q) in codes_b2(block).iter().zip(x_q.as_chunks::<2>().0) {
@@ -445,29 +447,22 @@ fn gemv_q8_b2_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mu
             for j in 0..2 {
                 dots[0][j] = _mm512_add_epi32(dots[0][j], _mm512_srai_epi32::<4>(high[0][j]));
             }
-            add_block(&mut totals, &dots, parameters_b2(block), x_sums);
+            add_multiples(&mut totals, &dots, scales_b2(block));
         }
         add_scaled_ints(out, &totals, x.scales);
     }
 }
 
 /// Takes panels of BCML2 apart, groups of `n` blocks: what their sums are multiplied by, and codes of 32
-/// columns. What sums of activations are multiplied by is joined for two blocks, and stands in the first.
+/// columns. What zeros are for two blocks stands in the first.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn unpack_b2(panel: &[u8], n: usize, out: &mut [u8]) {
     let mask = _mm512_set1_epi8(15);
     let groups = panel.as_chunks::<PANEL_BLOCK_B2>().0.chunks(n);
     for (w, out) in groups.zip(out.as_chunks_mut::<UNPACKED_BLOCK>().0.chunks_mut(n)) {
-        let mut zeros_before = [_mm512_setzero_si512(); 2];
-        for b in (0..n).rev() {
-            let out = out[b].as_chunks_mut::<{ 4 * NR }>().0;
-            let [scales, mut zeros] = parameters_b2(&w[b]);
-            if b % 2 == 0 {
-                for j in 0..2 {
-                    zeros[j] = _mm512_or_si512(zeros[j], _mm512_slli_epi32::<16>(zeros_before[j]));
-                }
-            }
-            zeros_before = zeros;
+        for (b, out) in out.iter_mut().enumerate() {
+            let out = out.as_chunks_mut::<{ 4 * NR }>().0;
+            let (scales, zeros) = (scales_b2(&w[b]), zeros_b2(&w[b], w.get(b + 1)));
             for j in 0..2 {
                 store(&mut out[0], j, scales[j]);
                 store(&mut out[1], j, zeros[j]);
@@ -493,17 +488,9 @@ fn gemm_q8_b2_f32_mx32c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut
         ahead.prefetch_rows(NR / 16, i, groups);
         let w = &panel.as_chunks::<UNPACKED_BLOCK>().0[i * n..][..n];
         let mut totals = [[_mm512_setzero_si512(); 2]; M];
-        for (w, x_sums) in w.chunks(2).zip(x.sums.chunks(2)) {
-            let zeros = load(&w[0].as_chunks().0[1]);
-            let next_sums = x_sums.get(1).unwrap_or(&[0.0; M]);
-            for i in 0..M {
-                let sums = (x_sums[0][i].to_bits() & 0xffff) | next_sums[i].to_bits() << 16;
-                for j in 0..2 {
-                    let sums = _mm512_set1_epi32(sums as i32);
-                    totals[i][j] = add_pairs(totals[i][j], zeros[j], sums);
-                }
-            }
-        }
+        for_pairs!((w, _next) in w, (sums, next_sums) in x.sums, M => {
+            add_zeros(&mut totals, load(&w.as_chunks().0[1]), [sums, next_sums]);
+        });
         for ((w, x_q), x_sums) in w.iter().zip(x.q.as_chunks::<8>().0).zip(x.sums) {
             let lines = w.as_chunks::<{ 4 * NR }>().0;
             ahead.prefetch_weights(BLOCK);
@@ -514,12 +501,7 @@ fn gemm_q8_b2_f32_mx32c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut
                     add_products(&mut dots, load(&w[s]), &x_q[s]);
                 }
             }
-            let scales = load(&lines[0]);
-            for i in 0..M {
-                for j in 0..2 {
-                    totals[i][j] = add_pairs(totals[i][j], scales[j], dots[i][j]);
-                }
-            }
+            add_multiples(&mut totals, &dots, load(&lines[0]));
         }
         add_scaled_ints(out, &totals, x.scales);
     }
@@ -532,9 +514,10 @@ fn gemm_packed_q8_b2_f32_mx32c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, ou
     let groups = panel.chunks_exact(PANEL_BLOCK_B2 * x.blocks());
     ahead.prefetch_rows(NR / 16, 0, 1);
     for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-        let mut totals = [[_mm512_setzero_si512(); 2]; M];
+        let w = w.as_chunks::<PANEL_BLOCK_B2>().0;
+        let mut totals = totals_of_zeros(w, x.sums);
         let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
-        for (block, (x_q, x_sums)) in w.as_chunks::<PANEL_BLOCK_B2>().0.iter().zip(blocks) {
+        for (block, (x_q, x_sums)) in w.iter().zip(blocks) {
             ahead.prefetch_weights(BLOCK);
             let mut dots = sums_around_zero(x_sums);
             for (w, x_q) in codes_b2(block).iter().zip(x_q.as_chunks::<2>().0) {
@@ -542,7 +525,7 @@ fn gemm_packed_q8_b2_f32_mx32c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, ou
                 add_products(&mut dots, and(both, mask), &x_q[0]);
                 add_products(&mut dots, and(shift(both), mask), &x_q[1]);
             }
-            add_block(&mut totals, &dots, parameters_b2(block), x_sums);
+            add_multiples(&mut totals, &dots, scales_b2(block));
         }
         add_scaled_ints(out, &totals, x.scales);
     }
@@ -566,37 +549,90 @@ fn sums_around_zero<const M: usize>(x_sums: &[f32; M]) -> [[__m512i; 2]; M] {
     sums
 }
 
-/// What a block's sums around zero are multiplied by, and the sums of its activations: each of 16 bits in 32.
+/// What a block's sums around zero are multiplied by: 16 times its scales, of 16 bits in 32.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn scales_b2(block: &[u8; PANEL_BLOCK_B2]) -> [__m512i; 2] {
+    let mut scales = [_mm512_setzero_si512(); 2];
+    for (scales, rows) in scales.iter_mut().zip(block.as_chunks::<16>().0) {
+        // SAFETY: `rows` is 16 readable bytes, and `loadu` needs no alignment.
+        let rows = _mm512_cvtepu8_epi32(unsafe { _mm_loadu_si128(rows.as_ptr().cast()) });
+        *scales = _mm512_slli_epi16::<4>(rows);
+    }
+    scales
+}
+
+/// What sums of activations of a block and the next are multiplied by, those of the next in the upper 16 bits of
+/// 32.
 ///
 /// ```text
 /// scale * (16 * d - zero * s) = 16 * scale * (d - 8 * s) + scale * (128 - zero) * s
 /// ```
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn parameters_b2(block: &[u8; PANEL_BLOCK_B2]) -> [[__m512i; 2]; 2] {
-    let scales = [widen_bytes(block, 0), widen_bytes(block, 1)];
-    let mut zeros = [widen_bytes(block, 2), widen_bytes(block, 3)];
-    for j in 0..2 {
-        let below_middle = _mm512_sub_epi16(_mm512_set1_epi32(128), zeros[j]);
-        zeros[j] = _mm512_mullo_epi16(scales[j], below_middle);
-    }
-    let [a, b] = scales;
-    [[_mm512_slli_epi16::<4>(a), _mm512_slli_epi16::<4>(b)], zeros]
+fn zeros_b2(block: &[u8; PANEL_BLOCK_B2], next: Option<&[u8; PANEL_BLOCK_B2]>) -> [__m512i; 2] {
+    let zeros = block_zeros(block);
+    let next = match next {
+        Some(next) => block_zeros(next),
+        None => _mm512_setzero_si512(),
+    };
+    [_mm512_unpacklo_epi16(zeros, next), _mm512_unpackhi_epi16(zeros, next)]
 }
 
-/// Adds a block to totals: its sums around zero, and those of its activations, integers by their bits.
+/// The same of one block in 16 bits, in the order in which they are joined.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn block_zeros(block: &[u8; PANEL_BLOCK_B2]) -> __m512i {
+    let mut parameters = [_mm512_setzero_si512(); 2];
+    for (parameters, rows) in parameters.iter_mut().zip(block.as_chunks::<NR>().0) {
+        // SAFETY: `rows` is 32 readable bytes, and `loadu` needs no alignment.
+        *parameters = _mm512_cvtepu8_epi16(unsafe { _mm256_loadu_si256(rows.as_ptr().cast()) });
+    }
+    let [scales, zeros] = parameters;
+    let products = _mm512_mullo_epi16(scales, _mm512_sub_epi16(_mm512_set1_epi16(128), zeros));
+    // Joining works in each quarter by itself: it wants four of the first 16 rows, then four of the others.
+    _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), products)
+}
+
+/// Totals of a group that begin with what zeros make of the sums of its activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
-fn add_block<const M: usize>(
+fn totals_of_zeros<const M: usize>(
+    w: &[[u8; PANEL_BLOCK_B2]],
+    x_sums: &[[f32; M]],
+) -> [[__m512i; 2]; M] {
+    let mut totals = [[_mm512_setzero_si512(); 2]; M];
+    for_pairs!((w, next) in w, (sums, next_sums) in x_sums, M => {
+        add_zeros(&mut totals, zeros_b2(w, next), [sums, next_sums]);
+    });
+    totals
+}
+
+/// Adds products of two blocks' zeros and sums of activations, integers by their bits, to totals.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn add_zeros<const M: usize>(
     totals: &mut [[__m512i; 2]; M],
-    dots: &[[__m512i; 2]; M],
-    [scales, zeros]: [[__m512i; 2]; 2],
-    x_sums: &[f32; M],
+    zeros: [__m512i; 2],
+    [sums, next_sums]: [&[f32; M]; 2],
 ) {
     for i in 0..M {
-        let x_sum = _mm512_set1_epi32(x_sums[i].to_bits() as i32);
+        let pair = (sums[i].to_bits() & 0xffff) | next_sums[i].to_bits() << 16;
+        let pair = _mm512_set1_epi32(pair as i32);
         for j in 0..2 {
-            let total = add_pairs(totals[i][j], scales[j], dots[i][j]);
-            totals[i][j] = add_pairs(total, zeros[j], x_sum);
+            totals[i][j] = add_pairs(totals[i][j], zeros[j], pair);
+        }
+    }
+}
+
+/// Adds a block's sums around zero times their scales to totals.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn add_multiples<const M: usize>(
+    totals: &mut [[__m512i; 2]; M],
+    dots: &[[__m512i; 2]; M],
+    scales: [__m512i; 2],
+) {
+    for i in 0..M {
+        for j in 0..2 {
+            totals[i][j] = add_pairs(totals[i][j], scales[j], dots[i][j]);
         }
     }
 }
@@ -625,14 +661,6 @@ fn add_scaled_ints<const M: usize>(out: &mut [f32], totals: &[[__m512i; 2]; M], 
         }
     }
     add_scaled(out, &floats, scales);
-}
-
-/// The `index`th 16 bytes of a block, each in 32 bits.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn widen_bytes(block: &[u8; PANEL_BLOCK_B2], index: usize) -> __m512i {
-    let bytes = &block.as_chunks::<16>().0[index];
-    // SAFETY: `bytes` is 16 readable bytes, and `loadu` needs no alignment.
-    _mm512_cvtepu8_epi32(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
 }
 
 /// Adds the products of four columns.

@@ -274,7 +274,7 @@ macro_rules! for_pairs {
             $body
         }
         if let ([$w], [$sums]) = (last_block, last_sums) {
-            let ($next, $next_sums) = (None, &[0.0; $rows]);
+            let ($next, $next_sums) = (last_block.get(1), &[0.0; $rows]);
             $body
         }
     };
