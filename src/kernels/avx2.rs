@@ -101,15 +101,15 @@ static TILES_B2_PAST_L2: TileSet = tiles_b2(gemm_q8_b2_f32_1x16c4_past_l2);
 /// measured on Zen 4.
 const fn tiles_b2(single: TileFn) -> TileSet {
     let tiles = [
-        TileKernel::new(1, single, 181),
-        TileKernel::new(2, gemm_q8_b2_f32_2x16c4, 284),
-        TileKernel::new(3, gemm_q8_b2_f32_3x16c4, 369),
-        TileKernel::new(4, gemm_q8_b2_f32_4x16c4, 456),
-        TileKernel::new(4, gemm_q8_b2_f32_4x16c4_unpacked, 432).unpacked(),
-        TileKernel::new(5, gemm_q8_b2_f32_5x16c4, 543),
-        TileKernel::new(6, gemm_q8_b2_f32_6x16c4_unpacked, 575).unpacked(),
+        TileKernel::new(1, single, 171),
+        TileKernel::new(2, gemm_q8_b2_f32_2x16c4, 283),
+        TileKernel::new(3, gemm_q8_b2_f32_3x16c4, 368),
+        TileKernel::new(4, gemm_q8_b2_f32_4x16c4, 447),
+        TileKernel::new(4, gemm_q8_b2_f32_4x16c4_unpacked, 375).unpacked(),
+        TileKernel::new(5, gemm_q8_b2_f32_5x16c4, 535),
+        TileKernel::new(6, gemm_q8_b2_f32_6x16c4_unpacked, 557).unpacked(),
     ];
-    TileSet::new(&tiles, 110)
+    TileSet::new(&tiles, 190)
 }
 
 ymm_tiles!("avx2,fma,f16c", add_products, false);
