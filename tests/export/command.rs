@@ -74,7 +74,7 @@ fn bad_requests_end_with_code_2() {
     small(&folder);
     let out = folder.join("m");
     for more in [
-        &["--version", "4"][..],
+        &["--version", "5"][..],
         &["--version", "x"],
         &["--group-size", "48"],
         &["--group-size", "0"],

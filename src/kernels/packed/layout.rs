@@ -147,6 +147,11 @@ impl Layout {
         !(row / self.strip_rows).is_multiple_of(2)
     }
 
+    /// Whether the codes of a row stand less 8.
+    fn has_biased_codes(&self, row: usize) -> bool {
+        self.pairs_strips && self.is_high(row)
+    }
+
     /// Bytes of a packed matrix, `None` if it cannot be packed: its group is above [`GROUP_MAX`]
     /// or is none, `k` is no whole number of groups, or memory could not hold it.
     pub fn bytes_q8(&self, dims: MatrixDims, group: usize) -> Option<usize> {
@@ -180,7 +185,7 @@ impl Layout {
 
     /// Where the scale of row `row` stands among those of a block of BCML2, and its zero among the zeros: of
     /// strips in pairs those with the low codes come first.
-    pub(super) fn b2_parameter(&self, row: usize) -> usize {
+    fn b2_parameter(&self, row: usize) -> usize {
         let (strip, place) = (row / self.strip_rows, row % self.strip_rows);
         match self.pairs_strips {
             true => strip % 2 * (self.nr / 2) + strip / 2 * self.strip_rows + place,
@@ -530,30 +535,6 @@ fn pack_panel_q4<const KR: usize>(layout: Layout, w: Bcml1Matrix<'_>, out: &mut 
             parameters[place + layout.strip_rows] = block.offset().to_ne_bytes();
             pack_codes::<KR>(layout, row, &block.codes(), out.as_chunks_mut().0);
         }
-    }
-}
-
-impl Layout {
-    /// Whether the codes of a row stand less 8.
-    pub(super) fn has_biased_codes(&self, row: usize) -> bool {
-        self.pairs_strips && self.is_high(row)
-    }
-
-    /// The codes of a row in a packed block.
-    #[cfg(target_arch = "aarch64")]
-    pub(super) fn b2_codes(&self, packed: &[u8], row: usize) -> [u8; BLOCK] {
-        let mut codes = [0; BLOCK];
-        for (c, codes) in codes.chunks_exact_mut(self.kr).enumerate() {
-            let (at, is_high) = match self.pairs_strips {
-                true => (self.pair_place(row, c), self.is_high(row)),
-                false => (self.place(row, c / 2), c % 2 == 1),
-            };
-            let flip = if self.has_biased_codes(row) { 8 } else { 0 };
-            for (code, byte) in codes.iter_mut().zip(&packed[at * self.kr..]) {
-                *code = if is_high { byte >> 4 ^ flip } else { byte & 15 };
-            }
-        }
-        codes
     }
 }
 

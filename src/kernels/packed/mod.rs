@@ -78,7 +78,5 @@ pub(super) mod activations;
 pub(super) mod cut;
 pub(super) mod layout;
 pub(super) mod matmul;
-#[cfg(target_arch = "aarch64")]
-pub(super) mod portable;
 pub(super) mod table;
 pub(super) mod tile;
