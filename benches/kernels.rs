@@ -274,7 +274,7 @@ fn bench_packed(report: &Report) {
         report.packed((*kernels, *peak), &packed, &|x, out| {
             scalar.matmul_q4(w4, x, &sums(x), out);
         });
-        let one = layout.bytes_b2(DIMS, GROUP).expect("a matrix that can be packed");
+        let one = layout.bytes_b2(DIMS).expect("a matrix that can be packed");
         let mut bytes = memory(one * COPIES);
         bytes.as_mut_slice().chunks_exact_mut(one).for_each(|out| kernels.pack_b2(w_b2, out));
         let packed = Packed { name: "packed_b2", group: bcml2::activation_group(K), bytes, one };
@@ -360,7 +360,7 @@ fn multiply(kernels: Kernels, w: &Packed, bytes: &[u8], x: &Tiles, out: &mut [f3
         let x = Q8Tiles::summed(TileParts { q, scales, terms: sums }, groups, kernels.cut_q4());
         kernels.matmul_packed_q4(panels, x, &mut out);
     } else {
-        let panels = PackedB2::new(bytes, DIMS, GROUP, layout).expect("packed so");
+        let panels = PackedB2::new(bytes, DIMS, layout).expect("packed so");
         let x = Q8Tiles::int_summed(TileParts { q, scales, terms: sums }, groups, kernels.cut_b2());
         kernels.matmul_packed_b2(panels, x, &mut out);
     }
