@@ -241,7 +241,7 @@ impl<'a> Feedback<'a> {
     /// The steps of rows whose blocks may have multipliers a little larger than their own weights want.
     fn steps(&self) -> Result<Vec<f32>, QuantError> {
         /// How much what earlier errors add makes the largest of a row's blocks larger, about.
-        const ROOM: f32 = 1.25;
+        const ROOM: f32 = 1.1;
         let mut lines = vec![Block::zeroed(); self.k / BLOCK];
         let step = |w: &[f32]| {
             bcml1::encode(w, &mut lines)?;
