@@ -22,7 +22,7 @@ use leap::engine::{
 };
 use leap::internals::kernels::Kernels;
 use leap::internals::model::{
-    Batch, CheckError, ForwardError, Model, Plan, Precision, Share, Span, Stage, StageInfo,
+    Batch, CheckError, ForwardError, KvKind, Model, Plan, Precision, Share, Span, Stage, StageInfo,
     StartError, Transformer,
 };
 use leap::internals::pool::Pool;
@@ -106,7 +106,7 @@ fn work(
         max_batch: 1,
         max_logits: 1,
         n_streams: 1,
-        kv: Precision::F16,
+        kv: KvKind::F16,
         kv_pages: None,
     };
     let pool = Pool::new(&[]).unwrap();

@@ -9,7 +9,7 @@ use common::models::{bits, demo, isas};
 use leap::engine::{Engine, Listener, Options, Wants, WeightsPlace};
 use leap::format::model::Header;
 use leap::internals::kernels::{Isa, Kernels};
-use leap::internals::model::{Batch, Model, Plan, Precision, Span, Transformer};
+use leap::internals::model::{Batch, KvKind, Model, Plan, Span, Transformer};
 use leap::internals::pool::Pool;
 use leap::sampler::argmax;
 
@@ -17,7 +17,7 @@ use leap::sampler::argmax;
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     isa: Isa,
-    kv: Precision,
+    kv: KvKind,
     threads: usize,
     batch: usize,
 }
@@ -77,7 +77,7 @@ mod reference {
     fn check(model: &Arc<Model>, isa: Isa, case: &Case, checkpoint: &str) {
         let Case { prompt, last_logits, argmax: wanted, nll, greedy } = case;
         let name = format!("{checkpoint}, {isa:?}, prompt of {}", prompt.len());
-        let setup = Setup { isa, kv: Precision::F32, threads: 1, batch: 64 };
+        let setup = Setup { isa, kv: KvKind::F32, threads: 1, batch: 64 };
         let mut engine = setup.engine(model, prompt.len() + greedy.len());
         let mut stream = engine.stream().unwrap();
         let vocab_size = engine.header().vocab_size;
@@ -199,7 +199,7 @@ mod reference {
             let prompt = short_prompt(checkpoint, if quick() { 20 } else { 40 });
             for weights in QUANTISED.into_iter().chain([Weights::F32]) {
                 let model = export(checkpoint, weights);
-                let setup = Setup { isa: Isa::Scalar, kv: Precision::F16, threads: 1, batch: 1 };
+                let setup = Setup { isa: Isa::Scalar, kv: KvKind::F16, threads: 1, batch: 1 };
                 let wanted = bits(&setup.logits(&model, &prompt));
                 for isa in isas().filter(|&isa| !quick() || isa == best()) {
                     for (batch, threads) in [(1, 2), (3, 1), (40, 2)] {
@@ -217,7 +217,7 @@ mod reference {
 
     /// Mean KL divergence of each position's logits from those of f32 weights.
     fn mean_kl(checkpoint: &str, weights: Weights, prompt: &[u32]) -> f64 {
-        let setup = Setup { isa: best(), kv: Precision::F32, threads: 1, batch: 64 };
+        let setup = Setup { isa: best(), kv: KvKind::F32, threads: 1, batch: 64 };
         let logits = |weights| setup.logits(&export(checkpoint, weights), prompt);
         let (wanted, found) = (logits(Weights::F32), logits(weights));
         let width = wanted.len() / prompt.len();
@@ -252,7 +252,7 @@ mod reference {
 
     fn take_back(model: &Arc<Model>) {
         let (ctx_len, batch) = (256, 16);
-        let setup = Setup { isa: best(), kv: Precision::F32, threads: 1, batch };
+        let setup = Setup { isa: best(), kv: KvKind::F32, threads: 1, batch };
         let mut engine = setup.engine(model, ctx_len);
         let mut stream = engine.stream().unwrap();
         let mut ids: Vec<u32> = (0..150).map(|i| i * 7 % 251).collect();
@@ -288,10 +288,12 @@ mod reference {
         for checkpoint in CHECKPOINTS {
             let prompt = long_prompt(checkpoint);
             for (weights, kv) in [
-                (Weights::F32, Precision::F32),
-                (Weights::F32, Precision::F16),
-                (Weights::Q8 { group: 64 }, Precision::F32),
-                (Weights::Q8 { group: 64 }, Precision::F16),
+                (Weights::F32, KvKind::F32),
+                (Weights::F32, KvKind::F16),
+                (Weights::F32, KvKind::Int8),
+                (Weights::Q8 { group: 64 }, KvKind::F32),
+                (Weights::Q8 { group: 64 }, KvKind::F16),
+                (Weights::Q8 { group: 64 }, KvKind::Int8),
             ] {
                 let model = export(checkpoint, weights);
                 let setup = Setup { isa: best(), kv, threads: 1, batch: prompt.len() };
@@ -316,7 +318,7 @@ fn demo_prompt(len: usize) -> Vec<u32> {
 fn every_tier_gives_the_same_bits_as_scalar() {
     let model = demo();
     let prompt = demo_prompt(if common::quick() { 12 } else { 60 });
-    for kv in [Precision::F32, Precision::F16] {
+    for kv in KvKind::ALL {
         let setup = Setup { isa: Isa::Scalar, kv, threads: 1, batch: 16 };
         let wanted = bits(&setup.logits(&model, &prompt));
         for isa in isas() {
@@ -372,15 +374,21 @@ fn step(transformer: &mut Transformer, tracks: &mut [Track], counts: &[usize]) {
 
 #[test]
 fn streams_in_one_batch_do_not_see_each_other() {
-    let (model, ctx_len) = (demo(), 64);
     let plan = Plan {
-        ctx_len,
+        ctx_len: 64,
         max_batch: 16,
         max_logits: 16,
         n_streams: 3,
-        kv: Precision::F16,
+        kv: KvKind::F16,
         kv_pages: None,
     };
+    for kv in [KvKind::F16, KvKind::Int8] {
+        streams_do_not_see_each_other(Plan { kv, ..plan });
+    }
+}
+
+fn streams_do_not_see_each_other(plan: Plan) {
+    let model = demo();
     let start = || {
         let kernels = Kernels::for_isa(best()).unwrap();
         Transformer::new(model.clone(), kernels, Pool::new(&[0, 0]).unwrap(), plan).unwrap()
@@ -414,7 +422,7 @@ fn streams_in_one_batch_do_not_see_each_other() {
 #[test]
 fn streams_and_rows_are_not_counted_in_16_bits() {
     let start = |n_streams: usize, batch: usize| {
-        let (ctx_len, kv) = (Some(2), Some(Precision::F16));
+        let (ctx_len, kv) = (Some(2), Some(KvKind::F16));
         let options = Options { ctx_len, batch: Some(batch), kv, ..Options::default() };
         Engine::new(demo(), &Options { n_streams: Some(n_streams), threads: Some(1), ..options })
     };

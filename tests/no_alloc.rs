@@ -16,7 +16,7 @@ use leap::engine::{
     DRAFTS_MAX, DraftMode, Engine, Job, JobEvent, NgramDrafter, Options, Scheduler, Wants,
 };
 use leap::format::tokenizer::TokenizerFile;
-use leap::internals::model::{Model, Precision};
+use leap::internals::model::{KvKind, Model};
 use leap::internals::wire::Dtype;
 use leap::sampler::{Sampler, Sampling, argmax};
 use leap::tokenizer::Tokenizer;
@@ -27,13 +27,13 @@ const N_TOKENS: usize = 50;
 /// Ids of a text that the demo model knows.
 const PROMPT: [u32; 5] = [4064, 589, 598, 257, 473];
 
-fn engine(model: &Arc<Model>, kv: Precision, threads: usize) -> Engine {
+fn engine(model: &Arc<Model>, kv: KvKind, threads: usize) -> Engine {
     let options = Options { kv: Some(kv), threads: Some(threads), ..Options::default() };
     Engine::new(model.clone(), &options).unwrap()
 }
 
 /// Allocations while `Engine::push_batch` and a sampler decode.
-fn by_push_batch(model: &Arc<Model>, kv: Precision, sampling: Sampling) -> usize {
+fn by_push_batch(model: &Arc<Model>, kv: KvKind, sampling: Sampling) -> usize {
     let mut engine = engine(model, kv, 2);
     let mut sampler = Sampler::new(engine.header().vocab_size);
     let mut stream = engine.stream().unwrap();
@@ -131,8 +131,9 @@ fn decoding_allocates_nothing() {
     let tokenizer = Tokenizer::new(file).unwrap();
 
     let random = Sampling { temperature: 0.9, top_p: 0.95, top_k: 40, seed: 7 };
-    assert_eq!(by_push_batch(&model, Precision::F32, Sampling::GREEDY), 0);
-    assert_eq!(by_push_batch(&model, Precision::F16, random), 0);
+    assert_eq!(by_push_batch(&model, KvKind::F32, Sampling::GREEDY), 0);
+    assert_eq!(by_push_batch(&model, KvKind::F16, random), 0);
+    assert_eq!(by_push_batch(&model, KvKind::Int8, random), 0);
     for sampling in [Sampling::GREEDY, random, Sampling { top_p: 1.0, top_k: 0, ..random }] {
         for (n_streams, batch) in [(1, 256), (3, 16), (4, 2)] {
             let options = Options {

@@ -9,23 +9,27 @@ use std::sync::Arc;
 use common::folder::Folder;
 use common::jobs::{Ear, finish};
 use common::models::package;
-use leap::engine::{Engine, Job, JobId, KvMemory, Options, Scheduler};
+use leap::engine::{Engine, Job, JobId, KvKind, KvMemory, Options, Scheduler};
 use leap::internals::model::Model;
 use leap::sampler::Sampling;
 
 const PLENTY: u64 = 1 << 30;
 
-fn demo() -> Arc<Model> {
-    Arc::new(Model::open(&package("models/demo.bin")).unwrap())
+/// A model, and how its keys and values are kept.
+type Setup = (Arc<Model>, Option<KvKind>);
+
+fn demo() -> Setup {
+    (Arc::new(Model::open(&package("models/demo.bin")).unwrap()), None)
 }
 
 /// An engine with memory for `kv_tokens` that keeps up to `limit` bytes in `folder`, if there is one.
-fn engine(model: &Arc<Model>, kv_tokens: usize, folder: Option<(&Path, u64)>) -> Engine {
+fn engine((model, kv): &Setup, kv_tokens: usize, folder: Option<(&Path, u64)>) -> Engine {
     let options = Options {
         n_streams: Some(3),
         batch: Some(100),
         ctx_len: Some(512),
         kv_memory: KvMemory::Tokens(kv_tokens),
+        kv: *kv,
         threads: Some(1),
         ..Options::default()
     };
@@ -65,14 +69,14 @@ fn files(folder: &Folder) -> Vec<PathBuf> {
 }
 
 /// The answers of engines that have computed nothing, each with its own.
-fn fresh(model: &Arc<Model>, jobs: &[Job]) -> Vec<Vec<u32>> {
+fn fresh(model: &Setup, jobs: &[Job]) -> Vec<Vec<u32>> {
     let one =
         |job: &Job| run(&mut engine(model, 512, None), std::slice::from_ref(job))[0].0.clone();
     jobs.iter().map(one).collect()
 }
 
 /// Each engine is one after a restart. Dropping an engine ends its writing.
-fn goes_on_after_restarts(model: &Arc<Model>) {
+fn goes_on_after_restarts(model: &Setup) {
     let folder = Folder::new();
     let place = Some((folder.path(), PLENTY));
     let prompts = [prompt(420, 300, 7), prompt(400, 300, 8), prompt(300, 300, 0)];
@@ -97,7 +101,10 @@ fn goes_on_after_restarts(model: &Arc<Model>) {
 
 #[test]
 fn a_prompt_goes_on_from_files() {
-    goes_on_after_restarts(&demo());
+    let (model, _) = demo();
+    for kv in KvKind::ALL {
+        goes_on_after_restarts(&(Arc::clone(&model), Some(kv)));
+    }
 }
 
 #[cfg(feature = "tools")]
@@ -106,7 +113,9 @@ fn windows_are_in_files_too() {
     for checkpoint in ["gemma3-tiny", "gptoss-tiny", "mistral-tiny"] {
         let model = common::models::export(checkpoint, leap::format::model::Weights::F32);
         assert!(model.header().sliding_window.is_some_and(|window| window < 60));
-        goes_on_after_restarts(&model);
+        for kv in [KvKind::F32, KvKind::Int8] {
+            goes_on_after_restarts(&(Arc::clone(&model), Some(kv)));
+        }
     }
 }
 
@@ -153,7 +162,7 @@ fn below(n: u32, state: &mut u32) -> u32 {
 }
 
 /// Texts of common beginnings, little memory, few files, and many restarts.
-fn any_texts(model: &Arc<Model>, state: &mut u32) {
+fn any_texts(model: &Setup, state: &mut u32) {
     let (folder, sizing) = (Folder::new(), Folder::new());
     let jobs: Vec<Job> = (0..16)
         .map(|_| {
@@ -189,7 +198,8 @@ fn any_texts_go_on_from_files() {
 fn any_texts_with_windows_go_on_from_files() {
     for (checkpoint, seed) in [("gemma3-tiny", 3), ("mistral-tiny", 4)] {
         let model = common::models::export(checkpoint, leap::format::model::Weights::F32);
-        any_texts(&model, &mut { seed });
+        any_texts(&(Arc::clone(&model), None), &mut { seed });
+        any_texts(&(model, Some(KvKind::Int8)), &mut { seed });
     }
 }
 
@@ -199,20 +209,15 @@ fn pages_of_other_models_are_let_alone() {
     let (model, folder) = (demo(), Folder::new());
     let jobs = [job(&prompt(420, 300, 7))];
     run(&mut engine(&model, 512, Some((folder.path(), PLENTY))), &jobs);
-    let options = Options {
-        kv: Some(leap::engine::Precision::F32),
-        kv_memory: KvMemory::Tokens(512),
-        ctx_len: Some(512),
-        threads: Some(1),
-        ..Options::default()
-    };
-    let wanted = run(&mut Engine::new(Arc::clone(&model), &options).unwrap(), &jobs);
-    for computed in [420, 1] {
-        let mut other = Engine::new(Arc::clone(&model), &options).unwrap();
-        other.keep_prefixes(folder.path(), PLENTY).unwrap();
-        assert_eq!(run(&mut other, &jobs)[0], (wanted[0].0.clone(), computed));
+    for (kv, n_files) in [(KvKind::F32, 14), (KvKind::Int8, 21)] {
+        let other = (Arc::clone(&model.0), Some(kv));
+        let wanted = run(&mut engine(&other, 512, None), &jobs);
+        for computed in [420, 1] {
+            let mut other = engine(&other, 512, Some((folder.path(), PLENTY)));
+            assert_eq!(run(&mut other, &jobs)[0], (wanted[0].0.clone(), computed));
+        }
+        assert_eq!(files(&folder).len(), n_files);
     }
-    assert_eq!(files(&folder).len(), 14);
 }
 
 /// Whatever was in memory before.

@@ -11,7 +11,7 @@ use common::models::{bits, package};
 use common::rings::{LIMITS, Recipe, work};
 use leap::engine::ring::{WorkerOptions, run_worker};
 use leap::engine::score;
-use leap::engine::{Engine, Options, Wants};
+use leap::engine::{Engine, KvKind, Options, Wants};
 use leap::format::model::{FileShare, Header};
 use leap::internals::wire::Dtype;
 use leap::sampler::argmax;
@@ -19,6 +19,7 @@ use leap::sampler::argmax;
 fn recipe(cuts: &[usize]) -> Recipe {
     Recipe {
         model: package("models/demo.bin"),
+        kv: KvKind::F16,
         cuts: cuts.to_vec(),
         is_tcp: false,
         has_key: false,
@@ -58,6 +59,19 @@ fn rings_give_the_bits_of_one_node() {
             assert!(run(&mut engine) == wanted, "cuts {cuts:?}, tcp {is_tcp}, key {has_key}");
             drop((engine, workers));
         }
+    }
+}
+
+/// Which the master says to all nodes.
+#[test]
+fn a_ring_keeps_keys_and_values_as_its_master_does() {
+    let mut answers = Vec::new();
+    for kv in KvKind::ALL {
+        let wanted = run(&mut Recipe { kv, ..recipe(&[]) }.alone());
+        let (mut engine, _workers) = Recipe { kv, ..recipe(&[1, 4]) }.ring();
+        assert!(run(&mut engine) == wanted, "{kv:?}");
+        assert!(!answers.contains(&wanted), "{kv:?}");
+        answers.push(wanted);
     }
 }
 

@@ -22,7 +22,7 @@ use super::{Failure, key, note, options};
 use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::Isa;
-use crate::model::{Model, Shape};
+use crate::model::{KvKind, Model, Shape};
 use crate::sys::cpu;
 use crate::sys::power::{Meter, locked};
 use crate::transport::place::HostPort;
@@ -37,8 +37,8 @@ pub(super) struct Bench {
     /// model file; without one and without --shape only the machine is measured
     #[argh(positional)]
     model: Option<PathBuf>,
-    /// shape of a made-up model, no file needed: tinyllama, llama3-1b, llama3-3b, llama3-8b, qwen3-0.6b,
-    /// qwen3-4b, qwen3-30b-a3b, gemma3-1b
+    /// shape of a made-up model, no file needed: tinyllama, llama2-7b, llama3-1b, llama3-3b, llama3-8b,
+    /// qwen3-0.6b, qwen3-4b, qwen3-30b-a3b, gemma3-1b
     #[argh(option, from_str_fn(options::shape))]
     shape: Option<Shape>,
     /// version of the made-up model: 1 (f32), 2 (int8, default), 3 (4-bit) or
@@ -68,6 +68,9 @@ pub(super) struct Bench {
     /// what the machine takes, IDLE,BUSY watts, where nothing measures it
     #[argh(option, from_str_fn(power::stated))]
     watts: Option<StatedWatts>,
+    /// how keys and values are kept: f16, f32 (default for f32 models) or int8
+    #[argh(option, from_str_fn(options::kv_type))]
+    kv: Option<KvKind>,
     /// numbers of threads to measure (1 and one for each fast core)
     #[argh(option, from_str_fn(counts))]
     threads: Option<Numbers>,
@@ -234,7 +237,8 @@ impl Bench {
         let weights = options::weights(self.version)?;
         let header = shape.header(weights);
         let ctx_len = ctx_len(&self.workload(&header).0, &header, self.energy).unwrap_or(1);
-        let model = made_up::model(shape, self.layers, weights, &kernels, ctx_len)?;
+        let context = (ctx_len, self.kv);
+        let model = made_up::model(shape, self.layers, weights, &kernels, context)?;
         Ok(Some(Arc::new(model)))
     }
 
@@ -268,6 +272,7 @@ impl Bench {
             cores: Some(cpus.to_vec()),
             max_logits: self.draft.then_some(drafts::ROWS_MAX),
             isa: options::isa_from_environment()?,
+            kv: self.kv,
             ..Options::default()
         };
         let mut engine = Engine::new(model, &options).map_err(options::engine_failure)?;

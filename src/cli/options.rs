@@ -7,17 +7,14 @@ use crate::engine::{EngineError, Options};
 use crate::format::model::Weights;
 use crate::format::{ChatTemplate, Date};
 use crate::kernels::Isa;
-use crate::model::{Precision, Shape, StartError};
+use crate::model::{KvKind, Shape, StartError};
 use crate::ring::plan::Objective;
 use crate::sys::{clock, cpu};
 
-/// `f16` or `f32`.
-pub(super) fn kv_type(value: &str) -> Result<Precision, String> {
-    match value {
-        "f16" => Ok(Precision::F16),
-        "f32" => Ok(Precision::F32),
-        _ => Err(format!("{value:?} is neither f16 nor f32")),
-    }
+/// How keys and values are kept: `f16`, `f32` or `int8`.
+pub(super) fn kv_type(value: &str) -> Result<KvKind, String> {
+    let kind = KvKind::from_name(value);
+    kind.ok_or_else(|| format!("{value:?} is none of f16, f32 and int8"))
 }
 
 /// A number of bytes: `500M`, `2G` or `2GiB`, in steps of 1024.

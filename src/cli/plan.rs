@@ -13,7 +13,7 @@ use load::Asked;
 
 use super::{Failure, model_files, note, options, print};
 use crate::format::model::Header;
-use crate::model::{Plan as Sizes, Precision, Shape};
+use crate::model::{KvKind, Plan as Sizes, Shape};
 use crate::ring::plan::{NoSplit, Objective, Part, Task, fleet, solve};
 use crate::sys::file::AtomicFile;
 
@@ -24,7 +24,7 @@ pub(super) struct Plan {
     /// model file
     #[argh(positional)]
     model: Option<PathBuf>,
-    /// shape of a well-known model instead, no file needed: tinyllama, llama3-1b, llama3-3b, llama3-8b,
+    /// shape of a well-known model instead, no file needed: tinyllama, llama2-7b, llama3-1b, llama3-3b, llama3-8b,
     /// qwen3-0.6b, qwen3-4b, qwen3-30b-a3b, gemma3-1b
     #[argh(option, from_str_fn(options::shape))]
     shape: Option<Shape>,
@@ -50,9 +50,9 @@ pub(super) struct Plan {
     /// streams with a context each (1)
     #[argh(option, default = "1")]
     streams: usize,
-    /// keys and values: f16 or f32 (as for run)
+    /// keys and values: f16, f32 or int8 (as for run)
     #[argh(option, from_str_fn(options::kv_type))]
-    kv: Option<Precision>,
+    kv: Option<KvKind>,
     /// say what bounds the ring, and what boards less and more would do
     #[argh(switch)]
     explain: bool,

@@ -22,7 +22,7 @@ use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::format::ChatTemplate;
-use crate::model::Precision;
+use crate::model::KvKind;
 use crate::ring::plan::Objective;
 use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
 use crate::sys::power::Meter;
@@ -151,9 +151,9 @@ pub(super) struct Serve {
     /// prompt tokens that go through the model at once (256; 512 of a mixture)
     #[argh(option)]
     batch: Option<usize>,
-    /// how keys and values are kept: f16, or f32 (default for f32 models)
+    /// how keys and values are kept: f16, f32 (default for f32 models), or int8: half of f16's memory
     #[argh(option, from_str_fn(options::kv_type))]
-    kv: Option<Precision>,
+    kv: Option<KvKind>,
     /// number of threads (one for each fast core; one for models of few MB)
     #[argh(option)]
     threads: Option<usize>,

@@ -14,7 +14,7 @@ use super::options::Options;
 use super::ready::Engine;
 use crate::export::{Calibration, MatrixId, Moments};
 use crate::model::{
-    Batch, ForwardError, Model, Plan, Precision, Share, Span, Stage, Transformer, Wants,
+    Batch, ForwardError, KvKind, Model, Plan, Precision, Share, Span, Stage, Transformer, Wants,
 };
 use crate::pool::Pool;
 
@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
             max_batch: window,
             max_logits: 1,
             n_streams: 1,
-            kv: Precision::F32,
+            kv: KvKind::F32,
             kv_pages: None,
         };
         let long = model.header().features.long_rope.as_ref();

@@ -26,7 +26,7 @@ mod stream;
 mod weights;
 
 pub use crate::kernels::Isa;
-pub use crate::model::{Model, Precision, Wants};
+pub use crate::model::{KvKind, Model, Precision, Wants};
 #[cfg(feature = "tools")]
 pub use calibrate::{CalibrateError, calibrate};
 pub use draft_model::ModelDrafter;

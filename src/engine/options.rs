@@ -3,7 +3,7 @@
 use super::weights::{Cache, Huge};
 use crate::format::model::Header;
 use crate::kernels::Isa;
-use crate::model::{KV_PAGE, Model, Plan, Precision};
+use crate::model::{KV_PAGE, KvKind, Model, Plan};
 use crate::sys::{cpu, memory};
 
 /// Context used when none is asked for, if the model allows that much.
@@ -79,8 +79,8 @@ pub struct Options {
     pub n_streams: Option<usize>,
     /// How much memory streams share for keys and values.
     pub kv_memory: KvMemory,
-    /// How keys and values are kept; see [`Precision::for_weights`].
-    pub kv: Option<Precision>,
+    /// How keys and values are kept; see [`KvKind::for_weights`].
+    pub kv: Option<KvKind>,
     /// Number of threads; by default one for each fast core, or one alone if a token's work is not
     /// worth waiting for others: see [`Options::cpus_for`].
     pub threads: Option<usize>,

@@ -18,7 +18,7 @@ use super::weights::{Listener, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
 use crate::model::{
-    Batch, ForwardError, Model, PackError, PackReport, Plan, Precision, Span, Stage, StageInfo,
+    Batch, ForwardError, KvKind, Model, PackError, PackReport, Plan, Span, Stage, StageInfo,
     StartError, Transformer, Wants,
 };
 use crate::pool::Pool;
@@ -45,7 +45,7 @@ pub struct EngineInfo {
     /// Threads that compute.
     pub threads: usize,
     /// How keys and values are kept.
-    pub kv: Precision,
+    pub kv: KvKind,
     /// Bytes of buffers and KV cache.
     pub arena_bytes: usize,
     /// Where the weights are read from.
@@ -98,7 +98,7 @@ impl Engine {
             max_batch,
             max_logits: options.max_logits.unwrap_or(n_streams).min(max_batch),
             n_streams,
-            kv: options.kv.unwrap_or(Precision::for_weights(header.weights)),
+            kv: options.kv.unwrap_or(KvKind::for_weights(header.weights)),
             kv_pages: None,
         };
         plan.kv_pages = options.kv_memory.pages(&plan, &model);

@@ -272,7 +272,7 @@ mod tests {
 
     use super::*;
     use crate::kernels::Kernels;
-    use crate::model::{Plan, Precision};
+    use crate::model::{KvKind, Plan};
     use crate::pool::Pool;
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
             max_batch: 1,
             max_logits: 1,
             n_streams: 1,
-            kv: Precision::F16,
+            kv: KvKind::F16,
             kv_pages: None,
         };
         let (weights, per_token) = (model.weight_bytes(), model.bytes_per_token());

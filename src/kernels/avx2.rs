@@ -8,6 +8,7 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
+use self::kv8::{score_i8, score_i8_4, weigh_i8, weigh_i8_4};
 use self::q4::{
     UNPACKED_BLOCK, gemm_q8_b2_f32_1x16c4, gemm_q8_b2_f32_1x16c4_past_l2, gemm_q8_b2_f32_2x16c4,
     gemm_q8_b2_f32_3x16c4, gemm_q8_b2_f32_4x16c4, gemm_q8_b2_f32_4x16c4_unpacked,
@@ -29,6 +30,7 @@ use super::{float, peak, scalar, tier};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
+pub(super) mod kv8;
 mod q4;
 
 tier::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
@@ -421,7 +423,7 @@ fn dots22(x: [&[f32]; 2], rows: [&[f32]; 2]) -> [__m128; 2] {
 
 /// Bits of the largest magnitude. Without the sign bit, floats are ordered as their bits are as integers.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn largest(x: &[[f32; 32]]) -> u32 {
+pub(super) fn largest(x: &[[f32; 32]]) -> u32 {
     let magnitude = _mm256_set1_epi32(0x7fff_ffff);
     let mut max = [_mm256_setzero_si256(); 4];
     for x in x {

@@ -22,6 +22,8 @@ use super::{avx2, peak, zmm};
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 use crate::quant::bcml2;
 
+mod kv8;
+
 const NR: usize = Layout::AVX512_VNNI.panel_rows();
 
 /// Bytes of a block of a 4-bit panel.
@@ -84,6 +86,10 @@ const fn table(
         soften: zmm::soften,
         soften_4: zmm::soften_4,
         swiglu: zmm::swiglu,
+        score_i8: kv8::score_i8,
+        score_i8_4: kv8::score_i8_4,
+        weigh_i8: kv8::weigh_i8,
+        weigh_i8_4: kv8::weigh_i8_4,
         spin_int8,
         ..*avx2
     }

@@ -12,6 +12,8 @@ use super::table::Table;
 use super::ymm::{ymm_b2_tiles, ymm_code_tiles, ymm_tiles};
 use super::{avx2, peak};
 
+mod kv8;
+
 /// The tier's functions.
 pub(super) static TABLE: Table = table([&TILES_Q8, &TILES_Q4, &TILES_B2], &avx2::TABLE);
 
@@ -34,6 +36,10 @@ const fn table(
             unpack_b2: None,
             unpack_q4: None,
         }),
+        score_i8: kv8::score_i8,
+        score_i8_4: kv8::score_i8_4,
+        weigh_i8: kv8::weigh_i8,
+        weigh_i8_4: kv8::weigh_i8_4,
         spin_int8,
         ..*avx2
     }

@@ -7,6 +7,7 @@ use half::f16;
 
 use super::attend::{self, Attended};
 use super::isa::Isa;
+use super::kv8::{self, KV_BLOCK, KvLine};
 use super::packed::activations::{self, Q8Tiles, TilePartsMut, TileRow};
 use super::packed::cut::TileCut;
 use super::packed::layout::{self, Layout, PackedB2, PackedQ4, PackedQ8};
@@ -406,6 +407,30 @@ impl Kernels {
     pub fn store_kv(&self, x: &[f32], out: &mut [f16]) {
         assert_eq!(x.len(), out.len());
         call!(self.table.narrow(x, out))
+    }
+
+    /// Stores a key in int8, at `position` of a head's part of a page: blocks of as many lines as
+    /// [`kv_block_lines`](super::kv_block_lines) says, of [`KV_BLOCK`] positions. What lies outside f16 and what is no
+    /// number is treated as by [`Kernels::store_kv`], but that a NaN makes one of all that share its scale.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such position.
+    pub fn store_key_i8(&self, x: &[f32], part: &mut [KvLine], position: usize) {
+        let [n, _] = kv8::block_lines(x.len());
+        let block = &mut part[position / KV_BLOCK * n..][..n];
+        kv8::store_key(self.table, x, block, position % KV_BLOCK);
+    }
+
+    /// The same of a value.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such position.
+    pub fn store_value_i8(&self, x: &[f32], part: &mut [KvLine], position: usize) {
+        let [_, n] = kv8::block_lines(x.len());
+        let block = &mut part[position / KV_BLOCK * n..][..n];
+        kv8::store_value(self.table, x, block, position % KV_BLOCK);
     }
 
     /// Reads `bytes` in order and does next to nothing with them: as fast as weights could be read.

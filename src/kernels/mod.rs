@@ -106,6 +106,7 @@ mod avxvnni;
 mod dispatch;
 mod float;
 mod isa;
+mod kv8;
 mod matmul;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -133,6 +134,7 @@ pub use attend::{Attended, HEAD_DIM_MAX, KvPages, KvStored, QUERIES as ATTEND_QU
 pub use dispatch::Kernels;
 pub use float::LANES;
 pub use isa::Isa;
+pub use kv8::{KV_BLOCK, KvLine, block_lines as kv_block_lines, clear_block as clear_kv_block};
 pub use packed::activations::{Groups, Q8Tiles, TileParts, TilePartsMut, TileRow};
 pub use packed::cut::{CUT_ROWS, TileCut};
 pub use packed::layout::{

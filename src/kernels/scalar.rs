@@ -2,6 +2,8 @@
 
 use half::f16;
 
+use super::kv8::bodies::int8_kernels;
+use super::kv8::{HALF_BITS, KvLine};
 use super::table::{Blocks4, SummedRow};
 use super::{float, tier};
 use crate::quant::Q8Row;
@@ -13,6 +15,7 @@ const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
 tier::float_kernels!(FMA, None);
 tier::tile_kernels!(FMA);
+int8_kernels!(FMA, false);
 
 fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     float::dots::<FMA, N>(x, rows)
@@ -102,6 +105,41 @@ pub(super) fn dot_q8_b2(x: &SummedRow<'_>, w: &bcml2::Row<'_>, group: usize) -> 
 
 fn dot_i8(a: &[i8], b: &[i8]) -> i32 {
     a.iter().zip(b).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum()
+}
+
+/// See [`int8_kernels`].
+type Sums = [i32; 16];
+
+fn sums_from(start: i32) -> Sums {
+    [start; 16]
+}
+
+fn floats(sums: Sums) -> [f32; 16] {
+    sums.map(|sum| sum as f32)
+}
+
+/// Of the upper and lower halves of codes.
+fn joined([high, low]: [Sums; 2]) -> Sums {
+    std::array::from_fn(|i| (high[i] << HALF_BITS) + low[i])
+}
+
+fn load_keys(line: &KvLine) -> &KvLine {
+    line
+}
+
+fn load_values(line: &KvLine) -> &KvLine {
+    line
+}
+
+fn add_keys(mut sums: Sums, line: &KvLine, q: [i8; 4]) -> Sums {
+    for (sum, four) in sums.iter_mut().zip(line.fours()) {
+        *sum += dot_i8(four, &q);
+    }
+    sums
+}
+
+fn add_values(sums: Sums, line: &KvLine, codes: [i8; 4]) -> Sums {
+    add_keys(sums, line, codes)
 }
 
 /// f16 to f32, exact.

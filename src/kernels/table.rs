@@ -3,6 +3,7 @@
 use half::f16;
 
 use super::float::{BLOCK, ScoresMut4, Softmax};
+use super::kv8::{KeyQuery, KvLine};
 use super::packed::table::PackedTable;
 use crate::quant::Q8Row;
 use crate::quant::bcml1::Block;
@@ -51,6 +52,13 @@ pub(super) struct Table {
     pub(super) weigh_4: unsafe fn(Floats4<'_>, &[f32], [f32; 4], FloatsMut4<'_>),
     /// Set where keys are transposed for many queries.
     pub(super) block_scores: Option<BlockScores>,
+    // Attention to int8 keys and values: a block of keys, or of a group of values.
+    pub(super) score_i8: unsafe fn(KeyQuery<'_>, &[KvLine], f32, &mut [f32; BLOCK]),
+    pub(super) score_i8_4: unsafe fn([KeyQuery<'_>; 4], &[KvLine], f32, ScoresMut4<'_>),
+    pub(super) weigh_i8: unsafe fn(&[f32; BLOCK], &[KvLine], f32, &mut [f32]),
+    pub(super) weigh_i8_4: unsafe fn([&[f32; BLOCK]; 4], &[KvLine], [f32; 4], FloatsMut4<'_>),
+    /// Quantises a group of keys or values and gives its scale; see [`super::kv8`].
+    pub(super) quantize_kv: unsafe fn(&[[f32; 32]], &mut [[i8; 32]]) -> f16,
     pub(super) widen: unsafe fn(&[f16], &mut [f32]),
     pub(super) narrow: unsafe fn(&[f32], &mut [f16]),
     pub(super) read_all: unsafe fn(&[u8]) -> u64,

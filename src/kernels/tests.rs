@@ -1,6 +1,7 @@
 //! Every tier against scalar, bit for bit, and scalar against naive f64.
 
 mod attend;
+mod int8;
 mod packed;
 
 use half::f16;

@@ -17,6 +17,12 @@ macro_rules! float_kernels {
         }
 
         $(#[$attr])?
+        pub(super) fn quantize_kv(x: &[[f32; 32]], q: &mut [[i8; 32]]) -> half::f16 {
+            let round = |x: &[_], factor, q: &mut [_]| round(x, factor, q);
+            $crate::kernels::kv8::quantize_kv(x, q, |x| largest(x), round)
+        }
+
+        $(#[$attr])?
         pub(super) fn biases(q: &[i8], group: usize, biases: &mut [i32]) {
             $crate::kernels::float::biases(q, group, biases);
         }
@@ -79,6 +85,11 @@ macro_rules! float_kernels {
             soften_4,
             weigh_4,
             block_scores: None,
+            score_i8,
+            score_i8_4,
+            weigh_i8,
+            weigh_i8_4,
+            quantize_kv,
             widen,
             narrow,
             read_all,

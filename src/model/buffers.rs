@@ -4,17 +4,19 @@ use half::f16;
 
 use super::Share;
 use super::inputs::Inputs;
+use super::kv_kind::KvKind;
 use super::plan::{Plan, PlanError};
-use super::precision::Precision;
 use super::routes::Routes;
 use crate::arena::{Carver, Exhausted};
 use crate::format::model::Header;
+use crate::kernels::KvLine;
 
-/// Keys and values, in pages: `[page, layer, K or V, kv_head, page_len, head_dim]`, first those of layers
-/// that see all positions, then the same for layers with a window.
+/// Keys and values, in pages: `[page, layer, K or V, kv_head, page_len, head_dim]`, or blocks of int8 in place of
+/// the last two; first those of layers that see all positions, then the same for layers with a window.
 pub(super) enum KvValues<'a> {
     F16(&'a mut [f16]),
     F32(&'a mut [f32]),
+    Int8(&'a mut [KvLine]),
 }
 
 /// Everything a forward pass writes.
@@ -67,7 +69,7 @@ impl<'a> Buffers<'a> {
         let n_active = header.features.experts.map_or(0, |experts| experts.n_active);
         let rows_or_experts = plan.max_batch.max(n_active);
         let logits = if share.has_ends { plan.max_logits } else { 0 };
-        let kv_values = plan.kv_values(header, share.layers.clone());
+        let kv_units = plan.kv_units(header, share.layers.clone());
         Ok(Buffers {
             x: carver.take("x", rows(header.dim))?,
             qkv: carver.take("qkv", rows(header.q_dim() + 2 * header.kv_dim()))?,
@@ -79,8 +81,9 @@ impl<'a> Buffers<'a> {
             sin: carver.take("sin", rows(header.rotary_dim() / 2))?,
             logits: carver.take("logits", logits.saturating_mul(header.vocab_size))?,
             kv: match plan.kv {
-                Precision::F16 => KvValues::F16(carver.take("KV cache", kv_values)?),
-                Precision::F32 => KvValues::F32(carver.take("KV cache", kv_values)?),
+                KvKind::F16 => KvValues::F16(carver.take("KV cache", kv_units)?),
+                KvKind::F32 => KvValues::F32(carver.take("KV cache", kv_units)?),
+                KvKind::Int8 => KvValues::Int8(carver.take("KV cache", kv_units)?),
             },
         })
     }

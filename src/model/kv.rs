@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::buffers::KvValues;
+use super::kv_kind::KvPart;
 use super::plan::{KV_PAGE, KvPlan, Plan, WindowPlan};
 use crate::format::model::Header;
 use crate::kernels::{Kernels, KvPages, KvStored};
@@ -16,8 +17,8 @@ use crate::kernels::{Kernels, KvPages, KvStored};
 pub(super) struct KvShape {
     pub(super) n_kv_heads: usize,
     pub(super) head_dim: usize,
-    /// Positions held by a page.
-    page_len: usize,
+    /// What a layer has in a page.
+    part: KvPart,
     /// Of each layer of the share, from its first.
     layers: Vec<KvLayer>,
     /// Pages of layers that see all positions.
@@ -33,15 +34,15 @@ pub(super) struct KvShape {
 struct KvLayer {
     /// Whether its pages are those of layers with a window.
     is_windowed: bool,
-    /// First value in a page.
+    /// Where it begins in a page.
     start: usize,
 }
 
 /// Pages of some layers, and who has them.
 struct PageGroup {
-    /// First value.
+    /// Where the first page begins.
     start: usize,
-    /// Values of a page.
+    /// From a page to the next.
     page: usize,
     /// Pages of a stream's table.
     n: usize,
@@ -62,22 +63,22 @@ impl KvShape {
     /// table has some of its own.
     pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> KvShape {
         let KvPlan { ctx_pages, n_pages, window } = plan.kv_plan(header);
-        let [page, window_page] = plan.page_values(header, layers.clone());
+        let [page, window_page] = plan.page_units(header, layers.clone());
         let (ring_pages, n_window_pages) =
             window.map_or((0, 0), |window| (window.ring_pages, window.n_pages));
-        let of_layer = 2 * header.kv_dim() * plan.page_len();
+        let part = plan.kv_part(header);
         let mut ends = [0; 2];
         let layer = |layer: usize| {
             let is_windowed = window.is_some() && header.layer(layer).window.is_some();
             let end = &mut ends[usize::from(is_windowed)];
             let start = *end;
-            *end += of_layer;
+            *end += part.of_layer();
             KvLayer { is_windowed, start }
         };
         KvShape {
             n_kv_heads: header.n_kv_heads,
             head_dim: header.head_dim,
-            page_len: plan.page_len(),
+            part,
             layers: layers.map(layer).collect(),
             whole: PageGroup::new(0, page, (plan.n_streams, ctx_pages, n_pages)),
             windowed: PageGroup::new(
@@ -120,17 +121,20 @@ impl KvShape {
         if self.layers[layer].is_windowed { &self.windowed } else { &self.whole }
     }
 
-    /// Values of a head's keys in a page.
-    fn head_values(&self) -> usize {
-        self.page_len * self.head_dim
-    }
-
-    /// First value of the first head's keys at `pos`. Heads follow each other, and values keys.
+    /// Where a layer's part of the page of `pos` begins.
     fn place(&self, lane: KvLane, pos: usize) -> usize {
         let group = self.group(lane.layer);
         let page = group.table(lane.stream)[pos / KV_PAGE % group.n] as usize;
-        let row = pos % KV_PAGE * self.head_dim;
-        group.start + page * group.page + self.layers[lane.layer].start + row
+        group.start + page * group.page + self.layers[lane.layer].start
+    }
+
+    /// Of each head of a part, keys before values, where it begins and how long it is.
+    fn heads(&self) -> impl Iterator<Item = Range<usize>> {
+        let [of_key, of_value] = self.part.of_head();
+        let keys = (0..self.n_kv_heads).map(move |head| (head * of_key, of_key));
+        let values_at = self.part.of_keys();
+        let values = (0..self.n_kv_heads).map(move |head| (values_at + head * of_value, of_value));
+        keys.chain(values).map(|(at, len)| at..at + len)
     }
 }
 
@@ -157,6 +161,7 @@ impl<'a> KvValues<'a> {
         match self {
             KvValues::F16(kv) => bytemuck::cast_slice_mut(&mut kv[range]),
             KvValues::F32(kv) => bytemuck::cast_slice_mut(&mut kv[range]),
+            KvValues::Int8(kv) => bytemuck::cast_slice_mut(&mut kv[range]),
         }
     }
 }
@@ -170,16 +175,19 @@ impl KvValues<'_> {
         (k, v): (&[f32], &[f32]),
         kernels: &Kernels,
     ) {
-        let step = shape.head_values();
-        let heads = k.chunks_exact(shape.head_dim).chain(v.chunks_exact(shape.head_dim));
-        let mut at = shape.place(lane, pos);
-        for x in heads {
-            let range = at..at + shape.head_dim;
+        let rows = k.chunks_exact(shape.head_dim).chain(v.chunks_exact(shape.head_dim));
+        let (at, pos) = (shape.place(lane, pos), pos % KV_PAGE);
+        let row = pos * shape.head_dim..(pos + 1) * shape.head_dim;
+        for (index, (x, head)) in rows.zip(shape.heads()).enumerate() {
+            let head = at + head.start..at + head.end;
             match self {
-                KvValues::F16(kv) => kernels.store_kv(x, &mut kv[range]),
-                KvValues::F32(kv) => kv[range].copy_from_slice(x),
+                KvValues::F16(kv) => kernels.store_kv(x, &mut kv[head][row.clone()]),
+                KvValues::F32(kv) => kv[head][row.clone()].copy_from_slice(x),
+                KvValues::Int8(kv) if index < shape.n_kv_heads => {
+                    kernels.store_key_i8(x, &mut kv[head], pos);
+                }
+                KvValues::Int8(kv) => kernels.store_value_i8(x, &mut kv[head], pos),
             }
-            at += step;
         }
     }
 
@@ -188,6 +196,7 @@ impl KvValues<'_> {
         match self {
             KvValues::F16(kv) => kv.copy_within(from, to.start),
             KvValues::F32(kv) => kv.copy_within(from, to.start),
+            KvValues::Int8(kv) => kv.copy_within(from, to.start),
         }
     }
 
@@ -199,17 +208,19 @@ impl KvValues<'_> {
         head: usize,
     ) -> KvPages<'a> {
         let group = shape.group(lane.layer);
-        let keys_at = shape.layers[lane.layer].start + head * shape.head_values();
+        let start = shape.layers[lane.layer].start;
+        let [of_key, of_value] = shape.part.of_head();
         KvPages {
             stored: match self {
                 KvValues::F16(kv) => KvStored::F16(&kv[group.start..]),
                 KvValues::F32(kv) => KvStored::F32(&kv[group.start..]),
+                KvValues::Int8(kv) => KvStored::Int8(&kv[group.start..]),
             },
             table: group.table(lane.stream),
             page_shift: KV_PAGE.ilog2(),
             page_step: group.page,
-            keys_at,
-            values_at: keys_at + shape.n_kv_heads * shape.head_values(),
+            keys_at: start + head * of_key,
+            values_at: start + shape.part.of_keys() + head * of_value,
         }
     }
 }
@@ -219,14 +230,14 @@ mod tests {
     use super::*;
 
     use crate::format::model::{Features, LayerSet, Weights};
-    use crate::model::Precision;
+    use crate::model::KvKind;
 
     const PLAN: Plan = Plan {
         ctx_len: 1000,
         max_batch: 40,
         max_logits: 1,
         n_streams: 2,
-        kv: Precision::F32,
+        kv: KvKind::F32,
         kv_pages: None,
     };
 
@@ -268,28 +279,32 @@ mod tests {
     /// A layer with a window has three pages of a stream, one without sixteen. All places are different.
     #[test]
     fn layers_have_what_their_windows_need_and_do_not_overlap() {
-        for layers in [0..3, 1..3] {
-            let shape = KvShape::new(&header(), layers.clone(), &PLAN);
+        for (layers, kv) in [(0..3, KvKind::F32), (1..3, KvKind::F16), (0..3, KvKind::Int8)] {
+            let plan = Plan { kv, ..PLAN };
+            let shape = KvShape::new(&header(), layers.clone(), &plan);
             let mut places: Vec<usize> = Vec::new();
             for (layer, stream) in (0..layers.len()).flat_map(|layer| [(layer, 0), (layer, 1)]) {
                 let n = if layers.start + layer == 1 { 16 * KV_PAGE } else { 3 * KV_PAGE };
                 let lane = KvLane { stream, layer };
                 assert_eq!(shape.place(lane, 0), shape.place(lane, n));
-                places.extend((0..n).flat_map(|pos| {
-                    (0..6)
-                        .map(|head| shape.place(lane, pos) + head * shape.head_values())
-                        .collect::<Vec<_>>()
-                }));
+                for page in (0..n).step_by(KV_PAGE) {
+                    let at = shape.place(lane, page);
+                    assert!((page..page + KV_PAGE).all(|pos| shape.place(lane, pos) == at));
+                    places.extend(shape.heads().flat_map(|head| at + head.start..at + head.end));
+                }
             }
             places.sort_unstable();
-            assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 4));
-            assert_eq!(places.len() * 4, PLAN.kv_values(&header(), layers));
+            assert!(places.windows(2).all(|pair| pair[0] < pair[1]));
+            assert_eq!(places.len(), plan.kv_units(&header(), layers));
         }
     }
 
     #[test]
     fn a_short_context_has_a_page_of_its_length() {
         let plan = Plan { ctx_len: 5, ..PLAN };
-        assert_eq!(plan.kv_values(&header(), 0..3), 2 * 3 * 5 * 24);
+        assert_eq!(plan.kv_units(&header(), 0..3), 2 * 3 * 5 * 24);
+        // A block, of which each key has 9 lines and each value, too.
+        let plan = Plan { kv: KvKind::Int8, ..plan };
+        assert_eq!(plan.kv_units(&header(), 0..3), 2 * 3 * 3 * 18);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::precision::Precision;
+use super::kv_kind::{KvKind, KvPart};
 use super::share::Share;
 use crate::format::model::Header;
 
@@ -19,7 +19,7 @@ pub struct Plan {
     /// Streams that have a KV cache of their own.
     pub n_streams: usize,
     /// How keys and values are kept.
-    pub kv: Precision,
+    pub kv: KvKind,
     /// Pages of the KV cache; `None` for as many as all streams need for whole contexts.
     pub kv_pages: Option<usize>,
 }
@@ -135,33 +135,34 @@ impl Plan {
         KvPlan { ctx_pages, n_pages, window }
     }
 
-    /// Positions that a page holds. One that has room for the context holds no more than that.
-    pub(super) fn page_len(&self) -> usize {
-        KV_PAGE.min(self.ctx_len)
+    /// What a layer has in a page. One that has room for the context holds no more than that.
+    pub fn kv_part(&self, header: &Header) -> KvPart {
+        KvPart::new(self.kv, header, KV_PAGE.min(self.ctx_len))
     }
 
-    /// Values of a page of the KV cache in those of `layers` that see all positions, and in the others,
+    /// Units of a page of the KV cache in those of `layers` that see all positions, and in the others,
     /// saturating.
-    pub(super) fn page_values(&self, header: &Header, layers: Range<usize>) -> [usize; 2] {
+    pub(super) fn page_units(&self, header: &Header, layers: Range<usize>) -> [usize; 2] {
         let windows = self.kv_plan(header).window;
         let is_windowed = |layer: usize| windows.is_some() && header.layer(layer).window.is_some();
         let n_layers = layers.len();
         let n_windowed = layers.filter(|layer| is_windowed(*layer)).count();
-        let of_layer = self.page_len().saturating_mul(2 * header.kv_dim());
+        let of_layer = self.kv_part(header).of_layer();
         [n_layers - n_windowed, n_windowed].map(|n| of_layer.saturating_mul(n))
     }
 
     /// Bytes of the KV cache for one context, with whole pages.
     pub fn context_bytes(&self, header: &Header, share: &Share) -> usize {
-        let [of_page, of_window_page] = self.page_values(header, share.layers.clone());
+        let [of_page, of_window_page] = self.page_units(header, share.layers.clone());
         let KvPlan { ctx_pages, window, .. } = self.kv_plan(header);
         let of_windows = window.map_or(0, |window| window.ring_pages * of_window_page);
-        ctx_pages.saturating_mul(of_page).saturating_add(of_windows) * self.kv.bytes()
+        let units = ctx_pages.saturating_mul(of_page).saturating_add(of_windows);
+        units.saturating_mul(self.kv.unit_bytes())
     }
 
-    /// Values of the whole KV cache in these layers, saturating.
-    pub(super) fn kv_values(&self, header: &Header, layers: Range<usize>) -> usize {
-        let [of_page, of_window_page] = self.page_values(header, layers);
+    /// Units of the whole KV cache in these layers, saturating.
+    pub(super) fn kv_units(&self, header: &Header, layers: Range<usize>) -> usize {
+        let [of_page, of_window_page] = self.page_units(header, layers);
         let KvPlan { n_pages, window, .. } = self.kv_plan(header);
         let n_window_pages = window.map_or(0, |window| window.n_pages);
         let of_windows = n_window_pages.saturating_mul(of_window_page);

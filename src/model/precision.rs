@@ -1,9 +1,7 @@
-//! Floats of half and of single precision: how keys and values are kept, and how rows travel.
+//! Floats of half and of single precision: how rows travel.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
-
-use crate::format::model::Weights;
 
 /// How floats are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,15 +13,6 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// What suits the keys and values of a model with these weights: f32 weights are run for
-    /// exactness, others for speed.
-    pub fn for_weights(weights: Weights) -> Precision {
-        match weights {
-            Weights::F32 => Precision::F32,
-            Weights::Q8 { .. } | Weights::Q4 { .. } | Weights::B2 { .. } => Precision::F16,
-        }
-    }
-
     /// Bytes of one value.
     pub fn bytes(self) -> usize {
         match self {

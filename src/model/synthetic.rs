@@ -35,8 +35,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// TinyLlama 1.1B, Llama 3.2 1B and 3B, Llama 3 8B; Qwen3 0.6B, 4B and 30B-A3B, Gemma 3 1B.
-    pub const ALL: [Shape; 8] = [
+    /// TinyLlama 1.1B, Llama 2 7B, Llama 3.2 1B and 3B, Llama 3 8B; Qwen3 0.6B, 4B and 30B-A3B, Gemma 3 1B.
+    pub const ALL: [Shape; 9] = [
         Shape {
             name: "tinyllama",
             dim: 2048,
@@ -46,6 +46,18 @@ impl Shape {
             n_kv_heads: 4,
             vocab_size: 32_000,
             head_dim: 64,
+            shared_classifier: false,
+            architecture: Architecture::Llama,
+        },
+        Shape {
+            name: "llama2-7b",
+            dim: 4096,
+            ffn_dim: 11_008,
+            n_layers: 32,
+            n_heads: 32,
+            n_kv_heads: 32,
+            vocab_size: 32_000,
+            head_dim: 128,
             shared_classifier: false,
             architecture: Architecture::Llama,
         },

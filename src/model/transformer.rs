@@ -203,7 +203,7 @@ impl Transformer {
     /// Bytes of a page of layers that see all positions, and of one of the others.
     pub fn kv_page_bytes(&self) -> [usize; 2] {
         [false, true]
-            .map(|is_windowed| self.kv.page_range(0, is_windowed).len() * self.plan.kv.bytes())
+            .map(|is_windowed| self.kv.page_range(0, is_windowed).len() * self.plan.kv.unit_bytes())
     }
 
     /// Gives each stream pages of its own, as at the start.

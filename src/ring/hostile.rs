@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::wire::KvType;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{self, Activations, Frame, FrameSpan, FrameWants, Repr, WorkFigures};
 use crate::wire::hello;
@@ -13,7 +14,7 @@ const SIZES: Sizes = Sizes {
     n_streams: 2,
     max_batch: 8,
     max_logits: 2,
-    kv: Dtype::F16,
+    kv: KvType::F16,
     wire: Dtype::F32,
     dim: 4,
 };

@@ -6,10 +6,10 @@ use std::ops::Range;
 use super::batch::{self, Broken, Incoming, Outgoing};
 use super::error::refusal;
 use super::{Event, Link, NodeLine, Notice, Reason, Rows, Side, Sizes, Status};
-use crate::wire::Dtype;
 use crate::wire::frame::{
     self, ASSIGNED_LEN, Activations, Frame, FrameSpan, LINE_LEN, NODES_MAX, Repr, WorkFigures,
 };
+use crate::wire::{Dtype, KvType};
 
 /// How often the master is told that the node before is missing.
 const MISSING_EVERY_US: u64 = 1_000_000;
@@ -91,7 +91,7 @@ impl Worker {
             n_streams: 0,
             max_batch: 0,
             max_logits: 0,
-            kv: Dtype::F32,
+            kv: KvType::F32,
             wire: Dtype::F32,
             dim,
         };

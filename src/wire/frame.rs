@@ -43,7 +43,7 @@ use super::datagram::FRAME_MAX;
 use super::fields::{put, u16_at, u32_at};
 use super::line::{emit_line, parse_line};
 use super::name::{NAME_MAX, Name, put_text, text};
-use super::{Dtype, WireError};
+use super::{Dtype, KvType, WireError};
 
 pub use super::figures::{FIGURES_LEN, WorkFigures};
 pub use super::line::{LINE_LEN, NodeLine, Status};
@@ -101,7 +101,7 @@ pub struct Sizes {
     /// Most rows of a batch that may want logits.
     pub max_logits: u16,
     /// How keys and values are kept.
-    pub kv: Dtype,
+    pub kv: KvType,
     /// How activations travel.
     pub wire: Dtype,
     /// Width of a row.
@@ -344,7 +344,8 @@ impl Repr {
                     n_streams: u16_at(header, 24),
                     max_batch: u16_at(header, 20),
                     max_logits: u16_at(header, 22),
-                    kv: dtype(header[6])?,
+                    kv: KvType::from_code(header[6])
+                        .ok_or(WireError::Field("kind of keys and values"))?,
                     wire,
                     dim,
                 };

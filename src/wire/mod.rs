@@ -64,6 +64,25 @@ impl Dtype {
     }
 }
 
+/// How nodes keep keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum KvType {
+    /// 4 bytes an element.
+    F32 = 0,
+    /// 2 bytes an element.
+    F16 = 1,
+    /// A byte an element, and scales.
+    Int8 = 2,
+}
+
+impl KvType {
+    /// The type that `code` stands for on the wire.
+    pub fn from_code(code: u8) -> Option<KvType> {
+        [KvType::F32, KvType::F16, KvType::Int8].into_iter().find(|kv| *kv as u8 == code)
+    }
+}
+
 /// Why bytes were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use leap::internals::kernels::Kernels;
 use leap::internals::model::{
-    Batch, CheckError, ForwardError, Model, Plan, Precision, Share, Span, Stage, StageInfo,
+    Batch, CheckError, ForwardError, KvKind, Model, Plan, Precision, Share, Span, Stage, StageInfo,
     StartError, Transformer, check_spans,
 };
 use leap::internals::pool::Pool;
@@ -70,7 +70,7 @@ impl Distant {
             max_batch: 1,
             max_logits: 1,
             n_streams: 1,
-            kv: Precision::for_weights(model.header().weights),
+            kv: KvKind::for_weights(model.header().weights),
             kv_pages: None,
         };
         let (commands, queue) = channel::<Command>();

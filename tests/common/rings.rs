@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leap::engine::ring::{Limits, RingOptions};
 use leap::engine::{Cache, Engine, Huge, Listener, Options, WeightsPlace};
-use leap::internals::model::{Model, Precision, Share};
+use leap::internals::model::{KvKind, Model, Share};
 use leap::internals::transport::Endpoint;
 use leap::internals::transport::link::LinkConfig;
 use leap::internals::transport::options::CarrierOptions;
@@ -25,6 +25,7 @@ use leap::internals::wire::seal::Key;
 #[derive(Clone)]
 pub(crate) struct Recipe {
     pub(crate) model: PathBuf,
+    pub(crate) kv: KvKind,
     /// Where the layers are cut.
     pub(crate) cuts: Vec<usize>,
     pub(crate) is_tcp: bool,
@@ -88,7 +89,7 @@ impl Recipe {
             batch: Some(self.batch),
             n_streams: Some(self.n_streams),
             max_logits: Some(self.max_logits),
-            kv: Some(Precision::F16),
+            kv: Some(self.kv),
             threads: Some(1),
             ..Options::default()
         }

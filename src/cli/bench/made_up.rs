@@ -4,20 +4,20 @@ use crate::cli::Failure;
 use crate::cli::doctor::model::buffer_bytes;
 use crate::format::model::{Header, Packed, Weights};
 use crate::kernels::Kernels;
-use crate::model::{Model, Shape};
+use crate::model::{KvKind, Model, Shape};
 use crate::sys::memory;
 
 /// Memory left to the rest of the program and of the system.
 const SPARE_BYTES: u64 = 256 << 20;
 
 /// `shape` with so many `layers`, or its own, packed for `kernels`, once it is known that there is memory
-/// for it and for a context of so many tokens.
+/// for it and for a context of so many tokens, which are kept so.
 pub(super) fn model(
     shape: Shape,
     layers: Option<usize>,
     weights: Weights,
     kernels: &Kernels,
-    ctx_len: usize,
+    context: (usize, Option<KvKind>),
 ) -> Result<Model, Failure> {
     let (all, wanted) = (shape.n_layers(), layers.unwrap_or(shape.n_layers()));
     if !(1..=all).contains(&wanted) {
@@ -25,7 +25,7 @@ pub(super) fn model(
         return Err(Failure::Usage(problem));
     }
     let header = |layers: usize| packed(shape.with_layers(layers).header(weights), kernels);
-    let needed = |layers: usize| bytes(&header(layers), ctx_len);
+    let needed = |layers: usize| bytes(&header(layers), context);
     if let Some(free) = memory::available_bytes().filter(|free| *free < needed(wanted)) {
         let most = (1..wanted).rev().find(|layers| needed(*layers) <= free);
         let mend =
@@ -53,7 +53,7 @@ fn packed(header: Header, kernels: &Kernels) -> Header {
 }
 
 /// Memory that the model takes, and what runs it.
-fn bytes(header: &Header, ctx_len: usize) -> u64 {
-    let buffers = buffer_bytes(header, ctx_len).unwrap_or(u64::MAX);
+fn bytes(header: &Header, (ctx_len, kv): (usize, Option<KvKind>)) -> u64 {
+    let buffers = buffer_bytes(header, ctx_len, kv).unwrap_or(u64::MAX);
     header.tensors_end().saturating_add(buffers).saturating_add(SPARE_BYTES)
 }

@@ -5,7 +5,7 @@ use argh::{CommandInfoWithArgs, FlagInfo, FlagInfoKind};
 use super::super::help;
 use crate::format::ChatTemplate;
 use crate::kernels::Isa;
-use crate::model::Shape;
+use crate::model::{KvKind, Shape};
 
 /// A shell that completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +36,14 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
         "--give" | "--fetch" => vec!["auto"],
         "--huge" => vec!["auto", "on", "off"],
         "--isa" => Isa::ALL.iter().map(|isa| isa.name()).collect(),
-        "--kv" | "--wire" => vec!["f16", "f32"],
+        "--kv" => KvKind::ALL.iter().map(|kind| kind.name()).collect(),
         "--objective" => vec!["latency", "throughput", "energy", "memory"],
         "--role" => vec!["single", "master", "worker"],
         "--shape" => Shape::ALL.iter().map(|shape| shape.name).collect(),
         "--think" => vec!["on", "off", "hide"],
         "--transport" => vec!["auto", "kernel", "udp", "tcp"],
         "--version" => vec!["1", "2", "3"],
+        "--wire" => vec!["f16", "f32"],
         "shell" => Shell::ALL.map(Shell::name).to_vec(),
         _ => Vec::new(),
     };

@@ -7,7 +7,7 @@ use crate::cli::checkpoint::quoted;
 use crate::cli::counted;
 use crate::engine::{Engine, batch_default};
 use crate::format::model::Header;
-use crate::model::{Model, Plan, Precision, Share};
+use crate::model::{KvKind, Model, Plan, Share};
 use crate::pack;
 use crate::sys::file;
 use crate::sys::map::Map;
@@ -40,7 +40,7 @@ pub(super) fn memory(tree: &Tree, wanted: Option<WantedModel<'_>>) -> Finding {
         return Finding::good("memory", free_text);
     };
     let header = model.header();
-    let Some(buffers) = buffer_bytes(header, ctx_len) else {
+    let Some(buffers) = buffer_bytes(header, ctx_len, None) else {
         let text =
             format!("a context of {ctx_len} tokens: the model allows 1 to {}", header.max_seq_len);
         return Finding::bad("memory", text, format!("--ctx {}", header.max_seq_len));
@@ -72,7 +72,7 @@ fn active(model: &Model) -> String {
 /// What to change so that the model fits into `free` bytes.
 fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
     let fits = |ctx: &usize| {
-        let buffers = buffer_bytes(header, *ctx).unwrap_or(u64::MAX);
+        let buffers = buffer_bytes(header, *ctx, None).unwrap_or(u64::MAX);
         weights.saturating_add(buffers).saturating_add(SPARE_BYTES) <= free
     };
     let halves = std::iter::successors(Some(ctx_len / 2), |ctx| Some(ctx / 2));
@@ -85,14 +85,19 @@ fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
     }
 }
 
-/// Memory for a context of so many tokens and one stream; `None` if the model allows no such.
-pub(in crate::cli) fn buffer_bytes(header: &Header, ctx_len: usize) -> Option<u64> {
+/// Memory for a context of so many tokens and one stream, kept as the model's weights suggest unless `kv` says
+/// otherwise; `None` if the model allows no such.
+pub(in crate::cli) fn buffer_bytes(
+    header: &Header,
+    ctx_len: usize,
+    kv: Option<KvKind>,
+) -> Option<u64> {
     let plan = Plan {
         ctx_len,
         max_batch: batch_default(header).min(ctx_len),
         max_logits: 1,
         n_streams: 1,
-        kv: Precision::for_weights(header.weights),
+        kv: kv.unwrap_or(KvKind::for_weights(header.weights)),
         kv_pages: None,
     };
     plan.bytes(header, &Share::whole(header)).ok().and_then(|bytes| u64::try_from(bytes).ok())

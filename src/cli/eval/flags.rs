@@ -9,7 +9,7 @@ use crate::cli::checkpoint::load_failure;
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
 use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
-use crate::model::{Model, Precision};
+use crate::model::{KvKind, Model};
 
 /// Rows of logits computed at once.
 const BATCH: usize = 64;
@@ -50,9 +50,9 @@ pub(in crate::cli) struct Eval {
     /// fail if greedy decoding differs from the cases' greedy_ids
     #[argh(switch)]
     pub(super) greedy: bool,
-    /// how keys and values are kept: f32 (default) or f16
+    /// how keys and values are kept: f32 (default), f16 or int8
     #[argh(option, from_str_fn(options::kv_type))]
-    pub(super) kv: Option<Precision>,
+    pub(super) kv: Option<KvKind>,
     /// number of threads
     #[argh(option)]
     pub(super) threads: Option<usize>,
@@ -76,7 +76,7 @@ impl Eval {
             ctx_len: Some(ctx_len),
             batch: Some(BATCH),
             max_logits: Some(BATCH),
-            kv: self.kv.or(Some(Precision::F32)),
+            kv: self.kv.or(Some(KvKind::F32)),
             threads: self.threads,
             isa: options::isa_from_environment()?,
             ..Options::default()

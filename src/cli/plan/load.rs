@@ -2,7 +2,7 @@
 
 use crate::engine::CTX_LEN_DEFAULT;
 use crate::format::model::{Header, Tensor, TensorId, TensorRole};
-use crate::model::{Plan, PlanError, Precision, Share};
+use crate::model::{KvKind, Plan, PlanError, Share};
 use crate::ring::plan::{Load, Need};
 
 /// What users say of a model's sizes.
@@ -10,7 +10,7 @@ pub(in crate::cli) struct Asked {
     pub(in crate::cli) ctx_len: Option<usize>,
     pub(in crate::cli) batch: usize,
     pub(in crate::cli) streams: usize,
-    pub(in crate::cli) kv: Option<Precision>,
+    pub(in crate::cli) kv: Option<KvKind>,
 }
 
 /// The sizes that a model with this header is run with.
@@ -21,7 +21,7 @@ pub(in crate::cli) fn sizes(header: &Header, asked: Asked) -> Plan {
         max_batch: asked.batch.min(ctx_len.max(1)),
         max_logits: asked.streams,
         n_streams: asked.streams,
-        kv: asked.kv.unwrap_or(Precision::for_weights(header.weights)),
+        kv: asked.kv.unwrap_or(KvKind::for_weights(header.weights)),
         kv_pages: None,
     }
 }
@@ -73,7 +73,7 @@ fn ops(header: &Header, tensor: &Tensor) -> u64 {
 mod tests {
     use super::*;
     use crate::format::model::Weights;
-    use crate::model::{Precision, Shape};
+    use crate::model::{KvKind, Shape};
 
     fn load_of(shape: &str) -> (Header, Load) {
         let header = Shape::from_name(shape).unwrap().header(Weights::Q8 { group: 64 });
@@ -82,7 +82,7 @@ mod tests {
             max_batch: 64,
             max_logits: 1,
             n_streams: 2,
-            kv: Precision::F16,
+            kv: KvKind::F16,
             kv_pages: None,
         };
         let load = load(&header, &plan).unwrap();

@@ -16,7 +16,7 @@ use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
 use crate::engine::{Cache, Huge, WeightsPlace};
 use crate::format::ChatTemplate;
-use crate::model::Precision;
+use crate::model::KvKind;
 use crate::ring::plan::Objective;
 use crate::wire::Dtype;
 
@@ -95,9 +95,9 @@ pub(in crate::cli) struct Run {
     /// prompt tokens that go through the model at once (256; 512 of a mixture)
     #[argh(option)]
     pub(super) batch: Option<usize>,
-    /// how keys and values are kept: f16, or f32 (default for f32 models)
+    /// how keys and values are kept: f16, f32 (default for f32 models), or int8: half of f16's memory
     #[argh(option, from_str_fn(options::kv_type))]
-    pub(super) kv: Option<Precision>,
+    pub(super) kv: Option<KvKind>,
     /// number of threads (one for each fast core; one for models of few MB)
     #[argh(option)]
     pub(super) threads: Option<usize>,

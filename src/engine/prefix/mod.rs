@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pages::{Held, PagePair, Pages, WindowNeeded};
 use super::stream::Stream;
-use crate::model::{KV_PAGE, Stage, Transformer};
+use crate::model::{KV_PAGE, KvKind, Stage, Transformer};
 use page_file::{Fault, HEAD_BYTES, Key, PageFile, PageName};
 use shelf::Shelf;
 use writer::Writer;
@@ -63,14 +63,14 @@ impl PrefixCache {
         let fingerprint = kv.model().fingerprint()?;
         let window = plan.kv_plan(header).window.map_or(0, |window| window.window);
         let root = |is_long: bool| {
-            let kind = [plan.kv.bytes(), usize::from(is_long), KV_PAGE, page_bytes, window_bytes];
+            let kind = [kv_code(plan.kv), usize::from(is_long), KV_PAGE, page_bytes, window_bytes];
             let shape = [header.n_layers, header.n_kv_heads, header.head_dim, window];
             let parts = kind.into_iter().chain(shape).map(|n| n as u64);
             Key::root(&[fingerprint].into_iter().chain(parts).collect::<Vec<u64>>())
         };
         let shelf = Arc::new(Mutex::new(Shelf::list(folder)?));
-        let bytes = (page_bytes.max(window_bytes), header.head_dim * plan.kv.bytes());
-        let writer = Writer::start(folder.to_owned(), Arc::clone(&shelf), limit, bytes)?;
+        let pages = (page_bytes.max(window_bytes), plan.kv_part(header));
+        let writer = Writer::start(folder.to_owned(), Arc::clone(&shelf), limit, pages)?;
         let (folder, roots) = (folder.to_owned(), [false, true].map(root));
         Ok(PrefixCache { folder, shelf, writer, roots, limit, n_read: 0 })
     }
@@ -276,6 +276,15 @@ impl PrefixCache {
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Stands for how keys and values are kept in keys of texts.
+fn kv_code(kind: KvKind) -> usize {
+    match kind {
+        KvKind::F16 => 2,
+        KvKind::F32 => 4,
+        KvKind::Int8 => 1,
     }
 }
 

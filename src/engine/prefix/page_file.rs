@@ -23,7 +23,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::model::KV_PAGE;
+use crate::model::{KV_PAGE, KvPart};
 
 const MAGIC: [u8; 8] = *b"LEAPKV\x01\x00";
 
@@ -133,15 +133,10 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Fills `file` with the page `name` of `ids`: its head without the checksum, and `kv`, whose rows have
-/// `row_bytes`. Of a page that is not full the other rows are zeros: what was in memory there belongs to
+/// Fills `file` with the page `name` of `ids`: its head without the checksum, and `kv`, whose layers have
+/// `part` each. Of a page that is not full the other positions are zeros: what was in memory there belongs to
 /// others.
-pub(super) fn fill(
-    file: &mut Vec<u8>,
-    name: &PageName,
-    ids: &[u32],
-    (kv, row_bytes): (&[u8], usize),
-) {
+pub(super) fn fill(file: &mut Vec<u8>, name: &PageName, ids: &[u32], (kv, part): (&[u8], &KvPart)) {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(&MAGIC);
     head[8..24].copy_from_slice(&name.parent.0.to_le_bytes());
@@ -155,9 +150,7 @@ pub(super) fn fill(
     file.clear();
     file.extend_from_slice(&head);
     file.extend_from_slice(kv);
-    for rows in file[HEAD_BYTES..].chunks_exact_mut(KV_PAGE * row_bytes) {
-        rows[ids.len() * row_bytes..].fill(0);
-    }
+    part.clear(&mut file[HEAD_BYTES..], ids.len());
 }
 
 /// Completes what [`fill`] has begun.

@@ -1,4 +1,6 @@
 use super::*;
+use crate::format::model::{Header, Weights};
+use crate::model::KvPart;
 
 const ROOT: [u64; 2] = [7, 9];
 
@@ -9,18 +11,23 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// A page of three ids, one byte each, in `folder`, and what is in the file.
+/// Bytes of a page: a key and a value of a byte pair for each position.
+const PAGE: usize = 4 * KV_PAGE;
+
+/// A page of three ids in `folder`, and what is in the file.
 fn page(folder: &Path) -> (PageName, Vec<u8>) {
     let name = PageName::new(Key::root(&ROOT), 5, &[1, 2, 3]);
     let mut file = Vec::new();
-    page_file::fill(&mut file, &name, &[1, 2, 3], (&[7; KV_PAGE], 1));
+    let header = Header { n_kv_heads: 1, head_dim: 1, ..Header::blank(Weights::F32) };
+    let part = KvPart::new(KvKind::F16, &header, KV_PAGE);
+    page_file::fill(&mut file, &name, &[1, 2, 3], (&[7; PAGE], &part));
     page_file::seal(&mut file);
     fs::write(folder.join(name.to_string()), &file).unwrap();
     (name, file)
 }
 
-fn read(folder: &Path, name: &PageName) -> Result<(Vec<u32>, [u8; KV_PAGE]), Fault> {
-    let mut kv = [0; KV_PAGE];
+fn read(folder: &Path, name: &PageName) -> Result<(Vec<u32>, [u8; PAGE]), Fault> {
+    let mut kv = [0; PAGE];
     let file = PageFile::open(folder, name)?;
     let ids = file.ids().collect();
     file.read(&mut kv).map(|()| (ids, kv))
@@ -32,7 +39,7 @@ fn a_page_comes_back_and_no_other_does() {
     let (name, file) = page(&folder);
     let path = folder.join(name.to_string());
     let (ids, kv) = read(&folder, &name).unwrap();
-    assert_eq!((ids, &kv[..5]), (vec![1, 2, 3], &[7, 7, 7, 0, 0][..]));
+    assert_eq!((ids, &kv[..8]), (vec![1, 2, 3], &[7, 7, 7, 7, 7, 7, 0, 0][..]));
     for at in 0..file.len() {
         let mut other = file.clone();
         other[at] ^= 0x10;

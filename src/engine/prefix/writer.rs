@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::page_file::{self, HEAD_BYTES, PageName};
 use super::shelf::Shelf;
+use crate::model::KvPart;
 use crate::sys::cpu;
 use crate::sys::file::AtomicFile;
 
@@ -28,7 +29,8 @@ pub(super) struct Writer {
     /// `None` once there are no more.
     pages: Option<Sender<FullPage>>,
     empty: Receiver<Vec<u8>>,
-    row_bytes: usize,
+    /// What layers have in a page.
+    part: KvPart,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -39,12 +41,12 @@ struct FullPage {
 
 impl Writer {
     /// Writes to `folder`, whose pages are on `shelf`, as long as they have up to `limit` bytes. Pages have
-    /// `page_bytes` of keys and values at most, and a head's row `row_bytes`.
+    /// `page_bytes` of keys and values at most, of which layers have `part`.
     pub(super) fn start(
         folder: PathBuf,
         shelf: Arc<Mutex<Shelf>>,
         limit: u64,
-        (page_bytes, row_bytes): (usize, usize),
+        (page_bytes, part): (usize, KvPart),
     ) -> io::Result<Writer> {
         let (pages, full) = channel();
         let (give_back, empty) = channel();
@@ -63,7 +65,7 @@ impl Writer {
                 let _ = give_back.send(file);
             }
         })?;
-        Ok(Writer { pages: Some(pages), empty, row_bytes, thread: Some(thread) })
+        Ok(Writer { pages: Some(pages), empty, part, thread: Some(thread) })
     }
 
     /// Has the page `name` of `ids` written; `false` if too many wait.
@@ -71,7 +73,7 @@ impl Writer {
         let Some((pages, mut file)) = self.pages.as_ref().zip(self.empty.try_recv().ok()) else {
             return false;
         };
-        page_file::fill(&mut file, &name, ids, (kv, self.row_bytes));
+        page_file::fill(&mut file, &name, ids, (kv, &self.part));
         pages.send(FullPage { name, file }).is_ok()
     }
 }

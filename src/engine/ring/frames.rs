@@ -1,8 +1,8 @@
 //! What the model counts in `usize` and floats of its own, in the words of frames.
 
-use crate::model::{Batch, Plan, Precision, Span, Wants};
-use crate::wire::Dtype;
+use crate::model::{Batch, KvKind, Plan, Precision, Span, Wants};
 use crate::wire::frame::{FrameSpan, FrameWants, Sizes};
+use crate::wire::{Dtype, KvType};
 
 /// Most streams, and most rows of a batch: frames number them in 16 bits.
 pub(super) const COUNT_MAX: u16 = u16::MAX;
@@ -62,8 +62,9 @@ pub(super) fn sizes(plan: &Plan, dim: usize, wire: Dtype) -> Option<Sizes> {
         max_batch: u16::try_from(plan.max_batch).ok()?,
         max_logits: u16::try_from(plan.max_logits).ok()?,
         kv: match plan.kv {
-            Precision::F16 => Dtype::F16,
-            Precision::F32 => Dtype::F32,
+            KvKind::F16 => KvType::F16,
+            KvKind::F32 => KvType::F32,
+            KvKind::Int8 => KvType::Int8,
         },
         wire,
         dim: u32::try_from(dim).ok()?,
@@ -77,7 +78,11 @@ pub(super) fn plan(sizes: &Sizes) -> Plan {
         max_batch: sizes.max_batch.into(),
         max_logits: sizes.max_logits.into(),
         n_streams: sizes.n_streams.into(),
-        kv: precision(sizes.kv),
+        kv: match sizes.kv {
+            KvType::F16 => KvKind::F16,
+            KvType::F32 => KvKind::F32,
+            KvType::Int8 => KvKind::Int8,
+        },
         kv_pages: None,
     }
 }

@@ -12,6 +12,7 @@ use half::f16;
 
 use self::attend::{score_4, weigh_4};
 use self::exp::{soften_4, swiglu};
+use self::kv8::{score_i8, score_i8_4, weigh_i8, weigh_i8_4};
 use self::vectors::{dots, load_lanes};
 pub(super) use self::vectors::{load, load_32, load_floats, store};
 use super::matmul::{chunks, level, level_blocks, level_weights, scales};
@@ -28,6 +29,7 @@ use crate::quant::bcml1::{BLOCK, BLOCK_BYTES, Block};
 mod attend;
 mod b2;
 mod exp;
+pub(super) mod kv8;
 pub(super) mod registers;
 mod vectors;
 
@@ -404,7 +406,7 @@ pub(super) fn scaled(sums: [int32x4_t; 4], scales: &[f32; 4]) -> float32x4_t {
 
 /// Bits of the largest magnitude. Without the sign bit, floats are ordered as their bits are as integers.
 #[target_feature(enable = "neon")]
-fn largest(x: &[[f32; 32]]) -> u32 {
+pub(super) fn largest(x: &[[f32; 32]]) -> u32 {
     let mut max = [vdupq_n_u32(0); 8];
     for x in x {
         for (max, x) in max.iter_mut().zip(x.as_chunks().0) {

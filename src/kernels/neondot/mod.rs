@@ -260,6 +260,7 @@ macro_rules! add_out {
 
 mod b2;
 pub(super) mod gemm;
+mod kv8;
 mod q4;
 mod q8;
 
@@ -289,6 +290,10 @@ pub(super) static TABLE: Table = Table {
             bytes: b2::UNPACKED_BLOCK,
         }),
     }),
+    score_i8: kv8::score_i8,
+    score_i8_4: kv8::score_i8_4,
+    weigh_i8: kv8::weigh_i8,
+    weigh_i8_4: kv8::weigh_i8_4,
     spin_int8,
     ..neon::TABLE
 };

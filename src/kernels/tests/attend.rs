@@ -5,7 +5,7 @@ use crate::kernels::scalar;
 use crate::kernels::{Attended, HEAD_DIM_MAX, KvPages, KvStored};
 
 /// Attention in f64: `(output, Σ p·|v|)` for each query and column.
-fn naive_attention(
+pub(super) fn naive_attention(
     q: &[f32],
     k: &[f32],
     v: &[f32],

@@ -1,6 +1,6 @@
 use std::cell::RefCell;
 
-use super::super::{Batch, Plan, Precision, Share, Span, Stage, Transformer, Wants};
+use super::super::{Batch, KvKind, Plan, Precision, Share, Span, Stage, Transformer, Wants};
 use super::*;
 use crate::format::model::{Header, Packed, Weights};
 
@@ -15,7 +15,7 @@ fn transformer(model: &Arc<Model>, kernels: Kernels) -> Transformer {
         max_batch: 32,
         max_logits: 32,
         n_streams: 1,
-        kv: Precision::F16,
+        kv: KvKind::F16,
         kv_pages: None,
     };
     Transformer::new(Arc::clone(model), kernels, Pool::new(&[0, 0]).unwrap(), plan).unwrap()

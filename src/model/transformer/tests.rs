@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::super::Wants;
+use super::super::{KvKind, Wants};
 use super::*;
 use crate::format::model::{Header, TensorId, Weights};
 
@@ -10,7 +10,7 @@ const PLAN: Plan = Plan {
     max_batch: 16,
     max_logits: 16,
     n_streams: 2,
-    kv: Precision::F16,
+    kv: KvKind::F16,
     kv_pages: None,
 };
 

@@ -10,11 +10,11 @@ use crate::ring::{
 use crate::transport::link::{LinkConfig, Links};
 use crate::transport::loopback::{Loopback, Network};
 use crate::transport::{Endpoint, Micros};
-use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{FrameSpan, FrameWants, NodeLine, Sizes, Status, WorkFigures};
 use crate::wire::hello::{self, RingInfo};
 use crate::wire::seal::Key;
+use crate::wire::{Dtype, KvType};
 
 /// When a node began and ended to compute a batch: node, first position, begin, end.
 pub(super) type Log = Vec<(usize, u32, Micros, Micros)>;
@@ -356,7 +356,7 @@ impl MasterNode {
             n_streams,
             max_batch: shape.max_batch,
             max_logits: n_streams,
-            kv: Dtype::F16,
+            kv: KvType::F16,
             wire: Dtype::F32,
             dim: shape.dim,
         };

@@ -5,7 +5,7 @@ const SIZES: Sizes = Sizes {
     n_streams: 3,
     max_batch: 64,
     max_logits: 2,
-    kv: Dtype::F32,
+    kv: KvType::F32,
     wire: Dtype::F16,
     dim: 2,
 };

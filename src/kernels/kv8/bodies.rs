@@ -1,0 +1,186 @@
+//! Attention to int8 keys and values, written once for all tiers, which differ in how they multiply bytes.
+
+use super::super::float::{BLOCK, fma};
+
+/// The functions of a tier, compiled with `$attr` (its target features). Beside it are in scope:
+///
+/// - `widen` and `largest`, as for `float_kernels!`;
+/// - `Sums`, 16 sums of i32, `sums_from`, all of them the same, and `floats`, what they are;
+/// - `load_keys` and `load_values`, which give a `Line` of a `KvLine`;
+/// - `add_keys`, which adds to each sum the products of four of its bytes and those of a query; keys may have a
+///   bias of 128 if `$has_bias`;
+/// - `add_values`, which does so with bytes of values and codes, which are not negative.
+macro_rules! int8_kernels {
+    ($fma:expr, $has_bias:literal $(, #[$attr:meta])?) => {
+        $(#[$attr])?
+        pub(super) fn score_i8(
+            q: $crate::kernels::kv8::KeyQuery<'_>,
+            keys: &[$crate::kernels::kv8::KvLine],
+            scale: f32,
+            out: &mut [f32; $crate::kernels::float::BLOCK],
+        ) {
+            scores_i8([q], keys, scale, [out]);
+        }
+
+        $(#[$attr])?
+        pub(super) fn score_i8_4(
+            q: [$crate::kernels::kv8::KeyQuery<'_>; 4],
+            keys: &[$crate::kernels::kv8::KvLine],
+            scale: f32,
+            out: [&mut [f32; $crate::kernels::float::BLOCK]; 4],
+        ) {
+            scores_i8(q, keys, scale, out);
+        }
+
+        /// Scores of queries for a block of keys.
+        $(#[$attr])?
+        #[inline]
+        fn scores_i8<const N: usize>(
+            q: [$crate::kernels::kv8::KeyQuery<'_>; N],
+            keys: &[$crate::kernels::kv8::KvLine],
+            scale: f32,
+            out: [&mut [f32; $crate::kernels::float::BLOCK]; N],
+        ) {
+            use $crate::kernels::kv8::{KEY_LINES, KvLine};
+            let mut scores = [[0.0; $crate::kernels::float::BLOCK]; N];
+            let (whole, rest) = keys.as_chunks::<KEY_LINES>();
+            for (g, keys) in whole.iter().enumerate() {
+                score_group_i8(&q, g, keys, &mut scores);
+            }
+            if !rest.is_empty() {
+                let mut keys = [KvLine::ZERO; KEY_LINES];
+                keys[..rest.len()].copy_from_slice(rest);
+                score_group_i8(&q, whole.len(), &keys, &mut scores);
+            }
+            for (out, scores) in out.into_iter().zip(scores) {
+                for (out, score) in out.iter_mut().zip(scores) {
+                    *out = score * scale;
+                }
+            }
+        }
+
+        /// Adds the products of a group of columns.
+        $(#[$attr])?
+        #[inline]
+        fn score_group_i8<const N: usize>(
+            q: &[$crate::kernels::kv8::KeyQuery<'_>; N],
+            g: usize,
+            keys: &[$crate::kernels::kv8::KvLine; $crate::kernels::kv8::KEY_LINES],
+            scores: &mut [[f32; $crate::kernels::float::BLOCK]; N],
+        ) {
+            let mut scales = [0.0; $crate::kernels::float::BLOCK];
+            widen(keys[0].scales(), &mut scales);
+            let quads = q.map(|q| &q.q[g]);
+            let lines = keys[1..].as_chunks::<2>().0;
+            for half in 0..2 {
+                let mut sums = [sums_from(0); N];
+                if $has_bias {
+                    for i in 0..N {
+                        sums[i] = sums_from(q[i].biases[g]);
+                    }
+                }
+                for (c, lines) in lines.iter().enumerate() {
+                    let line = load_keys(&lines[half]);
+                    for i in 0..N {
+                        sums[i] = add_keys(sums[i], line, quads[i][c]);
+                    }
+                }
+                for i in 0..N {
+                    let (scales, scores) =
+                        (scales.as_chunks::<16>().0, scores[i].as_chunks_mut::<16>().0);
+                    let (d, q_scale) = (floats(sums[i]), q[i].scales[g]);
+                    $crate::kernels::kv8::bodies::add_scaled::<{ $fma }>(
+                        &mut scores[half], &d, &scales[half], q_scale,
+                    );
+                }
+            }
+        }
+
+        $(#[$attr])?
+        pub(super) fn weigh_i8(
+            weights: &[f32; $crate::kernels::float::BLOCK],
+            values: &[$crate::kernels::kv8::KvLine],
+            correction: f32,
+            out: &mut [f32],
+        ) {
+            weighed_i8([weights], values, [correction], [out]);
+        }
+
+        $(#[$attr])?
+        pub(super) fn weigh_i8_4(
+            weights: [&[f32; $crate::kernels::float::BLOCK]; 4],
+            values: &[$crate::kernels::kv8::KvLine],
+            corrections: [f32; 4],
+            out: [&mut [f32]; 4],
+        ) {
+            weighed_i8(weights, values, corrections, out);
+        }
+
+        /// Adds a block of a group's values times weights.
+        $(#[$attr])?
+        #[inline]
+        fn weighed_i8<const N: usize>(
+            weights: [&[f32; $crate::kernels::float::BLOCK]; N],
+            values: &[$crate::kernels::kv8::KvLine],
+            corrections: [f32; N],
+            out: [&mut [f32]; N],
+        ) {
+            use $crate::kernels::kv8::{Codes, TILE_LINES, bodies};
+            let mut scales = [0.0; $crate::kernels::float::BLOCK];
+            widen(values[0].scales(), &mut scales);
+            let mut codes = [Codes::ZERO; N];
+            for i in 0..N {
+                codes[i].set(weights[i], &scales, |x| largest(x));
+            }
+            for (t, tile) in values[1..].as_chunks::<TILE_LINES>().0.iter().enumerate() {
+                let mut sums = [[sums_from(0); 2]; N];
+                for (j, line) in tile.iter().enumerate() {
+                    let line = load_values(line);
+                    for i in 0..N {
+                        sums[i][0] = add_values(sums[i][0], line, codes[i].high[j]);
+                        sums[i][1] = add_values(sums[i][1], line, codes[i].low[j]);
+                    }
+                }
+                for i in 0..N {
+                    let d = floats(joined(sums[i]));
+                    let out = &mut out[i][16 * t..];
+                    bodies::add_tile::<{ $fma }>(out, &d, codes[i].step, corrections[i]);
+                }
+            }
+        }
+    };
+}
+
+pub(in crate::kernels) use int8_kernels;
+
+/// Adds a group's products to the scores of 16 positions.
+#[inline(always)]
+pub(in crate::kernels) fn add_scaled<const FMA: bool>(
+    scores: &mut [f32; BLOCK / 2],
+    d: &[f32; 16],
+    key_scales: &[f32; 16],
+    query_scale: f32,
+) {
+    for i in 0..16 {
+        scores[i] = fma::<FMA>(d[i] * key_scales[i], query_scale, scores[i]);
+    }
+}
+
+/// Adds products to the first 16 of `out`, or to all of these if they are fewer.
+#[inline(always)]
+pub(in crate::kernels) fn add_tile<const FMA: bool>(
+    out: &mut [f32],
+    d: &[f32; 16],
+    step: f32,
+    correction: f32,
+) {
+    if let Some(out) = out.first_chunk_mut::<16>() {
+        for i in 0..16 {
+            out[i] = fma::<FMA>(d[i], step, out[i] * correction);
+        }
+    } else {
+        for (out, d) in out.iter_mut().zip(d) {
+            *out = fma::<FMA>(*d, step, *out * correction);
+        }
+    }
+}

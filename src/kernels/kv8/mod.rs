@@ -1,0 +1,348 @@
+//! Keys and values kept as int8: their bytes, and how they are written.
+//!
+//! A head's part of a page is a sequence of blocks of 32 positions, those of a softmax. A block is made of
+//! lines of 64 bytes, so that what lies in one is aligned, whatever the vectors' length. Columns are padded
+//! with zeros to a multiple of 16.
+//!
+//! A block of keys, for each 32 columns or fewer at the end:
+//!
+//! ```text
+//! 1 line          scales, an f16 of each of 32 positions
+//! 2 lines × n/4   for each four columns: the first 16 positions, four bytes each; then the others
+//! ```
+//!
+//! A block of values, for each 128 columns or fewer at the end:
+//!
+//! ```text
+//! 1 line          scales, an f16 of each of 32 positions
+//! 8 lines × n/16  for each 16 columns, for each four positions: the columns, four bytes each
+//! ```
+//!
+//! So four bytes that are multiplied and added up, as `vpdpbusd` and `sdot` do, are neighbours: of a key's
+//! columns where a query is multiplied, of positions where their weights are. Scales take 1/16 and 1/64 of
+//! the values' bytes where heads are whole groups.
+//!
+//! # What they stand for
+//!
+//! `x ≈ scale * q` with `q` in `-127..=127`: `scale` is the smallest f16 that is no less than `max|x| / 127`, and
+//! `q = round_half_even(x * (1 / scale))`. As in f16, what lies outside ±65504 becomes that first. A NaN makes the
+//! scale NaN and with it all of its group. Keys have shorter groups as some of their columns are much larger
+//! than others.
+//!
+//! # Scores
+//!
+//! A query is quantised in groups of 32 as activations are (see [`super`]). With `d` the exact sum of a group's
+//! products, a score starts at 0, takes each group in order, and is scaled in the end:
+//!
+//! ```text
+//! s = fma(d as f32 * key_scale, query_scale, s)
+//! ```
+//!
+//! # Values
+//!
+//! A block's weights times the positions' scales become codes of 14 bits, so that they can be multiplied as
+//! two times 7: with `w = weight * scale`, or 0 where the weight is,
+//!
+//! ```text
+//! step = max(w) / 16383
+//! code = round_half_even(w * (16383 / max(w)))     0, and so is step, if max(w) < 2^-100
+//! out  = fma((Σ code * q) as f32, step, out * correction)
+//! ```
+//!
+//! The sum is exact: `32 * 16383 * 127 < 2^27`. A position that is not looked at has the weight 0, and whatever
+//! lies there changes nothing. Weights that are NaN make `step` NaN.
+
+use bytemuck::{Pod, Zeroable};
+use half::f16;
+
+use super::float::{self, BLOCK};
+use super::table::{Table, call};
+
+pub(super) mod bodies;
+
+/// Positions of a block.
+pub const KV_BLOCK: usize = BLOCK;
+
+/// A line of int8 keys or values.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct KvLine(pub(super) [u8; LINE]);
+
+const LINE: usize = 64;
+
+/// Columns of keys that share scales, and of queries.
+pub(super) const KEY_GROUP: usize = 32;
+/// Lines of such keys of a block.
+pub(super) const KEY_LINES: usize = 1 + KEY_GROUP / 2;
+
+/// Columns of values that share scales.
+pub(super) const VALUE_GROUP: usize = 128;
+/// Lines of such values of a block.
+pub(super) const VALUE_LINES: usize = 1 + VALUE_GROUP / 2;
+/// Lines of 16 columns of values.
+pub(super) const TILE_LINES: usize = BLOCK / 4;
+
+/// Columns are padded to a multiple of this.
+const COLUMNS: usize = 16;
+
+impl KvLine {
+    /// Zeros.
+    pub(super) const ZERO: KvLine = KvLine([0; LINE]);
+
+    /// A line of scales.
+    pub(super) fn scales(&self) -> &[f16] {
+        bytemuck::cast_slice(&self.0)
+    }
+
+    /// Of 16 positions or columns, four bytes each.
+    pub(super) fn fours(&self) -> &[[i8; 4]; LINE / 4] {
+        bytemuck::cast_ref(&self.0)
+    }
+
+    /// The same as two parts.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn halves(&self) -> &[[i8; LINE / 2]; 2] {
+        bytemuck::cast_ref(&self.0)
+    }
+
+    /// The same as four parts.
+    #[cfg(target_arch = "aarch64")]
+    pub(super) fn quarters(&self) -> &[[i8; LINE / 4]; 4] {
+        bytemuck::cast_ref(&self.0)
+    }
+
+    fn set_scale(&mut self, position: usize, scale: f16) {
+        bytemuck::cast_slice_mut::<u8, f16>(&mut self.0)[position] = scale;
+    }
+
+    fn put(&mut self, at: usize, value: i8) {
+        self.0[at] = value as u8;
+    }
+}
+
+/// Lines of a block of keys, and of a block of values.
+pub fn block_lines(head_dim: usize) -> [usize; 2] {
+    let columns = head_dim.next_multiple_of(COLUMNS);
+    [KEY_GROUP, VALUE_GROUP].map(|group| columns.div_ceil(group) + columns / 2)
+}
+
+/// Stores a key at `position` of a block.
+pub(super) fn store_key(table: &Table, x: &[f32], block: &mut [KvLine], position: usize) {
+    let (half, lane) = (position / 16, position % 16);
+    for (x, lines) in x.chunks(KEY_GROUP).zip(block.chunks_mut(KEY_LINES)) {
+        let mut padded = [[0.0; 32]; 1];
+        padded[0][..x.len()].copy_from_slice(x);
+        let mut q = [[0; 32]; 1];
+        lines[0].set_scale(position, call!(table.quantize_kv(&padded, &mut q)));
+        let pairs = lines[1..].as_chunks_mut::<2>().0;
+        for (quad, pair) in q[0].as_chunks::<4>().0.iter().zip(pairs) {
+            let bytes = quad.map(|q| q as u8);
+            pair[half].0.as_chunks_mut::<4>().0[lane] = bytes;
+        }
+    }
+}
+
+/// Stores a value at `position` of a block.
+pub(super) fn store_value(table: &Table, x: &[f32], block: &mut [KvLine], position: usize) {
+    let (line, byte) = (position / 4, position % 4);
+    for (x, lines) in x.chunks(VALUE_GROUP).zip(block.chunks_mut(VALUE_LINES)) {
+        let mut padded = [[0.0; 32]; VALUE_GROUP / 32];
+        padded.as_flattened_mut()[..x.len()].copy_from_slice(x);
+        let mut q = [[0; 32]; VALUE_GROUP / 32];
+        let n = x.len().div_ceil(32);
+        lines[0].set_scale(position, call!(table.quantize_kv(&padded[..n], &mut q[..n])));
+        let tiles = lines[1..].as_chunks_mut::<TILE_LINES>().0;
+        for (q, tile) in q.as_flattened().as_chunks::<16>().0.iter().zip(tiles) {
+            for (column, q) in q.iter().enumerate() {
+                tile[line].put(4 * column + byte, *q);
+            }
+        }
+    }
+}
+
+/// Makes zeros of the positions from `n` on of a block of int8 keys, or of values if not `is_key`, given as
+/// bytes.
+///
+/// # Panics
+/// If a block has less positions.
+pub fn clear_block(block: &mut [u8], is_key: bool, n: usize) {
+    let (group, step) = if is_key { (KEY_LINES, 2) } else { (VALUE_LINES, TILE_LINES) };
+    for lines in block.chunks_mut(group * LINE) {
+        let (scales, lines) = lines.split_at_mut(LINE);
+        scales[2 * n..].fill(0);
+        for lines in lines.chunks_exact_mut(step * LINE) {
+            clear_positions(lines, is_key, n);
+        }
+    }
+}
+
+/// The same of four columns' keys, or of 16 columns' values.
+fn clear_positions(lines: &mut [u8], is_key: bool, n: usize) {
+    if is_key {
+        lines[4 * n..].fill(0);
+        return;
+    }
+    let (line, byte) = (n / 4, n % 4);
+    lines[((line + 1) * LINE).min(BLOCK / 4 * LINE)..].fill(0);
+    for four in lines[line * LINE..].as_chunks_mut::<4>().0.iter_mut().take(LINE / 4) {
+        four[byte..].fill(0);
+    }
+}
+
+/// A query whose keys are int8.
+#[derive(Clone, Copy)]
+pub(super) struct KeyQuery<'a> {
+    /// Of each group, four columns each; zeros behind the last.
+    pub(super) q: &'a [[[i8; 4]; KEY_GROUP / 4]],
+    /// Of each group.
+    pub(super) scales: &'a [f32],
+    /// `-128 * Σ q` of each group: cancels the bias of keys that are multiplied as unsigned bytes.
+    pub(super) biases: &'a [i32],
+}
+
+/// Room for queries: as many as their bytes fit.
+pub(super) struct Queries {
+    q: [[[i8; 4]; KEY_GROUP / 4]; GROUPS],
+    scales: [f32; GROUPS],
+    biases: [i32; GROUPS],
+    groups_of_each: usize,
+}
+
+/// Groups of all queries: 128 of heads of 128.
+const GROUPS: usize = 512;
+
+impl Queries {
+    /// Room for queries of heads of this length.
+    pub(super) fn new(head_dim: usize) -> Queries {
+        Queries {
+            q: [[[0; 4]; KEY_GROUP / 4]; GROUPS],
+            scales: [0.0; GROUPS],
+            biases: [0; GROUPS],
+            groups_of_each: head_dim.div_ceil(KEY_GROUP),
+        }
+    }
+
+    /// How many there is room for.
+    pub(super) fn capacity(&self) -> usize {
+        GROUPS / self.groups_of_each
+    }
+
+    /// Quantises `x`, which becomes query `index`.
+    pub(super) fn set(&mut self, table: &Table, index: usize, x: &[f32]) {
+        let at = index * self.groups_of_each;
+        for (g, x) in (at..).zip(x.chunks(KEY_GROUP)) {
+            let mut padded = [0.0; KEY_GROUP];
+            padded[..x.len()].copy_from_slice(x);
+            let q = self.q[g].as_flattened_mut();
+            let scales = std::slice::from_mut(&mut self.scales[g]);
+            call!(table.quantize_q8(&padded, KEY_GROUP, q, scales));
+            let biases = std::slice::from_mut(&mut self.biases[g]);
+            call!(table.biases(q, KEY_GROUP, biases));
+        }
+    }
+
+    /// Query `index`.
+    pub(super) fn get(&self, index: usize) -> KeyQuery<'_> {
+        let groups = index * self.groups_of_each..(index + 1) * self.groups_of_each;
+        KeyQuery {
+            q: &self.q[groups.clone()],
+            scales: &self.scales[groups.clone()],
+            biases: &self.biases[groups],
+        }
+    }
+}
+
+/// Largest value that is stored.
+const STORED_MAX: f32 = 65504.0;
+
+/// Quantises a group of keys or values, as the module describes, and gives its scale. `largest` and `round`
+/// are the tier's, as for [`float::quantize_q8`].
+#[inline(always)]
+pub(super) fn quantize_kv(
+    x: &[[f32; 32]],
+    q: &mut [[i8; 32]],
+    largest: impl Fn(&[[f32; 32]]) -> u32,
+    round: impl Fn(&[[f32; 32]], f32, &mut [[i8; 32]]),
+) -> f16 {
+    // Without the sign bit floats are ordered as their bits are, infinity and NaN above all.
+    let max = f32::from_bits(largest(x));
+    if max > STORED_MAX {
+        let mut clamped = [[0.0; 32]; VALUE_GROUP / 32];
+        for (to, x) in clamped.as_flattened_mut().iter_mut().zip(x.as_flattened()) {
+            *to = x.clamp(-STORED_MAX, STORED_MAX);
+        }
+        return scaled(&clamped[..x.len()], STORED_MAX, q, round);
+    }
+    scaled(x, max, q, round)
+}
+
+#[inline(always)]
+fn scaled(
+    x: &[[f32; 32]],
+    max: f32,
+    q: &mut [[i8; 32]],
+    round: impl Fn(&[[f32; 32]], f32, &mut [[i8; 32]]),
+) -> f16 {
+    let scale = round_up(max / 127.0);
+    if scale > f16::ZERO {
+        round(x, 1.0 / scale.to_f32(), q);
+    } else {
+        q.as_flattened_mut().fill(0);
+    }
+    scale
+}
+
+/// The smallest f16 that is no less than `x`, which is not negative; NaN for NaN.
+fn round_up(x: f32) -> f16 {
+    let nearest = f16::from_f32(x);
+    if nearest.to_f32() < x { f16::from_bits(nearest.to_bits() + 1) } else { nearest }
+}
+
+/// Weights of a block's positions times their values' scales, as the module describes.
+#[derive(Clone, Copy)]
+pub(super) struct Codes {
+    /// The upper 7 bits, of four positions each.
+    pub(super) high: [[i8; 4]; BLOCK / 4],
+    /// The lower 7 bits.
+    pub(super) low: [[i8; 4]; BLOCK / 4],
+    /// What a code of 1 stands for.
+    pub(super) step: f32,
+}
+
+/// Bits of half a code.
+pub(super) const HALF_BITS: u32 = 7;
+/// The largest code.
+const CODE_MAX: f32 = 16383.0;
+/// Blocks whose weights times scales are all less do not count: 2^-100.
+const LEAST: f32 = f32::from_bits((127 - 100) << 23);
+
+impl Codes {
+    /// Of nothing.
+    pub(super) const ZERO: Codes =
+        Codes { high: [[0; 4]; BLOCK / 4], low: [[0; 4]; BLOCK / 4], step: 0.0 };
+
+    /// Of `weights`; `largest` is the tier's.
+    #[inline(always)]
+    pub(super) fn set(
+        &mut self,
+        weights: &[f32; BLOCK],
+        scales: &[f32; BLOCK],
+        largest: impl Fn(&[[f32; 32]]) -> u32,
+    ) {
+        let mut w = [[0.0; BLOCK]; 1];
+        for i in 0..BLOCK {
+            w[0][i] = if weights[i] == 0.0 { 0.0 } else { weights[i] * scales[i] };
+        }
+        let max = f32::from_bits(largest(&w));
+        let (step, factor) =
+            if max < LEAST { (0.0, 0.0) } else { (max / CODE_MAX, CODE_MAX / max) };
+        self.step = step;
+        let mask = (1 << HALF_BITS) - 1;
+        let (high, low) = (self.high.as_flattened_mut(), self.low.as_flattened_mut());
+        for i in 0..BLOCK {
+            let code = (w[0][i] * factor + float::ROUND).to_bits();
+            high[i] = (code >> HALF_BITS & mask) as i8;
+            low[i] = (code & mask) as i8;
+        }
+    }
+}
