@@ -143,6 +143,7 @@ fn add_values(sums: Sums, line: &KvLine, codes: [i8; 4]) -> Sums {
 }
 
 /// f16 to f32, exact.
+#[inline]
 pub(super) fn widen(x: &[f16], out: &mut [f32]) {
     for (out, x) in out.iter_mut().zip(x) {
         *out = x.to_f32();

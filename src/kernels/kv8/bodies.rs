@@ -133,6 +133,8 @@ macro_rules! int8_kernels {
                 codes[i].set(weights[i], &scales, |x| largest(x));
             }
             for (t, tile) in values[1..].as_chunks::<TILE_LINES>().0.iter().enumerate() {
+                // Otherwise a compiler puts a vector of each code of all queries into memory before the loop.
+                let codes = std::hint::black_box(&codes);
                 let mut sums = [[sums_from(0); 2]; N];
                 for (j, line) in tile.iter().enumerate() {
                     let line = load_values(line);
