@@ -1,12 +1,13 @@
 //! Attention to int8 keys and values: a line is a vector. Keys become unsigned with a bias.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::super::avx2::{largest, widen};
 use super::super::kv8::bodies::int8_kernels;
 use super::super::kv8::{HALF_BITS, KvLine};
 
-int8_kernels!(true, true, #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]);
+int8_kernels!(true, true, 2, #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]);
 
 type Sums = __m512i;
 
@@ -53,4 +54,19 @@ fn add_values(sums: Sums, values: __m512i, codes: [i8; 4]) -> Sums {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn broadcast(four: [i8; 4]) -> __m512i {
     _mm512_set1_epi32(i32::from_ne_bytes(four.map(|x| x as u8)))
+}
+
+/// See [`int8_kernels`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn in_order(sums: &mut [Sums]) {
+    for sum in sums {
+        // SAFETY: no instructions; the compiler cannot know that `sum` stays the same.
+        unsafe {
+            asm!(
+                "/* {sum} */",
+                sum = inout(zmm_reg) * sum,
+                options(pure, nomem, nostack, preserves_flags)
+            )
+        };
+    }
 }

@@ -7,7 +7,7 @@ use super::super::avx2::{largest, widen};
 use super::super::kv8::KvLine;
 use super::super::kv8::bodies::int8_kernels;
 
-int8_kernels!(true, true, #[target_feature(enable = "avx2,fma,f16c,avxvnni")]);
+int8_kernels!(true, true, 1, #[target_feature(enable = "avx2,fma,f16c,avxvnni")]);
 
 type Sums = [__m256i; 2];
 
@@ -37,3 +37,6 @@ fn add_values(sums: Sums, values: [__m256i; 2], codes: [i8; 4]) -> Sums {
         _mm256_dpbusd_avx_epi32(sums[1], codes, values[1]),
     ]
 }
+
+/// See [`int8_kernels`]: there is nothing to do.
+fn in_order(_: &mut [Sums]) {}

@@ -8,10 +8,12 @@ use super::super::float::{BLOCK, fma};
 /// - `Sums`, 16 sums of i32, `sums_from`, all of them the same, and `floats`, what they are;
 /// - `load_keys` and `load_values`, which give a `Line` of a `KvLine`;
 /// - `add_keys`, which adds to each sum the products of four of its bytes and those of a query; keys may have a
-///   bias of 128 if `$has_bias`;
+///   bias of 128 if `$has_bias`, and `$halves` lines of 16 keys are taken at once;
+/// - `in_order`, which keeps a compiler from adding all products of one sum before those of the next, as each
+///   addition waits for the one before;
 /// - `add_values`, which does so with bytes of values and codes, which are not negative.
 macro_rules! int8_kernels {
-    ($fma:expr, $has_bias:literal $(, #[$attr:meta])?) => {
+    ($fma:expr, $has_bias:literal, $halves:literal $(, #[$attr:meta])?) => {
         $(#[$attr])?
         pub(super) fn score_i8(
             q: $crate::kernels::kv8::KeyQuery<'_>,
@@ -72,26 +74,31 @@ macro_rules! int8_kernels {
             widen(keys[0].scales(), &mut scales);
             let quads = q.map(|q| &q.q[g]);
             let lines = keys[1..].as_chunks::<2>().0;
-            for half in 0..2 {
-                let mut sums = [sums_from(0); N];
+            for from in (0..2).step_by($halves) {
+                let mut sums = [[sums_from(0); $halves]; N];
                 if $has_bias {
                     for i in 0..N {
-                        sums[i] = sums_from(q[i].biases[g]);
+                        sums[i] = [sums_from(q[i].biases[g]); $halves];
                     }
                 }
                 for (c, lines) in lines.iter().enumerate() {
-                    let line = load_keys(&lines[half]);
-                    for i in 0..N {
-                        sums[i] = add_keys(sums[i], line, quads[i][c]);
+                    for half in 0..$halves {
+                        let line = load_keys(&lines[from + half]);
+                        for i in 0..N {
+                            sums[i][half] = add_keys(sums[i][half], line, quads[i][c]);
+                        }
                     }
+                    in_order(sums.as_flattened_mut());
                 }
                 for i in 0..N {
                     let (scales, scores) =
                         (scales.as_chunks::<16>().0, scores[i].as_chunks_mut::<16>().0);
-                    let (d, q_scale) = (floats(sums[i]), q[i].scales[g]);
-                    $crate::kernels::kv8::bodies::add_scaled::<{ $fma }>(
-                        &mut scores[half], &d, &scales[half], q_scale,
-                    );
+                    for half in from..from + $halves {
+                        let (d, q_scale) = (floats(sums[i][half - from]), q[i].scales[g]);
+                        $crate::kernels::kv8::bodies::add_scaled::<{ $fma }>(
+                            &mut scores[half], &d, &scales[half], q_scale,
+                        );
+                    }
                 }
             }
         }
@@ -142,6 +149,7 @@ macro_rules! int8_kernels {
                         sums[i][0] = add_values(sums[i][0], line, codes[i].high[j]);
                         sums[i][1] = add_values(sums[i][1], line, codes[i].low[j]);
                     }
+                    in_order(sums.as_flattened_mut());
                 }
                 for i in 0..N {
                     let d = floats(joined(sums[i]));

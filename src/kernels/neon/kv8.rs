@@ -7,7 +7,7 @@ use super::super::kv8::bodies::int8_kernels;
 use super::super::kv8::{HALF_BITS, KvLine};
 use super::{largest, load, store, widen};
 
-int8_kernels!(true, false, #[target_feature(enable = "neon")]);
+int8_kernels!(true, false, 1, #[target_feature(enable = "neon")]);
 
 /// Of four positions or columns two vectors, each with two sums of two.
 type Sums = [[int32x4_t; 2]; 4];
@@ -72,3 +72,6 @@ fn add_values(sums: Sums, values: [int8x16_t; 4], codes: [i8; 4]) -> Sums {
 pub(in super::super) fn broadcast(four: [i8; 4]) -> int8x16_t {
     vreinterpretq_s8_s32(vdupq_n_s32(i32::from_ne_bytes(four.map(|x| x as u8))))
 }
+
+/// See [`int8_kernels`]: there is nothing to do.
+fn in_order(_: &mut [Sums]) {}
