@@ -15,7 +15,7 @@ const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
 tier::float_kernels!(FMA, None);
 tier::tile_kernels!(FMA);
-int8_kernels!(FMA, false, 1);
+int8_kernels!(FMA, false, 1, 4);
 
 fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     float::dots::<FMA, N>(x, rows)

@@ -9,7 +9,7 @@ use super::super::kv8::bodies::int8_kernels;
 use super::super::kv8::{HALF_BITS, KvLine};
 use super::{add_products, largest, load, widen};
 
-int8_kernels!(true, false, 1, #[target_feature(enable = "avx2,fma,f16c")]);
+int8_kernels!(true, false, 1, 4, #[target_feature(enable = "avx2,fma,f16c")]);
 
 type Sums = [__m256i; 2];
 

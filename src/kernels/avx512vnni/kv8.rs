@@ -7,7 +7,7 @@ use super::super::avx2::{largest, widen};
 use super::super::kv8::bodies::int8_kernels;
 use super::super::kv8::{HALF_BITS, KvLine};
 
-int8_kernels!(true, true, 2, #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]);
+int8_kernels!(true, true, 2, 4, #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]);
 
 type Sums = __m512i;
 

@@ -7,7 +7,7 @@ use super::super::avx2::{largest, widen};
 use super::super::kv8::KvLine;
 use super::super::kv8::bodies::int8_kernels;
 
-int8_kernels!(true, true, 1, #[target_feature(enable = "avx2,fma,f16c,avxvnni")]);
+int8_kernels!(true, true, 1, 4, #[target_feature(enable = "avx2,fma,f16c,avxvnni")]);
 
 type Sums = [__m256i; 2];
 

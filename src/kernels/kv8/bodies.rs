@@ -9,11 +9,12 @@ use super::super::float::{BLOCK, fma};
 /// - `load_keys` and `load_values`, which give a `Line` of a `KvLine`;
 /// - `add_keys`, which adds to each sum the products of four of its bytes and those of a query; keys may have a
 ///   bias of 128 if `$has_bias`, and `$halves` lines of 16 keys are taken at once;
+/// - `$at_once` queries (4, 2 or 1) have two `Sums` each in registers;
 /// - `in_order`, which keeps a compiler from adding all products of one sum before those of the next, as each
 ///   addition waits for the one before;
 /// - `add_values`, which does so with bytes of values and codes, which are not negative.
 macro_rules! int8_kernels {
-    ($fma:expr, $has_bias:literal, $halves:literal $(, #[$attr:meta])?) => {
+    ($fma:expr, $has_bias:literal, $halves:literal, $at_once:literal $(, #[$attr:meta])?) => {
         $(#[$attr])?
         pub(super) fn score_i8(
             q: $crate::kernels::kv8::KeyQuery<'_>,
@@ -120,7 +121,21 @@ macro_rules! int8_kernels {
             corrections: [f32; 4],
             out: [&mut [f32]; 4],
         ) {
-            weighed_i8(weights, values, corrections, out);
+            let ([a, b, c, d], [ya, yb, yc, yd]) = (weights, out);
+            let [ca, cb, cc, cd] = corrections;
+            match $at_once {
+                4 => weighed_i8([a, b, c, d], values, corrections, [ya, yb, yc, yd]),
+                2 => {
+                    weighed_i8([a, b], values, [ca, cb], [ya, yb]);
+                    weighed_i8([c, d], values, [cc, cd], [yc, yd]);
+                }
+                _ => {
+                    weighed_i8([a], values, [ca], [ya]);
+                    weighed_i8([b], values, [cb], [yb]);
+                    weighed_i8([c], values, [cc], [yc]);
+                    weighed_i8([d], values, [cd], [yd]);
+                }
+            }
         }
 
         /// Adds a block of a group's values times weights.

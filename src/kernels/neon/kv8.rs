@@ -7,7 +7,7 @@ use super::super::kv8::bodies::int8_kernels;
 use super::super::kv8::{HALF_BITS, KvLine};
 use super::{largest, load, store, widen};
 
-int8_kernels!(true, false, 1, #[target_feature(enable = "neon")]);
+int8_kernels!(true, false, 1, 1, #[target_feature(enable = "neon")]);
 
 /// Of four positions or columns two vectors, each with two sums of two.
 type Sums = [[int32x4_t; 2]; 4];

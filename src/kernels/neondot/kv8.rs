@@ -8,7 +8,7 @@ use super::super::neon::kv8::{broadcast, load_keys, load_values};
 use super::super::neon::{largest, store, widen};
 use super::sdot;
 
-int8_kernels!(true, false, 1, #[target_feature(enable = "neon,dotprod")]);
+int8_kernels!(true, false, 1, 2, #[target_feature(enable = "neon,dotprod")]);
 
 type Sums = [int32x4_t; 4];
 
