@@ -188,6 +188,7 @@ fn main() {
     let n_predict: usize = value("--tokens", "200").parse().expect("--tokens N");
     let recipe = Recipe {
         model: package("models/demo.bin"),
+        kv: KvKind::F16,
         // The last layers, one for each worker.
         cuts: (6 - n_workers..6).collect(),
         is_tcp: false,

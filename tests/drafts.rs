@@ -11,7 +11,7 @@ use common::jobs::{Ear, Heard, alone, assert_same, finish, mixed, prompt};
 use common::models::package;
 use common::rings::Recipe;
 use leap::engine::{
-    DRAFTS_MAX, DraftKind, DraftMode, Drafter, Engine, Job, JobId, KvMemory, ModelDrafter,
+    DRAFTS_MAX, DraftKind, DraftMode, Drafter, Engine, Job, JobId, KvKind, KvMemory, ModelDrafter,
     NgramDrafter, Options, Scheduler,
 };
 use leap::internals::model::Model;
@@ -26,6 +26,7 @@ fn tokenizer() -> Tokenizer {
 fn recipe(n_streams: usize, batch: usize) -> Recipe {
     Recipe {
         model: package("models/demo.bin"),
+        kv: KvKind::F16,
         cuts: Vec::new(),
         is_tcp: false,
         has_key: false,

@@ -12,7 +12,7 @@ use common::jobs::{Ear, Heard, finish};
 use common::models::{bits, package};
 use common::rings::Recipe;
 use leap::engine::{
-    DraftMode, Drafter, Engine, Job, JobId, KvMemory, NgramDrafter, Options, Scheduler,
+    DraftMode, Drafter, Engine, Job, JobId, KvKind, KvMemory, NgramDrafter, Options, Scheduler,
 };
 use leap::export::{ExportOptions, ExportPlan};
 use leap::format::model::Weights;
@@ -57,6 +57,7 @@ fn recipe(model: &Path, cuts: &[usize]) -> Recipe {
     let (model, cuts) = (model.to_owned(), cuts.to_vec());
     Recipe {
         model,
+        kv: KvKind::F16,
         cuts,
         is_tcp: false,
         has_key: false,

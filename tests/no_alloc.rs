@@ -153,6 +153,7 @@ fn decoding_allocates_nothing() {
     for (is_tcp, has_key) in [(false, false), (false, true), (true, false), (true, true)] {
         let recipe = Recipe {
             model: models.join("demo.bin"),
+            kv: KvKind::F16,
             cuts: vec![1, 4],
             is_tcp,
             has_key,

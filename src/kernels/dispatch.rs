@@ -7,7 +7,7 @@ use half::f16;
 
 use super::attend::{self, Attended};
 use super::isa::Isa;
-use super::kv8::{self, KV_BLOCK, KvLine};
+use super::kv8::{self, KV_BLOCK, KvLine, store};
 use super::packed::activations::{self, Q8Tiles, TilePartsMut, TileRow};
 use super::packed::cut::TileCut;
 use super::packed::layout::{self, Layout, PackedB2, PackedQ4, PackedQ8};
@@ -419,7 +419,7 @@ impl Kernels {
     pub fn store_key_i8(&self, x: &[f32], part: &mut [KvLine], position: usize) {
         let [n, _] = kv8::block_lines(x.len());
         let block = &mut part[position / KV_BLOCK * n..][..n];
-        kv8::store_key(self.table, x, block, position % KV_BLOCK);
+        store::store_key(self.table, x, block, position % KV_BLOCK);
     }
 
     /// The same of a value.
@@ -430,7 +430,7 @@ impl Kernels {
     pub fn store_value_i8(&self, x: &[f32], part: &mut [KvLine], position: usize) {
         let [_, n] = kv8::block_lines(x.len());
         let block = &mut part[position / KV_BLOCK * n..][..n];
-        kv8::store_value(self.table, x, block, position % KV_BLOCK);
+        store::store_value(self.table, x, block, position % KV_BLOCK);
     }
 
     /// Reads `bytes` in order and does next to nothing with them: as fast as weights could be read.

@@ -1,7 +1,8 @@
 //! Attention to int8 keys and values; see [`super::super::kv8`]. Blocks are taken whole: what is not looked at
 //! gets the weight 0.
 
-use super::super::kv8::{self, KvLine, Queries, VALUE_GROUP, VALUE_LINES};
+use super::super::kv8::queries::Queries;
+use super::super::kv8::{self, KvLine, VALUE_GROUP, VALUE_LINES};
 use super::super::table::{Table, call};
 use super::pages::{Attended, KvPart};
 use super::query::{Block, QUERIES, Query, TILE, for_blocks, for_queries};

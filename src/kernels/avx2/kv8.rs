@@ -1,13 +1,13 @@
 //! Attention to int8 keys and values: 16 sums in two vectors.
 //!
-//! As weights' products ([`super::add_products`]), those of keys are made of magnitudes and signs. Codes are
+//! As weights' products ([`add_products`]), those of keys are made of magnitudes and signs. Codes are
 //! no more than 127 and not negative: two products fit an i16 as they are.
 
 use std::arch::x86_64::*;
 
 use super::super::kv8::bodies::int8_kernels;
 use super::super::kv8::{HALF_BITS, KvLine};
-use super::{add_products, largest, load, widen};
+use super::vectors::{add_products, largest, load, widen};
 
 int8_kernels!(true, false, 1, 4, #[target_feature(enable = "avx2,fma,f16c")]);
 

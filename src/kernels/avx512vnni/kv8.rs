@@ -3,7 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::super::avx2::{largest, widen};
+use super::super::avx2::vectors::{largest, widen};
 use super::super::kv8::bodies::int8_kernels;
 use super::super::kv8::{HALF_BITS, KvLine};
 

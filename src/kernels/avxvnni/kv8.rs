@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::super::avx2::kv8::{floats, joined, load_values};
-use super::super::avx2::{largest, widen};
+use super::super::avx2::vectors::{largest, widen};
 use super::super::kv8::KvLine;
 use super::super::kv8::bodies::int8_kernels;
 

@@ -56,9 +56,10 @@ use bytemuck::{Pod, Zeroable};
 use half::f16;
 
 use super::float::{self, BLOCK};
-use super::table::{Table, call};
 
 pub(super) mod bodies;
+pub(super) mod queries;
+pub(super) mod store;
 
 /// Positions of a block.
 pub const KV_BLOCK: usize = BLOCK;
@@ -126,40 +127,6 @@ pub fn block_lines(head_dim: usize) -> [usize; 2] {
     [KEY_GROUP, VALUE_GROUP].map(|group| columns.div_ceil(group) + columns / 2)
 }
 
-/// Stores a key at `position` of a block.
-pub(super) fn store_key(table: &Table, x: &[f32], block: &mut [KvLine], position: usize) {
-    let (half, lane) = (position / 16, position % 16);
-    for (x, lines) in x.chunks(KEY_GROUP).zip(block.chunks_mut(KEY_LINES)) {
-        let mut padded = [[0.0; 32]; 1];
-        padded[0][..x.len()].copy_from_slice(x);
-        let mut q = [[0; 32]; 1];
-        lines[0].set_scale(position, call!(table.quantize_kv(&padded, &mut q)));
-        let pairs = lines[1..].as_chunks_mut::<2>().0;
-        for (quad, pair) in q[0].as_chunks::<4>().0.iter().zip(pairs) {
-            let bytes = quad.map(|q| q as u8);
-            pair[half].0.as_chunks_mut::<4>().0[lane] = bytes;
-        }
-    }
-}
-
-/// Stores a value at `position` of a block.
-pub(super) fn store_value(table: &Table, x: &[f32], block: &mut [KvLine], position: usize) {
-    let (line, byte) = (position / 4, position % 4);
-    for (x, lines) in x.chunks(VALUE_GROUP).zip(block.chunks_mut(VALUE_LINES)) {
-        let mut padded = [[0.0; 32]; VALUE_GROUP / 32];
-        padded.as_flattened_mut()[..x.len()].copy_from_slice(x);
-        let mut q = [[0; 32]; VALUE_GROUP / 32];
-        let n = x.len().div_ceil(32);
-        lines[0].set_scale(position, call!(table.quantize_kv(&padded[..n], &mut q[..n])));
-        let tiles = lines[1..].as_chunks_mut::<TILE_LINES>().0;
-        for (q, tile) in q.as_flattened().as_chunks::<16>().0.iter().zip(tiles) {
-            for (column, q) in q.iter().enumerate() {
-                tile[line].put(4 * column + byte, *q);
-            }
-        }
-    }
-}
-
 /// Makes zeros of the positions from `n` on of a block of int8 keys, or of values if not `is_key`, given as
 /// bytes.
 ///
@@ -198,58 +165,6 @@ pub(super) struct KeyQuery<'a> {
     pub(super) scales: &'a [f32],
     /// `-128 * Σ q` of each group: cancels the bias of keys that are multiplied as unsigned bytes.
     pub(super) biases: &'a [i32],
-}
-
-/// Room for queries: as many as their bytes fit.
-pub(super) struct Queries {
-    q: [[[i8; 4]; KEY_GROUP / 4]; GROUPS],
-    scales: [f32; GROUPS],
-    biases: [i32; GROUPS],
-    groups_of_each: usize,
-}
-
-/// Groups of all queries: 128 of heads of 128.
-const GROUPS: usize = 512;
-
-impl Queries {
-    /// Room for queries of heads of this length.
-    pub(super) fn new(head_dim: usize) -> Queries {
-        Queries {
-            q: [[[0; 4]; KEY_GROUP / 4]; GROUPS],
-            scales: [0.0; GROUPS],
-            biases: [0; GROUPS],
-            groups_of_each: head_dim.div_ceil(KEY_GROUP),
-        }
-    }
-
-    /// How many there is room for.
-    pub(super) fn capacity(&self) -> usize {
-        GROUPS / self.groups_of_each
-    }
-
-    /// Quantises `x`, which becomes query `index`.
-    pub(super) fn set(&mut self, table: &Table, index: usize, x: &[f32]) {
-        let at = index * self.groups_of_each;
-        for (g, x) in (at..).zip(x.chunks(KEY_GROUP)) {
-            let mut padded = [0.0; KEY_GROUP];
-            padded[..x.len()].copy_from_slice(x);
-            let q = self.q[g].as_flattened_mut();
-            let scales = std::slice::from_mut(&mut self.scales[g]);
-            call!(table.quantize_q8(&padded, KEY_GROUP, q, scales));
-            let biases = std::slice::from_mut(&mut self.biases[g]);
-            call!(table.biases(q, KEY_GROUP, biases));
-        }
-    }
-
-    /// Query `index`.
-    pub(super) fn get(&self, index: usize) -> KeyQuery<'_> {
-        let groups = index * self.groups_of_each..(index + 1) * self.groups_of_each;
-        KeyQuery {
-            q: &self.q[groups.clone()],
-            scales: &self.scales[groups.clone()],
-            biases: &self.biases[groups],
-        }
-    }
 }
 
 /// Largest value that is stored.

@@ -5,7 +5,7 @@ use std::arch::aarch64::*;
 
 use super::super::kv8::bodies::int8_kernels;
 use super::super::kv8::{HALF_BITS, KvLine};
-use super::{largest, load, store, widen};
+use super::vectors::{largest, load, store, widen};
 
 int8_kernels!(true, false, 1, 1, #[target_feature(enable = "neon")]);
 

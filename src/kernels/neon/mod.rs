@@ -14,7 +14,7 @@ use self::attend::{score_4, weigh_4};
 use self::exp::{soften_4, swiglu};
 use self::kv8::{score_i8, score_i8_4, weigh_i8, weigh_i8_4};
 use self::vectors::{dots, load_lanes};
-pub(super) use self::vectors::{load, load_32, load_floats, store};
+pub(super) use self::vectors::{largest, load, load_32, load_floats, store, widen, widen_8};
 use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::packed::cut::{TileKernel, TileSet};
 use super::packed::layout::Layout;
@@ -31,7 +31,7 @@ mod b2;
 mod exp;
 pub(super) mod kv8;
 pub(super) mod registers;
-mod vectors;
+pub(super) mod vectors;
 
 tier::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
 
@@ -404,20 +404,6 @@ pub(super) fn scaled(sums: [int32x4_t; 4], scales: &[f32; 4]) -> float32x4_t {
     vmulq_f32(vcvtq_f32_s32(total_of(sums)), load_floats(scales))
 }
 
-/// Bits of the largest magnitude. Without the sign bit, floats are ordered as their bits are as integers.
-#[target_feature(enable = "neon")]
-pub(super) fn largest(x: &[[f32; 32]]) -> u32 {
-    let mut max = [vdupq_n_u32(0); 8];
-    for x in x {
-        for (max, x) in max.iter_mut().zip(x.as_chunks().0) {
-            *max = vmaxq_u32(*max, vreinterpretq_u32_f32(vabsq_f32(load_floats(x))));
-        }
-    }
-    let [a, b, c, d, e, f, g, h] = max;
-    let (ab, cd, ef, gh) = (vmaxq_u32(a, b), vmaxq_u32(c, d), vmaxq_u32(e, f), vmaxq_u32(g, h));
-    vmaxvq_u32(vmaxq_u32(vmaxq_u32(ab, cd), vmaxq_u32(ef, gh)))
-}
-
 /// Nearest integers, ties to even, of values times `factor`.
 #[target_feature(enable = "neon")]
 fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
@@ -431,34 +417,6 @@ fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
             unsafe { vst1q_s8(q.as_mut_ptr(), bytes) };
         }
     }
-}
-
-/// Eight f16 to f32, exact.
-#[target_feature(enable = "neon")]
-pub(super) fn widen_8(x: uint16x8_t) -> [float32x4_t; 2] {
-    let (low, high): (float32x4_t, float32x4_t);
-    // SAFETY: `fcvtl` is in ARMv8.0 and works on registers alone.
-    unsafe {
-        asm!("fcvtl {low:v}.4s, {x:v}.4h", "fcvtl2 {high:v}.4s, {x:v}.8h", x = in(vreg) x,
-            low = out(vreg) low, high = lateout(vreg) high,
-            options(pure, nomem, nostack, preserves_flags));
-    }
-    [low, high]
-}
-
-/// f16 to f32, exact.
-#[target_feature(enable = "neon")]
-pub(super) fn widen(x: &[f16], out: &mut [f32]) {
-    let ((x, x_tail), (out, out_tail)) = (x.as_chunks::<8>(), out.as_chunks_mut::<8>());
-    for (x, out) in x.iter().zip(out) {
-        // SAFETY: `x` is 16 readable bytes, aligned as its elements are.
-        let [low, high] = widen_8(unsafe { vld1q_u16(x.as_ptr().cast()) });
-        // SAFETY: `out` is eight writable floats, these the first four.
-        unsafe { vst1q_f32(out.as_mut_ptr(), low) };
-        // SAFETY: `out` is eight writable floats, these the last four.
-        unsafe { vst1q_f32(out[4..].as_mut_ptr(), high) };
-    }
-    scalar::widen(x_tail, out_tail);
 }
 
 /// See [`super::Kernels::store_kv`].

@@ -1,8 +1,11 @@
 //! Vectors from memory and back, and dot products of floats.
 
 use std::arch::aarch64::*;
+use std::arch::asm;
 
-use super::super::float;
+use half::f16;
+
+use super::super::{float, scalar};
 
 /// Dot products of `x` with `N` of up to four rows as long as it; see [`float::dots`].
 #[target_feature(enable = "neon")]
@@ -70,4 +73,46 @@ pub(in crate::kernels) fn load_floats(x: &[f32; 4]) -> float32x4_t {
 pub(in crate::kernels) fn store(out: &mut [f32; 4], x: float32x4_t) {
     // SAFETY: `out` is four writable floats.
     unsafe { vst1q_f32(out.as_mut_ptr(), x) };
+}
+
+/// Bits of the largest magnitude. Without the sign bit, floats are ordered as their bits are as integers.
+#[target_feature(enable = "neon")]
+pub(in crate::kernels) fn largest(x: &[[f32; 32]]) -> u32 {
+    let mut max = [vdupq_n_u32(0); 8];
+    for x in x {
+        for (max, x) in max.iter_mut().zip(x.as_chunks().0) {
+            *max = vmaxq_u32(*max, vreinterpretq_u32_f32(vabsq_f32(load_floats(x))));
+        }
+    }
+    let [a, b, c, d, e, f, g, h] = max;
+    let (ab, cd, ef, gh) = (vmaxq_u32(a, b), vmaxq_u32(c, d), vmaxq_u32(e, f), vmaxq_u32(g, h));
+    vmaxvq_u32(vmaxq_u32(vmaxq_u32(ab, cd), vmaxq_u32(ef, gh)))
+}
+
+/// Eight f16 to f32, exact.
+#[target_feature(enable = "neon")]
+pub(in crate::kernels) fn widen_8(x: uint16x8_t) -> [float32x4_t; 2] {
+    let (low, high): (float32x4_t, float32x4_t);
+    // SAFETY: `fcvtl` is in ARMv8.0 and works on registers alone.
+    unsafe {
+        asm!("fcvtl {low:v}.4s, {x:v}.4h", "fcvtl2 {high:v}.4s, {x:v}.8h", x = in(vreg) x,
+            low = out(vreg) low, high = lateout(vreg) high,
+            options(pure, nomem, nostack, preserves_flags));
+    }
+    [low, high]
+}
+
+/// f16 to f32, exact.
+#[target_feature(enable = "neon")]
+pub(in crate::kernels) fn widen(x: &[f16], out: &mut [f32]) {
+    let ((x, x_tail), (out, out_tail)) = (x.as_chunks::<8>(), out.as_chunks_mut::<8>());
+    for (x, out) in x.iter().zip(out) {
+        // SAFETY: `x` is 16 readable bytes, aligned as its elements are.
+        let [low, high] = widen_8(unsafe { vld1q_u16(x.as_ptr().cast()) });
+        // SAFETY: `out` is eight writable floats, these the first four.
+        unsafe { vst1q_f32(out.as_mut_ptr(), low) };
+        // SAFETY: `out` is eight writable floats, these the last four.
+        unsafe { vst1q_f32(out[4..].as_mut_ptr(), high) };
+    }
+    scalar::widen(x_tail, out_tail);
 }

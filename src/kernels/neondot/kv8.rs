@@ -5,8 +5,8 @@ use std::arch::aarch64::*;
 use super::super::kv8::HALF_BITS;
 use super::super::kv8::bodies::int8_kernels;
 use super::super::neon::kv8::{broadcast, load_keys, load_values};
-use super::super::neon::{largest, store, widen};
-use super::sdot;
+use super::super::neon::vectors::{largest, store, widen};
+use super::vectors::sdot;
 
 int8_kernels!(true, false, 1, 2, #[target_feature(enable = "neon,dotprod")]);
 

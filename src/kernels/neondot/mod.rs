@@ -15,9 +15,9 @@
 #![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
 
 use std::arch::aarch64::*;
-use std::arch::asm;
 use std::ops::Range;
 
+use self::vectors::sdot;
 use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::neon::{
     self, codes, load, load_32, load_floats, parameters, place_row, scaled, store, total_of,
@@ -263,6 +263,7 @@ pub(super) mod gemm;
 mod kv8;
 mod q4;
 mod q8;
+mod vectors;
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
@@ -414,17 +415,6 @@ fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize
 #[target_feature(enable = "neon,dotprod")]
 fn add_products_q4(sums: int32x4_t, x: [int8x16_t; 2], codes: [int8x16_t; 2]) -> int32x4_t {
     sdot(sdot(sums, x[0], codes[0]), x[1], codes[1])
-}
-
-/// Adds 16 products to four sums, as the intrinsic `vdotq_s32` does, which is not stable.
-#[target_feature(enable = "neon,dotprod")]
-fn sdot(mut sums: int32x4_t, x: int8x16_t, w: int8x16_t) -> int32x4_t {
-    // SAFETY: this function's features include the instruction, which works on registers alone.
-    unsafe {
-        asm!("sdot {sums:v}.4s, {x:v}.16b, {w:v}.16b", sums = inout(vreg) sums, x = in(vreg) x,
-            w = in(vreg) w, options(pure, nomem, nostack, preserves_flags));
-    }
-    sums
 }
 
 /// See [`super::Kernels::spin_int8`]: 16 products an instruction.
