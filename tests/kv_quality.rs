@@ -67,5 +67,4 @@ fn int8_loses_next_to_nothing() {
     assert!(worse.abs() < 1e-3, "perplexity moves by {worse:+.1e}");
     let kl = mean(wanted.iter().zip(&found).map(|(a, b)| score::kl_divergence(a, b)));
     assert!(kl < 1e-4, "mean KL {kl:.1e}");
-    println!("perplexity {worse:+.2e}, mean KL {kl:.2e}");
 }

@@ -17,6 +17,12 @@ pub(super) type Floats4<'a> = [&'a [f32]; 4];
 /// The same to be written.
 pub(super) type FloatsMut4<'a> = [&'a mut [f32]; 4];
 
+/// Weights of a block's positions, of four queries.
+pub(super) type Weights4<'a> = [&'a [f32; BLOCK]; 4];
+
+/// Floats of keys or values that are quantised together.
+pub(super) type Floats32 = [f32; 32];
+
 /// Four rows of 4-bit weights.
 pub(super) type Blocks4<'a> = [&'a [Block]; 4];
 
@@ -56,9 +62,9 @@ pub(super) struct Table {
     pub(super) score_i8: unsafe fn(KeyQuery<'_>, &[KvLine], f32, &mut [f32; BLOCK]),
     pub(super) score_i8_4: unsafe fn([KeyQuery<'_>; 4], &[KvLine], f32, ScoresMut4<'_>),
     pub(super) weigh_i8: unsafe fn(&[f32; BLOCK], &[KvLine], f32, &mut [f32]),
-    pub(super) weigh_i8_4: unsafe fn([&[f32; BLOCK]; 4], &[KvLine], [f32; 4], FloatsMut4<'_>),
+    pub(super) weigh_i8_4: unsafe fn(Weights4<'_>, &[KvLine], [f32; 4], FloatsMut4<'_>),
     /// Quantises a group of keys or values and gives its scale; see [`super::kv8`].
-    pub(super) quantize_kv: unsafe fn(&[[f32; 32]], &mut [[i8; 32]]) -> f16,
+    pub(super) quantize_kv: unsafe fn(&[Floats32], &mut [[i8; 32]]) -> f16,
     pub(super) widen: unsafe fn(&[f16], &mut [f32]),
     pub(super) narrow: unsafe fn(&[f32], &mut [f16]),
     pub(super) read_all: unsafe fn(&[u8]) -> u64,
