@@ -90,3 +90,77 @@ fn demo_model_is_as_good_as_its_f32_original() {
     let short = folder.write("short.json", "[4064, 589, 598]");
     assert!(nll(&short) > 0.0);
 }
+
+#[test]
+fn eval_of_two_models_is_a_table_for_people_and_keys_for_programs() {
+    let folder = Folder::new();
+    let [f32, int8] = [("f32.bin", "1"), ("int8.bin", "2")].map(|(name, version)| {
+        let path = folder.join(name);
+        let path = path.to_str().unwrap();
+        run(&["export", path, "--meta-llama", "tests/golden/llama3-tiny", "--version", version])
+            .succeeds();
+        path.to_owned()
+    });
+    let text = folder.write("text", "It rained for a week, and then the sun came out.\n".repeat(9));
+    let text = text.to_str().unwrap();
+    let eval = |more: &[&str]| {
+        run(&[&["eval", &int8, "--against", &f32, "--window", "32"][..], more].concat()).succeeds()
+    };
+    let report = &eval(&["--text", text, "--json"]).objects()[0];
+    let figure = |key: &str| report[key].as_f64().unwrap_or_else(|| panic!("{key}: {report}"));
+    let ratio = figure("perplexity") / figure("reference_perplexity");
+    assert!((figure("perplexity_ratio") - ratio).abs() < 1e-9, "{report}");
+    assert!(figure("mean_kl") > 0.0 && figure("p99_kl") >= figure("median_kl"), "{report}");
+    assert_eq!(figure("positions"), 32.0 * figure("parts"), "{report}");
+
+    let table = eval(&["--text", text]).out;
+    let rows: Vec<&str> = table.lines().collect();
+    let names = [
+        "perplexity",
+        "reference perplexity",
+        "ratio of the two",
+        "mean KL",
+        "median KL",
+        "99 % KL",
+        "top-1 agreement",
+        "max drift",
+        "positions",
+    ];
+    assert_eq!(rows.len(), names.len(), "{table}");
+    rows.iter().zip(names).for_each(|(row, name)| assert!(row.starts_with(name), "{table}"));
+    let mean = format!("{:.3e} nats", figure("mean_kl"));
+    assert!(rows[3].ends_with(&mean), "{table}");
+    let positions = format!("{} in {} windows", figure("positions"), figure("parts"));
+    assert!(rows[8].ends_with(&positions), "{table}");
+}
+
+#[test]
+fn eval_counts_the_positions_it_is_asked_for() {
+    let folder = Folder::new();
+    let ids = &validation_ids()[..512];
+    let eval = |name: &str, ids: String, more: &[&str]| {
+        let path = folder.write(name, ids);
+        let args = ["eval", DEMO, "--ids", path.to_str().unwrap(), "--json"];
+        run(&[&args[..], more].concat()).succeeds().objects()[0].clone()
+    };
+    let json = |ids: &[u32]| serde_json::to_string(ids).unwrap();
+    // Texts of their own are windows of their own, the last id of which is only predicted.
+    let halves: Vec<&[u32]> = ids.chunks(256).collect();
+    let both = eval("both.json", serde_json::to_string(&halves).unwrap(), &["--skip", "128"]);
+    assert_eq!((&both["parts"], &both["positions"]), (&2.into(), &(2 * 127).into()));
+    let nll = |name: &str, ids: &[u32]| {
+        eval(name, json(ids), &["--skip", "128"])["nll"].as_f64().unwrap()
+    };
+    let mean = (nll("first.json", halves[0]) + nll("second.json", halves[1])) / 2.0;
+    assert!((both["nll"].as_f64().unwrap() - mean).abs() < 1e-9, "{both}");
+    // What is skipped is read all the same.
+    let all = eval("all.json", json(halves[0]), &[])["nll"].as_f64().unwrap();
+    let begun = eval("begun.json", json(&halves[0][..129]), &[])["nll"].as_f64().unwrap();
+    let rest = nll("rest.json", halves[0]);
+    assert!((255.0 * all - 128.0 * begun - 127.0 * rest).abs() < 1e-4, "{all} {begun} {rest}");
+
+    let short = folder.write("short.json", json(&ids[..129]));
+    let short = short.to_str().unwrap();
+    run(&["eval", DEMO, "--ids", short, "--skip", "128"]).fails(3, "fewer than 130 tokens");
+    run(&["eval", DEMO, "--ids", short, "--skip", "256"]).fails(2, "--skip");
+}

@@ -33,7 +33,7 @@ pub(super) fn run(eval: &Eval, path: &Path) -> Result<Report, Failure> {
     }
     let mut engine = eval.engine(&eval.model, model, longest)?;
     let mut scheduler = Scheduler::new(&mut engine, 1, None).map_err(|e| Failure::runtime(&e))?;
-    let mut report = Report { n_parts: cases.len(), ..Report::default() };
+    let mut report = Report { n_parts: cases.len(), part: "case", ..Report::default() };
     for (index, case) in cases.iter().enumerate() {
         run_case(&mut engine, &mut scheduler, case, &mut report)
             .map_err(|e| Failure::Input(format!("{}: case {index}: {e}", path.display())))?;
@@ -56,6 +56,7 @@ fn run_case(
         scheduler.step(engine, &mut |_, event| match event {
             JobEvent::Logits { pos, logits } => {
                 for (pos, logits) in (pos..).zip(logits.chunks_exact(vocab_size)) {
+                    report.n_positions += usize::from(case.argmax_per_position.is_some());
                     case.compare(pos, logits, &mut nll, &mut report.top1);
                     last.clear();
                     last.extend_from_slice(logits);

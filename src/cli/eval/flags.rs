@@ -27,17 +27,21 @@ pub(in crate::cli) struct Eval {
     /// text file whose perplexity is measured
     #[argh(option)]
     pub(super) text: Option<PathBuf>,
-    /// json array of token ids whose perplexity is measured, or an object with `ids`
+    /// json array of token ids whose perplexity is measured, or an object with `ids`; an array of
+    /// such arrays is of texts that know nothing of each other
     #[argh(option)]
     pub(super) ids: Option<PathBuf>,
-    /// second model: drift, KL (mean, median, 99th percentile) and top-1 agreement of MODEL against
-    /// it on the text or ids
+    /// second model: its perplexity, and KL (mean, median, 99th percentile), top-1 agreement and
+    /// drift of MODEL against it on the text or ids
     #[argh(option)]
     pub(super) against: Option<PathBuf>,
     /// tokens that are predicted from each other; a window starts anew (256). A rest that fills
     /// no window is left out
     #[argh(option, default = "256")]
     pub(super) window: usize,
+    /// positions at the beginning of a window that do not count, as they know little (0)
+    #[argh(option, default = "0")]
+    pub(super) skip: usize,
     /// tokenizer of --text; by default the one beside the model
     #[argh(option, short = 't')]
     pub(super) tokenizer: Option<PathBuf>,

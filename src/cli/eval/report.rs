@@ -9,6 +9,10 @@ use crate::cli::Failure;
 pub(super) struct Report {
     /// Cases or windows.
     pub n_parts: usize,
+    /// What a part is, for people: "case" or "window".
+    pub part: &'static str,
+    /// Positions that count.
+    pub n_positions: usize,
     /// Sum of negative log-likelihoods, mean per part.
     pub nll: Mean,
     /// The same of the reference or the second model.
@@ -38,6 +42,10 @@ impl Mean {
 
     pub(super) fn value(&self) -> Option<f64> {
         (self.n > 0).then(|| self.sum / self.n as f64)
+    }
+
+    fn perplexity(&self) -> Option<f64> {
+        self.value().map(f64::exp)
     }
 }
 
@@ -71,22 +79,27 @@ impl Report {
         self.drift = Some(if worst.is_nan() || drift <= worst { worst } else { drift });
     }
 
+    /// How many times the reference's the perplexity is.
+    fn perplexity_ratio(&self) -> Option<f64> {
+        Some((self.nll.value()? - self.reference_nll.value()?).exp())
+    }
+
     fn figures(&self) -> Vec<(&'static str, Value)> {
-        let perplexity = |nll: &Mean| nll.value().map(f64::exp);
         let (greedy, greedy_of) = self.greedy.unzip();
         let [median_kl, p99_kl] = self.kl.percentiles([50, 99]);
         vec![
             ("parts", json!(self.n_parts)),
             ("nll", json!(self.nll.value())),
-            ("perplexity", json!(perplexity(&self.nll))),
+            ("perplexity", json!(self.nll.perplexity())),
             ("reference_nll", json!(self.reference_nll.value())),
-            ("reference_perplexity", json!(perplexity(&self.reference_nll))),
+            ("reference_perplexity", json!(self.reference_nll.perplexity())),
+            ("perplexity_ratio", json!(self.perplexity_ratio())),
             ("max_drift", json!(self.drift)),
             ("mean_kl", json!(self.kl.mean.value())),
             ("median_kl", json!(median_kl)),
             ("p99_kl", json!(p99_kl)),
             ("top1_agreement", json!(self.top1.value())),
-            ("positions", json!(self.top1.n)),
+            ("positions", json!(self.n_positions)),
             ("greedy_match", json!(greedy)),
             ("greedy_tokens", json!(greedy_of)),
         ]
@@ -94,14 +107,38 @@ impl Report {
 
     /// The figures as a table, or as a JSON object in one line.
     pub(super) fn render(&self, as_json: bool) -> String {
-        // What is not known, or no number, is left out.
-        let known = self.figures().into_iter().filter(|(_, value)| !value.is_null());
         if as_json {
+            // What is not known, or no number, is left out.
+            let known = self.figures().into_iter().filter(|(_, value)| !value.is_null());
             let object: Map<String, Value> =
                 known.map(|(name, value)| (name.to_owned(), value)).collect();
             return format!("{}\n", Value::Object(object));
         }
-        known.map(|(name, value)| format!("{name:<22}{}\n", short(&value))).collect()
+        self.rows().iter().map(|(name, text)| format!("{name:<22}{text}\n")).collect()
+    }
+
+    /// What is known, in words, in the order in which people compare models.
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let [median_kl, p99_kl] = self.kl.percentiles([50, 99]);
+        let plain = |figure: f64| format!("{figure:.6}");
+        let nats = |figure: f64| format!("{figure:.3e} nats");
+        let of_largest = |drift: f64| format!("{drift:.3e} of the largest logit");
+        let figures = [
+            ("perplexity", self.nll.perplexity().map(plain)),
+            ("reference perplexity", self.reference_nll.perplexity().map(plain)),
+            ("ratio of the two", self.perplexity_ratio().map(plain)),
+            ("mean KL", self.kl.mean.value().map(nats)),
+            ("median KL", median_kl.map(nats)),
+            ("99 % KL", p99_kl.map(nats)),
+            ("top-1 agreement", self.top1.value().map(|top1| format!("{:.3} %", 100.0 * top1))),
+            ("max drift", self.drift.map(of_largest)),
+            ("greedy tokens alike", self.greedy.map(|(alike, all)| format!("{alike} of {all}"))),
+        ];
+        let (n, part) = (self.n_parts, self.part);
+        let plural = if n == 1 { "" } else { "s" };
+        let positions = format!("{} in {n} {part}{plural}", self.n_positions);
+        let known = figures.into_iter().filter_map(|(name, text)| Some((name, text?)));
+        known.chain([("positions", positions)]).collect()
     }
 
     /// Fails if a figure is worse than asked for.
@@ -137,16 +174,6 @@ fn shown(figure: Option<f64>) -> String {
     figure.map_or("not known".to_owned(), |figure| format!("{figure:.3e}"))
 }
 
-fn short(value: &Value) -> String {
-    match value.as_f64() {
-        Some(number) if !value.is_u64() && number != 0.0 && number.abs() < 1e-3 => {
-            format!("{number:.3e}")
-        }
-        Some(number) if !value.is_u64() => format!("{number:.6}"),
-        _ => value.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +200,32 @@ mod tests {
         let wanted =
             "{\"parts\":0,\"mean_kl\":0.5,\"median_kl\":0.5,\"p99_kl\":0.5,\"positions\":0}\n";
         assert_eq!(report.render(true), wanted);
+    }
+
+    #[test]
+    fn people_see_what_they_compare_first() {
+        let mut report = Report { n_parts: 1, part: "window", n_positions: 2, ..Report::default() };
+        report.nll.add(0.5);
+        assert_eq!(
+            report.render(false),
+            "perplexity            1.648721\n\
+            positions             2 in 1 window\n"
+        );
+        report.reference_nll.add(0.25);
+        report.n_parts = 2;
+        [1e-4, 3e-4].into_iter().for_each(|kl| report.kl.add(kl));
+        [1.0, 0.0].into_iter().for_each(|agrees| report.top1.add(agrees));
+        assert_eq!(
+            report.render(false),
+            "perplexity            1.648721\n\
+             reference perplexity  1.284025\n\
+             ratio of the two      1.284025\n\
+             mean KL               2.000e-4 nats\n\
+             median KL             1.000e-4 nats\n\
+             99 % KL               3.000e-4 nats\n\
+             top-1 agreement       50.000 %\n\
+             positions             2 in 2 windows\n"
+        );
     }
 
     #[test]

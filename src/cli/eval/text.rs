@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::flags::{Eval, open_model};
 use super::report::{Mean, Report};
 use crate::cli::{Failure, json, model_files};
@@ -10,14 +12,14 @@ use crate::engine::{Engine, Job, JobEvent, Scheduler, score};
 use crate::sampler::argmax;
 
 /// Measures the text or ids that `eval` names, in windows that know nothing of each other.
-///
-/// Each id of a window predicts the id after it, the last one the next window's first. Windows
-/// weigh the same, so an end that fills none counts only if it is all there is.
 pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
     if eval.window == 0 {
         return Err(Failure::Usage("--window must be at least 1".to_owned()));
     }
-    let ids = read_ids(eval)?;
+    if eval.skip >= eval.window {
+        return Err(Failure::Usage("--skip must be less than --window".to_owned()));
+    }
+    let texts = read_texts(eval)?;
     let mut model = Runner::open(eval, &eval.model)?;
     let mut against = match &eval.against {
         Some(path) => Some(Runner::open(eval, path)?),
@@ -26,18 +28,34 @@ pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
     if against.as_ref().is_some_and(|other| other.vocab_size() != model.vocab_size()) {
         return Err(Failure::Input("the models' vocabularies differ in size".to_owned()));
     }
-    let mut report = Report::default();
-    let n_pairs = ids.len().saturating_sub(1);
-    let n_pairs = if n_pairs < eval.window { n_pairs } else { n_pairs - n_pairs % eval.window };
-    let (inputs, targets) = (&ids[..n_pairs], ids.get(1..n_pairs + 1).unwrap_or(&[]));
-    for (inputs, targets) in inputs.chunks(eval.window).zip(targets.chunks(eval.window)) {
-        report.n_parts += 1;
-        measure(&mut model, against.as_mut(), inputs, targets, &mut report)?;
+    let mut report = Report { part: "window", ..Report::default() };
+    for window in texts.iter().flat_map(|ids| windows(ids, eval.window)) {
+        // The end of a short text may have nothing that counts.
+        if window.inputs.len() > eval.skip {
+            report.n_parts += 1;
+            measure(&mut model, against.as_mut(), &window, eval.skip, &mut report)?;
+        }
     }
     match report.n_parts {
-        0 => Err(Failure::Input("the text has fewer than two tokens".to_owned())),
+        0 => Err(Failure::Input(format!("the text has fewer than {} tokens", eval.skip + 2))),
         _ => Ok(report),
     }
+}
+
+/// Ids, and the one that follows each.
+struct Window<'a> {
+    inputs: &'a [u32],
+    targets: &'a [u32],
+}
+
+/// The windows of a text: each id of one predicts the id after it, the last one the next window's
+/// first. Windows weigh the same, so an end that fills none counts only if it is all there is.
+fn windows(ids: &[u32], len: usize) -> impl Iterator<Item = Window<'_>> {
+    let n_pairs = ids.len().saturating_sub(1);
+    let n_pairs = if n_pairs < len { n_pairs } else { n_pairs - n_pairs % len };
+    let (inputs, targets) = (&ids[..n_pairs], ids.get(1..n_pairs + 1).unwrap_or(&[]));
+    let pairs = inputs.chunks(len).zip(targets.chunks(len));
+    pairs.map(|(inputs, targets)| Window { inputs, targets })
 }
 
 /// One model, and what it makes of the current window.
@@ -82,27 +100,31 @@ impl Runner {
     }
 }
 
+/// Adds to `report` what the models make of a window from its position `first` on.
 fn measure(
     model: &mut Runner,
     mut against: Option<&mut Runner>,
-    inputs: &[u32],
-    targets: &[u32],
+    window: &Window<'_>,
+    first: usize,
     report: &mut Report,
 ) -> Result<(), Failure> {
     let vocab_size = model.vocab_size();
-    model.begin(inputs);
+    model.begin(window.inputs);
     if let Some(other) = against.as_deref_mut() {
-        other.begin(inputs);
+        other.begin(window.inputs);
     }
     let (mut nll, mut other_nll) = (Mean::default(), Mean::default());
     let mut pos = 0;
-    while pos < inputs.len() {
-        let rows = model.next()?.chunks_exact(vocab_size).zip(&targets[pos..]);
+    while pos < window.inputs.len() {
+        let rows = model.next()?.chunks_exact(vocab_size).zip(&window.targets[pos..]);
+        let n_skipped = first.saturating_sub(pos).min(rows.len());
         pos += rows.len();
+        let rows = rows.skip(n_skipped);
+        report.n_positions += rows.len();
         rows.clone().for_each(|(logits, &next)| nll.add(score::nll(logits, next)));
         let Some(other) = against.as_deref_mut() else { continue };
         // Batches of both have one size.
-        let references = other.next()?.chunks_exact(vocab_size);
+        let references = other.next()?.chunks_exact(vocab_size).skip(n_skipped);
         for ((logits, &next), reference) in rows.zip(references) {
             other_nll.add(score::nll(reference, next));
             report.kl.add(score::kl_divergence(reference, logits));
@@ -115,11 +137,17 @@ fn measure(
     Ok(())
 }
 
-fn read_ids(eval: &Eval) -> Result<Vec<u32>, Failure> {
+/// The texts' ids; those of a file of ids may be several texts'.
+fn read_texts(eval: &Eval) -> Result<Vec<Vec<u32>>, Failure> {
     if let Some(path) = &eval.ids {
         let value = json::read(path)?;
         let list = value.get("ids").unwrap_or(&value);
-        return json::ids(list).map_err(|e| Failure::Input(format!("{}: {e}", path.display())));
+        let texts = match list.as_array() {
+            Some(texts) if texts.first().is_some_and(Value::is_array) => &texts[..],
+            _ => std::slice::from_ref(list),
+        };
+        let texts: Result<_, _> = texts.iter().map(json::ids).collect();
+        return texts.map_err(|e| Failure::Input(format!("{}: {e}", path.display())));
     }
     let path = eval.text.as_deref().unwrap_or(Path::new(""));
     let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
@@ -127,5 +155,5 @@ fn read_ids(eval: &Eval) -> Result<Vec<u32>, Failure> {
     let tokenizer = model_files::tokenizer(&eval.model, model.header(), eval.tokenizer.as_deref())?;
     let mut ids: Vec<u32> = model.header().bos.into_iter().collect();
     tokenizer.encode(&text, &mut ids);
-    Ok(ids)
+    Ok(vec![ids])
 }
