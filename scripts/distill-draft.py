@@ -33,6 +33,8 @@ import time
 import torch
 import torch.nn.functional as F
 
+from small_llama import MATRICES, NORMS, Llama, begin, rate_at
+
 ROOT = pathlib.Path(__file__).parent.parent
 DEMO = ROOT / "models/demo.bin"
 DEMO_TOKENIZER = ROOT / "models/demo.tokenizer.bin"
@@ -57,11 +59,6 @@ COUNT_MIN, SHARE_MIN = 50, 0.97
 FIRST_ID = 4064
 # Ids that stand for those that never occur, at each step others.
 N_OTHERS = 64
-MATRICES = {
-    "wq": "attention.wq", "wk": "attention.wk", "wv": "attention.wv", "wo": "attention.wo",
-    "w1": "feed_forward.w1", "w2": "feed_forward.w2", "w3": "feed_forward.w3",
-}
-NORMS = {"attention_norm": "attention_norm", "ffn_norm": "ffn_norm"}
 
 
 class Leap:
@@ -110,52 +107,6 @@ class Leap:
             yield torch.tensor(ids), torch.tensor(is_said)
 
 
-class Llama:
-    """Weights as Meta names them, in f32."""
-
-    def __init__(self, shape, weights):
-        self.shape, self.weights = shape, weights
-        self.head_dim = shape["dim"] // shape["n_heads"]
-        places = torch.arange(1024, dtype=torch.float64)
-        steps = torch.arange(0, self.head_dim, 2, dtype=torch.float64) / self.head_dim
-        angles = places[:, None] * shape["rope_theta"] ** -steps
-        self.turns = torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
-
-    def norm(self, x, name):
-        mean = x.pow(2).mean(-1, keepdim=True)
-        return x * torch.rsqrt(mean + self.shape["norm_eps"]) * self.weights[f"{name}.weight"]
-
-    def times(self, x, name):
-        return x @ self.weights[f"{name}.weight"].T
-
-    def heads(self, x, is_turned):
-        x = x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        if not is_turned:
-            return x
-        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
-        return torch.view_as_real(pairs * self.turns[: x.shape[2]]).flatten(-2)
-
-    def layer(self, x, at):
-        h = self.norm(x, f"{at}.attention_norm")
-        q, k, v = (self.heads(self.times(h, f"{at}.attention.w{of}"), of != "v") for of in "qkv")
-        k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], 1) for part in (k, v))
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.times(mixed.transpose(1, 2).flatten(2), f"{at}.attention.wo")
-        h = self.norm(x, f"{at}.ffn_norm")
-        gated = F.silu(self.times(h, f"{at}.feed_forward.w1")) * self.times(h, f"{at}.feed_forward.w3")
-        return x + self.times(gated, f"{at}.feed_forward.w2")
-
-    def states(self, ids):
-        """What logits are made of, for windows of ids, [rows, window]."""
-        x = F.embedding(ids, self.weights["tok_embeddings.weight"])
-        for index in range(self.shape["n_layers"]):
-            x = self.layer(x, f"layers.{index}")
-        return self.norm(x, "norm")
-
-    def logits(self, ids):
-        return self.times(self.states(ids), "tok_embeddings")
-
-
 def read(leap, path):
     """The model of an int8 file, whose fields and tensors `leap info` names."""
     table = leap.call("info", path, "--tensors")
@@ -179,24 +130,12 @@ def read(leap, path):
     return Llama(shape, weights)
 
 
-def begin(teacher, ids):
+def begin_draft(teacher, ids):
     """A draft to train. Its embedding is the teacher's, as far as so few dimensions hold it."""
-    shape = teacher.shape | SHAPE
-    dim, ffn_dim, layers = shape["dim"], shape["ffn_dim"], shape["n_layers"]
-    kv_dim = dim * shape["n_kv_heads"] // shape["n_heads"]
-    sizes = {"wq": (dim, dim), "wk": (kv_dim, dim), "wv": (kv_dim, dim), "wo": (dim, dim),
-             "w1": (ffn_dim, dim), "w2": (dim, ffn_dim), "w3": (ffn_dim, dim)}
     table = teacher.weights["tok_embeddings.weight"]
     share = torch.bincount(ids, minlength=len(table)).add(1).float().sqrt()
-    basis = torch.linalg.svd(share[:, None] * table, full_matrices=False)[2][:dim]
-    weights = {"tok_embeddings.weight": table @ basis.T, "norm.weight": torch.ones(dim)}
-    for layer in range(layers):
-        for name in NORMS.values():
-            weights[f"layers.{layer}.{name}.weight"] = torch.ones(dim)
-        for name, size in sizes.items():
-            spread = size[1] ** -0.5 / (math.sqrt(2 * layers) if name in ("wo", "w2") else 1)
-            weights[f"layers.{layer}.{MATRICES[name]}.weight"] = torch.randn(size) * spread
-    return Llama(shape, {name: weight.requires_grad_() for name, weight in weights.items()})
+    basis = torch.linalg.svd(share[:, None] * table, full_matrices=False)[2][: SHAPE["dim"]]
+    return begin(teacher.shape | SHAPE, table @ basis.T)
 
 
 def usual(ids):
@@ -231,7 +170,7 @@ def loss_of(draft, rows, wanted, known, others):
 def train(teacher, ids, folder, minutes):
     """The trained draft; `None` if the time was not enough."""
     torch.manual_seed(1)
-    draft = begin(teacher, ids)
+    draft = begin_draft(teacher, ids)
     ids, known = usual(ids)
     print(f"{len(ids)} tokens, {len(known)} of the vocabulary")
     others = torch.ones(len(teacher.weights["tok_embeddings.weight"])).index_fill(0, known, 0).nonzero().flatten()
@@ -253,7 +192,7 @@ def train(teacher, ids, folder, minutes):
         chosen = torch.randint(len(windows), (ROWS,))
         aim = wanted[chosen].float()
         aim /= aim.sum(-1, keepdim=True)
-        rate = RATE * min((step + 1) / WARM_UP, 0.51 + 0.49 * math.cos(math.pi * step / STEPS))
+        rate = rate_at(step, STEPS, WARM_UP, RATE)
         for group in optimizer.param_groups:
             group["lr"] = rate
         loss = loss_of(draft, windows[chosen], aim, known, others)
