@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes GGUF files: make-gguf.py [CHECKPOINT OUT TYPE]
+"""Makes GGUF files: make-gguf.py [CHECKPOINT OUT TYPE [words]]
 
 Without CHECKPOINT writes the fixtures of tests/golden/gguf:
     blocks.gguf     random blocks of every type, and their values as `gguf` dequantises them
@@ -8,7 +8,8 @@ Without CHECKPOINT writes the fixtures of tests/golden/gguf:
     golden.json     the outputs of `transformers` for that model's dequantised weights
 With CHECKPOINT, a Hugging Face folder with safetensors files, converts it as llama.cpp's
 converter does, with matrices of TYPE (F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K,
-Q6_K) and without a tokenizer. Knows the families whose GGUF files LEAP reads.
+Q6_K) and without a tokenizer, or with one of made-up words (gguf_words.py). Knows the families whose
+GGUF files LEAP reads.
 
 Needs from PyPI: gguf, numpy; for the fixtures also sentencepiece, torch, transformers.
 The _K encoders here are plain roundings: what they lose does not matter to a test.
@@ -22,6 +23,8 @@ import sys
 import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as T
+
+from gguf_words import add_words
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
 NAMES = {
@@ -145,7 +148,7 @@ def divisors(rope, head_dim):
     return np.array(out, dtype=np.float32)
 
 
-def write_model(path, config, tensors, kind_of):
+def write_model(path, config, tensors, kind_of, has_words=False):
     """Writes the f32 `tensors` with the types `kind_of(name)`; gives back what they became, with
     the names they came with."""
     kind_of_model = config.get("model_type", "llama")
@@ -168,6 +171,8 @@ def write_model(path, config, tensors, kind_of):
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_vocab_size(config["vocab_size"])
+    if has_words:
+        add_words(writer, config["vocab_size"])
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         writer.add_sliding_window(config["sliding_window"])
     if rope.get("rope_type") == "llama3":
@@ -281,12 +286,12 @@ def load(path):
     return out
 
 
-def convert(folder, out, kind):
+def convert(folder, out, kind, *more):
     config = json.loads((folder / "config.json").read_text())
     tensors = {}
     for path in sorted(folder.glob("*.safetensors")):
         tensors |= load(path)
-    write_model(out, config, tensors, lambda _: T[kind])
+    write_model(out, config, tensors, lambda _: T[kind], has_words=more == ("words",))
 
 
 def write_blocks(path):
@@ -389,8 +394,8 @@ def write_golden_model(folder):
 
 
 def main():
-    if len(sys.argv) == 4:
-        return convert(pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    if len(sys.argv) in (4, 5):
+        return convert(pathlib.Path(sys.argv[1]), *sys.argv[2:])
     if len(sys.argv) != 1:
         sys.exit(__doc__)
     tokenizer = GOLDEN / "llama2-meta-tiny" / "tokenizer.model"
