@@ -10,7 +10,7 @@ use super::isa::Isa;
 use super::kv8::{self, KV_BLOCK, KvLine, store};
 use super::packed::activations::{self, Q8Tiles, TilePartsMut, TileRow};
 use super::packed::cut::TileCut;
-use super::packed::layout::{self, Layout, PackedB2, PackedQ4, PackedQ8};
+use super::packed::layout::{Layout, PackedB2, PackedQ4, PackedQ8};
 use super::table::{Table, call};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512vnni, avxvnni, stream};
@@ -165,7 +165,7 @@ impl Kernels {
     /// When there is no [`Kernels::layout`], or `out` is not as long as its
     /// [`bytes_q8`](Layout::bytes_q8).
     pub fn pack_q8(&self, w: Q8Matrix<'_>, out: &mut [u8]) {
-        layout::pack_q8(self.table.packed().layout, w, out);
+        self.table.packed().layout.pack_q8(w, out);
     }
 
     /// `out = x · wᵀ` as [`Kernels::matmul_q8`], to the bit, with packed weights.
@@ -185,7 +185,7 @@ impl Kernels {
     /// When there is no [`Kernels::layout`], or `out` is not as long as its
     /// [`bytes_q4`](Layout::bytes_q4).
     pub fn pack_q4(&self, w: Bcml1Matrix<'_>, out: &mut [u8]) {
-        layout::pack_q4(self.table.packed().layout, w, out);
+        self.table.packed().layout.pack_q4(w, out);
     }
 
     /// `out = x · wᵀ` as [`Kernels::matmul_q4`], to the bit, with packed weights.
@@ -205,7 +205,7 @@ impl Kernels {
     /// When there is no [`Kernels::layout`], or `out` is not as long as its
     /// [`bytes_b2`](Layout::bytes_b2).
     pub fn pack_b2(&self, w: Bcml2Matrix<'_>, out: &mut [u8]) {
-        layout::pack_b2(self.table.packed().layout, w, out);
+        self.table.packed().layout.pack_b2(w, out);
     }
 
     /// `out = x · wᵀ` as [`Kernels::matmul_b2`], to the bit, with packed weights.

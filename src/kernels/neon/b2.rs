@@ -7,8 +7,8 @@ use std::arch::asm;
 
 use super::super::neondot::gemm::{load_out, store_out};
 use super::super::packed::cut::{TileKernel, TileSet};
+use super::super::packed::layout::Layout;
 use super::super::packed::tile::Q8Tile;
-use super::NR;
 use super::registers::{floats, registers, to_floats};
 use crate::quant::bcml1::BLOCK;
 use crate::quant::bcml2::{BLOCK_BYTES, ZERO_PARTS};
@@ -26,6 +26,9 @@ pub(super) static TILES: TileSet = TileSet::new(
 
 /// Bytes of a block of a panel: scales and zeros, then codes.
 const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
+
+/// Rows of a panel.
+const NR: usize = Layout::NEON.panel_rows();
 
 registers! {
     // Sums of up to four rows `a` to `d` with the panel's rows, two and two; totals of the first four and of the

@@ -12,10 +12,11 @@ use super::super::neon::load_64;
 use super::super::neon::registers::{floats_by_lane, load_2, load_4, registers, to_floats};
 use super::super::packed::cut::{TileKernel, TileSet};
 use super::super::packed::tile::Q8Tile;
-use super::gemm::{NR, block_of_32, gemm_q4, load_out, load_x, store_out};
+use super::gemm::{
+    NR, PANEL_BLOCK_B2 as PANEL_BLOCK, block_of_32, gemm_q4, load_out, load_x, store_out,
+};
 use super::q4::{store, store_64};
 use crate::quant::bcml1::BLOCK;
-use crate::quant::bcml2::BLOCK_BYTES;
 
 mod few;
 
@@ -36,9 +37,6 @@ pub(super) static TILES: TileSet = TileSet::new(
     ],
     162,
 );
-
-/// Bytes of a block of a panel: scales, zeros, codes.
-pub(super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 
 /// Bytes that [`unpack`] makes of it: its strips one after the other.
 pub(super) const UNPACKED_BLOCK: usize = 4 * STRIP;

@@ -9,9 +9,13 @@
 //! `$add_out`, which ends the activation group.
 
 use super::super::packed::layout::Layout;
+use crate::quant::bcml2;
 
 /// Rows of a panel: four strips.
 pub(super) const NR: usize = Layout::NEON_DOT.panel_rows();
+
+/// Bytes of a block of a panel of BCML2: scales, zeros, codes.
+pub(super) const PANEL_BLOCK_B2: usize = NR * bcml2::BLOCK_BYTES;
 
 /// Loads two registers from `out`, `$at` bytes in.
 macro_rules! load_out {

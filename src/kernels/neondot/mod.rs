@@ -287,7 +287,7 @@ pub(super) static TABLE: Table = Table {
         }),
         unpack_b2: Some(Unpack {
             unpack: b2::unpack,
-            packed_bytes: b2::PANEL_BLOCK,
+            packed_bytes: gemm::PANEL_BLOCK_B2,
             bytes: b2::UNPACKED_BLOCK,
         }),
     }),

@@ -10,9 +10,9 @@ use super::super::neon::registers::{floats, load_4, registers, to_floats};
 use super::super::neondot::gemm::{block_of_32, gemm_q4, load_out, load_x, store_out};
 use super::super::packed::cut::{TileKernel, TileSet};
 use super::super::packed::tile::Q8Tile;
-use super::pairs::{NR, STRIP as CODES};
+use super::pairs::{NR, PANEL_BLOCK_B2 as PANEL_BLOCK, STRIP as CODES};
 use crate::quant::bcml1::BLOCK;
-use crate::quant::bcml2::{BLOCK_BYTES, ZERO_PARTS};
+use crate::quant::bcml2::ZERO_PARTS;
 
 /// An instruction that makes four integers of two fours.
 macro_rules! ints {
@@ -40,9 +40,6 @@ pub(super) static TILES: TileSet = TileSet::new(
     ],
     230,
 );
-
-/// Bytes of a block of a panel: scales and zeros, then codes.
-pub(super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 
 /// Bytes that [`unpack`] makes of it: its strips one after the other.
 pub(super) const UNPACKED_BLOCK: usize = 4 * STRIP;

@@ -32,7 +32,7 @@ pub(super) static TABLE: Table = Table {
         part_bytes: 2 * PART_BYTES,
         unpack_b2: Some(Unpack {
             unpack: b2::unpack,
-            packed_bytes: b2::PANEL_BLOCK,
+            packed_bytes: pairs::PANEL_BLOCK_B2,
             bytes: b2::UNPACKED_BLOCK,
         }),
         unpack_q4: Some(Unpack {

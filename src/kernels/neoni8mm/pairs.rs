@@ -5,9 +5,13 @@ use std::arch::asm;
 
 use super::super::packed::layout::Layout;
 use crate::quant::bcml1::BLOCK_BYTES;
+use crate::quant::bcml2;
 
 /// Rows of a panel: four strips.
 pub(super) const NR: usize = Layout::NEON_I8MM.panel_rows();
+
+/// Bytes of a block of a panel of BCML2: scales and zeros, then codes.
+pub(super) const PANEL_BLOCK_B2: usize = NR * bcml2::BLOCK_BYTES;
 
 /// Bytes of a strip of 16 columns, or of a packed block's codes in it.
 pub(super) const STRIP: usize = 64;

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::quant;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 use crate::quant::bcml2;
-use crate::quant::{self, Bcml1Matrix, Bcml2Matrix, Q8Matrix};
 
 /// Longest group of packed weights: zero points allow for no more products. A matrix with longer ones
 /// is used as it is.
@@ -29,17 +29,17 @@ pub struct Layout {
     /// Tells packed bytes of different meaning apart, in files too.
     id: u32,
     /// Rows of a panel.
-    nr: usize,
+    pub(super) nr: usize,
     /// Consecutive columns of a row.
-    kr: usize,
+    pub(super) kr: usize,
     /// Rows of a strip: those of a vector that a kernel takes at once.
-    strip_rows: usize,
+    pub(super) strip_rows: usize,
     /// Blocks of `kr` columns that a strip has one after the other.
     strip_steps: usize,
     /// Exclusive or of each weight: 0, or 0x80, which flips the sign bit and so adds a u8 bias of 128.
-    flip: u8,
+    pub(super) flip: u8,
     /// Whether bytes of 4-bit codes are of two strips, not of neighbouring columns.
-    pairs_strips: bool,
+    pub(super) pairs_strips: bool,
 }
 
 impl Layout {
@@ -83,34 +83,6 @@ impl Layout {
         self.nr
     }
 
-    /// Packs `w`, whole panels of a matrix or its end, into `out`. This CPU need not have the
-    /// instruction set that the layout is for.
-    ///
-    /// # Panics
-    ///
-    /// When `out` is not as long as [`Layout::bytes_q8`] says.
-    pub fn pack_q8(&self, w: Q8Matrix<'_>, out: &mut [u8]) {
-        pack_q8(*self, w, out);
-    }
-
-    /// The same for a 4-bit matrix.
-    ///
-    /// # Panics
-    ///
-    /// When `out` is not as long as [`Layout::bytes_q4`] says.
-    pub fn pack_q4(&self, w: Bcml1Matrix<'_>, out: &mut [u8]) {
-        pack_q4(*self, w, out);
-    }
-
-    /// The same for a matrix of BCML2.
-    ///
-    /// # Panics
-    ///
-    /// When `out` is not as long as [`Layout::bytes_b2`] says.
-    pub fn pack_b2(&self, w: Bcml2Matrix<'_>, out: &mut [u8]) {
-        pack_b2(*self, w, out);
-    }
-
     /// Consecutive columns of a row.
     pub(super) fn kr(&self) -> usize {
         self.kr
@@ -122,7 +94,7 @@ impl Layout {
     }
 
     /// Where block `c` of `kr` columns of row `row` stands among a group's blocks.
-    fn place(&self, row: usize, c: usize) -> usize {
+    pub(super) fn place(&self, row: usize, c: usize) -> usize {
         let (strip, row) = (row / self.strip_rows, row % self.strip_rows);
         let strips = self.nr / self.strip_rows;
         let (before, step) = (c / self.strip_steps * strips + strip, c % self.strip_steps);
@@ -131,24 +103,24 @@ impl Layout {
 
     /// Where the multiplier of row `row` stands among a block's parameters; its offset stands
     /// `strip_rows` later.
-    fn parameter(&self, row: usize) -> usize {
+    pub(super) fn parameter(&self, row: usize) -> usize {
         row / self.strip_rows * 2 * self.strip_rows + row % self.strip_rows
     }
 
     /// The same for a block's codes if strips are in pairs; the row of the other strip stands there
     /// too.
-    fn pair_place(&self, row: usize, c: usize) -> usize {
+    pub(super) fn pair_place(&self, row: usize, c: usize) -> usize {
         let (strip, row) = (row / self.strip_rows, row % self.strip_rows);
         (strip / 2 * (BLOCK / self.kr) + c) * self.strip_rows + row
     }
 
     /// Whether a row's codes are the high ones of bytes for two strips.
-    fn is_high(&self, row: usize) -> bool {
+    pub(super) fn is_high(&self, row: usize) -> bool {
         !(row / self.strip_rows).is_multiple_of(2)
     }
 
     /// Whether the codes of a row stand less 8.
-    fn has_biased_codes(&self, row: usize) -> bool {
+    pub(super) fn has_biased_codes(&self, row: usize) -> bool {
         self.pairs_strips && self.is_high(row)
     }
 
@@ -179,13 +151,13 @@ impl Layout {
     }
 
     /// Bytes of the steps that a panel of BCML2 begins with.
-    fn step_bytes(&self) -> usize {
+    pub(super) fn step_bytes(&self) -> usize {
         self.nr * bcml2::STEP_BYTES
     }
 
     /// Where the scale of row `row` stands among those of a block of BCML2, and its zero among the zeros: of
     /// strips in pairs those with the low codes come first.
-    fn b2_parameter(&self, row: usize) -> usize {
+    pub(super) fn b2_parameter(&self, row: usize) -> usize {
         let (strip, place) = (row / self.strip_rows, row % self.strip_rows);
         match self.pairs_strips {
             true => strip % 2 * (self.nr / 2) + strip / 2 * self.strip_rows + place,
@@ -198,7 +170,7 @@ impl Layout {
     }
 
     /// Bytes of a group of a panel, its scales included.
-    fn group_bytes(&self, group: usize) -> usize {
+    pub(super) fn group_bytes(&self, group: usize) -> usize {
         self.nr * (size_of::<f32>() + group)
     }
 }
@@ -453,153 +425,5 @@ impl<'a> PackedB2<'a> {
 
     pub(super) fn panels(&self) -> Panels<'a> {
         self.0
-    }
-}
-
-/// See [`super::super::Kernels::pack_q8`].
-pub(in crate::kernels) fn pack_q8(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
-    assert_eq!(
-        layout.bytes_q8(MatrixDims { rows: w.rows(), k: w.k() }, w.group()),
-        Some(out.len())
-    );
-    if out.is_empty() {
-        return;
-    }
-    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
-    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
-        let start = panel * layout.nr;
-        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
-        match layout.kr {
-            8 => pack_panel::<8>(layout, w, out),
-            _ => pack_panel::<4>(layout, w, out),
-        }
-    }
-}
-
-fn pack_panel<const KR: usize>(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
-    let (nr, group) = (layout.nr, w.group());
-    if w.rows() < nr {
-        pad(layout, group, out);
-    }
-    for row in 0..w.rows() {
-        let w = w.row(row);
-        let groups = w.q.chunks_exact(group).zip(out.chunks_exact_mut(layout.group_bytes(group)));
-        for ((q, out), scale) in groups.zip(w.scales) {
-            let (scales, out) = out.split_at_mut(nr * size_of::<f32>());
-            scales.as_chunks_mut().0[row] = scale.to_ne_bytes();
-            let (out, _) = out.as_chunks_mut::<KR>();
-            for (c, q) in q.as_chunks::<KR>().0.iter().enumerate() {
-                out[layout.place(row, c)] = q.map(|q| q as u8 ^ layout.flip);
-            }
-        }
-    }
-}
-
-/// Makes every row of a panel zeros.
-fn pad(layout: Layout, group: usize, out: &mut [u8]) {
-    for out in out.chunks_exact_mut(layout.group_bytes(group)) {
-        let (scales, out) = out.split_at_mut(layout.nr * size_of::<f32>());
-        scales.fill(0);
-        out.fill(layout.flip);
-    }
-}
-
-/// See [`super::super::Kernels::pack_q4`].
-pub(in crate::kernels) fn pack_q4(layout: Layout, w: Bcml1Matrix<'_>, out: &mut [u8]) {
-    assert_eq!(layout.bytes_q4(MatrixDims { rows: w.rows(), k: w.k() }, BLOCK), Some(out.len()));
-    if out.is_empty() {
-        return;
-    }
-    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
-    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
-        let start = panel * layout.nr;
-        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
-        match layout.kr {
-            8 => pack_panel_q4::<8>(layout, w, out),
-            _ => pack_panel_q4::<4>(layout, w, out),
-        }
-    }
-}
-
-fn pack_panel_q4<const KR: usize>(layout: Layout, w: Bcml1Matrix<'_>, out: &mut [u8]) {
-    let nr = layout.nr;
-    if w.rows() < nr {
-        out.fill(0);
-    }
-    for row in 0..w.rows() {
-        for (block, out) in w.row(row).iter().zip(out.chunks_exact_mut(nr * BLOCK_BYTES)) {
-            let (parameters, out) = out.split_at_mut(4 * nr);
-            let parameters = parameters.as_chunks_mut().0;
-            let place = layout.parameter(row);
-            parameters[place] = block.multiplier().to_ne_bytes();
-            parameters[place + layout.strip_rows] = block.offset().to_ne_bytes();
-            pack_codes::<KR>(layout, row, &block.codes(), out.as_chunks_mut().0);
-        }
-    }
-}
-
-/// See [`super::super::Kernels::pack_b2`].
-pub(in crate::kernels) fn pack_b2(layout: Layout, w: Bcml2Matrix<'_>, out: &mut [u8]) {
-    assert_eq!(layout.bytes_b2(MatrixDims { rows: w.rows(), k: w.k() }), Some(out.len()));
-    if out.is_empty() {
-        return;
-    }
-    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
-    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
-        let start = panel * layout.nr;
-        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
-        match layout.kr {
-            8 => pack_panel_b2::<8>(layout, w, out),
-            _ => pack_panel_b2::<4>(layout, w, out),
-        }
-    }
-}
-
-fn pack_panel_b2<const KR: usize>(layout: Layout, w: Bcml2Matrix<'_>, out: &mut [u8]) {
-    let nr = layout.nr;
-    if w.rows() < nr || !(w.k() / BLOCK).is_multiple_of(2) {
-        out.fill(0);
-    }
-    let (steps, out) = out.split_at_mut(layout.step_bytes());
-    for row in 0..w.rows() {
-        let bcml2::Row { step, blocks } = w.row(row);
-        steps.as_chunks_mut().0[row] = step.to_ne_bytes();
-        for (block, out) in blocks.iter().zip(out.chunks_exact_mut(nr * bcml2::BLOCK_BYTES)) {
-            let (parameters, out) = out.split_at_mut(2 * nr);
-            let place = layout.b2_parameter(row);
-            parameters[place] = block.scale();
-            parameters[nr + place] = match layout.has_biased_codes(row) {
-                true => block.zero ^ 0x80,
-                false => block.zero,
-            };
-            pack_codes::<KR>(layout, row, &block.codes(), out.as_chunks_mut().0);
-        }
-    }
-}
-
-/// Writes a row's codes of a block.
-fn pack_codes<const KR: usize>(layout: Layout, row: usize, codes: &[u8], out: &mut [[u8; KR]]) {
-    if layout.pairs_strips {
-        return pack_half::<KR>(layout, row, codes, out);
-    }
-    for (c, [low, high]) in codes.as_chunks::<KR>().0.as_chunks().0.iter().enumerate() {
-        let out = &mut out[layout.place(row, c)];
-        for i in 0..KR {
-            out[i] = low[i] | high[i] << 4;
-        }
-    }
-}
-
-/// Writes a row's codes of a block to their halves of bytes. Rows whose codes are the low ones come
-/// first, and leave the high ones zero.
-fn pack_half<const KR: usize>(layout: Layout, row: usize, codes: &[u8], out: &mut [[u8; KR]]) {
-    for (c, codes) in codes.as_chunks::<KR>().0.iter().enumerate() {
-        let out = &mut out[layout.pair_place(row, c)];
-        for i in 0..KR {
-            match layout.is_high(row) {
-                false => out[i] = codes[i],
-                true => out[i] |= (codes[i] ^ 8) << 4,
-            }
-        }
     }
 }

@@ -78,5 +78,6 @@ pub(super) mod activations;
 pub(super) mod cut;
 pub(super) mod layout;
 pub(super) mod matmul;
+mod pack;
 pub(super) mod table;
 pub(super) mod tile;

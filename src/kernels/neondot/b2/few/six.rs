@@ -7,8 +7,9 @@ use super::super::super::super::neon::registers::{
     floats_by_lane, load_2, load_4, registers, store_4, to_floats,
 };
 use super::super::super::super::packed::tile::Q8Tile;
-use super::super::super::gemm::{NR, any_blocks, four_blocks, load_out, load_x, widen};
-use super::super::PANEL_BLOCK;
+use super::super::super::gemm::{
+    NR, PANEL_BLOCK_B2 as PANEL_BLOCK, any_blocks, four_blocks, load_out, load_x, widen,
+};
 use crate::quant::bcml1::BLOCK;
 
 registers! {

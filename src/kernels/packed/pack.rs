@@ -1,0 +1,184 @@
+//! Weights to packed bytes, whichever CPU they are for.
+
+use super::layout::{Layout, MatrixDims};
+use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
+use crate::quant::bcml2;
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Matrix};
+
+impl Layout {
+    /// Packs `w`, whole panels of a matrix or its end, into `out`. This CPU need not have the
+    /// instruction set that the layout is for.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is not as long as [`Layout::bytes_q8`] says.
+    pub fn pack_q8(&self, w: Q8Matrix<'_>, out: &mut [u8]) {
+        pack_q8(*self, w, out);
+    }
+
+    /// The same for a 4-bit matrix.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is not as long as [`Layout::bytes_q4`] says.
+    pub fn pack_q4(&self, w: Bcml1Matrix<'_>, out: &mut [u8]) {
+        pack_q4(*self, w, out);
+    }
+
+    /// The same for a matrix of BCML2.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is not as long as [`Layout::bytes_b2`] says.
+    pub fn pack_b2(&self, w: Bcml2Matrix<'_>, out: &mut [u8]) {
+        pack_b2(*self, w, out);
+    }
+}
+
+/// See [`Layout::pack_q8`].
+fn pack_q8(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
+    assert_eq!(
+        layout.bytes_q8(MatrixDims { rows: w.rows(), k: w.k() }, w.group()),
+        Some(out.len())
+    );
+    if out.is_empty() {
+        return;
+    }
+    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
+    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
+        let start = panel * layout.nr;
+        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
+        match layout.kr {
+            8 => pack_panel::<8>(layout, w, out),
+            _ => pack_panel::<4>(layout, w, out),
+        }
+    }
+}
+
+fn pack_panel<const KR: usize>(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
+    let (nr, group) = (layout.nr, w.group());
+    if w.rows() < nr {
+        pad(layout, group, out);
+    }
+    for row in 0..w.rows() {
+        let w = w.row(row);
+        let groups = w.q.chunks_exact(group).zip(out.chunks_exact_mut(layout.group_bytes(group)));
+        for ((q, out), scale) in groups.zip(w.scales) {
+            let (scales, out) = out.split_at_mut(nr * size_of::<f32>());
+            scales.as_chunks_mut().0[row] = scale.to_ne_bytes();
+            let (out, _) = out.as_chunks_mut::<KR>();
+            for (c, q) in q.as_chunks::<KR>().0.iter().enumerate() {
+                out[layout.place(row, c)] = q.map(|q| q as u8 ^ layout.flip);
+            }
+        }
+    }
+}
+
+/// Makes every row of a panel zeros.
+fn pad(layout: Layout, group: usize, out: &mut [u8]) {
+    for out in out.chunks_exact_mut(layout.group_bytes(group)) {
+        let (scales, out) = out.split_at_mut(layout.nr * size_of::<f32>());
+        scales.fill(0);
+        out.fill(layout.flip);
+    }
+}
+
+/// See [`Layout::pack_q4`].
+fn pack_q4(layout: Layout, w: Bcml1Matrix<'_>, out: &mut [u8]) {
+    assert_eq!(layout.bytes_q4(MatrixDims { rows: w.rows(), k: w.k() }, BLOCK), Some(out.len()));
+    if out.is_empty() {
+        return;
+    }
+    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
+    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
+        let start = panel * layout.nr;
+        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
+        match layout.kr {
+            8 => pack_panel_q4::<8>(layout, w, out),
+            _ => pack_panel_q4::<4>(layout, w, out),
+        }
+    }
+}
+
+fn pack_panel_q4<const KR: usize>(layout: Layout, w: Bcml1Matrix<'_>, out: &mut [u8]) {
+    let nr = layout.nr;
+    if w.rows() < nr {
+        out.fill(0);
+    }
+    for row in 0..w.rows() {
+        for (block, out) in w.row(row).iter().zip(out.chunks_exact_mut(nr * BLOCK_BYTES)) {
+            let (parameters, out) = out.split_at_mut(4 * nr);
+            let parameters = parameters.as_chunks_mut().0;
+            let place = layout.parameter(row);
+            parameters[place] = block.multiplier().to_ne_bytes();
+            parameters[place + layout.strip_rows] = block.offset().to_ne_bytes();
+            pack_codes::<KR>(layout, row, &block.codes(), out.as_chunks_mut().0);
+        }
+    }
+}
+
+/// See [`Layout::pack_b2`].
+fn pack_b2(layout: Layout, w: Bcml2Matrix<'_>, out: &mut [u8]) {
+    assert_eq!(layout.bytes_b2(MatrixDims { rows: w.rows(), k: w.k() }), Some(out.len()));
+    if out.is_empty() {
+        return;
+    }
+    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
+    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
+        let start = panel * layout.nr;
+        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
+        match layout.kr {
+            8 => pack_panel_b2::<8>(layout, w, out),
+            _ => pack_panel_b2::<4>(layout, w, out),
+        }
+    }
+}
+
+fn pack_panel_b2<const KR: usize>(layout: Layout, w: Bcml2Matrix<'_>, out: &mut [u8]) {
+    let nr = layout.nr;
+    if w.rows() < nr || !(w.k() / BLOCK).is_multiple_of(2) {
+        out.fill(0);
+    }
+    let (steps, out) = out.split_at_mut(layout.step_bytes());
+    for row in 0..w.rows() {
+        let bcml2::Row { step, blocks } = w.row(row);
+        steps.as_chunks_mut().0[row] = step.to_ne_bytes();
+        for (block, out) in blocks.iter().zip(out.chunks_exact_mut(nr * bcml2::BLOCK_BYTES)) {
+            let (parameters, out) = out.split_at_mut(2 * nr);
+            let place = layout.b2_parameter(row);
+            parameters[place] = block.scale();
+            parameters[nr + place] = match layout.has_biased_codes(row) {
+                true => block.zero ^ 0x80,
+                false => block.zero,
+            };
+            pack_codes::<KR>(layout, row, &block.codes(), out.as_chunks_mut().0);
+        }
+    }
+}
+
+/// Writes a row's codes of a block.
+fn pack_codes<const KR: usize>(layout: Layout, row: usize, codes: &[u8], out: &mut [[u8; KR]]) {
+    if layout.pairs_strips {
+        return pack_half::<KR>(layout, row, codes, out);
+    }
+    for (c, [low, high]) in codes.as_chunks::<KR>().0.as_chunks().0.iter().enumerate() {
+        let out = &mut out[layout.place(row, c)];
+        for i in 0..KR {
+            out[i] = low[i] | high[i] << 4;
+        }
+    }
+}
+
+/// Writes a row's codes of a block to their halves of bytes. Rows whose codes are the low ones come
+/// first, and leave the high ones zero.
+fn pack_half<const KR: usize>(layout: Layout, row: usize, codes: &[u8], out: &mut [[u8; KR]]) {
+    for (c, codes) in codes.as_chunks::<KR>().0.iter().enumerate() {
+        let out = &mut out[layout.pair_place(row, c)];
+        for i in 0..KR {
+            match layout.is_high(row) {
+                false => out[i] = codes[i],
+                true => out[i] |= (codes[i] ^ 8) << 4,
+            }
+        }
+    }
+}
