@@ -239,25 +239,29 @@ macro_rules! ymm_b2_tiles {
                             }
                         }
                     }
-                    let scales = $crate::kernels::ymm::scales_b2(block);
-                    for i in 0..M {
-                        for j in 0..2 {
-                            let mut sum = dots[0][i][j];
-                            for dots in &dots[1..] {
-                                sum = _mm256_add_epi32(sum, dots[i][j]);
-                            }
-                            let scale = _mm256_slli_epi16::<4>(scales[j]);
-                            totals[i][j] = $add_pairs(totals[i][j], sum, scale);
-                        }
-                    }
+                    add_multiples(&mut totals, &dots, $crate::kernels::ymm::scales_b2(block));
                 }
-                let mut floats = [[_mm256_setzero_ps(); 2]; M];
-                for i in 0..M {
-                    for j in 0..2 {
-                        floats[i][j] = _mm256_cvtepi32_ps(totals[i][j]);
+                $crate::kernels::ymm::add_scaled_ints(out, &totals, x.scales);
+            }
+        }
+
+        /// Adds a block's sums, in `S` parts, times 16 times its scales.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn add_multiples<const M: usize, const S: usize>(
+            totals: &mut [[__m256i; 2]; M],
+            dots: &[[[__m256i; 2]; M]; S],
+            scales: [__m256i; 2],
+        ) {
+            for i in 0..M {
+                for j in 0..2 {
+                    let mut sum = dots[0][i][j];
+                    for dots in &dots[1..] {
+                        sum = _mm256_add_epi32(sum, dots[i][j]);
                     }
+                    let scale = _mm256_slli_epi16::<4>(scales[j]);
+                    totals[i][j] = $add_pairs(totals[i][j], sum, scale);
                 }
-                $crate::kernels::ymm::add_scaled(out, &floats, x.scales);
             }
         }
     };
@@ -346,6 +350,23 @@ pub(super) fn pair_of_sums(sum: f32, next: f32) -> __m256i {
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn widen_bytes(x: &[u8; 8]) -> __m256i {
     _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*x)))
+}
+
+/// The same as [`add_scaled`] of totals that are integers.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(super) fn add_scaled_ints<const M: usize>(
+    out: &mut [f32],
+    totals: &[[__m256i; 2]; M],
+    scales: &[f32; M],
+) {
+    let mut floats = [[_mm256_setzero_ps(); 2]; M];
+    for i in 0..M {
+        for j in 0..2 {
+            floats[i][j] = _mm256_cvtepi32_ps(totals[i][j]);
+        }
+    }
+    add_scaled(out, &floats, scales);
 }
 
 /// Adds each row's totals times its scale to `out`, `[M, 16]`.

@@ -130,10 +130,8 @@ fn matmul_tiles(
         for first in (0..groups).step_by(part_groups) {
             let part_range = first..(first + part_groups).min(groups);
             let part = &panel[part_range.start * group_bytes..part_range.end * group_bytes];
-            let unpacked = match unpack {
-                Some(unpack) => unpack.part(part, x.group(), &mut room.unpacked),
-                None => &[],
-            };
+            let unpacked =
+                unpack.map_or(&[][..], |unpack| unpack.part(part, x.group(), &mut room.unpacked));
             let is_last = part_range.end == groups;
             let next = if is_last && is_many { panel.len() } else { part.len() };
             let share = next / n_tiles;

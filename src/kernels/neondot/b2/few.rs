@@ -370,8 +370,7 @@ macro_rules! gemm_few_groups {
                     // From a pair's second half to the first of its next block.
                     to_next = in(reg) PANEL_BLOCK - 64,
                     // From the last results of the pairs to the first.
-                    to_first = in(reg) 64_isize - 32 * $rows * $pairs,
-                    out_pairs = const 32 * $rows * $pairs,
+                    to_first = in(reg) 64_isize - 32 * $rows * $pairs, out_pairs = const 32 * $rows * $pairs,
                     out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,
                     out("v6") _, out("v7") _, out("v8") _, out("v9") _, out("v10") _, out("v11") _,
                     out("v12") _, out("v13") _, out("v14") _, out("v15") _, out("v16") _,

@@ -146,8 +146,7 @@ macro_rules! gemm_few_b2_groups {
                     scales = out(reg) _, block_bytes = in(reg) PANEL_BLOCK,
                     out = inout(reg) out.as_mut_ptr() => _, strip = inout(reg) 0_usize => _,
                     n_all = in(reg) n, n = out(reg) _, steps = in(reg) steps, step = out(reg) _,
-                    // Eight columns of all rows.
-                    columns_bytes = in(reg) 8_usize * $rows,
+                    columns_bytes = in(reg) 8_usize * $rows, // Eight columns of all rows.
                     // From the last of the strips to the next block's.
                     to_next = in(reg) PANEL_BLOCK - 64 * ($strips - 1),
                     out_strips = const 16 * $rows * $strips,
