@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::super::kv8::bodies::int8_kernels;
-use super::super::kv8::{HALF_BITS, KvLine};
+use super::super::kv8::{HALF_BITS, KvLine, word};
 use super::vectors::{add_products, largest, load, widen};
 
 int8_kernels!(true, false, 1, 4, #[target_feature(enable = "avx2,fma,f16c")]);
@@ -51,13 +51,13 @@ pub(in super::super) fn load_values(line: &KvLine) -> [__m256i; 2] {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_keys(sums: Sums, keys: [__m256i; 2], q: [i8; 4]) -> Sums {
-    let q = _mm256_set1_epi32(i32::from_ne_bytes(q.map(|q| q as u8)));
+    let q = _mm256_set1_epi32(word(q));
     [add_products(sums[0], q, keys[0]), add_products(sums[1], q, keys[1])]
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_values(mut sums: Sums, values: [__m256i; 2], codes: [i8; 4]) -> Sums {
-    let codes = _mm256_set1_epi32(i32::from_ne_bytes(codes.map(|code| code as u8)));
+    let codes = _mm256_set1_epi32(word(codes));
     for i in 0..2 {
         let pairs = _mm256_maddubs_epi16(codes, values[i]);
         let fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));

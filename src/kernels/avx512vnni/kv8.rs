@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use super::super::avx2::vectors::{largest, widen};
 use super::super::kv8::bodies::int8_kernels;
-use super::super::kv8::{HALF_BITS, KvLine};
+use super::super::kv8::{HALF_BITS, KvLine, word};
 
 int8_kernels!(true, true, 2, 4, #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]);
 
@@ -53,7 +53,7 @@ fn add_values(sums: Sums, values: __m512i, codes: [i8; 4]) -> Sums {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn broadcast(four: [i8; 4]) -> __m512i {
-    _mm512_set1_epi32(i32::from_ne_bytes(four.map(|x| x as u8)))
+    _mm512_set1_epi32(word(four))
 }
 
 /// See [`int8_kernels`].

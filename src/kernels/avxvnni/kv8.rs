@@ -4,8 +4,8 @@ use std::arch::x86_64::*;
 
 use super::super::avx2::kv8::{floats, joined, load_values};
 use super::super::avx2::vectors::{largest, widen};
-use super::super::kv8::KvLine;
 use super::super::kv8::bodies::int8_kernels;
+use super::super::kv8::{KvLine, word};
 
 int8_kernels!(true, true, 1, 4, #[target_feature(enable = "avx2,fma,f16c,avxvnni")]);
 
@@ -25,13 +25,13 @@ fn load_keys(line: &KvLine) -> [__m256i; 2] {
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 fn add_keys(sums: Sums, keys: [__m256i; 2], q: [i8; 4]) -> Sums {
-    let q = _mm256_set1_epi32(i32::from_ne_bytes(q.map(|q| q as u8)));
+    let q = _mm256_set1_epi32(word(q));
     [_mm256_dpbusd_avx_epi32(sums[0], keys[0], q), _mm256_dpbusd_avx_epi32(sums[1], keys[1], q)]
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 fn add_values(sums: Sums, values: [__m256i; 2], codes: [i8; 4]) -> Sums {
-    let codes = _mm256_set1_epi32(i32::from_ne_bytes(codes.map(|code| code as u8)));
+    let codes = _mm256_set1_epi32(word(codes));
     [
         _mm256_dpbusd_avx_epi32(sums[0], codes, values[0]),
         _mm256_dpbusd_avx_epi32(sums[1], codes, values[1]),

@@ -73,7 +73,10 @@ macro_rules! int8_kernels {
         ) {
             let mut scales = [0.0; $crate::kernels::float::BLOCK];
             widen(keys[0].scales(), &mut scales);
-            let quads = q.map(|q| &q.q[g]);
+            let mut quads = [&q[0].q[g]; N];
+            for i in 1..N {
+                quads[i] = &q[i].q[g];
+            }
             let lines = keys[1..].as_chunks::<2>().0;
             for from in (0..2).step_by($halves) {
                 let mut sums = [[sums_from(0); $halves]; N];

@@ -224,6 +224,13 @@ pub(super) struct Codes {
     pub(super) step: f32,
 }
 
+/// Four bytes as one number: what vectors are filled with. Always inlined, as an array's `map` is not where a
+/// crate is compiled in parts.
+#[inline(always)]
+pub(super) fn word([a, b, c, d]: [i8; 4]) -> i32 {
+    i32::from_ne_bytes([a as u8, b as u8, c as u8, d as u8])
+}
+
 /// Bits of half a code.
 pub(super) const HALF_BITS: u32 = 7;
 /// The largest code.

@@ -1,7 +1,7 @@
 //! Writing of keys and values.
 
 use super::super::table::{Table, call};
-use super::{KEY_GROUP, KEY_LINES, KvLine, TILE_LINES, VALUE_GROUP, VALUE_LINES};
+use super::{KEY_GROUP, KEY_LINES, KvLine, TILE_LINES, VALUE_GROUP, VALUE_LINES, word};
 
 /// Stores a key at `position` of a block.
 pub(in crate::kernels) fn store_key(
@@ -18,8 +18,7 @@ pub(in crate::kernels) fn store_key(
         lines[0].set_scale(position, call!(table.quantize_kv(&padded, &mut q)));
         let pairs = lines[1..].as_chunks_mut::<2>().0;
         for (quad, pair) in q[0].as_chunks::<4>().0.iter().zip(pairs) {
-            let bytes = quad.map(|q| q as u8);
-            pair[half].0.as_chunks_mut::<4>().0[lane] = bytes;
+            pair[half].0.as_chunks_mut::<4>().0[lane] = word(*quad).to_ne_bytes();
         }
     }
 }

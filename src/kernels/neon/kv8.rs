@@ -4,7 +4,7 @@
 use std::arch::aarch64::*;
 
 use super::super::kv8::bodies::int8_kernels;
-use super::super::kv8::{HALF_BITS, KvLine};
+use super::super::kv8::{HALF_BITS, KvLine, word};
 use super::vectors::{largest, load, store, widen};
 
 int8_kernels!(true, false, 1, 1, #[target_feature(enable = "neon")]);
@@ -70,7 +70,7 @@ fn add_values(sums: Sums, values: [int8x16_t; 4], codes: [i8; 4]) -> Sums {
 
 #[target_feature(enable = "neon")]
 pub(in super::super) fn broadcast(four: [i8; 4]) -> int8x16_t {
-    vreinterpretq_s8_s32(vdupq_n_s32(i32::from_ne_bytes(four.map(|x| x as u8))))
+    vreinterpretq_s8_s32(vdupq_n_s32(word(four)))
 }
 
 /// See [`int8_kernels`]: there is nothing to do.
