@@ -20,8 +20,15 @@ use crate::common::quick;
 
 /// Version and checkpoint: a classifier that is the embedding, and one of its own; row counts that
 /// fill no panel.
-const MODELS: [(&str, &str); 4] =
-    [("2", "llama3-tiny"), ("3", "llama3-tiny"), ("2", "llama2-meta-tiny"), ("3", "mistral-tiny")];
+const MODELS: [(&str, &str); 6] = [
+    ("2", "llama3-tiny"),
+    ("3", "llama3-tiny"),
+    ("2", "llama2-meta-tiny"),
+    ("3", "mistral-tiny"),
+    ("4", "llama3-tiny"),
+    // Rows of three blocks.
+    ("4", "llama2-meta-tiny"),
+];
 
 /// Instruction sets that have a layout; where time is short, those of this CPU.
 fn isas() -> impl Iterator<Item = Isa> {
@@ -141,7 +148,9 @@ fn an_engine_that_is_opened_packs_once_and_then_reuses() {
 #[test]
 fn packed_matrices_move_to_huge_pages() {
     let folder = Folder::new();
-    for (version, checkpoint) in [("2", "llama3-tiny"), ("3", "mistral-tiny")] {
+    for (version, checkpoint) in
+        [("2", "llama3-tiny"), ("3", "mistral-tiny"), ("4", "mistral-tiny")]
+    {
         let Some(isa) = Some(Kernels::best().isa()).filter(|isa| isa.layout().is_some()) else {
             return;
         };
