@@ -18,16 +18,8 @@ use half::f16;
 
 use super::bcml1::{self, BLOCK, Block, WEIGHT_MAX, to_f16};
 use super::bcml2;
+use super::products::{self, LANES, Lanes, ROWS};
 use super::q8::QuantError;
-
-/// Rows encoded side by side.
-const LANES: usize = 16;
-
-/// A number of each row.
-type Lanes = [f32; LANES];
-
-/// Columns whose sums are made together.
-const COLUMNS: usize = 4;
 
 /// Adding this to a small float rounds it to an integer, which taking it away leaves.
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
@@ -357,21 +349,16 @@ impl<'a> Feedback<'a> {
     /// ones.
     #[inline(always)]
     fn targets(&self, tile: &Tile, start: usize, errors: &[Lanes], targets: &mut [Lanes]) {
-        for (n, targets) in targets.as_chunks_mut::<COLUMNS>().0.iter_mut().enumerate() {
-            let first = start + n * COLUMNS;
-            let columns: [&[f32]; COLUMNS] =
-                std::array::from_fn(|n| &self.triangle[column_start(first + n)..][..start]);
-            let mut sums = [[0.0; LANES]; COLUMNS];
-            for (i, error) in errors.iter().enumerate() {
-                for (sums, column) in sums.iter_mut().zip(columns) {
-                    for (sum, error) in sums.iter_mut().zip(error) {
-                        *sum += column[i] * error;
-                    }
-                }
-            }
+        for (n, targets) in targets.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {
+            let first = start + n * ROWS;
+            let mut sums = [[0.0; LANES]; ROWS];
+            let column = |n| &self.triangle[column_start(first + n)..][..start];
+            products::add(&mut sums, [column(0), column(1), column(2), column(3)], errors);
             for (n, (target, sums)) in targets.iter_mut().zip(sums).enumerate() {
                 let w = self.column(tile, first + n);
-                *target = std::array::from_fn(|i| w[i] + sums[i]);
+                for i in 0..LANES {
+                    target[i] = w[i] + sums[i];
+                }
             }
         }
     }

@@ -7,6 +7,8 @@ pub mod bcml1;
 pub mod bcml2;
 #[cfg(feature = "tools")]
 pub mod feedback;
+#[cfg(feature = "tools")]
+pub mod products;
 mod q8;
 
 pub use bcml1::Bcml1Matrix;
