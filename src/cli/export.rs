@@ -1,6 +1,7 @@
 //! `leap export`: converts a checkpoint to a model file.
 
 mod calibrate;
+mod packing;
 
 use std::fs;
 use std::ops::Range;
@@ -12,9 +13,9 @@ use argh::{ArgsInfo, FromArgs};
 use self::calibrate::Text;
 use super::checkpoint::CheckpointPath;
 use super::{Failure, convert, model_files, note};
-use crate::export::{ExportOptions, ExportPlan, Packing, QuantisedRows};
+use crate::export::{ExportOptions, ExportPlan};
 use crate::format::model::Weights;
-use crate::kernels::{Isa, PACKED_GROUP_MAX};
+use crate::kernels::Isa;
 use crate::sys::signal;
 
 /// Converts a checkpoint to a model file: a Hugging Face folder (config.json) or a Meta one
@@ -42,7 +43,7 @@ pub(super) struct Export {
     group_size: Option<usize>,
     /// pack the weights for the kernels of one instruction set, which alone can run the file then
     /// and need no second copy: avx2, avxvnni, avx512vnni, neon, neondot, neoni8mm
-    #[argh(option, from_str_fn(packable_isa))]
+    #[argh(option, from_str_fn(packing::packable_isa))]
     isa: Option<Isa>,
     /// only some layers, for one node of a ring: 0..8, the last one excluded; with layer 0 go the
     /// embedding and the classifier
@@ -72,7 +73,7 @@ impl Export {
         let checkpoint = self.checkpoint()?;
         let mut plan = convert::open(&checkpoint, &options, self.group_size.is_none())?;
         if let Some(isa) = self.isa {
-            pack_for(&mut plan, isa)?;
+            packing::pack_for(&mut plan, isa)?;
         }
         if let Some(layers) = &self.layers {
             plan.set_layers(layers.clone()).map_err(convert::failure)?;
@@ -164,33 +165,6 @@ impl Export {
             if self.verify { ", verified," } else { "" },
         )
     }
-}
-
-/// An instruction set whose kernels want weights in an order of their own.
-fn packable_isa(name: &str) -> Result<Isa, String> {
-    let is_packable = |isa: &Isa| isa.layout().is_some();
-    Isa::from_name(name).filter(is_packable).ok_or_else(|| {
-        let known = Isa::ALL.iter().filter(|isa| is_packable(isa));
-        let known: Vec<&str> = known.map(|isa| isa.name()).collect();
-        format!("{name:?} is no instruction set to pack for; there are {}", known.join(", "))
-    })
-}
-
-/// Has `plan` pack matrices for the kernels of `isa`, which this CPU need not have.
-fn pack_for(plan: &mut ExportPlan, isa: Isa) -> Result<(), Failure> {
-    let Some(layout) = isa.layout() else { return Ok(()) };
-    let group = plan.header().weights.group().unwrap_or(0);
-    if group > PACKED_GROUP_MAX {
-        let problem = format!("--isa packs groups of up to {PACKED_GROUP_MAX}, not of {group}");
-        return Err(Failure::Usage(problem));
-    }
-    let pack = move |rows: QuantisedRows<'_>, out: &mut [u8]| match rows {
-        QuantisedRows::Q8(w) => layout.pack_q8(w, out),
-        QuantisedRows::Q4(w) => layout.pack_q4(w, out),
-        QuantisedRows::B2(w) => layout.pack_b2(w, out),
-    };
-    let (layout, panel_rows) = (layout.id(), layout.panel_rows());
-    plan.set_packing(Packing { layout, panel_rows, pack: Box::new(pack) }).map_err(convert::failure)
 }
 
 /// `a..b`.

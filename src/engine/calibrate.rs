@@ -77,9 +77,9 @@ struct Run<'a> {
     found: Found,
 }
 
-/// Runs `windows`, texts that know nothing of each other, through `model`, whose weights are f32, and
-/// adds what its matrices are multiplied by to `calibration`. `progress` hears of the windows' layers
-/// that are done, and of how many there are. Returns for how many matrices too little was found out.
+/// Runs `windows`, texts that know nothing of each other, through `model` and adds what its matrices
+/// are multiplied by to `calibration`. `progress` hears of the windows' layers that are done, and of
+/// how many there are. Returns for how many matrices too little was found out.
 ///
 /// # Errors
 /// If the model cannot be run, the disk is full, or `progress` ends the work.

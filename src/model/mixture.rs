@@ -91,13 +91,10 @@ impl Mixture<'_> {
         let gate_up = self.gate_up(expert);
         let (x, rows) = (&*buffers.x, &buffers.routes.rows[uses.clone()]);
         let fill = |index: usize, out: &mut [f32]| work.normalise(x, rows[index] as usize, out);
-        let inputs = projector.prepare(
-            &mut buffers.inputs,
-            MatrixDims { rows: m, k: dim },
-            &gate_up[0],
-            Some(&fill),
-        );
-        self.watcher.tell(TensorKind::W1, expert, inputs);
+        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: dim });
+        let id = (TensorKind::W1, expert);
+        let fill = self.watcher.tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
+        let inputs = projector.prepare(inputs, dims, &gate_up[0], fill);
         projector.project(inputs, &gate_up, buffers.gate_up);
         let width = 2 * ffn_dim;
         if work.biases.is_some() {
@@ -110,13 +107,10 @@ impl Mixture<'_> {
             let halves = gate_up[row * width..][..width].split_at(ffn_dim);
             work.activate(halves, out);
         };
-        let inputs = projector.prepare(
-            &mut buffers.inputs,
-            MatrixDims { rows: m, k: ffn_dim },
-            &down,
-            Some(&fill),
-        );
-        self.watcher.tell(TensorKind::W2, expert, inputs);
+        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: ffn_dim });
+        let id = (TensorKind::W2, expert);
+        let fill = self.watcher.tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
+        let inputs = projector.prepare(inputs, dims, &down, fill);
         let out = &mut buffers.routes.outputs[uses.start * dim..uses.end * dim];
         projector.project(inputs, &[down], out);
     }

@@ -103,13 +103,10 @@ impl Pass<'_> {
         let norm = self.norm((TensorKind::AttentionNorm, layer), spec.norm_eps);
         let x = &*buffers.x;
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
-        let inputs = projector.prepare(
-            &mut buffers.inputs,
-            MatrixDims { rows: m, k: dim },
-            &wqkv[0],
-            Some(&fill),
-        );
-        self.watcher(layer).tell(TensorKind::Wq, 0, inputs);
+        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: dim });
+        let id = (TensorKind::Wq, 0);
+        let fill = self.watcher(layer).tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
+        let inputs = projector.prepare(inputs, dims, &wqkv[0], fill);
         projector.project(inputs, &wqkv, buffers.qkv);
 
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
@@ -120,9 +117,9 @@ impl Pass<'_> {
         attention.run(own_layer, buffers);
 
         let wo = matrix(TensorKind::Wo);
-        let inputs =
-            projector.prepare(&mut buffers.inputs, MatrixDims { rows: m, k: q_dim }, &wo, None);
-        self.watcher(layer).tell(TensorKind::Wo, 0, inputs);
+        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: q_dim });
+        self.watcher(layer).tell((TensorKind::Wo, 0), (inputs.f32, dims), pool, None);
+        let inputs = projector.prepare(inputs, dims, &wo, None);
         projector.project(inputs, &[wo], buffers.delta);
         let ends = [TensorKind::Bo, TensorKind::AttentionPostNorm];
         self.add_delta(ends.map(|kind| self.vector(kind, layer)), spec, buffers);
@@ -196,13 +193,10 @@ impl Pass<'_> {
         let norm = self.norm((TensorKind::FfnNorm, layer), spec.norm_eps);
         let x = &*buffers.x;
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
-        let inputs = projector.prepare(
-            &mut buffers.inputs,
-            MatrixDims { rows: m, k: dim },
-            &gate_up[0],
-            Some(&fill),
-        );
-        self.watcher(layer).tell(TensorKind::W1, 0, inputs);
+        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: dim });
+        let id = (TensorKind::W1, 0);
+        let fill = self.watcher(layer).tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
+        let inputs = projector.prepare(inputs, dims, &gate_up[0], fill);
         projector.project(inputs, &gate_up, buffers.gate_up);
 
         let w2 = matrix(TensorKind::W2);
@@ -211,13 +205,10 @@ impl Pass<'_> {
             let row = gate_up[row * 2 * ffn_dim..][..2 * ffn_dim].split_at(ffn_dim);
             activate(kernels, spec.activation, row, out);
         };
-        let inputs = projector.prepare(
-            &mut buffers.inputs,
-            MatrixDims { rows: m, k: ffn_dim },
-            &w2,
-            Some(&fill),
-        );
-        self.watcher(layer).tell(TensorKind::W2, 0, inputs);
+        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: ffn_dim });
+        let id = (TensorKind::W2, 0);
+        let fill = self.watcher(layer).tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
+        let inputs = projector.prepare(inputs, dims, &w2, fill);
         projector.project(inputs, &[w2], buffers.delta);
     }
 

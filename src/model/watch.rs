@@ -1,11 +1,12 @@
 //! Lets somebody look at what matrices are multiplied by.
 
-use super::inputs::Prepared;
+use super::project::Fill;
 use crate::format::model::{TensorId, TensorKind};
+use crate::kernels::MatrixDims;
+use crate::pool::{Chunks, Pool};
 
 /// Is told the matrix, the expert whose it is, 0 where there are none, the rows `[m, k]` that it is
-/// about to be multiplied by, and `k`. Only of rows that stay f32; of matrices that have the same
-/// rows only the first.
+/// about to be multiplied by, and `k`; of matrices that have the same rows only the first.
 pub type Watch = dyn Fn(TensorId, usize, &[f32], usize) + Send + Sync;
 
 /// Who is told of one layer's inputs, if anybody.
@@ -16,10 +17,21 @@ pub(super) struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Tells of the inputs of a matrix of `kind`.
-    pub(super) fn tell(&self, kind: TensorKind, expert: usize, inputs: Prepared<'_>) {
-        if let (Some(watch), Prepared::F32 { x, k }) = (self.watch, inputs) {
-            watch(TensorId { kind, layer: self.layer }, expert, x, k);
+    /// Tells of the inputs of `expert`'s matrix of `kind`, the first rows of `x`, which `fill` writes
+    /// if there is one. Returns what is left to be written.
+    pub(super) fn tell<'f>(
+        &self,
+        (kind, expert): (TensorKind, usize),
+        (x, MatrixDims { rows: m, k }): (&mut [f32], MatrixDims),
+        pool: &Pool,
+        fill: Option<Fill<'f>>,
+    ) -> Option<Fill<'f>> {
+        let Some(watch) = self.watch else { return fill };
+        let x = &mut x[..m * k];
+        if let Some(fill) = fill {
+            pool.run_chunks(Chunks::new(&mut *x, k), &|row, x| fill(row, x));
         }
+        watch(TensorId { kind, layer: self.layer }, expert, x, k);
+        None
     }
 }

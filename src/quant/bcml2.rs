@@ -31,7 +31,7 @@ use super::bcml1;
 use super::q8::QuantError;
 pub use bcml1::BLOCK;
 #[cfg(feature = "tools")]
-pub(super) use encode::{Line, begin_row, largest_multiplier, snap, step_for};
+pub(super) use encode::{Line, Snapped, begin_row, largest_multiplier, snap, step_for};
 pub use encode::{encode, encode_row};
 
 /// Bytes of a block.

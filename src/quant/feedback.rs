@@ -13,27 +13,20 @@
 //! Sixteen rows are encoded side by side. Sums run over columns in their order, so nothing depends
 //! on the machine or on how rows are shared out.
 
+mod grid;
+
 use bytemuck::Zeroable;
 use half::f16;
 
-use super::bcml1::{self, BLOCK, Block, WEIGHT_MAX, to_f16};
-use super::bcml2;
+use self::grid::Grid;
+use super::bcml1::{self, BLOCK, Block};
+use super::bcml2::{self, Snapped};
 use super::products::{self, LANES, Lanes, ROWS};
 use super::q8::QuantError;
-
-/// Adding this to a small float rounds it to an integer, which taking it away leaves.
-const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
 /// The first value of column `j` in a triangle; the length of one with `j` columns.
 pub fn column_start(j: usize) -> usize {
     j * (j + 1) / 2
-}
-
-/// The bytes of a block's codes in row `row` of a tile.
-#[inline(always)]
-fn code_bytes(codes: &[Lanes], row: usize) -> [u8; BLOCK / 2] {
-    let code = |n: usize| codes[n][row] as u8;
-    std::array::from_fn(|n| code(n) | code(n + BLOCK / 2) << 4)
 }
 
 /// Rows to encode, and the triangle for their columns.
@@ -54,115 +47,148 @@ struct Tile {
     group: usize,
 }
 
-/// The values that the codes of a group have in each row: `code * multiplier + offset`.
-#[derive(Clone, Copy)]
-struct Grid {
-    multiplier: Lanes,
-    offset: Lanes,
-    /// The least code and the largest.
-    least: f32,
-    largest: f32,
+/// What becomes of a group of columns. Methods are inlined, as [`Feedback`]'s are, into functions
+/// that are compiled for wide vectors.
+trait Format {
+    /// Chooses the grid of a tile from what its weights should be; an error of column `j` counts
+    /// `weights[j]`.
+    fn fit(&mut self, tile: &Tile, targets: &[Lanes], weights: &[f32]) -> Result<Grid, QuantError>;
+
+    /// Takes the codes of the tile whose grid was chosen last.
+    fn put(&mut self, tile: &Tile, codes: &[Lanes]);
 }
 
-impl Grid {
-    /// The lines with the least squared error for the values of a block's columns, all alike.
-    #[inline(always)]
-    fn of_blocks(columns: &[Lanes]) -> Result<Grid, QuantError> {
-        let mut values = [[0.0; BLOCK]; LANES];
-        for (i, values) in values.iter_mut().enumerate() {
-            for (value, column) in values.iter_mut().zip(columns) {
-                *value = column[i].clamp(-WEIGHT_MAX, WEIGHT_MAX);
-            }
-        }
-        let mut blocks = [Block::zeroed(); LANES];
-        bcml1::encode(values.as_flattened(), &mut blocks)?;
-        let multiplier = blocks.map(|block| block.multiplier().to_f32());
-        let offset = blocks.map(|block| block.offset().to_f32());
-        Ok(Grid { multiplier, offset, least: 0.0, largest: 15.0 })
-    }
+/// Rows of BCML1.
+struct Bcml1Rows<'a> {
+    row_blocks: usize,
+    blocks: &'a mut [Block],
+    /// Multipliers and offsets of a tile.
+    lines: [[f16; 2]; LANES],
+}
 
-    /// The multiplier and offset of a row, which f16 has.
-    fn line(&self, row: usize) -> [f16; 2] {
-        [self.multiplier[row], self.offset[row]].map(f16::from_f32)
+impl Format for Bcml1Rows<'_> {
+    #[inline(always)]
+    fn fit(&mut self, _: &Tile, targets: &[Lanes], weights: &[f32]) -> Result<Grid, QuantError> {
+        let mut grid = Grid::of_blocks(targets)?;
+        grid.refit(weights, targets);
+        self.lines = grid.lines();
+        Ok(grid)
     }
 
     #[inline(always)]
-    fn inverse(&self) -> Lanes {
-        self.multiplier.map(|x| if x > 0.0 { 1.0 / x } else { 0.0 })
-    }
-
-    /// The codes of the nearest values.
-    #[inline(always)]
-    fn codes(&self, inverse: &Lanes, values: &Lanes) -> Lanes {
-        std::array::from_fn(|i| {
-            let code = (values[i] - self.offset[i]) * inverse[i];
-            let code = if code > self.least { code } else { self.least };
-            let code = if code < self.largest { code } else { self.largest };
-            (code + ROUND) - ROUND
-        })
-    }
-
-    /// Fits lines to their codes a few times, so that the squared errors of `targets` times
-    /// `weights`, a block's, become less.
-    #[inline(always)]
-    fn refit(&mut self, weights: &[f32; BLOCK], targets: &[Lanes]) {
-        const TIMES: usize = 3;
-        let mut least = self.error(weights, targets);
-        for _ in 0..TIMES {
-            let new = self.fitted(weights, targets);
-            let error = new.error(weights, targets);
-            for i in 0..LANES {
-                if error[i] < least[i] {
-                    least[i] = error[i];
-                    self.multiplier[i] = new.multiplier[i];
-                    self.offset[i] = new.offset[i];
-                }
-            }
+    fn put(&mut self, tile: &Tile, codes: &[Lanes]) {
+        for i in 0..tile.rows {
+            let [multiplier, offset] = self.lines[i];
+            let block = &mut self.blocks[(tile.first + i) * self.row_blocks + tile.group];
+            *block = Block::new(multiplier, offset, code_bytes(codes, i));
         }
     }
+}
 
-    /// Weighted squared errors.
-    #[inline(always)]
-    fn error(&self, weights: &[f32; BLOCK], targets: &[Lanes]) -> Lanes {
-        let inverse = self.inverse();
-        let mut error = [0.0; LANES];
-        for (weight, target) in weights.iter().zip(targets) {
-            let codes = self.codes(&inverse, target);
-            for i in 0..LANES {
-                let off = target[i] - (codes[i] * self.multiplier[i] + self.offset[i]);
-                error[i] += weight * (off * off);
-            }
-        }
-        error
-    }
+/// Rows of BCML2.
+struct Bcml2Rows<'a> {
+    steps: Vec<f32>,
+    /// Those of each row.
+    blocks: Vec<&'a mut [bcml2::Block]>,
+    /// Scales and zeros of a tile.
+    snapped: Snapped,
+}
 
-    /// The lines of f16 with the least weighted error for the codes that these lines give, nearly.
+impl Format for Bcml2Rows<'_> {
     #[inline(always)]
-    fn fitted(&self, weights: &[f32; BLOCK], targets: &[Lanes]) -> Grid {
-        let inverse = self.inverse();
-        let total: f32 = weights.iter().sum();
-        let [mut codes, mut values, mut squares, mut products] = [[0.0; LANES]; 4];
-        for (weight, target) in weights.iter().zip(targets) {
-            let code = self.codes(&inverse, target);
-            for i in 0..LANES {
-                // Counted from the offset, values are small.
-                let value = target[i] - self.offset[i];
-                codes[i] += weight * code[i];
-                values[i] += weight * value;
-                squares[i] += weight * (code[i] * code[i]);
-                products[i] += weight * (code[i] * value);
-            }
-        }
-        let mut new = *self;
+    fn fit(&mut self, tile: &Tile, targets: &[Lanes], weights: &[f32]) -> Result<Grid, QuantError> {
+        let mut grid = Grid::of_blocks(targets)?;
+        grid.refit(weights, targets);
+        let mut step = [0.0; LANES];
         for i in 0..LANES {
-            let spread = total * squares[i] - codes[i] * codes[i];
-            let slope = (total * products[i] - codes[i] * values[i]) / spread;
-            new.offset[i] = to_f16(self.offset[i] + (values[i] - slope * codes[i]) / total);
-            let moved = new.offset[i] - self.offset[i];
-            new.multiplier[i] = to_f16((products[i] - moved * codes[i]) / squares[i]);
+            step[i] = self.steps[tile.first + i.min(tile.rows - 1)];
         }
-        new
+        let line = bcml2::Line { multiplier: grid.multiplier, offset: grid.offset };
+        self.snapped = bcml2::snap(whole(targets), whole(weights), &line, &step);
+        let bcml2::Line { multiplier, offset } = self.snapped.line(&step);
+        Ok(Grid { multiplier, offset, ..grid })
     }
+
+    #[inline(always)]
+    fn put(&mut self, tile: &Tile, codes: &[Lanes]) {
+        let Snapped { scale, zero } = &self.snapped;
+        for i in 0..tile.rows {
+            let block = &mut self.blocks[tile.first + i][tile.group];
+            *block = bcml2::Block::new(scale[i] as u8, zero[i] as u8, code_bytes(codes, i));
+        }
+    }
+}
+
+/// Rows of int8.
+struct Q8Rows<'a> {
+    k: usize,
+    group: usize,
+    q: &'a mut [i8],
+    scales: &'a mut [f32],
+}
+
+impl Format for Q8Rows<'_> {
+    #[inline(always)]
+    fn fit(&mut self, tile: &Tile, targets: &[Lanes], _: &[f32]) -> Result<Grid, QuantError> {
+        let mut largest = [0.0; LANES];
+        for target in targets {
+            for i in 0..LANES {
+                let magnitude = target[i].abs();
+                largest[i] = if magnitude > largest[i] { magnitude } else { largest[i] };
+            }
+        }
+        let mut multiplier = [0.0; LANES];
+        for i in 0..LANES {
+            // Codes of a scale without an inverse are zeros.
+            let scale = largest[i] / 127.0;
+            multiplier[i] = if (1.0 / scale).is_finite() { scale } else { 0.0 };
+        }
+        let row_groups = self.k / self.group;
+        for i in 0..tile.rows {
+            self.scales[(tile.first + i) * row_groups + tile.group] = multiplier[i];
+        }
+        Ok(Grid { multiplier, offset: [0.0; LANES], least: -127.0, largest: 127.0 })
+    }
+
+    #[inline(always)]
+    fn put(&mut self, tile: &Tile, codes: &[Lanes]) {
+        for i in 0..tile.rows {
+            let first = (tile.first + i) * self.k + tile.group * self.group;
+            for (q, code) in self.q[first..][..self.group].iter_mut().zip(codes) {
+                *q = code[i] as i8;
+            }
+        }
+    }
+}
+
+/// The bytes of a block's codes in row `row` of a tile.
+#[inline(always)]
+fn code_bytes(codes: &[Lanes], row: usize) -> [u8; BLOCK / 2] {
+    let mut bytes = [0; BLOCK / 2];
+    for (n, byte) in bytes.iter_mut().enumerate() {
+        *byte = codes[n][row] as u8 | (codes[n + BLOCK / 2][row] as u8) << 4;
+    }
+    bytes
+}
+
+/// What there is one of for each column of a 4-bit block.
+#[inline(always)]
+fn whole<T>(columns: &[T]) -> &[T; BLOCK] {
+    columns.try_into().expect("a group is a block")
+}
+
+/// The step of a row whose blocks may have multipliers a little larger than its own weights want;
+/// `lines` is scratch space, a block for each of the row's.
+#[inline(always)]
+fn step_of(w: &[f32], lines: &mut [Block]) -> Result<f32, QuantError> {
+    /// How much what earlier errors add makes the largest of a row's blocks larger, about.
+    const ROOM: f32 = 1.1;
+    bcml1::encode(w, lines)?;
+    let mut largest = 0.0_f32;
+    for (line, w) in lines.iter().zip(w.as_chunks::<BLOCK>().0) {
+        largest = largest.max(bcml2::largest_multiplier(line, w));
+    }
+    Ok(bcml2::step_for(ROOM * largest))
 }
 
 impl<'a> Feedback<'a> {
@@ -196,52 +222,13 @@ impl<'a> Feedback<'a> {
     pub fn encode_bcml2(&self, out: &mut [u8]) -> Result<(), QuantError> {
         let (row_bytes, row_blocks) = (bcml2::row_bytes(self.k), self.k / BLOCK);
         assert_eq!(out.len(), self.w.len() / self.k * row_bytes);
-        let steps = self.steps()?;
-        let mut blocks = vec![bcml2::Block::zeroed(); self.w.len() / BLOCK];
-        let mut snapped = vec![[0; 2]; blocks.len()];
-        let fit = |tile: &Tile, targets: &[Lanes]| {
-            let weights = self.weights(tile.group);
-            let mut line = Grid::of_blocks(targets)?;
-            line.refit(&weights, targets);
-            let Grid { multiplier, offset, .. } = line;
-            let step = std::array::from_fn(|i| steps[tile.first + i.min(tile.rows - 1)]);
-            let values = &targets.as_chunks().0[0];
-            let new = bcml2::snap(values, &weights, &bcml2::Line { multiplier, offset }, &step);
-            for i in 0..tile.rows {
-                let place = (tile.first + i) * row_blocks + tile.group;
-                snapped[place] = [new.scale[i] as u8, new.zero[i] as u8];
-            }
-            let bcml2::Line { multiplier, offset } = new.line(&step);
-            Ok(Grid { multiplier, offset, least: 0.0, largest: 15.0 })
-        };
-        self.sweep(BLOCK, fit, |tile, codes| {
-            for i in 0..tile.rows {
-                blocks[(tile.first + i) * row_blocks + tile.group].codes = code_bytes(codes, i);
-            }
-        })?;
-        let rows = blocks.chunks_exact(row_blocks).zip(snapped.chunks_exact(row_blocks));
-        for ((out, step), (blocks, snapped)) in out.chunks_exact_mut(row_bytes).zip(steps).zip(rows)
-        {
-            let out = bcml2::begin_row(step, row_blocks, out);
-            for ((out, block), [scale, zero]) in out.iter_mut().zip(blocks).zip(snapped) {
-                *out = bcml2::Block::new(*scale, *zero, block.codes);
-            }
+        let (mut steps, mut blocks) = (Vec::new(), Vec::new());
+        let mut lines = vec![Block::zeroed(); row_blocks];
+        for (w, out) in self.w.chunks_exact(self.k).zip(out.chunks_exact_mut(row_bytes)) {
+            steps.push(step_of(w, &mut lines)?);
+            blocks.push(bcml2::begin_row(steps[steps.len() - 1], row_blocks, out));
         }
-        Ok(())
-    }
-
-    /// The steps of rows whose blocks may have multipliers a little larger than their own weights want.
-    fn steps(&self) -> Result<Vec<f32>, QuantError> {
-        /// How much what earlier errors add makes the largest of a row's blocks larger, about.
-        const ROOM: f32 = 1.1;
-        let mut lines = vec![Block::zeroed(); self.k / BLOCK];
-        let step = |w: &[f32]| {
-            bcml1::encode(w, &mut lines)?;
-            let blocks = lines.iter().zip(w.as_chunks::<BLOCK>().0);
-            let largest = blocks.map(|(line, w)| bcml2::largest_multiplier(line, w));
-            Ok(bcml2::step_for(ROOM * largest.fold(0.0, f32::max)))
-        };
-        self.w.chunks_exact(self.k).map(step).collect()
+        self.sweep(BLOCK, &mut Bcml2Rows { steps, blocks, snapped: Snapped::ZERO })
     }
 
     /// Encodes to 4-bit blocks. A block's line is sought for what its weights should be when its
@@ -258,24 +245,8 @@ impl<'a> Feedback<'a> {
     pub fn encode_bcml1(&self, out: &mut [Block]) -> Result<(), QuantError> {
         assert_eq!(out.len() * BLOCK, self.w.len());
         let row_blocks = self.k / BLOCK;
-        let mut lines = vec![[f16::ZERO; 2]; out.len()];
-        let fit = |tile: &Tile, targets: &[Lanes]| {
-            let mut grid = Grid::of_blocks(targets)?;
-            grid.refit(&self.weights(tile.group), targets);
-            for i in 0..tile.rows {
-                lines[(tile.first + i) * row_blocks + tile.group] = grid.line(i);
-            }
-            Ok(grid)
-        };
-        self.sweep(BLOCK, fit, |tile, codes| {
-            for i in 0..tile.rows {
-                out[(tile.first + i) * row_blocks + tile.group].codes = code_bytes(codes, i);
-            }
-        })?;
-        for (out, [multiplier, offset]) in out.iter_mut().zip(lines) {
-            *out = Block::new(multiplier, offset, out.codes);
-        }
-        Ok(())
+        let lines = [[f16::ZERO; 2]; LANES];
+        self.sweep(BLOCK, &mut Bcml1Rows { row_blocks, blocks: out, lines })
     }
 
     /// Encodes to int8 in groups. A group's scale is that of what its weights should be when its
@@ -288,58 +259,31 @@ impl<'a> Feedback<'a> {
     pub fn encode_q8(&self, group: usize, q: &mut [i8], scales: &mut [f32]) {
         assert_eq!(q.len(), self.w.len());
         assert_eq!(scales.len() * group, self.w.len());
-        let (k, row_groups) = (self.k, self.k / group);
-        let fit = |tile: &Tile, targets: &[Lanes]| {
-            let mut largest = [0.0; LANES];
-            for target in targets {
-                for i in 0..LANES {
-                    largest[i] =
-                        if target[i].abs() > largest[i] { target[i].abs() } else { largest[i] };
-                }
-            }
-            // Codes of a scale without an inverse are zeros.
-            let multiplier = largest
-                .map(|largest: f32| largest / 127.0)
-                .map(|scale| if (1.0 / scale).is_finite() { scale } else { 0.0 });
-            for i in 0..tile.rows {
-                scales[(tile.first + i) * row_groups + tile.group] = multiplier[i];
-            }
-            Ok(Grid { multiplier, offset: [0.0; LANES], least: -127.0, largest: 127.0 })
-        };
-        let swept = self.sweep(group, fit, |tile, codes| {
-            for i in 0..tile.rows {
-                let q = &mut q[(tile.first + i) * k + tile.group * group..][..group];
-                for (q, code) in q.iter_mut().zip(codes) {
-                    *q = code[i] as i8;
-                }
-            }
-        });
+        let swept = self.sweep(group, &mut Q8Rows { k: self.k, group, q, scales });
         swept.expect("a scale can always be found");
     }
 
-    /// Goes through the columns, a group at a time: `fit` chooses a group's grid from what its
-    /// weights should be, `put` takes the codes.
+    /// Goes through the columns, a group at a time.
     #[inline(always)]
-    fn sweep(
-        &self,
-        group: usize,
-        mut fit: impl FnMut(&Tile, &[Lanes]) -> Result<Grid, QuantError>,
-        mut put: impl FnMut(&Tile, &[Lanes]),
-    ) -> Result<(), QuantError> {
+    fn sweep(&self, group: usize, format: &mut impl Format) -> Result<(), QuantError> {
         let n_rows = self.w.len() / self.k;
         let n_tiles = n_rows.div_ceil(LANES);
         let mut errors = vec![[0.0; LANES]; n_tiles * self.k];
         let (mut targets, mut codes) = (vec![[0.0; LANES]; group], vec![[0.0; LANES]; group]);
+        let mut weights = vec![0.0; group];
         // The group's columns of the triangle are used by all rows while they are in cache.
         for start in (0..self.k).step_by(group) {
+            for (weight, j) in weights.iter_mut().zip(start..) {
+                *weight = self.triangle[column_start(j) + j];
+            }
             for (n, errors) in errors.chunks_exact_mut(self.k).enumerate() {
                 let first = n * LANES;
                 let tile = Tile { first, rows: LANES.min(n_rows - first), group: start / group };
                 let (earlier, own) = errors.split_at_mut(start);
                 self.targets(&tile, start, earlier, &mut targets);
-                let grid = fit(&tile, &targets)?;
+                let grid = format.fit(&tile, &targets, &weights)?;
                 self.round((&tile, start), &grid, &targets, (&mut own[..group], &mut codes));
-                put(&tile, &codes);
+                format.put(&tile, &codes);
             }
         }
         Ok(())
@@ -375,12 +319,7 @@ impl<'a> Feedback<'a> {
         let inverse = grid.inverse();
         for (n, target) in targets.iter().enumerate() {
             let column = &self.triangle[column_start(start + n) + start..][..n];
-            let mut wanted = *target;
-            for (factor, error) in column.iter().zip(&*errors) {
-                for (wanted, error) in wanted.iter_mut().zip(error) {
-                    *wanted += factor * error;
-                }
-            }
+            let wanted = products::sum(*target, column, &errors[..n]);
             let w = self.column(tile, start + n);
             codes[n] = grid.codes(&inverse, &wanted);
             for i in 0..LANES {
@@ -389,19 +328,14 @@ impl<'a> Feedback<'a> {
         }
     }
 
-    /// What errors of a 4-bit block's columns weigh, once those before are made up for.
-    #[inline(always)]
-    fn weights(&self, group: usize) -> [f32; BLOCK] {
-        std::array::from_fn(|n| {
-            let j = group * BLOCK + n;
-            self.triangle[column_start(j) + j]
-        })
-    }
-
     /// The weights of a column; lanes without a row repeat the last one.
     #[inline(always)]
     fn column(&self, tile: &Tile, column: usize) -> Lanes {
-        std::array::from_fn(|i| self.w[(tile.first + i.min(tile.rows - 1)) * self.k + column])
+        let mut values = [0.0; LANES];
+        for i in 0..LANES {
+            values[i] = self.w[(tile.first + i.min(tile.rows - 1)) * self.k + column];
+        }
+        values
     }
 }
 

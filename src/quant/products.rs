@@ -16,14 +16,34 @@ pub const ROWS: usize = 4;
 /// When there are fewer factors than vectors.
 #[inline(always)]
 pub fn add(sums: &mut [Lanes; ROWS], factors: [&[f32]; ROWS], vectors: &[Lanes]) {
-    let factors = factors.map(|factors| &factors[..vectors.len()]);
-    let mut own = *sums;
-    for (n, vector) in vectors.iter().enumerate() {
-        for row in 0..ROWS {
-            for i in 0..LANES {
-                own[row][i] += factors[row][n] * vector[i];
-            }
-        }
+    // Each row has its name, as compilers do not keep in registers what has an index.
+    let [a, b, c, d] = factors.map(|factors| &factors[..vectors.len()]);
+    let [mut in_a, mut in_b, mut in_c, mut in_d] = *sums;
+    for ((((vector, a), b), c), d) in vectors.iter().zip(a).zip(b).zip(c).zip(d) {
+        add_multiple(&mut in_a, *a, vector);
+        add_multiple(&mut in_b, *b, vector);
+        add_multiple(&mut in_c, *c, vector);
+        add_multiple(&mut in_d, *d, vector);
     }
-    *sums = own;
+    *sums = [in_a, in_b, in_c, in_d];
+}
+
+/// `sums` and the `vectors` times their `factors`, one after the other.
+///
+/// # Panics
+///
+/// When there are fewer factors than vectors.
+#[inline(always)]
+pub fn sum(mut sums: Lanes, factors: &[f32], vectors: &[Lanes]) -> Lanes {
+    for (vector, factor) in vectors.iter().zip(&factors[..vectors.len()]) {
+        add_multiple(&mut sums, *factor, vector);
+    }
+    sums
+}
+
+#[inline(always)]
+fn add_multiple(sums: &mut Lanes, factor: f32, vector: &Lanes) {
+    for i in 0..LANES {
+        sums[i] += factor * vector[i];
+    }
 }

@@ -4,12 +4,14 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use super::packing;
 use crate::cli::checkpoint::CheckpointPath;
 use crate::cli::progress::ProgressLine;
 use crate::cli::{Failure, convert, note, options};
 use crate::engine::{CalibrateError, Options, calibrate};
 use crate::export::{Calibration, ExportOptions};
 use crate::format::model::{Header, Weights};
+use crate::kernels::{Isa, Kernels};
 use crate::model::Model;
 use crate::sys::signal;
 use crate::tokenizer::Tokenizer;
@@ -19,6 +21,9 @@ const WINDOW: usize = 512;
 
 /// As much of a text as is read: more gains little, and takes memory.
 const TOKENS_MAX: usize = 32 * WINDOW;
+
+/// Weights that share a scale in the model that reads.
+const GROUP: usize = 64;
 
 /// What `--calibrate default` reads: prose of a few languages, code, lists and conversations, written
 /// for this purpose and put into the public domain.
@@ -68,8 +73,9 @@ impl Text {
     }
 }
 
-/// Has the model of `checkpoint` read `text` with its weights as f32, which are kept in a file in the
-/// folder of `out` meanwhile. `header` is that of the file to be, `tokenizer` its `tokenizer.bin`.
+/// Has the model of `checkpoint` read `text` with int8 weights, which are kept in a file in the folder of
+/// `out` meanwhile: what int8 changes in activations is lost in what a text has by chance, and every
+/// machine makes the same of it. `header` is that of the file to be, `tokenizer` its `tokenizer.bin`.
 pub(super) fn run(
     text: &Text,
     (checkpoint, header, tokenizer): (&CheckpointPath, &Header, &[u8]),
@@ -80,10 +86,11 @@ pub(super) fn run(
     let windows = text.windows(header, &tokenizer.map_err(|e| Failure::input(&e))?)?;
     let unwritable = |e| Failure::Runtime(format!("cannot write {}: {e}", out.display()));
     let mut calibration = Calibration::create(out).map_err(unwritable)?;
-    let model = unquantised(checkpoint, ctx, out)?;
+    let isa = options::isa_from_environment()?.unwrap_or_else(|| Kernels::best().isa());
+    let model = in_int8(checkpoint, ctx, isa, out)?;
     let bytes = model.header().tensors_end();
     let mut shown = ProgressLine::new("calibrating", false);
-    let options = Options { isa: options::isa_from_environment()?, ..Options::default() };
+    let options = Options { isa: Some(isa), ..Options::default() };
     let result = calibrate(model, &windows, &options, &mut calibration, |done, total| {
         shown.update((bytes as u128 * u128::from(done) / u128::from(total)) as u64, bytes);
         match signal::interrupted() {
@@ -104,16 +111,19 @@ pub(super) fn run(
     Ok(calibration)
 }
 
-/// The model in f32, in a file that is gone when it is dropped.
-fn unquantised(
+/// The model in int8, packed for this machine, in a file that is gone when it is dropped.
+fn in_int8(
     checkpoint: &CheckpointPath,
     ctx: Option<usize>,
+    isa: Isa,
     out: &Path,
 ) -> Result<Model, Failure> {
-    let options = ExportOptions { weights: Weights::F32, ctx, verify: false };
-    let plan = convert::open(checkpoint, &options, false)?;
+    let weights = Weights::Q8 { group: GROUP };
+    let options = ExportOptions { weights, ctx, verify: false };
+    let mut plan = convert::open(checkpoint, &options, false)?;
+    packing::pack_for(&mut plan, isa)?;
     let name = out.file_name().unwrap_or_default().to_string_lossy();
-    let path = out.with_file_name(format!(".{name}.{}.f32", std::process::id()));
+    let path = out.with_file_name(format!(".{name}.{}.int8", std::process::id()));
     convert::write_model(&plan, &path, false)?;
     let model = Model::open(&path);
     // The mapping keeps the bytes.

@@ -7,6 +7,7 @@
 
 mod moments;
 mod parallel;
+mod symmetric;
 
 use std::collections::HashMap;
 use std::io;

@@ -2,12 +2,16 @@
 //!
 //! Every sum has one order, whatever the threads: these share out sums, not what is added up.
 
-use super::parallel;
+use super::symmetric::Columns;
 use crate::quant::feedback::column_start;
+use crate::quant::products::{self, Lanes};
 use crate::sys::simd::{self, Work};
 
-/// Rows, or columns of the triangle, that are taken into account together while they are in cache.
-const STEP: usize = 32;
+/// Rows of inputs that are taken into account together.
+const ROWS: usize = 512;
+
+/// Columns of the triangle that are made together.
+const PANEL: usize = 64;
 
 /// What is added to the diagonal of the moments, as a part of its mean: as if each input had some
 /// noise, so that nothing is made of what a short text has by chance.
@@ -34,13 +38,10 @@ impl Moments {
     pub fn add(&mut self, x: &[f32]) {
         let k = self.k;
         self.n_rows += x.len() / k;
-        let mut rows = rows_of(&mut self.triangle, k);
-        for x in x.chunks(STEP * k) {
+        let mut sums = rows_of(&mut self.triangle, k);
+        for x in x.chunks(ROWS * k) {
             let x: Vec<&[f32]> = x.chunks_exact(k).collect();
-            parallel::for_each(&mut rows, &|j, sums| {
-                let factors: Vec<f32> = x.iter().map(|x| x[j]).collect();
-                simd::run(AddMultiples { sums, factors: &factors, rows: &x });
-            });
+            Columns::new(&x, k).add_products(&vec![1.0; x.len()], &mut sums);
         }
     }
 
@@ -59,11 +60,12 @@ impl Moments {
         }
         let mut end = k;
         while end > 0 {
-            let start = end.saturating_sub(STEP);
+            let start = end.saturating_sub(PANEL);
             let (before, panel) = rows[..end].split_at_mut(start);
             eliminate(start, panel, damping);
-            let panel: Vec<&[f32]> = panel.iter().map(|row| &**row).collect();
-            parallel::for_each(before, &|i, sums| subtract(i, sums, (start, &panel)));
+            let columns = solve(start, panel);
+            let scales: Vec<f32> = panel.iter().map(|row| -row[row.len() - 1]).collect();
+            columns.add_products(&scales, before);
             end = start;
         }
         Some(triangle)
@@ -81,59 +83,64 @@ fn rows_of(triangle: &mut [f32], k: usize) -> Vec<&mut [f32]> {
     (0..k).map(next).collect()
 }
 
-/// Makes columns of `U` and `D` of the last rows of what is left of the moments, the first of which
-/// is row `start`.
+/// Makes the last rows of columns of `U`, and `D`, of the last rows of what is left of the moments,
+/// the first of which is row `start`.
 fn eliminate(start: usize, panel: &mut [&mut [f32]], damping: f32) {
     for n in (0..panel.len()).rev() {
-        let (rows, done) = panel[..].split_at_mut(n + 1);
-        let done: Vec<&[f32]> = done.iter().map(|row| &**row).collect();
-        let j = start + n;
-        subtract(j, rows[n], (j + 1, &done));
-        let (d, column) = rows[n].split_last_mut().expect("row j has j + 1 values");
+        let (before, own) = panel.split_at_mut(n);
+        let (d, column) = own[0][start..].split_last_mut().expect("row j has j + 1 values");
         // The noise alone gives that much, but for roundings.
         *d = d.max(damping);
+        for (row, of_row) in before.iter_mut().zip(&*column) {
+            let factor = of_row / *d;
+            for (x, u) in row[start..].iter_mut().zip(&*column) {
+                *x -= factor * u;
+            }
+        }
         column.iter_mut().for_each(|x| *x /= *d);
     }
 }
 
-/// Takes from row `i` of the moments what the columns from `first` on explain.
-fn subtract(i: usize, row: &mut [f32], (first, columns): (usize, &[&[f32]])) {
-    let factors: Vec<f32> =
-        columns.iter().enumerate().map(|(n, u)| -(u[i] * u[first + n])).collect();
-    simd::run(AddMultiples { sums: row, factors: &factors, rows: columns });
+/// Makes the other rows of these columns of `U`, and returns them once more.
+fn solve(start: usize, panel: &mut [&mut [f32]]) -> Columns {
+    let n_columns = panel.len();
+    let diagonal: Vec<f32> = panel.iter().map(|row| row[row.len() - 1]).collect();
+    // What later columns take away from column n.
+    let factors = |n: usize| (n + 1..n_columns).map(move |m| (m, n));
+    let factors: Vec<Vec<f32>> = (0..n_columns)
+        .map(|n| factors(n).map(|(m, n)| -(diagonal[m] * panel[m][start + n])).collect())
+        .collect();
+    let rows: Vec<&[f32]> = panel.iter().map(|row| &**row).collect();
+    let mut columns = Columns::new(&rows, start);
+    columns.for_each(&|_, vectors| {
+        simd::run(Solve { vectors, factors: &factors, diagonal: &diagonal });
+    });
+    for (n, row) in panel.iter_mut().enumerate() {
+        columns.copy_row(n, &mut row[..start]);
+    }
+    columns
 }
 
-/// Adds to `sums` the `rows` times their `factors`, one after the other.
-struct AddMultiples<'a> {
-    sums: &'a mut [f32],
-    factors: &'a [f32],
-    /// As long as `sums`, or longer.
-    rows: &'a [&'a [f32]],
+/// Sixteen rows of columns of `U`, of which the last is known first.
+struct Solve<'a> {
+    vectors: &'a mut [Lanes],
+    factors: &'a [Vec<f32>],
+    diagonal: &'a [f32],
 }
 
-impl Work for AddMultiples<'_> {
+impl Work for Solve<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        /// Sums that fit into registers.
-        const LANES: usize = 64;
-        let AddMultiples { sums, factors, rows } = self;
-        let (chunks, tail) = sums.as_chunks_mut::<LANES>();
-        let tail_at = chunks.len() * LANES;
-        for (n, chunk) in chunks.iter_mut().enumerate() {
-            let mut sums = *chunk;
-            for (factor, row) in factors.iter().zip(rows) {
-                for (sum, x) in sums.iter_mut().zip(&row[n * LANES..][..LANES]) {
-                    *sum += factor * x;
-                }
+        let Solve { vectors, factors, diagonal } = self;
+        for n in (0..vectors.len()).rev() {
+            let (earlier, later) = vectors.split_at_mut(n + 1);
+            let mut sums = products::sum(earlier[n], &factors[n], later);
+            for sum in &mut sums {
+                *sum /= diagonal[n];
             }
-            *chunk = sums;
-        }
-        for (factor, row) in factors.iter().zip(rows) {
-            for (sum, x) in tail.iter_mut().zip(&row[tail_at..]) {
-                *sum += factor * x;
-            }
+            earlier[n] = sums;
         }
     }
 }

@@ -4,21 +4,16 @@ use std::num::NonZero;
 use std::sync::Mutex;
 use std::thread;
 
-/// Parts that a thread takes at once.
-const STEP: usize = 16;
-
 /// Does `job` with each of `parts`, which has this number. Threads that the system refuses leave
 /// their work to the others.
 pub(super) fn for_each<T: Send>(parts: &mut [T], job: &(impl Fn(usize, &mut T) + Sync)) {
     let n_threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let n_threads = n_threads.min(parts.len().div_ceil(STEP));
-    let queue = Mutex::new(parts.chunks_mut(STEP).enumerate());
+    let n_threads = n_threads.min(parts.len());
+    let queue = Mutex::new(parts.iter_mut().enumerate());
     let next = || queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
     let work = || {
-        while let Some((n, parts)) = next() {
-            for (i, part) in parts.iter_mut().enumerate() {
-                job(n * STEP + i, part);
-            }
+        while let Some((n, part)) = next() {
+            job(n, part);
         }
     };
     thread::scope(|scope| {

@@ -49,6 +49,9 @@ pub(in crate::quant) struct Snapped {
 }
 
 impl Snapped {
+    /// Of nothing.
+    pub(in crate::quant) const ZERO: Snapped = Snapped { scale: [0.0; LANES], zero: [0.0; LANES] };
+
     /// The lines that these are, in steps of `step`.
     #[inline(always)]
     pub(in crate::quant) fn line(&self, step: &Lanes) -> Line {
@@ -188,7 +191,7 @@ pub(in crate::quant) fn snap(
         let wanted = wanted_multiplier((line.multiplier[i], line.offset[i]), (low[i], high[i]));
         near[i] = wanted * inverse(step[i] * ZERO_PARTS as f32);
     }
-    let mut best = Snapped { scale: [0.0; LANES], zero: [0.0; LANES] };
+    let mut best = Snapped::ZERO;
     let mut least = best.line(step).error(values, weights);
     for around in -AROUND..=AROUND {
         let mut new = best;
