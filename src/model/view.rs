@@ -149,7 +149,7 @@ impl Model {
 
     /// The vector of `kind` in `layer`, or another tensor that is always f32.
     pub(crate) fn vector(&self, kind: TensorKind, layer: usize) -> &[f32] {
-        floats(self.tensor_bytes(TensorId { kind, layer }))
+        floats(self.content(TensorId { kind, layer }))
     }
 
     /// The matrix of `kind` in `layer` (0 if the kind is not per layer).

@@ -20,7 +20,7 @@ use crate::common::quick;
 
 /// Version and checkpoint: a classifier that is the embedding, and one of its own; row counts that
 /// fill no panel.
-const MODELS: [(&str, &str); 6] = [
+const MODELS: [(&str, &str); 7] = [
     ("2", "llama3-tiny"),
     ("3", "llama3-tiny"),
     ("2", "llama2-meta-tiny"),
@@ -28,6 +28,8 @@ const MODELS: [(&str, &str); 6] = [
     ("4", "llama3-tiny"),
     // Rows of three blocks.
     ("4", "llama2-meta-tiny"),
+    // Vectors that are no whole number of alignments.
+    ("2", "gptoss-tiny"),
 ];
 
 /// Instruction sets that have a layout; where time is short, those of this CPU.
