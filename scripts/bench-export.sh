@@ -1,17 +1,23 @@
 #!/bin/sh
-# Measures leap export against the disk: bench-export.sh [FOLDER]
+# Measures leap export against the disk: bench-export.sh [--calibrate] [FOLDER]
 #
 # Makes a checkpoint of 1.1 B weights in bf16 (2.2 GB) in FOLDER, by default a new one in
 # $TMPDIR that is removed afterwards; one that is there is used again. Then, for int8 and for
 # 4 bits, with a cold page cache (as root) and with a warm one: how fast dd reads the source and
 # writes a file as long as the result, how long the export takes, and its peak memory without
 # and with the pages of mapped files. "of disk" is what dd needs for the slower of the two as a
-# part of what the export needs. Needs python3; LEAP names the program to measure.
+# part of what the export needs. With --calibrate instead: how long the export to 4.5 bits takes
+# that has read 16,384 tokens first. Needs python3; LEAP names the program to measure.
 set -eu
 
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 
-[ $# -le 1 ] || die "usage: ${0##*/} [FOLDER]"
+what=measure
+if [ "${1:-}" = --calibrate ]; then
+    what=calibrate
+    shift
+fi
+[ $# -le 1 ] || die "usage: ${0##*/} [--calibrate] [FOLDER]"
 root=$(cd "$(dirname "$0")/.." && pwd)
 leap=${LEAP:-$root/target/release/leap}
 [ -x "$leap" ] || die "$leap is missing: cargo build --release"
@@ -91,4 +97,14 @@ for cache in ("cold", "warm") if os.geteuid() == 0 else ("warm",):
 PYTHON
 }
 
-measure
+calibrate() {
+    i=0
+    while [ $i -lt 8 ]; do
+        cat "$root/src/cli/export/text.txt"
+        i=$((i + 1))
+    done >"$folder/text"
+    "$leap" export "$folder/out.bin" --meta-llama "$folder" --version 4 --calibrate "$folder/text"
+    rm "$folder/out.bin"
+}
+
+$what

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes a checkpoint to measure with: make-checkpoint.py FOLDER [SHAPE]
 
-SHAPE is tinyllama, 1.1 B weights in bf16, or mixture, 2.8 B in the form of Qwen3's mixtures, with the
-tokenizer of tests/golden: config.json and model.safetensors. The weights are normally distributed, norms ones;
+SHAPE is tinyllama, 1.1 B weights in bf16, or mixture, 2.8 B in the form of Qwen3's mixtures: config.json,
+model.safetensors and the tokenizer of a model in tests/golden, which uses few of the ids. The weights are normally distributed, norms ones;
 a few million of them are repeated. Needs nothing but Python 3.
 """
 
@@ -71,9 +71,8 @@ def main():
     if len(sys.argv) not in (2, 3) or shape not in SHAPES:
         sys.exit(__doc__)
     folder, config = pathlib.Path(sys.argv[1]), SHAPES[shape]
-    if "num_experts" in config:
-        for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-            shutil.copy(TOKENIZER / name, folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(TOKENIZER / name, folder)
     (folder / "config.json").write_text(json.dumps(config))
     rng = random.Random(1)
     values = array.array("f", (rng.gauss(0, 0.02) for _ in range(POOL)))
