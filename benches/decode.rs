@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leap::engine::{Engine, Listener, Options, WeightsPlace};
-use leap::format::model::{Header, Weights};
+use leap::format::model::{Ends, Header, Weights};
 use leap::internals::model::{Model, Shape};
 
 /// Tokens decoded one by one.
@@ -43,7 +43,7 @@ impl Args {
         let weights = match number("--version", 2) {
             2 => Weights::Q8 { group: 64 },
             3 => Weights::Q4 { group: 64, int8_embedding: true },
-            4 => Weights::B2 { group: 64, int8_embedding: true },
+            4 => Weights::B2 { group: 64, ends: Ends::Int8 },
             other => panic!("--version {other}: there are 2, 3 and 4"),
         };
         let header = shape.header(weights);

@@ -63,7 +63,7 @@ fn best() -> Isa {
 #[cfg(feature = "tools")]
 mod reference {
     use leap::engine::score;
-    use leap::format::model::Weights;
+    use leap::format::model::{Ends, Weights};
 
     use super::*;
     use crate::common::models::{CHECKPOINTS, Case, FAMILIES, cases, export};
@@ -183,7 +183,7 @@ mod reference {
     const QUANTISED: [Weights; 3] = [
         Weights::Q8 { group: 64 },
         Weights::Q4 { group: 64, int8_embedding: true },
-        Weights::B2 { group: 64, int8_embedding: true },
+        Weights::B2 { group: 64, ends: Ends::SixBits },
     ];
 
     /// A prompt's first ids.

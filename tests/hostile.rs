@@ -14,7 +14,7 @@ use std::sync::Arc;
 use common::folder::Folder;
 use common::quick;
 use leap::engine::{Engine, Options};
-use leap::format::model::{Architecture, Features, HEADER_LEN, Header, Weights};
+use leap::format::model::{Architecture, Ends, Features, HEADER_LEN, Header, Weights};
 use leap::format::tokenizer::{
     Merges, Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
 };
@@ -187,9 +187,11 @@ fn seal(file: &mut [u8]) {
 /// Each kind of model file: name, bytes and whether it has the extension.
 fn models() -> Vec<(String, Vec<u8>, bool)> {
     let mut models = Vec::new();
-    let two_levels = Weights::B2 { group: 32, int8_embedding: false };
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, two_levels] {
-        for has_extension in [true, false] {
+    let [two_levels, six] =
+        [Ends::FourBits, Ends::SixBits].map(|ends| Weights::B2 { group: 32, ends });
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, two_levels, six] {
+        // What embedding and classifier are, the extension says.
+        for has_extension in [true, false].into_iter().filter(|has| *has || weights != six) {
             let file = model_file(&header(weights, has_extension));
             models.push((format!("{weights}, extension {has_extension}"), file, has_extension));
         }

@@ -168,10 +168,10 @@ fn more_streams_or_rows_than_frames_can_number_are_refused() {
 #[test]
 fn rings_of_other_families_give_the_bits_of_one_node() {
     use common::models::{FAMILIES, cases, export_to};
-    use leap::format::model::Weights;
+    use leap::format::model::{Ends, Weights};
 
     let four_bits = Weights::Q4 { group: 64, int8_embedding: true };
-    let two_levels = Weights::B2 { group: 64, int8_embedding: true };
+    let two_levels = Weights::B2 { group: 64, ends: Ends::SixBits };
     for checkpoint in FAMILIES {
         let ids = cases(checkpoint).pop().unwrap().prompt;
         let all = |engine: &mut Engine| -> Vec<u32> {

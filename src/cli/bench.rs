@@ -20,7 +20,7 @@ use super::power::{self, StatedWatts};
 use super::weights::{self, Words};
 use super::{Failure, key, note, options};
 use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
-use crate::format::model::Header;
+use crate::format::model::{Ends, Header};
 use crate::kernels::Isa;
 use crate::model::{KvKind, Model, Shape};
 use crate::sys::cpu;
@@ -45,6 +45,9 @@ pub(super) struct Bench {
     /// 4 (4.5-bit)
     #[argh(option, default = "2")]
     version: u32,
+    /// bits of the embedding and classifier with --version 4: 8 (default) or 6
+    #[argh(option, arg_name = "bits", from_str_fn(options::embedding_bits))]
+    embedding_bits: Option<Ends>,
     /// layers of the made-up model, fewer than the shape has: where memory is short of all
     #[argh(option)]
     layers: Option<usize>,
@@ -234,7 +237,7 @@ impl Bench {
         }
         let Some(shape) = self.shape else { return Ok(None) };
         let kernels = Engine::kernels(None, isa).map_err(options::engine_failure)?;
-        let weights = options::weights(self.version)?;
+        let weights = options::weights(self.version, 64, self.embedding_bits)?;
         let header = shape.header(weights);
         let ctx_len = ctx_len(&self.workload(&header).0, &header, self.energy).unwrap_or(1);
         let context = (ctx_len, self.kv);

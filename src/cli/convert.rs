@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, UNIX_EPOCH};
 
 use super::checkpoint::CheckpointPath;
-use super::progress;
-use super::{Failure, note};
+use super::{Failure, note, options, progress};
 use crate::export::tokenizer::{self as import, ImportedTokenizer};
 use crate::export::{Blame, ExportError, ExportOptions, ExportPlan, ExportProgress, Vocabulary};
-use crate::format::model::Weights;
+use crate::format::model::Ends;
 use crate::format::tokenizer::fingerprint;
 use crate::sys::file::AtomicFile;
 use crate::sys::{folders, signal};
@@ -24,19 +23,6 @@ const VERSION: u32 = 1;
 
 /// Longest part of a kept file's name that is the checkpoint's.
 const NAME_BYTES: usize = 100;
-
-/// The weights of a file of `version`.
-pub(super) fn weights(version: u32, group: usize) -> Result<Weights, Failure> {
-    match version {
-        1 => Ok(Weights::F32),
-        2 => Ok(Weights::Q8 { group }),
-        3 => Ok(Weights::Q4 { group, int8_embedding: true }),
-        4 => Ok(Weights::B2 { group, int8_embedding: true }),
-        other => Err(Failure::Usage(format!(
-            "--version is {other}, wanted 1 (f32), 2 (int8), 3 (4 bits) or 4 (4.5 bits)"
-        ))),
-    }
-}
 
 /// Reads `checkpoint`. `keeps_groups` is for weights that are int8 already and shall stay as they
 /// are.
@@ -120,6 +106,8 @@ pub(super) fn failure(error: ExportError) -> Failure {
 struct Conversion {
     /// Version of the model file.
     version: u32,
+    /// How the embedding and the classifier are stored, if that is asked for.
+    ends: Option<Ends>,
     /// Whether the model is of no use without a tokenizer, and none is given.
     needs_tokenizer: bool,
     is_quiet: bool,
@@ -130,6 +118,8 @@ struct Conversion {
 pub(super) struct Wanted {
     /// Version of the model file, if one is asked for.
     pub(super) version: Option<u32>,
+    /// How its embedding and classifier are stored, if that is.
+    pub(super) ends: Option<Ends>,
     pub(super) needs_tokenizer: bool,
     pub(super) is_quiet: bool,
 }
@@ -137,17 +127,20 @@ pub(super) struct Wanted {
 /// The model file for `model`: the same, or what a checkpoint became that was given instead.
 pub(super) fn model_file(
     model: Option<PathBuf>,
-    Wanted { version, needs_tokenizer, is_quiet }: Wanted,
+    Wanted { version, ends, needs_tokenizer, is_quiet }: Wanted,
 ) -> Result<Option<PathBuf>, Failure> {
-    match (model.as_deref().and_then(CheckpointPath::at), version) {
-        (Some(checkpoint), version) => {
+    match (model.as_deref().and_then(CheckpointPath::at), version, ends) {
+        (Some(checkpoint), version, ends) => {
             let version = version.unwrap_or(2);
-            kept(&checkpoint, Conversion { version, needs_tokenizer, is_quiet }).map(Some)
+            kept(&checkpoint, Conversion { version, ends, needs_tokenizer, is_quiet }).map(Some)
         }
-        (None, Some(_)) => Err(Failure::Usage(
+        (None, Some(_), _) => Err(Failure::Usage(
             "--version is for a checkpoint that is converted; this is none".to_owned(),
         )),
-        (None, None) => Ok(model),
+        (None, None, Some(_)) => Err(Failure::Usage(
+            "--embedding-bits is for a checkpoint that is converted; this is none".to_owned(),
+        )),
+        (None, None, None) => Ok(model),
     }
 }
 
@@ -160,7 +153,7 @@ fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Fail
             "the cache folder ($XDG_CACHE_HOME/leap) cannot be made",
         ));
     };
-    let kept = Kept::new(checkpoint, &folder, wanted.version)?;
+    let kept = Kept::new(checkpoint, &folder, wanted)?;
     if kept.model.is_file() {
         log::debug!("{} is converted: {}", checkpoint.path().display(), kept.model.display());
         return Ok(kept.model);
@@ -199,7 +192,11 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(checkpoint: &CheckpointPath, folder: &Path, version: u32) -> Result<Kept, Failure> {
+    fn new(
+        checkpoint: &CheckpointPath,
+        folder: &Path,
+        Conversion { version, ends, .. }: Conversion,
+    ) -> Result<Kept, Failure> {
         let unreadable = |e: std::io::Error| {
             Failure::Input(format!("cannot read {}: {e}", checkpoint.path().display()))
         };
@@ -210,7 +207,8 @@ impl Kept {
         name.truncate(end.unwrap_or(0));
         let prefix = format!("{name}-{place:016x}-");
         let state = format!("{:016x}.", state(checkpoint).map_err(unreadable)?);
-        let model = folder.join(format!("{prefix}{state}v{version}.bin"));
+        let bits = if ends == Some(Ends::SixBits) { "-6" } else { "" };
+        let model = folder.join(format!("{prefix}{state}v{version}{bits}.bin"));
         Ok(Kept { tokenizer: model.with_extension("tokenizer.bin"), model, prefix, state })
     }
 
@@ -218,7 +216,7 @@ impl Kept {
     fn make(&self, checkpoint: &CheckpointPath, wanted: Conversion) -> Result<(), Failure> {
         let start = Instant::now();
         let (source, model) = (checkpoint.path().display(), self.model.display());
-        let weights = weights(wanted.version, 64)?;
+        let weights = options::weights(wanted.version, 64, wanted.ends)?;
         let options = ExportOptions { weights, ctx: None, verify: false };
         let mut plan = open(checkpoint, &options, true)?;
         let tokenizer = tokenizer(&mut plan, checkpoint.path(), wanted.is_quiet)?;

@@ -98,8 +98,12 @@ fn model(
 
 #[cfg(feature = "tools")]
 fn model_file(path: &Path, beside: &Beside<'_>) -> Result<PathBuf, Failure> {
-    let wanted =
-        convert::Wanted { version: None, needs_tokenizer: true, is_quiet: beside.is_quiet };
+    let wanted = convert::Wanted {
+        version: None,
+        ends: None,
+        needs_tokenizer: true,
+        is_quiet: beside.is_quiet,
+    };
     let found = convert::model_file(Some(path.to_owned()), wanted)?;
     Ok(found.unwrap_or_else(|| path.to_owned()))
 }

@@ -12,9 +12,9 @@ use argh::{ArgsInfo, FromArgs};
 
 use self::calibrate::Text;
 use super::checkpoint::CheckpointPath;
-use super::{Failure, convert, model_files, note};
+use super::{Failure, convert, model_files, note, options};
 use crate::export::{ExportOptions, ExportPlan};
-use crate::format::model::Weights;
+use crate::format::model::{Ends, Weights};
 use crate::kernels::Isa;
 use crate::sys::signal;
 
@@ -36,6 +36,10 @@ pub(super) struct Export {
     /// those of 4.5; of 3 and 4 the embedding and classifier are int8
     #[argh(option, default = "2")]
     version: u32,
+    /// bits of a weight of the embedding and classifier of version 4: 8 (default), or 6, which takes a
+    /// quarter less of them and is further from the unquantised model
+    #[argh(option, arg_name = "bits", from_str_fn(options::embedding_bits))]
+    embedding_bits: Option<Ends>,
     /// weights that share a scale where they are int8, and activations that do (default 64; 32
     /// from GGUF files in Q8_0, which are then copied exactly); halved, down to 32, until it
     /// divides the columns of every matrix
@@ -139,7 +143,7 @@ impl Export {
 
     fn options(&self) -> Result<ExportOptions, Failure> {
         let group = self.group_size.unwrap_or(64);
-        let weights = convert::weights(self.version, group)?;
+        let weights = options::weights(self.version, group, self.embedding_bits)?;
         if self.ctx == Some(0) {
             return Err(Failure::Usage("--ctx is 0, wanted a number of tokens".to_owned()));
         }

@@ -4,7 +4,7 @@ use super::checkpoint::load_failure;
 use super::{Failure, counted, warn};
 use crate::arena::Exhausted;
 use crate::engine::{EngineError, Options};
-use crate::format::model::Weights;
+use crate::format::model::{Ends, Weights};
 use crate::format::{ChatTemplate, Date};
 use crate::kernels::Isa;
 use crate::model::{KvKind, Shape, StartError};
@@ -145,14 +145,28 @@ pub(super) fn shape(name: &str) -> Result<Shape, String> {
     })
 }
 
-/// The weights of a made-up model of this version.
-pub(super) fn weights(version: u32) -> Result<Weights, Failure> {
+/// How many bits a weight of the embedding and the classifier has.
+pub(super) fn embedding_bits(value: &str) -> Result<Ends, String> {
+    match value {
+        "8" => Ok(Ends::Int8),
+        "6" => Ok(Ends::SixBits),
+        _ => Err(format!("{value:?} is neither 8 nor 6")),
+    }
+}
+
+/// The weights of a model of this version, where `ends` were asked for.
+pub(super) fn weights(version: u32, group: usize, ends: Option<Ends>) -> Result<Weights, Failure> {
+    if ends.is_some() && version != 4 {
+        return Err(Failure::Usage("--embedding-bits is for --version 4".to_owned()));
+    }
     match version {
         1 => Ok(Weights::F32),
-        2 => Ok(Weights::Q8 { group: 64 }),
-        3 => Ok(Weights::Q4 { group: 64, int8_embedding: true }),
-        4 => Ok(Weights::B2 { group: 64, int8_embedding: true }),
-        other => Err(Failure::Usage(format!("--version is {other}, wanted 1, 2, 3 or 4"))),
+        2 => Ok(Weights::Q8 { group }),
+        3 => Ok(Weights::Q4 { group, int8_embedding: true }),
+        4 => Ok(Weights::B2 { group, ends: ends.unwrap_or(Ends::Int8) }),
+        other => Err(Failure::Usage(format!(
+            "--version is {other}, wanted 1 (f32), 2 (int8), 3 (4 bits) or 4 (4.5 bits)"
+        ))),
     }
 }
 

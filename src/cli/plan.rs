@@ -12,7 +12,7 @@ use argh::{ArgsInfo, FromArgs};
 use load::Asked;
 
 use super::{Failure, model_files, note, options, print};
-use crate::format::model::Header;
+use crate::format::model::{Ends, Header};
 use crate::model::{KvKind, Plan as Sizes, Shape};
 use crate::ring::plan::{NoSplit, Objective, Part, Task, fleet, solve};
 use crate::sys::file::AtomicFile;
@@ -32,6 +32,9 @@ pub(super) struct Plan {
     /// 4 (4.5-bit)
     #[argh(option, default = "2")]
     version: u32,
+    /// bits of the embedding and classifier with --version 4: 8 (default) or 6
+    #[argh(option, arg_name = "bits", from_str_fn(options::embedding_bits))]
+    embedding_bits: Option<Ends>,
     /// file with a line for each board, the master first: name, address, read=GB/s int8=GOP/s
     /// memory=GB rtt=US wire=MB/s, and if known watts=IDLE,BUSY; always and never say who is to
     /// serve
@@ -96,7 +99,9 @@ impl Plan {
     fn header(&self) -> Result<Header, Failure> {
         match (&self.model, self.shape) {
             (Some(path), None) => Ok(model_files::open_whole(path)?.header().clone()),
-            (None, Some(shape)) => Ok(shape.header(options::weights(self.version)?)),
+            (None, Some(shape)) => {
+                Ok(shape.header(options::weights(self.version, 64, self.embedding_bits)?))
+            }
             _ => Err(Failure::Usage("name a model file, or a --shape".to_owned())),
         }
     }

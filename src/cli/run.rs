@@ -88,6 +88,7 @@ impl Run {
     fn convert(&mut self) -> Result<(), Failure> {
         let wanted = convert::Wanted {
             version: self.version,
+            ends: self.embedding_bits,
             needs_tokenizer: self.tokenizer.is_none() && self.role != Role::Worker,
             is_quiet: self.quiet,
         };

@@ -22,6 +22,8 @@ use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::format::ChatTemplate;
+#[cfg(feature = "tools")]
+use crate::format::model::Ends;
 use crate::model::KvKind;
 use crate::ring::plan::Objective;
 use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
@@ -54,6 +56,10 @@ pub(super) struct Serve {
     /// bits
     #[argh(option)]
     version: Option<u32>,
+    #[cfg(feature = "tools")]
+    /// bits of its embedding and classifier with --version 4, as for export: 8 (default) or 6
+    #[argh(option, arg_name = "bits", from_str_fn(options::embedding_bits))]
+    embedding_bits: Option<Ends>,
     /// tokenizer.bin; by default the one beside the model
     #[argh(option, short = 't')]
     tokenizer: Option<PathBuf>,
@@ -296,6 +302,7 @@ impl Serve {
         }
         let wanted = convert::Wanted {
             version: self.version,
+            ends: self.embedding_bits,
             needs_tokenizer: self.tokenizer.is_none(),
             is_quiet: self.quiet,
         };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::checkpoint::{INT8_GROUP, SourceTensor};
 use super::error::ExportError;
 use crate::format::model::Tensor;
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Matrix, QuantError, bcml1};
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix, QuantError, bcml1};
 
 /// Values of a block, unless a single row or head has more.
 const BLOCK_LEN: usize = 1 << 20;
@@ -32,6 +32,8 @@ pub enum QuantisedRows<'a> {
     Q4(Bcml1Matrix<'a>),
     /// Rows of BCML2.
     B2(Bcml2Matrix<'a>),
+    /// Rows of BCML6.
+    B6(Bcml6Matrix<'a>),
 }
 
 /// A tensor of the model file and where its values come from. Their shapes agree.
@@ -151,7 +153,7 @@ impl Block<'_> {
         match error {
             QuantError::Value { value, .. } if value.is_finite() => {
                 let max = bcml1::WEIGHT_MAX;
-                self.job.source.error(format!("holds {value}, 4 bits go to {max} at most"))
+                self.job.source.error(format!("holds {value}, 4 and 6 bits go to {max} at most"))
             }
             _ => self.not_finite(),
         }

@@ -400,7 +400,7 @@ fn weights(
         Weights::F32 => Weights::F32,
         Weights::Q8 { .. } => Weights::Q8 { group },
         Weights::Q4 { int8_embedding, .. } => Weights::Q4 { group, int8_embedding },
-        Weights::B2 { int8_embedding, .. } => Weights::B2 { group, int8_embedding },
+        Weights::B2 { ends, .. } => Weights::B2 { group, ends },
     };
     let Some(wanted) = wanted.group() else { return Ok(wanted) };
     if wanted == 0 || !wanted.is_multiple_of(quant::GROUP_MIN) {

@@ -25,7 +25,7 @@ use crate::format::model::{
     Encoding, FileShare, Header, PACKED_ALIGN, Packed, Tensor, TensorKind, fingerprint,
 };
 use crate::quant::feedback::Feedback;
-use crate::quant::{self, Bcml1Matrix, Bcml2Matrix, Q8Matrix, bcml1, bcml2};
+use crate::quant::{self, Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix, bcml1, bcml2, bcml6};
 use crate::sys::file::AtomicFile;
 use crate::sys::map::Map;
 use crate::sys::simd::{self, Work};
@@ -261,8 +261,7 @@ impl Work for Quantise<'_, '_> {
         match converter.header.encoding(block.job.tensor.id.kind) {
             Encoding::F32 => into.fill_f32(block),
             Encoding::Q8 { group } => into.fill_q8(group, block, row),
-            Encoding::Bcml1 => into.fill_bcml1(block, row),
-            Encoding::Bcml2 => into.fill_bcml2(block, row),
+            encoding => into.fill_blocks(encoding, block, row),
         }?;
         match converter.calibration {
             Some(calibration) => into.feed_back((converter.header, calibration), block, row),
@@ -316,6 +315,7 @@ impl Converted {
             }
             Encoding::Bcml1 => Bcml1Matrix::new(codes, cols).map(QuantisedRows::Q4),
             Encoding::Bcml2 => Bcml2Matrix::new(codes, cols).map(QuantisedRows::B2),
+            Encoding::Bcml6 => Bcml6Matrix::new(codes, cols).map(QuantisedRows::B6),
         };
         (packing.pack)(rows.expect("blocks are whole rows"), &mut self.panels);
     }
@@ -361,32 +361,33 @@ impl Converted {
         if is_finite(&self.floats) { Ok(()) } else { Err(block.not_finite()) }
     }
 
+    /// Rows of blocks, of any kind.
     #[inline(always)]
-    fn fill_bcml1(&mut self, block: &Block<'_>, wide: &mut Vec<f32>) -> Result<(), ExportError> {
+    fn fill_blocks(
+        &mut self,
+        encoding: Encoding,
+        block: &Block<'_>,
+        wide: &mut Vec<f32>,
+    ) -> Result<(), ExportError> {
         let Tensor { cols, offset, .. } = block.job.tensor;
-        let row_bytes = cols / bcml1::BLOCK * bcml1::BLOCK_BYTES;
+        let blocks = cols / bcml1::BLOCK;
+        let row_bytes = match encoding {
+            Encoding::Bcml2 => bcml2::row_bytes(cols),
+            Encoding::Bcml6 => bcml6::row_bytes(cols),
+            _ => blocks * bcml1::BLOCK_BYTES,
+        };
         self.codes_at = offset + (block.rows.start * row_bytes) as u64;
         self.codes.resize(block.rows.len() * row_bytes, 0);
         wide.resize(cols, 0.0);
+        let (mut lines, mut multipliers) =
+            (vec![bcml1::Block::zeroed(); blocks], vec![0.0; blocks]);
         for (row, out) in block.rows.clone().zip(self.codes.chunks_exact_mut(row_bytes)) {
             block.widen(row, wide);
-            let encoded = bcml1::encode(wide, bytemuck::cast_slice_mut(out));
-            encoded.map_err(|error| block.not_encoded(&error))?;
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn fill_bcml2(&mut self, block: &Block<'_>, wide: &mut Vec<f32>) -> Result<(), ExportError> {
-        let Tensor { cols, offset, .. } = block.job.tensor;
-        let row_bytes = bcml2::row_bytes(cols);
-        self.codes_at = offset + (block.rows.start * row_bytes) as u64;
-        self.codes.resize(block.rows.len() * row_bytes, 0);
-        wide.resize(cols, 0.0);
-        let mut lines = vec![bcml1::Block::zeroed(); cols / bcml1::BLOCK];
-        for (row, out) in block.rows.clone().zip(self.codes.chunks_exact_mut(row_bytes)) {
-            block.widen(row, wide);
-            let encoded = bcml2::encode_row(wide, &mut lines, out);
+            let encoded = match encoding {
+                Encoding::Bcml2 => bcml2::encode_row(wide, &mut lines, out),
+                Encoding::Bcml6 => bcml6::encode_row(wide, &mut multipliers, out),
+                _ => bcml1::encode(wide, bytemuck::cast_slice_mut(out)),
+            };
             encoded.map_err(|error| block.not_encoded(&error))?;
         }
         Ok(())
@@ -438,7 +439,8 @@ impl Converted {
         values: Range<usize>,
     ) -> Result<(), quant::QuantError> {
         match encoding {
-            Encoding::F32 => {}
+            // An embedding and a classifier, whose inputs are not looked at.
+            Encoding::F32 | Encoding::Bcml6 => {}
             Encoding::Q8 { group } => {
                 let scales = &mut self.floats[values.start / group..values.end / group];
                 let q = bytemuck::cast_slice_mut(&mut self.codes[values]);

@@ -13,7 +13,8 @@
 //! 68      u32      extension version: 1, or 2 with a block of features
 //! 72      u32      extension length in bytes from offset 64, 132; 148 if the matrices are packed;
 //!                  168 if the file holds only some layers; 176 with a block of features
-//! 76      u32      flags: bit 0 (versions 3 and 4) = embedding and classifier are int8
+//! 76      u32      flags: bit 0 (versions 3 and 4) = embedding and classifier are int8;
+//!                  bit 1 (version 4, without bit 0) = they have 6 bits
 //! 80      u32      head_dim
 //! 84      f32      norm_eps
 //! 88      f64      rope_theta
@@ -80,7 +81,8 @@
 //! A 4-bit matrix is its [BCML1](crate::quant::bcml1) blocks, `[rows, cols / 32]` of 20 bytes;
 //! group_size is then that of the activations, and of what is int8. One of 4.5 bits is its rows of
 //! [BCML2](crate::quant::bcml2), of `4 + 18 * cols / 32` bytes rounded up to a multiple of 4; group_size is
-//! then of what is int8.
+//! then of what is int8. An embedding and classifier of 6 bits are rows of [BCML6](crate::quant::bcml6), of
+//! `4 + 25 * cols / 32` bytes rounded up so.
 //!
 //! In a packed file, matrices that are multiplied by are laid out as the kernels of one instruction
 //! set read them, which the layout's id says. Each is as long as with its rows rounded up to whole
@@ -115,7 +117,7 @@ pub use kinds::{RowOrder, TensorKind, TensorRole};
 pub use layer::{LayerSpec, Rope};
 pub use part::{Extent, Part};
 pub use tensors::{Tensor, TensorId};
-pub use weights::{Encoding, Weights};
+pub use weights::{Encoding, Ends, Weights};
 
 #[cfg(test)]
 mod tests;

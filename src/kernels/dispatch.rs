@@ -10,14 +10,14 @@ use super::isa::Isa;
 use super::kv8::{self, KV_BLOCK, KvLine, store};
 use super::packed::activations::{self, Q8Tiles, TilePartsMut, TileRow};
 use super::packed::cut::TileCut;
-use super::packed::layout::{Layout, PackedB2, PackedQ4, PackedQ8};
+use super::packed::layout::{Layout, PackedB2, PackedB6, PackedQ4, PackedQ8};
 use super::table::{Table, call};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512vnni, avxvnni, stream};
 use super::{matmul, packed, scalar};
 #[cfg(target_arch = "aarch64")]
 use super::{neon, neondot, neoni8mm};
-use crate::quant::{self, Bcml1Matrix, Bcml2Matrix, Q8Activations, Q8Matrix, bcml1};
+use crate::quant::{self, Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Activations, Q8Matrix, bcml1};
 
 /// The kernels of one instruction set. One that exists can run on this CPU.
 #[derive(Clone, Copy)]
@@ -218,6 +218,26 @@ impl Kernels {
         packed::matmul::matmul_b2(self.table.packed(), w, x, out);
     }
 
+    /// Packs `w`, whole panels of a matrix of BCML6 or its end, into `out`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no [`Kernels::layout`], or `out` is not as long as its
+    /// [`bytes_b6`](Layout::bytes_b6).
+    pub fn pack_b6(&self, w: Bcml6Matrix<'_>, out: &mut [u8]) {
+        self.table.packed().layout.pack_b6(w, out);
+    }
+
+    /// `out = x · wᵀ` as [`Kernels::matmul_b6`], to the bit, with packed weights. `x` are tiles for int8 weights in
+    /// groups of 32.
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernels::matmul_packed_q8`], and when the activations' group is not 32.
+    pub fn matmul_packed_b6(&self, w: PackedB6<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
+        packed::matmul::matmul_b6(self.table, w, x, out);
+    }
+
     /// As [`Kernels::quantize_tile_row_summed`], for packed weights of BCML2: terms are the bits of sums as `i32`.
     ///
     /// # Panics
@@ -298,6 +318,16 @@ impl Kernels {
         out: &mut [&mut [f32]],
     ) {
         matmul::matmul_b2(w, x, sums, out);
+    }
+
+    /// `out = x · wᵀ` of weights of BCML6 and quantised rows, as the module describes; otherwise as
+    /// [`Kernels::matmul_q8`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernels::matmul_q8`], and when the activations' group is not 32.
+    pub fn matmul_b6(&self, w: Bcml6Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
+        matmul::matmul_b6(w, x, out);
     }
 
     /// Quantises activations as the module describes. `x` may be any number of rows: groups are

@@ -7,7 +7,7 @@ use super::packed::layout::GROUP_MAX;
 use super::scalar;
 use super::table::{Blocks4, SummedRow, Table, call};
 use crate::quant::bcml1::BLOCK;
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Activations, Q8Matrix, Q8Row};
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Activations, Q8Matrix, Q8Row};
 
 /// See [`super::Kernels::matmul_q8`].
 pub(super) fn matmul_q8(
@@ -88,6 +88,20 @@ pub(super) fn matmul_b2(
         for (i, out) in out.iter_mut().enumerate() {
             let x = SummedRow { row: x.row(i), sums: &sums[i * row_blocks..][..row_blocks] };
             out[index] = scalar::dot_q8_b2(&x, &row, group);
+        }
+    }
+}
+
+/// See [`super::Kernels::matmul_b6`]; as for [`matmul_b2`], no tier has kernels.
+pub(super) fn matmul_b6(w: Bcml6Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
+    assert_eq!(w.k(), x.k());
+    assert_eq!(x.group(), BLOCK);
+    assert_eq!(out.len(), x.m());
+    assert!(out.iter().all(|out| out.len() == w.rows()));
+    for index in 0..w.rows() {
+        let row = w.row(index);
+        for (i, out) in out.iter_mut().enumerate() {
+            out[index] = scalar::dot_q8_b6(&x.row(i), &row);
         }
     }
 }

@@ -25,7 +25,7 @@
 //! group              consecutive values of a row that share a scale
 //! activation scale   s of x ≈ s * q: a group of activations has one, as has a group of int8 weights
 //! block              32 weights of 4 bits with a multiplier and an offset; also 32 positions of a softmax
-//! code               a weight of 4 bits, 0..=15
+//! code               a weight of 4 bits, 0..=15, or of 6, 0..=63
 //! row-major          weights as a file has them; tiles of 1 or 4 activation rows by 4 weight rows
 //! packed             weights in a tier's own order (Layout)
 //! panel              nr weight rows packed together
@@ -90,6 +90,11 @@
 //!
 //! and behind the last `y * step`.
 //!
+//! # 6 bits
+//!
+//! Weights are rows of BCML6, `w = (step * scale) * (code - 32)` ([`Bcml6Matrix`](crate::quant::Bcml6Matrix)). A block
+//! is a group of 32 int8 weights with the scale `step * scale`, rounded once, and products are those of int8.
+//!
 //! # Adding a tier
 //!
 //! A tier is a `Table` in a file of its own and an arm of [`Kernels::for_isa`]. `float.rs` holds
@@ -138,7 +143,7 @@ pub use kv8::{KV_BLOCK, KvLine, block_lines as kv_block_lines, clear_block as cl
 pub use packed::activations::{Groups, Q8Tiles, TileParts, TilePartsMut, TileRow};
 pub use packed::cut::{CUT_ROWS, TileCut};
 pub use packed::layout::{
-    GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PackedB2, PackedBytesError, PackedQ4,
-    PackedQ8,
+    GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PackedB2, PackedB6, PackedBytesError,
+    PackedQ4, PackedQ8, PackedSteps,
 };
 pub use softmax::softmax_terms;

@@ -8,7 +8,7 @@ use super::table::{Blocks4, SummedRow};
 use super::{float, tier};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
-use crate::quant::bcml2;
+use crate::quant::{bcml2, bcml6};
 
 /// Whether `f32::mul_add` is one instruction rather than a slow library call.
 const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
@@ -101,6 +101,15 @@ pub(super) fn dot_q8_b2(x: &SummedRow<'_>, w: &bcml2::Row<'_>, group: usize) -> 
         float::fma::<FMA>(total.sum::<i32>() as f32, *x_scale, y)
     });
     y * w.step
+}
+
+/// An activation row by a row of BCML6, whose blocks are what groups of int8 weights are.
+pub(super) fn dot_q8_b6(x: &Q8Row<'_>, w: &bcml6::Row<'_>) -> f32 {
+    let blocks = x.q.as_chunks::<BLOCK>().0.iter().zip(x.scales).zip(w.blocks);
+    blocks.fold(0.0, |y, ((q, x_scale), w_block)| {
+        let w_scale = w.step * f32::from(w_block.scale());
+        float::fma::<FMA>(dot_i8(q, &w_block.values()) as f32 * w_scale, *x_scale, y)
+    })
 }
 
 fn dot_i8(a: &[i8], b: &[i8]) -> i32 {

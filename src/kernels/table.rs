@@ -4,6 +4,7 @@ use half::f16;
 
 use super::float::{BLOCK, ScoresMut4, Softmax};
 use super::kv8::{KeyQuery, KvLine};
+use super::packed::layout::Layout;
 use super::packed::table::PackedTable;
 use crate::quant::Q8Row;
 use crate::quant::bcml1::Block;
@@ -71,6 +72,8 @@ pub(super) struct Table {
     pub(super) spin_int8: unsafe fn(usize) -> i32,
     /// `-128 * Σ q` of each group: cancels the u8 bias of packed weights, see [`super::packed`].
     pub(super) biases: unsafe fn(&[i8], usize, &mut [i32]),
+    /// Takes a panel's steps and some of its blocks of 6 bits; see [`six::unpack`](super::packed::six::unpack).
+    pub(super) unpack_b6: unsafe fn(Layout, &[u8], &[u8], &mut [u8]),
     /// `None` where weights are used as they are.
     pub(super) packed: Option<PackedTable>,
 }

@@ -28,6 +28,16 @@ macro_rules! float_kernels {
         }
 
         $(#[$attr])?
+        pub(super) fn unpack_b6(
+            layout: $crate::kernels::packed::layout::Layout,
+            steps: &[u8],
+            blocks: &[u8],
+            out: &mut [u8],
+        ) {
+            $crate::kernels::packed::six::unpack(layout, steps, blocks, out);
+        }
+
+        $(#[$attr])?
         pub(super) fn sum_q8(q: &[i8], sums: &mut [i32]) {
             $crate::kernels::float::sum_q8(q, sums);
         }
@@ -95,6 +105,7 @@ macro_rules! float_kernels {
             read_all,
             spin_int8,
             biases,
+            unpack_b6,
             packed: $packed,
         };
     };

@@ -54,7 +54,7 @@ impl<'a> Inputs<'a> {
         let widest = header.dim.max(header.q_dim()).max(header.ffn_dim);
         let (q_width, scale_width) = match header.weights.group() {
             None => (0, 0),
-            // Groups of activations by weights of 4.5 bits are not the file's.
+            // Groups of activations by weights of 4.5 and 6 bits are not the file's.
             Some(_) if matches!(header.weights, Weights::B2 { .. }) => (widest, widest / BLOCK),
             Some(group) => (widest, widest.div_ceil(group)),
         };

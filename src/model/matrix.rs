@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::format::model::{Encoding, Header, TensorKind};
-use crate::kernels::{Kernels, Layout, MatrixDims, PackedB2, PackedQ4, PackedQ8};
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Matrix, bcml1, bcml2};
+use crate::kernels::{Kernels, Layout, MatrixDims, PackedB2, PackedB6, PackedQ4, PackedQ8};
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix, bcml1, bcml2, bcml6};
 
 /// A weight matrix `[rows, k]`.
 #[derive(Clone, Copy)]
@@ -28,6 +28,10 @@ pub enum Matrix<'a> {
     B2(Bcml2Matrix<'a>),
     /// BCML2, in the layout of the kernels in use.
     PackedB2(PackedB2<'a>),
+    /// Rows of BCML6.
+    B6(Bcml6Matrix<'a>),
+    /// BCML6, in the layout of the kernels in use.
+    PackedB6(PackedB6<'a>),
 }
 
 impl<'a> Matrix<'a> {
@@ -41,6 +45,8 @@ impl<'a> Matrix<'a> {
             Matrix::PackedQ4(matrix) => matrix.rows(),
             Matrix::B2(matrix) => matrix.rows(),
             Matrix::PackedB2(matrix) => matrix.rows(),
+            Matrix::B6(matrix) => matrix.rows(),
+            Matrix::PackedB6(matrix) => matrix.rows(),
         }
     }
 
@@ -54,6 +60,8 @@ impl<'a> Matrix<'a> {
             Matrix::PackedQ4(matrix) => Matrix::PackedQ4(matrix.slice_rows(range)),
             Matrix::B2(matrix) => Matrix::B2(matrix.slice_rows(range)),
             Matrix::PackedB2(matrix) => Matrix::PackedB2(matrix.slice_rows(range)),
+            Matrix::B6(matrix) => Matrix::B6(matrix.slice_rows(range)),
+            Matrix::PackedB6(matrix) => Matrix::PackedB6(matrix.slice_rows(range)),
         }
     }
 
@@ -77,6 +85,7 @@ impl<'a> Matrix<'a> {
                 PackedQ4::new(bytes, dims, group, layout).map(Matrix::PackedQ4)
             }
             (Encoding::Bcml2, _) => PackedB2::new(bytes, dims, layout).map(Matrix::PackedB2),
+            (Encoding::Bcml6, _) => PackedB6::new(bytes, dims, layout).map(Matrix::PackedB6),
             _ => unreachable!("f32 matrices are not packed"),
         };
         matrix.expect("a packed matrix has the length that its layout gives")
@@ -92,7 +101,11 @@ impl<'a> Matrix<'a> {
             }
             Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
             Matrix::B2(matrix) => bcml2::decode(matrix.row(index), out),
-            Matrix::PackedQ8(_) | Matrix::PackedQ4(_) | Matrix::PackedB2(_) => {
+            Matrix::B6(matrix) => bcml6::decode(matrix.row(index), out),
+            Matrix::PackedQ8(_)
+            | Matrix::PackedQ4(_)
+            | Matrix::PackedB2(_)
+            | Matrix::PackedB6(_) => {
                 unreachable!("rows are read from the model, packed weights only multiplied by")
             }
         }

@@ -291,6 +291,7 @@ impl Packer<'_> {
                 Matrix::Q8(w) => kernels.pack_q8(w, out),
                 Matrix::Q4(w) => kernels.pack_q4(w, out),
                 Matrix::B2(w) => kernels.pack_b2(w, out),
+                Matrix::B6(w) => kernels.pack_b6(w, out),
                 _ => unreachable!("`candidates` are matrices that can be packed"),
             }
         });
@@ -303,6 +304,7 @@ fn packed_bytes(layout: Layout, w: &Matrix<'_>, rows: usize, group: usize) -> Op
         Matrix::Q8(w) => layout.bytes_q8(MatrixDims { rows, k: w.k() }, group),
         Matrix::Q4(w) => layout.bytes_q4(MatrixDims { rows, k: w.k() }, group),
         Matrix::B2(w) => layout.bytes_b2(MatrixDims { rows, k: w.k() }),
+        Matrix::B6(w) => layout.bytes_b6(MatrixDims { rows, k: w.k() }),
         _ => None,
     }
 }

@@ -64,13 +64,15 @@ impl Projector<'_> {
         let group = match matrix {
             Matrix::Q4(_) | Matrix::PackedQ4(_) => bcml1::activation_group(file_group, k),
             Matrix::B2(_) | Matrix::PackedB2(_) => bcml2::activation_group(k),
+            // Each block has a scale, as a group of int8 weights has.
+            Matrix::B6(_) | Matrix::PackedB6(_) => BLOCK,
             _ => file_group,
         };
         let groups = Groups { k, group };
         let (q, scales) = (&mut q[..m * k], &mut scales[..m * k / group]);
         match matrix {
             Matrix::F32 { .. } => self.keep(rows),
-            Matrix::Q8(_) => self.quantize(rows, group, q, scales),
+            Matrix::Q8(_) | Matrix::B6(_) => self.quantize(rows, group, q, scales),
             Matrix::Q4(_) => {
                 let sums = &mut sums[..m * k / BLOCK];
                 let x = self.quantize_summed(rows, group, q, scales, sums);
@@ -81,7 +83,7 @@ impl Projector<'_> {
                 let x = self.quantize_summed(rows, group, q, scales, sums);
                 Prepared::B2 { x, sums }
             }
-            Matrix::PackedQ8(_) => {
+            Matrix::PackedQ8(_) | Matrix::PackedB6(_) => {
                 let (cut, terms) = (self.kernels.cut_q8(), &mut zeros[..m * k / group]);
                 let parts = TilePartsMut { q, scales, terms };
                 let quantize = Kernels::quantize_tile_row;
@@ -233,6 +235,10 @@ impl Projector<'_> {
                 (Matrix::Q4(w), Prepared::Q4 { x, sums }) => kernels.matmul_q4(w, x, sums, parts),
                 (Matrix::PackedQ8(w), Prepared::PackedQ8(x)) => {
                     kernels.matmul_packed_q8(w, x, parts);
+                }
+                (Matrix::B6(w), Prepared::Q8(x)) => kernels.matmul_b6(w, x, parts),
+                (Matrix::PackedB6(w), Prepared::PackedQ8(x)) => {
+                    kernels.matmul_packed_b6(w, x, parts);
                 }
                 (Matrix::PackedQ4(w), Prepared::PackedQ4(x)) => {
                     kernels.matmul_packed_q4(w, x, parts);

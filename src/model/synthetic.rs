@@ -12,7 +12,9 @@ use crate::format::model::{
     Weights,
 };
 use crate::kernels::Layout;
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Matrix, bcml1, bcml2};
+use crate::quant::{
+    Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix, STEP_BYTES, bcml1, bcml2, bcml6,
+};
 use crate::sys::huge::HugeMemory;
 
 /// Panels of a matrix that are made up at once.
@@ -271,7 +273,7 @@ fn fill(encoding: Encoding, tensor: &Tensor, start: usize, out: &mut [u8]) {
     }
     let (values, scales) = match encoding {
         Encoding::Q8 { .. } => out.split_at_mut(rows * cols),
-        Encoding::F32 | Encoding::Bcml1 | Encoding::Bcml2 => out.split_at_mut(out.len()),
+        _ => out.split_at_mut(out.len()),
     };
     bytemuck::cast_slice_mut(scales).fill(scale / 64.0);
     let row_bytes = values.len() / rows;
@@ -291,6 +293,7 @@ fn fill(encoding: Encoding, tensor: &Tensor, start: usize, out: &mut [u8]) {
             }
             Encoding::Bcml1 => fill_blocks(scale, &mut random, values),
             Encoding::Bcml2 => fill_row(scale, cols, &mut random, values),
+            Encoding::Bcml6 => fill_row_of_six(scale, cols, &mut random, values),
         }
     }
 }
@@ -308,13 +311,26 @@ fn fill_blocks(scale: f32, random: &mut u64, out: &mut [u8]) {
 
 /// A row of BCML2 with the values of [`fill_blocks`].
 fn fill_row(scale: f32, cols: usize, random: &mut u64, out: &mut [u8]) {
-    let (step, blocks) = out.split_at_mut(bcml2::STEP_BYTES);
+    let (step, blocks) = out.split_at_mut(STEP_BYTES);
     step.copy_from_slice(&(scale / 4.0 / 16.0 / 64.0).to_le_bytes());
     let blocks = &mut blocks[..cols / bcml2::BLOCK * bcml2::BLOCK_BYTES];
     for block in blocks.as_chunks_mut::<{ bcml2::BLOCK_BYTES }>().0 {
         block[..2].copy_from_slice(&[64, 120]);
         block[2..10].copy_from_slice(&next(random).to_le_bytes());
         block[10..].copy_from_slice(&next(random).to_le_bytes());
+    }
+}
+
+/// A row of BCML6 with values as large.
+fn fill_row_of_six(scale: f32, cols: usize, random: &mut u64, out: &mut [u8]) {
+    let (step, blocks) = out.split_at_mut(STEP_BYTES);
+    step.copy_from_slice(&(scale / 16.0 / 64.0).to_le_bytes());
+    let blocks = &mut blocks[..cols / bcml6::BLOCK * bcml6::BLOCK_BYTES];
+    for block in blocks.as_chunks_mut::<{ bcml6::BLOCK_BYTES }>().0 {
+        block[0] = 64;
+        for codes in block[1..].as_chunks_mut::<8>().0 {
+            *codes = next(random).to_le_bytes();
+        }
     }
 }
 
@@ -341,6 +357,7 @@ fn fill_packed(encoding: Encoding, layout: Layout, tensor: &Tensor, out: &mut [u
             }
             Encoding::Bcml1 => layout.pack_q4(Bcml1Matrix::new(plain, k).expect(WHOLE), out),
             Encoding::Bcml2 => layout.pack_b2(Bcml2Matrix::new(plain, k).expect(WHOLE), out),
+            Encoding::Bcml6 => layout.pack_b6(Bcml6Matrix::new(plain, k).expect(WHOLE), out),
         }
     }
 }

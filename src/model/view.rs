@@ -12,7 +12,7 @@ use super::source::Weights;
 use crate::format::FormatError;
 use crate::format::model::{Encoding, FileShare, Header, TensorId, TensorKind};
 use crate::kernels::Isa;
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Matrix};
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix};
 use crate::sys::map::Stamp;
 
 /// A view of a model's file: its weights, or one node's share of them, mapped. Another view takes
@@ -175,6 +175,10 @@ impl Model {
             Encoding::Bcml2 => {
                 let matrix = Bcml2Matrix::new(bytes, k);
                 Matrix::B2(matrix.expect("the header's group size divides every matrix"))
+            }
+            Encoding::Bcml6 => {
+                let matrix = Bcml6Matrix::new(bytes, k);
+                Matrix::B6(matrix.expect("the header's group size divides every matrix"))
             }
         }
     }

@@ -28,19 +28,19 @@ mod encode;
 use bytemuck::{Pod, Zeroable};
 
 use super::bcml1;
-use super::q8::QuantError;
+use super::rows::{self, StepMatrix};
 pub use bcml1::BLOCK;
 #[cfg(feature = "tools")]
-pub(super) use encode::{Line, Snapped, begin_row, largest_multiplier, snap, step_for};
+pub(super) use encode::{Line, Snapped, largest_multiplier, snap, step_for};
 pub use encode::{encode, encode_row};
+pub use rows::STEP_BYTES;
+#[cfg(feature = "tools")]
+pub(super) use rows::begin_row;
 
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = size_of::<Block>();
 
 const _: () = assert!(BLOCK_BYTES == 18);
-
-/// Bytes of a row before its blocks.
-pub const STEP_BYTES: usize = size_of::<f32>();
 
 /// The bits of a block's first byte that are its scale.
 pub const SCALE_MASK: u8 = 0x7f;
@@ -53,7 +53,7 @@ const ACTIVATION_GROUP_MAX: usize = 128;
 
 /// Bytes of a row of `k` values.
 pub const fn row_bytes(k: usize) -> usize {
-    STEP_BYTES + (k / BLOCK * BLOCK_BYTES).next_multiple_of(4)
+    rows::row_bytes::<Block>(k)
 }
 
 /// How many activations share a scale in products with rows of `k` weights: as many whole blocks as fit
@@ -108,75 +108,10 @@ impl Block {
 }
 
 /// A row of weights.
-#[derive(Debug, Clone, Copy)]
-pub struct Row<'a> {
-    /// What each value is multiplied by.
-    pub step: f32,
-    /// `[k / 32]`.
-    pub blocks: &'a [Block],
-}
+pub type Row<'a> = rows::Row<'a, Block>;
 
-/// A weight matrix `[rows, k]` in blocks. One that exists has whole rows; its bytes may have any values, as
-/// files hold what they like.
-#[derive(Debug, Clone, Copy)]
-pub struct Bcml2Matrix<'a> {
-    bytes: &'a [u8],
-    k: usize,
-}
-
-impl<'a> Bcml2Matrix<'a> {
-    /// Takes the bytes of rows of `k` values; the row count follows from them.
-    ///
-    /// # Errors
-    ///
-    /// When `k` is no whole number of blocks, or the bytes no whole number of rows.
-    pub fn new(bytes: &'a [u8], k: usize) -> Result<Self, QuantError> {
-        if k == 0 || !k.is_multiple_of(BLOCK) {
-            return Err(QuantError::RowLen { k, group: BLOCK });
-        }
-        match bytes.len().is_multiple_of(row_bytes(k)) {
-            true => Ok(Bcml2Matrix { bytes, k }),
-            false => Err(QuantError::Bytes { found: bytes.len(), k }),
-        }
-    }
-
-    /// How many rows there are.
-    pub fn rows(&self) -> usize {
-        self.bytes.len() / row_bytes(self.k)
-    }
-
-    /// Values in a row.
-    pub fn k(&self) -> usize {
-        self.k
-    }
-
-    /// One row.
-    ///
-    /// # Panics
-    ///
-    /// When `index` is not below [`Bcml2Matrix::rows`].
-    pub fn row(&self, index: usize) -> Row<'a> {
-        let bytes = &self.bytes[index * row_bytes(self.k)..][..row_bytes(self.k)];
-        let (step, blocks) = bytes.split_at(STEP_BYTES);
-        let step = f32::from_le_bytes(step.as_chunks().0[0]);
-        Row { step, blocks: blocks_of(blocks, self.k) }
-    }
-
-    /// The rows of `range` as a matrix: a thread's share.
-    ///
-    /// # Panics
-    ///
-    /// When `range` is not inside `0..rows`.
-    pub fn slice_rows(&self, range: std::ops::Range<usize>) -> Bcml2Matrix<'a> {
-        let row = row_bytes(self.k);
-        Bcml2Matrix { bytes: &self.bytes[range.start * row..range.end * row], ..*self }
-    }
-}
-
-/// The blocks of a row of `k` values in the bytes behind its step.
-fn blocks_of(bytes: &[u8], k: usize) -> &[Block] {
-    bytemuck::cast_slice(&bytes[..k / BLOCK * BLOCK_BYTES])
-}
+/// A weight matrix `[rows, k]` in blocks.
+pub type Bcml2Matrix<'a> = StepMatrix<'a, Block>;
 
 /// The values of a row. Each is a small integer times the step, rounded once.
 ///

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use leap::export::{ExportError, ExportOptions, ExportPlan};
-use leap::format::model::Weights;
+use leap::format::model::{Ends, Weights};
 use serde_json::{Value, json};
 
 /// A folder that is gone when the test ends.
@@ -326,7 +326,7 @@ pub(crate) fn options(version: i32) -> ExportOptions {
         1 => Weights::F32,
         2 => Weights::Q8 { group: 64 },
         3 => Weights::Q4 { group: 64, int8_embedding: true },
-        _ => Weights::B2 { group: 64, int8_embedding: true },
+        _ => Weights::B2 { group: 64, ends: Ends::Int8 },
     };
     ExportOptions { weights, ctx: None, verify: true }
 }

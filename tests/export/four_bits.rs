@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use leap::engine::{Engine, EngineError, Options};
 use leap::export;
-use leap::format::model::{Encoding, Header, Weights};
+use leap::format::model::{Encoding, Ends, Header, Weights};
 use leap::internals::kernels::{Isa, Kernels};
 use leap::internals::model::Model;
-use leap::internals::quant::{self, Bcml2Matrix, bcml1, bcml2};
+use leap::internals::quant::{self, Bcml2Matrix, Bcml6Matrix, bcml1, bcml2, bcml6};
 
 use crate::checkpoint::{self, Folder};
 use crate::common;
@@ -45,7 +45,7 @@ fn no_tensor_is_further_off_than_with_plain_ranges() {
     for name in FIXTURES {
         let folder = Folder::new();
         let plain = fs::read(export(name, Weights::F32, &folder)).unwrap();
-        for weights in kinds(false) {
+        for weights in kinds(false).into_iter().chain([SIX_BIT_ENDS]) {
             check_errors(name, &plain, &fs::read(export(name, weights, &folder)).unwrap());
         }
     }
@@ -65,6 +65,12 @@ fn decode(encoding: Encoding, cols: usize, bytes: &[u8], w: &mut [f32]) {
             let matrix = Bcml2Matrix::new(bytes, cols).unwrap();
             for (row, w) in w.chunks_exact_mut(cols).enumerate() {
                 bcml2::decode(matrix.row(row), w);
+            }
+        }
+        Encoding::Bcml6 => {
+            let matrix = Bcml6Matrix::new(bytes, cols).unwrap();
+            for (row, w) in w.chunks_exact_mut(cols).enumerate() {
+                bcml6::decode(matrix.row(row), w);
             }
         }
     }
@@ -110,15 +116,21 @@ fn last_logits(path: &Path, isa: Isa) -> [Vec<u32>; 2] {
 
 /// Both kinds of 4-bit weights.
 fn kinds(int8_embedding: bool) -> [Weights; 2] {
-    [Weights::Q4 { group: 64, int8_embedding }, Weights::B2 { group: 64, int8_embedding }]
+    let ends = if int8_embedding { Ends::Int8 } else { Ends::FourBits };
+    [Weights::Q4 { group: 64, int8_embedding }, Weights::B2 { group: 64, ends }]
 }
+
+/// Those of two levels with an embedding and classifier of 6 bits.
+const SIX_BIT_ENDS: Weights = Weights::B2 { group: 64, ends: Ends::SixBits };
 
 #[test]
 fn every_tier_and_batch_gives_the_same_logits() {
     let all = [("llama3-tiny", true), ("mistral-tiny", false), ("llama2-meta-tiny", false)];
-    for ((name, int8_embedding), kind) in all.into_iter().flat_map(|all| [(all, 0), (all, 1)]) {
+    let kinds = all.into_iter().flat_map(|(name, is_int8)| kinds(is_int8).map(|kind| (name, kind)));
+    let six = FIXTURES.map(|name| (name, SIX_BIT_ENDS));
+    for (name, weights) in kinds.chain(six) {
         let folder = Folder::new();
-        let path = export(name, kinds(int8_embedding)[kind], &folder);
+        let path = export(name, weights, &folder);
         let wanted = last_logits(&path, Isa::Scalar);
         assert_eq!(wanted[0], wanted[1], "{name}");
         assert!(wanted[0].iter().all(|bits| f32::from_bits(*bits).is_finite()));
@@ -153,7 +165,7 @@ fn logits_are_those_of_the_decoded_weights() {
         let [logits, _] = last_logits(path, Kernels::best().isa());
         logits.into_iter().map(f32::from_bits).collect()
     };
-    let all = [kinds(false), kinds(true)].concat();
+    let all = [&kinds(false)[..], &kinds(true), &[SIX_BIT_ENDS]].concat();
     for (name, weights) in FIXTURES.iter().flat_map(|name| all.iter().map(move |w| (*name, *w))) {
         let path = export(name, weights, &folder);
         let (found, wanted) = (floats(&path), floats(&decoded(&path, &folder)));

@@ -5,7 +5,7 @@ use std::fs;
 use std::ops::ControlFlow;
 
 use leap::export::{Blame, ExportError, ExportOptions, ExportPlan};
-use leap::format::model::Weights;
+use leap::format::model::{Ends, Weights};
 use serde_json::{Value, json};
 
 use crate::checkpoint::{Checkpoint, Dims, Folder, SMALL, Stored, export, options};
@@ -259,9 +259,8 @@ fn group_that_fits_no_matrix_is_refused() {
     assert_eq!(error.blame(), Blame::Input);
     export(&folder, &options(1)).unwrap();
     for group in [0, 1, 48, usize::MAX] {
-        let int8_embedding = true;
-        let (four_bits, two_levels) =
-            (Weights::Q4 { group, int8_embedding }, Weights::B2 { group, int8_embedding });
+        let four_bits = Weights::Q4 { group, int8_embedding: true };
+        let two_levels = Weights::B2 { group, ends: Ends::SixBits };
         for weights in [Weights::Q8 { group }, four_bits, two_levels] {
             let folder = Folder::new();
             small().write(&folder);

@@ -33,6 +33,7 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
     let known = match name {
         "--cache" => vec!["auto", "off"],
         "--chat-template" => ChatTemplate::ALL.iter().map(|template| template.name()).collect(),
+        "--embedding-bits" => vec!["8", "6"],
         "--give" | "--fetch" => vec!["auto"],
         "--huge" => vec!["auto", "on", "off"],
         "--isa" => Isa::ALL.iter().map(|isa| isa.name()).collect(),
@@ -42,7 +43,7 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
         "--shape" => Shape::ALL.iter().map(|shape| shape.name).collect(),
         "--think" => vec!["on", "off", "hide"],
         "--transport" => vec!["auto", "kernel", "udp", "tcp"],
-        "--version" => vec!["1", "2", "3"],
+        "--version" => vec!["1", "2", "3", "4"],
         "--wire" => vec!["f16", "f32"],
         "shell" => Shell::ALL.map(Shell::name).to_vec(),
         _ => Vec::new(),

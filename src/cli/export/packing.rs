@@ -26,6 +26,7 @@ pub(super) fn pack_for(plan: &mut ExportPlan, isa: Isa) -> Result<(), Failure> {
         QuantisedRows::Q8(w) => layout.pack_q8(w, out),
         QuantisedRows::Q4(w) => layout.pack_q4(w, out),
         QuantisedRows::B2(w) => layout.pack_b2(w, out),
+        QuantisedRows::B6(w) => layout.pack_b6(w, out),
     };
     let (layout, panel_rows) = (layout.id(), layout.panel_rows());
     plan.set_packing(Packing { layout, panel_rows, pack: Box::new(pack) }).map_err(convert::failure)

@@ -16,6 +16,8 @@ use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
 use crate::engine::{Cache, Huge, WeightsPlace};
 use crate::format::ChatTemplate;
+#[cfg(feature = "tools")]
+use crate::format::model::Ends;
 use crate::model::KvKind;
 use crate::ring::plan::Objective;
 use crate::wire::Dtype;
@@ -37,6 +39,10 @@ pub(in crate::cli) struct Run {
     /// bits
     #[argh(option)]
     pub(super) version: Option<u32>,
+    #[cfg(feature = "tools")]
+    /// bits of its embedding and classifier with --version 4, as for export: 8 (default) or 6
+    #[argh(option, arg_name = "bits", from_str_fn(options::embedding_bits))]
+    pub(super) embedding_bits: Option<Ends>,
     /// tokenizer.bin; by default the one beside the model
     #[argh(option, short = 't')]
     pub(super) tokenizer: Option<PathBuf>,

@@ -3,7 +3,7 @@
 use super::header::{
     Architecture, FileShare, HEADER_LEN, Header, MAGIC, Packed, RopeScaling, STOP_IDS_MAX,
 };
-use super::weights::{FLAG_INT8_EMBEDDING, Weights};
+use super::weights::{Ends, Weights};
 use crate::format::cursor::{Cursor, u32_at};
 use crate::format::{ChatTemplate, FormatError};
 
@@ -78,7 +78,7 @@ impl Header {
             1 => Weights::F32,
             2 => Weights::Q8 { group: usize::try_from(group).unwrap_or(0) },
             3 => Weights::Q4 { group: usize::try_from(group).unwrap_or(0), int8_embedding: false },
-            4 => Weights::B2 { group: usize::try_from(group).unwrap_or(0), int8_embedding: false },
+            4 => Weights::B2 { group: usize::try_from(group).unwrap_or(0), ends: Ends::FourBits },
             _ => return Err(FormatError::field("version", version, "1, 2, 3 or 4")),
         };
         Ok(Header {
@@ -99,14 +99,11 @@ impl Header {
     fn parse_extension(&mut self, bytes: &[u8], form: Form) -> Result<(u64, u64), FormatError> {
         let mut r = Cursor::new(bytes);
         r.take("base header, version and length", EXTENSION_AT + 12)?;
-        match (&mut self.weights, r.u32("flags")?) {
-            (_, 0) => {}
-            (
-                Weights::Q4 { int8_embedding, .. } | Weights::B2 { int8_embedding, .. },
-                FLAG_INT8_EMBEDDING,
-            ) => *int8_embedding = true,
-            (_, flags) => return Err(FormatError::Unsupported(format!("header flags {flags:#x}"))),
-        }
+        let flags = r.u32("flags")?;
+        self.weights = self
+            .weights
+            .with_flags(flags)
+            .ok_or_else(|| FormatError::Unsupported(format!("header flags {flags:#x}")))?;
         self.has_extension = true;
         self.head_dim = r.u32("head_dim")? as usize;
         self.norm_eps = r.f32("norm_eps")?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::header::{Header, PACKED_ALIGN, Packed};
 use super::kinds::{TensorKind, TensorRole};
-use super::weights::{Encoding, Weights};
+use super::weights::{Encoding, Ends, Weights};
 use crate::format::FormatError;
 use crate::format::cursor::u32_at;
 
@@ -169,9 +169,13 @@ impl Header {
             (Weights::Q8 { group }, _) => Encoding::Q8 { group },
             (
                 Weights::Q4 { group, int8_embedding: true }
-                | Weights::B2 { group, int8_embedding: true },
+                | Weights::B2 { group, ends: Ends::Int8 },
                 TensorRole::Embedding | TensorRole::Classifier,
             ) => Encoding::Q8 { group },
+            (
+                Weights::B2 { ends: Ends::SixBits, .. },
+                TensorRole::Embedding | TensorRole::Classifier,
+            ) => Encoding::Bcml6,
             (Weights::Q4 { .. }, _) => Encoding::Bcml1,
             (Weights::B2 { .. }, _) => Encoding::Bcml2,
         }

@@ -9,8 +9,9 @@ use crate::format::{ChatTemplate, FormatError};
 
 const Q4: Weights = Weights::Q4 { group: 32, int8_embedding: true };
 const ALL_Q4: Weights = Weights::Q4 { group: 32, int8_embedding: false };
-const B2: Weights = Weights::B2 { group: 32, int8_embedding: true };
-const ALL_B2: Weights = Weights::B2 { group: 32, int8_embedding: false };
+const B2: Weights = Weights::B2 { group: 32, ends: Ends::Int8 };
+const ALL_B2: Weights = Weights::B2 { group: 32, ends: Ends::FourBits };
+const B2_SIX: Weights = Weights::B2 { group: 32, ends: Ends::SixBits };
 
 fn small(weights: Weights) -> Header {
     Header {
@@ -62,7 +63,7 @@ fn file(header: &Header) -> Vec<u8> {
 
 #[test]
 fn emit_then_parse_is_the_identity() {
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, ALL_Q4, B2, ALL_B2] {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, ALL_Q4, B2, ALL_B2, B2_SIX] {
         for shared_classifier in [false, true] {
             let header = Header { shared_classifier, ..small(weights) };
             let bytes = file(&header);
@@ -99,7 +100,7 @@ fn featured(weights: Weights) -> Header {
 
 #[test]
 fn features_come_back_from_their_block() {
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2] {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX] {
         let share = Some(FileShare { layers: 1..2, has_ends: false, fingerprint: 77 });
         let packed = packed(weights, true).packed.filter(|_| weights != Weights::F32);
         let whole = featured(weights);
@@ -224,7 +225,7 @@ fn a_block_that_says_nothing_and_features_without_one_are_refused() {
 
 #[test]
 fn files_of_some_layers_have_their_tensors_alone() {
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, ALL_B2] {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, ALL_B2, B2_SIX] {
         for has_ends in [false, true] {
             let share = Some(FileShare { layers: 1..2, has_ends, fingerprint: 77 });
             let header = Header { share, ..small(weights) };
@@ -298,6 +299,23 @@ fn four_bit_header_bytes_are_pinned() {
 }
 
 #[test]
+fn six_bit_ends_are_pinned() {
+    for shared_classifier in [false, true] {
+        let header = Header { shared_classifier, ..small(B2_SIX) };
+        let bytes = header.emit();
+        assert_eq!((u32_at(&bytes, 4), u32_at(&bytes, 37), u32_at(&bytes, 76)), (4, 32, 2));
+        let bytes_of = |kind| header.tensors().find(|t| t.id.kind == kind).map(|t| t.bytes);
+        let embedding = 40 * (4 + 2 * 25 + 2);
+        assert_eq!(bytes_of(TensorKind::Embedding), Some(embedding));
+        let classifier = (!shared_classifier).then_some(embedding);
+        assert_eq!(bytes_of(TensorKind::Classifier), classifier);
+        assert_eq!(bytes_of(TensorKind::W2), Some(64 * (4 + 3 * 18 + 2)));
+    }
+    let header = packed(B2_SIX, true);
+    assert_eq!(header.content_bytes(TensorKind::Classifier), 48 * (4 + 2 * 25 + 2));
+}
+
+#[test]
 fn four_bit_file_without_extension_has_no_int8() {
     let plain = Header { has_extension: false, head_dim: 16, ..small(ALL_Q4) };
     assert_eq!(Header::parse(&file(&plain)).map(|header| header.weights), Ok(ALL_Q4));
@@ -306,7 +324,8 @@ fn four_bit_file_without_extension_has_no_int8() {
 #[test]
 fn flags_without_a_meaning_are_refused() {
     let int8 = Weights::Q8 { group: 32 };
-    for (weights, flags) in [(Weights::F32, 1), (int8, 1), (Q4, 3), (Q4, 2), (B2, 3)] {
+    let refused = [(Weights::F32, 1), (int8, 1), (int8, 2), (Q4, 3), (Q4, 2), (B2, 3), (B2_SIX, 4)];
+    for (weights, flags) in refused {
         let mut bytes = file(&small(weights));
         bytes[76..80].copy_from_slice(&u32::to_le_bytes(flags));
         let crc = header_crc(&bytes[..HEADER_LEN]);
@@ -325,7 +344,7 @@ fn separate_classifier_negates_the_vocabulary_of_version_1() {
 
 #[test]
 fn every_truncation_and_surplus_byte_is_refused() {
-    for weights in [Weights::Q8 { group: 32 }, Q4, ALL_Q4] {
+    for weights in [Weights::Q8 { group: 32 }, Q4, ALL_Q4, B2_SIX] {
         let mut bytes = file(&small(weights));
         for len in (0..bytes.len()).step_by(97).chain([255, 256, bytes.len() - 1]) {
             assert!(Header::parse(&bytes[..len]).is_err(), "length {len}");
@@ -358,7 +377,7 @@ fn packed(weights: Weights, shared_classifier: bool) -> Header {
 
 #[test]
 fn packed_matrices_have_whole_panels_and_aligned_places() {
-    for weights in [Weights::Q8 { group: 32 }, Q4, ALL_Q4] {
+    for weights in [Weights::Q8 { group: 32 }, Q4, ALL_Q4, B2_SIX] {
         for shared in [false, true] {
             let header = packed(weights, shared);
             let bytes = file(&header);
@@ -401,7 +420,7 @@ fn packed_files_need_a_kind_that_is_packed_and_their_extension() {
 
 #[test]
 fn every_flipped_bit_of_an_extended_header_is_refused() {
-    for header in [small(Weights::F32), small(Q4), packed(Q4, false), featured(Q4)] {
+    for header in [small(Weights::F32), small(Q4), small(B2_SIX), packed(Q4, false), featured(Q4)] {
         let good = file(&header);
         for bit in 0..HEADER_LEN * 8 {
             let mut bytes = good.clone();

@@ -3,10 +3,13 @@
 use std::fmt;
 
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
-use crate::quant::bcml2;
+use crate::quant::{bcml2, bcml6};
 
 /// Flag of the header's extension: embedding and classifier are int8.
 pub(super) const FLAG_INT8_EMBEDDING: u32 = 1;
+
+/// Flag of the header's extension: embedding and classifier have 6 bits.
+pub(super) const FLAG_SIX_BIT_EMBEDDING: u32 = 2;
 
 /// How matrices are stored; vectors are always f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +32,20 @@ pub enum Weights {
     B2 {
         /// Values per scale of what is int8.
         group: usize,
-        /// Whether the embedding and the classifier are int8.
-        int8_embedding: bool,
+        /// The embedding and the classifier.
+        ends: Ends,
     },
+}
+
+/// How the embedding and the classifier of version 4 are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// As other matrices.
+    FourBits,
+    /// int8.
+    Int8,
+    /// [BCML6](crate::quant::bcml6).
+    SixBits,
 }
 
 /// How one tensor is stored.
@@ -48,6 +62,8 @@ pub enum Encoding {
     Bcml1,
     /// Rows of [BCML2](crate::quant::bcml2).
     Bcml2,
+    /// Rows of [BCML6](crate::quant::bcml6).
+    Bcml6,
 }
 
 impl Weights {
@@ -73,10 +89,29 @@ impl Weights {
 
     pub(super) fn flags(self) -> u32 {
         match self {
-            Weights::Q4 { int8_embedding: true, .. } | Weights::B2 { int8_embedding: true, .. } => {
+            Weights::Q4 { int8_embedding: true, .. } | Weights::B2 { ends: Ends::Int8, .. } => {
                 FLAG_INT8_EMBEDDING
             }
+            Weights::B2 { ends: Ends::SixBits, .. } => FLAG_SIX_BIT_EMBEDDING,
             _ => 0,
+        }
+    }
+
+    /// The same weights with what the extension's flags say of the embedding and the classifier; `None` if they
+    /// mean nothing here.
+    pub(super) fn with_flags(self, flags: u32) -> Option<Weights> {
+        match (self, flags) {
+            (_, 0) => Some(self),
+            (Weights::Q4 { group, .. }, FLAG_INT8_EMBEDDING) => {
+                Some(Weights::Q4 { group, int8_embedding: true })
+            }
+            (Weights::B2 { group, .. }, FLAG_INT8_EMBEDDING) => {
+                Some(Weights::B2 { group, ends: Ends::Int8 })
+            }
+            (Weights::B2 { group, .. }, FLAG_SIX_BIT_EMBEDDING) => {
+                Some(Weights::B2 { group, ends: Ends::SixBits })
+            }
+            _ => None,
         }
     }
 }
@@ -89,11 +124,9 @@ impl Encoding {
             Encoding::F32 => len.checked_mul(4),
             Encoding::Q8 { group } => len.checked_add((len / group as u64).checked_mul(4)?),
             Encoding::Bcml1 => (len / BLOCK as u64).checked_mul(BLOCK_BYTES as u64),
-            Encoding::Bcml2 => {
-                // Columns are fewer than 2^31.
-                let row = bcml2::row_bytes(usize::try_from(cols).ok()?);
-                rows.checked_mul(row as u64)
-            }
+            // Columns are fewer than 2^31.
+            Encoding::Bcml2 => rows.checked_mul(bcml2::row_bytes(cols as usize) as u64),
+            Encoding::Bcml6 => rows.checked_mul(bcml6::row_bytes(cols as usize) as u64),
         }
     }
 }
@@ -105,8 +138,11 @@ impl fmt::Display for Weights {
             Weights::Q8 { group } => write!(f, "int8, groups of {group}"),
             Weights::Q4 { int8_embedding: true, .. } => write!(f, "4-bit BCML1, embedding int8"),
             Weights::Q4 { int8_embedding: false, .. } => write!(f, "4-bit BCML1"),
-            Weights::B2 { int8_embedding: true, .. } => write!(f, "4.5-bit BCML2, embedding int8"),
-            Weights::B2 { int8_embedding: false, .. } => write!(f, "4.5-bit BCML2"),
+            Weights::B2 { ends: Ends::Int8, .. } => write!(f, "4.5-bit BCML2, embedding int8"),
+            Weights::B2 { ends: Ends::SixBits, .. } => {
+                write!(f, "4.5-bit BCML2, embedding 6-bit BCML6")
+            }
+            Weights::B2 { ends: Ends::FourBits, .. } => write!(f, "4.5-bit BCML2"),
         }
     }
 }

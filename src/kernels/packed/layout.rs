@@ -1,11 +1,12 @@
 //! The bytes of packed weights.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::quant;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
-use crate::quant::bcml2;
+use crate::quant::{bcml2, bcml6};
 
 /// Longest group of packed weights: zero points allow for no more products. A matrix with longer ones
 /// is used as it is.
@@ -144,15 +145,24 @@ impl Layout {
 
     /// Bytes of a packed matrix of BCML2, `None` if its rows are no whole blocks or memory could not hold it.
     pub fn bytes_b2(&self, dims: MatrixDims) -> Option<usize> {
+        self.bytes_in_steps::<bcml2::Block>(dims)
+    }
+
+    /// The same of BCML6.
+    pub fn bytes_b6(&self, dims: MatrixDims) -> Option<usize> {
+        self.bytes_in_steps::<bcml6::Block>(dims)
+    }
+
+    fn bytes_in_steps<B>(&self, dims: MatrixDims) -> Option<usize> {
         if !is_packable(dims.k, BLOCK) || dims.k > usize::MAX / 2 {
             return None;
         }
-        self.panels_bytes(dims.rows, bcml2::row_bytes(dims.k).checked_mul(self.nr)?)
+        self.panels_bytes(dims.rows, quant::row_bytes::<B>(dims.k).checked_mul(self.nr)?)
     }
 
-    /// Bytes of the steps that a panel of BCML2 begins with.
+    /// Bytes of the steps that a panel of BCML2 or BCML6 begins with.
     pub(super) fn step_bytes(&self) -> usize {
-        self.nr * bcml2::STEP_BYTES
+        self.nr * quant::STEP_BYTES
     }
 
     /// Where the scale of row `row` stands among those of a block of BCML2, and its zero among the zeros: of
@@ -223,7 +233,7 @@ pub(super) struct Panels<'a> {
     pub(super) layout: Layout,
     /// Bytes of a panel.
     panel_bytes: usize,
-    /// Those that come before its first group: the steps of BCML2.
+    /// Those that come before its first group: the steps of BCML2 and BCML6.
     head_bytes: usize,
     /// Those of its groups.
     groups_bytes: usize,
@@ -377,13 +387,23 @@ impl<'a> PackedQ4<'a> {
     }
 }
 
-/// A packed matrix of BCML2, `[rows, k]`. One that exists has as many bytes as its shape and layout
-/// want; they may have any values.
-#[derive(Debug, Clone, Copy)]
-pub struct PackedB2<'a>(Panels<'a>);
+/// A packed matrix of BCML2, `[rows, k]`.
+pub type PackedB2<'a> = PackedSteps<'a, bcml2::Block>;
 
-impl<'a> PackedB2<'a> {
-    /// Takes `bytes` as a matrix that [`Kernels::pack_b2`](super::super::Kernels::pack_b2) wrote.
+/// A packed matrix of BCML6, `[rows, k]`.
+pub type PackedB6<'a> = PackedSteps<'a, bcml6::Block>;
+
+/// A packed matrix in blocks `B` whose rows have steps, `[rows, k]`. One that exists has as many bytes as its
+/// shape and layout want; they may have any values.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedSteps<'a, B> {
+    panels: Panels<'a>,
+    blocks: PhantomData<B>,
+}
+
+impl<'a, B: Copy> PackedSteps<'a, B> {
+    /// Takes `bytes` as a matrix that [`Kernels::pack_b2`](super::super::Kernels::pack_b2) or
+    /// [`Kernels::pack_b6`](super::super::Kernels::pack_b6) wrote.
     ///
     /// # Errors
     ///
@@ -393,25 +413,27 @@ impl<'a> PackedB2<'a> {
         dims: MatrixDims,
         layout: Layout,
     ) -> Result<Self, PackedBytesError> {
-        let bytes_of = |layout: &Layout, dims: MatrixDims, _: usize| layout.bytes_b2(dims);
+        let bytes_of =
+            |layout: &Layout, dims: MatrixDims, _: usize| layout.bytes_in_steps::<B>(dims);
         let panels = Panels::new(bytes, dims, BLOCK, layout, bytes_of)?;
-        let groups_bytes = dims.k / BLOCK * layout.nr * bcml2::BLOCK_BYTES;
-        Ok(PackedB2(Panels { head_bytes: layout.step_bytes(), groups_bytes, ..panels }))
+        let groups_bytes = dims.k / BLOCK * layout.nr * size_of::<B>();
+        let panels = Panels { head_bytes: layout.step_bytes(), groups_bytes, ..panels };
+        Ok(PackedSteps { panels, blocks: PhantomData })
     }
 
     /// How many rows there are.
     pub fn rows(&self) -> usize {
-        self.0.dims.rows
+        self.panels.dims.rows
     }
 
     /// Values in a row.
     pub fn k(&self) -> usize {
-        self.0.dims.k
+        self.panels.dims.k
     }
 
     /// How it is packed.
     pub fn layout(&self) -> Layout {
-        self.0.layout
+        self.panels.layout
     }
 
     /// The rows of `range` as a matrix: a thread's share.
@@ -419,11 +441,11 @@ impl<'a> PackedB2<'a> {
     /// # Panics
     ///
     /// As [`PackedQ8::slice_rows`].
-    pub fn slice_rows(&self, range: Range<usize>) -> PackedB2<'a> {
-        PackedB2(self.0.slice_rows(range))
+    pub fn slice_rows(&self, range: Range<usize>) -> PackedSteps<'a, B> {
+        PackedSteps { panels: self.panels.slice_rows(range), ..*self }
     }
 
     pub(super) fn panels(&self) -> Panels<'a> {
-        self.0
+        self.panels
     }
 }

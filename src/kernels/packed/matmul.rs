@@ -12,13 +12,14 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::super::table::call;
+use super::super::table::{Table, call};
 use super::activations::Q8Tiles;
 use super::cut::{CUT_ROWS, TileSet};
-use super::layout::{NR_MAX, PackedB2, PackedQ4, PackedQ8, Panels};
+use super::layout::{NR_MAX, PackedB2, PackedB6, PackedQ4, PackedQ8, Panels};
 use super::table::{PART_BYTES, PackedTable, Unpack};
 use super::tile::{AHEAD_COLUMNS, Ahead, Q8Tile, TileFn};
 use crate::quant::bcml1::BLOCK;
+use crate::quant::bcml6;
 
 /// From so many tiles on parts are as large as a tier wants them.
 const TILES_MANY: usize = 5;
@@ -79,6 +80,60 @@ pub(in crate::kernels) fn matmul_b2(
 ) {
     assert!(x.has_int_sums());
     matmul(table, (table.tiles_b2, table.unpack_b2.as_ref()), w.panels(), x, out);
+}
+
+/// See [`super::super::Kernels::matmul_packed_b6`].
+pub(in crate::kernels) fn matmul_b6(
+    table: &Table,
+    w: PackedB6<'_>,
+    x: Q8Tiles<'_>,
+    out: &mut [&mut [f32]],
+) {
+    assert!(x.has_zeros());
+    assert_eq!(x.group(), BLOCK);
+    assert_eq!(w.layout(), table.packed().layout);
+    assert!(x.cut().is_of(table.packed().tiles_q8));
+    assert_eq!(w.k(), x.k());
+    assert_eq!(out.len(), x.m());
+    assert!(out.iter().all(|out| out.len() == w.rows()));
+    for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {
+        let x = x.slice_rows(i * CUT_ROWS..i * CUT_ROWS + out.len());
+        ROOM.with_borrow_mut(|room| matmul_unpacked(table, w.panels(), x, out, room));
+    }
+}
+
+/// The same for rows that are cut together: all tiles take a part of a panel once it was made int8.
+fn matmul_unpacked(
+    table: &Table,
+    w: Panels<'_>,
+    x: Q8Tiles<'_>,
+    out: &mut [&mut [f32]],
+    room: &mut Room,
+) {
+    let packed = table.packed();
+    let (nr, cut, blocks) = (w.layout.nr, x.cut(), w.dims.k / BLOCK);
+    let (block_bytes, group_bytes) = (nr * bcml6::BLOCK_BYTES, w.layout.group_bytes(BLOCK));
+    let part_blocks = blocks.div_ceil(blocks.div_ceil(UNPACKED_BYTES / group_bytes));
+    for (panel_index, (steps, panel)) in w.iter().enumerate() {
+        let columns = panel_index * nr..((panel_index + 1) * nr).min(w.dims.rows);
+        for (part_index, part) in panel.chunks(part_blocks * block_bytes).enumerate() {
+            let groups = part_index * part_blocks..((part_index + 1) * part_blocks).min(blocks);
+            let unpacked = &mut room.unpacked[..groups.len() * group_bytes];
+            call!(table.unpack_b6(w.layout, steps, part, unpacked));
+            for rows in cut.tiles(out.len()) {
+                let out = &mut out[rows.clone()];
+                let y = &mut room.results[rows.start * nr..][..out.len() * nr];
+                if groups.start == 0 {
+                    y.fill(0.0);
+                }
+                let kernel = cut.kernel(out.len(), false).kernel;
+                call!(kernel(unpacked, &x.part(rows, groups.clone()), y));
+                if groups.end == blocks {
+                    call!(packed.place(y, columns.clone(), out));
+                }
+            }
+        }
+    }
 }
 
 fn matmul(

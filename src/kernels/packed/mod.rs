@@ -33,6 +33,16 @@
 //! with scales and zeros in the order of rows; where bytes hold codes of two strips, those of all strips with low
 //! codes come first.
 //!
+//! Of BCML6 it begins with steps, too. Blocks become groups of 32 columns of int8 weights, in a thread's own memory,
+//! before they are multiplied by ([`six`]):
+//!
+//! ```text
+//! steps       [nr]          f32, once a panel
+//! scales      [nr]          u8, 0..=127
+//! codes       [nr / 8, 192] of each 256 values of such a group in four lines of 64: low four bits of the first two
+//!                           lines, one of a line's in a byte's low half, then of the others, then all high two bits
+//! ```
+//!
 //! So a vector holds the same `kr` columns of several rows, and one instruction that multiplies
 //! bytes by activations and adds neighbours gives each row a lane of its own. Where a kernel takes
 //! some `rows` of a panel at once, they stand in strips that have `steps` such vectors one after
@@ -79,5 +89,6 @@ pub(super) mod cut;
 pub(super) mod layout;
 pub(super) mod matmul;
 mod pack;
+pub(super) mod six;
 pub(super) mod table;
 pub(super) mod tile;

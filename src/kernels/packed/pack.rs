@@ -1,9 +1,10 @@
 //! Weights to packed bytes, whichever CPU they are for.
 
-use super::layout::{Layout, MatrixDims};
+use super::layout::{Layout, MatrixDims, NR_MAX};
+use super::six;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
-use crate::quant::bcml2;
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Matrix};
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix};
+use crate::quant::{bcml2, bcml6};
 
 impl Layout {
     /// Packs `w`, whole panels of a matrix or its end, into `out`. This CPU need not have the
@@ -32,6 +33,15 @@ impl Layout {
     /// When `out` is not as long as [`Layout::bytes_b2`] says.
     pub fn pack_b2(&self, w: Bcml2Matrix<'_>, out: &mut [u8]) {
         pack_b2(*self, w, out);
+    }
+
+    /// The same for a matrix of BCML6.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is not as long as [`Layout::bytes_b6`] says.
+    pub fn pack_b6(&self, w: Bcml6Matrix<'_>, out: &mut [u8]) {
+        pack_b6(*self, w, out);
     }
 }
 
@@ -153,6 +163,44 @@ fn pack_panel_b2<const KR: usize>(layout: Layout, w: Bcml2Matrix<'_>, out: &mut 
             };
             pack_codes::<KR>(layout, row, &block.codes(), out.as_chunks_mut().0);
         }
+    }
+}
+
+/// See [`Layout::pack_b6`].
+fn pack_b6(layout: Layout, w: Bcml6Matrix<'_>, out: &mut [u8]) {
+    assert_eq!(layout.bytes_b6(MatrixDims { rows: w.rows(), k: w.k() }), Some(out.len()));
+    if out.is_empty() {
+        return;
+    }
+    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
+    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
+        let start = panel * layout.nr;
+        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
+        match layout.kr {
+            8 => pack_panel_b6::<8>(layout, w, out),
+            _ => pack_panel_b6::<4>(layout, w, out),
+        }
+    }
+}
+
+fn pack_panel_b6<const KR: usize>(layout: Layout, w: Bcml6Matrix<'_>, out: &mut [u8]) {
+    let (nr, mut codes) = (layout.nr, [0; NR_MAX * BLOCK]);
+    let codes = &mut codes[..nr * BLOCK];
+    out.fill(0);
+    let (steps, out) = out.split_at_mut(layout.step_bytes());
+    for row in 0..w.rows() {
+        steps.as_chunks_mut().0[row] = w.row(row).step.to_ne_bytes();
+    }
+    for (b, out) in out.chunks_exact_mut(nr * bcml6::BLOCK_BYTES).enumerate() {
+        let (scales, out) = out.split_at_mut(nr);
+        for (row, scale) in scales[..w.rows()].iter_mut().enumerate() {
+            let block = &w.row(row).blocks[b];
+            *scale = block.scale();
+            for (c, row_codes) in block.codes().as_chunks::<KR>().0.iter().enumerate() {
+                codes.as_chunks_mut::<KR>().0[layout.place(row, c)] = *row_codes;
+            }
+        }
+        six::join(codes, out);
     }
 }
 

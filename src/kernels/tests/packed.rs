@@ -11,6 +11,8 @@ use crate::kernels::{
 use crate::quant::bcml1::Block;
 use crate::quant::bcml2;
 
+mod six;
+
 /// Groups and columns: one group, several, so many that few tiles take a panel in parts; of one block
 /// of 4-bit weights and of several.
 const SHAPES: [(usize, usize); 7] =
@@ -360,6 +362,7 @@ fn many_tiles_of_long_packed_rows_equal_scalar() {
         check_q4(tier, layout, Bcml1Matrix::new(&bytes, k).unwrap(), &x, group);
         let bytes = rows_b2(&mut random, rows, k);
         check_b2(tier, layout, Bcml2Matrix::new(&bytes, k).unwrap(), &x, group);
+        six::check_random(tier, layout, &mut random, (rows, k), &x);
     }
 }
 

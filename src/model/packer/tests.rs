@@ -2,7 +2,7 @@ use std::cell::RefCell;
 
 use super::super::{Batch, KvKind, Plan, Precision, Share, Span, Stage, Transformer, Wants};
 use super::*;
-use crate::format::model::{Header, Packed, Weights};
+use crate::format::model::{Ends, Header, Packed, Weights};
 
 fn model() -> Arc<Model> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo.bin");
@@ -51,10 +51,10 @@ fn packed_weights_give_the_same_logits() {
 
 #[test]
 fn packed_4_bit_weights_give_the_same_logits() {
-    let kinds = |int8_embedding| {
-        [Weights::Q4 { group: 64, int8_embedding }, Weights::B2 { group: 64, int8_embedding }]
-    };
-    for weights in [false, true].into_iter().flat_map(kinds) {
+    let four_bits = [false, true].map(|int8_embedding| Weights::Q4 { group: 64, int8_embedding });
+    let two_levels =
+        [Ends::FourBits, Ends::Int8, Ends::SixBits].map(|ends| Weights::B2 { group: 64, ends });
+    for weights in four_bits.into_iter().chain(two_levels) {
         let header = model().header().clone();
         let model = Model::synthetic(&Header { weights, ..header }).unwrap();
         check_in_every_tier(&Arc::new(model));
@@ -63,10 +63,9 @@ fn packed_4_bit_weights_give_the_same_logits() {
 
 #[test]
 fn made_up_weights_are_the_same_when_made_up_packed() {
-    let int8_embedding = true;
-    let (four_bits, two_levels) =
-        (Weights::Q4 { group: 64, int8_embedding }, Weights::B2 { group: 64, int8_embedding });
-    for weights in [Weights::Q8 { group: 64 }, four_bits, two_levels] {
+    let four_bits = Weights::Q4 { group: 64, int8_embedding: true };
+    let [two_levels, six] = [Ends::Int8, Ends::SixBits].map(|ends| Weights::B2 { group: 64, ends });
+    for weights in [Weights::Q8 { group: 64 }, four_bits, two_levels, six] {
         let header = Header { weights, ..model().header().clone() };
         let plain = Arc::new(Model::synthetic(&header).unwrap());
         let wanted = logits(&mut transformer(&plain, Kernels::best()));

@@ -11,7 +11,8 @@ use bytemuck::Zeroable;
 
 use super::super::bcml1;
 use super::super::q8::QuantError;
-use super::{BLOCK, BLOCK_BYTES, Block, STEP_BYTES, ZERO_PARTS, row_bytes};
+use super::super::rows::begin_row;
+use super::{BLOCK, Block, ZERO_PARTS, row_bytes};
 
 /// Blocks encoded side by side.
 pub(in crate::quant) const LANES: usize = 16;
@@ -106,15 +107,6 @@ pub fn encode_row(w: &[f32], lines: &mut [bcml1::Block], out: &mut [u8]) -> Resu
         encode_tile(w, lines, step, blocks);
     }
     Ok(())
-}
-
-/// Writes what a row of so many blocks has besides them, and returns their place.
-pub(in crate::quant) fn begin_row(step: f32, blocks: usize, out: &mut [u8]) -> &mut [Block] {
-    let (step_out, out) = out.split_at_mut(STEP_BYTES);
-    step_out.copy_from_slice(&step.to_le_bytes());
-    let (out, padding) = out.split_at_mut(blocks * BLOCK_BYTES);
-    padding.fill(0);
-    bytemuck::cast_slice_mut(out)
 }
 
 /// Up to sixteen blocks of a row.

@@ -3,6 +3,7 @@
 use bytemuck::Zeroable;
 
 use super::super::bcml1;
+use super::super::q8::QuantError;
 use super::*;
 
 /// Small deterministic generator (xorshift64*); the seed is in each test.
