@@ -200,6 +200,11 @@ fn folder_and_its_files_are_one_checkpoint() {
     let (_, err) = person.tell(FOLDER, &["--version", "1"]);
     assert!(err.contains(".v1.bin"), "{err}");
     assert_eq!(person.kept().len(), 4);
+    let [eight, six] = ["8", "6"].map(|bits| {
+        let (_, err) = person.tell(FOLDER, &["--version", "4", "--embedding-bits", bits]);
+        err
+    });
+    assert!(eight.contains(".v4.bin") && six.contains(".v4-6.bin"), "{eight} {six}");
     let ran = person.run(&["run", FOLDER, "--chat", "-p", "Hello", "-n", "3"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }
@@ -285,4 +290,8 @@ fn commands_that_do_not_convert_name_the_one_that_does() {
     let demo = "models/demo.bin";
     person.run(&["run", demo, "-p", "a", "--version", "3"]).fails(2, "--version is for");
     person.run(&["run", FOLDER, "-p", "a", "--version", "7"]).fails(2, "--version is 7");
+    person
+        .run(&["run", demo, "-p", "a", "--embedding-bits", "6"])
+        .fails(2, "--embedding-bits is for");
+    person.run(&["run", FOLDER, "-p", "a", "--embedding-bits", "6"]).fails(2, "for --version 4");
 }

@@ -60,6 +60,23 @@ fn four_bit_file_says_so() {
 }
 
 #[test]
+fn embedding_of_six_bits_makes_a_smaller_file_that_says_so() {
+    let folder = Folder::new();
+    small(&folder);
+    let out = folder.join("model.bin");
+    let lengths = [("8", "embedding int8"), ("6", "embedding 6-bit BCML6")].map(|(bits, said)| {
+        let more = ["--version", "4", "--embedding-bits", bits, "--verify"];
+        let (code, text) = run(&out, folder.path(), &more);
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.lines().last().unwrap().contains(said), "{text}");
+        let bytes = fs::read(&out).unwrap();
+        assert_eq!(Header::parse(&bytes).unwrap().verify(&bytes), Ok(true));
+        bytes.len()
+    });
+    assert!(lengths[1] < lengths[0]);
+}
+
+#[test]
 fn smaller_group_is_announced() {
     let folder = Folder::new();
     Checkpoint::hugging_face("F16", Dims { ffn_dim: 96, ..SMALL }).write(&folder);
@@ -76,6 +93,9 @@ fn bad_requests_end_with_code_2() {
     for more in [
         &["--version", "5"][..],
         &["--version", "x"],
+        &["--embedding-bits", "6"],
+        &["--version", "3", "--embedding-bits", "8"],
+        &["--version", "4", "--embedding-bits", "4"],
         &["--group-size", "48"],
         &["--group-size", "0"],
         &["--ctx", "0"],

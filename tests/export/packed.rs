@@ -20,7 +20,7 @@ use crate::common::quick;
 
 /// Version and checkpoint: a classifier that is the embedding, and one of its own; row counts that
 /// fill no panel.
-const MODELS: [(&str, &str); 7] = [
+const MODELS: [(&str, &str); 9] = [
     ("2", "llama3-tiny"),
     ("3", "llama3-tiny"),
     ("2", "llama2-meta-tiny"),
@@ -28,6 +28,8 @@ const MODELS: [(&str, &str); 7] = [
     ("4", "llama3-tiny"),
     // Rows of three blocks.
     ("4", "llama2-meta-tiny"),
+    ("4-6", "llama3-tiny"),
+    ("4-6", "llama2-meta-tiny"),
     // Vectors that are no whole number of alignments.
     ("2", "gptoss-tiny"),
 ];
@@ -50,13 +52,19 @@ fn succeeds(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Exports a checkpoint with `leap export` and returns the file's path.
+/// Exports a checkpoint with `leap export` and returns the file's path. Behind the version may stand the bits of the
+/// embedding.
 fn export(folder: &Folder, checkpoint: &str, version: &str, isa: Option<Isa>) -> PathBuf {
     let name = isa.map_or("plain", Isa::name);
     let path = folder.join(&format!("{checkpoint}-{version}-{name}.bin"));
     let checkpoint = package("tests/golden").join(checkpoint);
     let (out, checkpoint) = (path.to_str().unwrap(), checkpoint.to_str().unwrap());
+    let (version, bits) =
+        version.split_once('-').map_or((version, None), |(version, bits)| (version, Some(bits)));
     let mut args = vec!["export", out, "--meta-llama", checkpoint, "--version", version];
+    if let Some(bits) = bits {
+        args.extend(["--embedding-bits", bits]);
+    }
     if let Some(isa) = isa {
         args.extend(["--isa", isa.name()]);
     }

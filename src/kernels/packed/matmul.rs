@@ -27,6 +27,10 @@ const TILES_MANY: usize = 5;
 /// Most bytes of a part of a panel whose codes were taken apart; it stays in the first level too.
 const UNPACKED_BYTES: usize = 24 << 10;
 
+/// Most bytes of a part of 6-bit weights that was made int8: so few that while it is multiplied by, the next part is
+/// on its way from memory.
+const INT8_BYTES: usize = 3 << 10;
+
 /// Results that wait for the last part of a panel.
 const RESULTS: usize = CUT_ROWS * NR_MAX;
 
@@ -113,7 +117,7 @@ fn matmul_unpacked(
     let packed = table.packed();
     let (nr, cut, blocks) = (w.layout.nr, x.cut(), w.dims.k / BLOCK);
     let (block_bytes, group_bytes) = (nr * bcml6::BLOCK_BYTES, w.layout.group_bytes(BLOCK));
-    let part_blocks = blocks.div_ceil(blocks.div_ceil(UNPACKED_BYTES / group_bytes));
+    let part_blocks = blocks.div_ceil(blocks.div_ceil(INT8_BYTES / group_bytes));
     for (panel_index, (steps, panel)) in w.iter().enumerate() {
         let columns = panel_index * nr..((panel_index + 1) * nr).min(w.dims.rows);
         for (part_index, part) in panel.chunks(part_blocks * block_bytes).enumerate() {
