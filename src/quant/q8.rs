@@ -102,7 +102,7 @@ impl fmt::Display for QuantError {
             }
             QuantError::Scales { found, wanted } => write!(f, "{found} scales for {wanted} groups"),
             QuantError::Bytes { found, k } => {
-                write!(f, "{found} bytes are no whole number of 4-bit rows of {k} values")
+                write!(f, "{found} bytes are no whole number of rows of {k} values in blocks")
             }
             QuantError::Value { index, value } => {
                 write!(f, "value {index} is {value:e}, beyond the range of f16")
