@@ -5,8 +5,9 @@ use leap::format::{ChatTemplate, Date};
 use leap::tokenizer::Tokenizer;
 use leap::tokenizer::{ChatFormat, ChatOptions, ChatRole};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::common::folder::Folder;
 use crate::{cases, chat_cases, encode, encode_with_special, golden, ids_of, reread, text_of};
 
 /// The tokenizer in one of the golden folders, or in one of their files.
@@ -60,7 +61,7 @@ fn gemmas_sentencepiece_model_has_the_ids_of_sentencepiece() {
     }
 }
 
-const TEMPLATES: [(&str, ChatTemplate); 8] = [
+pub(crate) const TEMPLATES: [(&str, ChatTemplate); 8] = [
     ("qwen2-tiny", ChatTemplate::ChatMl),
     ("qwen3-tiny", ChatTemplate::Qwen3),
     ("smollm2-tokenizer", ChatTemplate::ChatMl),
@@ -90,26 +91,64 @@ fn messages(case: &Value) -> Vec<(ChatRole, &str)> {
     list.iter().map(|message| (role(message), text_of(message, "content"))).collect()
 }
 
+/// Whether `tokenizer` is to write conversations as `template`, and writes those of `folder` as the
+/// reference does.
+pub(crate) fn check_chat(folder: &str, template: ChatTemplate, tokenizer: &Tokenizer) {
+    assert_eq!(tokenizer.chat_template(), template, "{folder}");
+    for case in chat_cases(folder) {
+        let format = ChatFormat::new(template, tokenizer, options(&case)).unwrap();
+        let mut ids = Vec::new();
+        format.render(tokenizer, &messages(&case), &mut ids);
+        if case["lookalike"] == true {
+            // What spells a special token is text. Phi-3's tokens take in line breaks.
+            let written = tokenizer.decode(&ids, true).replace('\n', "");
+            assert_eq!(written, text_of(&case, "text").replace('\n', ""));
+            assert!(ids.len() > ids_of(&case, "ids").len());
+            // It is that alone which transformers does otherwise.
+            let special = encode_with_special(tokenizer, text_of(&case, "text"));
+            assert_eq!(special, ids_of(&case, "ids"), "{folder}");
+        } else {
+            assert_eq!(ids, ids_of(&case, "ids"), "{folder}: {}", case["messages"]);
+        }
+    }
+}
+
 #[test]
 fn conversations_have_the_ids_of_the_published_templates() {
     for (folder, template) in TEMPLATES {
-        let tokenizer = tokenizer(folder);
-        assert_eq!(tokenizer.chat_template(), template);
-        for case in chat_cases(folder) {
-            let format = ChatFormat::new(template, &tokenizer, options(&case)).unwrap();
-            let mut ids = Vec::new();
-            format.render(&tokenizer, &messages(&case), &mut ids);
-            if case["lookalike"] == true {
-                // What spells a special token is text. Phi-3's tokens take in line breaks.
-                let written = tokenizer.decode(&ids, true).replace('\n', "");
-                assert_eq!(written, text_of(&case, "text").replace('\n', ""));
-                assert!(ids.len() > ids_of(&case, "ids").len());
-                // It is that alone which transformers does otherwise.
-                let special = encode_with_special(&tokenizer, text_of(&case, "text"));
-                assert_eq!(special, ids_of(&case, "ids"), "{folder}");
-            } else {
-                assert_eq!(ids, ids_of(&case, "ids"), "{folder}: {}", case["messages"]);
-            }
-        }
+        check_chat(folder, template, &tokenizer(folder));
+    }
+}
+
+/// SmolLM2's and gpt-oss's published files name a BOS, and do not say that no text starts with it.
+#[test]
+fn byte_level_texts_start_with_bos_only_if_that_is_said() {
+    for (model, template) in TEMPLATES {
+        let [config, mut file] = ["tokenizer_config.json", "tokenizer.json"].map(|name| -> Value {
+            let text = std::fs::read_to_string(golden(model).join(name)).unwrap();
+            serde_json::from_str(&text).unwrap()
+        });
+        let Some(name) =
+            config["bos_token"].as_str().filter(|name| !["<s>", "<bos>"].contains(name))
+        else {
+            continue;
+        };
+        let mut config = config.clone();
+        config.as_object_mut().unwrap().remove("add_bos_token");
+        let folder = Folder::new();
+        folder.write("tokenizer_config.json", config.to_string());
+        folder.write("tokenizer.json", file.to_string());
+        let tokenizer = reread(&import(folder.path(), None).unwrap().file);
+        assert_eq!(tokenizer.bos(), None, "{model}");
+        check_chat(model, template, &tokenizer);
+
+        let first = json!({"SpecialToken": {"id": name, "type_id": 0}});
+        let rule =
+            json!({"type": "TemplateProcessing", "single": [first, {"Sequence": {"id": "A"}}]});
+        file["post_processor"] = json!({"type": "Sequence", "processors": [rule]});
+        folder.write("tokenizer.json", file.to_string());
+        let bos = import(folder.path(), None).unwrap().file.bos;
+        assert_eq!(bos, tokenizer.special(name), "{model}");
+        assert!(bos.is_some());
     }
 }

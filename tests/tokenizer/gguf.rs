@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use leap::export::tokenizer::import;
 use leap::format::ChatTemplate;
-use leap::format::tokenizer::{SPACE_MARK, TokenKind};
+use leap::format::tokenizer::{SPACE_MARK, TokenKind, TokenizerFile};
 use serde_json::Value;
 
 use crate::common::folder::Folder;
+use crate::families::{TEMPLATES, check_chat};
 use crate::{cases, encode, encode_with_special, file, golden, ids_of, reread, text_of};
 
 /// The tokenizer of llama3-tiny as a GGUF file has it, with `changes` to its fields.
 fn llama3_gguf(folder: &Folder, changes: &[(&str, &[u8])]) -> PathBuf {
-    let id = |id: u32| [4u32.to_le_bytes(), id.to_le_bytes()].concat();
     let template = text_value("{{ '<|start_header_id|>' + message['role'] }}");
-    let (bos, eos) = (id(4064), id(4073));
+    let (bos, eos) = (id_value(4064), id_value(4073));
     let own: [(&str, &[u8]); 3] = [
         ("tokenizer.ggml.bos_token_id", &bos),
         ("tokenizer.ggml.eos_token_id", &eos),
@@ -119,16 +119,19 @@ fn gguf_files_hold_the_same_tokenizers() {
     }
 }
 
+/// What converters call the splitters of the golden folders.
+const SPLITTERS: [(&str, &str); 6] = [
+    ("qwen2-tiny", "qwen2"),
+    ("qwen3-tiny", "qwen2"),
+    ("smollm2-tokenizer", "smollm"),
+    ("smollm3-tiny", "smaug-bpe"),
+    ("granite-tiny", "refact"),
+    ("gptoss-tiny", "gpt-4o"),
+];
+
 #[test]
 fn gguf_names_of_splitters_lead_to_the_reference_ids() {
-    for (model, splitter) in [
-        ("qwen2-tiny", "qwen2"),
-        ("qwen3-tiny", "qwen2"),
-        ("smollm2-tokenizer", "smollm"),
-        ("smollm3-tiny", "smaug-bpe"),
-        ("granite-tiny", "refact"),
-        ("gptoss-tiny", "gpt-4o"),
-    ] {
+    for (model, splitter) in SPLITTERS {
         let folder = Folder::new();
         let file = import(&byte_level_gguf(&folder, model, splitter, &[]), None).unwrap().file;
         let tokenizer = reread(&file);
@@ -139,24 +142,59 @@ fn gguf_names_of_splitters_lead_to_the_reference_ids() {
     }
 }
 
-/// GGUF files name one end of each kind; what a checkpoint lists beside it is in the vocabulary.
+/// A field's value that is an id.
+fn id_value(id: u32) -> Vec<u8> {
+    [4u32.to_le_bytes(), id.to_le_bytes()].concat()
+}
+
+/// A field's value that is false.
+fn no_value() -> Vec<u8> {
+    [&7u32.to_le_bytes()[..], &[0]].concat()
+}
+
+/// A byte-level tokenizer as older converters write it: with its template, the one end that the file
+/// has room for, tokenizer_config.json's, and a BOS which they do not say that texts start with.
+fn chat_gguf(folder: &Folder, model: &str, splitter: &str) -> PathBuf {
+    let text = std::fs::read_to_string(golden(model).join("tokenizer_config.json")).unwrap();
+    let config: Value = serde_json::from_str(&text).unwrap();
+    let end = id_of(&file(model, None), text_of(&config, "eos_token")).unwrap();
+    let mut fields = vec![
+        ("tokenizer.ggml.eos_token_id", id_value(end)),
+        ("tokenizer.chat_template", text_value(text_of(&config, "chat_template"))),
+    ];
+    fields.push(("tokenizer.ggml.bos_token_id", id_value(end)));
+    let fields: Vec<(&str, &[u8])> = fields.iter().map(|(key, value)| (*key, &value[..])).collect();
+    byte_level_gguf(folder, model, splitter, &fields)
+}
+
+/// The id of the token with this name.
+fn id_of(file: &TokenizerFile, name: &str) -> Option<u32> {
+    let is_it = |(_, bytes, _): &(u32, &[u8], TokenKind)| *bytes == name.as_bytes();
+    file.vocab.iter().find(is_it).map(|(id, ..)| id)
+}
+
+/// The template and what it writes of itself are those of the folder, and so are the ends of
+/// answers: a GGUF file names one, what a checkpoint lists beside it is in the vocabulary.
 #[test]
-fn answers_end_where_those_of_the_checkpoint_do() {
-    for (model, splitter) in
-        [("qwen2-tiny", "qwen2"), ("qwen3-tiny", "qwen2"), ("gptoss-tiny", "gpt-4o")]
-    {
-        let config = |name: &str| -> Value {
-            let text = std::fs::read_to_string(golden(model).join(name)).unwrap();
-            serde_json::from_str(&text).unwrap()
-        };
-        let template = text_value(text_of(&config("tokenizer_config.json"), "chat_template"));
-        let wanted = ids_of(&config("generation_config.json"), "eos_token_id");
-        let eos = [4u32.to_le_bytes(), wanted[0].to_le_bytes()].concat();
-        let changes: [(&str, &[u8]); 2] =
-            [("tokenizer.ggml.eos_token_id", &eos), ("tokenizer.chat_template", &template)];
+fn gguf_files_of_families_chat_as_their_folders() {
+    for (model, template) in TEMPLATES {
         let folder = Folder::new();
-        let file = import(&byte_level_gguf(&folder, model, splitter, &changes), None).unwrap().file;
-        assert_eq!(file.stop_ids, wanted, "{model}");
+        let splitter = SPLITTERS.into_iter().find(|(known, _)| *known == model);
+        let path = match (splitter, model) {
+            (Some((_, splitter)), _) => chat_gguf(&folder, model, splitter),
+            (None, "gemma3-tiny") => sentencepiece_gguf(&folder, model, &gemma_fields()),
+            (None, _) => sentencepiece_gguf(&folder, model, &phi_fields()),
+        };
+        let [found, own] = [&path, &golden(model)].map(|path| import(path, None).unwrap().file);
+        assert_eq!(found.chat_texts, own.chat_texts, "{model}");
+        assert_eq!((found.bos, found.stop_ids[0]), (own.bos, own.stop_ids[0]), "{model}");
+        // Phi-3's generation_config.json ends answers at the next one's start too.
+        let [end, start] = ["<|endoftext|>", "<|assistant|>"].map(|name| id_of(&own, name));
+        let found_ends = |id: &&u32| model != "phi3-tiny" || Some(**id) != start;
+        let ends = own.stop_ids.iter().filter(found_ends).all(|id| found.stop_ids.contains(id));
+        let is_listed = |id: &u32| own.stop_ids.contains(id) || Some(*id) == end;
+        assert!(ends && found.stop_ids.iter().all(is_listed), "{model}: {:?}", found.stop_ids);
+        check_chat(model, template, &reread(&found));
     }
 }
 
@@ -205,18 +243,31 @@ fn sentencepiece_gguf(folder: &Folder, model: &str, more: &[(&str, Vec<u8>)]) ->
     folder.write("tokenizer.gguf", gguf(fields))
 }
 
+/// What converters write of Gemma 3 beside its pieces.
+fn gemma_fields() -> [(&'static str, Vec<u8>); 4] {
+    [
+        ("general.architecture", text_value("gemma3")),
+        ("tokenizer.ggml.add_space_prefix", no_value()),
+        ("tokenizer.ggml.bos_token_id", id_value(2)),
+        ("tokenizer.ggml.eos_token_id", id_value(1)),
+    ]
+}
+
+/// What they write of Phi 3.
+fn phi_fields() -> [(&'static str, Vec<u8>); 4] {
+    [
+        ("tokenizer.ggml.add_bos_token", no_value()),
+        ("general.architecture", text_value("phi3")),
+        ("tokenizer.ggml.bos_token_id", id_value(1)),
+        ("tokenizer.ggml.eos_token_id", id_value(749)),
+    ]
+}
+
 #[test]
 fn gguf_files_of_sentencepiece_families_lead_to_the_reference_ids() {
     let folder = Folder::new();
-    let id = |id: u32| [4u32.to_le_bytes(), id.to_le_bytes()].concat();
-    let no_prefix = [&7u32.to_le_bytes()[..], &[0]].concat();
-    let gemma = [
-        ("general.architecture", text_value("gemma3")),
-        ("tokenizer.ggml.add_space_prefix", no_prefix),
-        ("tokenizer.ggml.bos_token_id", id(2)),
-        ("tokenizer.ggml.eos_token_id", id(1)),
-    ];
-    let imported = import(&sentencepiece_gguf(&folder, "gemma3-tiny", &gemma), None).unwrap().file;
+    let imported =
+        import(&sentencepiece_gguf(&folder, "gemma3-tiny", &gemma_fields()), None).unwrap().file;
     assert_eq!((imported.bos, imported.chat), (Some(2), ChatTemplate::Gemma));
     let tokenizer = reread(&imported);
     for case in cases("gemma3-tiny") {
@@ -227,12 +278,8 @@ fn gguf_files_of_sentencepiece_families_lead_to_the_reference_ids() {
             assert_eq!(encode(&tokenizer, text), ids_of(&case, key), "{text:?}");
         }
     }
-    let phi = [
-        ("general.architecture", text_value("phi3")),
-        ("tokenizer.ggml.bos_token_id", id(1)),
-        ("tokenizer.ggml.eos_token_id", id(749)),
-    ];
-    let imported = import(&sentencepiece_gguf(&folder, "phi3-tiny", &phi), None).unwrap().file;
+    let imported =
+        import(&sentencepiece_gguf(&folder, "phi3-tiny", &phi_fields()), None).unwrap().file;
     assert_eq!(imported.chat, ChatTemplate::Phi3);
     let tokenizer = reread(&imported);
     for case in cases("phi3-tiny") {

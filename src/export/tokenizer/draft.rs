@@ -21,6 +21,8 @@ pub(super) struct Draft {
     pub(super) tokens: Vec<Token>,
     pub(super) merges: Merges,
     pub(super) bos: Option<u32>,
+    /// Whether texts start with it, unless settings say whether.
+    pub(super) writes_bos: bool,
     pub(super) stop_ids: Vec<u32>,
     strips_right: BTreeSet<u32>,
     chat: ChatTemplate,
@@ -37,6 +39,7 @@ impl Draft {
             tokens,
             merges: Merges::ByScore,
             bos: None,
+            writes_bos: true,
             stop_ids: Vec::new(),
             strips_right: BTreeSet::new(),
             chat: ChatTemplate::None,
@@ -54,7 +57,7 @@ impl Draft {
     /// Takes in what the files beside the tokenizer say.
     pub(super) fn apply(&mut self, settings: &Settings) -> Result<(), String> {
         self.add(&settings.added)?;
-        if settings.has_no_bos {
+        if !settings.writes_bos.unwrap_or(self.writes_bos) {
             self.bos = None;
         } else {
             let named = settings.bos.as_ref().and_then(|name| self.find(name));

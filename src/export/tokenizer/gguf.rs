@@ -85,7 +85,7 @@ fn settings(gguf: &Gguf<'_>) -> Result<Settings, String> {
     let stop_ids = [id("eos")?, id("eot")?, id("eom")?];
     Ok(Settings {
         bos_id: id("bos")?,
-        has_no_bos: gguf.flag("tokenizer.ggml.add_bos_token")? == Some(false),
+        writes_bos: gguf.flag("tokenizer.ggml.add_bos_token")?,
         stop_ids: stop_ids.into_iter().flatten().collect(),
         chat_template: gguf.text("tokenizer.chat_template")?.map(str::to_owned),
         // A converter writes the template if there is one.
@@ -198,6 +198,7 @@ fn byte_level_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     };
     let mut draft = Draft::new(TokenizerKind::ByteLevel, flags, tokens?);
     draft.splitter = splitter;
+    draft.writes_bos = name.starts_with("llama");
     hf_json::take_merges(&mut draft, &pairs)?;
     // For files that do not say it.
     draft.bos = draft.find("<|begin_of_text|>");

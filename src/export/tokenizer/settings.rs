@@ -19,8 +19,8 @@ pub(super) struct Settings {
     pub(super) added: Vec<AddedToken>,
     pub(super) bos: Option<String>,
     pub(super) bos_id: Option<u32>,
-    /// The tokenizer puts no BOS before a text.
-    pub(super) has_no_bos: bool,
+    /// Whether the tokenizer puts BOS before a text, if that is said.
+    pub(super) writes_bos: Option<bool>,
     pub(super) eos: Option<String>,
     /// From generation_config.json, else from config.json.
     pub(super) stop_ids: Vec<u32>,
@@ -85,8 +85,10 @@ impl Settings {
         self.has_tokenizer_config = true;
         self.bos = config.get("bos_token").and_then(name);
         self.eos = config.get("eos_token").and_then(name);
-        self.has_no_bos = config.get("add_bos_token") == Some(&Value::Bool(false))
-            || config.get("bos_token") == Some(&Value::Null);
+        self.writes_bos = match config.get("bos_token") {
+            Some(Value::Null) => Some(false),
+            _ => config.get("add_bos_token").and_then(Value::as_bool),
+        };
         self.is_legacy = config.get("legacy").and_then(Value::as_bool);
         self.chat_template = config.get("chat_template").and_then(template);
         let Some(added) = config.get("added_tokens_decoder").and_then(Value::as_object) else {
