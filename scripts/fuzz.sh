@@ -24,18 +24,40 @@ build() {
 		--manifest-path tests/fuzz/Cargo.toml --target-dir "$FUZZ_DIR"
 }
 
+# seed NAME: what models of tests/golden say of themselves, which chance would be long in finding.
+seed() {
+	local file seed
+	for file in tests/golden/*/*; do
+		seed=$FUZZ_DIR/corpus/$1/${file//\//-}
+		case $1:${file##*/} in
+		# The first byte says which file it is.
+		config:config.json) { printf '\0' && cat "$file"; } >"$seed" ;;
+		config:params.json) { printf '\1' && cat "$file"; } >"$seed" ;;
+		tokenizer_json:tokenizer.json | chat_template:tokenizer_config.json)
+			python3 - "$file" >"$seed" <<-'PYTHON'
+				import json, sys
+				value = json.load(open(sys.argv[1]))
+				print(value.get("chat_template") or json.dumps(value, separators=(",", ":")), end="")
+			PYTHON
+			;;
+		sentencepiece:tokenizer.model) cp "$file" "$seed" ;;
+		esac
+	done
+}
+
 # fuzz PROGRAM NAME: inputs found earlier are kept and used again; those that fail are kept too.
 # Where chance would be long in finding what is parsed at all, tests/fuzz/seeds has some that are.
 fuzz() {
 	local corpus=("$FUZZ_DIR/corpus/$2")
 	mkdir -p "$FUZZ_DIR/corpus/$2" "$FUZZ_DIR/failures/$2"
+	seed "$2"
 	[ ! -d "tests/fuzz/seeds/$2" ] || corpus+=("tests/fuzz/seeds/$2")
 	"$1" -max_total_time="$SECONDS_EACH" -max_len=16384 -timeout=10 -rss_limit_mb=2048 \
 		-print_final_stats=1 -verbosity=0 -artifact_prefix="$FUZZ_DIR/failures/$2/" "${corpus[@]}"
 }
 
 need_cargo
-need_tools c++:g++
+need_tools c++:g++ python3
 host=$(rustc -vV | sed -n 's/^host: //p')
 if [ $# -eq 0 ]; then
 	mapfile -t names < <(targets)
