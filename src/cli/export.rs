@@ -29,7 +29,7 @@ pub(super) struct Export {
     /// folder of the checkpoint, Meta's or Hugging Face's
     #[argh(option, arg_name = "dir")]
     meta_llama: Option<PathBuf>,
-    /// GGUF file of a Llama or Mistral model, or the first of its files
+    /// GGUF file of a model, or the first of its files
     #[argh(option, arg_name = "file")]
     gguf: Option<PathBuf>,
     /// version of the file: 1 for f32, 2 for int8 (default), 3 for 4-bit weights of 5 bits each, 4 for

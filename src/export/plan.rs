@@ -340,6 +340,7 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), ExportError> 
     }
     let problem = match () {
         () if dir.is_dir() => "neither config.json nor params.json in this folder",
+        () if dir.extension().is_some_and(|end| end == "gguf") => "is a file for --gguf",
         () if dir.exists() => "is a file; name the folder it is in",
         () => "no such folder",
     };

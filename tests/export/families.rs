@@ -106,7 +106,16 @@ fn impossible_settings_of_families_are_named() {
         ("gptoss", json!({ "swiglu_limit": -1 }), "activation limit"),
         ("gptoss", json!({ "num_local_experts": 5 }), "gate_up_proj"),
         ("gptoss", json!({ "attention_bias": false }), "attention_bias"),
-        ("gptoss", json!({ "rope_scaling": { "rope_type": "yarn", "factor": -1.0 } }), "rope"),
+        (
+            "gptoss",
+            json!({ "rope_scaling": { "rope_type": "yarn", "factor": -1.0 } }),
+            "yarn by -1",
+        ),
+        (
+            "gptoss",
+            json!({ "rope_scaling": { "rope_type": "yarn", "factor": 2, "beta_fast": 0.5 } }),
+            "beta_fast 0.5",
+        ),
         ("gptoss-mxfp4", json!({ "intermediate_size": 96 }), "gate_up_proj_blocks"),
         ("gptoss-mxfp4", json!({ "quantization_config": { "quant_method": "fp8" } }), "fp8"),
     ] {

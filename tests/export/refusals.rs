@@ -47,11 +47,11 @@ fn config(field: &str, value: Value, words: &[&str]) {
 
 #[test]
 fn other_architectures_are_named() {
-    for kind in ["mixtral", "qwen2_moe", "gemma", "phi", "gpt2"] {
-        config("model_type", json!(kind), &["unsupported", kind]);
+    for kind in ["mixtral", "qwen2_moe", "olmoe", "gemma", "phi", "gpt2"] {
+        config("model_type", json!(kind), &["unsupported", kind, "LEAP runs llama"]);
     }
-    for class in ["MixtralForCausalLM", "LlamaForSequenceClassification"] {
-        config("architectures", json!([class]), &["unsupported", class]);
+    for class in ["MixtralForCausalLM", "OlmoeForCausalLM", "LlamaForSequenceClassification"] {
+        config("architectures", json!([class]), &["unsupported", class, "LEAP runs llama"]);
     }
     config("architectures", json!(["Qwen2MoeForCausalLM"]), &["unsupported", "Qwen2Moe"]);
     config("architectures", json!("LlamaForCausalLM"), &["architectures", "a list"]);
@@ -247,6 +247,10 @@ fn folder_without_a_checkpoint_says_what_is_missing() {
     assert!(message(&error).contains("no such folder"));
     let error = ExportPlan::open(&folder.join("config.json"), &options(2)).err().unwrap();
     assert!(message(&error).contains("name the folder it is in"));
+    let gguf = folder.join("model.gguf");
+    fs::write(&gguf, "GGUF").unwrap();
+    let error = ExportPlan::open(&gguf, &options(2)).err().unwrap();
+    assert!(message(&error).contains("--gguf"));
 }
 
 #[test]

@@ -179,9 +179,10 @@ impl Family {
         }
     }
 
-    /// What GGUF files of the families call them, for messages.
-    pub(super) fn gguf_names() -> String {
-        let mut names: Vec<&str> = FAMILIES.into_iter().map(|family| family.gguf).collect();
+    /// What GGUF files, or config.json files, of the families call them, for messages.
+    pub(super) fn names(in_gguf: bool) -> String {
+        let name = |family: &Family| if in_gguf { family.gguf } else { family.model_type };
+        let mut names = FAMILIES.map(name).to_vec();
         names.dedup();
         names.join(", ")
     }

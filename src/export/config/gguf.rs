@@ -62,7 +62,7 @@ fn family(
         fields.unsupported(format!(
             "architecture {}; LEAP runs {}",
             excerpt(name),
-            Family::gguf_names()
+            Family::names(true)
         ))
     })
 }

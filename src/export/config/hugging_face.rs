@@ -51,17 +51,17 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
 
 /// Refuses a family that is not among ours by its name.
 fn family(fields: &JsonFields<'_>) -> Result<&'static Family, ExportError> {
+    let unknown = |what: &str, name: &str| {
+        let (name, known) = (excerpt(name), Family::names(false));
+        fields.unsupported(format!("{what} {name}; LEAP runs {known}"))
+    };
     let mut named = None;
     for class in fields.texts("architectures")? {
-        let unknown = || fields.unsupported(format!("architecture {}", excerpt(class)));
-        let family = Family::of_class(class).ok_or_else(unknown)?;
+        let family = Family::of_class(class).ok_or_else(|| unknown("architecture", class))?;
         named = named.or(Some(family));
     }
     match fields.text("model_type")? {
-        Some(name) => {
-            let unknown = || fields.unsupported(format!("model type {}", excerpt(name)));
-            Family::of_type(name).ok_or_else(unknown)
-        }
+        Some(name) => Family::of_type(name).ok_or_else(|| unknown("model type", name)),
         None => named.ok_or_else(|| fields.missing("model_type")),
     }
 }

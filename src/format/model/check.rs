@@ -56,9 +56,12 @@ impl Header {
     }
 
     fn check_scaling(&self) -> Result<(), FormatError> {
-        let is_sound = match self.rope_scaling {
-            None | Some(RopeScaling::Divisors) => true,
-            Some(RopeScaling::Linear { factor }) => factor > 0.0 && factor.is_finite(),
+        let (is_sound, what) = match self.rope_scaling {
+            None | Some(RopeScaling::Divisors) => return Ok(()),
+            Some(RopeScaling::Linear { factor }) => {
+                let is_sound = factor > 0.0 && factor.is_finite();
+                (is_sound, format!("linear by {factor}, wanted a number above 0"))
+            }
             Some(RopeScaling::Llama3 {
                 factor,
                 low_freq_factor: low,
@@ -66,21 +69,27 @@ impl Header {
                 ..
             }) => {
                 let finite = factor.is_finite() && low.is_finite() && high.is_finite();
-                finite && factor > 0.0 && low > 0.0 && high > low
+                let numbers = format!("low_freq_factor {low}, high_freq_factor {high}");
+                let wanted = "wanted numbers above 0, high_freq_factor above low_freq_factor";
+                let is_sound = finite && factor > 0.0 && low > 0.0 && high > low;
+                (is_sound, format!("llama3 by {factor}, {numbers}; {wanted}"))
             }
             Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, .. }) => {
                 let finite = factor.is_finite() && beta_fast.is_finite();
                 // The blend's ends are logarithms to the base theta.
                 let has_base = self.rope_theta > 1.0 && original_ctx > 0;
-                finite && factor > 0.0 && beta_slow > 0.0 && beta_fast > beta_slow && has_base
+                let is_sound =
+                    finite && factor > 0.0 && beta_slow > 0.0 && beta_fast > beta_slow && has_base;
+                let numbers = format!("beta_slow {beta_slow}, beta_fast {beta_fast}");
+                let base = format!("context {original_ctx}, rope_theta {}", self.rope_theta);
+                let wanted =
+                    "wanted numbers above 0, beta_fast above beta_slow, rope_theta above 1";
+                (is_sound, format!("yarn by {factor}, {numbers}, {base}; {wanted}"))
             }
         };
         match is_sound {
             true => Ok(()),
-            false => {
-                let scaling = self.rope_scaling.map_or(String::new(), |s| format!("{s:?}"));
-                Err(FormatError::Unsupported(format!("rope scaling {scaling}")))
-            }
+            false => Err(FormatError::Unsupported(format!("rope scaling {what}"))),
         }
     }
 
