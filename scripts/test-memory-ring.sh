@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A mixture of 3 GB on three nodes that have 1.3 GB of memory each gives the text of one node, and so does one
-# such node alone, at the speed of its disk. Takes minutes, root, and 9 GB of disk under the target folder.
+# such node alone, at the speed of its disk. Takes a minute, root, and 9 GB of disk under the target folder.
 # Usage: test-memory-ring.sh [LEAP]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
