@@ -55,20 +55,18 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
     let bos = first(["<|begin_of_text|>", "<s>", "<bos>"]);
     let eos = first(["<|end_of_text|>", "</s>", "<eos>"]);
     draft.bos = bos;
-    draft.writes_bos = match kind {
-        TokenizerKind::SentencePiece => true,
-        TokenizerKind::ByteLevel => writes_bos(&json).unwrap_or(bos.is_some()),
-    };
+    let is_sentencepiece = kind == TokenizerKind::SentencePiece;
+    draft.writes_bos = is_sentencepiece || bos.is_some() || writes_special(&json);
     draft.stop_ids.extend(eos);
     Ok(draft)
 }
 
-/// Whether the file puts a token before a text, if it says what becomes of encoded texts.
-fn writes_bos(json: &Value) -> Option<bool> {
-    let rule = json.get("post_processor").filter(|rule| !rule.is_null())?;
+/// Whether encoded texts are put behind a special token.
+fn writes_special(json: &Value) -> bool {
+    let rule = json.get("post_processor").unwrap_or(&Value::Null);
     let steps = rule.get("processors").and_then(Value::as_array);
     let steps = steps.map_or(std::slice::from_ref(rule), Vec::as_slice);
-    Some(steps.iter().any(|step| step.pointer("/single/0/SpecialToken").is_some()))
+    steps.iter().any(|step| step.pointer("/single/0/SpecialToken").is_some())
 }
 
 /// Scores the tokens so that they merge as the list says, and keeps the list if scores do not
