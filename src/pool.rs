@@ -47,7 +47,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts `cpus.len() - 1` threads; the caller and they are pinned to `cpus` in order.
+    /// Starts `cpus.len() - 1` threads; the caller and they are pinned to `cpus` in order, the caller
+    /// until the pool is dropped.
     ///
     /// With `cpus` empty the caller works alone and is not pinned. A core that cannot be
     /// pinned to is no failure: the thread then runs where the system puts it.
@@ -202,6 +203,9 @@ fn piece(widths: &[usize], step: usize, mut index: usize) -> (usize, usize, Rang
 impl Drop for Pool {
     fn drop(&mut self) {
         self.calls.end();
+        if !self.workers.is_empty() {
+            cpu::unpin_current_thread();
+        }
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
             // A worker's panic was reported by the call that met it.
