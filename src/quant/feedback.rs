@@ -100,8 +100,8 @@ impl Format for Bcml2Rows<'_> {
         let mut grid = Grid::of_blocks(targets)?;
         grid.refit(weights, targets);
         let mut step = [0.0; LANES];
-        for i in 0..LANES {
-            step[i] = self.steps[tile.first + i.min(tile.rows - 1)];
+        for (i, step) in step.iter_mut().enumerate() {
+            *step = self.steps[tile.first + i.min(tile.rows - 1)];
         }
         let line = bcml2::Line { multiplier: grid.multiplier, offset: grid.offset };
         self.snapped = bcml2::snap(whole(targets), whole(weights), &line, &step);
@@ -144,8 +144,8 @@ impl Format for Q8Rows<'_> {
             multiplier[i] = if (1.0 / scale).is_finite() { scale } else { 0.0 };
         }
         let row_groups = self.k / self.group;
-        for i in 0..tile.rows {
-            self.scales[(tile.first + i) * row_groups + tile.group] = multiplier[i];
+        for (i, scale) in multiplier[..tile.rows].iter().enumerate() {
+            self.scales[(tile.first + i) * row_groups + tile.group] = *scale;
         }
         Ok(Grid { multiplier, offset: [0.0; LANES], least: -127.0, largest: 127.0 })
     }
@@ -332,8 +332,8 @@ impl<'a> Feedback<'a> {
     #[inline(always)]
     fn column(&self, tile: &Tile, column: usize) -> Lanes {
         let mut values = [0.0; LANES];
-        for i in 0..LANES {
-            values[i] = self.w[(tile.first + i.min(tile.rows - 1)) * self.k + column];
+        for (i, value) in values.iter_mut().enumerate() {
+            *value = self.w[(tile.first + i.min(tile.rows - 1)) * self.k + column];
         }
         values
     }

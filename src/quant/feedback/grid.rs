@@ -54,9 +54,8 @@ impl Grid {
     #[inline(always)]
     pub(super) fn inverse(&self) -> Lanes {
         let mut inverse = [0.0; LANES];
-        for i in 0..LANES {
-            let x = self.multiplier[i];
-            inverse[i] = if x > 0.0 { 1.0 / x } else { 0.0 };
+        for (inverse, x) in inverse.iter_mut().zip(&self.multiplier) {
+            *inverse = if *x > 0.0 { 1.0 / x } else { 0.0 };
         }
         inverse
     }
