@@ -1,5 +1,7 @@
 //! Weights to packed bytes, whichever CPU they are for.
 
+use std::ops::Range;
+
 use super::layout::{Layout, MatrixDims, NR_MAX};
 use super::six;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
@@ -51,18 +53,25 @@ fn pack_q8(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
         layout.bytes_q8(MatrixDims { rows: w.rows(), k: w.k() }, w.group()),
         Some(out.len())
     );
-    if out.is_empty() {
-        return;
-    }
-    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
-    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
-        let start = panel * layout.nr;
-        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
+    for (rows, out) in panels(layout, w.rows(), out) {
+        let w = w.slice_rows(rows);
         match layout.kr {
             8 => pack_panel::<8>(layout, w, out),
             _ => pack_panel::<4>(layout, w, out),
         }
     }
+}
+
+/// Rows of each panel and the panel's bytes; none if there is nothing to write, as of a matrix without rows.
+fn panels(
+    layout: Layout,
+    rows: usize,
+    out: &mut [u8],
+) -> impl Iterator<Item = (Range<usize>, &mut [u8])> {
+    let panel_bytes = (out.len() / rows.div_ceil(layout.nr).max(1)).max(1);
+    let starts = (0..rows).step_by(layout.nr);
+    let ranges = starts.map(move |start| start..(start + layout.nr).min(rows));
+    ranges.zip(out.chunks_exact_mut(panel_bytes))
 }
 
 fn pack_panel<const KR: usize>(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
@@ -96,13 +105,8 @@ fn pad(layout: Layout, group: usize, out: &mut [u8]) {
 /// See [`Layout::pack_q4`].
 fn pack_q4(layout: Layout, w: Bcml1Matrix<'_>, out: &mut [u8]) {
     assert_eq!(layout.bytes_q4(MatrixDims { rows: w.rows(), k: w.k() }, BLOCK), Some(out.len()));
-    if out.is_empty() {
-        return;
-    }
-    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
-    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
-        let start = panel * layout.nr;
-        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
+    for (rows, out) in panels(layout, w.rows(), out) {
+        let w = w.slice_rows(rows);
         match layout.kr {
             8 => pack_panel_q4::<8>(layout, w, out),
             _ => pack_panel_q4::<4>(layout, w, out),
@@ -130,13 +134,8 @@ fn pack_panel_q4<const KR: usize>(layout: Layout, w: Bcml1Matrix<'_>, out: &mut 
 /// See [`Layout::pack_b2`].
 fn pack_b2(layout: Layout, w: Bcml2Matrix<'_>, out: &mut [u8]) {
     assert_eq!(layout.bytes_b2(MatrixDims { rows: w.rows(), k: w.k() }), Some(out.len()));
-    if out.is_empty() {
-        return;
-    }
-    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
-    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
-        let start = panel * layout.nr;
-        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
+    for (rows, out) in panels(layout, w.rows(), out) {
+        let w = w.slice_rows(rows);
         match layout.kr {
             8 => pack_panel_b2::<8>(layout, w, out),
             _ => pack_panel_b2::<4>(layout, w, out),
@@ -169,13 +168,8 @@ fn pack_panel_b2<const KR: usize>(layout: Layout, w: Bcml2Matrix<'_>, out: &mut 
 /// See [`Layout::pack_b6`].
 fn pack_b6(layout: Layout, w: Bcml6Matrix<'_>, out: &mut [u8]) {
     assert_eq!(layout.bytes_b6(MatrixDims { rows: w.rows(), k: w.k() }), Some(out.len()));
-    if out.is_empty() {
-        return;
-    }
-    let panel_bytes = out.len() / w.rows().div_ceil(layout.nr);
-    for (panel, out) in out.chunks_exact_mut(panel_bytes).enumerate() {
-        let start = panel * layout.nr;
-        let w = w.slice_rows(start..(start + layout.nr).min(w.rows()));
+    for (rows, out) in panels(layout, w.rows(), out) {
+        let w = w.slice_rows(rows);
         match layout.kr {
             8 => pack_panel_b6::<8>(layout, w, out),
             _ => pack_panel_b6::<4>(layout, w, out),
