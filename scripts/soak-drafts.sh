@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether texts are the same with drafts and without: every tier of this CPU, keys and values in f16 and f32, greedy and
+# Whether texts are the same with drafts and without: every tier of this CPU, keys and values in f16, f32 and int8, greedy and
 # at temperature 0.8, alone and several at a time, guessed from what was said and by a smaller model; then rings of 2 to 5
 # nodes, workers of which are killed meanwhile. By hand: minutes for 100,000 tokens.
 # Usage: [LEAP_ISAS="neon neondot"] soak-drafts.sh [TOKENS [PROGRAM...]]; PROGRAM may be an emulator and its options, too
@@ -14,7 +14,7 @@ command -v "${PROGRAM[0]}" >/dev/null || die "${PROGRAM[0]} is no program; make 
 
 MODEL=models/demo.bin
 DRAFTS=(auto models/demo-draft.bin)
-KINDS=(f16 f32)
+KINDS=(f16 f32 int8)
 TEMPERATURES=(0 0.8)
 N_PREDICT=400
 PORT=$((22000 + $$ % 1000 * 10))
@@ -53,8 +53,8 @@ same() { cmp -s "$work/plain" "$work/drafted" || die "another text with drafts: 
 # on_a_board SEED: one of the ways to run on a board, with all drafts.
 on_a_board() {
 	local seed=$1 draft way isa kv temp streams=()
-	isa=${ISAS[seed % ${#ISAS[@]}]} kv=${KINDS[seed / 2 % 2]} temp=${TEMPERATURES[seed / 4 % 2]}
-	[ $((seed / 8 % 2)) -eq 0 ] || streams=(--streams 3 --prompt-file "$work/prompts")
+	isa=${ISAS[seed % ${#ISAS[@]}]} kv=${KINDS[seed / 2 % 3]} temp=${TEMPERATURES[seed / 6 % 2]}
+	[ $((seed / 12 % 2)) -eq 0 ] || streams=(--streams 3 --prompt-file "$work/prompts")
 	[ ${#streams[@]} -gt 0 ] || streams=(-p "Once upon a time, number $seed")
 	way=("${PROGRAM[@]}" run "$MODEL" --ctx 512 -n "$N_PREDICT" --seed "$seed" --temp "$temp" --kv "$kv" "${streams[@]}")
 	export LEAP_ISA=$isa
@@ -93,7 +93,8 @@ in_a_ring() {
 	unset LEAP_ISA
 	while [ "$n_tokens" -lt "$until" ]; do
 		seed=$((seed + 1))
-		way=("$MODEL" -p "A ring of $n, number $seed" -n "$N_PREDICT" --ctx 512 --seed "$seed" --temp "${TEMPERATURES[seed % 2]}")
+		way=("$MODEL" -p "A ring of $n, number $seed" -n "$N_PREDICT" --ctx 512 --seed "$seed" --temp "${TEMPERATURES[seed % 2]}"
+			--kv "${KINDS[seed % ${#KINDS[@]}]}")
 		tell "$work/plain" "${PROGRAM[@]}" run "${way[@]}" --draft off </dev/null
 		tell "$work/drafted" "${PROGRAM[@]}" master "${way[@]}" --ring "$work/ring" --node n0 --draft "${DRAFTS[seed / 2 % 2]}" </dev/null
 		same "a ring of $n, ${way[*]}"

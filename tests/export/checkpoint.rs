@@ -181,13 +181,22 @@ impl Checkpoint {
     /// last, so that there is one way to encode them in 4 bits without error. Every stored type
     /// holds these values exactly.
     pub(crate) fn put_on_steps(&mut self) {
+        self.put_on_steps_of(3, 65);
+    }
+
+    /// The same with all steps alike and 0 within 16 of them, so that there is one way in 4.5 bits.
+    pub(crate) fn put_on_even_steps(&mut self) {
+        self.put_on_steps_of(1, 16);
+    }
+
+    fn put_on_steps_of(&mut self, steps: u64, firsts: u64) {
         let mut random = Random(0x1234_5678_9abc_def1);
         for tensor in self.tensors.values_mut().filter(|tensor| tensor.shape.len() == 2) {
             let len: usize = tensor.shape.iter().product();
             let mut bytes = Vec::new();
             for _ in 0..len / 32 {
                 let mut below = |n: u64| ((random.value().to_bits() as u64 * 0x9e37) >> 8) % n;
-                let (step, first) = (below(3) + 1, below(65));
+                let (step, first) = (below(steps) + 1, below(firsts));
                 let mut codes: Vec<u64> = (0..32).map(|_| below(16)).collect();
                 let ends = below(31) as usize;
                 (codes[ends], codes[ends + 1]) = (15, 0);

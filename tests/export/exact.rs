@@ -83,6 +83,17 @@ fn four_bit_matrices_are_blocks_and_the_vocabulary_is_int8() {
 }
 
 #[test]
+fn matrices_of_4_5_bits_are_rows_of_a_step_and_blocks() {
+    // Rows of an even number of blocks, and of three, which are filled up.
+    for dims in [SMALL, Dims { ffn_dim: 96, ..SMALL }] {
+        let mut checkpoint = Checkpoint::hugging_face("BF16", dims);
+        checkpoint.put_on_even_steps();
+        let group = if dims.ffn_dim == 96 { 32 } else { 64 };
+        check(&checkpoint, dims, HUGGING_FACE, &Expected { group, ..separate(4) });
+    }
+}
+
+#[test]
 fn group_backs_off_until_it_divides_every_column_count() {
     let dims = Dims { ffn_dim: 96, ..SMALL };
     for version in [2, 3] {

@@ -26,16 +26,16 @@ pub(crate) fn file(checkpoint: &Checkpoint, dims: Dims, names: Names, e: &Expect
     let mut norms = each(attention_norm);
     norms.extend(each(ffn_norm));
     norms.push(load(norm));
+    let cols = |name: &str| checkpoint.tensors[&format!("{layers}.0.{name}.weight")].shape[1];
     let mut matrices = Vec::new();
     for (name, heads) in [(wq, dims.n_heads), (wk, dims.n_kv_heads)] {
-        let each = each(name);
-        match e.is_permuted {
-            true => matrices.extend(each.iter().map(|w| permuted(w, heads, dims))),
-            false => matrices.extend(each),
+        for w in each(name) {
+            let w = if e.is_permuted { permuted(&w, heads, dims) } else { w };
+            matrices.push((w, cols(name)));
         }
     }
     for name in [wv, wo, w1, w2, w3] {
-        matrices.extend(each(name));
+        matrices.extend(each(name).into_iter().map(|w| (w, cols(name))));
     }
     let vocabulary_bytes = |name: &str| match e.version {
         1 => f32_bytes(&load(name)),
@@ -43,10 +43,11 @@ pub(crate) fn file(checkpoint: &Checkpoint, dims: Dims, names: Names, e: &Expect
     };
     let mut tensors: Vec<Vec<u8>> = norms.iter().map(|w| f32_bytes(w)).collect();
     tensors.push(vocabulary_bytes(embedding));
-    tensors.extend(matrices.iter().map(|w| match e.version {
+    tensors.extend(matrices.iter().map(|(w, cols)| match e.version {
         1 => f32_bytes(w),
         2 => q8_bytes(w, e.group),
-        _ => q4_bytes(w),
+        3 => q4_bytes(w),
+        _ => w.chunks(*cols).flat_map(b2_row_bytes).collect(),
     }));
     if !e.is_shared {
         tensors.push(vocabulary_bytes(classifier));
@@ -126,6 +127,21 @@ fn q4_bytes(w: &[f32]) -> Vec<u8> {
     bytes
 }
 
+/// A row whose blocks lie on sixteen even steps, the same in all of them, one of which is 0.
+fn b2_row_bytes(w: &[f32]) -> Vec<u8> {
+    let [low, high] = [f32::min, f32::max].map(|of| w[..32].iter().copied().reduce(of).unwrap());
+    let step = (high - low) / 15.0;
+    let mut bytes = (step / (127.0 * 16.0)).to_le_bytes().to_vec();
+    for block in w.chunks(32) {
+        let low = block.iter().copied().fold(f32::MAX, f32::min);
+        bytes.extend([127, (16.0 * -low / step) as u8]);
+        let code = |w: f32| ((w - low) / step) as u8;
+        bytes.extend((0..16).map(|i| code(block[i]) + 16 * code(block[i + 16])));
+    }
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
 fn assemble(dims: Dims, e: &Expected, tensors: &[Vec<u8>]) -> Vec<u8> {
     let mut header = vec![0; 256];
     let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
@@ -140,7 +156,7 @@ fn assemble(dims: Dims, e: &Expected, tensors: &[Vec<u8>]) -> Vec<u8> {
     put(28, &(if e.version == 1 && !e.is_shared { -vocab } else { vocab }).to_le_bytes());
     put(32, &e.max_seq_len.to_le_bytes());
     put(36, &[u8::from(e.is_shared)]);
-    if e.version == 3 {
+    if e.version >= 3 {
         put(76, &1u32.to_le_bytes());
     }
     if e.version >= 2 {
