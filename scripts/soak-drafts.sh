@@ -2,7 +2,8 @@
 # Whether texts are the same with drafts and without: every tier of this CPU, keys and values in f16, f32 and int8, greedy and
 # at temperature 0.8, alone and several at a time, guessed from what was said and by a smaller model; then rings of 2 to 5
 # nodes, workers of which are killed meanwhile. By hand: minutes for 100,000 tokens.
-# Usage: [LEAP_ISAS="neon neondot"] soak-drafts.sh [TOKENS [PROGRAM...]]; PROGRAM may be an emulator and its options, too
+# Usage: [LEAP_ISAS="neon neondot"] [KILL_EVERY=2] soak-drafts.sh [TOKENS [PROGRAM...]]; PROGRAM may be an emulator and its
+# options, too. Then kill more rarely than every two seconds: a worker that starts anew must have time to catch up.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -74,7 +75,7 @@ keep_working() {
 
 # Kills workers, now and then.
 kill_workers() {
-	while sleep 2; do
+	while sleep "${KILL_EVERY:-2}"; do
 		pkill -KILL -f -- "worker $MODEL --ring $work/ring --node n$((1 + RANDOM % ($1 - 1)))" || true
 	done
 }
