@@ -10,7 +10,10 @@
 TOKENS=${1:-100000}
 [ $# -eq 0 ] || shift
 PROGRAM=("${@:-$TARGET_DIR/release/leap}")
-case $TOKENS in *[!0-9]* | '') die "$TOKENS is no number" ;; esac
+KILL_EVERY=${KILL_EVERY:-2}
+for number in "$TOKENS" "$KILL_EVERY"; do
+	case $number in *[!0-9]* | '') die "$number is no number" ;; esac
+done
 command -v "${PROGRAM[0]}" >/dev/null || die "${PROGRAM[0]} is no program; make it with: cargo build --release"
 
 MODEL=models/demo.bin
@@ -75,7 +78,7 @@ keep_working() {
 
 # Kills workers, now and then.
 kill_workers() {
-	while sleep "${KILL_EVERY:-2}"; do
+	while sleep "$KILL_EVERY"; do
 		pkill -KILL -f -- "worker $MODEL --ring $work/ring --node n$((1 + RANDOM % ($1 - 1)))" || true
 	done
 }

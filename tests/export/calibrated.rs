@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use leap::internals::kernels::{Isa, Kernels};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -101,6 +102,20 @@ fn bad_texts_are_refused() {
     let (code, told) = run(&mut command(&out, "llama3-tiny", "1", &["--calibrate", "default"]));
     assert_eq!((code, told.contains("--version 2, 3 or 4")), (Some(2), true), "{told}");
     assert_eq!(folder.names(), ["binary", "empty", "short"]);
+}
+
+#[test]
+fn kernels_of_another_cpu_are_refused_before_anything_is_converted() {
+    let folder = Folder::new();
+    let isa = Isa::ALL.iter().find(|isa| Kernels::for_isa(**isa).is_none()).unwrap();
+    let mut command = command(&folder.join("m"), "llama3-tiny", "4", &["--calibrate", "default"]);
+    let (code, told) = run(command.env("LEAP_ISA", isa.name()));
+    assert_eq!(
+        (code, told.contains("cannot run"), told.contains("converting")),
+        (Some(2), true, false),
+        "{told}"
+    );
+    assert_eq!(folder.names(), [""; 0]);
 }
 
 #[test]

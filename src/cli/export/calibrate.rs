@@ -8,10 +8,10 @@ use super::packing;
 use crate::cli::checkpoint::CheckpointPath;
 use crate::cli::progress::ProgressLine;
 use crate::cli::{Failure, convert, note, options};
-use crate::engine::{CalibrateError, Options, calibrate};
+use crate::engine::{CalibrateError, Engine, Options, calibrate};
 use crate::export::{Calibration, ExportOptions};
 use crate::format::model::{Header, Weights};
-use crate::kernels::{Isa, Kernels};
+use crate::kernels::Isa;
 use crate::model::Model;
 use crate::sys::signal;
 use crate::tokenizer::Tokenizer;
@@ -86,7 +86,9 @@ pub(super) fn run(
     let windows = text.windows(header, &tokenizer.map_err(|e| Failure::input(&e))?)?;
     let unwritable = |e| Failure::Runtime(format!("cannot write {}: {e}", out.display()));
     let mut calibration = Calibration::create(out).map_err(unwritable)?;
-    let isa = options::isa_from_environment()?.unwrap_or_else(|| Kernels::best().isa());
+    // Before anything is converted for it.
+    let kernels = Engine::kernels(None, options::isa_from_environment()?);
+    let isa = kernels.map_err(options::engine_failure)?.isa();
     let model = in_int8(checkpoint, ctx, isa, out)?;
     let bytes = model.header().tensors_end();
     let mut shown = ProgressLine::new("calibrating", false);

@@ -8,7 +8,7 @@ use crate::quant::products::{self, Lanes};
 use crate::sys::simd::{self, Work};
 
 /// Rows of inputs that are taken into account together.
-const ROWS: usize = 512;
+const INPUT_ROWS: usize = 512;
 
 /// Columns of the triangle that are made together.
 const PANEL: usize = 64;
@@ -39,7 +39,7 @@ impl Moments {
         let k = self.k;
         self.n_rows += x.len() / k;
         let mut sums = rows_of(&mut self.triangle, k);
-        for x in x.chunks(ROWS * k) {
+        for x in x.chunks(INPUT_ROWS * k) {
             let x: Vec<&[f32]> = x.chunks_exact(k).collect();
             Columns::new(&x, k).add_products(&vec![1.0; x.len()], &mut sums);
         }
@@ -83,8 +83,8 @@ fn rows_of(triangle: &mut [f32], k: usize) -> Vec<&mut [f32]> {
     (0..k).map(next).collect()
 }
 
-/// Makes the last rows of columns of `U`, and `D`, of the last rows of what is left of the moments,
-/// the first of which is row `start`.
+/// Turns a panel, the last rows of what is left of the moments, to columns of `U` and their `D`: only
+/// the part of it from `start` on, its first row, where it is a triangle by itself. [`solve`] does the rest.
 fn eliminate(start: usize, panel: &mut [&mut [f32]], damping: f32) {
     for n in (0..panel.len()).rev() {
         let (before, own) = panel.split_at_mut(n);
@@ -101,15 +101,15 @@ fn eliminate(start: usize, panel: &mut [&mut [f32]], damping: f32) {
     }
 }
 
-/// Makes the other rows of these columns of `U`, and returns them once more.
+/// Makes the rows of a panel's columns of `U` before `start`, once [`eliminate`] has made the others, and
+/// returns them once more.
 fn solve(start: usize, panel: &mut [&mut [f32]]) -> Columns {
     let n_columns = panel.len();
     let diagonal: Vec<f32> = panel.iter().map(|row| row[row.len() - 1]).collect();
     // What later columns take away from column n.
-    let factors = |n: usize| (n + 1..n_columns).map(move |m| (m, n));
-    let factors: Vec<Vec<f32>> = (0..n_columns)
-        .map(|n| factors(n).map(|(m, n)| -(diagonal[m] * panel[m][start + n])).collect())
-        .collect();
+    let factor = |m: usize, n: usize| -(diagonal[m] * panel[m][start + n]);
+    let factors: Vec<Vec<f32>> =
+        (0..n_columns).map(|n| (n + 1..n_columns).map(|m| factor(m, n)).collect()).collect();
     let rows: Vec<&[f32]> = panel.iter().map(|row| &**row).collect();
     let mut columns = Columns::new(&rows, start);
     columns.for_each(&|_, vectors| {
