@@ -69,7 +69,7 @@ impl Nodes {
         match self {
             Nodes::Alone(submitted) => {
                 submitted.is_waiting = false;
-                Ok((&submitted.spans, transformer.logits(&submitted.spans)))
+                Ok((&submitted.spans, transformer.logits(&submitted.spans)?))
             }
             Nodes::Ring(ring) => ring.collect(transformer),
         }

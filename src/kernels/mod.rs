@@ -143,7 +143,7 @@ pub use kv8::{KV_BLOCK, KvLine, block_lines as kv_block_lines, clear_block as cl
 pub use packed::activations::{Groups, Q8Tiles, TileParts, TilePartsMut, TileRow};
 pub use packed::cut::{CUT_ROWS, TileCut};
 pub use packed::layout::{
-    GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PackedB2, PackedB6, PackedBytesError,
-    PackedQ4, PackedQ8, PackedSteps,
+    GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PANEL_ROWS, PackedB2, PackedB6,
+    PackedBytesError, PackedQ4, PackedQ8, PackedSteps,
 };
 pub use softmax::softmax_terms;

@@ -6,6 +6,7 @@ use super::batch::{self, Span};
 use super::buffers::{Buffers, KvValues};
 use super::interrupt::Interrupt;
 use super::kv::{KvLane, KvShape};
+use super::team::gcd;
 use crate::format::model::{HEAD_DIM_MAX, LayerSpec};
 use crate::kernels::{ATTEND_QUERIES, Attended, Kernels};
 use crate::pool::{Chunks, Pool, TILE_ROWS};
@@ -19,7 +20,6 @@ pub(super) struct Attention<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) pool: &'a Pool,
     pub(super) kv: &'a KvShape,
-    pub(super) n_heads: usize,
     pub(super) spec: LayerSpec,
     pub(super) heads: HeadSpec<'a>,
     pub(super) interrupt: &'a Interrupt,
@@ -33,6 +33,10 @@ pub(super) struct Attention<'a> {
 pub(super) struct HeadSpec<'a> {
     pub(super) n_heads: usize,
     pub(super) n_kv_heads: usize,
+    /// Query heads of the model that look at the same KV head.
+    pub(super) group: usize,
+    /// Where in the model the first query head and the first KV head stand.
+    pub(super) first: (usize, usize),
     pub(super) head_dim: usize,
     /// Whether queries and keys are rotated.
     pub(super) is_rotated: bool,
@@ -82,7 +86,7 @@ impl HeadSpec<'_> {
 
 impl Attention<'_> {
     fn q_dim(&self) -> usize {
-        self.n_heads * self.kv.head_dim
+        self.heads.n_heads * self.kv.head_dim
     }
 
     fn kv_dim(&self) -> usize {
@@ -90,9 +94,12 @@ impl Attention<'_> {
     }
 
     /// Rotates the queries and keys in `buffers.qkv` if the layer does, stores keys and values, and writes the
-    /// attention's result to `buffers.inputs.f32`, `[m, q_dim]`.
+    /// attention's result to `buffers.inputs.f32`, or to `buffers.part` of a team's node; `[m, q_dim]`.
     pub(super) fn run(&self, layer: usize, buffers: &mut Buffers<'_>) {
         let (q_dim, kv_dim) = (self.q_dim(), self.kv_dim());
+        if q_dim == 0 {
+            return;
+        }
         let width = q_dim + 2 * kv_dim;
         let half = self.heads.rotary_dim / 2;
         let (cos, sin) = (&*buffers.cos, &*buffers.sin);
@@ -110,7 +117,10 @@ impl Attention<'_> {
             let (k, v) = qkv[q_dim..].split_at(kv_dim);
             buffers.kv.store(self.kv, place, (k, v), self.kernels);
         }
-        let out = &mut buffers.inputs.f32[..self.m * q_dim];
+        let out = match buffers.part.is_empty() {
+            true => &mut buffers.inputs.f32[..self.m * q_dim],
+            false => &mut buffers.part[..self.m * q_dim],
+        };
         self.attend(layer, qkv, &buffers.kv, out);
     }
 
@@ -122,13 +132,14 @@ impl Attention<'_> {
         let window = self.spec.window.unwrap_or(usize::MAX);
         // The query heads of one kv head are neighbours and share its keys and values, and so do
         // rows that follow each other.
-        let heads = q_dim / self.kv.n_kv_heads;
+        let HeadSpec { n_heads, group, first: (first, first_kv), .. } = self.heads;
+        let heads = gcd(gcd(group, first), n_heads) * head_dim;
         let rows_step = (ATTEND_QUERIES * self.kv.head_dim / heads).clamp(1, BLOCK_ROWS);
         self.pool.run_tiles(out, q_dim, (rows_step, heads), &|block, columns, out| {
             if self.interrupt.ask() {
                 return;
             }
-            let head = columns.start / heads;
+            let head = (first + columns.start / head_dim) / group - first_kv;
             let of_heads = columns.start / head_dim..columns.end / head_dim;
             let sinks = sinks.map_or(&[][..], |sinks| &sinks[of_heads]);
             let (mut rows, mut out) = (block.clone(), out);

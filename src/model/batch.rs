@@ -112,7 +112,7 @@ impl Batch {
     }
 }
 
-/// A batch that does not fit the plan or the model.
+/// Why a batch was not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForwardError {
@@ -132,6 +132,8 @@ pub enum ForwardError {
     Plan,
     /// The user ended the work.
     Interrupted,
+    /// The other nodes of the team did not bring their parts.
+    Gather(GatherError),
 }
 
 impl fmt::Display for ForwardError {
@@ -145,11 +147,35 @@ impl fmt::Display for ForwardError {
             }
             ForwardError::Plan => write!(f, "the batch is larger than planned"),
             ForwardError::Interrupted => write!(f, "interrupted"),
+            ForwardError::Gather(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for ForwardError {}
+
+/// Why a team's pass came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GatherError {
+    /// This node of the team is lost.
+    Lost {
+        /// Counted from the lead, 0.
+        node: usize,
+    },
+    /// The lead has begun anew.
+    Superseded,
+}
+
+impl fmt::Display for GatherError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GatherError::Lost { node } => write!(f, "node {node} of the team is lost"),
+            GatherError::Superseded => f.write_str("the team's lead has begun anew"),
+        }
+    }
+}
+
+impl std::error::Error for GatherError {}
 
 /// Whether the rows of `spans` fit `plan`.
 ///

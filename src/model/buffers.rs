@@ -7,6 +7,7 @@ use super::inputs::Inputs;
 use super::kv_kind::KvKind;
 use super::plan::{Plan, PlanError};
 use super::routes::Routes;
+use super::team::{Columns, Team};
 use crate::arena::{Carver, Exhausted};
 use crate::format::model::Header;
 use crate::kernels::KvLine;
@@ -37,6 +38,12 @@ pub(super) struct Buffers<'a> {
     pub(super) sin: &'a mut [f32],
     /// `[max_logits, vocab_size]`; empty if the share has no classifier.
     pub(super) logits: &'a mut [f32],
+    /// What a team's node computes of what is gathered then, rows of its columns; empty if there is no
+    /// team.
+    pub(super) part: &'a mut [f32],
+    /// Inputs of a mixture's down projections, gathered, `[batch, active, ffn_dim]`; empty if there is no
+    /// team or mixture.
+    pub(super) acts: &'a mut [f32],
     pub(super) kv: KvValues<'a>,
 }
 
@@ -46,40 +53,69 @@ impl Plan {
     /// # Errors
     /// If `self` does not fit the model.
     pub fn bytes(&self, header: &Header, share: &Share) -> Result<usize, PlanError> {
+        self.team_bytes(header, share, None)
+    }
+
+    /// The same for a node of a team.
+    pub(super) fn team_bytes(
+        &self,
+        header: &Header,
+        share: &Share,
+        team: Option<&Team>,
+    ) -> Result<usize, PlanError> {
         self.check(header)?;
         let mut carver = Carver::counting();
-        match Buffers::carve(header, share, self, &mut carver) {
+        match Buffers::carve((header, share, team), self, &mut carver) {
             Ok(_) if carver.used() <= isize::MAX as usize => Ok(carver.used()),
             _ => Err(PlanError::TooLarge),
         }
     }
 }
 
+/// Values of [`Buffers::part`] and [`Buffers::acts`].
+fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usize; 2] {
+    let active = header.features.experts.map_or(0, |experts| experts.n_active);
+    let width = |columns| team.columns(columns).len();
+    let of_rows = [
+        width(Columns::Heads),
+        width(Columns::Dim),
+        width(Columns::Ffn).saturating_mul(active.max(1)),
+    ];
+    // Never empty, as that is how a node without a team is told.
+    let widest = of_rows.into_iter().max().unwrap_or(0).max(1);
+    let part = plan.max_batch.saturating_mul(widest);
+    let part = part.max(logits.saturating_mul(width(Columns::Vocab)));
+    [part, plan.max_batch.saturating_mul(active).saturating_mul(header.ffn_dim)]
+}
+
 impl<'a> Buffers<'a> {
     /// Takes every buffer that `plan` asks for, always in the same order, so that the KV
     /// cache is found again at the next call.
     pub(super) fn carve(
-        header: &Header,
-        share: &Share,
+        (header, share, team): (&Header, &Share, Option<&Team>),
         plan: &Plan,
         carver: &mut Carver<'a>,
     ) -> Result<Buffers<'a>, Exhausted> {
         let rows = |width: usize| plan.max_batch.saturating_mul(width);
+        let own = team.map_or(header, Team::narrow);
         // One row has all of its experts' at once.
         let n_active = header.features.experts.map_or(0, |experts| experts.n_active);
         let rows_or_experts = plan.max_batch.max(n_active);
         let logits = if share.has_ends { plan.max_logits } else { 0 };
-        let kv_units = plan.kv_units(header, share.layers.clone());
+        let kv_units = plan.kv_units(own, share.layers.clone());
+        let [part, acts] = team.map_or([0; 2], |team| team_values(header, team, plan, logits));
         Ok(Buffers {
             x: carver.take("x", rows(header.dim))?,
-            qkv: carver.take("qkv", rows(header.q_dim() + 2 * header.kv_dim()))?,
-            gate_up: carver.take("gate_up", rows_or_experts.saturating_mul(2 * header.ffn_dim))?,
+            qkv: carver.take("qkv", rows(own.q_dim() + 2 * own.kv_dim()))?,
+            gate_up: carver.take("gate_up", rows_or_experts.saturating_mul(2 * own.ffn_dim))?,
             delta: carver.take("delta", rows(header.dim))?,
             inputs: Inputs::carve(header, rows_or_experts, carver)?,
             routes: Routes::carve(header, plan.max_batch, carver)?,
             cos: carver.take("cos", rows(header.rotary_dim() / 2))?,
             sin: carver.take("sin", rows(header.rotary_dim() / 2))?,
             logits: carver.take("logits", logits.saturating_mul(header.vocab_size))?,
+            part: carver.take("a node's part", part)?,
+            acts: carver.take("inputs of experts", acts)?,
             kv: match plan.kv {
                 KvKind::F16 => KvValues::F16(carver.take("KV cache", kv_units)?),
                 KvKind::F32 => KvValues::F32(carver.take("KV cache", kv_units)?),

@@ -4,12 +4,17 @@
 //! experts that no row has are not touched. What the experts of a row give is added up in the order
 //! of the experts' numbers, whatever the batch.
 
+use std::ops::Range;
+
 use super::activation::activate;
+use super::batch::ForwardError;
 use super::buffers::Buffers;
-use super::inputs::Prepared;
+use super::gather::{Gather, To};
+use super::inputs::{Inputs, Prepared};
 use super::matrix::Matrix;
-use super::project::Projector;
+use super::project::{Fill, Projector};
 use super::routes::Routes;
+use super::team::{Columns, Slice, Team};
 use super::watch::Watcher;
 use crate::format::model::{EXPERTS_ACTIVE_MAX, Experts, LayerSpec, TensorKind};
 use crate::kernels::{Kernels, MatrixDims};
@@ -24,6 +29,10 @@ pub(super) struct Mixture<'a> {
     pub(super) rows: RowWork<'a>,
     /// Rows of the batch.
     pub(super) m: usize,
+    /// Which rows of each expert's matrices this node computes.
+    pub(super) slice: &'a Slice,
+    /// The team that it does so in.
+    pub(super) team: Option<&'a Team>,
     /// `[experts, dim]`.
     pub(super) router: &'a [f32],
     /// `[experts]`.
@@ -53,14 +62,20 @@ pub(super) struct RowWork<'a> {
 }
 
 impl Mixture<'_> {
-    /// Writes what the layer gives for `x` to `delta`.
-    pub(super) fn run(&self, buffers: &mut Buffers<'_>) {
+    /// Writes what the layer gives for `x` to `delta`, or a node's part of it to `part`.
+    pub(super) fn run(
+        &self,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
         self.route(buffers);
-        match self.m {
-            1 => self.all_of_one_row(buffers),
-            _ => (0..self.experts.n).for_each(|expert| self.expert(expert, buffers)),
+        match (self.m, self.team) {
+            (1, _) => self.all_of_one_row(buffers, gather)?,
+            (_, None) => (0..self.experts.n).for_each(|expert| self.expert(expert, buffers)),
+            (_, Some(team)) => self.all_of_a_team(team, buffers, gather)?,
         }
         self.add_up(buffers);
+        Ok(())
     }
 
     /// Chooses each row's experts.
@@ -86,40 +101,100 @@ impl Mixture<'_> {
         if uses.is_empty() {
             return;
         }
+        self.gates_and_ups(expert, buffers);
+        let (work, width) = (self.rows, 2 * self.rows.ffn_dim);
+        let gate_up = &*buffers.gate_up;
+        let fill = |row: usize, out: &mut [f32]| {
+            let halves = gate_up[row * width..][..width].split_at(width / 2);
+            work.activate(halves, out);
+        };
+        let (inputs, dims) =
+            (&mut buffers.inputs, MatrixDims { rows: uses.len(), k: work.ffn_dim });
+        let id = (TensorKind::W2, expert);
+        let fill = self.watcher.tell(id, (inputs.f32, dims), self.projector.pool, Some(&fill));
+        self.project_down((expert, uses), fill, inputs, buffers.routes.outputs);
+    }
+
+    /// The outputs of all experts, in a team: what they are multiplied by is gathered for all at once.
+    fn all_of_a_team(
+        &self,
+        team: &Team,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
+        let used = |buffers: &Buffers<'_>, expert| !buffers.routes.uses(expert).is_empty();
+        let (work, own, ffn_dim) = (self.rows, self.slice.ffn.len(), self.rows.ffn_dim);
+        for expert in 0..self.experts.n {
+            if own > 0 && used(buffers, expert) {
+                self.gates_and_ups(expert, buffers);
+                let uses = buffers.routes.uses(expert);
+                let (gate_up, part) = (&*buffers.gate_up, &mut buffers.part);
+                let rows = Chunks::new(&mut part[uses.start * own..uses.end * own], own);
+                self.projector.pool.run_chunks(rows, &|row, out| {
+                    work.activate(gate_up[row * 2 * own..][..2 * own].split_at(own), out);
+                });
+            }
+        }
+        let n_uses = self.m * self.experts.n_active;
+        let acts = &mut buffers.acts[..n_uses * ffn_dim];
+        team.gather(Columns::Ffn, buffers.part, acts, To::All, gather)?;
+        for expert in (0..self.experts.n).filter(|_| !self.slice.dim.is_empty()) {
+            if used(buffers, expert) {
+                let uses = buffers.routes.uses(expert);
+                let rows = uses.start * ffn_dim..uses.end * ffn_dim;
+                let inputs = &mut buffers.inputs;
+                inputs.f32[..rows.len()].copy_from_slice(&buffers.acts[rows]);
+                self.project_down((expert, uses), None, inputs, buffers.routes.outputs);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes gates and ups of one expert for all rows that have it, biases included, to `gate_up`.
+    fn gates_and_ups(&self, expert: usize, buffers: &mut Buffers<'_>) {
+        let uses = buffers.routes.uses(expert);
         let (projector, work, m) = (self.projector, self.rows, uses.len());
-        let RowWork { dim, ffn_dim, .. } = work;
         let gate_up = self.gate_up(expert);
-        let (x, rows) = (&*buffers.x, &buffers.routes.rows[uses.clone()]);
+        let (x, rows) = (&*buffers.x, &buffers.routes.rows[uses]);
         let fill = |index: usize, out: &mut [f32]| work.normalise(x, rows[index] as usize, out);
-        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: dim });
+        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: work.dim });
         let id = (TensorKind::W1, expert);
         let fill = self.watcher.tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
         let inputs = projector.prepare(inputs, dims, &gate_up[0], fill);
         projector.project(inputs, &gate_up, buffers.gate_up);
-        let width = 2 * ffn_dim;
         if work.biases.is_some() {
+            let own = &self.slice.ffn;
+            let width = 2 * own.len();
             let rows = Chunks::new(&mut buffers.gate_up[..m * width], width);
-            projector.pool.run_chunks(rows, &|_, row| work.add_biases(expert, row));
+            projector.pool.run_chunks(rows, &|_, row| work.add_biases(expert, own, row));
         }
-        let down = self.down(expert);
-        let gate_up = &*buffers.gate_up;
-        let fill = |row: usize, out: &mut [f32]| {
-            let halves = gate_up[row * width..][..width].split_at(ffn_dim);
-            work.activate(halves, out);
-        };
-        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: ffn_dim });
-        let id = (TensorKind::W2, expert);
-        let fill = self.watcher.tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
-        let inputs = projector.prepare(inputs, dims, &down, fill);
-        let out = &mut buffers.routes.outputs[uses.start * dim..uses.end * dim];
-        projector.project(inputs, &[down], out);
+    }
+
+    /// The outputs of an expert's `uses` for rows of `inputs` that `fill` writes, or that are there.
+    fn project_down(
+        &self,
+        (expert, uses): (usize, Range<usize>),
+        fill: Option<Fill<'_>>,
+        inputs: &mut Inputs<'_>,
+        outputs: &mut [f32],
+    ) {
+        let (down, dim) = (self.down(expert), self.slice.dim.len());
+        let dims = MatrixDims { rows: uses.len(), k: self.rows.ffn_dim };
+        let inputs = self.projector.prepare(inputs, dims, &down, fill);
+        let out = &mut outputs[uses.start * dim..uses.end * dim];
+        self.projector.project(inputs, &[down], out);
     }
 
     /// The outputs of a batch of one row: all of its experts at once, as each alone is little work.
-    fn all_of_one_row(&self, buffers: &mut Buffers<'_>) {
-        let (projector, work) = (self.projector, self.rows);
+    fn all_of_one_row(
+        &self,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
+        let (projector, work, own) = (self.projector, self.rows, self.slice.ffn.len());
         let RowWork { dim, ffn_dim, .. } = work;
-        let chosen = &buffers.routes.chosen[..self.experts.n_active];
+        let n_active = self.experts.n_active;
+        let chosen = &buffers.routes.chosen[..n_active];
         let experts = || chosen.iter().map(|expert| *expert as usize);
         let gate_ups: heapless::Vec<Matrix<'_>, { 2 * EXPERTS_ACTIVE_MAX }> =
             experts().flat_map(|expert| self.gate_up(expert)).collect();
@@ -136,13 +211,29 @@ impl Mixture<'_> {
         );
         projector.project(inputs, &gate_ups, buffers.gate_up);
 
-        let rows = buffers.gate_up.chunks_exact_mut(2 * ffn_dim);
-        let mut rooms = buffers.inputs.split(self.experts.n_active);
+        if own > 0 {
+            let rows = buffers.gate_up.chunks_exact_mut(2 * own);
+            let biased = &self.slice.ffn;
+            experts().zip(rows).for_each(|(expert, row)| work.add_biases(expert, biased, row));
+        }
+        if let Some(team) = self.team {
+            let rows = buffers.gate_up.chunks_exact(2 * own.max(1)).take(n_active);
+            for (row, out) in rows.zip(buffers.part.chunks_exact_mut(own.max(1))) {
+                work.activate(row.split_at(own), &mut out[..own]);
+            }
+            let acts = &mut buffers.acts[..n_active * ffn_dim];
+            team.gather(Columns::Ffn, buffers.part, acts, To::All, gather)?;
+        }
+        let (gate_up, acts, is_alone) = (&*buffers.gate_up, &*buffers.acts, self.team.is_none());
+        let mut rooms = buffers.inputs.split(n_active);
         let mut inputs = heapless::Vec::<Prepared<'_>, EXPERTS_ACTIVE_MAX>::new();
-        for (((expert, down), row), room) in experts().zip(&downs).zip(rows).zip(&mut rooms) {
-            work.add_biases(expert, row);
-            let halves = row.split_at(ffn_dim);
-            let fill = |_, out: &mut [f32]| work.activate(halves, out);
+        for ((index, down), room) in downs.iter().enumerate().zip(&mut rooms) {
+            let fill = |_, out: &mut [f32]| match is_alone {
+                true => {
+                    work.activate(gate_up[index * 2 * own..][..2 * own].split_at(own), out);
+                }
+                false => out.copy_from_slice(&acts[index * ffn_dim..][..ffn_dim]),
+            };
             // There are no more experts than the vector holds.
             let _ = inputs.push(projector.prepare(
                 room,
@@ -152,21 +243,28 @@ impl Mixture<'_> {
             ));
         }
         projector.project_each(&inputs, &downs, buffers.routes.outputs);
+        Ok(())
     }
 
-    /// Writes the sum of each row's weighted outputs to `delta`.
+    /// Writes the sum of each row's weighted outputs to `delta`, or a node's columns of it to `part`.
     fn add_up(&self, buffers: &mut Buffers<'_>) {
-        let (dim, Experts { n, n_active, .. }) = (self.rows.dim, self.experts);
+        let (own, Experts { n, n_active, .. }) = (self.slice.dim.clone(), self.experts);
+        let dim = own.len();
+        if dim == 0 {
+            return;
+        }
         let Routes { scores, chosen, places, outputs, .. } = &mut buffers.routes;
         if let Some(bias) = self.down_bias {
             let uses = chosen.iter().zip(&**places).take(self.m * n_active);
             for (expert, place) in uses {
                 let output = &mut outputs[*place as usize * dim..][..dim];
-                self.rows.kernels.add(output, &bias[*expert as usize * dim..][..dim]);
+                let bias = &bias[*expert as usize * self.rows.dim..][own.clone()];
+                self.rows.kernels.add(output, bias);
             }
         }
         let (scores, chosen, places, outputs) = (&*scores, &*chosen, &*places, &*outputs);
-        let delta = Chunks::new(&mut buffers.delta[..self.m * dim], dim);
+        let delta = if self.team.is_some() { &mut *buffers.part } else { &mut *buffers.delta };
+        let delta = Chunks::new(&mut delta[..self.m * dim], dim);
         self.projector.pool.run_chunks(delta, &|row, delta| {
             delta.fill(0.0);
             for index in row * n_active..(row + 1) * n_active {
@@ -179,15 +277,17 @@ impl Mixture<'_> {
         });
     }
 
+    /// This node's rows of an expert's gate and up.
     fn gate_up(&self, expert: usize) -> [Matrix<'_>; 2] {
-        let width = self.rows.ffn_dim;
-        let rows = expert * width..(expert + 1) * width;
+        let first = expert * self.rows.ffn_dim;
+        let rows = first + self.slice.ffn.start..first + self.slice.ffn.end;
         [self.gates.slice_rows(rows.clone()), self.ups.slice_rows(rows)]
     }
 
+    /// The same of its down.
     fn down(&self, expert: usize) -> Matrix<'_> {
-        let width = self.rows.dim;
-        self.downs.slice_rows(expert * width..(expert + 1) * width)
+        let first = expert * self.rows.dim;
+        self.downs.slice_rows(first + self.slice.dim.start..first + self.slice.dim.end)
     }
 }
 
@@ -198,11 +298,11 @@ impl RowWork<'_> {
         self.kernels.rms_norm(x, self.norm, self.spec.norm_eps, out);
     }
 
-    /// Adds the biases of `expert` to a row's gate and up.
-    fn add_biases(&self, expert: usize, row: &mut [f32]) {
+    /// Adds the biases of `expert` to a row's gate and up, of which `own` are there.
+    fn add_biases(&self, expert: usize, own: &Range<usize>, row: &mut [f32]) {
         let Some(biases) = self.biases else { return };
-        for (half, bias) in row.chunks_exact_mut(self.ffn_dim).zip(biases) {
-            self.kernels.add(half, &bias[expert * self.ffn_dim..][..self.ffn_dim]);
+        for (half, bias) in row.chunks_exact_mut(own.len()).zip(biases) {
+            self.kernels.add(half, &bias[expert * self.ffn_dim..][own.clone()]);
         }
     }
 

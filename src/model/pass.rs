@@ -7,12 +7,14 @@ use super::activation::activate;
 use super::attention::{Attention, HeadSpec};
 use super::batch::{self, ForwardError, Span};
 use super::buffers::Buffers;
+use super::gather::{Gather, To};
 use super::interrupt::Interrupt;
 use super::kv::KvShape;
 use super::mixture::{Mixture, RowWork};
 use super::packed::PackedWeights;
 use super::project::Projector;
 use super::rope::{self, Frequencies};
+use super::team::{Columns, Slice, Team};
 use super::watch::{Watch, Watcher};
 use super::{Matrix, Model};
 use crate::format::model::{Experts, LayerSpec, Rope, TensorId, TensorKind};
@@ -33,6 +35,10 @@ pub(super) struct Pass<'a> {
     pub(super) spans: &'a [Span],
     /// How many rows they are.
     pub(super) m: usize,
+    /// Which rows of matrices this node computes.
+    pub(super) slice: Slice,
+    /// The team that it does so in.
+    pub(super) team: Option<&'a Team>,
 }
 
 impl Pass<'_> {
@@ -52,6 +58,15 @@ impl Pass<'_> {
         packed.unwrap_or_else(|| self.model.matrix(kind, layer))
     }
 
+    /// This node's rows of the matrix of `kind` in `layer`.
+    fn rows(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
+        let matrix = self.matrix(kind, layer);
+        match self.team {
+            Some(_) => matrix.slice_rows(self.slice.rows(kind, self.model.header().head_dim)),
+            None => matrix,
+        }
+    }
+
     /// Fills `x` with the embeddings of `tokens`.
     pub(super) fn embed(&self, tokens: &[u32], buffers: &mut Buffers<'_>) {
         let header = self.model.header();
@@ -62,8 +77,12 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes `x` through the share's layers.
-    pub(super) fn layers(&self, buffers: &mut Buffers<'_>) -> Result<(), ForwardError> {
+    /// Takes `x` through the share's layers. Nobody is asked to `gather` where there is no team.
+    pub(super) fn layers(
+        &self,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
         let mut rope = None;
         for layer in self.model.share().layers.clone() {
             let spec = self.model.header().layer(layer);
@@ -71,8 +90,8 @@ impl Pass<'_> {
                 self.fill_angles(next, buffers);
                 rope = Some(next);
             }
-            self.attention(layer, spec, buffers);
-            self.feed_forward(layer, spec, buffers);
+            self.attention(layer, spec, buffers, gather)?;
+            self.feed_forward(layer, spec, buffers, gather)?;
             if self.interrupt.ask() {
                 return Err(ForwardError::Interrupted);
             }
@@ -93,13 +112,19 @@ impl Pass<'_> {
         }
     }
 
-    fn attention(&self, layer: usize, spec: LayerSpec, buffers: &mut Buffers<'_>) {
+    fn attention(
+        &self,
+        layer: usize,
+        spec: LayerSpec,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
         let header = self.model.header();
         let (m, dim, q_dim) = (self.m, header.dim, header.q_dim());
-        let matrix = |kind| self.matrix(kind, layer);
+        let rows = |kind| self.rows(kind, layer);
         let projector = self.projector();
 
-        let wqkv = [matrix(TensorKind::Wq), matrix(TensorKind::Wk), matrix(TensorKind::Wv)];
+        let wqkv = [rows(TensorKind::Wq), rows(TensorKind::Wk), rows(TensorKind::Wv)];
         let norm = self.norm((TensorKind::AttentionNorm, layer), spec.norm_eps);
         let x = &*buffers.x;
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
@@ -111,33 +136,59 @@ impl Pass<'_> {
 
         let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
         let own_layer = layer - self.model.share().layers.start;
-        let (n_heads, interrupt, spans) = (header.n_heads, &self.interrupt, self.spans);
+        let (interrupt, spans) = (&self.interrupt, self.spans);
         let heads = self.heads(layer, spec);
-        let attention = Attention { kernels, pool, kv, n_heads, spec, heads, interrupt, spans, m };
+        let attention = Attention { kernels, pool, kv, spec, heads, interrupt, spans, m };
         attention.run(own_layer, buffers);
+        if let Some(team) = self.team {
+            let all = &mut buffers.inputs.f32[..m * q_dim];
+            team.gather(Columns::Heads, buffers.part, all, To::All, gather)?;
+        }
 
-        let wo = matrix(TensorKind::Wo);
+        let wo = rows(TensorKind::Wo);
         let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: q_dim });
         self.watcher(layer).tell((TensorKind::Wo, 0), (inputs.f32, dims), pool, None);
         let inputs = projector.prepare(inputs, dims, &wo, None);
-        projector.project(inputs, &[wo], buffers.delta);
+        match self.team {
+            None => projector.project(inputs, &[wo], buffers.delta),
+            Some(_) => projector.project(inputs, &[wo], buffers.part),
+        }
+        self.gather_delta(buffers, gather)?;
         let ends = [TensorKind::Bo, TensorKind::AttentionPostNorm];
         self.add_delta(ends.map(|kind| self.vector(kind, layer)), spec, buffers);
+        Ok(())
+    }
+
+    /// In a team, brings the parts of `delta` together.
+    fn gather_delta(
+        &self,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
+        let Some(team) = self.team else { return Ok(()) };
+        let all = &mut buffers.delta[..self.m * self.model.header().dim];
+        team.gather(Columns::Dim, buffers.part, all, To::All, gather)
     }
 
     /// What layer `layer` does with its heads.
     fn heads(&self, layer: usize, spec: LayerSpec) -> HeadSpec<'_> {
         let header = self.model.header();
-        let vector = |kind| self.vector(kind, layer);
+        let Slice { heads, kv_heads, .. } = &self.slice;
+        let vector = |kind| {
+            let rows = self.slice.rows(kind, header.head_dim);
+            self.vector(kind, layer).map(|vector| &vector[rows])
+        };
         HeadSpec {
-            n_heads: header.n_heads,
-            n_kv_heads: header.n_kv_heads,
+            n_heads: heads.len(),
+            n_kv_heads: kv_heads.len(),
+            group: header.n_heads / header.n_kv_heads,
+            first: (heads.start, kv_heads.start),
             head_dim: header.head_dim,
             is_rotated: spec.rope.is_some(),
             rotary_dim: header.rotary_dim(),
             norm_eps: spec.norm_eps,
             biases: all([TensorKind::Bq, TensorKind::Bk, TensorKind::Bv].map(vector)),
-            norms: all([TensorKind::QNorm, TensorKind::KNorm].map(vector)),
+            norms: all([TensorKind::QNorm, TensorKind::KNorm].map(|kind| self.vector(kind, layer))),
             sinks: vector(TensorKind::Sinks),
         }
     }
@@ -147,12 +198,20 @@ impl Pass<'_> {
         self.model.header().has(kind).then(|| self.model.vector(kind, layer))
     }
 
-    fn feed_forward(&self, layer: usize, spec: LayerSpec, buffers: &mut Buffers<'_>) {
+    fn feed_forward(
+        &self,
+        layer: usize,
+        spec: LayerSpec,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
         match self.model.header().features.experts {
-            Some(experts) => self.mixture(layer, spec, experts).run(buffers),
-            None => self.dense(layer, spec, buffers),
+            Some(experts) => self.mixture(layer, spec, experts).run(buffers, gather)?,
+            None => self.dense(layer, spec, buffers, gather)?,
         }
+        self.gather_delta(buffers, gather)?;
         self.add_delta([None, self.vector(TensorKind::FfnPostNorm, layer)], spec, buffers);
+        Ok(())
     }
 
     /// The mixture that layer `layer` is.
@@ -173,6 +232,8 @@ impl Pass<'_> {
                 biases: all([TensorKind::B1, TensorKind::B3].map(vector)),
             },
             m: self.m,
+            slice: &self.slice,
+            team: self.team,
             router: self.model.vector(TensorKind::Router, layer),
             router_bias: vector(TensorKind::RouterBias),
             gates: matrix(TensorKind::W1),
@@ -182,14 +243,20 @@ impl Pass<'_> {
         }
     }
 
-    /// The feed-forward layer up to `delta`.
-    fn dense(&self, layer: usize, spec: LayerSpec, buffers: &mut Buffers<'_>) {
+    /// The feed-forward layer up to `delta`, or this node's part of it.
+    fn dense(
+        &self,
+        layer: usize,
+        spec: LayerSpec,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
         let header = self.model.header();
         let (m, dim, ffn_dim) = (self.m, header.dim, header.ffn_dim);
-        let matrix = |kind| self.matrix(kind, layer);
+        let rows = |kind| self.rows(kind, layer);
         let projector = self.projector();
 
-        let gate_up = [matrix(TensorKind::W1), matrix(TensorKind::W3)];
+        let gate_up = [rows(TensorKind::W1), rows(TensorKind::W3)];
         let norm = self.norm((TensorKind::FfnNorm, layer), spec.norm_eps);
         let x = &*buffers.x;
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
@@ -199,17 +266,30 @@ impl Pass<'_> {
         let inputs = projector.prepare(inputs, dims, &gate_up[0], fill);
         projector.project(inputs, &gate_up, buffers.gate_up);
 
-        let w2 = matrix(TensorKind::W2);
-        let (kernels, gate_up) = (self.kernels, &*buffers.gate_up);
+        let w2 = rows(TensorKind::W2);
+        let (kernels, gate_up, own) = (self.kernels, &*buffers.gate_up, self.slice.ffn.len());
         let fill = |row: usize, out: &mut [f32]| {
-            let row = gate_up[row * 2 * ffn_dim..][..2 * ffn_dim].split_at(ffn_dim);
+            let row = gate_up[row * 2 * own..][..2 * own].split_at(own);
             activate(kernels, spec.activation, row, out);
         };
+        if let Some(team) = self.team {
+            if own > 0 {
+                let rows = Chunks::new(&mut buffers.part[..m * own], own);
+                self.pool.run_chunks(rows, &|row, out| fill(row, out));
+            }
+            let all = &mut buffers.inputs.f32[..m * ffn_dim];
+            team.gather(Columns::Ffn, buffers.part, all, To::All, gather)?;
+            let dims = MatrixDims { rows: m, k: ffn_dim };
+            let inputs = projector.prepare(&mut buffers.inputs, dims, &w2, None);
+            projector.project(inputs, &[w2], buffers.part);
+            return Ok(());
+        }
         let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: ffn_dim });
         let id = (TensorKind::W2, 0);
         let fill = self.watcher(layer).tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
         let inputs = projector.prepare(inputs, dims, &w2, fill);
         projector.project(inputs, &[w2], buffers.delta);
+        Ok(())
     }
 
     /// Adds `delta` to `x`, once what a family does to it is done.
@@ -279,22 +359,35 @@ impl Pass<'_> {
         m
     }
 
-    /// Logits of the `m` rows that have been through the final norm, `[m, vocab_size]`.
-    pub(super) fn classify<'b>(&self, m: usize, buffers: Buffers<'b>) -> &'b mut [f32] {
+    /// Logits of the `m` rows that have been through the final norm, `[m, vocab_size]`; of a team on the lead
+    /// alone.
+    pub(super) fn classify<'b>(
+        &self,
+        m: usize,
+        buffers: Buffers<'b>,
+        gather: &mut dyn Gather,
+    ) -> Result<&'b mut [f32], ForwardError> {
         let header = self.model.header();
-        let Buffers { mut inputs, logits, .. } = buffers;
+        let Buffers { mut inputs, logits, part, .. } = buffers;
         // Whoever asked for logits gets them.
         let interrupt = Interrupt::new(None);
         let projector = Projector { interrupt: &interrupt, ..self.projector() };
-        let classifier = self.matrix(self.model.header().classifier(), 0);
+        let classifier = self.rows(self.model.header().classifier(), 0);
         let inputs = projector.prepare(
             &mut inputs,
             MatrixDims { rows: m, k: header.dim },
             &classifier,
             None,
         );
-        projector.project(inputs, &[classifier], logits);
-        &mut logits[..m * header.vocab_size]
+        let logits = &mut logits[..m * header.vocab_size];
+        match self.team {
+            None => projector.project(inputs, &[classifier], logits),
+            Some(team) => {
+                projector.project(inputs, &[classifier], part);
+                team.gather(Columns::Vocab, part, logits, To::Lead, gather)?;
+            }
+        }
+        Ok(logits)
     }
 }
 

@@ -223,6 +223,9 @@ impl Projector<'_> {
         let widths: heapless::Vec<usize, MATRICES_MAX> =
             matrices.iter().map(Matrix::rows).collect();
         let out = &mut out[..m * widths.iter().sum::<usize>()];
+        if out.is_empty() {
+            return;
+        }
         self.pool.run_columns(out, &widths, PIECE_ROWS, &|matrix, columns, rows, parts| {
             if self.interrupt.ask() {
                 return;

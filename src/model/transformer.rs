@@ -1,10 +1,12 @@
 //! A model with the threads, buffers and KV cache to run it: a node that computes on CPUs.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::batch::{self, Batch, ForwardError, Span};
 use super::buffers::Buffers;
+use super::gather::{Gather, To};
 use super::interrupt::Interrupt;
 use super::kv::KvShape;
 use super::packed::PackedWeights;
@@ -15,6 +17,7 @@ use super::precision::Precision;
 use super::rope::Frequencies;
 use super::stage::{Stage, StageInfo};
 use super::start_error::StartError;
+use super::team::{Slice, Team};
 use super::watch::Watch;
 use super::{CheckError, Model, Share};
 use crate::arena::Arena;
@@ -34,6 +37,22 @@ pub struct Transformer {
     packed: Option<PackedWeights>,
     is_interrupted: Option<fn() -> bool>,
     watch: Option<Box<Watch>>,
+    team: Option<Team>,
+}
+
+/// What a node without a team gathers with: nothing is missing.
+struct Alone;
+
+impl Gather for Alone {
+    fn gather(
+        &mut self,
+        _: &mut [u8],
+        _: usize,
+        _: &[Range<usize>],
+        _: To,
+    ) -> Result<(), ForwardError> {
+        Ok(())
+    }
 }
 
 impl Transformer {
@@ -51,7 +70,7 @@ impl Transformer {
         if let Some(wanted) = model.packed_for().filter(|isa| *isa != kernels.isa()) {
             return Err(StartError::Packed { wanted, found: kernels.isa() });
         }
-        let (arena, kv) = allocate(&model, &plan)?;
+        let (arena, kv) = allocate(&model, &plan, None)?;
         let frequencies = Frequencies::new(model.header());
         let packed = PackedWeights::of_model(&model);
         Ok(Transformer {
@@ -65,6 +84,7 @@ impl Transformer {
             packed,
             is_interrupted: None,
             watch: None,
+            team: None,
         })
     }
 
@@ -212,7 +232,7 @@ impl Transformer {
     /// If the plan has not that many.
     pub fn divide_kv_pages(&mut self) {
         assert!(self.plan.kv_pages.is_none());
-        self.kv = KvShape::new(self.model.header(), self.model.share().layers.clone(), &self.plan);
+        self.kv = kv_shape(&self.model, &self.plan, self.team.as_ref());
     }
 
     /// Whether a stream with pages of its own, of which up to `reached` positions have been stored, can go on from `pos`:
@@ -234,18 +254,57 @@ impl Transformer {
         assert!(self.model.share() == &Share::whole(self.model.header()));
         self.embed(batch)?;
         self.run_layers(batch.spans())?;
-        Ok(self.logits(batch.spans()))
+        self.logits(batch.spans())
+    }
+
+    /// Becomes a node of `team`, which runs batches by [`Transformer::run_in_team`] from now on; `None`
+    /// leaves it. What the streams held is forgotten.
+    ///
+    /// # Errors
+    /// If the plan does not fit the machine; nothing has been changed then.
+    pub fn set_team(&mut self, team: Option<Team>, plan: Plan) -> Result<(), StartError> {
+        (self.arena, self.kv) = allocate(&self.model, &plan, team.as_ref())?;
+        (self.team, self.plan) = (team, plan);
+        Ok(())
+    }
+
+    /// Runs `batch` as a node of a team, as all of its nodes do at the same time; returns the logits of the
+    /// rows that want them, which on the lead are complete. It is not interrupted.
+    ///
+    /// # Errors
+    /// If the batch does not fit, and nothing has been changed then; or if `gather` fails.
+    pub fn run_in_team(
+        &mut self,
+        batch: &Batch,
+        gather: &mut dyn Gather,
+    ) -> Result<&mut [f32], ForwardError> {
+        self.embed(batch)?;
+        let spans = batch.spans();
+        let (pass, mut buffers) = self.begin(spans);
+        let pass = Pass { interrupt: Interrupt::new(None), ..pass };
+        pass.layers(&mut buffers, gather)?;
+        match batch.n_wanted() {
+            0 => Ok(&mut []),
+            _ => {
+                let m = pass.normalise_wanted(&mut buffers);
+                pass.classify(m, buffers, gather)
+            }
+        }
     }
 
     /// The logits of those rows of `spans` that want them, `[wanted, vocab_size]`, on a node that has all
     /// layers and has run them ([`Stage::run_layers`]).
     ///
+    /// # Errors
+    /// None, but for what [`Gather`] has in a team.
+    ///
     /// # Panics
-    /// If these are more than planned, or the model is a share without ends.
-    pub fn logits(&mut self, spans: &[Span]) -> &mut [f32] {
+    /// If these are more than planned, the model is a share without ends, or this is a node of a team.
+    pub fn logits(&mut self, spans: &[Span]) -> Result<&mut [f32], ForwardError> {
+        assert!(self.team.is_none());
         let (pass, mut buffers) = self.begin(spans);
         let m = pass.normalise_wanted(&mut buffers);
-        pass.classify(m, buffers)
+        pass.classify(m, buffers, &mut Alone)
     }
 
     fn begin<'s, 'a: 's>(&'a mut self, spans: &'s [Span]) -> (Pass<'s>, Buffers<'a>) {
@@ -254,7 +313,8 @@ impl Transformer {
         }
         let mut carver = self.arena.carver();
         let (header, share) = (self.model.header(), self.model.share());
-        let buffers = Buffers::carve(header, share, &self.plan, &mut carver);
+        let team = self.team.as_ref();
+        let buffers = Buffers::carve((header, share, team), &self.plan, &mut carver);
         let buffers = buffers.expect("the arena was made for this plan");
         let pass = Pass {
             model: &self.model,
@@ -267,6 +327,8 @@ impl Transformer {
             watch: self.watch.as_deref(),
             spans,
             m: spans.iter().map(|span| span.n_rows).sum(),
+            slice: team.map_or_else(|| Slice::whole(header), |team| team.own().clone()),
+            team,
         };
         (pass, buffers)
     }
@@ -288,7 +350,7 @@ impl Stage for Transformer {
     }
 
     fn set_plan(&mut self, plan: Plan) -> Result<(), StartError> {
-        (self.arena, self.kv) = allocate(&self.model, &plan)?;
+        (self.arena, self.kv) = allocate(&self.model, &plan, self.team.as_ref())?;
         self.plan = plan;
         Ok(())
     }
@@ -296,7 +358,7 @@ impl Stage for Transformer {
     /// What there is packed stays in use, as far as the share has it, and saves packing it again.
     fn set_share(&mut self, share: Share, plan: Plan) -> Result<(), StartError> {
         let model = Arc::new(self.model.with_share(share).map_err(StartError::Share)?);
-        (self.arena, self.kv) = allocate(&model, &plan)?;
+        (self.arena, self.kv) = allocate(&model, &plan, self.team.as_ref())?;
         if model.packed_for().is_some() {
             self.packed = PackedWeights::of_model(&model);
         }
@@ -322,9 +384,10 @@ impl Stage for Transformer {
     }
 
     fn run_layers(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
+        assert!(self.team.is_none());
         batch::check_spans(spans, &self.plan)?;
         let (pass, mut buffers) = self.begin(spans);
-        pass.layers(&mut buffers)
+        pass.layers(&mut buffers, &mut Alone)
     }
 
     fn put_rows(&mut self, first: usize, precision: Precision, bytes: &[u8]) {
@@ -350,15 +413,23 @@ impl Stage for Transformer {
         let x = &mut buffers.delta[..m * dim];
         precision.read(bytes, x);
         pass.normalise(x.chunks_exact(dim), buffers.inputs.f32);
-        Ok(pass.classify(m, buffers))
+        pass.classify(m, buffers, &mut Alone)
     }
 }
 
-fn allocate(model: &Model, plan: &Plan) -> Result<(Arena, KvShape), StartError> {
-    let (header, share) = (model.header(), model.share());
-    let bytes = plan.bytes(header, share).map_err(StartError::Plan)?;
+fn allocate(
+    model: &Model,
+    plan: &Plan,
+    team: Option<&Team>,
+) -> Result<(Arena, KvShape), StartError> {
+    let bytes = plan.team_bytes(model.header(), model.share(), team).map_err(StartError::Plan)?;
     let arena = heap::may_fail(|| Arena::new(bytes)).map_err(StartError::Memory)?;
-    Ok((arena, KvShape::new(header, share.layers.clone(), plan)))
+    Ok((arena, kv_shape(model, plan, team)))
+}
+
+fn kv_shape(model: &Model, plan: &Plan, team: Option<&Team>) -> KvShape {
+    let header = team.map_or(model.header(), Team::narrow);
+    KvShape::new(header, model.share().layers.clone(), plan)
 }
 
 #[cfg(test)]

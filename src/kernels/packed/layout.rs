@@ -15,6 +15,9 @@ pub const GROUP_MAX: usize = 256;
 /// Most rows of any tier's panels.
 pub(in crate::kernels) const NR_MAX: usize = 32;
 
+/// Rows that are whole panels of every tier.
+pub const PANEL_ROWS: usize = NR_MAX;
+
 /// Rows of a matrix, or of activations, of `k` values each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatrixDims {
@@ -55,7 +58,7 @@ impl Layout {
     pub(in crate::kernels) const NEON_I8MM: Layout = Layout::new(0x0223, 16, 8, 0).in_strips(4, 2);
 
     const fn new(id: u32, nr: usize, kr: usize, flip: u8) -> Layout {
-        assert!(nr <= NR_MAX);
+        assert!(PANEL_ROWS.is_multiple_of(nr));
         assert!(kr == 4 || kr == 8);
         Layout { id, nr, kr, strip_rows: nr, strip_steps: 1, flip, pairs_strips: false }
     }

@@ -1,0 +1,202 @@
+//! Teams: nodes that share every layer by rows give the bits of one node that has all of it.
+
+mod common;
+
+use std::ops::Range;
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+
+use common::models::{bits, demo, isas};
+use leap::format::model::{Header, Weights};
+use leap::internals::kernels::{Isa, Kernels};
+use leap::internals::model::{
+    Batch, ForwardError, Gather, KvKind, Model, Plan, Span, Team, To, Transformer, Wants,
+};
+use leap::internals::pool::Pool;
+
+const PLAN: Plan = Plan {
+    ctx_len: 96,
+    max_batch: 32,
+    max_logits: 32,
+    n_streams: 2,
+    kv: KvKind::F16,
+    kv_pages: None,
+};
+
+/// Nodes of one process that bring their parts together in memory.
+struct Table {
+    places: Mutex<Vec<Vec<u8>>>,
+    barrier: Barrier,
+}
+
+struct Seat<'a> {
+    table: &'a Table,
+    own: usize,
+}
+
+impl Gather for Seat<'_> {
+    fn gather(
+        &mut self,
+        bytes: &mut [u8],
+        row_bytes: usize,
+        parts: &[Range<usize>],
+        to: To,
+    ) -> Result<(), ForwardError> {
+        assert!(bytes.len().is_multiple_of(row_bytes));
+        self.table.places.lock().unwrap()[self.own] = bytes.to_vec();
+        self.table.barrier.wait();
+        if to == To::All || self.own == 0 {
+            let places = self.table.places.lock().unwrap();
+            for (part, place) in parts.iter().zip(&*places) {
+                let rows = bytes.chunks_exact_mut(row_bytes).zip(place.chunks_exact(row_bytes));
+                rows.for_each(|(to, from)| to[part.clone()].copy_from_slice(&from[part.clone()]));
+            }
+        }
+        self.table.barrier.wait();
+        Ok(())
+    }
+}
+
+/// How a team is made up.
+struct Setup<'a> {
+    shares: &'a [u16],
+    /// By node, in turn.
+    isas: &'a [Isa],
+    is_packed: bool,
+    kv: KvKind,
+}
+
+fn node(model: &Arc<Model>, isa: Isa, is_packed: bool, plan: Plan) -> Transformer {
+    let kernels = Kernels::for_isa(isa).unwrap();
+    let mut node = Transformer::new(model.clone(), kernels, Pool::new(&[]).unwrap(), plan).unwrap();
+    if is_packed {
+        node.pack_in_memory(&|| false).unwrap();
+    }
+    node
+}
+
+/// The logits of `batches` by a team; those that its lead has.
+fn by_team(model: &Arc<Model>, setup: &Setup<'_>, batches: &[Batch]) -> Vec<Vec<u32>> {
+    let n = setup.shares.len();
+    let table = Table { places: Mutex::new(vec![Vec::new(); n]), barrier: Barrier::new(n) };
+    let plan = Plan { kv: setup.kv, ..PLAN };
+    let run = |own: usize| {
+        let isa = setup.isas[own % setup.isas.len()];
+        let mut node = node(model, isa, setup.is_packed, plan);
+        let team = Team::new(model.header(), setup.shares, own).unwrap();
+        node.set_team(Some(team), plan).unwrap();
+        let mut seat = Seat { table: &table, own };
+        let run = |batch| bits(node.run_in_team(batch, &mut seat).unwrap());
+        batches.iter().map(run).collect()
+    };
+    thread::scope(|scope| {
+        let nodes: Vec<_> = (0..n).map(|own| scope.spawn(move || run(own))).collect();
+        let mut found = nodes.into_iter().map(|node| node.join().unwrap());
+        let lead = found.next().unwrap();
+        found.for_each(drop);
+        lead
+    })
+}
+
+/// Batches of prompts and of single tokens of two streams.
+fn batches(vocab_size: usize) -> Vec<Batch> {
+    let places: [&[(usize, Range<usize>)]; 6] = [
+        &[(0, 0..21), (1, 0..7)],
+        &[(0, 21..22)],
+        &[(1, 7..12)],
+        &[(0, 22..23), (1, 12..13)],
+        &[(1, 13..14)],
+        &[(0, 23..55)],
+    ];
+    let token = |stream, pos| ((pos * 131 + stream * 17 + 3) % vocab_size) as u32;
+    let batch = |spans: &&[(usize, Range<usize>)]| {
+        let mut batch = Batch::with_capacity(32);
+        for (stream, positions) in spans.iter().cloned() {
+            let (pos, n_rows) = (positions.start, positions.len());
+            let wants = if n_rows == 21 { Wants::None } else { Wants::All };
+            let tokens: Vec<u32> = positions.map(|pos| token(stream, pos)).collect();
+            batch.push(Span { stream, pos, n_rows, wants, is_long: false }, &tokens);
+        }
+        batch
+    };
+    places.iter().map(batch).collect()
+}
+
+fn check(model: &Arc<Model>, setup: &Setup<'_>, name: &str) {
+    let batches = batches(model.header().vocab_size);
+    let plan = Plan { kv: setup.kv, ..PLAN };
+    let mut alone = node(model, setup.isas[0], setup.is_packed, plan);
+    let wanted: Vec<_> = batches.iter().map(|b| bits(alone.forward(b).unwrap())).collect();
+    let found = by_team(model, setup, &batches);
+    for (index, (wanted, found)) in wanted.iter().zip(&found).enumerate() {
+        assert!(wanted == found, "{name}, shares {:?}, batch {index}", setup.shares);
+    }
+}
+
+fn best() -> Isa {
+    isas().last().unwrap()
+}
+
+#[test]
+fn the_demo_is_the_same_in_teams_of_all_sizes() {
+    let shares: [&[u16]; 6] =
+        [&[1], &[1, 1], &[3, 1], &[5, 2, 3], &[1, 1, 1, 1, 1], &[100, 1, 40, 7, 2, 60]];
+    for shares in shares {
+        for is_packed in [false, true] {
+            let setup = Setup { shares, isas: &[best()], is_packed, kv: KvKind::F16 };
+            check(&demo(), &setup, "demo");
+        }
+    }
+}
+
+#[test]
+fn keys_and_values_of_all_kinds_are_shared() {
+    for kv in KvKind::ALL {
+        let setup = Setup { shares: &[2, 3, 1], isas: &[best()], is_packed: true, kv };
+        check(&demo(), &setup, kv.name());
+    }
+}
+
+#[test]
+fn nodes_of_other_kinds_give_the_same_bits() {
+    let isas: Vec<Isa> = isas().collect();
+    let weights = [Weights::Q4 { group: 64, int8_embedding: true }, demo().header().weights];
+    for weights in weights {
+        let header = Header { weights, ..demo().header().clone() };
+        let model = Arc::new(Model::synthetic(&header).unwrap());
+        let setup = Setup { shares: &[1, 1, 2], isas: &isas, is_packed: true, kv: KvKind::F16 };
+        check(&model, &setup, "mixed");
+    }
+}
+
+#[cfg(feature = "tools")]
+mod families {
+    use leap::format::model::Ends;
+
+    use super::*;
+    use crate::common::models::{CHECKPOINTS, FAMILIES, export};
+
+    #[test]
+    fn every_family_is_the_same_in_a_team() {
+        for checkpoint in CHECKPOINTS.into_iter().chain(FAMILIES) {
+            let int8 = Weights::Q8 { group: 32 };
+            for weights in [Weights::F32, int8, Weights::B2 { group: 32, ends: Ends::SixBits }] {
+                let model = export(checkpoint, weights);
+                for shares in [&[1, 1][..], &[2, 1, 3]] {
+                    let is_packed = weights != Weights::F32;
+                    let setup = Setup { shares, isas: &[best()], is_packed, kv: KvKind::F32 };
+                    check(&model, &setup, &format!("{checkpoint}, {weights:?}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn shares_that_cannot_be_had_are_refused() {
+    let model = demo();
+    assert!(Team::new(model.header(), &[], 0).is_err());
+    assert!(Team::new(model.header(), &[1; 17], 0).is_err());
+    assert!(Team::new(model.header(), &[1, 1], 2).is_err());
+    assert!(Team::new(model.header(), &[1, 0], 0).is_err());
+}
