@@ -52,6 +52,8 @@
 //! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes
 //!   that lose, repeat and reorder nothing, over carriers that do.
 //! - `ring`: who owns which layers, and what a node does with the frames that reach it.
+//! - `team`: nodes that share every layer by output rows: one pass in lockstep, and what each computed
+//!   gathered on all.
 //! - `channel`: a sealed connection of two boards. `call`: the master of a ring asks boards what they can do,
 //!   and tells each its place. `fetch`: a board gets its layers of a model from another board.
 //! - `serve`: answers over HTTP, in the protocols that programs speak (feature `serve`).
@@ -76,6 +78,7 @@ pub mod sampler;
 #[cfg(feature = "serve")]
 mod serve;
 mod sys;
+mod team;
 pub mod tokenizer;
 mod transport;
 mod wire;
@@ -107,6 +110,9 @@ pub mod internals {
     }
     pub mod sys {
         pub use crate::sys::*;
+    }
+    pub mod team {
+        pub use crate::team::*;
     }
     pub mod transport {
         pub use crate::transport::*;

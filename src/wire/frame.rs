@@ -508,12 +508,7 @@ pub fn emit_activations<'o>(
     Repr::Activations(*header).emit(head);
     let (span_bytes, body) = body.split_at_mut(spans.len() * SPAN_LEN);
     for (span, out) in spans.iter().zip(span_bytes.as_chunks_mut::<SPAN_LEN>().0) {
-        out.fill(0);
-        put(out, 0, &span.stream.to_le_bytes());
-        out[2] = span.wants as u8;
-        out[3] = span.is_long.into();
-        put(out, 4, &span.pos.to_le_bytes());
-        put(out, 8, &span.n_rows.to_le_bytes());
+        emit_span(span, out);
     }
     let (figure_bytes, rows) = body.split_at_mut(figures.len() * FIGURES_LEN);
     for (figure, out) in figures.iter().zip(figure_bytes.as_chunks_mut::<FIGURES_LEN>().0) {
@@ -522,7 +517,18 @@ pub fn emit_activations<'o>(
     Some(rows)
 }
 
-fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<FrameSpan, WireError> {
+/// Writes a span.
+pub(super) fn emit_span(span: &FrameSpan, out: &mut [u8; SPAN_LEN]) {
+    out.fill(0);
+    put(out, 0, &span.stream.to_le_bytes());
+    out[2] = span.wants as u8;
+    out[3] = span.is_long.into();
+    put(out, 4, &span.pos.to_le_bytes());
+    put(out, 8, &span.n_rows.to_le_bytes());
+}
+
+/// Reads a span; one with impossible fields is an error.
+pub(super) fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<FrameSpan, WireError> {
     let wants = match bytes[2] {
         0 => FrameWants::None,
         1 => FrameWants::Last,

@@ -5,6 +5,7 @@
 //! - [`piece`]: datagrams that are too long for their path.
 //! - [`control`]: acknowledgements, missing chunks, probes.
 //! - [`frame`]: what a ring's nodes tell each other inside the frames that a link delivers.
+//! - [`team`]: what the nodes of a team tell each other, inside such frames.
 //! - [`noise`] and [`seal`]: the key exchange of links with a shared key, their keys and nonces.
 //! - [`give`]: how a board gets its layers from another one, over a connection that [`talk`] seals.
 //! - [`call`]: how boards without a ring file get their places, over such a connection. [`find`]: how a master finds them.
@@ -27,6 +28,7 @@ pub mod piece;
 mod refusal;
 pub mod seal;
 pub mod talk;
+pub mod team;
 
 use std::fmt;
 

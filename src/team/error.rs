@@ -1,0 +1,53 @@
+//! Why a call of a team's node ended.
+
+use std::fmt;
+
+/// Why a call ended without what it was for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TeamError {
+    /// The epoch is over: the node with this index was lost, restarted, gave up or sent what no sound node
+    /// sends. The lead opens the next one.
+    Lost {
+        /// Its index.
+        node: usize,
+    },
+    /// A member cannot be ready for what the lead asks for.
+    Refused {
+        /// Its index.
+        node: usize,
+        /// Why, in its words.
+        why: String,
+    },
+    /// Not all members were ready in time.
+    Timeout {
+        /// Index of the first that was not.
+        node: usize,
+        /// How long the lead waited, in seconds.
+        seconds: u64,
+    },
+    /// The lead has begun another epoch, has closed this one or was lost: back to
+    /// [`Member::next`](super::Member::next).
+    Superseded,
+    /// There is no open epoch.
+    NotOpen,
+    /// The caller was interrupted.
+    Interrupted,
+}
+
+impl fmt::Display for TeamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TeamError::Lost { node } => write!(f, "node {node} of the team is lost"),
+            TeamError::Refused { node, why } => write!(f, "node {node} of the team refuses: {why}"),
+            TeamError::Timeout { node, seconds } => {
+                write!(f, "node {node} of the team was not ready within {seconds} s")
+            }
+            TeamError::Superseded => write!(f, "the team's lead has gone on without this node"),
+            TeamError::NotOpen => write!(f, "the team is not open"),
+            TeamError::Interrupted => write!(f, "interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for TeamError {}

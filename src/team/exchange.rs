@@ -1,0 +1,377 @@
+//! What lead and members have in common: an epoch, its gathers, and how they end.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::mesh::{Mesh, PeerLinks, Sessions};
+use crate::wire::team::{self, NODES_MAX, PartPiece, TeamFrame};
+
+/// How long to look for frames without sleeping, after the last one that came.
+const SPIN: Duration = Duration::from_micros(200);
+/// Then all links that something is missing on are looked at once in this time, which is slept through.
+const ROUND: Duration = Duration::from_millis(1);
+/// Least sleep on one link.
+const NAP: Duration = Duration::from_micros(100);
+
+/// Rows whose columns are spread over the nodes.
+#[derive(Debug)]
+pub struct Gathered<'a> {
+    /// The rows, `[m, row_bytes]`: this node's columns are filled, those of the others will be.
+    pub bytes: &'a mut [u8],
+    /// Bytes of a row.
+    pub row_bytes: usize,
+    /// Each node's columns, in bytes of a row; they may be empty.
+    pub parts: &'a [Range<usize>],
+    /// Who gets them.
+    pub to: To,
+}
+
+/// Who gets what all nodes computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// All nodes.
+    All,
+    /// The lead alone; members only send.
+    Lead,
+}
+
+/// What a node's gathers came to so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TeamFigures {
+    /// Gathers.
+    pub gathers: u64,
+    /// Bytes sent in them, to all nodes together.
+    pub sent_bytes: u64,
+    /// Bytes that came in them.
+    pub taken_bytes: u64,
+    /// Microseconds spent in them.
+    pub gather_us: u64,
+    /// These microseconds by the node that a gather waited for last.
+    pub waited_for_us: [u64; NODES_MAX],
+}
+
+/// Why a gather ended before it was done. The epoch is over then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// Because of this node.
+    Lost(usize),
+    /// The lead said so.
+    Superseded,
+    /// The caller was interrupted.
+    Interrupted,
+    /// It never began: there is no epoch.
+    NotOpen,
+}
+
+/// What a gather sends to one node and takes from it, in bytes of their parts.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    to_send: usize,
+    sent: usize,
+    to_take: usize,
+    taken: usize,
+}
+
+impl Progress {
+    fn is_pending(&self) -> bool {
+        self.sent < self.to_send || self.taken < self.to_take
+    }
+}
+
+/// What becomes of the oldest frame of a link.
+enum Judged {
+    Take { at: usize, bytes: usize },
+    Drop,
+    Later,
+    End(Ended),
+    Broken(&'static str),
+}
+
+/// A node's links and its place in an epoch.
+pub(super) struct Exchange {
+    pub(super) mesh: Mesh,
+    /// The epoch, while it is open.
+    pub(super) epoch: Option<u32>,
+    /// Sessions that the epoch is held over, by node.
+    pub(super) sessions: [Option<Sessions>; NODES_MAX],
+    /// Asked now and then.
+    pub(super) is_interrupted: fn() -> bool,
+    pub(super) figures: TeamFigures,
+    /// Number of the next gather.
+    seq: u32,
+    progress: [Progress; NODES_MAX],
+    /// The node whose link was slept on last.
+    rested_on: usize,
+    spin: Duration,
+}
+
+impl Exchange {
+    pub(super) fn new(mesh: Mesh) -> Exchange {
+        Exchange {
+            mesh,
+            epoch: None,
+            sessions: [None; NODES_MAX],
+            is_interrupted: || false,
+            figures: TeamFigures::default(),
+            seq: 0,
+            progress: [Progress::default(); NODES_MAX],
+            rested_on: 0,
+            spin: SPIN,
+        }
+    }
+
+    /// Begins an epoch.
+    pub(super) fn begin(&mut self, epoch: u32) {
+        (self.epoch, self.seq) = (Some(epoch), 0);
+    }
+
+    /// How long gathers look for frames without sleeping.
+    pub(super) fn set_spin(&mut self, spin: Duration) {
+        self.spin = spin;
+    }
+
+    /// Sends this node's columns of `rows` and takes the others'.
+    ///
+    /// # Panics
+    /// If there is not one part for each node, a part is outside of a row, or one is 4 GiB or longer.
+    pub(super) fn gather(&mut self, rows: &mut Gathered<'_>) -> Result<(), Ended> {
+        let epoch = self.epoch.ok_or(Ended::NotOpen)?;
+        self.plan(rows);
+        let start = Instant::now();
+        self.mesh.drive();
+        match self.exchange(epoch, rows) {
+            Ok(last) => {
+                self.count(start, last);
+                self.seq = self.seq.wrapping_add(1);
+                Ok(())
+            }
+            Err(ended) => {
+                self.epoch = None;
+                Err(ended)
+            }
+        }
+    }
+
+    fn plan(&mut self, rows: &Gathered<'_>) {
+        assert_eq!(rows.parts.len(), self.mesh.n_nodes());
+        assert!(rows.parts.iter().all(|part| part.end <= rows.row_bytes));
+        let m = rows.bytes.len().checked_div(rows.row_bytes).unwrap_or(0);
+        assert_eq!(rows.bytes.len(), m * rows.row_bytes);
+        let own = self.mesh.own();
+        let part_bytes = |node: usize| m * rows.parts[node].len();
+        for node in self.mesh.peers() {
+            let (to_send, to_take) = match rows.to {
+                To::All => (part_bytes(own), part_bytes(node)),
+                To::Lead if own == 0 => (0, part_bytes(node)),
+                To::Lead if node == 0 => (part_bytes(own), 0),
+                To::Lead => (0, 0),
+            };
+            assert!(u32::try_from(to_send).is_ok() && u32::try_from(to_take).is_ok());
+            self.progress[node] = Progress { to_send, sent: 0, to_take, taken: 0 };
+        }
+    }
+
+    /// Returns the node that it waited for last.
+    fn exchange(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<Option<usize>, Ended> {
+        let mut last = None;
+        let mut spin_end = None;
+        loop {
+            let (mut has_moved, mut is_done) = (false, true);
+            for node in self.mesh.peers() {
+                if self.progress[node].is_pending() {
+                    has_moved |= self.turn(epoch, node, rows, Duration::ZERO)?;
+                    is_done &= !self.progress[node].is_pending();
+                    last = Some(node);
+                }
+            }
+            if is_done {
+                return Ok(last);
+            }
+            let now = Instant::now();
+            if has_moved || spin_end.is_none() {
+                spin_end = Some(now + self.spin);
+            } else if spin_end.is_some_and(|end| now >= end) {
+                self.rest(epoch, rows)?;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Sleeps on the next link that something is missing on.
+    fn rest(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<(), Ended> {
+        if (self.is_interrupted)() {
+            return Err(Ended::Interrupted);
+        }
+        let pending = |node: &usize| self.progress[*node].is_pending();
+        let n_pending = self.mesh.peers().filter(pending).count();
+        let after = self.mesh.peers().filter(pending).find(|node| *node > self.rested_on);
+        let Some(node) = after.or_else(|| self.mesh.peers().find(pending)) else { return Ok(()) };
+        // The lead may have said that it goes on without waiting for them.
+        if self.mesh.own() != 0 && !self.progress[0].is_pending() {
+            self.turn(epoch, 0, rows, Duration::ZERO)?;
+        }
+        self.rested_on = node;
+        let nap = (ROUND / n_pending as u32).max(NAP);
+        self.turn(epoch, node, rows, nap).map(drop)
+    }
+
+    /// Sends to a node what there is room for, and takes what has come; sleeps for `wait` at most if nothing
+    /// has. Says whether anything was sent or taken.
+    fn turn(
+        &mut self,
+        epoch: u32,
+        node: usize,
+        rows: &mut Gathered<'_>,
+        wait: Duration,
+    ) -> Result<bool, Ended> {
+        let own = self.mesh.own();
+        let id = (epoch, self.seq);
+        let progress = &mut self.progress[node];
+        let mut links = self.mesh.lock(node);
+        links.drop_events();
+        if links.sessions() != self.sessions[node] || self.sessions[node].is_none() {
+            return Err(Ended::Lost(node));
+        }
+        let mut has_moved = send(&mut links, id, rows, own, progress);
+        has_moved |= take(&mut links, id, rows, node, progress)?;
+        links.service(if has_moved { Duration::ZERO } else { wait });
+        has_moved |= take(&mut links, id, rows, node, progress)?;
+        Ok(has_moved)
+    }
+
+    fn count(&mut self, start: Instant, last: Option<usize>) {
+        let us = start.elapsed().as_micros() as u64;
+        let figures = &mut self.figures;
+        figures.gathers += 1;
+        figures.gather_us += us;
+        if let Some(last) = last {
+            figures.waited_for_us[last] += us;
+        }
+        for node in self.mesh.peers() {
+            figures.sent_bytes += self.progress[node].to_send as u64;
+            figures.taken_bytes += self.progress[node].to_take as u64;
+        }
+    }
+}
+
+/// Sends as much of this node's part as there is room for.
+fn send(
+    links: &mut PeerLinks<'_>,
+    id: (u32, u32),
+    rows: &Gathered<'_>,
+    own: usize,
+    progress: &mut Progress,
+) -> bool {
+    let before = progress.sent;
+    while progress.sent < progress.to_send {
+        let Some(room) = links.reserve() else { break };
+        let part = team::emit_part(id, progress.sent, progress.to_send as u32, room);
+        let Some(part) = part else { break };
+        let bytes = part.len();
+        pack(rows.bytes, rows.row_bytes, &rows.parts[own], progress.sent, part);
+        links.commit(team::PART_AT + bytes);
+        progress.sent += bytes;
+    }
+    progress.sent > before
+}
+
+/// Takes what has come of a node's part.
+fn take(
+    links: &mut PeerLinks<'_>,
+    id: (u32, u32),
+    rows: &mut Gathered<'_>,
+    node: usize,
+    progress: &mut Progress,
+) -> Result<bool, Ended> {
+    let mut has_moved = false;
+    while let Some(frame) = links.front() {
+        match judge(frame, id, node, progress) {
+            Judged::Take { at, bytes } => {
+                let piece = &frame[frame.len() - bytes..];
+                unpack(piece, at, rows.row_bytes, &rows.parts[node], rows.bytes);
+                progress.taken += bytes;
+                has_moved = true;
+            }
+            Judged::Drop => {}
+            Judged::Later => {
+                links.leave();
+                break;
+            }
+            Judged::End(ended) => return Err(ended),
+            Judged::Broken(what) => {
+                log::warn!("node {node} of the team sends {what}");
+                links.release();
+                return Err(Ended::Lost(node));
+            }
+        }
+        links.release();
+    }
+    Ok(has_moved)
+}
+
+/// What becomes of a frame from `node`, in the gather that `id` is of.
+fn judge(frame: &[u8], id: (u32, u32), node: usize, progress: &Progress) -> Judged {
+    let is_complete = progress.taken == progress.to_take;
+    match TeamFrame::parse(frame) {
+        Err(_) => Judged::Broken("what is no frame"),
+        Ok(TeamFrame::Part(epoch, ..)) if epoch != id.0 => Judged::Drop,
+        Ok(TeamFrame::Part(_, seq, part)) => judge_part(seq.wrapping_sub(id.1), &part, progress),
+        // Left where it is: it belongs to who ends the gather.
+        Ok(TeamFrame::Open(..) | TeamFrame::Close(_)) if node == 0 => {
+            Judged::End(Ended::Superseded)
+        }
+        Ok(TeamFrame::Pass(epoch, ..)) if node == 0 && epoch == id.0 => match is_complete {
+            true => Judged::Later,
+            false => Judged::Broken("the next batch in the middle of one"),
+        },
+        Ok(TeamFrame::Failed(epoch, lost)) if epoch == id.0 => {
+            log::debug!("node {node} of the team gives up because of node {lost}");
+            Judged::End(Ended::Lost(node))
+        }
+        Ok(TeamFrame::Refused(epoch, _)) if epoch == id.0 => Judged::End(Ended::Lost(node)),
+        Ok(_) => Judged::Drop,
+    }
+}
+
+/// What becomes of a part of the gather `ahead` of this one.
+fn judge_part(ahead: u32, part: &PartPiece<'_>, progress: &Progress) -> Judged {
+    let is_complete = progress.taken == progress.to_take;
+    match ahead {
+        0 if part.part_bytes as usize != progress.to_take => {
+            Judged::Broken("a part of another size")
+        }
+        0 if part.offset as usize != progress.taken || is_complete => {
+            Judged::Broken("a part that does not go on where it was")
+        }
+        // It ends within the part, as it was parsed.
+        0 => Judged::Take { at: progress.taken, bytes: part.bytes.len() },
+        0x8000_0000.. => Judged::Drop,
+        _ if is_complete => Judged::Later,
+        _ => Judged::Broken("the next part before this one's end"),
+    }
+}
+
+/// Copies the part `columns` of the rows, from its byte `at`, to `out`.
+fn pack(rows: &[u8], row_bytes: usize, columns: &Range<usize>, at: usize, out: &mut [u8]) {
+    let (mut row, mut column) = (at / columns.len(), at % columns.len());
+    let mut out = out;
+    while !out.is_empty() {
+        let start = row * row_bytes + columns.start + column;
+        let n = out.len().min(columns.len() - column);
+        let (piece, rest) = out.split_at_mut(n);
+        piece.copy_from_slice(&rows[start..start + n]);
+        (out, row, column) = (rest, row + 1, 0);
+    }
+}
+
+/// Copies `bytes` to the part `columns` of the rows, from its byte `at`.
+fn unpack(bytes: &[u8], at: usize, row_bytes: usize, columns: &Range<usize>, rows: &mut [u8]) {
+    let (mut row, mut column) = (at / columns.len(), at % columns.len());
+    let mut bytes = bytes;
+    while !bytes.is_empty() {
+        let start = row * row_bytes + columns.start + column;
+        let (piece, rest) = bytes.split_at(bytes.len().min(columns.len() - column));
+        rows[start..start + piece.len()].copy_from_slice(piece);
+        (bytes, row, column) = (rest, row + 1, 0);
+    }
+}

@@ -1,0 +1,86 @@
+//! The batch that a member receives.
+
+use crate::wire::frame::FrameSpan;
+use crate::wire::team::{Opening, PassPiece};
+
+/// Spans and ids of the batch.
+#[derive(Default)]
+pub(super) struct Incoming {
+    pub(super) spans: Vec<FrameSpan>,
+    pub(super) tokens: Vec<u32>,
+    /// Its number, while it is not complete.
+    seq: Option<u32>,
+}
+
+impl Incoming {
+    /// Room for the largest batch, and none begun.
+    pub(super) fn reserve(&mut self, opening: &Opening) {
+        self.forget();
+        self.spans.reserve(opening.max_batch.into());
+        self.tokens.reserve(opening.max_batch.into());
+    }
+
+    /// Forgets what has come.
+    pub(super) fn forget(&mut self) {
+        self.spans.clear();
+        self.tokens.clear();
+        self.seq = None;
+    }
+
+    /// Takes one frame of batch `seq`; says whether that was the last.
+    ///
+    /// # Errors
+    /// What is wrong, if it does not go on where the last one ended, or does not fit `opening`.
+    pub(super) fn take(
+        &mut self,
+        seq: u32,
+        piece: &PassPiece<'_>,
+        opening: &Opening,
+    ) -> Result<bool, &'static str> {
+        if piece.first_span == 0 && piece.first_token == 0 {
+            self.forget();
+            self.seq = Some(seq);
+        }
+        if piece.n_tokens > opening.max_batch || piece.n_spans > piece.n_tokens {
+            return Err("a batch larger than agreed");
+        }
+        let (n_spans, n_tokens) = (usize::from(piece.n_spans), usize::from(piece.n_tokens));
+        if self.seq != Some(seq)
+            || self.spans.len() != usize::from(piece.first_span)
+            || self.tokens.len() != usize::from(piece.first_token)
+            || self.spans.len() + piece.spans().len() > n_spans
+            || self.tokens.len() + piece.tokens().len() > n_tokens
+        {
+            return Err("a batch out of order");
+        }
+        for span in piece.spans() {
+            self.spans.push(span.map_err(|_| "a span without meaning")?);
+        }
+        self.tokens.extend(piece.tokens());
+        if self.spans.len() < n_spans || self.tokens.len() < n_tokens {
+            return Ok(false);
+        }
+        self.seq = None;
+        self.check(opening).map(|()| true)
+    }
+
+    /// Checks that streams and positions exist, and that spans and ids are as many rows.
+    fn check(&self, opening: &Opening) -> Result<(), &'static str> {
+        let is_sound = |span: &FrameSpan| {
+            let end = u64::from(span.pos) + u64::from(span.n_rows);
+            span.stream < opening.n_streams && span.n_rows > 0 && end <= opening.ctx_len.into()
+        };
+        if !self.spans.iter().all(is_sound) {
+            return Err("a span of no stream");
+        }
+        let rows: usize = self.spans.iter().map(|span| usize::from(span.n_rows)).sum();
+        let wanted: usize = self.spans.iter().map(FrameSpan::n_wanted).sum();
+        if rows != self.tokens.len() {
+            return Err("spans that do not fit their ids");
+        }
+        match wanted <= usize::from(opening.max_logits) {
+            true => Ok(()),
+            false => Err("a batch that wants more logits than agreed"),
+        }
+    }
+}

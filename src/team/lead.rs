@@ -1,0 +1,179 @@
+//! The node that begins epochs and batches.
+
+mod opening;
+
+use std::time::{Duration, Instant};
+
+use super::error::TeamError;
+use super::exchange::{Ended, Exchange, Gathered, TeamFigures};
+use super::mesh::Mesh;
+use super::notice::TeamNotice;
+use crate::wire::frame::FrameSpan;
+use crate::wire::team::{self, Opening, TeamLine};
+use opening::Gathering;
+
+/// How long to sleep on a link that has no room.
+const NAP: Duration = Duration::from_millis(1);
+/// How long members have to confirm a CLOSE.
+const CLOSE_WITHIN: Duration = Duration::from_millis(300);
+
+/// Node 0 of a team.
+pub struct Lead {
+    exchange: Exchange,
+    /// Of the last epoch.
+    epoch: u32,
+    /// Number of the next batch.
+    seq: u32,
+    /// The members' lines, by index - 1.
+    lines: Vec<TeamLine>,
+}
+
+impl Lead {
+    /// The lead over `mesh`. Its epochs follow `epoch_seed`, which should be another one in each run: a member
+    /// may remember those of an earlier run.
+    ///
+    /// # Panics
+    /// If the mesh is not node 0's.
+    pub fn new(mesh: Mesh, epoch_seed: u32) -> Lead {
+        assert_eq!(mesh.own(), 0, "the lead is node 0");
+        Lead { exchange: Exchange::new(mesh), epoch: epoch_seed, seq: 0, lines: Vec::new() }
+    }
+
+    /// From now on [`Lead::start`] and [`Lead::gather`] ask this now and then, and may end with
+    /// [`TeamError::Interrupted`].
+    pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
+        self.exchange.is_interrupted = is_interrupted;
+    }
+
+    /// How long gathers look for frames without sleeping, after the last one that came.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.exchange.set_spin(spin);
+    }
+
+    /// Begins an epoch: asks all members to be ready for `opening`, as they come up, and waits until they are,
+    /// at most for `timeout`. A member that goes meanwhile is waited for. Says by `tell` who is waited for,
+    /// comes, is ready or refuses, once each.
+    ///
+    /// # Errors
+    /// [`TeamError::Refused`], [`TeamError::Timeout`], [`TeamError::Interrupted`].
+    ///
+    /// # Panics
+    /// If `opening` has not one share for each node.
+    pub fn open(
+        &mut self,
+        opening: &Opening,
+        is_interrupted: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(&TeamNotice),
+        timeout: Option<Duration>,
+    ) -> Result<(), TeamError> {
+        assert_eq!(opening.shares.len(), self.exchange.mesh.n_nodes());
+        self.exchange.epoch = None;
+        self.seq = 0;
+        let mut gathering = Gathering::new(&self.exchange.mesh, opening, tell);
+        gathering.wait(&mut self.epoch, is_interrupted, timeout)?;
+        (self.lines, self.exchange.sessions) = gathering.finish();
+        self.exchange.begin(self.epoch);
+        Ok(())
+    }
+
+    /// What the members say of themselves, in the order of their indices, without the lead: since the last
+    /// [`Lead::open`] that succeeded.
+    pub fn lines(&self) -> &[TeamLine] {
+        &self.lines
+    }
+
+    /// Tells all members the next batch: spans, and the ids of all their rows.
+    ///
+    /// # Errors
+    /// [`TeamError::Lost`], [`TeamError::NotOpen`], [`TeamError::Interrupted`]; the epoch is over then.
+    ///
+    /// # Panics
+    /// If a batch has more than 65,535 ids or spans.
+    pub fn start(&mut self, spans: &[FrameSpan], tokens: &[u32]) -> Result<(), TeamError> {
+        let epoch = self.exchange.epoch.ok_or(TeamError::NotOpen)?;
+        self.exchange.mesh.drive();
+        let id = (epoch, self.seq);
+        for node in self.exchange.mesh.peers() {
+            if let Err(error) = self.send_batch(node, id, spans, tokens) {
+                self.exchange.epoch = None;
+                return Err(error);
+            }
+        }
+        self.seq = self.seq.wrapping_add(1);
+        Ok(())
+    }
+
+    fn send_batch(
+        &self,
+        node: usize,
+        id: (u32, u32),
+        spans: &[FrameSpan],
+        tokens: &[u32],
+    ) -> Result<(), TeamError> {
+        let exchange = &self.exchange;
+        let mut n_sent = (0, 0);
+        let mut is_begun = false;
+        while !is_begun || n_sent != (spans.len(), tokens.len()) {
+            let mut links = exchange.mesh.lock(node);
+            links.drop_events();
+            let sessions = exchange.sessions[node];
+            if sessions.is_none() || links.sessions() != sessions {
+                return Err(TeamError::Lost { node });
+            }
+            let sent = links.send(|room| {
+                let (bytes, end) = team::emit_pass(id, spans, tokens, n_sent, room)?;
+                (n_sent, is_begun) = (end, true);
+                Some(bytes)
+            });
+            if sent {
+                links.service(Duration::ZERO);
+                continue;
+            }
+            links.leave();
+            links.service(NAP);
+            if (exchange.is_interrupted)() {
+                return Err(TeamError::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the lead's columns of `rows` to all members, unless only the lead gets them, and takes theirs.
+    ///
+    /// # Errors
+    /// [`TeamError::Lost`], [`TeamError::NotOpen`], [`TeamError::Interrupted`]; the epoch is over then.
+    ///
+    /// # Panics
+    /// If there is not one part for each node, a part is outside of a row, or one is 4 GiB or longer.
+    pub fn gather(&mut self, mut rows: Gathered<'_>) -> Result<(), TeamError> {
+        self.exchange.gather(&mut rows).map_err(|ended| match ended {
+            Ended::Lost(node) => TeamError::Lost { node },
+            Ended::Interrupted => TeamError::Interrupted,
+            Ended::Superseded | Ended::NotOpen => TeamError::NotOpen,
+        })
+    }
+
+    /// Tells the members that the lead goes, and waits for a moment until they know.
+    pub fn close(&mut self) {
+        self.exchange.epoch = None;
+        let (mesh, end) = (&self.exchange.mesh, Instant::now() + CLOSE_WITHIN);
+        for node in mesh.peers() {
+            let mut links = mesh.lock(node);
+            links.send(|room| team::emit_close(self.epoch, room));
+            links.service(Duration::ZERO);
+        }
+        for node in mesh.peers() {
+            let mut links = mesh.lock(node);
+            while links.in_flight() > 0 && links.sessions().is_some() && Instant::now() < end {
+                links.drop_events();
+                links.leave();
+                links.service(NAP);
+            }
+        }
+    }
+
+    /// What gathers came to so far.
+    pub fn figures(&self) -> TeamFigures {
+        self.exchange.figures
+    }
+}

@@ -1,0 +1,224 @@
+//! How a lead gets all members ready.
+
+use std::time::{Duration, Instant};
+
+use crate::team::error::TeamError;
+use crate::team::mesh::{Mesh, PeerLinks, Sessions};
+use crate::team::notice::TeamNotice;
+use crate::transport::link::LinkEvent;
+use crate::wire::hello::Name;
+use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine};
+
+/// How long to sleep on the link of one who is not ready, while others are neither.
+const NAP: Duration = Duration::from_millis(5);
+
+/// Where a member is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It was not asked.
+    Absent,
+    /// It was asked over these sessions.
+    Asked(Sessions),
+    /// It is ready, over these sessions.
+    Ready(Sessions),
+}
+
+/// What was told of a member.
+#[derive(Clone, Copy, Default)]
+struct Told {
+    waiting: bool,
+    came: bool,
+    ready: bool,
+    missing: [bool; NODES_MAX],
+    n_carrier: usize,
+}
+
+/// A team that is coming together.
+pub(super) struct Gathering<'a> {
+    mesh: &'a Mesh,
+    opening: &'a Opening,
+    tell: &'a mut dyn FnMut(&TeamNotice),
+    states: [State; NODES_MAX],
+    told: [Told; NODES_MAX],
+    lines: Vec<TeamLine>,
+}
+
+/// What a look at a member's links led to.
+enum Attended {
+    Nothing,
+    /// The epoch is of no use any more.
+    Again,
+}
+
+impl<'a> Gathering<'a> {
+    pub(super) fn new(
+        mesh: &'a Mesh,
+        opening: &'a Opening,
+        tell: &'a mut dyn FnMut(&TeamNotice),
+    ) -> Gathering<'a> {
+        let lines = vec![TeamLine::default(); mesh.n_nodes() - 1];
+        let (states, told) = ([State::Absent; NODES_MAX], [Told::default(); NODES_MAX]);
+        Gathering { mesh, opening, tell, states, told, lines }
+    }
+
+    /// Waits until all members are ready in `epoch`, which goes up.
+    pub(super) fn wait(
+        &mut self,
+        epoch: &mut u32,
+        is_interrupted: &dyn Fn() -> bool,
+        timeout: Option<Duration>,
+    ) -> Result<(), TeamError> {
+        let start = Instant::now();
+        *epoch = epoch.wrapping_add(1);
+        let mut rested_on = 0;
+        loop {
+            for node in self.mesh.peers() {
+                let is_last = node == rested_on;
+                let wait = if is_last { NAP } else { Duration::ZERO };
+                if let Attended::Again = self.attend(node, *epoch, wait)? {
+                    self.states = [State::Absent; NODES_MAX];
+                    *epoch = epoch.wrapping_add(1);
+                }
+            }
+            let is_waited_for = |node: &usize| !matches!(self.states[*node], State::Ready(_));
+            let mut missing = self.mesh.peers().filter(is_waited_for);
+            let Some(first) = missing.next() else { return Ok(()) };
+            rested_on = missing.find(|node| *node > rested_on).unwrap_or(first);
+            if is_interrupted() {
+                return Err(TeamError::Interrupted);
+            }
+            if timeout.is_some_and(|timeout| start.elapsed() >= timeout) {
+                let seconds = start.elapsed().as_secs();
+                return Err(TeamError::Timeout { node: first, seconds });
+            }
+        }
+    }
+
+    /// The members' lines, and the sessions that they are ready over.
+    pub(super) fn finish(self) -> (Vec<TeamLine>, [Option<Sessions>; NODES_MAX]) {
+        let sessions = self.states.map(|state| match state {
+            State::Ready(sessions) => Some(sessions),
+            _ => None,
+        });
+        (self.lines, sessions)
+    }
+
+    /// Asks a member, hears its answer, tells what there is to tell.
+    fn attend(&mut self, node: usize, epoch: u32, wait: Duration) -> Result<Attended, TeamError> {
+        let mesh = self.mesh;
+        let mut links = mesh.lock(node);
+        self.tell_events(node, &mut links);
+        let sessions = links.sessions();
+        let (State::Asked(over) | State::Ready(over)) = self.states[node] else {
+            self.ask(node, epoch, sessions, &mut links);
+            links.service(wait);
+            return Ok(Attended::Nothing);
+        };
+        if sessions != Some(over) {
+            let was_ready = matches!(self.states[node], State::Ready(_));
+            self.states[node] = State::Absent;
+            self.told[node] = Told { n_carrier: self.told[node].n_carrier, ..Told::default() };
+            if !was_ready {
+                return Ok(Attended::Nothing);
+            }
+            (self.tell)(&TeamNotice::Gone { node });
+            return Ok(Attended::Again);
+        }
+        let heard = self.hear(node, epoch, over, &mut links)?;
+        links.service(wait);
+        Ok(heard)
+    }
+
+    /// Asks a member that is there.
+    fn ask(
+        &mut self,
+        node: usize,
+        epoch: u32,
+        sessions: Option<Sessions>,
+        links: &mut PeerLinks<'_>,
+    ) {
+        let told = &mut self.told[node];
+        let Some(sessions) = sessions else {
+            if !std::mem::replace(&mut told.waiting, true) {
+                (self.tell)(&TeamNotice::Waiting { node });
+            }
+            return;
+        };
+        if !std::mem::replace(&mut told.came, true) {
+            (self.tell)(&TeamNotice::Came { node, name: links.name() });
+        }
+        // What is there was sent before the member was asked.
+        while links.front().is_some() {
+            links.release();
+        }
+        if links.send(|room| team::emit_open(epoch, self.opening, node as u16, room)) {
+            self.states[node] = State::Asked(sessions);
+        }
+    }
+
+    fn hear(
+        &mut self,
+        node: usize,
+        epoch: u32,
+        over: Sessions,
+        links: &mut PeerLinks<'_>,
+    ) -> Result<Attended, TeamError> {
+        let mut heard = Attended::Nothing;
+        while let Some(frame) = links.front() {
+            match TeamFrame::parse(frame) {
+                Ok(TeamFrame::Ready(of, line)) if of == epoch => {
+                    let rtt_us = links.rtt_us();
+                    self.ready(node, over, TeamLine { rtt_us, ..line });
+                }
+                Ok(TeamFrame::Refused(of, why)) if of == epoch => {
+                    links.release();
+                    return Err(self.refused(node, links.name(), &why));
+                }
+                Ok(TeamFrame::Failed(of, _)) if of == epoch => heard = Attended::Again,
+                Ok(TeamFrame::Missing(of, other)) if of == epoch => self.missing(node, other),
+                // Of an epoch before, or nothing that a member says now.
+                Ok(_) => {}
+                Err(e) => log::warn!("node {node} of the team sends what is no frame: {e}"),
+            }
+            links.release();
+        }
+        Ok(heard)
+    }
+
+    fn ready(&mut self, node: usize, over: Sessions, line: TeamLine) {
+        self.states[node] = State::Ready(over);
+        if !std::mem::replace(&mut self.told[node].ready, true) {
+            (self.tell)(&TeamNotice::Ready { node, line: line.clone() });
+        }
+        self.lines[node - 1] = line;
+    }
+
+    fn refused(&mut self, node: usize, name: Name, why: &str) -> TeamError {
+        let why = why.to_owned();
+        (self.tell)(&TeamNotice::Refused { node, name, why: why.clone() });
+        TeamError::Refused { node, why }
+    }
+
+    fn missing(&mut self, node: usize, other: u16) {
+        let other = usize::from(other);
+        let told = self.told[node].missing.get_mut(other).filter(|_| other < self.mesh.n_nodes());
+        if told.is_some_and(|told| !std::mem::replace(told, true)) {
+            (self.tell)(&TeamNotice::Missing { node, other });
+        }
+    }
+
+    fn tell_events(&mut self, node: usize, links: &mut PeerLinks<'_>) {
+        while let Some(event) = links.next_event() {
+            let what = match event {
+                LinkEvent::Refused(refused) => refused.to_string(),
+                LinkEvent::Unheard(unheard) => unheard.to_string(),
+                LinkEvent::Up { .. } | LinkEvent::Lost | LinkEvent::Reset => continue,
+            };
+            (self.tell)(&TeamNotice::Link { node, what });
+        }
+        while let Some(what) = links.carrier_notice(self.told[node].n_carrier) {
+            self.told[node].n_carrier += 1;
+            (self.tell)(&TeamNotice::Link { node, what });
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! A node that does what the lead says.
+
+use std::time::{Duration, Instant};
+
+use super::error::TeamError;
+use super::exchange::{Ended, Exchange, Gathered, TeamFigures};
+use super::incoming::Incoming;
+use super::mesh::{Mesh, PeerLinks};
+use crate::wire::frame::FrameSpan;
+use crate::wire::hello::{Name, name};
+use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine, Text};
+
+/// How long to sleep on the lead's link before asking whether to go on.
+const NAP: Duration = Duration::from_millis(50);
+/// The same while the member has something to say that it cannot say yet.
+const SHORT_NAP: Duration = Duration::from_millis(2);
+/// How often the lead is told that another member is missing.
+const MISSING_EVERY: Duration = Duration::from_secs(1);
+
+/// What the lead wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Be ready for this: [`Member::ready`], or [`Member::refuse`].
+    Open(Opening),
+    /// Run [`Member::spans`] of [`Member::tokens`], and gather as all do.
+    Pass,
+    /// Nothing more, until it opens again.
+    Close,
+}
+
+/// What an OPEN is answered with, once that can be said.
+enum Answer {
+    Ready(TeamLine),
+    Refused(Text),
+}
+
+/// Node 1 or a later one of a team.
+pub struct Member {
+    exchange: Exchange,
+    name: Name,
+    /// The last OPEN's, with its epoch.
+    opening: Option<(u32, Opening)>,
+    answer: Option<Answer>,
+    /// Whether READY was sent in this epoch and no batch has come yet.
+    is_fresh: bool,
+    missing_at: Option<Instant>,
+    incoming: Incoming,
+    /// FAILED that is to be sent, by node: epoch, and because of whom.
+    owed: [Option<(u32, u16)>; NODES_MAX],
+}
+
+impl Member {
+    /// The member over `mesh`, called `own_name`.
+    ///
+    /// # Panics
+    /// If the mesh is node 0's, which is the lead.
+    pub fn new(mesh: Mesh, own_name: &str) -> Member {
+        assert_ne!(mesh.own(), 0, "node 0 is the lead");
+        Member {
+            exchange: Exchange::new(mesh),
+            name: name(own_name),
+            opening: None,
+            answer: None,
+            is_fresh: false,
+            missing_at: None,
+            incoming: Incoming::default(),
+            owed: [None; NODES_MAX],
+        }
+    }
+
+    /// From now on [`Member::gather`] asks this now and then, and may end with [`TeamError::Interrupted`].
+    pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
+        self.exchange.is_interrupted = is_interrupted;
+    }
+
+    /// How long gathers look for frames without sleeping, after the last one that came.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.exchange.set_spin(spin);
+    }
+
+    /// Waits, asleep, for what the lead wants; also says to it what was left to say.
+    ///
+    /// # Errors
+    /// [`TeamError::Interrupted`].
+    pub fn next(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Order, TeamError> {
+        loop {
+            self.pay();
+            self.reply();
+            if let Some(order) = self.hear() {
+                return Ok(order);
+            }
+            if is_interrupted() {
+                return Err(TeamError::Interrupted);
+            }
+            let is_pressed = self.answer.is_some() || self.owed.iter().any(Option::is_some);
+            let mut links = self.exchange.mesh.lock(0);
+            links.service(if is_pressed { SHORT_NAP } else { NAP });
+        }
+    }
+
+    /// Accepts the last OPEN: the lead is told as soon as this member has links to all nodes, which
+    /// [`Member::next`] waits for. The name in `line` is replaced by the member's.
+    pub fn ready(&mut self, line: TeamLine) {
+        let Some((_, opening)) = &self.opening else { return };
+        self.incoming.reserve(opening);
+        self.answer = Some(Answer::Ready(TeamLine { name: self.name.clone(), ..line }));
+        self.reply();
+    }
+
+    /// Refuses the last OPEN, with as much of `why` as 200 bytes hold.
+    pub fn refuse(&mut self, why: &str) {
+        self.answer = self.opening.as_ref().map(|_| Answer::Refused(shortened(why)));
+        self.reply();
+    }
+
+    /// Gives the epoch up, as this node cannot go on: the lead opens another.
+    pub fn fail(&mut self) {
+        if let Some(epoch) = self.exchange.epoch.take() {
+            self.owe(epoch, self.exchange.mesh.own(), true);
+        }
+    }
+
+    /// The spans of the batch that is to be run.
+    pub fn spans(&self) -> &[FrameSpan] {
+        &self.incoming.spans
+    }
+
+    /// The ids of its rows.
+    pub fn tokens(&self) -> &[u32] {
+        &self.incoming.tokens
+    }
+
+    /// Sends this node's columns of `rows` to the lead, or to all nodes, and takes theirs.
+    ///
+    /// # Errors
+    /// [`TeamError::Superseded`], [`TeamError::Lost`], [`TeamError::NotOpen`], [`TeamError::Interrupted`]; the
+    /// epoch is over then, and [`Member::next`] has the next one.
+    ///
+    /// # Panics
+    /// If there is not one part for each node, a part is outside of a row, or one is 4 GiB or longer.
+    pub fn gather(&mut self, mut rows: Gathered<'_>) -> Result<(), TeamError> {
+        let epoch = self.exchange.epoch;
+        let Err(ended) = self.exchange.gather(&mut rows) else { return Ok(()) };
+        let (error, because_of, tells_lead) = match ended {
+            Ended::Lost(0) | Ended::Superseded => (TeamError::Superseded, 0, false),
+            Ended::Lost(node) => (TeamError::Lost { node }, node, true),
+            Ended::Interrupted => (TeamError::Interrupted, self.exchange.mesh.own(), true),
+            Ended::NotOpen => return Err(TeamError::NotOpen),
+        };
+        if let Some(epoch) = epoch {
+            self.owe(epoch, because_of, tells_lead);
+        }
+        Err(error)
+    }
+
+    /// What gathers came to so far.
+    pub fn figures(&self) -> TeamFigures {
+        self.exchange.figures
+    }
+
+    // What is said
+
+    /// Others may wait for this node in `epoch`: tells them that it has given it up.
+    fn owe(&mut self, epoch: u32, because_of: usize, tells_lead: bool) {
+        for node in self.exchange.mesh.peers().filter(|node| *node != 0 || tells_lead) {
+            self.owed[node] = Some((epoch, because_of as u16));
+        }
+        self.pay();
+    }
+
+    /// Says what is owed and can be said.
+    fn pay(&mut self) {
+        for node in self.exchange.mesh.peers() {
+            let Some((epoch, because_of)) = self.owed[node] else { continue };
+            let mut links = self.exchange.mesh.lock(node);
+            links.drop_events();
+            let is_sent = links.send(|room| team::emit_failed(epoch, because_of, room));
+            // A link that is lost tells the same.
+            if is_sent || links.sessions().is_none() {
+                self.owed[node] = None;
+            }
+            links.service(Duration::ZERO);
+        }
+    }
+
+    /// Answers the lead's OPEN, if that can be done.
+    fn reply(&mut self) {
+        let (Some((epoch, _)), Some(answer)) = (&self.opening, &self.answer) else { return };
+        let (mesh, epoch) = (&self.exchange.mesh, *epoch);
+        let missing = match answer {
+            Answer::Ready(_) => mesh.peers().filter(|node| *node != 0).find(|node| {
+                let mut links = mesh.lock(*node);
+                drop_all(&mut links);
+                links.service(Duration::ZERO);
+                links.sessions().is_none()
+            }),
+            Answer::Refused(_) => None,
+        };
+        let mut links = mesh.lock(0);
+        if let Some(missing) = missing {
+            let now = Instant::now();
+            if self.missing_at.is_none_or(|at| now >= at + MISSING_EVERY) {
+                self.missing_at = Some(now);
+                links.send(|room| team::emit_missing(epoch, missing as u16, room));
+            }
+            return;
+        }
+        let is_sent = links.send(|room| match answer {
+            Answer::Ready(line) => team::emit_ready(epoch, line, room),
+            Answer::Refused(why) => team::emit_refused(epoch, why, room),
+        });
+        if !is_sent {
+            return;
+        }
+        links.service(Duration::ZERO);
+        drop(links);
+        if let Some(Answer::Ready(_)) = self.answer.take() {
+            self.exchange.begin(epoch);
+            self.is_fresh = true;
+        }
+    }
+
+    // What is heard
+
+    /// Takes what the lead has said, up to an order.
+    fn hear(&mut self) -> Option<Order> {
+        let mesh = &self.exchange.mesh;
+        let mut links = mesh.lock(0);
+        links.drop_events();
+        while let Some(frame) = links.front() {
+            let (opening, epoch) = (&mut self.opening, self.exchange.epoch);
+            let heard = match TeamFrame::parse(frame) {
+                Ok(TeamFrame::Open(of, asked)) => Heard::Open(of, asked),
+                Ok(TeamFrame::Close(of)) if opening.as_ref().is_some_and(|o| o.0 == of) => {
+                    Heard::Close
+                }
+                Ok(TeamFrame::Pass(of, seq, piece)) if epoch == Some(of) => {
+                    match opening.as_ref().map(|(_, o)| self.incoming.take(seq, &piece, o)) {
+                        Some(Ok(true)) => Heard::Pass(of),
+                        Some(Err(what)) => Heard::Broken(what),
+                        Some(Ok(false)) | None => Heard::Nothing,
+                    }
+                }
+                // Parts of a gather that this node has left, or of an epoch before.
+                Ok(_) => Heard::Nothing,
+                Err(_) => Heard::Broken("what is no frame"),
+            };
+            links.release();
+            drop(links);
+            if let Some(order) = self.follow(heard) {
+                return Some(order);
+            }
+            links = self.exchange.mesh.lock(0);
+        }
+        None
+    }
+
+    /// What this node is to do, if anything.
+    fn follow(&mut self, heard: Heard) -> Option<Order> {
+        match heard {
+            Heard::Nothing => None,
+            Heard::Open(epoch, opening) => self.asked(epoch, opening),
+            Heard::Close => {
+                self.leave_epoch();
+                self.opening = None;
+                Some(Order::Close)
+            }
+            Heard::Pass(epoch) => self.begin_batch(epoch).then_some(Order::Pass),
+            Heard::Broken(what) => {
+                log::warn!("the team's lead sends {what}");
+                self.fail();
+                None
+            }
+        }
+    }
+
+    fn asked(&mut self, epoch: u32, opening: Opening) -> Option<Order> {
+        self.leave_epoch();
+        let mesh = &self.exchange.mesh;
+        let place = (mesh.own(), mesh.n_nodes());
+        let (node, n_nodes) = (usize::from(opening.node), opening.shares.len());
+        self.opening = Some((epoch, opening.clone()));
+        if place == (node, n_nodes) {
+            return Some(Order::Open(opening));
+        }
+        let (own, nodes) = place;
+        self.refuse(&format!(
+            "the lead takes it for node {node} of {n_nodes}, and it is node {own} of {nodes}"
+        ));
+        None
+    }
+
+    fn leave_epoch(&mut self) {
+        self.exchange.epoch = None;
+        (self.answer, self.missing_at) = (None, None);
+        self.incoming.forget();
+    }
+
+    /// A batch has come; says whether it can be run. The first of an epoch settles the sessions.
+    fn begin_batch(&mut self, epoch: u32) -> bool {
+        self.exchange.mesh.drive();
+        if !std::mem::take(&mut self.is_fresh) {
+            return true;
+        }
+        for node in self.exchange.mesh.peers() {
+            let sessions = self.exchange.mesh.lock(node).sessions();
+            self.exchange.sessions[node] = sessions;
+            if sessions.is_none() {
+                self.exchange.epoch = None;
+                self.owe(epoch, node, true);
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// What the lead has said.
+enum Heard {
+    Nothing,
+    Open(u32, Opening),
+    Pass(u32),
+    Close,
+    Broken(&'static str),
+}
+
+/// Drops what a member said before this one was ready: it is of an epoch before.
+fn drop_all(links: &mut PeerLinks<'_>) {
+    links.drop_events();
+    while links.front().is_some() {
+        links.release();
+    }
+}
+
+/// As much of `text` as fits.
+fn shortened(text: &str) -> Text {
+    let mut out = Text::new();
+    for c in text.chars() {
+        if out.push(c).is_err() {
+            break;
+        }
+    }
+    out
+}

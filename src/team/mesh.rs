@@ -1,0 +1,276 @@
+//! A node's endpoints, one for each other node, and the thread that minds them while it computes.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::sys::cpu;
+use crate::transport::Endpoint;
+use crate::transport::link::{LinkEvent, LinkState, Links};
+use crate::wire::hello::Name;
+use crate::wire::team::NODES_MAX;
+
+/// An endpoint that this node has not looked at for so long is looked after by the other thread, which does
+/// so as often while batches come.
+const MINDED_EVERY: Duration = Duration::from_millis(2);
+/// How often while none come.
+const IDLE_EVERY: Duration = Duration::from_millis(30);
+/// After so long without a batch none are thought to come.
+const IDLE_AFTER_US: u64 = 1_000_000;
+
+/// The endpoints of a node of a team, and the thread that minds them.
+pub struct Mesh {
+    shared: Arc<Shared>,
+    own: usize,
+    minder: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    start: Instant,
+    peers: Vec<Option<Peer>>,
+    /// When this node began or gathered something last, in microseconds since the start.
+    driven_us: AtomicU64,
+    /// Whether the other thread sleeps for long.
+    is_resting: AtomicBool,
+    is_closing: AtomicBool,
+}
+
+struct Peer {
+    endpoint: Mutex<Box<dyn Endpoint>>,
+    /// When it was serviced last, in microseconds since the start.
+    serviced_us: AtomicU64,
+}
+
+/// Numbers of the sessions of both links with a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sessions {
+    next: u64,
+    prev: u64,
+}
+
+/// The links with a peer, for this thread alone.
+pub(super) struct PeerLinks<'m> {
+    shared: &'m Shared,
+    serviced_us: &'m AtomicU64,
+    endpoint: MutexGuard<'m, Box<dyn Endpoint>>,
+}
+
+impl Mesh {
+    /// A node's endpoints by the other nodes' indices, with `None` in its own place. Each endpoint's next and
+    /// previous node are the same: that peer.
+    ///
+    /// # Errors
+    /// Fewer than 2 nodes or more than [`NODES_MAX`], not exactly one `None`, no thread to be had.
+    pub fn new(endpoints: Vec<Option<Box<dyn Endpoint>>>) -> io::Result<Mesh> {
+        let own = endpoints.iter().position(Option::is_none);
+        let n_peers = endpoints.iter().flatten().count();
+        let is_sound = (2..=NODES_MAX).contains(&endpoints.len()) && n_peers + 1 == endpoints.len();
+        let Some(own) = own.filter(|_| is_sound) else {
+            let what = format!("a team of {} nodes with links to {n_peers}", endpoints.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        };
+        let peer =
+            |endpoint| Peer { endpoint: Mutex::new(endpoint), serviced_us: AtomicU64::new(0) };
+        let shared = Arc::new(Shared {
+            start: Instant::now(),
+            peers: endpoints.into_iter().map(|endpoint| endpoint.map(peer)).collect(),
+            driven_us: AtomicU64::new(0),
+            is_resting: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+        });
+        let minded = Arc::clone(&shared);
+        let minder =
+            thread::Builder::new().name("leap-link".to_owned()).spawn(move || minded.mind())?;
+        Ok(Mesh { shared, own, minder: Some(minder) })
+    }
+
+    /// This node's index.
+    pub fn own(&self) -> usize {
+        self.own
+    }
+
+    /// Nodes of the team, this one included.
+    pub fn n_nodes(&self) -> usize {
+        self.shared.peers.len()
+    }
+
+    /// Indices of the other nodes.
+    pub(super) fn peers(&self) -> impl Iterator<Item = usize> + use<> {
+        let own = self.own;
+        (0..self.n_nodes()).filter(move |node| *node != own)
+    }
+
+    /// The links with node `node`.
+    ///
+    /// # Panics
+    /// If it is this node, or none.
+    pub(super) fn lock(&self, node: usize) -> PeerLinks<'_> {
+        let peer = self.shared.peers[node].as_ref().expect("no node has links with itself");
+        let (shared, serviced_us) = (&*self.shared, &peer.serviced_us);
+        let mut links = PeerLinks { shared, serviced_us, endpoint: peer.lock() };
+        links.links().begin_turn();
+        links
+    }
+
+    /// A batch is under way: the other thread wakes up.
+    pub(super) fn drive(&self) {
+        self.shared.driven_us.store(self.shared.now(), Ordering::SeqCst);
+        if self.shared.is_resting.swap(false, Ordering::SeqCst) {
+            self.wake_minder();
+        }
+    }
+
+    fn wake_minder(&self) {
+        if let Some(minder) = &self.minder {
+            minder.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Mesh {
+    fn drop(&mut self) {
+        self.shared.is_closing.store(true, Ordering::Relaxed);
+        self.wake_minder();
+        if let Some(minder) = self.minder.take() {
+            // A minder that panicked has nothing left to do.
+            let _ = minder.join();
+        }
+    }
+}
+
+impl Peer {
+    fn lock(&self) -> MutexGuard<'_, Box<dyn Endpoint>> {
+        // The endpoint is as sound as before, whoever panicked with it in hand.
+        self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
+    /// Answers the peers while nobody else does: acknowledgements, repetitions and signs of life.
+    fn mind(&self) {
+        cpu::unpin_current_thread();
+        while !self.is_closing.load(Ordering::Relaxed) {
+            // In this order, so that one who begins a batch meanwhile sees it.
+            self.is_resting.store(true, Ordering::SeqCst);
+            let idle_us = self.now().saturating_sub(self.driven_us.load(Ordering::SeqCst));
+            let is_idle = idle_us > IDLE_AFTER_US;
+            self.is_resting.fetch_and(is_idle, Ordering::SeqCst);
+            thread::park_timeout(if is_idle { IDLE_EVERY } else { MINDED_EVERY });
+            for peer in self.peers.iter().flatten() {
+                self.mind_peer(peer);
+            }
+        }
+    }
+
+    fn mind_peer(&self, peer: &Peer) {
+        let away_us = self.now().saturating_sub(peer.serviced_us.load(Ordering::Relaxed));
+        if u128::from(away_us) < MINDED_EVERY.as_micros() {
+            return;
+        }
+        // Who holds it looks after it.
+        let Ok(mut endpoint) = peer.endpoint.try_lock() else { return };
+        if let Err(e) = endpoint.service(Duration::ZERO) {
+            log::debug!("link: {e}");
+        }
+    }
+}
+
+impl PeerLinks<'_> {
+    fn links(&mut self) -> &mut Links {
+        self.endpoint.links()
+    }
+
+    /// The sessions, if both links are up.
+    pub(super) fn sessions(&mut self) -> Option<Sessions> {
+        let Links { next: Some(next), prev: Some(prev) } = self.links() else { return None };
+        let is_up = *next.state() == LinkState::Up && *prev.state() == LinkState::Up;
+        let (next, prev) = (next.session()?, prev.session()?);
+        is_up.then_some(Sessions { next, prev })
+    }
+
+    /// The oldest event that was not asked for yet. While one waits, [`PeerLinks::service`] does not.
+    pub(super) fn next_event(&mut self) -> Option<LinkEvent> {
+        let links = self.links();
+        let prev = links.prev.as_mut().and_then(|prev| prev.next_event());
+        prev.or_else(|| links.next.as_mut()?.next_event())
+    }
+
+    /// Drops all events; who needs none compares sessions.
+    pub(super) fn drop_events(&mut self) {
+        while self.next_event().is_some() {}
+    }
+
+    /// Room for a frame.
+    pub(super) fn reserve(&mut self) -> Option<&mut [u8]> {
+        self.links().next.as_mut()?.reserve()
+    }
+
+    /// Sends the first `bytes` of the reserved room when the endpoint is serviced.
+    pub(super) fn commit(&mut self, bytes: usize) {
+        if let Some(next) = &mut self.links().next {
+            next.commit(bytes);
+        }
+    }
+
+    /// Sends a frame that `emit` writes, if there is room; says whether there was.
+    pub(super) fn send(&mut self, emit: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+        let Some(bytes) = self.reserve().and_then(emit) else { return false };
+        self.commit(bytes);
+        true
+    }
+
+    /// The oldest frame.
+    pub(super) fn front(&mut self) -> Option<&[u8]> {
+        self.links().prev.as_mut()?.front()
+    }
+
+    /// Frees the oldest frame.
+    pub(super) fn release(&mut self) {
+        if let Some(prev) = &mut self.links().prev {
+            prev.release();
+        }
+    }
+
+    /// Leaves all frames for later: [`PeerLinks::service`] does not return for them.
+    pub(super) fn leave(&mut self) {
+        if let Some(prev) = &mut self.links().prev {
+            prev.leave();
+        }
+    }
+
+    /// Sends what is due and takes what has come, for `wait` if nothing has; see [`Endpoint::service`].
+    pub(super) fn service(&mut self, wait: Duration) {
+        if let Err(e) = self.endpoint.service(wait) {
+            // It shows as a silent peer.
+            log::debug!("link: {e}");
+        }
+        self.serviced_us.store(self.shared.now(), Ordering::Relaxed);
+    }
+
+    /// Frames sent that the peer has not confirmed.
+    pub(super) fn in_flight(&mut self) -> usize {
+        self.links().next.as_ref().map_or(0, |next| next.in_flight())
+    }
+
+    /// Round trip to the peer, in microseconds; 0 if unknown.
+    pub(super) fn rtt_us(&mut self) -> u32 {
+        self.links().next.as_ref().map_or(0, |next| next.stats().srtt_us)
+    }
+
+    /// What the peer is called; empty if that is not known.
+    pub(super) fn name(&mut self) -> Name {
+        let next = self.links().next.as_ref();
+        next.and_then(|next| next.peer()).map_or(Name::new(), |peer| peer.name.clone())
+    }
+
+    /// The carrier's notice after the first `n_told`.
+    pub(super) fn carrier_notice(&self, n_told: usize) -> Option<String> {
+        self.endpoint.notices().get(n_told).cloned()
+    }
+}

@@ -1,0 +1,37 @@
+//! A team: up to [`NODES_MAX`] nodes that share every layer of a model by output rows.
+//!
+//! The lead, node 0, begins an epoch ([`Lead::open`]) and tells all members each batch ([`Lead::start`]). Then
+//! every node runs the same pass, computes its own columns of each product and gives them to the others
+//! ([`Lead::gather`], [`Member::gather`]): all nodes call the same gathers in the same order. This module moves
+//! bytes and knows nothing of layers.
+//!
+//! Each pair of nodes has two links, one each way, in an endpoint of its own ([`Mesh`]).
+//!
+//! # Epochs
+//!
+//! An epoch holds as long as no link of it breaks. Within it each node counts its gathers from 0, so a PART
+//! says which one it is for. A node that gives an epoch up sends FAILED to whoever may wait for it: then
+//! nobody waits for a part that never comes, although the lead's next OPEN may stand behind parts that cannot
+//! be taken yet. Frames of another epoch are dropped wherever they turn up: a member is told of a new epoch before
+//! anybody sends parts of it, as the lead waits for all to be READY.
+
+mod error;
+mod exchange;
+mod incoming;
+mod lead;
+mod member;
+mod mesh;
+mod notice;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::TeamError;
+pub use exchange::{Gathered, TeamFigures, To};
+pub use lead::Lead;
+pub use member::{Member, Order};
+pub use mesh::Mesh;
+pub use notice::TeamNotice;
+
+pub use crate::wire::frame::{FrameSpan, FrameWants};
+pub use crate::wire::team::{NODES_MAX, Opening, TeamLine};

@@ -1,0 +1,80 @@
+//! What a lead tells while a team comes together.
+
+use std::fmt;
+
+use crate::wire::hello::Name;
+use crate::wire::team::TeamLine;
+
+/// What happened to a member, by its index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TeamNotice {
+    /// The lead waits for a link to it.
+    Waiting {
+        /// Its index.
+        node: usize,
+    },
+    /// Its links are up, and it is asked to be ready.
+    Came {
+        /// Its index.
+        node: usize,
+        /// What it is called.
+        name: Name,
+    },
+    /// It is ready.
+    Ready {
+        /// Its index.
+        node: usize,
+        /// What it says of itself.
+        line: TeamLine,
+    },
+    /// It cannot be ready.
+    Refused {
+        /// Its index.
+        node: usize,
+        /// What it is called.
+        name: Name,
+        /// Why, in its words.
+        why: String,
+    },
+    /// It has no link to another member.
+    Missing {
+        /// Its index.
+        node: usize,
+        /// Index of the other one.
+        other: usize,
+    },
+    /// It was ready and is so no more.
+    Gone {
+        /// Its index.
+        node: usize,
+    },
+    /// Its link, or the link's carrier, has something to say.
+    Link {
+        /// Its index.
+        node: usize,
+        /// One line.
+        what: String,
+    },
+}
+
+impl fmt::Display for TeamNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TeamNotice::Waiting { node } => write!(f, "waiting for node {node} of the team"),
+            TeamNotice::Came { node, name } => {
+                write!(f, "node {node} of the team, {name}, is there")
+            }
+            TeamNotice::Ready { node, line } => {
+                write!(f, "node {node} of the team, {}, is ready", line.name)
+            }
+            TeamNotice::Refused { node, name, why } => {
+                write!(f, "node {node} of the team, {name}, refuses: {why}")
+            }
+            TeamNotice::Missing { node, other } => {
+                write!(f, "node {node} of the team has no link to node {other}")
+            }
+            TeamNotice::Gone { node } => write!(f, "node {node} of the team is gone"),
+            TeamNotice::Link { node, what } => write!(f, "link to node {node} of the team: {what}"),
+        }
+    }
+}
