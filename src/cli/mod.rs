@@ -34,6 +34,7 @@ mod run;
 #[cfg(feature = "serve")]
 mod serve;
 #[cfg(feature = "tools")]
+mod team;
 mod tokenizer;
 mod weights;
 mod words;

@@ -22,6 +22,7 @@ use super::draft::Beside;
 use super::model_files::{self, Loaded};
 use super::plan::load::Asked;
 use super::power;
+use super::team::TeamBoard;
 use super::weights;
 use super::{Failure, options, ring, warn};
 use crate::engine::{Engine, Options, Scheduler};
@@ -29,7 +30,7 @@ use crate::sys::{memory, signal};
 pub(super) use flags::Run;
 pub(super) use roles::{Role, roles};
 
-use super::ring::{Board, RingFlags, boards};
+use super::ring::{Board, RingFlags, announce, boards};
 use energy::AnswerEnergy;
 use session::Session;
 
@@ -52,6 +53,10 @@ impl Run {
                 let model = self.model.as_deref();
                 (model_files::load(model, self.tokenizer.as_deref())?, None)
             }
+            Role::Master if self.team.is_some() => {
+                let model = self.model.as_deref();
+                (model_files::load(model, self.tokenizer.as_deref())?, None)
+            }
             Role::Master => {
                 self.gather(&mut ring)?;
                 let (loaded, board) = ring::load(&ring, &self.place(), self.tokenizer.as_deref())?;
@@ -63,9 +68,14 @@ impl Run {
         weights::prepare(&mut engine, &self.place(), self.words())?;
         // A signal ends an answer at once, not after the prompt that is being read.
         engine.interrupt_by(ring::is_interrupted);
+        if let Some(path) = &self.team {
+            let board = TeamBoard::new(&ring, path)?;
+            announce();
+            board.lead(&mut engine)?;
+        }
         if let Some(board) = &board {
             let endpoint = board.endpoint(engine.model())?;
-            ring::announce();
+            announce();
             board.join(endpoint, &mut engine, meter.clone())?;
         }
         let n_streams = self.streams.unwrap_or(1);

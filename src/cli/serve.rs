@@ -18,6 +18,7 @@ use super::power::{self, StatedWatts};
 use super::ring::carrier::{self, CarrierKind};
 use super::ring::origin::{self, Boards};
 use super::ring::{self, Board, RingFile, RingFlags, boards};
+use super::team::TeamBoard;
 use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
@@ -112,6 +113,10 @@ pub(super) struct Serve {
     /// be the master of the ring in this file: a line for each node with name, address, layers
     #[argh(option)]
     ring: Option<PathBuf>,
+    /// be the lead of the team in this file: a line for each board with name, address, share; they share
+    /// every layer, and each has the whole model's file
+    #[argh(option)]
+    team: Option<PathBuf>,
     /// be the master of a ring of these boards, and divide the model among them: auto (those that answer
     /// on this network) or HOST[:PORT] and more behind commas (9998); each runs `leap worker` with the
     /// same --key
@@ -210,6 +215,10 @@ impl Serve {
             notify::status("waiting for the ring");
             board.join(endpoint, &mut engine, meter.clone())?;
         }
+        if let Some(path) = &self.team {
+            notify::status("waiting for the team");
+            TeamBoard::new(&flags, path)?.lead(&mut engine)?;
+        }
         self.keep_prefixes(&mut engine)?;
         let Loaded { model, tokenizer, .. } = loaded;
         let tokenizer = Arc::new(tokenizer);
@@ -261,6 +270,11 @@ impl Serve {
             let what = "--ring says who has which layers, --boards finds it out; give one of them";
             return Err(Failure::Usage(what.to_owned()));
         }
+        let has_layers = self.ring.is_some() || self.boards.is_some() || self.give.is_some();
+        if self.team.is_some() && (has_layers || self.wire != Dtype::F32) {
+            let what = "--team shares every layer: no --ring, --boards, --give or --wire";
+            return Err(Failure::Usage(what.to_owned()));
+        }
         let of_a_ring = [
             (self.key.is_some(), "--key"),
             (self.give.is_some(), "--give"),
@@ -270,7 +284,8 @@ impl Serve {
         ];
         match of_a_ring.into_iter().find(|(is_given, _)| *is_given && !self.has_ring()) {
             Some((_, option)) => {
-                let what = format!("{option} is for a ring; add --boards, or --ring FILE");
+                let what =
+                    format!("{option} is for a ring; add --boards, --ring FILE or --team FILE");
                 Err(Failure::Usage(what))
             }
             None => Ok(()),
@@ -278,7 +293,7 @@ impl Serve {
     }
 
     fn has_ring(&self) -> bool {
-        self.ring.is_some() || self.boards.is_some()
+        self.ring.is_some() || self.boards.is_some() || self.team.is_some()
     }
 
     /// Divides the model among the boards that wait for it, if there are.
@@ -372,7 +387,7 @@ impl Serve {
         place: &WeightsPlace,
     ) -> Result<(Loaded, Option<Board<'a>>), Failure> {
         let tokenizer = self.tokenizer.as_deref();
-        if !self.has_ring() {
+        if !self.has_ring() || self.team.is_some() {
             return Ok((model_files::load(self.model.as_deref(), tokenizer)?, None));
         }
         let (loaded, board) = ring::load(flags, place, tokenizer)?;

@@ -4,9 +4,11 @@ use std::fmt;
 use std::io;
 
 use super::ring::NodeError;
+use super::team::TeamStartError;
 use crate::kernels::Isa;
 use crate::model::{ForwardError, LoadError, PackError, StartError};
 use crate::ring::RingError;
+use crate::team::TeamError;
 
 /// Why an engine cannot be started.
 #[derive(Debug)]
@@ -57,6 +59,8 @@ pub enum StepError {
     Forward(ForwardError),
     /// The ring cannot go on.
     Ring(RingError),
+    /// The team cannot.
+    Team(TeamError),
     /// The stream is another engine's.
     Stranger,
     /// Other streams have the memory for keys and values.
@@ -70,6 +74,7 @@ impl fmt::Display for StepError {
         match self {
             StepError::Forward(e) => e.fmt(f),
             StepError::Ring(e) => e.fmt(f),
+            StepError::Team(e) => e.fmt(f),
             StepError::Stranger => write!(f, "the stream belongs to another engine"),
             StepError::NoPage => write!(f, "other streams have the memory for keys and values"),
             StepError::Interrupted => write!(f, "interrupted"),
@@ -108,3 +113,24 @@ impl fmt::Display for JoinError {
 }
 
 impl std::error::Error for JoinError {}
+
+/// Why a team was not led.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LeadError {
+    /// This node cannot be its lead.
+    Start(TeamStartError),
+    /// The team cannot be completed.
+    Step(StepError),
+}
+
+impl fmt::Display for LeadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LeadError::Start(e) => e.fmt(f),
+            LeadError::Step(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LeadError {}

@@ -23,6 +23,7 @@ mod scheduler;
 pub mod score;
 mod stop;
 mod stream;
+pub mod team;
 mod weights;
 
 pub use crate::kernels::Isa;
@@ -31,7 +32,7 @@ pub use crate::model::{KvKind, Model, Precision, Wants};
 pub use calibrate::{CalibrateError, calibrate};
 pub use draft_model::ModelDrafter;
 pub use drafts::{DRAFTS_MAX, DraftKind, DraftMode, Drafter};
-pub use error::{EngineError, JoinError, StepError};
+pub use error::{EngineError, JoinError, LeadError, StepError};
 pub use job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
 pub use ngrams::NgramDrafter;
 pub use options::{CTX_LEN_DEFAULT, KvMemory, Options, STEP_BYTES_MIN, batch_default};

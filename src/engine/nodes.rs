@@ -1,7 +1,8 @@
-//! Who runs a batch: this node alone, or a ring.
+//! Who runs a batch: this node alone, a ring, or a team.
 
 use super::error::StepError;
 use super::ring::RingMaster;
+use super::team::TeamLead;
 use crate::model::{Batch, Span, Stage, Transformer};
 
 /// The nodes that run the model's layers, the first of them with the engine's own transformer.
@@ -10,6 +11,8 @@ pub(super) enum Nodes {
     Alone(Submitted),
     /// It is the master of a ring.
     Ring(Box<RingMaster>),
+    /// It is the lead of a team.
+    Team(Box<TeamLead>),
 }
 
 /// The batch of a node alone whose logits have still to be collected, if there is one.
@@ -27,7 +30,8 @@ impl Nodes {
     /// How many can compute at the same time.
     pub(super) fn count(&self) -> usize {
         match self {
-            Nodes::Alone(_) => 1,
+            // A team's compute the same batch.
+            Nodes::Alone(_) | Nodes::Team(_) => 1,
             Nodes::Ring(ring) => ring.n_nodes(),
         }
     }
@@ -37,6 +41,7 @@ impl Nodes {
         match self {
             Nodes::Alone(submitted) => !submitted.is_waiting,
             Nodes::Ring(ring) => ring.has_room(),
+            Nodes::Team(team) => team.has_room(),
         }
     }
 
@@ -57,6 +62,7 @@ impl Nodes {
                 Ok(())
             }
             Nodes::Ring(ring) => ring.submit(transformer, batch),
+            Nodes::Team(team) => team.submit(transformer, batch),
         }
     }
 
@@ -72,6 +78,7 @@ impl Nodes {
                 Ok((&submitted.spans, transformer.logits(&submitted.spans)?))
             }
             Nodes::Ring(ring) => ring.collect(transformer),
+            Nodes::Team(team) => Ok(team.collect(transformer)),
         }
     }
 
@@ -83,6 +90,10 @@ impl Nodes {
                 Ok(())
             }
             Nodes::Ring(ring) => ring.skip(transformer),
+            Nodes::Team(team) => {
+                team.forget();
+                Ok(())
+            }
         }
     }
 
@@ -91,6 +102,7 @@ impl Nodes {
         match self {
             Nodes::Alone(submitted) => submitted.is_waiting = false,
             Nodes::Ring(ring) => ring.forget(),
+            Nodes::Team(team) => team.forget(),
         }
     }
 }

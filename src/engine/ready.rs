@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{EngineError, JoinError, StepError};
+use super::error::{EngineError, JoinError, LeadError, StepError};
 use super::nodes::Nodes;
 use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
 use super::pages::{PageCopy, PageFigures, PagePair};
@@ -14,6 +14,7 @@ use super::ring::{
     Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions, WorkerOptions, run_worker,
 };
 use super::stream::{Places, Stream};
+use super::team::{MemberNotice, MemberOptions, TeamLead, TeamOptions, TeamStartError, run_member};
 use super::weights::{Listener, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
@@ -23,6 +24,7 @@ use crate::model::{
 };
 use crate::pool::Pool;
 use crate::ring::Notice;
+use crate::team::Mesh;
 use crate::transport::Endpoint;
 
 /// A model ready to run, here or on a ring of which this is the master, and the streams in it.
@@ -217,7 +219,52 @@ impl Engine {
             |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
         match &mut self.nodes {
             Nodes::Ring(ring) => ring.resplit(&mut self.transformer, layers, &prepare),
-            Nodes::Alone(_) => Err(ResplitError::Split("there is no ring to split".to_owned())),
+            Nodes::Alone(_) | Nodes::Team(_) => {
+                Err(ResplitError::Split("there is no ring to split".to_owned()))
+            }
+        }
+    }
+
+    /// Becomes the lead of a team over `mesh`, and waits until all of its nodes are ready. Each stream has
+    /// memory for keys and values of its own from then on.
+    ///
+    /// # Errors
+    /// If the weights do not match their checksums, the model cannot be shared so, or a node is not ready.
+    pub fn lead(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
+        let start = |e| LeadError::Start(TeamStartError::Node(e));
+        if self.plan().kv_pages.is_some() {
+            return Err(start(NodeError::Pages));
+        }
+        let checked = self.transformer.check_weights(&options.is_interrupted);
+        checked.map_err(|e| start(NodeError::Weights(e)))?;
+        let mut team = Box::new(
+            TeamLead::new(&mut self.transformer, mesh, options).map_err(LeadError::Start)?,
+        );
+        team.open(&mut self.transformer).map_err(LeadError::Step)?;
+        self.prefixes = None;
+        self.places.divide();
+        self.nodes = Nodes::Team(team);
+        Ok(())
+    }
+
+    /// Works for any lead of a team over `mesh` until it is interrupted.
+    ///
+    /// # Errors
+    /// If the weights do not match their checksums.
+    pub fn follow(
+        &mut self,
+        mesh: Mesh,
+        options: &MemberOptions<'_>,
+        tell: &mut dyn FnMut(&MemberNotice),
+    ) -> Result<(), NodeError> {
+        run_member(&mut self.transformer, mesh, options, tell)
+    }
+
+    /// The team, if this is its lead.
+    pub fn team(&self) -> Option<&TeamLead> {
+        match &self.nodes {
+            Nodes::Team(team) => Some(team),
+            Nodes::Alone(_) | Nodes::Ring(_) => None,
         }
     }
 
@@ -247,15 +294,17 @@ impl Engine {
     /// ring's results are waited for, and may end that with [`StepError::Interrupted`].
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.transformer.interrupt_by(is_interrupted);
-        if let Nodes::Ring(ring) = &mut self.nodes {
-            ring.interrupt_by(is_interrupted);
+        match &mut self.nodes {
+            Nodes::Alone(_) => {}
+            Nodes::Ring(ring) => ring.interrupt_by(is_interrupted),
+            Nodes::Team(team) => team.interrupt_by(is_interrupted),
         }
     }
 
     /// The ring, if this is its master.
     pub fn ring(&self) -> Option<&RingMaster> {
         match &self.nodes {
-            Nodes::Alone(_) => None,
+            Nodes::Alone(_) | Nodes::Team(_) => None,
             Nodes::Ring(ring) => Some(ring),
         }
     }
@@ -263,7 +312,7 @@ impl Engine {
     /// The same, to reset its times.
     pub fn ring_mut(&mut self) -> Option<&mut RingMaster> {
         match &mut self.nodes {
-            Nodes::Alone(_) => None,
+            Nodes::Alone(_) | Nodes::Team(_) => None,
             Nodes::Ring(ring) => Some(ring),
         }
     }

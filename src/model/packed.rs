@@ -31,6 +31,9 @@ pub(super) struct PackedWeights {
     moving: Option<Moving>,
 }
 
+/// Which bytes of a packed matrix of this kind, which has so many, are used.
+pub(super) type UsedBytes<'a> = &'a dyn Fn(TensorKind, usize) -> Vec<Range<usize>>;
+
 /// Where in its home each kind's matrices are, by layer. In a model's own file only their number counts.
 pub(super) type Kinds = Vec<(TensorKind, Vec<Range<usize>>)>;
 
@@ -125,15 +128,15 @@ impl PackedWeights {
         }
     }
 
-    /// Starts copying the mapped weights to huge pages; [`PackedWeights::finish_move`] takes
-    /// the copy into use.
-    pub(super) fn start_move(&mut self) {
+    /// Starts copying the mapped weights to huge pages, those bytes of each matrix that `used` says;
+    /// [`PackedWeights::finish_move`] takes the copy into use.
+    pub(super) fn start_move(&mut self, used: UsedBytes<'_>) {
         let home = match &self.home {
             Home::File(cache) => Home::File(Arc::clone(cache)),
             Home::Model(model) => Home::Model(Arc::clone(model)),
             Home::Memory(_) => return,
         };
-        let (parts, kinds) = self.copy_plan();
+        let (parts, kinds) = self.copy_plan(used);
         let is_dropped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_dropped);
         let (send, done) = sync_channel(1);
@@ -151,7 +154,7 @@ impl PackedWeights {
     }
 
     /// What a copy is made of, and where its matrices are: those that share bytes share them there too.
-    fn copy_plan(&self) -> (Vec<Part>, Kinds) {
+    fn copy_plan(&self, used: UsedBytes<'_>) -> (Vec<Part>, Kinds) {
         let is_shared = matches!(self.home, Home::File(_));
         let (mut parts, mut copied, mut end) = (Vec::new(), HashMap::new(), 0_usize);
         let mut copy = |kind: TensorKind, layer: usize, place: &Range<usize>| -> Range<usize> {
@@ -159,7 +162,8 @@ impl PackedWeights {
                 return *start..start + place.len();
             }
             let start = end;
-            parts.push(Part { id: TensorId { kind, layer }, place: place.clone(), start });
+            let (id, ranges) = (TensorId { kind, layer }, used(kind, place.len()));
+            parts.push(Part { id, place: place.clone(), start, ranges });
             copied.insert(place.clone(), start);
             end = (start + place.len()).next_multiple_of(ALIGN);
             start..start + place.len()
@@ -188,11 +192,12 @@ impl Drop for Moving {
     }
 }
 
-/// A matrix to copy: where it is, and where it goes.
+/// A matrix to copy: where it is, where it goes, and which of its bytes do.
 struct Part {
     id: TensorId,
     place: Range<usize>,
     start: usize,
+    ranges: Vec<Range<usize>>,
 }
 
 impl Home {
@@ -208,14 +213,17 @@ impl Home {
     fn copy(&self, parts: &[Part], is_dropped: &AtomicBool) -> Option<HugeMemory> {
         let end = parts.iter().map(|part| part.start + part.place.len()).max()?;
         let mut memory = HugeMemory::new(end).ok()?;
-        for Part { id, place, start } in parts {
+        for Part { id, place, start, ranges } in parts {
             let copy = &mut memory.as_mut_slice()[*start..start + place.len()];
             let bytes = self.bytes(*id, place);
-            for (from, to) in bytes.chunks(COPY_BYTES).zip(copy.chunks_mut(COPY_BYTES)) {
-                if is_dropped.load(Ordering::Relaxed) {
-                    return None;
+            for range in ranges {
+                let to = copy[range.clone()].chunks_mut(COPY_BYTES);
+                for (from, to) in bytes[range.clone()].chunks(COPY_BYTES).zip(to) {
+                    if is_dropped.load(Ordering::Relaxed) {
+                        return None;
+                    }
+                    to.copy_from_slice(from);
                 }
-                to.copy_from_slice(from);
             }
         }
         Some(memory)

@@ -149,6 +149,36 @@ impl Team {
         self.slices.len()
     }
 
+    /// Which of `bytes` bytes of a packed matrix of `kind`, in panels of `panel_rows`, are those of this node's
+    /// rows.
+    pub(super) fn used_bytes(
+        &self,
+        header: &Header,
+        kind: TensorKind,
+        (bytes, panel_rows): (usize, usize),
+    ) -> Vec<Range<usize>> {
+        let rows = header.shape(kind).0;
+        let panel_bytes = bytes / rows.div_ceil(panel_rows);
+        let own = self.own().rows(kind, header.head_dim);
+        let n_parts = match kind {
+            TensorKind::W1 | TensorKind::W2 | TensorKind::W3 => header.n_ffns(),
+            _ => 1,
+        };
+        let of_part = |part: usize| {
+            let first = part * (rows / n_parts);
+            let (start, end) = (first + own.start, first + own.end);
+            start / panel_rows * panel_bytes..end.div_ceil(panel_rows) * panel_bytes
+        };
+        (0..n_parts).map(of_part).collect()
+    }
+
+    /// How much of `bytes` of weights this node reads.
+    pub fn part_of(&self, bytes: u64) -> u64 {
+        let Range { start, end } = self.own().ffn;
+        let width = self.parts(Columns::Ffn).last().map_or(1, |last| last.end / size_of::<f32>());
+        (u128::from(bytes) * (end - start) as u128 / width.max(1) as u128) as u64
+    }
+
     /// Brings rows of these columns together in `all`: the first of `part` are this node's, one row after
     /// the other.
     pub(super) fn gather(

@@ -148,12 +148,15 @@ impl Transformer {
         self.packer().bytes()
     }
 
-    /// Copies mapped packed weights to huge pages in the background, and uses the copy from
-    /// the forward pass on that finds it complete.
+    /// Copies mapped packed weights to huge pages in the background, a team's node its own rows, and uses
+    /// the copy from the forward pass on that finds it complete.
     pub fn move_to_huge_pages(&mut self) {
-        if let Some(packed) = &mut self.packed {
-            packed.start_move();
-        }
+        let Some(packed) = &mut self.packed else { return };
+        let (header, panel_rows) = (self.model.header(), packed.layout().panel_rows());
+        packed.start_move(&|kind, bytes| match &self.team {
+            Some(team) => team.used_bytes(header, kind, (bytes, panel_rows)),
+            None => vec![0..bytes],
+        });
     }
 
     /// Whether packed weights are in use.
@@ -292,6 +295,16 @@ impl Transformer {
         }
     }
 
+    /// The logits of the last [`Transformer::run_in_team`], `[n, vocab_size]`, which are its lead's.
+    ///
+    /// # Panics
+    /// If these are more than planned.
+    pub fn team_logits(&mut self, n: usize) -> &mut [f32] {
+        let vocab_size = self.model.header().vocab_size;
+        let (_, buffers) = self.begin(&[]);
+        &mut buffers.logits[..n * vocab_size]
+    }
+
     /// The logits of those rows of `spans` that want them, `[wanted, vocab_size]`, on a node that has all
     /// layers and has run them ([`Stage::run_layers`]).
     ///
@@ -346,7 +359,8 @@ impl Stage for Transformer {
     }
 
     fn bytes_per_token(&self) -> u64 {
-        self.model.bytes_per_token()
+        let bytes = self.model.bytes_per_token();
+        self.team.as_ref().map_or(bytes, |team| team.part_of(bytes))
     }
 
     fn set_plan(&mut self, plan: Plan) -> Result<(), StartError> {

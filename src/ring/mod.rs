@@ -40,6 +40,7 @@ pub(crate) use batch::{fits, token_bytes};
 pub(crate) use error::RingError;
 pub(crate) use hop::Hop;
 pub(crate) use master::{Master, MasterOptions, MasterStep};
+pub(crate) use replay::Replay;
 pub(crate) use times::Times;
 pub(crate) use topology::{Address, Member, PORT_DEFAULT, Place, Topology};
 pub(crate) use worker::{Opening, Worker, WorkerStep};

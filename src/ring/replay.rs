@@ -1,10 +1,10 @@
-//! What the nodes of a ring have to be told again when it is opened anew.
+//! What the nodes of a ring or a team have to be told again when it is opened anew.
 
 use super::Sizes;
 use crate::wire::frame::{FrameSpan, FrameWants};
 
 /// The ids of all streams, as far as they are answered, and how many of them this epoch's nodes have.
-pub(super) struct Replay {
+pub(crate) struct Replay {
     /// By stream.
     history: Vec<Vec<u32>>,
     /// Which streams' texts are long.
@@ -16,7 +16,7 @@ pub(super) struct Replay {
 
 impl Replay {
     /// Nothing yet, with room for all that there can be.
-    pub(super) fn new(sizes: &Sizes) -> Replay {
+    pub(crate) fn new(sizes: &Sizes) -> Replay {
         let ids = |_| Vec::with_capacity(sizes.ctx_len as usize);
         Replay {
             history: (0..sizes.n_streams).map(ids).collect(),
@@ -27,12 +27,12 @@ impl Replay {
     }
 
     /// The nodes have forgotten everything.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.next = (0, 0);
     }
 
     /// A batch of `tokens` in these spans is answered.
-    pub(super) fn record(&mut self, spans: &[FrameSpan], mut tokens: &[u32]) {
+    pub(crate) fn record(&mut self, spans: &[FrameSpan], mut tokens: &[u32]) {
         for span in spans {
             let (first, rest) = tokens.split_at(span.n_rows.into());
             let stream = usize::from(span.stream);
@@ -45,14 +45,14 @@ impl Replay {
     }
 
     /// Whether there is something left to send again.
-    pub(super) fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         let (stream, pos) = self.next;
         let mut rest = self.history.iter().skip(stream);
         rest.next().is_some_and(|first| pos < first.len()) || rest.any(|ids| !ids.is_empty())
     }
 
     /// The next batch to send again, in one span.
-    pub(super) fn next_batch(&mut self) -> Option<(FrameSpan, &[u32])> {
+    pub(crate) fn next_batch(&mut self) -> Option<(FrameSpan, &[u32])> {
         while self.next.1 >= self.history.get(self.next.0)?.len() {
             self.next = (self.next.0 + 1, 0);
         }
@@ -73,7 +73,7 @@ impl Replay {
 
     /// Bytes that it keeps on the heap.
     #[cfg(test)]
-    pub(super) fn heap_bytes(&self) -> usize {
+    pub(crate) fn heap_bytes(&self) -> usize {
         self.history.iter().map(|ids| ids.capacity() * 4).sum()
     }
 }

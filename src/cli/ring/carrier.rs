@@ -46,7 +46,7 @@ pub(in crate::cli) fn wire(value: &str) -> Result<Dtype, String> {
 
 /// Opens the links. If this board has a name that nobody knows yet, as may be when boards start, waits
 /// for that.
-pub(super) fn open(
+pub(in crate::cli) fn open(
     carrier: CarrierKind,
     options: &CarrierOptions,
     is_quiet: bool,

@@ -92,7 +92,7 @@ pub(in crate::cli) struct RingFlags {
 
 impl RingFlags {
     /// How long a master waits for progress; `None` for ever.
-    pub(super) fn timeout(&self) -> Option<Duration> {
+    pub(in crate::cli) fn timeout(&self) -> Option<Duration> {
         let seconds = self.timeout_s.unwrap_or(TIMEOUT_S);
         (seconds > 0).then(|| Duration::from_secs(seconds))
     }

@@ -186,6 +186,7 @@ fn unreadable(error: io::Error) -> Failure {
 pub(super) fn step_failure(error: &StepError) -> Failure {
     match error {
         StepError::Ring(e) if e.is_lost() => Failure::Ring(e.to_string()),
+        StepError::Team(e) => Failure::Ring(e.to_string()),
         _ => Failure::runtime(error),
     }
 }
@@ -221,12 +222,12 @@ pub(super) fn announce() {
     notify::status("waiting for the ring");
 }
 
-fn is_loopback(host: &str) -> bool {
+pub(super) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn random_epoch() -> Result<u32, Failure> {
+pub(super) fn random_epoch() -> Result<u32, Failure> {
     let seed = random::seed().map_err(|e| Failure::Runtime(format!("no random numbers: {e}")))?;
     Ok(u32::from_le_bytes([seed[0], seed[1], seed[2], seed[3]]))
 }

@@ -139,6 +139,10 @@ pub(in crate::cli) struct Run {
     /// ring: file with a line for each node: name, address, layers
     #[argh(option)]
     pub(super) ring: Option<PathBuf>,
+    /// team: file with a line for each board: name, address, share; they share every layer, and each has
+    /// the whole model's file
+    #[argh(option)]
+    pub(super) team: Option<PathBuf>,
     /// ring without a file: boards to divide the model among, auto (those that answer on this
     /// network) or HOST[:PORT] and more behind commas (9998); each runs `leap worker` with the same
     /// --key
@@ -222,6 +226,15 @@ impl Run {
             return usage(
                 "--boards and --join find out who has which layers: no --ring, --split or --fetch",
             );
+        }
+        let has_ring = divides_itself || self.ring.is_some() || self.split.is_some();
+        if self.team.is_some() && (has_ring || self.fetch.is_some() || self.give.is_some()) {
+            return usage(
+                "--team is for boards that share every layer: no option of a ring's layers",
+            );
+        }
+        if self.team.is_some() && self.wire != Dtype::F32 {
+            return usage("a team's wire is f32");
         }
         if self.join.is_some() && self.model.is_some() {
             return usage("--join gets the layers from the master; give no model file");

@@ -39,8 +39,10 @@ pub(in crate::cli) fn roles(option: &str) -> &'static [Role] {
         "--tokenizer" | "--prompt" | "--prompt-file" | "--suffix" | "--chat" | "--system"
         | "--chat-template" | "--n-predict" | "--stop" | "--temp" | "--top-p" | "--top-k"
         | "--seed" | "--json" | "--kv" | "--no-history" => &[Role::Single, Role::Master],
-        "--ring" | "--node" | "--split" | "--transport" | "--host" | "--port" | "--next-host"
-        | "--next-port" | "--key" | "--wire" | "--busy-poll" => &[Role::Master, Role::Worker],
+        "--ring" | "--team" | "--node" | "--split" | "--transport" | "--host" | "--port"
+        | "--next-host" | "--next-port" | "--key" | "--wire" | "--busy-poll" => {
+            &[Role::Master, Role::Worker]
+        }
         "--ring-timeout" | "--give" | "--boards" | "--objective" => &[Role::Master],
         "--end" | "--fetch" | "--join" => &[Role::Worker],
         _ => &ALL,

@@ -5,7 +5,7 @@ use crate::wire::frame::{FrameSpan, FrameWants, Sizes};
 use crate::wire::{Dtype, KvType};
 
 /// Most streams, and most rows of a batch: frames number them in 16 bits.
-pub(super) const COUNT_MAX: u16 = u16::MAX;
+pub(in crate::engine) const COUNT_MAX: u16 = u16::MAX;
 
 /// `span` in the words of frames; `None` if it has a number that is beyond them.
 fn to_frame(span: &Span) -> Option<FrameSpan> {
@@ -23,13 +23,13 @@ fn to_frame(span: &Span) -> Option<FrameSpan> {
 }
 
 /// `spans` in the words of frames; `None` if one of them has a number that is beyond them.
-pub(super) fn to_frames(spans: &[Span], out: &mut Vec<FrameSpan>) -> Option<()> {
+pub(in crate::engine) fn to_frames(spans: &[Span], out: &mut Vec<FrameSpan>) -> Option<()> {
     out.clear();
     spans.iter().try_for_each(|span| to_frame(span).map(|span| out.push(span)))
 }
 
 /// The batch of a frame's spans and their `tokens`.
-pub(super) fn batch(spans: &[FrameSpan], mut tokens: &[u32], out: &mut Batch) {
+pub(in crate::engine) fn batch(spans: &[FrameSpan], mut tokens: &[u32], out: &mut Batch) {
     out.clear();
     for span in spans.iter().map(from_frame) {
         let (first, rest) = tokens.split_at(span.n_rows);
@@ -39,7 +39,7 @@ pub(super) fn batch(spans: &[FrameSpan], mut tokens: &[u32], out: &mut Batch) {
 }
 
 /// A frame's span in the words of the model.
-pub(super) fn from_frame(span: &FrameSpan) -> Span {
+pub(in crate::engine) fn from_frame(span: &FrameSpan) -> Span {
     Span {
         stream: span.stream.into(),
         pos: span.pos as usize,
@@ -55,7 +55,7 @@ pub(super) fn from_frame(span: &FrameSpan) -> Span {
 
 /// What all nodes of a ring agree on for runs of `plan`; `None` if a number is beyond what
 /// frames can say.
-pub(super) fn sizes(plan: &Plan, dim: usize, wire: Dtype) -> Option<Sizes> {
+pub(in crate::engine) fn sizes(plan: &Plan, dim: usize, wire: Dtype) -> Option<Sizes> {
     Some(Sizes {
         ctx_len: u32::try_from(plan.ctx_len).ok()?,
         n_streams: u16::try_from(plan.n_streams).ok()?,
@@ -72,7 +72,7 @@ pub(super) fn sizes(plan: &Plan, dim: usize, wire: Dtype) -> Option<Sizes> {
 }
 
 /// The plan of a run of these sizes.
-pub(super) fn plan(sizes: &Sizes) -> Plan {
+pub(in crate::engine) fn plan(sizes: &Sizes) -> Plan {
     Plan {
         ctx_len: sizes.ctx_len as usize,
         max_batch: sizes.max_batch.into(),
@@ -88,7 +88,7 @@ pub(super) fn plan(sizes: &Sizes) -> Plan {
 }
 
 /// How floats of `dtype` are kept.
-pub(super) fn precision(dtype: Dtype) -> Precision {
+pub(in crate::engine) fn precision(dtype: Dtype) -> Precision {
     match dtype {
         Dtype::F16 => Precision::F16,
         Dtype::F32 => Precision::F32,

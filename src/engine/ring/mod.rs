@@ -1,7 +1,7 @@
 //! A node of a ring at work: joins the model's stages, the ring's state machines and a link.
 
 mod error;
-mod frames;
+pub(super) mod frames;
 mod link;
 mod master;
 mod node;

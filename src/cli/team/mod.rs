@@ -1,0 +1,217 @@
+//! This board's part in a team: boards that share every layer by rows.
+
+mod file;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::ring::{self, RingFlags, is_interrupted};
+use super::{Failure, counted, key, note, warn};
+use crate::engine::ring::Limits;
+use crate::engine::team::{MemberNotice, MemberOptions, TeamOptions};
+use crate::engine::{Engine, LeadError, StepError};
+use crate::model::Model;
+use crate::ring::Address;
+use crate::sys::{notify, random};
+use crate::team::{Mesh, TeamNotice};
+use crate::transport::Endpoint;
+use crate::transport::link::LinkConfig;
+use crate::transport::options::CarrierOptions;
+use crate::transport::place::HostPort;
+use crate::wire::Dtype;
+use crate::wire::hello::{self, RingInfo};
+use file::TeamNode;
+
+/// A board that knows its place in a team.
+pub(super) struct TeamBoard<'a> {
+    flags: &'a RingFlags,
+    nodes: Vec<TeamNode>,
+    own: usize,
+}
+
+impl<'a> TeamBoard<'a> {
+    /// What the flags and the team file at `path` say.
+    pub(super) fn new(flags: &'a RingFlags, path: &Path) -> Result<TeamBoard<'a>, Failure> {
+        let mut nodes = file::read(path)?;
+        let own = match (&flags.node, flags.is_master) {
+            (None, true) => 0,
+            (None, false) => {
+                let what = "--team needs --node NAME on a worker";
+                return Err(Failure::Usage(what.to_owned()));
+            }
+            (Some(name), _) => {
+                let own = nodes.iter().position(|node| node.name == *name);
+                own.ok_or_else(|| {
+                    let known: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+                    let (path, known) = (path.display(), known.join(", "));
+                    Failure::Input(format!("{path}: no node is called {name:?}; there are {known}"))
+                })?
+            }
+        };
+        if (own == 0) != flags.is_master {
+            let (name, first) = (&nodes[own].name, &nodes[0].name);
+            return Err(Failure::Usage(format!(
+                "{name} is not the {} in {}: the first node, {first}, is the lead",
+                if flags.is_master { "lead" } else { "worker" },
+                path.display(),
+            )));
+        }
+        nodes[own].address.port = flags.port.unwrap_or(nodes[own].address.port);
+        Ok(TeamBoard { flags, nodes, own })
+    }
+
+    /// Opens the links to all other nodes.
+    pub(super) fn mesh(&self, model: &Model) -> Result<Mesh, Failure> {
+        let own = &self.nodes[self.own];
+        let header = model.header();
+        let whole = 0..header.n_layers as u32;
+        let node = RingInfo {
+            model: model.fingerprint().map_err(|e| Failure::runtime(&e))?,
+            dim: header.dim as u32,
+            n_layers: whole.end,
+            kv_dim: header.kv_dim() as u32,
+            vocab_size: header.vocab_size as u32,
+            held: whole,
+            wish: None,
+            dtype: Dtype::F32,
+            is_master: false,
+            name: hello::name(&own.name),
+        };
+        let key = self.flags.key.as_deref().map(key::read).transpose()?;
+        let host = self.flags.host.as_ref().unwrap_or(&own.address.host);
+        if key.is_none() && !ring::is_loopback(host) {
+            warn(&format!(
+                "no --key: whoever reaches {host} can join or disturb the team, and read it"
+            ));
+        }
+        let mut endpoints = Vec::new();
+        for (index, peer) in self.nodes.iter().enumerate() {
+            if index == self.own {
+                endpoints.push(None);
+                continue;
+            }
+            let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
+            let config = LinkConfig::new(node.clone(), key.clone(), seed);
+            let port = |node: &TeamNode, index: usize| node.address.port.wrapping_add(index as u16);
+            let listen = HostPort::new(host, port(own, index));
+            let next = HostPort::new(&peer.address.host, port(peer, self.own));
+            endpoints.push(Some(self.endpoint(config, listen, next, endpoints.is_empty())?));
+        }
+        Mesh::new(endpoints).map_err(|e| Failure::runtime(&e))
+    }
+
+    fn endpoint(
+        &self,
+        config: LinkConfig,
+        listen: HostPort,
+        next: HostPort,
+        is_first: bool,
+    ) -> Result<Box<dyn Endpoint>, Failure> {
+        let flags = self.flags;
+        let mut options = CarrierOptions::new(config, listen, Some(next));
+        if let Some(us) = flags.busy_poll {
+            (options.spin, options.busy_poll_us) = (Duration::from_micros(us.into()), us.into());
+        }
+        let patience = flags.is_master.then(|| flags.timeout()).flatten();
+        let endpoint = ring::carrier::open(flags.transport, &options, flags.is_quiet || !is_first, patience)?;
+        if is_first {
+            endpoint.notices().iter().for_each(|notice| warn(notice));
+        }
+        Ok(endpoint)
+    }
+
+    /// Makes `engine` the lead, and waits until all nodes are ready.
+    pub(super) fn lead(&self, engine: &mut Engine) -> Result<(), Failure> {
+        let mesh = self.mesh(engine.model())?;
+        let own = &self.nodes[self.own];
+        let options = TeamOptions {
+            name: own.name.clone(),
+            shares: self.nodes.iter().map(|node| node.share).collect(),
+            timeout: self.flags.timeout(),
+            epoch: ring::random_epoch()?,
+            is_interrupted,
+            tell: Box::new(self.teller()),
+        };
+        engine.lead(mesh, options).map_err(|e| match e {
+            LeadError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),
+            LeadError::Step(e) => ring::step_failure(&e),
+            e => Failure::runtime(&e),
+        })?;
+        if !self.flags.is_quiet {
+            self.describe(engine);
+        }
+        Ok(())
+    }
+
+    /// Says what happens to the team, by the nodes' names.
+    fn teller(&self) -> impl FnMut(&TeamNotice) + Send + use<> {
+        let names: Vec<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
+        move |notice| {
+            let name = |node: &usize| names.get(*node).map_or("?", String::as_str);
+            let text = match notice {
+                TeamNotice::Waiting { node } => format!("waiting for {}", name(node)),
+                TeamNotice::Came { .. } | TeamNotice::Ready { .. } => return,
+                TeamNotice::Refused { node, why, .. } => format!("{} refuses: {why}", name(node)),
+                TeamNotice::Missing { node, other } => {
+                    format!("{} has no link to {}", name(node), name(other))
+                }
+                TeamNotice::Gone { node } => format!("{} is gone", name(node)),
+                TeamNotice::Link { node, what } => format!("link to {}: {what}", name(node)),
+            };
+            notify::status(&text);
+            note(&format!("leap: {text}"));
+        }
+    }
+
+    /// The team, a line a node.
+    fn describe(&self, engine: &Engine) {
+        let Some(team) = engine.team() else { return };
+        let total: f64 = self.nodes.iter().map(|node| f64::from(node.share)).sum();
+        note(&format!("team of {} nodes, which share every layer", self.nodes.len()));
+        let width = self.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
+        let about = engine.about();
+        let lead = (about.isa.name(), about.threads, None);
+        let others = team.lines().iter();
+        let others = others.map(|line| (&*line.isa, usize::from(line.threads), Some(line.rtt_us)));
+        for (node, (isa, threads, rtt)) in
+            self.nodes.iter().zip(std::iter::once(lead).chain(others))
+        {
+            note(&format!(
+                "  {:width$}  {:.0} % of the rows, {isa}, {}{}",
+                node.name,
+                f64::from(node.share) / total * 1e2,
+                counted(threads, "thread"),
+                rtt.map_or(String::new(), |us| format!("; {us} us round trip")),
+            ));
+        }
+    }
+
+    /// Works for any lead until a signal ends it.
+    pub(super) fn follow(&self, engine: &mut Engine, limits: Limits) -> Result<(), Failure> {
+        let mesh = self.mesh(engine.model())?;
+        let own = &self.nodes[self.own];
+        if !self.flags.is_quiet {
+            let Address { host, port } = self.listens();
+            note(&format!(
+                "leap: {} of the team listens on {host}, ports from {port} on",
+                own.name
+            ));
+        }
+        ring::announce();
+        let options = MemberOptions { name: &own.name, limits, is_interrupted };
+        let is_quiet = self.flags.is_quiet;
+        let mut tell = |notice: &MemberNotice| {
+            notify::status(&notice.to_string());
+            if !is_quiet {
+                note(&format!("leap: {notice}"));
+            }
+        };
+        engine.follow(mesh, &options, &mut tell).map_err(|e| Failure::runtime(&e))
+    }
+
+    fn listens(&self) -> Address {
+        let own = &self.nodes[self.own].address;
+        let host = self.flags.host.as_ref().unwrap_or(&own.host);
+        Address { host: host.clone(), port: own.port }
+    }
+}

@@ -1,0 +1,30 @@
+//! Why a node cannot be one of a team.
+
+use std::fmt;
+
+use crate::engine::ring::NodeError;
+use crate::model::{StartError, TeamError};
+
+/// Why a node cannot be one of a team.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TeamStartError {
+    /// The model cannot be shared so.
+    Shares(TeamError),
+    /// This node has no memory for its part.
+    Start(StartError),
+    /// It cannot work.
+    Node(NodeError),
+}
+
+impl fmt::Display for TeamStartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TeamStartError::Shares(e) => e.fmt(f),
+            TeamStartError::Start(e) => e.fmt(f),
+            TeamStartError::Node(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TeamStartError {}

@@ -1,0 +1,157 @@
+//! A member's loop: it does what the lead says, and outlives leads.
+
+use std::fmt;
+use std::time::Instant;
+
+use super::lead::plan;
+use super::passes::{Gathering, TeamTimes};
+use crate::engine::ring::{Limits, NodeError, frames};
+use crate::model::{Batch, ForwardError, Plan, Stage, StageInfo, Team, Transformer};
+use crate::team::{Member, Mesh, Opening, Order, TeamLine};
+use crate::wire::hello;
+
+/// How a member takes part in a team.
+pub struct MemberOptions<'a> {
+    /// What it is called.
+    pub name: &'a str,
+    /// What it is ready for.
+    pub limits: Limits,
+    /// Asked again and again whether to end the work.
+    pub is_interrupted: fn() -> bool,
+}
+
+/// What a member tells its user.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MemberNotice {
+    /// It is ready for the lead of this name, and computes this part of the model, in percent.
+    Ready(String, f64),
+    /// It has told the lead why it is not.
+    Refuses(String),
+    /// Another node is lost, or the lead has begun anew.
+    Over(String),
+    /// The lead has gone.
+    LeadLeft,
+}
+
+impl fmt::Display for MemberNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemberNotice::Ready(lead, percent) => {
+                write!(f, "computes {percent:.0} % of each layer for {lead}")
+            }
+            MemberNotice::Refuses(why) => f.write_str(why),
+            MemberNotice::Over(why) => write!(f, "{why}; waiting for the lead"),
+            MemberNotice::LeadLeft => f.write_str("the lead left; waiting for the next one"),
+        }
+    }
+}
+
+/// Works for any lead over `mesh` until it is interrupted. `transformer` has the whole model, made ready.
+///
+/// # Errors
+/// If the weights do not match their checksums.
+pub fn run_member(
+    transformer: &mut Transformer,
+    mesh: Mesh,
+    options: &MemberOptions<'_>,
+    tell: &mut dyn FnMut(&MemberNotice),
+) -> Result<(), NodeError> {
+    let MemberOptions { name, is_interrupted, .. } = *options;
+    transformer.check_weights(&is_interrupted).map_err(NodeError::Weights)?;
+    let mut member = Member::new(mesh, name);
+    member.interrupt_by(is_interrupted);
+    let mut at_work = AtWork {
+        transformer,
+        limits: options.limits,
+        ready: None,
+        batch: Batch::with_capacity(options.limits.max_batch),
+        times: TeamTimes::default(),
+    };
+    while let Ok(order) = member.next(&is_interrupted) {
+        match order {
+            Order::Open(opening) => match at_work.open(&opening) {
+                Ok(line) => {
+                    member.ready(line);
+                    let percent = at_work.percent();
+                    tell(&MemberNotice::Ready(opening.lead.to_string(), percent));
+                }
+                Err(why) => {
+                    member.refuse(&why);
+                    tell(&MemberNotice::Refuses(why));
+                }
+            },
+            Order::Pass => {
+                if let Err(error) = at_work.run(&mut member) {
+                    if error == ForwardError::Interrupted {
+                        break;
+                    }
+                    member.fail();
+                    tell(&MemberNotice::Over(error.to_string()));
+                }
+            }
+            Order::Close => tell(&MemberNotice::LeadLeft),
+        }
+    }
+    Ok(())
+}
+
+/// What a member computes with.
+struct AtWork<'a> {
+    transformer: &'a mut Transformer,
+    limits: Limits,
+    /// What it is ready for: the nodes' shares, which of them is its own, and the plan.
+    ready: Option<(Vec<u16>, usize, Plan)>,
+    batch: Batch,
+    times: TeamTimes,
+}
+
+impl AtWork<'_> {
+    /// Gets ready; says why not if it cannot.
+    fn open(&mut self, opening: &Opening) -> Result<TeamLine, String> {
+        let (plan, Limits { ctx_len, n_streams, max_batch }) = (plan(opening), self.limits);
+        for (what, wanted, limit) in [
+            ("a context of", plan.ctx_len, ctx_len),
+            ("streams,", plan.n_streams, n_streams),
+            ("rows of a batch,", plan.max_batch, max_batch),
+        ] {
+            if wanted > limit {
+                return Err(format!("it is ready for {what} {limit}, not {wanted}"));
+            }
+        }
+        let (shares, own) = (opening.shares.to_vec(), usize::from(opening.node));
+        let asked = Some((shares, own, plan));
+        if self.ready != asked {
+            self.ready = None;
+            let header = self.transformer.model().header();
+            let team = Team::new(header, &opening.shares, own).map_err(|e| e.to_string())?;
+            self.transformer.set_team(Some(team), plan).map_err(|e| e.to_string())?;
+            self.ready = asked;
+        }
+        let StageInfo { device, threads, .. } = self.transformer.about();
+        Ok(TeamLine {
+            name: hello::Name::new(),
+            isa: heapless::String::try_from(device).unwrap_or_default(),
+            threads: threads as u16,
+            bytes_per_token: self.transformer.bytes_per_token(),
+            rtt_us: 0,
+        })
+    }
+
+    /// Which part of each layer is its own.
+    fn percent(&self) -> f64 {
+        let Some((shares, own, _)) = &self.ready else { return 0.0 };
+        let total: u32 = shares.iter().map(|share| u32::from(*share)).sum();
+        f64::from(shares[*own]) / f64::from(total.max(1)) * 1e2
+    }
+
+    /// Runs the batch that the lead has begun.
+    fn run(&mut self, member: &mut Member) -> Result<(), ForwardError> {
+        frames::batch(member.spans(), member.tokens(), &mut self.batch);
+        let start = Instant::now();
+        let mut gathering = Gathering { node: member, times: &mut self.times };
+        self.transformer.run_in_team(&self.batch, &mut gathering)?;
+        self.times.whole += start.elapsed();
+        self.times.passes += 1;
+        Ok(())
+    }
+}

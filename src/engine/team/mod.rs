@@ -1,0 +1,11 @@
+//! A node of a team at work: joins the model's passes and the team's gathers.
+
+mod error;
+mod lead;
+mod member;
+mod passes;
+
+pub use error::TeamStartError;
+pub use lead::{TeamLead, TeamOptions, TellTeam};
+pub use member::{MemberNotice, MemberOptions, run_member};
+pub use passes::TeamTimes;
