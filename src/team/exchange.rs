@@ -233,9 +233,18 @@ impl Exchange {
             return Err(Ended::Lost(node));
         }
         let mut has_moved = send(&mut links, id, rows, own, progress);
-        has_moved |= take(&mut links, id, rows, node, progress)?;
+        let n_nodes = self.mesh.n_nodes();
+        let named = |ended| match ended {
+            // Who names nobody else means itself.
+            Ended::Lost(lost) if lost == own || lost >= n_nodes => Ended::Lost(node),
+            ended => ended,
+        };
+        has_moved |= take(&mut links, id, rows, node, progress).map_err(named)?;
         links.service(if has_moved { Duration::ZERO } else { wait });
-        has_moved |= take(&mut links, id, rows, node, progress)?;
+        // What comes behind the end is no matter of this gather.
+        if progress.is_pending() {
+            has_moved |= take(&mut links, id, rows, node, progress).map_err(named)?;
+        }
         Ok(has_moved)
     }
 
@@ -284,7 +293,10 @@ fn take(
     progress: &mut Progress,
 ) -> Result<bool, Ended> {
     let mut has_moved = false;
-    while let Some(frame) = links.front() {
+    // What follows a part's end is looked at if this node still waits for others.
+    while !(has_moved && progress.taken == progress.to_take)
+        && let Some(frame) = links.front()
+    {
         match judge(frame, id, node, progress) {
             Judged::Take { at, bytes } => {
                 let piece = &frame[frame.len() - bytes..];
@@ -325,8 +337,7 @@ fn judge(frame: &[u8], id: (u32, u32), node: usize, progress: &Progress) -> Judg
             false => Judged::Broken("the next batch in the middle of one"),
         },
         Ok(TeamFrame::Failed(epoch, lost)) if epoch == id.0 => {
-            log::debug!("node {node} of the team gives up because of node {lost}");
-            Judged::End(Ended::Lost(node))
+            Judged::End(Ended::Lost(lost.into()))
         }
         Ok(TeamFrame::Refused(epoch, _)) if epoch == id.0 => Judged::End(Ended::Lost(node)),
         Ok(_) => Judged::Drop,

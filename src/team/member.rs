@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::error::TeamError;
 use super::exchange::{Ended, Exchange, Gathered, TeamFigures};
 use super::incoming::Incoming;
-use super::mesh::{Mesh, PeerLinks};
+use super::mesh::{Mesh, PeerLinks, Sessions};
 use crate::wire::frame::FrameSpan;
 use crate::wire::hello::{Name, name};
 use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine, Text};
@@ -14,6 +14,8 @@ use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine, Text};
 const NAP: Duration = Duration::from_millis(50);
 /// The same while the member has something to say that it cannot say yet.
 const SHORT_NAP: Duration = Duration::from_millis(2);
+/// How long links have to come up that all nodes were said to have.
+const LINKED_WITHIN: Duration = Duration::from_secs(1);
 /// How often the lead is told that another member is missing.
 const MISSING_EVERY: Duration = Duration::from_secs(1);
 
@@ -40,9 +42,11 @@ pub struct Member {
     name: Name,
     /// The last OPEN's, with its epoch.
     opening: Option<(u32, Opening)>,
+    /// Kept until the first batch comes.
     answer: Option<Answer>,
-    /// Whether READY was sent in this epoch and no batch has come yet.
-    is_fresh: bool,
+    /// The sessions with the lead that the answer was sent over. If others take their place it is lost, and
+    /// sent again.
+    answered_over: Option<Sessions>,
     missing_at: Option<Instant>,
     incoming: Incoming,
     /// FAILED that is to be sent, by node: epoch, and because of whom.
@@ -61,7 +65,7 @@ impl Member {
             name: name(own_name),
             opening: None,
             answer: None,
-            is_fresh: false,
+            answered_over: None,
             missing_at: None,
             incoming: Incoming::default(),
             owed: [None; NODES_MAX],
@@ -92,7 +96,8 @@ impl Member {
             if is_interrupted() {
                 return Err(TeamError::Interrupted);
             }
-            let is_pressed = self.answer.is_some() || self.owed.iter().any(Option::is_some);
+            let is_waiting = self.answer.is_some() && self.answered_over.is_none();
+            let is_pressed = is_waiting || self.owed.iter().any(Option::is_some);
             let mut links = self.exchange.mesh.lock(0);
             links.service(if is_pressed { SHORT_NAP } else { NAP });
         }
@@ -104,17 +109,20 @@ impl Member {
         let Some((_, opening)) = &self.opening else { return };
         self.incoming.reserve(opening);
         self.answer = Some(Answer::Ready(TeamLine { name: self.name.clone(), ..line }));
+        self.answered_over = None;
         self.reply();
     }
 
     /// Refuses the last OPEN, with as much of `why` as 200 bytes hold.
     pub fn refuse(&mut self, why: &str) {
         self.answer = self.opening.as_ref().map(|_| Answer::Refused(shortened(why)));
+        self.answered_over = None;
         self.reply();
     }
 
     /// Gives the epoch up, as this node cannot go on: the lead opens another.
     pub fn fail(&mut self) {
+        self.answer = None;
         if let Some(epoch) = self.exchange.epoch.take() {
             self.owe(epoch, self.exchange.mesh.own(), true);
         }
@@ -187,6 +195,10 @@ impl Member {
     fn reply(&mut self) {
         let (Some((epoch, _)), Some(answer)) = (&self.opening, &self.answer) else { return };
         let (mesh, epoch) = (&self.exchange.mesh, *epoch);
+        let over = mesh.lock(0).sessions();
+        if over.is_none() || over == self.answered_over {
+            return;
+        }
         let missing = match answer {
             Answer::Ready(_) => mesh.peers().filter(|node| *node != 0).find(|node| {
                 let mut links = mesh.lock(*node);
@@ -214,9 +226,9 @@ impl Member {
         }
         links.service(Duration::ZERO);
         drop(links);
-        if let Some(Answer::Ready(_)) = self.answer.take() {
+        self.answered_over = over;
+        if let Answer::Ready(_) = answer {
             self.exchange.begin(epoch);
-            self.is_fresh = true;
         }
     }
 
@@ -292,18 +304,19 @@ impl Member {
 
     fn leave_epoch(&mut self) {
         self.exchange.epoch = None;
-        (self.answer, self.missing_at) = (None, None);
+        (self.answer, self.answered_over, self.missing_at) = (None, None, None);
         self.incoming.forget();
     }
 
     /// A batch has come; says whether it can be run. The first of an epoch settles the sessions.
     fn begin_batch(&mut self, epoch: u32) -> bool {
         self.exchange.mesh.drive();
-        if !std::mem::take(&mut self.is_fresh) {
+        if self.answer.take().is_none() {
             return true;
         }
+        let end = Instant::now() + LINKED_WITHIN;
         for node in self.exchange.mesh.peers() {
-            let sessions = self.exchange.mesh.lock(node).sessions();
+            let sessions = self.sessions_by(node, end);
             self.exchange.sessions[node] = sessions;
             if sessions.is_none() {
                 self.exchange.epoch = None;
@@ -312,6 +325,20 @@ impl Member {
             }
         }
         true
+    }
+
+    /// The sessions with a node, once both are up: it may know a moment before this one that they are.
+    fn sessions_by(&self, node: usize, end: Instant) -> Option<Sessions> {
+        loop {
+            let mut links = self.exchange.mesh.lock(node);
+            links.drop_events();
+            let sessions = links.sessions();
+            if sessions.is_some() || Instant::now() >= end {
+                return sessions;
+            }
+            links.leave();
+            links.service(SHORT_NAP);
+        }
     }
 }
 

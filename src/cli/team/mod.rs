@@ -113,7 +113,8 @@ impl<'a> TeamBoard<'a> {
             (options.spin, options.busy_poll_us) = (Duration::from_micros(us.into()), us.into());
         }
         let patience = flags.is_master.then(|| flags.timeout()).flatten();
-        let endpoint = ring::carrier::open(flags.transport, &options, flags.is_quiet || !is_first, patience)?;
+        let endpoint =
+            ring::carrier::open(flags.transport, &options, flags.is_quiet || !is_first, patience)?;
         if is_first {
             endpoint.notices().iter().for_each(|notice| warn(notice));
         }
