@@ -200,3 +200,77 @@ fn shares_that_cannot_be_had_are_refused() {
     assert!(Team::new(model.header(), &[1, 1], 2).is_err());
     assert!(Team::new(model.header(), &[1, 0], 0).is_err());
 }
+
+/// Teams of processes.
+mod processes {
+    use std::fs;
+    use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::common::folder::Folder;
+    use crate::common::leap;
+
+    /// Ends with what it is in.
+    struct Running(Child);
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn worker(folder: &Folder, node: &str) -> Running {
+        let mut worker = leap();
+        worker.args(["worker", "models/demo.bin", "--threads", "1", "--transport", "udp"]);
+        worker.args(["--node", node, "--team"]).arg(folder.join("team.txt"));
+        Running(worker.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn prompt(command: &mut Command) -> &mut Command {
+        let words = ["-p", "Once upon a time", "-n", "200", "--temp", "0.8", "--seed", "7", "-q"];
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped())
+    }
+
+    /// A lead's run, which goes on for a while.
+    fn lead(folder: &Folder) -> Command {
+        let mut lead = leap();
+        lead.args(["master", "models/demo.bin", "--threads", "1", "--transport", "udp", "--team"]);
+        prompt(lead.arg(folder.join("team.txt")));
+        lead
+    }
+
+    #[test]
+    fn a_team_outlives_the_death_of_each_node() {
+        let folder = Folder::new();
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let team: String = [("desk", 2), ("pi", 3), ("orange", 1)]
+            .iter()
+            .enumerate()
+            .map(|(i, (name, share))| {
+                format!("{name} 127.79.{high}.{low}:{} {share}\n", 9000 + i * 20)
+            })
+            .collect();
+        fs::write(folder.join("team.txt"), team).unwrap();
+        let wanted = prompt(leap().args(["run", "models/demo.bin"])).output().unwrap().stdout;
+        assert!(wanted.len() > 200);
+
+        let _pi = worker(&folder, "pi");
+        let orange = worker(&folder, "orange");
+        // The lead dies in the middle of a text, and another one takes its place.
+        let first = Running(lead(&folder).stderr(Stdio::null()).spawn().unwrap());
+        thread::sleep(Duration::from_millis(300));
+        drop(first);
+        // A member dies, and comes back.
+        let second = lead(&folder).stderr(Stdio::piped()).spawn().unwrap();
+        thread::sleep(Duration::from_millis(300));
+        drop(orange);
+        thread::sleep(Duration::from_millis(200));
+        let _orange = worker(&folder, "orange");
+        let ended = second.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{said}");
+        assert_eq!(String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&wanted));
+    }
+}

@@ -33,8 +33,8 @@ mod ring;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
-#[cfg(feature = "tools")]
 mod team;
+#[cfg(feature = "tools")]
 mod tokenizer;
 mod weights;
 mod words;

@@ -155,7 +155,7 @@ impl Transformer {
         let (header, panel_rows) = (self.model.header(), packed.layout().panel_rows());
         packed.start_move(&|kind, bytes| match &self.team {
             Some(team) => team.used_bytes(header, kind, (bytes, panel_rows)),
-            None => vec![0..bytes],
+            None => std::iter::once(0..bytes).collect(),
         });
     }
 
