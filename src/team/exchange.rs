@@ -1,6 +1,7 @@
 //! What lead and members have in common: an epoch, its gathers, and how they end.
 
 use std::ops::Range;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::mesh::{Mesh, PeerLinks, Sessions};
@@ -174,7 +175,7 @@ impl Exchange {
     /// Returns the node that it waited for last.
     fn exchange(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<Option<usize>, Ended> {
         let mut last = None;
-        let mut spin_end = None;
+        let mut idle_since = None;
         loop {
             let (mut has_moved, mut is_done) = (false, true);
             for node in self.mesh.peers() {
@@ -188,12 +189,13 @@ impl Exchange {
                 return Ok(last);
             }
             let now = Instant::now();
-            if has_moved || spin_end.is_none() {
-                spin_end = Some(now + self.spin);
-            } else if spin_end.is_some_and(|end| now >= end) {
-                self.rest(epoch, rows)?;
+            let since = *idle_since.get_or_insert(now);
+            match now - since {
+                _ if has_moved => idle_since = Some(now),
+                idle if idle >= self.spin => self.rest(epoch, rows)?,
+                // Where threads are more than cores the peer may wait for this one.
+                _ => thread::yield_now(),
             }
-            std::hint::spin_loop();
         }
     }
 

@@ -102,7 +102,7 @@ fn bash_completes() {
     assert_eq!(completed(&["leap", "ru"]), ["run"]);
     assert_eq!(completed(&["leap", "ma"]), ["master"]);
     assert_eq!(completed(&["leap", "--v"]), ["--version"]);
-    assert_eq!(completed(&["leap", "run", "--te"]), ["--temp"]);
+    assert_eq!(completed(&["leap", "run", "--tem"]), ["--temp"]);
     assert_eq!(completed(&["leap", "run", "m.bin", "--ring-"]), ["--ring-timeout"]);
     assert_eq!(completed(&["leap", "run", "--transport", "k"]), ["kernel"]);
     assert_eq!(completed(&["leap", "run", "--transport", "=", "u"]), ["udp"]);
@@ -113,13 +113,13 @@ fn bash_completes() {
     assert_eq!(completed(&["leap", "run", "mod"]), [""; 0]);
     assert_eq!(completed(&["leap", "run", "--prompt-file", ""]), [""; 0]);
     // A worker has no prompts.
-    assert_eq!(completed(&["leap", "worker", "--te"]), [""; 0]);
+    assert_eq!(completed(&["leap", "worker", "--tem"]), [""; 0]);
 }
 
 #[test]
 fn fish_completes() {
     for (line, wanted) in
-        [("ru", "run\t"), ("run --te", "--temp\t"), ("run --transport k", "kernel")]
+        [("ru", "run\t"), ("run --tem", "--temp\t"), ("run --transport k", "kernel")]
     {
         let script = format!("{}\ncomplete -C 'leap {line}'\n", script(Shell::Fish, &commands()));
         // Where fish is not installed, the other tests have to do.
