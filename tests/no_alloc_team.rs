@@ -114,7 +114,7 @@ fn batches_and_gathers_allocate_nothing() {
                 serve(Member::new(mesh, "member"), &mut bytes, is_warm);
             });
         }
-        let limit = Some(Duration::from_secs(20));
+        let limit = Some(Duration::from_secs(120));
         lead.open(&opening(), &|| false, &mut |_| {}, limit).unwrap();
         let wants = FrameWants::Last;
         let spans = [FrameSpan { stream: 0, wants, pos: 0, n_rows: 16, is_long: false }];

@@ -73,7 +73,7 @@ fn a_batch_may_be_longer_than_a_frame() {
         });
         let mut lead = places.lead(1);
         let opening = Opening { max_batch: n, n_streams: n, ..opening(2) };
-        lead.open(&opening, &|| false, &mut |_| {}, Some(Duration::from_secs(20))).unwrap();
+        lead.open(&opening, &|| false, &mut |_| {}, Some(Duration::from_secs(120))).unwrap();
         let span = |stream| FrameSpan { stream, n_rows: 1, wants: FrameWants::None, ..spans(1)[0] };
         let spans: Vec<FrameSpan> = (0..n).map(span).collect();
         let tokens: Vec<u32> = (0..u32::from(n)).map(|i| i * 7).collect();

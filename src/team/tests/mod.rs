@@ -195,7 +195,7 @@ fn spans(n: usize) -> [FrameSpan; 1] {
 }
 
 fn open(lead: &mut Lead, n_nodes: usize) {
-    let limit = Some(Duration::from_secs(20));
+    let limit = Some(Duration::from_secs(120));
     lead.open(&opening(n_nodes), &|| false, &mut |_| {}, limit).unwrap();
 }
 
