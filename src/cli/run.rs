@@ -65,13 +65,16 @@ impl Run {
         };
         let batch = self.batch.or(board.as_ref().map(|_| ring::BATCH));
         let mut engine = self.engine(&loaded, batch)?;
-        weights::prepare(&mut engine, &self.place(), self.words())?;
+        let team = self.team.as_deref().map(|path| TeamBoard::new(&ring, path)).transpose()?;
+        match &team {
+            Some(team) => team.prepare(&mut engine, &self.place(), self.words())?,
+            None => weights::prepare(&mut engine, &self.place(), self.words())?,
+        }
         // A signal ends an answer at once, not after the prompt that is being read.
         engine.interrupt_by(ring::is_interrupted);
-        if let Some(path) = &self.team {
-            let board = TeamBoard::new(&ring, path)?;
+        if let Some(team) = &team {
             announce();
-            board.lead(&mut engine)?;
+            team.lead(&mut engine)?;
         }
         if let Some(board) = &board {
             let endpoint = board.endpoint(engine.model())?;

@@ -208,16 +208,20 @@ impl Serve {
         let (listeners, _files) = self.listeners(&keys)?;
         let mut engine = self.engine(&loaded, board.is_some())?;
         let words = if self.quiet { Words::None } else { Words::All };
-        weights::prepare(&mut engine, &place, words)?;
+        let team = self.team.as_deref().map(|path| TeamBoard::new(&flags, path)).transpose()?;
+        match &team {
+            Some(team) => team.prepare(&mut engine, &place, words)?,
+            None => weights::prepare(&mut engine, &place, words)?,
+        }
         notify::start();
         if let Some(board) = &board {
             let endpoint = board.endpoint(engine.model())?;
             notify::status("waiting for the ring");
             board.join(endpoint, &mut engine, meter.clone())?;
         }
-        if let Some(path) = &self.team {
+        if let Some(team) = &team {
             notify::status("waiting for the team");
-            TeamBoard::new(&flags, path)?.lead(&mut engine)?;
+            team.lead(&mut engine)?;
         }
         self.keep_prefixes(&mut engine)?;
         let Loaded { model, tokenizer, .. } = loaded;

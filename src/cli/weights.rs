@@ -47,8 +47,21 @@ pub(super) fn prepare(
     place: &WeightsPlace,
     words: Words,
 ) -> Result<(), Failure> {
+    prepare_part(engine, place, 1.0, words)
+}
+
+/// The same where only this part of the weights is read.
+pub(super) fn prepare_part(
+    engine: &mut Engine,
+    place: &WeightsPlace,
+    part: f64,
+    words: Words,
+) -> Result<(), Failure> {
     let teller = Teller::new(words);
-    let tell = |what: Preparing<'_>| teller.tell(what);
+    let tell = |what: Preparing<'_>| match what {
+        Preparing::Larger(larger) if larger.weights as f64 * part <= larger.free as f64 => {}
+        what => teller.tell(what),
+    };
     let prepared = engine.prepare(place, listener(&tell));
     prepared.map(|_| ()).map_err(|e| failure(place.model.as_deref(), &e))
 }

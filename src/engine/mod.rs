@@ -1,5 +1,6 @@
 //! Generation: a scheduler that answers jobs batch by batch, stop conditions and figures.
 
+mod about;
 mod answer;
 #[cfg(feature = "tools")]
 mod calibrate;
@@ -28,6 +29,7 @@ mod weights;
 
 pub use crate::kernels::Isa;
 pub use crate::model::{KvKind, Model, Precision, Wants};
+pub use about::{EngineInfo, WeightsIn};
 #[cfg(feature = "tools")]
 pub use calibrate::{CalibrateError, calibrate};
 pub use draft_model::ModelDrafter;
@@ -38,7 +40,7 @@ pub use ngrams::NgramDrafter;
 pub use options::{CTX_LEN_DEFAULT, KvMemory, Options, STEP_BYTES_MIN, batch_default};
 pub use pace::StallLimit;
 pub use pages::PageFigures;
-pub use ready::{Engine, EngineInfo, WeightsIn};
+pub use ready::Engine;
 pub use rules::{LogitRules, Odds, TokenFilter};
 pub use scheduler::{Scheduler, TellJob};
 pub use stream::Stream;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::about::{EngineInfo, WeightsIn};
 use super::error::{EngineError, JoinError, LeadError, StepError};
 use super::nodes::Nodes;
 use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
@@ -37,32 +38,6 @@ pub struct Engine {
     prefixes: Option<PrefixCache>,
     /// Scratch for [`Engine::push_batch`].
     batch: Batch,
-}
-
-/// What an engine runs with.
-#[derive(Clone, Copy, Debug)]
-pub struct EngineInfo {
-    /// Instruction set of the kernels.
-    pub isa: Isa,
-    /// Threads that compute.
-    pub threads: usize,
-    /// How keys and values are kept.
-    pub kv: KvKind,
-    /// Bytes of buffers and KV cache.
-    pub arena_bytes: usize,
-    /// Where the weights are read from.
-    pub weights: WeightsIn,
-}
-
-/// Where weights are read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WeightsIn {
-    /// The model's file, as they are.
-    Unpacked,
-    /// A file that has them packed for the kernels.
-    Mapped,
-    /// Memory of this process, packed; in huge pages if there are any.
-    Memory,
 }
 
 impl Engine {
@@ -245,6 +220,14 @@ impl Engine {
         self.places.divide();
         self.nodes = Nodes::Team(team);
         Ok(())
+    }
+
+    /// The team, to reset its times.
+    pub fn team_mut(&mut self) -> Option<&mut TeamLead> {
+        match &mut self.nodes {
+            Nodes::Team(team) => Some(team),
+            Nodes::Alone(_) | Nodes::Ring(_) => None,
+        }
     }
 
     /// Works for any lead of a team over `mesh` until it is interrupted.

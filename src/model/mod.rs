@@ -47,7 +47,7 @@ pub use share::Share;
 pub use stage::{Stage, StageInfo};
 pub use start_error::StartError;
 pub use synthetic::{Shape, SyntheticError};
-pub use team::{TEAM_MAX, Team, TeamError};
+pub use team::{SharesError, TEAM_MAX, Team};
 pub use transformer::Transformer;
 pub use view::Model;
 pub use watch::Watch;

@@ -31,9 +31,6 @@ pub(super) struct PackedWeights {
     moving: Option<Moving>,
 }
 
-/// Which bytes of a packed matrix of this kind, which has so many, are used.
-pub(super) type UsedBytes<'a> = &'a dyn Fn(TensorKind, usize) -> Vec<Range<usize>>;
-
 /// Where in its home each kind's matrices are, by layer. In a model's own file only their number counts.
 pub(super) type Kinds = Vec<(TensorKind, Vec<Range<usize>>)>;
 
@@ -128,15 +125,15 @@ impl PackedWeights {
         }
     }
 
-    /// Starts copying the mapped weights to huge pages, those bytes of each matrix that `used` says;
-    /// [`PackedWeights::finish_move`] takes the copy into use.
-    pub(super) fn start_move(&mut self, used: UsedBytes<'_>) {
+    /// Starts copying the mapped weights to huge pages; [`PackedWeights::finish_move`] takes
+    /// the copy into use.
+    pub(super) fn start_move(&mut self) {
         let home = match &self.home {
             Home::File(cache) => Home::File(Arc::clone(cache)),
             Home::Model(model) => Home::Model(Arc::clone(model)),
             Home::Memory(_) => return,
         };
-        let (parts, kinds) = self.copy_plan(used);
+        let (parts, kinds) = self.copy_plan();
         let is_dropped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_dropped);
         let (send, done) = sync_channel(1);
@@ -154,7 +151,7 @@ impl PackedWeights {
     }
 
     /// What a copy is made of, and where its matrices are: those that share bytes share them there too.
-    fn copy_plan(&self, used: UsedBytes<'_>) -> (Vec<Part>, Kinds) {
+    fn copy_plan(&self) -> (Vec<Part>, Kinds) {
         let is_shared = matches!(self.home, Home::File(_));
         let (mut parts, mut copied, mut end) = (Vec::new(), HashMap::new(), 0_usize);
         let mut copy = |kind: TensorKind, layer: usize, place: &Range<usize>| -> Range<usize> {
@@ -162,8 +159,7 @@ impl PackedWeights {
                 return *start..start + place.len();
             }
             let start = end;
-            let (id, ranges) = (TensorId { kind, layer }, used(kind, place.len()));
-            parts.push(Part { id, place: place.clone(), start, ranges });
+            parts.push(Part { id: TensorId { kind, layer }, place: place.clone(), start });
             copied.insert(place.clone(), start);
             end = (start + place.len()).next_multiple_of(ALIGN);
             start..start + place.len()
@@ -192,12 +188,11 @@ impl Drop for Moving {
     }
 }
 
-/// A matrix to copy: where it is, where it goes, and which of its bytes do.
+/// A matrix to copy: where it is, and where it goes.
 struct Part {
     id: TensorId,
     place: Range<usize>,
     start: usize,
-    ranges: Vec<Range<usize>>,
 }
 
 impl Home {
@@ -213,17 +208,14 @@ impl Home {
     fn copy(&self, parts: &[Part], is_dropped: &AtomicBool) -> Option<HugeMemory> {
         let end = parts.iter().map(|part| part.start + part.place.len()).max()?;
         let mut memory = HugeMemory::new(end).ok()?;
-        for Part { id, place, start, ranges } in parts {
+        for Part { id, place, start } in parts {
             let copy = &mut memory.as_mut_slice()[*start..start + place.len()];
             let bytes = self.bytes(*id, place);
-            for range in ranges {
-                let to = copy[range.clone()].chunks_mut(COPY_BYTES);
-                for (from, to) in bytes[range.clone()].chunks(COPY_BYTES).zip(to) {
-                    if is_dropped.load(Ordering::Relaxed) {
-                        return None;
-                    }
-                    to.copy_from_slice(from);
+            for (from, to) in bytes.chunks(COPY_BYTES).zip(copy.chunks_mut(COPY_BYTES)) {
+                if is_dropped.load(Ordering::Relaxed) {
+                    return None;
                 }
+                to.copy_from_slice(from);
             }
         }
         Some(memory)

@@ -52,23 +52,23 @@ pub struct Team {
 
 /// Shares that cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TeamError {
+pub enum SharesError {
     /// Not 1 to [`TEAM_MAX`] nodes, or this node is none of them.
     Nodes(usize),
     /// A node is to have nothing.
     Nothing,
 }
 
-impl fmt::Display for TeamError {
+impl fmt::Display for SharesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            TeamError::Nodes(n) => write!(f, "a team of {n}, it may have 1 to {TEAM_MAX} nodes"),
-            TeamError::Nothing => f.write_str("a node of a team whose share is 0"),
+            SharesError::Nodes(n) => write!(f, "a team of {n}, it may have 1 to {TEAM_MAX} nodes"),
+            SharesError::Nothing => f.write_str("a node of a team whose share is 0"),
         }
     }
 }
 
-impl std::error::Error for TeamError {}
+impl std::error::Error for SharesError {}
 
 impl Slice {
     /// All rows.
@@ -104,12 +104,12 @@ impl Team {
     ///
     /// # Errors
     /// If there are too many or too few nodes.
-    pub fn new(header: &Header, shares: &[u16], own: usize) -> Result<Team, TeamError> {
+    pub fn new(header: &Header, shares: &[u16], own: usize) -> Result<Team, SharesError> {
         if shares.is_empty() || shares.len() > TEAM_MAX || own >= shares.len() {
-            return Err(TeamError::Nodes(shares.len()));
+            return Err(SharesError::Nodes(shares.len()));
         }
         if shares.contains(&0) {
-            return Err(TeamError::Nothing);
+            return Err(SharesError::Nothing);
         }
         let head_unit = PANEL_ROWS / gcd(PANEL_ROWS, header.head_dim);
         let cut = |n, unit| cut(shares, n, unit);
@@ -147,29 +147,6 @@ impl Team {
     /// How many nodes it has.
     pub fn n_nodes(&self) -> usize {
         self.slices.len()
-    }
-
-    /// Which of `bytes` bytes of a packed matrix of `kind`, in panels of `panel_rows`, are those of this node's
-    /// rows.
-    pub(super) fn used_bytes(
-        &self,
-        header: &Header,
-        kind: TensorKind,
-        (bytes, panel_rows): (usize, usize),
-    ) -> Vec<Range<usize>> {
-        let rows = header.shape(kind).0;
-        let panel_bytes = bytes / rows.div_ceil(panel_rows);
-        let own = self.own().rows(kind, header.head_dim);
-        let n_parts = match kind {
-            TensorKind::W1 | TensorKind::W2 | TensorKind::W3 => header.n_ffns(),
-            _ => 1,
-        };
-        let of_part = |part: usize| {
-            let first = part * (rows / n_parts);
-            let (start, end) = (first + own.start, first + own.end);
-            start / panel_rows * panel_bytes..end.div_ceil(panel_rows) * panel_bytes
-        };
-        (0..n_parts).map(of_part).collect()
     }
 
     /// How much of `bytes` of weights this node reads.

@@ -148,15 +148,12 @@ impl Transformer {
         self.packer().bytes()
     }
 
-    /// Copies mapped packed weights to huge pages in the background, a team's node its own rows, and uses
-    /// the copy from the forward pass on that finds it complete.
+    /// Copies mapped packed weights to huge pages in the background, and uses the copy from
+    /// the forward pass on that finds it complete.
     pub fn move_to_huge_pages(&mut self) {
-        let Some(packed) = &mut self.packed else { return };
-        let (header, panel_rows) = (self.model.header(), packed.layout().panel_rows());
-        packed.start_move(&|kind, bytes| match &self.team {
-            Some(team) => team.used_bytes(header, kind, (bytes, panel_rows)),
-            None => std::iter::once(0..bytes).collect(),
-        });
+        if let Some(packed) = &mut self.packed {
+            packed.start_move();
+        }
     }
 
     /// Whether packed weights are in use.
@@ -417,6 +414,7 @@ impl Stage for Transformer {
     }
 
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {
+        assert!(self.team.is_none());
         let dim = self.model.header().dim;
         let m = bytes.len() / (dim * precision.bytes());
         if m > self.plan.max_logits.min(self.plan.max_batch) {

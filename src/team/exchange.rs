@@ -41,14 +41,8 @@ pub enum To {
 pub struct TeamFigures {
     /// Gathers.
     pub gathers: u64,
-    /// Bytes sent in them, to all nodes together.
-    pub sent_bytes: u64,
-    /// Bytes that came in them.
-    pub taken_bytes: u64,
     /// Microseconds spent in them.
     pub gather_us: u64,
-    /// These microseconds by the node that a gather waited for last.
-    pub waited_for_us: [u64; NODES_MAX],
 }
 
 /// Why a gather ended before it was done. The epoch is over then.
@@ -103,7 +97,6 @@ pub(super) struct Exchange {
     progress: [Progress; NODES_MAX],
     /// The node whose link was slept on last.
     rested_on: usize,
-    spin: Duration,
 }
 
 impl Exchange {
@@ -117,18 +110,12 @@ impl Exchange {
             seq: 0,
             progress: [Progress::default(); NODES_MAX],
             rested_on: 0,
-            spin: SPIN,
         }
     }
 
     /// Begins an epoch.
     pub(super) fn begin(&mut self, epoch: u32) {
         (self.epoch, self.seq) = (Some(epoch), 0);
-    }
-
-    /// How long gathers look for frames without sleeping.
-    pub(super) fn set_spin(&mut self, spin: Duration) {
-        self.spin = spin;
     }
 
     /// Sends this node's columns of `rows` and takes the others'.
@@ -141,8 +128,9 @@ impl Exchange {
         let start = Instant::now();
         self.mesh.drive();
         match self.exchange(epoch, rows) {
-            Ok(last) => {
-                self.count(start, last);
+            Ok(()) => {
+                self.figures.gathers += 1;
+                self.figures.gather_us += start.elapsed().as_micros() as u64;
                 self.seq = self.seq.wrapping_add(1);
                 Ok(())
             }
@@ -172,9 +160,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the node that it waited for last.
-    fn exchange(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<Option<usize>, Ended> {
-        let mut last = None;
+    fn exchange(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<(), Ended> {
         let mut idle_since = None;
         loop {
             let (mut has_moved, mut is_done) = (false, true);
@@ -182,17 +168,16 @@ impl Exchange {
                 if self.progress[node].is_pending() {
                     has_moved |= self.turn(epoch, node, rows, Duration::ZERO)?;
                     is_done &= !self.progress[node].is_pending();
-                    last = Some(node);
                 }
             }
             if is_done {
-                return Ok(last);
+                return Ok(());
             }
             let now = Instant::now();
             let since = *idle_since.get_or_insert(now);
             match now - since {
                 _ if has_moved => idle_since = Some(now),
-                idle if idle >= self.spin => self.rest(epoch, rows)?,
+                idle if idle >= SPIN => self.rest(epoch, rows)?,
                 // Where threads are more than cores the peer may wait for this one.
                 _ => thread::yield_now(),
             }
@@ -248,20 +233,6 @@ impl Exchange {
             has_moved |= take(&mut links, id, rows, node, progress).map_err(named)?;
         }
         Ok(has_moved)
-    }
-
-    fn count(&mut self, start: Instant, last: Option<usize>) {
-        let us = start.elapsed().as_micros() as u64;
-        let figures = &mut self.figures;
-        figures.gathers += 1;
-        figures.gather_us += us;
-        if let Some(last) = last {
-            figures.waited_for_us[last] += us;
-        }
-        for node in self.mesh.peers() {
-            figures.sent_bytes += self.progress[node].to_send as u64;
-            figures.taken_bytes += self.progress[node].to_take as u64;
-        }
     }
 }
 

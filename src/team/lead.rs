@@ -45,11 +45,6 @@ impl Lead {
         self.exchange.is_interrupted = is_interrupted;
     }
 
-    /// How long gathers look for frames without sleeping, after the last one that came.
-    pub fn set_spin(&mut self, spin: Duration) {
-        self.exchange.set_spin(spin);
-    }
-
     /// Begins an epoch: asks all members to be ready for `opening`, as they come up, and waits until they are,
     /// at most for `timeout`. A member that goes meanwhile is waited for. Says by `tell` who is waited for,
     /// comes, is ready or refuses, once each.

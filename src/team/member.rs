@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::error::TeamError;
-use super::exchange::{Ended, Exchange, Gathered, TeamFigures};
+use super::exchange::{Ended, Exchange, Gathered};
 use super::incoming::Incoming;
 use super::mesh::{Mesh, PeerLinks, Sessions};
 use crate::wire::frame::FrameSpan;
@@ -75,11 +75,6 @@ impl Member {
     /// From now on [`Member::gather`] asks this now and then, and may end with [`TeamError::Interrupted`].
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.exchange.is_interrupted = is_interrupted;
-    }
-
-    /// How long gathers look for frames without sleeping, after the last one that came.
-    pub fn set_spin(&mut self, spin: Duration) {
-        self.exchange.set_spin(spin);
     }
 
     /// Waits, asleep, for what the lead wants; also says to it what was left to say.
@@ -159,11 +154,6 @@ impl Member {
             self.owe(epoch, because_of, tells_lead);
         }
         Err(error)
-    }
-
-    /// What gathers came to so far.
-    pub fn figures(&self) -> TeamFigures {
-        self.exchange.figures
     }
 
     // What is said

@@ -1,5 +1,7 @@
 //! The line of figures after an answer, and the JSON object instead of it.
 
+use std::time::Duration;
+
 use super::energy;
 use super::session::Session;
 use crate::cli::counted;
@@ -92,6 +94,12 @@ pub(super) fn json(outcome: &Outcome, session: &Session<'_>, prompt: &str, text:
     // Of several answers at the same time nobody knows what each took.
     let object = match session.meter.as_ref().filter(|_| session.flags.streams.is_none()) {
         Some(meter) => session.energy.add_to(object, figures.generated_tokens, meter.name()),
+        None => object,
+    };
+    let object = match team_ms(&session.engine) {
+        Some((pass, gathering)) => {
+            object.number("team_pass_ms", pass).number("team_gather_ms", gathering)
+        }
         None => object,
     };
     match RingFigures::new(&session.engine) {
@@ -187,7 +195,23 @@ impl RingFigures<'_> {
     }
 }
 
-/// One line for people about the ring, if there is one.
+/// One line for people about the ring or the team, if there is one.
 pub(super) fn ring_line(engine: &Engine) -> Option<String> {
-    RingFigures::new(engine).map(|ring| ring.line())
+    RingFigures::new(engine).map(|ring| ring.line()).or_else(|| team_line(engine))
+}
+
+/// Milliseconds of a team's pass, and of the gathers in it.
+fn team_ms(engine: &Engine) -> Option<(f64, f64)> {
+    let times = engine.team()?.times();
+    let per_pass = |time: Duration| time.as_secs_f64() * 1e3 / f64::from(times.passes);
+    (times.passes > 0).then(|| (per_pass(times.whole), per_pass(times.gathering)))
+}
+
+fn team_line(engine: &Engine) -> Option<String> {
+    let (pass, gathering) = team_ms(engine)?;
+    let computing = pass - gathering;
+    Some(format!(
+        "team: {pass:.2} ms a pass: computing {computing:.2} ms; gathers, and waiting for other boards in them, \
+         {gathering:.2} ms"
+    ))
 }

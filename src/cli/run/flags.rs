@@ -216,29 +216,7 @@ impl Run {
     /// Refuses options that contradict each other, or have no meaning.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
-        if self.ring.is_some() && (self.split.is_some() || self.next_host.is_some()) {
-            return usage(
-                "--ring says what --split, --end and --next-host would; give one or the other",
-            );
-        }
-        let divides_itself = self.boards.is_some() || self.join.is_some();
-        if divides_itself && (self.ring.is_some() || self.split.is_some() || self.fetch.is_some()) {
-            return usage(
-                "--boards and --join find out who has which layers: no --ring, --split or --fetch",
-            );
-        }
-        let has_ring = divides_itself || self.ring.is_some() || self.split.is_some();
-        if self.team.is_some() && (has_ring || self.fetch.is_some() || self.give.is_some()) {
-            return usage(
-                "--team is for boards that share every layer: no option of a ring's layers",
-            );
-        }
-        if self.team.is_some() && self.wire != Dtype::F32 {
-            return usage("a team's wire is f32");
-        }
-        if self.join.is_some() && self.model.is_some() {
-            return usage("--join gets the layers from the master; give no model file");
-        }
+        self.check_place()?;
         if self.streams.is_some()
             && self.role != Role::Worker
             && (self.chat || self.prompt.is_some())
@@ -247,9 +225,6 @@ impl Run {
         }
         if self.streams == Some(0) {
             return usage("--streams must be at least 1");
-        }
-        if self.fetch.is_some() && self.model.is_some() {
-            return usage("--fetch gets the layers from another board; give no model file");
         }
         if self.prompt.is_some() && self.prompt_file.is_some() {
             return usage("give --prompt or --prompt-file, not both");
@@ -271,6 +246,42 @@ impl Run {
         }
         if self.n_predict == Some(0) || self.threads == Some(0) || self.batch == Some(0) {
             return usage("-n, --threads and --batch must be at least 1");
+        }
+        Ok(())
+    }
+
+    /// The same of what is said of a ring or a team.
+    fn check_place(&self) -> Result<(), Failure> {
+        let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
+        if self.ring.is_some() && (self.split.is_some() || self.next_host.is_some()) {
+            return usage(
+                "--ring says what --split, --end and --next-host would; give one or the other",
+            );
+        }
+        let divides_itself = self.boards.is_some() || self.join.is_some();
+        if divides_itself && (self.ring.is_some() || self.split.is_some() || self.fetch.is_some()) {
+            return usage(
+                "--boards and --join find out who has which layers: no --ring, --split or --fetch",
+            );
+        }
+        let has_ring = divides_itself
+            || self.ring.is_some()
+            || self.split.is_some()
+            || self.end.is_some()
+            || self.next_host.is_some();
+        if self.team.is_some() && (has_ring || self.fetch.is_some() || self.give.is_some()) {
+            return usage(
+                "--team is for boards that share every layer: no option of a ring's layers",
+            );
+        }
+        if self.team.is_some() && self.wire != Dtype::F32 {
+            return usage("a team's wire is f32");
+        }
+        if self.fetch.is_some() && self.model.is_some() {
+            return usage("--fetch gets the layers from another board; give no model file");
+        }
+        if self.join.is_some() && self.model.is_some() {
+            return usage("--join gets the layers from the master; give no model file");
         }
         Ok(())
     }

@@ -87,6 +87,9 @@ impl Session<'_> {
         if let Some(ring) = self.engine.ring_mut() {
             ring.start_times();
         }
+        if let Some(team) = self.engine.team_mut() {
+            team.start_times();
+        }
         let mut watch = self.meter.as_deref().map(EnergyWatch::begin);
         let n_queued = self.flags.streams.unwrap_or(1);
         let mut ids: Vec<JobId> = Vec::new();

@@ -40,7 +40,7 @@ fn join_team(flags: &Run, board: &TeamBoard<'_>, options: &Options) -> Result<()
     place.recall(&model);
     let limits = flags.limits(model.header());
     let mut engine = Engine::new(model.into(), options).map_err(options::engine_failure)?;
-    weights::prepare(&mut engine, &place, flags.words())?;
+    board.prepare(&mut engine, &place, flags.words())?;
     engine.interrupt_by(is_interrupted);
     match board.follow(&mut engine, limits) {
         Err(_) if is_interrupted() => Ok(()),

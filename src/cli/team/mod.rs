@@ -6,14 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::ring::{self, RingFlags, is_interrupted};
+use super::weights::{self, Words};
 use super::{Failure, counted, key, note, warn};
 use crate::engine::ring::Limits;
 use crate::engine::team::{MemberNotice, MemberOptions, TeamOptions};
-use crate::engine::{Engine, LeadError, StepError};
+use crate::engine::{Engine, Huge, LeadError, StepError, WeightsPlace};
 use crate::model::Model;
 use crate::ring::Address;
 use crate::sys::{notify, random};
-use crate::team::{Mesh, TeamNotice};
+use crate::team::{Mesh, TeamError, TeamNotice};
 use crate::transport::Endpoint;
 use crate::transport::link::LinkConfig;
 use crate::transport::options::CarrierOptions;
@@ -60,8 +61,22 @@ impl<'a> TeamBoard<'a> {
         Ok(TeamBoard { flags, nodes, own })
     }
 
+    /// Makes the weights ready, of which this node reads its part alone.
+    pub(super) fn prepare(
+        &self,
+        engine: &mut Engine,
+        place: &WeightsPlace,
+        words: Words,
+    ) -> Result<(), Failure> {
+        let total: f64 = self.nodes.iter().map(|node| f64::from(node.share)).sum();
+        let part = f64::from(self.nodes[self.own].share) / total;
+        // A copy would be of all weights.
+        let huge = if place.huge == Huge::Auto { Huge::Off } else { place.huge };
+        weights::prepare_part(engine, &WeightsPlace { huge, ..place.clone() }, part, words)
+    }
+
     /// Opens the links to all other nodes.
-    pub(super) fn mesh(&self, model: &Model) -> Result<Mesh, Failure> {
+    fn mesh(&self, model: &Model) -> Result<Mesh, Failure> {
         let own = &self.nodes[self.own];
         let header = model.header();
         let whole = 0..header.n_layers as u32;
@@ -90,12 +105,13 @@ impl<'a> TeamBoard<'a> {
                 endpoints.push(None);
                 continue;
             }
+            let has_first = endpoints.iter().any(Option::is_some);
             let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
             let config = LinkConfig::new(node.clone(), key.clone(), seed);
             let port = |node: &TeamNode, index: usize| node.address.port.wrapping_add(index as u16);
             let listen = HostPort::new(host, port(own, index));
             let next = HostPort::new(&peer.address.host, port(peer, self.own));
-            endpoints.push(Some(self.endpoint(config, listen, next, endpoints.is_empty())?));
+            endpoints.push(Some(self.endpoint(config, listen, next, !has_first)?));
         }
         Mesh::new(endpoints).map_err(|e| Failure::runtime(&e))
     }
@@ -135,6 +151,7 @@ impl<'a> TeamBoard<'a> {
         };
         engine.lead(mesh, options).map_err(|e| match e {
             LeadError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),
+            LeadError::Step(StepError::Team(e)) => Failure::Ring(self.by_name(&e)),
             LeadError::Step(e) => ring::step_failure(&e),
             e => Failure::runtime(&e),
         })?;
@@ -144,13 +161,34 @@ impl<'a> TeamBoard<'a> {
         Ok(())
     }
 
+    /// What kept the team from coming together, by the nodes' names.
+    fn by_name(&self, error: &TeamError) -> String {
+        let name = |node: &usize| self.nodes.get(*node).map_or("?", |node| node.name.as_str());
+        match error {
+            TeamError::Timeout { node, seconds } => {
+                format!("{} was not ready within {seconds} s", name(node))
+            }
+            TeamError::Refused { node, why } => format!("{} refuses: {why}", name(node)),
+            TeamError::Lost { node } => format!("{} is lost again and again", name(node)),
+            error => error.to_string(),
+        }
+    }
+
     /// Says what happens to the team, by the nodes' names.
     fn teller(&self) -> impl FnMut(&TeamNotice) + Send + use<> {
         let names: Vec<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
+        // Whoever was waited for is heard of again.
+        let mut is_waited_for = vec![false; names.len()];
         move |notice| {
             let name = |node: &usize| names.get(*node).map_or("?", String::as_str);
             let text = match notice {
-                TeamNotice::Waiting { node } => format!("waiting for {}", name(node)),
+                TeamNotice::Waiting { node } => {
+                    is_waited_for[*node] = true;
+                    format!("waiting for {}", name(node))
+                }
+                TeamNotice::Ready { node, .. } if std::mem::take(&mut is_waited_for[*node]) => {
+                    format!("{} is ready", name(node))
+                }
                 TeamNotice::Came { .. } | TeamNotice::Ready { .. } => return,
                 TeamNotice::Refused { node, why, .. } => format!("{} refuses: {why}", name(node)),
                 TeamNotice::Missing { node, other } => {
@@ -170,19 +208,18 @@ impl<'a> TeamBoard<'a> {
         let total: f64 = self.nodes.iter().map(|node| f64::from(node.share)).sum();
         note(&format!("team of {} nodes, which share every layer", self.nodes.len()));
         let width = self.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
-        let about = engine.about();
-        let lead = (about.isa.name(), about.threads, None);
-        let others = team.lines().iter();
-        let others = others.map(|line| (&*line.isa, usize::from(line.threads), Some(line.rtt_us)));
-        for (node, (isa, threads, rtt)) in
-            self.nodes.iter().zip(std::iter::once(lead).chain(others))
-        {
+        for (node, line) in self.nodes.iter().zip(team.lines()) {
             note(&format!(
-                "  {:width$}  {:.0} % of the rows, {isa}, {}{}",
+                "  {:width$}  {:.0} % of the rows, {:.1} MB of weights per token, {}, {}{}",
                 node.name,
                 f64::from(node.share) / total * 1e2,
-                counted(threads, "thread"),
-                rtt.map_or(String::new(), |us| format!("; {us} us round trip")),
+                line.bytes_per_token as f64 / 1e6,
+                line.isa,
+                counted(usize::from(line.threads), "thread"),
+                match line.rtt_us {
+                    0 => String::new(),
+                    us => format!("; {us} us round trip"),
+                },
             ));
         }
     }

@@ -3,14 +3,14 @@
 use std::fmt;
 
 use crate::engine::ring::NodeError;
-use crate::model::{StartError, TeamError};
+use crate::model::{SharesError, StartError};
 
 /// Why a node cannot be one of a team.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TeamStartError {
     /// The model cannot be shared so.
-    Shares(TeamError),
+    Shares(SharesError),
     /// This node has no memory for its part.
     Start(StartError),
     /// It cannot work.

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::error::TeamStartError;
-use super::passes::{Gathering, TeamTimes};
+use super::passes::{Gathering, line};
 use crate::engine::error::StepError;
 use crate::engine::ring::{NodeError, frames};
-use crate::model::{Batch, ForwardError, Plan, Span, Stage, Team, Transformer};
+use crate::model::{Batch, ForwardError, Span, Stage, Team, Transformer};
 use crate::ring::Replay;
 use crate::team::{Lead, Mesh, Opening, TeamError, TeamLine, TeamNotice};
 use crate::wire::Dtype;
@@ -32,12 +32,27 @@ pub struct TeamOptions {
     pub tell: TellTeam,
 }
 
+/// Where the time of passes went, in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TeamTimes {
+    /// Passes.
+    pub passes: u32,
+    /// From the beginning of each to its end.
+    pub whole: Duration,
+    /// In gathers: moving bytes, and waiting for other nodes.
+    pub gathering: Duration,
+}
+
 /// A team as its lead's engine uses it.
 pub struct TeamLead {
     lead: Lead,
     opening: Opening,
     options: TeamOptions,
+    /// What it would say of itself as a member.
+    line: TeamLine,
     is_open: bool,
+    /// When the last pass ended.
+    progress: Instant,
     /// What the nodes have to be told again.
     replay: Replay,
     /// The batch being submitted, and one of the replay.
@@ -75,9 +90,13 @@ impl TeamLead {
             node: 0,
             lead: hello::name(&options.name),
         };
+        let mut lead = Lead::new(mesh, options.epoch);
+        lead.interrupt_by(options.is_interrupted);
         Ok(TeamLead {
-            lead: Lead::new(mesh, options.epoch),
+            lead,
             opening,
+            line: line(transformer, &options.name),
+            progress: Instant::now(),
             options,
             is_open: false,
             replay: Replay::new(&sizes),
@@ -99,9 +118,20 @@ impl TeamLead {
             self.lead.open(&self.opening, is_interrupted, tell, *timeout).map_err(step_error)?;
             self.is_open = true;
             match self.repeat(transformer) {
-                Err(error) if is_lost(&error) => self.is_open = false,
+                Err(error) if is_lost(&error) => self.give_up_or_go_on(error)?,
                 result => return result,
             }
+        }
+    }
+
+    /// A node was lost in the middle of a pass: the team is opened again, unless that has been of no use for
+    /// as long as it may be waited for.
+    fn give_up_or_go_on(&mut self, error: StepError) -> Result<(), StepError> {
+        self.is_open = false;
+        let timeout = self.options.timeout;
+        match timeout.is_some_and(|timeout| self.progress.elapsed() > timeout) {
+            true => Err(error),
+            false => Ok(()),
         }
     }
 
@@ -110,8 +140,9 @@ impl TeamLead {
         self.replay.restart();
         while let Some((span, tokens)) = self.replay.next_batch() {
             frames::batch(&[span], tokens, &mut self.again);
-            let run = Run { lead: &mut self.lead, times: &mut self.times };
-            run.run(transformer, &[span], &self.again)?;
+            let pass = Pass { lead: &mut self.lead, times: &mut self.times };
+            pass.run(transformer, &[span], &self.again)?;
+            self.progress = Instant::now();
             if (self.options.is_interrupted)() {
                 // What is missing is sent when there is something to do again.
                 self.is_open = false;
@@ -124,16 +155,12 @@ impl TeamLead {
     /// From now on `is_interrupted` is asked while waiting.
     pub(crate) fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.options.is_interrupted = is_interrupted;
+        self.lead.interrupt_by(is_interrupted);
     }
 
-    /// The other nodes.
-    pub fn lines(&self) -> &[TeamLine] {
-        self.lead.lines()
-    }
-
-    /// How many nodes there are.
-    pub fn n_nodes(&self) -> usize {
-        self.options.shares.len()
+    /// The nodes, the lead first.
+    pub fn lines(&self) -> impl Iterator<Item = &TeamLine> {
+        std::iter::once(&self.line).chain(self.lead.lines())
     }
 
     /// Where the time of passes went.
@@ -151,7 +178,7 @@ impl TeamLead {
         !self.is_waiting
     }
 
-    /// Has all nodes run `batch`. It is not interrupted once it has begun.
+    /// Has all nodes run `batch`. Once it has begun it is interrupted only where it waits for other nodes.
     pub(crate) fn submit(
         &mut self,
         transformer: &mut Transformer,
@@ -166,15 +193,14 @@ impl TeamLead {
             if !self.is_open {
                 self.open(transformer)?;
             }
-            let run = Run { lead: &mut self.lead, times: &mut self.times };
-            match run.run(transformer, &self.submitted, batch) {
-                Err(error) if is_lost(&error) => self.is_open = false,
-                result => {
-                    result?;
-                    break;
-                }
+            let pass = Pass { lead: &mut self.lead, times: &mut self.times };
+            match pass.run(transformer, &self.submitted, batch) {
+                Ok(()) => break,
+                Err(error) if is_lost(&error) => self.give_up_or_go_on(error)?,
+                Err(error) => return Err(error),
             }
         }
+        self.progress = Instant::now();
         self.replay.record(&self.submitted, batch.tokens());
         self.is_waiting = batch.n_wanted() > 0;
         self.spans.clear();
@@ -205,12 +231,12 @@ impl Drop for TeamLead {
 }
 
 /// One pass of all nodes.
-struct Run<'a> {
+struct Pass<'a> {
     lead: &'a mut Lead,
     times: &'a mut TeamTimes,
 }
 
-impl Run<'_> {
+impl Pass<'_> {
     fn run(
         self,
         transformer: &mut Transformer,
@@ -218,13 +244,13 @@ impl Run<'_> {
         batch: &Batch,
     ) -> Result<(), StepError> {
         transformer.about().check(batch)?;
-        let start = Instant::now();
+        let (start, before) = (Instant::now(), self.lead.figures().gather_us);
         self.lead.start(spans, batch.tokens()).map_err(step_error)?;
-        let mut gathering = Gathering { node: self.lead, times: &mut *self.times };
-        transformer.run_in_team(batch, &mut gathering)?;
+        transformer.run_in_team(batch, &mut Gathering(self.lead))?;
         self.times.whole += start.elapsed();
+        self.times.gathering +=
+            Duration::from_micros(self.lead.figures().gather_us.saturating_sub(before));
         self.times.passes += 1;
-        self.times.rows += batch.tokens().len() as u64;
         Ok(())
     }
 }
@@ -243,17 +269,4 @@ fn is_lost(error: &StepError) -> bool {
         StepError::Forward(error) => matches!(error, ForwardError::Gather(_)),
         _ => false,
     }
-}
-
-/// What a member is to be ready for.
-pub(super) fn plan(opening: &Opening) -> Plan {
-    frames::plan(&crate::wire::frame::Sizes {
-        ctx_len: opening.ctx_len,
-        n_streams: opening.n_streams,
-        max_batch: opening.max_batch,
-        max_logits: opening.max_logits,
-        kv: opening.kv,
-        wire: Dtype::F32,
-        dim: 0,
-    })
 }

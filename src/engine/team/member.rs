@@ -1,14 +1,13 @@
 //! A member's loop: it does what the lead says, and outlives leads.
 
 use std::fmt;
-use std::time::Instant;
 
-use super::lead::plan;
-use super::passes::{Gathering, TeamTimes};
+use super::passes::{Gathering, line};
 use crate::engine::ring::{Limits, NodeError, frames};
-use crate::model::{Batch, ForwardError, Plan, Stage, StageInfo, Team, Transformer};
+use crate::model::{Batch, ForwardError, Plan, Stage, Team, Transformer};
 use crate::team::{Member, Mesh, Opening, Order, TeamLine};
-use crate::wire::hello;
+use crate::wire::Dtype;
+use crate::wire::frame::Sizes;
 
 /// How a member takes part in a team.
 pub struct MemberOptions<'a> {
@@ -62,10 +61,10 @@ pub fn run_member(
     member.interrupt_by(is_interrupted);
     let mut at_work = AtWork {
         transformer,
+        name,
         limits: options.limits,
         ready: None,
         batch: Batch::with_capacity(options.limits.max_batch),
-        times: TeamTimes::default(),
     };
     while let Ok(order) = member.next(&is_interrupted) {
         match order {
@@ -98,11 +97,11 @@ pub fn run_member(
 /// What a member computes with.
 struct AtWork<'a> {
     transformer: &'a mut Transformer,
+    name: &'a str,
     limits: Limits,
     /// What it is ready for: the nodes' shares, which of them is its own, and the plan.
     ready: Option<(Vec<u16>, usize, Plan)>,
     batch: Batch,
-    times: TeamTimes,
 }
 
 impl AtWork<'_> {
@@ -113,6 +112,7 @@ impl AtWork<'_> {
             ("a context of", plan.ctx_len, ctx_len),
             ("streams,", plan.n_streams, n_streams),
             ("rows of a batch,", plan.max_batch, max_batch),
+            ("logits of a batch,", plan.max_logits, max_batch),
         ] {
             if wanted > limit {
                 return Err(format!("it is ready for {what} {limit}, not {wanted}"));
@@ -127,14 +127,7 @@ impl AtWork<'_> {
             self.transformer.set_team(Some(team), plan).map_err(|e| e.to_string())?;
             self.ready = asked;
         }
-        let StageInfo { device, threads, .. } = self.transformer.about();
-        Ok(TeamLine {
-            name: hello::Name::new(),
-            isa: heapless::String::try_from(device).unwrap_or_default(),
-            threads: threads as u16,
-            bytes_per_token: self.transformer.bytes_per_token(),
-            rtt_us: 0,
-        })
+        Ok(line(self.transformer, self.name))
     }
 
     /// Which part of each layer is its own.
@@ -147,11 +140,13 @@ impl AtWork<'_> {
     /// Runs the batch that the lead has begun.
     fn run(&mut self, member: &mut Member) -> Result<(), ForwardError> {
         frames::batch(member.spans(), member.tokens(), &mut self.batch);
-        let start = Instant::now();
-        let mut gathering = Gathering { node: member, times: &mut self.times };
-        self.transformer.run_in_team(&self.batch, &mut gathering)?;
-        self.times.whole += start.elapsed();
-        self.times.passes += 1;
-        Ok(())
+        self.transformer.run_in_team(&self.batch, &mut Gathering(member)).map(|_| ())
     }
+}
+
+/// What a lead asks for.
+fn plan(opening: &Opening) -> Plan {
+    let Opening { ctx_len, n_streams, max_batch, max_logits, kv, .. } = *opening;
+    let wire = Dtype::F32;
+    frames::plan(&Sizes { ctx_len, n_streams, max_batch, max_logits, kv, wire, dim: 0 })
 }

@@ -6,6 +6,5 @@ mod member;
 mod passes;
 
 pub use error::TeamStartError;
-pub use lead::{TeamLead, TeamOptions, TellTeam};
+pub use lead::{TeamLead, TeamOptions, TeamTimes, TellTeam};
 pub use member::{MemberNotice, MemberOptions, run_member};
-pub use passes::TeamTimes;

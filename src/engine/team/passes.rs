@@ -1,38 +1,25 @@
-//! What a node's passes gather with, and where their time goes.
+//! What lead and members have in common: what a node says of itself, and what its passes gather with.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
 
-use crate::model::{ForwardError, Gather, GatherError, To};
-use crate::team::{Gathered, Lead, Member, TeamError};
+use crate::model::{ForwardError, Gather, GatherError, Stage, StageInfo, To, Transformer};
+use crate::team::{Gathered, Lead, Member, TeamError, TeamLine};
+use crate::wire::hello;
 
-/// Where the time of passes went, in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TeamTimes {
-    /// Passes.
-    pub passes: u64,
-    /// Rows of them.
-    pub rows: u64,
-    /// From the beginning of each to its end.
-    pub whole: Duration,
-    /// In gathers: moving bytes, and waiting for other nodes.
-    pub gathering: Duration,
-    /// Gathers.
-    pub gathers: u64,
-}
-
-impl TeamTimes {
-    /// What it spent on computing.
-    pub fn computing(&self) -> Duration {
-        self.whole.saturating_sub(self.gathering)
+/// What a node says of itself.
+pub(super) fn line(transformer: &Transformer, name: &str) -> TeamLine {
+    let StageInfo { device, threads, .. } = transformer.about();
+    TeamLine {
+        name: hello::name(name),
+        isa: heapless::String::try_from(device).unwrap_or_default(),
+        threads: threads as u16,
+        bytes_per_token: transformer.bytes_per_token(),
+        rtt_us: 0,
     }
 }
 
 /// A team's node, as a pass calls it.
-pub(super) struct Gathering<'a, N> {
-    pub(super) node: &'a mut N,
-    pub(super) times: &'a mut TeamTimes,
-}
+pub(super) struct Gathering<'a, N>(pub(super) &'a mut N);
 
 /// What lead and members have in common.
 pub(super) trait TeamNode {
@@ -63,10 +50,7 @@ impl<N: TeamNode> Gather for Gathering<'_, N> {
             To::All => crate::team::To::All,
             To::Lead => crate::team::To::Lead,
         };
-        let start = Instant::now();
-        let result = self.node.gather(Gathered { bytes, row_bytes, parts, to });
-        self.times.gathering += start.elapsed();
-        self.times.gathers += 1;
+        let result = self.0.gather(Gathered { bytes, row_bytes, parts, to });
         result.map_err(|error| match error {
             TeamError::Lost { node } => ForwardError::Gather(GatherError::Lost { node }),
             TeamError::Interrupted => ForwardError::Interrupted,

@@ -1,0 +1,30 @@
+//! What an engine says of itself.
+
+use crate::kernels::Isa;
+use crate::model::KvKind;
+
+/// What an engine runs with.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineInfo {
+    /// Instruction set of the kernels.
+    pub isa: Isa,
+    /// Threads that compute.
+    pub threads: usize,
+    /// How keys and values are kept.
+    pub kv: KvKind,
+    /// Bytes of buffers and KV cache.
+    pub arena_bytes: usize,
+    /// Where the weights are read from.
+    pub weights: WeightsIn,
+}
+
+/// Where weights are read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightsIn {
+    /// The model's file, as they are.
+    Unpacked,
+    /// A file that has them packed for the kernels.
+    Mapped,
+    /// Memory of this process, packed; in huge pages if there are any.
+    Memory,
+}
