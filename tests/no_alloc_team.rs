@@ -60,7 +60,6 @@ fn opening() -> Opening {
         max_batch: 16,
         max_logits: 1,
         kv: KvType::F16,
-        kv_pages: 0,
         shares: [1; N_NODES].into_iter().collect(),
         node: 0,
         lead: Name::new(),

@@ -142,10 +142,10 @@ impl Exchange {
     }
 
     fn plan(&mut self, rows: &Gathered<'_>) {
-        assert_eq!(rows.parts.len(), self.mesh.n_nodes());
+        assert!(rows.parts.len() == self.mesh.n_nodes());
         assert!(rows.parts.iter().all(|part| part.end <= rows.row_bytes));
         let m = rows.bytes.len().checked_div(rows.row_bytes).unwrap_or(0);
-        assert_eq!(rows.bytes.len(), m * rows.row_bytes);
+        assert!(rows.bytes.len() == m * rows.row_bytes);
         let own = self.mesh.own();
         let part_bytes = |node: usize| m * rows.parts[node].len();
         for node in self.mesh.peers() {

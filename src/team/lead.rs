@@ -35,7 +35,7 @@ impl Lead {
     /// # Panics
     /// If the mesh is not node 0's.
     pub fn new(mesh: Mesh, epoch_seed: u32) -> Lead {
-        assert_eq!(mesh.own(), 0, "the lead is node 0");
+        assert!(mesh.own() == 0, "the lead is node 0");
         Lead { exchange: Exchange::new(mesh), epoch: epoch_seed, seq: 0, lines: Vec::new() }
     }
 
@@ -61,7 +61,7 @@ impl Lead {
         tell: &mut dyn FnMut(&TeamNotice),
         timeout: Option<Duration>,
     ) -> Result<(), TeamError> {
-        assert_eq!(opening.shares.len(), self.exchange.mesh.n_nodes());
+        assert!(opening.shares.len() == self.exchange.mesh.n_nodes());
         self.exchange.epoch = None;
         self.seq = 0;
         let mut gathering = Gathering::new(&self.exchange.mesh, opening, tell);

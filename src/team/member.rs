@@ -59,7 +59,7 @@ impl Member {
     /// # Panics
     /// If the mesh is node 0's, which is the lead.
     pub fn new(mesh: Mesh, own_name: &str) -> Member {
-        assert_ne!(mesh.own(), 0, "node 0 is the lead");
+        assert!(mesh.own() != 0, "node 0 is the lead");
         Member {
             exchange: Exchange::new(mesh),
             name: name(own_name),

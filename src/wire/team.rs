@@ -16,8 +16,8 @@
 //! 22 u16 largest batch  64 u64 bytes per token    20 u16 first id here        24 bytes
 //! 24 u16 most logits    72 u16 threads            22 u16 first span here
 //! 26 u8  kind of KV     74 [6] zero               24 u16 ids here             REFUSED, a member's
-//! 27 u8  zero                                     26 u16 spans here           16 [200] why
-//! 28 u32 pages of KV                              28 u32 zero
+//! 27 [5] zero                                     26 u16 spans here           16 [200] why
+//!                                                 28 u32 zero
 //! 32 u16 nodes                                    32 spans of 12 bytes,
 //! 34 [6] zero                                        ids of 4
 //! 40 [32] the lead
@@ -64,8 +64,6 @@ pub struct Opening {
     pub max_logits: u16,
     /// How keys and values are kept.
     pub kv: KvType,
-    /// Pages of keys and values; 0 without pages.
-    pub kv_pages: u32,
     /// The nodes' shares of the work, relative to each other, the lead's first.
     pub shares: heapless::Vec<u16, NODES_MAX>,
     /// Index of the member that this goes to; the lead sets it.
@@ -200,7 +198,6 @@ fn parse_opening(bytes: &[u8], node: u16) -> Result<Opening, WireError> {
         max_batch: u16_at(bytes, 22),
         max_logits: u16_at(bytes, 24),
         kv: KvType::from_code(bytes[26]).ok_or(WireError::Field("kind of keys and values"))?,
-        kv_pages: u32_at(bytes, 28),
         shares: shares.collect(),
         node,
         lead: text(&bytes[40..40 + NAME_MAX]),
@@ -254,7 +251,7 @@ pub fn emit_open(epoch: u32, opening: &Opening, node: u16, out: &mut [u8]) -> Op
     let bytes = SHARES_AT + 2 * opening.shares.len();
     let mut out = header(out.get_mut(..bytes)?, 0, node, epoch, 0);
     out.u32(opening.ctx_len).u16(opening.n_streams).u16(opening.max_batch).u16(opening.max_logits);
-    out.u8(opening.kv as u8).zero(1).u32(opening.kv_pages);
+    out.u8(opening.kv as u8).zero(5);
     out.u16(opening.shares.len() as u16).zero(6);
     out.put(&padded::<NAME_MAX>(&opening.lead));
     for share in &opening.shares {
@@ -305,7 +302,9 @@ pub fn emit_pass(
     n_sent: (usize, usize),
     out: &mut [u8],
 ) -> Option<(usize, (usize, usize))> {
-    let count = |n: usize| u16::try_from(n).expect("a batch has at most 65,535 ids and spans");
+    assert!(spans.len().max(tokens.len()) <= usize::from(u16::MAX));
+    // None of them is more than these.
+    let count = |n: usize| n as u16;
     let room = out.len().checked_sub(SPANS_AT)?;
     let span_end = spans.len().min(n_sent.0 + room / SPAN_LEN);
     let room = room - (span_end - n_sent.0) * SPAN_LEN;

@@ -59,19 +59,11 @@ fn parse(text: &str) -> Result<Vec<TeamNode>, String> {
 
 /// Each node needs a port for each other one, which are nobody else's.
 fn check_ports(nodes: Vec<TeamNode>, n: u16) -> Result<Vec<TeamNode>, String> {
-    for (index, node) in nodes.iter().enumerate() {
-        let Address { host, port } = &node.address;
-        if port.checked_add(n).is_none() {
-            return Err(format!("{} needs {n} ports, from {port} on", node.name));
-        }
-        let overlaps = |other: &&TeamNode| {
-            other.address.host == *host && other.address.port.abs_diff(*port) < n
-        };
-        if let Some(other) = nodes[..index].iter().find(overlaps) {
-            let (first, second) = (&other.name, &node.name);
-            return Err(format!(
-                "{first} and {second} are on one host and each need {n} ports, from the one given on"
-            ));
+    let overlaps = |a: &Address, b: &Address| a.host == b.host && a.port.abs_diff(b.port) < n;
+    for (index, TeamNode { name, address, .. }) in nodes.iter().enumerate() {
+        let is_taken = nodes[..index].iter().any(|other| overlaps(&other.address, address));
+        if is_taken || address.port.checked_add(n).is_none() {
+            return Err(format!("{name} needs {n} ports of its own, from {} on", address.port));
         }
     }
     Ok(nodes)
@@ -114,7 +106,7 @@ mod tests {
             ("desk 10.0.0.1\ndesk 10.0.0.2\n", "line 2: there is"),
             ("desk 10.0.0.1 1 2\n", "line 1: wanted"),
             ("desk 10.0.0.1:0\n", "line 1:"),
-            ("desk 10.0.0.1\npi 10.0.0.1:9971\n", "one host"),
+            ("desk 10.0.0.1\npi 10.0.0.1:9971\n", "pi needs 2 ports"),
             ("desk 10.0.0.1\npi 10.0.0.2:65535\n", "pi needs 2 ports"),
         ] {
             let error = parse(text).unwrap_err();

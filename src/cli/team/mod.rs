@@ -151,7 +151,10 @@ impl<'a> TeamBoard<'a> {
         };
         engine.lead(mesh, options).map_err(|e| match e {
             LeadError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),
-            LeadError::Step(StepError::Team(e)) => Failure::Ring(self.by_name(&e)),
+            LeadError::Step(StepError::Team(TeamError::Timeout { node, seconds })) => {
+                let name = &self.nodes[node].name;
+                Failure::Ring(format!("{name} was not ready within {seconds} s"))
+            }
             LeadError::Step(e) => ring::step_failure(&e),
             e => Failure::runtime(&e),
         })?;
@@ -159,19 +162,6 @@ impl<'a> TeamBoard<'a> {
             self.describe(engine);
         }
         Ok(())
-    }
-
-    /// What kept the team from coming together, by the nodes' names.
-    fn by_name(&self, error: &TeamError) -> String {
-        let name = |node: &usize| self.nodes.get(*node).map_or("?", |node| node.name.as_str());
-        match error {
-            TeamError::Timeout { node, seconds } => {
-                format!("{} was not ready within {seconds} s", name(node))
-            }
-            TeamError::Refused { node, why } => format!("{} refuses: {why}", name(node)),
-            TeamError::Lost { node } => format!("{} is lost again and again", name(node)),
-            error => error.to_string(),
-        }
     }
 
     /// Says what happens to the team, by the nodes' names.

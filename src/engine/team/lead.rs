@@ -85,7 +85,6 @@ impl TeamLead {
             max_batch: sizes.max_batch,
             max_logits: sizes.max_logits,
             kv: sizes.kv,
-            kv_pages: 0,
             shares: options.shares.iter().copied().collect(),
             node: 0,
             lead: hello::name(&options.name),

@@ -90,7 +90,6 @@ fn opening(n_nodes: usize) -> Opening {
         max_batch: 512,
         max_logits: 4,
         kv: KvType::F16,
-        kv_pages: 0,
         shares: (0..n_nodes as u16).map(|node| node + 1).collect(),
         node: 0,
         lead: name("lead"),

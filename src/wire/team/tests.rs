@@ -10,7 +10,6 @@ fn opening() -> Opening {
         max_batch: 512,
         max_logits: 4,
         kv: KvType::Int8,
-        kv_pages: 77,
         shares: [9, 0, 65_535].into_iter().collect(),
         node: 2,
         lead: name("desk"),
@@ -87,7 +86,7 @@ fn the_bytes_are_these() {
                  \x01\0\x01\0\x05\0\0\0\x02\0\0\0\x02\0\0\x01\0\0\0\0\x01\0\0\0\
                  \x0a\0\0\0\xff\xff\xff\xff\x1e\0\0\0";
     assert_eq!(frames()[3], pass);
-    let open = b"LEPT\0\0\x02\0\x05\0\0\0\0\0\0\0\0\x10\0\0\x03\0\0\x02\x04\0\x02\0\x4d\0\0\0\
+    let open = b"LEPT\0\0\x02\0\x05\0\0\0\0\0\0\0\0\x10\0\0\x03\0\0\x02\x04\0\x02\0\0\0\0\0\
                  \x03\0\0\0\0\0\0\0desk\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
                  \x09\0\0\0\xff\xff";
     assert_eq!(frames()[0], open);
