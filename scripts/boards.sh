@@ -34,15 +34,15 @@ board_names() {
 # build_program TRIPLE FEATURES CPU: the static binary, by cross if LEAP_CROSS is set; PROGRAM is
 # where it lies.
 build_program() {
-	local triple=$1 arguments=(--release --locked --bin leap --no-default-features)
+	local triple=$1 arguments=(--no-default-features)
 	[ -z "$2" ] || arguments+=(--features "$2")
 	[ -z "$3" ] || arguments+=(--config "target.$triple.rustflags=['-C','target-cpu=$3']")
 	PROGRAM=$TARGET_DIR/$triple/release/leap
 	if [ -n "${LEAP_CROSS:-}" ]; then
-		cross build --target "$triple" "${arguments[@]}"
+		cross build --target "$triple" --release --locked --bin leap "${arguments[@]}"
 	else
 		need_musl "${triple%%-*}"
-		musl "${triple%%-*}" build "${arguments[@]}"
+		musl_program "${triple%%-*}" "${arguments[@]}"
 	fi
 	case $(file -b "$PROGRAM") in
 	*statically\ linked*) ;;

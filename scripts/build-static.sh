@@ -21,7 +21,7 @@ check_static() {
 need_tools cc:gcc /usr/include/stdlib.h:libc6-dev readelf:binutils file:file
 need_cargo
 need_musl "$arch"
-musl "$arch" build --locked --release --bin leap "$@"
+musl_program "$arch" "$@"
 binary=$TARGET_DIR/$arch-unknown-linux-musl/release/leap
 check_static "$binary"
 file --brief "$binary"

@@ -259,14 +259,36 @@ musl() {
 	fi
 }
 
+# musl_program ARCH [ARG...]: builds the program as boards get it. A panic ends it, and it has no symbols:
+# tables that unwind the stack, and the code that reads them, would be a tenth of it and of no use.
+musl_program() {
+	local target=$1-unknown-linux-musl flags
+	flags=$(rustflags_of "$target")
+	shift
+	export "$flags=-C force-unwind-tables=no"
+	if has_target "$target"; then
+		"${MUSL_ENV[@]}" cargo build --target "$target" --locked --release --bin leap "$@"
+	else
+		build_std "$target" zigbuild --locked --release --bin leap -Z build-std-features= "$@"
+	fi
+	unset "$flags"
+}
+
+# rustflags_of TRIPLE: the variable with more flags of this target's compiler.
+rustflags_of() {
+	local name=CARGO_TARGET_${1^^}_RUSTFLAGS
+	echo "${name//-/_}"
+}
+
 # build_std TRIPLE SUBCOMMAND [ARG...]: cargo-zigbuild by Debian's compiler, with the standard
 # library built from source; zig brings libc and its start files. cargo looks for its subcommands
 # in PATH, but before that in its home if PATH lacks it: Debian's must come first.
 build_std() {
-	local target=$1 subcommand=$2 flags=CARGO_TARGET_${1^^}_RUSTFLAGS path
+	local target=$1 subcommand=$2 flags path
+	flags=$(rustflags_of "$target")
 	path="$(realpath "$ZIG_VENV")/bin:/usr/bin:$PATH:${CARGO_HOME:-${HOME:-}/.cargo}/bin"
 	shift 2
-	"${MUSL_ENV[@]}" "${DEBIAN_ENV[@]}" "${flags//-/_}=-C link-self-contained=no" PATH="$path" \
+	"${MUSL_ENV[@]}" "${DEBIAN_ENV[@]}" "$flags=-C link-self-contained=no ${!flags-}" PATH="$path" \
 		cargo-zigbuild "$subcommand" -Z build-std=std,panic_abort --target "$target" "$@"
 }
 
