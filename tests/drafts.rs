@@ -268,7 +268,7 @@ fn what_a_smaller_model_says_is_drafted() {
     for n_streams in [1, 3] {
         let options = Options { n_streams: Some(n_streams), ..recipe(n_streams, 64).options() };
         let model = Arc::new(Model::open(&package("models/demo.bin")).unwrap());
-        let drafter = ModelDrafter::new(Engine::new(model, &options).unwrap()).unwrap();
+        let drafter = ModelDrafter::new(Engine::new(model, &options).unwrap(), true).unwrap();
         let drafter = (Box::new(drafter) as Box<dyn Drafter>, DraftMode::Fixed(4));
         let mut engine = recipe(n_streams, 64).alone();
         let found = drafted(&mut engine, Some(&tokenizer), &jobs, drafter);
@@ -290,7 +290,7 @@ fn the_demo_model_has_a_draft_model() {
     let (model, demo) = (open("models/demo-draft.bin"), open("models/demo.bin"));
     assert_eq!(model.header().tokenizer_hash, demo.header().tokenizer_hash);
     let engine = Engine::new(model, &recipe(1, 64).options()).unwrap();
-    let drafter = Box::new(ModelDrafter::new(engine).unwrap()) as Box<dyn Drafter>;
+    let drafter = Box::new(ModelDrafter::new(engine, false).unwrap()) as Box<dyn Drafter>;
     let jobs = [Job { n_predict: 100, ..Job::new(prompt(&tokenizer, "Once upon a time")) }];
     let wanted = alone(&mut recipe(1, 64).alone(), &tokenizer, &jobs);
     let mut engine = recipe(1, 64).alone();

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use counting::{allocated_bytes, allocations, leave_out_harness};
 use leap::engine::{
-    DRAFTS_MAX, DraftMode, Engine, Job, JobEvent, NgramDrafter, Options, Scheduler, Wants,
+    DRAFTS_MAX, DraftMode, Drafter, Engine, Job, JobEvent, ModelDrafter, NgramDrafter, Options,
+    Scheduler, Wants,
 };
 use leap::format::tokenizer::TokenizerFile;
 use leap::internals::model::{KvKind, Model};
@@ -52,18 +53,36 @@ fn jobs(sampling: Sampling, n: usize) -> Vec<Job> {
     let stops = [" the\u{0}", ". ?\u{0}", "\u{0}"].map(str::to_owned).to_vec();
     let job = |n_ids: usize| Job {
         sampling,
-        n_predict: N_TOKENS + 90,
+        // Three tokens a step at most.
+        n_predict: 3 * N_TOKENS + 100,
         stop_strings: stops.clone(),
         ..Job::new(PROMPT.iter().copied().cycle().take(n_ids).collect())
     };
     (0..n).map(|i| job(PROMPT.len() + 20 * i)).collect()
 }
 
+/// Guesses by what was said before.
+fn ngrams(engine: &Engine, n: usize) -> Box<dyn Drafter> {
+    Box::new(NgramDrafter::new(n, engine.ctx_len()))
+}
+
+/// Guesses by a model that gets the threads of the one it guesses for.
+fn smaller(model: &Arc<Model>, n: usize) -> Box<dyn Drafter> {
+    let options = Options { n_streams: Some(n), threads: Some(1), ..Options::default() };
+    let engine = Engine::new(model.clone(), &options).unwrap();
+    Box::new(ModelDrafter::new(engine, true).unwrap())
+}
+
 /// Allocations while `n` jobs of a scheduler decode, and others have their prompts read.
-fn by_scheduler(engine: &mut Engine, tokenizer: &Tokenizer, sampling: Sampling, n: usize) -> usize {
+fn by_scheduler(
+    engine: &mut Engine,
+    drafter: Box<dyn Drafter>,
+    tokenizer: &Tokenizer,
+    sampling: Sampling,
+    n: usize,
+) -> usize {
     let mut scheduler = Scheduler::new(engine, n, Some(tokenizer)).unwrap();
-    let drafter = NgramDrafter::new(n, engine.ctx_len());
-    scheduler.draft(Box::new(drafter), DraftMode::Fixed(2));
+    scheduler.draft(drafter, DraftMode::Fixed(2));
     let mut n_bytes = 0;
     let mut steps = |scheduler: &mut Scheduler<'_>, n_steps: usize| {
         for _ in 0..n_steps {
@@ -140,12 +159,14 @@ fn decoding_allocates_nothing() {
                 n_streams: Some(n_streams),
                 batch: Some(batch),
                 max_logits: Some((n_streams + DRAFTS_MAX).min(batch)),
-                threads: Some(1),
+                threads: Some(2),
                 ..Options::default()
             };
             let mut engine = Engine::new(model.clone(), &options).unwrap();
-            let counted = by_scheduler(&mut engine, &tokenizer, sampling, n_streams);
-            assert_eq!(counted, 0, "{sampling:?}, {n_streams} streams");
+            for drafter in [ngrams(&engine, n_streams), smaller(&model, n_streams)] {
+                let counted = by_scheduler(&mut engine, drafter, &tokenizer, sampling, n_streams);
+                assert_eq!(counted, 0, "{sampling:?}, {n_streams} streams");
+            }
             let bytes = bytes_of_a_job(&mut engine, &tokenizer, sampling);
             assert!((1..1024).contains(&bytes), "a job takes {bytes} bytes");
         }
@@ -167,7 +188,8 @@ fn decoding_allocates_nothing() {
         assert_eq!(by_ring(&recipe), 0, "tcp {is_tcp}, key {has_key}");
         let many = Recipe { n_streams: 4, max_logits: 4, ..recipe };
         let (mut engine, _workers) = many.ring();
-        let counted = by_scheduler(&mut engine, &tokenizer, random, 4);
+        let drafter = ngrams(&engine, 4);
+        let counted = by_scheduler(&mut engine, drafter, &tokenizer, random, 4);
         assert_eq!(counted, 0, "4 streams, tcp {is_tcp}, key {has_key}");
     }
     // The counter counts.

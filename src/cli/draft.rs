@@ -55,45 +55,47 @@ impl Draft {
     pub(super) fn begin(
         &self,
         scheduler: &mut Scheduler<'_>,
-        engine: &Engine,
+        engine: &mut Engine,
         beside: &Beside<'_>,
     ) -> Result<(), Failure> {
         let drafter: Box<dyn Drafter> = match self {
             Draft::Off => return Ok(()),
             Draft::Ngrams => Box::new(NgramDrafter::new(scheduler.n_streams(), engine.ctx_len())),
-            Draft::Model(path) => {
-                let drafter = model(path, (scheduler.n_streams(), engine.ctx_len()), beside)?;
-                Box::new(drafter)
-            }
+            Draft::Model(path) => Box::new(model(path, (scheduler.n_streams(), engine), beside)?),
         };
         scheduler.draft(drafter, DraftMode::Auto);
         Ok(())
     }
 }
 
-/// The drafter with the smaller model at `path`, for `n_streams` texts of up to `ctx_len` tokens.
+/// The drafter with the smaller model at `path`, for `n_streams` texts of `engine`, whose threads it uses.
 fn model(
     path: &Path,
-    (n_streams, ctx_len): (usize, usize),
+    (n_streams, engine): (usize, &mut Engine),
     beside: &Beside<'_>,
 ) -> Result<ModelDrafter, Failure> {
     let path = model_file(path, beside)?;
     let Loaded { model, tokenizer, .. } = model_files::load(Some(&path), None)?;
     check_vocabulary(&path, &tokenizer, beside.tokenizer)?;
     let options = Options {
-        ctx_len: Some(ctx_len.min(model.header().max_seq_len)),
+        ctx_len: Some(engine.ctx_len().min(model.header().max_seq_len)),
         n_streams: Some(n_streams),
         threads: beside.threads.map(options::useful_threads),
         cores: beside.cores.map(|cores| cores.0.clone()),
         isa: options::isa_from_environment()?,
         ..Options::default()
     };
-    let mut engine = Engine::new(model, &options).map_err(options::engine_failure)?;
+    let wants_threads = options.cpus_for(&model).len() > 1;
+    let options = Options { threads: Some(1), ..options };
+    let mut own = Engine::new(model, &options).map_err(options::engine_failure)?;
     let place = WeightsPlace { model: Some(path), cache: beside.cache.clone(), huge: beside.huge };
     let words = if beside.is_quiet { Words::None } else { Words::All };
-    weights::prepare(&mut engine, &place, words)?;
-    engine.interrupt_by(ring::is_interrupted);
-    ModelDrafter::new(engine).map_err(|e| Failure::runtime(&e))
+    engine.trade_threads(&mut own);
+    let prepared = weights::prepare(&mut own, &place, words);
+    engine.trade_threads(&mut own);
+    prepared?;
+    own.interrupt_by(ring::is_interrupted);
+    ModelDrafter::new(own, wants_threads).map_err(|e| Failure::runtime(&e))
 }
 
 #[cfg(feature = "tools")]

@@ -84,7 +84,7 @@ impl Run {
         let n_streams = self.streams.unwrap_or(1);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&loaded.tokenizer));
         let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
-        self.draft.begin(&mut scheduler, &engine, &self.beside(&loaded))?;
+        self.draft.begin(&mut scheduler, &mut engine, &self.beside(&loaded))?;
         let seed = self.seed();
         let energy = AnswerEnergy::default();
         let session =

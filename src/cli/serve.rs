@@ -234,7 +234,7 @@ impl Serve {
             Some(0) => StallLimit::None,
             Some(ms) => StallLimit::Fixed(Duration::from_millis(ms)),
         });
-        self.draft.begin(&mut scheduler, &engine, &self.beside(&tokenizer))?;
+        self.draft.begin(&mut scheduler, &mut engine, &self.beside(&tokenizer))?;
         let options = self.options(&model, &tokenizer, (listeners, keys), meter.clone())?;
         if !self.quiet {
             let (name, streams) = (&options.about.name, counted(n_streams, "stream"));

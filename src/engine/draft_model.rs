@@ -12,6 +12,8 @@ const READ_MAX: usize = 32;
 /// Guesses with n-grams where they are many ids long, else with a smaller model of the same vocabulary.
 pub struct ModelDrafter {
     engine: Engine,
+    /// Whether it uses the threads of the larger one.
+    wants_threads: bool,
     /// By lane.
     streams: Vec<Stream>,
     ngrams: NgramDrafter,
@@ -21,17 +23,19 @@ pub struct ModelDrafter {
 
 impl ModelDrafter {
     /// For as many texts at the same time as `engine`, that of the smaller model, has streams; longer ones
-    /// than its context are guessed by n-grams alone.
+    /// than its context are guessed by n-grams alone. It uses the threads of the
+    /// larger model if `wants_threads`, and one of its own is enough then.
     ///
     /// # Errors
     /// If there is no stream.
-    pub fn new(mut engine: Engine) -> Result<ModelDrafter, EngineError> {
+    pub fn new(mut engine: Engine, wants_threads: bool) -> Result<ModelDrafter, EngineError> {
         let mut streams = vec![engine.stream()?];
         while let Ok(stream) = engine.stream() {
             streams.push(stream);
         }
         let ngrams = NgramDrafter::new(streams.len(), engine.ctx_len());
-        Ok(ModelDrafter { engine, streams, ngrams, said: Vec::with_capacity(DRAFTS_MAX) })
+        let said = Vec::with_capacity(DRAFTS_MAX);
+        Ok(ModelDrafter { engine, wants_threads, streams, ngrams, said })
     }
 
     /// Has the model say up to `n` ids after `ids`; none if it has not read all of them yet.
@@ -56,6 +60,12 @@ impl ModelDrafter {
 }
 
 impl Drafter for ModelDrafter {
+    fn trade_threads(&mut self, engine: &mut Engine) {
+        if self.wants_threads {
+            engine.trade_threads(&mut self.engine);
+        }
+    }
+
     fn begin(&mut self, lane: usize) {
         self.ngrams.begin(lane);
     }

@@ -8,6 +8,8 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use super::Engine;
+
 /// Most ids of a draft: with the token before them a tile of 16 rows.
 pub const DRAFTS_MAX: usize = 15;
 
@@ -29,6 +31,10 @@ const GAIN_MIN: f32 = 1.05;
 
 /// Guesses how texts go on, each in its lane. It may be wrong.
 pub trait Drafter: Send {
+    /// Takes the threads of `engine`, which runs the model, if it has use for them; gives them back when it is
+    /// called again. Between the two calls drafts are asked for, and nothing else is.
+    fn trade_threads(&mut self, _engine: &mut Engine) {}
+
     /// Another text begins in `lane`.
     fn begin(&mut self, lane: usize);
 

@@ -284,6 +284,11 @@ impl Engine {
         }
     }
 
+    /// Each gets the other's threads.
+    pub fn trade_threads(&mut self, other: &mut Engine) {
+        self.transformer.trade_threads(&mut other.transformer);
+    }
+
     /// The ring, if this is its master.
     pub fn ring(&self) -> Option<&RingMaster> {
         match &self.nodes {

@@ -235,8 +235,11 @@ impl<'t> Scheduler<'t> {
     /// Submits the next batch, if there is one.
     fn submit_next(&mut self, engine: &mut Engine) -> Result<bool, StepError> {
         let prompt_rows = self.prompt_rows;
+        self.trade_threads(engine);
         let is_ahead = !self.gather(engine);
-        if is_ahead && !self.gather_ahead(engine) {
+        let is_something = !is_ahead || self.gather_ahead(engine);
+        self.trade_threads(engine);
+        if !is_something {
             return Ok(false);
         }
         let begun = Instant::now();
@@ -251,6 +254,13 @@ impl<'t> Scheduler<'t> {
             self.under_way.push_back(UnderWay { n_rows: self.batch.tokens().len(), begun, lane });
         }
         Ok(true)
+    }
+
+    /// Whoever drafts gets the engine's threads, or gives them back.
+    fn trade_threads(&mut self, engine: &mut Engine) {
+        if let Some(drafter) = &mut self.drafter {
+            drafter.trade_threads(engine);
+        }
     }
 
     /// The lane whose rows `span` has.

@@ -1,5 +1,6 @@
 //! A model with the threads, buffers and KV cache to run it: a node that computes on CPUs.
 
+use std::mem;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -183,6 +184,11 @@ impl Transformer {
     /// The kernels in use.
     pub fn kernels(&self) -> &Kernels {
         &self.kernels
+    }
+
+    /// Each gets the other's threads.
+    pub fn trade_threads(&mut self, other: &mut Transformer) {
+        mem::swap(&mut self.pool, &mut other.pool);
     }
 
     /// Bytes of buffers and KV cache.
