@@ -63,9 +63,18 @@ impl Draft {
             Draft::Ngrams => Box::new(NgramDrafter::new(scheduler.n_streams(), engine.ctx_len())),
             Draft::Model(path) => Box::new(model(path, (scheduler.n_streams(), engine), beside)?),
         };
-        scheduler.draft(drafter, DraftMode::Auto);
+        let mode = mode_from_environment()?;
+        scheduler.draft(drafter, mode);
         Ok(())
     }
+}
+
+/// How many drafts are tried: as many as are worth it, or what `LEAP_DRAFTS` forces.
+fn mode_from_environment() -> Result<DraftMode, Failure> {
+    let Some(n) = std::env::var_os("LEAP_DRAFTS") else { return Ok(DraftMode::Auto) };
+    let known = n.to_str().and_then(|n| n.parse().ok()).filter(|n| (1..=DRAFTS_MAX).contains(n));
+    let usage = || Failure::Usage(format!("LEAP_DRAFTS is {n:?}, wanted 1 to {DRAFTS_MAX}"));
+    known.map(DraftMode::Fixed).ok_or_else(usage)
 }
 
 /// The drafter with the smaller model at `path`, for `n_streams` texts of `engine`, whose threads it uses.

@@ -27,6 +27,9 @@ how much is told on stderr: off, error, warn (default), info, debug or trace
 .B LEAP_ISA
 the instruction set whose kernels are used, instead of the best that the CPU has
 .TP
+.B LEAP_DRAFTS
+how many tokens are guessed at a time, whatever that costs: 1 to 15
+.TP
 .B LEAP_SYSFS
 a folder in which sensors of power and what doctor looks at are sought, as if it were /
 .TP

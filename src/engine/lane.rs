@@ -68,6 +68,16 @@ pub(super) struct BatchRoom {
     pub(super) prompt_rows: usize,
 }
 
+/// A batch under way.
+#[derive(Default)]
+pub(super) struct UnderWay {
+    pub(super) n_rows: usize,
+    /// When it was submitted, if it tells what rows cost: it has none of a prompt, and no drafts after drafts.
+    pub(super) begun: Option<Instant>,
+    /// The lane that it is of alone.
+    pub(super) lane: Option<usize>,
+}
+
 impl<'t> Lane<'t> {
     /// A lane for `stream`, with room for contexts of `ctx_len` ids and batches of `max_batch`.
     pub(super) fn new(stream: Stream, ctx_len: usize, max_batch: usize) -> Lane<'t> {
@@ -255,9 +265,7 @@ impl<'t> Lane<'t> {
         self.ids.extend_from_slice(&self.drafts.ids[..self.drafts.n_sent]);
         let (n, seconds) = ask(&mut self.drafts, &self.ids);
         self.ids.truncate(n_ids);
-        if let Some(work) = &mut self.work {
-            work.answer.count_drafting(seconds);
-        }
+        self.count_drafting(seconds);
         if n == 0 {
             return false;
         }
@@ -266,6 +274,13 @@ impl<'t> Lane<'t> {
         self.stream.ids.extend_from_slice(ids);
         self.n_under_way += 1;
         true
+    }
+
+    /// Making its drafts took so long.
+    pub(super) fn count_drafting(&mut self, seconds: f32) {
+        if let Some(work) = &mut self.work {
+            work.answer.count_drafting(seconds);
+        }
     }
 
     /// The results of a batch that had `span` of it are there. Whether they are of use.

@@ -14,7 +14,7 @@ use super::drafts::{Beside, DRAFTS_MAX, DraftControl, DraftMode, Drafter, LaneDr
 use super::job::{
     Job, JobError, JobEvent, JobFigures, JobId, Outcome, QueueEnd, Queued, StopReason,
 };
-use super::lane::{BatchRoom, Lane, RunningJob};
+use super::lane::{BatchRoom, Lane, RunningJob, UnderWay};
 use super::pace::{Gap, Pace, StallLimit};
 use super::{Engine, EngineError, StepError};
 use crate::model::{Batch, KV_PAGE, Span};
@@ -55,15 +55,6 @@ pub struct Scheduler<'t> {
     batch: Batch,
     /// Jobs that run, the oldest first, and their lanes.
     order: Vec<(JobId, usize)>,
-}
-
-/// A batch under way.
-struct UnderWay {
-    n_rows: usize,
-    /// When it was submitted, if it tells what rows cost: it has none of a prompt, and no drafts after drafts.
-    begun: Option<Instant>,
-    /// The lane that it is of alone.
-    lane: Option<usize>,
 }
 
 impl<'t> Scheduler<'t> {
@@ -451,9 +442,7 @@ impl<'t> Scheduler<'t> {
         let n_max = if has_prompts { 0 } else { lane.n_drafts_max(room, self.ctx_len) };
         let text = (index, &lane.ids[..], self.vocab_size);
         let seconds = lane.drafts.ask(&mut **drafter, &mut self.drafts, text, (beside, n_max));
-        if let Some(work) = &mut lane.work {
-            work.answer.count_drafting(seconds);
-        }
+        lane.count_drafting(seconds);
         seconds
     }
 
@@ -483,8 +472,7 @@ impl<'t> Scheduler<'t> {
     fn collect(&mut self, engine: &mut Engine, tell: TellJob<'_>) -> Result<(), StepError> {
         let n_decoding = self.lanes.iter().filter(|lane| lane.is_answering()).count();
         let mut longest: Option<(f32, usize)> = None;
-        let UnderWay { n_rows, begun, lane } =
-            self.under_way.pop_front().unwrap_or(UnderWay { n_rows: 0, begun: None, lane: None });
+        let UnderWay { n_rows, begun, lane } = self.under_way.pop_front().unwrap_or_default();
         if let Some(lane) = lane.filter(|lane| self.lanes[*lane].is_doomed()) {
             engine.skip()?;
             self.lanes[lane].skipped(n_rows);

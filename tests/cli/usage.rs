@@ -50,6 +50,10 @@ fn bad_usage_is_one_line_and_code_2() {
     Ran::new(forced.env("LEAP_ISA", "mmx").output().unwrap()).fails(2, "LEAP_ISA");
     let mut log = command(&["run", "-p", "a"]);
     Ran::new(log.env("LEAP_LOG", "foo").output().unwrap()).fails(2, "LEAP_LOG");
+    for n in ["0", "16", "", "many"] {
+        let mut drafts = command(&["run", "-p", "a"]);
+        Ran::new(drafts.env("LEAP_DRAFTS", n).output().unwrap()).fails(2, "LEAP_DRAFTS");
+    }
     let long = "word ".repeat(200);
     run(&["run", DEMO, "-p", &long, "--ctx", "64"]).fails(2, "64; shorten it or raise --ctx");
     let longest = "word ".repeat(1200);
