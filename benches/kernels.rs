@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use half::f16;
 use leap::internals::kernels::peak::OPS_PER_ROUND;
 use leap::internals::kernels::{
-    Attended, Groups, Isa, Kernels, KvPages, KvStored, MatrixDims, PackedB2, PackedQ4, PackedQ8,
-    Q8Tiles, TileParts, TilePartsMut, TileRow,
+    ActivationRow, Attended, Groups, Isa, Kernels, KvPages, KvStored, MatrixDims, PackedB2,
+    PackedQ4, PackedQ8, Q8Tiles, TileParts, TilePartsMut, TileRow,
 };
 use leap::internals::quant::{
     Bcml1Matrix, Bcml2Matrix, Q8Activations, Q8Matrix, bcml1, bcml2, quantize,
@@ -222,7 +222,7 @@ fn tiles(kernels: Kernels, w: &Packed, m: usize) -> Tiles {
         let (q, scales) = (&mut q[part(K)], &mut scales[part(K / group)]);
         let (zeros, sums) = (&mut zeros[part(K / group)], &mut sums[part(K / bcml1::BLOCK)]);
         for (i, x) in x[part(K)].as_chunks::<K>().0.iter().enumerate() {
-            let place = TileRow { row: i, rows: tile.len() };
+            let (place, x) = (TileRow { row: i, rows: tile.len() }, ActivationRow::F32(x));
             match w.name {
                 "packed_q8" => {
                     let out = TilePartsMut { q, scales, terms: zeros };

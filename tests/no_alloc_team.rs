@@ -72,7 +72,7 @@ fn gather_all(
     mut gather: impl FnMut(Gathered<'_>) -> Result<(), TeamError>,
 ) -> Result<(), TeamError> {
     let row_bytes = N_NODES * PART_BYTES;
-    let parts: [_; N_NODES] = std::array::from_fn(|i| i * PART_BYTES..(i + 1) * PART_BYTES);
+    let parts: [_; N_NODES] = std::array::from_fn(|i| [i * PART_BYTES..(i + 1) * PART_BYTES, 0..0]);
     for (m, to) in [(1, To::All), (16, To::All), (2, To::Lead)] {
         let bytes = &mut bytes[..m * row_bytes];
         gather(Gathered { bytes, row_bytes, parts: &parts, to })?;

@@ -39,7 +39,7 @@ impl Gather for Seat<'_> {
         &mut self,
         bytes: &mut [u8],
         row_bytes: usize,
-        parts: &[Range<usize>],
+        parts: &[[Range<usize>; 2]],
         to: To,
     ) -> Result<(), ForwardError> {
         assert!(bytes.len().is_multiple_of(row_bytes));
@@ -49,7 +49,11 @@ impl Gather for Seat<'_> {
             let places = self.table.places.lock().unwrap();
             for (part, place) in parts.iter().zip(&*places) {
                 let rows = bytes.chunks_exact_mut(row_bytes).zip(place.chunks_exact(row_bytes));
-                rows.for_each(|(to, from)| to[part.clone()].copy_from_slice(&from[part.clone()]));
+                for (to, from) in rows {
+                    let mut copy =
+                        |of: &Range<usize>| to[of.clone()].copy_from_slice(&from[of.clone()]);
+                    part.iter().for_each(&mut copy);
+                }
             }
         }
         self.table.barrier.wait();
@@ -73,6 +77,24 @@ fn node(model: &Arc<Model>, isa: Isa, is_packed: bool, plan: Plan) -> Transforme
         node.pack_in_memory(&|| false).unwrap();
     }
     node
+}
+
+/// Brings nothing together, and counts the bytes of rows that it is to.
+struct Scales(usize);
+
+impl Gather for Scales {
+    fn gather(
+        &mut self,
+        _: &mut [u8],
+        row_bytes: usize,
+        parts: &[[Range<usize>; 2]],
+        to: To,
+    ) -> Result<(), ForwardError> {
+        let of_parts: usize = parts.iter().flatten().map(Range::len).sum();
+        assert_eq!(of_parts, row_bytes);
+        self.0 += if to == To::All { row_bytes } else { 0 };
+        Ok(())
+    }
 }
 
 /// The logits of `batches` by a team; those that its lead has.
@@ -167,6 +189,23 @@ fn nodes_of_other_kinds_give_the_same_bits() {
         let setup = Setup { shares: &[1, 1, 2], isas: &isas, is_packed: true, kv: KvKind::F16 };
         check(&model, &setup, "mixed");
     }
+}
+
+#[test]
+fn inputs_of_int8_are_gathered_as_int8() {
+    let Header { dim, ffn_dim, n_layers, .. } = *demo().header();
+    let gathered = |weights| {
+        let header = Header { weights, ..demo().header().clone() };
+        let model = Arc::new(Model::synthetic(&header).unwrap());
+        let mut node = node(&model, best(), false, PLAN);
+        node.set_team(Some(Team::new(model.header(), &[1, 1], 0).unwrap()), PLAN).unwrap();
+        let mut scales = Scales(0);
+        node.run_in_team(&batches(model.header().vocab_size)[1], &mut scales).unwrap();
+        scales.0
+    };
+    let (f32, int8) = (gathered(Weights::F32), gathered(Weights::Q8 { group: 32 }));
+    assert_eq!(f32, n_layers * 4 * (3 * dim + ffn_dim));
+    assert_eq!(int8, n_layers * (2 * 4 * dim + (dim + ffn_dim) * (32 + 4) / 32));
 }
 
 #[cfg(feature = "tools")]

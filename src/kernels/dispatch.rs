@@ -8,7 +8,7 @@ use half::f16;
 use super::attend::{self, Attended};
 use super::isa::Isa;
 use super::kv8::{self, KV_BLOCK, KvLine, store};
-use super::packed::activations::{self, Q8Tiles, TilePartsMut, TileRow};
+use super::packed::activations::{self, ActivationRow, Q8Tiles, TilePartsMut, TileRow};
 use super::packed::cut::TileCut;
 use super::packed::layout::{Layout, PackedB2, PackedB6, PackedQ4, PackedQ8};
 use super::table::{Table, call};
@@ -245,7 +245,7 @@ impl Kernels {
     /// As [`Kernels::quantize_tile_row`].
     pub fn quantize_tile_row_int_summed(
         &self,
-        x: &[f32],
+        x: ActivationRow<'_>,
         place: TileRow,
         group: usize,
         out: TilePartsMut<'_>,
@@ -261,7 +261,7 @@ impl Kernels {
     /// As [`Kernels::quantize_tile_row`].
     pub fn quantize_tile_row_summed(
         &self,
-        x: &[f32],
+        x: ActivationRow<'_>,
         place: TileRow,
         group: usize,
         out: TilePartsMut<'_>,
@@ -279,7 +279,7 @@ impl Kernels {
     /// the tile has no such row or is too high, or the lengths do not fit together.
     pub fn quantize_tile_row(
         &self,
-        x: &[f32],
+        x: ActivationRow<'_>,
         place: TileRow,
         group: usize,
         out: TilePartsMut<'_>,
@@ -328,6 +328,24 @@ impl Kernels {
     /// As [`Kernels::matmul_q8`], and when the activations' group is not 32.
     pub fn matmul_b6(&self, w: Bcml6Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
         matmul::matmul_b6(w, x, out);
+    }
+
+    /// A row as [`Kernels::quantize_q8`] gives it, whatever it is of.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths do not fit together, or `group` is none of those that [`Kernels::quantize_q8`] takes.
+    pub fn quantize_row(
+        &self,
+        x: ActivationRow<'_>,
+        group: usize,
+        q: &mut [i8],
+        scales: &mut [f32],
+    ) {
+        match x {
+            ActivationRow::F32(x) => self.quantize_q8(x, group, q, scales),
+            x => activations::quantize_row(self.table, x, group, (q, scales)),
+        }
     }
 
     /// Quantises activations as the module describes. `x` may be any number of rows: groups are

@@ -140,7 +140,7 @@ pub use dispatch::Kernels;
 pub use float::LANES;
 pub use isa::Isa;
 pub use kv8::{KV_BLOCK, KvLine, block_lines as kv_block_lines, clear_block as clear_kv_block};
-pub use packed::activations::{Groups, Q8Tiles, TileParts, TilePartsMut, TileRow};
+pub use packed::activations::{ActivationRow, Groups, Q8Tiles, TileParts, TilePartsMut, TileRow};
 pub use packed::cut::{CUT_ROWS, TileCut};
 pub use packed::layout::{
     GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PANEL_ROWS, PackedB2, PackedB6,

@@ -10,7 +10,7 @@ use half::f16;
 use super::avx512vnni;
 use super::float::{self, LANES};
 use super::{Isa, Kernels};
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Activations, Q8Matrix};
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Activations, Q8Matrix, Q8Row};
 
 /// Small deterministic generator (xorshift64*); the seed is in each test.
 struct Random(u64);

@@ -41,8 +41,7 @@ pub(super) struct Buffers<'a> {
     /// What a team's node computes of what is gathered then, rows of its columns; empty if there is no
     /// team.
     pub(super) part: &'a mut [f32],
-    /// Inputs of a mixture's down projections, gathered, `[batch, active, ffn_dim]`; empty if there is no
-    /// team or mixture.
+    /// Inputs of output and down projections, gathered; empty if there is no team.
     pub(super) acts: &'a mut [f32],
     pub(super) kv: KvValues<'a>,
 }
@@ -75,7 +74,7 @@ impl Plan {
 /// Values of [`Buffers::part`] and [`Buffers::acts`].
 fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usize; 2] {
     let active = header.features.experts.map_or(0, |experts| experts.n_active);
-    let width = |columns| team.columns(columns).len();
+    let width = |columns| team.width(columns);
     let of_rows = [
         width(Columns::Heads),
         width(Columns::Dim),
@@ -85,7 +84,8 @@ fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usi
     let widest = of_rows.into_iter().max().unwrap_or(0).max(1);
     let part = plan.max_batch.saturating_mul(widest);
     let part = part.max(logits.saturating_mul(width(Columns::Vocab)));
-    [part, plan.max_batch.saturating_mul(active).saturating_mul(header.ffn_dim)]
+    let of_experts = team.row_len(Columns::Ffn).saturating_mul(active.max(1));
+    [part, plan.max_batch.saturating_mul(of_experts.max(team.row_len(Columns::Heads)))]
 }
 
 impl<'a> Buffers<'a> {
@@ -115,7 +115,7 @@ impl<'a> Buffers<'a> {
             sin: carver.take("sin", rows(header.rotary_dim() / 2))?,
             logits: carver.take("logits", logits.saturating_mul(header.vocab_size))?,
             part: carver.take("a node's part", part)?,
-            acts: carver.take("inputs of experts", acts)?,
+            acts: carver.take("gathered inputs", acts)?,
             kv: match plan.kv {
                 KvKind::F16 => KvValues::F16(carver.take("KV cache", kv_units)?),
                 KvKind::F32 => KvValues::F32(carver.take("KV cache", kv_units)?),

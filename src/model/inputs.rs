@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use crate::arena::{Carver, Exhausted};
-use crate::format::model::{EXPERTS_ACTIVE_MAX, Header, Weights};
-use crate::kernels::Q8Tiles;
-use crate::quant::Q8Activations;
-use crate::quant::bcml1::BLOCK;
+use crate::format::model::{EXPERTS_ACTIVE_MAX, Encoding, Header, Weights};
+use crate::kernels::{ActivationRow, Q8Tiles};
+use crate::quant::bcml1::{self, BLOCK};
+use crate::quant::{Q8Activations, Q8Row, bcml2};
 
 /// Room for the input rows of any projection of a model.
 pub(super) struct Inputs<'a> {
@@ -77,6 +77,58 @@ fn parts<'s, T>(slice: &'s mut [T], n: usize) -> impl FnMut() -> &'s mut [T] {
         let (part, others) = std::mem::take(&mut rest).split_at_mut(len);
         rest = others;
         part
+    }
+}
+
+/// How many of `k` activations share a scale for weights that are stored so, in a file of this group; `None` if
+/// they stay f32.
+pub(super) fn activation_group(
+    encoding: Encoding,
+    file_group: Option<usize>,
+    k: usize,
+) -> Option<usize> {
+    file_group.and_then(|file_group| match encoding {
+        Encoding::F32 => None,
+        Encoding::Q8 { .. } => Some(file_group),
+        Encoding::Bcml1 => Some(bcml1::activation_group(file_group, k)),
+        Encoding::Bcml2 => Some(bcml2::activation_group(k)),
+        // Each block has a scale, as a group of int8 weights has.
+        Encoding::Bcml6 => Some(BLOCK),
+    })
+}
+
+/// Rows of inputs that the nodes of a team have brought together.
+#[derive(Clone, Copy)]
+pub(super) struct Given<'a> {
+    /// f32, `[m, k]`; or of each row `k` bytes of int8, then its scales.
+    pub(super) rows: &'a [f32],
+    pub(super) k: usize,
+    /// Values that share a scale; `None` if they are f32.
+    pub(super) group: Option<usize>,
+}
+
+impl<'a> Given<'a> {
+    /// How long a row is, in f32.
+    pub(super) fn row_len(k: usize, group: Option<usize>) -> usize {
+        group.map_or(k, |group| k / size_of::<f32>() + k / group)
+    }
+
+    /// Row `index`.
+    pub(super) fn row(&self, index: usize) -> ActivationRow<'a> {
+        let len = Given::row_len(self.k, self.group);
+        let row = &self.rows[index * len..][..len];
+        match self.group {
+            None => ActivationRow::F32(row),
+            Some(_) => {
+                let (q, scales) = row.split_at(self.k / size_of::<f32>());
+                ActivationRow::Q8(Q8Row { q: bytemuck::cast_slice(q), scales })
+            }
+        }
+    }
+
+    /// Its rows from `index` on.
+    pub(super) fn from(&self, index: usize) -> Given<'a> {
+        Given { rows: &self.rows[index * Given::row_len(self.k, self.group)..], ..*self }
     }
 }
 

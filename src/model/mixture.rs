@@ -9,10 +9,10 @@ use std::ops::Range;
 use super::activation::activate;
 use super::batch::ForwardError;
 use super::buffers::Buffers;
-use super::gather::{Gather, To};
+use super::gather::Gather;
 use super::inputs::{Inputs, Prepared};
 use super::matrix::Matrix;
-use super::project::{Fill, Projector};
+use super::project::{Projector, Source};
 use super::routes::Routes;
 use super::team::{Columns, Slice, Team};
 use super::watch::Watcher;
@@ -112,7 +112,8 @@ impl Mixture<'_> {
             (&mut buffers.inputs, MatrixDims { rows: uses.len(), k: work.ffn_dim });
         let id = (TensorKind::W2, expert);
         let fill = self.watcher.tell(id, (inputs.f32, dims), self.projector.pool, Some(&fill));
-        self.project_down((expert, uses), fill, inputs, buffers.routes.outputs);
+        let source = fill.map_or(Source::Room, Source::Fill);
+        self.project_down((expert, uses), source, inputs, buffers.routes.outputs);
     }
 
     /// The outputs of all experts, in a team: what they are multiplied by is gathered for all at once.
@@ -122,12 +123,11 @@ impl Mixture<'_> {
         buffers: &mut Buffers<'_>,
         gather: &mut dyn Gather,
     ) -> Result<(), ForwardError> {
-        let used = |buffers: &Buffers<'_>, expert| !buffers.routes.uses(expert).is_empty();
-        let (work, own, ffn_dim) = (self.rows, self.slice.ffn.len(), self.rows.ffn_dim);
+        let (work, own) = (self.rows, self.slice.ffn.len());
         for expert in 0..self.experts.n {
-            if own > 0 && used(buffers, expert) {
+            let uses = buffers.routes.uses(expert);
+            if own > 0 && !uses.is_empty() {
                 self.gates_and_ups(expert, buffers);
-                let uses = buffers.routes.uses(expert);
                 let (gate_up, part) = (&*buffers.gate_up, &mut buffers.part);
                 let rows = Chunks::new(&mut part[uses.start * own..uses.end * own], own);
                 self.projector.pool.run_chunks(rows, &|row, out| {
@@ -136,15 +136,14 @@ impl Mixture<'_> {
             }
         }
         let n_uses = self.m * self.experts.n_active;
-        let acts = &mut buffers.acts[..n_uses * ffn_dim];
-        team.gather(Columns::Ffn, buffers.part, acts, To::All, gather)?;
+        let Buffers { part, acts, inputs, routes, .. } = buffers;
+        let with = (work.kernels, self.projector.pool);
+        let given = team.gather_inputs(Columns::Ffn, n_uses, with, part, acts, gather)?;
         for expert in (0..self.experts.n).filter(|_| !self.slice.dim.is_empty()) {
-            if used(buffers, expert) {
-                let uses = buffers.routes.uses(expert);
-                let rows = uses.start * ffn_dim..uses.end * ffn_dim;
-                let inputs = &mut buffers.inputs;
-                inputs.f32[..rows.len()].copy_from_slice(&buffers.acts[rows]);
-                self.project_down((expert, uses), None, inputs, buffers.routes.outputs);
+            let uses = routes.uses(expert);
+            if !uses.is_empty() {
+                let source = Source::Given(given.from(uses.start));
+                self.project_down((expert, uses), source, inputs, routes.outputs);
             }
         }
         Ok(())
@@ -170,17 +169,17 @@ impl Mixture<'_> {
         }
     }
 
-    /// The outputs of an expert's `uses` for rows of `inputs` that `fill` writes, or that are there.
+    /// The outputs of an expert's `uses` for the rows of `source`.
     fn project_down(
         &self,
         (expert, uses): (usize, Range<usize>),
-        fill: Option<Fill<'_>>,
+        source: Source<'_>,
         inputs: &mut Inputs<'_>,
         outputs: &mut [f32],
     ) {
         let (down, dim) = (self.down(expert), self.slice.dim.len());
         let dims = MatrixDims { rows: uses.len(), k: self.rows.ffn_dim };
-        let inputs = self.projector.prepare(inputs, dims, &down, fill);
+        let inputs = self.projector.prepare_from(source, inputs, dims, &down);
         let out = &mut outputs[uses.start * dim..uses.end * dim];
         self.projector.project(inputs, &[down], out);
     }
@@ -216,31 +215,27 @@ impl Mixture<'_> {
             let biased = &self.slice.ffn;
             experts().zip(rows).for_each(|(expert, row)| work.add_biases(expert, biased, row));
         }
+        let mut given = None;
         if let Some(team) = self.team {
             let rows = buffers.gate_up.chunks_exact(2 * own.max(1)).take(n_active);
             for (row, out) in rows.zip(buffers.part.chunks_exact_mut(own.max(1))) {
                 work.activate(row.split_at(own), &mut out[..own]);
             }
-            let acts = &mut buffers.acts[..n_active * ffn_dim];
-            team.gather(Columns::Ffn, buffers.part, acts, To::All, gather)?;
+            let (part, acts) = (&*buffers.part, &mut *buffers.acts);
+            let with = (work.kernels, projector.pool);
+            given = Some(team.gather_inputs(Columns::Ffn, n_active, with, part, acts, gather)?);
         }
-        let (gate_up, acts, is_alone) = (&*buffers.gate_up, &*buffers.acts, self.team.is_none());
+        let gate_up = &*buffers.gate_up;
         let mut rooms = buffers.inputs.split(n_active);
         let mut inputs = heapless::Vec::<Prepared<'_>, EXPERTS_ACTIVE_MAX>::new();
         for ((index, down), room) in downs.iter().enumerate().zip(&mut rooms) {
-            let fill = |_, out: &mut [f32]| match is_alone {
-                true => {
-                    work.activate(gate_up[index * 2 * own..][..2 * own].split_at(own), out);
-                }
-                false => out.copy_from_slice(&acts[index * ffn_dim..][..ffn_dim]),
+            let fill = |_: usize, out: &mut [f32]| {
+                work.activate(gate_up[index * 2 * own..][..2 * own].split_at(own), out);
             };
+            let source = given.map_or(Source::Fill(&fill), |all| Source::Given(all.from(index)));
+            let dims = MatrixDims { rows: 1, k: ffn_dim };
             // There are no more experts than the vector holds.
-            let _ = inputs.push(projector.prepare(
-                room,
-                MatrixDims { rows: 1, k: ffn_dim },
-                down,
-                Some(&fill),
-            ));
+            let _ = inputs.push(projector.prepare_from(source, room, dims, down));
         }
         projector.project_each(&inputs, &downs, buffers.routes.outputs);
         Ok(())

@@ -12,7 +12,7 @@ use super::interrupt::Interrupt;
 use super::kv::KvShape;
 use super::mixture::{Mixture, RowWork};
 use super::packed::PackedWeights;
-use super::project::Projector;
+use super::project::{Projector, Source};
 use super::rope::{self, Frequencies};
 use super::team::{Columns, Slice, Team};
 use super::watch::{Watch, Watcher};
@@ -140,22 +140,40 @@ impl Pass<'_> {
         let heads = self.heads(layer, spec);
         let attention = Attention { kernels, pool, kv, spec, heads, interrupt, spans, m };
         attention.run(own_layer, buffers);
-        if let Some(team) = self.team {
-            let all = &mut buffers.inputs.f32[..m * q_dim];
-            team.gather(Columns::Heads, buffers.part, all, To::All, gather)?;
-        }
-
-        let wo = rows(TensorKind::Wo);
-        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: q_dim });
-        self.watcher(layer).tell((TensorKind::Wo, 0), (inputs.f32, dims), pool, None);
-        let inputs = projector.prepare(inputs, dims, &wo, None);
+        let (wo, dims) = (rows(TensorKind::Wo), MatrixDims { rows: m, k: q_dim });
         match self.team {
-            None => projector.project(inputs, &[wo], buffers.delta),
-            Some(_) => projector.project(inputs, &[wo], buffers.part),
+            None => {
+                let inputs = &mut buffers.inputs;
+                self.watcher(layer).tell((TensorKind::Wo, 0), (inputs.f32, dims), pool, None);
+                let inputs = projector.prepare(inputs, dims, &wo, None);
+                projector.project(inputs, &[wo], buffers.delta);
+            }
+            Some(team) => {
+                self.project_gathered((team, Columns::Heads), &wo, dims, buffers, gather)?
+            }
         }
         self.gather_delta(buffers, gather)?;
         let ends = [TensorKind::Bo, TensorKind::AttentionPostNorm];
         self.add_delta(ends.map(|kind| self.vector(kind, layer)), spec, buffers);
+        Ok(())
+    }
+
+    /// Brings the inputs of `matrix` together, of which this node has its columns in `part`, and writes there what it
+    /// gives.
+    fn project_gathered(
+        &self,
+        (team, columns): (&Team, Columns),
+        matrix: &Matrix<'_>,
+        dims: MatrixDims,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
+        let Buffers { part, acts, inputs, .. } = buffers;
+        let with = (self.kernels, self.pool);
+        let given = team.gather_inputs(columns, dims.rows, with, part, acts, gather)?;
+        let projector = self.projector();
+        let inputs = projector.prepare_from(Source::Given(given), inputs, dims, matrix);
+        projector.project(inputs, &[*matrix], part);
         Ok(())
     }
 
@@ -266,7 +284,7 @@ impl Pass<'_> {
         let inputs = projector.prepare(inputs, dims, &gate_up[0], fill);
         projector.project(inputs, &gate_up, buffers.gate_up);
 
-        let w2 = rows(TensorKind::W2);
+        let (w2, dims) = (rows(TensorKind::W2), MatrixDims { rows: m, k: ffn_dim });
         let (kernels, gate_up, own) = (self.kernels, &*buffers.gate_up, self.slice.ffn.len());
         let fill = |row: usize, out: &mut [f32]| {
             let row = gate_up[row * 2 * own..][..2 * own].split_at(own);
@@ -277,14 +295,9 @@ impl Pass<'_> {
                 let rows = Chunks::new(&mut buffers.part[..m * own], own);
                 self.pool.run_chunks(rows, &|row, out| fill(row, out));
             }
-            let all = &mut buffers.inputs.f32[..m * ffn_dim];
-            team.gather(Columns::Ffn, buffers.part, all, To::All, gather)?;
-            let dims = MatrixDims { rows: m, k: ffn_dim };
-            let inputs = projector.prepare(&mut buffers.inputs, dims, &w2, None);
-            projector.project(inputs, &[w2], buffers.part);
-            return Ok(());
+            return self.project_gathered((team, Columns::Ffn), &w2, dims, buffers, gather);
         }
-        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: ffn_dim });
+        let inputs = &mut buffers.inputs;
         let id = (TensorKind::W2, 0);
         let fill = self.watcher(layer).tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
         let inputs = projector.prepare(inputs, dims, &w2, fill);

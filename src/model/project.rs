@@ -1,16 +1,16 @@
 //! Matrix products of a batch of rows, split between the threads.
 
-use super::inputs::{Inputs, Prepared};
+use super::inputs::{Given, Inputs, Prepared, activation_group};
 use super::interrupt::Interrupt;
 use super::matrix::Matrix;
-use crate::format::model::EXPERTS_ACTIVE_MAX;
+use crate::format::model::{EXPERTS_ACTIVE_MAX, Encoding};
 use crate::kernels::{
-    CUT_ROWS, Groups, Kernels, MatrixDims, Q8Tiles, TileCut, TileParts, TilePartsMut, TileRow,
+    ActivationRow, CUT_ROWS, Groups, Kernels, MatrixDims, Q8Tiles, TileCut, TileParts,
+    TilePartsMut, TileRow,
 };
 use crate::pool::{Chunks, Pool, ROW_TILE, RowChunks};
 use crate::quant::Q8Activations;
-use crate::quant::bcml1::{self, BLOCK};
-use crate::quant::bcml2;
+use crate::quant::bcml1::BLOCK;
 
 /// Rows of a matrix that a thread takes at once. A multiple of every panel's height,
 /// and small enough that unequal cores finish at about the same time.
@@ -26,7 +26,30 @@ const MATRICES_MAX: usize = 2 * EXPERTS_ACTIVE_MAX;
 pub(super) type Fill<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
 
 /// What quantises a row of a tile: [`Kernels::quantize_tile_row`] or its like for 4-bit weights.
-type QuantizeTileRow = fn(&Kernels, &[f32], TileRow, usize, TilePartsMut<'_>);
+type QuantizeTileRow = fn(&Kernels, ActivationRow<'_>, TileRow, usize, TilePartsMut<'_>);
+
+/// Where rows of inputs come from.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'a> {
+    /// They are in their room.
+    Room,
+    /// This writes each.
+    Fill(Fill<'a>),
+    /// A team has brought them together.
+    Given(Given<'a>),
+}
+
+impl Source<'_> {
+    /// Row `index`, which has `x` for its room.
+    fn row<'x>(&'x self, index: usize, x: &'x mut [f32]) -> ActivationRow<'x> {
+        match self {
+            Source::Room => {}
+            Source::Fill(fill) => fill(index, x),
+            Source::Given(given) => return given.row(index),
+        }
+        ActivationRow::F32(x)
+    }
+}
 
 /// What a projection needs besides its operands.
 #[derive(Clone, Copy)]
@@ -44,7 +67,7 @@ struct Rows<'i, 'f> {
     /// `[m, k]`.
     x: &'i mut [f32],
     k: usize,
-    fill: Option<Fill<'f>>,
+    source: Source<'f>,
 }
 
 impl Projector<'_> {
@@ -58,20 +81,32 @@ impl Projector<'_> {
         matrix: &Matrix<'_>,
         fill: Option<Fill<'_>>,
     ) -> Prepared<'i> {
+        let source = fill.map_or(Source::Room, Source::Fill);
+        self.prepare_from(source, inputs, MatrixDims { rows: m, k }, matrix)
+    }
+
+    /// The same of the first `m` rows of `source`.
+    ///
+    /// # Panics
+    /// If they are quantised, and not as these weights want it.
+    pub(super) fn prepare_from<'i>(
+        &self,
+        source: Source<'_>,
+        inputs: &'i mut Inputs<'_>,
+        MatrixDims { rows: m, k }: MatrixDims,
+        matrix: &Matrix<'_>,
+    ) -> Prepared<'i> {
         let Inputs { f32, q, scales, zeros, sums, tile_sums } = inputs;
-        let rows = Rows { x: &mut f32[..m * k], k, fill };
-        let Some(file_group) = self.group else { return self.keep(rows) };
-        let group = match matrix {
-            Matrix::Q4(_) | Matrix::PackedQ4(_) => bcml1::activation_group(file_group, k),
-            Matrix::B2(_) | Matrix::PackedB2(_) => bcml2::activation_group(k),
-            // Each block has a scale, as a group of int8 weights has.
-            Matrix::B6(_) | Matrix::PackedB6(_) => BLOCK,
-            _ => file_group,
-        };
+        let rows = Rows { x: &mut f32[..m * k], k, source };
+        let group = activation_group(encoding(matrix), self.group, k);
+        if let Source::Given(Given { group: given @ Some(_), .. }) = source {
+            assert!(given == group, "quantised as the weights want it");
+        }
+        let Some(group) = group else { return self.keep(rows) };
         let groups = Groups { k, group };
         let (q, scales) = (&mut q[..m * k], &mut scales[..m * k / group]);
         match matrix {
-            Matrix::F32 { .. } => self.keep(rows),
+            Matrix::F32 { .. } => unreachable!("their inputs are in no groups"),
             Matrix::Q8(_) | Matrix::B6(_) => self.quantize(rows, group, q, scales),
             Matrix::Q4(_) => {
                 let sums = &mut sums[..m * k / BLOCK];
@@ -109,9 +144,11 @@ impl Projector<'_> {
 
     /// Rows for f32 weights.
     fn keep<'i>(&self, rows: Rows<'i, '_>) -> Prepared<'i> {
-        let Rows { x, k, fill } = rows;
-        if let Some(fill) = fill {
-            self.pool.run_chunks(Chunks::new(x, k), &|row, x| fill(row, x));
+        let Rows { x, k, source } = rows;
+        match source {
+            Source::Room => {}
+            Source::Fill(fill) => self.pool.run_chunks(Chunks::new(x, k), fill),
+            Source::Given(given) => x.copy_from_slice(&given.rows[..x.len()]),
         }
         Prepared::F32 { x, k }
     }
@@ -124,11 +161,10 @@ impl Projector<'_> {
         q: &'i mut [i8],
         scales: &'i mut [f32],
     ) -> Prepared<'i> {
-        let Rows { x, k, fill } = rows;
+        let Rows { x, k, source } = rows;
         let to = (Chunks::new(q, k), Chunks::new(scales, k / group));
         self.pool.run_chunks((Chunks::new(x, k), to), &|row, (x, (q, scales))| {
-            write(fill, row, x);
-            self.kernels.quantize_q8(x, group, q, scales);
+            self.kernels.quantize_row(source.row(row, x), group, q, scales);
         });
         Prepared::Q8(activations(q, scales, k, group))
     }
@@ -142,12 +178,11 @@ impl Projector<'_> {
         scales: &'i mut [f32],
         sums: &mut [i32],
     ) -> Q8Activations<'i> {
-        let Rows { x, k, fill } = rows;
+        let Rows { x, k, source } = rows;
         let to =
             (Chunks::new(q, k), (Chunks::new(scales, k / group), Chunks::new(sums, k / BLOCK)));
         self.pool.run_chunks((Chunks::new(x, k), to), &|row, (x, (q, (scales, sums)))| {
-            write(fill, row, x);
-            self.kernels.quantize_q8(x, group, q, scales);
+            self.kernels.quantize_row(source.row(row, x), group, q, scales);
             self.kernels.sum_q8(q, sums);
         });
         activations(q, scales, k, group)
@@ -163,7 +198,7 @@ impl Projector<'_> {
         row_terms: usize,
         quantize: QuantizeTileRow,
     ) -> TileParts<'i> {
-        let (Rows { x, fill, .. }, TilePartsMut { q, scales, terms }) = (rows, parts);
+        let (Rows { x, source, .. }, TilePartsMut { q, scales, terms }) = (rows, parts);
         let batches = x.chunks_mut(CUT_ROWS * k).zip(q.chunks_mut(CUT_ROWS * k));
         let terms_of =
             scales.chunks_mut(CUT_ROWS * k / group).zip(terms.chunks_mut(CUT_ROWS * row_terms));
@@ -179,8 +214,9 @@ impl Projector<'_> {
                 let first = batch * CUT_ROWS + ends[i] - t;
                 for row in 0..t {
                     // Rows that are written for this go to one place, which stays in cache.
-                    let x = &mut x[if fill.is_some() { 0 } else { row * k }..][..k];
-                    write(fill, first + row, x);
+                    let is_there = matches!(source, Source::Room);
+                    let x = &mut x[if is_there { row * k } else { 0 }..][..k];
+                    let x = source.row(first + row, x);
                     let out = TilePartsMut { q, scales, terms };
                     quantize(self.kernels, x, TileRow { row, rows: t }, group, out);
                 }
@@ -256,10 +292,15 @@ impl Projector<'_> {
     }
 }
 
-/// Writes a row if somebody is to.
-fn write(fill: Option<Fill<'_>>, row: usize, x: &mut [f32]) {
-    if let Some(fill) = fill {
-        fill(row, x);
+/// How a matrix that is quantised in groups of a file's or its own is stored.
+fn encoding(matrix: &Matrix<'_>) -> Encoding {
+    match matrix {
+        Matrix::F32 { .. } => Encoding::F32,
+        Matrix::Q8(matrix) => Encoding::Q8 { group: matrix.group() },
+        Matrix::PackedQ8(matrix) => Encoding::Q8 { group: matrix.group() },
+        Matrix::Q4(_) | Matrix::PackedQ4(_) => Encoding::Bcml1,
+        Matrix::B2(_) | Matrix::PackedB2(_) => Encoding::Bcml2,
+        Matrix::B6(_) | Matrix::PackedB6(_) => Encoding::Bcml6,
     }
 }
 

@@ -9,8 +9,10 @@ use std::ops::Range;
 
 use super::batch::ForwardError;
 use super::gather::{Gather, To};
+use super::inputs::{Given, activation_group};
 use crate::format::model::{Header, TensorKind};
-use crate::kernels::PANEL_ROWS;
+use crate::kernels::{Kernels, PANEL_ROWS};
+use crate::pool::{Chunks, Pool};
 
 /// Most nodes of a team.
 pub const TEAM_MAX: usize = 16;
@@ -44,10 +46,45 @@ pub(super) enum Columns {
 pub struct Team {
     own: usize,
     slices: Vec<Slice>,
-    /// Of each of [`Columns`], and of each node, bytes of f32 in a row.
-    parts: [Vec<Range<usize>>; 4],
+    /// Of each of [`Columns`].
+    rows: [GatheredRows; 4],
     /// The model's header with this node's heads and feed-forward width.
     narrow: Header,
+}
+
+/// Rows that are gathered.
+#[derive(Clone, Debug, PartialEq)]
+struct GatheredRows {
+    /// Values in a row.
+    k: usize,
+    /// Values that share a scale; `None` if they stay f32.
+    group: Option<usize>,
+    /// The columns that this node computes, in values.
+    own: Range<usize>,
+    /// Of each node, bytes in a row: of int8 and then of scales where there is a group.
+    parts: Vec<[Range<usize>; 2]>,
+}
+
+impl GatheredRows {
+    /// Rows of which each node has some columns.
+    fn new(columns: &[Range<usize>], group: Option<usize>, own: usize) -> GatheredRows {
+        const F32: usize = size_of::<f32>();
+        let k = columns.last().map_or(0, |last| last.end);
+        let part = |of: &Range<usize>| match group {
+            None => [of.start * F32..of.end * F32, 0..0],
+            Some(group) => {
+                let scale = |column: usize| k + column / group * F32;
+                [of.clone(), scale(of.start)..scale(of.end)]
+            }
+        };
+        let parts = columns.iter().map(part).collect();
+        GatheredRows { k, group, own: columns[own].clone(), parts }
+    }
+
+    /// Length of a row in f32.
+    fn row_len(&self) -> usize {
+        Given::row_len(self.k, self.group)
+    }
 }
 
 /// Shares that cannot be had.
@@ -111,11 +148,14 @@ impl Team {
         if shares.contains(&0) {
             return Err(SharesError::Nothing);
         }
-        let head_unit = PANEL_ROWS / gcd(PANEL_ROWS, header.head_dim);
-        let cut = |n, unit| cut(shares, n, unit);
-        let heads = cut(header.n_heads, head_unit);
-        let (dim, ffn) = (cut(header.dim, PANEL_ROWS), cut(header.ffn_dim, PANEL_ROWS));
-        let vocab = cut(header.vocab_size, PANEL_ROWS);
+        let Header { head_dim, n_heads, dim, ffn_dim, vocab_size, .. } = *header;
+        let head_unit = PANEL_ROWS / gcd(PANEL_ROWS, head_dim);
+        let (heads, head_group) =
+            cut_in_groups(header, shares, TensorKind::Wo, n_heads, (head_dim, head_unit));
+        let (ffn, ffn_group) =
+            cut_in_groups(header, shares, TensorKind::W2, ffn_dim, (1, PANEL_ROWS));
+        let dim = cut(shares, dim, PANEL_ROWS);
+        let vocab = cut(shares, vocab_size, PANEL_ROWS);
         let slice = |node: usize| {
             let heads = heads[node].clone();
             let kv_heads = kv_heads(header, &heads, head_unit);
@@ -123,12 +163,14 @@ impl Team {
             Slice { heads, kv_heads, dim, ffn, vocab }
         };
         let slices: Vec<Slice> = (0..shares.len()).map(slice).collect();
-        let bytes = |ranges: &[Range<usize>], width: usize| {
-            let of_row = width * size_of::<f32>();
-            ranges.iter().map(|range| range.start * of_row..range.end * of_row).collect()
-        };
-        let parts =
-            [bytes(&heads, header.head_dim), bytes(&dim, 1), bytes(&ffn, 1), bytes(&vocab, 1)];
+        let of_heads: Vec<Range<usize>> =
+            heads.iter().map(|heads| heads.start * head_dim..heads.end * head_dim).collect();
+        let rows = [
+            GatheredRows::new(&of_heads, head_group, own),
+            GatheredRows::new(&dim, None, own),
+            GatheredRows::new(&ffn, ffn_group, own),
+            GatheredRows::new(&vocab, None, own),
+        ];
         let Slice { heads, kv_heads, ffn, .. } = &slices[own];
         let narrow = Header {
             n_heads: heads.len(),
@@ -136,7 +178,7 @@ impl Team {
             ffn_dim: ffn.len(),
             ..header.clone()
         };
-        Ok(Team { own, slices, parts, narrow })
+        Ok(Team { own, slices, rows, narrow })
     }
 
     /// The model's header with this node's heads and feed-forward width.
@@ -151,13 +193,12 @@ impl Team {
 
     /// How much of `bytes` of weights this node reads.
     pub fn part_of(&self, bytes: u64) -> u64 {
-        let Range { start, end } = self.own().ffn;
-        let width = self.parts(Columns::Ffn).last().map_or(1, |last| last.end / size_of::<f32>());
-        (u128::from(bytes) * (end - start) as u128 / width.max(1) as u128) as u64
+        let GatheredRows { k, own, .. } = self.rows(Columns::Ffn);
+        (u128::from(bytes) * own.len() as u128 / *k.max(&1) as u128) as u64
     }
 
-    /// Brings rows of these columns together in `all`: the first of `part` are this node's, one row after
-    /// the other.
+    /// Brings rows of f32 of these columns together in `all`: the first of `part` are this node's, one row
+    /// after the other.
     pub(super) fn gather(
         &self,
         columns: Columns,
@@ -166,15 +207,47 @@ impl Team {
         to: To,
         gather: &mut dyn Gather,
     ) -> Result<(), ForwardError> {
-        let (own, parts) = (self.columns(columns), self.parts(columns));
-        let row_bytes = parts.last().map_or(0, |last| last.end);
+        let GatheredRows { k, own, parts, .. } = self.rows(columns);
         if !own.is_empty() {
-            let rows = all.chunks_exact_mut(row_bytes / size_of::<f32>());
+            let rows = all.chunks_exact_mut(*k);
             for (row, part) in rows.zip(part.chunks_exact(own.len())) {
                 row[own.clone()].copy_from_slice(part);
             }
         }
-        gather.gather(bytemuck::cast_slice_mut(all), row_bytes, parts, to)
+        gather.gather(bytemuck::cast_slice_mut(all), k * size_of::<f32>(), parts, to)
+    }
+
+    /// Brings `m` rows of a projection's inputs together in `all`: quantised, where a node can do so with its own
+    /// part alone. The first of `part` are this node's.
+    pub(super) fn gather_inputs<'a>(
+        &self,
+        columns: Columns,
+        m: usize,
+        (kernels, pool): (&Kernels, &Pool),
+        part: &[f32],
+        all: &'a mut [f32],
+        gather: &mut dyn Gather,
+    ) -> Result<Given<'a>, ForwardError> {
+        let rows = self.rows(columns);
+        let GatheredRows { k, group, own, parts } = rows;
+        let row_len = rows.row_len();
+        let all = &mut all[..m * row_len];
+        match *group {
+            None => self.gather(columns, part, all, To::All, gather)?,
+            Some(group) => {
+                let write = |row: usize, out: &mut [f32]| {
+                    let (q, scales) = out.split_at_mut(k / size_of::<f32>());
+                    let q: &mut [i8] = bytemuck::cast_slice_mut(q);
+                    let scales = &mut scales[own.start / group..own.end / group];
+                    let part = &part[row * own.len()..][..own.len()];
+                    kernels.quantize_q8(part, group, &mut q[own.clone()], scales);
+                };
+                pool.run_chunks(Chunks::new(&mut *all, row_len), &write);
+                let row_bytes = row_len * size_of::<f32>();
+                gather.gather(bytemuck::cast_slice_mut(all), row_bytes, parts, To::All)?;
+            }
+        }
+        Ok(Given { rows: all, k: *k, group: *group })
     }
 
     /// This node's rows.
@@ -182,16 +255,37 @@ impl Team {
         &self.slices[self.own]
     }
 
-    /// Which bytes of a row of f32 are whose.
-    pub(super) fn parts(&self, columns: Columns) -> &[Range<usize>] {
-        &self.parts[columns as usize]
+    fn rows(&self, columns: Columns) -> &GatheredRows {
+        &self.rows[columns as usize]
     }
 
-    /// The columns that this node computes, in values.
-    pub(super) fn columns(&self, columns: Columns) -> Range<usize> {
-        let bytes = &self.parts(columns)[self.own];
-        bytes.start / size_of::<f32>()..bytes.end / size_of::<f32>()
+    /// How many columns this node computes.
+    pub(super) fn width(&self, columns: Columns) -> usize {
+        self.rows(columns).own.len()
     }
+
+    /// Length of a gathered row, in f32.
+    pub(super) fn row_len(&self, columns: Columns) -> usize {
+        self.rows(columns).row_len()
+    }
+}
+
+/// Cuts `0..n`, of which each is `width` values that weights of `kind` are multiplied by, at multiples of `unit`:
+/// where groups of activations begin, if no node has much more to do for that, and these groups.
+fn cut_in_groups(
+    header: &Header,
+    shares: &[u16],
+    kind: TensorKind,
+    n: usize,
+    (width, unit): (usize, usize),
+) -> (Vec<Range<usize>>, Option<usize>) {
+    let fine = cut(shares, n, unit);
+    let group = activation_group(header.encoding(kind), header.weights.group(), n * width);
+    let Some(group) = group else { return (fine, None) };
+    let of_group = group / gcd(group, width);
+    let coarse = cut(shares, n, unit * of_group / gcd(unit, of_group));
+    let is_fair = coarse.iter().zip(&fine).all(|(coarse, fine)| coarse.len() * 8 <= fine.len() * 9);
+    if is_fair { (coarse, Some(group)) } else { (fine, None) }
 }
 
 /// Cuts `0..n` in proportion to `shares`, at multiples of `unit`.

@@ -49,7 +49,7 @@ impl Gather for Alone {
         &mut self,
         _: &mut [u8],
         _: usize,
-        _: &[Range<usize>],
+        _: &[[Range<usize>; 2]],
         _: To,
     ) -> Result<(), ForwardError> {
         Ok(())

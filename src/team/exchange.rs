@@ -14,6 +14,9 @@ const ROUND: Duration = Duration::from_millis(1);
 /// Least sleep on one link.
 const NAP: Duration = Duration::from_micros(100);
 
+/// A node's columns of rows: bytes of a row in two ranges, either of which may be empty.
+pub type Part = [Range<usize>; 2];
+
 /// Rows whose columns are spread over the nodes.
 #[derive(Debug)]
 pub struct Gathered<'a> {
@@ -21,8 +24,8 @@ pub struct Gathered<'a> {
     pub bytes: &'a mut [u8],
     /// Bytes of a row.
     pub row_bytes: usize,
-    /// Each node's columns, in bytes of a row; they may be empty.
-    pub parts: &'a [Range<usize>],
+    /// Each node's columns.
+    pub parts: &'a [Part],
     /// Who gets them.
     pub to: To,
 }
@@ -143,11 +146,11 @@ impl Exchange {
 
     fn plan(&mut self, rows: &Gathered<'_>) {
         assert!(rows.parts.len() == self.mesh.n_nodes());
-        assert!(rows.parts.iter().all(|part| part.end <= rows.row_bytes));
+        assert!(rows.parts.iter().flatten().all(|range| range.end <= rows.row_bytes));
         let m = rows.bytes.len().checked_div(rows.row_bytes).unwrap_or(0);
         assert!(rows.bytes.len() == m * rows.row_bytes);
         let own = self.mesh.own();
-        let part_bytes = |node: usize| m * rows.parts[node].len();
+        let part_bytes = |node: usize| m * rows.parts[node].iter().map(Range::len).sum::<usize>();
         for node in self.mesh.peers() {
             let (to_send, to_take) = match rows.to {
                 To::All => (part_bytes(own), part_bytes(node)),
@@ -335,27 +338,35 @@ fn judge_part(ahead: u32, part: &PartPiece<'_>, progress: &Progress) -> Judged {
     }
 }
 
+/// Where byte `at` of a part lies in the rows, and how many of its bytes stand there.
+fn place(columns: &Part, row_bytes: usize, at: usize) -> (usize, usize) {
+    let [first, second] = columns;
+    let width = first.len() + second.len();
+    let (row, column) = (at / width * row_bytes, at % width);
+    match column.checked_sub(first.len()) {
+        None => (row + first.start + column, first.len() - column),
+        Some(column) => (row + second.start + column, second.len() - column),
+    }
+}
+
 /// Copies the part `columns` of the rows, from its byte `at`, to `out`.
-fn pack(rows: &[u8], row_bytes: usize, columns: &Range<usize>, at: usize, out: &mut [u8]) {
-    let (mut row, mut column) = (at / columns.len(), at % columns.len());
-    let mut out = out;
+fn pack(rows: &[u8], row_bytes: usize, columns: &Part, at: usize, out: &mut [u8]) {
+    let (mut at, mut out) = (at, out);
     while !out.is_empty() {
-        let start = row * row_bytes + columns.start + column;
-        let n = out.len().min(columns.len() - column);
-        let (piece, rest) = out.split_at_mut(n);
-        piece.copy_from_slice(&rows[start..start + n]);
-        (out, row, column) = (rest, row + 1, 0);
+        let (start, n) = place(columns, row_bytes, at);
+        let (piece, rest) = out.split_at_mut(n.min(out.len()));
+        piece.copy_from_slice(&rows[start..start + piece.len()]);
+        (at, out) = (at + piece.len(), rest);
     }
 }
 
 /// Copies `bytes` to the part `columns` of the rows, from its byte `at`.
-fn unpack(bytes: &[u8], at: usize, row_bytes: usize, columns: &Range<usize>, rows: &mut [u8]) {
-    let (mut row, mut column) = (at / columns.len(), at % columns.len());
-    let mut bytes = bytes;
+fn unpack(bytes: &[u8], at: usize, row_bytes: usize, columns: &Part, rows: &mut [u8]) {
+    let (mut at, mut bytes) = (at, bytes);
     while !bytes.is_empty() {
-        let start = row * row_bytes + columns.start + column;
-        let (piece, rest) = bytes.split_at(bytes.len().min(columns.len() - column));
+        let (start, n) = place(columns, row_bytes, at);
+        let (piece, rest) = bytes.split_at(n.min(bytes.len()));
         rows[start..start + piece.len()].copy_from_slice(piece);
-        (bytes, row, column) = (rest, row + 1, 0);
+        (at, bytes) = (at + piece.len(), rest);
     }
 }

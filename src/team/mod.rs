@@ -27,7 +27,7 @@ mod notice;
 mod tests;
 
 pub use error::TeamError;
-pub use exchange::{Gathered, TeamFigures, To};
+pub use exchange::{Gathered, Part, TeamFigures, To};
 pub use lead::Lead;
 pub use member::{Member, Order};
 pub use mesh::Mesh;

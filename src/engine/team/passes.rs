@@ -43,7 +43,7 @@ impl<N: TeamNode> Gather for Gathering<'_, N> {
         &mut self,
         bytes: &mut [u8],
         row_bytes: usize,
-        parts: &[Range<usize>],
+        parts: &[[Range<usize>; 2]],
         to: To,
     ) -> Result<(), ForwardError> {
         let to = match to {

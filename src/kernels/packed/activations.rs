@@ -7,6 +7,7 @@ use super::super::table::{Table, call};
 use super::cut::{CUT_ROWS, TileCut};
 use super::layout::{GROUP_MAX, MatrixDims};
 use super::tile::{Ahead, MR_MAX, Q8Tile, ZERO};
+use crate::quant::Q8Row;
 use crate::quant::bcml1::BLOCK;
 
 /// Rows of `k` values in groups that share a scale.
@@ -25,6 +26,34 @@ pub struct TileRow {
     pub row: usize,
     /// Rows of the tile.
     pub rows: usize,
+}
+
+/// A row of activations that is to be quantised, or that is so already.
+#[derive(Debug, Clone, Copy)]
+pub enum ActivationRow<'a> {
+    /// Values.
+    F32(&'a [f32]),
+    /// What [`Kernels::quantize_q8`](super::super::Kernels::quantize_q8) made of them, somewhere.
+    Q8(Q8Row<'a>),
+}
+
+impl<'a> ActivationRow<'a> {
+    fn k(&self) -> usize {
+        match self {
+            ActivationRow::F32(x) => x.len(),
+            ActivationRow::Q8(x) => x.q.len(),
+        }
+    }
+
+    /// Group `g` of it.
+    fn group(&self, g: usize, group: usize) -> ActivationRow<'a> {
+        match self {
+            ActivationRow::F32(x) => ActivationRow::F32(&x[g * group..][..group]),
+            ActivationRow::Q8(Q8Row { q, scales }) => {
+                ActivationRow::Q8(Q8Row { q: &q[g * group..][..group], scales: &scales[g..][..1] })
+            }
+        }
+    }
 }
 
 /// What quantised activations in tiles consist of; `kernels/packed/mod.rs` describes their order.
@@ -194,13 +223,13 @@ impl<'a> Q8Tiles<'a> {
 /// See [`super::super::Kernels::quantize_tile_row`].
 pub(in crate::kernels) fn quantize_tile_row(
     table: &Table,
-    x: &[f32],
+    x: ActivationRow<'_>,
     place: TileRow,
     group: usize,
     out: TilePartsMut<'_>,
 ) {
     let (TileRow { row, rows }, TilePartsMut { q, scales, terms: zeros }) = (place, out);
-    assert_eq!(zeros.len(), rows * x.len() / group);
+    assert_eq!(zeros.len(), rows * x.k() / group);
     let is_flipped = table.packed().layout.is_flipped();
     quantize(table, x, place, group, (q, scales), |g, q| {
         if is_flipped {
@@ -215,7 +244,7 @@ pub(in crate::kernels) fn quantize_tile_row(
 /// See [`super::super::Kernels::quantize_tile_row_summed`].
 pub(in crate::kernels) fn quantize_tile_row_summed(
     table: &Table,
-    x: &[f32],
+    x: ActivationRow<'_>,
     place: TileRow,
     group: usize,
     out: TilePartsMut<'_>,
@@ -227,7 +256,7 @@ pub(in crate::kernels) fn quantize_tile_row_summed(
 /// See [`super::super::Kernels::quantize_tile_row_int_summed`].
 pub(in crate::kernels) fn quantize_tile_row_int_summed(
     table: &Table,
-    x: &[f32],
+    x: ActivationRow<'_>,
     place: TileRow,
     group: usize,
     out: TilePartsMut<'_>,
@@ -241,14 +270,14 @@ pub(in crate::kernels) fn quantize_tile_row_int_summed(
 #[inline(always)]
 fn quantize_with_sums(
     table: &Table,
-    x: &[f32],
+    x: ActivationRow<'_>,
     place: TileRow,
     group: usize,
     out: TilePartsMut<'_>,
     sum_of: impl Fn(i32) -> f32,
 ) {
     let (TileRow { row, rows }, TilePartsMut { q, scales, terms: sums }) = (place, out);
-    assert_eq!(sums.len(), rows * x.len() / BLOCK);
+    assert_eq!(sums.len(), rows * x.k() / BLOCK);
     let n = group / BLOCK;
     quantize(table, x, place, group, (q, scales), |g, q| {
         let mut biases = [0; GROUP_MAX / BLOCK];
@@ -266,31 +295,49 @@ fn find_biases(table: &Table, q: &[i8], group: usize, biases: &mut [i32]) {
     call!(table.biases(q, group, biases));
 }
 
+/// See [`super::super::Kernels::quantize_row`].
+pub(in crate::kernels) fn quantize_row(
+    table: &Table,
+    x: ActivationRow<'_>,
+    group: usize,
+    (q, scales): (&mut [i8], &mut [f32]),
+) {
+    match x {
+        ActivationRow::F32(x) => call!(table.quantize_q8(x, group, q, scales)),
+        ActivationRow::Q8(x) => {
+            assert_eq!(q.len(), x.q.len());
+            // Kernels rely on -128 being absent, whoever sent it.
+            q.iter_mut().zip(x.q).for_each(|(q, x)| *q = (*x).max(-i8::MAX));
+            scales.copy_from_slice(x.scales);
+        }
+    }
+}
+
 /// Quantises a row of a tile in groups of `group` and calls `note(g, q)` for each.
 fn quantize(
     table: &Table,
-    x: &[f32],
+    x: ActivationRow<'_>,
     TileRow { row, rows: t }: TileRow,
     group: usize,
     (q, scales): (&mut [i8], &mut [f32]),
     mut note: impl FnMut(usize, &[i8]),
 ) {
     let layout = table.packed().layout;
-    let k = x.len();
+    let k = x.k();
     assert!(row < t);
     assert!(t <= MR_MAX);
     assert!(layout.bytes_q8(MatrixDims { rows: 1, k }, group).is_some());
     assert_eq!(q.len(), t * k);
     assert_eq!(scales.len(), t * k / group);
     if t == 1 {
-        call!(table.quantize_q8(x, group, q, scales));
+        quantize_row(table, x, group, (q, scales));
         return q.chunks_exact(group).enumerate().for_each(|(g, q)| note(g, q));
     }
     let mut row_q = [0; GROUP_MAX];
     let row_q = &mut row_q[..group];
-    for (g, x) in x.chunks_exact(group).enumerate() {
-        let at = g * t + row;
-        call!(table.quantize_q8(x, group, row_q, &mut scales[at..][..1]));
+    for g in 0..k / group {
+        let (x, at) = (x.group(g, group), g * t + row);
+        quantize_row(table, x, group, (&mut *row_q, &mut scales[at..][..1]));
         note(g, row_q);
         let q = &mut q[g * group * t..][..group * t];
         let at = row * layout.kr();

@@ -5,8 +5,8 @@ use crate::kernels::packed::cut::CUT_ROWS;
 use crate::kernels::packed::layout::NR_MAX;
 use crate::kernels::packed::tile::MR_MAX;
 use crate::kernels::{
-    Groups, Layout, MatrixDims, PACKED_GROUP_MAX, PackedB2, PackedBytesError, PackedQ4, PackedQ8,
-    Q8Tiles, TileParts, TilePartsMut, TileRow,
+    ActivationRow, Groups, Layout, MatrixDims, PACKED_GROUP_MAX, PackedB2, PackedBytesError,
+    PackedQ4, PackedQ8, Q8Tiles, TileParts, TilePartsMut, TileRow,
 };
 use crate::quant::bcml1::Block;
 use crate::quant::bcml2;
@@ -68,6 +68,24 @@ fn blocks(random: &mut Random, n: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Row `index` of activations: of each two one that is quantised already.
+fn activation_row<'a>(x: &'a [f32], rows: &Q8Activations<'a>, index: usize) -> ActivationRow<'a> {
+    match index % 2 {
+        0 => ActivationRow::F32(x),
+        _ => ActivationRow::Q8(rows.row(index)),
+    }
+}
+
+#[test]
+fn a_quantised_row_never_holds_minus_128() {
+    for (tier, _) in packing() {
+        let (mut q, mut scales) = ([0; 32], [0.0]);
+        let row = Q8Row { q: &[i8::MIN; 32], scales: &[2.0] };
+        tier.quantize_row(ActivationRow::Q8(row), 32, &mut q, &mut scales);
+        assert_eq!((q, scales), ([-127; 32], [2.0]));
+    }
+}
+
 /// Compares `kernels` with scalar on 4-bit weights `w` and activations `x`.
 #[track_caller]
 fn check_q4(kernels: Kernels, layout: Layout, w: Bcml1Matrix<'_>, x: &[f32], group: usize) {
@@ -91,6 +109,7 @@ fn check_q4(kernels: Kernels, layout: Layout, w: Bcml1Matrix<'_>, x: &[f32], gro
         for (row, x) in x[part(k)].chunks(k).enumerate() {
             let out = TilePartsMut { q, scales, terms: &mut sums[part(k / 32)] };
             let place = TileRow { row, rows: tile.len() };
+            let x = activation_row(x, &rows, tile.start + row);
             kernels.quantize_tile_row_summed(x, place, group, out);
         }
     }
@@ -182,6 +201,7 @@ fn check_b2(kernels: Kernels, layout: Layout, w: Bcml2Matrix<'_>, x: &[f32], gro
         for (row, x) in x[part(k)].chunks(k).enumerate() {
             let out = TilePartsMut { q, scales, terms: &mut sums[part(k / 32)] };
             let place = TileRow { row, rows: tile.len() };
+            let x = activation_row(x, &rows, tile.start + row);
             kernels.quantize_tile_row_int_summed(x, place, group, out);
         }
     }
@@ -254,12 +274,14 @@ fn quantize_both(kernels: Kernels, x: &[f32], k: usize, group: usize) -> Both {
         tiles: (vec![99; n], vec![99.0; groups], vec![99.0; groups]),
     };
     kernels.quantize_q8(x, group, &mut both.rows.0, &mut both.rows.1);
+    let rows = Q8Activations::new(&both.rows.0, &both.rows.1, k, group).unwrap();
     let (q, scales, zeros) = &mut both.tiles;
     for tile in kernels.cut_q8().tiles(n / k) {
         let part = |width: usize| tile.start * width..tile.end * width;
         let (q, scales) = (&mut q[part(k)], &mut scales[part(k / group)]);
         for (row, x) in x[part(k)].chunks(k).enumerate() {
             let out = TilePartsMut { q, scales, terms: &mut zeros[part(k / group)] };
+            let x = activation_row(x, &rows, tile.start + row);
             kernels.quantize_tile_row(x, TileRow { row, rows: tile.len() }, group, out);
         }
     }

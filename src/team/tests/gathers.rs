@@ -24,7 +24,7 @@ fn cases(n: usize) -> Vec<Case> {
     ];
     // The lead has nothing, and columns that are nobody's stay as they are.
     let mut gaps = Case::new(9, &uneven, To::All);
-    gaps.parts[0] = 0..0;
+    gaps.parts[0] = [0..0, 0..0];
     cases.push(gaps);
     cases
 }

@@ -154,7 +154,7 @@ fn a_lead_survives_every_forged_frame() {
             }
             lead.start(&spans(1), &[0]).unwrap();
             let mut bytes = *b"sound.......";
-            let parts = [0..6, 6..12];
+            let parts = [[0..6, 0..0], [6..12, 0..0]];
             let rows = Gathered { bytes: &mut bytes, row_bytes: 12, parts: &parts, to: To::All };
             match lead.gather(rows) {
                 Ok(()) => n_passed += 1,
@@ -183,7 +183,7 @@ fn obey(mut member: Member, is_over: &AtomicBool) -> usize {
             Ok(Order::Pass) => {
                 assert!(member.spans().len() <= member.tokens().len());
                 let mut bytes = *b"......sound.";
-                let parts = [0..6, 6..12];
+                let parts = [[0..6, 0..0], [6..12, 0..0]];
                 let rows =
                     Gathered { bytes: &mut bytes, row_bytes: 12, parts: &parts, to: To::All };
                 n_gathers += usize::from(member.gather(rows).is_ok());

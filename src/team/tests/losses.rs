@@ -183,7 +183,12 @@ fn a_gather_that_waits_can_be_interrupted() {
                 }
             }
             // Nothing was begun.
-            let rows = Gathered { bytes: &mut [], row_bytes: 4, parts: &[0..2, 2..4], to: To::All };
+            let rows = Gathered {
+                bytes: &mut [],
+                row_bytes: 4,
+                parts: &[[0..1, 1..2], [2..4, 0..0]],
+                to: To::All,
+            };
             member.fail();
             assert_eq!(member.gather(rows), Err(TeamError::NotOpen));
         });

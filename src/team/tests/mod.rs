@@ -5,7 +5,6 @@ mod hostile;
 mod losses;
 mod proxy;
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -110,19 +109,21 @@ fn line() -> TeamLine {
 struct Case {
     m: usize,
     row_bytes: usize,
-    parts: Vec<Range<usize>>,
+    parts: Vec<Part>,
     to: To,
 }
 
 impl Case {
-    /// Parts of `bytes` that follow each other.
+    /// Parts of `bytes`, of which a quarter stands behind the rest of all.
     fn new(m: usize, bytes: &[usize], to: To) -> Case {
-        let mut end = 0;
-        let mut part = |bytes: &usize| {
-            end += bytes;
-            end - bytes..end
-        };
-        let parts = bytes.iter().map(&mut part).collect();
+        let (mut end, mut parts) = (0, vec![[0..0, 0..0]; bytes.len()]);
+        for half in 0..2 {
+            for (part, bytes) in parts.iter_mut().zip(bytes) {
+                let n = if half == 0 { bytes - bytes / 4 } else { bytes / 4 };
+                part[half] = end..end + n;
+                end += n;
+            }
+        }
         Case { m, row_bytes: end, parts, to }
     }
 
@@ -139,7 +140,7 @@ impl Case {
     ) -> Result<(), TeamError> {
         let mut bytes = vec![0xee; self.m * self.row_bytes];
         for row in 0..self.m {
-            for column in self.parts[own].clone() {
+            for column in self.parts[own].iter().cloned().flatten() {
                 let at = row * self.row_bytes + column;
                 bytes[at] = Case::byte(id, at);
             }
@@ -149,7 +150,10 @@ impl Case {
         // Whose columns are here; what is nobody's, or the lead's alone, stays as it was.
         let are_here = |node: usize| self.to == To::All || own == 0 || node == own;
         let here: Vec<bool> = (0..row_bytes)
-            .map(|column| (0..parts.len()).any(|n| are_here(n) && parts[n].contains(&column)))
+            .map(|column| {
+                (0..parts.len())
+                    .any(|n| are_here(n) && parts[n].iter().any(|range| range.contains(&column)))
+            })
             .collect();
         for (at, byte) in bytes.iter().enumerate() {
             let wanted = if here[at % row_bytes] { Case::byte(id, at) } else { 0xee };
