@@ -25,7 +25,7 @@ put() { mkdir -p "$(dirname "$WORK/$1")" && printf '%s\n' "$2" >"$WORK/$1"; }
 
 # leap-tune: every change can be taken back, and is, in the other order.
 
-tune() { LEAP_SYS=$WORK/sys LEAP_PROC=$WORK/proc LEAP_TUNE_STATE=$WORK/run/tune busybox sh ./leap-tune "$1"; }
+tune() { LEAP_SYS=$WORK/sys LEAP_PROC=$WORK/proc LEAP_TUNE_STATE=$WORK/run/tune busybox sh ./leap-tune "$@"; }
 tree() { (cd "$WORK" && find sys proc -type f -exec sh -c 'for f; do echo "$f $(cat "$f")"; done' sh {} + | sort); }
 
 put sys/devices/system/cpu/cpufreq/policy0/scaling_governor ondemand
@@ -39,6 +39,11 @@ put proc/irq/77/smp_affinity_list 0-3
 put proc/interrupts ' 77: 1 2 3 4 GIC eth0'
 put proc/sys/net/core/rmem_max 212992
 put proc/sys/net/core/wmem_max 8388608
+put sys/kernel/mm/transparent_hugepage/enabled 'always madvise [never]'
+for policy in 0 4; do
+	put sys/devices/system/cpu/cpufreq/policy$policy/cpuinfo_min_freq 408000
+	put sys/devices/system/cpu/cpufreq/policy$policy/scaling_max_freq $((policy * 100000 + 1800000))
+done
 before=$(tree)
 told=$(tune start)
 value() { cat "$WORK/$1"; }
@@ -47,11 +52,32 @@ check "governors are set" "performance performance" \
 check "interrupts go to the slow cores" 0,1 "$(value proc/irq/77/smp_affinity_list)"
 check "buffers grow and never shrink" "4194304 8388608" \
 	"$(value proc/sys/net/core/rmem_max) $(value proc/sys/net/core/wmem_max)"
-check "each change is shown" 4 "$(echo "$told" | grep -c -e '->')"
-check "changes are listed" 4 "$(tune status | grep -c changed:)"
+check "huge pages are for those who ask" madvise "$(value sys/kernel/mm/transparent_hugepage/enabled)"
+check "each change is shown" 5 "$(echo "$told" | grep -c -e '->')"
+check "changes are listed" 5 "$(tune status | grep -c changed:)"
+# The kernel's file shows all choices; here it holds the last one alone.
+put sys/kernel/mm/transparent_hugepage/enabled 'always [madvise] never'
 tune start >/dev/null
 tune stop >/dev/null
+check "huge pages are as before" never "$(value sys/kernel/mm/transparent_hugepage/enabled)"
+put sys/kernel/mm/transparent_hugepage/enabled 'always madvise [never]'
 check "everything is taken back, even after two starts" "$before" "$(tree)"
+put sys/kernel/mm/transparent_hugepage/enabled 'always [madvise] never'
+before=$(tree)
+tune start --objective energy --max-khz 2000000 >/dev/null
+check "for energy memory alone runs at full clock" "ondemand performance" \
+	"$(value sys/devices/system/cpu/cpufreq/policy0/scaling_governor) $(value sys/class/devfreq/dmc/governor)"
+check "cores have no clock above what was said" "1800000 2000000" \
+	"$(value sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq) $(value sys/devices/system/cpu/cpufreq/policy4/scaling_max_freq)"
+tune stop >/dev/null
+tune start --max-khz 1 >/dev/null
+check "no core is slower than it can be" 408000 "$(value sys/devices/system/cpu/cpufreq/policy4/scaling_max_freq)"
+tune stop >/dev/null
+check "what was set for energy is taken back" "$before" "$(tree)"
+for wrong in '' 'start --objective speed' 'start --max-khz 1GHz' 'start --max-khz' 'stop now' 'mend'; do
+	# shellcheck disable=SC2086 # Words.
+	check "leap-tune $wrong says how it is used" 2 "$(tune $wrong >/dev/null 2>&1 && echo 0 || echo $?)"
+done
 check "nothing is left to take back" 3 "$(tune status >/dev/null && echo 0 || echo $?)"
 rm -rf "$WORK/sys" "$WORK/proc"
 check "a machine without any of this is left alone" 0 "$(tune start >/dev/null && tune stop >/dev/null && echo $?)"
@@ -75,12 +101,14 @@ check "a master's command, with a prompt that is only text" \
 printf 'ROLE=worker\nNODE=pi\nMODEL=fetch\nRING=\nKEY=/k\nCACHE=/c\n' >"$WORK/told.conf"
 check "a worker that is told what to do" "worker --join auto --node pi --transport auto --cache /c --key /k" \
 	"$(LEAP_CONF=$WORK/told.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run worker)"
-printf 'ROLE=serve\nMODEL=/m.bin\nLISTEN=0.0.0.0:80 /run/leap/*\nAPI_KEYS=/k\nOPTIONS=--ctx 64\nMASTER_OPTIONS=-n 9\nSERVE_OPTIONS=--streams 2\nPOWER_CMD="meter --all"\n' >"$WORK/serve.conf"
+printf 'ROLE=serve\nMODEL=/m.bin\nLISTEN=0.0.0.0:80 /run/leap/*\nAPI_KEYS=/k\nOPTIONS=--ctx 64\nMASTER_OPTIONS=-n 9\nSERVE_OPTIONS=--streams 2\nPOWER_CMD="meter --all"\nTUNE_OPTIONS=--objective energy *\n' >"$WORK/serve.conf"
 serve_node() { LEAP_CONF=$WORK/serve.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run serve; }
 check "a server's command, without what is a ring's" \
 	"serve /m.bin --cache /var/cache/leap --api-key-file /k --power-cmd meter --all --listen 0.0.0.0:80 --listen /run/leap/* --ctx 64 --streams 2" "$(serve_node)"
 check "sockets that systemd has opened are the addresses" \
 	"serve /m.bin --cache /var/cache/leap --api-key-file /k --power-cmd meter --all --ctx 64 --streams 2" "$(LISTEN_FDS=1 serve_node)"
+check "how the board is set up" "start --objective energy * stop" \
+	"$(for command in start stop; do LEAP_CONF=$WORK/serve.conf LEAP_TUNE=/bin/echo busybox sh ./leap-node tune $command; done | xargs echo)"
 check "settings are not run" "" "$(find "$WORK" -name hacked)"
 check "the board's role" "0 1" "$(code has-role worker) $(code has-role master)"
 echo 'rm -rf /' >>"$WORK/leap.conf"

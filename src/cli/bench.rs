@@ -7,6 +7,7 @@ pub(super) mod machine;
 mod made_up;
 mod model;
 mod start;
+mod sweep;
 mod table;
 mod text;
 
@@ -28,6 +29,7 @@ use crate::sys::power::{Meter, locked};
 use crate::transport::place::HostPort;
 use machine::MeasuredMachine;
 use model::What;
+use sweep::Sweep;
 use table::BenchTable;
 
 /// Measures this machine, and how near to its limits a model runs.
@@ -65,6 +67,13 @@ pub(super) struct Bench {
     /// also measure the energy of tokens at each --depth, for 5 s each, beside that of the idle machine
     #[argh(switch)]
     energy: bool,
+    /// only look for the number of --threads (1 to all fast cores) and the clock at which a token takes the least
+    /// energy, at the first --depth; goes with --energy, and as root sets clocks, which are as before in the end
+    #[argh(switch)]
+    sweep: bool,
+    /// with --sweep: the least speed that counts
+    #[argh(option, arg_name = "n", from_str_fn(speed))]
+    min_tokens_per_s: Option<f64>,
     /// command that prints the watts the machine takes, a line each, where no sensor tells
     #[argh(option)]
     power_cmd: Option<String>,
@@ -115,6 +124,11 @@ fn counts(text: &str) -> Result<Numbers, String> {
     Ok(numbers)
 }
 
+fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0);
+    speed.ok_or_else(|| format!("{text:?} is no number of tokens a second"))
+}
+
 /// The context that measuring all of it takes; `None` if there is nothing to measure.
 fn ctx_len(workload: &[What], header: &Header, has_energy: bool) -> Option<usize> {
     let most = header.max_seq_len;
@@ -144,9 +158,7 @@ impl Bench {
         if self.link.is_some() || self.link_server.is_some() {
             return self.links();
         }
-        if self.shape.is_none() && self.layers.is_some() {
-            return Err(Failure::Usage("--layers goes with --shape".to_owned()));
-        }
+        self.check()?;
         let meter = self.meter()?;
         let isa = options::isa_from_environment()?;
         let model = self.open(isa)?;
@@ -159,6 +171,13 @@ impl Bench {
         let ctx_len =
             model.as_ref().and_then(|model| ctx_len(&workload, model.header(), self.energy));
         let mut table = BenchTable::new(self.json, self.part());
+        if self.sweep {
+            let (Some(model), Some(meter)) = (&model, &meter) else {
+                return Err(Failure::Usage("--sweep takes a model or a --shape".to_owned()));
+            };
+            let depth = self.depths(&workload).next().unwrap_or(0);
+            return self.sweep(model, (&meter.0, meter.1), depth, &mut table);
+        }
         if let Some(path) = &self.model {
             table.start(&start::measure(path, &self.cache, isa)?)?;
         }
@@ -181,6 +200,40 @@ impl Bench {
             }
         }
         Ok(())
+    }
+
+    /// Refuses options that have no meaning here.
+    fn check(&self) -> Result<(), Failure> {
+        let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
+        if self.sweep && !self.energy {
+            return usage("--sweep goes with --energy");
+        }
+        if self.min_tokens_per_s.is_some() && !self.sweep {
+            return usage("--min-tokens-per-s goes with --sweep");
+        }
+        if self.shape.is_none() && self.layers.is_some() {
+            return usage("--layers goes with --shape");
+        }
+        Ok(())
+    }
+
+    fn sweep(
+        &self,
+        model: &Arc<Model>,
+        meter: (&Meter, f64),
+        depth: usize,
+        table: &mut BenchTable,
+    ) -> Result<(), Failure> {
+        let ctx_len = energy::ctx_len(depth).min(model.header().max_seq_len);
+        let sweep = Sweep {
+            threads: &self.threads(),
+            cpus: &|threads| self.cpus(threads),
+            engine: &|cpus| self.engine(model.clone(), ctx_len, cpus),
+            depth,
+            min_tokens_per_s: self.min_tokens_per_s,
+        };
+        let best = sweep.run(meter, &mut |figure| table.sweep(figure))?;
+        table.best(&best)
     }
 
     /// What says how much power is taken, and how much that is before anything is measured.
@@ -258,6 +311,7 @@ impl Bench {
         let all = cpu::fast_cores(&cpu::cores()).len();
         let mut threads: Vec<usize> = match &self.threads {
             Some(threads) => threads.0.iter().copied().map(options::useful_threads).collect(),
+            None if self.sweep => (1..=all).collect(),
             None => vec![1, all],
         };
         threads.dedup();

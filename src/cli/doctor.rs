@@ -6,6 +6,7 @@ mod link;
 pub(super) mod model;
 mod power;
 mod server;
+mod tune;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,12 @@ pub(super) struct Doctor {
     /// look also at the file of keys that `leap serve` shall have
     #[argh(option)]
     api_key_file: Option<PathBuf>,
+    /// first set clocks, pages, network devices and buffers as advised, until the next start; takes root
+    #[argh(switch)]
+    fix: bool,
+    /// take back what --fix has changed, and do nothing else
+    #[argh(switch)]
+    undo: bool,
     /// print one JSON object a line
     #[argh(switch)]
     json: bool,
@@ -64,7 +71,16 @@ impl Doctor {
         if self.port.is_some() && !self.ring {
             return Err(Failure::Usage("--port goes with --ring".to_owned()));
         }
-        let findings = self.findings(&super::power::board()?)?;
+        let tree = super::power::board()?;
+        match (self.fix, self.undo) {
+            (true, true) => {
+                return Err(Failure::Usage("give --fix or --undo, not both".to_owned()));
+            }
+            (false, true) => return tune::run(&tree, "stop"),
+            (true, false) => tune::run(&tree, "start")?,
+            (false, false) => {}
+        }
+        let findings = self.findings(&tree)?;
         for finding in &findings {
             print(&if self.json { finding.as_json() } else { finding.as_text() })?;
         }
@@ -75,7 +91,8 @@ impl Doctor {
         match (count(FindingState::Bad), count(FindingState::Slow)) {
             (0, 0) => {}
             (0, slow) => {
-                note(&format!("leap: fit, but slower than it could be: {}", findings_of(slow)))
+                let slow = findings_of(slow);
+                note(&format!("leap: fit, but slower than it could be: {slow}"));
             }
             (bad, _) => {
                 return Err(Failure::Runtime(format!(

@@ -9,6 +9,7 @@ pub mod activation;
 mod cgroup;
 pub mod child;
 pub mod clock;
+pub mod clocks;
 pub mod cpu;
 pub mod crc;
 pub mod file;

@@ -61,3 +61,60 @@ fn without_a_sensor_there_is_no_figure() {
     let nowhere = nowhere.env("LEAP_SYSFS", board.join("none"));
     Ran::new(nowhere.output().unwrap()).fails(2, "LEAP_SYSFS");
 }
+
+#[test]
+fn a_sweep_tries_clocks_and_sets_them_back() {
+    let board = board();
+    let policy = board.join("sys/devices/system/cpu/cpufreq/policy0");
+    std::fs::create_dir_all(&policy).unwrap();
+    let cpus: String = (0..1024).map(|cpu| format!("{cpu} ")).collect();
+    for (name, text) in [
+        ("related_cpus", cpus.as_str()),
+        ("scaling_max_freq", "1800000\n"),
+        ("scaling_available_frequencies", "600000 1800000\n"),
+    ] {
+        std::fs::write(policy.join(name), text).unwrap();
+    }
+    let sweep = |more: &[&str]| {
+        let args = ["bench", DEMO, "--energy", "--sweep", "--threads", "1", "--depth", "0"];
+        let mut command = command(&[&args, more].concat());
+        Ran::new(command.env("LEAP_SYSFS", board.path()).output().unwrap())
+    };
+    let objects = sweep(&["--json"]).succeeds().objects();
+    let tried: Vec<u64> = objects.iter().filter_map(|object| object["khz"].as_u64()).collect();
+    let best = objects.last().unwrap();
+    assert_eq!(tried[..2], [1_800_000, 600_000], "{objects:?}");
+    assert_eq!((objects.len(), best["what"].as_str()), (3, Some("best")), "{objects:?}");
+    let joules = |object: &serde_json::Value| object["joules_per_token"].as_f64().unwrap();
+    assert_eq!(joules(best), joules(&objects[0]).min(joules(&objects[1])));
+    let cap = std::fs::read_to_string(policy.join("scaling_max_freq")).unwrap();
+    assert_eq!(cap, "1800000\n");
+    let slow = sweep(&["--min-tokens-per-s", "1e9"]);
+    assert!(slow.code == Some(1) && slow.err.contains("nothing makes 1000000000 tokens/s here"));
+}
+
+#[test]
+fn doctor_mends_and_takes_it_back() {
+    let board = board();
+    let governor = board.join("sys/devices/system/cpu/cpufreq/policy0/scaling_governor");
+    let buffers = board.join("proc/sys/net/core/rmem_max");
+    for (file, text) in [(&governor, "ondemand\n"), (&buffers, "212992\n")] {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+    let doctor = |more: &[&str]| {
+        let mut command = command(&[&["doctor"], more].concat());
+        Ran::new(command.env("LEAP_SYSFS", board.path()).output().unwrap())
+    };
+    let read = |file| std::fs::read_to_string(file).unwrap();
+    assert!(doctor(&[]).out.contains("ondemand"));
+    let mended = doctor(&["--fix"]);
+    assert!(mended.err.contains("taken back by: leap doctor --undo"), "{mended:?}");
+    assert!(!mended.out.contains("ondemand"), "{mended:?}");
+    assert_eq!((read(&governor).trim(), read(&buffers).trim()), ("performance", "4194304"));
+    let undone = doctor(&["--undo"]).succeeds();
+    assert!(undone.out.is_empty(), "{undone:?}");
+    assert_eq!((read(&governor).trim(), read(&buffers).trim()), ("ondemand", "212992"));
+    assert!(doctor(&["--undo"]).succeeds().err.contains("nothing to take back"));
+    doctor(&["--undo", "--fix"]).fails(2, "not both");
+}

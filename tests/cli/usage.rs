@@ -41,6 +41,9 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["run", DEMO, "-p", "a", "--watts", "9,3"], "as in 3.5,9"),
         (&["run", DEMO, "-p", "a", "--watts", "3,9", "--power-cmd", "echo 9"], "not both"),
         (&["bench", DEMO, "--watts", "3,9"], "go with --energy"),
+        (&["bench", DEMO, "--sweep"], "--sweep goes with --energy"),
+        (&["bench", DEMO, "--min-tokens-per-s", "2"], "goes with --sweep"),
+        (&["bench", DEMO, "--energy", "--sweep", "--min-tokens-per-s", "x"], "tokens a second"),
         (&["run", DEMO, "-p", "a", "--suffix", "b"], "no tokens for filling in"),
         (&["run", DEMO, "--chat", "--suffix", "b"], "--suffix is for a prompt"),
     ] {

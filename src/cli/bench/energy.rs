@@ -7,6 +7,7 @@ use super::text::{ids, push};
 use crate::cli::Failure;
 use crate::engine::Engine;
 use crate::sys::power::{Meter, PowerReading, Spent};
+use crate::sys::signal;
 
 /// Seconds of a measurement: sensors answer ten times a second, and some say means of a second.
 pub(super) const SECONDS: f64 = 5.0;
@@ -75,6 +76,9 @@ pub(super) fn decode(
         let begin = read(meter)?;
         for _ in 0..stretch {
             push(engine, &mut stream, 1)?;
+            if signal::interrupted() != 0 {
+                return Err(Failure::Interrupted);
+            }
         }
         let part = spent(&begin, &read(meter)?)?;
         sum.joules += part.joules;

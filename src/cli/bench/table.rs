@@ -6,6 +6,7 @@ use super::link;
 use super::machine::MachineLimits;
 use super::model::{Figure, ModelFigure};
 use super::start::StartFigures;
+use super::sweep::SweepFigure;
 use crate::cli::json_object::JsonObject;
 use crate::cli::{Failure, counted, note, print};
 use crate::kernels::Kernels;
@@ -199,16 +200,9 @@ impl BenchTable {
     pub(super) fn energy(&mut self, threads: usize, figure: &EnergyFigure) -> Result<(), Failure> {
         let (whole, added) = (figure.joules_per_token(), figure.added_joules_per_token());
         if self.is_json {
-            let object = JsonObject::new()
-                .string("what", "energy")
-                .number("threads", threads as f64)
-                .number("tokens", figure.depth as f64)
-                .number("watts", figure.spent.watts())
-                .number("idle_watts", figure.idle_watts)
-                .number("joules_per_token", whole)
-                .number("added_joules_per_token", added)
-                .number("tokens_per_s", figure.tokens_per_s());
-            return print(&self.with_part(object).finish());
+            let object = JsonObject::new();
+            let object = object.string("what", "energy").number("threads", threads as f64);
+            return print(&self.with_part(energy_object(object, figure)).finish());
         }
         print(&format!(
             "  energy  {:>6} {:>9.1} tokens/s {:>6.1} W {whole:.4} J a token, {added:.4} J without the {:.1} W \
@@ -219,6 +213,44 @@ impl BenchTable {
             figure.idle_watts,
             self.part(),
         ))
+    }
+
+    /// What tokens cost with so many threads at such a clock.
+    pub(super) fn sweep(&mut self, figure: &SweepFigure) -> Result<(), Failure> {
+        if self.is_json {
+            return print(&self.with_part(sweep_object("sweep", figure)).finish());
+        }
+        let SweepFigure { threads, khz, energy } = figure;
+        let (whole, added) = (energy.joules_per_token(), energy.added_joules_per_token());
+        print(&format!(
+            "  {:<10} {:>8} {:>9.1} tokens/s {:>6.1} W {whole:.4} J a token, {added:.4} J without the {:.1} W \
+             of the idle machine{}\n",
+            counted(*threads, "thread"),
+            khz.map_or(String::new(), ghz),
+            energy.tokens_per_s(),
+            energy.spent.watts(),
+            energy.idle_watts,
+            self.part(),
+        ))
+    }
+
+    /// The least that a token costs, and what to type for it.
+    pub(super) fn best(&mut self, figure: &SweepFigure) -> Result<(), Failure> {
+        if self.is_json {
+            return print(&self.with_part(sweep_object("best", figure)).finish());
+        }
+        let SweepFigure { threads, khz, energy } = figure;
+        let at = khz.map_or(String::new(), |khz| format!(" at {}", ghz(khz)));
+        print(&format!(
+            "least energy: {}{at}, {:.4} J a token, {:.1} tokens/s\n",
+            counted(*threads, "thread"),
+            energy.joules_per_token(),
+            energy.tokens_per_s(),
+        ))?;
+        let clocks = khz.map_or(String::new(), |khz| {
+            format!("sudo leap-tune start --objective energy --max-khz {khz}, and ")
+        });
+        print(&format!("to have that: {clocks}--threads {threads}\n"))
     }
 
     /// `object` with what part of a model was measured, if not all.
@@ -233,4 +265,28 @@ impl BenchTable {
     fn part(&self) -> String {
         self.part.map_or(String::new(), |(n, all)| format!(", {n} of {all} layers"))
     }
+}
+
+fn ghz(khz: u64) -> String {
+    format!("{:.2} GHz", khz as f64 / 1e6)
+}
+
+fn sweep_object(what: &str, figure: &SweepFigure) -> JsonObject {
+    let SweepFigure { threads, khz, energy } = figure;
+    let object = JsonObject::new().string("what", what).number("threads", *threads as f64);
+    let object = match khz {
+        Some(khz) => object.number("khz", *khz as f64),
+        None => object,
+    };
+    energy_object(object, energy)
+}
+
+fn energy_object(object: JsonObject, figure: &EnergyFigure) -> JsonObject {
+    object
+        .number("tokens", figure.depth as f64)
+        .number("watts", figure.spent.watts())
+        .number("idle_watts", figure.idle_watts)
+        .number("joules_per_token", figure.joules_per_token())
+        .number("added_joules_per_token", figure.added_joules_per_token())
+        .number("tokens_per_s", figure.tokens_per_s())
 }
