@@ -270,7 +270,7 @@ mod processes {
     }
 
     fn prompt(command: &mut Command) -> &mut Command {
-        let words = ["-p", "Once upon a time", "-n", "200", "--temp", "0.8", "--seed", "7", "-q"];
+        let words = ["-p", "Once upon a time", "-n", "200", "--temp", "0.8", "--seed", "7"];
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped())
     }
 
@@ -312,6 +312,8 @@ mod processes {
         let ended = second.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr);
         assert!(ended.status.success(), "{said}");
+        assert!(said.contains(" ms a pass: gathers "), "{said}");
+        assert!(said.contains("; orange computing "), "{said}");
         assert_eq!(String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&wanted));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::engine::ring::RingMaster;
+use crate::engine::team::TeamLead;
 use crate::engine::{JobFigures, Outcome, PageFigures, StopReason};
 use crate::sys::power::{Meter, PowerReading};
 
@@ -71,18 +72,24 @@ struct NodeFigures {
 }
 
 /// Name, kind and meaning of what is told of each node.
-const NODE_METRICS: [(&str, &str, &str); 7] = [
+const NODE_METRICS: [(&str, &str, &str); 9] = [
     ("leap_node_layers", "gauge", "Layers of the model that the node computes"),
     ("leap_node_bytes_per_token", "gauge", "Bytes of weights that the node reads for a token"),
     ("leap_node_threads", "gauge", "Threads that compute"),
     ("leap_node_round_trip_seconds", "gauge", "Round trip to the next node when the ring opened"),
     ("leap_node_tokens_total", "counter", "Tokens generated since the ring opened"),
-    ("leap_node_compute_seconds_total", "counter", "Computing for these tokens"),
+    (
+        "leap_node_compute_seconds_total",
+        "counter",
+        "Computing for these tokens; in a team in all passes",
+    ),
     (
         "leap_node_energy_joules_total",
         "counter",
         "Energy for these tokens, where the node tells it",
     ),
+    ("leap_node_waiting_seconds_total", "counter", "Waiting for slower nodes of a team"),
+    ("leap_node_gather_seconds_total", "counter", "Gathers of a team, without that waiting"),
 ];
 
 fn count(counter: &AtomicU64) -> f64 {
@@ -144,6 +151,29 @@ impl Metrics {
                 times.tokens as f64,
                 compute_us as f64 / 1e6,
                 energy.map_or(f64::NAN, |(joules, _)| joules),
+                f64::NAN,
+                f64::NAN,
+            ];
+        }
+    }
+
+    pub(super) fn set_team(&self, team: &TeamLead, n_layers: usize) {
+        let times = team.times();
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.resize_with(team.lines().count(), NodeFigures::default);
+        for (index, (node, line)) in nodes.iter_mut().zip(team.lines()).enumerate() {
+            node.about.clear();
+            let _ = write!(node.about, "node={:?}", line.name.as_str());
+            node.values = [
+                n_layers as f64,
+                line.bytes_per_token as f64,
+                f64::from(line.threads),
+                f64::from(line.rtt_us) / 1e6,
+                f64::NAN,
+                times.computing[index].as_secs_f64(),
+                f64::NAN,
+                times.waiting(index).as_secs_f64(),
+                times.gathering().as_secs_f64(),
             ];
         }
     }

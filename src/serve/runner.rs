@@ -192,8 +192,10 @@ impl<'e, 't> Runner<'e, 't> {
             self.metrics.set_pages(&pages);
         }
         let is_due = self.told_nodes.is_none_or(|told| told.elapsed() > NODES_PERIOD);
-        if let Some(ring) = self.engine.ring().filter(|_| is_due) {
-            self.metrics.set_nodes(ring);
+        if is_due {
+            let n_layers = self.engine.model().header().n_layers;
+            self.engine.ring().iter().for_each(|ring| self.metrics.set_nodes(ring));
+            self.engine.team().iter().for_each(|team| self.metrics.set_team(team, n_layers));
             self.told_nodes = Some(Instant::now());
         }
     }

@@ -44,8 +44,11 @@ pub enum To {
 pub struct TeamFigures {
     /// Gathers.
     pub gathers: u64,
-    /// Microseconds spent in them.
-    pub gather_us: u64,
+    /// Of what the nodes computed before each, the longest: microseconds, added up. Only the lead knows, as what
+    /// follows.
+    pub slowest_us: u64,
+    /// What each node computed, in microseconds.
+    pub compute_us: [u64; NODES_MAX],
 }
 
 /// Why a gather ended before it was done. The epoch is over then.
@@ -68,6 +71,8 @@ struct Progress {
     sent: usize,
     to_take: usize,
     taken: usize,
+    /// How long the node says that it has computed.
+    compute_us: u32,
 }
 
 impl Progress {
@@ -78,7 +83,7 @@ impl Progress {
 
 /// What becomes of the oldest frame of a link.
 enum Judged {
-    Take { at: usize, bytes: usize },
+    Take { at: usize, bytes: usize, compute_us: u32 },
     Drop,
     Later,
     End(Ended),
@@ -98,6 +103,9 @@ pub(super) struct Exchange {
     /// Number of the next gather.
     seq: u32,
     progress: [Progress; NODES_MAX],
+    /// When this node began to compute, and how long it had since its last part.
+    since: Instant,
+    compute_us: u32,
     /// The node whose link was slept on last.
     rested_on: usize,
 }
@@ -112,6 +120,8 @@ impl Exchange {
             figures: TeamFigures::default(),
             seq: 0,
             progress: [Progress::default(); NODES_MAX],
+            since: Instant::now(),
+            compute_us: 0,
             rested_on: 0,
         }
     }
@@ -121,6 +131,11 @@ impl Exchange {
         (self.epoch, self.seq) = (Some(epoch), 0);
     }
 
+    /// A batch begins: this node computes from now on.
+    pub(super) fn begin_batch(&mut self) {
+        (self.since, self.compute_us) = (Instant::now(), 0);
+    }
+
     /// Sends this node's columns of `rows` and takes the others'.
     ///
     /// # Panics
@@ -128,12 +143,11 @@ impl Exchange {
     pub(super) fn gather(&mut self, rows: &mut Gathered<'_>) -> Result<(), Ended> {
         let epoch = self.epoch.ok_or(Ended::NotOpen)?;
         self.plan(rows);
-        let start = Instant::now();
+        self.compute_us = self.compute_us.saturating_add(micros(self.since.elapsed()));
         self.mesh.drive();
         match self.exchange(epoch, rows) {
             Ok(()) => {
-                self.figures.gathers += 1;
-                self.figures.gather_us += start.elapsed().as_micros() as u64;
+                self.count();
                 self.seq = self.seq.wrapping_add(1);
                 Ok(())
             }
@@ -159,8 +173,29 @@ impl Exchange {
                 To::Lead => (0, 0),
             };
             assert!(u32::try_from(to_send).is_ok() && u32::try_from(to_take).is_ok());
-            self.progress[node] = Progress { to_send, sent: 0, to_take, taken: 0 };
+            self.progress[node] = Progress { to_send, to_take, ..Progress::default() };
         }
+    }
+
+    /// Notes how long the nodes computed before a gather that is done.
+    fn count(&mut self) {
+        // No node has computed for longer than since the last one.
+        let most = micros(self.since.elapsed());
+        let figures = &mut self.figures;
+        let mut slowest_us = 0;
+        for node in 0..self.mesh.n_nodes() {
+            let us = match node == self.mesh.own() {
+                true => self.compute_us,
+                false => self.progress[node].compute_us,
+            };
+            figures.compute_us[node] += u64::from(us.min(most));
+            slowest_us = slowest_us.max(us.min(most));
+        }
+        figures.slowest_us += u64::from(slowest_us);
+        figures.gathers += 1;
+        let has_told = self.mesh.peers().any(|node| self.progress[node].sent > 0);
+        let us = if has_told || self.mesh.own() == 0 { 0 } else { self.compute_us };
+        (self.since, self.compute_us) = (Instant::now(), us);
     }
 
     fn exchange(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<(), Ended> {
@@ -222,7 +257,8 @@ impl Exchange {
         if links.sessions() != self.sessions[node] || self.sessions[node].is_none() {
             return Err(Ended::Lost(node));
         }
-        let mut has_moved = send(&mut links, id, rows, own, progress);
+        let us = self.compute_us;
+        let mut has_moved = send(&mut links, id, rows, (own, us), progress);
         let n_nodes = self.mesh.n_nodes();
         let named = |ended| match ended {
             // Who names nobody else means itself.
@@ -244,13 +280,14 @@ fn send(
     links: &mut PeerLinks<'_>,
     id: (u32, u32),
     rows: &Gathered<'_>,
-    own: usize,
+    (own, compute_us): (usize, u32),
     progress: &mut Progress,
 ) -> bool {
     let before = progress.sent;
     while progress.sent < progress.to_send {
         let Some(room) = links.reserve() else { break };
-        let part = team::emit_part(id, progress.sent, progress.to_send as u32, room);
+        let to_send = progress.to_send as u32;
+        let part = team::emit_part(id, progress.sent, to_send, compute_us, room);
         let Some(part) = part else { break };
         let bytes = part.len();
         pack(rows.bytes, rows.row_bytes, &rows.parts[own], progress.sent, part);
@@ -274,7 +311,8 @@ fn take(
         && let Some(frame) = links.front()
     {
         match judge(frame, id, node, progress) {
-            Judged::Take { at, bytes } => {
+            Judged::Take { at, bytes, compute_us } => {
+                progress.compute_us = compute_us;
                 let piece = &frame[frame.len() - bytes..];
                 unpack(piece, at, rows.row_bytes, &rows.parts[node], rows.bytes);
                 progress.taken += bytes;
@@ -331,11 +369,18 @@ fn judge_part(ahead: u32, part: &PartPiece<'_>, progress: &Progress) -> Judged {
             Judged::Broken("a part that does not go on where it was")
         }
         // It ends within the part, as it was parsed.
-        0 => Judged::Take { at: progress.taken, bytes: part.bytes.len() },
+        0 => {
+            let (at, bytes, compute_us) = (progress.taken, part.bytes.len(), part.compute_us);
+            Judged::Take { at, bytes, compute_us }
+        }
         0x8000_0000.. => Judged::Drop,
         _ if is_complete => Judged::Later,
         _ => Judged::Broken("the next part before this one's end"),
     }
+}
+
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
 
 /// Where byte `at` of a part lies in the rows, and how many of its bytes stand there.

@@ -95,6 +95,7 @@ impl Lead {
             }
         }
         self.seq = self.seq.wrapping_add(1);
+        self.exchange.begin_batch();
         Ok(())
     }
 

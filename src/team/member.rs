@@ -301,6 +301,7 @@ impl Member {
     /// A batch has come; says whether it can be run. The first of an epoch settles the sessions.
     fn begin_batch(&mut self, epoch: u32) -> bool {
         self.exchange.mesh.drive();
+        self.exchange.begin_batch();
         if self.answer.take().is_none() {
             return true;
         }

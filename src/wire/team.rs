@@ -13,8 +13,8 @@
 //! OPEN, the lead's      READY, a member's         PASS, the lead's            PART, from each node to each
 //! 16 u32 context        16 [32] name              16 u16 ids of the batch     16 u32 offset in the part
 //! 20 u16 streams        48 [16] instruction set   18 u16 spans of the batch   20 u32 bytes of the part
-//! 22 u16 largest batch  64 u64 bytes per token    20 u16 first id here        24 bytes
-//! 24 u16 most logits    72 u16 threads            22 u16 first span here
+//! 22 u16 largest batch  64 u64 bytes per token    20 u16 first id here        24 u32 computed, us
+//! 24 u16 most logits    72 u16 threads            22 u16 first span here      28 bytes
 //! 26 u8  kind of KV     74 [6] zero               24 u16 ids here             REFUSED, a member's
 //! 27 [5] zero                                     26 u16 spans here           16 [200] why
 //!                                                 28 u32 zero
@@ -26,7 +26,8 @@
 //!
 //! FAILED, CLOSE and MISSING have no more fields. Spans are those of [`super::frame`]. A batch that is longer
 //! than a frame is several, spans first. A part is a node's columns of all rows, row after row; one that is
-//! longer than a frame is several. Texts are UTF-8, padded with zeros.
+//! longer than a frame is several. It tells how long the node has computed since its last part. Texts are UTF-8, padded with
+//! zeros. The protocol's version is the links' HELLO's.
 
 use super::fields::{Writer, u16_at, u32_at, u64_at};
 use super::frame::{FrameSpan, SPAN_LEN, emit_span, parse_span};
@@ -36,7 +37,7 @@ use super::{KvType, WireError};
 /// Most nodes of a team.
 pub const NODES_MAX: usize = 16;
 /// Bytes before the bytes of a PART.
-pub const PART_AT: usize = 24;
+pub const PART_AT: usize = 28;
 /// Most bytes of the reason for a refusal.
 pub const TEXT_MAX: usize = 200;
 
@@ -121,6 +122,8 @@ pub struct PartPiece<'a> {
     pub offset: u32,
     /// Bytes of the whole part.
     pub part_bytes: u32,
+    /// How long the node has computed since its last part, in microseconds.
+    pub compute_us: u32,
     /// Those in this frame.
     pub bytes: &'a [u8],
 }
@@ -237,7 +240,7 @@ fn parse_part(bytes: &[u8]) -> Result<PartPiece<'_>, WireError> {
     if u64::from(offset) + piece.len() as u64 > u64::from(part_bytes) {
         return Err(WireError::Field("offset in the part"));
     }
-    Ok(PartPiece { offset, part_bytes, bytes: piece })
+    Ok(PartPiece { offset, part_bytes, compute_us: u32_at(bytes, 24), bytes: piece })
 }
 
 fn header<'o>(out: &'o mut [u8], kind: u8, node: u16, epoch: u32, seq: u32) -> Writer<'o> {
@@ -327,17 +330,19 @@ pub fn emit_pass(
     Some((out.len(), (span_end, token_end)))
 }
 
-/// Writes a PART without its bytes into `out`: those from `offset` of the `part_bytes` that the part has.
+/// Writes a PART without its bytes into `out`: those from `offset` of the `part_bytes` that the part has, computed in
+/// `compute_us`.
 /// Returns the room for as many as fit, `None` if none do.
 pub fn emit_part(
     (epoch, seq): (u32, u32),
     offset: usize,
     part_bytes: u32,
+    compute_us: u32,
     out: &mut [u8],
 ) -> Option<&mut [u8]> {
     let (head, room) = out.split_at_mut_checked(PART_AT)?;
     let n = room.len().min((part_bytes as usize).checked_sub(offset)?);
-    header(head, 4, 0, epoch, seq).u32(offset as u32).u32(part_bytes);
+    header(head, 4, 0, epoch, seq).u32(offset as u32).u32(part_bytes).u32(compute_us);
     Some(&mut room[..n]).filter(|room| !room.is_empty())
 }
 

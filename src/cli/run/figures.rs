@@ -6,8 +6,10 @@ use super::energy;
 use super::session::Session;
 use crate::cli::counted;
 use crate::cli::json_object::JsonObject;
+use crate::engine::team::TeamLead;
 use crate::engine::{Engine, JobFigures, Outcome, WeightsIn};
 use crate::sys::{huge, memory};
+use crate::team::TeamLine;
 use crate::wire::frame::NodeLine;
 
 /// The start of the random numbers, if there are any.
@@ -96,10 +98,8 @@ pub(super) fn json(outcome: &Outcome, session: &Session<'_>, prompt: &str, text:
         Some(meter) => session.energy.add_to(object, figures.generated_tokens, meter.name()),
         None => object,
     };
-    let object = match team_ms(&session.engine) {
-        Some((pass, gathering)) => {
-            object.number("team_pass_ms", pass).number("team_gather_ms", gathering)
-        }
+    let object = match TeamFigures::new(&session.engine) {
+        Some(team) => team.add_to(object),
         None => object,
     };
     match RingFigures::new(&session.engine) {
@@ -197,21 +197,55 @@ impl RingFigures<'_> {
 
 /// One line for people about the ring or the team, if there is one.
 pub(super) fn ring_line(engine: &Engine) -> Option<String> {
-    RingFigures::new(engine).map(|ring| ring.line()).or_else(|| team_line(engine))
+    RingFigures::new(engine)
+        .map(|ring| ring.line())
+        .or_else(|| TeamFigures::new(engine).map(|team| team.line()))
 }
 
-/// Milliseconds of a team's pass, and of the gathers in it.
-fn team_ms(engine: &Engine) -> Option<(f64, f64)> {
-    let times = engine.team()?.times();
-    let per_pass = |time: Duration| time.as_secs_f64() * 1e3 / f64::from(times.passes);
-    (times.passes > 0).then(|| (per_pass(times.whole), per_pass(times.gathering)))
-}
+/// Where the time of a team's pass went.
+struct TeamFigures<'a>(&'a TeamLead);
 
-fn team_line(engine: &Engine) -> Option<String> {
-    let (pass, gathering) = team_ms(engine)?;
-    let computing = pass - gathering;
-    Some(format!(
-        "team: {pass:.2} ms a pass: computing {computing:.2} ms; gathers, and waiting for other boards in them, \
-         {gathering:.2} ms"
-    ))
+impl<'a> TeamFigures<'a> {
+    /// `None` without a team, or before it has run anything.
+    fn new(engine: &'a Engine) -> Option<TeamFigures<'a>> {
+        engine.team().filter(|team| team.times().passes > 0).map(TeamFigures)
+    }
+
+    /// Of a pass, in milliseconds.
+    fn ms(&self, time: Duration) -> f64 {
+        time.as_secs_f64() * 1e3 / f64::from(self.0.times().passes)
+    }
+
+    /// The nodes, and how long each computed and waited.
+    fn nodes(&self) -> impl Iterator<Item = (&'a TeamLine, f64, f64)> {
+        let times = self.0.times();
+        let ms =
+            |(node, line)| (line, self.ms(times.computing[node]), self.ms(times.waiting(node)));
+        self.0.lines().enumerate().map(ms)
+    }
+
+    fn line(&self) -> String {
+        let times = self.0.times();
+        let nodes = self.nodes().map(|(line, computing, waiting)| {
+            format!("{} computing {computing:.2} ms, waiting {waiting:.2} ms", line.name)
+        });
+        let nodes: Vec<String> = nodes.collect();
+        let (pass, gathers) = (self.ms(times.whole), self.ms(times.gathering()));
+        format!("team: {pass:.2} ms a pass: gathers {gathers:.2} ms; {}", nodes.join("; "))
+    }
+
+    fn add_to(&self, object: JsonObject) -> JsonObject {
+        let times = self.0.times();
+        let nodes = self.nodes().map(|(line, computing, waiting)| {
+            JsonObject::new()
+                .string("name", &line.name)
+                .number("rtt_us", line.rtt_us.into())
+                .number("compute_ms", computing)
+                .number("waiting_ms", waiting)
+        });
+        object
+            .objects("nodes", nodes)
+            .number("team_pass_ms", self.ms(times.whole))
+            .number("team_gather_ms", self.ms(times.gathering()))
+    }
 }

@@ -6,7 +6,7 @@ use super::error::TeamStartError;
 use super::passes::{Gathering, line};
 use crate::engine::error::StepError;
 use crate::engine::ring::{NodeError, frames};
-use crate::model::{Batch, ForwardError, Span, Stage, Team, Transformer};
+use crate::model::{Batch, ForwardError, Span, Stage, TEAM_MAX, Team, Transformer};
 use crate::ring::Replay;
 use crate::team::{Lead, Mesh, Opening, TeamError, TeamLine, TeamNotice};
 use crate::wire::Dtype;
@@ -39,8 +39,22 @@ pub struct TeamTimes {
     pub passes: u32,
     /// From the beginning of each to its end.
     pub whole: Duration,
-    /// In gathers: moving bytes, and waiting for other nodes.
-    pub gathering: Duration,
+    /// Computing: of what the nodes did before each gather the longest.
+    pub slowest: Duration,
+    /// Computing, by node.
+    pub computing: [Duration; TEAM_MAX],
+}
+
+impl TeamTimes {
+    /// Moving bytes.
+    pub fn gathering(&self) -> Duration {
+        self.whole.saturating_sub(self.slowest)
+    }
+
+    /// How long node `node` waited for those that still computed.
+    pub fn waiting(&self, node: usize) -> Duration {
+        self.slowest.saturating_sub(self.computing[node])
+    }
 }
 
 /// A team as its lead's engine uses it.
@@ -243,12 +257,17 @@ impl Pass<'_> {
         batch: &Batch,
     ) -> Result<(), StepError> {
         transformer.about().check(batch)?;
-        let (start, before) = (Instant::now(), self.lead.figures().gather_us);
+        let (start, before) = (Instant::now(), self.lead.figures());
         self.lead.start(spans, batch.tokens()).map_err(step_error)?;
         transformer.run_in_team(batch, &mut Gathering(self.lead))?;
         self.times.whole += start.elapsed();
-        self.times.gathering +=
-            Duration::from_micros(self.lead.figures().gather_us.saturating_sub(before));
+        let (after, since) =
+            (self.lead.figures(), |after, before| Duration::from_micros(after - before));
+        self.times.slowest += since(after.slowest_us, before.slowest_us);
+        let nodes = after.compute_us.iter().zip(&before.compute_us);
+        for (sum, (after, before)) in self.times.computing.iter_mut().zip(nodes) {
+            *sum += since(*after, *before);
+        }
         self.times.passes += 1;
         Ok(())
     }

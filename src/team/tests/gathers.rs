@@ -84,3 +84,37 @@ fn a_batch_may_be_longer_than_a_frame() {
         assert!(member.join().unwrap() == (spans, tokens));
     });
 }
+
+#[test]
+fn the_lead_knows_how_long_members_compute() {
+    const MS: u64 = 20;
+    let (places, is_over) = (Places::new(2), AtomicBool::new(false));
+    let case = Case::new(1, &[8, 8], To::All);
+    thread::scope(|scope| {
+        let _over = Over(&is_over);
+        scope.spawn(|| {
+            let mut member = places.member(1);
+            while let Ok(order) = member.next(&|| is_over.load(Ordering::Relaxed)) {
+                match order {
+                    Order::Open(_) => member.ready(line()),
+                    Order::Pass => {
+                        for _ in 0..3 {
+                            thread::sleep(Duration::from_millis(MS));
+                            case.run(0, 1, |rows| member.gather(rows)).unwrap();
+                        }
+                    }
+                    Order::Close => break,
+                }
+            }
+        });
+        let mut lead = places.lead(5);
+        open(&mut lead, 2);
+        pass(&mut lead, std::slice::from_ref(&case), &[0; 3]).unwrap();
+        let TeamFigures { gathers, slowest_us, compute_us, .. } = lead.figures();
+        assert_eq!(gathers, 3);
+        // It began a little before the lead noticed.
+        assert!(compute_us[1] > 3 * MS * 1000 / 2, "{compute_us:?}");
+        assert!(slowest_us >= compute_us[0].max(compute_us[1]), "{slowest_us} {compute_us:?}");
+        lead.close();
+    });
+}

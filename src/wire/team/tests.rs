@@ -42,7 +42,7 @@ fn emitted(emit: impl FnOnce(&mut [u8]) -> Option<usize>) -> Vec<u8> {
 
 fn part() -> Vec<u8> {
     let mut out = vec![0xa5; PART_AT + 4];
-    emit_part((5, 6), 10, 20, &mut out).unwrap().copy_from_slice(b"abcd");
+    emit_part((5, 6), 10, 20, 7, &mut out).unwrap().copy_from_slice(b"abcd");
     out
 }
 
@@ -71,7 +71,7 @@ fn what_is_emitted_is_read() {
     assert!(piece.spans().map(Result::unwrap).eq(SPANS));
     assert!(piece.tokens().eq(TOKENS));
     assert_eq!((piece.n_spans, piece.n_tokens, piece.first_span, piece.first_token), (2, 3, 0, 0));
-    let piece = PartPiece { offset: 10, part_bytes: 20, bytes: b"abcd" };
+    let piece = PartPiece { offset: 10, part_bytes: 20, compute_us: 7, bytes: b"abcd" };
     assert_eq!(read(4), TeamFrame::Part(5, 6, piece));
     assert_eq!(read(5), TeamFrame::Failed(5, 3));
     assert_eq!(read(6), TeamFrame::Close(5));
@@ -80,7 +80,7 @@ fn what_is_emitted_is_read() {
 
 #[test]
 fn the_bytes_are_these() {
-    let part = b"LEPT\x04\0\0\0\x05\0\0\0\x06\0\0\0\x0a\0\0\0\x14\0\0\0abcd";
+    let part = b"LEPT\x04\0\0\0\x05\0\0\0\x06\0\0\0\x0a\0\0\0\x14\0\0\0\x07\0\0\0abcd";
     assert_eq!(frames()[4], part);
     let pass = b"LEPT\x03\0\0\0\x05\0\0\0\x06\0\0\0\x03\0\x02\0\0\0\0\0\x03\0\x02\0\0\0\0\0\
                  \x01\0\x01\0\x05\0\0\0\x02\0\0\0\x02\0\0\x01\0\0\0\0\x01\0\0\0\
@@ -163,8 +163,8 @@ fn a_batch_goes_into_frames_of_any_length() {
 #[test]
 fn what_does_not_fit_is_not_written() {
     let mut out = [0; PART_AT];
-    assert!(emit_part((1, 2), 0, 100, &mut out).is_none());
-    assert!(emit_part((1, 2), 0, 100, &mut out[..3]).is_none());
+    assert!(emit_part((1, 2), 0, 100, 0, &mut out).is_none());
+    assert!(emit_part((1, 2), 0, 100, 0, &mut out[..3]).is_none());
     assert!(emit_open(1, &opening(), 0, &mut out).is_none());
     assert!(emit_ready(1, &line(), &mut out).is_none());
     assert!(emit_refused(1, "", &mut out).is_none());
