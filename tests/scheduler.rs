@@ -137,6 +137,37 @@ fn rings_answer_jobs_as_one_node() {
     }
 }
 
+/// Batches are under way, and results are there that nobody has taken, when layers move.
+#[test]
+fn jobs_go_on_while_layers_move() {
+    let tokenizer = tokenizer();
+    let jobs = mixed(&tokenizer);
+    let wanted = alone(&mut recipe(1, 64, 64).alone(), &tokenizer, &jobs);
+    let recipe = Recipe { cuts: vec![2, 4], ..recipe(3, 16, 9) };
+    let (mut engine, _workers) = recipe.ring();
+    let mut scheduler = Scheduler::new(&mut engine, usize::MAX, Some(&tokenizer)).unwrap();
+    let mut drafter = NgramDrafter::new(scheduler.n_streams(), engine.ctx_len());
+    let said = jobs.iter().zip(&wanted);
+    said.for_each(|(job, wanted)| drafter.end(0, &[&job.prompt[..], &wanted.ids].concat()));
+    scheduler.draft(Box::new(drafter), DraftMode::Fixed(3));
+    let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
+    let (mut ear, mut state, mut n_moves) = (Ear::default(), 0x5eed, 0);
+    while !scheduler.is_idle() {
+        if below(3, &mut state) == 0 {
+            let first = 1 + below(4, &mut state);
+            let second = first + 1 + below(5 - first, &mut state);
+            engine.resplit(&[0..first, first..second, second..6], &recipe.place(0)).unwrap();
+            let lines = engine.ring().unwrap().lines();
+            assert_eq!(lines[1].layers, first as u32..second as u32);
+            n_moves += 1;
+        }
+        scheduler.step(&mut engine, &mut |id, event| ear.hear(id, event));
+    }
+    let found: Vec<Heard> = ids.iter().map(|id| ear.0.remove(id).unwrap()).collect();
+    assert_same(&found, &wanted, &format!("{n_moves} moves"));
+    assert!(n_moves > 10, "{n_moves}");
+}
+
 /// Questions that are left until [`is_interrupted`] says yes.
 static LEFT: AtomicU32 = AtomicU32::new(u32::MAX);
 /// Whose questions these are.

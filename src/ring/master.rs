@@ -292,18 +292,16 @@ impl Master {
             self.patience.pause(pause_us);
         }
         self.take_events(now, link);
-        while self.done.is_none() && self.receive(now, link, rows) {}
+        while (self.done.is_none() || !self.is_open()) && self.receive(now, link, rows) {}
         if let Some(failure) = self.failure.clone() {
             return MasterStep::Failed(failure);
         }
         if self.work == MasterTask::Sending && self.outgoing.send(&self.options.sizes, link, rows) {
             self.work = MasterTask::Nothing;
         }
-        if self.done.is_some() {
-            return MasterStep::Done;
-        }
         match self.phase {
             Phase::Opening(at) => self.open(now, at, link),
+            Phase::Open if self.done.is_some() => return MasterStep::Done,
             Phase::Open => {
                 let has_room = self.work == MasterTask::Nothing && self.sent.len() < self.window;
                 if has_room && self.begin_next(now) {
@@ -334,7 +332,7 @@ impl Master {
             + self.outgoing.heap_bytes()
     }
 
-    /// There is nothing to do; says so for as long as patience lasts.
+    /// There is nothing to do but to take results that are there; says so for as long as patience lasts.
     fn wait(&mut self, now: u64, link: &mut impl Link) -> MasterStep {
         let ups = match self.phase {
             Phase::Opening(_) => {
@@ -348,7 +346,7 @@ impl Master {
         if let Some(notice) = self.patience.notice(now, ups) {
             self.tell(notice);
         }
-        MasterStep::Idle
+        self.done.as_ref().map_or(MasterStep::Idle, |_| MasterStep::Done)
     }
 
     fn open(&mut self, now: u64, at: u64, link: &mut impl Link) {

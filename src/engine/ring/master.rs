@@ -151,20 +151,32 @@ impl RingMaster {
         let lines = self.lines().iter();
         let before: Vec<Range<usize>> =
             lines.map(|line| line.layers.start as usize..line.layers.end as usize).collect();
-        let result = self.assign(stage, layers, prepare);
-        if let Err(e) = &result
-            && e.leaves_a_ring()
-        {
-            self.assign(stage, &before, prepare)?;
+        let is_interrupted = self.is_interrupted;
+        let assigned = self.assign(stage, layers, (prepare, &is_interrupted));
+        let result = assigned.and_then(|report| {
+            self.drive(stage, Goal::Open)?;
+            Ok(report)
+        });
+        match &result {
+            Err(e) if e.leaves_a_ring() => {
+                self.assign(stage, &before, (prepare, &|| false))?;
+                self.drive(stage, Goal::Open)?;
+            }
+            // Nobody waits until it is open.
+            Err(ResplitError::Step(StepError::Interrupted)) => {
+                self.assign(stage, &before, (prepare, &|| false))?;
+            }
+            _ => {}
         }
         result
     }
 
+    /// Takes this node's part of `layers`, and begins to open the ring with them.
     fn assign<S: Stage>(
         &mut self,
         stage: &mut S,
         layers: &[Range<usize>],
-        prepare: &Prepare<'_, S>,
+        (prepare, is_interrupted): (&Prepare<'_, S>, &dyn Fn() -> bool),
     ) -> Result<Option<PackReport>, ResplitError> {
         let StageInfo { share: own, plan, .. } = stage.about();
         let share = Share { layers: layers[0].clone(), has_ends: true };
@@ -172,13 +184,12 @@ impl RingMaster {
         let mut report = None;
         if !is_same {
             stage.set_share(share, plan).map_err(ResplitError::Start)?;
-            let listener = Listener { tell: &tell_unpacked, is_interrupted: &self.is_interrupted };
+            let listener = Listener { tell: &tell_unpacked, is_interrupted };
             let prepared = self.node.prepare(|_| prepare(stage, listener));
             report = prepared.map_err(ResplitError::Weights)?;
         }
         let assigned = layers.iter().map(|layers| layers.start as u32..layers.end as u32);
         self.master.assign(line(stage, &self.name), assigned.collect());
-        self.drive(stage, Goal::Open)?;
         Ok(report)
     }
 
@@ -271,10 +282,10 @@ impl RingMaster {
             }
             match step {
                 MasterStep::Compute => self.compute(stage)?,
-                // Whoever waits for something else takes the result next.
-                MasterStep::Done => return Ok(()),
+                // Whoever waits for something else takes the result next, unless it is an open ring.
+                MasterStep::Done if goal != Goal::Open || self.master.is_open() => return Ok(()),
                 MasterStep::Failed(error) => return Err(StepError::Ring(error)),
-                MasterStep::Idle => {
+                MasterStep::Idle | MasterStep::Done => {
                     let is_reached = match goal {
                         Goal::Open => self.master.is_open(),
                         Goal::Room => self.master.has_room() && !self.master.is_eager(),
