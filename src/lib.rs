@@ -56,6 +56,7 @@
 //!   gathered on all.
 //! - `channel`: a sealed connection of two boards. `call`: the master of a ring asks boards what they can do,
 //!   and tells each its place. `fetch`: a board gets its layers of a model from another board.
+//! - `control`: a socket by which a running master is asked what its ring does, and told to change it.
 //! - `serve`: answers over HTTP, in the protocols that programs speak (feature `serve`).
 //! - `cli`: the commands; the only layer that prints or exits.
 
@@ -63,6 +64,7 @@ mod arena;
 mod call;
 mod channel;
 mod cli;
+mod control;
 pub mod engine;
 #[cfg(feature = "tools")]
 pub mod export;

@@ -39,6 +39,12 @@ converted models, and packed weights that cannot lie beside their model, are kep
 (by default
 .IR ~/.cache/leap )
 .TP
+.B XDG_RUNTIME_DIR
+the socket of a master that
+.B leap ring
+asks is in its folder
+.I leap
+.TP
 .B XDG_STATE_HOME
 what was written in conversations is kept in its folder
 .I leap

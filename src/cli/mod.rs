@@ -71,6 +71,7 @@ enum AnyCommand {
     Pack(pack::Pack),
     Plan(plan::Plan),
     Doctor(doctor::Doctor),
+    Ring(ring::Ring),
     #[cfg(feature = "tools")]
     Tokenizer(tokenizer::Tokenizer),
     #[cfg(feature = "tools")]
@@ -91,6 +92,7 @@ impl AnyCommand {
             AnyCommand::Pack(pack) => pack.execute(),
             AnyCommand::Plan(plan) => plan.execute(),
             AnyCommand::Doctor(doctor) => doctor.execute(),
+            AnyCommand::Ring(ring) => ring.execute(),
             AnyCommand::Completions(completions) => completions.execute(&commands()),
             #[cfg(feature = "tools")]
             AnyCommand::Tokenizer(tokenizer) => tokenizer.execute(),

@@ -76,10 +76,11 @@ impl Run {
             announce();
             team.lead(&mut engine)?;
         }
+        let mut control = None;
         if let Some(board) = &board {
             let endpoint = board.endpoint(engine.model())?;
             announce();
-            board.join(endpoint, &mut engine, meter.clone())?;
+            control = board.join(endpoint, &mut engine, &self.place(), meter.clone())?;
         }
         let n_streams = self.streams.unwrap_or(1);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&loaded.tokenizer));
@@ -87,8 +88,8 @@ impl Run {
         self.draft.begin(&mut scheduler, &mut engine, &self.beside(&loaded))?;
         let seed = self.seed();
         let energy = AnswerEnergy::default();
-        let session =
-            Session { flags: &self, loaded: &loaded, engine, scheduler, seed, meter, energy };
+        let (flags, loaded) = (&self, &loaded);
+        let session = Session { flags, loaded, engine, scheduler, control, seed, meter, energy };
         match (self.chat, self.streams) {
             (true, _) => chat::run(session),
             (false, Some(_)) => streams::run(session),

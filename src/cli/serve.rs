@@ -17,7 +17,7 @@ use super::plan::load::Asked;
 use super::power::{self, StatedWatts};
 use super::ring::carrier::{self, CarrierKind};
 use super::ring::origin::{self, Boards};
-use super::ring::{self, Board, RingFile, RingFlags, boards};
+use super::ring::{self, Board, ControlPlace, RingFile, RingFlags, boards};
 use super::team::TeamBoard;
 use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
@@ -149,6 +149,10 @@ pub(super) struct Serve {
     /// the traffic
     #[argh(option, from_str_fn(carrier::wire), default = "Dtype::F32")]
     wire: Dtype,
+    /// ring: socket by which `leap ring` looks at the ring and changes it: a path, auto (default: in the
+    /// user's folder) or off
+    #[argh(option, from_str_fn(ring::control_place), default = "ControlPlace::Auto")]
+    control: ControlPlace,
     /// ring: seconds without progress after which the server gives up (120; 0: never)
     #[argh(option)]
     ring_timeout: Option<u64>,
@@ -214,10 +218,11 @@ impl Serve {
             None => weights::prepare(&mut engine, &place, words)?,
         }
         notify::start();
+        let mut control = None;
         if let Some(board) = &board {
             let endpoint = board.endpoint(engine.model())?;
             notify::status("waiting for the ring");
-            board.join(endpoint, &mut engine, meter.clone())?;
+            control = board.join(endpoint, &mut engine, &place, meter.clone())?;
         }
         if let Some(team) = &team {
             notify::status("waiting for the team");
@@ -235,7 +240,8 @@ impl Serve {
             Some(ms) => StallLimit::Fixed(Duration::from_millis(ms)),
         });
         self.draft.begin(&mut scheduler, &mut engine, &self.beside(&tokenizer))?;
-        let options = self.options(&model, &tokenizer, (listeners, keys), meter.clone())?;
+        let mut options = self.options(&model, &tokenizer, (listeners, keys), meter.clone())?;
+        options.visit = Box::new(move |engine| control.iter().for_each(|c| c.visit(engine)));
         if !self.quiet {
             let (name, streams) = (&options.about.name, counted(n_streams, "stream"));
             let places: Vec<String> = options.listeners.iter().map(ListenSocket::address).collect();
@@ -356,6 +362,7 @@ impl Serve {
             drain: Duration::from_secs(self.drain_s),
             meter,
             access_log: self.access_log(),
+            visit: Box::new(|_| {}),
         })
     }
 
@@ -380,6 +387,8 @@ impl Serve {
             wire: self.wire,
             timeout_s: self.ring_timeout,
             busy_poll: None,
+            control: self.control.clone(),
+            fleet: Vec::new(),
             is_quiet: self.quiet,
         }
     }

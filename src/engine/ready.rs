@@ -353,7 +353,8 @@ impl Engine {
         self.transformer.packed_bytes()
     }
 
-    fn plan(&self) -> &Plan {
+    /// The sizes that it runs with.
+    pub(crate) fn plan(&self) -> &Plan {
         self.transformer.about().plan
     }
 

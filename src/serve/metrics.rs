@@ -77,7 +77,7 @@ const NODE_METRICS: [(&str, &str, &str); 9] = [
     ("leap_node_bytes_per_token", "gauge", "Bytes of weights that the node reads for a token"),
     ("leap_node_threads", "gauge", "Threads that compute"),
     ("leap_node_round_trip_seconds", "gauge", "Round trip to the next node when the ring opened"),
-    ("leap_node_tokens_total", "counter", "Tokens generated since the ring opened"),
+    ("leap_node_tokens_total", "counter", "Tokens generated since the ring has these layers"),
     (
         "leap_node_compute_seconds_total",
         "counter",

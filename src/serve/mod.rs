@@ -49,7 +49,7 @@ use crate::tokenizer::Tokenizer;
 
 use http::{Budget, HttpLimits};
 use jobs::Desk;
-use runner::Runner;
+use runner::{Runner, Visit};
 use server::Server;
 use service::Service;
 
@@ -93,6 +93,8 @@ pub(crate) struct ServeOptions {
     pub(crate) meter: Option<Arc<Meter>>,
     /// Who is told of requests.
     pub(crate) access_log: AccessLog,
+    /// Called between two steps of the engine.
+    pub(crate) visit: Visit,
 }
 
 /// Serves until a signal ends the program; returns when all answers have ended.
@@ -142,7 +144,7 @@ pub(crate) fn serve(
         thread::spawn(move || server::accept(&server, &listener));
     }
     ending::set_drain(options.drain);
-    Runner::new(engine, scheduler, metrics, meter).run(&commands)?;
+    Runner::new(engine, scheduler, metrics, meter).run(&commands, options.visit)?;
     drop(commands);
     // The last answers are on their way out.
     let end = Instant::now() + LAST_WORDS;

@@ -32,6 +32,9 @@ fn is_over() -> bool {
     ending::is_over()
 }
 
+/// Who may use the engine between two steps of its work.
+pub(crate) type Visit = Box<dyn FnMut(&mut Engine)>;
+
 /// A job that runs or waits, and where its answer goes.
 struct Running {
     id: JobId,
@@ -77,11 +80,15 @@ impl<'e, 't> Runner<'e, 't> {
     }
 
     /// Runs until a signal asks for the end. What runs then has some time to end by itself ([`ending`]);
-    /// what comes then is given up at once.
+    /// what comes then is given up at once. `visit` is called between two steps.
     ///
     /// # Errors
     /// If the engine cannot go on.
-    pub(super) fn run(mut self, commands: &Receiver<Command>) -> Result<(), StepError> {
+    pub(super) fn run(
+        mut self,
+        commands: &Receiver<Command>,
+        mut visit: Visit,
+    ) -> Result<(), StepError> {
         loop {
             notify::alive();
             if !self.is_ending && ending::is_asked_for() {
@@ -94,6 +101,7 @@ impl<'e, 't> Runner<'e, 't> {
                 self.scheduler.cancel_all();
             }
             self.obey_all(commands);
+            visit(self.engine);
             self.tell_meter();
             self.step()?;
             if self.is_ending && self.scheduler.is_idle() {

@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::mem;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -12,8 +14,10 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{
-    self, AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, sockopt,
+    self, AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, UnixAddr, setsockopt,
+    sockopt,
 };
+use nix::sys::stat::{Mode, fchmod};
 use nix::sys::time::TimeSpec;
 
 /// Bytes of a message at most: the kernel may join datagrams that came together.
@@ -22,6 +26,20 @@ pub const MESSAGE_BYTES: usize = 1 << 16;
 const SEGMENTS_MAX: usize = 45;
 /// Most sockets that are waited for at a time.
 const POLLED_MAX: usize = 64;
+
+/// A Unix socket at `path` that listens, and that only this user may connect to from the first moment on.
+///
+/// # Errors
+/// The system's; a path of more than 107 bytes is too long.
+pub fn listen_privately(path: &Path) -> io::Result<UnixListener> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    // The file that binding makes has the mode of the socket.
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    socket::bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    socket::listen(&socket, Backlog::new(64)?)?;
+    Ok(UnixListener::from(socket))
+}
 
 /// A UDP socket that takes and gives many datagrams at once.
 pub struct DatagramSocket {

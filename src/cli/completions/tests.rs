@@ -105,6 +105,8 @@ fn bash_completes() {
     assert_eq!(completed(&["leap", "run", "--tem"]), ["--temp"]);
     assert_eq!(completed(&["leap", "run", "m.bin", "--ring-"]), ["--ring-timeout"]);
     assert_eq!(completed(&["leap", "run", "--transport", "k"]), ["kernel"]);
+    assert_eq!(completed(&["leap", "ring", "re"]), ["resize", "replan"]);
+    assert_eq!(completed(&["leap", "master", "--control", "o"]), ["off"]);
     assert_eq!(completed(&["leap", "run", "--transport", "=", "u"]), ["udp"]);
     assert_eq!(completed(&["leap", "worker", "--wire", "="]), ["f16", "f32"]);
     assert_eq!(completed(&["leap", "help", "wo"]), ["worker"]);

@@ -31,7 +31,8 @@ impl Shell {
 /// the same option of two commands need not allow the same.
 pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
     let known = match name {
-        "--cache" => vec!["auto", "off"],
+        "action" => vec!["status", "resize", "replan"],
+        "--cache" | "--control" => vec!["auto", "off"],
         "--chat-template" => ChatTemplate::ALL.iter().map(|template| template.name()).collect(),
         "--embedding-bits" => vec!["8", "6"],
         "--give" | "--fetch" => vec!["auto"],
@@ -55,7 +56,7 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
 
 /// Whether an option with [`choices`] may name a file as well.
 pub(super) fn takes_files_too(flag: &FlagInfo<'_>) -> bool {
-    flag.long == "--cache"
+    ["--cache", "--control"].contains(&flag.long)
 }
 
 pub(super) fn takes_value(flag: &FlagInfo<'_>) -> bool {

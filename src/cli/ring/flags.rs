@@ -9,7 +9,7 @@ use super::carrier::CarrierKind;
 use super::origin::{Boards, Origin};
 use crate::cli::Failure;
 use crate::ring::Topology;
-use crate::ring::plan::Objective;
+use crate::ring::plan::{Board, Objective};
 use crate::wire::Dtype;
 
 /// Seconds that a master waits for progress.
@@ -52,6 +52,27 @@ impl fmt::Display for RingFile {
     }
 }
 
+/// Where a master is asked about its ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum ControlPlace {
+    /// At a socket in the user's folder.
+    Auto,
+    /// At this one.
+    At(PathBuf),
+    /// Nowhere.
+    Off,
+}
+
+/// `auto`, `off` or a path.
+pub(in crate::cli) fn control(value: &str) -> Result<ControlPlace, String> {
+    match value {
+        "" => Err("wanted a path, auto or off".to_owned()),
+        "auto" => Ok(ControlPlace::Auto),
+        "off" => Ok(ControlPlace::Off),
+        path => Ok(ControlPlace::At(PathBuf::from(path))),
+    }
+}
+
 /// What is said of a ring, by a command's options.
 #[derive(Clone)]
 pub(in crate::cli) struct RingFlags {
@@ -87,6 +108,10 @@ pub(in crate::cli) struct RingFlags {
     pub(in crate::cli) timeout_s: Option<u64>,
     /// Microseconds to look for datagrams before sleeping.
     pub(in crate::cli) busy_poll: Option<u16>,
+    /// Where a master is asked about its ring.
+    pub(in crate::cli) control: ControlPlace,
+    /// What the boards that were called said of themselves, the master first.
+    pub(in crate::cli) fleet: Vec<Board>,
     pub(in crate::cli) is_quiet: bool,
 }
 

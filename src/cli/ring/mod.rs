@@ -2,6 +2,9 @@
 
 pub(super) mod boards;
 pub(super) mod carrier;
+mod command;
+mod control;
+mod desk;
 pub(super) mod fetch;
 mod figures;
 mod flags;
@@ -10,7 +13,9 @@ mod interrupt;
 pub(super) mod join;
 pub(super) mod origin;
 mod place;
+mod replan;
 mod search;
+mod status;
 mod tell;
 
 use std::io;
@@ -36,7 +41,9 @@ use crate::transport::place::HostPort;
 use crate::wire::frame::NODES_MAX;
 use crate::wire::hello::{self, RingInfo};
 
-pub(super) use flags::{RingFile, RingFlags};
+pub(super) use command::Ring;
+pub(super) use control::Control;
+pub(super) use flags::{ControlPlace, RingFile, RingFlags, control as control_place};
 pub(super) use interrupt::is_interrupted;
 pub(super) use tell::tell;
 
@@ -141,15 +148,18 @@ impl<'a> Board<'a> {
         Ok(endpoint)
     }
 
-    /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete. `meter` tells
-    /// what this board spends.
+    /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete. `weights` says where
+    /// these are kept, `meter` tells what this board spends. Returns by what it may be asked, if it may.
     pub(super) fn join(
         &self,
         endpoint: Box<dyn Endpoint>,
         engine: &mut Engine,
+        weights: &WeightsPlace,
         meter: Option<Arc<Meter>>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Control>, Failure> {
         let flags = self.flags;
+        let control = Control::start(flags, engine, weights)?;
+        let ear = control.as_ref().map(Control::ear);
         let (is_quiet, dim, wire) = (flags.is_quiet, engine.header().dim as u32, flags.wire);
         let options = RingOptions {
             name: self.place.name.clone(),
@@ -159,10 +169,15 @@ impl<'a> Board<'a> {
             timeout: flags.timeout(),
             epoch: random_epoch()?,
             is_interrupted,
-            tell: Box::new(move |notice, lines| match notice {
-                Notice::Opened { again: false } if !is_quiet => tell::describe(lines, dim, wire),
-                Notice::Opened { again: false } => {}
-                _ => tell(notice),
+            tell: Box::new(move |notice, lines| {
+                ear.iter().for_each(|hear| hear(notice, lines));
+                match notice {
+                    Notice::Opened { again: false } if !is_quiet => {
+                        tell::describe(lines, dim, wire);
+                    }
+                    Notice::Opened { again: false } => {}
+                    _ => tell(notice),
+                }
             }),
             meter: Box::new(move |is_computing| meter.as_ref()?.compute(is_computing)),
         };
@@ -170,7 +185,8 @@ impl<'a> Board<'a> {
             JoinError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),
             JoinError::Step(e) => step_failure(&e),
             e => Failure::runtime(&e),
-        })
+        })?;
+        Ok(control)
     }
 }
 

@@ -51,7 +51,14 @@ fn datagrams(bytes: u32) -> String {
 
 /// Says what happened to the ring.
 pub(in crate::cli) fn tell(notice: &Notice) {
-    let text = match notice {
+    let text = words(notice);
+    notify::status(&text);
+    note(&format!("leap: {text}"));
+}
+
+/// What happened to the ring, in words.
+pub(super) fn words(notice: &Notice) -> String {
+    match notice {
         Notice::Opened { again: false } => "a master opened the ring".to_owned(),
         Notice::Opened { again: true } => "the ring is complete again".to_owned(),
         Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
@@ -69,7 +76,5 @@ pub(in crate::cli) fn tell(notice: &Notice) {
         Notice::Waiting(what) | Notice::Carrier(what) => what.clone(),
         Notice::Stalled { seconds, what } => format!("no progress for {seconds} s: {what}"),
         Notice::GoesOn => "the ring goes on".to_owned(),
-    };
-    notify::status(&text);
-    note(&format!("leap: {text}"));
+    }
 }

@@ -11,7 +11,7 @@ use crate::cli::draft::{self, Draft};
 use crate::cli::power::{self, StatedWatts};
 use crate::cli::ring::carrier::{self, CarrierKind};
 use crate::cli::ring::origin::{self, Boards, Origin};
-use crate::cli::ring::{RingFile, RingFlags};
+use crate::cli::ring::{self, ControlPlace, RingFile, RingFlags};
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
 use crate::engine::{Cache, Huge, WeightsPlace};
@@ -195,6 +195,10 @@ pub(in crate::cli) struct Run {
     /// traffic and rounds, so that texts may differ from one board's
     #[argh(option, from_str_fn(carrier::wire), default = "Dtype::F32")]
     pub(super) wire: Dtype,
+    /// ring: socket by which `leap ring` looks at the ring and changes it: a path, auto (default: in the
+    /// user's folder) or off
+    #[argh(option, from_str_fn(ring::control_place), default = "ControlPlace::Auto")]
+    pub(super) control: ControlPlace,
     /// ring: seconds without progress after which the master gives up (120; 0: never)
     #[argh(option)]
     pub(super) ring_timeout: Option<u64>,
@@ -308,6 +312,8 @@ impl Run {
             wire: self.wire,
             timeout_s: self.ring_timeout,
             busy_poll: self.busy_poll,
+            control: self.control.clone(),
+            fleet: Vec::new(),
             is_quiet: self.quiet,
         }
     }

@@ -9,6 +9,7 @@ use super::flags::Run;
 
 use super::thinking::Shown;
 use crate::cli::model_files::Loaded;
+use crate::cli::ring::Control;
 use crate::cli::{Failure, ring, stdout_failure};
 use crate::engine::{Engine, Job, JobError, JobEvent, JobId, Outcome, Scheduler};
 use crate::sampler::Sampling;
@@ -24,6 +25,8 @@ pub(super) struct Session<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) engine: Engine,
     pub(super) scheduler: Scheduler<'a>,
+    /// By what it may be asked about its ring.
+    pub(super) control: Option<Control>,
     /// Which random numbers are drawn.
     pub(super) seed: u64,
     /// Adds up what the machine takes, if something says so.
@@ -108,6 +111,9 @@ impl Session<'_> {
             if self.scheduler.is_idle() {
                 self.energy = watch.map(EnergyWatch::end).unwrap_or_default();
                 return;
+            }
+            if let Some(control) = &self.control {
+                control.visit(&mut self.engine);
             }
             self.scheduler.step(&mut self.engine, &mut |id, event| {
                 is_over |= matches!(event, JobEvent::Failed(JobError::Step(_)));

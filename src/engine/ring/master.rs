@@ -135,7 +135,7 @@ impl RingMaster {
     }
 
     /// Gives the nodes other layers, in the ring's order, this one's first, and waits until the ring is
-    /// open with them; streams go on as they are. Returns what this node packed for it: `prepare` gets
+    /// open with them; streams go on as they are, and times begin anew. Returns what this node packed for it: `prepare` gets
     /// its weights ready.
     ///
     /// # Errors
@@ -155,6 +155,7 @@ impl RingMaster {
         let assigned = self.assign(stage, layers, (prepare, &is_interrupted));
         let result = assigned.and_then(|report| {
             self.drive(stage, Goal::Open)?;
+            self.start_times();
             Ok(report)
         });
         match &result {

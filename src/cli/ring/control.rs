@@ -1,0 +1,212 @@
+//! What a running master answers to `leap ring`.
+
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use super::desk::{Desk, Seen, Wish};
+use super::flags::{ControlPlace, RingFlags};
+use super::replan::Planner;
+use super::status;
+use crate::cli::options;
+use crate::cli::plan::load;
+use crate::cli::{Failure, note, warn};
+use crate::control::place::{self, SocketFile};
+use crate::control::server::{self, Say, Service};
+use crate::control::{Refusal, WORD_EVERY};
+use crate::engine::{Engine, WeightsPlace};
+use crate::ring::Notice;
+use crate::ring::plan::Objective;
+use crate::wire::frame::NodeLine;
+
+/// How many times as good a split has to be for the layers to move.
+const WORTH_IT: f64 = 1.02;
+
+/// A master that can be asked. Who ends it removes its socket.
+pub(in crate::cli) struct Control {
+    desk: Arc<Desk>,
+    place: WeightsPlace,
+    _file: SocketFile,
+}
+
+impl Control {
+    /// Lets users of this machine ask the master that `engine` is to be, if the flags have it so.
+    pub(super) fn start(
+        flags: &RingFlags,
+        engine: &Engine,
+        place: &WeightsPlace,
+    ) -> Result<Option<Control>, Failure> {
+        let path = match &flags.control {
+            ControlPlace::Off => None,
+            ControlPlace::At(path) => Some(path.clone()),
+            ControlPlace::Auto => place::own(),
+        };
+        let Some(path) = path else { return Ok(None) };
+        let desk = Arc::new(Desk::default());
+        let load = load::load(engine.header(), engine.plan()).map_err(|e| Failure::input(&e))?;
+        let planner = Planner { load, fleet: flags.fleet.clone() };
+        let answers = Answers { desk: Arc::clone(&desk), planner, objective: flags.objective };
+        let listening = place::listen(&path);
+        let started = listening.and_then(|(listener, file)| {
+            server::start(listener, answers)?;
+            Ok(file)
+        });
+        let shown = path.display();
+        let why = match started {
+            Ok(file) => {
+                log::debug!("leap ring asks at {shown}");
+                return Ok(Some(Control { desk, place: place.clone(), _file: file }));
+            }
+            Err(e) if e.kind() == ErrorKind::AddrInUse => format!("{shown} is in use"),
+            Err(e) => format!("cannot listen on {shown}: {e}"),
+        };
+        match flags.control {
+            ControlPlace::At(_) => Err(Failure::Runtime(format!("--control: {why}"))),
+            _ => {
+                warn(&format!("`leap ring` will not reach this master: {why}"));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Who hears what happens to the ring.
+    pub(super) fn ear(&self) -> impl Fn(&Notice, &[NodeLine]) + Send + use<> {
+        let desk = Arc::clone(&self.desk);
+        move |notice, lines| desk.hear(notice, lines)
+    }
+
+    /// The engine is between two steps: does what is asked for.
+    pub(in crate::cli) fn visit(&self, engine: &mut Engine) {
+        self.desk.visit(engine, &self.place);
+    }
+}
+
+/// Answers requests.
+struct Answers {
+    desk: Arc<Desk>,
+    planner: Planner,
+    /// What the ring is divided for, if nobody says otherwise.
+    objective: Objective,
+}
+
+impl Service for Answers {
+    fn answer(&self, request: &str, say: Say<'_>) -> Result<String, Refusal> {
+        let mut words = request.split(' ');
+        match (words.next(), words.next(), words.next()) {
+            (Some("status"), form, None) => Ok(self.status(form == Some("json"))),
+            (Some("resize"), Some(layers), None) => self.resize(layers, say),
+            (Some("replan"), None, None) => self.replan(self.objective, say),
+            (Some("replan"), Some(name), None) => {
+                let objective = options::objective(name).map_err(|why| refusal(2, why))?;
+                self.replan(objective, say)
+            }
+            _ => Err(refusal(2, "this master knows status, resize and replan".to_owned())),
+        }
+    }
+}
+
+fn refusal(code: u8, why: String) -> Refusal {
+    Refusal { code, why }
+}
+
+impl Answers {
+    /// How things are; without the engine where that is away.
+    fn status(&self, is_json: bool) -> String {
+        let look = || self.desk.ask(Wish::Look, &mut |_| Err(ErrorKind::TimedOut.into()));
+        let first = look();
+        let from = Instant::now();
+        thread::sleep(WORD_EVERY / 2);
+        let (rate, seen) = match (first, look()) {
+            (Ok(first), Ok(seen)) => {
+                let n = seen.times.tokens.saturating_sub(first.times.tokens);
+                (n as f64 / from.elapsed().as_secs_f64(), seen)
+            }
+            _ => (0.0, self.desk.seen()),
+        };
+        match is_json {
+            true => status::json(&seen, rate),
+            false => status::text(&seen, rate),
+        }
+    }
+
+    /// Gives the nodes the layers that somebody names.
+    fn resize(&self, layers: &str, say: Say<'_>) -> Result<String, Refusal> {
+        let seen = self.desk.seen();
+        let layers = in_order(&seen.lines, layers).map_err(|why| refusal(2, why))?;
+        self.split(&seen, layers, say)
+    }
+
+    /// Gives them those that are best for `objective`.
+    fn replan(&self, objective: Objective, say: Say<'_>) -> Result<String, Refusal> {
+        let seen = self.desk.ask(Wish::Look, say)?;
+        let better = self.planner.plan(&seen, objective)?;
+        if better.gain < WORTH_IT {
+            return Ok(format!("nothing moves: {}\n", words(&seen)));
+        }
+        let done = self.split(&seen, better.layers, say)?;
+        Ok(format!("{:.0} % better: {done}", (better.gain - 1.0) * 1e2))
+    }
+
+    fn split(
+        &self,
+        seen: &Seen,
+        layers: Vec<Range<usize>>,
+        say: Say<'_>,
+    ) -> Result<String, Refusal> {
+        let n_layers = self.planner.load.layers.len();
+        for (line, layers) in seen.lines.iter().zip(&layers).filter(|(_, l)| l.end <= n_layers) {
+            let held = line.held.start as usize..line.held.end as usize;
+            if layers.start < held.start || layers.end > held.end {
+                let why = format!(
+                    "{} is to have layers {}..{}, and its file holds {}..{}",
+                    line.name, layers.start, layers.end, held.start, held.end
+                );
+                return Err(refusal(1, why));
+            }
+        }
+        let done = words(&self.desk.ask(Wish::Split(layers), say)?);
+        note(&format!("leap: layers have moved: {done}"));
+        Ok(format!("{done}\n"))
+    }
+}
+
+/// `desk 0..10, pi 10..22`.
+fn words(seen: &Seen) -> String {
+    let lines = seen.lines.iter();
+    let parts: Vec<String> = lines
+        .map(|line| format!("{} {}..{}", line.name, line.layers.start, line.layers.end))
+        .collect();
+    parts.join(", ")
+}
+
+/// The layers that `text` gives each of the nodes, as in `desk=0..10,pi=10..22`, in the order of the ring.
+fn in_order(lines: &[NodeLine], text: &str) -> Result<Vec<Range<usize>>, String> {
+    if lines.is_empty() {
+        return Err("the ring has not been open yet".to_owned());
+    }
+    let given = text.split(',').map(part).collect::<Result<Vec<_>, String>>()?;
+    if let Some((name, _)) = given.iter().find(|(name, _)| lines.iter().all(|l| l.name != *name)) {
+        let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
+        return Err(format!("there is no {name} in the ring: it has {}", names.join(", ")));
+    }
+    let of = |line: &NodeLine| {
+        let mut own = given.iter().filter(|(name, _)| line.name == *name);
+        match (own.next(), own.next()) {
+            (Some((_, layers)), None) => Ok(layers.clone()),
+            (None, _) => Err(format!("{} gets no layers: name all nodes", line.name)),
+            (Some(_), Some(_)) => Err(format!("{} is named twice", line.name)),
+        }
+    };
+    lines.iter().map(of).collect()
+}
+
+fn part(text: &str) -> Result<(&str, Range<usize>), String> {
+    let read = || {
+        let (name, layers) = text.split_once('=')?;
+        let (start, end) = layers.split_once("..")?;
+        Some((name, start.parse().ok()?..end.parse().ok()?))
+    };
+    read().ok_or_else(|| format!("{text:?} is no NAME=FIRST..END, as in desk=0..10,pi=10..22"))
+}

@@ -1,0 +1,91 @@
+//! What is told of a running ring.
+
+use std::fmt::Write;
+
+use super::desk::Seen;
+use crate::cli::json_object::JsonObject;
+
+/// A line for each node, and one for all.
+pub(super) fn text(seen: &Seen, tokens_per_s: f64) -> String {
+    let mut text = String::new();
+    let width = seen.lines.iter().map(|line| line.name.len()).max().unwrap_or(0).max(4);
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{:width$}  {:>9}  {:>10}  {:>7}  {:>11}  {:>10}  {:>8}",
+        "node", "layers", "MB a token", "threads", "ms a token", "round trip", "watts"
+    );
+    for (index, line) in seen.lines.iter().enumerate() {
+        let layers = format!("{}..{}", line.layers.start, line.layers.end);
+        let number = |value: Option<f64>, digits: usize| match value {
+            Some(value) => format!("{value:.digits$}"),
+            None => "-".to_owned(),
+        };
+        let _ = writeln!(
+            text,
+            "{:width$}  {layers:>9}  {:>10.1}  {:>7}  {:>11}  {:>7} us  {:>8}",
+            line.name.as_str(),
+            line.bytes_per_token as f64 / 1e6,
+            line.threads,
+            number(seen.compute_ms(index), 2),
+            line.rtt_us,
+            number(seen.watts(index), 1),
+        );
+    }
+    let _ = write!(text, "{}: {tokens_per_s:.1} tokens/s now", seen.state());
+    if let Some(rate) = seen.stream_tokens_per_s() {
+        let _ = write!(text, ", {rate:.1} of one stream");
+    }
+    text + "\n"
+}
+
+/// The same as one JSON object.
+pub(super) fn json(seen: &Seen, tokens_per_s: f64) -> String {
+    let nodes = seen.lines.iter().enumerate().map(|(index, line)| {
+        JsonObject::new()
+            .string("name", line.name.as_str())
+            .integer("first_layer", line.layers.start.into())
+            .integer("end_layer", line.layers.end.into())
+            .integer("bytes_per_token", line.bytes_per_token)
+            .string("isa", line.isa.as_str())
+            .integer("threads", line.threads.into())
+            .string("carrier", line.carrier.as_str())
+            .integer("round_trip_us", line.rtt_us.into())
+            .number("token_ms", seen.compute_ms(index).unwrap_or(f64::NAN))
+            .number("watts", seen.watts(index).unwrap_or(f64::NAN))
+    });
+    JsonObject::new()
+        .integer("pid", std::process::id().into())
+        .string("state", seen.state())
+        .objects("nodes", nodes)
+        .integer("tokens", seen.times.tokens)
+        .number("tokens_per_s", tokens_per_s)
+        .number("stream_tokens_per_s", seen.stream_tokens_per_s().unwrap_or(f64::NAN))
+        .finish()
+}
+
+impl Seen {
+    fn state(&self) -> &str {
+        match &self.trouble {
+            Some(trouble) => trouble,
+            None if self.lines.is_empty() => "waiting for the ring",
+            None => "open",
+        }
+    }
+
+    /// Milliseconds that a node computes for a token of each stream.
+    fn compute_ms(&self, index: usize) -> Option<f64> {
+        let us = *self.times.compute_us.get(index)?;
+        (self.times.batches > 0).then(|| us as f64 / self.times.batches as f64 / 1e3)
+    }
+
+    fn watts(&self, index: usize) -> Option<f64> {
+        let (joules, seconds) = self.times.energy.get(index)?.spent()?;
+        Some(joules / seconds)
+    }
+
+    fn stream_tokens_per_s(&self) -> Option<f64> {
+        let times = &self.times;
+        (times.lap_us > 0).then(|| times.batches as f64 / (times.lap_us as f64 / 1e6))
+    }
+}

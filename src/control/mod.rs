@@ -1,0 +1,37 @@
+//! How a running master is asked what its ring does, and told to do something else: by a Unix socket that is
+//! its user's alone.
+//!
+//! ```text
+//! request   one line of up to 4 KiB
+//! answer    lines that begin with `#`: what is being done, at least one every other second
+//!           one line: a digit, the exit code of whoever asked
+//!           the rest, up to 256 KiB: what was asked for; or one line that says why not
+//! ```
+//!
+//! - [`place`] knows where such sockets are.
+//! - [`server`] answers, a thread for each who asks.
+//! - [`client`] asks.
+
+pub(crate) mod client;
+pub(crate) mod place;
+pub(crate) mod server;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+/// Bytes of the longest request.
+const REQUEST_MAX: usize = 4096;
+/// Bytes of the longest answer.
+const ANSWER_MAX: usize = 256 << 10;
+/// How often somebody who waits hears what is being done, at least.
+pub(crate) const WORD_EVERY: Duration = Duration::from_secs(1);
+/// How long the other end may be silent.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Why a request is not done, and the exit code that says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) code: u8,
+    pub(crate) why: String,
+}

@@ -1,0 +1,83 @@
+//! Where the sockets of masters are: `ring-PID.sock` in a folder of the user's, unless the user names a path.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use crate::sys::{folders, net};
+
+const BEGIN: &str = "ring-";
+const END: &str = ".sock";
+
+/// The file of a socket, which goes with its master.
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody may have removed it.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Where this process listens if nobody names a path; what masters that died have left there is removed.
+/// `None` if there is no folder.
+pub(crate) fn own() -> Option<PathBuf> {
+    let folder = folders::runtime()?;
+    for path in sockets(&folder) {
+        if is_dead(&path) {
+            // Another master may have removed it just now.
+            let _ = fs::remove_file(path);
+        }
+    }
+    Some(folder.join(format!("{BEGIN}{}{END}", std::process::id())))
+}
+
+/// The sockets of masters that run.
+pub(crate) fn running() -> Vec<PathBuf> {
+    let sockets = folders::runtime().map(|folder| sockets(&folder)).unwrap_or_default();
+    sockets.into_iter().filter(|path| !is_dead(path)).collect()
+}
+
+/// Listens at `path`, for this user alone. A socket that somebody left there makes way.
+///
+/// # Errors
+/// The system's, or if somebody listens there.
+pub(crate) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    match fs::symlink_metadata(path) {
+        Ok(file) if !file.file_type().is_socket() || !is_dead(path) => {
+            return Err(ErrorKind::AddrInUse.into());
+        }
+        _ => {}
+    }
+    // Who looks for sockets sees it only when it is listened to.
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    match fs::remove_file(&new) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let listener = net::listen_privately(&new)?;
+    let file = SocketFile(new.clone());
+    fs::rename(&new, path)?;
+    drop(file);
+    Ok((listener, SocketFile(path.to_owned())))
+}
+
+fn is_dead(path: &Path) -> bool {
+    UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+}
+
+fn sockets(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_one = |name: &str| name.starts_with(BEGIN) && name.ends_with(END);
+    let mut found: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_one))
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    found
+}

@@ -1,0 +1,293 @@
+//! Rings that are looked at and changed while they answer: real programs on the loopback interface.
+
+#![cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+
+mod common;
+#[path = "common/http.rs"]
+mod http;
+
+use std::net::UdpSocket;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::folder::Folder;
+use common::leap;
+use common::ran::Ran;
+use http::Served;
+use serde_json::{Value, json};
+
+const PROMPT: &str = "Once upon a time there was a";
+
+/// A ring of three boards that runs on this machine, in a folder of its own.
+struct Ring {
+    folder: Folder,
+    file: PathBuf,
+}
+
+/// A program that is killed with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Ring {
+    fn new() -> Ring {
+        let ports = [0; 3].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let ports = ports.map(|socket| socket.local_addr().unwrap().port());
+        let nodes = ["desk", "pi", "orange"].iter().zip(["0..2", "2..4", "4..6"]).zip(ports);
+        let lines: Vec<String> = nodes
+            .map(|((name, layers), port)| format!("{name} 127.0.0.1:{port} {layers}\n"))
+            .collect();
+        let folder = Folder::new();
+        let file = folder.write("ring.txt", lines.concat());
+        Ring { folder, file }
+    }
+
+    /// A command of `leap` that has the ring's folder for its files.
+    fn leap(&self, args: &[&str]) -> Command {
+        let mut command = leap();
+        command.args(args).stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
+        command.env("XDG_RUNTIME_DIR", self.folder.path());
+        command.env("XDG_CACHE_HOME", self.folder.path());
+        command
+    }
+
+    fn worker(&self, node: &str) -> Running {
+        let ring = self.file.to_str().unwrap();
+        let mut command = self.leap(&["worker", "-q", "--ring", ring, "--node", node]);
+        command.args(["--transport", "udp", "--threads", "1"]).stderr(Stdio::null());
+        Running(command.spawn().unwrap())
+    }
+
+    fn serve(&self, args: &[&str]) -> Served {
+        let ring = self.file.to_str().unwrap();
+        let mut command = self.leap(&["serve", "--listen", "127.0.0.1:0", "--ring", ring]);
+        command.args(["--transport", "udp", "--threads", "1", "--ctx", "256"]).args(args);
+        Served::by(command)
+    }
+
+    /// What `leap ring` says to `args`.
+    fn ask(&self, args: &[&str]) -> Ran {
+        Ran::new(self.leap(&[&["ring"], args].concat()).output().unwrap())
+    }
+
+    fn status(&self) -> Value {
+        let status = self.ask(&["status", "--json"]).succeeds();
+        serde_json::from_str(&status.out).unwrap()
+    }
+
+    /// Names and layers of the nodes, as status has them and resize takes them.
+    fn layers(&self) -> String {
+        let status = self.status();
+        let nodes = status["nodes"].as_array().unwrap().iter();
+        let parts: Vec<String> = nodes
+            .map(|node| {
+                format!(
+                    "{}={}..{}",
+                    node["name"].as_str().unwrap(),
+                    node["first_layer"],
+                    node["end_layer"]
+                )
+            })
+            .collect();
+        parts.join(",")
+    }
+}
+
+/// A pseudo-random number below `n` (Xorshift).
+fn below(n: usize, state: &mut u64) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state % n as u64) as usize
+}
+
+/// A split of six layers over the three nodes.
+fn any_split(state: &mut u64) -> String {
+    let first = 1 + below(4, state);
+    let second = first + 1 + below(5 - first, state);
+    format!("desk=0..{first},pi={first}..{second},orange={second}..6")
+}
+
+/// What `leap run` says to `prompt` with this seed.
+fn alone(prompt: &str, seed: usize) -> String {
+    let mut command = leap();
+    command.args([
+        "run",
+        "-q",
+        "--ctx",
+        "256",
+        "-n",
+        "100",
+        "-p",
+        prompt,
+        "--seed",
+        &seed.to_string(),
+    ]);
+    let said = Ran::new(command.stdin(Stdio::null()).output().unwrap()).succeeds().out;
+    said.strip_prefix(prompt).unwrap().strip_suffix('\n').unwrap().to_owned()
+}
+
+#[test]
+fn streams_go_on_while_layers_move_and_a_worker_dies() {
+    let ring = Ring::new();
+    let (pi, _orange) = (ring.worker("pi"), ring.worker("orange"));
+    // Those that work last are there until all answers are.
+    let mut pi = Some(pi);
+    let served = ring.serve(&["--streams", "3"]);
+    let wanted: Vec<String> = (1..4).map(|seed| alone(PROMPT, seed)).collect();
+    assert_eq!(ring.layers(), "desk=0..2,pi=2..4,orange=4..6");
+    let (is_over, n_answers) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let n_moves = if common::quick() { 6 } else { 25 };
+    thread::scope(|scope| {
+        for (seed, wanted) in (1..).zip(&wanted) {
+            let (served, is_over, n_answers) = (&served, &is_over, &n_answers);
+            scope.spawn(move || {
+                let body = json!({"prompt": PROMPT, "temperature": 1, "top_p": 0.9, "seed": seed, "max_tokens": 100});
+                while !is_over.load(Ordering::Relaxed) {
+                    let answer = served.post("/v1/completions", &body);
+                    assert_eq!(answer["choices"][0]["text"].as_str(), Some(&**wanted), "seed {seed}");
+                    n_answers.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut state = 0x1eaf;
+        for n in 0..n_moves {
+            let split = any_split(&mut state);
+            if n == n_moves / 2 {
+                drop(pi.take());
+                pi = Some(ring.worker("pi"));
+            }
+            let moved = ring.ask(&["resize", &split]).succeeds();
+            let told = split.replace(',', ", ").replace('=', " ");
+            assert_eq!(moved.out, format!("{told}\n"));
+            assert_eq!(ring.layers(), split);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(n_answers.load(Ordering::Relaxed) >= 3);
+    // What was observed is planned by.
+    let body = json!({"prompt": PROMPT, "temperature": 1, "seed": 1, "max_tokens": 100});
+    served.post("/v1/completions", &body);
+    let replanned = ring.ask(&["replan", "--objective", "throughput"]).succeeds();
+    assert!(replanned.out.contains("desk 0.."), "{replanned:?}");
+    let status = ring.ask(&["status"]).succeeds().out;
+    assert!(status.starts_with("node ") && status.contains("\nopen: "), "{status}");
+}
+
+#[test]
+fn wrong_requests_are_refused_and_nothing_is_lost() {
+    let ring = Ring::new();
+    let none = ring.ask(&["status"]);
+    none.fails(1, "no master of a ring runs here");
+    let (_pi, _orange) = (ring.worker("pi"), ring.worker("orange"));
+    let served = ring.serve(&[]);
+    let before = ring.layers();
+    let energy = &["replan", "--objective", "energy"][..];
+    for (args, code, what) in [
+        (&["resize", "desk=0..2,pi=2..4"][..], 2, "orange gets no layers"),
+        (&["resize", "desk=0..2,pi=2..4,apple=4..6"], 2, "there is no apple in the ring"),
+        (&["resize", "desk=0..2,pi=2..4,pi=4..5,orange=5..6"], 2, "pi is named twice"),
+        (&["resize", "desk=0..2,pi=3..4,orange=4..6"], 2, "are no split of 0..6"),
+        (&["resize", "desk=0..2,pi=2..2,orange=2..6"], 2, "are no split of 0..6"),
+        (&["resize", "desk=0..2,pi=2..4,orange=4..7"], 2, "are no split of 0..6"),
+        (&["resize", "orange=0..2,pi=2..4,desk=4..6"], 2, "are no split of 0..6"),
+        (&["resize", "desk"], 2, "no NAME=FIRST..END"),
+        (&["resize", "desk=0..99999999999999999999"], 2, "no NAME=FIRST..END"),
+        (&["resize"], 2, "wants the layers"),
+        (&["status", "desk=0..1"], 2, "wants the layers"),
+        (&["stop"], 2, "none of status"),
+        (energy, 2, "leap plan"),
+        (&["replan", "--objective", "memory"], 2, "memory"),
+        (&["replan", "--objective", "beauty"], 2, "beauty"),
+        (&["replan"], 1, "too few tokens"),
+        (&["status", "--control", "/nowhere"], 1, "no master of a ring listens on /nowhere"),
+    ] {
+        ring.ask(args).fails(code, what);
+        assert_eq!(ring.layers(), before, "{args:?}");
+    }
+    let answer = served.post(
+        "/v1/completions",
+        &json!({"prompt": PROMPT, "temperature": 1, "top_p": 0.9, "seed": 1, "max_tokens": 100}),
+    );
+    assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*alone(PROMPT, 1)));
+}
+
+#[test]
+fn masters_that_died_make_way_and_two_are_told_apart() {
+    let ring = Ring::new();
+    let folder = ring.folder.join("leap");
+    std::fs::create_dir(&folder).unwrap();
+    let dead = folder.join("ring-1.sock");
+    drop(UnixListener::bind(&dead).unwrap());
+    let (_pi, _orange) = (ring.worker("pi"), ring.worker("orange"));
+    let mut served = ring.serve(&[]);
+    assert!(!dead.exists());
+    let other = folder.join("ring-2.sock");
+    let listener = UnixListener::bind(&other).unwrap();
+    let both = ring.ask(&["status"]);
+    both.fails(2, "--control");
+    assert!(both.err.contains(other.to_str().unwrap()), "{both:?}");
+    drop(listener);
+    assert_eq!(ring.layers(), "desk=0..2,pi=2..4,orange=4..6");
+    served.signal(nix::sys::signal::Signal::SIGTERM);
+    served.code();
+    ring.ask(&["status"]).fails(1, "no master");
+    // Where it is told to, or nowhere.
+    drop(served);
+    let path = ring.folder.join("socket");
+    let served = ring.serve(&["--control", path.to_str().unwrap()]);
+    ring.ask(&["status"]).fails(1, "no master");
+    ring.ask(&["status", "--control", path.to_str().unwrap()]).succeeds();
+    drop(served);
+    let _served = ring.serve(&["--control", "off"]);
+    ring.ask(&["status"]).fails(1, "no master");
+}
+
+#[test]
+fn many_prompts_of_a_master_are_answered_while_layers_move() {
+    let ring = Ring::new();
+    let (_pi, _orange) = (ring.worker("pi"), ring.worker("orange"));
+    let n = if common::quick() { 40 } else { 200 };
+    let prompts: String = (0..n).map(|n| format!("Once there was a fox, {n}\n")).collect();
+    let file = ring.folder.write("prompts.txt", prompts);
+    let args = [
+        "--prompt-file",
+        file.to_str().unwrap(),
+        "--streams",
+        "4",
+        "--ctx",
+        "256",
+        "-n",
+        "60",
+        "--seed",
+        "3",
+        "-q",
+    ];
+    let wanted =
+        Ran::new(ring.leap(&[&["run"], &args[..]].concat()).output().unwrap()).succeeds().out;
+    let mut command = ring.leap(&[&["master"], &args[..]].concat());
+    command.args(["--ring", ring.file.to_str().unwrap(), "--transport", "udp", "--threads", "1"]);
+    let out = ring.folder.join("out");
+    let stdout = std::fs::File::create(&out).unwrap();
+    let mut master = Running(command.stdout(stdout).stderr(Stdio::null()).spawn().unwrap());
+    let end = Instant::now() + Duration::from_secs(300);
+    let (mut state, mut n_moves) = (0xf0c5, 0);
+    while master.0.try_wait().unwrap().is_none() {
+        if n_moves < 8 {
+            n_moves += usize::from(ring.ask(&["resize", &any_split(&mut state)]).code == Some(0));
+        }
+        assert!(Instant::now() < end, "the master hangs");
+    }
+    assert!(n_moves > 0, "it was over too soon");
+    assert_eq!(master.0.wait().unwrap().code(), Some(0));
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), wanted);
+}
