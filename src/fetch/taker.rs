@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread;
 
 use sha2::{Digest, Sha256};
 
@@ -17,8 +19,10 @@ use crate::wire::give::{self, HASH_LEN, Offer, PIECE_BYTES, Question, REASON_MAX
 use crate::wire::hello;
 use crate::wire::seal::Key;
 
-/// Pieces that are asked for ahead, so that none waits for the one before to be written.
+/// Most pieces that are asked for and not yet safe on the disk, a MiB: what a power cut may cost.
 const AHEAD: usize = 4;
+/// Pieces that are made safe at once, while the others come.
+const SAFE_AT_ONCE: usize = AHEAD / 2;
 
 /// What a board wants.
 pub(crate) struct Order<'a> {
@@ -205,11 +209,43 @@ impl Download<'_> {
 
     /// Gets all pieces behind the first `n_there`.
     fn rest(&mut self, n_there: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<(), FetchError> {
+        let (file, path) = (self.file.try_clone(), self.partial.clone());
+        let failed = |e| FetchError::File(path.clone(), e);
+        let file = file.map_err(failed)?;
+        let (begin, begun) = mpsc::sync_channel(AHEAD);
+        let (end, ended) = mpsc::channel();
+        thread::scope(|scope| {
+            // Ends when `begin` is dropped, or nobody wants to know any more.
+            let keeper = move || begun.iter().all(|()| end.send(file.sync_data()).is_ok());
+            let spawned = thread::Builder::new().name("leap-keep".to_owned());
+            spawned.spawn_scoped(scope, keeper).map_err(failed)?;
+            self.pieces(n_there, &Keeper { begin, ended }, progress)
+        })
+    }
+
+    /// The same, with somebody who makes pieces safe while others come.
+    fn pieces(
+        &mut self,
+        n_there: u64,
+        keeper: &Keeper,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), FetchError> {
+        let path = self.partial.clone();
+        let failed = |e| FetchError::File(path.clone(), e);
         let mut wanted = n_there..self.offer.n_pieces();
         let mut asked = VecDeque::with_capacity(AHEAD);
         let mut bytes = vec![0; PIECE_BYTES as usize];
+        let (mut n_written, mut n_unsafe) = (0, 0);
         loop {
-            while asked.len() < AHEAD
+            let is_over = asked.is_empty() && wanted.is_empty();
+            let is_full = asked.is_empty() && n_unsafe == AHEAD;
+            while n_unsafe >= SAFE_AT_ONCE
+                && let Some(kept) = keeper.kept(is_over || is_full)
+            {
+                kept.map_err(failed)?;
+                n_unsafe -= SAFE_AT_ONCE;
+            }
+            while asked.len() + n_unsafe < AHEAD
                 && let Some(index) = wanted.next()
             {
                 self.channel.send(&Question::Piece(index as u32).emit())?;
@@ -219,14 +255,31 @@ impl Download<'_> {
             let len = self.piece_len(index).unwrap_or_default();
             let piece = &mut bytes[..len as usize];
             self.channel.receive_all(piece)?;
-            self.keep(index, piece).map_err(|e| FetchError::File(self.partial.clone(), e))?;
+            self.file.write_all_at(piece, index * PIECE_BYTES).map_err(failed)?;
+            (n_written, n_unsafe) = (n_written + 1, n_unsafe + 1);
+            if n_written % SAFE_AT_ONCE == 0 {
+                // Without a keeper there is nobody to wait for either.
+                let _ = keeper.begin.send(());
+            }
             progress(index * PIECE_BYTES + len, self.offer.bytes);
         }
     }
+}
 
-    /// Writes a piece to the disk: after a power cut no more than one is sent twice.
-    fn keep(&self, index: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, index * PIECE_BYTES)?;
-        self.file.sync_data()
+/// Who makes what is written safe on the disk.
+struct Keeper {
+    /// Another [`SAFE_AT_ONCE`] pieces are written.
+    begin: SyncSender<()>,
+    /// They are safe, or why not.
+    ended: Receiver<io::Result<()>>,
+}
+
+impl Keeper {
+    /// What came of the oldest pieces, if that is known or is to be waited for.
+    fn kept(&self, is_waiting: bool) -> Option<io::Result<()>> {
+        match is_waiting {
+            true => self.ended.recv().ok(),
+            false => self.ended.try_recv().ok(),
+        }
     }
 }

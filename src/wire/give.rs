@@ -34,7 +34,7 @@ pub const QUESTION_LEN: usize = 16 + NAME_MAX;
 /// Bytes of an offer.
 pub const OFFER_LEN: usize = 40;
 /// Bytes of a piece, but for the last one.
-pub const PIECE_BYTES: u64 = 1 << 20;
+pub const PIECE_BYTES: u64 = 1 << 18;
 /// Most bytes of a message.
 pub const MESSAGE_MAX: usize = 1 << 15;
 /// Bytes of the hash of a piece.
@@ -44,7 +44,7 @@ pub const REASON_MAX: usize = 256;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LEPG");
 /// Only equal versions talk.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// With what an end opens a connection.
 pub fn opening() -> [u8; OPENING_LEN] {
