@@ -2,6 +2,7 @@
 
 pub(super) mod load;
 pub(super) mod report;
+mod team;
 
 use std::fs;
 use std::io::Write;
@@ -10,10 +11,12 @@ use std::path::{Path, PathBuf};
 use argh::{ArgsInfo, FromArgs};
 
 use load::Asked;
+use team::TeamPlan;
 
+use super::team::PORT_DEFAULT;
 use super::{Failure, model_files, note, options, print};
 use crate::format::model::{Ends, Header};
-use crate::model::{KvKind, Plan as Sizes, Shape};
+use crate::model::{KvKind, Plan as Sizes, Shape, SharesError};
 use crate::ring::plan::{NoSplit, Objective, Part, Task, fleet, solve};
 use crate::sys::file::AtomicFile;
 
@@ -56,13 +59,16 @@ pub(super) struct Plan {
     /// keys and values: f16, f32 or int8 (as for run)
     #[argh(option, from_str_fn(options::kv_type))]
     kv: Option<KvKind>,
-    /// say what bounds the ring, and what boards less and more would do
+    /// a team, whose boards share every layer by rows, instead of a ring
+    #[argh(switch)]
+    team: bool,
+    /// say what bounds the ring, what boards less and more would do, and whether a team is quicker
     #[argh(switch)]
     explain: bool,
     /// print one JSON object
     #[argh(switch)]
     json: bool,
-    /// write the ring file
+    /// write the ring file, or the team file
     #[argh(option, short = 'o')]
     out: Option<PathBuf>,
 }
@@ -78,22 +84,55 @@ impl Plan {
         let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
         let boards = fleet::parse(&text)
             .map_err(|what| Failure::Input(format!("{}: {what}", path.display())))?;
+        if self.team {
+            return self.plan_team(&TeamPlan::new(&header, &load, &boards));
+        }
         let task = Task::new(&load, &boards);
         let parts = solve(&task, self.objective, self.min_tokens_per_s).map_err(failure)?;
         if let Some(out) = &self.out {
-            write_ring(out, &report::ring_file(&task, &parts))?;
+            write_file(out, &report::ring_file(&task, &parts))?;
         }
         match self.json {
             true => print(&report::json(&task, &parts)),
-            false => print(&(report::table(&task, &parts) + &self.explanation(&task, &parts))),
+            false => {
+                let table = report::table(&task, &parts);
+                print(&(table + &self.explanation(&task, &parts, &header)))
+            }
         }
     }
 
-    fn explanation(&self, task: &Task<'_>, parts: &[Part]) -> String {
-        match self.explain {
-            true => report::explain(task, parts, self.objective, self.min_tokens_per_s),
-            false => String::new(),
+    fn plan_team(&self, plan: &Result<TeamPlan<'_>, SharesError>) -> Result<(), Failure> {
+        if self.objective != Objective::Latency || self.min_tokens_per_s.is_some() || self.explain {
+            return Err(Failure::Usage(
+                "--team plans for one stream, with nothing to choose".to_owned(),
+            ));
         }
+        let plan = plan.as_ref().map_err(|e| Failure::Input(e.to_string()))?;
+        if let Some((name, need)) = plan.lacks() {
+            let need = need as f64 / 1e9;
+            return Err(Failure::Runtime(format!(
+                "{name} has too little memory, it needs {need:.2} GB"
+            )));
+        }
+        if let Some(out) = &self.out {
+            write_file(out, &plan.file(PORT_DEFAULT))?;
+        }
+        print(&if self.json { plan.json() } else { plan.table() })
+    }
+
+    fn explanation(&self, task: &Task<'_>, parts: &[Part], header: &Header) -> String {
+        if !self.explain {
+            return String::new();
+        }
+        let text = report::explain(task, parts, self.objective, self.min_tokens_per_s);
+        let Ok(team) = TeamPlan::new(header, task.load(), task.boards()) else { return text };
+        let of_ring = 1.0 / task.figures(parts).token_s;
+        let verdict = match team.lacks() {
+            Some((name, _)) => format!("{name} has too little memory for its part"),
+            None if 1.0 / team.token_s() > of_ring => "quicker for one stream".to_owned(),
+            None => "the ring is quicker for one stream".to_owned(),
+        };
+        format!("{text}as a team: {}; {verdict}\n", team.words())
     }
 
     fn header(&self) -> Result<Header, Failure> {
@@ -119,7 +158,7 @@ fn failure(why: NoSplit) -> Failure {
     }
 }
 
-fn write_ring(path: &Path, text: &str) -> Result<(), Failure> {
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     let write = || {
         let mut file = AtomicFile::create(path)?;
         file.write_all(text.as_bytes())?;

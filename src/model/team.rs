@@ -191,6 +191,19 @@ impl Team {
         self.slices.len()
     }
 
+    /// Bytes that this node gives to the gathers of one row: of attention's output, of what is added to the
+    /// residual stream, of the activations of all of the row's experts, and of the logits.
+    pub fn part_bytes(&self) -> [u64; 4] {
+        let active = self.narrow.features.experts.map_or(1, |experts| experts.n_active as u64);
+        let bytes = |columns| {
+            let [first, second] = &self.rows(columns).parts[self.own];
+            (first.len() + second.len()) as u64
+        };
+        let [heads, dim, ffn, vocab] =
+            [Columns::Heads, Columns::Dim, Columns::Ffn, Columns::Vocab].map(bytes);
+        [heads, dim, ffn * active, vocab]
+    }
+
     /// How much of `bytes` of weights this node reads.
     pub fn part_of(&self, bytes: u64) -> u64 {
         let GatheredRows { k, own, .. } = self.rows(Columns::Ffn);

@@ -35,3 +35,42 @@ fn a_plan_is_a_ring_file_that_boards_take() {
     }
     run(&["plan", DEMO, "--boards", boards, "-o", "/no/ring"]).fails(1, "/no/ring");
 }
+
+#[test]
+fn a_plan_is_a_team_file_too() {
+    let folder = Folder::new();
+    let figures = "int8=100 memory=4 rtt=100 wire=100";
+    let text = format!(
+        "desk 127.0.0.1 read=20 {figures}\npi 127.0.0.1 read=10 {figures}\nslow pi3 read=1 {figures} never\n"
+    );
+    let boards = folder.write("boards", text);
+    let file = folder.join("team");
+    let (boards, file) = (boards.to_str().unwrap(), file.to_str().unwrap());
+    let plan = ["plan", DEMO, "--boards", boards, "--team"];
+    let ran = run(&[&plan[..], &["-o", file]].concat()).succeeds();
+    assert!(ran.out.contains(" tokens/s of one stream: weights "), "{ran:?}");
+    let lines = fs::read_to_string(file).unwrap();
+    assert!(lines.contains("\ndesk 127.0.0.1:9970 2\npi 127.0.0.1:9972 1\n"), "{lines}");
+    // The team file is sound: all that is wrong is the name.
+    let stranger = ["worker", DEMO, "--team", file, "--node", "slow"];
+    run(&stranger).fails(3, "no node is called \"slow\"; there are desk, pi");
+    let json = run(&[&plan[..], &["--json"]].concat()).succeeds();
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(json["boards"][0]["share"], 2);
+    let ms = |name: &str| json[name].as_f64().unwrap();
+    // 26 exchanges of 50 us.
+    assert!((ms("latency_ms") - 1.3).abs() < 1e-6, "{json}");
+    let token_ms = ms("weights_ms") + ms("gathers_ms") + ms("latency_ms");
+    assert!((1e3 / ms("stream_tokens_per_s") - token_ms).abs() < 1e-6, "{json}");
+    run(&[&plan[..], &["--objective", "throughput"]].concat()).fails(2, "one stream");
+    let explained = run(&["plan", DEMO, "--boards", boards, "--explain"]).succeeds();
+    assert!(explained.out.contains("\nas a team: "), "{explained:?}");
+    let alone = folder.write("alone", format!("desk 127.0.0.1 read=20 {figures}\n"));
+    run(&["plan", DEMO, "--boards", alone.to_str().unwrap(), "--team"]).fails(3, "a team of 1");
+    let small = folder.write(
+        "small",
+        format!("desk a read=9 {figures}\npi b read=9 int8=9 memory=0.001 rtt=9 wire=9\n"),
+    );
+    run(&["plan", DEMO, "--boards", small.to_str().unwrap(), "--team"])
+        .fails(1, "pi has too little");
+}

@@ -17,7 +17,7 @@ use crate::model::TEAM_MAX;
 use crate::ring::Address;
 
 /// First port of a node that names none.
-pub(super) const PORT_DEFAULT: u16 = 9970;
+pub(in crate::cli) const PORT_DEFAULT: u16 = 9970;
 
 /// A node of a team.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 mod file;
 
+pub(super) use file::PORT_DEFAULT;
+
 use std::path::Path;
 use std::time::Duration;
 

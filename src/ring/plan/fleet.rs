@@ -58,7 +58,7 @@ pub(crate) struct Board {
 
 impl Board {
     /// Seconds of a pass over something.
-    pub(super) fn seconds(&self, need: &Need) -> f64 {
+    pub(crate) fn seconds(&self, need: &Need) -> f64 {
         (need.read as f64 / self.read).max(need.ops as f64 / self.int8)
     }
 }

@@ -8,6 +8,7 @@
 mod energy;
 pub(crate) mod fleet;
 mod solve;
+pub(crate) mod team;
 #[cfg(test)]
 mod tests;
 mod walk;

@@ -229,3 +229,29 @@ fn every_mistake_in_a_file_of_boards_is_named() {
         assert!(error.contains(wanted), "{text:?}: {error}");
     }
 }
+
+#[test]
+fn a_team_takes_its_slowest_boards_time_and_that_of_gathers() {
+    use super::team::{TeamPart, shares, team_figures};
+    let all = Need { memory: 0, read: 3000, ops: 30 };
+    let quick = Board { wire: 10.0, round_trip_s: 0.5, ..board("quick", 200.0, 0, None) };
+    let slow = Board { wire: 20.0, round_trip_s: 0.25, ..board("slow", 100.0, 0, None) };
+    // So many operations that bytes do not count.
+    let weak = Board { int8: 0.5, ..slow.clone() };
+    assert_eq!(shares(&[&quick, &slow, &slow], &all), [2, 1, 1]);
+    assert_eq!(shares(&[&quick, &quick], &all), [1, 1]);
+    assert_eq!(shares(&[&quick, &slow, &weak], &all), [4, 2, 1]);
+    assert_eq!(shares(&[&slow, &Board { int8: 1e-9, ..weak }], &all), [1000, 1]);
+    let part = |read, gives, logits| TeamPart {
+        need: Need { read, ..Need::default() },
+        gives: [gives, gives, 2 * gives, gives],
+        logits,
+    };
+    let parts = [part(1000, 10, 7), part(1000, 20, 40), part(1000, 30, 20)];
+    let figures = team_figures(&[&quick, &slow, &slow], &parts, 3);
+    assert_eq!(figures.weights_s, (10.0, 1));
+    // A layer's gathers take five times 50 bytes at 10 a second by the lead, and the logits 60.
+    assert!((figures.gathers_s - (3.0 * 5.0 * 5.0 + 6.0)).abs() < 1e-9, "{figures:?}");
+    assert!((figures.latency_s - 14.0 * 0.25).abs() < 1e-9, "{figures:?}");
+    assert!((figures.token_s() - 94.5).abs() < 1e-9, "{figures:?}");
+}

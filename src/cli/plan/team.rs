@@ -1,0 +1,135 @@
+//! `leap plan --team`: boards that share every layer by rows.
+
+use std::fmt::Write;
+
+use crate::cli::json_object::JsonObject;
+use crate::format::model::Header;
+use crate::model::{SharesError, Team};
+use crate::ring::Address;
+use crate::ring::plan::team::{TeamFigures, TeamPart, shares, team_figures};
+use crate::ring::plan::{Board, Load, Need, Wish};
+
+/// The team of all boards that may serve.
+pub(super) struct TeamPlan<'a> {
+    boards: Vec<&'a Board>,
+    shares: Vec<u16>,
+    parts: Vec<TeamPart>,
+    figures: TeamFigures,
+    /// Bytes that each needs besides its part.
+    every: u64,
+}
+
+impl<'a> TeamPlan<'a> {
+    /// # Errors
+    /// If these are too many boards, or one.
+    pub(super) fn new(
+        header: &Header,
+        load: &Load,
+        boards: &'a [Board],
+    ) -> Result<TeamPlan<'a>, SharesError> {
+        let boards: Vec<&Board> = boards.iter().filter(|b| b.wish != Wish::Never).collect();
+        if boards.len() < 2 {
+            return Err(SharesError::Nodes(boards.len()));
+        }
+        let all = load.layers.iter().chain([&load.ends]).fold(Need::default(), |sum, need| Need {
+            memory: sum.memory.saturating_add(need.memory),
+            read: sum.read.saturating_add(need.read),
+            ops: sum.ops.saturating_add(need.ops),
+        });
+        let shares = shares(&boards, &all);
+        let part = |own: usize| {
+            let team = Team::new(header, &shares, own)?;
+            let [of_heads, of_dim, of_ffn, logits] = team.part_bytes();
+            let part = |n| team.part_of(n);
+            Ok(TeamPart {
+                need: Need { memory: part(all.memory), read: part(all.read), ops: part(all.ops) },
+                gives: [of_heads, of_dim, of_ffn, of_dim],
+                logits,
+            })
+        };
+        let parts = (0..boards.len()).map(part).collect::<Result<Vec<TeamPart>, SharesError>>()?;
+        let figures = team_figures(&boards, &parts, load.layers.len());
+        Ok(TeamPlan { boards, shares, parts, figures, every: load.every })
+    }
+
+    /// The first board that lacks memory for its part: its name, and the bytes that it needs.
+    pub(super) fn lacks(&self) -> Option<(&'a str, u64)> {
+        let nodes = self.boards.iter().zip(&self.parts);
+        let mut nodes = nodes.map(|(board, part)| (*board, part.need.memory + self.every));
+        nodes.find(|(board, need)| *need > board.memory).map(|(board, need)| (&*board.name, need))
+    }
+
+    /// Seconds of a token.
+    pub(super) fn token_s(&self) -> f64 {
+        self.figures.token_s()
+    }
+
+    /// What a token takes, in words.
+    pub(super) fn words(&self) -> String {
+        let TeamFigures { weights_s, gathers_s, latency_s } = self.figures;
+        format!(
+            "{:.1} tokens/s of one stream: weights {:.2} ms, gathers {:.2} ms, their latency {:.2} ms",
+            1.0 / self.token_s(),
+            weights_s.0 * 1e3,
+            gathers_s * 1e3,
+            latency_s * 1e3,
+        )
+    }
+
+    fn weights_ms(&self, node: usize) -> f64 {
+        self.boards[node].seconds(&self.parts[node].need) * 1e3
+    }
+
+    /// A line for each board, and one of figures.
+    pub(super) fn table(&self) -> String {
+        let mut text = String::new();
+        let width = self.boards.iter().map(|board| board.name.len()).max().unwrap_or(0).max(5);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:width$}  {:>5}  {:>16}  {:>12}",
+            "board", "share", "memory", "weights"
+        );
+        for (node, board) in self.boards.iter().enumerate() {
+            let need = (self.parts[node].need.memory + self.every) as f64 / 1e9;
+            let memory = format!("{need:.2} of {:.2} GB", board.memory as f64 / 1e9);
+            let (share, ms) = (self.shares[node], self.weights_ms(node));
+            let _ = writeln!(text, "{:width$}  {share:>5}  {memory:>16}  {ms:>9.2} ms", board.name);
+        }
+        text + &self.words() + "\n"
+    }
+
+    /// The team file.
+    pub(super) fn file(&self, port: u16) -> String {
+        let mut text = format!("# {}\n", self.words());
+        let n = self.boards.len() as u16;
+        for (node, (board, share)) in self.boards.iter().zip(&self.shares).enumerate() {
+            // Nodes of one machine need ports of their own.
+            let before = self.boards[..node].iter();
+            let same = before.filter(|other| other.address.host == board.address.host).count();
+            let port = port.saturating_add(n.saturating_mul(same as u16));
+            let address = Address { host: board.address.host.clone(), port };
+            let _ = writeln!(text, "{} {address} {share}", board.name);
+        }
+        text
+    }
+
+    pub(super) fn json(&self) -> String {
+        let boards = self.boards.iter().enumerate().map(|(node, board)| {
+            JsonObject::new()
+                .string("name", &board.name)
+                .integer("share", self.shares[node].into())
+                .integer("memory_bytes", self.parts[node].need.memory + self.every)
+                .number("weights_ms", self.weights_ms(node))
+        });
+        let TeamFigures { weights_s, gathers_s, latency_s } = self.figures;
+        JsonObject::new()
+            .objects("boards", boards)
+            .number("stream_tokens_per_s", 1.0 / self.token_s())
+            .number("weights_ms", weights_s.0 * 1e3)
+            .string("slowest", &self.boards[weights_s.1].name)
+            .number("gathers_ms", gathers_s * 1e3)
+            .number("latency_ms", latency_s * 1e3)
+            .finish()
+    }
+}

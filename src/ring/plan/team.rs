@@ -1,0 +1,75 @@
+//! How quick a team would be: boards that share every layer by rows.
+//!
+//! Time is that of a decoding pass of one row over a short text: every board reads its part of the weights, the
+//! slowest decides; then all give each other what they computed, four times a layer, and the lead the logits. A
+//! board sends its bytes to each other one, and takes theirs at the same time.
+
+use super::{Board, Need};
+
+/// What a node has to do for a token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TeamPart {
+    /// Its weights, keys and values.
+    pub(crate) need: Need,
+    /// Bytes that it gives to the four gathers of each layer.
+    pub(crate) gives: [u64; 4],
+    /// Bytes of its logits, which go to the lead.
+    pub(crate) logits: u64,
+}
+
+/// Where the time of a team's token goes, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct TeamFigures {
+    /// Weights of the board that takes longest, and which that is.
+    pub(crate) weights_s: (f64, usize),
+    /// Bytes on their way.
+    pub(crate) gathers_s: f64,
+    /// One way of each gather, and of the token.
+    pub(crate) latency_s: f64,
+}
+
+impl TeamFigures {
+    pub(crate) fn token_s(&self) -> f64 {
+        self.weights_s.0 + self.gathers_s + self.latency_s
+    }
+}
+
+/// Shares in proportion to how quick boards are with all of a model, the quickest's 1000 or less.
+pub(crate) fn shares(boards: &[&Board], all: &Need) -> Vec<u16> {
+    let quickest = boards.iter().map(|board| board.seconds(all)).fold(f64::INFINITY, f64::min);
+    let share = |board: &&Board| (1e3 * quickest / board.seconds(all)).round().max(1.0) as u16;
+    let shares: Vec<u16> = boards.iter().map(share).collect();
+    let by = shares.iter().fold(0, |by, share| gcd(by, *share)).max(1);
+    shares.iter().map(|share| share / by).collect()
+}
+
+/// What comes of a team of `boards` that have these parts of `n_layers` layers, the lead first.
+pub(crate) fn team_figures(boards: &[&Board], parts: &[TeamPart], n_layers: usize) -> TeamFigures {
+    let all = || boards.iter().zip(parts);
+    let weights_s = all().map(|(board, part)| board.seconds(&part.need)).enumerate();
+    let weights_s =
+        weights_s.fold((0.0, 0), |slowest, (node, seconds)| match seconds > slowest.0 {
+            true => (seconds, node),
+            false => slowest,
+        });
+    let largest =
+        |seconds: &dyn Fn((&&Board, &TeamPart)) -> f64| all().map(seconds).fold(0.0, f64::max);
+    let gather = |index: usize| {
+        let sum: u64 = parts.iter().map(|part| part.gives[index]).sum();
+        largest(&|(board, part)| {
+            let (own, others) = (part.gives[index], parts.len() as u64 - 1);
+            (own * others).max(sum - own) as f64 / board.wire
+        })
+    };
+    let of_layer: f64 = (0..4).map(gather).sum();
+    let logits = |part: &TeamPart| part.logits as f64;
+    let taken: f64 = parts.iter().skip(1).map(logits).sum();
+    let sent = all().skip(1).map(|(board, part)| logits(part) / board.wire).fold(0.0, f64::max);
+    let gathers_s = of_layer * n_layers as f64 + sent.max(taken / boards[0].wire);
+    let way = largest(&|(board, _)| board.round_trip_s / 2.0);
+    TeamFigures { weights_s, gathers_s, latency_s: way * (4 * n_layers + 2) as f64 }
+}
+
+fn gcd(a: u16, b: u16) -> u16 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
