@@ -26,9 +26,12 @@ use crate::wire::seal::Key;
 use bare::{bare_tcp, bare_udp};
 use ends::{
     ECHO_FRAME, GIVE_UP, PATIENCE, PING_BYTES, PORT_FRAME, Ports, ROUNDS, SINK_FRAME, TURNS,
-    WARM_UP, failed, figures, open, options, write,
+    WARM_UP, failed, figures, open, options, quantiles, write,
 };
 use server::{pin, start_on_another_core};
+
+/// Bytes of a node's part of a team's gathers that are measured.
+const GATHER_BYTES: [usize; 4] = [2 << 10, 4 << 10, 8 << 10, 16 << 10];
 
 /// Measures every carrier against the server at `server`; `self` starts one here.
 pub(super) fn measure(
@@ -105,9 +108,13 @@ impl LinkRun<'_> {
         Ok(())
     }
 
-    /// Measures the throughput, and sums up.
+    /// Measures gathers and the throughput, and sums up.
     fn finish(self) -> Result<LinkFigures, Failure> {
         let mut node = self.open()?;
+        let mut gathers = Vec::new();
+        for bytes in GATHER_BYTES {
+            gathers.push((bytes, quantiles(gather(node.as_mut(), bytes)?)));
+        }
         let bytes_per_s = Some(throughput(node.as_mut())?);
         let cpu_us = self.busy.map(|busy| busy.as_secs_f64() * 1e6 / f64::from(self.n_rounds));
         let notices = node.notices().to_vec();
@@ -118,7 +125,7 @@ impl LinkRun<'_> {
             None => self.carrier.to_owned(),
         };
         let figures = figures(&carrier, self.samples);
-        Ok(LinkFigures { bytes_per_s, cpu_us, datagram_bytes, notices, ..figures })
+        Ok(LinkFigures { bytes_per_s, cpu_us, datagram_bytes, gathers, notices, ..figures })
     }
 }
 
@@ -173,10 +180,52 @@ fn send(node: &mut dyn Endpoint, bytes: usize, write: impl Fn(&mut [u8])) -> Res
 /// One frame there and back.
 fn echo(node: &mut dyn Endpoint) -> Result<(), Failure> {
     send(node, PING_BYTES, |frame| write(frame, ECHO_FRAME))?;
+    receive(node, PING_BYTES)
+}
+
+/// Microseconds in which either end sends so many bytes and takes as many. Two frames are on their way, half a round trip
+/// apart: so each end sends its next as the other's comes, as nodes of a team do that compute nothing.
+fn gather(node: &mut dyn Endpoint, bytes: usize) -> Result<Vec<f64>, Failure> {
+    let (start, n) = (Instant::now(), ROUNDS / GATHER_BYTES.len());
+    let put = |node: &mut dyn Endpoint| send(node, bytes, |frame| write(frame, ECHO_FRAME));
+    let mut round_trip = Duration::ZERO;
+    for _ in 0..WARM_UP / GATHER_BYTES.len() {
+        let begin = Instant::now();
+        put(node)?;
+        receive(node, bytes)?;
+        round_trip = begin.elapsed();
+    }
+    let (begin, mut samples) = (Instant::now(), Vec::with_capacity(n));
+    put(node)?;
+    while begin.elapsed() < round_trip / 2 {
+        node.service(Duration::ZERO).map_err(failed("the carrier failed"))?;
+    }
+    put(node)?;
+    let mut came = [Instant::now(); 2];
+    for round in 0..n {
+        receive(node, bytes)?;
+        put(node)?;
+        let now = Instant::now();
+        // Of two of them, as the frames need not be quite half a round trip apart.
+        let [before, last] = came;
+        came = [last, now];
+        if round >= 2 {
+            samples.push((now - before).as_secs_f64() * 1e6 / 2.0);
+        }
+        if start.elapsed() > PATIENCE / TURNS && !samples.is_empty() {
+            break;
+        }
+    }
+    (0..2).try_for_each(|_| receive(node, bytes))?;
+    Ok(samples)
+}
+
+/// Takes a frame that has come back.
+fn receive(node: &mut dyn Endpoint, bytes: usize) -> Result<(), Failure> {
     until(node, |next, prev| {
         // A link may seem lost while the machine stands still.
         while next.next_event().is_some() || prev.next_event().is_some() {}
-        let is_whole = prev.front()?.len() == PING_BYTES;
+        let is_whole = prev.front()?.len() == bytes;
         prev.release();
         let strange = || Failure::Runtime("the server answered something else".to_owned());
         Some(is_whole.then_some(()).ok_or_else(strange))

@@ -51,6 +51,12 @@ impl BenchTable {
     pub(super) fn link(&mut self, figures: &link::LinkFigures) -> Result<(), Failure> {
         figures.notices.iter().for_each(|notice| note(notice));
         if self.is_json {
+            let gathers = figures.gathers.iter().map(|(bytes, [p50, p99])| {
+                JsonObject::new()
+                    .integer("bytes", *bytes as u64)
+                    .number("p50_us", *p50)
+                    .number("p99_us", *p99)
+            });
             let object = JsonObject::new()
                 .string("what", "link")
                 .string("carrier", &figures.carrier)
@@ -58,6 +64,7 @@ impl BenchTable {
                 .number("round_trip_p99_us", figures.p99_us)
                 .number("cpu_us", figures.cpu_us.unwrap_or(f64::NAN))
                 .number("bytes_per_s", figures.bytes_per_s.unwrap_or(f64::NAN))
+                .objects("gathers", gathers)
                 .number("datagram_bytes", figures.datagram_bytes.map_or(f64::NAN, f64::from));
             return print(&object.finish());
         }
@@ -71,7 +78,17 @@ impl BenchTable {
         print(&format!(
             "{:<12} 16 KiB there and back: {:>7.1} us half of the time, {:>7.1} us in 99 of 100{cpu}{speed}{datagrams}\n",
             figures.carrier, figures.p50_us, figures.p99_us,
-        ))
+        ))?;
+        let gather = |(bytes, [p50, p99]): &(usize, [f64; 2])| {
+            format!("{} KiB {p50:.1} and {p99:.1} us", bytes >> 10)
+        };
+        let gathers: Vec<String> = figures.gathers.iter().map(gather).collect();
+        match gathers.is_empty() {
+            true => Ok(()),
+            false => {
+                print(&format!("{:<12} gathers, both ways at once: {}\n", "", gathers.join(", ")))
+            }
+        }
     }
 
     /// What the machine can do with `threads` threads.
