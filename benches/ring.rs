@@ -116,6 +116,7 @@ fn work(
         wish: Some(stage.about().share.layers.clone()),
         limits: LIMITS,
         prepare: &|_, _| Ok(None),
+        has_elsewhere: &|_| false,
         meter: &|_| None,
         is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
     };

@@ -6,7 +6,8 @@ mod common;
 #[path = "common/http.rs"]
 mod http;
 
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -181,6 +182,90 @@ fn streams_go_on_while_layers_move_and_a_worker_dies() {
     assert!(replanned.out.contains("desk 0.."), "{replanned:?}");
     let status = ring.ask(&["status"]).succeeds().out;
     assert!(status.starts_with("node ") && status.contains("\nopen: "), "{status}");
+}
+
+/// Boards that have nothing but the key get what they lack while the ring runs, and have it after a restart.
+#[test]
+fn boards_fetch_layers_while_the_ring_runs() {
+    let ring = Ring::new();
+    let key = ring.folder.write("key", (0..32).map(|n| n * 7 + 1).collect::<Vec<u8>>());
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let key = key.to_str().unwrap();
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let links = [0; 3].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let links = links.map(|socket| socket.local_addr().unwrap().port().to_string());
+    let (calls, give) = ([free(), free()].map(|port| port.to_string()), free().to_string());
+    let worker = |index: usize| {
+        let name = ["pi", "orange"][index];
+        let mut command = ring.leap(&["worker", "-q", "--key", key, "--node", name]);
+        command.env("XDG_CACHE_HOME", ring.folder.join(name));
+        command.args(["--join", &calls[index], "--port", &links[index + 1]]);
+        command.args(["--host", "127.0.0.1", "--transport", "udp", "--threads", "1"]);
+        Running(command.stderr(Stdio::null()).spawn().unwrap())
+    };
+    let mut workers = [worker(0), worker(1)];
+    let boards = calls.each_ref().map(|port| format!("127.0.0.1:{port}")).join(",");
+    let model = common::models::package("models/demo.bin");
+    let serve = || {
+        let mut command = ring.leap(&["serve", model.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+        command.args([
+            "--boards",
+            &boards,
+            "--key",
+            key,
+            "--objective",
+            "memory",
+            "--node",
+            "desk",
+        ]);
+        command.args(["--host", "127.0.0.1", "--port", &links[0], "--give", &give]);
+        command.args(["--transport", "udp", "--threads", "1", "--ctx", "256"]);
+        Served::by(command)
+    };
+    let served = serve();
+    let wanted = alone(PROMPT, 1);
+    let body =
+        json!({"prompt": PROMPT, "temperature": 1, "top_p": 0.9, "seed": 1, "max_tokens": 100});
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let answer = served.post("/v1/completions", &body);
+                assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*wanted));
+            }
+        });
+        let splits = [
+            "desk=0..1,pi=1..5,orange=5..6",
+            "desk=0..2,pi=2..3,orange=3..6",
+            "desk=0..4,pi=4..5,orange=5..6",
+        ];
+        for split in splits {
+            ring.ask(&["resize", split]).succeeds();
+            assert_eq!(ring.layers(), split);
+            let order = std::fs::read_to_string(ring.folder.join("pi/leap/layers/order")).unwrap();
+            let pi = split.split(&['=', ','][..]).nth(3).unwrap();
+            let line = order.lines().find(|line| line.starts_with("pi ")).unwrap();
+            assert!(line.ends_with(pi), "{order}");
+        }
+        for (index, running) in workers.iter_mut().enumerate() {
+            let _ = running.0.kill();
+            let _ = running.0.wait();
+            *running = worker(index);
+        }
+        ring.ask(&["resize", "desk=0..1,pi=1..2,orange=2..6"]).succeeds();
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(ring.layers(), "desk=0..1,pi=1..2,orange=2..6");
+    ring.ask(&["replan", "--objective", "memory"]).succeeds();
+    ring.ask(&["resize", "desk=0..1,pi=1..3,orange=4..6"]).fails(2, "are no split");
+    let says = |served: &Served| {
+        let answer = served.post("/v1/completions", &body);
+        assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*wanted));
+    };
+    says(&served);
+    // The next master finds boards that have moved.
+    drop(served);
+    says(&serve());
 }
 
 #[test]

@@ -20,6 +20,9 @@ pub(crate) enum Order {
 
 /// Who takes it: keeps it, or says why not.
 pub(crate) type Take = Box<dyn Fn(Order) -> Result<(), String> + Send + Sync>;
+/// Who gets the layers that the board has in a ring file from a port of the master: says how many percent are
+/// there, or why there are none.
+pub(crate) type Prepare = Box<dyn Fn(&str, u16) -> Result<u32, String> + Send + Sync>;
 /// Who hears of strangers.
 pub(crate) type Refuse = Box<dyn Fn(IpAddr, &ChannelError) + Send + Sync>;
 
@@ -28,6 +31,9 @@ pub(crate) struct Board {
     /// What it can do.
     pub(crate) figures: Figures,
     pub(crate) take: Take,
+    pub(crate) prepare: Prepare,
+    /// Keeps an order without doing it: the ring has become so by itself.
+    pub(crate) keep: Take,
     pub(crate) refuse: Refuse,
 }
 
@@ -58,15 +64,16 @@ impl Service for Board {
 
 impl Board {
     fn reply(&self, call: Call<'_>) -> Reply {
-        let order = match call {
+        let ring = |file: &str, port| Order::Ring { file: file.to_owned(), port };
+        let done = |()| Reply::Done;
+        let reply = match call {
             Call::Ask => return Reply::Figures(self.figures.clone()),
             Call::Probe(_) => return Reply::Done,
-            Call::Ring { port, file } => Order::Ring { file: file.to_owned(), port },
-            Call::Rest => Order::Rest,
+            Call::Ring { port, file } => (self.take)(ring(file, port)).map(done),
+            Call::Rest => (self.take)(Order::Rest).map(done),
+            Call::Prepare { port, file } => (self.prepare)(file, port).map(Reply::Prepared),
+            Call::Keep { port, file } => (self.keep)(ring(file, port)).map(done),
         };
-        match (self.take)(order) {
-            Ok(()) => Reply::Done,
-            Err(why) => Reply::refused(&why),
-        }
+        reply.unwrap_or_else(|why| Reply::refused(&why))
     }
 }

@@ -130,6 +130,17 @@ impl<'a> Called<'a> {
         self.done(call)
     }
 
+    /// Has it get its layers of another ring file while it works. How many percent are there.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub(crate) fn prepare(&mut self, port: u16, file: &str) -> Result<u32, CallError> {
+        match self.say(&Call::Prepare { port, file })? {
+            Reply::Prepared(percent) => Ok(percent),
+            _ => Err(ChannelError::Broken("no percentage").into()),
+        }
+    }
+
     fn done(&mut self, call: &Call<'_>) -> Result<(), CallError> {
         self.0.send(&call.emit())?;
         self.hear_done()

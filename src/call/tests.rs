@@ -36,6 +36,8 @@ fn wait() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
             }
             Ok(())
         }),
+        prepare: Box::new(|file, _| file.parse().map_err(|_| "no number".to_owned())),
+        keep: Box::new(|_| Err("it keeps nothing".to_owned())),
         refuse: Box::new(move |_, why| strangers.lock().unwrap().push(why.to_string())),
     };
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -54,6 +56,11 @@ fn a_master_asks_measures_and_tells() {
     assert!(called.local_ip().unwrap().is_loopback());
     let way = called.measure().unwrap();
     assert!(way.round_trip_s > 0.0 && way.bytes_per_s > 1e3);
+    assert_eq!(called.prepare(4, "40").unwrap(), 40);
+    let why = called.prepare(4, "x").unwrap_err();
+    assert!(matches!(&why, CallError::Refused(why) if why == "no number"), "{why}");
+    let why = called.tell(&Call::Keep { port: 4, file: "x" }).unwrap_err();
+    assert!(matches!(&why, CallError::Refused(why) if why == "it keeps nothing"), "{why}");
     called.tell(&Call::Ring { port: 4, file: "a ring" }).unwrap();
     // A board that is told what it will not do says why.
     let why = call(address).unwrap().tell(&Call::Rest).unwrap_err();

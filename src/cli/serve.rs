@@ -388,7 +388,7 @@ impl Serve {
             timeout_s: self.ring_timeout,
             busy_poll: None,
             control: self.control.clone(),
-            fleet: Vec::new(),
+            fleet: None,
             is_quiet: self.quiet,
         }
     }

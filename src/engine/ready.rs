@@ -251,7 +251,8 @@ impl Engine {
         }
     }
 
-    /// Works for any master of a ring over `endpoint` until `is_interrupted` says so. The model is the
+    /// Works for any master of a ring over `endpoint` until `is_interrupted` says so, or it is to have layers
+    /// that `has_elsewhere` knows another file of: those are returned. The model is the
     /// share of the node called `name`, which it has unless the master gives it other layers; `place` says
     /// where the weights of those are kept, `meter` tells what the machine spends.
     ///
@@ -262,14 +263,15 @@ impl Engine {
         endpoint: Box<dyn Endpoint>,
         (name, limits, meter): (&str, Limits, NodeMeter<'_>),
         place: &WeightsPlace,
-        is_interrupted: &dyn Fn() -> bool,
+        (is_interrupted, has_elsewhere): (&dyn Fn() -> bool, &dyn Fn(&Range<usize>) -> bool),
         tell: &mut dyn FnMut(&Notice),
-    ) -> Result<(), NodeError> {
+    ) -> Result<Option<Range<usize>>, NodeError> {
         let wish = Some(self.model().share().layers.clone());
         let prepare =
             |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
+        let prepare = &prepare;
         let options =
-            WorkerOptions { name, wish, limits, prepare: &prepare, meter, is_interrupted };
+            WorkerOptions { name, wish, limits, prepare, has_elsewhere, meter, is_interrupted };
         run_worker(&mut self.transformer, endpoint, &options, tell)
     }
 

@@ -126,6 +126,10 @@ pub(crate) fn fetch(
     if is_whole(&path, bytes) {
         return Ok(fetched(0));
     }
+    let wanted = layers.start as usize..layers.end as usize;
+    if let Some(larger) = holding(order.folder, fingerprint, &wanted) {
+        return Ok(Fetched { path: larger, ..fetched(0) });
+    }
     let partial = path.with_extension("bin.part");
     let failed = |e| FetchError::File(partial.clone(), e);
     let mut open = OpenOptions::new();
@@ -152,6 +156,20 @@ pub(crate) fn fetch(
     // The name is on the disk once the folder is; some file systems refuse.
     let _ = File::open(order.folder).and_then(|folder| folder.sync_all());
     Ok(fetched(missing))
+}
+
+/// The smallest file in `folder` that holds these layers of the model with this fingerprint, if there is one.
+pub(crate) fn holding(folder: &Path, fingerprint: u64, layers: &Range<usize>) -> Option<PathBuf> {
+    let begin = format!("{fingerprint:016x}-");
+    let held = |path: &Path| -> Option<Range<usize>> {
+        let name = path.file_name()?.to_str()?;
+        let (start, end) = name.strip_prefix(&*begin)?.strip_suffix(".bin")?.split_once('-')?;
+        Some(start.parse().ok()?..end.parse().ok()?)
+    };
+    let paths = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let found = paths.filter_map(|path| Some((held(&path)?, path)));
+    let fitting = found.filter(|(held, _)| held.start <= layers.start && layers.end <= held.end);
+    fitting.min_by_key(|(held, _)| (held.len(), held.start)).map(|(_, path)| path)
 }
 
 fn is_whole(path: &Path, bytes: u64) -> bool {

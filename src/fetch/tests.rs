@@ -87,6 +87,14 @@ fn a_board_gets_the_file_of_its_layers_and_keeps_it() {
     assert_eq!(folder.names().len(), 1);
     let again = fetch(from, &folder, 2).unwrap();
     assert_eq!(again, Fetched { sent: 0, ..fetched });
+    // What a larger file holds is here, too.
+    let path = again.path.clone();
+    let later = fetch(from, &folder, 3).unwrap();
+    assert_eq!((later.layers.start, later.sent, &later.path), (3, 0, &path));
+    let fingerprint = whole_header.fingerprint(&whole);
+    assert_eq!(taker::holding(&folder.0, fingerprint, &(4..5)), Some(path));
+    assert_eq!(taker::holding(&folder.0, fingerprint, &(1..5)), None);
+    assert_eq!(taker::holding(&folder.0, fingerprint ^ 1, &(4..5)), None);
 }
 
 #[test]

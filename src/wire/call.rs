@@ -4,16 +4,20 @@
 //! ```text
 //! call of the master                   figures, 64 bytes
 //!  0 u32 0 ASK, 1 PROBE, 2 RING,        0 u32 1
-//!        3 REST                         4 u32 port of the board's links
-//!  4 u32 RING: port on which the        8 u64 bytes a second that it reads
-//!        master gives layers, else 0   16 u64 int8 operations a second
-//!  8 RING: the ring file; PROBE: any   24 u64 bytes of memory for a model
-//!                                      32 [32] name, UTF-8, zeros
+//!        3 REST, 4 PREPARE, 5 KEEP      4 u32 port of the board's links
+//!  4 u32 of a ring file: port on        8 u64 bytes a second that it reads
+//!        which the master gives        16 u64 int8 operations a second
+//!        layers, else 0                24 u64 bytes of memory for a model
+//!  8 RING, PREPARE, KEEP: the ring     32 [32] name, UTF-8, zeros
+//!        file; PROBE: any
 //! ```
 //!
-//! ASK is answered by figures, the others by `u32` 2; each may be answered by `u32` 0 and a text that says why
+//! ASK is answered by figures, PREPARE by `u32` 3 and a `u32` that says how much is there, in percent, the others
+//! by `u32` 2; each may be answered by `u32` 0 and a text that says why
 //! not. A ring file has a line for each board, among them the name that the figures gave; REST says that the
-//! board has no place in the ring.
+//! board has no place in the ring. PREPARE has a board fetch its layers of another ring file while it works for
+//! the one that it has, and is said again until all of them are there. KEEP says that this file is the ring's from
+//! now on: a board that works goes on, and does so after a restart.
 
 use super::WireError;
 use super::fields::{Writer, u32_at, u64_at};
@@ -43,6 +47,20 @@ pub enum Call<'a> {
     },
     /// There is no place for you.
     Rest,
+    /// Get your layers of this ring file, too.
+    Prepare {
+        /// Port on which the master gives layers.
+        port: u16,
+        /// The ring file.
+        file: &'a str,
+    },
+    /// The ring has become this one.
+    Keep {
+        /// Port on which the master gives layers.
+        port: u16,
+        /// The ring file.
+        file: &'a str,
+    },
 }
 
 impl<'a> Call<'a> {
@@ -58,13 +76,17 @@ impl<'a> Call<'a> {
         match u32_at(bytes, 0) {
             0 => Ok(Call::Ask),
             1 => Ok(Call::Probe(rest)),
-            2 => {
+            3 => Ok(Call::Rest),
+            kind @ (2 | 4 | 5) => {
                 let port = u16::try_from(number).ok().filter(|port| *port > 0);
                 let file = std::str::from_utf8(rest).ok();
-                let found = port.zip(file).map(|(port, file)| Call::Ring { port, file });
+                let found = port.zip(file).map(|(port, file)| match kind {
+                    2 => Call::Ring { port, file },
+                    4 => Call::Prepare { port, file },
+                    _ => Call::Keep { port, file },
+                });
                 found.ok_or(WireError::Field("ring"))
             }
-            3 => Ok(Call::Rest),
             _ => Err(WireError::Field("call")),
         }
     }
@@ -76,6 +98,8 @@ impl<'a> Call<'a> {
             Call::Probe(bytes) => (1, 0, bytes),
             Call::Ring { port, file } => (2, u32::from(*port), file.as_bytes()),
             Call::Rest => (3, 0, &[]),
+            Call::Prepare { port, file } => (4, u32::from(*port), file.as_bytes()),
+            Call::Keep { port, file } => (5, u32::from(*port), file.as_bytes()),
         };
         [&kind.to_le_bytes(), &number.to_le_bytes(), rest].concat()
     }
@@ -103,6 +127,8 @@ pub enum Reply {
     Figures(Figures),
     /// It has heard.
     Done,
+    /// So many percent of its layers are there.
+    Prepared(u32),
     /// Why it will not.
     Refused(heapless::String<REASON_MAX>),
 }
@@ -137,6 +163,9 @@ impl Reply {
             }
             Some(1) | None => Err(WireError::Truncated { need: FIGURES_LEN, have }),
             Some(2) => Ok(Reply::Done),
+            Some(3) if have == 8 && u32_at(bytes, 4) <= 100 => {
+                Ok(Reply::Prepared(u32_at(bytes, 4)))
+            }
             Some(_) => Err(WireError::Field("reply")),
         }
     }
@@ -152,6 +181,7 @@ impl Reply {
                 bytes.to_vec()
             }
             Reply::Done => 2u32.to_le_bytes().to_vec(),
+            Reply::Prepared(percent) => [3u32.to_le_bytes(), percent.to_le_bytes()].concat(),
             Reply::Refused(why) => super::give::emit_reason(why),
         }
     }
@@ -169,11 +199,13 @@ mod tests {
     #[test]
     fn what_is_said_is_heard() {
         let ring = Call::Ring { port: 9998, file: "desk 10.0.0.1 0..3\n" };
-        for call in [Call::Ask, Call::Probe(&[5; 9]), ring, Call::Rest] {
+        let (port, file) = (9998, "desk 10.0.0.1 0..3\n");
+        let others = [Call::Prepare { port, file }, Call::Keep { port, file }];
+        for call in [Call::Ask, Call::Probe(&[5; 9]), ring, Call::Rest].into_iter().chain(others) {
             assert_eq!(Call::parse(&call.emit()), Ok(call));
         }
         let why = Reply::refused("no");
-        for reply in [Reply::Figures(figures()), Reply::Done, why] {
+        for reply in [Reply::Figures(figures()), Reply::Done, Reply::Prepared(40), why] {
             assert_eq!(Reply::parse(&reply.emit()), Ok(reply));
         }
     }
@@ -184,7 +216,7 @@ mod tests {
         for len in 0..CALL_LEN {
             assert!(Call::parse(&call[..len]).is_err());
         }
-        for (at, byte) in [(0, 4), (6, 1), (8, 0xff)] {
+        for (at, byte) in [(0, 6), (6, 1), (8, 0xff)] {
             let mut call = call.clone();
             call[at] = byte;
             assert!(Call::parse(&call).is_err(), "{at}");
@@ -198,5 +230,6 @@ mod tests {
             assert!(Reply::parse(&Reply::Figures(nothing).emit()).is_err());
         }
         assert!(Reply::parse(&[9; 4]).is_err());
+        assert!(Reply::parse(&Reply::Prepared(101).emit()).is_err());
     }
 }

@@ -216,5 +216,13 @@ pub(crate) fn work(
     let is_interrupted = || is_interrupted.load(Ordering::Relaxed);
     let name = format!("node{}", telling.index);
     let mut tell = |notice: &_| telling.tell(format!("{notice:?}"));
-    engine.work(endpoint, (&name, LIMITS, &|_| None), &place, &is_interrupted, &mut tell).unwrap();
+    engine
+        .work(
+            endpoint,
+            (&name, LIMITS, &|_| None),
+            &place,
+            (&is_interrupted, &|_| false),
+            &mut tell,
+        )
+        .unwrap();
 }

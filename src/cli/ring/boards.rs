@@ -1,7 +1,6 @@
 //! `--boards`: a master without a ring file calls its boards, divides the model among them, and tells each.
 
 use std::fs;
-use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -11,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::fetch;
 use super::figures::{self, Own};
-use super::flags::{RingFile, RingFlags};
+use super::flags::{Fleet, RingFile, RingFlags};
 use super::interrupt::is_interrupted;
 use super::origin::Boards;
 use super::search;
@@ -23,7 +22,6 @@ use crate::cli::{Failure, key, model_files, note};
 use crate::engine::{Cache, Options};
 use crate::ring::plan::{Board, Objective, Part, Task, Wish, solve};
 use crate::ring::{Address, PORT_DEFAULT, Topology};
-use crate::sys::file::AtomicFile;
 use crate::sys::notify;
 use crate::transport::place::HostPort;
 use crate::wire::call::Call;
@@ -74,21 +72,20 @@ pub(in crate::cli) fn gather(
     let best = solve(&task, flags.objective, None).map_err(|e| Failure::runtime(&e))?;
     let parts = kept(&kept_at, &task, flags, &best).unwrap_or(best);
     let ring = report::ring_lines(&task, &parts);
+    let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
     // Without it the next start may divide the model otherwise.
-    let _ = AtomicFile::create(&kept_at).and_then(|mut file| {
-        file.write_all(ring.as_bytes())?;
-        file.commit()
-    });
+    let called = Fleet { boards: fleet.clone(), called: boards, key: key.clone(), port, kept_at };
+    let _ = called.keep_split(&ring);
     if !flags.is_quiet {
         report::table(&task, &parts).lines().for_each(note);
     }
-    let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
-    for (index, address) in boards.iter().enumerate() {
+    for (index, address) in called.called.iter().enumerate() {
         let has_part = parts.iter().any(|part| part.board == index + 1);
         let call = if has_part { Call::Ring { port, file: &ring } } else { Call::Rest };
         until_there(address, &key, &mut |called| called.tell(&call))?;
     }
     flags.file = Some(RingFile::Told(ring));
+    flags.fleet = Some(called);
     if parts.len() > 1 {
         flags.give = Some(port);
     }

@@ -2,12 +2,12 @@
 
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
 use super::desk::{Desk, Seen, Wish};
-use super::flags::{ControlPlace, RingFlags};
+use super::flags::{ControlPlace, Fleet, RingFlags};
 use super::replan::Planner;
 use super::status;
 use crate::cli::options;
@@ -16,6 +16,7 @@ use crate::cli::{Failure, note, warn};
 use crate::control::place::{self, SocketFile};
 use crate::control::server::{self, Say, Service};
 use crate::control::{Refusal, WORD_EVERY};
+use crate::engine::ring::check_split;
 use crate::engine::{Engine, WeightsPlace};
 use crate::ring::Notice;
 use crate::ring::plan::Objective;
@@ -46,8 +47,16 @@ impl Control {
         let Some(path) = path else { return Ok(None) };
         let desk = Arc::new(Desk::default());
         let load = load::load(engine.header(), engine.plan()).map_err(|e| Failure::input(&e))?;
-        let planner = Planner { load, fleet: flags.fleet.clone() };
-        let answers = Answers { desk: Arc::clone(&desk), planner, objective: flags.objective };
+        let fleet = flags.fleet.clone();
+        let boards = fleet.as_ref().map(|fleet| fleet.boards.clone()).unwrap_or_default();
+        let (planner, objective) = (Planner { load, boards }, flags.objective);
+        let answers = Answers {
+            desk: Arc::clone(&desk),
+            planner,
+            objective,
+            fleet,
+            changing: Mutex::new(()),
+        };
         let listening = place::listen(&path);
         let started = listening.and_then(|(listener, file)| {
             server::start(listener, answers)?;
@@ -89,6 +98,10 @@ struct Answers {
     planner: Planner,
     /// What the ring is divided for, if nobody says otherwise.
     objective: Objective,
+    /// Boards that can get other layers.
+    fleet: Option<Fleet>,
+    /// Held by whoever moves layers.
+    changing: Mutex<()>,
 }
 
 impl Service for Answers {
@@ -155,18 +168,37 @@ impl Answers {
         layers: Vec<Range<usize>>,
         say: Say<'_>,
     ) -> Result<String, Refusal> {
-        let n_layers = self.planner.load.layers.len();
-        for (line, layers) in seen.lines.iter().zip(&layers).filter(|(_, l)| l.end <= n_layers) {
-            let held = line.held.start as usize..line.held.end as usize;
-            if layers.start < held.start || layers.end > held.end {
+        let Ok(_changing) = self.changing.try_lock() else {
+            return Err(refusal(1, "layers move just now".to_owned()));
+        };
+        check_split(&layers, seen.lines.len(), self.planner.load.layers.len())
+            .map_err(|e| refusal(2, e.to_string()))?;
+        let lacks = |(line, layers): &(&NodeLine, &Range<usize>)| {
+            layers.start < line.held.start as usize || layers.end > line.held.end as usize
+        };
+        let lacking: Vec<_> = seen.lines.iter().zip(&layers).filter(lacks).collect();
+        let file = self.fleet.as_ref().map(|fleet| (fleet, fleet.ring_file(&seen.lines, &layers)));
+        match (lacking.first(), &file) {
+            (None, _) => {}
+            (Some(_), Some((fleet, file))) => {
+                fleet.prepare(
+                    lacking.iter().map(|(line, _)| line.name.as_str()).collect(),
+                    file,
+                    say,
+                )?;
+            }
+            (Some((line, layers)), None) => {
                 let why = format!(
                     "{} is to have layers {}..{}, and its file holds {}..{}",
-                    line.name, layers.start, layers.end, held.start, held.end
+                    line.name, layers.start, layers.end, line.held.start, line.held.end
                 );
                 return Err(refusal(1, why));
             }
         }
         let done = words(&self.desk.ask(Wish::Split(layers), say)?);
+        if let Some((fleet, file)) = &file {
+            fleet.keep(&seen.lines, file);
+        }
         note(&format!("leap: layers have moved: {done}"));
         Ok(format!("{done}\n"))
     }

@@ -100,7 +100,7 @@ fn failure(error: &FetchError, from: &Address) -> Failure {
 }
 
 /// The folder that such files are kept in.
-pub(super) fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
+pub(in crate::cli) fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
     let named = match cache {
         Cache::At(folder) if folder.is_dir() => Some(folder.clone()),
         _ => folders::cache(),

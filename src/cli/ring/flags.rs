@@ -2,15 +2,18 @@
 
 use std::fmt;
 use std::fs;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::carrier::CarrierKind;
 use super::origin::{Boards, Origin};
 use crate::cli::Failure;
-use crate::ring::Topology;
 use crate::ring::plan::{Board, Objective};
+use crate::ring::{Address, Topology};
+use crate::sys::file::AtomicFile;
 use crate::wire::Dtype;
+use crate::wire::seal::Key;
 
 /// Seconds that a master waits for progress.
 const TIMEOUT_S: u64 = 120;
@@ -73,6 +76,29 @@ pub(in crate::cli) fn control(value: &str) -> Result<ControlPlace, String> {
     }
 }
 
+/// Boards that were called.
+#[derive(Clone)]
+pub(in crate::cli) struct Fleet {
+    /// This one, and what the others said of themselves, in the same order as `called`.
+    pub(super) boards: Vec<Board>,
+    /// Where the others are called.
+    pub(super) called: Vec<Address>,
+    pub(super) key: Key,
+    /// Port on which this board gives layers.
+    pub(super) port: u16,
+    /// Where the split is kept.
+    pub(super) kept_at: PathBuf,
+}
+
+impl Fleet {
+    /// Keeps a split, as a ring file.
+    pub(super) fn keep_split(&self, ring: &str) -> io::Result<()> {
+        let mut file = AtomicFile::create(&self.kept_at)?;
+        file.write_all(ring.as_bytes())?;
+        file.commit()
+    }
+}
+
 /// What is said of a ring, by a command's options.
 #[derive(Clone)]
 pub(in crate::cli) struct RingFlags {
@@ -110,12 +136,17 @@ pub(in crate::cli) struct RingFlags {
     pub(in crate::cli) busy_poll: Option<u16>,
     /// Where a master is asked about its ring.
     pub(in crate::cli) control: ControlPlace,
-    /// What the boards that were called said of themselves, the master first.
-    pub(in crate::cli) fleet: Vec<Board>,
+    /// The boards that were called.
+    pub(in crate::cli) fleet: Option<Fleet>,
     pub(in crate::cli) is_quiet: bool,
 }
 
 impl RingFlags {
+    /// Whether the master says who has which layers.
+    pub(in crate::cli) fn is_told(&self) -> bool {
+        matches!(self.file, Some(RingFile::Told(_)))
+    }
+
     /// How long a master waits for progress; `None` for ever.
     pub(in crate::cli) fn timeout(&self) -> Option<Duration> {
         let seconds = self.timeout_s.unwrap_or(TIMEOUT_S);

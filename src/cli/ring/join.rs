@@ -5,7 +5,8 @@ use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -19,12 +20,14 @@ use crate::call::find;
 use crate::channel::PORT_DEFAULT as PORT;
 use crate::cli::{Failure, key, note, warn};
 use crate::engine::{Cache, Options};
+use crate::fetch::taker;
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::file::AtomicFile;
-use crate::sys::notify;
+use crate::sys::{notify, signal};
 use crate::transport::place::HostPort;
 use crate::wire::call::Figures;
 use crate::wire::hello;
+use crate::wire::seal::Key;
 
 /// How often a board that waits looks whether it was called.
 const LOOKED_EVERY: Duration = Duration::from_millis(100);
@@ -38,6 +41,9 @@ pub(in crate::cli) struct Waiting {
 /// What masters told.
 struct Orders {
     name: String,
+    key: Key,
+    /// Where layers are kept.
+    folder: PathBuf,
     /// Where the last one is kept.
     path: PathBuf,
     state: Mutex<State>,
@@ -47,6 +53,19 @@ struct State {
     order: Order,
     /// Whether it is yet to be begun.
     is_new: bool,
+    /// Whether the ring has become so without its being begun: the next master does not know of that.
+    is_kept: bool,
+    /// Layers that are got, or have been, while the board works.
+    next: Option<Arc<Next>>,
+}
+
+/// Layers of another ring file.
+struct Next {
+    order: Order,
+    /// Percent that are there, 100 if all are.
+    percent: AtomicU32,
+    /// Why they do not come.
+    failure: OnceLock<String>,
 }
 
 /// Where a worker waits to be called, if it does: one with a key that nothing is said to but that.
@@ -83,12 +102,15 @@ pub(in crate::cli) fn start(
     };
     let path = folder.join("order");
     let order = kept(&path, &name).unwrap_or(Order::Rest);
-    let state = Mutex::new(State { is_new: order != Order::Rest, order });
-    let orders = Arc::new(Orders { name: name.clone(), path, state });
-    let taken = Arc::clone(&orders);
+    let is_new = order != Order::Rest;
+    let state = Mutex::new(State { is_new, is_kept: false, order, next: None });
+    let orders = Arc::new(Orders { name: name.clone(), key: key.clone(), folder, path, state });
+    let [taken, prepared, kept] = [(); 3].map(|()| Arc::clone(&orders));
     let refuse = |from: IpAddr, why: &_| warn(&format!("hears nobody at {from}: {why}"));
     let take = Box::new(move |order| taken.take(order));
-    let board = Board { figures, take, refuse: Box::new(refuse) };
+    let prepare = Box::new(move |file: &str, port| prepared.prepare(file, port));
+    let keep = Box::new(move |order| kept.keep(order));
+    let board = Board { figures, take, prepare, keep, refuse: Box::new(refuse) };
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED).to_string();
     let host = flags.host.as_ref().unwrap_or(&any);
     let address = HostPort::new(host, port).resolve(|_: &SocketAddr| true);
@@ -149,13 +171,88 @@ impl Orders {
             check(file, &self.name)?;
         }
         let mut state = self.state();
-        if state.order == order {
+        if state.order == order && !state.is_kept {
             return Ok(());
         }
-        keep(&self.path, &order)
-            .map_err(|e| format!("cannot write {}: {e}", self.path.display()))?;
-        *state = State { order, is_new: true };
+        self.write(&order)?;
+        (state.order, state.is_new, state.is_kept) = (order, true, false);
         interrupt::end_for_other_work();
+        Ok(())
+    }
+
+    fn write(&self, order: &Order) -> Result<(), String> {
+        keep(&self.path, order).map_err(|e| format!("cannot write {}: {e}", self.path.display()))
+    }
+
+    /// Keeps an order for the next start, and goes on with what runs.
+    fn keep(&self, order: Order) -> Result<(), String> {
+        if let Order::Ring { file, .. } = &order {
+            check(file, &self.name)?;
+        }
+        let mut state = self.state();
+        self.write(&order)?;
+        (state.order, state.is_kept) = (order, true);
+        Ok(())
+    }
+
+    /// Gets the layers that this board has in a ring file while it works, and says how many percent are there.
+    fn prepare(self: &Arc<Orders>, file: &str, port: u16) -> Result<u32, String> {
+        check(file, &self.name)?;
+        let order = Order::Ring { file: file.to_owned(), port };
+        let mut state = self.state();
+        if let Some(next) = &state.next {
+            let percent = next.percent.load(Ordering::Relaxed);
+            match next.failure.get().cloned() {
+                Some(why) => {
+                    let is_same = next.order == order;
+                    state.next = None;
+                    if is_same {
+                        return Err(why);
+                    }
+                }
+                None if next.order == order => return Ok(percent),
+                None if percent < 100 => return Err("it gets other layers just now".to_owned()),
+                None => {}
+            }
+        }
+        let next = Next { order, percent: AtomicU32::new(0), failure: OnceLock::new() };
+        let next = Arc::new(next);
+        state.next = Some(Arc::clone(&next));
+        let orders = Arc::clone(self);
+        let get = move || {
+            if let Err(why) = orders.get(&next) {
+                // It is set once.
+                let _ = next.failure.set(why);
+            }
+        };
+        let thread = thread::Builder::new().name("leap-next".to_owned()).spawn(get);
+        thread.map(|_| 0).map_err(|e| {
+            state.next = None;
+            e.to_string()
+        })
+    }
+
+    /// Gets the layers.
+    fn get(&self, next: &Next) -> Result<(), String> {
+        let Order::Ring { file, port } = &next.order else { return Ok(()) };
+        let topology = Topology::parse(file).map_err(|e| e.to_string())?;
+        let (place, _) = topology.place(&self.name).map_err(|e| e.to_string())?;
+        let host = &topology.members()[0].address.host;
+        let address = HostPort::new(host, *port).resolve(|_: &SocketAddr| true);
+        let address = address.map_err(|e| e.to_string())?;
+        let order = taker::Order {
+            name: &self.name,
+            layers: (place.layers.start, Some(place.layers.end)),
+            key: &self.key,
+            folder: &self.folder,
+            is_interrupted: &|| signal::interrupted() != 0,
+        };
+        let progress = &mut |done: u64, all: u64| {
+            let percent = (done * 100 / all.max(1)).min(99) as u32;
+            next.percent.store(percent, Ordering::Relaxed);
+        };
+        taker::fetch(&order, address, progress).map_err(|e| e.to_string())?;
+        next.percent.store(100, Ordering::Relaxed);
         Ok(())
     }
 
@@ -164,6 +261,7 @@ impl Orders {
         let mut state = self.state();
         interrupt::go_on();
         let is_new = std::mem::take(&mut state.is_new);
+        state.is_kept &= !is_new;
         let Order::Ring { file, port } = &state.order else { return None };
         let master = Topology::parse(file).ok()?.members()[0].address.host.clone();
         is_new.then(|| (file.clone(), Address { host: master, port: *port }))

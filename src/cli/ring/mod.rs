@@ -13,6 +13,7 @@ mod interrupt;
 pub(super) mod join;
 pub(super) mod origin;
 mod place;
+mod prepare;
 mod replan;
 mod search;
 mod status;
@@ -79,6 +80,15 @@ impl<'a> Board<'a> {
         Ok(Board { flags, place, share, members, n_nodes })
     }
 
+    /// The same with these layers, if they are others.
+    pub(super) fn having(mut self, layers: Option<Range<usize>>) -> Board<'a> {
+        if let Some(layers) = layers {
+            self.place.layers = layers.clone();
+            self.share.layers = layers;
+        }
+        self
+    }
+
     /// Whether there are other boards.
     pub(super) fn has_ring(&self) -> bool {
         self.place.next.is_some()
@@ -118,7 +128,8 @@ impl<'a> Board<'a> {
             kv_dim: header.kv_dim() as u32,
             vocab_size: header.vocab_size as u32,
             held: wire_layers(&model.file().share().layers),
-            wish: Some(wire_layers(&self.share.layers)),
+            // Layers that the master gives may be others by now.
+            wish: (!flags.is_told()).then(|| wire_layers(&self.share.layers)),
             dtype: flags.wire,
             is_master: self.share.has_ends,
             name: hello::name(&self.place.name),

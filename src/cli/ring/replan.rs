@@ -18,7 +18,7 @@ pub(super) struct Planner {
     /// The model.
     pub(super) load: Load,
     /// What boards said of themselves, if they did.
-    pub(super) fleet: Vec<Board>,
+    pub(super) boards: Vec<Board>,
 }
 
 /// A split, and what comes of it.
@@ -42,7 +42,7 @@ impl Planner {
             let why = "boards do not say what watts they take: for energy, use leap plan";
             return Err(refused(2, why.to_owned()));
         }
-        if objective == Objective::Memory && self.fleet.is_empty() {
+        if objective == Objective::Memory && self.boards.is_empty() {
             let why = "only boards of --boards say what memory they have";
             return Err(refused(2, why.to_owned()));
         }
@@ -63,7 +63,7 @@ impl Planner {
 
     /// A node as a board that has to serve; `None` if nothing is known of its speed.
     fn board(&self, seen: &Seen, (index, line): (usize, &NodeLine)) -> Option<Board> {
-        let said = self.fleet.iter().find(|board| board.name == line.name.as_str());
+        let said = self.boards.iter().find(|board| board.name == line.name.as_str());
         let mut board = match (said, self.bytes_per_s(seen, (index, line))) {
             (None, None) => return None,
             (Some(said), None) => said.clone(),
@@ -135,7 +135,7 @@ mod tests {
     fn planner() -> Planner {
         let need = Need { memory: 10, read: 1000, ops: 2000 };
         let load = Load { layers: vec![need; 12], ends: Need::default(), every: 0, row_bytes: 4 };
-        Planner { load, fleet: Vec::new() }
+        Planner { load, boards: Vec::new() }
     }
 
     #[test]

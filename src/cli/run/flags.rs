@@ -313,7 +313,7 @@ impl Run {
             timeout_s: self.ring_timeout,
             busy_poll: self.busy_poll,
             control: self.control.clone(),
-            fleet: Vec::new(),
+            fleet: None,
             is_quiet: self.quiet,
         }
     }

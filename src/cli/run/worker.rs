@@ -1,11 +1,15 @@
 //! `leap worker`: runs a board's layers for any master.
 
+use std::ops::Range;
+use std::path::PathBuf;
+
 use super::flags::Run;
 use crate::cli::ring::{self, Board, RingFlags, fetch, is_interrupted, join};
 use crate::cli::team::TeamBoard;
 use crate::cli::{Failure, model_files, options, power, weights};
 use crate::engine::ring::Limits;
-use crate::engine::{CTX_LEN_DEFAULT, Engine, Options};
+use crate::engine::{CTX_LEN_DEFAULT, Engine, Options, WeightsPlace};
+use crate::fetch::taker::holding;
 use crate::format::model::Header;
 use crate::ring::Notice;
 use crate::sys::power::Meter;
@@ -60,14 +64,36 @@ fn take_part(
         let Some(path) = fetch::fetch(ring, from, &place.cache)? else { return Ok(()) };
         place.model = Some(path);
     }
+    let mut layers = None;
+    while let Some((others, path)) = work_for(flags, (ring, layers), options, meter, &place)? {
+        // The master moves layers, and the next file has them.
+        (layers, place.model) = (Some(others), Some(path));
+    }
+    Ok(())
+}
+
+/// The same with the model file of `place`, and `layers` if they are others than `ring` says. Returns what layers it
+/// is to have then, if those are in another file, and that file.
+fn work_for(
+    flags: &Run,
+    (ring, layers): (&RingFlags, Option<Range<usize>>),
+    options: &Options,
+    meter: Option<&Meter>,
+    place: &WeightsPlace,
+) -> Result<Option<(Range<usize>, PathBuf)>, Failure> {
     let model = model_files::model(place.model.as_deref())?;
-    let board = Board::new(ring, model.header())?;
-    let model = board.narrow(model, &place)?;
+    let board = Board::new(ring, model.header())?.having(layers);
+    let fingerprint = model.fingerprint();
+    let parts = if ring.is_told() { fetch::folder(&place.cache).ok() } else { None };
+    let elsewhere = |layers: &Range<usize>| {
+        parts.as_ref().and_then(|folder| holding(folder, *fingerprint.as_ref().ok()?, layers))
+    };
+    let model = board.narrow(model, place)?;
     let limits = flags.limits(model.header());
     let mut engine = Engine::new(model.into(), options).map_err(options::engine_failure)?;
-    weights::prepare(&mut engine, &place, flags.words())?;
+    weights::prepare(&mut engine, place, flags.words())?;
     let endpoint = match board.endpoint(engine.model()) {
-        Err(_) if is_interrupted() => return Ok(()),
+        Err(_) if is_interrupted() => return Ok(None),
         endpoint => endpoint?,
     };
     ring::announce();
@@ -77,9 +103,11 @@ fn take_part(
         Notice::Opened { .. } if flags.quiet => {}
         notice => ring::tell(notice),
     };
-    engine
-        .work(endpoint, (board.name(), limits, &meter), &place, &is_interrupted, &mut tell)
-        .map_err(|e| Failure::runtime(&e))
+    let has_elsewhere = |layers: &Range<usize>| elsewhere(layers).is_some();
+    let ends: (&dyn Fn() -> bool, &dyn Fn(&_) -> bool) = (&is_interrupted, &has_elsewhere);
+    let worked = engine.work(endpoint, (board.name(), limits, &meter), place, ends, &mut tell);
+    let others = worked.map_err(|e| Failure::runtime(&e))?;
+    Ok(others.and_then(|layers| Some((layers.clone(), elsewhere(&layers)?))))
 }
 
 impl Run {

@@ -10,5 +10,6 @@ mod worker;
 
 pub use error::NodeError;
 pub use master::{MasterMeter, RingMaster, RingOptions, Tell};
+pub(crate) use resplit::check_split;
 pub use resplit::{Prepare, ResplitError};
 pub use worker::{Limits, NodeMeter, WorkerOptions, run_worker};

@@ -67,7 +67,7 @@ pub(super) fn tell_unpacked(what: Preparing<'_>) {
 }
 
 /// Checks that `layers` give each of `n_nodes` some of the model's, and all of them to somebody.
-pub(super) fn check_split(
+pub(crate) fn check_split(
     layers: &[Range<usize>],
     n_nodes: usize,
     n_layers: usize,

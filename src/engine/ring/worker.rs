@@ -47,13 +47,16 @@ pub struct WorkerOptions<'a, S> {
     pub limits: Limits,
     /// Gets other layers' weights ready.
     pub prepare: &'a Prepare<'a, S>,
+    /// Whether the node has another file with layers that its own lacks: to go on with that, the work ends.
+    pub has_elsewhere: &'a dyn Fn(&Range<usize>) -> bool,
     /// Tells what the node's machine has spent.
     pub meter: NodeMeter<'a>,
     /// Asked again and again whether to end the work.
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
-/// Works for any master until it is interrupted. `stage` runs this node's share, made ready; plan and
+/// Works for any master until it is interrupted, or is to have layers that another file has: those are
+/// returned. `stage` runs this node's share, made ready; plan and
 /// layers follow the master's wishes, within the limits and the file.
 ///
 /// # Errors
@@ -63,10 +66,11 @@ pub fn run_worker<S: Stage>(
     endpoint: Box<dyn Endpoint>,
     options: &WorkerOptions<'_, S>,
     tell: &mut dyn FnMut(&Notice),
-) -> Result<(), NodeError> {
+) -> Result<Option<Range<usize>>, NodeError> {
     let WorkerOptions { name, limits, is_interrupted, .. } = options;
     stage.check_weights(is_interrupted).map_err(NodeError::Weights)?;
-    let mut host = StageRows { ready: Some(stage.about().share.clone()), stage, options };
+    let ready = Some(stage.about().share.clone());
+    let mut host = StageRows { ready, elsewhere: None, stage, options };
     // Those that there are, the caller has told.
     let mut n_told = endpoint.notices().len();
     let node = Node::new(endpoint, Some(hello::name(name)))?;
@@ -100,7 +104,7 @@ pub fn run_worker<S: Stage>(
             break;
         }
     }
-    Ok(())
+    Ok(host.elsewhere)
 }
 
 /// What came of getting ready.
@@ -109,8 +113,8 @@ enum Readied {
     Status(Status),
     /// It is ready, with other layers than before.
     Took(PackReport),
-    /// The user ended it.
-    Interrupted,
+    /// The user ended it, or another file is to be used.
+    Over,
 }
 
 /// The node's stage as the ring sees it.
@@ -119,6 +123,8 @@ struct StageRows<'a, S> {
     options: &'a WorkerOptions<'a, S>,
     /// The share whose weights are ready; `None` if those of the transformer are not.
     ready: Option<Share>,
+    /// Layers that another file has.
+    elsewhere: Option<Range<usize>>,
 }
 
 impl<S: Stage> Rows for StageRows<'_, S> {
@@ -149,12 +155,12 @@ impl<S: Stage> StageRows<'_, S> {
         true
     }
 
-    /// Gets ready for the master, and answers; `false` if the user ended it.
+    /// Gets ready for the master, and answers; `false` if the work ends here.
     fn answer(&mut self, node: &Node, worker: &mut Worker, tell: &mut dyn FnMut(&Notice)) -> bool {
         let opening = worker.opening();
         let asked = opening.layers.clone();
         let (status, report) = match self.open(node, opening) {
-            Readied::Interrupted => return false,
+            Readied::Over => return false,
             Readied::Status(status) => (status, None),
             Readied::Took(report) => (Status::Ready, Some(report)),
         };
@@ -192,6 +198,10 @@ impl<S: Stage> StageRows<'_, S> {
             });
         }
         if !Share::of_file(header).includes(&share) {
+            if (self.options.has_elsewhere)(&share.layers) {
+                self.elsewhere = Some(share.layers);
+                return Readied::Over;
+            }
             return Readied::Status(Status::Lacks);
         }
         self.take(node, share, plan)
@@ -218,7 +228,7 @@ impl<S: Stage> StageRows<'_, S> {
                 let nothing = PackReport { packed: 0, reused: 0, bytes: 0 };
                 Readied::Took(report.unwrap_or(nothing))
             }
-            Err(PackError::Weights(CheckError::Interrupted)) => Readied::Interrupted,
+            Err(PackError::Weights(CheckError::Interrupted)) => Readied::Over,
             Err(e) => {
                 log::warn!("{e}");
                 Readied::Status(match e {
