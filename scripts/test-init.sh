@@ -96,7 +96,7 @@ check "a worker's command, without what is the master's" \
 	"worker /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --watts 3,9 --ctx 64" "$(node run worker)"
 printf 'KEY=/k\nOPTIONS=*\n' >>"$WORK/leap.conf"
 check "a master's command, with a prompt that is only text" \
-	"master /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --key /k --watts 3,9 * --temp 0 -n 9 --prompt \$(touch $WORK/hacked); \`touch $WORK/hacked\`" \
+	"master /m.bin --ring /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --key /k --control $WORK/ring-master.sock --watts 3,9 * --temp 0 -n 9 --prompt \$(touch $WORK/hacked); \`touch $WORK/hacked\`" \
 	"$(node run master)"
 printf 'ROLE=worker\nNODE=pi\nMODEL=fetch\nRING=\nKEY=/k\nCACHE=/c\n' >"$WORK/told.conf"
 check "a worker that is told what to do" "worker --join auto --node pi --transport auto --cache /c --key /k" \
@@ -104,9 +104,9 @@ check "a worker that is told what to do" "worker --join auto --node pi --transpo
 printf 'ROLE=serve\nMODEL=/m.bin\nLISTEN=0.0.0.0:80 /run/leap/*\nAPI_KEYS=/k\nOPTIONS=--ctx 64\nMASTER_OPTIONS=-n 9\nSERVE_OPTIONS=--streams 2\nPOWER_CMD="meter --all"\nTUNE_OPTIONS=--objective energy *\n' >"$WORK/serve.conf"
 serve_node() { LEAP_CONF=$WORK/serve.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run serve; }
 check "a server's command, without what is a ring's" \
-	"serve /m.bin --cache /var/cache/leap --api-key-file /k --power-cmd meter --all --listen 0.0.0.0:80 --listen /run/leap/* --ctx 64 --streams 2" "$(serve_node)"
+	"serve /m.bin --cache /var/cache/leap --control /run/leap/ring-serve.sock --api-key-file /k --power-cmd meter --all --listen 0.0.0.0:80 --listen /run/leap/* --ctx 64 --streams 2" "$(serve_node)"
 check "sockets that systemd has opened are the addresses" \
-	"serve /m.bin --cache /var/cache/leap --api-key-file /k --power-cmd meter --all --ctx 64 --streams 2" "$(LISTEN_FDS=1 serve_node)"
+	"serve /m.bin --cache /var/cache/leap --control /run/leap/ring-serve.sock --api-key-file /k --power-cmd meter --all --ctx 64 --streams 2" "$(LISTEN_FDS=1 serve_node)"
 check "how the board is set up" "start --objective energy * stop" \
 	"$(for command in start stop; do LEAP_CONF=$WORK/serve.conf LEAP_TUNE=/bin/echo busybox sh ./leap-node tune $command; done | xargs echo)"
 check "settings are not run" "" "$(find "$WORK" -name hacked)"

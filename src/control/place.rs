@@ -10,6 +10,8 @@ use crate::sys::{folders, net};
 
 const BEGIN: &str = "ring-";
 const END: &str = ".sock";
+/// Where services listen, as `leap-node` starts them.
+const SERVICES: &str = "/run/leap";
 
 /// The file of a socket, which goes with its master.
 pub(crate) struct SocketFile(PathBuf);
@@ -34,10 +36,10 @@ pub(crate) fn own() -> Option<PathBuf> {
     Some(folder.join(format!("{BEGIN}{}{END}", std::process::id())))
 }
 
-/// The sockets of masters that run.
+/// The sockets of masters that run: this user's, and services.
 pub(crate) fn running() -> Vec<PathBuf> {
-    let sockets = folders::runtime().map(|folder| sockets(&folder)).unwrap_or_default();
-    sockets.into_iter().filter(|path| !is_dead(path)).collect()
+    let folders = folders::runtime().into_iter().chain([PathBuf::from(SERVICES)]);
+    folders.flat_map(|folder| sockets(&folder)).filter(|path| !is_dead(path)).collect()
 }
 
 /// Listens at `path`, for this user alone. A socket that somebody left there makes way.
