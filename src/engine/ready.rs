@@ -12,7 +12,8 @@ use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
 use super::pages::{PageCopy, PageFigures, PagePair};
 use super::prefix::{Kept, PrefixCache};
 use super::ring::{
-    Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions, WorkerOptions, run_worker,
+    HasElsewhere, Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions,
+    WorkerOptions, run_worker,
 };
 use super::stream::{Places, Stream};
 use super::team::{MemberNotice, MemberOptions, TeamLead, TeamOptions, TeamStartError, run_member};
@@ -263,7 +264,7 @@ impl Engine {
         endpoint: Box<dyn Endpoint>,
         (name, limits, meter): (&str, Limits, NodeMeter<'_>),
         place: &WeightsPlace,
-        (is_interrupted, has_elsewhere): (&dyn Fn() -> bool, &dyn Fn(&Range<usize>) -> bool),
+        (is_interrupted, has_elsewhere): (&dyn Fn() -> bool, HasElsewhere<'_>),
         tell: &mut dyn FnMut(&Notice),
     ) -> Result<Option<Range<usize>>, NodeError> {
         let wish = Some(self.model().share().layers.clone());

@@ -104,8 +104,9 @@ fn work_for(
         notice => ring::tell(notice),
     };
     let has_elsewhere = |layers: &Range<usize>| elsewhere(layers).is_some();
-    let ends: (&dyn Fn() -> bool, &dyn Fn(&_) -> bool) = (&is_interrupted, &has_elsewhere);
-    let worked = engine.work(endpoint, (board.name(), limits, &meter), place, ends, &mut tell);
+    let (of, ends) =
+        ((board.name(), limits, &meter as _), (&is_interrupted as _, &has_elsewhere as _));
+    let worked = engine.work(endpoint, of, place, ends, &mut tell);
     let others = worked.map_err(|e| Failure::runtime(&e))?;
     Ok(others.and_then(|layers| Some((layers.clone(), elsewhere(&layers)?))))
 }

@@ -12,4 +12,4 @@ pub use error::NodeError;
 pub use master::{MasterMeter, RingMaster, RingOptions, Tell};
 pub(crate) use resplit::check_split;
 pub use resplit::{Prepare, ResplitError};
-pub use worker::{Limits, NodeMeter, WorkerOptions, run_worker};
+pub use worker::{HasElsewhere, Limits, NodeMeter, WorkerOptions, run_worker};

@@ -37,6 +37,9 @@ pub struct Limits {
 /// computes.
 pub type NodeMeter<'a> = &'a dyn Fn(bool) -> Option<f64>;
 
+/// Whether a node has another file with layers that its own lacks.
+pub type HasElsewhere<'a> = &'a dyn Fn(&Range<usize>) -> bool;
+
 /// How a worker takes part in a ring.
 pub struct WorkerOptions<'a, S> {
     /// What it is called.
@@ -47,8 +50,8 @@ pub struct WorkerOptions<'a, S> {
     pub limits: Limits,
     /// Gets other layers' weights ready.
     pub prepare: &'a Prepare<'a, S>,
-    /// Whether the node has another file with layers that its own lacks: to go on with that, the work ends.
-    pub has_elsewhere: &'a dyn Fn(&Range<usize>) -> bool,
+    /// Asked of layers that its file lacks: to go on with another one, the work ends.
+    pub has_elsewhere: HasElsewhere<'a>,
     /// Tells what the node's machine has spent.
     pub meter: NodeMeter<'a>,
     /// Asked again and again whether to end the work.
