@@ -8,7 +8,6 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
-use self::attend::weigh_4;
 use self::kv8::{score_i8, score_i8_4, weigh_i8, weigh_i8_4};
 use self::q4::{
     UNPACKED_BLOCK, gemm_q8_b2_f32_1x16c4, gemm_q8_b2_f32_1x16c4_past_l2, gemm_q8_b2_f32_2x16c4,
@@ -32,7 +31,6 @@ use super::{float, peak, scalar, tier};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
 
-mod attend;
 pub(super) mod kv8;
 mod q4;
 pub(super) mod vectors;

@@ -15,16 +15,6 @@ const FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
 tier::float_kernels!(FMA, None);
 tier::tile_kernels!(FMA);
-
-/// See [`float::weigh_4`].
-pub(super) fn weigh_4(
-    weights: [&[f32]; 4],
-    values: &[f32],
-    corrections: [f32; 4],
-    out: [&mut [f32]; 4],
-) {
-    float::weigh_4::<FMA, 16>(weights, values, corrections, 0, out);
-}
 int8_kernels!(FMA, false, 1, 4);
 
 fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {

@@ -111,7 +111,7 @@ macro_rules! float_kernels {
     };
 }
 
-/// `score_4` by way of a tier's `dots44`, and `soften_4` and `swiglu` as they stand above,
+/// `score_4` by way of a tier's `dots44`, and `weigh_4`, `soften_4` and `swiglu` as they stand above,
 /// for tiers without code of their own.
 macro_rules! tile_kernels {
     ($fma:expr $(, #[$attr:meta])?) => {
@@ -119,6 +119,16 @@ macro_rules! tile_kernels {
         pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]; 4]) {
             let dots = |x: &[f32], row: [&[f32]; 1]| dots(x, row);
             $crate::kernels::float::score_4(q, keys, scale, out, dots, |q, keys| dots44(q, keys));
+        }
+
+        $(#[$attr])?
+        pub(super) fn weigh_4(
+            weights: [&[f32]; 4],
+            values: &[f32],
+            corrections: [f32; 4],
+            out: [&mut [f32]; 4],
+        ) {
+            $crate::kernels::float::weigh_4::<{ $fma }, 16>(weights, values, corrections, 0, out);
         }
 
         $(#[$attr])?
