@@ -9,7 +9,7 @@ mod http;
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -185,6 +185,21 @@ fn streams_go_on_while_layers_move_and_a_worker_dies() {
 }
 
 /// Boards that have nothing but the key get what they lack while the ring runs, and have it after a restart.
+/// Changes a byte of the smallest file in `folder` that holds this layer.
+fn damage(folder: &Path, layer: usize) {
+    let held = |path: &PathBuf| {
+        let mut parts = path.file_stem()?.to_str()?.split('-').skip(1).map(str::parse::<usize>);
+        let range = parts.next()?.ok()?..parts.next()?.ok()?;
+        (path.extension()? == "bin" && range.contains(&layer)).then_some(range.len())
+    };
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let file = files.filter(|path| held(path).is_some()).min_by_key(held).unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+}
+
 #[test]
 fn boards_fetch_layers_while_the_ring_runs() {
     let ring = Ring::new();
@@ -250,6 +265,9 @@ fn boards_fetch_layers_while_the_ring_runs() {
         for (index, running) in workers.iter_mut().enumerate() {
             let _ = running.0.kill();
             let _ = running.0.wait();
+            // Its disk has not kept what it was given: that is given again.
+            let layers = ring.folder.join(["pi", "orange"][index]).join("leap/layers");
+            damage(&layers, [4, 5][index]);
             *running = worker(index);
         }
         ring.ask(&["resize", "desk=0..1,pi=1..2,orange=2..6"]).succeeds();

@@ -28,7 +28,7 @@ pub(in crate::cli) fn fetch(
     flags: &RingFlags,
     origin: &Origin,
     cache: &Cache,
-) -> Result<Option<PathBuf>, Failure> {
+) -> Result<Option<Fetched>, Failure> {
     let Some(key) = &flags.key else {
         return Err(Failure::Usage("--fetch needs --key, as the board that gives has".to_owned()));
     };
@@ -47,7 +47,7 @@ pub(in crate::cli) fn fetch(
                 if !flags.is_quiet {
                     note(&format!("leap: {}", words(&fetched, &from)));
                 }
-                return Ok(Some(fetched.path));
+                return Ok(Some(fetched));
             }
             Err(e) if e.is_interruption() => return Ok(None),
             Err(e) if e.may_pass() => {

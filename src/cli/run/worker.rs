@@ -1,17 +1,19 @@
 //! `leap worker`: runs a board's layers for any master.
 
+use std::fs;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::flags::Run;
 use crate::cli::ring::{self, Board, RingFlags, fetch, is_interrupted, join};
 use crate::cli::team::TeamBoard;
-use crate::cli::{Failure, model_files, options, power, weights};
+use crate::cli::{Failure, model_files, options, power, warn, weights};
 use crate::engine::ring::Limits;
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options, WeightsPlace};
-use crate::fetch::taker::holding;
+use crate::fetch::taker::{Fetched, holding};
 use crate::format::model::Header;
 use crate::ring::Notice;
+use crate::sys::map::Map;
 use crate::sys::power::Meter;
 
 /// The most that a worker is ready for without flags.
@@ -52,7 +54,8 @@ fn join_team(flags: &Run, board: &TeamBoard<'_>, options: &Options) -> Result<()
     }
 }
 
-/// Has the part in a ring that `ring` says, until a signal or other work ends it.
+/// Has the part in a ring that `ring` says, until a signal or other work ends it. Layers that were fetched and are
+/// damaged are fetched again, unless they were sent just now.
 fn take_part(
     flags: &Run,
     ring: &RingFlags,
@@ -60,10 +63,39 @@ fn take_part(
     meter: Option<&Meter>,
 ) -> Result<(), Failure> {
     let mut place = flags.place();
-    if let Some(from) = &ring.fetch {
-        let Some(path) = fetch::fetch(ring, from, &place.cache)? else { return Ok(()) };
-        place.model = Some(path);
+    let Some(from) = &ring.fetch else { return work_on(flags, ring, options, meter, place) };
+    loop {
+        let fetched = fetch::fetch(ring, from, &place.cache)?;
+        let Some(Fetched { path, sent, .. }) = fetched else { return Ok(()) };
+        place.model = Some(path.clone());
+        match work_on(flags, ring, options, meter, place.clone()) {
+            Err(Failure::Input(why)) if is_damaged(&path) => {
+                // What is not there is sent.
+                let _ = fs::remove_file(path);
+                if sent > 0 {
+                    return Err(Failure::Input(why));
+                }
+                warn(&format!("{why}; its layers are fetched again"));
+            }
+            result => return result,
+        }
     }
+}
+
+/// Whether the model file at `path` is none, or other than its checksums say.
+fn is_damaged(path: &Path) -> bool {
+    let verified = |bytes: &[u8]| Header::parse(bytes).and_then(|header| header.verify(bytes));
+    Map::open(path).is_ok_and(|map| verified(map.as_bytes()).is_err())
+}
+
+/// The same with the model file of `place`, and then with those that have the layers to which the master moves on.
+fn work_on(
+    flags: &Run,
+    ring: &RingFlags,
+    options: &Options,
+    meter: Option<&Meter>,
+    mut place: WeightsPlace,
+) -> Result<(), Failure> {
     let mut layers = None;
     while let Some((others, path)) = work_for(flags, (ring, layers), options, meter, &place)? {
         // The master moves layers, and the next file has them.
@@ -72,7 +104,7 @@ fn take_part(
     Ok(())
 }
 
-/// The same with the model file of `place`, and `layers` if they are others than `ring` says. Returns what layers it
+/// The same with one file, that of `place`, and `layers` if they are others than `ring` says. Returns what layers it
 /// is to have then, if those are in another file, and that file.
 fn work_for(
     flags: &Run,
