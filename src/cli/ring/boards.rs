@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 
 use super::fetch;
 use super::figures::{self, Own};
-use super::flags::{Fleet, RingFile, RingFlags};
+use super::flags::{RingFile, RingFlags};
+use super::fleet::Fleet;
 use super::interrupt::is_interrupted;
 use super::origin::Boards;
 use super::search;

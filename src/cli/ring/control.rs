@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Instant;
 
 use super::desk::{Desk, Seen, Wish};
-use super::flags::{ControlPlace, Fleet, RingFlags};
+use super::flags::{ControlPlace, RingFlags};
+use super::fleet::Fleet;
 use super::replan::Planner;
 use super::status;
 use crate::cli::options;

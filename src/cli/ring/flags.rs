@@ -2,18 +2,16 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::carrier::CarrierKind;
+use super::fleet::Fleet;
 use super::origin::{Boards, Origin};
 use crate::cli::Failure;
-use crate::ring::plan::{Board, Objective};
-use crate::ring::{Address, Topology};
-use crate::sys::file::AtomicFile;
+use crate::ring::Topology;
+use crate::ring::plan::Objective;
 use crate::wire::Dtype;
-use crate::wire::seal::Key;
 
 /// Seconds that a master waits for progress.
 const TIMEOUT_S: u64 = 120;
@@ -73,29 +71,6 @@ pub(in crate::cli) fn control(value: &str) -> Result<ControlPlace, String> {
         "auto" => Ok(ControlPlace::Auto),
         "off" => Ok(ControlPlace::Off),
         path => Ok(ControlPlace::At(PathBuf::from(path))),
-    }
-}
-
-/// Boards that were called.
-#[derive(Clone)]
-pub(in crate::cli) struct Fleet {
-    /// This one, and what the others said of themselves, in the same order as `called`.
-    pub(super) boards: Vec<Board>,
-    /// Where the others are called.
-    pub(super) called: Vec<Address>,
-    pub(super) key: Key,
-    /// Port on which this board gives layers.
-    pub(super) port: u16,
-    /// Where the split is kept.
-    pub(super) kept_at: PathBuf,
-}
-
-impl Fleet {
-    /// Keeps a split, as a ring file.
-    pub(super) fn keep_split(&self, ring: &str) -> io::Result<()> {
-        let mut file = AtomicFile::create(&self.kept_at)?;
-        file.write_all(ring.as_bytes())?;
-        file.commit()
     }
 }
 

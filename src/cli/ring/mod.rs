@@ -8,6 +8,7 @@ mod desk;
 pub(super) mod fetch;
 mod figures;
 mod flags;
+mod fleet;
 mod give;
 mod interrupt;
 pub(super) mod join;

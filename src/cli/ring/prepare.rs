@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::Instant;
 
-use super::flags::Fleet;
+use super::fleet::Fleet;
 use super::interrupt::is_interrupted;
 use crate::call::master::{CallError, Called};
 use crate::cli::warn;
