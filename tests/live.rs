@@ -184,7 +184,6 @@ fn streams_go_on_while_layers_move_and_a_worker_dies() {
     assert!(status.starts_with("node ") && status.contains("\nopen: "), "{status}");
 }
 
-/// Boards that have nothing but the key get what they lack while the ring runs, and have it after a restart.
 /// Changes a byte of the smallest file in `folder` that holds this layer.
 fn damage(folder: &Path, layer: usize) {
     let held = |path: &PathBuf| {
@@ -200,55 +199,137 @@ fn damage(folder: &Path, layer: usize) {
     std::fs::write(&file, bytes).unwrap();
 }
 
-#[test]
-fn boards_fetch_layers_while_the_ring_runs() {
-    let ring = Ring::new();
-    let key = ring.folder.write("key", (0..32).map(|n| n * 7 + 1).collect::<Vec<u8>>());
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let key = key.to_str().unwrap();
-    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let links = [0; 3].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let links = links.map(|socket| socket.local_addr().unwrap().port().to_string());
-    let (calls, give) = ([free(), free()].map(|port| port.to_string()), free().to_string());
-    let worker = |index: usize| {
-        let name = ["pi", "orange"][index];
-        let mut command = ring.leap(&["worker", "-q", "--key", key, "--node", name]);
-        command.env("XDG_CACHE_HOME", ring.folder.join(name));
-        command.args(["--join", &calls[index], "--port", &links[index + 1]]);
+/// Boards that have nothing but the key, and a master that calls them.
+struct Boards {
+    ring: Ring,
+    key: PathBuf,
+    /// Ports of the links, the master's first, and of the calls.
+    links: [String; 3],
+    calls: [String; 2],
+    give: String,
+}
+
+impl Boards {
+    fn new() -> Boards {
+        let ring = Ring::new();
+        let key = ring.folder.write("key", (0..32).map(|n| n * 7 + 1).collect::<Vec<u8>>());
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap();
+        let calls = [free(), free(), free()];
+        let [pi, orange, give] =
+            calls.map(|socket| socket.local_addr().unwrap().port().to_string());
+        let links = [0; 3].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let links = links.map(|socket| socket.local_addr().unwrap().port().to_string());
+        Boards { ring, key, links, calls: [pi, orange], give }
+    }
+
+    /// pi or orange.
+    fn worker(&self, index: usize) -> Running {
+        let (name, key) = (["pi", "orange"][index], self.key.to_str().unwrap());
+        let mut command = self.ring.leap(&["worker", "-q", "--key", key, "--node", name]);
+        command.env("XDG_CACHE_HOME", self.ring.folder.join(name));
+        command.args(["--join", &self.calls[index], "--port", &self.links[index + 1]]);
         command.args(["--host", "127.0.0.1", "--transport", "udp", "--threads", "1"]);
         Running(command.stderr(Stdio::null()).spawn().unwrap())
-    };
-    let mut workers = [worker(0), worker(1)];
-    let boards = calls.each_ref().map(|port| format!("127.0.0.1:{port}")).join(",");
-    let model = common::models::package("models/demo.bin");
-    let serve = || {
-        let mut command = ring.leap(&["serve", model.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    }
+
+    /// desk.
+    fn serve(&self, args: &[&str]) -> Served {
+        let model = common::models::package("models/demo.bin");
+        let boards = self.calls.each_ref().map(|port| format!("127.0.0.1:{port}")).join(",");
+        let (model, key) = (model.to_str().unwrap(), self.key.to_str().unwrap());
+        let mut command = self.ring.leap(&["serve", model, "--listen", "127.0.0.1:0"]);
+        command.args(["--boards", &boards, "--key", key, "--objective", "memory"]);
+        command.args(["--node", "desk", "--host", "127.0.0.1", "--port", &self.links[0]]);
         command.args([
-            "--boards",
-            &boards,
-            "--key",
-            key,
-            "--objective",
-            "memory",
-            "--node",
-            "desk",
+            "--give",
+            &self.give,
+            "--transport",
+            "udp",
+            "--threads",
+            "1",
+            "--ctx",
+            "256",
         ]);
-        command.args(["--host", "127.0.0.1", "--port", &links[0], "--give", &give]);
-        command.args(["--transport", "udp", "--threads", "1", "--ctx", "256"]);
+        command.args(args);
         Served::by(command)
-    };
-    let served = serve();
-    let wanted = alone(PROMPT, 1);
-    let body =
-        json!({"prompt": PROMPT, "temperature": 1, "top_p": 0.9, "seed": 1, "max_tokens": 100});
-    let is_over = AtomicBool::new(false);
+    }
+
+    /// Waits until the ring has these nodes.
+    fn wait_for(&self, names: &[&str]) {
+        let start = Instant::now();
+        loop {
+            let status = self.ring.status();
+            let nodes = status["nodes"].as_array().unwrap().iter();
+            let found: Vec<&str> = nodes.map(|node| node["name"].as_str().unwrap()).collect();
+            if status["state"] == "open" && found == names {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(120), "{status}, not {names:?}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+/// What [`alone`] says to the prompt with seed 1 is asked for so.
+fn asked() -> Value {
+    json!({"prompt": PROMPT, "temperature": 1, "top_p": 0.9, "seed": 1, "max_tokens": 100})
+}
+
+/// Asks for the same again and again while `work` is done.
+fn while_answers_are_right<T>(served: &Served, work: impl FnOnce() -> T) -> T {
+    let (wanted, is_over) = (alone(PROMPT, 1), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                let answer = served.post("/v1/completions", &body);
-                assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*wanted));
+                let answer = served.post("/v1/completions", &asked());
+                assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*wanted), "{answer}");
             }
         });
+        let done = work();
+        is_over.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+#[test]
+fn a_ring_does_without_boards_that_die_and_takes_in_those_that_come() {
+    let boards = Boards::new();
+    let [mut pi, mut orange] = [0, 1].map(|index| Some(boards.worker(index)));
+    let args = ["--rebalance-after", "1", "--streams", "2"];
+    let served = boards.serve(&args);
+    boards.wait_for(&["desk", "pi", "orange"]);
+    while_answers_are_right(&served, || {
+        drop(orange.take());
+        boards.wait_for(&["desk", "pi"]);
+        drop(pi.take());
+        boards.wait_for(&["desk"]);
+        orange = Some(boards.worker(1));
+        boards.wait_for(&["desk", "orange"]);
+        pi = Some(boards.worker(0));
+        boards.wait_for(&["desk", "pi", "orange"]);
+    });
+    // Nobody asks for anything.
+    drop(pi.take());
+    boards.wait_for(&["desk", "orange"]);
+    drop(served);
+    // A master that starts does without a board that is away, too.
+    let served = boards.serve(&args);
+    boards.wait_for(&["desk", "orange"]);
+    while_answers_are_right(&served, || {
+        pi = Some(boards.worker(0));
+        boards.wait_for(&["desk", "orange", "pi"]);
+    });
+}
+
+#[test]
+fn boards_fetch_layers_while_the_ring_runs() {
+    let boards = Boards::new();
+    let ring = &boards.ring;
+    let mut workers = [boards.worker(0), boards.worker(1)];
+    let served = boards.serve(&["--rebalance-after", "off"]);
+    let wanted = alone(PROMPT, 1);
+    while_answers_are_right(&served, || {
         let splits = [
             "desk=0..1,pi=1..5,orange=5..6",
             "desk=0..2,pi=2..3,orange=3..6",
@@ -268,22 +349,21 @@ fn boards_fetch_layers_while_the_ring_runs() {
             // Its disk has not kept what it was given: that is given again.
             let layers = ring.folder.join(["pi", "orange"][index]).join("leap/layers");
             damage(&layers, [4, 5][index]);
-            *running = worker(index);
+            *running = boards.worker(index);
         }
         ring.ask(&["resize", "desk=0..1,pi=1..2,orange=2..6"]).succeeds();
-        is_over.store(true, Ordering::Relaxed);
     });
     assert_eq!(ring.layers(), "desk=0..1,pi=1..2,orange=2..6");
     ring.ask(&["replan", "--objective", "memory"]).succeeds();
     ring.ask(&["resize", "desk=0..1,pi=1..3,orange=4..6"]).fails(2, "are no split");
     let says = |served: &Served| {
-        let answer = served.post("/v1/completions", &body);
+        let answer = served.post("/v1/completions", &asked());
         assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*wanted));
     };
     says(&served);
     // The next master finds boards that have moved.
     drop(served);
-    says(&serve());
+    says(&boards.serve(&[]));
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl Run {
         if let Some(board) = &board {
             let endpoint = board.endpoint(engine.model())?;
             announce();
-            control = board.join(endpoint, &mut engine, &self.place(), meter.clone())?;
+            control = Some(board.join(endpoint, &mut engine, &self.place(), meter.clone())?);
         }
         let n_streams = self.streams.unwrap_or(1);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&loaded.tokenizer));

@@ -17,7 +17,7 @@ use super::plan::load::Asked;
 use super::power::{self, StatedWatts};
 use super::ring::carrier::{self, CarrierKind};
 use super::ring::origin::{self, Boards};
-use super::ring::{self, Board, ControlPlace, RingFile, RingFlags, boards};
+use super::ring::{self, Board, ControlPlace, RebalanceAfter, RingFile, RingFlags, boards};
 use super::team::TeamBoard;
 use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
@@ -153,6 +153,10 @@ pub(super) struct Serve {
     /// user's folder) or off
     #[argh(option, from_str_fn(ring::control_place), default = "ControlPlace::Auto")]
     control: ControlPlace,
+    /// ring: seconds that a board may be away, or another split be better by what is observed, before
+    /// layers move by themselves (60 with --boards, else off), or off
+    #[argh(option, from_str_fn(ring::rebalance_after))]
+    rebalance_after: Option<RebalanceAfter>,
     /// ring: seconds without progress after which the server gives up (120; 0: never)
     #[argh(option)]
     ring_timeout: Option<u64>,
@@ -222,7 +226,7 @@ impl Serve {
         if let Some(board) = &board {
             let endpoint = board.endpoint(engine.model())?;
             notify::status("waiting for the ring");
-            control = board.join(endpoint, &mut engine, &place, meter.clone())?;
+            control = Some(board.join(endpoint, &mut engine, &place, meter.clone())?);
         }
         if let Some(team) = &team {
             notify::status("waiting for the team");
@@ -385,6 +389,7 @@ impl Serve {
             boards: self.boards.clone(),
             objective: self.objective,
             wire: self.wire,
+            rebalance_after: RingFlags::rebalance(self.rebalance_after, self.boards.is_some()),
             timeout_s: self.ring_timeout,
             busy_poll: None,
             control: self.control.clone(),

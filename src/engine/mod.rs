@@ -25,6 +25,7 @@ pub mod score;
 mod stop;
 mod stream;
 pub mod team;
+mod together;
 mod weights;
 
 pub use crate::kernels::Isa;

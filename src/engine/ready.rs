@@ -1,22 +1,16 @@
 //! A model ready to run.
 
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::about::{EngineInfo, WeightsIn};
-use super::error::{EngineError, JoinError, LeadError, StepError};
+use super::error::{EngineError, StepError};
 use super::nodes::Nodes;
 use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
 use super::pages::{PageCopy, PageFigures, PagePair};
 use super::prefix::{Kept, PrefixCache};
-use super::ring::{
-    HasElsewhere, Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions,
-    WorkerOptions, run_worker,
-};
 use super::stream::{Places, Stream};
-use super::team::{MemberNotice, MemberOptions, TeamLead, TeamOptions, TeamStartError, run_member};
 use super::weights::{Listener, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
@@ -25,18 +19,15 @@ use crate::model::{
     StartError, Transformer, Wants,
 };
 use crate::pool::Pool;
-use crate::ring::Notice;
-use crate::team::Mesh;
-use crate::transport::Endpoint;
 
 /// A model ready to run, here or on a ring of which this is the master, and the streams in it.
 pub struct Engine {
-    transformer: Transformer,
-    nodes: Nodes,
+    pub(super) transformer: Transformer,
+    pub(super) nodes: Nodes,
     /// Streams' places and pages of the KV cache.
-    places: Arc<Places>,
+    pub(super) places: Arc<Places>,
     /// Beginnings of prompts in files.
-    prefixes: Option<PrefixCache>,
+    pub(super) prefixes: Option<PrefixCache>,
     /// Scratch for [`Engine::push_batch`].
     batch: Batch,
 }
@@ -154,128 +145,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Becomes the master of a ring over `endpoint`, and waits until it is complete. The model
-    /// is the share with ends. Each stream has memory for keys and values of its own from then on.
-    ///
-    /// # Errors
-    /// If the weights do not match their checksums, or the ring cannot be completed.
-    pub fn join(
-        &mut self,
-        endpoint: Box<dyn Endpoint>,
-        options: RingOptions,
-    ) -> Result<(), JoinError> {
-        if self.plan().kv_pages.is_some() {
-            return Err(JoinError::Node(NodeError::Pages));
-        }
-        let checked = self.transformer.check_weights(&options.is_interrupted);
-        checked.map_err(|e| JoinError::Node(NodeError::Weights(e)))?;
-        self.transformer.interrupt_by(options.is_interrupted);
-        let ring =
-            RingMaster::new(&self.transformer, endpoint, options).map_err(JoinError::Node)?;
-        let mut ring = Box::new(ring);
-        ring.open(&mut self.transformer).map_err(JoinError::Step)?;
-        self.prefixes = None;
-        self.transformer.divide_kv_pages();
-        self.places.divide();
-        self.nodes = Nodes::Ring(ring);
-        Ok(())
-    }
-
-    /// As the master of a ring: gives its nodes other layers, in their order, this one's first. See
-    /// [`RingMaster::resplit`]. `place` says where the weights of other layers are kept.
-    ///
-    /// # Errors
-    /// The same; or if there is no ring.
-    pub fn resplit(
-        &mut self,
-        layers: &[Range<usize>],
-        place: &WeightsPlace,
-    ) -> Result<Option<PackReport>, ResplitError> {
-        let prepare =
-            |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
-        match &mut self.nodes {
-            Nodes::Ring(ring) => ring.resplit(&mut self.transformer, layers, &prepare),
-            Nodes::Alone(_) | Nodes::Team(_) => {
-                Err(ResplitError::Split("there is no ring to split".to_owned()))
-            }
-        }
-    }
-
-    /// Becomes the lead of a team over `mesh`, and waits until all of its nodes are ready. Each stream has
-    /// memory for keys and values of its own from then on.
-    ///
-    /// # Errors
-    /// If the weights do not match their checksums, the model cannot be shared so, or a node is not ready.
-    pub fn lead(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
-        let start = |e| LeadError::Start(TeamStartError::Node(e));
-        if self.plan().kv_pages.is_some() {
-            return Err(start(NodeError::Pages));
-        }
-        let checked = self.transformer.check_weights(&options.is_interrupted);
-        checked.map_err(|e| start(NodeError::Weights(e)))?;
-        let mut team = Box::new(
-            TeamLead::new(&mut self.transformer, mesh, options).map_err(LeadError::Start)?,
-        );
-        team.open(&mut self.transformer).map_err(LeadError::Step)?;
-        self.prefixes = None;
-        self.places.divide();
-        self.nodes = Nodes::Team(team);
-        Ok(())
-    }
-
-    /// The team, to reset its times.
-    pub fn team_mut(&mut self) -> Option<&mut TeamLead> {
-        match &mut self.nodes {
-            Nodes::Team(team) => Some(team),
-            Nodes::Alone(_) | Nodes::Ring(_) => None,
-        }
-    }
-
-    /// Works for any lead of a team over `mesh` until it is interrupted.
-    ///
-    /// # Errors
-    /// If the weights do not match their checksums.
-    pub fn follow(
-        &mut self,
-        mesh: Mesh,
-        options: &MemberOptions<'_>,
-        tell: &mut dyn FnMut(&MemberNotice),
-    ) -> Result<(), NodeError> {
-        run_member(&mut self.transformer, mesh, options, tell)
-    }
-
-    /// The team, if this is its lead.
-    pub fn team(&self) -> Option<&TeamLead> {
-        match &self.nodes {
-            Nodes::Team(team) => Some(team),
-            Nodes::Alone(_) | Nodes::Ring(_) => None,
-        }
-    }
-
-    /// Works for any master of a ring over `endpoint` until `is_interrupted` says so, or it is to have layers
-    /// that `has_elsewhere` knows another file of: those are returned. The model is the
-    /// share of the node called `name`, which it has unless the master gives it other layers; `place` says
-    /// where the weights of those are kept, `meter` tells what the machine spends.
-    ///
-    /// # Errors
-    /// If the weights do not match their checksums, or the system refuses a thread.
-    pub fn work(
-        &mut self,
-        endpoint: Box<dyn Endpoint>,
-        (name, limits, meter): (&str, Limits, NodeMeter<'_>),
-        place: &WeightsPlace,
-        (is_interrupted, has_elsewhere): (&dyn Fn() -> bool, HasElsewhere<'_>),
-        tell: &mut dyn FnMut(&Notice),
-    ) -> Result<Option<Range<usize>>, NodeError> {
-        let wish = Some(self.model().share().layers.clone());
-        let prepare =
-            |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
-        let prepare = &prepare;
-        let options =
-            WorkerOptions { name, wish, limits, prepare, has_elsewhere, meter, is_interrupted };
-        run_worker(&mut self.transformer, endpoint, &options, tell)
-    }
-
     /// From now on `is_interrupted` is asked by all threads before each piece of a batch's work and while a
     /// ring's results are waited for, and may end that with [`StepError::Interrupted`].
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
@@ -290,22 +159,6 @@ impl Engine {
     /// Each gets the other's threads.
     pub fn trade_threads(&mut self, other: &mut Engine) {
         self.transformer.trade_threads(&mut other.transformer);
-    }
-
-    /// The ring, if this is its master.
-    pub fn ring(&self) -> Option<&RingMaster> {
-        match &self.nodes {
-            Nodes::Alone(_) | Nodes::Team(_) => None,
-            Nodes::Ring(ring) => Some(ring),
-        }
-    }
-
-    /// The same, to reset its times.
-    pub fn ring_mut(&mut self) -> Option<&mut RingMaster> {
-        match &mut self.nodes {
-            Nodes::Alone(_) | Nodes::Team(_) => None,
-            Nodes::Ring(ring) => Some(ring),
-        }
     }
 
     /// The kernels for `model`: `isa` if it is given, else those that the model's file is packed

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::batch::{self, Broken, Figures, Incoming, Outgoing};
+use super::options::{MasterOptions, MasterStep};
 use super::patience::{Patience, Ups};
 use super::replay::Replay;
 use super::times::Times;
 use super::topology::covers;
-use super::{Event, Link, Member, NodeLine, Notice, Reason, RingError, Rows, Side, Sizes, Status};
+use super::{Event, Link, Member, NodeLine, Notice, Reason, RingError, Rows, Side, Status};
 use crate::wire::frame::{self, Activations, Frame, FrameSpan, Repr, WorkFigures};
 
 /// Between two OPENs while the ring is not complete.
@@ -20,41 +21,6 @@ const BATCHES_PER_NODE: usize = 2;
 /// Frames that a link's receiver holds at least. Results never need more, so the last node can
 /// always send them, whatever the master is doing.
 const FRAMES_HELD: usize = 12;
-
-/// What a master begins with.
-#[derive(Clone, Debug)]
-pub(crate) struct MasterOptions {
-    /// Its own line of the ring.
-    pub line: NodeLine,
-    /// Sizes that all nodes have to be ready for.
-    pub sizes: Sizes,
-    /// Layers of the model.
-    pub n_layers: u32,
-    /// Bytes of the longest frame its link takes.
-    pub frame_bytes: usize,
-    /// Most nodes the ring may have; bounds what is under way.
-    pub n_nodes: usize,
-    /// The nodes as far as they are known, this one first.
-    pub members: Vec<Member>,
-    /// Longest time without progress; `None` to wait for ever.
-    pub timeout_us: Option<u64>,
-    /// First epoch: one that no frame under way can have, such as a random number.
-    pub epoch: u32,
-}
-
-/// What a master wants next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum MasterStep {
-    /// Nothing before the link has something new.
-    Idle,
-    /// [`Master::tokens`] are to be embedded and taken through the own layers as
-    /// [`Master::spans`] say; then [`Master::computed`].
-    Compute,
-    /// The rows wanted of the oldest batch are back; then [`Master::finish`].
-    Done,
-    /// The ring cannot go on.
-    Failed(RingError),
-}
 
 /// A batch as its user gave it.
 #[derive(Default)]
@@ -98,6 +64,7 @@ pub(crate) struct Master {
     phase: Phase,
     was_open: bool,
     lines: Vec<NodeLine>,
+    /// Most batches under way, however many nodes there are.
     window: usize,
     /// Which layers the nodes have, this one first; empty if each has what its own user wants.
     assigned: Vec<Range<u32>>,
@@ -175,13 +142,21 @@ impl Master {
 
     /// Whether another batch can be submitted.
     pub(crate) fn has_room(&self) -> bool {
-        self.queue.len() < self.window
+        self.queue.len() < self.window()
+    }
+
+    /// Batches that may be under way among the nodes that there are.
+    fn window(&self) -> usize {
+        match self.lines.len() {
+            0 => self.window,
+            n => self.window.min(BATCHES_PER_NODE * n),
+        }
     }
 
     /// Whether a batch waits to be begun, and could be.
     pub(crate) fn is_eager(&self) -> bool {
         let is_behind = self.n_begun < self.queue.len() || self.replay.is_due();
-        self.work != MasterTask::Nothing || (is_behind && self.sent.len() < self.window)
+        self.work != MasterTask::Nothing || (is_behind && self.sent.len() < self.window())
     }
 
     /// Whether the ring is complete.
@@ -195,6 +170,27 @@ impl Master {
         (self.options.line, self.assigned, self.failure) = (line, assigned, None);
         self.patience.assigned(self.polled_us);
         self.reopen(self.polled_us);
+    }
+
+    /// Whoever is away is going to be replaced: the time for that begins anew.
+    pub(crate) fn be_patient(&mut self) {
+        self.patience.rest(self.polled_us);
+    }
+
+    /// What [`Master::assign`] was given last; empty if nothing.
+    pub(crate) fn assigned(&self) -> &[Range<u32>] {
+        &self.assigned
+    }
+
+    /// The ring has these nodes from now on, this one of which `line` tells first, with their layers; it is opened
+    /// anew over a link to the second of them, and streams go on.
+    pub(crate) fn rejoin(&mut self, line: NodeLine, members: Vec<Member>) {
+        let layers = |member: &Member| member.layers.start as u32..member.layers.end as u32;
+        let assigned = members.iter().map(layers).collect();
+        let MasterOptions { n_nodes, timeout_us, .. } = self.options;
+        self.patience = Patience::new(members, n_nodes, timeout_us);
+        self.lines.clear();
+        self.assign(line, assigned);
     }
 
     /// Nobody waits for the results of what has been submitted any more. Streams go on as if
@@ -303,7 +299,7 @@ impl Master {
             Phase::Opening(at) => self.open(now, at, link),
             Phase::Open if self.done.is_some() => return MasterStep::Done,
             Phase::Open => {
-                let has_room = self.work == MasterTask::Nothing && self.sent.len() < self.window;
+                let has_room = self.work == MasterTask::Nothing && self.sent.len() < self.window();
                 if has_room && self.begin_next(now) {
                     self.work = MasterTask::Computing;
                     return MasterStep::Compute;

@@ -43,6 +43,18 @@ impl Times {
         self.energy.resize(n_nodes, NodeEnergy::default());
     }
 
+    /// The rest of them, after those that came `before`; `None` if these are others.
+    pub fn since(&self, before: &Times) -> Option<Times> {
+        let mut rest = self.clone();
+        rest.batches = self.batches.checked_sub(before.batches)?;
+        rest.tokens = self.tokens.checked_sub(before.tokens)?;
+        rest.lap_us = self.lap_us.checked_sub(before.lap_us)?;
+        for (us, before) in rest.compute_us.iter_mut().zip(&before.compute_us) {
+            *us = us.checked_sub(*before)?;
+        }
+        Some(rest)
+    }
+
     /// What nodes spent while the ring was not open belongs to no token, and those that are back count
     /// anew.
     pub(super) fn reopen(&mut self) {

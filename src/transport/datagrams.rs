@@ -111,7 +111,7 @@ impl<C: Carrier> Datagrams<C> {
             address,
         };
         if let Some(next) = next {
-            node.set_next(next);
+            node.open_next(next);
         }
         node
     }
@@ -136,9 +136,21 @@ impl<C: Carrier> Datagrams<C> {
                     next.set_address(address, now);
                     self.doubt = Some(Doubt::new(address, now));
                 }
-                None => self.set_next(address),
+                None => self.open_next(address),
             },
         }
+    }
+
+    /// Opens the link to the next node.
+    fn open_next(&mut self, address: SocketAddr) {
+        let address = mapped(address, self.address.is_ipv6());
+        // The link before may have what the new one needs.
+        self.links.next = None;
+        let now = self.clock.now();
+        self.options.config.spend_seed();
+        self.links.next = Some(self.carrier.link_to(&self.options, address, now));
+        self.options.config.spend_seed();
+        self.doubt = Some(Doubt::new(address, now));
     }
 
     /// Takes what has arrived. Returns whether the socket had something.
@@ -209,14 +221,8 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
     }
 
     fn set_next(&mut self, address: SocketAddr) {
-        let address = mapped(address, self.address.is_ipv6());
-        // The link before may have what the new one needs.
-        self.links.next = None;
-        let now = self.clock.now();
-        self.options.config.spend_seed();
-        self.links.next = Some(self.carrier.link_to(&self.options, address, now));
-        self.options.config.spend_seed();
-        self.doubt = Some(Doubt::new(address, now));
+        self.resolver.forget();
+        self.open_next(address);
     }
 
     fn carrier(&self) -> &'static str {

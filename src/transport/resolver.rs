@@ -59,6 +59,11 @@ impl Resolver {
         self.address
     }
 
+    /// There is another next node, which has no name.
+    pub(super) fn forget(&mut self) {
+        (self.place, self.asked) = (None, None);
+    }
+
     /// Takes the answer that has come, and asks if the neighbour is missed. Returns another address
     /// than before, or why there is none.
     pub(super) fn turn(&mut self, now: Micros, is_missed: bool) -> Option<Resolved> {

@@ -119,7 +119,7 @@ impl Tcp {
             notices: Vec::new(),
         };
         if let Some(next) = tcp.resolver.address() {
-            tcp.set_next(next);
+            tcp.open_next(next);
         }
         Ok(tcp)
     }
@@ -129,7 +129,7 @@ impl Tcp {
         match self.resolver.turn(now, self.links.is_next_missed()) {
             None => {}
             Some(Err(e)) => self.tell(&unresolved(&e)),
-            Some(Ok(address)) if self.links.next.is_none() => self.set_next(address),
+            Some(Ok(address)) if self.links.next.is_none() => self.open_next(address),
             Some(Ok(address)) => {
                 let address = mapped(address, self.address.is_ipv6());
                 self.disconnect(now);
@@ -141,6 +141,20 @@ impl Tcp {
                 (self.refused_at, self.is_doubted) = (None, false);
             }
         }
+    }
+
+    /// Begins the link to the next node.
+    fn open_next(&mut self, address: SocketAddr) {
+        let address = mapped(address, self.address.is_ipv6());
+        let now = self.clock.now();
+        self.options.config.spend_seed();
+        let config = self.options.config.clone();
+        self.options.config.spend_seed();
+        self.disconnect(now);
+        self.links.next = Some(LinkOut::new(config, Mode::Stream, address, now));
+        self.next_address = Some(address);
+        (self.connect_at, self.pause) = (now, CONNECT_US.0);
+        (self.refused_at, self.is_doubted) = (None, false);
     }
 
     fn tell(&mut self, notice: &str) {
@@ -413,16 +427,8 @@ impl Endpoint for Tcp {
     }
 
     fn set_next(&mut self, address: SocketAddr) {
-        let address = mapped(address, self.address.is_ipv6());
-        let now = self.clock.now();
-        self.options.config.spend_seed();
-        let config = self.options.config.clone();
-        self.options.config.spend_seed();
-        self.disconnect(now);
-        self.links.next = Some(LinkOut::new(config, Mode::Stream, address, now));
-        self.next_address = Some(address);
-        (self.connect_at, self.pause) = (now, CONNECT_US.0);
-        (self.refused_at, self.is_doubted) = (None, false);
+        self.resolver.forget();
+        self.open_next(address);
     }
 
     fn carrier(&self) -> &'static str {

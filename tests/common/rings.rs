@@ -159,6 +159,7 @@ impl Recipe {
             is_interrupted: || false,
             tell: Box::new(|_, _| {}),
             meter: Box::new(|_| None),
+            others: None,
         }
     }
 

@@ -1,31 +1,30 @@
 //! `--boards`: a master without a ring file calls its boards, divides the model among them, and tells each.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
 use super::fetch;
 use super::figures::{self, Own};
 use super::flags::{RingFile, RingFlags};
-use super::fleet::Fleet;
+use super::fleet::{Failed, Fleet, board, call};
 use super::interrupt::is_interrupted;
 use super::origin::Boards;
 use super::search;
-use crate::call::master::{CallError, Called};
+use crate::call::master::{CallError, Called, Way};
 use crate::channel;
 use crate::cli::plan::load::{self, Asked};
 use crate::cli::plan::report;
-use crate::cli::{Failure, key, model_files, note};
+use crate::cli::{Failure, key, model_files, note, warn};
 use crate::engine::{Cache, Options};
 use crate::ring::plan::{Board, Objective, Part, Task, Wish, solve};
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::notify;
-use crate::transport::place::HostPort;
-use crate::wire::call::Call;
+use crate::wire::call::{Call, Figures};
 use crate::wire::seal::Key;
 
 /// How long a master waits before it calls a board again that was away.
@@ -64,68 +63,66 @@ pub(in crate::cli) fn gather(
     notify::start();
     let own = figures::own(options, &folder)?;
     let kept_at = folder.join(file_name(path));
-    let boards = match boards {
-        Boards::Named(boards) => boards,
-        Boards::Auto(port) => search::boards(port, &key, n_kept(&kept_at))?,
+    let places = match &boards {
+        Boards::Named(boards) => boards.clone(),
+        Boards::Auto(port) => search::boards(*port, &key, n_kept(&kept_at))?,
     };
-    let fleet = fleet(flags, &boards, own, &key)?;
-    let task = Task::new(&load, &fleet);
+    let (known, called) = fleet(flags, &places, own, &key)?;
+    let has_all = called.len() == places.len();
+    let task = Task::new(&load, &known);
     let best = solve(&task, flags.objective, None).map_err(|e| Failure::runtime(&e))?;
     let parts = kept(&kept_at, &task, flags, &best).unwrap_or(best);
     let ring = report::ring_lines(&task, &parts);
     let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
-    // Without it the next start may divide the model otherwise.
-    let called = Fleet { boards: fleet.clone(), called: boards, key: key.clone(), port, kept_at };
-    let _ = called.keep_split(&ring);
     if !flags.is_quiet {
         report::table(&task, &parts).lines().for_each(note);
     }
-    for (index, address) in called.called.iter().enumerate() {
+    let forever = (Instant::now(), None);
+    for (index, address) in called.iter().enumerate() {
         let has_part = parts.iter().any(|part| part.board == index + 1);
         let call = if has_part { Call::Ring { port, file: &ring } } else { Call::Rest };
-        until_there(address, &key, &mut |called| called.tell(&call))?;
+        until_there(address, &key, forever, &mut |called| called.tell(&call))?;
     }
+    let nodes = parts.iter().map(|part| known[part.board].name.clone()).collect();
+    let fleet = Fleet { boards: known.clone(), called, nodes, sought: boards, key, port, kept_at };
+    // Without it the next start may divide the model otherwise.
+    let _ = fleet.keep_split(&ring);
     flags.file = Some(RingFile::Told(ring));
-    flags.fleet = Some(called);
-    if parts.len() > 1 {
+    // Who waits for boards to come, and has the model alone until then, is a ring of one.
+    if parts.len() > 1 || !has_all {
         flags.give = Some(port);
+        flags.fleet = Some(fleet);
     }
     Ok(())
 }
 
-/// This board and those that are called, with what they can do.
+/// This board and those that are there, with what they can do, and where these are called.
 fn fleet(
     flags: &RingFlags,
     boards: &[Address],
     own: Own,
     key: &Key,
-) -> Result<Vec<Board>, Failure> {
-    let mut fleet = Vec::with_capacity(1 + boards.len());
+) -> Result<(Vec<Board>, Vec<Address>), Failure> {
+    // Somebody has to say where this board is.
+    let talks = loop {
+        let talks = talk_to_all(flags, boards, key)?;
+        if !talks.is_empty() {
+            break talks;
+        }
+    };
+    let mut fleet = Vec::with_capacity(1 + talks.len());
     let mut seen_as: Option<IpAddr> = None;
     let mut best_way = (f64::INFINITY, 0.0f64);
-    for address in boards {
-        let (figures, way, local) = until_there(address, key, &mut |called| {
-            Ok((called.ask()?, called.measure()?, called.local_ip()?))
-        })?;
+    for (address, (figures, way, local)) in &talks {
         if seen_as.is_some_and(|other| other.is_loopback() != local.is_loopback()) {
             return Err(Failure::Input(format!(
                 "{address} and other boards see this one at different places: name boards of this machine by \
                  an address that others reach, too"
             )));
         }
-        seen_as = Some(local);
+        seen_as = Some(*local);
         best_way = (best_way.0.min(way.round_trip_s), best_way.1.max(way.bytes_per_s));
-        fleet.push(Board {
-            name: figures.name.as_str().to_owned(),
-            address: Address { host: address.host.clone(), port: figures.port },
-            read: figures.read as f64,
-            int8: figures.int8 as f64,
-            memory: figures.memory,
-            round_trip_s: way.round_trip_s,
-            wire: way.bytes_per_s,
-            watts: None,
-            wish: Wish::Any,
-        });
+        fleet.push(board(address, figures, *way));
     }
     let host = flags.host.clone().or_else(|| Some(seen_as?.to_string())).unwrap_or_default();
     let name = flags.node.clone().unwrap_or_else(figures::name);
@@ -135,7 +132,27 @@ fn fleet(
     let (watts, wish) = (None, Wish::Always);
     fleet.insert(0, Board { name, address, read, int8, memory, round_trip_s, wire, watts, wish });
     check_names(&fleet)?;
-    Ok(fleet)
+    Ok((fleet, talks.into_iter().map(|(address, _)| address).collect()))
+}
+
+/// What a board says of itself, the way there, and where it sees this one.
+type Talk = (Figures, Way, IpAddr);
+
+/// Talks with each of the boards that are there, or come in time.
+fn talk_to_all(
+    flags: &RingFlags,
+    boards: &[Address],
+    key: &Key,
+) -> Result<Vec<(Address, Talk)>, Failure> {
+    let patience = (Instant::now(), flags.rebalance_after);
+    let mut talks = Vec::with_capacity(boards.len());
+    for address in boards {
+        let talked = until_there(address, key, patience, &mut |called| {
+            Ok((called.ask()?, called.measure()?, called.local_ip()?))
+        })?;
+        talks.extend(talked.map(|talk| (address.clone(), talk)));
+    }
+    Ok(talks)
 }
 
 fn check_names(fleet: &[Board]) -> Result<(), Failure> {
@@ -151,21 +168,29 @@ fn check_names(fleet: &[Board]) -> Result<(), Failure> {
     })
 }
 
-/// Calls the board at `address`, again and again until it is there, and talks with it.
+/// Calls the board at `address`, again and again until it is there, and talks with it. `None` if it may be left
+/// out, and has been away since `start` for long enough.
 fn until_there<T>(
     address: &Address,
     key: &Key,
+    (start, patience): (Instant, Option<Duration>),
     talk: &mut dyn FnMut(&mut Called<'_>) -> Result<T, CallError>,
-) -> Result<T, Failure> {
+) -> Result<Option<T>, Failure> {
     let mut told = String::new();
     loop {
-        let why = match attempt(address, key, talk) {
-            Ok(found) => return Ok(found),
-            Err(Away::For(why)) => why,
-            Err(Away::Never(failure)) => return Err(failure),
+        let Failed { may_pass, is_interruption, why } = match call(address, key, &mut *talk) {
+            Ok(found) => return Ok(Some(found)),
+            Err(failed) => failed,
         };
-        if is_interrupted() {
+        if is_interruption || is_interrupted() {
             return Err(Failure::Runtime("interrupted".to_owned()));
+        }
+        if !may_pass {
+            return Err(Failure::Ring(format!("{address}: {why}")));
+        }
+        if patience.is_some_and(|patience| start.elapsed() >= patience) {
+            warn(&format!("goes on without the board at {address}: {why}"));
+            return Ok(None);
         }
         let why = format!("waiting for {address}: {why}");
         if told != why {
@@ -175,29 +200,6 @@ fn until_there<T>(
         }
         thread::sleep(RETRY);
     }
-}
-
-/// Why a board does not talk.
-enum Away {
-    /// It may do so later.
-    For(String),
-    /// It never will.
-    Never(Failure),
-}
-
-fn attempt<T>(
-    address: &Address,
-    key: &Key,
-    talk: &mut dyn FnMut(&mut Called<'_>) -> Result<T, CallError>,
-) -> Result<T, Away> {
-    let place = HostPort::new(&address.host, address.port).resolve(|_: &SocketAddr| true);
-    let place = place.map_err(|e| Away::For(e.to_string()))?;
-    let called = Called::new(place, key, &is_interrupted);
-    called.and_then(|mut called| talk(&mut called)).map_err(|e| match e {
-        e if e.is_interruption() => Away::Never(Failure::Runtime("interrupted".to_owned())),
-        e if e.may_pass() => Away::For(e.to_string()),
-        e => Away::Never(Failure::Ring(format!("{address}: {e}"))),
-    })
 }
 
 /// Where the last split of this model is kept.

@@ -2,22 +2,22 @@
 
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use super::desk::{Desk, Seen, Wish};
+use super::desk::{Desk, Wish};
 use super::flags::{ControlPlace, RingFlags};
-use super::fleet::Fleet;
+use super::moves::{Moves, words};
 use super::replan::Planner;
-use super::status;
+use super::{status, watch};
 use crate::cli::options;
 use crate::cli::plan::load;
-use crate::cli::{Failure, note, warn};
+use crate::cli::{Failure, warn};
 use crate::control::place::{self, SocketFile};
 use crate::control::server::{self, Say, Service};
 use crate::control::{Refusal, WORD_EVERY};
-use crate::engine::ring::check_split;
+use crate::engine::ring::OtherNodesBy;
 use crate::engine::{Engine, WeightsPlace};
 use crate::ring::Notice;
 use crate::ring::plan::Objective;
@@ -26,59 +26,32 @@ use crate::wire::frame::NodeLine;
 /// How many times as good a split has to be for the layers to move.
 const WORTH_IT: f64 = 1.02;
 
-/// A master that can be asked. Who ends it removes its socket.
+/// A master that can be asked, and looks after its ring by itself. Who ends it removes its socket.
 pub(in crate::cli) struct Control {
     desk: Arc<Desk>,
     place: WeightsPlace,
-    _file: SocketFile,
+    _file: Option<SocketFile>,
 }
 
 impl Control {
-    /// Lets users of this machine ask the master that `engine` is to be, if the flags have it so.
+    /// Lets users of this machine ask the master that `engine` is to be, and has its layers move by themselves,
+    /// if the flags have it so. The master is to get its other nodes from what is returned with it.
     pub(super) fn start(
         flags: &RingFlags,
         engine: &Engine,
         place: &WeightsPlace,
-    ) -> Result<Option<Control>, Failure> {
-        let path = match &flags.control {
-            ControlPlace::Off => None,
-            ControlPlace::At(path) => Some(path.clone()),
-            ControlPlace::Auto => place::own(),
-        };
-        let Some(path) = path else { return Ok(None) };
-        let desk = Arc::new(Desk::default());
+    ) -> Result<(Control, OtherNodesBy), Failure> {
+        let (desk, others) = Desk::new(place);
+        let desk = Arc::new(desk);
         let load = load::load(engine.header(), engine.plan()).map_err(|e| Failure::input(&e))?;
-        let fleet = flags.fleet.clone();
-        let boards = fleet.as_ref().map(|fleet| fleet.boards.clone()).unwrap_or_default();
-        let (planner, objective) = (Planner { load, boards }, flags.objective);
-        let answers = Answers {
-            desk: Arc::clone(&desk),
-            planner,
-            objective,
-            fleet,
-            changing: Mutex::new(()),
-        };
-        let listening = place::listen(&path);
-        let started = listening.and_then(|(listener, file)| {
-            server::start(listener, answers)?;
-            Ok(file)
-        });
-        let shown = path.display();
-        let why = match started {
-            Ok(file) => {
-                log::debug!("leap ring asks at {shown}");
-                return Ok(Some(Control { desk, place: place.clone(), _file: file }));
-            }
-            Err(e) if e.kind() == ErrorKind::AddrInUse => format!("{shown} is in use"),
-            Err(e) => format!("cannot listen on {shown}: {e}"),
-        };
-        match flags.control {
-            ControlPlace::At(_) => Err(Failure::Runtime(format!("--control: {why}"))),
-            _ => {
-                warn(&format!("`leap ring` will not reach this master: {why}"));
-                Ok(None)
-            }
+        let moves = Moves::new(Arc::clone(&desk), Planner { load }, flags.fleet.clone());
+        let (moves, objective) = (Arc::new(moves), flags.objective);
+        if let Some(after) = flags.rebalance_after {
+            watch::start(Arc::clone(&moves), objective, after)
+                .map_err(|e| Failure::Runtime(format!("no thread for --rebalance-after: {e}")))?;
         }
+        let file = listen(flags, Answers { moves, objective })?;
+        Ok((Control { desk, place: place.clone(), _file: file }, others))
     }
 
     /// Who hears what happens to the ring.
@@ -93,16 +66,41 @@ impl Control {
     }
 }
 
+/// Answers at the socket that the flags name.
+fn listen(flags: &RingFlags, answers: Answers) -> Result<Option<SocketFile>, Failure> {
+    let path = match &flags.control {
+        ControlPlace::Off => None,
+        ControlPlace::At(path) => Some(path.clone()),
+        ControlPlace::Auto => place::own(),
+    };
+    let Some(path) = path else { return Ok(None) };
+    let started = place::listen(&path).and_then(|(listener, file)| {
+        server::start(listener, answers)?;
+        Ok(file)
+    });
+    let shown = path.display();
+    let why = match started {
+        Ok(file) => {
+            log::debug!("leap ring asks at {shown}");
+            return Ok(Some(file));
+        }
+        Err(e) if e.kind() == ErrorKind::AddrInUse => format!("{shown} is in use"),
+        Err(e) => format!("cannot listen on {shown}: {e}"),
+    };
+    match flags.control {
+        ControlPlace::At(_) => Err(Failure::Runtime(format!("--control: {why}"))),
+        _ => {
+            warn(&format!("`leap ring` will not reach this master: {why}"));
+            Ok(None)
+        }
+    }
+}
+
 /// Answers requests.
 struct Answers {
-    desk: Arc<Desk>,
-    planner: Planner,
+    moves: Arc<Moves>,
     /// What the ring is divided for, if nobody says otherwise.
     objective: Objective,
-    /// Boards that can get other layers.
-    fleet: Option<Fleet>,
-    /// Held by whoever moves layers.
-    changing: Mutex<()>,
 }
 
 impl Service for Answers {
@@ -128,7 +126,7 @@ fn refusal(code: u8, why: String) -> Refusal {
 impl Answers {
     /// How things are; without the engine where that is away.
     fn status(&self, is_json: bool) -> String {
-        let look = || self.desk.ask(Wish::Look, &mut |_| Err(ErrorKind::TimedOut.into()));
+        let look = || self.moves.desk.ask(Wish::Look, &mut |_| Err(ErrorKind::TimedOut.into()));
         let first = look();
         let from = Instant::now();
         thread::sleep(WORD_EVERY / 2);
@@ -137,7 +135,7 @@ impl Answers {
                 let n = seen.times.tokens.saturating_sub(first.times.tokens);
                 (n as f64 / from.elapsed().as_secs_f64(), seen)
             }
-            _ => (0.0, self.desk.seen()),
+            _ => (0.0, self.moves.desk.seen()),
         };
         match is_json {
             true => status::json(&seen, rate),
@@ -147,71 +145,24 @@ impl Answers {
 
     /// Gives the nodes the layers that somebody names.
     fn resize(&self, layers: &str, say: Say<'_>) -> Result<String, Refusal> {
-        let seen = self.desk.seen();
+        let seen = self.moves.desk.seen();
         let layers = in_order(&seen.lines, layers).map_err(|why| refusal(2, why))?;
-        self.split(&seen, layers, say)
+        self.moves.split(&seen, layers, say)
     }
 
     /// Gives them those that are best for `objective`.
     fn replan(&self, objective: Objective, say: Say<'_>) -> Result<String, Refusal> {
-        let seen = self.desk.ask(Wish::Look, say)?;
-        let better = self.planner.plan(&seen, objective)?;
+        let seen = self.moves.desk.ask(Wish::Look, say)?;
+        let better = self.moves.best(&seen, objective)?;
         if better.gain < WORTH_IT {
             return Ok(format!("nothing moves: {}\n", words(&seen)));
         }
-        let done = self.split(&seen, better.layers, say)?;
-        Ok(format!("{:.0} % better: {done}", (better.gain - 1.0) * 1e2))
+        let done = self.moves.take(&seen, &better, say)?;
+        Ok(match better.gain.is_finite() {
+            true => format!("{:.0} % better: {done}", (better.gain - 1.0) * 1e2),
+            false => done,
+        })
     }
-
-    fn split(
-        &self,
-        seen: &Seen,
-        layers: Vec<Range<usize>>,
-        say: Say<'_>,
-    ) -> Result<String, Refusal> {
-        let Ok(_changing) = self.changing.try_lock() else {
-            return Err(refusal(1, "layers move just now".to_owned()));
-        };
-        check_split(&layers, seen.lines.len(), self.planner.load.layers.len())
-            .map_err(|e| refusal(2, e.to_string()))?;
-        let lacks = |(line, layers): &(&NodeLine, &Range<usize>)| {
-            layers.start < line.held.start as usize || layers.end > line.held.end as usize
-        };
-        let lacking: Vec<_> = seen.lines.iter().zip(&layers).filter(lacks).collect();
-        let file = self.fleet.as_ref().map(|fleet| (fleet, fleet.ring_file(&seen.lines, &layers)));
-        match (lacking.first(), &file) {
-            (None, _) => {}
-            (Some(_), Some((fleet, file))) => {
-                fleet.prepare(
-                    lacking.iter().map(|(line, _)| line.name.as_str()).collect(),
-                    file,
-                    say,
-                )?;
-            }
-            (Some((line, layers)), None) => {
-                let why = format!(
-                    "{} is to have layers {}..{}, and its file holds {}..{}",
-                    line.name, layers.start, layers.end, line.held.start, line.held.end
-                );
-                return Err(refusal(1, why));
-            }
-        }
-        let done = words(&self.desk.ask(Wish::Split(layers), say)?);
-        if let Some((fleet, file)) = &file {
-            fleet.keep(&seen.lines, file);
-        }
-        note(&format!("leap: layers have moved: {done}"));
-        Ok(format!("{done}\n"))
-    }
-}
-
-/// `desk 0..10, pi 10..22`.
-fn words(seen: &Seen) -> String {
-    let lines = seen.lines.iter();
-    let parts: Vec<String> = lines
-        .map(|line| format!("{} {}..{}", line.name, line.layers.start, line.layers.end))
-        .collect();
-    parts.join(", ")
 }
 
 /// The layers that `text` gives each of the nodes, as in `desk=0..10,pi=10..22`, in the order of the ring.

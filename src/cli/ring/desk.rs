@@ -1,16 +1,17 @@
 //! Where whoever asks about a ring meets the thread that has the engine, between two steps of its work.
 
+use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::tell;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
-use crate::engine::ring::ResplitError;
+use crate::engine::ring::{OtherNodes, OtherNodesBy, ResplitError};
 use crate::engine::{Engine, StepError, WeightsPlace};
-use crate::ring::{Notice, Times};
+use crate::ring::{Member, Notice, Times};
 use crate::wire::frame::NodeLine;
 
 /// How often somebody is told to wait before the engine has begun.
@@ -43,8 +44,11 @@ struct Asked {
 }
 
 /// The desk.
-#[derive(Default)]
 pub(super) struct Desk {
+    /// Takes other nodes to the engine's thread.
+    others: Sender<OtherNodes>,
+    /// How many get such nodes ready.
+    n_coming: Arc<AtomicUsize>,
     /// Whether somebody asks.
     is_asked: AtomicBool,
     /// Who asks, under which number.
@@ -56,7 +60,61 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Nodes that are being got ready: until it is dropped, the master does not give up those that are away.
+pub(super) struct Coming(Arc<AtomicUsize>);
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Desk {
+    /// A desk, and how the master hears from it of other nodes; `place` says where the weights of other layers
+    /// are kept.
+    pub(super) fn new(place: &WeightsPlace) -> (Desk, OtherNodesBy) {
+        let (others, asked) = mpsc::channel();
+        let n_coming = Arc::new(AtomicUsize::new(0));
+        let by = OtherNodesBy { asked, n_coming: Arc::clone(&n_coming), place: place.clone() };
+        let desk = Desk {
+            others,
+            n_coming,
+            is_asked: AtomicBool::new(false),
+            asked: Mutex::default(),
+            seen: Mutex::default(),
+        };
+        (desk, by)
+    }
+
+    /// From now on, other nodes are got ready.
+    pub(super) fn expect_others(&self) -> Coming {
+        self.n_coming.fetch_add(1, Ordering::AcqRel);
+        Coming(Arc::clone(&self.n_coming))
+    }
+
+    /// Gives the ring other nodes, which `tell` is to tell, and waits until it has them.
+    pub(super) fn change(
+        &self,
+        (members, next): (Vec<Member>, SocketAddr),
+        tell: Box<dyn FnOnce() -> Result<(), String> + Send>,
+        say: Say<'_>,
+    ) -> Result<(), Refusal> {
+        let (done, answer) = mpsc::channel();
+        let gone = || Refusal { code: 1, why: "the master ends".to_owned() };
+        let others = OtherNodes { members, next, tell, done };
+        self.others.send(others).map_err(|_| gone())?;
+        loop {
+            match answer.recv_timeout(WORD_EVERY) {
+                Ok(told) => return told.map_err(|why| Refusal { code: 1, why }),
+                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+                // It comes to pass, whoever waits for it.
+                Err(RecvTimeoutError::Timeout) => {
+                    let _ = say("waiting for the ring");
+                }
+            }
+        }
+    }
+
     /// Something happened to the ring.
     pub(super) fn hear(&self, notice: &Notice, lines: &[NodeLine]) {
         let mut seen = lock(&self.seen);
@@ -116,6 +174,10 @@ impl Desk {
 
     /// The engine is between two steps of its work: does what is asked for.
     pub(super) fn visit(&self, engine: &mut Engine, place: &WeightsPlace) {
+        if let Err(e) = engine.look_for_other_nodes() {
+            // Whoever wants a token next hears of it.
+            log::debug!("a ring of other nodes: {e}");
+        }
         if !self.is_asked.swap(false, Ordering::Acquire) {
             return;
         }

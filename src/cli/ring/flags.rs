@@ -15,6 +15,8 @@ use crate::wire::Dtype;
 
 /// Seconds that a master waits for progress.
 const TIMEOUT_S: u64 = 120;
+/// How long a board that is called may be away, unless somebody says otherwise.
+const REBALANCE_AFTER: Duration = Duration::from_secs(60);
 
 /// A line for each node.
 #[derive(Clone, Debug)]
@@ -74,6 +76,24 @@ pub(in crate::cli) fn control(value: &str) -> Result<ControlPlace, String> {
     }
 }
 
+/// How long a board that is called may be away before the ring does without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum RebalanceAfter {
+    /// For ever: layers move when somebody says so.
+    Off,
+    /// So long.
+    Time(Duration),
+}
+
+/// `off`, or seconds.
+pub(in crate::cli) fn rebalance_after(value: &str) -> Result<RebalanceAfter, String> {
+    match (value, value.parse()) {
+        ("off", _) => Ok(RebalanceAfter::Off),
+        (_, Ok(seconds @ 1..=86400)) => Ok(RebalanceAfter::Time(Duration::from_secs(seconds))),
+        _ => Err(format!("{value:?} is neither off nor a number of seconds from 1 to 86400")),
+    }
+}
+
 /// What is said of a ring, by a command's options.
 #[derive(Clone)]
 pub(in crate::cli) struct RingFlags {
@@ -111,6 +131,8 @@ pub(in crate::cli) struct RingFlags {
     pub(in crate::cli) busy_poll: Option<u16>,
     /// Where a master is asked about its ring.
     pub(in crate::cli) control: ControlPlace,
+    /// How long a board may be away, or another split be better, before layers move by themselves; `None` for ever.
+    pub(in crate::cli) rebalance_after: Option<Duration>,
     /// The boards that were called.
     pub(in crate::cli) fleet: Option<Fleet>,
     pub(in crate::cli) is_quiet: bool,
@@ -120,6 +142,18 @@ impl RingFlags {
     /// Whether the master says who has which layers.
     pub(in crate::cli) fn is_told(&self) -> bool {
         matches!(self.file, Some(RingFile::Told(_)))
+    }
+
+    /// What `value` means: with --boards there is a time unless somebody names another.
+    pub(in crate::cli) fn rebalance(
+        value: Option<RebalanceAfter>,
+        has_boards: bool,
+    ) -> Option<Duration> {
+        match value {
+            Some(RebalanceAfter::Time(time)) => Some(time),
+            None if has_boards => Some(REBALANCE_AFTER),
+            None | Some(RebalanceAfter::Off) => None,
+        }
     }
 
     /// How long a master waits for progress; `None` for ever.

@@ -12,6 +12,7 @@ mod fleet;
 mod give;
 mod interrupt;
 pub(super) mod join;
+mod moves;
 pub(super) mod origin;
 mod place;
 mod prepare;
@@ -19,6 +20,7 @@ mod replan;
 mod search;
 mod status;
 mod tell;
+mod watch;
 
 use std::io;
 use std::net::IpAddr;
@@ -45,7 +47,9 @@ use crate::wire::hello::{self, RingInfo};
 
 pub(super) use command::Ring;
 pub(super) use control::Control;
-pub(super) use flags::{ControlPlace, RingFile, RingFlags, control as control_place};
+pub(super) use flags::{
+    ControlPlace, RebalanceAfter, RingFile, RingFlags, control as control_place, rebalance_after,
+};
 pub(super) use interrupt::is_interrupted;
 pub(super) use tell::tell;
 
@@ -67,8 +71,13 @@ impl<'a> Board<'a> {
     pub(super) fn new(flags: &'a RingFlags, header: &Header) -> Result<Board<'a>, Failure> {
         let (place, members, n_nodes) = match &flags.file {
             Some(file) => {
-                let (place, members) = place::from_file(flags, file, header.n_layers)?;
-                let n_nodes = members.len();
+                let (mut place, members) = place::from_file(flags, file, header.n_layers)?;
+                if flags.fleet.is_some() && place.next.is_none() {
+                    // A ring of one is its own next node.
+                    place.next = Some(members[0].address.clone());
+                }
+                // Boards that are called may become more.
+                let n_nodes = if flags.fleet.is_some() { NODES_MAX } else { members.len() };
                 (place, members, n_nodes)
             }
             None => {
@@ -161,17 +170,17 @@ impl<'a> Board<'a> {
     }
 
     /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete. `weights` says where
-    /// these are kept, `meter` tells what this board spends. Returns by what it may be asked, if it may.
+    /// these are kept, `meter` tells what this board spends. Returns by what it may be asked.
     pub(super) fn join(
         &self,
         endpoint: Box<dyn Endpoint>,
         engine: &mut Engine,
         weights: &WeightsPlace,
         meter: Option<Arc<Meter>>,
-    ) -> Result<Option<Control>, Failure> {
+    ) -> Result<Control, Failure> {
         let flags = self.flags;
-        let control = Control::start(flags, engine, weights)?;
-        let ear = control.as_ref().map(Control::ear);
+        let (control, others) = Control::start(flags, engine, weights)?;
+        let hear = control.ear();
         let (is_quiet, dim, wire) = (flags.is_quiet, engine.header().dim as u32, flags.wire);
         let options = RingOptions {
             name: self.place.name.clone(),
@@ -182,7 +191,7 @@ impl<'a> Board<'a> {
             epoch: random_epoch()?,
             is_interrupted,
             tell: Box::new(move |notice, lines| {
-                ear.iter().for_each(|hear| hear(notice, lines));
+                hear(notice, lines);
                 match notice {
                     Notice::Opened { again: false } if !is_quiet => {
                         tell::describe(lines, dim, wire);
@@ -192,6 +201,7 @@ impl<'a> Board<'a> {
                 }
             }),
             meter: Box::new(move |is_computing| meter.as_ref()?.compute(is_computing)),
+            others: Some(others),
         };
         engine.join(endpoint, options).map_err(|e| match e {
             JoinError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),

@@ -1,18 +1,15 @@
 //! Layers that boards fetch while the ring runs, and what boards are told when it has become another one.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::thread;
 use std::time::Instant;
 
-use super::fleet::Fleet;
-use super::interrupt::is_interrupted;
+use super::fleet::{Failed, Fleet, call};
 use crate::call::master::{CallError, Called};
 use crate::cli::warn;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
 use crate::ring::Address;
-use crate::transport::place::HostPort;
 use crate::wire::call::Call;
 use crate::wire::frame::NodeLine;
 
@@ -40,13 +37,12 @@ impl Fleet {
         name: &str,
         talk: impl FnOnce(&mut Called<'_>) -> Result<T, CallError>,
     ) -> Result<T, Failed> {
-        let fails =
-            |may_pass, why: &dyn std::fmt::Display| Failed { may_pass, why: why.to_string() };
-        let address = self.address(name).ok_or_else(|| fails(false, &"it was not called"))?;
-        let place = HostPort::new(&address.host, address.port).resolve(|_: &SocketAddr| true);
-        let place = place.map_err(|e| fails(true, &e))?;
-        let called = Called::new(place, &self.key, &is_interrupted);
-        called.and_then(|mut called| talk(&mut called)).map_err(|e| fails(e.may_pass(), &e))
+        let unknown = || Failed {
+            may_pass: false,
+            is_interruption: false,
+            why: "it was not called".to_owned(),
+        };
+        call(self.address(name).ok_or_else(unknown)?, &self.key, talk)
     }
 
     /// Waits until the boards of these names have their layers of the ring file.
@@ -67,7 +63,9 @@ impl Fleet {
                         heard = Instant::now();
                         words.push(format!("{name} has {percent} % of its layers"));
                     }
-                    Err(Failed { may_pass: true, why }) if heard.elapsed().as_secs() < AWAY_S => {
+                    Err(Failed { may_pass: true, why, .. })
+                        if heard.elapsed().as_secs() < AWAY_S =>
+                    {
                         words.push(format!("waiting for {name}: {why}"));
                     }
                     Err(Failed { why, .. }) => return Err(refused(name, &why)),
@@ -93,11 +91,4 @@ impl Fleet {
             }
         }
     }
-}
-
-/// Why a board does not do what it is told.
-struct Failed {
-    /// Whether it may do so later.
-    may_pass: bool,
-    why: String,
 }

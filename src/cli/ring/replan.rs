@@ -13,57 +13,127 @@ const TOKENS_MIN: u64 = 16;
 /// Memory and bytes a second of what nobody has measured: enough.
 const ENOUGH: u64 = 1 << 50;
 
-/// What plans are made of.
-pub(super) struct Planner {
-    /// The model.
-    pub(super) load: Load,
-    /// What boards said of themselves, if they did.
-    pub(super) boards: Vec<Board>,
-}
-
 /// A split, and what comes of it.
 #[derive(Debug)]
 pub(super) struct Better {
-    /// Layers of each node.
-    pub(super) layers: Vec<Range<usize>>,
-    /// How many times as good as the split there is.
+    /// Who could serve.
+    pub(super) boards: Vec<Board>,
+    /// Who does.
+    pub(super) parts: Vec<Part>,
+    /// How many times as good as the split there is; infinite if that cannot be.
     pub(super) gain: f64,
 }
 
+impl Better {
+    /// Layers of each node, if they are those of the ring, in its order.
+    pub(super) fn layers(&self, lines: &[NodeLine]) -> Option<Vec<Range<usize>>> {
+        let names = self.parts.iter().map(|part| self.boards[part.board].name.as_str());
+        let is_same = names.eq(lines.iter().map(|line| line.name.as_str()));
+        is_same.then(|| self.parts.iter().map(|part| part.layers.clone()).collect())
+    }
+}
+
+/// Plans by the times that were observed, else by what boards said of themselves.
+pub(super) struct Planner {
+    /// The model.
+    pub(super) load: Load,
+}
+
 impl Planner {
-    /// The best split of the ring that is seen, whose nodes and their order stay: by the times that were
-    /// observed, else by what the boards said of themselves.
-    pub(super) fn plan(&self, seen: &Seen, objective: Objective) -> Result<Better, Refusal> {
-        let refused = |code, why: String| Refusal { code, why };
+    /// The best split of the ring that is seen, whose nodes and their order stay. `said` is what boards said of
+    /// themselves, if they did.
+    pub(super) fn plan(
+        &self,
+        seen: &Seen,
+        said: &[Board],
+        objective: Objective,
+    ) -> Result<Better, Refusal> {
         if seen.lines.is_empty() {
-            return Err(refused(1, "the ring has not been open yet".to_owned()));
+            return Err(Refusal { code: 1, why: "the ring has not been open yet".to_owned() });
         }
-        if objective == Objective::Energy {
-            let why = "boards do not say what watts they take: for energy, use leap plan";
-            return Err(refused(2, why.to_owned()));
-        }
-        if objective == Objective::Memory && self.boards.is_empty() {
+        check(objective)?;
+        if objective == Objective::Memory && said.is_empty() {
             let why = "only boards of --boards say what memory they have";
-            return Err(refused(2, why.to_owned()));
+            return Err(Refusal { code: 2, why: why.to_owned() });
         }
         let boards: Option<Vec<Board>> =
-            seen.lines.iter().enumerate().map(|at| self.board(seen, at)).collect();
-        let boards = boards.ok_or_else(|| {
-            refused(1, "too few tokens have been written since the last split".to_owned())
+            seen.lines.iter().enumerate().map(|at| self.board(seen, said, at)).collect();
+        let boards = boards.ok_or_else(|| Refusal {
+            code: 1,
+            why: "too few tokens have been written since the last split".to_owned(),
         })?;
+        self.best(seen, boards, objective)
+    }
+
+    /// The best split among the boards that are there, the master first.
+    pub(super) fn plan_among(
+        &self,
+        seen: &Seen,
+        there: &[Board],
+        objective: Objective,
+    ) -> Result<Better, Refusal> {
+        check(objective)?;
+        let slower = self.slower(seen, there);
+        let board = |said: &Board| {
+            let index = seen.lines.iter().position(|line| line.name == said.name.as_str());
+            let known = index.and_then(|index| {
+                let line = &seen.lines[index];
+                self.bytes_per_s(seen, (index, line))?;
+                self.board(seen, there, (index, line))
+            });
+            let Board { read, int8, .. } = *said;
+            let known = known.unwrap_or_else(|| Board {
+                read: read / slower,
+                int8: int8 / slower,
+                ..said.clone()
+            });
+            Board { wish: Wish::Any, ..known }
+        };
+        let mut boards: Vec<Board> = there.iter().map(board).collect();
+        boards.iter_mut().take(1).for_each(|master| master.wish = Wish::Always);
+        self.best(seen, boards, objective)
+    }
+
+    fn best(
+        &self,
+        seen: &Seen,
+        boards: Vec<Board>,
+        objective: Objective,
+    ) -> Result<Better, Refusal> {
         let task = Task::new(&self.load, &boards);
-        let best = solve(&task, objective, None).map_err(|e| refused(1, e.to_string()))?;
-        let now = seen.lines.iter().enumerate();
-        let now: Vec<Part> =
-            now.map(|(board, line)| Part { board, layers: layers(line) }).collect();
+        let best =
+            solve(&task, objective, None).map_err(|e| Refusal { code: 1, why: e.to_string() })?;
+        let part = |line: &NodeLine| {
+            let board = boards.iter().position(|board| line.name == board.name.as_str())?;
+            Some(Part { board, layers: layers(line) })
+        };
+        let now: Option<Vec<Part>> = seen.lines.iter().map(part).collect();
         let value = |parts: &[Part]| task.figures(parts).value(objective);
-        let gain = value(&now) / value(&best);
-        Ok(Better { layers: best.into_iter().map(|part| part.layers).collect(), gain })
+        let now = now.filter(|now| !now.is_empty());
+        let gain = now.map_or(f64::INFINITY, |now| value(&now) / value(&best));
+        Ok(Better { parts: best, gain, boards })
+    }
+
+    /// How many times as long as by what they said of themselves the nodes take for a layer, on average.
+    fn slower(&self, seen: &Seen, said: &[Board]) -> f64 {
+        let need = self.load.layers.first().copied().unwrap_or_default();
+        let slower = |(index, line): (usize, &NodeLine)| {
+            let said = said.iter().find(|board| line.name == board.name.as_str())?;
+            let took = need.read as f64 / self.bytes_per_s(seen, (index, line))?;
+            Some(took / said.seconds(&need))
+        };
+        let all: Vec<f64> = seen.lines.iter().enumerate().filter_map(slower).collect();
+        if all.is_empty() { 1.0 } else { all.iter().sum::<f64>() / all.len() as f64 }
     }
 
     /// A node as a board that has to serve; `None` if nothing is known of its speed.
-    fn board(&self, seen: &Seen, (index, line): (usize, &NodeLine)) -> Option<Board> {
-        let said = self.boards.iter().find(|board| board.name == line.name.as_str());
+    fn board(
+        &self,
+        seen: &Seen,
+        said: &[Board],
+        (index, line): (usize, &NodeLine),
+    ) -> Option<Board> {
+        let said = said.iter().find(|board| board.name == line.name.as_str());
         let mut board = match (said, self.bytes_per_s(seen, (index, line))) {
             (None, None) => return None,
             (Some(said), None) => said.clone(),
@@ -101,6 +171,15 @@ impl Planner {
     }
 }
 
+/// Whether there are plans for it.
+fn check(objective: Objective) -> Result<(), Refusal> {
+    if objective == Objective::Energy {
+        let why = "boards do not say what watts they take: for energy, use leap plan";
+        return Err(Refusal { code: 2, why: why.to_owned() });
+    }
+    Ok(())
+}
+
 fn layers(line: &NodeLine) -> Range<usize> {
     line.layers.start as usize..line.layers.end as usize
 }
@@ -135,29 +214,29 @@ mod tests {
     fn planner() -> Planner {
         let need = Need { memory: 10, read: 1000, ops: 2000 };
         let load = Load { layers: vec![need; 12], ends: Need::default(), every: 0, row_bytes: 4 };
-        Planner { load, boards: Vec::new() }
+        Planner { load }
     }
 
     #[test]
     fn times_that_were_observed_decide() {
         // Six layers each, of which the second node's take twice as long.
         let seen = seen([0..6, 6..12], 100, [60_000, 120_000]);
-        let better = planner().plan(&seen, Objective::Throughput).unwrap();
-        assert_eq!(better.layers, [0..8, 8..12]);
+        let better = planner().plan(&seen, &[], Objective::Throughput).unwrap();
+        assert_eq!(better.layers(&seen.lines).unwrap(), [0..8, 8..12]);
         assert!((better.gain - 1.5).abs() < 1e-3, "{better:?}");
-        let better = planner().plan(&seen, Objective::Latency).unwrap();
-        assert_eq!(better.layers, [0..11, 11..12]);
+        let better = planner().plan(&seen, &[], Objective::Latency).unwrap();
+        assert_eq!(better.layers(&seen.lines).unwrap(), [0..11, 11..12]);
     }
 
     #[test]
     fn what_is_not_known_is_not_planned_by() {
         let few = seen([0..6, 6..12], TOKENS_MIN - 1, [60_000, 120_000]);
-        assert_eq!(planner().plan(&few, Objective::Latency).unwrap_err().code, 1);
+        assert_eq!(planner().plan(&few, &[], Objective::Latency).unwrap_err().code, 1);
         let all = seen([0..6, 6..12], 100, [60_000, 120_000]);
         for objective in [Objective::Energy, Objective::Memory] {
-            assert_eq!(planner().plan(&all, objective).unwrap_err().code, 2);
+            assert_eq!(planner().plan(&all, &[], objective).unwrap_err().code, 2);
         }
         let closed = Seen::default();
-        assert!(planner().plan(&closed, Objective::Latency).unwrap_err().why.contains("open"));
+        assert!(planner().plan(&closed, &[], Objective::Latency).unwrap_err().why.contains("open"));
     }
 }

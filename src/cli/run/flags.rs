@@ -11,7 +11,7 @@ use crate::cli::draft::{self, Draft};
 use crate::cli::power::{self, StatedWatts};
 use crate::cli::ring::carrier::{self, CarrierKind};
 use crate::cli::ring::origin::{self, Boards, Origin};
-use crate::cli::ring::{self, ControlPlace, RingFile, RingFlags};
+use crate::cli::ring::{self, ControlPlace, RebalanceAfter, RingFile, RingFlags};
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
 use crate::engine::{Cache, Huge, WeightsPlace};
@@ -199,6 +199,10 @@ pub(in crate::cli) struct Run {
     /// user's folder) or off
     #[argh(option, from_str_fn(ring::control_place), default = "ControlPlace::Auto")]
     pub(super) control: ControlPlace,
+    /// ring: seconds that a board may be away, or another split be better by what is observed, before
+    /// layers move by themselves (60 with --boards, else off), or off
+    #[argh(option, from_str_fn(ring::rebalance_after))]
+    pub(super) rebalance_after: Option<RebalanceAfter>,
     /// ring: seconds without progress after which the master gives up (120; 0: never)
     #[argh(option)]
     pub(super) ring_timeout: Option<u64>,
@@ -310,6 +314,7 @@ impl Run {
             boards: self.boards.clone(),
             objective: self.objective,
             wire: self.wire,
+            rebalance_after: RingFlags::rebalance(self.rebalance_after, self.boards.is_some()),
             timeout_s: self.ring_timeout,
             busy_poll: self.busy_poll,
             control: self.control.clone(),

@@ -43,7 +43,8 @@ pub(in crate::cli) fn roles(option: &str) -> &'static [Role] {
         | "--next-host" | "--next-port" | "--key" | "--wire" | "--busy-poll" => {
             &[Role::Master, Role::Worker]
         }
-        "--control" | "--ring-timeout" | "--give" | "--boards" | "--objective" => &[Role::Master],
+        "--control" | "--ring-timeout" | "--give" | "--boards" | "--objective"
+        | "--rebalance-after" => &[Role::Master],
         "--end" | "--fetch" | "--join" => &[Role::Worker],
         _ => &ALL,
     }

@@ -1,6 +1,10 @@
 //! The master's loop: batches go in, rows that want logits come back.
 
+use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use super::NodeError;
@@ -9,8 +13,10 @@ use super::link::{carrier_notice, line, serve};
 use super::node::Node;
 use super::resplit::{Prepare, ResplitError, check_split, tell_unpacked};
 use crate::engine::error::StepError;
-use crate::engine::weights::Listener;
-use crate::model::{Batch, ForwardError, PackReport, Precision, Share, Span, Stage, StageInfo};
+use crate::engine::weights::{Listener, WeightsPlace};
+use crate::model::{
+    Batch, ForwardError, PackReport, Precision, Share, Span, Stage, StageInfo, Transformer,
+};
 use crate::ring::{Hop, Master, MasterOptions, MasterStep, Member, Notice, Rows, Times};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
@@ -27,6 +33,28 @@ pub type Tell = Box<dyn FnMut(&Notice, &[NodeLine]) + Send>;
 
 /// As a worker's meter, of the master's machine.
 pub type MasterMeter = Box<dyn Fn(bool) -> Option<f64> + Send>;
+
+/// Other nodes for a ring that runs.
+pub struct OtherNodes {
+    /// All of them with their layers, the master first.
+    pub members: Vec<Member>,
+    /// Where the second of them is.
+    pub next: SocketAddr,
+    /// Tells them. Meanwhile nothing is sent to the nodes there were.
+    pub tell: Box<dyn FnOnce() -> Result<(), String> + Send>,
+    /// Hears whether the master has its layers, and the others know of theirs.
+    pub done: Sender<Result<(), String>>,
+}
+
+/// How a master gets other nodes.
+pub struct OtherNodesBy {
+    /// They come from here.
+    pub asked: Receiver<OtherNodes>,
+    /// How many get some ready: meanwhile nodes that are away are waited for.
+    pub n_coming: Arc<AtomicUsize>,
+    /// Where the weights of the master's other layers are kept.
+    pub place: WeightsPlace,
+}
 
 /// How a master takes part in a ring.
 pub struct RingOptions {
@@ -48,7 +76,12 @@ pub struct RingOptions {
     pub tell: Tell,
     /// Tells what the machine has spent.
     pub meter: MasterMeter,
+    /// How it gets other nodes, if it may.
+    pub others: Option<OtherNodesBy>,
 }
+
+/// How a node makes other layers ready, and who is asked whether to end that.
+type Means<'a> = (&'a Prepare<'a, Transformer>, &'a dyn Fn() -> bool);
 
 /// What a call waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,6 +111,7 @@ pub struct RingMaster {
     is_interrupted: fn() -> bool,
     tell: Tell,
     meter: MasterMeter,
+    others: Option<OtherNodesBy>,
     /// Notices of the carrier that have been told.
     n_told: usize,
     n_nodes: usize,
@@ -122,6 +156,7 @@ impl RingMaster {
             is_interrupted: options.is_interrupted,
             tell: options.tell,
             meter: options.meter,
+            others: options.others,
             n_nodes: options.n_nodes,
         })
     }
@@ -130,7 +165,7 @@ impl RingMaster {
     ///
     /// # Errors
     /// If it cannot be, or nobody wants it any more.
-    pub fn open(&mut self, stage: &mut dyn Stage) -> Result<(), StepError> {
+    pub fn open(&mut self, stage: &mut Transformer) -> Result<(), StepError> {
         self.drive(stage, Goal::Open)
     }
 
@@ -141,11 +176,11 @@ impl RingMaster {
     /// # Errors
     /// If the split is none of this ring, or a node cannot take its part: the ring is opened as it was
     /// before then. Or if the ring is lost.
-    pub fn resplit<S: Stage>(
+    pub fn resplit(
         &mut self,
-        stage: &mut S,
+        stage: &mut Transformer,
         layers: &[Range<usize>],
-        prepare: &Prepare<'_, S>,
+        prepare: &Prepare<'_, Transformer>,
     ) -> Result<Option<PackReport>, ResplitError> {
         check_split(layers, self.lines().len(), stage.about().header.n_layers)?;
         let lines = self.lines().iter();
@@ -173,25 +208,81 @@ impl RingMaster {
     }
 
     /// Takes this node's part of `layers`, and begins to open the ring with them.
-    fn assign<S: Stage>(
+    fn assign(
         &mut self,
-        stage: &mut S,
+        stage: &mut Transformer,
         layers: &[Range<usize>],
-        (prepare, is_interrupted): (&Prepare<'_, S>, &dyn Fn() -> bool),
+        means: Means<'_>,
     ) -> Result<Option<PackReport>, ResplitError> {
-        let StageInfo { share: own, plan, .. } = stage.about();
-        let share = Share { layers: layers[0].clone(), has_ends: true };
-        let (is_same, plan) = (share == *own, *plan);
-        let mut report = None;
-        if !is_same {
-            stage.set_share(share, plan).map_err(ResplitError::Start)?;
-            let listener = Listener { tell: &tell_unpacked, is_interrupted };
-            let prepared = self.node.prepare(|_| prepare(stage, listener));
-            report = prepared.map_err(ResplitError::Weights)?;
-        }
+        let report = self.take_layers(stage, &layers[0], means)?;
         let assigned = layers.iter().map(|layers| layers.start as u32..layers.end as u32);
         self.master.assign(line(stage, &self.name), assigned.collect());
         Ok(report)
+    }
+
+    /// Makes this node's part ready, if it is another one than before.
+    fn take_layers(
+        &mut self,
+        stage: &mut Transformer,
+        layers: &Range<usize>,
+        (prepare, is_interrupted): Means<'_>,
+    ) -> Result<Option<PackReport>, ResplitError> {
+        let StageInfo { share: own, plan, .. } = stage.about();
+        let share = Share { layers: layers.clone(), has_ends: true };
+        if share == *own {
+            return Ok(None);
+        }
+        let plan = *plan;
+        stage.set_share(share, plan).map_err(ResplitError::Start)?;
+        let listener = Listener { tell: &tell_unpacked, is_interrupted };
+        self.node.prepare(|_| prepare(stage, listener)).map_err(ResplitError::Weights)
+    }
+
+    /// Takes other nodes, if there are some to be had; `true` if so.
+    pub(crate) fn look_for_others(&mut self, stage: &mut Transformer) -> bool {
+        let Some(by) = self.others.take() else { return false };
+        if by.n_coming.load(Ordering::Acquire) > 0 {
+            self.master.be_patient();
+        }
+        let others = by.asked.try_recv();
+        let is_some = others.is_ok();
+        if let Ok(others) = others {
+            self.take_others(stage, others, &by.place);
+        }
+        self.others = Some(by);
+        is_some
+    }
+
+    fn take_others(
+        &mut self,
+        stage: &mut Transformer,
+        OtherNodes { members, next, tell, done }: OtherNodes,
+        place: &WeightsPlace,
+    ) {
+        let before = stage.about().share.layers.clone();
+        let prepare =
+            |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
+        let is_interrupted = self.is_interrupted;
+        let took = self.take_layers(stage, &members[0].layers, (&prepare, &is_interrupted));
+        let told = match took {
+            Ok(_) => {
+                // Whom nobody could tell may be told again; the others do so already.
+                let told = tell();
+                self.node.lock().set_next(next);
+                self.master.rejoin(line(stage, &self.name), members);
+                self.start_times();
+                told
+            }
+            Err(e) => {
+                let back = self.take_layers(stage, &before, (&prepare, &|| false));
+                // What this node's streams held may be gone.
+                let assigned = self.master.assigned().to_vec();
+                self.master.assign(line(stage, &self.name), assigned);
+                Err(back.err().unwrap_or(e).to_string())
+            }
+        };
+        // Whoever asked may be gone.
+        let _ = done.send(told);
     }
 
     /// From now on `is_interrupted` is asked while waiting.
@@ -228,7 +319,11 @@ impl RingMaster {
     }
 
     /// Sends a batch on its way; waits only if too many are.
-    pub(crate) fn submit(&mut self, stage: &mut dyn Stage, batch: &Batch) -> Result<(), StepError> {
+    pub(crate) fn submit(
+        &mut self,
+        stage: &mut Transformer,
+        batch: &Batch,
+    ) -> Result<(), StepError> {
         let fits = frames::to_frames(batch.spans(), &mut self.submitted);
         fits.ok_or(ForwardError::Plan)?;
         self.drive(stage, Goal::Room)?;
@@ -239,7 +334,7 @@ impl RingMaster {
     /// Waits for the oldest batch that wants logits: its spans, and its logits.
     pub(crate) fn collect<'a>(
         &'a mut self,
-        stage: &'a mut dyn Stage,
+        stage: &'a mut Transformer,
     ) -> Result<(&'a [Span], &'a mut [f32]), StepError> {
         self.drive(stage, Goal::Done)?;
         self.is_taken = true;
@@ -251,7 +346,7 @@ impl RingMaster {
     }
 
     /// Waits for the oldest batch that wants logits, and drops what came of it.
-    pub(crate) fn skip(&mut self, stage: &mut dyn Stage) -> Result<(), StepError> {
+    pub(crate) fn skip(&mut self, stage: &mut Transformer) -> Result<(), StepError> {
         self.drive(stage, Goal::Done)?;
         self.is_taken = true;
         Ok(())
@@ -264,7 +359,7 @@ impl RingMaster {
         self.master.forget_pending();
     }
 
-    fn drive(&mut self, stage: &mut dyn Stage, goal: Goal) -> Result<(), StepError> {
+    fn drive(&mut self, stage: &mut Transformer, goal: Goal) -> Result<(), StepError> {
         if std::mem::take(&mut self.is_taken) {
             self.master.finish();
         }
@@ -275,8 +370,9 @@ impl RingMaster {
         result
     }
 
-    fn try_drive(&mut self, stage: &mut dyn Stage, goal: Goal) -> Result<(), StepError> {
+    fn try_drive(&mut self, stage: &mut Transformer, goal: Goal) -> Result<(), StepError> {
         loop {
+            self.look_for_others(stage);
             let step = self.poll(stage);
             while let Some(notice) = self.master.notice() {
                 (self.tell)(&notice, self.master.lines());
@@ -304,7 +400,7 @@ impl RingMaster {
         }
     }
 
-    fn poll(&mut self, stage: &mut dyn Stage) -> MasterStep {
+    fn poll(&mut self, stage: &mut Transformer) -> MasterStep {
         let mut endpoint = self.node.lock();
         serve(&mut **endpoint, Duration::ZERO);
         let mut rows = MasterRows { stage, returned: &mut self.returned };
@@ -320,7 +416,7 @@ impl RingMaster {
         step
     }
 
-    fn compute(&mut self, stage: &mut dyn Stage) -> Result<(), StepError> {
+    fn compute(&mut self, stage: &mut Transformer) -> Result<(), StepError> {
         frames::batch(self.master.spans(), self.master.tokens(), &mut self.batch);
         let batch = &self.batch;
         (self.meter)(true);
@@ -353,7 +449,7 @@ impl Returned {
 
 /// Rows of the master: it gives the stage's, and takes the last node's.
 struct MasterRows<'a> {
-    stage: &'a mut dyn Stage,
+    stage: &'a mut Transformer,
     returned: &'a mut Returned,
 }
 

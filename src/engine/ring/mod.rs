@@ -9,7 +9,7 @@ mod resplit;
 mod worker;
 
 pub use error::NodeError;
-pub use master::{MasterMeter, RingMaster, RingOptions, Tell};
+pub use master::{MasterMeter, OtherNodes, OtherNodesBy, RingMaster, RingOptions, Tell};
 pub(crate) use resplit::check_split;
 pub use resplit::{Prepare, ResplitError};
 pub use worker::{HasElsewhere, Limits, NodeMeter, WorkerOptions, run_worker};

@@ -1,0 +1,204 @@
+//! How the layers of a running ring move: among its nodes, or to other boards.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::desk::{Desk, Seen, Wish};
+use super::fleet::{Failed, Fleet, call};
+use super::replan::{Better, Planner};
+use crate::cli::note;
+use crate::cli::plan::report;
+use crate::control::Refusal;
+use crate::control::server::Say;
+use crate::engine::ring::check_split;
+use crate::ring::Topology;
+use crate::ring::plan::{Board, Objective, Task};
+use crate::transport::place::HostPort;
+use crate::wire::call::Call;
+use crate::wire::frame::NodeLine;
+
+/// Moves layers.
+pub(super) struct Moves {
+    pub(super) desk: Arc<Desk>,
+    pub(super) planner: Planner,
+    /// Boards that can get other layers.
+    fleet: Option<Mutex<Fleet>>,
+    /// Held by whoever moves layers.
+    changing: Mutex<()>,
+}
+
+fn refusal(code: u8, why: String) -> Refusal {
+    Refusal { code, why }
+}
+
+fn busy() -> Refusal {
+    refusal(1, "layers move just now".to_owned())
+}
+
+impl Moves {
+    pub(super) fn new(desk: Arc<Desk>, planner: Planner, fleet: Option<Fleet>) -> Moves {
+        Moves { desk, planner, fleet: fleet.map(Mutex::new), changing: Mutex::new(()) }
+    }
+
+    /// The boards, if they were called.
+    pub(super) fn fleet(&self) -> Option<Fleet> {
+        Some(self.lock_fleet()?.clone())
+    }
+
+    fn lock_fleet(&self) -> Option<MutexGuard<'_, Fleet>> {
+        Some(self.fleet.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the nodes of the ring are called.
+    pub(super) fn nodes(&self) -> Vec<String> {
+        match self.lock_fleet() {
+            Some(fleet) => fleet.nodes.clone(),
+            None => {
+                self.desk.seen().lines.iter().map(|line| line.name.as_str().to_owned()).collect()
+            }
+        }
+    }
+
+    /// Looks which of the boards are there, this one first: all of the fleet, and whether they answer.
+    pub(super) fn look(&self) -> Option<(Vec<Board>, Vec<bool>)> {
+        let mut fleet = self.fleet()?;
+        let is_there = fleet.look();
+        let boards = fleet.boards.clone();
+        *self.lock_fleet()? = fleet;
+        Some((boards, is_there))
+    }
+
+    /// What the boards said of themselves.
+    pub(super) fn said(&self) -> Vec<Board> {
+        self.lock_fleet().map(|fleet| fleet.boards.clone()).unwrap_or_default()
+    }
+
+    /// The best split: of the boards that are there, if some are called, else of the ring's nodes.
+    pub(super) fn best(&self, seen: &Seen, objective: Objective) -> Result<Better, Refusal> {
+        match self.look() {
+            None => self.planner.plan(seen, &[], objective),
+            Some((boards, is_there)) => {
+                let there = only(boards, &is_there);
+                self.planner.plan_among(seen, &there, objective)
+            }
+        }
+    }
+
+    /// Makes it so.
+    pub(super) fn take(
+        &self,
+        seen: &Seen,
+        better: &Better,
+        say: Say<'_>,
+    ) -> Result<String, Refusal> {
+        match better.layers(&seen.lines) {
+            Some(layers) => self.split(seen, layers, say),
+            None => self.rearrange(better, say),
+        }
+    }
+
+    /// Gives the nodes that there are these layers.
+    pub(super) fn split(
+        &self,
+        seen: &Seen,
+        layers: Vec<Range<usize>>,
+        say: Say<'_>,
+    ) -> Result<String, Refusal> {
+        let _changing = self.changing.try_lock().map_err(|_| busy())?;
+        check_split(&layers, seen.lines.len(), self.planner.load.layers.len())
+            .map_err(|e| refusal(2, e.to_string()))?;
+        let lacks = |(line, layers): &(&NodeLine, &Range<usize>)| {
+            layers.start < line.held.start as usize || layers.end > line.held.end as usize
+        };
+        let lacking: Vec<_> = seen.lines.iter().zip(&layers).filter(lacks).collect();
+        let fleet = self.fleet();
+        let file = fleet.as_ref().map(|fleet| (fleet, fleet.ring_file(&seen.lines, &layers)));
+        match (lacking.first(), &file) {
+            (None, _) => {}
+            (Some(_), Some((fleet, file))) => {
+                let names = lacking.iter().map(|(line, _)| line.name.as_str()).collect();
+                fleet.prepare(names, file, say)?;
+            }
+            (Some((line, layers)), None) => {
+                let why = format!(
+                    "{} is to have layers {}..{}, and its file holds {}..{}",
+                    line.name, layers.start, layers.end, line.held.start, line.held.end
+                );
+                return Err(refusal(1, why));
+            }
+        }
+        let done = words(&self.desk.ask(Wish::Split(layers), say)?);
+        if let Some((fleet, file)) = &file {
+            fleet.keep(&seen.lines, file);
+        }
+        note(&format!("leap: layers have moved: {done}"));
+        Ok(format!("{done}\n"))
+    }
+
+    /// Makes a ring of other boards. Who gets layers has them before the ring is changed.
+    fn rearrange(&self, better: &Better, say: Say<'_>) -> Result<String, Refusal> {
+        let _changing = self.changing.try_lock().map_err(|_| busy())?;
+        let Some(fleet) = self.fleet() else {
+            return Err(refusal(1, "the nodes of a ring file stay as they are".to_owned()));
+        };
+        let Better { boards, parts, .. } = better;
+        let file = report::ring_lines(&Task::new(&self.planner.load, boards), parts);
+        let topology = Topology::parse(&file).map_err(|e| refusal(1, e.to_string()))?;
+        let members = topology.members().to_vec();
+        // A ring of one is its own next node.
+        let next = &members[1.min(members.len() - 1)].address;
+        let next = HostPort::new(&next.host, next.port).resolve(|_: &SocketAddr| true);
+        let next = next.map_err(|e| refusal(1, e.to_string()))?;
+        let coming = self.desk.expect_others();
+        let names = members.iter().skip(1).map(|member| member.name.as_str()).collect();
+        fleet.prepare(names, &file, say)?;
+        if let Some(mut fleet) = self.lock_fleet() {
+            fleet.nodes = members.iter().map(|member| member.name.clone()).collect();
+        }
+        let done: Vec<String> = members
+            .iter()
+            .map(|member| format!("{} {}..{}", member.name, member.layers.start, member.layers.end))
+            .collect();
+        // Without it the next start may divide the model otherwise.
+        let _ = fleet.keep_split(&file);
+        let tell = Box::new(move || fleet.tell_all(&file));
+        self.desk.change((members, next), tell, say)?;
+        drop(coming);
+        let done = done.join(", ");
+        note(&format!("leap: the ring is another one: {done}"));
+        Ok(format!("{done}\n"))
+    }
+}
+
+impl Fleet {
+    /// Tells every board its part of the ring in this file, and those that have none and are there, that.
+    fn tell_all(&self, file: &str) -> Result<(), String> {
+        let mut result = Ok(());
+        for (board, place) in self.boards.iter().skip(1).zip(&self.called) {
+            let has_part =
+                file.lines().any(|line| line.split(' ').next() == Some(board.name.as_str()));
+            let order = if has_part { Call::Ring { port: self.port, file } } else { Call::Rest };
+            let told = call(place, &self.key, |called| called.tell(&order));
+            if let (Err(Failed { why, .. }), true, Ok(())) = (told, has_part, &result) {
+                result = Err(format!("{}: {why}", board.name));
+            }
+        }
+        result
+    }
+}
+
+/// Those that are there.
+pub(super) fn only(boards: Vec<Board>, is_there: &[bool]) -> Vec<Board> {
+    let there = boards.into_iter().zip(is_there).filter(|(_, is_there)| **is_there);
+    there.map(|(board, _)| board).collect()
+}
+
+/// `desk 0..10, pi 10..22`.
+pub(super) fn words(seen: &Seen) -> String {
+    let lines = seen.lines.iter();
+    let parts: Vec<String> = lines
+        .map(|line| format!("{} {}..{}", line.name, line.layers.start, line.layers.end))
+        .collect();
+    parts.join(", ")
+}

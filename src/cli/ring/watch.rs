@@ -1,0 +1,294 @@
+//! `--rebalance-after`: layers that move by themselves, when a board is away or back, or has become slower.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::desk::{Seen, Wish};
+use super::interrupt::is_interrupted;
+use super::moves::{Moves, only};
+use super::replan::Better;
+use crate::cli::{note, warn};
+use crate::control::Refusal;
+use crate::ring::Times;
+use crate::ring::plan::{Board, Objective};
+
+/// How often boards are looked after, at least and at most.
+const LOOKED_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
+/// How many times as good a ring with another board, or another split, has to be. What is observed varies.
+const WORTH_IT: f64 = 1.1;
+/// How often in a row another split has to be better.
+const OFTEN: u32 = 2;
+/// Tokens of a comparison.
+const TOKENS_MIN: u64 = 64;
+/// Longest time between two moves for speed.
+const REST_MAX: Duration = Duration::from_secs(3600);
+
+/// What is to be done about the boards.
+#[derive(Debug, PartialEq, Eq)]
+enum Act {
+    /// Nothing.
+    Nothing,
+    /// This node is away.
+    Without(String),
+    /// This board is there, and is no node.
+    With(String),
+}
+
+/// What a watch remembers. Times are those since it began.
+struct Watch {
+    /// How long a board has to be as it is, or a split the better one.
+    after: Duration,
+    /// Boards, whether they are there, and since when.
+    boards: Vec<(String, bool, Duration)>,
+    /// Those that a plan has considered.
+    considered: Vec<String>,
+    n_better: u32,
+    /// Layers do not move for speed before.
+    rests_until: Duration,
+    /// How long they rest after the next move.
+    rest: Duration,
+}
+
+impl Watch {
+    /// Of a ring with these nodes.
+    fn new(after: Duration, nodes: &[String]) -> Watch {
+        Watch {
+            after,
+            boards: Vec::new(),
+            considered: nodes.to_vec(),
+            n_better: 0,
+            rests_until: after,
+            rest: after,
+        }
+    }
+
+    /// Which boards are there, and which are nodes of the ring.
+    fn see(&mut self, now: Duration, boards: &[(&str, bool)], nodes: &[String]) -> Act {
+        for (name, is_there) in boards {
+            match self.boards.iter_mut().find(|(known, ..)| known == name) {
+                Some((_, was_there, _)) if was_there == is_there => {}
+                Some((_, was_there, since)) => (*was_there, *since) = (*is_there, now),
+                None => self.boards.push(((*name).to_owned(), *is_there, now)),
+            }
+        }
+        let is_long = |since: &Duration| now >= *since + self.after;
+        let away = |name: &String| {
+            let board = self.boards.iter().find(|(known, ..)| known == name);
+            board.is_some_and(|(_, is_there, since)| !is_there && is_long(since))
+        };
+        self.considered.retain(|name| nodes.contains(name) || !away(name));
+        if let Some(name) = nodes.iter().find(|name| away(name)) {
+            return Act::Without(name.clone());
+        }
+        let come = self.boards.iter().find(|(name, is_there, since)| {
+            let is_known = nodes.contains(name) || self.considered.contains(name);
+            *is_there && is_long(since) && !is_known
+        });
+        match come {
+            Some((name, ..)) => {
+                self.considered.push(name.clone());
+                Act::With(name.clone())
+            }
+            None => Act::Nothing,
+        }
+    }
+
+    /// Another split is so many times as good: whether it is to be taken.
+    fn compare(&mut self, now: Duration, gain: f64) -> bool {
+        if now < self.rests_until {
+            return false;
+        }
+        self.n_better = if gain >= WORTH_IT { self.n_better + 1 } else { 0 };
+        if self.n_better == 0 && now >= self.rests_until + 4 * self.rest {
+            self.rest = self.after;
+        }
+        self.n_better >= OFTEN
+    }
+
+    /// Layers have moved for speed: they do so again only after some rest, and a longer one each time.
+    fn moved(&mut self, now: Duration) {
+        self.n_better = 0;
+        self.rest = (2 * self.rest).min(REST_MAX);
+        self.rests_until = now + self.rest;
+    }
+}
+
+/// Watches the ring for as long as the process lives.
+///
+/// # Errors
+/// If the system refuses a thread.
+pub(super) fn start(moves: Arc<Moves>, objective: Objective, after: Duration) -> io::Result<()> {
+    let watch = Watch::new(after, &moves.nodes());
+    let began = Instant::now();
+    let keeper = Keeper { moves, objective, watch, began, before: Times::default(), told: None };
+    thread::Builder::new().name("leap-watch".to_owned()).spawn(move || keeper.keep())?;
+    Ok(())
+}
+
+/// Does what a watch says.
+struct Keeper {
+    moves: Arc<Moves>,
+    objective: Objective,
+    watch: Watch,
+    began: Instant,
+    /// Times at the beginning of the comparison.
+    before: Times,
+    /// Why what was to be done is not, if it is not.
+    told: Option<String>,
+}
+
+impl Keeper {
+    fn keep(mut self) {
+        let every = (self.watch.after / 4).clamp(LOOKED_EVERY.0, LOOKED_EVERY.1);
+        let mut compared = Instant::now();
+        while !is_interrupted() {
+            thread::sleep(every);
+            if self.look_after_boards() && compared.elapsed() >= self.watch.after {
+                compared = Instant::now();
+                self.compare();
+            }
+        }
+    }
+
+    /// Takes boards in and leaves them out; whether there was nothing to do.
+    fn look_after_boards(&mut self) -> bool {
+        let Some((boards, is_there)) = self.moves.look() else { return true };
+        let seen: Vec<(&str, bool)> =
+            boards.iter().map(|board| board.name.as_str()).zip(is_there.iter().copied()).collect();
+        let act = self.watch.see(self.began.elapsed(), &seen, &self.moves.nodes());
+        let result = match &act {
+            Act::Nothing => return seen.iter().all(|(_, is_there)| *is_there),
+            Act::Without(name) => self.plan(only(boards, &is_there)).and_then(|(seen, better)| {
+                note(&format!("leap: {name} is away: the others take its layers"));
+                self.moves.take(&seen, &better, &mut |_| Ok(()))
+            }),
+            Act::With(name) => self.plan(only(boards, &is_there)).and_then(|(seen, better)| {
+                if better.gain < WORTH_IT {
+                    return Ok(String::new());
+                }
+                note(&format!("leap: {name} is there, and makes the ring better"));
+                self.moves.take(&seen, &better, &mut |_| Ok(()))
+            }),
+        };
+        self.tell(result);
+        false
+    }
+
+    fn plan(&self, there: Vec<Board>) -> Result<(Seen, Better), Refusal> {
+        let seen = self.moves.desk.seen();
+        let better = self.moves.planner.plan_among(&seen, &there, self.objective)?;
+        Ok((seen, better))
+    }
+
+    /// Moves layers among the nodes if that has been better for long enough, by the times since the last look.
+    fn compare(&mut self) {
+        // Nobody writes, or the ring waits: there is nothing to compare.
+        let Ok(seen) =
+            self.moves.desk.ask(Wish::Look, &mut |_| Err(io::ErrorKind::TimedOut.into()))
+        else {
+            return;
+        };
+        let Some(times) = seen.times.since(&self.before) else {
+            self.before = seen.times;
+            return;
+        };
+        if times.batches < TOKENS_MIN {
+            return;
+        }
+        self.before = seen.times.clone();
+        let seen = Seen { times, ..seen };
+        let Ok(better) = self.moves.planner.plan(&seen, &self.moves.said(), self.objective) else {
+            return;
+        };
+        log::debug!("another split would be {:.2} times as good", better.gain);
+        let now = self.began.elapsed();
+        if self.watch.compare(now, better.gain) {
+            note(&format!("leap: layers move: {:.0} % better", (better.gain - 1.0) * 1e2));
+            let result = self.moves.take(&seen, &better, &mut |_| Ok(()));
+            self.watch.moved(now);
+            self.before = Times::default();
+            self.tell(result);
+        }
+    }
+
+    /// Says once why something is not done.
+    fn tell(&mut self, result: Result<String, Refusal>) {
+        let why = result.err().map(|refusal| refusal.why);
+        if let Some(why) = &why
+            && self.told.as_ref() != Some(why)
+        {
+            warn(&format!("layers do not move: {why}"));
+        }
+        self.told = why;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn nodes(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn who_is_away_for_long_is_left_out_and_taken_in_again() {
+        let ring = nodes(&["desk", "pi", "orange"]);
+        let mut watch = Watch::new(s(60), &ring);
+        let there = [("desk", true), ("pi", true), ("orange", true)];
+        let away = [("desk", true), ("pi", false), ("orange", true)];
+        assert_eq!(watch.see(s(0), &there, &ring), Act::Nothing);
+        assert_eq!(watch.see(s(10), &away, &ring), Act::Nothing);
+        // Back for a moment.
+        assert_eq!(watch.see(s(60), &there, &ring), Act::Nothing);
+        assert_eq!(watch.see(s(70), &away, &ring), Act::Nothing);
+        assert_eq!(watch.see(s(129), &away, &ring), Act::Nothing);
+        let without = Act::Without("pi".to_owned());
+        assert_eq!(watch.see(s(130), &away, &ring), without);
+        // It could not be done.
+        assert_eq!(watch.see(s(140), &away, &ring), without);
+        let rest = nodes(&["desk", "orange"]);
+        assert_eq!(watch.see(s(150), &away, &rest), Act::Nothing);
+        assert_eq!(watch.see(s(160), &there, &rest), Act::Nothing);
+        assert_eq!(watch.see(s(219), &there, &rest), Act::Nothing);
+        assert_eq!(watch.see(s(220), &there, &rest), Act::With("pi".to_owned()));
+        // The plan has no use for it.
+        assert_eq!(watch.see(s(230), &there, &rest), Act::Nothing);
+        assert_eq!(watch.see(s(240), &away, &rest), Act::Nothing);
+        assert_eq!(watch.see(s(300), &away, &rest), Act::Nothing);
+        assert_eq!(watch.see(s(310), &there, &rest), Act::Nothing);
+        assert_eq!(watch.see(s(370), &there, &rest), Act::With("pi".to_owned()));
+    }
+
+    #[test]
+    fn layers_move_for_speed_more_and_more_seldom() {
+        let mut watch = Watch::new(s(60), &[]);
+        // Two looks a minute apart; every other split turns out to be the better one.
+        let moves: Vec<u64> = (0..600)
+            .map(|minute| minute * 60)
+            .filter(|&now| {
+                let is_due = watch.compare(s(now), 1.5);
+                if is_due {
+                    watch.moved(s(now));
+                }
+                is_due
+            })
+            .collect();
+        let gaps: Vec<u64> = moves.windows(2).map(|pair| (pair[1] - pair[0]) / 60).collect();
+        assert_eq!(moves[0], 120);
+        assert_eq!(gaps[..6], [3, 5, 9, 17, 33, 61]);
+        assert!(gaps[6..].iter().all(|gap| *gap == 61), "{gaps:?}");
+        // After a long time in which nothing was better it is as at first.
+        let calm =
+            (0..600).map(|minute| 36000 + minute * 60).filter(|&now| watch.compare(s(now), 1.05));
+        assert_eq!(calm.count(), 0);
+        assert_eq!(watch.rest, s(60));
+        assert!(!watch.compare(s(72000), 1.2) && watch.compare(s(72060), 1.2));
+    }
+}

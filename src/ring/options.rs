@@ -1,0 +1,38 @@
+//! What a master begins with, and what it asks of whoever drives it.
+
+use super::{Member, NodeLine, RingError, Sizes};
+
+/// What a master begins with.
+#[derive(Clone, Debug)]
+pub(crate) struct MasterOptions {
+    /// Its own line of the ring.
+    pub line: NodeLine,
+    /// Sizes that all nodes have to be ready for.
+    pub sizes: Sizes,
+    /// Layers of the model.
+    pub n_layers: u32,
+    /// Bytes of the longest frame its link takes.
+    pub frame_bytes: usize,
+    /// Most nodes the ring may have; bounds what is under way.
+    pub n_nodes: usize,
+    /// The nodes as far as they are known, this one first.
+    pub members: Vec<Member>,
+    /// Longest time without progress; `None` to wait for ever.
+    pub timeout_us: Option<u64>,
+    /// First epoch: one that no frame under way can have, such as a random number.
+    pub epoch: u32,
+}
+
+/// What a master wants next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum MasterStep {
+    /// Nothing before the link has something new.
+    Idle,
+    /// [`Master::tokens`] are to be embedded and taken through the own layers as
+    /// [`Master::spans`] say; then [`Master::computed`].
+    Compute,
+    /// The rows wanted of the oldest batch are back; then [`Master::finish`].
+    Done,
+    /// The ring cannot go on.
+    Failed(RingError),
+}
