@@ -5,9 +5,10 @@ pub(crate) mod server;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use crate::sys::random;
+use crate::sys::{net, random};
 use crate::wire::give::{self, MESSAGE_MAX, OPENING_LEN, VERSION};
 use crate::wire::noise::MESSAGE_LEN;
 use crate::wire::seal::Key;
@@ -26,7 +27,7 @@ const ASKED_EVERY: Duration = Duration::from_millis(200);
 
 /// Why a connection ends.
 #[derive(Debug)]
-pub(crate) enum ChannelError {
+pub enum ChannelError {
     /// The system's word, or the other end went: it may be there later.
     Io(io::Error),
     /// What the other end says has no meaning.
@@ -126,6 +127,16 @@ impl<'a> Channel<'a> {
     /// Where the other end reaches this one.
     pub(crate) fn local_ip(&self) -> io::Result<IpAddr> {
         Ok(self.stream.local_addr()?.ip())
+    }
+
+    /// Whether the next message has begun to come, or the other end has gone.
+    pub(crate) fn has_next(&self) -> bool {
+        net::is_readable(self.stream.as_fd())
+    }
+
+    /// To wait for that.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     /// Sends `bytes` as messages of up to [`MESSAGE_MAX`].

@@ -335,6 +335,12 @@ pub fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
     }
 }
 
+/// Whether a stream has something to read, or has ended.
+pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
+    let flags = socket::MsgFlags::MSG_PEEK | socket::MsgFlags::MSG_DONTWAIT;
+    !matches!(socket::recv(fd.as_raw_fd(), &mut [0], flags), Err(Errno::EAGAIN | Errno::EINTR))
+}
+
 /// Waits until one of `fds` can be read, or written if it says so, for at most `timeout`.
 /// Signals end the wait.
 pub fn wait(fds: &[(BorrowedFd<'_>, bool)], timeout: Duration) {

@@ -9,12 +9,14 @@
 //! - [`noise`] and [`seal`]: the key exchange of links with a shared key, their keys and nonces.
 //! - [`give`]: how a board gets its layers from another one, over a connection that [`talk`] seals.
 //! - [`call`]: how boards without a ring file get their places, over such a connection. [`find`]: how a master finds them.
+//! - [`draft`]: how another board guesses how texts go on, over such a connection.
 //!
 //! Nothing here opens a socket, reads a clock or allocates by a size that a peer sent.
 
 pub mod call;
 pub mod control;
 pub mod datagram;
+pub mod draft;
 mod fields;
 mod figures;
 pub mod find;

@@ -1,0 +1,360 @@
+//! How a master has another board guess how its texts go on. The connection is opened as [`super::give`] says.
+//!
+//! ```text
+//! ask of the master                      answer of the draft node
+//!  0 u32 16 HELLO, 17 HASH, 18 TOKEN,     0 u32 16 NODE, 17 HASH, 18 TOKEN,
+//!        19 TEXT, 20 PING                       19 DRAFT, 20 PONG
+//!  4 u32 HELLO: texts at the same time;   4 NODE: u32 texts, u32 tokens that it knows, u32 longest text in
+//!        HASH: tokens; TOKEN: its id;        ids, [32] hash of all tokens; HASH: [32] hash; TOKEN: its bytes,
+//!        TEXT: which text                    of which as many as 64 are sent; DRAFT: u32 which text
+//!  8 u32 TEXT: serial number              8 u32 DRAFT: serial number
+//! 12 u32 TEXT: ids that stay as they     12 u32 DRAFT: ids of this draft that came before
+//!        were                            16 u32 × DRAFT: ids
+//! 16 u32 TEXT: ids that are wanted
+//! 20 u32 × TEXT: ids
+//! ```
+//!
+//! HELLO comes first. It is answered by NODE, or by `u32` 0 and a text that says why not. HASH is answered by the
+//! SHA-256 of the first tokens, of each a `u32` length and its bytes: that is how a master sees whether both know
+//! the same tokens. TEXT replaces what follows the ids that stay; the text is whole when ids are wanted, and
+//! then the node sends what it thinks that follows, in DRAFTs of as many ids as it has at a time, each after the
+//! other. With the next TEXT of the same number it begins again. Where the new text is the beginning of what the node
+//! knows, what it knows to follow is still there and sent at once.
+
+use super::WireError;
+use super::fields::{array, u32_at};
+use super::give::{MESSAGE_MAX, REASON_MAX};
+use super::name::text;
+
+/// Texts at the same time, at most.
+pub const TEXTS_MAX: usize = 16;
+/// Ids that may be wanted at a time.
+pub const WANTED_MAX: usize = 32;
+/// Bytes of a token that are sent.
+pub const TOKEN_MAX: usize = 64;
+/// Bytes of a hash.
+pub const HASH_LEN: usize = 32;
+/// Ids of a TEXT, at most.
+pub const IDS_MAX: usize = (MESSAGE_MAX - TEXT_LEN) / 4;
+/// Bytes of any answer, at most.
+pub const ANSWER_MAX: usize = 4 + REASON_MAX;
+
+/// Bytes of a TEXT and of a DRAFT before their ids.
+const TEXT_LEN: usize = 20;
+const DRAFT_LEN: usize = 16;
+const NODE_LEN: usize = 16 + HASH_LEN;
+
+const _: () = assert!(ANSWER_MAX >= DRAFT_LEN + 4 * WANTED_MAX && ANSWER_MAX >= NODE_LEN);
+
+/// Ids of tokens as they travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ids<'a>(&'a [u8]);
+
+impl<'a> Ids<'a> {
+    fn parse(bytes: &'a [u8], n_max: usize) -> Result<Ids<'a>, WireError> {
+        match bytes.len() {
+            len if len % 4 != 0 => {
+                Err(WireError::Truncated { need: len.next_multiple_of(4), have: len })
+            }
+            len if len / 4 > n_max => Err(WireError::Oversize { len }),
+            _ => Ok(Ids(bytes)),
+        }
+    }
+
+    /// The ids.
+    pub fn iter(self) -> impl Iterator<Item = u32> + 'a {
+        self.0.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id))
+    }
+
+    /// How many there are.
+    pub fn len(self) -> usize {
+        self.0.len() / 4
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What a master says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask<'a> {
+    /// Guess for so many texts.
+    Hello(u32),
+    /// The hash of so many tokens.
+    Hash(u32),
+    /// The bytes of this token.
+    Token(u32),
+    /// How does this text go on?
+    Text(Text<'a>),
+    /// Are you there?
+    Ping,
+}
+
+/// A text, or a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Text<'a> {
+    /// Which of the texts.
+    pub index: u32,
+    /// What drafts of it are told apart by from those of what it was before.
+    pub serial: u32,
+    /// Ids that stay as they were.
+    pub from: u32,
+    /// Ids that are wanted, up to [`WANTED_MAX`]; none if more of the text follows.
+    pub wanted: u32,
+    /// Those that follow the ones that stay.
+    pub ids: Ids<'a>,
+}
+
+impl<'a> Ask<'a> {
+    /// Reads an ask.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &'a [u8]) -> Result<Ask<'a>, WireError> {
+        let have = bytes.len();
+        if have < 8 {
+            return Err(WireError::Truncated { need: 8, have });
+        }
+        let number = u32_at(bytes, 4);
+        match (u32_at(bytes, 0), have) {
+            (16, 8) if number as usize <= TEXTS_MAX => Ok(Ask::Hello(number)),
+            (17, 8) => Ok(Ask::Hash(number)),
+            (18, 8) => Ok(Ask::Token(number)),
+            (20, 8) if number == 0 => Ok(Ask::Ping),
+            (19, TEXT_LEN..) => {
+                let [serial, from, wanted] = [8, 12, 16].map(|at| u32_at(bytes, at));
+                if number as usize >= TEXTS_MAX || wanted as usize > WANTED_MAX {
+                    return Err(WireError::Field("text"));
+                }
+                let ids = Ids::parse(&bytes[TEXT_LEN..], IDS_MAX)?;
+                Ok(Ask::Text(Text { index: number, serial, from, wanted, ids }))
+            }
+            _ => Err(WireError::Field("ask")),
+        }
+    }
+
+    /// Writes its bytes to `out`, which needs no more room than [`MESSAGE_MAX`], instead of what is there.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        let (kind, number) = match self {
+            Ask::Hello(n) => (16, *n),
+            Ask::Hash(n) => (17, *n),
+            Ask::Token(id) => (18, *id),
+            Ask::Text(text) => return emit_text(text, text.ids.iter(), out),
+            Ask::Ping => (20, 0),
+        };
+        put(out, &[kind, number]);
+    }
+}
+
+/// The same of a text whose ids are `ids`, whatever it has.
+pub fn emit_text(text: &Text<'_>, ids: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
+    put(out, &[19, text.index, text.serial, text.from, text.wanted]);
+    ids.for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
+}
+
+fn put(out: &mut Vec<u8>, fields: &[u32]) {
+    out.clear();
+    fields.iter().for_each(|field| out.extend_from_slice(&field.to_le_bytes()));
+}
+
+/// What a draft node says.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<'a> {
+    /// Why it will not.
+    Refused(heapless::String<REASON_MAX>),
+    /// What it can do.
+    Node(Node),
+    /// The hash of the tokens that were asked for.
+    Hash([u8; HASH_LEN]),
+    /// The bytes of a token.
+    Token(&'a [u8]),
+    /// How a text goes on.
+    Draft(Draft<'a>),
+    /// It is there.
+    Pong,
+}
+
+/// What a draft node can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Texts at the same time, those that were asked for or fewer.
+    pub n_texts: u32,
+    /// Tokens that it knows.
+    pub vocab_len: u32,
+    /// Ids of its longest text.
+    pub ctx_len: u32,
+    /// Hash of all its tokens.
+    pub hash: [u8; HASH_LEN],
+}
+
+/// A part of a draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draft<'a> {
+    /// Of which text.
+    pub index: u32,
+    /// The serial number of that.
+    pub serial: u32,
+    /// Ids of the draft that came before.
+    pub at: u32,
+    /// What follows those: one id at least, and no more with those before than can be wanted.
+    pub ids: Ids<'a>,
+}
+
+impl<'a> Answer<'a> {
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(bytes: &'a [u8]) -> Result<Answer<'a>, WireError> {
+        let have = bytes.len();
+        if have < 4 {
+            return Err(WireError::Truncated { need: 4, have });
+        }
+        match (u32_at(bytes, 0), have) {
+            (0, _) => Ok(Answer::Refused(text(&bytes[4..]))),
+            (16, NODE_LEN) => {
+                let [n_texts, vocab_len, ctx_len] = [4, 8, 12].map(|at| u32_at(bytes, at));
+                match n_texts as usize <= TEXTS_MAX && ctx_len > 0 {
+                    true => Ok(Answer::Node(Node {
+                        n_texts,
+                        vocab_len,
+                        ctx_len,
+                        hash: array(bytes, 16),
+                    })),
+                    false => Err(WireError::Field("node")),
+                }
+            }
+            (17, 36) => Ok(Answer::Hash(array(bytes, 4))),
+            (18, _) if have <= 4 + TOKEN_MAX => Ok(Answer::Token(&bytes[4..])),
+            (19, DRAFT_LEN..) => {
+                let [index, serial, at] = [4, 8, 12].map(|at| u32_at(bytes, at));
+                let n_max = WANTED_MAX.saturating_sub(at as usize);
+                let ids = Ids::parse(&bytes[DRAFT_LEN..], n_max)?;
+                match ids.is_empty() || index as usize >= TEXTS_MAX {
+                    true => Err(WireError::Field("draft")),
+                    false => Ok(Answer::Draft(Draft { index, serial, at, ids })),
+                }
+            }
+            (20, 4) => Ok(Answer::Pong),
+            _ => Err(WireError::Field("answer")),
+        }
+    }
+
+    /// Writes its bytes to `out` instead of what is there: up to [`ANSWER_MAX`].
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        match self {
+            Answer::Refused(why) => {
+                put(out, &[0]);
+                out.extend_from_slice(why.as_bytes());
+            }
+            Answer::Node(node) => {
+                put(out, &[16, node.n_texts, node.vocab_len, node.ctx_len]);
+                out.extend_from_slice(&node.hash);
+            }
+            Answer::Hash(hash) => {
+                put(out, &[17]);
+                out.extend_from_slice(hash);
+            }
+            Answer::Token(bytes) => {
+                put(out, &[18]);
+                out.extend_from_slice(&bytes[..bytes.len().min(TOKEN_MAX)]);
+            }
+            Answer::Draft(draft) => emit_draft(draft, draft.ids.iter(), out),
+            Answer::Pong => put(out, &[20]),
+        }
+    }
+}
+
+/// The same of a draft whose ids are `ids`, whatever it has.
+pub fn emit_draft(draft: &Draft<'_>, ids: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
+    put(out, &[19, draft.index, draft.serial, draft.at]);
+    ids.for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::name::printable;
+
+    const IDS: [u8; 8] = [1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
+
+    fn texts() -> [Text<'static>; 2] {
+        let whole = Text { index: 15, serial: 7, from: 9, wanted: 32, ids: Ids(&IDS) };
+        [whole, Text { wanted: 0, ids: Ids(&[]), ..whole }]
+    }
+
+    #[test]
+    fn what_is_asked_is_heard() {
+        let mut bytes = Vec::new();
+        let [whole, part] = texts().map(Ask::Text);
+        for ask in [Ask::Hello(16), Ask::Hash(9), Ask::Token(u32::MAX), whole, part, Ask::Ping] {
+            ask.emit(&mut bytes);
+            assert_eq!(Ask::parse(&bytes), Ok(ask));
+        }
+        assert!(Ids(&IDS).iter().eq([1, u32::MAX]));
+    }
+
+    #[test]
+    fn what_is_answered_is_heard() {
+        let mut bytes = Vec::new();
+        let node = Node { n_texts: 3, vocab_len: 4096, ctx_len: 512, hash: [7; HASH_LEN] };
+        let draft = Draft { index: 2, serial: u32::MAX, at: 30, ids: Ids(&IDS) };
+        let refused = Answer::Refused(printable("no"));
+        let others = [Answer::Hash([8; HASH_LEN]), Answer::Token(b"the"), Answer::Pong];
+        let answers = [refused, Answer::Node(node), Answer::Draft(draft)];
+        for answer in answers.into_iter().chain(others) {
+            answer.emit(&mut bytes);
+            assert_eq!(Answer::parse(&bytes), Ok(answer));
+            assert!(bytes.len() <= ANSWER_MAX);
+        }
+        Answer::Token(&[b'a'; 999]).emit(&mut bytes);
+        assert_eq!(Answer::parse(&bytes), Ok(Answer::Token(&[b'a'; TOKEN_MAX])));
+    }
+
+    #[test]
+    fn asks_without_meaning_are_refused() {
+        let mut whole = Vec::new();
+        Ask::Text(texts()[0]).emit(&mut whole);
+        for len in 0..whole.len() {
+            assert_eq!(Ask::parse(&whole[..len]).is_ok(), [20, 24].contains(&len), "{len}");
+        }
+        // A kind, a text and a number of ids that there cannot be.
+        for (at, byte) in [(0, 21), (0, 0), (4, 16), (7, 1), (16, 33), (19, 1)] {
+            let mut bytes = whole.clone();
+            bytes[at] = byte;
+            assert!(Ask::parse(&bytes).is_err(), "{at}");
+        }
+        for kind in [16, 17, 18, 20] {
+            assert!(Ask::parse(&[kind, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
+        }
+        assert!(Ask::parse(&[16, 0, 0, 0, 17, 0, 0, 0]).is_err());
+        let mut long = whole[..TEXT_LEN].to_vec();
+        long.resize(TEXT_LEN + 4 * (IDS_MAX + 1), 0);
+        assert!(Ask::parse(&long).is_err());
+    }
+
+    #[test]
+    fn answers_without_meaning_are_refused() {
+        let mut whole = Vec::new();
+        Answer::Draft(Draft { index: 2, serial: 5, at: 30, ids: Ids(&IDS) }).emit(&mut whole);
+        for len in 0..whole.len() {
+            assert_eq!(Answer::parse(&whole[..len]).is_ok(), len == 20, "{len}");
+        }
+        // A kind, a text, more ids than were ever wanted, and as many as overflow.
+        for (at, byte) in [(0, 21), (1, 1), (4, 16), (12, 31), (15, 0xff)] {
+            let mut bytes = whole.clone();
+            bytes[at] = byte;
+            assert!(Answer::parse(&bytes).is_err(), "{at}");
+        }
+        let node = Node { n_texts: 17, vocab_len: 1, ctx_len: 1, hash: [0; HASH_LEN] };
+        for nothing in [node, Node { n_texts: 1, ctx_len: 0, ..node }] {
+            Answer::Node(nothing).emit(&mut whole);
+            assert!(Answer::parse(&whole).is_err());
+        }
+        assert!(Answer::parse(&[17; 35]).is_err());
+        assert!(Answer::parse(&[&[18, 0, 0, 0][..], &[b'a'; TOKEN_MAX + 1]].concat()).is_err());
+    }
+}

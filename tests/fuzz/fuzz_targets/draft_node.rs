@@ -1,0 +1,21 @@
+//! Any bytes as what masters and draft nodes say: what parses is emitted to something that parses to the same.
+#![no_main]
+
+use leap::internals::wire::draft::{ANSWER_MAX, Answer, Ask, Draft, WANTED_MAX};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut emitted = Vec::new();
+    if let Ok(ask) = Ask::parse(bytes) {
+        ask.emit(&mut emitted);
+        assert_eq!(Ask::parse(&emitted), Ok(ask));
+    }
+    if let Ok(answer) = Answer::parse(bytes) {
+        answer.emit(&mut emitted);
+        assert!(emitted.len() <= ANSWER_MAX);
+        assert_eq!(Answer::parse(&emitted), Ok(answer.clone()));
+        if let Answer::Draft(Draft { at, ids, .. }) = answer {
+            assert!(!ids.is_empty() && at as usize + ids.len() <= WANTED_MAX);
+        }
+    }
+});
