@@ -141,7 +141,7 @@ impl Forced {
 }
 
 impl Drafter for Forced {
-    fn begin(&mut self, _lane: usize) {}
+    fn begin(&mut self, _lane: usize, _prompt: &[u32]) {}
 
     fn draft(
         &mut self,

@@ -91,6 +91,9 @@ pub mod internals {
     pub mod cli {
         pub use crate::cli::*;
     }
+    pub mod draft_node {
+        pub use crate::engine::draft_node::*;
+    }
     pub mod kernels {
         pub use crate::kernels::*;
     }

@@ -56,7 +56,7 @@ impl Knowing {
 }
 
 impl Drafter for Knowing {
-    fn begin(&mut self, _lane: usize) {}
+    fn begin(&mut self, _lane: usize, _prompt: &[u32]) {}
 
     fn draft(
         &mut self,
@@ -170,7 +170,7 @@ struct Sure {
 }
 
 impl Drafter for Sure {
-    fn begin(&mut self, _lane: usize) {}
+    fn begin(&mut self, _lane: usize, _prompt: &[u32]) {}
 
     fn draft(
         &mut self,

@@ -10,6 +10,7 @@ mod rings;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use counting::{allocated_bytes, allocations, leave_out_harness};
 use leap::engine::{
@@ -17,8 +18,12 @@ use leap::engine::{
     Scheduler, Wants,
 };
 use leap::format::tokenizer::TokenizerFile;
+use leap::internals::draft_node::master::{DraftNodeError, DraftPlace, NodeDrafter};
+use leap::internals::draft_node::node::{self, DraftNotice};
 use leap::internals::model::{KvKind, Model};
+use leap::internals::transport::place::HostPort;
 use leap::internals::wire::Dtype;
+use leap::internals::wire::seal::Key;
 use leap::sampler::{Sampler, Sampling, argmax};
 use leap::tokenizer::Tokenizer;
 use rings::Recipe;
@@ -71,6 +76,21 @@ fn smaller(model: &Arc<Model>, n: usize) -> Box<dyn Drafter> {
     let options = Options { n_streams: Some(n), threads: Some(1), ..Options::default() };
     let engine = Engine::new(model.clone(), &options).unwrap();
     Box::new(ModelDrafter::new(engine, true).unwrap())
+}
+
+/// Guesses by a model on another board, whose allocations are counted too.
+fn elsewhere(model: &Arc<Model>, tokenizer: &TokenizerFile, n: usize) -> Box<dyn Drafter> {
+    let options = Options { n_streams: Some(n), threads: Some(1), ..Options::default() };
+    let engine = Engine::new(model.clone(), &options).unwrap();
+    let tokenizer = || Tokenizer::new(tokenizer.clone()).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let (key, tell) = (Key::new([5; 32]), Box::new(|_: &DraftNotice| {}));
+    let at = node::start((engine, tokenizer()), any, key.clone(), tell).unwrap();
+    let place = DraftPlace { at: HostPort::new("127.0.0.1", at.port()), key };
+    let lost = Box::new(|why: &DraftNodeError| panic!("{why}"));
+    let drafter = NodeDrafter::start(place, &tokenizer(), (n, 4096), (lost, false)).unwrap();
+    drafter.wait(Duration::from_secs(60));
+    Box::new(drafter)
 }
 
 /// Allocations while `n` jobs of a scheduler decode, and others have their prompts read.
@@ -147,7 +167,7 @@ fn decoding_allocates_nothing() {
     let model = Arc::new(Model::open(&models.join("demo.bin")).unwrap());
     let bytes = std::fs::read(models.join("demo.tokenizer.bin")).unwrap();
     let file = TokenizerFile::parse(&bytes, Some(model.header().vocab_size)).unwrap();
-    let tokenizer = Tokenizer::new(file).unwrap();
+    let tokenizer = Tokenizer::new(file.clone()).unwrap();
 
     let random = Sampling { temperature: 0.9, top_p: 0.95, top_k: 40, seed: 7 };
     assert_eq!(by_push_batch(&model, KvKind::F32, Sampling::GREEDY), 0);
@@ -163,7 +183,8 @@ fn decoding_allocates_nothing() {
                 ..Options::default()
             };
             let mut engine = Engine::new(model.clone(), &options).unwrap();
-            for drafter in [ngrams(&engine, n_streams), smaller(&model, n_streams)] {
+            let elsewhere = elsewhere(&model, &file, n_streams);
+            for drafter in [ngrams(&engine, n_streams), smaller(&model, n_streams), elsewhere] {
                 let counted = by_scheduler(&mut engine, drafter, &tokenizer, sampling, n_streams);
                 assert_eq!(counted, 0, "{sampling:?}, {n_streams} streams");
             }

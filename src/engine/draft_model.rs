@@ -66,8 +66,8 @@ impl Drafter for ModelDrafter {
         }
     }
 
-    fn begin(&mut self, lane: usize) {
-        self.ngrams.begin(lane);
+    fn begin(&mut self, lane: usize, prompt: &[u32]) {
+        self.ngrams.begin(lane, prompt);
     }
 
     fn draft(

@@ -35,8 +35,8 @@ pub trait Drafter: Send {
     /// called again. Between the two calls drafts are asked for, and nothing else is.
     fn trade_threads(&mut self, _engine: &mut Engine) {}
 
-    /// Another text begins in `lane`.
-    fn begin(&mut self, lane: usize);
+    /// Another text begins in `lane`, with these ids.
+    fn begin(&mut self, lane: usize, prompt: &[u32]);
 
     /// Writes up to [`DRAFTS_MAX`] ids to `drafts` that may follow `ids`, the text of `lane`. Its last ids may be
     /// drafts too, which another text takes the place of if they turn out wrong. Where making a draft takes time,
@@ -409,7 +409,7 @@ mod tests {
     struct Stubborn(usize);
 
     impl Drafter for Stubborn {
-        fn begin(&mut self, _lane: usize) {}
+        fn begin(&mut self, _lane: usize, _prompt: &[u32]) {}
 
         fn draft(
             &mut self,

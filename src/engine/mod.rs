@@ -7,6 +7,7 @@ mod calibrate;
 pub mod chat;
 mod choice;
 mod draft_model;
+pub(crate) mod draft_node;
 mod drafts;
 mod error;
 mod job;

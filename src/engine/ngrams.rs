@@ -47,7 +47,7 @@ impl NgramDrafter {
 }
 
 impl Drafter for NgramDrafter {
-    fn begin(&mut self, lane: usize) {
+    fn begin(&mut self, lane: usize, _prompt: &[u32]) {
         let text = &mut self.texts[lane];
         text.index.0.fill(0);
         text.len = 0;
@@ -182,7 +182,7 @@ mod tests {
         assert!(drafts(&mut drafter, 0, &[5, 6, 7]).0.is_empty());
         let ids: Vec<u32> = (1..30).chain(5..14).collect();
         assert_eq!(drafts(&mut drafter, 0, &ids).1, DraftKind::LongNgram);
-        drafter.begin(0);
+        drafter.begin(0, &[]);
         assert!(drafts(&mut drafter, 0, &[1, 2]).0.is_empty());
     }
 
@@ -206,7 +206,7 @@ mod tests {
                 let is_right = found == text[at + 4..at + 4 + DRAFTS_MAX];
                 assert!(is_right || found.is_empty(), "{round}, {at}: {found:?}");
                 n_found += usize::from(is_right);
-                drafter.begin(1);
+                drafter.begin(1, &[]);
             }
             // Others may have the same hash.
             assert!(n_found > 60, "{n_found}");
@@ -214,7 +214,7 @@ mod tests {
             if round > 1 {
                 assert!(drafts(&mut drafter, 1, &[round - 2, round + 1, round + 4]).0.is_empty());
             }
-            drafter.begin(1);
+            drafter.begin(1, &[]);
         }
     }
 }

@@ -316,7 +316,7 @@ impl<'t> Scheduler<'t> {
             let index = lane.stream.index();
             let index = self.lanes.partition_point(|lane| lane.stream.index() < index);
             if let Some(drafter) = &mut self.drafter {
-                drafter.begin(index);
+                drafter.begin(index, &self.lanes[index].ids);
             }
         }
     }

@@ -127,7 +127,7 @@ impl Knowing {
 }
 
 impl Drafter for Knowing {
-    fn begin(&mut self, _lane: usize) {
+    fn begin(&mut self, _lane: usize, _prompt: &[u32]) {
         self.n_begun += 1;
     }
 

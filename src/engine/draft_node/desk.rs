@@ -1,0 +1,162 @@
+//! What the engine's thread and the one that talks with the draft node share.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::wire::draft::{Draft, WANTED_MAX};
+
+/// The texts of an engine, and what the draft node thinks that follows.
+pub(super) struct Desk {
+    guesses: Vec<Mutex<Guess>>,
+    ctx_len: usize,
+    /// Whether the node listens.
+    is_there: AtomicBool,
+    is_over: AtomicBool,
+    /// What is written to the first end wakes who waits for the second.
+    bell: [UnixStream; 2],
+}
+
+/// A text, and what may follow.
+#[derive(Debug, Default)]
+pub(super) struct Guess {
+    /// The text and what may follow, `[n_text + up to WANTED_MAX]`.
+    known: Vec<u32>,
+    n_text: usize,
+    /// Tells drafts of this text from those of what it was before.
+    serial: u32,
+    /// Ids that are wanted after it.
+    wanted: usize,
+    /// Whether the node has not been told.
+    is_new: bool,
+}
+
+impl Desk {
+    /// For `n` texts of up to `ctx_len` ids.
+    pub(super) fn new(n: usize, ctx_len: usize) -> io::Result<Desk> {
+        let (a, b) = UnixStream::pair()?;
+        a.set_nonblocking(true)?;
+        b.set_nonblocking(true)?;
+        Ok(Desk {
+            guesses: (0..n).map(|_| Mutex::new(Guess::with_capacity(ctx_len))).collect(),
+            ctx_len,
+            is_there: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            bell: [a, b],
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.guesses.len()
+    }
+
+    /// Ids of the longest text.
+    pub(super) fn ctx_len(&self) -> usize {
+        self.ctx_len
+    }
+
+    /// The guess of a text, if that is one of those that the node guesses for. Whoever has it gives it back at once.
+    pub(super) fn guess(&self, index: usize) -> Option<MutexGuard<'_, Guess>> {
+        let guess = self.guesses.get(index)?;
+        Some(guess.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has the node told of what is new.
+    pub(super) fn ring(&self) {
+        // If there is no room, it rings already.
+        let _ = (&self.bell[0]).write(&[1]);
+    }
+
+    /// What to wait for until somebody rings.
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell[1].as_fd()
+    }
+
+    /// It has been heard.
+    pub(super) fn silence(&self) {
+        while (&self.bell[1]).read(&mut [0; 64]).is_ok_and(|n| n == 64) {}
+    }
+
+    /// The node listens, and knows nothing; or it does not.
+    pub(super) fn set_there(&self, is_there: bool) {
+        for index in 0..self.len() {
+            if let Some(mut guess) = self.guess(index) {
+                guess.is_new = is_there && guess.n_text > 0;
+            }
+        }
+        self.is_there.store(is_there, Ordering::Release);
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.is_there.load(Ordering::Acquire)
+    }
+
+    /// Nobody wants drafts any more.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+}
+
+impl Guess {
+    fn with_capacity(ctx_len: usize) -> Guess {
+        Guess { known: Vec::with_capacity(ctx_len + 2 * WANTED_MAX), ..Guess::default() }
+    }
+
+    /// What may follow `ids`, as far as that is known.
+    pub(super) fn after(&self, ids: &[u32]) -> &[u32] {
+        self.known.strip_prefix(ids).unwrap_or_default()
+    }
+
+    /// Asks for `wanted` ids that may follow `ids`. Whether that is something new.
+    pub(super) fn ask(&mut self, ids: &[u32], wanted: usize) -> bool {
+        let wanted = wanted.min(WANTED_MAX);
+        let goes_on = self.known.starts_with(ids);
+        if goes_on && ids.len() == self.n_text && wanted <= self.wanted {
+            return false;
+        }
+        match goes_on {
+            // What is known to follow may still.
+            true => self.known.truncate(ids.len() + WANTED_MAX),
+            false => {
+                self.known.clear();
+                self.known.extend_from_slice(ids);
+            }
+        }
+        (self.n_text, self.wanted) = (ids.len(), wanted);
+        self.serial = self.serial.wrapping_add(1);
+        self.is_new = true;
+        true
+    }
+
+    /// The text for the node if it is new, put into `text`: its serial number, and how many ids are wanted.
+    pub(super) fn take_new(&mut self, text: &mut Vec<u32>) -> Option<(u32, usize)> {
+        if !std::mem::take(&mut self.is_new) {
+            return None;
+        }
+        text.clear();
+        text.extend_from_slice(&self.known[..self.n_text]);
+        Some((self.serial, self.wanted))
+    }
+
+    /// Takes a part of a draft. `None` if it leaves something out; one of what the text was before is
+    /// dropped.
+    pub(super) fn hear(&mut self, draft: &Draft<'_>) -> Option<()> {
+        if draft.serial != self.serial {
+            return Some(());
+        }
+        let at = self.n_text + draft.at as usize;
+        if at > self.known.len() {
+            return None;
+        }
+        self.known.truncate(at);
+        self.known.extend(draft.ids.iter());
+        Some(())
+    }
+}

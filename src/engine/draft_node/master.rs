@@ -1,0 +1,475 @@
+//! The board that writes texts, and has another one guess how they go on.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::desk::Desk;
+use super::vocabulary::{self, Vocabulary};
+use crate::channel::{Channel, ChannelError};
+use crate::engine::drafts::{DRAFTS_MAX, DraftKind, Drafter};
+use crate::engine::ngrams::NgramDrafter;
+use crate::sys::net;
+use crate::tokenizer::Tokenizer;
+use crate::transport::TransportError;
+use crate::transport::place::HostPort;
+use crate::wire::draft::{
+    ANSWER_MAX, Answer, Ask, Draft, IDS_MAX, Ids, Node, TEXTS_MAX, Text, emit_text,
+};
+use crate::wire::give::MESSAGE_MAX;
+use crate::wire::seal::Key;
+
+/// Ids that are wanted after a prompt, of which nobody knows yet how often drafts are right.
+const WANTED_FIRST: usize = 8;
+/// How often the node is asked whether it is there, and how long it may take to say so: a slice of a prompt.
+const PING_EVERY: Duration = Duration::from_secs(5);
+const PONG_WITHIN: Duration = Duration::from_secs(20);
+/// How soon a node that went is tried again, and how much later after many times.
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_LAST: Duration = Duration::from_secs(30);
+/// How often it is looked whether it is there, at the start.
+const LOOKED_EVERY: Duration = Duration::from_millis(1);
+/// A node that was there for so long and goes is told of again.
+const STEADY: Duration = Duration::from_secs(60);
+
+/// Where another board guesses, and how it is known.
+#[derive(Clone)]
+pub struct DraftPlace {
+    /// Where it listens.
+    pub at: HostPort,
+    /// The key that both have.
+    pub key: Key,
+}
+
+/// Why another board does not guess.
+#[derive(Debug)]
+pub enum DraftNodeError {
+    /// Its name is not known.
+    Place(TransportError),
+    /// The connection ended, or never was.
+    Channel(ChannelError),
+    /// It will not, in its own words.
+    Refused(String),
+    /// It has a model with another number of tokens.
+    Vocabulary {
+        /// How many it knows.
+        node: u32,
+        /// How many it should.
+        wanted: u32,
+    },
+    /// A token means something else there.
+    Token {
+        /// Which.
+        id: u32,
+        /// Its bytes there, as far as they are told.
+        node: Vec<u8>,
+        /// Its bytes here.
+        wanted: Vec<u8>,
+    },
+    /// Some token does.
+    Tokens,
+}
+
+impl fmt::Display for DraftNodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let same = "wanted a model of the same tokenizer";
+        match self {
+            DraftNodeError::Place(e) => write!(f, "{e}"),
+            DraftNodeError::Channel(ChannelError::Key) => {
+                write!(f, "{}, or is no draft node", ChannelError::Key)
+            }
+            DraftNodeError::Channel(e) => write!(f, "{e}"),
+            DraftNodeError::Refused(why) => f.write_str(why),
+            DraftNodeError::Vocabulary { node, wanted } => {
+                write!(f, "it knows {node} tokens, the model {wanted}; {same}")
+            }
+            DraftNodeError::Token { id, node, wanted } => {
+                let [node, wanted] = [node, wanted].map(|bytes| String::from_utf8_lossy(bytes));
+                write!(f, "token {id} is {node:?}, the model's {wanted:?}; {same}")
+            }
+            DraftNodeError::Tokens => write!(f, "its tokens are others; {same}"),
+        }
+    }
+}
+
+impl std::error::Error for DraftNodeError {}
+
+impl From<ChannelError> for DraftNodeError {
+    fn from(error: ChannelError) -> DraftNodeError {
+        DraftNodeError::Channel(error)
+    }
+}
+
+impl DraftNodeError {
+    /// Whether the user ended it.
+    pub fn is_interruption(&self) -> bool {
+        matches!(self, DraftNodeError::Channel(ChannelError::Interrupted))
+    }
+
+    /// Whether the node's model is of no use, whatever happens.
+    pub fn is_of_tokens(&self) -> bool {
+        matches!(self, DraftNodeError::Vocabulary { .. } | DraftNodeError::Token { .. })
+    }
+}
+
+fn broken(what: &'static str) -> DraftNodeError {
+    DraftNodeError::Channel(ChannelError::Broken(what))
+}
+
+/// Whether the node at `place` knows the tokens of `tokenizer`.
+///
+/// # Errors
+/// If it does not, and which is another; or why that is not known.
+pub fn check(
+    place: &DraftPlace,
+    tokenizer: &Tokenizer,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<(), DraftNodeError> {
+    let mut line = Line::connect(place, is_interrupted)?;
+    let (node, own) = (line.hello(0)?, Vocabulary::new(tokenizer));
+    if node.vocab_len != own.len {
+        return Err(DraftNodeError::Vocabulary { node: node.vocab_len, wanted: own.len });
+    }
+    if node.hash == own.hash {
+        return Ok(());
+    }
+    // The first so many are the same, and the first so many are not.
+    let (mut same, mut other) = (0, own.len);
+    while other - same > 1 {
+        let n = same + (other - same) / 2;
+        match line.hash(n)? == vocabulary::hash(tokenizer, n) {
+            true => same = n,
+            false => other = n,
+        }
+    }
+    let wanted = tokenizer.token_bytes(same).unwrap_or_default().to_vec();
+    Err(DraftNodeError::Token { id: same, node: line.token(same)?, wanted })
+}
+
+/// A connection with the node.
+struct Line<'a> {
+    channel: Channel<'a>,
+    /// Scratch: what is sent, and what came.
+    out: Vec<u8>,
+    bytes: [u8; ANSWER_MAX],
+}
+
+impl<'a> Line<'a> {
+    fn connect(
+        place: &DraftPlace,
+        is_interrupted: &'a dyn Fn() -> bool,
+    ) -> Result<Line<'a>, DraftNodeError> {
+        let address = place.at.resolve(|_| true).map_err(DraftNodeError::Place)?;
+        let channel = Channel::connect(address, &place.key, is_interrupted)?;
+        Ok(Line { channel, out: Vec::with_capacity(MESSAGE_MAX), bytes: [0; ANSWER_MAX] })
+    }
+
+    fn say(&mut self, ask: &Ask<'_>) -> Result<(), DraftNodeError> {
+        ask.emit(&mut self.out);
+        Ok(self.channel.send(&self.out)?)
+    }
+
+    fn hear(&mut self) -> Result<Answer<'_>, DraftNodeError> {
+        let len = self.channel.receive(&mut self.bytes)?;
+        let answer = Answer::parse(&self.bytes[..len]);
+        match answer.map_err(|_| broken("an answer without meaning"))? {
+            Answer::Refused(why) => Err(DraftNodeError::Refused(why.as_str().to_owned())),
+            answer => Ok(answer),
+        }
+    }
+
+    fn hello(&mut self, n_texts: usize) -> Result<Node, DraftNodeError> {
+        self.say(&Ask::Hello(n_texts as u32))?;
+        match self.hear()? {
+            Answer::Node(node) if node.n_texts as usize <= n_texts => Ok(node),
+            _ => Err(broken("it does not say what it can do")),
+        }
+    }
+
+    fn hash(&mut self, n: u32) -> Result<[u8; 32], DraftNodeError> {
+        self.say(&Ask::Hash(n))?;
+        match self.hear()? {
+            Answer::Hash(hash) => Ok(hash),
+            _ => Err(broken("no hash")),
+        }
+    }
+
+    fn token(&mut self, id: u32) -> Result<Vec<u8>, DraftNodeError> {
+        self.say(&Ask::Token(id))?;
+        match self.hear()? {
+            Answer::Token(bytes) => Ok(bytes.to_vec()),
+            _ => Err(broken("no token")),
+        }
+    }
+}
+
+/// Told why the node does not guess; it is tried again, and not told of soon again.
+pub type TellLoss = Box<dyn Fn(&DraftNodeError) + Send>;
+
+/// Guesses with n-grams where they are many ids long, else has another board guess. What that says too late,
+/// or of another text, is dropped: nobody waits for it.
+pub struct NodeDrafter {
+    desk: Arc<Desk>,
+    ngrams: NgramDrafter,
+    /// Scratch: what the node says.
+    said: Vec<u32>,
+}
+
+impl NodeDrafter {
+    /// For `n_lanes` texts of up to `ctx_len` ids at the same time, those after the first [`TEXTS_MAX`] by n-grams
+    /// alone. The node at `place` must know the tokens of `tokenizer`. `tell` hears if it goes, but not of the
+    /// first time if that `is_told`.
+    ///
+    /// # Errors
+    /// If the system refuses the thread that talks with the node, or a socket.
+    pub fn start(
+        place: DraftPlace,
+        tokenizer: &Tokenizer,
+        (n_lanes, ctx_len): (usize, usize),
+        (tell, is_told): (TellLoss, bool),
+    ) -> io::Result<NodeDrafter> {
+        let desk = Arc::new(Desk::new(n_lanes.min(TEXTS_MAX), ctx_len)?);
+        let vocabulary = Vocabulary::new(tokenizer);
+        let caller = Caller { desk: Arc::clone(&desk), place, vocabulary, tell, is_told };
+        let named = thread::Builder::new().name("leap-draft".to_owned());
+        named.spawn(move || caller.call())?;
+        let ngrams = NgramDrafter::new(n_lanes, ctx_len);
+        Ok(NodeDrafter { desk, ngrams, said: Vec::with_capacity(DRAFTS_MAX) })
+    }
+
+    /// Waits for at most so long until the node listens: it hears of the first prompt then.
+    pub fn wait(&self, within: Duration) {
+        let until = Instant::now() + within;
+        while !self.desk.is_there() && Instant::now() < until {
+            thread::sleep(LOOKED_EVERY);
+        }
+    }
+
+    /// Puts up to [`DRAFTS_MAX`] ids that may follow `ids` into `said`, and asks for `wanted`.
+    fn ask(&mut self, lane: usize, ids: &[u32], wanted: usize) {
+        self.said.clear();
+        if !self.desk.is_there() {
+            return;
+        }
+        let Some(mut guess) = self.desk.guess(lane) else { return };
+        self.said.extend(guess.after(ids).iter().take(DRAFTS_MAX));
+        let is_new = guess.ask(ids, wanted);
+        drop(guess);
+        if is_new {
+            self.desk.ring();
+        }
+    }
+}
+
+impl Drop for NodeDrafter {
+    fn drop(&mut self) {
+        self.desk.end();
+    }
+}
+
+impl Drafter for NodeDrafter {
+    fn begin(&mut self, lane: usize, prompt: &[u32]) {
+        self.ngrams.begin(lane, prompt);
+        // It reads the prompt while the engine does.
+        self.ask(lane, prompt, WANTED_FIRST);
+    }
+
+    fn draft(
+        &mut self,
+        lane: usize,
+        ids: &[u32],
+        worth: &dyn Fn(DraftKind) -> usize,
+        drafts: &mut Vec<u32>,
+    ) -> DraftKind {
+        let kind = self.ngrams.draft(lane, ids, worth, drafts);
+        let n = worth(DraftKind::Model);
+        if n == 0 {
+            return kind;
+        }
+        // If all are right and the token after them too, as many more are wanted at once.
+        self.ask(lane, ids, 2 * (n + 1));
+        if self.said.is_empty() || kind == DraftKind::LongNgram && worth(kind) > 0 {
+            return kind;
+        }
+        drafts.clear();
+        drafts.extend_from_slice(&self.said);
+        DraftKind::Model
+    }
+
+    fn end(&mut self, lane: usize, ids: &[u32]) {
+        self.ngrams.end(lane, ids);
+    }
+}
+
+/// The thread that talks with the node.
+struct Caller {
+    desk: Arc<Desk>,
+    place: DraftPlace,
+    vocabulary: Vocabulary,
+    tell: TellLoss,
+    /// Whether it was told that there is no node.
+    is_told: bool,
+}
+
+impl Caller {
+    /// Talks with the node whenever it is there, until nobody wants drafts any more.
+    fn call(mut self) {
+        let mut pause = RETRY_FIRST;
+        loop {
+            let begun = Instant::now();
+            let Err(why) = self.talk();
+            self.desk.set_there(false);
+            if self.desk.is_over() {
+                return;
+            }
+            if begun.elapsed() >= STEADY {
+                (pause, self.is_told) = (RETRY_FIRST, false);
+            }
+            match std::mem::replace(&mut self.is_told, true) {
+                false => (self.tell)(&why),
+                true => log::debug!("draft node {}: {why}", self.place.at.host),
+            }
+            let until = Instant::now() + pause;
+            while Instant::now() < until && !self.desk.is_over() {
+                self.desk.silence();
+                net::wait(
+                    &[(self.desk.bell(), false)],
+                    until.saturating_duration_since(Instant::now()),
+                );
+            }
+            pause = (2 * pause).min(RETRY_LAST);
+        }
+    }
+
+    fn talk(&self) -> Result<Infallible, DraftNodeError> {
+        let is_over = || self.desk.is_over();
+        let mut line = Line::connect(&self.place, &is_over)?;
+        let node = line.hello(self.desk.len())?;
+        if (Vocabulary { len: node.vocab_len, hash: node.hash }) != self.vocabulary {
+            return Err(DraftNodeError::Tokens);
+        }
+        let n_texts = node.n_texts as usize;
+        log::debug!("draft node {}: it drafts for {n_texts} texts", self.place.at.host);
+        let text = || Vec::with_capacity(self.desk.ctx_len());
+        let mut talk = Talk {
+            desk: &self.desk,
+            line,
+            ctx_len: node.ctx_len as usize,
+            vocab_len: node.vocab_len,
+            texts: (0..n_texts).map(|_| Sent { ids: text(), owed: 0 }).collect(),
+            scratch: text(),
+            last_said: Instant::now(),
+            pinged: None,
+        };
+        self.desk.set_there(true);
+        loop {
+            talk.turn()?;
+        }
+    }
+}
+
+/// What the node has been told of a text.
+struct Sent {
+    /// The text, up to `[ctx_len]`.
+    ids: Vec<u32>,
+    /// Ids that it may still say.
+    owed: u64,
+}
+
+/// A connection on which the node knows what it has to know.
+struct Talk<'a> {
+    desk: &'a Desk,
+    line: Line<'a>,
+    ctx_len: usize,
+    vocab_len: u32,
+    texts: Vec<Sent>,
+    scratch: Vec<u32>,
+    last_said: Instant,
+    /// When it was asked whether it is there, if it has not said so.
+    pinged: Option<Instant>,
+}
+
+impl Talk<'_> {
+    /// Waits for what is new on either side, and passes it on.
+    fn turn(&mut self) -> Result<(), DraftNodeError> {
+        net::wait(&[(self.desk.bell(), false), (self.line.channel.as_fd(), false)], PING_EVERY);
+        if self.desk.is_over() {
+            return Err(ChannelError::Interrupted.into());
+        }
+        self.desk.silence();
+        (0..self.texts.len()).try_for_each(|index| self.tell(index))?;
+        if self.line.channel.has_next() {
+            self.hear()?;
+        }
+        match self.pinged {
+            None if self.last_said.elapsed() >= PING_EVERY => {
+                self.line.say(&Ask::Ping)?;
+                (self.pinged, self.last_said) = (Some(Instant::now()), Instant::now());
+                Ok(())
+            }
+            Some(then) if then.elapsed() >= PONG_WITHIN => {
+                Err(ChannelError::Io(io::ErrorKind::TimedOut.into()).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the node of a text if that is new.
+    fn tell(&mut self, index: usize) -> Result<(), DraftNodeError> {
+        let Some(mut guess) = self.desk.guess(index) else { return Ok(()) };
+        let new = guess.take_new(&mut self.scratch);
+        drop(guess);
+        let Some((serial, wanted)) = new else { return Ok(()) };
+        let wanted = wanted.min(self.ctx_len.saturating_sub(self.scratch.len()));
+        if wanted == 0 {
+            return Ok(());
+        }
+        let sent = &mut self.texts[index];
+        std::mem::swap(&mut sent.ids, &mut self.scratch);
+        let pairs = sent.ids.iter().zip(&self.scratch);
+        let mut from = pairs.take_while(|(new, old)| new == old).count();
+        sent.owed += wanted as u64;
+        loop {
+            let end = sent.ids.len().min(from + IDS_MAX);
+            let is_whole = end == sent.ids.len();
+            let text = Text {
+                index: index as u32,
+                serial,
+                from: from as u32,
+                wanted: if is_whole { wanted as u32 } else { 0 },
+                ids: Ids::default(),
+            };
+            emit_text(&text, sent.ids[from..end].iter().copied(), &mut self.line.out);
+            self.line.channel.send(&self.line.out)?;
+            if is_whole {
+                break;
+            }
+            from = end;
+        }
+        self.last_said = Instant::now();
+        Ok(())
+    }
+
+    /// Takes what the node says.
+    fn hear(&mut self) -> Result<(), DraftNodeError> {
+        match self.line.hear()? {
+            Answer::Pong if self.pinged.take().is_some() => Ok(()),
+            Answer::Draft(draft) => {
+                let Draft { index, ids, .. } = draft;
+                let sent = self.texts.get_mut(index as usize).ok_or(broken("drafts of no text"))?;
+                let owed = sent.owed.checked_sub(ids.len() as u64);
+                sent.owed = owed.ok_or(broken("drafts that nobody asked for"))?;
+                if ids.iter().any(|id| id >= self.vocab_len) {
+                    return Err(broken("drafts of tokens that there are not"));
+                }
+                let guess = self.desk.guess(index as usize);
+                let heard = guess.map_or(Some(()), |mut guess| guess.hear(&draft));
+                heard.ok_or(broken("drafts that leave something out"))
+            }
+            _ => Err(broken("an answer that nobody asked for")),
+        }
+    }
+}

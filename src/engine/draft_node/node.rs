@@ -1,0 +1,250 @@
+//! A board that guesses how the texts of others go on.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::vocabulary::{self, Vocabulary};
+use crate::channel::server::{self, Service};
+use crate::channel::{Channel, ChannelError};
+use crate::engine::stream::Stream;
+use crate::engine::{Engine, StepError};
+use crate::sampler::argmax;
+use crate::tokenizer::Tokenizer;
+use crate::wire::draft::{self, Answer, Ask, Draft, Ids, Node, TOKEN_MAX, Text};
+use crate::wire::give::MESSAGE_MAX;
+use crate::wire::seal::Key;
+
+/// Ids of a text that are read before it is looked whether the text is another by now.
+const READ_MAX: usize = 64;
+
+/// What there is to tell of it.
+#[derive(Debug)]
+pub enum DraftNotice {
+    /// A master's texts are guessed.
+    Begun {
+        /// Where it is.
+        from: IpAddr,
+        /// How many texts.
+        n_texts: usize,
+    },
+    /// Somebody without the key, of another release, or who makes no sense.
+    Stranger {
+        /// Where it is.
+        from: IpAddr,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// Who is told of it.
+pub type Tell = Box<dyn Fn(&DraftNotice) + Send + Sync>;
+
+struct DraftNode {
+    engine: Mutex<Engine>,
+    tokenizer: Tokenizer,
+    about: Node,
+    tell: Tell,
+}
+
+/// Has `engine` guess how the texts of whoever has the key and connects to `address` go on, for as long as the
+/// process lives. Returns where it listens.
+///
+/// # Errors
+/// If the system refuses the address or a thread.
+pub fn start(
+    (engine, tokenizer): (Engine, Tokenizer),
+    address: SocketAddr,
+    key: Key,
+    tell: Tell,
+) -> io::Result<SocketAddr> {
+    let Vocabulary { len, hash } = Vocabulary::new(&tokenizer);
+    let about = Node { n_texts: 0, vocab_len: len, ctx_len: engine.ctx_len() as u32, hash };
+    let node = DraftNode { engine: Mutex::new(engine), tokenizer, about, tell };
+    server::start("leap-draft", address, key, node)
+}
+
+/// What a master has said of a text, and what the node thinks that follows.
+struct Thought {
+    stream: Stream,
+    /// The text and what follows, up to `[ctx_len]`.
+    ids: Vec<u32>,
+    n_text: usize,
+    serial: u32,
+    /// Ids that are wanted after the text, and how many of them were sent.
+    wanted: usize,
+    n_sent: usize,
+}
+
+impl Service for DraftNode {
+    /// Does what a master asks, and thinks on meanwhile.
+    fn talk(&self, mut channel: Channel<'_>, from: IpAddr) -> Result<(), ChannelError> {
+        let (mut bytes, mut out) = (vec![0; MESSAGE_MAX], Vec::with_capacity(draft::ANSWER_MAX));
+        let mut thoughts: Option<Vec<Thought>> = None;
+        let mut turn = 0;
+        loop {
+            let all = thoughts.as_deref_mut().unwrap_or_default();
+            let n = all.len();
+            let next = (0..n).map(|at| (turn + at) % n).find(|at| all[*at].is_wanting());
+            // What has been said comes first: what is thought may be of no use by now.
+            if let Some(index) = next
+                && !channel.has_next()
+            {
+                turn = index + 1;
+                all[index].think(self)?;
+                if all[index].emit(index, &mut out) {
+                    channel.send(&out)?;
+                }
+                continue;
+            }
+            let len = channel.receive(&mut bytes)?;
+            let ask = Ask::parse(&bytes[..len]).map_err(|_| broken("an ask without meaning"))?;
+            match (ask, &mut thoughts) {
+                (Ask::Hello(n), None) => {
+                    let begun = self.begin(n as usize);
+                    let n_texts = begun.len();
+                    match n_texts == 0 && n > 0 {
+                        true => {
+                            emit_refused("it drafts for others, and has no room for more", &mut out)
+                        }
+                        false => Answer::Node(Node { n_texts: n_texts as u32, ..self.about })
+                            .emit(&mut out),
+                    }
+                    channel.send(&out)?;
+                    if n_texts > 0 {
+                        (self.tell)(&DraftNotice::Begun { from, n_texts });
+                    }
+                    thoughts = Some(begun);
+                }
+                (Ask::Text(text), Some(all)) => {
+                    let thought = all.get_mut(text.index as usize).ok_or(broken("no such text"))?;
+                    thought.hear(&text, &self.about).ok_or(broken("a text that cannot be"))?;
+                }
+                (ask, Some(_)) => {
+                    self.answer(&ask, &mut out)?;
+                    channel.send(&out)?;
+                }
+                (_, None) => return Err(broken("it does not say hello")),
+            }
+        }
+    }
+
+    fn refuse(&self, from: IpAddr, why: &ChannelError) {
+        (self.tell)(&DraftNotice::Stranger { from, why: why.to_string() });
+    }
+}
+
+fn broken(what: &'static str) -> ChannelError {
+    ChannelError::Broken(what)
+}
+
+fn emit_refused(why: &str, out: &mut Vec<u8>) {
+    let mut reason = heapless::String::new();
+    // It is short.
+    let _ = reason.push_str(why);
+    Answer::Refused(reason).emit(out);
+}
+
+impl DraftNode {
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Streams for up to `n` texts.
+    fn begin(&self, n: usize) -> Vec<Thought> {
+        let mut engine = self.engine();
+        let ctx_len = engine.ctx_len();
+        let streams = (0..n).map_while(|_| engine.stream().ok());
+        streams.map(|stream| Thought::new(stream, ctx_len)).collect()
+    }
+
+    /// Answers what is asked of tokens, and whether it is there.
+    fn answer(&self, ask: &Ask<'_>, out: &mut Vec<u8>) -> Result<(), ChannelError> {
+        match ask {
+            Ask::Ping => Answer::Pong.emit(out),
+            Ask::Hash(n) if *n <= self.about.vocab_len => {
+                Answer::Hash(vocabulary::hash(&self.tokenizer, *n)).emit(out);
+            }
+            Ask::Token(id) => {
+                let token = self.tokenizer.token_bytes(*id).ok_or(broken("no such token"))?;
+                Answer::Token(&token[..token.len().min(TOKEN_MAX)]).emit(out);
+            }
+            _ => return Err(broken("it asks what cannot be")),
+        }
+        Ok(())
+    }
+}
+
+impl Thought {
+    fn new(stream: Stream, ctx_len: usize) -> Thought {
+        let ids = Vec::with_capacity(ctx_len);
+        Thought { stream, ids, n_text: 0, serial: 0, wanted: 0, n_sent: 0 }
+    }
+
+    /// Takes what a master says of its text; `None` if that cannot be.
+    fn hear(&mut self, text: &Text<'_>, about: &Node) -> Option<()> {
+        let (from, n) = (text.from as usize, text.ids.len());
+        let is_known = text.ids.iter().all(|id| id < about.vocab_len);
+        if from > self.n_text || from + n > about.ctx_len as usize || !is_known {
+            return None;
+        }
+        // What was thought after it may still be right.
+        let follows = self.ids[from..].iter().copied();
+        if from + n > self.ids.len() || !follows.take(n).eq(text.ids.iter()) {
+            self.ids.truncate(from);
+            self.ids.extend(text.ids.iter());
+        }
+        self.n_text = from + n;
+        self.serial = text.serial;
+        let room = about.ctx_len as usize - self.n_text;
+        (self.wanted, self.n_sent) = ((text.wanted as usize).min(room), 0);
+        (self.n_text > 0 || self.wanted == 0).then_some(())
+    }
+
+    /// Whether more is wanted than was sent.
+    fn is_wanting(&self) -> bool {
+        self.n_sent < self.wanted
+    }
+
+    /// Reads a part of the text, or thinks of one more id if all is read.
+    fn think(&mut self, node: &DraftNode) -> Result<(), ChannelError> {
+        if self.ids.len() > self.n_text + self.n_sent {
+            return Ok(());
+        }
+        let mut engine = node.engine();
+        engine.go_back(&mut self.stream, &self.ids);
+        let rest = &self.ids[self.stream.pos()..];
+        let slice = &rest[..rest.len().min(READ_MAX)];
+        let is_all = slice.len() == rest.len();
+        match engine.push(&mut self.stream, slice) {
+            Ok(logits) => match argmax(logits).filter(|_| is_all) {
+                Some(id) => self.ids.push(id),
+                // Not a number: there is nothing to say.
+                None if is_all => self.wanted = 0,
+                None => {}
+            },
+            Err(StepError::Interrupted) => return Err(ChannelError::Interrupted),
+            Err(e) => {
+                log::debug!("no draft: {e}");
+                // It may have had no memory because of this text's.
+                self.stream.clear();
+                self.wanted = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what was thought and is wanted into `out`, the text's number being `index`; `false` if that is nothing.
+    fn emit(&mut self, index: usize, out: &mut Vec<u8>) -> bool {
+        let end = self.ids.len().min(self.n_text + self.wanted);
+        let ids = self.ids.get(self.n_text + self.n_sent..end).unwrap_or_default();
+        if ids.is_empty() {
+            return false;
+        }
+        let (serial, at) = (self.serial, self.n_sent as u32);
+        let draft = Draft { index: index as u32, serial, at, ids: Ids::default() };
+        draft::emit_draft(&draft, ids.iter().copied(), out);
+        self.n_sent += ids.len();
+        true
+    }
+}
