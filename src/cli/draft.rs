@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 #[cfg(feature = "tools")]
 use super::convert;
+use super::draft_node::{self, DraftNode};
 use super::model_files::{self, Loaded};
 use super::weights::{self, Words};
 use super::{Failure, options, ring};
@@ -11,6 +12,7 @@ use crate::engine::{
     Cache, DRAFTS_MAX, DraftMode, Drafter, Engine, Huge, ModelDrafter, NgramDrafter, Options,
     Scheduler, WeightsPlace,
 };
+use crate::ring::Address;
 use crate::tokenizer::Tokenizer;
 
 /// What guesses.
@@ -31,6 +33,8 @@ pub(super) struct Beside<'a> {
     pub(super) cache: &'a Cache,
     pub(super) huge: Huge,
     pub(super) is_quiet: bool,
+    /// The board that guesses, if one does.
+    pub(super) node: Option<DraftNode<'a>>,
 }
 
 pub(super) fn parse(value: &str) -> Result<Draft, String> {
@@ -51,6 +55,16 @@ impl Draft {
         }
     }
 
+    /// Refuses what contradicts a board that guesses, if there is one.
+    pub(super) fn check(&self, node: Option<&Address>, key: Option<&Path>) -> Result<(), Failure> {
+        let what = match (self, node, key) {
+            (_, None, _) | (Draft::Ngrams, Some(_), Some(_)) => return Ok(()),
+            (Draft::Ngrams, Some(_), None) => "--draft-node needs --key, as that board has",
+            _ => "--draft-node has another board guess: no --draft MODEL or off",
+        };
+        Err(Failure::Usage(what.to_owned()))
+    }
+
     /// Has `scheduler`, one of `engine`, draft.
     pub(super) fn begin(
         &self,
@@ -58,10 +72,14 @@ impl Draft {
         engine: &mut Engine,
         beside: &Beside<'_>,
     ) -> Result<(), Failure> {
-        let drafter: Box<dyn Drafter> = match self {
-            Draft::Off => return Ok(()),
-            Draft::Ngrams => Box::new(NgramDrafter::new(scheduler.n_streams(), engine.ctx_len())),
-            Draft::Model(path) => Box::new(model(path, (scheduler.n_streams(), engine), beside)?),
+        let sizes = (scheduler.n_streams(), engine.ctx_len());
+        let drafter: Box<dyn Drafter> = match (self, beside.node) {
+            (Draft::Ngrams, Some(node)) => {
+                Box::new(draft_node::drafter(node, beside.tokenizer, sizes)?)
+            }
+            (Draft::Off, _) => return Ok(()),
+            (Draft::Ngrams, None) => Box::new(NgramDrafter::new(sizes.0, sizes.1)),
+            (Draft::Model(path), _) => Box::new(model(path, (sizes.0, engine), beside)?),
         };
         let mode = mode_from_environment()?;
         scheduler.draft(drafter, mode);
@@ -83,7 +101,7 @@ fn model(
     (n_streams, engine): (usize, &mut Engine),
     beside: &Beside<'_>,
 ) -> Result<ModelDrafter, Failure> {
-    let path = model_file(path, beside)?;
+    let path = model_file(path, beside.is_quiet)?;
     let Loaded { model, tokenizer, .. } = model_files::load(Some(&path), None)?;
     check_vocabulary(&path, &tokenizer, beside.tokenizer)?;
     let options = Options {
@@ -107,20 +125,17 @@ fn model(
     ModelDrafter::new(own, wants_threads).map_err(|e| Failure::runtime(&e))
 }
 
+/// The model file at `path`, or the one that the checkpoint there is converted to.
 #[cfg(feature = "tools")]
-fn model_file(path: &Path, beside: &Beside<'_>) -> Result<PathBuf, Failure> {
-    let wanted = convert::Wanted {
-        version: None,
-        ends: None,
-        needs_tokenizer: true,
-        is_quiet: beside.is_quiet,
-    };
+pub(super) fn model_file(path: &Path, is_quiet: bool) -> Result<PathBuf, Failure> {
+    let wanted = convert::Wanted { version: None, ends: None, needs_tokenizer: true, is_quiet };
     let found = convert::model_file(Some(path.to_owned()), wanted)?;
     Ok(found.unwrap_or_else(|| path.to_owned()))
 }
 
+/// The same.
 #[cfg(not(feature = "tools"))]
-fn model_file(path: &Path, _beside: &Beside<'_>) -> Result<PathBuf, Failure> {
+pub(super) fn model_file(path: &Path, _is_quiet: bool) -> Result<PathBuf, Failure> {
     Ok(path.to_owned())
 }
 

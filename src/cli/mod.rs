@@ -9,6 +9,7 @@ mod completions;
 mod convert;
 mod doctor;
 mod draft;
+mod draft_node;
 #[cfg(feature = "tools")]
 mod eval;
 #[cfg(feature = "tools")]

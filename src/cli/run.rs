@@ -2,6 +2,7 @@
 
 mod chat;
 mod complete;
+mod drafting;
 #[cfg(feature = "tools")]
 mod editor;
 mod energy;
@@ -19,6 +20,7 @@ mod worker;
 #[cfg(feature = "tools")]
 use super::convert;
 use super::draft::Beside;
+use super::draft_node::DraftNode;
 use super::model_files::{self, Loaded};
 use super::plan::load::Asked;
 use super::power;
@@ -85,7 +87,7 @@ impl Run {
         let n_streams = self.streams.unwrap_or(1);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&loaded.tokenizer));
         let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
-        self.draft.begin(&mut scheduler, &mut engine, &self.beside(&loaded))?;
+        self.draft.begin(&mut scheduler, &mut engine, &self.beside(&loaded, &ring))?;
         let seed = self.seed();
         let energy = AnswerEnergy::default();
         let (flags, loaded) = (&self, &loaded);
@@ -122,8 +124,10 @@ impl Run {
         boards::gather(ring, self.model.as_deref(), asked, &self.cache, &options)
     }
 
-    fn beside<'a>(&'a self, loaded: &'a Loaded) -> Beside<'a> {
+    fn beside<'a>(&'a self, loaded: &'a Loaded, ring: &'a RingFlags) -> Beside<'a> {
+        let key = self.key.as_deref();
         Beside {
+            node: self.draft_node.as_ref().map(|at| DraftNode { at, key, ring }),
             tokenizer: &loaded.tokenizer,
             threads: self.threads,
             cores: self.cores.as_ref(),

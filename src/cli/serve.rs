@@ -12,6 +12,7 @@ use argh::{ArgsInfo, FromArgs};
 #[cfg(feature = "tools")]
 use super::convert;
 use super::draft::{self, Beside, Draft};
+use super::draft_node::{self, DraftNode};
 use super::model_files::{self, Loaded};
 use super::plan::load::Asked;
 use super::power::{self, StatedWatts};
@@ -26,6 +27,7 @@ use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;
 use crate::model::KvKind;
+use crate::ring::Address;
 use crate::ring::plan::Objective;
 use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
 use crate::sys::power::Meter;
@@ -135,7 +137,7 @@ pub(super) struct Serve {
     /// ring: port to listen on
     #[argh(option)]
     port: Option<u16>,
-    /// ring: file with the 32 random bytes that all boards share, or 64 hexadecimal digits
+    /// file with the 32 random bytes that all boards share, or 64 hexadecimal digits
     #[argh(option)]
     key: Option<PathBuf>,
     /// ring: give other boards their layers of the model, on this TCP port or auto (9998); needs
@@ -164,6 +166,10 @@ pub(super) struct Serve {
     /// before), a smaller model's file, which does so too, or off
     #[argh(option, from_str_fn(draft::parse), default = "Draft::Ngrams")]
     draft: Draft,
+    /// board that guesses so, and leaves this one's cores free: a name in the ring file, or HOST[:PORT] (9997);
+    /// it runs `leap worker --draft-model` with the same --key
+    #[argh(option, from_str_fn(draft_node::parse))]
+    draft_node: Option<Address>,
     /// longest context in tokens (the model's, up to 4096)
     #[argh(option)]
     ctx: Option<usize>,
@@ -243,7 +249,7 @@ impl Serve {
             Some(0) => StallLimit::None,
             Some(ms) => StallLimit::Fixed(Duration::from_millis(ms)),
         });
-        self.draft.begin(&mut scheduler, &mut engine, &self.beside(&tokenizer))?;
+        self.draft.begin(&mut scheduler, &mut engine, &self.beside(&tokenizer, &flags))?;
         let mut options = self.options(&model, &tokenizer, (listeners, keys), meter.clone())?;
         options.visit = Box::new(move |engine| control.iter().for_each(|c| c.visit(engine)));
         if !self.quiet {
@@ -263,6 +269,7 @@ impl Serve {
 
     /// Refuses options that have no meaning.
     fn check(&self) -> Result<(), Failure> {
+        self.draft.check(self.draft_node.as_ref(), self.key.as_deref())?;
         let counts = [self.streams, self.ctx, self.batch, self.threads, Some(self.connections)];
         if counts.contains(&Some(0)) {
             let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
@@ -290,7 +297,7 @@ impl Serve {
             return Err(Failure::Usage(what.to_owned()));
         }
         let of_a_ring = [
-            (self.key.is_some(), "--key"),
+            (self.key.is_some() && self.draft_node.is_none(), "--key"),
             (self.give.is_some(), "--give"),
             (self.node.is_some(), "--node"),
             (self.host.is_some(), "--host"),
@@ -430,8 +437,10 @@ impl Serve {
         Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)
     }
 
-    fn beside<'a>(&'a self, tokenizer: &'a Tokenizer) -> Beside<'a> {
+    fn beside<'a>(&'a self, tokenizer: &'a Tokenizer, ring: &'a RingFlags) -> Beside<'a> {
+        let key = self.key.as_deref();
         Beside {
+            node: self.draft_node.as_ref().map(|at| DraftNode { at, key, ring }),
             tokenizer,
             threads: self.threads,
             cores: self.cores.as_ref(),

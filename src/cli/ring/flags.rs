@@ -156,6 +156,13 @@ impl RingFlags {
         }
     }
 
+    /// Where the board of this name is, if there is a ring file that says so.
+    pub(in crate::cli) fn host_of(&self, name: &str) -> Option<String> {
+        let topology = self.file.as_ref()?.read().ok()?;
+        let member = topology.members().iter().find(|member| member.name == name)?;
+        Some(member.address.host.clone())
+    }
+
     /// How long a master waits for progress; `None` for ever.
     pub(in crate::cli) fn timeout(&self) -> Option<Duration> {
         let seconds = self.timeout_s.unwrap_or(TIMEOUT_S);

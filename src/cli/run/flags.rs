@@ -8,6 +8,7 @@ use argh::{ArgsInfo, FromArgs};
 use super::roles::{self, Role};
 use super::thinking::{self, Think};
 use crate::cli::draft::{self, Draft};
+use crate::cli::draft_node;
 use crate::cli::power::{self, StatedWatts};
 use crate::cli::ring::carrier::{self, CarrierKind};
 use crate::cli::ring::origin::{self, Boards, Origin};
@@ -19,6 +20,7 @@ use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;
 use crate::model::KvKind;
+use crate::ring::Address;
 use crate::ring::plan::Objective;
 use crate::wire::Dtype;
 
@@ -95,6 +97,13 @@ pub(in crate::cli) struct Run {
     /// before), a smaller model's file, which does so too, or off
     #[argh(option, from_str_fn(draft::parse), default = "Draft::Ngrams")]
     pub(super) draft: Draft,
+    /// board that guesses so, and leaves this one's cores free: a name in the ring file, or HOST[:PORT] (9997);
+    /// it runs `leap worker --draft-model` with the same --key
+    #[argh(option, from_str_fn(draft_node::parse))]
+    pub(super) draft_node: Option<Address>,
+    /// be such a board, with this smaller model's file, for any master with the same --key
+    #[argh(option)]
+    pub(super) draft_model: Option<PathBuf>,
     /// longest context in tokens (the model's, up to 4096)
     #[argh(option)]
     pub(super) ctx: Option<usize>,
@@ -171,7 +180,7 @@ pub(in crate::cli) struct Run {
     /// ring: address to listen on
     #[argh(option)]
     pub(super) host: Option<String>,
-    /// ring: port to listen on (9999)
+    /// ring: port to listen on (9999; 9997 with --draft-model)
     #[argh(option)]
     pub(super) port: Option<u16>,
     /// ring: host of the next board
@@ -180,7 +189,7 @@ pub(in crate::cli) struct Run {
     /// ring: port of the next board (9999)
     #[argh(option)]
     pub(super) next_port: Option<u16>,
-    /// ring: file with the 32 random bytes that all boards share, or 64 hexadecimal digits
+    /// file with the 32 random bytes that all boards share, or 64 hexadecimal digits
     #[argh(option)]
     pub(super) key: Option<PathBuf>,
     /// ring: give other boards their layers of the model, on this TCP port or auto (9998); needs
@@ -237,6 +246,10 @@ impl Run {
         if self.prompt.is_some() && self.prompt_file.is_some() {
             return usage("give --prompt or --prompt-file, not both");
         }
+        self.draft.check(self.draft_node.as_ref(), self.key.as_deref())?;
+        if self.key.is_some() && self.role == Role::Single && self.draft_node.is_none() {
+            return usage("--key is for --role master and --role worker, and for --draft-node");
+        }
         if self.suffix.is_some() && self.chat {
             return usage("--suffix is for a prompt, not for conversations");
         }
@@ -287,6 +300,10 @@ impl Run {
         }
         if self.fetch.is_some() && self.model.is_some() {
             return usage("--fetch gets the layers from another board; give no model file");
+        }
+        let has_place = has_ring || self.team.is_some() || self.fetch.is_some();
+        if self.draft_model.is_some() && (has_place || self.model.is_some()) {
+            return usage("--draft-model is for a board that guesses: no other model, and no ring");
         }
         if self.join.is_some() && self.model.is_some() {
             return usage("--join gets the layers from the master; give no model file");

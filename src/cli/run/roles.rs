@@ -38,14 +38,14 @@ pub(in crate::cli) fn roles(option: &str) -> &'static [Role] {
     match option {
         "--tokenizer" | "--prompt" | "--prompt-file" | "--suffix" | "--chat" | "--system"
         | "--chat-template" | "--n-predict" | "--stop" | "--temp" | "--top-p" | "--top-k"
-        | "--seed" | "--json" | "--kv" | "--no-history" => &[Role::Single, Role::Master],
-        "--ring" | "--team" | "--node" | "--split" | "--transport" | "--host" | "--port"
-        | "--next-host" | "--next-port" | "--key" | "--wire" | "--busy-poll" => {
-            &[Role::Master, Role::Worker]
+        | "--seed" | "--json" | "--kv" | "--no-history" | "--draft" | "--draft-node" => {
+            &[Role::Single, Role::Master]
         }
+        "--ring" | "--team" | "--node" | "--split" | "--transport" | "--host" | "--port"
+        | "--next-host" | "--next-port" | "--wire" | "--busy-poll" => &[Role::Master, Role::Worker],
         "--control" | "--ring-timeout" | "--give" | "--boards" | "--objective"
         | "--rebalance-after" => &[Role::Master],
-        "--end" | "--fetch" | "--join" => &[Role::Worker],
+        "--end" | "--fetch" | "--join" | "--draft-model" => &[Role::Worker],
         _ => &ALL,
     }
 }

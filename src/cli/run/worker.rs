@@ -4,6 +4,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::drafting;
 use super::flags::Run;
 use crate::cli::ring::{self, Board, RingFlags, fetch, is_interrupted, join};
 use crate::cli::team::TeamBoard;
@@ -22,6 +23,9 @@ const STREAMS_MAX: usize = 16;
 
 /// Runs a worker until a signal ends it.
 pub(super) fn work(flags: &Run) -> Result<(), Failure> {
+    if let Some(model) = &flags.draft_model {
+        return drafting::work(flags, model);
+    }
     let meter = power::meter(flags.power_cmd.as_deref(), flags.watts)?;
     let (ring, options) = (flags.ring_flags(), flags.engine_options()?);
     if let Some(path) = &flags.team {

@@ -1,0 +1,65 @@
+//! `--draft-node`: another board guesses how texts go on.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::ring::{self, RingFlags};
+use super::{Failure, key, warn};
+use crate::engine::draft_node::PORT_DEFAULT;
+use crate::engine::draft_node::master::{DraftNodeError, DraftPlace, NodeDrafter, check};
+use crate::ring::Address;
+use crate::tokenizer::Tokenizer;
+use crate::transport::place::HostPort;
+
+/// How long a board that was there may take to be there again.
+const CONNECT: Duration = Duration::from_millis(500);
+
+/// Where the board is, and how it is known.
+#[derive(Clone, Copy)]
+pub(super) struct DraftNode<'a> {
+    pub(super) at: &'a Address,
+    pub(super) key: Option<&'a Path>,
+    /// The ring, of which it may be a board.
+    pub(super) ring: &'a RingFlags,
+}
+
+/// `NAME`, `HOST` or `HOST:PORT`.
+pub(super) fn parse(value: &str) -> Result<Address, String> {
+    Address::parse(value, PORT_DEFAULT)
+}
+
+/// Who guesses there, for texts of `tokenizer`, of which `n_lanes` of up to `ctx_len` ids are written at the same
+/// time. A board that is not there may come.
+pub(super) fn drafter(
+    node: DraftNode<'_>,
+    tokenizer: &Tokenizer,
+    (n_lanes, ctx_len): (usize, usize),
+) -> Result<NodeDrafter, Failure> {
+    let shown = node.at.to_string();
+    let needs_key = || Failure::Usage("--draft-node needs --key, as the board has".to_owned());
+    let key = key::read(node.key.ok_or_else(needs_key)?)?;
+    let host = node.ring.host_of(&node.at.host).unwrap_or_else(|| node.at.host.clone());
+    let place = DraftPlace { at: HostPort::new(&host, node.at.port), key };
+    let tell = move |why: &DraftNodeError| {
+        warn(&format!(
+            "--draft-node {shown}: {why}; texts go on without it, and it is tried again"
+        ));
+    };
+    let checked = check(&place, tokenizer, &ring::is_interrupted);
+    let is_told = checked.is_err();
+    match checked {
+        Err(e) if e.is_interruption() => return Err(Failure::Runtime("interrupted".to_owned())),
+        Err(e) if e.is_of_tokens() => {
+            return Err(Failure::Input(format!("--draft-node {}: {e}", node.at)));
+        }
+        Err(e) => tell(&e),
+        Ok(()) => {}
+    }
+    let told = (Box::new(tell) as _, is_told);
+    let drafter = NodeDrafter::start(place, tokenizer, (n_lanes, ctx_len), told);
+    let drafter = drafter.map_err(|e| Failure::runtime(&e))?;
+    if !is_told {
+        drafter.wait(CONNECT);
+    }
+    Ok(drafter)
+}
