@@ -230,6 +230,7 @@ impl Boards {
         command.env("XDG_CACHE_HOME", self.ring.folder.join(name));
         command.args(["--join", &self.calls[index], "--port", &self.links[index + 1]]);
         command.args(["--host", "127.0.0.1", "--transport", "udp", "--threads", "1"]);
+        command.args(["--watts", "2,6"]);
         Running(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
@@ -355,6 +356,8 @@ fn boards_fetch_layers_while_the_ring_runs() {
     });
     assert_eq!(ring.layers(), "desk=0..1,pi=1..2,orange=2..6");
     ring.ask(&["replan", "--objective", "memory"]).succeeds();
+    // Boards say what they take, but for this one.
+    ring.ask(&["replan", "--objective", "energy"]).fails(1, "the watts of desk");
     ring.ask(&["resize", "desk=0..1,pi=1..3,orange=4..6"]).fails(2, "are no split");
     let says = |served: &Served| {
         let answer = served.post("/v1/completions", &asked());

@@ -16,7 +16,7 @@ use crate::wire::seal::Key;
 const KEY: [u8; 32] = [7; 32];
 
 fn figures() -> Figures {
-    Figures { port: 9999, read: 11, int8: 22, memory: 33, name: name("pi") }
+    Figures { port: 9999, read: 11, int8: 22, memory: 33, milliwatts: None, name: name("pi") }
 }
 
 /// A board that takes what it is told, but no second order, and where it waits.

@@ -10,8 +10,8 @@ use crate::sys::tree::Tree;
 /// What somebody says that the machine takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StatedWatts {
-    idle: f64,
-    busy: f64,
+    pub(super) idle: f64,
+    pub(super) busy: f64,
 }
 
 /// `IDLE,BUSY`.

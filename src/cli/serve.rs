@@ -125,7 +125,8 @@ pub(super) struct Serve {
     #[argh(option, from_str_fn(origin::boards))]
     boards: Option<Boards>,
     /// ring with --boards: what is to be best: throughput (default) of many streams, latency of one,
-    /// or memory that stays free on the fullest board
+    /// energy of a token, where all boards have --watts, or memory that stays free on the fullest
+    /// board
     #[argh(option, from_str_fn(options::objective), default = "Objective::Throughput")]
     objective: Objective,
     /// ring: which board of it this is (the first; with --boards by the machine's name)
@@ -400,6 +401,7 @@ impl Serve {
             timeout_s: self.ring_timeout,
             busy_poll: None,
             control: self.control.clone(),
+            watts: self.watts,
             fleet: None,
             is_quiet: self.quiet,
         }

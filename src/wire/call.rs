@@ -2,14 +2,15 @@
 //! connection is opened as [`super::give`] says.
 //!
 //! ```text
-//! call of the master                   figures, 64 bytes
+//! call of the master                   figures, 72 bytes
 //!  0 u32 0 ASK, 1 PROBE, 2 RING,        0 u32 1
 //!        3 REST, 4 PREPARE, 5 KEEP      4 u32 port of the board's links
 //!  4 u32 of a ring file: port on        8 u64 bytes a second that it reads
 //!        which the master gives        16 u64 int8 operations a second
 //!        layers, else 0                24 u64 bytes of memory for a model
 //!  8 RING, PREPARE, KEEP: the ring     32 [32] name, UTF-8, zeros
-//!        file; PROBE: any
+//!        file; PROBE: any              64 u32 milliwatts at rest,
+//!                                      68 u32 and at work; both 0 if unknown
 //! ```
 //!
 //! ASK is answered by figures, PREPARE by `u32` 3 and a `u32` that says how much is there, in percent, the others
@@ -28,8 +29,10 @@ use super::name::{NAME_MAX, Name, printable, put_text, text};
 pub const CALL_LEN: usize = 8;
 /// Most bytes of a ring file, or of a probe.
 pub const TEXT_MAX: usize = MESSAGE_MAX - CALL_LEN;
+/// Where a board's milliwatts are.
+const WATTS_AT: usize = 32 + NAME_MAX;
 /// Bytes of a board's figures.
-pub const FIGURES_LEN: usize = 32 + NAME_MAX;
+pub const FIGURES_LEN: usize = 40 + NAME_MAX;
 
 /// What a master says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +119,8 @@ pub struct Figures {
     pub int8: u64,
     /// Bytes of memory for a model.
     pub memory: u64,
+    /// Milliwatts that it takes at rest and at work, if that is known.
+    pub milliwatts: Option<(u32, u32)>,
     /// What it is called.
     pub name: Name,
 }
@@ -150,14 +155,18 @@ impl Reply {
             Some(1) if have == FIGURES_LEN => {
                 let port = u16::try_from(u32_at(bytes, 4)).ok().filter(|port| *port > 0);
                 let (read, int8) = (u64_at(bytes, 8), u64_at(bytes, 16));
+                let (idle, busy) = (u32_at(bytes, WATTS_AT), u32_at(bytes, WATTS_AT + 4));
                 match port {
-                    Some(port) if read > 0 && int8 > 0 => Ok(Reply::Figures(Figures {
-                        port,
-                        read,
-                        int8,
-                        memory: u64_at(bytes, 24),
-                        name: text(&bytes[32..]),
-                    })),
+                    Some(port) if read > 0 && int8 > 0 && idle <= busy => {
+                        Ok(Reply::Figures(Figures {
+                            port,
+                            read,
+                            int8,
+                            memory: u64_at(bytes, 24),
+                            milliwatts: (busy > 0).then_some((idle, busy)),
+                            name: text(&bytes[32..WATTS_AT]),
+                        }))
+                    }
                     _ => Err(WireError::Field("figures")),
                 }
             }
@@ -173,9 +182,11 @@ impl Reply {
     /// Its bytes.
     pub fn emit(&self) -> Vec<u8> {
         match self {
-            Reply::Figures(Figures { port, read, int8, memory, name }) => {
+            Reply::Figures(Figures { port, read, int8, memory, milliwatts, name }) => {
                 let mut bytes = [0; FIGURES_LEN];
-                put_text(&mut bytes[32..], name);
+                put_text(&mut bytes[32..WATTS_AT], name);
+                let (idle, busy) = milliwatts.unwrap_or_default();
+                Writer::new(&mut bytes[WATTS_AT..]).u32(idle).u32(busy);
                 let mut out = Writer::new(&mut bytes);
                 out.u32(1).u32(u32::from(*port)).u64(*read).u64(*int8).u64(*memory);
                 bytes.to_vec()
@@ -193,7 +204,8 @@ mod tests {
     use crate::wire::hello::name;
 
     fn figures() -> Figures {
-        Figures { port: 9999, read: 7, int8: 8, memory: 9, name: name("pi") }
+        let milliwatts = Some((2800, 8100));
+        Figures { port: 9999, read: 7, int8: 8, memory: 9, milliwatts, name: name("pi") }
     }
 
     #[test]
@@ -205,7 +217,8 @@ mod tests {
             assert_eq!(Call::parse(&call.emit()), Ok(call));
         }
         let why = Reply::refused("no");
-        for reply in [Reply::Figures(figures()), Reply::Done, Reply::Prepared(40), why] {
+        let unknown = Reply::Figures(Figures { milliwatts: None, ..figures() });
+        for reply in [Reply::Figures(figures()), unknown, Reply::Done, Reply::Prepared(40), why] {
             assert_eq!(Reply::parse(&reply.emit()), Ok(reply));
         }
     }
@@ -226,7 +239,10 @@ mod tests {
         for len in 0..FIGURES_LEN {
             assert!(Reply::parse(&reply[..len]).is_err());
         }
-        for nothing in [Figures { read: 0, ..figures() }, Figures { port: 0, ..figures() }] {
+        let generous = Figures { milliwatts: Some((2, 1)), ..figures() };
+        for nothing in
+            [Figures { read: 0, ..figures() }, Figures { port: 0, ..figures() }, generous]
+        {
             assert!(Reply::parse(&Reply::Figures(nothing).emit()).is_err());
         }
         assert!(Reply::parse(&[9; 4]).is_err());

@@ -19,9 +19,10 @@ use crate::call::master::{CallError, Called, Way};
 use crate::channel;
 use crate::cli::plan::load::{self, Asked};
 use crate::cli::plan::report;
+use crate::cli::power::StatedWatts;
 use crate::cli::{Failure, key, model_files, note, warn};
 use crate::engine::{Cache, Options};
-use crate::ring::plan::{Board, Objective, Part, Task, Wish, solve};
+use crate::ring::plan::{Board, Part, Task, Watts, Wish, solve};
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::notify;
 use crate::wire::call::{Call, Figures};
@@ -46,12 +47,6 @@ pub(in crate::cli) fn gather(
     let Some(path) = model else {
         return Err(Failure::Usage("--boards divides a model: name its file".to_owned()));
     };
-    if flags.objective == Objective::Energy {
-        return Err(Failure::Usage(
-            "boards do not say what watts they take: for energy, write the ring file with leap plan"
-                .to_owned(),
-        ));
-    }
     let Some(key) = &flags.key else {
         return Err(Failure::Usage("--boards needs --key, as the boards have".to_owned()));
     };
@@ -129,7 +124,8 @@ fn fleet(
     let address = Address { host, port: flags.port.unwrap_or(PORT_DEFAULT) };
     let Own { read, int8, memory } = own;
     let (round_trip_s, wire) = best_way;
-    let (watts, wish) = (None, Wish::Always);
+    let watts = flags.watts.map(|StatedWatts { idle, busy }| Watts { idle, busy });
+    let wish = Wish::Always;
     fleet.insert(0, Board { name, address, read, int8, memory, round_trip_s, wire, watts, wish });
     check_names(&fleet)?;
     Ok((fleet, talks.into_iter().map(|(address, _)| address).collect()))

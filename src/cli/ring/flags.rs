@@ -9,6 +9,7 @@ use super::carrier::CarrierKind;
 use super::fleet::Fleet;
 use super::origin::{Boards, Origin};
 use crate::cli::Failure;
+use crate::cli::power::StatedWatts;
 use crate::ring::Topology;
 use crate::ring::plan::Objective;
 use crate::wire::Dtype;
@@ -133,6 +134,8 @@ pub(in crate::cli) struct RingFlags {
     pub(in crate::cli) control: ControlPlace,
     /// How long a board may be away, or another split be better, before layers move by themselves; `None` for ever.
     pub(in crate::cli) rebalance_after: Option<Duration>,
+    /// What this machine takes, if somebody says so.
+    pub(in crate::cli) watts: Option<StatedWatts>,
     /// The boards that were called.
     pub(in crate::cli) fleet: Option<Fleet>,
     pub(in crate::cli) is_quiet: bool,

@@ -10,7 +10,7 @@ use super::origin::Boards;
 use crate::call::find;
 use crate::call::master::{CallError, Called, Way};
 use crate::ring::Address;
-use crate::ring::plan::{Board, Wish};
+use crate::ring::plan::{Board, Watts, Wish};
 use crate::sys::file::AtomicFile;
 use crate::transport::place::HostPort;
 use crate::wire::call::Figures;
@@ -117,7 +117,9 @@ pub(super) fn board(called: &Address, figures: &Figures, way: Way) -> Board {
         memory: figures.memory,
         round_trip_s: way.round_trip_s,
         wire: way.bytes_per_s,
-        watts: None,
+        watts: figures
+            .milliwatts
+            .map(|(idle, busy)| Watts { idle: f64::from(idle) / 1e3, busy: f64::from(busy) / 1e3 }),
         wish: Wish::Any,
     }
 }

@@ -18,6 +18,7 @@ use super::origin::Origin;
 use crate::call::board::{self, Board, Order};
 use crate::call::find;
 use crate::channel::PORT_DEFAULT as PORT;
+use crate::cli::power::StatedWatts;
 use crate::cli::{Failure, key, note, warn};
 use crate::engine::{Cache, Options};
 use crate::fetch::taker;
@@ -98,6 +99,9 @@ pub(in crate::cli) fn start(
         read: read as u64,
         int8: int8 as u64,
         memory,
+        milliwatts: flags
+            .watts
+            .map(|StatedWatts { idle, busy }| ((idle * 1e3) as u32, (busy * 1e3) as u32)),
         name: hello::name(&name),
     };
     let path = folder.join("order");

@@ -51,10 +51,14 @@ impl Planner {
         if seen.lines.is_empty() {
             return Err(Refusal { code: 1, why: "the ring has not been open yet".to_owned() });
         }
-        check(objective)?;
-        if objective == Objective::Memory && said.is_empty() {
-            let why = "only boards of --boards say what memory they have";
-            return Err(Refusal { code: 2, why: why.to_owned() });
+        let what = match objective {
+            Objective::Energy => "watts they take: for energy, use leap plan",
+            Objective::Memory => "memory they have",
+            Objective::Latency | Objective::Throughput => "",
+        };
+        if !what.is_empty() && said.is_empty() {
+            let why = format!("only boards of --boards say what {what}");
+            return Err(Refusal { code: 2, why });
         }
         let boards: Option<Vec<Board>> =
             seen.lines.iter().enumerate().map(|at| self.board(seen, said, at)).collect();
@@ -72,7 +76,6 @@ impl Planner {
         there: &[Board],
         objective: Objective,
     ) -> Result<Better, Refusal> {
-        check(objective)?;
         let slower = self.slower(seen, there);
         let board = |said: &Board| {
             let index = seen.lines.iter().position(|line| line.name == said.name.as_str());
@@ -169,15 +172,6 @@ impl Planner {
             self.load.layers.get(layers(line))?.iter().map(|need: &Need| need.read).sum();
         Some(read as f64 * times.batches as f64 / (*us as f64 / 1e6))
     }
-}
-
-/// Whether there are plans for it.
-fn check(objective: Objective) -> Result<(), Refusal> {
-    if objective == Objective::Energy {
-        let why = "boards do not say what watts they take: for energy, use leap plan";
-        return Err(Refusal { code: 2, why: why.to_owned() });
-    }
-    Ok(())
 }
 
 fn layers(line: &NodeLine) -> Range<usize> {

@@ -158,7 +158,8 @@ pub(in crate::cli) struct Run {
     #[argh(option, from_str_fn(origin::boards))]
     pub(super) boards: Option<Boards>,
     /// ring with --boards: what is to be best: latency (default) of one stream, throughput of many,
-    /// or memory that stays free on the fullest board
+    /// energy of a token, where all boards have --watts, or memory that stays free on the fullest
+    /// board
     #[argh(option, from_str_fn(options::objective), default = "Objective::Latency")]
     pub(super) objective: Objective,
     /// ring: TCP port on which a worker waits for a master that says what it has to do, or auto
@@ -335,6 +336,7 @@ impl Run {
             timeout_s: self.ring_timeout,
             busy_poll: self.busy_poll,
             control: self.control.clone(),
+            watts: self.watts,
             fleet: None,
             is_quiet: self.quiet,
         }

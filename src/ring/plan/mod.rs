@@ -108,7 +108,11 @@ impl fmt::Display for NoSplit {
             NoSplit::Boards { boards, layers } => {
                 write!(f, "{boards} boards are always to serve, and there are {layers} layers")
             }
-            NoSplit::Watts(name) => write!(f, "{name} has no watts=IDLE,BUSY, which energy needs"),
+            NoSplit::Watts(name) => write!(
+                f,
+                "energy needs the watts of {name}: watts=IDLE,BUSY in the file of boards, --watts of its \
+                     worker"
+            ),
             NoSplit::Slow { best_us } => {
                 write!(f, "no split is so quick: at most {:.1} tokens/s", 1e6 / *best_us as f64)
             }
