@@ -83,7 +83,7 @@ fn gather_all(
 fn serve(mut member: Member, bytes: &mut [u8], is_warm: &Barrier) {
     let mut n = 0;
     loop {
-        match member.next(&|| false).unwrap() {
+        match member.next(&|| false, &mut |_| {}).unwrap() {
             Order::Open(_) => member.ready(TeamLine::default()),
             Order::Pass => {
                 assert_eq!(member.tokens().len(), 16);

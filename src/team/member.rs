@@ -6,6 +6,7 @@ use super::error::TeamError;
 use super::exchange::{Ended, Exchange, Gathered};
 use super::incoming::Incoming;
 use super::mesh::{Mesh, PeerLinks, Sessions};
+use super::notice::TeamNotice;
 use crate::wire::frame::FrameSpan;
 use crate::wire::hello::{Name, name};
 use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine, Text};
@@ -77,11 +78,16 @@ impl Member {
         self.exchange.is_interrupted = is_interrupted;
     }
 
-    /// Waits, asleep, for what the lead wants; also says to it what was left to say.
+    /// Waits, asleep, for what the lead wants; also says to it what was left to say. Says by `tell` which nodes do
+    /// not fit this one.
     ///
     /// # Errors
     /// [`TeamError::Interrupted`].
-    pub fn next(&mut self, is_interrupted: &dyn Fn() -> bool) -> Result<Order, TeamError> {
+    pub fn next(
+        &mut self,
+        is_interrupted: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(&TeamNotice),
+    ) -> Result<Order, TeamError> {
         loop {
             self.pay();
             self.reply();
@@ -93,6 +99,11 @@ impl Member {
             }
             let is_waiting = self.answer.is_some() && self.answered_over.is_none();
             let is_pressed = is_waiting || self.owed.iter().any(Option::is_some);
+            for node in self.exchange.mesh.peers() {
+                if let Some(unfit) = self.exchange.mesh.lock(node).refusal() {
+                    tell(&TeamNotice::unfit(node, unfit));
+                }
+            }
             let mut links = self.exchange.mesh.lock(0);
             links.service(if is_pressed { SHORT_NAP } else { NAP });
         }

@@ -1,6 +1,7 @@
 //! A node's endpoints, one for each other node, and the thread that minds them while it computes.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::sys::cpu;
 use crate::transport::Endpoint;
-use crate::transport::link::{LinkEvent, LinkState, Links};
-use crate::wire::hello::Name;
+use crate::transport::link::{LinkEvent, LinkState, Links, Refused, Unheard};
+use crate::wire::hello::{Name, Refusal};
 use crate::wire::team::NODES_MAX;
 
 /// An endpoint that this node has not looked at for so long is looked after by the other thread, which does
@@ -38,9 +39,26 @@ struct Shared {
 }
 
 struct Peer {
-    endpoint: Mutex<Box<dyn Endpoint>>,
+    ends: Mutex<Ends>,
     /// When it was serviced last, in microseconds since the start.
     serviced_us: AtomicU64,
+}
+
+/// Both links with a peer, and what is still to be told of them.
+struct Ends {
+    endpoint: Box<dyn Endpoint>,
+    refused: Option<Refused>,
+    unheard: Option<Unheard>,
+    /// The other protocol that the peer was said to speak, since both links were up.
+    stranger: Option<u16>,
+}
+
+/// Why a peer has no links with this node.
+pub(super) enum Unfit {
+    /// It speaks another protocol: where it is, and which.
+    Protocol(SocketAddr, u16),
+    /// In words.
+    Other(String),
 }
 
 /// Numbers of the sessions of both links with a peer.
@@ -54,7 +72,7 @@ pub(super) struct Sessions {
 pub(super) struct PeerLinks<'m> {
     shared: &'m Shared,
     serviced_us: &'m AtomicU64,
-    endpoint: MutexGuard<'m, Box<dyn Endpoint>>,
+    ends: MutexGuard<'m, Ends>,
 }
 
 impl Mesh {
@@ -71,8 +89,10 @@ impl Mesh {
             let what = format!("a team of {} nodes with links to {n_peers}", endpoints.len());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         };
-        let peer =
-            |endpoint| Peer { endpoint: Mutex::new(endpoint), serviced_us: AtomicU64::new(0) };
+        let peer = |endpoint| {
+            let ends = Ends { endpoint, refused: None, unheard: None, stranger: None };
+            Peer { ends: Mutex::new(ends), serviced_us: AtomicU64::new(0) }
+        };
         let shared = Arc::new(Shared {
             start: Instant::now(),
             peers: endpoints.into_iter().map(|endpoint| endpoint.map(peer)).collect(),
@@ -109,7 +129,7 @@ impl Mesh {
     pub(super) fn lock(&self, node: usize) -> PeerLinks<'_> {
         let peer = self.shared.peers[node].as_ref().expect("no node has links with itself");
         let (shared, serviced_us) = (&*self.shared, &peer.serviced_us);
-        let mut links = PeerLinks { shared, serviced_us, endpoint: peer.lock() };
+        let mut links = PeerLinks { shared, serviced_us, ends: peer.lock() };
         links.links().begin_turn();
         links
     }
@@ -141,9 +161,9 @@ impl Drop for Mesh {
 }
 
 impl Peer {
-    fn lock(&self) -> MutexGuard<'_, Box<dyn Endpoint>> {
+    fn lock(&self) -> MutexGuard<'_, Ends> {
         // The endpoint is as sound as before, whoever panicked with it in hand.
-        self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -174,8 +194,8 @@ impl Shared {
             return;
         }
         // Who holds it looks after it.
-        let Ok(mut endpoint) = peer.endpoint.try_lock() else { return };
-        if let Err(e) = endpoint.service(Duration::ZERO) {
+        let Ok(mut ends) = peer.ends.try_lock() else { return };
+        if let Err(e) = ends.endpoint.service(Duration::ZERO) {
             log::debug!("link: {e}");
         }
     }
@@ -183,7 +203,7 @@ impl Shared {
 
 impl PeerLinks<'_> {
     fn links(&mut self) -> &mut Links {
-        self.endpoint.links()
+        self.ends.endpoint.links()
     }
 
     /// The sessions, if both links are up.
@@ -194,16 +214,42 @@ impl PeerLinks<'_> {
         is_up.then_some(Sessions { next, prev })
     }
 
-    /// The oldest event that was not asked for yet. While one waits, [`PeerLinks::service`] does not.
-    pub(super) fn next_event(&mut self) -> Option<LinkEvent> {
+    fn next_event(&mut self) -> Option<LinkEvent> {
         let links = self.links();
         let prev = links.prev.as_mut().and_then(|prev| prev.next_event());
         prev.or_else(|| links.next.as_mut()?.next_event())
     }
 
-    /// Drops all events; who needs none compares sessions.
+    /// Forgets events, as sessions tell what happened; why the peer has no links is kept. While an event waits,
+    /// [`PeerLinks::service`] does not.
     pub(super) fn drop_events(&mut self) {
-        while self.next_event().is_some() {}
+        while let Some(event) = self.next_event() {
+            match event {
+                LinkEvent::Refused(refused) => self.ends.refused = Some(refused),
+                LinkEvent::Unheard(unheard) => self.ends.unheard = Some(unheard),
+                LinkEvent::Up { .. } => self.ends.stranger = None,
+                LinkEvent::Lost | LinkEvent::Reset => {}
+            }
+        }
+    }
+
+    /// Why the two nodes do not fit, unless that was told.
+    pub(super) fn refusal(&mut self) -> Option<Unfit> {
+        self.drop_events();
+        let refused = self.ends.refused.take()?;
+        let Refusal::Version { prev, next } = refused.refusal else {
+            return Some(Unfit::Other(refused.to_string()));
+        };
+        let theirs = if refused.is_next { next } else { prev };
+        // Either link tells it.
+        let is_told = self.ends.stranger.replace(theirs) == Some(theirs);
+        (!is_told).then_some(Unfit::Protocol(refused.from, theirs))
+    }
+
+    /// Why nothing is heard of the peer, unless that was told.
+    pub(super) fn silence(&mut self) -> Option<Unfit> {
+        self.drop_events();
+        self.ends.unheard.take().map(|unheard| Unfit::Other(unheard.to_string()))
     }
 
     /// Room for a frame.
@@ -246,7 +292,7 @@ impl PeerLinks<'_> {
 
     /// Sends what is due and takes what has come, for `wait` if nothing has; see [`Endpoint::service`].
     pub(super) fn service(&mut self, wait: Duration) {
-        if let Err(e) = self.endpoint.service(wait) {
+        if let Err(e) = self.ends.endpoint.service(wait) {
             // It shows as a silent peer.
             log::debug!("link: {e}");
         }
@@ -271,6 +317,6 @@ impl PeerLinks<'_> {
 
     /// The carrier's notice after the first `n_told`.
     pub(super) fn carrier_notice(&self, n_told: usize) -> Option<String> {
-        self.endpoint.notices().get(n_told).cloned()
+        self.ends.endpoint.notices().get(n_told).cloned()
     }
 }

@@ -1,11 +1,13 @@
-//! What a lead tells while a team comes together.
+//! What nodes tell while a team comes together.
 
 use std::fmt;
+use std::net::SocketAddr;
 
-use crate::wire::hello::Name;
+use crate::team::mesh::Unfit;
+use crate::wire::hello::{Name, PROTOCOL};
 use crate::wire::team::TeamLine;
 
-/// What happened to a member, by its index.
+/// What happened to another node, by its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TeamNotice {
     /// The lead waits for a link to it.
@@ -48,6 +50,15 @@ pub enum TeamNotice {
         /// Its index.
         node: usize,
     },
+    /// It is of another release.
+    Release {
+        /// Its index.
+        node: usize,
+        /// Where it is.
+        at: SocketAddr,
+        /// The version of the protocol that it speaks.
+        protocol: u16,
+    },
     /// Its link, or the link's carrier, has something to say.
     Link {
         /// Its index.
@@ -55,6 +66,16 @@ pub enum TeamNotice {
         /// One line.
         what: String,
     },
+}
+
+impl TeamNotice {
+    /// Why node `node` has no links with this one.
+    pub(super) fn unfit(node: usize, unfit: Unfit) -> TeamNotice {
+        match unfit {
+            Unfit::Protocol(at, protocol) => TeamNotice::Release { node, at, protocol },
+            Unfit::Other(what) => TeamNotice::Link { node, what },
+        }
+    }
 }
 
 impl fmt::Display for TeamNotice {
@@ -74,6 +95,14 @@ impl fmt::Display for TeamNotice {
                 write!(f, "node {node} of the team has no link to node {other}")
             }
             TeamNotice::Gone { node } => write!(f, "node {node} of the team is gone"),
+            TeamNotice::Release { node, at, protocol } => {
+                let at = SocketAddr::new(at.ip().to_canonical(), at.port());
+                write!(
+                    f,
+                    "node {node} of the team at {at} speaks protocol {protocol}, this node protocol \
+                     {PROTOCOL}; install the same release on both"
+                )
+            }
             TeamNotice::Link { node, what } => write!(f, "link to node {node} of the team: {what}"),
         }
     }

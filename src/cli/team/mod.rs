@@ -4,6 +4,7 @@ mod file;
 
 pub(super) use file::PORT_DEFAULT;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::transport::link::LinkConfig;
 use crate::transport::options::CarrierOptions;
 use crate::transport::place::HostPort;
 use crate::wire::Dtype;
-use crate::wire::hello::{self, RingInfo};
+use crate::wire::hello::{self, PROTOCOL, RingInfo};
 use file::TeamNode;
 
 /// A board that knows its place in a team.
@@ -166,29 +167,23 @@ impl<'a> TeamBoard<'a> {
         Ok(())
     }
 
+    fn names(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.name.clone()).collect()
+    }
+
     /// Says what happens to the team, by the nodes' names.
     fn teller(&self) -> impl FnMut(&TeamNotice) + Send + use<> {
-        let names: Vec<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
+        let names = self.names();
         // Whoever was waited for is heard of again.
         let mut is_waited_for = vec![false; names.len()];
         move |notice| {
-            let name = |node: &usize| names.get(*node).map_or("?", String::as_str);
-            let text = match notice {
-                TeamNotice::Waiting { node } => {
-                    is_waited_for[*node] = true;
-                    format!("waiting for {}", name(node))
-                }
-                TeamNotice::Ready { node, .. } if std::mem::take(&mut is_waited_for[*node]) => {
-                    format!("{} is ready", name(node))
-                }
+            match notice {
+                TeamNotice::Waiting { node } => is_waited_for[*node] = true,
+                TeamNotice::Ready { node, .. } if std::mem::take(&mut is_waited_for[*node]) => {}
                 TeamNotice::Came { .. } | TeamNotice::Ready { .. } => return,
-                TeamNotice::Refused { node, why, .. } => format!("{} refuses: {why}", name(node)),
-                TeamNotice::Missing { node, other } => {
-                    format!("{} has no link to {}", name(node), name(other))
-                }
-                TeamNotice::Gone { node } => format!("{} is gone", name(node)),
-                TeamNotice::Link { node, what } => format!("link to {}: {what}", name(node)),
-            };
+                _ => {}
+            }
+            let text = text(&names, notice);
             notify::status(&text);
             note(&format!("leap: {text}"));
         }
@@ -229,11 +224,15 @@ impl<'a> TeamBoard<'a> {
         }
         ring::announce();
         let options = MemberOptions { name: &own.name, limits, is_interrupted };
-        let is_quiet = self.flags.is_quiet;
+        let (is_quiet, names) = (self.flags.is_quiet, self.names());
         let mut tell = |notice: &MemberNotice| {
-            notify::status(&notice.to_string());
+            let text = match notice {
+                MemberNotice::Unfit(notice) => text(&names, notice),
+                notice => notice.to_string(),
+            };
+            notify::status(&text);
             if !is_quiet {
-                note(&format!("leap: {notice}"));
+                note(&format!("leap: {text}"));
             }
         };
         engine.follow(mesh, &options, &mut tell).map_err(|e| Failure::runtime(&e))
@@ -243,5 +242,29 @@ impl<'a> TeamBoard<'a> {
         let own = &self.nodes[self.own].address;
         let host = self.flags.host.as_ref().unwrap_or(&own.host);
         Address { host: host.clone(), port: own.port }
+    }
+}
+
+/// What happened, by the nodes' names.
+fn text(names: &[String], notice: &TeamNotice) -> String {
+    let name = |node: &usize| names.get(*node).map_or("?", String::as_str);
+    match notice {
+        TeamNotice::Waiting { node } => format!("waiting for {}", name(node)),
+        TeamNotice::Came { node, .. } => format!("{} is there", name(node)),
+        TeamNotice::Ready { node, .. } => format!("{} is ready", name(node)),
+        TeamNotice::Refused { node, why, .. } => format!("{} refuses: {why}", name(node)),
+        TeamNotice::Missing { node, other } => {
+            format!("{} has no link to {}", name(node), name(other))
+        }
+        TeamNotice::Gone { node } => format!("{} is gone", name(node)),
+        TeamNotice::Release { node, at, protocol } => {
+            let at = SocketAddr::new(at.ip().to_canonical(), at.port());
+            format!(
+                "{} at {at} speaks protocol {protocol}, this node protocol {PROTOCOL}; install the \
+                 same release on both",
+                name(node)
+            )
+        }
+        TeamNotice::Link { node, what } => format!("link to {}: {what}", name(node)),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::passes::{Gathering, line};
 use crate::engine::ring::{Limits, NodeError, frames};
 use crate::model::{Batch, ForwardError, Plan, Stage, Team, Transformer};
-use crate::team::{Member, Mesh, Opening, Order, TeamLine};
+use crate::team::{Member, Mesh, Opening, Order, TeamLine, TeamNotice};
 use crate::wire::Dtype;
 use crate::wire::frame::Sizes;
 
@@ -30,6 +30,8 @@ pub enum MemberNotice {
     Over(String),
     /// The lead has gone.
     LeadLeft,
+    /// Another node does not fit this one.
+    Unfit(TeamNotice),
 }
 
 impl fmt::Display for MemberNotice {
@@ -41,6 +43,7 @@ impl fmt::Display for MemberNotice {
             MemberNotice::Refuses(why) => f.write_str(why),
             MemberNotice::Over(why) => write!(f, "{why}; waiting for the lead"),
             MemberNotice::LeadLeft => f.write_str("the lead left; waiting for the next one"),
+            MemberNotice::Unfit(notice) => notice.fmt(f),
         }
     }
 }
@@ -66,7 +69,9 @@ pub fn run_member(
         ready: None,
         batch: Batch::with_capacity(options.limits.max_batch),
     };
-    while let Ok(order) = member.next(&is_interrupted) {
+    loop {
+        let mut unfit = |notice: &TeamNotice| tell(&MemberNotice::Unfit(notice.clone()));
+        let Ok(order) = member.next(&is_interrupted, &mut unfit) else { break };
         match order {
             Order::Open(opening) => match at_work.open(&opening) {
                 Ok(line) => {

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use crate::team::error::TeamError;
 use crate::team::mesh::{Mesh, PeerLinks, Sessions};
 use crate::team::notice::TeamNotice;
-use crate::transport::link::LinkEvent;
 use crate::wire::hello::Name;
 use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine};
 
@@ -208,13 +207,8 @@ impl<'a> Gathering<'a> {
     }
 
     fn tell_events(&mut self, node: usize, links: &mut PeerLinks<'_>) {
-        while let Some(event) = links.next_event() {
-            let what = match event {
-                LinkEvent::Refused(refused) => refused.to_string(),
-                LinkEvent::Unheard(unheard) => unheard.to_string(),
-                LinkEvent::Up { .. } | LinkEvent::Lost | LinkEvent::Reset => continue,
-            };
-            (self.tell)(&TeamNotice::Link { node, what });
+        for unfit in [links.refusal(), links.silence()].into_iter().flatten() {
+            (self.tell)(&TeamNotice::unfit(node, unfit));
         }
         while let Some(what) = links.carrier_notice(self.told[node].n_carrier) {
             self.told[node].n_carrier += 1;

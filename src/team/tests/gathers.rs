@@ -64,7 +64,7 @@ fn a_batch_may_be_longer_than_a_frame() {
         let member = scope.spawn(|| {
             let mut member = places.member(1);
             loop {
-                match member.next(&|| is_over.load(Ordering::Relaxed)).unwrap() {
+                match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
                     Order::Open(_) => member.ready(line()),
                     Order::Pass => break (member.spans().to_vec(), member.tokens().to_vec()),
                     Order::Close => panic!("it has not been told a batch"),
@@ -94,7 +94,7 @@ fn the_lead_knows_how_long_members_compute() {
         let _over = Over(&is_over);
         scope.spawn(|| {
             let mut member = places.member(1);
-            while let Ok(order) = member.next(&|| is_over.load(Ordering::Relaxed)) {
+            while let Ok(order) = member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}) {
                 match order {
                     Order::Open(_) => member.ready(line()),
                     Order::Pass => {

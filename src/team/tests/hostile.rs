@@ -178,7 +178,7 @@ fn a_lead_survives_every_forged_frame() {
 fn obey(mut member: Member, is_over: &AtomicBool) -> usize {
     let mut n_gathers = 0;
     loop {
-        match member.next(&|| is_over.load(Ordering::Relaxed)) {
+        match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}) {
             Ok(Order::Open(opening)) => {
                 assert_eq!((opening.node, opening.shares.len()), (1, 2));
                 member.ready(line());

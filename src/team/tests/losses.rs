@@ -17,7 +17,7 @@ fn a_member_that_restarts_is_taken_in_again() {
             let mut member = places.member(2);
             let mut n_gathers = 0;
             while n_gathers < 3 {
-                match member.next(&|| is_over.load(Ordering::Relaxed)).unwrap() {
+                match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
                     Order::Open(_) => member.ready(line()),
                     Order::Pass => {
                         for (id, case) in cases.iter().enumerate() {
@@ -88,7 +88,7 @@ fn a_member_that_gives_up_is_named_at_once() {
             let mut member = places.member(2);
             let mut n_passes = 0;
             loop {
-                match member.next(&|| is_over.load(Ordering::Relaxed)).unwrap() {
+                match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
                     Order::Open(_) => member.ready(line()),
                     Order::Pass if n_passes < 3 => {
                         n_passes += 1;
@@ -124,7 +124,7 @@ fn a_member_may_refuse_and_accept_another_opening() {
         scope.spawn(|| {
             let mut member = places.member(1);
             loop {
-                match member.next(&|| is_over.load(Ordering::Relaxed)).unwrap() {
+                match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
                     Order::Open(opening) if opening.ctx_len > 2048 => member.refuse("no memory"),
                     Order::Open(_) => member.ready(line()),
                     Order::Pass => cases[0].run(0, 1, |rows| member.gather(rows)).unwrap(),
@@ -178,7 +178,9 @@ fn a_gather_that_waits_can_be_interrupted() {
         let member = scope.spawn(|| {
             let mut member = places.member(1);
             while !is_over.load(Ordering::Relaxed) {
-                if let Ok(Order::Open(_)) = member.next(&|| is_over.load(Ordering::Relaxed)) {
+                if let Ok(Order::Open(_)) =
+                    member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {})
+                {
                     member.ready(line());
                 }
             }

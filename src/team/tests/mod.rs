@@ -4,6 +4,7 @@ mod gathers;
 mod hostile;
 mod losses;
 mod proxy;
+mod releases;
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread;
@@ -167,7 +168,7 @@ impl Case {
 fn serve(mut member: Member, own: usize, cases: &[Case], is_over: &AtomicBool) -> Vec<TeamError> {
     let mut errors = Vec::new();
     loop {
-        match member.next(&|| is_over.load(Ordering::Relaxed)) {
+        match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}) {
             Ok(Order::Open(opening)) => {
                 assert_eq!(usize::from(opening.node), own);
                 member.ready(line());
