@@ -136,6 +136,10 @@ impl<'a> Gathering<'a> {
         sessions: Option<Sessions>,
         links: &mut PeerLinks<'_>,
     ) {
+        // What is there was sent before the member was asked; left there it would keep the lead from sleeping.
+        while links.front().is_some() {
+            links.release();
+        }
         let told = &mut self.told[node];
         let Some(sessions) = sessions else {
             if !std::mem::replace(&mut told.waiting, true) {
@@ -145,10 +149,6 @@ impl<'a> Gathering<'a> {
         };
         if !std::mem::replace(&mut told.came, true) {
             (self.tell)(&TeamNotice::Came { node, name: links.name() });
-        }
-        // What is there was sent before the member was asked.
-        while links.front().is_some() {
-            links.release();
         }
         if links.send(|room| team::emit_open(epoch, self.opening, node as u16, room)) {
             self.states[node] = State::Asked(sessions);
