@@ -1,14 +1,14 @@
 //! What lead and members have in common: an epoch, its gathers, and how they end.
 
 use std::ops::Range;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::mesh::{Mesh, PeerLinks, Sessions};
+use crate::transport::Micros;
 use crate::wire::team::{self, NODES_MAX, PartPiece, TeamFrame};
 
 /// How long to look for frames without sleeping, after the last one that came.
-const SPIN: Duration = Duration::from_micros(200);
+const SPIN_US: Micros = 200;
 /// Then all links that something is missing on are looked at once in this time, which is slept through.
 const ROUND: Duration = Duration::from_millis(1);
 /// Least sleep on one link.
@@ -104,7 +104,7 @@ pub(super) struct Exchange {
     seq: u32,
     progress: [Progress; NODES_MAX],
     /// When this node began to compute, and how long it had since its last part.
-    since: Instant,
+    since: Micros,
     compute_us: u32,
     /// The node whose link was slept on last.
     rested_on: usize,
@@ -113,6 +113,7 @@ pub(super) struct Exchange {
 impl Exchange {
     pub(super) fn new(mesh: Mesh) -> Exchange {
         Exchange {
+            since: mesh.now(),
             mesh,
             epoch: None,
             sessions: [None; NODES_MAX],
@@ -120,7 +121,6 @@ impl Exchange {
             figures: TeamFigures::default(),
             seq: 0,
             progress: [Progress::default(); NODES_MAX],
-            since: Instant::now(),
             compute_us: 0,
             rested_on: 0,
         }
@@ -133,7 +133,7 @@ impl Exchange {
 
     /// A batch begins: this node computes from now on.
     pub(super) fn begin_batch(&mut self) {
-        (self.since, self.compute_us) = (Instant::now(), 0);
+        (self.since, self.compute_us) = (self.mesh.now(), 0);
     }
 
     /// Sends this node's columns of `rows` and takes the others'.
@@ -143,7 +143,7 @@ impl Exchange {
     pub(super) fn gather(&mut self, rows: &mut Gathered<'_>) -> Result<(), Ended> {
         let epoch = self.epoch.ok_or(Ended::NotOpen)?;
         self.plan(rows);
-        self.compute_us = self.compute_us.saturating_add(micros(self.since.elapsed()));
+        self.compute_us = self.compute_us.saturating_add(self.elapsed_us());
         self.mesh.drive();
         match self.exchange(epoch, rows) {
             Ok(()) => {
@@ -177,25 +177,29 @@ impl Exchange {
         }
     }
 
+    /// Since this node began to compute.
+    fn elapsed_us(&self) -> u32 {
+        u32::try_from(self.mesh.now() - self.since).unwrap_or(u32::MAX)
+    }
+
     /// Notes how long the nodes computed before a gather that is done.
     fn count(&mut self) {
         // No node has computed for longer than since the last one.
-        let most = micros(self.since.elapsed());
-        let figures = &mut self.figures;
+        let most = self.elapsed_us();
         let mut slowest_us = 0;
         for node in 0..self.mesh.n_nodes() {
             let us = match node == self.mesh.own() {
                 true => self.compute_us,
                 false => self.progress[node].compute_us,
             };
-            figures.compute_us[node] += u64::from(us.min(most));
+            self.figures.compute_us[node] += u64::from(us.min(most));
             slowest_us = slowest_us.max(us.min(most));
         }
-        figures.slowest_us += u64::from(slowest_us);
-        figures.gathers += 1;
+        self.figures.slowest_us += u64::from(slowest_us);
+        self.figures.gathers += 1;
         let has_told = self.mesh.peers().any(|node| self.progress[node].sent > 0);
         let us = if has_told || self.mesh.own() == 0 { 0 } else { self.compute_us };
-        (self.since, self.compute_us) = (Instant::now(), us);
+        (self.since, self.compute_us) = (self.mesh.now(), us);
     }
 
     fn exchange(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<(), Ended> {
@@ -211,13 +215,13 @@ impl Exchange {
             if is_done {
                 return Ok(());
             }
-            let now = Instant::now();
+            let now = self.mesh.now();
             let since = *idle_since.get_or_insert(now);
             match now - since {
                 _ if has_moved => idle_since = Some(now),
-                idle if idle >= SPIN => self.rest(epoch, rows)?,
+                idle if idle >= SPIN_US => self.rest(epoch, rows)?,
                 // Where threads are more than cores the peer may wait for this one.
-                _ => thread::yield_now(),
+                _ => self.mesh.pause(),
             }
         }
     }
@@ -377,10 +381,6 @@ fn judge_part(ahead: u32, part: &PartPiece<'_>, progress: &Progress) -> Judged {
         _ if is_complete => Judged::Later,
         _ => Judged::Broken("the next part before this one's end"),
     }
-}
-
-fn micros(time: Duration) -> u32 {
-    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
 
 /// Where byte `at` of a part lies in the rows, and how many of its bytes stand there.

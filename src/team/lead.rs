@@ -2,12 +2,13 @@
 
 mod opening;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::error::TeamError;
 use super::exchange::{Ended, Exchange, Gathered, TeamFigures};
 use super::mesh::Mesh;
 use super::notice::TeamNotice;
+use crate::transport::Micros;
 use crate::wire::frame::FrameSpan;
 use crate::wire::team::{self, Opening, TeamLine};
 use opening::Gathering;
@@ -15,7 +16,7 @@ use opening::Gathering;
 /// How long to sleep on a link that has no room.
 const NAP: Duration = Duration::from_millis(1);
 /// How long members have to confirm a CLOSE.
-const CLOSE_WITHIN: Duration = Duration::from_millis(300);
+const CLOSE_WITHIN_US: Micros = 300_000;
 
 /// Node 0 of a team.
 pub struct Lead {
@@ -152,7 +153,8 @@ impl Lead {
     /// Tells the members that the lead goes, and waits for a moment until they know.
     pub fn close(&mut self) {
         self.exchange.epoch = None;
-        let (mesh, end) = (&self.exchange.mesh, Instant::now() + CLOSE_WITHIN);
+        let mesh = &self.exchange.mesh;
+        let end = mesh.now() + CLOSE_WITHIN_US;
         for node in mesh.peers() {
             let mut links = mesh.lock(node);
             links.send(|room| team::emit_close(self.epoch, room));
@@ -160,7 +162,7 @@ impl Lead {
         }
         for node in mesh.peers() {
             let mut links = mesh.lock(node);
-            while links.in_flight() > 0 && links.sessions().is_some() && Instant::now() < end {
+            while links.in_flight() > 0 && links.sessions().is_some() && mesh.now() < end {
                 links.drop_events();
                 links.leave();
                 links.service(NAP);

@@ -1,12 +1,13 @@
 //! A node that does what the lead says.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::error::TeamError;
 use super::exchange::{Ended, Exchange, Gathered};
 use super::incoming::Incoming;
 use super::mesh::{Mesh, PeerLinks, Sessions};
 use super::notice::TeamNotice;
+use crate::transport::Micros;
 use crate::wire::frame::FrameSpan;
 use crate::wire::hello::{Name, name};
 use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine, Text};
@@ -16,9 +17,9 @@ const NAP: Duration = Duration::from_millis(50);
 /// The same while the member has something to say that it cannot say yet.
 const SHORT_NAP: Duration = Duration::from_millis(2);
 /// How long links have to come up that all nodes were said to have.
-const LINKED_WITHIN: Duration = Duration::from_secs(1);
+const LINKED_WITHIN_US: Micros = 1_000_000;
 /// How often the lead is told that another member is missing.
-const MISSING_EVERY: Duration = Duration::from_secs(1);
+const MISSING_EVERY_US: Micros = 1_000_000;
 
 /// What the lead wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub struct Member {
     /// The sessions with the lead that the answer was sent over. If others take their place it is lost, and
     /// sent again.
     answered_over: Option<Sessions>,
-    missing_at: Option<Instant>,
+    missing_at: Option<Micros>,
     incoming: Incoming,
     /// FAILED that is to be sent, by node: epoch, and because of whom.
     owed: [Option<(u32, u16)>; NODES_MAX],
@@ -97,13 +98,13 @@ impl Member {
             if is_interrupted() {
                 return Err(TeamError::Interrupted);
             }
-            let is_waiting = self.answer.is_some() && self.answered_over.is_none();
-            let is_pressed = is_waiting || self.owed.iter().any(Option::is_some);
             for node in self.exchange.mesh.peers() {
                 if let Some(unfit) = self.exchange.mesh.lock(node).refusal() {
                     tell(&TeamNotice::unfit(node, unfit));
                 }
             }
+            let is_waiting = self.answer.is_some() && self.answered_over.is_none();
+            let is_pressed = is_waiting || self.owed.iter().any(Option::is_some);
             let mut links = self.exchange.mesh.lock(0);
             links.service(if is_pressed { SHORT_NAP } else { NAP });
         }
@@ -211,8 +212,8 @@ impl Member {
         };
         let mut links = mesh.lock(0);
         if let Some(missing) = missing {
-            let now = Instant::now();
-            if self.missing_at.is_none_or(|at| now >= at + MISSING_EVERY) {
+            let now = mesh.now();
+            if self.missing_at.is_none_or(|at| now >= at + MISSING_EVERY_US) {
                 self.missing_at = Some(now);
                 links.send(|room| team::emit_missing(epoch, missing as u16, room));
             }
@@ -316,7 +317,7 @@ impl Member {
         if self.answer.take().is_none() {
             return true;
         }
-        let end = Instant::now() + LINKED_WITHIN;
+        let end = self.exchange.mesh.now() + LINKED_WITHIN_US;
         for node in self.exchange.mesh.peers() {
             let sessions = self.sessions_by(node, end);
             self.exchange.sessions[node] = sessions;
@@ -330,12 +331,12 @@ impl Member {
     }
 
     /// The sessions with a node, once both are up: it may know a moment before this one that they are.
-    fn sessions_by(&self, node: usize, end: Instant) -> Option<Sessions> {
+    fn sessions_by(&self, node: usize, end: Micros) -> Option<Sessions> {
         loop {
             let mut links = self.exchange.mesh.lock(node);
             links.drop_events();
             let sessions = links.sessions();
-            if sessions.is_some() || Instant::now() >= end {
+            if sessions.is_some() || self.exchange.mesh.now() >= end {
                 return sessions;
             }
             links.leave();

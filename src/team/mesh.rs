@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::sys::cpu;
-use crate::transport::Endpoint;
 use crate::transport::link::{LinkEvent, LinkState, Links, Refused, Unheard};
+use crate::transport::{Endpoint, Micros};
 use crate::wire::hello::{Name, Refusal};
 use crate::wire::team::NODES_MAX;
 
@@ -21,6 +21,27 @@ const IDLE_EVERY: Duration = Duration::from_millis(30);
 /// After so long without a batch none are thought to come.
 const IDLE_AFTER_US: u64 = 1_000_000;
 
+/// What tells a node the time.
+pub(super) trait Time: Send + Sync {
+    /// Microseconds since some origin.
+    fn now(&self) -> Micros;
+    /// Lets others go first for a moment, while this node looks for what is missing.
+    fn pause(&self);
+}
+
+/// The system's.
+struct SystemTime(Instant);
+
+impl Time for SystemTime {
+    fn now(&self) -> Micros {
+        self.0.elapsed().as_micros() as Micros
+    }
+
+    fn pause(&self) {
+        thread::yield_now();
+    }
+}
+
 /// The endpoints of a node of a team, and the thread that minds them.
 pub struct Mesh {
     shared: Arc<Shared>,
@@ -29,9 +50,9 @@ pub struct Mesh {
 }
 
 struct Shared {
-    start: Instant,
+    time: Arc<dyn Time>,
     peers: Vec<Option<Peer>>,
-    /// When this node began or gathered something last, in microseconds since the start.
+    /// When this node began or gathered something last, in microseconds.
     driven_us: AtomicU64,
     /// Whether the other thread sleeps for long.
     is_resting: AtomicBool,
@@ -40,7 +61,7 @@ struct Shared {
 
 struct Peer {
     ends: Mutex<Ends>,
-    /// When it was serviced last, in microseconds since the start.
+    /// When it was serviced last, in microseconds.
     serviced_us: AtomicU64,
 }
 
@@ -82,6 +103,18 @@ impl Mesh {
     /// # Errors
     /// Fewer than 2 nodes or more than [`NODES_MAX`], not exactly one `None`, no thread to be had.
     pub fn new(endpoints: Vec<Option<Box<dyn Endpoint>>>) -> io::Result<Mesh> {
+        let mut mesh = Mesh::without_minder(endpoints, Arc::new(SystemTime(Instant::now())))?;
+        let minded = Arc::clone(&mesh.shared);
+        let minder = thread::Builder::new().name("leap-link".to_owned());
+        mesh.minder = Some(minder.spawn(move || minded.mind())?);
+        Ok(mesh)
+    }
+
+    /// The same in another time, where somebody else calls [`Minder::turn`].
+    pub(super) fn without_minder(
+        endpoints: Vec<Option<Box<dyn Endpoint>>>,
+        time: Arc<dyn Time>,
+    ) -> io::Result<Mesh> {
         let own = endpoints.iter().position(Option::is_none);
         let n_peers = endpoints.iter().flatten().count();
         let is_sound = (2..=NODES_MAX).contains(&endpoints.len()) && n_peers + 1 == endpoints.len();
@@ -94,16 +127,29 @@ impl Mesh {
             Peer { ends: Mutex::new(ends), serviced_us: AtomicU64::new(0) }
         };
         let shared = Arc::new(Shared {
-            start: Instant::now(),
+            time,
             peers: endpoints.into_iter().map(|endpoint| endpoint.map(peer)).collect(),
             driven_us: AtomicU64::new(0),
             is_resting: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
         });
-        let minded = Arc::clone(&shared);
-        let minder =
-            thread::Builder::new().name("leap-link".to_owned()).spawn(move || minded.mind())?;
-        Ok(Mesh { shared, own, minder: Some(minder) })
+        Ok(Mesh { shared, own, minder: None })
+    }
+
+    /// What looks after the endpoints where no thread does.
+    #[cfg(test)]
+    pub(super) fn minder(&self) -> Minder {
+        Minder(Arc::clone(&self.shared))
+    }
+
+    /// The time, in microseconds.
+    pub(super) fn now(&self) -> Micros {
+        self.shared.time.now()
+    }
+
+    /// Lets others go first for a moment.
+    pub(super) fn pause(&self) {
+        self.shared.time.pause();
     }
 
     /// This node's index.
@@ -168,24 +214,31 @@ impl Peer {
 }
 
 impl Shared {
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_micros() as u64
+    fn now(&self) -> Micros {
+        self.time.now()
     }
 
     /// Answers the peers while nobody else does: acknowledgements, repetitions and signs of life.
     fn mind(&self) {
         cpu::unpin_current_thread();
         while !self.is_closing.load(Ordering::Relaxed) {
-            // In this order, so that one who begins a batch meanwhile sees it.
-            self.is_resting.store(true, Ordering::SeqCst);
-            let idle_us = self.now().saturating_sub(self.driven_us.load(Ordering::SeqCst));
-            let is_idle = idle_us > IDLE_AFTER_US;
-            self.is_resting.fetch_and(is_idle, Ordering::SeqCst);
-            thread::park_timeout(if is_idle { IDLE_EVERY } else { MINDED_EVERY });
-            for peer in self.peers.iter().flatten() {
-                self.mind_peer(peer);
-            }
+            thread::park_timeout(self.rest());
+            self.mind_peers();
         }
+    }
+
+    /// How long the other thread may sleep now.
+    fn rest(&self) -> Duration {
+        // In this order, so that one who begins a batch meanwhile sees it.
+        self.is_resting.store(true, Ordering::SeqCst);
+        let idle_us = self.now().saturating_sub(self.driven_us.load(Ordering::SeqCst));
+        let is_idle = idle_us > IDLE_AFTER_US;
+        self.is_resting.fetch_and(is_idle, Ordering::SeqCst);
+        if is_idle { IDLE_EVERY } else { MINDED_EVERY }
+    }
+
+    fn mind_peers(&self) {
+        self.peers.iter().flatten().for_each(|peer| self.mind_peer(peer));
     }
 
     fn mind_peer(&self, peer: &Peer) {
@@ -198,6 +251,23 @@ impl Shared {
         if let Err(e) = ends.endpoint.service(Duration::ZERO) {
             log::debug!("link: {e}");
         }
+    }
+}
+
+/// Looks after a node's endpoints.
+#[cfg(test)]
+pub(super) struct Minder(Arc<Shared>);
+
+#[cfg(test)]
+impl Minder {
+    /// How long it may sleep before [`Minder::turn`].
+    pub(super) fn rest(&self) -> Duration {
+        self.0.rest()
+    }
+
+    /// Looks after all that nobody has looked at for a while.
+    pub(super) fn turn(&self) {
+        self.0.mind_peers();
     }
 }
 

@@ -24,6 +24,8 @@ mod mesh;
 mod notice;
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 
 pub use error::TeamError;

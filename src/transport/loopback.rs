@@ -191,6 +191,30 @@ impl Network {
         has_moved
     }
 
+    /// Moves time to `at`, unless that is over. What arrives until then waits for its endpoint.
+    pub fn pass_to(&self, at: Micros) {
+        let mut shared = self.lock();
+        while shared.flying.peek().is_some_and(|Reverse(flight)| flight.at <= at) {
+            if let Some(Reverse(flight)) = shared.flying.pop() {
+                shared.arrive(flight.from, flight.to, flight.bytes);
+            }
+        }
+        shared.now = shared.now.max(at);
+    }
+
+    /// When endpoint `to` has something to take, of all that is sent so far.
+    ///
+    /// # Panics
+    /// If no endpoint has this index.
+    pub fn next_arrival(&self, to: usize) -> Option<Micros> {
+        let shared = self.lock();
+        if !shared.nodes[to].inbox.is_empty() {
+            return Some(shared.now);
+        }
+        let flights = shared.flying.iter().filter(|Reverse(flight)| flight.to == to);
+        flights.map(|Reverse(flight)| flight.at).min()
+    }
+
     fn lock(&self) -> MutexGuard<'_, NetworkState> {
         // A panic elsewhere leaves nothing half done that matters here.
         self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())

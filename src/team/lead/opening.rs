@@ -1,6 +1,6 @@
 //! How a lead gets all members ready.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::team::error::TeamError;
 use crate::team::mesh::{Mesh, PeerLinks, Sessions};
@@ -67,7 +67,7 @@ impl<'a> Gathering<'a> {
         is_interrupted: &dyn Fn() -> bool,
         timeout: Option<Duration>,
     ) -> Result<(), TeamError> {
-        let start = Instant::now();
+        let start = self.mesh.now();
         *epoch = epoch.wrapping_add(1);
         let mut rested_on = 0;
         loop {
@@ -86,8 +86,9 @@ impl<'a> Gathering<'a> {
             if is_interrupted() {
                 return Err(TeamError::Interrupted);
             }
-            if timeout.is_some_and(|timeout| start.elapsed() >= timeout) {
-                let seconds = start.elapsed().as_secs();
+            let elapsed = Duration::from_micros(self.mesh.now() - start);
+            if timeout.is_some_and(|timeout| elapsed >= timeout) {
+                let seconds = elapsed.as_secs();
                 return Err(TeamError::Timeout { node: first, seconds });
             }
         }

@@ -1,0 +1,42 @@
+//! What a team gathers, and what it is asked.
+
+use crate::team::exchange::{Part, To};
+use crate::transport::Micros;
+
+/// What does not change during a run.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) seed: u64,
+    pub(super) n_nodes: usize,
+    /// What is gathered in a pass, one after the other.
+    pub(super) layers: Vec<Layer>,
+    pub(super) max_batch: usize,
+    pub(super) prompt: Vec<u32>,
+    pub(super) n_predict: usize,
+    /// Most that a node computes before it gathers.
+    pub(super) layer_us: Micros,
+    pub(super) has_key: bool,
+}
+
+/// Columns of each node, and who gets them all.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    pub(super) row_bytes: usize,
+    pub(super) parts: Vec<Part>,
+    pub(super) to: To,
+}
+
+impl Layer {
+    /// Nodes have `bytes` each, which begin with two ranges side by side and end with others.
+    pub(super) fn new(bytes: &[usize], to: To) -> Layer {
+        let (mut end, mut parts) = (0, vec![[0..0, 0..0]; bytes.len()]);
+        for half in 0..2 {
+            for (part, bytes) in parts.iter_mut().zip(bytes) {
+                let n = if half == 0 { bytes - bytes / 3 } else { bytes / 3 };
+                part[half] = end..end + n;
+                end += n;
+            }
+        }
+        Layer { row_bytes: end, parts, to }
+    }
+}
