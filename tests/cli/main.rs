@@ -9,6 +9,7 @@ mod ends;
 mod files;
 mod judging;
 mod limits;
+mod links;
 mod plan;
 mod power;
 mod text;

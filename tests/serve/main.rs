@@ -10,6 +10,7 @@ mod http;
 mod prefixes;
 mod responses;
 mod ring;
+mod team;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

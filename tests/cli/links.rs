@@ -1,0 +1,28 @@
+//! What the bench of links tells of a team's gathers.
+
+use super::*;
+
+#[test]
+fn every_carrier_has_gathers_of_the_sizes_of_a_teams() {
+    let told = run(&["bench", "--link", "self"]).succeeds().out;
+    let begin = "gathers, both ways at once: ";
+    let mut carriers = Vec::new();
+    let mut carrier = "";
+    for line in told.lines() {
+        let Some((_, gathers)) = line.split_once(begin) else {
+            carrier = line.split_whitespace().next().unwrap_or_default();
+            continue;
+        };
+        carriers.push(carrier);
+        let mut sizes = Vec::new();
+        for gather in gathers.split(", ") {
+            let words: Vec<&str> = gather.split_whitespace().collect();
+            let [size, "KiB", p50, "and", p99, "us"] = words[..] else { panic!("{told}") };
+            let [p50, p99] = [p50, p99].map(|us| us.parse::<f64>().unwrap());
+            assert!(p50 > 0.0 && p50 <= p99, "{told}");
+            sizes.push(size);
+        }
+        assert_eq!(sizes, ["2", "4", "8", "16"], "{told}");
+    }
+    assert_eq!(carriers[..2], ["udp", "tcp"], "{told}");
+}
