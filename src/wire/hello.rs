@@ -326,8 +326,8 @@ impl Refuse {
         if bytes.len() != REFUSE_LEN {
             return Ok(Refuse { hello_nonce, refusal, name: Name::new(), tag: Tag::default() });
         }
-        if let Refusal::Busy { with } = &mut refusal {
-            *with = name_at(bytes, 80, bytes[41])?;
+        if let Refusal::Busy { with: other } | Refusal::Stray { wanted: other } = &mut refusal {
+            *other = name_at(bytes, 80, bytes[41])?;
         }
         let name = name_at(bytes, 48, bytes[40])?;
         Ok(Refuse { hello_nonce, refusal, name, tag: array(bytes, 112) })
@@ -337,7 +337,7 @@ impl Refuse {
     pub fn emit(&self, out: &mut [u8; REFUSE_LEN]) {
         let (code, a, b) = self.refusal.figures();
         let other = match &self.refusal {
-            Refusal::Busy { with } => with.as_bytes(),
+            Refusal::Busy { with: other } | Refusal::Stray { wanted: other } => other.as_bytes(),
             _ => &[],
         };
         let mut out = Writer::new(out);

@@ -83,6 +83,11 @@ pub enum Refusal {
         /// Its name.
         with: Name,
     },
+    /// `next` waits for another previous node: its master said so.
+    Stray {
+        /// That one's name.
+        wanted: Name,
+    },
     /// A later version's reason.
     Other(u32),
 }
@@ -101,6 +106,7 @@ impl Refusal {
             7 => Refusal::Dtype { prev: dtype(a)?, next: dtype(b)? },
             8 => Refusal::Layers { prev: range(a), next: range(b) },
             9 => Refusal::Busy { with: Name::new() },
+            10 => Refusal::Stray { wanted: Name::new() },
             other => Refusal::Other(other),
         })
     }
@@ -120,6 +126,7 @@ impl Refusal {
             Refusal::Dtype { prev, next } => (7, *prev as u64, *next as u64),
             Refusal::Layers { prev, next } => (8, packed(prev), packed(next)),
             Refusal::Busy { .. } => (9, 0, 0),
+            Refusal::Stray { .. } => (10, 0, 0),
             Refusal::Other(code) => (*code, 0, 0),
         }
     }
@@ -210,6 +217,10 @@ impl fmt::Display for Between<'_> {
             Refusal::Busy { with } => {
                 let with = if with.is_empty() { "another one" } else { with };
                 write!(f, "the node before {next} is {with}, which answers; end that one first")
+            }
+            Refusal::Stray { wanted } => {
+                let wanted = if wanted.is_empty() { "another one" } else { wanted };
+                write!(f, "the node before {next} is to be {wanted}, as the master has it")
             }
             Refusal::Other(code) => write!(
                 f,

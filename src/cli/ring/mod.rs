@@ -153,7 +153,9 @@ impl<'a> Board<'a> {
                 "no --key: whoever reaches {listen} can join or disturb the ring, and read it"
             ));
         }
-        let config = LinkConfig::new(node, key, seed);
+        let mut config = LinkConfig::new(node, key, seed);
+        // Boards that another master told, or this one before, may still be at work.
+        config.prev = if flags.is_told() { self.prev() } else { None };
         let place = |address: &Address| HostPort::new(&address.host, address.port);
         let next = self.place.next.as_ref().map(place);
         let mut options = CarrierOptions::new(config, place(listen), next);
@@ -167,6 +169,13 @@ impl<'a> Board<'a> {
             tell::introduce(&self.place, &*endpoint);
         }
         Ok(endpoint)
+    }
+
+    /// What the node before this one is called, as far as the nodes are known.
+    fn prev(&self) -> Option<hello::Name> {
+        let own = self.members.iter().position(|member| member.name == self.place.name)?;
+        let prev = own.checked_sub(1).unwrap_or(self.members.len() - 1);
+        Some(hello::name(&self.members[prev].name))
     }
 
     /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete. `weights` says where

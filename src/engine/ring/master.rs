@@ -22,6 +22,7 @@ use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{FrameSpan, NodeLine, WorkFigures};
+use crate::wire::hello;
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
@@ -268,7 +269,12 @@ impl RingMaster {
             Ok(_) => {
                 // Whom nobody could tell may be told again; the others do so already.
                 let told = tell();
-                self.node.lock().set_next(next);
+                let mut endpoint = self.node.lock();
+                endpoint.set_next(next);
+                if let (Some(prev), Some(last)) = (&mut endpoint.links().prev, members.last()) {
+                    prev.expect(hello::name(&last.name));
+                }
+                drop(endpoint);
                 self.master.rejoin(line(stage, &self.name), members);
                 self.start_times();
                 told

@@ -1,6 +1,6 @@
 //! What the links of a node are made with.
 
-use crate::wire::hello::RingInfo;
+use crate::wire::hello::{Name, RingInfo};
 use crate::wire::seal::{Key, derive};
 
 /// Most banks a link may have: the kernel's mapping has as many.
@@ -13,6 +13,8 @@ pub struct LinkConfig {
     pub node: RingInfo,
     /// The ring's key, if it has one.
     pub key: Option<Key>,
+    /// What the previous node is called, if no other one may be that.
+    pub prev: Option<Name>,
     /// Frames that each direction keeps in memory: a power of two, 2 to [`BANKS_MAX`].
     pub n_banks: usize,
     /// Unpredictable bytes, different for each run of a node.
@@ -22,7 +24,7 @@ pub struct LinkConfig {
 impl LinkConfig {
     /// With 16 banks.
     pub fn new(node: RingInfo, key: Option<Key>, seed: [u8; 32]) -> LinkConfig {
-        LinkConfig { node, key, n_banks: 16, seed }
+        LinkConfig { node, key, prev: None, n_banks: 16, seed }
     }
 
     /// The seed has been used: from the one that is here now nobody finds it again, nor what came of it.

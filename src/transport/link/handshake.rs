@@ -223,7 +223,13 @@ impl Offers {
             {
                 return Err(Refusal::KeyDiffers);
             }
-            hello.node.check_next(&config.node)
+            hello.node.check_next(&config.node)?;
+            match &config.prev {
+                Some(wanted) if *wanted != hello.node.name => {
+                    Err(Refusal::Stray { wanted: wanted.clone() })
+                }
+                _ => Ok(()),
+            }
         };
         match check() {
             Ok(()) => Judged::Fits(hello),

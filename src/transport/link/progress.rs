@@ -120,9 +120,13 @@ pub struct Refused {
 
 impl Refused {
     /// Whether trying on is in vain until someone changes a setting. Without proof anybody may have
-    /// said so, and a busy neighbour becomes free.
+    /// said so, a busy neighbour becomes free, and one that waits for another is told of this one.
     pub fn is_final(&self) -> bool {
-        self.is_proven && !matches!(self.refusal, Refusal::Busy { .. } | Refusal::Other(_))
+        let may_pass = matches!(
+            self.refusal,
+            Refusal::Busy { .. } | Refusal::Stray { .. } | Refusal::Other(_)
+        );
+        self.is_proven && !may_pass
     }
 
     /// Whether it would be the same line once more. Ports change with every connection.

@@ -198,6 +198,17 @@ impl LinkIn {
         }
     }
 
+    /// Only a node of this name may be the previous one from now on.
+    pub fn expect(&mut self, name: Name) {
+        let is_other = |session: &InSession| session.agreed.peer.name != name;
+        if self.session.as_ref().is_some_and(is_other) {
+            self.session = None;
+            self.banks.iter_mut().for_each(Bank::clear);
+            self.on_disconnect();
+        }
+        self.config.prev = Some(name);
+    }
+
     // What arrives
 
     /// Takes a datagram of a kind that goes forward. What is not DATA is proven.

@@ -65,6 +65,7 @@ fn every_refusal_parses_to_the_same() {
         Refusal::Dtype { prev: Dtype::F16, next: Dtype::F32 },
         Refusal::Layers { prev: 0..4, next: 5..u32::MAX },
         Refusal::Busy { with: name("desk") },
+        Refusal::Stray { wanted: name("desk") },
         Refusal::Other(77),
     ];
     for refusal in all {

@@ -46,6 +46,28 @@ fn nodes_that_do_not_fit_are_refused_on_both_ends() {
 }
 
 #[test]
+fn only_the_node_that_is_expected_may_come() {
+    let mut sim = Sim::new(3, Some(Faults::NONE));
+    sim.exchange(2);
+    sim.events();
+    let session = sim.prev().session();
+    sim.prev().expect(name("n0"));
+    assert_eq!(sim.prev().session(), session, "it is the one that is there");
+    // The master puts another one in its place.
+    sim.prev().expect(name("n9"));
+    assert_eq!(sim.prev().session(), None);
+    let wanted = Refusal::Stray { wanted: name("n9") };
+    sim.steps_until("a refusal", 30_000_000, |sim| match sim.next().next_event() {
+        // It may be told of this node yet.
+        Some(LinkEvent::Refused(refused)) => refused.refusal == wanted && !refused.is_final(),
+        _ => false,
+    });
+    sim.prev().expect(name("n0"));
+    sim.steps_until("a session", 30_000_000, Sim::is_up);
+    sim.exchange(4);
+}
+
+#[test]
 fn a_refusal_names_the_node_its_place_and_what_to_do() {
     let mut refused = Refused {
         refusal: Refusal::Dtype { prev: Dtype::F16, next: Dtype::F32 },
