@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::wire::draft::{Draft, WANTED_MAX};
 
@@ -57,10 +57,19 @@ impl Desk {
         self.ctx_len
     }
 
-    /// The guess of a text, if that is one of those that the node guesses for. Whoever has it gives it back at once.
+    /// The guess of a text, if that is one of those that the node guesses for. For the thread that talks with it.
     pub(super) fn guess(&self, index: usize) -> Option<MutexGuard<'_, Guess>> {
         let guess = self.guesses.get(index)?;
         Some(guess.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The same for the engine, which does not wait while that thread has it.
+    pub(super) fn try_guess(&self, index: usize) -> Option<MutexGuard<'_, Guess>> {
+        match self.guesses.get(index)?.try_lock() {
+            Ok(guess) => Some(guess),
+            Err(TryLockError::Poisoned(guess)) => Some(guess.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Has the node told of what is new.

@@ -254,7 +254,7 @@ impl NodeDrafter {
         if !self.desk.is_there() {
             return;
         }
-        let Some(mut guess) = self.desk.guess(lane) else { return };
+        let Some(mut guess) = self.desk.try_guess(lane) else { return };
         self.said.extend(guess.after(ids).iter().take(DRAFTS_MAX));
         let is_new = guess.ask(ids, wanted);
         drop(guess);

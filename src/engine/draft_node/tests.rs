@@ -111,8 +111,11 @@ fn a_node_says_what_its_model_says() {
             let drafts = drafted_in_time(&mut drafter, lane, &ids, DRAFTS_MAX);
             assert_eq!(drafts, wanted(lane, &ids), "after {} ids", ids.len());
             ids.extend_from_slice(&drafts[..n_right]);
-            // What follows those is there already, and not after anything else.
-            assert!(n_right == 15 || drafted(&mut drafter, lane, &ids).len() >= 15 - n_right);
+            // What follows those is there already.
+            assert_eq!(
+                drafted_in_time(&mut drafter, lane, &ids, 15 - n_right)[..15 - n_right],
+                drafts[n_right..]
+            );
             ids.extend(wrong.inspect(|wrong| assert_ne!(*wrong, drafts[n_right])));
         }
         // Back to what the text was before, and on in another way.
