@@ -37,3 +37,9 @@ pub use notice::TeamNotice;
 
 pub use crate::wire::frame::{FrameSpan, FrameWants};
 pub use crate::wire::team::{NODES_MAX, Opening, TeamLine};
+
+use crate::transport::Micros;
+
+/// [`reorder_us`](crate::transport::link::LinkConfig::reorder_us) of a team's links: every node waits for what is
+/// lost, and a datagram that comes twice costs less than that.
+pub const REORDER_US: Micros = 100;

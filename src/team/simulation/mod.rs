@@ -8,4 +8,5 @@
 mod nodes;
 mod scenario;
 mod shape;
+mod speed;
 mod world;

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::shape::Shape;
+use super::shape::{Answer, Shape};
 use super::world::Actor;
 use crate::team::exchange::Gathered;
 use crate::team::mesh::{Mesh, Minder};
 use crate::team::{
-    FrameSpan, FrameWants, Lead, Member, Opening, Order, TeamError, TeamLine, TeamNotice,
+    FrameSpan, FrameWants, Lead, Member, Opening, Order, REORDER_US, TeamError, TeamLine,
+    TeamNotice,
 };
 use crate::transport::Endpoint;
 use crate::transport::fault::Dice;
@@ -96,7 +97,8 @@ pub(super) fn config(shape: &Shape, own: usize, seed: u64) -> LinkConfig {
         RingInfo { is_master: own == 0, name: name(&format!("node{own}")), ..RingInfo::default() };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    LinkConfig::new(node, shape.has_key.then(|| Key::new([9; 32])), bytes)
+    let config = LinkConfig::new(node, shape.has_key.then(|| Key::new([9; 32])), bytes);
+    LinkConfig { reorder_us: REORDER_US, ..config }
 }
 
 /// A node's links in its `life`-th life.
@@ -115,7 +117,7 @@ pub(super) fn start(
     actor: &Actor,
     shape: &Shape,
     (own, life): (usize, u64),
-    answer: &Arc<Mutex<Option<Vec<u32>>>>,
+    answer: &Arc<Mutex<Option<Answer>>>,
 ) -> [usize; 2] {
     let (shape, answer) = (shape.clone(), Arc::clone(answer));
     // The thread that looks after the endpoints is told of them by the one that opens them.
@@ -127,8 +129,8 @@ pub(super) fn start(
         let dice = Dice::new(mix(shape.seed ^ life, own as u64));
         match own {
             0 => {
-                let tokens = lead(actor, &shape, Lead::new(mesh, life as u32 * 1000), dice);
-                *answer.lock().unwrap() = Some(tokens);
+                let ended = lead(actor, &shape, Lead::new(mesh, life as u32 * 1000), dice);
+                *answer.lock().unwrap() = Some(ended);
             }
             _ => serve(actor, &shape, (own, Member::new(mesh, &format!("member{own}"))), dice),
         }
@@ -157,12 +159,13 @@ fn opening(shape: &Shape) -> Opening {
 }
 
 /// Opens the team, and again whenever a node is lost, until all tokens are there.
-fn lead(actor: &Actor, shape: &Shape, mut lead: Lead, mut dice: Dice) -> Vec<u32> {
+fn lead(actor: &Actor, shape: &Shape, mut lead: Lead, mut dice: Dice) -> Answer {
     let (mut layers, mut tokens) = (Layers::new(shape), shape.prompt.clone());
     let (n_prompt, n_all) = (shape.prompt.len(), shape.prompt.len() + shape.n_predict);
-    let mut ignore = |_: &TeamNotice| {};
+    let (mut ignore, mut began) = (|_: &TeamNotice| {}, None);
     'epoch: loop {
         lead.open(&opening(shape), &|| false, &mut ignore, None).unwrap();
+        let began = *began.get_or_insert(actor.now());
         let mut pos = 0;
         while tokens.len() < n_all {
             let end = tokens.len().min(pos + shape.max_batch);
@@ -188,8 +191,9 @@ fn lead(actor: &Actor, shape: &Shape, mut lead: Lead, mut dice: Dice) -> Vec<u32
             }
             pos = end;
         }
+        let us = actor.now() - began;
         lead.close();
-        return tokens.split_off(n_prompt);
+        return Answer { tokens: tokens.split_off(n_prompt), us };
     }
 }
 

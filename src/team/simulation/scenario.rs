@@ -4,7 +4,7 @@ use std::panic;
 use std::sync::{Arc, Mutex};
 
 use super::nodes::{self, config, endpoint};
-use super::shape::{Layer, Shape};
+use super::shape::{Answer, Layer, Shape};
 use super::world::{Actor, World};
 use crate::team::exchange::To;
 use crate::transport::Micros;
@@ -37,9 +37,9 @@ enum Blow {
 }
 
 #[derive(Clone, Debug)]
-struct Scenario {
-    shape: Shape,
-    faults: Faults,
+pub(super) struct Scenario {
+    pub(super) shape: Shape,
+    pub(super) faults: Faults,
     blows: Vec<(Micros, Blow)>,
 }
 
@@ -73,6 +73,11 @@ fn layers(dice: &mut Dice, n_nodes: usize) -> Vec<Layer> {
 }
 
 impl Scenario {
+    /// A team of this shape to which nothing happens.
+    pub(super) fn quiet(shape: Shape, faults: Faults) -> Scenario {
+        Scenario { shape, faults, blows: Vec::new() }
+    }
+
     fn from_seed(seed: u64) -> Scenario {
         let mut dice = Dice::new(seed);
         let n_nodes = 2 + dice.below(4) as usize;
@@ -109,11 +114,11 @@ impl Scenario {
         }
     }
 
-    /// Runs it.
+    /// Runs it; returns how long the answer took.
     ///
     /// # Panics
     /// If the team hangs or gives wrong tokens.
-    fn run(&self) {
+    pub(super) fn run(&self) -> Micros {
         let network = Network::new(self.shape.seed, self.faults.clone());
         for own in 0..self.shape.n_nodes {
             for peer in 0..self.shape.n_nodes {
@@ -146,7 +151,8 @@ impl Scenario {
             }
         };
         team.actor.end();
-        assert_eq!(answer, nodes::reference(&self.shape), "wrong tokens: {self:?}");
+        assert_eq!(answer.tokens, nodes::reference(&self.shape), "wrong tokens: {self:?}");
+        answer.us
     }
 }
 
@@ -156,7 +162,7 @@ struct Team<'a> {
     shape: &'a Shape,
     /// Those of each node that is there.
     threads: Vec<Option<[usize; 2]>>,
-    answer: Arc<Mutex<Option<Vec<u32>>>>,
+    answer: Arc<Mutex<Option<Answer>>>,
     /// Nodes that began to live so far.
     life: u64,
 }
@@ -211,7 +217,8 @@ impl Drop for Team<'_> {
 fn teams_give_the_right_tokens_whatever_happens() {
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     if let Some(seed) = number("LEAP_SIM_SEED") {
-        return Scenario::from_seed(seed).run();
+        Scenario::from_seed(seed).run();
+        return;
     }
     let is_quick = std::env::var("LEAP_TEST_QUICK").is_ok_and(|value| value == "1");
     let n = number("LEAP_SIM_SEEDS").unwrap_or(if is_quick { 10 } else { 150 });

@@ -18,6 +18,14 @@ pub(super) struct Shape {
     pub(super) has_key: bool,
 }
 
+/// What a team says to a prompt.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) tokens: Vec<u32>,
+    /// How long that took, once all nodes were ready.
+    pub(super) us: Micros,
+}
+
 /// Columns of each node, and who gets them all.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {

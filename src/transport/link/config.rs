@@ -1,5 +1,6 @@
 //! What the links of a node are made with.
 
+use crate::transport::Micros;
 use crate::wire::hello::{Name, RingInfo};
 use crate::wire::seal::{Key, derive};
 
@@ -17,14 +18,17 @@ pub struct LinkConfig {
     pub prev: Option<Name>,
     /// Frames that each direction keeps in memory: a power of two, 2 to [`BANKS_MAX`].
     pub n_banks: usize,
+    /// How much later than those sent behind it a datagram may come, at least, in microseconds. One that does
+    /// not come in that time is asked for again.
+    pub reorder_us: Micros,
     /// Unpredictable bytes, different for each run of a node.
     pub seed: [u8; 32],
 }
 
 impl LinkConfig {
-    /// With 16 banks.
+    /// With 16 banks and a millisecond for what is overtaken.
     pub fn new(node: RingInfo, key: Option<Key>, seed: [u8; 32]) -> LinkConfig {
-        LinkConfig { node, key, prev: None, n_banks: 16, seed }
+        LinkConfig { node, key, prev: None, n_banks: 16, reorder_us: 1_000, seed }
     }
 
     /// The seed has been used: from the one that is here now nobody finds it again, nor what came of it.

@@ -519,7 +519,7 @@ impl LinkIn {
         }
         self.banks.iter_mut().for_each(Bank::clear);
         self.progress.up(id, &agreed.peer.name);
-        self.session = Some(InSession::new(agreed, now, self.banks.len()));
+        self.session = Some(InSession::new(agreed, now, self.banks.len(), self.config.reorder_us));
         true
     }
 

@@ -25,7 +25,13 @@ impl Rtt {
             return;
         }
         self.var = (3 * self.var + self.srtt.abs_diff(us)) / 4;
-        self.srtt = (7 * self.srtt + us).div_ceil(8);
+        // A long one tells more of a node that was at something else than of the path.
+        self.srtt = us.min((7 * self.srtt + us).div_ceil(8));
+    }
+
+    /// Something was answered in `us`, though perhaps not at once.
+    pub(super) fn at_most(&mut self, us: Micros) {
+        self.srtt = self.srtt.min(us.max(1));
     }
 
     pub(super) fn srtt_us(&self) -> u32 {

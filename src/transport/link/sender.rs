@@ -449,6 +449,8 @@ impl LinkOut {
             return;
         }
         if ack.next != session.base {
+            let newest = bank(ack.next.wrapping_sub(1), n_banks);
+            session.rtt.at_most(now.saturating_sub(self.sent[newest].at));
             session.probes = 0;
             session.probe_at = now + session.rtt.timeout(0);
         }

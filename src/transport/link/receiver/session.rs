@@ -14,10 +14,6 @@ use crate::wire::control::{ACK_MAX, Ack, NACKS_MAX, Nack};
 use crate::wire::datagram::{DatagramHeader, DatagramKind};
 use crate::wire::hello::Hello;
 
-/// How long a chunk may come later than those behind it, at least.
-const REORDER_MIN_US: Micros = 1_000;
-/// Shortest time between two requests for the same chunks.
-const NACK_AGAIN_US: Micros = 2_000;
 /// After so much silence the sender is told where this node is, which may have moved; how often, and
 /// how long.
 const CALL_US: Micros = 300_000;
@@ -29,6 +25,8 @@ pub(super) struct InSession {
     /// What the kernel module knows of it.
     pub(super) followed: Followed,
     pub(super) n_banks: u32,
+    /// As [`super::super::config::LinkConfig`] has it.
+    reorder_us: Micros,
     pub(super) counter: u64,
     pub(super) newest_ping: Option<u64>,
     pub(super) first: u32,
@@ -60,11 +58,17 @@ pub(super) enum Followed {
 }
 
 impl InSession {
-    pub(super) fn new(agreed: Agreed, now: Micros, n_banks: usize) -> InSession {
+    pub(super) fn new(
+        agreed: Agreed,
+        now: Micros,
+        n_banks: usize,
+        reorder_us: Micros,
+    ) -> InSession {
         InSession {
             agreed,
             followed: Followed::No,
             n_banks: n_banks as u32,
+            reorder_us,
             counter: 0,
             newest_ping: None,
             first: 0,
@@ -126,7 +130,7 @@ impl InSession {
 
     /// How long missing chunks may be on their way behind others.
     pub(super) fn patience(&self) -> Micros {
-        Micros::from(self.srtt_us / 4).max(REORDER_MIN_US)
+        Micros::from(self.srtt_us / 4).max(self.reorder_us)
     }
 
     /// Frames before `end` have been sent.
@@ -167,7 +171,7 @@ impl InSession {
         let again = Micros::from(self.srtt_us) * 3 / 2;
         // A sender that says nothing is asked less and less often.
         let silence = now.saturating_sub(self.heard_at);
-        let again = again.max(NACK_AGAIN_US).max(self.patience()).max(silence / 2);
+        let again = again.max(2 * self.patience()).max(silence / 2);
         for (index, seq) in self.incomplete(banks) {
             if now >= self.nack_at[index] && ack.nacks.len() < NACKS_MAX {
                 let nack = Nack { seq, missing: banks[index].missing() };

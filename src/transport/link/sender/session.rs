@@ -58,6 +58,8 @@ pub(super) struct KeyAge {
 /// What is known of a frame on the way.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SentFrame {
+    /// When it was sent first.
+    pub(super) at: Micros,
     /// Chunks to be sent again.
     pub(super) due: ChunkBits,
     /// Chunks that were, last time.
@@ -171,7 +173,7 @@ impl OutSession {
             if is_full || !path.burst(now, wire, to, &banks[index].burst(ChunkBits::MAX)) {
                 break;
             }
-            sent[index] = SentFrame::default();
+            sent[index] = SentFrame { at: now, ..SentFrame::default() };
             self.flight_bytes += bytes;
             self.sent = self.sent.wrapping_add(1);
             self.probe_at = now + self.rtt.timeout(self.probes);
