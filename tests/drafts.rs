@@ -212,6 +212,62 @@ fn a_ring_is_full_of_drafts() {
     assert!(known[1].load(Relaxed) >= 8, "{known:?}");
 }
 
+/// Knows how a text goes on, but a little after it is asked, as somebody elsewhere would.
+struct Late {
+    text: Vec<u32>,
+    /// Ids after which it was asked.
+    asked: usize,
+    /// How often it was looked since then whether that is there.
+    n_looks: AtomicUsize,
+}
+
+impl Drafter for Late {
+    fn begin(&mut self, _lane: usize, _prompt: &[u32]) {}
+
+    fn draft(
+        &mut self,
+        _lane: usize,
+        ids: &[u32],
+        _worth: &dyn Fn(DraftKind) -> usize,
+        drafts: &mut Vec<u32>,
+    ) -> DraftKind {
+        if ids.len() != self.asked {
+            self.asked = ids.len();
+            self.n_looks.store(0, Relaxed);
+        }
+        if !self.is_waiting() {
+            drafts.extend(self.text[ids.len()..].iter().take(DRAFTS_MAX));
+        }
+        DraftKind::Model
+    }
+
+    fn end(&mut self, _lane: usize, _ids: &[u32]) {}
+
+    fn is_waiting(&self) -> bool {
+        self.n_looks.fetch_add(1, Relaxed) < 3
+    }
+}
+
+#[test]
+fn drafts_that_come_late_follow_what_a_ring_has() {
+    let job = Job { n_predict: 80, ..Job::new(vec![1, 403, 284]) };
+    let jobs = std::slice::from_ref(&job);
+    let plain = || (Box::new(NgramDrafter::new(1, 256)) as Box<dyn Drafter>, DraftMode::Fixed(0));
+    let wanted = drafted(&mut recipe(1, 64).alone(), None, jobs, plain());
+    let text: Vec<u32> = job.prompt.iter().chain(&wanted[0].ids).copied().collect();
+    let late = || {
+        let late = Late { text: text.clone(), asked: 0, n_looks: AtomicUsize::new(0) };
+        (Box::new(late) as Box<dyn Drafter>, DraftMode::Fixed(4))
+    };
+    let alone = drafted(&mut recipe(1, 64).alone(), None, jobs, late());
+    let (mut engine, _workers) = Recipe { cuts: vec![2, 4], ..recipe(1, 32) }.ring();
+    let ring = drafted(&mut engine, None, jobs, late());
+    assert_same(&[&alone[..], &ring].concat(), &[&wanted[..], &wanted].concat(), "late drafts");
+    // A board alone does not wait for them.
+    assert_eq!(counts(&alone).1, 0);
+    assert!(counts(&ring).1 > 20, "{:?}", counts(&ring));
+}
+
 #[cfg(feature = "tools")]
 #[test]
 fn texts_with_windows_are_the_same_with_drafts() {

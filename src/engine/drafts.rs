@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::Engine;
+use super::{Engine, StepError};
 
 /// Most ids of a draft: with the token before them a tile of 16 rows.
 pub const DRAFTS_MAX: usize = 15;
@@ -51,6 +51,22 @@ pub trait Drafter: Send {
 
     /// The text of `lane` has ended, and is `ids`.
     fn end(&mut self, lane: usize, ids: &[u32]);
+
+    /// Whether drafts that were asked for are being made elsewhere, and are not there yet.
+    fn is_waiting(&self) -> bool {
+        false
+    }
+}
+
+/// Where a ring has nodes without work: waits for drafts that are made elsewhere, but no longer than for the
+/// oldest results. Whether drafts have come.
+pub(super) fn wait(drafter: Option<&dyn Drafter>, engine: &mut Engine) -> Result<bool, StepError> {
+    let is_waiting = || drafter.is_some_and(Drafter::is_waiting);
+    if !engine.has_room() || !is_waiting() {
+        return Ok(false);
+    }
+    engine.wait_while(&is_waiting)?;
+    Ok(!is_waiting())
 }
 
 /// How a draft is made. Those of a kind are equally often right.

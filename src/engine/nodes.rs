@@ -82,6 +82,19 @@ impl Nodes {
         }
     }
 
+    /// Waits for the oldest batch submitted that wants logits as long as something else `is_waiting` too, if other
+    /// nodes compute it.
+    pub(super) fn wait_while(
+        &mut self,
+        transformer: &mut Transformer,
+        is_waiting: &dyn Fn() -> bool,
+    ) -> Result<(), StepError> {
+        match self {
+            Nodes::Alone(_) | Nodes::Team(_) => Ok(()),
+            Nodes::Ring(ring) => ring.wait_while(transformer, is_waiting),
+        }
+    }
+
     /// Waits for the oldest batch submitted that wants logits, and drops it.
     pub(super) fn skip(&mut self, transformer: &mut Transformer) -> Result<(), StepError> {
         match self {

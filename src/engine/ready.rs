@@ -335,6 +335,14 @@ impl Engine {
         self.nodes.collect(&mut self.transformer)
     }
 
+    /// On a ring, waits for the oldest batch submitted that wants logits as long as something else `is_waiting` too.
+    ///
+    /// # Errors
+    /// If it could not be run.
+    pub(super) fn wait_while(&mut self, is_waiting: &dyn Fn() -> bool) -> Result<(), StepError> {
+        self.nodes.wait_while(&mut self.transformer, is_waiting)
+    }
+
     /// Waits for the oldest batch submitted that wants logits, which nobody wants any more.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::answer::Answer;
 use super::choice::{ChoiceScratch, Chooser, Chosen};
-use super::drafts::{Beside, DRAFTS_MAX, DraftControl, DraftMode, Drafter, LaneDrafts};
+use super::drafts::{self, Beside, DRAFTS_MAX, DraftControl, DraftMode, Drafter, LaneDrafts};
 use super::job::{
     Job, JobError, JobEvent, JobFigures, JobId, Outcome, QueueEnd, Queued, StopReason,
 };
@@ -219,6 +219,7 @@ impl<'t> Scheduler<'t> {
         }
         match self.under_way.is_empty() {
             true => Ok(()),
+            false if drafts::wait(self.drafter.as_deref(), engine)? => Ok(()),
             false => self.collect(engine, tell),
         }
     }

@@ -14,6 +14,8 @@ pub(super) struct Desk {
     ctx_len: usize,
     /// Whether the node listens.
     is_there: AtomicBool,
+    /// Whether it has yet to say what was asked last.
+    is_waiting: AtomicBool,
     is_over: AtomicBool,
     /// What is written to the first end wakes who waits for the second.
     bell: [UnixStream; 2],
@@ -27,8 +29,9 @@ pub(super) struct Guess {
     n_text: usize,
     /// Tells drafts of this text from those of what it was before.
     serial: u32,
-    /// Ids that are wanted after it.
+    /// Ids that are wanted after it, and how many of them are enough to go on with.
     wanted: usize,
+    n_enough: usize,
     /// Whether the node has not been told.
     is_new: bool,
 }
@@ -43,6 +46,7 @@ impl Desk {
             guesses: (0..n).map(|_| Mutex::new(Guess::with_capacity(ctx_len))).collect(),
             ctx_len,
             is_there: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             bell: [a, b],
         })
@@ -102,6 +106,15 @@ impl Desk {
         self.is_there.load(Ordering::Acquire)
     }
 
+    /// The node has yet to say what was asked last, or no longer.
+    pub(super) fn set_waiting(&self, is_waiting: bool) {
+        self.is_waiting.store(is_waiting, Ordering::Release);
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting.load(Ordering::Acquire) && self.is_there()
+    }
+
     /// Nobody wants drafts any more.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
@@ -123,9 +136,11 @@ impl Guess {
         self.known.strip_prefix(ids).unwrap_or_default()
     }
 
-    /// Asks for `wanted` ids that may follow `ids`. Whether that is something new.
-    pub(super) fn ask(&mut self, ids: &[u32], wanted: usize) -> bool {
+    /// Asks for `wanted` ids that may follow `ids`, of which `n_enough` are enough to go on with. Whether that is
+    /// something new.
+    pub(super) fn ask(&mut self, ids: &[u32], (n_enough, wanted): (usize, usize)) -> bool {
         let wanted = wanted.min(WANTED_MAX);
+        self.n_enough = n_enough.min(wanted);
         let goes_on = self.known.starts_with(ids);
         if goes_on && ids.len() == self.n_text && wanted <= self.wanted {
             return false;
@@ -142,6 +157,11 @@ impl Guess {
         self.serial = self.serial.wrapping_add(1);
         self.is_new = true;
         true
+    }
+
+    /// Whether enough ids are known that may follow.
+    pub(super) fn has_enough(&self) -> bool {
+        self.known.len() >= self.n_text + self.n_enough
     }
 
     /// The text for the node if it is new, put into `text`: its serial number, and how many ids are wanted.

@@ -23,7 +23,7 @@ use crate::wire::give::MESSAGE_MAX;
 use crate::wire::seal::Key;
 
 /// Ids that are wanted after a prompt, of which nobody knows yet how often drafts are right.
-const WANTED_FIRST: usize = 8;
+const N_FIRST: usize = 4;
 /// How often the node is asked whether it is there, and how long it may take to say so: a slice of a prompt.
 const PING_EVERY: Duration = Duration::from_secs(5);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
@@ -248,15 +248,19 @@ impl NodeDrafter {
         }
     }
 
-    /// Puts up to [`DRAFTS_MAX`] ids that may follow `ids` into `said`, and asks for `wanted`.
-    fn ask(&mut self, lane: usize, ids: &[u32], wanted: usize) {
+    /// Puts up to [`DRAFTS_MAX`] ids that may follow `ids` into `said`, and asks for more: `n` at once, and as many if
+    /// they are all right and the token after them too.
+    fn ask(&mut self, lane: usize, ids: &[u32], n: usize) {
         self.said.clear();
         if !self.desk.is_there() {
             return;
         }
         let Some(mut guess) = self.desk.try_guess(lane) else { return };
         self.said.extend(guess.after(ids).iter().take(DRAFTS_MAX));
-        let is_new = guess.ask(ids, wanted);
+        let is_new = guess.ask(ids, (n, 2 * (n + 1)));
+        if is_new {
+            self.desk.set_waiting(!guess.has_enough());
+        }
         drop(guess);
         if is_new {
             self.desk.ring();
@@ -274,7 +278,7 @@ impl Drafter for NodeDrafter {
     fn begin(&mut self, lane: usize, prompt: &[u32]) {
         self.ngrams.begin(lane, prompt);
         // It reads the prompt while the engine does.
-        self.ask(lane, prompt, WANTED_FIRST);
+        self.ask(lane, prompt, N_FIRST);
     }
 
     fn draft(
@@ -289,8 +293,7 @@ impl Drafter for NodeDrafter {
         if n == 0 {
             return kind;
         }
-        // If all are right and the token after them too, as many more are wanted at once.
-        self.ask(lane, ids, 2 * (n + 1));
+        self.ask(lane, ids, n);
         if self.said.is_empty() || kind == DraftKind::LongNgram && worth(kind) > 0 {
             return kind;
         }
@@ -301,6 +304,10 @@ impl Drafter for NodeDrafter {
 
     fn end(&mut self, lane: usize, ids: &[u32]) {
         self.ngrams.end(lane, ids);
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.desk.is_waiting()
     }
 }
 
@@ -425,6 +432,7 @@ impl Talk<'_> {
         let Some((serial, wanted)) = new else { return Ok(()) };
         let wanted = wanted.min(self.ctx_len.saturating_sub(self.scratch.len()));
         if wanted == 0 {
+            self.desk.set_waiting(false);
             return Ok(());
         }
         let sent = &mut self.texts[index];
@@ -465,9 +473,12 @@ impl Talk<'_> {
                 if ids.iter().any(|id| id >= self.vocab_len) {
                     return Err(broken("drafts of tokens that there are not"));
                 }
-                let guess = self.desk.guess(index as usize);
-                let heard = guess.map_or(Some(()), |mut guess| guess.hear(&draft));
-                heard.ok_or(broken("drafts that leave something out"))
+                let Some(mut guess) = self.desk.guess(index as usize) else { return Ok(()) };
+                guess.hear(&draft).ok_or(broken("drafts that leave something out"))?;
+                if guess.has_enough() {
+                    self.desk.set_waiting(false);
+                }
+                Ok(())
             }
             _ => Err(broken("an answer that nobody asked for")),
         }

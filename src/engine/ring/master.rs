@@ -26,6 +26,8 @@ use crate::wire::hello;
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
+/// The same while something else is waited for, too.
+const LOOKED_EVERY: Duration = Duration::from_millis(1);
 /// How long a leaving master tries to tell the others.
 const FAREWELL: Duration = Duration::from_millis(100);
 
@@ -351,6 +353,16 @@ impl RingMaster {
         Ok((&self.spans, stage.classify(*precision, &bytes[..wanted * row_bytes])?))
     }
 
+    /// Waits for the oldest batch that wants logits as long as something else `is_waiting` too, which is looked at
+    /// each millisecond.
+    pub(crate) fn wait_while(
+        &mut self,
+        stage: &mut Transformer,
+        is_waiting: &dyn Fn() -> bool,
+    ) -> Result<(), StepError> {
+        self.drive_while(stage, Goal::Done, Some(is_waiting))
+    }
+
     /// Waits for the oldest batch that wants logits, and drops what came of it.
     pub(crate) fn skip(&mut self, stage: &mut Transformer) -> Result<(), StepError> {
         self.drive(stage, Goal::Done)?;
@@ -366,17 +378,33 @@ impl RingMaster {
     }
 
     fn drive(&mut self, stage: &mut Transformer, goal: Goal) -> Result<(), StepError> {
+        self.drive_while(stage, goal, None)
+    }
+
+    /// The same, until something is no longer waited for, too.
+    fn drive_while(
+        &mut self,
+        stage: &mut Transformer,
+        goal: Goal,
+        is_waiting: Option<&dyn Fn() -> bool>,
+    ) -> Result<(), StepError> {
         if std::mem::take(&mut self.is_taken) {
             self.master.finish();
         }
-        let result = self.try_drive(stage, goal);
+        let result = self.try_drive(stage, goal, is_waiting);
         if result == Err(StepError::Interrupted) {
             self.master.forget_pending();
         }
         result
     }
 
-    fn try_drive(&mut self, stage: &mut Transformer, goal: Goal) -> Result<(), StepError> {
+    fn try_drive(
+        &mut self,
+        stage: &mut Transformer,
+        goal: Goal,
+        is_waiting: Option<&dyn Fn() -> bool>,
+    ) -> Result<(), StepError> {
+        let wait = if is_waiting.is_some() { LOOKED_EVERY } else { WAIT };
         loop {
             self.look_for_others(stage);
             let step = self.poll(stage);
@@ -392,7 +420,7 @@ impl RingMaster {
                     let is_reached = match goal {
                         Goal::Open => self.master.is_open(),
                         Goal::Room => self.master.has_room() && !self.master.is_eager(),
-                        Goal::Done => false,
+                        Goal::Done => is_waiting.is_some_and(|is_waiting| !is_waiting()),
                     };
                     if is_reached {
                         return Ok(());
@@ -400,7 +428,7 @@ impl RingMaster {
                     if (self.is_interrupted)() {
                         return Err(StepError::Interrupted);
                     }
-                    serve(&mut **self.node.lock(), WAIT);
+                    serve(&mut **self.node.lock(), wait);
                 }
             }
         }
