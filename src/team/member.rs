@@ -98,6 +98,7 @@ impl Member {
             if is_interrupted() {
                 return Err(TeamError::Interrupted);
             }
+            self.check_links();
             for node in self.exchange.mesh.peers() {
                 if let Some(unfit) = self.exchange.mesh.lock(node).refusal() {
                     tell(&TeamNotice::unfit(node, unfit));
@@ -176,6 +177,22 @@ impl Member {
             self.owed[node] = Some((epoch, because_of as u16));
         }
         self.pay();
+    }
+
+    /// Gives the epoch up if a link of it was begun anew: what was sent over it may be gone, and others wait for that
+    /// while this node, which has its part of all gathers, waits for the next batch.
+    fn check_links(&mut self) {
+        let Some(epoch) = self.exchange.epoch.filter(|_| self.answer.is_none()) else { return };
+        let Exchange { mesh, sessions, .. } = &self.exchange;
+        let lost = mesh.peers().find(|node| {
+            let mut links = mesh.lock(*node);
+            links.drop_events();
+            links.sessions() != sessions[*node]
+        });
+        if let Some(node) = lost {
+            self.exchange.epoch = None;
+            self.owe(epoch, node, true);
+        }
     }
 
     /// Says what is owed and can be said.
