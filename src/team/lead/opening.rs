@@ -118,10 +118,10 @@ impl<'a> Gathering<'a> {
             let was_ready = matches!(self.states[node], State::Ready(_));
             self.states[node] = State::Absent;
             self.told[node] = Told { n_carrier: self.told[node].n_carrier, ..Told::default() };
-            if !was_ready {
-                return Ok(Attended::Nothing);
+            if was_ready {
+                (self.tell)(&TeamNotice::Gone { node });
             }
-            (self.tell)(&TeamNotice::Gone { node });
+            // It may be asked again, and what it said before may still come: that is to be of another epoch.
             return Ok(Attended::Again);
         }
         let heard = self.hear(node, epoch, over, &mut links)?;
