@@ -1,10 +1,12 @@
 //! Drafts in a ring whose workers take given times, whatever they compute on: one stream of the demo model, plain
 //! and with drafts of which so many are right:
-//! `cargo bench --bench ring -- [--workers 4] [--times 1:10,2:10.5,…] [--tokens 200] [--right 0.5,0.7,0.9,1]`.
+//! `cargo bench --bench ring -- [--workers 4] [--times 1:10,2:10.5,…] [--tokens 200] [--right 0.5,0.7,0.9,1] [--each 2]`.
 //!
 //! `--times` are milliseconds that a worker takes for batches of so many rows; others lie on the lines between
 //! them. The workers compute the demo model's layers, then sleep for the rest of their time, so that a machine with
 //! few cores can be a ring of many boards. The master has layers, too, and takes no more time than it needs.
+//! `--each` are milliseconds that a draft takes to be made: by the master, and by a board of its own, which thinks on
+//! until a text is another than it thought. Without it, drafts are there at once.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -128,16 +130,44 @@ struct Forced {
     text: Vec<u32>,
     /// Part of the places where it is right.
     right: f64,
+    maker: Maker,
 }
 
-impl Forced {
-    /// What it says at a place.
-    fn says(&self, pos: usize) -> u32 {
-        let hash = (pos as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let is_right = ((hash >> 11) as f64) < self.right * (1u64 << 53) as f64;
-        self.text[pos] ^ u32::from(!is_right)
+/// Who makes drafts.
+#[derive(Clone, Copy)]
+enum Maker {
+    /// They are there.
+    Nobody,
+    /// The master, which takes so long for each.
+    Master(Duration),
+    /// A board of its own, which does.
+    Node(Duration, Thought),
+}
+
+/// What a board thinks.
+#[derive(Clone, Copy)]
+struct Thought {
+    /// Since when it thinks of what follows so many ids.
+    begun: Instant,
+    first: usize,
+    /// Ids that were asked about last, and how many drafts are enough for them.
+    n_ids: usize,
+    n_enough: usize,
+}
+
+impl Thought {
+    /// The place after the last one that it has thought of.
+    fn end(&self, each: Duration) -> usize {
+        self.first + self.begun.elapsed().div_duration_f64(each) as usize
     }
+}
+
+/// What is said at a place of `text` by who is right at this part of its places.
+fn says(text: &[u32], right: f64, pos: usize) -> u32 {
+    let hash = (pos as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let is_right = ((hash >> 11) as f64) < right * (1u64 << 53) as f64;
+    text[pos] ^ u32::from(!is_right)
 }
 
 impl Drafter for Forced {
@@ -147,15 +177,41 @@ impl Drafter for Forced {
         &mut self,
         _lane: usize,
         ids: &[u32],
-        _worth: &dyn Fn(DraftKind) -> usize,
+        worth: &dyn Fn(DraftKind) -> usize,
         drafts: &mut Vec<u32>,
     ) -> DraftKind {
-        let places = (ids.len()..self.text.len()).take(DRAFTS_MAX);
-        drafts.extend(places.map(|pos| self.says(pos)));
-        DraftKind::Ngram
+        let n = worth(DraftKind::Model);
+        let (kind, n) = match &mut self.maker {
+            Maker::Nobody => (DraftKind::Ngram, DRAFTS_MAX),
+            Maker::Master(each) => {
+                std::thread::sleep(*each * n as u32);
+                (DraftKind::Model, n)
+            }
+            Maker::Node(each, thought) => {
+                let Thought { first, .. } = *thought;
+                let is_thought = |pos: usize| says(&self.text, self.right, pos) == ids[pos];
+                if first > ids.len() || !(first..ids.len()).all(is_thought) {
+                    (thought.begun, thought.first) = (Instant::now(), ids.len());
+                }
+                (thought.n_ids, thought.n_enough) = (ids.len(), n);
+                (DraftKind::Model, thought.end(*each).saturating_sub(ids.len()).min(DRAFTS_MAX))
+            }
+        };
+        let places = (ids.len()..self.text.len()).take(n);
+        drafts.extend(places.map(|pos| says(&self.text, self.right, pos)));
+        kind
     }
 
     fn end(&mut self, _lane: usize, _ids: &[u32]) {}
+
+    fn is_waiting(&self) -> bool {
+        match &self.maker {
+            Maker::Nobody | Maker::Master(_) => false,
+            Maker::Node(each, thought) => {
+                thought.end(*each) < (thought.n_ids + thought.n_enough).min(self.text.len())
+            }
+        }
+    }
 }
 
 /// The text that `engine` says, and tokens a second.
@@ -205,11 +261,24 @@ fn main() {
     let job = Job { n_predict, ..Job::new(vec![1, 403, 284]) };
     let (wanted, plain) = run(&mut engine, &job, None);
     println!("{n_workers} workers, {times}: plain {plain:.1} tokens/s");
+    let each = value("--each", "0").parse::<f64>().expect("--each MS") / 1e3;
+    let each = Duration::from_secs_f64(each);
+    let thought = Thought { begun: Instant::now(), first: 0, n_ids: 0, n_enough: 0 };
+    let makers = match each.is_zero() {
+        true => vec![("at once", Maker::Nobody)],
+        false => {
+            vec![("by the master", Maker::Master(each)), ("by a node", Maker::Node(each, thought))]
+        }
+    };
     for right in value("--right", "0.5,0.7,0.9,1").split(',') {
-        let text = job.prompt.iter().chain(&wanted).copied().collect();
-        let drafter = Forced { text, right: right.parse().expect("--right PART,…") };
-        let (ids, rate) = run(&mut engine, &job, Some(drafter));
-        assert_eq!(ids, wanted, "another text");
-        println!("right {right}: {rate:.1} tokens/s, {:.2} times", rate / plain);
+        for (name, maker) in &makers {
+            let text = job.prompt.iter().chain(&wanted).copied().collect();
+            let right = right.parse().expect("--right PART,…");
+            let drafter = Forced { text, right, maker: *maker };
+            let (ids, rate) = run(&mut engine, &job, Some(drafter));
+            assert_eq!(ids, wanted, "another text");
+            let gain = rate / plain;
+            println!("right {right}, drafts {name}: {rate:.1} tokens/s, {gain:.2} times");
+        }
     }
 }
