@@ -306,6 +306,8 @@ fn a_ring_does_without_boards_that_die_and_takes_in_those_that_come() {
         boards.wait_for(&["desk", "pi"]);
         drop(pi.take());
         boards.wait_for(&["desk"]);
+        let answer = served.post("/v1/completions", &asked());
+        assert!(answer["choices"][0]["text"].is_string(), "{answer}");
         orange = Some(boards.worker(1));
         boards.wait_for(&["desk", "orange"]);
         pi = Some(boards.worker(0));

@@ -258,7 +258,9 @@ impl Master {
         let mut figures = Figures::new();
         // The first figure has room.
         let _ = figures.push(own);
-        self.outgoing.begin((self.epoch, sent.number), &self.current.spans, &figures, false);
+        // In a ring of one it is the last node, too.
+        let is_last = self.lines.len() == 1;
+        self.outgoing.begin((self.epoch, sent.number), &self.current.spans, &figures, is_last);
         self.work = MasterTask::Sending;
     }
 

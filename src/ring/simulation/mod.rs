@@ -50,6 +50,8 @@ struct Ring {
     network: Network,
     master: MasterNode,
     workers: Vec<Option<WorkerNode>>,
+    /// What each worker was told last.
+    told: Vec<Shape>,
     shape: Shape,
 }
 
@@ -71,6 +73,23 @@ struct Shape {
 }
 
 impl Shape {
+    /// The nodes that have layers, the master first.
+    fn members(&self) -> impl Iterator<Item = usize> {
+        (0..self.layers.len()).filter(|index| self.layers[*index] > 0)
+    }
+
+    /// Who comes after the node at `index`, of those that have layers.
+    fn next_of(&self, index: usize) -> usize {
+        self.members().find(|other| *other > index).unwrap_or(0)
+    }
+
+    /// Who comes before it.
+    fn prev_of(&self, index: usize) -> usize {
+        let all: Vec<usize> = self.members().collect();
+        let before = all.iter().rev().find(|other| **other < index).or(all.last());
+        *before.expect("the master has layers")
+    }
+
     /// The layers of the node at `index`.
     fn layers_of(&self, index: usize) -> Range<u32> {
         let first = self.layers[..index].iter().sum();
@@ -82,7 +101,8 @@ impl Ring {
     fn new(shape: Shape, faults: Faults) -> Ring {
         let network = Network::new(shape.seed, faults);
         let master = MasterNode::new(&network, &shape);
-        let mut ring = Ring { network, master, workers: Vec::new(), shape };
+        let told = vec![shape.clone(); shape.layers.len() - 1];
+        let mut ring = Ring { network, master, workers: Vec::new(), told, shape };
         for index in 1..ring.shape.layers.len() {
             let worker = WorkerNode::new(&ring.network, &ring.shape, index, 0, false);
             ring.workers.push(Some(worker));
@@ -103,15 +123,29 @@ impl Ring {
         self.master.resplit(n_layers);
     }
 
+    /// Makes a ring of those nodes that get layers, so many each, and tells the workers that are alive.
+    fn rejoin(&mut self, n_layers: &[u32], life: u64) {
+        self.shape.layers = n_layers.to_vec();
+        for index in 1..n_layers.len() {
+            if self.workers[index - 1].is_some() {
+                self.told[index - 1] = self.shape.clone();
+                self.kill(index);
+                self.restart(index, life);
+            }
+        }
+        self.master.rejoin(&self.shape);
+    }
+
     /// Kills the worker at `index` of the ring.
     fn kill(&mut self, index: usize) {
         self.network.stop(index);
         self.workers[index - 1] = None;
     }
 
-    /// Starts it again as a new process, the `life`-th.
+    /// Starts it again as a new process, the `life`-th, that does what it was told last.
     fn restart(&mut self, index: usize, life: u64) {
-        let worker = WorkerNode::new(&self.network, &self.shape, index, life, true);
+        let told = &self.told[index - 1];
+        let worker = WorkerNode::new(&self.network, told, index, life, true);
         self.workers[index - 1] = Some(worker);
     }
 

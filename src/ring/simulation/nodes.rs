@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::{Memory, N_BANKS, Shape};
 use crate::ring::{
-    Hop, Master, MasterOptions, MasterStep, Member, Notice, Rows, Topology, Worker, WorkerStep,
+    Address, Hop, Master, MasterOptions, MasterStep, Member, Notice, Rows, Topology, Worker,
+    WorkerStep,
 };
 use crate::transport::link::{LinkConfig, Links};
-use crate::transport::loopback::{Loopback, Network};
+use crate::transport::loopback::{self, Loopback, Network};
 use crate::transport::{Endpoint, Micros};
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{FrameSpan, FrameWants, NodeLine, Sizes, Status, WorkFigures};
@@ -139,7 +140,8 @@ fn config(shape: &Shape, index: usize, life: u64) -> LinkConfig {
         kv_dim: 1,
         vocab_size: 1000,
         held: 0..shape.layers.iter().sum(),
-        wish: Some(shape.layers_of(index)),
+        // The master may give the nodes others.
+        wish: None,
         dtype: Dtype::F32,
         is_master: index == 0,
         name: hello::name(&name(index)),
@@ -147,7 +149,8 @@ fn config(shape: &Shape, index: usize, life: u64) -> LinkConfig {
     let key = shape.has_key.then(|| Key::new([9; 32]));
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&mix(shape.seed, (index as u64) << 32 | life).to_le_bytes());
-    LinkConfig { n_banks: N_BANKS, ..LinkConfig::new(node, key, seed) }
+    let prev = Some(hello::name(&name(shape.prev_of(index))));
+    LinkConfig { prev, n_banks: N_BANKS, ..LinkConfig::new(node, key, seed) }
 }
 
 fn memory(links: &Links, heap: usize) -> Memory {
@@ -206,7 +209,7 @@ impl WorkerNode {
         life: u64,
         is_restart: bool,
     ) -> WorkerNode {
-        let next = Some((index + 1) % shape.layers.len());
+        let next = Some(shape.next_of(index));
         let config = config(shape, index, life);
         let endpoint = match is_restart {
             true => network.restart(index, config, next),
@@ -402,6 +405,23 @@ impl MasterNode {
         self.busy = None;
         self.layers.open(shares[0].clone(), self.shape.prompts.len());
         self.master.assign(line(&self.shape, 0, shares[0].clone()), shares);
+    }
+
+    /// Has these nodes for a ring from now on.
+    pub(super) fn rejoin(&mut self, shape: &Shape) {
+        self.shape = shape.clone();
+        self.busy = None;
+        self.layers.open(shape.layers_of(0), shape.prompts.len());
+        self.endpoint.set_next(loopback::address(shape.next_of(0)));
+        let prev = self.endpoint.links().prev.as_mut().expect("a ring's node has one before it");
+        prev.expect(hello::name(&name(shape.prev_of(0))));
+        let member = |index| {
+            let Range { start, end } = shape.layers_of(index);
+            let address = Address { host: format!("10.0.0.{index}"), port: 9999 };
+            Member { name: name(index), address, layers: start as usize..end as usize }
+        };
+        let members = shape.members().map(member).collect();
+        self.master.rejoin(line(shape, 0, shape.layers_of(0)), members);
     }
 
     /// What the user was told.

@@ -18,6 +18,8 @@ enum Blow {
     Weather(Faults),
     /// The nodes get other layers, so many each.
     Resplit(Vec<u32>),
+    /// Nodes that are alive are drawn from this seed to be the ring from now on.
+    Members(u64),
 }
 
 /// A ring, its network, and what happens when.
@@ -82,6 +84,7 @@ impl Scenario {
             scenario.blows.push((at, scenario.draw(&mut dice)));
         }
         scenario.draw_splits(&mut Dice::new(seed ^ 0x5eed));
+        scenario.draw_members(&mut Dice::new(seed ^ 0x3e3b));
         scenario
     }
 
@@ -104,6 +107,21 @@ impl Scenario {
             }
             self.blows.push((at, Blow::Resplit(layers)));
         }
+    }
+
+    /// Now and then nodes leave the ring, and join it, once or more; at last those that are left are all alive.
+    fn draw_members(&mut self, dice: &mut Dice) {
+        let has_splits = self.blows.iter().any(|(_, blow)| matches!(blow, Blow::Resplit(_)));
+        if has_splits || dice.below(2) > 0 {
+            return;
+        }
+        let mut at = 1_000_000;
+        for _ in 0..1 + dice.below(4) {
+            at += dice.below(1_500_000);
+            self.blows.push((at, Blow::Members(dice.roll())));
+        }
+        let last = self.blows.iter().map(|(at, _)| *at).max().unwrap_or(at);
+        self.blows.push((last + 4_000_000, Blow::Members(dice.roll())));
     }
 
     fn draw(&self, dice: &mut Dice) -> Blow {
@@ -141,6 +159,26 @@ impl Scenario {
     }
 }
 
+impl Ring {
+    /// A split of the layers over the master and some of the workers that are alive.
+    fn draw_members(&self, dice: &mut Dice) -> Vec<u32> {
+        let n_layers: u32 = self.shape.layers.iter().sum();
+        let is_alive = |index: usize| index == 0 || self.workers[index - 1].is_some();
+        let mut members: Vec<usize> = (0..self.shape.layers.len())
+            .filter(|&index| is_alive(index) && (index == 0 || dice.below(4) > 0))
+            .collect();
+        members.truncate(n_layers as usize);
+        let mut layers = vec![0; self.shape.layers.len()];
+        for member in &members {
+            layers[*member] = 1;
+        }
+        for _ in members.len()..n_layers as usize {
+            layers[members[dice.below(members.len() as u64) as usize]] += 1;
+        }
+        layers
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Coming {
     Blow(Blow),
@@ -168,6 +206,11 @@ impl Coming {
             }
             Coming::Blow(Blow::Resplit(n_layers)) => {
                 ring.resplit(&n_layers);
+                None
+            }
+            Coming::Blow(Blow::Members(seed)) => {
+                let n_layers = ring.draw_members(&mut Dice::new(seed));
+                ring.rejoin(&n_layers, life);
                 None
             }
             Coming::Return(index) => {
