@@ -235,9 +235,11 @@ impl Exchange {
         let n_pending = self.mesh.peers().filter(pending).count();
         let after = self.mesh.peers().filter(pending).find(|node| *node > self.rested_on);
         let Some(node) = after.or_else(|| self.mesh.peers().find(pending)) else { return Ok(()) };
-        // The lead may have said that it goes on without waiting for them.
-        if self.mesh.own() != 0 && !self.progress[0].is_pending() {
-            self.turn(epoch, 0, rows, Duration::ZERO)?;
+        // The others may have said that they go on without waiting for this one, or who is missed.
+        for other in self.mesh.peers() {
+            if !self.progress[other].is_pending() {
+                self.turn(epoch, other, rows, Duration::ZERO)?;
+            }
         }
         self.rested_on = node;
         let nap = (ROUND / n_pending as u32).max(NAP);
