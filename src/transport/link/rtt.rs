@@ -31,7 +31,8 @@ impl Rtt {
 
     /// Something was answered in `us`, though perhaps not at once.
     pub(super) fn at_most(&mut self, us: Micros) {
-        self.srtt = self.srtt.min(us.max(1));
+        let us = us.max(1);
+        (self.srtt, self.var) = (self.srtt.min(us), self.var.min(us));
     }
 
     pub(super) fn srtt_us(&self) -> u32 {
