@@ -69,6 +69,11 @@ impl Moves {
         Some((boards, is_there))
     }
 
+    /// What the boards said of themselves.
+    pub(super) fn said(&self) -> Vec<Board> {
+        self.lock_fleet().map(|fleet| fleet.boards.clone()).unwrap_or_default()
+    }
+
     /// The best split: of the boards that are there, if some are called, else of the ring's nodes.
     pub(super) fn best(&self, seen: &Seen, objective: Objective) -> Result<Better, Refusal> {
         match self.look() {

@@ -117,8 +117,7 @@ impl Planner {
         Ok(Better { parts: best, gain, boards })
     }
 
-    /// How many times as long as by what they said of themselves the nodes take for a layer: the least of them, as
-    /// others may be slowed down by something of their own.
+    /// How many times as long as by what they said of themselves the nodes take for a layer, on average.
     fn slower(&self, seen: &Seen, said: &[Board]) -> f64 {
         let need = self.load.layers.first().copied().unwrap_or_default();
         let slower = |(index, line): (usize, &NodeLine)| {
@@ -126,7 +125,8 @@ impl Planner {
             let took = need.read as f64 / self.bytes_per_s(seen, (index, line))?;
             Some(took / said.seconds(&need))
         };
-        seen.lines.iter().enumerate().filter_map(slower).reduce(f64::min).unwrap_or(1.0)
+        let all: Vec<f64> = seen.lines.iter().enumerate().filter_map(slower).collect();
+        if all.is_empty() { 1.0 } else { all.iter().sum::<f64>() / all.len() as f64 }
     }
 
     /// A node as a board that has to serve; `None` if nothing is known of its speed.

@@ -182,7 +182,7 @@ impl Keeper {
         Ok((seen, better))
     }
 
-    /// Moves layers if that has been better for long enough, by the times since the last look.
+    /// Moves layers among the nodes if that has been better for long enough, by the times since the last look.
     fn compare(&mut self) {
         // Nobody writes, or the ring waits: there is nothing to compare.
         let Ok(seen) =
@@ -199,7 +199,9 @@ impl Keeper {
         }
         self.before = seen.times.clone();
         let seen = Seen { times, ..seen };
-        let Ok(better) = self.moves.best(&seen, self.objective) else { return };
+        let Ok(better) = self.moves.planner.plan(&seen, &self.moves.said(), self.objective) else {
+            return;
+        };
         log::debug!("another split would be {:.2} times as good", better.gain);
         let now = self.began.elapsed();
         if self.watch.compare(now, better.gain) {

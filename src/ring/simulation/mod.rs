@@ -149,6 +149,12 @@ impl Ring {
         self.workers[index - 1] = Some(worker);
     }
 
+    /// What the user was told last.
+    fn told_last(&self) -> &[Notice] {
+        let told = self.master.notices();
+        &told[told.len().saturating_sub(8)..]
+    }
+
     /// Lets everybody do what there is to do now; `Some` once all streams are answered.
     fn turn(&mut self) -> Option<Vec<Vec<u32>>> {
         let now = self.network.now();

@@ -152,7 +152,10 @@ impl Scenario {
                 assert_eq!(answers, ring.wanted(), "wrong tokens: {self:?}");
                 return;
             }
-            let Some((_, next)) = coming.pop() else { panic!("the ring hangs: {self:?}") };
+            let Some((_, next)) = coming.pop() else {
+                let told = ring.told_last();
+                panic!("the ring hangs, after {told:?}: {self:?}")
+            };
             life += 1;
             coming.extend(next.happen(&mut ring, life));
         }
