@@ -70,6 +70,8 @@ pub(crate) struct Worker {
     outgoing: Outgoing,
     /// What the master has to hear of the node before this one.
     down: Option<(u32, Reason)>,
+    /// The epoch that was not begun here, and of which a batch came nevertheless.
+    stray_epoch: Option<u32>,
     is_prev_silent: bool,
     /// When the master is told again that the node before is missing.
     missing_at: u64,
@@ -110,6 +112,7 @@ impl Worker {
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
             down: None,
+            stray_epoch: None,
             is_prev_silent: false,
             missing_at: 0,
             scratch: vec![0; frame::HEADER_LEN + NODES_MAX * (ASSIGNED_LEN + LINE_LEN)],
@@ -213,6 +216,10 @@ impl Worker {
                         self.tell(Notice::Reset("the node before".to_owned()));
                     }
                     self.lose_epoch();
+                    if matches!(self.work, WorkerTask::Opening | WorkerTask::Answering) {
+                        // Who sent that OPEN is gone, and whoever is in its place does not know of it.
+                        (self.opening, self.work) = (None, WorkerTask::Receiving);
+                    }
                 }
                 Event::Silent(Side::Next) if self.epoch.is_some() => {
                     self.tell(Notice::Silent("the next node".to_owned()));
@@ -417,8 +424,11 @@ impl Worker {
         header: &Activations,
         rows: &mut impl Rows,
     ) -> Result<(), Broken> {
-        // Of an epoch that is over, or was never begun here.
         let Some((epoch, sizes)) = self.epoch.filter(|(epoch, _)| *epoch == header.epoch) else {
+            // Of an epoch that is over; or the master takes this node for one that was here before.
+            if self.stray_epoch.replace(header.epoch) != Some(header.epoch) {
+                self.down = Some((header.epoch, Reason::Reset));
+            }
             return Ok(());
         };
         if header.n_spans == 0 {
