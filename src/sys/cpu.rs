@@ -33,6 +33,13 @@ pub fn fast_cores(cores: &[Core]) -> Vec<usize> {
     cores.iter().filter(|c| c.capacity * 4 >= fastest * 3).map(|c| c.cpu).collect()
 }
 
+/// From now on the calling thread runs when others leave it time, on any core.
+pub fn give_way() {
+    unpin_current_thread();
+    // SAFETY: numbers alone are passed. The thread goes on as before if the system does not do it.
+    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS as _, 0, 19) };
+}
+
 /// Lets the calling thread run on every core the process may use.
 ///
 /// A new thread may run only where the one that made it may, which can be pinned.

@@ -44,7 +44,8 @@ impl Control {
         let (desk, others) = Desk::new(place);
         let desk = Arc::new(desk);
         let load = load::load(engine.header(), engine.plan()).map_err(|e| Failure::input(&e))?;
-        let moves = Moves::new(Arc::clone(&desk), Planner { load }, flags.fleet.clone());
+        let weights = (place.clone(), engine.about().isa);
+        let moves = Moves::new(Arc::clone(&desk), Planner { load }, weights, flags.fleet.clone());
         let (moves, objective) = (Arc::new(moves), flags.objective);
         if let Some(after) = flags.rebalance_after {
             watch::start(Arc::clone(&moves), objective, after)

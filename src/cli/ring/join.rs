@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -47,8 +48,13 @@ struct Orders {
     folder: PathBuf,
     /// Where the last one is kept.
     path: PathBuf,
+    /// Packs the layers of a file before they are to be had.
+    pack: Pack,
     state: Mutex<State>,
 }
+
+/// Packs these layers of the file at this path.
+pub(in crate::cli) type Pack = Box<dyn Fn(&Path, Range<usize>) -> Result<(), String> + Send + Sync>;
 
 struct State {
     order: Order,
@@ -81,7 +87,7 @@ pub(in crate::cli) fn start(
     flags: &RingFlags,
     port: u16,
     cache: &Cache,
-    options: &Options,
+    (options, pack): (&Options, Pack),
 ) -> Result<Waiting, Failure> {
     let Some(key) = &flags.key else {
         return Err(Failure::Usage(
@@ -108,7 +114,8 @@ pub(in crate::cli) fn start(
     let order = kept(&path, &name).unwrap_or(Order::Rest);
     let is_new = order != Order::Rest;
     let state = Mutex::new(State { is_new, is_kept: false, order, next: None });
-    let orders = Arc::new(Orders { name: name.clone(), key: key.clone(), folder, path, state });
+    let orders =
+        Arc::new(Orders { name: name.clone(), key: key.clone(), folder, path, pack, state });
     let [taken, prepared, kept] = [(); 3].map(|()| Arc::clone(&orders));
     let refuse = |from: IpAddr, why: &_| warn(&format!("hears nobody at {from}: {why}"));
     let take = Box::new(move |order| taken.take(order));
@@ -255,7 +262,10 @@ impl Orders {
             let percent = (done * 100 / all.max(1)).min(99) as u32;
             next.percent.store(percent, Ordering::Relaxed);
         };
-        taker::fetch(&order, address, progress).map_err(|e| e.to_string())?;
+        let fetched = taker::fetch(&order, address, progress).map_err(|e| e.to_string())?;
+        if let Err(why) = (self.pack)(&fetched.path, place.layers.clone()) {
+            log::debug!("layers are not packed ahead: {why}");
+        }
         next.percent.store(100, Ordering::Relaxed);
         Ok(())
     }

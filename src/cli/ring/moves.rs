@@ -3,25 +3,35 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
+use super::ahead;
 use super::desk::{Desk, Seen, Wish};
 use super::fleet::{Failed, Fleet, call};
 use super::replan::{Better, Planner};
 use crate::cli::note;
 use crate::cli::plan::report;
-use crate::control::Refusal;
 use crate::control::server::Say;
+use crate::control::{Refusal, WORD_EVERY};
 use crate::engine::ring::check_split;
+use crate::engine::{Isa, WeightsPlace};
+use crate::model::Share;
 use crate::ring::Topology;
 use crate::ring::plan::{Board, Objective, Task};
 use crate::transport::place::HostPort;
 use crate::wire::call::Call;
 use crate::wire::frame::NodeLine;
 
+/// How often it is looked whether layers are packed.
+const LOOKED_EVERY: Duration = Duration::from_millis(20);
+
 /// Moves layers.
 pub(super) struct Moves {
     pub(super) desk: Arc<Desk>,
     pub(super) planner: Planner,
+    /// Where the master's weights are kept, and for which kernels they are packed.
+    weights: (WeightsPlace, Isa),
     /// Boards that can get other layers.
     fleet: Option<Mutex<Fleet>>,
     /// Held by whoever moves layers.
@@ -37,8 +47,25 @@ fn busy() -> Refusal {
 }
 
 impl Moves {
-    pub(super) fn new(desk: Arc<Desk>, planner: Planner, fleet: Option<Fleet>) -> Moves {
-        Moves { desk, planner, fleet: fleet.map(Mutex::new), changing: Mutex::new(()) }
+    pub(super) fn new(
+        desk: Arc<Desk>,
+        planner: Planner,
+        weights: (WeightsPlace, Isa),
+        fleet: Option<Fleet>,
+    ) -> Moves {
+        Moves { desk, planner, weights, fleet: fleet.map(Mutex::new), changing: Mutex::new(()) }
+    }
+
+    /// Begins to pack the layers that the master is to have.
+    fn pack_own(&self, layers: &Range<usize>) -> Option<JoinHandle<()>> {
+        let ((place, isa), layers) = (self.weights.clone(), layers.clone());
+        let pack = move || {
+            if let Err(why) = ahead::pack(Share { layers, has_ends: true }, &place, Some(isa)) {
+                log::debug!("layers are not packed ahead: {why}");
+            }
+        };
+        // Without a thread they are packed when they are to be had.
+        thread::Builder::new().name("leap-pack".to_owned()).spawn(pack).ok()
     }
 
     /// The boards, if they were called.
@@ -114,6 +141,9 @@ impl Moves {
         let lacking: Vec<_> = seen.lines.iter().zip(&layers).filter(lacks).collect();
         let fleet = self.fleet();
         let file = fleet.as_ref().map(|fleet| (fleet, fleet.ring_file(&seen.lines, &layers)));
+        let own = &seen.lines[0].layers;
+        let is_same = layers[0] == (own.start as usize..own.end as usize);
+        let packing = if is_same { None } else { self.pack_own(&layers[0]) };
         match (lacking.first(), &file) {
             (None, _) => {}
             (Some(_), Some((fleet, file))) => {
@@ -128,6 +158,7 @@ impl Moves {
                 return Err(refusal(1, why));
             }
         }
+        wait_for(packing, say);
         let done = words(&self.desk.ask(Wish::Split(layers), say)?);
         if let Some((fleet, file)) = &file {
             fleet.keep(&seen.lines, file);
@@ -152,7 +183,9 @@ impl Moves {
         let next = next.map_err(|e| refusal(1, e.to_string()))?;
         let coming = self.desk.expect_others();
         let names = members.iter().skip(1).map(|member| member.name.as_str()).collect();
+        let packing = self.pack_own(&members[0].layers);
         fleet.prepare(names, &file, say)?;
+        wait_for(packing, say);
         if let Some(mut fleet) = self.lock_fleet() {
             fleet.nodes = members.iter().map(|member| member.name.clone()).collect();
         }
@@ -185,6 +218,19 @@ impl Fleet {
             }
         }
         result
+    }
+}
+
+/// Waits until layers are packed. Whoever asked for that may be gone.
+fn wait_for(packing: Option<JoinHandle<()>>, say: Say<'_>) {
+    let Some(packing) = packing else { return };
+    let mut said = Instant::now();
+    while !packing.is_finished() {
+        if said.elapsed() >= WORD_EVERY {
+            let _ = say("packing the master's layers");
+            said = Instant::now();
+        }
+        thread::sleep(LOOKED_EVERY);
     }
 }
 

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use super::drafting;
 use super::flags::Run;
-use crate::cli::ring::{self, Board, RingFlags, fetch, is_interrupted, join};
+use crate::cli::ring::{self, Board, RingFlags, ahead, fetch, is_interrupted, join};
 use crate::cli::team::TeamBoard;
 use crate::cli::{Failure, model_files, options, power, warn, weights};
 use crate::engine::ring::Limits;
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options, WeightsPlace};
 use crate::fetch::taker::{Fetched, holding};
 use crate::format::model::Header;
+use crate::model::Share;
 use crate::ring::Notice;
 use crate::sys::map::Map;
 use crate::sys::power::Meter;
@@ -34,7 +35,12 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     let Some(port) = join::port(&ring, flags.model.is_some()) else {
         return take_part(flags, &ring, &options, meter.as_deref());
     };
-    let waiting = join::start(&ring, port, &flags.cache, &options)?;
+    let (place, isa) = (flags.place(), options.isa);
+    let pack = move |path: &Path, layers| {
+        let place = WeightsPlace { model: Some(path.to_owned()), ..place.clone() };
+        ahead::pack(Share { layers, has_ends: false }, &place, isa)
+    };
+    let waiting = join::start(&ring, port, &flags.cache, (&options, Box::new(pack)))?;
     while let Some(ring) = waiting.next(&ring) {
         if let Err(failure) = take_part(flags, &ring, &options, meter.as_deref()) {
             waiting.fail(&failure);
