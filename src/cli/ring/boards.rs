@@ -22,7 +22,7 @@ use crate::cli::plan::report;
 use crate::cli::power::StatedWatts;
 use crate::cli::{Failure, key, model_files, note, warn};
 use crate::engine::{Cache, Options};
-use crate::ring::plan::{Board, Part, Task, Watts, Wish, solve};
+use crate::ring::plan::{Board, Objective, Part, Task, Watts, Wish, solve};
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::notify;
 use crate::wire::call::{Call, Figures};
@@ -47,6 +47,12 @@ pub(in crate::cli) fn gather(
     let Some(path) = model else {
         return Err(Failure::Usage("--boards divides a model: name its file".to_owned()));
     };
+    if flags.objective == Objective::Energy && flags.watts.is_none() {
+        return Err(Failure::Usage(
+            "--objective energy needs --watts IDLE,BUSY of this board, and of each worker"
+                .to_owned(),
+        ));
+    }
     let Some(key) = &flags.key else {
         return Err(Failure::Usage("--boards needs --key, as the boards have".to_owned()));
     };
