@@ -103,6 +103,12 @@ check "a worker that is told what to do" "worker --join auto --node pi --transpo
 	"$(LEAP_CONF=$WORK/told.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run worker)"
 printf 'ROLE=serve\nMODEL=/m.bin\nLISTEN=0.0.0.0:80 /run/leap/*\nAPI_KEYS=/k\nOPTIONS=--ctx 64\nMASTER_OPTIONS=-n 9\nSERVE_OPTIONS=--streams 2\nPOWER_CMD="meter --all"\nTUNE_OPTIONS=--objective energy *\n' >"$WORK/serve.conf"
 serve_node() { LEAP_CONF=$WORK/serve.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run serve; }
+printf 'ROLE=worker\nNODE=pi\nMODEL=/m.bin\nTEAM=/t\nKEY=/k\nCACHE=/c\n' >"$WORK/team.conf"
+check "the command of a team's board" "worker /m.bin --team /t --node pi --transport auto --cache /c --key /k" \
+	"$(LEAP_CONF=$WORK/team.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run worker)"
+check "the command of a team's server" \
+	"serve /m.bin --cache /c --control /run/leap/ring-serve.sock --team /t --node pi --key /k --listen 127.0.0.1:8080" \
+	"$(LEAP_CONF=$WORK/team.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run serve)"
 check "a server's command, without what is a ring's" \
 	"serve /m.bin --cache /var/cache/leap --control /run/leap/ring-serve.sock --api-key-file /k --power-cmd meter --all --listen 0.0.0.0:80 --listen /run/leap/* --ctx 64 --streams 2" "$(serve_node)"
 check "sockets that systemd has opened are the addresses" \
