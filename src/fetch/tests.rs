@@ -3,16 +3,17 @@
 use std::cell::Cell;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use super::giver::{self, Content, Gift};
 use super::taker::{self, FetchError, Fetched, Order};
-use crate::channel::ChannelError;
+use crate::channel::server::{self, Service};
+use crate::channel::{Channel, ChannelError};
 use crate::format::model::Header;
-use crate::wire::give::{PIECE_BYTES, opening};
+use crate::wire::give::{MESSAGE_MAX, Offer, PIECE_BYTES, Question, opening};
 use crate::wire::seal::Key;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/demo.bin");
@@ -200,4 +201,58 @@ fn who_is_no_board_gives_nothing() {
     server.join().unwrap();
     assert!(fetch(from, &folder, 0).unwrap_err().may_pass());
     assert!(folder.names().is_empty());
+}
+
+/// A board that has the key, and does not do what boards do.
+struct Liar {
+    offer: Offer,
+    /// What it sends in place of each piece.
+    piece: Vec<u8>,
+}
+
+impl Service for Liar {
+    fn talk(&self, mut channel: Channel<'_>, _: IpAddr) -> Result<(), ChannelError> {
+        let mut bytes = [0; MESSAGE_MAX];
+        loop {
+            let len = channel.receive(&mut bytes)?;
+            match Question::parse(&bytes[..len]) {
+                Ok(Question::Want { .. }) => channel.send(&self.offer.emit())?,
+                _ if self.piece.is_empty() => return Ok(()),
+                _ => channel.send(&self.piece)?,
+            }
+        }
+    }
+
+    fn refuse(&self, _: IpAddr, _: &ChannelError) {}
+}
+
+#[test]
+fn a_board_that_lies_is_told_and_nothing_is_taken_for_a_file() {
+    let tell = |offer: Offer, piece: Vec<u8>| {
+        let from = server::start("leap-liar", ANY, key(), Liar { offer, piece }).unwrap();
+        let folder = Folder::new("liar");
+        let error = fetch(from, &folder, 2).unwrap_err();
+        assert!(folder.names().iter().all(|name| name.ends_with(".part")), "{:?}", folder.names());
+        error
+    };
+    let offer = Offer { layers: 2..6, bytes: 3 * PIECE_BYTES, fingerprint: 9 };
+    let words = |error: FetchError| error.to_string();
+    let others = Offer { layers: 1..6, ..offer.clone() };
+    assert!(words(tell(others, vec![1; 8])).contains("other layers"));
+    let empty = Offer { layers: 2..2, ..offer.clone() };
+    assert!(words(tell(empty, vec![1; 8])).contains("without meaning"));
+    // More than any disk has.
+    let endless = Offer { bytes: PIECE_BYTES * u64::from(u32::MAX), ..offer.clone() };
+    assert!(matches!(tell(endless, vec![1; MESSAGE_MAX]), FetchError::Full(..)));
+    let more = Offer { bytes: u64::MAX, ..offer.clone() };
+    assert!(words(tell(more, vec![1; 8])).contains("without meaning"));
+    assert!(words(tell(offer.clone(), vec![1; 7])).contains("short message"));
+    // It is there, and then not.
+    assert!(tell(offer.clone(), Vec::new()).may_pass());
+    // Of the right length, and other bytes: what they are is found out before they are used.
+    let piece = vec![1; PIECE_BYTES as usize];
+    let from = server::start("leap-liar", ANY, key(), Liar { offer, piece });
+    let folder = Folder::new("wrong");
+    let fetched = fetch(from.unwrap(), &folder, 2).unwrap();
+    assert!(Header::parse(&fs::read(fetched.path).unwrap()).is_err());
 }
