@@ -95,6 +95,11 @@ impl Watch {
         }
     }
 
+    /// A plan is yet to consider this board.
+    fn forget(&mut self, name: &str) {
+        self.considered.retain(|known| known != name);
+    }
+
     /// Another split is so many times as good: whether it is to be taken.
     fn compare(&mut self, now: Duration, gain: f64) -> bool {
         if now < self.rests_until {
@@ -164,6 +169,11 @@ impl Keeper {
                 note(&format!("leap: {name} is away: the others take its layers"));
                 self.moves.take(&seen, &better, &mut |_| Ok(()))
             }),
+            Act::With(name) if self.moves.desk.seen().lines.is_empty() => {
+                // Nothing is known of a ring that has not been open: later.
+                self.watch.forget(name);
+                return false;
+            }
             Act::With(name) => self.plan(only(boards, &is_there)).and_then(|(seen, better)| {
                 if better.gain < WORTH_IT {
                     return Ok(String::new());
