@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use common::jobs::{Ear, finish};
 use common::models::package;
 use common::rings::{LIMITS, Recipe, Telling};
-use leap::engine::ring::{WorkerOptions, run_worker};
+use leap::engine::ring::{MachineReading, WorkerOptions, run_worker};
 use leap::engine::{
     DRAFTS_MAX, DraftKind, DraftMode, Drafter, Engine, Job, Scheduler, WeightsPlace,
 };
@@ -119,7 +119,7 @@ fn work(
         limits: LIMITS,
         prepare: &|_, _| Ok(None),
         has_elsewhere: &|_| false,
-        meter: &|_| None,
+        meter: &|_| MachineReading::default(),
         is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
     };
     run_worker(&mut stage, endpoint, &options, &mut |_| {}).unwrap();

@@ -49,6 +49,9 @@ impl Ring {
             .collect();
         let folder = Folder::new();
         let file = folder.write("ring.txt", lines.concat());
+        let zone = folder.join("sys/class/thermal/thermal_zone0");
+        std::fs::create_dir_all(&zone).unwrap();
+        std::fs::write(zone.join("temp"), "48500\n").unwrap();
         Ring { folder, file }
     }
 
@@ -58,6 +61,7 @@ impl Ring {
         command.args(args).stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
         command.env("XDG_RUNTIME_DIR", self.folder.path());
         command.env("XDG_CACHE_HOME", self.folder.path());
+        command.env("LEAP_SYSFS", self.folder.path());
         command
     }
 
@@ -178,6 +182,9 @@ fn streams_go_on_while_layers_move_and_a_worker_dies() {
     // What was observed is planned by.
     let body = json!({"prompt": PROMPT, "temperature": 1, "seed": 1, "max_tokens": 100});
     served.post("/v1/completions", &body);
+    for node in ring.status()["nodes"].as_array().unwrap() {
+        assert_eq!(node["degrees_celsius"].as_f64(), Some(48.0), "{node}");
+    }
     let replanned = ring.ask(&["replan", "--objective", "throughput"]).succeeds();
     assert!(replanned.out.contains("desk 0.."), "{replanned:?}");
     let status = ring.ask(&["status"]).succeeds().out;

@@ -9,7 +9,7 @@ use common::distant::Distant;
 use common::folder::Folder;
 use common::models::{bits, package};
 use common::rings::{LIMITS, Recipe, work};
-use leap::engine::ring::{WorkerOptions, run_worker};
+use leap::engine::ring::{MachineReading, WorkerOptions, run_worker};
 use leap::engine::score;
 use leap::engine::{Engine, KvKind, Options, Wants};
 use leap::format::model::{FileShare, Header};
@@ -90,7 +90,7 @@ fn another_device_can_be_a_node() {
                 limits: LIMITS,
                 prepare: &|_, _| Ok(None),
                 has_elsewhere: &|_| false,
-                meter: &|_| None,
+                meter: &|_| MachineReading::default(),
                 is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
             };
             let mut stage = Distant::new(Arc::new(share));

@@ -20,6 +20,8 @@ pub struct Times {
     pub compute_us: Vec<u64>,
     /// What the nodes spent from the result before to theirs.
     pub energy: Vec<NodeEnergy>,
+    /// Whole degrees Celsius of the warmest part of each node, as it told last.
+    pub degrees: Vec<Option<u8>>,
 }
 
 /// What a node has spent for decoded tokens.
@@ -41,6 +43,8 @@ impl Times {
         self.compute_us.resize(n_nodes, 0);
         self.energy.clear();
         self.energy.resize(n_nodes, NodeEnergy::default());
+        self.degrees.clear();
+        self.degrees.resize(n_nodes, None);
     }
 
     /// The rest of them, after those that came `before`; `None` if these are others.
@@ -71,6 +75,9 @@ impl Times {
     ) {
         for (node, figures) in self.energy.iter_mut().zip(figures) {
             node.see(now, figures.energy, n_decoded.is_some());
+        }
+        for (degrees, figures) in self.degrees.iter_mut().zip(figures) {
+            *degrees = figures.degrees;
         }
         let Some(tokens) = n_decoded else { return };
         self.batches += 1;
@@ -117,7 +124,7 @@ mod tests {
         times.start(3);
         let second = |s: u64| s * 1_000_000;
         let figures = |energies: [Option<u32>; 3]| {
-            energies.map(|energy| WorkFigures { compute_us: 5, energy })
+            energies.map(|energy| WorkFigures { compute_us: 5, degrees: Some(60), energy })
         };
         let range = WorkFigures::ENERGY_RANGE;
         times.add(0, 0, &figures([Some(range - 500), None, Some(7)]), None);
@@ -132,6 +139,7 @@ mod tests {
         let spent: Vec<_> = times.energy.iter().map(NodeEnergy::spent).collect();
         assert_eq!(spent, [Some((12.0, 3.0)), None, None]);
         assert_eq!((times.tokens, times.compute_us[0]), (8, 20));
+        assert_eq!(times.degrees, [Some(60); 3]);
         times.add(second(6), 9, &figures([Some(2), None, None]), Some(1));
         assert_eq!(times.energy[0].spent(), None);
     }

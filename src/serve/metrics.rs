@@ -72,7 +72,7 @@ struct NodeFigures {
 }
 
 /// Name, kind and meaning of what is told of each node.
-const NODE_METRICS: [(&str, &str, &str); 9] = [
+const NODE_METRICS: [(&str, &str, &str); 10] = [
     ("leap_node_layers", "gauge", "Layers of the model that the node computes"),
     ("leap_node_bytes_per_token", "gauge", "Bytes of weights that the node reads for a token"),
     ("leap_node_threads", "gauge", "Threads that compute"),
@@ -88,6 +88,7 @@ const NODE_METRICS: [(&str, &str, &str); 9] = [
         "counter",
         "Energy for these tokens, where the node tells it",
     ),
+    ("leap_node_temperature_celsius", "gauge", "Of the node's warmest part, where it tells it"),
     ("leap_node_waiting_seconds_total", "counter", "Waiting for slower nodes of a team"),
     ("leap_node_gather_seconds_total", "counter", "Gathers of a team, without that waiting"),
 ];
@@ -151,6 +152,7 @@ impl Metrics {
                 times.tokens as f64,
                 compute_us as f64 / 1e6,
                 energy.map_or(f64::NAN, |(joules, _)| joules),
+                times.degrees.get(index).copied().flatten().map_or(f64::NAN, f64::from),
                 f64::NAN,
                 f64::NAN,
             ];
@@ -171,6 +173,7 @@ impl Metrics {
                 f64::from(line.rtt_us) / 1e6,
                 f64::NAN,
                 times.computing[index].as_secs_f64(),
+                f64::NAN,
                 f64::NAN,
                 times.waiting(index).as_secs_f64(),
                 times.gathering().as_secs_f64(),

@@ -15,6 +15,7 @@ pub mod crc;
 pub mod file;
 pub mod folders;
 pub mod heap;
+pub mod heat;
 pub mod huge;
 pub mod map;
 pub mod memory;

@@ -1,39 +1,67 @@
 //! What a node says of its work on a batch.
+//!
+//! ```text
+//! 0  u24  microseconds of computing
+//! 3  u8   degrees Celsius; 255 if unknown
+//! 4  u32  hundredths of a joule; 0xffffffff if unknown
+//! ```
 
 /// Bytes of a node's figures.
 pub const FIGURES_LEN: usize = 8;
-/// Stands for an energy that the node does not know.
+/// Stands for an energy that the node does not know, and for a temperature.
 const UNKNOWN: u32 = u32::MAX;
+const UNKNOWN_DEGREES: u8 = u8::MAX;
 
 /// What a node says of its work on a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkFigures {
-    /// Microseconds of computing.
+    /// Microseconds of computing, [`WorkFigures::COMPUTE_MAX`] if it is more.
     pub compute_us: u32,
+    /// Whole degrees Celsius of its warmest part, if it knows.
+    pub degrees: Option<u8>,
     /// What the node has spent so far, if it knows, in hundredths of a joule; begins anew after
     /// [`WorkFigures::ENERGY_RANGE`].
     pub energy: Option<u32>,
 }
 
+/// What a node's machine says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MachineReading {
+    /// What it has spent so far.
+    pub joules: Option<f64>,
+    /// Whole degrees Celsius of its warmest part.
+    pub degrees: Option<u8>,
+}
+
 impl WorkFigures {
+    /// Longest computing that is told: 16.8 s.
+    pub const COMPUTE_MAX: u32 = (1 << 24) - 1;
     /// Energies are below this.
     pub const ENERGY_RANGE: u32 = UNKNOWN;
 
-    /// Of a node that has spent so many joules.
-    pub fn new(compute_us: u32, joules: Option<f64>) -> WorkFigures {
+    /// Of a node whose machine says this after so long a work.
+    pub fn new(compute_us: u32, machine: MachineReading) -> WorkFigures {
         let hundredths = |joules: f64| (joules * 1e2) as u64 % u64::from(WorkFigures::ENERGY_RANGE);
-        WorkFigures { compute_us, energy: joules.map(|joules| hundredths(joules) as u32) }
+        WorkFigures {
+            compute_us: compute_us.min(WorkFigures::COMPUTE_MAX),
+            degrees: machine.degrees.filter(|degrees| *degrees != UNKNOWN_DEGREES),
+            energy: machine.joules.map(|joules| hundredths(joules) as u32),
+        }
     }
 
     pub(super) fn parse(bytes: &[u8; FIGURES_LEN]) -> WorkFigures {
-        let [a, b, c, d, energy @ ..] = *bytes;
-        let energy = Some(u32::from_le_bytes(energy)).filter(|&energy| energy != UNKNOWN);
-        WorkFigures { compute_us: u32::from_le_bytes([a, b, c, d]), energy }
+        let [a, b, c, degrees, energy @ ..] = *bytes;
+        WorkFigures {
+            compute_us: u32::from_le_bytes([a, b, c, 0]),
+            degrees: Some(degrees).filter(|degrees| *degrees != UNKNOWN_DEGREES),
+            energy: Some(u32::from_le_bytes(energy)).filter(|&energy| energy != UNKNOWN),
+        }
     }
 
     pub(super) fn emit(&self, out: &mut [u8; FIGURES_LEN]) {
         let (compute_us, energy) = out.split_at_mut(4);
         compute_us.copy_from_slice(&self.compute_us.to_le_bytes());
+        compute_us[3] = self.degrees.unwrap_or(UNKNOWN_DEGREES);
         energy.copy_from_slice(&self.energy.unwrap_or(UNKNOWN).to_le_bytes());
     }
 }

@@ -45,7 +45,7 @@ use super::line::{emit_line, parse_line};
 use super::name::{NAME_MAX, Name, put_text, text};
 use super::{Dtype, KvType, WireError};
 
-pub use super::figures::{FIGURES_LEN, WorkFigures};
+pub use super::figures::{FIGURES_LEN, MachineReading, WorkFigures};
 pub use super::line::{LINE_LEN, NodeLine, Status};
 
 /// Length of the header in bytes.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use leap::engine::ring::{Limits, RingOptions};
+use leap::engine::ring::{Limits, MachineReading, RingOptions};
 use leap::engine::{Cache, Engine, Huge, Listener, Options, WeightsPlace};
 use leap::internals::model::{KvKind, Model, Share};
 use leap::internals::transport::Endpoint;
@@ -158,7 +158,7 @@ impl Recipe {
             epoch: 7,
             is_interrupted: || false,
             tell: Box::new(|_, _| {}),
-            meter: Box::new(|_| None),
+            meter: Box::new(|_| MachineReading::default()),
             others: None,
         }
     }
@@ -220,7 +220,7 @@ pub(crate) fn work(
     engine
         .work(
             endpoint,
-            (&name, LIMITS, &|_| None),
+            (&name, LIMITS, &|_| MachineReading::default()),
             &place,
             (&is_interrupted, &|_| false),
             &mut tell,

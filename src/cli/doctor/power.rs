@@ -4,13 +4,12 @@ use std::thread;
 use std::time::Duration;
 
 use super::finding::Finding;
+use crate::sys::heat::{self, MILLIDEGREES, Zone};
 use crate::sys::power::{self, Meter, PowerSource, Sensor};
 use crate::sys::tree::Tree;
 
 const THERMAL: &str = "sys/class/thermal";
 const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
-/// Thousandths of degrees that a chip which runs can have.
-const MILLIDEGREES: std::ops::RangeInclusive<i64> = -40_000..=150_000;
 /// How long power is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -51,14 +50,10 @@ pub(super) fn heat(tree: &Tree) -> Vec<Finding> {
 
 /// The warmest zone, and the first that is as warm as where the system begins to slow down.
 fn zones(tree: &Tree) -> Option<Finding> {
-    let zones = tree.names(THERMAL).into_iter().filter(|name| name.starts_with("thermal_zone"));
-    let known: Vec<(String, i64, Option<i64>)> = zones
-        .filter_map(|zone| {
-            let folder = format!("{THERMAL}/{zone}");
-            let degrees = tree.number(&format!("{folder}/temp"));
-            let degrees = degrees.filter(|degrees| MILLIDEGREES.contains(degrees))?;
-            let name = tree.text(&format!("{folder}/type")).unwrap_or(zone);
-            Some((name, degrees, passive_trip(tree, &folder)))
+    let known: Vec<(String, i64, Option<i64>)> = heat::zones(tree)
+        .into_iter()
+        .map(|Zone { name, folder, millidegrees }| {
+            (name, millidegrees, passive_trip(tree, &folder))
         })
         .collect();
     let shown = |degrees: i64| format!("{:.1} °C", degrees as f64 / 1e3);

@@ -31,12 +31,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::model_files::{self, Loaded};
-use super::{Failure, key, warn};
-use crate::engine::ring::RingOptions;
+use super::{Failure, key, power, warn};
+use crate::engine::ring::{MachineReading, RingOptions};
 use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
 use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Member, Notice, Place};
+use crate::sys::heat::Thermometer;
 use crate::sys::power::Meter;
 use crate::sys::{notify, random};
 use crate::transport::Endpoint;
@@ -190,6 +191,7 @@ impl<'a> Board<'a> {
     ) -> Result<Control, Failure> {
         let flags = self.flags;
         let (control, others) = Control::start(flags, engine, weights)?;
+        let heat = thermometer()?;
         let hear = control.ear();
         let (is_quiet, dim, wire) = (flags.is_quiet, engine.header().dim as u32, flags.wire);
         let options = RingOptions {
@@ -210,7 +212,10 @@ impl<'a> Board<'a> {
                     _ => tell(notice),
                 }
             }),
-            meter: Box::new(move |is_computing| meter.as_ref()?.compute(is_computing)),
+            meter: Box::new(move |is_computing| MachineReading {
+                joules: meter.as_ref().and_then(|meter| meter.compute(is_computing)),
+                degrees: heat.as_ref().and_then(Thermometer::degrees),
+            }),
             others: Some(others),
         };
         engine.join(endpoint, options).map_err(|e| match e {
@@ -220,6 +225,11 @@ impl<'a> Board<'a> {
         })?;
         Ok(control)
     }
+}
+
+/// What tells how warm this machine is, if it does.
+pub(super) fn thermometer() -> Result<Option<Thermometer>, Failure> {
+    Thermometer::start(power::board()?).map_err(|e| Failure::runtime(&e))
 }
 
 fn wire_layers(layers: &Range<usize>) -> Range<u32> {

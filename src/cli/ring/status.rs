@@ -12,8 +12,8 @@ pub(super) fn text(seen: &Seen, tokens_per_s: f64) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "{:width$}  {:>9}  {:>10}  {:>7}  {:>11}  {:>10}  {:>8}",
-        "node", "layers", "MB a token", "threads", "ms a token", "round trip", "watts"
+        "{:width$}  {:>9}  {:>10}  {:>7}  {:>11}  {:>10}  {:>8}  {:>4}",
+        "node", "layers", "MB a token", "threads", "ms a token", "round trip", "watts", "°C"
     );
     for (index, line) in seen.lines.iter().enumerate() {
         let layers = format!("{}..{}", line.layers.start, line.layers.end);
@@ -23,13 +23,14 @@ pub(super) fn text(seen: &Seen, tokens_per_s: f64) -> String {
         };
         let _ = writeln!(
             text,
-            "{:width$}  {layers:>9}  {:>10.1}  {:>7}  {:>11}  {:>7} us  {:>8}",
+            "{:width$}  {layers:>9}  {:>10.1}  {:>7}  {:>11}  {:>7} us  {:>8}  {:>4}",
             line.name.as_str(),
             line.bytes_per_token as f64 / 1e6,
             line.threads,
             number(seen.compute_ms(index), 2),
             line.rtt_us,
             number(seen.watts(index), 1),
+            number(seen.degrees(index), 0),
         );
     }
     let _ = write!(text, "{}: {tokens_per_s:.1} tokens/s now", seen.state());
@@ -53,6 +54,7 @@ pub(super) fn json(seen: &Seen, tokens_per_s: f64) -> String {
             .integer("round_trip_us", line.rtt_us.into())
             .number("token_ms", seen.compute_ms(index).unwrap_or(f64::NAN))
             .number("watts", seen.watts(index).unwrap_or(f64::NAN))
+            .number("degrees_celsius", seen.degrees(index).unwrap_or(f64::NAN))
     });
     JsonObject::new()
         .integer("pid", std::process::id().into())
@@ -82,6 +84,10 @@ impl Seen {
     fn watts(&self, index: usize) -> Option<f64> {
         let (joules, seconds) = self.times.energy.get(index)?.spent()?;
         Some(joules / seconds)
+    }
+
+    fn degrees(&self, index: usize) -> Option<f64> {
+        self.times.degrees.get(index)?.map(f64::from)
     }
 
     fn stream_tokens_per_s(&self) -> Option<f64> {

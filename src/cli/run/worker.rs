@@ -9,12 +9,13 @@ use super::flags::Run;
 use crate::cli::ring::{self, Board, RingFlags, ahead, fetch, is_interrupted, join};
 use crate::cli::team::TeamBoard;
 use crate::cli::{Failure, model_files, options, power, warn, weights};
-use crate::engine::ring::Limits;
+use crate::engine::ring::{Limits, MachineReading};
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options, WeightsPlace};
 use crate::fetch::taker::{Fetched, holding};
 use crate::format::model::Header;
 use crate::model::Share;
 use crate::ring::Notice;
+use crate::sys::heat::Thermometer;
 use crate::sys::map::Map;
 use crate::sys::power::Meter;
 
@@ -22,18 +23,22 @@ use crate::sys::power::Meter;
 const BATCH_MAX: usize = 512;
 const STREAMS_MAX: usize = 16;
 
+/// What tells of the energy that this machine takes, and how warm it is.
+type Sensors<'a> = (Option<&'a Meter>, Option<&'a Thermometer>);
+
 /// Runs a worker until a signal ends it.
 pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     if let Some(model) = &flags.draft_model {
         return drafting::work(flags, model);
     }
     let meter = power::meter(flags.power_cmd.as_deref(), flags.watts)?;
+    let heat = ring::thermometer()?;
     let (ring, options) = (flags.ring_flags(), flags.engine_options()?);
     if let Some(path) = &flags.team {
         return join_team(flags, &TeamBoard::new(&ring, path)?, &options);
     }
     let Some(port) = join::port(&ring, flags.model.is_some()) else {
-        return take_part(flags, &ring, &options, meter.as_deref());
+        return take_part(flags, &ring, &options, (meter.as_deref(), heat.as_ref()));
     };
     let (place, isa) = (flags.place(), options.isa);
     let pack = move |path: &Path, layers| {
@@ -42,7 +47,7 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     };
     let waiting = join::start(&ring, port, &flags.cache, (&options, Box::new(pack)))?;
     while let Some(ring) = waiting.next(&ring) {
-        if let Err(failure) = take_part(flags, &ring, &options, meter.as_deref()) {
+        if let Err(failure) = take_part(flags, &ring, &options, (meter.as_deref(), heat.as_ref())) {
             waiting.fail(&failure);
         }
     }
@@ -70,15 +75,15 @@ fn take_part(
     flags: &Run,
     ring: &RingFlags,
     options: &Options,
-    meter: Option<&Meter>,
+    sensors: Sensors<'_>,
 ) -> Result<(), Failure> {
     let mut place = flags.place();
-    let Some(from) = &ring.fetch else { return work_on(flags, ring, options, meter, place) };
+    let Some(from) = &ring.fetch else { return work_on(flags, ring, options, sensors, place) };
     loop {
         let fetched = fetch::fetch(ring, from, &place.cache)?;
         let Some(Fetched { path, sent, .. }) = fetched else { return Ok(()) };
         place.model = Some(path.clone());
-        match work_on(flags, ring, options, meter, place.clone()) {
+        match work_on(flags, ring, options, sensors, place.clone()) {
             Err(Failure::Input(why)) if is_damaged(&path) => {
                 // What is not there is sent.
                 let _ = fs::remove_file(path);
@@ -103,11 +108,11 @@ fn work_on(
     flags: &Run,
     ring: &RingFlags,
     options: &Options,
-    meter: Option<&Meter>,
+    sensors: Sensors<'_>,
     mut place: WeightsPlace,
 ) -> Result<(), Failure> {
     let mut layers = None;
-    while let Some((others, path)) = work_for(flags, (ring, layers), options, meter, &place)? {
+    while let Some((others, path)) = work_for(flags, (ring, layers), options, sensors, &place)? {
         // The master moves layers, and the next file has them.
         (layers, place.model) = (Some(others), Some(path));
     }
@@ -120,9 +125,10 @@ fn work_for(
     flags: &Run,
     (ring, layers): (&RingFlags, Option<Range<usize>>),
     options: &Options,
-    meter: Option<&Meter>,
+    sensors: Sensors<'_>,
     place: &WeightsPlace,
 ) -> Result<Option<(Range<usize>, PathBuf)>, Failure> {
+    let (meter, heat) = sensors;
     let model = model_files::model(place.model.as_deref())?;
     let board = Board::new(ring, model.header())?.having(layers);
     let fingerprint = model.fingerprint();
@@ -140,7 +146,10 @@ fn work_for(
     };
     ring::announce();
     engine.interrupt_by(is_interrupted);
-    let meter = |is_computing: bool| meter.and_then(|meter| meter.compute(is_computing));
+    let meter = |is_computing: bool| MachineReading {
+        joules: meter.and_then(|meter| meter.compute(is_computing)),
+        degrees: heat.and_then(Thermometer::degrees),
+    };
     let mut tell = |notice: &Notice| match notice {
         Notice::Opened { .. } if flags.quiet => {}
         notice => ring::tell(notice),

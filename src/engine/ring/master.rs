@@ -21,7 +21,7 @@ use crate::ring::{Hop, Master, MasterOptions, MasterStep, Member, Notice, Rows, 
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{FrameSpan, NodeLine, WorkFigures};
+use crate::wire::frame::{FrameSpan, MachineReading, NodeLine, WorkFigures};
 use crate::wire::hello;
 
 /// Longest wait for the link before the caller's wish is asked again.
@@ -35,7 +35,7 @@ const FAREWELL: Duration = Duration::from_millis(100);
 pub type Tell = Box<dyn FnMut(&Notice, &[NodeLine]) + Send>;
 
 /// As a worker's meter, of the master's machine.
-pub type MasterMeter = Box<dyn Fn(bool) -> Option<f64> + Send>;
+pub type MasterMeter = Box<dyn Fn(bool) -> MachineReading + Send>;
 
 /// Other nodes for a ring that runs.
 pub struct OtherNodes {
@@ -458,9 +458,9 @@ impl RingMaster {
             stage.embed(batch)?;
             stage.run_layers(batch.spans())
         });
-        let joules = (self.meter)(false);
+        let machine = (self.meter)(false);
         result?;
-        self.master.computed(WorkFigures::new(compute_us, joules));
+        self.master.computed(WorkFigures::new(compute_us, machine));
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ mod node;
 mod resplit;
 mod worker;
 
+pub use crate::wire::frame::MachineReading;
 pub use error::NodeError;
 pub use master::{MasterMeter, OtherNodes, OtherNodesBy, RingMaster, RingOptions, Tell};
 pub(crate) use resplit::check_split;

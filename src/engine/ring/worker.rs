@@ -16,7 +16,7 @@ use crate::ring::{Hop, Notice, Opening, Rows, Worker, WorkerStep};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{Status, WorkFigures};
+use crate::wire::frame::{MachineReading, Status, WorkFigures};
 use crate::wire::hello;
 
 /// Longest wait for the link before it is asked again whether to go on.
@@ -33,9 +33,8 @@ pub struct Limits {
     pub max_batch: usize,
 }
 
-/// Tells what a node's machine has spent so far, in joules, if that is known, and is told whether the node
-/// computes.
-pub type NodeMeter<'a> = &'a dyn Fn(bool) -> Option<f64>;
+/// Tells what a node's machine says of itself, and is told whether the node computes.
+pub type NodeMeter<'a> = &'a dyn Fn(bool) -> MachineReading;
 
 /// Whether a node has another file with layers that its own lacks.
 pub type HasElsewhere<'a> = &'a dyn Fn(&Range<usize>) -> bool;
@@ -148,9 +147,9 @@ impl<S: Stage> StageRows<'_, S> {
         let meter = self.options.meter;
         meter(true);
         let (result, compute_us) = node.compute(|| self.stage.run_layers(batch));
-        let joules = meter(false);
+        let machine = meter(false);
         match result {
-            Ok(()) => worker.computed(WorkFigures::new(compute_us, joules)),
+            Ok(()) => worker.computed(WorkFigures::new(compute_us, machine)),
             Err(ForwardError::Interrupted) => return false,
             // The spans were checked against the plan; another plan came meanwhile.
             Err(_) => worker.discard(),

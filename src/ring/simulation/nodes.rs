@@ -12,7 +12,9 @@ use crate::transport::link::{LinkConfig, Links};
 use crate::transport::loopback::{self, Loopback, Network};
 use crate::transport::{Endpoint, Micros};
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{FrameSpan, FrameWants, NodeLine, Sizes, Status, WorkFigures};
+use crate::wire::frame::{
+    FrameSpan, FrameWants, MachineReading, NodeLine, Sizes, Status, WorkFigures,
+};
 use crate::wire::hello::{self, RingInfo};
 use crate::wire::seal::Key;
 use crate::wire::{Dtype, KvType};
@@ -299,7 +301,7 @@ impl WorkerNode {
         }
         self.log.push((self.index, self.worker.spans()[0].pos, since, until));
         self.layers.run(self.worker.spans());
-        self.worker.computed(WorkFigures::new((until - since) as u32, None));
+        self.worker.computed(WorkFigures::new((until - since) as u32, MachineReading::default()));
     }
 }
 
@@ -448,7 +450,8 @@ impl MasterNode {
             self.log.push((0, self.master.spans()[0].pos, since, until));
             self.layers.x = self.master.tokens().iter().map(|&token| embed(token)).collect();
             self.layers.run(self.master.spans());
-            self.master.computed(WorkFigures::new((until - since) as u32, None));
+            self.master
+                .computed(WorkFigures::new((until - since) as u32, MachineReading::default()));
         }
         loop {
             while self.master.has_room() && self.submit() {}

@@ -42,7 +42,8 @@ const ACTIVATIONS: Activations = Activations {
     n_figures: 1,
 };
 
-const FIGURES: WorkFigures = WorkFigures { compute_us: 99, energy: Some(0x105) };
+const FIGURES: WorkFigures =
+    WorkFigures { compute_us: 99, degrees: Some(0x3c), energy: Some(0x105) };
 
 fn activations() -> Vec<u8> {
     let mut out = vec![0xa5; ACTIVATIONS.bytes()];
@@ -68,7 +69,7 @@ fn bytes_are_pinned() {
     wanted.extend_from_slice(b"\x03\0\x01\0\x02\0\x02\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
     wanted.extend_from_slice(b"\x01\0\0\x01\x70\x11\x01\0\x02\0\0\0");
     wanted.extend_from_slice(b"\x02\0\x01\0\0\0\0\0\x01\0\0\0");
-    wanted.extend_from_slice(b"\x63\0\0\0\x05\x01\0\0\x01\x02\x03\x04\x05\x06\x07\x08");
+    wanted.extend_from_slice(b"\x63\0\0\x3c\x05\x01\0\0\x01\x02\x03\x04\x05\x06\x07\x08");
     assert_eq!(activations(), wanted);
 }
 
@@ -161,10 +162,17 @@ fn energies_begin_anew_and_may_be_unknown() {
         (Some(f64::NAN), Some(0)),
         (None, None),
     ] {
-        let figures = WorkFigures::new(7, joules);
-        assert_eq!(figures, WorkFigures { compute_us: 7, energy });
+        let figures = WorkFigures::new(7, MachineReading { joules, degrees: Some(71) });
+        assert_eq!(figures, WorkFigures { compute_us: 7, degrees: Some(71), energy });
         let mut out = [0xa5; FIGURES_LEN];
         figures.emit(&mut out);
         assert_eq!(WorkFigures::parse(&out), figures);
     }
+    // More than there is room for.
+    let long = WorkFigures::new(u32::MAX, MachineReading { joules: None, degrees: Some(255) });
+    let most = WorkFigures { compute_us: WorkFigures::COMPUTE_MAX, ..WorkFigures::default() };
+    assert_eq!(long, most);
+    let mut out = [0; FIGURES_LEN];
+    long.emit(&mut out);
+    assert_eq!(WorkFigures::parse(&out), most);
 }
