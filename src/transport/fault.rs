@@ -21,6 +21,23 @@ impl Faults {
     /// A network that only takes its time, always the same.
     pub const NONE: Faults = Faults { loss: 0.0, duplicate: 0.0, corrupt: 0.0, delay_us: 100..101 };
 
+    /// Any network that loses so much at most, and where datagrams take from up to `start` microseconds on up to `span`.
+    /// What takes longer than what follows is overtaken.
+    #[cfg(test)]
+    pub(crate) fn draw(dice: &mut Dice, loss: f64, (start, span): (u64, u64)) -> Faults {
+        let part = |dice: &mut Dice, most: f64| match dice.below(3) {
+            0 => 0.0,
+            _ => most * dice.below(101) as f64 / 100.0,
+        };
+        let start = 20 + dice.below(start);
+        Faults {
+            loss: part(dice, loss),
+            duplicate: part(dice, 0.05),
+            corrupt: part(dice, 0.02),
+            delay_us: start..start + 1 + dice.below(span),
+        }
+    }
+
     /// When copies of a datagram arrive, counted from now; none if it is lost. May damage it.
     pub fn fate(&self, dice: &mut Dice, bytes: &mut [u8]) -> heapless::Vec<Micros, 2> {
         let mut arrivals = heapless::Vec::new();

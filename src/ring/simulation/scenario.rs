@@ -31,17 +31,7 @@ pub(super) struct Scenario {
 }
 
 fn faults(dice: &mut Dice) -> Faults {
-    let part = |dice: &mut Dice, most: f64| match dice.below(3) {
-        0 => 0.0,
-        _ => most * dice.below(101) as f64 / 100.0,
-    };
-    let start = 20 + dice.below(2_000);
-    Faults {
-        loss: part(dice, 0.2),
-        duplicate: part(dice, 0.05),
-        corrupt: part(dice, 0.02),
-        delay_us: start..start + 1 + dice.below(3_000),
-    }
+    Faults::draw(dice, 0.2, (2_000, 3_000))
 }
 
 impl Scenario {

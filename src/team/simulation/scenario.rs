@@ -44,18 +44,7 @@ pub(super) struct Scenario {
 }
 
 fn faults(dice: &mut Dice) -> Faults {
-    let part = |dice: &mut Dice, most: f64| match dice.below(3) {
-        0 => 0.0,
-        _ => most * dice.below(101) as f64 / 100.0,
-    };
-    let start = 20 + dice.below(500);
-    Faults {
-        loss: part(dice, 0.1),
-        duplicate: part(dice, 0.05),
-        corrupt: part(dice, 0.02),
-        // What takes longer than what follows is overtaken.
-        delay_us: start..start + 1 + dice.below(1_000),
-    }
+    Faults::draw(dice, 0.1, (500, 1_000))
 }
 
 fn layers(dice: &mut Dice, n_nodes: usize) -> Vec<Layer> {
