@@ -157,14 +157,18 @@ impl Keeper {
         }
     }
 
-    /// Takes boards in and leaves them out; whether there was nothing to do.
+    /// Takes boards in and leaves them out; whether there was nothing to do, and all nodes are there.
     fn look_after_boards(&mut self) -> bool {
         let Some((boards, is_there)) = self.moves.look() else { return true };
         let seen: Vec<(&str, bool)> =
             boards.iter().map(|board| board.name.as_str()).zip(is_there.iter().copied()).collect();
-        let act = self.watch.see(self.began.elapsed(), &seen, &self.moves.nodes());
+        let nodes = self.moves.nodes();
+        let act = self.watch.see(self.began.elapsed(), &seen, &nodes);
         let result = match &act {
-            Act::Nothing => return seen.iter().all(|(_, is_there)| *is_there),
+            Act::Nothing => {
+                let is_there = |name: &String| seen.contains(&(name.as_str(), true));
+                return nodes.iter().all(is_there);
+            }
             Act::Without(name) => self.plan(only(boards, &is_there)).and_then(|(seen, better)| {
                 note(&format!("leap: {name} is away: the others take its layers"));
                 self.moves.take(&seen, &better, &mut |_| Ok(()))
