@@ -22,7 +22,7 @@ use crate::cli::plan::report;
 use crate::cli::power::StatedWatts;
 use crate::cli::{Failure, key, model_files, note, warn};
 use crate::engine::{Cache, Options};
-use crate::ring::plan::{Board, Objective, Part, Task, Watts, Wish, solve};
+use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, Watts, Wish, solve};
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::notify;
 use crate::wire::call::{Call, Figures};
@@ -68,10 +68,9 @@ pub(in crate::cli) fn gather(
         Boards::Named(boards) => boards.clone(),
         Boards::Auto(port) => search::boards(*port, &key, n_kept(&kept_at))?,
     };
-    let (known, called) = fleet(flags, &places, own, &key)?;
+    let ((known, called), best) = planned(flags, &places, (own, &load), &key)?;
     let has_all = called.len() == places.len();
     let task = Task::new(&load, &known);
-    let best = solve(&task, flags.objective, None).map_err(|e| Failure::runtime(&e))?;
     let parts = kept(&kept_at, &task, flags, &best).unwrap_or(best);
     let ring = report::ring_lines(&task, &parts);
     let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
@@ -97,13 +96,31 @@ pub(in crate::cli) fn gather(
     Ok(())
 }
 
-/// This board and those that are there, with what they can do, and where these are called.
-fn fleet(
+/// This board and those that are there, and where these are called.
+type Known = (Vec<Board>, Vec<Address>);
+
+/// The same, and the best split among them. As long as there is none,
+/// those that are away are waited for.
+fn planned(
     flags: &RingFlags,
-    boards: &[Address],
-    own: Own,
+    places: &[Address],
+    (own, load): (Own, &Load),
     key: &Key,
-) -> Result<(Vec<Board>, Vec<Address>), Failure> {
+) -> Result<(Known, Vec<Part>), Failure> {
+    loop {
+        let (known, called) = fleet(flags, places, own, key)?;
+        match solve(&Task::new(load, &known), flags.objective, None) {
+            Ok(best) => return Ok(((known, called), best)),
+            Err(e @ NoSplit::Memory { .. }) if called.len() < places.len() => {
+                warn(&format!("{e}; waiting for the others"));
+            }
+            Err(e) => return Err(Failure::runtime(&e)),
+        }
+    }
+}
+
+/// This board and those that are there, with what they can do, and where these are called.
+fn fleet(flags: &RingFlags, boards: &[Address], own: Own, key: &Key) -> Result<Known, Failure> {
     // Somebody has to say where this board is.
     let talks = loop {
         let talks = talk_to_all(flags, boards, key)?;
