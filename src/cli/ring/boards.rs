@@ -77,11 +77,12 @@ pub(in crate::cli) fn gather(
     if !flags.is_quiet {
         report::table(&task, &parts).lines().for_each(note);
     }
-    let forever = (Instant::now(), None);
+    // One that goes away just now is left out later.
+    let patience = (Instant::now(), flags.rebalance_after);
     for (index, address) in called.iter().enumerate() {
         let has_part = parts.iter().any(|part| part.board == index + 1);
         let call = if has_part { Call::Ring { port, file: &ring } } else { Call::Rest };
-        until_there(address, &key, forever, &mut |called| called.tell(&call))?;
+        until_there(address, &key, patience, &mut |called| called.tell(&call))?;
     }
     let nodes = parts.iter().map(|part| known[part.board].name.clone()).collect();
     let fleet = Fleet { boards: known.clone(), called, nodes, sought: boards, key, port, kept_at };

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -92,8 +93,21 @@ impl Moves {
         let mut fleet = self.fleet()?;
         let is_there = fleet.look();
         let boards = fleet.boards.clone();
-        *self.lock_fleet()? = fleet;
+        let mut kept = self.lock_fleet()?;
+        // The ring may have become another one meanwhile.
+        fleet.nodes.clone_from(&kept.nodes);
+        *kept = fleet;
         Some((boards, is_there))
+    }
+
+    /// Tells a board that it has no part: it may still do what it was told before it went away.
+    pub(super) fn rest(&self, name: &str) {
+        let Some(fleet) = self.fleet() else { return };
+        let index = fleet.boards.iter().skip(1).position(|board| board.name == name);
+        if let Some(place) = index.and_then(|index| fleet.called.get(index)) {
+            // One that went away again is told when it is back.
+            let _ = call(place, &fleet.key, |called| called.tell(&Call::Rest));
+        }
     }
 
     /// What the boards said of themselves.
@@ -141,22 +155,19 @@ impl Moves {
         let lacking: Vec<_> = seen.lines.iter().zip(&layers).filter(lacks).collect();
         let fleet = self.fleet();
         let file = fleet.as_ref().map(|fleet| (fleet, fleet.ring_file(&seen.lines, &layers)));
+        if let (Some((line, layers)), None) = (lacking.first(), &file) {
+            let why = format!(
+                "{} is to have layers {}..{}, and its file holds {}..{}",
+                line.name, layers.start, layers.end, line.held.start, line.held.end
+            );
+            return Err(refusal(1, why));
+        }
         let own = &seen.lines[0].layers;
         let is_same = layers[0] == (own.start as usize..own.end as usize);
         let packing = if is_same { None } else { self.pack_own(&layers[0]) };
-        match (lacking.first(), &file) {
-            (None, _) => {}
-            (Some(_), Some((fleet, file))) => {
-                let names = lacking.iter().map(|(line, _)| line.name.as_str()).collect();
-                fleet.prepare(names, file, say)?;
-            }
-            (Some((line, layers)), None) => {
-                let why = format!(
-                    "{} is to have layers {}..{}, and its file holds {}..{}",
-                    line.name, layers.start, layers.end, line.held.start, line.held.end
-                );
-                return Err(refusal(1, why));
-            }
+        if let Some((fleet, file)) = &file {
+            let names = lacking.iter().map(|(line, _)| line.name.as_str()).collect();
+            fleet.prepare(names, file, say)?;
         }
         wait_for(packing, say);
         let done = words(&self.desk.ask(Wish::Split(layers), say)?);
@@ -181,23 +192,34 @@ impl Moves {
         let next = &members[1.min(members.len() - 1)].address;
         let next = HostPort::new(&next.host, next.port).resolve(|_: &SocketAddr| true);
         let next = next.map_err(|e| refusal(1, e.to_string()))?;
-        let coming = self.desk.expect_others();
+        let _coming = self.desk.expect_others();
         let names = members.iter().skip(1).map(|member| member.name.as_str()).collect();
         let packing = self.pack_own(&members[0].layers);
         fleet.prepare(names, &file, say)?;
         wait_for(packing, say);
-        if let Some(mut fleet) = self.lock_fleet() {
-            fleet.nodes = members.iter().map(|member| member.name.clone()).collect();
-        }
+        let nodes: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
         let done: Vec<String> = members
             .iter()
             .map(|member| format!("{} {}..{}", member.name, member.layers.start, member.layers.end))
             .collect();
-        // Without it the next start may divide the model otherwise.
-        let _ = fleet.keep_split(&file);
-        let tell = Box::new(move || fleet.tell_all(&file));
-        self.desk.change((members, next), tell, say)?;
-        drop(coming);
+        // Who is away is not called: texts wait meanwhile.
+        let there: Vec<String> = boards.iter().map(|board| board.name.clone()).collect();
+        let is_told = Arc::new(AtomicBool::new(false));
+        let begun = Arc::clone(&is_told);
+        let tell = Box::new(move || {
+            begun.store(true, Ordering::Release);
+            // Without it the next start may divide the model otherwise.
+            let _ = fleet.keep_split(&file);
+            fleet.tell(&there, &file)
+        });
+        let changed = self.desk.change((members, next), tell, say);
+        // Even if a board was not reached: the ring waits for it now.
+        if is_told.load(Ordering::Acquire)
+            && let Some(mut fleet) = self.lock_fleet()
+        {
+            fleet.nodes = nodes;
+        }
+        changed?;
         let done = done.join(", ");
         note(&format!("leap: the ring is another one: {done}"));
         Ok(format!("{done}\n"))
@@ -205,10 +227,11 @@ impl Moves {
 }
 
 impl Fleet {
-    /// Tells every board its part of the ring in this file, and those that have none and are there, that.
-    fn tell_all(&self, file: &str) -> Result<(), String> {
+    /// Tells the boards of these names their parts of the ring in this file, and those that have none, that.
+    fn tell(&self, names: &[String], file: &str) -> Result<(), String> {
         let mut result = Ok(());
-        for (board, place) in self.boards.iter().skip(1).zip(&self.called) {
+        let others = self.boards.iter().skip(1).zip(&self.called);
+        for (board, place) in others.filter(|(board, _)| names.contains(&board.name)) {
             let has_part =
                 file.lines().any(|line| line.split(' ').next() == Some(board.name.as_str()));
             let order = if has_part { Call::Ring { port: self.port, file } } else { Call::Rest };

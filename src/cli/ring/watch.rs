@@ -180,6 +180,7 @@ impl Keeper {
             }
             Act::With(name) => self.plan(only(boards, &is_there)).and_then(|(seen, better)| {
                 if better.gain < WORTH_IT {
+                    self.moves.rest(name);
                     return Ok(String::new());
                 }
                 note(&format!("leap: {name} is there, and makes the ring better"));
