@@ -11,6 +11,7 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -18,14 +19,14 @@ use std::time::{Duration, Instant};
 use common::jobs::{Ear, finish};
 use common::models::package;
 use common::rings::{LIMITS, Recipe, Telling};
-use leap::engine::ring::{MachineReading, WorkerOptions, run_worker};
+use leap::engine::ring::{Held, MachineReading, WorkerOptions, run_worker};
 use leap::engine::{
     DRAFTS_MAX, DraftKind, DraftMode, Drafter, Engine, Job, Scheduler, WeightsPlace,
 };
 use leap::internals::kernels::Kernels;
 use leap::internals::model::{
-    Batch, CheckError, ForwardError, KvKind, Model, Plan, Precision, Share, Span, Stage, StageInfo,
-    StartError, Transformer,
+    Batch, CheckError, ForwardError, KvKind, KvPlace, Model, Plan, Precision, Share, Span, Stage,
+    StageInfo, StartError, Transformer,
 };
 use leap::internals::pool::Pool;
 use leap::internals::transport::Endpoint;
@@ -91,6 +92,22 @@ impl Stage for Slow {
         self.0.get_row(row, precision, out);
     }
 
+    fn kv_pages(&self, layer: usize, reached: usize) -> Range<usize> {
+        self.0.kv_pages(layer, reached)
+    }
+
+    fn kv_part_bytes(&self) -> usize {
+        self.0.kv_part_bytes()
+    }
+
+    fn read_kv(&mut self, part: KvPlace, out: &mut [u8]) -> bool {
+        self.0.read_kv(part, out)
+    }
+
+    fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool {
+        self.0.write_kv(part, first, bytes)
+    }
+
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {
         self.0.classify(precision, bytes)
     }
@@ -122,7 +139,7 @@ fn work(
         meter: &|_| MachineReading::default(),
         is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
     };
-    run_worker(&mut stage, endpoint, &options, &mut |_| {}).unwrap();
+    run_worker(&mut stage, endpoint, &options, &mut Held::default(), &mut |_| {}).unwrap();
 }
 
 /// Knows the text, and is wrong at some of its places.

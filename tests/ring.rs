@@ -9,7 +9,7 @@ use common::distant::Distant;
 use common::folder::Folder;
 use common::models::{bits, package};
 use common::rings::{LIMITS, Recipe, work};
-use leap::engine::ring::{MachineReading, WorkerOptions, run_worker};
+use leap::engine::ring::{Held, MachineReading, WorkerOptions, run_worker};
 use leap::engine::score;
 use leap::engine::{Engine, KvKind, Options, Wants};
 use leap::format::model::{FileShare, Header};
@@ -94,7 +94,7 @@ fn another_device_can_be_a_node() {
                 is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
             };
             let mut stage = Distant::new(Arc::new(share));
-            run_worker(&mut stage, endpoint, &options, &mut |_| {}).unwrap();
+            run_worker(&mut stage, endpoint, &options, &mut Held::default(), &mut |_| {}).unwrap();
         });
     let names: Vec<&str> = engine.ring().unwrap().lines().iter().map(|line| &*line.isa).collect();
     assert_eq!(names, [names[0], "distant", names[0]]);

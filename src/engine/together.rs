@@ -6,7 +6,7 @@ use super::error::{JoinError, LeadError, StepError};
 use super::nodes::Nodes;
 use super::ready::Engine;
 use super::ring::{
-    HasElsewhere, Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions,
+    HasElsewhere, Held, Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions,
     WorkerOptions, run_worker,
 };
 use super::team::{MemberNotice, MemberOptions, TeamLead, TeamOptions, TeamStartError, run_member};
@@ -64,13 +64,13 @@ impl Engine {
         }
     }
 
-    /// As the master of a ring: takes other nodes, if there are some to be had, and opens the ring with them.
+    /// As the master of a ring: makes it what it is to become, if somebody asks for that, and opens it so.
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub fn look_for_other_nodes(&mut self) -> Result<(), StepError> {
+    pub fn look_for_changes(&mut self) -> Result<(), StepError> {
         let Nodes::Ring(ring) = &mut self.nodes else { return Ok(()) };
-        match ring.look_for_others(&mut self.transformer) {
+        match ring.look_for_changes(&mut self.transformer) {
             true => ring.open(&mut self.transformer),
             false => Ok(()),
         }
@@ -130,7 +130,8 @@ impl Engine {
     /// Works for any master of a ring over `endpoint` until `is_interrupted` says so, or it is to have layers
     /// that `has_elsewhere` knows another file of: those are returned. The model is the
     /// share of the node called `name`, which it has unless the master gives it other layers; `place` says
-    /// where the weights of those are kept, `meter` tells what the machine spends.
+    /// where the weights of those are kept, `meter` tells what the machine spends. `held` is what was stored of the
+    /// streams when the node worked last, and then now.
     ///
     /// # Errors
     /// If the weights do not match their checksums, or the system refuses a thread.
@@ -140,6 +141,7 @@ impl Engine {
         (name, limits, meter): (&str, Limits, NodeMeter<'_>),
         place: &WeightsPlace,
         (is_interrupted, has_elsewhere): (&dyn Fn() -> bool, HasElsewhere<'_>),
+        held: &mut Held,
         tell: &mut dyn FnMut(&Notice),
     ) -> Result<Option<Range<usize>>, NodeError> {
         let wish = Some(self.model().share().layers.clone());
@@ -148,7 +150,7 @@ impl Engine {
         let prepare = &prepare;
         let options =
             WorkerOptions { name, wish, limits, prepare, has_elsewhere, meter, is_interrupted };
-        run_worker(&mut self.transformer, endpoint, &options, tell)
+        run_worker(&mut self.transformer, endpoint, &options, held, tell)
     }
 
     /// The ring, if this is its master.

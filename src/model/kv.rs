@@ -117,6 +117,29 @@ impl KvShape {
         start..start + group.page
     }
 
+    /// The pages of a stream, counted in it, with what it looks back to in a layer of which `reached` positions are
+    /// stored.
+    pub(super) fn pages_of(&self, layer: usize, reached: usize) -> Range<usize> {
+        let end = reached.div_ceil(KV_PAGE);
+        end.saturating_sub(self.group(layer).n)..end
+    }
+
+    /// Units that a layer has in a page.
+    pub(super) fn part_units(&self) -> usize {
+        self.part.of_layer()
+    }
+
+    /// Where what a stream has of a layer lies in the page of this index; `None` if there is none.
+    pub(super) fn part_range(&self, lane: KvLane, page: usize) -> Option<Range<usize>> {
+        let is_there = lane.layer < self.layers.len()
+            && page < self.whole.n
+            && lane.stream < self.whole.tables.len() / self.whole.n;
+        is_there.then(|| {
+            let start = self.place(lane, page * KV_PAGE);
+            start..start + self.part.of_layer()
+        })
+    }
+
     fn group(&self, layer: usize) -> &PageGroup {
         if self.layers[layer].is_windowed { &self.windowed } else { &self.whole }
     }

@@ -1,5 +1,7 @@
 //! What a node needs of whatever computes in it.
 
+use std::ops::Range;
+
 use super::batch::{Batch, ForwardError, Span};
 use super::check::CheckError;
 use super::plan::Plan;
@@ -75,6 +77,20 @@ pub trait Stage {
     /// If there is no such row.
     fn get_row(&mut self, row: usize, precision: Precision, out: &mut [u8]);
 
+    /// The pages of the KV cache with what a stream looks back to in a layer, counted in the model, when `reached`
+    /// positions of it are stored. Each stream has pages of its own; they are counted in the stream.
+    fn kv_pages(&self, layer: usize, reached: usize) -> Range<usize>;
+
+    /// Bytes of what a stream has of a layer in a page of the KV cache: keys and values of its positions. What they mean
+    /// depends on the model and the plan, not on the device.
+    fn kv_part_bytes(&self) -> usize;
+
+    /// Reads such a part, `[kv_part_bytes]`; `false` if there is none.
+    fn read_kv(&mut self, part: KvPlace, out: &mut [u8]) -> bool;
+
+    /// Writes bytes of such a part, from byte `first` on; `false` if there are none.
+    fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool;
+
     /// The logits of the rows `bytes`, which the model's last layer gave: `[n, vocab_size]`. The rows
     /// of the device stay as they are.
     ///
@@ -84,6 +100,17 @@ pub trait Stage {
     /// # Panics
     /// If the share has no ends.
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError>;
+}
+
+/// Where in the KV cache something lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvPlace {
+    /// The layer, counted in the model.
+    pub layer: usize,
+    /// The stream.
+    pub stream: usize,
+    /// The page, counted in the stream.
+    pub page: usize,
 }
 
 /// What a stage says of itself.

@@ -9,14 +9,14 @@ use super::batch::{self, Batch, ForwardError, Span};
 use super::buffers::Buffers;
 use super::gather::{Gather, To};
 use super::interrupt::Interrupt;
-use super::kv::KvShape;
+use super::kv::{KvLane, KvShape};
 use super::packed::PackedWeights;
 use super::packer::{PackError, PackReport, PackWatch, Packer};
 use super::pass::Pass;
 use super::plan::Plan;
 use super::precision::Precision;
 use super::rope::Frequencies;
-use super::stage::{Stage, StageInfo};
+use super::stage::{KvPlace, Stage, StageInfo};
 use super::start_error::StartError;
 use super::team::{Slice, Team};
 use super::watch::Watch;
@@ -232,6 +232,14 @@ impl Transformer {
             .map(|is_windowed| self.kv.page_range(0, is_windowed).len() * self.plan.kv.unit_bytes())
     }
 
+    /// What a stream has of a layer in a page; `None` if there is none.
+    fn kv_part(&mut self, KvPlace { layer, stream, page }: KvPlace) -> Option<&mut [u8]> {
+        let layer = layer.checked_sub(self.model.share().layers.start)?;
+        let range = self.kv.part_range(KvLane { stream, layer }, page)?;
+        let (_, buffers) = self.begin(&[]);
+        Some(buffers.kv.into_bytes(range))
+    }
+
     /// Gives each stream pages of its own, as at the start.
     ///
     /// # Panics
@@ -417,6 +425,25 @@ impl Stage for Transformer {
         let dim = self.model.header().dim;
         let (_, buffers) = self.begin(&[]);
         precision.write(&buffers.x[row * dim..][..dim], out);
+    }
+
+    fn kv_pages(&self, layer: usize, reached: usize) -> Range<usize> {
+        self.kv.pages_of(layer - self.model.share().layers.start, reached)
+    }
+
+    fn kv_part_bytes(&self) -> usize {
+        self.kv.part_units() * self.plan.kv.unit_bytes()
+    }
+
+    fn read_kv(&mut self, part: KvPlace, out: &mut [u8]) -> bool {
+        let bytes = self.kv_part(part);
+        bytes.map(|bytes| out.copy_from_slice(bytes)).is_some()
+    }
+
+    fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool {
+        let part = self.kv_part(part).and_then(|part| part.get_mut(first..));
+        let place = part.and_then(|rest| rest.get_mut(..bytes.len()));
+        place.map(|place| place.copy_from_slice(bytes)).is_some()
     }
 
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {

@@ -1,7 +1,9 @@
 //! Why a ring cannot go on.
 
 use std::fmt;
+use std::ops::Range;
 
+use super::topology::covers;
 use super::{NodeLine, Status};
 
 /// Why a ring cannot go on.
@@ -54,6 +56,26 @@ impl fmt::Display for RingError {
 }
 
 impl std::error::Error for RingError {}
+
+/// Why the nodes of these lines are no ring of at most `n_nodes` that has the model's layers as `assigned`, if that
+/// says anything; `None` if they are.
+pub(super) fn misfit(
+    lines: &[NodeLine],
+    assigned: &[Range<u32>],
+    n_nodes: usize,
+    n_layers: u32,
+) -> Option<RingError> {
+    if let Some(line) = lines.iter().find(|line| line.status != Status::Ready) {
+        return Some(RingError::Node { line: Box::new(line.clone()) });
+    }
+    let is_as_assigned = assigned.is_empty() || lines.iter().map(|line| &line.layers).eq(assigned);
+    if lines.len() <= n_nodes && is_as_assigned && covers(lines, n_layers) {
+        return None;
+    }
+    let found: Vec<String> =
+        lines.iter().map(|l| format!("{}..{}", l.layers.start, l.layers.end)).collect();
+    Some(RingError::Layers { found: found.join(", "), n_layers })
+}
 
 /// Why a node cannot take its part of a ring, and what to do.
 pub(super) fn refusal(line: &NodeLine) -> String {

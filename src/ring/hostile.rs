@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use super::*;
 use crate::wire::KvType;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{self, Activations, Frame, FrameSpan, FrameWants, Repr, WorkFigures};
+use crate::wire::frame::{
+    self, Activations, Frame, FrameSpan, FrameWants, Repr, Streams, WorkFigures,
+};
 use crate::wire::hello;
 
 const SIZES: Sizes = Sizes {
@@ -77,10 +79,22 @@ impl Link for Neighbours {
     }
 }
 
+/// Bytes that a node has stored of its layer, which is layer 1.
+const STORED: usize = 64;
+
 /// A node's layers, which give back what they took.
 struct Layers {
     rows: Vec<u8>,
     max_batch: usize,
+    /// Pieces to give away.
+    n_pieces: u32,
+    stored: [u8; STORED],
+}
+
+impl Layers {
+    fn new(max_batch: usize) -> Layers {
+        Layers { rows: Vec::new(), max_batch, n_pieces: 0, stored: [0; STORED] }
+    }
 }
 
 impl Rows for Layers {
@@ -95,6 +109,39 @@ impl Rows for Layers {
         assert!(row < self.max_batch);
         out.fill(row as u8);
     }
+
+    fn give_kv(&mut self, _: &mut [u8]) -> Option<KvPiece> {
+        self.n_pieces = self.n_pieces.checked_sub(1)?;
+        Some(KvPiece { layer: 0, ..PIECE })
+    }
+
+    fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], sizes: &Sizes) -> Option<bool> {
+        if piece.layer != 1 {
+            return None;
+        }
+        let place = self.stored.get_mut(piece.first as usize..);
+        let place = place.and_then(|rest| rest.get_mut(..bytes.len()));
+        let is_known = piece.stream < sizes.n_streams && piece.page == 0;
+        Some(place.filter(|_| is_known).map(|place| place.copy_from_slice(bytes)).is_some())
+    }
+
+    fn moved(&mut self, _: u32, _: &Sizes) {}
+}
+
+const PIECE: KvPiece = KvPiece { layer: 1, stream: 1, reached: 3, page: 0, first: 16, bytes: 8 };
+
+fn piece(epoch: u32, piece: KvPiece) -> Vec<u8> {
+    let mut out = vec![7; FRAME_MAX];
+    let bytes = frame::emit_kv(epoch, piece, &mut out).unwrap();
+    out.truncate(bytes);
+    out
+}
+
+fn moved(epoch: u32, is_over: bool) -> Vec<u8> {
+    let mut out = vec![0; FRAME_MAX];
+    let bytes = frame::emit_moved(epoch, is_over, &mut out).unwrap();
+    out.truncate(bytes);
+    out
 }
 
 fn line(index: u32) -> NodeLine {
@@ -109,12 +156,13 @@ fn line(index: u32) -> NodeLine {
         threads: 1,
         carrier: heapless::String::new(),
         status: Status::Ready,
+        streams: Streams::Empty,
     }
 }
 
 fn open(epoch: u32, lines: &[NodeLine]) -> Vec<u8> {
     let mut out = vec![0; FRAME_MAX];
-    let bytes = frame::emit_open(epoch, &SIZES, &[0..1, 1..2], lines, &mut out).unwrap();
+    let bytes = frame::emit_open((epoch, None), &SIZES, &[0..1, 1..2], lines, &mut out).unwrap();
     out.truncate(bytes);
     out
 }
@@ -140,7 +188,19 @@ fn rows(epoch: u32, batch: u32, n_rows: u16, spans: &[FrameSpan]) -> Vec<u8> {
 /// `frame` with each field replaced by each absurd value, cut, and with a byte too many.
 fn forgeries(frame: &[u8]) -> Vec<Vec<u8>> {
     let header = [(0, 4), (4, 1), (5, 1), (6, 1), (8, 4), (12, 4), (16, 4), (20, 2), (22, 2)];
-    let rest = [(24, 2), (26, 2), (28, 2), (32, 4), (48, 2), (50, 1), (52, 4), (56, 2)];
+    let rest = [
+        (7, 1),
+        (24, 2),
+        (26, 2),
+        (28, 2),
+        (32, 4),
+        (36, 4),
+        (40, 4),
+        (48, 2),
+        (50, 1),
+        (52, 4),
+        (56, 2),
+    ];
     let values = [0u32, 1, 2, 3, 8, 9, 64, 65, 0x7f, 0xff, 0xffff, 0x7fff_ffff, u32::MAX];
     let mut all = Vec::new();
     for (at, bytes) in header.into_iter().chain(rest).filter(|(at, _)| at + 4 <= frame.len()) {
@@ -187,12 +247,22 @@ fn work(worker: &mut Worker, link: &mut Neighbours, layers: &mut Layers) {
 #[test]
 fn a_worker_survives_every_forged_field() {
     let mut worker = Worker::new((line(1), Some(1..2)), (SIZES.dim, 3), FRAME_MAX);
-    let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 0 });
-    let sound = [open(1, &[line(0)]), rows(1, 7, 3, &SPANS), down(1)];
+    let (mut link, mut layers) = (Neighbours::new(), Layers::new(0));
+    let others = piece(1, KvPiece { layer: 2, ..PIECE });
+    let sound = [
+        open(1, &[line(0)]),
+        rows(1, 7, 3, &SPANS),
+        down(1),
+        piece(1, PIECE),
+        others,
+        moved(1, false),
+        moved(1, true),
+    ];
     for forged in sound.iter().flat_map(|frame| forgeries(frame)) {
         for frame in [&sound[0], &forged, &sound[0], &sound[1]] {
             link.outbox.clear();
             link.inbox.push_back(frame.clone());
+            layers.n_pieces = 2;
             work(&mut worker, &mut link, &mut layers);
         }
         // The sound batch has gone on to the next node.
@@ -221,7 +291,7 @@ fn options(timeout_us: Option<u64>) -> MasterOptions {
 
 #[test]
 fn a_master_that_was_stopped_gives_the_others_their_time() {
-    let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 8 });
+    let (mut link, mut layers) = (Neighbours::new(), Layers::new(8));
     let mut master = master(Some(30_000_000));
     let mut poll = |now| master.poll(now, &mut link, &mut layers);
     assert_eq!(poll(100_000), MasterStep::Idle);
@@ -245,7 +315,7 @@ fn answer(frame: &[u8]) -> Option<Vec<u8>> {
 
 #[test]
 fn a_master_survives_every_forged_field() {
-    let mut layers = Layers { rows: Vec::new(), max_batch: 8 };
+    let mut layers = Layers::new(8);
     let is_open: fn(&Repr) -> bool = |repr| matches!(repr, Repr::Open { .. });
     let is_result: fn(&Repr) -> bool = |repr| matches!(repr, Repr::Activations(_));
     let answers = [(is_open, open(0, &[line(0), line(1)])), (is_result, rows(0, 0, 1, &[]))];
@@ -279,10 +349,62 @@ fn a_master_survives_every_forged_field() {
     }
 }
 
+/// Layers move in a ring of two, and the master hears each forged frame before the sound one.
+#[test]
+fn a_move_survives_every_forged_field() {
+    let kept = |index| NodeLine { streams: Streams::Kept, ..line(index) };
+    let sound = [piece(6, PIECE), piece(6, KvPiece { layer: 0, ..PIECE }), moved(6, false)];
+    for forged in sound.iter().flat_map(|frame| forgeries(frame)) {
+        let (mut master, mut link, mut layers) = (master(None), Neighbours::new(), Layers::new(8));
+        master.submit(&SPANS, &[1, 2, 3]);
+        for turn in 0..4 {
+            for sent in std::mem::take(&mut link.outbox) {
+                link.inbox.extend(answer(&sent));
+            }
+            match master.poll(turn, &mut link, &mut layers) {
+                MasterStep::Compute => master.computed(WorkFigures::default()),
+                MasterStep::Done => master.finish(),
+                step => assert_eq!(step, MasterStep::Idle),
+            }
+        }
+        assert_eq!(master.begin_move(), Some(5));
+        master.assign(kept(0), vec![0..1, 1..2]);
+        layers.n_pieces = 2;
+        assert_eq!(master.poll(9, &mut link, &mut layers), MasterStep::Idle);
+        let asked = Frame::parse(&link.outbox.pop().unwrap()).unwrap().repr();
+        assert!(matches!(asked, Repr::Open { epoch: 6, from: Some(5), .. }), "{asked:?}");
+        link.inbox.push_back(open(6, &[kept(0), kept(1)]));
+        assert_eq!(master.poll(10, &mut link, &mut layers), MasterStep::Idle);
+        let kinds: Vec<_> =
+            link.outbox.iter().map(|sent| Frame::parse(sent).unwrap().repr().kind()).collect();
+        assert_eq!(kinds, [frame::Kind::Kv, frame::Kind::Kv, frame::Kind::Moved]);
+        assert!(!master.is_open());
+        link.outbox.clear();
+        link.inbox.extend([forged, piece(6, PIECE), moved(6, false)]);
+        for turn in 11..400 {
+            match master.poll(turn * 10_000, &mut link, &mut layers) {
+                MasterStep::Compute => master.computed(WorkFigures::default()),
+                step => assert_eq!(step, MasterStep::Idle),
+            }
+            for sent in std::mem::take(&mut link.outbox) {
+                // A ring that was broken is opened anew, and what was stored counts for nothing.
+                if let Repr::Open { epoch, from, .. } = Frame::parse(&sent).unwrap().repr() {
+                    assert_eq!(from, None);
+                    link.inbox.push_back(open(epoch, &[line(0), line(1)]));
+                }
+            }
+            if master.is_open() {
+                break;
+            }
+        }
+        assert!(master.is_open());
+    }
+}
+
 /// Lets a master of a ring of two that waits for a batch hear `said` every second, after a sound OPEN;
 /// returns what the user was told, and how it ended.
 fn told(seconds: u64, said: impl Fn(u32, u64) -> Vec<u8>) -> (Vec<Notice>, RingError) {
-    let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 8 });
+    let (mut link, mut layers) = (Neighbours::new(), Layers::new(8));
     let mut options = options(Some(seconds * 1_000_000));
     let file = "node0 10.0.0.1 0..1\nnode1 10.0.0.2 1..2";
     options.members = Topology::parse(file).unwrap().members().to_vec();
@@ -339,9 +461,9 @@ fn a_ring_that_breaks_as_soon_as_it_is_open_is_given_up() {
 fn a_worker_takes_what_is_assigned_and_else_its_wish() {
     let asked = |wish: Option<std::ops::Range<u32>>, assigned: &[std::ops::Range<u32>]| {
         let mut worker = Worker::new((line(1), wish), (SIZES.dim, 3), FRAME_MAX);
-        let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 0 });
+        let (mut link, mut layers) = (Neighbours::new(), Layers::new(0));
         let mut out = vec![0; FRAME_MAX];
-        let bytes = frame::emit_open(1, &SIZES, assigned, &[line(0)], &mut out).unwrap();
+        let bytes = frame::emit_open((1, None), &SIZES, assigned, &[line(0)], &mut out).unwrap();
         link.inbox.push_back(out[..bytes].to_vec());
         match worker.poll(0, &mut link, &mut layers) {
             WorkerStep::Open => Some(worker.opening().layers.clone()),
@@ -367,7 +489,7 @@ fn a_master_names_the_node_that_cannot_take_its_layers() {
         (Status::Damaged, "weights of layers 1..2 on node1 do not match"),
     ];
     for (status, wanted) in answers {
-        let (mut link, mut layers) = (Neighbours::new(), Layers { rows: Vec::new(), max_batch: 8 });
+        let (mut link, mut layers) = (Neighbours::new(), Layers::new(8));
         let mut master = master(None);
         assert_eq!(master.poll(1, &mut link, &mut layers), MasterStep::Idle);
         link.inbox.push_back(open(5, &[line(0), NodeLine { status, ..line(1) }]));

@@ -4,44 +4,21 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::batch::{self, Broken, Figures, Incoming, Outgoing};
+use super::course::{self, BATCHES_PER_NODE, Course};
+use super::error::misfit;
+use super::moving::{self, Earlier, Moving};
 use super::options::{MasterOptions, MasterStep};
 use super::patience::{Patience, Ups};
-use super::replay::Replay;
 use super::times::Times;
-use super::topology::covers;
-use super::{Event, Link, Member, NodeLine, Notice, Reason, RingError, Rows, Side, Status};
+use super::{Event, Link, Member, NodeLine, Notice, Reason, RingError, Rows, Side};
 use crate::wire::frame::{self, Activations, Frame, FrameSpan, Repr, WorkFigures};
 
 /// Between two OPENs while the ring is not complete.
 const OPEN_EVERY_US: u64 = 300_000;
 /// A master that was not asked for so long was computing, or stopped itself: nobody could answer.
 const PAUSE_US: u64 = 1_000_000;
-/// Batches under way for each node: one computed, one waiting for it.
-const BATCHES_PER_NODE: usize = 2;
-/// Frames that a link's receiver holds at least. Results never need more, so the last node can
-/// always send them, whatever the master is doing.
-const FRAMES_HELD: usize = 12;
-
-/// A batch as its user gave it.
-#[derive(Default)]
-struct KeptBatch {
-    spans: Vec<FrameSpan>,
-    /// Ids of all rows.
-    tokens: Vec<u32>,
-    /// Whether its user went away: it still has to be computed, as later ones build on it.
-    is_forgotten: bool,
-}
-
-/// A batch under way.
-struct Sent {
-    number: u32,
-    n_wanted: usize,
-    is_replay: bool,
-    n_rows: usize,
-    /// When it was begun, and whether each of its rows is a stream's next token.
-    begun_us: u64,
-    is_decoding: bool,
-}
+/// Longest wait for batches to be answered before the nodes get other layers.
+const HOLD_MAX_US: u64 = 60_000_000;
 
 /// What the master does with `current`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,6 +31,8 @@ enum MasterTask {
 enum Phase {
     /// OPEN goes out next at this time.
     Opening(u64),
+    /// What layers have stored moves.
+    Moving(Moving),
     Open,
 }
 
@@ -66,23 +45,18 @@ pub(crate) struct Master {
     lines: Vec<NodeLine>,
     /// Most batches under way, however many nodes there are.
     window: usize,
+    /// Which nodes have what the epoch before left, while nothing was computed since.
+    earlier: Option<Earlier>,
+    /// Since when no batch is begun, as the nodes are to get other layers.
+    held_us: Option<u64>,
+    /// A frame that goes on to the next node, while it is written.
+    scratch: Vec<u8>,
     /// Which layers the nodes have, this one first; empty if each has what its own user wants.
     assigned: Vec<Range<u32>>,
-    /// Batches that have not been answered, the oldest first.
-    queue: VecDeque<KeptBatch>,
-    /// How many of them have been begun in this epoch.
-    n_begun: usize,
-    replay: Replay,
-    /// Batches begun in this epoch and not answered, in order.
-    sent: VecDeque<Sent>,
-    free: Vec<KeptBatch>,
-    current: KeptBatch,
+    course: Course,
     work: MasterTask,
     incoming: Incoming,
     outgoing: Outgoing,
-    /// The oldest batch, whose results are back and have not been taken.
-    done: Option<KeptBatch>,
-    next_number: u32,
     patience: Patience,
     polled_us: u64,
     reopened_us: Option<u64>,
@@ -100,32 +74,21 @@ impl Master {
         let members = std::mem::take(&mut options.members);
         let sizes = options.sizes;
         assert!(batch::fits(&sizes, options.frame_bytes), "a frame holds a row");
-        let frames = batch::frames_per_result(&sizes, options.frame_bytes);
-        let window = (BATCHES_PER_NODE * options.n_nodes).min(FRAMES_HELD / frames).max(1);
-        let rows = usize::from(sizes.max_batch);
-        let batch = || KeptBatch {
-            spans: Vec::with_capacity(rows),
-            tokens: Vec::with_capacity(rows),
-            is_forgotten: false,
-        };
+        let window = course::window(&sizes, options.frame_bytes, options.n_nodes);
         let mut master = Master {
             epoch: options.epoch,
             phase: Phase::Opening(0),
             was_open: false,
             lines: Vec::new(),
             window,
+            earlier: None,
+            held_us: None,
+            scratch: vec![0; frame::HEADER_LEN + moving::KV_BYTES],
             assigned: Vec::new(),
-            queue: VecDeque::with_capacity(window),
-            n_begun: 0,
-            replay: Replay::new(&sizes),
-            sent: VecDeque::with_capacity(window),
-            free: (0..window + 1).map(|_| batch()).collect(),
-            current: batch(),
+            course: Course::new(&sizes, window),
             work: MasterTask::Nothing,
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
-            done: None,
-            next_number: 0,
             patience: Patience::new(members, options.n_nodes, options.timeout_us),
             polled_us: 0,
             reopened_us: None,
@@ -142,7 +105,12 @@ impl Master {
 
     /// Whether another batch can be submitted.
     pub(crate) fn has_room(&self) -> bool {
-        self.queue.len() < self.window()
+        self.course.n_submitted() < self.window()
+    }
+
+    /// Whether another batch may be begun.
+    fn may_begin(&self) -> bool {
+        self.held_us.is_none() && self.course.n_sent() < self.window()
     }
 
     /// Batches that may be under way among the nodes that there are.
@@ -155,8 +123,7 @@ impl Master {
 
     /// Whether a batch waits to be begun, and could be.
     pub(crate) fn is_eager(&self) -> bool {
-        let is_behind = self.n_begun < self.queue.len() || self.replay.is_due();
-        self.work != MasterTask::Nothing || (is_behind && self.sent.len() < self.window())
+        self.work != MasterTask::Nothing || (self.course.is_behind() && self.may_begin())
     }
 
     /// Whether the ring is complete.
@@ -164,17 +131,54 @@ impl Master {
         matches!(self.phase, Phase::Open)
     }
 
+    /// The nodes are to get other layers: until they do, no batch is begun. `true` once all that were have been
+    /// answered, or that need not be waited for.
+    pub(crate) fn hold(&mut self) -> bool {
+        let since = *self.held_us.get_or_insert(self.polled_us);
+        let is_in_vain =
+            !self.is_open() || self.patience.is_troubled() || self.course.is_replaying();
+        is_in_vain || self.is_still() || self.polled_us > since + HOLD_MAX_US
+    }
+
+    /// The nodes do not get other layers after all.
+    pub(crate) fn go_on(&mut self) {
+        self.held_us = None;
+    }
+
+    /// Whether all batches that were begun have been round, and nothing has to be computed again.
+    fn is_still(&self) -> bool {
+        self.work == MasterTask::Nothing && self.course.n_sent() == 0 && !self.course.is_replaying()
+    }
+
+    /// The nodes get other layers by the next [`Master::assign`] or [`Master::rejoin`]. Returns the epoch whose streams go on
+    /// with what the nodes have stored of them; `None` if all is computed again.
+    pub(crate) fn begin_move(&mut self) -> Option<u32> {
+        self.earlier = match self.phase {
+            Phase::Open if self.is_still() => Some(Earlier::new(self.epoch, &self.lines)),
+            // Nothing has been computed since the last move was begun.
+            Phase::Opening(_) => self.earlier.take(),
+            Phase::Open | Phase::Moving(_) => None,
+        };
+        self.earlier.as_ref().map(Earlier::epoch)
+    }
+
     /// The nodes get other layers, this one first, of which `line` tells; the ring is opened anew for
     /// that, and streams go on. Without any each node has what its own user wants.
     pub(crate) fn assign(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
         (self.options.line, self.assigned, self.failure) = (line, assigned, None);
+        self.held_us = None;
         self.patience.assigned(self.polled_us);
-        self.reopen(self.polled_us);
+        self.restart(self.polled_us);
     }
 
     /// Whoever is away is going to be replaced: the time for that begins anew.
     pub(crate) fn be_patient(&mut self) {
         self.patience.rest(self.polled_us);
+    }
+
+    /// The epoch of the batch to compute.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// What [`Master::assign`] was given last; empty if nothing.
@@ -196,8 +200,7 @@ impl Master {
     /// Nobody waits for the results of what has been submitted any more. Streams go on as if
     /// they had been taken.
     pub(crate) fn forget_pending(&mut self) {
-        self.queue.iter_mut().for_each(|batch| batch.is_forgotten = true);
-        self.finish();
+        self.course.forget();
         if self.work == MasterTask::Computing {
             // Nobody is going to say that it was computed: all of the epoch is done again.
             self.reopen(self.polled_us);
@@ -233,40 +236,35 @@ impl Master {
         let rows: usize = spans.iter().map(|span| usize::from(span.n_rows)).sum();
         assert_eq!(rows, tokens.len());
         assert!(rows <= usize::from(self.options.sizes.max_batch));
-        let mut batch = self.free.pop().unwrap_or_default();
-        batch.spans.clear();
-        batch.spans.extend_from_slice(spans);
-        batch.tokens.clear();
-        batch.tokens.extend_from_slice(tokens);
-        batch.is_forgotten = false;
-        self.queue.push_back(batch);
+        self.course.submit(spans, tokens);
     }
 
     /// What to compute, or whose results are back: the spans of the batch.
     pub(crate) fn spans(&self) -> &[FrameSpan] {
-        &self.done.as_ref().unwrap_or(&self.current).spans
+        self.course.spans()
     }
 
     /// The ids of the batch to compute.
     pub(crate) fn tokens(&self) -> &[u32] {
-        &self.current.tokens
+        self.course.current().1
     }
 
     /// The batch that [`MasterStep::Compute`] asked for is computed, as `own` tells, and can be sent.
     pub(crate) fn computed(&mut self, own: WorkFigures) {
-        let Some(sent) = self.sent.back() else { return };
+        let Some(sent) = self.course.last_sent() else { return };
         let mut figures = Figures::new();
         // The first figure has room.
         let _ = figures.push(own);
         // In a ring of one it is the last node, too.
         let is_last = self.lines.len() == 1;
-        self.outgoing.begin((self.epoch, sent.number), &self.current.spans, &figures, is_last);
+        let (spans, _) = self.course.current();
+        self.outgoing.begin((self.epoch, sent.number), spans, &figures, is_last);
         self.work = MasterTask::Sending;
     }
 
     /// The results of [`MasterStep::Done`] have been taken.
     pub(crate) fn finish(&mut self) {
-        self.free.extend(self.done.take());
+        self.course.finish();
     }
 
     /// Tells the other nodes that the master goes; best effort.
@@ -290,7 +288,7 @@ impl Master {
             self.patience.pause(pause_us);
         }
         self.take_events(now, link);
-        while (self.done.is_none() || !self.is_open()) && self.receive(now, link, rows) {}
+        while (!self.course.is_done() || !self.is_open()) && self.receive(now, link, rows) {}
         if let Some(failure) = self.failure.clone() {
             return MasterStep::Failed(failure);
         }
@@ -299,14 +297,15 @@ impl Master {
         }
         match self.phase {
             Phase::Opening(at) => self.open(now, at, link),
-            Phase::Open if self.done.is_some() => return MasterStep::Done,
+            Phase::Moving(_) => self.move_on(now, link, rows),
+            Phase::Open if self.course.is_done() => return MasterStep::Done,
             Phase::Open => {
-                let has_room = self.work == MasterTask::Nothing && self.sent.len() < self.window();
-                if has_room && self.begin_next(now) {
+                let is_free = self.work == MasterTask::Nothing && self.may_begin();
+                if is_free && self.course.begin_next(now) {
                     self.work = MasterTask::Computing;
                     return MasterStep::Compute;
                 }
-                if self.sent.is_empty() {
+                if self.course.n_sent() == 0 {
                     self.patience.rest(now);
                 }
             }
@@ -317,13 +316,7 @@ impl Master {
     /// Bytes that it keeps on the heap, but for names in notices.
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
-        let waiting = self.queue.iter().chain(&self.free).chain(&self.done);
-        let batches = waiting.chain([&self.current]);
-        batches.clone().map(|batch| batch.spans.capacity() * size_of::<FrameSpan>()).sum::<usize>()
-            + batches.map(|batch| batch.tokens.capacity() * 4).sum::<usize>()
-            + self.replay.heap_bytes()
-            + (self.queue.capacity() + self.free.capacity()) * size_of::<KeptBatch>()
-            + self.sent.capacity() * size_of::<Sent>()
+        self.course.heap_bytes()
             + self.notices.capacity() * size_of::<Notice>()
             + self.lines.capacity() * size_of::<NodeLine>()
             + self.incoming.heap_bytes()
@@ -336,7 +329,7 @@ impl Master {
             Phase::Opening(_) => {
                 Some(Ups { next: link.is_up(Side::Next), prev: link.is_up(Side::Prev) })
             }
-            Phase::Open => None,
+            Phase::Moving(_) | Phase::Open => None,
         };
         if let Some(error) = self.patience.failure(now, ups) {
             return MasterStep::Failed(error);
@@ -344,7 +337,7 @@ impl Master {
         if let Some(notice) = self.patience.notice(now, ups) {
             self.tell(notice);
         }
-        self.done.as_ref().map_or(MasterStep::Idle, |_| MasterStep::Done)
+        if self.course.is_done() { MasterStep::Done } else { MasterStep::Idle }
     }
 
     fn open(&mut self, now: u64, at: u64, link: &mut impl Link) {
@@ -353,7 +346,8 @@ impl Master {
         }
         let line = super::with_link(self.options.line.clone(), link);
         let Some(out) = link.reserve() else { return };
-        let bytes = frame::emit_open(self.epoch, &self.options.sizes, &self.assigned, &[line], out);
+        let epochs = (self.epoch, self.earlier.as_ref().map(Earlier::epoch));
+        let bytes = frame::emit_open(epochs, &self.options.sizes, &self.assigned, &[line], out);
         link.commit(bytes.expect("a ring's shares and a line fit a frame"));
         self.phase = Phase::Opening(now + OPEN_EVERY_US);
     }
@@ -423,15 +417,20 @@ impl Master {
     }
 
     fn reopen(&mut self, now: u64) {
+        if !matches!(self.phase, Phase::Opening(_)) {
+            self.earlier = None;
+        }
+        self.restart(now);
+    }
+
+    fn restart(&mut self, now: u64) {
         self.epoch = self.epoch.wrapping_add(1);
         self.patience.reopened(now);
         // A ring that breaks at once again is not opened in a frenzy.
         let is_recent = self.reopened_us.is_some_and(|at| now < at + OPEN_EVERY_US);
         self.phase = Phase::Opening(if is_recent { now + OPEN_EVERY_US } else { now });
         self.reopened_us = Some(now);
-        self.sent.clear();
-        self.n_begun = 0;
-        self.replay.restart();
+        self.course.restart();
         self.incoming.clear();
         self.outgoing.clear();
         self.work = MasterTask::Nothing;
@@ -440,10 +439,25 @@ impl Master {
     /// Handles the oldest frame; `false` if there is none.
     fn receive(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) -> bool {
         let Some(bytes) = link.front() else { return false };
-        let heard = match Frame::parse(bytes) {
-            Ok(frame) => self.take(now, &frame, rows),
+        let heard = match Frame::parse(bytes).map(|frame| (frame.repr(), frame)) {
             Err(_) => Err(Broken("a frame without meaning")),
+            Ok((Repr::Kv { epoch, piece }, frame)) if epoch == self.epoch => {
+                self.patience.rest(now);
+                let sizes = (&self.options.sizes, self.options.n_layers);
+                moving::take(&piece, frame.kv(), sizes, rows)
+            }
+            Ok((_, frame)) => self.take(now, &frame, rows).map(|()| false),
         };
+        if let Ok(true) = heard {
+            let len = bytes.len();
+            self.scratch[..len].copy_from_slice(bytes);
+            let Some(out) = link.reserve() else {
+                link.leave();
+                return false;
+            };
+            out[..len].copy_from_slice(&self.scratch[..len]);
+            link.commit(len);
+        }
         link.release();
         if let Err(Broken(what)) = heard {
             self.tell(Notice::Broken(what));
@@ -470,6 +484,12 @@ impl Master {
                 self.down(now, &frame.name(), reason);
                 Ok(())
             }
+            Repr::Moved { epoch, is_over: false } if epoch == self.epoch => {
+                if let Phase::Moving(moving @ Moving::Waiting) = &mut self.phase {
+                    *moving = Moving::Ending;
+                }
+                Ok(())
+            }
             // Of an epoch that is over, or of another master.
             _ => Ok(()),
         }
@@ -477,33 +497,52 @@ impl Master {
 
     /// OPEN has been round.
     fn opened(&mut self, now: u64, frame: &Frame<'_>) -> Result<(), Broken> {
-        if matches!(self.phase, Phase::Open) {
+        if !matches!(self.phase, Phase::Opening(_)) {
             return Ok(());
         }
         let lines = frame.lines().collect::<Result<Vec<NodeLine>, _>>();
         let lines = lines.map_err(|_| Broken("a line without meaning"))?;
-        if let Some(line) = lines.iter().find(|line| line.status != Status::Ready) {
-            self.failure = Some(RingError::Node { line: Box::new(line.clone()) });
-            return Ok(());
-        }
-        let n_layers = self.options.n_layers;
-        let is_as_assigned =
-            self.assigned.is_empty() || lines.iter().map(|line| &line.layers).eq(&self.assigned);
-        if lines.len() > self.options.n_nodes || !is_as_assigned || !covers(&lines, n_layers) {
-            let found: Vec<String> =
-                lines.iter().map(|l| format!("{}..{}", l.layers.start, l.layers.end)).collect();
-            let found = found.join(", ");
-            self.failure = Some(RingError::Layers { found, n_layers });
+        let MasterOptions { n_nodes, n_layers, .. } = self.options;
+        self.failure = misfit(&lines, &self.assigned, n_nodes, n_layers);
+        if self.failure.is_some() {
             return Ok(());
         }
         self.lines = lines;
-        self.phase = Phase::Open;
         self.patience.opened(now);
+        match self.earlier.take().is_some_and(|earlier| earlier.is_kept_by(&self.lines)) {
+            true => self.phase = Phase::Moving(Moving::Sending),
+            false => self.begin(now),
+        }
+        Ok(())
+    }
+
+    /// Batches flow from now on.
+    fn begin(&mut self, now: u64) {
+        self.phase = Phase::Open;
         log::debug!("epoch {} is open at {now} us", self.epoch);
         self.times.reopen();
         self.tell(Notice::Opened { again: self.was_open });
         self.was_open = true;
-        Ok(())
+    }
+
+    /// What layers have stored goes to the nodes that have them now.
+    fn move_on(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) {
+        let Phase::Moving(moving) = &self.phase else { return };
+        match moving {
+            Moving::Sending if moving::send(self.epoch, link, rows) => {
+                self.phase = Phase::Moving(Moving::Waiting);
+            }
+            Moving::Sending | Moving::Waiting => {}
+            Moving::Ending => {
+                let Some(out) = link.reserve() else { return };
+                let bytes = frame::emit_moved(self.epoch, true, out);
+                link.commit(bytes.expect("a header fits a frame"));
+                rows.moved(self.epoch, &self.options.sizes);
+                self.course.skip_replay();
+                log::debug!("epoch {} goes on with what nodes have stored", self.epoch);
+                self.begin(now);
+            }
+        }
     }
 
     fn down(&mut self, now: u64, reporter: &str, reason: Reason) {
@@ -529,7 +568,7 @@ impl Master {
         header: &Activations,
         rows: &mut impl Rows,
     ) -> Result<(), Broken> {
-        let Some(sent) = self.sent.front() else { return Err(Broken("an unasked result")) };
+        let Some(sent) = self.course.first_sent() else { return Err(Broken("an unasked result")) };
         if header.batch != sent.number
             || usize::from(header.n_rows) != sent.n_wanted
             || header.n_spans > 0
@@ -544,53 +583,15 @@ impl Master {
 
     /// The oldest batch is answered.
     fn complete(&mut self, now: u64) {
-        let Some(sent) = self.sent.pop_front() else { return };
+        let Some((sent, n_tokens)) = self.course.answered() else { return };
         if sent.is_replay {
-            return self.patience.replayed(now, sent.n_rows);
+            return self.patience.replayed(now, n_tokens);
         }
         if let Some(notice) = self.patience.answered(now) {
             self.tell(notice);
         }
-        let batch = self.queue.pop_front().expect("what is sent and no replay is in the queue");
-        self.n_begun -= 1;
         let lap_us = now.saturating_sub(sent.begun_us);
-        let n_decoded = sent.is_decoding.then_some(batch.tokens.len());
+        let n_decoded = sent.is_decoding.then_some(n_tokens);
         self.times.add(now, lap_us, &self.incoming.figures, n_decoded);
-        self.replay.record(&batch.spans, &batch.tokens);
-        match sent.n_wanted == 0 || batch.is_forgotten {
-            true => self.free.push(batch),
-            false => self.done = Some(batch),
-        }
-    }
-
-    /// Puts the next batch into `current`: what the nodes have forgotten first.
-    fn begin_next(&mut self, now: u64) -> bool {
-        let is_replay = self.begin_replay();
-        if !is_replay {
-            let Some(batch) = self.queue.get(self.n_begun) else { return false };
-            self.current.spans.clone_from(&batch.spans);
-            self.current.tokens.clone_from(&batch.tokens);
-            self.n_begun += 1;
-        }
-        let spans = &self.current.spans;
-        self.sent.push_back(Sent {
-            number: self.next_number,
-            n_wanted: spans.iter().map(FrameSpan::n_wanted).sum(),
-            is_replay,
-            n_rows: self.current.tokens.len(),
-            begun_us: now,
-            is_decoding: spans.iter().all(FrameSpan::is_next_token),
-        });
-        self.next_number = self.next_number.wrapping_add(1);
-        true
-    }
-
-    fn begin_replay(&mut self) -> bool {
-        let Some((span, ids)) = self.replay.next_batch() else { return false };
-        self.current.spans.clear();
-        self.current.spans.push(span);
-        self.current.tokens.clear();
-        self.current.tokens.extend_from_slice(ids);
-        true
     }
 }

@@ -14,11 +14,19 @@
 //! A node that finds frames lost says DOWN to the next; the master then begins a new epoch and
 //! sends every stream's tokens again. Frames of another epoch are dropped everywhere, and links
 //! keep their order, so nothing is ever computed twice within an epoch.
+//!
+//! When layers move and all batches have been answered, nothing is computed again: the OPEN names the epoch before,
+//! and nodes that have what it left say so. If all do that had layers, MOVED goes round: each node that gets it sends
+//! what its former layers have stored as KV frames, which travel on to who has them now, and then MOVED. As only
+//! one node sends at a time, there is room for what it sends. A second MOVED tells the nodes that all has arrived.
 
 mod batch;
+mod course;
 mod error;
+mod held;
 mod hop;
 mod master;
+mod moving;
 mod options;
 mod patience;
 pub(crate) mod plan;
@@ -35,10 +43,12 @@ mod simulation;
 use std::ops::Range;
 
 use crate::wire::Dtype;
-use crate::wire::frame::{NodeLine, Reason, Sizes, Status};
+use crate::wire::frame::{KvPiece, NodeLine, Reason, Sizes, Status};
 
 pub(crate) use batch::{fits, token_bytes};
 pub(crate) use error::RingError;
+pub use held::Held;
+pub(crate) use held::{KvPart, KvParts};
 pub(crate) use hop::Hop;
 pub(crate) use master::Master;
 pub(crate) use options::{MasterOptions, MasterStep};
@@ -110,13 +120,23 @@ pub(crate) trait Link {
     fn carrier(&self) -> &'static str;
 }
 
-/// The rows of activations that batches are made of.
+/// The rows of activations that batches are made of, and what layers store of them.
 pub(crate) trait Rows {
     /// Takes rows that were received, `[n, dim]` as `dtype`, from row `first` on.
     fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]);
 
     /// Writes row `row` as `dtype` to `out`, `[dim]`.
     fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]);
+
+    /// As [`Held::give`].
+    fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece>;
+
+    /// Stores a piece of what a layer has stored elsewhere; `None` if the layer is another node's, `false` if there
+    /// is no place for it.
+    fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], sizes: &Sizes) -> Option<bool>;
+
+    /// As [`Held::moved`].
+    fn moved(&mut self, epoch: u32, sizes: &Sizes);
 }
 
 /// What a node says to its user, once for each change.

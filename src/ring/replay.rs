@@ -31,6 +31,11 @@ impl Replay {
         self.next = (0, 0);
     }
 
+    /// The nodes have forgotten nothing.
+    pub(crate) fn skip(&mut self) {
+        self.next = (self.history.len(), 0);
+    }
+
     /// A batch of `tokens` in these spans is answered.
     pub(crate) fn record(&mut self, spans: &[FrameSpan], mut tokens: &[u32]) {
         for span in spans {

@@ -5,22 +5,31 @@ use std::ops::Range;
 
 use super::batch::{self, Broken, Incoming, Outgoing};
 use super::error::refusal;
+use super::moving;
 use super::{Event, Link, NodeLine, Notice, Reason, Rows, Side, Sizes, Status};
 use crate::wire::frame::{
-    self, ASSIGNED_LEN, Activations, Frame, FrameSpan, LINE_LEN, NODES_MAX, Repr, WorkFigures,
+    self, ASSIGNED_LEN, Activations, Frame, FrameSpan, HEADER_LEN, KvPiece, LINE_LEN, NODES_MAX,
+    Repr, WorkFigures,
 };
 use crate::wire::{Dtype, KvType};
 
 /// How often the master is told that the node before is missing.
 const MISSING_EVERY_US: u64 = 1_000_000;
+/// Bytes of the longest frame that goes on to the next node as it came.
+const SCRATCH: usize = {
+    let (open, kv) = (NODES_MAX * (ASSIGNED_LEN + LINE_LEN), moving::KV_BYTES);
+    HEADER_LEN + if open > kv { open } else { kv }
+};
 
 /// What the master asks of a worker before batches flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
-    /// What streams it is to be ready for; they are empty from now on.
+    /// What streams it is to be ready for; they are empty from now on, unless they go on.
     pub(crate) sizes: Sizes,
     /// The layers that it is to take; `None` if neither the master nor its own user says which.
     pub(crate) layers: Option<Range<u32>>,
+    /// The epoch whose streams go on with what this node has stored of them, if it has.
+    pub(crate) from: Option<u32>,
     epoch: u32,
     /// Bytes of the frame, which is in `scratch` until it goes on.
     len: usize,
@@ -47,6 +56,8 @@ enum WorkerTask {
     Answering,
     Computing,
     Sending,
+    /// To send what its former layers have stored, in this epoch.
+    Moving(u32),
 }
 
 /// A worker's part of the ring.
@@ -115,7 +126,7 @@ impl Worker {
             stray_epoch: None,
             is_prev_silent: false,
             missing_at: 0,
-            scratch: vec![0; frame::HEADER_LEN + NODES_MAX * (ASSIGNED_LEN + LINE_LEN)],
+            scratch: vec![0; SCRATCH],
             notices: VecDeque::with_capacity(16),
         }
     }
@@ -129,6 +140,11 @@ impl Worker {
     pub(crate) fn discard(&mut self) {
         self.work = WorkerTask::Receiving;
         self.lose_epoch();
+    }
+
+    /// The epoch of the batch that [`WorkerStep::Compute`] asks for, and what was agreed for it.
+    pub(crate) fn epoch(&self) -> (u32, Sizes) {
+        (self.batch.0, self.batch.2)
     }
 
     /// Which rows to compute.
@@ -176,6 +192,7 @@ impl Worker {
                 WorkerTask::Receiving => true,
                 WorkerTask::Answering => self.answer(link),
                 WorkerTask::Sending => self.outgoing.send(&self.batch.2, link, rows),
+                WorkerTask::Moving(epoch) => moving::send(epoch, link, rows),
             };
             self.send_down(link);
             if !is_sent {
@@ -281,25 +298,63 @@ impl Worker {
         let Some(bytes) = link.front() else { return false };
         let heard = match Frame::parse(bytes).map(|frame| (frame.repr(), frame)) {
             Err(_) => Err(Broken("a frame without meaning")),
-            Ok((Repr::Activations(header), frame)) => self.activations(&frame, &header, rows),
-            // What goes on to the next node is copied, as the link is needed to send it.
-            Ok((repr, _)) => {
+            Ok((Repr::Activations(header), frame)) => {
+                self.activations(&frame, &header, rows).map(|()| None)
+            }
+            Ok((repr @ Repr::Kv { epoch, piece }, frame)) => {
+                let goes_on = self.piece((epoch, &piece), frame.kv(), rows);
+                goes_on.map(|goes_on| goes_on.then_some(repr))
+            }
+            Ok((Repr::Moved { epoch, is_over }, _)) => {
+                Ok(self.moved((epoch, is_over), rows).then_some(Repr::Moved { epoch, is_over }))
+            }
+            Ok((repr, _)) => Ok(Some(repr)),
+        };
+        let heard = match heard {
+            Ok(Some(repr)) => {
+                // What goes on to the next node is copied, as the link is needed to send it.
                 let len = bytes.len();
                 self.scratch[..len].copy_from_slice(bytes);
-                let went_on = self.control(repr, len, link);
-                if let Ok(false) = went_on {
-                    link.leave();
-                    return false;
-                }
-                went_on.map(|_| ())
+                self.control(repr, len, link)
             }
+            heard => heard.map(|_| true),
         };
+        if let Ok(false) = heard {
+            link.leave();
+            return false;
+        }
         link.release();
         if let Err(Broken(what)) = heard {
             self.tell(Notice::Broken(what));
             self.lose_epoch();
         }
         true
+    }
+
+    /// Takes a piece of keys and values; `true` if it is another node's.
+    fn piece(
+        &mut self,
+        (epoch, piece): (u32, &KvPiece),
+        bytes: &[u8],
+        rows: &mut impl Rows,
+    ) -> Result<bool, Broken> {
+        match self.epoch {
+            Some((own, sizes)) if own == epoch => {
+                moving::take(piece, bytes, (&sizes, self.n_layers), rows)
+            }
+            // Of an epoch that is over.
+            _ => Ok(false),
+        }
+    }
+
+    /// MOVED has come; `true` if it goes on to the next node as it is.
+    fn moved(&mut self, (epoch, is_over): (u32, bool), rows: &mut impl Rows) -> bool {
+        let Some((_, sizes)) = self.epoch.filter(|(own, _)| *own == epoch) else { return false };
+        match is_over {
+            true => rows.moved(epoch, &sizes),
+            false => self.work = WorkerTask::Moving(epoch),
+        }
+        is_over
     }
 
     /// Sends a frame other than ACTIVATIONS on; `Ok(false)` if it has to wait.
@@ -322,7 +377,7 @@ impl Worker {
             };
         }
         match repr {
-            Repr::Open { epoch, sizes, .. } => self.open((epoch, sizes), len)?,
+            Repr::Open { epoch, from, sizes, .. } => self.open((epoch, from, sizes), len)?,
             Repr::Close { .. } => {
                 self.left();
                 if !self.is_last {
@@ -349,7 +404,11 @@ impl Worker {
     }
 
     /// An OPEN has come, and is in `scratch`.
-    fn open(&mut self, (epoch, sizes): (u32, Sizes), len: usize) -> Result<(), Broken> {
+    fn open(
+        &mut self,
+        (epoch, from, sizes): (u32, Option<u32>, Sizes),
+        len: usize,
+    ) -> Result<(), Broken> {
         if sizes.dim != self.dim || !batch::fits(&sizes, self.frame_bytes) {
             return Err(Broken("an OPEN that does not fit the model"));
         }
@@ -361,7 +420,7 @@ impl Worker {
             return Err(Broken("an OPEN that does not fit the model"));
         }
         self.incoming.clear();
-        self.opening = Some(Opening { sizes, layers, epoch, len });
+        self.opening = Some(Opening { sizes, layers, from, epoch, len });
         self.work = WorkerTask::Opening;
         Ok(())
     }
@@ -381,7 +440,7 @@ impl Worker {
     }
 
     fn send_open(&mut self, opening: &Opening, link: &mut impl Link) -> Result<(), Broken> {
-        let Opening { sizes, epoch, .. } = opening;
+        let Opening { sizes, epoch, from, .. } = opening;
         let frame = Frame::parse(&self.scratch[..opening.len]).map_err(|_| Broken("an OPEN"))?;
         let assigned = frame.assigned().collect::<Result<Vec<_>, _>>();
         let assigned = assigned.map_err(|_| Broken("a share without meaning"))?;
@@ -390,7 +449,7 @@ impl Worker {
         lines.push(super::with_link(self.line.clone(), link));
         self.begin((*epoch, sizes));
         let out = link.reserve().ok_or(Broken("no room for OPEN"))?;
-        let bytes = frame::emit_open(*epoch, sizes, &assigned, &lines, out);
+        let bytes = frame::emit_open((*epoch, *from), sizes, &assigned, &lines, out);
         link.commit(bytes.ok_or(Broken("an OPEN that has been through too many nodes"))?);
         Ok(())
     }

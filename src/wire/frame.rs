@@ -3,31 +3,34 @@
 //! ```text
 //! offset  type     field
 //! 0       u32      magic "LEPF"
-//! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE
+//! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE, 4 KV, 5 MOVED
 //! 5       u8       type of activations: 0 f32, 1 f16
 //! 6       u8       type of keys and values (OPEN); reason (DOWN): 0 silent, 1 back, 2 reset,
 //!                  3 missing, 4 busy, 5 packing
-//! 7       u8       zero
+//! 7       u8       whether streams go on from an earlier epoch (OPEN; 0, 1); whether all have moved (MOVED; 0, 1)
 //! 8       u32      epoch
-//! 12      u32      batch; seconds (DOWN, busy); percent (DOWN, packing)
-//! 16      u32      dim: width of a row
+//! 12      u32      batch; seconds (DOWN, busy); percent (DOWN, packing); layer (KV)
+//! 16      u32      dim: width of a row; page (KV)
 //! 20      u16      rows of the whole batch; of the largest batch (OPEN)
 //! 22      u16      first row in this frame; most rows that may want logits (OPEN)
-//! 24      u16      rows in this frame; streams (OPEN)
+//! 24      u16      rows in this frame; streams (OPEN); stream (KV)
 //! 26      u16      spans (ACTIVATIONS); lines (OPEN)
 //! 28      u16      figures (ACTIVATIONS); assigned shares (OPEN)
 //! 30      u16      zero
-//! 32      u32      context length (OPEN)
-//! 36      12 × u8  zero
+//! 32      u32      context length (OPEN); positions that the stream has stored (KV)
+//! 36      u32      that epoch (OPEN); first byte in the page's part (KV)
+//! 40      u32      bytes (KV)
+//! 44      4 × u8   zero
 //! 48               OPEN: assigned shares of 8 bytes, lines of 96. DOWN: a name of 32 bytes.
-//!                  ACTIVATIONS: spans of 12 bytes, figures of 8 bytes, rows
+//!                  ACTIVATIONS: spans of 12 bytes, figures of 8 bytes, rows. KV: the bytes
 //!
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 whether the text is
 //!         a long one (0, 1), u32 position, u16 rows, u16 zero
 //! figure: u32 microseconds of computing, u32 hundredths of a joule spent so far (all bits: unknown)
 //! share:  u32 × 2 layers
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
-//!         u32 round trip in µs, u16 threads, u8 status, u8 zero, u32 detail, carrier (8 bytes),
+//!         u32 round trip in µs, u16 threads, u8 status, u8 what it has of streams (0 not told,
+//!         1 nothing, 2 what that epoch left), u32 detail, carrier (8 bytes),
 //!         u32 bytes of a datagram, u32 × 2 layers of the file
 //! ```
 //!
@@ -43,17 +46,18 @@ use super::datagram::FRAME_MAX;
 use super::fields::{put, u16_at, u32_at};
 use super::line::{emit_line, parse_line};
 use super::name::{NAME_MAX, Name, put_text, text};
+use super::span::{emit_span, parse_span};
 use super::{Dtype, KvType, WireError};
 
 pub use super::figures::{FIGURES_LEN, MachineReading, WorkFigures};
-pub use super::line::{LINE_LEN, NodeLine, Status};
+pub use super::kv::KvPiece;
+pub use super::line::{LINE_LEN, NodeLine, Status, Streams};
+pub use super::span::{FrameSpan, FrameWants, SPAN_LEN};
 
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 48;
 /// Bytes of an assigned share.
 pub const ASSIGNED_LEN: usize = 8;
-/// Bytes of a span.
-pub const SPAN_LEN: usize = 12;
 /// Most lines or figures of a frame: nodes of a ring.
 pub const NODES_MAX: usize = 64;
 
@@ -70,6 +74,10 @@ pub enum Kind {
     Down,
     /// The master goes.
     Close,
+    /// A piece of the keys and values of a layer that another node has from now on.
+    Kv,
+    /// All nodes before have sent theirs, or all nodes have.
+    Moved,
 }
 
 /// What a node says to the master.
@@ -108,48 +116,6 @@ pub struct Sizes {
     pub dim: u32,
 }
 
-/// Rows of a batch that follow each other in one stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameSpan {
-    /// Their stream.
-    pub stream: u16,
-    /// Whose logits are wanted.
-    pub wants: FrameWants,
-    /// Position of the first.
-    pub pos: u32,
-    /// How many they are.
-    pub n_rows: u16,
-    /// Whether their text is a long one.
-    pub is_long: bool,
-}
-
-/// Which rows of a span want logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameWants {
-    /// None of them.
-    None,
-    /// The last.
-    Last,
-    /// All of them.
-    All,
-}
-
-impl FrameSpan {
-    /// How many rows want logits.
-    pub fn n_wanted(&self) -> usize {
-        match self.wants {
-            FrameWants::None => 0,
-            FrameWants::Last => usize::from(self.n_rows.min(1)),
-            FrameWants::All => self.n_rows.into(),
-        }
-    }
-
-    /// Whether its one row is a stream's next token.
-    pub fn is_next_token(&self) -> bool {
-        self.n_rows == 1 && self.wants != FrameWants::None
-    }
-}
-
 /// The fixed part of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repr {
@@ -157,6 +123,9 @@ pub enum Repr {
     Open {
         /// The epoch.
         epoch: u32,
+        /// The one whose streams go on with what nodes stored of them, if it is known that all of its batches
+        /// have been round.
+        from: Option<u32>,
         /// What nodes have to be ready for.
         sizes: Sizes,
         /// Shares that are assigned.
@@ -177,6 +146,20 @@ pub enum Repr {
     Close {
         /// The epoch.
         epoch: u32,
+    },
+    /// A piece of keys and values.
+    Kv {
+        /// The epoch.
+        epoch: u32,
+        /// Which.
+        piece: KvPiece,
+    },
+    /// All nodes before have sent their pieces.
+    Moved {
+        /// The epoch.
+        epoch: u32,
+        /// Whether all nodes have, and what they sent is ahead of this.
+        is_over: bool,
     },
 }
 
@@ -253,7 +236,8 @@ impl<'a> Frame<'a> {
                 }
             }
             Repr::Down { .. } => HEADER_LEN + NAME_MAX,
-            Repr::Close { .. } => HEADER_LEN,
+            Repr::Close { .. } | Repr::Moved { .. } => HEADER_LEN,
+            Repr::Kv { piece, .. } => HEADER_LEN.saturating_add(piece.bytes as usize),
         };
         match have == wanted {
             true => Ok(Frame { bytes, repr }),
@@ -292,6 +276,14 @@ impl<'a> Frame<'a> {
     pub fn rows(&self) -> &'a [u8] {
         match self.repr {
             Repr::Activations(activations) => &self.bytes[activations.rows_at()..],
+            _ => &[],
+        }
+    }
+
+    /// The bytes of KV.
+    pub fn kv(&self) -> &'a [u8] {
+        match self.repr {
+            Repr::Kv { .. } => &self.bytes[HEADER_LEN..],
             _ => &[],
         }
     }
@@ -349,7 +341,12 @@ impl Repr {
                     wire,
                     dim,
                 };
-                Ok(Repr::Open { epoch, sizes, n_assigned, n_lines })
+                let from = match header[7] {
+                    0 => None,
+                    1 => Some(u32_at(header, 36)),
+                    _ => return Err(WireError::Field("earlier epoch")),
+                };
+                Ok(Repr::Open { epoch, from, sizes, n_assigned, n_lines })
             }
             1 => {
                 let n_figures = u16_at(header, 28);
@@ -381,6 +378,11 @@ impl Repr {
                 Ok(Repr::Down { epoch, reason })
             }
             3 => Ok(Repr::Close { epoch }),
+            4 => Ok(Repr::Kv { epoch, piece: KvPiece::parse(header) }),
+            5 => match header[7] {
+                0 | 1 => Ok(Repr::Moved { epoch, is_over: header[7] == 1 }),
+                _ => Err(WireError::Field("whether all have moved")),
+            },
             _ => Err(WireError::Field("kind")),
         }
     }
@@ -392,6 +394,8 @@ impl Repr {
             Repr::Activations(_) => Kind::Activations,
             Repr::Down { .. } => Kind::Down,
             Repr::Close { .. } => Kind::Close,
+            Repr::Kv { .. } => Kind::Kv,
+            Repr::Moved { .. } => Kind::Moved,
         }
     }
 
@@ -401,8 +405,10 @@ impl Repr {
         put(header, 0, &MAGIC.to_le_bytes());
         header[4] = self.kind() as u8;
         match self {
-            Repr::Open { epoch, sizes, n_assigned, n_lines } => {
+            Repr::Open { epoch, from, sizes, n_assigned, n_lines } => {
                 (header[5], header[6]) = (sizes.wire as u8, sizes.kv as u8);
+                header[7] = from.is_some().into();
+                put(header, 36, &from.unwrap_or(0).to_le_bytes());
                 put(header, 8, &epoch.to_le_bytes());
                 put(header, 16, &sizes.dim.to_le_bytes());
                 put(header, 20, &sizes.max_batch.to_le_bytes());
@@ -441,6 +447,14 @@ impl Repr {
                 put(header, 12, &number.to_le_bytes());
             }
             Repr::Close { epoch } => put(header, 8, &epoch.to_le_bytes()),
+            Repr::Moved { epoch, is_over } => {
+                header[7] = u8::from(*is_over);
+                put(header, 8, &epoch.to_le_bytes());
+            }
+            Repr::Kv { epoch, piece } => {
+                put(header, 8, &epoch.to_le_bytes());
+                piece.emit(header);
+            }
         }
     }
 }
@@ -450,10 +464,10 @@ fn open_lines_at(n_assigned: u16) -> usize {
     HEADER_LEN + usize::from(n_assigned) * ASSIGNED_LEN
 }
 
-/// Writes an OPEN that assigns these shares, with `lines`, into `out`; returns its length, `None` if it
+/// Writes an OPEN of an epoch, and of the one it goes on from, that assigns these shares, with `lines`, into `out`; returns its length, `None` if it
 /// does not fit.
 pub fn emit_open(
-    epoch: u32,
+    (epoch, from): (u32, Option<u32>),
     sizes: &Sizes,
     assigned: &[Range<u32>],
     lines: &[NodeLine],
@@ -463,7 +477,7 @@ pub fn emit_open(
     let (n_assigned, n_lines) = (count(assigned.len())?, count(lines.len())?);
     let bytes = open_lines_at(n_assigned) + lines.len() * LINE_LEN;
     let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
-    Repr::Open { epoch, sizes: *sizes, n_assigned, n_lines }.emit(header);
+    Repr::Open { epoch, from, sizes: *sizes, n_assigned, n_lines }.emit(header);
     let (shares, body) = body.split_at_mut(assigned.len() * ASSIGNED_LEN);
     for (layers, out) in assigned.iter().zip(shares.as_chunks_mut::<ASSIGNED_LEN>().0) {
         put(out, 0, &layers.start.to_le_bytes());
@@ -491,6 +505,19 @@ pub fn emit_close(epoch: u32, out: &mut [u8]) -> Option<usize> {
     Some(HEADER_LEN)
 }
 
+/// Writes a MOVED into `out`; returns its length, `None` if it does not fit.
+pub fn emit_moved(epoch: u32, is_over: bool, out: &mut [u8]) -> Option<usize> {
+    Repr::Moved { epoch, is_over }.emit(out.first_chunk_mut()?);
+    Some(HEADER_LEN)
+}
+
+/// Writes a KV into `out`, whose bytes are there; returns its length, `None` if it does not fit.
+pub fn emit_kv(epoch: u32, piece: KvPiece, out: &mut [u8]) -> Option<usize> {
+    let bytes = HEADER_LEN + piece.bytes as usize;
+    Repr::Kv { epoch, piece }.emit(out.get_mut(..bytes)?.first_chunk_mut()?);
+    Some(bytes)
+}
+
 /// Writes ACTIVATIONS without its rows into `out`; returns the room for them, `[rows, dim]`,
 /// `None` if it does not fit.
 ///
@@ -515,38 +542,6 @@ pub fn emit_activations<'o>(
         figure.emit(out);
     }
     Some(rows)
-}
-
-/// Writes a span.
-pub(super) fn emit_span(span: &FrameSpan, out: &mut [u8; SPAN_LEN]) {
-    out.fill(0);
-    put(out, 0, &span.stream.to_le_bytes());
-    out[2] = span.wants as u8;
-    out[3] = span.is_long.into();
-    put(out, 4, &span.pos.to_le_bytes());
-    put(out, 8, &span.n_rows.to_le_bytes());
-}
-
-/// Reads a span; one with impossible fields is an error.
-pub(super) fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<FrameSpan, WireError> {
-    let wants = match bytes[2] {
-        0 => FrameWants::None,
-        1 => FrameWants::Last,
-        2 => FrameWants::All,
-        _ => return Err(WireError::Field("wanted logits")),
-    };
-    let is_long = match bytes[3] {
-        0 => false,
-        1 => true,
-        _ => return Err(WireError::Field("long text")),
-    };
-    Ok(FrameSpan {
-        stream: u16_at(bytes, 0),
-        wants,
-        is_long,
-        pos: u32_at(bytes, 4),
-        n_rows: u16_at(bytes, 8),
-    })
 }
 
 fn dtype(code: u8) -> Result<Dtype, WireError> {

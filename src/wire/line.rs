@@ -31,6 +31,17 @@ pub enum Status {
     Damaged,
 }
 
+/// What a node has of the streams of an earlier epoch that an OPEN goes on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// It does not say.
+    Untold,
+    /// Nothing.
+    Empty,
+    /// All that its layers had stored.
+    Kept,
+}
+
 /// What a node says of itself in an OPEN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeLine {
@@ -54,6 +65,8 @@ pub struct NodeLine {
     pub carrier: heapless::String<8>,
     /// Its answer.
     pub status: Status,
+    /// What it has of streams.
+    pub streams: Streams,
 }
 
 pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<NodeLine, WireError> {
@@ -69,6 +82,12 @@ pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<NodeLine, WireError> 
         7 => Status::Damaged,
         _ => return Err(WireError::Field("status")),
     };
+    let streams = match bytes[71] {
+        0 => Streams::Untold,
+        1 => Streams::Empty,
+        2 => Streams::Kept,
+        _ => return Err(WireError::Field("what is there of streams")),
+    };
     Ok(NodeLine {
         name: text(&bytes[..32]),
         isa: text(&bytes[32..48]),
@@ -80,6 +99,7 @@ pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<NodeLine, WireError> 
         carrier: text(&bytes[76..84]),
         held: u32_at(bytes, 88)..u32_at(bytes, 92),
         status,
+        streams,
     })
 }
 
@@ -102,7 +122,7 @@ pub(super) fn emit_line(line: &NodeLine, out: &mut [u8]) {
     put(out, 56, &line.bytes_per_token.to_le_bytes());
     put(out, 64, &line.rtt_us.to_le_bytes());
     put(out, 68, &line.threads.to_le_bytes());
-    out[70] = status;
+    (out[70], out[71]) = (status, line.streams as u8);
     put(out, 72, &detail.to_le_bytes());
     put_text(&mut out[76..84], &line.carrier);
     put(out, 84, &line.datagram_bytes.to_le_bytes());

@@ -23,12 +23,14 @@ pub mod find;
 pub mod frame;
 pub mod give;
 pub mod hello;
+mod kv;
 mod line;
 mod name;
 pub mod noise;
 pub mod piece;
 mod refusal;
 pub mod seal;
+mod span;
 pub mod talk;
 pub mod team;
 

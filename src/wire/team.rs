@@ -30,8 +30,9 @@
 //! zeros. The protocol's version is the links' HELLO's.
 
 use super::fields::{Writer, u16_at, u32_at, u64_at};
-use super::frame::{FrameSpan, SPAN_LEN, emit_span, parse_span};
+use super::frame::{FrameSpan, SPAN_LEN};
 use super::name::{NAME_MAX, Name, put_text, text};
+use super::span::{emit_span, parse_span};
 use super::{KvType, WireError};
 
 /// Most nodes of a team.

@@ -1,14 +1,15 @@
 //! A device of its own: a thread that nobody shares memory with computes, and keeps rows as big-endian bytes.
 #![allow(dead_code, reason = "every test crate compiles this module; not all have devices")]
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use leap::internals::kernels::Kernels;
 use leap::internals::model::{
-    Batch, CheckError, ForwardError, KvKind, Model, Plan, Precision, Share, Span, Stage, StageInfo,
-    StartError, Transformer, check_spans,
+    Batch, CheckError, ForwardError, KvKind, KvPlace, Model, Plan, Precision, Share, Span, Stage,
+    StageInfo, StartError, Transformer, check_spans,
 };
 use leap::internals::pool::Pool;
 
@@ -165,6 +166,29 @@ impl Stage for Distant {
         let mut values = vec![0.0; dim];
         Precision::F32.read(&bytes, &mut values);
         precision.write(&values, out);
+    }
+
+    fn kv_pages(&self, layer: usize, reached: usize) -> Range<usize> {
+        self.call(move |device| device.cores.kv_pages(layer, reached))
+    }
+
+    fn kv_part_bytes(&self) -> usize {
+        self.call(|device| device.cores.kv_part_bytes())
+    }
+
+    fn read_kv(&mut self, part: KvPlace, out: &mut [u8]) -> bool {
+        let mut bytes = vec![0; out.len()];
+        let (is_read, bytes) = self.call(move |device| {
+            let is_read = device.cores.read_kv(part, &mut bytes);
+            (is_read, bytes)
+        });
+        out.copy_from_slice(&bytes);
+        is_read
+    }
+
+    fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool {
+        let bytes = bytes.to_vec();
+        self.call(move |device| device.cores.write_kv(part, first, &bytes))
     }
 
     fn classify(&mut self, _: Precision, _: &[u8]) -> Result<&mut [f32], ForwardError> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use leap::engine::ring::{Limits, MachineReading, RingOptions};
+use leap::engine::ring::{Held, Limits, MachineReading, RingOptions};
 use leap::engine::{Cache, Engine, Huge, Listener, Options, WeightsPlace};
 use leap::internals::model::{KvKind, Model, Share};
 use leap::internals::transport::Endpoint;
@@ -159,7 +159,7 @@ impl Recipe {
             is_interrupted: || false,
             tell: Box::new(|_, _| {}),
             meter: Box::new(|_| MachineReading::default()),
-            others: None,
+            changes: None,
         }
     }
 
@@ -223,6 +223,7 @@ pub(crate) fn work(
             (&name, LIMITS, &|_| MachineReading::default()),
             &place,
             (&is_interrupted, &|_| false),
+            &mut Held::default(),
             &mut tell,
         )
         .unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use super::desk::{Desk, Wish};
+use super::desk::Desk;
 use super::flags::{ControlPlace, RingFlags};
 use super::moves::{Moves, words};
 use super::replan::Planner;
@@ -17,7 +17,7 @@ use crate::cli::{Failure, warn};
 use crate::control::place::{self, SocketFile};
 use crate::control::server::{self, Say, Service};
 use crate::control::{Refusal, WORD_EVERY};
-use crate::engine::ring::OtherNodesBy;
+use crate::engine::ring::ChangesBy;
 use crate::engine::{Engine, WeightsPlace};
 use crate::ring::Notice;
 use crate::ring::plan::Objective;
@@ -29,19 +29,18 @@ const WORTH_IT: f64 = 1.02;
 /// A master that can be asked, and looks after its ring by itself. Who ends it removes its socket.
 pub(in crate::cli) struct Control {
     desk: Arc<Desk>,
-    place: WeightsPlace,
     _file: Option<SocketFile>,
 }
 
 impl Control {
     /// Lets users of this machine ask the master that `engine` is to be, and has its layers move by themselves,
-    /// if the flags have it so. The master is to get its other nodes from what is returned with it.
+    /// if the flags have it so. The master is to hear of changes by what is returned with it.
     pub(super) fn start(
         flags: &RingFlags,
         engine: &Engine,
         place: &WeightsPlace,
-    ) -> Result<(Control, OtherNodesBy), Failure> {
-        let (desk, others) = Desk::new(place);
+    ) -> Result<(Control, ChangesBy), Failure> {
+        let (desk, changes) = Desk::new(place);
         let desk = Arc::new(desk);
         let load = load::load(engine.header(), engine.plan()).map_err(|e| Failure::input(&e))?;
         let weights = (place.clone(), engine.about().isa);
@@ -52,7 +51,7 @@ impl Control {
                 .map_err(|e| Failure::Runtime(format!("no thread for --rebalance-after: {e}")))?;
         }
         let file = listen(flags, Answers { moves, objective })?;
-        Ok((Control { desk, place: place.clone(), _file: file }, others))
+        Ok((Control { desk, _file: file }, changes))
     }
 
     /// Who hears what happens to the ring.
@@ -63,7 +62,7 @@ impl Control {
 
     /// The engine is between two steps: does what is asked for.
     pub(in crate::cli) fn visit(&self, engine: &mut Engine) {
-        self.desk.visit(engine, &self.place);
+        self.desk.visit(engine);
     }
 }
 
@@ -127,7 +126,7 @@ fn refusal(code: u8, why: String) -> Refusal {
 impl Answers {
     /// How things are; without the engine where that is away.
     fn status(&self, is_json: bool) -> String {
-        let look = || self.moves.desk.ask(Wish::Look, &mut |_| Err(ErrorKind::TimedOut.into()));
+        let look = || self.moves.desk.ask(&mut |_| Err(ErrorKind::TimedOut.into()));
         let first = look();
         let from = Instant::now();
         thread::sleep(WORD_EVERY / 2);
@@ -153,7 +152,7 @@ impl Answers {
 
     /// Gives them those that are best for `objective`.
     fn replan(&self, objective: Objective, say: Say<'_>) -> Result<String, Refusal> {
-        let seen = self.moves.desk.ask(Wish::Look, say)?;
+        let seen = self.moves.desk.ask(say)?;
         let better = self.moves.best(&seen, objective)?;
         if better.gain < WORTH_IT {
             return Ok(format!("nothing moves: {}\n", words(&seen)));

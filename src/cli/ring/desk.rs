@@ -3,27 +3,19 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::tell;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
-use crate::engine::ring::{OtherNodes, OtherNodesBy, ResplitError};
+use crate::engine::ring::{Change, ChangesBy, OtherLayers, OtherNodes, ResplitError};
 use crate::engine::{Engine, StepError, WeightsPlace};
 use crate::ring::{Member, Notice, Times};
 use crate::wire::frame::NodeLine;
 
 /// How often somebody is told to wait before the engine has begun.
 const PATIENCE: usize = 10;
-
-/// What the engine's thread is to do.
-pub(super) enum Wish {
-    /// Say how things are.
-    Look,
-    /// Give the nodes these layers.
-    Split(Vec<Range<usize>>),
-}
 
 /// What is known of a ring.
 #[derive(Clone, Default)]
@@ -36,25 +28,22 @@ pub(super) struct Seen {
     pub(super) trouble: Option<String>,
 }
 
-type Done = Result<Seen, Refusal>;
-
-struct Asked {
-    wish: Wish,
-    done: Sender<Done>,
-}
-
 /// The desk.
 pub(super) struct Desk {
-    /// Takes other nodes to the engine's thread.
-    others: Sender<OtherNodes>,
+    /// Takes changes to the engine's thread.
+    changes: Sender<Change>,
     /// How many get such nodes ready.
     n_coming: Arc<AtomicUsize>,
-    /// Whether somebody asks.
+    /// Whether somebody asks how things are.
     is_asked: AtomicBool,
-    /// Who asks, under which number.
-    asked: Mutex<(u64, Vec<(u64, Asked)>)>,
+    /// Who does.
+    asked: Mutex<Askers>,
     seen: Mutex<Seen>,
 }
+
+/// Who asks how things are, under which number, and the last number.
+#[derive(Default)]
+struct Askers(u64, Vec<(u64, Sender<Seen>)>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -70,14 +59,14 @@ impl Drop for Coming {
 }
 
 impl Desk {
-    /// A desk, and how the master hears from it of other nodes; `place` says where the weights of other layers
+    /// A desk, and how the master hears from it of changes; `place` says where the weights of other layers
     /// are kept.
-    pub(super) fn new(place: &WeightsPlace) -> (Desk, OtherNodesBy) {
-        let (others, asked) = mpsc::channel();
+    pub(super) fn new(place: &WeightsPlace) -> (Desk, ChangesBy) {
+        let (changes, asked) = mpsc::channel();
         let n_coming = Arc::new(AtomicUsize::new(0));
-        let by = OtherNodesBy { asked, n_coming: Arc::clone(&n_coming), place: place.clone() };
+        let by = ChangesBy { asked, n_coming: Arc::clone(&n_coming), place: place.clone() };
         let desk = Desk {
-            others,
+            changes,
             n_coming,
             is_asked: AtomicBool::new(false),
             asked: Mutex::default(),
@@ -100,9 +89,7 @@ impl Desk {
         say: Say<'_>,
     ) -> Result<(), Refusal> {
         let (done, answer) = mpsc::channel();
-        let gone = || Refusal { code: 1, why: "the master ends".to_owned() };
-        let others = OtherNodes { members, next, tell, done };
-        self.others.send(others).map_err(|_| gone())?;
+        self.send(Change::Nodes(OtherNodes { members, next, tell, done }))?;
         loop {
             match answer.recv_timeout(WORD_EVERY) {
                 Ok(told) => return told.map_err(|why| Refusal { code: 1, why }),
@@ -113,6 +100,32 @@ impl Desk {
                 }
             }
         }
+    }
+
+    /// Gives the nodes these layers, and waits until they have them. Taken back if the engine's thread does not
+    /// begin.
+    pub(super) fn split(&self, layers: Vec<Range<usize>>, say: Say<'_>) -> Result<(), Refusal> {
+        let (done, answer) = mpsc::channel();
+        let is_settled = Arc::new(AtomicBool::new(false));
+        let withdraw = Arc::clone(&is_settled);
+        self.send(Change::Layers(OtherLayers { layers, is_settled, done }))?;
+        match wait(&answer, say, || !withdraw.swap(true, Ordering::AcqRel)) {
+            Some(result) => result.map_err(|e| Refusal { code: code(&e), why: e.to_string() }),
+            None => Err(self.as_it_was()),
+        }
+    }
+
+    fn send(&self, change: Change) -> Result<(), Refusal> {
+        self.changes.send(change).map_err(|_| gone())
+    }
+
+    fn as_it_was(&self) -> Refusal {
+        let why = match self.seen().trouble {
+            Some(trouble) => format!("the ring is as it was: {trouble}"),
+            None => "the ring is as it was: no answer is being written; ask again when one is"
+                .to_owned(),
+        };
+        Refusal { code: 1, why }
     }
 
     /// Something happened to the ring.
@@ -134,65 +147,36 @@ impl Desk {
         lock(&self.seen).clone()
     }
 
-    /// Has the engine's thread do something, and waits for that.
-    pub(super) fn ask(&self, wish: Wish, say: Say<'_>) -> Done {
+    /// Asks the engine's thread how things are.
+    pub(super) fn ask(&self, say: Say<'_>) -> Result<Seen, Refusal> {
         let (done, answer) = mpsc::channel();
         let number = {
             let mut asked = lock(&self.asked);
             asked.0 += 1;
             let number = asked.0;
-            asked.1.push((number, Asked { wish, done }));
+            asked.1.push((number, done));
             number
         };
         self.is_asked.store(true, Ordering::Release);
-        for n in 1.. {
-            match answer.recv_timeout(WORD_EVERY) {
-                Ok(done) => return done,
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            let is_gone = say("waiting for the ring").is_err();
-            if (is_gone || n >= PATIENCE) && self.withdraw(number) {
-                break;
-            }
-        }
-        let why = match self.seen().trouble {
-            Some(trouble) => format!("the ring is as it was: {trouble}"),
-            None => "the ring is as it was: no answer is being written; ask again when one is"
-                .to_owned(),
+        let withdraw = || {
+            lock(&self.asked).1.retain(|(other, _)| *other != number);
+            true
         };
-        Err(Refusal { code: 1, why })
-    }
-
-    /// Takes a wish back that the engine's thread has not begun with.
-    fn withdraw(&self, number: u64) -> bool {
-        let mut asked = lock(&self.asked);
-        let n_before = asked.1.len();
-        asked.1.retain(|(other, _)| *other != number);
-        asked.1.len() < n_before
+        wait(&answer, say, withdraw).ok_or_else(|| self.as_it_was())
     }
 
     /// The engine is between two steps of its work: does what is asked for.
-    pub(super) fn visit(&self, engine: &mut Engine, place: &WeightsPlace) {
-        if let Err(e) = engine.look_for_other_nodes() {
+    pub(super) fn visit(&self, engine: &mut Engine) {
+        if let Err(e) = engine.look_for_changes() {
             // Whoever wants a token next hears of it.
-            log::debug!("a ring of other nodes: {e}");
+            log::debug!("a ring that changes: {e}");
         }
         if !self.is_asked.swap(false, Ordering::Acquire) {
             return;
         }
-        let asked = std::mem::take(&mut lock(&self.asked).1);
-        for (_, Asked { wish, done }) in asked {
-            let answer = match wish {
-                Wish::Look => Ok(()),
-                Wish::Split(layers) => match engine.resplit(&layers, place) {
-                    Ok(_) => Ok(()),
-                    Err(e) => Err(Refusal { code: code(&e), why: e.to_string() }),
-                },
-            };
-            let answer = answer.map(|()| self.look(engine));
+        for (_, asked) in std::mem::take(&mut lock(&self.asked).1) {
             // Whoever asked may be gone.
-            let _ = done.send(answer);
+            let _ = asked.send(self.look(engine));
         }
     }
 
@@ -205,6 +189,27 @@ impl Desk {
         }
         seen.clone()
     }
+}
+
+fn gone() -> Refusal {
+    Refusal { code: 1, why: "the master ends".to_owned() }
+}
+
+/// Waits for what the engine's thread answers, and says so to whoever asked. After a while, or if that one is gone,
+/// `withdraw` takes the question back, unless the thread has begun.
+fn wait<T>(answer: &Receiver<T>, say: Say<'_>, withdraw: impl Fn() -> bool) -> Option<T> {
+    for n in 1.. {
+        match answer.recv_timeout(WORD_EVERY) {
+            Ok(done) => return Some(done),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let is_gone = say("waiting for the ring").is_err();
+        if (is_gone || n >= PATIENCE) && withdraw() {
+            return None;
+        }
+    }
+    None
 }
 
 fn code(error: &ResplitError) -> u8 {

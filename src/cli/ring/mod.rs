@@ -190,7 +190,7 @@ impl<'a> Board<'a> {
         meter: Option<Arc<Meter>>,
     ) -> Result<Control, Failure> {
         let flags = self.flags;
-        let (control, others) = Control::start(flags, engine, weights)?;
+        let (control, changes) = Control::start(flags, engine, weights)?;
         let heat = thermometer()?;
         let hear = control.ear();
         let (is_quiet, dim, wire) = (flags.is_quiet, engine.header().dim as u32, flags.wire);
@@ -216,7 +216,7 @@ impl<'a> Board<'a> {
                 joules: meter.as_ref().and_then(|meter| meter.compute(is_computing)),
                 degrees: heat.as_ref().and_then(Thermometer::degrees),
             }),
-            others: Some(others),
+            changes: Some(changes),
         };
         engine.join(endpoint, options).map_err(|e| match e {
             JoinError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),

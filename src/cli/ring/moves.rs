@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::ahead;
-use super::desk::{Desk, Seen, Wish};
+use super::desk::{Desk, Seen};
 use super::fleet::{Failed, Fleet, call};
 use super::replan::{Better, Planner};
 use crate::cli::note;
@@ -170,7 +170,8 @@ impl Moves {
             fleet.prepare(names, file, say)?;
         }
         wait_for(packing, say);
-        let done = words(&self.desk.ask(Wish::Split(layers), say)?);
+        self.desk.split(layers, say)?;
+        let done = words(&self.desk.seen());
         if let Some((fleet, file)) = &file {
             fleet.keep(&seen.lines, file);
         }

@@ -195,6 +195,7 @@ mod tests {
             threads: 1,
             carrier: heapless::String::new(),
             status: crate::wire::frame::Status::Ready,
+            streams: crate::wire::frame::Streams::Empty,
         }
     }
 

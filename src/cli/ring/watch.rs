@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::desk::{Seen, Wish};
+use super::desk::Seen;
 use super::interrupt::is_interrupted;
 use super::moves::{Moves, only};
 use super::replan::Better;
@@ -200,9 +200,7 @@ impl Keeper {
     /// Moves layers among the nodes if that has been better for long enough, by the times since the last look.
     fn compare(&mut self) {
         // Nobody writes, or the ring waits: there is nothing to compare.
-        let Ok(seen) =
-            self.moves.desk.ask(Wish::Look, &mut |_| Err(io::ErrorKind::TimedOut.into()))
-        else {
+        let Ok(seen) = self.moves.desk.ask(&mut |_| Err(io::ErrorKind::TimedOut.into())) else {
             return;
         };
         let Some(times) = seen.times.since(&self.before) else {

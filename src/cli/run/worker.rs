@@ -9,7 +9,7 @@ use super::flags::Run;
 use crate::cli::ring::{self, Board, RingFlags, ahead, fetch, is_interrupted, join};
 use crate::cli::team::TeamBoard;
 use crate::cli::{Failure, model_files, options, power, warn, weights};
-use crate::engine::ring::{Limits, MachineReading};
+use crate::engine::ring::{Held, Limits, MachineReading};
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options, WeightsPlace};
 use crate::fetch::taker::{Fetched, holding};
 use crate::format::model::Header;
@@ -38,7 +38,8 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
         return join_team(flags, &TeamBoard::new(&ring, path)?, &options);
     }
     let Some(port) = join::port(&ring, flags.model.is_some()) else {
-        return take_part(flags, &ring, &options, (meter.as_deref(), heat.as_ref()));
+        let sensors = (meter.as_deref(), heat.as_ref());
+        return take_part(flags, &ring, &options, sensors, &mut Held::default());
     };
     let (place, isa) = (flags.place(), options.isa);
     let pack = move |path: &Path, layers| {
@@ -46,8 +47,11 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
         ahead::pack(Share { layers, has_ends: false }, &place, isa)
     };
     let waiting = join::start(&ring, port, &flags.cache, (&options, Box::new(pack)))?;
+    // A master that moves layers may have this board begin anew, and go on with what it has stored.
+    let mut held = Held::default();
     while let Some(ring) = waiting.next(&ring) {
-        if let Err(failure) = take_part(flags, &ring, &options, (meter.as_deref(), heat.as_ref())) {
+        let sensors = (meter.as_deref(), heat.as_ref());
+        if let Err(failure) = take_part(flags, &ring, &options, sensors, &mut held) {
             waiting.fail(&failure);
         }
     }
@@ -76,14 +80,17 @@ fn take_part(
     ring: &RingFlags,
     options: &Options,
     sensors: Sensors<'_>,
+    held: &mut Held,
 ) -> Result<(), Failure> {
     let mut place = flags.place();
-    let Some(from) = &ring.fetch else { return work_on(flags, ring, options, sensors, place) };
+    let Some(from) = &ring.fetch else {
+        return work_on(flags, ring, options, sensors, held, place);
+    };
     loop {
         let fetched = fetch::fetch(ring, from, &place.cache)?;
         let Some(Fetched { path, sent, .. }) = fetched else { return Ok(()) };
         place.model = Some(path.clone());
-        match work_on(flags, ring, options, sensors, place.clone()) {
+        match work_on(flags, ring, options, sensors, held, place.clone()) {
             Err(Failure::Input(why)) if is_damaged(&path) => {
                 // What is not there is sent.
                 let _ = fs::remove_file(path);
@@ -109,10 +116,13 @@ fn work_on(
     ring: &RingFlags,
     options: &Options,
     sensors: Sensors<'_>,
+    held: &mut Held,
     mut place: WeightsPlace,
 ) -> Result<(), Failure> {
     let mut layers = None;
-    while let Some((others, path)) = work_for(flags, (ring, layers), options, sensors, &place)? {
+    while let Some((others, path)) =
+        work_for(flags, (ring, layers), options, sensors, held, &place)?
+    {
         // The master moves layers, and the next file has them.
         (layers, place.model) = (Some(others), Some(path));
     }
@@ -126,6 +136,7 @@ fn work_for(
     (ring, layers): (&RingFlags, Option<Range<usize>>),
     options: &Options,
     sensors: Sensors<'_>,
+    held: &mut Held,
     place: &WeightsPlace,
 ) -> Result<Option<(Range<usize>, PathBuf)>, Failure> {
     let (meter, heat) = sensors;
@@ -157,7 +168,7 @@ fn work_for(
     let has_elsewhere = |layers: &Range<usize>| elsewhere(layers).is_some();
     let (of, ends) =
         ((board.name(), limits, &meter as _), (&is_interrupted as _, &has_elsewhere as _));
-    let worked = engine.work(endpoint, of, place, ends, &mut tell);
+    let worked = engine.work(endpoint, of, place, ends, held, &mut tell);
     let others = worked.map_err(|e| Failure::runtime(&e))?;
     Ok(others.and_then(|layers| Some((layers.clone(), elsewhere(&layers)?))))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::{Share, Stage, StageInfo};
 use crate::ring::Notice;
 use crate::transport::Endpoint;
-use crate::wire::frame::{NodeLine, Status};
+use crate::wire::frame::{NodeLine, Status, Streams};
 use crate::wire::hello;
 
 /// Lets the endpoint work; a socket's failure shows as a silent neighbour.
@@ -37,5 +37,6 @@ pub(super) fn line(stage: &dyn Stage, name: &str) -> NodeLine {
         threads: threads as u16,
         carrier: heapless::String::new(),
         status: Status::Ready,
+        streams: Streams::Empty,
     }
 }

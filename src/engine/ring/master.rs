@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,17 @@ use super::frames;
 use super::link::{carrier_notice, line, serve};
 use super::node::Node;
 use super::resplit::{Prepare, ResplitError, check_split, tell_unpacked};
+use super::streams::{self, StageParts};
 use crate::engine::error::StepError;
 use crate::engine::weights::{Listener, WeightsPlace};
 use crate::model::{
     Batch, ForwardError, PackReport, Precision, Share, Span, Stage, StageInfo, Transformer,
 };
-use crate::ring::{Hop, Master, MasterOptions, MasterStep, Member, Notice, Rows, Times};
+use crate::ring::{Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Rows, Times};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{FrameSpan, MachineReading, NodeLine, WorkFigures};
+use crate::wire::frame::{FrameSpan, KvPiece, MachineReading, NodeLine, Sizes, WorkFigures};
 use crate::wire::hello;
 
 /// Longest wait for the link before the caller's wish is asked again.
@@ -49,11 +50,29 @@ pub struct OtherNodes {
     pub done: Sender<Result<(), String>>,
 }
 
-/// How a master gets other nodes.
-pub struct OtherNodesBy {
+/// Other layers for the nodes of a ring that runs.
+pub struct OtherLayers {
+    /// In the ring's order, the master's first.
+    pub layers: Vec<Range<usize>>,
+    /// Set by whoever comes first: the master, which begins, or who asked, and takes it back.
+    pub is_settled: Arc<AtomicBool>,
+    /// Hears what came of it.
+    pub done: Sender<Result<(), ResplitError>>,
+}
+
+/// What a ring that runs is to become.
+pub enum Change {
+    /// A ring of other nodes.
+    Nodes(OtherNodes),
+    /// The same nodes with other layers.
+    Layers(OtherLayers),
+}
+
+/// How a master hears of changes.
+pub struct ChangesBy {
     /// They come from here.
-    pub asked: Receiver<OtherNodes>,
-    /// How many get some ready: meanwhile nodes that are away are waited for.
+    pub asked: Receiver<Change>,
+    /// How many get other nodes ready: meanwhile those that are away are waited for.
     pub n_coming: Arc<AtomicUsize>,
     /// Where the weights of the master's other layers are kept.
     pub place: WeightsPlace,
@@ -79,8 +98,8 @@ pub struct RingOptions {
     pub tell: Tell,
     /// Tells what the machine has spent.
     pub meter: MasterMeter,
-    /// How it gets other nodes, if it may.
-    pub others: Option<OtherNodesBy>,
+    /// How it hears of changes, if there may be any.
+    pub changes: Option<ChangesBy>,
 }
 
 /// How a node makes other layers ready, and who is asked whether to end that.
@@ -114,7 +133,12 @@ pub struct RingMaster {
     is_interrupted: fn() -> bool,
     tell: Tell,
     meter: MasterMeter,
-    others: Option<OtherNodesBy>,
+    changes: Option<ChangesBy>,
+    /// One that waits until batches are answered.
+    waiting: Option<Change>,
+    /// What this node has stored of the streams.
+    held: Held,
+    sizes: Sizes,
     /// Notices of the carrier that have been told.
     n_told: usize,
     n_nodes: usize,
@@ -159,7 +183,10 @@ impl RingMaster {
             is_interrupted: options.is_interrupted,
             tell: options.tell,
             meter: options.meter,
-            others: options.others,
+            changes: options.changes,
+            waiting: None,
+            held: Held::default(),
+            sizes,
             n_nodes: options.n_nodes,
         })
     }
@@ -217,43 +244,73 @@ impl RingMaster {
         layers: &[Range<usize>],
         means: Means<'_>,
     ) -> Result<Option<PackReport>, ResplitError> {
-        let report = self.take_layers(stage, &layers[0], means)?;
+        let (report, line) = self.take_layers(stage, &layers[0], means)?;
         let assigned = layers.iter().map(|layers| layers.start as u32..layers.end as u32);
-        self.master.assign(line(stage, &self.name), assigned.collect());
+        self.master.assign(line, assigned.collect());
         Ok(report)
     }
 
-    /// Makes this node's part ready, if it is another one than before.
+    /// Makes this node's part ready, if it is another one than before; says what the node has then.
     fn take_layers(
         &mut self,
         stage: &mut Transformer,
         layers: &Range<usize>,
         (prepare, is_interrupted): Means<'_>,
-    ) -> Result<Option<PackReport>, ResplitError> {
+    ) -> Result<(Option<PackReport>, NodeLine), ResplitError> {
+        let from = self.master.begin_move();
         let StageInfo { share: own, plan, .. } = stage.about();
         let share = Share { layers: layers.clone(), has_ends: true };
-        if share == *own {
-            return Ok(None);
+        let mut report = None;
+        if share != *own {
+            let plan = *plan;
+            if from.is_some() {
+                self.held.set_aside(streams::layers(stage), &mut StageParts(stage));
+            }
+            stage.set_share(share, plan).map_err(ResplitError::Start)?;
+            let own = (streams::layers(stage), &self.sizes);
+            self.held.restore(from, own, &mut StageParts(stage));
+            let listener = Listener { tell: &tell_unpacked, is_interrupted };
+            let prepared = self.node.prepare(|_| prepare(stage, listener));
+            report = prepared.map_err(ResplitError::Weights)?;
         }
-        let plan = *plan;
-        stage.set_share(share, plan).map_err(ResplitError::Start)?;
-        let listener = Listener { tell: &tell_unpacked, is_interrupted };
-        self.node.prepare(|_| prepare(stage, listener)).map_err(ResplitError::Weights)
+        let said = streams::said(&self.held, from, &self.sizes);
+        Ok((report, NodeLine { streams: said, ..line(stage, &self.name) }))
     }
 
-    /// Takes other nodes, if there are some to be had; `true` if so.
-    pub(crate) fn look_for_others(&mut self, stage: &mut Transformer) -> bool {
-        let Some(by) = self.others.take() else { return false };
+    /// Makes the ring what it is to become, if it is to, once batches are answered; `true` if so.
+    pub(crate) fn look_for_changes(&mut self, stage: &mut Transformer) -> bool {
+        // While one is made, no other is looked for.
+        let Some(by) = self.changes.take() else { return false };
         if by.n_coming.load(Ordering::Acquire) > 0 {
             self.master.be_patient();
         }
-        let others = by.asked.try_recv();
-        let is_some = others.is_ok();
-        if let Ok(others) = others {
-            self.take_others(stage, others, &by.place);
+        self.waiting = self.waiting.take().or_else(|| by.asked.try_recv().ok());
+        let is_due = self.waiting.is_some() && self.master.hold();
+        if is_due && let Some(change) = self.waiting.take() {
+            match change {
+                Change::Nodes(others) => self.take_others(stage, others, &by.place),
+                Change::Layers(others) => self.take_other_layers(stage, others, &by.place),
+            }
         }
-        self.others = Some(by);
-        is_some
+        self.changes = Some(by);
+        is_due
+    }
+
+    fn take_other_layers(
+        &mut self,
+        stage: &mut Transformer,
+        OtherLayers { layers, is_settled, done }: OtherLayers,
+        place: &WeightsPlace,
+    ) {
+        self.master.go_on();
+        if is_settled.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let prepare =
+            |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
+        let result = self.resplit(stage, &layers, &prepare);
+        // Whoever asked may be gone.
+        let _ = done.send(result.map(|_| ()));
     }
 
     fn take_others(
@@ -268,7 +325,7 @@ impl RingMaster {
         let is_interrupted = self.is_interrupted;
         let took = self.take_layers(stage, &members[0].layers, (&prepare, &is_interrupted));
         let told = match took {
-            Ok(_) => {
+            Ok((_, line)) => {
                 // Whom nobody could tell may be told again; the others do so already.
                 let told = tell();
                 let mut endpoint = self.node.lock();
@@ -277,16 +334,19 @@ impl RingMaster {
                     prev.expect(hello::name(&last.name));
                 }
                 drop(endpoint);
-                self.master.rejoin(line(stage, &self.name), members);
+                self.master.rejoin(line, members);
                 self.start_times();
                 told
             }
             Err(e) => {
                 let back = self.take_layers(stage, &before, (&prepare, &|| false));
-                // What this node's streams held may be gone.
+                let (back, line) = match back {
+                    Ok((_, line)) => (None, line),
+                    Err(e) => (Some(e), line(stage, &self.name)),
+                };
                 let assigned = self.master.assigned().to_vec();
-                self.master.assign(line(stage, &self.name), assigned);
-                Err(back.err().unwrap_or(e).to_string())
+                self.master.assign(line, assigned);
+                Err(back.unwrap_or(e).to_string())
             }
         };
         // Whoever asked may be gone.
@@ -406,7 +466,7 @@ impl RingMaster {
     ) -> Result<(), StepError> {
         let wait = if is_waiting.is_some() { LOOKED_EVERY } else { WAIT };
         loop {
-            self.look_for_others(stage);
+            self.look_for_changes(stage);
             let step = self.poll(stage);
             while let Some(notice) = self.master.notice() {
                 (self.tell)(&notice, self.master.lines());
@@ -437,7 +497,7 @@ impl RingMaster {
     fn poll(&mut self, stage: &mut Transformer) -> MasterStep {
         let mut endpoint = self.node.lock();
         serve(&mut **endpoint, Duration::ZERO);
-        let mut rows = MasterRows { stage, returned: &mut self.returned };
+        let mut rows = MasterRows { stage, returned: &mut self.returned, held: &mut self.held };
         let mut hop = Hop::new(&mut **endpoint);
         let step = self.master.poll(self.node.now(), &mut hop, &mut rows);
         if step == MasterStep::Compute {
@@ -460,6 +520,7 @@ impl RingMaster {
         });
         let machine = (self.meter)(false);
         result?;
+        self.held.computed(self.master.epoch(), &self.sizes, self.master.spans());
         self.master.computed(WorkFigures::new(compute_us, machine));
         Ok(())
     }
@@ -485,6 +546,7 @@ impl Returned {
 struct MasterRows<'a> {
     stage: &'a mut Transformer,
     returned: &'a mut Returned,
+    held: &'a mut Held,
 }
 
 impl Rows for MasterRows<'_> {
@@ -495,6 +557,18 @@ impl Rows for MasterRows<'_> {
 
     fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]) {
         self.stage.get_row(row, frames::precision(dtype), out);
+    }
+
+    fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece> {
+        self.held.give(&streams::layers(self.stage), out)
+    }
+
+    fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], sizes: &Sizes) -> Option<bool> {
+        streams::take(self.held, (piece, bytes), sizes, self.stage)
+    }
+
+    fn moved(&mut self, epoch: u32, sizes: &Sizes) {
+        self.held.moved(epoch, sizes);
     }
 }
 

@@ -6,11 +6,15 @@ mod link;
 mod master;
 mod node;
 mod resplit;
+mod streams;
 mod worker;
 
+pub use crate::ring::Held;
 pub use crate::wire::frame::MachineReading;
 pub use error::NodeError;
-pub use master::{MasterMeter, OtherNodes, OtherNodesBy, RingMaster, RingOptions, Tell};
+pub use master::{
+    Change, ChangesBy, MasterMeter, OtherLayers, OtherNodes, RingMaster, RingOptions, Tell,
+};
 pub(crate) use resplit::check_split;
 pub use resplit::{Prepare, ResplitError};
 pub use worker::{HasElsewhere, Limits, NodeMeter, WorkerOptions, run_worker};

@@ -8,15 +8,16 @@ use super::frames;
 use super::link::{carrier_notice, line, serve};
 use super::node::Node;
 use super::resplit::{Prepare, tell_unpacked};
+use super::streams::{self, StageParts};
 use crate::engine::weights::{Listener, Preparing};
 use crate::model::{
     CheckError, ForwardError, PackError, PackReport, Plan, Share, Span, Stage, StageInfo,
 };
-use crate::ring::{Hop, Notice, Opening, Rows, Worker, WorkerStep};
+use crate::ring::{Held, Hop, Notice, Opening, Rows, Worker, WorkerStep};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{MachineReading, Status, WorkFigures};
+use crate::wire::frame::{KvPiece, MachineReading, Sizes, Status, WorkFigures};
 use crate::wire::hello;
 
 /// Longest wait for the link before it is asked again whether to go on.
@@ -59,7 +60,8 @@ pub struct WorkerOptions<'a, S> {
 
 /// Works for any master until it is interrupted, or is to have layers that another file has: those are
 /// returned. `stage` runs this node's share, made ready; plan and
-/// layers follow the master's wishes, within the limits and the file.
+/// layers follow the master's wishes, within the limits and the file. `held` is what was stored of the streams
+/// when the node worked last, and then now.
 ///
 /// # Errors
 /// If the weights do not match their checksums, or the system refuses a thread.
@@ -67,12 +69,13 @@ pub fn run_worker<S: Stage>(
     stage: &mut S,
     endpoint: Box<dyn Endpoint>,
     options: &WorkerOptions<'_, S>,
+    held: &mut Held,
     tell: &mut dyn FnMut(&Notice),
 ) -> Result<Option<Range<usize>>, NodeError> {
     let WorkerOptions { name, limits, is_interrupted, .. } = options;
     stage.check_weights(is_interrupted).map_err(NodeError::Weights)?;
     let ready = Some(stage.about().share.clone());
-    let mut host = StageRows { ready, elsewhere: None, stage, options };
+    let mut host = StageRows { ready, elsewhere: None, stage, options, held, restored: None };
     // Those that there are, the caller has told.
     let mut n_told = endpoint.notices().len();
     let node = Node::new(endpoint, Some(hello::name(name)))?;
@@ -106,6 +109,7 @@ pub fn run_worker<S: Stage>(
             break;
         }
     }
+    host.set_aside();
     Ok(host.elsewhere)
 }
 
@@ -127,6 +131,9 @@ struct StageRows<'a, S> {
     ready: Option<Share>,
     /// Layers that another file has.
     elsewhere: Option<Range<usize>>,
+    held: &'a mut Held,
+    /// The epoch for whose streams the stage got what was set aside.
+    restored: Option<u32>,
 }
 
 impl<S: Stage> Rows for StageRows<'_, S> {
@@ -136,6 +143,18 @@ impl<S: Stage> Rows for StageRows<'_, S> {
 
     fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]) {
         self.stage.get_row(row, frames::precision(dtype), out);
+    }
+
+    fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece> {
+        self.held.give(&streams::layers(self.stage), out)
+    }
+
+    fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], sizes: &Sizes) -> Option<bool> {
+        streams::take(self.held, (piece, bytes), sizes, self.stage)
+    }
+
+    fn moved(&mut self, epoch: u32, sizes: &Sizes) {
+        self.held.moved(epoch, sizes);
     }
 }
 
@@ -149,7 +168,12 @@ impl<S: Stage> StageRows<'_, S> {
         let (result, compute_us) = node.compute(|| self.stage.run_layers(batch));
         let machine = meter(false);
         match result {
-            Ok(()) => worker.computed(WorkFigures::new(compute_us, machine)),
+            Ok(()) => {
+                let (epoch, sizes) = worker.epoch();
+                self.held.computed(epoch, &sizes, worker.spans());
+                self.restored = None;
+                worker.computed(WorkFigures::new(compute_us, machine));
+            }
             Err(ForwardError::Interrupted) => return false,
             // The spans were checked against the plan; another plan came meanwhile.
             Err(_) => worker.discard(),
@@ -160,7 +184,7 @@ impl<S: Stage> StageRows<'_, S> {
     /// Gets ready for the master, and answers; `false` if the work ends here.
     fn answer(&mut self, node: &Node, worker: &mut Worker, tell: &mut dyn FnMut(&Notice)) -> bool {
         let opening = worker.opening();
-        let asked = opening.layers.clone();
+        let (asked, from, sizes) = (opening.layers.clone(), opening.from, opening.sizes);
         let (status, report) = match self.open(node, opening) {
             Readied::Over => return false,
             Readied::Status(status) => (status, None),
@@ -168,6 +192,8 @@ impl<S: Stage> StageRows<'_, S> {
         };
         let mut line = line(self.stage, self.options.name);
         line.status = status;
+        self.restore(from, &sizes);
+        line.streams = streams::said(self.held, from, &sizes);
         if let Some(layers) = asked {
             line.layers = layers;
         }
@@ -196,7 +222,10 @@ impl<S: Stage> StageRows<'_, S> {
         if self.ready.as_ref() == Some(&share) {
             return Readied::Status(match plan == *own_plan {
                 true => Status::Ready,
-                false => status(self.stage.set_plan(plan)),
+                false => {
+                    self.set_aside();
+                    status(self.stage.set_plan(plan))
+                }
             });
         }
         if !Share::of_file(header).includes(&share) {
@@ -206,12 +235,30 @@ impl<S: Stage> StageRows<'_, S> {
             }
             return Readied::Status(Status::Lacks);
         }
-        self.take(node, share, plan)
+        self.take(node, share, plan, opening.from.is_some())
     }
 
-    /// Takes other layers, and packs what is new of them.
-    fn take(&mut self, node: &Node, share: Share, plan: Plan) -> Readied {
+    /// Copies what the stage has stored: it is about to be empty.
+    fn set_aside(&mut self) {
+        self.held.set_aside(streams::layers(self.stage), &mut StageParts(self.stage));
+        self.restored = None;
+    }
+
+    /// Gives the stage what was set aside of epoch `from`, unless it has that.
+    fn restore(&mut self, from: Option<u32>, sizes: &Sizes) {
+        if !self.held.is_intact(from, sizes) && (from.is_none() || self.restored != from) {
+            let own = (streams::layers(self.stage), sizes);
+            self.held.restore(from, own, &mut StageParts(self.stage));
+            self.restored = from;
+        }
+    }
+
+    /// Takes other layers, and packs what is new of them; `goes_on` if what the stage has stored is of use.
+    fn take(&mut self, node: &Node, share: Share, plan: Plan, goes_on: bool) -> Readied {
         let before = self.ready.take();
+        if goes_on {
+            self.set_aside();
+        }
         if let status @ Status::Memory = status(self.stage.set_share(share.clone(), plan)) {
             self.ready = before;
             return Readied::Status(status);

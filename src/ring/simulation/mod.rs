@@ -2,16 +2,18 @@
 //! network as bad as a seed makes it. Layers are a stand-in whose result depends on every token
 //! that its stream has seen, so that one lost, repeated or out of order changes all that follow.
 
+mod layers;
 mod nodes;
 mod scenario;
 mod speed;
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::ring::Notice;
+use crate::ring::{Held, Notice};
 use crate::transport::Micros;
-use crate::transport::fault::Faults;
+use crate::transport::fault::{Dice, Faults};
 use crate::transport::loopback::Network;
 use crate::wire::datagram::{CHUNKS_MAX, DATAGRAM_BYTES};
 use crate::wire::frame::FrameSpan;
@@ -35,8 +37,8 @@ impl Cost {
 
 /// Banks of each link.
 const N_BANKS: usize = 16;
-/// What a machine keeps beside batches and tokens: lines of all nodes, notices.
-const MACHINE_BYTES: usize = 24 << 10;
+/// What a machine keeps beside batches and tokens: lines of all nodes, notices, a frame.
+const MACHINE_BYTES: usize = 64 << 10;
 
 /// What a node keeps: bytes of its links' banks, frames in them, bytes of its machine.
 struct Memory {
@@ -53,6 +55,16 @@ struct Ring {
     /// What each worker was told last.
     told: Vec<Shape>,
     shape: Shape,
+    /// What it is to become, as soon as its batches are answered; the first first.
+    coming: VecDeque<Change>,
+}
+
+/// What a ring becomes.
+enum Change {
+    /// The nodes get so many layers each.
+    Layers(Vec<u32>),
+    /// Some of the nodes that are alive then, drawn from this seed; as this life of theirs.
+    Nodes(u64, u64),
 }
 
 /// What does not change during a run.
@@ -102,9 +114,11 @@ impl Ring {
         let network = Network::new(shape.seed, faults);
         let master = MasterNode::new(&network, &shape);
         let told = vec![shape.clone(); shape.layers.len() - 1];
-        let mut ring = Ring { network, master, workers: Vec::new(), told, shape };
+        let mut ring =
+            Ring { network, master, workers: Vec::new(), told, shape, coming: VecDeque::new() };
         for index in 1..ring.shape.layers.len() {
-            let worker = WorkerNode::new(&ring.network, &ring.shape, index, 0, false);
+            let worker =
+                WorkerNode::new(&ring.network, &ring.shape, index, 0, (false, Held::default()));
             ring.workers.push(Some(worker));
         }
         ring
@@ -118,19 +132,32 @@ impl Ring {
         self.network.now()
     }
 
-    /// Gives the nodes other layers, so many each.
-    fn resplit(&mut self, n_layers: &[u32]) {
-        self.master.resplit(n_layers);
+    /// Makes what is to come once it can.
+    fn change(&mut self) {
+        if self.coming.is_empty() || !self.master.hold() {
+            return;
+        }
+        match self.coming.pop_front() {
+            Some(Change::Layers(n_layers)) => {
+                self.master.resplit(&Shape { layers: n_layers, ..self.master.shape().clone() });
+            }
+            Some(Change::Nodes(seed, life)) => {
+                let n_layers = self.draw_members(&mut Dice::new(seed));
+                self.rejoin(n_layers, life);
+            }
+            None => {}
+        }
     }
 
-    /// Makes a ring of those nodes that get layers, so many each, and tells the workers that are alive.
-    fn rejoin(&mut self, n_layers: &[u32], life: u64) {
-        self.shape.layers = n_layers.to_vec();
-        for index in 1..n_layers.len() {
-            if self.workers[index - 1].is_some() {
+    /// Makes a ring of those nodes that get layers, so many each, and tells the workers that are alive: they begin
+    /// anew, with what they had stored.
+    fn rejoin(&mut self, n_layers: Vec<u32>, life: u64) {
+        self.shape.layers = n_layers;
+        for index in 1..self.shape.layers.len() {
+            if let Some(worker) = self.workers[index - 1].take() {
                 self.told[index - 1] = self.shape.clone();
-                self.kill(index);
-                self.restart(index, life);
+                self.network.stop(index);
+                self.start(index, life, worker.into_held());
             }
         }
         self.master.rejoin(&self.shape);
@@ -144,8 +171,12 @@ impl Ring {
 
     /// Starts it again as a new process, the `life`-th, that does what it was told last.
     fn restart(&mut self, index: usize, life: u64) {
+        self.start(index, life, Held::default());
+    }
+
+    fn start(&mut self, index: usize, life: u64, held: Held) {
         let told = &self.told[index - 1];
-        let worker = WorkerNode::new(&self.network, told, index, life, true);
+        let worker = WorkerNode::new(&self.network, told, index, life, (true, held));
         self.workers[index - 1] = Some(worker);
     }
 
@@ -161,6 +192,7 @@ impl Ring {
         for worker in self.workers.iter_mut().flatten() {
             worker.turn(now);
         }
+        self.change();
         self.master.turn(now);
         self.check_memory();
         self.master.answers()
@@ -241,6 +273,7 @@ fn nodes_take_other_layers_while_streams_go_on() {
     for n_nodes in 2..=5 {
         let mut shape = Scenario::quiet(n_nodes).shape;
         (shape.n_predict, shape.packing_us) = (40, second);
+        shape.prompts.truncate(1);
         // Long enough for all that happens.
         shape.cost = Cost { weights_us: 20_000, row_us: 0 };
         let mut ring = Ring::new(shape, Faults::NONE);
@@ -253,9 +286,16 @@ fn nodes_take_other_layers_while_streams_go_on() {
         let wishes = ring.shape.layers.clone();
         assert_eq!(ring.run_to(ring.now() + second / 10), None);
         for split in [masters, lasts, wishes] {
-            ring.resplit(&split);
+            ring.coming.push_back(Change::Layers(split));
             assert_eq!(ring.run_to(ring.now() + second / 10), None, "{n_nodes} nodes");
         }
         assert_eq!(ring.run_to(ring.now() + 600 * second), Some(ring.wanted()), "{n_nodes} nodes");
+        // What was stored has moved with the layers: nothing was computed twice.
+        let mut batches: Vec<(usize, u32)> =
+            ring.log().iter().map(|(node, pos, ..)| (*node, *pos)).collect();
+        let n = batches.len();
+        batches.sort_unstable();
+        batches.dedup();
+        assert_eq!(n, batches.len(), "{n_nodes} nodes");
     }
 }

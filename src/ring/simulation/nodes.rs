@@ -1,11 +1,12 @@
-//! A simulated master and workers: the real machines, a stand-in for layers.
+//! A simulated master and workers: the real machines over a stand-in for layers.
 
 use std::ops::Range;
 use std::time::Duration;
 
+use super::layers::{Layers, MasterRows, Stored, mix};
 use super::{Memory, N_BANKS, Shape};
 use crate::ring::{
-    Address, Hop, Master, MasterOptions, MasterStep, Member, Notice, Rows, Topology, Worker,
+    Address, Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Topology, Worker,
     WorkerStep,
 };
 use crate::transport::link::{LinkConfig, Links};
@@ -13,7 +14,7 @@ use crate::transport::loopback::{self, Loopback, Network};
 use crate::transport::{Endpoint, Micros};
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{
-    FrameSpan, FrameWants, MachineReading, NodeLine, Sizes, Status, WorkFigures,
+    FrameSpan, FrameWants, MachineReading, NodeLine, Sizes, Status, Streams, WorkFigures,
 };
 use crate::wire::hello::{self, RingInfo};
 use crate::wire::seal::Key;
@@ -21,79 +22,6 @@ use crate::wire::{Dtype, KvType};
 
 /// When a node began and ended to compute a batch: node, first position, begin, end.
 pub(super) type Log = Vec<(usize, u32, Micros, Micros)>;
-
-fn mix(a: u64, b: u64) -> u64 {
-    let mut z = a.wrapping_add(b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(1);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// Some layers of the stand-in model: a value depends on the layer and on all values before it
-/// in its stream.
-struct Layers {
-    layers: Range<u32>,
-    /// What each stream has stored in each layer, by position.
-    kv: Vec<Vec<Vec<u64>>>,
-    /// The values of the batch, by row.
-    x: Vec<u64>,
-    dim: usize,
-}
-
-impl Layers {
-    fn new(layers: Range<u32>, dim: u32) -> Layers {
-        Layers { layers, kv: Vec::new(), x: Vec::new(), dim: dim as usize }
-    }
-
-    /// Has these layers from now on, and `n_streams` empty streams.
-    fn open(&mut self, layers: Range<u32>, n_streams: usize) {
-        self.kv = vec![vec![Vec::new(); layers.len()]; n_streams];
-        self.layers = layers;
-    }
-
-    fn run(&mut self, spans: &[FrameSpan]) {
-        let mut rows = self.x.iter_mut();
-        for span in spans {
-            let kv = &mut self.kv[usize::from(span.stream)];
-            for pos in span.pos..span.pos + u32::from(span.n_rows) {
-                let x = rows.next().expect("spans have as many rows as were put");
-                for (layer, kv) in self.layers.clone().zip(&mut *kv) {
-                    kv.truncate(pos as usize);
-                    // A gap is a token that was lost: the wrong value shows it.
-                    let gap = pos as u64 - kv.len() as u64;
-                    let before = kv.last().copied().unwrap_or(0);
-                    let value = mix(mix(layer.into(), before), *x).wrapping_add(gap);
-                    kv.push(value);
-                    *x = value;
-                }
-            }
-        }
-    }
-
-    fn read(&mut self, first: usize, bytes: &[u8]) {
-        self.x.resize(first, 0);
-        for row in bytes.chunks_exact(self.dim * 4) {
-            let (words, rest) = row.as_chunks::<8>();
-            let value = u64::from_le_bytes(words[0]);
-            // The row's other bytes are made from the first.
-            let fill = value as u8;
-            assert!(rest.iter().all(|&b| b == fill) && words[1..].iter().all(|w| *w == [fill; 8]));
-            self.x.push(value);
-        }
-    }
-}
-
-impl Rows for Layers {
-    fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]) {
-        assert_eq!(dtype, Dtype::F32);
-        self.read(first, bytes);
-    }
-
-    fn get(&mut self, row: usize, _: Dtype, out: &mut [u8]) {
-        out.fill(self.x[row] as u8);
-        out[..8].copy_from_slice(&self.x[row].to_le_bytes());
-    }
-}
 
 fn embed(token: u32) -> u64 {
     mix(77, token.into())
@@ -107,7 +35,7 @@ fn choose(value: u64) -> u32 {
 pub(super) fn reference(shape: &Shape) -> Vec<Vec<u32>> {
     let answer = |prompt: &Vec<u32>| {
         let n_layers = shape.layers.iter().sum();
-        let mut node = Layers::new(0..0, 4);
+        let mut node = Layers::new(0..0, 4, shape.ctx_len);
         node.open(0..n_layers, 1);
         let mut answer = Vec::new();
         let mut tokens = prompt.clone();
@@ -175,6 +103,7 @@ fn line(shape: &Shape, index: usize, layers: Range<u32>) -> NodeLine {
         threads: 1,
         carrier: heapless::String::new(),
         status: Status::Ready,
+        streams: Streams::Empty,
     }
 }
 
@@ -196,7 +125,7 @@ pub(super) struct WorkerNode {
     shape: Shape,
     endpoint: Loopback,
     worker: Worker,
-    layers: Layers,
+    stored: Stored,
     /// What it is at.
     step: WorkerStep,
     busy: Option<Busy>,
@@ -209,7 +138,7 @@ impl WorkerNode {
         shape: &Shape,
         index: usize,
         life: u64,
-        is_restart: bool,
+        (is_restart, held): (bool, Held),
     ) -> WorkerNode {
         let next = Some(shape.next_of(index));
         let config = config(shape, index, life);
@@ -228,7 +157,7 @@ impl WorkerNode {
                 (shape.dim, n_layers),
                 FRAME_MAX,
             ),
-            layers: Layers::new(layers, shape.dim),
+            stored: Stored { layers: Layers::new(layers, shape.dim, shape.ctx_len), held },
             step: WorkerStep::Idle,
             busy: None,
             log: Vec::new(),
@@ -237,6 +166,13 @@ impl WorkerNode {
 
     pub(super) fn busy_until(&self) -> Option<Micros> {
         self.busy.as_ref().map(|busy| busy.until)
+    }
+
+    /// What it leaves to whoever goes on in its place.
+    pub(super) fn into_held(self) -> Held {
+        let Stored { mut layers, mut held } = self.stored;
+        held.set_aside(layers.layers.clone(), &mut layers);
+        held
     }
 
     pub(super) fn log(&self) -> &Log {
@@ -257,14 +193,14 @@ impl WorkerNode {
             self.work(since, until);
         }
         loop {
-            let step = self.worker.poll(now, &mut Hop::new(&mut self.endpoint), &mut self.layers);
+            let step = self.worker.poll(now, &mut Hop::new(&mut self.endpoint), &mut self.stored);
             let took_us = match step {
                 WorkerStep::Idle => break,
                 WorkerStep::Open => self.packing_us(),
                 WorkerStep::Compute => {
                     let spans = self.worker.spans();
                     let rows = spans.iter().map(|span| usize::from(span.n_rows)).sum();
-                    self.shape.cost.of(self.layers.layers.len() as u64, rows)
+                    self.shape.cost.of(self.stored.layers.layers.len() as u64, rows)
                 }
             };
             self.step = step;
@@ -287,7 +223,7 @@ impl WorkerNode {
 
     /// What getting ready takes: layers that are new are packed.
     fn packing_us(&self) -> u64 {
-        let own = &self.layers.layers;
+        let own = &self.stored.layers.layers;
         let n_new = self.asked().filter(|layer| !own.contains(layer)).count() as u64;
         n_new * self.shape.packing_us
     }
@@ -295,12 +231,15 @@ impl WorkerNode {
     /// The work of the last step is done.
     fn work(&mut self, since: Micros, until: Micros) {
         if self.step == WorkerStep::Open {
-            let (layers, n_streams) = (self.asked(), self.worker.opening().sizes.n_streams);
-            self.layers.open(layers.clone(), n_streams.into());
-            return self.worker.opened(line(&self.shape, self.index, layers));
+            let (layers, opening) = (self.asked(), self.worker.opening());
+            let streams = self.stored.open(&layers, opening.from, &opening.sizes);
+            let line = line(&self.shape, self.index, layers);
+            return self.worker.opened(NodeLine { streams, ..line });
         }
         self.log.push((self.index, self.worker.spans()[0].pos, since, until));
-        self.layers.run(self.worker.spans());
+        self.stored.layers.run(self.worker.spans());
+        let (epoch, sizes) = self.worker.epoch();
+        self.stored.held.computed(epoch, &sizes, self.worker.spans());
         self.worker.computed(WorkFigures::new((until - since) as u32, MachineReading::default()));
     }
 }
@@ -319,29 +258,14 @@ pub(super) struct MasterNode {
     max_batch: usize,
     endpoint: Loopback,
     master: Master,
-    layers: Layers,
+    stored: Stored,
+    sizes: Sizes,
     /// Values of the last result.
     returned: Vec<u64>,
     lanes: Vec<Lane>,
     busy: Option<Busy>,
     log: Log,
     notices: Vec<Notice>,
-}
-
-/// The master's rows go out from the layers, and come back elsewhere.
-struct MasterRows<'a>(&'a mut Layers, &'a mut Vec<u64>);
-
-impl Rows for MasterRows<'_> {
-    fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]) {
-        let x = std::mem::take(self.1);
-        let mut returned = Layers { x, kv: Vec::new(), layers: 0..0, dim: self.0.dim };
-        returned.put(first, dtype, bytes);
-        *self.1 = returned.x;
-    }
-
-    fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]) {
-        self.0.get(row, dtype, out);
-    }
 }
 
 impl MasterNode {
@@ -353,7 +277,7 @@ impl MasterNode {
             answer: Vec::new(),
             is_waiting: false,
         };
-        let mut layers = Layers::new(0..0, shape.dim);
+        let mut layers = Layers::new(0..0, shape.dim, shape.ctx_len);
         layers.open(shape.layers_of(0), shape.prompts.len());
         let n_streams = shape.prompts.len() as u16;
         let sizes = Sizes {
@@ -381,7 +305,8 @@ impl MasterNode {
             max_batch: shape.max_batch.into(),
             endpoint: network.endpoint(config(shape, 0, 0), next),
             master,
-            layers,
+            stored: Stored { layers, held: Held::default() },
+            sizes,
             returned: Vec::new(),
             lanes: shape.prompts.iter().map(lane).collect(),
             busy: None,
@@ -398,22 +323,35 @@ impl MasterNode {
         &self.log
     }
 
-    /// Gives the nodes other layers, so many each.
-    pub(super) fn resplit(&mut self, n_layers: &[u32]) {
-        self.shape.layers = n_layers.to_vec();
-        let shares: Vec<Range<u32>> =
-            (0..n_layers.len()).map(|index| self.shape.layers_of(index)).collect();
-        // What it computes is done again.
+    /// The ring as it is.
+    pub(super) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Whether it can become another ring now.
+    pub(super) fn hold(&mut self) -> bool {
+        self.master.hold()
+    }
+
+    /// Takes its layers of `shape`; what it computes is done again.
+    fn take(&mut self, shape: &Shape) -> NodeLine {
+        self.shape = shape.clone();
         self.busy = None;
-        self.layers.open(shares[0].clone(), self.shape.prompts.len());
-        self.master.assign(line(&self.shape, 0, shares[0].clone()), shares);
+        let (from, layers) = (self.master.begin_move(), shape.layers_of(0));
+        let streams = self.stored.open(&layers, from, &self.sizes);
+        NodeLine { streams, ..line(shape, 0, layers) }
+    }
+
+    /// Gives the nodes other layers.
+    pub(super) fn resplit(&mut self, shape: &Shape) {
+        let shares = (0..shape.layers.len()).map(|index| shape.layers_of(index)).collect();
+        let line = self.take(shape);
+        self.master.assign(line, shares);
     }
 
     /// Has these nodes for a ring from now on.
     pub(super) fn rejoin(&mut self, shape: &Shape) {
-        self.shape = shape.clone();
-        self.busy = None;
-        self.layers.open(shape.layers_of(0), shape.prompts.len());
+        let line = self.take(shape);
         self.endpoint.set_next(loopback::address(shape.next_of(0)));
         let prev = self.endpoint.links().prev.as_mut().expect("a ring's node has one before it");
         prev.expect(hello::name(&name(shape.prev_of(0))));
@@ -423,7 +361,7 @@ impl MasterNode {
             Member { name: name(index), address, layers: start as usize..end as usize }
         };
         let members = shape.members().map(member).collect();
-        self.master.rejoin(line(shape, 0, shape.layers_of(0)), members);
+        self.master.rejoin(line, members);
     }
 
     /// What the user was told.
@@ -448,25 +386,28 @@ impl MasterNode {
             }
             self.busy = None;
             self.log.push((0, self.master.spans()[0].pos, since, until));
-            self.layers.x = self.master.tokens().iter().map(|&token| embed(token)).collect();
-            self.layers.run(self.master.spans());
+            let layers = &mut self.stored.layers;
+            layers.x = self.master.tokens().iter().map(|&token| embed(token)).collect();
+            layers.run(self.master.spans());
+            let (epoch, spans) = (self.master.epoch(), self.master.spans());
+            self.stored.held.computed(epoch, &self.sizes, spans);
             self.master
                 .computed(WorkFigures::new((until - since) as u32, MachineReading::default()));
         }
         loop {
             while self.master.has_room() && self.submit() {}
-            let mut rows = MasterRows(&mut self.layers, &mut self.returned);
+            let mut rows = MasterRows(&mut self.stored, &mut self.returned);
             match self.master.poll(now, &mut Hop::new(&mut self.endpoint), &mut rows) {
                 MasterStep::Idle => break,
                 MasterStep::Failed(error) => panic!("{error}"),
                 MasterStep::Compute => {
                     let rows = self.master.tokens().len();
-                    let n_layers = self.layers.layers.len() as u64;
+                    let n_layers = self.stored.layers.layers.len() as u64;
                     let until = now + self.shape.cost.of(n_layers, rows);
                     self.busy = Some(Busy { since: now, until });
                     break;
                 }
-                MasterStep::Done => self.take(),
+                MasterStep::Done => self.collect(),
             }
         }
         while let Some(notice) = self.master.notice() {
@@ -475,7 +416,7 @@ impl MasterNode {
         serve(&mut self.endpoint);
     }
 
-    fn take(&mut self) {
+    fn collect(&mut self) {
         let mut values = self.returned.iter();
         for span in self.master.spans() {
             let lane = &mut self.lanes[usize::from(span.stream)];

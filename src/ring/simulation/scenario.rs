@@ -1,6 +1,6 @@
 //! What happens to a ring, drawn from a seed.
 
-use super::{Cost, Ring, Shape};
+use super::{Change, Cost, Ring, Shape};
 use crate::transport::Micros;
 use crate::transport::fault::{Dice, Faults};
 
@@ -154,7 +154,7 @@ impl Scenario {
 
 impl Ring {
     /// A split of the layers over the master and some of the workers that are alive.
-    fn draw_members(&self, dice: &mut Dice) -> Vec<u32> {
+    pub(super) fn draw_members(&self, dice: &mut Dice) -> Vec<u32> {
         let n_layers: u32 = self.shape.layers.iter().sum();
         let is_alive = |index: usize| index == 0 || self.workers[index - 1].is_some();
         let mut members: Vec<usize> = (0..self.shape.layers.len())
@@ -198,12 +198,11 @@ impl Coming {
                 None
             }
             Coming::Blow(Blow::Resplit(n_layers)) => {
-                ring.resplit(&n_layers);
+                ring.coming.push_back(Change::Layers(n_layers));
                 None
             }
             Coming::Blow(Blow::Members(seed)) => {
-                let n_layers = ring.draw_members(&mut Dice::new(seed));
-                ring.rejoin(&n_layers, life);
+                ring.coming.push_back(Change::Nodes(seed, life));
                 None
             }
             Coming::Return(index) => {

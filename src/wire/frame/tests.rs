@@ -22,6 +22,7 @@ fn line() -> NodeLine {
         threads: 4,
         carrier: heapless::String::try_from("udp").unwrap(),
         status: Status::Streams(2),
+        streams: Streams::Kept,
     }
 }
 
@@ -80,18 +81,19 @@ fn open_assigns_shares_and_collects_lines() {
     for status in statuses {
         let lines = [line(), NodeLine { status, ..line() }];
         for assigned in [&[][..], &[0..6, 6..14, 14..22]] {
-            let len = emit_open(9, &SIZES, assigned, &lines, &mut out).unwrap();
+            let from = (!assigned.is_empty()).then_some(8);
+            let len = emit_open((9, from), &SIZES, assigned, &lines, &mut out).unwrap();
             let frame = Frame::parse(&out[..len]).unwrap();
             let n_assigned = assigned.len() as u16;
-            let wanted = Repr::Open { epoch: 9, sizes: SIZES, n_assigned, n_lines: 2 };
+            let wanted = Repr::Open { epoch: 9, from, sizes: SIZES, n_assigned, n_lines: 2 };
             assert_eq!(frame.repr(), wanted);
             assert_eq!(frame.assigned().collect::<Result<Vec<_>, _>>(), Ok(assigned.to_vec()));
             assert_eq!(frame.lines().collect::<Result<Vec<_>, _>>(), Ok(lines.to_vec()));
-            assert_eq!(emit_open(9, &SIZES, assigned, &lines, &mut out[..len - 1]), None);
+            assert_eq!(emit_open((9, None), &SIZES, assigned, &lines, &mut out[..len - 1]), None);
         }
     }
     let none = 3..3;
-    let len = emit_open(9, &SIZES, std::slice::from_ref(&none), &[], &mut out).unwrap();
+    let len = emit_open((9, None), &SIZES, std::slice::from_ref(&none), &[], &mut out).unwrap();
     assert!(Frame::parse(&out[..len]).unwrap().assigned().next().unwrap().is_err());
 }
 
@@ -116,6 +118,26 @@ fn down_and_close_come_back() {
 }
 
 #[test]
+fn pieces_of_keys_and_values_come_back() {
+    let piece = KvPiece { layer: 7, stream: 2, reached: 130, page: 2, first: 96, bytes: 5 };
+    let mut out = [0xa5; 100];
+    out[HEADER_LEN..][..5].copy_from_slice(b"piece");
+    let len = emit_kv(3, piece, &mut out).unwrap();
+    let mut wanted =
+        b"LEPF\x04\0\0\0\x03\0\0\0\x07\0\0\0\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0".to_vec();
+    wanted.extend_from_slice(b"\x82\0\0\0\x60\0\0\0\x05\0\0\0\0\0\0\0piece");
+    assert_eq!(out[..len], wanted);
+    let frame = Frame::parse(&out[..len]).unwrap();
+    assert_eq!((frame.repr(), frame.kv()), (Repr::Kv { epoch: 3, piece }, &b"piece"[..]));
+    assert!(Frame::parse(&out[..len - 1]).is_err());
+    for is_over in [false, true] {
+        let len = emit_moved(4, is_over, &mut out).unwrap();
+        let repr = Frame::parse(&out[..len]).unwrap().repr();
+        assert_eq!(repr, Repr::Moved { epoch: 4, is_over });
+    }
+}
+
+#[test]
 fn long_names_are_cut_at_a_character() {
     let mut out = [0; 100];
     let len = emit_down(0, Reason::Reset, &"é".repeat(40), &mut out).unwrap();
@@ -136,7 +158,7 @@ fn every_truncation_and_surplus_byte_is_refused() {
 #[test]
 fn no_forged_byte_makes_an_accessor_panic() {
     let mut open = vec![0; 500];
-    let len = emit_open(9, &SIZES, &[0..1, 1..4], &[line()], &mut open).unwrap();
+    let len = emit_open((9, None), &SIZES, &[0..1, 1..4], &[line()], &mut open).unwrap();
     open.truncate(len);
     for frame in [activations(), open] {
         for at in 0..frame.len() {

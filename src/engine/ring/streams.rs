@@ -1,0 +1,56 @@
+//! What a node's stage has stored of the streams, in the words of the ring.
+
+use std::ops::Range;
+
+use crate::model::{KvPlace, Stage, StageInfo};
+use crate::ring::{Held, KvPart, KvParts};
+use crate::wire::frame::{KvPiece, Sizes, Streams};
+
+/// The keys and values of a stage.
+pub(super) struct StageParts<'a, S: Stage + ?Sized>(pub(super) &'a mut S);
+
+fn place(part: KvPart) -> KvPlace {
+    let KvPart { layer, stream, page } = part;
+    KvPlace { layer: layer as usize, stream: stream.into(), page: page as usize }
+}
+
+impl<S: Stage + ?Sized> KvParts for StageParts<'_, S> {
+    fn part_bytes(&self) -> usize {
+        self.0.kv_part_bytes()
+    }
+
+    fn pages(&self, layer: u32, reached: u32) -> Range<u32> {
+        let pages = self.0.kv_pages(layer as usize, reached as usize);
+        pages.start as u32..pages.end as u32
+    }
+
+    fn read(&mut self, part: KvPart, out: &mut [u8]) -> bool {
+        self.0.read_kv(place(part), out)
+    }
+
+    fn write(&mut self, part: KvPart, first: usize, bytes: &[u8]) -> bool {
+        self.0.write_kv(place(part), first, bytes)
+    }
+}
+
+/// The layers of a stage.
+pub(super) fn layers(stage: &(impl Stage + ?Sized)) -> Range<u32> {
+    let StageInfo { share, .. } = stage.about();
+    share.layers.start as u32..share.layers.end as u32
+}
+
+/// As [`Rows::take_kv`](crate::ring::Rows::take_kv).
+pub(super) fn take(
+    held: &mut Held,
+    (piece, bytes): (&KvPiece, &[u8]),
+    sizes: &Sizes,
+    stage: &mut (impl Stage + ?Sized),
+) -> Option<bool> {
+    let is_own = layers(stage).contains(&piece.layer);
+    is_own.then(|| held.take(piece, (bytes, sizes), &mut StageParts(stage)))
+}
+
+/// What a node says it has of the streams of epoch `from`.
+pub(super) fn said(held: &Held, from: Option<u32>, sizes: &Sizes) -> Streams {
+    if held.has(from, sizes) { Streams::Kept } else { Streams::Empty }
+}

@@ -1,0 +1,178 @@
+//! What a node has stored of the streams, and how that moves with layers.
+
+use std::ops::Range;
+
+use super::Sizes;
+use crate::wire::frame::{FrameSpan, KvPiece};
+
+/// Keys and values as whoever computes keeps them: what a stream has of a layer lies in pages, as parts of the same
+/// length.
+pub(crate) trait KvParts {
+    /// Bytes of a part.
+    fn part_bytes(&self) -> usize;
+
+    /// The pages of a layer with what a stream looks back to of which so many positions are stored.
+    fn pages(&self, layer: u32, reached: u32) -> Range<u32>;
+
+    /// Reads a part, `[part_bytes]`; `false` if there is no such.
+    fn read(&mut self, part: KvPart, out: &mut [u8]) -> bool;
+
+    /// Writes bytes of a part from `first` on; `false` if there are no such.
+    fn write(&mut self, part: KvPart, first: usize, bytes: &[u8]) -> bool;
+}
+
+/// What a stream has of a layer in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KvPart {
+    /// The layer.
+    pub(crate) layer: u32,
+    /// The stream.
+    pub(crate) stream: u16,
+    /// The page, counted in the stream.
+    pub(crate) page: u32,
+}
+
+/// Copies of all that a node had stored before its layers changed.
+struct Aside {
+    epoch: (u32, Sizes),
+    /// By stream.
+    reached: Vec<u32>,
+    parts: Vec<KvPart>,
+    /// Of each part, one behind the other.
+    bytes: Vec<u8>,
+    part_bytes: usize,
+    /// The next to give away: a part, and bytes of it.
+    next: (usize, usize),
+}
+
+/// What a node has stored of the streams.
+///
+/// Once all batches of an epoch have been round, every node has stored what belongs to the texts so far. When
+/// layers move then, it stays where it is, but for layers that become another node's: their part travels there
+/// ([`Held::give`], [`Held::take`]). The copies made for that are dropped with the next batch.
+#[derive(Default)]
+pub struct Held {
+    /// The epoch whose batches have been through the node's layers, and what was agreed for it; `None` if what they
+    /// stored is not known.
+    epoch: Option<(u32, Sizes)>,
+    /// How many positions each stream has stored.
+    reached: Vec<u32>,
+    aside: Option<Aside>,
+}
+
+impl Held {
+    /// Whether all is there that was stored in epoch `from`.
+    pub(crate) fn has(&self, from: Option<u32>, sizes: &Sizes) -> bool {
+        let aside = self.aside.as_ref().map(|aside| aside.epoch);
+        from.is_some_and(|epoch| [self.epoch, aside].contains(&Some((epoch, *sizes))))
+    }
+
+    /// The same, and it is where it was stored.
+    pub(crate) fn is_intact(&self, from: Option<u32>, sizes: &Sizes) -> bool {
+        from.is_some_and(|epoch| self.epoch == Some((epoch, *sizes)))
+    }
+
+    /// The node's streams are empty.
+    pub(crate) fn clear(&mut self) {
+        self.epoch = None;
+        self.reached.clear();
+    }
+
+    /// A batch of `spans` of this epoch has been through the node's layers.
+    pub(crate) fn computed(&mut self, epoch: u32, sizes: &Sizes, spans: &[FrameSpan]) {
+        (self.epoch, self.aside) = (Some((epoch, *sizes)), None);
+        self.reached.resize(sizes.n_streams.into(), 0);
+        for span in spans {
+            self.reached[usize::from(span.stream)] = span.pos + u32::from(span.n_rows);
+        }
+    }
+
+    /// Copies what `layers` have stored, as far as it is known and not copied yet: they are about to change.
+    pub(crate) fn set_aside(&mut self, layers: Range<u32>, parts: &mut impl KvParts) {
+        let Some(epoch) = self.epoch.take() else { return };
+        let mut all = Vec::new();
+        for layer in layers {
+            for (stream, reached) in (0..).zip(&self.reached) {
+                let pages = parts.pages(layer, *reached);
+                all.extend(pages.map(|page| KvPart { layer, stream, page }));
+            }
+        }
+        let part_bytes = parts.part_bytes();
+        let mut bytes = Vec::new();
+        // Without memory for the copies all is computed again.
+        if bytes.try_reserve_exact(part_bytes * all.len()).is_err() {
+            return;
+        }
+        bytes.resize(part_bytes * all.len(), 0);
+        let mut places = all.iter().zip(bytes.chunks_exact_mut(part_bytes));
+        if places.all(|(part, out)| parts.read(*part, out)) {
+            let reached = self.reached.clone();
+            self.aside =
+                Some(Aside { epoch, reached, parts: all, bytes, part_bytes, next: (0, 0) });
+        }
+    }
+
+    /// Gives `layers`, which are the node's now, what is set aside for them in epoch `from`; copies of other epochs are
+    /// dropped.
+    pub(crate) fn restore(
+        &mut self,
+        from: Option<u32>,
+        (layers, sizes): (Range<u32>, &Sizes),
+        parts: &mut impl KvParts,
+    ) {
+        self.clear();
+        // Copies of another epoch are of no use any more.
+        let aside = self.aside.take();
+        self.aside = aside.filter(|aside| from.is_some_and(|epoch| aside.epoch == (epoch, *sizes)));
+        let Some(aside) = &mut self.aside else { return };
+        aside.next = (0, 0);
+        self.reached.clone_from(&aside.reached);
+        for (part, bytes) in aside.parts.iter().zip(aside.bytes.chunks_exact(aside.part_bytes)) {
+            if layers.contains(&part.layer) {
+                parts.write(*part, 0, bytes);
+            }
+        }
+    }
+
+    /// Writes the next piece of what layers have stored that are not among the node's `own` any more; `None` if there is
+    /// no more.
+    pub(crate) fn give(&mut self, own: &Range<u32>, out: &mut [u8]) -> Option<KvPiece> {
+        let aside = self.aside.as_mut()?;
+        let len = aside.part_bytes;
+        while own.contains(&aside.parts.get(aside.next.0)?.layer) {
+            aside.next.0 += 1;
+        }
+        let (index, first) = aside.next;
+        let KvPart { layer, stream, page } = aside.parts[index];
+        let bytes = out.len().min(len - first);
+        out[..bytes].copy_from_slice(&aside.bytes[index * len + first..][..bytes]);
+        aside.next = if first + bytes == len { (index + 1, 0) } else { (index, first + bytes) };
+        let reached = aside.reached[usize::from(stream)];
+        Some(KvPiece { layer, stream, reached, page, first: first as u32, bytes: bytes as u32 })
+    }
+
+    /// Stores a piece of what a layer of the node has stored elsewhere; `false` if there is no place for it.
+    pub(crate) fn take(
+        &mut self,
+        piece: &KvPiece,
+        (bytes, sizes): (&[u8], &Sizes),
+        parts: &mut impl KvParts,
+    ) -> bool {
+        if piece.stream >= sizes.n_streams || piece.reached > sizes.ctx_len {
+            return false;
+        }
+        let KvPiece { layer, stream, page, first, .. } = *piece;
+        if !parts.write(KvPart { layer, stream, page }, first as usize, bytes) {
+            return false;
+        }
+        self.reached.resize(sizes.n_streams.into(), 0);
+        self.reached[usize::from(piece.stream)] = piece.reached;
+        true
+    }
+
+    /// All layers have what they need to go on in this epoch.
+    pub(crate) fn moved(&mut self, epoch: u32, sizes: &Sizes) {
+        (self.epoch, self.aside) = (Some((epoch, *sizes)), None);
+        self.reached.resize(sizes.n_streams.into(), 0);
+    }
+}

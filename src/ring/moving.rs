@@ -1,0 +1,78 @@
+//! What layers have stored on its way to the nodes that have them now.
+
+use super::batch::Broken;
+use super::{Link, Rows, Sizes};
+use crate::wire::frame::{self, HEADER_LEN, KvPiece, NodeLine, Streams};
+use crate::wire::hello::Name;
+
+/// Most bytes of keys and values in a frame.
+pub(super) const KV_BYTES: usize = 32 << 10;
+
+/// Where a move is, as its master sees it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moving {
+    /// The master sends what its former layers have stored.
+    Sending,
+    /// The other nodes do.
+    Waiting,
+    /// All is on its way, and the nodes are to be told.
+    Ending,
+}
+
+/// The nodes of an epoch that is over, all of whose batches have been round.
+pub(super) struct Earlier {
+    epoch: u32,
+    nodes: Vec<Name>,
+}
+
+impl Earlier {
+    /// The epoch of these nodes.
+    pub(super) fn new(epoch: u32, lines: &[NodeLine]) -> Earlier {
+        Earlier { epoch, nodes: lines.iter().map(|line| line.name.clone()).collect() }
+    }
+
+    /// The epoch.
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether all that its nodes have stored is with the nodes of these lines.
+    pub(super) fn is_kept_by(&self, lines: &[NodeLine]) -> bool {
+        let kept = |name: &Name| {
+            let mut lines = lines.iter();
+            lines.any(|line| line.name == *name && line.streams == Streams::Kept)
+        };
+        self.nodes.iter().all(kept) && lines.iter().all(|line| line.streams != Streams::Untold)
+    }
+}
+
+/// Sends what this node's former layers have stored, then MOVED; `false` if it has to wait.
+pub(super) fn send(epoch: u32, link: &mut impl Link, rows: &mut impl Rows) -> bool {
+    loop {
+        let Some(out) = link.reserve() else { return false };
+        let end = out.len().min(HEADER_LEN + KV_BYTES);
+        let piece = rows.give_kv(&mut out[HEADER_LEN..end]);
+        let bytes = match piece {
+            Some(piece) => frame::emit_kv(epoch, piece, out),
+            None => frame::emit_moved(epoch, false, out),
+        };
+        link.commit(bytes.expect("what was written fits the frame"));
+        if piece.is_none() {
+            return true;
+        }
+    }
+}
+
+/// Stores a piece; `true` if it is another node's.
+pub(super) fn take(
+    piece: &KvPiece,
+    bytes: &[u8],
+    (sizes, n_layers): (&Sizes, u32),
+    rows: &mut impl Rows,
+) -> Result<bool, Broken> {
+    match rows.take_kv(piece, bytes, sizes) {
+        Some(true) => Ok(false),
+        None if piece.layer < n_layers && bytes.len() <= KV_BYTES => Ok(true),
+        _ => Err(Broken("keys and values without a place")),
+    }
+}

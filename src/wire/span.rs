@@ -1,0 +1,81 @@
+//! Spans of a batch in frames.
+
+use super::WireError;
+use super::fields::{put, u16_at, u32_at};
+
+/// Bytes of a span.
+pub const SPAN_LEN: usize = 12;
+
+/// Rows of a batch that follow each other in one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameSpan {
+    /// Their stream.
+    pub stream: u16,
+    /// Whose logits are wanted.
+    pub wants: FrameWants,
+    /// Position of the first.
+    pub pos: u32,
+    /// How many they are.
+    pub n_rows: u16,
+    /// Whether their text is a long one.
+    pub is_long: bool,
+}
+
+/// Which rows of a span want logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameWants {
+    /// None of them.
+    None,
+    /// The last.
+    Last,
+    /// All of them.
+    All,
+}
+
+impl FrameSpan {
+    /// How many rows want logits.
+    pub fn n_wanted(&self) -> usize {
+        match self.wants {
+            FrameWants::None => 0,
+            FrameWants::Last => usize::from(self.n_rows.min(1)),
+            FrameWants::All => self.n_rows.into(),
+        }
+    }
+
+    /// Whether its one row is a stream's next token.
+    pub fn is_next_token(&self) -> bool {
+        self.n_rows == 1 && self.wants != FrameWants::None
+    }
+}
+
+/// Writes a span.
+pub(super) fn emit_span(span: &FrameSpan, out: &mut [u8; SPAN_LEN]) {
+    out.fill(0);
+    put(out, 0, &span.stream.to_le_bytes());
+    out[2] = span.wants as u8;
+    out[3] = span.is_long.into();
+    put(out, 4, &span.pos.to_le_bytes());
+    put(out, 8, &span.n_rows.to_le_bytes());
+}
+
+/// Reads a span; one with impossible fields is an error.
+pub(super) fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<FrameSpan, WireError> {
+    let wants = match bytes[2] {
+        0 => FrameWants::None,
+        1 => FrameWants::Last,
+        2 => FrameWants::All,
+        _ => return Err(WireError::Field("wanted logits")),
+    };
+    let is_long = match bytes[3] {
+        0 => false,
+        1 => true,
+        _ => return Err(WireError::Field("long text")),
+    };
+    Ok(FrameSpan {
+        stream: u16_at(bytes, 0),
+        wants,
+        is_long,
+        pos: u32_at(bytes, 4),
+        n_rows: u16_at(bytes, 8),
+    })
+}
