@@ -165,6 +165,22 @@ impl LinkIn {
         }
     }
 
+    /// What this node sends next to the same node says that all frames it has released came: these need no
+    /// acknowledgement.
+    pub fn imply_released(&mut self) {
+        let now = self.serviced_at;
+        if let Some(session) = &mut self.session {
+            session.imply_released(now);
+        }
+    }
+
+    /// The node misses the next frame: asks for it once. If it has been sent, it comes again.
+    pub fn ask(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.ask();
+        }
+    }
+
     /// Leaves the oldest frame, and those that may come behind it, for later: an endpoint that is
     /// serviced does not return for them before [`super::Links::begin_turn`].
     pub fn leave(&mut self) {
@@ -303,7 +319,7 @@ impl LinkIn {
         }
         session.heard_at = now;
         session.see(now, seq.wrapping_add(1));
-        session.nack_at[index] = session.nack_at[index].max(now + session.patience());
+        session.nack_at[index] = session.nack_at[index].max(now + session.chunk_patience());
         if deposit == Deposit::Complete {
             session.ack_at = session.ack_at.min(now + ACK_DELAY_US);
             session.deliver(&self.banks, &mut self.stats);
@@ -370,7 +386,7 @@ impl LinkIn {
             (is_heard, n_empty) = (true, 0);
             session.heard_at = now;
             session.see(now, seq.wrapping_add(1));
-            session.nack_at[index] = session.nack_at[index].max(now + session.patience());
+            session.nack_at[index] = session.nack_at[index].max(now + session.chunk_patience());
             if self.banks[index].is_complete() {
                 session.make_due(DatagramKind::Ack);
             }

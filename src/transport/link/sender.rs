@@ -1,6 +1,7 @@
 //! The sending half: the link to the next node.
 
 mod greeting;
+mod released;
 mod session;
 
 use std::net::SocketAddr;
@@ -375,7 +376,8 @@ impl LinkOut {
         if self.session.is_some() {
             self.progress.tell(LinkEvent::Reset);
         }
-        let mut session = OutSession::new(offer.agreed, now, header.counter(), &ack);
+        let answer = (header.counter(), &ack);
+        let mut session = OutSession::new(offer.agreed, now, answer, self.config.reorder_us);
         if offer.tries == 1 {
             session.rtt.sample(now - offer.sent_at);
         }
@@ -454,13 +456,8 @@ impl LinkOut {
             session.probes = 0;
             session.probe_at = now + session.rtt.timeout(0);
         }
-        while session.base != ack.next {
-            let index = bank(session.base, n_banks);
-            session.on_delivered(self.banks[index].travel_bytes());
-            if self.banks[index].longer_than(self.path.telling()) != 0 {
-                self.path.on_passed();
-            }
-        }
+        self.on_delivered(ack.next);
+        let Some(session) = &mut self.session else { return };
         let room = ack.window_end.wrapping_sub(session.base);
         if is_before(session.window_end, ack.window_end) && room <= BANKS_MAX as u32 {
             session.window_end = ack.window_end;
@@ -468,7 +465,9 @@ impl LinkOut {
         }
         let (mut is_lost, mut has_passed) = (false, false);
         for nack in &ack.nacks {
-            if !is_before(nack.seq, session.base) && is_before(nack.seq, session.sent) {
+            // A stream loses nothing.
+            let is_sent = !is_before(nack.seq, session.base) && is_before(nack.seq, session.sent);
+            if is_sent && self.mode == Mode::Datagrams {
                 let index = bank(nack.seq, n_banks);
                 let (sent, bank) = (&mut self.sent[index], &self.banks[index]);
                 let missing = nack.missing & bank.all();
@@ -482,6 +481,18 @@ impl LinkOut {
             self.path.on_passed();
         } else if is_lost {
             self.path.on_lost(now);
+        }
+    }
+
+    /// All frames before `end` have arrived.
+    fn on_delivered(&mut self, end: u32) {
+        let Some(session) = &mut self.session else { return };
+        while session.base != end {
+            let bank = &self.banks[bank(session.base, self.config.n_banks as u32)];
+            session.on_delivered(bank.travel_bytes());
+            if bank.longer_than(self.path.telling()) != 0 {
+                self.path.on_passed();
+            }
         }
     }
 

@@ -7,10 +7,10 @@ use super::super::config::BANKS_MAX;
 use super::super::handshake::Agreed;
 use super::super::progress::LinkStats;
 use super::super::seq::{bank, is_before};
-use super::super::times::SILENCE_US;
+use super::super::times::{ACK_DELAY_US, SILENCE_US};
 use super::super::wire::{Wire, send_control};
 use crate::transport::Micros;
-use crate::wire::control::{ACK_MAX, Ack, NACKS_MAX, Nack};
+use crate::wire::control::{ACK_MAX, Ack, ChunkBits, NACKS_MAX, Nack};
 use crate::wire::datagram::{DatagramHeader, DatagramKind};
 use crate::wire::hello::Hello;
 
@@ -18,6 +18,8 @@ use crate::wire::hello::Hello;
 /// how long.
 const CALL_US: Micros = 300_000;
 const CALLS_END_US: Micros = 60_000_000;
+/// How long that takes at least.
+const CHUNKS_US: Micros = 100;
 
 /// Frames `first..next` are delivered and not released, `next..` are coming.
 pub(super) struct InSession {
@@ -37,6 +39,8 @@ pub(super) struct InSession {
     pub(super) told_end: u32,
     pub(super) echo: u32,
     pub(super) kind_due: Option<DatagramKind>,
+    /// Whether the next answer asks for the next frame, which is not known to be sent.
+    asks: bool,
     /// When a delivered frame is to be acknowledged at the latest.
     pub(super) ack_at: Micros,
     pub(super) heard_at: Micros,
@@ -77,6 +81,7 @@ impl InSession {
             told_end: 0,
             echo: 0,
             kind_due: Some(DatagramKind::Ack),
+            asks: false,
             ack_at: Micros::MAX,
             heard_at: now,
             call_at: 0,
@@ -128,9 +133,29 @@ impl InSession {
         }
     }
 
-    /// How long missing chunks may be on their way behind others.
-    pub(super) fn patience(&self) -> Micros {
+    /// The neighbour learns by other means that what is released has come.
+    pub(super) fn imply_released(&mut self, now: Micros) {
+        self.told_end = self.first.wrapping_add(self.n_banks);
+        let is_all = self.first == self.next;
+        self.ack_at = if is_all { Micros::MAX } else { now + ACK_DELAY_US };
+    }
+
+    /// The next frame is missed, although it may not have been sent.
+    pub(super) fn ask(&mut self) {
+        if !is_before(self.next, self.seen_end) {
+            self.asks = true;
+            self.make_due(DatagramKind::Ack);
+        }
+    }
+
+    /// How long a frame may be on its way behind others.
+    fn patience(&self) -> Micros {
         Micros::from(self.srtt_us / 4).max(self.reorder_us)
+    }
+
+    /// How long chunks may be on their way behind others of their frame, which devices hand over some at a time.
+    pub(super) fn chunk_patience(&self) -> Micros {
+        self.patience().max(CHUNKS_US)
     }
 
     /// Frames before `end` have been sent.
@@ -168,10 +193,14 @@ impl InSession {
     }
 
     pub(super) fn name_missing(&mut self, now: Micros, banks: &[Bank], ack: &mut Ack) {
+        if std::mem::take(&mut self.asks) && !is_before(self.next, self.seen_end) {
+            // There is room: it is the first.
+            let _ = ack.nacks.push(Nack { seq: self.next, missing: ChunkBits::MAX });
+        }
         let again = Micros::from(self.srtt_us) * 3 / 2;
         // A sender that says nothing is asked less and less often.
         let silence = now.saturating_sub(self.heard_at);
-        let again = again.max(2 * self.patience()).max(silence / 2);
+        let again = again.max(2 * self.chunk_patience()).max(silence / 2);
         for (index, seq) in self.incomplete(banks) {
             if now >= self.nack_at[index] && ack.nacks.len() < NACKS_MAX {
                 let nack = Nack { seq, missing: banks[index].missing() };

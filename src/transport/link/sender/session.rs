@@ -32,6 +32,10 @@ pub(super) struct OutSession {
     pub(super) sent: u32,
     pub(super) head: u32,
     pub(super) window_end: u32,
+    /// Frames that the neighbour has banks for.
+    n_theirs: u32,
+    /// As [`super::super::config::LinkConfig`] has it.
+    reorder_us: Micros,
     flight_bytes: u32,
     flight_max: u32,
     cut_at: Micros,
@@ -70,7 +74,13 @@ pub(super) struct SentFrame {
 }
 
 impl OutSession {
-    pub(super) fn new(agreed: Agreed, now: Micros, counter: u64, ack: &Ack) -> OutSession {
+    pub(super) fn new(
+        agreed: Agreed,
+        now: Micros,
+        (counter, ack): (u64, &Ack),
+        reorder_us: Micros,
+    ) -> OutSession {
+        let n_theirs = ack.window_end.min(BANKS_MAX as u32);
         OutSession {
             agreed,
             counter: 0,
@@ -80,7 +90,9 @@ impl OutSession {
             base: 0,
             sent: 0,
             head: 0,
-            window_end: ack.window_end.min(BANKS_MAX as u32),
+            window_end: n_theirs,
+            n_theirs,
+            reorder_us,
             flight_bytes: 0,
             flight_max: FLIGHT_BYTES.0,
             cut_at: now,
@@ -122,15 +134,31 @@ impl OutSession {
         self.flight_max = self.flight_max.saturating_add(bytes / 4).min(u32::MAX / 2);
     }
 
-    /// Chunks that have not arrived. Those that are on the way again are left alone for a while. Returns
-    /// those that were sent again in vain.
+    /// The neighbour has released all frames before `end`.
+    pub(super) fn on_released(&mut self, now: Micros, end: u32) {
+        self.heard_at = now;
+        let window_end = end.wrapping_add(self.n_theirs);
+        if is_before(self.window_end, window_end) {
+            self.window_end = window_end;
+        }
+        self.probes = 0;
+        self.probe_at = now + self.rtt.timeout(0);
+    }
+
+    /// Chunks that have not arrived. Those that are on the way, or are so again, are left alone for a while.
+    /// Returns those that were sent again in vain.
     pub(super) fn on_missing(
         &mut self,
         now: Micros,
         sent: &mut SentFrame,
         missing: ChunkBits,
     ) -> ChunkBits {
-        let patience = Micros::from(self.rtt.srtt_us()).max(1_000);
+        let rtt_us = Micros::from(self.rtt.srtt_us());
+        if now < sent.at + rtt_us.min(self.reorder_us) {
+            // It was asked for as it left.
+            return 0;
+        }
+        let patience = rtt_us.max(self.reorder_us);
         let is_recent = sent.again != 0 && now < sent.again_at + patience;
         sent.due |= if is_recent { missing & !sent.again } else { missing };
         if sent.due != 0 && now > self.cut_at + patience {
@@ -160,8 +188,8 @@ impl OutSession {
                 }
                 stats.retransmits += u64::from(frame.due.count_ones());
                 stats.datagrams += u64::from(frame.due.count_ones());
-                frame.again =
-                    if now < frame.again_at + 1_000 { frame.again } else { 0 } | frame.due;
+                let is_recent = now < frame.again_at + self.reorder_us;
+                frame.again = if is_recent { frame.again } else { 0 } | frame.due;
                 (frame.due, frame.again_at) = (0, now);
             }
             seq = seq.wrapping_add(1);

@@ -108,3 +108,57 @@ fn one_lost_datagram_costs_milliseconds() {
         sim.steps_until("repair", 6_000, |sim| sim.prev().front().is_some());
     }
 }
+
+#[test]
+fn a_frame_that_is_asked_for_comes_again_if_it_was_lost() {
+    let mut sim = Sim::new(1, Some(Faults::NONE));
+    sim.exchange(3);
+    sim.steps_until("the acknowledgement", 100_000, |sim| sim.next().in_flight() == 0);
+    // Datagrams of frames that A sends once B has asked.
+    let ask = |sim: &mut Sim, now| {
+        let (mut asked, mut out) = (Recorder::default(), Recorder::default());
+        sim.prev().ask();
+        sim.prev().transmit(now, &mut asked);
+        for mut datagram in asked.sent {
+            let links = sim.a.links();
+            links.on_datagram(now, address(1), &mut datagram, &mut Recorder::default()).unwrap();
+        }
+        sim.next().transmit(now, &mut out);
+        out.sent.iter().filter(|datagram| datagram[5] == DatagramKind::Data as u8).count()
+    };
+    let now = sim.network.now();
+    assert_eq!(ask(&mut sim, now), 0, "there is none");
+    sim.send(4);
+    let mut lost = Recorder::default();
+    sim.next().transmit(now, &mut lost);
+    assert_eq!(ask(&mut sim, now), 0, "it is on its way");
+    assert_eq!(ask(&mut sim, now + 1_000), lost.sent.len());
+    sim.exchange(10);
+}
+
+#[test]
+fn frames_that_are_known_to_have_come_need_no_acknowledgement() {
+    let mut sim = Sim::new(1, Some(Faults::NONE));
+    sim.exchange(3);
+    sim.steps_until("the acknowledgement", 100_000, |sim| sim.next().in_flight() == 0);
+    let now = sim.network.now();
+    // More than all banks.
+    for number in 3..60 {
+        sim.send(number + 1);
+        let (mut out, mut back) = (Recorder::default(), Recorder::default());
+        sim.next().transmit(now, &mut out);
+        for mut datagram in out.sent {
+            sim.b.links().on_datagram(now, address(0), &mut datagram, &mut back).unwrap();
+        }
+        sim.prev().release();
+        sim.received += 1;
+        sim.prev().imply_released();
+        sim.prev().transmit(now, &mut back);
+        // The first may still say how far A may go.
+        assert!(back.sent.is_empty() || number == 3, "an acknowledgement of frame {number}");
+        let head = sim.next().head();
+        sim.next().on_released(head);
+        assert_eq!(sim.next().in_flight(), 0);
+    }
+    sim.exchange(100);
+}
