@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::mesh::{Mesh, PeerLinks, Sessions};
+use super::patience::Patience;
 use crate::transport::Micros;
 use crate::wire::team::{self, NODES_MAX, PartPiece, TeamFrame};
 
@@ -73,6 +74,8 @@ struct Progress {
     taken: usize,
     /// How long the node says that it has computed.
     compute_us: u32,
+    /// Number of the frame behind the last one that was sent.
+    sent_end: u32,
 }
 
 impl Progress {
@@ -103,6 +106,9 @@ pub(super) struct Exchange {
     /// Number of the next gather.
     seq: u32,
     progress: [Progress; NODES_MAX],
+    /// Number of the frame behind the last one that a node has taken in a gather of this epoch that is done.
+    given_end: [Option<u32>; NODES_MAX],
+    patience: Patience,
     /// When this node began to compute, and how long it had since its last part.
     since: Micros,
     compute_us: u32,
@@ -121,6 +127,8 @@ impl Exchange {
             figures: TeamFigures::default(),
             seq: 0,
             progress: [Progress::default(); NODES_MAX],
+            given_end: [None; NODES_MAX],
+            patience: Patience::default(),
             compute_us: 0,
             rested_on: 0,
         }
@@ -129,6 +137,7 @@ impl Exchange {
     /// Begins an epoch.
     pub(super) fn begin(&mut self, epoch: u32) {
         (self.epoch, self.seq) = (Some(epoch), 0);
+        self.given_end = [None; NODES_MAX];
     }
 
     /// A batch begins: this node computes from now on.
@@ -148,6 +157,9 @@ impl Exchange {
         match self.exchange(epoch, rows) {
             Ok(()) => {
                 self.count();
+                for (end, progress) in self.given_end.iter_mut().zip(&self.progress) {
+                    *end = if progress.to_send > 0 { Some(progress.sent_end) } else { *end };
+                }
                 self.seq = self.seq.wrapping_add(1);
                 Ok(())
             }
@@ -203,7 +215,7 @@ impl Exchange {
     }
 
     fn exchange(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<(), Ended> {
-        let mut idle_since = None;
+        self.patience.begin(self.mesh.now());
         loop {
             let (mut has_moved, mut is_done) = (false, true);
             for node in self.mesh.peers() {
@@ -212,29 +224,47 @@ impl Exchange {
                     is_done &= !self.progress[node].is_pending();
                 }
             }
+            let now = self.mesh.now();
+            if has_moved {
+                self.patience.on_come(now);
+            }
             if is_done {
                 return Ok(());
             }
-            let now = self.mesh.now();
-            let since = *idle_since.get_or_insert(now);
-            match now - since {
-                _ if has_moved => idle_since = Some(now),
-                idle if idle >= SPIN_US => self.rest(epoch, rows)?,
+            if self.patience.asks(now) {
+                self.ask();
+            }
+            if self.patience.idle_us(now) < SPIN_US {
                 // Where threads are more than cores the peer may wait for this one.
-                _ => self.mesh.pause(),
+                self.mesh.pause();
+            } else if self.rest(epoch, rows)? {
+                self.patience.on_come(self.mesh.now());
             }
         }
     }
 
-    /// Sleeps on the next link that something is missing on.
-    fn rest(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<(), Ended> {
+    /// Asks for what is missing: it may be lost, and nothing that follows shows it where nothing follows.
+    fn ask(&self) {
+        for node in self.mesh.peers() {
+            if self.progress[node].taken < self.progress[node].to_take {
+                let mut links = self.mesh.lock(node);
+                links.ask();
+                links.service(Duration::ZERO);
+            }
+        }
+    }
+
+    /// Sleeps on the next link that something is missing on. Says whether anything was sent or taken.
+    fn rest(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<bool, Ended> {
         if (self.is_interrupted)() {
             return Err(Ended::Interrupted);
         }
         let pending = |node: &usize| self.progress[*node].is_pending();
         let n_pending = self.mesh.peers().filter(pending).count();
         let after = self.mesh.peers().filter(pending).find(|node| *node > self.rested_on);
-        let Some(node) = after.or_else(|| self.mesh.peers().find(pending)) else { return Ok(()) };
+        let Some(node) = after.or_else(|| self.mesh.peers().find(pending)) else {
+            return Ok(false);
+        };
         // The others may have said that they go on without waiting for this one, or who is missed.
         for other in self.mesh.peers() {
             if !self.progress[other].is_pending() {
@@ -243,7 +273,7 @@ impl Exchange {
         }
         self.rested_on = node;
         let nap = (ROUND / n_pending as u32).max(NAP);
-        self.turn(epoch, node, rows, nap).map(drop)
+        self.turn(epoch, node, rows, nap)
     }
 
     /// Sends to a node what there is room for, and takes what has come; sleeps for `wait` at most if nothing
@@ -264,7 +294,13 @@ impl Exchange {
             return Err(Ended::Lost(node));
         }
         let us = self.compute_us;
+        let is_first = progress.sent == 0;
         let mut has_moved = send(&mut links, id, rows, (own, us), progress);
+        if is_first && has_moved {
+            // As this node begins another gather, it has what the peer gave to those before.
+            links.imply_released();
+        }
+        let before = progress.taken;
         let n_nodes = self.mesh.n_nodes();
         let named = |ended| match ended {
             // Who names nobody else means itself.
@@ -276,6 +312,9 @@ impl Exchange {
         // What comes behind the end is no matter of this gather.
         if progress.is_pending() {
             has_moved |= take(&mut links, id, rows, node, progress).map_err(named)?;
+        }
+        if let (0, true, Some(end)) = (before, progress.taken > 0, self.given_end[node]) {
+            links.on_released(end);
         }
         Ok(has_moved)
     }
@@ -299,6 +338,7 @@ fn send(
         pack(rows.bytes, rows.row_bytes, &rows.parts[own], progress.sent, part);
         links.commit(team::PART_AT + bytes);
         progress.sent += bytes;
+        progress.sent_end = links.head();
     }
     progress.sent > before
 }

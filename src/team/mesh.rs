@@ -334,6 +334,32 @@ impl PeerLinks<'_> {
         }
     }
 
+    /// Number of the next frame that is sent.
+    pub(super) fn head(&mut self) -> u32 {
+        self.links().next.as_ref().map_or(0, |next| next.head())
+    }
+
+    /// The peer has released all frames before `end`, as what it sends shows.
+    pub(super) fn on_released(&mut self, end: u32) {
+        if let Some(next) = &mut self.links().next {
+            next.on_released(end);
+        }
+    }
+
+    /// What is sent now shows the peer that all frames that were released here have come.
+    pub(super) fn imply_released(&mut self) {
+        if let Some(prev) = &mut self.links().prev {
+            prev.imply_released();
+        }
+    }
+
+    /// The next frame is missed: asks for it when the endpoint is serviced.
+    pub(super) fn ask(&mut self) {
+        if let Some(prev) = &mut self.links().prev {
+            prev.ask();
+        }
+    }
+
     /// Sends a frame that `emit` writes, if there is room; says whether there was.
     pub(super) fn send(&mut self, emit: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
         let Some(bytes) = self.reserve().and_then(emit) else { return false };

@@ -22,6 +22,7 @@ mod lead;
 mod member;
 mod mesh;
 mod notice;
+mod patience;
 
 #[cfg(test)]
 mod simulation;
@@ -42,4 +43,4 @@ use crate::transport::Micros;
 
 /// [`reorder_us`](crate::transport::link::LinkConfig::reorder_us) of a team's links: every node waits for what is
 /// lost, and a datagram that comes twice costs less than that.
-pub const REORDER_US: Micros = 100;
+pub const REORDER_US: Micros = 30;
