@@ -277,7 +277,8 @@ mod processes {
     /// A lead's run, which goes on for a while.
     fn lead(folder: &Folder) -> Command {
         let mut lead = leap();
-        lead.args(["master", "models/demo.bin", "--threads", "1", "--transport", "udp", "--team"]);
+        // As which `leap run` works, too.
+        lead.args(["run", "models/demo.bin", "--threads", "1", "--transport", "udp", "--team"]);
         prompt(lead.arg(folder.join("team.txt")));
         lead
     }

@@ -297,6 +297,10 @@ impl Serve {
             let what = "--team shares every layer: no --ring, --boards, --give or --wire";
             return Err(Failure::Usage(what.to_owned()));
         }
+        if self.team.is_some() && matches!(self.control, ControlPlace::At(_)) {
+            let what = "--control is for rings; a team tells its times at /metrics";
+            return Err(Failure::Usage(what.to_owned()));
+        }
         let of_a_ring = [
             (self.key.is_some() && self.draft_node.is_none(), "--key"),
             (self.give.is_some(), "--give"),

@@ -125,6 +125,11 @@ fn options(
         }
     }
     if command.name == "run" {
+        if role.is_none() && given.contains(&"--team") {
+            // Whoever takes prompts in a team leads it.
+            words.splice(1..1, ["--role", Role::Master.name()].map(str::to_owned));
+            role = Some(Role::Master);
+        }
         check_role(role.unwrap_or(Role::Single), &given)?;
     }
     Ok(Asked::Run(words))
@@ -296,6 +301,17 @@ mod tests {
         assert_eq!(asked(&["worker", "-h"]), of("run", Some(Role::Worker)));
         assert_eq!(asked(&["leap", "-V"]), Asked::Version);
         assert_eq!(asked(&["leap", "help", "--man"]), Asked::Manual);
+    }
+
+    #[test]
+    fn who_runs_a_model_in_a_team_leads_it() {
+        let wanted = ["run", "--role", "master", "m.bin", "--team", "t", "--", "x"];
+        assert_eq!(words(&["leap", "run", "m.bin", "--team", "t", "--", "x"]), wanted);
+        let told = ["run", "--role", "worker", "--team", "t"];
+        assert_eq!(words(&["leap", "worker", "--team", "t"]), told);
+        assert_eq!(words(&["leap", "run", "--role", "worker", "--team", "t"]), told);
+        let problem = problem(&["leap", "run", "--role", "single", "--team", "t"]);
+        assert!(problem.starts_with("--team is no option of --role single"), "{problem}");
     }
 
     #[test]

@@ -149,7 +149,7 @@ pub(in crate::cli) struct Run {
     #[argh(option)]
     pub(super) ring: Option<PathBuf>,
     /// team: file with a line for each board: name, address, share; they share every layer, and each has
-    /// the whole model's file
+    /// the whole model's file. The first is the lead, as which `leap run` works, too
     #[argh(option)]
     pub(super) team: Option<PathBuf>,
     /// ring without a file: boards to divide the model among, auto (those that answer on this
@@ -298,6 +298,14 @@ impl Run {
         }
         if self.team.is_some() && self.wire != Dtype::F32 {
             return usage("a team's wire is f32");
+        }
+        if self.team.is_some() && matches!(self.control, ControlPlace::At(_)) {
+            return usage("--control is for rings; a team tells its times after each answer");
+        }
+        if self.team.is_some() && self.rebalance_after.is_some() {
+            return usage(
+                "--rebalance-after is for rings; a team's shares stay as its file has them",
+            );
         }
         if self.fetch.is_some() && self.model.is_some() {
             return usage("--fetch gets the layers from another board; give no model file");
