@@ -135,7 +135,7 @@ fn work(
         wish: Some(stage.about().share.layers.clone()),
         limits: LIMITS,
         prepare: &|_, _| Ok(None),
-        has_elsewhere: &|_| false,
+        elsewhere: &|_, _, _| None,
         meter: &|_| MachineReading::default(),
         is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
     };

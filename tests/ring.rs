@@ -89,7 +89,7 @@ fn another_device_can_be_a_node() {
                 wish: Some(share.share().layers.clone()),
                 limits: LIMITS,
                 prepare: &|_, _| Ok(None),
-                has_elsewhere: &|_| false,
+                elsewhere: &|_, _, _| None,
                 meter: &|_| MachineReading::default(),
                 is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
             };

@@ -1,20 +1,25 @@
 //! An engine among others: the master or a worker of a ring, the lead or a member of a team.
 
+use std::cell::RefCell;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use super::error::{JoinError, LeadError, StepError};
 use super::nodes::Nodes;
 use super::ready::Engine;
 use super::ring::{
-    HasElsewhere, Held, Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions,
-    WorkerOptions, run_worker,
+    Held, Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions, WorkerOptions,
+    run_worker,
 };
 use super::team::{MemberNotice, MemberOptions, TeamLead, TeamOptions, TeamStartError, run_member};
 use super::weights::{Listener, WeightsPlace};
-use crate::model::{PackReport, Stage, Transformer};
+use crate::model::{Model, PackReport, Plan, Share, Stage, Transformer};
 use crate::ring::Notice;
 use crate::team::Mesh;
 use crate::transport::Endpoint;
+
+/// Another file of the model with these layers, and where it is.
+type OtherFile<'a> = &'a dyn Fn(&Range<usize>) -> Option<(Model, PathBuf)>;
 
 impl Engine {
     /// Becomes the master of a ring over `endpoint`, and waits until it is complete. The model
@@ -127,29 +132,38 @@ impl Engine {
         }
     }
 
-    /// Works for any master of a ring over `endpoint` until `is_interrupted` says so, or it is to have layers
-    /// that `has_elsewhere` knows another file of: those are returned. The model is the
-    /// share of the node called `name`, which it has unless the master gives it other layers; `place` says
-    /// where the weights of those are kept, `meter` tells what the machine spends. `held` is what was stored of the
-    /// streams when the node worked last, and then now.
+    /// Works for any master of a ring over `endpoint` until `is_interrupted` says so. The model is the
+    /// share of the node called `name`, which it has unless the master gives it other layers; those that its file
+    /// lacks may be in another one. `place` says where the weights are kept, `meter` tells what the machine spends. `held` is
+    /// what was stored of the streams when the node worked last, and then now.
     ///
     /// # Errors
-    /// If the weights do not match their checksums, or the system refuses a thread.
+    /// If weights do not match their checksums, or the system refuses a thread.
     pub fn work(
         &mut self,
         endpoint: Box<dyn Endpoint>,
         (name, limits, meter): (&str, Limits, NodeMeter<'_>),
         place: &WeightsPlace,
-        (is_interrupted, has_elsewhere): (&dyn Fn() -> bool, HasElsewhere<'_>),
+        (is_interrupted, other_file): (&dyn Fn() -> bool, OtherFile<'_>),
         held: &mut Held,
         tell: &mut dyn FnMut(&Notice),
-    ) -> Result<Option<Range<usize>>, NodeError> {
+    ) -> Result<(), NodeError> {
         let wish = Some(self.model().share().layers.clone());
-        let prepare =
-            |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
-        let prepare = &prepare;
+        let place = RefCell::new(place.clone());
+        let prepare = |stage: &mut Transformer, listener: Listener<'_>| {
+            place.borrow().prepare(stage, listener)
+        };
+        let elsewhere = |stage: &mut Transformer, share: &Share, plan: Plan| {
+            let (model, path) = other_file(&share.layers)?;
+            let taken = stage.take_model(&model, share.clone(), plan);
+            if taken.is_ok() {
+                place.borrow_mut().model = Some(path);
+            }
+            Some(taken)
+        };
+        let (prepare, elsewhere) = (&prepare, &elsewhere);
         let options =
-            WorkerOptions { name, wish, limits, prepare, has_elsewhere, meter, is_interrupted };
+            WorkerOptions { name, wish, limits, prepare, elsewhere, meter, is_interrupted };
         run_worker(&mut self.transformer, endpoint, &options, held, tell)
     }
 

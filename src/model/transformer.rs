@@ -282,6 +282,23 @@ impl Transformer {
         Ok(())
     }
 
+    /// Takes the layers of `share` from another file of the model; as [`Stage::set_share`] else.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn take_model(
+        &mut self,
+        model: &Model,
+        share: Share,
+        plan: Plan,
+    ) -> Result<(), StartError> {
+        let model = Arc::new(model.with_share(share).map_err(StartError::Share)?);
+        (self.arena, self.kv) = allocate(&model, &plan, self.team.as_ref())?;
+        self.packed = PackedWeights::of_model(&model);
+        (self.model, self.plan) = (model, plan);
+        Ok(())
+    }
+
     /// Runs `batch` as a node of a team, as all of its nodes do at the same time; returns the logits of the
     /// rows that want them, which on the lead are complete. It is not interrupted.
     ///

@@ -222,7 +222,7 @@ pub(crate) fn work(
             endpoint,
             (&name, LIMITS, &|_| MachineReading::default()),
             &place,
-            (&is_interrupted, &|_| false),
+            (&is_interrupted, &|_| None),
             &mut Held::default(),
             &mut tell,
         )

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +15,9 @@ use crate::cli::progress::ProgressLine;
 use crate::cli::{Failure, key, note};
 use crate::engine::Cache;
 use crate::fetch::taker::{self, FetchError, Fetched, Order};
+use crate::format::model::Header;
 use crate::ring::Address;
+use crate::sys::map::Map;
 use crate::sys::{folders, notify};
 use crate::transport::place::HostPort;
 
@@ -115,4 +117,17 @@ pub(in crate::cli) fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
     fs::create_dir_all(&folder)
         .map_err(|e| Failure::Runtime(format!("cannot make {}: {e}", folder.display())))?;
     Ok(folder)
+}
+
+/// Removes the model files in `folder` that are other than their checksums say, as a disk may have left them; returns
+/// how many.
+pub(in crate::cli) fn remove_damaged(folder: &Path) -> usize {
+    let paths = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_part = |path: &PathBuf| path.extension().is_some_and(|end| end == "bin");
+    paths.filter(is_part).filter(|path| is_damaged(path) && fs::remove_file(path).is_ok()).count()
+}
+
+fn is_damaged(path: &Path) -> bool {
+    let verified = |bytes: &[u8]| Header::parse(bytes).and_then(|header| header.verify(bytes));
+    Map::open(path).is_ok_and(|map| verified(map.as_bytes()).is_err())
 }

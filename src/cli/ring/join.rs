@@ -262,9 +262,14 @@ impl Orders {
             let percent = (done * 100 / all.max(1)).min(99) as u32;
             next.percent.store(percent, Ordering::Relaxed);
         };
-        let fetched = taker::fetch(&order, address, progress).map_err(|e| e.to_string())?;
-        if let Err(why) = (self.pack)(&fetched.path, place.layers.clone()) {
+        // Once more if a disk has not kept what was fetched earlier.
+        for _ in 0..2 {
+            let fetched = taker::fetch(&order, address, progress).map_err(|e| e.to_string())?;
+            let Err(why) = (self.pack)(&fetched.path, place.layers.clone()) else { break };
             log::debug!("layers are not packed ahead: {why}");
+            if fetch::remove_damaged(&self.folder) == 0 {
+                break;
+            }
         }
         next.percent.store(100, Ordering::Relaxed);
         Ok(())

@@ -92,15 +92,6 @@ impl<'a> Board<'a> {
         Ok(Board { flags, place, share, members, n_nodes })
     }
 
-    /// The same with these layers, if they are others.
-    pub(super) fn having(mut self, layers: Option<Range<usize>>) -> Board<'a> {
-        if let Some(layers) = layers {
-            self.place.layers = layers.clone();
-            self.share.layers = layers;
-        }
-        self
-    }
-
     /// Whether there are other boards.
     pub(super) fn has_ring(&self) -> bool {
         self.place.next.is_some()

@@ -1,22 +1,20 @@
 //! `leap worker`: runs a board's layers for any master.
 
-use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::drafting;
 use super::flags::Run;
 use crate::cli::ring::{self, Board, RingFlags, ahead, fetch, is_interrupted, join};
 use crate::cli::team::TeamBoard;
 use crate::cli::{Failure, model_files, options, power, warn, weights};
-use crate::engine::ring::{Held, Limits, MachineReading};
+use crate::engine::ring::{Held, Limits, MachineReading, NodeError};
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options, WeightsPlace};
 use crate::fetch::taker::{Fetched, holding};
 use crate::format::model::Header;
 use crate::model::Share;
 use crate::ring::Notice;
 use crate::sys::heat::Thermometer;
-use crate::sys::map::Map;
 use crate::sys::power::Meter;
 
 /// The most that a worker is ready for without flags.
@@ -84,16 +82,16 @@ fn take_part(
 ) -> Result<(), Failure> {
     let mut place = flags.place();
     let Some(from) = &ring.fetch else {
-        return work_on(flags, ring, options, sensors, held, place);
+        return work_with(flags, ring, options, sensors, held, &place);
     };
     loop {
         let fetched = fetch::fetch(ring, from, &place.cache)?;
         let Some(Fetched { path, sent, .. }) = fetched else { return Ok(()) };
-        place.model = Some(path.clone());
-        match work_on(flags, ring, options, sensors, held, place.clone()) {
-            Err(Failure::Input(why)) if is_damaged(&path) => {
-                // What is not there is sent.
-                let _ = fs::remove_file(path);
+        let folder = path.parent().map(Path::to_owned).unwrap_or_default();
+        place.model = Some(path);
+        match work_with(flags, ring, options, sensors, held, &place) {
+            // What is not there is sent.
+            Err(Failure::Input(why)) if fetch::remove_damaged(&folder) > 0 => {
                 if sent > 0 {
                     return Err(Failure::Input(why));
                 }
@@ -104,55 +102,33 @@ fn take_part(
     }
 }
 
-/// Whether the model file at `path` is none, or other than its checksums say.
-fn is_damaged(path: &Path) -> bool {
-    let verified = |bytes: &[u8]| Header::parse(bytes).and_then(|header| header.verify(bytes));
-    Map::open(path).is_ok_and(|map| verified(map.as_bytes()).is_err())
-}
-
-/// The same with the model file of `place`, and then with those that have the layers to which the master moves on.
-fn work_on(
+/// The same with the model file of `place`, and those beside it that have the layers to which the master moves on.
+fn work_with(
     flags: &Run,
     ring: &RingFlags,
     options: &Options,
     sensors: Sensors<'_>,
     held: &mut Held,
-    mut place: WeightsPlace,
-) -> Result<(), Failure> {
-    let mut layers = None;
-    while let Some((others, path)) =
-        work_for(flags, (ring, layers), options, sensors, held, &place)?
-    {
-        // The master moves layers, and the next file has them.
-        (layers, place.model) = (Some(others), Some(path));
-    }
-    Ok(())
-}
-
-/// The same with one file, that of `place`, and `layers` if they are others than `ring` says. Returns what layers it
-/// is to have then, if those are in another file, and that file.
-fn work_for(
-    flags: &Run,
-    (ring, layers): (&RingFlags, Option<Range<usize>>),
-    options: &Options,
-    sensors: Sensors<'_>,
-    held: &mut Held,
     place: &WeightsPlace,
-) -> Result<Option<(Range<usize>, PathBuf)>, Failure> {
+) -> Result<(), Failure> {
     let (meter, heat) = sensors;
     let model = model_files::model(place.model.as_deref())?;
-    let board = Board::new(ring, model.header())?.having(layers);
+    let board = Board::new(ring, model.header())?;
     let fingerprint = model.fingerprint();
     let parts = if ring.is_told() { fetch::folder(&place.cache).ok() } else { None };
-    let elsewhere = |layers: &Range<usize>| {
-        parts.as_ref().and_then(|folder| holding(folder, *fingerprint.as_ref().ok()?, layers))
+    let other_file = |layers: &Range<usize>| {
+        let folder = parts.as_ref()?;
+        let path = holding(folder, *fingerprint.as_ref().ok()?, layers)?;
+        let model = model_files::model(Some(&path));
+        let model = model.map_err(|e| warn(e.message().unwrap_or("a part cannot be read")));
+        Some((model.ok()?, path))
     };
     let model = board.narrow(model, place)?;
     let limits = flags.limits(model.header());
     let mut engine = Engine::new(model.into(), options).map_err(options::engine_failure)?;
     weights::prepare(&mut engine, place, flags.words())?;
     let endpoint = match board.endpoint(engine.model()) {
-        Err(_) if is_interrupted() => return Ok(None),
+        Err(_) if is_interrupted() => return Ok(()),
         endpoint => endpoint?,
     };
     ring::announce();
@@ -165,12 +141,13 @@ fn work_for(
         Notice::Opened { .. } if flags.quiet => {}
         notice => ring::tell(notice),
     };
-    let has_elsewhere = |layers: &Range<usize>| elsewhere(layers).is_some();
     let (of, ends) =
-        ((board.name(), limits, &meter as _), (&is_interrupted as _, &has_elsewhere as _));
+        ((board.name(), limits, &meter as _), (&is_interrupted as _, &other_file as _));
     let worked = engine.work(endpoint, of, place, ends, held, &mut tell);
-    let others = worked.map_err(|e| Failure::runtime(&e))?;
-    Ok(others.and_then(|layers| Some((layers.clone(), elsewhere(&layers)?))))
+    worked.map_err(|e| match e {
+        NodeError::Weights(e) => Failure::input(&e),
+        e => Failure::runtime(&e),
+    })
 }
 
 impl Run {

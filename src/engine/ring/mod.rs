@@ -17,4 +17,4 @@ pub use master::{
 };
 pub(crate) use resplit::check_split;
 pub use resplit::{Prepare, ResplitError};
-pub use worker::{HasElsewhere, Limits, NodeMeter, WorkerOptions, run_worker};
+pub use worker::{Elsewhere, Limits, NodeMeter, WorkerOptions, run_worker};

@@ -12,6 +12,7 @@ use super::streams::{self, StageParts};
 use crate::engine::weights::{Listener, Preparing};
 use crate::model::{
     CheckError, ForwardError, PackError, PackReport, Plan, Share, Span, Stage, StageInfo,
+    StartError,
 };
 use crate::ring::{Held, Hop, Notice, Opening, Rows, Worker, WorkerStep};
 use crate::transport::Endpoint;
@@ -37,8 +38,9 @@ pub struct Limits {
 /// Tells what a node's machine says of itself, and is told whether the node computes.
 pub type NodeMeter<'a> = &'a dyn Fn(bool) -> MachineReading;
 
-/// Whether a node has another file with layers that its own lacks.
-pub type HasElsewhere<'a> = &'a dyn Fn(&Range<usize>) -> bool;
+/// Gives a stage layers that its file lacks from another one, as [`Stage::set_share`] does; `None` if there is none
+/// that has them.
+pub type Elsewhere<'a, S> = &'a dyn Fn(&mut S, &Share, Plan) -> Option<Result<(), StartError>>;
 
 /// How a worker takes part in a ring.
 pub struct WorkerOptions<'a, S> {
@@ -50,32 +52,39 @@ pub struct WorkerOptions<'a, S> {
     pub limits: Limits,
     /// Gets other layers' weights ready.
     pub prepare: &'a Prepare<'a, S>,
-    /// Asked of layers that its file lacks: to go on with another one, the work ends.
-    pub has_elsewhere: HasElsewhere<'a>,
+    /// Has other files.
+    pub elsewhere: Elsewhere<'a, S>,
     /// Tells what the node's machine has spent.
     pub meter: NodeMeter<'a>,
     /// Asked again and again whether to end the work.
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
-/// Works for any master until it is interrupted, or is to have layers that another file has: those are
-/// returned. `stage` runs this node's share, made ready; plan and
-/// layers follow the master's wishes, within the limits and the file. `held` is what was stored of the streams
+/// Works for any master until it is interrupted. `stage` runs this node's share, made ready; plan and
+/// layers follow the master's wishes, within the limits and the files. `held` is what was stored of the streams
 /// when the node worked last, and then now.
 ///
 /// # Errors
-/// If the weights do not match their checksums, or the system refuses a thread.
+/// If the weights do not match their checksums, also those of another file, or the system refuses a thread.
 pub fn run_worker<S: Stage>(
     stage: &mut S,
     endpoint: Box<dyn Endpoint>,
     options: &WorkerOptions<'_, S>,
     held: &mut Held,
     tell: &mut dyn FnMut(&Notice),
-) -> Result<Option<Range<usize>>, NodeError> {
+) -> Result<(), NodeError> {
     let WorkerOptions { name, limits, is_interrupted, .. } = options;
     stage.check_weights(is_interrupted).map_err(NodeError::Weights)?;
     let ready = Some(stage.about().share.clone());
-    let mut host = StageRows { ready, elsewhere: None, stage, options, held, restored: None };
+    let mut host = StageRows {
+        ready,
+        damaged: None,
+        is_elsewhere: false,
+        stage,
+        options,
+        held,
+        restored: None,
+    };
     // Those that there are, the caller has told.
     let mut n_told = endpoint.notices().len();
     let node = Node::new(endpoint, Some(hello::name(name)))?;
@@ -110,7 +119,7 @@ pub fn run_worker<S: Stage>(
         }
     }
     host.set_aside();
-    Ok(host.elsewhere)
+    host.damaged.map_or(Ok(()), |e| Err(NodeError::Weights(e)))
 }
 
 /// What came of getting ready.
@@ -119,7 +128,7 @@ enum Readied {
     Status(Status),
     /// It is ready, with other layers than before.
     Took(PackReport),
-    /// The user ended it, or another file is to be used.
+    /// The user ended it, or another file is damaged.
     Over,
 }
 
@@ -129,8 +138,9 @@ struct StageRows<'a, S> {
     options: &'a WorkerOptions<'a, S>,
     /// The share whose weights are ready; `None` if those of the transformer are not.
     ready: Option<Share>,
-    /// Layers that another file has.
-    elsewhere: Option<Range<usize>>,
+    /// Whether another file is in use than at first, and how it is damaged, if it is.
+    is_elsewhere: bool,
+    damaged: Option<CheckError>,
     held: &'a mut Held,
     /// The epoch for whose streams the stage got what was set aside.
     restored: Option<u32>,
@@ -218,7 +228,7 @@ impl<S: Stage> StageRows<'_, S> {
         let Some(layers) = &opening.layers else { return Readied::Status(Status::Unassigned) };
         let layers = layers.start as usize..layers.end as usize;
         let share = Share { layers, has_ends: false };
-        let StageInfo { header, plan: own_plan, .. } = self.stage.about();
+        let StageInfo { plan: own_plan, .. } = self.stage.about();
         if self.ready.as_ref() == Some(&share) {
             return Readied::Status(match plan == *own_plan {
                 true => Status::Ready,
@@ -227,13 +237,6 @@ impl<S: Stage> StageRows<'_, S> {
                     status(self.stage.set_plan(plan))
                 }
             });
-        }
-        if !Share::of_file(header).includes(&share) {
-            if (self.options.has_elsewhere)(&share.layers) {
-                self.elsewhere = Some(share.layers);
-                return Readied::Over;
-            }
-            return Readied::Status(Status::Lacks);
         }
         self.take(node, share, plan, opening.from.is_some())
     }
@@ -259,11 +262,18 @@ impl<S: Stage> StageRows<'_, S> {
         if goes_on {
             self.set_aside();
         }
-        if let status @ Status::Memory = status(self.stage.set_share(share.clone(), plan)) {
+        let WorkerOptions { prepare, is_interrupted, elsewhere, .. } = self.options;
+        let is_here = Share::of_file(self.stage.about().header).includes(&share);
+        let took = match is_here {
+            true => Some(self.stage.set_share(share.clone(), plan)),
+            false => elsewhere(self.stage, &share, plan),
+        };
+        let status = took.map_or(Status::Lacks, status);
+        if status != Status::Ready {
             self.ready = before;
             return Readied::Status(status);
         }
-        let WorkerOptions { prepare, is_interrupted, .. } = self.options;
+        self.is_elsewhere |= !is_here;
         let prepared = node.prepare(|percent| {
             let tell = |what: Preparing<'_>| match what {
                 Preparing::Packing(done) => percent(done.percent()),
@@ -278,6 +288,10 @@ impl<S: Stage> StageRows<'_, S> {
                 Readied::Took(report.unwrap_or(nothing))
             }
             Err(PackError::Weights(CheckError::Interrupted)) => Readied::Over,
+            Err(PackError::Weights(e)) if self.is_elsewhere => {
+                self.damaged = Some(e);
+                Readied::Over
+            }
             Err(e) => {
                 log::warn!("{e}");
                 Readied::Status(match e {
