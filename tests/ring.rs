@@ -3,7 +3,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::distant::Distant;
 use common::folder::Folder;
@@ -298,6 +298,52 @@ fn a_ring_goes_on_with_other_layers_and_packs_only_what_is_new() {
         }
     });
     assert!(found == wanted);
+}
+
+/// Batches that workers of the next test have computed.
+static COMPUTED: AtomicUsize = AtomicUsize::new(0);
+
+#[test]
+fn what_was_stored_moves_with_the_layers_and_nothing_is_computed_again() {
+    for kv in KvKind::ALL {
+        let recipe = Recipe { kv, has_key: kv == KvKind::F32, ..recipe(&[2, 4]) };
+        let wanted = run_with(&mut recipe.alone(), |_, _| {});
+        let (mut engine, _workers) =
+            recipe.ring_of(|telling, (share, _), endpoint, is_interrupted| {
+                let count = |is_computing| {
+                    COMPUTED.fetch_add(usize::from(is_computing), Ordering::Relaxed);
+                    MachineReading::default()
+                };
+                let options = WorkerOptions {
+                    name: &format!("node{}", telling.index),
+                    wish: Some(share.share().layers.clone()),
+                    limits: LIMITS,
+                    prepare: &|_, _| Ok(None),
+                    elsewhere: &|_, _, _| None,
+                    meter: &count,
+                    is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
+                };
+                let mut stage = Distant::new(Arc::new(share));
+                run_worker(&mut stage, endpoint, &options, &mut Held::default(), &mut |_| {})
+                    .unwrap();
+            });
+        let before = COMPUTED.load(Ordering::Relaxed);
+        let found = run_with(&mut engine, |engine, step| {
+            // To the node before, to the one behind, and by way of the master.
+            let splits: &[_] = match step {
+                3 => &[[0..3, 3..4, 4..6]],
+                5 => &[[0..1, 1..2, 2..6]],
+                8 => &[[0..4, 4..5, 5..6], [0..1, 1..5, 5..6]],
+                _ => return,
+            };
+            for split in splits {
+                engine.resplit(split, &recipe.place(0)).unwrap();
+            }
+        });
+        assert!(found == wanted, "{kv:?}");
+        // Two workers, the prompt of 70 in five batches, and eleven tokens.
+        assert_eq!(COMPUTED.load(Ordering::Relaxed) - before, 2 * (5 + 11), "{kv:?}");
+    }
 }
 
 /// The demo model's layers `layers` in a file, for one node of a ring.
