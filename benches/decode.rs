@@ -1,7 +1,7 @@
 //! Time of a made-up model's stages: a token alone, a prompt in one batch, and passes of so many rows
-//! at an empty context, with one thread:
+//! with logits of the last row, after a context of so many tokens:
 //! `cargo bench --bench decode -- [--shape tinyllama] [--version 2] [--layers N] [--prompt 128]
-//! [--passes 1,2,4] [--rounds 1]`. Of several rounds of passes the quickest of each is told.
+//! [--passes 1,2,4] [--rounds 1] [--depth 0] [--threads 1]`. Of several rounds of passes the quickest of each is told.
 //!
 //! Each stage ends with a line on stdout, and does the same work in every run, so that
 //! `scripts/arm-cost.sh` can count the instructions between two lines.
@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leap::engine::{Engine, Listener, Options, WeightsPlace};
+use leap::engine::{Engine, Listener, Options, Stream, WeightsPlace};
 use leap::format::model::{Ends, Header, Weights};
 use leap::internals::model::{Model, Shape};
 
@@ -22,6 +22,9 @@ struct Args {
     /// Rows of each pass.
     passes: Vec<usize>,
     rounds: usize,
+    /// Tokens of the context before each stage.
+    depth: usize,
+    threads: usize,
 }
 
 /// The value behind `name` on the command line, else `default`.
@@ -57,6 +60,8 @@ impl Args {
             prompt: number("--prompt", 128),
             passes: passes.collect(),
             rounds: number("--rounds", 1),
+            depth: number("--depth", 0),
+            threads: number("--threads", 1),
         }
     }
 }
@@ -73,14 +78,14 @@ fn time(work: impl FnOnce()) -> Duration {
 }
 
 fn main() {
-    let Args { header, prompt, passes, rounds } = Args::read();
+    let Args { header, prompt, passes, rounds, depth, threads } = Args::read();
     let vocab_size = header.vocab_size;
     let most_rows = passes.iter().fold(prompt, |most, rows| most.max(*rows));
     let model = Arc::new(Model::synthetic(&header).expect("memory for the model"));
     let options = Options {
-        ctx_len: Some(most_rows + DECODED),
+        ctx_len: Some(depth + most_rows + DECODED),
         batch: Some(most_rows),
-        threads: Some(1),
+        threads: Some(threads),
         isa: std::env::var("LEAP_ISA").ok().map(|name| {
             leap::internals::kernels::Isa::from_name(&name)
                 .unwrap_or_else(|| panic!("LEAP_ISA is {name}"))
@@ -91,25 +96,32 @@ fn main() {
     let prepared = engine.prepare(&WeightsPlace::default(), Listener::NONE);
     prepared.expect("memory for packed weights");
     let mut stream = engine.stream().expect("a stream");
-    let ids: Vec<u32> = (0..most_rows).map(|i| (i * 7919 % vocab_size) as u32).collect();
-    // The first token also touches memory for the first time.
-    let mut push = |ids: &[u32], is_new: bool| {
-        if is_new {
-            stream.clear();
-        }
-        engine.push(&mut stream, ids).expect("ids of the vocabulary");
-    };
-    tell("warm-up", 1, time(|| push(&ids[..1], true)));
-    let decode = time(|| ids.iter().take(DECODED).for_each(|id| push(&[*id], false)));
+    let n_ids = depth.max(1) + most_rows;
+    let ids: Vec<u32> = (0..n_ids).map(|i| (i * 7919 % vocab_size) as u32).collect();
+    // The first tokens also touch memory for the first time.
+    let start = depth.max(1);
+    tell("warm-up", start, time(|| push(&mut engine, &mut stream, &ids[..start])));
+    let decode = time(|| {
+        ids[depth..].iter().take(DECODED).for_each(|id| push(&mut engine, &mut stream, &[*id]))
+    });
     tell("decode", DECODED, decode);
-    tell("prefill", prompt, time(|| push(&ids[..prompt], true)));
+    let mut pass = |rows: usize| {
+        let kept = engine.rewind(&mut stream, &ids[..=depth]);
+        push(&mut engine, &mut stream, &ids[kept..depth]);
+        time(|| push(&mut engine, &mut stream, &ids[depth..depth + rows]))
+    };
+    tell("prefill", prompt, pass(prompt));
     let mut best = vec![Duration::MAX; passes.len()];
     for round in 1..=rounds {
         for (rows, best) in passes.iter().zip(&mut best) {
-            *best = time(|| push(&ids[..*rows], true)).min(*best);
+            *best = pass(*rows).min(*best);
             if round == rounds {
                 tell("pass of", *rows, *best);
             }
         }
     }
+}
+
+fn push(engine: &mut Engine, stream: &mut Stream, ids: &[u32]) {
+    engine.push(stream, ids).expect("ids of the vocabulary");
 }
