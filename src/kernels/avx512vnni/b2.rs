@@ -8,7 +8,10 @@ use super::super::packed::cut::{TileKernel, TileSet};
 use super::super::packed::tile::{AHEAD_COLUMNS, Q8Tile};
 use super::super::stream::prefetch_ahead;
 use super::super::ymm::for_pairs;
-use super::vectors::{NR, add_products, add_scaled, and, load, prefetch_both, shift, store};
+use super::totals::Totals;
+use super::vectors::{
+    NR, add_products, add_scaled, add_scaled_to, and, in_order, load, prefetch_both, shift, store,
+};
 use crate::quant::bcml2::{BLOCK, BLOCK_BYTES};
 
 /// Bytes of a block of a panel.
@@ -23,20 +26,21 @@ pub(super) const UNPACKED_BLOCK: usize = NR * (8 + BLOCK);
 /// Steps of four columns that a loop takes at once.
 const STEPS: usize = AHEAD_COLUMNS / 4;
 
-/// Costs are hundredths of a microsecond of 64 rows of 2048 weights, measured on
-/// Zen 4; but the highest tile's is 588 there. Zen 4 masks codes beside products and gains nothing by unpacking,
-/// as others do where these take turns.
+/// Costs are tenths of a microsecond of 640 rows of 2048 weights in cache, measured on Zen 5. Zen 4 masks codes
+/// beside products and gains nothing by unpacking, as others do where these take turns.
 pub(super) const fn tiles<const HINT: i32>() -> TileSet {
     let tiles = [
-        TileKernel::new(1, gemv_q8_b2_f32_1x32c4::<HINT>, 107),
-        TileKernel::new(2, gemm_packed_q8_b2_f32_mx32c4::<2>, 174),
-        TileKernel::new(3, gemm_packed_q8_b2_f32_mx32c4::<3>, 234),
-        TileKernel::new(4, gemm_packed_q8_b2_f32_mx32c4::<4>, 304),
-        TileKernel::new(5, gemm_packed_q8_b2_f32_mx32c4::<5>, 370),
-        TileKernel::new(6, gemm_packed_q8_b2_f32_mx32c4::<6>, 440),
-        TileKernel::new(8, gemm_q8_b2_f32_mx32c4::<8>, 540).unpacked(),
+        TileKernel::new(1, gemv_q8_b2_f32_1x32c4::<HINT>, 65),
+        TileKernel::new(2, gemm_packed_q8_b2_f32_mx32c4::<2, 2, HINT>, 93),
+        TileKernel::new(3, gemm_packed_q8_b2_f32_mx32c4::<3, 3, HINT>, 119),
+        TileKernel::new(4, gemm_packed_q8_b2_f32_mx32c4::<4, 4, HINT>, 150),
+        TileKernel::new(5, gemm_packed_q8_b2_f32_mx32c4::<5, 5, HINT>, 180),
+        TileKernel::new(6, gemm_packed_q8_b2_f32_mx32c4::<6, 6, HINT>, 218),
+        TileKernel::new(7, gemm_packed_q8_b2_f32_mx32c4::<7, 6, HINT>, 240),
+        TileKernel::new(8, gemm_packed_q8_b2_f32_mx32c4::<8, 4, HINT>, 290),
+        TileKernel::new(8, gemm_q8_b2_f32_mx32c4::<8>, 250).unpacked(),
     ];
-    TileSet::new(&tiles, 130)
+    TileSet::new(&tiles, 80)
 }
 
 /// One row of activations by a panel of BCML2: high codes times 16 in a sum of their own.
@@ -120,27 +124,77 @@ fn gemm_q8_b2_f32_mx32c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut
     }
 }
 
-/// `M` rows of activations by a panel of BCML2 as it is packed.
+/// `M` rows of activations by a panel of BCML2 as it is packed, with registers for `HELD` rows' totals.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemm_packed_q8_b2_f32_mx32c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
+fn gemm_packed_q8_b2_f32_mx32c4<const M: usize, const HELD: usize, const HINT: i32>(
+    panel: &[u8],
+    x: &Q8Tile<'_>,
+    out: &mut [f32],
+) {
+    match x.ahead.few_tiles(HINT) {
+        1 => gemm_blocks::<M, HELD, 2>(panel, x, out),
+        2 => gemm_blocks::<M, HELD, 1>(panel, x, out),
+        _ => gemm_blocks::<M, HELD, 0>(panel, x, out),
+    }
+}
+
+/// The same that asks for so many `LINES` of weights with each two vectors of codes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+#[expect(
+    clippy::needless_range_loop,
+    reason = "by iterators, it keeps what they go over in memory"
+)]
+fn gemm_blocks<const M: usize, const HELD: usize, const LINES: usize>(
+    panel: &[u8],
+    x: &Q8Tile<'_>,
+    out: &mut [f32],
+) {
     let (mask, mut ahead) = (_mm512_set1_epi8(15), x.ahead);
     let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
+    let out = &mut out.as_chunks_mut::<16>().0.as_chunks_mut::<2>().0[..M];
     ahead.prefetch_rows(NR / 16, 0, 1);
     for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
         let w = w.as_chunks::<PANEL_BLOCK>().0;
-        let mut totals = totals_of_zeros(w, x.sums);
+        let mut totals = Totals::<__m512i, M, HELD>::of(_mm512_setzero_si512());
+        for_pairs!((w, next) in w, (sums, next_sums) in x.sums, M => {
+            let zeros = zeros_b2(w, next);
+            for i in 0..M {
+                let pair = pair_of_sums(sums[i], next_sums[i]);
+                for j in 0..2 {
+                    totals.set(i, j, add_pairs(totals.get(i, j), zeros[j], pair));
+                }
+            }
+        });
         let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
         for (block, (x_q, x_sums)) in w.iter().zip(blocks) {
-            ahead.prefetch_weights(BLOCK);
+            match LINES {
+                0 => ahead.prefetch_weights(BLOCK),
+                // Half of a block's lines are not whole ones.
+                1 => ahead.prefetch_lines::<1>(32),
+                _ => ahead.prefetch_lines::<1>(64),
+            }
             let mut dots = sums_around_zero(x_sums);
             for (w, x_q) in codes_b2(block).iter().zip(x_q.as_chunks::<2>().0) {
+                ahead.prefetch_lines::<LINES>(64 * LINES);
                 let both = load(w);
                 add_products(&mut dots, and(both, mask), &x_q[0]);
                 add_products(&mut dots, and(shift(both), mask), &x_q[1]);
+                in_order(&mut dots);
             }
-            add_multiples(&mut totals, &dots, scales_b2(block));
+            let scales = scales_b2(block);
+            for i in 0..M {
+                for j in 0..2 {
+                    totals.set(i, j, add_pairs(totals.get(i, j), scales[j], dots[i][j]));
+                }
+            }
         }
-        add_scaled_ints(out, &totals, x.scales);
+        for i in 0..M {
+            for j in 0..2 {
+                let total = _mm512_cvtepi32_ps(totals.get(i, j));
+                add_scaled_to(&mut out[i][j], total, x.scales[i]);
+            }
+        }
     }
 }
 
@@ -218,6 +272,13 @@ fn totals_of_zeros<const M: usize>(
     totals
 }
 
+/// Two sums of activations, integers by their bits, as a pair of 16 bits.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn pair_of_sums(sum: f32, next: f32) -> __m512i {
+    _mm512_set1_epi32(((sum.to_bits() & 0xffff) | next.to_bits() << 16) as i32)
+}
+
 /// Adds products of two blocks' zeros and sums of activations, integers by their bits, to totals.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
@@ -227,8 +288,7 @@ fn add_zeros<const M: usize>(
     [sums, next_sums]: [&[f32; M]; 2],
 ) {
     for i in 0..M {
-        let pair = (sums[i].to_bits() & 0xffff) | next_sums[i].to_bits() << 16;
-        let pair = _mm512_set1_epi32(pair as i32);
+        let pair = pair_of_sums(sums[i], next_sums[i]);
         for j in 0..2 {
             totals[i][j] = add_pairs(totals[i][j], zeros[j], pair);
         }

@@ -1,5 +1,6 @@
 //! Vectors that products with packed weights load, take apart, multiply and store.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::super::packed::layout::Layout;
@@ -109,4 +110,17 @@ pub(super) fn add_scaled<const M: usize>(
 pub(super) fn add_scaled_to(out: &mut [f32; 16], total: __m512, scale: f32) {
     let sum = _mm512_fmadd_ps(total, _mm512_set1_ps(scale), load_16(out));
     store_16(out, sum);
+}
+
+/// Keeps the compiler from putting off what `sums` add until they are used: it would read all of a loop's steps
+/// before, and move what it has no registers for to memory and back.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(super) fn in_order<const M: usize>(sums: &mut [[__m512i; 2]; M]) {
+    for sum in sums.as_flattened_mut() {
+        // SAFETY: no instructions; the compiler cannot know that `sum` stays the same.
+        unsafe {
+            asm!("/* {} */", inout(zmm_reg) * sum, options(pure, nomem, nostack, preserves_flags));
+        }
+    }
 }

@@ -215,7 +215,7 @@ impl<'a> Q8Tiles<'a> {
             zeros: if self.zeros.is_empty() { &[] } else { &self.zeros[part(1)] },
             sums: if self.sums.is_empty() { &[] } else { &self.sums[part(blocks)] },
             group: self.group,
-            ahead: Ahead { w: ptr::null(), w_step: 0, rows: &[], column: 0 },
+            ahead: Ahead { w: ptr::null(), w_step: 0, n_tiles: 0, rows: &[], column: 0 },
         }
     }
 }

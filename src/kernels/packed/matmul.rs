@@ -208,6 +208,7 @@ fn matmul_tiles(
                 let ahead = Ahead {
                     w: part.as_ptr().wrapping_add(distance + tile_index * share),
                     w_step,
+                    n_tiles: if is_many { 0 } else { n_tiles },
                     rows: if is_last { &*out } else { &[] },
                     column: start,
                 };
@@ -240,6 +241,7 @@ fn matmul_tile(
         let ahead = Ahead {
             w: panel.as_ptr().wrapping_add(NEAR_BYTES),
             w_step: panel.len() * AHEAD_COLUMNS / w.dims.k,
+            n_tiles: 1,
             rows: &*out,
             column: start,
         };

@@ -37,6 +37,9 @@ pub(in crate::kernels) struct Ahead<'a> {
     pub(in crate::kernels) w: *const u8,
     /// How many bytes of them for each [`AHEAD_COLUMNS`].
     pub(in crate::kernels) w_step: usize,
+    /// How many tiles take turns with a part of a panel, each asking for its share; 0 if they are many, or ask for
+    /// nothing.
+    pub(in crate::kernels) n_tiles: usize,
     /// Rows that its results go to.
     pub(in crate::kernels) rows: &'a [&'a mut [f32]],
     /// Where in them.
@@ -57,6 +60,25 @@ impl Ahead<'_> {
         self.w = self.w.wrapping_add(bytes);
     }
 
+    /// How many tiles take turns with a part of a panel, 1 or 2, where each had better ask for its share of what is
+    /// ahead line by line and past the second level of cache, which is the `hint` of those it is better for; otherwise 0.
+    #[inline(always)]
+    pub(in crate::kernels) fn few_tiles(&self, hint: i32) -> usize {
+        if hint == std::arch::x86_64::_MM_HINT_NTA && self.n_tiles <= 2 { self.n_tiles } else { 0 }
+    }
+
+    /// Asks for `LINES` lines of weights so, and goes on by `bytes`.
+    #[inline(always)]
+    pub(in crate::kernels) fn prefetch_lines<const LINES: usize>(&mut self, bytes: usize) {
+        use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch};
+        for line in 0..LINES {
+            let at = self.w.wrapping_add(FURTHER_BYTES + 64 * line);
+            // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
+            unsafe { _mm_prefetch::<_MM_HINT_NTA>(at.cast()) };
+        }
+        self.w = self.w.wrapping_add(bytes);
+    }
+
     /// Asks for `lines` lines of each row that group `i` of `groups` has to ask for: all rows at once
     /// would hold up loads.
     #[inline(always)]
@@ -71,6 +93,11 @@ impl Ahead<'_> {
         }
     }
 }
+
+/// How much further ahead weights are asked for past the second level: several rows take longer for what is near,
+/// and nothing else brings them closer. Measured on Zen 5: benches/README.md.
+#[cfg(target_arch = "x86_64")]
+const FURTHER_BYTES: usize = 4096;
 
 /// Columns of a step in which a tile asks for what is ahead.
 pub(in crate::kernels) const AHEAD_COLUMNS: usize = 16;
