@@ -52,8 +52,8 @@ static TILES_Q8_PAST_L2: TileSet = tiles_q8::<PAST_L2>();
 const fn tiles_q8<const HINT: i32>() -> TileSet {
     let tiles = [
         TileKernel::new(1, gemm_q8_q8_f32_mx16c4::<1, 2, HINT>, 350),
-        TileKernel::new(2, gemm_q8_q8_f32_mx16c4::<2, 1, INTO_L1>, 130),
-        TileKernel::new(3, gemm_q8_q8_f32_mx16c4::<3, 1, INTO_L1>, 170),
+        TileKernel::new(2, gemm_q8_q8_f32_mx16c4::<2, 2, INTO_L1>, 130),
+        TileKernel::new(3, gemm_q8_q8_f32_mx16c4::<3, 2, INTO_L1>, 170),
         TileKernel::new(4, gemm_q8_q8_f32_mx16c4::<4, 1, INTO_L1>, 210),
         TileKernel::new(5, gemm_q8_q8_f32_mx16c4::<5, 1, INTO_L1>, 250),
         TileKernel::new(6, gemm_q8_q8_f32_mx16c4::<6, 1, INTO_L1>, 290),
