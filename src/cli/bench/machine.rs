@@ -18,6 +18,8 @@ const READ_BESIDE_BYTES: u64 = READ_BYTES / 4;
 const READ_SECONDS: f64 = 0.3;
 /// Runs of each measurement; the best counts, as others are slowed by something else.
 pub(super) const RUNS: usize = 3;
+/// The same for figures that are needed at once: long enough that a quota of the processor's time is used up.
+const READ_SECONDS_QUICK: f64 = 0.1;
 /// Seconds that a run of multiplications should take, as a long prompt does: for a moment a shared
 /// or cool machine is quicker.
 const SPIN_SECONDS: f64 = 1.0;
@@ -90,7 +92,8 @@ impl MeasuredMachine {
 /// int8 operations.
 pub(in crate::cli) fn quick(kernels: &Kernels, cpus: &[usize]) -> Result<(f64, f64), Failure> {
     let pool = Pool::new(cpus).map_err(|e| Failure::runtime(&e))?;
-    let read = read_bandwidth(kernels, &pool, READ_BESIDE_BYTES)?;
+    let reader = Reader::new(kernels, &pool, READ_BESIDE_BYTES)?;
+    let read = best(|| reader.bytes_per_s(READ_SECONDS_QUICK));
     let rounds = rounds(kernels, &pool) / 10;
     Ok((read, best(|| int8_ops_per_s(kernels, &pool, rounds))))
 }

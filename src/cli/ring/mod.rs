@@ -6,6 +6,7 @@ pub(super) mod carrier;
 mod command;
 mod control;
 mod desk;
+mod experience;
 pub(super) mod fetch;
 mod figures;
 mod flags;

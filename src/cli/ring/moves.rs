@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::ahead;
 use super::desk::{Desk, Seen};
+use super::experience::Experience;
 use super::fleet::{Failed, Fleet, call};
 use super::replan::{Better, Planner};
 use crate::cli::note;
@@ -118,7 +119,7 @@ impl Moves {
     /// The best split: of the boards that are there, if some are called, else of the ring's nodes.
     pub(super) fn best(&self, seen: &Seen, objective: Objective) -> Result<Better, Refusal> {
         match self.look() {
-            None => self.planner.plan(seen, &[], objective),
+            None => self.planner.plan(seen, (&[], &Experience::default()), objective),
             Some((boards, is_there)) => {
                 let there = only(boards, &is_there);
                 self.planner.plan_among(seen, &there, objective)

@@ -1,8 +1,10 @@
 //! A better split for a ring that runs.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use super::desk::Seen;
+use super::experience::Experience;
 use crate::control::Refusal;
 use crate::ring::plan::{Board, Load, Need, Objective, Part, Task, Wish, solve};
 use crate::ring::{Address, PORT_DEFAULT};
@@ -41,11 +43,11 @@ pub(super) struct Planner {
 
 impl Planner {
     /// The best split of the ring that is seen, whose nodes and their order stay. `said` is what boards said of
-    /// themselves, if they did.
+    /// themselves, if they did, `experience` what is known of the nodes besides.
     pub(super) fn plan(
         &self,
         seen: &Seen,
-        said: &[Board],
+        (said, experience): (&[Board], &Experience),
         objective: Objective,
     ) -> Result<Better, Refusal> {
         if seen.lines.is_empty() {
@@ -62,11 +64,24 @@ impl Planner {
         }
         let boards: Option<Vec<Board>> =
             seen.lines.iter().enumerate().map(|at| self.board(seen, said, at)).collect();
-        let boards = boards.ok_or_else(|| Refusal {
+        let mut boards = boards.ok_or_else(|| Refusal {
             code: 1,
             why: "too few tokens have been written since the last split".to_owned(),
         })?;
+        for (board, line) in boards.iter_mut().zip(&seen.lines) {
+            let least = experience.least(&board.name, layers(line).len());
+            board.read = board.read.min(least.unwrap_or(f64::INFINITY));
+        }
         self.best(seen, boards, objective)
+    }
+
+    /// Notes what the nodes that are seen show at this moment.
+    pub(super) fn note(&self, seen: &Seen, at: Duration, experience: &mut Experience) {
+        for (index, line) in seen.lines.iter().enumerate() {
+            if let Some(bytes_per_s) = self.bytes_per_s(seen, (index, line)) {
+                experience.note(at, &line.name, layers(line).len(), bytes_per_s);
+            }
+        }
     }
 
     /// The best split among the boards that are there, the master first.
@@ -216,22 +231,39 @@ mod tests {
     fn times_that_were_observed_decide() {
         // Six layers each, of which the second node's take twice as long.
         let seen = seen([0..6, 6..12], 100, [60_000, 120_000]);
-        let better = planner().plan(&seen, &[], Objective::Throughput).unwrap();
+        let better =
+            planner().plan(&seen, (&[], &Experience::default()), Objective::Throughput).unwrap();
         assert_eq!(better.layers(&seen.lines).unwrap(), [0..8, 8..12]);
         assert!((better.gain - 1.5).abs() < 1e-3, "{better:?}");
-        let better = planner().plan(&seen, &[], Objective::Latency).unwrap();
+        let better =
+            planner().plan(&seen, (&[], &Experience::default()), Objective::Latency).unwrap();
         assert_eq!(better.layers(&seen.lines).unwrap(), [0..11, 11..12]);
     }
 
     #[test]
     fn what_is_not_known_is_not_planned_by() {
         let few = seen([0..6, 6..12], TOKENS_MIN - 1, [60_000, 120_000]);
-        assert_eq!(planner().plan(&few, &[], Objective::Latency).unwrap_err().code, 1);
+        assert_eq!(
+            planner()
+                .plan(&few, (&[], &Experience::default()), Objective::Latency)
+                .unwrap_err()
+                .code,
+            1
+        );
         let all = seen([0..6, 6..12], 100, [60_000, 120_000]);
         for objective in [Objective::Energy, Objective::Memory] {
-            assert_eq!(planner().plan(&all, &[], objective).unwrap_err().code, 2);
+            assert_eq!(
+                planner().plan(&all, (&[], &Experience::default()), objective).unwrap_err().code,
+                2
+            );
         }
         let closed = Seen::default();
-        assert!(planner().plan(&closed, &[], Objective::Latency).unwrap_err().why.contains("open"));
+        assert!(
+            planner()
+                .plan(&closed, (&[], &Experience::default()), Objective::Latency)
+                .unwrap_err()
+                .why
+                .contains("open")
+        );
     }
 }

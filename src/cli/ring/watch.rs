@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::desk::Seen;
+use super::experience::Experience;
 use super::interrupt::is_interrupted;
 use super::moves::{Moves, only};
 use super::replan::Better;
@@ -24,6 +25,8 @@ const OFTEN: u32 = 2;
 const TOKENS_MIN: u64 = 64;
 /// Longest time between two moves for speed.
 const REST_MAX: Duration = Duration::from_secs(3600);
+/// For so many times as long as a rest counts what a node showed with more layers.
+const KNOWN_FOR: u32 = 5;
 
 /// What is to be done about the boards.
 #[derive(Debug, PartialEq, Eq)]
@@ -106,7 +109,8 @@ impl Watch {
             return false;
         }
         self.n_better = if gain >= WORTH_IT { self.n_better + 1 } else { 0 };
-        if self.n_better == 0 && now >= self.rests_until + 4 * self.rest {
+        // As long as what drove the layers away counts, a quiet time says nothing.
+        if self.n_better == 0 && now >= self.rests_until + 2 * KNOWN_FOR * self.rest {
             self.rest = self.after;
         }
         self.n_better >= OFTEN
@@ -127,7 +131,15 @@ impl Watch {
 pub(super) fn start(moves: Arc<Moves>, objective: Objective, after: Duration) -> io::Result<()> {
     let watch = Watch::new(after, &moves.nodes());
     let began = Instant::now();
-    let keeper = Keeper { moves, objective, watch, began, before: Times::default(), told: None };
+    let keeper = Keeper {
+        moves,
+        objective,
+        watch,
+        began,
+        before: Times::default(),
+        experience: Experience::default(),
+        told: None,
+    };
     thread::Builder::new().name("leap-watch".to_owned()).spawn(move || keeper.keep())?;
     Ok(())
 }
@@ -140,6 +152,7 @@ struct Keeper {
     began: Instant,
     /// Times at the beginning of the comparison.
     before: Times,
+    experience: Experience,
     /// Why what was to be done is not, if it is not.
     told: Option<String>,
 }
@@ -212,11 +225,14 @@ impl Keeper {
         }
         self.before = seen.times.clone();
         let seen = Seen { times, ..seen };
-        let Ok(better) = self.moves.planner.plan(&seen, &self.moves.said(), self.objective) else {
+        let now = self.began.elapsed();
+        self.experience.forget_before(now.saturating_sub(KNOWN_FOR * self.watch.rest));
+        self.moves.planner.note(&seen, now, &mut self.experience);
+        let known = (&*self.moves.said(), &self.experience);
+        let Ok(better) = self.moves.planner.plan(&seen, known, self.objective) else {
             return;
         };
         log::debug!("another split would be {:.2} times as good", better.gain);
-        let now = self.began.elapsed();
         if self.watch.compare(now, better.gain) {
             note(&format!("leap: layers move: {:.0} % better", (better.gain - 1.0) * 1e2));
             let result = self.moves.take(&seen, &better, &mut |_| Ok(()));
@@ -299,9 +315,9 @@ mod tests {
         assert!(gaps[6..].iter().all(|gap| *gap == 61), "{gaps:?}");
         // After a long time in which nothing was better it is as at first.
         let calm =
-            (0..600).map(|minute| 36000 + minute * 60).filter(|&now| watch.compare(s(now), 1.05));
+            (0..900).map(|minute| 36000 + minute * 60).filter(|&now| watch.compare(s(now), 1.05));
         assert_eq!(calm.count(), 0);
         assert_eq!(watch.rest, s(60));
-        assert!(!watch.compare(s(72000), 1.2) && watch.compare(s(72060), 1.2));
+        assert!(!watch.compare(s(90000), 1.2) && watch.compare(s(90060), 1.2));
     }
 }

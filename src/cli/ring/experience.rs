@@ -1,0 +1,60 @@
+//! How quick the nodes of a ring have been with how many layers.
+
+use std::time::Duration;
+
+/// What a node showed.
+struct Shown {
+    name: String,
+    n_layers: usize,
+    bytes_per_s: f64,
+    at: Duration,
+}
+
+/// What nodes showed, each with so many layers: the last time counts.
+///
+/// A node that is slow for long work may be quick for a little: a processor that is too hot rests between two tokens, and
+/// a quota of its time is full again. So what a node shows with few layers does not tell what it would do with more, as
+/// long as it is known.
+#[derive(Default)]
+pub(super) struct Experience(Vec<Shown>);
+
+impl Experience {
+    /// A node with so many layers goes through so many bytes of weights in a second.
+    pub(super) fn note(&mut self, at: Duration, name: &str, n_layers: usize, bytes_per_s: f64) {
+        self.0.retain(|shown| shown.n_layers != n_layers || shown.name != name);
+        self.0.push(Shown { name: name.to_owned(), n_layers, bytes_per_s, at });
+    }
+
+    /// What was shown before this moment does not count any more.
+    pub(super) fn forget_before(&mut self, moment: Duration) {
+        self.0.retain(|shown| shown.at >= moment);
+    }
+
+    /// The least that a node showed with at least so many layers; `None` if nothing is known.
+    pub(super) fn least(&self, name: &str, n_layers: usize) -> Option<f64> {
+        let known = self.0.iter().filter(|s| s.name == name && s.n_layers >= n_layers);
+        known.map(|shown| shown.bytes_per_s).min_by(f64::total_cmp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_shown_with_more_layers_counts_until_it_is_old() {
+        let s = Duration::from_secs;
+        let mut experience = Experience::default();
+        experience.note(s(10), "pi", 17, 4e9);
+        assert_eq!(experience.least("pi", 17), Some(4e9));
+        // It is throttled, and gets one layer.
+        experience.note(s(40), "pi", 17, 1e9);
+        experience.note(s(70), "pi", 1, 6e9);
+        experience.note(s(70), "desk", 21, 5e9);
+        assert_eq!(experience.least("pi", 1), Some(1e9));
+        assert_eq!(experience.least("pi", 18), None);
+        assert_eq!(experience.least("desk", 1), Some(5e9));
+        experience.forget_before(s(41));
+        assert_eq!(experience.least("pi", 1), Some(6e9));
+    }
+}
