@@ -57,6 +57,17 @@ impl fmt::Display for RingError {
 
 impl std::error::Error for RingError {}
 
+/// Says that more or less nodes answer than layers are assigned to, if that is so: some do what they were told for
+/// another ring.
+pub(super) fn strangers(lines: &[NodeLine], assigned: &[Range<u32>]) -> Option<String> {
+    let names = || {
+        let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
+        names.join(", ")
+    };
+    let is_other = !assigned.is_empty() && lines.len() != assigned.len();
+    is_other.then(|| format!("{} answer, and the ring has {} nodes", names(), assigned.len()))
+}
+
 /// Why the nodes of these lines are no ring of at most `n_nodes` that has the model's layers as `assigned`, if that
 /// says anything; `None` if they are.
 pub(super) fn misfit(

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::batch::{self, Broken, Figures, Incoming, Outgoing};
 use super::course::{self, BATCHES_PER_NODE, Course};
-use super::error::misfit;
-use super::moving::{self, Earlier, Moving};
+use super::error::{misfit, strangers};
+use super::moving::{self, Earlier, Moving, Phase};
 use super::options::{MasterOptions, MasterStep};
 use super::patience::{Patience, Ups};
 use super::times::Times;
@@ -26,14 +26,6 @@ enum MasterTask {
     Nothing,
     Computing,
     Sending,
-}
-
-enum Phase {
-    /// OPEN goes out next at this time.
-    Opening(u64),
-    /// What layers have stored moves.
-    Moving(Moving),
-    Open,
 }
 
 /// The master's part of the ring.
@@ -503,6 +495,11 @@ impl Master {
         let lines = frame.lines().collect::<Result<Vec<NodeLine>, _>>();
         let lines = lines.map_err(|_| Broken("a line without meaning"))?;
         let MasterOptions { n_nodes, n_layers, .. } = self.options;
+        if let Some(what) = strangers(&lines, &self.assigned) {
+            // They go, or are told: it is asked again.
+            self.patience.refuse(what);
+            return Ok(());
+        }
         self.failure = misfit(&lines, &self.assigned, n_nodes, n_layers);
         if self.failure.is_some() {
             return Ok(());

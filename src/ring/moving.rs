@@ -8,6 +8,15 @@ use crate::wire::hello::Name;
 /// Most bytes of keys and values in a frame.
 pub(super) const KV_BYTES: usize = 32 << 10;
 
+/// Where a ring is, as its master sees it.
+pub(super) enum Phase {
+    /// OPEN goes out next at this time.
+    Opening(u64),
+    /// What layers have stored moves.
+    Moving(Moving),
+    Open,
+}
+
 /// Where a move is, as its master sees it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moving {

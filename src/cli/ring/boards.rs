@@ -47,16 +47,7 @@ pub(in crate::cli) fn gather(
     let Some(path) = model else {
         return Err(Failure::Usage("--boards divides a model: name its file".to_owned()));
     };
-    if flags.objective == Objective::Energy && flags.watts.is_none() {
-        return Err(Failure::Usage(
-            "--objective energy needs --watts IDLE,BUSY of this board, and of each worker"
-                .to_owned(),
-        ));
-    }
-    let Some(key) = &flags.key else {
-        return Err(Failure::Usage("--boards needs --key, as the boards have".to_owned()));
-    };
-    let key = key::read(key)?;
+    let key = checked(flags)?;
     let model = model_files::open_whole(path)?;
     let sizes = load::sizes(model.header(), asked);
     let load = load::load(model.header(), &sizes).map_err(|e| Failure::input(&e))?;
@@ -77,15 +68,18 @@ pub(in crate::cli) fn gather(
     if !flags.is_quiet {
         report::table(&task, &parts).lines().for_each(note);
     }
-    // One that goes away just now is left out later.
-    let patience = (Instant::now(), flags.rebalance_after);
-    for (index, address) in called.iter().enumerate() {
-        let has_part = parts.iter().any(|part| part.board == index + 1);
-        let call = if has_part { Call::Ring { port, file: &ring } } else { Call::Rest };
-        until_there(address, &key, patience, &mut |called| called.tell(&call))?;
-    }
+    let are_told = tell(flags, (&called, &parts), (&ring, port), &key)?;
     let nodes = parts.iter().map(|part| known[part.board].name.clone()).collect();
-    let fleet = Fleet { boards: known.clone(), called, nodes, sought: boards, key, port, kept_at };
+    let fleet = Fleet {
+        boards: known.clone(),
+        called,
+        nodes,
+        sought: boards,
+        key,
+        port,
+        kept_at,
+        untold: (!are_told).then(|| ring.clone()),
+    };
     // Without it the next start may divide the model otherwise.
     let _ = fleet.keep_split(&ring);
     flags.file = Some(RingFile::Told(ring));
@@ -95,6 +89,39 @@ pub(in crate::cli) fn gather(
         flags.fleet = Some(fleet);
     }
     Ok(())
+}
+
+/// The key, if the flags say what `--boards` needs.
+fn checked(flags: &RingFlags) -> Result<Key, Failure> {
+    if flags.objective == Objective::Energy && flags.watts.is_none() {
+        return Err(Failure::Usage(
+            "--objective energy needs --watts IDLE,BUSY of this board, and of each worker"
+                .to_owned(),
+        ));
+    }
+    let Some(key) = &flags.key else {
+        return Err(Failure::Usage("--boards needs --key, as the boards have".to_owned()));
+    };
+    key::read(key)
+}
+
+/// Tells each board its part of the ring, or that it has none; whether all were told.
+fn tell(
+    flags: &RingFlags,
+    (called, parts): (&[Address], &[Part]),
+    (ring, port): (&str, u16),
+    key: &Key,
+) -> Result<bool, Failure> {
+    // One that goes away just now is told or left out later.
+    let patience = (Instant::now(), flags.rebalance_after);
+    let mut are_told = true;
+    for (index, address) in called.iter().enumerate() {
+        let has_part = parts.iter().any(|part| part.board == index + 1);
+        let call = if has_part { Call::Ring { port, file: ring } } else { Call::Rest };
+        let told = until_there(address, key, patience, &mut |called| called.tell(&call))?;
+        are_told &= told.is_some();
+    }
+    Ok(are_told)
 }
 
 /// This board and those that are there, and where these are called.

@@ -32,6 +32,8 @@ pub(in crate::cli) struct Fleet {
     pub(super) port: u16,
     /// Where the split is kept.
     pub(super) kept_at: PathBuf,
+    /// The ring as a file, if not all of its boards could be told of it.
+    pub(super) untold: Option<String>,
 }
 
 impl Fleet {

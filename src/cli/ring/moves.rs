@@ -92,11 +92,16 @@ impl Moves {
     /// Looks which of the boards are there, this one first: all of the fleet, and whether they answer.
     pub(super) fn look(&self) -> Option<(Vec<Board>, Vec<bool>)> {
         let mut fleet = self.fleet()?;
+        let before = fleet.untold.clone();
         let is_there = fleet.look();
+        fleet.tell_again(&is_there);
         let boards = fleet.boards.clone();
         let mut kept = self.lock_fleet()?;
         // The ring may have become another one meanwhile.
         fleet.nodes.clone_from(&kept.nodes);
+        if kept.untold != before {
+            fleet.untold.clone_from(&kept.untold);
+        }
         *kept = fleet;
         Some((boards, is_there))
     }
@@ -207,7 +212,7 @@ impl Moves {
         // Who is away is not called: texts wait meanwhile.
         let there: Vec<String> = boards.iter().map(|board| board.name.clone()).collect();
         let is_told = Arc::new(AtomicBool::new(false));
-        let begun = Arc::clone(&is_told);
+        let (begun, ring) = (Arc::clone(&is_told), file.clone());
         let tell = Box::new(move || {
             begun.store(true, Ordering::Release);
             // Without it the next start may divide the model otherwise.
@@ -220,6 +225,7 @@ impl Moves {
             && let Some(mut fleet) = self.lock_fleet()
         {
             fleet.nodes = nodes;
+            fleet.untold = changed.is_err().then_some(ring);
         }
         changed?;
         let done = done.join(", ");
@@ -243,6 +249,19 @@ impl Fleet {
             }
         }
         result
+    }
+}
+
+impl Fleet {
+    /// If not all boards of the ring could be told of it: tells those that are there.
+    fn tell_again(&mut self, is_there: &[bool]) {
+        let Some(file) = self.untold.take() else { return };
+        let there = only(self.boards.clone(), is_there);
+        let there: Vec<String> = there.into_iter().map(|board| board.name).collect();
+        let are_all_there = self.nodes.iter().all(|node| there.contains(node));
+        if self.tell(&there, &file).is_err() || !are_all_there {
+            self.untold = Some(file);
+        }
     }
 }
 

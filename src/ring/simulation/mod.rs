@@ -154,13 +154,21 @@ impl Ring {
     fn rejoin(&mut self, n_layers: Vec<u32>, life: u64) {
         self.shape.layers = n_layers;
         for index in 1..self.shape.layers.len() {
-            if let Some(worker) = self.workers[index - 1].take() {
-                self.told[index - 1] = self.shape.clone();
-                self.network.stop(index);
-                self.start(index, life, worker.into_held());
-            }
+            self.tell(index, life);
         }
         self.master.rejoin(&self.shape);
+    }
+
+    /// Tells a worker of the ring, if it is alive and does not know.
+    fn tell(&mut self, index: usize, life: u64) {
+        if self.told[index - 1].layers == self.shape.layers {
+            return;
+        }
+        if let Some(worker) = self.workers[index - 1].take() {
+            self.told[index - 1] = self.shape.clone();
+            self.network.stop(index);
+            self.start(index, life, worker.into_held());
+        }
     }
 
     /// Kills the worker at `index` of the ring.

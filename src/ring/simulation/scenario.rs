@@ -7,6 +7,9 @@ use crate::transport::fault::{Dice, Faults};
 /// Virtual time that a run may take: far more than any takes that goes on at all.
 const PATIENCE_US: Micros = 600_000_000;
 
+/// How long after it is back a worker is told of a ring that became another one without it.
+const TOLD_AFTER_US: Micros = 500_000;
+
 /// Something that happens to a ring.
 #[derive(Clone, Debug)]
 enum Blow {
@@ -153,12 +156,15 @@ impl Scenario {
 }
 
 impl Ring {
-    /// A split of the layers over the master and some of the workers that are alive.
+    /// A split of the layers over the master and some of the workers that are alive, or were just now.
     pub(super) fn draw_members(&self, dice: &mut Dice) -> Vec<u32> {
         let n_layers: u32 = self.shape.layers.iter().sum();
         let is_alive = |index: usize| index == 0 || self.workers[index - 1].is_some();
         let mut members: Vec<usize> = (0..self.shape.layers.len())
-            .filter(|&index| is_alive(index) && (index == 0 || dice.below(4) > 0))
+            .filter(|&index| match is_alive(index) {
+                true => index == 0 || dice.below(4) > 0,
+                false => dice.below(8) == 0,
+            })
             .collect();
         members.truncate(n_layers as usize);
         let mut layers = vec![0; self.shape.layers.len()];
@@ -176,6 +182,8 @@ impl Ring {
 enum Coming {
     Blow(Blow),
     Return(usize),
+    /// A worker is told of the ring, if it was not when that became another one.
+    Tell(usize),
     Mend(usize),
 }
 
@@ -207,6 +215,10 @@ impl Coming {
             }
             Coming::Return(index) => {
                 ring.restart(index, life);
+                Some((now + TOLD_AFTER_US, Coming::Tell(index)))
+            }
+            Coming::Tell(index) => {
+                ring.tell(index, life);
                 None
             }
             Coming::Mend(index) => {
