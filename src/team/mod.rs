@@ -14,6 +14,13 @@
 //! nobody waits for a part that never comes, although the lead's next OPEN may stand behind parts that cannot
 //! be taken yet. Frames of another epoch are dropped wherever they turn up: a member is told of a new epoch before
 //! anybody sends parts of it, as the lead waits for all to be READY.
+//!
+//! # Acknowledgements, and what is lost
+//!
+//! A node begins a gather when it has all parts of the one before. So its part acknowledges theirs, and links send
+//! acknowledgements of their own only where no gather follows for a while. A part that was lost is asked for once
+//! its link shows that later ones have come, or, as behind the last one of a pass nothing comes, when it takes
+//! longer than parts took of late: by a timer of the waiting node, which is of the order of a round trip.
 
 mod error;
 mod exchange;
@@ -44,3 +51,6 @@ use crate::transport::Micros;
 /// [`reorder_us`](crate::transport::link::LinkConfig::reorder_us) of a team's links: every node waits for what is
 /// lost, and a datagram that comes twice costs less than that.
 pub const REORDER_US: Micros = 30;
+/// [`n_banks`](crate::transport::link::LinkConfig::n_banks) of a team's links: nodes are a gather apart at most, and the fewer
+/// banks take turns, the more of the next one is still in the processor's caches.
+pub const BANKS: usize = 4;

@@ -17,7 +17,7 @@ use crate::engine::{Engine, Huge, LeadError, StepError, WeightsPlace};
 use crate::model::Model;
 use crate::ring::Address;
 use crate::sys::{notify, random};
-use crate::team::{Mesh, REORDER_US, TeamError, TeamNotice};
+use crate::team::{BANKS, Mesh, REORDER_US, TeamError, TeamNotice};
 use crate::transport::Endpoint;
 use crate::transport::link::LinkConfig;
 use crate::transport::options::CarrierOptions;
@@ -111,7 +111,7 @@ impl<'a> TeamBoard<'a> {
             let has_first = endpoints.iter().any(Option::is_some);
             let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
             let config = LinkConfig::new(node.clone(), key.clone(), seed);
-            let config = LinkConfig { reorder_us: REORDER_US, ..config };
+            let config = LinkConfig { reorder_us: REORDER_US, n_banks: BANKS, ..config };
             let port = |node: &TeamNode, index: usize| node.address.port.wrapping_add(index as u16);
             let listen = HostPort::new(host, port(own, index));
             let next = HostPort::new(&peer.address.host, port(peer, self.own));

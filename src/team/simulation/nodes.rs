@@ -7,7 +7,7 @@ use super::world::Actor;
 use crate::team::exchange::Gathered;
 use crate::team::mesh::{Mesh, Minder};
 use crate::team::{
-    FrameSpan, FrameWants, Lead, Member, Opening, Order, REORDER_US, TeamError, TeamLine,
+    BANKS, FrameSpan, FrameWants, Lead, Member, Opening, Order, REORDER_US, TeamError, TeamLine,
     TeamNotice,
 };
 use crate::transport::Endpoint;
@@ -98,7 +98,7 @@ pub(super) fn config(shape: &Shape, own: usize, seed: u64) -> LinkConfig {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = LinkConfig::new(node, shape.has_key.then(|| Key::new([9; 32])), bytes);
-    LinkConfig { reorder_us: REORDER_US, ..config }
+    LinkConfig { reorder_us: REORDER_US, n_banks: BANKS, ..config }
 }
 
 /// A node's links in its `life`-th life.

@@ -63,6 +63,7 @@ impl Places {
         let is_master = own == 0;
         let node = RingInfo { is_master, name: name(&format!("node{own}")), ..RingInfo::default() };
         let config = LinkConfig::new(node, self.key.map(|byte| Key::new([byte; 32])), seed);
+        let config = LinkConfig { n_banks: BANKS, ..config };
         let host = Places::host();
         let next = HostPort::new(&host, self.port(peer, own) + self.detour);
         let listen = HostPort::new(&host, self.port(own, peer));
