@@ -139,13 +139,13 @@ def main():
         one.is_over = True
     for one in answers:
         one.join()
-    gaps = [b - a for one in answers for a, b in zip(one.came, one.came[1:])]
+    token = statistics.mean((one.came[-1] - one.came[0]) / len(one.came) for one in answers)
     n, wrong = sum(one.n for one in answers), sum(one.wrong for one in answers)
     pauses.sort()
     print(f"{MOVES} moves, {kills} kills, {refused} refused; {n} answers of {N_TOKENS} tokens, {wrong} differ")
     print(
-        f"pause of a move {pauses[len(pauses) // 2]:.3f} s half of the time, {pauses[-1]:.3f} s at most; "
-        f"{statistics.median(gaps) * 1e3:.1f} ms between two tokens"
+        f"a token takes {token * 1e3:.1f} ms; pause of a move {pauses[len(pauses) // 2]:.3f} s half of the time, "
+        f"{pauses[-1]:.3f} s at most: {pauses[len(pauses) // 2] / token:.1f} and {pauses[-1] / token:.1f} tokens"
     )
     master.terminate()
     sys.exit(1 if wrong or refused else 0)

@@ -64,15 +64,51 @@ impl Planner {
         }
         let boards: Option<Vec<Board>> =
             seen.lines.iter().enumerate().map(|at| self.board(seen, said, at)).collect();
-        let mut boards = boards.ok_or_else(|| Refusal {
+        let boards = boards.ok_or_else(|| Refusal {
             code: 1,
             why: "too few tokens have been written since the last split".to_owned(),
         })?;
-        for (board, line) in boards.iter_mut().zip(&seen.lines) {
-            let least = experience.least(&board.name, layers(line).len());
-            board.read = board.read.min(least.unwrap_or(f64::INFINITY));
-        }
-        self.best(seen, boards, objective)
+        // With more layers than now, nodes may be as slow as they were with more.
+        let with_more: Vec<Board> = boards
+            .iter()
+            .zip(&seen.lines)
+            .map(|(board, line)| {
+                let least = experience.least(&board.name, layers(line).len());
+                Board { read: board.read.min(least.unwrap_or(f64::INFINITY)), ..board.clone() }
+            })
+            .collect();
+        let now = self.best(seen, boards.clone(), objective)?;
+        let then = self.best(seen, with_more.clone(), objective)?;
+        let [now, then] =
+            [now, then].map(|better| self.judge(seen, better, (&boards, &with_more), objective));
+        Ok(if now.gain > then.gain { now } else { then })
+    }
+
+    /// The split as it is to be expected where nodes are as the former boards with as many layers as now, or fewer, and
+    /// as the latter ones with more.
+    fn judge(
+        &self,
+        seen: &Seen,
+        better: Better,
+        (now, with_more): (&[Board], &[Board]),
+        objective: Objective,
+    ) -> Better {
+        let Some(parts) = better.layers(&seen.lines) else { return better };
+        let nodes = parts.iter().zip(&seen.lines).zip(now.iter().zip(with_more));
+        let boards: Vec<Board> = nodes
+            .map(
+                |((part, line), (now, with_more))| {
+                    if part.len() > layers(line).len() { with_more.clone() } else { now.clone() }
+                },
+            )
+            .collect();
+        let value = |boards: &[Board], parts: &[Part]| {
+            Task::new(&self.load, boards).figures(parts).value(objective)
+        };
+        let part = |(board, line): (usize, &NodeLine)| Part { board, layers: layers(line) };
+        let before: Vec<Part> = seen.lines.iter().enumerate().map(part).collect();
+        let gain = value(now, &before) / value(&boards, &better.parts);
+        Better { boards, gain, ..better }
     }
 
     /// Notes what the nodes that are seen show at this moment.
@@ -227,43 +263,48 @@ mod tests {
         Planner { load }
     }
 
+    fn plan(seen: &Seen, objective: Objective) -> Result<Better, Refusal> {
+        planner().plan(seen, (&[], &Experience::default()), objective)
+    }
+
     #[test]
     fn times_that_were_observed_decide() {
         // Six layers each, of which the second node's take twice as long.
         let seen = seen([0..6, 6..12], 100, [60_000, 120_000]);
-        let better =
-            planner().plan(&seen, (&[], &Experience::default()), Objective::Throughput).unwrap();
+        let better = plan(&seen, Objective::Throughput).unwrap();
         assert_eq!(better.layers(&seen.lines).unwrap(), [0..8, 8..12]);
         assert!((better.gain - 1.5).abs() < 1e-3, "{better:?}");
-        let better =
-            planner().plan(&seen, (&[], &Experience::default()), Objective::Latency).unwrap();
+        let better = plan(&seen, Objective::Latency).unwrap();
         assert_eq!(better.layers(&seen.lines).unwrap(), [0..11, 11..12]);
+    }
+
+    #[test]
+    fn who_was_slow_with_many_layers_does_not_get_them_back_at_once() {
+        let mut experience = Experience::default();
+        let at = Duration::from_secs;
+        // The second node is throttled, and quick for two layers nevertheless.
+        let slow = seen([0..6, 6..12], 100, [60_000, 240_000]);
+        planner().note(&slow, at(10), &mut experience);
+        let few = seen([0..10, 10..12], 100, [100_000, 20_000]);
+        planner().note(&few, at(20), &mut experience);
+        assert!((plan(&few, Objective::Throughput).unwrap().gain - 1.66).abs() < 0.02);
+        let known = (&[][..], &experience);
+        let better = planner().plan(&few, known, Objective::Throughput).unwrap();
+        assert_eq!(better.gain, 1.0, "{better:?}");
+        experience.forget_before(at(11));
+        let known = (&[][..], &experience);
+        assert!(planner().plan(&few, known, Objective::Throughput).unwrap().gain > 1.6);
     }
 
     #[test]
     fn what_is_not_known_is_not_planned_by() {
         let few = seen([0..6, 6..12], TOKENS_MIN - 1, [60_000, 120_000]);
-        assert_eq!(
-            planner()
-                .plan(&few, (&[], &Experience::default()), Objective::Latency)
-                .unwrap_err()
-                .code,
-            1
-        );
+        assert_eq!(plan(&few, Objective::Latency).unwrap_err().code, 1);
         let all = seen([0..6, 6..12], 100, [60_000, 120_000]);
         for objective in [Objective::Energy, Objective::Memory] {
-            assert_eq!(
-                planner().plan(&all, (&[], &Experience::default()), objective).unwrap_err().code,
-                2
-            );
+            assert_eq!(plan(&all, objective).unwrap_err().code, 2);
         }
         let closed = Seen::default();
-        assert!(
-            planner()
-                .plan(&closed, (&[], &Experience::default()), Objective::Latency)
-                .unwrap_err()
-                .why
-                .contains("open")
-        );
+        assert!(plan(&closed, Objective::Latency).unwrap_err().why.contains("open"));
     }
 }

@@ -26,7 +26,7 @@ const TOKENS_MIN: u64 = 64;
 /// Longest time between two moves for speed.
 const REST_MAX: Duration = Duration::from_secs(3600);
 /// For so many times as long as a rest counts what a node showed with more layers.
-const KNOWN_FOR: u32 = 5;
+const KNOWN_FOR: u32 = 20;
 
 /// What is to be done about the boards.
 #[derive(Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Watch {
         }
         self.n_better = if gain >= WORTH_IT { self.n_better + 1 } else { 0 };
         // As long as what drove the layers away counts, a quiet time says nothing.
-        if self.n_better == 0 && now >= self.rests_until + 2 * KNOWN_FOR * self.rest {
+        if self.n_better == 0 && now >= self.rests_until + (KNOWN_FOR + 4) * self.rest {
             self.rest = self.after;
         }
         self.n_better >= OFTEN
@@ -315,9 +315,9 @@ mod tests {
         assert!(gaps[6..].iter().all(|gap| *gap == 61), "{gaps:?}");
         // After a long time in which nothing was better it is as at first.
         let calm =
-            (0..900).map(|minute| 36000 + minute * 60).filter(|&now| watch.compare(s(now), 1.05));
+            (0..1600).map(|minute| 36000 + minute * 60).filter(|&now| watch.compare(s(now), 1.05));
         assert_eq!(calm.count(), 0);
         assert_eq!(watch.rest, s(60));
-        assert!(!watch.compare(s(90000), 1.2) && watch.compare(s(90060), 1.2));
+        assert!(!watch.compare(s(150_000), 1.2) && watch.compare(s(150_060), 1.2));
     }
 }
