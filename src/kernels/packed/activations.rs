@@ -45,12 +45,13 @@ impl<'a> ActivationRow<'a> {
         }
     }
 
-    /// Group `g` of it.
-    fn group(&self, g: usize, group: usize) -> ActivationRow<'a> {
+    /// Groups `groups` of it.
+    fn groups(&self, groups: Range<usize>, group: usize) -> ActivationRow<'a> {
+        let values = groups.start * group..groups.end * group;
         match self {
-            ActivationRow::F32(x) => ActivationRow::F32(&x[g * group..][..group]),
+            ActivationRow::F32(x) => ActivationRow::F32(&x[values]),
             ActivationRow::Q8(Q8Row { q, scales }) => {
-                ActivationRow::Q8(Q8Row { q: &q[g * group..][..group], scales: &scales[g..][..1] })
+                ActivationRow::Q8(Q8Row { q: &q[values], scales: &scales[groups] })
             }
         }
     }
@@ -313,6 +314,9 @@ pub(in crate::kernels) fn quantize_row(
     }
 }
 
+/// Values of a row that are quantised before they are put in place: whole groups, and few enough for the stack.
+const PIECE: usize = 4 * GROUP_MAX;
+
 /// Quantises a row of a tile in groups of `group` and calls `note(g, q)` for each.
 fn quantize(
     table: &Table,
@@ -333,22 +337,33 @@ fn quantize(
         quantize_row(table, x, group, (q, scales));
         return q.chunks_exact(group).enumerate().for_each(|(g, q)| note(g, q));
     }
-    let mut row_q = [0; GROUP_MAX];
-    let row_q = &mut row_q[..group];
-    for g in 0..k / group {
-        let (x, at) = (x.group(g, group), g * t + row);
-        quantize_row(table, x, group, (&mut *row_q, &mut scales[at..][..1]));
-        note(g, row_q);
-        let q = &mut q[g * group * t..][..group * t];
+    let (mut row_q, mut row_scales) = ([0; PIECE], [0.0; PIECE / BLOCK]);
+    for first in (0..k / group).step_by(PIECE / group) {
+        let groups = first..(first + PIECE / group).min(k / group);
+        let (row_q, row_scales) =
+            (&mut row_q[..groups.len() * group], &mut row_scales[..groups.len()]);
+        quantize_row(
+            table,
+            x.groups(groups.clone(), group),
+            group,
+            (&mut *row_q, &mut *row_scales),
+        );
+        for ((g, scale), q) in groups.clone().zip(row_scales).zip(row_q.chunks_exact(group)) {
+            scales[g * t + row] = *scale;
+            note(g, q);
+        }
+        let q = &mut q[groups.start * group * t..groups.end * group * t];
         let at = row * layout.kr();
-        // Heights of whole tiles and of eight rows.
+        // Heights of whole tiles and of few rows.
         match (layout.kr(), t) {
             (8, 12) => spread::<8, 96>(row_q, at, q),
             (8, 8) => spread::<8, 64>(row_q, at, q),
             (8, _) => spread_by::<8>(row_q, &mut q[at..], t),
             (_, 12) => spread::<4, 48>(row_q, at, q),
             (_, 8) => spread::<4, 32>(row_q, at, q),
+            (_, 7) => spread::<4, 28>(row_q, at, q),
             (_, 6) => spread::<4, 24>(row_q, at, q),
+            (_, 5) => spread::<4, 20>(row_q, at, q),
             (_, 4) => spread::<4, 16>(row_q, at, q),
             _ => spread_by::<4>(row_q, &mut q[at..], t),
         }
