@@ -87,8 +87,9 @@ impl Held {
         }
     }
 
-    /// Copies what `layers` have stored, as far as it is known and not copied yet: they are about to change.
-    pub(crate) fn set_aside(&mut self, layers: Range<u32>, parts: &mut impl KvParts) {
+    /// Copies what `layers` have stored, as far as it is known and not copied yet: they are about to change. Copies of
+    /// more than `room` bytes are not made, and all is computed again.
+    pub(crate) fn set_aside(&mut self, layers: Range<u32>, room: u64, parts: &mut impl KvParts) {
         let Some(epoch) = self.epoch.take() else { return };
         let mut all = Vec::new();
         for layer in layers {
@@ -99,8 +100,8 @@ impl Held {
         }
         let part_bytes = parts.part_bytes();
         let mut bytes = Vec::new();
-        // Without memory for the copies all is computed again.
-        if bytes.try_reserve_exact(part_bytes * all.len()).is_err() {
+        let is_too_much = (part_bytes * all.len()) as u64 > room;
+        if is_too_much || bytes.try_reserve_exact(part_bytes * all.len()).is_err() {
             return;
         }
         bytes.resize(part_bytes * all.len(), 0);

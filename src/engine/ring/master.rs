@@ -264,7 +264,7 @@ impl RingMaster {
         if share != *own {
             let plan = *plan;
             if from.is_some() {
-                self.held.set_aside(streams::layers(stage), &mut StageParts(stage));
+                streams::set_aside(&mut self.held, stage);
             }
             stage.set_share(share, plan).map_err(ResplitError::Start)?;
             let own = (streams::layers(stage), &self.sizes);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::model::{KvPlace, Stage, StageInfo};
 use crate::ring::{Held, KvPart, KvParts};
+use crate::sys::memory;
 use crate::wire::frame::{KvPiece, Sizes, Streams};
 
 /// The keys and values of a stage.
@@ -37,6 +38,12 @@ impl<S: Stage + ?Sized> KvParts for StageParts<'_, S> {
 pub(super) fn layers(stage: &(impl Stage + ?Sized)) -> Range<u32> {
     let StageInfo { share, .. } = stage.about();
     share.layers.start as u32..share.layers.end as u32
+}
+
+/// Copies what a stage has stored, which is about to lose it; as long as much more memory is free.
+pub(super) fn set_aside(held: &mut Held, stage: &mut (impl Stage + ?Sized)) {
+    let room = memory::available_bytes().map_or(u64::MAX, |free| free / 2);
+    held.set_aside(layers(stage), room, &mut StageParts(stage));
 }
 
 /// As [`Rows::take_kv`](crate::ring::Rows::take_kv).

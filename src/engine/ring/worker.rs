@@ -243,7 +243,7 @@ impl<S: Stage> StageRows<'_, S> {
 
     /// Copies what the stage has stored: it is about to be empty.
     fn set_aside(&mut self) {
-        self.held.set_aside(streams::layers(self.stage), &mut StageParts(self.stage));
+        streams::set_aside(self.held, self.stage);
         self.restored = None;
     }
 

@@ -15,6 +15,8 @@ pub(super) fn mix(a: u64, b: u64) -> u64 {
 
 /// Positions of a page of the stand-in model's keys and values.
 const PAGE: usize = 4;
+/// Bytes that a node may copy of them: not always enough.
+pub(super) const ROOM: u64 = 2048;
 
 /// Some layers of the stand-in model: a value depends on the layer and on all values before it
 /// in its stream.
@@ -149,7 +151,7 @@ impl Stored {
             return Streams::Kept;
         }
         if from.is_some() {
-            self.held.set_aside(self.layers.layers.clone(), &mut self.layers);
+            self.held.set_aside(self.layers.layers.clone(), ROOM, &mut self.layers);
         }
         self.layers.open(layers.clone(), sizes.n_streams.into());
         self.held.restore(from, (layers.clone(), sizes), &mut self.layers);

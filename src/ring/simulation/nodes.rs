@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::layers::{Layers, MasterRows, Stored, mix};
+use super::layers::{Layers, MasterRows, ROOM, Stored, mix};
 use super::{Memory, N_BANKS, Shape};
 use crate::ring::{
     Address, Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Topology, Worker,
@@ -171,7 +171,7 @@ impl WorkerNode {
     /// What it leaves to whoever goes on in its place.
     pub(super) fn into_held(self) -> Held {
         let Stored { mut layers, mut held } = self.stored;
-        held.set_aside(layers.layers.clone(), &mut layers);
+        held.set_aside(layers.layers.clone(), ROOM, &mut layers);
         held
     }
 
