@@ -40,7 +40,7 @@ pub(super) struct Plan {
     embedding_bits: Option<Ends>,
     /// file with a line for each board, the master first: name, address, read=GB/s int8=GOP/s
     /// memory=GB rtt=US wire=MB/s, and if known watts=IDLE,BUSY; always and never say who is to
-    /// serve
+    /// serve; several lines of a board, with threads=N each, are a choice
     #[argh(option)]
     boards: PathBuf,
     /// what is to be best: latency (default) of one stream, throughput of many, energy of a token,

@@ -37,6 +37,35 @@ fn a_plan_is_a_ring_file_that_boards_take() {
 }
 
 #[test]
+fn a_plan_says_how_many_threads_a_board_is_to_have() {
+    let folder = Folder::new();
+    let rest = "memory=4 rtt=100 wire=100";
+    let text = format!(
+        "desk 127.0.0.1:9711 read=20 int8=200 {rest} watts=3,9\n\
+         pi 127.0.0.1:9731 threads=4 read=11 int8=90 {rest} watts=2,8 always\n\
+         pi 127.0.0.1:9731 threads=2 read=10 int8=45 {rest} watts=2,5 always\n"
+    );
+    let boards = folder.write("boards", text);
+    let ring = folder.join("ring");
+    let (boards, ring) = (boards.to_str().unwrap(), ring.to_str().unwrap());
+    let plan = ["plan", DEMO, "--boards", boards];
+    let ran = run(&[&plan[..], &["--objective", "energy", "--explain", "-o", ring]].concat());
+    let ran = ran.succeeds();
+    assert!(ran.out.contains("pi (2 threads) "), "{ran:?}");
+    assert!(ran.out.contains("without pi: ") && ran.out.contains("with another pi: "), "{ran:?}");
+    let lines = fs::read_to_string(ring).unwrap();
+    assert!(lines.contains("\n# pi: --threads 2\ndesk "), "{lines}");
+    run(&["worker", DEMO, "--ring", ring, "--node", "orange"]).fails(3, "there are desk, pi");
+    let json = run(&[&plan[..], &["--objective", "latency", "--json"]].concat()).succeeds();
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(
+        (json["boards"][1]["threads"].as_u64(), &json["boards"][0]["threads"]),
+        (Some(4), &Value::Null)
+    );
+    run(&[&plan[..], &["--team"]].concat()).succeeds();
+}
+
+#[test]
 fn a_plan_is_a_team_file_too() {
     let folder = Folder::new();
     let figures = "int8=100 memory=4 rtt=100 wire=100";

@@ -8,7 +8,7 @@ use crate::ring::plan::{Board, Figures, Objective, Part, Task, Wish, solve};
 /// A line for each board, and one of figures.
 pub(in crate::cli) fn table(task: &Task<'_>, parts: &[Part]) -> String {
     let mut text = String::new();
-    let width = parts.iter().map(|part| name(task, part).len()).max().unwrap_or(0).max(5);
+    let width = parts.iter().map(|part| label(task, part).len()).max().unwrap_or(0).max(5);
     // Writing to a string cannot fail.
     let _ =
         writeln!(text, "{:width$}  {:>9}  {:>16}  {:>12}", "board", "layers", "memory", "a token");
@@ -18,7 +18,7 @@ pub(in crate::cli) fn table(task: &Task<'_>, parts: &[Part]) -> String {
         let memory = format!("{need:.2} of {have:.2} GB");
         let ms = task.seconds(part.board, &part.layers) * 1e3;
         let _ =
-            writeln!(text, "{:width$}  {layers:>9}  {memory:>16}  {ms:>9.2} ms", name(task, part));
+            writeln!(text, "{:width$}  {layers:>9}  {memory:>16}  {ms:>9.2} ms", label(task, part));
     }
     let unused: Vec<&str> = unused(task, parts).map(|board| board.name.as_str()).collect();
     if !unused.is_empty() {
@@ -37,14 +37,25 @@ fn name<'t>(task: &'t Task<'_>, part: &Part) -> &'t str {
     &task.boards()[part.board].name
 }
 
+/// With how many threads it is to serve, where there was a choice.
+fn label(task: &Task<'_>, part: &Part) -> String {
+    let Board { name, threads, .. } = &task.boards()[part.board];
+    match threads {
+        Some(1) => format!("{name} (1 thread)"),
+        Some(n) => format!("{name} ({n} threads)"),
+        None => name.clone(),
+    }
+}
+
 fn memory(task: &Task<'_>, part: &Part) -> (f64, f64) {
     let have = task.boards()[part.board].memory;
     (task.memory(part.board, &part.layers) as f64 / 1e9, have as f64 / 1e9)
 }
 
 fn unused<'t>(task: &'t Task<'_>, parts: &[Part]) -> impl Iterator<Item = &'t Board> {
-    let used: Vec<usize> = parts.iter().map(|part| part.board).collect();
-    task.boards().iter().enumerate().filter(move |(i, _)| !used.contains(i)).map(|(_, b)| b)
+    let used: Vec<&str> = parts.iter().map(|part| name(task, part)).collect();
+    let boards = task.boards().chunk_by(|a, b| a.name == b.name).map(|same| &same[0]);
+    boards.filter(move |board| !used.contains(&&*board.name))
 }
 
 /// What bounds the ring, and what other fleets would give.
@@ -72,14 +83,16 @@ pub(super) fn explain(
         let parts = solve(&task, objective, min_tokens_per_s);
         parts.map(|parts| figures(&task.figures(&parts))).unwrap_or_else(|why| why.to_string())
     };
-    for part in parts.iter().filter(|part| part.board > 0) {
+    for part in &parts[1..] {
         let mut boards = task.boards().to_vec();
-        boards[part.board].wish = Wish::Never;
+        let same = boards.iter_mut().filter(|board| board.name == name(task, part));
+        same.for_each(|board| board.wish = Wish::Never);
         let _ = writeln!(text, "without {}: {}", name(task, part), other(&boards));
     }
     for part in parts {
         let mut boards = task.boards().to_vec();
-        boards.push(Board { wish: Wish::Any, ..boards[part.board].clone() });
+        let another = format!("another {}", name(task, part));
+        boards.push(Board { name: another, wish: Wish::Any, ..boards[part.board].clone() });
         let _ = writeln!(text, "with another {}: {}", name(task, part), other(&boards));
     }
     text
@@ -87,7 +100,12 @@ pub(super) fn explain(
 
 /// The ring file of a split, with what is expected of it.
 pub(super) fn ring_file(task: &Task<'_>, parts: &[Part]) -> String {
-    format!("# {}\n{}", figures(&task.figures(parts)), ring_lines(task, parts))
+    let chosen = parts.iter().filter_map(|part| {
+        let Board { name, threads, .. } = &task.boards()[part.board];
+        threads.map(|threads| format!("# {name}: --threads {threads}\n"))
+    });
+    let chosen: String = chosen.collect();
+    format!("# {}\n{chosen}{}", figures(&task.figures(parts)), ring_lines(task, parts))
 }
 
 /// A line for each node.
@@ -102,12 +120,15 @@ pub(in crate::cli) fn ring_lines(task: &Task<'_>, parts: &[Part]) -> String {
 
 pub(super) fn json(task: &Task<'_>, parts: &[Part]) -> String {
     let boards = parts.iter().map(|part| {
-        JsonObject::new()
-            .string("name", name(task, part))
-            .integer("first_layer", part.layers.start as u64)
-            .integer("end_layer", part.layers.end as u64)
-            .integer("memory_bytes", task.memory(part.board, &part.layers))
-            .number("token_ms", task.seconds(part.board, &part.layers) * 1e3)
+        let object = JsonObject::new().string("name", name(task, part));
+        match task.boards()[part.board].threads {
+            Some(threads) => object.integer("threads", threads.into()),
+            None => object,
+        }
+        .integer("first_layer", part.layers.start as u64)
+        .integer("end_layer", part.layers.end as u64)
+        .integer("memory_bytes", task.memory(part.board, &part.layers))
+        .number("token_ms", task.seconds(part.board, &part.layers) * 1e3)
     });
     let Figures { token_s, slowest_s, joules, fullest } = task.figures(parts);
     let unused = unused(task, parts).map(|board| JsonObject::new().string("name", &board.name));

@@ -27,7 +27,10 @@ impl<'a> TeamPlan<'a> {
         load: &Load,
         boards: &'a [Board],
     ) -> Result<TeamPlan<'a>, SharesError> {
-        let boards: Vec<&Board> = boards.iter().filter(|b| b.wish != Wish::Never).collect();
+        // Of a board with several numbers of threads the quickest: a team is for one stream.
+        let quickest = |same: &'a [Board]| same.iter().max_by(|a, b| a.read.total_cmp(&b.read));
+        let all = boards.chunk_by(|a, b| a.name == b.name).filter_map(quickest);
+        let boards: Vec<&Board> = all.filter(|b| b.wish != Wish::Never).collect();
         if boards.len() < 2 {
             return Err(SharesError::Nodes(boards.len()));
         }

@@ -177,7 +177,10 @@ fn fleet(flags: &RingFlags, boards: &[Address], own: Own, key: &Key) -> Result<K
     let (round_trip_s, wire) = best_way;
     let watts = flags.watts.map(|StatedWatts { idle, busy }| Watts { idle, busy });
     let wish = Wish::Always;
-    fleet.insert(0, Board { name, address, read, int8, memory, round_trip_s, wire, watts, wish });
+    fleet.insert(
+        0,
+        Board { name, address, threads: None, read, int8, memory, round_trip_s, wire, watts, wish },
+    );
     check_names(&fleet)?;
     Ok((fleet, talks.into_iter().map(|(address, _)| address).collect()))
 }

@@ -114,6 +114,7 @@ pub(super) fn board(called: &Address, figures: &Figures, way: Way) -> Board {
     Board {
         name: figures.name.as_str().to_owned(),
         address: Address { host: called.host.clone(), port: figures.port },
+        threads: None,
         read: figures.read as f64,
         int8: figures.int8 as f64,
         memory: figures.memory,

@@ -195,6 +195,7 @@ impl Planner {
                 let unknown = Board {
                     name: line.name.as_str().to_owned(),
                     address: Address { host: String::new(), port: PORT_DEFAULT },
+                    threads: None,
                     read,
                     int8: ENOUGH as f64,
                     memory: ENOUGH,

@@ -13,18 +13,25 @@ use super::{Part, Task, Watts, Wish};
 /// Sets of more boards than this are not all tried: those that may serve are then the first ones.
 const CHOSEN_MAX: usize = 16;
 
+/// A board: its entries, and whether it is to serve.
+type Choice = (Range<usize>, Wish);
+
 /// The best split over several boards. All that may serve have watts.
-pub(super) fn ring(task: &Task<'_>, wishes: &[Wish], limit_s: Option<f64>) -> Option<Vec<Part>> {
-    let free: Vec<usize> = (0..wishes.len()).filter(|board| wishes[*board] == Wish::Any).collect();
+pub(super) fn ring(task: &Task<'_>, boards: &[Choice], limit_s: Option<f64>) -> Option<Vec<Part>> {
+    let free: Vec<usize> =
+        (0..boards.len()).filter(|board| boards[*board].1 == Wish::Any).collect();
     let free = &free[..free.len().min(CHOSEN_MAX)];
     let cheapest = Cheapest::new(task);
-    let mut sets: Vec<(f64, Vec<usize>)> = (0..1u32 << free.len())
+    let mut sets: Vec<(f64, Vec<Choice>)> = (0..1u32 << free.len())
         .filter_map(|bits| {
             let is_in = |board: &usize| match free.iter().position(|free| free == board) {
                 Some(index) => bits >> index & 1 == 1,
-                None => wishes[*board] == Wish::Always,
+                None => boards[*board].1 == Wish::Always,
             };
-            let set: Vec<usize> = (0..wishes.len()).filter(is_in).collect();
+            let set: Vec<Choice> = (0..boards.len())
+                .filter(is_in)
+                .map(|board| (boards[board].0.clone(), Wish::Always))
+                .collect();
             Some((cheapest.bound(task, &set)?, set))
         })
         .collect();
@@ -53,22 +60,19 @@ fn price(task: &Task<'_>, board: usize, idle: f64) -> f64 {
     own.busy - own.idle + idle
 }
 
-fn idle_of(task: &Task<'_>, set: &[usize]) -> f64 {
-    set.iter().map(|board| watts(task, *board).idle).sum()
+fn idle_of(task: &Task<'_>, set: &[Choice]) -> f64 {
+    set.iter().map(|(entries, _)| watts(task, entries.start).idle).sum()
 }
 
 /// The best split in which all of `set` serve and nobody else.
-fn of_set(task: &Task<'_>, set: &[usize], limit_s: Option<f64>) -> Option<Vec<Part>> {
+fn of_set(task: &Task<'_>, set: &[Choice], limit_s: Option<f64>) -> Option<Vec<Part>> {
     let idle = idle_of(task, set);
-    let wishes: Vec<Wish> = (0..task.boards.len())
-        .map(|board| if set.contains(&board) { Wish::Always } else { Wish::Never })
-        .collect();
     let cost = |board: usize, layers: &Range<usize>| {
         task.fullness(board, layers)?;
         let (own, way) = (task.seconds(board, layers), task.hop(board).1);
         Some((own * price(task, board, idle) + way * idle, own + way))
     };
-    walk(task.n_layers(), &wishes, &cost, |a, b| a + b, limit_s)
+    walk(task.n_layers(), set, &cost, |a, b| a + b, limit_s)
 }
 
 /// The least that a layer takes.
@@ -90,20 +94,29 @@ impl Cheapest {
     }
 
     /// Joules that `set` takes at least; `None` if it has not enough memory, or too many boards.
-    fn bound(&self, task: &Task<'_>, set: &[usize]) -> Option<f64> {
+    fn bound(&self, task: &Task<'_>, set: &[Choice]) -> Option<f64> {
         let idle = idle_of(task, set);
         let mut rest = task.n_layers().checked_sub(set.len())?;
         let mut joules = 0.0;
         let mut prices: Vec<(f64, usize)> = Vec::with_capacity(set.len());
-        for board in set {
-            let room = task.boards[*board].memory.checked_sub(task.memory(*board, &(0..0)))?;
+        let least = |entries: &Range<usize>, seconds: &dyn Fn(usize) -> f64| {
+            let prices = entries.clone().map(|board| seconds(board) * price(task, board, idle));
+            prices.fold(f64::INFINITY, f64::min)
+        };
+        for (entries, _) in set {
+            let room =
+                |board: usize| task.boards[board].memory.checked_sub(task.memory(board, &(0..0)));
+            let room = entries.clone().filter_map(room).max()?;
             let most = (room / self.memory.max(1)) as usize;
-            let of_layer = self.seconds[*board] * price(task, *board, idle);
+            let of_layer = least(entries, &|board| self.seconds[board]);
             // Each has one layer at least.
             prices.push((of_layer, most.checked_sub(1)?));
-            joules += of_layer + task.hop(*board).1 * idle;
+            let way = entries.clone().map(|board| task.hop(board).1).fold(f64::INFINITY, f64::min);
+            joules += of_layer + way * idle;
+            if entries.start == 0 {
+                joules += least(entries, &|board| task.boards[board].seconds(&task.load.ends));
+            }
         }
-        joules += task.boards[0].seconds(&task.load.ends) * price(task, 0, idle);
         prices.sort_by(|a, b| a.0.total_cmp(&b.0));
         for (of_layer, most) in prices {
             let n = rest.min(most);

@@ -8,7 +8,8 @@
 //! pi      192.168.1.11    read=11.4  int8=90   memory=7.2  rtt=200  wire=112  watts=2.8,8.1  always
 //! ```
 //!
-//! `always` and `never` say whether a board is to serve.
+//! `always` and `never` say whether a board is to serve. A board that was measured with several numbers of threads has a
+//! line for each, one after the other, with `threads=N`; the plan takes one of them.
 
 use super::Need;
 use crate::ring::topology::{Address, PORT_DEFAULT};
@@ -42,6 +43,8 @@ pub(crate) struct Board {
     pub(crate) name: String,
     /// Where it is reached.
     pub(crate) address: Address,
+    /// With how many threads it was measured, if that is said.
+    pub(crate) threads: Option<u16>,
     /// Bytes a second that it reads.
     pub(crate) read: f64,
     /// int8 operations a second.
@@ -57,6 +60,11 @@ pub(crate) struct Board {
 }
 
 impl Board {
+    /// Whether another entry is the same board, with other threads.
+    pub(super) fn is_same(&self, other: &Board) -> bool {
+        self.name == other.name
+    }
+
     /// Seconds of a pass over something.
     pub(crate) fn seconds(&self, need: &Need) -> f64 {
         (need.read as f64 / self.read).max(need.ops as f64 / self.int8)
@@ -76,18 +84,41 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Board>, String> {
         }
         let bad = |what: String| format!("line {}: {what}", index + 1);
         let board = board(line).map_err(bad)?;
-        if boards.iter().any(|other| other.name == board.name) {
-            return Err(bad(format!("there are two boards called {}", board.name)));
-        }
+        check_same(&boards, &board).map_err(bad)?;
         boards.push(board);
     }
-    match boards.len() {
+    match boards.chunk_by(|a, b| a.is_same(b)).count() {
         0 => Err("there is no board in it".to_owned()),
         n if n > NODES_MAX => Err(format!("a ring has at most {NODES_MAX} boards")),
         _ if boards[0].wish == Wish::Never => {
             Err(format!("{} is the first board, the master, and has to serve", boards[0].name))
         }
         _ => Ok(boards),
+    }
+}
+
+/// Checks that a board is another one than those before, or the last of them with other threads.
+fn check_same(before: &[Board], board: &Board) -> Result<(), String> {
+    let Board { name, address, threads, wish, .. } = board;
+    let n = before.iter().filter(|other| other.name == *name).count();
+    let same = before.iter().rev().take_while(|other| other.name == *name);
+    let with =
+        |threads: &Option<u16>| before.iter().any(|b| b.name == *name && b.threads == *threads);
+    match before.last() {
+        _ if n == 0 => Ok(()),
+        _ if same.clone().count() < n => {
+            Err(format!("the lines of {name} are not one after the other"))
+        }
+        _ if threads.is_none() || with(&None) || with(threads) => Err(format!(
+            "there are two boards called {name}; lines of one board say threads=, each another number"
+        )),
+        Some(other) if other.address != *address || other.wish != *wish => {
+            Err(format!("{name} is somewhere else, or wished for otherwise, in the line before"))
+        }
+        Some(other) if other.watts.map(|w| w.idle) != board.watts.map(|w| w.idle) => {
+            Err(format!("{name} takes other watts in the line before while it waits"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -100,12 +131,17 @@ fn board(line: &str) -> Result<Board, String> {
         return Err(format!("{name:?} is no name: up to {NAME_MAX} letters, digits and signs"));
     }
     let (mut figures, mut watts, mut wish) = ([None; FIGURES.len()], None, Wish::Any);
+    let mut threads = None;
     for word in words {
         match word.split_once('=') {
             None if word == "always" => wish = Wish::Always,
             None if word == "never" => wish = Wish::Never,
             None => return Err(format!("{word:?} is none of always, never and NAME=VALUE")),
             Some(("watts", value)) => watts = Some(watts_of(value)?),
+            Some(("threads", value)) => {
+                let n = value.parse().ok().filter(|n| *n > 0);
+                threads = Some(n.ok_or_else(|| format!("{word:?} is no number of threads"))?);
+            }
             Some((key, value)) => {
                 let known = FIGURES.iter().position(|(known, _)| *known == key);
                 let index = known.ok_or_else(|| format!("{key:?} is nothing that is known"))?;
@@ -121,6 +157,7 @@ fn board(line: &str) -> Result<Board, String> {
     Ok(Board {
         name: name.to_owned(),
         address: Address::parse(address, PORT_DEFAULT)?,
+        threads,
         read,
         int8,
         memory: memory as u64,

@@ -122,10 +122,13 @@ impl fmt::Display for NoSplit {
 
 impl std::error::Error for NoSplit {}
 
-/// A model on the boards of a fleet.
+/// A model on the boards of a fleet. A board with several numbers of threads is there several times, one after the
+/// other.
 pub(crate) struct Task<'a> {
     load: &'a Load,
     boards: &'a [Board],
+    /// Of each entry, which board it is.
+    which: Vec<usize>,
     /// Memory of the first layers, so many of them.
     memory: Vec<u64>,
     /// Seconds of the first layers on each board.
@@ -149,7 +152,24 @@ impl<'a> Task<'a> {
         });
         let memory = std::iter::once(0).chain(memory).collect();
         let seconds = boards.iter().map(|board| sums(&|layer| board.seconds(layer))).collect();
-        Task { load, boards, memory, seconds }
+        let groups = boards.chunk_by(|a, b| a.is_same(b)).enumerate();
+        let which = groups.flat_map(|(index, same)| same.iter().map(move |_| index)).collect();
+        Task { load, boards, which, memory, seconds }
+    }
+
+    /// Whether this entry is the master.
+    pub(super) fn is_master(&self, board: usize) -> bool {
+        self.which[board] == 0
+    }
+
+    /// The entries of each board.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Range<usize>> {
+        let mut start = 0;
+        self.which.chunk_by(|a, b| a == b).map(move |same| {
+            let first = start;
+            start += same.len();
+            first..start
+        })
     }
 
     pub(crate) fn load(&self) -> &'a Load {
@@ -166,13 +186,16 @@ impl<'a> Task<'a> {
 
     /// Seconds that a board computes with these layers.
     pub(crate) fn seconds(&self, board: usize, layers: &Range<usize>) -> f64 {
-        let ends = if board == 0 { self.boards[0].seconds(&self.load.ends) } else { 0.0 };
+        let ends = match self.is_master(board) {
+            true => self.boards[board].seconds(&self.load.ends),
+            false => 0.0,
+        };
         ends + self.seconds[board][layers.end] - self.seconds[board][layers.start]
     }
 
     /// Bytes of memory that it needs for them.
     pub(crate) fn memory(&self, board: usize, layers: &Range<usize>) -> u64 {
-        let ends = if board == 0 { self.load.ends.memory } else { 0 };
+        let ends = if self.is_master(board) { self.load.ends.memory } else { 0 };
         self.load.every + ends + self.memory[layers.end] - self.memory[layers.start]
     }
 

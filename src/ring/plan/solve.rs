@@ -16,15 +16,19 @@ pub(crate) fn solve(
     objective: Objective,
     min_tokens_per_s: Option<f64>,
 ) -> Result<Vec<Part>, NoSplit> {
-    let forced = |board: usize| board == 0 || task.boards[board].wish == Wish::Always;
-    let n_forced = (0..task.boards.len()).filter(|board| forced(*board)).count();
+    let boards: Vec<(Range<usize>, Wish)> = task
+        .entries()
+        .map(|entries| {
+            let wish = task.boards[entries.start].wish;
+            let wish = if entries.start == 0 { Wish::Always } else { wish };
+            (entries, wish)
+        })
+        .collect();
+    let n_forced = boards.iter().filter(|(_, wish)| *wish == Wish::Always).count();
     if n_forced > task.n_layers() {
         return Err(NoSplit::Boards { boards: n_forced, layers: task.n_layers() });
     }
     let limit_s = min_tokens_per_s.map(|rate| 1.0 / rate);
-    let wishes: Vec<Wish> = (0..task.boards.len())
-        .map(|board| if forced(board) { Wish::Always } else { task.boards[board].wish })
-        .collect();
     if let Objective::Energy = objective
         && let Some(board) =
             task.boards.iter().find(|board| board.watts.is_none() && board.wish != Wish::Never)
@@ -32,11 +36,12 @@ pub(crate) fn solve(
         return Err(NoSplit::Watts(board.name.clone()));
     }
     let ring = match objective {
-        Objective::Energy => energy::ring(task, &wishes, limit_s),
-        _ => ring(task, objective, &wishes, limit_s),
+        Objective::Energy => energy::ring(task, &boards, limit_s),
+        _ => ring(task, objective, &boards, limit_s),
     };
     // The master alone sends nothing.
-    let alone = (n_forced == 1).then(|| vec![Part { board: 0, layers: 0..task.n_layers() }]);
+    let masters = if n_forced == 1 { boards[0].0.clone() } else { 0..0 };
+    let alone = masters.map(|board| vec![Part { board, layers: 0..task.n_layers() }]);
     let fits = |parts: &Vec<Part>| {
         let Figures { fullest, .. } = task.figures(parts);
         fullest <= 1.0 && is_quick(&task.figures(parts), objective, limit_s)
@@ -68,7 +73,8 @@ fn why_not(task: &Task<'_>, objective: Objective, limit_s: Option<f64>) -> NoSpl
         };
     }
     let all = 0..task.n_layers();
-    let usable = task.boards.iter().filter(|board| board.wish != Wish::Never);
+    let all_boards = task.entries().map(|entries| &task.boards[entries.start]);
+    let usable = all_boards.filter(|board| board.wish != Wish::Never);
     let have = usable.map(|board| board.memory.saturating_sub(task.load.every)).sum();
     NoSplit::Memory { need: task.memory(0, &all) - task.load.every, have }
 }
@@ -77,7 +83,7 @@ fn why_not(task: &Task<'_>, objective: Objective, limit_s: Option<f64>) -> NoSpl
 fn ring(
     task: &Task<'_>,
     objective: Objective,
-    wishes: &[Wish],
+    boards: &[(Range<usize>, Wish)],
     limit_s: Option<f64>,
 ) -> Option<Vec<Part>> {
     let cost = |board: usize, layers: &Range<usize>| {
@@ -97,5 +103,5 @@ fn ring(
     };
     // A limit is one of the slowest board's time where throughput counts: that is what is made small.
     let limit_s = limit_s.filter(|_| objective != Objective::Throughput);
-    walk(task.n_layers(), wishes, &cost, join, limit_s)
+    walk(task.n_layers(), boards, &cost, join, limit_s)
 }

@@ -7,6 +7,7 @@ fn board(name: &str, read: f64, memory: u64, watts: Option<(f64, f64)>) -> Board
     Board {
         name: name.to_owned(),
         address: Address { host: name.to_owned(), port: 9999 },
+        threads: None,
         read,
         int8: 1e15,
         memory,
@@ -110,6 +111,28 @@ impl Random {
         }
     }
 
+    /// A board, now and then with two numbers of threads.
+    fn entries(&mut self, index: usize) -> Vec<Board> {
+        let first = self.board(index);
+        if self.below(5) > 0 {
+            return vec![first];
+        }
+        let Board { read, int8, .. } = first;
+        let part = self.between(0.3, 1.0);
+        let watts = first.watts.map(|Watts { idle, busy }| Watts {
+            idle,
+            busy: idle + (busy - idle) * self.between(0.2, 1.0),
+        });
+        let fewer = Board {
+            threads: Some(1),
+            read: read * part,
+            int8: int8 * part,
+            watts,
+            ..first.clone()
+        };
+        vec![Board { threads: Some(2), ..first }, fewer]
+    }
+
     fn load(&mut self) -> Load {
         let n_layers = 2 + self.below(6) as usize;
         let is_even = self.below(2) == 0;
@@ -124,35 +147,37 @@ impl Random {
     }
 }
 
-/// Calls `look` with every split of `rest` over the boards from `board` on.
+/// Calls `look` with every split of the layers from `start` on over the boards from number `index` on.
 fn every_split(
     task: &Task<'_>,
-    board: usize,
+    index: usize,
     start: usize,
     parts: &mut Vec<Part>,
     look: &mut dyn FnMut(&[Part]),
 ) {
     let n_layers = task.n_layers();
-    if board == task.boards.len() {
+    let Some(entries) = task.entries().nth(index) else {
         if start == n_layers {
             look(parts);
         }
         return;
-    }
-    let wish = if board == 0 { Wish::Always } else { task.boards[board].wish };
+    };
+    let wish = if index == 0 { Wish::Always } else { task.boards[entries.start].wish };
     if wish != Wish::Always {
-        every_split(task, board + 1, start, parts, look);
+        every_split(task, index + 1, start, parts, look);
     }
     if wish == Wish::Never {
         return;
     }
-    for end in start + 1..=n_layers {
-        if task.fullness(board, &(start..end)).is_none() {
-            break;
+    for board in entries {
+        for end in start + 1..=n_layers {
+            if task.fullness(board, &(start..end)).is_none() {
+                break;
+            }
+            parts.push(Part { board, layers: start..end });
+            every_split(task, index + 1, end, parts, look);
+            parts.pop();
         }
-        parts.push(Part { board, layers: start..end });
-        every_split(task, board + 1, end, parts, look);
-        parts.pop();
     }
 }
 
@@ -164,7 +189,7 @@ fn no_split_of_ten_thousand_fleets_is_better() {
     let mut n_solved = 0;
     for fleet in 0..10_000 {
         let n_boards = 2 + random.below(7) as usize;
-        let boards: Vec<Board> = (0..n_boards).map(|index| random.board(index)).collect();
+        let boards: Vec<Board> = (0..n_boards).flat_map(|index| random.entries(index)).collect();
         let load = random.load();
         let task = Task::new(&load, &boards);
         let limit = (random.below(3) == 0).then(|| random.between(0.01, 0.5));
@@ -205,14 +230,39 @@ fn a_file_of_boards_is_read() {
 }
 
 #[test]
+fn a_board_serves_with_as_many_threads_as_are_best() {
+    let text = "desk 10.0.0.1 threads=4 read=20 int8=200 memory=6 rtt=0 wire=1e8 watts=4,11\n\
+        desk 10.0.0.1 threads=2 read=19 int8=100 memory=6 rtt=0 wire=1e8 watts=4,7\n\
+        pi 10.0.0.2 threads=1 read=8 int8=30 memory=6 rtt=0 wire=1e8 watts=2,3\n\
+        pi 10.0.0.2 threads=4 read=11 int8=90 memory=6 rtt=0 wire=1e8 watts=2,8\n";
+    let text = text.replace("rtt=0 ", "rtt=0.001 ");
+    let mut boards = fleet::parse(&text).unwrap();
+    boards.iter_mut().skip(2).for_each(|board| board.wish = Wish::Always);
+    let load = load(8);
+    let threads = |objective| {
+        let parts = best(&load, &boards, objective).unwrap();
+        parts.iter().map(|part| boards[part.board].threads.unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(threads(Objective::Latency), [4, 4]);
+    assert_eq!(threads(Objective::Energy), [2, 1]);
+}
+
+#[test]
 fn every_mistake_in_a_file_of_boards_is_named() {
     let figures = "read=23.1 int8=270 memory=6.5 rtt=180 wire=112";
     let desk = format!("desk 10.0.0.1 {figures}");
+    let rest = format!("10.0.0.2 {figures}");
     for (text, wanted) in [
         (String::new(), "no board"),
         ("desk".to_owned(), "line 1: wants a name"),
         ("desk 10.0.0.1 read=23.1".to_owned(), "desk lacks int8="),
         (format!("{desk}\n{desk}"), "line 2: there are two boards called desk"),
+        (format!("{desk} threads=2\n{desk}"), "line 2: there are two boards called desk"),
+        (format!("{desk} threads=2\n{desk} threads=2"), "each another number"),
+        (format!("{desk} threads=0"), "is no number of threads"),
+        (format!("{desk} threads=2\npi {rest}\n{desk} threads=4"), "not one after the other"),
+        (format!("{desk} threads=2\ndesk 10.0.0.2 {figures} threads=4"), "somewhere else"),
+        (format!("{desk} threads=2 watts=1,2\n{desk} threads=4 watts=2,3"), "other watts"),
         (format!("desk 10.0.0.1:x {figures}"), "no port"),
         (format!("{desk} sometimes"), "\"sometimes\" is none of"),
         (format!("{desk} cores=4"), "\"cores\" is nothing"),

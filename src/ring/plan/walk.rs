@@ -20,11 +20,11 @@ struct Way {
 /// What layers on a board cost and how many seconds they take; `None` if they do not fit.
 type Cost<'c> = dyn Fn(usize, &Range<usize>) -> Option<(f64, f64)> + 'c;
 
-/// The cheapest way to give all layers to boards in their order. `join` says what two parts cost
-/// together. With a limit it takes no more seconds.
+/// The cheapest way to give all layers to boards in their order, of which each has some entries, and a wish. `join`
+/// says what two parts cost together. With a limit it takes no more seconds.
 pub(super) fn walk(
     n_layers: usize,
-    wishes: &[Wish],
+    boards: &[(Range<usize>, Wish)],
     cost: &Cost<'_>,
     join: fn(f64, f64) -> f64,
     limit_s: Option<f64>,
@@ -32,7 +32,7 @@ pub(super) fn walk(
     let mut ways: Vec<Way> = Vec::new();
     // Those that lead to each number of layers; none leads to none but the beginning.
     let mut reached: Vec<Vec<usize>> = vec![Vec::new(); n_layers + 1];
-    for (board, wish) in wishes.iter().enumerate() {
+    for (entries, wish) in boards {
         if *wish == Wish::Never {
             continue;
         }
@@ -42,20 +42,22 @@ pub(super) fn walk(
         };
         for (start, there) in reached.iter().enumerate() {
             let before: Vec<Option<usize>> = match start {
-                0 if board == 0 => vec![None],
+                0 if entries.start == 0 => vec![None],
                 _ => there.iter().map(|way| Some(*way)).collect(),
             };
             if before.is_empty() {
                 continue;
             }
-            for (end, next) in next.iter_mut().enumerate().skip(start + 1) {
-                let Some((own, seconds)) = cost(board, &(start..end)) else { break };
-                for before in &before {
-                    let (paid, taken) =
-                        before.map_or((0.0, 0.0), |way| (ways[way].cost, ways[way].seconds));
-                    let (cost, seconds) = (join(paid, own), taken + seconds);
-                    let way = Way { cost, seconds, board, start, before: *before };
-                    keep(&mut ways, next, way, limit_s);
+            for board in entries.clone() {
+                for (end, next) in next.iter_mut().enumerate().skip(start + 1) {
+                    let Some((own, seconds)) = cost(board, &(start..end)) else { break };
+                    for before in &before {
+                        let (paid, taken) =
+                            before.map_or((0.0, 0.0), |way| (ways[way].cost, ways[way].seconds));
+                        let (cost, seconds) = (join(paid, own), taken + seconds);
+                        let way = Way { cost, seconds, board, start, before: *before };
+                        keep(&mut ways, next, way, limit_s);
+                    }
                 }
             }
         }
