@@ -199,6 +199,46 @@ fn rings_of_other_families_give_the_bits_of_one_node() {
     }
 }
 
+/// Later positions take the places of earlier ones there, which travel with the layers.
+#[cfg(feature = "tools")]
+#[test]
+fn layers_with_windows_take_along_what_they_have_stored() {
+    use common::models::export_to;
+    use leap::format::model::Weights;
+
+    for checkpoint in ["mistral-tiny", "gemma3-tiny", "gptoss-tiny"] {
+        let folder = Folder::new();
+        let model = export_to(&folder, checkpoint, Weights::Q8 { group: 32 });
+        for kv in [KvKind::F16, KvKind::Int8] {
+            let recipe = |cuts| Recipe { model: model.clone(), kv, ..recipe(cuts) };
+            let mut alone = recipe(&[]).alone();
+            let (n_layers, vocab) = (alone.header().n_layers, alone.header().vocab_size as u32);
+            assert!(alone.header().sliding_window.is_some_and(|window| window < 60));
+            let last = n_layers - 1;
+            let splits = [[0..last, last..n_layers], [0..1, 1..n_layers]];
+            let ids: Vec<u32> = (0..200).map(|i| (i * 37 + 5) % vocab).collect();
+            let all = |engine: &mut Engine, moves: &mut dyn FnMut(&mut Engine, usize)| {
+                let mut stream = engine.stream().unwrap();
+                let mut found = Vec::new();
+                for (n, ids) in ids.chunks(13).enumerate() {
+                    found.push(bits(engine.push(&mut stream, ids).unwrap()));
+                    moves(engine, n);
+                }
+                found
+            };
+            let wanted = all(&mut alone, &mut |_, _| {});
+            let ring = recipe(&[1]);
+            let (mut engine, _workers) = ring.ring();
+            let found = all(&mut engine, &mut |engine, n| {
+                if n % 3 == 1 {
+                    engine.resplit(&splits[n / 3 % 2], &ring.place(0)).unwrap();
+                }
+            });
+            assert!(found == wanted, "{checkpoint}, {kv:?}");
+        }
+    }
+}
+
 /// Tokens that a stream is given before the next one begins anew.
 const WINDOW: usize = 128;
 
