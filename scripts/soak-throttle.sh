@@ -20,7 +20,7 @@ group() { say "$CGROUPS/leap-throttle-$$-$1"; }
 clean_up() {
 	local name
 	pkill -KILL -f -- "--key $work/key" || true
-	wait 2>/dev/null
+	sleep 0.5
 	for name in "${BOARDS[@]}"; do rmdir "$(group "$name")" 2>/dev/null || true; done
 	rm -rf "$work"
 }
@@ -48,6 +48,7 @@ on() {
 		export XDG_CACHE_HOME="$work/$name" XDG_RUNTIME_DIR="$work/$name"
 		exec "$@"
 	) >"$work/$name.log" 2>&1 </dev/null &
+	disown
 }
 
 need_tools pkill:procps python3:python3
