@@ -401,6 +401,32 @@ fn a_move_survives_every_forged_field() {
     }
 }
 
+/// The other node says it has what was stored, and then nothing: all is computed again.
+#[test]
+fn a_move_that_does_not_end_is_given_up() {
+    let kept = |index| NodeLine { streams: Streams::Kept, ..line(index) };
+    let (mut master, mut link, mut layers) = (master(None), Neighbours::new(), Layers::new(8));
+    assert_eq!(master.poll(0, &mut link, &mut layers), MasterStep::Idle);
+    link.inbox.push_back(open(5, &[line(0), line(1)]));
+    assert_eq!(master.poll(1, &mut link, &mut layers), MasterStep::Idle);
+    assert_eq!(master.begin_move(), Some(5));
+    master.assign(kept(0), vec![0..1, 1..2]);
+    assert_eq!(master.poll(2, &mut link, &mut layers), MasterStep::Idle);
+    link.inbox.push_back(open(6, &[kept(0), kept(1)]));
+    link.outbox.clear();
+    let second = 1_000_000;
+    let mut asked = (1..60).filter_map(|now| {
+        assert_eq!(master.poll(now * second, &mut link, &mut layers), MasterStep::Idle);
+        let sent = std::mem::take(&mut link.outbox);
+        let is_open = |sent: &Vec<u8>| match Frame::parse(sent).unwrap().repr() {
+            Repr::Open { epoch, from, .. } => Some((now, epoch, from)),
+            _ => None,
+        };
+        sent.iter().find_map(is_open)
+    });
+    assert_eq!(asked.next(), Some((33, 7, None)));
+}
+
 /// Lets a master of a ring of two that waits for a batch hear `said` every second, after a sound OPEN;
 /// returns what the user was told, and how it ended.
 fn told(seconds: u64, said: impl Fn(u32, u64) -> Vec<u8>) -> (Vec<Notice>, RingError) {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::batch::{self, Broken, Figures, Incoming, Outgoing};
 use super::course::{self, BATCHES_PER_NODE, Course};
 use super::error::{misfit, strangers};
-use super::moving::{self, Earlier, Moving, Phase};
+use super::moving::{self, Earlier, Moving, Phase, UNSEEN_MAX_US};
 use super::options::{MasterOptions, MasterStep};
 use super::patience::{Patience, Ups};
 use super::times::Times;
@@ -132,7 +132,7 @@ impl Master {
         is_in_vain || self.is_still() || self.polled_us > since + HOLD_MAX_US
     }
 
-    /// The nodes do not get other layers after all.
+    /// They do not get them after all.
     pub(crate) fn go_on(&mut self) {
         self.held_us = None;
     }
@@ -149,7 +149,7 @@ impl Master {
             Phase::Open if self.is_still() => Some(Earlier::new(self.epoch, &self.lines)),
             // Nothing has been computed since the last move was begun.
             Phase::Opening(_) => self.earlier.take(),
-            Phase::Open | Phase::Moving(_) => None,
+            Phase::Open | Phase::Moving(..) => None,
         };
         self.earlier.as_ref().map(Earlier::epoch)
     }
@@ -166,11 +166,6 @@ impl Master {
     /// Whoever is away is going to be replaced: the time for that begins anew.
     pub(crate) fn be_patient(&mut self) {
         self.patience.rest(self.polled_us);
-    }
-
-    /// The epoch of the batch to compute.
-    pub(crate) fn epoch(&self) -> u32 {
-        self.epoch
     }
 
     /// What [`Master::assign`] was given last; empty if nothing.
@@ -232,6 +227,11 @@ impl Master {
         self.course.submit(spans, tokens);
     }
 
+    /// The epoch of the batch to compute.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
     /// What to compute, or whose results are back: the spans of the batch.
     pub(crate) fn spans(&self) -> &[FrameSpan] {
         self.course.spans()
@@ -245,9 +245,7 @@ impl Master {
     /// The batch that [`MasterStep::Compute`] asked for is computed, as `own` tells, and can be sent.
     pub(crate) fn computed(&mut self, own: WorkFigures) {
         let Some(sent) = self.course.last_sent() else { return };
-        let mut figures = Figures::new();
-        // The first figure has room.
-        let _ = figures.push(own);
+        let figures = Figures::from_iter([own]);
         // In a ring of one it is the last node, too.
         let is_last = self.lines.len() == 1;
         let (spans, _) = self.course.current();
@@ -290,7 +288,7 @@ impl Master {
         }
         match self.phase {
             Phase::Opening(at) => self.open(now, at, link),
-            Phase::Moving(_) => self.move_on(now, link, rows),
+            Phase::Moving(..) => self.move_on(now, link, rows),
             Phase::Open if self.course.is_done() => return MasterStep::Done,
             Phase::Open => {
                 let is_free = self.work == MasterTask::Nothing && self.may_begin();
@@ -322,7 +320,7 @@ impl Master {
             Phase::Opening(_) => {
                 Some(Ups { next: link.is_up(Side::Next), prev: link.is_up(Side::Prev) })
             }
-            Phase::Moving(_) | Phase::Open => None,
+            Phase::Moving(..) | Phase::Open => None,
         };
         if let Some(error) = self.patience.failure(now, ups) {
             return MasterStep::Failed(error);
@@ -434,22 +432,18 @@ impl Master {
         let Some(bytes) = link.front() else { return false };
         let heard = match Frame::parse(bytes).map(|frame| (frame.repr(), frame)) {
             Err(_) => Err(Broken("a frame without meaning")),
-            Ok((Repr::Kv { epoch, piece }, frame)) if epoch == self.epoch => {
-                self.patience.rest(now);
-                let sizes = (&self.options.sizes, self.options.n_layers);
-                moving::take(&piece, frame.kv(), sizes, rows)
+            Ok((Repr::Kv { epoch, piece }, frame)) if self.sees_move(epoch, now) => {
+                let MasterOptions { sizes, n_layers, .. } = &self.options;
+                moving::take(&piece, frame.kv(), (sizes, *n_layers), rows)
             }
             Ok((_, frame)) => self.take(now, &frame, rows).map(|()| false),
         };
         if let Ok(true) = heard {
-            let len = bytes.len();
-            self.scratch[..len].copy_from_slice(bytes);
-            let Some(out) = link.reserve() else {
-                link.leave();
+            let copy = &mut self.scratch[..bytes.len()];
+            copy.copy_from_slice(bytes);
+            if !moving::forward(copy, link) {
                 return false;
-            };
-            out[..len].copy_from_slice(&self.scratch[..len]);
-            link.commit(len);
+            }
         }
         link.release();
         if let Err(Broken(what)) = heard {
@@ -477,10 +471,8 @@ impl Master {
                 self.down(now, &frame.name(), reason);
                 Ok(())
             }
-            Repr::Moved { epoch, is_over: false } if epoch == self.epoch => {
-                if let Phase::Moving(moving @ Moving::Waiting) = &mut self.phase {
-                    *moving = Moving::Ending;
-                }
+            Repr::Moved { epoch, is_over: false } if self.sees_move(epoch, now) => {
+                self.phase.end_waiting();
                 Ok(())
             }
             // Of an epoch that is over, or of another master.
@@ -498,7 +490,9 @@ impl Master {
         let MasterOptions { n_nodes, n_layers, .. } = self.options;
         if let Some(what) = strangers(&lines, &self.assigned) {
             // They go, or are told: it is asked again.
-            self.patience.refuse(what);
+            if self.patience.refuse(what.clone()) {
+                self.tell(Notice::Refused(what));
+            }
             return Ok(());
         }
         self.failure = misfit(&lines, &self.assigned, n_nodes, n_layers);
@@ -508,7 +502,7 @@ impl Master {
         self.lines = lines;
         self.patience.opened(now);
         match self.earlier.take().is_some_and(|earlier| earlier.is_kept_by(&self.lines)) {
-            true => self.phase = Phase::Moving(Moving::Sending),
+            true => self.phase = Phase::Moving(Moving::Sending, now),
             false => self.begin(now),
         }
         Ok(())
@@ -525,11 +519,12 @@ impl Master {
 
     /// What layers have stored goes to the nodes that have them now.
     fn move_on(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) {
-        let Phase::Moving(moving) = &self.phase else { return };
+        let Phase::Moving(moving, seen_us) = &self.phase else { return };
         match moving {
             Moving::Sending if moving::send(self.epoch, link, rows) => {
-                self.phase = Phase::Moving(Moving::Waiting);
+                self.phase = Phase::Moving(Moving::Waiting, now);
             }
+            _ if now > seen_us + UNSEEN_MAX_US => self.reopen(now),
             Moving::Sending | Moving::Waiting => {}
             Moving::Ending => {
                 let Some(out) = link.reserve() else { return };
@@ -537,10 +532,18 @@ impl Master {
                 link.commit(bytes.expect("a header fits a frame"));
                 rows.moved(self.epoch, &self.options.sizes);
                 self.course.skip_replay();
-                log::debug!("epoch {} goes on with what nodes have stored", self.epoch);
                 self.begin(now);
             }
         }
+    }
+
+    /// Whether something of this epoch's move has been seen.
+    fn sees_move(&mut self, epoch: u32, now: u64) -> bool {
+        let is_seen = epoch == self.epoch && self.phase.see(now);
+        if is_seen {
+            self.patience.rest(now);
+        }
+        is_seen
     }
 
     fn down(&mut self, now: u64, reporter: &str, reason: Reason) {

@@ -142,7 +142,7 @@ pub(crate) trait Rows {
 /// What a node says to its user, once for each change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The ring is complete and its streams are empty; `again` after it was broken.
+    /// The ring is complete; `again` after it was broken, or its nodes have got other layers.
     Opened {
         /// Whether it was complete before.
         again: bool,

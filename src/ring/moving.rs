@@ -8,13 +8,33 @@ use crate::wire::hello::Name;
 /// Most bytes of keys and values in a frame.
 pub(super) const KV_BYTES: usize = 32 << 10;
 
+/// A move of which the master sees nothing for so long is given up, and all is computed again.
+pub(super) const UNSEEN_MAX_US: u64 = 30_000_000;
+
 /// Where a ring is, as its master sees it.
 pub(super) enum Phase {
     /// OPEN goes out next at this time.
     Opening(u64),
-    /// What layers have stored moves.
-    Moving(Moving),
+    /// What layers have stored moves; nothing of that has been seen since this time.
+    Moving(Moving, u64),
+    /// Batches flow.
     Open,
+}
+
+impl Phase {
+    /// Something of a move is seen; `false` if there is none.
+    pub(super) fn see(&mut self, now: u64) -> bool {
+        let Phase::Moving(_, seen_us) = self else { return false };
+        *seen_us = now;
+        true
+    }
+
+    /// MOVED is back.
+    pub(super) fn end_waiting(&mut self) {
+        if let Phase::Moving(moving @ Moving::Waiting, _) = self {
+            *moving = Moving::Ending;
+        }
+    }
 }
 
 /// Where a move is, as its master sees it.
@@ -45,13 +65,13 @@ impl Earlier {
         self.epoch
     }
 
-    /// Whether all that its nodes have stored is with the nodes of these lines.
+    /// Whether all that its nodes have stored is with the nodes of these lines. Nodes of one name cannot be told apart: all
+    /// of them have to have it.
     pub(super) fn is_kept_by(&self, lines: &[NodeLine]) -> bool {
-        let kept = |name: &Name| {
-            let mut lines = lines.iter();
-            lines.any(|line| line.name == *name && line.streams == Streams::Kept)
-        };
-        self.nodes.iter().all(kept) && lines.iter().all(|line| line.streams != Streams::Untold)
+        let mut same = lines.iter().filter(|line| self.nodes.contains(&line.name));
+        same.clone().count() == self.nodes.len()
+            && same.all(|line| line.streams == Streams::Kept)
+            && lines.iter().all(|line| line.streams != Streams::Untold)
     }
 }
 
@@ -83,5 +103,20 @@ pub(super) fn take(
         Some(true) => Ok(false),
         None if piece.layer < n_layers && bytes.len() <= KV_BYTES => Ok(true),
         _ => Err(Broken("keys and values without a place")),
+    }
+}
+
+/// Sends a piece on as it came; `false` if it has to wait, and those behind it.
+pub(super) fn forward(frame: &[u8], link: &mut impl Link) -> bool {
+    match link.reserve().and_then(|out| out.get_mut(..frame.len())) {
+        Some(out) => {
+            out.copy_from_slice(frame);
+            link.commit(frame.len());
+            true
+        }
+        None => {
+            link.leave();
+            false
+        }
     }
 }

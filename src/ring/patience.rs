@@ -137,9 +137,9 @@ impl Patience {
         self.trouble.get_or_insert_with(what);
     }
 
-    /// Someone does not fit, which may be why nodes are missing.
-    pub(super) fn refuse(&mut self, what: String) {
-        self.refusal = Some(what);
+    /// Someone does not fit, which may be why nodes are missing; `true` if that is new.
+    pub(super) fn refuse(&mut self, what: String) -> bool {
+        self.refusal.replace(what) != self.refusal
     }
 
     pub(super) fn is_troubled(&self) -> bool {

@@ -259,8 +259,9 @@ impl<S: Stage> StageRows<'_, S> {
     /// Takes other layers, and packs what is new of them; `goes_on` if what the stage has stored is of use.
     fn take(&mut self, node: &Node, share: Share, plan: Plan, goes_on: bool) -> Readied {
         let before = self.ready.take();
-        if goes_on {
-            self.set_aside();
+        match goes_on {
+            true => self.set_aside(),
+            false => self.held.clear(),
         }
         let WorkerOptions { prepare, is_interrupted, elsewhere, .. } = self.options;
         let is_here = Share::of_file(self.stage.about().header).includes(&share);
