@@ -387,6 +387,25 @@ fn boards_fetch_layers_while_the_ring_runs() {
 }
 
 #[test]
+fn nodes_compute_with_as_many_threads_as_the_ring_file_says() {
+    let ring = Ring::new();
+    let lines = std::fs::read_to_string(&ring.file).unwrap();
+    std::fs::write(&ring.file, lines.replace('\n', " threads=2\n")).unwrap();
+    // Whoever starts a node may know better.
+    let _orange = ring.worker("orange");
+    let file = ring.file.to_str().unwrap();
+    let mut command = ring.leap(&["worker", "-q", "--ring", file, "--node", "pi"]);
+    let _pi = Running(command.args(["--transport", "udp"]).stderr(Stdio::null()).spawn().unwrap());
+    let mut command = ring.leap(&["serve", "--listen", "127.0.0.1:0", "--ring", file]);
+    command.args(["--transport", "udp", "--ctx", "256"]);
+    let served = Served::by(command);
+    served.post("/v1/completions", &asked());
+    let status = ring.status();
+    let threads = |node: usize| status["nodes"][node]["threads"].as_u64().unwrap();
+    assert_eq!([0, 1, 2].map(threads), [2, 2, 1], "{status}");
+}
+
+#[test]
 fn wrong_requests_are_refused_and_nothing_is_lost() {
     let ring = Ring::new();
     let none = ring.ask(&["status"]);

@@ -23,6 +23,8 @@ pub(crate) type Take = Box<dyn Fn(Order) -> Result<(), String> + Send + Sync>;
 /// Who gets the layers that the board has in a ring file from a port of the master: says how many percent are
 /// there, or why there are none.
 pub(crate) type Prepare = Box<dyn Fn(&str, u16) -> Result<u32, String> + Send + Sync>;
+/// Who forgets what the board has measured of itself.
+pub(crate) type Forget = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// Who hears of strangers.
 pub(crate) type Refuse = Box<dyn Fn(IpAddr, &ChannelError) + Send + Sync>;
 
@@ -34,6 +36,7 @@ pub(crate) struct Board {
     pub(crate) prepare: Prepare,
     /// Keeps an order without doing it: the ring has become so by itself.
     pub(crate) keep: Take,
+    pub(crate) forget: Forget,
     pub(crate) refuse: Refuse,
 }
 
@@ -73,6 +76,7 @@ impl Board {
             Call::Rest => (self.take)(Order::Rest).map(done),
             Call::Prepare { port, file } => (self.prepare)(file, port).map(Reply::Prepared),
             Call::Keep { port, file } => (self.keep)(ring(file, port)).map(done),
+            Call::Forget => (self.forget)().map(done),
         };
         reply.unwrap_or_else(|why| Reply::refused(&why))
     }

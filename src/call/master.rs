@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use crate::channel::{Channel, ChannelError};
-use crate::wire::call::{Call, FIGURES_LEN, Figures, Reply, TEXT_MAX};
+use crate::wire::call::{Call, FIGURES_LEN_MAX, Figures, Reply, TEXT_MAX};
 use crate::wire::give::REASON_MAX;
 use crate::wire::seal::Key;
 
@@ -160,7 +160,7 @@ impl<'a> Called<'a> {
 
     fn hear(&mut self) -> Result<Reply, CallError> {
         let mut bytes =
-            [0; if FIGURES_LEN > 4 + REASON_MAX { FIGURES_LEN } else { 4 + REASON_MAX }];
+            [0; if FIGURES_LEN_MAX > 4 + REASON_MAX { FIGURES_LEN_MAX } else { 4 + REASON_MAX }];
         let len = self.0.receive(&mut bytes)?;
         match Reply::parse(&bytes[..len]) {
             Ok(Reply::Refused(why)) => Err(CallError::Refused(why.as_str().to_owned())),

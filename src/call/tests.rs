@@ -9,14 +9,16 @@ use super::board::{self, Board, Order};
 use super::find;
 use super::master::{CallError, Called};
 use crate::channel::ChannelError;
-use crate::wire::call::{Call, Figures};
+use crate::wire::call::{Call, Figures, Speed};
 use crate::wire::hello::name;
 use crate::wire::seal::Key;
 
 const KEY: [u8; 32] = [7; 32];
 
 fn figures() -> Figures {
-    Figures { port: 9999, read: 11, int8: 22, memory: 33, milliwatts: None, name: name("pi") }
+    let speed = Speed { threads: 4, read: [11, 12, 13, 14], milliwatts: None };
+    let speeds = [speed].into_iter().collect();
+    Figures { port: 9999, memory: 33, name: name("pi"), speeds }
 }
 
 /// A board that takes what it is told, but no second order, and where it waits.
@@ -38,6 +40,7 @@ fn wait() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
         }),
         prepare: Box::new(|file, _| file.parse().map_err(|_| "no number".to_owned())),
         keep: Box::new(|_| Err("it keeps nothing".to_owned())),
+        forget: Box::new(|| Err("it forgets nothing".to_owned())),
         refuse: Box::new(move |_, why| strangers.lock().unwrap().push(why.to_string())),
     };
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -61,6 +64,8 @@ fn a_master_asks_measures_and_tells() {
     assert!(matches!(&why, CallError::Refused(why) if why == "no number"), "{why}");
     let why = called.tell(&Call::Keep { port: 4, file: "x" }).unwrap_err();
     assert!(matches!(&why, CallError::Refused(why) if why == "it keeps nothing"), "{why}");
+    let why = called.tell(&Call::Forget).unwrap_err();
+    assert!(matches!(&why, CallError::Refused(why) if why == "it forgets nothing"), "{why}");
     called.tell(&Call::Ring { port: 4, file: "a ring" }).unwrap();
     // A board that is told what it will not do says why.
     let why = call(address).unwrap().tell(&Call::Rest).unwrap_err();

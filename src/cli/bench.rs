@@ -1,10 +1,10 @@
 //! `leap bench`: how fast a model runs here, beside what the machine could do.
 
 mod drafts;
-mod energy;
+pub(super) mod energy;
 mod link;
 pub(super) mod machine;
-mod made_up;
+pub(super) mod made_up;
 mod model;
 mod start;
 mod sweep;

@@ -28,6 +28,7 @@ use super::team::TeamBoard;
 use super::weights;
 use super::{Failure, options, ring, warn};
 use crate::engine::{Engine, Options, Scheduler};
+use crate::sys::power::Meter;
 use crate::sys::{memory, signal};
 pub(super) use flags::Run;
 pub(super) use roles::{Role, roles};
@@ -60,13 +61,13 @@ impl Run {
                 (model_files::load(model, self.tokenizer.as_deref())?, None)
             }
             Role::Master => {
-                self.gather(&mut ring)?;
+                self.gather(&mut ring, meter.as_deref())?;
                 let (loaded, board) = ring::load(&ring, &self.place(), self.tokenizer.as_deref())?;
                 (loaded, Some(board).filter(Board::has_ring))
             }
         };
         let batch = self.batch.or(board.as_ref().map(|_| ring::BATCH));
-        let mut engine = self.engine(&loaded, batch)?;
+        let mut engine = self.engine(&loaded, batch, board.as_ref())?;
         let team = self.team.as_deref().map(|path| TeamBoard::new(&ring, path)).transpose()?;
         match &team {
             Some(team) => team.prepare(&mut engine, &self.place(), self.words())?,
@@ -113,7 +114,7 @@ impl Run {
     }
 
     /// Divides the model among the boards that wait for it, if there are.
-    fn gather(&self, ring: &mut RingFlags) -> Result<(), Failure> {
+    fn gather(&self, ring: &mut RingFlags, meter: Option<&Meter>) -> Result<(), Failure> {
         let asked = Asked {
             ctx_len: self.ctx,
             batch: self.batch.unwrap_or(ring::BATCH),
@@ -121,7 +122,7 @@ impl Run {
             kv: self.kv,
         };
         let options = options::of_cores(self.threads, self.cores.as_ref())?;
-        boards::gather(ring, self.model.as_deref(), asked, &self.cache, &options)
+        boards::gather(ring, self.model.as_deref(), asked, &self.cache, (&options, meter))
     }
 
     fn beside<'a>(&'a self, loaded: &'a Loaded, ring: &'a RingFlags) -> Beside<'a> {
@@ -137,14 +138,20 @@ impl Run {
         }
     }
 
-    fn engine(&self, loaded: &Loaded, batch: Option<usize>) -> Result<Engine, Failure> {
+    fn engine(
+        &self,
+        loaded: &Loaded,
+        batch: Option<usize>,
+        board: Option<&Board<'_>>,
+    ) -> Result<Engine, Failure> {
+        let threads = self.threads.or(board.and_then(Board::threads));
         let options = Options {
             ctx_len: self.ctx,
             batch,
             n_streams: self.streams,
             max_logits: Some(self.draft.max_logits(self.streams.unwrap_or(1))),
             kv: self.kv,
-            ..options::of_cores(self.threads, self.cores.as_ref())?
+            ..options::of_cores(threads, self.cores.as_ref())?
         };
         let engine =
             Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)?;

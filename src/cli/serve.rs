@@ -218,10 +218,10 @@ impl Serve {
         let place =
             WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge };
         let mut flags = self.ring_flags();
-        self.gather(&mut flags)?;
+        self.gather(&mut flags, meter.as_deref())?;
         let (loaded, board) = self.load(&flags, &place)?;
         let (listeners, _files) = self.listeners(&keys)?;
-        let mut engine = self.engine(&loaded, board.is_some())?;
+        let mut engine = self.engine(&loaded, board.as_ref())?;
         let words = if self.quiet { Words::None } else { Words::All };
         let team = self.team.as_deref().map(|path| TeamBoard::new(&flags, path)).transpose()?;
         match &team {
@@ -323,7 +323,7 @@ impl Serve {
     }
 
     /// Divides the model among the boards that wait for it, if there are.
-    fn gather(&self, ring: &mut RingFlags) -> Result<(), Failure> {
+    fn gather(&self, ring: &mut RingFlags, meter: Option<&Meter>) -> Result<(), Failure> {
         let asked = Asked {
             ctx_len: self.ctx,
             batch: self.batch.unwrap_or(ring::BATCH),
@@ -331,7 +331,7 @@ impl Serve {
             kv: self.kv,
         };
         let options = options::of_cores(self.threads, self.cores.as_ref())?;
-        boards::gather(ring, self.model.as_deref(), asked, &self.cache, &options)
+        boards::gather(ring, self.model.as_deref(), asked, &self.cache, (&options, meter))
     }
 
     /// Has a checkpoint converted that is given instead of a model file. It keeps the checkpoint's name.
@@ -425,11 +425,11 @@ impl Serve {
         Ok((loaded, Some(board).filter(Board::has_ring)))
     }
 
-    fn engine(&self, loaded: &Loaded, has_ring: bool) -> Result<Engine, Failure> {
+    fn engine(&self, loaded: &Loaded, board: Option<&Board<'_>>) -> Result<Engine, Failure> {
         let n_streams = Some(self.streams.unwrap_or(STREAMS));
         let options = Options {
             ctx_len: self.ctx,
-            batch: self.batch.or(has_ring.then_some(ring::BATCH)),
+            batch: self.batch.or(board.map(|_| ring::BATCH)),
             n_streams,
             max_logits: n_streams.map(|n| self.draft.max_logits(n)),
             kv: self.kv,
@@ -438,7 +438,10 @@ impl Serve {
                 None if self.has_ring() => KvMemory::Whole,
                 None => KvMemory::Free,
             },
-            ..options::of_cores(self.threads, self.cores.as_ref())?
+            ..options::of_cores(
+                self.threads.or(board.and_then(Board::threads)),
+                self.cores.as_ref(),
+            )?
         };
         Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)
     }

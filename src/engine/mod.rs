@@ -39,7 +39,7 @@ pub use drafts::{DRAFTS_MAX, DraftKind, DraftMode, Drafter};
 pub use error::{EngineError, JoinError, LeadError, StepError};
 pub use job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
 pub use ngrams::NgramDrafter;
-pub use options::{CTX_LEN_DEFAULT, KvMemory, Options, STEP_BYTES_MIN, batch_default};
+pub use options::{CTX_LEN_DEFAULT, KvMemory, Options, STEP_BYTES_MIN, batch_default, is_small};
 pub use pace::StallLimit;
 pub use pages::PageFigures;
 pub use ready::Engine;

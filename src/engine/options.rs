@@ -113,11 +113,16 @@ impl Options {
     pub fn cpus_for(&self, model: &Model) -> Vec<usize> {
         let mut cpus = self.cpus();
         let is_asked_for = self.threads.is_some() || self.cores.is_some();
-        if !is_asked_for && step_bytes(model) < STEP_BYTES_MIN {
+        if !is_asked_for && is_small(model) {
             cpus.truncate(1);
         }
         cpus
     }
+}
+
+/// Whether a step of a token is not worth waiting for other threads.
+pub fn is_small(model: &Model) -> bool {
+    step_bytes(model) < STEP_BYTES_MIN
 }
 
 /// Bytes of weights that one projection of one token reads, on average.

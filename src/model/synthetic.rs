@@ -149,6 +149,13 @@ impl Shape {
         },
     ];
 
+    /// Layers of the first of these with next to no vocabulary, of about 100 MB with weights of this kind: more than caches
+    /// hold, and soon made up.
+    pub fn of_layers(weights: Weights) -> Shape {
+        let n_layers = if let Weights::Q8 { .. } | Weights::F32 = weights { 2 } else { 4 };
+        Shape { n_layers, vocab_size: 1024, ..Shape::ALL[0] }
+    }
+
     /// The shape called `name`.
     pub fn from_name(name: &str) -> Option<Shape> {
         Shape::ALL.into_iter().find(|shape| shape.name == name)

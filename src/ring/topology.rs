@@ -6,11 +6,11 @@
 //! # name   address[:port]       layers first..end
 //! desk     192.168.1.10         0..6
 //! pi       192.168.1.11:9999    6..14
-//! orange   [fd00::3]:10000      14..22
+//! orange   [fd00::3]:10000      14..22       threads=2
 //! ```
 //!
-//! Layers are counted from 0; the one after `..` is the next node's. The same file serves all
-//! nodes.
+//! Layers are counted from 0; the one after `..` is the next node's. A node may be told its number of threads. The same
+//! file serves all nodes.
 
 use std::fmt;
 use std::ops::Range;
@@ -81,6 +81,8 @@ pub struct Member {
     pub address: Address,
     /// First layer and layer after the last.
     pub layers: Range<usize>,
+    /// Threads it is to compute with, if that is said.
+    pub threads: Option<u16>,
 }
 
 /// What a node has to know of the ring.
@@ -90,6 +92,8 @@ pub(crate) struct Place {
     pub name: String,
     /// Its layers.
     pub layers: Range<usize>,
+    /// Threads it is to compute with, if that is said.
+    pub threads: Option<u16>,
     /// Where it listens for the node before it.
     pub listen: Address,
     /// Where the node after it is reached; `None` in a ring of one.
@@ -229,6 +233,7 @@ impl Topology {
         let place = Place {
             name: member.name.clone(),
             layers: member.layers.clone(),
+            threads: member.threads,
             listen: member.address.clone(),
             next: (self.members.len() > 1).then(|| next.address.clone()),
         };
@@ -268,8 +273,13 @@ pub(super) fn covers(lines: &[NodeLine], n_layers: u32) -> bool {
 
 fn member(line: &str) -> Result<Member, String> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let [name, host, range] = words[..] else {
-        return Err("wants a name, an address and layers, as in `pi 192.168.1.11 6..14`".to_owned());
+    let (name, host, range, threads) = match words[..] {
+        [name, host, range] => (name, host, range, None),
+        [name, host, range, threads] => (name, host, range, Some(self::threads(threads)?)),
+        _ => {
+            let form = "wants a name, an address and layers, as in `pi 192.168.1.11 6..14`";
+            return Err(form.to_owned());
+        }
     };
     if name.len() > NAME_MAX || !name.chars().all(|c| c.is_ascii_graphic()) {
         return Err(format!("{name:?} is no name: up to {NAME_MAX} letters, digits and signs"));
@@ -278,7 +288,16 @@ fn member(line: &str) -> Result<Member, String> {
         name: name.to_owned(),
         address: Address::parse(host, PORT_DEFAULT)?,
         layers: layers(range)?,
+        threads,
     })
+}
+
+/// `threads=N`.
+fn threads(text: &str) -> Result<u16, String> {
+    let number = text.strip_prefix("threads=").and_then(|number| number.parse().ok());
+    number
+        .filter(|n| *n > 0)
+        .ok_or_else(|| format!("{text:?} is not threads=N, the only word behind layers"))
 }
 
 /// `first..end`.
@@ -298,7 +317,7 @@ mod tests {
         desk 10.0.0.1 0..6   # the master\n\
         \n\
         pi\tpi.local:7000   6..14\r\n\
-        orange [fd00::3]:10000 14..22";
+        orange [fd00::3]:10000 14..22 threads=2";
 
     #[test]
     fn a_ring_file_says_who_listens_where_and_has_what() {
@@ -312,6 +331,7 @@ mod tests {
         assert!(!is_master);
         assert_eq!(orange.listen.to_string(), "[fd00::3]:10000");
         assert_eq!(orange.next.unwrap().to_string(), "10.0.0.1:9999");
+        assert_eq!((desk.threads, orange.threads), (None, Some(2)));
         assert_eq!(ring.check(22), Ok(()));
     }
 
@@ -336,6 +356,9 @@ mod tests {
             ("a [::1 0..2", "lacks a ]"),
             ("a h 2..2", "are no layers"),
             ("a h 2-3", "are no layers"),
+            ("a h 0..3 threads=0", "is not threads=N"),
+            ("a h 0..3 2", "is not threads=N"),
+            ("a h 0..3 threads=2 x", "wants a name"),
             ("a h 1..2", "no node has layers 0..1"),
             ("a h 0..2\nb g 3..4", "no node has layers 2..3"),
             ("a h 0..3\nb g 2..6", "layers 2..3 belong to a and to b"),

@@ -2,15 +2,19 @@
 //! connection is opened as [`super::give`] says.
 //!
 //! ```text
-//! call of the master                   figures, 72 bytes
+//! call of the master                   figures
 //!  0 u32 0 ASK, 1 PROBE, 2 RING,        0 u32 1
-//!        3 REST, 4 PREPARE, 5 KEEP      4 u32 port of the board's links
-//!  4 u32 of a ring file: port on        8 u64 bytes a second that it reads
-//!        which the master gives        16 u64 int8 operations a second
-//!        layers, else 0                24 u64 bytes of memory for a model
-//!  8 RING, PREPARE, KEEP: the ring     32 [32] name, UTF-8, zeros
-//!        file; PROBE: any              64 u32 milliwatts at rest,
-//!                                      68 u32 and at work; both 0 if unknown
+//!        3 REST, 4 PREPARE, 5 KEEP,     4 u32 port of the board's links
+//!        6 FORGET                       8 u64 bytes of memory for a model
+//!  4 u32 of a ring file: port on       16 [32] name, UTF-8, zeros
+//!        which the master gives        48 [] for each number of threads that it was measured with, at
+//!        layers, else 0                   most 8:
+//!  8 RING, PREPARE, KEEP: the ring         0 u32 threads, not 0
+//!        file; PROBE: any                  4 u32 milliwatts at rest, and
+//!                                          8 u32 at work; both 0 if unknown
+//!                                         12 u32 0
+//!                                         16 u64[4] bytes of weights a second while it decodes: of f32, int8,
+//!                                                   4-bit and 4.5-bit ones
 //! ```
 //!
 //! ASK is answered by figures, PREPARE by `u32` 3 and a `u32` that says how much is there, in percent, the others
@@ -18,7 +22,8 @@
 //! not. A ring file has a line for each board, among them the name that the figures gave; REST says that the
 //! board has no place in the ring. PREPARE has a board fetch its layers of another ring file while it works for
 //! the one that it has, and is said again until all of them are there. KEEP says that this file is the ring's from
-//! now on: a board that works goes on, and does so after a restart.
+//! now on: a board that works goes on, and does so after a restart. FORGET has it measure itself anew when it starts
+//! again: it has turned out to be other than its figures say.
 
 use super::WireError;
 use super::fields::{Writer, u32_at, u64_at};
@@ -29,10 +34,14 @@ use super::name::{NAME_MAX, Name, printable, put_text, text};
 pub const CALL_LEN: usize = 8;
 /// Most bytes of a ring file, or of a probe.
 pub const TEXT_MAX: usize = MESSAGE_MAX - CALL_LEN;
-/// Where a board's milliwatts are.
-const WATTS_AT: usize = 32 + NAME_MAX;
-/// Bytes of a board's figures.
-pub const FIGURES_LEN: usize = 40 + NAME_MAX;
+/// Bytes of a board's figures before what it can do with some threads.
+const FIGURES_LEN: usize = 16 + NAME_MAX;
+/// Bytes of the latter.
+const SPEED_LEN: usize = 48;
+/// Numbers of threads of which a board tells at most.
+pub const SPEEDS_MAX: usize = 8;
+/// Most bytes of a board's figures.
+pub const FIGURES_LEN_MAX: usize = FIGURES_LEN + SPEEDS_MAX * SPEED_LEN;
 
 /// What a master says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +73,8 @@ pub enum Call<'a> {
         /// The ring file.
         file: &'a str,
     },
+    /// You are not what your figures say.
+    Forget,
 }
 
 impl<'a> Call<'a> {
@@ -80,6 +91,7 @@ impl<'a> Call<'a> {
             0 => Ok(Call::Ask),
             1 => Ok(Call::Probe(rest)),
             3 => Ok(Call::Rest),
+            6 => Ok(Call::Forget),
             kind @ (2 | 4 | 5) => {
                 let port = u16::try_from(number).ok().filter(|port| *port > 0);
                 let file = std::str::from_utf8(rest).ok();
@@ -101,6 +113,7 @@ impl<'a> Call<'a> {
             Call::Probe(bytes) => (1, 0, bytes),
             Call::Ring { port, file } => (2, u32::from(*port), file.as_bytes()),
             Call::Rest => (3, 0, &[]),
+            Call::Forget => (6, 0, &[]),
             Call::Prepare { port, file } => (4, u32::from(*port), file.as_bytes()),
             Call::Keep { port, file } => (5, u32::from(*port), file.as_bytes()),
         };
@@ -113,16 +126,74 @@ impl<'a> Call<'a> {
 pub struct Figures {
     /// Port of its links.
     pub port: u16,
-    /// Bytes a second that it reads.
-    pub read: u64,
-    /// int8 operations a second.
-    pub int8: u64,
     /// Bytes of memory for a model.
     pub memory: u64,
-    /// Milliwatts that it takes at rest and at work, if that is known.
-    pub milliwatts: Option<(u32, u32)>,
     /// What it is called.
     pub name: Name,
+    /// How quick it is, with all of its threads first.
+    pub speeds: heapless::Vec<Speed, SPEEDS_MAX>,
+}
+
+/// How quick a board is with so many threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Speed {
+    /// The threads.
+    pub threads: u16,
+    /// Bytes of weights a second while it decodes, by the version of the model's file, from 1 on: f32, int8, 4-bit and
+    /// 4.5-bit ones.
+    pub read: [u64; 4],
+    /// Milliwatts that it takes at rest and at work, if that is known.
+    pub milliwatts: Option<(u32, u32)>,
+}
+
+impl Speed {
+    fn parse(bytes: &[u8]) -> Option<Speed> {
+        let threads = u16::try_from(u32_at(bytes, 0)).ok().filter(|threads| *threads > 0)?;
+        let (idle, busy) = (u32_at(bytes, 4), u32_at(bytes, 8));
+        let read = [0, 1, 2, 3].map(|kind| u64_at(bytes, 16 + 8 * kind));
+        let milliwatts = (busy > 0).then_some((idle, busy));
+        let is_one = idle <= busy && read.iter().all(|read| *read > 0);
+        is_one.then_some(Speed { threads, read, milliwatts })
+    }
+
+    fn emit(&self, out: &mut [u8]) {
+        let (idle, busy) = self.milliwatts.unwrap_or_default();
+        let mut out = Writer::new(out);
+        out.u32(self.threads.into()).u32(idle).u32(busy).u32(0);
+        self.read.iter().for_each(|read| {
+            out.u64(*read);
+        });
+    }
+}
+
+impl Figures {
+    fn parse(bytes: &[u8]) -> Result<Figures, WireError> {
+        let have = bytes.len();
+        if have < FIGURES_LEN + SPEED_LEN {
+            return Err(WireError::Truncated { need: FIGURES_LEN + SPEED_LEN, have });
+        }
+        let (head, speeds) = bytes.split_at(FIGURES_LEN);
+        let found: Option<heapless::Vec<Speed, SPEEDS_MAX>> =
+            speeds.chunks_exact(SPEED_LEN).take(SPEEDS_MAX).map(Speed::parse).collect();
+        let is_whole = speeds.len() % SPEED_LEN == 0 && have <= FIGURES_LEN_MAX;
+        let port = u16::try_from(u32_at(head, 4)).ok().filter(|port| *port > 0);
+        let (memory, name) = (u64_at(head, 8), text(&head[16..]));
+        match (port, found) {
+            (Some(port), Some(speeds)) if is_whole => Ok(Figures { port, memory, name, speeds }),
+            _ => Err(WireError::Field("figures")),
+        }
+    }
+
+    fn emit(&self) -> Vec<u8> {
+        let mut bytes = vec![0; FIGURES_LEN + self.speeds.len() * SPEED_LEN];
+        let (head, speeds) = bytes.split_at_mut(FIGURES_LEN);
+        put_text(&mut head[16..], &self.name);
+        Writer::new(head).u32(1).u32(self.port.into()).u64(self.memory);
+        for (speed, out) in self.speeds.iter().zip(speeds.chunks_exact_mut(SPEED_LEN)) {
+            speed.emit(out);
+        }
+        bytes
+    }
 }
 
 /// What a board answers.
@@ -152,25 +223,8 @@ impl Reply {
         let have = bytes.len();
         match bytes.first_chunk().map(|kind| u32::from_le_bytes(*kind)) {
             Some(0) => Ok(Reply::Refused(text(&bytes[4..]))),
-            Some(1) if have == FIGURES_LEN => {
-                let port = u16::try_from(u32_at(bytes, 4)).ok().filter(|port| *port > 0);
-                let (read, int8) = (u64_at(bytes, 8), u64_at(bytes, 16));
-                let (idle, busy) = (u32_at(bytes, WATTS_AT), u32_at(bytes, WATTS_AT + 4));
-                match port {
-                    Some(port) if read > 0 && int8 > 0 && idle <= busy => {
-                        Ok(Reply::Figures(Figures {
-                            port,
-                            read,
-                            int8,
-                            memory: u64_at(bytes, 24),
-                            milliwatts: (busy > 0).then_some((idle, busy)),
-                            name: text(&bytes[32..WATTS_AT]),
-                        }))
-                    }
-                    _ => Err(WireError::Field("figures")),
-                }
-            }
-            Some(1) | None => Err(WireError::Truncated { need: FIGURES_LEN, have }),
+            Some(1) => Figures::parse(bytes).map(Reply::Figures),
+            None => Err(WireError::Truncated { need: 4, have }),
             Some(2) => Ok(Reply::Done),
             Some(3) if have == 8 && u32_at(bytes, 4) <= 100 => {
                 Ok(Reply::Prepared(u32_at(bytes, 4)))
@@ -182,15 +236,7 @@ impl Reply {
     /// Its bytes.
     pub fn emit(&self) -> Vec<u8> {
         match self {
-            Reply::Figures(Figures { port, read, int8, memory, milliwatts, name }) => {
-                let mut bytes = [0; FIGURES_LEN];
-                put_text(&mut bytes[32..WATTS_AT], name);
-                let (idle, busy) = milliwatts.unwrap_or_default();
-                Writer::new(&mut bytes[WATTS_AT..]).u32(idle).u32(busy);
-                let mut out = Writer::new(&mut bytes);
-                out.u32(1).u32(u32::from(*port)).u64(*read).u64(*int8).u64(*memory);
-                bytes.to_vec()
-            }
+            Reply::Figures(figures) => figures.emit(),
             Reply::Done => 2u32.to_le_bytes().to_vec(),
             Reply::Prepared(percent) => [3u32.to_le_bytes(), percent.to_le_bytes()].concat(),
             Reply::Refused(why) => super::give::emit_reason(why),
@@ -204,8 +250,10 @@ mod tests {
     use crate::wire::hello::name;
 
     fn figures() -> Figures {
-        let milliwatts = Some((2800, 8100));
-        Figures { port: 9999, read: 7, int8: 8, memory: 9, milliwatts, name: name("pi") }
+        let all = Speed { threads: 4, read: [7, 8, 9, 10], milliwatts: Some((2800, 8100)) };
+        let one = Speed { threads: 1, read: [3; 4], milliwatts: None };
+        let speeds = [all, one].into_iter().collect();
+        Figures { port: 9999, memory: 9, name: name("pi"), speeds }
     }
 
     #[test]
@@ -213,12 +261,13 @@ mod tests {
         let ring = Call::Ring { port: 9998, file: "desk 10.0.0.1 0..3\n" };
         let (port, file) = (9998, "desk 10.0.0.1 0..3\n");
         let others = [Call::Prepare { port, file }, Call::Keep { port, file }];
-        for call in [Call::Ask, Call::Probe(&[5; 9]), ring, Call::Rest].into_iter().chain(others) {
+        let plain = [Call::Ask, Call::Probe(&[5; 9]), ring, Call::Rest, Call::Forget];
+        for call in plain.into_iter().chain(others) {
             assert_eq!(Call::parse(&call.emit()), Ok(call));
         }
         let why = Reply::refused("no");
-        let unknown = Reply::Figures(Figures { milliwatts: None, ..figures() });
-        for reply in [Reply::Figures(figures()), unknown, Reply::Done, Reply::Prepared(40), why] {
+        let figures = Reply::Figures(figures());
+        for reply in [figures, Reply::Done, Reply::Prepared(40), why] {
             assert_eq!(Reply::parse(&reply.emit()), Ok(reply));
         }
     }
@@ -229,22 +278,30 @@ mod tests {
         for len in 0..CALL_LEN {
             assert!(Call::parse(&call[..len]).is_err());
         }
-        for (at, byte) in [(0, 6), (6, 1), (8, 0xff)] {
+        for (at, byte) in [(0, 7), (6, 1), (8, 0xff)] {
             let mut call = call.clone();
             call[at] = byte;
             assert!(Call::parse(&call).is_err(), "{at}");
         }
         assert!(Call::parse(&Call::Ring { port: 0, file: "" }.emit()).is_err());
         let reply = Reply::Figures(figures()).emit();
-        for len in 0..FIGURES_LEN {
-            assert!(Reply::parse(&reply[..len]).is_err());
+        let of_one = FIGURES_LEN + SPEED_LEN;
+        for len in (0..reply.len()).filter(|len| *len != of_one) {
+            assert!(Reply::parse(&reply[..len]).is_err(), "{len}");
         }
-        let generous = Figures { milliwatts: Some((2, 1)), ..figures() };
-        for nothing in
-            [Figures { read: 0, ..figures() }, Figures { port: 0, ..figures() }, generous]
-        {
-            assert!(Reply::parse(&Reply::Figures(nothing).emit()).is_err());
-        }
+        let more = [&reply[..], &reply[FIGURES_LEN..].repeat(SPEEDS_MAX / 2)].concat();
+        assert!(Reply::parse(&more).is_err());
+        let with = |change: &dyn Fn(&mut Figures)| {
+            let mut figures = figures();
+            change(&mut figures);
+            Reply::parse(&Reply::Figures(figures).emit())
+        };
+        assert!(with(&|_| {}).is_ok());
+        assert!(with(&|figures| figures.port = 0).is_err());
+        assert!(with(&|figures| figures.speeds.clear()).is_err());
+        assert!(with(&|figures| figures.speeds[1].threads = 0).is_err());
+        assert!(with(&|figures| figures.speeds[1].read[3] = 0).is_err());
+        assert!(with(&|figures| figures.speeds[0].milliwatts = Some((2, 1))).is_err());
         assert!(Reply::parse(&[9; 4]).is_err());
         assert!(Reply::parse(&Reply::Prepared(101).emit()).is_err());
     }

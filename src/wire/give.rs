@@ -44,7 +44,7 @@ pub const REASON_MAX: usize = 256;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LEPG");
 /// Only equal versions talk.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// With what an end opens a connection.
 pub fn opening() -> [u8; OPENING_LEN] {

@@ -54,7 +54,7 @@ fn a_plan_says_how_many_threads_a_board_is_to_have() {
     assert!(ran.out.contains("pi (2 threads) "), "{ran:?}");
     assert!(ran.out.contains("without pi: ") && ran.out.contains("with another pi: "), "{ran:?}");
     let lines = fs::read_to_string(ring).unwrap();
-    assert!(lines.contains("\n# pi: --threads 2\ndesk "), "{lines}");
+    assert!(lines.contains("\npi 127.0.0.1:9731 ") && lines.ends_with(" threads=2\n"), "{lines}");
     run(&["worker", DEMO, "--ring", ring, "--node", "orange"]).fails(3, "there are desk, pi");
     let json = run(&[&plan[..], &["--objective", "latency", "--json"]].concat()).succeeds();
     let json: Value = serde_json::from_str(&json.out).unwrap();

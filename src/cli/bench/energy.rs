@@ -17,10 +17,10 @@ const IDLE_PERIOD: Duration = Duration::from_millis(100);
 const STRETCH: usize = 256;
 
 /// What is spent at a context of so many tokens.
-pub(super) struct EnergyFigure {
+pub(in crate::cli) struct EnergyFigure {
     pub(super) depth: usize,
     pub(super) tokens: usize,
-    pub(super) spent: Spent,
+    pub(in crate::cli) spent: Spent,
     /// Power of the machine without work.
     pub(super) idle_watts: f64,
 }
@@ -46,7 +46,7 @@ pub(super) fn ctx_len(depth: usize) -> usize {
 }
 
 /// Power of the machine while nothing is done for `seconds`.
-pub(super) fn idle_watts(meter: &Meter, seconds: f64) -> Result<f64, Failure> {
+pub(in crate::cli) fn idle_watts(meter: &Meter, seconds: f64) -> Result<f64, Failure> {
     let begin = read(meter)?;
     loop {
         thread::sleep(IDLE_PERIOD);
@@ -58,7 +58,7 @@ pub(super) fn idle_watts(meter: &Meter, seconds: f64) -> Result<f64, Failure> {
 }
 
 /// Energy of tokens that are decoded for `seconds` after a context of `depth` tokens.
-pub(super) fn decode(
+pub(in crate::cli) fn decode(
     engine: &mut Engine,
     (meter, idle_watts): (&Meter, f64),
     depth: usize,

@@ -19,7 +19,7 @@ const READ_SECONDS: f64 = 0.3;
 /// Runs of each measurement; the best counts, as others are slowed by something else.
 pub(super) const RUNS: usize = 3;
 /// The same for figures that are needed at once: long enough that a quota of the processor's time is used up.
-const READ_SECONDS_QUICK: f64 = 0.1;
+pub(in crate::cli) const SECONDS_QUICK: f64 = 0.1;
 /// Seconds that a run of multiplications should take, as a long prompt does: for a moment a shared
 /// or cool machine is quicker.
 const SPIN_SECONDS: f64 = 1.0;
@@ -88,14 +88,11 @@ impl MeasuredMachine {
     }
 }
 
-/// What `kernels` can do with a thread on each of `cpus`, measured in a second: bytes a second that are read, and
-/// int8 operations.
-pub(in crate::cli) fn quick(kernels: &Kernels, cpus: &[usize]) -> Result<(f64, f64), Failure> {
+/// Bytes a second that `kernels` read with a thread on each of `cpus`, measured in a third of a second.
+pub(in crate::cli) fn quick(kernels: &Kernels, cpus: &[usize]) -> Result<f64, Failure> {
     let pool = Pool::new(cpus).map_err(|e| Failure::runtime(&e))?;
     let reader = Reader::new(kernels, &pool, READ_BESIDE_BYTES)?;
-    let read = best(|| reader.bytes_per_s(READ_SECONDS_QUICK));
-    let rounds = rounds(kernels, &pool) / 10;
-    Ok((read, best(|| int8_ops_per_s(kernels, &pool, rounds))))
+    Ok(best(|| reader.bytes_per_s(SECONDS_QUICK)))
 }
 
 /// Bytes a second that `pool` reads from `bytes` of memory, less if they are not free.

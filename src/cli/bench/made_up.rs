@@ -12,7 +12,7 @@ const SPARE_BYTES: u64 = 256 << 20;
 
 /// `shape` with so many `layers`, or its own, packed for `kernels`, once it is known that there is memory
 /// for it and for a context of so many tokens, which are kept so.
-pub(super) fn model(
+pub(in crate::cli) fn model(
     shape: Shape,
     layers: Option<usize>,
     weights: Weights,

@@ -100,22 +100,17 @@ pub(super) fn explain(
 
 /// The ring file of a split, with what is expected of it.
 pub(super) fn ring_file(task: &Task<'_>, parts: &[Part]) -> String {
-    let chosen = parts.iter().filter_map(|part| {
-        let Board { name, threads, .. } = &task.boards()[part.board];
-        threads.map(|threads| format!("# {name}: --threads {threads}\n"))
-    });
-    let chosen: String = chosen.collect();
-    format!("# {}\n{chosen}{}", figures(&task.figures(parts)), ring_lines(task, parts))
+    format!("# {}\n{}", figures(&task.figures(parts)), ring_lines(task, parts))
 }
 
 /// A line for each node.
 pub(in crate::cli) fn ring_lines(task: &Task<'_>, parts: &[Part]) -> String {
-    let mut text = String::new();
-    for part in parts {
-        let Board { name, address, .. } = &task.boards()[part.board];
-        let _ = writeln!(text, "{name} {address} {}..{}", part.layers.start, part.layers.end);
-    }
-    text
+    let line = |part: &Part| {
+        let Board { name, address, threads, .. } = &task.boards()[part.board];
+        let threads = threads.map_or(String::new(), |threads| format!(" threads={threads}"));
+        format!("{name} {address} {}..{}{threads}\n", part.layers.start, part.layers.end)
+    };
+    parts.iter().map(line).collect()
 }
 
 pub(super) fn json(task: &Task<'_>, parts: &[Part]) -> String {

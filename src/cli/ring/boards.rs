@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::fetch;
 use super::figures::{self, Own};
 use super::flags::{RingFile, RingFlags};
-use super::fleet::{Failed, Fleet, board, call};
+use super::fleet::{Failed, Fleet, Kind, board, call, known};
 use super::interrupt::is_interrupted;
 use super::origin::Boards;
 use super::search;
@@ -19,12 +19,12 @@ use crate::call::master::{CallError, Called, Way};
 use crate::channel;
 use crate::cli::plan::load::{self, Asked};
 use crate::cli::plan::report;
-use crate::cli::power::StatedWatts;
 use crate::cli::{Failure, key, model_files, note, warn};
 use crate::engine::{Cache, Options};
-use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, Watts, Wish, solve};
+use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, Wish, solve, with_others};
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::notify;
+use crate::sys::power::Meter;
 use crate::wire::call::{Call, Figures};
 use crate::wire::seal::Key;
 
@@ -41,7 +41,7 @@ pub(in crate::cli) fn gather(
     model: Option<&Path>,
     asked: Asked,
     cache: &Cache,
-    options: &Options,
+    (options, meter): (&Options, Option<&Meter>),
 ) -> Result<(), Failure> {
     let Some(boards) = flags.boards.clone() else { return Ok(()) };
     let Some(path) = model else {
@@ -53,27 +53,32 @@ pub(in crate::cli) fn gather(
     let load = load::load(model.header(), &sizes).map_err(|e| Failure::input(&e))?;
     let folder = fetch::folder(cache)?;
     notify::start();
-    let own = figures::own(options, &folder)?;
+    let own = measured(flags, (options, meter), &folder)?;
+    let kind = Kind::of(&model);
     let kept_at = folder.join(file_name(path));
     let places = match &boards {
         Boards::Named(boards) => boards.clone(),
         Boards::Auto(port) => search::boards(*port, &key, n_kept(&kept_at))?,
     };
-    let ((known, called), best) = planned(flags, &places, (own, &load), &key)?;
+    let ((known, called), best) = planned(flags, &places, (&own, kind, &load), &key)?;
     let has_all = called.len() == places.len();
-    let task = Task::new(&load, &known);
+    let choices = with_others(&known, flags.objective == Objective::Energy);
+    let task = Task::new(&load, &choices);
     let parts = kept(&kept_at, &task, flags, &best).unwrap_or(best);
     let ring = report::ring_lines(&task, &parts);
     let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
     if !flags.is_quiet {
         report::table(&task, &parts).lines().for_each(note);
     }
-    let are_told = tell(flags, (&called, &parts), (&ring, port), &key)?;
-    let nodes = parts.iter().map(|part| known[part.board].name.clone()).collect();
+    let nodes: Vec<String> = parts.iter().map(|part| choices[part.board].name.clone()).collect();
+    let others = known.iter().skip(1).zip(&called);
+    let others = others.map(|(board, called)| (called, nodes.contains(&board.name)));
+    let are_told = tell(flags, &others.collect::<Vec<_>>(), (&ring, port), &key)?;
     let fleet = Fleet {
-        boards: known.clone(),
+        boards: known,
         called,
         nodes,
+        kind,
         sought: boards,
         key,
         port,
@@ -91,32 +96,42 @@ pub(in crate::cli) fn gather(
     Ok(())
 }
 
-/// The key, if the flags say what `--boards` needs.
+/// The key, which `--boards` needs.
 fn checked(flags: &RingFlags) -> Result<Key, Failure> {
-    if flags.objective == Objective::Energy && flags.watts.is_none() {
-        return Err(Failure::Usage(
-            "--objective energy needs --watts IDLE,BUSY of this board, and of each worker"
-                .to_owned(),
-        ));
-    }
     let Some(key) = &flags.key else {
         return Err(Failure::Usage("--boards needs --key, as the boards have".to_owned()));
     };
     key::read(key)
 }
 
-/// Tells each board its part of the ring, or that it has none; whether all were told.
+/// What this board can do, and takes if that counts.
+fn measured(
+    flags: &RingFlags,
+    (options, meter): (&Options, Option<&Meter>),
+    folder: &Path,
+) -> Result<Own, Failure> {
+    let own = figures::own(options, (meter, flags.watts), folder)?;
+    let is_known = own.speeds.iter().any(|speed| speed.milliwatts.is_some());
+    if flags.objective == Objective::Energy && !is_known {
+        return Err(Failure::Usage(
+            "--objective energy needs --watts IDLE,BUSY of this board, and of each worker without a sensor"
+                .to_owned(),
+        ));
+    }
+    Ok(own)
+}
+
+/// Tells each board its part of the ring if it has one, or that it has none; whether all were told.
 fn tell(
     flags: &RingFlags,
-    (called, parts): (&[Address], &[Part]),
+    others: &[(&Address, bool)],
     (ring, port): (&str, u16),
     key: &Key,
 ) -> Result<bool, Failure> {
     // One that goes away just now is told or left out later.
     let patience = (Instant::now(), flags.rebalance_after);
     let mut are_told = true;
-    for (index, address) in called.iter().enumerate() {
-        let has_part = parts.iter().any(|part| part.board == index + 1);
+    for &(address, has_part) in others {
         let call = if has_part { Call::Ring { port, file: ring } } else { Call::Rest };
         let told = until_there(address, key, patience, &mut |called| called.tell(&call))?;
         are_told &= told.is_some();
@@ -132,12 +147,13 @@ type Known = (Vec<Board>, Vec<Address>);
 fn planned(
     flags: &RingFlags,
     places: &[Address],
-    (own, load): (Own, &Load),
+    (own, kind, load): (&Own, Kind, &Load),
     key: &Key,
 ) -> Result<(Known, Vec<Part>), Failure> {
     loop {
-        let (known, called) = fleet(flags, places, own, key)?;
-        match solve(&Task::new(load, &known), flags.objective, None) {
+        let (known, called) = fleet(flags, places, (own, kind), key)?;
+        let choices = with_others(&known, flags.objective == Objective::Energy);
+        match solve(&Task::new(load, &choices), flags.objective, None) {
             Ok(best) => return Ok(((known, called), best)),
             Err(e @ NoSplit::Memory { .. }) if called.len() < places.len() => {
                 warn(&format!("{e}; waiting for the others"));
@@ -148,7 +164,12 @@ fn planned(
 }
 
 /// This board and those that are there, with what they can do, and where these are called.
-fn fleet(flags: &RingFlags, boards: &[Address], own: Own, key: &Key) -> Result<Known, Failure> {
+fn fleet(
+    flags: &RingFlags,
+    boards: &[Address],
+    (own, kind): (&Own, Kind),
+    key: &Key,
+) -> Result<Known, Failure> {
     // Somebody has to say where this board is.
     let talks = loop {
         let talks = talk_to_all(flags, boards, key)?;
@@ -158,7 +179,7 @@ fn fleet(flags: &RingFlags, boards: &[Address], own: Own, key: &Key) -> Result<K
     };
     let mut fleet = Vec::with_capacity(1 + talks.len());
     let mut seen_as: Option<IpAddr> = None;
-    let mut best_way = (f64::INFINITY, 0.0f64);
+    let mut best_way = Way { round_trip_s: f64::INFINITY, bytes_per_s: 0.0 };
     for (address, (figures, way, local)) in &talks {
         if seen_as.is_some_and(|other| other.is_loopback() != local.is_loopback()) {
             return Err(Failure::Input(format!(
@@ -167,20 +188,16 @@ fn fleet(flags: &RingFlags, boards: &[Address], own: Own, key: &Key) -> Result<K
             )));
         }
         seen_as = Some(*local);
-        best_way = (best_way.0.min(way.round_trip_s), best_way.1.max(way.bytes_per_s));
-        fleet.push(board(address, figures, *way));
+        best_way.round_trip_s = best_way.round_trip_s.min(way.round_trip_s);
+        best_way.bytes_per_s = best_way.bytes_per_s.max(way.bytes_per_s);
+        fleet.push(board(address, figures, *way, kind));
     }
     let host = flags.host.clone().or_else(|| Some(seen_as?.to_string())).unwrap_or_default();
     let name = flags.node.clone().unwrap_or_else(figures::name);
     let address = Address { host, port: flags.port.unwrap_or(PORT_DEFAULT) };
-    let Own { read, int8, memory } = own;
-    let (round_trip_s, wire) = best_way;
-    let watts = flags.watts.map(|StatedWatts { idle, busy }| Watts { idle, busy });
-    let wish = Wish::Always;
-    fleet.insert(
-        0,
-        Board { name, address, threads: None, read, int8, memory, round_trip_s, wire, watts, wish },
-    );
+    let of_own = (&*own.speeds, own.memory);
+    let this = Board { wish: Wish::Always, ..known((&name, address), of_own, best_way, kind) };
+    fleet.insert(0, this);
     check_names(&fleet)?;
     Ok((fleet, talks.into_iter().map(|(address, _)| address).collect()))
 }
@@ -271,14 +288,18 @@ fn kept(path: &Path, task: &Task<'_>, flags: &RingFlags, best: &[Part]) -> Optio
     let topology = Topology::parse(&fs::read_to_string(path).ok()?).ok()?;
     topology.check(task.load().layers.len()).ok()?;
     let part = |member: &crate::ring::Member| {
-        let is_it = |board: &Board| board.name == member.name && board.address == member.address;
+        let is_it = |board: &Board| {
+            let Board { name, address, threads, .. } = board;
+            (name, address, threads) == (&member.name, &member.address, &member.threads)
+        };
         let board = task.boards().iter().position(is_it)?;
         Some(Part { board, layers: member.layers.clone() })
     };
     let parts: Vec<Part> = topology.members().iter().map(part).collect::<Option<_>>()?;
     let (now, then) = (task.figures(best), task.figures(&parts));
     let value = |figures: &crate::ring::plan::Figures| figures.value(flags.objective);
-    let is_good =
-        parts[0].board == 0 && then.fullest <= 1.0 && value(&then) <= WORTH_IT * value(&now);
+    let is_good = task.boards()[parts[0].board].name == task.boards()[0].name
+        && then.fullest <= 1.0
+        && value(&then) <= WORTH_IT * value(&now);
     is_good.then_some(parts)
 }

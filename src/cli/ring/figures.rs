@@ -1,57 +1,98 @@
 //! What this board can do: measured once, and kept.
 
 use std::fs;
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use crate::cli::bench::machine;
+use super::speeds;
+use crate::cli::power::StatedWatts;
 use crate::cli::{Failure, options};
 use crate::engine::{Engine, Options};
 use crate::sys::file::AtomicFile;
 use crate::sys::memory;
+use crate::sys::power::Meter;
+use crate::wire::call::{SPEEDS_MAX, Speed};
 use crate::wire::hello::NAME_MAX;
 
 /// The part of the memory that is free which a model may take: the rest is the system's and other programs'.
 const MEMORY_PART: f64 = 0.9;
 
 /// What a board can do.
-#[derive(Clone, Copy)]
 pub(super) struct Own {
-    /// Bytes a second that it reads.
-    pub(super) read: f64,
-    /// int8 operations a second.
-    pub(super) int8: f64,
+    /// How quick it is, with all of its threads first.
+    pub(super) speeds: Vec<Speed>,
     /// Bytes of memory for a model.
     pub(super) memory: u64,
 }
 
-/// What this board can do with the threads that `options` ask for. What `folder` keeps of it is not measured again.
-pub(super) fn own(options: &Options, folder: &Path) -> Result<Own, Failure> {
+/// What this board can do with the threads that `options` ask for, and what it takes, by its meter or as somebody says.
+/// What `folder` keeps of it is not measured again.
+pub(super) fn own(
+    options: &Options,
+    (meter, stated): (Option<&Meter>, Option<StatedWatts>),
+    folder: &Path,
+) -> Result<Own, Failure> {
     let kernels = Engine::kernels(None, options.isa).map_err(options::engine_failure)?;
-    let cpus = options.cpus();
-    let machine = format!("{} {} {cpus:?}", name(), kernels.isa().name());
-    let path = folder.join("figures");
+    let meter = meter.filter(|_| stated.is_none());
+    let (cpus, sensor) = (options.cpus(), meter.map_or("no sensor", Meter::name));
+    let wanted = options.threads.map_or("any", |_| "these");
+    let machine = format!("{} {} {cpus:?} {wanted} {sensor}", name(), kernels.isa().name());
     let free = memory::available_bytes().unwrap_or_default();
     let memory = (free as f64 * MEMORY_PART) as u64;
-    if let Some((read, int8)) =
-        fs::read_to_string(&path).ok().and_then(|kept| recall(&kept, &machine))
-    {
-        return Ok(Own { read, int8, memory });
+    let path = path(folder);
+    let kept = fs::read_to_string(&path).ok().and_then(|kept| recall(&kept, &machine));
+    let mut speeds = match kept {
+        Some(speeds) => speeds,
+        None => {
+            let speeds = speeds::measure(options, meter)?;
+            // Where they cannot be kept they are measured again.
+            let _ = keep(&path, &machine, &speeds);
+            speeds
+        }
+    };
+    if let (Some(all), Some(StatedWatts { idle, busy })) = (speeds.first_mut(), stated) {
+        all.milliwatts = Some(((idle * 1e3) as u32, (busy * 1e3) as u32));
     }
-    let (read, int8) = machine::quick(&kernels, &cpus)?;
-    // Where they cannot be kept they are measured again.
-    let _ = AtomicFile::create(&path).and_then(|mut file| {
-        write!(file, "{machine}\n{read:.0} {int8:.0}\n")?;
-        file.commit()
-    });
-    Ok(Own { read, int8, memory })
+    Ok(Own { speeds, memory })
 }
 
-fn recall(kept: &str, machine: &str) -> Option<(f64, f64)> {
-    let (of, figures) = kept.split_once('\n')?;
-    let (read, int8) = figures.trim().split_once(' ')?;
-    let figure = |text: &str| text.parse::<f64>().ok().filter(|value| (1.0..1e18).contains(value));
-    if of == machine { Some((figure(read)?, figure(int8)?)) } else { None }
+/// Has the board measured anew when it starts the next time.
+pub(super) fn forget(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(path(folder)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+fn path(folder: &Path) -> PathBuf {
+    folder.join("figures")
+}
+
+/// Keeps what was measured: the machine, then for each number of threads that, its bytes a second of each kind of
+/// weights, and milliwatts at rest and at work.
+fn keep(path: &Path, machine: &str, speeds: &[Speed]) -> io::Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    writeln!(file, "{machine}")?;
+    for Speed { threads, read: [f32, q8, q4, b2], milliwatts } in speeds {
+        let (idle, busy) = milliwatts.unwrap_or_default();
+        writeln!(file, "{threads} {f32} {q8} {q4} {b2} {idle} {busy}")?;
+    }
+    file.commit()
+}
+
+fn recall(kept: &str, machine: &str) -> Option<Vec<Speed>> {
+    let (of, lines) = kept.split_once('\n')?;
+    let speed = |line: &str| {
+        let numbers: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
+        let [threads, f32, q8, q4, b2, idle, busy] = numbers[..] else { return None };
+        let (idle, busy) = (u32::try_from(idle).ok()?, u32::try_from(busy).ok()?);
+        let read = [f32, q8, q4, b2];
+        let threads = u16::try_from(threads).ok().filter(|threads| *threads > 0)?;
+        let is_one = read.iter().all(|read| *read > 0) && idle <= busy;
+        is_one.then_some(Speed { threads, read, milliwatts: (busy > 0).then_some((idle, busy)) })
+    };
+    let speeds: Vec<Speed> = lines.lines().map(speed).collect::<Option<_>>()?;
+    (of == machine && (1..=SPEEDS_MAX).contains(&speeds.len())).then_some(speeds)
 }
 
 /// What the system calls this machine.
@@ -67,12 +108,25 @@ mod tests {
 
     #[test]
     fn what_was_measured_elsewhere_does_not_count() {
-        let kept = "pi dotprod [0, 1]\n11000000000 90000000000\n";
-        assert_eq!(recall(kept, "pi dotprod [0, 1]"), Some((11e9, 90e9)));
-        assert_eq!(recall(kept, "pi dotprod [0]"), None);
-        for damaged in ["", "pi dotprod [0, 1]", "pi dotprod [0, 1]\n1", "pi dotprod [0, 1]\n0 NaN"]
-        {
-            assert_eq!(recall(damaged, "pi dotprod [0, 1]"), None, "{damaged:?}");
+        let path = std::env::temp_dir().join(format!("leap-figures-{}", std::process::id()));
+        let speeds = [
+            Speed { threads: 2, read: [11, 12, 13, 14], milliwatts: Some((2000, 8000)) },
+            Speed { threads: 1, read: [7; 4], milliwatts: None },
+        ];
+        keep(&path, "pi dotprod [0, 1]", &speeds).unwrap();
+        let kept = fs::read_to_string(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert_eq!(recall(&kept, "pi dotprod [0, 1]").as_deref(), Some(&speeds[..]));
+        assert_eq!(recall(&kept, "pi dotprod [0]"), None);
+        for damaged in [
+            "",
+            "pi",
+            "pi\n",
+            "pi\n11000000000 90000000000\n",
+            "pi\n1 0 1 1 1 0 0\n",
+            "pi\n1 1 1 1 1 2 1\n",
+        ] {
+            assert_eq!(recall(damaged, "pi"), None, "{damaged:?}");
         }
     }
 }

@@ -2,18 +2,20 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use super::interrupt::is_interrupted;
 use super::origin::Boards;
 use crate::call::find;
 use crate::call::master::{CallError, Called, Way};
+use crate::engine::is_small;
+use crate::model::Model;
 use crate::ring::Address;
-use crate::ring::plan::{Board, Watts, Wish};
+use crate::ring::plan::{Board, Other, Watts, Wish};
 use crate::sys::file::AtomicFile;
 use crate::transport::place::HostPort;
-use crate::wire::call::Figures;
+use crate::wire::call::{Figures, Speed};
 use crate::wire::seal::Key;
 
 /// Boards that are called.
@@ -28,6 +30,8 @@ pub(in crate::cli) struct Fleet {
     /// Where boards are looked for.
     pub(super) sought: Boards,
     pub(super) key: Key,
+    /// What of the boards' figures counts.
+    pub(super) kind: Kind,
     /// Port on which this board gives layers.
     pub(super) port: u16,
     /// Where the split is kept.
@@ -42,6 +46,11 @@ impl Fleet {
         let mut file = AtomicFile::create(&self.kept_at)?;
         file.write_all(ring.as_bytes())?;
         file.commit()
+    }
+
+    /// Where this board keeps things.
+    pub(super) fn folder(&self) -> &Path {
+        self.kept_at.parent().unwrap_or(Path::new(""))
     }
 
     /// Which of the boards answer, this one first. Those that have come are known from now on.
@@ -68,7 +77,7 @@ impl Fleet {
                     is_there[index] = true;
                 }
                 (None, Some(way)) => {
-                    self.boards.push(board(&place, &figures, way));
+                    self.boards.push(board(&place, &figures, way, self.kind));
                     self.called.push(place);
                     is_there.push(true);
                 }
@@ -109,21 +118,58 @@ impl Fleet {
     }
 }
 
+/// What of a board's figures counts for a model.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    /// Which kind of weights it has, in the order of [`Speed::read`].
+    weights: usize,
+    /// Whether it is as the models that boards measure with: a small one is run by one thread, from its caches.
+    pub(super) is_large: bool,
+}
+
+impl Kind {
+    /// Of this model.
+    pub(super) fn of(model: &Model) -> Kind {
+        let version = model.header().weights.version();
+        Kind { weights: version as usize - 1, is_large: !is_small(model) }
+    }
+}
+
 /// A board that said this of itself.
-pub(super) fn board(called: &Address, figures: &Figures, way: Way) -> Board {
-    Board {
-        name: figures.name.as_str().to_owned(),
-        address: Address { host: called.host.clone(), port: figures.port },
-        threads: None,
-        read: figures.read as f64,
-        int8: figures.int8 as f64,
-        memory: figures.memory,
-        round_trip_s: way.round_trip_s,
-        wire: way.bytes_per_s,
-        watts: figures
+pub(super) fn board(called: &Address, figures: &Figures, way: Way, kind: Kind) -> Board {
+    let address = Address { host: called.host.clone(), port: figures.port };
+    known((figures.name.as_str(), address), (&figures.speeds, figures.memory), way, kind)
+}
+
+/// A board of this name and address, with what is known of it.
+pub(super) fn known(
+    (name, address): (&str, Address),
+    (speeds, memory): (&[Speed], u64),
+    way: Way,
+    kind: Kind,
+) -> Board {
+    let speed = |speed: &Speed| Other {
+        threads: speed.threads,
+        read: speed.read[kind.weights] as f64,
+        watts: speed
             .milliwatts
             .map(|(idle, busy)| Watts { idle: f64::from(idle) / 1e3, busy: f64::from(busy) / 1e3 }),
+    };
+    let mut speeds = speeds.iter().map(speed);
+    let all = speeds.next();
+    Board {
+        name: name.to_owned(),
+        address,
+        threads: None,
+        read: all.as_ref().map_or(1.0, |all| all.read),
+        // What computing takes is in what was measured.
+        int8: f64::INFINITY,
+        memory,
+        round_trip_s: way.round_trip_s,
+        wire: way.bytes_per_s,
+        watts: all.and_then(|all| all.watts),
         wish: Wish::Any,
+        others: speeds.filter(|_| kind.is_large).collect(),
     }
 }
 
@@ -151,4 +197,27 @@ pub(super) fn call<T>(
         is_interruption: e.is_interruption(),
         why: e.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_counts_of_a_boards_figures_are_the_models_kind_and_size() {
+        let all = Speed { threads: 4, read: [1, 20, 30, 40], milliwatts: Some((2000, 8000)) };
+        let two = Speed { threads: 2, read: [1, 19, 25, 28], milliwatts: Some((2000, 5000)) };
+        let way = Way { round_trip_s: 1e-4, bytes_per_s: 1e8 };
+        let of = |weights, is_large| {
+            let address = Address { host: "pi".to_owned(), port: 9999 };
+            let speeds = &[all.clone(), two.clone()][..];
+            known(("pi", address), (speeds, 99), way, Kind { weights, is_large })
+        };
+        let pi = of(2, true);
+        let watts = Some(Watts { idle: 2.0, busy: 5.0 });
+        assert_eq!((pi.read, pi.threads, pi.memory), (30.0, None, 99));
+        assert_eq!(pi.others, [Other { threads: 2, read: 25.0, watts }]);
+        let small = of(1, false);
+        assert_eq!((small.read, small.others), (20.0, Vec::new()));
+    }
 }

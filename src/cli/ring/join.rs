@@ -19,12 +19,12 @@ use super::origin::Origin;
 use crate::call::board::{self, Board, Order};
 use crate::call::find;
 use crate::channel::PORT_DEFAULT as PORT;
-use crate::cli::power::StatedWatts;
 use crate::cli::{Failure, key, note, warn};
 use crate::engine::{Cache, Options};
 use crate::fetch::taker;
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::file::AtomicFile;
+use crate::sys::power::Meter;
 use crate::sys::{notify, signal};
 use crate::transport::place::HostPort;
 use crate::wire::call::Figures;
@@ -87,7 +87,7 @@ pub(in crate::cli) fn start(
     flags: &RingFlags,
     port: u16,
     cache: &Cache,
-    (options, pack): (&Options, Pack),
+    (options, meter, pack): (&Options, Option<&Meter>, Pack),
 ) -> Result<Waiting, Failure> {
     let Some(key) = &flags.key else {
         return Err(Failure::Usage(
@@ -97,18 +97,14 @@ pub(in crate::cli) fn start(
     let key = key::read(key)?;
     let folder = fetch::folder(cache)?;
     notify::start();
-    let Own { read, int8, memory } = figures::own(options, &folder)?;
+    let Own { speeds, memory } = figures::own(options, (meter, flags.watts), &folder)?;
     let name = flags.node.clone().unwrap_or_else(figures::name);
     let links = flags.port.unwrap_or(PORT_DEFAULT);
     let figures = Figures {
         port: links,
-        read: read as u64,
-        int8: int8 as u64,
         memory,
-        milliwatts: flags
-            .watts
-            .map(|StatedWatts { idle, busy }| ((idle * 1e3) as u32, (busy * 1e3) as u32)),
         name: hello::name(&name),
+        speeds: speeds.into_iter().collect(),
     };
     let path = folder.join("order");
     let order = kept(&path, &name).unwrap_or(Order::Rest);
@@ -116,12 +112,15 @@ pub(in crate::cli) fn start(
     let state = Mutex::new(State { is_new, is_kept: false, order, next: None });
     let orders =
         Arc::new(Orders { name: name.clone(), key: key.clone(), folder, path, pack, state });
-    let [taken, prepared, kept] = [(); 3].map(|()| Arc::clone(&orders));
+    let [taken, prepared, kept, forgetful] = [(); 4].map(|()| Arc::clone(&orders));
     let refuse = |from: IpAddr, why: &_| warn(&format!("hears nobody at {from}: {why}"));
     let take = Box::new(move |order| taken.take(order));
     let prepare = Box::new(move |file: &str, port| prepared.prepare(file, port));
     let keep = Box::new(move |order| kept.keep(order));
-    let board = Board { figures, take, prepare, keep, refuse: Box::new(refuse) };
+    let forget = Box::new(move || {
+        figures::forget(&forgetful.folder).map_err(|e| format!("cannot remove its figures: {e}"))
+    });
+    let board = Board { figures, take, prepare, keep, forget, refuse: Box::new(refuse) };
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED).to_string();
     let host = flags.host.as_ref().unwrap_or(&any);
     let address = HostPort::new(host, port).resolve(|_: &SocketAddr| true);

@@ -20,6 +20,7 @@ mod place;
 mod prepare;
 mod replan;
 mod search;
+mod speeds;
 mod status;
 mod tell;
 mod watch;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::model_files::{self, Loaded};
-use super::{Failure, key, power, warn};
+use super::{Failure, key, options, power, warn};
 use crate::engine::ring::{MachineReading, RingOptions};
 use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
 use crate::format::model::Header;
@@ -114,6 +115,11 @@ impl<'a> Board<'a> {
         // All boards show the same fingerprint, which may have to be made from the whole file.
         place.recall(&model);
         model.with_share(self.share.clone()).map_err(unreadable)
+    }
+
+    /// How many threads it is told to use, if it is.
+    pub(super) fn threads(&self) -> Option<usize> {
+        self.place.threads.map(|threads| options::useful_threads(threads.into()))
     }
 
     /// What the board is called.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::ahead;
 use super::desk::{Desk, Seen};
 use super::experience::Experience;
+use super::figures;
 use super::fleet::{Failed, Fleet, call};
 use super::replan::{Better, Planner};
 use crate::cli::note;
@@ -113,6 +114,22 @@ impl Moves {
         if let Some(place) = index.and_then(|index| fleet.called.get(index)) {
             // One that went away again is told when it is back.
             let _ = call(place, &fleet.key, |called| called.tell(&Call::Rest));
+        }
+    }
+
+    /// Has a board, or this one, measure itself anew when it starts again.
+    pub(super) fn forget(&self, name: &str) {
+        let Some(fleet) = self.fleet().filter(|fleet| fleet.kind.is_large) else { return };
+        let result = match fleet.boards.iter().position(|board| board.name == name) {
+            Some(0) => figures::forget(fleet.folder()).map_err(|e| e.to_string()),
+            Some(index) => {
+                let told = call(&fleet.called[index - 1], &fleet.key, |c| c.tell(&Call::Forget));
+                told.map_err(|failed| failed.why)
+            }
+            None => Ok(()),
+        };
+        if let Err(why) = result {
+            log::debug!("{name} does not measure anew: {why}");
         }
     }
 

@@ -78,6 +78,7 @@ pub(super) fn neighbours(place: &Place) -> Vec<Member> {
         name: name.to_owned(),
         address: address.clone(),
         layers: place.layers.clone(),
+        threads: None,
     };
     let next = place.next.iter().map(|next| member("the next node", next));
     std::iter::once(member(&place.name, &place.listen)).chain(next).collect()
@@ -107,6 +108,7 @@ pub(super) fn from_flags(flags: &RingFlags, n_layers: usize) -> Result<Place, Fa
     Ok(Place {
         name: flags.node.clone().unwrap_or(name),
         layers,
+        threads: None,
         listen: Address {
             host: flags.host.clone().unwrap_or_else(|| any.to_owned()),
             port: flags.port.unwrap_or(PORT_DEFAULT),

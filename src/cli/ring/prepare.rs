@@ -10,18 +10,27 @@ use crate::cli::warn;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
 use crate::ring::Address;
+use crate::ring::plan::Board;
 use crate::wire::call::Call;
 use crate::wire::frame::NodeLine;
 
 /// How many seconds a board may be away.
 const AWAY_S: u64 = 30;
 
+/// The number of threads that a node was told, if it was.
+pub(super) fn threads_told(board: &Board, line: &NodeLine) -> Option<u16> {
+    board.others.iter().map(|other| other.threads).find(|threads| *threads == line.threads)
+}
+
 impl Fleet {
     /// The ring file in which the nodes have these layers.
     pub(super) fn ring_file(&self, lines: &[NodeLine], layers: &[Range<usize>]) -> String {
         let parts = lines.iter().zip(layers).filter_map(|(line, layers)| {
             let board = self.boards.iter().find(|board| board.name == line.name.as_str())?;
-            Some(format!("{} {} {}..{}\n", board.name, board.address, layers.start, layers.end))
+            let threads = threads_told(board, line);
+            let threads = threads.map_or(String::new(), |threads| format!(" threads={threads}"));
+            let Range { start, end } = layers;
+            Some(format!("{} {} {start}..{end}{threads}\n", board.name, board.address))
         });
         parts.collect()
     }

@@ -5,13 +5,20 @@ use std::time::Duration;
 
 use super::desk::Seen;
 use super::experience::Experience;
+use super::prepare::threads_told;
 use crate::control::Refusal;
-use crate::ring::plan::{Board, Load, Need, Objective, Part, Task, Wish, solve};
+use crate::ring::plan::{
+    Board, Load, Need, Objective, Other, Part, Task, Wish, solve, with_others,
+};
 use crate::ring::{Address, PORT_DEFAULT};
 use crate::wire::frame::NodeLine;
 
 /// Tokens after which times are believed.
 const TOKENS_MIN: u64 = 16;
+/// Rows of a batch, on average, up to which its time is one of a single row.
+const ROWS_MAX: f64 = 1.2;
+/// How many times as quick, or as slow, as it said a node has to be for what it said not to count any more.
+const DRIFT: f64 = 1.3;
 /// Memory and bytes a second of what nobody has measured: enough.
 const ENOUGH: u64 = 1 << 50;
 
@@ -111,6 +118,24 @@ impl Planner {
         Better { boards, gain, ..better }
     }
 
+    /// Nodes that are other than they said of themselves: how many times as quick.
+    pub(super) fn drifted(&self, seen: &Seen, said: &[Board]) -> Vec<(String, f64)> {
+        // What was measured are passes of one row.
+        if seen.times.tokens as f64 > ROWS_MAX * seen.times.batches as f64 {
+            return Vec::new();
+        }
+        let drift = |(index, line): (usize, &NodeLine)| {
+            let said = said.iter().find(|board| line.name == board.name.as_str())?;
+            let with = threads_told(said, line);
+            let other = said.others.iter().find(|other| Some(other.threads) == with);
+            let ratio =
+                self.bytes_per_s(seen, (index, line))? / other.map_or(said.read, |o| o.read);
+            let is_drift = ratio.max(1.0 / ratio) >= DRIFT;
+            is_drift.then(|| (said.name.clone(), ratio))
+        };
+        seen.lines.iter().enumerate().filter_map(drift).collect()
+    }
+
     /// Notes what the nodes that are seen show at this moment.
     pub(super) fn note(&self, seen: &Seen, at: Duration, experience: &mut Experience) {
         for (index, line) in seen.lines.iter().enumerate() {
@@ -136,16 +161,18 @@ impl Planner {
                 self.board(seen, there, (index, line))
             });
             let Board { read, int8, .. } = *said;
+            let as_slow = |other: &Other| Other { read: other.read / slower, ..other.clone() };
             let known = known.unwrap_or_else(|| Board {
                 read: read / slower,
                 int8: int8 / slower,
+                others: said.others.iter().filter(|_| index.is_none()).map(as_slow).collect(),
                 ..said.clone()
             });
             Board { wish: Wish::Any, ..known }
         };
         let mut boards: Vec<Board> = there.iter().map(board).collect();
         boards.iter_mut().take(1).for_each(|master| master.wish = Wish::Always);
-        self.best(seen, boards, objective)
+        self.best(seen, with_others(&boards, objective == Objective::Energy), objective)
     }
 
     fn best(
@@ -203,11 +230,20 @@ impl Planner {
                     wire: ENOUGH as f64,
                     watts: None,
                     wish: Wish::Always,
+                    others: Vec::new(),
                 };
                 // Whatever bounds the board is in what was observed.
                 said.map_or(unknown, |said| Board { read, int8: ENOUGH as f64, ..said.clone() })
             }
         };
+        // A node that works goes on with its threads.
+        board.threads = threads_told(&board, line);
+        if let Some(as_told) =
+            board.others.iter().find(|other| Some(other.threads) == board.threads)
+        {
+            board.watts = as_told.watts;
+        }
+        board.others.clear();
         board.wish = Wish::Always;
         Some(board)
     }
@@ -295,6 +331,27 @@ mod tests {
         experience.forget_before(at(11));
         let known = (&[][..], &experience);
         assert!(planner().plan(&few, known, Objective::Throughput).unwrap().gain > 1.6);
+    }
+
+    #[test]
+    fn who_is_other_than_it_said_is_named() {
+        let mut seen = seen([0..6, 6..12], 100, [60_000, 120_000]);
+        seen.times.tokens = 100;
+        let lines = seen.lines.iter().enumerate();
+        let mut said: Vec<Board> =
+            lines.map(|at| planner().board(&seen, &[], at).unwrap()).collect();
+        said[1].read *= 1.2;
+        assert_eq!(planner().drifted(&seen, &said), []);
+        said[1].read *= 1.2;
+        let drifted = planner().drifted(&seen, &said);
+        assert!(matches!(&drifted[..], [(name, ratio)] if name == "pi" && *ratio < 0.7));
+        // With the threads that it was told it is as it said.
+        let other = Other { threads: 1, read: said[1].read / 1.44, watts: None };
+        said[1].others.push(other);
+        assert_eq!(planner().drifted(&seen, &said), []);
+        said[1].others.clear();
+        seen.times.tokens = 300;
+        assert_eq!(planner().drifted(&seen, &said), []);
     }
 
     #[test]

@@ -138,6 +138,7 @@ pub(super) fn start(moves: Arc<Moves>, objective: Objective, after: Duration) ->
         began,
         before: Times::default(),
         experience: Experience::default(),
+        drifted: Vec::new(),
         told: None,
     };
     thread::Builder::new().name("leap-watch".to_owned()).spawn(move || keeper.keep())?;
@@ -153,6 +154,8 @@ struct Keeper {
     /// Times at the beginning of the comparison.
     before: Times,
     experience: Experience,
+    /// Nodes that were other than they had said of themselves, how often, the last time among them.
+    drifted: Vec<(String, u32)>,
     /// Why what was to be done is not, if it is not.
     told: Option<String>,
 }
@@ -210,6 +213,30 @@ impl Keeper {
         Ok((seen, better))
     }
 
+    /// Has nodes measure themselves anew when they start again that are other than they said, and not just now.
+    fn look_for_drift(&mut self, seen: &Seen, said: &[Board]) {
+        let drifted = self.moves.planner.drifted(seen, said);
+        let known = |name: &String| drifted.iter().any(|(drifted, _)| drifted == name);
+        self.drifted.retain(|(name, times)| *times >= OFTEN || known(name));
+        for (name, ratio) in &drifted {
+            let times = match self.drifted.iter_mut().find(|(known, _)| known == name) {
+                Some((_, times)) => {
+                    *times += 1;
+                    *times
+                }
+                None => {
+                    self.drifted.push((name.clone(), 1));
+                    1
+                }
+            };
+            // Once is enough.
+            if times == OFTEN {
+                log::info!("{name} is {ratio:.2} times as quick as it said: it is to measure anew");
+                self.moves.forget(name);
+            }
+        }
+    }
+
     /// Moves layers among the nodes if that has been better for long enough, by the times since the last look.
     fn compare(&mut self) {
         // Nobody writes, or the ring waits: there is nothing to compare.
@@ -228,7 +255,9 @@ impl Keeper {
         let now = self.began.elapsed();
         self.experience.forget_before(now.saturating_sub(KNOWN_FOR * self.watch.rest));
         self.moves.planner.note(&seen, now, &mut self.experience);
-        let known = (&*self.moves.said(), &self.experience);
+        let said = self.moves.said();
+        self.look_for_drift(&seen, &said);
+        let known = (&*said, &self.experience);
         let Ok(better) = self.moves.planner.plan(&seen, known, self.objective) else {
             return;
         };

@@ -44,7 +44,8 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
         let place = WeightsPlace { model: Some(path.to_owned()), ..place.clone() };
         ahead::pack(Share { layers, has_ends: false }, &place, isa)
     };
-    let waiting = join::start(&ring, port, &flags.cache, (&options, Box::new(pack)))?;
+    let waiting =
+        join::start(&ring, port, &flags.cache, (&options, meter.as_deref(), Box::new(pack)))?;
     // A master that moves layers may have this board begin anew, and go on with what it has stored.
     let mut held = Held::default();
     while let Some(ring) = waiting.next(&ring) {
@@ -125,7 +126,8 @@ fn work_with(
     };
     let model = board.narrow(model, place)?;
     let limits = flags.limits(model.header());
-    let mut engine = Engine::new(model.into(), options).map_err(options::engine_failure)?;
+    let options = Options { threads: options.threads.or(board.threads()), ..options.clone() };
+    let mut engine = Engine::new(model.into(), &options).map_err(options::engine_failure)?;
     weights::prepare(&mut engine, place, flags.words())?;
     let endpoint = match board.endpoint(engine.model()) {
         Err(_) if is_interrupted() => return Ok(()),

@@ -57,6 +57,38 @@ pub(crate) struct Board {
     pub(crate) wire: f64,
     pub(crate) watts: Option<Watts>,
     pub(crate) wish: Wish,
+    /// What else it could do.
+    pub(crate) others: Vec<Other>,
+}
+
+/// A board with another number of threads.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Other {
+    pub(crate) threads: u16,
+    /// Bytes a second that it reads.
+    pub(crate) read: f64,
+    pub(crate) watts: Option<Watts>,
+}
+
+/// Each of the boards with each of its numbers of threads, one after the other. If `needs_watts`, only with those whose
+/// watts are known, where there are any.
+pub(crate) fn with_others(boards: &[Board], needs_watts: bool) -> Vec<Board> {
+    let all = |board: &Board| {
+        let others = board.others.iter().filter(|other| !needs_watts || other.watts.is_some());
+        let mut all = vec![Board { others: Vec::new(), ..board.clone() }];
+        all.extend(others.map(|other| Board {
+            threads: Some(other.threads),
+            read: other.read,
+            watts: other.watts,
+            others: Vec::new(),
+            ..board.clone()
+        }));
+        if needs_watts && board.watts.is_none() && all.len() > 1 {
+            all.remove(0);
+        }
+        all
+    };
+    boards.iter().flat_map(all).collect()
 }
 
 impl Board {
@@ -165,6 +197,7 @@ fn board(line: &str) -> Result<Board, String> {
         wire,
         watts,
         wish,
+        others: Vec::new(),
     })
 }
 

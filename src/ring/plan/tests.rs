@@ -15,6 +15,7 @@ fn board(name: &str, read: f64, memory: u64, watts: Option<(f64, f64)>) -> Board
         wire: 1e15,
         watts: watts.map(|(idle, busy)| Watts { idle, busy }),
         wish: Wish::Any,
+        others: Vec::new(),
     }
 }
 

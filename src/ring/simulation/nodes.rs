@@ -358,7 +358,12 @@ impl MasterNode {
         let member = |index| {
             let Range { start, end } = shape.layers_of(index);
             let address = Address { host: format!("10.0.0.{index}"), port: 9999 };
-            Member { name: name(index), address, layers: start as usize..end as usize }
+            Member {
+                name: name(index),
+                address,
+                layers: start as usize..end as usize,
+                threads: None,
+            }
         };
         let members = shape.members().map(member).collect();
         self.master.rejoin(line, members);

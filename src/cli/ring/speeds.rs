@@ -1,0 +1,138 @@
+//! How quick this board decodes, with several numbers of threads.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::cli::bench::machine::SECONDS_QUICK;
+use crate::cli::bench::{energy, machine, made_up};
+use crate::cli::{Failure, options};
+use crate::engine::{Engine, Options};
+use crate::format::model::{Ends, Weights};
+use crate::kernels::Kernels;
+use crate::model::{Model, Shape};
+use crate::sys::power::Meter;
+use crate::wire::call::{SPEEDS_MAX, Speed};
+
+/// Runs of each measurement.
+const RUNS: usize = 5;
+/// Values that share a scale where they are int8.
+const GROUP: usize = 64;
+/// Tokens of a text.
+const CTX_LEN: usize = 288;
+/// Seconds in which power is measured: some sensors say means of a second.
+const POWER_SECONDS: f64 = 1.0;
+
+/// The kinds of weights, in the order of the versions of files from 2 on.
+const KINDS: [Weights; 3] = [
+    Weights::Q8 { group: GROUP },
+    Weights::Q4 { group: GROUP, int8_embedding: true },
+    Weights::B2 { group: GROUP, ends: Ends::Int8 },
+];
+
+/// Measures this board with all threads that `options` ask for and, if they ask for none, with half of them, a quarter
+/// and so on. Takes a second or two for each; `meter` tells of power.
+pub(super) fn measure(options: &Options, meter: Option<&Meter>) -> Result<Vec<Speed>, Failure> {
+    let kernels = Engine::kernels(None, options.isa).map_err(options::engine_failure)?;
+    let cpus = options.cpus();
+    let mut speeds = Vec::new();
+    for threads in numbers(cpus.len(), options.threads.is_none()) {
+        // What is no measurement of its own is as quick as memory is read.
+        let read = machine::quick(&kernels, &cpus[..threads])? as u64;
+        speeds.push(Speed { threads: threads as u16, read: [read.max(1); 4], milliwatts: None });
+    }
+    let idle = meter.and_then(|meter| energy::idle_watts(meter, POWER_SECONDS).ok());
+    for (kind, weights) in KINDS.into_iter().enumerate() {
+        let Some(model) = model(weights, &kernels) else { continue };
+        for speed in &mut speeds {
+            let cpus = &cpus[..speed.threads.into()];
+            let mut engine = engine(&model, options, cpus)?;
+            speed.read[kind + 1] = bytes_per_s(&mut engine)? as u64;
+            let power = meter.zip(idle).filter(|_| kind + 1 == KINDS.len());
+            speed.milliwatts = power.and_then(|power| milliwatts(&mut engine, power));
+        }
+    }
+    Ok(speeds)
+}
+
+/// `all`, and if `has_fewer`, half of it and so on.
+fn numbers(all: usize, has_fewer: bool) -> impl Iterator<Item = usize> {
+    let half = move |n: &usize| Some(n / 2).filter(|n| has_fewer && *n > 0);
+    std::iter::successors(Some(all), half).take(SPEEDS_MAX)
+}
+
+/// A made-up model, if there is memory for it.
+fn model(weights: Weights, kernels: &Kernels) -> Option<Arc<Model>> {
+    let model = made_up::model(Shape::of_layers(weights), None, weights, kernels, (CTX_LEN, None));
+    model
+        .map_err(|e| log::debug!("not measured: {}", e.message().unwrap_or_default()))
+        .ok()
+        .map(Arc::new)
+}
+
+fn engine(model: &Arc<Model>, options: &Options, cpus: &[usize]) -> Result<Engine, Failure> {
+    let options = Options {
+        ctx_len: Some(CTX_LEN),
+        batch: Some(1),
+        threads: Some(cpus.len()),
+        cores: Some(cpus.to_vec()),
+        ..options.clone()
+    };
+    Engine::new(Arc::clone(model), &options).map_err(options::engine_failure)
+}
+
+/// Bytes of weights a second that are read for tokens. Of some runs neither the best nor the worst: it is to be expected of
+/// a board whose time is shared or limited, too.
+fn bytes_per_s(engine: &mut Engine) -> Result<f64, Failure> {
+    let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
+    let mut push = |n: &mut usize| {
+        if stream.pos() == CTX_LEN {
+            stream.clear();
+        }
+        *n += 1;
+        engine.push(&mut stream, &[1]).map(|_| ()).map_err(|e| Failure::runtime(&e))
+    };
+    push(&mut 0)?;
+    let mut rates = [0.0_f64; RUNS];
+    for rate in &mut rates {
+        let (start, mut n) = (Instant::now(), 0);
+        while n == 0 || start.elapsed().as_secs_f64() < SECONDS_QUICK {
+            push(&mut n)?;
+        }
+        *rate = n as f64 / start.elapsed().as_secs_f64();
+    }
+    rates.sort_by(f64::total_cmp);
+    Ok((rates[RUNS / 2] * engine.model().bytes_per_token() as f64).max(1.0))
+}
+
+/// What the machine takes at rest and while it decodes; `None` if the sensor does not answer all the time.
+fn milliwatts(engine: &mut Engine, (meter, idle): (&Meter, f64)) -> Option<(u32, u32)> {
+    let figure = energy::decode(engine, (meter, idle), 0, POWER_SECONDS).ok()?;
+    let busy = figure.spent.watts().max(idle);
+    (busy > 0.0).then_some(((idle * 1e3) as u32, (busy * 1e3).max(1.0) as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::power::PowerSource;
+
+    #[test]
+    fn all_threads_are_halved_down_to_one() {
+        assert_eq!(numbers(6, true).collect::<Vec<_>>(), [6, 3, 1]);
+        assert_eq!(numbers(1, true).collect::<Vec<_>>(), [1]);
+        assert_eq!(numbers(6, false).collect::<Vec<_>>(), [6]);
+        assert_eq!(numbers(4096, true).count(), SPEEDS_MAX);
+    }
+
+    #[test]
+    fn a_board_tells_how_quick_it_is_and_what_it_takes() {
+        let meter = Meter::start(PowerSource::Stated { idle: 2.0, busy: 5.0 }).unwrap();
+        let options = Options { threads: Some(1), ..Options::default() };
+        let speeds = measure(&options, Some(&meter)).ok().unwrap();
+        let [speed] = &speeds[..] else { panic!("{speeds:?}") };
+        assert_eq!((speed.threads, speed.milliwatts), (1, Some((2000, 5000))));
+        // Each is a measurement of its own, and no weights are read more quickly than memory is.
+        let [f32, rest @ ..] = speed.read;
+        assert!(rest.iter().all(|read| *read > 1 && *read != f32), "{speed:?}");
+    }
+}
