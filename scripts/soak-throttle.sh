@@ -4,6 +4,8 @@
 # quiet machine; six minutes. Usage: soak-throttle.sh MODEL [LEAP]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=scripts/groups.sh
+. scripts/groups.sh
 
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then die "usage: ${0##*/} MODEL [LEAP]"; fi
 MODEL=$(realpath "$1")
@@ -12,55 +14,22 @@ QUOTA_US=1000 PERIOD_US=2500 THROTTLED_US=10000
 BOARDS=(desk pi orange)
 work=$(mktemp -d)
 
-# Where a group's processes are named: all of them, or with the older kind of groups each of their threads.
-members() { if [ "$CGROUPS" = /sys/fs/cgroup ]; then say cgroup.procs; else say tasks; fi; }
-
-group() { say "$CGROUPS/leap-throttle-$$-$1"; }
-
 clean_up() {
-	local name
 	pkill -KILL -f -- "--key $work/key" || true
 	sleep 0.5
-	for name in "${BOARDS[@]}"; do rmdir "$(group "$name")" 2>/dev/null || true; done
+	remove_groups "${BOARDS[@]}"
 	rm -rf "$work"
 }
 
-# limit NAME PERIOD: what the board may compute from now on.
-limit() {
-	local group
-	group=$(group "$1")
-	if [ "$CGROUPS" = /sys/fs/cgroup ]; then
-		say "$QUOTA_US $2" >"$group/cpu.max"
-	else
-		say -1 >"$group/cpu.cfs_quota_us"
-		say "$2" >"$group/cpu.cfs_period_us"
-		say "$QUOTA_US" >"$group/cpu.cfs_quota_us"
-	fi
-}
-
-# on NAME COMMAND…: runs it as that board, in the background.
-on() {
-	local name=$1 group
-	group=$(group "$1")
-	shift
-	(
-		say "$BASHPID" >"$group/$(members)"
-		export XDG_CACHE_HOME="$work/$name" XDG_RUNTIME_DIR="$work/$name"
-		exec "$@"
-	) >"$work/$name.log" 2>&1 </dev/null &
-	disown
-}
-
 need_tools pkill:procps python3:python3
-CGROUPS=/sys/fs/cgroup/cpu
-[ -e "$CGROUPS/cpu.cfs_quota_us" ] || [ -d "$CGROUPS" ] || CGROUPS=/sys/fs/cgroup
 trap clean_up EXIT
 leap=$(realpath "${2:-target/release/leap}")
 (umask 077 && head -c 32 /dev/urandom >"$work/key")
 port=8401
+make_groups "${BOARDS[@]}"
 for name in "${BOARDS[@]}"; do
-	mkdir "$work/$name" "$(group "$name")"
-	limit "$name" "$PERIOD_US"
+	mkdir "$work/$name"
+	limit "$name" "$QUOTA_US" "$PERIOD_US"
 	[ "$name" = desk ] ||
 		on "$name" "$leap" worker --key "$work/key" --node "$name" --join $((port++)) --port $((port + 100)) --host 127.0.0.1 --threads 1
 done
@@ -71,6 +40,6 @@ watcher=$!
 # Answers for a minute, then the second board is throttled.
 while [ ! -e "$work/desk.log.answers" ] && kill -0 $watcher; do sleep 0.2; done
 sleep 60
-limit pi "$THROTTLED_US"
+limit pi "$QUOTA_US" "$THROTTLED_US"
 touch "$work/desk.log.throttled"
 wait $watcher
