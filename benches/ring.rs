@@ -273,6 +273,7 @@ fn main() {
         max_logits: 1 + DRAFTS_MAX,
         cache: None,
         own_file: None,
+        teams: Vec::new(),
     };
     let (mut engine, _workers) = recipe.ring_of(work);
     let job = Job { n_predict, ..Job::new(vec![1, 403, 284]) };

@@ -36,6 +36,7 @@ fn recipe(n_streams: usize, batch: usize) -> Recipe {
         max_logits: n_streams + DRAFTS_MAX,
         cache: None,
         own_file: None,
+        teams: Vec::new(),
     }
 }
 

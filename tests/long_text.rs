@@ -67,6 +67,7 @@ fn recipe(model: &Path, cuts: &[usize]) -> Recipe {
         max_logits: 7,
         cache: None,
         own_file: None,
+        teams: Vec::new(),
     }
 }
 

@@ -12,14 +12,15 @@ use std::time::Duration;
 use counting::{allocations, leave_out_harness};
 use leap::internals::team::{
     FrameSpan, FrameWants, Gathered, Lead, Member, Mesh, Opening, Order, TeamError, TeamLine, To,
+    Work,
 };
 use leap::internals::transport::Endpoint;
 use leap::internals::transport::link::LinkConfig;
 use leap::internals::transport::options::CarrierOptions;
 use leap::internals::transport::place::HostPort;
 use leap::internals::transport::udp::Udp;
-use leap::internals::wire::KvType;
 use leap::internals::wire::hello::{Name, RingInfo};
+use leap::internals::wire::{Dtype, KvType};
 
 const N_NODES: usize = 3;
 /// Batches before and while counting.
@@ -60,6 +61,9 @@ fn opening() -> Opening {
         max_batch: 16,
         max_logits: 1,
         kv: KvType::F16,
+        wire: Dtype::F32,
+        layers: 0..4,
+        has_ends: true,
         shares: [1; N_NODES].into_iter().collect(),
         node: 0,
         lead: Name::new(),
@@ -85,7 +89,7 @@ fn serve(mut member: Member, bytes: &mut [u8], is_warm: &Barrier) {
     loop {
         match member.next(&|| false, &mut |_| {}).unwrap() {
             Order::Open(_) => member.ready(TeamLine::default()),
-            Order::Pass => {
+            Order::Pass(_) => {
                 assert_eq!(member.tokens().len(), 16);
                 gather_all(bytes, |rows| member.gather(rows)).unwrap();
                 n += 1;
@@ -121,7 +125,7 @@ fn batches_and_gathers_allocate_nothing() {
         let mut passes = || {
             let before = allocations();
             for _ in 0..N_PASSES {
-                lead.start(&spans, &[7; 16]).unwrap();
+                lead.start(Work::Ids, &spans, &[7; 16]).unwrap();
                 gather_all(&mut bytes, |rows| lead.gather(rows)).unwrap();
             }
             is_warm.wait();

@@ -29,6 +29,7 @@ fn recipe(cuts: &[usize]) -> Recipe {
         max_logits: 1,
         cache: None,
         own_file: None,
+        teams: Vec::new(),
     }
 }
 

@@ -37,6 +37,7 @@ fn recipe(n_streams: usize, batch: usize, max_logits: usize) -> Recipe {
         max_logits,
         cache: None,
         own_file: None,
+        teams: Vec::new(),
     }
 }
 

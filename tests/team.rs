@@ -10,7 +10,7 @@ use common::models::{bits, demo, isas};
 use leap::format::model::{Header, Weights};
 use leap::internals::kernels::{Isa, Kernels};
 use leap::internals::model::{
-    Batch, ForwardError, Gather, KvKind, Model, Plan, Span, Team, To, Transformer, Wants,
+    Batch, ForwardError, Gather, KvKind, Model, Plan, Span, Stage, Team, To, Transformer, Wants,
 };
 use leap::internals::pool::Pool;
 
@@ -97,6 +97,13 @@ impl Gather for Scales {
     }
 }
 
+/// Runs `batch` on a node; the logits that it has.
+fn run(node: &mut Transformer, batch: &Batch, gather: &mut dyn Gather) -> Vec<u32> {
+    node.embed(batch).unwrap();
+    node.run_layers_in_team(batch.spans(), gather).unwrap();
+    bits(node.logits_in_team(batch.spans(), gather).unwrap())
+}
+
 /// The logits of `batches` by a team; those that its lead has.
 fn by_team(model: &Arc<Model>, setup: &Setup<'_>, batches: &[Batch]) -> Vec<Vec<u32>> {
     let n = setup.shares.len();
@@ -108,7 +115,7 @@ fn by_team(model: &Arc<Model>, setup: &Setup<'_>, batches: &[Batch]) -> Vec<Vec<
         let team = Team::new(model.header(), setup.shares, own).unwrap();
         node.set_team(Some(team), plan).unwrap();
         let mut seat = Seat { table: &table, own };
-        let run = |batch| bits(node.run_in_team(batch, &mut seat).unwrap());
+        let run = |batch| run(&mut node, batch, &mut seat);
         batches.iter().map(run).collect()
     };
     thread::scope(|scope| {
@@ -200,7 +207,7 @@ fn inputs_of_int8_are_gathered_as_int8() {
         let mut node = node(&model, best(), false, PLAN);
         node.set_team(Some(Team::new(model.header(), &[1, 1], 0).unwrap()), PLAN).unwrap();
         let mut scales = Scales(0);
-        node.run_in_team(&batches(model.header().vocab_size)[1], &mut scales).unwrap();
+        run(&mut node, &batches(model.header().vocab_size)[1], &mut scales);
         scales.0
     };
     let (f32, int8) = (gathered(Weights::F32), gathered(Weights::Q8 { group: 32 }));

@@ -13,10 +13,10 @@ use argh::{ArgsInfo, FromArgs};
 use load::Asked;
 use team::TeamPlan;
 
-use super::team::PORT_DEFAULT;
 use super::{Failure, model_files, note, options, print};
 use crate::format::model::{Ends, Header};
 use crate::model::{KvKind, Plan as Sizes, Shape, SharesError};
+use crate::ring::TEAM_PORT_DEFAULT;
 use crate::ring::plan::{NoSplit, Objective, Part, Task, fleet, solve};
 use crate::sys::file::AtomicFile;
 
@@ -115,7 +115,7 @@ impl Plan {
             )));
         }
         if let Some(out) = &self.out {
-            write_file(out, &plan.file(PORT_DEFAULT))?;
+            write_file(out, &plan.file(TEAM_PORT_DEFAULT))?;
         }
         print(&if self.json { plan.json() } else { plan.table() })
     }

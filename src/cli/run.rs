@@ -24,7 +24,7 @@ use super::draft_node::DraftNode;
 use super::model_files::{self, Loaded};
 use super::plan::load::Asked;
 use super::power;
-use super::team::TeamBoard;
+use super::team::{self, TeamBoard};
 use super::weights;
 use super::{Failure, options, ring, warn};
 use crate::engine::{Engine, Options, Scheduler};
@@ -68,23 +68,15 @@ impl Run {
         };
         let batch = self.batch.or(board.as_ref().map(|_| ring::BATCH));
         let mut engine = self.engine(&loaded, batch, board.as_ref())?;
-        let team = self.team.as_deref().map(|path| TeamBoard::new(&ring, path)).transpose()?;
+        let team = TeamBoard::find(&ring, self.team.as_deref())?;
         match &team {
             Some(team) => team.prepare(&mut engine, &self.place(), self.words())?,
             None => weights::prepare(&mut engine, &self.place(), self.words())?,
         }
         // A signal ends an answer at once, not after the prompt that is being read.
         engine.interrupt_by(ring::is_interrupted);
-        if let Some(team) = &team {
-            announce();
-            team.lead(&mut engine)?;
-        }
-        let mut control = None;
-        if let Some(board) = &board {
-            let endpoint = board.endpoint(engine.model())?;
-            announce();
-            control = Some(board.join(endpoint, &mut engine, &self.place(), meter.clone())?);
-        }
+        let nodes = (team.as_ref(), board.as_ref());
+        let control = team::begin(&mut engine, nodes, &self.place(), meter.clone(), &announce)?;
         let n_streams = self.streams.unwrap_or(1);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&loaded.tokenizer));
         let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;

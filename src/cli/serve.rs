@@ -19,7 +19,7 @@ use super::power::{self, StatedWatts};
 use super::ring::carrier::{self, CarrierKind};
 use super::ring::origin::{self, Boards};
 use super::ring::{self, Board, ControlPlace, RebalanceAfter, RingFile, RingFlags, boards};
-use super::team::TeamBoard;
+use super::team::{self, TeamBoard};
 use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
@@ -148,7 +148,7 @@ pub(super) struct Serve {
     /// ring: auto (default), kernel, udp or tcp
     #[argh(option, from_str_fn(carrier::parse), default = "CarrierKind::Auto")]
     transport: CarrierKind,
-    /// ring: how activations travel: f32 (default) gives the very bits of one board, f16 halves
+    /// ring or team: how activations travel: f32 (default) gives the very bits of one board, f16 halves
     /// the traffic
     #[argh(option, from_str_fn(carrier::wire), default = "Dtype::F32")]
     wire: Dtype,
@@ -223,22 +223,15 @@ impl Serve {
         let (listeners, _files) = self.listeners(&keys)?;
         let mut engine = self.engine(&loaded, board.as_ref())?;
         let words = if self.quiet { Words::None } else { Words::All };
-        let team = self.team.as_deref().map(|path| TeamBoard::new(&flags, path)).transpose()?;
+        let team = TeamBoard::find(&flags, self.team.as_deref())?;
         match &team {
             Some(team) => team.prepare(&mut engine, &place, words)?,
             None => weights::prepare(&mut engine, &place, words)?,
         }
         notify::start();
-        let mut control = None;
-        if let Some(board) = &board {
-            let endpoint = board.endpoint(engine.model())?;
-            notify::status("waiting for the ring");
-            control = Some(board.join(endpoint, &mut engine, &place, meter.clone())?);
-        }
-        if let Some(team) = &team {
-            notify::status("waiting for the team");
-            team.lead(&mut engine)?;
-        }
+        let nodes = (team.as_ref(), board.as_ref());
+        let announce = || notify::status("waiting for the other boards");
+        let control = team::begin(&mut engine, nodes, &place, meter.clone(), &announce)?;
         self.keep_prefixes(&mut engine)?;
         let Loaded { model, tokenizer, .. } = loaded;
         let tokenizer = Arc::new(tokenizer);

@@ -23,6 +23,7 @@ pub mod ring;
 mod rules;
 mod scheduler;
 pub mod score;
+mod seat;
 mod stop;
 mod stream;
 pub mod team;

@@ -2,17 +2,18 @@
 
 use super::error::StepError;
 use super::ring::RingMaster;
-use super::team::TeamLead;
-use crate::model::{Batch, Span, Stage, Transformer};
+use super::seat::Seat;
+use super::team::TeamAlone;
+use crate::model::{Batch, Span, Stage};
 
-/// The nodes that run the model's layers, the first of them with the engine's own transformer.
+/// The nodes that run the model's layers, the first of them at the engine's own seat.
 pub(super) enum Nodes {
     /// That one has all layers.
     Alone(Submitted),
-    /// It is the master of a ring.
+    /// It is the master of a ring; its place may be a team.
     Ring(Box<RingMaster>),
-    /// It is the lead of a team.
-    Team(Box<TeamLead>),
+    /// It is the lead of a team that has all layers.
+    Team(Box<TeamAlone>),
 }
 
 /// The batch of a node alone whose logits have still to be collected, if there is one.
@@ -46,23 +47,19 @@ impl Nodes {
     }
 
     /// Starts a batch. Those that want logits are collected in the same order.
-    pub(super) fn submit(
-        &mut self,
-        transformer: &mut Transformer,
-        batch: &Batch,
-    ) -> Result<(), StepError> {
-        transformer.about().check(batch)?;
+    pub(super) fn submit(&mut self, seat: &mut Seat<'_>, batch: &Batch) -> Result<(), StepError> {
+        seat.about().check(batch)?;
         match self {
             Nodes::Alone(submitted) => {
-                transformer.embed(batch)?;
-                transformer.run_layers(batch.spans())?;
+                seat.embed(batch)?;
+                seat.run_layers(batch.spans())?;
                 submitted.is_waiting = batch.n_wanted() > 0;
                 submitted.spans.clear();
                 submitted.spans.extend_from_slice(batch.spans());
                 Ok(())
             }
-            Nodes::Ring(ring) => ring.submit(transformer, batch),
-            Nodes::Team(team) => team.submit(transformer, batch),
+            Nodes::Ring(ring) => ring.submit(seat, batch),
+            Nodes::Team(team) => team.submit(seat, batch),
         }
     }
 
@@ -70,15 +67,15 @@ impl Nodes {
     /// `[wanted, vocab_size]`.
     pub(super) fn collect<'a>(
         &'a mut self,
-        transformer: &'a mut Transformer,
+        seat: Seat<'a>,
     ) -> Result<(&'a [Span], &'a mut [f32]), StepError> {
         match self {
             Nodes::Alone(submitted) => {
                 submitted.is_waiting = false;
-                Ok((&submitted.spans, transformer.logits(&submitted.spans)?))
+                Ok((&submitted.spans, seat.transformer.logits(&submitted.spans)?))
             }
-            Nodes::Ring(ring) => ring.collect(transformer),
-            Nodes::Team(team) => Ok(team.collect(transformer)),
+            Nodes::Ring(ring) => ring.collect(seat),
+            Nodes::Team(team) => Ok(team.collect(seat)),
         }
     }
 
@@ -86,23 +83,23 @@ impl Nodes {
     /// nodes compute it.
     pub(super) fn wait_while(
         &mut self,
-        transformer: &mut Transformer,
+        seat: &mut Seat<'_>,
         is_waiting: &dyn Fn() -> bool,
     ) -> Result<(), StepError> {
         match self {
             Nodes::Alone(_) | Nodes::Team(_) => Ok(()),
-            Nodes::Ring(ring) => ring.wait_while(transformer, is_waiting),
+            Nodes::Ring(ring) => ring.wait_while(seat, is_waiting),
         }
     }
 
     /// Waits for the oldest batch submitted that wants logits, and drops it.
-    pub(super) fn skip(&mut self, transformer: &mut Transformer) -> Result<(), StepError> {
+    pub(super) fn skip(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
         match self {
             Nodes::Alone(submitted) => {
                 submitted.is_waiting = false;
                 Ok(())
             }
-            Nodes::Ring(ring) => ring.skip(transformer),
+            Nodes::Ring(ring) => ring.skip(seat),
             Nodes::Team(team) => {
                 team.forget();
                 Ok(())

@@ -10,7 +10,9 @@ use super::nodes::Nodes;
 use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
 use super::pages::{PageCopy, PageFigures, PagePair};
 use super::prefix::{Kept, PrefixCache};
+use super::seat::Seat;
 use super::stream::{Places, Stream};
+use super::team::TeamLead;
 use super::weights::{Listener, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
@@ -23,6 +25,8 @@ use crate::pool::Pool;
 /// A model ready to run, here or on a ring of which this is the master, and the streams in it.
 pub struct Engine {
     pub(super) transformer: Transformer,
+    /// The team that this node leads, which has the transformer's layers.
+    pub(super) team: Option<Box<TeamLead>>,
     pub(super) nodes: Nodes,
     /// Streams' places and pages of the KV cache.
     pub(super) places: Arc<Places>,
@@ -78,6 +82,7 @@ impl Engine {
         let kv_plan = plan.kv_plan(transformer.model().header());
         Ok(Engine {
             transformer,
+            team: None,
             nodes: Nodes::alone(plan.max_batch),
             places: Places::new(plan.n_streams, &kv_plan),
             prefixes: None,
@@ -148,12 +153,16 @@ impl Engine {
     /// From now on `is_interrupted` is asked by all threads before each piece of a batch's work and while a
     /// ring's results are waited for, and may end that with [`StepError::Interrupted`].
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
-        self.transformer.interrupt_by(is_interrupted);
-        match &mut self.nodes {
-            Nodes::Alone(_) => {}
-            Nodes::Ring(ring) => ring.interrupt_by(is_interrupted),
-            Nodes::Team(team) => team.interrupt_by(is_interrupted),
+        let (mut seat, nodes) = self.seat();
+        seat.interrupt_by(is_interrupted);
+        if let Nodes::Ring(ring) = nodes {
+            ring.interrupt_by(is_interrupted);
         }
+    }
+
+    /// What computes in this node, and the nodes that it is one of.
+    pub(super) fn seat(&mut self) -> (Seat<'_>, &mut Nodes) {
+        (Seat::new(&mut self.transformer, self.team.as_deref_mut()), &mut self.nodes)
     }
 
     /// Each gets the other's threads.
@@ -323,7 +332,8 @@ impl Engine {
     /// # Errors
     /// If it does not fit the model or the plan, or could not be run.
     pub(super) fn submit(&mut self, batch: &Batch) -> Result<(), StepError> {
-        self.nodes.submit(&mut self.transformer, batch)
+        let (mut seat, nodes) = self.seat();
+        nodes.submit(&mut seat, batch)
     }
 
     /// The oldest batch submitted that wants logits: its spans, and its logits,
@@ -332,7 +342,8 @@ impl Engine {
     /// # Errors
     /// If it could not be run.
     pub(super) fn collect(&mut self) -> Result<(&[Span], &mut [f32]), StepError> {
-        self.nodes.collect(&mut self.transformer)
+        let (seat, nodes) = self.seat();
+        nodes.collect(seat)
     }
 
     /// On a ring, waits for the oldest batch submitted that wants logits as long as something else `is_waiting` too.
@@ -340,7 +351,8 @@ impl Engine {
     /// # Errors
     /// If it could not be run.
     pub(super) fn wait_while(&mut self, is_waiting: &dyn Fn() -> bool) -> Result<(), StepError> {
-        self.nodes.wait_while(&mut self.transformer, is_waiting)
+        let (mut seat, nodes) = self.seat();
+        nodes.wait_while(&mut seat, is_waiting)
     }
 
     /// Waits for the oldest batch submitted that wants logits, which nobody wants any more.
@@ -348,7 +360,8 @@ impl Engine {
     /// # Errors
     /// If it could not be run.
     pub(super) fn skip(&mut self) -> Result<(), StepError> {
-        self.nodes.skip(&mut self.transformer)
+        let (mut seat, nodes) = self.seat();
+        nodes.skip(&mut seat)
     }
 
     /// Nobody collects what has been submitted any more.

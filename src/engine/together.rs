@@ -11,7 +11,10 @@ use super::ring::{
     Held, Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions, WorkerOptions,
     run_worker,
 };
-use super::team::{MemberNotice, MemberOptions, TeamLead, TeamOptions, TeamStartError, run_member};
+use super::seat::Seat;
+use super::team::{
+    MemberNotice, MemberOptions, TeamAlone, TeamLead, TeamOptions, TeamStartError, run_member,
+};
 use super::weights::{Listener, WeightsPlace};
 use crate::model::{Model, PackReport, Plan, Share, Stage, Transformer};
 use crate::ring::Notice;
@@ -37,11 +40,11 @@ impl Engine {
         }
         let checked = self.transformer.check_weights(&options.is_interrupted);
         checked.map_err(|e| JoinError::Node(NodeError::Weights(e)))?;
-        self.transformer.interrupt_by(options.is_interrupted);
-        let ring =
-            RingMaster::new(&self.transformer, endpoint, options).map_err(JoinError::Node)?;
+        let (mut seat, _) = self.seat();
+        seat.interrupt_by(options.is_interrupted);
+        let ring = RingMaster::new(&seat, endpoint, options).map_err(JoinError::Node)?;
         let mut ring = Box::new(ring);
-        ring.open(&mut self.transformer).map_err(JoinError::Step)?;
+        ring.open(&mut seat).map_err(JoinError::Step)?;
         self.prefixes = None;
         self.transformer.divide_kv_pages();
         self.places.divide();
@@ -49,11 +52,13 @@ impl Engine {
         Ok(())
     }
 
-    /// As the master of a ring: gives its nodes other layers, in their order, this one's first. See
-    /// [`RingMaster::resplit`]. `place` says where the weights of other layers are kept.
+    /// As the master of a ring: gives its nodes other layers, in the ring's order, this one's first, and waits until the
+    /// ring is open with them; streams go on as they are, and times begin anew. Returns what this node packed for it;
+    /// `place` says where the weights of other layers are kept.
     ///
     /// # Errors
-    /// The same; or if there is no ring.
+    /// If there is no ring, the split is none of it, or a node cannot take its part: the ring is opened as it was before
+    /// then. Or if the ring is lost.
     pub fn resplit(
         &mut self,
         layers: &[Range<usize>],
@@ -61,8 +66,9 @@ impl Engine {
     ) -> Result<Option<PackReport>, ResplitError> {
         let prepare =
             |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
-        match &mut self.nodes {
-            Nodes::Ring(ring) => ring.resplit(&mut self.transformer, layers, &prepare),
+        let (mut seat, nodes) = self.seat();
+        match nodes {
+            Nodes::Ring(ring) => ring.resplit(&mut seat, layers, &prepare),
             Nodes::Alone(_) | Nodes::Team(_) => {
                 Err(ResplitError::Split("there is no ring to split".to_owned()))
             }
@@ -74,18 +80,20 @@ impl Engine {
     /// # Errors
     /// If it cannot be opened.
     pub fn look_for_changes(&mut self) -> Result<(), StepError> {
-        let Nodes::Ring(ring) = &mut self.nodes else { return Ok(()) };
-        match ring.look_for_changes(&mut self.transformer) {
-            true => ring.open(&mut self.transformer),
+        let (mut seat, nodes) = self.seat();
+        let Nodes::Ring(ring) = nodes else { return Ok(()) };
+        match ring.look_for_changes(&mut seat) {
+            true => ring.open(&mut seat),
             false => Ok(()),
         }
     }
 
-    /// Becomes the lead of a team over `mesh`, and waits until all of its nodes are ready. Each stream has
-    /// memory for keys and values of its own from then on.
+    /// Becomes the lead of a team over `mesh`, which has the layers that this node has: its place in a ring that it
+    /// joins or works for from then on, or the whole model ([`Engine::lead_alone`]). Each stream has memory for keys and
+    /// values of its own from then on.
     ///
     /// # Errors
-    /// If the weights do not match their checksums, the model cannot be shared so, or a node is not ready.
+    /// If the weights do not match their checksums, or the model cannot be shared so.
     pub fn lead(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
         let start = |e| LeadError::Start(TeamStartError::Node(e));
         if self.plan().kv_pages.is_some() {
@@ -93,22 +101,30 @@ impl Engine {
         }
         let checked = self.transformer.check_weights(&options.is_interrupted);
         checked.map_err(|e| start(NodeError::Weights(e)))?;
-        let mut team = Box::new(
-            TeamLead::new(&mut self.transformer, mesh, options).map_err(LeadError::Start)?,
-        );
-        team.open(&mut self.transformer).map_err(LeadError::Step)?;
+        let team = TeamLead::new(&mut self.transformer, mesh, options);
+        self.team = Some(Box::new(team.map_err(LeadError::Start)?));
         self.prefixes = None;
         self.places.divide();
-        self.nodes = Nodes::Team(team);
+        Ok(())
+    }
+
+    /// The same of the whole model; waits until all nodes are ready.
+    ///
+    /// # Errors
+    /// The same, or if a node is not ready.
+    pub fn lead_alone(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
+        self.lead(mesh, options)?;
+        let (mut seat, nodes) = self.seat();
+        let team = TeamAlone::new(&seat).map_err(|e| LeadError::Start(TeamStartError::Node(e)))?;
+        let mut team = Box::new(team);
+        team.open(&mut seat).map_err(LeadError::Step)?;
+        *nodes = Nodes::Team(team);
         Ok(())
     }
 
     /// The team, to reset its times.
     pub fn team_mut(&mut self) -> Option<&mut TeamLead> {
-        match &mut self.nodes {
-            Nodes::Team(team) => Some(team),
-            Nodes::Alone(_) | Nodes::Ring(_) => None,
-        }
+        self.team.as_deref_mut()
     }
 
     /// Works for any lead of a team over `mesh` until it is interrupted.
@@ -126,10 +142,7 @@ impl Engine {
 
     /// The team, if this is its lead.
     pub fn team(&self) -> Option<&TeamLead> {
-        match &self.nodes {
-            Nodes::Team(team) => Some(team),
-            Nodes::Alone(_) | Nodes::Ring(_) => None,
-        }
+        self.team.as_deref()
     }
 
     /// Works for any master of a ring over `endpoint` until `is_interrupted` says so. The model is the
@@ -150,12 +163,12 @@ impl Engine {
     ) -> Result<(), NodeError> {
         let wish = Some(self.model().share().layers.clone());
         let place = RefCell::new(place.clone());
-        let prepare = |stage: &mut Transformer, listener: Listener<'_>| {
-            place.borrow().prepare(stage, listener)
+        let prepare = |seat: &mut Seat<'_>, listener: Listener<'_>| {
+            place.borrow().prepare(seat.transformer, listener)
         };
-        let elsewhere = |stage: &mut Transformer, share: &Share, plan: Plan| {
+        let elsewhere = |seat: &mut Seat<'_>, share: &Share, plan: Plan| {
             let (model, path) = other_file(&share.layers)?;
-            let taken = stage.take_model(&model, share.clone(), plan);
+            let taken = seat.transformer.take_model(&model, share.clone(), plan);
             if taken.is_ok() {
                 place.borrow_mut().model = Some(path);
             }
@@ -164,7 +177,8 @@ impl Engine {
         let (prepare, elsewhere) = (&prepare, &elsewhere);
         let options =
             WorkerOptions { name, wish, limits, prepare, elsewhere, meter, is_interrupted };
-        run_worker(&mut self.transformer, endpoint, &options, held, tell)
+        let (mut seat, _) = self.seat();
+        run_worker(&mut seat, endpoint, &options, held, tell)
     }
 
     /// The ring, if this is its master.

@@ -44,7 +44,7 @@ pub use packer::{PackError, PackProgress, PackReport, PackWatch, cached_layers};
 pub use plan::{KV_PAGE, KvPlan, Plan, PlanError, WindowPlan};
 pub use precision::Precision;
 pub use share::Share;
-pub use stage::{KvPlace, Stage, StageInfo};
+pub use stage::{AssembleError, KvPlace, Stage, StageInfo};
 pub use start_error::StartError;
 pub use synthetic::{Shape, SyntheticError};
 pub use team::{SharesError, TEAM_MAX, Team};

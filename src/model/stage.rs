@@ -44,6 +44,20 @@ pub trait Stage {
     /// If a tensor's bytes are not those that were exported, or the caller ended the work.
     fn check_weights(&self, is_interrupted: &dyn Fn() -> bool) -> Result<(), CheckError>;
 
+    /// Waits until all that computes for it is there. `false` if some of that was away, and what the streams held is lost
+    /// with it, since this was asked last.
+    ///
+    /// # Errors
+    /// If that will not be.
+    fn assemble(&mut self) -> Result<bool, AssembleError> {
+        Ok(true)
+    }
+
+    /// How many nodes compute it together; of several it keeps its share.
+    fn n_nodes(&self) -> usize {
+        1
+    }
+
     /// From now on `is_interrupted` is asked while layers are run, and may end that with
     /// [`ForwardError::Interrupted`]: within milliseconds, however large the batch is. Its rows then
     /// count as not run.
@@ -82,7 +96,7 @@ pub trait Stage {
     fn kv_pages(&self, layer: usize, reached: usize) -> Range<usize>;
 
     /// Bytes of what a stream has of a layer in a page of the KV cache: keys and values of its positions. What they mean
-    /// depends on the model and the plan, not on the device.
+    /// depends on the model and the plan, not on the device. 0 if none are read or written from outside.
     fn kv_part_bytes(&self) -> usize;
 
     /// Reads such a part, `[kv_part_bytes]`; `false` if there is none.
@@ -100,6 +114,15 @@ pub trait Stage {
     /// # Panics
     /// If the share has no ends.
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError>;
+}
+
+/// Why not all that computes for a stage is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AssembleError {
+    /// Nobody waits for it any more.
+    Interrupted,
+    /// Something of it cannot take its part.
+    Refused,
 }
 
 /// Where in the KV cache something lies.

@@ -15,6 +15,8 @@ pub enum StartError {
     Plan(PlanError),
     /// The model's file does not give these layers.
     Share(io::Error),
+    /// Several nodes have this share together, and no other.
+    Fixed,
     /// There is not enough memory.
     Memory(Exhausted),
     /// The model's file is packed for other kernels than those that should run it.
@@ -31,6 +33,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Plan(e) => e.fmt(f),
             StartError::Share(e) => e.fmt(f),
+            StartError::Fixed => f.write_str("layers of a team stay"),
             StartError::Memory(e) => e.fmt(f),
             StartError::Packed { wanted, found } => {
                 let (wanted, found) = (wanted.name(), found.name());

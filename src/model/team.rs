@@ -39,6 +39,8 @@ pub(super) enum Columns {
     Dim,
     Ffn,
     Vocab,
+    /// Of rows that only the lead has, all.
+    Rows,
 }
 
 /// Which rows each node of a team has.
@@ -47,7 +49,7 @@ pub struct Team {
     own: usize,
     slices: Vec<Slice>,
     /// Of each of [`Columns`].
-    rows: [GatheredRows; 4],
+    rows: [GatheredRows; 5],
     /// The model's header with this node's heads and feed-forward width.
     narrow: Header,
 }
@@ -165,11 +167,15 @@ impl Team {
         let slices: Vec<Slice> = (0..shares.len()).map(slice).collect();
         let of_heads: Vec<Range<usize>> =
             heads.iter().map(|heads| heads.start * head_dim..heads.end * head_dim).collect();
+        let width = header.dim;
+        let of_lead: Vec<Range<usize>> =
+            (0..shares.len()).map(|node| if node == 0 { 0..width } else { width..width }).collect();
         let rows = [
             GatheredRows::new(&of_heads, head_group, own),
             GatheredRows::new(&dim, None, own),
             GatheredRows::new(&ffn, ffn_group, own),
             GatheredRows::new(&vocab, None, own),
+            GatheredRows::new(&of_lead, None, own),
         ];
         let Slice { heads, kv_heads, ffn, .. } = &slices[own];
         let narrow = Header {
@@ -228,6 +234,16 @@ impl Team {
             }
         }
         gather.gather(bytemuck::cast_slice_mut(all), k * size_of::<f32>(), parts, to)
+    }
+
+    /// Brings rows that only the lead has to all nodes.
+    pub(super) fn share(
+        &self,
+        rows: &mut [f32],
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
+        let GatheredRows { k, parts, .. } = self.rows(Columns::Rows);
+        gather.gather(bytemuck::cast_slice_mut(rows), k * size_of::<f32>(), parts, To::All)
     }
 
     /// Brings `m` rows of a projection's inputs together in `all`: quantised, where a node can do so with its own

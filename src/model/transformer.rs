@@ -1,5 +1,7 @@
 //! A model with the threads, buffers and KV cache to run it: a node that computes on CPUs.
 
+mod in_team;
+
 use std::mem;
 use std::ops::Range;
 use std::path::Path;
@@ -271,17 +273,6 @@ impl Transformer {
         self.logits(batch.spans())
     }
 
-    /// Becomes a node of `team`, which runs batches by [`Transformer::run_in_team`] from now on; `None`
-    /// leaves it. What the streams held is forgotten.
-    ///
-    /// # Errors
-    /// If the plan does not fit the machine; nothing has been changed then.
-    pub fn set_team(&mut self, team: Option<Team>, plan: Plan) -> Result<(), StartError> {
-        (self.arena, self.kv) = allocate(&self.model, &plan, team.as_ref())?;
-        (self.team, self.plan) = (team, plan);
-        Ok(())
-    }
-
     /// Takes the layers of `share` from another file of the model; as [`Stage::set_share`] else.
     ///
     /// # Errors
@@ -297,40 +288,6 @@ impl Transformer {
         self.packed = PackedWeights::of_model(&model);
         (self.model, self.plan) = (model, plan);
         Ok(())
-    }
-
-    /// Runs `batch` as a node of a team, as all of its nodes do at the same time; returns the logits of the
-    /// rows that want them, which on the lead are complete. It is not interrupted.
-    ///
-    /// # Errors
-    /// If the batch does not fit, and nothing has been changed then; or if `gather` fails.
-    pub fn run_in_team(
-        &mut self,
-        batch: &Batch,
-        gather: &mut dyn Gather,
-    ) -> Result<&mut [f32], ForwardError> {
-        self.embed(batch)?;
-        let spans = batch.spans();
-        let (pass, mut buffers) = self.begin(spans);
-        let pass = Pass { interrupt: Interrupt::new(None), ..pass };
-        pass.layers(&mut buffers, gather)?;
-        match batch.n_wanted() {
-            0 => Ok(&mut []),
-            _ => {
-                let m = pass.normalise_wanted(&mut buffers);
-                pass.classify(m, buffers, gather)
-            }
-        }
-    }
-
-    /// The logits of the last [`Transformer::run_in_team`], `[n, vocab_size]`, which are its lead's.
-    ///
-    /// # Panics
-    /// If these are more than planned.
-    pub fn team_logits(&mut self, n: usize) -> &mut [f32] {
-        let vocab_size = self.model.header().vocab_size;
-        let (_, buffers) = self.begin(&[]);
-        &mut buffers.logits[..n * vocab_size]
     }
 
     /// The logits of those rows of `spans` that want them, `[wanted, vocab_size]`, on a node that has all

@@ -113,6 +113,10 @@ pub(super) fn refusal(line: &NodeLine) -> String {
              what `leap export --layers {layers}` writes",
             line.held.start, line.held.end
         ),
+        Status::Fixed => format!("{name} is a team, whose layers stay: it cannot have {layers}"),
+        Status::Team => {
+            format!("a board of {name}'s team cannot take its part: {name} says which one, and why")
+        }
         Status::Damaged => format!(
             "weights of layers {layers} on {name} do not match their checksums; copy its model anew"
         ),

@@ -8,7 +8,7 @@ use crate::wire::frame::{FrameSpan, KvPiece};
 /// Keys and values as whoever computes keeps them: what a stream has of a layer lies in pages, as parts of the same
 /// length.
 pub(crate) trait KvParts {
-    /// Bytes of a part.
+    /// Bytes of a part; 0 if there are none to be had.
     fn part_bytes(&self) -> usize;
 
     /// The pages of a layer with what a stream looks back to of which so many positions are stored.
@@ -91,6 +91,9 @@ impl Held {
     /// more than `room` bytes are not made, and all is computed again.
     pub(crate) fn set_aside(&mut self, layers: Range<u32>, room: u64, parts: &mut impl KvParts) {
         let Some(epoch) = self.epoch.take() else { return };
+        if parts.part_bytes() == 0 {
+            return;
+        }
         let mut all = Vec::new();
         for layer in layers {
             for (stream, reached) in (0..).zip(&self.reached) {

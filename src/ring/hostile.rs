@@ -153,6 +153,7 @@ fn line(index: u32) -> NodeLine {
         bytes_per_token: 0,
         rtt_us: 0,
         datagram_bytes: 0,
+        nodes: 1,
         threads: 1,
         carrier: heapless::String::new(),
         status: Status::Ready,

@@ -1,5 +1,7 @@
 //! The first node: it begins epochs, sends batches round, and repeats what was lost.
 
+mod changes;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -10,15 +12,13 @@ use super::moving::{self, Earlier, Moving, Phase, UNSEEN_MAX_US};
 use super::options::{MasterOptions, MasterStep};
 use super::patience::{Patience, Ups};
 use super::times::Times;
-use super::{Event, Link, Member, NodeLine, Notice, Reason, RingError, Rows, Side};
+use super::{Event, Link, NodeLine, Notice, Reason, RingError, Rows, Side};
 use crate::wire::frame::{self, Activations, Frame, FrameSpan, Repr, WorkFigures};
 
 /// Between two OPENs while the ring is not complete.
 const OPEN_EVERY_US: u64 = 300_000;
 /// A master that was not asked for so long was computing, or stopped itself: nobody could answer.
 const PAUSE_US: u64 = 1_000_000;
-/// Longest wait for batches to be answered before the nodes get other layers.
-const HOLD_MAX_US: u64 = 60_000_000;
 
 /// What the master does with `current`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,65 +123,14 @@ impl Master {
         matches!(self.phase, Phase::Open)
     }
 
-    /// The nodes are to get other layers: until they do, no batch is begun. `true` once all that were have been
-    /// answered, or that need not be waited for.
-    pub(crate) fn hold(&mut self) -> bool {
-        let since = *self.held_us.get_or_insert(self.polled_us);
-        let is_in_vain =
-            !self.is_open() || self.patience.is_troubled() || self.course.is_replaying();
-        is_in_vain || self.is_still() || self.polled_us > since + HOLD_MAX_US
-    }
-
-    /// They do not get them after all.
-    pub(crate) fn go_on(&mut self) {
-        self.held_us = None;
-    }
-
     /// Whether all batches that were begun have been round, and nothing has to be computed again.
     fn is_still(&self) -> bool {
         self.work == MasterTask::Nothing && self.course.n_sent() == 0 && !self.course.is_replaying()
     }
 
-    /// The nodes get other layers by the next [`Master::assign`] or [`Master::rejoin`]. Returns the epoch whose streams go on
-    /// with what the nodes have stored of them; `None` if all is computed again.
-    pub(crate) fn begin_move(&mut self) -> Option<u32> {
-        self.earlier = match self.phase {
-            Phase::Open if self.is_still() => Some(Earlier::new(self.epoch, &self.lines)),
-            // Nothing has been computed since the last move was begun.
-            Phase::Opening(_) => self.earlier.take(),
-            Phase::Open | Phase::Moving(..) => None,
-        };
-        self.earlier.as_ref().map(Earlier::epoch)
-    }
-
-    /// The nodes get other layers, this one first, of which `line` tells; the ring is opened anew for
-    /// that, and streams go on. Without any each node has what its own user wants.
-    pub(crate) fn assign(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
-        (self.options.line, self.assigned, self.failure) = (line, assigned, None);
-        self.held_us = None;
-        self.patience.assigned(self.polled_us);
-        self.restart(self.polled_us);
-    }
-
-    /// Whoever is away is going to be replaced: the time for that begins anew.
-    pub(crate) fn be_patient(&mut self) {
-        self.patience.rest(self.polled_us);
-    }
-
-    /// What [`Master::assign`] was given last; empty if nothing.
-    pub(crate) fn assigned(&self) -> &[Range<u32>] {
-        &self.assigned
-    }
-
-    /// The ring has these nodes from now on, this one of which `line` tells first, with their layers; it is opened
-    /// anew over a link to the second of them, and streams go on.
-    pub(crate) fn rejoin(&mut self, line: NodeLine, members: Vec<Member>) {
-        let layers = |member: &Member| member.layers.start as u32..member.layers.end as u32;
-        let assigned = members.iter().map(layers).collect();
-        let MasterOptions { n_nodes, timeout_us, .. } = self.options;
-        self.patience = Patience::new(members, n_nodes, timeout_us);
-        self.lines.clear();
-        self.assign(line, assigned);
+    /// What this node had stored is lost: the ring is opened anew, and everything computed again.
+    pub(crate) fn begin_anew(&mut self) {
+        self.reopen(self.polled_us);
     }
 
     /// Nobody waits for the results of what has been submitted any more. Streams go on as if
@@ -460,10 +409,7 @@ impl Master {
             Repr::Activations(header) if header.epoch == self.epoch => {
                 self.result(now, frame, &header, rows)
             }
-            Repr::Down {
-                reason: reason @ (Reason::Missing | Reason::Busy(_) | Reason::Packing(_)),
-                ..
-            } => {
+            Repr::Down { reason, .. } if reason.is_repeated() => {
                 self.patience.hear(now, &frame.name(), reason);
                 Ok(())
             }
@@ -557,8 +503,13 @@ impl Master {
             }
             Reason::Back => self.tell(Notice::Back(name)),
             Reason::Reset => self.reset(now, name),
+            Reason::Lost => {
+                self.patience.blame(|| format!("{reporter} begins anew"));
+                self.tell(Notice::Anew(reporter.to_owned()));
+                self.reopen(now);
+            }
             // What is said again and again is the patience's.
-            Reason::Missing | Reason::Busy(_) | Reason::Packing(_) => {}
+            _ => {}
         }
     }
 

@@ -10,8 +10,8 @@
 //! streams and adds its line. When it comes back, batches flow: each node receives the rows of
 //! a batch, computes, and sends them on; the last one returns the rows whose logits are wanted.
 //! A node that misses the one before it says DOWN too, again and again, and so does one that is long
-//! at a piece of work or packs weights ([`Hop::say`]): the master waits for progress, and says whom it waits for.
-//! A node that finds frames lost says DOWN to the next; the master then begins a new epoch and
+//! at a piece of work, packs weights or waits for its team ([`Hop::say`]): the master waits for progress, and says whom it waits for.
+//! A node that finds frames lost, or what it had stored, says DOWN to the next; the master then begins a new epoch and
 //! sends every stream's tokens again. Frames of another epoch are dropped everywhere, and links
 //! keep their order, so nothing is ever computed twice within an epoch.
 //!
@@ -20,6 +20,7 @@
 //! what its former layers have stored as KV frames, which travel on to who has them now, and then MOVED. As only
 //! one node sends at a time, there is room for what it sends. A second MOVED tells the nodes that all has arrived.
 
+mod address;
 mod batch;
 mod course;
 mod error;
@@ -31,6 +32,7 @@ mod options;
 mod patience;
 pub(crate) mod plan;
 mod replay;
+mod team_file;
 mod times;
 mod topology;
 mod worker;
@@ -45,6 +47,7 @@ use std::ops::Range;
 use crate::wire::Dtype;
 use crate::wire::frame::{KvPiece, NodeLine, Reason, Sizes, Status};
 
+pub(crate) use address::Address;
 pub(crate) use batch::{fits, token_bytes};
 pub(crate) use error::RingError;
 pub use held::Held;
@@ -53,8 +56,9 @@ pub(crate) use hop::Hop;
 pub(crate) use master::Master;
 pub(crate) use options::{MasterOptions, MasterStep};
 pub(crate) use replay::Replay;
+pub(crate) use team_file::{TEAM_PORT_DEFAULT, TeamNode};
 pub(crate) use times::Times;
-pub(crate) use topology::{Address, Member, PORT_DEFAULT, Place, Topology};
+pub(crate) use topology::{Member, PORT_DEFAULT, Place, TeamPlace, Topology};
 pub(crate) use worker::{Opening, Worker, WorkerStep};
 
 /// A node's neighbours.
@@ -153,6 +157,8 @@ pub enum Notice {
     Back(String),
     /// It began anew, and what was on its way is lost.
     Reset(String),
+    /// This node has lost what it had stored, and begins anew.
+    Anew(String),
     /// This node has taken other layers.
     Took {
         /// These.

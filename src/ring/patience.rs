@@ -27,6 +27,8 @@ struct Said {
     missing_us: Option<u64>,
     /// When that it computes, and for how many seconds.
     busy: Option<(u64, u32)>,
+    /// When that it waits for boards of its team.
+    incomplete_us: Option<u64>,
 }
 
 /// A node that packs the weights of layers that are new to it.
@@ -174,6 +176,7 @@ impl Patience {
         match reason {
             Reason::Missing => said.missing_us = Some(now),
             Reason::Busy(seconds) => said.busy = Some((now, seconds)),
+            Reason::Incomplete => said.incomplete_us = Some(now),
             _ => {}
         }
     }
@@ -240,6 +243,11 @@ impl Patience {
         let is_fresh = |packing: &&NodePacking| now < packing.heard_us + FRESH_US;
         if let Some(packing) = self.packing.iter().find(is_fresh) {
             return format!("waiting for {}, which packs its weights", packing.name);
+        }
+        let is_incomplete = |said: &Said| said.incomplete_us.is_some_and(|at| now < at + FRESH_US);
+        if let Some(index) = self.said.iter().position(is_incomplete) {
+            let name = &self.members[index].name;
+            return format!("waiting for {name}, which waits for a board of its team");
         }
         // Who comes last in the ring has the oldest batch.
         let busy = |said: &Said| said.busy.filter(|(at, _)| now < at + FRESH_US);

@@ -10,67 +10,25 @@
 //! ```
 //!
 //! Layers are counted from 0; the one after `..` is the next node's. A node may be told its number of threads. The same
-//! file serves all nodes.
+//! file serves all nodes. A place may be a team; then lines follow it that begin with `team` and go on as those of a
+//! team's file ([`TeamNode`]), the place's own first:
+//!
+//! ```text
+//! pi       192.168.1.11         6..14
+//! team pi  192.168.1.11         40
+//! team fig 192.168.1.12         20
+//! ```
 
 use std::fmt;
 use std::ops::Range;
 
+use super::address::Address;
+use super::team_file::{self, TeamNode};
 use crate::wire::frame::{NODES_MAX, NodeLine};
 use crate::wire::hello::NAME_MAX;
 
 /// Port of a node that names none.
 pub(crate) const PORT_DEFAULT: u16 = 9999;
-
-/// Host and port of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    /// Name, IPv4 or IPv6 address.
-    pub host: String,
-    /// UDP and TCP port.
-    pub port: u16,
-}
-
-impl Address {
-    /// `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a bare IPv6 address; `port` is the one of who names none.
-    ///
-    /// # Errors
-    /// What is wrong with it, in words.
-    pub(crate) fn parse(text: &str, port: u16) -> Result<Address, String> {
-        let bad_port = |port: &str| format!("{port:?} is no port");
-        let named = |port: &str| match port.parse::<u16>() {
-            Ok(port) if port > 0 => Ok(port),
-            _ => Err(bad_port(port)),
-        };
-        let (host, port) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let (host, rest) = rest.split_once(']').ok_or(format!("{text:?} lacks a ]"))?;
-                match rest.strip_prefix(':') {
-                    Some(rest) => (host, named(rest)?),
-                    None if rest.is_empty() => (host, port),
-                    None => return Err(bad_port(rest)),
-                }
-            }
-            None => match text.split_once(':') {
-                Some((_, rest)) if rest.contains(':') => (text, port),
-                Some((host, rest)) => (host, named(rest)?),
-                None => (text, port),
-            },
-        };
-        match host.is_empty() {
-            true => Err(format!("{text:?} names no host")),
-            false => Ok(Address { host: host.to_owned(), port }),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
-    }
-}
 
 /// A node of a ring file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +62,21 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topology {
     members: Vec<Member>,
+    /// Of each member; empty where it is a board of its own.
+    teams: Vec<Vec<TeamNode>>,
+}
+
+/// A place that is a team, as one of its boards sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TeamPlace {
+    /// Its boards, the lead first.
+    pub nodes: Vec<TeamNode>,
+    /// Which of them this is.
+    pub own: usize,
+    /// Its layers.
+    pub layers: Range<usize>,
+    /// Whether it is the master's.
+    pub is_first: bool,
 }
 
 /// What is wrong with a ring file.
@@ -127,6 +100,13 @@ pub(crate) enum TopologyError {
         name: String,
         /// The names there are.
         known: String,
+    },
+    /// A place that is no team as its lines have it.
+    Team {
+        /// The place's name.
+        name: String,
+        /// What is wrong.
+        what: String,
     },
     /// Layers that no node has.
     Gap(Range<usize>),
@@ -152,6 +132,7 @@ impl fmt::Display for TopologyError {
             TopologyError::Unknown { name, known } => {
                 write!(f, "no node is called {name:?}; there are {known}")
             }
+            TopologyError::Team { name, what } => write!(f, "the team of {name}: {what}"),
             TopologyError::Gap(Range { start, end }) => {
                 write!(f, "no node has layers {start}..{end}")
             }
@@ -174,28 +155,109 @@ impl Topology {
     /// If a line is not a node, a name or an address occurs twice, or the layers of
     /// neighbours do not join.
     pub(crate) fn parse(text: &str) -> Result<Topology, TopologyError> {
-        let mut members: Vec<Member> = Vec::new();
+        let mut topology = Topology { members: Vec::new(), teams: Vec::new() };
         for (index, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or("").trim();
             if line.is_empty() {
                 continue;
             }
             let error = |what| TopologyError::NodeLine { line: index + 1, what };
-            let member = member(line).map_err(error)?;
-            if let Some(other) = members.iter().find(|other| other.name == member.name) {
-                return Err(error(format!("there is a node called {} already", other.name)));
+            match line.strip_prefix("team").filter(|rest| rest.starts_with(char::is_whitespace)) {
+                Some(rest) => topology.add_team_node(rest).map_err(error)?,
+                None if topology.members.len() == NODES_MAX => {
+                    return Err(TopologyError::TooMany);
+                }
+                None => topology.add_member(line).map_err(error)?,
             }
-            if let Some(other) = members.iter().find(|other| other.address == member.address) {
-                return Err(error(format!("{} is {}'s address too", member.address, other.name)));
-            }
-            if members.len() == NODES_MAX {
-                return Err(TopologyError::TooMany);
-            }
-            members.push(member);
         }
-        let topology = Topology { members };
         topology.check_joints()?;
+        topology.check_teams()?;
         Ok(topology)
+    }
+
+    fn add_member(&mut self, line: &str) -> Result<(), String> {
+        let member = member(line)?;
+        if self.knows(&member.name) {
+            return Err(format!("there is a node called {} already", member.name));
+        }
+        if let Some(other) = self.members.iter().find(|other| other.address == member.address) {
+            return Err(format!("{} is {}'s address too", member.address, other.name));
+        }
+        self.members.push(member);
+        self.teams.push(Vec::new());
+        Ok(())
+    }
+
+    /// One more board for the team of the last place.
+    fn add_team_node(&mut self, line: &str) -> Result<(), String> {
+        if line.split_whitespace().nth(1).is_some_and(|word| word.contains("..")) {
+            return Err("no node is called team: that begins a line of a team's board".to_owned());
+        }
+        let node = TeamNode::parse(line)?;
+        let Some(place) = self.members.last() else {
+            return Err("a team's boards follow the line of their place".to_owned());
+        };
+        let is_first = self.teams.last().is_some_and(Vec::is_empty);
+        if is_first && node.name != place.name {
+            let name = &place.name;
+            return Err(format!("the first board of {name}'s team is {name} itself"));
+        }
+        if !is_first && self.knows(&node.name) {
+            return Err(format!("there is a node called {} already", node.name));
+        }
+        self.teams.last_mut().into_iter().for_each(|team| team.push(node.clone()));
+        Ok(())
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        self.names().any(|known| known == name)
+    }
+
+    /// All boards.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let of_teams = self.teams.iter().flat_map(|team| team.iter().skip(1));
+        let of_teams = of_teams.map(|node| node.name.as_str());
+        self.members.iter().map(|member| member.name.as_str()).chain(of_teams)
+    }
+
+    /// Checks that teams have as many boards as they may, which need ports of their own.
+    fn check_teams(&self) -> Result<(), TopologyError> {
+        let mut before: Vec<(&TeamNode, usize)> = Vec::new();
+        for (member, team) in self.members.iter().zip(&self.teams) {
+            let error = |what| TopologyError::Team { name: member.name.clone(), what };
+            team_file::check(team, team.is_empty()).map_err(error)?;
+            for node in team {
+                let is_ring = |other: &&Member| node.overlaps(&other.address, team.len(), 1);
+                if let Some(other) = self.members.iter().find(is_ring) {
+                    let what = format!("{} needs ports that {} has", node.name, other.name);
+                    return Err(error(what));
+                }
+                let is_taken = |(other, n): &&(&TeamNode, usize)| {
+                    node.overlaps(&other.address, team.len(), *n)
+                };
+                if let Some((other, _)) = before.iter().find(is_taken) {
+                    let what = format!("{} needs ports that {} has", node.name, other.name);
+                    return Err(error(what));
+                }
+            }
+            before.extend(team.iter().map(|node| (node, team.len())));
+        }
+        Ok(())
+    }
+
+    /// The team that the board called `name` is in, if its place is one.
+    pub(crate) fn team(&self, name: &str) -> Option<TeamPlace> {
+        let of = |team: &Vec<TeamNode>| team.iter().position(|node| node.name == name);
+        let index = self.teams.iter().position(|team| of(team).is_some())?;
+        let nodes = self.teams[index].clone();
+        let layers = self.members[index].layers.clone();
+        Some(TeamPlace { own: of(&nodes)?, nodes, layers, is_first: index == 0 })
+    }
+
+    /// The first place that is a team.
+    pub(crate) fn first_team(&self) -> Option<&str> {
+        let index = self.teams.iter().position(|team| !team.is_empty())?;
+        Some(&self.members[index].name)
     }
 
     /// The nodes, the master first.
@@ -224,7 +286,7 @@ impl Topology {
     /// If there is no such node.
     pub(crate) fn place(&self, name: &str) -> Result<(Place, bool), TopologyError> {
         let Some(index) = self.members.iter().position(|member| member.name == name) else {
-            let known: Vec<&str> = self.members.iter().map(|m| m.name.as_str()).collect();
+            let known: Vec<&str> = self.names().collect();
             let (name, known) = (name.to_owned(), known.join(", "));
             return Err(TopologyError::Unknown { name, known });
         };
@@ -336,6 +398,21 @@ mod tests {
     }
 
     #[test]
+    fn places_may_be_teams() {
+        let ring = "desk 10.0.0.1 0..6\npi 10.0.0.2 6..9\nteam pi 10.0.0.2 2\nteam fig 10.0.0.3\n";
+        let ring = Topology::parse(ring).unwrap();
+        assert_eq!(ring.members().len(), 2);
+        assert_eq!((ring.team("desk"), ring.first_team()), (None, Some("pi")));
+        let fig = ring.team("fig").unwrap();
+        assert_eq!((fig.own, fig.layers, fig.is_first), (1, 6..9, false));
+        let nodes: Vec<_> = fig.nodes.iter().map(|n| (n.address.to_string(), n.share)).collect();
+        assert_eq!(nodes, [("10.0.0.2:9970".to_owned(), 2), ("10.0.0.3:9970".to_owned(), 1)]);
+        assert_eq!(ring.team("pi").unwrap().own, 0);
+        let said = ring.place("fog").unwrap_err().to_string();
+        assert_eq!(said, "no node is called \"fog\"; there are desk, pi, fig");
+    }
+
+    #[test]
     fn a_ring_of_one_has_no_link() {
         let ring = Topology::parse("desk ::1 0..4").unwrap();
         let (desk, _) = ring.place("desk").unwrap();
@@ -362,6 +439,17 @@ mod tests {
             ("a h 1..2", "no node has layers 0..1"),
             ("a h 0..2\nb g 3..4", "no node has layers 2..3"),
             ("a h 0..3\nb g 2..6", "layers 2..3 belong to a and to b"),
+            ("team a h 1\na h 0..2", "line 1: a team's boards follow"),
+            ("a h 0..2\nteam b h 1", "line 2: the first board of a's team is a itself"),
+            ("a h 0..2\nteam a h 0", "line 2: a share"),
+            ("a h 0..2\nteam a h 2\nteam a g 1", "line 3: there is a node called a"),
+            ("a h 0..2\nteam h 2..4", "line 2: no node is called team"),
+            ("a h 0..2\nteam a h 2", "the team of a: a team has two"),
+            ("a h 0..2\nteam a h:9999\nteam b g", "the team of a: a needs ports that a has"),
+            (
+                "a h 0..2\nteam a h\nteam b g\nc f 2..3\nteam c f\nteam d g:9971",
+                "d needs ports that b",
+            ),
         ] {
             let said = said(text);
             assert!(said.contains(part), "{text:?}: {said}");

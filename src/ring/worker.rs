@@ -136,10 +136,10 @@ impl Worker {
         self.notices.pop_front()
     }
 
-    /// The batch that [`WorkerStep::Compute`] asked for cannot be computed.
+    /// The batch that [`WorkerStep::Compute`] asked for cannot be computed, and what was stored before is of no use.
     pub(crate) fn discard(&mut self) {
         self.work = WorkerTask::Receiving;
-        self.lose_epoch();
+        self.lose_epoch(Reason::Lost);
     }
 
     /// The epoch of the batch that [`WorkerStep::Compute`] asks for, and what was agreed for it.
@@ -232,7 +232,7 @@ impl Worker {
                     if self.epoch.is_some() {
                         self.tell(Notice::Reset("the node before".to_owned()));
                     }
-                    self.lose_epoch();
+                    self.lose_epoch(Reason::Reset);
                     if matches!(self.work, WorkerTask::Opening | WorkerTask::Answering) {
                         // Who sent that OPEN is gone, and whoever is in its place does not know of it.
                         (self.opening, self.work) = (None, WorkerTask::Receiving);
@@ -250,9 +250,9 @@ impl Worker {
         }
     }
 
-    /// Frames are lost: nothing more of this epoch can be computed, and the master has to know.
-    fn lose_epoch(&mut self) {
-        self.say_down(Reason::Reset);
+    /// Nothing more of this epoch can be computed, and the master has to know.
+    fn lose_epoch(&mut self, reason: Reason) {
+        self.say_down(reason);
         self.epoch = None;
         self.is_prev_silent = false;
         self.incoming.clear();
@@ -326,7 +326,7 @@ impl Worker {
         link.release();
         if let Err(Broken(what)) = heard {
             self.tell(Notice::Broken(what));
-            self.lose_epoch();
+            self.lose_epoch(Reason::Reset);
         }
         true
     }
@@ -359,8 +359,8 @@ impl Worker {
 
     /// Sends a frame other than ACTIVATIONS on; `Ok(false)` if it has to wait.
     fn control(&mut self, repr: Repr, len: usize, link: &mut impl Link) -> Result<bool, Broken> {
-        if let Repr::Down { reason: Reason::Missing | Reason::Busy(_) | Reason::Packing(_), .. } =
-            repr
+        if let Repr::Down { reason, .. } = repr
+            && reason.is_repeated()
             && !link.is_up(Side::Next)
         {
             // It is said again, and is old when the next node is back.
@@ -434,7 +434,7 @@ impl Worker {
             && let Err(Broken(what)) = self.send_open(&opening, link)
         {
             self.tell(Notice::Broken(what));
-            self.lose_epoch();
+            self.lose_epoch(Reason::Reset);
         }
         true
     }

@@ -202,8 +202,11 @@ impl<'e, 't> Runner<'e, 't> {
         let is_due = self.told_nodes.is_none_or(|told| told.elapsed() > NODES_PERIOD);
         if is_due {
             let n_layers = self.engine.model().header().n_layers;
-            self.engine.ring().iter().for_each(|ring| self.metrics.set_nodes(ring));
-            self.engine.team().iter().for_each(|team| self.metrics.set_team(team, n_layers));
+            match (self.engine.ring(), self.engine.team()) {
+                (Some(ring), _) => self.metrics.set_nodes(ring),
+                (None, Some(team)) => self.metrics.set_team(team, n_layers),
+                (None, None) => {}
+            }
             self.told_nodes = Some(Instant::now());
         }
     }

@@ -1,15 +1,21 @@
 //! The batch that a member receives.
 
 use crate::wire::frame::FrameSpan;
-use crate::wire::team::{Opening, PassPiece};
+use crate::wire::team::{Opening, PassPiece, Work};
 
 /// Spans and ids of the batch.
-#[derive(Default)]
 pub(super) struct Incoming {
+    pub(super) work: Work,
     pub(super) spans: Vec<FrameSpan>,
     pub(super) tokens: Vec<u32>,
     /// Its number, while it is not complete.
     seq: Option<u32>,
+}
+
+impl Default for Incoming {
+    fn default() -> Incoming {
+        Incoming { work: Work::Ids, spans: Vec::new(), tokens: Vec::new(), seq: None }
+    }
 }
 
 impl Incoming {
@@ -39,13 +45,13 @@ impl Incoming {
     ) -> Result<bool, &'static str> {
         if piece.first_span == 0 && piece.first_token == 0 {
             self.forget();
-            self.seq = Some(seq);
+            (self.seq, self.work) = (Some(seq), piece.work);
         }
-        if piece.n_tokens > opening.max_batch || piece.n_spans > piece.n_tokens {
+        if !is_agreed(piece, opening) {
             return Err("a batch larger than agreed");
         }
         let (n_spans, n_tokens) = (usize::from(piece.n_spans), usize::from(piece.n_tokens));
-        if self.seq != Some(seq)
+        if (self.seq, self.work) != (Some(seq), piece.work)
             || self.spans.len() != usize::from(piece.first_span)
             || self.tokens.len() != usize::from(piece.first_token)
             || self.spans.len() + piece.spans().len() > n_spans
@@ -75,12 +81,28 @@ impl Incoming {
         }
         let rows: usize = self.spans.iter().map(|span| usize::from(span.n_rows)).sum();
         let wanted: usize = self.spans.iter().map(FrameSpan::n_wanted).sum();
-        if rows != self.tokens.len() {
-            return Err("spans that do not fit their ids");
+        let is_full = match self.work {
+            Work::Ids => rows == self.tokens.len(),
+            Work::Rows | Work::Logits(_) => rows <= opening.max_batch.into(),
+        };
+        if !is_full {
+            return Err("spans that do not fit their rows");
         }
         match wanted <= usize::from(opening.max_logits) {
             true => Ok(()),
             false => Err("a batch that wants more logits than agreed"),
+        }
+    }
+}
+
+/// Whether a batch has as many spans and ids as its work allows.
+fn is_agreed(piece: &PassPiece<'_>, opening: &Opening) -> bool {
+    let PassPiece { n_spans, n_tokens, .. } = *piece;
+    match piece.work {
+        Work::Ids => n_spans <= n_tokens && n_tokens <= opening.max_batch,
+        Work::Rows => n_spans <= opening.max_batch && n_tokens == 0,
+        Work::Logits(rows) => {
+            (1..=opening.max_logits).contains(&rows) && (n_spans, n_tokens) == (0, 0)
         }
     }
 }

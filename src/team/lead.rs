@@ -10,7 +10,7 @@ use super::mesh::Mesh;
 use super::notice::TeamNotice;
 use crate::transport::Micros;
 use crate::wire::frame::FrameSpan;
-use crate::wire::team::{self, Opening, TeamLine};
+use crate::wire::team::{self, Opening, TeamLine, Work};
 use opening::Gathering;
 
 /// How long to sleep on a link that has no room.
@@ -78,19 +78,35 @@ impl Lead {
         &self.lines
     }
 
-    /// Tells all members the next batch: spans, and the ids of all their rows.
+    /// Whether the epoch is open, and no link of it was begun anew.
+    pub fn is_open(&self) -> bool {
+        let Exchange { mesh, sessions, epoch, .. } = &self.exchange;
+        let is_up = |node: usize| {
+            let mut links = mesh.lock(node);
+            links.drop_events();
+            links.sessions() == sessions[node]
+        };
+        epoch.is_some() && mesh.peers().all(is_up)
+    }
+
+    /// Tells all members what is next: spans, and the ids of all their rows if these are embedded.
     ///
     /// # Errors
     /// [`TeamError::Lost`], [`TeamError::NotOpen`], [`TeamError::Interrupted`]; the epoch is over then.
     ///
     /// # Panics
     /// If a batch has more than 65,535 ids or spans.
-    pub fn start(&mut self, spans: &[FrameSpan], tokens: &[u32]) -> Result<(), TeamError> {
+    pub fn start(
+        &mut self,
+        work: Work,
+        spans: &[FrameSpan],
+        tokens: &[u32],
+    ) -> Result<(), TeamError> {
         let epoch = self.exchange.epoch.ok_or(TeamError::NotOpen)?;
         self.exchange.mesh.drive();
         let id = (epoch, self.seq);
         for node in self.exchange.mesh.peers() {
-            if let Err(error) = self.send_batch(node, id, spans, tokens) {
+            if let Err(error) = self.send_batch(node, (id, work), spans, tokens) {
                 self.exchange.epoch = None;
                 return Err(error);
             }
@@ -103,7 +119,7 @@ impl Lead {
     fn send_batch(
         &self,
         node: usize,
-        id: (u32, u32),
+        (id, work): ((u32, u32), Work),
         spans: &[FrameSpan],
         tokens: &[u32],
     ) -> Result<(), TeamError> {
@@ -118,7 +134,7 @@ impl Lead {
                 return Err(TeamError::Lost { node });
             }
             let sent = links.send(|room| {
-                let (bytes, end) = team::emit_pass(id, spans, tokens, n_sent, room)?;
+                let (bytes, end) = team::emit_pass(id, work, spans, tokens, n_sent, room)?;
                 (n_sent, is_begun) = (end, true);
                 Some(bytes)
             });

@@ -10,7 +10,7 @@ use super::notice::TeamNotice;
 use crate::transport::Micros;
 use crate::wire::frame::FrameSpan;
 use crate::wire::hello::{Name, name};
-use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine, Text};
+use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine, Text, Work};
 
 /// How long to sleep on the lead's link before asking whether to go on.
 const NAP: Duration = Duration::from_millis(50);
@@ -26,8 +26,8 @@ const MISSING_EVERY_US: Micros = 1_000_000;
 pub enum Order {
     /// Be ready for this: [`Member::ready`], or [`Member::refuse`].
     Open(Opening),
-    /// Run [`Member::spans`] of [`Member::tokens`], and gather as all do.
-    Pass,
+    /// Do this with [`Member::spans`] and [`Member::tokens`], and gather as all do.
+    Pass(Work),
     /// Nothing more, until it opens again.
     Close,
 }
@@ -296,7 +296,9 @@ impl Member {
                 self.opening = None;
                 Some(Order::Close)
             }
-            Heard::Pass(epoch) => self.begin_batch(epoch).then_some(Order::Pass),
+            Heard::Pass(epoch) => {
+                self.begin_batch(epoch).then_some(Order::Pass(self.incoming.work))
+            }
             Heard::Broken(what) => {
                 log::warn!("the team's lead sends {what}");
                 self.fail();

@@ -44,7 +44,7 @@ pub use mesh::Mesh;
 pub use notice::TeamNotice;
 
 pub use crate::wire::frame::{FrameSpan, FrameWants};
-pub use crate::wire::team::{NODES_MAX, Opening, TeamLine};
+pub use crate::wire::team::{NODES_MAX, Opening, TeamLine, Work};
 
 use crate::transport::Micros;
 

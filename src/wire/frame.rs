@@ -6,7 +6,7 @@
 //! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE, 4 KV, 5 MOVED
 //! 5       u8       type of activations: 0 f32, 1 f16
 //! 6       u8       type of keys and values (OPEN); reason (DOWN): 0 silent, 1 back, 2 reset,
-//!                  3 missing, 4 busy, 5 packing
+//!                  3 missing, 4 busy, 5 packing, 6 lost, 7 incomplete
 //! 7       u8       whether streams go on from an earlier epoch (OPEN; 0, 1); whether all have moved (MOVED; 0, 1)
 //! 8       u32      epoch
 //! 12      u32      batch; seconds (DOWN, busy); percent (DOWN, packing); layer (KV)
@@ -21,7 +21,7 @@
 //! 36      u32      that epoch (OPEN); first byte in the page's part (KV)
 //! 40      u32      bytes (KV)
 //! 44      4 × u8   zero
-//! 48               OPEN: assigned shares of 8 bytes, lines of 96. DOWN: a name of 32 bytes.
+//! 48               OPEN: assigned shares of 8 bytes, lines of 100. DOWN: a name of 32 bytes.
 //!                  ACTIVATIONS: spans of 12 bytes, figures of 8 bytes, rows. KV: the bytes
 //!
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 whether the text is
@@ -31,7 +31,7 @@
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
 //!         u32 round trip in µs, u16 threads, u8 status, u8 what it has of streams (0 not told,
 //!         1 nothing, 2 what that epoch left), u32 detail, carrier (8 bytes),
-//!         u32 bytes of a datagram, u32 × 2 layers of the file
+//!         u32 bytes of a datagram, u32 × 2 layers of the file, u16 boards, u16 zero
 //! ```
 //!
 //! An OPEN assigns layers to the nodes in their order, the master first: each adds its line, so their
@@ -95,6 +95,20 @@ pub enum Reason {
     Busy(u32),
     /// This node itself packs the weights of layers that are new to it, and so many percent are done.
     Packing(u32),
+    /// This node itself has lost what it had stored of the streams.
+    Lost,
+    /// This node itself waits for boards of its team, in whatever epoch.
+    Incomplete,
+}
+
+impl Reason {
+    /// Whether it is said again and again, in whatever epoch.
+    pub fn is_repeated(self) -> bool {
+        match self {
+            Reason::Missing | Reason::Busy(_) | Reason::Packing(_) | Reason::Incomplete => true,
+            Reason::Silent | Reason::Back | Reason::Reset | Reason::Lost => false,
+        }
+    }
 }
 
 /// Sizes that all nodes of a ring agree on.
@@ -373,6 +387,8 @@ impl Repr {
                     3 => Reason::Missing,
                     4 => Reason::Busy(u32_at(header, 12)),
                     5 => Reason::Packing(u32_at(header, 12)),
+                    6 => Reason::Lost,
+                    7 => Reason::Incomplete,
                     _ => return Err(WireError::Field("reason")),
                 };
                 Ok(Repr::Down { epoch, reason })
@@ -441,6 +457,8 @@ impl Repr {
                     Reason::Missing => (3, 0),
                     Reason::Busy(seconds) => (4, seconds),
                     Reason::Packing(percent) => (5, percent),
+                    Reason::Lost => (6, 0),
+                    Reason::Incomplete => (7, 0),
                 };
                 header[6] = code;
                 put(header, 8, &epoch.to_le_bytes());

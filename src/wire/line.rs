@@ -7,7 +7,7 @@ use super::fields::{put, u16_at, u32_at, u64_at};
 use super::name::{Name, put_text, text};
 
 /// Bytes of a node's line.
-pub const LINE_LEN: usize = 96;
+pub const LINE_LEN: usize = 100;
 const ISA_MAX: usize = 16;
 
 /// How a node answers an OPEN.
@@ -29,6 +29,10 @@ pub enum Status {
     Lacks,
     /// Its weights do not match their checksums.
     Damaged,
+    /// It is a team, and these are not its layers.
+    Fixed,
+    /// A board of its team cannot take its part.
+    Team,
 }
 
 /// What a node has of the streams of an earlier epoch that an OPEN goes on from.
@@ -59,7 +63,9 @@ pub struct NodeLine {
     pub rtt_us: u32,
     /// Bytes of the longest datagram that the way there takes; 0 over a stream.
     pub datagram_bytes: u32,
-    /// Threads that compute.
+    /// Boards that compute: more than one where it is a team.
+    pub nodes: u16,
+    /// Threads that compute, on all of them.
     pub threads: u16,
     /// Carrier of the link to the node after it.
     pub carrier: heapless::String<8>,
@@ -80,6 +86,8 @@ pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<NodeLine, WireError> 
         5 => Status::Unassigned,
         6 => Status::Lacks,
         7 => Status::Damaged,
+        8 => Status::Fixed,
+        9 => Status::Team,
         _ => return Err(WireError::Field("status")),
     };
     let streams = match bytes[71] {
@@ -98,6 +106,7 @@ pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<NodeLine, WireError> 
         threads: u16_at(bytes, 68),
         carrier: text(&bytes[76..84]),
         held: u32_at(bytes, 88)..u32_at(bytes, 92),
+        nodes: u16_at(bytes, 96),
         status,
         streams,
     })
@@ -113,6 +122,8 @@ pub(super) fn emit_line(line: &NodeLine, out: &mut [u8]) {
         Status::Unassigned => (5, 0),
         Status::Lacks => (6, 0),
         Status::Damaged => (7, 0),
+        Status::Fixed => (8, 0),
+        Status::Team => (9, 0),
     };
     out.fill(0);
     put_text(&mut out[..32], &line.name);
@@ -128,4 +139,5 @@ pub(super) fn emit_line(line: &NodeLine, out: &mut [u8]) {
     put(out, 84, &line.datagram_bytes.to_le_bytes());
     put(out, 88, &line.held.start.to_le_bytes());
     put(out, 92, &line.held.end.to_le_bytes());
+    put(out, 96, &line.nodes.to_le_bytes());
 }

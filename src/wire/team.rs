@@ -16,24 +16,32 @@
 //! 22 u16 largest batch  64 u64 bytes per token    20 u16 first id here        24 u32 computed, us
 //! 24 u16 most logits    72 u16 threads            22 u16 first span here      28 bytes
 //! 26 u8  kind of KV     74 [6] zero               24 u16 ids here             REFUSED, a member's
-//! 27 [5] zero                                     26 u16 spans here           16 [200] why
-//!                                                 28 u32 zero
+//! 27 u8  type of gathers                          26 u16 spans here           16 [200] why
+//! 28 u8  has ends (0, 1)                          28 u16 rows (work 2)
+//! 29 [3] zero                                     30 u16 work
 //! 32 u16 nodes                                    32 spans of 12 bytes,
 //! 34 [6] zero                                        ids of 4
 //! 40 [32] the lead
-//! 72 u16 × nodes shares
+//! 72 u32 × 2 layers
+//! 80 u16 × nodes shares
 //! ```
+//!
+//! Work is 0 where ids are embedded and go through the layers, 1 where rows do that the lead gives by the first
+//! gather, 2 where rows that it gives so become logits; the last has neither spans nor ids. Layers are the first and
+//! the one behind the last. Types are those of [`super::Dtype`].
 //!
 //! FAILED, CLOSE and MISSING have no more fields. Spans are those of [`super::frame`]. A batch that is longer
 //! than a frame is several, spans first. A part is a node's columns of all rows, row after row; one that is
 //! longer than a frame is several. It tells how long the node has computed since its last part. Texts are UTF-8, padded with
 //! zeros. The protocol's version is the links' HELLO's.
 
+use std::ops::Range;
+
 use super::fields::{Writer, u16_at, u32_at, u64_at};
 use super::frame::{FrameSpan, SPAN_LEN};
 use super::name::{NAME_MAX, Name, put_text, text};
 use super::span::{emit_span, parse_span};
-use super::{KvType, WireError};
+use super::{Dtype, KvType, WireError};
 
 /// Most nodes of a team.
 pub const NODES_MAX: usize = 16;
@@ -44,7 +52,7 @@ pub const TEXT_MAX: usize = 200;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LEPT");
 const HEADER_LEN: usize = 16;
-const SHARES_AT: usize = 72;
+const SHARES_AT: usize = 80;
 const READY_LEN: usize = 80;
 const REFUSED_LEN: usize = HEADER_LEN + TEXT_MAX;
 const SPANS_AT: usize = 32;
@@ -66,6 +74,12 @@ pub struct Opening {
     pub max_logits: u16,
     /// How keys and values are kept.
     pub kv: KvType,
+    /// How what is added to rows is gathered.
+    pub wire: Dtype,
+    /// The layers that the team has.
+    pub layers: Range<u32>,
+    /// Whether it also embeds ids and turns rows into logits.
+    pub has_ends: bool,
     /// The nodes' shares of the work, relative to each other, the lead's first.
     pub shares: heapless::Vec<u16, NODES_MAX>,
     /// Index of the member that this goes to; the lead sets it.
@@ -89,9 +103,23 @@ pub struct TeamLine {
     pub rtt_us: u32,
 }
 
+/// What becomes of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Its ids are embedded, and go through the layers; where these are the whole model, to the logits that are
+    /// wanted.
+    Ids,
+    /// Rows that the lead gives go through the layers.
+    Rows,
+    /// So many rows that the lead gives become logits.
+    Logits(u16),
+}
+
 /// Spans and ids of a batch, or a part of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassPiece<'a> {
+    /// What becomes of it.
+    pub work: Work,
     /// Ids of the whole batch.
     pub n_tokens: u16,
     /// Spans of the whole batch.
@@ -195,6 +223,10 @@ fn parse_opening(bytes: &[u8], node: u16) -> Result<Opening, WireError> {
         return Err(WireError::Field("number of nodes"));
     }
     exactly(bytes, SHARES_AT + 2 * n_nodes)?;
+    let layers = u32_at(bytes, 72)..u32_at(bytes, 76);
+    if layers.is_empty() {
+        return Err(WireError::Field("layers"));
+    }
     let shares = bytes[SHARES_AT..].as_chunks().0.iter().map(|share| u16::from_le_bytes(*share));
     Ok(Opening {
         ctx_len: u32_at(bytes, 16),
@@ -202,6 +234,13 @@ fn parse_opening(bytes: &[u8], node: u16) -> Result<Opening, WireError> {
         max_batch: u16_at(bytes, 22),
         max_logits: u16_at(bytes, 24),
         kv: KvType::from_code(bytes[26]).ok_or(WireError::Field("kind of keys and values"))?,
+        wire: Dtype::from_code(bytes[27]).ok_or(WireError::Field("type of gathers"))?,
+        layers,
+        has_ends: match bytes[28] {
+            0 => false,
+            1 => true,
+            _ => return Err(WireError::Field("ends")),
+        },
         shares: shares.collect(),
         node,
         lead: text(&bytes[40..40 + NAME_MAX]),
@@ -224,7 +263,14 @@ fn parse_pass(bytes: &[u8]) -> Result<PassPiece<'_>, WireError> {
     let (tokens, spans) = (usize::from(u16_at(bytes, 24)), usize::from(u16_at(bytes, 26)));
     let tokens_at = SPANS_AT + spans * SPAN_LEN;
     exactly(bytes, tokens_at + 4 * tokens)?;
+    let work = match u16_at(bytes, 30) {
+        0 => Work::Ids,
+        1 => Work::Rows,
+        2 => Work::Logits(u16_at(bytes, 28)),
+        _ => return Err(WireError::Field("work")),
+    };
     Ok(PassPiece {
+        work,
         n_tokens: u16_at(bytes, 16),
         n_spans: u16_at(bytes, 18),
         first_token: u16_at(bytes, 20),
@@ -255,9 +301,10 @@ pub fn emit_open(epoch: u32, opening: &Opening, node: u16, out: &mut [u8]) -> Op
     let bytes = SHARES_AT + 2 * opening.shares.len();
     let mut out = header(out.get_mut(..bytes)?, 0, node, epoch, 0);
     out.u32(opening.ctx_len).u16(opening.n_streams).u16(opening.max_batch).u16(opening.max_logits);
-    out.u8(opening.kv as u8).zero(5);
+    out.u8(opening.kv as u8).u8(opening.wire as u8).u8(opening.has_ends.into()).zero(3);
     out.u16(opening.shares.len() as u16).zero(6);
     out.put(&padded::<NAME_MAX>(&opening.lead));
+    out.u32(opening.layers.start).u32(opening.layers.end);
     for share in &opening.shares {
         out.u16(*share);
     }
@@ -301,6 +348,7 @@ pub fn emit_missing(epoch: u32, node: u16, out: &mut [u8]) -> Option<usize> {
 /// If a batch has more than 65,535 ids or spans.
 pub fn emit_pass(
     (epoch, seq): (u32, u32),
+    work: Work,
     spans: &[FrameSpan],
     tokens: &[u32],
     n_sent: (usize, usize),
@@ -319,7 +367,12 @@ pub fn emit_pass(
     let (spans_here, tokens_here) = (&spans[n_sent.0..span_end], &tokens[n_sent.1..token_end]);
     let mut out = header(out, 3, 0, epoch, seq);
     out.u16(count(tokens.len())).u16(count(spans.len())).u16(count(n_sent.1)).u16(count(n_sent.0));
-    out.u16(count(tokens_here.len())).u16(count(spans_here.len())).u32(0);
+    let (code, rows) = match work {
+        Work::Ids => (0, 0),
+        Work::Rows => (1, 0),
+        Work::Logits(rows) => (2, rows),
+    };
+    out.u16(count(tokens_here.len())).u16(count(spans_here.len())).u16(rows).u16(code);
     for span in spans_here {
         let mut bytes = [0; SPAN_LEN];
         emit_span(span, &mut bytes);

@@ -9,8 +9,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use leap::engine::ring::{Held, Limits, MachineReading, RingOptions};
+use leap::engine::team::{MemberOptions, TeamOptions};
 use leap::engine::{Cache, Engine, Huge, Listener, Options, WeightsPlace};
 use leap::internals::model::{KvKind, Model, Share};
+use leap::internals::team::Mesh;
 use leap::internals::transport::Endpoint;
 use leap::internals::transport::link::LinkConfig;
 use leap::internals::transport::options::CarrierOptions;
@@ -38,6 +40,8 @@ pub(crate) struct Recipe {
     pub(crate) cache: Option<PathBuf>,
     /// A node that has another file than the model's: which, and what.
     pub(crate) own_file: Option<(usize, PathBuf)>,
+    /// Shares of the nodes of each place's team; none, or one, where it is no team.
+    pub(crate) teams: Vec<Vec<u16>>,
 }
 
 /// The workers of a ring; dropping them ends them.
@@ -54,6 +58,8 @@ type Told = Arc<Mutex<Vec<(usize, String)>>>;
 pub(crate) struct Telling {
     pub(crate) index: usize,
     told: Told,
+    /// What it leads a team with, if its place is one.
+    lead: Option<(Mesh, TeamOptions)>,
 }
 
 impl Telling {
@@ -129,15 +135,47 @@ impl Recipe {
             .enumerate()
             .map(|(index, (share, endpoint))| {
                 let is_interrupted = Arc::clone(&is_interrupted);
-                let told = Telling { index: index + 1, told: Arc::clone(&told) };
+                let lead = self.team(index + 1, &share);
+                let told = Telling { index: index + 1, told: Arc::clone(&told), lead };
                 let place = self.place(index + 1);
                 std::thread::spawn(move || work(told, (share, place), endpoint, &is_interrupted))
             })
             .collect();
+        let lead = self.team(0, &share);
         let mut engine = Engine::new(Arc::new(share), &self.options()).unwrap();
         engine.prepare(&self.place(0), Listener::NONE).unwrap();
+        if let Some((mesh, options)) = lead {
+            engine.lead(mesh, options).unwrap();
+        }
         engine.join(endpoint, self.ring_options()).unwrap();
         (engine, Workers { is_interrupted, threads, told })
+    }
+
+    /// Begins the members of the team that the place at `index` is, if it is one; returns what its lead needs. They last as
+    /// long as the process.
+    fn team(&self, index: usize, share: &Model) -> Option<(Mesh, TeamOptions)> {
+        let shares = self.teams.get(index).filter(|shares| shares.len() > 1)?.clone();
+        let mut meshes = meshes(shares.len(), share).into_iter().enumerate();
+        let (_, lead) = meshes.next()?;
+        let layers = share.share().layers.clone();
+        for (own, mesh) in meshes {
+            let (share, place) = (self.share(index, &layers), self.place(index));
+            std::thread::spawn(move || {
+                let mut engine = worker(share, &place);
+                let (name, is_interrupted) = (format!("member{own}"), || false);
+                let options = MemberOptions { name: &name, limits: LIMITS, is_interrupted };
+                engine.follow(mesh, &options, &mut |_| {}).unwrap();
+            });
+        }
+        let options = TeamOptions {
+            name: format!("node{index}"),
+            shares,
+            timeout: Some(Duration::from_secs(60)),
+            epoch: 1,
+            is_interrupted: || false,
+            tell: Box::new(|_| {}),
+        };
+        Some((lead, options))
     }
 
     /// Where the node at `index` keeps its weights.
@@ -200,20 +238,51 @@ impl Recipe {
 /// and whether it is to end.
 pub(crate) type Work = fn(Telling, (Model, WeightsPlace), Box<dyn Endpoint>, &AtomicBool);
 
+/// A mesh for each of `n` nodes of a team, the lead's first.
+fn meshes(n: usize, share: &Model) -> Vec<Mesh> {
+    let node = RingInfo { model: share.fingerprint().unwrap(), ..RingInfo::default() };
+    let open = |own: usize| -> Box<dyn Endpoint> {
+        let config = LinkConfig::new(node.clone(), None, [own as u8; 32]);
+        let listen = HostPort::new("127.0.0.1", 0);
+        Box::new(Udp::open(CarrierOptions::new(config, listen, None)).unwrap())
+    };
+    let mut all: Vec<Vec<Option<Box<dyn Endpoint>>>> =
+        (0..n).map(|own| (0..n).map(|peer| (peer != own).then(|| open(own))).collect()).collect();
+    let address = |endpoint: &Option<Box<dyn Endpoint>>| Some(endpoint.as_ref()?.local_address());
+    let addresses: Vec<Vec<_>> = all.iter().map(|row| row.iter().map(address).collect()).collect();
+    for (own, endpoints) in all.iter_mut().enumerate() {
+        for (peer, endpoint) in endpoints.iter_mut().enumerate() {
+            if let (Some(endpoint), Some(address)) = (endpoint, addresses[peer][own]) {
+                endpoint.set_next(address);
+            }
+        }
+    }
+    all.into_iter().map(|endpoints| Mesh::new(endpoints).unwrap()).collect()
+}
+
+/// An engine that is ready for what others say.
+fn worker(share: Model, place: &WeightsPlace) -> Engine {
+    let options =
+        Options { ctx_len: Some(1), batch: Some(1), threads: Some(1), ..Options::default() };
+    let mut engine = Engine::new(Arc::new(share), &options).unwrap();
+    engine.prepare(place, Listener::NONE).unwrap();
+    engine
+}
+
 /// The most that workers keep.
 pub(crate) const LIMITS: Limits = Limits { ctx_len: 256, n_streams: 4, max_batch: 64 };
 
 /// Runs layers on this machine's CPUs.
 pub(crate) fn work(
-    telling: Telling,
+    mut telling: Telling,
     (share, place): (Model, WeightsPlace),
     endpoint: Box<dyn Endpoint>,
     is_interrupted: &AtomicBool,
 ) {
-    let options =
-        Options { ctx_len: Some(1), batch: Some(1), threads: Some(1), ..Options::default() };
-    let mut engine = Engine::new(Arc::new(share), &options).unwrap();
-    engine.prepare(&place, Listener::NONE).unwrap();
+    let mut engine = worker(share, &place);
+    if let Some((mesh, options)) = telling.lead.take() {
+        engine.lead(mesh, options).unwrap();
+    }
     let is_interrupted = || is_interrupted.load(Ordering::Relaxed);
     let name = format!("node{}", telling.index);
     let mut tell = |notice: &_| telling.tell(format!("{notice:?}"));

@@ -153,6 +153,13 @@ impl Answers {
     /// Gives them those that are best for `objective`.
     fn replan(&self, objective: Objective, say: Say<'_>) -> Result<String, Refusal> {
         let seen = self.moves.desk.ask(say)?;
+        if let Some(team) = seen.lines.iter().find(|line| line.nodes > 1) {
+            let why = format!(
+                "{} is a team, whose layers stay: give the others theirs with `leap ring resize`",
+                team.name
+            );
+            return Err(refusal(2, why));
+        }
         let better = self.moves.best(&seen, objective)?;
         if better.gain < WORTH_IT {
             return Ok(format!("nothing moves: {}\n", words(&seen)));

@@ -135,7 +135,11 @@ impl Desk {
         seen.lines.extend_from_slice(lines);
         match notice {
             Notice::Opened { .. } | Notice::Back(_) | Notice::GoesOn => seen.trouble = None,
-            Notice::Silent(_) | Notice::Reset(_) | Notice::Waiting(_) | Notice::Stalled { .. } => {
+            Notice::Silent(_)
+            | Notice::Reset(_)
+            | Notice::Anew(_)
+            | Notice::Waiting(_)
+            | Notice::Stalled { .. } => {
                 seen.trouble = Some(tell::words(notice));
             }
             _ => {}

@@ -29,7 +29,7 @@ pub(in crate::cli) enum RingFile {
 }
 
 impl RingFile {
-    pub(super) fn read(&self) -> Result<Topology, Failure> {
+    pub(in crate::cli) fn read(&self) -> Result<Topology, Failure> {
         let told;
         let text = match self {
             RingFile::At(path) => {

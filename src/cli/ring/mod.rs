@@ -101,20 +101,7 @@ impl<'a> Board<'a> {
 
     /// The model with this board's weights alone.
     pub(super) fn narrow(&self, model: Model, place: &WeightsPlace) -> Result<Model, Failure> {
-        let (own, Range { start, end }) = (&model.share().layers, &self.share.layers);
-        if !model.share().includes(&self.share) {
-            return Err(Failure::Input(format!(
-                "the file holds layers {}..{} of {}, and {} has {start}..{end}: give it the whole \
-                 model, or what `leap export --layers {start}..{end}` writes",
-                own.start,
-                own.end,
-                model.header().n_layers,
-                self.place.name,
-            )));
-        }
-        // All boards show the same fingerprint, which may have to be made from the whole file.
-        place.recall(&model);
-        model.with_share(self.share.clone()).map_err(unreadable)
+        narrow(model, &self.share, &self.place.name, place)
     }
 
     /// How many threads it is told to use, if it is.
@@ -223,6 +210,28 @@ impl<'a> Board<'a> {
         })?;
         Ok(control)
     }
+}
+
+/// The model with the weights of `share` alone, which the board called `name` has.
+pub(super) fn narrow(
+    model: Model,
+    share: &Share,
+    name: &str,
+    place: &WeightsPlace,
+) -> Result<Model, Failure> {
+    let (own, Range { start, end }) = (&model.share().layers, &share.layers);
+    if !model.share().includes(share) {
+        return Err(Failure::Input(format!(
+            "the file holds layers {}..{} of {}, and {name} has {start}..{end}: give it the whole \
+             model, or what `leap export --layers {start}..{end}` writes",
+            own.start,
+            own.end,
+            model.header().n_layers,
+        )));
+    }
+    // All boards show the same fingerprint, which may have to be made from the whole file.
+    place.recall(&model);
+    model.with_share(share.clone()).map_err(unreadable)
 }
 
 /// What tells how warm this machine is, if it does.

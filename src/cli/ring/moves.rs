@@ -17,7 +17,7 @@ use crate::cli::note;
 use crate::cli::plan::report;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
-use crate::engine::ring::check_split;
+use crate::engine::ring::{check_fixed, check_split};
 use crate::engine::{Isa, WeightsPlace};
 use crate::model::Share;
 use crate::ring::Topology;
@@ -171,6 +171,7 @@ impl Moves {
     ) -> Result<String, Refusal> {
         let _changing = self.changing.try_lock().map_err(|_| busy())?;
         check_split(&layers, seen.lines.len(), self.planner.load.layers.len())
+            .and_then(|()| check_fixed(&seen.lines, &layers))
             .map_err(|e| refusal(2, e.to_string()))?;
         let lacks = |(line, layers): &(&NodeLine, &Range<usize>)| {
             layers.start < line.held.start as usize || layers.end > line.held.end as usize

@@ -4,7 +4,7 @@ use super::flags::{RingFile, RingFlags};
 use super::origin::Origin;
 use crate::channel;
 use crate::cli::Failure;
-use crate::ring::{Address, Member, PORT_DEFAULT, Place};
+use crate::ring::{Address, Member, PORT_DEFAULT, Place, TeamPlace};
 
 const NO_NODE: &str = "--ring needs --node NAME on a worker";
 const NO_RING: &str =
@@ -24,6 +24,15 @@ pub(super) fn from_file(
             return Err(Failure::Usage(NO_NODE.to_owned()));
         }
     };
+    if let (Some(team), true) = (topology.first_team(), flags.rebalance_after.is_some()) {
+        let what = format!("--rebalance-after moves layers, and those of {team}, a team, stay");
+        return Err(Failure::Usage(what));
+    }
+    if let Some(TeamPlace { nodes, .. }) = topology.team(&name).filter(|team| team.own > 0) {
+        let lead = &nodes[0].name;
+        let what = format!("{name} is a board of {lead}'s team in {file}: start it as a worker");
+        return Err(Failure::Usage(what));
+    }
     let (mut place, is_master) = topology.place(&name).map_err(|e| file.is_bad(&e))?;
     if is_master != flags.is_master {
         let first = &topology.members()[0].name;
@@ -65,10 +74,17 @@ pub(super) fn wanted(flags: &RingFlags, origin: &Origin) -> Result<Wanted, Failu
     };
     let topology = file.read()?;
     let name = flags.node.clone().ok_or_else(|| Failure::Usage(NO_NODE.to_owned()))?;
-    let (place, _) = topology.place(&name).map_err(|e| file.is_bad(&e))?;
+    let layers = match topology.team(&name) {
+        Some(team) if team.is_first => {
+            let what = format!("{name} needs the whole model: --fetch gets layers alone");
+            return Err(Failure::Usage(what));
+        }
+        Some(team) => team.layers,
+        None => topology.place(&name).map_err(|e| file.is_bad(&e))?.0.layers,
+    };
     let first = &topology.members()[0].address;
     let auto = || Address { host: first.host.clone(), port: channel::PORT_DEFAULT };
-    let layers = (place.layers.start, Some(place.layers.end));
+    let layers = (layers.start, Some(layers.end));
     Ok(Wanted { name, layers, from: given(origin).unwrap_or_else(auto) })
 }
 

@@ -280,6 +280,7 @@ mod tests {
             bytes_per_token: 0,
             rtt_us: 0,
             datagram_bytes: 0,
+            nodes: 1,
             threads: 1,
             carrier: heapless::String::new(),
             status: crate::wire::frame::Status::Ready,

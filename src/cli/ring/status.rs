@@ -4,11 +4,13 @@ use std::fmt::Write;
 
 use super::desk::Seen;
 use crate::cli::json_object::JsonObject;
+use crate::wire::frame::NodeLine;
 
 /// A line for each node, and one for all.
 pub(super) fn text(seen: &Seen, tokens_per_s: f64) -> String {
     let mut text = String::new();
-    let width = seen.lines.iter().map(|line| line.name.len()).max().unwrap_or(0).max(4);
+    let names: Vec<String> = seen.lines.iter().map(name).collect();
+    let width = names.iter().map(String::len).max().unwrap_or(0).max(4);
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
@@ -24,7 +26,7 @@ pub(super) fn text(seen: &Seen, tokens_per_s: f64) -> String {
         let _ = writeln!(
             text,
             "{:width$}  {layers:>9}  {:>10.1}  {:>7}  {:>11}  {:>7} us  {:>8}  {:>4}",
-            line.name.as_str(),
+            names[index],
             line.bytes_per_token as f64 / 1e6,
             line.threads,
             number(seen.compute_ms(index), 2),
@@ -40,6 +42,14 @@ pub(super) fn text(seen: &Seen, tokens_per_s: f64) -> String {
     text + "\n"
 }
 
+/// What a node is called, and how many boards it is.
+fn name(line: &NodeLine) -> String {
+    match line.nodes {
+        0 | 1 => line.name.as_str().to_owned(),
+        n => format!("{}, {n} boards", line.name),
+    }
+}
+
 /// The same as one JSON object.
 pub(super) fn json(seen: &Seen, tokens_per_s: f64) -> String {
     let nodes = seen.lines.iter().enumerate().map(|(index, line)| {
@@ -48,6 +58,7 @@ pub(super) fn json(seen: &Seen, tokens_per_s: f64) -> String {
             .integer("first_layer", line.layers.start.into())
             .integer("end_layer", line.layers.end.into())
             .integer("bytes_per_token", line.bytes_per_token)
+            .integer("boards", line.nodes.into())
             .string("isa", line.isa.as_str())
             .integer("threads", line.threads.into())
             .string("carrier", line.carrier.as_str())

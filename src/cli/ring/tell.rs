@@ -36,7 +36,10 @@ pub(super) fn describe(lines: &[NodeLine], dim: u32, wire: Dtype) {
             line.layers.start,
             line.layers.end,
             line.bytes_per_token as f64 / 1e6,
-            line.isa,
+            match line.nodes {
+                0 | 1 => line.isa.as_str().to_owned(),
+                n => format!("team of {n}, {}", line.isa),
+            },
             counted(usize::from(line.threads), "thread"),
             line.carrier,
             line.rtt_us,
@@ -64,6 +67,7 @@ pub(super) fn words(notice: &Notice) -> String {
         Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
         Notice::Back(name) => format!("{name} is heard again"),
         Notice::Reset(name) => format!("the link to {name} began anew"),
+        Notice::Anew(name) => format!("{name} lost what it had computed, and begins anew"),
         Notice::Took { layers, packed, reused } => format!(
             "took layers {}..{}: {} packed, {reused} reused",
             layers.start,

@@ -206,9 +206,10 @@ pub(super) fn ring_line(engine: &Engine) -> Option<String> {
 struct TeamFigures<'a>(&'a TeamLead);
 
 impl<'a> TeamFigures<'a> {
-    /// `None` without a team, or before it has run anything.
+    /// `None` without a team, before it has run anything, or where it is a place of a ring.
     fn new(engine: &'a Engine) -> Option<TeamFigures<'a>> {
-        engine.team().filter(|team| team.times().passes > 0).map(TeamFigures)
+        let team = engine.team().filter(|_| engine.ring().is_none());
+        team.filter(|team| team.times().passes > 0).map(TeamFigures)
     }
 
     /// Of a pass, in milliseconds.

@@ -32,8 +32,9 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     let meter = power::meter(flags.power_cmd.as_deref(), flags.watts)?;
     let heat = ring::thermometer()?;
     let (ring, options) = (flags.ring_flags(), flags.engine_options()?);
-    if let Some(path) = &flags.team {
-        return join_team(flags, &TeamBoard::new(&ring, path)?, &options);
+    if flags.team.is_some() {
+        let sensors = (meter.as_deref(), heat.as_ref());
+        return work_with(flags, &ring, &options, sensors, &mut Held::default(), &flags.place());
     }
     let Some(port) = join::port(&ring, flags.model.is_some()) else {
         let sensors = (meter.as_deref(), heat.as_ref());
@@ -58,13 +59,16 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
 }
 
 /// Has a part in a team until a signal ends it.
-fn join_team(flags: &Run, board: &TeamBoard<'_>, options: &Options) -> Result<(), Failure> {
-    let place = flags.place();
-    let model = model_files::whole(model_files::model(place.model.as_deref())?)?;
-    place.recall(&model);
+fn join_team(
+    flags: &Run,
+    board: &TeamBoard<'_>,
+    options: &Options,
+    place: &WeightsPlace,
+) -> Result<(), Failure> {
+    let model = board.model(place)?;
     let limits = flags.limits(model.header());
     let mut engine = Engine::new(model.into(), options).map_err(options::engine_failure)?;
-    board.prepare(&mut engine, &place, flags.words())?;
+    board.prepare(&mut engine, place, flags.words())?;
     engine.interrupt_by(is_interrupted);
     match board.follow(&mut engine, limits) {
         Err(_) if is_interrupted() => Ok(()),
@@ -112,6 +116,10 @@ fn work_with(
     held: &mut Held,
     place: &WeightsPlace,
 ) -> Result<(), Failure> {
+    let team = TeamBoard::find(ring, flags.team.as_deref())?;
+    if let Some(team) = team.as_ref().filter(|team| !team.is_lead()) {
+        return join_team(flags, team, options, place);
+    }
     let (meter, heat) = sensors;
     let model = model_files::model(place.model.as_deref())?;
     let board = Board::new(ring, model.header())?;
@@ -128,7 +136,11 @@ fn work_with(
     let limits = flags.limits(model.header());
     let options = Options { threads: options.threads.or(board.threads()), ..options.clone() };
     let mut engine = Engine::new(model.into(), &options).map_err(options::engine_failure)?;
-    weights::prepare(&mut engine, place, flags.words())?;
+    match &team {
+        Some(team) => team.prepare(&mut engine, place, flags.words())?,
+        None => weights::prepare(&mut engine, place, flags.words())?,
+    }
+    team.iter().try_for_each(|team| team.lead_place(&mut engine))?;
     let endpoint = match board.endpoint(engine.model()) {
         Err(_) if is_interrupted() => return Ok(()),
         endpoint => endpoint?,

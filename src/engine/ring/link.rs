@@ -34,6 +34,7 @@ pub(super) fn line(stage: &dyn Stage, name: &str) -> NodeLine {
         bytes_per_token: stage.bytes_per_token(),
         rtt_us: 0,
         datagram_bytes: 0,
+        nodes: stage.n_nodes() as u16,
         threads: threads as u16,
         carrier: heapless::String::new(),
         status: Status::Ready,

@@ -11,18 +11,18 @@ use super::NodeError;
 use super::frames;
 use super::link::{carrier_notice, line, serve};
 use super::node::Node;
-use super::resplit::{Prepare, ResplitError, check_split, tell_unpacked};
+use super::resplit::{Prepare, ResplitError, check_fixed, check_split, tell_unpacked};
+use super::returned::{MasterRows, Returned};
 use super::streams::{self, StageParts};
 use crate::engine::error::StepError;
+use crate::engine::seat::Seat;
 use crate::engine::weights::{Listener, WeightsPlace};
-use crate::model::{
-    Batch, ForwardError, PackReport, Precision, Share, Span, Stage, StageInfo, Transformer,
-};
-use crate::ring::{Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Rows, Times};
+use crate::model::{Batch, ForwardError, PackReport, Share, Span, Stage, StageInfo, Transformer};
+use crate::ring::{Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Times};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{FrameSpan, KvPiece, MachineReading, NodeLine, Sizes, WorkFigures};
+use crate::wire::frame::{FrameSpan, MachineReading, NodeLine, Sizes, WorkFigures};
 use crate::wire::hello;
 
 /// Longest wait for the link before the caller's wish is asked again.
@@ -195,8 +195,28 @@ impl RingMaster {
     ///
     /// # Errors
     /// If it cannot be, or nobody wants it any more.
-    pub fn open(&mut self, stage: &mut Transformer) -> Result<(), StepError> {
-        self.drive(stage, Goal::Open)
+    pub(in crate::engine) fn open(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
+        if !self.assemble(seat)? && self.master.is_open() {
+            self.master.begin_anew();
+        }
+        self.drive(seat, Goal::Open)
+    }
+
+    /// Waits until all that computes for this node's place is there; `false` if what it had stored is lost.
+    fn assemble(&mut self, seat: &mut Seat<'_>) -> Result<bool, StepError> {
+        let (assembled, _) = self.node.compute(|| seat.assemble_team());
+        let is_intact = assembled?;
+        if !is_intact {
+            self.held.clear();
+        }
+        Ok(is_intact)
+    }
+
+    /// What this node's place had stored is lost: once all that computes there is back, everything is computed again.
+    fn begin_anew(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
+        self.assemble(seat)?;
+        self.master.begin_anew();
+        Ok(())
     }
 
     /// Gives the nodes other layers, in the ring's order, this one's first, and waits until the ring is
@@ -206,31 +226,32 @@ impl RingMaster {
     /// # Errors
     /// If the split is none of this ring, or a node cannot take its part: the ring is opened as it was
     /// before then. Or if the ring is lost.
-    pub fn resplit(
+    pub(in crate::engine) fn resplit(
         &mut self,
-        stage: &mut Transformer,
+        seat: &mut Seat<'_>,
         layers: &[Range<usize>],
         prepare: &Prepare<'_, Transformer>,
     ) -> Result<Option<PackReport>, ResplitError> {
-        check_split(layers, self.lines().len(), stage.about().header.n_layers)?;
+        check_split(layers, self.lines().len(), seat.about().header.n_layers)?;
+        check_fixed(self.lines(), layers)?;
         let lines = self.lines().iter();
         let before: Vec<Range<usize>> =
             lines.map(|line| line.layers.start as usize..line.layers.end as usize).collect();
         let is_interrupted = self.is_interrupted;
-        let assigned = self.assign(stage, layers, (prepare, &is_interrupted));
+        let assigned = self.assign(seat, layers, (prepare, &is_interrupted));
         let result = assigned.and_then(|report| {
-            self.drive(stage, Goal::Open)?;
+            self.drive(seat, Goal::Open)?;
             self.start_times();
             Ok(report)
         });
         match &result {
             Err(e) if e.leaves_a_ring() => {
-                self.assign(stage, &before, (prepare, &|| false))?;
-                self.drive(stage, Goal::Open)?;
+                self.assign(seat, &before, (prepare, &|| false))?;
+                self.drive(seat, Goal::Open)?;
             }
             // Nobody waits until it is open.
             Err(ResplitError::Step(StepError::Interrupted)) => {
-                self.assign(stage, &before, (prepare, &|| false))?;
+                self.assign(seat, &before, (prepare, &|| false))?;
             }
             _ => {}
         }
@@ -240,11 +261,11 @@ impl RingMaster {
     /// Takes this node's part of `layers`, and begins to open the ring with them.
     fn assign(
         &mut self,
-        stage: &mut Transformer,
+        seat: &mut Seat<'_>,
         layers: &[Range<usize>],
         means: Means<'_>,
     ) -> Result<Option<PackReport>, ResplitError> {
-        let (report, line) = self.take_layers(stage, &layers[0], means)?;
+        let (report, line) = self.take_layers(seat, &layers[0], means)?;
         let assigned = layers.iter().map(|layers| layers.start as u32..layers.end as u32);
         self.master.assign(line, assigned.collect());
         Ok(report)
@@ -253,32 +274,33 @@ impl RingMaster {
     /// Makes this node's part ready, if it is another one than before; says what the node has then.
     fn take_layers(
         &mut self,
-        stage: &mut Transformer,
+        seat: &mut Seat<'_>,
         layers: &Range<usize>,
         (prepare, is_interrupted): Means<'_>,
     ) -> Result<(Option<PackReport>, NodeLine), ResplitError> {
         let from = self.master.begin_move();
-        let StageInfo { share: own, plan, .. } = stage.about();
+        self.assemble(seat)?;
+        let StageInfo { share: own, plan, .. } = seat.about();
         let share = Share { layers: layers.clone(), has_ends: true };
         let mut report = None;
         if share != *own {
             let plan = *plan;
             if from.is_some() {
-                streams::set_aside(&mut self.held, stage);
+                streams::set_aside(&mut self.held, seat);
             }
-            stage.set_share(share, plan).map_err(ResplitError::Start)?;
-            let own = (streams::layers(stage), &self.sizes);
-            self.held.restore(from, own, &mut StageParts(stage));
+            seat.set_share(share, plan).map_err(ResplitError::Start)?;
+            let own = (streams::layers(seat), &self.sizes);
+            self.held.restore(from, own, &mut StageParts(seat));
             let listener = Listener { tell: &tell_unpacked, is_interrupted };
-            let prepared = self.node.prepare(|_| prepare(stage, listener));
+            let prepared = self.node.prepare(|_| prepare(seat.transformer, listener));
             report = prepared.map_err(ResplitError::Weights)?;
         }
         let said = streams::said(&self.held, from, &self.sizes);
-        Ok((report, NodeLine { streams: said, ..line(stage, &self.name) }))
+        Ok((report, NodeLine { streams: said, ..line(seat, &self.name) }))
     }
 
     /// Makes the ring what it is to become, if it is to, once batches are answered; `true` if so.
-    pub(crate) fn look_for_changes(&mut self, stage: &mut Transformer) -> bool {
+    pub(in crate::engine) fn look_for_changes(&mut self, seat: &mut Seat<'_>) -> bool {
         // While one is made, no other is looked for.
         let Some(by) = self.changes.take() else { return false };
         if by.n_coming.load(Ordering::Acquire) > 0 {
@@ -288,8 +310,8 @@ impl RingMaster {
         let is_due = self.waiting.is_some() && self.master.hold();
         if is_due && let Some(change) = self.waiting.take() {
             match change {
-                Change::Nodes(others) => self.take_others(stage, others, &by.place),
-                Change::Layers(others) => self.take_other_layers(stage, others, &by.place),
+                Change::Nodes(others) => self.take_others(seat, others, &by.place),
+                Change::Layers(others) => self.take_other_layers(seat, others, &by.place),
             }
         }
         self.changes = Some(by);
@@ -298,7 +320,7 @@ impl RingMaster {
 
     fn take_other_layers(
         &mut self,
-        stage: &mut Transformer,
+        seat: &mut Seat<'_>,
         OtherLayers { layers, is_settled, done }: OtherLayers,
         place: &WeightsPlace,
     ) {
@@ -308,22 +330,22 @@ impl RingMaster {
         }
         let prepare =
             |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
-        let result = self.resplit(stage, &layers, &prepare);
+        let result = self.resplit(seat, &layers, &prepare);
         // Whoever asked may be gone.
         let _ = done.send(result.map(|_| ()));
     }
 
     fn take_others(
         &mut self,
-        stage: &mut Transformer,
+        seat: &mut Seat<'_>,
         OtherNodes { members, next, tell, done }: OtherNodes,
         place: &WeightsPlace,
     ) {
-        let before = stage.about().share.layers.clone();
+        let before = seat.about().share.layers.clone();
         let prepare =
             |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
         let is_interrupted = self.is_interrupted;
-        let took = self.take_layers(stage, &members[0].layers, (&prepare, &is_interrupted));
+        let took = self.take_layers(seat, &members[0].layers, (&prepare, &is_interrupted));
         let told = match took {
             Ok((_, line)) => {
                 // Whom nobody could tell may be told again; the others do so already.
@@ -339,10 +361,10 @@ impl RingMaster {
                 told
             }
             Err(e) => {
-                let back = self.take_layers(stage, &before, (&prepare, &|| false));
+                let back = self.take_layers(seat, &before, (&prepare, &|| false));
                 let (back, line) = match back {
                     Ok((_, line)) => (None, line),
-                    Err(e) => (Some(e), line(stage, &self.name)),
+                    Err(e) => (Some(e), line(seat, &self.name)),
                 };
                 let assigned = self.master.assigned().to_vec();
                 self.master.assign(line, assigned);
@@ -387,45 +409,57 @@ impl RingMaster {
     }
 
     /// Sends a batch on its way; waits only if too many are.
-    pub(crate) fn submit(
+    pub(in crate::engine) fn submit(
         &mut self,
-        stage: &mut Transformer,
+        seat: &mut Seat<'_>,
         batch: &Batch,
     ) -> Result<(), StepError> {
         let fits = frames::to_frames(batch.spans(), &mut self.submitted);
         fits.ok_or(ForwardError::Plan)?;
-        self.drive(stage, Goal::Room)?;
+        self.drive(seat, Goal::Room)?;
         self.master.submit(&self.submitted, batch.tokens());
-        self.drive(stage, Goal::Room)
+        self.drive(seat, Goal::Room)
     }
 
     /// Waits for the oldest batch that wants logits: its spans, and its logits.
-    pub(crate) fn collect<'a>(
+    pub(in crate::engine) fn collect<'a>(
         &'a mut self,
-        stage: &'a mut Transformer,
+        mut seat: Seat<'a>,
     ) -> Result<(&'a [Span], &'a mut [f32]), StepError> {
-        self.drive(stage, Goal::Done)?;
-        self.is_taken = true;
+        self.drive(&mut seat, Goal::Done)?;
         self.spans.clear();
         self.spans.extend(self.master.spans().iter().map(frames::from_frame));
         let wanted: usize = self.spans.iter().map(Span::n_wanted).sum();
-        let Returned { precision, row_bytes, bytes } = &self.returned;
-        Ok((&self.spans, stage.classify(*precision, &bytes[..wanted * row_bytes])?))
+        loop {
+            let (precision, rows) = self.returned.first(wanted);
+            match seat.classify(precision, rows).map(|_| ()) {
+                Ok(()) => {
+                    self.is_taken = true;
+                    return Ok((&self.spans, seat.into_logits(wanted)));
+                }
+                // Nothing else is computed until the rows are taken.
+                Err(ForwardError::Gather(_)) => {
+                    self.begin_anew(&mut seat)?;
+                    self.drive(&mut seat, Goal::Open)?;
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
     }
 
     /// Waits for the oldest batch that wants logits as long as something else `is_waiting` too, which is looked at
     /// each millisecond.
-    pub(crate) fn wait_while(
+    pub(in crate::engine) fn wait_while(
         &mut self,
-        stage: &mut Transformer,
+        seat: &mut Seat<'_>,
         is_waiting: &dyn Fn() -> bool,
     ) -> Result<(), StepError> {
-        self.drive_while(stage, Goal::Done, Some(is_waiting))
+        self.drive_while(seat, Goal::Done, Some(is_waiting))
     }
 
     /// Waits for the oldest batch that wants logits, and drops what came of it.
-    pub(crate) fn skip(&mut self, stage: &mut Transformer) -> Result<(), StepError> {
-        self.drive(stage, Goal::Done)?;
+    pub(in crate::engine) fn skip(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
+        self.drive(seat, Goal::Done)?;
         self.is_taken = true;
         Ok(())
     }
@@ -437,21 +471,21 @@ impl RingMaster {
         self.master.forget_pending();
     }
 
-    fn drive(&mut self, stage: &mut Transformer, goal: Goal) -> Result<(), StepError> {
-        self.drive_while(stage, goal, None)
+    fn drive(&mut self, seat: &mut Seat<'_>, goal: Goal) -> Result<(), StepError> {
+        self.drive_while(seat, goal, None)
     }
 
     /// The same, until something is no longer waited for, too.
     fn drive_while(
         &mut self,
-        stage: &mut Transformer,
+        seat: &mut Seat<'_>,
         goal: Goal,
         is_waiting: Option<&dyn Fn() -> bool>,
     ) -> Result<(), StepError> {
         if std::mem::take(&mut self.is_taken) {
             self.master.finish();
         }
-        let result = self.try_drive(stage, goal, is_waiting);
+        let result = self.try_drive(seat, goal, is_waiting);
         if result == Err(StepError::Interrupted) {
             self.master.forget_pending();
         }
@@ -460,19 +494,19 @@ impl RingMaster {
 
     fn try_drive(
         &mut self,
-        stage: &mut Transformer,
+        seat: &mut Seat<'_>,
         goal: Goal,
         is_waiting: Option<&dyn Fn() -> bool>,
     ) -> Result<(), StepError> {
         let wait = if is_waiting.is_some() { LOOKED_EVERY } else { WAIT };
         loop {
-            self.look_for_changes(stage);
-            let step = self.poll(stage);
+            self.look_for_changes(seat);
+            let step = self.poll(seat);
             while let Some(notice) = self.master.notice() {
                 (self.tell)(&notice, self.master.lines());
             }
             match step {
-                MasterStep::Compute => self.compute(stage)?,
+                MasterStep::Compute => self.compute(seat)?,
                 // Whoever waits for something else takes the result next, unless it is an open ring.
                 MasterStep::Done if goal != Goal::Open || self.master.is_open() => return Ok(()),
                 MasterStep::Failed(error) => return Err(StepError::Ring(error)),
@@ -494,10 +528,11 @@ impl RingMaster {
         }
     }
 
-    fn poll(&mut self, stage: &mut Transformer) -> MasterStep {
+    fn poll(&mut self, seat: &mut Seat<'_>) -> MasterStep {
         let mut endpoint = self.node.lock();
         serve(&mut **endpoint, Duration::ZERO);
-        let mut rows = MasterRows { stage, returned: &mut self.returned, held: &mut self.held };
+        let mut rows =
+            MasterRows { stage: seat, returned: &mut self.returned, held: &mut self.held };
         let mut hop = Hop::new(&mut **endpoint);
         let step = self.master.poll(self.node.now(), &mut hop, &mut rows);
         if step == MasterStep::Compute {
@@ -510,65 +545,22 @@ impl RingMaster {
         step
     }
 
-    fn compute(&mut self, stage: &mut Transformer) -> Result<(), StepError> {
+    fn compute(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
         frames::batch(self.master.spans(), self.master.tokens(), &mut self.batch);
         let batch = &self.batch;
         (self.meter)(true);
         let (result, compute_us) = self.node.compute(|| {
-            stage.embed(batch)?;
-            stage.run_layers(batch.spans())
+            seat.embed(batch)?;
+            seat.run_layers(batch.spans())
         });
         let machine = (self.meter)(false);
+        if let Err(ForwardError::Gather(_)) = result {
+            return self.begin_anew(seat);
+        }
         result?;
         self.held.computed(self.master.epoch(), &self.sizes, self.master.spans());
         self.master.computed(WorkFigures::new(compute_us, machine));
         Ok(())
-    }
-}
-
-/// The rows of the last result, as they came.
-struct Returned {
-    precision: Precision,
-    row_bytes: usize,
-    /// `[max_logits, row_bytes]`.
-    bytes: Vec<u8>,
-}
-
-impl Returned {
-    fn new(max_logits: usize, dim: usize, wire: Dtype) -> Returned {
-        let precision = frames::precision(wire);
-        let row_bytes = dim * precision.bytes();
-        Returned { precision, row_bytes, bytes: vec![0; max_logits * row_bytes] }
-    }
-}
-
-/// Rows of the master: it gives the stage's, and takes the last node's.
-struct MasterRows<'a> {
-    stage: &'a mut Transformer,
-    returned: &'a mut Returned,
-    held: &'a mut Held,
-}
-
-impl Rows for MasterRows<'_> {
-    fn put(&mut self, first: usize, _: Dtype, bytes: &[u8]) {
-        let Returned { row_bytes, bytes: rows, .. } = &mut *self.returned;
-        rows[first * *row_bytes..][..bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]) {
-        self.stage.get_row(row, frames::precision(dtype), out);
-    }
-
-    fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece> {
-        self.held.give(&streams::layers(self.stage), out)
-    }
-
-    fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], sizes: &Sizes) -> Option<bool> {
-        streams::take(self.held, (piece, bytes), sizes, self.stage)
-    }
-
-    fn moved(&mut self, epoch: u32, sizes: &Sizes) {
-        self.held.moved(epoch, sizes);
     }
 }
 

@@ -6,6 +6,7 @@ mod link;
 mod master;
 mod node;
 mod resplit;
+mod returned;
 mod streams;
 mod worker;
 
@@ -15,6 +16,6 @@ pub use error::NodeError;
 pub use master::{
     Change, ChangesBy, MasterMeter, OtherLayers, OtherNodes, RingMaster, RingOptions, Tell,
 };
-pub(crate) use resplit::check_split;
 pub use resplit::{Prepare, ResplitError};
+pub(crate) use resplit::{check_fixed, check_split};
 pub use worker::{Elsewhere, Limits, NodeMeter, WorkerOptions, run_worker};

@@ -25,7 +25,9 @@ const RESTS_AFTER: u32 = 5;
 const BUSY_AFTER_US: u64 = 3_000_000;
 const BUSY_EVERY_US: u64 = 1_000_000;
 
+/// In place of percent.
 const NOT_PACKING: u32 = u32::MAX;
+const ASSEMBLING: u32 = u32::MAX - 1;
 
 /// The endpoint and the thread that minds it.
 pub(super) struct Node {
@@ -41,7 +43,8 @@ struct Shared {
     seen_us: AtomicU64,
     endpoint: Mutex<Box<dyn Endpoint>>,
     is_computing: AtomicBool,
-    /// Percent of the weights that are packed while this is all it does; else [`NOT_PACKING`].
+    /// Percent of the weights that are packed while this is all it does; [`ASSEMBLING`] while it waits for boards
+    /// that compute with it; else [`NOT_PACKING`].
     packed: AtomicU32,
     /// Whether the other thread sleeps for long.
     is_resting: AtomicBool,
@@ -94,6 +97,7 @@ impl Shared {
             let seconds = u32::try_from(away_us / 1_000_000).unwrap_or(u32::MAX);
             let reason = match self.packed.load(Ordering::Relaxed) {
                 NOT_PACKING => Reason::Busy(seconds),
+                ASSEMBLING => Reason::Incomplete,
                 percent => Reason::Packing(percent),
             };
             Hop::new(endpoint).say(name, reason);
@@ -153,6 +157,15 @@ impl Node {
         self.shared.packed.store(0, Ordering::Relaxed);
         let tell = |percent| self.shared.packed.store(percent, Ordering::Relaxed);
         let (result, _) = self.compute(|| work(&tell));
+        self.shared.packed.store(NOT_PACKING, Ordering::Relaxed);
+        result
+    }
+
+    /// Runs `work`, which waits for boards that compute with this one, while the other thread minds the links and says
+    /// so.
+    pub(super) fn assemble<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.shared.packed.store(ASSEMBLING, Ordering::Relaxed);
+        let (result, _) = self.compute(work);
         self.shared.packed.store(NOT_PACKING, Ordering::Relaxed);
         result
     }

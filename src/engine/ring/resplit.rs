@@ -7,6 +7,7 @@ use crate::engine::error::StepError;
 use crate::engine::weights::{Listener, Preparing};
 use crate::model::{PackError, PackReport, StartError};
 use crate::ring::RingError;
+use crate::wire::frame::NodeLine;
 
 /// Gets the weights of a stage ready that has taken other layers: packs those that are new, and compares
 /// them with their checksums. Says what was packed, if anything is.
@@ -63,6 +64,20 @@ impl ResplitError {
 pub(super) fn tell_unpacked(what: Preparing<'_>) {
     if let Preparing::Unpacked(why) = what {
         log::warn!("{why}; weights are used unpacked, which is slower");
+    }
+}
+
+/// Checks that `layers` leave those of places that are teams as they are.
+pub(crate) fn check_fixed(lines: &[NodeLine], layers: &[Range<usize>]) -> Result<(), ResplitError> {
+    let moves = |(line, layers): &(&NodeLine, &Range<usize>)| {
+        line.nodes > 1 && **layers != (line.layers.start as usize..line.layers.end as usize)
+    };
+    match lines.iter().zip(layers).find(moves) {
+        None => Ok(()),
+        Some((NodeLine { name, layers, .. }, _)) => Err(ResplitError::Split(format!(
+            "{name} is a team, whose layers stay: {}..{}",
+            layers.start, layers.end
+        ))),
     }
 }
 

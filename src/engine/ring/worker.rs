@@ -11,8 +11,8 @@ use super::resplit::{Prepare, tell_unpacked};
 use super::streams::{self, StageParts};
 use crate::engine::weights::{Listener, Preparing};
 use crate::model::{
-    CheckError, ForwardError, PackError, PackReport, Plan, Share, Span, Stage, StageInfo,
-    StartError,
+    AssembleError, CheckError, ForwardError, PackError, PackReport, Plan, Share, Span, Stage,
+    StageInfo, StartError,
 };
 use crate::ring::{Held, Hop, Notice, Opening, Rows, Worker, WorkerStep};
 use crate::transport::Endpoint;
@@ -185,8 +185,13 @@ impl<S: Stage> StageRows<'_, S> {
                 worker.computed(WorkFigures::new(compute_us, machine));
             }
             Err(ForwardError::Interrupted) => return false,
-            // The spans were checked against the plan; another plan came meanwhile.
-            Err(_) => worker.discard(),
+            // A board that computes with it is lost; or, as the spans were checked against the plan, another plan came
+            // meanwhile.
+            Err(_) => {
+                self.held.clear();
+                self.restored = None;
+                worker.discard();
+            }
         }
         true
     }
@@ -195,11 +200,19 @@ impl<S: Stage> StageRows<'_, S> {
     fn answer(&mut self, node: &Node, worker: &mut Worker, tell: &mut dyn FnMut(&Notice)) -> bool {
         let opening = worker.opening();
         let (asked, from, sizes) = (opening.layers.clone(), opening.from, opening.sizes);
-        let (status, report) = match self.open(node, opening) {
+        let (mut status, report) = match self.open(node, opening) {
             Readied::Over => return false,
             Readied::Status(status) => (status, None),
             Readied::Took(report) => (Status::Ready, Some(report)),
         };
+        if status == Status::Ready {
+            match node.assemble(|| self.stage.assemble()) {
+                Ok(true) => {}
+                Ok(false) => self.held.clear(),
+                Err(AssembleError::Interrupted) => return false,
+                Err(AssembleError::Refused) => status = Status::Team,
+            }
+        }
         let mut line = line(self.stage, self.options.name);
         line.status = status;
         self.restore(from, &sizes);
@@ -228,7 +241,10 @@ impl<S: Stage> StageRows<'_, S> {
         let Some(layers) = &opening.layers else { return Readied::Status(Status::Unassigned) };
         let layers = layers.start as usize..layers.end as usize;
         let share = Share { layers, has_ends: false };
-        let StageInfo { plan: own_plan, .. } = self.stage.about();
+        let StageInfo { plan: own_plan, share: own, .. } = self.stage.about();
+        if self.stage.n_nodes() > 1 && share != *own {
+            return Readied::Status(Status::Fixed);
+        }
         if self.ready.as_ref() == Some(&share) {
             return Readied::Status(match plan == *own_plan {
                 true => Status::Ready,

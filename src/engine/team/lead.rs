@@ -1,14 +1,16 @@
-//! The lead of a team: has all nodes run each batch, and begins anew when one of them is lost.
+//! The lead of a team: has all nodes run what it is to run.
 
 use std::time::{Duration, Instant};
 
 use super::error::TeamStartError;
-use super::passes::{Gathering, line};
+use super::passes::{Gathering, forward_error, line};
 use crate::engine::error::StepError;
 use crate::engine::ring::{NodeError, frames};
-use crate::model::{Batch, ForwardError, Span, Stage, TEAM_MAX, Team, Transformer};
-use crate::ring::Replay;
-use crate::team::{Lead, Mesh, Opening, TeamError, TeamLine, TeamNotice};
+use crate::model::{
+    Batch, ForwardError, Plan, Precision, Share, Span, Stage, StageInfo, TEAM_MAX, Team,
+    Transformer, check_spans,
+};
+use crate::team::{Lead, Mesh, Opening, TeamError, TeamLine, TeamNotice, Work};
 use crate::wire::Dtype;
 use crate::wire::frame::FrameSpan;
 use crate::wire::hello;
@@ -57,24 +59,18 @@ impl TeamTimes {
     }
 }
 
-/// A team as its lead's engine uses it.
+/// A team as its lead uses it: it has the layers that its lead's transformer has.
 pub struct TeamLead {
     lead: Lead,
-    opening: Opening,
     options: TeamOptions,
     /// What it would say of itself as a member.
     line: TeamLine,
+    /// Whether the nodes are ready for the transformer's plan, as far as that is known.
     is_open: bool,
-    /// When the last pass ended.
-    progress: Instant,
-    /// What the nodes have to be told again.
-    replay: Replay,
-    /// The batch being submitted, and one of the replay.
-    submitted: Vec<FrameSpan>,
-    again: Batch,
-    /// Spans of the batch whose logits have still to be collected.
-    spans: Vec<Span>,
-    is_waiting: bool,
+    /// Ids that were embedded; none if rows were put in their place.
+    ids: Vec<u32>,
+    /// The spans of a pass in the words of frames.
+    spans: Vec<FrameSpan>,
     times: TeamTimes,
 }
 
@@ -90,90 +86,92 @@ impl TeamLead {
     ) -> Result<TeamLead, TeamStartError> {
         let (plan, header) = (*transformer.about().plan, transformer.model().header());
         let sizes = frames::sizes(&plan, header.dim, Dtype::F32);
-        let sizes = sizes.ok_or(TeamStartError::Node(NodeError::Counts))?;
+        sizes.ok_or(TeamStartError::Node(NodeError::Counts))?;
         let team = Team::new(header, &options.shares, 0).map_err(TeamStartError::Shares)?;
         transformer.set_team(Some(team), plan).map_err(TeamStartError::Start)?;
-        let opening = Opening {
+        let mut lead = Lead::new(mesh, options.epoch);
+        lead.interrupt_by(options.is_interrupted);
+        Ok(TeamLead {
+            lead,
+            line: line(transformer, &options.name),
+            options,
+            is_open: false,
+            ids: Vec::with_capacity(plan.max_batch),
+            spans: Vec::with_capacity(plan.max_batch),
+            times: TeamTimes::default(),
+        })
+    }
+
+    /// Waits until all nodes are ready. `false` if they were not since this was asked last: what the streams held is
+    /// lost.
+    ///
+    /// # Errors
+    /// If they will not be, or nobody waits for it any more.
+    pub(in crate::engine) fn assemble(
+        &mut self,
+        transformer: &Transformer,
+    ) -> Result<bool, StepError> {
+        if self.is_open && self.lead.is_open() {
+            return Ok(true);
+        }
+        self.is_open = false;
+        let opening = self.opening(transformer).ok_or(ForwardError::Plan)?;
+        let TeamOptions { is_interrupted, tell, timeout, .. } = &mut self.options;
+        self.lead.open(&opening, is_interrupted, tell, *timeout).map_err(step_error)?;
+        self.is_open = true;
+        Ok(false)
+    }
+
+    /// What the nodes are to be ready for.
+    fn opening(&self, transformer: &Transformer) -> Option<Opening> {
+        let StageInfo { plan, header, share, .. } = transformer.about();
+        let sizes = frames::sizes(plan, header.dim, Dtype::F32)?;
+        Some(Opening {
             ctx_len: sizes.ctx_len,
             n_streams: sizes.n_streams,
             max_batch: sizes.max_batch,
             max_logits: sizes.max_logits,
             kv: sizes.kv,
-            shares: options.shares.iter().copied().collect(),
+            wire: sizes.wire,
+            layers: share.layers.start as u32..share.layers.end as u32,
+            has_ends: share.has_ends,
+            shares: self.options.shares.iter().copied().collect(),
             node: 0,
-            lead: hello::name(&options.name),
-        };
-        let mut lead = Lead::new(mesh, options.epoch);
-        lead.interrupt_by(options.is_interrupted);
-        Ok(TeamLead {
-            lead,
-            opening,
-            line: line(transformer, &options.name),
-            progress: Instant::now(),
-            options,
-            is_open: false,
-            replay: Replay::new(&sizes),
-            submitted: Vec::with_capacity(plan.max_batch),
-            again: Batch::with_capacity(plan.max_batch),
-            spans: Vec::with_capacity(plan.max_batch),
-            is_waiting: false,
-            times: TeamTimes::default(),
+            lead: hello::name(&self.options.name),
         })
     }
 
-    /// Waits until all nodes are ready, and have again what the streams hold.
-    ///
-    /// # Errors
-    /// If they are not, or nobody wants it any more.
-    pub fn open(&mut self, transformer: &mut Transformer) -> Result<(), StepError> {
-        loop {
-            let TeamOptions { is_interrupted, tell, timeout, .. } = &mut self.options;
-            self.lead.open(&self.opening, is_interrupted, tell, *timeout).map_err(step_error)?;
-            self.is_open = true;
-            match self.repeat(transformer) {
-                Err(error) if is_lost(&error) => self.give_up_or_go_on(error)?,
-                result => return result,
-            }
-        }
-    }
-
-    /// A node was lost in the middle of a pass: the team is opened again, unless that has been of no use for
-    /// as long as it may be waited for.
-    fn give_up_or_go_on(&mut self, error: StepError) -> Result<(), StepError> {
+    /// The transformer has another plan: the nodes are asked again.
+    pub(in crate::engine) fn replan(&mut self, plan: &Plan) {
         self.is_open = false;
-        let timeout = self.options.timeout;
-        match timeout.is_some_and(|timeout| self.progress.elapsed() > timeout) {
-            true => Err(error),
-            false => Ok(()),
-        }
-    }
-
-    /// Sends again what the streams hold.
-    fn repeat(&mut self, transformer: &mut Transformer) -> Result<(), StepError> {
-        self.replay.restart();
-        while let Some((span, tokens)) = self.replay.next_batch() {
-            frames::batch(&[span], tokens, &mut self.again);
-            let pass = Pass { lead: &mut self.lead, times: &mut self.times };
-            pass.run(transformer, &[span], &self.again)?;
-            self.progress = Instant::now();
-            if (self.options.is_interrupted)() {
-                // What is missing is sent when there is something to do again.
-                self.is_open = false;
-                return Err(StepError::Interrupted);
-            }
-        }
-        Ok(())
+        self.ids.reserve(plan.max_batch);
+        self.spans.reserve(plan.max_batch);
     }
 
     /// From now on `is_interrupted` is asked while waiting.
-    pub(crate) fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
+    pub(in crate::engine) fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.options.is_interrupted = is_interrupted;
         self.lead.interrupt_by(is_interrupted);
     }
 
-    /// The nodes, the lead first.
+    /// Whether a signal ended the work.
+    pub(in crate::engine) fn is_interrupted(&self) -> bool {
+        (self.options.is_interrupted)()
+    }
+
+    /// Longest wait for the other nodes.
+    pub(in crate::engine) fn timeout(&self) -> Option<Duration> {
+        self.options.timeout
+    }
+
+    /// The nodes, the lead first: all once they have been ready.
     pub fn lines(&self) -> impl Iterator<Item = &TeamLine> {
         std::iter::once(&self.line).chain(self.lead.lines())
+    }
+
+    /// How many nodes it has.
+    pub fn n_nodes(&self) -> usize {
+        self.options.shares.len()
     }
 
     /// Where the time of passes went.
@@ -186,54 +184,93 @@ impl TeamLead {
         self.times = TeamTimes::default();
     }
 
-    /// Whether a batch can be submitted.
-    pub(crate) fn has_room(&self) -> bool {
-        !self.is_waiting
-    }
-
-    /// Has all nodes run `batch`. Once it has begun it is interrupted only where it waits for other nodes.
-    pub(crate) fn submit(
+    /// As [`Stage::embed`].
+    pub(in crate::engine) fn embed(
         &mut self,
         transformer: &mut Transformer,
         batch: &Batch,
-    ) -> Result<(), StepError> {
-        if (self.options.is_interrupted)() {
-            return Err(StepError::Interrupted);
-        }
-        let fits = frames::to_frames(batch.spans(), &mut self.submitted);
-        fits.ok_or(ForwardError::Plan)?;
-        loop {
-            if !self.is_open {
-                self.open(transformer)?;
-            }
-            let pass = Pass { lead: &mut self.lead, times: &mut self.times };
-            match pass.run(transformer, &self.submitted, batch) {
-                Ok(()) => break,
-                Err(error) if is_lost(&error) => self.give_up_or_go_on(error)?,
-                Err(error) => return Err(error),
-            }
-        }
-        self.progress = Instant::now();
-        self.replay.record(&self.submitted, batch.tokens());
-        self.is_waiting = batch.n_wanted() > 0;
-        self.spans.clear();
-        self.spans.extend_from_slice(batch.spans());
+    ) -> Result<(), ForwardError> {
+        transformer.embed(batch)?;
+        self.ids.clear();
+        self.ids.extend_from_slice(batch.tokens());
         Ok(())
     }
 
-    /// The batch submitted that wants logits, and these.
-    pub(crate) fn collect<'a>(
-        &'a mut self,
-        transformer: &'a mut Transformer,
-    ) -> (&'a [Span], &'a mut [f32]) {
-        self.is_waiting = false;
-        let n_wanted = self.spans.iter().map(Span::n_wanted).sum();
-        (&self.spans, transformer.team_logits(n_wanted))
+    /// As [`Stage::put_rows`].
+    pub(in crate::engine) fn put_rows(
+        &mut self,
+        transformer: &mut Transformer,
+        first: usize,
+        (precision, bytes): (Precision, &[u8]),
+    ) {
+        self.ids.clear();
+        transformer.put_rows(first, precision, bytes);
     }
 
-    /// Nobody wants the logits of what has been submitted.
-    pub(crate) fn forget(&mut self) {
-        self.is_waiting = false;
+    /// As [`Stage::run_layers`]; where the layers are the whole model, up to the logits that are wanted.
+    pub(in crate::engine) fn run_layers(
+        &mut self,
+        transformer: &mut Transformer,
+        spans: &[Span],
+    ) -> Result<(), ForwardError> {
+        check_spans(spans, transformer.about().plan)?;
+        frames::to_frames(spans, &mut self.spans).ok_or(ForwardError::Plan)?;
+        let n_rows: usize = spans.iter().map(|span| span.n_rows).sum();
+        let work = if self.ids.len() == n_rows { Work::Ids } else { Work::Rows };
+        let is_whole = has_whole(transformer);
+        self.pass(work, &mut |node| {
+            let gather = &mut Gathering(node);
+            if work == Work::Rows {
+                transformer.share_rows(n_rows, gather)?;
+            }
+            transformer.run_layers_in_team(spans, gather)?;
+            if is_whole {
+                transformer.logits_in_team(spans, gather)?;
+            }
+            Ok(())
+        })?;
+        self.times.passes += 1;
+        Ok(())
+    }
+
+    /// As [`Stage::classify`], of so many rows.
+    pub(in crate::engine) fn classify(
+        &mut self,
+        transformer: &mut Transformer,
+        n: usize,
+        rows: (Precision, &[u8]),
+    ) -> Result<(), ForwardError> {
+        let StageInfo { plan, .. } = transformer.about();
+        if n > plan.max_logits.min(plan.max_batch) {
+            return Err(ForwardError::Plan);
+        }
+        self.spans.clear();
+        self.ids.clear();
+        // No more than the plan's, which frames can say.
+        self.pass(Work::Logits(n as u16), &mut |node| {
+            transformer.classify_in_team(n, Some(rows), &mut Gathering(node)).map(|_| ())
+        })
+    }
+
+    /// Tells the members what is done, and does it.
+    fn pass(
+        &mut self,
+        work: Work,
+        run: &mut dyn FnMut(&mut Lead) -> Result<(), ForwardError>,
+    ) -> Result<(), ForwardError> {
+        let (start, before) = (Instant::now(), self.lead.figures());
+        let ids = if work == Work::Ids { &self.ids[..] } else { &[] };
+        self.lead.start(work, &self.spans, ids).map_err(forward_error)?;
+        run(&mut self.lead)?;
+        self.times.whole += start.elapsed();
+        let (after, since) =
+            (self.lead.figures(), |after, before| Duration::from_micros(after - before));
+        self.times.slowest += since(after.slowest_us, before.slowest_us);
+        let nodes = after.compute_us.iter().zip(&before.compute_us);
+        for (sum, (after, before)) in self.times.computing.iter_mut().zip(nodes) {
+            *sum += since(*after, *before);
+        }
+        Ok(())
     }
 }
 
@@ -243,48 +280,15 @@ impl Drop for TeamLead {
     }
 }
 
-/// One pass of all nodes.
-struct Pass<'a> {
-    lead: &'a mut Lead,
-    times: &'a mut TeamTimes,
-}
-
-impl Pass<'_> {
-    fn run(
-        self,
-        transformer: &mut Transformer,
-        spans: &[FrameSpan],
-        batch: &Batch,
-    ) -> Result<(), StepError> {
-        transformer.about().check(batch)?;
-        let (start, before) = (Instant::now(), self.lead.figures());
-        self.lead.start(spans, batch.tokens()).map_err(step_error)?;
-        transformer.run_in_team(batch, &mut Gathering(self.lead))?;
-        self.times.whole += start.elapsed();
-        let (after, since) =
-            (self.lead.figures(), |after, before| Duration::from_micros(after - before));
-        self.times.slowest += since(after.slowest_us, before.slowest_us);
-        let nodes = after.compute_us.iter().zip(&before.compute_us);
-        for (sum, (after, before)) in self.times.computing.iter_mut().zip(nodes) {
-            *sum += since(*after, *before);
-        }
-        self.times.passes += 1;
-        Ok(())
-    }
+/// Whether the transformer has all layers and both ends.
+pub(super) fn has_whole(transformer: &Transformer) -> bool {
+    let StageInfo { header, share, .. } = transformer.about();
+    *share == Share::whole(header)
 }
 
 fn step_error(error: TeamError) -> StepError {
     match error {
         TeamError::Interrupted => StepError::Interrupted,
         error => StepError::Team(error),
-    }
-}
-
-/// Whether the team has to be opened anew.
-fn is_lost(error: &StepError) -> bool {
-    match error {
-        StepError::Team(error) => matches!(error, TeamError::Lost { .. } | TeamError::NotOpen),
-        StepError::Forward(error) => matches!(error, ForwardError::Gather(_)),
-        _ => false,
     }
 }

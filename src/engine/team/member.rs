@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use super::error::TeamStartError;
+use super::lead::has_whole;
 use super::passes::{Gathering, line};
 use crate::engine::ring::{Limits, NodeError, frames};
-use crate::model::{Batch, ForwardError, Plan, Stage, Team, Transformer};
-use crate::team::{Member, Mesh, Opening, Order, TeamLine, TeamNotice};
+use crate::model::{Batch, ForwardError, Plan, Share, Span, Stage, StageInfo, Team, Transformer};
+use crate::team::{Member, Mesh, Opening, Order, TeamLine, TeamNotice, Work};
 use crate::wire::Dtype;
 use crate::wire::frame::Sizes;
 
@@ -48,7 +50,7 @@ impl fmt::Display for MemberNotice {
     }
 }
 
-/// Works for any lead over `mesh` until it is interrupted. `transformer` has the whole model, made ready.
+/// Works for any lead over `mesh` until it is interrupted. `transformer` has what the team has at most, made ready.
 ///
 /// # Errors
 /// If the weights do not match their checksums.
@@ -63,11 +65,13 @@ pub fn run_member(
     let mut member = Member::new(mesh, name);
     member.interrupt_by(is_interrupted);
     let mut at_work = AtWork {
+        prepared: transformer.about().share.clone(),
         transformer,
         name,
         limits: options.limits,
         ready: None,
         batch: Batch::with_capacity(options.limits.max_batch),
+        spans: Vec::with_capacity(options.limits.max_batch),
     };
     loop {
         let mut unfit = |notice: &TeamNotice| tell(&MemberNotice::Unfit(notice.clone()));
@@ -84,8 +88,8 @@ pub fn run_member(
                     tell(&MemberNotice::Refuses(why));
                 }
             },
-            Order::Pass => {
-                if let Err(error) = at_work.run(&mut member) {
+            Order::Pass(work) => {
+                if let Err(error) = at_work.run(work, &mut member) {
                     if error == ForwardError::Interrupted {
                         break;
                     }
@@ -102,11 +106,14 @@ pub fn run_member(
 /// What a member computes with.
 struct AtWork<'a> {
     transformer: &'a mut Transformer,
+    /// The share whose weights are ready.
+    prepared: Share,
     name: &'a str,
     limits: Limits,
-    /// What it is ready for: the nodes' shares, which of them is its own, and the plan.
-    ready: Option<(Vec<u16>, usize, Plan)>,
+    /// What it is ready for: the nodes' shares, which of them is its own, the share of the model, and the plan.
+    ready: Option<(Vec<u16>, usize, Share, Plan)>,
     batch: Batch,
+    spans: Vec<Span>,
 }
 
 impl AtWork<'_> {
@@ -124,29 +131,74 @@ impl AtWork<'_> {
             }
         }
         let (shares, own) = (opening.shares.to_vec(), usize::from(opening.node));
-        let asked = Some((shares, own, plan));
+        let layers = opening.layers.start as usize..opening.layers.end as usize;
+        let share = Share { layers, has_ends: opening.has_ends };
+        if !self.prepared.includes(&share) {
+            let (has, wants) = (words(&self.prepared), words(&share));
+            return Err(format!("it has {has}, not {wants}: give all the same ring file"));
+        }
+        let asked = Some((shares, own, share.clone(), plan));
         if self.ready != asked {
             self.ready = None;
-            let header = self.transformer.model().header();
-            let team = Team::new(header, &opening.shares, own).map_err(|e| e.to_string())?;
-            self.transformer.set_team(Some(team), plan).map_err(|e| e.to_string())?;
+            self.get_ready(opening, share, plan).map_err(|e| e.to_string())?;
             self.ready = asked;
         }
         Ok(line(self.transformer, self.name))
     }
 
+    fn get_ready(
+        &mut self,
+        opening: &Opening,
+        share: Share,
+        plan: Plan,
+    ) -> Result<(), TeamStartError> {
+        let own = usize::from(opening.node);
+        let header = self.transformer.model().header();
+        let team = Team::new(header, &opening.shares, own).map_err(TeamStartError::Shares)?;
+        let StageInfo { share: now, .. } = self.transformer.about();
+        if share != *now {
+            self.transformer.set_share(share, plan).map_err(TeamStartError::Start)?;
+        }
+        self.transformer.set_team(Some(team), plan).map_err(TeamStartError::Start)
+    }
+
     /// Which part of each layer is its own.
     fn percent(&self) -> f64 {
-        let Some((shares, own, _)) = &self.ready else { return 0.0 };
+        let Some((shares, own, ..)) = &self.ready else { return 0.0 };
         let total: u32 = shares.iter().map(|share| u32::from(*share)).sum();
         f64::from(shares[*own]) / f64::from(total.max(1)) * 1e2
     }
 
-    /// Runs the batch that the lead has begun.
-    fn run(&mut self, member: &mut Member) -> Result<(), ForwardError> {
-        frames::batch(member.spans(), member.tokens(), &mut self.batch);
-        self.transformer.run_in_team(&self.batch, &mut Gathering(member)).map(|_| ())
+    /// Does what the lead has begun.
+    fn run(&mut self, work: Work, member: &mut Member) -> Result<(), ForwardError> {
+        let (transformer, spans) = (&mut *self.transformer, &mut self.spans);
+        spans.clear();
+        spans.extend(member.spans().iter().map(frames::from_frame));
+        let n_rows: usize = spans.iter().map(|span| span.n_rows).sum();
+        match work {
+            Work::Ids => {
+                frames::batch(member.spans(), member.tokens(), &mut self.batch);
+                transformer.embed(&self.batch)?;
+            }
+            Work::Rows => transformer.share_rows(n_rows, &mut Gathering(member))?,
+            Work::Logits(n) => {
+                let gather = &mut Gathering(member);
+                return transformer.classify_in_team(n.into(), None, gather).map(|_| ());
+            }
+        }
+        let gather = &mut Gathering(member);
+        transformer.run_layers_in_team(spans, gather)?;
+        match has_whole(transformer) {
+            true => transformer.logits_in_team(spans, gather).map(|_| ()),
+            false => Ok(()),
+        }
     }
+}
+
+/// What a share has, in words.
+fn words(share: &Share) -> String {
+    let ends = if share.has_ends { " and both ends" } else { "" };
+    format!("layers {}..{}{ends}", share.layers.start, share.layers.end)
 }
 
 /// What a lead asks for.

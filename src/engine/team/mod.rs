@@ -1,10 +1,12 @@
 //! A node of a team at work: joins the model's passes and the team's gathers.
 
+mod alone;
 mod error;
 mod lead;
 mod member;
 mod passes;
 
+pub(super) use alone::TeamAlone;
 pub use error::TeamStartError;
 pub use lead::{TeamLead, TeamOptions, TeamTimes, TellTeam};
 pub use member::{MemberNotice, MemberOptions, run_member};

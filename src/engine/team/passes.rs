@@ -18,6 +18,15 @@ pub(super) fn line(transformer: &Transformer, name: &str) -> TeamLine {
     }
 }
 
+/// Why a pass came to nothing, as whoever runs it sees it.
+pub(super) fn forward_error(error: TeamError) -> ForwardError {
+    match error {
+        TeamError::Lost { node } => ForwardError::Gather(GatherError::Lost { node }),
+        TeamError::Interrupted => ForwardError::Interrupted,
+        _ => ForwardError::Gather(GatherError::Superseded),
+    }
+}
+
 /// A team's node, as a pass calls it.
 pub(super) struct Gathering<'a, N>(pub(super) &'a mut N);
 
@@ -50,11 +59,6 @@ impl<N: TeamNode> Gather for Gathering<'_, N> {
             To::All => crate::team::To::All,
             To::Lead => crate::team::To::Lead,
         };
-        let result = self.0.gather(Gathered { bytes, row_bytes, parts, to });
-        result.map_err(|error| match error {
-            TeamError::Lost { node } => ForwardError::Gather(GatherError::Lost { node }),
-            TeamError::Interrupted => ForwardError::Interrupted,
-            _ => ForwardError::Gather(GatherError::Superseded),
-        })
+        self.0.gather(Gathered { bytes, row_bytes, parts, to }).map_err(forward_error)
     }
 }

@@ -12,7 +12,8 @@
 //! line for each, one after the other, with `threads=N`; the plan takes one of them.
 
 use super::Need;
-use crate::ring::topology::{Address, PORT_DEFAULT};
+use crate::ring::address::Address;
+use crate::ring::topology::PORT_DEFAULT;
 use crate::wire::frame::NODES_MAX;
 use crate::wire::hello::NAME_MAX;
 

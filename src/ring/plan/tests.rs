@@ -1,7 +1,7 @@
 //! Splits against all the splits there are.
 
 use super::*;
-use crate::ring::topology::Address;
+use crate::ring::address::Address;
 
 fn board(name: &str, read: f64, memory: u64, watts: Option<(f64, f64)>) -> Board {
     Board {

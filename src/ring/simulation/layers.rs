@@ -140,6 +140,12 @@ impl Rows for Stored {
 }
 
 impl Stored {
+    /// Loses what was stored, as a team does of which a board is lost.
+    pub(super) fn lose(&mut self) {
+        self.layers.open(self.layers.layers.clone(), self.layers.kv.len());
+        self.held.clear();
+    }
+
     /// Has these layers from now on; streams go on from epoch `from`, if that is known.
     pub(super) fn open(
         &mut self,

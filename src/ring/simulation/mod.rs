@@ -177,6 +177,14 @@ impl Ring {
         self.workers[index - 1] = None;
     }
 
+    /// Has the node at `index` lose what it has stored, if it is alive.
+    fn lose(&mut self, index: usize) {
+        match index.checked_sub(1) {
+            None => self.master.lose(),
+            Some(index) => self.workers[index].iter_mut().for_each(WorkerNode::lose),
+        }
+    }
+
     /// Starts it again as a new process, the `life`-th, that does what it was told last.
     fn restart(&mut self, index: usize, life: u64) {
         self.start(index, life, Held::default());

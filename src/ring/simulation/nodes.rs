@@ -100,6 +100,7 @@ fn line(shape: &Shape, index: usize, layers: Range<u32>) -> NodeLine {
         bytes_per_token: 0,
         rtt_us: 0,
         datagram_bytes: 0,
+        nodes: 1,
         threads: 1,
         carrier: heapless::String::new(),
         status: Status::Ready,
@@ -129,6 +130,8 @@ pub(super) struct WorkerNode {
     /// What it is at.
     step: WorkerStep,
     busy: Option<Busy>,
+    /// Whether it has lost what it had stored, and does not know yet.
+    is_lost: bool,
     log: Log,
 }
 
@@ -160,6 +163,7 @@ impl WorkerNode {
             stored: Stored { layers: Layers::new(layers, shape.dim, shape.ctx_len), held },
             step: WorkerStep::Idle,
             busy: None,
+            is_lost: false,
             log: Vec::new(),
         }
     }
@@ -168,8 +172,16 @@ impl WorkerNode {
         self.busy.as_ref().map(|busy| busy.until)
     }
 
+    /// It loses what it has stored, and finds out when it needs that.
+    pub(super) fn lose(&mut self) {
+        self.is_lost = true;
+    }
+
     /// What it leaves to whoever goes on in its place.
-    pub(super) fn into_held(self) -> Held {
+    pub(super) fn into_held(mut self) -> Held {
+        if self.is_lost {
+            self.stored.lose();
+        }
         let Stored { mut layers, mut held } = self.stored;
         held.set_aside(layers.layers.clone(), ROOM, &mut layers);
         held
@@ -230,11 +242,18 @@ impl WorkerNode {
 
     /// The work of the last step is done.
     fn work(&mut self, since: Micros, until: Micros) {
+        let is_lost = std::mem::take(&mut self.is_lost);
+        if is_lost {
+            self.stored.lose();
+        }
         if self.step == WorkerStep::Open {
             let (layers, opening) = (self.asked(), self.worker.opening());
             let streams = self.stored.open(&layers, opening.from, &opening.sizes);
             let line = line(&self.shape, self.index, layers);
             return self.worker.opened(NodeLine { streams, ..line });
+        }
+        if is_lost {
+            return self.worker.discard();
         }
         self.log.push((self.index, self.worker.spans()[0].pos, since, until));
         self.stored.layers.run(self.worker.spans());
@@ -264,6 +283,7 @@ pub(super) struct MasterNode {
     returned: Vec<u64>,
     lanes: Vec<Lane>,
     busy: Option<Busy>,
+    is_lost: bool,
     log: Log,
     notices: Vec<Notice>,
 }
@@ -310,6 +330,7 @@ impl MasterNode {
             returned: Vec::new(),
             lanes: shape.prompts.iter().map(lane).collect(),
             busy: None,
+            is_lost: false,
             log: Vec::new(),
             notices: Vec::new(),
         }
@@ -328,6 +349,11 @@ impl MasterNode {
         &self.shape
     }
 
+    /// It loses what it has stored, and finds out when it needs that.
+    pub(super) fn lose(&mut self) {
+        self.is_lost = true;
+    }
+
     /// Whether it can become another ring now.
     pub(super) fn hold(&mut self) -> bool {
         self.master.hold()
@@ -338,6 +364,9 @@ impl MasterNode {
         self.shape = shape.clone();
         self.busy = None;
         let (from, layers) = (self.master.begin_move(), shape.layers_of(0));
+        if std::mem::take(&mut self.is_lost) {
+            self.stored.lose();
+        }
         let streams = self.stored.open(&layers, from, &self.sizes);
         NodeLine { streams, ..line(shape, 0, layers) }
     }
@@ -390,14 +419,7 @@ impl MasterNode {
                 return;
             }
             self.busy = None;
-            self.log.push((0, self.master.spans()[0].pos, since, until));
-            let layers = &mut self.stored.layers;
-            layers.x = self.master.tokens().iter().map(|&token| embed(token)).collect();
-            layers.run(self.master.spans());
-            let (epoch, spans) = (self.master.epoch(), self.master.spans());
-            self.stored.held.computed(epoch, &self.sizes, spans);
-            self.master
-                .computed(WorkFigures::new((until - since) as u32, MachineReading::default()));
+            self.computed(since, until);
         }
         loop {
             while self.master.has_room() && self.submit() {}
@@ -419,6 +441,21 @@ impl MasterNode {
             self.notices.push(notice);
         }
         serve(&mut self.endpoint);
+    }
+
+    /// A batch has been computed.
+    fn computed(&mut self, since: Micros, until: Micros) {
+        if std::mem::take(&mut self.is_lost) {
+            self.stored.lose();
+            return self.master.begin_anew();
+        }
+        self.log.push((0, self.master.spans()[0].pos, since, until));
+        let layers = &mut self.stored.layers;
+        layers.x = self.master.tokens().iter().map(|&token| embed(token)).collect();
+        layers.run(self.master.spans());
+        let (epoch, spans) = (self.master.epoch(), self.master.spans());
+        self.stored.held.computed(epoch, &self.sizes, spans);
+        self.master.computed(WorkFigures::new((until - since) as u32, MachineReading::default()));
     }
 
     fn collect(&mut self) {

@@ -21,6 +21,8 @@ enum Blow {
     Weather(Faults),
     /// The nodes get other layers, so many each.
     Resplit(Vec<u32>),
+    /// A node loses what it has stored, the master too.
+    Loss(usize),
     /// Nodes that are alive are drawn from this seed to be the ring from now on.
     Members(u64),
 }
@@ -78,6 +80,7 @@ impl Scenario {
         }
         scenario.draw_splits(&mut Dice::new(seed ^ 0x5eed));
         scenario.draw_members(&mut Dice::new(seed ^ 0x3e3b));
+        scenario.draw_losses(&mut Dice::new(seed ^ 0x1055));
         scenario
     }
 
@@ -115,6 +118,16 @@ impl Scenario {
         }
         let last = self.blows.iter().map(|(at, _)| *at).max().unwrap_or(at);
         self.blows.push((last + 4_000_000, Blow::Members(dice.roll())));
+    }
+
+    /// Now and then nodes lose what they have stored.
+    fn draw_losses(&mut self, dice: &mut Dice) {
+        let mut at = 1_000_000;
+        for _ in 0..dice.below(4) {
+            at += dice.below(1_000_000);
+            let index = dice.below(self.shape.layers.len() as u64) as usize;
+            self.blows.push((at, Blow::Loss(index)));
+        }
     }
 
     fn draw(&self, dice: &mut Dice) -> Blow {
@@ -207,6 +220,10 @@ impl Coming {
             }
             Coming::Blow(Blow::Resplit(n_layers)) => {
                 ring.coming.push_back(Change::Layers(n_layers));
+                None
+            }
+            Coming::Blow(Blow::Loss(index)) => {
+                ring.lose(index);
                 None
             }
             Coming::Blow(Blow::Members(seed)) => {

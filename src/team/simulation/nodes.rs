@@ -2,20 +2,20 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::shape::{Answer, Shape};
+use super::shape::{Answer, Layer, Shape};
 use super::world::Actor;
-use crate::team::exchange::Gathered;
+use crate::team::exchange::{Gathered, To};
 use crate::team::mesh::{Mesh, Minder};
 use crate::team::{
     BANKS, FrameSpan, FrameWants, Lead, Member, Opening, Order, REORDER_US, TeamError, TeamLine,
-    TeamNotice,
+    TeamNotice, Work,
 };
 use crate::transport::Endpoint;
 use crate::transport::fault::Dice;
 use crate::transport::link::LinkConfig;
-use crate::wire::KvType;
 use crate::wire::hello::{RingInfo, name};
 use crate::wire::seal::Key;
+use crate::wire::{Dtype, KvType};
 
 fn mix(a: u64, b: u64) -> u64 {
     Dice::new(a.rotate_left(23) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).roll()
@@ -35,40 +35,87 @@ impl Layers {
         Layers { kv: vec![Vec::new(); shape.layers.len()], ..Layers::default() }
     }
 
-    /// Runs the tokens from position `pos` on, as the node that has `own` columns of each layer. Returns what the
-    /// last row comes to, of which only the lead has all.
+    /// Runs the rows from position `pos` on, which `x` holds, as the node that has `own` columns of each layer.
     fn run(
         &mut self,
         shape: &Shape,
         own: Option<usize>,
-        (pos, tokens): (usize, &[u32]),
-        mut gather: impl FnMut(Gathered<'_>) -> Result<(), TeamError>,
-    ) -> Result<u64, TeamError> {
-        self.x.clear();
-        self.x.extend(tokens.iter().map(|token| mix(77, u64::from(*token))));
-        for (layer, kv) in shape.layers.iter().zip(&mut self.kv) {
+        pos: usize,
+        gather: &mut dyn FnMut(Gathered<'_>) -> Result<(), TeamError>,
+    ) -> Result<(), TeamError> {
+        let mut kv = std::mem::take(&mut self.kv);
+        let ran = shape.layers.iter().zip(&mut kv).try_for_each(|(layer, kv)| {
             // A gap is a token that was lost: the wrong value shows it.
             kv.truncate(pos);
             for x in &mut self.x {
                 *x = mix(*x, kv.last().copied().unwrap_or(0));
                 kv.push(*x);
             }
-            self.rows.clear();
-            self.rows.resize(layer.row_bytes * tokens.len(), 0xee);
-            for (x, row) in self.x.iter().zip(self.rows.chunks_exact_mut(layer.row_bytes)) {
-                let columns = layer.parts.iter().enumerate();
-                for (node, part) in columns.filter(|(node, _)| own.is_none_or(|own| own == *node)) {
-                    let mut dice = Dice::new(mix(*x, node as u64));
-                    part.iter().flat_map(Clone::clone).for_each(|at| row[at] = dice.roll() as u8);
-                }
-            }
-            let (row_bytes, parts, to) = (layer.row_bytes, &layer.parts[..], layer.to);
-            gather(Gathered { bytes: &mut self.rows, row_bytes, parts, to })?;
-            for (x, row) in self.x.iter_mut().zip(self.rows.chunks_exact(row_bytes)) {
-                *x = row.iter().fold(*x, |sum, byte| mix(sum, u64::from(*byte)));
+            self.gather(layer, own, gather)
+        });
+        self.kv = kv;
+        ran
+    }
+
+    /// What the last row comes to, of which only the lead has all.
+    fn last(
+        &mut self,
+        shape: &Shape,
+        own: Option<usize>,
+        gather: &mut dyn FnMut(Gathered<'_>) -> Result<(), TeamError>,
+    ) -> Result<u64, TeamError> {
+        self.x.drain(..self.x.len() - 1);
+        self.gather(&shape.head, own, gather)?;
+        Ok(self.x[0])
+    }
+
+    /// All nodes get the lead's `x`, of so many rows.
+    fn share(
+        &mut self,
+        (shape, own): (&Shape, usize),
+        n: usize,
+        gather: &mut dyn FnMut(Gathered<'_>) -> Result<(), TeamError>,
+    ) -> Result<(), TeamError> {
+        self.rows.clear();
+        if own == 0 {
+            self.rows.extend(self.x.iter().flat_map(|x| x.to_le_bytes()));
+        }
+        self.rows.resize(8 * n, 0xee);
+        let mut parts = vec![[8..8, 0..0]; shape.n_nodes];
+        parts[0] = [0..8, 0..0];
+        gather(Gathered { bytes: &mut self.rows, row_bytes: 8, parts: &parts, to: To::All })?;
+        self.x.clear();
+        self.x.extend(self.rows.as_chunks().0.iter().map(|x| u64::from_le_bytes(*x)));
+        Ok(())
+    }
+
+    fn embed(&mut self, tokens: &[u32]) {
+        self.x.clear();
+        self.x.extend(tokens.iter().map(|token| mix(77, u64::from(*token))));
+    }
+
+    /// Each node computes its columns of rows that follow from `x`, and `x` then follows from all.
+    fn gather(
+        &mut self,
+        layer: &Layer,
+        own: Option<usize>,
+        gather: &mut dyn FnMut(Gathered<'_>) -> Result<(), TeamError>,
+    ) -> Result<(), TeamError> {
+        self.rows.clear();
+        self.rows.resize(layer.row_bytes * self.x.len(), 0xee);
+        for (x, row) in self.x.iter().zip(self.rows.chunks_exact_mut(layer.row_bytes)) {
+            let columns = layer.parts.iter().enumerate();
+            for (node, part) in columns.filter(|(node, _)| own.is_none_or(|own| own == *node)) {
+                let mut dice = Dice::new(mix(*x, node as u64));
+                part.iter().flat_map(Clone::clone).for_each(|at| row[at] = dice.roll() as u8);
             }
         }
-        Ok(self.x.last().copied().unwrap_or(0))
+        let (row_bytes, parts, to) = (layer.row_bytes, &layer.parts[..], layer.to);
+        gather(Gathered { bytes: &mut self.rows, row_bytes, parts, to })?;
+        for (x, row) in self.x.iter_mut().zip(self.rows.chunks_exact(row_bytes)) {
+            *x = row.iter().fold(*x, |sum, byte| mix(sum, u64::from(*byte)));
+        }
+        Ok(())
     }
 }
 
@@ -81,8 +128,9 @@ pub(super) fn reference(shape: &Shape) -> Vec<u32> {
     let (mut layers, mut tokens) = (Layers::new(shape), shape.prompt.clone());
     for _ in 0..shape.n_predict {
         let pos = layers.kv.first().map_or(0, Vec::len);
-        let last = layers.run(shape, None, (pos, &tokens[pos..]), |_| Ok(()));
-        tokens.push(choose(last.unwrap()));
+        layers.embed(&tokens[pos..]);
+        layers.run(shape, None, pos, &mut |_| Ok(())).unwrap();
+        tokens.push(choose(layers.last(shape, None, &mut |_| Ok(())).unwrap()));
     }
     tokens.split_off(shape.prompt.len())
 }
@@ -152,6 +200,9 @@ fn opening(shape: &Shape) -> Opening {
         max_batch: shape.max_batch as u16,
         max_logits: 1,
         kv: KvType::F16,
+        wire: Dtype::F32,
+        layers: 0..shape.layers.len() as u32,
+        has_ends: shape.is_whole,
         shares: (0..shape.n_nodes as u16).map(|node| node + 1).collect(),
         node: 0,
         lead: name("lead"),
@@ -177,14 +228,36 @@ fn lead(actor: &Actor, shape: &Shape, mut lead: Lead, mut dice: Dice) -> Answer 
                 n_rows,
                 is_long: false,
             };
-            let ran = lead.start(&[span], batch).and_then(|()| {
-                layers.run(shape, Some(0), (pos, batch), |rows| {
+            layers.embed(batch);
+            let (work, ids) = match dice.below(2) {
+                0 => (Work::Ids, batch),
+                _ => (Work::Rows, &[][..]),
+            };
+            let wants = end == tokens.len();
+            let mut run = || {
+                lead.start(work, &[span], ids)?;
+                let mut gather = |rows: Gathered<'_>| {
                     actor.work(dice.below(shape.layer_us));
                     lead.gather(rows)
-                })
-            });
-            match ran {
-                Ok(last) if end == tokens.len() => tokens.push(choose(last)),
+                };
+                if work == Work::Rows {
+                    layers.share((shape, 0), batch.len(), &mut gather)?;
+                }
+                layers.run(shape, Some(0), pos, &mut gather)?;
+                if shape.is_whole {
+                    return layers.last(shape, Some(0), &mut gather);
+                }
+                if !wants {
+                    return Ok(0);
+                }
+                layers.x.drain(..batch.len() - 1);
+                lead.start(Work::Logits(1), &[], &[])?;
+                let mut gather = |rows: Gathered<'_>| lead.gather(rows);
+                layers.share((shape, 0), 1, &mut gather)?;
+                layers.last(shape, Some(0), &mut gather)
+            };
+            match run() {
+                Ok(last) if wants => tokens.push(choose(last)),
                 Ok(_) => {}
                 Err(TeamError::Lost { .. }) => continue 'epoch,
                 Err(error) => panic!("{error}"),
@@ -206,13 +279,33 @@ fn serve(actor: &Actor, shape: &Shape, (own, mut member): (usize, Member), mut d
                 actor.work(dice.below(shape.layer_us * 10));
                 member.ready(TeamLine::default());
             }
-            Order::Pass => {
-                let pos = member.spans()[0].pos as usize;
-                let tokens = member.tokens().to_vec();
-                let ran = layers.run(shape, Some(own), (pos, &tokens), |rows| {
+            Order::Pass(work) => {
+                let span = member.spans().first().copied();
+                layers.embed(member.tokens());
+                let mut gather = |rows: Gathered<'_>| {
                     actor.work(dice.below(shape.layer_us));
                     member.gather(rows)
-                });
+                };
+                let own_layers = (shape, own);
+                let ran = match (work, span) {
+                    (Work::Logits(n), _) => layers
+                        .share(own_layers, n.into(), &mut gather)
+                        .and_then(|()| layers.last(shape, Some(own), &mut gather)),
+                    (_, None) => panic!("a batch without a span"),
+                    (work, Some(FrameSpan { pos, n_rows, .. })) => {
+                        let mut run = || {
+                            if work == Work::Rows {
+                                layers.share(own_layers, n_rows.into(), &mut gather)?;
+                            }
+                            layers.run(shape, Some(own), pos as usize, &mut gather)?;
+                            match shape.is_whole {
+                                true => layers.last(shape, Some(own), &mut gather),
+                                false => Ok(0),
+                            }
+                        };
+                        run()
+                    }
+                };
                 if ran.is_err() {
                     member.fail();
                 }

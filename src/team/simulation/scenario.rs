@@ -47,7 +47,8 @@ fn faults(dice: &mut Dice) -> Faults {
     Faults::draw(dice, 0.1, (500, 1_000))
 }
 
-fn layers(dice: &mut Dice, n_nodes: usize) -> Vec<Layer> {
+/// What is gathered in a pass, and at its end.
+fn layers(dice: &mut Dice, n_nodes: usize) -> (Vec<Layer>, Layer) {
     // Now and then parts that are several datagrams or frames.
     let most = [40, 40, 2_000, 200_000][dice.below(4) as usize];
     let bytes = |dice: &mut Dice| -> Vec<usize> {
@@ -56,9 +57,8 @@ fn layers(dice: &mut Dice, n_nodes: usize) -> Vec<Layer> {
         bytes
     };
     let n = if most > 10_000 { 1 } else { 1 + dice.below(6) };
-    let mut all: Vec<Layer> = (0..n).map(|_| Layer::new(&bytes(dice), To::All)).collect();
-    all.push(Layer::new(&bytes(dice), To::Lead));
-    all
+    let all = (0..n).map(|_| Layer::new(&bytes(dice), To::All)).collect();
+    (all, Layer::new(&bytes(dice), To::Lead))
 }
 
 impl Scenario {
@@ -70,10 +70,13 @@ impl Scenario {
     fn from_seed(seed: u64) -> Scenario {
         let mut dice = Dice::new(seed);
         let n_nodes = 2 + dice.below(4) as usize;
+        let (layers, head) = layers(&mut dice, n_nodes);
         let shape = Shape {
             seed,
             n_nodes,
-            layers: layers(&mut dice, n_nodes),
+            layers,
+            head,
+            is_whole: dice.below(2) == 0,
             max_batch: 1 + dice.below(8) as usize,
             prompt: (0..1 + dice.below(12)).map(|_| dice.below(1000) as u32).collect(),
             n_predict: 4 + dice.below(16) as usize,

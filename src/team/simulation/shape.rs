@@ -10,6 +10,9 @@ pub(super) struct Shape {
     pub(super) n_nodes: usize,
     /// What is gathered in a pass, one after the other.
     pub(super) layers: Vec<Layer>,
+    /// What is gathered for a token that is wanted, in the same pass if the team has the whole model.
+    pub(super) head: Layer,
+    pub(super) is_whole: bool,
     pub(super) max_batch: usize,
     pub(super) prompt: Vec<u32>,
     pub(super) n_predict: usize,

@@ -10,12 +10,12 @@ use crate::transport::fault::Faults;
 /// wire of 45 us one way that loses so many datagrams.
 fn time((n_gathers, layer_us): (usize, Micros), loss: f64, seed: u64) -> Micros {
     let layer = |to| Layer::new(&[1000, 1500, 500], to);
-    let mut layers = vec![layer(To::All); n_gathers];
-    layers.push(layer(To::Lead));
     let shape = Shape {
         seed,
         n_nodes: 3,
-        layers,
+        layers: vec![layer(To::All); n_gathers],
+        head: layer(To::Lead),
+        is_whole: true,
         max_batch: 8,
         prompt: vec![1, 2, 3],
         n_predict: 20,

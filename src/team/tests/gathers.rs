@@ -66,7 +66,7 @@ fn a_batch_may_be_longer_than_a_frame() {
             loop {
                 match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
                     Order::Open(_) => member.ready(line()),
-                    Order::Pass => break (member.spans().to_vec(), member.tokens().to_vec()),
+                    Order::Pass(_) => break (member.spans().to_vec(), member.tokens().to_vec()),
                     Order::Close => panic!("it has not been told a batch"),
                 }
             }
@@ -77,7 +77,7 @@ fn a_batch_may_be_longer_than_a_frame() {
         let span = |stream| FrameSpan { stream, n_rows: 1, wants: FrameWants::None, ..spans(1)[0] };
         let spans: Vec<FrameSpan> = (0..n).map(span).collect();
         let tokens: Vec<u32> = (0..u32::from(n)).map(|i| i * 7).collect();
-        lead.start(&spans, &tokens).unwrap();
+        lead.start(Work::Ids, &spans, &tokens).unwrap();
         while !member.is_finished() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -97,7 +97,7 @@ fn the_lead_knows_how_long_members_compute() {
             while let Ok(order) = member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}) {
                 match order {
                     Order::Open(_) => member.ready(line()),
-                    Order::Pass => {
+                    Order::Pass(_) => {
                         for _ in 0..3 {
                             thread::sleep(Duration::from_millis(MS));
                             case.run(0, 1, |rows| member.gather(rows)).unwrap();

@@ -153,7 +153,7 @@ fn a_lead_survives_every_forged_frame() {
                 Err(TeamError::Refused { node: 1, .. }) => continue,
                 opened => opened.unwrap(),
             }
-            lead.start(&spans(1), &[0]).unwrap();
+            lead.start(Work::Ids, &spans(1), &[0]).unwrap();
             let mut bytes = *b"sound.......";
             let parts = [[0..6, 0..0], [6..12, 0..0]];
             let rows = Gathered { bytes: &mut bytes, row_bytes: 12, parts: &parts, to: To::All };
@@ -183,8 +183,13 @@ fn obey(mut member: Member, is_over: &AtomicBool) -> usize {
                 assert_eq!((opening.node, opening.shares.len()), (1, 2));
                 member.ready(line());
             }
-            Ok(Order::Pass) => {
-                assert!(member.spans().len() <= member.tokens().len());
+            Ok(Order::Pass(work)) => {
+                let rows: usize = member.spans().iter().map(|span| usize::from(span.n_rows)).sum();
+                match work {
+                    Work::Ids => assert_eq!(rows, member.tokens().len()),
+                    Work::Rows => assert!(rows <= 512 && member.tokens().is_empty()),
+                    Work::Logits(n) => assert!(n <= 4 && rows + member.tokens().len() == 0),
+                }
                 let mut bytes = *b"......sound.";
                 let parts = [[0..6, 0..0], [6..12, 0..0]];
                 let rows =
@@ -203,14 +208,17 @@ fn a_member_survives_every_forged_frame() {
     let places = Places::new(2);
     let is_over = AtomicBool::new(false);
     let opened = |epoch| frame(|out| team::emit_open(epoch, &opening(2), 1, out));
-    let batch =
-        |epoch| frame(|out| Some(team::emit_pass((epoch, 0), &spans(2), &[1, 2], (0, 0), out)?.0));
+    let of = |epoch: u32, work: Work, spans: &[FrameSpan], ids: &[u32]| {
+        frame(|out| Some(team::emit_pass((epoch, 0), work, spans, ids, (0, 0), out)?.0))
+    };
+    let batch = |epoch| of(epoch, Work::Ids, &spans(2), &[1, 2]);
     thread::scope(|scope| {
         let _over = Over(&is_over);
         let member = scope.spawn(|| obey(places.member(1), &is_over));
         let mut raw = Raw::new(&places, 0, 1);
         let mut epoch: u32 = 7;
-        let kinds = [opened(7), batch(7), part(7, 0, &BYTES)];
+        let (rows, logits) = (of(7, Work::Rows, &spans(2), &[]), of(7, Work::Logits(4), &[], &[]));
+        let kinds = [opened(7), batch(7), rows, logits, part(7, 0, &BYTES)];
         let mut n = 0;
         for (kind, sound) in kinds.iter().enumerate() {
             for mut forged in forgeries(sound) {
@@ -224,7 +232,7 @@ fn a_member_survives_every_forged_frame() {
                     raw.send(&opened(epoch));
                     raw.until(|frame| matches!(frame, TeamFrame::Ready(of, _) if *of == epoch));
                 }
-                if kind > 1 {
+                if kind > 3 {
                     raw.send(&batch(epoch));
                 }
                 raw.send(&forged);

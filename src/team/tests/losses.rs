@@ -19,7 +19,7 @@ fn a_member_that_restarts_is_taken_in_again() {
             while n_gathers < 3 {
                 match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
                     Order::Open(_) => member.ready(line()),
-                    Order::Pass => {
+                    Order::Pass(_) => {
                         for (id, case) in cases.iter().enumerate() {
                             n_gathers += 1;
                             if n_gathers < 3 {
@@ -36,7 +36,7 @@ fn a_member_that_restarts_is_taken_in_again() {
         open(&mut lead, 3);
         pass(&mut lead, &cases, &[0, 1]).unwrap();
         assert_eq!(pass(&mut lead, &cases, &[0, 1]), Err(TeamError::Lost { node: 2 }));
-        assert_eq!(lead.start(&spans(1), &[0]), Err(TeamError::NotOpen));
+        assert_eq!(lead.start(Work::Ids, &spans(1), &[0]), Err(TeamError::NotOpen));
         second.join().unwrap();
         let second = scope.spawn(|| serve(places.member(2), 2, &cases, &is_over));
         open(&mut lead, 3);
@@ -65,7 +65,7 @@ fn members_go_over_to_a_lead_that_restarts() {
         open(&mut lead, 3);
         pass(&mut lead, &cases, &[1]).unwrap();
         // It goes when the members gather.
-        lead.start(&spans(1), &[1]).unwrap();
+        lead.start(Work::Ids, &spans(1), &[1]).unwrap();
         thread::sleep(Duration::from_millis(20));
         drop(lead);
         let mut lead = places.lead(900);
@@ -90,11 +90,11 @@ fn a_member_that_gives_up_is_named_at_once() {
             loop {
                 match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
                     Order::Open(_) => member.ready(line()),
-                    Order::Pass if n_passes < 3 => {
+                    Order::Pass(_) if n_passes < 3 => {
                         n_passes += 1;
                         member.fail();
                     }
-                    Order::Pass => {
+                    Order::Pass(_) => {
                         cases[0].run(0, 2, |rows| member.gather(rows)).unwrap();
                         return member;
                     }
@@ -127,7 +127,7 @@ fn a_member_may_refuse_and_accept_another_opening() {
                 match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
                     Order::Open(opening) if opening.ctx_len > 2048 => member.refuse("no memory"),
                     Order::Open(_) => member.ready(line()),
-                    Order::Pass => cases[0].run(0, 1, |rows| member.gather(rows)).unwrap(),
+                    Order::Pass(_) => cases[0].run(0, 1, |rows| member.gather(rows)).unwrap(),
                     Order::Close => break,
                 }
             }

@@ -17,9 +17,9 @@ use crate::transport::options::CarrierOptions;
 use crate::transport::place::HostPort;
 use crate::transport::tcp::Tcp;
 use crate::transport::udp::Udp;
-use crate::wire::KvType;
 use crate::wire::hello::{RingInfo, name};
 use crate::wire::seal::Key;
+use crate::wire::{Dtype, KvType};
 
 type Open = fn(CarrierOptions) -> Box<dyn Endpoint>;
 
@@ -91,6 +91,9 @@ fn opening(n_nodes: usize) -> Opening {
         max_batch: 512,
         max_logits: 4,
         kv: KvType::F16,
+        wire: Dtype::F32,
+        layers: 0..4,
+        has_ends: true,
         shares: (0..n_nodes as u16).map(|node| node + 1).collect(),
         node: 0,
         lead: name("lead"),
@@ -174,7 +177,7 @@ fn serve(mut member: Member, own: usize, cases: &[Case], is_over: &AtomicBool) -
                 assert_eq!(usize::from(opening.node), own);
                 member.ready(line());
             }
-            Ok(Order::Pass) => {
+            Ok(Order::Pass(_)) => {
                 for i in 0..member.tokens().len() {
                     let id = member.tokens()[i] as usize;
                     let ran = cases[id].run(id, own, |rows| member.gather(rows));
@@ -206,7 +209,7 @@ fn open(lead: &mut Lead, n_nodes: usize) {
 
 /// One batch of the cases `ids`.
 fn pass(lead: &mut Lead, cases: &[Case], ids: &[u32]) -> Result<(), TeamError> {
-    lead.start(&spans(ids.len()), ids)?;
+    lead.start(Work::Ids, &spans(ids.len()), ids)?;
     ids.iter().try_for_each(|&id| cases[id as usize].run(id as usize, 0, |rows| lead.gather(rows)))
 }
 

@@ -19,6 +19,7 @@ fn line() -> NodeLine {
         bytes_per_token: 1 << 33,
         rtt_us: 180,
         datagram_bytes: 1432,
+        nodes: 3,
         threads: 4,
         carrier: heapless::String::try_from("udp").unwrap(),
         status: Status::Streams(2),
@@ -77,7 +78,14 @@ fn bytes_are_pinned() {
 #[test]
 fn open_assigns_shares_and_collects_lines() {
     let mut out = [0xa5; 500];
-    let statuses = [Status::Ready, Status::Unassigned, Status::Lacks, Status::Damaged];
+    let statuses = [
+        Status::Ready,
+        Status::Unassigned,
+        Status::Lacks,
+        Status::Damaged,
+        Status::Fixed,
+        Status::Team,
+    ];
     for status in statuses {
         let lines = [line(), NodeLine { status, ..line() }];
         for assigned in [&[][..], &[0..6, 6..14, 14..22]] {
@@ -107,6 +115,8 @@ fn down_and_close_come_back() {
         Reason::Missing,
         Reason::Busy(70),
         Reason::Packing(41),
+        Reason::Lost,
+        Reason::Incomplete,
     ];
     for reason in reasons {
         let len = emit_down(3, reason, "pi", &mut out).unwrap();

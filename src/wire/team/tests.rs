@@ -10,6 +10,9 @@ fn opening() -> Opening {
         max_batch: 512,
         max_logits: 4,
         kv: KvType::Int8,
+        wire: Dtype::F16,
+        layers: 3..9,
+        has_ends: true,
         shares: [9, 0, 65_535].into_iter().collect(),
         node: 2,
         lead: name("desk"),
@@ -47,16 +50,18 @@ fn part() -> Vec<u8> {
 }
 
 /// One frame of each kind.
-fn frames() -> [Vec<u8>; 8] {
+fn frames() -> [Vec<u8>; 10] {
     [
         emitted(|out| emit_open(5, &opening(), 2, out)),
         emitted(|out| emit_ready(5, &line(), out)),
         emitted(|out| emit_refused(5, "no memory", out)),
-        emitted(|out| Some(emit_pass((5, 6), &SPANS, &TOKENS, (0, 0), out)?.0)),
+        emitted(|out| Some(emit_pass((5, 6), Work::Ids, &SPANS, &TOKENS, (0, 0), out)?.0)),
         part(),
         emitted(|out| emit_failed(5, 3, out)),
         emitted(|out| emit_close(5, out)),
         emitted(|out| emit_missing(5, 1, out)),
+        emitted(|out| Some(emit_pass((5, 6), Work::Rows, &SPANS, &[], (0, 0), out)?.0)),
+        emitted(|out| Some(emit_pass((5, 6), Work::Logits(7), &[], &[], (0, 0), out)?.0)),
     ]
 }
 
@@ -76,6 +81,11 @@ fn what_is_emitted_is_read() {
     assert_eq!(read(5), TeamFrame::Failed(5, 3));
     assert_eq!(read(6), TeamFrame::Close(5));
     assert_eq!(read(7), TeamFrame::Missing(5, 1));
+    for (i, work, n_spans) in [(8, Work::Rows, 2), (9, Work::Logits(7), 0)] {
+        let TeamFrame::Pass(5, 6, piece) = read(i) else { panic!("{:?}", read(i)) };
+        assert_eq!((piece.work, piece.n_spans, piece.n_tokens), (work, n_spans, 0));
+        assert_eq!((piece.spans().count(), piece.tokens().count()), (n_spans.into(), 0));
+    }
 }
 
 #[test]
@@ -86,10 +96,12 @@ fn the_bytes_are_these() {
                  \x01\0\x01\0\x05\0\0\0\x02\0\0\0\x02\0\0\x01\0\0\0\0\x01\0\0\0\
                  \x0a\0\0\0\xff\xff\xff\xff\x1e\0\0\0";
     assert_eq!(frames()[3], pass);
-    let open = b"LEPT\0\0\x02\0\x05\0\0\0\0\0\0\0\0\x10\0\0\x03\0\0\x02\x04\0\x02\0\0\0\0\0\
+    let open = b"LEPT\0\0\x02\0\x05\0\0\0\0\0\0\0\0\x10\0\0\x03\0\0\x02\x04\0\x02\x01\x01\0\0\0\
                  \x03\0\0\0\0\0\0\0desk\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
-                 \x09\0\0\0\xff\xff";
+                 \x03\0\0\0\x09\0\0\0\x09\0\0\0\xff\xff";
     assert_eq!(frames()[0], open);
+    let logits = b"LEPT\x03\0\0\0\x05\0\0\0\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x07\0\x02\0";
+    assert_eq!(frames()[9], logits);
 }
 
 #[test]
@@ -113,7 +125,8 @@ fn no_field_makes_it_panic() {
                 let mut forged = frame.clone();
                 forged[at] = value;
                 if let Ok(TeamFrame::Pass(_, _, piece)) = TeamFrame::parse(&forged) {
-                    assert_eq!((piece.spans().count(), piece.tokens().count()), (2, 3));
+                    let bytes = 12 * piece.spans().count() + 4 * piece.tokens().count();
+                    assert_eq!(bytes, frame.len() - SPANS_AT);
                 }
             }
         }
@@ -133,6 +146,10 @@ fn fields_without_meaning_are_refused() {
     assert_eq!(forged(0, 32, 17), Err(WireError::Field("number of nodes")));
     assert_eq!(forged(0, 32, 1), Err(WireError::Field("number of nodes")));
     assert_eq!(forged(0, 26, 9), Err(WireError::Field("kind of keys and values")));
+    assert_eq!(forged(0, 27, 2), Err(WireError::Field("type of gathers")));
+    assert_eq!(forged(0, 28, 2), Err(WireError::Field("ends")));
+    assert_eq!(forged(0, 72, 9), Err(WireError::Field("layers")));
+    assert_eq!(forged(3, 30, 3), Err(WireError::Field("work")));
     assert_eq!(forged(4, 16, 17), Err(WireError::Field("offset in the part")));
     assert_eq!(forged(4, 19, 255), Err(WireError::Field("offset in the part")));
 }
@@ -144,7 +161,8 @@ fn a_batch_goes_into_frames_of_any_length() {
         while n_sent != (2, 3) {
             let mut out = vec![0; room];
             let before = n_sent;
-            let (bytes, end) = emit_pass((1, 2), &SPANS, &TOKENS, n_sent, &mut out).unwrap();
+            let (bytes, end) =
+                emit_pass((1, 2), Work::Ids, &SPANS, &TOKENS, n_sent, &mut out).unwrap();
             let TeamFrame::Pass(1, 2, piece) = TeamFrame::parse(&out[..bytes]).unwrap() else {
                 panic!("another kind");
             };
@@ -157,7 +175,7 @@ fn a_batch_goes_into_frames_of_any_length() {
         }
         assert!(spans == SPANS && tokens == TOKENS);
     }
-    assert_eq!(emit_pass((1, 2), &SPANS, &TOKENS, (0, 0), &mut [0; 31]), None);
+    assert_eq!(emit_pass((1, 2), Work::Ids, &SPANS, &TOKENS, (0, 0), &mut [0; 31]), None);
 }
 
 #[test]

@@ -1,42 +1,53 @@
 //! This board's part in a team: boards that share every layer by rows.
 
-mod file;
-
-pub(super) use file::PORT_DEFAULT;
-
+use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::ring::{self, RingFlags, is_interrupted};
+use super::model_files;
+use super::ring::{self, Board, Control, RingFile, RingFlags, is_interrupted};
 use super::weights::{self, Words};
 use super::{Failure, counted, key, note, warn};
 use crate::engine::ring::Limits;
 use crate::engine::team::{MemberNotice, MemberOptions, TeamOptions};
 use crate::engine::{Engine, Huge, LeadError, StepError, WeightsPlace};
-use crate::model::Model;
-use crate::ring::Address;
+use crate::model::{Model, Share};
+use crate::ring::{Address, TeamNode, TeamPlace};
+use crate::sys::power::Meter;
 use crate::sys::{notify, random};
 use crate::team::{BANKS, Mesh, REORDER_US, TeamError, TeamNotice};
 use crate::transport::Endpoint;
 use crate::transport::link::LinkConfig;
 use crate::transport::options::CarrierOptions;
 use crate::transport::place::HostPort;
-use crate::wire::Dtype;
 use crate::wire::hello::{self, PROTOCOL, RingInfo};
-use file::TeamNode;
 
 /// A board that knows its place in a team.
 pub(super) struct TeamBoard<'a> {
     flags: &'a RingFlags,
     nodes: Vec<TeamNode>,
     own: usize,
+    /// What the team has of the model, where it is a place of a ring; else all.
+    share: Option<Share>,
 }
 
 impl<'a> TeamBoard<'a> {
+    /// What the team file at `path` says if there is one, else the ring file: `None` if this board is in no team.
+    pub(super) fn find(
+        flags: &'a RingFlags,
+        path: Option<&Path>,
+    ) -> Result<Option<TeamBoard<'a>>, Failure> {
+        path.map_or_else(|| TeamBoard::of_ring(flags), |path| TeamBoard::new(flags, path).map(Some))
+    }
+
     /// What the flags and the team file at `path` say.
-    pub(super) fn new(flags: &'a RingFlags, path: &Path) -> Result<TeamBoard<'a>, Failure> {
-        let mut nodes = file::read(path)?;
+    fn new(flags: &'a RingFlags, path: &Path) -> Result<TeamBoard<'a>, Failure> {
+        let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
+        let nodes = TeamNode::parse_all(&text);
+        let mut nodes =
+            nodes.map_err(|what| Failure::Input(format!("{}: {what}", path.display())))?;
         let own = match (&flags.node, flags.is_master) {
             (None, true) => 0,
             (None, false) => {
@@ -61,7 +72,43 @@ impl<'a> TeamBoard<'a> {
             )));
         }
         nodes[own].address.port = flags.port.unwrap_or(nodes[own].address.port);
-        Ok(TeamBoard { flags, nodes, own })
+        Ok(TeamBoard { flags, nodes, own, share: None })
+    }
+
+    /// What the flags and their ring file say, if this board's place in that is a team.
+    fn of_ring(flags: &'a RingFlags) -> Result<Option<TeamBoard<'a>>, Failure> {
+        let Some(file @ RingFile::At(_)) = &flags.file else { return Ok(None) };
+        let topology = file.read()?;
+        let first = topology.members().first().map(|member| member.name.clone());
+        let name = match (&flags.node, flags.is_master) {
+            (None, true) => first,
+            (name, _) => name.clone(),
+        };
+        let Some(place) = name.and_then(|name| topology.team(&name)) else { return Ok(None) };
+        let TeamPlace { mut nodes, own, layers, is_first } = place;
+        if own > 0 {
+            nodes[own].address.port = flags.port.unwrap_or(nodes[own].address.port);
+        }
+        let share = Some(Share { layers, has_ends: is_first });
+        Ok(Some(TeamBoard { flags, nodes, own, share }))
+    }
+
+    /// Whether this is the team's lead.
+    pub(super) fn is_lead(&self) -> bool {
+        self.own == 0
+    }
+
+    /// A member's part of the model in the file at `place`, as far as a team is to have it.
+    pub(super) fn model(&self, place: &WeightsPlace) -> Result<Model, Failure> {
+        let model = model_files::model(place.model.as_deref())?;
+        match &self.share {
+            Some(share) => ring::narrow(model, share, &self.nodes[self.own].name, place),
+            None => {
+                let model = model_files::whole(model)?;
+                place.recall(&model);
+                Ok(model)
+            }
+        }
     }
 
     /// Makes the weights ready, of which this node reads its part alone.
@@ -91,7 +138,7 @@ impl<'a> TeamBoard<'a> {
             vocab_size: header.vocab_size as u32,
             held: whole,
             wish: None,
-            dtype: Dtype::F32,
+            dtype: self.flags.wire,
             is_master: false,
             name: hello::name(&own.name),
         };
@@ -141,19 +188,29 @@ impl<'a> TeamBoard<'a> {
         Ok(endpoint)
     }
 
-    /// Makes `engine` the lead, and waits until all nodes are ready.
-    pub(super) fn lead(&self, engine: &mut Engine) -> Result<(), Failure> {
+    /// Makes `engine` the lead of its place in a ring.
+    pub(super) fn lead_place(&self, engine: &mut Engine) -> Result<(), Failure> {
         let mesh = self.mesh(engine.model())?;
-        let own = &self.nodes[self.own];
-        let options = TeamOptions {
-            name: own.name.clone(),
+        engine.lead(mesh, self.options()?).map_err(|e| Failure::runtime(&e))
+    }
+
+    fn options(&self) -> Result<TeamOptions, Failure> {
+        let flags = self.flags;
+        Ok(TeamOptions {
+            name: self.nodes[self.own].name.clone(),
             shares: self.nodes.iter().map(|node| node.share).collect(),
-            timeout: self.flags.timeout(),
+            // A place of a ring is waited for by its master.
+            timeout: flags.is_master.then(|| flags.timeout()).flatten(),
             epoch: ring::random_epoch()?,
             is_interrupted,
             tell: Box::new(self.teller()),
-        };
-        engine.lead(mesh, options).map_err(|e| match e {
+        })
+    }
+
+    /// Makes `engine` the lead of the whole model, and waits until all nodes are ready.
+    pub(super) fn lead(&self, engine: &mut Engine) -> Result<(), Failure> {
+        let mesh = self.mesh(engine.model())?;
+        engine.lead_alone(mesh, self.options()?).map_err(|e| match e {
             LeadError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),
             LeadError::Step(StepError::Team(TeamError::Timeout { node, seconds })) => {
                 let name = &self.nodes[node].name;
@@ -162,9 +219,7 @@ impl<'a> TeamBoard<'a> {
             LeadError::Step(e) => ring::step_failure(&e),
             e => Failure::runtime(&e),
         })?;
-        if !self.flags.is_quiet {
-            self.describe(engine);
-        }
+        self.describe(engine);
         Ok(())
     }
 
@@ -191,10 +246,14 @@ impl<'a> TeamBoard<'a> {
     }
 
     /// The team, a line a node.
-    fn describe(&self, engine: &Engine) {
-        let Some(team) = engine.team() else { return };
+    pub(super) fn describe(&self, engine: &Engine) {
+        let Some(team) = engine.team().filter(|_| !self.flags.is_quiet) else { return };
         let total: f64 = self.nodes.iter().map(|node| f64::from(node.share)).sum();
-        note(&format!("team of {} nodes, which share every layer", self.nodes.len()));
+        let what = match &self.share {
+            Some(Share { layers, .. }) => format!("layer of {}..{}", layers.start, layers.end),
+            None => "layer".to_owned(),
+        };
+        note(&format!("team of {} nodes, which share every {what}", self.nodes.len()));
         let width = self.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
         for (node, line) in self.nodes.iter().zip(team.lines()) {
             note(&format!(
@@ -243,6 +302,32 @@ impl<'a> TeamBoard<'a> {
         let own = &self.nodes[self.own].address;
         let host = self.flags.host.as_ref().unwrap_or(&own.host);
         Address { host: host.clone(), port: own.port }
+    }
+}
+
+/// Makes `engine` the lead of `team`, the master of `board`'s ring, or both, calls `announce`, and waits until all other
+/// boards are there. Returns by what a ring's master may be asked.
+pub(super) fn begin(
+    engine: &mut Engine,
+    (team, board): (Option<&TeamBoard<'_>>, Option<&Board<'_>>),
+    place: &WeightsPlace,
+    meter: Option<Arc<Meter>>,
+    announce: &dyn Fn(),
+) -> Result<Option<Control>, Failure> {
+    match (team, board) {
+        (None, None) => Ok(None),
+        (Some(team), None) => {
+            announce();
+            team.lead(engine).map(|()| None)
+        }
+        (team, Some(board)) => {
+            team.iter().try_for_each(|team| team.lead_place(engine))?;
+            let endpoint = board.endpoint(engine.model())?;
+            announce();
+            let control = board.join(endpoint, engine, place, meter)?;
+            team.iter().for_each(|team| team.describe(engine));
+            Ok(Some(control))
+        }
     }
 }
 

@@ -1,0 +1,60 @@
+//! The rows of batches as a master sees them.
+
+use super::frames;
+use super::streams;
+use crate::model::{Precision, Stage};
+use crate::ring::{Held, Rows};
+use crate::wire::Dtype;
+use crate::wire::frame::{KvPiece, Sizes};
+
+/// The rows of the last result, as they came.
+pub(super) struct Returned {
+    precision: Precision,
+    row_bytes: usize,
+    /// `[max_logits, row_bytes]`.
+    bytes: Vec<u8>,
+}
+
+impl Returned {
+    /// None yet.
+    pub(super) fn new(max_logits: usize, dim: usize, wire: Dtype) -> Returned {
+        let precision = frames::precision(wire);
+        let row_bytes = dim * precision.bytes();
+        Returned { precision, row_bytes, bytes: vec![0; max_logits * row_bytes] }
+    }
+
+    /// The first `n`.
+    pub(super) fn first(&self, n: usize) -> (Precision, &[u8]) {
+        (self.precision, &self.bytes[..n * self.row_bytes])
+    }
+}
+
+/// Rows of the master: it gives the stage's, and takes the last node's.
+pub(super) struct MasterRows<'a, S> {
+    pub(super) stage: &'a mut S,
+    pub(super) returned: &'a mut Returned,
+    pub(super) held: &'a mut Held,
+}
+
+impl<S: Stage> Rows for MasterRows<'_, S> {
+    fn put(&mut self, first: usize, _: Dtype, bytes: &[u8]) {
+        let Returned { row_bytes, bytes: rows, .. } = &mut *self.returned;
+        rows[first * *row_bytes..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]) {
+        self.stage.get_row(row, frames::precision(dtype), out);
+    }
+
+    fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece> {
+        self.held.give(&streams::layers(self.stage), out)
+    }
+
+    fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], sizes: &Sizes) -> Option<bool> {
+        streams::take(self.held, (piece, bytes), sizes, self.stage)
+    }
+
+    fn moved(&mut self, epoch: u32, sizes: &Sizes) {
+        self.held.moved(epoch, sizes);
+    }
+}

@@ -1,0 +1,152 @@
+//! What computes in this node, be it alone or a place of a ring: its own processors, or a team that it leads.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::error::StepError;
+use super::team::TeamLead;
+use crate::model::{
+    AssembleError, Batch, CheckError, ForwardError, KvPlace, Plan, Precision, Share, Span, Stage,
+    StageInfo, StartError, Transformer,
+};
+
+/// This node's transformer, which has part of each row where there is a team.
+pub(in crate::engine) struct Seat<'a> {
+    pub(in crate::engine) transformer: &'a mut Transformer,
+    team: Option<&'a mut TeamLead>,
+}
+
+impl<'a> Seat<'a> {
+    pub(in crate::engine) fn new(
+        transformer: &'a mut Transformer,
+        team: Option<&'a mut TeamLead>,
+    ) -> Seat<'a> {
+        Seat { transformer, team }
+    }
+
+    /// As [`Stage::assemble`].
+    ///
+    /// # Errors
+    /// In the words of the team.
+    pub(in crate::engine) fn assemble_team(&mut self) -> Result<bool, StepError> {
+        self.team.as_mut().map_or(Ok(true), |team| team.assemble(self.transformer))
+    }
+
+    /// Whether the lead of the team was asked to end its work.
+    pub(in crate::engine) fn is_interrupted(&self) -> bool {
+        self.team.as_ref().is_some_and(|team| team.is_interrupted())
+    }
+
+    /// Longest wait for the other nodes of the team.
+    pub(in crate::engine) fn team_timeout(&self) -> Option<Duration> {
+        self.team.as_ref().and_then(|team| team.timeout())
+    }
+
+    /// The logits of the last `n` rows that got some.
+    pub(in crate::engine) fn into_logits(self, n: usize) -> &'a mut [f32] {
+        self.transformer.last_logits(n)
+    }
+}
+
+impl Stage for Seat<'_> {
+    fn about(&self) -> StageInfo<'_> {
+        let about = self.transformer.about();
+        let threads = self.team.as_ref().map(|team| team.lines().map(|l| usize::from(l.threads)));
+        StageInfo { threads: threads.map_or(about.threads, Iterator::sum), ..about }
+    }
+
+    fn bytes_per_token(&self) -> u64 {
+        match self.team {
+            None => self.transformer.bytes_per_token(),
+            Some(_) => self.transformer.model().bytes_per_token(),
+        }
+    }
+
+    fn set_plan(&mut self, plan: Plan) -> Result<(), StartError> {
+        self.transformer.set_plan(plan)?;
+        self.team.iter_mut().for_each(|team| team.replan(&plan));
+        Ok(())
+    }
+
+    fn set_share(&mut self, share: Share, plan: Plan) -> Result<(), StartError> {
+        match self.team {
+            None => self.transformer.set_share(share, plan),
+            Some(_) if share == *self.transformer.about().share => self.set_plan(plan),
+            Some(_) => Err(StartError::Fixed),
+        }
+    }
+
+    fn check_weights(&self, is_interrupted: &dyn Fn() -> bool) -> Result<(), CheckError> {
+        self.transformer.check_weights(is_interrupted)
+    }
+
+    fn assemble(&mut self) -> Result<bool, AssembleError> {
+        self.assemble_team().map_err(|error| match error {
+            StepError::Interrupted => AssembleError::Interrupted,
+            _ => AssembleError::Refused,
+        })
+    }
+
+    fn n_nodes(&self) -> usize {
+        self.team.as_ref().map_or(1, |team| team.n_nodes())
+    }
+
+    fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
+        self.transformer.interrupt_by(is_interrupted);
+        self.team.iter_mut().for_each(|team| team.interrupt_by(is_interrupted));
+    }
+
+    fn embed(&mut self, batch: &Batch) -> Result<(), ForwardError> {
+        match &mut self.team {
+            None => self.transformer.embed(batch),
+            Some(team) => team.embed(self.transformer, batch),
+        }
+    }
+
+    fn run_layers(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
+        match &mut self.team {
+            None => self.transformer.run_layers(spans),
+            Some(team) => team.run_layers(self.transformer, spans),
+        }
+    }
+
+    fn put_rows(&mut self, first: usize, precision: Precision, bytes: &[u8]) {
+        match &mut self.team {
+            None => self.transformer.put_rows(first, precision, bytes),
+            Some(team) => team.put_rows(self.transformer, first, (precision, bytes)),
+        }
+    }
+
+    fn get_row(&mut self, row: usize, precision: Precision, out: &mut [u8]) {
+        self.transformer.get_row(row, precision, out);
+    }
+
+    fn kv_pages(&self, layer: usize, reached: usize) -> Range<usize> {
+        match self.team {
+            None => self.transformer.kv_pages(layer, reached),
+            Some(_) => 0..0,
+        }
+    }
+
+    fn kv_part_bytes(&self) -> usize {
+        match self.team {
+            None => self.transformer.kv_part_bytes(),
+            Some(_) => 0,
+        }
+    }
+
+    fn read_kv(&mut self, part: KvPlace, out: &mut [u8]) -> bool {
+        self.team.is_none() && self.transformer.read_kv(part, out)
+    }
+
+    fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool {
+        self.team.is_none() && self.transformer.write_kv(part, first, bytes)
+    }
+
+    fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {
+        let Some(team) = &mut self.team else { return self.transformer.classify(precision, bytes) };
+        let n = bytes.len() / (self.transformer.about().header.dim * precision.bytes());
+        team.classify(self.transformer, n, (precision, bytes))?;
+        Ok(self.transformer.last_logits(n))
+    }
+}

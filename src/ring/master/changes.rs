@@ -1,0 +1,70 @@
+//! How a master's ring becomes another one.
+
+use std::ops::Range;
+
+use super::Master;
+use crate::ring::moving::{Earlier, Phase};
+use crate::ring::options::MasterOptions;
+use crate::ring::patience::Patience;
+use crate::ring::{Member, NodeLine};
+
+/// Longest wait for batches to be answered before the nodes get other layers.
+const HOLD_MAX_US: u64 = 60_000_000;
+
+impl Master {
+    /// The nodes are to get other layers: until they do, no batch is begun. `true` once all that were have been
+    /// answered, or that need not be waited for.
+    pub(crate) fn hold(&mut self) -> bool {
+        let since = *self.held_us.get_or_insert(self.polled_us);
+        let is_in_vain =
+            !self.is_open() || self.patience.is_troubled() || self.course.is_replaying();
+        is_in_vain || self.is_still() || self.polled_us > since + HOLD_MAX_US
+    }
+
+    /// They do not get them after all.
+    pub(crate) fn go_on(&mut self) {
+        self.held_us = None;
+    }
+
+    /// The nodes get other layers by the next [`Master::assign`] or [`Master::rejoin`]. Returns the epoch whose streams go on
+    /// with what the nodes have stored of them; `None` if all is computed again.
+    pub(crate) fn begin_move(&mut self) -> Option<u32> {
+        self.earlier = match self.phase {
+            Phase::Open if self.is_still() => Some(Earlier::new(self.epoch, &self.lines)),
+            // Nothing has been computed since the last move was begun.
+            Phase::Opening(_) => self.earlier.take(),
+            Phase::Open | Phase::Moving(..) => None,
+        };
+        self.earlier.as_ref().map(Earlier::epoch)
+    }
+
+    /// The nodes get other layers, this one first, of which `line` tells; the ring is opened anew for
+    /// that, and streams go on. Without any each node has what its own user wants.
+    pub(crate) fn assign(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
+        (self.options.line, self.assigned, self.failure) = (line, assigned, None);
+        self.held_us = None;
+        self.patience.assigned(self.polled_us);
+        self.restart(self.polled_us);
+    }
+
+    /// Whoever is away is going to be replaced: the time for that begins anew.
+    pub(crate) fn be_patient(&mut self) {
+        self.patience.rest(self.polled_us);
+    }
+
+    /// What [`Master::assign`] was given last; empty if nothing.
+    pub(crate) fn assigned(&self) -> &[Range<u32>] {
+        &self.assigned
+    }
+
+    /// The ring has these nodes from now on, this one of which `line` tells first, with their layers; it is opened
+    /// anew over a link to the second of them, and streams go on.
+    pub(crate) fn rejoin(&mut self, line: NodeLine, members: Vec<Member>) {
+        let layers = |member: &Member| member.layers.start as u32..member.layers.end as u32;
+        let assigned = members.iter().map(layers).collect();
+        let MasterOptions { n_nodes, timeout_us, .. } = self.options;
+        self.patience = Patience::new(members, n_nodes, timeout_us);
+        self.lines.clear();
+        self.assign(line, assigned);
+    }
+}

@@ -1,0 +1,299 @@
+//! Rings whose places are teams give what one node gives.
+
+mod common;
+
+use common::models::{bits, package};
+use common::rings::Recipe;
+use leap::engine::{Engine, KvKind, Wants};
+use leap::internals::wire::Dtype;
+use leap::sampler::argmax;
+
+fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
+    Recipe {
+        model: package("models/demo.bin"),
+        kv: KvKind::F16,
+        cuts: cuts.to_vec(),
+        is_tcp: false,
+        has_key: false,
+        wire: Dtype::F32,
+        batch: 16,
+        n_streams: 1,
+        max_logits: 16,
+        cache: None,
+        own_file: None,
+        teams: teams.iter().map(|shares| shares.to_vec()).collect(),
+    }
+}
+
+/// Logits of all tokens of a prompt, and of those that greedy decoding chooses then.
+fn run(engine: &mut Engine) -> Vec<Vec<u32>> {
+    let vocab_size = engine.header().vocab_size;
+    let prompt: Vec<u32> = (0..40).map(|i| (i * 53 % vocab_size) as u32).collect();
+    let mut stream = engine.stream().unwrap();
+    let mut all = Vec::new();
+    let mut next = 0;
+    for ids in prompt.chunks(16) {
+        let logits = engine.push_batch(&mut stream, ids, Wants::All).unwrap();
+        next = argmax(&logits[(ids.len() - 1) * vocab_size..]).unwrap();
+        all.push(bits(logits));
+    }
+    for _ in 0..8 {
+        let logits = engine.push(&mut stream, &[next]).unwrap();
+        next = argmax(logits).unwrap();
+        all.push(bits(logits));
+    }
+    all
+}
+
+const ALONE: &[u16] = &[1];
+
+#[test]
+fn places_that_are_teams_give_the_bits_of_one_node() {
+    let wanted = run(&mut recipe(&[], &[]).alone());
+    let rings: [(&[usize], &[&[u16]]); 4] = [
+        (&[2], &[ALONE, &[2, 1]]),
+        (&[3], &[&[1, 3], ALONE]),
+        (&[2], &[&[1, 1], &[3, 1, 2]]),
+        (&[1, 4], &[ALONE, &[1, 1], ALONE]),
+    ];
+    for (cuts, teams) in rings.into_iter().skip(if common::quick() { 2 } else { 0 }) {
+        let (mut engine, _workers) = recipe(cuts, teams).ring();
+        let nodes: Vec<usize> =
+            engine.ring().unwrap().lines().iter().map(|line| line.nodes.into()).collect();
+        assert_eq!(nodes, teams.iter().map(|shares| shares.len()).collect::<Vec<_>>());
+        assert!(run(&mut engine) == wanted, "cuts {cuts:?}, teams {teams:?}");
+    }
+}
+
+#[test]
+fn places_keep_keys_and_values_as_the_master_does() {
+    for kv in KvKind::ALL {
+        let recipe = |cuts: &[usize]| Recipe { kv, ..recipe(cuts, &[&[1, 2], &[2, 1]]) };
+        let wanted = run(&mut recipe(&[]).alone());
+        let (mut engine, _workers) = recipe(&[3]).ring();
+        assert!(run(&mut engine) == wanted, "{kv:?}");
+    }
+}
+
+/// Layers move between the other places, and what teams have stored stays where it is.
+#[test]
+fn layers_of_teams_stay_and_others_move() {
+    let recipe = recipe(&[1, 3], &[ALONE, ALONE, &[1, 1]]);
+    let place = recipe.place(0);
+    let ids: Vec<u32> = (0..64).map(|i| i * 29 % 4000).collect();
+    let all = |engine: &mut Engine, moves: &mut dyn FnMut(&mut Engine, usize)| {
+        let mut stream = engine.stream().unwrap();
+        let mut found = Vec::new();
+        for (n, ids) in ids.chunks(8).enumerate() {
+            found.push(bits(engine.push(&mut stream, ids).unwrap()));
+            moves(engine, n);
+        }
+        found
+    };
+    let wanted = all(&mut recipe.alone(), &mut |_, _| {});
+    let (mut engine, _workers) = recipe.ring();
+    let found = all(&mut engine, &mut |engine, n| match n {
+        1 => {
+            engine.resplit(&[0..2, 2..3, 3..6], &place).unwrap();
+        }
+        3 => {
+            let error = engine.resplit(&[0..1, 1..4, 4..6], &place).unwrap_err().to_string();
+            assert_eq!(error, "node2 is a team, whose layers stay: 3..6");
+        }
+        5 => {
+            engine.resplit(&[0..1, 1..3, 3..6], &place).unwrap();
+        }
+        _ => {}
+    });
+    assert!(found == wanted);
+}
+
+#[cfg(feature = "tools")]
+#[test]
+fn every_family_is_the_same_in_places_that_are_teams() {
+    use common::folder::Folder;
+    use common::models::{FAMILIES, export_to};
+    use leap::format::model::{Ends, Weights};
+
+    let step = if common::quick() { 4 } else { 1 };
+    for checkpoint in FAMILIES.into_iter().step_by(step) {
+        for weights in [Weights::F32, Weights::B2 { group: 32, ends: Ends::SixBits }] {
+            let folder = Folder::new();
+            let model = export_to(&folder, checkpoint, weights);
+            let teams: [&[u16]; 2] = [&[1, 1], &[2, 1]];
+            let recipe = |cuts: &[usize]| Recipe { model: model.clone(), ..recipe(cuts, &teams) };
+            let wanted = run(&mut recipe(&[]).alone());
+            let (mut engine, _workers) = recipe(&[1]).ring();
+            assert!(run(&mut engine) == wanted, "{checkpoint}, {weights}");
+        }
+    }
+}
+
+/// Rings of programs.
+#[cfg(feature = "demo")]
+mod processes {
+    use std::io::Read;
+    use std::path::Path;
+    use std::process::{Child, ChildStdout, Command, Stdio};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use crate::common::folder::Folder;
+    use crate::common::leap;
+    use crate::common::ran::Ran;
+
+    /// Ends with what it is in.
+    struct Running(Child);
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    const TEXT: [&str; 8] = ["-p", "Once upon a time", "-n", "700", "--temp", "0.8", "--seed", "7"];
+
+    fn worker(ring: &Path, node: &str) -> Running {
+        let mut worker = leap();
+        worker.args(["worker", "--threads", "1", "--transport", "udp", "--node", node, "--ring"]);
+        Running(worker.arg(ring).stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn master(ring: &Path, folder: &Folder) -> Command {
+        let mut master = leap();
+        master.args(["master", "--threads", "1", "--transport", "udp", "--ring"]).arg(ring);
+        master.arg("--control").arg(folder.join("control")).args(TEXT);
+        master.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        master
+    }
+
+    /// Some more of what the master writes.
+    fn read(text: &mut Vec<u8>, stdout: &mut ChildStdout) {
+        let at = text.len();
+        text.resize(at + 64, 0);
+        stdout.read_exact(&mut text[at..]).unwrap();
+    }
+
+    /// The rest of it, and what it says.
+    fn end(mut text: Vec<u8>, mut stdout: ChildStdout, master: Child) -> (String, String) {
+        stdout.read_to_end(&mut text).unwrap();
+        let ended = master.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(ended.status.success(), "{said}");
+        (String::from_utf8_lossy(&text).into_owned(), said)
+    }
+
+    /// An address of this process.
+    fn host(n: u8) -> String {
+        let [.., high, low] = std::process::id().to_be_bytes();
+        format!("127.{n}.{high}.{low}")
+    }
+
+    fn alone() -> String {
+        Ran::new(leap().arg("run").args(TEXT).stdin(Stdio::null()).output().unwrap()).succeeds().out
+    }
+
+    #[test]
+    fn a_ring_outlives_the_deaths_of_a_team_and_its_boards() {
+        let (folder, host) = (Folder::new(), host(81));
+        let ring = folder.write(
+            "ring.txt",
+            format!(
+                "desk {host}:9000 0..3\n\
+                 pi {host}:9010 3..6\n\
+                 team pi {host}:9100 2\n\
+                 team fig {host}:9120 1\n"
+            ),
+        );
+        let (pi, fig) = (worker(&ring, "pi"), worker(&ring, "fig"));
+        let mut master = master(&ring, &folder).spawn().unwrap();
+        let (mut text, mut stdout) = (Vec::new(), master.stdout.take().unwrap());
+        read(&mut text, &mut stdout);
+        drop(fig);
+        let _fig = worker(&ring, "fig");
+        read(&mut text, &mut stdout);
+        drop(pi);
+        let _pi = worker(&ring, "pi");
+        let (text, said) = end(text, stdout, master);
+        assert_eq!(text, alone());
+        assert!(said.contains("pi lost what it had computed"), "{said}");
+        assert!(said.contains("layers 3..6") && said.contains("team of 2"), "{said}");
+    }
+
+    #[test]
+    fn a_master_may_lead_a_team_whose_layers_stay() {
+        let (folder, host) = (Folder::new(), host(82));
+        let ring = folder.write(
+            "ring.txt",
+            format!(
+                "desk {host}:9000 0..3\n\
+                 team desk {host}:9100\n\
+                 team fig {host}:9120\n\
+                 pi {host}:9010 3..6\n"
+            ),
+        );
+        let (_pi, fig) = (worker(&ring, "pi"), worker(&ring, "fig"));
+        let mut master = master(&ring, &folder).spawn().unwrap();
+        let (mut text, mut stdout) = (Vec::new(), master.stdout.take().unwrap());
+        read(&mut text, &mut stdout);
+        drop(fig);
+        let _fig = worker(&ring, "fig");
+        let (text, _) = end(text, stdout, master);
+        assert_eq!(text, alone());
+
+        let prompts = folder.write("prompts.txt", "Once upon a time\n".repeat(500));
+        let mut long = leap();
+        long.args(["master", "--threads", "1", "--transport", "udp", "--streams", "2", "--ring"]);
+        long.arg(&ring).arg("--prompt-file").arg(prompts);
+        long.arg("--control").arg(folder.join("long")).stdin(Stdio::null()).stdout(Stdio::null());
+        let _long = Running(long.stderr(Stdio::null()).spawn().unwrap());
+        let ask = |args: &[&str]| {
+            let control = folder.join("long");
+            Ran::new(leap().arg("ring").args(args).arg("--control").arg(control).output().unwrap())
+        };
+        let begun = Instant::now();
+        let status = loop {
+            let asked = ask(&["status"]);
+            if asked.out.contains("open: ") {
+                break asked.out;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{asked:?}");
+            thread::sleep(Duration::from_millis(50));
+        };
+        assert!(status.contains("desk, 2 boards"), "{status}");
+        ask(&["resize", "desk=0..2,pi=2..6"]).fails(2, "desk is a team, whose layers stay: 0..3");
+        ask(&["replan"]).fails(2, "desk is a team, whose layers stay");
+    }
+
+    #[test]
+    fn boards_of_a_team_that_do_not_fit_are_told() {
+        let (folder, host) = (Folder::new(), host(83));
+        let ring = folder.write(
+            "ring.txt",
+            format!(
+                "desk {host}:9000 0..3\n\
+                 pi {host}:9010 3..6\n\
+                 team pi {host}:9100\n\
+                 team fig {host}:9120\n"
+            ),
+        );
+        let fails = |args: &[&str], what: &str| {
+            let ran = Ran::new(leap().args(args).arg("--ring").arg(&ring).output().unwrap());
+            assert!(ran.err.contains(what), "{ran:?}");
+        };
+        fails(&["master", "--node", "fig"], "fig is a board of pi's team");
+        fails(&["worker", "--node", "fog"], "there are desk, pi, fig");
+        fails(&["master", "--rebalance-after", "60"], "those of pi, a team, stay");
+        // A board that keeps shorter contexts than the master asks for.
+        let _pi = worker(&ring, "pi");
+        let mut fig = leap();
+        fig.args(["worker", "--transport", "udp", "--threads", "1", "--ctx", "64"]);
+        fig.args(["--node", "fig", "--ring"]).arg(&ring);
+        let _fig = Running(fig.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let ended = master(&ring, &folder).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(!ended.status.success(), "{said}");
+        assert!(said.contains("a board of pi's team cannot take its part"), "{said}");
+    }
+}
