@@ -10,7 +10,8 @@ use common::models::{bits, demo, isas};
 use leap::format::model::{Header, Weights};
 use leap::internals::kernels::{Isa, Kernels};
 use leap::internals::model::{
-    Batch, ForwardError, Gather, KvKind, Model, Plan, Span, Stage, Team, To, Transformer, Wants,
+    Batch, ForwardError, Gather, KvKind, Model, Plan, Precision, Span, Stage, Team, To,
+    Transformer, Wants,
 };
 use leap::internals::pool::Pool;
 
@@ -106,13 +107,23 @@ fn run(node: &mut Transformer, batch: &Batch, gather: &mut dyn Gather) -> Vec<u3
 
 /// The logits of `batches` by a team; those that its lead has.
 fn by_team(model: &Arc<Model>, setup: &Setup<'_>, batches: &[Batch]) -> Vec<Vec<u32>> {
+    by_team_over(model, setup, Precision::F32, batches)
+}
+
+/// The same of a team that gathers so.
+fn by_team_over(
+    model: &Arc<Model>,
+    setup: &Setup<'_>,
+    wire: Precision,
+    batches: &[Batch],
+) -> Vec<Vec<u32>> {
     let n = setup.shares.len();
     let table = Table { places: Mutex::new(vec![Vec::new(); n]), barrier: Barrier::new(n) };
     let plan = Plan { kv: setup.kv, ..PLAN };
     let run = |own: usize| {
         let isa = setup.isas[own % setup.isas.len()];
         let mut node = node(model, isa, setup.is_packed, plan);
-        let team = Team::new(model.header(), setup.shares, own).unwrap();
+        let team = Team::new(model.header(), setup.shares, own).unwrap().with_wire(wire);
         node.set_team(Some(team), plan).unwrap();
         let mut seat = Seat { table: &table, own };
         let run = |batch| run(&mut node, batch, &mut seat);
@@ -213,6 +224,22 @@ fn inputs_of_int8_are_gathered_as_int8() {
     let (f32, int8) = (gathered(Weights::F32), gathered(Weights::Q8 { group: 32 }));
     assert_eq!(f32, n_layers * 4 * (3 * dim + ffn_dim));
     assert_eq!(int8, n_layers * (2 * 4 * dim + (dim + ffn_dim) * (32 + 4) / 32));
+}
+
+/// In f16 texts are others than those of one board, and the same in all teams.
+#[test]
+fn teams_of_all_sizes_round_alike() {
+    let model = demo();
+    let batches = batches(model.header().vocab_size);
+    let by = |shares: &[u16], wire| {
+        let setup = Setup { shares, isas: &[best()], is_packed: true, kv: KvKind::F16 };
+        by_team_over(&model, &setup, wire, &batches)
+    };
+    let wanted = by(&[1, 1], Precision::F16);
+    assert!(wanted != by(&[1, 1], Precision::F32));
+    for shares in [&[1][..], &[3, 1], &[5, 2, 3], &[1, 1, 1, 1, 1]] {
+        assert!(by(shares, Precision::F16) == wanted, "{shares:?}");
+    }
 }
 
 #[cfg(feature = "tools")]

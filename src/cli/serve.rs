@@ -286,8 +286,8 @@ impl Serve {
             return Err(Failure::Usage(what.to_owned()));
         }
         let has_layers = self.ring.is_some() || self.boards.is_some() || self.give.is_some();
-        if self.team.is_some() && (has_layers || self.wire != Dtype::F32) {
-            let what = "--team shares every layer: no --ring, --boards, --give or --wire";
+        if self.team.is_some() && has_layers {
+            let what = "--team shares every layer: no --ring, --boards or --give";
             return Err(Failure::Usage(what.to_owned()));
         }
         if self.team.is_some() && matches!(self.control, ControlPlace::At(_)) {

@@ -199,6 +199,7 @@ impl<'a> TeamBoard<'a> {
         Ok(TeamOptions {
             name: self.nodes[self.own].name.clone(),
             shares: self.nodes.iter().map(|node| node.share).collect(),
+            wire: flags.wire,
             // A place of a ring is waited for by its master.
             timeout: flags.is_master.then(|| flags.timeout()).flatten(),
             epoch: ring::random_epoch()?,

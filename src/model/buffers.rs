@@ -41,7 +41,7 @@ pub(super) struct Buffers<'a> {
     /// What a team's node computes of what is gathered then, rows of its columns; empty if there is no
     /// team.
     pub(super) part: &'a mut [f32],
-    /// Inputs of output and down projections, gathered; empty if there is no team.
+    /// Inputs of output and down projections, gathered, or what is added to rows in f16; empty if there is no team.
     pub(super) acts: &'a mut [f32],
     pub(super) kv: KvValues<'a>,
 }
@@ -85,7 +85,8 @@ fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usi
     let part = plan.max_batch.saturating_mul(widest);
     let part = part.max(logits.saturating_mul(width(Columns::Vocab)));
     let of_experts = team.row_len(Columns::Ffn).saturating_mul(active.max(1));
-    [part, plan.max_batch.saturating_mul(of_experts.max(team.row_len(Columns::Heads)))]
+    let acts = of_experts.max(team.row_len(Columns::Heads)).max(header.dim.div_ceil(2));
+    [part, plan.max_batch.saturating_mul(acts)]
 }
 
 impl<'a> Buffers<'a> {

@@ -185,7 +185,7 @@ impl Pass<'_> {
     ) -> Result<(), ForwardError> {
         let Some(team) = self.team else { return Ok(()) };
         let all = &mut buffers.delta[..self.m * self.model.header().dim];
-        team.gather(Columns::Dim, buffers.part, all, To::All, gather)
+        team.gather_added(buffers.part, buffers.acts, all, gather)
     }
 
     /// What layer `layer` does with its heads.

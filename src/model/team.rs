@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::batch::ForwardError;
 use super::gather::{Gather, To};
 use super::inputs::{Given, activation_group};
+use super::precision::Precision;
 use crate::format::model::{Header, TensorKind};
 use crate::kernels::{Kernels, PANEL_ROWS};
 use crate::pool::{Chunks, Pool};
@@ -52,6 +53,8 @@ pub struct Team {
     rows: [GatheredRows; 5],
     /// The model's header with this node's heads and feed-forward width.
     narrow: Header,
+    /// How what is added to the residual stream is gathered.
+    wire: Precision,
 }
 
 /// Rows that are gathered.
@@ -184,7 +187,18 @@ impl Team {
             ffn_dim: ffn.len(),
             ..header.clone()
         };
-        Ok(Team { own, slices, rows, narrow })
+        Ok(Team { own, slices, rows, narrow, wire: Precision::F32 })
+    }
+
+    /// The same, with what is added to the residual stream rounded so on all nodes.
+    pub fn with_wire(mut self, wire: Precision) -> Team {
+        let GatheredRows { parts, .. } = &mut self.rows[Columns::Dim as usize];
+        for [part, _] in parts {
+            let value = |at: usize| at / self.wire.bytes() * wire.bytes();
+            *part = value(part.start)..value(part.end);
+        }
+        self.wire = wire;
+        self
     }
 
     /// The model's header with this node's heads and feed-forward width.
@@ -234,6 +248,34 @@ impl Team {
             }
         }
         gather.gather(bytemuck::cast_slice_mut(all), k * size_of::<f32>(), parts, to)
+    }
+
+    /// Brings what is added to the residual stream together in `all`: the first of `part` are this node's. `scratch` has
+    /// room for a row of f16 for each.
+    pub(super) fn gather_added(
+        &self,
+        part: &[f32],
+        scratch: &mut [f32],
+        all: &mut [f32],
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
+        if self.wire == Precision::F32 {
+            return self.gather(Columns::Dim, part, all, To::All, gather);
+        }
+        let GatheredRows { own, parts, k, .. } = self.rows(Columns::Dim);
+        let row_bytes = k * self.wire.bytes();
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(scratch);
+        let bytes = &mut bytes[..all.len() * self.wire.bytes()];
+        if !own.is_empty() {
+            let rows = bytes.chunks_exact_mut(row_bytes).zip(part.chunks_exact(own.len()));
+            rows.for_each(|(row, part)| {
+                self.wire.write(part, &mut row[parts[self.own][0].clone()])
+            });
+        }
+        gather.gather(bytes, row_bytes, parts, To::All)?;
+        // What this node has computed, too.
+        self.wire.read(bytes, all);
+        Ok(())
     }
 
     /// Brings rows that only the lead has to all nodes.

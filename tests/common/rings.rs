@@ -170,6 +170,7 @@ impl Recipe {
         let options = TeamOptions {
             name: format!("node{index}"),
             shares,
+            wire: self.wire,
             timeout: Some(Duration::from_secs(60)),
             epoch: 1,
             is_interrupted: || false,

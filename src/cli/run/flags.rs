@@ -201,8 +201,8 @@ pub(in crate::cli) struct Run {
     /// (the first of the ring file) or HOST[:PORT] (9998); needs --key
     #[argh(option, from_str_fn(origin::from))]
     pub(super) fetch: Option<Origin>,
-    /// ring: how activations travel: f32 (default) gives the very bits of one board; f16 halves the
-    /// traffic and rounds, so that texts may differ from one board's
+    /// ring or team: how activations travel: f32 (default) gives the very bits of one board; f16 halves
+    /// the traffic and rounds, so that texts may differ from one board's
     #[argh(option, from_str_fn(carrier::wire), default = "Dtype::F32")]
     pub(super) wire: Dtype,
     /// ring: socket by which `leap ring` looks at the ring and changes it: a path, auto (default: in the
@@ -295,9 +295,6 @@ impl Run {
             return usage(
                 "--team is for boards that share every layer: no option of a ring's layers",
             );
-        }
-        if self.team.is_some() && self.wire != Dtype::F32 {
-            return usage("a team's wire is f32");
         }
         if self.team.is_some() && matches!(self.control, ControlPlace::At(_)) {
             return usage("--control is for rings; a team tells its times after each answer");

@@ -24,6 +24,8 @@ pub struct TeamOptions {
     pub name: String,
     /// What each node computes in proportion to the others, the lead first.
     pub shares: Vec<u16>,
+    /// How what is added to rows is gathered: f16 gives other bits, the same in every team.
+    pub wire: Dtype,
     /// Longest wait for the other nodes; `None` to wait for ever.
     pub timeout: Option<Duration>,
     /// A random number.
@@ -88,6 +90,7 @@ impl TeamLead {
         let sizes = frames::sizes(&plan, header.dim, Dtype::F32);
         sizes.ok_or(TeamStartError::Node(NodeError::Counts))?;
         let team = Team::new(header, &options.shares, 0).map_err(TeamStartError::Shares)?;
+        let team = team.with_wire(frames::precision(options.wire));
         transformer.set_team(Some(team), plan).map_err(TeamStartError::Start)?;
         let mut lead = Lead::new(mesh, options.epoch);
         lead.interrupt_by(options.is_interrupted);
@@ -125,7 +128,7 @@ impl TeamLead {
     /// What the nodes are to be ready for.
     fn opening(&self, transformer: &Transformer) -> Option<Opening> {
         let StageInfo { plan, header, share, .. } = transformer.about();
-        let sizes = frames::sizes(plan, header.dim, Dtype::F32)?;
+        let sizes = frames::sizes(plan, header.dim, self.options.wire)?;
         Some(Opening {
             ctx_len: sizes.ctx_len,
             n_streams: sizes.n_streams,

@@ -10,6 +10,7 @@ use crate::model::{Batch, ForwardError, Plan, Share, Span, Stage, StageInfo, Tea
 use crate::team::{Member, Mesh, Opening, Order, TeamLine, TeamNotice, Work};
 use crate::wire::Dtype;
 use crate::wire::frame::Sizes;
+use crate::wire::hello;
 
 /// How a member takes part in a team.
 pub struct MemberOptions<'a> {
@@ -110,8 +111,8 @@ struct AtWork<'a> {
     prepared: Share,
     name: &'a str,
     limits: Limits,
-    /// What it is ready for: the nodes' shares, which of them is its own, the share of the model, and the plan.
-    ready: Option<(Vec<u16>, usize, Share, Plan)>,
+    /// What it is ready for, but for the lead's name.
+    ready: Option<Opening>,
     batch: Batch,
     spans: Vec<Span>,
 }
@@ -130,14 +131,13 @@ impl AtWork<'_> {
                 return Err(format!("it is ready for {what} {limit}, not {wanted}"));
             }
         }
-        let (shares, own) = (opening.shares.to_vec(), usize::from(opening.node));
         let layers = opening.layers.start as usize..opening.layers.end as usize;
         let share = Share { layers, has_ends: opening.has_ends };
         if !self.prepared.includes(&share) {
             let (has, wants) = (words(&self.prepared), words(&share));
             return Err(format!("it has {has}, not {wants}: give all the same ring file"));
         }
-        let asked = Some((shares, own, share.clone(), plan));
+        let asked = Some(Opening { lead: hello::Name::new(), ..opening.clone() });
         if self.ready != asked {
             self.ready = None;
             self.get_ready(opening, share, plan).map_err(|e| e.to_string())?;
@@ -155,6 +155,7 @@ impl AtWork<'_> {
         let own = usize::from(opening.node);
         let header = self.transformer.model().header();
         let team = Team::new(header, &opening.shares, own).map_err(TeamStartError::Shares)?;
+        let team = team.with_wire(frames::precision(opening.wire));
         let StageInfo { share: now, .. } = self.transformer.about();
         if share != *now {
             self.transformer.set_share(share, plan).map_err(TeamStartError::Start)?;
@@ -164,9 +165,9 @@ impl AtWork<'_> {
 
     /// Which part of each layer is its own.
     fn percent(&self) -> f64 {
-        let Some((shares, own, ..)) = &self.ready else { return 0.0 };
+        let Some(Opening { shares, node, .. }) = &self.ready else { return 0.0 };
         let total: u32 = shares.iter().map(|share| u32::from(*share)).sum();
-        f64::from(shares[*own]) / f64::from(total.max(1)) * 1e2
+        f64::from(shares[usize::from(*node)]) / f64::from(total.max(1)) * 1e2
     }
 
     /// Does what the lead has begun.
