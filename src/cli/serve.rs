@@ -152,7 +152,7 @@ pub(super) struct Serve {
     /// the traffic
     #[argh(option, from_str_fn(carrier::wire), default = "Dtype::F32")]
     wire: Dtype,
-    /// ring: socket by which `leap ring` looks at the ring and changes it: a path, auto (default: in the
+    /// ring or team: socket by which `leap ring` looks at the ring and changes it: a path, auto (default: in the
     /// user's folder) or off
     #[argh(option, from_str_fn(ring::control_place), default = "ControlPlace::Auto")]
     control: ControlPlace,
@@ -288,10 +288,6 @@ impl Serve {
         let has_layers = self.ring.is_some() || self.boards.is_some() || self.give.is_some();
         if self.team.is_some() && has_layers {
             let what = "--team shares every layer: no --ring, --boards or --give";
-            return Err(Failure::Usage(what.to_owned()));
-        }
-        if self.team.is_some() && matches!(self.control, ControlPlace::At(_)) {
-            let what = "--control is for rings; a team tells its times at /metrics";
             return Err(Failure::Usage(what.to_owned()));
         }
         let of_a_ring = [

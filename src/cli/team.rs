@@ -191,10 +191,14 @@ impl<'a> TeamBoard<'a> {
     /// Makes `engine` the lead of its place in a ring.
     pub(super) fn lead_place(&self, engine: &mut Engine) -> Result<(), Failure> {
         let mesh = self.mesh(engine.model())?;
-        engine.lead(mesh, self.options()?).map_err(|e| Failure::runtime(&e))
+        let options = self.options(|_| {})?;
+        engine.lead(mesh, options).map_err(|e| Failure::runtime(&e))
     }
 
-    fn options(&self) -> Result<TeamOptions, Failure> {
+    fn options(
+        &self,
+        hear: impl Fn(Option<String>) + Send + 'static,
+    ) -> Result<TeamOptions, Failure> {
         let flags = self.flags;
         Ok(TeamOptions {
             name: self.nodes[self.own].name.clone(),
@@ -204,14 +208,19 @@ impl<'a> TeamBoard<'a> {
             timeout: flags.is_master.then(|| flags.timeout()).flatten(),
             epoch: ring::random_epoch()?,
             is_interrupted,
-            tell: Box::new(self.teller()),
+            tell: Box::new(self.teller(hear)),
         })
     }
 
-    /// Makes `engine` the lead of the whole model, and waits until all nodes are ready.
-    pub(super) fn lead(&self, engine: &mut Engine) -> Result<(), Failure> {
+    /// Makes `engine` the lead of the whole model, and waits until all nodes are ready. Returns by what it may be asked.
+    pub(super) fn lead(
+        &self,
+        engine: &mut Engine,
+        place: &WeightsPlace,
+    ) -> Result<Control, Failure> {
         let mesh = self.mesh(engine.model())?;
-        engine.lead_alone(mesh, self.options()?).map_err(|e| match e {
+        let (control, hear) = ring::team_control(self.flags, place)?;
+        engine.lead_alone(mesh, self.options(hear)?).map_err(|e| match e {
             LeadError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),
             LeadError::Step(StepError::Team(TeamError::Timeout { node, seconds })) => {
                 let name = &self.nodes[node].name;
@@ -221,23 +230,39 @@ impl<'a> TeamBoard<'a> {
             e => Failure::runtime(&e),
         })?;
         self.describe(engine);
-        Ok(())
+        Ok(control)
     }
 
     fn names(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.name.clone()).collect()
     }
 
-    /// Says what happens to the team, by the nodes' names.
-    fn teller(&self) -> impl FnMut(&TeamNotice) + Send + use<> {
+    /// Says what happens to the team, by the nodes' names, and has it heard who is waited for.
+    fn teller<H: Fn(Option<String>) + Send>(
+        &self,
+        hear: H,
+    ) -> impl FnMut(&TeamNotice) + Send + use<H> {
         let names = self.names();
         // Whoever was waited for is heard of again.
         let mut is_waited_for = vec![false; names.len()];
         move |notice| {
+            let mut was_waited_for = false;
             match notice {
-                TeamNotice::Waiting { node } => is_waited_for[*node] = true,
-                TeamNotice::Ready { node, .. } if std::mem::take(&mut is_waited_for[*node]) => {}
-                TeamNotice::Came { .. } | TeamNotice::Ready { .. } => return,
+                TeamNotice::Waiting { node } | TeamNotice::Gone { node } => {
+                    is_waited_for[*node] = true;
+                }
+                TeamNotice::Ready { node, .. } => {
+                    was_waited_for = std::mem::take(&mut is_waited_for[*node]);
+                }
+                _ => {}
+            }
+            let waited_for = names.iter().zip(&is_waited_for).filter(|(_, is)| **is);
+            let waited_for: Vec<&str> = waited_for.map(|(name, _)| name.as_str()).collect();
+            let is_complete = waited_for.is_empty();
+            hear((!is_complete).then(|| format!("waiting for {}", waited_for.join(", "))));
+            match notice {
+                TeamNotice::Ready { .. } if !was_waited_for => return,
+                TeamNotice::Came { .. } => return,
                 _ => {}
             }
             let text = text(&names, notice);
@@ -307,7 +332,7 @@ impl<'a> TeamBoard<'a> {
 }
 
 /// Makes `engine` the lead of `team`, the master of `board`'s ring, or both, calls `announce`, and waits until all other
-/// boards are there. Returns by what a ring's master may be asked.
+/// boards are there. Returns by what it may be asked; `None` if there are none.
 pub(super) fn begin(
     engine: &mut Engine,
     (team, board): (Option<&TeamBoard<'_>>, Option<&Board<'_>>),
@@ -319,7 +344,7 @@ pub(super) fn begin(
         (None, None) => Ok(None),
         (Some(team), None) => {
             announce();
-            team.lead(engine).map(|()| None)
+            team.lead(engine, place).map(Some)
         }
         (team, Some(board)) => {
             team.iter().try_for_each(|team| team.lead_place(engine))?;

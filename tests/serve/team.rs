@@ -3,10 +3,11 @@
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::common::folder::Folder;
 use super::common::leap;
+use super::common::ran::Ran;
 use super::http::{Served, ask};
 use super::{run_alone, text_of};
 
@@ -40,6 +41,7 @@ fn metrics_tell_where_the_time_of_each_node_of_a_team_goes() {
     command.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1", "--ctx", "256"]);
     let served = Served::by({
         command.args(["--team", team]).stdin(Stdio::null());
+        command.arg("--control").arg(folder.join("control"));
         command
     });
     let prompt = "Once there was a team";
@@ -71,4 +73,27 @@ fn metrics_tell_where_the_time_of_each_node_of_a_team_goes() {
     assert!(of("bytes_per_token", "pi") > 1.5 * of("bytes_per_token", "desk"), "{metrics}");
     let waiting = ["desk", "pi"].map(|node| of("waiting_seconds_total", node));
     assert!(waiting.iter().sum::<f64>() > 0.0, "{metrics}");
+
+    // The same by `leap ring`, which changes nothing here.
+    let ask = |args: &[&str]| {
+        let mut command = leap();
+        command.arg("ring").args(args).arg("--control").arg(folder.join("control"));
+        Ran::new(command.output().unwrap())
+    };
+    let status: Value = serde_json::from_str(&ask(&["status", "--json"]).succeeds().out).unwrap();
+    assert_eq!(status["state"], "open", "{status}");
+    let shares: Vec<f64> = status["nodes"].as_array().unwrap().iter().map(share_of).collect();
+    assert!((shares[1] - 2.0 * shares[0]).abs() < 1e-3, "{status}");
+    assert!(status["nodes"][1]["compute_ms"].as_f64().unwrap() > 0.0, "{status}");
+    assert!(status["tokens"].as_u64().unwrap() > 0, "{status}");
+    let text = ask(&["status"]).succeeds().out;
+    assert!(text.contains("\npi ") && text.contains(" 67 % "), "{text}");
+    for change in [&["resize", "desk=0..2,pi=2..6"][..], &["replan"]] {
+        ask(change).fails(2, "lead of a team");
+    }
+}
+
+fn share_of(node: &Value) -> f64 {
+    assert!(["desk", "pi"].contains(&node["name"].as_str().unwrap()), "{node}");
+    node["share"].as_f64().unwrap()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use super::desk::Desk;
+use super::desk::{Desk, Seen};
 use super::flags::{ControlPlace, RingFlags};
 use super::moves::{Moves, words};
 use super::replan::Planner;
@@ -51,7 +51,12 @@ impl Control {
                 .map_err(|e| Failure::Runtime(format!("no thread for --rebalance-after: {e}")))?;
         }
         let file = listen(flags, Answers { moves, objective })?;
-        Ok((Control { desk, _file: file }, changes))
+        Ok((Control::new(desk, file), changes))
+    }
+
+    /// Of whoever answers there for `desk`, until `file` is removed.
+    pub(super) fn new(desk: Arc<Desk>, file: Option<SocketFile>) -> Control {
+        Control { desk, _file: file }
     }
 
     /// Who hears what happens to the ring.
@@ -67,7 +72,10 @@ impl Control {
 }
 
 /// Answers at the socket that the flags name.
-fn listen(flags: &RingFlags, answers: Answers) -> Result<Option<SocketFile>, Failure> {
+pub(super) fn listen(
+    flags: &RingFlags,
+    answers: impl Service,
+) -> Result<Option<SocketFile>, Failure> {
     let path = match &flags.control {
         ControlPlace::Off => None,
         ControlPlace::At(path) => Some(path.clone()),
@@ -93,6 +101,21 @@ fn listen(flags: &RingFlags, answers: Answers) -> Result<Option<SocketFile>, Fai
             warn(&format!("`leap ring` will not reach this master: {why}"));
             Ok(None)
         }
+    }
+}
+
+/// Looks how things are for a moment: how many tokens a second are written, and what is seen then.
+pub(super) fn look(desk: &Desk, tokens: impl Fn(&Seen) -> u64) -> (f64, Seen) {
+    let look = || desk.ask(&mut |_| Err(ErrorKind::TimedOut.into()));
+    let first = look();
+    let from = Instant::now();
+    thread::sleep(WORD_EVERY / 2);
+    match (first, look()) {
+        (Ok(first), Ok(seen)) => {
+            let n = tokens(&seen).saturating_sub(tokens(&first));
+            (n as f64 / from.elapsed().as_secs_f64(), seen)
+        }
+        _ => (0.0, desk.seen()),
     }
 }
 
@@ -126,17 +149,7 @@ fn refusal(code: u8, why: String) -> Refusal {
 impl Answers {
     /// How things are; without the engine where that is away.
     fn status(&self, is_json: bool) -> String {
-        let look = || self.moves.desk.ask(&mut |_| Err(ErrorKind::TimedOut.into()));
-        let first = look();
-        let from = Instant::now();
-        thread::sleep(WORD_EVERY / 2);
-        let (rate, seen) = match (first, look()) {
-            (Ok(first), Ok(seen)) => {
-                let n = seen.times.tokens.saturating_sub(first.times.tokens);
-                (n as f64 / from.elapsed().as_secs_f64(), seen)
-            }
-            _ => (0.0, self.moves.desk.seen()),
-        };
+        let (rate, seen) = look(&self.moves.desk, |seen| seen.times.tokens);
         match is_json {
             true => status::json(&seen, rate),
             false => status::text(&seen, rate),

@@ -5,13 +5,16 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::tell;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
 use crate::engine::ring::{Change, ChangesBy, OtherLayers, OtherNodes, ResplitError};
+use crate::engine::team::TeamTimes;
 use crate::engine::{Engine, StepError, WeightsPlace};
 use crate::ring::{Member, Notice, Times};
+use crate::team::TeamLine;
 use crate::wire::frame::NodeLine;
 
 /// How often somebody is told to wait before the engine has begun.
@@ -26,6 +29,67 @@ pub(super) struct Seen {
     pub(super) times: Times,
     /// Why it waits, if it does.
     pub(super) trouble: Option<String>,
+    /// What is known of a team without a ring.
+    pub(super) team: Option<TeamSeen>,
+}
+
+/// What is known of a team.
+#[derive(Clone)]
+pub(super) struct TeamSeen {
+    /// The nodes, the lead first.
+    lines: Vec<TeamLine>,
+    shares: Vec<u16>,
+    times: TeamTimes,
+}
+
+/// A node of a team.
+pub(super) struct TeamNodeSeen<'a> {
+    pub(super) line: &'a TeamLine,
+    /// Which part of the rows it has.
+    pub(super) share: f64,
+    /// Milliseconds of a pass, once there was one.
+    pub(super) compute_ms: Option<f64>,
+    pub(super) waiting_ms: Option<f64>,
+}
+
+impl Seen {
+    /// The nodes of a team, the lead first.
+    pub(super) fn team_nodes(&self) -> Vec<TeamNodeSeen<'_>> {
+        let Some(TeamSeen { lines, shares, times }) = &self.team else { return Vec::new() };
+        let total: f64 = shares.iter().copied().map(f64::from).sum();
+        let node = |(index, (line, share)): (usize, (_, &u16))| TeamNodeSeen {
+            line,
+            share: f64::from(*share) / total,
+            compute_ms: self.of_pass(times.computing[index]),
+            waiting_ms: self.of_pass(times.waiting(index)),
+        };
+        lines.iter().zip(shares).enumerate().map(node).collect()
+    }
+
+    /// Milliseconds of a team's pass, and those of them in which bytes moved.
+    pub(super) fn pass_ms(&self) -> Option<(f64, f64)> {
+        let TeamSeen { times, .. } = self.team.as_ref()?;
+        Some((self.of_pass(times.whole)?, self.of_pass(times.gathering())?))
+    }
+
+    fn of_pass(&self, time: Duration) -> Option<f64> {
+        let passes = self.team.as_ref()?.times.passes;
+        (passes > 0).then(|| time.as_secs_f64() * 1e3 / f64::from(passes))
+    }
+
+    /// Tokens that a team has written.
+    pub(super) fn team_tokens(&self) -> u64 {
+        self.team.as_ref().map_or(0, |team| team.times.tokens)
+    }
+
+    /// What a team does.
+    pub(super) fn team_state(&self) -> &str {
+        match (&self.trouble, &self.team) {
+            (Some(trouble), _) => trouble,
+            (None, None) => "waiting for the team",
+            (None, Some(_)) => "open",
+        }
+    }
 }
 
 /// The desk.
@@ -146,6 +210,11 @@ impl Desk {
         }
     }
 
+    /// A team waits for this, or for nothing any more.
+    pub(super) fn hear_of_team(&self, trouble: Option<String>) {
+        lock(&self.seen).trouble = trouble;
+    }
+
     /// What was seen last.
     pub(super) fn seen(&self) -> Seen {
         lock(&self.seen).clone()
@@ -190,6 +259,9 @@ impl Desk {
             seen.lines.clear();
             seen.lines.extend_from_slice(ring.lines());
             seen.times = ring.times().clone();
+        } else if let Some(team) = engine.team() {
+            let (lines, shares) = (team.lines().cloned().collect(), team.shares().to_vec());
+            seen.team = Some(TeamSeen { lines, shares, times: *team.times() });
         }
         seen.clone()
     }

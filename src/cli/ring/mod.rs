@@ -22,6 +22,7 @@ mod replan;
 mod search;
 mod speeds;
 mod status;
+mod team;
 mod tell;
 mod watch;
 
@@ -55,6 +56,7 @@ pub(super) use flags::{
     ControlPlace, RebalanceAfter, RingFile, RingFlags, control as control_place, rebalance_after,
 };
 pub(super) use interrupt::is_interrupted;
+pub(super) use team::control as team_control;
 pub(super) use tell::tell;
 
 /// Rows of a prompt that go round at once: small enough that all nodes have some.

@@ -292,7 +292,8 @@ mod tests {
         let [desk, pi] = layers;
         let lines = vec![line("desk", desk), line("pi", pi)];
         let compute_us = compute_us.to_vec();
-        Seen { lines, times: Times { batches, compute_us, ..Times::default() }, trouble: None }
+        let times = Times { batches, compute_us, ..Times::default() };
+        Seen { lines, times, ..Seen::default() }
     }
 
     fn planner() -> Planner {

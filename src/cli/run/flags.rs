@@ -205,7 +205,7 @@ pub(in crate::cli) struct Run {
     /// the traffic and rounds, so that texts may differ from one board's
     #[argh(option, from_str_fn(carrier::wire), default = "Dtype::F32")]
     pub(super) wire: Dtype,
-    /// ring: socket by which `leap ring` looks at the ring and changes it: a path, auto (default: in the
+    /// ring or team: socket by which `leap ring` looks at the ring and changes it: a path, auto (default: in the
     /// user's folder) or off
     #[argh(option, from_str_fn(ring::control_place), default = "ControlPlace::Auto")]
     pub(super) control: ControlPlace,
@@ -295,9 +295,6 @@ impl Run {
             return usage(
                 "--team is for boards that share every layer: no option of a ring's layers",
             );
-        }
-        if self.team.is_some() && matches!(self.control, ControlPlace::At(_)) {
-            return usage("--control is for rings; a team tells its times after each answer");
         }
         if self.team.is_some() && self.rebalance_after.is_some() {
             return usage(

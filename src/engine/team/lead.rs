@@ -41,6 +41,8 @@ pub struct TeamOptions {
 pub struct TeamTimes {
     /// Passes.
     pub passes: u32,
+    /// Tokens of those in which each row is a stream's next token.
+    pub tokens: u64,
     /// From the beginning of each to its end.
     pub whole: Duration,
     /// Computing: of what the nodes did before each gather the longest.
@@ -177,6 +179,11 @@ impl TeamLead {
         self.options.shares.len()
     }
 
+    /// What each node computes in proportion to the others, the lead first.
+    pub fn shares(&self) -> &[u16] {
+        &self.options.shares
+    }
+
     /// Where the time of passes went.
     pub fn times(&self) -> &TeamTimes {
         &self.times
@@ -233,6 +240,9 @@ impl TeamLead {
             Ok(())
         })?;
         self.times.passes += 1;
+        if n_rows == spans.len() {
+            self.times.tokens += n_rows as u64;
+        }
         Ok(())
     }
 

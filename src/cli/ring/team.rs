@@ -1,0 +1,104 @@
+//! What the lead of a team, which has no ring, answers to `leap ring`.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::control::{Control, listen, look};
+use super::desk::{Desk, Seen};
+use super::flags::RingFlags;
+use crate::cli::Failure;
+use crate::cli::json_object::JsonObject;
+use crate::control::Refusal;
+use crate::control::server::{Say, Service};
+use crate::engine::WeightsPlace;
+
+/// Lets users of this machine ask the lead that this process is to be. Whoever hears why the team waits, or that it
+/// does not, tells it to what is returned with it.
+pub(in crate::cli) fn control(
+    flags: &RingFlags,
+    place: &WeightsPlace,
+) -> Result<(Control, impl Fn(Option<String>) + Send + use<>), Failure> {
+    // A team's shares do not change.
+    let (desk, _) = Desk::new(place);
+    let desk = Arc::new(desk);
+    let file = listen(flags, Answers { desk: Arc::clone(&desk) })?;
+    let ear = Arc::clone(&desk);
+    Ok((Control::new(desk, file), move |trouble| ear.hear_of_team(trouble)))
+}
+
+/// Answers requests.
+struct Answers {
+    desk: Arc<Desk>,
+}
+
+impl Service for Answers {
+    fn answer(&self, request: &str, _: Say<'_>) -> Result<String, Refusal> {
+        let (rate, seen) = match request {
+            "status" | "status json" => look(&self.desk, |seen| seen.team_tokens()),
+            _ => {
+                let why = "this is the lead of a team, whose boards share every layer: shares stay as the \
+                           team's file has them";
+                return Err(Refusal { code: 2, why: why.to_owned() });
+            }
+        };
+        Ok(if request == "status" { text(&seen, rate) } else { json(&seen, rate) })
+    }
+}
+
+/// A line for each node, and one for all.
+fn text(seen: &Seen, tokens_per_s: f64) -> String {
+    let mut text = String::new();
+    let nodes = seen.team_nodes();
+    let width = nodes.iter().map(|node| node.line.name.len()).max().unwrap_or(0).max(4);
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{:width$}  {:>5}  {:>10}  {:>7}  {:>9}  {:>8}  {:>10}",
+        "node", "rows", "MB a token", "threads", "ms a pass", "ms waits", "round trip"
+    );
+    for node in &nodes {
+        let rows = format!("{:.0} %", node.share * 1e2);
+        let ms = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.2}"));
+        let _ = writeln!(
+            text,
+            "{:width$}  {rows:>5}  {:>10.1}  {:>7}  {:>9}  {:>8}  {:>7} us",
+            node.line.name.as_str(),
+            node.line.bytes_per_token as f64 / 1e6,
+            node.line.threads,
+            ms(node.compute_ms),
+            ms(node.waiting_ms),
+            node.line.rtt_us,
+        );
+    }
+    let _ = write!(text, "{}: {tokens_per_s:.1} tokens/s now", seen.team_state());
+    if let Some((pass_ms, gather_ms)) = seen.pass_ms() {
+        let _ = write!(text, ", {pass_ms:.2} ms a pass, gathers {gather_ms:.2} ms of that");
+    }
+    text + "\n"
+}
+
+/// The same as one JSON object.
+fn json(seen: &Seen, tokens_per_s: f64) -> String {
+    let nodes = seen.team_nodes();
+    let nodes = nodes.iter().map(|node| {
+        JsonObject::new()
+            .string("name", node.line.name.as_str())
+            .number("share", node.share)
+            .integer("bytes_per_token", node.line.bytes_per_token)
+            .string("isa", node.line.isa.as_str())
+            .integer("threads", node.line.threads.into())
+            .integer("round_trip_us", node.line.rtt_us.into())
+            .number("compute_ms", node.compute_ms.unwrap_or(f64::NAN))
+            .number("waiting_ms", node.waiting_ms.unwrap_or(f64::NAN))
+    });
+    let (pass_ms, gather_ms) = seen.pass_ms().unwrap_or((f64::NAN, f64::NAN));
+    JsonObject::new()
+        .integer("pid", std::process::id().into())
+        .string("state", seen.team_state())
+        .objects("nodes", nodes)
+        .integer("tokens", seen.team_tokens())
+        .number("tokens_per_s", tokens_per_s)
+        .number("team_pass_ms", pass_ms)
+        .number("team_gather_ms", gather_ms)
+        .finish()
+}
