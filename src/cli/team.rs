@@ -155,7 +155,9 @@ impl<'a> TeamBoard<'a> {
                 endpoints.push(None);
                 continue;
             }
-            let has_first = endpoints.iter().any(Option::is_some);
+            // A ring's board says of its own links how it reaches others.
+            let is_said = self.is_lead() && self.share.is_some();
+            let has_first = is_said || endpoints.iter().any(Option::is_some);
             let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
             let config = LinkConfig::new(node.clone(), key.clone(), seed);
             let config = LinkConfig { reorder_us: REORDER_US, n_banks: BANKS, ..config };
