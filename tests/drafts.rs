@@ -153,8 +153,10 @@ fn a_ring_says_the_same_with_drafts() {
     let tokenizer = tokenizer();
     let jobs = mixed(&tokenizer);
     let wanted = alone(&mut recipe(1, 64).alone(), &tokenizer, &jobs);
-    for (cuts, n_streams) in [(&[3][..], 1), (&[2, 4], 4)] {
-        let recipe = Recipe { cuts: cuts.to_vec(), ..recipe(n_streams, 32) };
+    let teams = [vec![1, 2], vec![2, 1]];
+    for (cuts, n_streams, teams) in [(&[3][..], 1, &[][..]), (&[2, 4], 4, &[]), (&[3], 4, &teams)] {
+        let recipe = recipe(n_streams, 32);
+        let recipe = Recipe { cuts: cuts.to_vec(), teams: teams.to_vec(), ..recipe };
         let (mut engine, _workers) = recipe.ring();
         let drafter = (knowing(&jobs, &wanted) as Box<dyn Drafter>, DraftMode::Fixed(7));
         let found = drafted(&mut engine, Some(&tokenizer), &jobs, drafter);

@@ -267,6 +267,35 @@ mod processes {
     }
 
     #[test]
+    fn boards_of_a_team_get_its_layers_from_the_master() {
+        let (folder, host) = (Folder::new(), host(84));
+        let ring = folder.write(
+            "ring.txt",
+            format!(
+                "desk {host}:9000 0..3\n\
+                 pi {host}:9010 3..6\n\
+                 team pi {host}:9100 2\n\
+                 team fig {host}:9120 1\n"
+            ),
+        );
+        let key = folder.write("key", (0..32).map(|i| i * 7 + 3).collect::<Vec<u8>>());
+        let start = |node: &str| {
+            let mut worker = leap();
+            worker.args(["worker", "--threads", "1", "--transport", "udp", "--node", node]);
+            worker.arg("--fetch").arg(format!("{host}:9300")).arg("--key").arg(&key);
+            worker.arg("--cache").arg(folder.join(node)).arg("--ring").arg(&ring);
+            std::fs::create_dir(folder.join(node)).unwrap();
+            Running(worker.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        };
+        let _boards = [start("pi"), start("fig")];
+        let mut master = leap();
+        master.args(["master", "models/demo.bin", "--threads", "1", "--transport", "udp"]);
+        master.args(["--give", "9300", "--key"]).arg(&key).arg("--ring").arg(&ring).args(TEXT);
+        let ran = Ran::new(master.stdin(Stdio::null()).output().unwrap()).succeeds();
+        assert_eq!(ran.out, alone());
+    }
+
+    #[test]
     fn boards_of_a_team_that_do_not_fit_are_told() {
         let (folder, host) = (Folder::new(), host(83));
         let ring = folder.write(

@@ -273,16 +273,20 @@ fn half_precision_on_the_wire_does_not_move_perplexity() {
     if common::quick() {
         ids.truncate(WINDOW + 1);
     }
-    // One hop there and one back, and the most that the model's layers can be spread over.
-    for cuts in [&[3][..], &[1, 2, 3, 4, 5]] {
-        let recipe = Recipe { max_logits: 16, ..recipe(cuts) };
+    // One hop there and one back, also between teams, and the most that the model's layers can be spread over.
+    let teams = [vec![1, 1], vec![1, 1]];
+    for (cuts, teams) in [(&[3][..], &[][..]), (&[3], &teams), (&[1, 2, 3, 4, 5], &[])] {
+        let recipe = Recipe { max_logits: 16, teams: teams.to_vec(), ..recipe(cuts) };
         let (mut engine, _workers) = recipe.ring();
         let wanted = nll(&mut engine, &ids);
         let (mut engine, _workers) = Recipe { wire: Dtype::F16, ..recipe }.ring();
         let found = nll(&mut engine, &ids);
         let moved = (found - wanted).exp() - 1.0;
         let [found, wanted] = [found.exp(), wanted.exp()];
-        assert!(moved.abs() < 1e-3, "cuts {cuts:?}: {wanted} in f32, {found} in f16, {moved:+.1e}");
+        assert!(
+            moved.abs() < 1e-3,
+            "{cuts:?}, {teams:?}: {wanted} in f32, {found} in f16, {moved:+.1e}"
+        );
     }
 }
 

@@ -128,11 +128,19 @@ fn rings_answer_jobs_as_one_node() {
     let tokenizer = tokenizer();
     let jobs = mixed(&tokenizer);
     let wanted = alone(&mut recipe(1, 64, 64).alone(), &tokenizer, &jobs);
-    let all = [(&[3][..], 2, 16), (&[1, 4], 3, 16), (&[2, 4], 4, 5), (&[3], 1, 16)];
-    for (cuts, n_streams, batch) in if common::quick() { &all[1..2] } else { &all[..] } {
-        let recipe = Recipe { cuts: cuts.to_vec(), ..recipe(*n_streams, *batch, 3) };
+    let teams = [vec![1, 2], vec![2, 1]];
+    let all = [
+        (&[3][..], 2, 16, &[][..]),
+        (&[1, 4], 3, 16, &[]),
+        (&[2, 4], 4, 5, &[]),
+        (&[3], 1, 16, &[]),
+        (&[3], 3, 16, &teams),
+    ];
+    for (cuts, n_streams, batch, teams) in if common::quick() { &all[1..2] } else { &all[..] } {
+        let recipe = recipe(*n_streams, *batch, 3);
+        let recipe = Recipe { cuts: cuts.to_vec(), teams: teams.to_vec(), ..recipe };
         let (mut engine, _workers) = recipe.ring();
-        let what = format!("{n_streams} streams, batches of {batch}, cuts {cuts:?}");
+        let what = format!("{n_streams} streams, batches of {batch}, cuts {cuts:?}, {teams:?}");
         assert_same(&run(&mut engine, &tokenizer, &jobs), &wanted, &what);
         crowd(&mut engine, &tokenizer, 77 + *batch as u64);
     }
