@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A team of three with unequal shares in network namespaces: each node is killed at random moments and comes back, the lead with the
 # same request, and the text is that of one board; then how much longer an answer takes where each node loses 1 % of what comes in.
-# By hand, as root; minutes. Usage: [LEAP_DEATHS=20] [LEAP_ROUNDS=9] soak-team.sh [MODEL [LEAP]]
+# By hand, as root; minutes. With LEAP_RING=1 desk is the master of a ring whose other place is a team of pi and orange.
+# Usage: [LEAP_DEATHS=20] [LEAP_ROUNDS=9] [LEAP_RING=1] soak-team.sh [MODEL [LEAP]]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
@@ -11,6 +12,9 @@ MODEL=$(realpath "${1:-models/demo.bin}")
 DEATHS=${LEAP_DEATHS:-20}
 # Answers with and without loss, in turn.
 ROUNDS=${LEAP_ROUNDS:-9}
+# What says who is where: --team, or --ring.
+PLACES=--team
+[ "${LEAP_RING:-0}" = 0 ] || PLACES=--ring
 LOSS=1
 NODES=(desk pi orange)
 SHARES=(2 3 1)
@@ -60,14 +64,14 @@ set_loss() {
 
 # start_worker NAME: the process has the number of the program, which takes the place of `ip`.
 start_worker() {
-	ip netns exec "$(space "$1")" "$leap" worker "$MODEL" --team "$work/team" --node "$1" --threads 1 --transport udp \
+	ip netns exec "$(space "$1")" "$leap" worker "$MODEL" "$PLACES" "$work/places" --node "$1" --threads 1 --transport udp \
 		</dev/null 2>>"$work/$1.log" &
 	pids[$1]=$!
 }
 
 start_lead() {
 	: >"$work/text"
-	ip netns exec "$(space desk)" "$leap" master "$MODEL" --team "$work/team" --threads 1 --transport udp --ring-timeout 60 \
+	ip netns exec "$(space desk)" "$leap" master "$MODEL" "$PLACES" "$work/places" --threads 1 --transport udp --ring-timeout 60 \
 		"${PROMPT[@]}" -n "$N_PREDICT" "$@" </dev/null >"$work/text" 2>>"$work/desk.log" &
 	pids[desk]=$!
 }
@@ -160,8 +164,14 @@ ip link add "$BRIDGE" type bridge
 ip link set "$BRIDGE" up
 for index in "${!NODES[@]}"; do
 	make_node "${NODES[index]}" $((index + 1))
-	say "${NODES[index]} 10.215.7.$((index + 1)) ${SHARES[index]}" >>"$work/team"
+	say "${NODES[index]} 10.215.7.$((index + 1)) ${SHARES[index]}" >>"$work/places"
 done
+if [ "$PLACES" = --ring ]; then
+	layers=$("$leap" info "$MODEL" | awk '$1 == "n_layers" { print $2 }')
+	say "desk 10.215.7.1 0..$((layers / 2))" >"$work/places"
+	say "pi 10.215.7.2 $((layers / 2))..$layers" >>"$work/places"
+	for index in 1 2; do say "team ${NODES[index]} 10.215.7.$((index + 1)) ${SHARES[index]}" >>"$work/places"; done
+fi
 "$leap" run "$MODEL" --threads 1 "${PROMPT[@]}" -n "$N_PREDICT" </dev/null >"$work/wanted" 2>"$work/alone.log"
 for name in "${NODES[@]:1}"; do start_worker "$name"; done
 step "deaths" check_deaths
