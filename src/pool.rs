@@ -1,14 +1,16 @@
 #![allow(unsafe_code)]
 //! A fixed set of threads that share the work of one call at a time.
 //!
-//! The caller is one of the threads. Work comes in pieces that the threads take a few at a time,
-//! in the end one by one, so that unequal cores finish together. A thread joins a call when it
-//! comes round to it, and nobody waits for one that did not: where other programs use the cores
+//! The caller is one of the threads. Work comes in pieces, and each thread begins with a section of them, the same ones
+//! in each call of as many: what it reads and writes is where it was, in its caches, and one piece's memory follows
+//! the other's. One that is done takes over half of what another has left, so that unequal cores finish together. A
+//! thread joins a call when it comes round to it, and nobody waits for one that did not: where other programs use the cores
 //! too, whoever has one does the work. Between calls the threads spin for a moment, as the next
 //! call usually follows at once, then sleep.
 
 mod calls;
 mod parts;
+mod section;
 #[cfg(test)]
 mod tests;
 

@@ -1,15 +1,13 @@
 //! How the threads of a pool join a call, take its pieces and leave it.
 
-use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
+use super::section::Section;
+
 /// Polls of an idle thread before it sleeps: some tens of microseconds.
 const SPINS: u32 = 20_000;
-
-/// A thread takes this part of its share of the pieces left at a time: see [`Calls::next_pieces`].
-const TURNS: usize = 4;
 
 /// The work of one call: pieces are numbers, each taken once.
 pub(super) type PieceJob<'a> = &'a (dyn Fn(usize) + Sync + 'a);
@@ -20,10 +18,8 @@ pub(super) struct Calls {
     state: AtomicU64,
     /// The current job: a pointer to a [`PieceJob`] on the caller's stack.
     job: AtomicPtr<()>,
-    /// Next piece to take.
-    next: AtomicUsize,
-    /// Number of pieces.
-    pieces: AtomicUsize,
+    /// Pieces that are left, by the thread that takes them if no other has less to do: the caller, then the workers.
+    sections: Vec<Section>,
     /// Workers that have started: what a thread allocates at first is behind them.
     started: AtomicUsize,
     /// Workers that sleep, one flag each.
@@ -38,8 +34,7 @@ impl Calls {
         Calls {
             state: AtomicU64::new(CLOSED),
             job: AtomicPtr::new(ptr::null_mut()),
-            next: AtomicUsize::new(0),
-            pieces: AtomicUsize::new(0),
+            sections: (0..=n_workers).map(|_| Section::default()).collect(),
             started: AtomicUsize::new(0),
             sleeping: (0..n_workers).map(|_| AtomicBool::new(false)).collect(),
             panicked: AtomicBool::new(false),
@@ -57,8 +52,12 @@ impl Calls {
     /// - No other call may be under way.
     pub(super) unsafe fn run(&self, pieces: usize, job: PieceJob<'_>, workers: &[JoinHandle<()>]) {
         self.job.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
-        self.next.store(0, Ordering::Relaxed);
-        self.pieces.store(pieces, Ordering::Relaxed);
+        let (mut start, n) = (0, self.sections.len());
+        for (index, section) in self.sections.iter().enumerate() {
+            let end = ((index + 1) * pieces).div_ceil(n);
+            section.put(start..end);
+            start = end;
+        }
         let epoch = epoch(self.state.load(Ordering::Relaxed)).wrapping_add(1);
         // Pairs with the sleeper's swap: it sees this call, or we see it sleeping.
         self.state.swap(u64::from(epoch) << 32, Ordering::SeqCst);
@@ -69,7 +68,7 @@ impl Calls {
         }
         // `job` must outlive the workers' use of it even if a piece panics here.
         let close = Close(self);
-        self.take_pieces(job);
+        self.take_pieces(0, job);
         drop(close);
         assert!(!self.panicked.load(Ordering::Relaxed), "a worker thread panicked");
     }
@@ -99,31 +98,24 @@ impl Calls {
             // SAFETY: `run` stored the address of a live `PieceJob` before it opened the call that
             // `join_next` joined, and waits for `Leave` before the job dies.
             let job = unsafe { *job };
-            self.take_pieces(job);
+            self.take_pieces(1 + index, job);
         }
     }
 
-    fn take_pieces(&self, job: PieceJob<'_>) {
-        while let Some(pieces) = self.next_pieces() {
-            pieces.for_each(job);
+    fn take_pieces(&self, thread: usize, job: PieceJob<'_>) {
+        while let Some(piece) = self.sections[thread].take().or_else(|| self.take_over(thread)) {
+            job(piece);
         }
     }
 
-    /// Takes the next pieces that nobody has taken, `left / (TURNS * threads)` of them and at least one
-    /// (guided self-scheduling): fewer as fewer are left, so that all threads finish together. They
-    /// are neighbours, as a hardware prefetcher runs on from one piece's memory into the next's.
-    fn next_pieces(&self) -> Option<Range<usize>> {
-        let pieces = self.pieces.load(Ordering::Relaxed);
-        let threads = self.sleeping.len() + 1;
-        let mut next = self.next.load(Ordering::Relaxed);
-        while next < pieces {
-            let end = next + ((pieces - next) / (TURNS * threads)).max(1);
-            match self.next.compare_exchange_weak(next, end, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Some(next..end),
-                Err(now) => next = now,
-            }
-        }
-        None
+    /// Gives `thread` half of what another has left, and returns the first of these pieces; `None` if nobody has any.
+    /// What is taken over here and not yet where others see it, this thread does.
+    fn take_over(&self, thread: usize) -> Option<usize> {
+        let n = self.sections.len();
+        let mut others = (1..n).map(|i| &self.sections[(thread + i) % n]);
+        let pieces = others.find_map(Section::take_half)?;
+        self.sections[thread].put(pieces.start + 1..pieces.end);
+        Some(pieces.start)
     }
 
     /// Waits for an open call after `seen` and joins it; `None` when the pool is dropped.

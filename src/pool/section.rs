@@ -1,0 +1,76 @@
+//! The pieces that a thread has left of a call.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Consecutive pieces: the first in the upper half, the one after the last in the lower. In lines of its own, which its
+/// thread mostly has in its cache.
+#[derive(Default)]
+#[repr(align(128))]
+pub(super) struct Section(AtomicU64);
+
+// Who takes a piece need not see what others wrote: calls are begun and ended by their state. And as a piece that was
+// taken never comes back, pieces are left that a section was seen to have, if it has them still.
+impl Section {
+    /// Has `pieces` from now on, and had none.
+    ///
+    /// # Panics
+    /// If there are too many.
+    pub(super) fn put(&self, pieces: Range<usize>) {
+        self.0.store(bits(pieces), Ordering::Relaxed);
+    }
+
+    /// Takes the first piece.
+    pub(super) fn take(&self) -> Option<usize> {
+        self.cut(|pieces| pieces.start + 1..pieces.end, |pieces| pieces.start)
+    }
+
+    /// Takes the last half of the pieces.
+    pub(super) fn take_half(&self) -> Option<Range<usize>> {
+        let middle = |pieces: &Range<usize>| pieces.start + pieces.len() / 2;
+        self.cut(|pieces| pieces.start..middle(pieces), |pieces| middle(pieces)..pieces.end)
+    }
+
+    /// Leaves some of the pieces, and returns what was taken; `None` if there are none.
+    fn cut<T>(
+        &self,
+        left: impl Fn(&Range<usize>) -> Range<usize>,
+        taken: impl Fn(&Range<usize>) -> T,
+    ) -> Option<T> {
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            let pieces = (now >> 32) as usize..(now & u64::from(u32::MAX)) as usize;
+            if pieces.is_empty() {
+                return None;
+            }
+            let left = bits(left(&pieces));
+            match self.0.compare_exchange_weak(now, left, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(taken(&pieces)),
+                Err(other) => now = other,
+            }
+        }
+    }
+}
+
+fn bits(pieces: Range<usize>) -> u64 {
+    let [start, end] =
+        [pieces.start, pieces.end].map(|piece| u64::from(u32::try_from(piece).expect("so few")));
+    start << 32 | end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_taken_from_both_ends() {
+        let section = Section::default();
+        assert_eq!((section.take(), section.take_half()), (None, None));
+        section.put(3..8);
+        assert_eq!(section.take(), Some(3));
+        assert_eq!(section.take_half(), Some(6..8));
+        assert_eq!(section.take_half(), Some(5..6));
+        assert_eq!(section.take_half(), Some(4..5));
+        assert_eq!((section.take(), section.take_half()), (None, None));
+    }
+}
