@@ -72,7 +72,7 @@ impl Ahead<'_> {
     pub(in crate::kernels) fn prefetch_lines<const LINES: usize>(&mut self, bytes: usize) {
         use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch};
         for line in 0..LINES {
-            let at = self.w.wrapping_add(FURTHER_BYTES + 64 * line);
+            let at = self.w.wrapping_add(64 * line);
             // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
             unsafe { _mm_prefetch::<_MM_HINT_NTA>(at.cast()) };
         }
@@ -93,11 +93,6 @@ impl Ahead<'_> {
         }
     }
 }
-
-/// How much further ahead weights are asked for past the second level: several rows take longer for what is near,
-/// and nothing else brings them closer. Measured on Zen 5: benches/README.md.
-#[cfg(target_arch = "x86_64")]
-const FURTHER_BYTES: usize = 4096;
 
 /// Columns of a step in which a tile asks for what is ahead.
 pub(in crate::kernels) const AHEAD_COLUMNS: usize = 16;
