@@ -1,7 +1,8 @@
 //! Time of a made-up model's stages: a token alone, a prompt in one batch, and passes of so many rows
-//! with logits of the last row, after a context of so many tokens:
+//! with logits of the last row, or of all rows if they are no more than `--logits`, after a context of so many tokens:
 //! `cargo bench --bench decode -- [--shape tinyllama] [--version 2] [--layers N] [--prompt 128]
-//! [--passes 1,2,4] [--rounds 1] [--depth 0] [--threads 1]`. Of several rounds of passes the quickest of each is told.
+//! [--passes 1,2,4] [--rounds 1] [--depth 0] [--threads 1] [--logits 1]`. Of several rounds of passes the quickest of
+//! each is told and their median.
 //!
 //! Each stage ends with a line on stdout, and does the same work in every run, so that
 //! `scripts/arm-cost.sh` can count the instructions between two lines.
@@ -9,7 +10,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use leap::engine::{Engine, Listener, Options, Stream, WeightsPlace};
+use leap::engine::{Engine, Listener, Options, Stream, Wants, WeightsPlace};
 use leap::format::model::{Ends, Header, Weights};
 use leap::internals::model::{Model, Shape};
 
@@ -25,6 +26,8 @@ struct Args {
     /// Tokens of the context before each stage.
     depth: usize,
     threads: usize,
+    /// Passes of no more rows want logits of all of them.
+    logits: usize,
 }
 
 /// The value behind `name` on the command line, else `default`.
@@ -62,6 +65,7 @@ impl Args {
             rounds: number("--rounds", 1),
             depth: number("--depth", 0),
             threads: number("--threads", 1),
+            logits: number("--logits", 1),
         }
     }
 }
@@ -78,7 +82,7 @@ fn time(work: impl FnOnce()) -> Duration {
 }
 
 fn main() {
-    let Args { header, prompt, passes, rounds, depth, threads } = Args::read();
+    let Args { header, prompt, passes, rounds, depth, threads, logits } = Args::read();
     let vocab_size = header.vocab_size;
     let most_rows = passes.iter().fold(prompt, |most, rows| most.max(*rows));
     let model = Arc::new(Model::synthetic(&header).expect("memory for the model"));
@@ -86,6 +90,7 @@ fn main() {
         ctx_len: Some(depth + most_rows + DECODED),
         batch: Some(most_rows),
         threads: Some(threads),
+        max_logits: Some(logits),
         isa: std::env::var("LEAP_ISA").ok().map(|name| {
             leap::internals::kernels::Isa::from_name(&name)
                 .unwrap_or_else(|| panic!("LEAP_ISA is {name}"))
@@ -108,17 +113,25 @@ fn main() {
     let mut pass = |rows: usize| {
         let kept = engine.rewind(&mut stream, &ids[..=depth]);
         push(&mut engine, &mut stream, &ids[kept..depth]);
-        time(|| push(&mut engine, &mut stream, &ids[depth..depth + rows]))
+        let wants = if rows <= logits { Wants::All } else { Wants::Last };
+        time(|| {
+            let pass = engine.push_batch(&mut stream, &ids[depth..depth + rows], wants);
+            pass.expect("ids of the vocabulary");
+        })
     };
     tell("prefill", prompt, pass(prompt));
-    let mut best = vec![Duration::MAX; passes.len()];
+    let mut times = vec![Vec::with_capacity(rounds); passes.len()];
     for round in 1..=rounds {
-        for (rows, best) in passes.iter().zip(&mut best) {
-            *best = pass(*rows).min(*best);
+        for (rows, times) in passes.iter().zip(&mut times) {
+            times.push(pass(*rows));
             if round == rounds {
-                tell("pass of", *rows, *best);
+                times.sort_unstable();
+                tell("pass of", *rows, times[0]);
             }
         }
+    }
+    for (rows, times) in passes.iter().zip(&times).filter(|_| rounds > 1) {
+        tell("median of", *rows, times[rounds / 2]);
     }
 }
 
