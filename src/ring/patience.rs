@@ -382,6 +382,18 @@ mod tests {
     }
 
     #[test]
+    fn a_place_that_waits_for_its_team_is_named() {
+        let mut patience = patience(3);
+        patience.reopened(0);
+        patience.hear(3 * S, &name("n1"), Reason::Incomplete);
+        let said = waiting(&mut patience, 3 * S, BOTH).unwrap();
+        assert_eq!(said, "waiting for n1, which waits for a board of its team");
+        assert_eq!(waiting(&mut patience, 7 * S, BOTH).unwrap(), "not all nodes answer");
+        let failure = patience.failure(121 * S, Some(BOTH));
+        assert!(failure.is_some(), "it is no progress");
+    }
+
+    #[test]
     fn a_node_that_gets_on_with_packing_is_waited_for() {
         let mut patience = patience(3);
         patience.reopened(0);
