@@ -47,6 +47,9 @@ impl Incoming {
             self.forget();
             (self.seq, self.work) = (Some(seq), piece.work);
         }
+        if piece.work != Work::Rows && !opening.has_ends {
+            return Err("ids, or rows for logits, where there are none of the model's ends");
+        }
         if !is_agreed(piece, opening) {
             return Err("a batch larger than agreed");
         }

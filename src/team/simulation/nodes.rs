@@ -202,7 +202,7 @@ fn opening(shape: &Shape) -> Opening {
         kv: KvType::F16,
         wire: Dtype::F32,
         layers: 0..shape.layers.len() as u32,
-        has_ends: shape.is_whole,
+        has_ends: true,
         shares: (0..shape.n_nodes as u16).map(|node| node + 1).collect(),
         node: 0,
         lead: name("lead"),

@@ -250,6 +250,36 @@ fn a_member_survives_every_forged_frame() {
 }
 
 #[test]
+fn work_for_ends_that_a_member_has_not_is_none() {
+    let places = Places::new(2);
+    let is_over = AtomicBool::new(false);
+    let opening = Opening { has_ends: false, ..opening(2) };
+    let batch = |epoch, work, spans: &[FrameSpan], ids: &[u32]| {
+        frame(|out| Some(team::emit_pass((epoch, 0), work, spans, ids, (0, 0), out)?.0))
+    };
+    thread::scope(|scope| {
+        let _over = Over(&is_over);
+        let member = scope.spawn(|| obey(places.member(1), &is_over));
+        let mut raw = Raw::new(&places, 0, 1);
+        let mut open = |epoch: u32, then: &[u8]| {
+            raw.send(&frame(|out| team::emit_open(epoch, &opening, 1, out)));
+            raw.until(|frame| matches!(frame, TeamFrame::Ready(of, _) if *of == epoch));
+            raw.send(then);
+            raw.until(|frame| match frame {
+                TeamFrame::Failed(of, 1) => *of == epoch && epoch < 9,
+                TeamFrame::Part(of, 0, _) => *of == epoch && epoch == 9,
+                _ => false,
+            });
+        };
+        open(7, &batch(7, Work::Ids, &spans(2), &[1, 2]));
+        open(8, &batch(8, Work::Logits(1), &[], &[]));
+        open(9, &batch(9, Work::Rows, &spans(2), &[]));
+        is_over.store(true, Ordering::Relaxed);
+        member.join().unwrap();
+    });
+}
+
+#[test]
 fn a_member_of_another_place_is_refused() {
     let places = Places::new(2);
     let is_over = AtomicBool::new(false);
