@@ -223,16 +223,31 @@ impl<'a> TeamBoard<'a> {
         let mesh = self.mesh(engine.model())?;
         let (control, hear) = ring::team_control(self.flags, place)?;
         engine.lead_alone(mesh, self.options(hear)?).map_err(|e| match e {
-            LeadError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),
-            LeadError::Step(StepError::Team(TeamError::Timeout { node, seconds })) => {
-                let name = &self.nodes[node].name;
-                Failure::Ring(format!("{name} was not ready within {seconds} s"))
-            }
-            LeadError::Step(e) => ring::step_failure(&e),
+            LeadError::Step(e) => self.failure(&e),
             e => Failure::runtime(&e),
         })?;
         self.describe(engine);
         Ok(control)
+    }
+
+    /// Waits until all nodes are ready.
+    fn assemble(&self, engine: &mut Engine) -> Result<(), Failure> {
+        engine.assemble().map_err(|e| self.failure(&e))
+    }
+
+    /// Why they are not, by their names.
+    fn failure(&self, error: &StepError) -> Failure {
+        let name = |node: &usize| self.nodes.get(*node).map_or("?", |node| node.name.as_str());
+        match error {
+            StepError::Interrupted => Failure::Runtime("interrupted".to_owned()),
+            StepError::Team(TeamError::Timeout { node, seconds }) => {
+                Failure::Ring(format!("{} was not ready within {seconds} s", name(node)))
+            }
+            StepError::Team(TeamError::Refused { node, why }) => {
+                Failure::Ring(format!("{} refuses: {why}", name(node)))
+            }
+            e => ring::step_failure(e),
+        }
     }
 
     fn names(&self) -> Vec<String> {
@@ -352,6 +367,7 @@ pub(super) fn begin(
             team.iter().try_for_each(|team| team.lead_place(engine))?;
             let endpoint = board.endpoint(engine.model())?;
             announce();
+            team.iter().try_for_each(|team| team.assemble(engine))?;
             let control = board.join(endpoint, engine, place, meter)?;
             team.iter().for_each(|team| team.describe(engine));
             Ok(Some(control))

@@ -122,6 +122,18 @@ impl Engine {
         Ok(())
     }
 
+    /// As the lead of a place of a ring that is not joined yet: waits until all nodes of the team are ready.
+    ///
+    /// # Errors
+    /// If they will not be, or nobody waits for it any more.
+    pub fn assemble(&mut self) -> Result<(), StepError> {
+        match self.seat() {
+            (mut seat, Nodes::Alone(_)) => seat.assemble_team().map(|_| ()),
+            // Whoever runs batches has to know whether streams have lost what they held.
+            _ => Ok(()),
+        }
+    }
+
     /// The team, to reset its times.
     pub fn team_mut(&mut self) -> Option<&mut TeamLead> {
         self.team.as_deref_mut()
