@@ -9,6 +9,10 @@ use crate::wire::frame::FrameSpan;
 
 /// Batches under way for each node: one computed, one waiting for it.
 pub(super) const BATCHES_PER_NODE: usize = 2;
+/// Rows of a batch from which on it shows what a row of a prompt takes.
+const ROWS_MIN: usize = 8;
+/// How fast what is known of that follows new times.
+const ROW_WEIGHT: f32 = 0.25;
 /// Frames that a link's receiver holds at least. Results never need more, so the last node can
 /// always send them, whatever the master is doing.
 const FRAMES_HELD: usize = 12;
@@ -55,6 +59,9 @@ pub(super) struct Course {
     /// The oldest, whose results are back and have not been taken.
     done: Option<KeptBatch>,
     next_number: u32,
+    /// Microseconds from the start of a prompt's batch to its result for each of its rows, as they were lately; 0 if
+    /// unknown.
+    row_us: f32,
 }
 
 impl Course {
@@ -75,6 +82,7 @@ impl Course {
             current: batch(),
             done: None,
             next_number: 0,
+            row_us: 0.0,
         }
     }
 
@@ -157,9 +165,21 @@ impl Course {
         self.replay.skip();
     }
 
+    /// Microseconds in which `n_nodes` compute all again that has been answered, if that can be told: they compute batches
+    /// of several rows, each another one.
+    pub(super) fn again_us(&self, n_nodes: usize) -> Option<u64> {
+        let us = self.row_us * self.replay.n_tokens() as f32 / n_nodes.max(1) as f32;
+        (self.row_us > 0.0).then_some(us as u64)
+    }
+
     /// The oldest one that was begun is answered. Returns what was sent, and how many tokens it had.
-    pub(super) fn answered(&mut self) -> Option<(Sent, usize)> {
+    pub(super) fn answered(&mut self, now: u64) -> Option<(Sent, usize)> {
         let sent = self.sent.pop_front()?;
+        if !sent.is_decoding && sent.n_rows >= ROWS_MIN {
+            let row_us = now.saturating_sub(sent.begun_us) as f32 / sent.n_rows as f32;
+            let weight = if self.row_us == 0.0 { 1.0 } else { ROW_WEIGHT };
+            self.row_us += weight * (row_us - self.row_us);
+        }
         if sent.is_replay {
             let n_rows = sent.n_rows;
             return Some((sent, n_rows));
@@ -216,5 +236,39 @@ impl Course {
             + self.replay.heap_bytes()
             + (self.queue.capacity() + self.free.capacity()) * size_of::<KeptBatch>()
             + self.sent.capacity() * size_of::<Sent>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::FrameWants;
+    use crate::wire::{Dtype, KvType};
+
+    #[test]
+    fn what_prompts_took_tells_how_long_all_takes_again() {
+        let sizes = Sizes {
+            ctx_len: 64,
+            n_streams: 1,
+            max_batch: 16,
+            max_logits: 1,
+            kv: KvType::F16,
+            wire: Dtype::F32,
+            dim: 4,
+        };
+        let mut course = Course::new(&sizes, 2);
+        let mut run = |pos: u32, rows: u16, us: u64| {
+            let span =
+                FrameSpan { stream: 0, wants: FrameWants::None, pos, n_rows: rows, is_long: false };
+            course.submit(&[span], &vec![7; rows.into()]);
+            assert!(course.begin_next(1000));
+            course.answered(1000 + us).unwrap();
+            course.again_us(2)
+        };
+        assert_eq!(run(0, 1, 900), None);
+        assert_eq!(run(1, 15, 1500), Some(16 * 100 / 2));
+        // A token more tells nothing of rows.
+        assert_eq!(run(16, 1, 90_000), Some(17 * 100 / 2));
+        assert_eq!(run(17, 15, 3000), Some(32 * 125 / 2));
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::batch::{self, Broken, Figures, Incoming, Outgoing};
 use super::course::{self, BATCHES_PER_NODE, Course};
 use super::error::{misfit, strangers};
-use super::moving::{self, Earlier, Moving, Phase, UNSEEN_MAX_US};
+use super::moving::{self, Earlier, Moving, Phase};
 use super::options::{MasterOptions, MasterStep};
 use super::patience::{Patience, Ups};
 use super::times::Times;
@@ -448,7 +448,7 @@ impl Master {
         self.lines = lines;
         self.patience.opened(now);
         match self.earlier.take().is_some_and(|earlier| earlier.is_kept_by(&self.lines)) {
-            true => self.phase = Phase::Moving(Moving::Sending, now),
+            true => self.phase = Phase::moving(now, self.course.again_us(self.lines.len())),
             false => self.begin(now),
         }
         Ok(())
@@ -465,12 +465,10 @@ impl Master {
 
     /// What layers have stored goes to the nodes that have them now.
     fn move_on(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) {
-        let Phase::Moving(moving, seen_us) = &self.phase else { return };
+        let Phase::Moving(moving, patience) = &self.phase else { return };
         match moving {
-            Moving::Sending if moving::send(self.epoch, link, rows) => {
-                self.phase = Phase::Moving(Moving::Waiting, now);
-            }
-            _ if now > seen_us + UNSEEN_MAX_US => self.reopen(now),
+            Moving::Sending if moving::send(self.epoch, link, rows) => self.phase.sent(now),
+            _ if patience.is_over(now) => self.reopen(now),
             Moving::Sending | Moving::Waiting => {}
             Moving::Ending => {
                 let Some(out) = link.reserve() else { return };
@@ -535,7 +533,7 @@ impl Master {
 
     /// The oldest batch is answered.
     fn complete(&mut self, now: u64) {
-        let Some((sent, n_tokens)) = self.course.answered() else { return };
+        let Some((sent, n_tokens)) = self.course.answered(now) else { return };
         if sent.is_replay {
             return self.patience.replayed(now, n_tokens);
         }

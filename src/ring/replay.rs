@@ -49,6 +49,11 @@ impl Replay {
         }
     }
 
+    /// How many ids there are.
+    pub(crate) fn n_tokens(&self) -> usize {
+        self.history.iter().map(Vec::len).sum()
+    }
+
     /// Whether there is something left to send again.
     pub(crate) fn is_due(&self) -> bool {
         let (stream, pos) = self.next;
