@@ -29,6 +29,11 @@ const N_TRIED_AGAIN: usize = 4;
 /// Tokens a second that drafts have to bring, as a multiple of what they are without.
 const GAIN_MIN: f32 = 1.05;
 
+/// What a batch costs that comes to nothing on nodes that would have no work, as a part of a node's time.
+const IN_THE_WAY: f32 = 0.1;
+/// The chance that a batch is right which is worth having others wait if it is not.
+const CHANCE_IN_THE_WAY: f32 = 0.5;
+
 /// Guesses how texts go on, each in its lane. It may be wrong.
 pub trait Drafter: Send {
     /// Takes the threads of `engine`, which runs the model, if it has use for them; gives them back when it is
@@ -196,22 +201,25 @@ impl DraftControl {
     }
 
     /// How many drafts to send after others, which are all right by the chance `alive`, on their way through
-    /// `n_nodes` nodes. If they are right these are a round earlier, less a node's part of it; if they are not,
-    /// what comes instead waits for half a part on average.
+    /// so many nodes; `is_free` says whether those are through the first node before what may come instead. If they are
+    /// right these are a round earlier, less a node's part of it; if they are not, they are in the way of others a
+    /// little, or of what comes instead for a node's part.
     fn worth_ahead(
         &self,
         (alive, hits, each): (f32, f32, f32),
-        n_nodes: usize,
+        (n_nodes, is_free): (usize, bool),
         n_max: usize,
     ) -> usize {
         if let DraftMode::Fixed(n) = self.mode {
             return n.min(n_max);
         }
-        let (saved, lost) = ((n_nodes - 1) as f32 * alive * hits, 0.5 * (1.0 - alive * hits));
+        let chance = alive * hits;
+        let is_worth = match is_free {
+            true => (n_nodes - 1) as f32 * chance > IN_THE_WAY * (1.0 - chance),
+            false => chance > CHANCE_IN_THE_WAY,
+        };
         match n_max.checked_sub(1) {
-            Some(n_max) if saved > lost => {
-                1 + self.worth((hits, each), Beside::none(n_nodes), n_max)
-            }
+            Some(n_max) if is_worth => 1 + self.worth((hits, each), Beside::none(n_nodes), n_max),
             _ => 0,
         }
     }
@@ -300,14 +308,14 @@ impl LaneDrafts {
         drafter: &mut dyn Drafter,
         control: &mut DraftControl,
         (lane, ids, vocab_size): (usize, &[u32], usize),
-        (n_nodes, n_max): (usize, usize),
+        (nodes, n_max): ((usize, bool), usize),
     ) -> (usize, f32) {
         self.ids.truncate(self.n_sent);
         self.next.clear();
         let (hits, alive) = (self.hits, self.hits[self.kind as usize].powi(self.n_sent as i32));
         let worth = |kind: DraftKind| {
             let each = if kind == DraftKind::Model { control.seconds_each } else { 0.0 };
-            control.worth_ahead((alive, hits[kind as usize], each), n_nodes, n_max)
+            control.worth_ahead((alive, hits[kind as usize], each), nodes, n_max)
         };
         let begun = Instant::now();
         let kind = drafter.draft(lane, ids, &worth, &mut self.next);
@@ -400,15 +408,19 @@ mod tests {
         let mut control = DraftControl::new(DraftMode::Auto);
         (1..=40).for_each(|rows| control.saw(rows, 0.1 * rows as f32));
         // Rows that cost as much as the first: one at a time.
-        assert_eq!(control.worth_ahead((1.0, 0.7, 0.0), 4, 15), 1);
-        assert_eq!(control.worth_ahead((0.7, 0.7, 0.0), 2, 15), 1);
-        assert_eq!(control.worth_ahead((0.3, 0.7, 0.0), 2, 15), 0);
-        assert_eq!(control.worth_ahead((0.3, 0.7, 0.0), 4, 15), 1);
-        assert_eq!(control.worth_ahead((0.1, 0.7, 0.0), 4, 15), 0);
-        assert_eq!(control.worth_ahead((1.0, 1.0, 0.0), 4, 0), 0);
+        let worth =
+            |alive, hits, nodes, n_max| control.worth_ahead((alive, hits, 0.0), nodes, n_max);
+        assert_eq!(worth(1.0, 0.7, (4, true), 15), 1);
+        assert_eq!(worth(0.3, 0.7, (2, true), 15), 1);
+        assert_eq!(worth(0.1, 0.7, (4, true), 15), 1);
+        assert_eq!(worth(0.02, 0.7, (4, true), 15), 0);
+        assert_eq!(worth(1.0, 1.0, (4, true), 0), 0);
+        // In the way of what comes instead.
+        assert_eq!(worth(0.7, 0.7, (4, false), 15), 0);
+        assert_eq!(worth(1.0, 0.9, (4, false), 15), 1);
         let mut control = DraftControl::new(DraftMode::Auto);
         (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
-        assert!(control.worth_ahead((1.0, 0.9, 0.0), 4, 15) >= 5);
+        assert!(control.worth_ahead((1.0, 0.9, 0.0), (4, true), 15) >= 5);
     }
 
     #[test]

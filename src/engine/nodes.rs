@@ -37,6 +37,19 @@ impl Nodes {
         }
     }
 
+    /// How many batches of one text can be under way without one waiting for another's node: as often as the slowest node's
+    /// time goes into that of all.
+    pub(super) fn in_a_lap(&self) -> usize {
+        let Nodes::Ring(ring) = self else { return 1 };
+        let (n, us) = (self.count(), &ring.times().compute_us);
+        match us.iter().max() {
+            None | Some(0) => n,
+            Some(most) => {
+                ((us.iter().sum::<u64>() as f64 / *most as f64).round() as usize).clamp(1, n)
+            }
+        }
+    }
+
     /// Whether a batch can be submitted without waiting for another one's result.
     pub(super) fn has_room(&self) -> bool {
         match self {

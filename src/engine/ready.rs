@@ -327,6 +327,11 @@ impl Engine {
         self.nodes.count()
     }
 
+    /// How many batches of one text can be under way without one waiting for another's node.
+    pub(super) fn batches_in_a_lap(&self) -> usize {
+        self.nodes.in_a_lap()
+    }
+
     /// Starts a batch. Those that want logits are collected in the same order.
     ///
     /// # Errors

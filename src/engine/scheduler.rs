@@ -450,8 +450,9 @@ impl<'t> Scheduler<'t> {
     /// Puts a batch together that goes on after drafts that are under way, where a ring has nodes without one;
     /// `false` if no text has drafts that are worth that.
     fn gather_ahead(&mut self, engine: &Engine) -> bool {
-        let (n, n_nodes) = (self.lanes.len(), engine.n_nodes());
-        let Some(drafter) = self.drafter.as_mut().filter(|_| self.under_way.len() < n_nodes) else {
+        let (n, under_way) = (self.lanes.len(), self.under_way.len());
+        let nodes = (engine.n_nodes(), under_way < engine.batches_in_a_lap());
+        let Some(drafter) = self.drafter.as_mut().filter(|_| under_way < nodes.0) else {
             return false;
         };
         for index in (self.turn..n).chain(0..self.turn) {
@@ -459,7 +460,7 @@ impl<'t> Scheduler<'t> {
             let n_max = lane.n_ahead_max(engine.max_batch(), self.ctx_len).min(engine.max_logits());
             let ask = |lane: &mut LaneDrafts, ids: &[u32]| {
                 let text = (index, ids, self.vocab_size);
-                lane.ask_ahead(&mut **drafter, drafts, text, (n_nodes, n_max))
+                lane.ask_ahead(&mut **drafter, drafts, text, (nodes, n_max))
             };
             if n_max > 0 && lane.go_ahead(&mut self.batch, ask) {
                 self.turn = (index + 1) % n;
