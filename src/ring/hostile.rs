@@ -232,7 +232,7 @@ fn work(worker: &mut Worker, link: &mut Neighbours, layers: &mut Layers) {
                 layers.max_batch = opening.sizes.max_batch.into();
                 let layers = opening.layers.clone().expect("there is a wish");
                 assert!(layers.start < layers.end && layers.end <= 3);
-                worker.opened(NodeLine { layers, ..line(1) });
+                worker.opened(NodeLine { layers, ..line(1) }, true);
             }
             WorkerStep::Compute => {
                 assert!(worker.spans().len() <= layers.max_batch);
@@ -271,6 +271,26 @@ fn a_worker_survives_every_forged_field() {
         let Repr::Activations(header) = frame.repr() else { panic!("{:?}", frame.repr()) };
         assert_eq!((header.epoch, header.batch, header.n_rows, header.n_figures), (1, 7, 3, 2));
     }
+}
+
+/// The master may count on what was there when an OPEN before it, of the same epoch, was answered.
+#[test]
+fn a_node_that_has_lost_what_it_stored_since_it_answered_says_so() {
+    let mut worker = Worker::new((line(1), Some(1..2)), (SIZES.dim, 3), FRAME_MAX);
+    let (mut link, mut layers) = (Neighbours::new(), Layers::new(8));
+    let mut said = |epoch, is_intact| {
+        link.outbox.clear();
+        link.inbox.push_back(open(epoch, &[line(0)]));
+        assert_eq!(worker.poll(0, &mut link, &mut layers), WorkerStep::Open);
+        worker.opened(line(1), is_intact);
+        assert_eq!(worker.poll(0, &mut link, &mut layers), WorkerStep::Idle);
+        assert_eq!(link.outbox.len(), 1);
+        Frame::parse(&link.outbox[0]).unwrap().repr()
+    };
+    let is_answer = |said| matches!(said, Repr::Open { n_lines: 2, .. });
+    assert!(is_answer(said(1, false)) && is_answer(said(1, true)));
+    assert_eq!(said(1, false), Repr::Down { epoch: 1, reason: Reason::Lost });
+    assert!(is_answer(said(2, false)));
 }
 
 fn master(timeout_us: Option<u64>) -> Master {

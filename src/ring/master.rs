@@ -130,6 +130,7 @@ impl Master {
 
     /// What this node had stored is lost: the ring is opened anew, and everything computed again.
     pub(crate) fn begin_anew(&mut self) {
+        self.earlier = None;
         self.reopen(self.polled_us);
     }
 

@@ -170,10 +170,17 @@ impl Worker {
         self.opening.as_ref().expect("it is asked for")
     }
 
-    /// What [`WorkerStep::Open`] asked for is done, or cannot be: `line` says.
-    pub(crate) fn opened(&mut self, line: NodeLine) {
+    /// What [`WorkerStep::Open`] asked for is done, or cannot be: `line` says. `is_intact` if this node has not lost what
+    /// it had stored since it was asked last.
+    pub(crate) fn opened(&mut self, line: NodeLine, is_intact: bool) {
         self.line = line;
         self.work = WorkerTask::Answering;
+        let asked = self.opening.as_ref().map(|opening| opening.epoch);
+        if !is_intact && asked == self.epoch.map(|(epoch, _)| epoch) {
+            // An OPEN that came before, of the same epoch, may have been answered: the master counts on what was there.
+            (self.opening, self.work) = (None, WorkerTask::Receiving);
+            self.lose_epoch(Reason::Lost);
+        }
     }
 
     /// Takes what the link has, sends what it takes, and says what comes next.

@@ -196,7 +196,7 @@ impl RingMaster {
     /// # Errors
     /// If it cannot be, or nobody wants it any more.
     pub(in crate::engine) fn open(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
-        if !self.assemble(seat)? && self.master.is_open() {
+        if !self.assemble(seat)? {
             self.master.begin_anew();
         }
         self.drive(seat, Goal::Open)

@@ -205,10 +205,14 @@ impl<S: Stage> StageRows<'_, S> {
             Readied::Status(status) => (status, None),
             Readied::Took(report) => (Status::Ready, Some(report)),
         };
+        let mut is_intact = true;
         if status == Status::Ready {
             match node.assemble(|| self.stage.assemble()) {
                 Ok(true) => {}
-                Ok(false) => self.held.clear(),
+                Ok(false) => {
+                    self.held.clear();
+                    is_intact = false;
+                }
                 Err(AssembleError::Interrupted) => return false,
                 Err(AssembleError::Refused) => status = Status::Team,
             }
@@ -223,7 +227,7 @@ impl<S: Stage> StageRows<'_, S> {
         if let Some(PackReport { packed, reused, .. }) = report {
             tell(&Notice::Took { layers: line.layers.clone(), packed, reused });
         }
-        worker.opened(line);
+        worker.opened(line, is_intact);
         true
     }
 

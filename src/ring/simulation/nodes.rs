@@ -250,7 +250,7 @@ impl WorkerNode {
             let (layers, opening) = (self.asked(), self.worker.opening());
             let streams = self.stored.open(&layers, opening.from, &opening.sizes);
             let line = line(&self.shape, self.index, layers);
-            return self.worker.opened(NodeLine { streams, ..line });
+            return self.worker.opened(NodeLine { streams, ..line }, !is_lost);
         }
         if is_lost {
             return self.worker.discard();
