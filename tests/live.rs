@@ -52,6 +52,8 @@ impl Ring {
         let zone = folder.join("sys/class/thermal/thermal_zone0");
         std::fs::create_dir_all(&zone).unwrap();
         std::fs::write(zone.join("temp"), "48500\n").unwrap();
+        std::fs::write(zone.join("trip_point_0_type"), "passive\n").unwrap();
+        std::fs::write(zone.join("trip_point_0_temp"), "48000\n").unwrap();
         Ring { folder, file }
     }
 
@@ -184,7 +186,10 @@ fn streams_go_on_while_layers_move_and_a_worker_dies() {
     served.post("/v1/completions", &body);
     for node in ring.status()["nodes"].as_array().unwrap() {
         assert_eq!(node["degrees_celsius"].as_f64(), Some(48.0), "{node}");
+        assert_eq!(node["throttled"].as_bool(), Some(true), "{node}");
     }
+    let status = ring.ask(&["status"]).succeeds().out;
+    assert!(status.contains("\npi is too warm: "), "{status}");
     let replanned = ring.ask(&["replan", "--objective", "throughput"]).succeeds();
     assert!(replanned.out.contains("desk 0.."), "{replanned:?}");
     let status = ring.ask(&["status"]).succeeds().out;

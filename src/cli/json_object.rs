@@ -35,6 +35,15 @@ impl JsonObject {
         self
     }
 
+    /// `true` or `false`; left out if that is not known.
+    pub(super) fn boolean(mut self, key: &str, value: Option<bool>) -> JsonObject {
+        if let Some(value) = value {
+            self.key(key);
+            self.text.push_str(if value { "true" } else { "false" });
+        }
+        self
+    }
+
     /// An array of objects.
     pub(super) fn objects(
         mut self,

@@ -1,6 +1,6 @@
 //! Where the time of decoded tokens goes, and the energy.
 
-use crate::wire::frame::WorkFigures;
+use crate::wire::frame::{Heat, WorkFigures};
 
 /// Hundredths of a joule a microsecond that no node takes: 10 kW.
 const MOST_PER_US: u64 = 1;
@@ -20,8 +20,8 @@ pub struct Times {
     pub compute_us: Vec<u64>,
     /// What the nodes spent from the result before to theirs.
     pub energy: Vec<NodeEnergy>,
-    /// Whole degrees Celsius of the warmest part of each node, as it told last.
-    pub degrees: Vec<Option<u8>>,
+    /// How warm each node is, as it told last.
+    pub heat: Vec<Option<Heat>>,
 }
 
 /// What a node has spent for decoded tokens.
@@ -43,8 +43,8 @@ impl Times {
         self.compute_us.resize(n_nodes, 0);
         self.energy.clear();
         self.energy.resize(n_nodes, NodeEnergy::default());
-        self.degrees.clear();
-        self.degrees.resize(n_nodes, None);
+        self.heat.clear();
+        self.heat.resize(n_nodes, None);
     }
 
     /// The rest of them, after those that came `before`; `None` if these are others.
@@ -76,8 +76,8 @@ impl Times {
         for (node, figures) in self.energy.iter_mut().zip(figures) {
             node.see(now, figures.energy, n_decoded.is_some());
         }
-        for (degrees, figures) in self.degrees.iter_mut().zip(figures) {
-            *degrees = figures.degrees;
+        for (heat, figures) in self.heat.iter_mut().zip(figures) {
+            *heat = figures.heat;
         }
         let Some(tokens) = n_decoded else { return };
         self.batches += 1;
@@ -123,8 +123,9 @@ mod tests {
         let mut times = Times::default();
         times.start(3);
         let second = |s: u64| s * 1_000_000;
+        let heat = Some(Heat { degrees: 60, is_slowed: false });
         let figures = |energies: [Option<u32>; 3]| {
-            energies.map(|energy| WorkFigures { compute_us: 5, degrees: Some(60), energy })
+            energies.map(|energy| WorkFigures { compute_us: 5, heat, energy })
         };
         let range = WorkFigures::ENERGY_RANGE;
         times.add(0, 0, &figures([Some(range - 500), None, Some(7)]), None);
@@ -139,7 +140,7 @@ mod tests {
         let spent: Vec<_> = times.energy.iter().map(NodeEnergy::spent).collect();
         assert_eq!(spent, [Some((12.0, 3.0)), None, None]);
         assert_eq!((times.tokens, times.compute_us[0]), (8, 20));
-        assert_eq!(times.degrees, [Some(60); 3]);
+        assert_eq!(times.heat, [heat; 3]);
         times.add(second(6), 9, &figures([Some(2), None, None]), Some(1));
         assert_eq!(times.energy[0].spent(), None);
     }

@@ -72,7 +72,7 @@ struct NodeFigures {
 }
 
 /// Name, kind and meaning of what is told of each node.
-const NODE_METRICS: [(&str, &str, &str); 10] = [
+const NODE_METRICS: [(&str, &str, &str); 11] = [
     ("leap_node_layers", "gauge", "Layers of the model that the node computes"),
     ("leap_node_bytes_per_token", "gauge", "Bytes of weights that the node reads for a token"),
     ("leap_node_threads", "gauge", "Threads that compute"),
@@ -89,6 +89,11 @@ const NODE_METRICS: [(&str, &str, &str); 10] = [
         "Energy for these tokens, where the node tells it",
     ),
     ("leap_node_temperature_celsius", "gauge", "Of the node's warmest part, where it tells it"),
+    (
+        "leap_node_throttled",
+        "gauge",
+        "1 while heat slows the node down, where it tells how warm it is",
+    ),
     ("leap_node_waiting_seconds_total", "counter", "Waiting for slower nodes of a team"),
     ("leap_node_gather_seconds_total", "counter", "Gathers of a team, without that waiting"),
 ];
@@ -144,6 +149,7 @@ impl Metrics {
             let _ = write!(node.about, "node={:?}", line.name.as_str());
             let energy = times.energy.get(index).and_then(|node| node.spent());
             let compute_us = times.compute_us.get(index).copied().unwrap_or_default();
+            let heat = times.heat.get(index).copied().flatten();
             node.values = [
                 f64::from(line.layers.end.saturating_sub(line.layers.start)),
                 line.bytes_per_token as f64,
@@ -152,7 +158,8 @@ impl Metrics {
                 times.tokens as f64,
                 compute_us as f64 / 1e6,
                 energy.map_or(f64::NAN, |(joules, _)| joules),
-                times.degrees.get(index).copied().flatten().map_or(f64::NAN, f64::from),
+                heat.map_or(f64::NAN, |heat| heat.degrees.into()),
+                heat.map_or(f64::NAN, |heat| f64::from(u8::from(heat.is_slowed))),
                 f64::NAN,
                 f64::NAN,
             ];
@@ -173,6 +180,7 @@ impl Metrics {
                 f64::from(line.rtt_us) / 1e6,
                 f64::NAN,
                 times.computing[index].as_secs_f64(),
+                f64::NAN,
                 f64::NAN,
                 f64::NAN,
                 times.waiting(index).as_secs_f64(),

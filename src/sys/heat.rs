@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ const THERMAL: &str = "sys/class/thermal";
 pub const MILLIDEGREES: std::ops::RangeInclusive<i64> = -40_000..=150_000;
 /// How often a thermometer looks.
 const LOOKED_EVERY: Duration = Duration::from_secs(2);
-const UNKNOWN: u8 = u8::MAX;
+/// What is shown of a machine: degrees, and whether it is slowed down; or nothing.
+const SLOWED: u16 = 1 << 8;
+const UNKNOWN: u16 = u16::MAX;
 
 /// A part of the machine whose temperature is known.
 pub struct Zone {
@@ -38,9 +40,31 @@ pub fn zones(tree: &Tree) -> Vec<Zone> {
     known.collect()
 }
 
+/// From what temperature on the system slows the machine down for the zone in `folder`.
+pub fn passive_trip(tree: &Tree, folder: &str) -> Option<i64> {
+    let points = (0..16).map(|point| format!("{folder}/trip_point_{point}"));
+    let passive =
+        points.filter(|point| tree.text(&format!("{point}_type")).as_deref() == Some("passive"));
+    let degrees = passive.filter_map(|point| tree.number(&format!("{point}_temp")));
+    degrees.filter(|degrees| *degrees > 0 && MILLIDEGREES.contains(degrees)).min()
+}
+
+/// Cores that the system slows down at the moment: what it calls the first, and its step of how many.
+pub fn slowed_cores(tree: &Tree) -> Option<(String, i64, i64)> {
+    let devices = tree.names(THERMAL).into_iter().filter(|name| name.starts_with("cooling_device"));
+    devices.map(|device| format!("{THERMAL}/{device}")).find_map(|device| {
+        let name = tree.text(&format!("{device}/type"))?;
+        let is_core = ["cpufreq", "Processor", "cpuidle"].iter().any(|kind| name.contains(kind));
+        let step =
+            tree.number(&format!("{device}/cur_state")).filter(|&step| step > 0 && is_core)?;
+        let last = tree.number(&format!("{device}/max_state")).unwrap_or(step);
+        Some((name, step, last))
+    })
+}
+
 /// Looks at the warmest zone again and again.
 #[derive(Clone)]
-pub struct Thermometer(Arc<AtomicU8>);
+pub struct Thermometer(Arc<AtomicU16>);
 
 impl Thermometer {
     /// Looks from now on, for as long as the process lives; `None` if the machine does not say how warm it is.
@@ -48,23 +72,37 @@ impl Thermometer {
     /// # Errors
     /// If the system refuses a thread.
     pub fn start(tree: Tree) -> io::Result<Option<Thermometer>> {
-        let Some(first) = warmest(&tree) else { return Ok(None) };
-        let thermometer = Thermometer(Arc::new(AtomicU8::new(first)));
+        let first = look(&tree);
+        if first == UNKNOWN {
+            return Ok(None);
+        }
+        let thermometer = Thermometer(Arc::new(AtomicU16::new(first)));
         let shown = Arc::clone(&thermometer.0);
-        let look = move || {
+        let watch = move || {
             loop {
                 thread::sleep(LOOKED_EVERY);
-                shown.store(warmest(&tree).unwrap_or(UNKNOWN), Ordering::Relaxed);
+                shown.store(look(&tree), Ordering::Relaxed);
             }
         };
-        thread::Builder::new().name("leap-heat".to_owned()).spawn(look)?;
+        thread::Builder::new().name("leap-heat".to_owned()).spawn(watch)?;
         Ok(Some(thermometer))
     }
 
-    /// Whole degrees Celsius of the warmest zone, 0 if it is colder than that; `None` if that is not known any more.
-    pub fn degrees(&self) -> Option<u8> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|degrees| *degrees != UNKNOWN)
+    /// Whole degrees Celsius of the warmest zone, 0 if it is colder than that, and whether heat slows the machine down;
+    /// `None` if that is not known any more.
+    pub fn read(&self) -> Option<(u8, bool)> {
+        let shown = self.0.load(Ordering::Relaxed);
+        (shown != UNKNOWN).then_some((shown as u8, shown & SLOWED != 0))
     }
+}
+
+fn look(tree: &Tree) -> u16 {
+    let Some(degrees) = warmest(tree) else { return UNKNOWN };
+    let is_hot = |zone: Zone| {
+        passive_trip(tree, &zone.folder).is_some_and(|limit| zone.millidegrees >= limit)
+    };
+    let is_slowed = slowed_cores(tree).is_some() || zones(tree).into_iter().any(is_hot);
+    u16::from(degrees) | if is_slowed { SLOWED } else { 0 }
 }
 
 fn warmest(tree: &Tree) -> Option<u8> {
@@ -94,7 +132,18 @@ mod tests {
         zone(2, "-274000\n");
         assert_eq!(warmest(&tree), Some(41));
         zone(3, "72900\n");
-        assert_eq!(Thermometer::start(tree.clone()).unwrap().unwrap().degrees(), Some(72));
+        let seen = || Thermometer::start(tree.clone()).unwrap().unwrap().read();
+        assert_eq!(seen(), Some((72, false)));
+        let folder = root.join(format!("{THERMAL}/thermal_zone3"));
+        fs::write(folder.join("trip_point_0_type"), "passive\n").unwrap();
+        fs::write(folder.join("trip_point_0_temp"), "72900\n").unwrap();
+        assert_eq!(seen(), Some((72, true)));
+        fs::remove_file(folder.join("trip_point_0_type")).unwrap();
+        let device = root.join(format!("{THERMAL}/cooling_device0"));
+        fs::create_dir_all(&device).unwrap();
+        fs::write(device.join("type"), "cpufreq-cpu0\n").unwrap();
+        fs::write(device.join("cur_state"), "2\n").unwrap();
+        assert_eq!(seen(), Some((72, true)));
         fs::remove_dir_all(&root).unwrap();
         assert_eq!(warmest(&tree), None);
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0  u24  microseconds of computing
-//! 3  u8   degrees Celsius; 255 if unknown
+//! 3  u8   degrees Celsius, 0 to 126, and 128 more if the machine is slowed down by heat; 255 if unknown
 //! 4  u32  hundredths of a joule; 0xffffffff if unknown
 //! ```
 
@@ -11,14 +11,16 @@ pub const FIGURES_LEN: usize = 8;
 /// Stands for an energy that the node does not know, and for a temperature.
 const UNKNOWN: u32 = u32::MAX;
 const UNKNOWN_DEGREES: u8 = u8::MAX;
+/// Says that the machine is slowed down.
+const SLOWED: u8 = 0x80;
 
 /// What a node says of its work on a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkFigures {
     /// Microseconds of computing, [`WorkFigures::COMPUTE_MAX`] if it is more.
     pub compute_us: u32,
-    /// Whole degrees Celsius of its warmest part, if it knows.
-    pub degrees: Option<u8>,
+    /// How warm it is, if it knows.
+    pub heat: Option<Heat>,
     /// What the node has spent so far, if it knows, in hundredths of a joule; begins anew after
     /// [`WorkFigures::ENERGY_RANGE`].
     pub energy: Option<u32>,
@@ -29,8 +31,31 @@ pub struct WorkFigures {
 pub struct MachineReading {
     /// What it has spent so far.
     pub joules: Option<f64>,
-    /// Whole degrees Celsius of its warmest part.
-    pub degrees: Option<u8>,
+    /// How warm it is.
+    pub heat: Option<Heat>,
+}
+
+/// How warm a machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heat {
+    /// Whole degrees Celsius of its warmest part; at most [`Heat::DEGREES_MAX`] are told.
+    pub degrees: u8,
+    /// Whether its system slows it down for that.
+    pub is_slowed: bool,
+}
+
+impl Heat {
+    /// Most degrees that are told.
+    pub const DEGREES_MAX: u8 = SLOWED - 2;
+
+    fn parse(byte: u8) -> Option<Heat> {
+        let heat = Heat { degrees: byte & !SLOWED, is_slowed: byte & SLOWED != 0 };
+        (byte != UNKNOWN_DEGREES).then_some(heat)
+    }
+
+    fn emit(self) -> u8 {
+        self.degrees.min(Heat::DEGREES_MAX) | if self.is_slowed { SLOWED } else { 0 }
+    }
 }
 
 impl WorkFigures {
@@ -44,16 +69,16 @@ impl WorkFigures {
         let hundredths = |joules: f64| (joules * 1e2) as u64 % u64::from(WorkFigures::ENERGY_RANGE);
         WorkFigures {
             compute_us: compute_us.min(WorkFigures::COMPUTE_MAX),
-            degrees: machine.degrees.filter(|degrees| *degrees != UNKNOWN_DEGREES),
+            heat: machine.heat,
             energy: machine.joules.map(|joules| hundredths(joules) as u32),
         }
     }
 
     pub(super) fn parse(bytes: &[u8; FIGURES_LEN]) -> WorkFigures {
-        let [a, b, c, degrees, energy @ ..] = *bytes;
+        let [a, b, c, heat, energy @ ..] = *bytes;
         WorkFigures {
             compute_us: u32::from_le_bytes([a, b, c, 0]),
-            degrees: Some(degrees).filter(|degrees| *degrees != UNKNOWN_DEGREES),
+            heat: Heat::parse(heat),
             energy: Some(u32::from_le_bytes(energy)).filter(|&energy| energy != UNKNOWN),
         }
     }
@@ -61,7 +86,7 @@ impl WorkFigures {
     pub(super) fn emit(&self, out: &mut [u8; FIGURES_LEN]) {
         let (compute_us, energy) = out.split_at_mut(4);
         compute_us.copy_from_slice(&self.compute_us.to_le_bytes());
-        compute_us[3] = self.degrees.unwrap_or(UNKNOWN_DEGREES);
+        compute_us[3] = self.heat.map_or(UNKNOWN_DEGREES, Heat::emit);
         energy.copy_from_slice(&self.energy.unwrap_or(UNKNOWN).to_le_bytes());
     }
 }

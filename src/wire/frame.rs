@@ -49,7 +49,7 @@ use super::name::{NAME_MAX, Name, put_text, text};
 use super::span::{emit_span, parse_span};
 use super::{Dtype, KvType, WireError};
 
-pub use super::figures::{FIGURES_LEN, MachineReading, WorkFigures};
+pub use super::figures::{FIGURES_LEN, Heat, MachineReading, WorkFigures};
 pub use super::kv::KvPiece;
 pub use super::line::{LINE_LEN, NodeLine, Status, Streams};
 pub use super::span::{FrameSpan, FrameWants, SPAN_LEN};

@@ -4,11 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::finding::Finding;
-use crate::sys::heat::{self, MILLIDEGREES, Zone};
+use crate::sys::heat::{self, Zone};
 use crate::sys::power::{self, Meter, PowerSource, Sensor};
 use crate::sys::tree::Tree;
 
-const THERMAL: &str = "sys/class/thermal";
 const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
 /// How long power is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -53,7 +52,7 @@ fn zones(tree: &Tree) -> Option<Finding> {
     let known: Vec<(String, i64, Option<i64>)> = heat::zones(tree)
         .into_iter()
         .map(|Zone { name, folder, millidegrees }| {
-            (name, millidegrees, passive_trip(tree, &folder))
+            (name, millidegrees, heat::passive_trip(tree, &folder))
         })
         .collect();
     let shown = |degrees: i64| format!("{:.1} °C", degrees as f64 / 1e3);
@@ -68,27 +67,11 @@ fn zones(tree: &Tree) -> Option<Finding> {
     Some(Finding::good("heat", format!("{} at most ({name})", shown(*degrees))))
 }
 
-/// From what temperature on the system slows the zone in `folder` down.
-fn passive_trip(tree: &Tree, folder: &str) -> Option<i64> {
-    let points = (0..16).map(|point| format!("{folder}/trip_point_{point}"));
-    let passive =
-        points.filter(|point| tree.text(&format!("{point}_type")).as_deref() == Some("passive"));
-    let degrees = passive.filter_map(|point| tree.number(&format!("{point}_temp")));
-    degrees.filter(|degrees| *degrees > 0 && MILLIDEGREES.contains(degrees)).min()
-}
-
 /// Cores that the system slows down at the moment.
 fn cooling(tree: &Tree) -> Option<Finding> {
-    let devices = tree.names(THERMAL).into_iter().filter(|name| name.starts_with("cooling_device"));
-    devices.map(|device| format!("{THERMAL}/{device}")).find_map(|device| {
-        let name = tree.text(&format!("{device}/type"))?;
-        let is_core = ["cpufreq", "Processor", "cpuidle"].iter().any(|kind| name.contains(kind));
-        let step =
-            tree.number(&format!("{device}/cur_state")).filter(|&step| step > 0 && is_core)?;
-        let last = tree.number(&format!("{device}/max_state")).unwrap_or(step);
-        let text = format!("{name} is slowed down, step {step} of {last}");
-        Some(Finding::slow("heat", text, "# a heat sink, a fan, or fewer --threads"))
-    })
+    let (name, step, last) = heat::slowed_cores(tree)?;
+    let text = format!("{name} is slowed down, step {step} of {last}");
+    Some(Finding::slow("heat", text, "# a heat sink, a fan, or fewer --threads"))
 }
 
 /// Cores whose clock may not be what they can.

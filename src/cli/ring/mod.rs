@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use super::model_files::{self, Loaded};
 use super::{Failure, key, options, power, warn};
-use crate::engine::ring::{MachineReading, RingOptions};
+use crate::engine::ring::{Heat, MachineReading, RingOptions};
 use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
 use crate::format::model::Header;
 use crate::model::{Model, Share};
@@ -201,7 +201,7 @@ impl<'a> Board<'a> {
             }),
             meter: Box::new(move |is_computing| MachineReading {
                 joules: meter.as_ref().and_then(|meter| meter.compute(is_computing)),
-                degrees: heat.as_ref().and_then(Thermometer::degrees),
+                heat: heat.as_ref().and_then(heat_of),
             }),
             changes: Some(changes),
         };
@@ -234,6 +234,11 @@ pub(super) fn narrow(
     // All boards show the same fingerprint, which may have to be made from the whole file.
     place.recall(&model);
     model.with_share(share.clone()).map_err(unreadable)
+}
+
+/// What a thermometer shows.
+pub(super) fn heat_of(thermometer: &Thermometer) -> Option<Heat> {
+    thermometer.read().map(|(degrees, is_slowed)| Heat { degrees, is_slowed })
 }
 
 /// What tells how warm this machine is, if it does.

@@ -35,6 +35,9 @@ pub(super) fn text(seen: &Seen, tokens_per_s: f64) -> String {
             number(seen.degrees(index), 0),
         );
     }
+    for name in names.iter().enumerate().filter(|(index, _)| seen.is_slowed(*index) == Some(true)) {
+        let _ = writeln!(text, "{} is too warm: its system slows it down", name.1);
+    }
     let _ = write!(text, "{}: {tokens_per_s:.1} tokens/s now", seen.state());
     if let Some(rate) = seen.stream_tokens_per_s() {
         let _ = write!(text, ", {rate:.1} of one stream");
@@ -66,6 +69,7 @@ pub(super) fn json(seen: &Seen, tokens_per_s: f64) -> String {
             .number("token_ms", seen.compute_ms(index).unwrap_or(f64::NAN))
             .number("watts", seen.watts(index).unwrap_or(f64::NAN))
             .number("degrees_celsius", seen.degrees(index).unwrap_or(f64::NAN))
+            .boolean("throttled", seen.is_slowed(index))
     });
     JsonObject::new()
         .integer("pid", std::process::id().into())
@@ -98,7 +102,12 @@ impl Seen {
     }
 
     fn degrees(&self, index: usize) -> Option<f64> {
-        self.times.degrees.get(index)?.map(f64::from)
+        self.times.heat.get(index)?.map(|heat| heat.degrees.into())
+    }
+
+    /// Whether heat slows a node down.
+    fn is_slowed(&self, index: usize) -> Option<bool> {
+        self.times.heat.get(index)?.map(|heat| heat.is_slowed)
     }
 
     fn stream_tokens_per_s(&self) -> Option<f64> {

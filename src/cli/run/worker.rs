@@ -149,7 +149,7 @@ fn work_with(
     engine.interrupt_by(is_interrupted);
     let meter = |is_computing: bool| MachineReading {
         joules: meter.and_then(|meter| meter.compute(is_computing)),
-        degrees: heat.and_then(Thermometer::degrees),
+        heat: heat.and_then(ring::heat_of),
     };
     let mut tell = |notice: &Notice| match notice {
         Notice::Opened { .. } if flags.quiet => {}

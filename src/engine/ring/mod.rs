@@ -11,7 +11,7 @@ mod streams;
 mod worker;
 
 pub use crate::ring::Held;
-pub use crate::wire::frame::MachineReading;
+pub use crate::wire::frame::{Heat, MachineReading};
 pub use error::NodeError;
 pub use master::{
     Change, ChangesBy, MasterMeter, OtherLayers, OtherNodes, RingMaster, RingOptions, Tell,

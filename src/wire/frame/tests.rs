@@ -44,8 +44,11 @@ const ACTIVATIONS: Activations = Activations {
     n_figures: 1,
 };
 
-const FIGURES: WorkFigures =
-    WorkFigures { compute_us: 99, degrees: Some(0x3c), energy: Some(0x105) };
+const FIGURES: WorkFigures = WorkFigures {
+    compute_us: 99,
+    heat: Some(Heat { degrees: 0x3c, is_slowed: false }),
+    energy: Some(0x105),
+};
 
 fn activations() -> Vec<u8> {
     let mut out = vec![0xa5; ACTIVATIONS.bytes()];
@@ -194,16 +197,25 @@ fn energies_begin_anew_and_may_be_unknown() {
         (Some(f64::NAN), Some(0)),
         (None, None),
     ] {
-        let figures = WorkFigures::new(7, MachineReading { joules, degrees: Some(71) });
-        assert_eq!(figures, WorkFigures { compute_us: 7, degrees: Some(71), energy });
+        let heat = Some(Heat { degrees: 71, is_slowed: joules.is_none() });
+        let figures = WorkFigures::new(7, MachineReading { joules, heat });
+        assert_eq!(figures, WorkFigures { compute_us: 7, heat, energy });
         let mut out = [0xa5; FIGURES_LEN];
         figures.emit(&mut out);
         assert_eq!(WorkFigures::parse(&out), figures);
     }
     // More than there is room for.
-    let long = WorkFigures::new(u32::MAX, MachineReading { joules: None, degrees: Some(255) });
+    let long = WorkFigures::new(u32::MAX, MachineReading { joules: None, heat: None });
     let most = WorkFigures { compute_us: WorkFigures::COMPUTE_MAX, ..WorkFigures::default() };
     assert_eq!(long, most);
+    for (degrees, told) in [(126, 126), (127, 126), (255, 126)] {
+        for is_slowed in [false, true] {
+            let heat = |degrees| Some(Heat { degrees, is_slowed });
+            let mut out = [0; FIGURES_LEN];
+            WorkFigures { heat: heat(degrees), ..most }.emit(&mut out);
+            assert_eq!(WorkFigures::parse(&out).heat, heat(told));
+        }
+    }
     let mut out = [0; FIGURES_LEN];
     long.emit(&mut out);
     assert_eq!(WorkFigures::parse(&out), most);
