@@ -27,12 +27,14 @@ remove_groups() {
 	for name in "$@"; do rmdir "$(group "$name" cpu)" "$(group "$name" memory)" 2>/dev/null || true; done
 }
 
-# limit NAME QUOTA_US PERIOD_US: how long the board may compute in each period from now on.
+# limit NAME QUOTA_US PERIOD_US: how long the board may compute in each period from now on; as long as that lasts if that is all
+# of it.
 limit() {
 	local group
 	group=$(group "$1" cpu)
+	[ "$2" -lt "$3" ] || set -- "$1" -1 "$3"
 	if [ "$GROUPS_KIND" = 2 ]; then
-		say "$2 $3" >"$group/cpu.max"
+		say "${2/#-1/max} $3" >"$group/cpu.max"
 	else
 		say -1 >"$group/cpu.cfs_quota_us"
 		say "$3" >"$group/cpu.cfs_period_us"

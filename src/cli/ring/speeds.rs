@@ -60,9 +60,11 @@ fn numbers(all: usize, has_fewer: bool) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(all), half).take(SPEEDS_MAX)
 }
 
-/// A made-up model, if there is memory for it.
+/// A made-up model, or one of fewer layers, if there is memory for it.
 fn model(weights: Weights, kernels: &Kernels) -> Option<Arc<Model>> {
-    let model = made_up::model(Shape::of_layers(weights), None, weights, kernels, (CTX_LEN, None));
+    let shape = Shape::of_layers(weights);
+    let of = |layers| made_up::model(shape, Some(layers), weights, kernels, (CTX_LEN, None));
+    let model = of(shape.n_layers()).or_else(|_| of(shape.n_layers() / 3));
     model
         .map_err(|e| log::debug!("not measured: {}", e.message().unwrap_or_default()))
         .ok()
@@ -108,7 +110,7 @@ fn bytes_per_s(engine: &mut Engine) -> Result<f64, Failure> {
 fn milliwatts(engine: &mut Engine, (meter, idle): (&Meter, f64)) -> Option<(u32, u32)> {
     let figure = energy::decode(engine, (meter, idle), 0, POWER_SECONDS).ok()?;
     let busy = figure.spent.watts().max(idle);
-    (busy > 0.0).then_some(((idle * 1e3) as u32, (busy * 1e3).max(1.0) as u32))
+    (busy > 0.0).then_some(((idle * 1e3).round() as u32, (busy * 1e3).round().max(1.0) as u32))
 }
 
 #[cfg(test)]
