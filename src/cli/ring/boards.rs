@@ -111,7 +111,7 @@ fn measured(
     (options, meter): (&Options, Option<&Meter>),
     folder: &Path,
 ) -> Result<Own, Failure> {
-    let own = figures::own(options, (meter, flags.watts), folder)?;
+    let own = figures::own(options, (meter, flags.watts), (folder, flags.is_quiet))?;
     // A sensor may not have answered.
     check_watts(flags, own.speeds.iter().any(|speed| speed.milliwatts.is_some()))?;
     Ok(own)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::speeds;
 use crate::cli::power::StatedWatts;
-use crate::cli::{Failure, options};
+use crate::cli::{Failure, note, options};
 use crate::engine::{Engine, Options};
 use crate::sys::file::AtomicFile;
 use crate::sys::memory;
@@ -30,7 +30,7 @@ pub(super) struct Own {
 pub(super) fn own(
     options: &Options,
     (meter, stated): (Option<&Meter>, Option<StatedWatts>),
-    folder: &Path,
+    (folder, is_quiet): (&Path, bool),
 ) -> Result<Own, Failure> {
     let kernels = Engine::kernels(None, options.isa).map_err(options::engine_failure)?;
     let meter = meter.filter(|_| stated.is_none());
@@ -44,6 +44,11 @@ pub(super) fn own(
     let mut speeds = match kept {
         Some(speeds) => speeds,
         None => {
+            if !is_quiet {
+                note(
+                    "leap: measures how quick this board is, which takes some seconds and is kept",
+                );
+            }
             let speeds = speeds::measure(options, meter)?;
             // Where they cannot be kept they are measured again.
             let _ = keep(&path, &machine, &speeds);

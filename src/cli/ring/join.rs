@@ -97,7 +97,8 @@ pub(in crate::cli) fn start(
     let key = key::read(key)?;
     let folder = fetch::folder(cache)?;
     notify::start();
-    let Own { speeds, memory } = figures::own(options, (meter, flags.watts), &folder)?;
+    let Own { speeds, memory } =
+        figures::own(options, (meter, flags.watts), (&folder, flags.is_quiet))?;
     let name = flags.node.clone().unwrap_or_else(figures::name);
     let links = flags.port.unwrap_or(PORT_DEFAULT);
     let figures = Figures {
