@@ -17,10 +17,10 @@ const IDLE_PERIOD: Duration = Duration::from_millis(100);
 const STRETCH: usize = 256;
 
 /// What is spent at a context of so many tokens.
-pub(in crate::cli) struct EnergyFigure {
+pub(super) struct EnergyFigure {
     pub(super) depth: usize,
     pub(super) tokens: usize,
-    pub(in crate::cli) spent: Spent,
+    pub(super) spent: Spent,
     /// Power of the machine without work.
     pub(super) idle_watts: f64,
 }
@@ -58,7 +58,7 @@ pub(in crate::cli) fn idle_watts(meter: &Meter, seconds: f64) -> Result<f64, Fai
 }
 
 /// Energy of tokens that are decoded for `seconds` after a context of `depth` tokens.
-pub(in crate::cli) fn decode(
+pub(super) fn decode(
     engine: &mut Engine,
     (meter, idle_watts): (&Meter, f64),
     depth: usize,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::cli::bench::machine::SECONDS_QUICK;
 use crate::cli::bench::{energy, machine, made_up};
 use crate::cli::{Failure, options};
-use crate::engine::{Engine, Options};
+use crate::engine::{Engine, Options, Stream};
 use crate::format::model::{Ends, Weights};
 use crate::kernels::Kernels;
 use crate::model::{Model, Shape};
@@ -82,25 +82,50 @@ fn engine(model: &Arc<Model>, options: &Options, cpus: &[usize]) -> Result<Engin
     Engine::new(Arc::clone(model), &options).map_err(options::engine_failure)
 }
 
+/// A text that is written, of tokens that mean nothing.
+struct Text<'a> {
+    engine: &'a mut Engine,
+    stream: Stream,
+}
+
+impl Text<'_> {
+    fn new(engine: &mut Engine) -> Result<Text<'_>, Failure> {
+        let stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
+        let mut text = Text { engine, stream };
+        // What is done once.
+        text.token()?;
+        Ok(text)
+    }
+
+    fn token(&mut self) -> Result<(), Failure> {
+        if self.stream.pos() == CTX_LEN {
+            self.stream.clear();
+        }
+        self.engine.push(&mut self.stream, &[1]).map_err(|e| Failure::runtime(&e))?;
+        Ok(())
+    }
+
+    /// Writes for so many seconds, one token at least: tokens a second.
+    fn write(&mut self, seconds: f64) -> Result<f64, Failure> {
+        let (start, mut n) = (Instant::now(), 0);
+        loop {
+            self.token()?;
+            n += 1;
+            let elapsed = start.elapsed().as_secs_f64();
+            if elapsed >= seconds {
+                return Ok(f64::from(n) / elapsed);
+            }
+        }
+    }
+}
+
 /// Bytes of weights a second that are read for tokens. Of some runs neither the best nor the worst: it is to be expected of
 /// a board whose time is shared or limited, too.
 fn bytes_per_s(engine: &mut Engine) -> Result<f64, Failure> {
-    let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
-    let mut push = |n: &mut usize| {
-        if stream.pos() == CTX_LEN {
-            stream.clear();
-        }
-        *n += 1;
-        engine.push(&mut stream, &[1]).map(|_| ()).map_err(|e| Failure::runtime(&e))
-    };
-    push(&mut 0)?;
+    let mut text = Text::new(engine)?;
     let mut rates = [0.0_f64; RUNS];
     for rate in &mut rates {
-        let (start, mut n) = (Instant::now(), 0);
-        while n == 0 || start.elapsed().as_secs_f64() < SECONDS_QUICK {
-            push(&mut n)?;
-        }
-        *rate = n as f64 / start.elapsed().as_secs_f64();
+        *rate = text.write(SECONDS_QUICK)?;
     }
     rates.sort_by(f64::total_cmp);
     Ok((rates[RUNS / 2] * engine.model().bytes_per_token() as f64).max(1.0))
@@ -108,8 +133,14 @@ fn bytes_per_s(engine: &mut Engine) -> Result<f64, Failure> {
 
 /// What the machine takes at rest and while it decodes; `None` if the sensor does not answer all the time.
 fn milliwatts(engine: &mut Engine, (meter, idle): (&Meter, f64)) -> Option<(u32, u32)> {
-    let figure = energy::decode(engine, (meter, idle), 0, POWER_SECONDS).ok()?;
-    let busy = figure.spent.watts().max(idle);
+    let mut text = Text::new(engine).ok()?;
+    meter.set_working(true);
+    let begin = meter.read();
+    let written = text.write(POWER_SECONDS);
+    let end = meter.read();
+    meter.set_working(false);
+    written.ok()?;
+    let busy = end?.since(&begin?)?.watts().max(idle);
     (busy > 0.0).then_some(((idle * 1e3).round() as u32, (busy * 1e3).round().max(1.0) as u32))
 }
 
