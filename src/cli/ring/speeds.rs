@@ -11,6 +11,7 @@ use crate::format::model::{Ends, Weights};
 use crate::kernels::Kernels;
 use crate::model::{Model, Shape};
 use crate::sys::power::Meter;
+use crate::sys::signal;
 use crate::wire::call::{SPEEDS_MAX, Speed};
 
 /// Runs of each measurement.
@@ -102,7 +103,8 @@ impl Text<'_> {
             self.stream.clear();
         }
         self.engine.push(&mut self.stream, &[1]).map_err(|e| Failure::runtime(&e))?;
-        Ok(())
+        // A slow board takes its time, and may be told to end.
+        if signal::interrupted() != 0 { Err(Failure::Interrupted) } else { Ok(()) }
     }
 
     /// Writes for so many seconds, one token at least: tokens a second.
