@@ -25,6 +25,7 @@ use crate::format::model::{Ends, Header};
 use crate::kernels::Isa;
 use crate::model::{KvKind, Model, Shape};
 use crate::sys::cpu;
+use crate::sys::huge::Pages;
 use crate::sys::power::{Meter, locked};
 use crate::transport::place::HostPort;
 use machine::MeasuredMachine;
@@ -294,7 +295,8 @@ impl Bench {
         let header = shape.header(weights);
         let ctx_len = ctx_len(&self.workload(&header).0, &header, self.energy).unwrap_or(1);
         let context = (ctx_len, self.kv);
-        let model = made_up::model(shape, self.layers, weights, &kernels, context)?;
+        let pages = if self.huge == Huge::Off { Pages::Small } else { Pages::Huge };
+        let model = made_up::model(shape, self.layers, weights, &kernels, context, pages)?;
         Ok(Some(Arc::new(model)))
     }
 

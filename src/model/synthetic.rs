@@ -15,7 +15,7 @@ use crate::kernels::Layout;
 use crate::quant::{
     Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix, STEP_BYTES, bcml1, bcml2, bcml6,
 };
-use crate::sys::huge::HugeMemory;
+use crate::sys::huge::{HugeMemory, Pages};
 
 /// Panels of a matrix that are made up at once.
 const PIECE_PANELS: usize = 8;
@@ -149,11 +149,11 @@ impl Shape {
         },
     ];
 
-    /// Layers of the first of these with next to no vocabulary, of about 240 MB with weights of this kind: far more than
-    /// caches hold, and soon made up.
-    pub fn of_layers(weights: Weights) -> Shape {
-        let n_layers = if let Weights::Q8 { .. } | Weights::F32 = weights { 5 } else { 9 };
-        Shape { n_layers, vocab_size: 1024, ..Shape::ALL[0] }
+    /// The first of these with next to no vocabulary and as many layers as have about so many `bytes` of weights of this kind.
+    pub fn of_bytes(weights: Weights, bytes: u64) -> Shape {
+        let shape = Shape { vocab_size: 1024, ..Shape::ALL[0] };
+        let end = |layers| shape.with_layers(layers).header(weights).tensors_end();
+        shape.with_layers(bytes.div_ceil(end(2) - end(1)).max(1) as usize)
     }
 
     /// The shape called `name`.
@@ -236,17 +236,25 @@ impl std::fmt::Display for SyntheticError {
 impl std::error::Error for SyntheticError {}
 
 impl Model {
-    /// A model that `header` describes with arbitrary weights, in memory: packed, if the header says so,
-    /// which takes no second copy.
+    /// A model that `header` describes with arbitrary weights, in memory, in huge pages if there are any: packed, if
+    /// the header says so, which takes no second copy.
     ///
     /// # Errors
     /// If there is not enough memory, or the header's fields do not fit each other.
     pub fn synthetic(header: &Header) -> Result<Model, SyntheticError> {
+        Model::synthetic_in(header, Pages::Huge)
+    }
+
+    /// The same in `pages`.
+    ///
+    /// # Errors
+    /// As for [`Model::synthetic`].
+    pub fn synthetic_in(header: &Header, pages: Pages) -> Result<Model, SyntheticError> {
         header.check().map_err(SyntheticError::Format)?;
         let layout = packed_for(header).map_err(SyntheticError::Format)?.map(|(_, layout)| layout);
         // Nobody compares the checksums of made-up weights; they stay zero.
         let bytes = header.tensors_end().saturating_add(4 * header.n_tensors() as u64);
-        let mut memory = HugeMemory::new(usize::try_from(bytes).unwrap_or(usize::MAX))
+        let mut memory = HugeMemory::in_pages(usize::try_from(bytes).unwrap_or(usize::MAX), pages)
             .map_err(SyntheticError::Memory)?;
         let file = memory.as_mut_slice();
         let head = header.emit();

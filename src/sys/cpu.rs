@@ -74,6 +74,19 @@ fn capacity(cpu: usize) -> u32 {
     text.trim().parse().unwrap_or(1024)
 }
 
+/// Bytes of the largest cache of a core that this process may use; 0 where the kernel does not tell.
+pub fn cache_bytes() -> u64 {
+    let caches = format!("/sys/devices/system/cpu/cpu{}/cache", allowed().first().unwrap_or(&0));
+    let entries = fs::read_dir(caches).into_iter().flatten().flatten();
+    let sizes = entries.filter_map(|entry| fs::read_to_string(entry.path().join("size")).ok());
+    sizes.filter_map(|size| kib(&size)).max().unwrap_or(0)
+}
+
+/// Bytes of a size such as `32768K`.
+fn kib(size: &str) -> Option<u64> {
+    size.trim().strip_suffix('K')?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 fn sort_fastest_first(cores: &mut [Core]) {
     cores.sort_by_key(|core| (std::cmp::Reverse(core.capacity), core.cpu));
 }
@@ -101,6 +114,12 @@ pub fn busy_time() -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_of_caches_are_in_kib() {
+        assert_eq!(kib("32768K\n"), Some(32 << 20));
+        assert_eq!([kib("32"), kib("K"), kib("-1K"), kib("99999999999999999999K")], [None; 4]);
+    }
 
     #[test]
     fn there_is_a_core() {

@@ -5,6 +5,15 @@ use std::io;
 
 use memmap2::{Advice, MmapMut};
 
+/// What pages memory is wanted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Huge ones, where there are any.
+    Huge,
+    /// The system's own, as those of a mapped file.
+    Small,
+}
+
 /// Anonymous memory that the system was asked to back with huge pages.
 pub struct HugeMemory {
     map: MmapMut,
@@ -16,9 +25,18 @@ impl HugeMemory {
     /// # Errors
     /// If the system has not that much memory. That it has no huge pages is no error.
     pub fn new(bytes: usize) -> io::Result<HugeMemory> {
+        HugeMemory::in_pages(bytes, Pages::Huge)
+    }
+
+    /// The same in `pages`.
+    ///
+    /// # Errors
+    /// As for [`HugeMemory::new`].
+    pub fn in_pages(bytes: usize, pages: Pages) -> io::Result<HugeMemory> {
         let map = MmapMut::map_anon(bytes)?;
-        if let Err(e) = map.advise(Advice::HugePage) {
-            log::debug!("no huge pages: {e}");
+        let advice = if pages == Pages::Huge { Advice::HugePage } else { Advice::NoHugePage };
+        if let Err(e) = map.advise(advice) {
+            log::debug!("no {pages:?} pages: {e}");
         }
         Ok(HugeMemory { map })
     }

@@ -5,19 +5,23 @@ use crate::cli::doctor::model::buffer_bytes;
 use crate::format::model::{Header, Packed, Weights};
 use crate::kernels::Kernels;
 use crate::model::{KvKind, Model, Shape};
+use crate::sys::huge::Pages;
 use crate::sys::memory;
 
-/// Memory left to the rest of the program and of the system.
+/// Memory left to the rest of the program and of the system, at most.
 const SPARE_BYTES: u64 = 256 << 20;
+/// The part of what is free that is left where that is less.
+const SPARE_PART: u64 = 8;
 
 /// `shape` with so many `layers`, or its own, packed for `kernels`, once it is known that there is memory
-/// for it and for a context of so many tokens, which are kept so.
+/// for it and for a context of so many tokens, which are kept so. In `pages`.
 pub(in crate::cli) fn model(
     shape: Shape,
     layers: Option<usize>,
     weights: Weights,
     kernels: &Kernels,
     context: (usize, Option<KvKind>),
+    pages: Pages,
 ) -> Result<Model, Failure> {
     let (all, wanted) = (shape.n_layers(), layers.unwrap_or(shape.n_layers()));
     if !(1..=all).contains(&wanted) {
@@ -26,19 +30,20 @@ pub(in crate::cli) fn model(
     }
     let header = |layers: usize| packed(shape.with_layers(layers).header(weights), kernels);
     let needed = |layers: usize| bytes(&header(layers), context);
-    if let Some(free) = memory::available_bytes().filter(|free| *free < needed(wanted)) {
+    let free = memory::available_bytes().map(|free| free - (free / SPARE_PART).min(SPARE_BYTES));
+    if let Some(free) = free.filter(|free| *free < needed(wanted)) {
         let most = (1..wanted).rev().find(|layers| needed(*layers) <= free);
         let mend =
             most.map_or("not one of its layers fits".to_owned(), |n| format!("--layers {n} fits"));
         return Err(Failure::Runtime(format!(
-            "{} in version {} needs {} MiB of memory, {} MiB are free: {mend}",
+            "{} in version {} needs {} MiB of memory, {} MiB are left for it: {mend}",
             shape.name,
             weights.version(),
             needed(wanted) >> 20,
             free >> 20
         )));
     }
-    Model::synthetic(&header(wanted)).map_err(|e| Failure::runtime(&e))
+    Model::synthetic_in(&header(wanted), pages).map_err(|e| Failure::runtime(&e))
 }
 
 /// `header` of a model that is packed for `kernels`, if they have an order of their own for its weights.
@@ -52,8 +57,8 @@ fn packed(header: Header, kernels: &Kernels) -> Header {
     Header { packed, ..header }
 }
 
-/// Memory that the model takes, and what runs it.
+/// Memory that the model takes, and its buffers.
 fn bytes(header: &Header, (ctx_len, kv): (usize, Option<KvKind>)) -> u64 {
     let buffers = buffer_bytes(header, ctx_len, kv).unwrap_or(u64::MAX);
-    header.tensors_end().saturating_add(buffers).saturating_add(SPARE_BYTES)
+    header.tensors_end().saturating_add(buffers)
 }

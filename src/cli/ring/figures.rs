@@ -36,7 +36,10 @@ pub(super) fn own(
     let meter = meter.filter(|_| stated.is_none());
     let (cpus, sensor) = (options.cpus(), meter.map_or("no sensor", Meter::name));
     let wanted = options.threads.map_or("any", |_| "these");
-    let machine = format!("{} {} {cpus:?} {wanted} {sensor}", name(), kernels.isa().name());
+    // Another release may be quicker.
+    let release = env!("CARGO_PKG_VERSION");
+    let isa = kernels.isa().name();
+    let machine = format!("{} {release} {isa} {cpus:?} {wanted} {sensor}", name());
     let free = memory::available_bytes().unwrap_or_default();
     let memory = (free as f64 * MEMORY_PART) as u64;
     let path = path(folder);

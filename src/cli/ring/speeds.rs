@@ -1,5 +1,6 @@
 //! How quick this board decodes, with several numbers of threads.
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,6 +11,8 @@ use crate::engine::{Engine, Options, Stream};
 use crate::format::model::{Ends, Weights};
 use crate::kernels::Kernels;
 use crate::model::{Model, Shape};
+use crate::sys::cpu;
+use crate::sys::huge::Pages;
 use crate::sys::power::Meter;
 use crate::sys::signal;
 use crate::wire::call::{SPEEDS_MAX, Speed};
@@ -20,6 +23,11 @@ const RUNS: usize = 5;
 const GROUP: usize = 64;
 /// Tokens of a text.
 const CTX_LEN: usize = 288;
+/// Bytes of a made-up model, which is soon made up.
+const MODEL_BYTES: u64 = 240 << 20;
+/// Bytes that are read between tokens, at most, as many as caches have twice: in a larger model they hold nothing from one
+/// token to the next.
+const BETWEEN_BYTES_MAX: u64 = 256 << 20;
 /// Seconds in which power is measured: some sensors say means of a second.
 const POWER_SECONDS: f64 = 1.0;
 
@@ -63,13 +71,15 @@ fn numbers(all: usize, has_fewer: bool) -> impl Iterator<Item = usize> {
 
 /// A made-up model, or one of fewer layers, if there is memory for it.
 fn model(weights: Weights, kernels: &Kernels) -> Option<Arc<Model>> {
-    let shape = Shape::of_layers(weights);
-    let of = |layers| made_up::model(shape, Some(layers), weights, kernels, (CTX_LEN, None));
-    let model = of(shape.n_layers()).or_else(|_| of(shape.n_layers() / 3));
-    model
-        .map_err(|e| log::debug!("not measured: {}", e.message().unwrap_or_default()))
-        .ok()
-        .map(Arc::new)
+    let shape = Shape::of_bytes(weights, MODEL_BYTES);
+    // A board of a ring is filled: there is no memory for a copy of a file's weights in huge pages.
+    let pages = Pages::Small;
+    let of = |layers| made_up::model(shape, Some(layers), weights, kernels, (CTX_LEN, None), pages);
+    let model = (1..=shape.n_layers()).rev().find_map(|layers| of(layers).ok());
+    if model.is_none() {
+        log::debug!("not measured with {weights:?}: no memory");
+    }
+    model.map(Arc::new)
 }
 
 fn engine(model: &Arc<Model>, options: &Options, cpus: &[usize]) -> Result<Engine, Failure> {
@@ -87,12 +97,15 @@ fn engine(model: &Arc<Model>, options: &Options, cpus: &[usize]) -> Result<Engin
 struct Text<'a> {
     engine: &'a mut Engine,
     stream: Stream,
+    /// What is read between tokens.
+    between: Vec<u8>,
 }
 
 impl Text<'_> {
     fn new(engine: &mut Engine) -> Result<Text<'_>, Failure> {
         let stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
-        let mut text = Text { engine, stream };
+        let between = vec![1; (2 * cpu::cache_bytes()).min(BETWEEN_BYTES_MAX) as usize];
+        let mut text = Text { engine, stream, between };
         // What is done once.
         text.token()?;
         Ok(text)
@@ -107,17 +120,18 @@ impl Text<'_> {
         if signal::interrupted() != 0 { Err(Failure::Interrupted) } else { Ok(()) }
     }
 
-    /// Writes for so many seconds, one token at least: tokens a second.
+    /// Writes for so many seconds, one token at least: tokens a second, without what is read between them.
     fn write(&mut self, seconds: f64) -> Result<f64, Failure> {
-        let (start, mut n) = (Instant::now(), 0);
-        loop {
+        let (mut elapsed, mut n) = (0.0, 0);
+        while elapsed < seconds {
+            // One byte of each cache line.
+            black_box(self.between.iter().step_by(64).map(|byte| u64::from(*byte)).sum::<u64>());
+            let start = Instant::now();
             self.token()?;
+            elapsed += start.elapsed().as_secs_f64();
             n += 1;
-            let elapsed = start.elapsed().as_secs_f64();
-            if elapsed >= seconds {
-                return Ok(f64::from(n) / elapsed);
-            }
         }
+        Ok(f64::from(n) / elapsed)
     }
 }
 
